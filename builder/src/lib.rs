@@ -1,0 +1,1 @@
+//! For build scripts: a crate of kernels to PTX and a manifest

@@ -1,0 +1,1 @@
+//! What a GPU kernel may call, and what a host needs to describe its launch

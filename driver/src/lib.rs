@@ -1,0 +1,1 @@
+//! The CUDA driver API: the real one where there is one, else a software one

@@ -1,0 +1,1 @@
+//! The kernels of an LLM decode step, written in Rust

@@ -1,0 +1,1 @@
+//! Devices, streams, buffers, typed launches and graphs on cust; LLM decoding

@@ -1,0 +1,1 @@
+//! A SIMT machine: runs PTX on the CPU
