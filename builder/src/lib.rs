@@ -1,1 +1,58 @@
-//! For build scripts: a crate of kernels to PTX and a manifest
+//! For build scripts: a crate of kernels to PTX and a manifest.
+//!
+//! ```no_run
+//! // in `main` of the build.rs of the crate that launches the kernels
+//! warpsmith_builder::KernelCrate::new("../gpu-kernels")
+//!     .archs(["sm_75", "sm_80", "sm_90"])
+//!     .build()
+//!     .unwrap_or_else(|error| error.exit());
+//! ```
+//!
+//! # Contract
+//!
+//! * Input: a library crate whose entries each come with one `// @kernel {json}` line in the PTX
+//!   (`#[kernel]` of `warpsmith-device` writes it).
+//! * Output, in `OUT_DIR` and rewritten only where the content changed: `<library>/sm_XX.ptx`,
+//!   `<library>/manifest.json` and `<library>.rs`. The last is one expression, of type
+//!   `(&'static str, &'static str, &'static [(u32, &'static str)])`: library name, manifest, and
+//!   architecture with PTX text. `library` in file names is the package name with `_` for `-`.
+//! * Every entry is checked against its metadata: argument count, size, alignment and offset. Launch
+//!   bounds are inserted. The texts are linted for what fails on a GPU only as a hang or a wrong
+//!   answer: see [`Manifest`] and [`BuildError::Ptx`].
+//! * The stock generator needs rustc 1.95 or newer and `rust-src`, and nothing else. `core` is
+//!   compiled once into `<target directory>/warpsmith/`, which dev, release, clippy and doc builds
+//!   share; builds at the same time wait for each other there, never for the outer cargo.
+//! * The outer build's flags, profiles and wrappers do not reach the kernels.
+//!
+//! # Environment
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `WARPSMITH_BACKEND` | `stock` or `cuda_builder`; overrides [`KernelCrate::backend`] |
+//! | `WARPSMITH_ARCHS` | comma-separated architectures; overrides [`KernelCrate::archs`] |
+//! | `WARPSMITH_CACHE_DIR` | where `core` and the kernels' build live; overrides [`KernelCrate::cache_dir`] |
+//! | `WARPSMITH_RUST_SRC` | the `library` directory of the Rust source, if it is in no usual place |
+//! | `WARPSMITH_PTXAS` | the `ptxas` that [`ptxas::find`] returns |
+
+mod arch;
+mod cache;
+mod cargo;
+mod cuda_builder;
+mod error;
+mod kernel_crate;
+mod manifest;
+mod output;
+mod probe;
+mod process;
+mod ptx;
+pub mod ptxas;
+mod stock;
+mod sysroot;
+mod toolchain;
+
+pub use arch::Arch;
+pub use cuda_builder::{CUDA_BUILDER_REVISION, CUDA_BUILDER_TOOLCHAIN};
+pub use error::{BuildError, MissingPiece};
+pub use kernel_crate::{Backend, Image, KernelCrate, Output};
+pub use manifest::{Manifest, ManifestArg, ManifestImage, ManifestKernel};
+pub use probe::{Probe, ProbeState, Scope, probe};

@@ -1,1 +1,156 @@
-//! What a GPU kernel may call, and what a host needs to describe its launch
+//! What a GPU kernel may call, and what a host needs to describe its launch.
+//!
+//! The crate is compiled twice, and so is every kernels crate that uses it:
+//!
+//! | build | what is here |
+//! |---|---|
+//! | `nvptx64-nvidia-cuda` | the device library: indices, barriers, warp collectives, shared memory, wide loads, atomics; `#[kernel]` gives the PTX entry |
+//! | the host | the launch description: [`DeviceSlice`], [`Kernel`], [`Contract`], [`Geometry`]; `#[kernel]` gives a struct with a field per argument |
+//!
+//! Both builds have [`Element`] (plain data that may cross the boundary), [`math`](mod@math),
+//! [`convert`](mod@convert) and the vector types, so that a helper without collectives is an
+//! ordinary function, tested on the CPU.
+//!
+//! # A kernels crate
+//!
+//! ```toml
+//! [lib]
+//! crate-type = ["rlib"]
+//! [features]
+//! nvvm = ["warpsmith-device/nvvm"]
+//! ```
+//! ```
+//! #![cfg_attr(target_arch = "nvptx64", no_std)]
+//! #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, f16))]
+//! use warpsmith_device::prelude::*;
+//!
+//! /// y = a * x + y, a thread per element.
+//! #[kernel(block = 256, min_blocks = 4)]
+//! pub unsafe fn saxpy(x: In<f32>, y: InOut<f32>, n: u32, a: f32) {
+//!     let i = thread::global_x();
+//!     if i < n as usize {
+//!         y.set(i, math::fma(a, x.at(i), y.get(i)));
+//!     }
+//! }
+//!
+//! impl Contract for Saxpy<'_> {
+//!     fn geometry(&self) -> Geometry {
+//!         Geometry::blocks(self.n.div_ceil(256))
+//!     }
+//!     fn check(&self) -> Result<(), ContractError> {
+//!         contract::at_least(Self::META, "x", self.x.len(), (self.n, "n"))?;
+//!         contract::at_least(Self::META, "y", self.y.len(), (self.n, "n"))
+//!     }
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! # Rules that the device half keeps for you
+//!
+//! * Barriers and warp collectives are LLVM intrinsics (which are `convergent`) in
+//!   `#[inline(always)]` functions. `asm!` is not `convergent` in this compiler and is used for
+//!   per-thread instructions only. Helper functions that contain collectives carry
+//!   [`#[device]`](macro@device), which inlines them for the same reason.
+//! * Shared memory has 32-bit addresses and is reached by `ld.shared`/`st.shared` only.
+//! * Indices are `usize`: the assembler unrolls such loops and folds their addresses.
+//! * Atomics name their order and their scope; `core::sync::atomic` drops orders on this target.
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    feature(abi_ptx, stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics, core_float_math, f16)
+)]
+#![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
+
+pub mod argmax;
+pub mod convert;
+pub mod element;
+pub mod math;
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod launch;
+
+#[cfg(target_arch = "nvptx64")]
+mod args;
+#[cfg(target_arch = "nvptx64")]
+pub mod atomic;
+#[cfg(target_arch = "nvptx64")]
+pub mod block;
+#[cfg(target_arch = "nvptx64")]
+pub mod block_reduce;
+#[cfg(target_arch = "nvptx64")]
+pub mod grid;
+#[cfg(target_arch = "nvptx64")]
+pub mod mem;
+#[cfg(target_arch = "nvptx64")]
+pub mod shared;
+#[cfg(target_arch = "nvptx64")]
+pub mod sync;
+#[cfg(target_arch = "nvptx64")]
+pub mod thread;
+#[cfg(target_arch = "nvptx64")]
+pub mod trap;
+#[cfg(target_arch = "nvptx64")]
+pub mod warp;
+
+pub use element::{Element, F32x2, F32x4, U32x2, U32x4, bf16, f16};
+pub use warpsmith_macros::{Element, device, kernel};
+
+#[cfg(target_arch = "nvptx64")]
+pub use args::{In, InOut, Out};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use launch::{
+    Access, ArgKind, ArgMeta, ArgSink, Contract, ContractError, DeviceSlice, Geometry, In, InOut,
+    Kernel, KernelMeta, Launcher, Out, contract,
+};
+
+/// Names that a kernels crate wants in scope.
+pub mod prelude {
+    pub use crate::{
+        Element, F32x2, F32x4, In, InOut, Out, U32x2, U32x4, argmax::Best, bf16, convert, device,
+        f16, kernel, math,
+    };
+
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub use crate::launch::{
+        Access, ArgKind, ArgMeta, ArgSink, Contract, ContractError, DeviceSlice, Geometry, Kernel,
+        KernelMeta, Launcher, contract,
+    };
+    #[cfg(target_arch = "nvptx64")]
+    pub use crate::{
+        atomic::{self, Order, Scope},
+        block, block_reduce, device_assert, grid, mem,
+        shared::{self, Shared},
+        shared_array, sync, thread,
+        trap::trap,
+        warp,
+    };
+}
+
+/// What the macros expand to; not for direct use.
+#[doc(hidden)]
+pub mod __private {
+    #[cfg(target_arch = "nvptx64")]
+    pub use crate::args::Glob;
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub use crate::launch::checked_args;
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub use bytemuck;
+
+    /// `block`, refused at compile time if no GPU can run it.
+    #[allow(clippy::panic)] // Evaluated at compile time, where a panic is the error message.
+    pub const fn checked_block(block: [u64; 3]) -> [u32; 3] {
+        let [x, y, z] = block;
+        assert!(x > 0 && y > 0 && z > 0, "a block needs at least one thread in each dimension");
+        assert!(
+            x <= 1024 && y <= 1024 && z <= 64 && x * y * z <= 1024,
+            "a block has at most 1024 threads, and at most 64 in z"
+        );
+        [x as u32, y as u32, z as u32]
+    }
+
+    /// The bytes of a value argument.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn bytes_of<T: crate::Element>(value: &T) -> &[u8] {
+        bytemuck::bytes_of(value)
+    }
+}

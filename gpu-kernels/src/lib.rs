@@ -1,1 +1,40 @@
-//! The kernels of an LLM decode step, written in Rust
+//! The kernels of an LLM decode step, written in Rust.
+//!
+//! One family a module, each with its formula, a reference in f64, the variants in rising
+//! cleverness, the contracts and the tests. The crate is compiled twice: for the GPU, where every
+//! `#[kernel]` is an entry point, and for the host, where it is a launch struct with a field an
+//! argument (see `warpsmith-device`).
+//!
+//! | family | entry points |
+//! |---|---|
+//! | [`embed`] | the row of a token, from a table of any format |
+//! | [`norm`] | RMS norm |
+//! | [`gemv`] | matrix times vector, for every format of [`mod@format`], with or without a residual |
+//! | [`rope`] | rotary embedding, with or without a norm of each head |
+//! | [`kv`] | keys and values into the cache |
+//! | [`attention`] | one token over the cache |
+//! | [`elementwise`] | residual addition, SwiGLU |
+//! | [`argmax`] | the index of the largest logit |
+//!
+//! What changes from token to token (token, position, length) is read from device memory:
+//! [`state`]. Everything else is a launch argument, checked by the kernel's contract.
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, f16))]
+
+pub mod argmax;
+pub mod attention;
+pub mod elementwise;
+pub mod embed;
+pub mod format;
+pub mod gemv;
+pub mod kv;
+#[cfg(target_arch = "nvptx64")]
+mod load;
+pub mod norm;
+pub mod rope;
+pub mod state;
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use catalogue::catalogue;
+#[cfg(not(target_arch = "nvptx64"))]
+mod catalogue;

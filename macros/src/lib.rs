@@ -1,1 +1,70 @@
-//! The #[kernel] attribute
+//! `#[kernel]`, `#[device]` and `#[derive(Element)]`. Use them through `warpsmith-device`, which
+//! they name in what they write.
+
+mod device_fn;
+mod element;
+mod expand;
+mod json;
+mod options;
+mod signature;
+
+use proc_macro::TokenStream;
+
+/// Makes a GPU kernel of an `unsafe fn`.
+///
+/// ```text
+/// /// One line that says what it computes.
+/// #[kernel(block = 256, min_blocks = 4)]
+/// pub unsafe fn rms_norm(x: In<f32>, w: In<f32>, y: Out<f32>, cols: u32, eps: f32) { … }
+/// ```
+///
+/// | key | value | meaning |
+/// |---|---|---|
+/// | `block` | expression or `(x, y)` or `(x, y, z)`, required | threads of a block; also the launch bound |
+/// | `min_blocks` | expression, not 0 | blocks that a multiprocessor should hold at a time; bounds registers |
+/// | `name` | string | the PTX entry, if not the function's name |
+/// | `family` | string | what it belongs with; by default the name of the source file |
+/// | `variant` | string | which of several versions of one kernel this is |
+///
+/// **On the device** it writes the PTX entry and a line of metadata in a PTX comment
+/// (`// @kernel {…}`), which costs nothing and which the builder reads. The body becomes an
+/// inlined inner function, with its own lines in the debug information; `unsafe` blocks are not
+/// needed in it.
+///
+/// **On the host** it writes a struct named after the function in camel case, with a public field
+/// per argument that keeps the argument's documentation: `In<T>` becomes `&DeviceSlice<T>`,
+/// `Out<T>` and `InOut<T>` become `&mut DeviceSlice<T>`, values stay values. The struct implements
+/// `Kernel`. The body is not compiled there.
+///
+/// Arguments are `In<T>`, `Out<T>`, `InOut<T>`, integers of 8 to 64 bits, `f32`, `f64`, `f16`,
+/// `bf16`, and `#[repr(C)]` structs with `#[derive(Element)]`. Everything else is refused, since
+/// code generators do not agree how to pass it.
+///
+/// An attribute below `#[kernel]` goes where it belongs: documentation to the struct, lint levels
+/// to the body, `cfg` to everything that is written.
+#[proc_macro_attribute]
+pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
+    expand::kernel(attr.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Marks a helper function that runs on the device only: it is left out on the host, and always
+/// inlined on the device.
+///
+/// A helper with a barrier or a warp collective in it **must** carry this attribute: only in an
+/// inlined function does the compiler know that the call must not be copied into the branches of
+/// a divergent `if`. In an `unsafe fn`, `unsafe` blocks are not needed.
+#[proc_macro_attribute]
+pub fn device(attr: TokenStream, item: TokenStream) -> TokenStream {
+    device_fn::device(attr.into(), item.into())
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
+}
+
+/// Implements `Element` for a struct of elements: plain data that host and device lay out alike.
+///
+/// The struct is `#[repr(C)]` or `#[repr(transparent)]`, has no type parameters and no padding,
+/// and is `Copy`. Each rule that is broken is a compile error that says so.
+#[proc_macro_derive(Element)]
+pub fn element(item: TokenStream) -> TokenStream {
+    element::derive(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}

@@ -1,0 +1,215 @@
+//! Every kernel family over the shapes of real models, variants side by side.
+//!
+//! `cargo bench --bench kernels`, `cargo bench --bench kernels -- gemv/q4_0`. On a GPU the figure is device time between
+//! events, buffers rotated so that the L2 cache is cold; on the software driver it is counted lane instructions and bytes.
+
+mod harness;
+
+use criterion::Criterion;
+use gpu_kernels::format::Format;
+use gpu_kernels::{argmax, attention, elementwise, gemv, norm, rope};
+use harness::{Bench, Meter, Noise, Work};
+use half::f16;
+use warpsmith_device::{Launcher, U32x4};
+use warpsmith_host::Buffer;
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// Rows and columns of a layer's products: Qwen3 0.6B, and on a GPU also 8B and its LM head.
+const SHAPES_SMALL: [(&str, usize, usize); 3] = [("qkv-0.6b", 4096, 1024), ("gate-0.6b", 3072, 1024), ("down-0.6b", 1024, 3072)];
+const SHAPES_LARGE: [(&str, usize, usize); 4] =
+    [("qkv-8b", 6144, 4096), ("gate-8b", 12288, 4096), ("down-8b", 4096, 12288), ("head-8b", 151_936, 4096)];
+
+/// On a GPU, enough copies of the weights that a round of them does not fit the L2 cache (at most 60 MB on an H200).
+const COLD_BYTES: usize = 240 << 20;
+
+struct Weights {
+    codes: Vec<Buffer<U32x4>>,
+    scales: Vec<Buffer<f16>>,
+    floor_bytes: u64,
+}
+
+impl Weights {
+    /// Random codes under scales of 1/128: any code is a legal weight, and nothing overflows.
+    fn new(bench: &Bench, format: Format, rows: usize, cols: usize) -> Result<Weights, Box<dyn std::error::Error>> {
+        let sizes = format.plane_sizes(rows, cols)?;
+        let copies = if bench.counts() { 1 } else { COLD_BYTES.div_ceil(sizes.bytes()).clamp(1, 64) };
+        let mut noise = Noise(rows as u64 * 31 + cols as u64);
+        let word = |noise: &mut Noise| match format {
+            Format::F32 => (noise.next() >> 40) as f32 / 16_777_216.0 - 0.5,
+            // Two halves with exponents around 2^-3.
+            Format::F16 => f32::from_bits((noise.next() as u32 & 0x83ff_83ff) | 0x3000_3000),
+            _ => f32::from_bits(noise.next() as u32),
+        };
+        let codes: Vec<U32x4> =
+            (0..sizes.codes).map(|_| U32x4(std::array::from_fn(|_| word(&mut noise).to_bits()))).collect();
+        let scales = vec![f16::from_f32(1.0 / 128.0); sizes.scales];
+        let scale_copies = if format.is_dense() { 0 } else { copies };
+        let stream = &bench.stream;
+        Ok(Weights {
+            codes: (0..copies).map(|_| stream.upload(&codes)).collect::<Result<_, _>>()?,
+            scales: (0..scale_copies).map(|_| stream.upload(&scales)).collect::<Result<_, _>>()?,
+            floor_bytes: (format.tensor_bytes(rows, cols)? + 4 * (rows + cols)) as u64,
+        })
+    }
+}
+
+fn gemv_family(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
+    let large: &[_] = if bench.counts() { &[] } else { &SHAPES_LARGE };
+    for format in Format::ALL {
+        for &(shape, rows, cols) in SHAPES_SMALL.iter().chain(large) {
+            let group = format!("gemv/{}/{shape}", format.name().to_lowercase());
+            let weights = Weights::new(bench, format, rows, cols)?;
+            let x = bench.stream.upload(&Noise(7).floats(cols))?;
+            let mut y = bench.stream.zeros::<f32>(rows)?;
+            let work = Work { elements: (rows * cols) as u64, floor_bytes: weights.floor_bytes };
+            let (n, m) = (rows as u32, cols as u32);
+            macro_rules! variant {
+                ($name:literal, $Kernel:ident { $($plane:ident),* }) => {
+                    bench.run(c, &group, $name, work, |stream, i| {
+                        let i = i % weights.codes.len();
+                        variant!(@ stream, i, $Kernel { $($plane),* })
+                    })
+                };
+                (@ $stream:ident, $i:ident, $Kernel:ident { weights }) => {
+                    $stream.launch(gemv::dense::$Kernel { weights: &weights.codes[$i], x: &x, y: &mut y, rows: n, cols: m })
+                };
+                (@ $stream:ident, $i:ident, $Kernel:ident { codes, scales }) => {{
+                    let (codes, scales) = (&weights.codes[$i], &weights.scales[$i]);
+                    $stream.launch(gemv::blocks::$Kernel { codes, scales, x: &x, y: &mut y, rows: n, cols: m })
+                }};
+            }
+            match format {
+                Format::F32 => {
+                    variant!("v1", GemvF32V1 { weights });
+                    variant!("v2", GemvF32 { weights });
+                }
+                Format::F16 => {
+                    variant!("v1", GemvF16V1 { weights });
+                    variant!("v2", GemvF16 { weights });
+                }
+                Format::Q8_0 => {
+                    variant!("v1", GemvQ80V1 { codes, scales });
+                    variant!("v2", GemvQ80 { codes, scales });
+                }
+                Format::Q4_0 => {
+                    variant!("v1", GemvQ40V1 { codes, scales });
+                    variant!("v2", GemvQ40 { codes, scales });
+                }
+                Format::Q1_0 => {
+                    variant!("v1", GemvQ10V1 { codes, scales });
+                    variant!("v2", GemvQ10 { codes, scales });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn norm_family(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
+    for (rows, cols) in [(1u32, 1024u32), (1, 4096), (32, 128)] {
+        let n = (rows * cols) as usize;
+        let x = bench.stream.upload(&Noise(1).floats(n))?;
+        let w = bench.stream.upload(&Noise(2).floats(cols as usize))?;
+        let mut y = bench.stream.zeros::<f32>(n)?;
+        let work = Work { elements: n as u64, floor_bytes: (8 * n + 4 * cols as usize) as u64 };
+        let group = format!("norm/{rows}x{cols}");
+        let eps = 1e-6;
+        bench.run(c, &group, "v1", work, |s, _| s.launch(norm::RmsNormV1 { x: &x, w: &w, y: &mut y, cols, eps }));
+        bench.run(c, &group, "v2", work, |s, _| s.launch(norm::RmsNorm { x: &x, w: &w, y: &mut y, cols, eps }));
+    }
+    Ok(())
+}
+
+/// Heads of Qwen3 8B; the cache holds `context` positions and the token is the last of them.
+fn attention_family(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
+    let (q_heads, kv_heads, head_dim) = (32u32, 8u32, 128u32);
+    let contexts: &[u32] = if bench.counts() { &[16, 128, 1024] } else { &[128, 1024, 4096, 16384] };
+    for &capacity in contexts {
+        let cache = (kv_heads * capacity * head_dim) as usize;
+        let half = |seed| -> Vec<f16> { Noise(seed).floats(cache).into_iter().map(f16::from_f32).collect() };
+        let k_cache = &bench.stream.upload(&half(1))?;
+        let v_cache = &bench.stream.upload(&half(2))?;
+        let q = &bench.stream.upload(&Noise(3).floats((q_heads * head_dim) as usize))?;
+        let state = &bench.stream.upload(&[0u32, capacity - 1])?;
+        let mut scores = bench.stream.zeros::<f32>((q_heads * capacity) as usize)?;
+        let mut y = bench.stream.zeros::<f32>((q_heads * head_dim) as usize)?;
+        let work = Work { elements: 2 * cache as u64, floor_bytes: (4 * cache + 8 * (q_heads * head_dim) as usize) as u64 };
+        let group = format!("attention/32q8kv-d128-ctx{capacity}");
+        bench.run(c, &group, "v1", work, |s, _| {
+            let scores = &mut scores;
+            s.launch(attention::AttnScores { q, k_cache, scores, state, q_heads, kv_heads, head_dim, capacity })?;
+            s.launch(attention::AttnSoftmax { scores, state, q_heads, capacity })?;
+            let y = &mut y;
+            s.launch(attention::AttnWeightedSum { scores, v_cache, y, state, q_heads, kv_heads, head_dim, capacity })
+        });
+        bench.run(c, &group, "v2", work, |s, _| {
+            let y = &mut y;
+            s.launch(attention::AttnDecode { q, k_cache, v_cache, y, state, q_heads, kv_heads, head_dim, capacity })
+        });
+    }
+    Ok(())
+}
+
+fn small_families(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
+    let stream = &bench.stream;
+    let (q_heads, k_heads, head_dim, context) = (32u32, 8u32, 128u32, 4096u32);
+    let n = ((q_heads + k_heads) * head_dim) as usize;
+    let mut qk = stream.upload(&Noise(1).floats(n))?;
+    let (q_weight, k_weight) = (&stream.upload(&Noise(2).floats(128))?, &stream.upload(&Noise(3).floats(128))?);
+    let tables = rope::rope_tables(context as usize, head_dim as usize, 1e6, None, 1.0);
+    let (cos, sin) = (&stream.upload(&tables.cos)?, &stream.upload(&tables.sin)?);
+    let state = &stream.upload(&[0u32, 1000])?;
+    let work = Work { elements: n as u64, floor_bytes: 8 * n as u64 };
+    bench.run(c, "rope/32q8k-d128", "qk_norm_rope", work, |s, _| {
+        let (qk, eps) = (&mut qk, 1e-6);
+        let sizes = (head_dim, 1);
+        s.launch(rope::QkNormRope {
+            qk,
+            q_weight,
+            k_weight,
+            cos,
+            sin,
+            state,
+            q_heads,
+            k_heads,
+            head_dim,
+            n_rot: sizes.0,
+            neox: sizes.1,
+            context,
+            eps,
+        })
+    });
+
+    for n in [3072usize, 12288] {
+        let gate = &stream.upload(&Noise(4).floats(n))?;
+        let up = &stream.upload(&Noise(5).floats(n))?;
+        let mut y = stream.zeros::<f32>(n)?;
+        let work = Work { elements: n as u64, floor_bytes: 12 * n as u64 };
+        bench.run(c, &format!("elementwise/{n}"), "swiglu", work, |s, _| {
+            s.launch(elementwise::Swiglu { gate, up, y: &mut y, n: n as u32 })
+        });
+        bench.run(c, &format!("elementwise/{n}"), "residual_add", work, |s, _| {
+            s.launch(elementwise::ResidualAdd { x: gate, residual: up, y: &mut y, n: n as u32 })
+        });
+    }
+
+    let n = 151_936usize;
+    let x = &stream.upload(&Noise(6).floats(n))?;
+    let mut y = stream.zeros::<u32>(1)?;
+    let work = Work { elements: n as u64, floor_bytes: 4 * n as u64 };
+    bench.run(c, &format!("argmax/{n}"), "v1", work, |s, _| s.launch(argmax::Argmax { x, y: &mut y, n: n as u32 }));
+    Ok(())
+}
+
+fn main() -> Outcome {
+    let bench = Bench::open()?;
+    let mut criterion = bench.criterion();
+    gemv_family(&bench, &mut criterion)?;
+    norm_family(&bench, &mut criterion)?;
+    attention_family(&bench, &mut criterion)?;
+    small_families(&bench, &mut criterion)?;
+    bench.table();
+    criterion.final_summary();
+    Ok(())
+}

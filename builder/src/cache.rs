@@ -1,0 +1,123 @@
+//! The cache directory: where it is, who may write in it, and writing without needless change.
+//!
+//! `<target directory>/warpsmith/` holds `sysroot-<hash>/` (compiled `core`) and
+//! `kernels/<hash of the workspace>/` (target directories of the nested cargo). Writers hold the lock file of the part that they change;
+//! a directory appears under its final name only when it is complete.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+
+use crate::BuildError;
+
+/// The target directory that an `OUT_DIR` lies in: the parent of the profile directory, without
+/// the directory of an explicit `--target`.
+pub(crate) fn target_dir_of(out_dir: &Path, target: Option<&str>) -> Option<PathBuf> {
+    let build = out_dir
+        .ancestors()
+        .skip(1)
+        .find(|dir| dir.file_name().is_some_and(|name| name == "build"))?;
+    let root = build.parent()?.parent()?;
+    match (root.file_name(), target) {
+        (Some(name), Some(target)) if name == target => root.parent().map(Path::to_path_buf),
+        _ => Some(root.to_path_buf()),
+    }
+}
+
+/// A lock between processes; released on drop, and by the system if the process dies.
+pub(crate) struct DirLock {
+    _file: File,
+}
+
+impl DirLock {
+    /// Waits for the lock `dir/name`, saying on stderr what is waited for.
+    pub(crate) fn acquire(dir: &Path, name: &str, what: &str) -> Result<DirLock, BuildError> {
+        std::fs::create_dir_all(dir).map_err(BuildError::io("create", dir))?;
+        let path = dir.join(name);
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(BuildError::io("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                eprintln!("warpsmith: waiting for another build to finish with {what}");
+                file.lock().map_err(BuildError::io("lock", &path))?;
+            }
+            Err(TryLockError::Error(error)) => return Err(BuildError::io("lock", &path)(error)),
+        }
+        Ok(DirLock { _file: file })
+    }
+}
+
+/// Writes a file unless it already has this content, so that nothing downstream is rebuilt.
+pub(crate) fn write_if_changed(path: &Path, content: &str) -> Result<bool, BuildError> {
+    if std::fs::read(path).is_ok_and(|old| old == content.as_bytes()) {
+        return Ok(false);
+    }
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(BuildError::io("create", parent))?;
+    }
+    std::fs::write(path, content).map_err(BuildError::io("write", path))?;
+    Ok(true)
+}
+
+/// FNV-1a, 64 bits: stable between releases of the standard library.
+pub(crate) fn hash(parts: &[&str]) -> String {
+    let mut state = 0xcbf2_9ce4_8422_2325_u64;
+    for part in parts {
+        for byte in part.as_bytes().iter().chain(&[0u8]) {
+            state = (state ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+    format!("{state:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn target_directory_of_every_layout() {
+        let triple = Some("x86_64-unknown-linux-gnu");
+        for (out_dir, expected) in [
+            ("/w/target/debug/build/host-0123/out", "/w/target"),
+            ("/w/my target/release/build/host-0123/out", "/w/my target"),
+            (
+                "/w/target/x86_64-unknown-linux-gnu/release/build/host-0123/out",
+                "/w/target",
+            ),
+            ("/w/target/debug/build/host/0123/out", "/w/target"),
+        ] {
+            assert_eq!(
+                target_dir_of(Path::new(out_dir), triple),
+                Some(PathBuf::from(expected)),
+                "{out_dir}"
+            );
+        }
+        assert_eq!(target_dir_of(Path::new("/elsewhere/out"), triple), None);
+    }
+
+    #[test]
+    fn writes_only_what_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b.txt");
+        assert!(write_if_changed(&path, "one").unwrap());
+        assert!(!write_if_changed(&path, "one").unwrap());
+        assert!(write_if_changed(&path, "two").unwrap());
+    }
+
+    #[test]
+    fn hash_is_fnv1a() {
+        // Published test vector of FNV-1a 64 for "a" followed by one zero byte is hash("a\0").
+        let by_hand = |bytes: &[u8]| {
+            bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |s, b| {
+                (s ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)
+            })
+        };
+        assert_eq!(by_hand(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(hash(&["a"]), format!("{:016x}", by_hand(b"a\0")));
+        assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
+    }
+}

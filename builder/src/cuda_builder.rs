@@ -1,0 +1,229 @@
+//! The second generator: rust-cuda's `cuda_builder`.
+//!
+//! rust-cuda needs its own nightly, LLVM 7 and a CUDA toolkit, and it is not on crates.io. So it is
+//! reached through a package outside the workspace, `builder/cuda-builder`, which this module runs
+//! with that nightly. What it compiles is a generated crate that does nothing but link the kernels
+//! crate, with the feature `nvvm` if that crate has one; so the kernels crate needs no `cdylib` and
+//! no profile of its own. The passes over the text are the same as for the stock generator.
+
+use std::path::{Path, PathBuf};
+
+use crate::arch::Arch;
+use crate::cache::{DirLock, hash, write_if_changed};
+use crate::cargo::Package;
+use crate::kernel_crate::{Backend, Output, Plan};
+use crate::output::{Generated, Writer};
+use crate::process::{clean_command, run};
+use crate::{BuildError, MissingPiece, probe};
+
+/// The nightly that rust-cuda is written for.
+pub const CUDA_BUILDER_TOOLCHAIN: &str = "nightly-2026-04-02";
+/// The commit of rust-cuda that `builder/cuda-builder` depends on.
+pub const CUDA_BUILDER_REVISION: &str = "946c91f080770f30d42d7c706ac8185969274073";
+pub(crate) const CUDA_BUILDER_REPOSITORY: &str = "https://github.com/Rust-GPU/rust-cuda";
+
+pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
+    let runner = runner_dir();
+    let mut missing = probe::missing_for_cuda_builder();
+    if !runner.join("Cargo.toml").is_file() {
+        missing.push(MissingPiece {
+            what: format!("the package {}", runner.display()),
+            fix: "depend on warpsmith-builder by path or git; it is not part of the crate on crates.io".to_owned(),
+        });
+    }
+    if !missing.is_empty() {
+        return Err(BuildError::CudaBuilderUnavailable { missing });
+    }
+
+    let cache = plan.cache.join("cuda-builder");
+    let _lock = DirLock::acquire(&cache, ".warpsmith.lock", "cuda_builder")?;
+    let kernels = write_linking_crate(plan, &cache)?;
+    let mut generated = Vec::new();
+    for (arch, _) in &plan.archs {
+        let file = kernels.join(format!("{arch}.ptx"));
+        let _ = std::fs::remove_file(&file);
+        run_one(plan, &runner, &cache, &kernels, *arch, &file)?;
+        let ptx = std::fs::read_to_string(&file).map_err(BuildError::io("read", &file))?;
+        generated.push(Generated {
+            arch: *arch,
+            isa: None,
+            ptx,
+            fresh: false,
+        });
+    }
+    let writer = Writer {
+        library: &plan.package.name,
+        backend: Backend::CudaBuilder.name(),
+        generator: format!("rust-cuda {CUDA_BUILDER_REVISION}, {CUDA_BUILDER_TOOLCHAIN}"),
+        out_dir: &plan.out_dir,
+        allow_local: &plan.allow_local,
+    };
+    writer.write(generated)
+}
+
+fn runner_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda-builder")
+}
+
+fn run_one(
+    plan: &Plan,
+    runner: &Path,
+    cache: &Path,
+    kernels: &Path,
+    arch: Arch,
+    file: &Path,
+) -> Result<(), BuildError> {
+    eprintln!(
+        "warpsmith: rust-cuda compiles `{}` for {arch}",
+        plan.package.name
+    );
+    let mut command = clean_command("rustup");
+    command
+        // `rustup run` and not `cargo +toolchain`: the CARGO of a build script knows no `+`.
+        .args([
+            "run",
+            CUDA_BUILDER_TOOLCHAIN,
+            "cargo",
+            "run",
+            "--release",
+            "--manifest-path",
+        ])
+        .arg(runner.join("Cargo.toml"))
+        .arg("--")
+        .arg(kernels)
+        .arg(format!("compute_{}", arch.sm()))
+        .arg(cache.join("kernels"))
+        .arg(file)
+        .current_dir(runner)
+        // cuda_builder looks for its code generator in this directory.
+        .env("CARGO_TARGET_DIR", cache.join("runner"))
+        .env_remove("RUSTUP_TOOLCHAIN")
+        // Ours may hold an empty linker script for libcuda.
+        .env_remove("CUDA_LIBRARY_PATH");
+    if let Ok(llvm_config) = probe::llvm_config() {
+        command.env("LLVM_CONFIG", llvm_config);
+    }
+    if let Some((root, _)) = probe::cuda_root() {
+        let mut dirs = vec![root.join("nvvm/lib64")];
+        dirs.extend(
+            std::env::var_os("LD_LIBRARY_PATH")
+                .iter()
+                .flat_map(std::env::split_paths),
+        );
+        if let Ok(joined) = std::env::join_paths(dirs) {
+            command.env("LD_LIBRARY_PATH", joined);
+        }
+        command.env("CUDA_PATH", root);
+    }
+    let output = run(&mut command)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    // cuda_builder lets cargo render the compiler's messages on stderr.
+    Err(BuildError::Compile {
+        package: plan.package.name.clone(),
+        arch: arch.to_string(),
+        rendered: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// A crate that links the kernels crate into one PTX.
+fn write_linking_crate(plan: &Plan, cache: &Path) -> Result<PathBuf, BuildError> {
+    let package = &plan.package;
+    let dir = cache.join(format!(
+        "{}-{}",
+        package.file_stem(),
+        hash(&[&package.manifest.to_string_lossy()])
+    ));
+    write_if_changed(
+        &dir.join("Cargo.toml"),
+        &linking_manifest(package, &plan.features, plan.default_features)?,
+    )?;
+    write_if_changed(
+        &dir.join("lib.rs"),
+        "//! Links the kernels crate; rust-cuda adds `no_std`.\nextern crate kernels as _;\n",
+    )?;
+    // The versions of the kernels' workspace. Cargo drops what is not needed.
+    let lock = package.workspace_root.join("Cargo.lock");
+    if let Ok(text) = std::fs::read_to_string(&lock) {
+        write_if_changed(&dir.join("Cargo.lock"), &text)?;
+    }
+    Ok(dir)
+}
+
+fn linking_manifest(
+    package: &Package,
+    features: &[String],
+    default_features: bool,
+) -> Result<String, BuildError> {
+    let folder = package
+        .manifest
+        .parent()
+        .and_then(Path::to_str)
+        .ok_or_else(|| BuildError::KernelCrate {
+            path: package.manifest.clone(),
+            reason: "its path is not UTF-8 and cannot stand in a Cargo.toml".to_owned(),
+        })?;
+    let mut features = features.to_vec();
+    if package.features.contains("nvvm") && !features.iter().any(|f| f == "nvvm") {
+        features.push("nvvm".to_owned());
+    }
+    // JSON strings are TOML strings.
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let list: Vec<String> = features.iter().map(|f| quoted(f)).collect();
+    Ok(format!(
+        "[package]\nname = \"warpsmith-linked-kernels\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n\
+         [workspace]\n\n\
+         [lib]\nname = \"linked_kernels\"\npath = \"lib.rs\"\ncrate-type = [\"cdylib\"]\n\n\
+         [dependencies.kernels]\npackage = {}\npath = {}\ndefault-features = {default_features}\nfeatures = [{}]\n\n\
+         [profile.release]\nopt-level = 3\ncodegen-units = 1\ndebug = false\noverflow-checks = false\n",
+        quoted(&package.name),
+        quoted(folder),
+        list.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_runner_package_pins_what_the_constants_say() {
+        let manifest = std::fs::read_to_string(runner_dir().join("Cargo.toml")).unwrap();
+        assert!(
+            manifest.contains(&format!("rev = \"{CUDA_BUILDER_REVISION}\"")),
+            "{manifest}"
+        );
+        assert!(manifest.contains(CUDA_BUILDER_REPOSITORY), "{manifest}");
+        let toolchain = std::fs::read_to_string(runner_dir().join("rust-toolchain.toml")).unwrap();
+        assert!(
+            toolchain.contains(&format!("channel = \"{CUDA_BUILDER_TOOLCHAIN}\"")),
+            "{toolchain}"
+        );
+    }
+
+    #[test]
+    fn the_linking_crate_names_package_path_and_features() {
+        let package = Package {
+            name: "gpu-kernels".to_owned(),
+            crate_name: "gpu_kernels".to_owned(),
+            manifest: PathBuf::from("/w/my \"x\"/gpu-kernels/Cargo.toml"),
+            features: ["nvvm".to_owned(), "extra".to_owned()].into(),
+            workspace_root: PathBuf::from("/w"),
+            target_directory: PathBuf::from("/w/target"),
+            device_crates: Vec::new(),
+            inputs: Default::default(),
+        };
+        let text = linking_manifest(&package, &["extra".to_owned()], false).unwrap();
+        for line in [
+            "package = \"gpu-kernels\"",
+            "path = \"/w/my \\\"x\\\"/gpu-kernels\"",
+            "default-features = false",
+            "features = [\"extra\", \"nvvm\"]",
+            "crate-type = [\"cdylib\"]",
+            "[workspace]",
+        ] {
+            assert!(text.lines().any(|l| l == line), "no {line:?} in\n{text}");
+        }
+    }
+}

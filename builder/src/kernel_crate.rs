@@ -1,0 +1,378 @@
+//! The entry point: which crate, for which architectures, by which generator.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::arch::Arch;
+use crate::cache::target_dir_of;
+use crate::cargo::{self, Package};
+use crate::manifest::Manifest;
+use crate::output::absolute;
+use crate::toolchain::Toolchain;
+use crate::{BuildError, cuda_builder, stock};
+
+/// Which code generator compiles the kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// rustc's own NVPTX backend. Needs `rust-src` and nothing else.
+    #[default]
+    Stock,
+    /// rust-cuda's `cuda_builder`. Needs its own nightly, LLVM 7 and a CUDA toolkit.
+    CudaBuilder,
+}
+
+impl Backend {
+    /// As `WARPSMITH_BACKEND` and the manifest name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Stock => "stock",
+            Backend::CudaBuilder => "cuda_builder",
+        }
+    }
+}
+
+impl FromStr for Backend {
+    type Err = BuildError;
+
+    fn from_str(text: &str) -> Result<Backend, BuildError> {
+        match text {
+            "stock" => Ok(Backend::Stock),
+            "cuda_builder" => Ok(Backend::CudaBuilder),
+            other => Err(BuildError::Setting {
+                setting: format!("backend `{other}`"),
+                reason: "known are `stock` and `cuda_builder`".to_owned(),
+            }),
+        }
+    }
+}
+
+/// One PTX text that a build left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Architecture: 80 for `sm_80`.
+    pub sm: u32,
+    /// PTX ISA version.
+    pub isa: (u32, u32),
+    /// The file.
+    pub path: PathBuf,
+    /// Nothing had to be compiled for it.
+    pub fresh: bool,
+}
+
+/// What a build left.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// The PTX texts, by rising architecture.
+    pub images: Vec<Image>,
+    /// What was found out about the kernels.
+    pub manifest: Manifest,
+    /// The manifest as a file.
+    pub manifest_path: PathBuf,
+    /// `<library>.rs`: one expression that holds manifest and texts.
+    pub rust_path: PathBuf,
+    /// Warnings of the compiler and of the lints on the PTX.
+    pub warnings: Vec<String>,
+}
+
+/// A crate of kernels and how to build it.
+///
+/// In a build script the output goes to `OUT_DIR` and cargo is told what to watch. Elsewhere give
+/// [`out_dir`](KernelCrate::out_dir).
+#[derive(Clone, Debug)]
+pub struct KernelCrate {
+    path: PathBuf,
+    archs: Vec<String>,
+    isa: Vec<(String, (u32, u32))>,
+    backend: Backend,
+    line_info: bool,
+    features: Vec<String>,
+    default_features: bool,
+    allow_local: Vec<String>,
+    out_dir: Option<PathBuf>,
+    cache_dir: Option<PathBuf>,
+    quiet: bool,
+}
+
+/// Major and minor number of a PTX version.
+pub(crate) type Isa = (u32, u32);
+
+/// The settings after the environment had its say.
+pub(crate) struct Plan {
+    pub(crate) toolchain: Toolchain,
+    pub(crate) package: Package,
+    pub(crate) archs: Vec<(Arch, Isa)>,
+    pub(crate) line_info: bool,
+    pub(crate) features: Vec<String>,
+    pub(crate) default_features: bool,
+    pub(crate) allow_local: Vec<String>,
+    pub(crate) out_dir: PathBuf,
+    pub(crate) cache: PathBuf,
+    pub(crate) speaker: Speaker,
+}
+
+/// Tells cargo what to watch and what to warn of, if it listens.
+pub(crate) struct Speaker {
+    in_build_script: bool,
+}
+
+impl Speaker {
+    pub(crate) fn watch<'a>(&self, paths: impl IntoIterator<Item = &'a Path>) {
+        if self.in_build_script {
+            for path in paths {
+                println!("cargo:rerun-if-changed={}", path.display());
+            }
+        }
+    }
+
+    fn watch_env(&self, names: &[&str]) {
+        if self.in_build_script {
+            for name in names {
+                println!("cargo:rerun-if-env-changed={name}");
+            }
+        }
+    }
+
+    pub(crate) fn warn(&self, text: &str) {
+        if self.in_build_script {
+            for line in text.trim_end().lines() {
+                println!("cargo:warning={line}");
+            }
+        }
+    }
+}
+
+impl KernelCrate {
+    /// The package in the folder `path`, relative to the folder of the calling package.
+    pub fn new(path: impl Into<PathBuf>) -> KernelCrate {
+        KernelCrate {
+            path: path.into(),
+            archs: Vec::new(),
+            isa: Vec::new(),
+            backend: Backend::default(),
+            line_info: true,
+            features: Vec::new(),
+            default_features: true,
+            allow_local: Vec::new(),
+            out_dir: None,
+            cache_dir: None,
+            quiet: false,
+        }
+    }
+
+    /// Architectures such as `sm_80`. A GPU runs the text of the newest one that is not newer than
+    /// itself. Default: `sm_75`, `sm_80`, `sm_90`.
+    pub fn archs<S: Into<String>>(mut self, archs: impl IntoIterator<Item = S>) -> KernelCrate {
+        self.archs = archs.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// PTX ISA version for one architecture, if its lowest (7.4 or what the architecture needs) does
+    /// not have an instruction that a kernel uses. Newer versions need newer drivers. Stock backend.
+    pub fn isa(mut self, arch: impl Into<String>, version: (u32, u32)) -> KernelCrate {
+        self.isa.push((arch.into(), version));
+        self
+    }
+
+    /// Which code generator to use. Default: [`Backend::Stock`].
+    pub fn backend(mut self, backend: Backend) -> KernelCrate {
+        self.backend = backend;
+        self
+    }
+
+    /// Whether the PTX says which source line an instruction comes from (`.loc`). Costs no register
+    /// and no instruction. Default: yes. Stock backend; `cuda_builder` never writes lines.
+    pub fn line_info(mut self, yes: bool) -> KernelCrate {
+        self.line_info = yes;
+        self
+    }
+
+    /// Features of the kernels crate to enable.
+    pub fn features<S: Into<String>>(
+        mut self,
+        features: impl IntoIterator<Item = S>,
+    ) -> KernelCrate {
+        self.features = features.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Whether the kernels crate's default features are on. Default: yes.
+    pub fn default_features(mut self, yes: bool) -> KernelCrate {
+        self.default_features = yes;
+        self
+    }
+
+    /// Kernels that may use local memory. In all others an array that did not stay in registers is
+    /// an error. The same as `"allow_local": true` in a kernel's metadata.
+    pub fn allow_local<S: Into<String>>(
+        mut self,
+        kernels: impl IntoIterator<Item = S>,
+    ) -> KernelCrate {
+        self.allow_local = kernels.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Where the output goes. Default: `OUT_DIR`.
+    pub fn out_dir(mut self, dir: impl Into<PathBuf>) -> KernelCrate {
+        self.out_dir = Some(dir.into());
+        self
+    }
+
+    /// Where compiled `core` and the kernels' intermediate files live. Default: `warpsmith` in the
+    /// target directory.
+    pub fn cache_dir(mut self, dir: impl Into<PathBuf>) -> KernelCrate {
+        self.cache_dir = Some(dir.into());
+        self
+    }
+
+    /// Prints no `cargo:` lines even in a build script.
+    pub fn quiet(mut self) -> KernelCrate {
+        self.quiet = true;
+        self
+    }
+
+    /// Builds. The calling build script ends with [`BuildError::exit`] if this fails.
+    pub fn build(&self) -> Result<Output, BuildError> {
+        let out_dir_var = std::env::var_os("OUT_DIR").map(PathBuf::from);
+        let speaker = Speaker {
+            in_build_script: !self.quiet && self.out_dir.is_none() && out_dir_var.is_some(),
+        };
+        speaker.watch_env(&[
+            "WARPSMITH_BACKEND",
+            "WARPSMITH_ARCHS",
+            "WARPSMITH_CACHE_DIR",
+            "WARPSMITH_RUST_SRC",
+            "RUSTUP_TOOLCHAIN",
+        ]);
+        let dir = self.resolve_path()?;
+        // Before anything can fail, so that a repaired Cargo.toml is noticed.
+        speaker.watch([dir.join("Cargo.toml").as_path(), dir.join("src").as_path()]);
+
+        let backend = match std::env::var("WARPSMITH_BACKEND") {
+            Ok(name) if !name.is_empty() => name.parse()?,
+            _ => self.backend,
+        };
+        let archs = self.resolve_archs()?;
+        let out_dir = match (&self.out_dir, &out_dir_var) {
+            (Some(dir), _) | (None, Some(dir)) => absolute(dir)?,
+            (None, None) => {
+                return Err(BuildError::Setting {
+                    setting: "KernelCrate::out_dir".to_owned(),
+                    reason:
+                        "OUT_DIR is not set, so this is no build script; say where the output goes"
+                            .to_owned(),
+                });
+            }
+        };
+        let toolchain = Toolchain::discover(&dir)?;
+        let package = cargo::package(&toolchain, &dir)?;
+        speaker.watch(package.inputs.iter().map(PathBuf::as_path));
+        if let Some(unknown) = self
+            .features
+            .iter()
+            .find(|f| !package.features.contains(*f) && !f.contains('/'))
+        {
+            return Err(BuildError::KernelCrate {
+                path: dir,
+                reason: format!("it has no feature `{unknown}`"),
+            });
+        }
+        let cache = self.resolve_cache(out_dir_var.as_deref(), &package)?;
+        let plan = Plan {
+            toolchain,
+            package,
+            archs,
+            line_info: self.line_info,
+            features: self.features.clone(),
+            default_features: self.default_features,
+            allow_local: self.allow_local.clone(),
+            out_dir,
+            cache,
+            speaker,
+        };
+        let output = match backend {
+            Backend::Stock => stock::build(&plan)?,
+            Backend::CudaBuilder => cuda_builder::build(&plan)?,
+        };
+        for warning in &output.warnings {
+            plan.speaker.warn(warning);
+        }
+        Ok(output)
+    }
+
+    fn resolve_path(&self) -> Result<PathBuf, BuildError> {
+        let base = std::env::var_os("CARGO_MANIFEST_DIR")
+            .map(PathBuf::from)
+            .unwrap_or_default();
+        let joined = absolute(&base.join(&self.path))?;
+        let dir = joined
+            .canonicalize()
+            .map_err(|error| BuildError::KernelCrate {
+                path: joined.clone(),
+                reason: format!(
+                    "{error}; the path is relative to the folder of the calling package"
+                ),
+            })?;
+        if !dir.join("Cargo.toml").is_file() {
+            return Err(BuildError::KernelCrate {
+                path: dir,
+                reason: "there is no Cargo.toml".to_owned(),
+            });
+        }
+        Ok(dir)
+    }
+
+    fn resolve_archs(&self) -> Result<Vec<(Arch, Isa)>, BuildError> {
+        let names: Vec<String> = match std::env::var("WARPSMITH_ARCHS") {
+            Ok(list) if !list.trim().is_empty() => {
+                list.split(',').map(|a| a.trim().to_owned()).collect()
+            }
+            _ if self.archs.is_empty() => ["sm_75", "sm_80", "sm_90"].map(str::to_owned).to_vec(),
+            _ => self.archs.clone(),
+        };
+        let archs: BTreeSet<Arch> = names
+            .iter()
+            .map(|name| name.parse())
+            .collect::<Result<_, _>>()?;
+        let mut overrides = Vec::new();
+        for (name, version) in &self.isa {
+            let arch: Arch = name.parse()?;
+            if *version < arch.lowest_isa() {
+                let (major, minor) = arch.lowest_isa();
+                return Err(BuildError::Setting {
+                    setting: format!("KernelCrate::isa({name:?}, {version:?})"),
+                    reason: format!("{arch} is compiled for PTX ISA {major}.{minor} or newer"),
+                });
+            }
+            overrides.push((arch, *version));
+        }
+        Ok(archs
+            .into_iter()
+            .map(|arch| {
+                let chosen = overrides.iter().rev().find(|(a, _)| *a == arch);
+                (
+                    arch,
+                    chosen.map_or(arch.lowest_isa(), |(_, version)| *version),
+                )
+            })
+            .collect())
+    }
+
+    fn resolve_cache(
+        &self,
+        out_dir: Option<&Path>,
+        package: &Package,
+    ) -> Result<PathBuf, BuildError> {
+        if let Some(dir) = std::env::var_os("WARPSMITH_CACHE_DIR").filter(|d| !d.is_empty()) {
+            return absolute(Path::new(&dir));
+        }
+        if let Some(dir) = &self.cache_dir {
+            return absolute(dir);
+        }
+        let target = std::env::var("TARGET").ok();
+        let of_outer_build = out_dir.and_then(|dir| target_dir_of(dir, target.as_deref()));
+        Ok(of_outer_build
+            .unwrap_or_else(|| package.target_directory.clone())
+            .join("warpsmith"))
+    }
+}

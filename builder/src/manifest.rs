@@ -1,0 +1,164 @@
+//! The manifest: what a host needs to know of the kernels, as JSON.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::BuildError;
+
+/// Everything that was found out about a kernels crate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Package name of the kernels crate.
+    pub library: String,
+    /// `stock` or `cuda_builder`.
+    pub backend: String,
+    /// The code generator, such as `rustc 1.95.0`.
+    pub generator: String,
+    /// The PTX texts, by rising architecture.
+    pub images: Vec<ManifestImage>,
+    /// The kernels, by name.
+    pub kernels: Vec<ManifestKernel>,
+}
+
+/// One PTX text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestImage {
+    /// Architecture: 80 for `sm_80`.
+    pub sm: u32,
+    /// PTX ISA version, such as `7.4`.
+    pub isa: String,
+    /// File name, beside the manifest.
+    pub file: String,
+}
+
+/// One kernel. Where the architectures differ, the largest value stands here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ManifestKernel {
+    /// Name of the PTX entry.
+    pub name: String,
+    /// Kernels of one family compute the same.
+    #[serde(default)]
+    pub family: String,
+    /// Which one of the family; empty if there is one only.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub variant: String,
+    /// First line of its documentation.
+    #[serde(default)]
+    pub summary: String,
+    /// Source file.
+    #[serde(default)]
+    pub file: String,
+    /// Source line.
+    #[serde(default)]
+    pub line: u32,
+    /// Threads of a block: x, y, z.
+    pub block: [u32; 3],
+    /// Blocks that must fit on a multiprocessor; 0 if none is asked for.
+    #[serde(default)]
+    pub min_blocks: u32,
+    /// Bytes of shared memory that the kernel declares.
+    #[serde(default)]
+    pub static_shared: u32,
+    /// Whether it uses the shared memory given at launch.
+    #[serde(default)]
+    pub dynamic_shared_used: bool,
+    /// Bytes of local memory that LLVM reserved for a thread. Normally 0.
+    #[serde(default)]
+    pub local_bytes: u32,
+    /// Number of collective instructions, by kind: `barrier`, `shfl`, `vote`, `match`, `redux`, `mma`.
+    /// They rise when a compiler clones code that must not be cloned.
+    #[serde(default)]
+    pub collectives: BTreeMap<String, u32>,
+    /// The architectures that have it.
+    #[serde(default)]
+    pub archs: Vec<u32>,
+    /// The arguments in order.
+    pub args: Vec<ManifestArg>,
+    /// What else the metadata line said.
+    #[serde(flatten)]
+    pub extra: BTreeMap<String, serde_json::Value>,
+}
+
+/// One argument of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestArg {
+    /// Name in the signature.
+    pub name: String,
+    /// Type as written, such as `In<f32>`.
+    #[serde(rename = "type")]
+    pub ty: String,
+    /// `in`, `out`, `inout`, `scalar` or `struct`.
+    pub kind: String,
+    /// Element type of a pointer, else the type.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub element: String,
+    /// Bytes in the parameter block.
+    pub size: u32,
+    /// Alignment in the parameter block.
+    pub align: u32,
+    /// Offset in the parameter block, as the PTX has it.
+    #[serde(default)]
+    pub offset: u32,
+}
+
+fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+impl Manifest {
+    /// Reads a manifest that a build wrote.
+    pub fn read(path: &Path) -> Result<Manifest, BuildError> {
+        let text = std::fs::read_to_string(path).map_err(BuildError::io("read", path))?;
+        serde_json::from_str(&text).map_err(|error| BuildError::Answer {
+            what: path.display().to_string(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// The kernel of that name.
+    pub fn kernel(&self, name: &str) -> Option<&ManifestKernel> {
+        self.kernels.iter().find(|k| k.name == name)
+    }
+
+    /// Joins the kernels of one architecture with those of the others.
+    pub(crate) fn join(
+        kernels: &mut BTreeMap<String, ManifestKernel>,
+        sm: u32,
+        found: Vec<ManifestKernel>,
+    ) -> Vec<String> {
+        let mut conflicts = Vec::new();
+        for mut kernel in found {
+            kernel.archs = vec![sm];
+            let Some(known) = kernels.get_mut(&kernel.name) else {
+                kernels.insert(kernel.name.clone(), kernel);
+                continue;
+            };
+            if known.args != kernel.args
+                || known.block != kernel.block
+                || known.min_blocks != kernel.min_blocks
+            {
+                conflicts.push(format!(
+                    "kernel `{}` has other arguments or another block than for sm_{}; a launch does not know the \
+                     architecture, so these must be the same for all",
+                    kernel.name,
+                    known.archs.first().copied().unwrap_or_default()
+                ));
+            }
+            known.archs.push(sm);
+            known.static_shared = known.static_shared.max(kernel.static_shared);
+            known.dynamic_shared_used |= kernel.dynamic_shared_used;
+            known.local_bytes = known.local_bytes.max(kernel.local_bytes);
+            for (kind, count) in kernel.collectives {
+                let known = known.collectives.entry(kind).or_default();
+                *known = (*known).max(count);
+            }
+        }
+        conflicts
+    }
+}

@@ -1,0 +1,137 @@
+//! The files that a build leaves in `OUT_DIR`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::arch::Arch;
+use crate::cache::write_if_changed;
+use crate::manifest::{Manifest, ManifestImage, ManifestKernel};
+use crate::ptx::{self, Rules};
+use crate::{BuildError, Image, Output};
+
+/// The PTX of one architecture, as the code generator wrote it.
+pub(crate) struct Generated {
+    pub(crate) arch: Arch,
+    /// What `.version` must say; `None`: whatever it says.
+    pub(crate) isa: Option<(u32, u32)>,
+    pub(crate) ptx: String,
+    pub(crate) fresh: bool,
+}
+
+/// What both generators share: names, rules, and where to write.
+pub(crate) struct Writer<'a> {
+    pub(crate) library: &'a str,
+    pub(crate) backend: &'a str,
+    pub(crate) generator: String,
+    pub(crate) out_dir: &'a Path,
+    pub(crate) allow_local: &'a [String],
+}
+
+impl Writer<'_> {
+    /// Checks and completes the texts, then writes everything. Writes nothing if one is refused.
+    pub(crate) fn write(&self, generated: Vec<Generated>) -> Result<Output, BuildError> {
+        let stem = self.library.replace('-', "_");
+        let folder = self.out_dir.join(&stem);
+        let mut kernels: BTreeMap<String, ManifestKernel> = BTreeMap::new();
+        let mut warnings: Vec<String> = Vec::new();
+        let mut texts: Vec<(Image, String)> = Vec::new();
+        for one in generated {
+            let refuse = |problems: Vec<String>| BuildError::Ptx {
+                library: self.library.to_owned(),
+                arch: one.arch.to_string(),
+                problems,
+            };
+            let rules = Rules {
+                arch: one.arch,
+                isa: one.isa,
+                allow_local: self.allow_local,
+            };
+            let checked = ptx::check(&one.ptx, &rules).map_err(refuse)?;
+            let conflicts = Manifest::join(&mut kernels, one.arch.sm(), checked.kernels);
+            if !conflicts.is_empty() {
+                return Err(refuse(conflicts));
+            }
+            for warning in checked.warnings {
+                if !warnings.contains(&warning) {
+                    warnings.push(warning);
+                }
+            }
+            let image = Image {
+                sm: one.arch.sm(),
+                isa: checked.isa,
+                path: folder.join(format!("{}.ptx", one.arch)),
+                fresh: one.fresh,
+            };
+            texts.push((image, checked.text));
+        }
+
+        let manifest = Manifest {
+            library: self.library.to_owned(),
+            backend: self.backend.to_owned(),
+            generator: self.generator.clone(),
+            images: texts
+                .iter()
+                .map(|(image, _)| ManifestImage {
+                    sm: image.sm,
+                    isa: format!("{}.{}", image.isa.0, image.isa.1),
+                    file: format!("sm_{}.ptx", image.sm),
+                })
+                .collect(),
+            kernels: kernels.into_values().collect(),
+        };
+        let manifest_path = folder.join("manifest.json");
+        let json = serde_json::to_string_pretty(&manifest).map_err(|error| BuildError::Answer {
+            what: "the manifest".to_owned(),
+            reason: error.to_string(),
+        })?;
+        for (image, text) in &texts {
+            write_if_changed(&image.path, text)?;
+        }
+        write_if_changed(&manifest_path, &json)?;
+        let images: Vec<Image> = texts.into_iter().map(|(image, _)| image).collect();
+        let rust_path = self.out_dir.join(format!("{stem}.rs"));
+        write_if_changed(
+            &rust_path,
+            &expression(self.library, &manifest_path, &images)?,
+        )?;
+        Ok(Output {
+            images,
+            manifest,
+            manifest_path,
+            rust_path,
+            warnings,
+        })
+    }
+}
+
+/// The expression of `<library>.rs`.
+fn expression(library: &str, manifest: &Path, images: &[Image]) -> Result<String, BuildError> {
+    let mut text = format!("({library:?}, include_str!({}), &[", literal(manifest)?);
+    for image in images {
+        text.push_str(&format!(
+            "({}u32, include_str!({})), ",
+            image.sm,
+            literal(&image.path)?
+        ));
+    }
+    text.push_str("])\n");
+    Ok(text)
+}
+
+fn literal(path: &Path) -> Result<String, BuildError> {
+    match path.to_str() {
+        Some(text) => Ok(format!("{text:?}")),
+        None => Err(BuildError::Setting {
+            setting: "output directory".to_owned(),
+            reason: format!(
+                "{} is not UTF-8 and cannot stand in Rust source; build elsewhere",
+                path.display()
+            ),
+        }),
+    }
+}
+
+/// An existing directory or one to be created, as an absolute path.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, BuildError> {
+    std::path::absolute(path).map_err(BuildError::io("find", path))
+}

@@ -1,0 +1,39 @@
+//! Passes over the PTX text: metadata against entries, launch bounds, shared memory, lints.
+//!
+//! The text is the code generator's (LLVM's or libNVVM's), so a wrong one is a fault of a kernel, of
+//! the metadata or of the compiler, never of a user's input at run time. All findings of a text are
+//! reported together. Nothing here panics, whatever the text.
+//!
+//! [`scan`] finds declarations and bodies, [`meta`] reads the `// @kernel` lines, [`check`] compares
+//! the two and writes the launch bounds.
+
+mod check;
+mod meta;
+mod scan;
+#[cfg(test)]
+mod tests;
+
+use crate::arch::Arch;
+use crate::manifest::ManifestKernel;
+
+pub(crate) use check::check;
+
+/// What a text must satisfy.
+pub(crate) struct Rules<'a> {
+    pub(crate) arch: Arch,
+    /// What `.version` must say; `None`: anything.
+    pub(crate) isa: Option<(u32, u32)>,
+    /// Kernels that may use local memory although their metadata does not say so.
+    pub(crate) allow_local: &'a [String],
+}
+
+/// A text that satisfies the rules.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    /// With launch bounds.
+    pub(crate) text: String,
+    pub(crate) isa: (u32, u32),
+    /// By name.
+    pub(crate) kernels: Vec<ManifestKernel>,
+    pub(crate) warnings: Vec<String>,
+}

@@ -1,0 +1,108 @@
+//! Plain data that may cross between host and device, and the types that both sides share.
+//!
+//! [`Element`] is the one bound for buffer elements and by-value kernel arguments. Sizes and
+//! alignments are the same on both sides: 64-bit little-endian hosts only.
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use half::{bf16, f16};
+
+#[cfg(target_arch = "nvptx64")]
+pub use primitive::Half as f16;
+
+/// The primitive under another name, so that `f16` can be exported on both sides.
+#[cfg(target_arch = "nvptx64")]
+mod primitive {
+    /// A half-precision number.
+    pub type Half = f16;
+}
+
+/// A bfloat16 value: the upper half of an `f32`.
+#[cfg(target_arch = "nvptx64")]
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct bf16(u16);
+
+#[cfg(target_arch = "nvptx64")]
+impl bf16 {
+    /// The value with these bits.
+    #[inline(always)]
+    pub const fn from_bits(bits: u16) -> bf16 {
+        bf16(bits)
+    }
+    /// Its bits.
+    #[inline(always)]
+    pub const fn to_bits(self) -> u16 {
+        self.0
+    }
+}
+
+/// Plain data: what a device buffer holds and what a kernel takes by value.
+///
+/// Implemented for `u8`…`u64`, `i8`…`i64`, `f32`, `f64`, [`f16`], [`bf16`], the vector types
+/// ([`U32x2`], [`U32x4`], [`F32x2`], [`F32x4`]) and arrays of elements. For a struct,
+/// `#[derive(Clone, Copy, Element)]` on `#[repr(C)]` checks the rules.
+///
+/// # Safety
+/// Every bit pattern of the size is a valid value, there is no padding, the layout is the same in
+/// every build (`repr(C)` or `repr(transparent)`), and there are no pointers into host memory.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a kernel argument or a buffer element",
+    label = "not plain data that the GPU and the host lay out alike",
+    note = "use an integer, `f32`, `f64`, `f16`, `bf16`, an array of these, or a `#[repr(C)]` struct of them with `#[derive(Clone, Copy, Element)]`"
+)]
+#[cfg(not(target_arch = "nvptx64"))]
+pub unsafe trait Element: Copy + bytemuck::Pod + 'static {}
+
+/// Plain data: what a device buffer holds and what a kernel takes by value.
+///
+/// # Safety
+/// Every bit pattern of the size is a valid value, there is no padding, and the layout is the
+/// same in every build (`repr(C)` or `repr(transparent)`).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a kernel argument or a buffer element",
+    label = "not plain data that the GPU and the host lay out alike",
+    note = "use an integer, `f32`, `f64`, `f16`, `bf16`, an array of these, or a `#[repr(C)]` struct of them with `#[derive(Clone, Copy, Element)]`"
+)]
+#[cfg(target_arch = "nvptx64")]
+pub unsafe trait Element: Copy + 'static {}
+
+macro_rules! elements {
+    ($($t:ty),* $(,)?) => { $(
+        // SAFETY: a primitive number (or a transparent wrapper of one): no padding, all bits valid.
+        unsafe impl Element for $t {}
+    )* };
+}
+elements!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64, f16, bf16);
+
+// SAFETY: an array has the size of its elements laid one after the other, and they are elements.
+unsafe impl<T: Element, const N: usize> Element for [T; N] {}
+
+macro_rules! vectors {
+    ($($(#[$doc:meta])* $name:ident = [$t:ty; $n:literal], $align:literal;)*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[repr(C, align($align))]
+        pub struct $name(pub [$t; $n]);
+
+        const _: () = assert!(size_of::<$name>() == $align && $n * size_of::<$t>() == $align);
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: the assertion above: the array fills the struct, and zero is valid for it.
+        unsafe impl bytemuck::Zeroable for $name {}
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: the assertion above: no padding; the array's elements are plain numbers.
+        unsafe impl bytemuck::Pod for $name {}
+        // SAFETY: the assertion above: no padding; the array's elements are plain numbers.
+        unsafe impl Element for $name {}
+    )* };
+}
+vectors! {
+    /// Two words, loaded and stored as one 64-bit access.
+    U32x2 = [u32; 2], 8;
+    /// Four words, loaded and stored as one 128-bit access.
+    U32x4 = [u32; 4], 16;
+    /// Two floats, loaded and stored as one 64-bit access.
+    F32x2 = [f32; 2], 8;
+    /// Four floats, loaded and stored as one 128-bit access.
+    F32x4 = [f32; 4], 16;
+}

@@ -1,0 +1,94 @@
+//! How many blocks, threads and bytes of shared memory a launch takes.
+
+use super::{ContractError, KernelMeta, contract};
+
+/// The shape of a launch. Numbers that do not fit saturate, and [`Geometry::check`] refuses them:
+/// a launch that is too large is an error, never a smaller launch.
+///
+/// ```
+/// use warpsmith_device::Geometry;
+/// let rows = 4097usize;
+/// let g = Geometry::blocks(rows.div_ceil(8)).shared(1024);
+/// assert_eq!((g.grid, g.block, g.dynamic_shared), ([513, 1, 1], None, 1024));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Geometry {
+    /// Blocks in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block; `None` takes the block of the kernel's attribute.
+    pub block: Option<[u32; 3]>,
+    /// Bytes of dynamic shared memory.
+    pub dynamic_shared: u32,
+}
+
+fn saturate(n: impl TryInto<u64>) -> u32 {
+    n.try_into().ok().and_then(|n| u32::try_from(n).ok()).unwrap_or(u32::MAX)
+}
+
+impl Geometry {
+    /// Blocks that every GPU takes in x, y and z.
+    pub const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
+    /// Threads that every GPU takes in x, y and z of a block; 1024 in all.
+    pub const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
+    /// Threads of a block in all.
+    pub const MAX_THREADS: u32 = 1024;
+
+    /// `n` blocks in x.
+    pub fn blocks(n: impl TryInto<u64>) -> Geometry {
+        Geometry { grid: [saturate(n), 1, 1], block: None, dynamic_shared: 0 }
+    }
+
+    /// A grid of up to three dimensions.
+    pub fn grid(x: impl TryInto<u64>, y: impl TryInto<u64>, z: impl TryInto<u64>) -> Geometry {
+        Geometry { grid: [saturate(x), saturate(y), saturate(z)], block: None, dynamic_shared: 0 }
+    }
+
+    /// The same with `bytes` of dynamic shared memory.
+    #[must_use]
+    pub fn shared(mut self, bytes: impl TryInto<u64>) -> Geometry {
+        self.dynamic_shared = saturate(bytes);
+        self
+    }
+
+    /// The same with other blocks than the attribute's; not more threads than it names.
+    #[must_use]
+    pub fn block(mut self, block: [u32; 3]) -> Geometry {
+        self.block = Some(block);
+        self
+    }
+
+    /// Threads of a block in x, y and z for the kernel of `meta`.
+    pub fn block_for(&self, meta: &KernelMeta) -> [u32; 3] {
+        self.block.unwrap_or(meta.block)
+    }
+
+    /// Whether any GPU could run it: no dimension is zero, none is over its limit, and the block
+    /// has no more threads than the kernel was compiled for.
+    pub fn check(&self, meta: &'static KernelMeta) -> Result<(), ContractError> {
+        let block = self.block_for(meta);
+        let fits = |v: [u32; 3], max: [u32; 3]| (0..3).all(|i| v[i] >= 1 && v[i] <= max[i]);
+        contract::require(
+            meta,
+            fits(self.grid, Self::MAX_GRID),
+            "grid",
+            format_args!("1 to {:?} blocks", Self::MAX_GRID),
+            format_args!("{:?}", self.grid),
+        )?;
+        contract::require(
+            meta,
+            fits(block, Self::MAX_BLOCK),
+            "block",
+            format_args!("1 to {:?} threads", Self::MAX_BLOCK),
+            format_args!("{block:?}"),
+        )?;
+        let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
+        let bound = u64::from(meta.threads());
+        contract::require(
+            meta,
+            threads <= bound,
+            "block",
+            format_args!("at most {bound} threads (the kernel is compiled for {:?})", meta.block),
+            format_args!("{block:?}, which is {threads}"),
+        )
+    }
+}

@@ -1,0 +1,22 @@
+//! The argument types of a kernel's signature, as the host sees them: names only.
+//!
+//! On the device these are pointers with accessors; on the host, `#[kernel]` turns an argument of
+//! such a type into a field that borrows a [`DeviceSlice`](super::DeviceSlice). There are no
+//! values of these types here.
+
+use core::{convert::Infallible, marker::PhantomData};
+
+macro_rules! marker {
+    ($($(#[$doc:meta])* $name:ident;)*) => { $(
+        $(#[$doc])*
+        pub struct $name<T>(Infallible, PhantomData<T>);
+    )* };
+}
+marker! {
+    /// A buffer that the kernel only reads: `&DeviceSlice<T>` in the launch struct.
+    In;
+    /// A buffer that the kernel only writes: `&mut DeviceSlice<T>` in the launch struct.
+    Out;
+    /// A buffer that the kernel reads and writes: `&mut DeviceSlice<T>` in the launch struct.
+    InOut;
+}

@@ -1,0 +1,158 @@
+//! Metadata of a kernel, and the traits of a launch.
+
+use super::{ContractError, Geometry};
+
+/// How a kernel takes one argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ArgKind {
+    /// A buffer that is read.
+    In,
+    /// A buffer that is written.
+    Out,
+    /// A buffer that is read and written.
+    InOut,
+    /// A number by value.
+    Scalar,
+    /// A `#[repr(C)]` struct by value.
+    Struct,
+}
+
+impl ArgKind {
+    /// Whether the argument is a device address.
+    pub const fn is_buffer(self) -> bool {
+        matches!(self, ArgKind::In | ArgKind::Out | ArgKind::InOut)
+    }
+    /// The name that the manifest uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ArgKind::In => "in",
+            ArgKind::Out => "out",
+            ArgKind::InOut => "inout",
+            ArgKind::Scalar => "scalar",
+            ArgKind::Struct => "struct",
+        }
+    }
+}
+
+/// What a kernel may do to a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// It reads.
+    Read,
+    /// It writes.
+    Write,
+    /// It reads and writes.
+    ReadWrite,
+}
+
+/// One argument of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArgMeta {
+    /// Its name in the signature.
+    pub name: &'static str,
+    /// Its type as written, such as `In<f32>`.
+    pub ty: &'static str,
+    /// How it is passed.
+    pub kind: ArgKind,
+    /// For a buffer the type of its elements, else the type itself.
+    pub element: &'static str,
+    /// Bytes of the parameter: 8 for a buffer (an address), else the size of the value.
+    pub size: u32,
+    /// Alignment of the parameter: 8 for a buffer.
+    pub align: u32,
+    /// Bytes of one element; for a value, its size.
+    pub element_size: u32,
+    /// Alignment of one element: device addresses of the buffer must be multiples of it.
+    pub element_align: u32,
+}
+
+/// One kernel, as `#[kernel]` saw it. The builder's manifest holds the same facts from the
+/// device build, so a host can tell that the two builds belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelMeta {
+    /// The package that the kernel stands in.
+    pub library: &'static str,
+    /// The PTX entry.
+    pub name: &'static str,
+    /// The kernels that it belongs with: by default the name of its source file.
+    pub family: &'static str,
+    /// Which of several versions of one kernel it is; empty if there is one.
+    pub variant: &'static str,
+    /// First line of its documentation.
+    pub summary: &'static str,
+    /// Source file.
+    pub file: &'static str,
+    /// Line of the function in `file`.
+    pub line: u32,
+    /// Threads of a block in x, y and z. It is the launch bound too.
+    pub block: [u32; 3],
+    /// Blocks that one multiprocessor should hold at a time; 0 says nothing.
+    pub min_blocks: u32,
+    /// The arguments, in order.
+    pub args: &'static [ArgMeta],
+}
+
+impl KernelMeta {
+    /// Threads of a block.
+    pub const fn threads(&self) -> u32 {
+        self.block[0] * self.block[1] * self.block[2]
+    }
+    /// The argument of this name.
+    pub fn arg(&self, name: &str) -> Option<&'static ArgMeta> {
+        self.args.iter().find(|a| a.name == name)
+    }
+}
+
+/// Takes a kernel's arguments one by one, in the order of its signature.
+pub trait ArgSink {
+    /// A buffer: `bytes` from `address` on stay borrowed for as long as the launch value lives.
+    fn buffer(&mut self, arg: &'static ArgMeta, address: u64, bytes: u64, access: Access);
+    /// A value: its bytes, `arg.size` of them.
+    fn scalar(&mut self, arg: &'static ArgMeta, bytes: &[u8]);
+}
+
+/// A launch of one kernel: the struct that `#[kernel]` makes on the host.
+///
+/// # Safety
+/// `META` describes the kernel of that name in the library, and `args` hands every argument of
+/// `META.args` to the sink exactly once and in that order, buffers to `buffer`, values to `scalar`
+/// with `size` bytes. `#[kernel]` writes implementations; there is no need to write one by hand.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a kernel launch",
+    note = "`#[kernel]` on `unsafe fn name` makes the launch struct `Name`"
+)]
+pub unsafe trait Kernel {
+    /// What is known about the kernel.
+    const META: &'static KernelMeta;
+    /// Hands the arguments to `sink`.
+    fn args(&self, sink: &mut dyn ArgSink);
+}
+
+/// What a kernel asks of a launch. Its author writes it, next to the kernel.
+///
+/// A runtime calls `check` before each launch and launches only if it passes: the kernel may rely
+/// on everything that `check` says, and reads and writes unchecked memory on the strength of it.
+#[diagnostic::on_unimplemented(
+    message = "the kernel of `{Self}` has no contract",
+    label = "cannot be launched: nothing says how many blocks it wants and which lengths it needs",
+    note = "write `impl Contract for {Self}` with `geometry` and `check` next to the kernel"
+)]
+pub trait Contract: Kernel {
+    /// Blocks, threads and dynamic shared memory for these arguments.
+    fn geometry(&self) -> Geometry;
+    /// Lengths against shapes. Aliasing needs no check: the borrows exclude it.
+    fn check(&self) -> Result<(), ContractError>;
+}
+
+/// `args`, refused at compile time if they do not fit a kernel's parameters.
+#[doc(hidden)]
+#[allow(clippy::panic)] // Evaluated at compile time, where a panic is the error message.
+pub const fn checked_args(args: &'static [ArgMeta]) -> &'static [ArgMeta] {
+    let (mut bytes, mut i) = (0u32, 0);
+    while i < args.len() {
+        bytes = bytes.next_multiple_of(args[i].align) + args[i].size;
+        i += 1;
+    }
+    assert!(bytes <= 4096, "#[kernel]: the arguments take more than the 4096 bytes that every driver accepts");
+    args
+}

@@ -1,0 +1,28 @@
+//! The host's half: what describes a launch.
+//!
+//! * [`DeviceSlice`]: a borrow of device memory that cannot be copied out of its buffer;
+//! * [`Kernel`]: what `#[kernel]` implements: metadata, and the arguments in order;
+//! * [`Contract`]: what the kernel's author implements: geometry and checks;
+//! * [`contract`]: helpers for those checks.
+//!
+//! Nothing here calls a driver: a runtime gives an [`ArgSink`] and does the rest.
+
+pub mod contract;
+mod geometry;
+mod launcher;
+mod markers;
+mod meta;
+mod slice;
+
+pub use contract::ContractError;
+pub use geometry::Geometry;
+pub use launcher::Launcher;
+pub use markers::{In, InOut, Out};
+pub use meta::{Access, ArgKind, ArgMeta, ArgSink, Contract, Kernel, KernelMeta};
+pub use slice::DeviceSlice;
+
+#[doc(hidden)]
+pub use meta::checked_args;
+
+// Device addresses are 64 bits wide and live in the pointer half of `&DeviceSlice`.
+const _: () = assert!(size_of::<usize>() == 8, "warpsmith needs a 64-bit host");

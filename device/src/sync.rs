@@ -1,0 +1,76 @@
+//! Barriers.
+//!
+//! Every barrier is an LLVM intrinsic with the attribute `convergent`: the compiler neither copies
+//! it into the arms of a divergent branch nor moves memory accesses over it. What the compiler
+//! cannot see is a barrier inside a function that is not inlined: mark helpers
+//! [`#[device]`](macro@crate::device).
+
+use core::arch::nvptx;
+
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.bar.warp.sync"]
+    fn bar_warp_sync(mask: u32);
+    #[link_name = "llvm.nvvm.barrier0.popc"]
+    #[cfg(feature = "nvvm")]
+    fn barrier_popc(p: u32) -> u32;
+    #[link_name = "llvm.nvvm.barrier.cta.red.popc.aligned.all"]
+    #[cfg(not(feature = "nvvm"))]
+    fn barrier_popc(id: u32, p: bool) -> u32;
+}
+
+/// Waits for all threads of the block; what they wrote to shared and global memory before is
+/// visible to the block after (`bar.sync 0`).
+///
+/// # Safety
+/// All threads of the block reach this very call, or none: not within a branch that only some take.
+#[inline(always)]
+pub unsafe fn block() {
+    // SAFETY: the caller's promise.
+    unsafe { nvptx::_syncthreads() }
+}
+
+/// [`block`], and how many threads of the block passed `true`.
+///
+/// # Safety
+/// As [`block`].
+#[inline(always)]
+pub unsafe fn block_count(p: bool) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        #[cfg(feature = "nvvm")]
+        return barrier_popc(p as u32);
+        #[cfg(not(feature = "nvvm"))]
+        return barrier_popc(0, p);
+    }
+}
+
+/// [`block`], and whether any thread of the block passed `true`.
+///
+/// # Safety
+/// As [`block`].
+#[inline(always)]
+pub unsafe fn block_any(p: bool) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { block_count(p) != 0 }
+}
+
+/// [`block`], and whether all threads of the block passed `true`.
+///
+/// # Safety
+/// As [`block`].
+#[inline(always)]
+pub unsafe fn block_all(p: bool) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { block_count(!p) == 0 }
+}
+
+/// Waits for the lanes of `mask` in this warp; what they wrote before is visible to them after
+/// (`bar.warp.sync`).
+///
+/// # Safety
+/// The calling lane is in `mask`, and all lanes of `mask` that have not exited call with this mask.
+#[inline(always)]
+pub unsafe fn warp(mask: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { bar_warp_sync(mask) }
+}

@@ -1,0 +1,28 @@
+//! Stopping a kernel that has gone wrong.
+//!
+//! A trap ends the whole grid and makes the context unusable; the host sees a launch failure. The
+//! software driver reports kernel, block, thread and Rust line as well.
+
+/// Ends the kernel with a fault.
+#[inline(always)]
+pub fn trap() -> ! {
+    // SAFETY: ends the thread; nothing runs after it.
+    unsafe { core::arch::nvptx::trap() }
+}
+
+/// Traps unless the condition holds. Costs a predicate and a branch; message arguments are not
+/// accepted, since there is nobody to print them.
+#[macro_export]
+macro_rules! device_assert {
+    ($condition:expr $(,)?) => {
+        if !$condition {
+            $crate::trap::trap()
+        }
+    };
+}
+
+#[cfg(feature = "panic-handler")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    trap()
+}

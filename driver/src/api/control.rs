@@ -1,0 +1,172 @@
+//! Initialisation, errors, devices, contexts, modules, functions, occupancy.
+
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+
+use super::{api, api_always, api_unsupported};
+use crate::software::{context, device, function, module, occupancy};
+use crate::types::*;
+
+api_always! {
+    rows always_rows;
+    /// Chooses the engine: see the crate's documentation.
+    [cuInit 2000] cuInit(flags: c_uint) => crate::engine::init;
+    [cuDriverGetVersion 2020] cuDriverGetVersion(version: *mut c_int) => super::proc_address::version;
+    [cuGetErrorString 6000] cuGetErrorString(error: CUresult, text: *mut *const c_char) => super::proc_address::error_string;
+    [cuGetErrorName 6000] cuGetErrorName(error: CUresult, name: *mut *const c_char) => super::proc_address::error_name;
+    [cuGetProcAddress 11030] cuGetProcAddress(
+        symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: c_ulonglong,
+    ) => super::lookup_v1;
+    [cuGetProcAddress 12000] cuGetProcAddress_v2(
+        symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: c_ulonglong, status: *mut c_int,
+    ) => super::lookup_v2;
+}
+
+api! {
+    rows control_rows;
+    [cuDeviceGet 2000] cuDeviceGet(device: *mut CUdevice, ordinal: c_int) => device::get;
+    [cuDeviceGetCount 2000] cuDeviceGetCount(count: *mut c_int) => device::count;
+    [cuDeviceGetName 2000] cuDeviceGetName(name: *mut c_char, len: c_int, device: CUdevice) => device::name;
+    [cuDeviceGetUuid 9020] cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice) => device::uuid;
+    [cuDeviceGetUuid 11040] cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) => device::uuid;
+    [cuDeviceTotalMem 3020] cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) => device::total_memory;
+    [cuDeviceGetAttribute 2000] cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: CUdevice) => device::attribute;
+    [cuDeviceGetProperties 2000] cuDeviceGetProperties(properties: *mut CUdevprop, device: CUdevice) => device::properties;
+    [cuDeviceComputeCapability 2000] cuDeviceComputeCapability(
+        major: *mut c_int, minor: *mut c_int, device: CUdevice,
+    ) => device::compute_capability;
+    [cuDeviceGetPCIBusId 4010] cuDeviceGetPCIBusId(id: *mut c_char, len: c_int, device: CUdevice) => device::pci_bus_id;
+    [cuDeviceGetByPCIBusId 4010] cuDeviceGetByPCIBusId(device: *mut CUdevice, id: *const c_char) => device::by_pci_bus_id;
+    [cuDeviceCanAccessPeer 4000] cuDeviceCanAccessPeer(
+        can: *mut c_int, device: CUdevice, peer: CUdevice,
+    ) => device::can_access_peer;
+    [cuDeviceGetP2PAttribute 8000] cuDeviceGetP2PAttribute(
+        value: *mut c_int, attribute: c_int, device: CUdevice, peer: CUdevice,
+    ) => device::p2p_attribute;
+
+    [cuDevicePrimaryCtxRetain 7000] cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) => context::primary_retain;
+    [cuDevicePrimaryCtxRelease 11000] cuDevicePrimaryCtxRelease_v2(device: CUdevice) => context::primary_release;
+    [cuDevicePrimaryCtxReset 11000] cuDevicePrimaryCtxReset_v2(device: CUdevice) => context::primary_reset;
+    [cuDevicePrimaryCtxSetFlags 11000] cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: c_uint) => context::primary_set_flags;
+    [cuDevicePrimaryCtxGetState 7000] cuDevicePrimaryCtxGetState(
+        device: CUdevice, flags: *mut c_uint, active: *mut c_int,
+    ) => context::primary_state;
+
+    [cuCtxCreate 3020] cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) => context::create;
+    [cuCtxCreate 11040] cuCtxCreate_v3(
+        context: *mut CUcontext, affinity: *mut c_void, count: c_int, flags: c_uint, device: CUdevice,
+    ) => context::create_v3;
+    [cuCtxCreate 12050] cuCtxCreate_v4(
+        context: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice,
+    ) => context::create_v4;
+    [cuCtxDestroy 4000] cuCtxDestroy_v2(context: CUcontext) => context::destroy;
+    [cuCtxPushCurrent 4000] cuCtxPushCurrent_v2(context: CUcontext) => context::push;
+    [cuCtxPopCurrent 4000] cuCtxPopCurrent_v2(context: *mut CUcontext) => context::pop;
+    [cuCtxSetCurrent 4000] cuCtxSetCurrent(context: CUcontext) => context::set_current;
+    [cuCtxGetCurrent 4000] cuCtxGetCurrent(context: *mut CUcontext) => context::get_current;
+    [cuCtxGetDevice 2000] cuCtxGetDevice(device: *mut CUdevice) => context::get_device;
+    [cuCtxGetFlags 7000] cuCtxGetFlags(flags: *mut c_uint) => context::get_flags;
+    [cuCtxGetId 12000] cuCtxGetId(context: CUcontext, id: *mut c_ulonglong) => context::get_id;
+    [cuCtxSynchronize 2000] cuCtxSynchronize() => context::synchronize;
+    [cuCtxSetLimit 3010] cuCtxSetLimit(limit: c_int, value: usize) => context::set_limit;
+    [cuCtxGetLimit 3010] cuCtxGetLimit(value: *mut usize, limit: c_int) => context::get_limit;
+    [cuCtxGetCacheConfig 3020] cuCtxGetCacheConfig(config: *mut c_int) => context::get_cache_config;
+    [cuCtxSetCacheConfig 3020] cuCtxSetCacheConfig(config: c_int) => context::set_cache_config;
+    [cuCtxGetSharedMemConfig 4020] cuCtxGetSharedMemConfig(config: *mut c_int) => context::get_shared_config;
+    [cuCtxSetSharedMemConfig 4020] cuCtxSetSharedMemConfig(config: c_int) => context::set_shared_config;
+    [cuCtxGetApiVersion 3020] cuCtxGetApiVersion(context: CUcontext, version: *mut c_uint) => context::api_version;
+    [cuCtxGetStreamPriorityRange 5050] cuCtxGetStreamPriorityRange(
+        least: *mut c_int, greatest: *mut c_int,
+    ) => context::priority_range;
+    [cuCtxResetPersistingL2Cache 11000] cuCtxResetPersistingL2Cache() => context::reset_l2;
+    [cuCtxEnablePeerAccess 4000] cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) => context::enable_peer;
+    [cuCtxDisablePeerAccess 4000] cuCtxDisablePeerAccess(peer: CUcontext) => context::disable_peer;
+
+    [cuModuleLoad 2000] cuModuleLoad(module: *mut CUmodule, path: *const c_char) => module::load_file;
+    [cuModuleLoadData 2000] cuModuleLoadData(module: *mut CUmodule, image: *const c_void) => module::load_data;
+    [cuModuleLoadDataEx 2010] cuModuleLoadDataEx(
+        module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut c_int, values: *mut *mut c_void,
+    ) => module::load_data_ex;
+    [cuModuleLoadFatBinary 2000] cuModuleLoadFatBinary(module: *mut CUmodule, image: *const c_void) => module::load_data;
+    [cuModuleUnload 2000] cuModuleUnload(module: CUmodule) => module::unload;
+    [cuModuleGetFunction 2000] cuModuleGetFunction(
+        function: *mut CUfunction, module: CUmodule, name: *const c_char,
+    ) => module::get_function;
+    [cuModuleGetGlobal 3020] cuModuleGetGlobal_v2(
+        address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char,
+    ) => module::get_global;
+    [cuLinkCreate 6050] cuLinkCreate_v2(
+        count: c_uint, options: *mut c_int, values: *mut *mut c_void, state: *mut CUlinkState,
+    ) => module::link_create;
+    [cuLinkAddData 6050] cuLinkAddData_v2(
+        state: CUlinkState, kind: c_int, data: *mut c_void, size: usize, name: *const c_char,
+        count: c_uint, options: *mut c_int, values: *mut *mut c_void,
+    ) => module::link_add_data;
+    [cuLinkAddFile 6050] cuLinkAddFile_v2(
+        state: CUlinkState, kind: c_int, path: *const c_char, count: c_uint, options: *mut c_int, values: *mut *mut c_void,
+    ) => module::link_add_file;
+    [cuLinkComplete 5050] cuLinkComplete(
+        state: CUlinkState, image: *mut *mut c_void, size: *mut usize,
+    ) => module::link_complete;
+    [cuLinkDestroy 5050] cuLinkDestroy(state: CUlinkState) => module::link_destroy;
+
+    [cuFuncGetAttribute 2020] cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: CUfunction) => function::get_attribute;
+    [cuFuncSetAttribute 9000] cuFuncSetAttribute(function: CUfunction, attribute: c_int, value: c_int) => function::set_attribute;
+    [cuFuncSetCacheConfig 3000] cuFuncSetCacheConfig(function: CUfunction, config: c_int) => function::set_config;
+    [cuFuncSetSharedMemConfig 4020] cuFuncSetSharedMemConfig(function: CUfunction, config: c_int) => function::set_config;
+    [cuFuncGetModule 11000] cuFuncGetModule(module: *mut CUmodule, function: CUfunction) => function::get_module;
+    [cuFuncGetName 12030] cuFuncGetName(name: *mut *const c_char, function: CUfunction) => function::get_name;
+    [cuFuncGetParamInfo 12040] cuFuncGetParamInfo(
+        function: CUfunction, index: usize, offset: *mut usize, size: *mut usize,
+    ) => function::get_param_info;
+
+    [cuOccupancyMaxActiveBlocksPerMultiprocessor 6050] cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: *mut c_int, function: CUfunction, block_size: c_int, shared: usize,
+    ) => occupancy::max_active_blocks;
+    [cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags 7000] cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        blocks: *mut c_int, function: CUfunction, block_size: c_int, shared: usize, flags: c_uint,
+    ) => occupancy::max_active_blocks_with_flags;
+    [cuOccupancyMaxPotentialBlockSize 6050] cuOccupancyMaxPotentialBlockSize(
+        grid: *mut c_int, block: *mut c_int, function: CUfunction, shared_of_block: CUoccupancyB2DSize, shared: usize, limit: c_int,
+    ) => occupancy::max_potential;
+    [cuOccupancyMaxPotentialBlockSizeWithFlags 7000] cuOccupancyMaxPotentialBlockSizeWithFlags(
+        grid: *mut c_int, block: *mut c_int, function: CUfunction, shared_of_block: CUoccupancyB2DSize, shared: usize,
+        limit: c_int, flags: c_uint,
+    ) => occupancy::max_potential_with_flags;
+    [cuOccupancyAvailableDynamicSMemPerBlock 10020] cuOccupancyAvailableDynamicSMemPerBlock(
+        bytes: *mut usize, function: CUfunction, blocks: c_int, block_size: c_int,
+    ) => occupancy::available_shared;
+
+    [cuProfilerStart 4000] cuProfilerStart() => context::profiler;
+    [cuProfilerStop 4000] cuProfilerStop() => context::profiler;
+}
+
+api_unsupported! {
+    rows unsupported_rows;
+    [cuModuleGetLoadingMode 11070] cuModuleGetLoadingMode(mode: *mut c_int);
+    [cuGetExportTable 3000] cuGetExportTable(table: *mut *const c_void, id: *const CUuuid);
+    [cuDeviceGetNvSciSyncAttributes 10020] cuDeviceGetNvSciSyncAttributes(list: *mut c_void, device: CUdevice, flags: c_int);
+    [cuArrayCreate 3020] cuArrayCreate_v2(array: *mut *mut c_void, descriptor: *const c_void);
+    [cuArrayGetDescriptor 3020] cuArrayGetDescriptor_v2(descriptor: *mut c_void, array: *mut c_void);
+    [cuArray3DCreate 3020] cuArray3DCreate_v2(array: *mut *mut c_void, descriptor: *const c_void);
+    [cuArray3DGetDescriptor 3020] cuArray3DGetDescriptor_v2(descriptor: *mut c_void, array: *mut c_void);
+    [cuArrayDestroy 2000] cuArrayDestroy(array: *mut c_void);
+    [cuMemcpyAtoH 3020] cuMemcpyAtoH_v2 | cuMemcpyAtoH_v2_ptds(dst: *mut c_void, array: *mut c_void, offset: usize, bytes: usize);
+    [cuMemcpyHtoA 3020] cuMemcpyHtoA_v2 | cuMemcpyHtoA_v2_ptds(array: *mut c_void, offset: usize, src: *const c_void, bytes: usize);
+    [cuMemcpyAtoD 3020] cuMemcpyAtoD_v2 | cuMemcpyAtoD_v2_ptds(dst: CUdeviceptr, array: *mut c_void, offset: usize, bytes: usize);
+    [cuMemcpyDtoA 3020] cuMemcpyDtoA_v2 | cuMemcpyDtoA_v2_ptds(array: *mut c_void, offset: usize, src: CUdeviceptr, bytes: usize);
+    [cuTexObjectCreate 5000] cuTexObjectCreate(
+        texture: *mut c_ulonglong, resource: *const c_void, description: *const c_void, view: *const c_void,
+    );
+    [cuTexObjectDestroy 5000] cuTexObjectDestroy(texture: c_ulonglong);
+    [cuTexObjectGetResourceDesc 5000] cuTexObjectGetResourceDesc(description: *mut c_void, texture: c_ulonglong);
+    [cuTexObjectGetTextureDesc 5000] cuTexObjectGetTextureDesc(description: *mut c_void, texture: c_ulonglong);
+    [cuTexObjectGetResourceViewDesc 5000] cuTexObjectGetResourceViewDesc(description: *mut c_void, texture: c_ulonglong);
+    [cuSurfObjectCreate 5000] cuSurfObjectCreate(surface: *mut c_ulonglong, resource: *const c_void);
+    [cuSurfObjectDestroy 5000] cuSurfObjectDestroy(surface: c_ulonglong);
+    [cuSurfObjectGetResourceDesc 5000] cuSurfObjectGetResourceDesc(description: *mut c_void, surface: c_ulonglong);
+    [cuImportExternalMemory 10000] cuImportExternalMemory(memory: *mut *mut c_void, description: *const c_void);
+    [cuExternalMemoryGetMappedBuffer 10000] cuExternalMemoryGetMappedBuffer(
+        address: *mut CUdeviceptr, memory: *mut c_void, description: *const c_void,
+    );
+    [cuDestroyExternalMemory 10000] cuDestroyExternalMemory(memory: *mut c_void);
+}

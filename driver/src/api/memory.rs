@@ -1,0 +1,126 @@
+//! Device and host memory, copies, fills, pools.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::{api, api_unsupported};
+use crate::software::{copy, fill, host, memory, pool};
+use crate::types::*;
+
+api! {
+    rows memory_rows;
+    [cuMemGetInfo 3020] cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => memory::info;
+    [cuMemAlloc 3020] cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) => memory::alloc;
+    [cuMemAllocPitch 3020] cuMemAllocPitch_v2(
+        address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint,
+    ) => memory::alloc_pitch;
+    [cuMemFree 3020] cuMemFree_v2(address: CUdeviceptr) => memory::free;
+    [cuMemGetAddressRange 3020] cuMemGetAddressRange_v2(
+        base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr,
+    ) => memory::address_range;
+    [cuPointerGetAttribute 4000] cuPointerGetAttribute(value: *mut c_void, attribute: c_int, address: CUdeviceptr) => memory::pointer_attribute;
+
+    [cuMemAllocHost 3020] cuMemAllocHost_v2(pointer: *mut *mut c_void, bytes: usize) => host::alloc_pinned;
+    [cuMemHostAlloc 2020] cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) => host::alloc_with_flags;
+    [cuMemFreeHost 2000] cuMemFreeHost(pointer: *mut c_void) => host::free;
+    [cuMemHostGetFlags 2030] cuMemHostGetFlags(flags: *mut c_uint, pointer: *mut c_void) => host::flags;
+    [cuMemHostGetDevicePointer 3020] cuMemHostGetDevicePointer_v2(
+        address: *mut CUdeviceptr, pointer: *mut c_void, flags: c_uint,
+    ) => host::device_pointer;
+    [cuMemHostRegister 6050] cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint) => host::register;
+    [cuMemAllocManaged 6000] cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint) => host::alloc_managed;
+    [cuMemAdvise 8000] cuMemAdvise(address: CUdeviceptr, bytes: usize, advice: c_int, device: CUdevice) => host::advise;
+    [cuMemAdvise 12020] cuMemAdvise_v2(address: CUdeviceptr, bytes: usize, advice: c_int, location: MemLocation) => host::advise_v2;
+    [cuMemPrefetchAsync 8000] cuMemPrefetchAsync | cuMemPrefetchAsync_ptsz(
+        address: CUdeviceptr, bytes: usize, device: CUdevice, stream: CUstream,
+    ) => host::prefetch;
+    [cuMemPrefetchAsync 12020] cuMemPrefetchAsync_v2 | cuMemPrefetchAsync_v2_ptsz(
+        address: CUdeviceptr, bytes: usize, location: MemLocation, flags: c_uint, stream: CUstream,
+    ) => host::prefetch_v2;
+    [cuStreamAttachMemAsync 6000] cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz(
+        stream: CUstream, address: CUdeviceptr, bytes: usize, flags: c_uint,
+    ) => host::attach;
+    [cuMemHostUnregister 4000] cuMemHostUnregister(pointer: *mut c_void) => host::unregister;
+
+    [cuMemAllocAsync 11020] cuMemAllocAsync | cuMemAllocAsync_ptsz(
+        address: *mut CUdeviceptr, bytes: usize, stream: CUstream,
+    ) => pool::alloc_async;
+    [cuMemFreeAsync 11020] cuMemFreeAsync | cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) => pool::free_async;
+    [cuMemAllocFromPoolAsync 11020] cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz(
+        address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream,
+    ) => pool::alloc_from_pool_async;
+    [cuDeviceGetDefaultMemPool 11020] cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice) => pool::default;
+    [cuDeviceGetMemPool 11020] cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice) => pool::current;
+    [cuDeviceSetMemPool 11020] cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) => pool::set_current;
+    [cuMemPoolCreate 11020] cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const MemPoolProps) => pool::create;
+    [cuMemPoolDestroy 11020] cuMemPoolDestroy(pool: CUmemoryPool) => pool::destroy;
+    [cuMemPoolTrimTo 11020] cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) => pool::trim;
+    [cuMemPoolSetAttribute 11020] cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void) => pool::set_attribute;
+    [cuMemPoolGetAttribute 11020] cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void) => pool::get_attribute;
+
+    [cuMemcpy 4000] cuMemcpy | cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) => copy::any;
+    [cuMemcpyAsync 4000] cuMemcpyAsync | cuMemcpyAsync_ptsz(
+        dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream,
+    ) => copy::any_async;
+    [cuMemcpyPeer 4000] cuMemcpyPeer | cuMemcpyPeer_ptds(
+        dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize,
+    ) => copy::peer;
+    [cuMemcpyPeerAsync 4000] cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz(
+        dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize, stream: CUstream,
+    ) => copy::peer_async;
+    [cuMemcpyHtoD 3020] cuMemcpyHtoD_v2 | cuMemcpyHtoD_v2_ptds(dst: CUdeviceptr, src: *const c_void, bytes: usize) => copy::htod;
+    [cuMemcpyDtoH 3020] cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds(dst: *mut c_void, src: CUdeviceptr, bytes: usize) => copy::dtoh;
+    [cuMemcpyDtoD 3020] cuMemcpyDtoD_v2 | cuMemcpyDtoD_v2_ptds(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) => copy::dtod;
+    [cuMemcpyHtoDAsync 3020] cuMemcpyHtoDAsync_v2 | cuMemcpyHtoDAsync_v2_ptsz(
+        dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream,
+    ) => copy::htod_async;
+    [cuMemcpyDtoHAsync 3020] cuMemcpyDtoHAsync_v2 | cuMemcpyDtoHAsync_v2_ptsz(
+        dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream,
+    ) => copy::dtoh_async;
+    [cuMemcpyDtoDAsync 3020] cuMemcpyDtoDAsync_v2 | cuMemcpyDtoDAsync_v2_ptsz(
+        dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream,
+    ) => copy::dtod_async;
+    [cuMemcpy2D 3020] cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds(copy: *const Memcpy2D) => copy::copy_2d;
+    [cuMemcpy2DUnaligned 3020] cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds(copy: *const Memcpy2D) => copy::copy_2d;
+    [cuMemcpy2DAsync 3020] cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz(copy: *const Memcpy2D, stream: CUstream) => copy::copy_2d_async;
+    [cuMemcpy3D 3020] cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds(copy: *const Memcpy3D) => copy::copy_3d;
+    [cuMemcpy3DAsync 3020] cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz(copy: *const Memcpy3D, stream: CUstream) => copy::copy_3d_async;
+
+    [cuMemsetD8 3020] cuMemsetD8_v2 | cuMemsetD8_v2_ptds(dst: CUdeviceptr, value: u8, count: usize) => fill::d8;
+    [cuMemsetD16 3020] cuMemsetD16_v2 | cuMemsetD16_v2_ptds(dst: CUdeviceptr, value: u16, count: usize) => fill::d16;
+    [cuMemsetD32 3020] cuMemsetD32_v2 | cuMemsetD32_v2_ptds(dst: CUdeviceptr, value: u32, count: usize) => fill::d32;
+    [cuMemsetD8Async 3020] cuMemsetD8Async | cuMemsetD8Async_ptsz(
+        dst: CUdeviceptr, value: u8, count: usize, stream: CUstream,
+    ) => fill::d8_async;
+    [cuMemsetD16Async 3020] cuMemsetD16Async | cuMemsetD16Async_ptsz(
+        dst: CUdeviceptr, value: u16, count: usize, stream: CUstream,
+    ) => fill::d16_async;
+    [cuMemsetD32Async 3020] cuMemsetD32Async | cuMemsetD32Async_ptsz(
+        dst: CUdeviceptr, value: u32, count: usize, stream: CUstream,
+    ) => fill::d32_async;
+    [cuMemsetD2D8 3020] cuMemsetD2D8_v2 | cuMemsetD2D8_v2_ptds(
+        dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize,
+    ) => fill::rows8;
+    [cuMemsetD2D16 3020] cuMemsetD2D16_v2 | cuMemsetD2D16_v2_ptds(
+        dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize,
+    ) => fill::rows16;
+    [cuMemsetD2D32 3020] cuMemsetD2D32_v2 | cuMemsetD2D32_v2_ptds(
+        dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize,
+    ) => fill::rows32;
+    [cuMemsetD2D8Async 3020] cuMemsetD2D8Async | cuMemsetD2D8Async_ptsz(
+        dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream,
+    ) => fill::rows8_async;
+    [cuMemsetD2D16Async 3020] cuMemsetD2D16Async | cuMemsetD2D16Async_ptsz(
+        dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream,
+    ) => fill::rows16_async;
+    [cuMemsetD2D32Async 3020] cuMemsetD2D32Async | cuMemsetD2D32Async_ptsz(
+        dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize, stream: CUstream,
+    ) => fill::rows32_async;
+}
+
+api_unsupported! {
+    rows unsupported_memory_rows;
+    [cuMemPoolSetAccess 11020] cuMemPoolSetAccess(pool: CUmemoryPool, map: *const c_void, count: usize);
+    [cuMemPoolGetAccess 11020] cuMemPoolGetAccess(flags: *mut c_int, pool: CUmemoryPool, location: *mut MemLocation);
+    [cuIpcGetMemHandle 4010] cuIpcGetMemHandle(handle: *mut c_void, address: CUdeviceptr);
+    [cuIpcCloseMemHandle 4010] cuIpcCloseMemHandle(address: CUdeviceptr);
+}

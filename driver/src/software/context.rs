@@ -1,0 +1,279 @@
+//! Contexts: primary ones with references, ones of the caller's own, and each thread's stack.
+
+use std::ffi::c_void;
+
+use super::capture;
+use super::state::{Context, State};
+use super::{Software, thread, with, with_context};
+use crate::arg::Out;
+use crate::codes::{Code, Res};
+use crate::types::*;
+
+// SCHED_*, MAP_HOST, LMEM_RESIZE_TO_MAX, COREDUMP_ENABLE, USER_COREDUMP_ENABLE, SYNC_MEMOPS.
+const FLAGS: u32 = 0xff;
+
+pub(crate) fn primary_retain(context: Out<CUcontext>, device: CUdevice) -> Res {
+    context.check()?;
+    with(|state, software| {
+        software.device(device)?;
+        let (id, primary) = state.primary(device)?;
+        primary.references += 1;
+        context.set(CUcontext::from_id(id))
+    })
+}
+
+pub(crate) fn primary_release(device: CUdevice) -> Res {
+    let gone = with(|state, software| {
+        software.device(device)?;
+        let (id, primary) = state.primary(device)?;
+        if primary.references == 0 {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        primary.references -= 1;
+        Ok(if primary.references == 0 { reset(state, software, id) } else { Vec::new() })
+    })?;
+    drop(gone);
+    Ok(())
+}
+
+pub(crate) fn primary_reset(device: CUdevice) -> Res {
+    let gone = with(|state, software| {
+        software.device(device)?;
+        let (id, primary) = state.primary(device)?;
+        primary.references = 0;
+        Ok(reset(state, software, id))
+    })?;
+    drop(gone);
+    Ok(())
+}
+
+fn reset(state: &mut State, software: &Software, id: u64) -> Vec<std::sync::Arc<warpsmith_simt::Instance>> {
+    let gone = state.clear_context(id, software);
+    if let Some(context) = state.contexts.get_mut(&id) {
+        let references = context.references;
+        *context = Context { references, flags: context.flags, ..Context::new(context.device, 0, true) };
+    }
+    gone
+}
+
+pub(crate) fn primary_set_flags(device: CUdevice, flags: u32) -> Res {
+    if flags & !FLAGS != 0 || flags & 7 > 4 {
+        return Err(Code::INVALID_VALUE);
+    }
+    with(|state, software| {
+        software.device(device)?;
+        state.primary(device)?.1.flags = flags;
+        Ok(())
+    })
+}
+
+pub(crate) fn primary_state(device: CUdevice, flags: Out<u32>, active: Out<i32>) -> Res {
+    with(|state, software| {
+        software.device(device)?;
+        let (_, primary) = state.primary(device)?;
+        flags.set(primary.flags)?;
+        active.set(i32::from(primary.references > 0))
+    })
+}
+
+pub(crate) fn create(context: Out<CUcontext>, flags: u32, device: CUdevice) -> Res {
+    context.check()?;
+    if flags & !FLAGS != 0 || flags & 7 > 4 {
+        return Err(Code::INVALID_VALUE);
+    }
+    let id = with(|state, software| {
+        software.device(device)?;
+        let id = state.fresh();
+        state.contexts.insert(id, Context::new(device, flags, false));
+        Ok(id)
+    })?;
+    thread::stack(|s| s.push(id))?;
+    context.set(CUcontext::from_id(id))
+}
+
+pub(crate) fn create_v3(context: Out<CUcontext>, _: Out<c_void>, count: i32, flags: u32, device: CUdevice) -> Res {
+    if count != 0 {
+        return Err(Code::UNSUPPORTED_EXEC_AFFINITY);
+    }
+    create(context, flags, device)
+}
+
+pub(crate) fn create_v4(context: Out<CUcontext>, parameters: Out<c_void>, flags: u32, device: CUdevice) -> Res {
+    if !parameters.is_null() {
+        return Err(Code::UNSUPPORTED_EXEC_AFFINITY);
+    }
+    create(context, flags, device)
+}
+
+pub(crate) fn destroy(context: CUcontext) -> Res {
+    let id = context.id();
+    let gone = with(|state, software| {
+        match state.contexts.get(&id) {
+            None => return Err(Code::INVALID_CONTEXT),
+            // A primary context is released, not destroyed.
+            Some(c) if c.primary => return Err(Code::INVALID_CONTEXT),
+            Some(_) => {}
+        }
+        let gone = state.clear_context(id, software);
+        state.contexts.remove(&id);
+        Ok(gone)
+    })?;
+    drop(gone);
+    // Current to this thread it is popped; in other threads' stacks it stays and answers "destroyed".
+    thread::stack(|s| {
+        if s.last() == Some(&id) {
+            s.pop();
+        }
+    })
+}
+
+pub(crate) fn push(context: CUcontext) -> Res {
+    with(|state, _| state.contexts.get(&context.id()).map(|_| ()).ok_or(Code::INVALID_CONTEXT))?;
+    thread::stack(|s| s.push(context.id()))
+}
+
+pub(crate) fn pop(context: Out<CUcontext>) -> Res {
+    let id = thread::stack(Vec::pop)?.ok_or(Code::INVALID_CONTEXT)?;
+    context.set_if_asked(CUcontext::from_id(id));
+    Ok(())
+}
+
+pub(crate) fn set_current(context: CUcontext) -> Res {
+    if context == CUcontext::NULL {
+        return thread::stack(|s| s.pop()).map(|_| ());
+    }
+    with(|state, _| state.contexts.get(&context.id()).map(|_| ()).ok_or(Code::INVALID_CONTEXT))?;
+    thread::stack(|s| match s.last_mut() {
+        Some(top) => *top = context.id(),
+        None => s.push(context.id()),
+    })
+}
+
+pub(crate) fn get_current(context: Out<CUcontext>) -> Res {
+    let id = thread::stack(|s| s.last().copied())?;
+    context.set(id.map_or(CUcontext::NULL, CUcontext::from_id))
+}
+
+pub(crate) fn get_device(device: Out<CUdevice>) -> Res {
+    with(|state, _| {
+        let context = state.current_context()?;
+        device.set(state.device_of(context)?)
+    })
+}
+
+pub(crate) fn get_flags(flags: Out<u32>) -> Res {
+    with(|state, _| {
+        let id = state.current_context()?;
+        flags.set(state.live_context(id)?.flags)
+    })
+}
+
+pub(crate) fn get_id(context: CUcontext, id: Out<u64>) -> Res {
+    with(|state, _| {
+        let found = if context == CUcontext::NULL { state.current_context()? } else { context.id() };
+        state.contexts.get(&found).ok_or(Code::INVALID_CONTEXT)?;
+        id.set(found)
+    })
+}
+
+pub(crate) fn synchronize() -> Res {
+    with_context(|state, _, context| capture::context_sync(state, context))
+}
+
+fn limits(device_limits: i32) -> Option<usize> {
+    // Stack, printf FIFO, malloc heap, sync depth, pending launches, L2 fetch granularity, persisting L2.
+    match device_limits {
+        0 => Some(1024),
+        1 => Some(1 << 20),
+        2 => Some(8 << 20),
+        3 => Some(2),
+        4 => Some(2048),
+        5 => Some(64),
+        6 => Some(0),
+        _ => None,
+    }
+}
+
+pub(crate) fn set_limit(limit: i32, value: usize) -> Res {
+    with_context(|state, _, context| {
+        limits(limit).ok_or(Code::UNSUPPORTED_LIMIT)?;
+        let context = state.contexts.get_mut(&context).ok_or(Code::INVALID_CONTEXT)?;
+        context.limits.insert(limit, value);
+        Ok(())
+    })
+}
+
+pub(crate) fn get_limit(value: Out<usize>, limit: i32) -> Res {
+    with_context(|state, _, context| {
+        let default = limits(limit).ok_or(Code::UNSUPPORTED_LIMIT)?;
+        value.set(state.live_context(context)?.limits.get(&limit).copied().unwrap_or(default))
+    })
+}
+
+pub(crate) fn get_cache_config(config: Out<i32>) -> Res {
+    with_context(|state, _, context| config.set(state.live_context(context)?.cache_config))
+}
+
+pub(crate) fn set_cache_config(config: i32) -> Res {
+    if !(0..=3).contains(&config) {
+        return Err(Code::INVALID_VALUE);
+    }
+    with_context(|state, _, context| {
+        state.contexts.get_mut(&context).ok_or(Code::INVALID_CONTEXT)?.cache_config = config;
+        Ok(())
+    })
+}
+
+pub(crate) fn get_shared_config(config: Out<i32>) -> Res {
+    // Every architecture here has banks of four bytes, whatever was set.
+    with_context(|_, _, _| config.set(1))
+}
+
+pub(crate) fn set_shared_config(config: i32) -> Res {
+    if !(0..=2).contains(&config) {
+        return Err(Code::INVALID_VALUE);
+    }
+    with_context(|_, _, _| Ok(()))
+}
+
+pub(crate) fn api_version(context: CUcontext, version: Out<u32>) -> Res {
+    with(|state, _| {
+        if context != CUcontext::NULL && !state.contexts.contains_key(&context.id()) {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        version.set(3020)
+    })
+}
+
+pub(crate) fn priority_range(least: Out<i32>, greatest: Out<i32>) -> Res {
+    with_context(|_, _, _| {
+        least.set_if_asked(super::stream::LEAST_PRIORITY);
+        greatest.set_if_asked(super::stream::GREATEST_PRIORITY);
+        Ok(())
+    })
+}
+
+pub(crate) fn reset_l2() -> Res {
+    with_context(|_, _, _| Ok(()))
+}
+
+pub(crate) fn enable_peer(peer: CUcontext, flags: u32) -> Res {
+    with_context(|state, _, _| {
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        state.live_context(peer.id()).map_err(|_| Code::INVALID_CONTEXT)?;
+        Err(Code::PEER_ACCESS_UNSUPPORTED)
+    })
+}
+
+pub(crate) fn disable_peer(peer: CUcontext) -> Res {
+    with_context(|state, _, _| {
+        state.live_context(peer.id()).map_err(|_| Code::INVALID_CONTEXT)?;
+        Err(Code::PEER_ACCESS_NOT_ENABLED)
+    })
+}
+
+pub(crate) fn profiler() -> Res {
+    with_context(|_, _, _| Ok(()))
+}

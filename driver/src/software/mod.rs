@@ -1,0 +1,126 @@
+//! The software engine: the driver API over the SIMT machine of `warpsmith-simt`.
+//!
+//! - Work runs at the call that issues it, so that the order of issue is the order of execution on
+//!   every stream. What CUDA answers late it answers late here too: a kernel that faults lets its
+//!   launch succeed and makes its context answer the error from then on.
+//! - Handles are numbers that are never given out twice. A stale, foreign or invented handle is an
+//!   error code, never a crash. Pointers to host memory are the caller's word, as in CUDA.
+//! - One lock guards the tables of handles; no kernel and no host function runs under it. Each
+//!   device runs one kernel at a time.
+//! - Device addresses lie above 2^48, where no host memory can. Pinned and managed memory is host
+//!   memory that kernels reach at its host address.
+//!
+//! `WARPSMITH_SM` (default 90), `WARPSMITH_DEVICES` (1), `WARPSMITH_MEMORY` (16G) and
+//! `WARPSMITH_THREADS` (all cores) shape it; a value that makes no sense fails `cuInit`.
+
+mod config;
+pub(crate) mod capture;
+pub(crate) mod context;
+pub(crate) mod copy;
+pub(crate) mod device;
+pub(crate) mod event;
+pub(crate) mod exec;
+pub(crate) mod fill;
+pub(crate) mod function;
+pub(crate) mod graph;
+pub(crate) mod host;
+pub(crate) mod launch;
+pub(crate) mod memory;
+pub(crate) mod module;
+pub(crate) mod nodes;
+pub(crate) mod occupancy;
+mod ops;
+mod params;
+pub(crate) mod pool;
+mod report;
+mod run;
+mod spec;
+mod state;
+pub(crate) mod stream;
+mod thread;
+
+use std::sync::Mutex;
+
+use warpsmith_simt::{Machine, MachineConfig};
+
+pub use crate::instrument::{CallCounts, InjectionGuard, call_counts, inject_failure, reset_call_counts};
+pub use report::{KernelProfile, last_report, profile, reset_profile, take_report};
+
+pub(crate) use report::report;
+pub(crate) use thread::{DefaultStream, in_callback};
+
+use crate::codes::{Code, Res};
+use crate::engine::{Active, active, lock};
+use device::Device;
+use state::State;
+
+/// The CUDA version that the software engine stands for.
+pub(crate) const VERSION: i32 = 12040;
+
+/// The engine: its devices, and the tables of everything that callers hold.
+pub(crate) struct Software {
+    pub(in crate::software) devices: Vec<Device>,
+    state: Mutex<State>,
+    sm: u32,
+}
+
+impl Software {
+    /// # Errors
+    /// The variable and the value that make no sense, in words.
+    pub fn from_environment() -> Result<Software, String> {
+        let config = config::Config::from_environment()?;
+        let devices = (0..config.devices)
+            .map(|ordinal| {
+                let machine = MachineConfig {
+                    sm: config.spec.sm,
+                    total_memory: config.memory,
+                    threads: config.threads,
+                    ..MachineConfig::default()
+                };
+                Device::new(ordinal as i32, config.spec, Machine::new(machine))
+            })
+            .collect::<Vec<_>>();
+        let state = Mutex::new(State::new(&devices));
+        Ok(Software { devices, state, sm: config.spec.sm })
+    }
+
+    pub fn sm(&self) -> u32 {
+        self.sm
+    }
+
+    pub fn device_count(&self) -> usize {
+        self.devices.len()
+    }
+
+    fn device(&self, ordinal: i32) -> Res<&Device> {
+        usize::try_from(ordinal).ok().and_then(|at| self.devices.get(at)).ok_or(Code::INVALID_DEVICE)
+    }
+}
+
+/// The engine that runs; its functions are only reached while it does.
+fn engine() -> Res<&'static Software> {
+    match active() {
+        Some(Active::Software(software)) => Ok(software),
+        _ => Err(Code::NOT_INITIALIZED),
+    }
+}
+
+/// Runs `f` on the tables. Nothing that calls back into the API may run in it.
+fn with<R>(f: impl FnOnce(&mut State, &'static Software) -> Res<R>) -> Res<R> {
+    let software = engine()?;
+    f(&mut lock(&software.state), software)
+}
+
+/// Runs `f` on the tables with the calling thread's context, which must be alive and without error.
+fn with_context<R>(f: impl FnOnce(&mut State, &'static Software, u64) -> Res<R>) -> Res<R> {
+    with(|state, software| {
+        let context = state.usable_context()?;
+        f(state, software, context)
+    })
+}
+
+/// What the software engine does not have.
+pub(crate) fn unsupported(name: &'static str) -> Res {
+    report(format!("{name} is not supported by the software driver"));
+    Err(Code::NOT_SUPPORTED)
+}

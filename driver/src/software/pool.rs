@@ -1,0 +1,176 @@
+//! Stream-ordered allocation and its pools. Work runs at the call, so an allocation is there at
+//! once and a free takes effect at once: the stream's order is the order of the calls.
+
+use std::ffi::c_void;
+
+use super::{capture, memory, with, with_context};
+use super::state::State;
+use crate::arg::{In, Out};
+use crate::codes::{Code, Res};
+use crate::types::*;
+
+pub(crate) struct Pool {
+    pub device: i32,
+    /// The pool that a device has from the start; it cannot be destroyed.
+    default: bool,
+    /// The device's pool for allocations that name none.
+    current: bool,
+    used: u64,
+    used_high: u64,
+    /// Attributes 1 to 4: three switches and the release threshold.
+    settings: [u64; 4],
+}
+
+impl Pool {
+    pub fn new(device: i32, default: bool) -> Pool {
+        Pool { device, default, current: default, used: 0, used_high: 0, settings: [1, 1, 1, 0] }
+    }
+
+    pub fn give_back(&mut self, bytes: u64) {
+        self.used = self.used.saturating_sub(bytes);
+    }
+}
+
+fn of_device(state: &State, device: i32, pick: impl Fn(&Pool) -> bool) -> Res<u64> {
+    state.pools.iter().find(|(_, p)| p.device == device && pick(p)).map(|(id, _)| *id).ok_or(Code::INVALID_DEVICE)
+}
+
+fn take(address: Out<CUdeviceptr>, bytes: usize, pool: Option<CUmemoryPool>, stream: CUstream) -> Res {
+    address.check()?;
+    with_context(|state, software, context| {
+        let key = state.stream_key(context, stream)?;
+        let device = state.device_of(state.stream_context(key)?)?;
+        let pool = match pool {
+            Some(pool) => pool.id(),
+            None => of_device(state, device, |p| p.current)?,
+        };
+        match state.pools.get(&pool) {
+            Some(p) if p.device == device => {}
+            _ => return Err(Code::INVALID_VALUE),
+        }
+        // Allocation nodes are not in this driver.
+        capture::eager_only(state, key)?;
+        let owner = state.stream_context(key)?;
+        let taken = memory::take(state, software, owner, bytes, Some(pool))?;
+        if let Some(pool) = state.pools.get_mut(&pool) {
+            pool.used += bytes as u64;
+            pool.used_high = pool.used_high.max(pool.used);
+        }
+        address.set(taken)
+    })
+}
+
+pub(crate) fn alloc_async(address: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> Res {
+    take(address, bytes, None, stream)
+}
+
+pub(crate) fn alloc_from_pool_async(address: Out<CUdeviceptr>, bytes: usize, pool: CUmemoryPool, stream: CUstream) -> Res {
+    take(address, bytes, Some(pool), stream)
+}
+
+pub(crate) fn free_async(address: CUdeviceptr, stream: CUstream) -> Res {
+    with_context(|state, software, context| {
+        let key = state.stream_key(context, stream)?;
+        capture::eager_only(state, key)?;
+        if address == 0 {
+            return Ok(());
+        }
+        memory::give_back(state, software, context, address)
+    })
+}
+
+pub(crate) fn default(pool: Out<CUmemoryPool>, device: CUdevice) -> Res {
+    with(|state, software| {
+        software.device(device)?;
+        pool.set(CUmemoryPool::from_id(of_device(state, device, |p| p.default)?))
+    })
+}
+
+pub(crate) fn current(pool: Out<CUmemoryPool>, device: CUdevice) -> Res {
+    with(|state, software| {
+        software.device(device)?;
+        pool.set(CUmemoryPool::from_id(of_device(state, device, |p| p.current)?))
+    })
+}
+
+pub(crate) fn set_current(device: CUdevice, pool: CUmemoryPool) -> Res {
+    with(|state, software| {
+        software.device(device)?;
+        match state.pools.get(&pool.id()) {
+            Some(p) if p.device == device => {}
+            _ => return Err(Code::INVALID_VALUE),
+        }
+        for (id, p) in state.pools.iter_mut().filter(|(_, p)| p.device == device) {
+            p.current = *id == pool.id();
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn create(pool: Out<CUmemoryPool>, properties: In<MemPoolProps>) -> Res {
+    pool.check()?;
+    let properties = properties.get()?;
+    // Pinned memory of a device.
+    if properties.alloc_type != 1 || properties.location.kind != 1 {
+        return Err(Code::INVALID_VALUE);
+    }
+    if properties.handle_types != 0 {
+        return Err(Code::NOT_SUPPORTED);
+    }
+    with(|state, software| {
+        let device = software.device(properties.location.id).map_err(|_| Code::INVALID_VALUE)?.ordinal;
+        let id = state.fresh();
+        state.pools.insert(id, Pool::new(device, false));
+        pool.set(CUmemoryPool::from_id(id))
+    })
+}
+
+pub(crate) fn destroy(pool: CUmemoryPool) -> Res {
+    with(|state, _| {
+        let found = state.pools.get(&pool.id()).ok_or(Code::INVALID_VALUE)?;
+        if found.default {
+            return Err(Code::INVALID_VALUE);
+        }
+        // What came from it stays until it is freed.
+        let (device, current) = (found.device, found.current);
+        state.pools.remove(&pool.id());
+        if current {
+            for p in state.pools.values_mut().filter(|p| p.device == device && p.default) {
+                p.current = true;
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn trim(pool: CUmemoryPool, _keep: usize) -> Res {
+    // Nothing is held back that could be given back.
+    with(|state, _| state.pools.get(&pool.id()).map(|_| ()).ok_or(Code::INVALID_VALUE))
+}
+
+pub(crate) fn set_attribute(pool: CUmemoryPool, attribute: i32, value: Out<c_void>) -> Res {
+    with(|state, _| {
+        let pool = state.pools.get_mut(&pool.id()).ok_or(Code::INVALID_VALUE)?;
+        match attribute {
+            1..=3 => pool.settings[attribute as usize - 1] = u64::from(value.cast::<u32>().get()? != 0),
+            4 => pool.settings[3] = value.cast::<u64>().get()?,
+            // The high-water marks can be reset, to zero alone.
+            6 | 8 if value.cast::<u64>().get()? == 0 => pool.used_high = pool.used,
+            _ => return Err(Code::INVALID_VALUE),
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn get_attribute(pool: CUmemoryPool, attribute: i32, value: Out<c_void>) -> Res {
+    with(|state, _| {
+        let pool = state.pools.get(&pool.id()).ok_or(Code::INVALID_VALUE)?;
+        match attribute {
+            1..=3 => value.cast::<u32>().set(pool.settings[attribute as usize - 1] as u32),
+            4 => value.cast::<u64>().set(pool.settings[3]),
+            5 | 7 => value.cast::<u64>().set(pool.used),
+            6 | 8 => value.cast::<u64>().set(pool.used_high),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    })
+}

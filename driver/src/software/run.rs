@@ -1,0 +1,240 @@
+//! Runs work, outside every lock on the tables.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::Instant;
+
+use warpsmith_simt::{FaultKind, Instance, Launch, MemoryError};
+
+use super::device::Device;
+use super::ops::{Copy, Fill, HostCall, HostFunction, Op, Place};
+use super::params::Params;
+use super::state::{EventState, State};
+use super::{Software, capture, report, thread, with, with_context};
+use crate::CUstream;
+use crate::codes::{Code, Res};
+use crate::engine::lock;
+
+/// Work with everything it needs, so that handles that are destroyed meanwhile do not matter.
+pub(super) enum Step {
+    Kernel { device: &'static Device, context: u64, instance: Arc<Instance>, name: Arc<str>, launch: Launch, params: Arc<Params> },
+    Copy(Copy),
+    Fill(Fill),
+    Host(HostCall),
+    Record(u64),
+}
+
+/// Appends the steps of an operation. A kernel whose module is unloaded, or an event that is
+/// destroyed, answers `CUDA_ERROR_INVALID_HANDLE`.
+pub(super) fn prepare(state: &State, software: &'static Software, op: &Op, steps: &mut Vec<Step>) -> Res {
+    match op {
+        Op::Kernel(kernel) => {
+            let function = state.functions.get(&kernel.function).ok_or(Code::INVALID_HANDLE)?;
+            state.live_context(function.context)?;
+            steps.push(Step::Kernel {
+                device: software.device(state.device_of(function.context)?)?,
+                context: function.context,
+                instance: Arc::clone(&function.instance),
+                name: Arc::clone(&function.name),
+                launch: Launch {
+                    grid: kernel.grid,
+                    block: kernel.block,
+                    dynamic_shared: kernel.shared,
+                    max_dynamic_shared: function.max_dynamic_shared,
+                },
+                params: Arc::clone(&kernel.params),
+            });
+        }
+        Op::Copy(copy) => steps.push(Step::Copy(*copy)),
+        Op::Fill(fill) => steps.push(Step::Fill(*fill)),
+        Op::Host(call) => steps.push(Step::Host(*call)),
+        Op::Empty => {}
+        Op::Child(graph) => {
+            for id in graph.topological().ok_or(Code::INVALID_VALUE)? {
+                if let Some(node) = graph.nodes.get(&id) {
+                    prepare(state, software, &node.op, steps)?;
+                }
+            }
+        }
+        Op::EventRecord(event) => {
+            state.events.get(event).ok_or(Code::INVALID_HANDLE)?;
+            steps.push(Step::Record(*event));
+        }
+        // Whatever the event stands for has run.
+        Op::EventWait(event) => {
+            state.events.get(event).ok_or(Code::INVALID_HANDLE)?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts an operation on a stream: into the stream's capture, or runs it.
+pub(super) fn enqueue(stream: CUstream, make: impl FnOnce(&mut State, &'static Software, u64) -> Res<Op>) -> Res {
+    let todo = with_context(|state, software, context| {
+        let key = state.stream_key(context, stream)?;
+        let owner = state.stream_context(key)?;
+        state.live_context(owner)?;
+        state.check_failed(owner)?;
+        let target = capture::target(state, key)?;
+        let op = make(state, software, owner)?;
+        match target {
+            Some(capture) => {
+                capture::add(state, capture, key, op)?;
+                Ok(None)
+            }
+            None => {
+                let mut steps = Vec::with_capacity(1);
+                prepare(state, software, &op, &mut steps)?;
+                Ok(Some((owner, steps)))
+            }
+        }
+    })?;
+    match todo {
+        Some((context, steps)) => run(context, steps),
+        None => Ok(()),
+    }
+}
+
+/// Runs steps in order. A step that faults makes its context answer the error from now on, and the
+/// steps after it do not run; only a launch that could not begin is an error here.
+pub(super) fn run(context: u64, steps: Vec<Step>) -> Res {
+    for step in steps {
+        match step {
+            Step::Kernel { device, context, instance, name, launch, params } => {
+                let started = Instant::now();
+                let outcome = {
+                    let _one_at_a_time = lock(&device.order);
+                    device.machine.launch(&instance, &name, &launch, params.bytes())
+                };
+                match outcome {
+                    Ok(counters) => report::record(&name, started.elapsed(), &counters),
+                    Err(fault) => {
+                        let text = fault.to_string();
+                        eprintln!("{text}");
+                        report(text);
+                        let code = match fault.kind {
+                            FaultKind::BadLaunch(_) => return Err(Code::INVALID_VALUE),
+                            FaultKind::OutOfBounds | FaultKind::NullPointer => Code::ILLEGAL_ADDRESS,
+                            FaultKind::Misaligned => Code::MISALIGNED_ADDRESS,
+                            FaultKind::AssertFailed => Code::ASSERT,
+                            FaultKind::IllegalInstruction => Code::ILLEGAL_INSTRUCTION,
+                            FaultKind::StackOverflow => Code::HARDWARE_STACK_ERROR,
+                            FaultKind::InstructionLimit => Code::LAUNCH_TIMEOUT,
+                            _ => Code::LAUNCH_FAILED,
+                        };
+                        return with(|state, _| {
+                            state.fail(context, code);
+                            Ok(())
+                        });
+                    }
+                }
+            }
+            Step::Copy(op) => {
+                if let Err(error) = copy(&op) {
+                    return fail(context, format!("copy of {} bytes: {error}", op.width * op.height * op.depth));
+                }
+            }
+            Step::Fill(op) => {
+                if let Err(error) = fill(&op) {
+                    return fail(context, format!("fill of {} bytes: {error}", op.width * op.height * op.element as usize));
+                }
+            }
+            Step::Host(call) => host(call),
+            Step::Record(event) => {
+                with(|state, _| {
+                    if let Some(event) = state.events.get_mut(&event) {
+                        event.state = EventState::Done(Instant::now());
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Memory went away after the work was checked: what a GPU reports as an illegal address.
+fn fail(context: u64, what: String) -> Res {
+    let text = format!("error: {what}");
+    eprintln!("{text}");
+    report(text);
+    with(|state, _| {
+        state.fail(context, Code::ILLEGAL_ADDRESS);
+        Ok(())
+    })
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    #[error("no such device")]
+    Device,
+}
+
+fn memory(ordinal: i32) -> Result<&'static warpsmith_simt::Memory, Failure> {
+    super::engine().and_then(|e| e.device(ordinal)).map(|d| d.machine.memory()).map_err(|_| Failure::Device)
+}
+
+fn copy(op: &Copy) -> Result<(), Failure> {
+    let row = |place: &Place, y: usize, z: usize| place.address.wrapping_add((z * place.slice + y * place.pitch) as u64);
+    for z in 0..op.depth {
+        for y in 0..op.height {
+            copy_row(op, row(&op.dst, y, z), row(&op.src, y, z))?;
+        }
+    }
+    Ok(())
+}
+
+fn copy_row(op: &Copy, dst: u64, src: u64) -> Result<(), Failure> {
+    let n = op.width;
+    let from = std::ptr::with_exposed_provenance::<u8>(src as usize);
+    let to = std::ptr::with_exposed_provenance_mut::<u8>(dst as usize);
+    match (op.dst.device, op.src.device) {
+        (Some(d), Some(s)) if d == s => memory(d)?.copy(dst, src, n as u64)?,
+        (Some(d), Some(s)) => {
+            let mut between = vec![0u8; n];
+            memory(s)?.read(src, &mut between)?;
+            memory(d)?.write(dst, &between)?;
+        }
+        // SAFETY: the caller of the copy vouches for `n` readable bytes of host memory while it runs.
+        (Some(d), None) => memory(d)?.write(dst, unsafe { std::slice::from_raw_parts(from, n) })?,
+        // SAFETY: the caller of the copy vouches for `n` writable bytes of host memory while it runs.
+        (None, Some(s)) => memory(s)?.read(src, unsafe { std::slice::from_raw_parts_mut(to, n) })?,
+        // SAFETY: as both above; the ranges may overlap.
+        (None, None) => unsafe { std::ptr::copy(from, to, n) },
+    }
+    Ok(())
+}
+
+fn fill(op: &Fill) -> Result<(), Failure> {
+    let pattern = op.value.to_le_bytes();
+    let pattern = pattern.get(..op.element as usize).unwrap_or(&pattern);
+    for y in 0..op.height {
+        memory(op.device)?.fill(op.dst.wrapping_add((y * op.pitch) as u64), pattern, op.width as u64)?;
+    }
+    Ok(())
+}
+
+/// Runs a host function as CUDA does: on a thread of the driver's, which must not call CUDA.
+fn host(call: HostCall) {
+    let invoke = move || {
+        thread::as_callback(|| {
+            let data = std::ptr::with_exposed_provenance_mut::<c_void>(call.user_data);
+            match call.function {
+                // SAFETY: the caller gave this function for this data, to be called once the stream is here.
+                HostFunction::Plain(f) => unsafe { f(data) },
+                // SAFETY: as above.
+                HostFunction::OfStream(f, stream) => unsafe { f(CUstream::from_id(stream), 0, data) },
+            }
+        });
+    };
+    let spawned = std::thread::Builder::new().name("warpsmith host function".into()).spawn(invoke);
+    match spawned {
+        Ok(handle) => {
+            // A host function that panics aborts at its own boundary; there is no outcome to look at.
+            let _ = handle.join();
+        }
+        Err(_) => invoke(),
+    }
+}

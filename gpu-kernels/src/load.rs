@@ -1,0 +1,45 @@
+//! Loads and stores of several elements at an index that counts single ones.
+
+use warpsmith_device::prelude::*;
+
+/// Index of this thread in its warp, for blocks of one dimension.
+#[inline(always)]
+pub fn lane() -> usize {
+    (thread::idx_x() % 32) as usize
+}
+
+/// Index of this thread's warp in its block, for blocks of one dimension.
+#[inline(always)]
+pub fn warp_index() -> usize {
+    (thread::idx_x() / 32) as usize
+}
+
+/// Word `i` of a plane of 16-byte vectors.
+///
+/// # Safety
+/// The plane has more than `i / 4` vectors.
+#[inline(always)]
+pub unsafe fn word(plane: In<U32x4>, i: usize) -> u32 {
+    // SAFETY: within the plane by the caller's promise; a vector is four words without padding.
+    unsafe { plane.cast::<u32>().ld_nc(i) }
+}
+
+/// `x[i .. i + 4]` as one load.
+///
+/// # Safety
+/// `i` is a multiple of 4, `x` is aligned to 16 bytes and has at least `i + 4` elements.
+#[inline(always)]
+pub unsafe fn x4(x: In<f32>, i: usize) -> [f32; 4] {
+    // SAFETY: the caller's promise.
+    unsafe { x.load4(i).0 }
+}
+
+/// `y[i .. i + 4] = v` as one store.
+///
+/// # Safety
+/// `i` is a multiple of 4, `y` is aligned to 16 bytes and has at least `i + 4` elements.
+#[inline(always)]
+pub unsafe fn set4(y: Out<f32>, i: usize, v: [f32; 4]) {
+    // SAFETY: the caller's promise.
+    unsafe { y.store4(i, F32x4(v)) }
+}

@@ -1,0 +1,181 @@
+//! Root-mean-square normalisation: `y[r, c] = x[r, c] / sqrt(mean_c x[r, c]^2 + eps) * w[c]`.
+//!
+//! | | |
+//! |---|---|
+//! | `x`, `y` | f32 `[rows, cols]`, rows without gaps |
+//! | `w` | f32 `[cols]`, taken as stored (nothing is added to it) |
+//! | `eps` | inside the root; not negative |
+//!
+//! A block takes a row, of any length from 1 on. Sums are f32, in an order that depends on the row's
+//! length alone. Source: Zhang and Sennrich, arXiv 1910.07467, as in Llama and Qwen.
+
+use warpsmith_device::prelude::*;
+
+/// Threads of a block.
+pub const THREADS: u32 = 256;
+
+/// The definition in f64.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn reference(x: &[f32], w: &[f32], eps: f32) -> Vec<f64> {
+    let mut y = Vec::with_capacity(x.len());
+    for row in x.chunks_exact(w.len()) {
+        let mean = row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / row.len() as f64;
+        let scale = 1.0 / (mean + f64::from(eps)).sqrt();
+        y.extend(row.iter().zip(w).map(|(v, w)| f64::from(*v) * scale * f64::from(*w)));
+    }
+    y
+}
+
+/// The factor of a row whose squares sum to `squares`. Correctly rounded: it runs once a row.
+#[inline(always)]
+#[cfg(target_arch = "nvptx64")]
+fn factor(squares: f32, cols: usize, eps: f32) -> f32 {
+    1.0 / math::sqrt(squares / cols as f32 + eps)
+}
+
+/// v1: a block per row, an element a thread and step.
+#[kernel(block = THREADS, min_blocks = 4, variant = "v1")]
+pub unsafe fn rms_norm_v1(x: In<f32>, w: In<f32>, y: Out<f32>, cols: u32, eps: f32) {
+    let scratch = shared_array!(RMS_NORM_V1: [f32; 32]);
+    let cols = cols as usize;
+    let row = block::idx_x() as usize * cols;
+    let mut squares = 0.0;
+    let mut c = thread::idx_x() as usize;
+    while c < cols {
+        let v = x.at(row + c);
+        squares = math::fma(v, v, squares);
+        c += THREADS as usize;
+    }
+    let scale = factor(block_reduce::sum_f32(squares, scratch), cols, eps);
+    let mut c = thread::idx_x() as usize;
+    while c < cols {
+        y.set(row + c, x.at(row + c) * scale * w.at(c));
+        c += THREADS as usize;
+    }
+}
+
+/// v2: as v1 with 16-byte loads and stores where every row is aligned for them.
+#[kernel(block = THREADS, min_blocks = 4, variant = "v2")]
+pub unsafe fn rms_norm(x: In<f32>, w: In<f32>, y: Out<f32>, cols: u32, eps: f32) {
+    let scratch = shared_array!(RMS_NORM: [f32; 32]);
+    let cols = cols as usize;
+    let row = block::idx_x() as usize * cols;
+    let first = thread::idx_x() as usize;
+    // The contract asks for aligned buffers, so the row's length alone decides, for all threads alike.
+    let vectors = if cols % 4 == 0 { cols / 4 } else { 0 };
+    let rest = vectors * 4;
+
+    let mut squares = 0.0;
+    let mut v = first;
+    while v < vectors {
+        let [a, b, c, d] = x4(x, row + 4 * v);
+        squares = math::fma(a, a, math::fma(b, b, math::fma(c, c, math::fma(d, d, squares))));
+        v += THREADS as usize;
+    }
+    let mut c = rest + first;
+    while c < cols {
+        let v = x.at(row + c);
+        squares = math::fma(v, v, squares);
+        c += THREADS as usize;
+    }
+    let scale = factor(block_reduce::sum_f32(squares, scratch), cols, eps);
+
+    let mut v = first;
+    while v < vectors {
+        let (a, b) = (x4(x, row + 4 * v), x4(w, 4 * v));
+        let out = [a[0] * scale * b[0], a[1] * scale * b[1], a[2] * scale * b[2], a[3] * scale * b[3]];
+        set4(y, row + 4 * v, out);
+        v += THREADS as usize;
+    }
+    let mut c = rest + first;
+    while c < cols {
+        y.set(row + c, x.at(row + c) * scale * w.at(c));
+        c += THREADS as usize;
+    }
+}
+
+#[cfg(target_arch = "nvptx64")]
+use crate::load::{set4, x4};
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn contract_of(
+    meta: &'static KernelMeta,
+    x: &DeviceSlice<f32>,
+    w: &DeviceSlice<f32>,
+    y: &DeviceSlice<f32>,
+    cols: u32,
+    eps: f32,
+) -> Result<(), ContractError> {
+    contract::require(meta, cols > 0, "cols", "at least 1", 0)?;
+    contract::require(meta, eps >= 0.0 && eps.is_finite(), "eps", "a finite number, not negative", eps)?;
+    contract::require(meta, !x.is_empty(), "x", "at least one row", 0)?;
+    contract::multiple_of(meta, "x", x.len(), (cols, "cols"))?;
+    contract::exactly(meta, "w", w.len(), (cols, "cols"))?;
+    contract::exactly(meta, "y", y.len(), (x.len(), "as `x`"))
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn geometry_of(x: &DeviceSlice<f32>, cols: u32) -> Geometry {
+    Geometry::blocks(x.len().checked_div(cols as usize).unwrap_or(0))
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl Contract for RmsNormV1<'_> {
+    fn geometry(&self) -> Geometry {
+        geometry_of(self.x, self.cols)
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        contract_of(Self::META, self.x, self.w, self.y, self.cols, self.eps)
+    }
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl Contract for RmsNorm<'_> {
+    fn geometry(&self) -> Geometry {
+        geometry_of(self.x, self.cols)
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        contract_of(Self::META, self.x, self.w, self.y, self.cols, self.eps)?;
+        for (name, slice) in [("x", self.x), ("w", self.w), ("y", &*self.y)] {
+            contract::multiple_of(Self::META, name, (slice.address(), "its address"), 16u32)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(len: usize) -> &'static DeviceSlice<f32> {
+        // SAFETY: nothing is launched, so nothing reads the memory.
+        unsafe { DeviceSlice::from_raw(0x1000, len) }
+    }
+    fn out(len: usize) -> &'static mut DeviceSlice<f32> {
+        // SAFETY: nothing is launched, so nothing writes the memory.
+        unsafe { DeviceSlice::from_raw_mut(0x8000, len) }
+    }
+
+    #[test]
+    fn reference_is_the_definition() {
+        // mean(9, 16) = 12.5
+        let y = reference(&[3.0, 4.0], &[1.0, 2.0], 0.0);
+        assert!((y[0] - 3.0 / 12.5f64.sqrt()).abs() < 1e-15 && (y[1] - 8.0 / 12.5f64.sqrt()).abs() < 1e-15);
+        assert_eq!(reference(&[0.0, 0.0], &[1.0, 1.0], 1e-6), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn contract_names_the_argument() {
+        let launch = |x, w, y, cols, eps| RmsNorm { x: slice(x), w: slice(w), y: out(y), cols, eps }.check();
+        assert!(launch(512, 256, 512, 256, 1e-6).is_ok());
+        assert_eq!(launch(512, 128, 512, 256, 1e-6).unwrap_err().argument, "w");
+        assert_eq!(launch(500, 256, 500, 256, 1e-6).unwrap_err().argument, "x");
+        assert_eq!(launch(0, 256, 0, 256, 1e-6).unwrap_err().argument, "x");
+        assert_eq!(launch(512, 256, 511, 256, 1e-6).unwrap_err().argument, "y");
+        assert_eq!(launch(512, 256, 512, 0, 1e-6).unwrap_err().argument, "cols");
+        assert_eq!(launch(512, 256, 512, 256, f32::NAN).unwrap_err().argument, "eps");
+        let odd = RmsNorm { x: &slice(9)[1..], w: slice(8), y: out(8), cols: 8, eps: 0.0 };
+        assert_eq!(odd.check().unwrap_err().argument, "x");
+    }
+}

@@ -1,0 +1,342 @@
+//! Rotary position embedding of queries and keys, with or without a norm of each head before it.
+//!
+//! Pair `i < n_rot / 2` of a head turns by `theta_i = position / linear * base^(-2i / n_rot) / factor_i`:
+//! `a' = a cos - b sin`, `b' = b cos + a sin`.
+//!
+//! | | |
+//! |---|---|
+//! | `qk` | f32 `[q_heads + k_heads, head_dim]`, in place: all query heads, then all key heads |
+//! | `q_weight`, `k_weight` | f32 `[head_dim]`; [`QkNormRope`] first takes `x / sqrt(mean x^2 + eps) * weight` over each head |
+//! | `cos`, `sin` | f32 `[context, n_rot / 2]` from [`rope_tables`] |
+//! | `state` | u32 on the device: `[token, position]` |
+//! | `n_rot` | even, up to `head_dim`; elements past it pass through (after the norm) |
+//! | `neox` | 1: the pair is `(x[i], x[i + n_rot / 2])` (Qwen, GPT-NeoX); 0: `(x[2i], x[2i + 1])` (Llama in GGUF) |
+//!
+//! A warp takes a head. A position at or past `context` changes nothing.
+//! Source: Su et al., arXiv 2104.09864; the conventions are those of GGUF files.
+
+#[cfg(target_arch = "nvptx64")]
+use crate::{
+    load::{lane, warp_index},
+    state,
+};
+use warpsmith_device::prelude::*;
+
+/// Heads that a block takes: one a warp.
+pub const HEADS_PER_BLOCK: u32 = 4;
+
+/// Cosines and sines of every position and pair.
+#[cfg(not(target_arch = "nvptx64"))]
+#[derive(Clone, Debug, PartialEq)]
+pub struct RopeTables {
+    /// `[context, n_rot / 2]`
+    pub cos: Vec<f32>,
+    /// `[context, n_rot / 2]`
+    pub sin: Vec<f32>,
+}
+
+/// The angle of pair `i` at `position`, in f64.
+#[cfg(not(target_arch = "nvptx64"))]
+fn angle(position: usize, i: usize, n_rot: usize, base: f64, factors: Option<&[f32]>, linear: f64) -> f64 {
+    let theta = position as f64 / linear * base.powf(-2.0 * i as f64 / n_rot as f64);
+    theta / factors.map_or(1.0, |f| f64::from(f[i]))
+}
+
+/// The tables that the kernels read: angles in f64, rounded once.
+///
+/// `factors` are the model's `rope_freqs` (`n_rot / 2` of them), `linear` its linear scaling factor
+/// (1: none). Factors past the end of a list that is too short count as 1.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn rope_tables(context: usize, n_rot: usize, base: f64, factors: Option<&[f32]>, linear: f64) -> RopeTables {
+    let half = n_rot / 2;
+    let factors: Option<Vec<f32>> = factors.map(|f| f.iter().copied().chain(std::iter::repeat(1.0)).take(half).collect());
+    let mut tables = RopeTables { cos: Vec::with_capacity(context * half), sin: Vec::with_capacity(context * half) };
+    for position in 0..context {
+        for i in 0..half {
+            let (sin, cos) = angle(position, i, n_rot, base, factors.as_deref(), linear).sin_cos();
+            tables.cos.push(cos as f32);
+            tables.sin.push(sin as f32);
+        }
+    }
+    tables
+}
+
+/// What the reference needs to know besides the data.
+#[cfg(not(target_arch = "nvptx64"))]
+#[derive(Clone, Copy, Debug)]
+pub struct Rotation<'a> {
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Elements of a head that turn.
+    pub n_rot: usize,
+    /// Which elements form a pair.
+    pub neox: bool,
+    /// Base of the frequencies.
+    pub base: f64,
+    /// Divisors of the angles.
+    pub factors: Option<&'a [f32]>,
+    /// Linear scaling of positions.
+    pub linear: f64,
+}
+
+/// The definition in f64: every head of `x` turned, after the norm with `(weight, eps)` if there is one.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn reference(x: &[f32], position: usize, norm: Option<(&[f32], f32)>, r: &Rotation<'_>) -> Vec<f64> {
+    let mut y = Vec::with_capacity(x.len());
+    for head in x.chunks_exact(r.head_dim) {
+        let mut v: Vec<f64> = head.iter().map(|v| f64::from(*v)).collect();
+        if let Some((weight, eps)) = norm {
+            let mean = v.iter().map(|v| v * v).sum::<f64>() / v.len() as f64;
+            let scale = 1.0 / (mean + f64::from(eps)).sqrt();
+            v.iter_mut().zip(weight).for_each(|(v, w)| *v *= scale * f64::from(*w));
+        }
+        for i in 0..r.n_rot / 2 {
+            let (sin, cos) = angle(position, i, r.n_rot, r.base, r.factors, r.linear).sin_cos();
+            let (ia, ib) = if r.neox { (i, i + r.n_rot / 2) } else { (2 * i, 2 * i + 1) };
+            let (a, b) = (v[ia], v[ib]);
+            (v[ia], v[ib]) = (a * cos - b * sin, b * cos + a * sin);
+        }
+        y.extend(v);
+    }
+    y
+}
+
+/// Turns the head that starts at `at`; `normed(d, v)` is element `d` of it, given its stored value.
+#[device]
+unsafe fn turn(
+    qk: InOut<f32>,
+    at: usize,
+    row: (In<f32>, In<f32>, usize),
+    (head_dim, n_rot, neox): (usize, usize, bool),
+    normed: impl Fn(usize, f32) -> f32,
+) {
+    let (cos, sin, table) = row;
+    let half = n_rot / 2;
+    let mut i = lane();
+    while i < half {
+        let (ia, ib) = if neox { (i, i + half) } else { (2 * i, 2 * i + 1) };
+        // SAFETY: both elements are within the head, and pair `i` within its row of the tables.
+        unsafe {
+            let (c, s) = (cos.at(table + i), sin.at(table + i));
+            let (a, b) = (normed(ia, qk.get(at + ia)), normed(ib, qk.get(at + ib)));
+            qk.set(at + ia, math::fma(a, c, -(b * s)));
+            qk.set(at + ib, math::fma(b, c, a * s));
+        }
+        i += 32;
+    }
+    let mut d = n_rot + lane();
+    while d < head_dim {
+        // SAFETY: within the head.
+        unsafe { qk.set(at + d, normed(d, qk.get(at + d))) };
+        d += 32;
+    }
+}
+
+/// The head of this warp; `None` for warps past the last, and for all where the position is past the tables.
+#[device]
+unsafe fn head_and_position(state: In<u32>, heads: u32, context: u32) -> Option<(u32, usize)> {
+    let head = block::idx_x() * HEADS_PER_BLOCK + warp_index() as u32;
+    // SAFETY: the contract asks for a state of `state::WORDS` words.
+    let position = unsafe { state.at(state::POSITION) };
+    if head < heads && position < context { Some((head, position as usize)) } else { None }
+}
+
+/// Rotary embedding alone, a warp a head.
+#[kernel(block = 32 * HEADS_PER_BLOCK, min_blocks = 4)]
+pub unsafe fn rope(
+    qk: InOut<f32>,
+    cos: In<f32>,
+    sin: In<f32>,
+    state: In<u32>,
+    heads: u32,
+    head_dim: u32,
+    n_rot: u32,
+    neox: u32,
+    context: u32,
+) {
+    let (head_dim, n_rot) = (head_dim as usize, n_rot as usize);
+    if let Some((head, position)) = head_and_position(state, heads, context) {
+        let row = (cos, sin, position * (n_rot / 2));
+        turn(qk, head as usize * head_dim, row, (head_dim, n_rot, neox != 0), |_, v| v);
+    }
+}
+
+/// RMS norm of each head and rotary embedding, a warp a head.
+#[kernel(block = 32 * HEADS_PER_BLOCK, min_blocks = 4)]
+pub unsafe fn qk_norm_rope(
+    qk: InOut<f32>,
+    q_weight: In<f32>,
+    k_weight: In<f32>,
+    cos: In<f32>,
+    sin: In<f32>,
+    state: In<u32>,
+    q_heads: u32,
+    k_heads: u32,
+    head_dim: u32,
+    n_rot: u32,
+    neox: u32,
+    context: u32,
+    eps: f32,
+) {
+    let (head_dim, n_rot) = (head_dim as usize, n_rot as usize);
+    if let Some((head, position)) = head_and_position(state, q_heads + k_heads, context) {
+        let at = head as usize * head_dim;
+        let mut squares = 0.0;
+        let mut d = lane();
+        while d < head_dim {
+            let v = qk.get(at + d);
+            squares = math::fma(v, v, squares);
+            d += 32;
+        }
+        // Every lane's sum needs all lanes' loads: nothing is overwritten before it was read.
+        let scale = 1.0 / math::sqrt(warp::sum_f32(squares) / head_dim as f32 + eps);
+        let weight = if head < q_heads { q_weight } else { k_weight };
+        let row = (cos, sin, position * (n_rot / 2));
+        let normed = |d: usize, v: f32| v * scale * unsafe { weight.at(d) };
+        turn(qk, at, row, (head_dim, n_rot, neox != 0), normed);
+    }
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+struct Shapes<'a> {
+    qk: &'a DeviceSlice<f32>,
+    cos: &'a DeviceSlice<f32>,
+    sin: &'a DeviceSlice<f32>,
+    state: &'a DeviceSlice<u32>,
+    heads: u64,
+    head_dim: u32,
+    n_rot: u32,
+    neox: u32,
+    context: u32,
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn contract_of(m: &'static KernelMeta, heads: &'static str, s: &Shapes<'_>) -> Result<(), ContractError> {
+    contract::within(m, heads, s.heads, 1u32, i32::MAX)?;
+    contract::require(m, s.head_dim > 0, "head_dim", "at least 1", 0)?;
+    contract::multiple_of(m, "n_rot", s.n_rot, 2u32)?;
+    contract::within(m, "n_rot", s.n_rot, 0u32, (s.head_dim, "head_dim"))?;
+    contract::within(m, "neox", s.neox, (0u32, "adjacent"), (1u32, "halves"))?;
+    contract::require(m, s.context > 0, "context", "at least 1", 0)?;
+    let qk = contract::product(m, "qk", &[s.heads, s.head_dim.into()])?;
+    contract::exactly(m, "qk", s.qk.len(), (qk, "heads * head_dim"))?;
+    let table = contract::product(m, "cos", &[s.context.into(), u64::from(s.n_rot / 2)])?;
+    contract::exactly(m, "cos", s.cos.len(), (table, "context * n_rot / 2"))?;
+    contract::exactly(m, "sin", s.sin.len(), (table, "context * n_rot / 2"))?;
+    contract::at_least(m, "state", s.state.len(), (crate::state::WORDS, "token and position"))
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn geometry_of(heads: u64) -> Geometry {
+    Geometry::blocks(heads.div_ceil(u64::from(HEADS_PER_BLOCK)))
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl Contract for Rope<'_> {
+    fn geometry(&self) -> Geometry {
+        geometry_of(self.heads.into())
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        let Rope { qk, cos, sin, state, heads, head_dim, n_rot, neox, context } = self;
+        let (heads, head_dim, n_rot, neox, context) = (u64::from(*heads), *head_dim, *n_rot, *neox, *context);
+        contract_of(Self::META, "heads", &Shapes { qk, cos, sin, state, heads, head_dim, n_rot, neox, context })
+    }
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl Contract for QkNormRope<'_> {
+    fn geometry(&self) -> Geometry {
+        geometry_of(u64::from(self.q_heads) + u64::from(self.k_heads))
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        let QkNormRope { qk, cos, sin, state, head_dim, n_rot, neox, context, .. } = self;
+        let (head_dim, n_rot, neox, context) = (*head_dim, *n_rot, *neox, *context);
+        let heads = u64::from(self.q_heads) + u64::from(self.k_heads);
+        let m = Self::META;
+        contract_of(m, "q_heads", &Shapes { qk, cos, sin, state, heads, head_dim, n_rot, neox, context })?;
+        contract::exactly(m, "q_weight", self.q_weight.len(), (head_dim, "head_dim"))?;
+        contract::exactly(m, "k_weight", self.k_weight.len(), (head_dim, "head_dim"))?;
+        let eps = self.eps;
+        contract::require(m, eps >= 0.0 && eps.is_finite(), "eps", "a finite number, not negative", eps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn vector<const N: usize, T>(name: &str, read: fn([u8; N]) -> T) -> Vec<T> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
+        std::fs::read(path).unwrap().chunks_exact(N).map(|b| read(b.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn reference_equals_the_golden_vectors() {
+        let x = vector("rope.x.f32", f32::from_le_bytes);
+        for (neox, name) in [(true, "rope.neox.f64"), (false, "rope.norm.f64")] {
+            let want = vector(name, f64::from_le_bytes);
+            let r = Rotation { head_dim: 64, n_rot: 64, neox, base: 10000.0, factors: None, linear: 1.0 };
+            for (i, position) in [0, 1, 7, 100, 4095].into_iter().enumerate() {
+                let range = i * 128..(i + 1) * 128;
+                for (got, want) in reference(&x[range.clone()], position, None, &r).iter().zip(&want[range]) {
+                    assert!((got - want).abs() < 1e-11, "{name} position {position}: {got} for {want}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tables_hold_the_angles() {
+        let t = rope_tables(10, 8, 10000.0, Some(&[1.0, 2.0, 1.0, 4.0]), 2.0);
+        assert_eq!(t.cos.len(), 40);
+        assert_eq!((t.cos[0], t.sin[0]), (1.0, 0.0));
+        // Position 6 / 2, pair 1 with factor 2: 3 * 10000^(-1/4) / 2 = 0.15.
+        assert!((f64::from(t.sin[6 * 4 + 1]) - 0.15f64.sin()).abs() < 1e-8);
+        assert!((f64::from(t.cos[6 * 4 + 3]) - (3.0 * 1e-3 / 4.0f64).cos()).abs() < 1e-7);
+    }
+
+    #[test]
+    fn part_of_a_head_passes_through_after_the_norm() {
+        let r = Rotation { head_dim: 6, n_rot: 2, neox: true, base: 10000.0, factors: None, linear: 1.0 };
+        let y = reference(&[3.0, 4.0, 0.0, 0.0, 5.0, -2.0], 0, Some((&[2.0; 6], 0.0)), &r);
+        let scale = 2.0 / (54.0f64 / 6.0).sqrt();
+        for (y, x) in y.iter().zip([3.0, 4.0, 0.0, 0.0, 5.0, -2.0]) {
+            assert!((y - x * scale).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn contract_names_the_argument() {
+        // SAFETY: nothing is launched, so nothing reads or writes the memory.
+        let launch = |qk: usize, table: usize, head_dim, n_rot, neox, weight: usize| unsafe {
+            let a = |len| DeviceSlice::from_raw(0x1000, len);
+            QkNormRope {
+                qk: DeviceSlice::from_raw_mut(0x8000, qk),
+                q_weight: a(weight),
+                k_weight: a(weight),
+                cos: a(table),
+                sin: a(table),
+                state: DeviceSlice::from_raw(0x4000, 2),
+                q_heads: 4,
+                k_heads: 2,
+                head_dim,
+                n_rot,
+                neox,
+                context: 10,
+                eps: 1e-6,
+            }
+            .check()
+        };
+        assert!(launch(384, 320, 64, 64, 1, 64).is_ok());
+        assert!(launch(384, 160, 64, 32, 0, 64).is_ok());
+        assert_eq!(launch(385, 320, 64, 64, 1, 64).unwrap_err().argument, "qk");
+        assert_eq!(launch(384, 319, 64, 64, 1, 64).unwrap_err().argument, "cos");
+        assert_eq!(launch(384, 320, 64, 66, 1, 64).unwrap_err().argument, "n_rot");
+        assert_eq!(launch(384, 320, 64, 31, 1, 64).unwrap_err().argument, "n_rot");
+        assert_eq!(launch(384, 320, 64, 64, 2, 64).unwrap_err().argument, "neox");
+        assert_eq!(launch(384, 320, 64, 64, 1, 63).unwrap_err().argument, "q_weight");
+    }
+}

@@ -1,0 +1,189 @@
+//! The software machine with this crate's kernels on it.
+
+use std::sync::{Arc, OnceLock};
+use warpsmith_builder::{KernelCrate, Output};
+use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, Launcher};
+use warpsmith_simt::{Counters, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
+
+/// Elements of poison on each side of a buffer.
+const GUARD: usize = 64;
+
+/// What the builder made of this crate.
+pub fn output() -> &'static Output {
+    static OUTPUT: OnceLock<Output> = OnceLock::new();
+    OUTPUT.get_or_init(|| {
+        let out = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+        std::fs::create_dir_all(&out).unwrap();
+        KernelCrate::new(env!("CARGO_MANIFEST_DIR"))
+            .archs(["sm_75", "sm_90"])
+            .out_dir(out)
+            .build()
+            .unwrap_or_else(|e| panic!("the kernels do not compile:\n{e}"))
+    })
+}
+
+/// A device with the kernels loaded.
+pub struct Gpu {
+    machine: Machine,
+    instance: Instance,
+    /// What the last launch did.
+    pub counters: Counters,
+}
+
+impl Gpu {
+    pub fn new() -> Gpu {
+        Gpu::of(90)
+    }
+
+    /// A device of architecture `sm` with the newest image that fits it.
+    pub fn of(sm: u32) -> Gpu {
+        static MODULES: [OnceLock<Arc<Module>>; 2] = [OnceLock::new(), OnceLock::new()];
+        let slot = usize::from(sm >= 90);
+        let module = MODULES[slot].get_or_init(|| {
+            let image = output().images.iter().rev().find(|i| i.sm <= sm).expect("an image for the device");
+            let text = std::fs::read_to_string(&image.path).unwrap();
+            Arc::new(Module::load(&text, &LoadOptions { sm }).unwrap_or_else(|e| panic!("{e}")))
+        });
+        let machine = Machine::new(MachineConfig { sm, threads: 1, ..MachineConfig::default() });
+        let instance = machine.instantiate(module.clone()).unwrap();
+        Gpu { machine, instance, counters: Counters::default() }
+    }
+
+    /// A buffer with guards, filled with the machine's poison (for floats: not a number of interest).
+    pub fn poisoned<T: Element>(&self, len: usize) -> Buffer<T> {
+        let bytes = (len + 2 * GUARD) * size_of::<T>();
+        let base = self.machine.memory().alloc(bytes as u64, 256).unwrap();
+        // All ones is NaN in every float format.
+        self.machine.memory().write(base, &vec![0xFF; bytes]).unwrap();
+        Buffer { base, len, element: std::marker::PhantomData }
+    }
+
+    pub fn upload<T: Element>(&self, data: &[T]) -> Buffer<T> {
+        let buffer = self.poisoned(data.len());
+        self.machine.memory().write(buffer.address(), bytemuck::cast_slice(data)).unwrap();
+        buffer
+    }
+
+    /// The contents, after a look at the guards.
+    pub fn read<T: Element>(&self, buffer: &Buffer<T>) -> Vec<T> {
+        let mut all = vec![0u8; (buffer.len + 2 * GUARD) * size_of::<T>()];
+        self.machine.memory().read(buffer.base, &mut all).unwrap();
+        let guard = GUARD * size_of::<T>();
+        let (head, rest) = all.split_at(guard);
+        let (data, tail) = rest.split_at(buffer.len * size_of::<T>());
+        assert!(head.iter().chain(tail).all(|b| *b == 0xFF), "a kernel wrote outside of its buffer");
+        data.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+    }
+
+    /// The message of the refusal or of the fault, if there was one.
+    pub fn try_launch<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+        kernel.check().map_err(|e| e.to_string())?;
+        let geometry = kernel.geometry();
+        geometry.check(K::META).map_err(|e| e.to_string())?;
+        let mut params = Params::default();
+        kernel.args(&mut params);
+        let mut launch = Launch::new(geometry.grid, geometry.block_for(K::META));
+        launch.dynamic_shared = geometry.dynamic_shared;
+        self.counters =
+            self.machine.launch(&self.instance, K::META.name, &launch, &params.0).map_err(|e| e.to_string())?;
+        Ok(())
+    }
+}
+
+impl Launcher for Gpu {
+    type Error = String;
+    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+        self.try_launch(kernel)
+    }
+}
+
+/// A parameter block.
+#[derive(Default)]
+struct Params(Vec<u8>);
+
+impl Params {
+    fn push(&mut self, align: u32, bytes: &[u8]) {
+        self.0.resize(self.0.len().next_multiple_of(align as usize), 0);
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+impl ArgSink for Params {
+    fn buffer(&mut self, _: &'static ArgMeta, address: u64, _: u64, _: Access) {
+        self.push(8, &address.to_le_bytes());
+    }
+    fn scalar(&mut self, arg: &'static ArgMeta, bytes: &[u8]) {
+        self.push(arg.align, bytes);
+    }
+}
+
+/// Memory of a [`Gpu`], freed with it.
+pub struct Buffer<T> {
+    base: u64,
+    len: usize,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T: Element> Buffer<T> {
+    pub fn address(&self) -> u64 {
+        self.base + (GUARD * size_of::<T>()) as u64
+    }
+}
+
+impl<T: Element> std::ops::Deref for Buffer<T> {
+    type Target = DeviceSlice<T>;
+    fn deref(&self) -> &DeviceSlice<T> {
+        // SAFETY: `len` elements of a live allocation of the machine, which lives as long as the test.
+        unsafe { DeviceSlice::from_raw(self.address(), self.len) }
+    }
+}
+
+impl<T: Element> std::ops::DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut DeviceSlice<T> {
+        // SAFETY: as in `deref`; the buffer is borrowed exclusively.
+        unsafe { DeviceSlice::from_raw_mut(self.address(), self.len) }
+    }
+}
+
+/// SplitMix64.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in `-1 .. 1`.
+    pub fn unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    pub fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.unit()).collect()
+    }
+
+    /// Uniform in `low ..= high`.
+    pub fn within(&mut self, low: usize, high: usize) -> usize {
+        low + (self.next() % (high - low + 1) as u64) as usize
+    }
+}
+
+/// A golden vector.
+pub fn vector<const N: usize, T>(name: &str, read: fn([u8; N]) -> T) -> Vec<T> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
+    let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    bytes.chunks_exact(N).map(|b| read(b.try_into().unwrap())).collect()
+}
+
+/// `|got - want| <= relative * scale + absolute` for every element; NaN fails.
+#[track_caller]
+pub fn assert_close(what: &str, got: &[f32], want: &[f64], bound: impl Fn(usize) -> f64) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        let difference = (f64::from(*g) - w).abs();
+        assert!(difference <= bound(i), "{what} [{i}]: {g} for {w}, off by {difference:e}, allowed {:e}", bound(i));
+    }
+}

@@ -1,0 +1,17 @@
+//! Every kernel, compiled to PTX and run on the software machine, against the f64 references.
+//!
+//! Outputs are poisoned before a launch and have guards on both sides; inputs come from a generator
+//! with a fixed seed; golden vectors come from `tests/vectors`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod argmax;
+mod attention;
+mod elementwise;
+mod embed;
+mod gemv;
+mod kv;
+mod machine;
+mod manifest;
+mod norm;
+mod rope;
+mod step;

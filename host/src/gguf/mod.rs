@@ -1,0 +1,34 @@
+//! GGUF, the model container of ggml: a bounds-checked reader and a small writer.
+//!
+//! [`Gguf::open`] maps the file read-only and checks the whole header once: every count and length
+//! against the size of the file before anything is allocated for it, every string for UTF-8, every
+//! tensor for type, shape, alignment and place. Afterwards metadata and tensor bytes are borrowed
+//! from the mapping. Nothing panics on any input.
+//!
+//! Versions 2 and 3, little-endian. Stricter than ggml: a repeated key is refused, and so are zero
+//! dimensions. Laxer in one point: ggml wants tensors packed in order without gaps; here tensors may
+//! stand in any order and leave gaps, but they must not overlap.
+//!
+//! The caller must not shorten the file while it is mapped: the operating system answers a read past
+//! the new end with a signal (`SIGBUS`), as for every mapped file. [`Gguf::from_bytes`] has no such rule.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let file = warpsmith_host::gguf::Gguf::open("model.gguf")?;
+//! let architecture = file.require_str("general.architecture")?;
+//! let table = file.tensor("token_embd.weight").map(|t| (t.info.kind, t.data.len()));
+//! # let _ = (architecture, table); Ok(()) }
+//! ```
+
+mod cursor;
+mod error;
+mod reader;
+mod types;
+mod value;
+mod writer;
+
+pub use error::GgufError;
+pub use reader::{Gguf, Tensor, TensorInfo};
+pub use types::{AMBIGUOUS_TYPE_ID, TensorType};
+pub use value::{Array, ArrayIter, Value, ValueType};
+pub use writer::{GgufWriter, OwnedValue};

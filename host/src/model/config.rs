@@ -1,0 +1,298 @@
+//! What the metadata keys say about a model.
+
+use super::ModelError;
+use crate::gguf::{Gguf, Value};
+
+/// A family of models with one forward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Architecture {
+    /// Qwen3: RMS norm of every query and key head before RoPE, which rotates halves.
+    Qwen3,
+    /// Llama and its relatives: no norm of heads, RoPE rotates neighbours.
+    Llama,
+}
+
+impl Architecture {
+    /// Its name in `general.architecture`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Architecture::Qwen3 => "qwen3",
+            Architecture::Llama => "llama",
+        }
+    }
+}
+
+/// Which elements of a head RoPE rotates together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RopeStyle {
+    /// `x[i]` with `x[i + n/2]`.
+    Neox,
+    /// `x[2i]` with `x[2i + 1]`.
+    Norm,
+}
+
+/// How positions turn into angles: pair `i` of `dims / 2` turns by
+/// `position / scale * base^(-2 i / dims)`, divided by `rope_freqs[i]` where the file has that tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rope {
+    /// The pairing.
+    pub style: RopeStyle,
+    /// Elements of a head that are rotated; the rest is left alone.
+    pub dims: usize,
+    /// Frequency base.
+    pub base: f32,
+    /// Positions are divided by this (1 without scaling).
+    pub scale: f32,
+}
+
+/// A model's numbers, checked against each other. Shapes of tensors are checked against these.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The family.
+    pub architecture: Architecture,
+    /// `general.name`, if there is one.
+    pub name: Option<String>,
+    /// Number of layers.
+    pub layers: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width of the feed-forward part.
+    pub feed_forward: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; a divisor of `heads`.
+    pub kv_heads: usize,
+    /// Width of a head; not `hidden / heads` in general.
+    pub head_dim: usize,
+    /// Tokens: the rows of `token_embd.weight`.
+    pub vocab: usize,
+    /// Positions that the model was made for.
+    pub context: usize,
+    /// Added to the mean square in RMS norms.
+    pub eps: f32,
+    /// Rotary embedding.
+    pub rope: Rope,
+}
+
+impl Config {
+    /// Width of all query heads.
+    pub fn q_dim(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Width of all key heads (and of all value heads).
+    pub fn kv_dim(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// Query heads per key-value head.
+    pub fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// Whether query and key heads are normalised.
+    pub fn has_head_norms(&self) -> bool {
+        self.architecture == Architecture::Qwen3
+    }
+
+    /// Reads and checks the keys.
+    pub fn from_gguf(file: &Gguf) -> Result<Config, ModelError> {
+        let architecture = match file.require_str("general.architecture")? {
+            "qwen3" => Architecture::Qwen3,
+            "llama" => Architecture::Llama,
+            other => return Err(ModelError::Architecture { architecture: other.to_owned() }),
+        };
+        if let Some(parts) = file.u64("split.count")?.filter(|&n| n > 1) {
+            let part = file.u64("split.no")?.unwrap_or(0).saturating_add(1);
+            return Err(ModelError::Split { part, parts });
+        }
+        let keys = Keys { file, prefix: architecture.name() };
+        let layers = keys.count("block_count")?;
+        let hidden = keys.count("embedding_length")?;
+        let feed_forward = keys.count("feed_forward_length")?;
+        let context = keys.count("context_length")?;
+        let heads = keys.count("attention.head_count")?;
+        let kv_heads = keys.count_or("attention.head_count_kv", heads)?;
+        if !heads.is_multiple_of(kv_heads) {
+            return Err(keys.wrong(
+                "attention.head_count_kv",
+                kv_heads,
+                format!("expected a divisor of the {heads} query heads"),
+            ));
+        }
+        let head_dim = match keys.optional_count("attention.key_length")? {
+            Some(n) => n,
+            None if hidden.is_multiple_of(heads) => hidden / heads,
+            None => {
+                return Err(keys.wrong(
+                    "attention.head_count",
+                    heads,
+                    format!("embedding_length {hidden} is no multiple of it, and attention.key_length is missing"),
+                ));
+            }
+        };
+        if !head_dim.is_multiple_of(2) {
+            return Err(keys.wrong("attention.key_length", head_dim, "RoPE needs an even head width".into()));
+        }
+        let value_length = keys.count_or("attention.value_length", head_dim)?;
+        if value_length != head_dim {
+            return Err(keys.wrong(
+                "attention.value_length",
+                value_length,
+                format!("value heads of another width than key heads ({head_dim}) are not supported"),
+            ));
+        }
+        let eps = keys.file.require_f32(&keys.name("attention.layer_norm_rms_epsilon"))?;
+        if !(eps.is_finite() && eps >= 0.0) {
+            let reason = "expected a finite number, zero or more".into();
+            return Err(keys.wrong("attention.layer_norm_rms_epsilon", eps, reason));
+        }
+        keys.refuse_extras()?;
+        let rope = keys.rope(architecture, head_dim)?;
+        let vocab = vocabulary(&keys)?;
+        let name = file.str("general.name")?.map(str::to_owned);
+        Ok(Config {
+            architecture,
+            name,
+            layers,
+            hidden,
+            feed_forward,
+            heads,
+            kv_heads,
+            head_dim,
+            vocab,
+            context,
+            eps,
+            rope,
+        })
+    }
+}
+
+struct Keys<'a> {
+    file: &'a Gguf,
+    prefix: &'static str,
+}
+
+impl Keys<'_> {
+    fn name(&self, key: &str) -> String {
+        format!("{}.{key}", self.prefix)
+    }
+
+    fn wrong(&self, key: &str, value: impl std::fmt::Display, reason: String) -> ModelError {
+        ModelError::Config { key: self.name(key), value: value.to_string(), reason }
+    }
+
+    fn optional_count(&self, key: &str) -> Result<Option<usize>, ModelError> {
+        match self.file.u32(&self.name(key))? {
+            // Kernels take shapes as u32 and multiply two of them as u64.
+            Some(0) => Err(self.wrong(key, 0, "expected one or more".into())),
+            other => Ok(other.map(|n| n as usize)),
+        }
+    }
+
+    fn count_or(&self, key: &str, default: usize) -> Result<usize, ModelError> {
+        Ok(self.optional_count(key)?.unwrap_or(default))
+    }
+
+    fn count(&self, key: &str) -> Result<usize, ModelError> {
+        match self.optional_count(key)? {
+            Some(n) => Ok(n),
+            None => Ok(self.file.require_u32(&self.name(key))? as usize),
+        }
+    }
+
+    /// Refuses keys that announce a computation which is not implemented.
+    fn refuse_extras(&self) -> Result<(), ModelError> {
+        let zero_or_absent = [
+            ("expert_count", "mixture-of-experts models are not supported"),
+            ("attention.sliding_window", "sliding-window attention is not supported"),
+            ("attn_logit_softcapping", "capped attention logits are not supported"),
+            ("final_logit_softcapping", "capped logits are not supported"),
+            ("attention.scale", "an attention scale other than 1/sqrt(head width) is not supported"),
+            ("residual_scale", "a scaled residual stream is not supported"),
+            ("embedding_scale", "scaled embeddings are not supported"),
+            ("logit_scale", "scaled logits are not supported"),
+        ];
+        for (key, reason) in zero_or_absent {
+            if let Some(value) = self.file.get(&self.name(key)) {
+                let harmless = match value {
+                    Value::F32(x) => x == 0.0,
+                    other => other.as_u64() == Some(0),
+                };
+                if !harmless {
+                    return Err(self.wrong(key, value.describe(), reason.into()));
+                }
+            }
+        }
+        if self.file.keys().any(|(k, _)| k.starts_with("prism.hadamard.")) {
+            return Err(ModelError::Config {
+                key: "prism.hadamard.*".into(),
+                value: "present".into(),
+                reason: "the blockwise Hadamard transform of activations is not supported".into(),
+            });
+        }
+        Ok(())
+    }
+
+    fn rope(&self, architecture: Architecture, head_dim: usize) -> Result<Rope, ModelError> {
+        let style = match architecture {
+            Architecture::Qwen3 => RopeStyle::Neox,
+            Architecture::Llama => RopeStyle::Norm,
+        };
+        let dims = self.count_or("rope.dimension_count", head_dim)?;
+        if dims > head_dim || !dims.is_multiple_of(2) {
+            let reason = format!("expected an even number, at most the head width {head_dim}");
+            return Err(self.wrong("rope.dimension_count", dims, reason));
+        }
+        let base = self.file.f32(&self.name("rope.freq_base"))?.unwrap_or(10000.0);
+        if !(base.is_finite() && base > 0.0) {
+            return Err(self.wrong("rope.freq_base", base, "expected a finite number above zero".into()));
+        }
+        let kind = self.file.str(&self.name("rope.scaling.type"))?;
+        let factor = self.file.f32(&self.name("rope.scaling.factor"))?;
+        // Files from before `rope.scaling.*` say the same with `rope.scale_linear`.
+        let old = self.file.f32(&self.name("rope.scale_linear"))?;
+        let scale = match kind {
+            None | Some("none") => {
+                // ggml ignores a factor without a type; such files do not exist with another factor than 1.
+                match (factor.filter(|&f| f != 1.0 && f != 0.0), kind) {
+                    (Some(f), None) => {
+                        return Err(self.wrong("rope.scaling.factor", f, "there is no rope.scaling.type to say what it means".into()));
+                    }
+                    _ => old.filter(|_| kind.is_none()).unwrap_or(1.0),
+                }
+            }
+            Some("linear") => factor.unwrap_or(1.0),
+            Some(other) => {
+                let reason = "only `none` and `linear` are implemented; another scaling would give slowly worsening text";
+                return Err(self.wrong("rope.scaling.type", other, reason.into()));
+            }
+        };
+        if !(scale.is_finite() && scale > 0.0) {
+            return Err(self.wrong("rope.scaling.factor", scale, "expected a finite number above zero".into()));
+        }
+        if let Some(f) = self.file.f32(&self.name("rope.scaling.attn_factor"))?.filter(|&f| f != 1.0) {
+            return Err(self.wrong("rope.scaling.attn_factor", f, "only 1 is implemented".into()));
+        }
+        Ok(Rope { style, dims, base, scale })
+    }
+}
+
+fn vocabulary(keys: &Keys<'_>) -> Result<usize, ModelError> {
+    let Some(embedding) = keys.file.tensor("token_embd.weight") else {
+        return Err(ModelError::MissingTensor {
+            tensor: "token_embd.weight".into(),
+            why: "it holds the embedding of every token",
+        });
+    };
+    let rows = embedding.info.rows();
+    let key = "vocab_size";
+    if let Some(stated) = keys.file.u64(&keys.name(key))?.filter(|&n| n != rows) {
+        return Err(keys.wrong(key, stated, format!("token_embd.weight has {rows} rows")));
+    }
+    match u32::try_from(rows) {
+        Ok(n) if n > 0 => Ok(n as usize),
+        _ => Err(keys.wrong(key, rows, "expected fewer than 2^32 tokens".into())),
+    }
+}

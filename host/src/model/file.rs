@@ -1,0 +1,296 @@
+//! The tensors of a model, found, checked and named by what they do.
+
+use super::{Config, ModelError};
+use crate::gguf::{Gguf, Tensor, TensorType};
+use gpu_kernels::format::Format;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A weight matrix in the file: `rows` outputs by `cols` inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    /// The tensor's name.
+    pub name: String,
+    /// How its rows are stored.
+    pub format: Format,
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs.
+    pub cols: usize,
+}
+
+/// The weights of one layer.
+#[derive(Clone, Debug)]
+pub struct LayerTensors {
+    /// Norm before attention, `[hidden]`.
+    pub attn_norm: Vec<f32>,
+    /// `[q_dim, hidden]`.
+    pub q: Matrix,
+    /// `[kv_dim, hidden]`.
+    pub k: Matrix,
+    /// `[kv_dim, hidden]`.
+    pub v: Matrix,
+    /// Norm of every query head, `[head_dim]`, where the architecture has it.
+    pub q_norm: Option<Vec<f32>>,
+    /// Norm of every key head, `[head_dim]`, where the architecture has it.
+    pub k_norm: Option<Vec<f32>>,
+    /// `[hidden, q_dim]`.
+    pub attn_output: Matrix,
+    /// Norm before the feed-forward part, `[hidden]`.
+    pub ffn_norm: Vec<f32>,
+    /// `[feed_forward, hidden]`.
+    pub gate: Matrix,
+    /// `[feed_forward, hidden]`.
+    pub up: Matrix,
+    /// `[hidden, feed_forward]`.
+    pub down: Matrix,
+}
+
+/// A model on disk: its keys and tensors, all checked, ready to upload or to run on the CPU.
+///
+/// Opening reads every weight once, to refuse scales that are not finite. Cloning is cheap.
+#[derive(Clone)]
+pub struct ModelFile(Arc<Inner>);
+
+struct Inner {
+    gguf: Gguf,
+    config: Config,
+    embedding: Matrix,
+    output: Option<Matrix>,
+    output_norm: Vec<f32>,
+    rope_freqs: Option<Vec<f32>>,
+    layers: Vec<LayerTensors>,
+}
+
+impl std::fmt::Debug for ModelFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelFile").field("gguf", &self.0.gguf).field("config", &self.0.config).finish()
+    }
+}
+
+impl ModelFile {
+    /// Opens a GGUF file and checks that it is a model that can be run.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, ModelError> {
+        Self::from_gguf(Gguf::open(path)?)
+    }
+
+    /// Checks an open file.
+    pub fn from_gguf(gguf: Gguf) -> Result<Self, ModelError> {
+        let config = Config::from_gguf(&gguf)?;
+        let find = Find { file: &gguf, config: &config };
+        let (hidden, vocab) = (config.hidden, config.vocab);
+        let embedding = find.matrix("token_embd.weight", vocab, hidden)?;
+        let output = match gguf.tensor("output.weight") {
+            Some(_) => Some(find.matrix("output.weight", vocab, hidden)?),
+            None => None,
+        };
+        let output_norm = find.vector("output_norm.weight", hidden)?;
+        let rope_freqs = find.rope_freqs()?;
+        let mut layers = Vec::new();
+        for layer in 0..config.layers {
+            layers.push(find.layer(layer)?);
+        }
+        find.refuse_unknown(&layers)?;
+        Ok(ModelFile(Arc::new(Inner { config, embedding, output, output_norm, rope_freqs, layers, gguf })))
+    }
+
+    /// The container, for metadata and the tokenizer.
+    pub fn gguf(&self) -> &Gguf {
+        &self.0.gguf
+    }
+
+    /// The model's numbers.
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// Token embeddings, `[vocab, hidden]`.
+    pub fn embedding(&self) -> &Matrix {
+        &self.0.embedding
+    }
+
+    /// The output projection, `[vocab, hidden]`: the embeddings where the file has no own tensor.
+    pub fn output(&self) -> &Matrix {
+        self.0.output.as_ref().unwrap_or(&self.0.embedding)
+    }
+
+    /// Whether the output projection is the embedding table.
+    pub fn tied(&self) -> bool {
+        self.0.output.is_none()
+    }
+
+    /// Norm before the output projection, `[hidden]`.
+    pub fn output_norm(&self) -> &[f32] {
+        &self.0.output_norm
+    }
+
+    /// Divisors of RoPE's angles, `[rope.dims / 2]`, where the file has them.
+    pub fn rope_freqs(&self) -> Option<&[f32]> {
+        self.0.rope_freqs.as_deref()
+    }
+
+    /// The layers in order.
+    pub fn layers(&self) -> &[LayerTensors] {
+        &self.0.layers
+    }
+
+    /// The bytes of a matrix of this file, in its format's block layout; empty for one of another file.
+    pub fn data(&self, matrix: &Matrix) -> &[u8] {
+        match self.0.gguf.tensor(&matrix.name) {
+            Some(t) if t.info.kind.id() == matrix.format.type_id() && t.info.rows() == matrix.rows as u64 => t.data,
+            _ => &[],
+        }
+    }
+
+    /// Every matrix, in the order of use; a tied table once.
+    pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        let layers = self.0.layers.iter().flat_map(|l| [&l.q, &l.k, &l.v, &l.attn_output, &l.gate, &l.up, &l.down]);
+        std::iter::once(&self.0.embedding).chain(layers).chain(&self.0.output)
+    }
+}
+
+const MATRIX_TYPES: &str = "F32, F16, Q8_0, Q4_0, Q1_0";
+
+struct Find<'a> {
+    file: &'a Gguf,
+    config: &'a Config,
+}
+
+impl Find<'_> {
+    fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor<'_>, ModelError> {
+        let why = "the architecture cannot be run without it";
+        let tensor =
+            self.file.tensor(name).ok_or_else(|| ModelError::MissingTensor { tensor: name.to_owned(), why })?;
+        let expected: Vec<u64> = shape.iter().map(|&n| n as u64).collect();
+        // Trailing dimensions of 1 say nothing.
+        let given = tensor.info.dims.iter().rposition(|&d| d != 1).map_or(1, |last| last + 1).max(shape.len());
+        if tensor.info.dims.get(..given) != Some(&expected[..]) {
+            return Err(ModelError::TensorShape {
+                tensor: name.to_owned(),
+                expected,
+                actual: tensor.info.dims.clone(),
+                why: "from the metadata keys",
+            });
+        }
+        Ok(tensor)
+    }
+
+    fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
+        let tensor = self.tensor(name, &[cols, rows])?;
+        let Ok(format) = Format::from_type_id(tensor.info.kind.id()) else {
+            return Err(ModelError::TensorType {
+                tensor: name.to_owned(),
+                actual: tensor.info.kind.name(),
+                supported: MATRIX_TYPES,
+            });
+        };
+        format
+            .validate(tensor.data, rows, cols)
+            .map_err(|source| ModelError::TensorData { tensor: name.to_owned(), source })?;
+        Ok(Matrix { name: name.to_owned(), format, rows, cols })
+    }
+
+    fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+        let tensor = self.tensor(name, &[len])?;
+        if tensor.info.kind != TensorType::F32 {
+            return Err(ModelError::TensorType {
+                tensor: name.to_owned(),
+                actual: tensor.info.kind.name(),
+                supported: "F32",
+            });
+        }
+        let data = |source| ModelError::TensorData { tensor: name.to_owned(), source };
+        Format::F32.validate(tensor.data, 1, len).map_err(data)?;
+        Format::F32.decode(tensor.data, 1, len).map_err(data)
+    }
+
+    fn rope_freqs(&self) -> Result<Option<Vec<f32>>, ModelError> {
+        let name = "rope_freqs.weight";
+        if self.file.tensor(name).is_none() {
+            return Ok(None);
+        }
+        let freqs = self.vector(name, self.config.rope.dims / 2)?;
+        match freqs.iter().find(|f| **f <= 0.0) {
+            Some(f) => Err(ModelError::Config {
+                key: name.into(),
+                value: f.to_string(),
+                reason: "angles are divided by it; expected numbers above zero".into(),
+            }),
+            None => Ok(Some(freqs)),
+        }
+    }
+
+    fn layer(&self, layer: usize) -> Result<LayerTensors, ModelError> {
+        let c = self.config;
+        let name = |part: &str| format!("blk.{layer}.{part}.weight");
+        let matrix = |part: &str, rows, cols| self.matrix(&name(part), rows, cols);
+        let head_norm = |part: &str| match c.has_head_norms() {
+            true => self.vector(&name(part), c.head_dim).map(Some),
+            false => Ok(None),
+        };
+        Ok(LayerTensors {
+            attn_norm: self.vector(&name("attn_norm"), c.hidden)?,
+            q: matrix("attn_q", c.q_dim(), c.hidden)?,
+            k: matrix("attn_k", c.kv_dim(), c.hidden)?,
+            v: matrix("attn_v", c.kv_dim(), c.hidden)?,
+            q_norm: head_norm("attn_q_norm")?,
+            k_norm: head_norm("attn_k_norm")?,
+            attn_output: matrix("attn_output", c.hidden, c.q_dim())?,
+            ffn_norm: self.vector(&name("ffn_norm"), c.hidden)?,
+            gate: matrix("ffn_gate", c.feed_forward, c.hidden)?,
+            up: matrix("ffn_up", c.feed_forward, c.hidden)?,
+            down: matrix("ffn_down", c.hidden, c.feed_forward)?,
+        })
+    }
+
+    /// Tensors that nobody asked for: those that would change the result are refused, others are named in a warning.
+    fn refuse_unknown(&self, layers: &[LayerTensors]) -> Result<(), ModelError> {
+        for t in self.file.tensors() {
+            let name = t.name.as_str();
+            if matches!(name, "token_embd.weight" | "output.weight" | "output_norm.weight" | "rope_freqs.weight") {
+                continue;
+            }
+            let in_layer = name.strip_prefix("blk.").and_then(|rest| {
+                let (number, part) = rest.split_once('.')?;
+                Some((number.parse::<usize>().ok()?, part))
+            });
+            let reason = match in_layer {
+                Some((n, part)) if n < layers.len() => match part.strip_suffix(".weight") {
+                    Some(
+                        "attn_norm" | "attn_q" | "attn_k" | "attn_v" | "attn_output" | "ffn_norm" | "ffn_gate" | "ffn_up"
+                        | "ffn_down",
+                    ) => continue,
+                    Some("attn_q_norm" | "attn_k_norm") if self.config.has_head_norms() => continue,
+                    _ => changes_result(part).or(Some("it is not part of this architecture as implemented")),
+                },
+                _ => changes_result(name),
+            };
+            match reason {
+                Some(reason) => {
+                    return Err(ModelError::UnsupportedTensor { tensor: name.to_owned(), reason });
+                }
+                None => tracing::warn!("tensor `{name}` is not used by this architecture and is ignored"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a tensor with this name would add to the forward pass, as far as names tell.
+fn changes_result(name: &str) -> Option<&'static str> {
+    if name.ends_with(".bias") {
+        Some("biases are not implemented")
+    } else if name.ends_with(".scale") || name.ends_with(".input_scale") {
+        Some("per-tensor scales of matrix products are not implemented")
+    } else if name.contains("_exps") || name.contains("_shexp") || name.contains("gate_inp") {
+        Some("mixture-of-experts layers are not implemented")
+    } else if name.starts_with("rope_factors") {
+        Some("long and short RoPE factors are not implemented")
+    } else if name.contains("_norm") {
+        Some("this norm is not implemented")
+    } else if name.contains(".lora_") || name.starts_with("position_embd") || name.starts_with("token_types") {
+        Some("it is not part of this architecture as implemented")
+    } else {
+        None
+    }
+}

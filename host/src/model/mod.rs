@@ -1,0 +1,15 @@
+//! Models as GGUF files describe them: numbers, tensors, and the rules between them.
+//!
+//! [`ModelFile`] is the one place that knows tensor names. It checks presence, shape, type and content
+//! of everything that the forward pass reads, so that decoding and the CPU reference can take it as
+//! given. Types are taken from the file, never inferred from sizes or names; what is not implemented is
+//! refused with the reason, because most of it (another RoPE scaling, a bias, an expert layer) would
+//! otherwise run and give text that gets worse slowly.
+
+mod config;
+mod error;
+mod file;
+
+pub use config::{Architecture, Config, Rope, RopeStyle};
+pub use error::ModelError;
+pub use file::{LayerTensors, Matrix, ModelFile};

@@ -1,0 +1,87 @@
+//! The pieces of the forward pass that are not a matrix product.
+
+use crate::model::{Rope, RopeStyle};
+
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// `x / sqrt(mean(x^2) + eps) * w`.
+pub(super) fn rms_norm(x: &[f64], w: &[f32], eps: f32) -> Vec<f64> {
+    let scale = 1.0 / (dot(x, x) / x.len() as f64 + f64::from(eps)).sqrt();
+    x.iter().zip(w).map(|(x, &w)| x * scale * f64::from(w)).collect()
+}
+
+/// Rotates the first `dims` elements of a head.
+pub(super) fn rope(head: &mut [f64], position: usize, rope: &Rope, freqs: Option<&[f32]>) {
+    let half = rope.dims / 2;
+    for i in 0..half {
+        let (a, b) = match rope.style {
+            RopeStyle::Neox => (i, i + half),
+            RopeStyle::Norm => (2 * i, 2 * i + 1),
+        };
+        let mut angle = position as f64 / f64::from(rope.scale)
+            * f64::from(rope.base).powf(-2.0 * i as f64 / rope.dims as f64);
+        if let Some(f) = freqs.and_then(|f| f.get(i)) {
+            angle /= f64::from(*f);
+        }
+        let (sin, cos) = angle.sin_cos();
+        (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[b] * cos + head[a] * sin);
+    }
+}
+
+pub(super) fn softmax(scores: &mut [f64]) {
+    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    scores.iter_mut().for_each(|s| *s = (*s - max).exp());
+    let sum: f64 = scores.iter().sum();
+    scores.iter_mut().for_each(|s| *s /= sum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn golden(bytes: &[u8]) -> Vec<f64> {
+        bytes.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).collect()
+    }
+
+    #[test]
+    fn rope_matches_the_golden_vectors_in_both_styles() {
+        let x: Vec<f64> = include_bytes!("../../../gpu-kernels/tests/vectors/rope.x.f32")
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|b| f64::from(f32::from_le_bytes(*b)))
+            .collect();
+        let neox = golden(include_bytes!("../../../gpu-kernels/tests/vectors/rope.neox.f64"));
+        let norm = golden(include_bytes!("../../../gpu-kernels/tests/vectors/rope.norm.f64"));
+        for (style, want) in [(RopeStyle::Neox, neox), (RopeStyle::Norm, norm)] {
+            let r = Rope { style, dims: 64, base: 10000.0, scale: 1.0 };
+            for (i, position) in [0usize, 1, 7, 100, 4095].into_iter().enumerate() {
+                for head in 0..2 {
+                    let place = (i * 2 + head) * 64..(i * 2 + head + 1) * 64;
+                    let mut got = x[place.clone()].to_vec();
+                    rope(&mut got, position, &r, None);
+                    for (g, w) in got.iter().zip(&want[place]) {
+                        assert!((g - w).abs() < 1e-11, "{style:?} {position}: {g} {w}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn linear_scaling_divides_positions_and_freqs_divide_angles() {
+        let head: Vec<f64> = (0..8).map(f64::from).collect();
+        let r = Rope { style: RopeStyle::Norm, dims: 8, base: 100.0, scale: 1.0 };
+        let at = |position, r: &Rope, f: Option<&[f32]>| {
+            let mut h = head.clone();
+            rope(&mut h, position, r, f);
+            h
+        };
+        assert_eq!(at(12, &Rope { scale: 4.0, ..r }, None), at(3, &r, None));
+        assert_eq!(at(8, &r, Some(&[4.0; 4])), at(2, &r, None));
+        // Partial rotation leaves the rest alone.
+        assert_eq!(at(5, &Rope { dims: 4, ..r }, None)[4..], head[4..]);
+    }
+}

@@ -1,0 +1,250 @@
+//! The forward pass on the CPU in f64: what the kernels are compared with.
+//!
+//! Weights are the exact f32 values of the stored blocks, decoded row by row from the mapped file;
+//! everything else is f64 and nothing is rounded, except keys and values if [`KvRounding::F16`] asks for
+//! it. With the rounding that the device's cache uses, a comparison shows arithmetic errors alone; without
+//! it, it shows them together with the cache's.
+//!
+//! A [`Reference`] is one sequence with its own cache. It never reads anything of the device path but
+//! the file.
+
+mod math;
+
+use crate::model::{Config, Matrix, ModelFile};
+use math::{dot, rms_norm, rope, softmax};
+use rayon::prelude::*;
+
+/// Whether keys and values are rounded when they are cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvRounding {
+    /// Kept as f64.
+    None,
+    /// To f32, as a cache of f32 does.
+    F32,
+    /// To f32 and then to f16, both to nearest even, as the kernels do.
+    F16,
+}
+
+impl KvRounding {
+    fn apply(self, x: f64) -> f64 {
+        match self {
+            KvRounding::None => x,
+            KvRounding::F32 => f64::from(x as f32),
+            KvRounding::F16 => half::f16::from_f32(x as f32).to_f64(),
+        }
+    }
+}
+
+/// Why a token cannot be fed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReferenceError {
+    /// The token is not in the vocabulary.
+    #[error("token {token} is not in the vocabulary of {vocab}")]
+    Token {
+        /// The token.
+        token: u32,
+        /// Number of tokens.
+        vocab: usize,
+    },
+    /// A rollback forward.
+    #[error("cannot roll back to {to} positions: the sequence has {length}")]
+    Rollback {
+        /// Positions asked for.
+        to: usize,
+        /// Positions there are.
+        length: usize,
+    },
+}
+
+/// What a token gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// One number per token of the vocabulary.
+    pub logits: Vec<f64>,
+    /// The residual stream: the embedding, after every layer, and last the normed input of the output
+    /// projection. `layers + 2` vectors of `hidden`.
+    pub hidden: Vec<Vec<f64>>,
+}
+
+impl Step {
+    /// The token of the greatest logit, the lowest among equals.
+    pub fn argmax(&self) -> u32 {
+        let mut best = 0;
+        for (i, v) in self.logits.iter().enumerate() {
+            if *v > self.logits[best] {
+                best = i;
+            }
+        }
+        best as u32
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct LayerCache {
+    /// `[position][kv_dim]`, flat.
+    k: Vec<f64>,
+    v: Vec<f64>,
+}
+
+/// A sequence on the CPU. See the module's documentation.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    model: ModelFile,
+    rounding: KvRounding,
+    cache: Vec<LayerCache>,
+    length: usize,
+}
+
+impl Reference {
+    /// An empty sequence.
+    pub fn new(model: &ModelFile, rounding: KvRounding) -> Self {
+        let cache = vec![LayerCache::default(); model.config().layers];
+        Reference { model: model.clone(), rounding, cache, length: 0 }
+    }
+
+    /// Tokens fed so far.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether none was.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        self.truncate(0);
+    }
+
+    /// Forgets all but the first `length` tokens.
+    pub fn rollback(&mut self, length: usize) -> Result<(), ReferenceError> {
+        if length > self.length {
+            return Err(ReferenceError::Rollback { to: length, length: self.length });
+        }
+        self.truncate(length);
+        Ok(())
+    }
+
+    fn truncate(&mut self, length: usize) {
+        let kept = length * self.model.config().kv_dim();
+        for layer in &mut self.cache {
+            layer.k.truncate(kept);
+            layer.v.truncate(kept);
+        }
+        self.length = length;
+    }
+
+    /// Cached keys (or values) of a layer, `[position][kv_head][head_dim]`, flat.
+    pub fn cached(&self, layer: usize) -> Option<(&[f64], &[f64])> {
+        self.cache.get(layer).map(|c| (c.k.as_slice(), c.v.as_slice()))
+    }
+
+    /// Appends a token and gives the logits of the one after it. There is no limit but memory.
+    pub fn feed(&mut self, token: u32) -> Result<Step, ReferenceError> {
+        let model = self.model.clone();
+        let c = model.config();
+        if token as usize >= c.vocab {
+            return Err(ReferenceError::Token { token, vocab: c.vocab });
+        }
+        let mut x = row(&model, model.embedding(), token as usize);
+        let mut hidden = vec![x.clone()];
+        for layer in 0..c.layers {
+            self.layer(&model, c, layer, &mut x);
+            hidden.push(x.clone());
+        }
+        let h = rms_norm(&x, model.output_norm(), c.eps);
+        let logits = product(&model, model.output(), &h);
+        hidden.push(h);
+        self.length += 1;
+        Ok(Step { logits, hidden })
+    }
+
+    fn layer(&mut self, model: &ModelFile, c: &Config, index: usize, x: &mut [f64]) {
+        let weights = &model.layers()[index];
+        let h = rms_norm(x, &weights.attn_norm, c.eps);
+        let mut q = product(model, &weights.q, &h);
+        let mut k = product(model, &weights.k, &h);
+        let v = product(model, &weights.v, &h);
+        for (heads, norm) in [(&mut q, &weights.q_norm), (&mut k, &weights.k_norm)] {
+            for head in heads.chunks_exact_mut(c.head_dim) {
+                if let Some(norm) = norm {
+                    head.copy_from_slice(&rms_norm(head, norm, c.eps));
+                }
+                rope(head, self.length, &c.rope, model.rope_freqs());
+            }
+        }
+        let cache = &mut self.cache[index];
+        let rounding = self.rounding;
+        cache.k.extend(k.iter().map(|&x| rounding.apply(x)));
+        cache.v.extend(v.iter().map(|&x| rounding.apply(x)));
+
+        let attended: Vec<f64> = q
+            .par_chunks_exact(c.head_dim)
+            .enumerate()
+            .flat_map_iter(|(head, q)| attend(q, &self.cache[index], head / c.group(), c))
+            .collect();
+        add(x, &product(model, &weights.attn_output, &attended));
+
+        let h = rms_norm(x, &weights.ffn_norm, c.eps);
+        let gate = product(model, &weights.gate, &h);
+        let up = product(model, &weights.up, &h);
+        let inner: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
+        add(x, &product(model, &weights.down, &inner));
+    }
+}
+
+fn attend(q: &[f64], cache: &LayerCache, kv_head: usize, c: &Config) -> Vec<f64> {
+    let place = |row: &[f64]| kv_head * c.head_dim..(kv_head * c.head_dim + q.len()).min(row.len());
+    let mut scores: Vec<f64> =
+        cache.k.chunks_exact(c.kv_dim()).map(|k| dot(q, &k[place(k)]) / (c.head_dim as f64).sqrt()).collect();
+    softmax(&mut scores);
+    let mut out = vec![0.0; q.len()];
+    for (p, v) in scores.iter().zip(cache.v.chunks_exact(c.kv_dim())) {
+        for (o, v) in out.iter_mut().zip(&v[place(v)]) {
+            *o += p * v;
+        }
+    }
+    out
+}
+
+fn add(x: &mut [f64], y: &[f64]) {
+    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+}
+
+fn decode_row(m: &Matrix, bytes: &[u8], out: &mut [f32]) {
+    let codec = m.format.codec();
+    for (block, out) in bytes.chunks_exact(codec.block_bytes()).zip(out.chunks_exact_mut(codec.block_elems())) {
+        codec.decode(block, out);
+    }
+}
+
+/// Bytes of a row. The file was checked: rows are whole blocks.
+fn row_bytes(m: &Matrix) -> usize {
+    m.cols / m.format.block_elems() * m.format.block_bytes()
+}
+
+fn row(model: &ModelFile, m: &Matrix, row: usize) -> Vec<f64> {
+    let mut out = vec![0f32; m.cols];
+    if let Some(bytes) = model.data(m).chunks_exact(row_bytes(m)).nth(row) {
+        decode_row(m, bytes, &mut out);
+    }
+    out.into_iter().map(f64::from).collect()
+}
+
+/// Matrix times vector.
+fn product(model: &ModelFile, m: &Matrix, x: &[f64]) -> Vec<f64> {
+    model
+        .data(m)
+        .par_chunks_exact(row_bytes(m))
+        .with_min_len(16)
+        .map_init(
+            || vec![0f32; m.cols],
+            |weights, bytes| {
+                decode_row(m, bytes, weights);
+                weights.iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum()
+            },
+        )
+        .collect()
+}

@@ -1,0 +1,435 @@
+//! [`Device`]: a GPU, or one of the software driver's.
+//!
+//! A `Device` is a handle that is cheap to clone. Streams, buffers, modules and graphs each hold
+//! one, so the order in which a program drops them does not matter: the context is released when
+//! the last of them is gone. It is the device's primary context, which is shared with `cust` and
+//! other users of it in the process. All calls may be made from any thread: each makes the context
+//! current on its thread first.
+//!
+//! ```no_run
+//! use warpsmith_host::Device;
+//! let device = Device::open(0)?;
+//! println!("{} on {}", device.name(), device.engine());
+//! let stream = device.stream()?;
+//! let x = stream.upload(&[1.0f32, 2.0, 3.0])?;
+//! assert_eq!(stream.read(&x)?, [1.0, 2.0, 3.0]);
+//! # Ok::<(), warpsmith_host::Error>(())
+//! ```
+
+use super::memory::{Allocation, Dead, Memory, Place, lock, unique_id};
+use super::module::Modules;
+use super::sys::{self, cu};
+use super::{Buffer, Error, KernelImage, Pinned, Stream};
+use cust::device::DeviceAttribute;
+use std::cell::Cell;
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+use warpsmith_device::Element;
+use warpsmith_driver::Engine;
+
+/// A device of the engine.
+#[derive(Clone)]
+pub struct Device {
+    pub(crate) inner: Arc<DeviceInner>,
+}
+
+/// What a device can do at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Blocks of a grid in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y and z.
+    pub block: [u32; 3],
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of shared memory of a block without further ado.
+    pub shared: u32,
+    /// Bytes of shared memory of a block that opts in, which a launch does by itself.
+    pub shared_optin: u32,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of the level-2 cache.
+    pub l2_cache: u32,
+}
+
+/// Device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes that can still be allocated, fragmentation aside.
+    pub free: u64,
+    /// Bytes of the device.
+    pub total: u64,
+}
+
+pub(crate) struct DeviceInner {
+    pub ordinal: u32,
+    pub engine: Engine,
+    pub name: String,
+    pub sm: u32,
+    pub limits: Limits,
+    pub memory: Memory,
+    pub modules: Modules,
+    deferred: Mutex<Vec<Error>>,
+    // Released last: fields are dropped in the order of their declaration.
+    context: cust::context::Context,
+}
+
+/// Errors of `drop` that are kept; more say nothing new.
+const DEFERRED_ERRORS: usize = 16;
+
+thread_local! {
+    static CAPTURING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks that the calling thread captures, or does so no more.
+pub(crate) fn set_capturing(on: bool) {
+    CAPTURING.with(|c| c.set(on));
+}
+
+/// The devices of this process, so that an error can say whose memory an address is.
+static OPEN: Mutex<Vec<Weak<DeviceInner>>> = Mutex::new(Vec::new());
+
+impl Device {
+    /// Opens the device of this ordinal and starts the engine if no device was opened before.
+    pub fn open(ordinal: u32) -> Result<Device, Error> {
+        let count = Device::count()?;
+        let engine = running_engine()?;
+        if ordinal >= count {
+            return Err(Error::NoDevice { ordinal, count, engine: engine.to_string() });
+        }
+        let device = sys::cust("cuDeviceGet", cust::device::Device::get_device(ordinal))?;
+        let name = sys::cust("cuDeviceGetName", device.name())?;
+        let read = |attribute| -> Result<u32, Error> {
+            let value = sys::cust("cuDeviceGetAttribute", device.get_attribute(attribute))?;
+            Ok(u32::try_from(value).unwrap_or(0))
+        };
+        let sm = read(DeviceAttribute::ComputeCapabilityMajor)? * 10
+            + read(DeviceAttribute::ComputeCapabilityMinor)?;
+        let shared = read(DeviceAttribute::MaxSharedMemoryPerBlock)?;
+        let mut optin = 0;
+        // SAFETY: `optin` is a live integer; the device handle is the one just opened.
+        unsafe {
+            cu!(cuDeviceGetAttribute(&mut optin, sys::DEVICE_SHARED_OPTIN, device.as_raw()))
+        }?;
+        let limits = Limits {
+            grid: [
+                read(DeviceAttribute::MaxGridDimX)?,
+                read(DeviceAttribute::MaxGridDimY)?,
+                read(DeviceAttribute::MaxGridDimZ)?,
+            ],
+            block: [
+                read(DeviceAttribute::MaxBlockDimX)?,
+                read(DeviceAttribute::MaxBlockDimY)?,
+                read(DeviceAttribute::MaxBlockDimZ)?,
+            ],
+            threads: read(DeviceAttribute::MaxThreadsPerBlock)?,
+            shared,
+            shared_optin: u32::try_from(optin).unwrap_or(0).max(shared),
+            multiprocessors: read(DeviceAttribute::MultiprocessorCount)?,
+            l2_cache: read(DeviceAttribute::L2CacheSize)?,
+        };
+        let context =
+            sys::cust("cuDevicePrimaryCtxRetain", cust::context::Context::new(device))?;
+        let inner = Arc::new(DeviceInner {
+            ordinal,
+            engine,
+            name,
+            sm,
+            limits,
+            memory: Memory::default(),
+            modules: Modules::default(),
+            deferred: Mutex::default(),
+            context,
+        });
+        // `Context::new` ignores whether it could make the context current.
+        inner.bind()?;
+        let mut open = lock(&OPEN);
+        open.retain(|device| device.strong_count() > 0);
+        open.push(Arc::downgrade(&inner));
+        drop(open);
+        tracing::debug!(ordinal, name = %inner.name, engine = %inner.engine, sm, "device opened");
+        Ok(Device { inner })
+    }
+
+    /// How many devices the engine has. Starts the engine.
+    pub fn count() -> Result<u32, Error> {
+        start_engine()?;
+        match cust::device::Device::num_devices() {
+            Ok(n) => Ok(n),
+            Err(cust::error::CudaError::NoDevice) => Ok(0),
+            Err(error) => sys::cust("cuDeviceGetCount", Err(error)),
+        }
+    }
+
+    /// The engine that runs: a GPU driver, or the software driver.
+    pub fn engine(&self) -> Engine {
+        self.inner.engine.clone()
+    }
+
+    /// Whether the software driver runs.
+    pub fn is_software(&self) -> bool {
+        matches!(self.inner.engine, Engine::Software { .. })
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Its ordinal.
+    pub fn ordinal(&self) -> u32 {
+        self.inner.ordinal
+    }
+
+    /// Its compute capability as one number: 90 is 9.0.
+    pub fn sm(&self) -> u32 {
+        self.inner.sm
+    }
+
+    /// What it can do at most.
+    pub fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    /// Its memory, free and in all.
+    pub fn memory_info(&self) -> Result<MemoryInfo, Error> {
+        self.inner.enter("Device::memory_info")?;
+        self.inner.memory_info()
+    }
+
+    /// A new stream. It is ordered with no other stream, the null stream included.
+    pub fn stream(&self) -> Result<Stream, Error> {
+        Stream::new(self)
+    }
+
+    /// Memory for `len` elements, which are not initialised: the software driver fills them with
+    /// a pattern that shows. Not possible while the thread captures.
+    pub fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>, Error> {
+        self.inner.enter("Device::alloc")?;
+        let bytes = (len as u64).checked_mul(size_of::<T>() as u64);
+        let allocation = DeviceInner::alloc(&self.inner, bytes)?;
+        Ok(Buffer::new(allocation, len))
+    }
+
+    /// Page-locked host memory for `len` elements, zeroed.
+    pub fn pinned<T: Element>(&self, len: usize) -> Result<Pinned<T>, Error> {
+        Pinned::new(self, len)
+    }
+
+    /// Loads the kernels of `image`, so that they can be launched on this device.
+    ///
+    /// The code for the newest architecture that the device can run is chosen. An image that is
+    /// loaded already costs nothing; another image of the same library takes its place for later
+    /// launches, while graphs keep the one that they were captured with.
+    pub fn load(&self, image: &KernelImage) -> Result<(), Error> {
+        self.inner.enter("Device::load")?;
+        self.inner.modules.load(&self.inner, image)
+    }
+
+    /// The libraries whose kernels are loaded.
+    pub fn libraries(&self) -> Vec<String> {
+        self.inner.modules.libraries()
+    }
+
+    /// Waits for all work on the device.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        self.inner.enter("Device::synchronize")?;
+        // SAFETY: no arguments; the context is current.
+        unsafe { cu!(cuCtxSynchronize()) }
+    }
+
+    /// How many allocations are alive, those that graphs hold included.
+    pub fn live_allocations(&self) -> usize {
+        self.inner.memory.live()
+    }
+
+    /// The oldest error of a `drop` on this device that nobody has taken yet.
+    pub fn take_deferred_error(&self) -> Option<Error> {
+        let mut deferred = lock(&self.inner.deferred);
+        if deferred.is_empty() { None } else { Some(deferred.remove(0)) }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("ordinal", &self.inner.ordinal)
+            .field("name", &self.inner.name)
+            .field("sm", &self.inner.sm)
+            .finish_non_exhaustive()
+    }
+}
+
+fn start_engine() -> Result<(), Error> {
+    match cust::init(cust::CudaFlags::empty()) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            let error = Error::driver("cuInit", error as u32 as i32);
+            Err(match warpsmith_driver::engine() {
+                Some(_) => error,
+                None => Error::NoEngine {
+                    reason: warpsmith_driver::init_error().unwrap_or_else(|| error.to_string()),
+                },
+            })
+        }
+    }
+}
+
+fn running_engine() -> Result<Engine, Error> {
+    warpsmith_driver::engine()
+        .ok_or_else(|| Error::NoEngine { reason: "cuInit succeeded without an engine".into() })
+}
+
+impl DeviceInner {
+    /// Makes the context current on the calling thread, unless it is.
+    ///
+    /// The driver is asked each time, which is one thread-local read of its own: a flag of ours
+    /// would miss that other code on the thread has changed the current context.
+    pub fn bind(&self) -> Result<(), Error> {
+        let ours = self.context.as_raw();
+        let mut current = std::ptr::null_mut();
+        // SAFETY: `current` is a live pointer variable.
+        unsafe { cu!(cuCtxGetCurrent(&mut current)) }?;
+        if current == ours {
+            return Ok(());
+        }
+        // SAFETY: the context is retained for as long as `self` lives.
+        unsafe { cu!(cuCtxSetCurrent(ours)) }
+    }
+
+    /// What every call that is not part of a capture does first.
+    pub fn enter(&self, call: &'static str) -> Result<(), Error> {
+        if CAPTURING.with(Cell::get) {
+            return Err(Error::InsideCapture { call });
+        }
+        self.bind()
+    }
+
+    pub fn memory_info(&self) -> Result<MemoryInfo, Error> {
+        let (free, total) = sys::cust("cuMemGetInfo_v2", cust::memory::mem_get_info())?;
+        Ok(MemoryInfo { free: free as u64, total: total as u64 })
+    }
+
+    /// Allocates; `None` is a size that overflows. The context is current.
+    fn alloc(this: &Arc<DeviceInner>, bytes: Option<u64>) -> Result<Arc<Allocation>, Error> {
+        let exhausted = |requested| match this.memory_info() {
+            Ok(MemoryInfo { free, total }) => Error::OutOfMemory { requested, free, total },
+            Err(error) => error,
+        };
+        let Some(bytes) = bytes.filter(|&b| b <= isize::MAX as u64) else {
+            return Err(exhausted(u64::MAX));
+        };
+        // An empty buffer gets a byte, and with it an address of its own.
+        let size = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
+        // SAFETY: the result is handed to one `Allocation`, which frees it once.
+        let address = match unsafe { cust::memory::cuda_malloc::<u8>(size) } {
+            Ok(pointer) => pointer.as_raw(),
+            Err(cust::error::CudaError::OutOfMemory) => return Err(exhausted(bytes)),
+            Err(error) => return sys::cust("cuMemAlloc_v2", Err(error)),
+        };
+        let allocation = Arc::new(Allocation {
+            device: this.clone(),
+            address,
+            bytes: bytes.max(1),
+            id: unique_id(),
+        });
+        this.memory.remember(&allocation);
+        Ok(allocation)
+    }
+
+    /// The owner of an argument, checked: not null, within one allocation, of this device.
+    /// `None` if nobody here knows the address, such as memory of `cust`'s own buffers.
+    pub fn owner(
+        &self,
+        operation: &'static str,
+        argument: &'static str,
+        address: u64,
+        bytes: u64,
+    ) -> Result<Option<Arc<Allocation>>, Error> {
+        const FIRST_PAGE: u64 = 4096;
+        if address < FIRST_PAGE {
+            if bytes == 0 {
+                return Ok(None);
+            }
+            return Err(Error::NullPointer { kernel: operation, argument, address });
+        }
+        match self.memory.place(address, bytes) {
+            Place::Within(owner) => Ok(Some(owner)),
+            Place::Beyond { base, size } => {
+                Err(Error::OutOfRange { operation, argument, address, bytes, base, size })
+            }
+            Place::Unknown if bytes == 0 => Ok(None),
+            Place::Unknown => self.foreign_owner(operation, argument, address, bytes),
+        }
+    }
+
+    fn foreign_owner(
+        &self,
+        operation: &'static str,
+        argument: &'static str,
+        address: u64,
+        bytes: u64,
+    ) -> Result<Option<Arc<Allocation>>, Error> {
+        let others: Vec<_> = lock(&OPEN).iter().filter_map(Weak::upgrade).collect();
+        for other in others {
+            if let Place::Within(owner) = other.memory.place(address, bytes) {
+                if other.ordinal == self.ordinal {
+                    return Ok(Some(owner)); // Another handle of the same device.
+                }
+                return Err(Error::ForeignDevice {
+                    operation,
+                    what: argument,
+                    owner: other.ordinal,
+                    device: self.ordinal,
+                });
+            }
+        }
+        Ok(None)
+    }
+
+    /// Frees now, or when the capture that goes on has ended. Never fails, never panics.
+    pub fn discard(&self, dead: Dead) {
+        if let Some(dead) = self.memory.wait(dead) {
+            self.free(dead);
+        }
+    }
+
+    /// A capture has ended: frees what was waiting for that, if it was the last.
+    pub fn end_capture(&self) {
+        for dead in self.memory.end_capture() {
+            self.free(dead);
+        }
+    }
+
+    fn free(&self, dead: Dead) {
+        match self.bind() {
+            Ok(()) => dead.free(self),
+            // Without its context the memory cannot be freed; a graph's parts must not be
+            // dropped piecemeal either.
+            Err(error) => {
+                std::mem::forget(dead);
+                self.defer_error(error);
+            }
+        }
+    }
+
+    /// Keeps an error that has nobody to be returned to.
+    pub fn defer_error(&self, error: Error) {
+        tracing::warn!(device = self.ordinal, %error, "while dropping");
+        let mut deferred = lock(&self.deferred);
+        if deferred.len() < DEFERRED_ERRORS {
+            deferred.push(error);
+        }
+    }
+}
+
+impl Drop for DeviceInner {
+    fn drop(&mut self) {
+        // Kernels of a dropped stream may still run; their modules must not go before them.
+        if self.bind().is_ok() {
+            // SAFETY: no arguments; the context is current. A failure here is the failure of a
+            // kernel that nobody waited for.
+            let _ = unsafe { cu!(cuCtxSynchronize()) };
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! From a typed launch to the driver's arguments, checked on the way.
+
+use super::memory::Allocation;
+use super::module::BoundKernel;
+use super::sys::cu;
+use super::{DeviceInner, Error, Pinned};
+use cust::sys::CUstream_st;
+use std::ffi::c_void;
+use std::sync::Arc;
+use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, KernelMeta};
+
+/// What takes launches and copies in order: a [`Stream`](crate::Stream) runs them, a
+/// [`Capture`](crate::Capture) records them.
+///
+/// Code that is generic over it is written once and runs eagerly or into a graph:
+///
+/// ```
+/// use warpsmith_host::{Buffer, Error, Launcher};
+/// fn step(on: &mut impl Launcher, x: &Buffer<f32>, y: &mut Buffer<f32>) -> Result<(), Error> {
+///     on.fill(y, 0.0)?;
+///     on.copy(&x[..16], &mut y[..16])
+/// }
+/// ```
+///
+/// All of it is asynchronous, in the order of the calls.
+pub trait Launcher {
+    /// Launches a kernel. Its contract and everything about the launch that the host can know is
+    /// checked before; an error means that nothing was launched.
+    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), Error>;
+
+    /// Copies between device slices of one length.
+    fn copy<T: Element>(
+        &mut self,
+        from: &DeviceSlice<T>,
+        to: &mut DeviceSlice<T>,
+    ) -> Result<(), Error>;
+
+    /// Sets every element. The value must be a repeated pattern of 1, 2 or 4 bytes, which each
+    /// number of up to 4 bytes is, and zero of every type.
+    fn fill<T: Element>(&mut self, to: &mut DeviceSlice<T>, value: T) -> Result<(), Error>;
+
+    /// Copies staging memory, as it is when the copy runs, to the device.
+    fn write_pinned<T: Element>(
+        &mut self,
+        from: &Pinned<T>,
+        to: &mut DeviceSlice<T>,
+    ) -> Result<(), Error>;
+
+    /// Copies device memory to staging memory. [`Pinned::get`] waits for it.
+    fn read_pinned<T: Element>(
+        &mut self,
+        from: &DeviceSlice<T>,
+        to: &Pinned<T>,
+    ) -> Result<(), Error>;
+}
+
+/// A checked launch, ready for the driver.
+pub struct Prepared {
+    pub kernel: Arc<BoundKernel>,
+    pub name: &'static str,
+    /// The owners of the buffers, where the device knows them.
+    pub owners: Vec<Arc<Allocation>>,
+    grid: [u32; 3],
+    block: [u32; 3],
+    dynamic_shared: u32,
+    params: Params,
+}
+
+/// Whose memory a launch may use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Owners {
+    /// Also memory that the device does not know, which is the caller's to keep alive.
+    Any,
+    /// Only memory that can be kept alive.
+    Known,
+}
+
+impl Prepared {
+    /// Checks everything about the launch of `kernel` that can be known before it runs.
+    pub fn new<K: Contract>(
+        device: &DeviceInner,
+        kernel: &K,
+        accept: Owners,
+    ) -> Result<Prepared, Error> {
+        let meta = K::META;
+        kernel.check()?;
+        let geometry = kernel.geometry();
+        geometry.check(meta)?;
+        let bound = device.modules.bind(device, meta)?;
+        let block = geometry.block_for(meta);
+        check_limits(device, &bound, meta, geometry.grid, block)?;
+        check_shared(device, &bound, meta, geometry.dynamic_shared)?;
+
+        let mut params = Params::new(meta, &bound);
+        kernel.args(&mut params);
+        params.finish()?;
+        let mut owners = Vec::with_capacity(params.buffers.len());
+        for &(argument, address, bytes) in &params.buffers {
+            match device.owner(meta.name, argument, address, bytes)? {
+                Some(owner) => owners.push(owner),
+                None if accept == Owners::Known && bytes > 0 => {
+                    return Err(Error::UnknownOwner { operation: meta.name, argument, address });
+                }
+                None => {}
+            }
+        }
+        Ok(Prepared {
+            kernel: bound,
+            name: meta.name,
+            owners,
+            grid: geometry.grid,
+            block,
+            dynamic_shared: geometry.dynamic_shared,
+            params,
+        })
+    }
+
+    /// Hands it to the driver.
+    ///
+    /// # Safety
+    /// The stream is alive, its device's context is current, and it is this launch's device.
+    pub unsafe fn enqueue(&mut self, stream: *mut CUstream_st) -> Result<(), Error> {
+        let [grid_x, grid_y, grid_z] = self.grid;
+        let [block_x, block_y, block_z] = self.block;
+        let mut pointers = self.params.pointers();
+        // SAFETY: the function belongs to a loaded module, which `self.kernel` holds; `pointers`
+        // has an entry per parameter, each to as many bytes as the manifest (which was compared)
+        // says the parameter has. The driver copies them before it returns.
+        unsafe {
+            cu!(cuLaunchKernel(
+                self.kernel.function.0,
+                grid_x,
+                grid_y,
+                grid_z,
+                block_x,
+                block_y,
+                block_z,
+                self.dynamic_shared,
+                stream,
+                pointers.as_mut_ptr(),
+                std::ptr::null_mut(),
+            ))
+        }
+    }
+}
+
+fn check_limits(
+    device: &DeviceInner,
+    bound: &BoundKernel,
+    meta: &'static KernelMeta,
+    grid: [u32; 3],
+    block: [u32; 3],
+) -> Result<(), Error> {
+    const GRID: [&str; 3] = ["blocks in x", "blocks in y", "blocks in z"];
+    const BLOCK: [&str; 3] = ["threads in x", "threads in y", "threads in z"];
+    let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
+    let most = bound.max_threads.min(device.limits.threads);
+    let dimensions = (0..3).flat_map(|i| {
+        [(GRID[i], grid[i], device.limits.grid[i]), (BLOCK[i], block[i], device.limits.block[i])]
+    });
+    let all = dimensions
+        .map(|(what, requested, limit)| (what, u64::from(requested), u64::from(limit)))
+        .chain([("threads of a block", threads, u64::from(most))]);
+    for (what, requested, limit) in all {
+        if requested > limit {
+            return Err(Error::LaunchLimit { kernel: meta.name, what, requested, limit });
+        }
+    }
+    Ok(())
+}
+
+/// Shared memory: below 48 KiB it is just there; above, the function has to be told.
+fn check_shared(
+    device: &DeviceInner,
+    bound: &BoundKernel,
+    meta: &'static KernelMeta,
+    dynamic: u32,
+) -> Result<(), Error> {
+    let total = u64::from(dynamic) + u64::from(bound.static_shared);
+    if dynamic == 0 || total <= u64::from(device.limits.shared) {
+        return Ok(());
+    }
+    let limit = device.limits.shared_optin;
+    if total > u64::from(limit) {
+        return Err(Error::LaunchLimit {
+            kernel: meta.name,
+            what: "bytes of shared memory (static and dynamic)",
+            requested: total,
+            limit: limit.into(),
+        });
+    }
+    bound.raise_dynamic_shared(limit)
+}
+
+/// The parameters of a launch, laid out as the kernel wants them.
+struct Params {
+    meta: &'static KernelMeta,
+    bound: Arc<BoundKernel>,
+    /// Aligned to 16, which is the largest alignment of an element.
+    words: Vec<u128>,
+    given: usize,
+    buffers: Vec<(&'static str, u64, u64)>,
+    wrong: Option<String>,
+}
+
+impl Params {
+    fn new(meta: &'static KernelMeta, bound: &Arc<BoundKernel>) -> Params {
+        Params {
+            meta,
+            bound: bound.clone(),
+            words: vec![0; (bound.param_bytes as usize).div_ceil(16)],
+            given: 0,
+            buffers: Vec::with_capacity(meta.args.len()),
+            wrong: None,
+        }
+    }
+
+    /// Puts the next argument into its place.
+    fn put(&mut self, arg: &'static ArgMeta, value: &[u8]) {
+        let index = self.given;
+        self.given += 1;
+        let expected = self.meta.args.get(index).map(|a| (a.name, a.size));
+        if expected != Some((arg.name, arg.size)) || value.len() != arg.size as usize {
+            self.wrong.get_or_insert_with(|| {
+                format!(
+                    "argument {index} was handed over as `{}` with {} bytes",
+                    arg.name,
+                    value.len()
+                )
+            });
+            return;
+        }
+        let start = self.bound.offsets.get(index).map_or(0, |&o| o as usize);
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words);
+        if let Some(place) = bytes.get_mut(start..start + value.len()) {
+            place.copy_from_slice(value);
+        }
+    }
+
+    /// Whether every argument was given, once and in order.
+    fn finish(&mut self) -> Result<(), Error> {
+        if self.wrong.is_none() && self.given != self.meta.args.len() {
+            self.wrong = Some(format!(
+                "{} of {} arguments were handed over",
+                self.given,
+                self.meta.args.len()
+            ));
+        }
+        match self.wrong.take() {
+            None => Ok(()),
+            Some(difference) => Err(Error::StaleModule {
+                kernel: self.meta.name,
+                library: self.meta.library,
+                difference,
+            }),
+        }
+    }
+
+    fn pointers(&mut self) -> Vec<*mut c_void> {
+        let base = self.words.as_mut_ptr().cast::<u8>();
+        let at = |&offset: &u32| base.wrapping_add(offset as usize).cast();
+        self.bound.offsets.iter().map(at).collect()
+    }
+}
+
+impl ArgSink for Params {
+    fn buffer(&mut self, arg: &'static ArgMeta, address: u64, bytes: u64, _access: Access) {
+        self.buffers.push((arg.name, address, bytes));
+        self.put(arg, &address.to_ne_bytes());
+    }
+
+    fn scalar(&mut self, arg: &'static ArgMeta, bytes: &[u8]) {
+        self.put(arg, bytes);
+    }
+}

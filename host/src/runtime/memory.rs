@@ -1,0 +1,152 @@
+//! Who owns which device memory, and when it is given back.
+//!
+//! Every allocation is one [`Allocation`] behind an `Arc`: a [`Buffer`](super::Buffer) holds one,
+//! and each graph that uses it holds another. The device knows its allocations by address, which
+//! is how a launch finds the owner of a slice. The memory is freed when the last owner goes. While
+//! any stream of the device is being captured it is only put aside, and freed when the capture
+//! ends: inside a capture, the driver forbids to free in most modes.
+
+use super::device::DeviceInner;
+use super::graph::GraphParts;
+use super::pinned::PinnedMemory;
+use super::sys;
+use cust::memory::DevicePointer;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// A number that no other object of this process has or will have.
+pub fn unique_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Locks; a panic of another holder is no reason to fail, since no lock here guards an invariant
+/// across a call into foreign code.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One allocation of device memory.
+pub struct Allocation {
+    pub device: Arc<DeviceInner>,
+    pub address: u64,
+    pub bytes: u64,
+    pub id: u64,
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        self.device.memory.forget(self.address);
+        self.device.discard(Dead::Memory(self.address));
+    }
+}
+
+/// What waits for the end of a capture to be freed.
+pub enum Dead {
+    /// Device memory.
+    Memory(u64),
+    /// Staging memory.
+    Pinned(PinnedMemory),
+    /// An executable graph and what it owns.
+    Graph(GraphParts),
+}
+
+impl Dead {
+    /// Frees it. Failures go to the device's list: there is nobody to return them to.
+    pub fn free(self, device: &DeviceInner) {
+        let freed = match self {
+            Dead::Memory(address) => {
+                // SAFETY: the address came from `cuda_malloc` and its only owner was the
+                // `Allocation` that has just been dropped. The driver waits for the work that
+                // still uses the memory before it frees it.
+                sys::cust("cuMemFree_v2", unsafe {
+                    cust::memory::cuda_free::<u8>(DevicePointer::from_raw(address))
+                })
+            }
+            Dead::Pinned(memory) => memory.free(),
+            Dead::Graph(parts) => return parts.destroy(),
+        };
+        if let Err(error) = freed {
+            device.defer_error(error);
+        }
+    }
+}
+
+/// The allocations of a device, and the dead that wait for the end of a capture.
+#[derive(Default)]
+pub struct Memory {
+    owners: Mutex<BTreeMap<u64, Weak<Allocation>>>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    captures: usize,
+    dead: Vec<Dead>,
+}
+
+/// What is known about an address.
+pub enum Place {
+    /// In an allocation, and the whole range is.
+    Within(Arc<Allocation>),
+    /// It starts in an allocation and reaches beyond its end.
+    Beyond { base: u64, size: u64 },
+    /// In no allocation of this device.
+    Unknown,
+}
+
+impl Memory {
+    /// Takes note of a new allocation.
+    pub fn remember(&self, allocation: &Arc<Allocation>) {
+        lock(&self.owners).insert(allocation.address, Arc::downgrade(allocation));
+    }
+
+    fn forget(&self, address: u64) {
+        lock(&self.owners).remove(&address);
+    }
+
+    /// The owner of `bytes` bytes from `address` on.
+    pub fn place(&self, address: u64, bytes: u64) -> Place {
+        // The guard is dropped before the `Arc` can be: dropping the last one takes this lock.
+        let owner = lock(&self.owners).range(..=address).next_back().and_then(|(_, o)| o.upgrade());
+        match owner {
+            Some(o) if address - o.address < o.bytes => {
+                if bytes <= o.bytes - (address - o.address) {
+                    Place::Within(o)
+                } else {
+                    Place::Beyond { base: o.address, size: o.bytes }
+                }
+            }
+            _ => Place::Unknown,
+        }
+    }
+
+    /// How many allocations are alive.
+    pub fn live(&self) -> usize {
+        lock(&self.owners).len()
+    }
+
+    /// A capture begins: from now on the dead wait.
+    pub fn begin_capture(&self) {
+        lock(&self.waiting).captures += 1;
+    }
+
+    /// A capture has ended. Returns the dead if it was the last.
+    #[must_use]
+    pub fn end_capture(&self) -> Vec<Dead> {
+        let mut waiting = lock(&self.waiting);
+        waiting.captures = waiting.captures.saturating_sub(1);
+        if waiting.captures == 0 { std::mem::take(&mut waiting.dead) } else { Vec::new() }
+    }
+
+    /// Puts `dead` aside if a capture is going on, else gives it back to be freed now.
+    pub fn wait(&self, dead: Dead) -> Option<Dead> {
+        let mut waiting = lock(&self.waiting);
+        if waiting.captures == 0 {
+            return Some(dead);
+        }
+        waiting.dead.push(dead);
+        None
+    }
+}

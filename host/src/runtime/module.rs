@@ -1,0 +1,385 @@
+//! Kernel images and the modules that a device makes of them.
+//!
+//! An image is what the builder puts into a program: PTX per architecture, and a manifest. Loading
+//! compiles the PTX for the device and looks up every kernel, so that a launch, also one inside a
+//! capture, only has to find it. Modules live as long as their device: a kernel that runs never
+//! loses its code.
+//!
+//! A launch is bound to its module once: arguments, kinds, sizes, offsets and the block are
+//! compared between the program's own description (`Kernel::META`) and the manifest of what was
+//! loaded. A difference is [`Error::StaleModule`], before anything runs.
+
+use super::manifest::{ArgEntry, KernelEntry, Manifest};
+use super::memory::lock;
+use super::sys::{self, Handle, cu};
+use super::{DeviceInner, Error};
+use cust::function::FunctionAttribute;
+use cust::sys::CUfunc_st;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{CString, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use warpsmith_device::KernelMeta;
+
+/// The compiled kernels of one library: PTX per architecture, and the manifest.
+///
+/// ```ignore
+/// use warpsmith_host::{KernelImage, include_kernels};
+/// // build.rs: warpsmith_builder::KernelCrate::new("kernels").archs(["sm_75"]).build()
+/// static KERNELS: KernelImage = include_kernels!("my_kernels");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct KernelImage {
+    library: &'static str,
+    manifest: &'static str,
+    code: &'static [(u32, &'static str)],
+}
+
+impl KernelImage {
+    /// From what the builder's generated file holds: the library's name, its manifest as JSON, and
+    /// PTX by compute capability (`75` is sm_75).
+    pub const fn from_parts(
+        (library, manifest, code): (&'static str, &'static str, &'static [(u32, &'static str)]),
+    ) -> KernelImage {
+        KernelImage { library, manifest, code }
+    }
+
+    /// The library's name.
+    pub const fn library(&self) -> &'static str {
+        self.library
+    }
+
+    /// PTX by compute capability.
+    pub const fn code(&self) -> &'static [(u32, &'static str)] {
+        self.code
+    }
+
+    /// What the builder says about the kernels.
+    pub fn manifest(&self) -> Result<Manifest, Error> {
+        let refuse = |problem| Error::Image { library: self.library.into(), problem };
+        let manifest: Manifest = serde_json::from_str(self.manifest)
+            .map_err(|error| refuse(format!("its manifest does not parse: {error}")))?;
+        if manifest.library != self.library {
+            return Err(refuse(format!("its manifest is of library `{}`", manifest.library)));
+        }
+        Ok(manifest)
+    }
+
+    /// The code for the newest architecture that a device of capability `sm` can run.
+    pub fn code_for(&self, sm: u32) -> Result<(u32, &'static str), Error> {
+        let best = self.code.iter().filter(|(of, _)| *of <= sm).max_by_key(|(of, _)| *of);
+        best.copied().ok_or_else(|| Error::NoCodeForDevice {
+            library: self.library.into(),
+            sm,
+            available: self.code.iter().map(|(of, _)| *of).collect(),
+        })
+    }
+
+    fn same(&self, other: &KernelImage) -> bool {
+        self.manifest == other.manifest && self.code == other.code
+    }
+}
+
+/// The image that the builder made of a kernels crate in this package's build script. The name is
+/// the kernels package's, with `_` for `-`.
+#[macro_export]
+macro_rules! include_kernels {
+    ($library:literal) => {
+        $crate::KernelImage::from_parts(include!(concat!(
+            env!("OUT_DIR"),
+            "/",
+            $library,
+            ".rs"
+        )))
+    };
+}
+
+/// A library on a device.
+pub struct LoadedModule {
+    image: KernelImage,
+    manifest: Manifest,
+    functions: HashMap<String, Function>,
+    // Unloads the code when it is dropped, which only the device does, after its last work.
+    _module: cust::module::Module,
+}
+
+#[derive(Clone, Copy)]
+struct Function {
+    handle: Handle<CUfunc_st>,
+    max_threads: u32,
+    static_shared: u32,
+}
+
+/// A kernel of the program, and its code on the device: known to fit each other.
+pub struct BoundKernel {
+    pub function: Handle<CUfunc_st>,
+    /// Threads of a block that the compiled code allows.
+    pub max_threads: u32,
+    pub static_shared: u32,
+    /// Where each argument starts among the parameters.
+    pub offsets: Vec<u32>,
+    pub param_bytes: u32,
+    /// Keeps the code; held by graphs.
+    pub module: Arc<LoadedModule>,
+    dynamic_raised: AtomicBool,
+}
+
+/// The modules of a device.
+#[derive(Default)]
+pub struct Modules {
+    table: RwLock<Table>,
+    loading: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Table {
+    libraries: BTreeMap<String, Arc<LoadedModule>>,
+    /// Replaced by a newer image of the same library; their kernels may still run.
+    retired: Vec<Arc<LoadedModule>>,
+    /// By the address of `Kernel::META`: a static, so the same address is the same kernel.
+    bound: HashMap<usize, Arc<BoundKernel>>,
+}
+
+impl Modules {
+    fn table(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with_table<R>(&self, f: impl FnOnce(&mut Table) -> R) -> R {
+        f(&mut self.table.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn libraries(&self) -> Vec<String> {
+        self.table().libraries.keys().cloned().collect()
+    }
+
+    /// Loads an image. The device's context is current.
+    pub fn load(&self, device: &DeviceInner, image: &KernelImage) -> Result<(), Error> {
+        let _one_at_a_time = lock(&self.loading);
+        if self.table().libraries.get(image.library).is_some_and(|m| m.image.same(image)) {
+            return Ok(());
+        }
+        let module = Arc::new(LoadedModule::new(device, image)?);
+        self.with_table(|table| {
+            if let Some(old) = table.libraries.insert(image.library.into(), module) {
+                table.bound.retain(|_, bound| !Arc::ptr_eq(&bound.module, &old));
+                table.retired.push(old);
+            }
+        });
+        Ok(())
+    }
+
+    /// The code of a kernel, checked against the program's description of it.
+    pub fn bind(
+        &self,
+        device: &DeviceInner,
+        meta: &'static KernelMeta,
+    ) -> Result<Arc<BoundKernel>, Error> {
+        let key = std::ptr::from_ref(meta).addr();
+        if let Some(bound) = self.table().bound.get(&key) {
+            return Ok(bound.clone());
+        }
+        let loaded = self.table().libraries.get(meta.library).cloned();
+        let module = match loaded {
+            Some(module) => module,
+            None => {
+                // The kernels that come with this crate need no call to `Device::load`.
+                if let Some(image) = super::builtin::image(meta.library) {
+                    self.load(device, image)?;
+                }
+                let table = self.table();
+                table.libraries.get(meta.library).cloned().ok_or_else(|| Error::KernelNotLoaded {
+                    kernel: meta.name,
+                    library: meta.library,
+                    loaded: table.libraries.keys().cloned().collect(),
+                })?
+            }
+        };
+        let bound = Arc::new(BoundKernel::new(module, meta)?);
+        self.with_table(|table| {
+            // Only if the module was not replaced meanwhile.
+            let current = table.libraries.get(meta.library);
+            if current.is_some_and(|m| Arc::ptr_eq(m, &bound.module)) {
+                table.bound.insert(key, bound.clone());
+            }
+        });
+        Ok(bound)
+    }
+}
+
+impl LoadedModule {
+    fn new(device: &DeviceInner, image: &KernelImage) -> Result<LoadedModule, Error> {
+        let manifest = image.manifest()?;
+        let (sm, ptx) = image.code_for(device.sm)?;
+        let refuse = |problem| Error::Image { library: image.library.into(), problem };
+        if ptx.contains('\0') {
+            return Err(refuse(format!("its code for sm_{sm} holds a zero byte")));
+        }
+        let module = match cust::module::Module::from_ptx(ptx, &[]) {
+            Ok(module) => module,
+            Err(error) => {
+                // `cust` has no option for the compiler's log: try again, to hear the reason.
+                let error = Error::driver("cuModuleLoadDataEx", error as u32 as i32);
+                let source = Box::new(with_log(error, ptx));
+                return Err(Error::ModuleLoad { library: image.library.into(), sm, source });
+            }
+        };
+        let mut functions = HashMap::new();
+        for entry in &manifest.kernels {
+            let name = &entry.name;
+            if name.contains('\0') {
+                return Err(refuse(format!("its manifest names a kernel {name:?}")));
+            }
+            let function =
+                sys::cust("cuModuleGetFunction", module.get_function(name)).map_err(|error| {
+                    refuse(format!("its code for sm_{sm} has no kernel `{name}`: {error}"))
+                })?;
+            // Asking for an attribute also makes a lazy driver load the code now: a first launch
+            // inside a capture must not have to.
+            let attribute = |a| -> Result<u32, Error> {
+                let value = sys::cust("cuFuncGetAttribute", function.get_attribute(a))?;
+                Ok(u32::try_from(value).unwrap_or(0))
+            };
+            let function = Function {
+                handle: Handle(function.to_raw()),
+                max_threads: attribute(FunctionAttribute::MaxThreadsPerBlock)?,
+                static_shared: attribute(FunctionAttribute::SharedMemorySizeBytes)?,
+            };
+            functions.insert(name.clone(), function);
+        }
+        tracing::debug!(library = image.library, sm, kernels = functions.len(), "module loaded");
+        Ok(LoadedModule { image: *image, manifest, functions, _module: module })
+    }
+}
+
+/// Loads `ptx` once more for the compiler's log, and adds that to `error`.
+fn with_log(error: Error, ptx: &str) -> Error {
+    const LOG_BYTES: usize = 16 * 1024;
+    let Ok(text) = CString::new(ptx) else { return error };
+    let mut log = vec![0u8; LOG_BYTES];
+    let mut names = [sys::JIT_ERROR_LOG_BUFFER, sys::JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+    // The driver takes numbers in the place of pointers here.
+    let mut values =
+        [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
+    let mut module = std::ptr::null_mut();
+    // SAFETY: the image is a C string; two options with two values; the log buffer has the size
+    // that is given and outlives the call.
+    let again = unsafe {
+        cu!(cuModuleLoadDataEx(
+            &mut module,
+            text.as_ptr().cast(),
+            2,
+            names.as_mut_ptr(),
+            values.as_mut_ptr()
+        ))
+    };
+    if again.is_ok() {
+        // The first failure had another reason than the code; it stands.
+        // SAFETY: the module was loaded just now and nothing of it is used.
+        let _ = unsafe { cu!(cuModuleUnload(module)) };
+    }
+    let log = String::from_utf8_lossy(&log);
+    let log = log.split('\0').next().unwrap_or_default().trim();
+    match error {
+        Error::Driver { call, code, name, text, detail, hint } if !log.is_empty() => {
+            let detail = detail.or_else(|| Some(log.to_owned()));
+            Error::Driver { call, code, name, text, detail, hint }
+        }
+        other => other,
+    }
+}
+
+impl BoundKernel {
+    fn new(module: Arc<LoadedModule>, meta: &'static KernelMeta) -> Result<BoundKernel, Error> {
+        let stale = |difference| Error::StaleModule {
+            kernel: meta.name,
+            library: meta.library,
+            difference,
+        };
+        let entry = module.manifest.kernel(meta.name);
+        let function = module.functions.get(meta.name);
+        let (Some(entry), Some(&function)) = (entry, function) else {
+            return Err(stale("it has no kernel of this name".into()));
+        };
+        let offsets = compare(meta, entry).map_err(stale)?;
+        let param_bytes =
+            offsets.iter().zip(meta.args).map(|(offset, arg)| offset + arg.size).max().unwrap_or(0);
+        Ok(BoundKernel {
+            function: function.handle,
+            max_threads: function.max_threads,
+            static_shared: function.static_shared,
+            offsets,
+            param_bytes,
+            module,
+            dynamic_raised: AtomicBool::new(false),
+        })
+    }
+
+    /// Allows launches with as much dynamic shared memory as the device has.
+    pub fn raise_dynamic_shared(&self, limit: u32) -> Result<(), Error> {
+        if self.dynamic_raised.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let most = limit.saturating_sub(self.static_shared);
+        // SAFETY: the function belongs to a loaded module, which `self` holds.
+        unsafe {
+            cu!(cuFuncSetAttribute(
+                self.function.0,
+                sys::FUNCTION_MAX_DYNAMIC_SHARED,
+                i32::try_from(most).unwrap_or(i32::MAX)
+            ))
+        }?;
+        self.dynamic_raised.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Compares the program's description of a kernel with the manifest's. The offsets of the
+/// arguments if they agree, else what differs.
+fn compare(meta: &'static KernelMeta, entry: &KernelEntry) -> Result<Vec<u32>, String> {
+    if meta.block != entry.block {
+        return Err(format!(
+            "this program launches blocks of {:?}, it was compiled for {:?}",
+            meta.block, entry.block
+        ));
+    }
+    if meta.args.len() != entry.args.len() {
+        return Err(format!(
+            "this program passes {} arguments, it takes {}",
+            meta.args.len(),
+            entry.args.len()
+        ));
+    }
+    let mut offsets = Vec::with_capacity(meta.args.len());
+    let mut end = 0u32;
+    for (arg, loaded) in meta.args.iter().zip(&entry.args) {
+        let offset = end.next_multiple_of(arg.align.max(1));
+        end = offset + arg.size;
+        let ours = ArgEntry {
+            name: arg.name.into(),
+            ty: loaded.ty.clone(), // The words in the source; what they mean is compared.
+            kind: arg.kind.name().into(),
+            element: arg.element.into(),
+            size: arg.size,
+            align: arg.align,
+            offset,
+        };
+        if ours != *loaded {
+            return Err(format!(
+                "argument {}: this program passes {}, it takes {}",
+                offsets.len(),
+                describe(&ours),
+                describe(loaded)
+            ));
+        }
+        offsets.push(offset);
+    }
+    Ok(offsets)
+}
+
+fn describe(arg: &ArgEntry) -> String {
+    format!(
+        "`{}` ({} {}, {} bytes aligned to {} at offset {})",
+        arg.name, arg.kind, arg.element, arg.size, arg.align, arg.offset
+    )
+}

@@ -1,0 +1,207 @@
+//! What several test files share: golden data and synthetic models.
+#![allow(dead_code)]
+
+use gpu_kernels::format::Format;
+use std::path::PathBuf;
+use warpsmith_host::gguf::{Gguf, GgufWriter, TensorType};
+use warpsmith_host::model::ModelFile;
+
+/// The prompt of the golden models: "Hi, GPU!".
+pub const PROMPT: [u32; 8] = [72, 105, 44, 32, 71, 80, 85, 33];
+/// `greedy_next_8` of the golden data's manifest, the same for both models.
+pub const GREEDY: [u32; 8] = [196, 201, 145, 231, 30, 187, 191, 250];
+/// `logits_std` of the manifest.
+pub const STD_F16: f64 = 2.9752472178778167;
+/// `logits_std` of the manifest.
+pub const STD_Q4_0: f64 = 2.998918247857855;
+
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+pub fn f16_path() -> PathBuf {
+    root().join("tests/data/tiny-qwen3-f16.gguf")
+}
+
+pub fn q4_0_path() -> PathBuf {
+    root().join("models/tiny-qwen3-q4_0.gguf")
+}
+
+/// A golden array of f64.
+pub fn golden(name: &str) -> Vec<f64> {
+    let bytes = std::fs::read(root().join("tests/data").join(name)).unwrap();
+    bytes.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).collect()
+}
+
+/// A small deterministic generator (splitmix64).
+#[derive(Clone)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Roughly normal: the sum of twelve uniform numbers.
+    pub fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
+    }
+}
+
+/// A synthetic model.
+#[derive(Clone, Debug)]
+pub struct Synthetic {
+    pub architecture: &'static str,
+    pub layers: usize,
+    pub hidden: usize,
+    pub feed_forward: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub vocab: usize,
+    pub context: usize,
+    pub tied: bool,
+    pub rope_freqs: bool,
+    pub linear_scale: Option<f32>,
+    /// Taken in turn by the matrices in the order they are written.
+    pub formats: Vec<Format>,
+    pub seed: u64,
+}
+
+impl Default for Synthetic {
+    fn default() -> Self {
+        Synthetic {
+            architecture: "qwen3",
+            layers: 2,
+            hidden: 128,
+            feed_forward: 256,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 64,
+            vocab: 96,
+            context: 64,
+            tied: false,
+            rope_freqs: false,
+            linear_scale: None,
+            formats: vec![Format::Q4_0],
+            seed: 1,
+        }
+    }
+}
+
+pub fn tensor_type(f: Format) -> TensorType {
+    TensorType::from_id(f.type_id()).unwrap()
+}
+
+/// Random blocks whose weights have about the standard deviation `std`: codes are random bits, so that
+/// the bytes owe nothing to an encoder.
+pub fn random_matrix(rng: &mut Rng, f: Format, rows: usize, cols: usize, std: f64) -> Vec<u8> {
+    assert_eq!(cols % f.block_elems(), 0, "{f} rows of {cols}");
+    let mut out = Vec::with_capacity(rows * cols / f.block_elems() * f.block_bytes());
+    for _ in 0..rows * cols / f.block_elems() {
+        match f {
+            Format::F32 => out.extend(((rng.normal() * std) as f32).to_le_bytes()),
+            Format::F16 => out.extend(half::f16::from_f64(rng.normal() * std).to_le_bytes()),
+            _ => {
+                // Standard deviation of uniformly random codes: 73.9 of a byte, 4.6 of a nibble, 1 of a sign.
+                let spread = match f {
+                    Format::Q8_0 => 73.9,
+                    Format::Q4_0 => 4.6,
+                    _ => 1.0,
+                };
+                let sign = if rng.below(8) == 0 { -1.0 } else { 1.0 };
+                let scale = half::f16::from_f64(sign * std / spread * (0.75 + rng.unit() / 2.0));
+                out.extend(scale.to_le_bytes());
+                out.extend((2..f.block_bytes()).map(|_| rng.next() as u8));
+            }
+        }
+    }
+    out
+}
+
+impl Synthetic {
+    pub fn writer(&self) -> GgufWriter {
+        let mut rng = Rng(self.seed);
+        let a = self.architecture;
+        let mut w = GgufWriter::new();
+        w.key("general.architecture", a)
+            .key("general.name", format!("synthetic {}", self.seed))
+            .key(format!("{a}.block_count"), self.layers as u32)
+            .key(format!("{a}.embedding_length"), self.hidden as u32)
+            .key(format!("{a}.feed_forward_length"), self.feed_forward as u32)
+            .key(format!("{a}.context_length"), self.context as u32)
+            .key(format!("{a}.attention.head_count"), self.heads as u32)
+            .key(format!("{a}.attention.head_count_kv"), self.kv_heads as u32)
+            .key(format!("{a}.attention.key_length"), self.head_dim as u32)
+            .key(format!("{a}.attention.value_length"), self.head_dim as u32)
+            .key(format!("{a}.attention.layer_norm_rms_epsilon"), 1e-5f32)
+            .key(format!("{a}.rope.freq_base"), 10000f32);
+        if let Some(s) = self.linear_scale {
+            w.key(format!("{a}.rope.scaling.type"), "linear").key(format!("{a}.rope.scaling.factor"), s);
+        }
+        let mut formats = self.formats.iter().copied().cycle();
+        let mut matrix = |w: &mut GgufWriter, rng: &mut Rng, name: String, rows: usize, cols: usize, gain: f64| {
+            let f = formats.next().unwrap();
+            let data = random_matrix(rng, f, rows, cols, gain);
+            w.tensor(name, &[cols as u64, rows as u64], tensor_type(f), data).unwrap();
+        };
+        fn norm(w: &mut GgufWriter, rng: &mut Rng, name: String, n: usize) {
+            let v: Vec<f32> = (0..n).map(|_| (1.0 + 0.1 * rng.normal()) as f32).collect();
+            w.tensor_f32(name, &[n as u64], &v).unwrap();
+        }
+        let (h, q, kv, f) = (self.hidden, self.heads * self.head_dim, self.kv_heads * self.head_dim, self.feed_forward);
+        let per = |n: usize| 1.0 / (n as f64).sqrt();
+        matrix(&mut w, &mut rng, "token_embd.weight".into(), self.vocab, h, 1.0);
+        for l in 0..self.layers {
+            let name = |part: &str| format!("blk.{l}.{part}.weight");
+            norm(&mut w, &mut rng, name("attn_norm"), h);
+            matrix(&mut w, &mut rng, name("attn_q"), q, h, per(h));
+            matrix(&mut w, &mut rng, name("attn_k"), kv, h, per(h));
+            matrix(&mut w, &mut rng, name("attn_v"), kv, h, per(h));
+            if a == "qwen3" {
+                norm(&mut w, &mut rng, name("attn_q_norm"), self.head_dim);
+                norm(&mut w, &mut rng, name("attn_k_norm"), self.head_dim);
+            }
+            matrix(&mut w, &mut rng, name("attn_output"), h, q, per(q));
+            norm(&mut w, &mut rng, name("ffn_norm"), h);
+            matrix(&mut w, &mut rng, name("ffn_gate"), f, h, 1.5 * per(h));
+            matrix(&mut w, &mut rng, name("ffn_up"), f, h, per(h));
+            matrix(&mut w, &mut rng, name("ffn_down"), h, f, 1.5 * per(f));
+        }
+        norm(&mut w, &mut rng, "output_norm.weight".into(), h);
+        if self.rope_freqs {
+            let v: Vec<f32> = (0..self.head_dim / 2).map(|i| 1.0 + i as f32 / 7.0).collect();
+            w.tensor_f32("rope_freqs.weight", &[v.len() as u64], &v).unwrap();
+        }
+        if !self.tied {
+            matrix(&mut w, &mut rng, "output.weight".into(), self.vocab, h, 3.0 * per(h));
+        }
+        w
+    }
+
+    pub fn file(&self) -> ModelFile {
+        ModelFile::from_gguf(Gguf::from_bytes(self.writer().to_bytes()).unwrap()).unwrap()
+    }
+}
+
+/// The greatest difference, and the root mean square of `want`.
+pub fn worst(got: impl IntoIterator<Item = f64>, want: impl IntoIterator<Item = f64>) -> f64 {
+    got.into_iter().zip(want).map(|(g, w)| if g.is_finite() { (g - w).abs() } else { f64::INFINITY }).fold(0.0, f64::max)
+}
+
+pub fn deviation(v: &[f64]) -> f64 {
+    let mean = v.iter().sum::<f64>() / v.len() as f64;
+    (v.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / v.len() as f64).sqrt()
+}

@@ -1,0 +1,74 @@
+//! The CPU reference against golden values that another program computed in f64.
+
+mod common;
+
+use common::*;
+use warpsmith_host::model::ModelFile;
+use warpsmith_host::reference::{KvRounding, Reference, ReferenceError};
+
+fn check(path: std::path::PathBuf, name: &str, std: f64) {
+    let model = ModelFile::open(path).unwrap();
+    let mut r = Reference::new(&model, KvRounding::None);
+    let (logits, hidden) = (golden(&format!("{name}.logits.f64")), golden(&format!("{name}.hidden.f64")));
+    assert_eq!(logits.len(), 8 * 256);
+    assert!((deviation(&logits) - std).abs() < 1e-9);
+    let mut last = None;
+    for (p, &token) in PROMPT.iter().enumerate() {
+        let step = r.feed(token).unwrap();
+        let d = worst(step.logits.iter().copied(), logits[p * 256..(p + 1) * 256].iter().copied());
+        assert!(d < 1e-9 * std, "{name} position {p}: logits differ by {d:e}");
+        assert_eq!(step.hidden.len(), 4);
+        for (stage, got) in step.hidden.iter().enumerate() {
+            let want = &hidden[(stage * 8 + p) * 256..][..256];
+            let d = worst(got.iter().copied(), want.iter().copied());
+            assert!(d < 1e-9 * deviation(want), "{name} position {p} stage {stage}: {d:e}");
+        }
+        last = Some(step);
+    }
+    for want in GREEDY {
+        let token = last.as_ref().unwrap().argmax();
+        assert_eq!(token, want, "{name}");
+        last = Some(r.feed(token).unwrap());
+    }
+}
+
+#[test]
+fn f16_model_matches_the_golden_logits_and_hidden_states() {
+    check(f16_path(), "tiny-qwen3-f16", STD_F16);
+}
+
+#[test]
+fn q4_0_model_matches_the_golden_logits_and_hidden_states() {
+    check(q4_0_path(), "tiny-qwen3-q4_0", STD_Q4_0);
+}
+
+#[test]
+fn rollback_and_replay_give_the_same_bits() {
+    let model = ModelFile::open(q4_0_path()).unwrap();
+    let mut r = Reference::new(&model, KvRounding::F16);
+    let first: Vec<_> = PROMPT.iter().map(|&t| r.feed(t).unwrap()).collect();
+    r.rollback(3).unwrap();
+    let again: Vec<_> = PROMPT[3..].iter().map(|&t| r.feed(t).unwrap()).collect();
+    assert_eq!(first[3..], again);
+    assert_eq!(r.rollback(9), Err(ReferenceError::Rollback { to: 9, length: 8 }));
+    assert_eq!(r.feed(256), Err(ReferenceError::Token { token: 256, vocab: 256 }));
+    assert_eq!(r.len(), 8);
+    r.reset();
+    assert_eq!(r.feed(PROMPT[0]).unwrap(), first[0]);
+}
+
+/// RZ-25: a reference that rounds its activations rejects exact kernels.
+#[test]
+fn rz_25_the_reference_rounds_nothing_but_the_cache_and_only_on_request() {
+    let model = ModelFile::open(q4_0_path()).unwrap();
+    let run = |rounding| {
+        let mut r = Reference::new(&model, rounding);
+        PROMPT.iter().map(|&t| r.feed(t).unwrap().logits).next_back().unwrap()
+    };
+    let exact = run(KvRounding::None);
+    let f32s = worst(run(KvRounding::F32), exact.iter().copied());
+    let f16s = worst(run(KvRounding::F16), exact.iter().copied());
+    assert!(f32s > 0.0 && f32s < 1e-6 * STD_Q4_0, "{f32s:e}");
+    assert!(f16s > 0.0 && f16s < 2e-3 * STD_Q4_0, "{f16s:e}");
+}
+

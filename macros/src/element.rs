@@ -1,0 +1,72 @@
+//! `#[derive(Element)]`.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::{Data, DeriveInput, Error, Result, spanned::Spanned};
+
+pub fn derive(item: TokenStream) -> Result<TokenStream> {
+    let input: DeriveInput = syn::parse2(item)?;
+    let name = &input.ident;
+    let fields = match &input.data {
+        Data::Struct(s) => &s.fields,
+        Data::Enum(e) => {
+            return Err(Error::new(e.enum_token.span(), "an enum is no `Element`: not every bit pattern is one of its values; pass its number"));
+        }
+        Data::Union(u) => {
+            return Err(Error::new(u.union_token.span(), "a union is no `Element`: it does not say which of its fields holds"));
+        }
+    };
+    if fields.is_empty() {
+        return Err(Error::new(name.span(), "an `Element` has at least one field: an empty struct has no place in device memory"));
+    }
+    if !input.generics.params.is_empty() {
+        return Err(Error::new(input.generics.params.span(), "an `Element` is one concrete type: its padding cannot be checked for every parameter"));
+    }
+    let (mut fixed, mut packed) = (false, None);
+    for attr in input.attrs.iter().filter(|a| a.path().is_ident("repr")) {
+        attr.parse_nested_meta(|meta| {
+            fixed |= meta.path.is_ident("C") || meta.path.is_ident("transparent");
+            if meta.path.is_ident("packed") {
+                packed = Some(meta.path.span());
+            }
+            if meta.input.peek(syn::token::Paren) {
+                let inside;
+                syn::parenthesized!(inside in meta.input);
+                inside.parse::<TokenStream>()?;
+            }
+            Ok(())
+        })?;
+    }
+    if let Some(span) = packed {
+        return Err(Error::new(span, "a packed struct is no `Element`: the GPU faults on unaligned fields"));
+    }
+    if !fixed {
+        return Err(Error::new(name.span(), "an `Element` needs `#[repr(C)]`: without it host and device may lay it out differently"));
+    }
+    let types: Vec<_> = fields.iter().map(|f| &f.ty).collect();
+    let bounds = types.iter().map(|ty| {
+        quote_spanned! {ty.span()=> is_element::<#ty>(); }
+    });
+    let message = format!(
+        "`{name}` has padding: host and GPU would disagree on bytes that nobody wrote. Order the fields from large to small, or fill the gaps with fields of your own"
+    );
+    let padding = quote_spanned! {name.span()=>
+        const _: () = assert!(::core::mem::size_of::<#name>() == 0 #(+ ::core::mem::size_of::<#types>())*, #message);
+    };
+    Ok(quote! {
+        const _: () = {
+            const fn is_element<T: ::warpsmith_device::Element>() {}
+            #[allow(dead_code)]
+            const fn fields() { #(#bounds)* }
+        };
+        #padding
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: every field is an `Element`, for which zero is valid.
+        unsafe impl ::warpsmith_device::__private::bytemuck::Zeroable for #name {}
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: `repr(C)`, every field is an `Element`, and the assertion above excludes padding.
+        unsafe impl ::warpsmith_device::__private::bytemuck::Pod for #name {}
+        // SAFETY: `repr(C)`, every field is an `Element`, and the assertion above excludes padding.
+        unsafe impl ::warpsmith_device::Element for #name {}
+    })
+}

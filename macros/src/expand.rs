@@ -1,0 +1,398 @@
+//! What `#[kernel]` writes.
+
+use crate::{
+    json,
+    options::Options,
+    signature::{self, Argument, Buffer, Kind, type_text},
+};
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use syn::{Attribute, Error, Expr, Ident, ItemFn, Lit, LitStr, Meta, Result, Visibility, spanned::Spanned};
+
+/// One kernel, understood.
+struct Parts {
+    f: ItemFn,
+    arguments: Vec<Argument>,
+    options: Options,
+    entry: String,
+    family: String,
+    library: String,
+    file: String,
+    line: usize,
+    docs: Vec<Attribute>,
+    cfgs: Vec<Attribute>,
+    lints: Vec<Attribute>,
+}
+
+pub fn kernel(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
+    let span = item.span();
+    let f: ItemFn = syn::parse2(item)
+        .map_err(|_| Error::new(span, "`#[kernel]` stands on a function with a body"))?;
+    let (options, arguments) = match (Options::parse(attr), signature::check(&f)) {
+        (Ok(o), Ok(a)) => (o, a),
+        (Err(mut e), Err(e2)) => {
+            e.combine(e2);
+            return Err(e);
+        }
+        (Err(e), _) | (_, Err(e)) => return Err(e),
+    };
+    let (mut docs, mut cfgs, mut lints) = (Vec::new(), Vec::new(), Vec::new());
+    for a in f.attrs.iter().cloned() {
+        if a.path().is_ident("doc") {
+            docs.push(a);
+        } else if a.path().is_ident("cfg") {
+            cfgs.push(a);
+        } else {
+            lints.push(a);
+        }
+    }
+    let at = f.sig.ident.span().unwrap();
+    let file = at.file().replace('\\', "/");
+    let library = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| String::from("kernels"));
+    let family = options.family.clone().unwrap_or_else(|| file_module(&file, &library));
+    let entry = options.name.clone().unwrap_or_else(|| f.sig.ident.to_string());
+    let parts = Parts {
+        line: at.line(),
+        f,
+        arguments,
+        options,
+        entry,
+        family,
+        library,
+        file,
+        docs,
+        cfgs,
+        lints,
+    };
+    let (device, host, common) = (parts.device(), parts.host(), parts.common());
+    Ok(quote! { #common #device #host })
+}
+
+/// The module that a source file is: its stem, or its folder's name for `mod.rs`.
+fn file_module(file: &str, library: &str) -> String {
+    let mut segments = file.rsplit('/');
+    let stem = segments.next().unwrap_or_default().trim_end_matches(".rs");
+    let module = if stem == "mod" { segments.next().unwrap_or(stem) } else { stem };
+    if matches!(module, "lib" | "main") { library.replace('-', "_") } else { String::from(module) }
+}
+
+/// `rms_norm` → `RmsNorm`.
+fn camel_case(name: &str) -> String {
+    name.split('_')
+        .flat_map(|word| {
+            let mut chars = word.chars();
+            chars.next().into_iter().flat_map(char::to_uppercase).chain(chars)
+        })
+        .collect()
+}
+
+fn summary(docs: &[Attribute]) -> String {
+    docs.iter()
+        .filter_map(|a| match &a.meta {
+            Meta::NameValue(nv) => match &nv.value {
+                Expr::Lit(l) => match &l.lit {
+                    Lit::Str(s) => Some(s.value()),
+                    _ => None,
+                },
+                _ => None,
+            },
+            _ => None,
+        })
+        .flat_map(|text| text.lines().map(|l| l.trim().to_string()).collect::<Vec<_>>())
+        .find(|line| !line.is_empty())
+        .unwrap_or_default()
+}
+
+impl Parts {
+    /// Three dimensions as `u64` expressions.
+    fn block(&self) -> [TokenStream; 3] {
+        let dim = |i: usize| match self.options.block.get(i) {
+            Some(e) => quote_spanned! {e.span()=> (#e) as u64 },
+            None => quote!(1u64),
+        };
+        [dim(0), dim(1), dim(2)]
+    }
+
+    fn min_blocks(&self) -> TokenStream {
+        match &self.options.min_blocks {
+            Some(e) => quote_spanned! {e.span()=> (#e) as u32 },
+            None => quote!(0u32),
+        }
+    }
+
+    /// Checks that both builds make: the block, the types.
+    fn common(&self) -> TokenStream {
+        let cfgs = &self.cfgs;
+        let [x, y, z] = self.block();
+        let elements = self.arguments.iter().filter(|a| !matches!(a.kind, Kind::Scalar)).map(|a| {
+            let ty = a.element();
+            quote_spanned! {ty.span()=> is_element::<#ty>(); }
+        });
+        let markers = self.arguments.iter().filter_map(|a| match &a.kind {
+            Kind::Buffer(b, element) => {
+                let (ty, marker) = (&a.ty, Ident::new(b.type_name(), Span::call_site()));
+                Some(quote_spanned! {ty.span()=>
+                    let _: ::core::marker::PhantomData<::warpsmith_device::#marker<#element>> =
+                        ::core::marker::PhantomData::<#ty>;
+                })
+            }
+            Kind::Scalar | Kind::Struct => None,
+        });
+        quote! {
+            #(#cfgs)*
+            #[allow(clippy::unnecessary_cast)]
+            const _: [u32; 3] = ::warpsmith_device::__private::checked_block([#x, #y, #z]);
+            #(#cfgs)*
+            const _: () = {
+                const fn is_element<T: ::warpsmith_device::Element>() {}
+                #[allow(dead_code, clippy::no_effect_underscore_binding)]
+                const fn types() {
+                    #(#elements)*
+                    #(#markers)*
+                }
+            };
+        }
+    }
+
+    /// The comment in the PTX: an assembler template and its operands.
+    fn metadata(&self) -> (LitStr, Vec<TokenStream>) {
+        let plain = json::escape_braces;
+        let field = |key: &str, value: &str| plain(&format!("\"{key}\":{}", json::string(value)));
+        let mut operands = Vec::new();
+        let mut operand = |name: String, value: TokenStream| {
+            let id = Ident::new(&name, Span::call_site());
+            operands.push(quote! { #id = const { #value } });
+            format!("{{{name}}}")
+        };
+        let mut arguments = Vec::new();
+        for (i, a) in self.arguments.iter().enumerate() {
+            let element = a.element();
+            let size = operand(format!("s{i}"), quote!(::core::mem::size_of::<#element>()));
+            let align = operand(format!("a{i}"), quote!(::core::mem::align_of::<#element>()));
+            let (param_size, param_align) = match a.kind {
+                Kind::Buffer(..) => (String::from("8"), String::from("8")),
+                Kind::Scalar | Kind::Struct => (size.clone(), align.clone()),
+            };
+            arguments.push(format!(
+                "{{{{{},{},{},{},\"size\":{param_size},\"align\":{param_align},\"element_size\":{size},\"element_align\":{align}}}}}",
+                field("name", &a.name.to_string()),
+                field("type", &type_text(&a.ty)),
+                field("kind", a.kind_name()),
+                field("element", &type_text(element)),
+            ));
+        }
+        let [x, y, z] = self.block();
+        let block = [("x", x), ("y", y), ("z", z)].map(|(n, e)| operand(format!("b{n}"), e)).join(",");
+        let min_blocks = operand(String::from("mb"), self.min_blocks());
+        let template = format!(
+            "// @kernel {{{{{},{},{},{},{},{},\"line\":{},\"block\":[{block}],\"min_blocks\":{min_blocks},\"args\":[{}]}}}}",
+            field("name", &self.entry),
+            field("family", &self.family),
+            field("variant", &self.options.variant),
+            field("summary", &summary(&self.docs)),
+            field("library", &self.library),
+            field("file", &self.file),
+            self.line,
+            arguments.join(","),
+        );
+        (LitStr::new(&template, Span::call_site()), operands)
+    }
+
+    /// The PTX entry.
+    fn device(&self) -> TokenStream {
+        let Parts { cfgs, docs, lints, arguments, entry, .. } = self;
+        let (template, operands) = self.metadata();
+        let (vis, ident, body) = (&self.f.vis, &self.f.sig.ident, &self.f.block);
+        let symbol = if *entry == ident.to_string() {
+            quote!(#[unsafe(no_mangle)])
+        } else {
+            quote!(#[unsafe(export_name = #entry)])
+        };
+        let (mark, abi) = if cfg!(feature = "nvvm") {
+            (quote!(#[nvvm_internal::kernel]), quote!(extern "C"))
+        } else {
+            (quote!(), quote!(extern "ptx-kernel"))
+        };
+        let inner_inputs = arguments.iter().map(|Argument { name, mutability, ty, .. }| {
+            quote! { #mutability #name: #ty }
+        });
+        let raw = arguments.iter().map(|a| {
+            let (name, element) = (&a.name, a.element());
+            match a.kind {
+                Kind::Buffer(Buffer::In, _) => quote! { #name: &::warpsmith_device::__private::Glob<#element> },
+                Kind::Buffer(..) => quote! { #name: *mut #element },
+                Kind::Scalar | Kind::Struct => quote! { #name: #element },
+            }
+        });
+        let wrapped = arguments.iter().map(|a| {
+            let name = &a.name;
+            match &a.kind {
+                Kind::Buffer(b, _) => {
+                    let ty = Ident::new(b.type_name(), Span::call_site());
+                    quote! { ::warpsmith_device::#ty::from_raw(#name) }
+                }
+                Kind::Scalar | Kind::Struct => quote! { #name },
+            }
+        });
+        let inner = format_ident!("body");
+        quote! {
+            #(#cfgs)*
+            #[cfg(target_arch = "nvptx64")]
+            ::core::arch::global_asm!(#template, #(#operands,)*);
+
+            #(#cfgs)*
+            #(#docs)*
+            #[cfg(target_arch = "nvptx64")]
+            #symbol
+            #mark
+            #[allow(improper_ctypes_definitions, clippy::too_many_arguments, clippy::missing_safety_doc)]
+            #vis unsafe #abi fn #ident(#(#raw),*) {
+                #(#lints)*
+                #[inline(always)]
+                #[allow(unsafe_op_in_unsafe_fn, clippy::too_many_arguments)]
+                unsafe fn #inner(#(#inner_inputs),*) #body
+                // SAFETY: the launch contract, which is the body's own: this is its only call.
+                unsafe { #inner(#(#wrapped),*) }
+            }
+        }
+    }
+
+    /// The launch struct.
+    fn host(&self) -> TokenStream {
+        let Parts { cfgs, docs, arguments, entry, family, library, file, line, .. } = self;
+        let variant = &self.options.variant;
+        let summary = summary(docs);
+        let vis: &Visibility = &self.f.vis;
+        let name = Ident::new(&camel_case(&self.f.sig.ident.to_string()), self.f.sig.ident.span());
+        let borrows = arguments.iter().any(|a| matches!(a.kind, Kind::Buffer(..)));
+        let (generics, anonymous) =
+            if borrows { (quote!(<'a>), quote!(<'_>)) } else { (quote!(), quote!()) };
+        let fields = arguments.iter().map(|a| {
+            let (id, element) = (&a.name, a.element());
+            let text = format!("Argument `{id}: {}`.", type_text(&a.ty));
+            let docs = if a.docs.is_empty() {
+                quote!(#[doc = #text])
+            } else {
+                let docs = &a.docs;
+                quote!(#(#docs)* #[doc = ""] #[doc = #text])
+            };
+            let ty = match a.kind {
+                Kind::Buffer(Buffer::In, _) => quote!(&'a ::warpsmith_device::DeviceSlice<#element>),
+                Kind::Buffer(..) => quote!(&'a mut ::warpsmith_device::DeviceSlice<#element>),
+                Kind::Scalar | Kind::Struct => quote!(#element),
+            };
+            quote! { #docs pub #id: #ty }
+        });
+        let metas = arguments.iter().map(|a| {
+            let (id, ty, element) = (a.name.to_string(), type_text(&a.ty), a.element());
+            let element_name = type_text(element);
+            let (kind, param) = match &a.kind {
+                Kind::Buffer(b, _) => (b.type_name(), quote!(u64)),
+                Kind::Scalar => ("Scalar", quote!(#element)),
+                Kind::Struct => ("Struct", quote!(#element)),
+            };
+            let kind = Ident::new(kind, Span::call_site());
+            quote! {
+                ::warpsmith_device::ArgMeta {
+                    name: #id,
+                    ty: #ty,
+                    kind: ::warpsmith_device::ArgKind::#kind,
+                    element: #element_name,
+                    size: ::core::mem::size_of::<#param>() as u32,
+                    align: ::core::mem::align_of::<#param>() as u32,
+                    element_size: ::core::mem::size_of::<#element>() as u32,
+                    element_align: ::core::mem::align_of::<#element>() as u32,
+                }
+            }
+        });
+        let calls = arguments.iter().enumerate().map(|(i, a)| {
+            let id = &a.name;
+            let access = match a.kind {
+                Kind::Buffer(Buffer::In, _) => Some("Read"),
+                Kind::Buffer(Buffer::Out, _) => Some("Write"),
+                Kind::Buffer(Buffer::InOut, _) => Some("ReadWrite"),
+                Kind::Scalar | Kind::Struct => None,
+            };
+            match access.map(|a| Ident::new(a, Span::call_site())) {
+                Some(access) => quote! {
+                    sink.buffer(
+                        &args[#i],
+                        self.#id.address(),
+                        self.#id.byte_len() as u64,
+                        ::warpsmith_device::Access::#access,
+                    );
+                },
+                None => quote! {
+                    sink.scalar(&args[#i], ::warpsmith_device::__private::bytes_of(&self.#id));
+                },
+            }
+        });
+        let launch_doc = format!(
+            "A launch of the kernel `{entry}`. Its contract says which lengths it needs and how many blocks it takes."
+        );
+        let [x, y, z] = self.block();
+        let min_blocks = self.min_blocks();
+        let line = u32::try_from(*line).unwrap_or(0);
+        let blank = if docs.is_empty() { quote!() } else { quote!(#[doc = ""]) };
+        quote! {
+            #(#cfgs)*
+            #(#docs)*
+            #blank
+            #[doc = #launch_doc]
+            #[cfg(not(target_arch = "nvptx64"))]
+            #[must_use = "a launch does nothing until a stream launches it"]
+            #vis struct #name #generics { #(#fields),* }
+
+            #(#cfgs)*
+            #[cfg(not(target_arch = "nvptx64"))]
+            #[allow(clippy::unnecessary_cast)]
+            // SAFETY: the metadata and the calls below are written from the same signature, in its
+            // order, and the device build writes the PTX entry from that signature too.
+            unsafe impl ::warpsmith_device::Kernel for #name #anonymous {
+                const META: &'static ::warpsmith_device::KernelMeta = &::warpsmith_device::KernelMeta {
+                    library: #library,
+                    name: #entry,
+                    family: #family,
+                    variant: #variant,
+                    summary: #summary,
+                    file: #file,
+                    line: #line,
+                    block: ::warpsmith_device::__private::checked_block([#x, #y, #z]),
+                    min_blocks: #min_blocks,
+                    args: ::warpsmith_device::__private::checked_args(&[#(#metas),*]),
+                };
+                #[allow(unused_variables)]
+                fn args(&self, sink: &mut dyn ::warpsmith_device::ArgSink) {
+                    let args = <Self as ::warpsmith_device::Kernel>::META.args;
+                    #(#calls)*
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        assert_eq!(camel_case("rms_norm"), "RmsNorm");
+        assert_eq!(camel_case("gemv_q8_0"), "GemvQ80");
+        assert_eq!(camel_case("copy"), "Copy");
+        assert_eq!(file_module("gpu-kernels/src/norm.rs", "gpu-kernels"), "norm");
+        assert_eq!(file_module("gpu-kernels/src/gemv/mod.rs", "gpu-kernels"), "gemv");
+        assert_eq!(file_module("src/lib.rs", "gpu-kernels"), "gpu_kernels");
+    }
+
+    #[test]
+    fn the_summary_is_the_first_line_with_text() {
+        let f: ItemFn = syn::parse_quote! {
+            ///
+            /// One line.
+            /// Another.
+            fn f() {}
+        };
+        assert_eq!(summary(&f.attrs), "One line.");
+    }
+}

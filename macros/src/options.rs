@@ -1,0 +1,125 @@
+//! The keys inside `#[kernel(…)]`.
+
+use proc_macro2::{Span, TokenStream};
+use syn::{
+    Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token,
+    parse::{Parse, ParseStream, Parser},
+    punctuated::Punctuated,
+    spanned::Spanned,
+};
+
+const KEYS: &str = "`block`, `min_blocks`, `name`, `family` or `variant`";
+
+/// What the attribute says.
+pub struct Options {
+    /// Threads in x, y and z; one to three expressions.
+    pub block: Vec<Expr>,
+    pub min_blocks: Option<Expr>,
+    pub name: Option<String>,
+    pub family: Option<String>,
+    pub variant: String,
+}
+
+struct Pair {
+    key: Ident,
+    value: Expr,
+}
+
+impl Parse for Pair {
+    fn parse(input: ParseStream<'_>) -> Result<Pair> {
+        let key: Ident = input.parse()?;
+        if !input.peek(Token![=]) {
+            return Err(Error::new(key.span(), format!("write `{key} = …`")));
+        }
+        input.parse::<Token![=]>()?;
+        Ok(Pair { key, value: input.parse()? })
+    }
+}
+
+/// The value of an integer literal, if it is one.
+fn literal(value: &Expr) -> Option<u64> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Int(n), .. }) => n.base10_parse().ok(),
+        Expr::Paren(p) => literal(&p.expr),
+        Expr::Group(g) => literal(&g.expr),
+        _ => None,
+    }
+}
+
+fn text(key: &Ident, value: &Expr) -> Result<LitStr> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Str(s), .. }) if !s.value().is_empty() => Ok(s.clone()),
+        _ => Err(Error::new(value.span(), format!("`{key}` is a string that is not empty"))),
+    }
+}
+
+fn block(value: Expr) -> Result<Vec<Expr>> {
+    let span = value.span();
+    let dims: Vec<Expr> = match value {
+        Expr::Tuple(t) => t.elems.into_iter().collect(),
+        Expr::Lit(ExprLit { lit: Lit::Int(_), .. }) => vec![value],
+        Expr::Lit(_) | Expr::Array(_) | Expr::Closure(_) | Expr::Reference(_) => {
+            return Err(Error::new(span, "`block` is a number of threads: `256` or `(32, 8)`"));
+        }
+        _ => vec![value],
+    };
+    if !(1..=3).contains(&dims.len()) {
+        return Err(Error::new(span, "`block` has one to three dimensions"));
+    }
+    let numbers: Option<Vec<u64>> = dims.iter().map(literal).collect();
+    if dims.iter().any(|d| literal(d) == Some(0)) {
+        return Err(Error::new(span, "a block needs at least one thread in each dimension"));
+    }
+    if let Some(numbers) = numbers {
+        let threads = numbers.iter().try_fold(1u64, |n, &d| n.checked_mul(d));
+        if threads.is_none_or(|n| n > 1024) {
+            return Err(Error::new(span, "a block has at most 1024 threads"));
+        }
+    }
+    Ok(dims)
+}
+
+impl Options {
+    pub fn parse(attr: TokenStream) -> Result<Options> {
+        let pairs = Punctuated::<Pair, Token![,]>::parse_terminated.parse2(attr)?;
+        let mut seen: Vec<String> = Vec::new();
+        let (mut dims, mut min_blocks, mut name, mut family) = (None, None, None, None);
+        let mut variant = String::new();
+        for Pair { key, value } in pairs {
+            let k = key.to_string();
+            if seen.contains(&k) {
+                return Err(Error::new(key.span(), format!("`{k}` is given twice")));
+            }
+            match k.as_str() {
+                "block" => dims = Some(block(value)?),
+                "min_blocks" => {
+                    if literal(&value) == Some(0) {
+                        return Err(Error::new(value.span(), "`min_blocks` is at least 1; leave it out to say nothing"));
+                    }
+                    min_blocks = Some(value);
+                }
+                "name" => {
+                    let s = text(&key, &value)?;
+                    let v = s.value();
+                    let ok = v.starts_with(|c: char| c.is_ascii_alphabetic())
+                        && v.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+                    if !ok {
+                        return Err(Error::new(s.span(), "`name` is a PTX entry: ASCII letters, digits and `_`, beginning with a letter"));
+                    }
+                    name = Some(v);
+                }
+                "family" => family = Some(text(&key, &value)?.value()),
+                "variant" => variant = text(&key, &value)?.value(),
+                _ => return Err(Error::new(key.span(), format!("unknown key `{k}`: expected {KEYS}"))),
+            }
+            seen.push(k);
+        }
+        let Some(block) = dims else {
+            return Err(Error::new(
+                Span::call_site(),
+                "the threads of a block are missing: `#[kernel(block = 256)]`",
+            ));
+        };
+        Ok(Options { block, min_blocks, name, family, variant })
+    }
+}

@@ -1,0 +1,394 @@
+//! Handlers made of a function on one lane.
+//!
+//! `map2(|a: u32, b: u32| a.wrapping_add(b))` is a handler that applies the closure to every
+//! active lane. Each maker compiles its loop twice: once for AVX2, FMA and F16C, once portably;
+//! which one is used is decided when code is lowered. Lanes are processed in chunks of eight held
+//! in arrays, so that a destination may be one of the sources and the compiler still vectorises.
+
+use std::array::from_fn;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Cx, Flow, LANES, Op, OpFn, PRED_CARRY};
+
+static PORTABLE: AtomicBool = AtomicBool::new(false);
+
+/// Makes code that is lowered from now on use the portable handlers, for tests.
+pub(crate) fn force_portable(on: bool) {
+    PORTABLE.store(on, Ordering::Relaxed);
+}
+
+/// Whether lowered code may use the handlers compiled for AVX2, FMA and F16C.
+pub(crate) fn simd() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        !PORTABLE.load(Ordering::Relaxed)
+            && is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// On x86-64 the portable loops are only a fallback: they need no separate path for full warps.
+const PORTABLE_FULL: bool = cfg!(not(target_arch = "x86_64"));
+
+/// A type that a lane's register can hold.
+pub(crate) trait Lane: Copy + 'static {
+    /// `u32` or `u64`: what a row is made of.
+    type Raw: Copy + Default;
+    fn get(raw: Self::Raw) -> Self;
+    fn put(self) -> Self::Raw;
+}
+
+macro_rules! lane {
+    ($($t:ty, $raw:ty, $get:expr, $put:expr;)*) => {$(
+        impl Lane for $t {
+            type Raw = $raw;
+            #[inline(always)]
+            fn get(raw: $raw) -> $t {
+                $get(raw)
+            }
+            #[inline(always)]
+            fn put(self) -> $raw {
+                $put(self)
+            }
+        }
+    )*};
+}
+
+lane! {
+    u8, u32, |r| r as u8, |v| v as u32;
+    i8, u32, |r| r as i8, |v: i8| v as u8 as u32;
+    u16, u32, |r| r as u16, |v| v as u32;
+    i16, u32, |r| r as i16, |v: i16| v as u16 as u32;
+    u32, u32, |r| r, |v| v;
+    i32, u32, |r| r as i32, |v: i32| v as u32;
+    f32, u32, f32::from_bits, f32::to_bits;
+    u64, u64, |r| r, |v| v;
+    i64, u64, |r| r as i64, |v: i64| v as u64;
+    f64, u64, f64::from_bits, f64::to_bits;
+}
+
+/// The value of a closure type that captures nothing.
+#[inline(always)]
+fn only<F: Copy>() -> F {
+    const { assert!(size_of::<F>() == 0, "handlers are made of closures that capture nothing") };
+    // SAFETY: `F` has no bytes, and the makers were given a value of it, so it is inhabited.
+    unsafe { MaybeUninit::<F>::uninit().assume_init() }
+}
+
+type Chunk<T> = [<T as Lane>::Raw; 8];
+
+/// Makes `pub fn $name(closure) -> OpFn` out of a body generic over the closure.
+macro_rules! maker {
+    ($(#[$doc:meta])* $name:ident, $body:ident, [$($t:ident),*], ($($arg:ty),*) -> $ret:ty) => {
+        $(#[$doc])*
+        pub(crate) fn $name<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(_: F) -> OpFn {
+            unsafe fn portable<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(cx: &mut Cx, op: &Op) -> Flow {
+                // SAFETY: the contract of handlers.
+                unsafe { $body::<$($t,)* F, PORTABLE_FULL>(cx, op, only()) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+            unsafe fn fast<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(cx: &mut Cx, op: &Op) -> Flow {
+                // SAFETY: the contract of handlers.
+                unsafe { $body::<$($t,)* F, true>(cx, op, only()) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            if simd() {
+                return fast::<$($t,)* F>;
+            }
+            portable::<$($t,)* F>
+        }
+    };
+}
+
+/// Writes eight lanes of a destination row, those of `mask` only.
+#[inline(always)]
+unsafe fn put<R: Lane, const ALL: bool>(to: *mut Chunk<R>, mask: u32, value: impl Fn(usize) -> R) {
+    // SAFETY: the caller passes a chunk of a row of the frame.
+    unsafe {
+        if ALL {
+            to.write(from_fn(|i| value(i).put()));
+        } else {
+            let old = to.read();
+            to.write(from_fn(|i| if mask & (1 << i) != 0 { value(i).put() } else { old[i] }));
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn map0_body<R: Lane, F: Fn(usize) -> R + Copy, const FULL: bool>(cx: &mut Cx, op: &Op, f: F) -> Flow {
+    // SAFETY: the contract of handlers: operands are rows of the frame.
+    unsafe {
+        let d = cx.dst(op.d).cast::<Chunk<R>>();
+        let m = cx.active;
+        for k in 0..4 {
+            put::<R, false>(d.add(k), m >> (8 * k), |i| f(8 * k + i));
+        }
+    }
+    Flow::Next
+}
+
+#[inline(always)]
+unsafe fn map1_body<A: Lane, R: Lane, F: Fn(A) -> R + Copy, const FULL: bool>(cx: &mut Cx, op: &Op, f: F) -> Flow {
+    // SAFETY: the contract of handlers: operands are rows of the frame.
+    unsafe {
+        let a = cx.src(op.a).cast::<Chunk<A>>();
+        let d = cx.dst(op.d).cast::<Chunk<R>>();
+        let m = cx.active;
+        if FULL && m == !0 {
+            for k in 0..4 {
+                let a = a.add(k).read();
+                put::<R, true>(d.add(k), 0, |i| f(A::get(a[i])));
+            }
+        } else {
+            for k in 0..4 {
+                let a = a.add(k).read();
+                put::<R, false>(d.add(k), m >> (8 * k), |i| f(A::get(a[i])));
+            }
+        }
+    }
+    Flow::Next
+}
+
+#[inline(always)]
+unsafe fn map2_body<A: Lane, B: Lane, R: Lane, F: Fn(A, B) -> R + Copy, const FULL: bool>(
+    cx: &mut Cx,
+    op: &Op,
+    f: F,
+) -> Flow {
+    // SAFETY: the contract of handlers: operands are rows of the frame.
+    unsafe {
+        let a = cx.src(op.a).cast::<Chunk<A>>();
+        let b = cx.src(op.b).cast::<Chunk<B>>();
+        let d = cx.dst(op.d).cast::<Chunk<R>>();
+        let m = cx.active;
+        if FULL && m == !0 {
+            for k in 0..4 {
+                let (a, b) = (a.add(k).read(), b.add(k).read());
+                put::<R, true>(d.add(k), 0, |i| f(A::get(a[i]), B::get(b[i])));
+            }
+        } else {
+            for k in 0..4 {
+                let (a, b) = (a.add(k).read(), b.add(k).read());
+                put::<R, false>(d.add(k), m >> (8 * k), |i| f(A::get(a[i]), B::get(b[i])));
+            }
+        }
+    }
+    Flow::Next
+}
+
+#[inline(always)]
+unsafe fn map3_body<A: Lane, B: Lane, C: Lane, R: Lane, F: Fn(A, B, C) -> R + Copy, const FULL: bool>(
+    cx: &mut Cx,
+    op: &Op,
+    f: F,
+) -> Flow {
+    // SAFETY: the contract of handlers: operands are rows of the frame.
+    unsafe {
+        let a = cx.src(op.a).cast::<Chunk<A>>();
+        let b = cx.src(op.b).cast::<Chunk<B>>();
+        let c = cx.src(op.c).cast::<Chunk<C>>();
+        let d = cx.dst(op.d).cast::<Chunk<R>>();
+        let m = cx.active;
+        if FULL && m == !0 {
+            for k in 0..4 {
+                let (a, b, c) = (a.add(k).read(), b.add(k).read(), c.add(k).read());
+                put::<R, true>(d.add(k), 0, |i| f(A::get(a[i]), B::get(b[i]), C::get(c[i])));
+            }
+        } else {
+            for k in 0..4 {
+                let (a, b, c) = (a.add(k).read(), b.add(k).read(), c.add(k).read());
+                put::<R, false>(d.add(k), m >> (8 * k), |i| f(A::get(a[i]), B::get(b[i]), C::get(c[i])));
+            }
+        }
+    }
+    Flow::Next
+}
+
+#[inline(always)]
+unsafe fn map4_body<A: Lane, B: Lane, C: Lane, D: Lane, R: Lane, F: Fn(A, B, C, D) -> R + Copy, const FULL: bool>(
+    cx: &mut Cx,
+    op: &Op,
+    f: F,
+) -> Flow {
+    // SAFETY: the contract of handlers: operands are rows of the frame, the fourth in `x`.
+    unsafe {
+        let a = cx.src(op.a).cast::<Chunk<A>>();
+        let b = cx.src(op.b).cast::<Chunk<B>>();
+        let c = cx.src(op.c).cast::<Chunk<C>>();
+        let e = cx.src(op.x).cast::<Chunk<D>>();
+        let d = cx.dst(op.d).cast::<Chunk<R>>();
+        let m = cx.active;
+        for k in 0..4 {
+            let (a, b, c, e) = (a.add(k).read(), b.add(k).read(), c.add(k).read(), e.add(k).read());
+            put::<R, false>(d.add(k), m >> (8 * k), |i| {
+                f(A::get(a[i]), B::get(b[i]), C::get(c[i]), D::get(e[i]))
+            });
+        }
+    }
+    Flow::Next
+}
+
+/// How `setp` combines its comparison with a predicate; in `Op::imm`.
+pub(crate) mod combine {
+    pub(crate) const NONE: u64 = 0;
+    pub(crate) const AND: u64 = 1;
+    pub(crate) const OR: u64 = 2;
+    pub(crate) const XOR: u64 = 3;
+}
+
+#[inline(always)]
+unsafe fn cmp_body<A: Lane, B: Lane, F: Fn(A, B) -> bool + Copy, const FULL: bool>(cx: &mut Cx, op: &Op, f: F) -> Flow {
+    // SAFETY: the contract of handlers: operands are rows and predicates of the frame.
+    unsafe {
+        let a = cx.src(op.a).cast::<Chunk<A>>();
+        let b = cx.src(op.b).cast::<Chunk<B>>();
+        let mut acc = [0u32; 8];
+        for k in 0..4 {
+            let (a, b) = (a.add(k).read(), b.add(k).read());
+            let bits: [u32; 8] = from_fn(|i| if f(A::get(a[i]), B::get(b[i])) { 1 << (8 * k + i) } else { 0 });
+            acc = from_fn(|i| acc[i] | bits[i]);
+        }
+        let bits = acc.iter().fold(0, |x, y| x | y);
+        let q = cx.pred(op.q);
+        let (p, r) = match op.imm {
+            combine::NONE => (bits, !bits),
+            combine::AND => (bits & q, !bits & q),
+            combine::OR => (bits | q, !bits | q),
+            _ => (bits ^ q, !bits ^ q),
+        };
+        cx.set_pred(op.p, p);
+        // Without a second destination, lowering repeats the first here and negation is not asked for.
+        if op.r != op.p {
+            cx.set_pred(op.r, r);
+        }
+    }
+    Flow::Next
+}
+
+maker!(
+    /// `d = f(lane)`.
+    map0, map0_body, [R], (usize) -> R
+);
+maker!(
+    /// `d = f(a)`.
+    map1, map1_body, [A, R], (A) -> R
+);
+maker!(
+    /// `d = f(a, b)`.
+    map2, map2_body, [A, B, R], (A, B) -> R
+);
+maker!(
+    /// `d = f(a, b, c)`.
+    map3, map3_body, [A, B, C, R], (A, B, C) -> R
+);
+maker!(
+    /// `d = f(a, b, c, x)`.
+    map4, map4_body, [A, B, C, D, R], (A, B, C, D) -> R
+);
+maker!(
+    /// `p | r = f(a, b)` combined with `q` as `imm` says.
+    cmp, cmp_body, [A, B], (A, B) -> bool
+);
+
+#[inline(always)]
+unsafe fn select_body<T: Lane, F: Fn(T) -> T + Copy, const FULL: bool>(cx: &mut Cx, op: &Op, _: F) -> Flow {
+    // SAFETY: the contract of handlers: operands are rows and predicates of the frame.
+    unsafe {
+        let a = cx.src(op.a).cast::<Chunk<T>>();
+        let b = cx.src(op.b).cast::<Chunk<T>>();
+        let d = cx.dst(op.d).cast::<Chunk<T>>();
+        let (m, q) = (cx.active, cx.pred(op.q));
+        for k in 0..4 {
+            let (a, b, q) = (a.add(k).read(), b.add(k).read(), q >> (8 * k));
+            let pick = |i: usize| T::get(if q & (1 << i) != 0 { a[i] } else { b[i] });
+            if FULL && m == !0 {
+                put::<T, true>(d.add(k), 0, pick);
+            } else {
+                put::<T, false>(d.add(k), m >> (8 * k), pick);
+            }
+        }
+    }
+    Flow::Next
+}
+
+maker!(
+    /// `d = q ? a : b`; the closure only names the type.
+    select, select_body, [T], (T) -> T
+);
+
+/// Lanes of a mask in rising order.
+#[inline(always)]
+pub(crate) fn lanes_of(mut mask: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        if mask == 0 {
+            return None;
+        }
+        let lane = mask.trailing_zeros() as usize;
+        mask &= mask - 1;
+        Some(lane)
+    })
+}
+
+/// Lane `lane` of a row.
+///
+/// # Safety
+/// `row` is a row of `T` and `lane < 32`.
+#[inline(always)]
+pub(crate) unsafe fn lane_of<T: Lane>(row: *const u8, lane: usize) -> T {
+    // SAFETY: by the contract.
+    T::get(unsafe { row.cast::<T::Raw>().add(lane).read() })
+}
+
+/// Sets lane `lane` of a row.
+///
+/// # Safety
+/// `row` is a row of `T` and `lane < 32`.
+#[inline(always)]
+pub(crate) unsafe fn set_lane<T: Lane>(row: *mut u8, lane: usize, value: T) {
+    // SAFETY: by the contract.
+    unsafe { row.cast::<T::Raw>().add(lane).write(value.put()) }
+}
+
+/// A copy of a whole row.
+///
+/// # Safety
+/// `row` is a row of `T`.
+#[inline(always)]
+pub(crate) unsafe fn row_of<T: Lane>(row: *const u8) -> [T::Raw; LANES] {
+    // SAFETY: by the contract.
+    unsafe { row.cast::<[T::Raw; LANES]>().read() }
+}
+
+/// Extended-precision arithmetic: `d = f(a, b, c, carry in)`, carry out to the carry flag. `imm` bit 0: the
+/// operation reads the flag; bit 1: it writes it.
+pub(crate) fn carry<T: Lane, F: Fn(T, T, T, bool) -> (T, bool) + Copy>(_: F) -> OpFn {
+    unsafe fn handler<T: Lane, F: Fn(T, T, T, bool) -> (T, bool) + Copy>(cx: &mut Cx, op: &Op) -> Flow {
+        let f: F = only();
+        // SAFETY: the contract of handlers: operands are rows of the frame.
+        unsafe {
+            let (a, b, c, d) = (cx.src(op.a), cx.src(op.b), cx.src(op.c), cx.dst(op.d));
+            let carry_in = if op.imm & 1 != 0 { cx.pred(PRED_CARRY << 1) } else { 0 };
+            let mut out = 0u32;
+            for lane in lanes_of(cx.active) {
+                let cin = carry_in >> lane & 1 != 0;
+                let (v, cout) = f(lane_of::<T>(a, lane), lane_of::<T>(b, lane), lane_of::<T>(c, lane), cin);
+                set_lane(d, lane, v);
+                out |= u32::from(cout) << lane;
+            }
+            if op.imm & 2 != 0 {
+                cx.set_pred(PRED_CARRY, out);
+            }
+        }
+        Flow::Next
+    }
+    handler::<T, F>
+}

@@ -1,0 +1,501 @@
+//! Device global memory.
+//!
+//! **Addresses.** Device addresses are plain 64-bit numbers from a range that no user process can
+//! map on x86-64 or AArch64, so dereferencing one on the host faults instead of reading
+//! something. Allocations never touch: behind each lies a gap at least as large as the
+//! allocation itself (and 64 KiB), and a freed range is never handed out again, so an access that
+//! runs out of `A` cannot land in `B`, and a use after free is seen as such.
+//!
+//! **Poison.** Fresh memory reads as `0xA5` bytes, not zero. Storage holds every byte XOR `0xA5`:
+//! zero pages from the operating system then *are* poison, and memory that nobody touches costs
+//! nothing.
+//!
+//! **Sharing.** A launch works on a snapshot of the allocation table that keeps the storage alive:
+//! freeing memory under a running kernel gives stale data, never a dangling access. Storage is
+//! only ever touched through raw pointers, never through references, by kernels and copies alike.
+//! Copies and launches that touch the same bytes at the same time from several host threads race
+//! as they do on a GPU: the bytes read are unspecified, nothing else is affected.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use thiserror::Error;
+
+/// The byte that fresh memory reads as.
+pub const POISON: u8 = 0xA5;
+pub(crate) const POISON_KEY: u64 = 0xA5A5_A5A5_A5A5_A5A5;
+
+/// First address of the global range: one past what a 48-bit virtual address space reaches.
+const FIRST: u64 = 1 << 48;
+const LAST: u64 = 1 << 55;
+const GRANULE: u64 = 64 << 10;
+/// Freed ranges that reports remember.
+const REMEMBERED: usize = 4096;
+
+/// Why a memory operation failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The device has no room left.
+    #[error("out of device memory: {requested} bytes asked for, {used} of {total} in use")]
+    OutOfMemory {
+        /// Bytes asked for.
+        requested: u64,
+        /// Bytes in use.
+        used: u64,
+        /// Bytes in total.
+        total: u64,
+    },
+    /// An allocation of no bytes.
+    #[error("an allocation needs at least one byte")]
+    ZeroSize,
+    /// An alignment that is not a power of two, or is above 64 KiB.
+    #[error("alignment {0} is not a power of two up to 65536")]
+    BadAlignment(u64),
+    /// A fill pattern that is not 1, 2 or 4 bytes long.
+    #[error("a fill pattern has 1, 2 or 4 bytes, not {0}")]
+    BadPattern(usize),
+    /// A free of something that is not the start of a live allocation.
+    #[error("{address:#x} is not the start of a live allocation; {nearest}")]
+    NotAnAllocation {
+        /// The address given.
+        address: u64,
+        /// What lies there or near.
+        nearest: String,
+    },
+    /// A range that is not inside one live allocation.
+    #[error("{bytes} bytes at {address:#x} are not inside one allocation; {nearest}")]
+    OutOfBounds {
+        /// Start of the range.
+        address: u64,
+        /// Its length.
+        bytes: u64,
+        /// What lies there or near.
+        nearest: String,
+    },
+}
+
+/// A live allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocationInfo {
+    /// First address.
+    pub base: u64,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+/// Storage of one allocation.
+struct Backing {
+    host: NonNull<u8>,
+    /// `None` for memory that belongs to somebody else.
+    layout: Option<Layout>,
+}
+
+// SAFETY: the storage is plain bytes, reached by raw pointer only; the module documentation says
+// what concurrent access means.
+unsafe impl Send for Backing {}
+// SAFETY: as for Send.
+unsafe impl Sync for Backing {}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        if let Some(layout) = self.layout {
+            // SAFETY: `host` came from `alloc_zeroed` with this layout and is freed once, here.
+            unsafe { dealloc(self.host.as_ptr(), layout) }
+        }
+    }
+}
+
+/// An entry of the allocation table.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub base: u64,
+    pub size: u64,
+    /// XOR of stored and visible bytes: [`POISON_KEY`], or 0 for host memory.
+    pub key: u64,
+    backing: Arc<Backing>,
+}
+
+impl Entry {
+    pub(crate) fn host(&self) -> *mut u8 {
+        self.backing.host.as_ptr()
+    }
+}
+
+/// Live allocations sorted by address, as a launch sees them.
+pub(crate) type Snapshot = Arc<Vec<Entry>>;
+
+#[derive(Default)]
+struct State {
+    live: Snapshot,
+    freed: VecDeque<AllocationInfo>,
+    next: u64,
+    used: u64,
+}
+
+/// The global memory of one device; `Send + Sync`.
+pub struct Memory {
+    total: u64,
+    state: Mutex<State>,
+}
+
+pub(crate) fn lookup(live: &[Entry], address: u64) -> Option<&Entry> {
+    let at = live.partition_point(|e| e.base <= address);
+    live.get(at.checked_sub(1)?).filter(|e| address - e.base < e.size)
+}
+
+impl Memory {
+    /// Empty memory of `total` bytes.
+    pub fn new(total: u64) -> Memory {
+        Memory { total, state: Mutex::new(State { next: FIRST, ..State::default() }) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Allocates `bytes` poisoned bytes at a multiple of `align` (at least 256).
+    pub fn alloc(&self, bytes: u64, align: u64) -> Result<u64, MemoryError> {
+        if bytes == 0 {
+            return Err(MemoryError::ZeroSize);
+        }
+        if !align.is_power_of_two() || align > GRANULE {
+            return Err(MemoryError::BadAlignment(align));
+        }
+        let mut state = self.state();
+        let full = MemoryError::OutOfMemory { requested: bytes, used: state.used, total: self.total };
+        // The driver's granularity: what is charged is rounded up to 512 bytes.
+        let Some(charged) = bytes.checked_next_multiple_of(512) else { return Err(full) };
+        if charged > self.total.saturating_sub(state.used) {
+            return Err(full);
+        }
+        let slot = bytes.max(GRANULE).next_multiple_of(GRANULE);
+        let base = state.next;
+        let Some(next) = slot.checked_mul(2).and_then(|s| base.checked_add(s)).filter(|&n| n <= LAST) else {
+            return Err(full);
+        };
+        let layout = usize::try_from(charged).ok().and_then(|n| Layout::from_size_align(n, 64).ok());
+        let Some(layout) = layout else { return Err(full) };
+        // SAFETY: the layout has a size of at least 512 bytes.
+        let Some(host) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { return Err(full) };
+        let backing = Arc::new(Backing { host, layout: Some(layout) });
+        state.next = next;
+        state.used += charged;
+        Arc::make_mut(&mut state.live).push(Entry { base, size: bytes, key: POISON_KEY, backing });
+        // Host mappings lie below, so that pushing keeps the order.
+        Ok(base)
+    }
+
+    /// Frees the allocation that starts at `base`. Its addresses are never used again.
+    pub fn free(&self, base: u64) -> Result<(), MemoryError> {
+        let mut state = self.state();
+        let found = state.live.binary_search_by_key(&base, |e| e.base);
+        let found = found.ok().filter(|&i| state.live[i].key == POISON_KEY);
+        let Some(at) = found else {
+            let nearest = describe(&state, base);
+            return Err(MemoryError::NotAnAllocation { address: base, nearest });
+        };
+        let entry = Arc::make_mut(&mut state.live).remove(at);
+        state.used -= entry.size.next_multiple_of(512);
+        if state.freed.len() == REMEMBERED {
+            state.freed.pop_front();
+        }
+        state.freed.push_back(AllocationInfo { base, size: entry.size });
+        Ok(())
+    }
+
+    /// Makes `bytes` bytes of host memory accessible to kernels at their host address
+    /// (mapped and managed memory). They count neither as used nor as an allocation.
+    ///
+    /// # Safety
+    /// The memory must stay valid until [`unmap_host`](Memory::unmap_host) has returned and no
+    /// launch that began before is running, and must be written through raw pointers only.
+    pub unsafe fn map_host(&self, host: NonNull<u8>, bytes: u64) -> Result<(), MemoryError> {
+        let base = host.as_ptr() as u64;
+        if bytes == 0 {
+            return Err(MemoryError::ZeroSize);
+        }
+        let mut state = self.state();
+        let at = state.live.partition_point(|e| e.base < base);
+        let overlaps = state.live.get(at).is_some_and(|e| e.base - base < bytes)
+            || lookup(&state.live, base).is_some()
+            || base.checked_add(bytes).is_none_or(|end| end > FIRST);
+        if overlaps {
+            let nearest = describe(&state, base);
+            return Err(MemoryError::OutOfBounds { address: base, bytes, nearest });
+        }
+        let backing = Arc::new(Backing { host, layout: None });
+        Arc::make_mut(&mut state.live).insert(at, Entry { base, size: bytes, key: 0, backing });
+        Ok(())
+    }
+
+    /// Undoes [`map_host`](Memory::map_host).
+    pub fn unmap_host(&self, base: u64) -> Result<(), MemoryError> {
+        let mut state = self.state();
+        let found = state.live.binary_search_by_key(&base, |e| e.base).ok();
+        match found.filter(|&i| state.live[i].key == 0) {
+            Some(at) => {
+                Arc::make_mut(&mut state.live).remove(at);
+                Ok(())
+            }
+            None => {
+                let nearest = describe(&state, base);
+                Err(MemoryError::NotAnAllocation { address: base, nearest })
+            }
+        }
+    }
+
+    fn range(&self, address: u64, bytes: u64) -> Result<(Entry, *mut u8), MemoryError> {
+        let state = self.state();
+        let entry = lookup(&state.live, address).filter(|e| bytes <= e.size - (address - e.base));
+        match entry {
+            Some(e) => {
+                // SAFETY: the offset is inside the allocation.
+                let at = unsafe { e.host().add((address - e.base) as usize) };
+                Ok((e.clone(), at))
+            }
+            None => {
+                let nearest = describe(&state, address);
+                Err(MemoryError::OutOfBounds { address, bytes, nearest })
+            }
+        }
+    }
+
+    /// Copies device memory to the host.
+    pub fn read(&self, address: u64, out: &mut [u8]) -> Result<(), MemoryError> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let (entry, from) = self.range(address, out.len() as u64)?;
+        // SAFETY: `range` checked the source, and the entry keeps it alive; `out` is host memory.
+        unsafe { xor_copy(out.as_mut_ptr(), from, out.len(), entry.key) }
+        Ok(())
+    }
+
+    /// Copies host memory to the device.
+    pub fn write(&self, address: u64, src: &[u8]) -> Result<(), MemoryError> {
+        if src.is_empty() {
+            return Ok(());
+        }
+        let (entry, to) = self.range(address, src.len() as u64)?;
+        // SAFETY: `range` checked the destination, and the entry keeps it alive.
+        unsafe { xor_copy(to, src.as_ptr(), src.len(), entry.key) }
+        Ok(())
+    }
+
+    /// Copies `bytes` bytes within the device; the ranges may overlap.
+    pub fn copy(&self, dst: u64, src: u64, bytes: u64) -> Result<(), MemoryError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (from_entry, from) = self.range(src, bytes)?;
+        let (to_entry, to) = self.range(dst, bytes)?;
+        let n = bytes as usize;
+        // SAFETY: both ranges were checked and are kept alive; `copy` allows overlap.
+        unsafe {
+            std::ptr::copy(from, to, n);
+            if from_entry.key != to_entry.key {
+                xor_copy(to, to, n, POISON_KEY);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `count` copies of a pattern of 1, 2 or 4 bytes.
+    pub fn fill(&self, address: u64, pattern: &[u8], count: u64) -> Result<(), MemoryError> {
+        let word = match *pattern {
+            [a] => [a; 8],
+            [a, b] => [a, b, a, b, a, b, a, b],
+            [a, b, c, d] => [a, b, c, d, a, b, c, d],
+            _ => return Err(MemoryError::BadPattern(pattern.len())),
+        };
+        if count == 0 {
+            return Ok(());
+        }
+        let bytes = count.checked_mul(pattern.len() as u64).unwrap_or(u64::MAX);
+        let (entry, to) = self.range(address, bytes)?;
+        let value = u64::from_le_bytes(word) ^ entry.key;
+        let n = bytes as usize;
+        // SAFETY: the range was checked; words first, then the tail byte by byte.
+        unsafe {
+            for i in 0..n / 8 {
+                to.add(8 * i).cast::<u64>().write_unaligned(value);
+            }
+            for i in n / 8 * 8..n {
+                to.add(i).write(value.to_le_bytes()[i % 8]);
+            }
+        }
+        Ok(())
+    }
+
+    /// The live allocation that holds `address`.
+    pub fn find(&self, address: u64) -> Option<AllocationInfo> {
+        let state = self.state();
+        lookup(&state.live, address).map(|e| AllocationInfo { base: e.base, size: e.size })
+    }
+
+    /// Bytes in use, each allocation rounded up to 512.
+    pub fn used(&self) -> u64 {
+        self.state().used
+    }
+
+    /// Bytes in total.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// How many allocations are live.
+    pub fn live_allocations(&self) -> usize {
+        self.state().live.iter().filter(|e| e.key == POISON_KEY).count()
+    }
+
+    /// Says in words what lies at `address`, or nearest to it, freed memory included.
+    pub fn describe(&self, address: u64) -> String {
+        describe(&self.state(), address)
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.state().live.clone()
+    }
+}
+
+fn describe(state: &State, address: u64) -> String {
+    let inside = |i: &AllocationInfo| address >= i.base && address - i.base < i.size;
+    if let Some(a) = state.freed.iter().rev().find(|a| inside(a)) {
+        let at = address - a.base;
+        return format!("byte {at} of an allocation of {} bytes at {:#x} that has been freed", a.size, a.base);
+    }
+    let live = state.live.iter().map(|e| AllocationInfo { base: e.base, size: e.size });
+    let distance = |i: &AllocationInfo| {
+        if address < i.base {
+            i.base - address
+        } else {
+            (address - i.base).saturating_sub(i.size - 1)
+        }
+    };
+    match live.min_by_key(distance) {
+        None => "no memory is allocated".to_string(),
+        Some(a) if inside(&a) => {
+            let (at, left) = (address - a.base, a.size - (address - a.base));
+            format!("byte {at} of the allocation of {} bytes at {:#x}, {left} before its end", a.size, a.base)
+        }
+        Some(a) if address < a.base => {
+            let by = a.base - address;
+            format!("{by} bytes before the nearest allocation, {} bytes at {:#x}", a.size, a.base)
+        }
+        Some(a) => {
+            let by = address - a.base - a.size;
+            format!("{by} bytes past the end of the nearest allocation, {} bytes at {:#x}", a.size, a.base)
+        }
+    }
+}
+
+/// Copies `n` bytes and flips the bits of `key`, a byte repeated eight times.
+///
+/// # Safety
+/// Both ranges must be valid; they may be equal but not otherwise overlap.
+unsafe fn xor_copy(to: *mut u8, from: *const u8, n: usize, key: u64) {
+    // SAFETY: by the contract, every offset below `n` is inside both ranges.
+    unsafe {
+        if key == 0 {
+            std::ptr::copy(from, to, n);
+            return;
+        }
+        for i in 0..n / 8 {
+            let v = from.add(8 * i).cast::<u64>().read_unaligned();
+            to.add(8 * i).cast::<u64>().write_unaligned(v ^ key);
+        }
+        for i in n / 8 * 8..n {
+            to.add(i).write(from.add(i).read() ^ key as u8);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fresh_memory_is_poison_and_round_trips() {
+        let m = Memory::new(1 << 20);
+        let a = m.alloc(1003, 1).unwrap();
+        assert_eq!(a % 256, 0);
+        let mut out = vec![0; 1003];
+        m.read(a, &mut out).unwrap();
+        assert!(out.iter().all(|&b| b == POISON));
+        let data: Vec<u8> = (0..1003).map(|i| i as u8).collect();
+        m.write(a, &data).unwrap();
+        m.read(a, &mut out).unwrap();
+        assert_eq!(out, data);
+        m.read(a + 1001, &mut out[..2]).unwrap();
+        assert_eq!(out[..2], data[1001..]);
+    }
+
+    #[test]
+    fn neighbours_never_touch_and_freed_memory_is_named() {
+        let m = Memory::new(1 << 20);
+        let a = m.alloc(100, 256).unwrap();
+        let b = m.alloc(100, 256).unwrap();
+        assert!(b - a >= 65536 + 100);
+        assert!(matches!(m.read(a + 99, &mut [0; 2]), Err(MemoryError::OutOfBounds { .. })));
+        m.free(a).unwrap();
+        let e = m.write(a + 4, &[1]).unwrap_err().to_string();
+        assert!(e.contains("byte 4 of an allocation of 100 bytes") && e.contains("freed"), "{e}");
+        assert!(matches!(m.free(a), Err(MemoryError::NotAnAllocation { .. })));
+        assert!(matches!(m.free(b + 1), Err(MemoryError::NotAnAllocation { .. })));
+        assert_eq!(m.live_allocations(), 1);
+        let c = m.alloc(100, 256).unwrap();
+        assert!(c > b, "freed addresses are not reused");
+    }
+
+    #[test]
+    fn room_is_limited_and_comes_back() {
+        let m = Memory::new(4096);
+        let a = m.alloc(4096, 256).unwrap();
+        assert_eq!(m.used(), 4096);
+        assert!(matches!(m.alloc(1, 1), Err(MemoryError::OutOfMemory { requested: 1, used: 4096, total: 4096 })));
+        m.free(a).unwrap();
+        assert_eq!(m.used(), 0);
+        assert!(m.alloc(u64::MAX, 1).is_err());
+        assert_eq!(m.alloc(0, 1), Err(MemoryError::ZeroSize));
+        assert_eq!(m.alloc(1, 3), Err(MemoryError::BadAlignment(3)));
+    }
+
+    #[test]
+    fn fills_and_copies() {
+        let m = Memory::new(1 << 20);
+        let a = m.alloc(64, 256).unwrap();
+        m.fill(a + 4, &[1, 2, 3, 4], 5).unwrap();
+        let mut out = [0; 64];
+        m.read(a, &mut out).unwrap();
+        assert_eq!(out[..4], [POISON; 4]);
+        assert_eq!(out[4..24], [1, 2, 3, 4].repeat(5));
+        assert_eq!(out[24], POISON);
+        m.copy(a + 8, a + 4, 20).unwrap();
+        m.read(a, &mut out).unwrap();
+        assert_eq!(out[8..28], [1, 2, 3, 4].repeat(5));
+        assert!(m.fill(a, &[1, 2, 3], 1).is_err());
+        assert!(m.fill(a, &[1, 2, 3, 4], u64::MAX).is_err());
+        assert!(m.copy(a, a + 60, 5).is_err());
+    }
+
+    #[test]
+    fn host_memory_can_be_mapped() {
+        let m = Memory::new(1 << 20);
+        let mut host = vec![7u8; 32];
+        let p = NonNull::new(host.as_mut_ptr()).unwrap();
+        // SAFETY: `host` outlives the mapping.
+        unsafe { m.map_host(p, 32).unwrap() };
+        let a = m.alloc(32, 256).unwrap();
+        m.copy(a, p.as_ptr() as u64, 32).unwrap();
+        m.write(p.as_ptr() as u64 + 1, &[9]).unwrap();
+        let mut out = [0; 32];
+        m.read(a, &mut out).unwrap();
+        assert_eq!(out, [7; 32]);
+        assert!(m.free(p.as_ptr() as u64).is_err());
+        m.unmap_host(p.as_ptr() as u64).unwrap();
+        assert_eq!(host[..2], [7, 9]);
+    }
+}

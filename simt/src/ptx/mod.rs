@@ -1,0 +1,37 @@
+//! The PTX frontend: text to syntax tree.
+//!
+//! [`parse`] reads a module, resolves names and reports everything that is wrong with it at once;
+//! [`isa::check`] says what the module's `.version` and `.target` do not allow, in `ptxas`' words.
+//! Neither decides what an instruction means, nor whether it exists: lowering does.
+//!
+//! Contract: no input makes the frontend panic, recurse without bound, or allocate more than a
+//! constant factor of the input's size. Register ranges such as `%r<4000000000>` cost nothing;
+//! only registers that are used get an entry.
+//!
+//! ```
+//! let module = warpsmith_simt::ptx::parse(
+//!     ".version 7.0\n.target sm_80\n.address_size 64\n.entry k() { ret; }",
+//! )
+//! .unwrap();
+//! assert_eq!(module.functions[0].name, "k");
+//! ```
+
+pub mod ast;
+mod diagnostics;
+pub mod isa;
+mod lexer;
+mod parser;
+
+pub use diagnostics::Diagnostic;
+
+/// Parses a PTX module.
+///
+/// # Errors
+///
+/// Every error found, in text order, at most [`MAX_DIAGNOSTICS`] of them.
+pub fn parse(text: &str) -> Result<ast::Module, Vec<Diagnostic>> {
+    parser::parse(text)
+}
+
+/// No more than this many errors are reported for one module.
+pub const MAX_DIAGNOSTICS: usize = 100;

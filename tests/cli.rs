@@ -1,0 +1,161 @@
+//! The command line as a user meets it: exit codes, output, bad input.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/tiny-qwen3-q4_0.gguf");
+const HI_GPU: &str = "72,105,44,32,71,80,85,33";
+/// `greedy_next_8` of tests/data/manifest.json for both tiny models: llama.cpp and the f64 oracle agree on them.
+const GREEDY: [u64; 8] = [196, 201, 145, 231, 30, 187, 191, 250];
+
+fn warpsmith(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_warpsmith")).args(args).current_dir(ROOT).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = warpsmith(args);
+    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Fails with this exit code and names these things on stderr, without a panic.
+fn refused(args: &[&str], code: i32, names: &[&str]) {
+    let output = warpsmith(args);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
+    assert!(!text.contains("panicked"), "{text}");
+    for name in names {
+        assert!(text.contains(name), "{args:?} should name {name:?}: {text}");
+    }
+}
+
+#[test]
+fn run_json_has_engine_model_tokens_graph_kernels_and_the_difference_to_the_reference() {
+    let run = json(&["run", "--model", MODEL, "--tokens", HI_GPU, "-n", "8", "--json"]);
+    println!("engine: {}", run["engine"]);
+    assert!(run["engine"]["kind"] == "software" || run["engine"]["kind"] == "cuda");
+    assert_eq!(run["model"]["architecture"], "qwen3");
+    assert_eq!(run["model"]["layers"], 2);
+    assert_eq!(run["tokens_fed"].as_array().unwrap().len(), 15, "8 of the prompt, 7 of the 8 generated");
+    let generated: Vec<u64> = run["tokens_generated"].as_array().unwrap().iter().map(|t| t.as_u64().unwrap()).collect();
+    assert_eq!(generated, GREEDY);
+    assert_eq!(run["graph"]["nodes"], run["graph"]["eager_launches"]);
+    assert!(run["graph"]["replays"].as_u64().unwrap() >= 13, "{}", run["graph"]);
+    assert!(run["seconds"].as_f64().unwrap() > 0.0);
+    assert!(run["kernels"].as_array().unwrap().iter().any(|k| k["name"].as_str().unwrap().starts_with("gemv_q4_0")));
+    assert_eq!(run["reference"]["verdict"], "pass");
+    assert!(run["reference"]["max_difference"].as_f64().unwrap().is_finite());
+}
+
+#[test]
+fn dumped_logits_are_one_row_per_fed_position_and_match_the_golden_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("logits.f32");
+    let run = warpsmith(&["run", "--model", MODEL, "--tokens", HI_GPU, "-n", "3", "--kv", "f32", "--dump-logits", file.to_str().unwrap()]);
+    assert!(run.status.success(), "{}", stderr(&run));
+    let logits: Vec<f32> = std::fs::read(&file).unwrap().as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
+    assert_eq!(logits.len(), 10 * 256, "8 positions of the prompt and 2 generated ones were fed");
+    let golden = std::fs::read(Path::new(ROOT).join("tests/data/tiny-qwen3-q4_0.logits.f64")).unwrap();
+    let golden: Vec<f64> = golden.as_chunks().0.iter().map(|&b| f64::from_le_bytes(b)).collect();
+    // logits_std of the model in manifest.json.
+    let std = 2.998918247857855;
+    let worst = golden.iter().zip(&logits).map(|(&g, &l)| (g - f64::from(l)).abs() / std).fold(0.0, f64::max);
+    println!("largest difference {worst:.2e} of the logits' standard deviation");
+    assert!(worst <= 1e-4, "{worst:.3e}");
+}
+
+#[test]
+fn eager_and_graph_runs_print_the_same_logits_to_the_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = [dir.path().join("graph"), dir.path().join("eager")];
+    for (file, mode) in files.iter().zip([&[][..], &["--eager"][..]]) {
+        let mut args = vec!["run", "--prompt", "Hello", "-n", "12", "--verify", "off", "--dump-logits", file.to_str().unwrap()];
+        args.extend(mode);
+        let run = warpsmith(&args);
+        assert!(run.status.success(), "{}", stderr(&run));
+    }
+    assert!(std::fs::read(&files[0]).unwrap() == std::fs::read(&files[1]).unwrap());
+}
+
+#[test]
+fn text_output_names_the_engine_and_closes_with_table_and_verdict() {
+    let run = warpsmith(&["run", "--driver", "software", "-n", "4"]);
+    assert!(run.status.success(), "{}", stderr(&run));
+    let text = stdout(&run);
+    for part in ["software", "tiny-qwen3-q4_0", "tokens/s", "launches", "instructions", "gemv_q4_0", "reference", "pass"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+}
+
+#[test]
+fn bad_input_has_its_exit_code_and_names_what_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let junk = dir.path().join("junk.gguf");
+    std::fs::write(&junk, b"GGUX not a model").unwrap();
+    let cut = dir.path().join("cut.gguf");
+    std::fs::write(&cut, &std::fs::read(MODEL).unwrap()[..5000]).unwrap();
+
+    refused(&["run", "--model", "no/such.gguf"], 3, &["no/such.gguf"]);
+    refused(&["run", "--model", junk.to_str().unwrap()], 3, &["junk.gguf", "GGUF"]);
+    refused(&["run", "--model", cut.to_str().unwrap()], 3, &["cut.gguf"]);
+    refused(&["run", "--tokens", "72,256"], 3, &["256", "vocabulary"]);
+    refused(&["run", "--tokens", "72", "-n", "600"], 3, &["512", "context"]);
+    refused(&["run", "--prompt", ""], 3, &["empty"]);
+    refused(&["run", "--tokens", "x"], 2, &["x"]);
+    refused(&["run", "--tokens", "1", "--prompt", "a"], 2, &["--prompt"]);
+    refused(&["run", "--device", "7"], 1, &["7"]);
+    refused(&["run", "--dump-logits", "/no/such/folder/f", "-n", "1"], 1, &["/no/such/folder/f"]);
+    refused(&["frobnicate"], 2, &["frobnicate"]);
+}
+
+#[test]
+fn a_forced_engine_that_is_absent_is_an_error_and_never_a_fallback() {
+    // Only where there is no real driver: elsewhere the run succeeds, and says so.
+    let output = warpsmith(&["run", "--driver", "cuda", "-n", "1", "--json"]);
+    if output.status.success() {
+        let run: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(run["engine"]["kind"], "cuda");
+    } else {
+        assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+        assert!(stderr(&output).contains("libcuda"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn doctor_reports_every_probe_and_the_fix_for_what_is_missing() {
+    let report = json(&["doctor", "--json"]);
+    let probes = report["probes"].as_array().unwrap();
+    for name in ["rustc", "rust-src", "ptxas", "driver"] {
+        assert!(probes.iter().any(|p| p["name"].as_str().unwrap().contains(name)), "{name} is not probed: {report}");
+    }
+    for probe in probes.iter().filter(|p| p["state"] != "ok") {
+        assert!(!probe["fix"].as_str().unwrap_or_default().is_empty(), "no fix: {probe}");
+    }
+}
+
+#[test]
+fn kernels_lists_every_kernel_with_its_arguments() {
+    let list = json(&["kernels", "--json"]);
+    let kernels = list["kernels"].as_array().unwrap();
+    let named = |name: &str| kernels.iter().find(|k| k["name"] == name);
+    let norm = named("rms_norm").unwrap_or_else(|| panic!("no rms_norm in {list}"));
+    assert!(norm["args"].as_array().unwrap().iter().any(|a| a["name"] == "eps" && a["type"] == "f32"));
+    assert!(norm["block"][0].as_u64().unwrap() > 0);
+    let families: std::collections::BTreeSet<&str> = kernels.iter().filter_map(|k| k["family"].as_str()).collect();
+    for family in ["gemv", "norm", "rope", "kv", "attention", "elementwise", "embed", "argmax"] {
+        assert!(families.contains(family), "{family} is not among {families:?}");
+    }
+    let text = stdout(&warpsmith(&["kernels", "norm"]));
+    assert!(text.contains("rms_norm") && !text.contains("argmax"), "{text}");
+}
