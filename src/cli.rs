@@ -104,6 +104,9 @@ pub struct RunArgs {
     /// Context length: positions that the KV cache holds [default: what the run needs, at most the model's]
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
+    /// Go on after the model's end-of-text token.
+    #[arg(long)]
+    pub ignore_eos: bool,
     /// Write the logits of every position that is fed, f32 little-endian [positions, vocab].
     #[arg(long, value_name = "FILE")]
     pub dump_logits: Option<PathBuf>,

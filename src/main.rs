@@ -1,1 +1,28 @@
-fn main() {}
+//! The command line of warpsmith.
+
+mod cli;
+mod commands;
+mod failure;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command, RunArgs};
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        None => commands::run::run(&RunArgs { count: 32, ..RunArgs::default() }),
+        Some(Command::Run(args)) => commands::run::run(&args),
+        Some(Command::Doctor(args)) => commands::doctor::run(&args),
+        Some(Command::Kernels(args)) => commands::kernels::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            failure.exit_code()
+        }
+    }
+}

@@ -50,11 +50,7 @@ impl Arch {
     }
 
     fn row(self) -> (u32, (u32, u32), u32) {
-        KNOWN
-            .iter()
-            .copied()
-            .find(|row| row.0 == self.sm)
-            .unwrap_or((self.sm, (8, 8), 2048))
+        KNOWN.iter().copied().find(|row| row.0 == self.sm).unwrap_or((self.sm, (8, 8), 2048))
     }
 }
 
@@ -69,10 +65,7 @@ impl FromStr for Arch {
 
     /// Reads `sm_80` or `80`.
     fn from_str(text: &str) -> Result<Arch, BuildError> {
-        let refuse = |reason: String| BuildError::Arch {
-            text: text.to_owned(),
-            reason,
-        };
+        let refuse = |reason: String| BuildError::Arch { text: text.to_owned(), reason };
         let digits = text.trim();
         let digits = digits.strip_prefix("sm_").unwrap_or(digits);
         if let Some(base) = digits.strip_suffix(['a', 'f'])
@@ -82,9 +75,7 @@ impl FromStr for Arch {
                 "targets with a suffix run on one GPU generation only and cannot be chosen at load time; use sm_{base}"
             )));
         }
-        let sm = digits
-            .parse::<u32>()
-            .map_err(|_| refuse("it is not of the form sm_80".to_owned()))?;
+        let sm = digits.parse::<u32>().map_err(|_| refuse("it is not of the form sm_80".to_owned()))?;
         if sm < 70 {
             return Err(refuse(
                 "GPUs before sm_70 lack independent thread scheduling, on which warp collectives rely".to_owned(),

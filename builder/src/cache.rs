@@ -12,10 +12,7 @@ use crate::BuildError;
 /// The target directory that an `OUT_DIR` lies in: the parent of the profile directory, without
 /// the directory of an explicit `--target`.
 pub(crate) fn target_dir_of(out_dir: &Path, target: Option<&str>) -> Option<PathBuf> {
-    let build = out_dir
-        .ancestors()
-        .skip(1)
-        .find(|dir| dir.file_name().is_some_and(|name| name == "build"))?;
+    let build = out_dir.ancestors().skip(1).find(|dir| dir.file_name().is_some_and(|name| name == "build"))?;
     let root = build.parent()?.parent()?;
     match (root.file_name(), target) {
         (Some(name), Some(target)) if name == target => root.parent().map(Path::to_path_buf),
@@ -84,17 +81,10 @@ mod tests {
         for (out_dir, expected) in [
             ("/w/target/debug/build/host-0123/out", "/w/target"),
             ("/w/my target/release/build/host-0123/out", "/w/my target"),
-            (
-                "/w/target/x86_64-unknown-linux-gnu/release/build/host-0123/out",
-                "/w/target",
-            ),
+            ("/w/target/x86_64-unknown-linux-gnu/release/build/host-0123/out", "/w/target"),
             ("/w/target/debug/build/host/0123/out", "/w/target"),
         ] {
-            assert_eq!(
-                target_dir_of(Path::new(out_dir), triple),
-                Some(PathBuf::from(expected)),
-                "{out_dir}"
-            );
+            assert_eq!(target_dir_of(Path::new(out_dir), triple), Some(PathBuf::from(expected)), "{out_dir}");
         }
         assert_eq!(target_dir_of(Path::new("/elsewhere/out"), triple), None);
     }
@@ -112,9 +102,7 @@ mod tests {
     fn hash_is_fnv1a() {
         // Published test vector of FNV-1a 64 for "a" followed by one zero byte is hash("a\0").
         let by_hand = |bytes: &[u8]| {
-            bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |s, b| {
-                (s ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)
-            })
+            bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |s, b| (s ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
         };
         assert_eq!(by_hand(b"a"), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(hash(&["a"]), format!("{:016x}", by_hand(b"a\0")));

@@ -83,19 +83,14 @@ struct DepKind {
 impl MetaPackage {
     fn library(&self) -> Option<&MetaTarget> {
         self.targets.iter().find(|t| {
-            t.kind.iter().any(|k| {
-                matches!(
-                    k.as_str(),
-                    "lib" | "rlib" | "cdylib" | "dylib" | "staticlib" | "proc-macro"
-                )
-            })
+            t.kind
+                .iter()
+                .any(|k| matches!(k.as_str(), "lib" | "rlib" | "cdylib" | "dylib" | "staticlib" | "proc-macro"))
         })
     }
 
     fn is_proc_macro(&self) -> bool {
-        self.targets
-            .iter()
-            .any(|t| t.kind.iter().any(|k| k == "proc-macro"))
+        self.targets.iter().any(|t| t.kind.iter().any(|k| k == "proc-macro"))
     }
 
     /// What to watch: the manifest and the folder of each source root that is built here.
@@ -103,16 +98,11 @@ impl MetaPackage {
         inputs.insert(self.manifest_path.clone());
         let root = self.manifest_path.parent();
         for target in &self.targets {
-            let is_lib = target
-                .kind
-                .iter()
-                .any(|k| k.contains("lib") || k == "proc-macro");
+            let is_lib = target.kind.iter().any(|k| k.contains("lib") || k == "proc-macro");
             let is_script = target.kind.iter().any(|k| k == "custom-build");
             match target.src_path.parent() {
                 // A source root beside Cargo.toml: its folder also holds `target`, so only the file.
-                Some(folder) if is_lib && Some(folder) != root => {
-                    inputs.insert(folder.to_path_buf())
-                }
+                Some(folder) if is_lib && Some(folder) != root => inputs.insert(folder.to_path_buf()),
                 _ if is_lib || is_script => inputs.insert(target.src_path.clone()),
                 _ => false,
             };
@@ -125,57 +115,29 @@ pub(crate) fn package(toolchain: &Toolchain, dir: &Path) -> Result<Package, Buil
     let manifest = dir.join("Cargo.toml");
     let text = stdout_of(
         cargo_command(toolchain, dir)
-            .args([
-                "metadata",
-                "--format-version=1",
-                "--filter-platform",
-                TARGET,
-                "--manifest-path",
-            ])
+            .args(["metadata", "--format-version=1", "--filter-platform", TARGET, "--manifest-path"])
             .arg(&manifest),
         &format!("reading {} (cargo metadata)", manifest.display()),
     )?;
-    let unreadable = |reason: String| BuildError::Answer {
-        what: "cargo metadata".to_owned(),
-        reason,
-    };
+    let unreadable = |reason: String| BuildError::Answer { what: "cargo metadata".to_owned(), reason };
     let metadata: Metadata = serde_json::from_str(&text).map_err(|e| unreadable(e.to_string()))?;
     read_metadata(metadata, dir, &manifest)
 }
 
 fn read_metadata(metadata: Metadata, dir: &Path, manifest: &Path) -> Result<Package, BuildError> {
-    let refuse = |reason: &str| BuildError::KernelCrate {
-        path: dir.to_path_buf(),
-        reason: reason.to_owned(),
-    };
-    let same = |a: &Path, b: &Path| {
-        a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
-    };
-    let root = metadata
-        .packages
-        .iter()
-        .find(|p| same(&p.manifest_path, manifest))
-        .ok_or_else(|| refuse("its Cargo.toml has no [package]; give the folder of the package, not of the workspace"))?;
-    let library = root
-        .library()
-        .ok_or_else(|| refuse("it has no library (src/lib.rs), and kernels live in one"))?;
+    let refuse = |reason: &str| BuildError::KernelCrate { path: dir.to_path_buf(), reason: reason.to_owned() };
+    let same = |a: &Path, b: &Path| a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    let root = metadata.packages.iter().find(|p| same(&p.manifest_path, manifest)).ok_or_else(|| {
+        refuse("its Cargo.toml has no [package]; give the folder of the package, not of the workspace")
+    })?;
+    let library = root.library().ok_or_else(|| refuse("it has no library (src/lib.rs), and kernels live in one"))?;
     if root.is_proc_macro() {
-        return Err(refuse(
-            "it is a procedural macro crate; kernels live in a library crate",
-        ));
+        return Err(refuse("it is a procedural macro crate; kernels live in a library crate"));
     }
 
-    let packages: BTreeMap<&str, &MetaPackage> = metadata
-        .packages
-        .iter()
-        .map(|p| (p.id.as_str(), p))
-        .collect();
-    let edges: BTreeMap<&str, &[NodeDep]> = metadata
-        .resolve
-        .iter()
-        .flat_map(|r| &r.nodes)
-        .map(|n| (n.id.as_str(), n.deps.as_slice()))
-        .collect();
+    let packages: BTreeMap<&str, &MetaPackage> = metadata.packages.iter().map(|p| (p.id.as_str(), p)).collect();
+    let edges: BTreeMap<&str, &[NodeDep]> =
+        metadata.resolve.iter().flat_map(|r| &r.nodes).map(|n| (n.id.as_str(), n.deps.as_slice())).collect();
     // What is reached only through build dependencies or procedural macros runs on the host.
     let mut device = BTreeSet::new();
     let mut all = BTreeSet::new();
@@ -201,11 +163,7 @@ fn read_metadata(metadata: Metadata, dir: &Path, manifest: &Path) -> Result<Pack
     }
 
     let mut inputs = BTreeSet::new();
-    for package in all
-        .iter()
-        .filter_map(|id| packages.get(id))
-        .filter(|p| p.source.is_none())
-    {
+    for package in all.iter().filter_map(|id| packages.get(id)).filter(|p| p.source.is_none()) {
         package.add_inputs(&mut inputs);
     }
     for name in ["Cargo.toml", "Cargo.lock", ".cargo/config.toml"] {
@@ -292,9 +250,8 @@ impl Compilation<'_> {
         let dir = self.package.manifest.parent().unwrap_or(Path::new("."));
         let mut command = cargo_command(self.toolchain, dir);
         // Cargo probes the flags with a crate called `___`.
-        let unstable: Vec<&str> = std::iter::once("___")
-            .chain(self.package.device_crates.iter().map(String::as_str))
-            .collect();
+        let unstable: Vec<&str> =
+            std::iter::once("___").chain(self.package.device_crates.iter().map(String::as_str)).collect();
         command
             .env("RUSTC_BOOTSTRAP", unstable.join(","))
             .env("CARGO_ENCODED_RUSTFLAGS", self.rustflags.join("\x1f"))
@@ -305,20 +262,8 @@ impl Compilation<'_> {
             .env("CARGO_BUILD_BUILD_DIR", self.target_dir)
             // A static library runs link-time optimisation and needs no linker, and its file name
             // carries a hash, so that the architectures do not replace each other.
-            .args([
-                "rustc",
-                "--lib",
-                "--crate-type=staticlib",
-                "--message-format=json",
-            ])
-            .args([
-                "--package",
-                &self.package.name,
-                "--target",
-                TARGET,
-                "--profile",
-                PROFILE,
-            ])
+            .args(["rustc", "--lib", "--crate-type=staticlib", "--message-format=json"])
+            .args(["--package", &self.package.name, "--target", TARGET, "--profile", PROFILE])
             .arg("--manifest-path")
             .arg(&self.package.manifest)
             .arg("--target-dir")
@@ -335,9 +280,7 @@ impl Compilation<'_> {
             "overflow-checks=false",
             "debug-assertions=false",
         ] {
-            command
-                .arg("--config")
-                .arg(format!("profile.{PROFILE}.{setting}"));
+            command.arg("--config").arg(format!("profile.{PROFILE}.{setting}"));
         }
         if !self.default_features {
             command.arg("--no-default-features");
@@ -356,34 +299,19 @@ impl Compilation<'_> {
                 false => messages.errors.concat(),
                 true => stderr.into_owned(),
             };
-            return Err(BuildError::Compile {
-                package: self.package.name.clone(),
-                arch: self.arch.clone(),
-                rendered,
-            });
+            return Err(BuildError::Compile { package: self.package.name.clone(), arch: self.arch.clone(), rendered });
         }
         let archive = messages.archive.ok_or_else(|| BuildError::Answer {
             what: "cargo rustc".to_owned(),
-            reason: format!(
-                "it names no library of `{}`; it said:\n{stderr}",
-                self.package.name
-            ),
+            reason: format!("it names no library of `{}`; it said:\n{stderr}", self.package.name),
         })?;
-        let ptx_path = assembly_of(
-            &archive,
-            &self.package.crate_name,
-            &self.target_dir.join(TARGET).join(PROFILE).join("deps"),
-        )?;
+        let ptx_path =
+            assembly_of(&archive, &self.package.crate_name, &self.target_dir.join(TARGET).join(PROFILE).join("deps"))?;
         let ptx = std::fs::read_to_string(&ptx_path).map_err(BuildError::io("read", &ptx_path))?;
         let inputs = std::fs::read_to_string(archive.with_extension("d"))
             .map(|text| dep_info_files(&text, &self.package.workspace_root))
             .unwrap_or_default();
-        Ok(Compiled {
-            ptx,
-            fresh: messages.fresh,
-            warnings: messages.warnings,
-            inputs,
-        })
+        Ok(Compiled { ptx, fresh: messages.fresh, warnings: messages.warnings, inputs })
     }
 }
 
@@ -405,13 +333,9 @@ impl Messages {
             match message.reason.as_str() {
                 "compiler-message" => result.diagnostic(message.message),
                 "compiler-artifact" if message.manifest_path.as_deref() == Some(manifest) => {
-                    let is_lib = message
-                        .target
-                        .is_some_and(|t| t.kind.iter().any(|k| k == "staticlib"));
+                    let is_lib = message.target.is_some_and(|t| t.kind.iter().any(|k| k == "staticlib"));
                     if let (true, Some(files)) = (is_lib, message.filenames) {
-                        result.archive = files
-                            .into_iter()
-                            .find(|f| f.extension().is_some_and(|e| e == "a"));
+                        result.archive = files.into_iter().find(|f| f.extension().is_some_and(|e| e == "a"));
                         result.fresh = message.fresh.unwrap_or(false);
                     }
                 }
@@ -422,17 +346,12 @@ impl Messages {
     }
 
     fn diagnostic(&mut self, diagnostic: Option<Diagnostic>) {
-        let Some(Diagnostic {
-            level,
-            message,
-            rendered,
-        }) = diagnostic
-        else {
+        let Some(Diagnostic { level, message, rendered }) = diagnostic else {
             return;
         };
         let Some(rendered) = rendered else { return };
-        if level.starts_with("error") {
-            // "aborting due to ..." comes last and has its own entry, as on the terminal.
+        // A failure note is the hint at `rustc --explain`.
+        if level.starts_with("error") || level == "failure-note" {
             self.errors.push(rendered);
         } else if level == "warning" {
             // Ours, and meant: the PTX version is a target feature that rustc calls unstable.
@@ -449,20 +368,15 @@ impl Messages {
 /// names of its members keep it.
 fn assembly_of(archive: &Path, crate_name: &str, deps: &Path) -> Result<PathBuf, BuildError> {
     let bytes = std::fs::read(archive).map_err(BuildError::io("read", archive))?;
-    let unreadable = |reason: &str| BuildError::Answer {
-        what: archive.display().to_string(),
-        reason: reason.to_owned(),
-    };
+    let unreadable =
+        |reason: &str| BuildError::Answer { what: archive.display().to_string(), reason: reason.to_owned() };
     let needle = format!("{crate_name}-");
     let start = bytes
         .windows(needle.len())
         .position(|window| window == needle.as_bytes())
         .ok_or_else(|| unreadable("no member is named after the crate"))?;
-    let hash: String = bytes[start + needle.len()..]
-        .iter()
-        .take_while(|b| b.is_ascii_hexdigit())
-        .map(|b| char::from(*b))
-        .collect();
+    let hash: String =
+        bytes[start + needle.len()..].iter().take_while(|b| b.is_ascii_hexdigit()).map(|b| char::from(*b)).collect();
     let path = deps.join(format!("{crate_name}-{hash}.s"));
     if !path.is_file() {
         return Err(unreadable(&format!(
@@ -507,17 +421,8 @@ mod tests {
 
     #[test]
     fn dep_info_with_spaces() {
-        let files = dep_info_files(
-            "/t/my\\ dir/libk.a: /w/a\\ b/src/lib.rs src/x.rs\n\n",
-            Path::new("/w"),
-        );
-        assert_eq!(
-            files,
-            [
-                PathBuf::from("/w/a b/src/lib.rs"),
-                PathBuf::from("/w/src/x.rs")
-            ]
-        );
+        let files = dep_info_files("/t/my\\ dir/libk.a: /w/a\\ b/src/lib.rs src/x.rs\n\n", Path::new("/w"));
+        assert_eq!(files, [PathBuf::from("/w/a b/src/lib.rs"), PathBuf::from("/w/src/x.rs")]);
         assert!(dep_info_files("", Path::new("/w")).is_empty());
     }
 
@@ -529,39 +434,16 @@ mod tests {
             .to_string()
         };
         let stdout = [
-            line(
-                "error",
-                "mismatched types",
-                "error[E0308]: mismatched types\n  --> src/lib.rs:3:5\n",
-            ),
-            line(
-                "warning",
-                "unstable feature specified for `-Ctarget-feature`: `ptx74`",
-                "warning: unstable…",
-            ),
-            line(
-                "warning",
-                "unused variable: `x`",
-                "warning: unused variable: `x`\n",
-            ),
-            line(
-                "warning",
-                "unused variable: `x`",
-                "warning: unused variable: `x`\n",
-            ),
-            line(
-                "warning",
-                "1 warning emitted",
-                "warning: 1 warning emitted\n",
-            ),
+            line("error", "mismatched types", "error[E0308]: mismatched types\n  --> src/lib.rs:3:5\n"),
+            line("warning", "unstable feature specified for `-Ctarget-feature`: `ptx74`", "warning: unstable…"),
+            line("warning", "unused variable: `x`", "warning: unused variable: `x`\n"),
+            line("warning", "unused variable: `x`", "warning: unused variable: `x`\n"),
+            line("warning", "1 warning emitted", "warning: 1 warning emitted\n"),
             "not json".to_owned(),
         ]
         .join("\n");
         let messages = Messages::read(&stdout, Path::new("/k/Cargo.toml"));
-        assert_eq!(
-            messages.errors,
-            ["error[E0308]: mismatched types\n  --> src/lib.rs:3:5\n"]
-        );
+        assert_eq!(messages.errors, ["error[E0308]: mismatched types\n  --> src/lib.rs:3:5\n"]);
         assert_eq!(messages.warnings, ["warning: unused variable: `x`\n"]);
         assert!(messages.archive.is_none());
     }

@@ -44,12 +44,7 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
         let _ = std::fs::remove_file(&file);
         run_one(plan, &runner, &cache, &kernels, *arch, &file)?;
         let ptx = std::fs::read_to_string(&file).map_err(BuildError::io("read", &file))?;
-        generated.push(Generated {
-            arch: *arch,
-            isa: None,
-            ptx,
-            fresh: false,
-        });
+        generated.push(Generated { arch: *arch, isa: None, ptx, fresh: false });
     }
     let writer = Writer {
         library: &plan.package.name,
@@ -73,21 +68,11 @@ fn run_one(
     arch: Arch,
     file: &Path,
 ) -> Result<(), BuildError> {
-    eprintln!(
-        "warpsmith: rust-cuda compiles `{}` for {arch}",
-        plan.package.name
-    );
+    eprintln!("warpsmith: rust-cuda compiles `{}` for {arch}", plan.package.name);
     let mut command = clean_command("rustup");
     command
         // `rustup run` and not `cargo +toolchain`: the CARGO of a build script knows no `+`.
-        .args([
-            "run",
-            CUDA_BUILDER_TOOLCHAIN,
-            "cargo",
-            "run",
-            "--release",
-            "--manifest-path",
-        ])
+        .args(["run", CUDA_BUILDER_TOOLCHAIN, "cargo", "run", "--release", "--manifest-path"])
         .arg(runner.join("Cargo.toml"))
         .arg("--")
         .arg(kernels)
@@ -105,11 +90,7 @@ fn run_one(
     }
     if let Some((root, _)) = probe::cuda_root() {
         let mut dirs = vec![root.join("nvvm/lib64")];
-        dirs.extend(
-            std::env::var_os("LD_LIBRARY_PATH")
-                .iter()
-                .flat_map(std::env::split_paths),
-        );
+        dirs.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
         if let Ok(joined) = std::env::join_paths(dirs) {
             command.env("LD_LIBRARY_PATH", joined);
         }
@@ -130,15 +111,8 @@ fn run_one(
 /// A crate that links the kernels crate into one PTX.
 fn write_linking_crate(plan: &Plan, cache: &Path) -> Result<PathBuf, BuildError> {
     let package = &plan.package;
-    let dir = cache.join(format!(
-        "{}-{}",
-        package.file_stem(),
-        hash(&[&package.manifest.to_string_lossy()])
-    ));
-    write_if_changed(
-        &dir.join("Cargo.toml"),
-        &linking_manifest(package, &plan.features, plan.default_features)?,
-    )?;
+    let dir = cache.join(format!("{}-{}", package.file_stem(), hash(&[&package.manifest.to_string_lossy()])));
+    write_if_changed(&dir.join("Cargo.toml"), &linking_manifest(package, &plan.features, plan.default_features)?)?;
     write_if_changed(
         &dir.join("lib.rs"),
         "//! Links the kernels crate; rust-cuda adds `no_std`.\nextern crate kernels as _;\n",
@@ -151,19 +125,11 @@ fn write_linking_crate(plan: &Plan, cache: &Path) -> Result<PathBuf, BuildError>
     Ok(dir)
 }
 
-fn linking_manifest(
-    package: &Package,
-    features: &[String],
-    default_features: bool,
-) -> Result<String, BuildError> {
-    let folder = package
-        .manifest
-        .parent()
-        .and_then(Path::to_str)
-        .ok_or_else(|| BuildError::KernelCrate {
-            path: package.manifest.clone(),
-            reason: "its path is not UTF-8 and cannot stand in a Cargo.toml".to_owned(),
-        })?;
+fn linking_manifest(package: &Package, features: &[String], default_features: bool) -> Result<String, BuildError> {
+    let folder = package.manifest.parent().and_then(Path::to_str).ok_or_else(|| BuildError::KernelCrate {
+        path: package.manifest.clone(),
+        reason: "its path is not UTF-8 and cannot stand in a Cargo.toml".to_owned(),
+    })?;
     let mut features = features.to_vec();
     if package.features.contains("nvvm") && !features.iter().any(|f| f == "nvvm") {
         features.push("nvvm".to_owned());
@@ -190,16 +156,10 @@ mod tests {
     #[test]
     fn the_runner_package_pins_what_the_constants_say() {
         let manifest = std::fs::read_to_string(runner_dir().join("Cargo.toml")).unwrap();
-        assert!(
-            manifest.contains(&format!("rev = \"{CUDA_BUILDER_REVISION}\"")),
-            "{manifest}"
-        );
+        assert!(manifest.contains(&format!("rev = \"{CUDA_BUILDER_REVISION}\"")), "{manifest}");
         assert!(manifest.contains(CUDA_BUILDER_REPOSITORY), "{manifest}");
         let toolchain = std::fs::read_to_string(runner_dir().join("rust-toolchain.toml")).unwrap();
-        assert!(
-            toolchain.contains(&format!("channel = \"{CUDA_BUILDER_TOOLCHAIN}\"")),
-            "{toolchain}"
-        );
+        assert!(toolchain.contains(&format!("channel = \"{CUDA_BUILDER_TOOLCHAIN}\"")), "{toolchain}");
     }
 
     #[test]

@@ -147,30 +147,16 @@ impl BuildError {
     /// A compile error is printed as the compiler rendered it, everything else behind `error: `.
     pub fn exit(self) -> ! {
         match &self {
-            BuildError::Compile {
-                package,
-                arch,
-                rendered,
-            } => {
-                eprintln!(
-                    "{}\nerror: kernels of `{package}` do not compile for {arch}",
-                    rendered.trim_end()
-                );
+            BuildError::Compile { package, arch, rendered } => {
+                eprintln!("{}\nerror: kernels of `{package}` do not compile for {arch}", rendered.trim_end());
             }
             other => eprintln!("error: {other}"),
         }
         std::process::exit(1)
     }
 
-    pub(crate) fn io(
-        action: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(io::Error) -> BuildError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> BuildError {
         let path = path.into();
-        move |source| BuildError::Io {
-            action,
-            path,
-            source,
-        }
+        move |source| BuildError::Io { action, path, source }
     }
 }

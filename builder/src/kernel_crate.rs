@@ -188,10 +188,7 @@ impl KernelCrate {
     }
 
     /// Features of the kernels crate to enable.
-    pub fn features<S: Into<String>>(
-        mut self,
-        features: impl IntoIterator<Item = S>,
-    ) -> KernelCrate {
+    pub fn features<S: Into<String>>(mut self, features: impl IntoIterator<Item = S>) -> KernelCrate {
         self.features = features.into_iter().map(Into::into).collect();
         self
     }
@@ -204,10 +201,7 @@ impl KernelCrate {
 
     /// Kernels that may use local memory. In all others an array that did not stay in registers is
     /// an error. The same as `"allow_local": true` in a kernel's metadata.
-    pub fn allow_local<S: Into<String>>(
-        mut self,
-        kernels: impl IntoIterator<Item = S>,
-    ) -> KernelCrate {
+    pub fn allow_local<S: Into<String>>(mut self, kernels: impl IntoIterator<Item = S>) -> KernelCrate {
         self.allow_local = kernels.into_iter().map(Into::into).collect();
         self
     }
@@ -234,9 +228,7 @@ impl KernelCrate {
     /// Builds. The calling build script ends with [`BuildError::exit`] if this fails.
     pub fn build(&self) -> Result<Output, BuildError> {
         let out_dir_var = std::env::var_os("OUT_DIR").map(PathBuf::from);
-        let speaker = Speaker {
-            in_build_script: !self.quiet && self.out_dir.is_none() && out_dir_var.is_some(),
-        };
+        let speaker = Speaker { in_build_script: !self.quiet && self.out_dir.is_none() && out_dir_var.is_some() };
         speaker.watch_env(&[
             "WARPSMITH_BACKEND",
             "WARPSMITH_ARCHS",
@@ -258,24 +250,15 @@ impl KernelCrate {
             (None, None) => {
                 return Err(BuildError::Setting {
                     setting: "KernelCrate::out_dir".to_owned(),
-                    reason:
-                        "OUT_DIR is not set, so this is no build script; say where the output goes"
-                            .to_owned(),
+                    reason: "OUT_DIR is not set, so this is no build script; say where the output goes".to_owned(),
                 });
             }
         };
         let toolchain = Toolchain::discover(&dir)?;
         let package = cargo::package(&toolchain, &dir)?;
         speaker.watch(package.inputs.iter().map(PathBuf::as_path));
-        if let Some(unknown) = self
-            .features
-            .iter()
-            .find(|f| !package.features.contains(*f) && !f.contains('/'))
-        {
-            return Err(BuildError::KernelCrate {
-                path: dir,
-                reason: format!("it has no feature `{unknown}`"),
-            });
+        if let Some(unknown) = self.features.iter().find(|f| !package.features.contains(*f) && !f.contains('/')) {
+            return Err(BuildError::KernelCrate { path: dir, reason: format!("it has no feature `{unknown}`") });
         }
         let cache = self.resolve_cache(out_dir_var.as_deref(), &package)?;
         let plan = Plan {
@@ -301,39 +284,25 @@ impl KernelCrate {
     }
 
     fn resolve_path(&self) -> Result<PathBuf, BuildError> {
-        let base = std::env::var_os("CARGO_MANIFEST_DIR")
-            .map(PathBuf::from)
-            .unwrap_or_default();
+        let base = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
         let joined = absolute(&base.join(&self.path))?;
-        let dir = joined
-            .canonicalize()
-            .map_err(|error| BuildError::KernelCrate {
-                path: joined.clone(),
-                reason: format!(
-                    "{error}; the path is relative to the folder of the calling package"
-                ),
-            })?;
+        let dir = joined.canonicalize().map_err(|error| BuildError::KernelCrate {
+            path: joined.clone(),
+            reason: format!("{error}; the path is relative to the folder of the calling package"),
+        })?;
         if !dir.join("Cargo.toml").is_file() {
-            return Err(BuildError::KernelCrate {
-                path: dir,
-                reason: "there is no Cargo.toml".to_owned(),
-            });
+            return Err(BuildError::KernelCrate { path: dir, reason: "there is no Cargo.toml".to_owned() });
         }
         Ok(dir)
     }
 
     fn resolve_archs(&self) -> Result<Vec<(Arch, Isa)>, BuildError> {
         let names: Vec<String> = match std::env::var("WARPSMITH_ARCHS") {
-            Ok(list) if !list.trim().is_empty() => {
-                list.split(',').map(|a| a.trim().to_owned()).collect()
-            }
+            Ok(list) if !list.trim().is_empty() => list.split(',').map(|a| a.trim().to_owned()).collect(),
             _ if self.archs.is_empty() => ["sm_75", "sm_80", "sm_90"].map(str::to_owned).to_vec(),
             _ => self.archs.clone(),
         };
-        let archs: BTreeSet<Arch> = names
-            .iter()
-            .map(|name| name.parse())
-            .collect::<Result<_, _>>()?;
+        let archs: BTreeSet<Arch> = names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
         let mut overrides = Vec::new();
         for (name, version) in &self.isa {
             let arch: Arch = name.parse()?;
@@ -350,19 +319,12 @@ impl KernelCrate {
             .into_iter()
             .map(|arch| {
                 let chosen = overrides.iter().rev().find(|(a, _)| *a == arch);
-                (
-                    arch,
-                    chosen.map_or(arch.lowest_isa(), |(_, version)| *version),
-                )
+                (arch, chosen.map_or(arch.lowest_isa(), |(_, version)| *version))
             })
             .collect())
     }
 
-    fn resolve_cache(
-        &self,
-        out_dir: Option<&Path>,
-        package: &Package,
-    ) -> Result<PathBuf, BuildError> {
+    fn resolve_cache(&self, out_dir: Option<&Path>, package: &Package) -> Result<PathBuf, BuildError> {
         if let Some(dir) = std::env::var_os("WARPSMITH_CACHE_DIR").filter(|d| !d.is_empty()) {
             return absolute(Path::new(&dir));
         }
@@ -371,8 +333,6 @@ impl KernelCrate {
         }
         let target = std::env::var("TARGET").ok();
         let of_outer_build = out_dir.and_then(|dir| target_dir_of(dir, target.as_deref()));
-        Ok(of_outer_build
-            .unwrap_or_else(|| package.target_directory.clone())
-            .join("warpsmith"))
+        Ok(of_outer_build.unwrap_or_else(|| package.target_directory.clone()).join("warpsmith"))
     }
 }

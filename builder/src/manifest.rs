@@ -115,10 +115,8 @@ impl Manifest {
     /// Reads a manifest that a build wrote.
     pub fn read(path: &Path) -> Result<Manifest, BuildError> {
         let text = std::fs::read_to_string(path).map_err(BuildError::io("read", path))?;
-        serde_json::from_str(&text).map_err(|error| BuildError::Answer {
-            what: path.display().to_string(),
-            reason: error.to_string(),
-        })
+        serde_json::from_str(&text)
+            .map_err(|error| BuildError::Answer { what: path.display().to_string(), reason: error.to_string() })
     }
 
     /// The kernel of that name.
@@ -139,10 +137,7 @@ impl Manifest {
                 kernels.insert(kernel.name.clone(), kernel);
                 continue;
             };
-            if known.args != kernel.args
-                || known.block != kernel.block
-                || known.min_blocks != kernel.min_blocks
-            {
+            if known.args != kernel.args || known.block != kernel.block || known.min_blocks != kernel.min_blocks {
                 conflicts.push(format!(
                     "kernel `{}` has other arguments or another block than for sm_{}; a launch does not know the \
                      architecture, so these must be the same for all",

@@ -41,11 +41,7 @@ impl Writer<'_> {
                 arch: one.arch.to_string(),
                 problems,
             };
-            let rules = Rules {
-                arch: one.arch,
-                isa: one.isa,
-                allow_local: self.allow_local,
-            };
+            let rules = Rules { arch: one.arch, isa: one.isa, allow_local: self.allow_local };
             let checked = ptx::check(&one.ptx, &rules).map_err(refuse)?;
             let conflicts = Manifest::join(&mut kernels, one.arch.sm(), checked.kernels);
             if !conflicts.is_empty() {
@@ -80,27 +76,16 @@ impl Writer<'_> {
             kernels: kernels.into_values().collect(),
         };
         let manifest_path = folder.join("manifest.json");
-        let json = serde_json::to_string_pretty(&manifest).map_err(|error| BuildError::Answer {
-            what: "the manifest".to_owned(),
-            reason: error.to_string(),
-        })?;
+        let json = serde_json::to_string_pretty(&manifest)
+            .map_err(|error| BuildError::Answer { what: "the manifest".to_owned(), reason: error.to_string() })?;
         for (image, text) in &texts {
             write_if_changed(&image.path, text)?;
         }
         write_if_changed(&manifest_path, &json)?;
         let images: Vec<Image> = texts.into_iter().map(|(image, _)| image).collect();
         let rust_path = self.out_dir.join(format!("{stem}.rs"));
-        write_if_changed(
-            &rust_path,
-            &expression(self.library, &manifest_path, &images)?,
-        )?;
-        Ok(Output {
-            images,
-            manifest,
-            manifest_path,
-            rust_path,
-            warnings,
-        })
+        write_if_changed(&rust_path, &expression(self.library, &manifest_path, &images)?)?;
+        Ok(Output { images, manifest, manifest_path, rust_path, warnings })
     }
 }
 
@@ -108,11 +93,7 @@ impl Writer<'_> {
 fn expression(library: &str, manifest: &Path, images: &[Image]) -> Result<String, BuildError> {
     let mut text = format!("({library:?}, include_str!({}), &[", literal(manifest)?);
     for image in images {
-        text.push_str(&format!(
-            "({}u32, include_str!({})), ",
-            image.sm,
-            literal(&image.path)?
-        ));
+        text.push_str(&format!("({}u32, include_str!({})), ", image.sm, literal(&image.path)?));
     }
     text.push_str("])\n");
     Ok(text)
@@ -123,10 +104,7 @@ fn literal(path: &Path) -> Result<String, BuildError> {
         Some(text) => Ok(format!("{text:?}")),
         None => Err(BuildError::Setting {
             setting: "output directory".to_owned(),
-            reason: format!(
-                "{} is not UTF-8 and cannot stand in Rust source; build elsewhere",
-                path.display()
-            ),
+            reason: format!("{} is not UTF-8 and cannot stand in Rust source; build elsewhere", path.display()),
         }),
     }
 }

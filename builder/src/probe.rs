@@ -54,13 +54,7 @@ impl Probe {
             Ok(detail) => (ProbeState::Ok, detail, String::new()),
             Err(detail) => (ProbeState::Missing, detail, fix.to_owned()),
         };
-        Probe {
-            name: name.to_owned(),
-            scope,
-            state,
-            detail,
-            fix,
-        }
+        Probe { name: name.to_owned(), scope, state, detail, fix }
     }
 }
 
@@ -81,17 +75,9 @@ pub fn probe() -> Vec<Probe> {
 fn required() -> Vec<Probe> {
     let mut probes = Vec::new();
     let here = std::env::current_dir().unwrap_or_default();
-    let update = format!(
-        "rustup toolchain install {}.{}.0 --component rust-src",
-        TESTED_RUSTC.0, TESTED_RUSTC.1
-    );
+    let update = format!("rustup toolchain install {}.{}.0 --component rust-src", TESTED_RUSTC.0, TESTED_RUSTC.1);
     match Toolchain::discover(&here) {
-        Err(error) => probes.push(Probe::new(
-            "rustc",
-            Scope::Required,
-            Err(error.to_string()),
-            &update,
-        )),
+        Err(error) => probes.push(Probe::new("rustc", Scope::Required, Err(error.to_string()), &update)),
         Ok(toolchain) => {
             let name = format!("rustc {}", toolchain.release);
             let mut rustc = match toolchain.check_release() {
@@ -99,12 +85,7 @@ fn required() -> Vec<Probe> {
                 Err(error) => Probe::new("rustc", Scope::Required, Err(error.to_string()), &update),
             };
             if let Ok(Some(warning)) = toolchain.check_release() {
-                rustc = Probe {
-                    state: ProbeState::Warning,
-                    detail: warning,
-                    fix: update.clone(),
-                    ..rustc
-                };
+                rustc = Probe { state: ProbeState::Warning, detail: warning, fix: update.clone(), ..rustc };
             }
             probes.push(rustc);
             let release = toolchain.release.clone();
@@ -116,24 +97,17 @@ fn required() -> Vec<Probe> {
                 release,
                 rustup: None,
             };
-            let fix = format!(
-                "rustup component add rust-src --toolchain {}",
-                search.toolchain
-            );
+            let fix = format!("rustup component add rust-src --toolchain {}", search.toolchain);
             let found = search.find().map(|dir| dir.display().to_string());
             let found = found.ok_or_else(|| "the source of `core` was not found".to_owned());
             probes.push(Probe::new("rust-src", Scope::Required, found, &fix));
         }
     }
-    let linker = ["cc", "clang", "gcc"]
-        .iter()
-        .find_map(|name| find_on_path(name));
+    let linker = ["cc", "clang", "gcc"].iter().find_map(|name| find_on_path(name));
     probes.push(Probe::new(
         "C linker",
         Scope::Required,
-        linker
-            .map(|p| p.display().to_string())
-            .ok_or_else(|| "no `cc` on PATH".to_owned()),
+        linker.map(|p| p.display().to_string()).ok_or_else(|| "no `cc` on PATH".to_owned()),
         "apt install build-essential, or the compiler package of your system",
     ));
     probes
@@ -144,10 +118,7 @@ pub(crate) fn missing_for_cuda_builder() -> Vec<MissingPiece> {
     cuda_builder()
         .into_iter()
         .filter(|p| p.state == ProbeState::Missing)
-        .map(|p| MissingPiece {
-            what: format!("{}: {}", p.name, p.detail),
-            fix: p.fix,
-        })
+        .map(|p| MissingPiece { what: format!("{}: {}", p.name, p.detail), fix: p.fix })
         .collect()
 }
 
@@ -157,11 +128,8 @@ fn cuda_builder() -> Vec<Probe> {
         probes.push(Probe::new(name, Scope::CudaBuilder, found, fix));
     };
     let rustup = find_on_path("rustup").is_some();
-    let ask_rustup = |args: &[&str]| {
-        rustup
-            .then(|| probe_stdout(clean_command("rustup").args(args), PATIENCE))
-            .flatten()
-    };
+    let ask_rustup =
+        |args: &[&str]| rustup.then(|| probe_stdout(clean_command("rustup").args(args), PATIENCE)).flatten();
 
     let toolchains = ask_rustup(&["toolchain", "list"]).unwrap_or_default();
     let toolchain = toolchains
@@ -171,33 +139,16 @@ fn cuda_builder() -> Vec<Probe> {
     let install = format!(
         "rustup toolchain install {CUDA_BUILDER_TOOLCHAIN} --component rust-src --component rustc-dev --component llvm-tools"
     );
-    let absent = if rustup {
-        "rustup has no such toolchain"
-    } else {
-        "there is no rustup"
-    };
-    add(
-        CUDA_BUILDER_TOOLCHAIN,
-        toolchain.clone().ok_or_else(|| absent.to_owned()),
-        &install,
-    );
+    let absent = if rustup { "rustup has no such toolchain" } else { "there is no rustup" };
+    add(CUDA_BUILDER_TOOLCHAIN, toolchain.clone().ok_or_else(|| absent.to_owned()), &install);
 
     let components = match &toolchain {
-        Some(_) => ask_rustup(&[
-            "component",
-            "list",
-            "--installed",
-            "--toolchain",
-            CUDA_BUILDER_TOOLCHAIN,
-        ]),
+        Some(_) => ask_rustup(&["component", "list", "--installed", "--toolchain", CUDA_BUILDER_TOOLCHAIN]),
         None => None,
     }
     .unwrap_or_default();
     for component in ["rust-src", "rustc-dev", "llvm-tools"] {
-        let found = components
-            .lines()
-            .find(|line| line.starts_with(component))
-            .map(str::to_owned);
+        let found = components.lines().find(|line| line.starts_with(component)).map(str::to_owned);
         add(
             &format!("{component} of {CUDA_BUILDER_TOOLCHAIN}"),
             found.ok_or_else(|| "not installed".to_owned()),
@@ -230,7 +181,8 @@ fn cuda_builder() -> Vec<Probe> {
         }
         None => add(
             "CUDA toolkit 12.9 with libnvvm.so.4",
-            Err("no directory with include/cuda.h, nvvm/libdevice/libdevice.10.bc and nvvm/lib64/libnvvm.so.4".to_owned()),
+            Err("no directory with include/cuda.h, nvvm/libdevice/libdevice.10.bc and nvvm/lib64/libnvvm.so.4"
+                .to_owned()),
             "install CUDA 12.9 and set CUDA_PATH to it",
         ),
     }
@@ -243,10 +195,7 @@ pub(crate) fn llvm_config() -> Result<PathBuf, String> {
     let explicit = std::env::var_os("LLVM_CONFIG").map(PathBuf::from);
     let candidates: Vec<PathBuf> = match explicit {
         Some(path) => vec![path],
-        None => ["llvm-config-7", "llvm-config"]
-            .iter()
-            .filter_map(|name| find_on_path(name))
-            .collect(),
+        None => ["llvm-config-7", "llvm-config"].iter().filter_map(|name| find_on_path(name)).collect(),
     };
     let mut others = Vec::new();
     for path in candidates {
@@ -256,78 +205,40 @@ pub(crate) fn llvm_config() -> Result<PathBuf, String> {
             None => others.push(format!("{} does not run", path.display())),
         }
     }
-    Err(if others.is_empty() {
-        "not on PATH, and LLVM_CONFIG is not set".to_owned()
-    } else {
-        others.join("; ")
-    })
+    Err(if others.is_empty() { "not on PATH, and LLVM_CONFIG is not set".to_owned() } else { others.join("; ") })
 }
 
 fn libclang() -> Option<PathBuf> {
     let is_libclang = |path: &Path| {
-        let name = path
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        name.starts_with("libclang") && name.contains(".so") || name.starts_with("libclang.d")
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        // libclang.so, libclang.so.1, libclang-14.so.1, libclang.dylib; not libclang-cpp.so.14.
+        name.starts_with("libclang.")
+            || name.strip_prefix("libclang-").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     };
     let within = |dir: &Path| -> Option<PathBuf> {
         std::fs::read_dir(dir)
             .ok()?
             .flatten()
             .map(|entry| entry.path())
-            .find(|path| is_libclang(path))
+            .find(|path| is_libclang(path) && path.extension().is_none_or(|e| e != "a"))
     };
-    let mut dirs: Vec<PathBuf> = std::env::var_os("LIBCLANG_PATH")
-        .map(PathBuf::from)
-        .into_iter()
-        .collect();
-    dirs.extend(
-        [
-            "/usr/lib/x86_64-linux-gnu",
-            "/usr/lib64",
-            "/usr/lib",
-            "/usr/local/lib",
-        ]
-        .map(PathBuf::from),
-    );
-    dirs.extend(
-        std::fs::read_dir("/usr/lib")
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| {
-                entry
-                    .file_name()
-                    .to_string_lossy()
-                    .starts_with("llvm-")
-                    .then(|| entry.path().join("lib"))
-            }),
-    );
+    let mut dirs: Vec<PathBuf> = std::env::var_os("LIBCLANG_PATH").map(PathBuf::from).into_iter().collect();
+    dirs.extend(["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"].map(PathBuf::from));
+    dirs.extend(std::fs::read_dir("/usr/lib").into_iter().flatten().flatten().filter_map(|entry| {
+        entry.file_name().to_string_lossy().starts_with("llvm-").then(|| entry.path().join("lib"))
+    }));
     dirs.iter().find_map(|dir| within(dir))
 }
 
 /// The CUDA toolkit that rust-cuda's build scripts would take, with its release if it says one.
 pub(crate) fn cuda_root() -> Option<(PathBuf, Option<String>)> {
-    let by_variable = ["CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"]
-        .iter()
-        .filter_map(std::env::var_os)
-        .map(PathBuf::from);
-    let usual = [
-        "/usr/lib/cuda",
-        "/usr/local/cuda",
-        "/opt/cuda",
-        "/usr/local/cuda-12.9",
-    ]
-    .map(PathBuf::from);
+    let by_variable =
+        ["CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"].iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let usual = ["/usr/lib/cuda", "/usr/local/cuda", "/opt/cuda", "/usr/local/cuda-12.9"].map(PathBuf::from);
     let root = by_variable.chain(usual).find(|root| {
-        [
-            "include/cuda.h",
-            "nvvm/libdevice/libdevice.10.bc",
-            "nvvm/lib64/libnvvm.so.4",
-        ]
-        .iter()
-        .all(|file| root.join(file).exists())
+        ["include/cuda.h", "nvvm/libdevice/libdevice.10.bc", "nvvm/lib64/libnvvm.so.4"]
+            .iter()
+            .all(|file| root.join(file).exists())
     })?;
     let release = std::fs::read_to_string(root.join("version.json"))
         .ok()
@@ -337,20 +248,13 @@ pub(crate) fn cuda_root() -> Option<(PathBuf, Option<String>)> {
 }
 
 fn git_access() -> Probe {
-    let short = CUDA_BUILDER_REVISION
-        .get(..7)
-        .unwrap_or(CUDA_BUILDER_REVISION);
+    let short = CUDA_BUILDER_REVISION.get(..7).unwrap_or(CUDA_BUILDER_REVISION);
     let name = format!("rust-cuda at {short}");
     let fetched = cargo_home().and_then(|home| {
         let repositories = std::fs::read_dir(home.join("git/checkouts")).ok()?;
         repositories
             .flatten()
-            .filter(|entry| {
-                entry
-                    .file_name()
-                    .to_string_lossy()
-                    .starts_with("rust-cuda-")
-            })
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("rust-cuda-"))
             .map(|entry| entry.path().join(short))
             .find(|path| path.is_dir())
     });
@@ -358,17 +262,10 @@ fn git_access() -> Probe {
         Some(path) => Ok(format!("fetched, {}", path.display())),
         None => {
             let mut command = clean_command("git");
-            command.env("GIT_TERMINAL_PROMPT", "0").args([
-                "ls-remote",
-                "--exit-code",
-                CUDA_BUILDER_REPOSITORY,
-                "HEAD",
-            ]);
+            command.env("GIT_TERMINAL_PROMPT", "0").args(["ls-remote", "--exit-code", CUDA_BUILDER_REPOSITORY, "HEAD"]);
             match probe_stdout(&mut command, PATIENCE) {
                 Some(_) => Ok(format!("{CUDA_BUILDER_REPOSITORY} answers")),
-                None => Err(format!(
-                    "not fetched yet, and {CUDA_BUILDER_REPOSITORY} does not answer to git"
-                )),
+                None => Err(format!("not fetched yet, and {CUDA_BUILDER_REPOSITORY} does not answer to git")),
             }
         }
     };
@@ -406,16 +303,9 @@ mod tests {
             "CUDA toolkit 12.9 with libnvvm.so.4",
             "rust-cuda at 946c91f",
         ] {
-            let found = probes
-                .iter()
-                .find(|p| p.name == name)
-                .unwrap_or_else(|| panic!("no probe {name}"));
+            let found = probes.iter().find(|p| p.name == name).unwrap_or_else(|| panic!("no probe {name}"));
             assert!(!found.detail.is_empty(), "{name}");
-            assert_eq!(
-                found.state == ProbeState::Ok,
-                found.fix.is_empty(),
-                "{found:?}"
-            );
+            assert_eq!(found.state == ProbeState::Ok, found.fix.is_empty(), "{found:?}");
         }
         // These tests are compiled by rustc, so one is there.
         assert_ne!(probes[0].state, ProbeState::Missing, "{:?}", probes[0]);

@@ -62,10 +62,7 @@ const REMOVED_PREFIXES: &[&str] = &[
 
 /// Whether a variable of the outer build must not reach a nested build.
 pub(crate) fn is_removed(name: &str) -> bool {
-    REMOVED.contains(&name)
-        || REMOVED_PREFIXES
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
+    REMOVED.contains(&name) || REMOVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// A command without the outer build's settings. The jobserver and the network settings stay.
@@ -84,10 +81,7 @@ pub(crate) fn run(command: &mut Command) -> Result<Output, BuildError> {
     command
         .stdin(Stdio::null())
         .output()
-        .map_err(|source| BuildError::Spawn {
-            program: command.get_program().to_string_lossy().into_owned(),
-            source,
-        })
+        .map_err(|source| BuildError::Spawn { program: command.get_program().to_string_lossy().into_owned(), source })
 }
 
 /// Standard output of a command that must succeed.
@@ -106,12 +100,7 @@ pub(crate) fn stdout_of(command: &mut Command, what: &str) -> Result<String, Bui
 /// Standard output of a probing command; `None` if it cannot be started, fails, or takes longer
 /// than `limit` (then it is killed).
 pub(crate) fn probe_stdout(command: &mut Command, limit: Duration) -> Option<String> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let mut pipe = child.stdout.take()?;
     let reader = std::thread::spawn(move || {
         let mut text = Vec::new();
@@ -139,17 +128,14 @@ pub(crate) fn probe_stdout(command: &mut Command, limit: Duration) -> Option<Str
 pub(crate) fn find_on_path(name: &str) -> Option<std::path::PathBuf> {
     let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|dir| dir.join(&file))
-        .find(|candidate| is_executable(candidate))
+    std::env::split_paths(&path).map(|dir| dir.join(&file)).find(|candidate| is_executable(candidate))
 }
 
 pub(crate) fn is_executable(path: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
-        path.metadata()
-            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
     }
     #[cfg(not(unix))]
     {

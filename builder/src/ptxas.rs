@@ -55,11 +55,8 @@ impl Resources {
             _ => (228, 1, 32),
         };
         // Shared memory comes in portions of 128 bytes, and newer GPUs keep 1 KiB for each block.
-        let shared = (self.static_shared.saturating_add(dynamic_shared) + reserved * 1024)
-            .next_multiple_of(128);
-        let by_shared = (shared_total * 1024_u32)
-            .checked_div(shared)
-            .unwrap_or(by_slots);
+        let shared = (self.static_shared.saturating_add(dynamic_shared) + reserved * 1024).next_multiple_of(128);
+        let by_shared = (shared_total * 1024_u32).checked_div(shared).unwrap_or(by_slots);
         by_registers.min(by_threads).min(by_shared).min(by_slots)
     }
 }
@@ -73,42 +70,26 @@ pub fn find() -> Option<Ptxas> {
     let name = format!("ptxas{}", std::env::consts::EXE_SUFFIX);
     let mut candidates: Vec<PathBuf> = find_on_path("ptxas").into_iter().collect();
     for variable in ["CUDA_PATH", "CUDA_HOME", "CUDA_ROOT"] {
-        candidates.extend(
-            std::env::var_os(variable).map(|root| Path::new(&root).join("bin").join(&name)),
-        );
+        candidates.extend(std::env::var_os(variable).map(|root| Path::new(&root).join("bin").join(&name)));
     }
     candidates.push(Path::new("/usr/local/cuda/bin").join(&name));
     if let Some(venv) = std::env::var_os("VIRTUAL_ENV") {
         candidates.extend(wheel_binaries(Path::new(&venv), &name));
     }
-    candidates
-        .iter()
-        .filter(|path| is_executable(path))
-        .find_map(|path| Ptxas::at(path))
+    candidates.iter().filter(|path| is_executable(path)).find_map(|path| Ptxas::at(path))
 }
 
 /// `lib/python*/site-packages/nvidia/*/bin/<name>`.
 fn wheel_binaries(venv: &Path, name: &str) -> Vec<PathBuf> {
     let folders = |dir: PathBuf| -> Vec<PathBuf> {
-        let mut found: Vec<PathBuf> = std::fs::read_dir(dir)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|e| e.path())
-            .collect();
+        let mut found: Vec<PathBuf> =
+            std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()).collect();
         found.sort();
         found
     };
     let mut found = Vec::new();
-    for lib in folders(venv.join("lib"))
-        .into_iter()
-        .chain([venv.join("Lib")])
-    {
-        found.extend(
-            folders(lib.join("site-packages/nvidia"))
-                .into_iter()
-                .map(|wheel| wheel.join("bin").join(name)),
-        );
+    for lib in folders(venv.join("lib")).into_iter().chain([venv.join("Lib")]) {
+        found.extend(folders(lib.join("site-packages/nvidia")).into_iter().map(|wheel| wheel.join("bin").join(name)));
     }
     found
 }
@@ -117,13 +98,8 @@ impl Ptxas {
     /// The assembler at this path, if it is one.
     pub fn at(path: &Path) -> Option<Ptxas> {
         let text = probe_stdout(Command::new(path).arg("--version"), Duration::from_secs(10))?;
-        let release = text
-            .lines()
-            .find_map(|line| line.split_once("release ")?.1.split(',').next())?;
-        Some(Ptxas {
-            path: path.to_path_buf(),
-            release: release.trim().to_owned(),
-        })
+        let release = text.lines().find_map(|line| line.split_once("release ")?.1.split(',').next())?;
+        Some(Ptxas { path: path.to_path_buf(), release: release.trim().to_owned() })
     }
 
     /// Where it is.
@@ -141,25 +117,16 @@ impl Ptxas {
     pub fn assemble(&self, ptx: &Path, arch: Arch) -> Result<Vec<Resources>, BuildError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let output =
-            std::env::temp_dir().join(format!("warpsmith-{}-{number}.cubin", std::process::id()));
-        let result = run(clean_command(&self.path)
-            .arg("-v")
-            .arg(format!("-arch={arch}"))
-            .arg(ptx)
-            .arg("-o")
-            .arg(&output));
+        let output = std::env::temp_dir().join(format!("warpsmith-{}-{number}.cubin", std::process::id()));
+        let result =
+            run(clean_command(&self.path).arg("-v").arg(format!("-arch={arch}")).arg(ptx).arg("-o").arg(&output));
         let _ = std::fs::remove_file(&output);
         let result = result?;
         let mut text = String::from_utf8_lossy(&result.stdout).into_owned();
         text.push_str(&String::from_utf8_lossy(&result.stderr));
         if !result.status.success() {
             return Err(BuildError::Command {
-                what: format!(
-                    "assembling {} for {arch} (ptxas {})",
-                    ptx.display(),
-                    self.release
-                ),
+                what: format!("assembling {} for {arch} (ptxas {})", ptx.display(), self.release),
                 status: result.status.to_string(),
                 stderr: text,
             });
@@ -174,16 +141,10 @@ fn read_verbose(text: &str) -> Vec<Resources> {
     // Functions have properties too; only those of the entry named last count.
     let mut of_entry = false;
     for line in text.lines() {
-        let line = line
-            .trim()
-            .trim_start_matches("ptxas info")
-            .trim_start_matches([' ', ':']);
+        let line = line.trim().trim_start_matches("ptxas info").trim_start_matches([' ', ':']);
         if let Some(rest) = line.strip_prefix("Compiling entry function '") {
             let kernel = rest.split('\'').next().unwrap_or_default().to_owned();
-            kernels.push(Resources {
-                kernel,
-                ..Resources::default()
-            });
+            kernels.push(Resources { kernel, ..Resources::default() });
             of_entry = true;
         } else if let Some(name) = line.strip_prefix("Function properties for ") {
             of_entry = kernels.last().is_some_and(|k| k.kernel == name.trim());
@@ -240,40 +201,21 @@ ptxas info    : Used 255 registers, 400 bytes cmem[0]
         let kernels = read_verbose(VERBOSE);
         assert_eq!(kernels.len(), 2);
         let first = &kernels[0];
-        assert_eq!(
-            (first.kernel.as_str(), first.registers, first.static_shared),
-            ("conv3", 10, 2048)
-        );
-        assert_eq!(
-            (first.stack, first.spill_stores, first.spill_loads),
-            (8, 4, 16)
-        );
-        assert_eq!(
-            (kernels[1].registers, kernels[1].stack, kernels[1].barriers),
-            (255, 0, 0)
-        );
+        assert_eq!((first.kernel.as_str(), first.registers, first.static_shared), ("conv3", 10, 2048));
+        assert_eq!((first.stack, first.spill_stores, first.spill_loads), (8, 4, 16));
+        assert_eq!((kernels[1].registers, kernels[1].stack, kernels[1].barriers), (255, 0, 0));
     }
 
     #[test]
     fn occupancy_by_each_limit() {
-        let of = |registers, static_shared| Resources {
-            registers,
-            static_shared,
-            ..Resources::default()
-        };
+        let of = |registers, static_shared| Resources { registers, static_shared, ..Resources::default() };
         let ampere: Arch = "sm_80".parse().unwrap();
         // 2048 threads, 65536 registers, 164 KiB and 32 slots: CUDA programming guide, technical specifications.
         assert_eq!(of(32, 0).blocks_per_multiprocessor(ampere, 256, 0), 8);
         assert_eq!(of(64, 0).blocks_per_multiprocessor(ampere, 256, 0), 4);
-        assert_eq!(
-            of(32, 40 * 1024).blocks_per_multiprocessor(ampere, 256, 0),
-            4
-        );
+        assert_eq!(of(32, 40 * 1024).blocks_per_multiprocessor(ampere, 256, 0), 4);
         assert_eq!(of(16, 0).blocks_per_multiprocessor(ampere, 32, 0), 32);
         assert_eq!(of(255, 0).blocks_per_multiprocessor(ampere, 1024, 0), 0);
-        assert_eq!(
-            of(32, 0).blocks_per_multiprocessor("sm_75".parse().unwrap(), 256, 0),
-            4
-        );
+        assert_eq!(of(32, 0).blocks_per_multiprocessor("sm_75".parse().unwrap(), 256, 0), 4);
     }
 }

@@ -25,14 +25,7 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
             // Arrays of up to some hundred accumulators stay in registers only if their loops are unrolled.
             rustflags.push("-Cllvm-args=-unroll-threshold=2000".to_owned());
             // Anything more than line directives is refused by ptxas.
-            rustflags.push(format!(
-                "-Cdebuginfo={}",
-                if plan.line_info {
-                    "line-directives-only"
-                } else {
-                    "none"
-                }
-            ));
+            rustflags.push(format!("-Cdebuginfo={}", if plan.line_info { "line-directives-only" } else { "none" }));
             let compiled = Compilation {
                 package: &plan.package,
                 toolchain: &plan.toolchain,
@@ -46,13 +39,7 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
             let outside: Vec<_> = compiled
                 .inputs
                 .iter()
-                .filter(|file| {
-                    !plan
-                        .package
-                        .inputs
-                        .iter()
-                        .any(|input| file.starts_with(input))
-                })
+                .filter(|file| !plan.package.inputs.iter().any(|input| file.starts_with(input)))
                 .filter(|file| !file.starts_with(&plan.cache))
                 .collect();
             plan.speaker.watch(outside.into_iter().map(|p| p.as_path()));
@@ -61,12 +48,7 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
                     warnings.push(warning);
                 }
             }
-            generated.push(Generated {
-                arch: *arch,
-                isa: Some(*isa),
-                ptx: compiled.ptx,
-                fresh: compiled.fresh,
-            });
+            generated.push(Generated { arch: *arch, isa: Some(*isa), ptx: compiled.ptx, fresh: compiled.fresh });
         }
     }
     let writer = Writer {

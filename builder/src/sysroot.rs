@@ -27,15 +27,12 @@ pub(crate) const COMMON_FLAGS: &[&str] = &[
     "-Cdebug-assertions=off",
 ];
 
-const CORE_FLAGS: &[&str] = &[
-    "--edition=2024",
-    "--crate-type=rlib",
-    "--cap-lints=allow",
-    "-Zforce-unstable-if-unmarked",
-];
+const CORE_FLAGS: &[&str] =
+    &["--edition=2024", "--crate-type=rlib", "--cap-lints=allow", "-Zforce-unstable-if-unmarked"];
 
 /// `core` needs a crate of this name; on this target nothing in it is ever called.
-const EMPTY_COMPILER_BUILTINS: &str = "#![no_std]\n#![feature(compiler_builtins)]\n#![compiler_builtins]\n#![allow(internal_features)]\n";
+const EMPTY_COMPILER_BUILTINS: &str =
+    "#![no_std]\n#![feature(compiler_builtins)]\n#![compiler_builtins]\n#![allow(internal_features)]\n";
 
 /// The sysroot in `cache`, built first if need be (about 12 s).
 pub(crate) fn ensure(toolchain: &Toolchain, cache: &Path) -> Result<PathBuf, BuildError> {
@@ -57,32 +54,17 @@ pub(crate) fn ensure(toolchain: &Toolchain, cache: &Path) -> Result<PathBuf, Bui
         return Ok(sysroot);
     }
     let library = toolchain.rust_src()?;
-    eprintln!(
-        "warpsmith: compiling `core` for the GPU with rustc {}; once, about 15 s",
-        toolchain.release
-    );
+    eprintln!("warpsmith: compiling `core` for the GPU with rustc {}; once, about 15 s", toolchain.release);
 
     let work = cache.join(format!("sysroot-{key}.partial"));
     let _ = std::fs::remove_dir_all(&work);
     let lib = lib_dir(&work);
     std::fs::create_dir_all(&lib).map_err(BuildError::io("create", &lib))?;
     let core = lib.join("libcore.rlib");
-    compile(
-        toolchain,
-        "core",
-        &library.join("core/src/lib.rs"),
-        &core,
-        None,
-    )?;
+    compile(toolchain, "core", &library.join("core/src/lib.rs"), &core, None)?;
     let source = work.join("compiler_builtins.rs");
     std::fs::write(&source, EMPTY_COMPILER_BUILTINS).map_err(BuildError::io("write", &source))?;
-    compile(
-        toolchain,
-        "compiler_builtins",
-        &source,
-        &lib.join("libcompiler_builtins.rlib"),
-        Some(&core),
-    )?;
+    compile(toolchain, "compiler_builtins", &source, &lib.join("libcompiler_builtins.rlib"), Some(&core))?;
 
     let _ = std::fs::remove_dir_all(&sysroot);
     std::fs::rename(&work, &sysroot).map_err(BuildError::io("rename into place", &sysroot))?;

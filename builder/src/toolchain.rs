@@ -28,38 +28,20 @@ impl Toolchain {
             Some(rustc) => PathBuf::from(rustc),
             // `cargo run` gives CARGO but no RUSTC; the two must be of one toolchain.
             None => {
-                let sibling =
-                    cargo.with_file_name(format!("rustc{}", std::env::consts::EXE_SUFFIX));
-                if cargo.is_absolute() && sibling.is_file() {
-                    sibling
-                } else {
-                    PathBuf::from("rustc")
-                }
+                let sibling = cargo.with_file_name(format!("rustc{}", std::env::consts::EXE_SUFFIX));
+                if cargo.is_absolute() && sibling.is_file() { sibling } else { PathBuf::from("rustc") }
             }
         };
-        let verbose_version = stdout_of(
-            clean_command(&rustc).arg("-vV").current_dir(dir),
-            "rustc -vV",
-        )?;
+        let verbose_version = stdout_of(clean_command(&rustc).arg("-vV").current_dir(dir), "rustc -vV")?;
         let release = verbose_version
             .lines()
             .find_map(|line| line.strip_prefix("release: "))
             .unwrap_or_default()
             .trim()
             .to_owned();
-        let sysroot = stdout_of(
-            clean_command(&rustc)
-                .args(["--print", "sysroot"])
-                .current_dir(dir),
-            "rustc --print sysroot",
-        )?;
-        Ok(Toolchain {
-            cargo,
-            rustc,
-            verbose_version,
-            release,
-            sysroot: PathBuf::from(sysroot.trim()),
-        })
+        let sysroot =
+            stdout_of(clean_command(&rustc).args(["--print", "sysroot"]).current_dir(dir), "rustc --print sysroot")?;
+        Ok(Toolchain { cargo, rustc, verbose_version, release, sysroot: PathBuf::from(sysroot.trim()) })
     }
 
     /// Refuses a compiler that is too old; answers a warning for one that is untried.
@@ -82,17 +64,11 @@ impl Toolchain {
 }
 
 fn check_release(release: &str) -> Result<Option<String>, BuildError> {
-    let mut numbers = release
-        .split(['.', '-'])
-        .map_while(|part| part.parse::<u32>().ok());
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if found < TESTED_RUSTC {
         return Err(BuildError::RustcTooOld {
-            found: if release.is_empty() {
-                "(unknown release)".to_owned()
-            } else {
-                release.to_owned()
-            },
+            found: if release.is_empty() { "(unknown release)".to_owned() } else { release.to_owned() },
             needed: format!("{}.{}", TESTED_RUSTC.0, TESTED_RUSTC.1),
         });
     }
@@ -123,18 +99,14 @@ impl SourceSearch {
             Some(path) => vec![path.clone()],
             None => vec![
                 self.sysroot.join("lib/rustlib/src/rust/library"),
-                self.debian
-                    .join(format!("rustc-{}", self.release))
-                    .join("library"),
+                self.debian.join(format!("rustc-{}", self.release)).join("library"),
             ],
         }
     }
 
     /// The `library` directory, without any attempt to fetch it.
     pub(crate) fn find(&self) -> Option<PathBuf> {
-        self.candidates()
-            .into_iter()
-            .find(|dir| dir.join("core/src/lib.rs").is_file())
+        self.candidates().into_iter().find(|dir| dir.join("core/src/lib.rs").is_file())
     }
 
     pub(crate) fn find_or_fetch(&self) -> Result<PathBuf, BuildError> {
@@ -150,24 +122,15 @@ impl SourceSearch {
                 self.toolchain
             );
             let mut command: Command = clean_command(rustup);
-            command.args([
-                "component",
-                "add",
-                "rust-src",
-                "--toolchain",
-                &self.toolchain,
-            ]);
+            command.args(["component", "add", "rust-src", "--toolchain", &self.toolchain]);
             tried = match run(&mut command) {
                 Ok(output) if output.status.success() => match self.find() {
                     Some(dir) => return Ok(dir),
-                    None => {
-                        "rustup reported success, but the source is still not there.\n".to_owned()
-                    }
+                    None => "rustup reported success, but the source is still not there.\n".to_owned(),
                 },
-                Ok(output) => format!(
-                    "rustup could not fetch it: {}\n",
-                    String::from_utf8_lossy(&output.stderr).trim()
-                ),
+                Ok(output) => {
+                    format!("rustup could not fetch it: {}\n", String::from_utf8_lossy(&output.stderr).trim())
+                }
                 Err(error) => format!("{error}\n"),
             };
         }
@@ -216,10 +179,7 @@ mod tests {
     #[test]
     fn missing_source_names_places_and_both_fixes() {
         let dir = tempfile::tempdir().unwrap();
-        let text = search(dir.path(), None)
-            .find_or_fetch()
-            .unwrap_err()
-            .to_string();
+        let text = search(dir.path(), None).find_or_fetch().unwrap_err().to_string();
         for part in [
             "component rust-src",
             "rustc 1.95.0",
@@ -239,41 +199,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let script = |name: &str, body: &str| {
             let path = dir.path().join(name);
-            std::fs::write(
-                &path,
-                format!(
-                    "#!/bin/sh\necho \"$@\" >> '{}/log'\n{body}\n",
-                    dir.path().display()
-                ),
-            )
-            .unwrap();
+            std::fs::write(&path, format!("#!/bin/sh\necho \"$@\" >> '{}/log'\n{body}\n", dir.path().display()))
+                .unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             path
         };
         let failing = script("rustup-off", "echo 'could not download file' >&2; exit 1");
-        let text = search(dir.path(), Some(failing))
-            .find_or_fetch()
-            .unwrap_err()
-            .to_string();
+        let text = search(dir.path(), Some(failing)).find_or_fetch().unwrap_err().to_string();
         assert!(text.contains("could not download file"), "{text}");
 
         let library = dir.path().join("sysroot/lib/rustlib/src/rust/library");
-        let working = script(
-            "rustup-on",
-            &format!(
-                "mkdir -p '{0}/core/src' && touch '{0}/core/src/lib.rs'",
-                library.display()
-            ),
-        );
-        assert_eq!(
-            search(dir.path(), Some(working)).find_or_fetch().unwrap(),
-            library
-        );
+        let working =
+            script("rustup-on", &format!("mkdir -p '{0}/core/src' && touch '{0}/core/src/lib.rs'", library.display()));
+        assert_eq!(search(dir.path(), Some(working)).find_or_fetch().unwrap(), library);
         let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
         assert_eq!(log.lines().count(), 2);
         assert!(
-            log.lines()
-                .all(|l| l == "component add rust-src --toolchain 1.95.0-x86_64-unknown-linux-gnu"),
+            log.lines().all(|l| l == "component add rust-src --toolchain 1.95.0-x86_64-unknown-linux-gnu"),
             "{log}"
         );
     }
@@ -284,10 +226,7 @@ mod tests {
         assert!(check_release("1.96.1").unwrap().unwrap().contains("1.96.1"));
         assert!(check_release("1.97.0-nightly").unwrap().is_some());
         let text = check_release("1.94.1").unwrap_err().to_string();
-        assert!(
-            text.contains("rustc 1.94.1 is too old") && text.contains("immediate-abort"),
-            "{text}"
-        );
+        assert!(text.contains("rustc 1.94.1 is too old") && text.contains("immediate-abort"), "{text}");
         assert!(check_release("").is_err());
     }
 }

@@ -20,11 +20,7 @@ impl Consumer {
         common::copy(&common::fixtures().join("consumer"), &root);
         let manifest = root.join("Cargo.toml");
         let text = std::fs::read_to_string(&manifest).unwrap();
-        std::fs::write(
-            &manifest,
-            text.replace("@BUILDER@", env!("CARGO_MANIFEST_DIR")),
-        )
-        .unwrap();
+        std::fs::write(&manifest, text.replace("@BUILDER@", env!("CARGO_MANIFEST_DIR"))).unwrap();
         // The versions that this workspace has fetched.
         let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.lock");
         std::fs::copy(lock, root.join("Cargo.lock")).unwrap();
@@ -41,11 +37,8 @@ impl Consumer {
             .env_remove("RUSTFLAGS")
             .env("WARPSMITH_CACHE_DIR", common::cache())
             .envs(env.iter().copied());
-        let mut child = command
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child =
+            command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
         // A deadlock with the outer cargo would otherwise hang the whole suite.
         let stdout = child.stdout.take().unwrap();
         let stderr = child.stderr.take().unwrap();
@@ -68,20 +61,12 @@ impl Consumer {
                 None => std::thread::sleep(Duration::from_millis(50)),
             }
         };
-        Output {
-            status,
-            stdout: stdout.join().unwrap(),
-            stderr: stderr.join().unwrap(),
-        }
+        Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
     }
 
     fn passes(&self, args: &[&str], env: &[(&str, &str)]) -> String {
         let output = self.cargo(args, env);
-        assert!(
-            output.status.success(),
-            "cargo {args:?} {env:?}:\n{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "cargo {args:?} {env:?}:\n{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 }
@@ -96,10 +81,7 @@ fn every_outer_command_builds_the_same_kernels() {
     consumer.passes(&["doc"], &[]);
     let native = [("RUSTFLAGS", "-Ctarget-cpu=native")];
     let host = host_triple();
-    assert_eq!(
-        consumer.passes(&["run", "-q", "--target", &host], &native),
-        EXPECTED
-    );
+    assert_eq!(consumer.passes(&["run", "-q", "--target", &host], &native), EXPECTED);
 
     // The text does not depend on the outer command.
     let target = consumer.fixture.dir.path().join("a consumer/target");
@@ -111,26 +93,16 @@ fn every_outer_command_builds_the_same_kernels() {
     }
 
     // An edit of a kernel is noticed, and a broken one is shown as rustc shows it.
-    consumer.fixture.edit(
-        "let t = _thread_idx_x() as usize;",
-        "let t: usize = \"no number\";",
-    );
+    consumer.fixture.edit("let t = _thread_idx_x() as usize;", "let t: usize = \"no number\";");
     let output = consumer.cargo(&["build"], &[]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(101));
     assert!(
-        stderr.contains("error[E0308]: mismatched types\n")
-            && stderr.contains("expected `usize`, found `&str`"),
+        stderr.contains("error[E0308]: mismatched types\n") && stderr.contains("expected `usize`, found `&str`"),
         "{stderr}"
     );
-    assert!(
-        stderr.contains("error: kernels of `basic-kernels` do not compile for sm_80"),
-        "{stderr}"
-    );
-    consumer.fixture.edit(
-        "let t: usize = \"no number\";",
-        "let t = _thread_idx_x() as usize;",
-    );
+    assert!(stderr.contains("error: kernels of `basic-kernels` do not compile for sm_80"), "{stderr}");
+    consumer.fixture.edit("let t: usize = \"no number\";", "let t = _thread_idx_x() as usize;");
     assert_eq!(consumer.passes(&["run", "-q"], &[]), EXPECTED);
 
     // Nothing changed: the build script does not run.
@@ -139,10 +111,7 @@ fn every_outer_command_builds_the_same_kernels() {
     assert!(!stderr.contains("build-script-build`"), "{stderr}");
 
     // WARPSMITH_ARCHS is watched and overrides.
-    assert_eq!(
-        consumer.passes(&["run", "-q"], &[("WARPSMITH_ARCHS", "sm_86")]),
-        "basic-kernels true\n86 true 1\n"
-    );
+    assert_eq!(consumer.passes(&["run", "-q"], &[("WARPSMITH_ARCHS", "sm_86")]), "basic-kernels true\n86 true 1\n");
 }
 
 #[test]
@@ -161,19 +130,13 @@ fn a_release_build_with_an_exported_target_directory_does_not_deadlock() {
 fn missing_rust_source_is_one_error_with_the_fix() {
     let consumer = Consumer::new();
     let cache = consumer.fixture.dir.path().join("empty cache");
-    let env = [
-        ("WARPSMITH_RUST_SRC", "/nowhere/library"),
-        ("WARPSMITH_CACHE_DIR", cache.to_str().unwrap()),
-    ];
+    let env = [("WARPSMITH_RUST_SRC", "/nowhere/library"), ("WARPSMITH_CACHE_DIR", cache.to_str().unwrap())];
     let output = consumer.cargo(&["build"], &env);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    for part in [
-        "component rust-src",
-        "/nowhere/library",
-        "rustup component add rust-src --toolchain",
-        "apt install rust-src",
-    ] {
+    for part in
+        ["component rust-src", "/nowhere/library", "rustup component add rust-src --toolchain", "apt install rust-src"]
+    {
         assert!(stderr.contains(part), "no {part:?} in:\n{stderr}");
     }
 }
@@ -181,10 +144,7 @@ fn missing_rust_source_is_one_error_with_the_fix() {
 fn host_triple() -> String {
     let output = Command::new("rustc").arg("-vV").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    text.lines()
-        .find_map(|line| line.strip_prefix("host: "))
-        .unwrap()
-        .to_owned()
+    text.lines().find_map(|line| line.strip_prefix("host: ")).unwrap().to_owned()
 }
 
 fn find(dir: &Path, name: &str) -> Vec<String> {

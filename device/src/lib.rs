@@ -47,17 +47,27 @@
 //!
 //! # Rules that the device half keeps for you
 //!
-//! * Barriers and warp collectives are LLVM intrinsics (which are `convergent`) in
-//!   `#[inline(always)]` functions. `asm!` is not `convergent` in this compiler and is used for
+//! * Barriers and warp collectives are LLVM intrinsics, which are `convergent`, in functions that
+//!   are inlined before LLVM runs. `asm!` is not `convergent` in this compiler and is used for
 //!   per-thread instructions only. Helper functions that contain collectives carry
-//!   [`#[device]`](macro@device), which inlines them for the same reason.
+//!   [`#[device]`](macro@device), which inlines them as early: `#[inline(always)]` does not, and
+//!   LLVM then copies the call into the arms of a divergent branch.
 //! * Shared memory has 32-bit addresses and is reached by `ld.shared`/`st.shared` only.
 //! * Indices are `usize`: the assembler unrolls such loops and folds their addresses.
 //! * Atomics name their order and their scope; `core::sync::atomic` drops orders on this target.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
-    feature(abi_ptx, stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics, core_float_math, f16)
+    feature(
+        abi_ptx,
+        allow_internal_unstable,
+        asm_experimental_arch,
+        core_float_math,
+        f16,
+        link_llvm_intrinsics,
+        rustc_attrs,
+        stdarch_nvptx
+    )
 )]
 #![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
 
@@ -126,26 +136,31 @@ pub mod prelude {
     };
 }
 
+/// What `#[device]` expands to: a function that is inlined before LLVM runs, or a compile error.
+#[cfg(target_arch = "nvptx64")]
+#[doc(hidden)]
+#[macro_export]
+#[allow_internal_unstable(rustc_attrs)]
+macro_rules! __device_fn {
+    ($($f:tt)*) => {
+        #[rustc_force_inline]
+        $($f)*
+    };
+}
+
 /// What the macros expand to; not for direct use.
 #[doc(hidden)]
 pub mod __private {
     #[cfg(target_arch = "nvptx64")]
     pub use crate::args::Glob;
     #[cfg(not(target_arch = "nvptx64"))]
-    pub use crate::launch::checked_args;
+    pub use crate::launch::args_fit;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use bytemuck;
 
-    /// `block`, refused at compile time if no GPU can run it.
-    #[allow(clippy::panic)] // Evaluated at compile time, where a panic is the error message.
-    pub const fn checked_block(block: [u64; 3]) -> [u32; 3] {
-        let [x, y, z] = block;
-        assert!(x > 0 && y > 0 && z > 0, "a block needs at least one thread in each dimension");
-        assert!(
-            x <= 1024 && y <= 1024 && z <= 64 && x * y * z <= 1024,
-            "a block has at most 1024 threads, and at most 64 in z"
-        );
-        [x as u32, y as u32, z as u32]
+    /// Whether every GPU can run a block of these dimensions.
+    pub const fn block_fits([x, y, z]: [u64; 3]) -> bool {
+        x <= 1024 && y <= 1024 && z <= 64 && 1 <= x * y * z && x * y * z <= 1024
     }
 
     /// The bytes of a value argument.

@@ -1,13 +1,18 @@
 //! Barriers.
 //!
 //! Every barrier is an LLVM intrinsic with the attribute `convergent`: the compiler neither copies
-//! it into the arms of a divergent branch nor moves memory accesses over it. What the compiler
-//! cannot see is a barrier inside a function that is not inlined: mark helpers
-//! [`#[device]`](macro@crate::device).
-
-use core::arch::nvptx;
+//! it into the arms of a divergent branch nor moves memory accesses over it. What it does not see
+//! is a barrier inside a function that it has not inlined yet, so everything here is inlined
+//! before LLVM runs: by `rustc_force_inline`, since the compiler treats `inline(always)` as a
+//! hint at that point. Helpers of your own get the same from [`#[device]`](macro@crate::device).
 
 unsafe extern "C" {
+    #[link_name = "llvm.nvvm.barrier0"]
+    #[cfg(feature = "nvvm")]
+    fn barrier_all();
+    #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.all"]
+    #[cfg(not(feature = "nvvm"))]
+    fn barrier_all(id: u32);
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn bar_warp_sync(mask: u32);
     #[link_name = "llvm.nvvm.barrier0.popc"]
@@ -23,17 +28,22 @@ unsafe extern "C" {
 ///
 /// # Safety
 /// All threads of the block reach this very call, or none: not within a branch that only some take.
-#[inline(always)]
+#[rustc_force_inline]
 pub unsafe fn block() {
     // SAFETY: the caller's promise.
-    unsafe { nvptx::_syncthreads() }
+    unsafe {
+        #[cfg(feature = "nvvm")]
+        barrier_all();
+        #[cfg(not(feature = "nvvm"))]
+        barrier_all(0);
+    }
 }
 
 /// [`block`], and how many threads of the block passed `true`.
 ///
 /// # Safety
 /// As [`block`].
-#[inline(always)]
+#[rustc_force_inline]
 pub unsafe fn block_count(p: bool) -> u32 {
     // SAFETY: the caller's promise.
     unsafe {
@@ -48,7 +58,7 @@ pub unsafe fn block_count(p: bool) -> u32 {
 ///
 /// # Safety
 /// As [`block`].
-#[inline(always)]
+#[rustc_force_inline]
 pub unsafe fn block_any(p: bool) -> bool {
     // SAFETY: the caller's promise.
     unsafe { block_count(p) != 0 }
@@ -58,7 +68,7 @@ pub unsafe fn block_any(p: bool) -> bool {
 ///
 /// # Safety
 /// As [`block`].
-#[inline(always)]
+#[rustc_force_inline]
 pub unsafe fn block_all(p: bool) -> bool {
     // SAFETY: the caller's promise.
     unsafe { block_count(!p) == 0 }
@@ -69,7 +79,7 @@ pub unsafe fn block_all(p: bool) -> bool {
 ///
 /// # Safety
 /// The calling lane is in `mask`, and all lanes of `mask` that have not exited call with this mask.
-#[inline(always)]
+#[rustc_force_inline]
 pub unsafe fn warp(mask: u32) {
     // SAFETY: the caller's promise.
     unsafe { bar_warp_sync(mask) }

@@ -1,5 +1,4 @@
 //! What `#[kernel]` gives on the host.
-#![allow(unsafe_code)]
 
 use warpsmith_device::prelude::*;
 
@@ -47,8 +46,11 @@ impl Contract for Demo<'_> {
 #[kernel(block = 1)]
 pub unsafe fn nothing() {}
 
+/// Name, address, bytes and access of a buffer; name and bytes of a value.
+type Seen = (&'static str, u64, u64, Option<Access>, Vec<u8>);
+
 #[derive(Default)]
-struct Record(Vec<(&'static str, u64, u64, Option<Access>, Vec<u8>)>);
+struct Record(Vec<Seen>);
 
 impl ArgSink for Record {
     fn buffer(&mut self, arg: &'static ArgMeta, address: u64, bytes: u64, access: Access) {

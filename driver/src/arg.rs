@@ -38,6 +38,10 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T> Out<T> {
+    /// No place: the value is not wanted.
+    pub fn null() -> Self {
+        Out(std::ptr::null_mut())
+    }
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
@@ -166,6 +170,24 @@ macro_rules! plain {
     )*};
 }
 plain!(
-    i32, u8, u16, u32, u64, usize, MemLocation, CUcontext, CUmodule, CUfunction, CUstream, CUevent, CUgraph, CUgraphNode,
-    CUgraphExec, CUmemoryPool, CUlinkState, CUhostFn, CUstreamCallback, CUoccupancyB2DSize
+    i32,
+    u8,
+    u16,
+    u32,
+    u64,
+    usize,
+    MemLocation,
+    CUcontext,
+    CUmodule,
+    CUfunction,
+    CUstream,
+    CUevent,
+    CUgraph,
+    CUgraphNode,
+    CUgraphExec,
+    CUmemoryPool,
+    CUlinkState,
+    CUhostFn,
+    CUstreamCallback,
+    CUoccupancyB2DSize
 );

@@ -122,7 +122,7 @@ pub(crate) struct Real {
 
 pub(crate) enum Active {
     Cuda(Arc<Real>),
-    Software(Software),
+    Software(Box<Software>),
 }
 
 static ACTIVE: OnceLock<Active> = OnceLock::new();
@@ -239,7 +239,8 @@ fn choose(wanted: Option<Choice>) -> Result<Active, (Code, String)> {
             Err(why) => lock(&WHY).not_cuda = Some(why),
         }
     }
-    Software::from_environment().map(Active::Software).map_err(|reason| (Code::INVALID_VALUE, reason))
+    Software::from_environment()
+        .map(|software| Active::Software(Box::new(software))).map_err(|reason| (Code::INVALID_VALUE, reason))
 }
 
 /// Looks for NVIDIA's driver and asks it for its devices, without choosing it.
@@ -255,10 +256,11 @@ type DeviceList = Vec<(String, (i32, i32))>;
 
 fn real_with_devices() -> Result<(Arc<Real>, DeviceList), String> {
     let real = load_real()?;
-    real.init(0).map_err(|Code(c)| format!("cuInit of {} answers {} ({})", real.name, result_name(c), result_text(c)))?;
-    let devices = real.devices().map_err(|Code(c)| {
-        format!("{} cannot list its devices: {} ({})", real.name, result_name(c), result_text(c))
-    })?;
+    real.init(0)
+        .map_err(|Code(c)| format!("cuInit of {} answers {} ({})", real.name, result_name(c), result_text(c)))?;
+    let devices = real
+        .devices()
+        .map_err(|Code(c)| format!("{} cannot list its devices: {} ({})", real.name, result_name(c), result_text(c)))?;
     if devices.is_empty() {
         return Err(format!("{} has no device", real.name));
     }

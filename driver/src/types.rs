@@ -19,6 +19,10 @@ macro_rules! handles {
         #[repr(transparent)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub struct $name(pub *mut c_void);
+        // SAFETY: a handle is a number to us, and the driver lets any thread use it.
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
         impl $name {
             /// The null handle.
             pub const NULL: Self = Self(std::ptr::null_mut());

@@ -54,7 +54,7 @@ mod frame {
         let (b, e) = (c / F::ELEMS, c % F::ELEMS);
         let at = row * padded_words(words) + word_position(b * F::WORDS + F::place_of(e), words);
         // SAFETY: within the planes of `vocab` x `cols` that the contract asks for.
-        unsafe { scales.at(row * padded_scales(blocks) + b) as f32 * F::code(word(codes, at), e) }
+        unsafe { convert::f16_to_f32(scales.at(row * padded_scales(blocks) + b)) * F::code(word(codes, at), e) }
     }
 
     #[inline(always)]
@@ -70,7 +70,9 @@ macro_rules! blocks {
         $(#[$doc])*
         #[kernel(block = THREADS, min_blocks = 4)]
         pub unsafe fn $name(codes: In<U32x4>, scales: In<f16>, y: Out<f32>, state: In<u32>, vocab: u32, cols: u32) {
-            frame::set(y, state, vocab, cols, |row, c| unsafe { frame::of_blocks::<$F>(codes, scales, row, c, cols as usize) });
+            // SAFETY: `row` is below `vocab` and `c` below `cols`.
+            let weight = |row, c| unsafe { frame::of_blocks::<$F>(codes, scales, row, c, cols as usize) };
+            frame::set(y, state, vocab, cols, weight);
         }
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
@@ -89,7 +91,9 @@ macro_rules! dense {
         $(#[$doc])*
         #[kernel(block = THREADS, min_blocks = 4)]
         pub unsafe fn $name(weights: In<U32x4>, y: Out<f32>, state: In<u32>, vocab: u32, cols: u32) {
-            frame::set(y, state, vocab, cols, |row, c| unsafe { frame::of_dense::<$F>(weights, row, c, cols as usize) });
+            // SAFETY: `row` is below `vocab` and `c` below `cols`.
+            let weight = |row, c| unsafe { frame::of_dense::<$F>(weights, row, c, cols as usize) };
+            frame::set(y, state, vocab, cols, weight);
         }
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {

@@ -17,7 +17,14 @@ pub const THREADS: u32 = 256;
 
 /// The caches after the store, from those before it.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn reference(values: &[f32], cache: &mut [f32], position: usize, kv_heads: usize, capacity: usize, f16_cache: bool) {
+pub fn reference(
+    values: &[f32],
+    cache: &mut [f32],
+    position: usize,
+    kv_heads: usize,
+    capacity: usize,
+    f16_cache: bool,
+) {
     let head_dim = values.len() / kv_heads;
     if position >= capacity {
         return;
@@ -59,8 +66,8 @@ pub unsafe fn kv_store(
 ) {
     let i = block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize;
     if let Some(at) = place(state, i, kv_heads, head_dim, capacity) {
-        k_cache.set(at, k.at(i) as f16);
-        v_cache.set(at, v.at(i) as f16);
+        k_cache.set(at, convert::f32_to_f16(k.at(i)));
+        v_cache.set(at, convert::f32_to_f16(v.at(i)));
     }
 }
 

@@ -50,7 +50,8 @@ fn angle(position: usize, i: usize, n_rot: usize, base: f64, factors: Option<&[f
 #[must_use]
 pub fn rope_tables(context: usize, n_rot: usize, base: f64, factors: Option<&[f32]>, linear: f64) -> RopeTables {
     let half = n_rot / 2;
-    let factors: Option<Vec<f32>> = factors.map(|f| f.iter().copied().chain(std::iter::repeat(1.0)).take(half).collect());
+    let factors: Option<Vec<f32>> =
+        factors.map(|f| f.iter().copied().chain(std::iter::repeat(1.0)).take(half).collect());
     let mut tables = RopeTables { cos: Vec::with_capacity(context * half), sin: Vec::with_capacity(context * half) };
     for position in 0..context {
         for i in 0..half {
@@ -194,6 +195,7 @@ pub unsafe fn qk_norm_rope(
         let scale = 1.0 / math::sqrt(warp::sum_f32(squares) / head_dim as f32 + eps);
         let weight = if head < q_heads { q_weight } else { k_weight };
         let row = (cos, sin, position * (n_rot / 2));
+        // SAFETY: `d` is below `head_dim`, the length of both weights.
         let normed = |d: usize, v: f32| v * scale * unsafe { weight.at(d) };
         turn(qk, at, row, (head_dim, n_rot, neox != 0), normed);
     }

@@ -72,3 +72,20 @@ fn rz_25_the_reference_rounds_nothing_but_the_cache_and_only_on_request() {
     assert!(f16s > 0.0 && f16s < 2e-3 * STD_Q4_0, "{f16s:e}");
 }
 
+
+/// Two small models with what the golden ones lack, against logits that numpy computed in f64 from the same files
+/// with gguf's own reader and decoders, all positions at once under a causal mask: a tied llama (neighbours
+/// rotated, `rope_freqs`, linear scaling, Q8_0 and F16) and a qwen3 whose heads are wider than its hidden state.
+#[test]
+fn small_models_of_both_architectures_match_another_implementation() {
+    for name in ["llama-small", "qwen3-small"] {
+        let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+        let model = ModelFile::open(data.join(format!("{name}.gguf"))).unwrap();
+        let want = read_f64(&data.join(format!("{name}.logits.f64")));
+        let mut r = Reference::new(&model, KvRounding::None);
+        for (token, want) in [3, 1, 4, 1, 5, 9, 2, 6, 47, 0].into_iter().zip(want.chunks(48)) {
+            let d = worst(r.feed(token).unwrap().logits, want.iter().copied());
+            assert!(d < 1e-9 * deviation(want), "{name} token {token}: {d:e}");
+        }
+    }
+}

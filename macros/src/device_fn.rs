@@ -24,8 +24,9 @@ pub fn device(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
     }
     Ok(quote! {
         #[cfg(target_arch = "nvptx64")]
-        #[inline(always)]
-        #[allow(unsafe_op_in_unsafe_fn)]
-        #f
+        ::warpsmith_device::__device_fn! {
+            #[allow(unsafe_op_in_unsafe_fn)]
+            #f
+        }
     })
 }

@@ -51,7 +51,7 @@ pub fn derive(item: TokenStream) -> Result<TokenStream> {
         "`{name}` has padding: host and GPU would disagree on bytes that nobody wrote. Order the fields from large to small, or fill the gaps with fields of your own"
     );
     let padding = quote_spanned! {name.span()=>
-        const _: () = assert!(::core::mem::size_of::<#name>() == 0 #(+ ::core::mem::size_of::<#types>())*, #message);
+        const _: () = assert!(::core::mem::size_of::<#name>() == #(::core::mem::size_of::<#types>())+*, #message);
     };
     Ok(quote! {
         const _: () = {

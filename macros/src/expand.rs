@@ -6,7 +6,7 @@ use crate::{
     signature::{self, Argument, Buffer, Kind, type_text},
 };
 use proc_macro2::{Span, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use quote::{quote, quote_spanned};
 use syn::{Attribute, Error, Expr, Ident, ItemFn, Lit, LitStr, Meta, Result, Visibility, spanned::Spanned};
 
 /// One kernel, understood.
@@ -124,10 +124,25 @@ impl Parts {
     fn common(&self) -> TokenStream {
         let cfgs = &self.cfgs;
         let [x, y, z] = self.block();
-        let elements = self.arguments.iter().filter(|a| !matches!(a.kind, Kind::Scalar)).map(|a| {
+        // On the host, handing the value to a sink makes the same check of a struct.
+        let elements = self.arguments.iter().filter_map(|a| {
             let ty = a.element();
-            quote_spanned! {ty.span()=> is_element::<#ty>(); }
+            match a.kind {
+                Kind::Buffer(..) => Some(quote_spanned! {ty.span()=> is_element::<#ty>(); }),
+                Kind::Struct => Some(quote_spanned! {ty.span()=>
+                    #[cfg(target_arch = "nvptx64")]
+                    is_element::<#ty>();
+                }),
+                Kind::Scalar => None,
+            }
         });
+        let block_span = self.options.block.first().map_or_else(Span::call_site, Spanned::span);
+        let fits = quote_spanned! {block_span=>
+            const _: () = assert!(
+                ::warpsmith_device::__private::block_fits([#x, #y, #z]),
+                "a block has 1 to 1024 threads, and at most 64 in z"
+            );
+        };
         let markers = self.arguments.iter().filter_map(|a| match &a.kind {
             Kind::Buffer(b, element) => {
                 let (ty, marker) = (&a.ty, Ident::new(b.type_name(), Span::call_site()));
@@ -141,7 +156,7 @@ impl Parts {
         quote! {
             #(#cfgs)*
             #[allow(clippy::unnecessary_cast)]
-            const _: [u32; 3] = ::warpsmith_device::__private::checked_block([#x, #y, #z]);
+            #fits
             #(#cfgs)*
             const _: () = {
                 const fn is_element<T: ::warpsmith_device::Element>() {}
@@ -203,7 +218,7 @@ impl Parts {
         let Parts { cfgs, docs, lints, arguments, entry, .. } = self;
         let (template, operands) = self.metadata();
         let (vis, ident, body) = (&self.f.vis, &self.f.sig.ident, &self.f.block);
-        let symbol = if *entry == ident.to_string() {
+        let symbol = if ident == entry {
             quote!(#[unsafe(no_mangle)])
         } else {
             quote!(#[unsafe(export_name = #entry)])
@@ -213,9 +228,6 @@ impl Parts {
         } else {
             (quote!(), quote!(extern "ptx-kernel"))
         };
-        let inner_inputs = arguments.iter().map(|Argument { name, mutability, ty, .. }| {
-            quote! { #mutability #name: #ty }
-        });
         let raw = arguments.iter().map(|a| {
             let (name, element) = (&a.name, a.element());
             match a.kind {
@@ -224,17 +236,14 @@ impl Parts {
                 Kind::Scalar | Kind::Struct => quote! { #name: #element },
             }
         });
-        let wrapped = arguments.iter().map(|a| {
-            let name = &a.name;
-            match &a.kind {
-                Kind::Buffer(b, _) => {
-                    let ty = Ident::new(b.type_name(), Span::call_site());
-                    quote! { ::warpsmith_device::#ty::from_raw(#name) }
-                }
-                Kind::Scalar | Kind::Struct => quote! { #name },
+        let wrapped = arguments.iter().map(|Argument { name, mutability, ty, kind, .. }| match kind {
+            Kind::Buffer(b, _) => {
+                let wrapper = Ident::new(b.type_name(), Span::call_site());
+                quote! { #[allow(unused_variables)] let #mutability #name: #ty = ::warpsmith_device::#wrapper::from_raw(#name); }
             }
+            Kind::Scalar | Kind::Struct => quote! { #[allow(unused_variables)] let #mutability #name: #ty = #name; },
         });
-        let inner = format_ident!("body");
+        let statements = &body.stmts;
         quote! {
             #(#cfgs)*
             #[cfg(target_arch = "nvptx64")]
@@ -245,14 +254,11 @@ impl Parts {
             #[cfg(target_arch = "nvptx64")]
             #symbol
             #mark
-            #[allow(improper_ctypes_definitions, clippy::too_many_arguments, clippy::missing_safety_doc)]
+            #(#lints)*
+            #[allow(improper_ctypes_definitions, unsafe_op_in_unsafe_fn, clippy::too_many_arguments, clippy::missing_safety_doc)]
             #vis unsafe #abi fn #ident(#(#raw),*) {
-                #(#lints)*
-                #[inline(always)]
-                #[allow(unsafe_op_in_unsafe_fn, clippy::too_many_arguments)]
-                unsafe fn #inner(#(#inner_inputs),*) #body
-                // SAFETY: the launch contract, which is the body's own: this is its only call.
-                unsafe { #inner(#(#wrapped),*) }
+                #(#wrapped)*
+                #(#statements)*
             }
         }
     }
@@ -322,14 +328,20 @@ impl Parts {
                         ::warpsmith_device::Access::#access,
                     );
                 },
-                None => quote! {
-                    sink.scalar(&args[#i], ::warpsmith_device::__private::bytes_of(&self.#id));
-                },
+                None => {
+                    let ty = &a.ty;
+                    let bytes = quote_spanned! {ty.span()=>
+                        ::warpsmith_device::__private::bytes_of::<#ty>(&self.#id)
+                    };
+                    quote! { sink.scalar(&args[#i], #bytes); }
+                }
             }
         });
         let launch_doc = format!(
             "A launch of the kernel `{entry}`. Its contract says which lengths it needs and how many blocks it takes."
         );
+        let too_large =
+            format!("the arguments of `{entry}` take more than the 4096 bytes that every driver accepts");
         let [x, y, z] = self.block();
         let min_blocks = self.min_blocks();
         let line = u32::try_from(*line).unwrap_or(0);
@@ -357,9 +369,9 @@ impl Parts {
                     summary: #summary,
                     file: #file,
                     line: #line,
-                    block: ::warpsmith_device::__private::checked_block([#x, #y, #z]),
+                    block: [#x as u32, #y as u32, #z as u32],
                     min_blocks: #min_blocks,
-                    args: ::warpsmith_device::__private::checked_args(&[#(#metas),*]),
+                    args: &[#(#metas),*],
                 };
                 #[allow(unused_variables)]
                 fn args(&self, sink: &mut dyn ::warpsmith_device::ArgSink) {
@@ -367,6 +379,13 @@ impl Parts {
                     #(#calls)*
                 }
             }
+
+            #(#cfgs)*
+            #[cfg(not(target_arch = "nvptx64"))]
+            const _: () = assert!(
+                ::warpsmith_device::__private::args_fit(<#name #anonymous as ::warpsmith_device::Kernel>::META.args),
+                #too_large
+            );
         }
     }
 }

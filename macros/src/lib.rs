@@ -27,9 +27,8 @@ use proc_macro::TokenStream;
 /// | `variant` | string | which of several versions of one kernel this is |
 ///
 /// **On the device** it writes the PTX entry and a line of metadata in a PTX comment
-/// (`// @kernel {…}`), which costs nothing and which the builder reads. The body becomes an
-/// inlined inner function, with its own lines in the debug information; `unsafe` blocks are not
-/// needed in it.
+/// (`// @kernel {…}`), which costs nothing and which the builder reads. `unsafe` blocks are not
+/// needed in the body.
 ///
 /// **On the host** it writes a struct named after the function in camel case, with a public field
 /// per argument that keeps the argument's documentation: `In<T>` becomes `&DeviceSlice<T>`,
@@ -47,12 +46,14 @@ pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
     expand::kernel(attr.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Marks a helper function that runs on the device only: it is left out on the host, and always
-/// inlined on the device.
+/// Marks a helper function that runs on the device only: it is left out on the host, and inlined
+/// on the device before LLVM runs.
 ///
-/// A helper with a barrier or a warp collective in it **must** carry this attribute: only in an
-/// inlined function does the compiler know that the call must not be copied into the branches of
-/// a divergent `if`. In an `unsafe fn`, `unsafe` blocks are not needed.
+/// A helper with a barrier or a warp collective in it **must** carry this attribute. LLVM knows
+/// that a collective must not be copied into the arms of a divergent `if`, but not that a function
+/// contains one; `#[inline(always)]` is only a hint where it matters. A function that cannot be
+/// inlined (it calls itself, or is used as a function pointer) is a compile error. In an
+/// `unsafe fn`, `unsafe` blocks are not needed.
 #[proc_macro_attribute]
 pub fn device(attr: TokenStream, item: TokenStream) -> TokenStream {
     device_fn::device(attr.into(), item.into())

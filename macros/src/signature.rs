@@ -3,7 +3,7 @@
 use quote::ToTokens;
 use syn::{
     Attribute, Error, FnArg, GenericArgument, Ident, ItemFn, Pat, PatIdent, PathArguments, Result,
-    ReturnType, Token, Type, spanned::Spanned,
+    ReturnType, Token, Type,
 };
 
 /// How one argument is passed.
@@ -77,8 +77,8 @@ pub fn type_text(ty: &Type) -> String {
     text
 }
 
-fn refuse<T>(at: impl Spanned, message: impl std::fmt::Display) -> Result<T> {
-    Err(Error::new(at.span(), message))
+fn refuse<T>(at: impl ToTokens, message: impl std::fmt::Display) -> Result<T> {
+    Err(Error::new_spanned(at, message))
 }
 
 fn classify(ty: &Type) -> Result<Kind> {
@@ -164,30 +164,32 @@ fn argument(input: FnArg) -> Result<Argument> {
 fn header(f: &ItemFn) -> Result<()> {
     let s = &f.sig;
     let mut errors: Vec<Error> = Vec::new();
-    let mut no = |span, message: &str| errors.push(Error::new(span, message));
+    let mut no = |at: &dyn ToTokens, message: &str| {
+        errors.push(Error::new_spanned(at.to_token_stream(), message));
+    };
     if let Some(t) = &s.constness {
-        no(t.span(), "a kernel cannot be `const`");
+        no(t, "a kernel cannot be `const`");
     }
     if let Some(t) = &s.asyncness {
-        no(t.span(), "a kernel cannot be `async`: it runs to its end on the GPU");
+        no(t, "a kernel cannot be `async`: it runs to its end on the GPU");
     }
     if let Some(t) = &s.abi {
-        no(t.span(), "leave the ABI out: `#[kernel]` writes the one that the code generator needs");
+        no(t, "leave the ABI out: `#[kernel]` writes the one that the code generator needs");
     }
     if s.unsafety.is_none() {
-        no(s.fn_token.span(), "a kernel is an `unsafe fn`: what it may touch is the contract of its launch, which the compiler cannot check");
+        no(&s.fn_token, "a kernel is an `unsafe fn`: what it may touch is the contract of its launch, which the compiler cannot check");
     }
     if !s.generics.params.is_empty() {
-        no(s.generics.params.span(), "a PTX entry is not generic: write an `#[inline(always)]` generic function, and a kernel for each use of it");
+        no(&s.generics.params, "a PTX entry is not generic: write a generic `#[device]` function, and a kernel for each use of it");
     }
     if let Some(w) = &s.generics.where_clause {
-        no(w.span(), "a PTX entry is not generic: there is nothing to constrain");
+        no(w, "a PTX entry is not generic: there is nothing to constrain");
     }
     if let Some(v) = &s.variadic {
-        no(v.span(), "a kernel has a fixed number of arguments");
+        no(v, "a kernel has a fixed number of arguments");
     }
     if let ReturnType::Type(_, t) = &s.output {
-        no(t.span(), "a kernel returns nothing: write results to an `Out<T>`");
+        no(t, "a kernel returns nothing: write results to an `Out<T>`");
     }
     const OWN: [&str; 10] = [
         "no_mangle", "export_name", "link_section", "inline", "cold", "naked", "target_feature",
@@ -195,7 +197,7 @@ fn header(f: &ItemFn) -> Result<()> {
     ];
     for attr in &f.attrs {
         if let Some(name) = OWN.iter().find(|n| attr.path().is_ident(n)) {
-            no(attr.span(), &format!("`#[{name}]` does not go with `#[kernel]`, which decides the symbol and how it is compiled"));
+            no(attr, &format!("`#[{name}]` does not go with `#[kernel]`, which decides the symbol and how it is compiled"));
         }
     }
     match errors.into_iter().reduce(|mut all, e| {

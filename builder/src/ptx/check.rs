@@ -26,10 +26,7 @@ pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String
     let mut by_name: BTreeMap<&str, &KernelLine> = BTreeMap::new();
     for line in &lines {
         if by_name.insert(&line.kernel.name, line).is_some() {
-            problems.push(format!(
-                "two kernels are called `{}`; names are global, so rename one",
-                line.kernel.name
-            ));
+            problems.push(format!("two kernels are called `{}`; names are global, so rename one", line.kernel.name));
         }
     }
 
@@ -50,10 +47,7 @@ pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String
         for (arg, offset) in kernel.args.iter_mut().zip(offsets(entry)) {
             arg.offset = u32::try_from(offset).unwrap_or(u32::MAX);
         }
-        inserts.extend(
-            launch_bounds(entry, line, rules, &mut problems)
-                .map(|bounds| (entry.header_end, bounds)),
-        );
+        inserts.extend(launch_bounds(entry, line, rules, &mut problems).map(|bounds| (entry.header_end, bounds)));
 
         let reached = Reached::from(entry, &scan);
         let shared = reached.static_shared();
@@ -67,10 +61,7 @@ pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String
         kernel.static_shared = u32::try_from(shared).unwrap_or(u32::MAX);
         kernel.dynamic_shared_used = reached.uses_dynamic_shared();
         kernel.local_bytes = u32::try_from(reached.local_bytes()).unwrap_or(u32::MAX);
-        if kernel.local_bytes > 0
-            && !line.allow_local
-            && !rules.allow_local.iter().any(|k| k == entry.name)
-        {
+        if kernel.local_bytes > 0 && !line.allow_local && !rules.allow_local.iter().any(|k| k == entry.name) {
             problems.push(format!(
                 "kernel `{}` keeps {} bytes per thread in local memory, which is slow: an array is indexed by a value \
                  that is not constant, or its loop is not unrolled. Index with constants, or allow it with \
@@ -84,23 +75,17 @@ pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String
         kernels.push(kernel);
     }
     for name in by_name.keys() {
-        problems.push(format!(
-            "there is metadata for `{name}`, but no entry of that name in the PTX"
-        ));
+        problems.push(format!("there is metadata for `{name}`, but no entry of that name in the PTX"));
     }
     if kernels.is_empty() && problems.is_empty() {
-        problems.push("there is no kernel in it; is the crate's module with the kernels compiled for nvptx64?".to_owned());
+        problems
+            .push("there is no kernel in it; is the crate's module with the kernels compiled for nvptx64?".to_owned());
     }
     if !problems.is_empty() {
         return Err(problems);
     }
     kernels.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Checked {
-        text: insert(text, inserts),
-        isa,
-        kernels,
-        warnings,
-    })
+    Ok(Checked { text: insert(text, inserts), isa, kernels, warnings })
 }
 
 fn check_header(scan: &Scan<'_>, rules: &Rules<'_>, problems: &mut Vec<String>) -> (u32, u32) {
@@ -112,27 +97,19 @@ fn check_header(scan: &Scan<'_>, rules: &Rules<'_>, problems: &mut Vec<String>) 
     }
     match (scan.version, rules.isa) {
         (None, _) => problems.push("there is no `.version`; is this PTX?".to_owned()),
-        (Some(found), Some(wanted)) if found != wanted => problems.push(format!(
-            "`.version` is {}.{}, but {}.{} was asked for",
-            found.0, found.1, wanted.0, wanted.1
-        )),
+        (Some(found), Some(wanted)) if found != wanted => {
+            problems.push(format!("`.version` is {}.{}, but {}.{} was asked for", found.0, found.1, wanted.0, wanted.1))
+        }
         _ => {}
     }
     scan.version.unwrap_or_default()
 }
 
 fn check_externs(scan: &Scan<'_>, problems: &mut Vec<String>) {
-    let defined: BTreeSet<&str> = scan
-        .functions
-        .iter()
-        .filter(|f| f.body.is_some())
-        .map(|f| f.name)
-        .collect();
+    let defined: BTreeSet<&str> = scan.functions.iter().filter(|f| f.body.is_some()).map(|f| f.name).collect();
     let mut seen = BTreeSet::new();
     for function in scan.functions.iter().filter(|f| f.is_extern && !f.is_entry) {
-        if !defined.contains(function.name)
-            && !DRIVER_FUNCTIONS.contains(&function.name)
-            && seen.insert(function.name)
+        if !defined.contains(function.name) && !DRIVER_FUNCTIONS.contains(&function.name) && seen.insert(function.name)
         {
             problems.push(format!(
                 "function `{}` is called but defined nowhere, so no GPU can load this. Only {} come with the driver",
@@ -160,9 +137,7 @@ fn layout(items: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
 }
 
 fn align_up(value: u64, align: u64) -> u64 {
-    value
-        .checked_next_multiple_of(align.max(1))
-        .unwrap_or(u64::MAX)
+    value.checked_next_multiple_of(align.max(1)).unwrap_or(u64::MAX)
 }
 
 fn check_params(entry: &Function<'_>, line: &KernelLine, problems: &mut Vec<String>) {
@@ -202,12 +177,7 @@ fn launch_bounds(
     problems: &mut Vec<String>,
 ) -> Option<String> {
     let [x, y, z] = line.kernel.block;
-    let threads = line
-        .kernel
-        .block
-        .iter()
-        .map(|n| u64::from(*n))
-        .fold(1, u64::saturating_mul);
+    let threads = line.kernel.block.iter().map(|n| u64::from(*n)).fold(1, u64::saturating_mul);
     if threads == 0 || threads > THREADS_LIMIT || z > 64 {
         problems.push(format!(
             "kernel `{}`: a block of {x} x {y} x {z} threads is impossible; 1 to {THREADS_LIMIT} are allowed, z at most 64",
@@ -215,11 +185,7 @@ fn launch_bounds(
         ));
         return None;
     }
-    if let Some(own) = entry
-        .directives
-        .iter()
-        .find(|d| matches!(**d, ".maxntid" | ".reqntid" | ".minnctapersm"))
-    {
+    if let Some(own) = entry.directives.iter().find(|d| matches!(**d, ".maxntid" | ".reqntid" | ".minnctapersm")) {
         problems.push(format!(
             "entry `{}` already says `{own}`; launch bounds come from `block` and `min_blocks` of #[kernel]",
             entry.name
@@ -231,20 +197,12 @@ fn launch_bounds(
         // A bound that the multiprocessor cannot hold is ignored by ptxas as a whole.
         let warps_full = threads.next_multiple_of(32);
         let possible = (u64::from(rules.arch.threads_per_multiprocessor()) / warps_full).max(1);
-        text.push_str(&format!(
-            "\n.minnctapersm {}",
-            u64::from(line.kernel.min_blocks).min(possible)
-        ));
+        text.push_str(&format!("\n.minnctapersm {}", u64::from(line.kernel.min_blocks).min(possible)));
     }
     Some(text)
 }
 
-fn check_collectives(
-    name: &str,
-    line: &KernelLine,
-    found: &BTreeMap<String, u32>,
-    problems: &mut Vec<String>,
-) {
+fn check_collectives(name: &str, line: &KernelLine, found: &BTreeMap<String, u32>, problems: &mut Vec<String>) {
     for (kind, expected) in &line.expected {
         let count = found.get(kind).copied().unwrap_or(0);
         if count != *expected {
@@ -262,16 +220,14 @@ struct Reached<'s, 'a> {
     /// The entry first.
     bodies: Vec<(&'a str, &'s Body<'a>)>,
     variables: Vec<&'s Variable<'a>>,
+    /// Alignment of the shared memory given at launch; 1 if the module declares none.
+    dynamic_align: u64,
 }
 
 impl<'s, 'a> Reached<'s, 'a> {
     fn from(entry: &'s Function<'a>, scan: &'s Scan<'a>) -> Reached<'s, 'a> {
-        let defined: BTreeMap<&str, &Function<'a>> = scan
-            .functions
-            .iter()
-            .filter(|f| !f.is_entry && f.body.is_some())
-            .map(|f| (f.name, f))
-            .collect();
+        let defined: BTreeMap<&str, &Function<'a>> =
+            scan.functions.iter().filter(|f| !f.is_entry && f.body.is_some()).map(|f| (f.name, f)).collect();
         let mut seen = BTreeSet::new();
         let mut bodies = Vec::new();
         let mut open = vec![entry];
@@ -286,39 +242,31 @@ impl<'s, 'a> Reached<'s, 'a> {
                 }
             }
         }
-        let module = scan
-            .variables
-            .iter()
-            .filter(|v| bodies.iter().any(|(_, b)| b.names.contains(v.name)));
+        let module = scan.variables.iter().filter(|v| bodies.iter().any(|(_, b)| b.names.contains(v.name)));
+        let dynamic = scan.variables.iter().filter(|v| v.space == ".shared" && v.is_extern);
+        let dynamic_align = dynamic.map(|v| v.align).max().unwrap_or(1);
         let own = bodies.iter().flat_map(|(_, b)| &b.variables);
         let variables = module.chain(own).collect();
-        Reached {
-            entry: entry.name,
-            bodies,
-            variables,
-        }
+        Reached { entry: entry.name, bodies, variables, dynamic_align }
     }
 
+    /// As ptxas counts: in the order of declaration, then up to where the shared memory given at
+    /// launch would begin, if the module declares any.
     fn static_shared(&self) -> u64 {
-        self.variables
+        let end = self
+            .variables
             .iter()
             .filter(|v| v.space == ".shared" && !v.is_extern)
-            .fold(0, |end, v| {
-                align_up(end, v.align).saturating_add(v.size.unwrap_or(0))
-            })
+            .fold(0, |end, v| align_up(end, v.align).saturating_add(v.size.unwrap_or(0)));
+        align_up(end, self.dynamic_align)
     }
 
     fn uses_dynamic_shared(&self) -> bool {
-        self.variables
-            .iter()
-            .any(|v| v.space == ".shared" && v.is_extern)
+        self.variables.iter().any(|v| v.space == ".shared" && v.is_extern)
     }
 
     fn local_bytes(&self) -> u64 {
-        self.variables
-            .iter()
-            .filter(|v| v.space == ".local")
-            .fold(0, |sum, v| sum.saturating_add(v.size.unwrap_or(0)))
+        self.variables.iter().filter(|v| v.space == ".local").fold(0, |sum, v| sum.saturating_add(v.size.unwrap_or(0)))
     }
 
     fn collectives(&self) -> BTreeMap<String, u32> {
@@ -330,12 +278,7 @@ impl<'s, 'a> Reached<'s, 'a> {
     }
 
     fn warn(&self, scan: &Scan<'_>, warnings: &mut Vec<String>) {
-        for (name, body) in self
-            .bodies
-            .iter()
-            .skip(1)
-            .filter(|(_, b)| !b.collectives.is_empty())
-        {
+        for (name, body) in self.bodies.iter().skip(1).filter(|(_, b)| !b.collectives.is_empty()) {
             warnings.push(format!(
                 "kernel `{}` calls `{name}`, which contains {}; a call can be cloned into divergent branches. \
                  Mark functions with collectives #[inline(always)] (#[device] does)",
@@ -344,14 +287,8 @@ impl<'s, 'a> Reached<'s, 'a> {
             ));
         }
         for global in scan.variables.iter().filter(|v| v.space == ".global") {
-            let used = self
-                .bodies
-                .iter()
-                .any(|(_, b)| b.names.contains(global.name));
-            let stored = self
-                .bodies
-                .iter()
-                .any(|(_, b)| b.stored_to.contains(global.name));
+            let used = self.bodies.iter().any(|(_, b)| b.names.contains(global.name));
+            let stored = self.bodies.iter().any(|(_, b)| b.stored_to.contains(global.name));
             let lower = global.name.to_ascii_lowercase();
             if used && (lower.contains("smem") || lower.contains("shared")) {
                 warnings.push(format!(

@@ -29,9 +29,8 @@ struct Options {
 pub(crate) fn read(scan: &Scan<'_>, problems: &mut Vec<String>) -> Vec<KernelLine> {
     let mut lines = Vec::new();
     for (number, json) in &scan.kernel_lines {
-        let parsed = serde_json::from_str::<ManifestKernel>(json).and_then(|kernel| {
-            serde_json::from_str::<Options>(json).map(|options| (kernel, options))
-        });
+        let parsed = serde_json::from_str::<ManifestKernel>(json)
+            .and_then(|kernel| serde_json::from_str::<Options>(json).map(|options| (kernel, options)));
         match parsed {
             Ok((mut kernel, options)) => {
                 for key in ["allow_local", "expect"] {

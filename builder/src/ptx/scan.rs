@@ -90,11 +90,8 @@ fn tokens<'a>(text: &'a str, kernel_lines: &mut Vec<(usize, &'a str)>) -> Vec<To
     let mut out = Vec::with_capacity(bytes.len() / 5);
     let (mut at, mut line) = (0, 1);
     let slice = |range: Range<usize>| text.get(range).unwrap_or_default();
-    let end_of = |from: usize, stop: &dyn Fn(usize) -> bool| {
-        (from..bytes.len())
-            .find(|i| stop(*i))
-            .unwrap_or(bytes.len())
-    };
+    let end_of =
+        |from: usize, stop: &dyn Fn(usize) -> bool| (from..bytes.len()).find(|i| stop(*i)).unwrap_or(bytes.len());
     while at < bytes.len() {
         let start = at;
         match bytes[at] {
@@ -111,9 +108,7 @@ fn tokens<'a>(text: &'a str, kernel_lines: &mut Vec<(usize, &'a str)>) -> Vec<To
                 }
             }
             b'/' if bytes.get(at + 1) == Some(&b'*') => {
-                let close = end_of(at + 2, &|i| {
-                    bytes[i] == b'*' && bytes.get(i + 1) == Some(&b'/')
-                });
+                let close = end_of(at + 2, &|i| bytes[i] == b'*' && bytes.get(i + 1) == Some(&b'/'));
                 at = (close + 2).min(bytes.len());
                 line += bytes[start..at].iter().filter(|b| **b == b'\n').count();
             }
@@ -124,27 +119,15 @@ fn tokens<'a>(text: &'a str, kernel_lines: &mut Vec<(usize, &'a str)>) -> Vec<To
                 if bytes.get(close) == Some(&b'\n') {
                     at = close;
                 }
-                out.push(Token {
-                    kind: Kind::Text,
-                    text: slice(start..at),
-                    start,
-                });
+                out.push(Token { kind: Kind::Text, text: slice(start..at), start });
             }
             b if is_word(b) => {
                 at = end_of(at, &|i| !is_word(bytes[i]));
-                out.push(Token {
-                    kind: Kind::Word,
-                    text: slice(start..at),
-                    start,
-                });
+                out.push(Token { kind: Kind::Word, text: slice(start..at), start });
             }
             b => {
                 at += 1;
-                out.push(Token {
-                    kind: Kind::Punct(b),
-                    text: slice(start..at),
-                    start,
-                });
+                out.push(Token { kind: Kind::Punct(b), text: slice(start..at), start });
             }
         }
     }
@@ -155,11 +138,7 @@ fn tokens<'a>(text: &'a str, kernel_lines: &mut Vec<(usize, &'a str)>) -> Vec<To
 pub(crate) fn scan(text: &str) -> Scan<'_> {
     let mut scan = Scan::default();
     let tokens = tokens(text, &mut scan.kernel_lines);
-    let mut reader = Reader {
-        tokens: &tokens,
-        at: 0,
-        end: text.len(),
-    };
+    let mut reader = Reader { tokens: &tokens, at: 0, end: text.len() };
     let mut is_extern = false;
     while let Some(token) = reader.next() {
         match (token.kind, token.text) {
@@ -250,23 +229,13 @@ impl<'t, 'a> Reader<'t, 'a> {
 
     /// Offset behind the token that was read last.
     fn offset(&self) -> usize {
-        self.at
-            .checked_sub(1)
-            .and_then(|i| self.tokens.get(i))
-            .map_or(self.end, |t| t.start + t.text.len())
+        self.at.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(self.end, |t| t.start + t.text.len())
     }
 
     /// Behind `.entry` or `.func`.
     fn function(&mut self, is_entry: bool, is_extern: bool) -> Option<Function<'a>> {
-        let mut function = Function {
-            is_entry,
-            is_extern,
-            ..Function::default()
-        };
-        while self
-            .peek()
-            .is_some_and(|t| t.kind == Kind::Word && t.text.starts_with('.'))
-        {
+        let mut function = Function { is_entry, is_extern, ..Function::default() };
+        while self.peek().is_some_and(|t| t.kind == Kind::Word && t.text.starts_with('.')) {
             self.at += 1;
         }
         if !is_entry && self.peek_is(b'(') {
@@ -361,10 +330,7 @@ impl<'t, 'a> Reader<'t, 'a> {
                 (Kind::Punct(b'['), _) => {
                     let count = self.number();
                     if let Some(variable) = &mut current {
-                        variable.size = variable
-                            .size
-                            .zip(count)
-                            .map(|(size, n)| size.saturating_mul(n));
+                        variable.size = variable.size.zip(count).map(|(size, n)| size.saturating_mul(n));
                     }
                 }
                 (Kind::Word, ".align") => align = self.number().unwrap_or(0),

@@ -14,10 +14,7 @@ pub struct Fixture {
 impl Fixture {
     /// The kernels crate, in a folder with a space in its name.
     pub fn basic() -> Fixture {
-        let dir = tempfile::Builder::new()
-            .prefix("warpsmith builder ")
-            .tempdir()
-            .unwrap();
+        let dir = tempfile::Builder::new().prefix("warpsmith builder ").tempdir().unwrap();
         let path = dir.path().join("basic kernels");
         copy(&fixtures().join("basic"), &path);
         Fixture { dir, path }
@@ -40,10 +37,7 @@ impl Fixture {
     }
 
     pub fn kernel_crate(&self) -> KernelCrate {
-        KernelCrate::new(&self.path)
-            .archs(["sm_80"])
-            .out_dir(self.dir.path().join("out dir"))
-            .cache_dir(cache())
+        KernelCrate::new(&self.path).archs(["sm_80"]).out_dir(self.dir.path().join("out dir")).cache_dir(cache())
     }
 
     pub fn build(&self) -> Result<Output, BuildError> {
@@ -59,11 +53,7 @@ impl Drop for Fixture {
     /// Removes what was compiled for this copy from the shared cache.
     fn drop(&mut self) {
         let copy = self.path.canonicalize().unwrap_or_default();
-        for entry in std::fs::read_dir(cache().join("kernels"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
+        for entry in std::fs::read_dir(cache().join("kernels")).into_iter().flatten().flatten() {
             let of = std::fs::read_to_string(entry.path().join("workspace")).unwrap_or_default();
             if std::path::Path::new(&of) == copy {
                 let _ = std::fs::remove_dir_all(entry.path());
@@ -78,10 +68,7 @@ pub fn fixtures() -> PathBuf {
 
 /// The cache of the workspace's own build, so that `core` is compiled once for everything.
 pub fn cache() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .parent()
-        .unwrap()
-        .join("warpsmith")
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("warpsmith")
 }
 
 pub fn copy(from: &Path, to: &Path) {

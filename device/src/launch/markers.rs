@@ -6,17 +6,11 @@
 
 use core::{convert::Infallible, marker::PhantomData};
 
-macro_rules! marker {
-    ($($(#[$doc:meta])* $name:ident;)*) => { $(
-        $(#[$doc])*
-        pub struct $name<T>(Infallible, PhantomData<T>);
-    )* };
-}
-marker! {
-    /// A buffer that the kernel only reads: `&DeviceSlice<T>` in the launch struct.
-    In;
-    /// A buffer that the kernel only writes: `&mut DeviceSlice<T>` in the launch struct.
-    Out;
-    /// A buffer that the kernel reads and writes: `&mut DeviceSlice<T>` in the launch struct.
-    InOut;
-}
+/// A buffer that the kernel only reads: `&DeviceSlice<T>` in the launch struct.
+pub struct In<T>(Infallible, PhantomData<T>);
+
+/// A buffer that the kernel only writes: `&mut DeviceSlice<T>` in the launch struct.
+pub struct Out<T>(Infallible, PhantomData<T>);
+
+/// A buffer that the kernel reads and writes: `&mut DeviceSlice<T>` in the launch struct.
+pub struct InOut<T>(Infallible, PhantomData<T>);

@@ -22,7 +22,7 @@ pub use meta::{Access, ArgKind, ArgMeta, ArgSink, Contract, Kernel, KernelMeta};
 pub use slice::DeviceSlice;
 
 #[doc(hidden)]
-pub use meta::checked_args;
+pub use meta::args_fit;
 
 // Device addresses are 64 bits wide and live in the pointer half of `&DeviceSlice`.
 const _: () = assert!(size_of::<usize>() == 8, "warpsmith needs a 64-bit host");

@@ -7,8 +7,9 @@
 //! All are `unsafe` for the same reason: **every lane of the mask must reach the same call**, and
 //! the calling lane must be in the mask. Otherwise the result is undefined, or the warp hangs.
 //!
-//! Shuffles and votes are LLVM intrinsics that are `convergent`; under rust-cuda the same names
-//! exist, except for `redux` (a shuffle tree stands in).
+//! Shuffles and votes are LLVM intrinsics that are `convergent`, inlined before LLVM runs (see
+//! [`sync`](crate::sync)). Under rust-cuda the same names exist, except for `redux` (a shuffle
+//! tree stands in).
 
 mod reduce;
 mod shuffle;

@@ -67,7 +67,7 @@ macro_rules! shuffles {
         ///
         /// # Safety
         /// The module's rule: every lane of `mask` makes this call.
-        #[inline(always)]
+        #[rustc_force_inline]
         pub unsafe fn $name<T: Shuffle>(mask: u32, v: T, $arg: u32) -> T {
             // SAFETY: the caller's promise.
             unsafe {

@@ -20,7 +20,7 @@ unsafe extern "C" {
 ///
 /// # Safety
 /// The module's rule: every lane of `mask` makes this call.
-#[inline(always)]
+#[rustc_force_inline]
 pub unsafe fn ballot(mask: u32, p: bool) -> u32 {
     // SAFETY: the caller's promise.
     unsafe { vote_ballot(mask, p) }
@@ -30,7 +30,7 @@ pub unsafe fn ballot(mask: u32, p: bool) -> u32 {
 ///
 /// # Safety
 /// The module's rule: every lane of `mask` makes this call.
-#[inline(always)]
+#[rustc_force_inline]
 pub unsafe fn any(mask: u32, p: bool) -> bool {
     // SAFETY: the caller's promise.
     unsafe { vote_any(mask, p) }
@@ -40,7 +40,7 @@ pub unsafe fn any(mask: u32, p: bool) -> bool {
 ///
 /// # Safety
 /// The module's rule: every lane of `mask` makes this call.
-#[inline(always)]
+#[rustc_force_inline]
 pub unsafe fn all(mask: u32, p: bool) -> bool {
     // SAFETY: the caller's promise.
     unsafe { vote_all(mask, p) }
@@ -50,7 +50,7 @@ pub unsafe fn all(mask: u32, p: bool) -> bool {
 ///
 /// # Safety
 /// The module's rule: every lane of `mask` makes this call.
-#[inline(always)]
+#[rustc_force_inline]
 pub unsafe fn match_any(mask: u32, v: u32) -> u32 {
     // SAFETY: the caller's promise.
     unsafe { match_any_sync(mask, v) }
@@ -59,7 +59,7 @@ pub unsafe fn match_any(mask: u32, v: u32) -> u32 {
 /// The lanes that run this instruction together. Under independent thread scheduling that may be
 /// fewer than one expects: use it to find company, never as the mask of a collective that needs
 /// certain lanes.
-#[inline(always)]
+#[rustc_force_inline]
 pub fn active_mask() -> u32 {
     #[cfg(not(feature = "nvvm"))]
     // SAFETY: touches no memory.

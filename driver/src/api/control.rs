@@ -150,10 +150,10 @@ api_unsupported! {
     [cuArray3DCreate 3020] cuArray3DCreate_v2(array: *mut *mut c_void, descriptor: *const c_void);
     [cuArray3DGetDescriptor 3020] cuArray3DGetDescriptor_v2(descriptor: *mut c_void, array: *mut c_void);
     [cuArrayDestroy 2000] cuArrayDestroy(array: *mut c_void);
-    [cuMemcpyAtoH 3020] cuMemcpyAtoH_v2 | cuMemcpyAtoH_v2_ptds(dst: *mut c_void, array: *mut c_void, offset: usize, bytes: usize);
-    [cuMemcpyHtoA 3020] cuMemcpyHtoA_v2 | cuMemcpyHtoA_v2_ptds(array: *mut c_void, offset: usize, src: *const c_void, bytes: usize);
-    [cuMemcpyAtoD 3020] cuMemcpyAtoD_v2 | cuMemcpyAtoD_v2_ptds(dst: CUdeviceptr, array: *mut c_void, offset: usize, bytes: usize);
-    [cuMemcpyDtoA 3020] cuMemcpyDtoA_v2 | cuMemcpyDtoA_v2_ptds(array: *mut c_void, offset: usize, src: CUdeviceptr, bytes: usize);
+    [cuMemcpyAtoH 3020 | cuMemcpyAtoH_v2_ptds] cuMemcpyAtoH_v2(dst: *mut c_void, array: *mut c_void, offset: usize, bytes: usize);
+    [cuMemcpyHtoA 3020 | cuMemcpyHtoA_v2_ptds] cuMemcpyHtoA_v2(array: *mut c_void, offset: usize, src: *const c_void, bytes: usize);
+    [cuMemcpyAtoD 3020 | cuMemcpyAtoD_v2_ptds] cuMemcpyAtoD_v2(dst: CUdeviceptr, array: *mut c_void, offset: usize, bytes: usize);
+    [cuMemcpyDtoA 3020 | cuMemcpyDtoA_v2_ptds] cuMemcpyDtoA_v2(array: *mut c_void, offset: usize, src: CUdeviceptr, bytes: usize);
     [cuTexObjectCreate 5000] cuTexObjectCreate(
         texture: *mut c_ulonglong, resource: *const c_void, description: *const c_void, view: *const c_void,
     );

@@ -80,11 +80,11 @@ api! {
     [cuGraphInstantiateWithFlags 11040] cuGraphInstantiateWithFlags(
         exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong,
     ) => exec::instantiate_with_flags;
-    [cuGraphInstantiateWithParams 12000] cuGraphInstantiateWithParams | cuGraphInstantiateWithParams_ptsz(
+    [cuGraphInstantiateWithParams 12000 | cuGraphInstantiateWithParams_ptsz] cuGraphInstantiateWithParams(
         exec: *mut CUgraphExec, graph: CUgraph, parameters: *mut GraphInstantiateParams,
     ) => exec::instantiate_with_params;
-    [cuGraphUpload 11010] cuGraphUpload | cuGraphUpload_ptsz(exec: CUgraphExec, stream: CUstream) => exec::upload;
-    [cuGraphLaunch 10000] cuGraphLaunch | cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) => exec::launch;
+    [cuGraphUpload 11010 | cuGraphUpload_ptsz] cuGraphUpload(exec: CUgraphExec, stream: CUstream) => exec::upload;
+    [cuGraphLaunch 10000 | cuGraphLaunch_ptsz] cuGraphLaunch(exec: CUgraphExec, stream: CUstream) => exec::launch;
     [cuGraphExecDestroy 10000] cuGraphExecDestroy(exec: CUgraphExec) => exec::destroy;
     [cuGraphExecUpdate 10020] cuGraphExecUpdate(
         exec: CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, result: *mut c_int,

@@ -30,22 +30,22 @@ api! {
     [cuMemAllocManaged 6000] cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint) => host::alloc_managed;
     [cuMemAdvise 8000] cuMemAdvise(address: CUdeviceptr, bytes: usize, advice: c_int, device: CUdevice) => host::advise;
     [cuMemAdvise 12020] cuMemAdvise_v2(address: CUdeviceptr, bytes: usize, advice: c_int, location: MemLocation) => host::advise_v2;
-    [cuMemPrefetchAsync 8000] cuMemPrefetchAsync | cuMemPrefetchAsync_ptsz(
+    [cuMemPrefetchAsync 8000 | cuMemPrefetchAsync_ptsz] cuMemPrefetchAsync(
         address: CUdeviceptr, bytes: usize, device: CUdevice, stream: CUstream,
     ) => host::prefetch;
-    [cuMemPrefetchAsync 12020] cuMemPrefetchAsync_v2 | cuMemPrefetchAsync_v2_ptsz(
+    [cuMemPrefetchAsync 12020 | cuMemPrefetchAsync_v2_ptsz] cuMemPrefetchAsync_v2(
         address: CUdeviceptr, bytes: usize, location: MemLocation, flags: c_uint, stream: CUstream,
     ) => host::prefetch_v2;
-    [cuStreamAttachMemAsync 6000] cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz(
+    [cuStreamAttachMemAsync 6000 | cuStreamAttachMemAsync_ptsz] cuStreamAttachMemAsync(
         stream: CUstream, address: CUdeviceptr, bytes: usize, flags: c_uint,
     ) => host::attach;
     [cuMemHostUnregister 4000] cuMemHostUnregister(pointer: *mut c_void) => host::unregister;
 
-    [cuMemAllocAsync 11020] cuMemAllocAsync | cuMemAllocAsync_ptsz(
+    [cuMemAllocAsync 11020 | cuMemAllocAsync_ptsz] cuMemAllocAsync(
         address: *mut CUdeviceptr, bytes: usize, stream: CUstream,
     ) => pool::alloc_async;
-    [cuMemFreeAsync 11020] cuMemFreeAsync | cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) => pool::free_async;
-    [cuMemAllocFromPoolAsync 11020] cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz(
+    [cuMemFreeAsync 11020 | cuMemFreeAsync_ptsz] cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) => pool::free_async;
+    [cuMemAllocFromPoolAsync 11020 | cuMemAllocFromPoolAsync_ptsz] cuMemAllocFromPoolAsync(
         address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream,
     ) => pool::alloc_from_pool_async;
     [cuDeviceGetDefaultMemPool 11020] cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice) => pool::default;
@@ -57,62 +57,62 @@ api! {
     [cuMemPoolSetAttribute 11020] cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void) => pool::set_attribute;
     [cuMemPoolGetAttribute 11020] cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void) => pool::get_attribute;
 
-    [cuMemcpy 4000] cuMemcpy | cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) => copy::any;
-    [cuMemcpyAsync 4000] cuMemcpyAsync | cuMemcpyAsync_ptsz(
+    [cuMemcpy 4000 | cuMemcpy_ptds] cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) => copy::any;
+    [cuMemcpyAsync 4000 | cuMemcpyAsync_ptsz] cuMemcpyAsync(
         dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream,
     ) => copy::any_async;
-    [cuMemcpyPeer 4000] cuMemcpyPeer | cuMemcpyPeer_ptds(
+    [cuMemcpyPeer 4000 | cuMemcpyPeer_ptds] cuMemcpyPeer(
         dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize,
     ) => copy::peer;
-    [cuMemcpyPeerAsync 4000] cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz(
+    [cuMemcpyPeerAsync 4000 | cuMemcpyPeerAsync_ptsz] cuMemcpyPeerAsync(
         dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize, stream: CUstream,
     ) => copy::peer_async;
-    [cuMemcpyHtoD 3020] cuMemcpyHtoD_v2 | cuMemcpyHtoD_v2_ptds(dst: CUdeviceptr, src: *const c_void, bytes: usize) => copy::htod;
-    [cuMemcpyDtoH 3020] cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds(dst: *mut c_void, src: CUdeviceptr, bytes: usize) => copy::dtoh;
-    [cuMemcpyDtoD 3020] cuMemcpyDtoD_v2 | cuMemcpyDtoD_v2_ptds(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) => copy::dtod;
-    [cuMemcpyHtoDAsync 3020] cuMemcpyHtoDAsync_v2 | cuMemcpyHtoDAsync_v2_ptsz(
+    [cuMemcpyHtoD 3020 | cuMemcpyHtoD_v2_ptds] cuMemcpyHtoD_v2(dst: CUdeviceptr, src: *const c_void, bytes: usize) => copy::htod;
+    [cuMemcpyDtoH 3020 | cuMemcpyDtoH_v2_ptds] cuMemcpyDtoH_v2(dst: *mut c_void, src: CUdeviceptr, bytes: usize) => copy::dtoh;
+    [cuMemcpyDtoD 3020 | cuMemcpyDtoD_v2_ptds] cuMemcpyDtoD_v2(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) => copy::dtod;
+    [cuMemcpyHtoDAsync 3020 | cuMemcpyHtoDAsync_v2_ptsz] cuMemcpyHtoDAsync_v2(
         dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream,
     ) => copy::htod_async;
-    [cuMemcpyDtoHAsync 3020] cuMemcpyDtoHAsync_v2 | cuMemcpyDtoHAsync_v2_ptsz(
+    [cuMemcpyDtoHAsync 3020 | cuMemcpyDtoHAsync_v2_ptsz] cuMemcpyDtoHAsync_v2(
         dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream,
     ) => copy::dtoh_async;
-    [cuMemcpyDtoDAsync 3020] cuMemcpyDtoDAsync_v2 | cuMemcpyDtoDAsync_v2_ptsz(
+    [cuMemcpyDtoDAsync 3020 | cuMemcpyDtoDAsync_v2_ptsz] cuMemcpyDtoDAsync_v2(
         dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream,
     ) => copy::dtod_async;
-    [cuMemcpy2D 3020] cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds(copy: *const Memcpy2D) => copy::copy_2d;
-    [cuMemcpy2DUnaligned 3020] cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds(copy: *const Memcpy2D) => copy::copy_2d;
-    [cuMemcpy2DAsync 3020] cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz(copy: *const Memcpy2D, stream: CUstream) => copy::copy_2d_async;
-    [cuMemcpy3D 3020] cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds(copy: *const Memcpy3D) => copy::copy_3d;
-    [cuMemcpy3DAsync 3020] cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz(copy: *const Memcpy3D, stream: CUstream) => copy::copy_3d_async;
+    [cuMemcpy2D 3020 | cuMemcpy2D_v2_ptds] cuMemcpy2D_v2(copy: *const Memcpy2D) => copy::copy_2d;
+    [cuMemcpy2DUnaligned 3020 | cuMemcpy2DUnaligned_v2_ptds] cuMemcpy2DUnaligned_v2(copy: *const Memcpy2D) => copy::copy_2d;
+    [cuMemcpy2DAsync 3020 | cuMemcpy2DAsync_v2_ptsz] cuMemcpy2DAsync_v2(copy: *const Memcpy2D, stream: CUstream) => copy::copy_2d_async;
+    [cuMemcpy3D 3020 | cuMemcpy3D_v2_ptds] cuMemcpy3D_v2(copy: *const Memcpy3D) => copy::copy_3d;
+    [cuMemcpy3DAsync 3020 | cuMemcpy3DAsync_v2_ptsz] cuMemcpy3DAsync_v2(copy: *const Memcpy3D, stream: CUstream) => copy::copy_3d_async;
 
-    [cuMemsetD8 3020] cuMemsetD8_v2 | cuMemsetD8_v2_ptds(dst: CUdeviceptr, value: u8, count: usize) => fill::d8;
-    [cuMemsetD16 3020] cuMemsetD16_v2 | cuMemsetD16_v2_ptds(dst: CUdeviceptr, value: u16, count: usize) => fill::d16;
-    [cuMemsetD32 3020] cuMemsetD32_v2 | cuMemsetD32_v2_ptds(dst: CUdeviceptr, value: u32, count: usize) => fill::d32;
-    [cuMemsetD8Async 3020] cuMemsetD8Async | cuMemsetD8Async_ptsz(
+    [cuMemsetD8 3020 | cuMemsetD8_v2_ptds] cuMemsetD8_v2(dst: CUdeviceptr, value: u8, count: usize) => fill::d8;
+    [cuMemsetD16 3020 | cuMemsetD16_v2_ptds] cuMemsetD16_v2(dst: CUdeviceptr, value: u16, count: usize) => fill::d16;
+    [cuMemsetD32 3020 | cuMemsetD32_v2_ptds] cuMemsetD32_v2(dst: CUdeviceptr, value: u32, count: usize) => fill::d32;
+    [cuMemsetD8Async 3020 | cuMemsetD8Async_ptsz] cuMemsetD8Async(
         dst: CUdeviceptr, value: u8, count: usize, stream: CUstream,
     ) => fill::d8_async;
-    [cuMemsetD16Async 3020] cuMemsetD16Async | cuMemsetD16Async_ptsz(
+    [cuMemsetD16Async 3020 | cuMemsetD16Async_ptsz] cuMemsetD16Async(
         dst: CUdeviceptr, value: u16, count: usize, stream: CUstream,
     ) => fill::d16_async;
-    [cuMemsetD32Async 3020] cuMemsetD32Async | cuMemsetD32Async_ptsz(
+    [cuMemsetD32Async 3020 | cuMemsetD32Async_ptsz] cuMemsetD32Async(
         dst: CUdeviceptr, value: u32, count: usize, stream: CUstream,
     ) => fill::d32_async;
-    [cuMemsetD2D8 3020] cuMemsetD2D8_v2 | cuMemsetD2D8_v2_ptds(
+    [cuMemsetD2D8 3020 | cuMemsetD2D8_v2_ptds] cuMemsetD2D8_v2(
         dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize,
     ) => fill::rows8;
-    [cuMemsetD2D16 3020] cuMemsetD2D16_v2 | cuMemsetD2D16_v2_ptds(
+    [cuMemsetD2D16 3020 | cuMemsetD2D16_v2_ptds] cuMemsetD2D16_v2(
         dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize,
     ) => fill::rows16;
-    [cuMemsetD2D32 3020] cuMemsetD2D32_v2 | cuMemsetD2D32_v2_ptds(
+    [cuMemsetD2D32 3020 | cuMemsetD2D32_v2_ptds] cuMemsetD2D32_v2(
         dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize,
     ) => fill::rows32;
-    [cuMemsetD2D8Async 3020] cuMemsetD2D8Async | cuMemsetD2D8Async_ptsz(
+    [cuMemsetD2D8Async 3020 | cuMemsetD2D8Async_ptsz] cuMemsetD2D8Async(
         dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream,
     ) => fill::rows8_async;
-    [cuMemsetD2D16Async 3020] cuMemsetD2D16Async | cuMemsetD2D16Async_ptsz(
+    [cuMemsetD2D16Async 3020 | cuMemsetD2D16Async_ptsz] cuMemsetD2D16Async(
         dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream,
     ) => fill::rows16_async;
-    [cuMemsetD2D32Async 3020] cuMemsetD2D32Async | cuMemsetD2D32Async_ptsz(
+    [cuMemsetD2D32Async 3020 | cuMemsetD2D32Async_ptsz] cuMemsetD2D32Async(
         dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize, stream: CUstream,
     ) => fill::rows32_async;
 }

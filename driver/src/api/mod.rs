@@ -98,12 +98,12 @@ fn guarded(name: &str, call: impl FnOnce() -> Res) -> i32 {
 }
 
 /// See the module's documentation. A row reads
-/// `[base since] name | twin (arguments) => software function;` where the twin is optional.
+/// `[base since | twin] name(arguments) => software function;` where the twin is optional.
 macro_rules! api {
-    (rows $rows:ident; $($(#[$m:meta])* [$base:ident $since:literal] $name:ident $(| $twin:ident)? $args:tt => $sw:path;)*) => {
+    (rows $rows:ident; $($(#[$m:meta])* [$base:ident $since:literal $(| $twin:ident)?] $name:ident $args:tt => $sw:path;)*) => {
         $(
             crate::api::api!(@one [$(#[$m])*] $name false $args $sw);
-            $(crate::api::api!(@one [$(#[$m])*] $twin true $args $sw);)?
+            $(crate::api::api!(@one [#[doc = "The same function where null names the per-thread default stream."]] $twin true $args $sw);)?
         )*
         pub(crate) fn $rows(out: &mut Vec<crate::api::Row>) {
             $(
@@ -148,7 +148,7 @@ macro_rules! api_always {
 
 /// Functions that the software engine does not have: `CUDA_ERROR_NOT_SUPPORTED`.
 macro_rules! api_unsupported {
-    (rows $rows:ident; $([$base:ident $since:literal] $name:ident $(| $twin:ident)? $args:tt;)*) => {
+    (rows $rows:ident; $([$base:ident $since:literal $(| $twin:ident)?] $name:ident $args:tt;)*) => {
         $(
             crate::api::api_unsupported!(@one $name false $args);
             $(crate::api::api_unsupported!(@one $twin true $args);)?
@@ -162,7 +162,7 @@ macro_rules! api_unsupported {
     };
     (@one $name:ident $per_thread:literal ($($arg:ident : $ty:ty),* $(,)?)) => {
         crate::api::export! {
-            [/// On the software engine: not supported.]
+            [#[doc = "On the software engine: not supported."]]
             $name ($($arg: $ty),*)
             crate::api::dispatch(
                 stringify!($name),

@@ -66,9 +66,8 @@ fn find(symbol: &str, version: i32, per_thread: bool) -> Found {
         if NEWER.iter().any(|(base, since)| *base == symbol && version >= *since) {
             return Found::Unknown;
         }
-        let newest = |twin: bool| {
-            rows.iter().filter(|r| r.since <= version && r.per_thread == twin).max_by_key(|r| r.since)
-        };
+        let newest =
+            |twin: bool| rows.iter().filter(|r| r.since <= version && r.per_thread == twin).max_by_key(|r| r.since);
         let best = newest(false);
         let twin = newest(true).filter(|t| per_thread && best.is_none_or(|b| b.since <= t.since));
         return match twin.or(best) {
@@ -112,7 +111,12 @@ pub(crate) fn lookup_v2(
     }
 }
 
-fn resolve(symbol: In<c_char>, function: Out<*mut c_void>, version: c_int, flags: c_ulonglong) -> Result<(), (Code, i32)> {
+fn resolve(
+    symbol: In<c_char>,
+    function: Out<*mut c_void>,
+    version: c_int,
+    flags: c_ulonglong,
+) -> Result<(), (Code, i32)> {
     function.check().map_err(|c| (c, 1))?;
     let name = symbol.text().map_err(|c| (c, 1))?;
     function.set(std::ptr::null_mut()).map_err(|c| (c, 1))?;

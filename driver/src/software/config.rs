@@ -38,9 +38,10 @@ impl Config {
         })?;
         let number = |name: &str, default: u64, range: std::ops::RangeInclusive<u64>| -> Result<u64, String> {
             let Some(text) = get(name)? else { return Ok(default) };
-            text.parse().ok().filter(|n| range.contains(n)).ok_or_else(|| {
-                format!("{name}={text}: expected a number from {} to {}", range.start(), range.end())
-            })
+            text.parse()
+                .ok()
+                .filter(|n| range.contains(n))
+                .ok_or_else(|| format!("{name}={text}: expected a number from {} to {}", range.start(), range.end()))
         };
         let devices = number("WARPSMITH_DEVICES", 1, 1..=64)? as u32;
         let threads = number("WARPSMITH_THREADS", 0, 0..=1024)? as usize;

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use warpsmith_simt::Machine;
 
-use super::spec::{self, CONSTANT, MAX_BLOCK, MAX_GRID, MAX_THREADS, REGISTERS, SHARED_DEFAULT, Spec, WARP};
 use super::engine;
+use super::spec::{CONSTANT, MAX_BLOCK, MAX_GRID, MAX_THREADS, REGISTERS, SHARED_DEFAULT, Spec, WARP};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -65,9 +65,9 @@ impl Device {
                 _ => 64,
             },
             89..=91 => 1, // concurrent managed access, compute preemption, host pointers of registered memory
-            95 => 1, // cooperative launch
+            95 => 1,      // cooperative launch
             97 => s.shared_optin,
-            99 => 1,  // host registration
+            99 => 1, // host registration
             106 => s.max_blocks_per_sm,
             111 => s.shared_reserved,
             115 => 1, // memory pools
@@ -174,6 +174,7 @@ pub(crate) fn p2p_attribute(value: Out<i32>, attribute: i32, device: CUdevice, p
 
 #[cfg(test)]
 mod tests {
+    use super::super::spec;
     use super::*;
 
     #[test]

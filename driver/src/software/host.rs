@@ -60,7 +60,14 @@ fn unmap(devices: &[super::device::Device], base: NonNull<u8>) {
     }
 }
 
-fn take(state: &mut State, software: &Software, context: u64, bytes: usize, flags: u32, kind: HostKind) -> Res<NonNull<u8>> {
+fn take(
+    state: &mut State,
+    software: &Software,
+    context: u64,
+    bytes: usize,
+    flags: u32,
+    kind: HostKind,
+) -> Res<NonNull<u8>> {
     if bytes == 0 {
         return Err(Code::INVALID_VALUE);
     }
@@ -217,7 +224,13 @@ pub(crate) fn prefetch(address: CUdeviceptr, bytes: usize, device: CUdevice, str
     })
 }
 
-pub(crate) fn prefetch_v2(address: CUdeviceptr, bytes: usize, location: MemLocation, flags: u32, stream: CUstream) -> Res {
+pub(crate) fn prefetch_v2(
+    address: CUdeviceptr,
+    bytes: usize,
+    location: MemLocation,
+    flags: u32,
+    stream: CUstream,
+) -> Res {
     if flags != 0 {
         return Err(Code::INVALID_VALUE);
     }

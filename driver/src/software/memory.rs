@@ -30,11 +30,10 @@ pub(super) fn give_back(state: &mut State, software: &Software, context: u64, ad
     let here = state.device_of(context)?;
     let mut places = std::iter::once(here).chain(software.devices.iter().map(|d| d.ordinal));
     let device = places.find(|d| state.allocations.contains_key(&(*d, address))).ok_or(Code::INVALID_VALUE)?;
-    if let Some(allocation) = state.allocations.remove(&(device, address)) {
-        if let Some(pool) = allocation.pool.and_then(|p| state.pools.get_mut(&p)) {
+    if let Some(allocation) = state.allocations.remove(&(device, address))
+        && let Some(pool) = allocation.pool.and_then(|p| state.pools.get_mut(&p)) {
             pool.give_back(allocation.bytes);
         }
-    }
     software.device(device)?.machine.memory().free(address).map_err(|_| Code::INVALID_VALUE)
 }
 
@@ -54,7 +53,13 @@ pub(crate) fn alloc(address: Out<CUdeviceptr>, bytes: usize) -> Res {
     })
 }
 
-pub(crate) fn alloc_pitch(address: Out<CUdeviceptr>, pitch: Out<usize>, width: usize, height: usize, element: u32) -> Res {
+pub(crate) fn alloc_pitch(
+    address: Out<CUdeviceptr>,
+    pitch: Out<usize>,
+    width: usize,
+    height: usize,
+    element: u32,
+) -> Res {
     address.check()?;
     pitch.check()?;
     if width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {

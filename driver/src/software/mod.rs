@@ -13,8 +13,8 @@
 //! `WARPSMITH_SM` (default 90), `WARPSMITH_DEVICES` (1), `WARPSMITH_MEMORY` (16G) and
 //! `WARPSMITH_THREADS` (all cores) shape it; a value that makes no sense fails `cuInit`.
 
-mod config;
 pub(crate) mod capture;
+mod config;
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod device;

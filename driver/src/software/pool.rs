@@ -3,8 +3,8 @@
 
 use std::ffi::c_void;
 
-use super::{capture, memory, with, with_context};
 use super::state::State;
+use super::{capture, memory, with, with_context};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -64,7 +64,12 @@ pub(crate) fn alloc_async(address: Out<CUdeviceptr>, bytes: usize, stream: CUstr
     take(address, bytes, None, stream)
 }
 
-pub(crate) fn alloc_from_pool_async(address: Out<CUdeviceptr>, bytes: usize, pool: CUmemoryPool, stream: CUstream) -> Res {
+pub(crate) fn alloc_from_pool_async(
+    address: Out<CUdeviceptr>,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> Res {
     take(address, bytes, Some(pool), stream)
 }
 

@@ -49,7 +49,7 @@ pub fn profile() -> Vec<KernelProfile> {
             name: name.clone(),
             launches: e.launches,
             seconds: e.time.as_secs_f64(),
-            counters: e.counters.clone(),
+            counters: e.counters,
         })
         .collect()
 }
@@ -71,6 +71,6 @@ pub(super) fn record(kernel: &str, time: Duration, counters: &Counters) {
     if let Some(entry) = profile.get_mut(kernel) {
         entry.launches += 1;
         entry.time += time;
-        entry.counters = std::mem::take(&mut entry.counters) + counters.clone();
+        entry.counters += *counters;
     }
 }

@@ -17,7 +17,14 @@ use crate::engine::lock;
 
 /// Work with everything it needs, so that handles that are destroyed meanwhile do not matter.
 pub(super) enum Step {
-    Kernel { device: &'static Device, context: u64, instance: Arc<Instance>, name: Arc<str>, launch: Launch, params: Arc<Params> },
+    Kernel {
+        device: &'static Device,
+        context: u64,
+        instance: Arc<Instance>,
+        name: Arc<str>,
+        launch: Launch,
+        params: Arc<Params>,
+    },
     Copy(Copy),
     Fill(Fill),
     Host(HostCall),
@@ -136,7 +143,10 @@ pub(super) fn run(context: u64, steps: Vec<Step>) -> Res {
             }
             Step::Fill(op) => {
                 if let Err(error) = fill(&op) {
-                    return fail(context, format!("fill of {} bytes: {error}", op.width * op.height * op.element as usize));
+                    return fail(
+                        context,
+                        format!("fill of {} bytes: {error}", op.width * op.height * op.element as usize),
+                    );
                 }
             }
             Step::Host(call) => host(call),
@@ -177,7 +187,8 @@ fn memory(ordinal: i32) -> Result<&'static warpsmith_simt::Memory, Failure> {
 }
 
 fn copy(op: &Copy) -> Result<(), Failure> {
-    let row = |place: &Place, y: usize, z: usize| place.address.wrapping_add((z * place.slice + y * place.pitch) as u64);
+    let row =
+        |place: &Place, y: usize, z: usize| place.address.wrapping_add((z * place.slice + y * place.pitch) as u64);
     for z in 0..op.depth {
         for y in 0..op.height {
             copy_row(op, row(&op.dst, y, z), row(&op.src, y, z))?;

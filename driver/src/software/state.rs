@@ -100,7 +100,10 @@ pub(super) enum EventState {
     Never,
     Done(Instant),
     /// Recorded in a capture, after these nodes.
-    Captured { capture: u64, nodes: Vec<u64> },
+    Captured {
+        capture: u64,
+        nodes: Vec<u64>,
+    },
 }
 
 pub(super) struct Allocation {
@@ -242,7 +245,8 @@ impl State {
         let gone: HashSet<u64> = self.streams.iter().filter(|(_, s)| s.context == context).map(|(id, _)| *id).collect();
         self.streams.retain(|id, _| !gone.contains(id));
         self.events.retain(|_, e| e.context != context);
-        let captures: Vec<u64> = self.captures.iter().filter(|(_, c)| c.context == context).map(|(id, _)| *id).collect();
+        let captures: Vec<u64> =
+            self.captures.iter().filter(|(_, c)| c.context == context).map(|(id, _)| *id).collect();
         for id in captures {
             self.drop_capture(id);
         }

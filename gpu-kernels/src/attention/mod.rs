@@ -86,7 +86,13 @@ fn check_heads(m: &'static KernelMeta, h: Heads, state: &DeviceSlice<u32>) -> Re
     contract::within(m, "q_heads", h.q_heads, 1u32, 65535u32)?;
     contract::require(m, h.kv_heads > 0, "kv_heads", "at least 1", 0)?;
     contract::multiple_of(m, "q_heads", h.q_heads, (h.kv_heads, "kv_heads"))?;
-    contract::within(m, "head_dim", h.head_dim, 2u32, (MAX_HEAD_DIM, "the largest head that a block holds in registers"))?;
+    contract::within(
+        m,
+        "head_dim",
+        h.head_dim,
+        2u32,
+        (MAX_HEAD_DIM, "the largest head that a block holds in registers"),
+    )?;
     contract::multiple_of(m, "head_dim", h.head_dim, (2u32, "elements are read in pairs"))?;
     contract::require(m, h.capacity > 0, "capacity", "at least 1", 0)?;
     contract::at_least(m, "state", state.len(), (state::WORDS, "token and position"))?;
@@ -101,7 +107,12 @@ fn check_token(m: &'static KernelMeta, name: &'static str, len: usize, h: Heads)
 
 /// A cache: its length, and an address for loads of pairs.
 #[cfg(not(target_arch = "nvptx64"))]
-fn check_cache<T: Element>(m: &'static KernelMeta, name: &'static str, cache: &DeviceSlice<T>, n: u64) -> Result<(), ContractError> {
+fn check_cache<T: Element>(
+    m: &'static KernelMeta,
+    name: &'static str,
+    cache: &DeviceSlice<T>,
+    n: u64,
+) -> Result<(), ContractError> {
     contract::exactly(m, name, cache.len(), (n, "kv_heads * capacity * head_dim"))?;
     contract::multiple_of(m, name, (cache.address(), "its address"), 2 * size_of::<T>())
 }

@@ -3,10 +3,10 @@
 //! Simple to follow, and each step can be looked at; but the grid of the scores spans the whole
 //! capacity, and every score makes two trips through memory.
 
-#[cfg(not(target_arch = "nvptx64"))]
-use super::{Heads, check_cache, check_heads, check_token};
 #[cfg(target_arch = "nvptx64")]
 use super::length;
+#[cfg(not(target_arch = "nvptx64"))]
+use super::{Heads, check_cache, check_heads, check_token};
 #[cfg(target_arch = "nvptx64")]
 use crate::load::{lane, warp_index};
 use warpsmith_device::prelude::*;
@@ -37,7 +37,7 @@ pub unsafe fn attn_scores(
         let mut dot = 0.0;
         let mut d = lane();
         while d < head_dim {
-            dot = math::fma(q.at(h as usize * head_dim + d), k_cache.at(k + d) as f32, dot);
+            dot = math::fma(q.at(h as usize * head_dim + d), convert::f16_to_f32(k_cache.at(k + d)), dot);
             d += 32;
         }
         let dot = warp::sum_f32(dot);
@@ -99,7 +99,8 @@ pub unsafe fn attn_weighted_sum(
         let mut sum = 0.0;
         let mut t = 0;
         while t < length {
-            sum = math::fma(scores.at(h * capacity + t), v_cache.at((g * capacity + t) * head_dim + d) as f32, sum);
+            let v = convert::f16_to_f32(v_cache.at((g * capacity + t) * head_dim + d));
+            sum = math::fma(scores.at(h * capacity + t), v, sum);
             t += 1;
         }
         y.set(h * head_dim + d, sum);

@@ -114,9 +114,7 @@ pub enum FormatError {
         cols: usize,
     },
     /// A scale (or, in F32 and F16, a weight) that is NaN or infinite.
-    #[error(
-        "{format:?} block {block} (row {row}, columns {first}..{end}) has the scale {value}; the file is damaged"
-    )]
+    #[error("{format:?} block {block} (row {row}, columns {first}..{end}) has the scale {value}; the file is damaged")]
     NotFinite {
         /// Format asked for.
         format: Format,
@@ -272,8 +270,7 @@ impl Format {
     pub fn repack(self, bytes: &[u8], rows: usize, cols: usize) -> Result<Planes, FormatError> {
         self.check_bytes(bytes, rows, cols)?;
         let sizes = self.plane_sizes(rows, cols)?;
-        let mut planes =
-            Planes { codes: vec![U32x4([0; 4]); sizes.codes], scales: vec![f16::ZERO; sizes.scales] };
+        let mut planes = Planes { codes: vec![U32x4([0; 4]); sizes.codes], scales: vec![f16::ZERO; sizes.scales] };
         self.repack_into(bytes, rows, cols, &mut planes.codes, &mut planes.scales)?;
         Ok(planes)
     }

@@ -3,7 +3,7 @@
 //!
 //! Codes plane: the bytes as stored, 4 words a block. Word `p` holds the elements `32p .. 32p + 32`.
 
-use super::Block;
+use super::{Block, unpack::flip_sign};
 
 /// The format's block.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub struct Q1_0;
 /// `s` and the four activations, each with the sign that bits `AT .. AT + 4` of `minus` (1: negative) give it.
 #[inline(always)]
 fn add4<const AT: u32>(minus: u32, x: [f32; 4], s: f32) -> f32 {
-    let signed = |x: f32, bit: u32| f32::from_bits(x.to_bits() ^ ((minus << (31 - bit)) & 0x8000_0000));
+    let signed = |x: f32, bit: u32| flip_sign(x, minus << (31 - bit));
     s + signed(x[0], AT) + signed(x[1], AT + 1) + signed(x[2], AT + 2) + signed(x[3], AT + 3)
 }
 

@@ -1,4 +1,4 @@
-//! Integer codes to f32 without a conversion instruction.
+//! Codes to f32 without conversion instructions, and signs.
 //!
 //! `cvt.rn.f32.s32` runs at a quarter (or less) of the rate of an addition. A byte set into the
 //! mantissa of 2^23 is the float `2^23 + byte`, and one exact subtraction takes 2^23 and the
@@ -30,6 +30,26 @@ fn byte_over_magic<const INDEX: u32>(word: u32) -> u32 {
             const 0x7650 + INDEX, options(pure, nomem, nostack, preserves_flags));
     }
     bits
+}
+
+/// `x` with its sign flipped where the highest bit of `minus` is set.
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+pub(crate) fn flip_sign(x: f32, minus: u32) -> f32 {
+    f32::from_bits(x.to_bits() ^ (minus & 0x8000_0000))
+}
+
+/// `x` with its sign flipped where the highest bit of `minus` is set: `(minus & 2^31) ^ x` as one `lop3`.
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+pub(crate) fn flip_sign(x: f32, minus: u32) -> f32 {
+    let y: f32;
+    // SAFETY: a pure instruction of one thread on registers.
+    unsafe {
+        core::arch::asm!("lop3.b32 {0}, {1}, 0x80000000, {2}, 0x6A;", lateout(reg32) y, in(reg32) minus, in(reg32) x,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    y
 }
 
 /// The offset of [`byte_minus`] that subtracts `n`.

@@ -5,11 +5,7 @@ use super::{Shapes, contract_of, geometry_of};
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::format::Format;
 use crate::format::{F16, F32};
-use warpsmith_device::{
-    convert::unpack_f16x2,
-    math::fma,
-    prelude::*,
-};
+use warpsmith_device::{convert::unpack_f16x2, math::fma, prelude::*};
 
 /// A dense format as the kernels see it. Plain functions, the same on the host.
 pub trait Dense: Copy + 'static {
@@ -59,7 +55,7 @@ impl Dense for F16 {
     #[inline(always)]
     fn weight(word: u32, i: usize) -> f32 {
         let (low, high) = unpack_f16x2(word);
-        if i % 2 == 0 { low } else { high }
+        if i.is_multiple_of(2) { low } else { high }
     }
     #[inline(always)]
     fn word_of(i: usize) -> usize {

@@ -130,7 +130,9 @@ mod launch {
             let Gemv { codes, scales, x, residual, y, rows, cols, .. } = $self;
             match residual {
                 None => $launcher.launch(blocks::$plain { codes, scales, x, y, rows, cols }),
-                Some(residual) => $launcher.launch(blocks::$with_residual { codes, scales, x, residual, y, rows, cols }),
+                Some(residual) => {
+                    $launcher.launch(blocks::$with_residual { codes, scales, x, residual, y, rows, cols })
+                }
             }
         }};
     }

@@ -35,9 +35,29 @@ impl Case {
 
         let mut scores = gpu.poisoned::<f32>((q_heads * capacity) as usize);
         let mut y = gpu.poisoned::<f32>(self.q.len());
-        gpu.launch(AttnScores { q: &q, k_cache: &k, scores: &mut scores, state: &state, q_heads, kv_heads, head_dim, capacity }).unwrap();
+        gpu.launch(AttnScores {
+            q: &q,
+            k_cache: &k,
+            scores: &mut scores,
+            state: &state,
+            q_heads,
+            kv_heads,
+            head_dim,
+            capacity,
+        })
+        .unwrap();
         gpu.launch(AttnSoftmax { scores: &mut scores, state: &state, q_heads, capacity }).unwrap();
-        gpu.launch(AttnWeightedSum { scores: &scores, v_cache: &v, y: &mut y, state: &state, q_heads, kv_heads, head_dim, capacity }).unwrap();
+        gpu.launch(AttnWeightedSum {
+            scores: &scores,
+            v_cache: &v,
+            y: &mut y,
+            state: &state,
+            q_heads,
+            kv_heads,
+            head_dim,
+            capacity,
+        })
+        .unwrap();
         assert_close(&format!("three launches, {what}"), &gpu.read(&y), &want, |_| 2e-5 * scale);
         // Scores past the length are nobody's business.
         let untouched = gpu.read(&scores);
@@ -46,13 +66,35 @@ impl Case {
         }
 
         let mut y = gpu.poisoned::<f32>(self.q.len());
-        gpu.launch(AttnDecode { q: &q, k_cache: &k, v_cache: &v, y: &mut y, state: &state, q_heads, kv_heads, head_dim, capacity }).unwrap();
+        gpu.launch(AttnDecode {
+            q: &q,
+            k_cache: &k,
+            v_cache: &v,
+            y: &mut y,
+            state: &state,
+            q_heads,
+            kv_heads,
+            head_dim,
+            capacity,
+        })
+        .unwrap();
         let one = gpu.read(&y);
         assert_close(&format!("one launch, {what}"), &one, &want, |_| 2e-5 * scale);
 
         let (k, v) = (gpu.upload(&k32), gpu.upload(&v32));
         let mut y = gpu.poisoned::<f32>(self.q.len());
-        gpu.launch(AttnDecodeF32 { q: &q, k_cache: &k, v_cache: &v, y: &mut y, state: &state, q_heads, kv_heads, head_dim, capacity }).unwrap();
+        gpu.launch(AttnDecodeF32 {
+            q: &q,
+            k_cache: &k,
+            v_cache: &v,
+            y: &mut y,
+            state: &state,
+            q_heads,
+            kv_heads,
+            head_dim,
+            capacity,
+        })
+        .unwrap();
         let one32 = gpu.read(&y);
         assert_close(&format!("one launch, f32, {what}"), &one32, &want, |_| 2e-5 * scale);
         (one, one32)

@@ -12,7 +12,9 @@ fn rows_of(gpu: &mut Gpu, format: Format, bytes: &[u8], vocab: usize, cols: usiz
         let state = gpu.upload(&[*token, 77]);
         let mut y = gpu.poisoned::<f32>(cols);
         let (vocab, cols32) = (vocab as u32, cols as u32);
-        Embed { format, codes: &codes, scales: &scales, y: &mut y, state: &state, vocab, cols: cols32 }.launch(gpu).unwrap();
+        Embed { format, codes: &codes, scales: &scales, y: &mut y, state: &state, vocab, cols: cols32 }
+            .launch(gpu)
+            .unwrap();
         let (got, want) = (gpu.read(&y), embed::reference(&table, *token as usize, cols));
         for (c, (g, w)) in got.iter().zip(&want).enumerate() {
             // Bit for bit, but for the sign of zero; all NaN past the vocabulary.
@@ -48,4 +50,25 @@ fn rows_with_odd_numbers_of_blocks() {
             rows_of(&mut gpu, format, &bytes, 5, blocks * format.block_elems(), &[0, 4, 5]);
         }
     }
+}
+
+#[test]
+fn fe_27_the_last_row_of_a_table_of_more_than_2_31_weights() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(32));
+    let (format, vocab, cols) = (Format::Q1_0, 16_400usize, 131_072usize);
+    assert!(vocab * cols > 1 << 31);
+    let mut row = Vec::new();
+    for _ in 0..cols / 128 {
+        row.extend(half::f16::from_f32(rng.unit()).to_le_bytes());
+        row.extend((0..16).map(|_| rng.next() as u8));
+    }
+    let (sizes, planes) = (format.plane_sizes(vocab, cols).unwrap(), format.repack(&row, 1, cols).unwrap());
+    let (codes, scales) = (gpu.poisoned(sizes.codes), gpu.poisoned(sizes.scales));
+    gpu.write(&codes, sizes.codes - planes.codes.len(), &planes.codes);
+    gpu.write(&scales, sizes.scales - planes.scales.len(), &planes.scales);
+    let (state, mut y) = (gpu.upload(&[vocab as u32 - 1, 0]), gpu.poisoned::<f32>(cols));
+    let (vocab, cols32) = (vocab as u32, cols as u32);
+    let embed = Embed { format, codes: &codes, scales: &scales, y: &mut y, state: &state, vocab, cols: cols32 };
+    embed.launch(&mut gpu).unwrap();
+    assert_eq!(gpu.read(&y), format.decode(&row, 1, cols).unwrap());
 }

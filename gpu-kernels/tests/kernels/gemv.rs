@@ -8,12 +8,12 @@ use warpsmith_device::{Contract, DeviceSlice, Launcher, U32x4};
 
 /// How a test launches: the dispatch by format, or the entry points of v1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Variant {
+pub enum Variant {
     V1,
     Default,
 }
 
-struct Tensor {
+pub struct Tensor {
     format: Format,
     bytes: Vec<u8>,
     rows: usize,
@@ -22,7 +22,7 @@ struct Tensor {
 
 impl Tensor {
     /// Any codes, scales of either sign and of many sizes, subnormal ones and zeros among them.
-    fn random(rng: &mut Rng, format: Format, rows: usize, cols: usize) -> Tensor {
+    pub fn random(rng: &mut Rng, format: Format, rows: usize, cols: usize) -> Tensor {
         let mut bytes: Vec<u8> = Vec::new();
         let scale = |rng: &mut Rng| match rng.within(0, 9) {
             0 => f16::from_bits((rng.next() & 0x83FF) as u16),
@@ -43,8 +43,7 @@ impl Tensor {
     }
 }
 
-/// `y` and the instructions, per lane, that a weight took.
-fn run(gpu: &mut Gpu, t: &Tensor, x: &[f32], residual: Option<&[f32]>, variant: Variant) -> (Vec<f32>, f64) {
+pub fn run(gpu: &mut Gpu, t: &Tensor, x: &[f32], residual: Option<&[f32]>, variant: Variant) -> Vec<f32> {
     let planes = t.format.repack(&t.bytes, t.rows, t.cols).unwrap();
     let (codes, scales, x) = (gpu.upload(&planes.codes), gpu.upload(&planes.scales), gpu.upload(x));
     let residual = residual.map(|r| gpu.upload(r));
@@ -80,26 +79,33 @@ fn run(gpu: &mut Gpu, t: &Tensor, x: &[f32], residual: Option<&[f32]>, variant: 
             .unwrap();
         }
     }
-    let per_weight = gpu.counters.lane_instructions as f64 / (t.rows * t.cols) as f64;
-    (gpu.read(&y), per_weight)
+    gpu.read(&y)
 }
 
-fn check(gpu: &mut Gpu, rng: &mut Rng, format: Format, rows: usize, cols: usize, with_residual: bool, variant: Variant) {
+fn check(
+    gpu: &mut Gpu,
+    rng: &mut Rng,
+    format: Format,
+    rows: usize,
+    cols: usize,
+    with_residual: bool,
+    variant: Variant,
+) {
     let t = Tensor::random(rng, format, rows, cols);
     let (x, r) = (rng.floats(cols), rng.floats(rows));
     let residual = with_residual.then_some(&r[..]);
     let weights = format.decode(&t.bytes, rows, cols).unwrap();
-    let (got, _) = run(gpu, &t, &x, residual, variant);
+    let got = run(gpu, &t, &x, residual, variant);
     let (want, magnitude) = (gemv::reference(&weights, &x, residual), gemv::magnitudes(&weights, &x));
     // The residual is one more term of the sum.
-    let bound = |i: usize| 1e-5 * magnitude[i] + residual.map_or(0.0, |r| 1e-7 * (f64::from(r[i]).abs() + want[i].abs()));
+    let bound =
+        |i: usize| 1e-5 * magnitude[i] + residual.map_or(0.0, |r| 1e-7 * (f64::from(r[i]).abs() + want[i].abs()));
     assert_close(&format!("{format} {rows} x {cols} {variant:?}"), &got, &want, bound);
 }
 
 #[test]
 fn golden_vectors() {
-    for sm in [75, 90] {
-        let mut gpu = Gpu::of(sm);
+    for mut gpu in Gpu::all() {
         for (format, name) in
             [(Format::F16, "F16"), (Format::Q8_0, "Q8_0"), (Format::Q4_0, "Q4_0"), (Format::Q1_0, "Q1_0_g128")]
         {
@@ -108,8 +114,8 @@ fn golden_vectors() {
             let y = vector(&format!("{name}.y.f64"), f64::from_le_bytes);
             let yabs = vector(&format!("{name}.yabs.f64"), f64::from_le_bytes);
             for variant in [Variant::V1, Variant::Default] {
-                let (got, _) = run(&mut gpu, &t, &x, None, variant);
-                assert_close(&format!("{name} {variant:?} sm_{sm}"), &got, &y, |i| 1e-5 * yabs[i]);
+                let got = run(&mut gpu, &t, &x, None, variant);
+                assert_close(&format!("{name} {variant:?} on {}", gpu.name()), &got, &y, |i| 1e-5 * yabs[i]);
             }
         }
     }
@@ -177,31 +183,11 @@ fn results_do_not_depend_on_the_number_of_rows() {
     for format in Format::ALL {
         let t = Tensor::random(&mut rng, format, 20, 1024);
         let x = rng.floats(1024);
-        let (all, _) = run(&mut gpu, &t, &x, None, Variant::Default);
+        let all = run(&mut gpu, &t, &x, None, Variant::Default);
         let row = t.bytes.len() / 20;
         let one = Tensor { format, bytes: t.bytes[13 * row..14 * row].to_vec(), rows: 1, cols: 1024 };
-        let (alone, _) = run(&mut gpu, &one, &x, None, Variant::Default);
+        let alone = run(&mut gpu, &one, &x, None, Variant::Default);
         assert_eq!(all[13].to_bits(), alone[0].to_bits(), "{format}");
-    }
-}
-
-#[test]
-fn a_weight_costs_few_instructions() {
-    // Deterministic, so a change for the worse is seen here before any GPU sees it.
-    let (mut gpu, mut rng) = (Gpu::new(), Rng(6));
-    for (format, most) in
-        [(Format::F32, 2.2), (Format::F16, 3.4), (Format::Q8_0, 5.6), (Format::Q4_0, 4.5), (Format::Q1_0, 4.2)]
-    {
-        let mut line = format!("{format}: instructions a weight");
-        for cols in [256, 1024, 4096, 16384] {
-            let t = Tensor::random(&mut rng, format, 8, cols);
-            let x = rng.floats(cols);
-            let (_, v1) = run(&mut gpu, &t, &x, None, Variant::V1);
-            let (_, v2) = run(&mut gpu, &t, &x, None, Variant::Default);
-            line += &format!("; k = {cols}: v1 {v1:.2}, v2 {v2:.2}");
-            assert!(cols < 4096 || v2 <= most, "{line}: more than {most}");
-        }
-        println!("{line}");
     }
 }
 
@@ -224,8 +210,17 @@ fn a_wrong_shape_is_refused_by_name() {
     assert_eq!(refused(&codes, &x[..63], 4, 64), Some("x"));
     assert_eq!(refused(&codes, &x[1..], 4, 64), Some("x"));
     // Another format's planes do not pass.
-    let e = Gemv { format: Format::Q8_0, codes: &codes, scales: &scales, x: &x, residual: None, y: &mut y, rows: 4, cols: 64 }
-        .launch(&mut gpu)
-        .unwrap_err();
+    let e = Gemv {
+        format: Format::Q8_0,
+        codes: &codes,
+        scales: &scales,
+        x: &x,
+        residual: None,
+        y: &mut y,
+        rows: 4,
+        cols: 64,
+    }
+    .launch(&mut gpu)
+    .unwrap_err();
     assert!(e.contains("gemv_q8_0: argument `codes`"), "{e}");
 }

@@ -6,6 +6,7 @@
 
 mod argmax;
 mod attention;
+mod cost;
 mod elementwise;
 mod embed;
 mod gemv;
@@ -15,3 +16,7 @@ mod manifest;
 mod norm;
 mod rope;
 mod step;
+mod support;
+
+/// Where the golden vectors are.
+const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors");

@@ -21,3 +21,8 @@ pub fn kernels() -> Result<&'static Manifest, Error> {
         }
     }
 }
+
+/// The kernels that come with this crate, as PTX: `gpu-kernels`. Needs no device.
+pub fn builtin_image() -> &'static KernelImage {
+    &BUILTIN
+}

@@ -13,7 +13,7 @@
 
 use super::device::set_capturing;
 use super::graph::{Graph, Retained};
-use super::launch::{Launcher, Owners, Prepared};
+use super::launch::{Owners, Prepared, launchers};
 use super::ops::{self, Pattern};
 use super::stream::{State, StreamInner};
 use super::sys::{self, Handle, cu};
@@ -22,7 +22,8 @@ use cust::sys::CUgraph_st;
 use std::marker::PhantomData;
 use warpsmith_device::{Contract, DeviceSlice, Element};
 
-/// What a closure under [`Stream::capture`] records with; see [`Launcher`] for its methods.
+/// What a closure under [`Stream::capture`] records with. What it takes is checked as a stream
+/// checks it; memory that belongs to no [`Buffer`](crate::Buffer) is refused.
 pub struct Capture<'a> {
     stream: &'a StreamInner,
     recorded: Recorded,
@@ -243,10 +244,9 @@ impl Capture<'_> {
         }
         result
     }
-}
 
-impl Launcher for Capture<'_> {
-    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+    /// Records a kernel launch.
+    pub fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
         self.record(|stream, recorded| {
             let mut launch = Prepared::new(&stream.device, &kernel, Owners::Known)?;
             // SAFETY: the stream is alive; `Stream::capture` has made its context current, and
@@ -260,7 +260,8 @@ impl Launcher for Capture<'_> {
         })
     }
 
-    fn copy<T: Element>(
+    /// Records a copy between device slices of one length.
+    pub fn copy<T: Element>(
         &mut self,
         from: &DeviceSlice<T>,
         to: &mut DeviceSlice<T>,
@@ -287,7 +288,8 @@ impl Launcher for Capture<'_> {
         })
     }
 
-    fn fill<T: Element>(&mut self, to: &mut DeviceSlice<T>, value: T) -> Result<(), Error> {
+    /// Records that every element is set; see [`Launcher::fill`](crate::Launcher::fill).
+    pub fn fill<T: Element>(&mut self, to: &mut DeviceSlice<T>, value: T) -> Result<(), Error> {
         const OPERATION: &str = "Capture::fill";
         self.record(|stream, recorded| {
             let pattern = Pattern::of(&value)?;
@@ -300,7 +302,8 @@ impl Launcher for Capture<'_> {
         })
     }
 
-    fn write_pinned<T: Element>(
+    /// Records a copy of staging memory, as it will be when the graph runs, to the device.
+    pub fn write_pinned<T: Element>(
         &mut self,
         from: &Pinned<T>,
         to: &mut DeviceSlice<T>,
@@ -328,7 +331,8 @@ impl Launcher for Capture<'_> {
         })
     }
 
-    fn read_pinned<T: Element>(
+    /// Records a copy of device memory to staging memory.
+    pub fn read_pinned<T: Element>(
         &mut self,
         from: &DeviceSlice<T>,
         to: &Pinned<T>,
@@ -356,6 +360,8 @@ impl Launcher for Capture<'_> {
     }
 }
 
+launchers!(Capture<'_> => Capture<'_>);
+
 impl Recorded {
     /// Issues and counts a copy, unless it is empty, and keeps the owners of its memory.
     fn copied<const N: usize>(
@@ -371,5 +377,39 @@ impl Recorded {
         self.copies += 1;
         owners.into_iter().flatten().for_each(|owner| self.retained.allocation(owner));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Device;
+
+    #[test]
+    fn rz_3_nodes_that_nobody_recorded_are_found() {
+        let stream = Device::open(0).unwrap().stream().unwrap();
+        let mut cells = stream.zeros::<u32>(4).unwrap();
+        let error = stream
+            .capture(|scope| {
+                scope.fill(&mut cells, 1)?;
+                // As another library would that got hold of the stream.
+                // SAFETY: 16 bytes of a live buffer on a live stream.
+                unsafe { cu!(cuMemsetD8Async(cells.address(), 0, 16, scope.stream.raw())) }
+            })
+            .unwrap_err();
+        assert!(matches!(error.root(), Error::NodeCount { nodes: 2, recorded: 1 }), "{error}");
+        assert_eq!(stream.read(&cells).unwrap(), [0; 4], "the stream goes on");
+    }
+
+    #[test]
+    fn rz_3_operations_that_left_no_node_are_found() {
+        let stream = Device::open(0).unwrap().stream().unwrap();
+        let error = stream
+            .capture(|scope| {
+                scope.recorded.launches += 1;
+                Ok(())
+            })
+            .unwrap_err();
+        assert!(matches!(error.root(), Error::NodeCount { nodes: 0, recorded: 1 }), "{error}");
     }
 }

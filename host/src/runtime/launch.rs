@@ -12,7 +12,8 @@ use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element,
 /// What takes launches and copies in order: a [`Stream`](crate::Stream) runs them, a
 /// [`Capture`](crate::Capture) records them.
 ///
-/// Code that is generic over it is written once and runs eagerly or into a graph:
+/// It adds copies to [`warpsmith_device::Launcher`], which takes launches. Code that is generic
+/// over it is written once and runs eagerly or into a graph:
 ///
 /// ```
 /// use warpsmith_host::{Buffer, Error, Launcher};
@@ -23,11 +24,7 @@ use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element,
 /// ```
 ///
 /// All of it is asynchronous, in the order of the calls.
-pub trait Launcher {
-    /// Launches a kernel. Its contract and everything about the launch that the host can know is
-    /// checked before; an error means that nothing was launched.
-    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), Error>;
-
+pub trait Launcher: warpsmith_device::Launcher<Error = Error> {
     /// Copies between device slices of one length.
     fn copy<T: Element>(
         &mut self,
@@ -53,6 +50,52 @@ pub trait Launcher {
         to: &Pinned<T>,
     ) -> Result<(), Error>;
 }
+
+/// Implements both traits by the inherent methods of the same names.
+macro_rules! launchers {
+    ($($on:ty => $inherent:ty),* $(,)?) => { $(
+        impl warpsmith_device::Launcher for $on {
+            type Error = $crate::Error;
+            fn launch<K: warpsmith_device::Contract>(
+                &mut self,
+                kernel: K,
+            ) -> Result<(), $crate::Error> {
+                <$inherent>::launch(self, kernel)
+            }
+        }
+        impl $crate::Launcher for $on {
+            fn copy<T: Element>(
+                &mut self,
+                from: &DeviceSlice<T>,
+                to: &mut DeviceSlice<T>,
+            ) -> Result<(), $crate::Error> {
+                <$inherent>::copy(self, from, to)
+            }
+            fn fill<T: Element>(
+                &mut self,
+                to: &mut DeviceSlice<T>,
+                value: T,
+            ) -> Result<(), $crate::Error> {
+                <$inherent>::fill(self, to, value)
+            }
+            fn write_pinned<T: Element>(
+                &mut self,
+                from: &Pinned<T>,
+                to: &mut DeviceSlice<T>,
+            ) -> Result<(), $crate::Error> {
+                <$inherent>::write_pinned(self, from, to)
+            }
+            fn read_pinned<T: Element>(
+                &mut self,
+                from: &DeviceSlice<T>,
+                to: &Pinned<T>,
+            ) -> Result<(), $crate::Error> {
+                <$inherent>::read_pinned(self, from, to)
+            }
+        }
+    )* };
+}
+pub(crate) use launchers;
 
 /// A checked launch, ready for the driver.
 pub struct Prepared {

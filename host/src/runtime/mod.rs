@@ -23,7 +23,7 @@ mod stream;
 mod sys;
 
 pub use buffer::Buffer;
-pub use builtin::kernels;
+pub use builtin::{builtin_image, kernels};
 pub use capture::Capture;
 pub use device::{Device, Limits, MemoryInfo};
 pub use error::Error;

@@ -5,7 +5,7 @@
 //! Copies from and to ordinary host memory wait until they are done, since the borrow of that
 //! memory ends with the call; [`Pinned`] memory is for copies that do not wait.
 
-use super::launch::{Launcher, Owners, Prepared};
+use super::launch::{Owners, Prepared, launchers};
 use super::memory::{lock, unique_id};
 use super::ops::{self, Pattern};
 use super::profile::{Profile, Profiler};
@@ -211,7 +211,7 @@ impl Stream {
         })
     }
 
-    /// Sets every element; see [`Launcher::fill`] for the values that are possible. Does not wait.
+    /// Sets every element; see [`Launcher::fill`](crate::Launcher::fill) for the values that are possible. Does not wait.
     pub fn fill<T: Element>(&self, to: &mut DeviceSlice<T>, value: T) -> Result<(), Error> {
         const OPERATION: &str = "Stream::fill";
         let pattern = Pattern::of(&value)?;
@@ -429,37 +429,4 @@ impl fmt::Debug for Stream {
     }
 }
 
-macro_rules! launcher {
-    ($($stream:ty),*) => { $(
-        impl Launcher for $stream {
-            fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
-                Stream::launch(self, kernel)
-            }
-            fn copy<T: Element>(
-                &mut self,
-                from: &DeviceSlice<T>,
-                to: &mut DeviceSlice<T>,
-            ) -> Result<(), Error> {
-                Stream::copy(self, from, to)
-            }
-            fn fill<T: Element>(&mut self, to: &mut DeviceSlice<T>, value: T) -> Result<(), Error> {
-                Stream::fill(self, to, value)
-            }
-            fn write_pinned<T: Element>(
-                &mut self,
-                from: &Pinned<T>,
-                to: &mut DeviceSlice<T>,
-            ) -> Result<(), Error> {
-                Stream::write_pinned(self, from, to)
-            }
-            fn read_pinned<T: Element>(
-                &mut self,
-                from: &DeviceSlice<T>,
-                to: &Pinned<T>,
-            ) -> Result<(), Error> {
-                Stream::read_pinned(self, from, to)
-            }
-        }
-    )* };
-}
-launcher!(Stream, &Stream);
+launchers!(Stream => Stream, &Stream => Stream);

@@ -29,7 +29,11 @@ pub fn q4_0_path() -> PathBuf {
 
 /// A golden array of f64.
 pub fn golden(name: &str) -> Vec<f64> {
-    let bytes = std::fs::read(root().join("tests/data").join(name)).unwrap();
+    read_f64(&root().join("tests/data").join(name))
+}
+
+pub fn read_f64(path: &std::path::Path) -> Vec<f64> {
+    let bytes = std::fs::read(path).unwrap();
     bytes.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).collect()
 }
 

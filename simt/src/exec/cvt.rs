@@ -203,11 +203,8 @@ impl General {
                 let (low, high) = limits(bits, signed);
                 let value = if self.sat { value.clamp(low, high) } else { value };
                 let shift = 64 - u32::from(bits);
-                if signed {
-                    ((value as u64) << shift) as i64 as u64 >> shift | sign_fill(value as u64, bits)
-                } else {
-                    (value as u64) << shift >> shift
-                }
+                let top = (value as u64) << shift;
+                if signed { (top as i64 >> shift) as u64 } else { top >> shift }
             }
             Kind::F16 => self.limit(soft::from_int(value, Format::F16, self.round)),
             Kind::BF16 => self.limit(soft::from_int(value, Format::BF16, self.round)),

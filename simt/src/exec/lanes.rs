@@ -9,7 +9,7 @@ use std::array::from_fn;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Cx, Flow, LANES, Op, OpFn, PRED_CARRY};
+use super::{Cx, Flow, LANES, Op, OpFn, PRED_CARRY, PRED_SINK};
 
 static PORTABLE: AtomicBool = AtomicBool::new(false);
 
@@ -266,8 +266,7 @@ unsafe fn cmp_body<A: Lane, B: Lane, F: Fn(A, B) -> bool + Copy, const FULL: boo
             _ => (bits ^ q, !bits ^ q),
         };
         cx.set_pred(op.p, p);
-        // Without a second destination, lowering repeats the first here and negation is not asked for.
-        if op.r != op.p {
+        if op.r != PRED_SINK {
             cx.set_pred(op.r, r);
         }
     }

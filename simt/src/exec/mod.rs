@@ -40,8 +40,10 @@ pub(crate) const CONST: u32 = 1 << 31;
 pub(crate) const PRED_TRUE: u16 = 0;
 /// Predicate slot that holds the carry flag of extended-precision arithmetic.
 pub(crate) const PRED_CARRY: u16 = 1;
+/// Predicate slot for destinations that nobody reads.
+pub(crate) const PRED_SINK: u16 = 2;
 /// First predicate slot for a function's own predicates.
-pub(crate) const PRED_FIRST: u16 = 2;
+pub(crate) const PRED_FIRST: u16 = 3;
 
 pub(crate) type OpFn = unsafe fn(&mut Cx, &Op) -> Flow;
 

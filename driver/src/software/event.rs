@@ -1,0 +1,124 @@
+//! Events: marks in streams with the time at which they were passed.
+
+use std::time::Instant;
+
+use super::ops::Op;
+use super::run;
+use super::state::{Event, EventState};
+use super::{capture, with_context};
+use crate::arg::Out;
+use crate::codes::{Code, Res};
+use crate::types::*;
+
+const BLOCKING_SYNC: u32 = 1;
+const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
+/// Of record and wait: a node in a capture, not an edge.
+const EXTERNAL: u32 = 1;
+
+pub(crate) fn create(event: Out<CUevent>, flags: u32) -> Res {
+    event.check()?;
+    if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    if flags & INTERPROCESS != 0 {
+        return Err(if flags & DISABLE_TIMING == 0 { Code::INVALID_VALUE } else { Code::NOT_SUPPORTED });
+    }
+    with_context(|state, _, context| {
+        let id = state.fresh();
+        state.events.insert(id, Event { context, flags, state: EventState::Never });
+        event.set(CUevent::from_id(id))
+    })
+}
+
+pub(crate) fn destroy(event: CUevent) -> Res {
+    with_context(|state, _, _| state.events.remove(&event.id()).map(|_| ()).ok_or(Code::INVALID_HANDLE))
+}
+
+pub(crate) fn record(event: CUevent, stream: CUstream) -> Res {
+    record_with_flags(event, stream, 0)
+}
+
+pub(crate) fn record_with_flags(event: CUevent, stream: CUstream, flags: u32) -> Res {
+    if flags & !EXTERNAL != 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    let id = event.id();
+    if flags & EXTERNAL != 0 {
+        return run::enqueue(stream, |state, _, _| {
+            state.events.get(&id).map(|_| Op::EventRecord(id)).ok_or(Code::INVALID_HANDLE)
+        });
+    }
+    with_context(|state, _, context| {
+        let key = state.stream_key(context, stream)?;
+        let owner = state.stream_context(key)?;
+        state.check_failed(owner)?;
+        let event = state.events.get(&id).ok_or(Code::INVALID_HANDLE)?;
+        if event.context != owner {
+            return Err(Code::INVALID_HANDLE);
+        }
+        let mark = match capture::target(state, key)? {
+            Some(capture) => EventState::Captured { capture, nodes: capture::dependencies(state, capture, key)? },
+            None => EventState::Done(Instant::now()),
+        };
+        if let Some(event) = state.events.get_mut(&id) {
+            event.state = mark;
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn wait(stream: CUstream, event: CUevent, flags: u32) -> Res {
+    if flags & !EXTERNAL != 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    let id = event.id();
+    if flags & EXTERNAL != 0 {
+        return run::enqueue(stream, |state, _, _| {
+            state.events.get(&id).map(|_| Op::EventWait(id)).ok_or(Code::INVALID_HANDLE)
+        });
+    }
+    with_context(|state, _, context| {
+        let key = state.stream_key(context, stream)?;
+        state.check_failed(state.stream_context(key)?)?;
+        let mark = state.events.get(&id).ok_or(Code::INVALID_HANDLE)?.state.clone();
+        match mark {
+            EventState::Captured { capture, nodes } => capture::join(state, key, capture, &nodes),
+            // Whatever it marks has run; in a capture this would be an edge from outside.
+            EventState::Never | EventState::Done(_) => capture::isolated(state, key),
+        }
+    })
+}
+
+/// Waits for an event, or asks whether it was passed.
+pub(crate) fn synchronize(event: CUevent) -> Res {
+    with_context(|state, _, _| {
+        let mark = state.events.get(&event.id()).ok_or(Code::INVALID_HANDLE)?.state.clone();
+        if let EventState::Captured { capture, .. } = mark {
+            capture::invalidate(state, capture);
+            return Err(Code::CAPTURED_EVENT);
+        }
+        capture::unsafe_call(state)
+    })
+}
+
+pub(crate) fn elapsed(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> Res {
+    milliseconds.check()?;
+    with_context(|state, _, _| {
+        let time = |event: CUevent| {
+            let event = state.events.get(&event.id()).ok_or(Code::INVALID_HANDLE)?;
+            match event.state {
+                _ if event.flags & DISABLE_TIMING != 0 => Err(Code::INVALID_HANDLE),
+                EventState::Done(at) => Ok(at),
+                EventState::Never => Err(Code::INVALID_HANDLE),
+                EventState::Captured { .. } => Err(Code::CAPTURED_EVENT),
+            }
+        };
+        let (start, end) = (time(start)?, time(end)?);
+        let seconds = match end.checked_duration_since(start) {
+            Some(forward) => forward.as_secs_f64(),
+            None => -start.duration_since(end).as_secs_f64(),
+        };
+        milliseconds.set((seconds * 1e3) as f32)
+    })
+}

@@ -1,0 +1,321 @@
+//! Instantiated graphs: a copy of the graph's nodes, run in a fixed order.
+
+use std::ffi::c_char;
+use std::sync::{Arc, Mutex};
+
+use super::graph::Graph;
+use super::ops::Op;
+use super::state::State;
+use super::{Software, capture, copy, fill, graph, nodes, report, run, with, with_context};
+use crate::arg::{In, Out};
+use crate::codes::{Code, Res};
+use crate::engine::lock;
+use crate::types::*;
+
+pub(crate) struct Exec {
+    plan: Arc<Plan>,
+    /// Two launches of one executable graph do not overlap.
+    turn: Arc<Mutex<()>>,
+}
+
+#[derive(Clone)]
+struct Plan {
+    /// In order of creation in the original graph, whose handles name them.
+    nodes: Vec<Planned>,
+    order: Vec<usize>,
+}
+
+#[derive(Clone)]
+struct Planned {
+    id: u64,
+    op: Op,
+    /// Places in the list, sorted.
+    deps: Vec<usize>,
+}
+
+// CUgraphExecUpdateResult.
+const SUCCESS: i32 = 0;
+const ERROR: i32 = 1;
+const TOPOLOGY_CHANGED: i32 = 2;
+const NODE_TYPE_CHANGED: i32 = 3;
+const PARAMETERS_CHANGED: i32 = 5;
+const UNSUPPORTED_FUNCTION_CHANGE: i32 = 7;
+
+/// AUTO_FREE_ON_LAUNCH, UPLOAD, USE_NODE_PRIORITY mean nothing more here; DEVICE_LAUNCH is not to be had.
+const KNOWN_FLAGS: u64 = 1 | 2 | 8;
+const DEVICE_LAUNCH: u64 = 4;
+
+impl Plan {
+    fn of(graph: &Graph) -> Option<Plan> {
+        let ids: Vec<u64> = graph.nodes.keys().copied().collect();
+        let place = |id: &u64| ids.binary_search(id).ok();
+        let nodes = graph
+            .nodes
+            .iter()
+            .map(|(id, node)| {
+                let mut deps = node.deps.iter().map(place).collect::<Option<Vec<usize>>>()?;
+                deps.sort_unstable();
+                Some(Planned { id: *id, op: node.op.clone(), deps })
+            })
+            .collect::<Option<Vec<Planned>>>()?;
+        let order = graph.topological()?.iter().map(place).collect::<Option<Vec<usize>>>()?;
+        Some(Plan { nodes, order })
+    }
+}
+
+/// Why a graph cannot be instantiated: the code, the node at fault, and words.
+struct Refusal(Code, CUgraphNode, String);
+
+fn make(exec: Out<CUgraphExec>, graph: CUgraph) -> Result<(), Refusal> {
+    let plain = |code| Refusal(code, CUgraphNode::NULL, String::new());
+    exec.check().map_err(plain)?;
+    let mut refusal = None;
+    let made = with_context(|state, software, _| {
+        let found = graph::find(state, graph)?;
+        if found.capturing {
+            return Err(Code::INVALID_VALUE);
+        }
+        let Some(plan) = Plan::of(found) else {
+            refusal = Some(Refusal(Code::INVALID_VALUE, CUgraphNode::NULL, "the graph has a cycle".into()));
+            return Err(Code::INVALID_VALUE);
+        };
+        for node in &plan.nodes {
+            if let Err(code) = run::prepare(state, software, &node.op, &mut Vec::new()) {
+                let at = CUgraphNode::from_id(node.id);
+                let text = "a node refers to a kernel, context or event that no longer exists".to_owned();
+                refusal = Some(Refusal(code, at, text));
+                return Err(code);
+            }
+        }
+        let id = state.fresh();
+        state.execs.insert(id, Exec { plan: Arc::new(plan), turn: Arc::default() });
+        exec.set(CUgraphExec::from_id(id))
+    });
+    made.map_err(|code| refusal.unwrap_or_else(|| plain(code)))
+}
+
+pub(crate) fn instantiate(
+    exec: Out<CUgraphExec>,
+    graph: CUgraph,
+    error_node: Out<CUgraphNode>,
+    log: Out<c_char>,
+    log_size: usize,
+) -> Res {
+    make(exec, graph).map_err(|Refusal(code, node, text)| {
+        error_node.set_if_asked(node);
+        if !log.is_null() && log_size > 0 {
+            // Nothing to do about a log that cannot be written.
+            let _ = log.set_text(&text, log_size);
+        }
+        code
+    })
+}
+
+fn check_flags(flags: u64) -> Res {
+    if flags & DEVICE_LAUNCH != 0 {
+        return Err(Code::NOT_SUPPORTED);
+    }
+    if flags & !KNOWN_FLAGS != 0 { Err(Code::INVALID_VALUE) } else { Ok(()) }
+}
+
+pub(crate) fn instantiate_with_flags(exec: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Res {
+    check_flags(flags)?;
+    make(exec, graph).map_err(|Refusal(code, ..)| code)
+}
+
+pub(crate) fn instantiate_with_params(
+    exec: Out<CUgraphExec>,
+    graph: CUgraph,
+    params: Out<GraphInstantiateParams>,
+) -> Res {
+    let mut p = params.get()?;
+    check_flags(p.flags)?;
+    let made = make(exec, graph);
+    // 0 success, 1 error, 2 invalid structure.
+    (p.result, p.error_node) = match &made {
+        Ok(()) => (0, CUgraphNode::NULL),
+        Err(Refusal(_, node, text)) => (if text.is_empty() { 1 } else { 2 }, *node),
+    };
+    params.set(p)?;
+    made.map_err(|Refusal(code, ..)| code)
+}
+
+fn find(state: &State, exec: CUgraphExec) -> Res<&Exec> {
+    state.execs.get(&exec.id()).ok_or(Code::INVALID_VALUE)
+}
+
+pub(crate) fn destroy(exec: CUgraphExec) -> Res {
+    with(|state, _| state.execs.remove(&exec.id()).map(|_| ()).ok_or(Code::INVALID_VALUE))
+}
+
+/// The stream that a graph runs on: not one that captures.
+fn eager_stream(state: &mut State, context: u64, stream: CUstream) -> Res<u64> {
+    let key = state.stream_key(context, stream)?;
+    let owner = state.stream_context(key)?;
+    state.check_failed(owner)?;
+    capture::eager_only(state, key)?;
+    Ok(owner)
+}
+
+pub(crate) fn upload(exec: CUgraphExec, stream: CUstream) -> Res {
+    with_context(|state, _, context| {
+        find(state, exec)?;
+        eager_stream(state, context, stream).map(|_| ())
+    })
+}
+
+pub(crate) fn launch(exec: CUgraphExec, stream: CUstream) -> Res {
+    let turn = with_context(|state, _, _| Ok(Arc::clone(&find(state, exec)?.turn)))?;
+    let _turn = lock(&turn);
+    let (owner, steps) = with_context(|state, software, context| {
+        let plan = Arc::clone(&find(state, exec)?.plan);
+        let owner = eager_stream(state, context, stream)?;
+        let mut steps = Vec::with_capacity(plan.order.len());
+        for at in &plan.order {
+            let Some(node) = plan.nodes.get(*at) else { continue };
+            if let Err(code) = run::prepare(state, software, &node.op, &mut steps) {
+                report(format!(
+                    "graph launch: node {at} of {} refers to a kernel, context or event that no longer exists; \
+                     keep what a graph uses alive as long as the graph",
+                    plan.nodes.len()
+                ));
+                return Err(code);
+            }
+        }
+        Ok((owner, steps))
+    })?;
+    run::run(owner, steps)
+}
+
+/// Takes the parameters of a graph of the same shape.
+fn update_plan(exec: CUgraphExec, graph: CUgraph) -> Result<(), (i32, CUgraphNode)> {
+    let mut outcome = Err((ERROR, CUgraphNode::NULL));
+    let done = with_context(|state, _, _| {
+        let new = Plan::of(graph::find(state, graph)?);
+        let old = Arc::clone(&find(state, exec)?.plan);
+        outcome = merge(state, &old, new);
+        Ok(())
+    });
+    if done.is_err() {
+        return Err((ERROR, CUgraphNode::NULL));
+    }
+    let merged = outcome?;
+    with(|state, _| {
+        state.execs.get_mut(&exec.id()).ok_or(Code::INVALID_VALUE)?.plan = Arc::new(merged);
+        Ok(())
+    })
+    .map_err(|_| (ERROR, CUgraphNode::NULL))
+}
+
+fn merge(state: &State, old: &Plan, new: Option<Plan>) -> Result<Plan, (i32, CUgraphNode)> {
+    let new = new.ok_or((ERROR, CUgraphNode::NULL))?;
+    if old.nodes.len() != new.nodes.len() {
+        return Err((TOPOLOGY_CHANGED, CUgraphNode::NULL));
+    }
+    let mut merged = old.clone();
+    for (to, from) in merged.nodes.iter_mut().zip(&new.nodes) {
+        let at = CUgraphNode::from_id(from.id);
+        if to.deps != from.deps {
+            return Err((TOPOLOGY_CHANGED, at));
+        }
+        if to.op.node_type() != from.op.node_type() {
+            return Err((NODE_TYPE_CHANGED, at));
+        }
+        compatible(state, &to.op, &from.op).map_err(|why| (why, at))?;
+        to.op = from.op.clone();
+    }
+    Ok(merged)
+}
+
+/// Whether an instantiated node may take another's parameters.
+fn compatible(state: &State, old: &Op, new: &Op) -> Result<(), i32> {
+    match (old, new) {
+        (Op::Kernel(a), Op::Kernel(b)) => {
+            let context = |f: u64| state.functions.get(&f).map(|f| f.context);
+            match (context(a.function), context(b.function)) {
+                (_, None) => Err(ERROR),
+                (Some(x), Some(y)) if x != y => Err(UNSUPPORTED_FUNCTION_CHANGE),
+                _ => Ok(()),
+            }
+        }
+        (Op::Copy(a), Op::Copy(b)) => {
+            let same = a.src.device == b.src.device && a.dst.device == b.dst.device;
+            if same { Ok(()) } else { Err(PARAMETERS_CHANGED) }
+        }
+        (Op::Fill(a), Op::Fill(b)) if a.device != b.device => Err(PARAMETERS_CHANGED),
+        (Op::Child(a), Op::Child(b)) => {
+            let plans = Plan::of(a).zip(Plan::of(b));
+            let (a, b) = plans.ok_or(ERROR)?;
+            merge(state, &a, Some(b)).map(|_| ()).map_err(|(why, _)| why)
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn update(exec: CUgraphExec, graph: CUgraph, error_node: Out<CUgraphNode>, result: Out<i32>) -> Res {
+    check_handles(exec, graph)?;
+    let outcome = update_plan(exec, graph);
+    let (code, node) = outcome.err().unwrap_or((SUCCESS, CUgraphNode::NULL));
+    error_node.set_if_asked(node);
+    result.set_if_asked(code);
+    if code == SUCCESS { Ok(()) } else { Err(Code::GRAPH_EXEC_UPDATE_FAILURE) }
+}
+
+pub(crate) fn update_v2(exec: CUgraphExec, graph: CUgraph, info: Out<GraphExecUpdateResultInfo>) -> Res {
+    check_handles(exec, graph)?;
+    let outcome = update_plan(exec, graph);
+    let (result, error_node) = outcome.err().unwrap_or((SUCCESS, CUgraphNode::NULL));
+    info.set_if_asked(GraphExecUpdateResultInfo { result, error_node, error_from_node: CUgraphNode::NULL });
+    if result == SUCCESS { Ok(()) } else { Err(Code::GRAPH_EXEC_UPDATE_FAILURE) }
+}
+
+fn check_handles(exec: CUgraphExec, graph: CUgraph) -> Res {
+    with_context(|state, _, _| {
+        find(state, exec)?;
+        if graph::find(state, graph)?.capturing { Err(Code::INVALID_VALUE) } else { Ok(()) }
+    })
+}
+
+/// Replaces an instantiated node's operation by a compatible one. The node is named by its handle
+/// in the graph that was instantiated.
+fn set(exec: CUgraphExec, node: CUgraphNode, op: impl FnOnce(&State, &Software) -> Res<Op>) -> Res {
+    with_context(|state, software, _| {
+        let plan = &find(state, exec)?.plan;
+        let at = plan.nodes.iter().position(|n| n.id == node.id()).ok_or(Code::INVALID_VALUE)?;
+        let op = op(state, software)?;
+        let old = plan.nodes.get(at).map(|n| &n.op).ok_or(Code::INVALID_VALUE)?;
+        if old.node_type() != op.node_type() || compatible(state, old, &op).is_err() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let exec = state.execs.get_mut(&exec.id()).ok_or(Code::INVALID_VALUE)?;
+        if let Some(planned) = Arc::make_mut(&mut exec.plan).nodes.get_mut(at) {
+            planned.op = op;
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn set_kernel(exec: CUgraphExec, node: CUgraphNode, p: In<KernelNodeParams>) -> Res {
+    let p = p.get()?;
+    set(exec, node, |s, w| nodes::kernel_op(s, w, &p).map(Op::Kernel))
+}
+
+pub(crate) fn set_kernel_v2(exec: CUgraphExec, node: CUgraphNode, p: In<KernelNodeParamsV2>) -> Res {
+    let p = nodes::narrow(p)?;
+    set(exec, node, |s, w| nodes::kernel_op(s, w, &p).map(Op::Kernel))
+}
+
+pub(crate) fn set_memcpy(exec: CUgraphExec, node: CUgraphNode, p: In<Memcpy3D>, context: CUcontext) -> Res {
+    let p = p.get()?;
+    set(exec, node, |s, w| nodes::not_empty(copy::of_3d(s, w, nodes::context_or_current(s, context)?, &p)?))
+}
+
+pub(crate) fn set_memset(exec: CUgraphExec, node: CUgraphNode, p: In<MemsetNodeParams>, context: CUcontext) -> Res {
+    let p = p.get()?;
+    set(exec, node, |s, w| nodes::not_empty(fill::of_params(s, w, nodes::context_or_current(s, context)?, &p)?))
+}
+
+pub(crate) fn set_host(exec: CUgraphExec, node: CUgraphNode, p: In<HostNodeParams>) -> Res {
+    let op = nodes::host_op(&p.get()?)?;
+    set(exec, node, |_, _| Ok(op))
+}

@@ -1,0 +1,164 @@
+//! Launches: of kernels, checked against the device's and the kernel's limits, and of host functions.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use super::function::max_threads;
+use super::ops::{HostCall, HostFunction, Kernel, Op};
+use super::params::Params;
+use super::spec::{MAX_BLOCK, MAX_GRID, MAX_THREADS};
+use super::state::State;
+use super::{Software, occupancy, run, with_context};
+use crate::arg::{In, Out};
+use crate::codes::{Code, Res};
+use crate::types::*;
+
+/// A kernel with its arguments read, if it could be launched so.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn checked(
+    state: &State,
+    software: &Software,
+    function: CUfunction,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    list: In<*mut c_void>,
+    extra: In<*mut c_void>,
+) -> Res<Kernel> {
+    let found = state.function(function)?;
+    state.live_context(found.context)?;
+    let fits = |size: [u32; 3], most: [u32; 3]| size.iter().zip(most).all(|(n, most)| (1..=most).contains(n));
+    if !fits(grid, MAX_GRID) || !fits(block, MAX_BLOCK) {
+        return Err(Code::INVALID_VALUE);
+    }
+    // Bounded above: the product fits.
+    let threads: u32 = block.iter().product();
+    if threads > MAX_THREADS {
+        return Err(Code::INVALID_VALUE);
+    }
+    let info = found.info()?;
+    let spec = software.device(state.device_of(found.context)?)?.spec;
+    if threads > max_threads(info) {
+        return Err(Code::LAUNCH_OUT_OF_RESOURCES);
+    }
+    if info.required_threads.is_some_and(|required| required != block) {
+        return Err(Code::INVALID_VALUE);
+    }
+    if shared > found.max_dynamic_shared || info.static_shared.saturating_add(shared) > spec.shared_optin {
+        return Err(Code::INVALID_VALUE);
+    }
+    let params = Arc::new(Params::read(info, list, extra)?);
+    Ok(Kernel { function: function.id(), grid, block, shared, params })
+}
+
+fn launch(
+    function: CUfunction,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    stream: CUstream,
+    list: Out<*mut c_void>,
+    extra: Out<*mut c_void>,
+) -> Res {
+    run::enqueue(stream, |state, software, context| {
+        // A stream runs the kernels of its own context.
+        if state.function(function)?.context != context {
+            return Err(Code::INVALID_HANDLE);
+        }
+        checked(state, software, function, grid, block, shared, list.input(), extra.input()).map(Op::Kernel)
+    })
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn kernel(
+    function: CUfunction,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared: u32,
+    stream: CUstream,
+    list: Out<*mut c_void>,
+    extra: Out<*mut c_void>,
+) -> Res {
+    launch(function, [grid_x, grid_y, grid_z], [block_x, block_y, block_z], shared, stream, list, extra)
+}
+
+/// All blocks of a cooperative launch must fit on the device at once. There is no grid barrier in
+/// the machine; a kernel that waits for other blocks is reported as the deadlock that it then is.
+fn fits_at_once(function: CUfunction, grid: [u32; 3], block: [u32; 3], shared: u32) -> Res {
+    let blocks: u64 = grid.iter().map(|n| u64::from(*n)).fold(1, u64::saturating_mul);
+    let threads = block.iter().fold(1u32, |a, n| a.saturating_mul(*n));
+    let room = with_context(|state, software, _| {
+        let found = state.function(function)?;
+        let spec = software.device(state.device_of(found.context)?)?.spec;
+        Ok(u64::from(occupancy::blocks_per_sm(spec, found.info()?, threads, shared as usize))
+            * u64::from(spec.multiprocessors))
+    })?;
+    if blocks > room { Err(Code::COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn cooperative(
+    function: CUfunction,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared: u32,
+    stream: CUstream,
+    list: Out<*mut c_void>,
+) -> Res {
+    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    fits_at_once(function, grid, block, shared)?;
+    launch(function, grid, block, shared, stream, list, Out::null())
+}
+
+pub(crate) fn kernel_ex(
+    config: In<LaunchConfig>,
+    function: CUfunction,
+    list: Out<*mut c_void>,
+    extra: Out<*mut c_void>,
+) -> Res {
+    let config = config.get()?;
+    let (grid, block) = (config.grid, config.block);
+    // SAFETY: the caller of the API vouches for the attributes that its structure names.
+    let attributes = unsafe { crate::arg::Raw::wrap(config.attributes) }.input();
+    for attribute in attributes.list(config.num_attributes as usize)? {
+        let [x, y, z, ..] = attribute.value;
+        match attribute.id {
+            // Ignore, access window, synchronisation policy, programmatic serialisation, priority.
+            0 | 1 | 3 | 6 | 8 => {}
+            2 if x == 0 => {}
+            2 => fits_at_once(function, grid, block, config.shared_mem_bytes)?,
+            // Clusters of one block are no clusters.
+            4 if [x, y, z] == [1, 1, 1] => {}
+            _ => return Err(Code::NOT_SUPPORTED),
+        }
+    }
+    launch(function, grid, block, config.shared_mem_bytes, config.stream, list, extra)
+}
+
+pub(crate) fn host_function(stream: CUstream, function: CUhostFn, user_data: Out<c_void>) -> Res {
+    let function = HostFunction::Plain(function.ok_or(Code::INVALID_VALUE)?);
+    let user_data = user_data.address().expose_provenance();
+    run::enqueue(stream, |_, _, _| Ok(Op::Host(HostCall { function, user_data })))
+}
+
+pub(crate) fn add_callback(stream: CUstream, callback: CUstreamCallback, user_data: Out<c_void>, flags: u32) -> Res {
+    if flags != 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    let function = HostFunction::OfStream(callback.ok_or(Code::INVALID_VALUE)?, stream.id());
+    let user_data = user_data.address().expose_provenance();
+    with_context(|state, _, context| {
+        // Unlike host functions, callbacks cannot be captured.
+        let key = state.stream_key(context, stream)?;
+        super::capture::eager_only(state, key)
+    })?;
+    run::enqueue(stream, |_, _, _| Ok(Op::Host(HostCall { function, user_data })))
+}

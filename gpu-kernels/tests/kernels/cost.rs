@@ -1,0 +1,30 @@
+//! Instructions, counted by the software machine. They are no time, but they repeat to the digit.
+
+use crate::{
+    gemv::{Tensor, Variant, run},
+    machine::{Gpu, Rng},
+};
+use gpu_kernels::format::Format;
+
+#[test]
+fn a_weight_costs_few_instructions() {
+    // Deterministic, so a change for the worse is seen here before any GPU sees it.
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(6));
+    for (format, most) in
+        [(Format::F32, 2.2), (Format::F16, 3.4), (Format::Q8_0, 5.6), (Format::Q4_0, 4.5), (Format::Q1_0, 4.2)]
+    {
+        let mut line = format!("{format}: instructions a weight");
+        for cols in [256, 1024, 4096, 16384] {
+            let t = Tensor::random(&mut rng, format, 8, cols);
+            let x = rng.floats(cols);
+            let mut cost = |variant| {
+                run(&mut gpu, &t, &x, None, variant);
+                gpu.counters.lane_instructions as f64 / (8 * cols) as f64
+            };
+            let (v1, v2) = (cost(Variant::V1), cost(Variant::Default));
+            line += &format!("; k = {cols}: v1 {v1:.2}, v2 {v2:.2}");
+            assert!(cols < 4096 || v2 <= most, "{line}: more than {most}");
+        }
+        println!("{line}");
+    }
+}

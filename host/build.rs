@@ -1,0 +1,8 @@
+//! Compiles the kernels that come with this crate.
+
+fn main() {
+    let kernels = warpsmith_builder::KernelCrate::new("../gpu-kernels").archs(["sm_75", "sm_80", "sm_90"]);
+    if let Err(error) = kernels.build() {
+        error.exit();
+    }
+}

@@ -1,0 +1,48 @@
+//! What the tests on a device share.
+
+use crate::common::*;
+use std::path::PathBuf;
+use std::sync::Once;
+use warpsmith_host::Device;
+use warpsmith_host::decode::{KvType, Mode, Model, Sequence, SequenceOptions};
+use warpsmith_host::model::ModelFile;
+
+/// The first device of whatever engine runs; says once which.
+pub fn device() -> Device {
+    static SAY: Once = Once::new();
+    let device = Device::open(0).unwrap();
+    SAY.call_once(|| eprintln!("engine: {} ({})", device.engine(), device.name()));
+    device
+}
+
+pub fn load(file: &ModelFile) -> Model {
+    Model::load(&device(), file).unwrap()
+}
+
+pub fn tiny(path: PathBuf) -> Model {
+    load(&ModelFile::open(path).unwrap())
+}
+
+pub fn options(mode: Mode, kv: KvType) -> SequenceOptions {
+    SequenceOptions { mode, kv, ..Default::default() }
+}
+
+pub fn sequence(model: &Model, mode: Mode) -> Sequence {
+    Sequence::new(model, options(mode, KvType::F16)).unwrap()
+}
+
+/// Bits, so that equality is that of bits and not of numbers.
+pub fn bits(v: &[f32]) -> Vec<u32> {
+    v.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Feeds a token and gives the bits of its logits.
+pub fn feed(s: &mut Sequence, token: u32) -> Vec<u32> {
+    s.feed(token).unwrap();
+    bits(&s.logits().unwrap())
+}
+
+/// A token for every position, all over the vocabulary.
+pub fn token(position: usize, vocab: usize) -> u32 {
+    (Rng(position as u64).next() % vocab as u64) as u32
+}

@@ -1,0 +1,665 @@
+//! Graphs: what they hold, what they refuse, and what a failed capture leaves behind.
+
+mod runtime_support;
+
+use runtime_support::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use warpsmith_driver::software::{call_counts, inject_failure, reset_call_counts};
+use warpsmith_host::{Device, Error, Graph, GraphKey, Stream};
+
+#[test]
+fn a_graph_runs_what_was_recorded_and_only_when_launched() {
+    let (device, stream) = device();
+    let input = device.pinned::<f32>(256).unwrap();
+    let output = device.pinned::<f32>(256).unwrap();
+    let mut x = stream.zeros::<f32>(256).unwrap();
+    let mut y = stream.zeros::<f32>(256).unwrap();
+    let graph = stream
+        .capture(|scope| {
+            scope.write_pinned(&input, &mut x)?;
+            scope.fill(&mut y, 1.0)?;
+            scope.launch(Axpy { x: &x, y: &mut y, n: 256, a: 2.0 })?;
+            scope.launch(Axpy { x: &x, y: &mut y, n: 128, a: 1.0 })?;
+            scope.read_pinned(&y, &output)?;
+            assert_eq!((scope.launches(), scope.copies()), (2, 3));
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!((graph.nodes(), graph.launches(), graph.copies(), graph.replays()), (5, 2, 3, 0));
+    assert_eq!(graph.kernels().get("axpy"), Some(&2));
+    assert!(graph.uses(x.id()) && graph.uses(y.id()) && graph.uses(input.id()));
+    assert_eq!(stream.read(&y).unwrap(), [0.0; 256], "recording does not run");
+    assert_eq!(stream.launches(), 0);
+    for round in 0..10 {
+        input.set(&[round as f32; 256]).unwrap();
+        graph.launch(&stream).unwrap();
+        let got = output.get().unwrap();
+        let r = round as f32;
+        assert!(got[..128].iter().all(|&v| v == 1.0 + 3.0 * r));
+        assert!(got[128..].iter().all(|&v| v == 1.0 + 2.0 * r));
+    }
+    assert_eq!(graph.replays(), 10);
+}
+
+#[test]
+fn fe_1_no_event_is_part_of_a_capture() {
+    let (device, stream) = device();
+    let input = device.pinned::<u32>(4).unwrap();
+    let mut cells = stream.zeros::<u32>(4).unwrap();
+    // The staging memory is in use, with an event outstanding, when the capture begins.
+    stream.write_pinned(&input, &mut cells).unwrap();
+    let earlier = stream.record().unwrap();
+    reset_call_counts();
+    let mut inside = None;
+    let graph = stream
+        .capture(|scope| {
+            reset_call_counts();
+            scope.write_pinned(&input, &mut cells)?;
+            scope.launch(Bump { cells: &mut cells, n: 4, by: 1 })?;
+            let counts = call_counts();
+            inside = Some(
+                ["cuEventRecord", "cuStreamWaitEvent", "cuEventSynchronize", "cuEventCreate"]
+                    .map(|f| counts.get(f)),
+            );
+            // An event from outside would isolate the capture; it cannot get in.
+            let waited = stream.wait(&earlier);
+            assert!(matches!(waited, Err(Error::InsideCapture { call: "Stream::wait" })));
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(inside, Some([0; 4]));
+    assert_eq!(graph.nodes(), 2);
+    input.set(&[7; 4]).unwrap();
+    graph.launch(&stream).unwrap();
+    assert_eq!(stream.read(&cells).unwrap(), [8; 4]);
+}
+
+#[test]
+fn fe_2_no_host_memory_but_staging_gets_into_a_graph() {
+    let (device, stream) = device();
+    let mut cells = stream.zeros::<u32>(4).unwrap();
+    // An ordinary host slice cannot be recorded: the scope has no such copy, the stream refuses.
+    let error = stream
+        .capture(|_| stream.write(&mut cells, &[1, 2, 3, 4]))
+        .unwrap_err();
+    assert!(matches!(error.root(), Error::InsideCapture { call: "Stream::write" }), "{error}");
+    // Two copies have two slots, and each replay sees the slot as it is then.
+    let (a, b) = (device.pinned::<u32>(2).unwrap(), device.pinned::<u32>(2).unwrap());
+    let graph = stream
+        .capture(|scope| {
+            scope.write_pinned(&a, &mut cells[..2])?;
+            scope.write_pinned(&b, &mut cells[2..])
+        })
+        .unwrap();
+    drop((a.set(&[9, 9]), b.set(&[9, 9])));
+    for i in 0..5 {
+        a.set(&[i, i + 1]).unwrap();
+        b.set(&[i + 2, i + 3]).unwrap();
+        graph.launch(&stream).unwrap();
+        assert_eq!(stream.read(&cells).unwrap(), [i, i + 1, i + 2, i + 3]);
+    }
+    // The graph owns its staging memory.
+    a.set(&[100, 101]).unwrap();
+    b.set(&[102, 103]).unwrap();
+    drop((a, b));
+    graph.launch(&stream).unwrap();
+    assert_eq!(stream.read(&cells).unwrap(), [100, 101, 102, 103]);
+}
+
+/// A graph with everything that it could lose: two buffers, staging memory, a module.
+struct World {
+    device: Option<Device>,
+    stream: Option<Stream>,
+    buffer: Option<warpsmith_host::Buffer<u32>>,
+    input: Option<warpsmith_host::Pinned<u32>>,
+    output: warpsmith_host::Pinned<u32>,
+    graph: Option<Graph>,
+}
+
+impl World {
+    fn new() -> World {
+        let (device, stream) = device();
+        let (input, output) = (device.pinned(64).unwrap(), device.pinned(64).unwrap());
+        let mut buffer = stream.zeros::<u32>(64).unwrap();
+        let mut scratch = stream.zeros::<u32>(64).unwrap();
+        let graph = stream
+            .capture(|scope| {
+                scope.write_pinned(&input, &mut scratch)?;
+                scope.launch(Bump { cells: &mut scratch, n: 64, by: 1 })?;
+                scope.copy(&scratch, &mut buffer)?;
+                scope.read_pinned(&buffer, &output)
+            })
+            .unwrap();
+        input.set(&[41; 64]).unwrap();
+        World {
+            device: Some(device),
+            stream: Some(stream),
+            buffer: Some(buffer),
+            input: Some(input),
+            output,
+            graph: Some(graph),
+        }
+    }
+}
+
+#[test]
+fn fe_3_drop_order_fuzz() {
+    // One stream that survives, to replay on and to take the memory that is freed.
+    let (keeper, other) = device();
+    let mut random = Random(7);
+    for _ in 0..120 {
+        let mut world = World::new();
+        let mut filler = Vec::new();
+        let mut order = [0, 1, 2, 3, 4];
+        for i in (1..5).rev() {
+            order.swap(i, random.below(i + 1));
+        }
+        for step in order {
+            match step {
+                0 => drop(world.device.take()),
+                1 => drop(world.stream.take()),
+                2 => drop(world.buffer.take()),
+                3 => drop(world.input.take()),
+                _ => drop(world.graph.take()),
+            }
+            // Whoever gets freed memory now must not be hit by a replay.
+            let values = vec![0xdead_beef_u32; 64];
+            filler.push(other.upload(&values).unwrap());
+            if let Some(graph) = &world.graph {
+                let stream = world.stream.as_ref().unwrap_or(&other);
+                graph.launch(stream).unwrap();
+                assert_eq!(world.output.get().unwrap(), [42; 64]);
+            }
+            for buffer in &filler {
+                assert_eq!(other.read(buffer).unwrap(), values);
+            }
+        }
+    }
+    assert!(keeper.take_deferred_error().is_none());
+}
+
+#[test]
+fn fe_3_a_graph_dropped_right_after_its_launch_finishes() {
+    let (device, stream) = device();
+    let mut cells = stream.zeros::<u32>(1 << 16).unwrap();
+    for _ in 0..20 {
+        let graph = stream
+            .capture(|scope| scope.launch(Bump { cells: &mut cells, n: 1 << 16, by: 1 }))
+            .unwrap();
+        graph.launch(&stream).unwrap();
+    }
+    assert!(stream.read(&cells).unwrap().iter().all(|&v| v == 20));
+    assert!(device.take_deferred_error().is_none());
+}
+
+#[test]
+fn fe_4_nothing_but_recording_is_possible_inside_a_capture() {
+    let (device, stream) = device();
+    let other = device.stream().unwrap();
+    let fresh = Device::open(0).unwrap();
+    let mut cells = stream.zeros::<u32>(4).unwrap();
+    let pinned = device.pinned::<u32>(4).unwrap();
+    let event = stream.record().unwrap();
+    let graph = stream.capture(|scope| scope.fill(&mut cells, 1)).unwrap();
+    let mut refused = Vec::new();
+    let outer = stream
+        .capture(|scope| {
+            scope.launch(Bump { cells: &mut cells, n: 4, by: 1 })?;
+            let mut no = |result: Result<(), Error>| match result {
+                Err(Error::InsideCapture { call }) => refused.push(call),
+                Err(other) => panic!("{other}"),
+                Ok(()) => panic!("possible after {refused:?}"),
+            };
+            no(device.alloc::<u32>(1).map(drop));
+            no(device.pinned::<u32>(1).map(drop));
+            no(device.stream().map(drop));
+            no(device.synchronize());
+            no(device.memory_info().map(drop));
+            no(fresh.load(&KERNELS));
+            no(other.zeros::<u32>(1).map(drop));
+            no(other.read(&cells).map(drop));
+            no(other.fill(&mut cells, 1));
+            no(other.launch(Bump { cells: &mut cells, n: 4, by: 1 }));
+            no(other.record().map(drop));
+            no(stream.synchronize());
+            no(stream.capture(|_| Ok(())).map(drop));
+            no(other.capture(|_| Ok(())).map(drop));
+            no(graph.launch(&other));
+            no(graph.launch(&stream));
+            no(pinned.get().map(drop));
+            no(pinned.set(&[1; 4]));
+            no(event.synchronize());
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(refused.len(), 19);
+    assert_eq!(outer.nodes(), 1, "nothing of it got into the graph");
+    outer.launch(&stream).unwrap();
+    assert_eq!(stream.read(&cells).unwrap(), [1; 4]);
+    fresh.load(&KERNELS).unwrap();
+}
+
+#[test]
+fn fe_4_memory_dropped_inside_a_capture_is_freed_afterwards() {
+    let (device, stream) = device();
+    let mut cells = stream.zeros::<u32>(4).unwrap();
+    let doomed = stream.zeros::<u32>(1000).unwrap();
+    let address = doomed.address();
+    let (pinned, graph) = (device.pinned::<u32>(4).unwrap(), stream.capture(|s| s.fill(&mut cells, 3)).unwrap());
+    let live = device.live_allocations();
+    let frees = ["cuMemFree_v2", "cuMemFreeHost", "cuGraphExecDestroy"];
+    let outer = stream
+        .capture(|scope| {
+            scope.fill(&mut cells, 5)?;
+            reset_call_counts();
+            drop((doomed, pinned, graph));
+            let counts = call_counts();
+            assert_eq!(frees.map(|f| counts.get(f)), [0; 3]);
+            Ok(())
+        })
+        .unwrap();
+    let counts = call_counts();
+    assert_eq!(frees.map(|f| counts.get(f)), [1; 3], "once the capture has ended");
+    assert_eq!(device.live_allocations(), live - 1);
+    assert!(device.take_deferred_error().is_none());
+    outer.launch(&stream).unwrap();
+    assert_eq!(stream.read(&cells).unwrap(), [5; 4]);
+    println!("{address:#x} was freed");
+}
+
+#[test]
+fn fe_9_a_thousand_replays() {
+    let (device, stream) = device();
+    let mut cells = stream.zeros::<u32>(256).unwrap();
+    let live = device.live_allocations();
+    let graph = stream
+        .capture(|scope| {
+            scope.launch(Bump { cells: &mut cells, n: 256, by: 1 })?;
+            scope.launch(Bump { cells: &mut cells[..128], n: 128, by: 1 })
+        })
+        .unwrap();
+    reset_call_counts();
+    for _ in 0..1000 {
+        graph.launch(&stream).unwrap();
+    }
+    let counts = call_counts();
+    for allocates in ["cuMemAlloc_v2", "cuMemAllocHost_v2", "cuModuleLoadDataEx", "cuGraphInstantiateWithFlags", "cuGraphUpload"] {
+        assert_eq!(counts.get(allocates), 0, "rz_23: {allocates} per replay");
+    }
+    assert_eq!(counts.get("cuGraphLaunch"), 1000);
+    let got = stream.read(&cells).unwrap();
+    assert!(got[..128].iter().all(|&v| v == 2000) && got[128..].iter().all(|&v| v == 1000));
+    assert_eq!(device.live_allocations(), live);
+}
+
+/// Eager work, and a capture with a replay, both with the right result.
+fn all_is_well(stream: &Stream) {
+    let mut cells = stream.upload(&[10u32, 20]).unwrap();
+    stream.launch(Bump { cells: &mut cells, n: 2, by: 1 }).unwrap();
+    assert_eq!(stream.read(&cells).unwrap(), [11, 21]);
+    let graph = stream.capture(|scope| scope.launch(Bump { cells: &mut cells, n: 2, by: 1 })).unwrap();
+    graph.launch(stream).unwrap();
+    graph.launch(stream).unwrap();
+    assert_eq!(stream.read(&cells).unwrap(), [13, 23]);
+}
+
+#[test]
+fn fe_10_failed_capture_leaves_a_usable_stream() {
+    let (device, stream) = device();
+    let x = stream.zeros::<f32>(4).unwrap();
+    let mut y = stream.zeros::<f32>(4).unwrap();
+    let live = device.live_allocations();
+    // A launch that breaks its contract, in the middle of a capture.
+    let error = stream
+        .capture(|scope| {
+            scope.launch(Axpy { x: &x, y: &mut y, n: 4, a: 1.0 })?;
+            scope.launch(Axpy { x: &x, y: &mut y, n: 5, a: 1.0 })?;
+            unreachable!("the closure has returned")
+        })
+        .unwrap_err();
+    assert!(matches!(&error, Error::CaptureFailed { stage: "recording", .. }), "{error}");
+    assert!(matches!(error.root(), Error::Contract(e) if e.argument == "x"), "{error}");
+    all_is_well(&stream);
+    assert_eq!(device.live_allocations(), live);
+    // A failure that the closure ignores is still a failure: the graph would lack a launch.
+    let error = stream
+        .capture(|scope| {
+            let _ = scope.launch(Axpy { x: &x, y: &mut y, n: 5, a: 1.0 });
+            scope.launch(Axpy { x: &x, y: &mut y, n: 4, a: 1.0 })
+        })
+        .unwrap_err();
+    assert!(matches!(error.root(), Error::Ignored { message } if message.contains("axpy")), "{error}");
+    all_is_well(&stream);
+}
+
+#[test]
+fn fe_10_an_error_of_the_users_own_type_comes_back_as_it_is() {
+    #[derive(Debug)]
+    enum Mine {
+        Enough(u32),
+        Runtime(Error),
+    }
+    impl From<Error> for Mine {
+        fn from(error: Error) -> Mine {
+            Mine::Runtime(error)
+        }
+    }
+    let (_device, stream) = device();
+    let mut cells = stream.zeros::<u32>(4).unwrap();
+    let error = stream.try_capture(|scope| {
+        scope.fill(&mut cells, 1)?;
+        Err(Mine::Enough(3))
+    });
+    assert!(matches!(error, Err(Mine::Enough(3))));
+    let error = stream.try_capture(|scope| -> Result<(), Mine> { Ok(scope.launch(Bump { cells: &mut cells, n: 5, by: 1 })?) });
+    assert!(matches!(error, Err(Mine::Runtime(Error::Contract(_)))));
+    all_is_well(&stream);
+}
+
+#[test]
+fn rz_11_a_panic_inside_the_closure_ends_the_capture() {
+    let (device, stream) = device();
+    let mut cells = stream.zeros::<u32>(4).unwrap();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        stream.capture(|scope| {
+            scope.fill(&mut cells, 1)?;
+            let _dropped_while_unwinding = &device;
+            panic!("in the middle");
+        })
+    }));
+    assert!(panicked.is_err());
+    all_is_well(&stream);
+    device.alloc::<u32>(1).unwrap();
+    assert_eq!(stream.read(&cells).unwrap(), [0; 4]);
+}
+
+/// One step as a decoder does it: capture, replay, read back.
+fn capture_and_replay(stream: &Stream, cells: &mut warpsmith_host::Buffer<u32>, output: &warpsmith_host::Pinned<u32>) -> Result<Vec<u32>, Error> {
+    let graph = stream.capture(|scope| {
+        scope.fill(cells, 5)?;
+        scope.launch(Bump { cells, n: 64, by: 1 })?;
+        scope.read_pinned(cells, output)
+    })?;
+    graph.launch(stream)?;
+    output.get()
+}
+
+#[test]
+fn fe_10_rz_4_failures_at_every_driver_call_of_a_capture_and_a_replay() {
+    let (device, stream) = device();
+    let mut cells = stream.zeros::<u32>(64).unwrap();
+    let output = device.pinned::<u32>(64).unwrap();
+    let right = capture_and_replay(&stream, &mut cells, &output).unwrap();
+    assert_eq!(right, [6; 64]);
+    let live = device.live_allocations();
+    let mut failures = 0;
+    for code in [1, 901] {
+        for nth in 0.. {
+            let guard = inject_failure(None, nth, code);
+            let result = capture_and_replay(&stream, &mut cells, &output);
+            let fired = guard.fired();
+            drop(guard);
+            match result {
+                // A call whose failure has nobody to be told, such as one of `drop`.
+                Ok(got) => assert_eq!(got, right, "call {nth}"),
+                Err(error) => {
+                    assert!(fired, "call {nth}: {error}");
+                    assert!(error.code().is_some(), "call {nth}: {error}");
+                    failures += 1;
+                }
+            }
+            while device.take_deferred_error().is_some() {}
+            all_is_well(&stream);
+            assert_eq!(capture_and_replay(&stream, &mut cells, &output).unwrap(), right, "after call {nth}");
+            assert_eq!(device.live_allocations(), live, "after call {nth}");
+            if !fired {
+                assert!(nth > 10, "only {nth} calls");
+                break;
+            }
+        }
+    }
+    assert!(failures >= 18, "{failures}");
+}
+
+#[test]
+fn rz_4_an_end_that_fails_is_a_typed_error_and_the_stream_recovers() {
+    let (_device, stream) = device();
+    let mut cells = stream.zeros::<u32>(4).unwrap();
+    for (function, stage) in [
+        ("cuStreamBeginCapture_v2", "beginning"),
+        ("cuStreamEndCapture", "ending"),
+        ("cuGraphGetNodes", "counting nodes"),
+        ("cuGraphInstantiateWithFlags", "instantiating"),
+        ("cuGraphUpload", "uploading"),
+    ] {
+        for code in [901, 719, 2] {
+            let guard = inject_failure(Some(function), 0, code);
+            let error = stream.capture(|scope| scope.fill(&mut cells, 1)).unwrap_err();
+            assert!(guard.fired());
+            drop(guard);
+            match &error {
+                Error::CaptureFailed { stage: s, source } => {
+                    assert_eq!(*s, stage);
+                    assert!(matches!(&**source, Error::Driver { call, code: c, .. } if *call == function && *c == code), "{error}");
+                }
+                other => panic!("{other}"),
+            }
+            all_is_well(&stream);
+        }
+    }
+}
+
+#[test]
+fn ox_19_other_threads_go_on_while_a_stream_is_captured() {
+    let (device, stream) = device();
+    let stop = AtomicBool::new(false);
+    let started = Barrier::new(4);
+    std::thread::scope(|scope| {
+        for t in 0..2u32 {
+            let (device, stop, started) = (&device, &stop, &started);
+            scope.spawn(move || {
+                // Allocates, uploads, launches, reads and frees all the while.
+                let stream = device.stream().unwrap();
+                started.wait();
+                let mut rounds = 0;
+                while !stop.load(Ordering::Relaxed) || rounds < 20 {
+                    let mut cells = stream.upload(&vec![t; 4096]).unwrap();
+                    stream.launch(Bump { cells: &mut cells, n: 4096, by: 1 }).unwrap();
+                    assert!(stream.read(&cells).unwrap().iter().all(|&v| v == t + 1));
+                    rounds += 1;
+                }
+            });
+        }
+        let capture = |stream: &Stream| {
+            for i in 0..30u32 {
+                let mut cells = stream.zeros::<u32>(64).unwrap();
+                let graph = stream
+                    .capture(|scope| {
+                        for _ in 0..5 {
+                            scope.launch(Bump { cells: &mut cells, n: 64, by: i })?;
+                            std::thread::yield_now();
+                        }
+                        Ok(())
+                    })
+                    .unwrap();
+                graph.launch(stream).unwrap();
+                assert_eq!(stream.read(&cells).unwrap(), [5 * i; 64]);
+            }
+        };
+        // Two threads capture at once, too.
+        let second = {
+            let (device, started) = (&device, &started);
+            scope.spawn(move || {
+                let stream = device.stream().unwrap();
+                started.wait();
+                capture(&stream);
+            })
+        };
+        started.wait();
+        capture(&stream);
+        second.join().unwrap();
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(device.take_deferred_error().is_none());
+}
+
+#[test]
+fn ox_19_another_thread_cannot_use_the_stream_that_is_captured() {
+    let (device, stream) = device();
+    let mut cells = stream.zeros::<u32>(4).unwrap();
+    let other = stream.zeros::<u32>(4).unwrap();
+    let graph = stream
+        .capture(|scope| {
+            scope.fill(&mut cells, 1)?;
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    let busy = |result: Result<(), Error>| matches!(result, Err(Error::StreamCapturing { .. }));
+                    assert!(busy(stream.synchronize()));
+                    assert!(busy(stream.read(&other).map(drop)));
+                    assert!(busy(stream.record().map(drop)));
+                    assert!(busy(stream.capture(|_| Ok(())).map(drop)));
+                    device.alloc::<u32>(1).unwrap();
+                });
+            });
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(graph.nodes(), 1);
+    all_is_well(&stream);
+}
+
+#[test]
+fn a_failed_capture_leaks_nothing() {
+    if !is_child() {
+        return child_passes("a_failed_capture_leaks_nothing", &[]);
+    }
+    let (device, stream) = device();
+    let mut cells = stream.zeros::<u32>(1 << 10).unwrap();
+    all_is_well(&stream);
+    let free = device.memory_info().unwrap().free;
+    let (mut made, mut destroyed) = (0, 0);
+    for i in 0..100 {
+        reset_call_counts();
+        let result = stream.capture(|scope| {
+            scope.launch(Bump { cells: &mut cells, n: 1 << 10, by: 1 })?;
+            if i % 2 == 0 { Err(Error::StagingLost { call: "test" }) } else { Ok(()) }
+        });
+        assert_eq!(result.is_ok(), i % 2 == 1);
+        drop(result);
+        let counts = call_counts();
+        made += counts.get("cuStreamEndCapture") + counts.get("cuGraphInstantiateWithFlags");
+        destroyed += counts.get("cuGraphDestroy") + counts.get("cuGraphExecDestroy");
+    }
+    assert_eq!((made, destroyed), (150, 150));
+    assert_eq!(device.memory_info().unwrap().free, free);
+}
+
+#[test]
+fn a_graph_is_not_replayed_for_another_key() {
+    let (_device, stream) = device();
+    let mut cells = stream.zeros::<u32>(4).unwrap();
+    let weights = stream.upload(&[1u32]).unwrap();
+    let key = GraphKey::new().with("weights", weights.id()).with("context", 512);
+    let graph = stream
+        .capture(|scope| scope.launch(Bump { cells: &mut cells, n: 4, by: 1 }))
+        .unwrap()
+        .with_key(key.clone());
+    graph.launch_checked(&stream, &key).unwrap();
+    // The same values at a new buffer, which may even have the old one's address.
+    drop(weights);
+    let weights = stream.upload(&[1u32]).unwrap();
+    let asked = GraphKey::new().with("weights", weights.id()).with("context", 512);
+    let error = graph.launch_checked(&stream, &asked).unwrap_err();
+    assert!(matches!(&error, Error::GraphMismatch { what, .. } if what.contains("weights")), "{error}");
+    for other in [GraphKey::new(), key.clone().with("norm", 1)] {
+        assert!(matches!(graph.launch_checked(&stream, &other), Err(Error::GraphMismatch { .. })));
+    }
+    assert_eq!(graph.replays(), 1);
+    assert_eq!(stream.read(&cells).unwrap(), [1; 4]);
+}
+
+#[test]
+fn a_graph_takes_new_arguments_but_not_another_shape() {
+    let (_device, stream) = device();
+    let mut a = stream.zeros::<u32>(128).unwrap();
+    let mut b = stream.zeros::<u32>(128).unwrap();
+    let mut graph = stream
+        .capture(|scope| {
+            scope.launch(Bump { cells: &mut a, n: 128, by: 1 })?;
+            scope.launch(Bump { cells: &mut a, n: 128, by: 1 })
+        })
+        .unwrap();
+    graph.launch(&stream).unwrap();
+    graph
+        .update(&stream, |scope| {
+            scope.launch(Bump { cells: &mut b, n: 64, by: 10 })?;
+            scope.launch(Bump { cells: &mut b, n: 64, by: 20 })
+        })
+        .unwrap();
+    assert!(graph.uses(b.id()) && !graph.uses(a.id()));
+    graph.launch(&stream).unwrap();
+    assert_eq!(stream.read(&a).unwrap(), [2; 128]);
+    let got = stream.read(&b).unwrap();
+    assert!(got[..64].iter().all(|&v| v == 30) && got[64..].iter().all(|&v| v == 0));
+
+    let error = graph.update(&stream, |scope| scope.launch(Bump { cells: &mut a, n: 1, by: 1 })).unwrap_err();
+    assert!(matches!(&error, Error::GraphMismatch { .. }), "{error}");
+    let error = graph.update(&stream, |scope| scope.launch(Bump { cells: &mut a, n: 0, by: 1 })).unwrap_err();
+    assert!(matches!(error.root(), Error::Contract(_)), "{error}");
+    graph.launch(&stream).unwrap();
+    assert_eq!(stream.read(&b).unwrap()[0], 60, "the graph is as it was");
+    // A failure of the driver's own: the graph does not pretend.
+    let guard = inject_failure(Some("cuGraphExecUpdate"), 0, 999);
+    let update = graph.update(&stream, |scope| {
+        scope.launch(Bump { cells: &mut a, n: 64, by: 10 })?;
+        scope.launch(Bump { cells: &mut a, n: 64, by: 20 })
+    });
+    drop(guard);
+    assert!(matches!(update, Err(Error::Driver { call: "cuGraphExecUpdate", .. })), "{update:?}");
+    assert!(matches!(graph.launch(&stream), Err(Error::GraphMismatch { .. })));
+    drop(graph);
+    all_is_well(&stream);
+}
+
+#[test]
+fn graphs_run_on_any_stream_of_their_device_and_from_any_thread() {
+    let (device, stream) = device();
+    let mut cells = stream.zeros::<u32>(64).unwrap();
+    let output = device.pinned::<u32>(64).unwrap();
+    let graph = stream
+        .capture(|scope| {
+            scope.launch(Bump { cells: &mut cells, n: 64, by: 1 })?;
+            scope.read_pinned(&cells, &output)
+        })
+        .unwrap();
+    stream.synchronize().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let own = device.stream().unwrap();
+                for _ in 0..25 {
+                    graph.launch(&own).unwrap();
+                }
+                own.synchronize().unwrap();
+            });
+        }
+    });
+    assert_eq!(output.get().unwrap(), [100; 64]);
+    assert_eq!(graph.replays(), 100);
+}
+
+#[test]
+fn builtin_kernels_can_be_captured_before_their_first_launch() {
+    use gpu_kernels::elementwise::ResidualAdd;
+    let device = Device::open(0).unwrap();
+    let stream = device.stream().unwrap();
+    let x = stream.upload(&[1.0f32; 100]).unwrap();
+    let mut y = stream.upload(&[f32::NAN; 100]).unwrap();
+    let graph = stream
+        .capture(|scope| scope.launch(ResidualAdd { x: &x, residual: &x, y: &mut y, n: 100 }))
+        .unwrap();
+    graph.launch(&stream).unwrap();
+    assert_eq!(stream.read(&y).unwrap(), [2.0; 100]);
+}

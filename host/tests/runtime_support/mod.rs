@@ -1,0 +1,128 @@
+//! What the runtime's tests share: kernels whose PTX is written by hand, and child processes for
+//! tests that need another environment or that lose their device.
+#![allow(dead_code)] // Each test binary uses its part.
+
+use std::process::{Command, Output};
+use warpsmith_device::{U32x4, prelude::*};
+use warpsmith_host::{Device, KernelImage, Stream};
+
+pub const MANIFEST: &str = include_str!("manifest.json");
+pub const PTX: &str = include_str!("kernels.ptx");
+
+/// The kernels below. They belong to this package, so the library has its name.
+pub static KERNELS: KernelImage =
+    KernelImage::from_parts(("warpsmith-host", MANIFEST, &[(75, PTX)]));
+
+/// y = a * x + y.
+#[kernel(block = 128)]
+pub unsafe fn axpy(x: In<f32>, y: InOut<f32>, n: u32, a: f32) {}
+
+impl Contract for Axpy<'_> {
+    fn geometry(&self) -> Geometry {
+        Geometry::blocks(self.n.div_ceil(128))
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        contract::at_least(Self::META, "x", self.x.len(), (self.n, "n"))?;
+        contract::at_least(Self::META, "y", self.y.len(), (self.n, "n"))
+    }
+}
+
+/// cells[i] += by.
+#[kernel(block = 128)]
+pub unsafe fn bump(cells: InOut<u32>, n: u32, by: u32) {}
+
+impl Contract for Bump<'_> {
+    fn geometry(&self) -> Geometry {
+        Geometry::blocks(self.n.div_ceil(128))
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        contract::at_least(Self::META, "cells", self.cells.len(), (self.n, "n"))
+    }
+}
+
+/// Uses the last word of its dynamic shared memory.
+#[kernel(block = 32)]
+pub unsafe fn last_word(out: Out<u32>, words: u32) {}
+
+impl Contract for LastWord<'_> {
+    fn geometry(&self) -> Geometry {
+        Geometry::blocks(1u32).shared(u64::from(self.words) * 4)
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        contract::at_least(Self::META, "out", self.out.len(), 1u32)?;
+        contract::require(Self::META, self.words > 0, "words", "1 or more", self.words)
+    }
+}
+
+/// Stores its arguments.
+#[kernel(block = 1)]
+pub unsafe fn unpack(out: Out<u32>, a: u8, b: u64, c: U32x4, d: u16, e: f32) {}
+
+impl Contract for Unpack<'_> {
+    fn geometry(&self) -> Geometry {
+        Geometry::blocks(1u32)
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        contract::at_least(Self::META, "out", self.out.len(), 9u32)
+    }
+}
+
+/// Writes out of bounds, and its contract does not object.
+#[kernel(block = 1)]
+pub unsafe fn wild(out: Out<u32>, offset: u64) {}
+
+impl Contract for Wild<'_> {
+    fn geometry(&self) -> Geometry {
+        Geometry::blocks(1u32)
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        Ok(())
+    }
+}
+
+/// A device with the kernels loaded, and a stream. Says which engine runs.
+pub fn device() -> (Device, Stream) {
+    let device = Device::open(0).unwrap();
+    println!("engine: {} on {}", device.engine(), device.name());
+    device.load(&KERNELS).unwrap();
+    let stream = device.stream().unwrap();
+    (device, stream)
+}
+
+const CHILD: &str = "WARPSMITH_TEST_CHILD";
+
+/// Whether this process was started by [`child`].
+pub fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Runs the test `name` of this binary in a process of its own, where `is_child` holds.
+pub fn child(name: &str, environment: &[(&str, &str)]) -> Output {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap()
+}
+
+/// The same, and it must pass.
+pub fn child_passes(name: &str, environment: &[(&str, &str)]) {
+    let output = child(name, environment);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// A small deterministic generator, for orders and sizes.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) as usize) % n.max(1)
+    }
+}

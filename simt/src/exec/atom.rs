@@ -1,0 +1,134 @@
+//! Atomic read-modify-write operations.
+//!
+//! Kernels with atomics that other blocks could see run serially (see `launch`), so each lane's
+//! operation is an ordinary read and write, in lane order.
+
+use super::bounds::{Place, refuse};
+use super::float::{canon, canon64, flush};
+use super::half::{B, H, Half};
+use super::lanes::{lane_of, lanes_of, set_lane};
+use super::mem::Elem;
+use super::space::{Global, SHARED_WINDOW, Shared, Space, place_of};
+use super::{Cx, Flow, Op, OpFn};
+use crate::ptx::ast::Type;
+
+/// How the address operand is to be read; the second word of the operation's list.
+pub(crate) mod via {
+    pub(crate) const GLOBAL: u32 = 0;
+    pub(crate) const SHARED32: u32 = 1;
+    pub(crate) const SHARED64: u32 = 2;
+    pub(crate) const GENERIC: u32 = 3;
+}
+
+/// The address of a lane's operand, and where it points.
+unsafe fn address(cx: &Cx, op: &Op, lane: usize) -> (Place, u64) {
+    // SAFETY: the contract of handlers: the list says what kind of row `a` is.
+    unsafe {
+        match cx.list(op, 1) {
+            via::GLOBAL => (Place::Global, lane_of::<u64>(cx.src(op.a), lane).wrapping_add(op.imm)),
+            via::SHARED32 => (Place::Shared, u64::from(lane_of::<u32>(cx.src(op.a), lane)).wrapping_add(op.imm)),
+            via::SHARED64 => (Place::Shared, lane_of::<u64>(cx.src(op.a), lane).wrapping_add(op.imm)),
+            _ => {
+                let address = lane_of::<u64>(cx.src(op.a), lane).wrapping_add(op.imm);
+                match place_of(address) {
+                    Place::Shared => (Place::Shared, address.wrapping_sub(SHARED_WINDOW)),
+                    place => (place, address),
+                }
+            }
+        }
+    }
+}
+
+/// A handler that replaces `old` by `f(old, b, c, in global memory)` and gives `old` to row `d`, unless the third word of the
+/// list is 0.
+fn atomic<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(_: F) -> OpFn {
+    unsafe fn handler<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(cx: &mut Cx, op: &Op) -> Flow {
+        const { assert!(size_of::<F>() == 0) };
+        // SAFETY: `F` has no bytes, and `atomic` was given a value of it.
+        let f: F = unsafe { std::mem::MaybeUninit::<F>::uninit().assume_init() };
+        let bytes = size_of::<E>() as u64;
+        cx.sync_seen = true;
+        // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.
+        unsafe {
+            let site = cx.list(op, 0) as usize;
+            let result = cx.list(op, 2) != 0;
+            for lane in lanes_of(cx.active) {
+                let (place, at) = address(cx, op, lane);
+                let found = match place {
+                    _ if at & (bytes - 1) != 0 => None,
+                    Place::Global => Global::resolve(cx, site, at, bytes),
+                    Place::Shared => Shared::<u64>::resolve(cx, site, at, bytes),
+                    _ => None,
+                };
+                let Some((p, key)) = found else { return refuse(cx, op, place, lane, at, bytes, "atomic operation") };
+                let p = p.cast::<E>();
+                let old = p.read_unaligned().xor(key);
+                let b = lane_of::<E>(cx.src(op.b), lane);
+                let c = lane_of::<E>(cx.src(op.c), lane);
+                let new = f(old, b, c, place == Place::Global);
+                if new.raw() != old.raw() {
+                    p.write_unaligned(new.xor(key));
+                    cx.progress += 1;
+                }
+                if result {
+                    set_lane(cx.dst(op.d), lane, old);
+                }
+            }
+        }
+        cx.counters.atomics += u64::from(cx.active.count_ones());
+        Flow::Next
+    }
+    handler::<E, F>
+}
+
+fn add32(a: u32, b: u32, global: bool) -> u32 {
+    let (a, b) = (f32::from_bits(a), f32::from_bits(b));
+    // The ISA: atom.add.f32 flushes subnormals in global memory, and not in shared memory.
+    let sum = if global { flush(canon(flush(a) + flush(b))) } else { canon(a + b) };
+    sum.to_bits()
+}
+
+fn add_half<T: Half>(a: u16, b: u16) -> u16 {
+    T::round(T::from_bits(a).to_f32() + T::from_bits(b).to_f32()).bits()
+}
+
+fn add_pair<T: Half>(a: u32, b: u32) -> u32 {
+    u32::from(add_half::<T>(a as u16, b as u16)) | u32::from(add_half::<T>((a >> 16) as u16, (b >> 16) as u16)) << 16
+}
+
+/// The handler of an atomic operation on a type; `add` on `.f16` … is `add.noftz`.
+pub(crate) fn handler(name: &str, ty: Type) -> Option<OpFn> {
+    use Type::{B16, B32, B64, BF16, BF16x2, F16, F16x2, F32, F64, S32, S64, U32, U64};
+    Some(match (name, ty) {
+        ("add", U32 | S32) => atomic(|a: u32, b: u32, _, _| a.wrapping_add(b)),
+        ("add", U64 | S64) => atomic(|a: u64, b: u64, _, _| a.wrapping_add(b)),
+        ("add", F32) => atomic(|a: u32, b: u32, _, global| add32(a, b, global)),
+        ("add", F64) => atomic(|a: u64, b: u64, _, _| canon64(f64::from_bits(a) + f64::from_bits(b)).to_bits()),
+        ("add", F16) => atomic(|a: u16, b: u16, _, _| add_half::<H>(a, b)),
+        ("add", BF16) => atomic(|a: u16, b: u16, _, _| add_half::<B>(a, b)),
+        ("add", F16x2) => atomic(|a: u32, b: u32, _, _| add_pair::<H>(a, b)),
+        ("add", BF16x2) => atomic(|a: u32, b: u32, _, _| add_pair::<B>(a, b)),
+        ("min", U32) => atomic(|a: u32, b: u32, _, _| a.min(b)),
+        ("min", S32) => atomic(|a: u32, b: u32, _, _| (a as i32).min(b as i32) as u32),
+        ("min", U64) => atomic(|a: u64, b: u64, _, _| a.min(b)),
+        ("min", S64) => atomic(|a: u64, b: u64, _, _| (a as i64).min(b as i64) as u64),
+        ("max", U32) => atomic(|a: u32, b: u32, _, _| a.max(b)),
+        ("max", S32) => atomic(|a: u32, b: u32, _, _| (a as i32).max(b as i32) as u32),
+        ("max", U64) => atomic(|a: u64, b: u64, _, _| a.max(b)),
+        ("max", S64) => atomic(|a: u64, b: u64, _, _| (a as i64).max(b as i64) as u64),
+        ("inc", U32) => atomic(|a: u32, b: u32, _, _| if a >= b { 0 } else { a + 1 }),
+        ("dec", U32) => atomic(|a: u32, b: u32, _, _| if a == 0 || a > b { b } else { a - 1 }),
+        ("and", B32) => atomic(|a: u32, b: u32, _, _| a & b),
+        ("and", B64) => atomic(|a: u64, b: u64, _, _| a & b),
+        ("or", B32) => atomic(|a: u32, b: u32, _, _| a | b),
+        ("or", B64) => atomic(|a: u64, b: u64, _, _| a | b),
+        ("xor", B32) => atomic(|a: u32, b: u32, _, _| a ^ b),
+        ("xor", B64) => atomic(|a: u64, b: u64, _, _| a ^ b),
+        ("exch", B32) => atomic(|_: u32, b: u32, _, _| b),
+        ("exch", B64) => atomic(|_: u64, b: u64, _, _| b),
+        ("cas", B16) => atomic(|a: u16, b: u16, c: u16, _| if a == b { c } else { a }),
+        ("cas", B32 | U32 | S32) => atomic(|a: u32, b: u32, c: u32, _| if a == b { c } else { a }),
+        ("cas", B64 | U64 | S64) => atomic(|a: u64, b: u64, c: u64, _| if a == b { c } else { a }),
+        _ => return None,
+    })
+}

@@ -1,0 +1,341 @@
+//! Warp collectives: operations in which lanes meet.
+//!
+//! A collective names its lanes in a mask. It takes place when every named lane that has not
+//! exited has arrived. If the running split brings them all, that is at once; otherwise the
+//! handler returns [`Flow::Rendezvous`] and the scheduler holds the split until the others come,
+//! from wherever in the code (`rendezvous`). Either way the work is done in three steps:
+//! [`gather`], [`compute`], [`scatter`].
+
+use super::lanes::{lane_of, lanes_of, row_of, set_lane};
+use super::{Cx, Flow, LANES, Op};
+use crate::fault::FaultKind;
+use crate::memory::POISON_KEY;
+
+/// What a collective does; in `Op::imm`, which is also the key by which arrivals match.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    ShflUp,
+    ShflDown,
+    ShflBfly,
+    ShflIdx,
+    VoteAll,
+    VoteAny,
+    VoteUni,
+    VoteBallot,
+    MatchAny32,
+    MatchAny64,
+    MatchAll32,
+    MatchAll64,
+    ReduxAdd,
+    ReduxMinU,
+    ReduxMaxU,
+    ReduxMinS,
+    ReduxMaxS,
+    ReduxAnd,
+    ReduxOr,
+    ReduxXor,
+    Elect,
+    WarpSync,
+}
+
+impl Kind {
+    const ALL: [Kind; 22] = [
+        Kind::ShflUp,
+        Kind::ShflDown,
+        Kind::ShflBfly,
+        Kind::ShflIdx,
+        Kind::VoteAll,
+        Kind::VoteAny,
+        Kind::VoteUni,
+        Kind::VoteBallot,
+        Kind::MatchAny32,
+        Kind::MatchAny64,
+        Kind::MatchAll32,
+        Kind::MatchAll64,
+        Kind::ReduxAdd,
+        Kind::ReduxMinU,
+        Kind::ReduxMaxU,
+        Kind::ReduxMinS,
+        Kind::ReduxMaxS,
+        Kind::ReduxAnd,
+        Kind::ReduxOr,
+        Kind::ReduxXor,
+        Kind::Elect,
+        Kind::WarpSync,
+    ];
+
+    pub(crate) fn of(imm: u64) -> Kind {
+        Kind::ALL[(imm as usize).min(Kind::ALL.len() - 1)]
+    }
+
+    fn wide(self) -> bool {
+        matches!(self, Kind::MatchAny64 | Kind::MatchAll64)
+    }
+
+    fn has_value(self) -> bool {
+        !matches!(self, Kind::VoteAll | Kind::VoteAny | Kind::VoteUni | Kind::VoteBallot | Kind::Elect | Kind::WarpSync)
+    }
+
+    /// Whether the result is (also) a row.
+    fn has_row(self) -> bool {
+        !matches!(self, Kind::VoteAll | Kind::VoteAny | Kind::VoteUni | Kind::WarpSync)
+    }
+}
+
+/// What lanes bring, and what they get.
+pub(crate) struct Exchange {
+    /// Lanes that take part.
+    pub present: u32,
+    a: [u64; LANES],
+    b: [u32; LANES],
+    c: [u32; LANES],
+    p: u32,
+    d: [u64; LANES],
+    q: u32,
+}
+
+impl Exchange {
+    pub(crate) fn new() -> Exchange {
+        Exchange { present: 0, a: [0; LANES], b: [0; LANES], c: [0; LANES], p: 0, d: [0; LANES], q: 0 }
+    }
+}
+
+/// The mask that a lane names.
+///
+/// # Safety
+/// The contract of handlers: `x` is a row of 32 bits.
+pub(crate) unsafe fn named(cx: &Cx, op: &Op, lane: usize) -> u32 {
+    // SAFETY: by the contract.
+    unsafe { lane_of::<u32>(cx.src(op.x), lane) }
+}
+
+/// Takes the operands of `lanes` from the current frame.
+///
+/// # Safety
+/// The contract of handlers.
+pub(crate) unsafe fn gather(cx: &Cx, op: &Op, lanes: u32, to: &mut Exchange) {
+    let kind = Kind::of(op.imm);
+    to.present |= lanes;
+    // SAFETY: by the contract; kinds without a value have no rows but the mask.
+    unsafe {
+        if kind.has_value() {
+            for lane in lanes_of(lanes) {
+                to.a[lane] =
+                    if kind.wide() { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };
+            }
+        }
+        if (op.imm as u8) <= Kind::ShflIdx as u8 {
+            for lane in lanes_of(lanes) {
+                to.b[lane] = lane_of::<u32>(cx.src(op.b), lane);
+                to.c[lane] = lane_of::<u32>(cx.src(op.c), lane);
+            }
+        }
+        to.p |= cx.pred(op.q) & lanes;
+    }
+}
+
+/// The lane that `lane` reads in a shuffle, and whether it lies in range.
+#[inline(always)]
+fn source(kind: Kind, lane: u32, b: u32, c: u32) -> (u32, bool) {
+    let (b, clamp, segment) = ((b & 31) as i32, c & 31, c >> 8 & 31);
+    let max = ((lane & segment) | (clamp & !segment)) as i32;
+    let min = (lane & segment) as i32;
+    let j = match kind {
+        Kind::ShflUp => lane as i32 - b,
+        Kind::ShflDown => lane as i32 + b,
+        Kind::ShflBfly => lane as i32 ^ b,
+        _ => min | (b & !(segment as i32)),
+    };
+    let inside = if kind == Kind::ShflUp { j >= max } else { j <= max };
+    (if inside { j as u32 & 31 } else { lane }, inside)
+}
+
+/// Lanes that hold the same value as `lane`.
+fn equal(x: &Exchange, lane: usize) -> u32 {
+    lanes_of(x.present).filter(|&l| x.a[l] == x.a[lane]).fold(0, |m, l| m | 1 << l)
+}
+
+/// Computes the results for all lanes present.
+pub(crate) fn compute(imm: u64, x: &mut Exchange) {
+    let kind = Kind::of(imm);
+    let present = x.present;
+    let reduce = |f: fn(u32, u32) -> u32| {
+        let mut values = lanes_of(present).map(|l| x.a[l] as u32);
+        let first = values.next().unwrap_or(0);
+        [u64::from(values.fold(first, f)); LANES]
+    };
+    match kind {
+        Kind::ShflUp | Kind::ShflDown | Kind::ShflBfly | Kind::ShflIdx => {
+            for lane in lanes_of(present) {
+                let (from, inside) = source(kind, lane as u32, x.b[lane], x.c[lane]);
+                // A lane that takes no part has no defined value to give.
+                let defined = present >> from & 1 != 0;
+                x.d[lane] = if defined { x.a[from as usize] } else { POISON_KEY };
+                x.q |= u32::from(inside) << lane;
+            }
+        }
+        Kind::VoteAll => x.q = if x.p & present == present { !0 } else { 0 },
+        Kind::VoteAny => x.q = if x.p & present != 0 { !0 } else { 0 },
+        Kind::VoteUni => x.q = if x.p & present == present || x.p & present == 0 { !0 } else { 0 },
+        Kind::VoteBallot => x.d = [u64::from(x.p & present); LANES],
+        Kind::MatchAny32 | Kind::MatchAny64 => {
+            for lane in lanes_of(present) {
+                x.d[lane] = equal(x, lane).into();
+            }
+        }
+        Kind::MatchAll32 | Kind::MatchAll64 => {
+            let all = equal(x, present.trailing_zeros() as usize & 31) == present;
+            x.d = [if all { present.into() } else { 0 }; LANES];
+            x.q = if all { !0 } else { 0 };
+        }
+        Kind::ReduxAdd => x.d = reduce(u32::wrapping_add),
+        Kind::ReduxMinU => x.d = reduce(u32::min),
+        Kind::ReduxMaxU => x.d = reduce(u32::max),
+        Kind::ReduxMinS => x.d = reduce(|a, b| (a as i32).min(b as i32) as u32),
+        Kind::ReduxMaxS => x.d = reduce(|a, b| (a as i32).max(b as i32) as u32),
+        Kind::ReduxAnd => x.d = reduce(|a, b| a & b),
+        Kind::ReduxOr => x.d = reduce(|a, b| a | b),
+        Kind::ReduxXor => x.d = reduce(|a, b| a ^ b),
+        Kind::Elect => {
+            let leader = present.trailing_zeros();
+            x.d = [leader.into(); LANES];
+            x.q = 1 << (leader & 31);
+        }
+        Kind::WarpSync => {}
+    }
+}
+
+/// Gives `lanes` of the current frame their results.
+///
+/// # Safety
+/// The contract of handlers.
+pub(crate) unsafe fn scatter(cx: &mut Cx, op: &Op, lanes: u32, x: &Exchange) {
+    let all = cx.active;
+    cx.active = lanes;
+    // SAFETY: by the contract; kinds without a row write none.
+    unsafe {
+        if Kind::of(op.imm).has_row() {
+            for lane in lanes_of(lanes) {
+                set_lane::<u32>(cx.dst(op.d), lane, x.d[lane] as u32);
+            }
+        }
+        cx.set_pred(op.p, x.q);
+    }
+    cx.active = all;
+}
+
+/// Runs a collective whose lanes are all here.
+///
+/// # Safety
+/// The contract of handlers.
+unsafe fn perform(cx: &mut Cx, op: &Op, lanes: u32) {
+    let mut x = Exchange::new();
+    // SAFETY: by the contract.
+    unsafe {
+        gather(cx, op, lanes, &mut x);
+        compute(op.imm, &mut x);
+        scatter(cx, op, lanes, &x);
+    }
+    cx.counters.collectives += 1;
+}
+
+/// Raises the fault of a lane that executes a collective that does not name it.
+pub(crate) fn unnamed(cx: &mut Cx, op: &Op, lane: usize, mask: u32) -> Flow {
+    let detail = format!("lane {lane} executes a collective whose membermask {mask:#010x} does not name it");
+    cx.raise(op, FaultKind::MaskMisuse, lane as u32, None, detail)
+}
+
+/// The handler of every collective.
+pub(crate) unsafe fn collective(cx: &mut Cx, op: &Op) -> Flow {
+    // SAFETY: the contract of handlers.
+    unsafe {
+        let active = cx.active;
+        let masks = row_of::<u32>(cx.src(op.x));
+        let first = masks[active.trailing_zeros() as usize & 31];
+        let uniform = lanes_of(active).all(|l| masks[l] == first);
+        if uniform {
+            if active & !first != 0 {
+                return unnamed(cx, op, (active & !first).trailing_zeros() as usize, first);
+            }
+            if first & cx.live != active {
+                return Flow::Rendezvous;
+            }
+            perform(cx, op, active);
+            return Flow::Next;
+        }
+        // Lanes that name different groups, as after `match`: each group meets on its own.
+        let group = |lane: usize| lanes_of(active).filter(|&l| masks[l] == masks[lane]).fold(0, |m, l| m | 1 << l);
+        for lane in lanes_of(active) {
+            if masks[lane] >> lane & 1 == 0 {
+                return unnamed(cx, op, lane, masks[lane]);
+            }
+            if group(lane) != masks[lane] & cx.live {
+                return Flow::Rendezvous;
+            }
+        }
+        let mut rest = active;
+        while rest != 0 {
+            let lanes = group(rest.trailing_zeros() as usize);
+            perform(cx, op, lanes);
+            rest &= !lanes;
+        }
+    }
+    Flow::Next
+}
+
+/// `shfl.sync` of a full warp whose mask, lane and clamp operands are constants: the usual case. The list holds the lane
+/// that each lane reads; `imm` bits 32.. hold who is in range.
+pub(crate) unsafe fn shfl_full(cx: &mut Cx, op: &Op) -> Flow {
+    // SAFETY: the contract of handlers; lowering made the list of 32 lanes, after the mask's row index.
+    unsafe {
+        if cx.active != !0 {
+            return collective(cx, op);
+        }
+        let from = row_of::<u32>(cx.src(op.a));
+        let clamp = row_of::<u32>(cx.src(op.c))[0];
+        let b = row_of::<u32>(cx.src(op.b))[0];
+        let kind = Kind::of(op.imm);
+        let to = cx.dst(op.d).cast::<u32>();
+        let mut inside = 0;
+        for lane in 0..LANES as u32 {
+            let (j, ok) = source(kind, lane, b, clamp);
+            to.add(lane as usize).write(from[j as usize & 31]);
+            inside |= u32::from(ok) << lane;
+        }
+        cx.set_pred(op.p, inside);
+    }
+    cx.counters.collectives += 1;
+    Flow::Next
+}
+
+/// `activemask`: the lanes that execute it together.
+pub(crate) unsafe fn activemask(cx: &mut Cx, op: &Op) -> Flow {
+    // SAFETY: the contract of handlers: `d` is a row of 32 bits.
+    unsafe {
+        for lane in lanes_of(cx.active) {
+            set_lane::<u32>(cx.dst(op.d), lane, cx.active);
+        }
+    }
+    Flow::Next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shuffle_sources_follow_the_isa() {
+        // The ISA's own clamp values: 0 for up, 31 otherwise; segments of 8 lanes have mask 24.
+        assert_eq!(source(Kind::ShflUp, 3, 1, 0), (2, true));
+        assert_eq!(source(Kind::ShflUp, 0, 1, 0), (0, false));
+        assert_eq!(source(Kind::ShflDown, 30, 1, 31), (31, true));
+        assert_eq!(source(Kind::ShflDown, 31, 1, 31), (31, false));
+        assert_eq!(source(Kind::ShflBfly, 5, 16, 31), (21, true));
+        assert_eq!(source(Kind::ShflIdx, 9, 3, 31 | 24 << 8), (11, true));
+        assert_eq!(source(Kind::ShflDown, 7, 1, 31 | 24 << 8), (7, false));
+        assert_eq!(source(Kind::ShflUp, 8, 1, 24 << 8), (8, false));
+        // Lane numbers are taken modulo 32.
+        assert_eq!(source(Kind::ShflIdx, 9, 35, 31), (3, true));
+    }
+}

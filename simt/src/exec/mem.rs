@@ -1,0 +1,557 @@
+//! Loads and stores.
+//!
+//! An operation's list holds the index of its cache site, then one row per element of the vector.
+//! Elements of up to 32 bits use 32-bit rows (zero-extended), elements of 64 bits use 64-bit rows;
+//! lowering adds what a wider register or a signed type needs. Destination rows never overlap
+//! the address row: lowering keeps them apart.
+
+use std::array::from_fn;
+
+use super::bounds::{Place, refuse};
+use super::lanes::{Lane, lane_of, lanes_of, set_lane, simd};
+use super::space::{
+    Global, LOCAL_WINDOW, PARAM_WINDOW, Pattern, SHARED_WINDOW, Shared, Space, classify, count, count_mixed, place_of,
+};
+use super::{Cx, Flow, LANES, Op, OpFn};
+use crate::ptx::ast;
+
+/// An element of a memory access.
+pub(crate) trait Elem: Lane {
+    fn xor(self, key: u64) -> Self;
+    fn raw(self) -> u64;
+}
+
+macro_rules! elem {
+    ($($t:ty)*) => {$(
+        impl Elem for $t {
+            #[inline(always)]
+            fn xor(self, key: u64) -> $t {
+                self ^ key as $t
+            }
+            #[inline(always)]
+            fn raw(self) -> u64 {
+                self as u64
+            }
+        }
+    )*};
+}
+
+elem!(u8 u16 u32 u64);
+
+const SLOTS: usize = 1;
+
+/// A load of `N` elements a lane.
+#[inline(always)]
+unsafe fn load<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
+    // SAFETY: the contract of handlers; `resolve` vouches for the ranges that it returns.
+    unsafe {
+        let bytes = (N * size_of::<E>()) as u64;
+        let row = cx.src(op.a);
+        let active = cx.active;
+        let site = cx.list(op, 0) as usize;
+        let pattern = classify::<S::Address>(row, active, offset, bytes);
+        let direct = match pattern {
+            Pattern::Linear(first) if first & (bytes - 1) == 0 => S::resolve(cx, site, first, 32 * bytes),
+            Pattern::Same(first) if first & (bytes - 1) == 0 => S::resolve(cx, site, first, bytes),
+            _ => None,
+        };
+        let Some((from, key)) = direct else { return load_mixed::<S, E, N>(cx, op, offset) };
+        count::<S>(cx, false, active.count_ones(), bytes, pattern);
+        if let Pattern::Linear(_) = pattern {
+            for k in 0..4 {
+                let chunk = from.cast::<[[E; N]; 8]>().add(k).read_unaligned();
+                for j in 0..N {
+                    let to = cx.dst(cx.list(op, SLOTS + j)).cast::<[E::Raw; 8]>();
+                    to.add(k).write(from_fn(|i| chunk[i][j].xor(key).put()));
+                }
+            }
+            return Flow::Next;
+        }
+        let values = from.cast::<[E; N]>().read_unaligned();
+        for (j, value) in values.into_iter().enumerate() {
+            let value = value.xor(key).put();
+            let to = cx.dst(cx.list(op, SLOTS + j)).cast::<[E::Raw; 8]>();
+            for k in 0..4 {
+                if active == !0 {
+                    to.add(k).write([value; 8]);
+                } else {
+                    let (old, m) = (to.add(k).read(), active >> (8 * k));
+                    to.add(k).write(from_fn(|i| if m & (1 << i) != 0 { value } else { old[i] }));
+                }
+            }
+        }
+    }
+    Flow::Next
+}
+
+/// A load lane by lane.
+#[inline(never)]
+unsafe fn load_mixed<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
+    let bytes = (N * size_of::<E>()) as u64;
+    let mut addresses = [0; LANES];
+    let mut n = 0;
+    // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.
+    unsafe {
+        let row = cx.src(op.a);
+        let site = cx.list(op, 0) as usize;
+        let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
+        for lane in lanes_of(cx.active) {
+            let address = super::space::Addr::wide(lane_of::<S::Address>(row, lane)).wrapping_add(offset);
+            let found = if address & (bytes - 1) == 0 { S::resolve(cx, site, address, bytes) } else { None };
+            let Some((from, key)) = found else { return refuse(cx, op, S::PLACE, lane, address, bytes, "load") };
+            let values = from.cast::<[E; N]>().read_unaligned();
+            for (value, to) in values.into_iter().zip(to) {
+                set_lane(to, lane, value.xor(key));
+            }
+            addresses[n] = address;
+            n += 1;
+        }
+    }
+    count::<S>(cx, false, n as u32, bytes, Pattern::Mixed);
+    count_mixed::<S>(cx, false, &addresses[..n], bytes);
+    Flow::Next
+}
+
+/// A store of `N` elements a lane. Of lanes that store to one address, the highest wins.
+#[inline(always)]
+unsafe fn store<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
+    // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.
+    unsafe {
+        let bytes = (N * size_of::<E>()) as u64;
+        let row = cx.src(op.a);
+        let site = cx.list(op, 0) as usize;
+        let pattern =
+            if cx.active == !0 { classify::<S::Address>(row, !0, offset, bytes) } else { Pattern::Mixed };
+        let direct = match pattern {
+            Pattern::Linear(first) if first & (bytes - 1) == 0 => S::resolve(cx, site, first, 32 * bytes),
+            _ => None,
+        };
+        let Some((to, key)) = direct else { return store_mixed::<S, E, N>(cx, op, offset) };
+        count::<S>(cx, true, 32, bytes, pattern);
+        cx.progress += 1;
+        for k in 0..4 {
+            let from: [[E::Raw; 8]; N] =
+                from_fn(|j| cx.src(cx.list(op, SLOTS + j)).cast::<[E::Raw; 8]>().add(k).read());
+            let chunk: [[E; N]; 8] = from_fn(|i| from_fn(|j| E::get(from[j][i]).xor(key)));
+            to.cast::<[[E; N]; 8]>().add(k).write_unaligned(chunk);
+        }
+    }
+    Flow::Next
+}
+
+/// A store lane by lane.
+#[inline(never)]
+unsafe fn store_mixed<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
+    let bytes = (N * size_of::<E>()) as u64;
+    let mut addresses = [0; LANES];
+    let mut n = 0;
+    // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.
+    unsafe {
+        let row = cx.src(op.a);
+        let site = cx.list(op, 0) as usize;
+        let from: [*const u8; N] = from_fn(|j| cx.src(cx.list(op, SLOTS + j)));
+        for lane in lanes_of(cx.active) {
+            let address = super::space::Addr::wide(lane_of::<S::Address>(row, lane)).wrapping_add(offset);
+            let found = if address & (bytes - 1) == 0 { S::resolve(cx, site, address, bytes) } else { None };
+            let Some((to, key)) = found else { return refuse(cx, op, S::PLACE, lane, address, bytes, "store") };
+            let values: [E; N] = from_fn(|j| lane_of::<E>(from[j], lane).xor(key));
+            to.cast::<[E; N]>().write_unaligned(values);
+            addresses[n] = address;
+            n += 1;
+        }
+    }
+    cx.progress += 1;
+    count::<S>(cx, true, n as u32, bytes, Pattern::Mixed);
+    count_mixed::<S>(cx, true, &addresses[..n], bytes);
+    Flow::Next
+}
+
+/// Host address of local byte `at` of a lane.
+#[inline(always)]
+unsafe fn local_at(cx: &Cx, at: u64, lane: usize) -> *mut u8 {
+    // SAFETY: the caller checked `at` against `local_top`, and the lane is below 32.
+    unsafe { cx.local.add((at >> 2) as usize * 128 + lane * 4 + (at & 3) as usize) }
+}
+
+/// Whether a local access is inside the thread's memory and aligned.
+#[inline(always)]
+fn local_ok(cx: &Cx, at: u64, bytes: u64) -> bool {
+    let top = u64::from(cx.local_top);
+    at & (bytes - 1) == 0 && at < top && bytes <= top - at
+}
+
+/// One element of local memory, in its raw bits. Elements are at most two words, and aligned.
+#[inline(always)]
+unsafe fn local_get<E: Elem>(cx: &Cx, at: u64, lane: usize) -> E {
+    // SAFETY: the caller checked the access; a word of a lane is 4 contiguous bytes.
+    unsafe {
+        let p = local_at(cx, at, lane);
+        if size_of::<E>() == 8 {
+            let low = u64::from(p.cast::<u32>().read());
+            let high = u64::from(p.add(128).cast::<u32>().read());
+            return (low | high << 32).with::<E>();
+        }
+        p.cast::<E>().read_unaligned()
+    }
+}
+
+#[inline(always)]
+unsafe fn local_put<E: Elem>(cx: &Cx, at: u64, lane: usize, value: E) {
+    // SAFETY: the caller checked the access; a word of a lane is 4 contiguous bytes.
+    unsafe {
+        let p = local_at(cx, at, lane);
+        if size_of::<E>() == 8 {
+            let raw = value.raw();
+            p.cast::<u32>().write(raw as u32);
+            p.add(128).cast::<u32>().write((raw >> 32) as u32);
+        } else {
+            p.cast::<E>().write_unaligned(value);
+        }
+    }
+}
+
+trait With {
+    fn with<E: Elem>(self) -> E;
+}
+
+impl With for u64 {
+    /// The element of 64 bits with these bits.
+    #[inline(always)]
+    fn with<E: Elem>(self) -> E {
+        debug_assert_eq!(size_of::<E>(), 8);
+        // SAFETY: called only where `E` is `u64`.
+        unsafe { std::mem::transmute_copy::<u64, E>(&self) }
+    }
+}
+
+/// Where a local access gets its addresses.
+#[derive(Clone, Copy)]
+enum LocalAddress {
+    /// `imm` beyond the frame's start, for all lanes.
+    Frame,
+    Register32,
+    Register64,
+}
+
+#[inline(always)]
+unsafe fn local_address(cx: &Cx, op: &Op, how: LocalAddress, lane: usize, offset: u64) -> u64 {
+    // SAFETY: the contract of handlers: `a` is a row of the width that `how` says.
+    unsafe {
+        match how {
+            LocalAddress::Frame => u64::from(cx.local_base).wrapping_add(offset),
+            LocalAddress::Register32 => u64::from(lane_of::<u32>(cx.src(op.a), lane)).wrapping_add(offset),
+            LocalAddress::Register64 => lane_of::<u64>(cx.src(op.a), lane).wrapping_add(offset),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn load_local<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, how: LocalAddress, offset: u64) -> Flow {
+    let bytes = (N * size_of::<E>()) as u64;
+    // SAFETY: the contract of handlers; every address is checked before it is used.
+    unsafe {
+        let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
+        for lane in lanes_of(cx.active) {
+            let at = local_address(cx, op, how, lane, offset);
+            if !local_ok(cx, at, bytes) {
+                return refuse(cx, op, Place::Local, lane, at, bytes, "load");
+            }
+            for (j, to) in to.into_iter().enumerate() {
+                set_lane(to, lane, local_get::<E>(cx, at + (j * size_of::<E>()) as u64, lane));
+            }
+        }
+    }
+    if !matches!(how, LocalAddress::Frame) {
+        cx.counters.local_bytes += u64::from(cx.active.count_ones()) * bytes;
+    }
+    Flow::Next
+}
+
+#[inline(always)]
+unsafe fn store_local<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, how: LocalAddress, offset: u64) -> Flow {
+    let bytes = (N * size_of::<E>()) as u64;
+    // SAFETY: the contract of handlers; every address is checked before it is used.
+    unsafe {
+        let from: [*const u8; N] = from_fn(|j| cx.src(cx.list(op, SLOTS + j)));
+        for lane in lanes_of(cx.active) {
+            let at = local_address(cx, op, how, lane, offset);
+            if !local_ok(cx, at, bytes) {
+                return refuse(cx, op, Place::Local, lane, at, bytes, "store");
+            }
+            for (j, from) in from.into_iter().enumerate() {
+                local_put(cx, at + (j * size_of::<E>()) as u64, lane, lane_of::<E>(from, lane));
+            }
+        }
+    }
+    if !matches!(how, LocalAddress::Frame) {
+        cx.counters.local_bytes += u64::from(cx.active.count_ones()) * bytes;
+    }
+    Flow::Next
+}
+
+/// A load from the kernel's parameters; `a` is an address row unless `STATIC`.
+#[inline(always)]
+unsafe fn load_param<E: Elem, const N: usize, const STATIC: bool>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
+    let bytes = (N * size_of::<E>()) as u64;
+    // SAFETY: the contract of handlers; every address is checked before it is used.
+    unsafe {
+        let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
+        for lane in lanes_of(cx.active) {
+            let at = if STATIC { offset } else { lane_of::<u64>(cx.src(op.a), lane).wrapping_add(offset) };
+            let size = u64::from(cx.param_bytes);
+            if at & (bytes - 1) != 0 || at >= size || bytes > size - at {
+                return refuse(cx, op, Place::Param, lane, at, bytes, "load");
+            }
+            let values = cx.params.add(at as usize).cast::<[E; N]>().read_unaligned();
+            for (value, to) in values.into_iter().zip(to) {
+                set_lane(to, lane, value);
+            }
+        }
+    }
+    Flow::Next
+}
+
+/// The active lanes by the place that their generic address points to.
+#[inline(always)]
+pub(crate) unsafe fn places(cx: &Cx, op: &Op) -> (Place, u32) {
+    // SAFETY: the contract of handlers: `a` is a row of 64 bits; some lane is active.
+    unsafe {
+        let row = cx.src(op.a);
+        let first = lane_of::<u64>(row, cx.active.trailing_zeros() as usize).wrapping_add(op.imm);
+        let place = place_of(first);
+        let mut same = 0u32;
+        for lane in 0..LANES {
+            let address = lane_of::<u64>(row, lane).wrapping_add(op.imm);
+            same |= u32::from(place_of(address) == place) << lane;
+        }
+        (place, same & cx.active)
+    }
+}
+
+macro_rules! generic {
+    ($cx:ident, $op:ident, $place:ident => $global:expr, $shared:expr, $local:expr, $param:expr) => {{
+        let all = $cx.active;
+        let mut flow = Flow::Next;
+        while $cx.active != 0 && flow == Flow::Next {
+            let ($place, lanes) = places($cx, $op);
+            let rest = $cx.active & !lanes;
+            $cx.active = lanes;
+            flow = match $place {
+                Place::Global => $global,
+                Place::Shared => $shared,
+                Place::Local => $local,
+                Place::Param => $param,
+            };
+            $cx.active = rest;
+        }
+        $cx.active = all;
+        flow
+    }};
+}
+
+#[inline(always)]
+unsafe fn load_generic<E: Elem, const N: usize>(cx: &mut Cx, op: &Op) -> Flow {
+    let at = |window: u64| op.imm.wrapping_sub(window);
+    // SAFETY: the contract of handlers.
+    unsafe {
+        generic!(cx, op, place =>
+            load::<Global, E, N>(cx, op, op.imm),
+            load::<Shared<u64>, E, N>(cx, op, at(SHARED_WINDOW)),
+            load_local::<E, N>(cx, op, LocalAddress::Register64, at(LOCAL_WINDOW)),
+            load_param::<E, N, false>(cx, op, at(PARAM_WINDOW)))
+    }
+}
+
+#[inline(always)]
+unsafe fn store_generic<E: Elem, const N: usize>(cx: &mut Cx, op: &Op) -> Flow {
+    let at = |window: u64| op.imm.wrapping_sub(window);
+    let bytes = (N * size_of::<E>()) as u64;
+    // SAFETY: the contract of handlers.
+    unsafe {
+        generic!(cx, op, place =>
+            store::<Global, E, N>(cx, op, op.imm),
+            store::<Shared<u64>, E, N>(cx, op, at(SHARED_WINDOW)),
+            store_local::<E, N>(cx, op, LocalAddress::Register64, at(LOCAL_WINDOW)),
+            {
+                let lane = cx.active.trailing_zeros() as usize;
+                let address = lane_of::<u64>(cx.src(op.a), lane).wrapping_add(at(PARAM_WINDOW));
+                refuse(cx, op, Place::Param, lane, address & !(bytes - 1), bytes, "store")
+            })
+    }
+}
+
+/// Where a load or store finds its address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Via {
+    Register32,
+    Register64,
+    /// `imm` alone: an offset in the frame's local variables, or in the kernel's parameters.
+    Offset,
+}
+
+/// Makes a pair of functions, one compiled for AVX2, and picks one.
+macro_rules! access {
+    (|$cx:ident, $op:ident| $body:expr, $E:ident, $N:ident) => {{
+        unsafe fn portable<$E: Elem, const $N: usize>($cx: &mut Cx, $op: &Op) -> Flow {
+            // SAFETY: the contract of handlers.
+            unsafe { $body }
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+        unsafe fn fast<$E: Elem, const $N: usize>($cx: &mut Cx, $op: &Op) -> Flow {
+            // SAFETY: the contract of handlers.
+            unsafe { $body }
+        }
+        #[cfg(target_arch = "x86_64")]
+        let chosen: OpFn = if simd() { fast::<$E, $N> } else { portable::<$E, $N> };
+        #[cfg(not(target_arch = "x86_64"))]
+        let chosen: OpFn = portable::<$E, $N>;
+        chosen
+    }};
+}
+
+fn load_of<E: Elem, const N: usize>(space: ast::Space, via: Via) -> Option<OpFn> {
+    Some(match (space, via) {
+        (ast::Space::Global | ast::Space::Const, Via::Register64) => {
+            access!(|cx, op| load::<Global, E, N>(cx, op, op.imm), E, N)
+        }
+        (ast::Space::Shared, Via::Register32) => access!(|cx, op| load::<Shared<u32>, E, N>(cx, op, op.imm), E, N),
+        (ast::Space::Shared, Via::Register64) => access!(|cx, op| load::<Shared<u64>, E, N>(cx, op, op.imm), E, N),
+        (ast::Space::Generic, Via::Register64) => access!(|cx, op| load_generic::<E, N>(cx, op), E, N),
+        (ast::Space::Local, Via::Offset) => {
+            access!(|cx, op| load_local::<E, N>(cx, op, LocalAddress::Frame, op.imm), E, N)
+        }
+        (ast::Space::Local, Via::Register32) => {
+            access!(|cx, op| load_local::<E, N>(cx, op, LocalAddress::Register32, op.imm), E, N)
+        }
+        (ast::Space::Local, Via::Register64) => {
+            access!(|cx, op| load_local::<E, N>(cx, op, LocalAddress::Register64, op.imm), E, N)
+        }
+        (ast::Space::Param, Via::Offset) => access!(|cx, op| load_param::<E, N, true>(cx, op, op.imm), E, N),
+        (ast::Space::Param, Via::Register64) => access!(|cx, op| load_param::<E, N, false>(cx, op, op.imm), E, N),
+        _ => return None,
+    })
+}
+
+fn store_of<E: Elem, const N: usize>(space: ast::Space, via: Via) -> Option<OpFn> {
+    Some(match (space, via) {
+        (ast::Space::Global, Via::Register64) => access!(|cx, op| store::<Global, E, N>(cx, op, op.imm), E, N),
+        (ast::Space::Shared, Via::Register32) => access!(|cx, op| store::<Shared<u32>, E, N>(cx, op, op.imm), E, N),
+        (ast::Space::Shared, Via::Register64) => access!(|cx, op| store::<Shared<u64>, E, N>(cx, op, op.imm), E, N),
+        (ast::Space::Generic, Via::Register64) => access!(|cx, op| store_generic::<E, N>(cx, op), E, N),
+        (ast::Space::Local, Via::Offset) => {
+            access!(|cx, op| store_local::<E, N>(cx, op, LocalAddress::Frame, op.imm), E, N)
+        }
+        (ast::Space::Local, Via::Register32) => {
+            access!(|cx, op| store_local::<E, N>(cx, op, LocalAddress::Register32, op.imm), E, N)
+        }
+        (ast::Space::Local, Via::Register64) => {
+            access!(|cx, op| store_local::<E, N>(cx, op, LocalAddress::Register64, op.imm), E, N)
+        }
+        _ => return None,
+    })
+}
+
+macro_rules! shapes {
+    ($of:ident, $size:expr, $count:expr, $space:expr, $via:expr) => {
+        match ($size, $count) {
+            (1, 1) => $of::<u8, 1>($space, $via),
+            (1, 2) => $of::<u8, 2>($space, $via),
+            (1, 4) => $of::<u8, 4>($space, $via),
+            (2, 1) => $of::<u16, 1>($space, $via),
+            (2, 2) => $of::<u16, 2>($space, $via),
+            (2, 4) => $of::<u16, 4>($space, $via),
+            (4, 1) => $of::<u32, 1>($space, $via),
+            (4, 2) => $of::<u32, 2>($space, $via),
+            (4, 4) => $of::<u32, 4>($space, $via),
+            (4, 8) => $of::<u32, 8>($space, $via),
+            (8, 1) => $of::<u64, 1>($space, $via),
+            (8, 2) => $of::<u64, 2>($space, $via),
+            (8, 4) => $of::<u64, 4>($space, $via),
+            _ => None,
+        }
+    };
+}
+
+/// The handler of a load of `count` elements of `size` bytes.
+pub(crate) fn load_handler(space: ast::Space, via: Via, size: u32, count: u32) -> Option<OpFn> {
+    shapes!(load_of, size, count, space, via)
+}
+
+/// The handler of a store.
+pub(crate) fn store_handler(space: ast::Space, via: Via, size: u32, count: u32) -> Option<OpFn> {
+    shapes!(store_of, size, count, space, via)
+}
+
+/// `d = imm + start of the frame's local variables`: the address of one.
+pub(crate) unsafe fn local_symbol(cx: &mut Cx, op: &Op) -> Flow {
+    let value = u64::from(cx.local_base).wrapping_add(op.imm);
+    // SAFETY: the contract of handlers: `d` is a row of 64 bits, or of 32 if `x` is 0.
+    unsafe {
+        let d = cx.dst(op.d);
+        for lane in lanes_of(cx.active) {
+            if op.x == 0 {
+                set_lane::<u32>(d, lane, value as u32);
+            } else {
+                set_lane::<u64>(d, lane, value);
+            }
+        }
+    }
+    Flow::Next
+}
+
+/// `isspacep`: whether generic addresses point into a space; `imm` is its window, or 0 for global.
+pub(crate) unsafe fn isspacep(cx: &mut Cx, op: &Op) -> Flow {
+    let mut bits = 0;
+    // SAFETY: the contract of handlers: `a` is a row of 64 bits.
+    unsafe {
+        for lane in lanes_of(cx.active) {
+            let address = lane_of::<u64>(cx.src(op.a), lane);
+            let inside = if op.imm == 0 { place_of(address) == Place::Global } else { address >> 32 == op.imm >> 32 };
+            bits |= u32::from(inside) << lane;
+        }
+        cx.set_pred(op.p, bits);
+    }
+    Flow::Next
+}
+
+/// `cp.async` of `imm >> 32` bytes from global `[b + x]` to shared `[a + imm as u32]`, at once; only the first `c` bytes
+/// are read, the rest is zero.
+pub(crate) unsafe fn copy_async(cx: &mut Cx, op: &Op) -> Flow {
+    let bytes = op.imm >> 32;
+    // SAFETY: the contract of handlers: the list holds the site, the offset of the source and whether `a` is 64-bit.
+    unsafe {
+        let (site, offset) = (cx.list(op, 0) as usize, cx.list(op, 1) as i32 as i64 as u64);
+        let wide = cx.list(op, 2) != 0;
+        for lane in lanes_of(cx.active) {
+            let base = if wide { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };
+            let base = if wide && place_of(base) == Place::Shared { base & 0xffff_ffff } else { base };
+            let to_address = base.wrapping_add(op.imm as u32 as i32 as i64 as u64);
+            let from_address = lane_of::<u64>(cx.src(op.b), lane).wrapping_add(offset);
+            let wanted = u64::from(lane_of::<u32>(cx.src(op.c), lane)).min(bytes);
+            let aligned = to_address & (bytes - 1) == 0;
+            let to = if aligned { Shared::<u64>::resolve(cx, site, to_address, bytes) } else { None };
+            let Some((to, _)) = to else { return refuse(cx, op, Place::Shared, lane, to_address, bytes, "asynchronous copy") };
+            to.write_bytes(0, bytes as usize);
+            if wanted == 0 {
+                continue;
+            }
+            let aligned = from_address & (bytes - 1) == 0;
+            let from = if aligned { Global::resolve(cx, site, from_address, wanted) } else { None };
+            let Some((from, key)) = from else {
+                return refuse(cx, op, Place::Global, lane, from_address, bytes, "asynchronous copy");
+            };
+            for i in 0..wanted as usize {
+                to.add(i).write(from.add(i).read() ^ key as u8);
+            }
+        }
+    }
+    let total = u64::from(cx.active.count_ones()) * bytes;
+    cx.counters.global_load_bytes += total;
+    cx.counters.shared_store_bytes += total;
+    cx.counters.global_requests += 1;
+    cx.counters.global_load_sectors += total.div_ceil(32);
+    cx.counters.shared_requests += 1;
+    cx.progress += 1;
+    Flow::Next
+}

@@ -1,0 +1,272 @@
+//! State spaces: where an address points, how a warp's addresses relate, and what that costs.
+//!
+//! Generic addresses of shared, local and parameter memory lie in windows of 4 GiB, below the
+//! range of global addresses and above what a user process can map.
+
+use super::bounds::Place;
+use super::lanes::{Lane, lane_of};
+use super::{Cx, LANES};
+use crate::memory::lookup;
+
+/// Generic address of shared offset 0.
+pub(crate) const SHARED_WINDOW: u64 = 0x8000_0000_0000;
+/// Generic address of local offset 0.
+pub(crate) const LOCAL_WINDOW: u64 = 0x9000_0000_0000;
+/// Generic address of parameter offset 0.
+pub(crate) const PARAM_WINDOW: u64 = 0xA000_0000_0000;
+/// Addresses of functions: 16 apart.
+pub(crate) const CODE_WINDOW: u64 = 0xB000_0000_0000;
+
+/// The place that a generic address points to.
+#[inline(always)]
+pub(crate) fn place_of(address: u64) -> Place {
+    match address >> 32 {
+        0x8000 => Place::Shared,
+        0x9000 => Place::Local,
+        0xA000 => Place::Param,
+        _ => Place::Global,
+    }
+}
+
+/// A type of address registers.
+pub(crate) trait Addr: Lane {
+    fn wide(self) -> u64;
+    /// Whether all lanes step by `bytes`, and whether all are equal; all lanes are active.
+    ///
+    /// # Safety
+    /// `row` is a row of this type.
+    unsafe fn relate(row: *const u8, bytes: u64) -> (bool, bool);
+}
+
+macro_rules! addr {
+    ($($t:ty)*) => {$(
+        impl Addr for $t {
+            #[inline(always)]
+            fn wide(self) -> u64 {
+                self as u64
+            }
+            #[inline(always)]
+            unsafe fn relate(row: *const u8, bytes: u64) -> (bool, bool) {
+                let row = row.cast::<[$t; 8]>();
+                // SAFETY: by the contract, the row has four chunks of eight lanes.
+                let first = unsafe { row.read()[0] };
+                let (mut linear, mut same) = ([0 as $t; 8], [0 as $t; 8]);
+                for k in 0..4 {
+                    // SAFETY: as above.
+                    let chunk = unsafe { row.add(k).read() };
+                    for i in 0..8 {
+                        let step = chunk[i].wrapping_sub(first);
+                        same[i] |= step;
+                        linear[i] |= step ^ ((8 * k + i) as $t).wrapping_mul(bytes as $t);
+                    }
+                }
+                (linear.iter().fold(0, |x, y| x | y) == 0, same.iter().fold(0, |x, y| x | y) == 0)
+            }
+        }
+    )*};
+}
+
+addr!(u32 u64);
+
+/// How the addresses of the active lanes relate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pattern {
+    /// All 32 lanes, each `bytes` after the one before; the first address.
+    Linear(u64),
+    /// One address for all.
+    Same(u64),
+    Mixed,
+}
+
+/// Classifies the active lanes' addresses.
+///
+/// # Safety
+/// `row` is a row of `A`; `active` is not 0.
+#[inline(always)]
+pub(crate) unsafe fn classify<A: Addr>(row: *const u8, active: u32, offset: u64, bytes: u64) -> Pattern {
+    // SAFETY: by the contract.
+    unsafe {
+        if active == !0 {
+            let (linear, same) = A::relate(row, bytes);
+            if linear || same {
+                let first = lane_of::<A>(row, 0).wide().wrapping_add(offset);
+                return if linear { Pattern::Linear(first) } else { Pattern::Same(first) };
+            }
+            return Pattern::Mixed;
+        }
+        let first = lane_of::<A>(row, active.trailing_zeros() as usize).wide();
+        let mut differ = 0;
+        for lane in 0..LANES {
+            let step = lane_of::<A>(row, lane).wide() ^ first;
+            differ |= if active >> lane & 1 != 0 { step } else { 0 };
+        }
+        if differ == 0 { Pattern::Same(first.wrapping_add(offset)) } else { Pattern::Mixed }
+    }
+}
+
+/// A space whose bytes lie in host memory in address order.
+pub(crate) trait Space: 'static {
+    type Address: Addr;
+    const PLACE: Place;
+    /// Host address of `bytes` bytes, and the key of their storage; `None` if they are not all inside.
+    ///
+    /// # Safety
+    /// `site` is a site of the running program.
+    unsafe fn resolve(cx: &mut Cx, site: usize, address: u64, bytes: u64) -> Option<(*mut u8, u64)>;
+}
+
+/// Global memory.
+pub(crate) struct Global;
+/// Shared memory addressed by registers of type `A`.
+pub(crate) struct Shared<A>(std::marker::PhantomData<A>);
+
+impl Space for Global {
+    type Address = u64;
+    const PLACE: Place = Place::Global;
+
+    #[inline(always)]
+    unsafe fn resolve(cx: &mut Cx, site: usize, address: u64, bytes: u64) -> Option<(*mut u8, u64)> {
+        // SAFETY: `site` is below the number of sites, by the contract.
+        let cached = unsafe { *cx.sites.get_unchecked(site) };
+        let at = address.wrapping_sub(cached.base);
+        if at < cached.size && bytes <= cached.size - at {
+            // SAFETY: `at` is inside the allocation, which the snapshot keeps alive.
+            return Some((unsafe { cached.host.add(at as usize) }, cached.key));
+        }
+        find(cx, site, address, bytes)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn find(cx: &mut Cx, site: usize, address: u64, bytes: u64) -> Option<(*mut u8, u64)> {
+    let entry = lookup(&cx.memory, address)?;
+    let at = address - entry.base;
+    let found = super::Site { base: entry.base, size: entry.size, host: entry.host(), key: entry.key };
+    if let Some(slot) = cx.sites.get_mut(site) {
+        *slot = found;
+    }
+    // SAFETY: `at` is inside the allocation, which the snapshot keeps alive.
+    (bytes <= found.size - at).then(|| (unsafe { found.host.add(at as usize) }, found.key))
+}
+
+impl<A: Addr> Space for Shared<A> {
+    type Address = A;
+    const PLACE: Place = Place::Shared;
+
+    #[inline(always)]
+    unsafe fn resolve(cx: &mut Cx, _: usize, address: u64, bytes: u64) -> Option<(*mut u8, u64)> {
+        let size = u64::from(cx.shared_bytes);
+        // SAFETY: the offset is inside the block's shared memory.
+        (address < size && bytes <= size - address).then(|| (unsafe { cx.shared.add(address as usize) }, 0))
+    }
+}
+
+/// Counts one warp-wide access of `bytes` bytes a lane.
+#[inline(always)]
+pub(crate) fn count<S: Space>(cx: &mut Cx, store: bool, lanes: u32, bytes: u64, pattern: Pattern) {
+    let total = u64::from(lanes) * bytes;
+    let c = &mut cx.counters;
+    if S::PLACE == Place::Shared {
+        c.shared_requests += 1;
+        *(if store { &mut c.shared_store_bytes } else { &mut c.shared_load_bytes }) += total;
+        return;
+    }
+    let sectors = match pattern {
+        Pattern::Linear(first) => ((first + total - 1) >> 5) - (first >> 5) + 1,
+        Pattern::Same(first) => ((first + bytes - 1) >> 5) - (first >> 5) + 1,
+        Pattern::Mixed => 0,
+    };
+    c.global_requests += 1;
+    *(if store { &mut c.global_store_bytes } else { &mut c.global_load_bytes }) += total;
+    *(if store { &mut c.global_store_sectors } else { &mut c.global_load_sectors }) += sectors;
+}
+
+/// Adds what depends on the single addresses of a mixed access.
+pub(crate) fn count_mixed<S: Space>(cx: &mut Cx, store: bool, addresses: &[u64], bytes: u64) {
+    if S::PLACE == Place::Shared {
+        cx.counters.shared_bank_conflicts += bank_conflicts(addresses, bytes);
+    } else {
+        let sectors = sectors(addresses, bytes);
+        let c = &mut cx.counters;
+        *(if store { &mut c.global_store_sectors } else { &mut c.global_load_sectors }) += sectors;
+    }
+}
+
+/// Distinct 32-byte sectors. Accesses are aligned, so one of up to 32 bytes lies in one sector.
+fn sectors(addresses: &[u64], bytes: u64) -> u64 {
+    let per = bytes.div_ceil(32);
+    let Some(&low) = addresses.iter().min() else { return 0 };
+    // Most warps stay within 8 KiB of their lowest address: a bitmap of sectors does.
+    let mut near = [0u64; 4];
+    let mut far = [0u64; LANES];
+    let (mut count, mut others) = (0, 0);
+    for &address in addresses {
+        let sector = (address >> 5) - (low >> 5);
+        if sector < 256 {
+            near[(sector >> 6) as usize] |= 1 << (sector & 63);
+        } else if !far[..others].contains(&sector) {
+            far[others] = sector;
+            others += 1;
+        }
+    }
+    for word in near {
+        count += u64::from(word.count_ones());
+    }
+    (count + others as u64) * per
+}
+
+/// Passes over the banks beyond the ideal: lanes are served 32, 16 or 8 at a time, for 4, 8 or 16 bytes.
+fn bank_conflicts(addresses: &[u64], bytes: u64) -> u64 {
+    let group = (128 / bytes.max(4)).max(1) as usize;
+    let words = bytes.div_ceil(4);
+    let mut extra = 0;
+    for lanes in addresses.chunks(group) {
+        let mut used = [0u8; 32];
+        let mut seen = [[0u32; 32]; 32];
+        let mut worst = 1;
+        for &address in lanes {
+            for w in 0..words {
+                let word = (address / 4 + w) as u32;
+                let bank = (word & 31) as usize;
+                let n = usize::from(used[bank]);
+                if !seen[bank][..n].contains(&word) {
+                    seen[bank][n.min(31)] = word;
+                    used[bank] = (n + 1).min(32) as u8;
+                    worst = worst.max(used[bank]);
+                }
+            }
+        }
+        extra += u64::from(worst - 1);
+    }
+    extra
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sectors_count_distinct_lines() {
+        let stride = |s: u64| (0..32).map(|i| 0x1_0000 + i * s).collect::<Vec<_>>();
+        assert_eq!(sectors(&stride(4), 4), 4);
+        assert_eq!(sectors(&stride(16), 16), 16);
+        assert_eq!(sectors(&stride(8), 4), 8);
+        assert_eq!(sectors(&stride(32), 4), 32);
+        assert_eq!(sectors(&stride(4096), 4), 32);
+        assert_eq!(sectors(&[64, 64, 70, 95], 1), 1);
+    }
+
+    #[test]
+    fn banks_conflict_by_different_words() {
+        let stride = |s: u64| (0..32).map(|i| i * s).collect::<Vec<_>>();
+        assert_eq!(bank_conflicts(&stride(4), 4), 0);
+        assert_eq!(bank_conflicts(&stride(8), 4), 1);
+        assert_eq!(bank_conflicts(&stride(128), 4), 31);
+        assert_eq!(bank_conflicts(&stride(132), 4), 0);
+        assert_eq!(bank_conflicts(&stride(0), 4), 0);
+        assert_eq!(bank_conflicts(&stride(8), 8), 0);
+        assert_eq!(bank_conflicts(&stride(16), 16), 0);
+        assert_eq!(bank_conflicts(&stride(1), 1), 0);
+    }
+}

@@ -1,0 +1,138 @@
+//! The executable form of a module, as lowering makes it and the executor runs it.
+
+use crate::exec::Op;
+use crate::ptx::ast;
+
+/// A value in a function's constant pool, the same for all lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Const {
+    Bits(u64),
+    /// Address of a global or constant variable (index into [`Program::globals`]) plus an offset.
+    Global(u32, i64),
+    /// Offset of a shared variable (index into [`Program::shared`]) plus an offset.
+    Shared(u32, i64),
+    /// Address of a function.
+    Function(u32),
+}
+
+/// A constant's place in the pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pooled {
+    pub value: Const,
+    /// Byte offset of its row.
+    pub at: u32,
+    pub wide: bool,
+}
+
+/// A parameter or return value of a function in its frame's local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub at: u32,
+    pub size: u32,
+}
+
+/// A function's code and what a frame of it needs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Function {
+    pub name: String,
+    /// Position of its first operation; `u32::MAX` for one without a body.
+    pub entry: u32,
+    /// Bytes of register rows.
+    pub row_bytes: u32,
+    /// Predicates, the fixed ones included.
+    pub preds: u32,
+    /// Bytes of local memory: variables, and parameters of calls.
+    pub local_bytes: u32,
+    /// Bytes of it that the program declared.
+    pub declared_local: u32,
+    pub consts: Vec<Pooled>,
+    pub const_bytes: u32,
+    pub params: Vec<Slot>,
+    pub returns: Vec<Slot>,
+    /// Rows and predicates that may be read before they are written: offset and width.
+    pub unset_rows: Vec<(u32, bool)>,
+    pub unset_preds: Vec<u32>,
+    /// Functions that it calls or whose address it takes, and shared variables that it names.
+    pub callees: Vec<u32>,
+    pub shared: Vec<u32>,
+    pub registers: u32,
+    /// Something in it orders or combines memory accesses of different blocks.
+    pub talks: bool,
+}
+
+/// What a call goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Function(u32),
+    /// The address is in this row (64 bits).
+    Indirect(u32),
+    /// `__assertfail`.
+    Assert,
+}
+
+/// A call site.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub target: Target,
+    pub args: Vec<Slot>,
+    pub returns: Vec<Slot>,
+}
+
+/// Where an operation comes from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Debug {
+    pub line: u32,
+    /// Index into [`Program::locations`], or `u32::MAX`.
+    pub location: u32,
+}
+
+/// A `.global` or `.const` variable.
+#[derive(Clone, Debug)]
+pub(crate) struct Global {
+    pub name: String,
+    pub size: u64,
+    pub align: u32,
+    pub init: Vec<u8>,
+    /// Byte offset and value of each address in the initialiser.
+    pub addresses: Vec<(u64, Const)>,
+}
+
+/// A `.shared` variable; one of size 0 is the start of dynamic shared memory.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedVariable {
+    pub size: u64,
+    pub align: u32,
+}
+
+/// An entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub function: u32,
+    /// Functions reachable from it, itself included.
+    pub reachable: Vec<u32>,
+    /// Offsets of the shared variables that it uses, as (variable, offset).
+    pub shared: Vec<(u32, u32)>,
+    /// Start of dynamic shared memory.
+    pub shared_bytes: u32,
+    /// Its blocks must run in order.
+    pub serial: bool,
+}
+
+/// A lowered module.
+#[derive(Default)]
+pub(crate) struct Program {
+    pub ops: Vec<Op>,
+    pub lists: Vec<u32>,
+    /// PTX instructions before each operation; one more entry than operations.
+    pub weights: Vec<u32>,
+    pub debug: Vec<Debug>,
+    pub locations: Vec<ast::Location>,
+    pub calls: Vec<Call>,
+    pub functions: Vec<Function>,
+    pub globals: Vec<Global>,
+    pub shared: Vec<SharedVariable>,
+    /// In the order of the module's kernels.
+    pub entries: Vec<Entry>,
+    /// Cache sites of loads and stores.
+    pub sites: u32,
+}

@@ -1,0 +1,119 @@
+//! `warpsmith doctor`: what is found, what is missing, the fix. Builds and fetches nothing.
+
+use serde::Serialize;
+use warpsmith_builder::{ProbeState, Scope, probe};
+
+use crate::cli::DoctorArgs;
+use crate::failure::{Failure, Kind};
+
+/// One line of the report.
+#[derive(Debug, Serialize)]
+struct Finding {
+    name: String,
+    /// `build`, `optional`, `cuda_builder` or `run`: who needs it.
+    needed_for: &'static str,
+    /// `ok`, `missing` or `warning`.
+    state: &'static str,
+    detail: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    fix: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    probes: Vec<Finding>,
+    /// Whether kernels can be built and run.
+    ok: bool,
+}
+
+fn toolchain() -> impl Iterator<Item = Finding> {
+    probe().into_iter().map(|p| Finding {
+        name: p.name,
+        needed_for: match p.scope {
+            Scope::Required => "build",
+            Scope::Optional => "optional",
+            Scope::CudaBuilder => "cuda_builder",
+        },
+        state: match p.state {
+            ProbeState::Ok => "ok",
+            ProbeState::Missing => "missing",
+            ProbeState::Warning => "warning",
+        },
+        detail: p.detail,
+        fix: p.fix,
+    })
+}
+
+/// The real driver and its devices, and the software driver, which is always there.
+fn engines() -> Vec<Finding> {
+    let finding = |name: &str, needed_for, state, detail, fix: &str| Finding {
+        name: name.to_owned(),
+        needed_for,
+        state,
+        detail,
+        fix: fix.to_owned(),
+    };
+    let install = "install NVIDIA's driver for a CUDA GPU; without one, everything runs on the software driver";
+    let mut found = Vec::new();
+    match warpsmith_driver::probe_real() {
+        Ok(real) => {
+            let version = format!("{}.{}", real.version / 1000, real.version % 1000 / 10);
+            found.push(finding("driver (cuda)", "optional", "ok", format!("{}, CUDA {version}", real.library), ""));
+            if real.devices.is_empty() {
+                found.push(finding("device (cuda)", "optional", "missing", "the driver has no device".into(), install));
+            }
+            for (i, (name, (major, minor))) in real.devices.iter().enumerate() {
+                let detail = format!("{i}: {name}, sm_{major}{minor}");
+                found.push(if major * 10 + minor >= 75 {
+                    finding("device (cuda)", "optional", "ok", detail, "")
+                } else {
+                    let fix = "kernels are built for sm_75 and later: set WARPSMITH_DRIVER=software";
+                    finding("device (cuda)", "optional", "warning", detail, fix)
+                });
+            }
+        }
+        Err(reason) => {
+            found.push(finding("driver (cuda)", "optional", "missing", reason, install));
+        }
+    }
+    found.push(finding("driver (software)", "run", "ok", "built in".into(), ""));
+    found
+}
+
+/// Runs the command.
+pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
+    let probes: Vec<Finding> = toolchain().chain(engines()).collect();
+    let blockers = probes.iter().filter(|p| p.needed_for == "build" && p.state == "missing").count();
+    let report = Report { probes, ok: blockers == 0 };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?);
+    } else {
+        let width = report.probes.iter().map(|p| p.name.len()).max().unwrap_or(0);
+        let mut heading = "";
+        for probe in &report.probes {
+            let section = match probe.needed_for {
+                "build" => "needed to build",
+                "cuda_builder" => "needed for the cuda_builder backend only",
+                _ => "engines and extras",
+            };
+            if section != heading {
+                println!("{section}");
+                heading = section;
+            }
+            let mark = match probe.state {
+                "ok" => "ok     ",
+                "warning" => "warning",
+                _ => "missing",
+            };
+            println!("  {mark}  {:width$}  {}", probe.name, probe.detail);
+            if !probe.fix.is_empty() {
+                println!("           {:width$}  fix: {}", "", probe.fix);
+            }
+        }
+    }
+    match blockers {
+        0 => Ok(()),
+        1 => Err(Failure::new(Kind::Toolchain, "one thing that the build needs is missing; its fix is above")),
+        n => Err(Failure::new(Kind::Toolchain, format!("{n} things that the build needs are missing; their fixes are above"))),
+    }
+}

@@ -1,0 +1,161 @@
+//! `warpsmith kernels`: the list of kernels, and what ptxas says of them.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use warpsmith_builder::{Arch, ptxas};
+use warpsmith_host::{KernelEntry, KernelImage};
+
+use crate::cli::KernelsArgs;
+use crate::failure::{Failure, Kind};
+use crate::table::{Align, Table};
+
+/// Architectures that every kernel is assembled for.
+const CLAIMED: [&str; 6] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120"];
+
+/// What ptxas makes of a kernel.
+#[derive(Clone, Debug, Serialize)]
+struct Resources {
+    arch: String,
+    registers: u32,
+    spill_stores: u32,
+    spill_loads: u32,
+    stack: u32,
+    blocks_per_multiprocessor: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    kernel: &'a KernelEntry,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    resources: Vec<Resources>,
+}
+
+#[derive(Debug, Serialize)]
+struct List<'a> {
+    library: &'a str,
+    backend: &'a str,
+    ptxas: Option<String>,
+    kernels: Vec<Row<'a>>,
+}
+
+/// Registers and spills of every kernel, by architecture.
+type Assembled = BTreeMap<String, Vec<Resources>>;
+
+fn parse_arch(name: &str) -> Result<Arch, Failure> {
+    name.parse().map_err(|e| Failure::new(Kind::Operation, format!("{e}")))
+}
+
+fn assemble(assembler: &ptxas::Ptxas, image: &KernelImage, entries: &[KernelEntry], archs: &[&str]) -> Result<Assembled, Failure> {
+    let io = |e: std::io::Error| Failure::new(Kind::Operation, format!("cannot write PTX for ptxas: {e}"));
+    let dir = tempfile::tempdir().map_err(io)?;
+    let mut all = Assembled::new();
+    for name in archs {
+        let arch = parse_arch(name)?;
+        let (sm, text) = image.code_for(arch.sm())?;
+        let path = dir.path().join(format!("kernels.sm_{sm}.ptx"));
+        std::fs::write(&path, text).map_err(io)?;
+        let found = assembler
+            .assemble(&path, arch)
+            .map_err(|e| Failure::new(Kind::Toolchain, format!("ptxas refuses the PTX for sm_{sm} on {name}: {e}")))?;
+        for kernel in entries {
+            let Some(r) = found.iter().find(|r| r.kernel == kernel.name) else {
+                return Err(Failure::new(Kind::Toolchain, format!("ptxas made no code of `{}` for {name}", kernel.name)));
+            };
+            let threads = kernel.block.iter().product();
+            all.entry(kernel.name.clone()).or_default().push(Resources {
+                arch: (*name).to_owned(),
+                registers: r.registers,
+                spill_stores: r.spill_stores,
+                spill_loads: r.spill_loads,
+                stack: r.stack,
+                blocks_per_multiprocessor: r.blocks_per_multiprocessor(arch, threads, 0),
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// Runs the command.
+pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
+    let manifest = warpsmith_host::kernels()?;
+    let image = warpsmith_host::builtin_image();
+    let wanted = |k: &&KernelEntry| args.filter.as_ref().is_none_or(|f| k.name.contains(f) || k.family.contains(f.as_str()));
+    let entries: Vec<KernelEntry> = manifest.kernels.iter().filter(wanted).cloned().collect();
+    if entries.is_empty() {
+        let filter = args.filter.as_deref().unwrap_or_default();
+        return Err(Failure::new(Kind::Operation, format!("no kernel has `{filter}` in its name or family")));
+    }
+
+    let assembler = ptxas::find();
+    let archs: Vec<&str> = if args.assemble { CLAIMED.to_vec() } else { vec![args.arch.as_str()] };
+    let assembled = match &assembler {
+        Some(assembler) => assemble(assembler, image, &entries, &archs)?,
+        None if args.assemble => {
+            let fix = "pip install nvidia-cuda-nvcc in an active virtual environment, or set WARPSMITH_PTXAS";
+            return Err(Failure::new(Kind::Toolchain, format!("--assemble needs ptxas, which was not found; {fix}")));
+        }
+        None => Assembled::new(),
+    };
+
+    let list = List {
+        library: &manifest.library,
+        backend: &manifest.backend,
+        ptxas: assembler.as_ref().map(|a| a.release().to_owned()),
+        kernels: entries
+            .iter()
+            .map(|kernel| Row { kernel, resources: assembled.get(&kernel.name).cloned().unwrap_or_default() })
+            .collect(),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&list).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?);
+        return Ok(());
+    }
+
+    let mut table = Table::new([
+        ("family", Align::Left),
+        ("kernel", Align::Left),
+        ("variant", Align::Left),
+        ("block", Align::Right),
+        ("shared", Align::Right),
+        ("regs", Align::Right),
+        ("spills", Align::Right),
+        ("blocks/SM", Align::Right),
+        ("arguments", Align::Left),
+    ]);
+    for row in &list.kernels {
+        let k = row.kernel;
+        let shared = if k.dynamic_shared_used { format!("{}+dyn", k.static_shared) } else { k.static_shared.to_string() };
+        let worst = row.resources.iter().max_by_key(|r| (r.spill_stores + r.spill_loads, r.registers));
+        let figure = |f: fn(&Resources) -> u32| worst.map_or_else(|| "-".to_owned(), |r| f(r).to_string());
+        let block = if k.block[1] * k.block[2] == 1 {
+            k.block[0].to_string()
+        } else {
+            k.block.map(|d| d.to_string()).join("x")
+        };
+        let args: Vec<String> = k.args.iter().map(|a| format!("{}: {}", a.name, a.ty)).collect();
+        table.row(vec![
+            k.family.clone(),
+            k.name.clone(),
+            k.variant.clone(),
+            block,
+            shared,
+            figure(|r| r.registers),
+            figure(|r| r.spill_stores + r.spill_loads),
+            figure(|r| r.blocks_per_multiprocessor),
+            args.join(", "),
+        ]);
+    }
+    print!("{table}");
+    println!();
+    let archs_text = archs.join(", ");
+    match &list.ptxas {
+        Some(release) if args.assemble => {
+            println!("{} kernels assembled for {archs_text} by ptxas {release}; registers and spills are the worst of them", entries.len());
+        }
+        Some(release) => println!("{} kernels; registers, spills and blocks per SM on {archs_text} from ptxas {release}", entries.len()),
+        None => println!("{} kernels; registers and spills need ptxas (warpsmith doctor says how to get it)", entries.len()),
+    }
+    Ok(())
+}

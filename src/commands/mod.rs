@@ -1,0 +1,5 @@
+//! One module a command.
+
+pub mod doctor;
+pub mod kernels;
+pub mod run;
