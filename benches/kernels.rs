@@ -10,7 +10,7 @@ use gpu_kernels::format::Format;
 use gpu_kernels::{argmax, attention, elementwise, gemv, norm, rope};
 use harness::{Bench, Meter, Noise, Work};
 use half::f16;
-use warpsmith_device::{Launcher, U32x4};
+use warpsmith_device::U32x4;
 use warpsmith_host::Buffer;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;

@@ -157,7 +157,7 @@ impl Bench {
         group: &str,
         name: &str,
         work: Work,
-        mut launch: impl FnMut(&mut Stream, usize) -> Result<(), Error>,
+        mut launch: impl FnMut(&Stream, usize) -> Result<(), Error>,
     ) {
         let mut group_handle = criterion.benchmark_group(group);
         group_handle.throughput(if self.counts() {
@@ -185,14 +185,14 @@ impl Bench {
         &self,
         iterations: u64,
         figures: &mut Option<Figures>,
-        launch: &mut dyn FnMut(&mut Stream, usize) -> Result<(), Error>,
+        launch: &mut dyn FnMut(&Stream, usize) -> Result<(), Error>,
     ) -> Result<f64, Error> {
-        let mut stream = self.stream.clone();
+        let stream = &self.stream;
         if self.counts() {
             if figures.is_none() {
                 let mut count = || -> Result<_, Error> {
                     software::reset_profile();
-                    launch(&mut stream, 0)?;
+                    launch(stream, 0)?;
                     stream.synchronize()?;
                     let kernels = software::profile();
                     Ok(kernels.into_iter().fold(warpsmith_simt::Counters::default(), |sum, k| sum + k.counters))
@@ -207,11 +207,11 @@ impl Bench {
         }
         let start = stream.record()?;
         for i in 0..iterations {
-            launch(&mut stream, i as usize)?;
+            launch(stream, i as usize)?;
         }
         let end = stream.record()?;
         stream.synchronize()?;
-        let nanoseconds = f64::from(start.elapsed(&end)?) * 1e6;
+        let nanoseconds = start.elapsed(&end)?.as_secs_f64() * 1e9;
         let each = nanoseconds / iterations as f64;
         let best = match figures {
             Some(Figures::Timed { nanoseconds }) => nanoseconds.min(each),

@@ -1,7 +1,7 @@
 //! The cache directory: where it is, who may write in it, and writing without needless change.
 //!
 //! `<target directory>/warpsmith/` holds `sysroot-<hash>/` (compiled `core`) and
-//! `kernels/<hash of the workspace>/` (target directories of the nested cargo). Writers hold the lock file of the part that they change;
+//! `kernels/<hash of the workspace>/sm_XX/` (target directories of the nested cargo). Writers hold the lock file of the part that they change;
 //! a directory appears under its final name only when it is complete.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -60,6 +60,34 @@ pub(crate) fn write_if_changed(path: &Path, content: &str) -> Result<bool, Build
     Ok(true)
 }
 
+/// Copies a directory with the times of its files, by which cargo judges what is up to date. It
+/// appears under its name only when it is complete.
+pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<(), BuildError> {
+    let partial = to.with_extension("partial");
+    let _ = std::fs::remove_dir_all(&partial);
+    copy_into(from, &partial)?;
+    std::fs::rename(&partial, to).map_err(BuildError::io("rename into place", to))
+}
+
+fn copy_into(from: &Path, to: &Path) -> Result<(), BuildError> {
+    std::fs::create_dir_all(to).map_err(BuildError::io("create", to))?;
+    for entry in std::fs::read_dir(from).map_err(BuildError::io("read", from))? {
+        let path = entry.map_err(BuildError::io("read", from))?.path();
+        let Some(name) = path.file_name() else { continue };
+        let target = to.join(name);
+        let meta = path.metadata().map_err(BuildError::io("read", &path))?;
+        if meta.is_dir() {
+            copy_into(&path, &target)?;
+        } else {
+            std::fs::copy(&path, &target).map_err(BuildError::io("copy", &path))?;
+            let modified = meta.modified().map_err(BuildError::io("read the time of", &path))?;
+            let file = OpenOptions::new().write(true).open(&target).map_err(BuildError::io("open", &target))?;
+            file.set_modified(modified).map_err(BuildError::io("set the time of", &target))?;
+        }
+    }
+    Ok(())
+}
+
 /// FNV-1a, 64 bits: stable between releases of the standard library.
 pub(crate) fn hash(parts: &[&str]) -> String {
     let mut state = 0xcbf2_9ce4_8422_2325_u64;
@@ -96,6 +124,20 @@ mod tests {
         assert!(write_if_changed(&path, "one").unwrap());
         assert!(!write_if_changed(&path, "one").unwrap());
         assert!(write_if_changed(&path, "two").unwrap());
+    }
+
+    #[test]
+    fn a_copied_tree_keeps_content_and_times() {
+        let dir = tempfile::tempdir().unwrap();
+        let from = dir.path().join("from");
+        write_if_changed(&from.join("a/b.txt"), "text").unwrap();
+        let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        File::options().write(true).open(from.join("a/b.txt")).unwrap().set_modified(long_ago).unwrap();
+        let to = dir.path().join("to");
+        copy_tree(&from, &to).unwrap();
+        assert_eq!(std::fs::read_to_string(to.join("a/b.txt")).unwrap(), "text");
+        assert_eq!(to.join("a/b.txt").metadata().unwrap().modified().unwrap(), long_ago);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing partial is left");
     }
 
     #[test]

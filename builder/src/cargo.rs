@@ -222,7 +222,8 @@ pub(crate) struct Compiled {
     pub(crate) inputs: Vec<PathBuf>,
 }
 
-const PROFILE: &str = "warpsmith";
+/// The cargo profile, and so the folder of what runs on the host.
+pub(crate) const PROFILE: &str = "warpsmith";
 
 #[derive(Deserialize)]
 struct Message {

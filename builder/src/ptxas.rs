@@ -115,9 +115,7 @@ impl Ptxas {
     /// Assembles a PTX file for an architecture and answers what each entry needs, in the order of the
     /// text. The machine code is thrown away.
     pub fn assemble(&self, ptx: &Path, arch: Arch) -> Result<Vec<Resources>, BuildError> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let output = std::env::temp_dir().join(format!("warpsmith-{}-{number}.cubin", std::process::id()));
+        let output = scratch_file("cubin");
         let result =
             run(clean_command(&self.path).arg("-v").arg(format!("-arch={arch}")).arg(ptx).arg("-o").arg(&output));
         let _ = std::fs::remove_file(&output);
@@ -133,6 +131,22 @@ impl Ptxas {
         }
         Ok(read_verbose(&text))
     }
+
+    /// The same for a text in memory, such as one that is embedded in a program.
+    pub fn assemble_text(&self, ptx: &str, arch: Arch) -> Result<Vec<Resources>, BuildError> {
+        let file = scratch_file("ptx");
+        std::fs::write(&file, ptx).map_err(BuildError::io("write", &file))?;
+        let result = self.assemble(&file, arch);
+        let _ = std::fs::remove_file(&file);
+        result
+    }
+}
+
+/// A name in the system's temporary folder that no other call uses.
+fn scratch_file(extension: &str) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("warpsmith-{}-{number}.{extension}", std::process::id()))
 }
 
 /// Reads what `ptxas -v` prints.

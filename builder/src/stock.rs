@@ -1,55 +1,40 @@
 //! The stock generator: rustc's own NVPTX backend, for each architecture.
+//!
+//! Every architecture has a target directory of its own, because cargo locks one for a whole build
+//! and the architectures are to be compiled side by side. What runs on the host (procedural macros,
+//! build scripts) is the same for all, so a new directory starts with a copy of another's.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::BuildError;
-use crate::cache::{DirLock, hash, write_if_changed};
-use crate::cargo::Compilation;
-use crate::kernel_crate::{Backend, Output, Plan};
+use crate::arch::Arch;
+use crate::cache::{DirLock, copy_tree, hash, write_if_changed};
+use crate::cargo::{Compilation, Compiled, PROFILE};
+use crate::kernel_crate::{Backend, Isa, Output, Plan};
 use crate::output::{Generated, Writer};
 use crate::sysroot::{self, COMMON_FLAGS};
 
 pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
     let mut warnings: Vec<String> = plan.toolchain.check_release()?.into_iter().collect();
     let sysroot = sysroot::ensure(&plan.toolchain, &plan.cache)?;
-    let target_dir = kernels_dir(plan)?;
+    let kernels = Kernels { plan, sysroot, dir: kernels_dir(plan)? };
+    let compiled = {
+        // Held until the texts are read: another build could put its own in the same place.
+        let _lock = DirLock::acquire(&kernels.dir, ".warpsmith.lock", "kernels")?;
+        kernels.compile_all()?
+    };
     let mut generated = Vec::new();
-    {
-        // Held until the text is read: another build could put its own in the same place.
-        let _lock = DirLock::acquire(&target_dir, ".warpsmith.lock", "kernels")?;
-        for (arch, isa) in &plan.archs {
-            let mut rustflags = vec![format!("--sysroot={}", sysroot.display())];
-            rustflags.extend(COMMON_FLAGS.iter().map(|flag| (*flag).to_owned()));
-            rustflags.push(format!("-Ctarget-cpu={arch}"));
-            rustflags.push(format!("-Ctarget-feature=+ptx{}{}", isa.0, isa.1));
-            // Arrays of up to some hundred accumulators stay in registers only if their loops are unrolled.
-            rustflags.push("-Cllvm-args=-unroll-threshold=2000".to_owned());
-            // Anything more than line directives is refused by ptxas.
-            rustflags.push(format!("-Cdebuginfo={}", if plan.line_info { "line-directives-only" } else { "none" }));
-            let compiled = Compilation {
-                package: &plan.package,
-                toolchain: &plan.toolchain,
-                target_dir: &target_dir,
-                rustflags: &rustflags,
-                features: &plan.features,
-                default_features: plan.default_features,
-                arch: arch.to_string(),
+    for ((arch, isa), compiled) in plan.archs.iter().zip(compiled) {
+        let is_new = |file: &&PathBuf| {
+            !plan.package.inputs.iter().any(|input| file.starts_with(input)) && !file.starts_with(&plan.cache)
+        };
+        plan.speaker.watch(compiled.inputs.iter().filter(is_new).map(PathBuf::as_path));
+        for warning in compiled.warnings {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
             }
-            .run()?;
-            let outside: Vec<_> = compiled
-                .inputs
-                .iter()
-                .filter(|file| !plan.package.inputs.iter().any(|input| file.starts_with(input)))
-                .filter(|file| !file.starts_with(&plan.cache))
-                .collect();
-            plan.speaker.watch(outside.into_iter().map(|p| p.as_path()));
-            for warning in compiled.warnings {
-                if !warnings.contains(&warning) {
-                    warnings.push(warning);
-                }
-            }
-            generated.push(Generated { arch: *arch, isa: Some(*isa), ptx: compiled.ptx, fresh: compiled.fresh });
         }
+        generated.push(Generated { arch: *arch, isa: Some(*isa), ptx: compiled.ptx, fresh: compiled.fresh });
     }
     let writer = Writer {
         library: &plan.package.name,
@@ -64,11 +49,90 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
     Ok(output)
 }
 
-/// The nested cargo's target directory: one for each workspace, because cargo names what it
+/// The folder of the nested target directories: one for each workspace, because cargo names what it
 /// compiles by the path within the workspace and would take one workspace's crate for another's.
 fn kernels_dir(plan: &Plan) -> Result<PathBuf, BuildError> {
     let workspace = plan.package.workspace_root.to_string_lossy();
     let dir = plan.cache.join("kernels").join(hash(&[&workspace]));
     write_if_changed(&dir.join("workspace"), &workspace)?;
     Ok(dir)
+}
+
+struct Kernels<'a> {
+    plan: &'a Plan,
+    sysroot: PathBuf,
+    dir: PathBuf,
+}
+
+impl Kernels<'_> {
+    /// In the order of the plan. The caller holds the lock.
+    fn compile_all(&self) -> Result<Vec<Compiled>, BuildError> {
+        let archs = &self.plan.archs;
+        // The first of all builds compiles what runs on the host, alone; the others take it over.
+        let mut done = Vec::new();
+        if let Some((arch, isa)) = archs.first()
+            && self.donor().is_none()
+        {
+            done.push(self.compile(*arch, *isa)?);
+        }
+        let rest = archs.get(done.len()..).unwrap_or_default();
+        if let Some(donor) = self.donor() {
+            for (arch, _) in rest {
+                let host = self.dir.join(arch.to_string()).join(PROFILE);
+                if !host.is_dir() {
+                    copy_tree(&donor, &host)?;
+                }
+            }
+        }
+        let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+        for group in rest.chunks(at_once) {
+            let results = std::thread::scope(|scope| {
+                let handles: Vec<_> =
+                    group.iter().map(|(arch, isa)| scope.spawn(move || self.compile(*arch, *isa))).collect();
+                handles.into_iter().map(join).collect::<Vec<_>>()
+            });
+            for result in results {
+                done.push(result?);
+            }
+        }
+        Ok(done)
+    }
+
+    /// What one architecture's directory holds for the host.
+    fn donor(&self) -> Option<PathBuf> {
+        let entries = std::fs::read_dir(&self.dir).ok()?.flatten();
+        let mut hosts: Vec<PathBuf> = entries.map(|entry| entry.path().join(PROFILE)).filter(|p| p.is_dir()).collect();
+        hosts.sort();
+        hosts.into_iter().next()
+    }
+
+    fn compile(&self, arch: Arch, isa: Isa) -> Result<Compiled, BuildError> {
+        Compilation {
+            package: &self.plan.package,
+            toolchain: &self.plan.toolchain,
+            target_dir: &self.dir.join(arch.to_string()),
+            rustflags: &rustflags(&self.sysroot, arch, isa, self.plan.line_info),
+            features: &self.plan.features,
+            default_features: self.plan.default_features,
+            arch: arch.to_string(),
+        }
+        .run()
+    }
+}
+
+fn rustflags(sysroot: &Path, arch: Arch, isa: Isa, line_info: bool) -> Vec<String> {
+    let mut flags = vec![format!("--sysroot={}", sysroot.display())];
+    flags.extend(COMMON_FLAGS.iter().map(|flag| (*flag).to_owned()));
+    flags.push(format!("-Ctarget-cpu={arch}"));
+    flags.push(format!("-Ctarget-feature=+ptx{}{}", isa.0, isa.1));
+    // Arrays of up to some hundred accumulators stay in registers only if their loops are unrolled.
+    flags.push("-Cllvm-args=-unroll-threshold=2000".to_owned());
+    // Anything more than line directives is refused by ptxas.
+    flags.push(format!("-Cdebuginfo={}", if line_info { "line-directives-only" } else { "none" }));
+    flags
+}
+
+/// The result of a thread; its panic goes on in this one.
+fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

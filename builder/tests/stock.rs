@@ -276,3 +276,27 @@ fn cuda_builder_lists_what_it_lacks() {
         Err(other) => panic!("{other}"),
     }
 }
+
+#[test]
+fn ptxas_agrees_where_it_is_found() {
+    let Some(ptxas) = warpsmith_builder::ptxas::find() else {
+        println!("ptxas was not found; nothing compared");
+        return;
+    };
+    let fixture = Fixture::basic();
+    let output = fixture.kernel_crate().archs(["sm_80", "sm_90"]).build().unwrap();
+    for image in &output.images {
+        let arch = image.sm.to_string().parse().unwrap();
+        let found = ptxas.assemble(&image.path, arch).unwrap();
+        assert_eq!(found.len(), output.manifest.kernels.len());
+        for resources in &found {
+            let kernel = output.manifest.kernel(&resources.kernel).unwrap();
+            assert_eq!(resources.static_shared, kernel.static_shared, "{}", kernel.name);
+            assert_eq!((resources.spill_stores, resources.stack), (0, 0));
+        }
+        let text = std::fs::read_to_string(&image.path).unwrap();
+        assert_eq!(ptxas.assemble_text(&text, arch).unwrap(), found);
+        let error = ptxas.assemble_text(&text.replace("bar.sync", "bar.sink"), arch).unwrap_err().to_string();
+        assert!(error.contains("bar.sink"), "{error}");
+    }
+}

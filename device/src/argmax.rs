@@ -37,7 +37,7 @@ impl Best {
     }
 }
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", doc))]
 // SAFETY: the two words are the two fields.
 unsafe impl crate::warp::Shuffle for Best {
     const WIDE: bool = true;

@@ -1,5 +1,6 @@
 //! The block of this thread: its place in the grid, and its size.
 
+#[cfg(target_arch = "nvptx64")]
 use core::arch::nvptx;
 
 macro_rules! registers {

@@ -24,7 +24,7 @@ use crate::{
 /// # Safety
 /// All threads of the block make this call, the block has a multiple of 32 threads, and `scratch`
 /// has at least [`block::warps`](crate::block::warps) elements.
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn reduce<T: Shuffle + SharedElement>(
     v: T,
     identity: T,
@@ -51,7 +51,7 @@ macro_rules! reductions {
         ///
         /// # Safety
         /// As [`reduce`].
-        #[rustc_force_inline]
+        #[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
         pub unsafe fn $name(v: $t, scratch: Shared<$t>) -> $t {
             // SAFETY: the caller's promise.
             unsafe { reduce(v, $identity, scratch, $op) }

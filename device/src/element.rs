@@ -39,7 +39,7 @@ impl bf16 {
 
 /// Plain data: what a device buffer holds and what a kernel takes by value.
 ///
-/// Implemented for `u8`…`u64`, `i8`…`i64`, `f32`, `f64`, [`f16`], [`bf16`], the vector types
+/// Implemented for `u8`…`u64`, `i8`…`i64`, `f32`, `f64`, [`struct@f16`], [`bf16`], the vector types
 /// ([`U32x2`], [`U32x4`], [`F32x2`], [`F32x4`]) and arrays of elements. For a struct,
 /// `#[derive(Clone, Copy, Element)]` on `#[repr(C)]` checks the rules.
 ///

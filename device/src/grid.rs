@@ -1,5 +1,6 @@
 //! The grid: how many blocks the launch has.
 
+#[cfg(target_arch = "nvptx64")]
 use core::arch::nvptx;
 
 /// Blocks in x.

@@ -9,7 +9,9 @@
 //!
 //! Both builds have [`Element`] (plain data that may cross the boundary), [`math`](mod@math),
 //! [`convert`](mod@convert) and the vector types, so that a helper without collectives is an
-//! ordinary function, tested on the CPU.
+//! ordinary function, tested on the CPU. This documentation shows both builds; what a kernel may
+//! call is in [`args`], [`thread`], [`block`], [`grid`], [`sync`], [`warp`], [`block_reduce`],
+//! [`shared`], [`mem`], [`mod@atomic`] and [`trap`].
 //!
 //! # A kernels crate
 //!
@@ -55,6 +57,19 @@
 //! * Shared memory has 32-bit addresses and is reached by `ld.shared`/`st.shared` only.
 //! * Indices are `usize`: the assembler unrolls such loops and folds their addresses.
 //! * Atomics name their order and their scope; `core::sync::atomic` drops orders on this target.
+//!
+//! # Under rust-cuda
+//!
+//! The feature `nvvm` (which a kernels crate forwards) is for rust-cuda's code generator. Kernels
+//! are the same text there; `#[kernel]` writes another entry (`extern "C"` with
+//! `nvvm_internal::kernel`), barriers and the active mask are named as LLVM 7 names them, and
+//! integer reductions are shuffle trees. `target_feature = "sm_80"` is never set there, so the
+//! forms for sm_75 are used.
+//!
+//! Nothing here needs `cuda_std`. Its indices and barriers are the same `core::arch::nvptx`
+//! functions; its `shared_array!` was unsound and is gone, its `grid_fence` fences the block only,
+//! its atomics are those of `core`, and it brings a panic handler and an allocator: a kernels
+//! crate that wants it for something else turns the feature `panic-handler` of this crate off.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
@@ -79,27 +94,27 @@ pub mod math;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod launch;
 
-#[cfg(target_arch = "nvptx64")]
-mod args;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", doc))]
+pub mod args;
+#[cfg(any(target_arch = "nvptx64", doc))]
 pub mod atomic;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", doc))]
 pub mod block;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", doc))]
 pub mod block_reduce;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", doc))]
 pub mod grid;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", doc))]
 pub mod mem;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", doc))]
 pub mod shared;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", doc))]
 pub mod sync;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", doc))]
 pub mod thread;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", doc))]
 pub mod trap;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", doc))]
 pub mod warp;
 
 pub use element::{Element, F32x2, F32x4, U32x2, U32x4, bf16, f16};

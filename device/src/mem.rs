@@ -6,7 +6,7 @@
 use crate::{F32x2, F32x4, U32x2, U32x4};
 use core::arch::asm;
 
-/// A value that [`In::ld_nc`](crate::In::ld_nc) loads in one instruction.
+/// A value that [`In::ld_nc`](crate::args::In::ld_nc) loads in one instruction.
 pub trait Streamed: Copy {
     /// Loads past the L1 cache.
     ///

@@ -6,6 +6,7 @@
 //! before LLVM runs: by `rustc_force_inline`, since the compiler treats `inline(always)` as a
 //! hint at that point. Helpers of your own get the same from [`#[device]`](macro@crate::device).
 
+#[cfg(target_arch = "nvptx64")]
 unsafe extern "C" {
     #[link_name = "llvm.nvvm.barrier0"]
     #[cfg(feature = "nvvm")]
@@ -28,7 +29,7 @@ unsafe extern "C" {
 ///
 /// # Safety
 /// All threads of the block reach this very call, or none: not within a branch that only some take.
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn block() {
     // SAFETY: the caller's promise.
     unsafe {
@@ -43,7 +44,7 @@ pub unsafe fn block() {
 ///
 /// # Safety
 /// As [`block`].
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn block_count(p: bool) -> u32 {
     // SAFETY: the caller's promise.
     unsafe {
@@ -58,7 +59,7 @@ pub unsafe fn block_count(p: bool) -> u32 {
 ///
 /// # Safety
 /// As [`block`].
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn block_any(p: bool) -> bool {
     // SAFETY: the caller's promise.
     unsafe { block_count(p) != 0 }
@@ -68,7 +69,7 @@ pub unsafe fn block_any(p: bool) -> bool {
 ///
 /// # Safety
 /// As [`block`].
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn block_all(p: bool) -> bool {
     // SAFETY: the caller's promise.
     unsafe { block_count(!p) == 0 }
@@ -79,7 +80,7 @@ pub unsafe fn block_all(p: bool) -> bool {
 ///
 /// # Safety
 /// The calling lane is in `mask`, and all lanes of `mask` that have not exited call with this mask.
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn warp(mask: u32) {
     // SAFETY: the caller's promise.
     unsafe { bar_warp_sync(mask) }

@@ -1,5 +1,6 @@
 //! Where a thread stands: in its warp, its block and the grid.
 
+#[cfg(target_arch = "nvptx64")]
 use core::arch::nvptx;
 
 /// Lanes of a warp.
@@ -49,6 +50,7 @@ pub fn global_dim_x() -> usize {
 /// Index within the warp, 0 to 31.
 #[inline(always)]
 pub fn lane() -> u32 {
+    #[cfg(target_arch = "nvptx64")]
     unsafe extern "C" {
         #[link_name = "llvm.nvvm.read.ptx.sreg.laneid"]
         fn laneid() -> u32;

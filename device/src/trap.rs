@@ -21,7 +21,7 @@ macro_rules! device_assert {
     };
 }
 
-#[cfg(feature = "panic-handler")]
+#[cfg(all(target_arch = "nvptx64", feature = "panic-handler"))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     trap()

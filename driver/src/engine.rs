@@ -240,7 +240,8 @@ fn choose(wanted: Option<Choice>) -> Result<Active, (Code, String)> {
         }
     }
     Software::from_environment()
-        .map(|software| Active::Software(Box::new(software))).map_err(|reason| (Code::INVALID_VALUE, reason))
+        .map(|software| Active::Software(Box::new(software)))
+        .map_err(|reason| (Code::INVALID_VALUE, reason))
 }
 
 /// Looks for NVIDIA's driver and asks it for its devices, without choosing it.

@@ -1,4 +1,5 @@
 //! Decoding on a device against golden values and the f64 reference.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 #[path = "common/device.rs"]

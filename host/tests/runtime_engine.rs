@@ -1,5 +1,7 @@
 //! Which engine runs, what is said if there is none, and what a fault leaves behind.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
+
 mod runtime_support;
 
 use runtime_support::*;

@@ -1,5 +1,7 @@
 //! Graphs: what they hold, what they refuse, and what a failed capture leaves behind.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
+
 mod runtime_support;
 
 use runtime_support::*;
@@ -60,8 +62,7 @@ fn fe_1_no_event_is_part_of_a_capture() {
             scope.launch(Bump { cells: &mut cells, n: 4, by: 1 })?;
             let counts = call_counts();
             inside = Some(
-                ["cuEventRecord", "cuStreamWaitEvent", "cuEventSynchronize", "cuEventCreate"]
-                    .map(|f| counts.get(f)),
+                ["cuEventRecord", "cuStreamWaitEvent", "cuEventSynchronize", "cuEventCreate"].map(|f| counts.get(f)),
             );
             // An event from outside would isolate the capture; it cannot get in.
             let waited = stream.wait(&earlier);
@@ -81,9 +82,7 @@ fn fe_2_no_host_memory_but_staging_gets_into_a_graph() {
     let (device, stream) = device();
     let mut cells = stream.zeros::<u32>(4).unwrap();
     // An ordinary host slice cannot be recorded: the scope has no such copy, the stream refuses.
-    let error = stream
-        .capture(|_| stream.write(&mut cells, &[1, 2, 3, 4]))
-        .unwrap_err();
+    let error = stream.capture(|_| stream.write(&mut cells, &[1, 2, 3, 4])).unwrap_err();
     assert!(matches!(error.root(), Error::InsideCapture { call: "Stream::write" }), "{error}");
     // Two copies have two slots, and each replay sees the slot as it is then.
     let (a, b) = (device.pinned::<u32>(2).unwrap(), device.pinned::<u32>(2).unwrap());
@@ -185,9 +184,7 @@ fn fe_3_a_graph_dropped_right_after_its_launch_finishes() {
     let (device, stream) = device();
     let mut cells = stream.zeros::<u32>(1 << 16).unwrap();
     for _ in 0..20 {
-        let graph = stream
-            .capture(|scope| scope.launch(Bump { cells: &mut cells, n: 1 << 16, by: 1 }))
-            .unwrap();
+        let graph = stream.capture(|scope| scope.launch(Bump { cells: &mut cells, n: 1 << 16, by: 1 })).unwrap();
         graph.launch(&stream).unwrap();
     }
     assert!(stream.read(&cells).unwrap().iter().all(|&v| v == 20));
@@ -285,7 +282,9 @@ fn fe_9_a_thousand_replays() {
         graph.launch(&stream).unwrap();
     }
     let counts = call_counts();
-    for allocates in ["cuMemAlloc_v2", "cuMemAllocHost_v2", "cuModuleLoadDataEx", "cuGraphInstantiateWithFlags", "cuGraphUpload"] {
+    for allocates in
+        ["cuMemAlloc_v2", "cuMemAllocHost_v2", "cuModuleLoadDataEx", "cuGraphInstantiateWithFlags", "cuGraphUpload"]
+    {
         assert_eq!(counts.get(allocates), 0, "rz_23: {allocates} per replay");
     }
     assert_eq!(counts.get("cuGraphLaunch"), 1000);
@@ -353,7 +352,8 @@ fn fe_10_an_error_of_the_users_own_type_comes_back_as_it_is() {
         Err(Mine::Enough(3))
     });
     assert!(matches!(error, Err(Mine::Enough(3))));
-    let error = stream.try_capture(|scope| -> Result<(), Mine> { Ok(scope.launch(Bump { cells: &mut cells, n: 5, by: 1 })?) });
+    let error =
+        stream.try_capture(|scope| -> Result<(), Mine> { Ok(scope.launch(Bump { cells: &mut cells, n: 5, by: 1 })?) });
     assert!(matches!(error, Err(Mine::Runtime(Error::Contract(_)))));
     all_is_well(&stream);
 }
@@ -376,7 +376,11 @@ fn rz_11_a_panic_inside_the_closure_ends_the_capture() {
 }
 
 /// One step as a decoder does it: capture, replay, read back.
-fn capture_and_replay(stream: &Stream, cells: &mut warpsmith_host::Buffer<u32>, output: &warpsmith_host::Pinned<u32>) -> Result<Vec<u32>, Error> {
+fn capture_and_replay(
+    stream: &Stream,
+    cells: &mut warpsmith_host::Buffer<u32>,
+    output: &warpsmith_host::Pinned<u32>,
+) -> Result<Vec<u32>, Error> {
     let graph = stream.capture(|scope| {
         scope.fill(cells, 5)?;
         scope.launch(Bump { cells, n: 64, by: 1 })?;
@@ -442,7 +446,10 @@ fn rz_4_an_end_that_fails_is_a_typed_error_and_the_stream_recovers() {
             match &error {
                 Error::CaptureFailed { stage: s, source } => {
                     assert_eq!(*s, stage);
-                    assert!(matches!(&**source, Error::Driver { call, code: c, .. } if *call == function && *c == code), "{error}");
+                    assert!(
+                        matches!(&**source, Error::Driver { call, code: c, .. } if *call == function && *c == code),
+                        "{error}"
+                    );
                 }
                 other => panic!("{other}"),
             }
@@ -562,10 +569,8 @@ fn a_graph_is_not_replayed_for_another_key() {
     let mut cells = stream.zeros::<u32>(4).unwrap();
     let weights = stream.upload(&[1u32]).unwrap();
     let key = GraphKey::new().with("weights", weights.id()).with("context", 512);
-    let graph = stream
-        .capture(|scope| scope.launch(Bump { cells: &mut cells, n: 4, by: 1 }))
-        .unwrap()
-        .with_key(key.clone());
+    let graph =
+        stream.capture(|scope| scope.launch(Bump { cells: &mut cells, n: 4, by: 1 })).unwrap().with_key(key.clone());
     graph.launch_checked(&stream, &key).unwrap();
     // The same values at a new buffer, which may even have the old one's address.
     drop(weights);
@@ -657,9 +662,7 @@ fn builtin_kernels_can_be_captured_before_their_first_launch() {
     let stream = device.stream().unwrap();
     let x = stream.upload(&[1.0f32; 100]).unwrap();
     let mut y = stream.upload(&[f32::NAN; 100]).unwrap();
-    let graph = stream
-        .capture(|scope| scope.launch(ResidualAdd { x: &x, residual: &x, y: &mut y, n: 100 }))
-        .unwrap();
+    let graph = stream.capture(|scope| scope.launch(ResidualAdd { x: &x, residual: &x, y: &mut y, n: 100 })).unwrap();
     graph.launch(&stream).unwrap();
     assert_eq!(stream.read(&y).unwrap(), [2.0; 100]);
 }

@@ -1,5 +1,7 @@
 //! Typed launches: what arrives at the kernel, and what is refused before it.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
+
 mod runtime_support;
 
 use gpu_kernels::elementwise::{ResidualAdd, Swiglu, swiglu_reference};
@@ -107,14 +109,32 @@ fn a_manifest_that_does_not_match_the_program_is_stale() {
     let cases: [(&str, &str, &str); 7] = [
         (r#""name": "by""#, r#""name": "step""#, "`step`"),
         (r#""name": "bump", "block": [128"#, r#""name": "bump", "block": [256"#, "[256, 1, 1]"),
-        (r#""element": "u32", "size": 4, "align": 4, "offset": 12"#, r#""element": "i32", "size": 4, "align": 4, "offset": 12"#, "scalar i32"),
-        (r#""element": "u32", "size": 4, "align": 4, "offset": 12"#, r#""element": "u32", "size": 4, "align": 4, "offset": 16"#, "offset 16"),
-        (r#""element": "u32", "size": 4, "align": 4, "offset": 12"#, r#""element": "u32", "size": 8, "align": 8, "offset": 16"#, "8 bytes aligned to 8"),
-        (r#""name": "cells", "type": "InOut<u32>", "kind": "inout""#, r#""name": "cells", "type": "In<u32>", "kind": "in""#, "(in u32"),
-        (r#"{ "name": "by", "type": "u32", "kind": "scalar", "element": "u32", "size": 4, "align": 4, "offset": 12 }"#,
-         r#"{ "name": "by", "type": "u32", "kind": "scalar", "element": "u32", "size": 4, "align": 4, "offset": 12 },
+        (
+            r#""element": "u32", "size": 4, "align": 4, "offset": 12"#,
+            r#""element": "i32", "size": 4, "align": 4, "offset": 12"#,
+            "scalar i32",
+        ),
+        (
+            r#""element": "u32", "size": 4, "align": 4, "offset": 12"#,
+            r#""element": "u32", "size": 4, "align": 4, "offset": 16"#,
+            "offset 16",
+        ),
+        (
+            r#""element": "u32", "size": 4, "align": 4, "offset": 12"#,
+            r#""element": "u32", "size": 8, "align": 8, "offset": 16"#,
+            "8 bytes aligned to 8",
+        ),
+        (
+            r#""name": "cells", "type": "InOut<u32>", "kind": "inout""#,
+            r#""name": "cells", "type": "In<u32>", "kind": "in""#,
+            "(in u32",
+        ),
+        (
+            r#"{ "name": "by", "type": "u32", "kind": "scalar", "element": "u32", "size": 4, "align": 4, "offset": 12 }"#,
+            r#"{ "name": "by", "type": "u32", "kind": "scalar", "element": "u32", "size": 4, "align": 4, "offset": 12 },
             { "name": "more", "type": "u32", "kind": "scalar", "element": "u32", "size": 4, "align": 4, "offset": 16 }"#,
-         "passes 3 arguments, it takes 4"),
+            "passes 3 arguments, it takes 4",
+        ),
     ];
     for (from, to, names) in cases {
         let device = Device::open(0).unwrap();
@@ -181,7 +201,9 @@ fn images_that_cannot_be_used_say_why() {
     assert!(matches!(&error, Error::NoCodeForDevice { available, .. } if available == &[200]));
     let error = load(MANIFEST, &[]).unwrap_err();
     assert!(error.to_string().contains("no architecture"), "{error}");
-    let error = load(r#"{"library":"warpsmith-host","kernels":[{"name":"gone","block":[1,1,1],"args":[]}]}"#, &[(75, PTX)]).unwrap_err();
+    let error =
+        load(r#"{"library":"warpsmith-host","kernels":[{"name":"gone","block":[1,1,1],"args":[]}]}"#, &[(75, PTX)])
+            .unwrap_err();
     assert!(error.to_string().contains("no kernel `gone`"), "{error}");
     let error = load(MANIFEST, &[(75, "\0")]).unwrap_err();
     assert!(error.to_string().contains("zero byte"), "{error}");
@@ -242,7 +264,11 @@ fn rz_20_null_pointers_are_refused_before_the_launch() {
 fn rz_20_code_that_does_not_load_leaves_a_usable_device() {
     let (device, stream) = device();
     for _ in 0..3 {
-        let bad = KernelImage::from_parts(("bad", r#"{"library":"bad","kernels":[]}"#, &[(75, ".version 99.9\n.target sm_75\nrubbish")]));
+        let bad = KernelImage::from_parts((
+            "bad",
+            r#"{"library":"bad","kernels":[]}"#,
+            &[(75, ".version 99.9\n.target sm_75\nrubbish")],
+        ));
         assert!(matches!(device.load(&bad), Err(Error::ModuleLoad { .. })));
         let mut cells = stream.zeros::<u32>(4).unwrap();
         stream.launch(Bump { cells: &mut cells, n: 4, by: 2 }).unwrap();

@@ -1,25 +1,24 @@
 //! `#[device]`.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::quote;
-use syn::{Error, ItemFn, Result, spanned::Spanned};
+use syn::{Error, ItemFn, Result};
 
 pub fn device(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
     if !attr.is_empty() {
-        return Err(Error::new(attr.span(), "`#[device]` takes no arguments"));
+        return Err(Error::new_spanned(attr, "`#[device]` takes no arguments"));
     }
-    let span = item.span();
     let f: ItemFn = syn::parse2(item)
-        .map_err(|_| Error::new(span, "`#[device]` stands on a function with a body"))?;
+        .map_err(|_| Error::new(Span::call_site(), "`#[device]` stands on a function with a body"))?;
     if let Some(t) = &f.sig.asyncness {
-        return Err(Error::new(t.span(), "a device function cannot be `async`"));
+        return Err(Error::new_spanned(t, "a device function cannot be `async`"));
     }
     if let Some(t) = &f.sig.abi {
-        return Err(Error::new(t.span(), "a device function is always inlined: an ABI means nothing"));
+        return Err(Error::new_spanned(t, "a device function is always inlined: an ABI means nothing"));
     }
     for a in &f.attrs {
         if a.path().is_ident("inline") {
-            return Err(Error::new(a.span(), "`#[device]` already says `#[inline(always)]`"));
+            return Err(Error::new_spanned(a, "`#[device]` decides the inlining: it is always inlined"));
         }
     }
     Ok(quote! {

@@ -20,7 +20,7 @@ pub fn derive(item: TokenStream) -> Result<TokenStream> {
         return Err(Error::new(name.span(), "an `Element` has at least one field: an empty struct has no place in device memory"));
     }
     if !input.generics.params.is_empty() {
-        return Err(Error::new(input.generics.params.span(), "an `Element` is one concrete type: its padding cannot be checked for every parameter"));
+        return Err(Error::new_spanned(&input.generics.params, "an `Element` is one concrete type: its padding cannot be checked for every parameter"));
     }
     let (mut fixed, mut packed) = (false, None);
     for attr in input.attrs.iter().filter(|a| a.path().is_ident("repr")) {

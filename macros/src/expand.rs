@@ -7,7 +7,10 @@ use crate::{
 };
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::{Attribute, Error, Expr, Ident, ItemFn, Lit, LitStr, Meta, Result, Visibility, spanned::Spanned};
+use syn::{
+    Attribute, Error, Expr, Ident, ItemFn, Lit, LitStr, Meta, Result, Visibility, ext::IdentExt,
+    spanned::Spanned,
+};
 
 /// One kernel, understood.
 struct Parts {
@@ -19,15 +22,35 @@ struct Parts {
     library: String,
     file: String,
     line: usize,
+    nvvm: bool,
     docs: Vec<Attribute>,
     cfgs: Vec<Attribute>,
     lints: Vec<Attribute>,
 }
 
+/// Where a kernel stands, and for which code generator it is written.
+struct Site {
+    library: String,
+    file: String,
+    line: usize,
+    nvvm: bool,
+}
+
 pub fn kernel(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
-    let span = item.span();
+    expand(attr, item, |name| {
+        let at = name.span().unwrap();
+        Site {
+            library: std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| String::from("kernels")),
+            file: at.file().replace('\\', "/"),
+            line: at.line(),
+            nvvm: cfg!(feature = "nvvm"),
+        }
+    })
+}
+
+fn expand(attr: TokenStream, item: TokenStream, site: impl Fn(&Ident) -> Site) -> Result<TokenStream> {
     let f: ItemFn = syn::parse2(item)
-        .map_err(|_| Error::new(span, "`#[kernel]` stands on a function with a body"))?;
+        .map_err(|_| Error::new(Span::call_site(), "`#[kernel]` stands on a function with a body"))?;
     let (options, arguments) = match (Options::parse(attr), signature::check(&f)) {
         (Ok(o), Ok(a)) => (o, a),
         (Err(mut e), Err(e2)) => {
@@ -46,13 +69,12 @@ pub fn kernel(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
             lints.push(a);
         }
     }
-    let at = f.sig.ident.span().unwrap();
-    let file = at.file().replace('\\', "/");
-    let library = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| String::from("kernels"));
+    let Site { library, file, line, nvvm } = site(&f.sig.ident);
     let family = options.family.clone().unwrap_or_else(|| file_module(&file, &library));
-    let entry = options.name.clone().unwrap_or_else(|| f.sig.ident.to_string());
+    let entry = options.name.clone().unwrap_or_else(|| f.sig.ident.unraw().to_string());
     let parts = Parts {
-        line: at.line(),
+        line,
+        nvvm,
         f,
         arguments,
         options,
@@ -190,7 +212,7 @@ impl Parts {
             };
             arguments.push(format!(
                 "{{{{{},{},{},{},\"size\":{param_size},\"align\":{param_align},\"element_size\":{size},\"element_align\":{align}}}}}",
-                field("name", &a.name.to_string()),
+                field("name", &a.name.unraw().to_string()),
                 field("type", &type_text(&a.ty)),
                 field("kind", a.kind_name()),
                 field("element", &type_text(element)),
@@ -223,7 +245,7 @@ impl Parts {
         } else {
             quote!(#[unsafe(export_name = #entry)])
         };
-        let (mark, abi) = if cfg!(feature = "nvvm") {
+        let (mark, abi) = if self.nvvm {
             (quote!(#[nvvm_internal::kernel]), quote!(extern "C"))
         } else {
             (quote!(), quote!(extern "ptx-kernel"))
@@ -269,13 +291,13 @@ impl Parts {
         let variant = &self.options.variant;
         let summary = summary(docs);
         let vis: &Visibility = &self.f.vis;
-        let name = Ident::new(&camel_case(&self.f.sig.ident.to_string()), self.f.sig.ident.span());
+        let name = Ident::new(&camel_case(&self.f.sig.ident.unraw().to_string()), self.f.sig.ident.span());
         let borrows = arguments.iter().any(|a| matches!(a.kind, Kind::Buffer(..)));
         let (generics, anonymous) =
             if borrows { (quote!(<'a>), quote!(<'_>)) } else { (quote!(), quote!()) };
         let fields = arguments.iter().map(|a| {
             let (id, element) = (&a.name, a.element());
-            let text = format!("Argument `{id}: {}`.", type_text(&a.ty));
+            let text = format!("Argument `{}: {}`.", id.unraw(), type_text(&a.ty));
             let docs = if a.docs.is_empty() {
                 quote!(#[doc = #text])
             } else {
@@ -290,7 +312,7 @@ impl Parts {
             quote! { #docs pub #id: #ty }
         });
         let metas = arguments.iter().map(|a| {
-            let (id, ty, element) = (a.name.to_string(), type_text(&a.ty), a.element());
+            let (id, ty, element) = (a.name.unraw().to_string(), type_text(&a.ty), a.element());
             let element_name = type_text(element);
             let (kind, param) = match &a.kind {
                 Kind::Buffer(b, _) => (b.type_name(), quote!(u64)),
@@ -402,6 +424,64 @@ mod tests {
         assert_eq!(file_module("gpu-kernels/src/norm.rs", "gpu-kernels"), "norm");
         assert_eq!(file_module("gpu-kernels/src/gemv/mod.rs", "gpu-kernels"), "gemv");
         assert_eq!(file_module("src/lib.rs", "gpu-kernels"), "gpu_kernels");
+    }
+
+    fn written(attr: TokenStream, item: TokenStream, nvvm: bool) -> String {
+        let site = |_: &Ident| Site {
+            library: String::from("my-kernels"),
+            file: String::from("src/norm {1}.rs"),
+            line: 7,
+            nvvm,
+        };
+        match expand(attr, item, site) {
+            Ok(tokens) => tokens.to_string(),
+            Err(e) => e.to_string(),
+        }
+    }
+
+    fn rms_norm() -> TokenStream {
+        quote! {
+            /// Says "{y}" of \ 100 %.
+            pub unsafe fn rms_norm(x: In<f32>, mut y: Out<F32x4>, w: Weights, n: u32) { y.set(0, x.at(0)); }
+        }
+    }
+
+    #[test]
+    fn the_entry_is_that_of_the_code_generator() {
+        let stock = written(quote!(block = 256), rms_norm(), false);
+        assert!(stock.contains("# [unsafe (no_mangle)]") && stock.contains("pub unsafe extern \"ptx-kernel\" fn rms_norm"));
+        assert!(!stock.contains("nvvm_internal"));
+        let nvvm = written(quote!(block = 256), rms_norm(), true);
+        assert!(nvvm.contains("# [nvvm_internal :: kernel]") && nvvm.contains("pub unsafe extern \"C\" fn rms_norm"));
+        assert!(!nvvm.contains("ptx-kernel"));
+        let named = written(quote!(block = 256, name = "norm"), rms_norm(), false);
+        assert!(named.contains("# [unsafe (export_name = \"norm\")]") && named.contains("fn rms_norm"));
+    }
+
+    #[test]
+    fn the_metadata_is_one_line_of_json_with_operands() {
+        let text = written(quote!(block = (THREADS, 2), min_blocks = 4, variant = "v1"), rms_norm(), false);
+        let template = text.split("global_asm ! (").nth(1).and_then(|t| syn::parse_str::<LitStr>(t.split("\" ,").next().map(|t| format!("{t}\"")).unwrap_or_default().as_str()).ok());
+        let template = template.map(|t| t.value()).unwrap_or_default();
+        assert_eq!(
+            template,
+            concat!(
+                r#"// @kernel {{"name":"rms_norm","family":"norm {{1}}","variant":"v1","summary":"Says \"{{y}}\" of \\ 100 %.","#,
+                r#""library":"my-kernels","file":"src/norm {{1}}.rs","line":7,"block":[{bx},{by},{bz}],"min_blocks":{mb},"args":["#,
+                r#"{{"name":"x","type":"In<f32>","kind":"in","element":"f32","size":8,"align":8,"element_size":{s0},"element_align":{a0}}},"#,
+                r#"{{"name":"y","type":"Out<F32x4>","kind":"out","element":"F32x4","size":8,"align":8,"element_size":{s1},"element_align":{a1}}},"#,
+                r#"{{"name":"w","type":"Weights","kind":"struct","element":"Weights","size":{s2},"align":{a2},"element_size":{s2},"element_align":{a2}}},"#,
+                r#"{{"name":"n","type":"u32","kind":"scalar","element":"u32","size":{s3},"align":{a3},"element_size":{s3},"element_align":{a3}}}]}}"#,
+            )
+        );
+        assert!(text.contains("bx = const { (THREADS) as u64 }"));
+    }
+
+    #[test]
+    fn raw_names_lose_their_prefix_outside_the_source() {
+        let text = written(quote!(block = 32), quote!(pub unsafe fn r#move(r#type: u32) {}), false);
+        assert!(text.contains("pub struct Move { # [doc = \"Argument `type: u32`.\"] pub r#type : u32 }"), "{text}");
+        assert!(text.contains("name : \"move\"") && text.contains("name : \"type\""));
     }
 
     #[test]

@@ -1,11 +1,24 @@
 //! The machine: instantiates modules and runs kernels.
+//!
+//! **Order of blocks.** The reference is: blocks run one after the other, in order of their linear
+//! index. A kernel with nothing in its code by which blocks could communicate in an order (no atomics or
+//! reductions outside shared memory, no volatile, relaxed, acquiring or releasing accesses, no fences
+//! beyond the block) runs on several cores, with the same result; of several faults the one of the lowest block is
+//! reported, as in serial order. All other kernels run serially. If the current block only spins, it waits
+//! for another: then the next block starts beside it, as blocks on a GPU are resident together.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::counters::Counters;
+use crate::exec::block::{Block, Grid, Outcome};
+use crate::exec::space::CODE_WINDOW;
+use crate::exec::warp::Row;
+use crate::exec::{Cx, LANES, RawFault, Site, uniform};
 use crate::fault::{Fault, FaultKind};
-use crate::memory::{Memory, MemoryError};
+use crate::memory::{Memory, MemoryError, Snapshot};
 use crate::module::Module;
+use crate::program::{Const, Entry, Program};
 
 /// How a machine is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +31,7 @@ pub struct MachineConfig {
     pub threads: usize,
     /// Instructions that one block's warps may execute before the launch is stopped; 0 means no limit.
     pub instruction_limit: u64,
-    /// Times in a row that a block's warps may spin without any memory changing before that is
-    /// called a deadlock; 0 means no limit.
+    /// Rounds of spinning warps without any memory changing before that is called a deadlock; 0 means no limit.
     pub spin_limit: u64,
 }
 
@@ -49,11 +61,19 @@ impl Launch {
     }
 }
 
+/// Shared memory of a block without opting in to more.
+const DEFAULT_SHARED: u32 = 48 << 10;
+/// Blocks that may be resident at once when they wait for each other.
+const RESIDENT: usize = 4096;
+/// Grids below this number of threads are not worth waking other cores for.
+const PARALLEL_THREADS: u64 = 4096;
+
 /// A module whose variables have places in a machine's memory; dropping it frees them.
 pub struct Instance {
     module: Arc<Module>,
     memory: Arc<Memory>,
-    globals: Vec<(String, u64, u64)>,
+    /// Address of each of the program's globals.
+    addresses: Vec<u64>,
 }
 
 impl Instance {
@@ -64,29 +84,56 @@ impl Instance {
 
     /// Address and size of a `.global` or `.const` variable.
     pub fn global(&self, name: &str) -> Option<(u64, u64)> {
-        self.globals.iter().find(|g| g.0 == name).map(|g| (g.1, g.2))
+        let at = self.module.program.globals.iter().position(|g| g.name == name)?;
+        Some((*self.addresses.get(at)?, self.module.program.globals[at].size))
     }
 }
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        for (_, base, _) in &self.globals {
+        for &base in &self.addresses {
             // Freed by somebody else already: nothing is left to do.
-            let _ = self.memory.free(*base);
+            let _ = self.memory.free(base);
         }
     }
 }
+
+/// Buffers of a host thread that runs blocks.
+struct Worker {
+    cx: Cx,
+    blocks: Vec<Block>,
+}
+
+// SAFETY: the raw pointers of the context point into the worker's own blocks or are set anew before each use.
+unsafe impl Send for Worker {}
 
 /// One device; `Send + Sync`.
 pub struct Machine {
     config: MachineConfig,
     memory: Arc<Memory>,
+    idle: Mutex<Vec<Worker>>,
+    pool: OnceLock<Option<rayon::ThreadPool>>,
+}
+
+/// Bytes of shared memory that a block may have at most on an architecture.
+fn max_shared(sm: u32) -> u32 {
+    let kib = match sm {
+        ..=69 => 48,
+        70..=74 => 96,
+        75..=79 => 64,
+        80 | 87 => 163,
+        81..=89 => 99,
+        90..=119 => 227,
+        _ => 99,
+    };
+    kib << 10
 }
 
 impl Machine {
     /// A machine with empty memory.
     pub fn new(config: MachineConfig) -> Machine {
-        Machine { config, memory: Arc::new(Memory::new(config.total_memory)) }
+        let memory = Arc::new(Memory::new(config.total_memory));
+        Machine { config, memory, idle: Mutex::new(Vec::new()), pool: OnceLock::new() }
     }
 
     /// The configuration.
@@ -101,22 +148,400 @@ impl Machine {
 
     /// Gives a module's `.global` and `.const` variables their places: initialised, the rest zero.
     pub fn instantiate(&self, module: Arc<Module>) -> Result<Instance, MemoryError> {
-        Ok(Instance { module, memory: self.memory.clone(), globals: Vec::new() })
+        let mut instance = Instance { module, memory: self.memory.clone(), addresses: Vec::new() };
+        let module = instance.module.clone();
+        for global in &module.program.globals {
+            let address = self.memory.alloc(global.size.max(1), u64::from(global.align.max(1)))?;
+            instance.addresses.push(address);
+            self.memory.fill(address, &[0], global.size)?;
+            let bytes = global.init.len().min(global.size as usize);
+            self.memory.write(address, &global.init[..bytes])?;
+        }
+        for (global, &base) in module.program.globals.iter().zip(&instance.addresses) {
+            for &(at, value) in &global.addresses {
+                let value = resolve(value, &instance.addresses, &[]);
+                self.memory.write(base.saturating_add(at), &value.to_le_bytes())?;
+            }
+        }
+        Ok(instance)
     }
 
     /// Runs a kernel to its end. `params` is the parameter block.
+    ///
+    /// # Errors
+    /// The fault that stopped it. Memory then holds what had been written until then.
     pub fn launch(&self, instance: &Instance, kernel: &str, launch: &Launch, params: &[u8]) -> Result<Counters, Box<Fault>> {
-        let _ = (instance, launch, params);
-        Err(Box::new(Fault {
-            kind: FaultKind::BadLaunch("not lowered yet".into()),
+        let module = &instance.module;
+        let program = &module.program;
+        let at = module.kernels().position(|k| k.name == kernel);
+        let entry = at.and_then(|i| program.entries.get(i));
+        let checked = match entry {
+            None => Err("the module has no such kernel".to_string()),
+            Some(entry) => self.check(module, kernel, entry, launch, params).map(|shared| (entry, shared)),
+        };
+        let (entry, shared_bytes) = checked.map_err(|why| Box::new(bad_launch(kernel, why)))?;
+        let threads = launch.block.iter().product::<u32>();
+        let pools = pools(program, entry, &instance.addresses);
+        let grid = Grid {
+            program,
+            pools: &pools,
+            entry: entry.function,
+            grid: launch.grid,
+            block: launch.block,
+            threads,
+            shared_bytes,
+            dynamic_shared: launch.dynamic_shared,
+        };
+        let mut params = params.to_vec();
+        params.resize(params.len().next_multiple_of(16) + 16, 0);
+        let blocks = launch.grid.iter().map(|&n| u64::from(n)).product::<u64>();
+        let run = Run {
+            machine: self,
+            grid: &grid,
+            params: &params,
+            param_bytes: module.kernel(kernel).map_or(0, |k| k.param_bytes),
+            memory: self.memory.snapshot(),
+            blocks,
+            serial: entry.serial,
+        };
+        let result = match self.pool().filter(|_| !entry.serial && blocks > 1 && blocks * u64::from(threads) >= PARALLEL_THREADS) {
+            Some(pool) => run.parallel(pool),
+            None => run.serial(),
+        };
+        result.map_err(|(block, warp, raw)| Box::new(self.report(module, kernel, &grid, block, warp, *raw)))
+    }
+
+    fn pool(&self) -> Option<&rayon::ThreadPool> {
+        let make = || {
+            let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+            let threads = if self.config.threads == 0 { cores } else { self.config.threads };
+            if threads < 2 {
+                return None;
+            }
+            let name = |i| format!("warpsmith-simt-{i}");
+            rayon::ThreadPoolBuilder::new().num_threads(threads.min(256)).thread_name(name).build().ok()
+        };
+        self.pool.get_or_init(make).as_ref()
+    }
+
+    /// Checks the launch; gives the block's bytes of shared memory.
+    fn check(&self, module: &Module, kernel: &str, entry: &Entry, launch: &Launch, params: &[u8]) -> Result<u32, String> {
+        let Some(info) = module.kernel(kernel) else { return Err("the module has no such kernel".into()) };
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        if launch.grid.contains(&0) || launch.block.contains(&0) {
+            return Err(format!("grid {gx}×{gy}×{gz} of blocks {bx}×{by}×{bz}: no dimension may be 0"));
+        }
+        if gx > i32::MAX as u32 || gy > 65535 || gz > 65535 {
+            return Err(format!("grid {gx}×{gy}×{gz}: the most is 2147483647×65535×65535"));
+        }
+        let threads = u64::from(bx) * u64::from(by) * u64::from(bz);
+        if threads > 1024 || bz > 64 {
+            return Err(format!("block {bx}×{by}×{bz}: the most is 1024 threads in 1024×1024×64"));
+        }
+        let limit = info.max_threads.map(|m| m.iter().map(|&n| u64::from(n.max(1))).product::<u64>());
+        if let Some(limit) = limit.filter(|&l| threads > l) {
+            return Err(format!("block of {threads} threads, but the kernel was compiled for at most {limit} (.maxntid)"));
+        }
+        if let Some(required) = info.required_threads {
+            let required = required.map(|n| n.max(1));
+            if required != launch.block {
+                let [x, y, z] = required;
+                return Err(format!("block {bx}×{by}×{bz}, but the kernel requires {x}×{y}×{z} (.reqntid)"));
+            }
+        }
+        let dynamic = launch.dynamic_shared;
+        let own = entry.shared_bytes;
+        let allowed = launch.max_dynamic_shared.max(DEFAULT_SHARED.saturating_sub(own));
+        if dynamic > allowed {
+            return Err(format!(
+                "{dynamic} bytes of dynamic shared memory, but {allowed} are allowed (raise the kernel's maximum dynamic shared size)"
+            ));
+        }
+        let total = own.saturating_add(dynamic);
+        let most = max_shared(self.config.sm);
+        if total > most {
+            return Err(format!("{total} bytes of shared memory, but a block has at most {most} on sm_{}", self.config.sm));
+        }
+        if params.len() < info.param_bytes as usize {
+            return Err(format!("{} bytes of parameters, but the kernel takes {}", params.len(), info.param_bytes));
+        }
+        Ok(total)
+    }
+
+    /// Turns a raw fault into a report.
+    fn report(&self, module: &Module, kernel: &str, grid: &Grid<'_>, block: u64, warp: u32, raw: RawFault) -> Fault {
+        let program = grid.program;
+        let debug = program.ops.get(raw.pc as usize).and_then(|op| program.debug.get(op.debug as usize));
+        let line = debug.map_or(0, |d| d.line);
+        let source = debug.and_then(|d| program.locations.get(d.location as usize)).map(|l| module.source(l));
+        let mut detail = raw.detail;
+        let memory_fault = matches!(raw.kind, FaultKind::OutOfBounds | FaultKind::Misaligned);
+        if let Some(address) = raw.address.filter(|&a| memory_fault && a >= 1 << 32) {
+            detail += "\n";
+            detail += &self.memory.describe(address);
+        }
+        Fault {
+            kind: raw.kind,
             kernel: kernel.to_string(),
-            block: [0; 3],
-            thread: [0; 3],
-            ptx_line: 0,
-            ptx_text: String::new(),
-            source: None,
-            address: None,
-            detail: String::new(),
-        }))
+            block: grid.coordinates(block),
+            thread: grid.thread(warp, raw.lane),
+            ptx_line: line,
+            ptx_text: module.line(line).to_string(),
+            source,
+            address: raw.address,
+            detail,
+        }
+    }
+
+    fn worker(&self) -> Worker {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.unwrap_or_else(|| Worker { cx: empty_context(), blocks: Vec::new() })
+    }
+
+    fn put_back(&self, mut worker: Worker) {
+        // The snapshot would keep freed memory alive.
+        worker.cx.memory = Snapshot::default();
+        worker.blocks.truncate(1);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+    }
+}
+
+fn bad_launch(kernel: &str, why: String) -> Fault {
+    Fault {
+        kind: FaultKind::BadLaunch(why),
+        kernel: kernel.to_string(),
+        block: [0; 3],
+        thread: [0; 3],
+        ptx_line: 0,
+        ptx_text: String::new(),
+        source: None,
+        address: None,
+        detail: String::new(),
+    }
+}
+
+/// The value of a constant, with the kernel's places of shared variables.
+fn resolve(value: Const, globals: &[u64], shared: &[(u32, u32)]) -> u64 {
+    match value {
+        Const::Bits(bits) => bits,
+        Const::Global(i, offset) => globals.get(i as usize).copied().unwrap_or(0).wrapping_add_signed(offset),
+        Const::Shared(i, offset) => {
+            let at = shared.iter().find(|s| s.0 == i).map_or(0, |s| s.1);
+            u64::from(at).wrapping_add_signed(offset)
+        }
+        Const::Function(i) => CODE_WINDOW + 16 * u64::from(i),
+    }
+}
+
+/// Constant pools of the functions that an entry reaches.
+fn pools(program: &Program, entry: &Entry, globals: &[u64]) -> Vec<Vec<Row>> {
+    let mut pools: Vec<Vec<Row>> = vec![Vec::new(); program.functions.len()];
+    for &f in &entry.reachable {
+        let function = &program.functions[f as usize];
+        let mut rows = vec![Row([0; LANES]); (function.const_bytes / 128) as usize];
+        for constant in &function.consts {
+            let value = resolve(constant.value, globals, &entry.shared);
+            let at = (constant.at / 128) as usize;
+            if !constant.wide {
+                rows[at].0 = [value as u32; LANES];
+                continue;
+            }
+            // A row of 64-bit lanes: low and high words alternate over two rows.
+            let words = [value as u32, (value >> 32) as u32];
+            for row in &mut rows[at..at + 2] {
+                row.0 = std::array::from_fn(|i| words[i % 2]);
+            }
+        }
+        pools[f as usize] = rows;
+    }
+    pools
+}
+
+fn empty_context() -> Cx {
+    Cx {
+        regs: std::ptr::null_mut(),
+        consts: std::ptr::null(),
+        preds: std::ptr::null_mut(),
+        active: 0,
+        mask: 0,
+        live: 0,
+        next: 0,
+        taken: 0,
+        stop: 0,
+        spins: 0,
+        sync_seen: false,
+        progress: 0,
+        executed: 0,
+        limit: u64::MAX,
+        code: std::ptr::null(),
+        lists: std::ptr::null(),
+        weights: std::ptr::null(),
+        memory: Snapshot::default(),
+        sites: Vec::new(),
+        shared: std::ptr::null_mut(),
+        shared_bytes: 0,
+        local: std::ptr::null_mut(),
+        local_base: 0,
+        local_top: 0,
+        params: std::ptr::null(),
+        param_bytes: 0,
+        tid: [std::ptr::null(); 3],
+        uniform: [0; uniform::COUNT],
+        counters: Counters::default(),
+        fault: None,
+    }
+}
+
+/// A launch in progress.
+struct Run<'a> {
+    machine: &'a Machine,
+    grid: &'a Grid<'a>,
+    params: &'a [u8],
+    param_bytes: u32,
+    memory: Snapshot,
+    blocks: u64,
+    serial: bool,
+}
+
+type Failure = (u64, u32, Box<RawFault>);
+
+impl Run<'_> {
+    fn prepare(&self, worker: &mut Worker) {
+        let program = self.grid.program;
+        let cx = &mut worker.cx;
+        cx.code = program.ops.as_ptr();
+        cx.lists = program.lists.as_ptr();
+        cx.weights = program.weights.as_ptr();
+        cx.memory = self.memory.clone();
+        cx.sites.clear();
+        cx.sites.resize(program.sites as usize, Site::EMPTY);
+        cx.params = self.params.as_ptr();
+        cx.param_bytes = self.param_bytes;
+        cx.counters = Counters::default();
+        cx.fault = None;
+        cx.limit = match self.machine.config.instruction_limit {
+            0 => u64::MAX,
+            n => n,
+        };
+    }
+
+    /// Blocks in order; further ones beside those that only spin.
+    fn serial(&self) -> Result<Counters, Failure> {
+        let mut worker = self.machine.worker();
+        self.prepare(&mut worker);
+        let Worker { cx, blocks: spare } = &mut worker;
+        let result = self.in_order(cx, spare);
+        let counters = Counters { blocks: self.blocks, ..cx.counters };
+        self.machine.put_back(worker);
+        result.map(|()| counters)
+    }
+
+    fn in_order(&self, cx: &mut Cx, spare: &mut Vec<Block>) -> Result<(), Failure> {
+        let mut resident: Vec<Block> = Vec::new();
+        let mut started = 0;
+        let (mut turn, mut idle_turns, mut stale) = (0, 0u64, 0u64);
+        let limit = self.machine.config.spin_limit;
+        loop {
+            let all_spin = idle_turns >= resident.len() as u64;
+            if all_spin && started < self.blocks && resident.len() < RESIDENT {
+                let mut block = spare.pop().unwrap_or_else(Block::new);
+                block.start(self.grid, started);
+                started += 1;
+                turn = resident.len();
+                resident.push(block);
+                idle_turns = idle_turns.min(resident.len() as u64 - 1);
+            }
+            if resident.is_empty() {
+                return Ok(());
+            }
+            turn %= resident.len();
+            let before = cx.progress;
+            match resident[turn].run(cx, self.grid) {
+                Outcome::Done => {
+                    spare.push(resident.remove(turn));
+                    stale = 0;
+                    idle_turns = if resident.is_empty() { 0 } else { idle_turns.min(resident.len() as u64 - 1) };
+                }
+                Outcome::Spinning => {
+                    idle_turns += 1;
+                    stale = if cx.progress == before { stale + 1 } else { 0 };
+                    if limit != 0 && stale > limit.saturating_add(resident.len() as u64) {
+                        let why = "all resident threads spin or wait, and nothing has changed for a long time";
+                        if let Outcome::Fault(warp, raw) = resident[turn].deadlock(self.grid, why) {
+                            return Err((resident[turn].index, warp, raw));
+                        }
+                    }
+                    turn += 1;
+                }
+                Outcome::Fault(warp, raw) => return Err((resident[turn].index, warp, raw)),
+            }
+        }
+    }
+
+    /// Independent blocks on several cores.
+    fn parallel(&self, pool: &rayon::ThreadPool) -> Result<Counters, Failure> {
+        debug_assert!(!self.serial);
+        let next = AtomicU64::new(0);
+        // Blocks beyond the lowest one that has failed need not run.
+        let end = AtomicU64::new(self.blocks);
+        let total = Mutex::new((Counters::default(), None::<Failure>));
+        let threads = pool.current_num_threads() as u64;
+        let chunk = (self.blocks / (threads * 8)).clamp(1, 64);
+        pool.broadcast(|_| {
+            let mut worker = self.machine.worker();
+            self.prepare(&mut worker);
+            let Worker { cx, blocks } = &mut worker;
+            if blocks.is_empty() {
+                blocks.push(Block::new());
+            }
+            let mut failure: Option<Failure> = None;
+            'work: loop {
+                let from = next.fetch_add(chunk, Ordering::Relaxed);
+                for index in from..from.saturating_add(chunk) {
+                    if index >= end.load(Ordering::Relaxed) {
+                        break 'work;
+                    }
+                    if let Err(f) = self.one(cx, &mut blocks[0], index) {
+                        end.fetch_min(index, Ordering::Relaxed);
+                        failure = Some(f);
+                        break 'work;
+                    }
+                }
+            }
+            let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+            total.0 += cx.counters;
+            let earlier = |f: &Failure| total.1.as_ref().is_none_or(|t| f.0 < t.0);
+            if failure.as_ref().is_some_and(earlier) {
+                total.1 = failure;
+            }
+            drop(total);
+            self.machine.put_back(worker);
+        });
+        match total.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            (_, Some(failure)) => Err(failure),
+            (counters, None) => Ok(Counters { blocks: self.blocks, ..counters }),
+        }
+    }
+
+    fn one(&self, cx: &mut Cx, block: &mut Block, index: u64) -> Result<(), Failure> {
+        block.start(self.grid, index);
+        let limit = self.machine.config.spin_limit;
+        let mut idle_turns = 0;
+        loop {
+            let before = cx.progress;
+            match block.run(cx, self.grid) {
+                Outcome::Done => return Ok(()),
+                Outcome::Fault(warp, raw) => return Err((index, warp, raw)),
+                Outcome::Spinning => {
+                    idle_turns = if cx.progress == before { idle_turns + 1 } else { 0 };
+                    if limit != 0 && idle_turns > limit {
+                        let why = "all threads of the block spin or wait, and nothing has changed for a long time";
+                        if let Outcome::Fault(warp, raw) = block.deadlock(self.grid, why) {
+                            return Err((index, warp, raw));
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -8,8 +8,8 @@
 //! other's stores or over barriers. Memory is not initialised, and nothing orders threads but
 //! barriers: a value that another thread wrote may be read after [`sync::block`](crate::sync::block).
 //!
-//! Bounds are the caller's promise. The feature `checked` makes every access outside a handle's
-//! length trap.
+//! Bounds are the caller's promise. With the feature `checked` of this crate, an access outside a
+//! handle's length traps.
 
 mod element;
 
@@ -177,6 +177,7 @@ vectors! {
 
 // One symbol for all kernels: the driver places it after a kernel's static arrays, at a multiple
 // of 16. Kernels that do not name it are not charged for it.
+#[cfg(target_arch = "nvptx64")]
 core::arch::global_asm!(".extern .shared .align 16 .b8 warpsmith_dynamic_shared[];");
 
 /// Dynamic shared memory as `len` elements, from byte `offset` on: what `Geometry::shared` asked

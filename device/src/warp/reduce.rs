@@ -12,7 +12,7 @@ use crate::{argmax::Best, math};
 ///
 /// # Safety
 /// The module's rule: all 32 lanes make this call.
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn reduce<T: Shuffle>(v: T, op: impl Fn(T, T) -> T) -> T {
     // SAFETY: the caller's promise.
     unsafe { reduce_group::<32, T>(v, op) }
@@ -22,7 +22,7 @@ pub unsafe fn reduce<T: Shuffle>(v: T, op: impl Fn(T, T) -> T) -> T {
 ///
 /// # Safety
 /// The module's rule: all 32 lanes make this call.
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn reduce_group<const N: u32, T: Shuffle>(mut v: T, op: impl Fn(T, T) -> T) -> T {
     const { assert!(N.is_power_of_two() && N <= 32, "a group has 1, 2, 4, 8, 16 or 32 lanes") };
     let mut distance = N / 2;
@@ -40,7 +40,7 @@ macro_rules! reductions {
         ///
         /// # Safety
         /// The module's rule: all 32 lanes make this call.
-        #[rustc_force_inline]
+        #[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
         pub unsafe fn $name(v: $t) -> $t {
             // SAFETY: the caller's promise.
             unsafe { reduce(v, $op) }
@@ -62,7 +62,7 @@ macro_rules! integer_reductions {
         ///
         /// # Safety
         /// The module's rule: all 32 lanes make this call.
-        #[rustc_force_inline]
+        #[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
         pub unsafe fn $name(v: $t) -> $t {
             #[cfg(all(target_feature = "sm_80", not(feature = "nvvm")))]
             {
@@ -98,7 +98,7 @@ integer_reductions! {
 ///
 /// # Safety
 /// The module's rule: all 32 lanes make this call.
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn sum_i32(v: i32) -> i32 {
     // SAFETY: the caller's promise. In two's complement the sum does not depend on the sign.
     unsafe { sum_u32(v as u32) as i32 }
@@ -108,7 +108,7 @@ pub unsafe fn sum_i32(v: i32) -> i32 {
 ///
 /// # Safety
 /// The module's rule: all 32 lanes make this call.
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn argmax(candidate: Best) -> Best {
     // SAFETY: the caller's promise.
     unsafe { reduce(candidate, Best::merge) }

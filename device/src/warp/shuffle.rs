@@ -4,6 +4,7 @@
 
 use crate::{F32x2, U32x2, bf16, f16};
 
+#[cfg(target_arch = "nvptx64")]
 unsafe extern "C" {
     #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
     fn shfl_bfly(mask: u32, v: u32, lane: u32, clamp: u32) -> u32;
@@ -67,7 +68,7 @@ macro_rules! shuffles {
         ///
         /// # Safety
         /// The module's rule: every lane of `mask` makes this call.
-        #[rustc_force_inline]
+        #[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
         pub unsafe fn $name<T: Shuffle>(mask: u32, v: T, $arg: u32) -> T {
             // SAFETY: the caller's promise.
             unsafe {

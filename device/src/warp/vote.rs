@@ -2,6 +2,7 @@
 //!
 //! Cost: one `vote.sync` each; `match_any` is one instruction of about 20 cycles per distinct value.
 
+#[cfg(target_arch = "nvptx64")]
 unsafe extern "C" {
     #[link_name = "llvm.nvvm.vote.ballot.sync"]
     fn vote_ballot(mask: u32, p: bool) -> u32;
@@ -20,7 +21,7 @@ unsafe extern "C" {
 ///
 /// # Safety
 /// The module's rule: every lane of `mask` makes this call.
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn ballot(mask: u32, p: bool) -> u32 {
     // SAFETY: the caller's promise.
     unsafe { vote_ballot(mask, p) }
@@ -30,7 +31,7 @@ pub unsafe fn ballot(mask: u32, p: bool) -> u32 {
 ///
 /// # Safety
 /// The module's rule: every lane of `mask` makes this call.
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn any(mask: u32, p: bool) -> bool {
     // SAFETY: the caller's promise.
     unsafe { vote_any(mask, p) }
@@ -40,7 +41,7 @@ pub unsafe fn any(mask: u32, p: bool) -> bool {
 ///
 /// # Safety
 /// The module's rule: every lane of `mask` makes this call.
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn all(mask: u32, p: bool) -> bool {
     // SAFETY: the caller's promise.
     unsafe { vote_all(mask, p) }
@@ -50,7 +51,7 @@ pub unsafe fn all(mask: u32, p: bool) -> bool {
 ///
 /// # Safety
 /// The module's rule: every lane of `mask` makes this call.
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn match_any(mask: u32, v: u32) -> u32 {
     // SAFETY: the caller's promise.
     unsafe { match_any_sync(mask, v) }
@@ -59,7 +60,7 @@ pub unsafe fn match_any(mask: u32, v: u32) -> u32 {
 /// The lanes that run this instruction together. Under independent thread scheduling that may be
 /// fewer than one expects: use it to find company, never as the mask of a collective that needs
 /// certain lanes.
-#[rustc_force_inline]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub fn active_mask() -> u32 {
     #[cfg(not(feature = "nvvm"))]
     // SAFETY: touches no memory.

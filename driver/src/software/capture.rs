@@ -170,11 +170,12 @@ pub(super) fn join(state: &mut State, key: StreamKey, capture: u64, nodes: &[u64
         return Err(Code::CAPTURED_EVENT);
     }
     if let Some(own) = state.capturing.get(&key).copied()
-        && own != capture {
-            invalidate(state, own);
-            invalidate(state, capture);
-            return Err(Code::STREAM_CAPTURE_MERGE);
-        }
+        && own != capture
+    {
+        invalidate(state, own);
+        invalidate(state, capture);
+        return Err(Code::STREAM_CAPTURE_MERGE);
+    }
     if is_spoiled(state, capture) {
         return Err(Code::STREAM_CAPTURE_INVALIDATED);
     }

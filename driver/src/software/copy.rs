@@ -30,7 +30,7 @@ fn on_host(address: usize) -> Res<Place> {
 /// A place in device memory, or in host memory that devices reach; `bytes` from it must be there.
 fn on_device(state: &State, software: &Software, context: u64, address: u64, bytes: usize) -> Res<Place> {
     let found = memory::find(state, software, context, address).ok_or(Code::INVALID_VALUE)?;
-    if found.bytes - (address - found.base) < bytes as u64 {
+    if found.bytes.saturating_sub(address - found.base) < bytes as u64 {
         return Err(Code::INVALID_VALUE);
     }
     let device = found.device.map_or_else(|| state.device_of(context), Ok)?;

@@ -23,7 +23,7 @@ pub(super) fn of_params(state: &State, software: &Software, context: u64, p: &Me
     }
     let span = (p.height - 1).checked_mul(pitch).and_then(|n| n.checked_add(row)).ok_or(Code::INVALID_VALUE)?;
     let found = memory::find(state, software, context, p.dst).ok_or(Code::INVALID_VALUE)?;
-    if found.bytes - (p.dst - found.base) < span as u64 {
+    if found.bytes.saturating_sub(p.dst - found.base) < span as u64 {
         return Err(Code::INVALID_VALUE);
     }
     let device = found.device.map_or_else(|| state.device_of(context), Ok)?;

@@ -31,9 +31,10 @@ pub(super) fn give_back(state: &mut State, software: &Software, context: u64, ad
     let mut places = std::iter::once(here).chain(software.devices.iter().map(|d| d.ordinal));
     let device = places.find(|d| state.allocations.contains_key(&(*d, address))).ok_or(Code::INVALID_VALUE)?;
     if let Some(allocation) = state.allocations.remove(&(device, address))
-        && let Some(pool) = allocation.pool.and_then(|p| state.pools.get_mut(&p)) {
-            pool.give_back(allocation.bytes);
-        }
+        && let Some(pool) = allocation.pool.and_then(|p| state.pools.get_mut(&p))
+    {
+        pool.give_back(allocation.bytes);
+    }
     software.device(device)?.machine.memory().free(address).map_err(|_| Code::INVALID_VALUE)
 }
 

@@ -63,9 +63,9 @@ fn fe_27_the_last_row_of_a_table_of_more_than_2_31_weights() {
         row.extend((0..16).map(|_| rng.next() as u8));
     }
     let (sizes, planes) = (format.plane_sizes(vocab, cols).unwrap(), format.repack(&row, 1, cols).unwrap());
-    let (codes, scales) = (gpu.poisoned(sizes.codes), gpu.poisoned(sizes.scales));
-    gpu.write(&codes, sizes.codes - planes.codes.len(), &planes.codes);
-    gpu.write(&scales, sizes.scales - planes.scales.len(), &planes.scales);
+    let (mut codes, mut scales) = (gpu.poisoned(sizes.codes), gpu.poisoned(sizes.scales));
+    gpu.write(&mut codes, sizes.codes - planes.codes.len(), &planes.codes);
+    gpu.write(&mut scales, sizes.scales - planes.scales.len(), &planes.scales);
     let (state, mut y) = (gpu.upload(&[vocab as u32 - 1, 0]), gpu.poisoned::<f32>(cols));
     let (vocab, cols32) = (vocab as u32, cols as u32);
     let embed = Embed { format, codes: &codes, scales: &scales, y: &mut y, state: &state, vocab, cols: cols32 };

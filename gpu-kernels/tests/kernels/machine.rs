@@ -69,13 +69,13 @@ impl Gpu {
     }
 
     pub fn upload<T: Element>(&self, data: &[T]) -> Buffer<T> {
-        let buffer = self.poisoned(data.len());
-        self.write(&buffer, 0, data);
+        let mut buffer = self.poisoned(data.len());
+        self.write(&mut buffer, 0, data);
         buffer
     }
 
     /// Writes elements from `at` on.
-    pub fn write<T: Element>(&self, buffer: &Buffer<T>, at: usize, data: &[T]) {
+    pub fn write<T: Element>(&self, buffer: &mut Buffer<T>, at: usize, data: &[T]) {
         assert!(at + data.len() <= buffer.len);
         let address = buffer.address() + (at * size_of::<T>()) as u64;
         self.machine.memory().write(address, bytemuck::cast_slice(data)).unwrap();

@@ -26,9 +26,7 @@ pub enum DecodeError {
         source: FormatError,
     },
     /// More device memory than is free, found before anything was allocated.
-    #[error(
-        "{what} needs {needed} bytes of device memory ({parts}), but {free} of {total} are free\nhint: {hint}"
-    )]
+    #[error("{what} needs {needed} bytes of device memory ({parts}), but {free} of {total} are free\nhint: {hint}")]
     Memory {
         /// The weights or a sequence.
         what: &'static str,
@@ -120,7 +118,9 @@ pub enum DecodeError {
         position: usize,
     },
     /// The step could not be captured; nothing was run.
-    #[error("the decode step could not be captured as a graph (nothing was run): {source}\nhint: Mode::Eager runs the same launches without a graph")]
+    #[error(
+        "the decode step could not be captured as a graph (nothing was run): {source}\nhint: Mode::Eager runs the same launches without a graph"
+    )]
     Capture {
         /// What the runtime said.
         source: Error,

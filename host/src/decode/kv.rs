@@ -130,8 +130,12 @@ impl KvCache {
     /// The first `length` positions, `[layer][kv_head][position][head_dim]`, as little-endian bytes.
     pub fn read(&self, length: usize, stream: &Stream) -> Result<(Vec<u8>, Vec<u8>), Error> {
         match &self.stored {
-            Stored::F16(c) => Ok((c.read(&c.k, self.shape, length, stream)?, c.read(&c.v, self.shape, length, stream)?)),
-            Stored::F32(c) => Ok((c.read(&c.k, self.shape, length, stream)?, c.read(&c.v, self.shape, length, stream)?)),
+            Stored::F16(c) => {
+                Ok((c.read(&c.k, self.shape, length, stream)?, c.read(&c.v, self.shape, length, stream)?))
+            }
+            Stored::F32(c) => {
+                Ok((c.read(&c.k, self.shape, length, stream)?, c.read(&c.v, self.shape, length, stream)?))
+            }
         }
     }
 

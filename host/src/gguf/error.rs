@@ -39,7 +39,9 @@ pub enum GgufError {
         version: u32,
     },
     /// The file ends before something that it announces.
-    #[error("{what} needs {needed} bytes at offset {offset}, but only {available} are left: the file is truncated or corrupt")]
+    #[error(
+        "{what} needs {needed} bytes at offset {offset}, but only {available} are left: the file is truncated or corrupt"
+    )]
     Truncated {
         /// What was being read, with its key or tensor name.
         what: String,
@@ -51,7 +53,9 @@ pub enum GgufError {
         available: u64,
     },
     /// A count that cannot fit into the file, found before anything is allocated for it.
-    #[error("{what} at offset {offset} announces {count} entries, but {available} bytes can hold at most {most}: the file is corrupt")]
+    #[error(
+        "{what} at offset {offset} announces {count} entries, but {available} bytes can hold at most {most}: the file is corrupt"
+    )]
     Count {
         /// What is counted, with its key where there is one.
         what: String,
@@ -179,7 +183,9 @@ pub enum GgufError {
         offset: u64,
     },
     /// A row that is not a whole number of blocks.
-    #[error("tensor `{tensor}` has rows of {row} elements, which is not a multiple of the {block} elements of a {type_name} block")]
+    #[error(
+        "tensor `{tensor}` has rows of {row} elements, which is not a multiple of the {block} elements of a {type_name} block"
+    )]
     RowLength {
         /// The tensor.
         tensor: String,
@@ -217,7 +223,9 @@ pub enum GgufError {
         file: u64,
     },
     /// Two tensors that share bytes.
-    #[error("tensors `{first}` and `{second}` overlap: the first ends at data offset {end}, the second starts at {start}")]
+    #[error(
+        "tensors `{first}` and `{second}` overlap: the first ends at data offset {end}, the second starts at {start}"
+    )]
     Overlap {
         /// The tensor that starts earlier.
         first: String,

@@ -299,10 +299,7 @@ fn order<T>(items: &[T], name: impl Fn(&T) -> &str) -> Vec<u32> {
 }
 
 fn repeated<'a, T>(items: &'a [T], order: &[u32], name: impl Fn(&T) -> &str) -> Option<(&'a T, &'a T)> {
-    order
-        .windows(2)
-        .map(|w| (&items[w[0] as usize], &items[w[1] as usize]))
-        .find(|(a, b)| name(a) == name(b))
+    order.windows(2).map(|w| (&items[w[0] as usize], &items[w[1] as usize])).find(|(a, b)| name(a) == name(b))
 }
 
 fn find<'a, T>(items: &'a [T], order: &[u32], wanted: &str, name: impl Fn(&T) -> &str) -> Option<&'a T> {
@@ -315,9 +312,8 @@ fn read_key(c: &mut Cursor<'_>, index: u64) -> Result<Key, GgufError> {
     let name = c.name(KEY_LENGTH, || format!("key {index}"))?.to_owned();
     let type_offset = c.offset();
     let id = c.u32(|| format!("the type of key `{name}`"))?;
-    let value_type = |id, offset| {
-        ValueType::from_id(id).ok_or_else(|| GgufError::ValueType { key: name.clone(), id, offset })
-    };
+    let value_type =
+        |id, offset| ValueType::from_id(id).ok_or_else(|| GgufError::ValueType { key: name.clone(), id, offset });
     let kind = value_type(id, type_offset)?;
     let value = match kind {
         ValueType::String => {
@@ -375,9 +371,7 @@ fn alignment(file: &[u8], keys: &[Key], key_order: &[u32]) -> Result<u64, GgufEr
         None => Ok(32),
         Some(Value::U32(value)) if value.is_power_of_two() => Ok(value.into()),
         Some(Value::U32(value)) => Err(GgufError::Alignment { value }),
-        Some(other) => {
-            Err(GgufError::KeyType { key: key.to_owned(), expected: "a u32", actual: other.describe() })
-        }
+        Some(other) => Err(GgufError::KeyType { key: key.to_owned(), expected: "a u32", actual: other.describe() }),
     }
 }
 
@@ -404,10 +398,8 @@ fn read_tensor(c: &mut Cursor<'_>, index: u64) -> Result<TensorInfo, GgufError> 
         return Err(GgufError::UnknownType { tensor: name, offset: type_offset, id, note: note_on(id) });
     };
     // ggml counts elements in i64.
-    let elements = dims
-        .iter()
-        .try_fold(1u64, |product, &d| product.checked_mul(d))
-        .filter(|&n| n > 0 && n <= i64::MAX as u64);
+    let elements =
+        dims.iter().try_fold(1u64, |product, &d| product.checked_mul(d)).filter(|&n| n > 0 && n <= i64::MAX as u64);
     let Some(elements) = elements else {
         return Err(GgufError::Shape { tensor: name, offset: shape_offset, dims });
     };
@@ -434,13 +426,7 @@ fn place(tensors: &mut [TensorInfo], data: u64, alignment: u64, file: u64) -> Re
         }
         let end = data.checked_add(t.offset).and_then(|s| s.checked_add(t.bytes));
         if end.is_none_or(|end| end > file) {
-            return Err(GgufError::OutsideFile {
-                tensor: t.name.clone(),
-                start: t.offset,
-                bytes: t.bytes,
-                data,
-                file,
-            });
+            return Err(GgufError::OutsideFile { tensor: t.name.clone(), start: t.offset, bytes: t.bytes, data, file });
         }
     }
     let mut by_offset: Vec<&TensorInfo> = tensors.iter().collect();

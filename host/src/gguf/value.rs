@@ -26,9 +26,7 @@ impl ValueType {
     /// The type with this id.
     pub fn from_id(id: u32) -> Option<Self> {
         use ValueType::*;
-        [U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64]
-            .get(usize::try_from(id).ok()?)
-            .copied()
+        [U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64].get(usize::try_from(id).ok()?).copied()
     }
 
     /// The id as stored in files.

@@ -258,14 +258,19 @@ impl Keys<'_> {
                 // ggml ignores a factor without a type; such files do not exist with another factor than 1.
                 match (factor.filter(|&f| f != 1.0 && f != 0.0), kind) {
                     (Some(f), None) => {
-                        return Err(self.wrong("rope.scaling.factor", f, "there is no rope.scaling.type to say what it means".into()));
+                        return Err(self.wrong(
+                            "rope.scaling.factor",
+                            f,
+                            "there is no rope.scaling.type to say what it means".into(),
+                        ));
                     }
                     _ => old.filter(|_| kind.is_none()).unwrap_or(1.0),
                 }
             }
             Some("linear") => factor.unwrap_or(1.0),
             Some(other) => {
-                let reason = "only `none` and `linear` are implemented; another scaling would give slowly worsening text";
+                let reason =
+                    "only `none` and `linear` are implemented; another scaling would give slowly worsening text";
                 return Err(self.wrong("rope.scaling.type", other, reason.into()));
             }
         };

@@ -55,7 +55,9 @@ pub enum ModelError {
         why: &'static str,
     },
     /// A tensor of a type for which there are no kernels, or not at this place.
-    #[error("tensor `{tensor}` has type {actual}, supported here: {supported}; convert or quantise the model to one of these")]
+    #[error(
+        "tensor `{tensor}` has type {actual}, supported here: {supported}; convert or quantise the model to one of these"
+    )]
     TensorType {
         /// The tensor.
         tensor: String,

@@ -257,8 +257,8 @@ impl Find<'_> {
             let reason = match in_layer {
                 Some((n, part)) if n < layers.len() => match part.strip_suffix(".weight") {
                     Some(
-                        "attn_norm" | "attn_q" | "attn_k" | "attn_v" | "attn_output" | "ffn_norm" | "ffn_gate" | "ffn_up"
-                        | "ffn_down",
+                        "attn_norm" | "attn_q" | "attn_k" | "attn_v" | "attn_output" | "ffn_norm" | "ffn_gate"
+                        | "ffn_up" | "ffn_down",
                     ) => continue,
                     Some("attn_q_norm" | "attn_k_norm") if self.config.has_head_norms() => continue,
                     _ => changes_result(part).or(Some("it is not part of this architecture as implemented")),

@@ -20,8 +20,8 @@ pub(super) fn rope(head: &mut [f64], position: usize, rope: &Rope, freqs: Option
             RopeStyle::Neox => (i, i + half),
             RopeStyle::Norm => (2 * i, 2 * i + 1),
         };
-        let mut angle = position as f64 / f64::from(rope.scale)
-            * f64::from(rope.base).powf(-2.0 * i as f64 / rope.dims as f64);
+        let mut angle =
+            position as f64 / f64::from(rope.scale) * f64::from(rope.base).powf(-2.0 * i as f64 / rope.dims as f64);
         if let Some(f) = freqs.and_then(|f| f.get(i)) {
             angle /= f64::from(*f);
         }

@@ -23,6 +23,30 @@ use warpsmith_device::{DeviceSlice, Element};
 /// assert_eq!(stream.read(&x[511..513])?, [1.0, 0.0]);
 /// # Ok::<(), warpsmith_host::Error>(())
 /// ```
+///
+/// A slice does not outlive its buffer, and cannot be copied out of it:
+///
+/// ```compile_fail,E0505
+/// # fn f(x: warpsmith_host::Buffer<u32>, stream: &warpsmith_host::Stream) -> Result<(), warpsmith_host::Error> {
+/// let part = &x[..4];
+/// drop(x);
+/// stream.read(part)?;
+/// # Ok(()) }
+/// ```
+/// ```compile_fail,E0277
+/// # fn f(x: warpsmith_host::Buffer<u32>) {
+/// let slice = *x;
+/// # }
+/// ```
+///
+/// A launch cannot read what it writes:
+///
+/// ```compile_fail,E0502
+/// # use gpu_kernels::elementwise::ResidualAdd;
+/// # fn f(mut x: warpsmith_host::Buffer<f32>, stream: &warpsmith_host::Stream) -> Result<(), warpsmith_host::Error> {
+/// stream.launch(ResidualAdd { x: &x, residual: &x, y: &mut x, n: 4 })?;
+/// # Ok(()) }
+/// ```
 pub struct Buffer<T> {
     allocation: Arc<Allocation>,
     len: usize,

@@ -24,6 +24,35 @@ use warpsmith_device::{Contract, DeviceSlice, Element};
 
 /// What a closure under [`Stream::capture`] records with. What it takes is checked as a stream
 /// checks it; memory that belongs to no [`Buffer`](crate::Buffer) is refused.
+///
+/// It cannot wait or read, as nothing runs yet:
+///
+/// ```compile_fail,E0599
+/// # fn f(stream: &warpsmith_host::Stream) -> Result<(), warpsmith_host::Error> {
+/// stream.capture(|scope| scope.synchronize())?;
+/// # Ok(()) }
+/// ```
+///
+/// It takes no host memory that could be gone, or changed, when the graph runs:
+///
+/// ```compile_fail,E0599
+/// # fn f(stream: &warpsmith_host::Stream, x: &mut warpsmith_host::Buffer<u32>) -> Result<(), warpsmith_host::Error> {
+/// stream.capture(|scope| scope.write(x, &[1, 2, 3]))?;
+/// # Ok(()) }
+/// ```
+///
+/// It does not leave its thread, nor its closure:
+///
+/// ```compile_fail,E0277
+/// # fn f(stream: &warpsmith_host::Stream) -> Result<(), warpsmith_host::Error> {
+/// stream.capture(|scope| {
+///     std::thread::scope(|threads| {
+///         threads.spawn(|| drop(scope));
+///     });
+///     Ok(())
+/// })?;
+/// # Ok(()) }
+/// ```
 pub struct Capture<'a> {
     stream: &'a StreamInner,
     recorded: Recorded,
@@ -59,18 +88,12 @@ impl Stream {
     /// assert_eq!(stream.read(&y)?, [1, 2]);
     /// # Ok::<(), warpsmith_host::Error>(())
     /// ```
-    pub fn capture(
-        &self,
-        f: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>,
-    ) -> Result<Graph, Error> {
+    pub fn capture(&self, f: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>) -> Result<Graph, Error> {
         self.try_capture(|scope| f(scope).map_err(|error| failed("recording", error)))
     }
 
     /// The same for a closure with an error type of its own, which is returned as it is.
-    pub fn try_capture<E: From<Error>>(
-        &self,
-        f: impl FnOnce(&mut Capture<'_>) -> Result<(), E>,
-    ) -> Result<Graph, E> {
+    pub fn try_capture<E: From<Error>>(&self, f: impl FnOnce(&mut Capture<'_>) -> Result<(), E>) -> Result<Graph, E> {
         let (template, recorded) = self.record_graph(f)?;
         Ok(Graph::new(&self.inner, template, recorded)?)
     }
@@ -82,12 +105,8 @@ impl Stream {
     ) -> Result<(Template, Recorded), E> {
         self.inner.device.enter("Stream::capture")?;
         let open = OpenCapture::begin(&self.inner)?;
-        let mut scope = Capture {
-            stream: &self.inner,
-            recorded: Recorded::default(),
-            failed: None,
-            thread: PhantomData,
-        };
+        let mut scope =
+            Capture { stream: &self.inner, recorded: Recorded::default(), failed: None, thread: PhantomData };
         let result = f(&mut scope);
         // On unwinding, `open` is dropped and does the same.
         let ended = open.end();
@@ -126,8 +145,7 @@ impl<'a> OpenCapture<'a> {
         }
         stream.device.memory.begin_capture();
         // SAFETY: the stream is alive and, by its state, captures nothing.
-        let begun =
-            unsafe { cu!(cuStreamBeginCapture_v2(stream.raw(), sys::CAPTURE_MODE_RELAXED)) };
+        let begun = unsafe { cu!(cuStreamBeginCapture_v2(stream.raw(), sys::CAPTURE_MODE_RELAXED)) };
         if let Err(error) = begun {
             drop(state);
             stream.device.end_capture();
@@ -234,10 +252,7 @@ impl Capture<'_> {
         self.recorded.copies
     }
 
-    fn record<R>(
-        &mut self,
-        f: impl FnOnce(&StreamInner, &mut Recorded) -> Result<R, Error>,
-    ) -> Result<R, Error> {
+    fn record<R>(&mut self, f: impl FnOnce(&StreamInner, &mut Recorded) -> Result<R, Error>) -> Result<R, Error> {
         let result = f(self.stream, &mut self.recorded);
         if let Err(error) = &result {
             self.failed.get_or_insert_with(|| error.to_string());
@@ -261,11 +276,7 @@ impl Capture<'_> {
     }
 
     /// Records a copy between device slices of one length.
-    pub fn copy<T: Element>(
-        &mut self,
-        from: &DeviceSlice<T>,
-        to: &mut DeviceSlice<T>,
-    ) -> Result<(), Error> {
+    pub fn copy<T: Element>(&mut self, from: &DeviceSlice<T>, to: &mut DeviceSlice<T>) -> Result<(), Error> {
         const OPERATION: &str = "Capture::copy";
         self.record(|stream, recorded| {
             ops::same_length(OPERATION, to.len(), from.len())?;
@@ -276,14 +287,7 @@ impl Capture<'_> {
             recorded.copied(owners, to.is_empty(), || {
                 // SAFETY: two borrowed slices of one length; `&mut` keeps them apart. The graph
                 // keeps their owners.
-                unsafe {
-                    cu!(cuMemcpyDtoDAsync_v2(
-                        to.address(),
-                        from.address(),
-                        to.byte_len(),
-                        stream.raw()
-                    ))
-                }
+                unsafe { cu!(cuMemcpyDtoDAsync_v2(to.address(), from.address(), to.byte_len(), stream.raw())) }
             })
         })
     }
@@ -303,11 +307,7 @@ impl Capture<'_> {
     }
 
     /// Records a copy of staging memory, as it will be when the graph runs, to the device.
-    pub fn write_pinned<T: Element>(
-        &mut self,
-        from: &Pinned<T>,
-        to: &mut DeviceSlice<T>,
-    ) -> Result<(), Error> {
+    pub fn write_pinned<T: Element>(&mut self, from: &Pinned<T>, to: &mut DeviceSlice<T>) -> Result<(), Error> {
         const OPERATION: &str = "Capture::write_pinned";
         self.record(|stream, recorded| {
             ops::same_length(OPERATION, to.len(), from.len())?;
@@ -317,14 +317,7 @@ impl Capture<'_> {
             recorded.copied([owner], to.is_empty(), || {
                 // SAFETY: both have `byte_len` bytes. The graph keeps both, and takes note of the
                 // use at each of its launches.
-                unsafe {
-                    cu!(cuMemcpyHtoDAsync_v2(
-                        to.address(),
-                        base.cast(),
-                        to.byte_len(),
-                        stream.raw()
-                    ))
-                }
+                unsafe { cu!(cuMemcpyHtoDAsync_v2(to.address(), base.cast(), to.byte_len(), stream.raw())) }
             })?;
             recorded.retained.pinned(from.inner());
             Ok(())
@@ -332,11 +325,7 @@ impl Capture<'_> {
     }
 
     /// Records a copy of device memory to staging memory.
-    pub fn read_pinned<T: Element>(
-        &mut self,
-        from: &DeviceSlice<T>,
-        to: &Pinned<T>,
-    ) -> Result<(), Error> {
+    pub fn read_pinned<T: Element>(&mut self, from: &DeviceSlice<T>, to: &Pinned<T>) -> Result<(), Error> {
         const OPERATION: &str = "Capture::read_pinned";
         self.record(|stream, recorded| {
             ops::same_length(OPERATION, to.len(), from.len())?;
@@ -345,14 +334,7 @@ impl Capture<'_> {
             let base = to.inner().address(OPERATION)?;
             recorded.copied([owner], from.is_empty(), || {
                 // SAFETY: as in `write_pinned`, in the other direction.
-                unsafe {
-                    cu!(cuMemcpyDtoHAsync_v2(
-                        base.cast(),
-                        from.address(),
-                        from.byte_len(),
-                        stream.raw()
-                    ))
-                }
+                unsafe { cu!(cuMemcpyDtoHAsync_v2(base.cast(), from.address(), from.byte_len(), stream.raw())) }
             })?;
             recorded.retained.pinned(to.inner());
             Ok(())

@@ -103,14 +103,11 @@ impl Device {
             let value = sys::cust("cuDeviceGetAttribute", device.get_attribute(attribute))?;
             Ok(u32::try_from(value).unwrap_or(0))
         };
-        let sm = read(DeviceAttribute::ComputeCapabilityMajor)? * 10
-            + read(DeviceAttribute::ComputeCapabilityMinor)?;
+        let sm = read(DeviceAttribute::ComputeCapabilityMajor)? * 10 + read(DeviceAttribute::ComputeCapabilityMinor)?;
         let shared = read(DeviceAttribute::MaxSharedMemoryPerBlock)?;
         let mut optin = 0;
         // SAFETY: `optin` is a live integer; the device handle is the one just opened.
-        unsafe {
-            cu!(cuDeviceGetAttribute(&mut optin, sys::DEVICE_SHARED_OPTIN, device.as_raw()))
-        }?;
+        unsafe { cu!(cuDeviceGetAttribute(&mut optin, sys::DEVICE_SHARED_OPTIN, device.as_raw())) }?;
         let limits = Limits {
             grid: [
                 read(DeviceAttribute::MaxGridDimX)?,
@@ -128,8 +125,7 @@ impl Device {
             multiprocessors: read(DeviceAttribute::MultiprocessorCount)?,
             l2_cache: read(DeviceAttribute::L2CacheSize)?,
         };
-        let context =
-            sys::cust("cuDevicePrimaryCtxRetain", cust::context::Context::new(device))?;
+        let context = sys::cust("cuDevicePrimaryCtxRetain", cust::context::Context::new(device))?;
         let inner = Arc::new(DeviceInner {
             ordinal,
             engine,
@@ -267,17 +263,14 @@ fn start_engine() -> Result<(), Error> {
             let error = Error::driver("cuInit", error as u32 as i32);
             Err(match warpsmith_driver::engine() {
                 Some(_) => error,
-                None => Error::NoEngine {
-                    reason: warpsmith_driver::init_error().unwrap_or_else(|| error.to_string()),
-                },
+                None => Error::NoEngine { reason: warpsmith_driver::init_error().unwrap_or_else(|| error.to_string()) },
             })
         }
     }
 }
 
 fn running_engine() -> Result<Engine, Error> {
-    warpsmith_driver::engine()
-        .ok_or_else(|| Error::NoEngine { reason: "cuInit succeeded without an engine".into() })
+    warpsmith_driver::engine().ok_or_else(|| Error::NoEngine { reason: "cuInit succeeded without an engine".into() })
 }
 
 impl DeviceInner {
@@ -327,12 +320,7 @@ impl DeviceInner {
             Err(cust::error::CudaError::OutOfMemory) => return Err(exhausted(bytes)),
             Err(error) => return sys::cust("cuMemAlloc_v2", Err(error)),
         };
-        let allocation = Arc::new(Allocation {
-            device: this.clone(),
-            address,
-            bytes: bytes.max(1),
-            id: unique_id(),
-        });
+        let allocation = Arc::new(Allocation { device: this.clone(), address, bytes: bytes.max(1), id: unique_id() });
         this.memory.remember(&allocation);
         Ok(allocation)
     }
@@ -355,9 +343,7 @@ impl DeviceInner {
         }
         match self.memory.place(address, bytes) {
             Place::Within(owner) => Ok(Some(owner)),
-            Place::Beyond { base, size } => {
-                Err(Error::OutOfRange { operation, argument, address, bytes, base, size })
-            }
+            Place::Beyond { base, size } => Err(Error::OutOfRange { operation, argument, address, bytes, base, size }),
             Place::Unknown if bytes == 0 => Ok(None),
             Place::Unknown => self.foreign_owner(operation, argument, address, bytes),
         }

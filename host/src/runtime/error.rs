@@ -64,6 +64,12 @@ pub enum Error {
         /// Bytes of the device.
         total: u64,
     },
+    /// Page-locked host memory is exhausted.
+    #[error("no {requested} bytes of page-locked host memory can be had")]
+    OutOfHostMemory {
+        /// Bytes that were asked for; `u64::MAX` where the size overflows.
+        requested: u64,
+    },
     /// A launch breaks its kernel's contract.
     #[error(transparent)]
     Contract(#[from] ContractError),
@@ -306,7 +312,7 @@ impl Error {
     pub fn code(&self) -> Option<i32> {
         match self.root() {
             Error::Driver { code, .. } => Some(*code),
-            Error::OutOfMemory { .. } => Some(code::OUT_OF_MEMORY),
+            Error::OutOfMemory { .. } | Error::OutOfHostMemory { .. } => Some(code::OUT_OF_MEMORY),
             _ => None,
         }
     }
@@ -333,9 +339,7 @@ fn is_fault(code: i32) -> bool {
 fn hint(code: i32) -> Option<&'static str> {
     Some(match code {
         3 | 4 => "the driver is not initialised, or the process is already shutting down",
-        34 | 35 => {
-            "the installed driver is a stub or too old; update it, or set WARPSMITH_DRIVER=software"
-        }
+        34 | 35 => "the installed driver is a stub or too old; update it, or set WARPSMITH_DRIVER=software",
         100 => "no GPU is visible; set WARPSMITH_DRIVER=software to run without one",
         209 => "the image holds no code for this GPU; name its architecture in `KernelCrate::archs`",
         218 => "the driver's compiler refuses the PTX: its log is above",
@@ -345,9 +349,7 @@ fn hint(code: i32) -> Option<&'static str> {
         }
         500 => "the loaded module has no symbol of this name",
         701 => "the launch needs more registers or shared memory than a multiprocessor has",
-        900..=908 => {
-            "a call that a stream capture forbids; the capture is void, begin another one"
-        }
+        900..=908 => "a call that a stream capture forbids; the capture is void, begin another one",
         code if is_fault(code) => {
             "a kernel faulted and the device's context is lost: every later call fails. Run with \
              WARPSMITH_DRIVER=software for a report that names kernel, thread and address"

@@ -126,11 +126,7 @@ pub struct GraphParts {
 
 impl Graph {
     /// Makes a captured graph executable and uploads it.
-    pub(crate) fn new(
-        stream: &Arc<StreamInner>,
-        template: Template,
-        recorded: Recorded,
-    ) -> Result<Graph, Error> {
+    pub(crate) fn new(stream: &Arc<StreamInner>, template: Template, recorded: Recorded) -> Result<Graph, Error> {
         let mut exec = std::ptr::null_mut();
         // SAFETY: the template is alive; `exec` is a live pointer variable. No flags: freeing on
         // launch is for graphs with allocations, which a capture of ours cannot hold.
@@ -241,13 +237,9 @@ impl Graph {
         f: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         const CALL: &str = "Graph::update";
-        let (template, recorded) = stream
-            .record_graph(|scope| f(scope).map_err(|error| failed("recording", error)))?;
-        let mismatch = |what: &str, graph: String, asked: String| Error::GraphMismatch {
-            what: what.to_owned(),
-            graph,
-            asked,
-        };
+        let (template, recorded) = stream.record_graph(|scope| f(scope).map_err(|error| failed("recording", error)))?;
+        let mismatch =
+            |what: &str, graph: String, asked: String| Error::GraphMismatch { what: what.to_owned(), graph, asked };
         let Some(parts) = &mut self.parts else { return Ok(()) };
         stream.inner.same_device(CALL, "the graph", &parts.device)?;
         let kernels = count(&recorded.kernels);
@@ -262,9 +254,7 @@ impl Graph {
         parts.settle(CALL)?;
         let (mut node, mut result) = (std::ptr::null_mut(), 0);
         // SAFETY: both graphs are alive, and no launch of this one is under way.
-        let updated = unsafe {
-            cu!(cuGraphExecUpdate(parts.exec.0, template.raw(), &mut node, &mut result))
-        };
+        let updated = unsafe { cu!(cuGraphExecUpdate(parts.exec.0, template.raw(), &mut node, &mut result)) };
         if let Err(error) = updated {
             const TOPOLOGY_AND_LATER: std::ops::RangeInclusive<i32> = 2..=7;
             return Err(match result {

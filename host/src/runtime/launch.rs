@@ -26,29 +26,17 @@ use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element,
 /// All of it is asynchronous, in the order of the calls.
 pub trait Launcher: warpsmith_device::Launcher<Error = Error> {
     /// Copies between device slices of one length.
-    fn copy<T: Element>(
-        &mut self,
-        from: &DeviceSlice<T>,
-        to: &mut DeviceSlice<T>,
-    ) -> Result<(), Error>;
+    fn copy<T: Element>(&mut self, from: &DeviceSlice<T>, to: &mut DeviceSlice<T>) -> Result<(), Error>;
 
     /// Sets every element. The value must be a repeated pattern of 1, 2 or 4 bytes, which each
     /// number of up to 4 bytes is, and zero of every type.
     fn fill<T: Element>(&mut self, to: &mut DeviceSlice<T>, value: T) -> Result<(), Error>;
 
     /// Copies staging memory, as it is when the copy runs, to the device.
-    fn write_pinned<T: Element>(
-        &mut self,
-        from: &Pinned<T>,
-        to: &mut DeviceSlice<T>,
-    ) -> Result<(), Error>;
+    fn write_pinned<T: Element>(&mut self, from: &Pinned<T>, to: &mut DeviceSlice<T>) -> Result<(), Error>;
 
     /// Copies device memory to staging memory. [`Pinned::get`] waits for it.
-    fn read_pinned<T: Element>(
-        &mut self,
-        from: &DeviceSlice<T>,
-        to: &Pinned<T>,
-    ) -> Result<(), Error>;
+    fn read_pinned<T: Element>(&mut self, from: &DeviceSlice<T>, to: &Pinned<T>) -> Result<(), Error>;
 }
 
 /// Implements both traits by the inherent methods of the same names.
@@ -120,11 +108,7 @@ pub enum Owners {
 
 impl Prepared {
     /// Checks everything about the launch of `kernel` that can be known before it runs.
-    pub fn new<K: Contract>(
-        device: &DeviceInner,
-        kernel: &K,
-        accept: Owners,
-    ) -> Result<Prepared, Error> {
+    pub fn new<K: Contract>(device: &DeviceInner, kernel: &K, accept: Owners) -> Result<Prepared, Error> {
         let meta = K::META;
         kernel.check()?;
         let geometry = kernel.geometry();
@@ -198,12 +182,13 @@ fn check_limits(
     const BLOCK: [&str; 3] = ["threads in x", "threads in y", "threads in z"];
     let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
     let most = bound.max_threads.min(device.limits.threads);
-    let dimensions = (0..3).flat_map(|i| {
-        [(GRID[i], grid[i], device.limits.grid[i]), (BLOCK[i], block[i], device.limits.block[i])]
-    });
-    let all = dimensions
-        .map(|(what, requested, limit)| (what, u64::from(requested), u64::from(limit)))
-        .chain([("threads of a block", threads, u64::from(most))]);
+    let dimensions =
+        (0..3).flat_map(|i| [(GRID[i], grid[i], device.limits.grid[i]), (BLOCK[i], block[i], device.limits.block[i])]);
+    let all = dimensions.map(|(what, requested, limit)| (what, u64::from(requested), u64::from(limit))).chain([(
+        "threads of a block",
+        threads,
+        u64::from(most),
+    )]);
     for (what, requested, limit) in all {
         if requested > limit {
             return Err(Error::LaunchLimit { kernel: meta.name, what, requested, limit });
@@ -265,11 +250,7 @@ impl Params {
         let expected = self.meta.args.get(index).map(|a| (a.name, a.size));
         if expected != Some((arg.name, arg.size)) || value.len() != arg.size as usize {
             self.wrong.get_or_insert_with(|| {
-                format!(
-                    "argument {index} was handed over as `{}` with {} bytes",
-                    arg.name,
-                    value.len()
-                )
+                format!("argument {index} was handed over as `{}` with {} bytes", arg.name, value.len())
             });
             return;
         }
@@ -283,19 +264,13 @@ impl Params {
     /// Whether every argument was given, once and in order.
     fn finish(&mut self) -> Result<(), Error> {
         if self.wrong.is_none() && self.given != self.meta.args.len() {
-            self.wrong = Some(format!(
-                "{} of {} arguments were handed over",
-                self.given,
-                self.meta.args.len()
-            ));
+            self.wrong = Some(format!("{} of {} arguments were handed over", self.given, self.meta.args.len()));
         }
         match self.wrong.take() {
             None => Ok(()),
-            Some(difference) => Err(Error::StaleModule {
-                kernel: self.meta.name,
-                library: self.meta.library,
-                difference,
-            }),
+            Some(difference) => {
+                Err(Error::StaleModule { kernel: self.meta.name, library: self.meta.library, difference })
+            }
         }
     }
 

@@ -60,9 +60,7 @@ impl Dead {
                 // SAFETY: the address came from `cuda_malloc` and its only owner was the
                 // `Allocation` that has just been dropped. The driver waits for the work that
                 // still uses the memory before it frees it.
-                sys::cust("cuMemFree_v2", unsafe {
-                    cust::memory::cuda_free::<u8>(DevicePointer::from_raw(address))
-                })
+                sys::cust("cuMemFree_v2", unsafe { cust::memory::cuda_free::<u8>(DevicePointer::from_raw(address)) })
             }
             Dead::Pinned(memory) => memory.free(),
             Dead::Graph(parts) => return parts.destroy(),

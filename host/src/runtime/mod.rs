@@ -5,8 +5,8 @@
 //! compiler's log. The handles own what they depend on, so they can be dropped in any order; there
 //! is no state of the process but the engine.
 
-mod builtin;
 mod buffer;
+mod builtin;
 mod capture;
 mod device;
 mod error;

@@ -85,12 +85,7 @@ impl KernelImage {
 #[macro_export]
 macro_rules! include_kernels {
     ($library:literal) => {
-        $crate::KernelImage::from_parts(include!(concat!(
-            env!("OUT_DIR"),
-            "/",
-            $library,
-            ".rs"
-        )))
+        $crate::KernelImage::from_parts(include!(concat!(env!("OUT_DIR"), "/", $library, ".rs")))
     };
 }
 
@@ -170,11 +165,7 @@ impl Modules {
     }
 
     /// The code of a kernel, checked against the program's description of it.
-    pub fn bind(
-        &self,
-        device: &DeviceInner,
-        meta: &'static KernelMeta,
-    ) -> Result<Arc<BoundKernel>, Error> {
+    pub fn bind(&self, device: &DeviceInner, meta: &'static KernelMeta) -> Result<Arc<BoundKernel>, Error> {
         let key = std::ptr::from_ref(meta).addr();
         if let Some(bound) = self.table().bound.get(&key) {
             return Ok(bound.clone());
@@ -230,10 +221,8 @@ impl LoadedModule {
             if name.contains('\0') {
                 return Err(refuse(format!("its manifest names a kernel {name:?}")));
             }
-            let function =
-                sys::cust("cuModuleGetFunction", module.get_function(name)).map_err(|error| {
-                    refuse(format!("its code for sm_{sm} has no kernel `{name}`: {error}"))
-                })?;
+            let function = sys::cust("cuModuleGetFunction", module.get_function(name))
+                .map_err(|error| refuse(format!("its code for sm_{sm} has no kernel `{name}`: {error}")))?;
             // Asking for an attribute also makes a lazy driver load the code now: a first launch
             // inside a capture must not have to.
             let attribute = |a| -> Result<u32, Error> {
@@ -259,19 +248,12 @@ fn with_log(error: Error, ptx: &str) -> Error {
     let mut log = vec![0u8; LOG_BYTES];
     let mut names = [sys::JIT_ERROR_LOG_BUFFER, sys::JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
     // The driver takes numbers in the place of pointers here.
-    let mut values =
-        [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
+    let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
     let mut module = std::ptr::null_mut();
     // SAFETY: the image is a C string; two options with two values; the log buffer has the size
     // that is given and outlives the call.
     let again = unsafe {
-        cu!(cuModuleLoadDataEx(
-            &mut module,
-            text.as_ptr().cast(),
-            2,
-            names.as_mut_ptr(),
-            values.as_mut_ptr()
-        ))
+        cu!(cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 2, names.as_mut_ptr(), values.as_mut_ptr()))
     };
     if again.is_ok() {
         // The first failure had another reason than the code; it stands.
@@ -291,19 +273,14 @@ fn with_log(error: Error, ptx: &str) -> Error {
 
 impl BoundKernel {
     fn new(module: Arc<LoadedModule>, meta: &'static KernelMeta) -> Result<BoundKernel, Error> {
-        let stale = |difference| Error::StaleModule {
-            kernel: meta.name,
-            library: meta.library,
-            difference,
-        };
+        let stale = |difference| Error::StaleModule { kernel: meta.name, library: meta.library, difference };
         let entry = module.manifest.kernel(meta.name);
         let function = module.functions.get(meta.name);
         let (Some(entry), Some(&function)) = (entry, function) else {
             return Err(stale("it has no kernel of this name".into()));
         };
         let offsets = compare(meta, entry).map_err(stale)?;
-        let param_bytes =
-            offsets.iter().zip(meta.args).map(|(offset, arg)| offset + arg.size).max().unwrap_or(0);
+        let param_bytes = offsets.iter().zip(meta.args).map(|(offset, arg)| offset + arg.size).max().unwrap_or(0);
         Ok(BoundKernel {
             function: function.handle,
             max_threads: function.max_threads,
@@ -338,17 +315,10 @@ impl BoundKernel {
 /// arguments if they agree, else what differs.
 fn compare(meta: &'static KernelMeta, entry: &KernelEntry) -> Result<Vec<u32>, String> {
     if meta.block != entry.block {
-        return Err(format!(
-            "this program launches blocks of {:?}, it was compiled for {:?}",
-            meta.block, entry.block
-        ));
+        return Err(format!("this program launches blocks of {:?}, it was compiled for {:?}", meta.block, entry.block));
     }
     if meta.args.len() != entry.args.len() {
-        return Err(format!(
-            "this program passes {} arguments, it takes {}",
-            meta.args.len(),
-            entry.args.len()
-        ));
+        return Err(format!("this program passes {} arguments, it takes {}", meta.args.len(), entry.args.len()));
     }
     let mut offsets = Vec::with_capacity(meta.args.len());
     let mut end = 0u32;

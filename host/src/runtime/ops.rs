@@ -40,16 +40,12 @@ pub enum Pattern {
 impl Pattern {
     pub fn of<T: Element>(value: &T) -> Result<Pattern, Error> {
         let bytes = bytemuck::bytes_of(value);
-        let repeats = |n: usize| {
-            bytes.len().is_multiple_of(n) && bytes.chunks_exact(n).all(|c| c == &bytes[..n])
-        };
+        let repeats = |n: usize| bytes.len().is_multiple_of(n) && bytes.chunks_exact(n).all(|c| c == &bytes[..n]);
         match bytes {
             [] => Ok(Pattern::Byte(0)),
             &[a, ..] if repeats(1) => Ok(Pattern::Byte(a)),
             &[a, b, ..] if repeats(2) => Ok(Pattern::Half(u16::from_ne_bytes([a, b]))),
-            &[a, b, c, d, ..] if repeats(4) => {
-                Ok(Pattern::Word(u32::from_ne_bytes([a, b, c, d])))
-            }
+            &[a, b, c, d, ..] if repeats(4) => Ok(Pattern::Word(u32::from_ne_bytes([a, b, c, d]))),
             _ => Err(Error::FillPattern { bytes: bytes.len() }),
         }
     }
@@ -59,12 +55,7 @@ impl Pattern {
     /// # Safety
     /// The range is device memory that the stream's work may write, a whole number of patterns,
     /// and aligned to the pattern; the stream is alive and its context current.
-    pub unsafe fn fill(
-        self,
-        address: u64,
-        bytes: usize,
-        stream: *mut CUstream_st,
-    ) -> Result<(), Error> {
+    pub unsafe fn fill(self, address: u64, bytes: usize, stream: *mut CUstream_st) -> Result<(), Error> {
         // SAFETY: the caller's promise.
         unsafe {
             match self {

@@ -9,6 +9,7 @@
 use super::memory::{Dead, lock, unique_id};
 use super::sys::{self, Handle, cu};
 use super::{Device, DeviceInner, Error};
+use cust::error::CudaError;
 use cust::sys::{CUevent_st, CUstream_st};
 use std::fmt;
 use std::marker::PhantomData;
@@ -69,8 +70,7 @@ impl PinnedMemory {
         }
         // SAFETY: made by `Pinned::new`; `self` is its only owner, and nothing uses it any more.
         unsafe {
-            let freed =
-                sys::cust("cuMemFreeHost", cust::memory::cuda_free_locked::<u8>(self.base.0));
+            let freed = sys::cust("cuMemFreeHost", cust::memory::cuda_free_locked::<u8>(self.base.0));
             freed.and(cu!(cuEventDestroy_v2(self.event.0)))
         }
     }
@@ -80,19 +80,19 @@ impl<T: Element> Pinned<T> {
     pub(crate) fn new(device: &Device, len: usize) -> Result<Pinned<T>, Error> {
         device.inner.enter("Device::pinned")?;
         let bytes = len.checked_mul(size_of::<T>()).filter(|&b| b <= isize::MAX as usize);
-        let bytes = bytes.ok_or(Error::OutOfBounds {
-            operation: "Device::pinned",
-            index: len,
-            len: isize::MAX as usize,
-        })?;
+        let bytes = bytes.ok_or(Error::OutOfHostMemory { requested: u64::MAX })?;
         let mut event = std::ptr::null_mut();
         // SAFETY: `event` is a live pointer variable.
         unsafe { cu!(cuEventCreate(&mut event, sys::EVENT_DISABLE_TIMING)) }?;
         // SAFETY: the result is handed to one `PinnedMemory`, which frees it once.
         let allocated = unsafe { cust::memory::cuda_malloc_locked::<u8>(bytes.max(1)) };
-        let base = match sys::cust("cuMemAllocHost_v2", allocated) {
+        let base = match allocated {
             Ok(base) => base,
             Err(error) => {
+                let error = match error {
+                    CudaError::OutOfMemory => Error::OutOfHostMemory { requested: bytes as u64 },
+                    error => Error::driver("cuMemAllocHost_v2", error as u32 as i32),
+                };
                 // SAFETY: made above and used by nobody.
                 let _ = unsafe { cu!(cuEventDestroy_v2(event)) };
                 return Err(error);
@@ -102,11 +102,7 @@ impl<T: Element> Pinned<T> {
         unsafe { base.write_bytes(0, bytes.max(1)) };
         let memory = PinnedMemory { base: Handle(base), event: Handle(event), in_use: false };
         let state = State { memory: Some(memory), used_on: None, lost: false };
-        let inner = Arc::new(PinnedInner {
-            device: device.inner.clone(),
-            id: unique_id(),
-            state: Mutex::new(state),
-        });
+        let inner = Arc::new(PinnedInner { device: device.inner.clone(), id: unique_id(), state: Mutex::new(state) });
         Ok(Pinned { inner, len, element: PhantomData })
     }
 
@@ -245,11 +241,7 @@ impl State {
     }
 
     /// Orders a use on `stream` after the last one on another.
-    pub fn before_use(
-        &mut self,
-        call: &'static str,
-        stream: &super::stream::StreamInner,
-    ) -> Result<(), Error> {
+    pub fn before_use(&mut self, call: &'static str, stream: &super::stream::StreamInner) -> Result<(), Error> {
         let elsewhere = self.used_on.is_some_and(|id| id != stream.id);
         let memory = self.memory(call)?;
         if elsewhere {
@@ -260,11 +252,7 @@ impl State {
     }
 
     /// Takes note of a use that was issued on `stream`.
-    pub fn after_use(
-        &mut self,
-        call: &'static str,
-        stream: &super::stream::StreamInner,
-    ) -> Result<(), Error> {
+    pub fn after_use(&mut self, call: &'static str, stream: &super::stream::StreamInner) -> Result<(), Error> {
         let raw: *mut CUstream_st = stream.raw();
         let memory = self.memory(call)?;
         // SAFETY: event and stream are alive.

@@ -47,10 +47,8 @@ impl Profiler {
             sum.0 += 1;
             sum.1 += start.elapsed(end)?;
         }
-        let mut kernels: Vec<_> = sums
-            .into_iter()
-            .map(|(name, (launches, time))| KernelTime { name, launches, time })
-            .collect();
+        let mut kernels: Vec<_> =
+            sums.into_iter().map(|(name, (launches, time))| KernelTime { name, launches, time }).collect();
         kernels.sort_by_key(|k| std::cmp::Reverse(k.time));
         Ok(Profile { kernels })
     }

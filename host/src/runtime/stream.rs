@@ -130,14 +130,7 @@ impl Stream {
             }
             // SAFETY: both ranges have `byte_len` bytes, and `values` stays borrowed until the
             // stream has been waited for.
-            unsafe {
-                cu!(cuMemcpyHtoDAsync_v2(
-                    to.address(),
-                    values.as_ptr().cast(),
-                    to.byte_len(),
-                    stream
-                ))
-            }?;
+            unsafe { cu!(cuMemcpyHtoDAsync_v2(to.address(), values.as_ptr().cast(), to.byte_len(), stream)) }?;
             self.inner.copies.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the stream is alive.
             unsafe { cu!(cuStreamSynchronize(stream)) }
@@ -158,11 +151,7 @@ impl Stream {
     }
 
     /// Copies device memory to `values`, after all work on this stream so far. Waits for it.
-    pub fn read_into<T: Element>(
-        &self,
-        from: &DeviceSlice<T>,
-        values: &mut [T],
-    ) -> Result<(), Error> {
+    pub fn read_into<T: Element>(&self, from: &DeviceSlice<T>, values: &mut [T]) -> Result<(), Error> {
         const OPERATION: &str = "Stream::read";
         ops::same_length(OPERATION, values.len(), from.len())?;
         self.inner.issue(OPERATION, |stream| {
@@ -172,14 +161,7 @@ impl Stream {
             }
             // SAFETY: both ranges have `byte_len` bytes; any bits are a valid element; `values`
             // stays borrowed until the stream has been waited for.
-            unsafe {
-                cu!(cuMemcpyDtoHAsync_v2(
-                    values.as_mut_ptr().cast(),
-                    from.address(),
-                    from.byte_len(),
-                    stream
-                ))
-            }?;
+            unsafe { cu!(cuMemcpyDtoHAsync_v2(values.as_mut_ptr().cast(), from.address(), from.byte_len(), stream)) }?;
             self.inner.copies.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the stream is alive.
             unsafe { cu!(cuStreamSynchronize(stream)) }
@@ -187,11 +169,7 @@ impl Stream {
     }
 
     /// Copies between device slices of one length. Does not wait.
-    pub fn copy<T: Element>(
-        &self,
-        from: &DeviceSlice<T>,
-        to: &mut DeviceSlice<T>,
-    ) -> Result<(), Error> {
+    pub fn copy<T: Element>(&self, from: &DeviceSlice<T>, to: &mut DeviceSlice<T>) -> Result<(), Error> {
         const OPERATION: &str = "Stream::copy";
         ops::same_length(OPERATION, to.len(), from.len())?;
         self.inner.issue(OPERATION, |stream| {
@@ -199,14 +177,7 @@ impl Stream {
             ops::owner(&self.inner.device, OPERATION, "to", to, Owners::Any)?;
             self.inner.copied(from.is_empty(), || {
                 // SAFETY: two borrowed slices of one length; `&mut` keeps them apart.
-                unsafe {
-                    cu!(cuMemcpyDtoDAsync_v2(
-                        to.address(),
-                        from.address(),
-                        to.byte_len(),
-                        stream
-                    ))
-                }
+                unsafe { cu!(cuMemcpyDtoDAsync_v2(to.address(), from.address(), to.byte_len(), stream)) }
             })
         })
     }
@@ -226,11 +197,7 @@ impl Stream {
     }
 
     /// Copies staging memory to the device. Does not wait.
-    pub fn write_pinned<T: Element>(
-        &self,
-        from: &Pinned<T>,
-        to: &mut DeviceSlice<T>,
-    ) -> Result<(), Error> {
+    pub fn write_pinned<T: Element>(&self, from: &Pinned<T>, to: &mut DeviceSlice<T>) -> Result<(), Error> {
         const OPERATION: &str = "Stream::write_pinned";
         ops::same_length(OPERATION, to.len(), from.len())?;
         self.inner.issue(OPERATION, |stream| {
@@ -240,20 +207,14 @@ impl Stream {
                 from.inner().use_on(OPERATION, &self.inner, |base| {
                     // SAFETY: both have `byte_len` bytes; the staging memory is not touched by
                     // the host until the copy is done.
-                    unsafe {
-                        cu!(cuMemcpyHtoDAsync_v2(to.address(), base.cast(), to.byte_len(), stream))
-                    }
+                    unsafe { cu!(cuMemcpyHtoDAsync_v2(to.address(), base.cast(), to.byte_len(), stream)) }
                 })
             })
         })
     }
 
     /// Copies device memory to staging memory. Does not wait; [`Pinned::get`] does.
-    pub fn read_pinned<T: Element>(
-        &self,
-        from: &DeviceSlice<T>,
-        to: &Pinned<T>,
-    ) -> Result<(), Error> {
+    pub fn read_pinned<T: Element>(&self, from: &DeviceSlice<T>, to: &Pinned<T>) -> Result<(), Error> {
         const OPERATION: &str = "Stream::read_pinned";
         ops::same_length(OPERATION, to.len(), from.len())?;
         self.inner.issue(OPERATION, |stream| {
@@ -262,14 +223,7 @@ impl Stream {
             self.inner.copied(from.is_empty(), || {
                 to.inner().use_on(OPERATION, &self.inner, |base| {
                     // SAFETY: as in `write_pinned`, in the other direction.
-                    unsafe {
-                        cu!(cuMemcpyDtoHAsync_v2(
-                            base.cast(),
-                            from.address(),
-                            from.byte_len(),
-                            stream
-                        ))
-                    }
+                    unsafe { cu!(cuMemcpyDtoHAsync_v2(base.cast(), from.address(), from.byte_len(), stream)) }
                 })
             })
         })
@@ -295,10 +249,7 @@ impl Stream {
 
     /// Runs `f` and measures each launch on this stream meanwhile, with events around it. Waits
     /// for the work at the end. Graph launches are measured as a whole.
-    pub fn profile<R>(
-        &self,
-        f: impl FnOnce(&Stream) -> Result<R, Error>,
-    ) -> Result<(R, Profile), Error> {
+    pub fn profile<R>(&self, f: impl FnOnce(&Stream) -> Result<R, Error>) -> Result<(R, Profile), Error> {
         struct Restore<'a>(&'a StreamInner, Option<Profiler>);
         impl Drop for Restore<'_> {
             fn drop(&mut self) {
@@ -367,11 +318,7 @@ impl StreamInner {
     }
 
     /// Runs `issue` between two events if the stream is being profiled.
-    pub fn timed(
-        &self,
-        name: &'static str,
-        issue: impl FnOnce() -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub fn timed(&self, name: &'static str, issue: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         if lock(&self.profiler).is_none() {
             return issue();
         }
@@ -393,12 +340,7 @@ impl StreamInner {
         Ok(())
     }
 
-    pub fn same_device(
-        &self,
-        operation: &'static str,
-        what: &'static str,
-        owner: &DeviceInner,
-    ) -> Result<(), Error> {
+    pub fn same_device(&self, operation: &'static str, what: &'static str, owner: &DeviceInner) -> Result<(), Error> {
         let (owner, device) = (owner.ordinal, self.device.ordinal);
         if owner == device {
             return Ok(());

@@ -6,10 +6,7 @@
 //! with plain integers. The definitions are in `warpsmith-driver`, which forwards to the engine.
 
 use super::Error;
-use cust::sys::{
-    CUctx_st, CUevent_st, CUfunc_st, CUgraph_st, CUgraphExec_st, CUgraphNode_st, CUmod_st,
-    CUstream_st,
-};
+use cust::sys::{CUctx_st, CUevent_st, CUfunc_st, CUgraph_st, CUgraphExec_st, CUgraphNode_st, CUmod_st, CUstream_st};
 use std::ffi::{c_int, c_uint, c_void};
 
 /// Not ordered with the null stream.
@@ -68,18 +65,10 @@ unsafe extern "C" {
         extra: *mut *mut c_void,
     ) -> i32;
 
-    pub fn cuStreamCreateWithPriority(
-        stream: *mut *mut CUstream_st,
-        flags: c_uint,
-        priority: c_int,
-    ) -> i32;
+    pub fn cuStreamCreateWithPriority(stream: *mut *mut CUstream_st, flags: c_uint, priority: c_int) -> i32;
     pub fn cuStreamDestroy_v2(stream: *mut CUstream_st) -> i32;
     pub fn cuStreamSynchronize(stream: *mut CUstream_st) -> i32;
-    pub fn cuStreamWaitEvent(
-        stream: *mut CUstream_st,
-        event: *mut CUevent_st,
-        flags: c_uint,
-    ) -> i32;
+    pub fn cuStreamWaitEvent(stream: *mut CUstream_st, event: *mut CUevent_st, flags: c_uint) -> i32;
     pub fn cuStreamBeginCapture_v2(stream: *mut CUstream_st, mode: c_int) -> i32;
     pub fn cuStreamEndCapture(stream: *mut CUstream_st, graph: *mut *mut CUgraph_st) -> i32;
     pub fn cuStreamIsCapturing(stream: *mut CUstream_st, status: *mut c_int) -> i32;
@@ -89,42 +78,18 @@ unsafe extern "C" {
     pub fn cuEventRecord(event: *mut CUevent_st, stream: *mut CUstream_st) -> i32;
     pub fn cuEventQuery(event: *mut CUevent_st) -> i32;
     pub fn cuEventSynchronize(event: *mut CUevent_st) -> i32;
-    pub fn cuEventElapsedTime(
-        milliseconds: *mut f32,
-        start: *mut CUevent_st,
-        end: *mut CUevent_st,
-    ) -> i32;
+    pub fn cuEventElapsedTime(milliseconds: *mut f32, start: *mut CUevent_st, end: *mut CUevent_st) -> i32;
 
-    pub fn cuMemcpyHtoDAsync_v2(
-        to: u64,
-        from: *const c_void,
-        bytes: usize,
-        stream: *mut CUstream_st,
-    ) -> i32;
-    pub fn cuMemcpyDtoHAsync_v2(
-        to: *mut c_void,
-        from: u64,
-        bytes: usize,
-        stream: *mut CUstream_st,
-    ) -> i32;
-    pub fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut CUstream_st)
-    -> i32;
+    pub fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut CUstream_st) -> i32;
+    pub fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut CUstream_st) -> i32;
+    pub fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut CUstream_st) -> i32;
     pub fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: *mut CUstream_st) -> i32;
     pub fn cuMemsetD16Async(to: u64, value: u16, count: usize, stream: *mut CUstream_st) -> i32;
-    pub fn cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: *mut CUstream_st)
-    -> i32;
+    pub fn cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: *mut CUstream_st) -> i32;
 
-    pub fn cuGraphGetNodes(
-        graph: *mut CUgraph_st,
-        nodes: *mut *mut CUgraphNode_st,
-        count: *mut usize,
-    ) -> i32;
+    pub fn cuGraphGetNodes(graph: *mut CUgraph_st, nodes: *mut *mut CUgraphNode_st, count: *mut usize) -> i32;
     pub fn cuGraphDestroy(graph: *mut CUgraph_st) -> i32;
-    pub fn cuGraphInstantiateWithFlags(
-        exec: *mut *mut CUgraphExec_st,
-        graph: *mut CUgraph_st,
-        flags: u64,
-    ) -> i32;
+    pub fn cuGraphInstantiateWithFlags(exec: *mut *mut CUgraphExec_st, graph: *mut CUgraph_st, flags: u64) -> i32;
     pub fn cuGraphExecDestroy(exec: *mut CUgraphExec_st) -> i32;
     pub fn cuGraphExecUpdate(
         exec: *mut CUgraphExec_st,

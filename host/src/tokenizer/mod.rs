@@ -38,7 +38,9 @@ pub enum TokenizerError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// A tokenizer model other than byte-level BPE.
-    #[error("tokenizer model `{model}` is not supported yet (`gpt2` byte-level BPE is); give token ids with --tokens instead of text")]
+    #[error(
+        "tokenizer model `{model}` is not supported yet (`gpt2` byte-level BPE is); give token ids with --tokens instead of text"
+    )]
     Model {
         /// `tokenizer.ggml.model`.
         model: String,

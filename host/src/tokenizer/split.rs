@@ -20,7 +20,9 @@ impl Splitter {
             Some("qwen2" | "qwen2.5" | "deepseek-r1-qwen" | "stablelm2" | "hunyuan" | "megrez") => {
                 ("qwen2", vec![words(r"\p{N}")])
             }
-            Some("llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "pixtral") => ("llama-bpe", vec![words(r"\p{N}{1,3}")]),
+            Some("llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "pixtral") => {
+                ("llama-bpe", vec![words(r"\p{N}{1,3}")])
+            }
             Some("gpt-2" | "gpt2" | "phi-2" | "jina-es" | "jina-de" | "gigachat" | "mpt" | "olmo" | "jais") => {
                 ("gpt-2", vec![GPT2.to_owned()])
             }

@@ -41,8 +41,7 @@ fn encodes_as_the_oracle_does() {
         // the short cut, which the fixture avoids.
         for case in rule["cases"].as_array().unwrap() {
             let text = case["text"].as_str().unwrap();
-            let ids: Vec<u32> =
-                case["ids"].as_array().unwrap().iter().map(|v| v.as_u64().unwrap() as u32).collect();
+            let ids: Vec<u32> = case["ids"].as_array().unwrap().iter().map(|v| v.as_u64().unwrap() as u32).collect();
             assert_eq!(t.encode(text, Special::Parse).unwrap(), ids, "{pre}: {text:?}");
             if !text.contains("<|") {
                 assert_eq!(t.decode(&ids), text, "{pre}");
@@ -111,7 +110,9 @@ fn long_text_does_not_take_quadratic_time() {
 #[test]
 fn start_and_end_tokens() {
     let mut w = bytes_only();
-    w.key("tokenizer.ggml.bos_token_id", 7u32).key("tokenizer.ggml.eos_token_id", 9u32).key("tokenizer.ggml.add_bos_token", true);
+    w.key("tokenizer.ggml.bos_token_id", 7u32)
+        .key("tokenizer.ggml.eos_token_id", 9u32)
+        .key("tokenizer.ggml.add_bos_token", true);
     let t = tokenizer(&w).unwrap();
     assert_eq!((t.bos(), t.eos(), t.adds_bos()), (Some(7), Some(9), true));
     assert_eq!(t.encode("A", Special::Text).unwrap(), [7, 65 - 33 + 33]);

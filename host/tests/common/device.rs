@@ -1,6 +1,8 @@
 //! What the tests on a device share.
+#![allow(dead_code)]
 
 use crate::common::*;
+use gpu_kernels::format::Format;
 use std::path::PathBuf;
 use std::sync::Once;
 use warpsmith_host::Device;
@@ -45,4 +47,18 @@ pub fn feed(s: &mut Sequence, token: u32) -> Vec<u32> {
 /// A token for every position, all over the vocabulary.
 pub fn token(position: usize, vocab: usize) -> u32 {
     (Rng(position as u64).next() % vocab as u64) as u32
+}
+
+/// Logits of a fresh sequence of a freshly loaded model.
+pub fn fresh(file: &ModelFile, tokens: std::ops::Range<usize>) -> Vec<Vec<u32>> {
+    let mut s = sequence(&load(file), Mode::Eager);
+    tokens.map(|p| feed(&mut s, token(p, file.config().vocab))).collect()
+}
+
+/// Three models of equal depth: two of one shape, one of another format.
+pub fn trio() -> [ModelFile; 3] {
+    let a = Synthetic { seed: 11, ..Default::default() };
+    let b = Synthetic { seed: 12, ..a.clone() };
+    let c = Synthetic { formats: vec![Format::Q1_0], seed: 13, ..a.clone() };
+    [a.file(), b.file(), c.file()]
 }

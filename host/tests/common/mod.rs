@@ -202,7 +202,10 @@ impl Synthetic {
 
 /// The greatest difference, and the root mean square of `want`.
 pub fn worst(got: impl IntoIterator<Item = f64>, want: impl IntoIterator<Item = f64>) -> f64 {
-    got.into_iter().zip(want).map(|(g, w)| if g.is_finite() { (g - w).abs() } else { f64::INFINITY }).fold(0.0, f64::max)
+    got.into_iter()
+        .zip(want)
+        .map(|(g, w)| if g.is_finite() { (g - w).abs() } else { f64::INFINITY })
+        .fold(0.0, f64::max)
 }
 
 pub fn deviation(v: &[f64]) -> f64 {

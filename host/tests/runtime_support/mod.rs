@@ -10,8 +10,7 @@ pub const MANIFEST: &str = include_str!("manifest.json");
 pub const PTX: &str = include_str!("kernels.ptx");
 
 /// The kernels below. They belong to this package, so the library has its name.
-pub static KERNELS: KernelImage =
-    KernelImage::from_parts(("warpsmith-host", MANIFEST, &[(75, PTX)]));
+pub static KERNELS: KernelImage = KernelImage::from_parts(("warpsmith-host", MANIFEST, &[(75, PTX)]));
 
 /// y = a * x + y.
 #[kernel(block = 128)]

@@ -11,7 +11,10 @@ use super::{Cx, Flow, LANES, Op};
 use crate::fault::FaultKind;
 use crate::memory::POISON_KEY;
 
-/// What a collective does; in `Op::imm`, which is also the key by which arrivals match.
+/// Set in `Op::imm` of every collective. The rest of `imm` is its [`Kind`]; all of it is the key by which arrivals match.
+pub(crate) const COLLECTIVE: u64 = 1 << 63;
+
+/// What a collective does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -66,7 +69,7 @@ impl Kind {
     ];
 
     pub(crate) fn of(imm: u64) -> Kind {
-        Kind::ALL[(imm as usize).min(Kind::ALL.len() - 1)]
+        Kind::ALL[usize::from(imm as u8).min(Kind::ALL.len() - 1)]
     }
 
     fn wide(self) -> bool {
@@ -284,10 +287,9 @@ pub(crate) unsafe fn collective(cx: &mut Cx, op: &Op) -> Flow {
     Flow::Next
 }
 
-/// `shfl.sync` of a full warp whose mask, lane and clamp operands are constants: the usual case. The list holds the lane
-/// that each lane reads; `imm` bits 32.. hold who is in range.
+/// `shfl.sync` of a full warp whose mask, lane and clamp operands are constants: the usual case.
 pub(crate) unsafe fn shfl_full(cx: &mut Cx, op: &Op) -> Flow {
-    // SAFETY: the contract of handlers; lowering made the list of 32 lanes, after the mask's row index.
+    // SAFETY: the contract of handlers.
     unsafe {
         if cx.active != !0 {
             return collective(cx, op);

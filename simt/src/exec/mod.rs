@@ -152,9 +152,9 @@ pub(crate) struct Cx {
     pub taken: u32,
     /// The run loop returns at a jump to this position or beyond.
     pub stop: u32,
-    /// Backward jumps since the split was scheduled.
+    /// Backward jumps since the warp was scheduled.
     pub spins: u32,
-    /// The split has executed something that a spin loop would.
+    /// The warp has executed something that a spin loop would.
     pub sync_seen: bool,
     /// Changes with everything that another warp could notice.
     pub progress: u64,

@@ -3,7 +3,7 @@
 //! Arrivals match by the kind of the collective and its membermask, not by position: a shuffle
 //! that a compiler copied into both arms of a branch still exchanges values between them.
 
-use super::collective::{Exchange, compute, gather, named, scatter, unnamed};
+use super::collective::{COLLECTIVE, Exchange, compute, gather, named, scatter, unnamed};
 use super::lanes::lanes_of;
 use super::warp::{Row, State, Warp};
 use super::{Cx, Flow};
@@ -20,9 +20,7 @@ pub(crate) fn arrive(
     frame: u32,
 ) -> Flow {
     let op = &program.ops[pc as usize];
-    if op.f as usize != super::collective::collective as *const () as usize
-        && op.f as usize != super::collective::shfl_full as *const () as usize
-    {
+    if op.imm & COLLECTIVE == 0 {
         warp.add(pc, lanes, frame, State::Converge);
         complete(warp, cx, program, pools);
         return Flow::Next;

@@ -277,6 +277,8 @@ impl Warp {
         barriers: &mut [Barrier; 16],
     ) -> Stop {
         cx.tid = [0, 1, 2].map(|i| self.tid[i].0.as_ptr());
+        cx.spins = 0;
+        cx.sync_seen = false;
         loop {
             let Some(mut split) = self.pick() else {
                 return if self.splits.is_empty() { Stop::Done } else { Stop::Blocked };
@@ -288,8 +290,6 @@ impl Warp {
             let others = self.splits.iter().filter(|s| s.state == State::Ready && self.depth(s) == depth);
             cx.stop = if split.favour > 0 { 0 } else { others.map(|s| s.pc).min().unwrap_or(u32::MAX) };
             cx.mask = split.mask;
-            cx.spins = 0;
-            cx.sync_seen = false;
             let (flow, pc) = run_split(cx, split.pc);
             split.favour = split.favour.saturating_sub(1);
             let lanes = cx.active;

@@ -1,0 +1,45 @@
+//! The fixture crate as PTX, built once per test program.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::{path::Path, sync::OnceLock};
+use warpsmith_builder::{KernelCrate, Manifest};
+
+/// The architectures that the fixture is built for.
+pub const ARCHS: [u32; 4] = [75, 80, 90, 120];
+
+pub struct Fixture {
+    pub images: Vec<(u32, String)>,
+    pub manifest: Manifest,
+}
+
+impl Fixture {
+    pub fn ptx(&self, sm: u32) -> &str {
+        &self.images.iter().find(|(s, _)| *s == sm).unwrap().1
+    }
+}
+
+pub fn fixture() -> &'static Fixture {
+    static FIXTURE: OnceLock<Fixture> = OnceLock::new();
+    FIXTURE.get_or_init(|| {
+        let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        // Test programs run at the same time: each has a folder of its own.
+        let out = scratch.join(format!("all-device-{}", std::process::id()));
+        std::fs::create_dir_all(&out).unwrap();
+        let output = KernelCrate::new("tests/fixtures/all-device")
+            .archs(ARCHS.map(|sm| format!("sm_{sm}")))
+            .out_dir(&out)
+            .cache_dir(scratch.join("../warpsmith"))
+            .quiet()
+            .build()
+            .unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(output.warnings, Vec::<String>::new());
+        let images = output
+            .images
+            .iter()
+            .map(|i| (i.sm, std::fs::read_to_string(&i.path).unwrap()))
+            .collect();
+        let fixture = Fixture { images, manifest: output.manifest };
+        std::fs::remove_dir_all(&out).unwrap();
+        fixture
+    })
+}

@@ -1,0 +1,170 @@
+//! What the device library becomes in PTX: facts that on a GPU would show only as a hang, a wrong
+//! answer or a slow kernel.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{ARCHS, fixture};
+use std::collections::BTreeMap;
+
+/// The instructions of an entry, without comments, labels and directives.
+fn instructions(sm: u32, entry: &str) -> Vec<&'static str> {
+    let ptx = fixture().ptx(sm);
+    let from = ptx.find(&format!(".entry {entry}(")).unwrap_or_else(|| panic!("no entry {entry}"));
+    let body = &ptx[from..];
+    let body = &body[body.find("\n{").unwrap()..body.find("\n}").unwrap()];
+    body.lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty() && !l.starts_with(['.', '/', '{', '}', '$']))
+        .collect()
+}
+
+/// How many instructions of an entry begin with `prefix`, a predicate aside.
+fn count(sm: u32, entry: &str, prefix: &str) -> usize {
+    instructions(sm, entry).iter().filter(|l| opcode(l).starts_with(prefix)).count()
+}
+
+fn opcode(line: &str) -> &str {
+    let line = match line.strip_prefix('@') {
+        Some(rest) => rest.split_once(char::is_whitespace).map_or("", |(_, l)| l),
+        None => line,
+    };
+    line.trim_start().split(|c: char| c.is_whitespace() || c == ';').next().unwrap_or("")
+}
+
+fn expect(entry: &str, counts: &[(&str, usize)]) {
+    for sm in ARCHS {
+        for &(prefix, n) in counts {
+            assert_eq!(count(sm, entry, prefix), n, "{entry}, sm_{sm}: {prefix}");
+        }
+    }
+}
+
+#[test]
+fn collectives_are_not_copied_into_divergent_branches() {
+    expect("barrier_between_branches", &[("bar", 1)]);
+    expect("barrier_in_loop", &[("bar", 1)]);
+    expect("shuffle_between_branches", &[("shfl", 1)]);
+    expect("reduction_for_one_lane", &[("shfl", 5)]);
+    expect("vote_between_branches", &[("vote", 1)]);
+    expect("warp_barrier_between_branches", &[("bar.warp.sync", 1)]);
+    expect("block_reduction_between_branches", &[("bar", 2), ("shfl", 10)]);
+    expect("helpers_between_branches", &[("bar", 2), ("shfl", 10)]);
+    expect("counting_barriers", &[("bar", 3)]);
+    expect("tile", &[("bar", 2)]);
+}
+
+#[test]
+fn memory_accesses_stay_on_their_side_of_a_collective() {
+    let order = |entry: &str, wanted: &[&str]| {
+        for sm in ARCHS {
+            let all = instructions(sm, entry);
+            let mut from = 0;
+            for w in wanted {
+                let at = all[from..].iter().position(|l| opcode(l).starts_with(w));
+                from += at.unwrap_or_else(|| panic!("{entry}, sm_{sm}: no {w} after line {from} of\n{}", all.join("\n"))) + 1;
+            }
+        }
+    };
+    order("barrier_between_branches", &["st.global", "bar", "ld.global", "st.global"]);
+    order("warp_barrier_between_branches", &["st.shared", "bar.warp.sync", "ld.shared", "st.global"]);
+    order("reduction_for_one_lane", &["shfl", "shfl", "shfl", "shfl", "shfl", "st.global"]);
+    order("block_reduction_between_branches", &["bar", "st.shared", "bar", "ld.shared"]);
+    order("last_block", &["st.relaxed.gpu", "fence.acq_rel.gpu", "atom.acq_rel.gpu", "st.shared", "bar", "ld.shared", "ld.relaxed.gpu"]);
+}
+
+#[test]
+fn memory_is_reached_in_its_state_space_and_in_wide_accesses() {
+    expect("wide_global", &[("ld.global.nc.v4", 2), ("ld.global.nc.v2", 1), ("ld.global.v4", 1), ("st.global.v4", 2), ("st.global", 3)]);
+    expect("streamed", &[("ld.global.nc.L1::no_allocate.v4.b32", 2), ("ld.global.nc.L1::no_allocate.v2.b32", 1), ("ld.global.L1::evict_first.v4.b32", 1), ("prefetch.global.L2", 1)]);
+    expect("shared_vectors", &[("st.shared.v4.b32", 3), ("ld.shared.v4.b32", 2), ("ld.shared.v2.b32", 2), ("st.shared.v2.b32", 1)]);
+    expect("tile", &[("ld.shared", 32), ("st.shared", 2), ("fma.rn.f32", 16), ("ld.global.nc.b32", 2)]);
+    expect("shared_widths", &[("ld.shared", 9), ("st.shared", 9)]);
+    expect("dynamic_shared", &[("ld.shared", 2), ("st.shared", 2)]);
+    for sm in ARCHS {
+        let ptx = fixture().ptx(sm);
+        assert!(!ptx.contains(".extern .func"), "sm_{sm}: the link-time optimisation did not run");
+        assert!(!ptx.contains(".local"), "sm_{sm}: something lives in local memory");
+        for line in ptx.lines().map(str::trim) {
+            let op = opcode(line);
+            for (mnemonic, rest) in [("ld.", op.strip_prefix("ld.")), ("st.", op.strip_prefix("st."))] {
+                let space = rest.map(|r| r.split('.').next().unwrap_or(""));
+                if let Some("b8" | "b16" | "b32" | "b64" | "u8" | "u16" | "u32" | "u64" | "f32" | "f64" | "s32" | "v2" | "v4") = space {
+                    panic!("sm_{sm}: `{line}` is a generic {mnemonic}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn arithmetic_is_the_instruction_that_it_is_named_after() {
+    expect(
+        "exact",
+        &[("fma.rn.f32", 1), ("fma.rn.f64", 1), ("sqrt.rn.f32", 1), ("max.f32", 1), ("min.f32", 1), ("cvt.rni.f32", 1), ("cvt.rmi.f32", 1), ("cvt.rpi.f32", 1), ("cvt.rzi.f32", 1), ("cvt.rni.s32", 1)],
+    );
+    expect("bytes", &[("dp4a.s32.s32", 1), ("dp4a.u32.u32", 1), ("prmt.b32", 1)]);
+    for op in ["ex2.approx.f32", "lg2.approx.f32", "rsqrt.approx.f32", "rcp.approx.f32", "sqrt.approx.f32", "tanh.approx.f32"] {
+        assert!(ARCHS.iter().all(|&sm| count(sm, "approximate", op) >= 1), "{op}");
+    }
+    for sm in ARCHS {
+        assert!(!fixture().ptx(sm).lines().any(|l| opcode(l.trim()).contains(".ftz")), "sm_{sm} flushes to zero");
+        let at_least_80 = usize::from(sm >= 80);
+        assert_eq!(count(sm, "integer_reductions", "redux.sync"), 5 * at_least_80 + at_least_80, "sm_{sm}");
+        assert_eq!(count(sm, "narrow", "cvt.rn.f16x2.f32"), at_least_80);
+        assert_eq!(count(sm, "narrow", "cvt.rn.bf16x2.f32"), at_least_80);
+        assert!(count(sm, "widen", "cvt.f32.f16") >= 1);
+    }
+}
+
+#[test]
+fn atomics_keep_order_and_scope() {
+    expect(
+        "global_atomics",
+        &[
+            ("atom.relaxed.gpu.global.add.u32", 1),
+            ("atom.acquire.gpu.global.min.u32", 1),
+            ("atom.release.sys.global.max.u32", 1),
+            ("atom.acq_rel.gpu.global.and.b32", 1),
+            ("fence.sc.gpu", 1),
+            ("atom.acq_rel.gpu.global.or.b32", 1),
+            ("atom.relaxed.sys.global.xor.b32", 1),
+            ("atom.relaxed.gpu.global.add.s32", 1),
+            ("atom.relaxed.gpu.global.add.u64", 1),
+            ("atom.relaxed.gpu.global.add.f32", 1),
+            ("atom.acq_rel.gpu.global.exch.b32", 1),
+            ("ld.acquire.gpu.global.b32", 1),
+            ("atom.acq_rel.gpu.global.cas.b32", 1),
+        ],
+    );
+    expect("shared_atomics", &[("st.relaxed.cta.shared.b32", 1), ("atom.relaxed.cta.shared.add.u32", 1), ("atom.acq_rel.cta.shared.or.b32", 1), ("ld.acquire.cta.shared.b32", 1)]);
+    expect("fences", &[("fence.acq_rel.cta", 1), ("fence.acq_rel.gpu", 1), ("fence.sc.sys", 1), ("st.global", 4)]);
+}
+
+#[test]
+fn the_manifest_says_what_the_source_says() {
+    let m = &fixture().manifest;
+    assert_eq!(m.library, "all-device");
+    let kernel = m.kernel("values").unwrap();
+    assert_eq!((kernel.family.as_str(), kernel.block, kernel.min_blocks), ("memory", [32, 1, 1], 1));
+    assert_eq!(kernel.summary, "y = scale · x + shift, for every kind of value argument.");
+    let args: Vec<_> = kernel.args.iter().map(|a| (a.name.as_str(), a.ty.as_str(), a.kind.as_str(), a.element.as_str(), a.size, a.align, a.offset)).collect();
+    assert_eq!(
+        args,
+        [
+            ("x", "In<[f32; 2]>", "in", "[f32; 2]", 8, 8, 0),
+            ("y", "InOut<f32>", "inout", "f32", 8, 8, 8),
+            ("p", "Affine", "struct", "Affine", 24, 8, 16),
+            ("a", "u8", "scalar", "u8", 1, 1, 40),
+            ("b", "i16", "scalar", "i16", 2, 2, 42),
+            ("c", "u32", "scalar", "u32", 4, 4, 44),
+            ("d", "i64", "scalar", "i64", 8, 8, 48),
+            ("e", "f64", "scalar", "f64", 8, 8, 56),
+            ("f", "f16", "scalar", "f16", 2, 2, 64),
+            ("g", "bf16", "scalar", "bf16", 2, 2, 66),
+        ]
+    );
+    let shared: BTreeMap<_, _> = m.kernels.iter().map(|k| (k.name.as_str(), (k.static_shared, k.dynamic_shared_used))).collect();
+    assert_eq!((shared["tile"], shared["dynamic_shared"], shared["values"]), ((2048, false), (0, true), (0, false)));
+    assert!(m.kernels.iter().all(|k| k.local_bytes == 0));
+}

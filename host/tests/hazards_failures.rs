@@ -1,0 +1,233 @@
+//! Faults that other decoders have shipped when something fails, runs out or runs at once, each as a test under the
+//! number it has in the project's notes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+#[path = "common/device.rs"]
+mod device;
+
+use common::*;
+use device::*;
+use warpsmith_driver::software;
+use warpsmith_host::decode::{DecodeError, KvType, Mode, Model, Sequence, SequenceOptions};
+use warpsmith_host::model::ModelFile;
+
+const OUT_OF_MEMORY: i32 = 2;
+const CAPTURE_INVALIDATED: i32 = 901;
+const LAUNCH_FAILED: i32 = 719;
+
+/// Runs until a failure of `function` is injected into step `n`; the call must fail with a typed error, leave
+/// length and cache alone, and the repeated call and all that follow must give what a clean run gives.
+fn failure_at(function: &'static str, code: i32, n: usize, mode: Mode) {
+    let file = ModelFile::open(q4_0_path()).unwrap();
+    let model = load(&file);
+    let mut clean = sequence(&model, Mode::Eager);
+    let mut s = sequence(&model, mode);
+    for p in 0..10 {
+        let t = token(p, 256);
+        if p == n {
+            let before = s.snapshot().unwrap();
+            let guard = software::inject_failure(Some(function), 0, code);
+            let e = s.feed(t).unwrap_err();
+            drop(guard);
+            assert_eq!(s.len(), n, "{function} {mode:?}: {e}");
+            assert_eq!(s.snapshot().unwrap(), before, "{function} {mode:?}");
+        }
+        assert_eq!(feed(&mut s, t), feed(&mut clean, t), "{function} {mode:?} position {p}");
+    }
+    assert_eq!(s.snapshot().unwrap(), clean.snapshot().unwrap(), "{function} {mode:?}");
+    assert_eq!(s.len(), 10);
+}
+
+#[test]
+fn ox_13_rz_6_a_failed_step_changes_nothing_and_can_be_repeated() {
+    if !device().is_software() {
+        return eprintln!("skipped: failures are injected into the software driver");
+    }
+    for n in [0, 1, 5] {
+        failure_at("cuLaunchKernel", LAUNCH_FAILED, n, Mode::Eager);
+        failure_at("cuMemcpyHtoDAsync_v2", LAUNCH_FAILED, n, Mode::Eager);
+        failure_at("cuMemcpyDtoHAsync_v2", LAUNCH_FAILED, n, Mode::Graph);
+        failure_at("cuGraphLaunch", LAUNCH_FAILED, n, Mode::Graph);
+    }
+}
+
+/// FE-10, RZ-4, RZ-11: every call of a capture may fail.
+#[test]
+fn fe_10_rz_4_a_failed_capture_leaves_stream_and_sequence_usable() {
+    if !device().is_software() {
+        return eprintln!("skipped: failures are injected into the software driver");
+    }
+    for function in [
+        "cuStreamBeginCapture_v2",
+        "cuStreamEndCapture",
+        "cuGraphGetNodes",
+        "cuGraphInstantiateWithFlags",
+        "cuGraphUpload",
+        "cuLaunchKernel",
+    ] {
+        let model = tiny(q4_0_path());
+        let mut clean = sequence(&model, Mode::Eager);
+        let mut s = sequence(&model, Mode::Graph);
+        for p in 0..8 {
+            let t = token(p, 256);
+            if p == 0 || p == 4 {
+                s.set_mode(Mode::Graph);
+                if p == 4 {
+                    // A new cache asks for a new graph.
+                    s.set_capacity(100).unwrap();
+                }
+                let before = s.snapshot().unwrap();
+                let guard = software::inject_failure(Some(function), 0, CAPTURE_INVALIDATED);
+                let e = s.feed(t).unwrap_err();
+                drop(guard);
+                assert!(matches!(e, DecodeError::Capture { .. }), "{function}: {e}");
+                assert_eq!((s.len(), s.graph().is_some()), (p, p == 4), "{function}");
+                assert_eq!(s.snapshot().unwrap(), before, "{function}");
+                // No silent fallback; the caller chooses to go on eagerly.
+                s.set_mode(if p == 0 { Mode::Eager } else { Mode::Graph });
+            }
+            if p == 2 {
+                s.set_mode(Mode::Graph);
+            }
+            assert_eq!(feed(&mut s, t), feed(&mut clean, t), "{function} position {p}");
+        }
+        assert_eq!(s.snapshot().unwrap(), clean.snapshot().unwrap(), "{function}");
+        assert_eq!((s.stats().eager_steps, s.stats().replays, s.stats().captures), (2, 6, 2), "{function}");
+    }
+}
+
+/// FE-18: what sequences and models take is given back. Other tests use the device too: a process of its own.
+#[test]
+fn fe_18_memory_is_given_back() {
+    alone("inner_memory_is_given_back", "64M");
+}
+
+#[test]
+#[ignore = "run by `fe_18_memory_is_given_back` in a process of its own"]
+fn inner_memory_is_given_back() {
+    let d = device();
+    let file = Synthetic::default().file();
+    let start = (d.live_allocations(), d.memory_info().unwrap());
+    for round in 0..3 {
+        let model = Model::load(&d, &file).unwrap();
+        let loaded = (d.live_allocations(), d.memory_info().unwrap());
+        assert!(loaded.1.free + model.bytes() >= start.1.free, "the budget covers what is taken");
+        for _ in 0..10 {
+            let mut s = sequence(&model, Mode::Graph);
+            s.prefill(&[1, 2, 3]).unwrap();
+            s.set_capacity(32).unwrap();
+            s.feed(4).unwrap();
+            let taken = loaded.1.free - d.memory_info().unwrap().free;
+            let budget = 2 * Sequence::device_bytes(&model, 64, KvType::F16).unwrap();
+            assert!(taken <= budget, "{taken} of {budget}");
+            drop(s);
+            assert_eq!((d.live_allocations(), d.memory_info().unwrap()), loaded, "round {round}");
+        }
+        drop(model);
+        assert_eq!((d.live_allocations(), d.memory_info().unwrap()), start, "round {round}");
+    }
+    assert!(d.take_deferred_error().is_none());
+}
+
+/// Runs an ignored test of this file alone, on a software device with this much memory.
+fn alone(test: &str, memory: &str) {
+    let out = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .envs([("WARPSMITH_DRIVER", "software"), ("WARPSMITH_MEMORY", memory)])
+        .output()
+        .unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && text.contains("1 passed"), "{text}");
+}
+
+#[test]
+fn rz_23_a_token_allocates_nothing_and_costs_two_copies() {
+    if !device().is_software() {
+        return eprintln!("skipped: calls are counted by the software driver");
+    }
+    let model = tiny(q4_0_path());
+    for mode in [Mode::Eager, Mode::Graph] {
+        let mut s = sequence(&model, mode);
+        s.prefill(&[1, 2]).unwrap();
+        software::reset_call_counts();
+        for p in 2..52 {
+            s.feed(token(p, 256)).unwrap();
+        }
+        let counts = software::call_counts();
+        let of = |name: &str| counts.0.get(name).copied().unwrap_or(0);
+        let forbidden = |n: &&&str| n.contains("Alloc") || n.contains("Free") || n.contains("Create");
+        assert_eq!(counts.0.keys().find(forbidden), None, "{mode:?}: {counts:?}");
+        assert_eq!((of("cuMemcpyHtoDAsync_v2"), of("cuMemcpyDtoHAsync_v2")), (50, 50), "{mode:?}: {counts:?}");
+        let launches = 50 * s.launches_per_step() as u64;
+        let want = if mode == Mode::Eager { (launches, 0) } else { (0, 50) };
+        assert_eq!((of("cuLaunchKernel"), of("cuGraphLaunch")), want, "{mode:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn threads_decode_side_by_side() {
+    let files = trio();
+    let want: Vec<_> = files.iter().map(|f| fresh(f, 0..6)).collect();
+    let models: Vec<_> = files.iter().map(load).collect();
+    std::thread::scope(|scope| {
+        for i in 0..6 {
+            let (model, want) = (&models[i % 3], &want[i % 3]);
+            scope.spawn(move || {
+                let mut s = sequence(model, if i < 3 { Mode::Graph } else { Mode::Eager });
+                for (p, want) in want.iter().enumerate() {
+                    assert_eq!(&feed(&mut s, token(p, 96)), want, "thread {i}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn parts_may_be_dropped_in_any_order() {
+    let file = Synthetic::default().file();
+    let device = device();
+    let model = Model::load(&device, &file).unwrap();
+    let mut s = sequence(&model, Mode::Graph);
+    drop((device, model, file));
+    s.feed(1).unwrap();
+    let model = s.model().clone();
+    drop(s);
+    sequence(&model, Mode::Graph).feed(1).unwrap();
+}
+
+#[test]
+fn a_context_that_does_not_fit_into_memory_is_refused_with_the_sizes() {
+    let file = Synthetic { context: u32::MAX as usize, layers: 1, ..Default::default() }.file();
+    let model = load(&file);
+    let e = Sequence::new(&model, SequenceOptions::default()).unwrap_err();
+    assert!(matches!(&e, DecodeError::Memory { needed, free, .. } if needed > free), "{e}");
+    assert!(e.to_string().contains("positions in f16"), "{e}");
+    Sequence::new(&model, SequenceOptions { capacity: Some(16), ..Default::default() }).unwrap().feed(1).unwrap();
+}
+
+#[test]
+fn a_model_that_does_not_fit_into_memory_is_refused_with_the_sizes() {
+    alone("inner_small_device", "400000");
+}
+
+#[test]
+#[ignore = "run by `a_model_that_does_not_fit_into_memory_is_refused_with_the_sizes` on a device of 400 kB"]
+fn inner_small_device() {
+    let file = ModelFile::open(q4_0_path()).unwrap();
+    let d = device();
+    let before = d.live_allocations();
+    let e = Model::load(&d, &file).unwrap_err();
+    assert!(matches!(&e, DecodeError::Memory { what: "the model", needed, total, .. } if needed > total), "{e}");
+    assert_eq!(d.live_allocations(), before);
+    let small = Synthetic { layers: 1, ..Default::default() }.file();
+    let model = Model::load(&d, &small).unwrap();
+    // Out of memory midway, which no budget foresees: an error, and everything is given back.
+    let before = d.live_allocations();
+    let guard = software::inject_failure(Some("cuMemAlloc_v2"), 3, OUT_OF_MEMORY);
+    let e = Model::load(&d, &small).unwrap_err();
+    drop(guard);
+    assert!(matches!(&e, DecodeError::Runtime(warpsmith_host::Error::OutOfMemory { .. })), "{e}");
+    assert_eq!(d.live_allocations(), before);
+    sequence(&model, Mode::Graph).feed(1).unwrap();
+}

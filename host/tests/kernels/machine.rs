@@ -1,0 +1,91 @@
+//! A device of whatever engine runs, in the form that the kernels' tests want.
+
+pub use crate::support::{Rng, assert_close, vector};
+use std::sync::Once;
+use warpsmith_device::{Contract, DeviceSlice, Element, Launcher};
+use warpsmith_host::{Device, Stream};
+
+/// Elements of poison on each side of a buffer.
+const GUARD: usize = 64;
+
+/// A device and a stream on it.
+pub struct Gpu {
+    device: Device,
+    stream: Stream,
+}
+
+impl Gpu {
+    pub fn new() -> Gpu {
+        static SAY: Once = Once::new();
+        let device = Device::open(0).unwrap();
+        SAY.call_once(|| println!("engine: {} on {}", device.engine(), device.name()));
+        let stream = device.stream().unwrap();
+        Gpu { device, stream }
+    }
+
+    pub fn all() -> Vec<Gpu> {
+        vec![Gpu::new()]
+    }
+
+    pub fn name(&self) -> String {
+        self.device.name().to_string()
+    }
+
+    /// A buffer with guards, filled with ones: NaN in every float format.
+    pub fn poisoned<T: Element>(&self, len: usize) -> Buffer<T> {
+        let mut whole = self.device.alloc::<T>(len + 2 * GUARD).unwrap();
+        let bytes = whole.cast_mut::<u8>().unwrap();
+        self.stream.fill(bytes, 0xFF).unwrap();
+        Buffer { whole, len }
+    }
+
+    pub fn upload<T: Element>(&self, data: &[T]) -> Buffer<T> {
+        let mut buffer = self.poisoned(data.len());
+        self.write(&mut buffer, 0, data);
+        buffer
+    }
+
+    /// Writes elements from `at` on.
+    pub fn write<T: Element>(&self, buffer: &mut Buffer<T>, at: usize, data: &[T]) {
+        self.stream.write(&mut buffer[at..at + data.len()], data).unwrap();
+    }
+
+    /// The contents, after a look at the guards.
+    pub fn read<T: Element>(&self, buffer: &Buffer<T>) -> Vec<T> {
+        let all = self.stream.read(&buffer.whole).unwrap();
+        let (head, rest) = all.split_at(GUARD);
+        let (data, tail) = rest.split_at(buffer.len);
+        for guard in [head, tail] {
+            let bytes: &[u8] = bytemuck::cast_slice(guard);
+            assert!(bytes.iter().all(|b| *b == 0xFF), "a kernel wrote outside of its buffer");
+        }
+        data.to_vec()
+    }
+}
+
+impl Launcher for Gpu {
+    type Error = String;
+    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+        self.stream.launch(kernel).map_err(|e| e.to_string())?;
+        self.stream.synchronize().map_err(|e| e.to_string())
+    }
+}
+
+/// A part of a larger buffer.
+pub struct Buffer<T: Element> {
+    whole: warpsmith_host::Buffer<T>,
+    len: usize,
+}
+
+impl<T: Element> std::ops::Deref for Buffer<T> {
+    type Target = DeviceSlice<T>;
+    fn deref(&self) -> &DeviceSlice<T> {
+        &self.whole[GUARD..GUARD + self.len]
+    }
+}
+
+impl<T: Element> std::ops::DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut DeviceSlice<T> {
+        &mut self.whole[GUARD..GUARD + self.len]
+    }
+}

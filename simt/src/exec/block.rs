@@ -1,0 +1,242 @@
+//! A block: its warps, its shared memory, its barriers.
+
+use super::lanes::lanes_of;
+use super::warp::{Barrier, Row, State, Stop, Warp};
+use super::{Cx, LANES, RawFault, uniform};
+use crate::fault::FaultKind;
+use crate::memory::POISON_KEY;
+use crate::program::Program;
+
+/// What all blocks of a launch have in common.
+pub(crate) struct Grid<'a> {
+    pub program: &'a Program,
+    /// Constant pools by function; empty for functions that the kernel does not reach.
+    pub pools: &'a [Vec<Row>],
+    /// Index of the entry's function.
+    pub entry: u32,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub threads: u32,
+    pub shared_bytes: u32,
+    pub dynamic_shared: u32,
+}
+
+impl Grid<'_> {
+    pub(crate) fn coordinates(&self, index: u64) -> [u32; 3] {
+        let [x, y, _] = self.grid.map(u64::from);
+        [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]
+    }
+
+    /// Thread index of a lane.
+    pub(crate) fn thread(&self, warp: u32, lane: u32) -> [u32; 3] {
+        let linear = warp * LANES as u32 + lane;
+        let [x, y, _] = self.block;
+        [linear % x, linear / x % y, linear / x / y]
+    }
+}
+
+/// Why a block stopped running.
+pub(crate) enum Outcome {
+    Done,
+    /// Its warps spin, and a whole round of them has changed nothing.
+    Spinning,
+    /// A warp index and what it raised.
+    Fault(u32, Box<RawFault>),
+}
+
+/// A block in execution; its buffers are used again for the next one.
+pub(crate) struct Block {
+    pub index: u64,
+    warps: Vec<Warp>,
+    barriers: [Barrier; 16],
+    /// Shared memory in 16-byte units, for its alignment.
+    shared: Vec<u128>,
+    executed: u64,
+    shape: [u32; 3],
+}
+
+/// Rounds of its warps in which a block spins before other blocks get a turn although memory changes.
+const PATIENCE: u32 = 4096;
+
+impl Block {
+    pub(crate) fn new() -> Block {
+        Block { index: 0, warps: Vec::new(), barriers: [Barrier::default(); 16], shared: Vec::new(), executed: 0, shape: [0; 3] }
+    }
+
+    /// Prepares the block with linear index `index`.
+    pub(crate) fn start(&mut self, grid: &Grid<'_>, index: u64) {
+        self.index = index;
+        self.executed = 0;
+        self.barriers = [Barrier::default(); 16];
+        let warps = grid.threads.div_ceil(LANES as u32);
+        while self.warps.len() < warps as usize {
+            self.warps.push(Warp::new(self.warps.len() as u32));
+            self.shape = [0; 3];
+        }
+        self.warps.truncate(warps as usize);
+        if self.shape != grid.block {
+            self.shape = grid.block;
+            for warp in &mut self.warps {
+                for lane in 0..LANES {
+                    let thread = grid.thread(warp.index, lane as u32);
+                    for (row, value) in warp.tid.iter_mut().zip(thread) {
+                        row.0[lane] = value;
+                    }
+                }
+            }
+        }
+        for warp in &mut self.warps {
+            let lanes = (grid.threads - warp.index * LANES as u32).min(LANES as u32);
+            warp.start(grid.program, grid.entry, u32::MAX >> (32 - lanes));
+        }
+        let poison = u128::from(POISON_KEY) << 64 | u128::from(POISON_KEY);
+        self.shared.clear();
+        self.shared.resize((grid.shared_bytes as usize).div_ceil(16), poison);
+    }
+
+    /// Points the context at this block.
+    fn enter(&mut self, cx: &mut Cx, grid: &Grid<'_>) {
+        cx.shared = self.shared.as_mut_ptr().cast();
+        cx.shared_bytes = grid.shared_bytes;
+        cx.executed = self.executed;
+        let at = grid.coordinates(self.index);
+        for i in 0..3 {
+            cx.uniform[uniform::NTID + i] = grid.block[i].into();
+            cx.uniform[uniform::CTAID + i] = at[i].into();
+            cx.uniform[uniform::NCTAID + i] = grid.grid[i].into();
+        }
+        cx.uniform[uniform::NWARPID] = self.warps.len() as u64;
+        cx.uniform[uniform::NSMID] = 132;
+        cx.uniform[uniform::SMID] = self.index % 132;
+        cx.uniform[uniform::GRIDID] = 1;
+        cx.uniform[uniform::DYNAMIC_SHARED] = grid.dynamic_shared.into();
+        cx.uniform[uniform::TOTAL_SHARED] = grid.shared_bytes.into();
+    }
+
+    /// Runs the block as far as it goes.
+    pub(crate) fn run(&mut self, cx: &mut Cx, grid: &Grid<'_>) -> Outcome {
+        self.enter(cx, grid);
+        let outcome = self.rounds(cx, grid);
+        self.executed = cx.executed;
+        outcome
+    }
+
+    fn rounds(&mut self, cx: &mut Cx, grid: &Grid<'_>) -> Outcome {
+        for round in 0.. {
+            let before = cx.progress;
+            let (mut ran, mut spun, mut left) = (false, false, false);
+            for w in 0..self.warps.len() {
+                let warp = &mut self.warps[w];
+                if !warp.ready() {
+                    left |= !warp.splits.is_empty();
+                    continue;
+                }
+                ran = true;
+                cx.uniform[uniform::WARPID] = w as u64;
+                match warp.run(cx, grid.program, grid.pools, &mut self.barriers) {
+                    Stop::Done => {}
+                    Stop::Blocked => left = true,
+                    Stop::Spinning => {
+                        left = true;
+                        spun = true;
+                    }
+                    Stop::Fault => {
+                        return match cx.fault.take() {
+                            Some(fault) => Outcome::Fault(w as u32, fault),
+                            None => self.deadlock(grid, "lost its fault"),
+                        };
+                    }
+                }
+                self.release(cx, grid);
+            }
+            if !left && !self.warps.iter().any(|w| !w.splits.is_empty()) {
+                return Outcome::Done;
+            }
+            if !ran {
+                return self.deadlock(grid, "no thread of the block can run any more");
+            }
+            if spun && (cx.progress == before || round > PATIENCE) {
+                return Outcome::Spinning;
+            }
+        }
+        Outcome::Spinning
+    }
+
+    /// Opens every barrier that all its warps have reached.
+    fn release(&mut self, cx: &mut Cx, grid: &Grid<'_>) {
+        for id in 0..16u32 {
+            let barrier = self.barriers[id as usize];
+            if barrier.arrived == 0 {
+                continue;
+            }
+            let open = if barrier.expected == 0 {
+                self.warps.iter().all(|w| w.live == 0 || barrier.set >> w.index & 1 != 0)
+            } else {
+                barrier.arrived * LANES as u32 >= barrier.expected
+            };
+            if !open {
+                continue;
+            }
+            self.barriers[id as usize] = Barrier::default();
+            for warp in self.warps.iter_mut().filter(|w| barrier.set >> w.index & 1 != 0) {
+                warp.release(cx, grid.program, grid.pools, id, &barrier);
+            }
+        }
+    }
+
+    /// Describes who waits for what.
+    pub(crate) fn deadlock(&self, grid: &Grid<'_>, why: &str) -> Outcome {
+        let mut detail = why.to_string();
+        let mut first = None;
+        for warp in &self.warps {
+            for split in &warp.splits {
+                let line = line_of(grid.program, split.pc);
+                let what = match split.state {
+                    State::Ready => "spin".to_string(),
+                    State::Barrier { id } => {
+                        let missing = warp.live & !self.lanes_at(warp, id);
+                        let barrier = &self.barriers[id as usize];
+                        let others = self.warps.iter().filter(|w| w.live != 0 && barrier.set >> w.index & 1 == 0);
+                        let others: Vec<String> = others.map(|w| w.index.to_string()).collect();
+                        let mut text = format!("wait at barrier {id}");
+                        if barrier.expected != 0 {
+                            text += &format!(" ({} of {} threads)", barrier.arrived * 32, barrier.expected);
+                        }
+                        if missing != 0 {
+                            text += &format!(", which lanes {missing:#010x} of the warp have not reached");
+                        } else if !others.is_empty() {
+                            text += &format!(", which warps {} have not reached", others.join(", "));
+                        }
+                        text
+                    }
+                    State::Collective { mask, .. } => {
+                        let here: u32 = warp.splits.iter().filter(|s| s.state == split.state).fold(0, |m, s| m | s.mask);
+                        let missing = mask & warp.live & !here;
+                        format!("wait in a collective of lanes {mask:#010x} for lanes {missing:#010x}")
+                    }
+                    State::Converge => {
+                        format!("wait for lanes {:#010x} of the warp", warp.live & !split.mask)
+                    }
+                };
+                detail += &format!("\nwarp {}, lanes {:#010x}, PTX line {line}: {what}", warp.index, split.mask);
+                let lane = split.mask.trailing_zeros() & 31;
+                if first.is_none() || split.state == State::Ready {
+                    first.get_or_insert((warp.index, lane, split.pc));
+                }
+            }
+        }
+        let (warp, lane, pc) = first.unwrap_or((0, 0, 0));
+        let raw = RawFault { kind: FaultKind::Deadlock, lane, pc, address: None, detail };
+        Outcome::Fault(warp, Box::new(raw))
+    }
+
+    fn lanes_at(&self, warp: &Warp, id: u32) -> u32 {
+        let waiting = warp.splits.iter().filter(|s| s.state == State::Barrier { id });
+        lanes_of(waiting.fold(0, |m, s| m | s.mask)).fold(0, |m, l| m | 1 << l)
+    }
+}
+
+fn line_of(program: &Program, pc: u32) -> u32 {
+    let debug = program.ops.get(pc as usize).and_then(|op| program.debug.get(op.debug as usize));
+    debug.map_or(0, |d| d.line)
+}

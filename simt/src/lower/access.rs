@@ -1,0 +1,378 @@
+//! Decoding of loads, stores, atomics and copies.
+
+use super::integer::unsupported;
+use super::mods::{Mods, bits, is_signed, wide};
+use super::proto::{Builder, Class, List, Lowered, Symbol, V};
+use crate::exec::cvt::{self, Extend};
+use crate::exec::mem::{self, Via};
+use crate::exec::{atom, control};
+use crate::program::Const;
+use crate::ptx::ast::{Base, Instruction, Operand, Space, Type};
+
+/// An address operand: where it points, how, and the offset.
+pub(super) struct Address {
+    pub space: Space,
+    pub via: Via,
+    pub row: V,
+    pub offset: u64,
+}
+
+/// What a load, store or atomic says about its memory order.
+struct Order {
+    /// Stronger than weak: other threads may be waited for.
+    strong: bool,
+    /// Reaches beyond the block.
+    wide: bool,
+}
+
+impl Builder<'_> {
+    fn space(m: &Mods<'_>) -> Space {
+        let words = [
+            "global", "shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func",
+        ];
+        match m.any(&words) {
+            None => Space::Generic,
+            Some("global") => Space::Global,
+            Some("local") => Space::Local,
+            Some("const") => Space::Const,
+            Some(w) if w.starts_with("param") => Space::Param,
+            Some(_) => Space::Shared,
+        }
+    }
+
+    fn order(m: &Mods<'_>) -> Order {
+        let sem = m.any(&["weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"]);
+        let scope = m.any(&["cta", "cluster", "gpu", "sys"]);
+        Order { strong: !matches!(sem, None | Some("weak")), wide: scope != Some("cta") }
+    }
+
+    /// Cache operators and hints, which change nothing here.
+    fn hints(m: &Mods<'_>) -> bool {
+        m.any(&["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"]);
+        let policy = m.skip(|w| w == "L2::cache_hint");
+        m.skip(|w| w.starts_with("L1::") || w.starts_with("L2::") || w == "unified");
+        policy
+    }
+
+    /// An address operand in a space.
+    pub(super) fn address(&mut self, operand: &Operand, space: Space) -> Lowered<Address> {
+        let Operand::Address(base, offset) = operand else {
+            return Err("unexpected operand: an address is needed".to_string());
+        };
+        let offset = *offset as u64;
+        let mismatch = |name: &str| format!("State space mismatch between instruction and address: `{name}`");
+        match base {
+            Base::Absolute => match space {
+                Space::Param | Space::Local => Ok(Address { space, via: Via::Offset, row: V::None, offset }),
+                _ => {
+                    let row = self.bits64(offset);
+                    Ok(Address { space, via: Via::Register64, row, offset: 0 })
+                }
+            },
+            Base::Reg(r) => {
+                let row = V::Reg(r.0);
+                let via = match self.class(row) {
+                    Class::Wide => Via::Register64,
+                    Class::Narrow if matches!(space, Space::Shared | Space::Local) => Via::Register32,
+                    _ => return Err("an address needs a 64-bit register".to_string()),
+                };
+                let in_frame = space == Space::Param && !self.function.is_entry;
+                Ok(Address { space: if in_frame { Space::Local } else { space }, via, row, offset })
+            }
+            Base::Symbol(name) => match (self.symbol(name)?, space) {
+                (Symbol::Global(i), Space::Global | Space::Const | Space::Generic) => {
+                    let row = self.constant(Const::Global(i, 0), true);
+                    Ok(Address { space, via: Via::Register64, row, offset })
+                }
+                (Symbol::Shared(i), Space::Shared) => {
+                    self.use_shared(i);
+                    let row = self.constant(Const::Shared(i, 0), false);
+                    Ok(Address { space, via: Via::Register32, row, offset })
+                }
+                (Symbol::Local(at), Space::Local) | (Symbol::Slot(at, _), Space::Param) => Ok(Address {
+                    space: Space::Local,
+                    via: Via::Offset,
+                    row: V::None,
+                    offset: offset.wrapping_add(at.into()),
+                }),
+                (Symbol::Param(at, _), Space::Param) => Ok(Address {
+                    space,
+                    via: Via::Offset,
+                    row: V::None,
+                    offset: offset.wrapping_add(at.into()),
+                }),
+                _ => Err(mismatch(name)),
+            },
+        }
+    }
+
+    /// The elements of a vector operand.
+    fn elements<'o>(operand: &'o Operand, count: u32) -> Lowered<Vec<&'o Operand>> {
+        match operand {
+            Operand::Vector(items) if items.len() == count as usize => Ok(items.iter().collect()),
+            Operand::Vector(_) => Err("the vector operand has another number of elements".to_string()),
+            single if count == 1 => Ok(vec![single]),
+            _ => Err("a vector operand is needed".to_string()),
+        }
+    }
+
+    fn count(m: &Mods<'_>) -> u32 {
+        match m.any(&["v2", "v4", "v8"]) {
+            Some("v2") => 2,
+            Some("v4") => 4,
+            Some(_) => 8,
+            None => 1,
+        }
+    }
+
+    fn note(&mut self, order: &Order, space: Space) {
+        if order.strong && !matches!(space, Space::Local | Space::Param) {
+            self.push(control::note_sync);
+            self.talks |= space != Space::Shared && order.wide;
+        }
+    }
+
+    pub(super) fn load(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let order = Self::order(m);
+        let space = Self::space(m);
+        let policy = Self::hints(m);
+        let count = Self::count(m);
+        let ty = m.ty()?;
+        m.finish()?;
+        let (d, address) = match i.operands.as_slice() {
+            [d, a] if !policy => (d, a),
+            [d, a, _] => (d, a),
+            _ => return Err(format!("Arguments mismatch for instruction '{}'", i.opcode)),
+        };
+        let size = bits(ty) / 8;
+        let address = self.address(address, space)?;
+        let f = mem::load_handler(address.space, address.via, size, count);
+        let f = f.ok_or_else(|| unsupported("this access"))?;
+        self.note(&order, space);
+        let mut rows = Vec::with_capacity(count as usize);
+        let mut fixes = Vec::new();
+        for operand in Self::elements(d, count)? {
+            let target = self.reg(operand);
+            let is_wide = target.is_some_and(|v| self.class(v) == Class::Wide);
+            // Narrow signed and narrow-in-wide values are extended behind the load.
+            if is_wide && !wide(ty) || matches!(ty, Type::S8 | Type::S16) {
+                let t = self.temp(false);
+                rows.push(t);
+                if let Some(v) = target {
+                    fixes.push((v, t, is_wide));
+                }
+            } else {
+                rows.push(self.dst(operand, raw_type(ty))?);
+            }
+        }
+        let site = self.site();
+        let op = self.push(f);
+        (op.a, op.imm, op.apart) = (address.row, address.offset, true);
+        op.list = Some(Box::new(List { head: vec![site], rows, dst: true }));
+        for (v, t, is_wide) in fixes {
+            let from = if is_signed(ty) { ty } else { Type::U32 };
+            let last = self.extended_to(t, from, is_wide);
+            self.copy(v, last, is_wide);
+        }
+        Ok(())
+    }
+
+    pub(super) fn store(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let order = Self::order(m);
+        let space = Self::space(m);
+        let policy = Self::hints(m);
+        let count = Self::count(m);
+        let ty = m.ty()?;
+        m.finish()?;
+        let (address, a) = match i.operands.as_slice() {
+            [address, a] if !policy => (address, a),
+            [address, a, _] => (address, a),
+            _ => return Err(format!("Arguments mismatch for instruction '{}'", i.opcode)),
+        };
+        let address = self.address(address, space)?;
+        let f = mem::store_handler(address.space, address.via, bits(ty) / 8, count);
+        let f = f.ok_or_else(|| unsupported("this access"))?;
+        self.note(&order, space);
+        let mut rows = Vec::with_capacity(count as usize);
+        for operand in Self::elements(a, count)? {
+            rows.push(narrowed(self, operand, ty)?);
+        }
+        let site = self.site();
+        let op = self.push(f);
+        (op.a, op.imm) = (address.row, address.offset);
+        op.list = Some(Box::new(List { head: vec![site], rows, dst: false }));
+        Ok(())
+    }
+
+    /// `atom` and `red`.
+    pub(super) fn atomic(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        Self::order(m);
+        let space = Self::space(m);
+        let policy = Self::hints(m);
+        m.take("noftz");
+        if m.any(&["v2", "v4", "v8"]).is_some() {
+            return Err(unsupported("a vector of atomic operations"));
+        }
+        let name = m.first().ok_or_else(|| "the operation is missing".to_string())?;
+        let ty = m.ty()?;
+        m.finish()?;
+        let f = atom::handler(name, ty).ok_or_else(|| unsupported(&format!("`{}.{name}` of this type", i.opcode)))?;
+        let given = i.operands.len() - usize::from(policy && i.operands.len() > 2);
+        let (d, rest) = if i.opcode == "atom" {
+            let (d, rest) = i.operands[..given].split_first().ok_or_else(|| "operands are missing".to_string())?;
+            (Some(d), rest)
+        } else {
+            (None, &i.operands[..given])
+        };
+        let needed = if name == "cas" { 3 } else { 2 };
+        if rest.len() != needed {
+            return Err(format!("Arguments mismatch for instruction '{}.{name}'", i.opcode));
+        }
+        let address = self.address(&rest[0], space)?;
+        let via = match (address.space, address.via) {
+            (Space::Global, Via::Register64) => atom::via::GLOBAL,
+            (Space::Shared, Via::Register32) => atom::via::SHARED32,
+            (Space::Shared, Via::Register64) => atom::via::SHARED64,
+            (Space::Generic, Via::Register64) => atom::via::GENERIC,
+            _ => return Err(unsupported("an atomic operation in this space")),
+        };
+        self.talks |= address.space != Space::Shared;
+        let raw = raw_type(ty);
+        // Float constants keep their type; everything else is bits.
+        let of = |o: &Operand| if matches!(o, Operand::F32(_) | Operand::F64(_)) { ty } else { raw };
+        let b = self.src(&rest[1], of(&rest[1]))?;
+        let c = match rest.get(2) {
+            Some(c) => self.src(c, of(c))?,
+            None => b,
+        };
+        let result = !matches!(d, None | Some(Operand::Sink));
+        let d = match d {
+            Some(d) if result => self.dst(d, raw)?,
+            _ => V::None,
+        };
+        let site = self.site();
+        let op = self.push(f);
+        (op.d, op.a, op.b, op.c) = (d, address.row, b, c);
+        (op.imm, op.apart) = (address.offset, true);
+        op.list = Some(Box::new(List { head: vec![site, via, result.into()], rows: Vec::new(), dst: false }));
+        Ok(())
+    }
+
+    /// `fence`, `membar`.
+    pub(super) fn fence(&mut self, m: &Mods<'_>) -> Lowered<()> {
+        let block_only = m.take("cta");
+        let known = m.skip(|w| {
+            matches!(
+                w,
+                "sc" | "acq_rel" | "acquire" | "release" | "gpu" | "sys" | "cluster" | "gl" | "mbarrier_init" | "alias"
+            ) || w.starts_with("proxy")
+                || w.starts_with("async")
+                || w.starts_with("sync_restrict")
+        });
+        m.finish()?;
+        if !known && !block_only {
+            return Err("the fence's scope is missing".to_string());
+        }
+        self.talks |= !block_only;
+        self.nop();
+        Ok(())
+    }
+
+    /// `cp.async` and its groups. Copies are done at once, so waiting for them is nothing.
+    pub(super) fn copy_async(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        if !m.take("async") {
+            return Err(unsupported("this copy"));
+        }
+        if m.any(&["commit_group", "wait_group", "wait_all"]).is_some() {
+            m.finish()?;
+            self.nop();
+            return Ok(());
+        }
+        let ca = match m.any(&["ca", "cg"]) {
+            Some(c) => c == "ca",
+            None => return Err(unsupported("this asynchronous copy")),
+        };
+        let to_shared = m.any(&["shared", "shared::cta", "shared::cluster"]).is_some() && m.take("global");
+        let policy = Self::hints(m);
+        m.finish()?;
+        if !to_shared {
+            return Err("`.shared.global` is needed".to_string());
+        }
+        let given = i.operands.len() - usize::from(policy && i.operands.len() > 3);
+        let (to, from, size, extra) = match &i.operands[..given] {
+            [to, from, size] => (to, from, size, None),
+            [to, from, size, extra] => (to, from, size, Some(extra)),
+            _ => return Err("Arguments mismatch for instruction 'cp.async'".to_string()),
+        };
+        let bytes = match size {
+            Operand::Int(n @ (4 | 8 | 16)) if ca || *n == 16 => *n as u64,
+            _ => return Err("the size of an asynchronous copy is 4, 8 or 16 (only 16 with `.cg`)".to_string()),
+        };
+        let to = self.address(to, Space::Shared)?;
+        let from = self.address(from, Space::Global)?;
+        let zero = self.bits32(0);
+        let all = self.bits32(bytes as u32);
+        let wanted = match extra {
+            None => all,
+            // A predicate says whether to ignore the source.
+            Some(p) if self.is_pred(p) => {
+                let q = self.pred(p)?;
+                let t = self.temp(false);
+                let op = self.push(crate::exec::int::sel(false));
+                (op.d, op.a, op.b, op.q) = (t, zero, all, q);
+                t
+            }
+            Some(n) => self.src(n, Type::U32)?,
+        };
+        let near = |offset: u64| i32::try_from(offset as i64).map_err(|_| "the offset is too large".to_string());
+        let (to_offset, from_offset) = (near(to.offset)?, near(from.offset)?);
+        let site = self.site();
+        let op = self.push(mem::copy_async);
+        (op.a, op.b, op.c) = (to.row, from.row, wanted);
+        op.imm = u64::from(to_offset as u32) | bytes << 32;
+        let head = vec![site, from_offset as u32, u32::from(to.via == Via::Register64)];
+        op.list = Some(Box::new(List { head, rows: Vec::new(), dst: false }));
+        Ok(())
+    }
+
+    /// Instructions without effect here: hints about caches and scheduling.
+    pub(super) fn hint(&mut self, i: &Instruction) -> Lowered<()> {
+        if i.opcode == "createpolicy" {
+            let Some(d) = i.operands.first() else { return Err("operands are missing".to_string()) };
+            let d = self.dst(d, Type::B64)?;
+            let zero = self.bits64(0);
+            self.copy(d, zero, true);
+            return Ok(());
+        }
+        if i.opcode == "nanosleep" {
+            self.push(control::note_sync);
+            return Ok(());
+        }
+        self.nop();
+        Ok(())
+    }
+}
+
+/// The bits of a type.
+fn raw_type(ty: Type) -> Type {
+    match bits(ty) {
+        8 => Type::B8,
+        16 => Type::B16,
+        32 => Type::B32,
+        64 => Type::B64,
+        _ => ty,
+    }
+}
+
+/// A value to store; a wide register gives its low bits.
+fn narrowed(b: &mut Builder<'_>, operand: &Operand, ty: Type) -> Lowered<V> {
+    match b.reg(operand) {
+        Some(v) if b.class(v) == Class::Wide && !wide(ty) => {
+            let t = b.temp(false);
+            b.op1(cvt::extend(Extend::Truncate), t, v);
+            Ok(t)
+        }
+        _ if matches!(operand, Operand::F32(_) | Operand::F64(_)) => b.src(operand, ty),
+        _ => b.src(operand, raw_type(ty)),
+    }
+}

@@ -1,0 +1,414 @@
+//! Decoding of `cvt`, `mov` and address conversions.
+
+use super::integer::{operands, unsupported};
+use super::mods::{Mods, bits, is_int, is_signed, type_of, wide};
+use super::proto::{Builder, Class, Lowered, V, X};
+use crate::exec::cvt::{self, Extend, General, Kind};
+use crate::exec::half::{self, B, H, HalfOp, X2};
+use crate::exec::int::{self, Bin, Shift};
+use crate::exec::soft::Round;
+use crate::exec::space::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
+use crate::exec::{control, mem};
+use crate::ptx::ast::{Instruction, Operand, Type};
+
+fn kind(ty: Type) -> Option<Kind> {
+    Some(match ty {
+        Type::F16 => Kind::F16,
+        Type::BF16 => Kind::BF16,
+        Type::F32 => Kind::F32,
+        Type::F64 => Kind::F64,
+        _ if is_int(ty) => Kind::Int { bits: bits(ty) as u8, signed: is_signed(ty) },
+        _ => return None,
+    })
+}
+
+impl Builder<'_> {
+    /// A source whose register may be wider than the type; gives the row with at least the type's bits.
+    fn loose_src(&mut self, operand: &Operand, ty: Type) -> Lowered<V> {
+        let Some(v) = self.reg(operand) else { return self.src(operand, ty) };
+        match (self.class(v), wide(ty)) {
+            (Class::Wide, true) | (Class::Narrow, false) => Ok(v),
+            (Class::Wide, false) => {
+                let t = self.temp(false);
+                self.op1(cvt::extend(Extend::Truncate), t, v);
+                Ok(t)
+            }
+            _ => self.src(operand, ty),
+        }
+    }
+
+    /// Where a result of a type goes, if the register may be wider: a row of the type's width, and the register.
+    fn loose_dst(&mut self, operand: &Operand, ty: Type) -> Lowered<(V, Option<V>)> {
+        match self.reg(operand) {
+            Some(v) if self.class(v) == Class::Wide && !wide(ty) => Ok((self.temp(false), Some(v))),
+            _ => Ok((self.dst(operand, ty)?, None)),
+        }
+    }
+
+    /// Extends an integer result into a wider register.
+    fn widen_into(&mut self, from: V, ty: Type, to: Option<V>) {
+        if let Some(to) = to {
+            self.op1(cvt::extend(if is_signed(ty) { Extend::S32 } else { Extend::U32 }), to, from);
+        }
+    }
+
+    pub(super) fn cvt(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        if m.take("pack") {
+            return self.cvt_pack(i, m);
+        }
+        let integral = m.any(&["rni", "rzi", "rmi", "rpi"]);
+        let away = m.take("rna");
+        let round = if away { Some(Round::Away) } else { m.round() };
+        let (ftz, sat) = (m.take("ftz"), m.take("sat"));
+        let (relu, finite) = (m.take("relu"), m.take("satfinite"));
+        let (Some(to), Some(from)) = (m.first(), m.first()) else { return Err("a type is missing".to_string()) };
+        m.finish()?;
+        let special = |word: &str| matches!(word, "tf32" | "e4m3x2" | "e5m2x2" | "f16x2" | "bf16x2");
+        if special(to) || special(from) {
+            return self.cvt_packed(i, to, from, round, (ftz, sat), (relu, finite));
+        }
+        let types = (type_of(to), type_of(from));
+        let (Some(dty), Some(sty)) = types else { return Err(unsupported(&format!("`.{to}.{from}`"))) };
+        let (Some(dst), Some(src)) = (kind(dty), kind(sty)) else { return Err(unsupported(&format!("`.{to}.{from}`"))) };
+        let [d, a] = operands(i)?;
+        if (relu || finite) && !matches!(dst, Kind::F16 | Kind::BF16) {
+            return Err(unsupported("this modifier with this type"));
+        }
+        let mut a = self.loose_src(a, sty)?;
+        if ftz && sty == Type::F32 {
+            a = self.flushed(a, sty);
+        }
+        let (row, wider) = self.loose_dst(d, dty)?;
+        if let (Kind::Int { .. }, Kind::Int { .. }) = (dst, src)
+            && !sat
+        {
+            self.int_to_int(row, dty, a, sty);
+            self.widen_into(row, dty, wider);
+            return Ok(());
+        }
+        let float_to_int = matches!(dst, Kind::Int { .. }) && !matches!(src, Kind::Int { .. });
+        let mode = match integral {
+            Some("rni") => Round::Nearest,
+            Some("rzi") => Round::Zero,
+            Some("rmi") => Round::Down,
+            Some(_) => Round::Up,
+            None if float_to_int => return Err("a rounding modifier is missing".to_string()),
+            None => round.unwrap_or(Round::Nearest),
+        };
+        let is_integral = integral.is_some();
+        // Integers of 8 and 16 bits go through 32 bits on their way to a float.
+        let small = matches!(src, Kind::Int { bits: 8 | 16, .. });
+        let (direct_src, direct_a) = match src {
+            Kind::Int { signed, .. } if small && !sat => {
+                (Kind::Int { bits: 32, signed }, self.extended_to(a, sty, false))
+            }
+            _ => (src, a),
+        };
+        let direct = if sat || finite { None } else { cvt::direct(dst, direct_src, mode, is_integral) };
+        match direct {
+            Some(f) => self.op1(f, row, direct_a),
+            None => {
+                let how = General { dst, src, round: mode, integral: is_integral, sat, finite };
+                self.op1(cvt::general, row, a);
+                let op = self.last();
+                (op.imm, op.apart) = (how.pack(), true);
+            }
+        }
+        if ftz && dty == Type::F32 {
+            let t = self.flushed(row, dty);
+            self.copy(row, t, false);
+        }
+        if relu {
+            let f = if dty == Type::F16 { half::op::<H>(HalfOp::Relu) } else { half::op::<B>(HalfOp::Relu) };
+            self.op1(f, row, row);
+        }
+        self.widen_into(row, dty, wider);
+        Ok(())
+    }
+
+    /// Integer to integer without saturation: extension and truncation.
+    fn int_to_int(&mut self, d: V, dty: Type, a: V, sty: Type) {
+        let (dbits, sbits) = (bits(dty), bits(sty));
+        let extend = |ty: Type| match ty {
+            Type::S8 => Some(Extend::S8),
+            Type::U8 => Some(Extend::U8),
+            Type::S16 => Some(Extend::S16),
+            Type::U16 => Some(Extend::U16),
+            _ => None,
+        };
+        if dbits > sbits || (dbits == sbits && dbits >= 32) {
+            // The source's low bits, extended by its sign.
+            match (extend(sty), dbits) {
+                (Some(step), 64) => {
+                    let t = self.temp(false);
+                    self.op1(cvt::extend(step), t, a);
+                    self.op1(cvt::extend(if is_signed(sty) { Extend::S32 } else { Extend::U32 }), d, t);
+                }
+                (Some(step), _) => self.op1(cvt::extend(step), d, a),
+                (None, 64) if sbits == 32 => {
+                    self.op1(cvt::extend(if is_signed(sty) { Extend::S32 } else { Extend::U32 }), d, a);
+                }
+                _ => self.copy(d, a, dbits == 64),
+            }
+            return;
+        }
+        let mut a = a;
+        if sbits == 64 {
+            let t = if dbits == 32 { d } else { self.temp(false) };
+            self.op1(cvt::extend(Extend::Truncate), t, a);
+            a = t;
+        }
+        match extend(dty) {
+            Some(step) => self.op1(cvt::extend(step), d, a),
+            None if sbits != 64 => self.copy(d, a, false),
+            None => {}
+        }
+    }
+
+    /// Conversions to and from packed and tensor formats.
+    fn cvt_packed(
+        &mut self,
+        i: &Instruction,
+        to: &str,
+        from: &str,
+        round: Option<Round>,
+        (ftz, sat): (bool, bool),
+        (relu, finite): (bool, bool),
+    ) -> Lowered<()> {
+        let what = || unsupported(&format!("`cvt` from `.{from}` to `.{to}` with these modifiers"));
+        if ftz || sat {
+            return Err(what());
+        }
+        let round = round.ok_or_else(|| "a rounding modifier is missing".to_string())?;
+        let f32_pair = |b: &mut Self| -> Lowered<(V, V)> {
+            let [_, x, y] = operands(i)?;
+            Ok((b.src(x, Type::F32)?, b.src(y, Type::F32)?))
+        };
+        let d = i.operands.first().ok_or_else(|| "operands are missing".to_string())?;
+        match (to, from) {
+            ("f16x2" | "bf16x2", "f32") => {
+                let (a, b) = f32_pair(self)?;
+                let bf16 = to == "bf16x2";
+                let f = cvt::pack2(bf16, round, finite).ok_or_else(what)?;
+                let d = self.dst(d, Type::B32)?;
+                self.op2(f, d, a, b);
+                if relu {
+                    let f = if bf16 { half::op::<X2<B>>(HalfOp::Relu) } else { half::op::<X2<H>>(HalfOp::Relu) };
+                    self.op1(f, d, d);
+                }
+            }
+            ("tf32", "f32") if !relu && !finite => {
+                let [d, a] = operands(i)?;
+                let a = self.src(a, Type::F32)?;
+                let d = self.dst(d, Type::B32)?;
+                self.op1(cvt::tf32(round).ok_or_else(what)?, d, a);
+            }
+            ("e4m3x2" | "e5m2x2", "f32") if finite && !relu && round == Round::Nearest => {
+                let (a, b) = f32_pair(self)?;
+                let d = self.dst(d, Type::B16)?;
+                self.op2(cvt::fp8_from_f32(to == "e5m2x2"), d, a, b);
+            }
+            ("e4m3x2" | "e5m2x2", "f16x2") if finite && !relu && round == Round::Nearest => {
+                let [d, a] = operands(i)?;
+                let a = self.src(a, Type::B32)?;
+                let d = self.dst(d, Type::B16)?;
+                self.op1(cvt::fp8_from_f16(to == "e5m2x2"), d, a);
+            }
+            ("f16x2", "e4m3x2" | "e5m2x2") if !finite && round == Round::Nearest => {
+                let [d, a] = operands(i)?;
+                let a = self.src(a, Type::B16)?;
+                let d = self.dst(d, Type::B32)?;
+                self.op1(cvt::f16_from_fp8(from == "e5m2x2"), d, a);
+                if relu {
+                    self.op1(half::op::<X2<H>>(HalfOp::Relu), d, d);
+                }
+            }
+            _ => return Err(what()),
+        }
+        Ok(())
+    }
+
+    /// `cvt.pack.sat.{u16,s16}.s32 d, a, b` and `cvt.pack.sat.{u8,s8}.s32.b32 d, a, b, c`.
+    fn cvt_pack(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let sat = m.take("sat");
+        let (to, from) = (m.ty()?, m.ty()?);
+        let with_c = m.take("b32");
+        m.finish()?;
+        if !sat || from != Type::S32 || !matches!(to, Type::U16 | Type::S16 | Type::U8 | Type::S8) {
+            return Err(unsupported("this combination of types"));
+        }
+        let u = Type::U32;
+        let (d, a, b, c) = match (i.operands.as_slice(), with_c) {
+            ([d, a, b], false) if bits(to) == 16 => (d, a, b, V::None),
+            ([d, a, b, c], true) if bits(to) == 8 => (d, a, b, self.src(c, u)?),
+            _ => return Err("Arguments mismatch for instruction 'cvt.pack'".to_string()),
+        };
+        let (a, b) = (self.src(a, u)?, self.src(b, u)?);
+        let c = if c == V::None { a } else { c };
+        let d = self.dst(d, u)?;
+        self.op3(cvt::pack_sat, d, a, b, c);
+        let op = self.last();
+        (op.imm, op.apart) = (u64::from(bits(to)) | u64::from(is_signed(to)) << 8, true);
+        Ok(())
+    }
+
+    pub(super) fn mov(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let ty = m.ty()?;
+        m.finish()?;
+        let [d, a] = operands(i)?;
+        match (d, a) {
+            _ if ty == Type::Pred => {
+                let (p, q) = (self.pred_dst(d)?, self.pred(a)?);
+                let op = self.push(control::pred_logic);
+                (op.p, op.q, op.x) = (p, q, X::Pred(super::proto::P::True));
+                Ok(())
+            }
+            (_, Operand::Vector(parts)) => self.pack(d, parts, ty),
+            (Operand::Vector(parts), _) => self.unpack(parts, a, ty),
+            _ => {
+                let a = self.src(a, ty)?;
+                let d = self.dst(d, ty)?;
+                self.copy(d, a, wide(ty));
+                Ok(())
+            }
+        }
+    }
+
+    /// Types of the parts of a vector `mov`.
+    fn part_type(ty: Type, parts: usize) -> Lowered<Type> {
+        match (bits(ty) as usize / parts.max(1), bits(ty)) {
+            (8, _) => Ok(Type::B8),
+            (16, _) => Ok(Type::B16),
+            (32, 64) => Ok(Type::B32),
+            _ => Err("Arguments mismatch for instruction 'mov': the vector does not fit the type".to_string()),
+        }
+    }
+
+    /// `mov.b32 d, {a, b}` and the like: the first part is the lowest.
+    fn pack(&mut self, d: &Operand, parts: &[Operand], ty: Type) -> Lowered<()> {
+        let part = Self::part_type(ty, parts.len())?;
+        let rows = parts.iter().map(|p| self.src(p, part)).collect::<Lowered<Vec<V>>>()?;
+        let is_wide = wide(ty);
+        let d = self.dst(d, ty)?;
+        let width = bits(part);
+        let (uty, any) = if is_wide { (Type::B64, Type::U64) } else { (Type::B32, Type::U32) };
+        let (Some(shl), Some(or)) = (int::shift(Shift::Left, uty), int::bin(Bin::Or, any)) else {
+            return Err(unsupported("this type"));
+        };
+        let mut sum = V::None;
+        for (n, row) in rows.into_iter().enumerate() {
+            let from = match width {
+                8 => Type::U8,
+                16 => Type::U16,
+                _ => Type::U32,
+            };
+            let mut v = self.extended_to(row, from, is_wide);
+            if n > 0 {
+                let amount = self.bits32(n as u32 * width);
+                let t = self.temp(is_wide);
+                self.op2(shl, t, v, amount);
+                v = t;
+                let t = self.temp(is_wide);
+                self.op2(or, t, sum, v);
+                v = t;
+            }
+            sum = v;
+        }
+        if ty == Type::B16 {
+            // Two bytes in a 16-bit register.
+            self.copy(d, sum, false);
+        } else {
+            self.copy(d, sum, is_wide);
+        }
+        Ok(())
+    }
+
+    /// `mov.b32 {d, e}, a` and the like.
+    fn unpack(&mut self, parts: &[Operand], a: &Operand, ty: Type) -> Lowered<()> {
+        let part = Self::part_type(ty, parts.len())?;
+        let a = self.src(a, ty)?;
+        let is_wide = wide(ty);
+        let Some(shr) = int::shift(Shift::Right, if is_wide { Type::B64 } else { Type::B32 }) else {
+            return Err(unsupported("this type"));
+        };
+        // All parts are computed before any is written: a part may replace the source.
+        let mut results = Vec::with_capacity(parts.len());
+        for (n, operand) in parts.iter().enumerate() {
+            if *operand == Operand::Sink {
+                continue;
+            }
+            let mut v = a;
+            if n > 0 {
+                let amount = self.bits32(n as u32 * bits(part));
+                let t = self.temp(is_wide);
+                self.op2(shr, t, v, amount);
+                v = t;
+            }
+            if is_wide {
+                let t = self.temp(false);
+                self.op1(cvt::extend(Extend::Truncate), t, v);
+                v = t;
+            }
+            results.push((self.dst(operand, part)?, v, part));
+        }
+        for (d, v, part) in results {
+            match part {
+                Type::B8 => self.op1(cvt::extend(Extend::U8), d, v),
+                Type::B16 => self.op1(cvt::extend(Extend::U16), d, v),
+                _ => self.copy(d, v, false),
+            }
+        }
+        if self.protos.last().is_none_or(|p| p.instruction != self.at) {
+            self.nop();
+        }
+        Ok(())
+    }
+
+    /// `cvta` and `cvta.to`.
+    pub(super) fn cvta(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let back = m.take("to");
+        let space = m.first().unwrap_or("");
+        let ty = m.ty()?;
+        m.finish()?;
+        if !matches!(ty, Type::U64 | Type::B64 | Type::S64) {
+            return Err("addresses have 64 bits: `.u64` is needed".to_string());
+        }
+        let entry_params = self.function.is_entry;
+        let window = match space {
+            "global" | "const" => 0,
+            "shared" | "shared::cta" | "shared::cluster" => SHARED_WINDOW,
+            "local" => LOCAL_WINDOW,
+            "param" | "param::entry" if entry_params => PARAM_WINDOW,
+            _ => return Err(unsupported(&format!("`cvta` of `.{space}`"))),
+        };
+        let [d, a] = operands(i)?;
+        let a = self.src(a, Type::U64)?;
+        let d = self.dst(d, Type::U64)?;
+        if window == 0 {
+            self.copy(d, a, true);
+            return Ok(());
+        }
+        let Some(f) = int::bin(if back { Bin::Sub } else { Bin::Add }, Type::U64) else { return Err(unsupported("cvta")) };
+        let window = self.bits64(window);
+        self.op2(f, d, a, window);
+        Ok(())
+    }
+
+    pub(super) fn isspacep(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let window = match m.first().unwrap_or("") {
+            "global" => 0,
+            "shared" | "shared::cta" | "shared::cluster" => SHARED_WINDOW,
+            "local" => LOCAL_WINDOW,
+            "param" | "param::entry" => PARAM_WINDOW,
+            // No address is in the constant space: its variables lie in global memory.
+            "const" => 1 << 63,
+            space => return Err(unsupported(&format!("space `.{space}`"))),
+        };
+        m.finish()?;
+        let [p, a] = operands(i)?;
+        let (p, a) = (self.pred_dst(p)?, self.src(a, Type::U64)?);
+        let op = self.push(mem::isspacep);
+        (op.p, op.a, op.imm) = (p, a, window);
+        Ok(())
+    }
+}

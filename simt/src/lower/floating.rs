@@ -1,0 +1,255 @@
+//! Decoding of floating-point instructions.
+
+use super::integer::{operands, unsupported};
+use super::mods::Mods;
+use super::proto::{Builder, Lowered, V};
+use crate::exec::OpFn;
+use crate::exec::float::{self, Approx, Arith, Unary};
+use crate::exec::half::{self, B, H, HalfOp, X2};
+use crate::exec::soft::Round;
+use crate::ptx::ast::{Instruction, Type};
+
+/// The handler of a half-precision operation, if the type is one.
+fn half_op(op: HalfOp, ty: Type) -> Option<OpFn> {
+    Some(match ty {
+        Type::F16 => half::op::<H>(op),
+        Type::BF16 => half::op::<B>(op),
+        Type::F16x2 => half::op::<X2<H>>(op),
+        Type::BF16x2 => half::op::<X2<B>>(op),
+        _ => return None,
+    })
+}
+
+pub(super) fn is_float(word: &str) -> bool {
+    matches!(word, "f16" | "f16x2" | "bf16" | "bf16x2" | "f32" | "f64")
+}
+
+impl Builder<'_> {
+    /// The value with subnormals flushed.
+    pub(super) fn flushed(&mut self, v: V, ty: Type) -> V {
+        let t = self.temp(ty == Type::F64);
+        let f = half_op(HalfOp::Flush, ty).unwrap_or_else(|| float::unary(Unary::Flush, ty == Type::F64));
+        self.op1(f, t, v);
+        t
+    }
+
+    /// Applies `.ftz`, `.sat` and `.relu` to a result in place.
+    fn finish_float(&mut self, d: V, ty: Type, ftz: bool, sat: bool, relu: bool) {
+        let wide = ty == Type::F64;
+        if ftz {
+            let f = half_op(HalfOp::Flush, ty).unwrap_or_else(|| float::unary(Unary::Flush, wide));
+            self.op1(f, d, d);
+        }
+        if sat {
+            let f = half_op(HalfOp::Saturate, ty).unwrap_or_else(|| float::unary(Unary::Saturate, wide));
+            self.op1(f, d, d);
+        }
+        if relu && let Some(f) = half_op(HalfOp::Relu, ty) {
+            self.op1(f, d, d);
+        }
+    }
+
+    /// `add sub mul fma mad div sqrt rcp` with IEEE rounding.
+    fn arithmetic(&mut self, i: &Instruction, m: &Mods<'_>, op: Arith) -> Lowered<()> {
+        let round = m.round();
+        let (ftz, sat, relu) = (m.take("ftz"), m.take("sat"), m.take("relu"));
+        let ty = m.ty()?;
+        m.finish()?;
+        let half = match op {
+            Arith::Add => Some(HalfOp::Add),
+            Arith::Sub => Some(HalfOp::Sub),
+            Arith::Mul => Some(HalfOp::Mul),
+            Arith::Fma => Some(HalfOp::Fma),
+            _ => None,
+        };
+        let half = half.and_then(|h| half_op(h, ty));
+        let round = match (round, ty) {
+            (Some(r), _) => r,
+            (None, _) if half.is_some() => Round::Nearest,
+            (None, Type::F32 | Type::F64) if matches!(op, Arith::Add | Arith::Sub | Arith::Mul) => Round::Nearest,
+            (None, _) => return Err("a rounding modifier is missing".to_string()),
+        };
+        if half.is_some() && round != Round::Nearest {
+            return Err(unsupported("this rounding with this type"));
+        }
+        if relu && !(half.is_some() && op == Arith::Fma) {
+            return Err("`.relu` needs `fma` of a half-precision type".to_string());
+        }
+        if (ftz || sat) && ty == Type::F64 {
+            return Err("`.ftz` and `.sat` are not for `.f64`".to_string());
+        }
+        let fused = ty == Type::F32 && round == Round::Nearest;
+        let f = match (ty, half) {
+            (_, Some(f)) => f,
+            (Type::F32, _) => float::arith32(op, round, ftz && fused),
+            (Type::F64, _) => float::arith64(op, round),
+            _ => return Err(unsupported("this type")),
+        };
+        let flush = ftz && !fused;
+        let mut sources = [V::None; 3];
+        let count = match op {
+            Arith::Fma => 3,
+            Arith::Sqrt | Arith::Rcp => 1,
+            _ => 2,
+        };
+        if i.operands.len() != count + 1 {
+            return Err(format!("Arguments mismatch for instruction '{}'", i.opcode));
+        }
+        for (to, from) in sources.iter_mut().zip(&i.operands[1..]) {
+            *to = self.src(from, ty)?;
+            if flush {
+                *to = self.flushed(*to, ty);
+            }
+        }
+        let d = self.dst(&i.operands[0], ty)?;
+        let [a, b, c] = sources;
+        self.op3(f, d, a, b, c);
+        self.finish_float(d, ty, flush, sat, relu);
+        Ok(())
+    }
+
+    /// Any instruction on a float type that integers have too.
+    pub(super) fn float(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        match i.opcode.as_str() {
+            "add" => self.arithmetic(i, m, Arith::Add),
+            "sub" => self.arithmetic(i, m, Arith::Sub),
+            "mul" => self.arithmetic(i, m, Arith::Mul),
+            "fma" | "mad" => self.arithmetic(i, m, Arith::Fma),
+            "div" => self.float_div(i, m),
+            "min" | "max" => self.float_extreme(i, m),
+            _ => self.float_sign(i, m),
+        }
+    }
+
+    fn float_div(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let Some(kind) = m.any(&["approx", "full"]) else { return self.arithmetic(i, m, Arith::Div) };
+        let ftz = m.take("ftz");
+        if m.ty()? != Type::F32 {
+            return Err(unsupported("this type"));
+        }
+        m.finish()?;
+        let [d, a, b] = operands(i)?;
+        let (mut a, mut b) = (self.src(a, Type::F32)?, self.src(b, Type::F32)?);
+        if ftz {
+            (a, b) = (self.flushed(a, Type::F32), self.flushed(b, Type::F32));
+        }
+        let d = self.dst(d, Type::F32)?;
+        self.op2(float::div_approx(kind == "full"), d, a, b);
+        self.finish_float(d, Type::F32, ftz, false, false);
+        Ok(())
+    }
+
+    fn float_extreme(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let max = i.opcode == "max";
+        let (ftz, nan) = (m.take("ftz"), m.take("NaN"));
+        let xorsign = m.take("xorsign");
+        let abs = m.take("abs");
+        let ty = m.ty()?;
+        m.finish()?;
+        if xorsign != abs || (xorsign && ty != Type::F32) {
+            return Err(unsupported("`.xorsign.abs` with this type"));
+        }
+        let half = half_op(if max { HalfOp::Max { nan } } else { HalfOp::Min { nan } }, ty);
+        let f = match (ty, half) {
+            (_, Some(f)) => f,
+            (Type::F32, _) => float::extreme32(max, nan, xorsign),
+            (Type::F64, _) if !nan && !ftz => float::extreme64(max),
+            _ => return Err(unsupported("this type")),
+        };
+        let [d, a, b] = operands(i)?;
+        let (mut a, mut b) = (self.src(a, ty)?, self.src(b, ty)?);
+        if ftz {
+            (a, b) = (self.flushed(a, ty), self.flushed(b, ty));
+        }
+        let d = self.dst(d, ty)?;
+        self.op2(f, d, a, b);
+        Ok(())
+    }
+
+    /// `neg`, `abs`.
+    fn float_sign(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let ftz = m.take("ftz");
+        let ty = m.ty()?;
+        m.finish()?;
+        let neg = i.opcode == "neg";
+        let half = half_op(if neg { HalfOp::Neg } else { HalfOp::Abs }, ty);
+        let f = half.unwrap_or_else(|| float::unary(if neg { Unary::Neg } else { Unary::Abs }, ty == Type::F64));
+        let [d, a] = operands(i)?;
+        let mut a = self.src(a, ty)?;
+        if ftz {
+            a = self.flushed(a, ty);
+        }
+        let d = self.dst(d, ty)?;
+        self.op1(f, d, a);
+        Ok(())
+    }
+
+    /// `rcp sqrt rsqrt sin cos lg2 ex2 tanh`.
+    pub(super) fn function(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        if !m.take("approx") {
+            return match i.opcode.as_str() {
+                "rcp" => self.arithmetic(i, m, Arith::Rcp),
+                "sqrt" => self.arithmetic(i, m, Arith::Sqrt),
+                _ => Err("`.approx` is missing".to_string()),
+            };
+        }
+        let ftz = m.take("ftz");
+        let ty = m.ty()?;
+        m.finish()?;
+        let (op, half) = match i.opcode.as_str() {
+            "rcp" => (Approx::Rcp, None),
+            "sqrt" => (Approx::Sqrt, None),
+            "rsqrt" => (Approx::Rsqrt, None),
+            "sin" => (Approx::Sin, None),
+            "cos" => (Approx::Cos, None),
+            "lg2" => (Approx::Lg2, None),
+            "ex2" => (Approx::Ex2, half_op(HalfOp::Ex2, ty)),
+            _ => (Approx::Tanh, half_op(HalfOp::Tanh, ty)),
+        };
+        let f = match ty {
+            Type::F32 => Some(float::approx32(op)),
+            Type::F64 => float::approx64(op),
+            _ => half,
+        };
+        let f = f.ok_or_else(|| unsupported("this type"))?;
+        let [d, a] = operands(i)?;
+        let mut a = self.src(a, ty)?;
+        let flush = ftz && ty == Type::F32 || ftz && ty == Type::BF16 || ftz && ty == Type::BF16x2;
+        if flush {
+            a = self.flushed(a, ty);
+        }
+        let d = self.dst(d, ty)?;
+        self.op1(f, d, a);
+        self.finish_float(d, ty, flush, false, false);
+        Ok(())
+    }
+
+    pub(super) fn copysign(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let ty = m.ty()?;
+        m.finish()?;
+        if !matches!(ty, Type::F32 | Type::F64) {
+            return Err(unsupported("this type"));
+        }
+        let [d, a, b] = operands(i)?;
+        let (a, b) = (self.src(a, ty)?, self.src(b, ty)?);
+        let d = self.dst(d, ty)?;
+        self.op2(float::copysign(ty == Type::F64), d, a, b);
+        Ok(())
+    }
+
+    pub(super) fn testp(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let property = m.first().unwrap_or("");
+        let ty = m.ty()?;
+        m.finish()?;
+        let f = match ty {
+            Type::F32 | Type::F64 => float::testp(property, ty == Type::F64),
+            _ => None,
+        };
+        let f = f.ok_or_else(|| unsupported("this property or type"))?;
+        let [p, a] = operands(i)?;
+        let (p, a) = (self.pred_dst(p)?, self.src(a, ty)?);
+        let op = self.push(f);
+        (op.p, op.a, op.b) = (p, a, a);
+        Ok(())
+    }
+}

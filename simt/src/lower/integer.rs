@@ -1,0 +1,649 @@
+//! Decoding of integer, bit and logic instructions, comparisons and selections.
+
+use super::mods::{Mods, bits, is_int, is_signed, wide};
+use super::proto::{Builder, Lowered, P, V, X};
+use crate::exec::float::{self, FloatCmp, FloatType};
+use crate::exec::int::{self, Bin, Carry, Cmp, Un};
+use crate::exec::lanes::combine;
+use crate::exec::{cvt, control};
+use crate::ptx::ast::{Instruction, Operand, Type};
+
+pub(super) fn unsupported(what: &str) -> String {
+    format!("{what} is not supported")
+}
+
+/// The operands, if there are as many as needed.
+pub(super) fn operands<const N: usize>(i: &Instruction) -> Lowered<&[Operand; N]> {
+    i.operands
+        .as_slice()
+        .try_into()
+        .map_err(|_| format!("Arguments mismatch for instruction '{}': {N} expected, {} found", i.opcode, i.operands.len()))
+}
+
+impl Builder<'_> {
+    fn binary(&mut self, f: Option<crate::exec::OpFn>, ty: Type, i: &Instruction) -> Lowered<()> {
+        let f = f.ok_or_else(|| unsupported("this type"))?;
+        let [d, a, b] = operands(i)?;
+        let (a, b) = (self.src(a, ty)?, self.src(b, ty)?);
+        let d = self.dst(d, ty)?;
+        self.op2(f, d, a, b);
+        Ok(())
+    }
+
+    /// `add`, `sub` of integers.
+    pub(super) fn add_sub(&mut self, i: &Instruction, m: &Mods<'_>, sub: bool) -> Lowered<()> {
+        let x2 = m.any(&["u16x2", "s16x2"]);
+        if x2.is_some() {
+            m.finish()?;
+            return match sub {
+                false => self.binary(int::bin_x2(Bin::Add, true), Type::B32, i),
+                true => Err(unsupported("this type")),
+            };
+        }
+        let (cc, sat) = (m.take("cc"), m.take("sat"));
+        let ty = m.ty()?;
+        m.finish()?;
+        if cc {
+            return self.extended(i, ty, if sub { Carry::Sub } else { Carry::Add }, false, true);
+        }
+        if sat && ty != Type::S32 {
+            return Err("`.sat` needs type `.s32`".to_string());
+        }
+        let op = match (sub, sat) {
+            (false, false) => Bin::Add,
+            (true, false) => Bin::Sub,
+            (false, true) => Bin::AddSat,
+            (true, true) => Bin::SubSat,
+        };
+        if !is_int(ty) || bits(ty) == 8 {
+            return Err(unsupported("this type"));
+        }
+        self.binary(int::bin(op, ty), ty, i)
+    }
+
+    /// `addc`, `subc`.
+    pub(super) fn add_sub_carry(&mut self, i: &Instruction, m: &Mods<'_>, sub: bool) -> Lowered<()> {
+        let cc = m.take("cc");
+        let ty = m.ty()?;
+        m.finish()?;
+        self.extended(i, ty, if sub { Carry::Sub } else { Carry::Add }, true, cc)
+    }
+
+    fn extended(&mut self, i: &Instruction, ty: Type, op: Carry, cin: bool, cout: bool) -> Lowered<()> {
+        if !is_int(ty) || bits(ty) < 32 {
+            return Err(unsupported("this type"));
+        }
+        let three = matches!(op, Carry::MadLo | Carry::MadHi { .. });
+        let (d, sources) = match i.operands.as_slice() {
+            [d, a, b] if !three => (d, [a, b, b]),
+            [d, a, b, c] if three => (d, [a, b, c]),
+            _ => return Err(format!("Arguments mismatch for instruction '{}'", i.opcode)),
+        };
+        let [a, b, c] = [self.src(sources[0], ty)?, self.src(sources[1], ty)?, self.src(sources[2], ty)?];
+        let d = self.dst(d, ty)?;
+        self.op3(int::extended(op, wide(ty)), d, a, b, c);
+        self.last().imm = u64::from(cin) | u64::from(cout) << 1;
+        Ok(())
+    }
+
+    /// The operation pushed last.
+    pub(super) fn last(&mut self) -> &mut super::proto::Proto {
+        let n = self.protos.len() - 1;
+        &mut self.protos[n]
+    }
+
+    /// `mul`, `mad`, `mul24`, `mad24`, `madc` of integers.
+    pub(super) fn multiply(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let (mad, short, carry_in) =
+            (i.opcode.starts_with("mad"), i.opcode.ends_with("24"), i.opcode == "madc");
+        let Some(part) = m.any(&["lo", "hi", "wide"]) else {
+            return Err("`.lo`, `.hi` or `.wide` is missing".to_string());
+        };
+        let (cc, sat) = (m.take("cc"), m.take("sat"));
+        let ty = m.ty()?;
+        m.finish()?;
+        if !is_int(ty) || bits(ty) == 8 || (short && bits(ty) != 32) {
+            return Err(unsupported("this type"));
+        }
+        if cc || carry_in {
+            let op = match part {
+                "lo" => Carry::MadLo,
+                "hi" => Carry::MadHi { signed: is_signed(ty) },
+                _ => return Err(unsupported("`.wide` with a carry")),
+            };
+            return self.extended(i, ty, op, carry_in, cc);
+        }
+        if sat && !(mad && part == "hi" && ty == Type::S32) {
+            return Err("`.sat` needs `mad.hi.s32`".to_string());
+        }
+        if part == "wide" {
+            let result = match ty {
+                Type::S16 => Type::S32,
+                Type::U16 => Type::U32,
+                Type::S32 => Type::S64,
+                _ => Type::U64,
+            };
+            let f = int::wide(ty, mad).ok_or_else(|| unsupported("this type"))?;
+            if mad {
+                let [d, a, b, c] = operands(i)?;
+                let (a, b, c) = (self.src(a, ty)?, self.src(b, ty)?, self.src(c, result)?);
+                let d = self.dst(d, result)?;
+                self.op3(f, d, a, b, c);
+                self.last().apart = true;
+            } else {
+                let [d, a, b] = operands(i)?;
+                let (a, b) = (self.src(a, ty)?, self.src(b, ty)?);
+                let d = self.dst(d, result)?;
+                self.op2(f, d, a, b);
+            }
+            return Ok(());
+        }
+        let op = match (short, part) {
+            (false, "lo") => Bin::MulLo,
+            (false, _) => Bin::MulHi,
+            (true, "lo") => Bin::Mul24Lo,
+            (true, _) => Bin::Mul24Hi,
+        };
+        if !mad {
+            return self.binary(int::bin(op, ty), ty, i);
+        }
+        let [d, a, b, c] = operands(i)?;
+        let (a, b, c) = (self.src(a, ty)?, self.src(b, ty)?, self.src(c, ty)?);
+        let d = self.dst(d, ty)?;
+        if op == Bin::MulLo
+            && let Some(f) = int::mad_lo(ty)
+        {
+            self.op3(f, d, a, b, c);
+            return Ok(());
+        }
+        let (Some(product), Some(sum)) = (int::bin(op, ty), int::bin(if sat { Bin::AddSat } else { Bin::Add }, ty)) else {
+            return Err(unsupported("this type"));
+        };
+        let t = self.temp(wide(ty));
+        self.op2(product, t, a, b);
+        self.op2(sum, d, t, c);
+        Ok(())
+    }
+
+    /// `div`, `rem` of integers.
+    pub(super) fn divide(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let ty = m.ty()?;
+        m.finish()?;
+        if !is_int(ty) || bits(ty) == 8 {
+            return Err(unsupported("this type"));
+        }
+        self.binary(int::bin(if i.opcode == "div" { Bin::Div } else { Bin::Rem }, ty), ty, i)
+    }
+
+    /// `min`, `max` of integers.
+    pub(super) fn extreme(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let op = if i.opcode == "min" { Bin::Min } else { Bin::Max };
+        let relu = m.take("relu");
+        let x2 = m.any(&["u16x2", "s16x2"]);
+        let ty = match x2 {
+            Some("s16x2") => Type::S32,
+            Some(_) => Type::U32,
+            None => m.ty()?,
+        };
+        m.finish()?;
+        if !is_int(ty) || bits(ty) == 8 || (relu && ty != Type::S32) {
+            return Err(unsupported("this type"));
+        }
+        let f = if x2.is_some() { int::bin_x2(op, is_signed(ty)) } else { int::bin(op, ty) };
+        self.binary(f, ty, i)?;
+        if relu {
+            let d = self.last().d;
+            self.op1(int::relu(ty, x2.is_some()), d, d);
+        }
+        Ok(())
+    }
+
+    /// One-operand instructions whose result has the operand's type, or 32 bits.
+    pub(super) fn unary_int(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let shift = m.take("shiftamt");
+        let ty = m.ty()?;
+        m.finish()?;
+        let (op, narrow) = match i.opcode.as_str() {
+            "neg" => (Un::Neg, false),
+            "abs" => (Un::Abs, false),
+            "not" => (Un::Not, false),
+            "cnot" => (Un::Cnot, false),
+            "brev" => (Un::Brev, false),
+            "popc" => (Un::Popc, true),
+            "clz" => (Un::Clz, true),
+            _ => (if shift { Un::BfindShift } else { Un::Bfind }, true),
+        };
+        let [d, a] = operands(i)?;
+        if ty == Type::Pred && op == Un::Not {
+            let (p, q) = (self.pred_dst(d)?, self.pred(a)?);
+            let q = match q {
+                P::Reg(r, n) => P::Reg(r, !n),
+                P::True => P::False,
+                _ => P::True,
+            };
+            let op = self.push(control::pred_logic);
+            (op.p, op.q, op.x) = (p, q, X::Pred(P::True));
+            return Ok(());
+        }
+        let f = int::un(op, ty).ok_or_else(|| unsupported("this type"))?;
+        let a = self.src(a, ty)?;
+        let d = self.dst(d, if narrow { Type::U32 } else { ty })?;
+        self.op1(f, d, a);
+        Ok(())
+    }
+
+    /// `and`, `or`, `xor`.
+    pub(super) fn logic(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let ty = m.ty()?;
+        m.finish()?;
+        let op = match i.opcode.as_str() {
+            "and" => Bin::And,
+            "or" => Bin::Or,
+            _ => Bin::Xor,
+        };
+        if ty == Type::Pred {
+            let [d, a, b] = operands(i)?;
+            let (p, a, b) = (self.pred_dst(d)?, self.pred(a)?, self.pred(b)?);
+            let code = match op {
+                Bin::And => 0,
+                Bin::Or => 1,
+                _ => 2,
+            };
+            let op = self.push(control::pred_logic);
+            (op.p, op.q, op.x, op.imm) = (p, a, X::Pred(b), code);
+            return Ok(());
+        }
+        if !matches!(ty, Type::B16 | Type::B32 | Type::B64) {
+            return Err(unsupported("this type"));
+        }
+        self.binary(int::bin(op, ty), ty, i)
+    }
+
+    /// `shl`, `shr`.
+    pub(super) fn shift(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let ty = m.ty()?;
+        m.finish()?;
+        let op = if i.opcode == "shl" { int::Shift::Left } else { int::Shift::Right };
+        let f = int::shift(op, ty).ok_or_else(|| unsupported("this type"))?;
+        let [d, a, n] = operands(i)?;
+        let (a, n) = (self.src(a, ty)?, self.src(n, Type::U32)?);
+        let d = self.dst(d, ty)?;
+        self.op2(f, d, a, n);
+        Ok(())
+    }
+
+    /// Bit-field and byte instructions with operands of fixed types.
+    pub(super) fn fields(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let u = Type::U32;
+        match i.opcode.as_str() {
+            "shf" => {
+                let left = match m.any(&["l", "r"]) {
+                    Some(d) => d == "l",
+                    None => return Err("`.l` or `.r` is missing".to_string()),
+                };
+                let clamp = match m.any(&["clamp", "wrap"]) {
+                    Some(mode) => mode == "clamp",
+                    None => return Err("`.clamp` or `.wrap` is missing".to_string()),
+                };
+                self.fixed3(i, m, &[Type::B32], int::funnel(left, clamp), [u; 3], u)
+            }
+            "prmt" => {
+                let ty = m.ty()?;
+                let mode = m.any(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]).unwrap_or("");
+                let f = int::prmt(mode).ok_or_else(|| unsupported("this mode"))?;
+                if ty != Type::B32 {
+                    return Err(unsupported("this type"));
+                }
+                m.finish()?;
+                let [d, a, b, c] = operands(i)?;
+                let (a, b, c) = (self.src(a, u)?, self.src(b, u)?, self.src(c, u)?);
+                let d = self.dst(d, u)?;
+                self.op3(f, d, a, b, c);
+                Ok(())
+            }
+            "bfe" => {
+                let ty = m.ty()?;
+                m.finish()?;
+                let f = int::bfe(ty).ok_or_else(|| unsupported("this type"))?;
+                let [d, a, b, c] = operands(i)?;
+                let (a, b, c) = (self.src(a, ty)?, self.src(b, u)?, self.src(c, u)?);
+                let d = self.dst(d, ty)?;
+                self.op3(f, d, a, b, c);
+                Ok(())
+            }
+            "bfi" => {
+                let ty = m.ty()?;
+                m.finish()?;
+                let f = int::bfi(ty).ok_or_else(|| unsupported("this type"))?;
+                let [d, a, b, c, e] = operands(i)?;
+                let sources = [self.src(a, ty)?, self.src(b, ty)?, self.src(c, u)?, self.src(e, u)?];
+                let d = self.dst(d, ty)?;
+                self.op4(f, d, sources);
+                Ok(())
+            }
+            "bmsk" | "szext" => {
+                let clamp = match m.any(&["clamp", "wrap"]) {
+                    Some(mode) => mode == "clamp",
+                    None => return Err("`.clamp` or `.wrap` is missing".to_string()),
+                };
+                let ty = m.ty()?;
+                m.finish()?;
+                let f = match (i.opcode.as_str(), ty) {
+                    ("bmsk", Type::B32) => int::bmsk(clamp),
+                    ("szext", Type::U32 | Type::S32) => int::szext(ty == Type::S32, clamp),
+                    _ => return Err(unsupported("this type")),
+                };
+                self.binary(Some(f), u, i)
+            }
+            "fns" => self.fixed3(i, m, &[Type::B32], int::fns(), [u; 3], u),
+            "sad" => {
+                let ty = m.ty()?;
+                m.finish()?;
+                let f = int::sad(ty).ok_or_else(|| unsupported("this type"))?;
+                let [d, a, b, c] = operands(i)?;
+                let (a, b, c) = (self.src(a, ty)?, self.src(b, ty)?, self.src(c, ty)?);
+                let d = self.dst(d, ty)?;
+                self.op3(f, d, a, b, c);
+                Ok(())
+            }
+            "dp4a" => {
+                let (a, b) = (m.ty()?, m.ty()?);
+                let f = int::dp4a(sign_of(a)?, sign_of(b)?);
+                self.fixed3(i, m, &[], f, [u; 3], u)
+            }
+            _ => {
+                let high = match m.any(&["lo", "hi"]) {
+                    Some(part) => part == "hi",
+                    None => return Err("`.lo` or `.hi` is missing".to_string()),
+                };
+                let (a, b) = (m.ty()?, m.ty()?);
+                m.finish()?;
+                let mode = u32::from(high) | u32::from(sign_of(a)?) << 1 | u32::from(sign_of(b)?) << 2;
+                let [d, a, b, c] = operands(i)?;
+                let sources = [self.src(a, u)?, self.src(b, u)?, self.src(c, u)?, self.bits32(mode)];
+                let d = self.dst(d, u)?;
+                self.op4(int::dp2a(), d, sources);
+                Ok(())
+            }
+        }
+    }
+
+    fn fixed3(
+        &mut self,
+        i: &Instruction,
+        m: &Mods<'_>,
+        types: &[Type],
+        f: crate::exec::OpFn,
+        sources: [Type; 3],
+        result: Type,
+    ) -> Lowered<()> {
+        for &ty in types {
+            if m.ty()? != ty {
+                return Err(unsupported("this type"));
+            }
+        }
+        m.finish()?;
+        let [d, a, b, c] = operands(i)?;
+        let (a, b, c) = (self.src(a, sources[0])?, self.src(b, sources[1])?, self.src(c, sources[2])?);
+        let d = self.dst(d, result)?;
+        self.op3(f, d, a, b, c);
+        Ok(())
+    }
+
+    /// `lop3`, with or without its predicate form.
+    pub(super) fn lop3(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let join = m.any(&["or", "and"]);
+        if m.ty()? != Type::B32 {
+            return Err(unsupported("this type"));
+        }
+        m.finish()?;
+        let u = Type::U32;
+        let (d, p, rest, q) = match (i.operands.as_slice(), join) {
+            ([d, a, b, c, table], None) => (d, None, [a, b, c, table], None),
+            ([Operand::Pair(d, p), a, b, c, table, q], Some(_)) => (&**d, Some(&**p), [a, b, c, table], Some(q)),
+            _ => return Err("Arguments mismatch for instruction 'lop3'".to_string()),
+        };
+        let mut sources = [V::None; 4];
+        for (to, from) in sources.iter_mut().zip(rest) {
+            *to = self.src(from, u)?;
+        }
+        if !matches!(rest[3], Operand::Int(0..=255)) {
+            return Err("the truth table of `lop3` must be a constant from 0 to 255".to_string());
+        }
+        let d = self.dst(d, u)?;
+        self.op4(int::lop3(), d, sources);
+        if let (Some(p), Some(q)) = (p, q) {
+            let (p, q) = (self.pred_dst(p)?, self.pred(q)?);
+            let zero = self.bits32(0);
+            let Some(f) = int::compare(Cmp::Ne, Type::B32) else { return Err(unsupported("this type")) };
+            let op = self.push(f);
+            (op.a, op.b, op.p, op.q) = (d, zero, p, q);
+            op.imm = if join == Some("or") { combine::OR } else { combine::AND };
+        }
+        Ok(())
+    }
+
+    /// The comparison's handlers: of the whole, or of both halves of a pair.
+    fn comparison(&mut self, m: &Mods<'_>, name: &str, ty: Type, a: V, b: V) -> Lowered<[Option<(crate::exec::OpFn, V, V)>; 2]> {
+        use Type::{BF16, BF16x2, F16, F16x2, F32, F64};
+        let ftz = m.take("ftz");
+        let float = match ty {
+            F16 | F16x2 => Some(FloatType::F16),
+            BF16 | BF16x2 => Some(FloatType::BF16),
+            F32 => Some(FloatType::F32),
+            F64 => Some(FloatType::F64),
+            _ => None,
+        };
+        let Some(float) = float else {
+            let (op, unsigned) = match name {
+                "eq" => (Cmp::Eq, false),
+                "ne" => (Cmp::Ne, false),
+                "lt" => (Cmp::Lt, false),
+                "le" => (Cmp::Le, false),
+                "gt" => (Cmp::Gt, false),
+                "ge" => (Cmp::Ge, false),
+                "lo" => (Cmp::Lt, true),
+                "ls" => (Cmp::Le, true),
+                "hi" => (Cmp::Gt, true),
+                "hs" => (Cmp::Ge, true),
+                _ => return Err(format!("comparison `.{name}` needs a float type")),
+            };
+            let ordered = !matches!(op, Cmp::Eq | Cmp::Ne);
+            if ordered && matches!(ty, Type::B16 | Type::B32 | Type::B64) && !unsigned {
+                return Err(format!("comparison `.{name}` needs a signed or unsigned type"));
+            }
+            let ty = match (ty, unsigned) {
+                (Type::S16, true) => Type::U16,
+                (Type::S32, true) => Type::U32,
+                (Type::S64, true) => Type::U64,
+                (other, _) => other,
+            };
+            let f = int::compare(op, ty).ok_or_else(|| unsupported("this type"))?;
+            return Ok([Some((f, a, b)), None]);
+        };
+        let base = |n: &str| {
+            Some(match n {
+                "eq" => Cmp::Eq,
+                "ne" => Cmp::Ne,
+                "lt" => Cmp::Lt,
+                "le" => Cmp::Le,
+                "gt" => Cmp::Gt,
+                "ge" => Cmp::Ge,
+                _ => return None,
+            })
+        };
+        let op = match name {
+            "num" => FloatCmp::Num,
+            "nan" => FloatCmp::Nan,
+            _ => match (base(name), name.strip_suffix('u').and_then(base)) {
+                (Some(c), _) => FloatCmp::Ordered(c),
+                (_, Some(c)) => FloatCmp::Unordered(c),
+                _ => return Err(format!("comparison `.{name}` is not for floats")),
+            },
+        };
+        let f = float::compare(op, float);
+        let (mut a, mut b) = (a, b);
+        if ftz {
+            a = self.flushed(a, ty);
+            b = self.flushed(b, ty);
+        }
+        if matches!(ty, F16x2 | BF16x2) {
+            let Some(shift) = int::shift(int::Shift::Right, Type::B32) else { return Err(unsupported("this type")) };
+            let sixteen = self.bits32(16);
+            let (high_a, high_b) = (self.temp(false), self.temp(false));
+            self.op2(shift, high_a, a, sixteen);
+            self.op2(shift, high_b, b, sixteen);
+            return Ok([Some((f, a, b)), Some((f, high_a, high_b))]);
+        }
+        Ok([Some((f, a, b)), None])
+    }
+
+    /// Comparison, and how to combine it with a predicate.
+    fn comparison_words<'m>(m: &Mods<'m>) -> Lowered<(&'m str, u64)> {
+        let name = m.first().ok_or_else(|| "the comparison is missing".to_string())?;
+        let join = match m.any(&["and", "or", "xor"]) {
+            None => combine::NONE,
+            Some("and") => combine::AND,
+            Some("or") => combine::OR,
+            Some(_) => combine::XOR,
+        };
+        Ok((name, join))
+    }
+
+    pub(super) fn setp(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let (name, join) = Self::comparison_words(m)?;
+        let ty = m.ty()?;
+        let (d, a, b, q) = match (i.operands.as_slice(), join) {
+            ([d, a, b], combine::NONE) => (d, a, b, P::True),
+            ([d, a, b, c], 1..) => (d, a, b, self.pred(c)?),
+            _ => return Err("Arguments mismatch for instruction 'setp'".to_string()),
+        };
+        let (p, r) = match d {
+            Operand::Pair(p, r) => (self.pred_dst(p)?, self.pred_dst(r)?),
+            p => (self.pred_dst(p)?, P::Sink),
+        };
+        let (a, b) = (self.src(a, ty)?, self.src(b, ty)?);
+        let [first, second] = self.comparison(m, name, ty, a, b)?;
+        m.finish()?;
+        // The second half of a pair goes to the second destination; otherwise that gets the negation.
+        let whole = second.is_none();
+        let mut q = q;
+        if !whole && join != combine::NONE {
+            // The first result may replace the predicate that the second still needs.
+            let t = self.temp_pred();
+            let op = self.push(control::pred_logic);
+            (op.p, op.q, op.x) = (t, q, X::Pred(P::True));
+            q = t;
+        }
+        for (half, (p, r)) in [(first, (p, if whole { r } else { P::Sink })), (second, (r, P::Sink))] {
+            if let Some((f, a, b)) = half {
+                let op = self.push(f);
+                (op.a, op.b, op.p, op.r, op.q, op.imm) = (a, b, p, r, q, join);
+            }
+        }
+        Ok(())
+    }
+
+    /// `set`: a comparison whose result is all ones, or 1.0.
+    pub(super) fn set(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let (name, join) = Self::comparison_words(m)?;
+        let (dty, sty) = (m.ty()?, m.ty()?);
+        let (d, a, b, q) = match (i.operands.as_slice(), join) {
+            ([d, a, b], combine::NONE) => (d, a, b, P::True),
+            ([d, a, b, c], 1..) => (d, a, b, self.pred(c)?),
+            _ => return Err("Arguments mismatch for instruction 'set'".to_string()),
+        };
+        let (a, b) = (self.src(a, sty)?, self.src(b, sty)?);
+        let halves = self.comparison(m, name, sty, a, b)?;
+        m.finish()?;
+        let one = match dty {
+            Type::U32 | Type::S32 => 0xffff_ffff,
+            Type::U16 | Type::S16 => 0xffff,
+            Type::F32 => 0x3f80_0000,
+            Type::F16 | Type::F16x2 => 0x3c00,
+            Type::BF16 | Type::BF16x2 => 0x3f80,
+            _ => return Err(unsupported("this result type")),
+        };
+        let pair = halves[1].is_some();
+        if pair != matches!(dty, Type::F16x2 | Type::BF16x2) {
+            return Err(unsupported("this combination of types"));
+        }
+        let d = self.dst(d, dty)?;
+        let mut results = [V::None; 2];
+        for (n, half) in halves.into_iter().enumerate() {
+            let Some((f, a, b)) = half else { continue };
+            let p = self.temp_pred();
+            let op = self.push(f);
+            (op.a, op.b, op.p, op.q, op.imm) = (a, b, p, q, join);
+            let yes = self.bits32(if n == 1 { one << 16 } else { one });
+            let no = self.bits32(0);
+            results[n] = if pair { self.temp(false) } else { d };
+            let op = self.push(int::sel(false));
+            (op.d, op.a, op.b, op.q) = (results[n], yes, no, p);
+        }
+        if pair && let Some(or) = int::bin(Bin::Or, Type::B32) {
+            self.op2(or, d, results[0], results[1]);
+        }
+        Ok(())
+    }
+
+    pub(super) fn selp(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let ty = m.ty()?;
+        m.finish()?;
+        let [d, a, b, q] = operands(i)?;
+        let (a, b, q) = (self.src(a, ty)?, self.src(b, ty)?, self.pred(q)?);
+        let d = self.dst(d, ty)?;
+        let op = self.push(int::sel(wide(ty)));
+        (op.d, op.a, op.b, op.q) = (d, a, b, q);
+        Ok(())
+    }
+
+    pub(super) fn slct(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let ftz = m.take("ftz");
+        let (ty, selector) = (m.ty()?, m.ty()?);
+        m.finish()?;
+        if !matches!(selector, Type::S32 | Type::F32) {
+            return Err(unsupported("this type"));
+        }
+        let [d, a, b, c] = operands(i)?;
+        let (a, b, mut c) = (self.src(a, ty)?, self.src(b, ty)?, self.src(c, selector)?);
+        if ftz {
+            c = self.flushed(c, Type::F32);
+        }
+        let d = self.dst(d, ty)?;
+        self.op3(int::slct(wide(ty), selector == Type::F32), d, a, b, c);
+        self.last().apart = true;
+        Ok(())
+    }
+
+    /// Extends a 32-bit register in place from a narrower type, or to 64 bits into a new one.
+    pub(super) fn extended_to(&mut self, v: V, from: Type, to_wide: bool) -> V {
+        let step = match from {
+            Type::S8 => Some(cvt::Extend::S8),
+            Type::U8 | Type::B8 => Some(cvt::Extend::U8),
+            Type::S16 => Some(cvt::Extend::S16),
+            Type::U16 | Type::B16 => Some(cvt::Extend::U16),
+            _ => None,
+        };
+        let mut v = v;
+        if let Some(step) = step {
+            let t = self.temp(false);
+            self.op1(cvt::extend(step), t, v);
+            v = t;
+        }
+        if to_wide && bits(from) < 64 {
+            let t = self.temp(true);
+            self.op1(cvt::extend(if is_signed(from) { cvt::Extend::S32 } else { cvt::Extend::U32 }), t, v);
+            v = t;
+        }
+        v
+    }
+}
+
+fn sign_of(ty: Type) -> Lowered<bool> {
+    match ty {
+        Type::S32 => Ok(true),
+        Type::U32 => Ok(false),
+        _ => Err(unsupported("this type")),
+    }
+}

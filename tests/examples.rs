@@ -1,0 +1,29 @@
+//! Every example runs and says PASS.
+
+use std::path::Path;
+use std::process::Command;
+
+/// `cargo test` builds the examples beside the binary that these tests are given.
+fn run(name: &str) {
+    let bin = Path::new(env!("CARGO_BIN_EXE_warpsmith"));
+    let example = bin.with_file_name("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    let output = Command::new(&example).output().unwrap_or_else(|e| panic!("{}: {e}", example.display()));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.starts_with("engine: ") && text.trim_end().ends_with("PASS"), "{text}");
+}
+
+#[test]
+fn typed_launch() {
+    run("01_typed_launch");
+}
+
+#[test]
+fn graph() {
+    run("02_graph");
+}
+
+#[test]
+fn generate() {
+    run("03_generate");
+}
