@@ -59,9 +59,7 @@ unsafe impl crate::warp::Shuffle for Best {
 mod tests {
     use super::Best;
 
-    const VALUES: [f32; 9] = [
-        f32::NAN, f32::NEG_INFINITY, -1.0, -0.0, 0.0, 1.0, f32::MAX, f32::INFINITY, f32::MIN,
-    ];
+    const VALUES: [f32; 9] = [f32::NAN, f32::NEG_INFINITY, -1.0, -0.0, 0.0, 1.0, f32::MAX, f32::INFINITY, f32::MIN];
 
     /// The rule in other words: by number (a NaN below all), then by lower index.
     fn better(a: Best, b: Best) -> bool {
@@ -75,10 +73,8 @@ mod tests {
 
     #[test]
     fn merging_is_commutative_associative_and_follows_the_rule() {
-        let all: Vec<Best> = VALUES
-            .iter()
-            .flat_map(|&value| [0, 1, u32::MAX].map(|index| Best { value, index }))
-            .collect();
+        let all: Vec<Best> =
+            VALUES.iter().flat_map(|&value| [0, 1, u32::MAX].map(|index| Best { value, index })).collect();
         let bits = |b: Best| (if b.value.is_nan() { 0 } else { b.value.to_bits() }, b.index);
         for &a in &all {
             for &b in &all {

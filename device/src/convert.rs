@@ -161,9 +161,8 @@ mod tests {
 
     /// All values around every rounding boundary of a 16-bit format, and a sweep of the rest.
     fn samples(boundaries: impl Iterator<Item = f32>) -> impl Iterator<Item = f32> {
-        let near = boundaries.flat_map(|b| {
-            (-3i32..=3).map(move |d| f32::from_bits(b.to_bits().wrapping_add_signed(d)))
-        });
+        let near =
+            boundaries.flat_map(|b| (-3i32..=3).map(move |d| f32::from_bits(b.to_bits().wrapping_add_signed(d))));
         let sweep = (0..=u32::MAX / 9973).map(|i| f32::from_bits(i.wrapping_mul(9973)));
         near.chain(sweep)
     }
@@ -201,7 +200,8 @@ mod tests {
             let (ours, theirs) = (bf16_to_f32(bf16::from_bits(bits)), half::bf16::from_bits(bits).to_f32());
             assert!(ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()), "{bits:#x}");
         }
-        let boundaries = (0..=u16::MAX).flat_map(|b| [u32::from(b) << 16, u32::from(b) << 16 | 0x8000].map(f32::from_bits));
+        let boundaries =
+            (0..=u16::MAX).flat_map(|b| [u32::from(b) << 16, u32::from(b) << 16 | 0x8000].map(f32::from_bits));
         for v in samples(boundaries) {
             let (ours, theirs) = (f32_to_bf16(v).to_bits(), half::bf16::from_f32(v).to_bits());
             if v.is_nan() {

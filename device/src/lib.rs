@@ -124,21 +124,20 @@ pub use warpsmith_macros::{Element, device, kernel};
 pub use args::{In, InOut, Out};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{
-    Access, ArgKind, ArgMeta, ArgSink, Contract, ContractError, DeviceSlice, Geometry, In, InOut,
-    Kernel, KernelMeta, Launcher, Out, contract,
+    Access, ArgKind, ArgMeta, ArgSink, Contract, ContractError, DeviceSlice, Geometry, In, InOut, Kernel, KernelMeta,
+    Launcher, Out, contract,
 };
 
 /// Names that a kernels crate wants in scope.
 pub mod prelude {
     pub use crate::{
-        Element, F32x2, F32x4, In, InOut, Out, U32x2, U32x4, argmax::Best, bf16, convert, device,
-        f16, kernel, math,
+        Element, F32x2, F32x4, In, InOut, Out, U32x2, U32x4, argmax::Best, bf16, convert, device, f16, kernel, math,
     };
 
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::launch::{
-        Access, ArgKind, ArgMeta, ArgSink, Contract, ContractError, DeviceSlice, Geometry, Kernel,
-        KernelMeta, Launcher, contract,
+        Access, ArgKind, ArgMeta, ArgSink, Contract, ContractError, DeviceSlice, Geometry, Kernel, KernelMeta,
+        Launcher, contract,
     };
     #[cfg(target_arch = "nvptx64")]
     pub use crate::{

@@ -212,10 +212,7 @@ pub fn sin_cos(x: f32) -> (f32, f32) {
     let c = fma(c * z, z, fma(-0.5, z, 1.0));
     let quadrant = n as i64 as u32 & 3;
     let (s, c) = if quadrant & 1 == 0 { (s, c) } else { (c, s) };
-    (
-        if quadrant & 2 == 0 { s } else { -s },
-        if (quadrant + 1) & 2 == 0 { c } else { -c },
-    )
+    (if quadrant & 2 == 0 { s } else { -s }, if (quadrant + 1) & 2 == 0 { c } else { -c })
 }
 
 /// `c` plus the four products of the signed bytes of `a` and `b`, wrapping (`dp4a.s32.s32`).

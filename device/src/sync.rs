@@ -5,6 +5,8 @@
 //! is a barrier inside a function that it has not inlined yet, so everything here is inlined
 //! before LLVM runs: by `rustc_force_inline`, since the compiler treats `inline(always)` as a
 //! hint at that point. Helpers of your own get the same from [`#[device]`](macro@crate::device).
+//! A closure is a function too: keep barriers and collectives out of closures, and loop with
+//! `while` or `for` around them.
 
 #[cfg(target_arch = "nvptx64")]
 unsafe extern "C" {

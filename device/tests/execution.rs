@@ -2,11 +2,11 @@
 //! and compared with what the CPU computes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::undocumented_unsafe_blocks)]
 
+#[path = "fixtures/all-device/src/lib.rs"]
+mod all_device;
 mod common;
 #[path = "common/gpu.rs"]
 mod gpu;
-#[path = "fixtures/all-device/src/lib.rs"]
-mod all_device;
 
 use all_device::{arithmetic::*, atomics::*, collectives::*, memory::*, shapes::*};
 use common::{ARCHS, fixture};
@@ -33,14 +33,39 @@ fn floats(seed: u64, n: usize, scale: f32) -> Vec<f32> {
 #[test]
 fn every_kernel_of_the_fixture_has_a_launch_struct() {
     let ours = [
-        BarrierBetweenBranches::META, BarrierInLoop::META, ShuffleBetweenBranches::META,
-        ReductionForOneLane::META, VoteBetweenBranches::META, BlockReductionBetweenBranches::META,
-        WarpBarrierBetweenBranches::META, HelpersBetweenBranches::META, Indices::META,
-        GridStride::META, Shuffles::META, Votes::META, FloatReductions::META,
-        IntegerReductions::META, BlockReductions::META, CountingBarriers::META, WideGlobal::META,
-        Streamed::META, SharedWidths::META, SharedVectors::META, DynamicShared::META, Tile::META,
-        Values::META, Asserts::META, Clocks::META, Exact::META, Approximate::META, Bytes::META,
-        Widen::META, Narrow::META, GlobalAtomics::META, LastBlock::META, SharedAtomics::META,
+        BarrierBetweenBranches::META,
+        BarrierInLoop::META,
+        ShuffleBetweenBranches::META,
+        ReductionForOneLane::META,
+        VoteBetweenBranches::META,
+        BlockReductionBetweenBranches::META,
+        WarpBarrierBetweenBranches::META,
+        HelpersBetweenBranches::META,
+        Indices::META,
+        GridStride::META,
+        Shuffles::META,
+        Votes::META,
+        FloatReductions::META,
+        IntegerReductions::META,
+        BlockReductions::META,
+        CountingBarriers::META,
+        WideGlobal::META,
+        Streamed::META,
+        SharedWidths::META,
+        SharedVectors::META,
+        DynamicShared::META,
+        Tile::META,
+        Values::META,
+        Asserts::META,
+        Clocks::META,
+        Exact::META,
+        Approximate::META,
+        Bytes::META,
+        Widen::META,
+        Narrow::META,
+        GlobalAtomics::META,
+        LastBlock::META,
+        SharedAtomics::META,
         Fences::META,
     ];
     let manifest = &fixture().manifest;
@@ -51,7 +76,10 @@ fn every_kernel_of_the_fixture_has_a_launch_struct() {
         assert_eq!((theirs.summary.as_str(), theirs.family.as_str()), (meta.summary, meta.family));
         assert_eq!(theirs.args.len(), meta.args.len());
         for (t, m) in theirs.args.iter().zip(meta.args) {
-            assert_eq!((t.name.as_str(), t.ty.as_str(), t.kind.as_str(), t.element.as_str()), (m.name, m.ty, m.kind.name(), m.element));
+            assert_eq!(
+                (t.name.as_str(), t.ty.as_str(), t.kind.as_str(), t.element.as_str()),
+                (m.name, m.ty, m.kind.name(), m.element)
+            );
             assert_eq!((t.size, t.align), (m.size, m.align), "{} {}", meta.name, m.name);
         }
     }
@@ -85,7 +113,15 @@ fn shuffles_move_values_between_lanes() {
         let (mut y, mut z) = (gpu.alloc::<f32>(128), gpu.alloc::<u64>(96));
         let (mut small, mut half, mut pair) = (gpu.alloc::<u16>(64), gpu.alloc::<f16>(32), gpu.alloc::<F32x2>(32));
         gpu.run(
-            Shuffles { x: &bx, wide: &bwide, y: &mut y, z: &mut z, small: &mut small, half: &mut half, pair: &mut pair },
+            Shuffles {
+                x: &bx,
+                wide: &bwide,
+                y: &mut y,
+                z: &mut z,
+                small: &mut small,
+                half: &mut half,
+                pair: &mut pair,
+            },
             [1, 1, 1],
         );
         let down = |t: usize, d: usize| if t + d < 32 { t + d } else { t };
@@ -168,8 +204,12 @@ fn reductions_of_a_warp() {
         gpu.run(IntegerReductions { x: &bx, y: &mut y }, [1, 1, 1]);
         let sum = x.iter().fold(0i32, |a, &b| a.wrapping_add(b));
         let expected = [
-            sum, *x.iter().max().unwrap(), *x.iter().min().unwrap(), sum,
-            *u.iter().max().unwrap() as i32, *u.iter().min().unwrap() as i32,
+            sum,
+            *x.iter().max().unwrap(),
+            *x.iter().min().unwrap(),
+            sum,
+            *u.iter().max().unwrap() as i32,
+            *u.iter().min().unwrap() as i32,
         ];
         assert_eq!(y.read(), expected.map(|v| [v; 32]).concat());
     }
@@ -294,8 +334,15 @@ fn shared_memory_of_every_width() {
         let mut y = gpu.alloc::<u64>(288);
         gpu.run(SharedWidths { x: &bx, y: &mut y }, [1, 1, 1]);
         let columns: [fn(u64) -> u64; 9] = [
-            |v| v & 0xff, |v| v as i8 as u64, |v| v & 0xffff, |v| v & 0xffff, |v| v & 0xffff,
-            |v| v & 0xffff_ffff, |v| v & 0xffff_ffff, |v| v, |v| v,
+            |v| v & 0xff,
+            |v| v as i8 as u64,
+            |v| v & 0xffff,
+            |v| v & 0xffff,
+            |v| v & 0xffff,
+            |v| v & 0xffff_ffff,
+            |v| v & 0xffff_ffff,
+            |v| v,
+            |v| v,
         ];
         let expected: Vec<u64> = columns.iter().flat_map(|f| x.iter().rev().map(|&v| f(v))).collect();
         assert_eq!(y.read(), expected);
@@ -333,9 +380,8 @@ fn dynamic_shared_memory_and_the_tile() {
         let (ba, bb) = (gpu.upload(&a), gpu.upload(&b));
         let mut c = gpu.alloc::<f32>(1024);
         gpu.run(Tile { a: &ba, b: &bb, c: &mut c, n: 32 }, [2, 2, 1]);
-        let expected: Vec<f32> = (0..1024)
-            .map(|i| (0..32).fold(0.0, |s, k| a[i / 32 * 32 + k].mul_add(b[k * 32 + i % 32], s)))
-            .collect();
+        let expected: Vec<f32> =
+            (0..1024).map(|i| (0..32).fold(0.0, |s, k| a[i / 32 * 32 + k].mul_add(b[k * 32 + i % 32], s))).collect();
         same(&c.read(), &expected, "tile");
     }
 }
@@ -394,15 +440,31 @@ fn assertions_trap_at_their_line() {
 #[test]
 fn exact_arithmetic_is_that_of_the_host() {
     let special = [
-        0.0, -0.0, 1.0, -1.5, 2.5, -2.5, 0.5, 1e-42, -1e-42, 3e9, -3e9, 1e38, f32::MIN_POSITIVE, f32::MAX,
-        f32::INFINITY, f32::NEG_INFINITY, f32::NAN,
+        0.0,
+        -0.0,
+        1.0,
+        -1.5,
+        2.5,
+        -2.5,
+        0.5,
+        1e-42,
+        -1e-42,
+        3e9,
+        -3e9,
+        1e38,
+        f32::MIN_POSITIVE,
+        f32::MAX,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
     ];
     let mut a: Vec<f32> = special.iter().flat_map(|_| special).collect();
     let mut b: Vec<f32> = special.iter().flat_map(|v| [*v; 17]).collect();
     a.extend(noise(20).take(20_000).map(|v| f32::from_bits(v as u32)));
     b.extend(noise(21).take(20_000).map(|v| f32::from_bits(v as u32)));
     let n = a.len();
-    let (ia, ib): (Vec<u32>, Vec<u32>) = (noise(22).take(n).map(|v| v as u32).collect(), noise(23).take(n).map(|v| v as u32).collect());
+    let (ia, ib): (Vec<u32>, Vec<u32>) =
+        (noise(22).take(n).map(|v| v as u32).collect(), noise(23).take(n).map(|v| v as u32).collect());
     let map = |f: &dyn Fn(f32, f32) -> f32| a.iter().zip(&b).map(|(&u, &v)| f(u, v)).collect::<Vec<f32>>();
     let columns = [
         ("fma", map(&|u, v| u.mul_add(v, 1.0))),
@@ -496,7 +558,10 @@ fn conversions_agree_with_half() {
         let n = x.len();
         let bx = gpu.upload(&x);
         let (mut halves, mut brains, mut pairs) = (gpu.alloc::<f16>(n), gpu.alloc::<bf16>(n), gpu.alloc::<U32x2>(n));
-        gpu.run(Narrow { x: &bx, halves: &mut halves, brains: &mut brains, pairs: &mut pairs, n: n as u32 }, [n.div_ceil(128) as u32, 1, 1]);
+        gpu.run(
+            Narrow { x: &bx, halves: &mut halves, brains: &mut brains, pairs: &mut pairs, n: n as u32 },
+            [n.div_ceil(128) as u32, 1, 1],
+        );
         let (halves, brains, pairs) = (halves.read(), brains.read(), pairs.read());
         for (i, &v) in x.iter().enumerate() {
             let U32x2([hh, bb]) = pairs[i];
@@ -504,7 +569,11 @@ fn conversions_agree_with_half() {
                 assert!(halves[i].is_nan() && brains[i].is_nan());
                 assert!(f16::from_bits(hh as u16).is_nan() && bf16::from_bits((bb >> 16) as u16).is_nan());
             } else {
-                assert_eq!((halves[i].to_bits(), brains[i].to_bits()), (f16::from_f32(v).to_bits(), bf16::from_f32(v).to_bits()), "{v:e}");
+                assert_eq!(
+                    (halves[i].to_bits(), brains[i].to_bits()),
+                    (f16::from_f32(v).to_bits(), bf16::from_f32(v).to_bits()),
+                    "{v:e}"
+                );
                 assert_eq!((hh, bb), (convert::pack_f16x2(v, -v), convert::pack_bf16x2(v, -v)), "{v:e}");
             }
         }
@@ -521,7 +590,10 @@ fn atomics_lose_nothing() {
         let mut signed = gpu.upload(&[-5i32, i32::MAX, -1]);
         let mut wide = gpu.upload(&[3u64, u64::MAX, 0]);
         let mut sums = gpu.upload(&[0.5f32]);
-        gpu.run(GlobalAtomics { words: &mut words, signed: &mut signed, wide: &mut wide, floats: &mut sums, x: &bx }, [4, 1, 1]);
+        gpu.run(
+            GlobalAtomics { words: &mut words, signed: &mut signed, wide: &mut wide, floats: &mut sums, x: &bx },
+            [4, 1, 1],
+        );
         let w = words.read();
         assert_eq!(w[0], fold(u32::wrapping_add, 1));
         assert_eq!(w[1], fold(Ord::min, u32::MAX));
@@ -532,7 +604,8 @@ fn atomics_lose_nothing() {
         assert!(x.contains(&w[6]));
         assert_eq!(w[7], 10 + 3 * 256);
         let s: Vec<i32> = x.iter().map(|&v| v as i32).collect();
-        let expected = [s.iter().fold(-5i32, |a, &b| a.wrapping_add(b)), *s.iter().min().unwrap(), *s.iter().max().unwrap()];
+        let expected =
+            [s.iter().fold(-5i32, |a, &b| a.wrapping_add(b)), *s.iter().min().unwrap(), *s.iter().max().unwrap()];
         assert_eq!(signed.read(), expected);
         let u: Vec<u64> = x.iter().map(|&v| u64::from(v)).collect();
         let sum = u.iter().fold(3u64, |a, &b| a.wrapping_add(b * b));

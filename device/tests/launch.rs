@@ -190,14 +190,32 @@ fn indexing_out_of_range_panics_with_numbers() {
 fn geometry_saturates_and_is_refused() {
     let meta = Demo::META;
     assert_eq!(Geometry::blocks(7u64).grid, [7, 1, 1]);
-    assert_eq!(Geometry::grid(1u32, 2usize, 3i32).shared(48 * 1024usize), Geometry { grid: [1, 2, 3], block: None, dynamic_shared: 49152 });
+    assert_eq!(
+        Geometry::grid(1u32, 2usize, 3i32).shared(48 * 1024usize),
+        Geometry { grid: [1, 2, 3], block: None, dynamic_shared: 49152 }
+    );
     for (g, text) in [
         (Geometry::blocks(0u32), "argument `grid`: expected 1 to [2147483647, 65535, 65535] blocks, got [0, 1, 1]"),
-        (Geometry::blocks(u64::MAX), "argument `grid`: expected 1 to [2147483647, 65535, 65535] blocks, got [4294967295, 1, 1]"),
-        (Geometry::blocks(-1i64), "argument `grid`: expected 1 to [2147483647, 65535, 65535] blocks, got [4294967295, 1, 1]"),
-        (Geometry::grid(1u32, 65536u32, 1u32), "argument `grid`: expected 1 to [2147483647, 65535, 65535] blocks, got [1, 65536, 1]"),
-        (Geometry::blocks(1u32).block([0, 1, 1]), "argument `block`: expected 1 to [1024, 1024, 64] threads, got [0, 1, 1]"),
-        (Geometry::blocks(1u32).block([64, 4, 1]), "argument `block`: expected at most 128 threads (the kernel is compiled for [32, 4, 1]), got [64, 4, 1], which is 256"),
+        (
+            Geometry::blocks(u64::MAX),
+            "argument `grid`: expected 1 to [2147483647, 65535, 65535] blocks, got [4294967295, 1, 1]",
+        ),
+        (
+            Geometry::blocks(-1i64),
+            "argument `grid`: expected 1 to [2147483647, 65535, 65535] blocks, got [4294967295, 1, 1]",
+        ),
+        (
+            Geometry::grid(1u32, 65536u32, 1u32),
+            "argument `grid`: expected 1 to [2147483647, 65535, 65535] blocks, got [1, 65536, 1]",
+        ),
+        (
+            Geometry::blocks(1u32).block([0, 1, 1]),
+            "argument `block`: expected 1 to [1024, 1024, 64] threads, got [0, 1, 1]",
+        ),
+        (
+            Geometry::blocks(1u32).block([64, 4, 1]),
+            "argument `block`: expected at most 128 threads (the kernel is compiled for [32, 4, 1]), got [64, 4, 1], which is 256",
+        ),
     ] {
         assert_eq!(g.check(meta).unwrap_err().to_string(), format!("demo_norm: {text}"));
     }
@@ -209,16 +227,31 @@ fn geometry_saturates_and_is_refused() {
 fn contract_messages() {
     let m = Demo::META;
     let text = |r: Result<(), ContractError>| r.unwrap_err().to_string();
-    assert_eq!(text(contract::exactly(m, "w", 128, (256u32, "cols"))), "demo_norm: argument `w`: expected 256 elements (cols), got 128");
+    assert_eq!(
+        text(contract::exactly(m, "w", 128, (256u32, "cols"))),
+        "demo_norm: argument `w`: expected 256 elements (cols), got 128"
+    );
     assert_eq!(text(contract::exactly(m, "w", 0, 1)), "demo_norm: argument `w`: expected 1 element, got 0");
-    assert_eq!(text(contract::multiple_of(m, "cols", 5u32, 4)), "demo_norm: argument `cols`: expected a multiple of 4, got 5");
+    assert_eq!(
+        text(contract::multiple_of(m, "cols", 5u32, 4)),
+        "demo_norm: argument `cols`: expected a multiple of 4, got 5"
+    );
     assert_eq!(contract::multiple_of(m, "cols", 0u32, 4), Ok(()));
     assert!(contract::multiple_of(m, "cols", 4u32, 0).is_err());
-    assert_eq!(text(contract::within(m, "cols", (9u32, "cols"), 1, 8)), "demo_norm: argument `cols`: expected 1 to 8, got 9 (cols)");
-    assert_eq!(text(contract::require(m, false, "y", "it apart from `x`", "the same")), "demo_norm: argument `y`: expected it apart from `x`, got the same");
+    assert_eq!(
+        text(contract::within(m, "cols", (9u32, "cols"), 1, 8)),
+        "demo_norm: argument `cols`: expected 1 to 8, got 9 (cols)"
+    );
+    assert_eq!(
+        text(contract::require(m, false, "y", "it apart from `x`", "the same")),
+        "demo_norm: argument `y`: expected it apart from `x`, got the same"
+    );
     assert_eq!(contract::product(m, "x", &[3, 4, 5]), Ok(60));
     assert_eq!(contract::product(m, "x", &[]), Ok(1));
     assert!(contract::product(m, "x", &[1 << 32, 1 << 32]).is_err());
     assert!(contract::product(m, "x", &[1 << 32, 1 << 31]).is_err());
-    assert!(text(contract::at_least(m, "x", usize::MAX - 1, -1)).contains("expected at least 18446744073709551615 elements"));
+    assert!(
+        text(contract::at_least(m, "x", usize::MAX - 1, -1))
+            .contains("expected at least 18446744073709551615 elements")
+    );
 }

@@ -13,10 +13,7 @@ fn instructions(sm: u32, entry: &str) -> Vec<&'static str> {
     let from = ptx.find(&format!(".entry {entry}(")).unwrap_or_else(|| panic!("no entry {entry}"));
     let body = &ptx[from..];
     let body = &body[body.find("\n{").unwrap()..body.find("\n}").unwrap()];
-    body.lines()
-        .map(str::trim)
-        .filter(|l| !l.is_empty() && !l.starts_with(['.', '/', '{', '}', '$']))
-        .collect()
+    body.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with(['.', '/', '{', '}', '$'])).collect()
 }
 
 /// How many instructions of an entry begin with `prefix`, a predicate aside.
@@ -62,7 +59,9 @@ fn memory_accesses_stay_on_their_side_of_a_collective() {
             let mut from = 0;
             for w in wanted {
                 let at = all[from..].iter().position(|l| opcode(l).starts_with(w));
-                from += at.unwrap_or_else(|| panic!("{entry}, sm_{sm}: no {w} after line {from} of\n{}", all.join("\n"))) + 1;
+                from += at
+                    .unwrap_or_else(|| panic!("{entry}, sm_{sm}: no {w} after line {from} of\n{}", all.join("\n")))
+                    + 1;
             }
         }
     };
@@ -70,14 +69,31 @@ fn memory_accesses_stay_on_their_side_of_a_collective() {
     order("warp_barrier_between_branches", &["st.shared", "bar.warp.sync", "ld.shared", "st.global"]);
     order("reduction_for_one_lane", &["shfl", "shfl", "shfl", "shfl", "shfl", "st.global"]);
     order("block_reduction_between_branches", &["bar", "st.shared", "bar", "ld.shared"]);
-    order("last_block", &["st.relaxed.gpu", "fence.acq_rel.gpu", "atom.acq_rel.gpu", "st.shared", "bar", "ld.shared", "ld.relaxed.gpu"]);
+    order(
+        "last_block",
+        &["st.relaxed.gpu", "fence.acq_rel.gpu", "atom.acq_rel.gpu", "st.shared", "bar", "ld.shared", "ld.relaxed.gpu"],
+    );
 }
 
 #[test]
 fn memory_is_reached_in_its_state_space_and_in_wide_accesses() {
-    expect("wide_global", &[("ld.global.nc.v4", 2), ("ld.global.nc.v2", 1), ("ld.global.v4", 1), ("st.global.v4", 2), ("st.global", 3)]);
-    expect("streamed", &[("ld.global.nc.L1::no_allocate.v4.b32", 2), ("ld.global.nc.L1::no_allocate.v2.b32", 1), ("ld.global.L1::evict_first.v4.b32", 1), ("prefetch.global.L2", 1)]);
-    expect("shared_vectors", &[("st.shared.v4.b32", 3), ("ld.shared.v4.b32", 2), ("ld.shared.v2.b32", 2), ("st.shared.v2.b32", 1)]);
+    expect(
+        "wide_global",
+        &[("ld.global.nc.v4", 2), ("ld.global.nc.v2", 1), ("ld.global.v4", 1), ("st.global.v4", 2), ("st.global", 3)],
+    );
+    expect(
+        "streamed",
+        &[
+            ("ld.global.nc.L1::no_allocate.v4.b32", 2),
+            ("ld.global.nc.L1::no_allocate.v2.b32", 1),
+            ("ld.global.L1::evict_first.v4.b32", 1),
+            ("prefetch.global.L2", 1),
+        ],
+    );
+    expect(
+        "shared_vectors",
+        &[("st.shared.v4.b32", 3), ("ld.shared.v4.b32", 2), ("ld.shared.v2.b32", 2), ("st.shared.v2.b32", 1)],
+    );
     expect("tile", &[("ld.shared", 32), ("st.shared", 2), ("fma.rn.f32", 16), ("ld.global.nc.b32", 2)]);
     expect("shared_widths", &[("ld.shared", 9), ("st.shared", 9)]);
     expect("dynamic_shared", &[("ld.shared", 2), ("st.shared", 2)]);
@@ -89,7 +105,10 @@ fn memory_is_reached_in_its_state_space_and_in_wide_accesses() {
             let op = opcode(line);
             for (mnemonic, rest) in [("ld.", op.strip_prefix("ld.")), ("st.", op.strip_prefix("st."))] {
                 let space = rest.map(|r| r.split('.').next().unwrap_or(""));
-                if let Some("b8" | "b16" | "b32" | "b64" | "u8" | "u16" | "u32" | "u64" | "f32" | "f64" | "s32" | "v2" | "v4") = space {
+                if let Some(
+                    "b8" | "b16" | "b32" | "b64" | "u8" | "u16" | "u32" | "u64" | "f32" | "f64" | "s32" | "v2" | "v4",
+                ) = space
+                {
                     panic!("sm_{sm}: `{line}` is a generic {mnemonic}");
                 }
             }
@@ -101,10 +120,23 @@ fn memory_is_reached_in_its_state_space_and_in_wide_accesses() {
 fn arithmetic_is_the_instruction_that_it_is_named_after() {
     expect(
         "exact",
-        &[("fma.rn.f32", 1), ("fma.rn.f64", 1), ("sqrt.rn.f32", 1), ("max.f32", 1), ("min.f32", 1), ("cvt.rni.f32", 1), ("cvt.rmi.f32", 1), ("cvt.rpi.f32", 1), ("cvt.rzi.f32", 1), ("cvt.rni.s32", 1)],
+        &[
+            ("fma.rn.f32", 1),
+            ("fma.rn.f64", 1),
+            ("sqrt.rn.f32", 1),
+            ("max.f32", 1),
+            ("min.f32", 1),
+            ("cvt.rni.f32", 1),
+            ("cvt.rmi.f32", 1),
+            ("cvt.rpi.f32", 1),
+            ("cvt.rzi.f32", 1),
+            ("cvt.rni.s32", 1),
+        ],
     );
     expect("bytes", &[("dp4a.s32.s32", 1), ("dp4a.u32.u32", 1), ("prmt.b32", 1)]);
-    for op in ["ex2.approx.f32", "lg2.approx.f32", "rsqrt.approx.f32", "rcp.approx.f32", "sqrt.approx.f32", "tanh.approx.f32"] {
+    for op in
+        ["ex2.approx.f32", "lg2.approx.f32", "rsqrt.approx.f32", "rcp.approx.f32", "sqrt.approx.f32", "tanh.approx.f32"]
+    {
         assert!(ARCHS.iter().all(|&sm| count(sm, "approximate", op) >= 1), "{op}");
     }
     for sm in ARCHS {
@@ -137,7 +169,15 @@ fn atomics_keep_order_and_scope() {
             ("atom.acq_rel.gpu.global.cas.b32", 1),
         ],
     );
-    expect("shared_atomics", &[("st.relaxed.cta.shared.b32", 1), ("atom.relaxed.cta.shared.add.u32", 1), ("atom.acq_rel.cta.shared.or.b32", 1), ("ld.acquire.cta.shared.b32", 1)]);
+    expect(
+        "shared_atomics",
+        &[
+            ("st.relaxed.cta.shared.b32", 1),
+            ("atom.relaxed.cta.shared.add.u32", 1),
+            ("atom.acq_rel.cta.shared.or.b32", 1),
+            ("ld.acquire.cta.shared.b32", 1),
+        ],
+    );
     expect("fences", &[("fence.acq_rel.cta", 1), ("fence.acq_rel.gpu", 1), ("fence.sc.sys", 1), ("st.global", 4)]);
 }
 
@@ -148,7 +188,11 @@ fn the_manifest_says_what_the_source_says() {
     let kernel = m.kernel("values").unwrap();
     assert_eq!((kernel.family.as_str(), kernel.block, kernel.min_blocks), ("memory", [32, 1, 1], 1));
     assert_eq!(kernel.summary, "y = scale · x + shift, for every kind of value argument.");
-    let args: Vec<_> = kernel.args.iter().map(|a| (a.name.as_str(), a.ty.as_str(), a.kind.as_str(), a.element.as_str(), a.size, a.align, a.offset)).collect();
+    let args: Vec<_> = kernel
+        .args
+        .iter()
+        .map(|a| (a.name.as_str(), a.ty.as_str(), a.kind.as_str(), a.element.as_str(), a.size, a.align, a.offset))
+        .collect();
     assert_eq!(
         args,
         [
@@ -164,7 +208,8 @@ fn the_manifest_says_what_the_source_says() {
             ("g", "bf16", "scalar", "bf16", 2, 2, 66),
         ]
     );
-    let shared: BTreeMap<_, _> = m.kernels.iter().map(|k| (k.name.as_str(), (k.static_shared, k.dynamic_shared_used))).collect();
+    let shared: BTreeMap<_, _> =
+        m.kernels.iter().map(|k| (k.name.as_str(), (k.static_shared, k.dynamic_shared_used))).collect();
     assert_eq!((shared["tile"], shared["dynamic_shared"], shared["values"]), ((2048, false), (0, true), (0, false)));
     assert!(m.kernels.iter().all(|k| k.local_bytes == 0));
 }

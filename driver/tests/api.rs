@@ -563,6 +563,39 @@ fn host_functions_run_in_order_and_may_not_call_cuda() {
     alloc(4);
 }
 
+struct Meeting {
+    ask: std::sync::mpsc::Sender<()>,
+    answer: std::sync::mpsc::Receiver<i32>,
+}
+
+extern "C" fn meet(data: *mut c_void) {
+    // SAFETY: the test gave the address of a live meeting, which nobody else uses meanwhile.
+    let meeting = unsafe { &*data.cast::<Meeting>() };
+    let _ = meeting.ask.send(());
+    assert_eq!(meeting.answer.recv(), Ok(0));
+}
+
+/// A host function that waits for another thread's calls must find the driver free.
+#[test]
+fn host_functions_hold_no_lock() {
+    let gpu = gpu();
+    let (module, context) = (load(PTX), gpu.context);
+    let step = function(module, "step");
+    let (ask, asked) = std::sync::mpsc::channel();
+    let (reply, answer) = std::sync::mpsc::channel();
+    let other = std::thread::spawn(move || {
+        asked.recv().unwrap();
+        ok(cu!(cuCtxSetCurrent(context)));
+        let p = upload(&[1]);
+        let code = launch_step(step, p, stream());
+        assert_eq!(download(p, 1), [4]);
+        reply.send(code).unwrap();
+    });
+    let mut meeting = Meeting { ask, answer };
+    ok(cu!(cuLaunchHostFunc(stream(), Some(meet), (&raw mut meeting).cast())));
+    other.join().unwrap();
+}
+
 #[test]
 fn injected_failures_and_counts() {
     let _gpu = gpu();

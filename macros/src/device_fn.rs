@@ -8,8 +8,8 @@ pub fn device(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
     if !attr.is_empty() {
         return Err(Error::new_spanned(attr, "`#[device]` takes no arguments"));
     }
-    let f: ItemFn = syn::parse2(item)
-        .map_err(|_| Error::new(Span::call_site(), "`#[device]` stands on a function with a body"))?;
+    let f: ItemFn =
+        syn::parse2(item).map_err(|_| Error::new(Span::call_site(), "`#[device]` stands on a function with a body"))?;
     if let Some(t) = &f.sig.asyncness {
         return Err(Error::new_spanned(t, "a device function cannot be `async`"));
     }

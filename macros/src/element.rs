@@ -10,17 +10,29 @@ pub fn derive(item: TokenStream) -> Result<TokenStream> {
     let fields = match &input.data {
         Data::Struct(s) => &s.fields,
         Data::Enum(e) => {
-            return Err(Error::new(e.enum_token.span(), "an enum is no `Element`: not every bit pattern is one of its values; pass its number"));
+            return Err(Error::new(
+                e.enum_token.span(),
+                "an enum is no `Element`: not every bit pattern is one of its values; pass its number",
+            ));
         }
         Data::Union(u) => {
-            return Err(Error::new(u.union_token.span(), "a union is no `Element`: it does not say which of its fields holds"));
+            return Err(Error::new(
+                u.union_token.span(),
+                "a union is no `Element`: it does not say which of its fields holds",
+            ));
         }
     };
     if fields.is_empty() {
-        return Err(Error::new(name.span(), "an `Element` has at least one field: an empty struct has no place in device memory"));
+        return Err(Error::new(
+            name.span(),
+            "an `Element` has at least one field: an empty struct has no place in device memory",
+        ));
     }
     if !input.generics.params.is_empty() {
-        return Err(Error::new_spanned(&input.generics.params, "an `Element` is one concrete type: its padding cannot be checked for every parameter"));
+        return Err(Error::new_spanned(
+            &input.generics.params,
+            "an `Element` is one concrete type: its padding cannot be checked for every parameter",
+        ));
     }
     let (mut fixed, mut packed) = (false, None);
     for attr in input.attrs.iter().filter(|a| a.path().is_ident("repr")) {
@@ -41,7 +53,10 @@ pub fn derive(item: TokenStream) -> Result<TokenStream> {
         return Err(Error::new(span, "a packed struct is no `Element`: the GPU faults on unaligned fields"));
     }
     if !fixed {
-        return Err(Error::new(name.span(), "an `Element` needs `#[repr(C)]`: without it host and device may lay it out differently"));
+        return Err(Error::new(
+            name.span(),
+            "an `Element` needs `#[repr(C)]`: without it host and device may lay it out differently",
+        ));
     }
     let types: Vec<_> = fields.iter().map(|f| &f.ty).collect();
     let bounds = types.iter().map(|ty| {

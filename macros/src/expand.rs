@@ -8,8 +8,7 @@ use crate::{
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{
-    Attribute, Error, Expr, Ident, ItemFn, Lit, LitStr, Meta, Result, Visibility, ext::IdentExt,
-    spanned::Spanned,
+    Attribute, Error, Expr, Ident, ItemFn, Lit, LitStr, Meta, Result, Visibility, ext::IdentExt, spanned::Spanned,
 };
 
 /// One kernel, understood.
@@ -49,8 +48,8 @@ pub fn kernel(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
 }
 
 fn expand(attr: TokenStream, item: TokenStream, site: impl Fn(&Ident) -> Site) -> Result<TokenStream> {
-    let f: ItemFn = syn::parse2(item)
-        .map_err(|_| Error::new(Span::call_site(), "`#[kernel]` stands on a function with a body"))?;
+    let f: ItemFn =
+        syn::parse2(item).map_err(|_| Error::new(Span::call_site(), "`#[kernel]` stands on a function with a body"))?;
     let (options, arguments) = match (Options::parse(attr), signature::check(&f)) {
         (Ok(o), Ok(a)) => (o, a),
         (Err(mut e), Err(e2)) => {
@@ -72,20 +71,7 @@ fn expand(attr: TokenStream, item: TokenStream, site: impl Fn(&Ident) -> Site) -
     let Site { library, file, line, nvvm } = site(&f.sig.ident);
     let family = options.family.clone().unwrap_or_else(|| file_module(&file, &library));
     let entry = options.name.clone().unwrap_or_else(|| f.sig.ident.unraw().to_string());
-    let parts = Parts {
-        line,
-        nvvm,
-        f,
-        arguments,
-        options,
-        entry,
-        family,
-        library,
-        file,
-        docs,
-        cfgs,
-        lints,
-    };
+    let parts = Parts { line, nvvm, f, arguments, options, entry, family, library, file, docs, cfgs, lints };
     let (device, host, common) = (parts.device(), parts.host(), parts.common());
     Ok(quote! { #common #device #host })
 }
@@ -240,11 +226,8 @@ impl Parts {
         let Parts { cfgs, docs, lints, arguments, entry, .. } = self;
         let (template, operands) = self.metadata();
         let (vis, ident, body) = (&self.f.vis, &self.f.sig.ident, &self.f.block);
-        let symbol = if ident == entry {
-            quote!(#[unsafe(no_mangle)])
-        } else {
-            quote!(#[unsafe(export_name = #entry)])
-        };
+        let symbol =
+            if ident == entry { quote!(#[unsafe(no_mangle)]) } else { quote!(#[unsafe(export_name = #entry)]) };
         let (mark, abi) = if self.nvvm {
             (quote!(#[nvvm_internal::kernel]), quote!(extern "C"))
         } else {
@@ -293,8 +276,7 @@ impl Parts {
         let vis: &Visibility = &self.f.vis;
         let name = Ident::new(&camel_case(&self.f.sig.ident.unraw().to_string()), self.f.sig.ident.span());
         let borrows = arguments.iter().any(|a| matches!(a.kind, Kind::Buffer(..)));
-        let (generics, anonymous) =
-            if borrows { (quote!(<'a>), quote!(<'_>)) } else { (quote!(), quote!()) };
+        let (generics, anonymous) = if borrows { (quote!(<'a>), quote!(<'_>)) } else { (quote!(), quote!()) };
         let fields = arguments.iter().map(|a| {
             let (id, element) = (&a.name, a.element());
             let text = format!("Argument `{}: {}`.", id.unraw(), type_text(&a.ty));
@@ -362,8 +344,7 @@ impl Parts {
         let launch_doc = format!(
             "A launch of the kernel `{entry}`. Its contract says which lengths it needs and how many blocks it takes."
         );
-        let too_large =
-            format!("the arguments of `{entry}` take more than the 4096 bytes that every driver accepts");
+        let too_large = format!("the arguments of `{entry}` take more than the 4096 bytes that every driver accepts");
         let [x, y, z] = self.block();
         let min_blocks = self.min_blocks();
         let line = u32::try_from(*line).unwrap_or(0);
@@ -449,7 +430,9 @@ mod tests {
     #[test]
     fn the_entry_is_that_of_the_code_generator() {
         let stock = written(quote!(block = 256), rms_norm(), false);
-        assert!(stock.contains("# [unsafe (no_mangle)]") && stock.contains("pub unsafe extern \"ptx-kernel\" fn rms_norm"));
+        assert!(
+            stock.contains("# [unsafe (no_mangle)]") && stock.contains("pub unsafe extern \"ptx-kernel\" fn rms_norm")
+        );
         assert!(!stock.contains("nvvm_internal"));
         let nvvm = written(quote!(block = 256), rms_norm(), true);
         assert!(nvvm.contains("# [nvvm_internal :: kernel]") && nvvm.contains("pub unsafe extern \"C\" fn rms_norm"));
@@ -461,7 +444,9 @@ mod tests {
     #[test]
     fn the_metadata_is_one_line_of_json_with_operands() {
         let text = written(quote!(block = (THREADS, 2), min_blocks = 4, variant = "v1"), rms_norm(), false);
-        let template = text.split("global_asm ! (").nth(1).and_then(|t| syn::parse_str::<LitStr>(t.split("\" ,").next().map(|t| format!("{t}\"")).unwrap_or_default().as_str()).ok());
+        let template = text.split("global_asm ! (").nth(1).and_then(|t| {
+            syn::parse_str::<LitStr>(t.split("\" ,").next().map(|t| format!("{t}\"")).unwrap_or_default().as_str()).ok()
+        });
         let template = template.map(|t| t.value()).unwrap_or_default();
         assert_eq!(
             template,
@@ -479,7 +464,13 @@ mod tests {
 
     #[test]
     fn raw_names_lose_their_prefix_outside_the_source() {
-        let text = written(quote!(block = 32), quote!(pub unsafe fn r#move(r#type: u32) {}), false);
+        let text = written(
+            quote!(block = 32),
+            quote!(
+                pub unsafe fn r#move(r#type: u32) {}
+            ),
+            false,
+        );
         assert!(text.contains("pub struct Move { # [doc = \"Argument `type: u32`.\"] pub r#type : u32 }"), "{text}");
         assert!(text.contains("name : \"move\"") && text.contains("name : \"type\""));
     }

@@ -56,9 +56,7 @@ pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
 /// `unsafe fn`, `unsafe` blocks are not needed.
 #[proc_macro_attribute]
 pub fn device(attr: TokenStream, item: TokenStream) -> TokenStream {
-    device_fn::device(attr.into(), item.into())
-        .unwrap_or_else(syn::Error::into_compile_error)
-        .into()
+    device_fn::device(attr.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// Implements `Element` for a struct of elements: plain data that host and device lay out alike.

@@ -94,7 +94,10 @@ impl Options {
                 "block" => dims = Some(block(value)?),
                 "min_blocks" => {
                     if literal(&value) == Some(0) {
-                        return Err(Error::new(value.span(), "`min_blocks` is at least 1; leave it out to say nothing"));
+                        return Err(Error::new(
+                            value.span(),
+                            "`min_blocks` is at least 1; leave it out to say nothing",
+                        ));
                     }
                     min_blocks = Some(value);
                 }
@@ -104,7 +107,10 @@ impl Options {
                     let ok = v.starts_with(|c: char| c.is_ascii_alphabetic())
                         && v.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
                     if !ok {
-                        return Err(Error::new(s.span(), "`name` is a PTX entry: ASCII letters, digits and `_`, beginning with a letter"));
+                        return Err(Error::new(
+                            s.span(),
+                            "`name` is a PTX entry: ASCII letters, digits and `_`, beginning with a letter",
+                        ));
                     }
                     name = Some(v);
                 }
@@ -115,10 +121,7 @@ impl Options {
             seen.push(k);
         }
         let Some(block) = dims else {
-            return Err(Error::new(
-                Span::call_site(),
-                "the threads of a block are missing: `#[kernel(block = 256)]`",
-            ));
+            return Err(Error::new(Span::call_site(), "the threads of a block are missing: `#[kernel(block = 256)]`"));
         };
         Ok(Options { block, min_blocks, name, family, variant })
     }

@@ -2,8 +2,8 @@
 
 use quote::ToTokens;
 use syn::{
-    Attribute, Error, FnArg, GenericArgument, Ident, ItemFn, Pat, PatIdent, PathArguments, Result,
-    ReturnType, Token, Type,
+    Attribute, Error, FnArg, GenericArgument, Ident, ItemFn, Pat, PatIdent, PathArguments, Result, ReturnType, Token,
+    Type,
 };
 
 /// How one argument is passed.
@@ -63,8 +63,7 @@ impl Argument {
     }
 }
 
-const SCALARS: [&str; 12] =
-    ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "f64", "f16", "bf16"];
+const SCALARS: [&str; 12] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "f64", "f16", "bf16"];
 
 /// Source text of a type with the blanks that a person would write.
 pub fn type_text(ty: &Type) -> String {
@@ -92,22 +91,50 @@ fn classify(ty: &Type) -> Result<Kind> {
             };
             let use_ = if r.mutability.is_some() { "InOut" } else { "In" };
             return match &*r.elem {
-                Type::Slice(_) => refuse(ty, format!("a slice is passed differently by each code generator: take `{use_}<{inner}>` and the length as a `u32` of its own")),
+                Type::Slice(_) => refuse(
+                    ty,
+                    format!(
+                        "a slice is passed differently by each code generator: take `{use_}<{inner}>` and the length as a `u32` of its own"
+                    ),
+                ),
                 _ => refuse(ty, format!("a kernel argument cannot be a reference: take `{use_}<{inner}>`")),
             };
         }
         Type::Ptr(p) => {
             let use_ = if p.mutability.is_some() { "InOut" } else { "In" };
-            return refuse(ty, format!("a raw pointer does not say what the kernel does with it: take `{use_}<{}>`", type_text(&p.elem)));
+            return refuse(
+                ty,
+                format!(
+                    "a raw pointer does not say what the kernel does with it: take `{use_}<{}>`",
+                    type_text(&p.elem)
+                ),
+            );
         }
-        Type::Tuple(_) => return refuse(ty, "a tuple has no fixed layout: pass its parts as arguments, or a `#[repr(C)]` struct with `#[derive(Element)]`"),
-        Type::Array(_) => return refuse(ty, "an array is not passed by value: put it in a `#[repr(C)]` struct with `#[derive(Element)]`, or in a buffer"),
+        Type::Tuple(_) => {
+            return refuse(
+                ty,
+                "a tuple has no fixed layout: pass its parts as arguments, or a `#[repr(C)]` struct with `#[derive(Element)]`",
+            );
+        }
+        Type::Array(_) => {
+            return refuse(
+                ty,
+                "an array is not passed by value: put it in a `#[repr(C)]` struct with `#[derive(Element)]`, or in a buffer",
+            );
+        }
         Type::Slice(_) => return refuse(ty, "a slice has no size: take `In<T>` and the length as a `u32` of its own"),
         Type::BareFn(_) => return refuse(ty, "a function on the host has no address on the GPU"),
-        Type::ImplTrait(_) | Type::TraitObject(_) => return refuse(ty, "a kernel argument has one concrete type: a PTX entry is not generic"),
+        Type::ImplTrait(_) | Type::TraitObject(_) => {
+            return refuse(ty, "a kernel argument has one concrete type: a PTX entry is not generic");
+        }
         Type::Infer(_) => return refuse(ty, "write the type out: it becomes a field of the launch struct"),
         Type::Path(p) if p.qself.is_none() => &p.path,
-        _ => return refuse(ty, "expected `In<T>`, `Out<T>`, `InOut<T>`, a number, or a `#[repr(C)]` struct with `#[derive(Element)]`"),
+        _ => {
+            return refuse(
+                ty,
+                "expected `In<T>`, `Out<T>`, `InOut<T>`, a number, or a `#[repr(C)]` struct with `#[derive(Element)]`",
+            );
+        }
     };
     let Some(last) = path.segments.last() else {
         return refuse(ty, "expected a type");
@@ -128,13 +155,19 @@ fn classify(ty: &Type) -> Result<Kind> {
         return refuse(ty, format!("`{name}` needs the type of its elements: `{name}<f32>`"));
     }
     match name.as_str() {
-        "usize" | "isize" => refuse(ty, format!("the width of `{name}` is not part of its name: take `{}32` or `{}64`", &name[..1], &name[..1])),
+        "usize" | "isize" => refuse(
+            ty,
+            format!("the width of `{name}` is not part of its name: take `{}32` or `{}64`", &name[..1], &name[..1]),
+        ),
         "bool" => refuse(ty, "not every byte is a `bool`: take a `u32` that is 0 or 1"),
         "char" => refuse(ty, "not every word is a `char`: take a `u32`"),
         "u128" | "i128" => refuse(ty, format!("`{name}` is passed differently by each code generator: take two `u64`")),
-        "str" | "String" | "Vec" | "Box" | "Rc" | "Arc" | "Option" | "Result" | "Cow" | "HashMap" => {
-            refuse(ty, format!("`{name}` lives in host memory: a kernel takes `In<T>`, `Out<T>`, `InOut<T>`, numbers and `#[repr(C)]` structs"))
-        }
+        "str" | "String" | "Vec" | "Box" | "Rc" | "Arc" | "Option" | "Result" | "Cow" | "HashMap" => refuse(
+            ty,
+            format!(
+                "`{name}` lives in host memory: a kernel takes `In<T>`, `Out<T>`, `InOut<T>`, numbers and `#[repr(C)]` structs"
+            ),
+        ),
         "Self" => refuse(ty, "a kernel is a free function: there is no `Self`"),
         _ if SCALARS.contains(&name.as_str()) => Ok(Kind::Scalar),
         _ => Ok(Kind::Struct),
@@ -177,10 +210,16 @@ fn header(f: &ItemFn) -> Result<()> {
         no(t, "leave the ABI out: `#[kernel]` writes the one that the code generator needs");
     }
     if s.unsafety.is_none() {
-        no(&s.fn_token, "a kernel is an `unsafe fn`: what it may touch is the contract of its launch, which the compiler cannot check");
+        no(
+            &s.fn_token,
+            "a kernel is an `unsafe fn`: what it may touch is the contract of its launch, which the compiler cannot check",
+        );
     }
     if !s.generics.params.is_empty() {
-        no(&s.generics.params, "a PTX entry is not generic: write a generic `#[device]` function, and a kernel for each use of it");
+        no(
+            &s.generics.params,
+            "a PTX entry is not generic: write a generic `#[device]` function, and a kernel for each use of it",
+        );
     }
     if let Some(w) = &s.generics.where_clause {
         no(w, "a PTX entry is not generic: there is nothing to constrain");
@@ -192,12 +231,23 @@ fn header(f: &ItemFn) -> Result<()> {
         no(t, "a kernel returns nothing: write results to an `Out<T>`");
     }
     const OWN: [&str; 10] = [
-        "no_mangle", "export_name", "link_section", "inline", "cold", "naked", "target_feature",
-        "test", "track_caller", "unsafe",
+        "no_mangle",
+        "export_name",
+        "link_section",
+        "inline",
+        "cold",
+        "naked",
+        "target_feature",
+        "test",
+        "track_caller",
+        "unsafe",
     ];
     for attr in &f.attrs {
         if let Some(name) = OWN.iter().find(|n| attr.path().is_ident(n)) {
-            no(attr, &format!("`#[{name}]` does not go with `#[kernel]`, which decides the symbol and how it is compiled"));
+            no(
+                attr,
+                &format!("`#[{name}]` does not go with `#[kernel]`, which decides the symbol and how it is compiled"),
+            );
         }
     }
     match errors.into_iter().reduce(|mut all, e| {

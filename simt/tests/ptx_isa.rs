@@ -26,29 +26,57 @@ struct Row<'a> {
     version: &'a str,
     least: &'a str,
     accepted: Vec<&'a str>,
+    grid: &'a str,
 }
 
-fn rows() -> (Vec<&'static str>, Vec<Row<'static>>) {
+struct Table {
+    targets: Vec<&'static str>,
+    /// Version and target.
+    points: Vec<(&'static str, &'static str)>,
+    rows: Vec<Row<'static>>,
+}
+
+fn table() -> Table {
     let mut lines = include_str!("ptx/isa.tsv").lines().filter(|l| !l.starts_with('#'));
-    let all: Vec<&str> = lines.next().unwrap().strip_prefix("targets\t").unwrap().split(' ').collect();
+    let mut list = |name: &str| -> Vec<&'static str> {
+        lines.next().and_then(|l| l.strip_prefix(name)).unwrap().trim().split(' ').collect()
+    };
+    let targets = list("targets");
+    let points = list("points").into_iter().map(|point| point.split_once('/').unwrap()).collect();
     let rows = lines
         .map(|line| {
-            let [instruction, version, least, accepted] = line.split('\t').collect::<Vec<_>>()[..] else {
+            let [instruction, version, least, accepted, grid] = line.split('\t').collect::<Vec<_>>()[..] else {
                 panic!("{line}");
             };
             let accepted = match accepted.strip_suffix('+') {
-                Some(first) => all.iter().skip_while(|t| **t != first).copied().collect(),
+                Some(first) => targets.iter().skip_while(|t| **t != first).copied().collect(),
                 None => accepted.split(' ').filter(|t| *t != "-").collect(),
             };
-            Row { instruction, version, least, accepted }
+            Row { instruction, version, least, accepted, grid }
         })
         .collect();
-    (all, rows)
+    Table { targets, points, rows }
+}
+
+#[test]
+fn points_agree() {
+    let table = table();
+    let mut wrong = Vec::new();
+    for row in &table.rows {
+        assert_eq!(row.grid.len(), table.points.len());
+        for (&(version, target), verdict_of_ptxas) in table.points.iter().zip(row.grid.chars()) {
+            let found = verdict(row.instruction, version, target);
+            if found.is_empty() != (verdict_of_ptxas == '+') {
+                wrong.push(format!("{} at {version} on sm_{target}: {verdict_of_ptxas}, found {found:?}", row.instruction));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
 fn targets_agree() {
-    let (all, rows) = rows();
+    let Table { targets: all, rows, .. } = table();
     assert!(rows.len() > 500);
     let mut wrong = Vec::new();
     for row in &rows {
@@ -70,7 +98,7 @@ fn versions_agree() {
         "8.8", "9.0", "9.1", "9.2", "9.3", "9.4", "9.5",
     ];
     let mut wrong = Vec::new();
-    for row in rows().1 {
+    for row in table().rows {
         // Of old targets only those that the instruction does not outlive.
         let Some(target) = row.accepted.last() else { continue };
         for (index, version) in VERSIONS.iter().enumerate() {
@@ -90,7 +118,7 @@ fn versions_agree() {
 fn messages_name_the_architecture() {
     const OLDER: &[&str] = &["20", "30", "50", "52", "53", "60", "61", "70", "72", "75", "80", "86", "89", "90"];
     let mut wrong = Vec::new();
-    for row in rows().1.iter().filter(|row| row.least != "-") {
+    for row in table().rows.iter().filter(|row| row.least != "-") {
         let wanted = format!("requires .target sm_{} or higher", row.least);
         let least: u32 = row.least.parse().unwrap();
         for target in OLDER.iter().filter(|t| t.parse::<u32>().unwrap() < least) {

@@ -504,7 +504,7 @@ fn unterminated_things() {
     let open = first(&format!("{HEAD}.entry k()\n{{ ret;\n"));
     assert_eq!((open.pos.line, open.message.as_str()), (5, "Unterminated body of 'k': no closing `}`"));
     let next = first(&format!("{HEAD}.entry k()\n{{ ret;\n.visible .entry z() {{ ret; }}"));
-    assert_eq!((next.pos.line, next.message.as_str()), (5, "Unterminated body: no closing `}`"));
+    assert_eq!((next.pos.line, next.message.as_str()), (5, "Unterminated body of 'k': no closing `}`"));
     assert_eq!(first(&format!("{HEAD}.section .debug_str {{ .b8 1")).message, "Unterminated section: no closing `}`");
     assert_eq!(first("").message, "Missing .version directive at start of file");
     assert_eq!(first(".version 8.0\n.entry k(){ret;}").message, "Missing .target directive at start of file");

@@ -84,12 +84,7 @@ pub fn error(
     expected: impl fmt::Display,
     actual: impl fmt::Display,
 ) -> ContractError {
-    ContractError {
-        kernel: meta.name,
-        argument,
-        expected: expected.to_string(),
-        actual: actual.to_string(),
-    }
+    ContractError { kernel: meta.name, argument, expected: expected.to_string(), actual: actual.to_string() }
 }
 
 /// `condition` must hold.
@@ -161,16 +156,10 @@ pub fn within(
 }
 
 /// The product of a shape, which must fit an index.
-pub fn product(
-    meta: &'static KernelMeta,
-    argument: &'static str,
-    shape: &[u64],
-) -> Result<u64, ContractError> {
+pub fn product(meta: &'static KernelMeta, argument: &'static str, shape: &[u64]) -> Result<u64, ContractError> {
     shape
         .iter()
         .try_fold(1u64, |n, &d| n.checked_mul(d))
         .filter(|&n| n <= i64::MAX as u64)
-        .ok_or_else(|| {
-            error(meta, argument, "a shape of fewer than 2^63 elements", format!("{shape:?}"))
-        })
+        .ok_or_else(|| error(meta, argument, "a shape of fewer than 2^63 elements", format!("{shape:?}")))
 }

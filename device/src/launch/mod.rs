@@ -3,7 +3,8 @@
 //! * [`DeviceSlice`]: a borrow of device memory that cannot be copied out of its buffer;
 //! * [`Kernel`]: what `#[kernel]` implements: metadata, and the arguments in order;
 //! * [`Contract`]: what the kernel's author implements: geometry and checks;
-//! * [`contract`]: helpers for those checks.
+//! * [`contract`]: helpers for those checks;
+//! * [`Launcher`]: what takes launches.
 //!
 //! Nothing here calls a driver: a runtime gives an [`ArgSink`] and does the rest.
 

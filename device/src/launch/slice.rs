@@ -4,7 +4,9 @@ use crate::Element;
 use core::{
     fmt,
     marker::PhantomData,
-    ops::{Bound, Index, IndexMut, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive},
+    ops::{
+        Bound, Index, IndexMut, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive,
+    },
     ptr,
 };
 
@@ -79,8 +81,7 @@ impl<T: Element> DeviceSlice<T> {
     /// # Safety
     /// As [`from_raw`](Self::from_raw), and no other slice overlaps it for the lifetime `'a`.
     pub unsafe fn from_raw_mut<'a>(address: u64, len: usize) -> &'a mut DeviceSlice<T> {
-        let units: *mut [()] =
-            ptr::slice_from_raw_parts_mut(ptr::without_provenance_mut(Self::place(address)), len);
+        let units: *mut [()] = ptr::slice_from_raw_parts_mut(ptr::without_provenance_mut(Self::place(address)), len);
         // SAFETY: as in `from_raw`; the reference reaches no byte, so it aliases none on the host.
         unsafe { &mut *(units as *mut DeviceSlice<T>) }
     }
@@ -121,10 +122,7 @@ impl<T: Element> DeviceSlice<T> {
     }
 
     /// The elements before `mid` and those from it on, exclusively, or `None` if there are fewer.
-    pub fn split_at_mut(
-        &mut self,
-        mid: usize,
-    ) -> Option<(&mut DeviceSlice<T>, &mut DeviceSlice<T>)> {
+    pub fn split_at_mut(&mut self, mid: usize) -> Option<(&mut DeviceSlice<T>, &mut DeviceSlice<T>)> {
         let len = self.len();
         if mid > len {
             return None;

@@ -125,4 +125,3 @@ impl SharedElement for Best {
         unsafe { U32x2::store(address, U32x2([v.value.to_bits(), v.index])) }
     }
 }
-

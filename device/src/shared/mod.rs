@@ -73,11 +73,7 @@ impl<T> Shared<T> {
     /// `start` is not over the length.
     #[inline(always)]
     pub const unsafe fn from(self, start: usize) -> Shared<T> {
-        Shared {
-            address: self.address_of(start),
-            len: self.len.wrapping_sub(start as u32),
-            element: PhantomData,
-        }
+        Shared { address: self.address_of(start), len: self.len.wrapping_sub(start as u32), element: PhantomData }
     }
 
     /// The same bytes as elements of another type.

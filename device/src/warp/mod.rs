@@ -16,8 +16,7 @@ mod shuffle;
 mod vote;
 
 pub use reduce::{
-    argmax, max_f32, max_i32, max_u32, min_f32, min_i32, min_u32, reduce, reduce_group, sum_f32,
-    sum_i32, sum_u32,
+    argmax, max_f32, max_i32, max_u32, min_f32, min_i32, min_u32, reduce, reduce_group, sum_f32, sum_i32, sum_u32,
 };
 pub use shuffle::{Shuffle, shuffle_down, shuffle_idx, shuffle_up, shuffle_xor};
 pub use vote::{active_mask, all, any, ballot, match_any};

@@ -33,11 +33,7 @@ pub fn fixture() -> &'static Fixture {
             .build()
             .unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(output.warnings, Vec::<String>::new());
-        let images = output
-            .images
-            .iter()
-            .map(|i| (i.sm, std::fs::read_to_string(&i.path).unwrap()))
-            .collect();
+        let images = output.images.iter().map(|i| (i.sm, std::fs::read_to_string(&i.path).unwrap())).collect();
         let fixture = Fixture { images, manifest: output.manifest };
         std::fs::remove_dir_all(&out).unwrap();
         fixture

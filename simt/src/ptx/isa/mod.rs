@@ -238,8 +238,11 @@ fn judge(rules: &[&Rule], instruction: &Instruction, module: &Module) -> Verdict
     if let Some(rule) = sm {
         verdict.push(format!("Feature '{}' requires .target sm_{} or higher", rule.feature, rule.sm));
     }
-    let synchronous = instruction.modifiers.iter().any(|m| m == "sync");
-    if matches!(instruction.opcode.as_str(), "shfl" | "vote") && !synchronous && target.sm >= 70 && version >= (6, 4) {
+    let has = |word: &str| instruction.modifiers.iter().any(|m| m == word);
+    if instruction.opcode == "cvt" && (has("e4m3x2") || has("e5m2x2")) && target.sm == 89 && version < (8, 1) {
+        verdict.push("Feature 'cvt with FP8 types on sm_89' requires PTX ISA .version 8.1 or later".to_string());
+    }
+    if matches!(instruction.opcode.as_str(), "shfl" | "vote") && !has("sync") && target.sm >= 70 && version >= (6, 4) {
         verdict.push(format!(
             "Instruction '{}' without '.sync' is not supported on .target sm_70 and higher from PTX ISA version 6.4",
             instruction.opcode

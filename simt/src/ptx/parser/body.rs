@@ -10,6 +10,9 @@ use super::{MAX_DIAGNOSTICS, Parsed, Parser, shorten};
 /// How deep blocks may nest.
 pub(super) const MAX_BLOCKS: usize = 512;
 
+/// Directives that stand at module scope only.
+const OUTER: &[&str] = &["entry", "func", "visible", "weak", "extern", "version", "target", "alias", "section"];
+
 impl<'a> Parser<'a> {
     /// A body whose `{` comes next. `scopes` holds the parameters.
     pub(super) fn body(&mut self, mut scopes: Scopes<'a>, function: &str) -> Body {
@@ -30,10 +33,17 @@ impl<'a> Parser<'a> {
                 }
                 Kind::Eof => {
                     let open = scopes.stack.last().map(|s| s.open).unwrap_or_default();
-                    self.error(open, format!("Unterminated body of '{}': no closing `}}`", shorten(function)));
-                    while !scopes.stack.is_empty() {
-                        scopes.pop();
+                    if !self.cut {
+                        self.error(open, format!("Unterminated body of '{}': no closing `}}`", shorten(function)));
                     }
+                    return scopes.body;
+                }
+                // The body's `}` is missing: the module goes on from here. Labels that were still to
+                // come are not missed.
+                Kind::Dot if OUTER.contains(&self.token.text) => {
+                    let open = scopes.stack.first().map(|s| s.open).unwrap_or_default();
+                    self.error(open, format!("Unterminated body of '{}': no closing `}}`", shorten(function)));
+                    return scopes.body;
                 }
                 Kind::Dot => {
                     if self.body_directive(&mut scopes).is_err() {
@@ -65,15 +75,6 @@ impl<'a> Parser<'a> {
             "loc" => self.loc(scopes),
             "pragma" => self.pragma(),
             "file" => self.file(),
-            "entry" | "func" | "visible" | "weak" | "extern" | "version" | "target" => {
-                // The body's `}` is missing: report that and let the module go on from here.
-                let open = scopes.stack.first().map(|s| s.open).unwrap_or_default();
-                self.error(open, "Unterminated body: no closing `}`");
-                while !scopes.stack.is_empty() {
-                    scopes.pop();
-                }
-                Ok(())
-            }
             _ => {
                 let failed = self.unexpected("unknown directive");
                 self.advance();

@@ -40,6 +40,8 @@ struct Parser<'a> {
     /// Where the token before it ended.
     last_end: usize,
     diagnostics: Vec<Diagnostic>,
+    /// An unterminated comment has swallowed the rest, and that is reported.
+    cut: bool,
     module: Module,
     globals: HashMap<&'a str, Global>,
 }
@@ -49,7 +51,7 @@ pub(super) fn parse(text: &str) -> Result<Module, Vec<Diagnostic>> {
     let token = lexer.next();
     let module = Module::default();
     let mut parser =
-        Parser { lexer, token, last_end: 0, diagnostics: Vec::new(), module, globals: HashMap::new() };
+        Parser { lexer, token, last_end: 0, diagnostics: Vec::new(), cut: false, module, globals: HashMap::new() };
     parser.module();
     parser.resolve_aliases();
     let Parser { mut diagnostics, module, .. } = parser;
@@ -166,6 +168,7 @@ impl<'a> Parser<'a> {
             return Err(Failed);
         }
         let token = self.token;
+        self.cut |= token.kind == Kind::Bad(Bad::UnterminatedComment);
         let message = match token.kind {
             Kind::Eof => format!("Parsing error near end of file: {wanted}"),
             Kind::Bad(Bad::Character) => format!("Unexpected character {:?}", token.text),

@@ -1,0 +1,60 @@
+//! From an instruction to operations: the dispatch by opcode.
+
+use super::floating::is_float;
+use super::integer::unsupported;
+use super::mods::Mods;
+use super::proto::{Builder, Lowered};
+use crate::ptx::ast::Instruction;
+
+impl Builder<'_> {
+    /// Decodes one instruction; `begin` has been called for it.
+    pub(super) fn decode(&mut self, i: &Instruction) -> Lowered<()> {
+        let m = &Mods::new(i);
+        // The types stand last: one look tells floats from integers.
+        let float = i.modifiers.last().is_some_and(|w| is_float(w));
+        match i.opcode.as_str() {
+            "ld" | "ldu" => self.load(i, m),
+            "st" => self.store(i, m),
+            "mov" => self.mov(i, m),
+            "add" | "sub" | "mul" | "mad" | "fma" | "div" | "min" | "max" | "neg" | "abs" if float => self.float(i, m),
+            "add" => self.add_sub(i, m, false),
+            "sub" => self.add_sub(i, m, true),
+            "mul" | "mad" | "madc" | "mul24" | "mad24" => self.multiply(i, m),
+            "setp" => self.setp(i, m),
+            "bra" => self.branch(i, m),
+            "cvt" => self.cvt(i, m),
+            "cvta" => self.cvta(i, m),
+            "and" | "or" | "xor" => self.logic(i, m),
+            "shl" | "shr" => self.shift(i, m),
+            "selp" => self.selp(i, m),
+            "addc" => self.add_sub_carry(i, m, false),
+            "subc" => self.add_sub_carry(i, m, true),
+            "div" | "rem" => self.divide(i, m),
+            "min" | "max" => self.extreme(i, m),
+            "neg" | "abs" | "not" | "cnot" | "popc" | "clz" | "brev" | "bfind" => self.unary_int(i, m),
+            "shf" | "prmt" | "bfe" | "bfi" | "bmsk" | "szext" | "fns" | "sad" | "dp4a" | "dp2a" => self.fields(i, m),
+            "lop3" => self.lop3(i, m),
+            "set" => self.set(i, m),
+            "slct" => self.slct(i, m),
+            "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" => self.function(i, m),
+            "copysign" => self.copysign(i, m),
+            "testp" => self.testp(i, m),
+            "isspacep" => self.isspacep(i, m),
+            "atom" | "red" => self.atomic(i, m),
+            "fence" | "membar" => self.fence(m),
+            "cp" => self.copy_async(i, m),
+            "prefetch" | "prefetchu" | "applypriority" | "discard" | "createpolicy" | "nanosleep" | "pmevent"
+            | "griddepcontrol" | "setmaxnreg" => self.hint(i),
+            "brx" => self.branch_indexed(i, m),
+            "call" => self.call(i, m),
+            "ret" | "exit" | "trap" | "brkpt" => self.stop(i, m),
+            "bar" | "barrier" => self.barrier(i, m),
+            "shfl" => self.shuffle(i, m),
+            "vote" | "match" | "redux" | "elect" => self.gather(i, m),
+            "activemask" => self.activemask(i, m),
+            "mma" => self.mma(i, m),
+            "ldmatrix" | "stmatrix" => self.matrix_access(i, m),
+            other => Err(unsupported(&format!("instruction `{other}`"))),
+        }
+    }
+}

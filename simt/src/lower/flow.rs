@@ -1,0 +1,453 @@
+//! Decoding of control flow, barriers and warp collectives.
+
+use super::integer::{operands, unsupported};
+use super::mods::Mods;
+use super::proto::{Builder, Kind, List, Lowered, P, Symbol, V, X};
+use crate::exec::collective::{self, COLLECTIVE};
+use crate::exec::mem::{self, Via};
+use crate::exec::warp::bar;
+use crate::exec::control;
+use crate::program::{Call, Slot, Target};
+use crate::ptx::ast::{self, Instruction, Operand, Space, Type};
+
+impl Builder<'_> {
+    pub(super) fn branch(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        m.take("uni");
+        m.finish()?;
+        let [Operand::Label(label)] = i.operands.as_slice() else { return Err("a label is needed".to_string()) };
+        self.check_label(*label)?;
+        let guard = self.guard();
+        if guard == P::True {
+            self.push(control::jump).kind = Kind::Jump(*label);
+        } else {
+            let op = self.push(control::branch);
+            // The guard decides where lanes go; all of them execute the branch.
+            (op.guard, op.q, op.kind) = (P::True, guard, Kind::Branch(*label));
+        }
+        Ok(())
+    }
+
+    fn check_label(&self, label: ast::Label) -> Lowered<()> {
+        let known = self.body.labels.get(label.0 as usize).is_some_and(|l| l.1 <= self.body.instructions.len());
+        if known { Ok(()) } else { Err("the label does not exist".to_string()) }
+    }
+
+    pub(super) fn branch_indexed(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        if !m.take("idx") {
+            return Err("`.idx` is missing".to_string());
+        }
+        m.take("uni");
+        m.finish()?;
+        let [index, Operand::Label(list)] = i.operands.as_slice() else {
+            return Err("an index and a list of targets are needed".to_string());
+        };
+        let name = self.body.labels.get(list.0 as usize).map(|l| l.0.as_str()).unwrap_or("");
+        let targets = self.body.branch_targets.get(name).ok_or_else(|| format!("`{name}` is not a list of targets"))?;
+        targets.iter().try_for_each(|&l| self.check_label(l))?;
+        let a = self.src(index, Type::U32)?;
+        let op = self.push(control::branch_indexed);
+        (op.a, op.kind) = (a, Kind::Indexed(targets.clone()));
+        Ok(())
+    }
+
+    /// `ret`, `exit`, `trap`, `brkpt`.
+    pub(super) fn stop(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        m.take("uni");
+        m.finish()?;
+        if i.opcode == "brkpt" {
+            self.nop();
+            return Ok(());
+        }
+        if i.opcode == "ret" {
+            self.store_returns()?;
+        }
+        let f = match i.opcode.as_str() {
+            "ret" => control::ret,
+            "exit" => control::exit,
+            _ => control::trap as crate::exec::OpFn,
+        };
+        let unguarded = self.guard() == P::True;
+        let op = self.push(f);
+        if unguarded {
+            op.kind = Kind::Stop;
+        }
+        Ok(())
+    }
+
+    /// What a function's end without an instruction is.
+    pub(super) fn end(&mut self) -> Lowered<()> {
+        self.store_returns()?;
+        let op = self.push(control::ret);
+        (op.kind, op.guard, op.weight) = (Kind::Stop, P::True, 0);
+        Ok(())
+    }
+
+    /// Return values that are registers go where the caller looks for them.
+    fn store_returns(&mut self) -> Lowered<()> {
+        if self.function.is_entry {
+            return Ok(());
+        }
+        for (param, slot) in self.function.returns.iter().zip(self.slots(&self.function.returns)?) {
+            if let Some(v) = self.register_named(param) {
+                self.frame_access(v, param.ty, slot.at, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Parameters that are registers get their values.
+    pub(super) fn load_params(&mut self) -> Lowered<()> {
+        for (param, slot) in self.function.params.iter().zip(self.slots(&self.function.params)?) {
+            if let Some(v) = self.register_named(param) {
+                self.frame_access(v, param.ty, slot.at, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Places of parameters in the frame; `declare` has made them.
+    fn slots(&self, params: &[ast::Param]) -> Lowered<Vec<Slot>> {
+        let slot = |p: &ast::Param| match self.locals.get(p.name.as_str()) {
+            Some(&Symbol::Slot(at, size)) => Ok(Slot { at, size }),
+            _ => Err(format!("parameter `{}` has no place", p.name)),
+        };
+        params.iter().map(slot).collect()
+    }
+
+    fn register_named(&self, param: &ast::Param) -> Option<V> {
+        if !param.in_register {
+            return None;
+        }
+        let at = self.body.registers.iter().position(|(_, name)| *name == param.name)?;
+        Some(V::Reg(at as u32))
+    }
+
+    /// Loads or stores a register at an offset in the frame's local memory.
+    fn frame_access(&mut self, v: V, ty: Type, at: u32, load: bool) -> Lowered<()> {
+        let size = super::mods::bits(ty).div_ceil(8);
+        let f = if load { mem::load_handler } else { mem::store_handler };
+        let f = f(Space::Local, Via::Offset, size, 1).ok_or_else(|| unsupported("a parameter of this type"))?;
+        if super::mods::wide(ty) != (self.class(v) == super::proto::Class::Wide) && !matches!(v, V::Const(_)) {
+            return Err("a parameter's register has another width".to_string());
+        }
+        let site = self.site();
+        let op = self.push(f);
+        (op.imm, op.apart) = (at.into(), load);
+        op.list = Some(Box::new(List { head: vec![site], rows: vec![v], dst: load }));
+        Ok(())
+    }
+
+    pub(super) fn call(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        m.take("uni");
+        m.finish()?;
+        let mut rest = i.operands.as_slice();
+        let mut returns: &[Operand] = &[];
+        if let [Operand::List(list), tail @ ..] = rest {
+            (returns, rest) = (list, tail);
+        }
+        let Some((callee, mut rest)) = rest.split_first() else { return Err("the callee is missing".to_string()) };
+        let mut args: &[Operand] = &[];
+        if let [Operand::List(list), tail @ ..] = rest {
+            (args, rest) = (list, tail);
+        }
+        match callee {
+            Operand::Symbol(name, 0) => {
+                let Symbol::Function(index) = self.symbol(name)? else {
+                    return Err(format!("`{name}` is not a function"));
+                };
+                let function = &self.functions[index as usize];
+                let target = if function.body.is_some() {
+                    self.callees.push(index);
+                    Target::Function(index)
+                } else if name == "__assertfail" {
+                    Target::Assert
+                } else {
+                    return Err(format!("Unresolved extern function '{name}'"));
+                };
+                if function.is_entry {
+                    return Err(format!("`{name}` is a kernel, not a function"));
+                }
+                let (params, results) = (function.params.clone(), function.returns.clone());
+                self.call_to(target, args, returns, &params, &results)
+            }
+            Operand::Reg(_) => {
+                let [Operand::Label(prototype)] = rest else {
+                    return Err("an indirect call needs a prototype".to_string());
+                };
+                let name = self.body.labels.get(prototype.0 as usize).map(|l| l.0.as_str()).unwrap_or("");
+                let prototype = self.body.prototypes.get(name);
+                let Some((results, params)) = prototype else { return Err(format!("`{name}` is not a prototype")) };
+                let row = self.src(callee, Type::U64)?;
+                let V::Reg(register) = row else { return Err("a register is needed".to_string()) };
+                let (results, params) = (results.clone(), params.clone());
+                self.call_to(Target::Indirect(register), args, returns, &params, &results)?;
+                Ok(())
+            }
+            _ => Err("the callee must be a function or a register".to_string()),
+        }
+    }
+
+    /// A call whose arguments are call parameters, registers or constants.
+    fn call_to(
+        &mut self,
+        target: Target,
+        args: &[Operand],
+        returns: &[Operand],
+        params: &[ast::Param],
+        results: &[ast::Param],
+    ) -> Lowered<()> {
+        if args.len() != params.len() || returns.len() != results.len() {
+            return Err(format!(
+                "Call has {} arguments and {} return values, the function has {} and {}",
+                args.len(),
+                returns.len(),
+                params.len(),
+                results.len()
+            ));
+        }
+        let mut call = Call { target, args: Vec::new(), returns: Vec::new() };
+        for (arg, param) in args.iter().zip(params) {
+            let slot = match self.call_slot(arg) {
+                Some(slot) => slot,
+                None => {
+                    let at = self.reserve(param.size, param.align)?;
+                    let v = self.src(arg, param.ty)?;
+                    self.frame_access(v, param.ty, at, false)?;
+                    Slot { at, size: param.size }
+                }
+            };
+            if slot.size != param.size {
+                return Err(format!("an argument has {} bytes, the parameter has {}", slot.size, param.size));
+            }
+            call.args.push(slot);
+        }
+        let mut loads = Vec::new();
+        for (result, param) in returns.iter().zip(results) {
+            let slot = match self.call_slot(result) {
+                Some(slot) => slot,
+                None => {
+                    let at = self.reserve(param.size, param.align)?;
+                    loads.push((self.dst(result, param.ty)?, param.ty, at));
+                    Slot { at, size: param.size }
+                }
+            };
+            if slot.size != param.size {
+                return Err(format!("a return value has {} bytes, the function returns {}", slot.size, param.size));
+            }
+            call.returns.push(slot);
+        }
+        let index = self.first_call + self.calls.len() as u32;
+        let row = match call.target {
+            Target::Indirect(register) => V::Reg(register),
+            _ => V::None,
+        };
+        self.calls.push(call);
+        let op = self.push(control::call);
+        // The row is named here too, so that it is kept alive; emission copies its place into the call.
+        (op.x, op.a) = (X::Raw(index), row);
+        for (v, ty, at) in loads {
+            self.frame_access(v, ty, at, true)?;
+        }
+        Ok(())
+    }
+
+    fn call_slot(&self, operand: &Operand) -> Option<Slot> {
+        let Operand::Symbol(name, 0) = operand else { return None };
+        match self.symbol(name) {
+            Ok(Symbol::Slot(at, size)) => Some(Slot { at, size }),
+            _ => None,
+        }
+    }
+
+    /// `bar` and `barrier`.
+    pub(super) fn barrier(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        m.take("cta");
+        if m.take("warp") {
+            m.take("sync");
+            m.finish()?;
+            let [mask] = operands(i)?;
+            let mask = self.src(mask, Type::B32)?;
+            self.collective(collective::Kind::WarpSync, V::None, [V::None; 3], mask);
+            return Ok(());
+        }
+        let aligned = m.take("aligned") || i.opcode == "bar";
+        let kind = match m.any(&["sync", "arrive", "red"]) {
+            Some("sync") => bar::SYNC,
+            Some("arrive") => bar::ARRIVE,
+            Some(_) => match m.any(&["popc", "and", "or"]) {
+                Some("popc") => bar::RED_POPC,
+                Some("and") => bar::RED_AND,
+                Some(_) => bar::RED_OR,
+                None => return Err("the reduction is missing".to_string()),
+            },
+            None => return Err(unsupported("this barrier")),
+        };
+        let u = Type::U32;
+        let mut imm = kind | if aligned { bar::ALIGNED } else { 0 };
+        let (mut d, mut p, mut q) = (V::None, P::Sink, P::True);
+        let mut rest = i.operands.as_slice();
+        if kind >= bar::RED_POPC {
+            m.ty()?;
+            let [to, middle @ .., from] = rest else { return Err("operands are missing".to_string()) };
+            if kind == bar::RED_POPC {
+                d = self.dst(to, u)?;
+            } else {
+                p = self.pred_dst(to)?;
+            }
+            q = self.pred(from)?;
+            rest = middle;
+        }
+        m.finish()?;
+        let (id, count) = match rest {
+            [id] if kind != bar::ARRIVE => (id, None),
+            [id, count] => (id, Some(count)),
+            _ => return Err(format!("Arguments mismatch for instruction '{}'", i.opcode)),
+        };
+        let a = self.src(id, u)?;
+        if self.constant_bits(a).is_some_and(|id| id > 15) {
+            return Err("there are barriers 0 to 15".to_string());
+        }
+        let b = match count {
+            None => V::None,
+            Some(count) => {
+                imm |= bar::COUNT;
+                self.src(count, u)?
+            }
+        };
+        let op = self.push(control::barrier);
+        (op.d, op.a, op.b, op.p, op.q, op.imm) = (d, a, b, p, q, imm);
+        op.apart = true;
+        Ok(())
+    }
+
+    fn collective(&mut self, kind: collective::Kind, d: V, [a, b, c]: [V; 3], mask: V) -> &mut super::proto::Proto {
+        let op = self.push(collective::collective);
+        (op.d, op.a, op.b, op.c, op.x) = (d, a, b, c, X::Row(mask));
+        op.imm = kind as u64 | COLLECTIVE;
+        op.apart = true;
+        op
+    }
+
+    /// `shfl.sync`.
+    pub(super) fn shuffle(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        use collective::Kind;
+        if !m.take("sync") {
+            return Err("`shfl` without `.sync` does not exist on sm_70 and higher".to_string());
+        }
+        let kind = match m.any(&["up", "down", "bfly", "idx"]) {
+            Some("up") => Kind::ShflUp,
+            Some("down") => Kind::ShflDown,
+            Some("bfly") => Kind::ShflBfly,
+            Some(_) => Kind::ShflIdx,
+            None => return Err("the shuffle's mode is missing".to_string()),
+        };
+        let ty = m.ty()?;
+        m.finish()?;
+        if super::mods::bits(ty) != 32 {
+            return Err(unsupported("this type"));
+        }
+        let [d, a, b, c, mask] = operands(i)?;
+        let (d, p) = match d {
+            Operand::Pair(d, p) => (self.dst(d, Type::B32)?, self.pred_dst(p)?),
+            d => (self.dst(d, Type::B32)?, P::Sink),
+        };
+        let a = self.src(a, if matches!(a, Operand::F32(_)) { Type::F32 } else { Type::B32 })?;
+        let (b, c, mask) = (self.src(b, Type::B32)?, self.src(c, Type::B32)?, self.src(mask, Type::B32)?);
+        let usual = self.constant_bits(mask) == Some(0xffff_ffff)
+            && self.constant_bits(b).is_some()
+            && self.constant_bits(c).is_some();
+        let op = self.collective(kind, d, [a, b, c], mask);
+        op.p = p;
+        if usual {
+            op.f = collective::shfl_full;
+        }
+        Ok(())
+    }
+
+    /// `vote.sync`, `match.sync`, `redux.sync`, `elect.sync`.
+    pub(super) fn gather(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        use collective::Kind;
+        let word = m.any(&["all", "any", "uni", "ballot"]);
+        let op = if i.opcode == "redux" { m.any(&["add", "min", "max", "and", "or", "xor"]) } else { None };
+        if !m.take("sync") {
+            return Err(format!("`{}` without `.sync` does not exist on sm_70 and higher", i.opcode));
+        }
+        let b32 = Type::B32;
+        match i.opcode.as_str() {
+            "vote" => {
+                let ty = m.ty()?;
+                m.finish()?;
+                let [d, a, mask] = operands(i)?;
+                let (q, mask) = (self.pred(a)?, self.src(mask, b32)?);
+                let kind = match (word, ty) {
+                    (Some("ballot"), Type::B32) => Kind::VoteBallot,
+                    (Some("all"), Type::Pred) => Kind::VoteAll,
+                    (Some("any"), Type::Pred) => Kind::VoteAny,
+                    (Some("uni"), Type::Pred) => Kind::VoteUni,
+                    _ => return Err(unsupported("this vote")),
+                };
+                let (d, p) = match kind {
+                    Kind::VoteBallot => (self.dst(d, b32)?, P::Sink),
+                    _ => (V::None, self.pred_dst(d)?),
+                };
+                let op = self.collective(kind, d, [V::None; 3], mask);
+                (op.p, op.q) = (p, q);
+            }
+            "match" => {
+                let ty = m.ty()?;
+                m.finish()?;
+                let [d, a, mask] = operands(i)?;
+                let (a, mask) = (self.src(a, ty)?, self.src(mask, b32)?);
+                let kind = match (word, ty) {
+                    (Some("any"), Type::B32) => Kind::MatchAny32,
+                    (Some("any"), Type::B64) => Kind::MatchAny64,
+                    (Some("all"), Type::B32) => Kind::MatchAll32,
+                    (Some("all"), Type::B64) => Kind::MatchAll64,
+                    _ => return Err(unsupported("this match")),
+                };
+                let (d, p) = match d {
+                    Operand::Pair(d, p) => (self.dst(d, b32)?, self.pred_dst(p)?),
+                    d => (self.dst(d, b32)?, P::Sink),
+                };
+                self.collective(kind, d, [a, V::None, V::None], mask).p = p;
+            }
+            "redux" => {
+                let ty = m.ty()?;
+                m.finish()?;
+                let kind = match (op, ty) {
+                    (Some("add"), Type::U32 | Type::S32) => Kind::ReduxAdd,
+                    (Some("min"), Type::U32) => Kind::ReduxMinU,
+                    (Some("max"), Type::U32) => Kind::ReduxMaxU,
+                    (Some("min"), Type::S32) => Kind::ReduxMinS,
+                    (Some("max"), Type::S32) => Kind::ReduxMaxS,
+                    (Some("and"), Type::B32) => Kind::ReduxAnd,
+                    (Some("or"), Type::B32) => Kind::ReduxOr,
+                    (Some("xor"), Type::B32) => Kind::ReduxXor,
+                    _ => return Err(unsupported("this reduction")),
+                };
+                let [d, a, mask] = operands(i)?;
+                let (a, mask) = (self.src(a, b32)?, self.src(mask, b32)?);
+                let d = self.dst(d, b32)?;
+                self.collective(kind, d, [a, V::None, V::None], mask);
+            }
+            _ => {
+                m.finish()?;
+                let [Operand::Pair(d, p), mask] = i.operands.as_slice() else {
+                    return Err("Arguments mismatch for instruction 'elect'".to_string());
+                };
+                let (d, p, mask) = (self.dst(d, b32)?, self.pred_dst(p)?, self.src(mask, b32)?);
+                self.collective(Kind::Elect, d, [V::None; 3], mask).p = p;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn activemask(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        m.ty()?;
+        m.finish()?;
+        let [d] = operands(i)?;
+        let d = self.dst(d, Type::B32)?;
+        self.push(collective::activemask).d = d;
+        Ok(())
+    }
+}
