@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use warpsmith_builder::KernelCrate;
-use warpsmith_host::{Device, Mode, Model, ModelFile, Sequence, SequenceOptions};
+use warpsmith_host::Device;
+use warpsmith_host::decode::{Mode, Model, Sequence, SequenceOptions};
+use warpsmith_host::model::ModelFile;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");

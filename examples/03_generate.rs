@@ -6,7 +6,10 @@ use std::error::Error;
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use warpsmith::{Device, Model, ModelFile, Sequence, SequenceOptions, Special, Tokenizer};
+use warpsmith::Device;
+use warpsmith::decode::{Model, Sequence, SequenceOptions};
+use warpsmith::model::ModelFile;
+use warpsmith::tokenizer::{Special, Tokenizer};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use warpsmith_host::{DecodeError, Error};
+use warpsmith_host::Error;
+use warpsmith_host::decode::DecodeError;
 
 /// What the exit code tells a script. `warpsmith --help` documents the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -42,10 +42,13 @@
 //! ```
 
 mod counters;
+mod exec;
 mod fault;
 mod launch;
+mod lower;
 mod memory;
 mod module;
+mod program;
 pub mod ptx;
 
 pub use counters::Counters;

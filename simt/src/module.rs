@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::lower;
+use crate::program::Program;
+use crate::ptx::ast::{self, Pos};
 use crate::ptx::{self, Diagnostic};
 
 /// What the text is loaded for.
@@ -76,17 +79,40 @@ pub struct KernelInfo {
 
 /// A loaded module; immutable.
 pub struct Module {
+    pub(crate) program: Program,
     kernels: Vec<KernelInfo>,
     sm: u32,
     version: (u32, u32),
+    files: std::collections::BTreeMap<u32, String>,
+    text: String,
 }
 
 impl Module {
     /// Parses, checks and lowers PTX text.
+    ///
+    /// # Errors
+    /// Everything that `ptxas` would refuse and is checked here, and everything that the machine cannot
+    /// execute, with its line.
     pub fn load(text: &str, options: &LoadOptions) -> Result<Module, LoadError> {
-        let _ = options;
         let ast = ptx::parse(text).map_err(|diagnostics| LoadError { diagnostics })?;
-        Ok(Module { kernels: Vec::new(), sm: ast.target.sm, version: ast.version })
+        let mut found = ptx::isa::check(&ast);
+        found.extend(target(&ast, options.sm));
+        let (program, kernels) = match lower::lower(&ast, options.sm) {
+            Ok(lowered) if found.is_empty() => lowered,
+            lowered => {
+                if let Err(errors) = lowered {
+                    // One finding per place: what the ISA forbids need not be called unsupported as well.
+                    let known: std::collections::HashSet<Pos> = found.iter().map(|d| d.pos).collect();
+                    found.extend(errors.into_iter().filter(|d| d.pos.line == 0 || !known.contains(&d.pos)));
+                }
+                found.sort_by_key(|d| d.pos);
+                found.truncate(ptx::MAX_DIAGNOSTICS);
+                Diagnostic::attach_text(&mut found, text);
+                return Err(LoadError { diagnostics: found });
+            }
+        };
+        let ast::Module { version, files, .. } = ast;
+        Ok(Module { program, kernels, sm: ast.target.sm, version, files, text: text.to_string() })
     }
 
     /// The entries, in text order.
@@ -108,4 +134,37 @@ impl Module {
     pub fn isa_version(&self) -> (u32, u32) {
         self.version
     }
+
+    /// A line of the text, from 1.
+    pub(crate) fn line(&self, number: u32) -> &str {
+        (number as usize).checked_sub(1).and_then(|n| self.text.lines().nth(n)).unwrap_or("")
+    }
+
+    /// A source location in words.
+    pub(crate) fn source(&self, location: &ast::Location) -> String {
+        let file = self.files.get(&location.file).map_or("?", String::as_str);
+        let place = format!("{file}:{}", location.line);
+        match location.comment.trim().trim_start_matches('/').trim() {
+            "" => place,
+            chain => format!("{place} ({chain})"),
+        }
+    }
+}
+
+/// Whether code for the module's target runs on the device.
+fn target(module: &ast::Module, sm: u32) -> Option<Diagnostic> {
+    let target = module.target.sm;
+    let message = match module.target.suffix {
+        _ if target > sm => {
+            format!("the module's .target is sm_{target}, newer than the device (sm_{sm}): compile for sm_{sm} or lower")
+        }
+        Some('a') if target != sm => {
+            format!("the module's .target is sm_{target}a, which runs on sm_{target} only, and the device is sm_{sm}")
+        }
+        Some('f') if target / 10 != sm / 10 => {
+            format!("the module's .target is sm_{target}f, of another family than the device (sm_{sm})")
+        }
+        _ => return None,
+    };
+    Some(Diagnostic::new(Pos::default(), message))
 }

@@ -34,7 +34,6 @@ pub(crate) struct Slot {
 /// A function's code and what a frame of it needs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Function {
-    pub name: String,
     /// Position of its first operation; `u32::MAX` for one without a body.
     pub entry: u32,
     /// Bytes of register rows.

@@ -1,4 +1,5 @@
 //! The ISA table against the verdicts of `ptxas`, as `ptx/isa.tsv` records them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use warpsmith_simt::ptx::{self, Diagnostic};
 
@@ -67,7 +68,10 @@ fn points_agree() {
         for (&(version, target), verdict_of_ptxas) in table.points.iter().zip(row.grid.chars()) {
             let found = verdict(row.instruction, version, target);
             if found.is_empty() != (verdict_of_ptxas == '+') {
-                wrong.push(format!("{} at {version} on sm_{target}: {verdict_of_ptxas}, found {found:?}", row.instruction));
+                wrong.push(format!(
+                    "{} at {version} on sm_{target}: {verdict_of_ptxas}, found {found:?}",
+                    row.instruction
+                ));
             }
         }
     }
@@ -83,7 +87,10 @@ fn targets_agree() {
         for target in &all {
             let found = verdict(row.instruction, "9.5", target);
             if row.accepted.contains(target) != found.is_empty() {
-                wrong.push(format!("{} on sm_{target}: accepted by {:?}, found {found:?}", row.instruction, row.accepted));
+                wrong.push(format!(
+                    "{} on sm_{target}: accepted by {:?}, found {found:?}",
+                    row.instruction, row.accepted
+                ));
             }
         }
     }

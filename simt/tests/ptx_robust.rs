@@ -1,4 +1,5 @@
 //! No text makes the frontend panic, hang or eat memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
@@ -106,7 +107,8 @@ fn quickly(name: &str, text: String) {
 #[test]
 fn deep_huge_and_hostile_texts() {
     let head = ".version 8.5\n.target sm_90\n.address_size 64\n";
-    let body = |b: &str| format!("{head}.entry k() {{ .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<3>;\n{b}\nret; }}");
+    let body =
+        |b: &str| format!("{head}.entry k() {{ .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<3>;\n{b}\nret; }}");
     let n = 100_000;
     quickly("blocks", body(&("{".repeat(n) + &"}".repeat(n))));
     quickly("open blocks", body(&"{".repeat(n)));
@@ -125,14 +127,23 @@ fn deep_huge_and_hostile_texts() {
     quickly("guards", body(&"@".repeat(n)));
     quickly("dimensions", format!("{head}.global .b32 a{} = {};", "[1]".repeat(n), "{".repeat(n)));
     quickly("initialiser", format!("{head}.global .b32 a[] = {{{}1}};", "1,".repeat(n)));
-    quickly("huge array", format!("{head}.global .b8 a[4000000000000000000] = {{1}}; .shared .b8 b[9000000000000000000];"));
+    quickly(
+        "huge array",
+        format!("{head}.global .b8 a[4000000000000000000] = {{1}}; .shared .b8 b[9000000000000000000];"),
+    );
     quickly("sparse rows", format!("{head}.global .b32 a[1000000000][1000000000] = {{{{1}},{{2}}}};"));
     quickly("overflowing size", format!("{head}.global .b32 a[9223372036854775807][9223372036854775807];"));
-    quickly("overflowing params", format!("{head}.entry k({}.param .b8 z[4294967295]) {{}}", ".param .b8 y[4294967295],".repeat(9)));
+    quickly(
+        "overflowing params",
+        format!("{head}.entry k({}.param .b8 z[4294967295]) {{}}", ".param .b8 y[4294967295],".repeat(9)),
+    );
     quickly("ranges", body(&(0..n / 10).map(|i| format!(".reg .b32 %x{i}_<4000000000>;")).collect::<String>()));
     quickly("numbered names", body(&(0..n / 10).map(|i| format!(".reg .b32 %y{i};")).collect::<String>()));
     quickly("labels", body(&(0..n / 10).map(|i| format!("L{i}: bra L{};\n", i / 2)).collect::<String>()));
-    quickly("late labels", body(&format!("{}{}L:", "{".repeat(400), "bra L;\n".repeat(n / 10)).replace("L:", &("}".repeat(400) + "L:"))));
+    quickly(
+        "late labels",
+        body(&format!("{}{}L:", "{".repeat(400), "bra L;\n".repeat(n / 10)).replace("L:", &("}".repeat(400) + "L:"))),
+    );
     quickly("shadowing", body(&"{ .shared .b32 s; st.shared.b32 [s], %r1; }\n".repeat(n / 10)));
     quickly("one long line", body(&"mov.u32 %r1, %zz; ".repeat(n / 10)));
     quickly("one long bad line", body(&"mov.u32 %r1, ?; ".repeat(n / 10)));
@@ -145,7 +156,10 @@ fn deep_huge_and_hostile_texts() {
     quickly("semicolons", body(&";".repeat(n)));
     quickly("not PTX", "\u{7f}ELF\u{2}\u{1}".repeat(n));
     quickly("sections", format!("{head}{}", ".section .debug_str {{".repeat(n)));
-    quickly("aliases", format!("{head}.func f(){{ret;}} .func g(); .alias g, f; .alias f, g; .entry k(){{ call g; ret; }}"));
+    quickly(
+        "aliases",
+        format!("{head}.func f(){{ret;}} .func g(); .alias g, f; .alias f, g; .entry k(){{ call g; ret; }}"),
+    );
 }
 
 proptest! {
@@ -184,9 +198,84 @@ proptest! {
 }
 
 const WORDS: &[&str] = &[
-    "{", "}", "(", ")", "[", "]", ";", ",", ":", "|", "!", "@", "+", "-", "<", ">", "=", "?", "_", "mov", "bra", "call", "brx", "ret",
-    "%r1", "%r2", "%r<5>", "%tid", "%tid.x", "L", "L:", "p", "f", "5", "0x1f", "1.5", "0f3F800000", "0d", "\"s\"", "generic", "WARP_SZ",
-    ".reg", ".b32", ".pred", ".v4", ".param", ".shared", ".global", ".local", ".const", ".align", ".entry", ".func", ".visible", ".extern",
-    ".weak", ".alias", ".loc", ".file", ".section", ".pragma", ".branchtargets", ".callprototype", ".calltargets", ".noreturn", ".maxntid",
-    ".ptr", ".u8", ".u64", ".f32", ".target", ".version", ".address_size", ".uni", ".attribute", "// c\n", "/* c */", "\n", "%", "0xFF(",
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    ";",
+    ",",
+    ":",
+    "|",
+    "!",
+    "@",
+    "+",
+    "-",
+    "<",
+    ">",
+    "=",
+    "?",
+    "_",
+    "mov",
+    "bra",
+    "call",
+    "brx",
+    "ret",
+    "%r1",
+    "%r2",
+    "%r<5>",
+    "%tid",
+    "%tid.x",
+    "L",
+    "L:",
+    "p",
+    "f",
+    "5",
+    "0x1f",
+    "1.5",
+    "0f3F800000",
+    "0d",
+    "\"s\"",
+    "generic",
+    "WARP_SZ",
+    ".reg",
+    ".b32",
+    ".pred",
+    ".v4",
+    ".param",
+    ".shared",
+    ".global",
+    ".local",
+    ".const",
+    ".align",
+    ".entry",
+    ".func",
+    ".visible",
+    ".extern",
+    ".weak",
+    ".alias",
+    ".loc",
+    ".file",
+    ".section",
+    ".pragma",
+    ".branchtargets",
+    ".callprototype",
+    ".calltargets",
+    ".noreturn",
+    ".maxntid",
+    ".ptr",
+    ".u8",
+    ".u64",
+    ".f32",
+    ".target",
+    ".version",
+    ".address_size",
+    ".uni",
+    ".attribute",
+    "// c\n",
+    "/* c */",
+    "\n",
+    "%",
+    "0xFF(",
 ];

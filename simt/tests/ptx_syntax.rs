@@ -1,4 +1,5 @@
 //! The PTX frontend on real texts and on every syntactic form.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use warpsmith_simt::ptx::ast::*;
 use warpsmith_simt::ptx::{self, Diagnostic};
@@ -144,7 +145,8 @@ fn module_variables() {
     assert_eq!((dynamic.space, dynamic.linkage, dynamic.align), (Space::Shared, Linkage::Extern, 16));
     assert_eq!((&dynamic.dims[..], dynamic.size), (&[0][..], 0));
 
-    let floats: Vec<f32> = variable(&m, "coefficients").init.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    let floats: Vec<f32> =
+        variable(&m, "coefficients").init.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     assert_eq!(floats, [1.5, 1.0, -2.0, 1000.0]);
     assert_eq!(variable(&m, "tentative").linkage, Linkage::Common);
     assert_eq!(variable(&m, "overridable").linkage, Linkage::Weak);
@@ -163,7 +165,8 @@ fn module_variables() {
     assert_eq!((pairs.vector, pairs.align, pairs.size, pairs.init.len()), (2, 8, 16, 16));
     assert_eq!(variable(&m, "text").init, [104, 105, 0]);
     assert_eq!(variable(&m, "text").size, 16);
-    let doubles: Vec<f64> = variable(&m, "doubles").init.chunks(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect();
+    let doubles: Vec<f64> =
+        variable(&m, "doubles").init.chunks(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect();
     assert_eq!(doubles, [1.5, 0.5]);
 }
 
@@ -285,7 +288,9 @@ fn immediates() {
     assert_eq!(immediate("0f3F800000"), Operand::F32(0x3f80_0000));
     assert_eq!(immediate("0d3FF0000000000000"), Operand::F64(1.0f64.to_bits()));
     assert_eq!(immediate("0dBFF8000000000000"), Operand::F64((-1.5f64).to_bits()));
-    for (text, value) in [("1.5", 1.5), ("-1.5", -1.5), (".5", 0.5), ("1.", 1.0), ("1e5", 1e5), ("1.5E-3", 1.5e-3), ("1.5*2.0", 3.0)] {
+    for (text, value) in
+        [("1.5", 1.5), ("-1.5", -1.5), (".5", 0.5), ("1.", 1.0), ("1e5", 1e5), ("1.5E-3", 1.5e-3), ("1.5*2.0", 3.0)]
+    {
         assert_eq!(immediate(text), Operand::F64(f64::to_bits(value)), "{text}");
     }
 }
@@ -298,7 +303,9 @@ fn operand_forms() {
     assert_eq!((name_of(&b, &items[1]), &items[2]), ("%r5".to_string(), &Operand::Sink));
     assert!(matches!(o[1], Operand::Address(Base::Reg(_), 16)));
 
-    for (text, offset) in [("[%rd3+-8]", -8), ("[ %rd3 + 0 ]", 0), ("[%rd3]", 0), ("[%rd3+4*2]", 8), ("[%rd3+0x10]", 16)] {
+    for (text, offset) in
+        [("[%rd3+-8]", -8), ("[ %rd3 + 0 ]", 0), ("[%rd3]", 0), ("[%rd3+4*2]", 8), ("[%rd3+0x10]", 16)]
+    {
         let (_, o) = operands(&format!("ld.global.b32 %r1, {text};"));
         assert!(matches!(o[1], Operand::Address(Base::Reg(_), at) if at == offset), "{text}");
     }
@@ -426,7 +433,9 @@ fn calls() {
     assert_eq!(calls[0].modifiers, ["uni"]);
     assert!(matches!(calls[1].operands[1], Operand::Reg(_)));
     assert_eq!(b.call_targets.values().next().unwrap()[..], ["actual"]);
-    assert!(matches!(&calls[3].operands[2], Operand::List(items) if matches!(items[..], [Operand::Reg(_), Operand::Int(5)])));
+    assert!(
+        matches!(&calls[3].operands[2], Operand::List(items) if matches!(items[..], [Operand::Reg(_), Operand::Int(5)]))
+    );
 }
 
 #[test]
@@ -457,10 +466,7 @@ fn errors_name_line_and_text() {
     let shown: Vec<_> = found.iter().map(|d| (d.pos.line, d.message.as_str(), d.line_text.as_str())).collect();
     assert_eq!(
         shown,
-        [
-            (13, "Unknown symbol '%q1'", "mov.u32 %r1, %q1;"),
-            (14, "Unknown symbol 'oops'", "\tadd.s32 %r1, %r2, oops;"),
-        ]
+        [(13, "Unknown symbol '%q1'", "mov.u32 %r1, %q1;"), (14, "Unknown symbol 'oops'", "\tadd.s32 %r1, %r2, oops;"),]
     );
     assert_eq!(
         found[1].to_string(),
@@ -485,10 +491,52 @@ fn many_errors_in_one_run() {
     let lines: Vec<_> = errors(&text).iter().map(|d| d.pos.line).collect();
     // The missing `;` of line 16 is seen where line 17 begins.
     assert_eq!(lines, [13, 14, 17, 17, 18, 19, 20, 21, 22]);
-    let text = format!("{HEAD}.entry a(.param .u64 p,, .param .q8 z) {{ mov.u32 %x, 1; ret; }}\n.global .b33 q;\n.entry b() {{ bra X; }}");
+    let text = format!(
+        "{HEAD}.entry a(.param .u64 p,, .param .q8 z) {{ mov.u32 %x, 1; ret; }}\n.global .b33 q;\n.entry b() {{ bra X; }}"
+    );
     let messages: Vec<_> = errors(&text).into_iter().map(|d| d.message).collect();
     assert_eq!(messages.len(), 5, "{messages:?}");
     assert!(messages.iter().any(|m| m == "Unknown symbol 'X'"));
+}
+
+#[test]
+fn one_mistake_is_one_error() {
+    for mistake in [
+        ".loc 1 1 1",
+        ".version 8.5",
+        ".global .b32 a",
+        ".reg .b32 a;",
+        ".bogus 7;",
+        "stray",
+        ";",
+        "}",
+        "{ mov.u32 %r1, 5; }",
+        ".global .f16 a = 1.5;",
+        ".entry z(.param .u64 p,) { ret; }",
+        ".entry z() .bogus 5 { bra Z; }",
+        ".entry z() { ret; ",
+        ".entry z() { { ret; }",
+        ".func .func z() { ret; }",
+        ".visible z;",
+        ".section { .b8 1 }",
+        ".file \"a\"",
+    ] {
+        let found = errors(&format!("{HEAD}\n{mistake}\n.entry k() {{ ret; }}\n"));
+        assert_eq!(found.len(), 1, "{mistake}: {}", report(&found));
+    }
+    for mistake in [
+        ".bogus 5;",
+        ";",
+        "mov.u32 %r1 %r2;",
+        "mov.u32 %r1, 5",
+        "mov.u32 {%r1, %r2, 5;",
+        "@ bra Q;",
+        "add.s32 %r1, [;",
+        "]",
+    ] {
+        let found = errors(&in_body(&format!("{mistake}\nmov.u32 %r1, %r2;")));
+        assert_eq!(found.len(), 1, "{mistake}: {}", report(&found));
+    }
 }
 
 #[test]
@@ -523,13 +571,31 @@ fn errors_are_capped() {
 fn the_gate_checks_more_than_instructions() {
     let found = |text: &str| -> Vec<String> { ptx::isa::check(&parse(text)).into_iter().map(|d| d.message).collect() };
     let entry = ".entry k() { ret; }";
-    assert_eq!(found(&format!(".version 7.0\n.target sm_90\n{entry}")), ["PTX .version 7.0 does not support .target sm_90"]);
+    assert_eq!(
+        found(&format!(".version 7.0\n.target sm_90\n{entry}")),
+        ["PTX .version 7.0 does not support .target sm_90"]
+    );
     assert_eq!(found(&format!(".version 7.8\n.target sm_91\n{entry}")), ["Unsupported .target 'sm_91'"]);
-    assert_eq!(found(&format!(".version 99.0\n.target sm_90\n{entry}")), ["Unsupported .version 99.0; current version is '9.5'"]);
+    assert_eq!(
+        found(&format!(".version 99.0\n.target sm_90\n{entry}")),
+        ["Unsupported .version 99.0; current version is '9.5'"]
+    );
     for (target, first, before) in [
-        ("75", "6.3", "6.2"), ("80", "7.0", "6.5"), ("86", "7.1", "7.0"), ("87", "7.4", "7.3"), ("89", "7.8", "7.7"),
-        ("90", "7.8", "7.7"), ("90a", "8.0", "7.8"), ("100", "8.6", "8.5"), ("100f", "8.8", "8.7"), ("120", "8.7", "8.6"),
-        ("50", "4.0", "3.2"), ("52", "4.1", "4.0"), ("70", "6.0", "5.0"), ("121a", "8.8", "8.7"), ("110", "9.0", "8.8"),
+        ("75", "6.3", "6.2"),
+        ("80", "7.0", "6.5"),
+        ("86", "7.1", "7.0"),
+        ("87", "7.4", "7.3"),
+        ("89", "7.8", "7.7"),
+        ("90", "7.8", "7.7"),
+        ("90a", "8.0", "7.8"),
+        ("100", "8.6", "8.5"),
+        ("100f", "8.8", "8.7"),
+        ("120", "8.7", "8.6"),
+        ("50", "4.0", "3.2"),
+        ("52", "4.1", "4.0"),
+        ("70", "6.0", "5.0"),
+        ("121a", "8.8", "8.7"),
+        ("110", "9.0", "8.8"),
     ] {
         let at = |version: &str| found(&format!(".version {version}\n.target sm_{target}\n{entry}"));
         assert!(at(first).is_empty() && !at(before).is_empty(), "sm_{target}");
@@ -545,10 +611,14 @@ fn the_gate_checks_more_than_instructions() {
         (".weak .global .b32 b;", "3.1", 0),
         (".weak .func z() { ret; }", "3.1", 0),
         (".common .global .b32 b;", "5.0", 0),
+        (".visible .func f() { ret; } .visible .func g(); .alias g, f;", "6.3", 30),
         (".entry z(.param .b8 p[4353]) { ret; }", "8.1", 70),
     ] {
         let messages = found(&format!(".version 2.3\n.target sm_20\n{declaration}"));
-        assert!(messages.iter().any(|m| m.ends_with(&format!("requires PTX ISA .version {isa} or later"))), "{declaration}: {messages:?}");
+        assert!(
+            messages.iter().any(|m| m.ends_with(&format!("requires PTX ISA .version {isa} or later"))),
+            "{declaration}: {messages:?}"
+        );
         let target = format!("requires .target sm_{sm} or higher");
         assert_eq!(messages.iter().any(|m| m.ends_with(&target)), sm > 0, "{declaration}: {messages:?}");
         assert_eq!(found(&format!(".version 9.5\n.target sm_90\n{declaration}")), [""; 0], "{declaration}");

@@ -193,10 +193,9 @@ fn fma<T: Half>(a: T, b: T, c: T) -> T {
     let odd = f64::from_bits(if inexact { towards } else { bits });
     // f64 → f32 must round to odd as well.
     let near = odd as f32;
-    let off = f64::from(near) - odd;
     let nb = near.to_bits();
-    let back = if (off > 0.0) == (near > 0.0) { nb.wrapping_sub(1) } else { nb.wrapping_add(1) };
-    let adjust = off != 0.0 && near.is_finite() && nb & 1 == 0;
+    let back = if f64::from(near.abs()) > odd.abs() { nb.wrapping_sub(1) } else { nb.wrapping_add(1) };
+    let adjust = f64::from(near) != odd && near.is_finite() && nb & 1 == 0;
     T::round(f32::from_bits(if adjust { back } else { nb }))
 }
 

@@ -105,7 +105,6 @@ pub(crate) fn relu(ty: Type, x2: bool) -> OpFn {
 /// One-operand operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Un {
-    Mov,
     Neg,
     Abs,
     Not,
@@ -130,7 +129,6 @@ macro_rules! bfind {
 macro_rules! un_of {
     ($op:expr, $t:ty, $u:ty) => {
         match $op {
-            Un::Mov => map1(|a: $t| a),
             Un::Neg => map1(|a: $t| a.wrapping_neg()),
             Un::Abs => map1(|a: $t| if <$t>::MIN != 0 && a < 1 { a.wrapping_neg() } else { a }),
             Un::Not => map1(|a: $t| !a),

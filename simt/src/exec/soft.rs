@@ -27,7 +27,6 @@ pub(crate) struct Format {
 impl Format {
     pub(crate) const F16: Format = Format { precision: 11, bias: 15 };
     pub(crate) const BF16: Format = Format { precision: 8, bias: 127 };
-    pub(crate) const TF32: Format = Format { precision: 11, bias: 127 };
     pub(crate) const F32: Format = Format { precision: 24, bias: 127 };
     pub(crate) const F64: Format = Format { precision: 53, bias: 1023 };
 
@@ -63,6 +62,7 @@ fn pack(negative: bool, m: u128, e: i32, sticky: bool, format: Format, round: Ro
     let (kept, rest, half) = match shift {
         ..=0 => (m << shift.unsigned_abs().min(127), 0u128, 1u128),
         1..=127 => (m >> shift, m & ((1 << shift) - 1), 1 << (shift - 1)),
+        128 => (0, m, 1 << 127),
         // All of it lies below half a unit.
         _ => (0, 1, 2),
     };
@@ -115,6 +115,11 @@ pub(crate) fn convert(x: f64, format: Format, round: Round) -> u64 {
 /// Rounds an integer to a format.
 pub(crate) fn from_int(x: i128, format: Format, round: Round) -> u64 {
     pack(x < 0, x.unsigned_abs(), 0, false, format, round)
+}
+
+/// Rounds x·2^e to a format.
+pub(crate) fn scaled(x: i128, e: i32, format: Format, round: Round) -> u64 {
+    pack(x < 0, x.unsigned_abs(), e, false, format, round)
 }
 
 /// a·b + c, rounded once.
@@ -318,6 +323,7 @@ mod tests {
         assert_eq!(f(mul(-f64::MAX, 2.0, Format::F64, Round::Down)), f64::NEG_INFINITY);
         assert_eq!(f(mul(f64::MIN_POSITIVE, 1e-300, Format::F64, Round::Up)), 5e-324);
         assert_eq!(from_int((1 << 24) + 1, Format::F32, Round::Up) as u32, 16_777_218f32.to_bits());
-        assert_eq!(convert(1.0 + 2f64.powi(-11), Format::TF32, Round::Away), 0x3f80_0000 >> 13 | 1);
+        let tf32 = Format { precision: 11, bias: 127 };
+        assert_eq!(convert(1.0 + 2f64.powi(-11), tf32, Round::Away), 0x3f80_0000 >> 13 | 1);
     }
 }

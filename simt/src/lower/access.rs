@@ -168,7 +168,7 @@ impl Builder<'_> {
         let site = self.site();
         let op = self.push(f);
         (op.a, op.imm, op.apart) = (address.row, address.offset, true);
-        op.list = Some(Box::new(List { head: vec![site], rows, dst: true }));
+        op.list = Some(Box::new(List { head: vec![site], writes: rows, rows: Vec::new() }));
         for (v, t, is_wide) in fixes {
             let from = if is_signed(ty) { ty } else { Type::U32 };
             let last = self.extended_to(t, from, is_wide);
@@ -200,7 +200,7 @@ impl Builder<'_> {
         let site = self.site();
         let op = self.push(f);
         (op.a, op.imm) = (address.row, address.offset);
-        op.list = Some(Box::new(List { head: vec![site], rows, dst: false }));
+        op.list = Some(Box::new(List { head: vec![site], writes: Vec::new(), rows }));
         Ok(())
     }
 
@@ -254,7 +254,7 @@ impl Builder<'_> {
         let op = self.push(f);
         (op.d, op.a, op.b, op.c) = (d, address.row, b, c);
         (op.imm, op.apart) = (address.offset, true);
-        op.list = Some(Box::new(List { head: vec![site, via, result.into()], rows: Vec::new(), dst: false }));
+        op.list = Some(Box::new(List { head: vec![site, via, result.into()], ..List::default() }));
         Ok(())
     }
 
@@ -331,7 +331,7 @@ impl Builder<'_> {
         (op.a, op.b, op.c) = (to.row, from.row, wanted);
         op.imm = u64::from(to_offset as u32) | bytes << 32;
         let head = vec![site, from_offset as u32, u32::from(to.via == Via::Register64)];
-        op.list = Some(Box::new(List { head, rows: Vec::new(), dst: false }));
+        op.list = Some(Box::new(List { head, ..List::default() }));
         Ok(())
     }
 

@@ -133,7 +133,8 @@ impl Builder<'_> {
         let site = self.site();
         let op = self.push(f);
         (op.imm, op.apart) = (at.into(), load);
-        op.list = Some(Box::new(List { head: vec![site], rows: vec![v], dst: load }));
+        let (writes, rows) = if load { (vec![v], Vec::new()) } else { (Vec::new(), vec![v]) };
+        op.list = Some(Box::new(List { head: vec![site], writes, rows }));
         Ok(())
     }
 

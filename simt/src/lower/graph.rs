@@ -5,7 +5,7 @@
 //! loops. The executor runs the split with the lowest position, so this order makes lanes
 //! that leave a loop wait for those that stay.
 
-use super::proto::{Kind, Proto};
+use super::proto::{Kind, P, Proto};
 
 /// A basic block: operations from `start` to before `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(super) fn blocks(protos: &[Proto], labels: &[usize]) -> Vec<Block> {
             Kind::Plain => (fall, Vec::new()),
             Kind::Jump(l) => (None, block_at(at(l.0)).into_iter().collect()),
             Kind::Branch(l) => (fall, block_at(at(l.0)).into_iter().collect()),
-            Kind::Indexed(ls) => (fall, ls.iter().filter_map(|l| block_at(at(l.0))).collect()),
+            Kind::Indexed(ls) => (fall.filter(|_| protos[end - 1].guard != P::True), ls.iter().filter_map(|l| block_at(at(l.0))).collect()),
             Kind::Stop => (None, Vec::new()),
         };
         blocks.push(Block { start, end, next, targets });
@@ -96,10 +96,7 @@ pub(super) fn layout(blocks: &[Block]) -> Vec<usize> {
                 work.push(Work::Place(head));
                 continue;
             };
-            // A region inside a loop is ordered from its head, which has its place already.
-            if depth == 0 || *only != entry {
-                work.push(Work::Place(*only));
-            }
+            work.push(Work::Place(*only));
         }
     }
     order

@@ -1,10 +1,11 @@
 //! Operations before registers have places, and the builder that instructions are decoded into.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::mods::{bits, wide};
-use crate::exec::lanes::Lane;
-use crate::exec::{CONST, Cx, Flow, Op, OpFn, ROW, control, cvt, int, mem, uniform};
+use crate::exec::lanes::map0;
+use crate::exec::{CONST, OpFn, ROW, control, cvt, int, mem, uniform};
 use crate::program::{Call, Const, Pooled};
 use crate::ptx::ast::{self, Body, Instruction, Label, Operand, Type};
 
@@ -40,9 +41,9 @@ pub(super) enum X {
 #[derive(Clone, Debug, Default)]
 pub(super) struct List {
     pub head: Vec<u32>,
+    /// Destinations, which stand before the sources.
+    pub writes: Vec<V>,
     pub rows: Vec<V>,
-    /// The rows are written rather than read.
-    pub dst: bool,
 }
 
 /// What control does after an operation.
@@ -109,7 +110,7 @@ pub(super) struct Builder<'a> {
     pub function: &'a ast::Function,
     pub body: &'a Body,
     /// Names of the module; the function's own take precedence.
-    pub globals: &'a HashMap<&'a str, Symbol>,
+    pub globals: Rc<HashMap<&'a str, Symbol>>,
     pub locals: HashMap<&'a str, Symbol>,
     pub classes: Vec<Class>,
     pub protos: Vec<Proto>,
@@ -117,7 +118,7 @@ pub(super) struct Builder<'a> {
     known: HashMap<(Const, bool), u32>,
     pub const_bytes: u32,
     pub calls: Vec<Call>,
-    /// Calls whose target is a row: index in `calls`, and the row.
+    /// Index of the function's first call, and cache site, in the program.
     pub first_call: u32,
     pub first_site: u32,
     pub sites: u32,
@@ -125,6 +126,8 @@ pub(super) struct Builder<'a> {
     pub callees: Vec<u32>,
     pub local_bytes: u32,
     pub talks: bool,
+    /// Architecture of the device.
+    pub sm: u32,
     /// The instruction that is being decoded.
     pub at: u32,
     guard: P,
@@ -136,7 +139,7 @@ impl<'a> Builder<'a> {
         functions: &'a [ast::Function],
         function: &'a ast::Function,
         body: &'a Body,
-        globals: &'a HashMap<&'a str, Symbol>,
+        globals: Rc<HashMap<&'a str, Symbol>>,
     ) -> Builder<'a> {
         let class = |ty: &Type| match bits(*ty) {
             1 => Class::Pred,
@@ -163,6 +166,7 @@ impl<'a> Builder<'a> {
             callees: Vec::new(),
             local_bytes: 0,
             talks: false,
+            sm: 0,
             at: 0,
             guard: P::True,
             fresh: true,
@@ -450,12 +454,12 @@ impl<'a> Builder<'a> {
                 (op.d, op.imm, op.x) = (d, dimension as u64, X::Raw(is_wide.into()));
                 return Ok(d);
             }
-            "laneid" => return lanes(self, lane_row(|l| l)),
-            "lanemask_eq" => return lanes(self, lane_row(|l| 1 << l)),
-            "lanemask_lt" => return lanes(self, lane_row(|l| (1 << l) - 1)),
-            "lanemask_le" => return lanes(self, lane_row(|l| ((2u64 << l) as u32).wrapping_sub(1))),
-            "lanemask_gt" => return lanes(self, lane_row(|l| !((2u64 << l) as u32).wrapping_sub(1))),
-            "lanemask_ge" => return lanes(self, lane_row(|l| !((1 << l) - 1))),
+            "laneid" => return lanes(self, map0(|l| l as u32)),
+            "lanemask_eq" => return lanes(self, map0(|l| 1u32 << l)),
+            "lanemask_lt" => return lanes(self, map0(|l| (1u32 << l) - 1)),
+            "lanemask_le" => return lanes(self, map0(|l| ((2u64 << l) as u32).wrapping_sub(1))),
+            "lanemask_gt" => return lanes(self, map0(|l| !((2u64 << l) as u32).wrapping_sub(1))),
+            "lanemask_ge" => return lanes(self, map0(|l| !((1u32 << l) - 1))),
             "ntid" => uniform::NTID + dimension,
             "ctaid" | "clusterid" => uniform::CTAID + dimension,
             "nctaid" | "nclusterid" => uniform::NCTAID + dimension,
@@ -519,21 +523,6 @@ impl<'a> Builder<'a> {
             _ => Err("more than 512 KiB of local memory in one function".to_string()),
         }
     }
-}
-
-/// A handler that gives every lane a number.
-fn lane_row<F: Fn(u32) -> u32 + Copy>(_: F) -> OpFn {
-    unsafe fn handler<F: Fn(u32) -> u32 + Copy>(cx: &mut Cx, op: &Op) -> Flow {
-        const { assert!(size_of::<F>() == 0) };
-        // SAFETY: `F` has no bytes, and `lane_row` was given a value of it.
-        let f: F = unsafe { std::mem::MaybeUninit::<F>::uninit().assume_init() };
-        for lane in crate::exec::lanes::lanes_of(cx.active) {
-            // SAFETY: the contract of handlers: `d` is a row of 32 bits.
-            unsafe { crate::exec::lanes::set_lane::<u32>(cx.dst(op.d), lane, u32::put(f(lane as u32))) };
-        }
-        Flow::Next
-    }
-    handler::<F>
 }
 
 /// The operand word of a row.

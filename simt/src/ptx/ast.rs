@@ -63,10 +63,25 @@ pub enum Space {
 #[allow(missing_docs)]
 pub enum Type {
     Pred,
-    B8, B16, B32, B64, B128,
-    U8, U16, U32, U64,
-    S8, S16, S32, S64,
-    F16, F16x2, BF16, BF16x2, F32, F64,
+    B8,
+    B16,
+    B32,
+    B64,
+    B128,
+    U8,
+    U16,
+    U32,
+    U64,
+    S8,
+    S16,
+    S32,
+    S64,
+    F16,
+    F16x2,
+    BF16,
+    BF16x2,
+    F32,
+    F64,
 }
 
 /// Linkage of a module-scope name.

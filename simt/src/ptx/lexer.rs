@@ -359,13 +359,16 @@ mod tests {
         assert_eq!(lex("\"a b\" \"c"), [(Kind::Str, "a b"), (Kind::Bad(Bad::UnterminatedString), "c")]);
         assert_eq!(lex("a /* b"), [(Kind::Ident, "a"), (Kind::Bad(Bad::UnterminatedComment), "/*")]);
         assert_eq!(lex("é"), [(Kind::Bad(Bad::Character), "é")]);
-        assert_eq!(lex("% $ _ %%"), [
-            (Kind::Punct(b'%'), "%"),
-            (Kind::Punct(b'$'), "$"),
-            (Kind::Ident, "_"),
-            (Kind::Punct(b'%'), "%"),
-            (Kind::Punct(b'%'), "%"),
-        ]);
+        assert_eq!(
+            lex("% $ _ %%"),
+            [
+                (Kind::Punct(b'%'), "%"),
+                (Kind::Punct(b'$'), "$"),
+                (Kind::Ident, "_"),
+                (Kind::Punct(b'%'), "%"),
+                (Kind::Punct(b'%'), "%"),
+            ]
+        );
     }
 
     #[test]

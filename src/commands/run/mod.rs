@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use warpsmith_driver::software;
-use warpsmith_host::{
-    Device, KvType, Mode, Model, ModelFile, Sequence, SequenceOptions, Special, TextStream, Tokenizer,
-};
+use warpsmith_host::Device;
+use warpsmith_host::decode::{KvType, Mode, Model, Sequence, SequenceOptions};
+use warpsmith_host::model::ModelFile;
+use warpsmith_host::tokenizer::{Special, TextStream, Tokenizer};
 
 use crate::cli::{KvChoice, RunArgs};
 use crate::failure::{Failure, Kind};
@@ -154,7 +155,7 @@ fn decode(sequence: &mut Sequence, loaded: &Loaded, prompt: &[u32], args: &RunAr
     let mut decoded =
         Decoded { fed: Vec::new(), generated: Vec::new(), logits: Vec::new(), ended_by: "count", seconds: 0.0 };
     let start = Instant::now();
-    let mut feed = |decoded: &mut Decoded, sequence: &mut Sequence, token: u32| -> Result<u32, Failure> {
+    let feed = |decoded: &mut Decoded, sequence: &mut Sequence, token: u32| -> Result<u32, Failure> {
         let next = sequence.feed(token)?;
         decoded.fed.push(token);
         if keep_logits {

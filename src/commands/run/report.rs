@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde::Serialize;
 use warpsmith_driver::software::KernelProfile;
-use warpsmith_host::{Device, Engine, ModelFile, Profile, Sequence};
+use warpsmith_host::decode::Sequence;
+use warpsmith_host::model::ModelFile;
+use warpsmith_host::{Device, Engine, Profile};
 
 use super::verify::Comparison;
 use crate::table::{Align, Table, bytes, count};

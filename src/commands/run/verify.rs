@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use warpsmith_host::{KvRounding, KvType, ModelFile, Reference};
+use warpsmith_host::decode::KvType;
+use warpsmith_host::model::ModelFile;
+use warpsmith_host::reference::{KvRounding, Reference};
 
 use crate::cli::Verify;
 use crate::failure::Failure;

@@ -29,6 +29,10 @@ pub fn check(module: &Module) -> Vec<Diagnostic> {
     for variable in &module.variables {
         checker.variable(variable);
     }
+    for (alias, _) in &module.aliases {
+        let pos = module.functions.iter().find(|f| f.name == *alias).map(|f| f.pos);
+        checker.demand(pos.unwrap_or_default(), ".alias", (6, 3), 30);
+    }
     for function in &module.functions {
         checker.function(function);
     }
@@ -67,7 +71,7 @@ struct Checker<'m> {
     found: Vec<Diagnostic>,
     rules: HashMap<&'static str, Vec<&'static Rule>>,
     /// Verdicts by form: most instructions repeat.
-    known: HashMap<(&'m str, &'m [String], usize), Verdict>,
+    known: HashMap<(&'m str, &'m [String], usize, bool), Verdict>,
 }
 
 impl<'m> Checker<'m> {
@@ -196,7 +200,9 @@ impl<'m> Checker<'m> {
             }
         }
         let Some(rules) = self.rules.get(instruction.opcode.as_str()) else { return };
-        let key = (instruction.opcode.as_str(), instruction.modifiers.as_slice(), instruction.operands.len());
+        let (modifiers, operands) = (instruction.modifiers.as_slice(), &instruction.operands);
+        let sink = operands.first() == Some(&Operand::Sink);
+        let key = (instruction.opcode.as_str(), modifiers, operands.len(), sink);
         let module = self.module;
         let verdict = self.known.entry(key).or_insert_with(|| judge(rules, instruction, module));
         for message in verdict.clone() {
@@ -263,6 +269,9 @@ fn holds(one: &str, instruction: &Instruction) -> bool {
     let modifiers = &instruction.modifiers;
     if let Some(count) = one.strip_prefix('#') {
         return count.parse() == Ok(instruction.operands.len());
+    }
+    if one == "_" {
+        return instruction.operands.first() == Some(&Operand::Sink);
     }
     if let Some(prefix) = one.strip_suffix('*') {
         return modifiers.iter().any(|m| m.starts_with(prefix));

@@ -9,7 +9,7 @@ pub(super) struct Rule {
     /// Conditions, all of which must hold, separated by blanks; empty for every form. A condition
     /// is a list of alternatives separated by `|`, the whole negated by a leading `!`: `word` is a
     /// modifier, `word*` a modifier's beginning, `a.b` two modifiers that follow each other, `#3`
-    /// the number of operands.
+    /// the number of operands, `_` that the first operand is `_`.
     pub when: &'static str,
     /// What messages call it.
     pub feature: &'static str,
@@ -21,13 +21,7 @@ pub(super) struct Rule {
     pub only: Option<fn(&Target) -> bool>,
 }
 
-const fn rule(
-    opcodes: &'static str,
-    when: &'static str,
-    feature: &'static str,
-    isa: (u32, u32),
-    sm: u32,
-) -> Rule {
+const fn rule(opcodes: &'static str, when: &'static str, feature: &'static str, isa: (u32, u32), sm: u32) -> Rule {
     Rule { opcodes, when, feature, isa, sm, only: None }
 }
 
@@ -134,6 +128,7 @@ pub(super) static SPECIAL: &[(&str, (u32, u32), u32)] = &[
         (7, 8),
         90,
     ),
+    ("pm4|pm5|pm6|pm7", (3, 0), 20),
     ("current_graph_exec", (8, 0), 50),
     ("pm0_64|pm1_64|pm2_64|pm3_64|pm4_64|pm5_64|pm6_64|pm7_64", (4, 0), 50),
     (
@@ -214,7 +209,7 @@ pub(super) static RULES: &[Rule] = &[
     rule("ld|st|atom|red", "cluster", ".cluster scope", (7, 8), 90),
     rule("ld|st|atom|red|cvta|isspacep", "shared::cta", "::cta", (7, 8), 0),
     rule("ld|st|atom|red|cvta|isspacep", "shared::cluster", "::cluster", (7, 8), 90),
-    rule("ld|st", "param::entry|param::func", ".param sub-qualifiers", (8, 3), 0),
+    rule("ld|st|cvta|isspacep", "param::entry|param::func", ".param sub-qualifiers", (8, 3), 0),
     rule("ld", "nc", "ld.nc", (3, 1), 32),
     rule("ld|st", "L1::*", "cache eviction priority", (7, 4), 70),
     rule("ld", "L2::64B|L2::128B", "cache prefetching", (7, 4), 75),
@@ -224,6 +219,7 @@ pub(super) static RULES: &[Rule] = &[
     rule("ld|st", "v8", "256 bit wide load/store", (8, 8), 100),
     rule("ld|st", "v4 b64|u64|s64|f64", "256 bit wide load/store", (8, 8), 100),
     rule("st", "async", "st.async", (8, 1), 90),
+    rule("st|red", "async mmio", "st.async/red.async with .mmio modifier", (8, 7), 100),
     rule("st", "bulk", "st.bulk", (8, 6), 100),
     rule("prefetch", "L2::*", "cache eviction priority on prefetch", (7, 4), 80),
     rule("prefetch", "tensormap", "prefetch.tensormap", (8, 0), 90),
@@ -247,13 +243,15 @@ pub(super) static RULES: &[Rule] = &[
     rule("atom|red", "v2|v4|v8", "atomics with vector types", (8, 1), 90),
     rule("red", "async", "red.async", (8, 1), 90),
     rule("multimem", "", "multimem", (8, 1), 90),
+    rule("multimem", "acc::*", "multimem with .acc", (8, 2), 90),
     rule("fence", "!proxy", "fence instruction", (6, 0), 70),
     rule("fence", "cluster", ".cluster scope", (7, 8), 90),
     rule("fence", "acquire|release !proxy|mbarrier_init", "fence.acquire and fence.release", (8, 6), 90),
     rule("fence", "mbarrier_init", ".mbarrier_init", (8, 0), 90),
     rule("fence", "proxy", "fence.proxy", (7, 5), 70),
     rule("fence", "proxy async|async::*|async.*", "fence.proxy.async", (8, 0), 90),
-    rule("fence", "proxy tensormap::generic", "fence.proxy with unidirectional proxy fence", (8, 3), 90),
+    rule("fence", "sync_restrict*", ".sync_restrict", (8, 6), 90),
+    rule("fence", "proxy tensormap::generic|async::generic", "fence.proxy with unidirectional proxy fence", (8, 3), 90),
     rule("membar", "proxy", "membar.proxy", (7, 5), 60),
 
     // Barriers and warps.
@@ -284,6 +282,9 @@ pub(super) static RULES: &[Rule] = &[
     rule("cp", "async mbarrier shared::cta", "::cta", (7, 8), 80),
     rule("cp", "bulk", "cp.async.bulk", (8, 0), 90),
     rule("cp", "bulk shared::cta.global", "cp.async.bulk to .shared::cta", (8, 6), 90),
+    rule("cp", "bulk cp_mask", ".cp_mask", (8, 6), 100),
+    only("cp", "bulk tile::gather4 shared::cluster", "tile::gather4 to .shared::cluster", (8, 6), family_100_110),
+    only("cp", "bulk cta_group::*", ".cta_group", (8, 6), family_100_110),
     rule("mbarrier", "", "mbarrier", (7, 0), 80),
     rule("mbarrier", "shared::cta", "::cta", (7, 8), 80),
     rule("mbarrier", "shared::cluster", "mbarrier on .shared::cluster", (8, 0), 90),
@@ -293,7 +294,8 @@ pub(super) static RULES: &[Rule] = &[
     rule("mbarrier", "acquire|release|relaxed", "scopes on mbarrier operations", (8, 0), 80),
     rule("mbarrier", "cluster", ".cluster scope", (8, 0), 90),
     rule("mbarrier", "expect_tx|complete_tx", "mbarrier transaction counts", (8, 0), 90),
-    rule("mbarrier", "relaxed !expect_tx|complete_tx", ".relaxed on mbarrier", (8, 6), 90),
+    rule("mbarrier", "arrive _", "mbarrier.arrive without result", (7, 1), 80),
+    rule("mbarrier", "relaxed arrive|arrive_drop|test_wait|try_wait", ".relaxed on mbarrier", (8, 6), 90),
 
     // Matrices.
     rule("ldmatrix", "", "ldmatrix", (6, 5), 75),
@@ -319,8 +321,9 @@ pub(super) static RULES: &[Rule] = &[
     rule("mma", "sp::ordered_metadata", "mma.sp::ordered_metadata", (8, 5), 80),
     rule("wmma", "aligned", ".aligned modifier for wmma", (6, 3), 70),
     rule("wmma", "", "wmma", (6, 0), 70),
-    rule("wmma", "s8|u8", "wmma with integer types", (6, 3), 72),
-    rule("wmma", "s4|u4|b1", "wmma with sub-byte types", (6, 3), 75),
+    rule("wmma", "shared::cta", "::cta", (7, 8), 70),
+    rule("wmma", "s8|u8|s32", "wmma with integer types", (6, 3), 72),
+    rule("wmma", "s4|u4|b1|m8n8k32|m8n8k128", "wmma with sub-byte types", (6, 3), 75),
     rule("wmma", "and", ".and on wmma", (7, 1), 80),
     rule("wmma", "bf16|tf32|f64", "wmma with .bf16, .tf32 or .f64", (7, 0), 80),
     only("wgmma", "", "wgmma", (8, 0), sm_90a),

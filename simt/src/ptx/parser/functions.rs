@@ -198,7 +198,8 @@ impl<'a> Parser<'a> {
             return self.fail(name.pos, format!("Parameter '{text}' does not fit the parameter space"));
         };
         *end = behind;
-        let param = Param { name: name.text.to_string(), ty: head.ty, align: head.align, size, offset, ptr, in_register };
+        let param =
+            Param { name: name.text.to_string(), ty: head.ty, align: head.align, size, offset, ptr, in_register };
         Ok((param, name))
     }
 

@@ -66,8 +66,25 @@ pub(super) fn parse(text: &str) -> Result<Module, Vec<Diagnostic>> {
 /// Directives that start something at module scope or a statement in a body: where an error ends
 /// at the latest, if one stands first on its line.
 const ANCHORS: &[&str] = &[
-    "version", "target", "address_size", "file", "loc", "section", "visible", "weak", "extern", "common", "entry",
-    "func", "global", "const", "shared", "local", "reg", "alias", "pragma",
+    "version",
+    "target",
+    "address_size",
+    "file",
+    "loc",
+    "section",
+    "visible",
+    "weak",
+    "extern",
+    "common",
+    "entry",
+    "func",
+    "global",
+    "const",
+    "shared",
+    "local",
+    "reg",
+    "alias",
+    "pragma",
 ];
 
 impl<'a> Parser<'a> {
@@ -251,8 +268,15 @@ impl<'a> Parser<'a> {
                 let _: Parsed<()> = self.unexpected("expected a directive");
                 self.advance();
                 self.recover_module();
-            } else if self.module_directive().is_err() {
-                self.recover_module();
+            } else {
+                let start = self.token.start;
+                if self.module_directive().is_err() {
+                    // A directive that must not stand here is passed, or recovery would stop at it.
+                    if self.token.start == start {
+                        self.advance();
+                    }
+                    self.recover_module();
+                }
             }
         }
     }

@@ -180,7 +180,8 @@ impl<'a> Parser<'a> {
                         return self.fail(self.token.pos, format!("Opaque type .{word} is not supported"));
                     }
                     "bf16" | "bf16x2" | "tf32" | "e4m3" | "e5m2" | "e4m3x2" | "e5m2x2" => {
-                        return self.fail(self.token.pos, format!("Type .{word} may only be used as an instruction type"));
+                        return self
+                            .fail(self.token.pos, format!("Type .{word} may only be used as an instruction type"));
                     }
                     _ => return self.unexpected("expected a state space or a type"),
                 }
@@ -539,11 +540,6 @@ impl<'a> Parser<'a> {
 
 impl Address<'_> {
     fn at(self, offset: usize) -> Relocation {
-        Relocation {
-            at: offset as u64,
-            symbol: self.symbol.to_string(),
-            addend: self.addend,
-            generic: self.generic,
-        }
+        Relocation { at: offset as u64, symbol: self.symbol.to_string(), addend: self.addend, generic: self.generic }
     }
 }
