@@ -9,10 +9,10 @@ mod common;
 mod gpu;
 
 use all_device::{arithmetic::*, atomics::*, collectives::*, memory::*, shapes::*};
-use common::{ARCHS, fixture};
+use common::fixture;
 use gpu::{Gpu, block_butterfly, butterfly, noise};
 use half::{bf16, f16};
-use warpsmith_device::{F32x2, F32x4, U32x2, argmax::Best, convert, math};
+use warpsmith_device::{F32x2, F32x4, Kernel, U32x2, argmax::Best, convert, math};
 use warpsmith_simt::FaultKind;
 
 fn same(ours: &[f32], expected: &[f32], what: &str) {
@@ -520,7 +520,9 @@ fn approximations_keep_their_bounds() {
                 let ok = if truth.is_nan() { ours.is_nan() } else { ours == truth || (ours - truth).abs() <= bound };
                 assert!(ok, "sm_{} {name}({u}, {v}) = {ours}, not {truth}", gpu.sm);
             };
-            let relative = |column, truth: f64, bound: f64, name| close(column, truth, truth.abs() * bound, name);
+            // A subnormal result is rounded to a multiple of 2^-149.
+            let relative =
+                |column, truth: f64, bound: f64, name| close(column, truth, truth.abs() * bound + p(-149.0), name);
             relative(0, u.exp2(), p(-22.0), "exp2_approx");
             close(1, u.log2(), p(-22.0) * u.log2().abs().max(1.0), "log2_approx");
             relative(2, 1.0 / u.sqrt(), p(-22.9), "rsqrt_approx");
@@ -627,5 +629,4 @@ fn atomics_lose_nothing() {
         gpu.run(Fences { y: &mut y }, [1, 1, 1]);
         assert_eq!(y.read(), [1, 2, 3, 4]);
     }
-    assert_eq!(ARCHS.len(), Gpu::all().len());
 }

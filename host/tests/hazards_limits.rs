@@ -108,7 +108,7 @@ fn ox_15_heads_that_the_kernels_cannot_hold_are_refused_before_anything_runs() {
     w.tensor("output.weight", &[96, 128], TensorType::F16, vec![0; 2 * 96 * 128]).unwrap();
     let mut bytes = w.to_bytes();
     let name = b"output.weight";
-    let at = bytes.windows(name.len()).position(|x| x == name).unwrap() + name.len() + 20;
+    let at = bytes.windows(name.len()).rposition(|x| x == name).unwrap() + name.len() + 20;
     bytes[at] = 41;
     let e = Gguf::from_bytes(bytes).unwrap_err();
     assert!(e.to_string().contains("not a multiple of the 128 elements"), "{e}");

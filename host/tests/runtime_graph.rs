@@ -513,6 +513,37 @@ fn ox_19_other_threads_go_on_while_a_stream_is_captured() {
 }
 
 #[test]
+fn ox_19_devices_streams_and_modules_come_and_go_while_a_stream_is_captured() {
+    let (device, stream) = device();
+    let mut cells = stream.zeros::<u32>(4).unwrap();
+    let graph = stream
+        .capture(|scope| {
+            scope.launch(Bump { cells: &mut cells, n: 4, by: 1 })?;
+            // Waiting for the whole context would void the capture.
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    let own = Device::open(0).unwrap();
+                    own.load(&KERNELS).unwrap();
+                    let stream = own.stream().unwrap();
+                    let mut cells = stream.zeros::<u32>(4).unwrap();
+                    stream.launch(Bump { cells: &mut cells, n: 4, by: 1 }).unwrap();
+                    own.synchronize().unwrap();
+                    let graph = stream.capture(|scope| scope.fill(&mut cells, 9)).unwrap();
+                    graph.launch(&stream).unwrap();
+                    drop((own, stream, cells, graph));
+                    assert!(matches!(device.synchronize(), Err(Error::StreamCapturing { .. })));
+                });
+            });
+            scope.launch(Bump { cells: &mut cells, n: 4, by: 1 })
+        })
+        .unwrap();
+    assert_eq!(graph.nodes(), 2);
+    graph.launch(&stream).unwrap();
+    assert_eq!(stream.read(&cells).unwrap(), [2; 4]);
+    device.synchronize().unwrap();
+}
+
+#[test]
 fn ox_19_another_thread_cannot_use_the_stream_that_is_captured() {
     let (device, stream) = device();
     let mut cells = stream.zeros::<u32>(4).unwrap();

@@ -19,6 +19,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
@@ -30,6 +31,9 @@ pub(crate) const POISON_KEY: u64 = 0xA5A5_A5A5_A5A5_A5A5;
 /// First address of the global range: one past what a 48-bit virtual address space reaches.
 const FIRST: u64 = 1 << 48;
 const LAST: u64 = 1 << 55;
+/// How many memories of a process have ranges of their own; more of them share.
+const RANGES: u64 = 16;
+const RANGE: u64 = (LAST - FIRST) / RANGES / GRANULE * GRANULE;
 const GRANULE: u64 = 64 << 10;
 /// Freed ranges that reports remember.
 const REMEMBERED: usize = 4096;
@@ -138,6 +142,7 @@ struct State {
 /// The global memory of one device; `Send + Sync`.
 pub struct Memory {
     total: u64,
+    end: u64,
     state: Mutex<State>,
 }
 
@@ -148,8 +153,14 @@ pub(crate) fn lookup(live: &[Entry], address: u64) -> Option<&Entry> {
 
 impl Memory {
     /// Empty memory of `total` bytes.
+    ///
+    /// The memories of a process have ranges of their own, as devices have under unified addressing:
+    /// an address of one is not by chance an address of another.
     pub fn new(total: u64) -> Memory {
-        Memory { total, state: Mutex::new(State { next: FIRST, ..State::default() }) }
+        static MEMORIES: AtomicU64 = AtomicU64::new(0);
+        let range = MEMORIES.fetch_add(1, Ordering::Relaxed) % RANGES;
+        let next = FIRST + range * RANGE;
+        Memory { total, end: next + RANGE, state: Mutex::new(State { next, ..State::default() }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -173,7 +184,7 @@ impl Memory {
         }
         let slot = bytes.max(GRANULE).next_multiple_of(GRANULE);
         let base = state.next;
-        let Some(next) = slot.checked_mul(2).and_then(|s| base.checked_add(s)).filter(|&n| n <= LAST) else {
+        let Some(next) = slot.checked_mul(2).and_then(|s| base.checked_add(s)).filter(|&n| n <= self.end) else {
             return Err(full);
         };
         let layout = usize::try_from(charged).ok().and_then(|n| Layout::from_size_align(n, 64).ok());

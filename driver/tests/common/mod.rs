@@ -147,7 +147,8 @@ pub fn load(ptx: &str) -> CUmodule {
     let text = CString::new(ptx).unwrap();
     let mut module = CUmodule::NULL;
     // SAFETY: a NUL-terminated image and a live place.
-    ok(unsafe { cuModuleLoadData(&mut module, text.as_ptr().cast()) });
+    let code = unsafe { cuModuleLoadData(&mut module, text.as_ptr().cast()) };
+    assert_eq!(code, 0, "{}", software::last_report().unwrap_or_default());
     module
 }
 

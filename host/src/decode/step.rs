@@ -91,7 +91,7 @@ pub(super) struct RopeTables {
 impl RopeTables {
     pub fn bytes(c: &Config, capacity: usize) -> Option<u64> {
         let bytes = (capacity as u64).checked_mul(c.rope.dims as u64 / 2)?.checked_mul(4)?;
-        padded(bytes.checked_add(256)?).checked_mul(2)
+        padded(bytes.checked_add(512)?).checked_mul(2)
     }
 
     pub fn new(stream: &Stream, c: &Config, freqs: Option<&[f32]>, capacity: u32) -> Result<RopeTables, Error> {

@@ -97,9 +97,9 @@ impl Model {
     }
 }
 
-/// Bytes as allocated: the driver gives whole 256-byte units.
+/// Bytes as allocated: the driver gives whole 512-byte units.
 pub(super) fn padded(bytes: u64) -> u64 {
-    bytes.next_multiple_of(256)
+    bytes.next_multiple_of(512)
 }
 
 fn planes(m: &Matrix) -> Result<PlaneSizes, DecodeError> {

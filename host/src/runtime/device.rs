@@ -18,6 +18,7 @@
 
 use super::memory::{Allocation, Dead, Memory, Place, lock, unique_id};
 use super::module::Modules;
+use super::stream::StreamInner;
 use super::sys::{self, cu};
 use super::{Buffer, Error, KernelImage, Pinned, Stream};
 use cust::device::DeviceAttribute;
@@ -70,7 +71,9 @@ pub(crate) struct DeviceInner {
     pub memory: Memory,
     pub modules: Modules,
     deferred: Mutex<Vec<Error>>,
-    // Released last: fields are dropped in the order of their declaration.
+    streams: Mutex<Vec<Weak<StreamInner>>>,
+    // Released last: fields are dropped in the order of their declaration. No kernel of `modules`
+    // runs any more by then: each stream has waited for its work when it was dropped.
     context: cust::context::Context,
 }
 
@@ -135,6 +138,7 @@ impl Device {
             memory: Memory::default(),
             modules: Modules::default(),
             deferred: Mutex::default(),
+            streams: Mutex::default(),
             context,
         });
         // `Context::new` ignores whether it could make the context current.
@@ -227,11 +231,15 @@ impl Device {
         self.inner.modules.libraries()
     }
 
-    /// Waits for all work on the device.
+    /// Waits for all work on the streams of this handle and its clones.
+    ///
+    /// They are waited for one by one: to wait for a whole context would void every capture that
+    /// another thread makes in it.
     pub fn synchronize(&self) -> Result<(), Error> {
-        self.inner.enter("Device::synchronize")?;
-        // SAFETY: no arguments; the context is current.
-        unsafe { cu!(cuCtxSynchronize()) }
+        const CALL: &str = "Device::synchronize";
+        self.inner.enter(CALL)?;
+        let streams: Vec<_> = lock(&self.inner.streams).iter().filter_map(Weak::upgrade).collect();
+        streams.iter().try_for_each(|stream| stream.synchronize(CALL))
     }
 
     /// How many allocations are alive, those that graphs hold included.
@@ -399,6 +407,13 @@ impl DeviceInner {
         }
     }
 
+    /// Takes note of a stream, for as long as it lives.
+    pub fn remember_stream(&self, stream: &Arc<StreamInner>) {
+        let mut streams = lock(&self.streams);
+        streams.retain(|s| s.strong_count() > 0);
+        streams.push(Arc::downgrade(stream));
+    }
+
     /// Keeps an error that has nobody to be returned to.
     pub fn defer_error(&self, error: Error) {
         tracing::warn!(device = self.ordinal, %error, "while dropping");
@@ -411,11 +426,8 @@ impl DeviceInner {
 
 impl Drop for DeviceInner {
     fn drop(&mut self) {
-        // Kernels of a dropped stream may still run; their modules must not go before them.
-        if self.bind().is_ok() {
-            // SAFETY: no arguments; the context is current. A failure here is the failure of a
-            // kernel that nobody waited for.
-            let _ = unsafe { cu!(cuCtxSynchronize()) };
-        }
+        // Modules are unloaded from the current context, which on this thread may be none. If it
+        // cannot be made current it is lost, and its modules with it.
+        let _ = self.bind();
     }
 }

@@ -19,7 +19,7 @@ use warpsmith_device::{Contract, DeviceSlice, Element};
 
 /// A queue of work on a device. It may be used from several threads; each call is one step of it.
 ///
-/// Dropping a stream does not wait for its work, which runs to its end.
+/// Dropping a stream waits for its work: afterwards nothing uses memory or code on its behalf.
 ///
 /// ```no_run
 /// # use warpsmith_host::Device;
@@ -73,7 +73,9 @@ impl Stream {
             copies: AtomicU64::new(0),
             profiler: Mutex::new(None),
         };
-        Ok(Stream { inner: Arc::new(inner) })
+        let inner = Arc::new(inner);
+        device.remember_stream(&inner);
+        Ok(Stream { inner })
     }
 
     /// Its device.
@@ -144,7 +146,9 @@ impl Stream {
             Ok(()) => Ok(values),
             Err(error) => {
                 // If waiting has failed, a copy into the memory may still be under way.
-                std::mem::forget(values);
+                if matches!(error, Error::Driver { .. }) {
+                    std::mem::forget(values);
+                }
                 Err(error)
             }
         }
@@ -352,8 +356,11 @@ impl StreamInner {
 impl Drop for StreamInner {
     fn drop(&mut self) {
         let destroyed = self.device.bind().and_then(|()| {
-            // SAFETY: made by `Stream::new`, destroyed here only. The driver lets its work end.
-            unsafe { cu!(cuStreamDestroy_v2(self.raw.0)) }
+            // SAFETY: made by `Stream::new`, destroyed here only.
+            unsafe {
+                let waited = cu!(cuStreamSynchronize(self.raw.0));
+                waited.and(cu!(cuStreamDestroy_v2(self.raw.0)))
+            }
         });
         if let Err(error) = destroyed {
             self.device.defer_error(error);

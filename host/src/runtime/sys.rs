@@ -39,7 +39,6 @@ pub mod code {
 unsafe extern "C" {
     pub fn cuCtxGetCurrent(context: *mut *mut CUctx_st) -> i32;
     pub fn cuCtxSetCurrent(context: *mut CUctx_st) -> i32;
-    pub fn cuCtxSynchronize() -> i32;
     pub fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> i32;
 
     pub fn cuModuleLoadDataEx(

@@ -4,7 +4,7 @@
 //! operation is an ordinary read and write, in lane order.
 
 use super::bounds::{Place, refuse};
-use super::float::{canon, canon64, flush};
+use super::float::{canon, canon64, flush, flush_bits};
 use super::half::{B, H, Half};
 use super::lanes::{lane_of, lanes_of, set_lane};
 use super::mem::Elem;
@@ -84,8 +84,7 @@ fn atomic<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(_: F) -> OpFn {
 fn add32(a: u32, b: u32, global: bool) -> u32 {
     let (a, b) = (f32::from_bits(a), f32::from_bits(b));
     // The ISA: atom.add.f32 flushes subnormals in global memory, and not in shared memory.
-    let sum = if global { flush(canon(flush(a) + flush(b))) } else { canon(a + b) };
-    sum.to_bits()
+    if global { flush_bits(canon(flush(a) + flush(b))) } else { canon(a + b) }
 }
 
 fn add_half<T: Half>(a: u16, b: u16) -> u16 {
@@ -103,7 +102,7 @@ pub(crate) fn handler(name: &str, ty: Type) -> Option<OpFn> {
         ("add", U32 | S32) => atomic(|a: u32, b: u32, _, _| a.wrapping_add(b)),
         ("add", U64 | S64) => atomic(|a: u64, b: u64, _, _| a.wrapping_add(b)),
         ("add", F32) => atomic(|a: u32, b: u32, _, global| add32(a, b, global)),
-        ("add", F64) => atomic(|a: u64, b: u64, _, _| canon64(f64::from_bits(a) + f64::from_bits(b)).to_bits()),
+        ("add", F64) => atomic(|a: u64, b: u64, _, _| canon64(f64::from_bits(a) + f64::from_bits(b))),
         ("add", F16) => atomic(|a: u16, b: u16, _, _| add_half::<H>(a, b)),
         ("add", BF16) => atomic(|a: u16, b: u16, _, _| add_half::<B>(a, b)),
         ("add", F16x2) => atomic(|a: u32, b: u32, _, _| add_pair::<H>(a, b)),

@@ -108,7 +108,7 @@ pub(crate) fn direct(dst: Kind, src: Kind, round: Round, integral: bool) -> Opti
         (U32, Kind::F32, Nearest, true) => map1(|a: f32| a.round_ties_even() as u32),
         (Kind::F64, Kind::F32, _, false) => map1(|a: f32| canon64(f64::from(a))),
         (Kind::F32, Kind::F64, Nearest, false) => map1(|a: f64| canon(a as f32)),
-        (Kind::F32, Kind::F16, _, false) => map1(|a: H| a.to_f32()),
+        (Kind::F32, Kind::F16, _, false) => map1(|a: H| canon(a.to_f32())),
         (Kind::F32, Kind::BF16, _, false) => map1(|a: B| canon(a.to_f32())),
         (Kind::F16, Kind::F32, Nearest, false) => map1(H::round),
         (Kind::BF16, Kind::F32, Nearest, false) => map1(B::round),

@@ -23,21 +23,28 @@ pub(crate) enum Arith {
     Rcp,
 }
 
+/// The bits of a result. Not an `f32`: a compiler may take any NaN of a float type for another.
 #[inline(always)]
-pub(crate) fn canon(x: f32) -> f32 {
-    if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x }
+pub(crate) fn canon(x: f32) -> u32 {
+    let bits = x.to_bits();
+    if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7fff_ffff } else { bits }
 }
 
 #[inline(always)]
-pub(crate) fn canon64(x: f64) -> f64 {
-    if x.is_nan() { f64::from_bits(0x7ff8_0000_0000_0000) } else { x }
+pub(crate) fn canon64(x: f64) -> u64 {
+    let bits = x.to_bits();
+    if bits & !(1 << 63) > 0x7ff0_0000_0000_0000 { 0x7ff8_0000_0000_0000 } else { bits }
 }
 
 /// Subnormals become zeros of their sign.
 #[inline(always)]
 pub(crate) fn flush(x: f32) -> f32 {
-    let bits = x.to_bits();
-    f32::from_bits(if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits })
+    f32::from_bits(flush_bits(x.to_bits()))
+}
+
+#[inline(always)]
+pub(crate) fn flush_bits(bits: u32) -> u32 {
+    if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits }
 }
 
 /// The handler of an f32 operation; `ftz` only for `Add`, `Sub`, `Mul`, `Fma` rounded to nearest.
@@ -57,8 +64,8 @@ pub(crate) fn arith32(op: Arith, round: Round, ftz: bool) -> OpFn {
             }
         };
     }
-    fn at(bits: u64) -> f32 {
-        f32::from_bits(bits as u32)
+    fn at(bits: u64) -> u32 {
+        bits as u32
     }
     match (round, ftz) {
         (Round::Nearest | Round::Away, false) => match op {
@@ -71,13 +78,13 @@ pub(crate) fn arith32(op: Arith, round: Round, ftz: bool) -> OpFn {
             Arith::Rcp => map1(|a: f32| canon(1.0 / a)),
         },
         (Round::Nearest | Round::Away, true) => match op {
-            Arith::Add => map2(|a: f32, b: f32| flush(canon(flush(a) + flush(b)))),
-            Arith::Sub => map2(|a: f32, b: f32| flush(canon(flush(a) - flush(b)))),
-            Arith::Mul => map2(|a: f32, b: f32| flush(canon(flush(a) * flush(b)))),
-            Arith::Fma => map3(|a: f32, b: f32, c: f32| flush(canon(flush(a).mul_add(flush(b), flush(c))))),
-            Arith::Div => map2(|a: f32, b: f32| flush(canon(flush(a) / flush(b)))),
-            Arith::Sqrt => map1(|a: f32| flush(canon(flush(a).sqrt()))),
-            Arith::Rcp => map1(|a: f32| flush(canon(1.0 / flush(a)))),
+            Arith::Add => map2(|a: f32, b: f32| flush_bits(canon(flush(a) + flush(b)))),
+            Arith::Sub => map2(|a: f32, b: f32| flush_bits(canon(flush(a) - flush(b)))),
+            Arith::Mul => map2(|a: f32, b: f32| flush_bits(canon(flush(a) * flush(b)))),
+            Arith::Fma => map3(|a: f32, b: f32, c: f32| flush_bits(canon(flush(a).mul_add(flush(b), flush(c))))),
+            Arith::Div => map2(|a: f32, b: f32| flush_bits(canon(flush(a) / flush(b)))),
+            Arith::Sqrt => map1(|a: f32| flush_bits(canon(flush(a).sqrt()))),
+            Arith::Rcp => map1(|a: f32| flush_bits(canon(1.0 / flush(a)))),
         },
         (Round::Zero, _) => directed!(Round::Zero),
         (Round::Down, _) => directed!(Round::Down),
@@ -100,8 +107,8 @@ pub(crate) fn arith64(op: Arith, round: Round) -> OpFn {
             }
         };
     }
-    fn at(bits: u64) -> f64 {
-        f64::from_bits(bits)
+    fn at(bits: u64) -> u64 {
+        bits
     }
     match round {
         Round::Nearest | Round::Away => match op {
@@ -179,7 +186,7 @@ pub(crate) fn div_approx(full: bool) -> OpFn {
 }
 
 #[inline(always)]
-fn min32(a: f32, b: f32) -> f32 {
+fn min32(a: f32, b: f32) -> u32 {
     // Equal numbers differ in bits only if they are zeros: or-ing prefers the negative one.
     let equal = f32::from_bits(a.to_bits() | b.to_bits());
     let number = if a < b { a } else if b < a { b } else { equal };
@@ -188,7 +195,7 @@ fn min32(a: f32, b: f32) -> f32 {
 }
 
 #[inline(always)]
-fn max32(a: f32, b: f32) -> f32 {
+fn max32(a: f32, b: f32) -> u32 {
     let equal = f32::from_bits(a.to_bits() & b.to_bits());
     let number = if a > b { a } else if b > a { b } else { equal };
     let one = if a.is_nan() { b } else { a };
@@ -196,15 +203,15 @@ fn max32(a: f32, b: f32) -> f32 {
 }
 
 #[inline(always)]
-fn propagate(a: f32, b: f32, value: f32) -> f32 {
-    if a.is_nan() || b.is_nan() { f32::from_bits(0x7fff_ffff) } else { value }
+fn propagate(a: f32, b: f32, value: u32) -> u32 {
+    if a.is_nan() || b.is_nan() { 0x7fff_ffff } else { value }
 }
 
 /// The smaller magnitude with the product's sign, or the larger.
 #[inline(always)]
-fn xorsign(a: f32, b: f32, value: f32) -> f32 {
+fn xorsign(a: f32, b: f32, value: u32) -> u32 {
     let sign = (a.to_bits() ^ b.to_bits()) & 0x8000_0000;
-    if value.is_nan() { value } else { f32::from_bits(value.to_bits() | sign) }
+    if value == 0x7fff_ffff { value } else { value | sign }
 }
 
 /// `min` and `max` of f32.
@@ -224,16 +231,16 @@ pub(crate) fn extreme32(max: bool, nan: bool, xorsign_abs: bool) -> OpFn {
 /// `min` and `max` of f64.
 pub(crate) fn extreme64(max: bool) -> OpFn {
     #[inline(always)]
-    fn pick(a: f64, b: f64, first: bool, equal: u64) -> f64 {
+    fn pick(a: f64, b: f64, first: bool, equal: u64) -> u64 {
         if a.is_nan() || b.is_nan() {
             return canon64(if a.is_nan() { b } else { a });
         }
         if a == b {
-            f64::from_bits(equal)
+            equal
         } else if first {
-            a
+            a.to_bits()
         } else {
-            b
+            b.to_bits()
         }
     }
     if max {

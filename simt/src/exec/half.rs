@@ -206,6 +206,7 @@ fn is_nan<T: Half>(x: T) -> bool {
 
 #[inline(always)]
 fn canonical<T: Half>(x: T) -> T {
+    // By the bits: all NaNs of `to_f32` are alike to a compiler.
     if is_nan(x) { T::from_bits(T::NAN) } else { x }
 }
 

@@ -97,6 +97,9 @@ impl Builder<'_> {
 
     /// Parameters that are registers get their values.
     pub(super) fn load_params(&mut self) -> Lowered<()> {
+        if self.function.is_entry {
+            return Ok(());
+        }
         for (param, slot) in self.function.params.iter().zip(self.slots(&self.function.params)?) {
             if let Some(v) = self.register_named(param) {
                 self.frame_access(v, param.ty, slot.at, true)?;

@@ -1,0 +1,115 @@
+//! Measures the interpreter: lane-instructions per second of a few kernels on one core.
+//!
+//! `cargo run --release -p warpsmith-simt --example throughput`
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use warpsmith_simt::{Launch, LoadOptions, Machine, MachineConfig, Module};
+
+const HEAD: &str = ".version 8.0\n.target sm_90\n.address_size 64\n";
+
+/// y[row] = Σ w[row, c] · x[c], one warp per row.
+const GEMV: &str = "
+.visible .entry gemv(.param .u64 w, .param .u64 x, .param .u64 y, .param .u32 cols) {
+    .reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %rd<12>; .reg .f32 %f<16>;
+    ld.param.u64 %rd1, [w]; ld.param.u64 %rd2, [x]; ld.param.u64 %rd3, [y]; ld.param.u32 %r1, [cols];
+    mov.u32 %r2, %ctaid.x; mov.u32 %r3, %tid.x; mov.u32 %r4, %ntid.x;
+    shr.u32 %r5, %r4, 5; shr.u32 %r6, %r3, 5; mad.lo.u32 %r7, %r2, %r5, %r6;
+    and.b32 %r8, %r3, 31;
+    mul.wide.u32 %rd4, %r7, %r1; shl.b64 %rd4, %rd4, 2; add.s64 %rd4, %rd1, %rd4;
+    mul.wide.u32 %rd5, %r8, 4; add.s64 %rd4, %rd4, %rd5; add.s64 %rd5, %rd2, %rd5;
+    mov.f32 %f1, 0f00000000; mov.u32 %r9, %r8;
+LOOP:
+    ld.global.nc.f32 %f2, [%rd4]; ld.global.nc.f32 %f3, [%rd5];
+    fma.rn.f32 %f1, %f2, %f3, %f1;
+    add.s64 %rd4, %rd4, 128; add.s64 %rd5, %rd5, 128;
+    add.u32 %r9, %r9, 32;
+    setp.lt.u32 %p1, %r9, %r1;
+    @%p1 bra LOOP;
+    mov.b32 %r10, %f1; shfl.sync.bfly.b32 %r11, %r10, 16, 31, -1; mov.b32 %f4, %r11; add.f32 %f1, %f1, %f4;
+    mov.b32 %r10, %f1; shfl.sync.bfly.b32 %r11, %r10, 8, 31, -1; mov.b32 %f4, %r11; add.f32 %f1, %f1, %f4;
+    mov.b32 %r10, %f1; shfl.sync.bfly.b32 %r11, %r10, 4, 31, -1; mov.b32 %f4, %r11; add.f32 %f1, %f1, %f4;
+    mov.b32 %r10, %f1; shfl.sync.bfly.b32 %r11, %r10, 2, 31, -1; mov.b32 %f4, %r11; add.f32 %f1, %f1, %f4;
+    mov.b32 %r10, %f1; shfl.sync.bfly.b32 %r11, %r10, 1, 31, -1; mov.b32 %f4, %r11; add.f32 %f1, %f1, %f4;
+    setp.ne.u32 %p2, %r8, 0;
+    @%p2 bra DONE;
+    mul.wide.u32 %rd6, %r7, 4; add.s64 %rd6, %rd3, %rd6; st.global.f32 [%rd6], %f1;
+DONE:
+    ret;
+}
+.visible .entry gemv4(.param .u64 w, .param .u64 x, .param .u64 y, .param .u32 cols) {
+    .reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %rd<12>; .reg .f32 %f<16>;
+    ld.param.u64 %rd1, [w]; ld.param.u64 %rd2, [x]; ld.param.u64 %rd3, [y]; ld.param.u32 %r1, [cols];
+    mov.u32 %r2, %ctaid.x; mov.u32 %r3, %tid.x; mov.u32 %r4, %ntid.x;
+    shr.u32 %r5, %r4, 5; shr.u32 %r6, %r3, 5; mad.lo.u32 %r7, %r2, %r5, %r6;
+    and.b32 %r8, %r3, 31;
+    mul.wide.u32 %rd4, %r7, %r1; shl.b64 %rd4, %rd4, 2; add.s64 %rd4, %rd1, %rd4;
+    mul.wide.u32 %rd5, %r8, 16; add.s64 %rd4, %rd4, %rd5; add.s64 %rd5, %rd2, %rd5;
+    mov.f32 %f1, 0f00000000; shl.b32 %r9, %r8, 2;
+LOOP:
+    ld.global.nc.v4.f32 {%f2,%f3,%f4,%f5}, [%rd4]; ld.global.nc.v4.f32 {%f6,%f7,%f8,%f9}, [%rd5];
+    fma.rn.f32 %f1, %f2, %f6, %f1; fma.rn.f32 %f1, %f3, %f7, %f1;
+    fma.rn.f32 %f1, %f4, %f8, %f1; fma.rn.f32 %f1, %f5, %f9, %f1;
+    add.s64 %rd4, %rd4, 512; add.s64 %rd5, %rd5, 512;
+    add.u32 %r9, %r9, 128;
+    setp.lt.u32 %p1, %r9, %r1;
+    @%p1 bra LOOP;
+    mov.b32 %r10, %f1; shfl.sync.bfly.b32 %r11, %r10, 16, 31, -1; mov.b32 %f4, %r11; add.f32 %f1, %f1, %f4;
+    mov.b32 %r10, %f1; shfl.sync.bfly.b32 %r11, %r10, 8, 31, -1; mov.b32 %f4, %r11; add.f32 %f1, %f1, %f4;
+    mov.b32 %r10, %f1; shfl.sync.bfly.b32 %r11, %r10, 4, 31, -1; mov.b32 %f4, %r11; add.f32 %f1, %f1, %f4;
+    mov.b32 %r10, %f1; shfl.sync.bfly.b32 %r11, %r10, 2, 31, -1; mov.b32 %f4, %r11; add.f32 %f1, %f1, %f4;
+    mov.b32 %r10, %f1; shfl.sync.bfly.b32 %r11, %r10, 1, 31, -1; mov.b32 %f4, %r11; add.f32 %f1, %f1, %f4;
+    setp.ne.u32 %p2, %r8, 0;
+    @%p2 bra DONE;
+    mul.wide.u32 %rd6, %r7, 4; add.s64 %rd6, %rd3, %rd6; st.global.f32 [%rd6], %f1;
+DONE:
+    ret;
+}
+";
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let threads = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(1);
+    let machine = Machine::new(MachineConfig { threads, ..MachineConfig::default() });
+    let text = format!("{HEAD}{GEMV}");
+    let instance = machine.instantiate(Arc::new(Module::load(&text, &LoadOptions { sm: 90 })?))?;
+    let (rows, cols) = (2048u32, 4096u32);
+    let memory = machine.memory();
+    let values: Vec<u8> = (0..rows as usize * cols as usize).flat_map(|i| ((i % 7) as f32 - 3.0).to_le_bytes()).collect();
+    let w = memory.alloc(values.len() as u64, 256)?;
+    memory.write(w, &values)?;
+    let x = memory.alloc(u64::from(cols) * 4, 256)?;
+    memory.write(x, &values[..cols as usize * 4])?;
+    let y = memory.alloc(u64::from(rows) * 4, 256)?;
+    let mut params = Vec::new();
+    [w, x, y].iter().for_each(|p| params.extend(p.to_le_bytes()));
+    params.extend(cols.to_le_bytes());
+    for kernel in ["gemv", "gemv4"] {
+        let mut best = f64::INFINITY;
+        let mut counters = None;
+        for _ in 0..7 {
+            let start = Instant::now();
+            let c = machine.launch(&instance, kernel, &Launch::new([rows / 8, 1, 1], [256, 1, 1]), &params)?;
+            best = best.min(start.elapsed().as_secs_f64());
+            counters = Some(c);
+        }
+        let Some(c) = counters else { continue };
+        println!(
+            "{kernel}: {:.2} ms, {:.2} G lane-instructions/s, {:.1} ns per warp instruction, {:.2} GB/s of weights",
+            best * 1e3,
+            c.lane_instructions as f64 / best / 1e9,
+            best * 1e9 / c.warp_instructions as f64,
+            values.len() as f64 / best / 1e9
+        );
+    }
+    let mut out = [0; 4];
+    memory.read(y, &mut out)?;
+    let want: f64 = (0..cols as usize).map(|i| ((i % 7) as f64 - 3.0).powi(2)).sum();
+    println!("y[0] = {} (exact: {want})", f32::from_le_bytes(out));
+    let text = (0..2000).map(|i| GEMV.replace("gemv", &format!("k{i}_"))).collect::<String>();
+    let start = Instant::now();
+    let module = Module::load(&format!("{HEAD}{text}"), &LoadOptions { sm: 90 })?;
+    let seconds = start.elapsed().as_secs_f64();
+    println!("load: {:.1} MB/s, {} kernels", text.len() as f64 / seconds / 1e6, module.kernels().count());
+    Ok(())
+}
