@@ -8,15 +8,16 @@ mod harness;
 use criterion::Criterion;
 use gpu_kernels::format::Format;
 use gpu_kernels::{argmax, attention, elementwise, gemv, norm, rope};
-use harness::{Bench, Meter, Noise, Work};
 use half::f16;
+use harness::{Bench, Meter, Noise, Work};
 use warpsmith_device::U32x4;
 use warpsmith_host::Buffer;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// Rows and columns of a layer's products: Qwen3 0.6B, and on a GPU also 8B and its LM head.
-const SHAPES_SMALL: [(&str, usize, usize); 3] = [("qkv-0.6b", 4096, 1024), ("gate-0.6b", 3072, 1024), ("down-0.6b", 1024, 3072)];
+const SHAPES_SMALL: [(&str, usize, usize); 3] =
+    [("qkv-0.6b", 4096, 1024), ("gate-0.6b", 3072, 1024), ("down-0.6b", 1024, 3072)];
 const SHAPES_LARGE: [(&str, usize, usize); 4] =
     [("qkv-8b", 6144, 4096), ("gate-8b", 12288, 4096), ("down-8b", 4096, 12288), ("head-8b", 151_936, 4096)];
 
@@ -134,7 +135,8 @@ fn attention_family(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
         let state = &bench.stream.upload(&[0u32, capacity - 1])?;
         let mut scores = bench.stream.zeros::<f32>((q_heads * capacity) as usize)?;
         let mut y = bench.stream.zeros::<f32>((q_heads * head_dim) as usize)?;
-        let work = Work { elements: 2 * cache as u64, floor_bytes: (4 * cache + 8 * (q_heads * head_dim) as usize) as u64 };
+        let work =
+            Work { elements: 2 * cache as u64, floor_bytes: (4 * cache + 8 * (q_heads * head_dim) as usize) as u64 };
         let group = format!("attention/32q8kv-d128-ctx{capacity}");
         bench.run(c, &group, "v1", work, |s, _| {
             let scores = &mut scores;

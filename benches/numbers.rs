@@ -105,13 +105,19 @@ fn edit_to_ptx() -> Outcome {
     let mut times = Vec::new();
     for round in 1..=5 {
         // A change of arithmetic, so that the PTX really differs.
-        fs::write(&file, source.replacen("squares / cols as f32 + eps", &format!("squares / cols as f32 + {round}.0 * eps"), 1))?;
+        fs::write(
+            &file,
+            source.replacen("squares / cols as f32 + eps", &format!("squares / cols as f32 + {round}.0 * eps"), 1),
+        )?;
         let start = Instant::now();
         let output = build()?;
         times.push(start.elapsed());
         assert_eq!(output.images.len(), 3);
     }
-    println!("edit of one kernel to new PTX, three architectures, warm: {:.2} s (median of 5)", median(times).as_secs_f64());
+    println!(
+        "edit of one kernel to new PTX, three architectures, warm: {:.2} s (median of 5)",
+        median(times).as_secs_f64()
+    );
     Ok(())
 }
 

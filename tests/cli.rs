@@ -62,7 +62,19 @@ fn run_json_has_engine_model_tokens_graph_kernels_and_the_difference_to_the_refe
 fn dumped_logits_are_one_row_per_fed_position_and_match_the_golden_ones() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("logits.f32");
-    let run = warpsmith(&["run", "--model", MODEL, "--tokens", HI_GPU, "-n", "3", "--kv", "f32", "--dump-logits", file.to_str().unwrap()]);
+    let run = warpsmith(&[
+        "run",
+        "--model",
+        MODEL,
+        "--tokens",
+        HI_GPU,
+        "-n",
+        "3",
+        "--kv",
+        "f32",
+        "--dump-logits",
+        file.to_str().unwrap(),
+    ]);
     assert!(run.status.success(), "{}", stderr(&run));
     let logits: Vec<f32> = std::fs::read(&file).unwrap().as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
     assert_eq!(logits.len(), 10 * 256, "8 positions of the prompt and 2 generated ones were fed");
@@ -80,7 +92,8 @@ fn eager_and_graph_runs_print_the_same_logits_to_the_bit() {
     let dir = tempfile::tempdir().unwrap();
     let files = [dir.path().join("graph"), dir.path().join("eager")];
     for (file, mode) in files.iter().zip([&[][..], &["--eager"][..]]) {
-        let mut args = vec!["run", "--prompt", "Hello", "-n", "12", "--verify", "off", "--dump-logits", file.to_str().unwrap()];
+        let mut args =
+            vec!["run", "--prompt", "Hello", "-n", "12", "--verify", "off", "--dump-logits", file.to_str().unwrap()];
         args.extend(mode);
         let run = warpsmith(&args);
         assert!(run.status.success(), "{}", stderr(&run));
@@ -93,7 +106,9 @@ fn text_output_names_the_engine_and_closes_with_table_and_verdict() {
     let run = warpsmith(&["run", "--driver", "software", "-n", "4"]);
     assert!(run.status.success(), "{}", stderr(&run));
     let text = stdout(&run);
-    for part in ["software", "tiny-qwen3-q4_0", "tokens/s", "launches", "instructions", "gemv_q4_0", "reference", "pass"] {
+    for part in
+        ["software", "tiny-qwen3-q4_0", "tokens/s", "launches", "instructions", "gemv_q4_0", "reference", "pass"]
+    {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
 }

@@ -27,7 +27,11 @@ fn cargo(dir: &Path, target: &Path) -> Command {
     for (name, _) in env::vars_os() {
         let name_text = name.to_string_lossy();
         let ours = name_text.starts_with("CARGO") && name_text != "CARGO_HOME" || name_text.starts_with("CUDA");
-        if ours || name_text.starts_with("RUSTC") || name_text.starts_with("WARPSMITH") || name_text == "LD_LIBRARY_PATH" {
+        if ours
+            || name_text.starts_with("RUSTC")
+            || name_text.starts_with("WARPSMITH")
+            || name_text == "LD_LIBRARY_PATH"
+        {
             cargo.env_remove(&name);
         }
     }
@@ -48,7 +52,8 @@ fn a_crate_outside_the_workspace_builds_links_and_runs_with_no_toolkit_and_no_dr
     copy_fixture(&Path::new(ROOT).join("tests/fixtures/first-kernel"), &project).unwrap();
     fs::copy(Path::new(ROOT).join("Cargo.lock"), project.join("Cargo.lock")).unwrap();
 
-    let run = cargo(&project, &target_dir()).args(["run", "--quiet"]).env("WARPSMITH_DRIVER", "software").output().unwrap();
+    let run =
+        cargo(&project, &target_dir()).args(["run", "--quiet"]).env("WARPSMITH_DRIVER", "software").output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(run.status.success(), "{stdout}\n{stderr}");
     assert!(stdout.contains("engine: software"), "{stdout}");

@@ -55,7 +55,13 @@ fn scale(values: &mut [f64], factor: f64) {
 
 impl ValueFormatter for Nanoseconds {
     fn scale_values(&self, typical: f64, values: &mut [f64]) -> &'static str {
-        let (factor, unit) = if typical < 1e3 { (1.0, "ns") } else if typical < 1e6 { (1e-3, "us") } else { (1e-6, "ms") };
+        let (factor, unit) = if typical < 1e3 {
+            (1.0, "ns")
+        } else if typical < 1e6 {
+            (1e-3, "us")
+        } else {
+            (1e-6, "ms")
+        };
         scale(values, factor);
         unit
     }
@@ -75,8 +81,13 @@ impl ValueFormatter for Nanoseconds {
 
 impl ValueFormatter for Instructions {
     fn scale_values(&self, typical: f64, values: &mut [f64]) -> &'static str {
-        let (factor, unit) =
-            if typical < 1e4 { (1.0, "inst") } else if typical < 1e7 { (1e-3, "Kinst") } else { (1e-6, "Minst") };
+        let (factor, unit) = if typical < 1e4 {
+            (1.0, "inst")
+        } else if typical < 1e7 {
+            (1e-3, "Kinst")
+        } else {
+            (1e-6, "Minst")
+        };
         scale(values, factor);
         unit
     }
@@ -143,7 +154,11 @@ impl Bench {
         let criterion = Criterion::default().without_plots();
         if self.counts() {
             let short = Duration::from_millis(1);
-            criterion.with_measurement(Meter::LaneInstructions).sample_size(10).warm_up_time(short).measurement_time(short)
+            criterion
+                .with_measurement(Meter::LaneInstructions)
+                .sample_size(10)
+                .warm_up_time(short)
+                .measurement_time(short)
         } else {
             criterion.with_measurement(Meter::DeviceTime).sample_size(50).measurement_time(Duration::from_secs(1))
         }
@@ -198,8 +213,14 @@ impl Bench {
                     Ok(kernels.into_iter().fold(warpsmith_simt::Counters::default(), |sum, k| sum + k.counters))
                 };
                 let (first, second) = (count()?, count()?);
-                assert_eq!(first.lane_instructions, second.lane_instructions, "two runs of one launch counted differently");
-                assert_eq!(first.global_load_bytes, second.global_load_bytes, "two runs of one launch counted differently");
+                assert_eq!(
+                    first.lane_instructions, second.lane_instructions,
+                    "two runs of one launch counted differently"
+                );
+                assert_eq!(
+                    first.global_load_bytes, second.global_load_bytes,
+                    "two runs of one launch counted differently"
+                );
                 *figures = Some(Figures::Counted(Box::new(second)));
             }
             let Some(Figures::Counted(counters)) = figures else { return Ok(0.0) };
@@ -231,7 +252,13 @@ impl Bench {
         match rows[0].figures {
             Figures::Counted(_) => println!(
                 "\n{:width$}  {:>12}  {:>9}  {:>12}  {:>11}  {:>8}  {:>9}",
-                "counted on the software driver", "lane inst", "inst/elem", "bytes moved", "floor share", "sect/req", "conflicts"
+                "counted on the software driver",
+                "lane inst",
+                "inst/elem",
+                "bytes moved",
+                "floor share",
+                "sect/req",
+                "conflicts"
             ),
             Figures::Timed { .. } => println!("\n{:width$}  {:>10}  {:>8}", "timed on the GPU (best)", "us", "GB/s"),
         }

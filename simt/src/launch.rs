@@ -180,6 +180,7 @@ impl Machine {
             Some(entry) => self.check(module, kernel, entry, launch, params).map(|shared| (entry, shared)),
         };
         let (entry, shared_bytes) = checked.map_err(|why| Box::new(bad_launch(kernel, why)))?;
+        // At most 1024, as was checked.
         let threads = launch.block.iter().product::<u32>();
         let pools = pools(program, entry, &instance.addresses);
         let grid = Grid {
@@ -194,7 +195,7 @@ impl Machine {
         };
         let mut params = params.to_vec();
         params.resize(params.len().next_multiple_of(16) + 16, 0);
-        let blocks = launch.grid.iter().map(|&n| u64::from(n)).product::<u64>();
+        let blocks = launch.grid.iter().fold(1u64, |p, &n| p.saturating_mul(n.into()));
         let run = Run {
             machine: self,
             grid: &grid,
@@ -234,11 +235,11 @@ impl Machine {
         if gx > i32::MAX as u32 || gy > 65535 || gz > 65535 {
             return Err(format!("grid {gx}×{gy}×{gz}: the most is 2147483647×65535×65535"));
         }
-        let threads = u64::from(bx) * u64::from(by) * u64::from(bz);
+        let threads = u64::from(bx).saturating_mul(by.into()).saturating_mul(bz.into());
         if threads > 1024 || bz > 64 {
             return Err(format!("block {bx}×{by}×{bz}: the most is 1024 threads in 1024×1024×64"));
         }
-        let limit = info.max_threads.map(|m| m.iter().map(|&n| u64::from(n.max(1))).product::<u64>());
+        let limit = info.max_threads.map(|m| m.iter().fold(1u64, |p, &n| p.saturating_mul(n.max(1).into())));
         if let Some(limit) = limit.filter(|&l| threads > l) {
             return Err(format!("block of {threads} threads, but the kernel was compiled for at most {limit} (.maxntid)"));
         }

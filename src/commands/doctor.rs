@@ -86,7 +86,10 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let blockers = probes.iter().filter(|p| p.needed_for == "build" && p.state == "missing").count();
     let report = Report { probes, ok: blockers == 0 };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&report).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?
+        );
     } else {
         let width = report.probes.iter().map(|p| p.name.len()).max().unwrap_or(0);
         let mut heading = "";
@@ -114,6 +117,9 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     match blockers {
         0 => Ok(()),
         1 => Err(Failure::new(Kind::Toolchain, "one thing that the build needs is missing; its fix is above")),
-        n => Err(Failure::new(Kind::Toolchain, format!("{n} things that the build needs are missing; their fixes are above"))),
+        n => Err(Failure::new(
+            Kind::Toolchain,
+            format!("{n} things that the build needs are missing; their fixes are above"),
+        )),
     }
 }

@@ -47,7 +47,12 @@ fn parse_arch(name: &str) -> Result<Arch, Failure> {
     name.parse().map_err(|e| Failure::new(Kind::Operation, format!("{e}")))
 }
 
-fn assemble(assembler: &ptxas::Ptxas, image: &KernelImage, entries: &[KernelEntry], archs: &[&str]) -> Result<Assembled, Failure> {
+fn assemble(
+    assembler: &ptxas::Ptxas,
+    image: &KernelImage,
+    entries: &[KernelEntry],
+    archs: &[&str],
+) -> Result<Assembled, Failure> {
     let io = |e: std::io::Error| Failure::new(Kind::Operation, format!("cannot write PTX for ptxas: {e}"));
     let dir = tempfile::tempdir().map_err(io)?;
     let mut all = Assembled::new();
@@ -61,7 +66,10 @@ fn assemble(assembler: &ptxas::Ptxas, image: &KernelImage, entries: &[KernelEntr
             .map_err(|e| Failure::new(Kind::Toolchain, format!("ptxas refuses the PTX for sm_{sm} on {name}: {e}")))?;
         for kernel in entries {
             let Some(r) = found.iter().find(|r| r.kernel == kernel.name) else {
-                return Err(Failure::new(Kind::Toolchain, format!("ptxas made no code of `{}` for {name}", kernel.name)));
+                return Err(Failure::new(
+                    Kind::Toolchain,
+                    format!("ptxas made no code of `{}` for {name}", kernel.name),
+                ));
             };
             let threads = kernel.block.iter().product();
             all.entry(kernel.name.clone()).or_default().push(Resources {
@@ -81,7 +89,8 @@ fn assemble(assembler: &ptxas::Ptxas, image: &KernelImage, entries: &[KernelEntr
 pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
     let manifest = warpsmith_host::kernels()?;
     let image = warpsmith_host::builtin_image();
-    let wanted = |k: &&KernelEntry| args.filter.as_ref().is_none_or(|f| k.name.contains(f) || k.family.contains(f.as_str()));
+    let wanted =
+        |k: &&KernelEntry| args.filter.as_ref().is_none_or(|f| k.name.contains(f) || k.family.contains(f.as_str()));
     let entries: Vec<KernelEntry> = manifest.kernels.iter().filter(wanted).cloned().collect();
     if entries.is_empty() {
         let filter = args.filter.as_deref().unwrap_or_default();
@@ -126,7 +135,8 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
     ]);
     for row in &list.kernels {
         let k = row.kernel;
-        let shared = if k.dynamic_shared_used { format!("{}+dyn", k.static_shared) } else { k.static_shared.to_string() };
+        let shared =
+            if k.dynamic_shared_used { format!("{}+dyn", k.static_shared) } else { k.static_shared.to_string() };
         let worst = row.resources.iter().max_by_key(|r| (r.spill_stores + r.spill_loads, r.registers));
         let figure = |f: fn(&Resources) -> u32| worst.map_or_else(|| "-".to_owned(), |r| f(r).to_string());
         let block = if k.block[1] * k.block[2] == 1 {
@@ -152,10 +162,18 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
     let archs_text = archs.join(", ");
     match &list.ptxas {
         Some(release) if args.assemble => {
-            println!("{} kernels assembled for {archs_text} by ptxas {release}; registers and spills are the worst of them", entries.len());
+            println!(
+                "{} kernels assembled for {archs_text} by ptxas {release}; registers and spills are the worst of them",
+                entries.len()
+            );
         }
-        Some(release) => println!("{} kernels; registers, spills and blocks per SM on {archs_text} from ptxas {release}", entries.len()),
-        None => println!("{} kernels; registers and spills need ptxas (warpsmith doctor says how to get it)", entries.len()),
+        Some(release) => println!(
+            "{} kernels; registers, spills and blocks per SM on {archs_text} from ptxas {release}",
+            entries.len()
+        ),
+        None => {
+            println!("{} kernels; registers and spills need ptxas (warpsmith doctor says how to get it)", entries.len())
+        }
     }
     Ok(())
 }

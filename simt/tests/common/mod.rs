@@ -13,7 +13,7 @@ pub struct Rig {
 
 /// A module of one kernel `k` with the given parameters and body.
 pub fn module_text(params: &str, body: &str) -> String {
-    format!(".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k({params}) {{\n{body}\n}}\n")
+    format!(".version 8.2\n.target sm_90\n.address_size 64\n.visible .entry k({params}) {{\n{body}\n}}\n")
 }
 
 pub fn load(text: &str) -> Module {

@@ -26,7 +26,10 @@ fn shipped_model() -> Result<PathBuf, Failure> {
     let name = Path::new("models/tiny-qwen3-q4_0.gguf");
     let candidates = [name.to_owned(), Path::new(env!("CARGO_MANIFEST_DIR")).join(name)];
     candidates.into_iter().find(|p| p.is_file()).ok_or_else(|| {
-        Failure::input(format!("the model that ships with the project ({}) is not here: give one with --model", name.display()))
+        Failure::input(format!(
+            "the model that ships with the project ({}) is not here: give one with --model",
+            name.display()
+        ))
     })
 }
 
@@ -55,14 +58,18 @@ impl Loaded {
                 tokenizer.encode(text, Special::Parse).map_err(Failure::input)?
             }
             (None, Err(reason)) => {
-                return Err(Failure::input(format!("the prompt cannot be turned into tokens: {reason}; give ids with --tokens")));
+                return Err(Failure::input(format!(
+                    "the prompt cannot be turned into tokens: {reason}; give ids with --tokens"
+                )));
             }
         };
         if tokens.is_empty() {
             return Err(Failure::input("the prompt is empty: there is nothing to continue"));
         }
         if let Some((i, token)) = tokens.iter().enumerate().find(|&(_, &t)| t as usize >= vocab) {
-            return Err(Failure::input(format!("token {token} (number {i} of the prompt) is not in the vocabulary of {vocab}")));
+            return Err(Failure::input(format!(
+                "token {token} (number {i} of the prompt) is not in the vocabulary of {vocab}"
+            )));
         }
         Ok(tokens)
     }
@@ -149,7 +156,13 @@ struct Decoded {
     seconds: f64,
 }
 
-fn decode(sequence: &mut Sequence, loaded: &Loaded, prompt: &[u32], args: &RunArgs, keep_logits: bool) -> Result<Decoded, Failure> {
+fn decode(
+    sequence: &mut Sequence,
+    loaded: &Loaded,
+    prompt: &[u32],
+    args: &RunArgs,
+    keep_logits: bool,
+) -> Result<Decoded, Failure> {
     let mut printer = Printer::new(&loaded.tokenizer, args.json);
     let eos = loaded.tokenizer.as_ref().ok().and_then(Tokenizer::eos).filter(|_| !args.ignore_eos);
     let mut decoded =
@@ -242,7 +255,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         KvChoice::F32 => KvType::F32,
     };
     let mode = if args.eager { Mode::Eager } else { Mode::Graph };
-    let mut sequence = Sequence::new(&model, SequenceOptions { capacity: Some(capacity), kv, mode, ..Default::default() })?;
+    let mut sequence =
+        Sequence::new(&model, SequenceOptions { capacity: Some(capacity), kv, mode, ..Default::default() })?;
 
     let plan = verify::Plan::new(args.verify, &loaded.file, prompt.len() + args.count.saturating_sub(1));
     software::reset_profile();
@@ -270,7 +284,10 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         reference,
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&report).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?
+        );
     } else {
         print!("{report}");
     }

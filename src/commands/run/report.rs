@@ -234,7 +234,11 @@ impl std::fmt::Display for Report {
         )?;
         let g = &self.graph;
         if g.replays > 0 {
-            writeln!(f, "graph of {} nodes ({} launches when eager), replayed {} times", g.nodes, g.eager_launches, g.replays)?;
+            writeln!(
+                f,
+                "graph of {} nodes ({} launches when eager), replayed {} times",
+                g.nodes, g.eager_launches, g.replays
+            )?;
         } else {
             writeln!(f, "eager: {} launches a step, {} steps", g.eager_launches, g.eager_steps)?;
         }
