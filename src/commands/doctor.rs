@@ -82,7 +82,13 @@ fn engines() -> Vec<Finding> {
 
 /// Runs the command.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let probes: Vec<Finding> = toolchain().chain(engines()).collect();
+    let mut probes: Vec<Finding> = toolchain().chain(engines()).collect();
+    // Stable: what every build needs, then what runs it, then what only the other code generator needs.
+    probes.sort_by_key(|p| match p.needed_for {
+        "build" => 0,
+        "cuda_builder" => 2,
+        _ => 1,
+    });
     let blockers = probes.iter().filter(|p| p.needed_for == "build" && p.state == "missing").count();
     let report = Report { probes, ok: blockers == 0 };
     if args.json {

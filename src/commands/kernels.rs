@@ -91,7 +91,8 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
     let image = warpsmith_host::builtin_image();
     let wanted =
         |k: &&KernelEntry| args.filter.as_ref().is_none_or(|f| k.name.contains(f) || k.family.contains(f.as_str()));
-    let entries: Vec<KernelEntry> = manifest.kernels.iter().filter(wanted).cloned().collect();
+    let mut entries: Vec<KernelEntry> = manifest.kernels.iter().filter(wanted).cloned().collect();
+    entries.sort_by(|a, b| (&a.family, &a.name).cmp(&(&b.family, &b.name)));
     if entries.is_empty() {
         let filter = args.filter.as_deref().unwrap_or_default();
         return Err(Failure::new(Kind::Operation, format!("no kernel has `{filter}` in its name or family")));
