@@ -1,5 +1,7 @@
 //! The command line as a user meets it: exit codes, output, bad input.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are not seen as tests
+
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -1,5 +1,7 @@
 //! A crate outside this workspace builds, links and runs with what the README tells its author to do, and nothing else.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are not seen as tests
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};

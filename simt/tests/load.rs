@@ -68,7 +68,7 @@ fn damaged_text_never_panics() {
          L: setp.lt.u32 %p1|%p2, %r2, %r1; @%p1 bra L; mad.lo.s32 %r3, %r1, %r2, 5;
          shfl.sync.bfly.b32 %r4|%p2, %r3, 1, 31, -1; atom.global.add.u32 %r5, [%rd1+4], %r4; bar.sync 0;
          st.shared.v2.u32 [s+8], {%r1, %r2}; ld.local.u64 %rd2, [l]; cvt.rn.f32.s32 %f1, %r1; fma.rn.f32 %f2, %f1, 0f3F800000, %f1;
-         brx.idx %r1, T; T: .branchtargets L, D; D: ret;",
+         T: .branchtargets L, D; brx.idx %r1, T; D: ret;",
     );
     load(&text);
     let mut r = Rng(77);

@@ -12,6 +12,8 @@ use super::lanes::{Lane, lane_of, lanes_of, set_lane, simd};
 use super::space::{
     Global, LOCAL_WINDOW, PARAM_WINDOW, Pattern, SHARED_WINDOW, Shared, Space, classify, count, count_mixed, place_of,
 };
+#[cfg(target_arch = "x86_64")]
+use super::transpose;
 use super::{Cx, Flow, LANES, Op, OpFn};
 use crate::ptx::ast;
 
@@ -42,7 +44,7 @@ const SLOTS: usize = 1;
 
 /// A load of `N` elements a lane.
 #[inline(always)]
-unsafe fn load<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
+unsafe fn load<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
     // SAFETY: the contract of handlers; `resolve` vouches for the ranges that it returns.
     unsafe {
         let bytes = (N * size_of::<E>()) as u64;
@@ -58,6 +60,12 @@ unsafe fn load<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: 
         let Some((from, key)) = direct else { return load_mixed::<S, E, N>(cx, op, offset) };
         count::<S>(cx, false, active.count_ones(), bytes, pattern);
         if let Pattern::Linear(_) = pattern {
+            #[cfg(target_arch = "x86_64")]
+            if FAST && size_of::<E>() == 4 && (N == 2 || N == 4) {
+                let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
+                transpose::split(from, key as u32, &to);
+                return Flow::Next;
+            }
             for k in 0..4 {
                 let chunk = from.cast::<[[E; N]; 8]>().add(k).read_unaligned();
                 for j in 0..N {
@@ -114,7 +122,7 @@ unsafe fn load_mixed<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, of
 
 /// A store of `N` elements a lane. Of lanes that store to one address, the highest wins.
 #[inline(always)]
-unsafe fn store<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
+unsafe fn store<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
     // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.
     unsafe {
         let bytes = (N * size_of::<E>()) as u64;
@@ -129,6 +137,12 @@ unsafe fn store<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset:
         let Some((to, key)) = direct else { return store_mixed::<S, E, N>(cx, op, offset) };
         count::<S>(cx, true, 32, bytes, pattern);
         cx.progress += 1;
+        #[cfg(target_arch = "x86_64")]
+        if FAST && size_of::<E>() == 4 && (N == 2 || N == 4) {
+            let from: [*const u8; N] = from_fn(|j| cx.src(cx.list(op, SLOTS + j)));
+            transpose::join(to, key as u32, &from);
+            return Flow::Next;
+        }
         for k in 0..4 {
             let from: [[E::Raw; 8]; N] =
                 from_fn(|j| cx.src(cx.list(op, SLOTS + j)).cast::<[E::Raw; 8]>().add(k).read());
@@ -350,27 +364,27 @@ macro_rules! generic {
 }
 
 #[inline(always)]
-unsafe fn load_generic<E: Elem, const N: usize>(cx: &mut Cx, op: &Op) -> Flow {
+unsafe fn load_generic<E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx, op: &Op) -> Flow {
     let at = |window: u64| op.imm.wrapping_sub(window);
     // SAFETY: the contract of handlers.
     unsafe {
         generic!(cx, op, place =>
-            load::<Global, E, N>(cx, op, op.imm),
-            load::<Shared<u64>, E, N>(cx, op, at(SHARED_WINDOW)),
+            load::<Global, E, N, FAST>(cx, op, op.imm),
+            load::<Shared<u64>, E, N, FAST>(cx, op, at(SHARED_WINDOW)),
             load_local::<E, N>(cx, op, LocalAddress::Register64, at(LOCAL_WINDOW)),
             load_param::<E, N, false>(cx, op, at(PARAM_WINDOW)))
     }
 }
 
 #[inline(always)]
-unsafe fn store_generic<E: Elem, const N: usize>(cx: &mut Cx, op: &Op) -> Flow {
+unsafe fn store_generic<E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx, op: &Op) -> Flow {
     let at = |window: u64| op.imm.wrapping_sub(window);
     let bytes = (N * size_of::<E>()) as u64;
     // SAFETY: the contract of handlers.
     unsafe {
         generic!(cx, op, place =>
-            store::<Global, E, N>(cx, op, op.imm),
-            store::<Shared<u64>, E, N>(cx, op, at(SHARED_WINDOW)),
+            store::<Global, E, N, FAST>(cx, op, op.imm),
+            store::<Shared<u64>, E, N, FAST>(cx, op, at(SHARED_WINDOW)),
             store_local::<E, N>(cx, op, LocalAddress::Register64, at(LOCAL_WINDOW)),
             {
                 let lane = cx.active.trailing_zeros() as usize;
@@ -393,12 +407,16 @@ pub(crate) enum Via {
 macro_rules! access {
     (|$cx:ident, $op:ident| $body:expr, $E:ident, $N:ident) => {{
         unsafe fn portable<$E: Elem, const $N: usize>($cx: &mut Cx, $op: &Op) -> Flow {
+            #[allow(dead_code)]
+            const FAST: bool = false;
             // SAFETY: the contract of handlers.
             unsafe { $body }
         }
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
         unsafe fn fast<$E: Elem, const $N: usize>($cx: &mut Cx, $op: &Op) -> Flow {
+            #[allow(dead_code)]
+            const FAST: bool = true;
             // SAFETY: the contract of handlers.
             unsafe { $body }
         }
@@ -413,11 +431,11 @@ macro_rules! access {
 fn load_of<E: Elem, const N: usize>(space: ast::Space, via: Via) -> Option<OpFn> {
     Some(match (space, via) {
         (ast::Space::Global | ast::Space::Const, Via::Register64) => {
-            access!(|cx, op| load::<Global, E, N>(cx, op, op.imm), E, N)
+            access!(|cx, op| load::<Global, E, N, FAST>(cx, op, op.imm), E, N)
         }
-        (ast::Space::Shared, Via::Register32) => access!(|cx, op| load::<Shared<u32>, E, N>(cx, op, op.imm), E, N),
-        (ast::Space::Shared, Via::Register64) => access!(|cx, op| load::<Shared<u64>, E, N>(cx, op, op.imm), E, N),
-        (ast::Space::Generic, Via::Register64) => access!(|cx, op| load_generic::<E, N>(cx, op), E, N),
+        (ast::Space::Shared, Via::Register32) => access!(|cx, op| load::<Shared<u32>, E, N, FAST>(cx, op, op.imm), E, N),
+        (ast::Space::Shared, Via::Register64) => access!(|cx, op| load::<Shared<u64>, E, N, FAST>(cx, op, op.imm), E, N),
+        (ast::Space::Generic, Via::Register64) => access!(|cx, op| load_generic::<E, N, FAST>(cx, op), E, N),
         (ast::Space::Local, Via::Offset) => {
             access!(|cx, op| load_local::<E, N>(cx, op, LocalAddress::Frame, op.imm), E, N)
         }
@@ -435,10 +453,10 @@ fn load_of<E: Elem, const N: usize>(space: ast::Space, via: Via) -> Option<OpFn>
 
 fn store_of<E: Elem, const N: usize>(space: ast::Space, via: Via) -> Option<OpFn> {
     Some(match (space, via) {
-        (ast::Space::Global, Via::Register64) => access!(|cx, op| store::<Global, E, N>(cx, op, op.imm), E, N),
-        (ast::Space::Shared, Via::Register32) => access!(|cx, op| store::<Shared<u32>, E, N>(cx, op, op.imm), E, N),
-        (ast::Space::Shared, Via::Register64) => access!(|cx, op| store::<Shared<u64>, E, N>(cx, op, op.imm), E, N),
-        (ast::Space::Generic, Via::Register64) => access!(|cx, op| store_generic::<E, N>(cx, op), E, N),
+        (ast::Space::Global, Via::Register64) => access!(|cx, op| store::<Global, E, N, FAST>(cx, op, op.imm), E, N),
+        (ast::Space::Shared, Via::Register32) => access!(|cx, op| store::<Shared<u32>, E, N, FAST>(cx, op, op.imm), E, N),
+        (ast::Space::Shared, Via::Register64) => access!(|cx, op| store::<Shared<u64>, E, N, FAST>(cx, op, op.imm), E, N),
+        (ast::Space::Generic, Via::Register64) => access!(|cx, op| store_generic::<E, N, FAST>(cx, op), E, N),
         (ast::Space::Local, Via::Offset) => {
             access!(|cx, op| store_local::<E, N>(cx, op, LocalAddress::Frame, op.imm), E, N)
         }

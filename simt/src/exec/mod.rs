@@ -24,6 +24,8 @@ pub(crate) mod mma;
 pub(crate) mod rendezvous;
 pub(crate) mod soft;
 pub(crate) mod space;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod transpose;
 pub(crate) mod warp;
 
 use crate::counters::Counters;

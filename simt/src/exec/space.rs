@@ -47,20 +47,28 @@ macro_rules! addr {
             }
             #[inline(always)]
             unsafe fn relate(row: *const u8, bytes: u64) -> (bool, bool) {
-                let row = row.cast::<[$t; 8]>();
-                // SAFETY: by the contract, the row has four chunks of eight lanes.
-                let first = unsafe { row.read()[0] };
-                let (mut linear, mut same) = ([0 as $t; 8], [0 as $t; 8]);
+                // SAFETY: by the contract, the row has 32 lanes, four chunks of eight.
+                let (first, last) = unsafe { (row.cast::<$t>().read(), row.cast::<$t>().add(31).read()) };
+                let span = last.wrapping_sub(first);
+                // The ends say which of the two it can be.
+                let step = if span == 0 {
+                    0
+                } else if span == (31 * bytes) as $t {
+                    bytes as $t
+                } else {
+                    return (false, false);
+                };
+                let mut differ = [0 as $t; 8];
                 for k in 0..4 {
                     // SAFETY: as above.
-                    let chunk = unsafe { row.add(k).read() };
+                    let chunk = unsafe { row.cast::<[$t; 8]>().add(k).read() };
                     for i in 0..8 {
-                        let step = chunk[i].wrapping_sub(first);
-                        same[i] |= step;
-                        linear[i] |= step ^ ((8 * k + i) as $t).wrapping_mul(bytes as $t);
+                        let want = first.wrapping_add(((8 * k + i) as $t).wrapping_mul(step));
+                        differ[i] |= chunk[i] ^ want;
                     }
                 }
-                (linear.iter().fold(0, |x, y| x | y) == 0, same.iter().fold(0, |x, y| x | y) == 0)
+                let holds = differ.iter().fold(0, |x, y| x | y) == 0;
+                (holds && span != 0, holds && span == 0)
             }
         }
     )*};
