@@ -57,3 +57,12 @@ pub use launch::{Instance, Launch, Machine, MachineConfig};
 pub use memory::{AllocationInfo, Memory, MemoryError, POISON};
 pub use module::{KernelInfo, LoadError, LoadOptions, Module, ParamInfo};
 pub use ptx::Diagnostic;
+
+/// Switches for tests.
+#[doc(hidden)]
+pub mod testing {
+    /// Makes modules that are loaded from now on, in this process, use no CPU features beyond the target's own.
+    pub fn force_portable(on: bool) {
+        crate::exec::lanes::force_portable(on);
+    }
+}

@@ -401,3 +401,34 @@ fn vector_moves() {
     let got = op32("mov.b32 {_, %h2}, %a; cvt.u32.u16 %d, %h2;", &x, &x, &x);
     assert!((0..N).all(|i| got[i] == x[i] >> 16));
 }
+
+#[test]
+fn pairs_of_floats_in_64_bits() {
+    let mut r = Rng(21);
+    let pair = |r: &mut Rng| {
+        let (low, high) = (r.f32s(N), r.f32s(N));
+        (0..N).map(|i| u64::from(high[i]) << 32 | u64::from(low[i])).collect::<Vec<u64>>()
+    };
+    let (a, b, c) = (pair(&mut r), pair(&mut r), pair(&mut r));
+    let text = common::module_text(
+        ".param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d",
+        ".reg .b64 %rd<12>; .reg .b32 %r<3>; ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.param.u64 %rd3, [c]; ld.param.u64 %rd4, [d];
+         mov.u32 %r1, %tid.x; mul.wide.u32 %rd5, %r1, 8; add.s64 %rd1, %rd1, %rd5; add.s64 %rd2, %rd2, %rd5; add.s64 %rd3, %rd3, %rd5; add.s64 %rd4, %rd4, %rd5;
+         ld.global.b64 %rd6, [%rd1]; ld.global.b64 %rd7, [%rd2]; ld.global.b64 %rd8, [%rd3];
+         fma.rn.f32x2 %rd9, %rd6, %rd7, %rd8; st.global.b64 [%rd4], %rd9; ret;",
+    );
+    let text = text.replace(".version 8.2", ".version 8.6").replace("sm_90", "sm_100");
+    let module = warpsmith_simt::Module::load(&text, &warpsmith_simt::LoadOptions { sm: 100 }).unwrap();
+    let machine = warpsmith_simt::Machine::new(warpsmith_simt::MachineConfig { sm: 100, ..Default::default() });
+    let instance = machine.instantiate(std::sync::Arc::new(module)).unwrap();
+    let rig = Rig { machine, instance };
+    let p = [rig.upload(&a), rig.upload(&b), rig.upload(&c), rig.alloc(8 * N as u64)];
+    rig.run(1, N as u32, &p);
+    let out: Vec<u64> = rig.download(p[3], N);
+    for i in 0..N {
+        for s in [0, 32] {
+            let [x, y, z] = [a[i], b[i], c[i]].map(|v| f((v >> s) as u32));
+            assert_eq!((out[i] >> s) as u32, bits(x.mul_add(y, z)));
+        }
+    }
+}

@@ -126,6 +126,31 @@ pub(crate) fn arith64(op: Arith, round: Round) -> OpFn {
     }
 }
 
+/// The handler of an operation on two f32 in a 64-bit register, rounded to nearest.
+pub(crate) fn arith32x2(op: Arith, ftz: bool) -> Option<OpFn> {
+    #[inline(always)]
+    fn both(f: impl Fn(u32) -> u32) -> u64 {
+        u64::from(f(0)) | u64::from(f(32)) << 32
+    }
+    #[inline(always)]
+    fn half(x: u64, shift: u32) -> f32 {
+        f32::from_bits((x >> shift) as u32)
+    }
+    Some(match (op, ftz) {
+        (Arith::Add, false) => map2(|a: u64, b: u64| both(|s| canon(half(a, s) + half(b, s)))),
+        (Arith::Sub, false) => map2(|a: u64, b: u64| both(|s| canon(half(a, s) - half(b, s)))),
+        (Arith::Mul, false) => map2(|a: u64, b: u64| both(|s| canon(half(a, s) * half(b, s)))),
+        (Arith::Fma, false) => map3(|a: u64, b: u64, c: u64| both(|s| canon(half(a, s).mul_add(half(b, s), half(c, s))))),
+        (Arith::Add, true) => map2(|a: u64, b: u64| both(|s| flush_bits(canon(flush(half(a, s)) + flush(half(b, s)))))),
+        (Arith::Sub, true) => map2(|a: u64, b: u64| both(|s| flush_bits(canon(flush(half(a, s)) - flush(half(b, s)))))),
+        (Arith::Mul, true) => map2(|a: u64, b: u64| both(|s| flush_bits(canon(flush(half(a, s)) * flush(half(b, s)))))),
+        (Arith::Fma, true) => map3(|a: u64, b: u64, c: u64| {
+            both(|s| flush_bits(canon(flush(half(a, s)).mul_add(flush(half(b, s)), flush(half(c, s))))))
+        }),
+        _ => return None,
+    })
+}
+
 /// Approximate functions of one f32.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Approx {

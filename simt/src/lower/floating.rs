@@ -21,7 +21,7 @@ fn half_op(op: HalfOp, ty: Type) -> Option<OpFn> {
 }
 
 pub(super) fn is_float(word: &str) -> bool {
-    matches!(word, "f16" | "f16x2" | "bf16" | "bf16x2" | "f32" | "f64")
+    matches!(word, "f16" | "f16x2" | "bf16" | "bf16x2" | "f32" | "f32x2" | "f64")
 }
 
 impl Builder<'_> {
@@ -108,8 +108,39 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// `add sub mul fma` of `.f32x2`.
+    fn packed(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let op = match i.opcode.as_str() {
+            "add" => Arith::Add,
+            "sub" => Arith::Sub,
+            "mul" => Arith::Mul,
+            "fma" => Arith::Fma,
+            other => return Err(unsupported(&format!("`{other}.f32x2`"))),
+        };
+        let nearest = matches!(m.round(), None | Some(Round::Nearest));
+        let ftz = m.take("ftz");
+        m.take("f32x2");
+        m.finish()?;
+        let f = float::arith32x2(op, ftz).filter(|_| nearest).ok_or_else(|| unsupported("this rounding"))?;
+        let (d, sources) = i.operands.split_first().ok_or_else(|| "operands are missing".to_string())?;
+        if sources.len() != if op == Arith::Fma { 3 } else { 2 } {
+            return Err(format!("Arguments mismatch for instruction '{}'", i.opcode));
+        }
+        let mut rows = [V::None; 3];
+        for (to, from) in rows.iter_mut().zip(sources) {
+            *to = self.src(from, Type::B64)?;
+        }
+        let d = self.dst(d, Type::B64)?;
+        let [a, b, c] = rows;
+        self.op3(f, d, a, b, c);
+        Ok(())
+    }
+
     /// Any instruction on a float type that integers have too.
     pub(super) fn float(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        if i.modifiers.last().is_some_and(|w| w == "f32x2") {
+            return self.packed(i, m);
+        }
         match i.opcode.as_str() {
             "add" => self.arithmetic(i, m, Arith::Add),
             "sub" => self.arithmetic(i, m, Arith::Sub),

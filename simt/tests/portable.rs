@@ -1,0 +1,49 @@
+//! The portable handlers give what the vector ones give.
+
+mod common;
+
+use common::*;
+use warpsmith_simt::testing::force_portable;
+
+#[test]
+fn both_give_the_same_bits() {
+    let three = [
+        "add.s32 %d, %a, %b;", "mul.hi.s32 %d, %a, %b;", "shl.b32 %d, %a, %b;", "prmt.b32 %d, %a, %b, %c;",
+        "lop3.b32 %d, %a, %b, %c, 0xe8;", "fma.rn.f32 %d, %a, %b, %c;", "fma.rn.ftz.f32 %d, %a, %b, %c;",
+        "min.f32 %d, %a, %b;", "max.NaN.f32 %d, %a, %b;", "div.rn.f32 %d, %a, %b;", "fma.rn.f16x2 %d, %a, %b, %c;",
+        "fma.rn.bf16x2 %d, %a, %b, %c;", "add.rz.f32 %d, %a, %b;", "cvt.rn.f16x2.f32 %d, %a, %b;", "cvt.rni.s32.f32 %d, %a;",
+        "cvt.rn.f32.u32 %d, %a;", "dp4a.s32.u32 %d, %a, %b, %c;", "popc.b32 %d, %a;", "bfe.s32 %d, %a, %b, %c;",
+        "setp.lt.f32 %p1, %a, %b; selp.b32 %d, %a, %c, %p1;",
+        "rsqrt.approx.f32 %d, %a;", "shfl.sync.bfly.b32 %d, %a, 3, 31, -1;", "redux.sync.add.u32 %d, %b, -1;",
+        "mov.b64 %u1, {%a, %b}; mul.lo.u64 %u2, %u1, %u1; mov.b64 {%t1, %d}, %u2;",
+        "setp.ge.s32 %p1, %a, %b; mov.u32 %d, 0; @%p1 mad.lo.u32 %d, %a, %b, %c;",
+    ];
+    let mut r = Rng(5);
+    let (a, b, c) = (r.f32s(192), r.u32s(192), r.f32s(192));
+    for body in three {
+        force_portable(true);
+        let portable = op32(body, &a, &b, &c);
+        force_portable(false);
+        assert_eq!(op32(body, &a, &b, &c), portable, "{body}");
+    }
+    let text = module_text(
+        ".param .u64 i, .param .u64 o",
+        ".shared .align 16 .b8 s[1024]; .reg .b32 %r<20>; .reg .b64 %rd<9>;
+         ld.param.u64 %rd1, [i]; ld.param.u64 %rd2, [o]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd3, %r1, 16; add.s64 %rd1, %rd1, %rd3; add.s64 %rd2, %rd2, %rd3;
+         ld.global.v4.u32 {%r2,%r3,%r4,%r5}, [%rd1]; ld.global.v2.u32 {%r6,%r7}, [%rd1]; shl.b32 %r8, %r1, 3; mov.u32 %r9, s; add.u32 %r8, %r8, %r9;
+         st.shared.v2.u32 [%r8], {%r7,%r6}; ld.shared.v2.u32 {%r10,%r11}, [%r8]; st.global.v4.u32 [%rd2], {%r5,%r10,%r11,%r2}; ret;",
+    );
+    let run = || {
+        let rig = Rig::new(&text);
+        let data: Vec<u32> = (0..400).map(|i| i * 77).collect();
+        let (i, o) = (rig.upload(&data), rig.alloc(1600));
+        rig.run(1, 100, &[i, o]);
+        let out: Vec<u32> = rig.download(o, 400);
+        assert!((0..100).all(|t| out[4 * t..][..4] == [data[4 * t + 3], data[4 * t + 1], data[4 * t], data[4 * t]]));
+        out
+    };
+    force_portable(true);
+    let portable = run();
+    force_portable(false);
+    assert_eq!(run(), portable);
+}
