@@ -325,7 +325,7 @@ impl Memory {
         if count == 0 {
             return Ok(());
         }
-        let bytes = count.checked_mul(pattern.len() as u64).unwrap_or(u64::MAX);
+        let bytes = count.saturating_mul(pattern.len() as u64);
         let (entry, to) = self.range(address, bytes)?;
         let value = u64::from_le_bytes(word) ^ entry.key;
         let n = bytes as usize;

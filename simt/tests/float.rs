@@ -1,5 +1,7 @@
 //! Floating-point instructions and conversions against the host's arithmetic and the `half` crate.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::double_comparisons, clippy::precedence, clippy::cast_abs_to_unsigned)]
+
 mod common;
 
 use common::*;

@@ -1,5 +1,7 @@
 //! Integer and bit instructions against arithmetic in wider types and the ISA's own definitions.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::double_comparisons, clippy::precedence, clippy::cast_abs_to_unsigned)]
+
 mod common;
 
 use common::*;

@@ -1,5 +1,7 @@
 //! Loads, stores, state spaces, atomics, and what happens outside of memory.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::double_comparisons, clippy::precedence, clippy::cast_abs_to_unsigned)]
+
 mod common;
 
 use common::*;

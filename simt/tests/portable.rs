@@ -1,5 +1,7 @@
 //! The portable handlers give what the vector ones give.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::double_comparisons, clippy::precedence, clippy::cast_abs_to_unsigned)]
+
 mod common;
 
 use common::*;

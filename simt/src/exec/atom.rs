@@ -6,7 +6,7 @@
 use super::bounds::{Place, refuse};
 use super::float::{canon, canon64, flush, flush_bits};
 use super::half::{B, H, Half};
-use super::lanes::{lane_of, lanes_of, set_lane};
+use super::lanes::{only, lane_of, lanes_of, set_lane};
 use super::mem::Elem;
 use super::space::{Global, SHARED_WINDOW, Shared, Space, place_of};
 use super::{Cx, Flow, Op, OpFn};
@@ -43,9 +43,7 @@ unsafe fn address(cx: &Cx, op: &Op, lane: usize) -> (Place, u64) {
 /// list is 0.
 fn atomic<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(_: F) -> OpFn {
     unsafe fn handler<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(cx: &mut Cx, op: &Op) -> Flow {
-        const { assert!(size_of::<F>() == 0) };
-        // SAFETY: `F` has no bytes, and `atomic` was given a value of it.
-        let f: F = unsafe { std::mem::MaybeUninit::<F>::uninit().assume_init() };
+        let f: F = only();
         let bytes = size_of::<E>() as u64;
         cx.sync_seen = true;
         // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.

@@ -100,10 +100,10 @@ impl Block {
         cx.shared_bytes = grid.shared_bytes;
         cx.executed = self.executed;
         let at = grid.coordinates(self.index);
-        for i in 0..3 {
-            cx.uniform[uniform::NTID + i] = grid.block[i].into();
-            cx.uniform[uniform::CTAID + i] = at[i].into();
-            cx.uniform[uniform::NCTAID + i] = grid.grid[i].into();
+        for (first, values) in [(uniform::NTID, grid.block), (uniform::CTAID, at), (uniform::NCTAID, grid.grid)] {
+            for (to, from) in cx.uniform[first..].iter_mut().zip(values) {
+                *to = from.into();
+            }
         }
         cx.uniform[uniform::NWARPID] = self.warps.len() as u64;
         cx.uniform[uniform::NSMID] = 132;

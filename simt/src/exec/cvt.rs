@@ -5,7 +5,7 @@
 
 use super::float::{canon, canon64};
 use super::half::{B, H, Half, X2, f32_to_bf16, f32_to_f16};
-use super::lanes::{lane_of, lanes_of, map1, map2, set_lane};
+use super::lanes::{each1, each2, lane_of, lanes_of, map1, map2, set_lane};
 use super::soft::{self, Format, Round};
 use super::{Cx, Flow, Op, OpFn};
 
@@ -188,16 +188,16 @@ impl General {
                 } else {
                     i128::from(raw << shift >> shift)
                 };
-                self.from_int(value)
+                self.of_int(value)
             }
-            Kind::F16 => self.from_float(H(raw as u16).to_f32().into()),
-            Kind::BF16 => self.from_float(B(raw as u16).to_f32().into()),
-            Kind::F32 => self.from_float(f32::from_bits(raw as u32).into()),
-            Kind::F64 => self.from_float(f64::from_bits(raw)),
+            Kind::F16 => self.of_float(H(raw as u16).to_f32().into()),
+            Kind::BF16 => self.of_float(B(raw as u16).to_f32().into()),
+            Kind::F32 => self.of_float(f32::from_bits(raw as u32).into()),
+            Kind::F64 => self.of_float(f64::from_bits(raw)),
         }
     }
 
-    fn from_int(self, value: i128) -> u64 {
+    fn of_int(self, value: i128) -> u64 {
         match self.dst {
             Kind::Int { bits, signed } => {
                 let (low, high) = limits(bits, signed);
@@ -213,7 +213,7 @@ impl General {
         }
     }
 
-    fn from_float(self, value: f64) -> u64 {
+    fn of_float(self, value: f64) -> u64 {
         let Kind::Int { bits, signed } = self.dst else {
             let value = if self.integral && value.is_finite() { integral(value, self.round) } else { value };
             let Some(format) = self.dst.format() else { return 0 };
@@ -295,12 +295,12 @@ pub(crate) fn pack2(bf16: bool, round: Round, finite: bool) -> Option<OpFn> {
     Some(match (bf16, round, finite) {
         (false, Round::Nearest, false) => map2(|a: f32, b: f32| X2(H(f32_to_f16(b)), H(f32_to_f16(a)))),
         (true, Round::Nearest, false) => map2(|a: f32, b: f32| X2(B(f32_to_bf16(b)), B(f32_to_bf16(a)))),
-        (false, Round::Zero, false) => map2(soft2::<H, true, false>),
-        (true, Round::Zero, false) => map2(soft2::<B, true, false>),
-        (false, Round::Nearest, true) => map2(soft2::<H, false, true>),
-        (true, Round::Nearest, true) => map2(soft2::<B, false, true>),
-        (false, Round::Zero, true) => map2(soft2::<H, true, true>),
-        (true, Round::Zero, true) => map2(soft2::<B, true, true>),
+        (false, Round::Zero, false) => each2(soft2::<H, true, false>),
+        (true, Round::Zero, false) => each2(soft2::<B, true, false>),
+        (false, Round::Nearest, true) => each2(soft2::<H, false, true>),
+        (true, Round::Nearest, true) => each2(soft2::<B, false, true>),
+        (false, Round::Zero, true) => each2(soft2::<H, true, true>),
+        (true, Round::Zero, true) => each2(soft2::<B, true, true>),
         _ => return None,
     })
 }
@@ -356,9 +356,9 @@ fn from_fp8(x: u8, e5m2: bool) -> f32 {
 /// `cvt.rn.satfinite.{e4m3x2,e5m2x2}.f32 d, a, b`.
 pub(crate) fn fp8_from_f32(e5m2: bool) -> OpFn {
     if e5m2 {
-        map2(|a: f32, b: f32| u16::from(to_fp8(a, true)) << 8 | u16::from(to_fp8(b, true)))
+        each2(|a: f32, b: f32| u16::from(to_fp8(a, true)) << 8 | u16::from(to_fp8(b, true)))
     } else {
-        map2(|a: f32, b: f32| u16::from(to_fp8(a, false)) << 8 | u16::from(to_fp8(b, false)))
+        each2(|a: f32, b: f32| u16::from(to_fp8(a, false)) << 8 | u16::from(to_fp8(b, false)))
     }
 }
 
@@ -368,7 +368,7 @@ pub(crate) fn fp8_from_f16(e5m2: bool) -> OpFn {
     fn both<const E5M2: bool>(a: X2<H>) -> u16 {
         u16::from(to_fp8(a.1.to_f32(), E5M2)) << 8 | u16::from(to_fp8(a.0.to_f32(), E5M2))
     }
-    if e5m2 { map1(both::<true>) } else { map1(both::<false>) }
+    if e5m2 { each1(both::<true>) } else { each1(both::<false>) }
 }
 
 /// `cvt.rn.f16x2.{e4m3x2,e5m2x2} d, a`.
@@ -377,7 +377,7 @@ pub(crate) fn f16_from_fp8(e5m2: bool) -> OpFn {
     fn both<const E5M2: bool>(a: u16) -> X2<H> {
         X2(H::round(from_fp8(a as u8, E5M2)), H::round(from_fp8((a >> 8) as u8, E5M2)))
     }
-    if e5m2 { map1(both::<true>) } else { map1(both::<false>) }
+    if e5m2 { each1(both::<true>) } else { each1(both::<false>) }
 }
 
 /// `cvt.pack.sat.{s16,u16,…}.s32 d, a, b, c`: `a` and `b` saturated to 16 or 8 bits; with 8 bits the low half of

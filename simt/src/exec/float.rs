@@ -7,7 +7,7 @@
 //! rounded once: at least as accurate as PTX demands, but not the bits of any one GPU.
 
 use super::int::Cmp;
-use super::lanes::{cmp, map1, map2, map3};
+use super::lanes::{cmp, each1, each2, each3, map1, map2, map3};
 use super::soft::{self, Format, Round};
 use super::OpFn;
 
@@ -52,15 +52,15 @@ pub(crate) fn arith32(op: Arith, round: Round, ftz: bool) -> OpFn {
     macro_rules! directed {
         ($round:expr) => {
             match op {
-                Arith::Add => map2(|a: f32, b: f32| at(soft::add(a.into(), b.into(), Format::F32, $round))),
-                Arith::Sub => map2(|a: f32, b: f32| at(soft::add(a.into(), (-b).into(), Format::F32, $round))),
-                Arith::Mul => map2(|a: f32, b: f32| at(soft::mul(a.into(), b.into(), Format::F32, $round))),
-                Arith::Div => map2(|a: f32, b: f32| at(soft::div(a.into(), b.into(), Format::F32, $round))),
+                Arith::Add => each2(|a: f32, b: f32| at(soft::add(a.into(), b.into(), Format::F32, $round))),
+                Arith::Sub => each2(|a: f32, b: f32| at(soft::add(a.into(), (-b).into(), Format::F32, $round))),
+                Arith::Mul => each2(|a: f32, b: f32| at(soft::mul(a.into(), b.into(), Format::F32, $round))),
+                Arith::Div => each2(|a: f32, b: f32| at(soft::div(a.into(), b.into(), Format::F32, $round))),
                 Arith::Fma => {
-                    map3(|a: f32, b: f32, c: f32| at(soft::fma(a.into(), b.into(), c.into(), Format::F32, $round)))
+                    each3(|a: f32, b: f32, c: f32| at(soft::fma(a.into(), b.into(), c.into(), Format::F32, $round)))
                 }
-                Arith::Sqrt => map1(|a: f32| at(soft::sqrt(a.into(), Format::F32, $round))),
-                Arith::Rcp => map1(|a: f32| at(soft::div(1.0, a.into(), Format::F32, $round))),
+                Arith::Sqrt => each1(|a: f32| at(soft::sqrt(a.into(), Format::F32, $round))),
+                Arith::Rcp => each1(|a: f32| at(soft::div(1.0, a.into(), Format::F32, $round))),
             }
         };
     }
@@ -97,13 +97,13 @@ pub(crate) fn arith64(op: Arith, round: Round) -> OpFn {
     macro_rules! directed {
         ($round:expr) => {
             match op {
-                Arith::Add => map2(|a: f64, b: f64| at(soft::add(a, b, Format::F64, $round))),
-                Arith::Sub => map2(|a: f64, b: f64| at(soft::add(a, -b, Format::F64, $round))),
-                Arith::Mul => map2(|a: f64, b: f64| at(soft::mul(a, b, Format::F64, $round))),
-                Arith::Div => map2(|a: f64, b: f64| at(soft::div(a, b, Format::F64, $round))),
-                Arith::Fma => map3(|a: f64, b: f64, c: f64| at(soft::fma(a, b, c, Format::F64, $round))),
-                Arith::Sqrt => map1(|a: f64| at(soft::sqrt(a, Format::F64, $round))),
-                Arith::Rcp => map1(|a: f64| at(soft::div(1.0, a, Format::F64, $round))),
+                Arith::Add => each2(|a: f64, b: f64| at(soft::add(a, b, Format::F64, $round))),
+                Arith::Sub => each2(|a: f64, b: f64| at(soft::add(a, -b, Format::F64, $round))),
+                Arith::Mul => each2(|a: f64, b: f64| at(soft::mul(a, b, Format::F64, $round))),
+                Arith::Div => each2(|a: f64, b: f64| at(soft::div(a, b, Format::F64, $round))),
+                Arith::Fma => each3(|a: f64, b: f64, c: f64| at(soft::fma(a, b, c, Format::F64, $round))),
+                Arith::Sqrt => each1(|a: f64| at(soft::sqrt(a, Format::F64, $round))),
+                Arith::Rcp => each1(|a: f64| at(soft::div(1.0, a, Format::F64, $round))),
             }
         };
     }
@@ -169,12 +169,12 @@ pub(crate) fn approx32(op: Approx) -> OpFn {
     match op {
         Approx::Rcp => map1(|a: f32| canon(1.0 / a)),
         Approx::Sqrt => map1(|a: f32| canon(a.sqrt())),
-        Approx::Rsqrt => map1(|a: f32| canon((1.0 / f64::from(a).sqrt()) as f32)),
-        Approx::Sin => map1(|a: f32| canon(f64::from(a).sin() as f32)),
-        Approx::Cos => map1(|a: f32| canon(f64::from(a).cos() as f32)),
-        Approx::Lg2 => map1(|a: f32| canon(f64::from(a).log2() as f32)),
-        Approx::Ex2 => map1(|a: f32| canon(f64::from(a).exp2() as f32)),
-        Approx::Tanh => map1(|a: f32| canon(f64::from(a).tanh() as f32)),
+        Approx::Rsqrt => each1(|a: f32| canon((1.0 / f64::from(a).sqrt()) as f32)),
+        Approx::Sin => each1(|a: f32| canon(f64::from(a).sin() as f32)),
+        Approx::Cos => each1(|a: f32| canon(f64::from(a).cos() as f32)),
+        Approx::Lg2 => each1(|a: f32| canon(f64::from(a).log2() as f32)),
+        Approx::Ex2 => each1(|a: f32| canon(f64::from(a).exp2() as f32)),
+        Approx::Tanh => each1(|a: f32| canon(f64::from(a).tanh() as f32)),
     }
 }
 
@@ -185,8 +185,8 @@ pub(crate) fn approx64(op: Approx) -> Option<OpFn> {
         f64::from_bits(x.to_bits() & !0xffff_ffff)
     }
     Some(match op {
-        Approx::Rcp => map1(|a: f64| canon64(upper(1.0 / upper(flush64(a))))),
-        Approx::Rsqrt => map1(|a: f64| canon64(1.0 / a.sqrt())),
+        Approx::Rcp => each1(|a: f64| canon64(upper(1.0 / upper(flush64(a))))),
+        Approx::Rsqrt => each1(|a: f64| canon64(1.0 / a.sqrt())),
         _ => return None,
     })
 }

@@ -1,6 +1,6 @@
 //! f16 and bf16: conversions that vectorise, and arithmetic rounded once.
 
-use super::lanes::{Lane, map1, map2, map3};
+use super::lanes::{Lane, each1, map1, map2, map3};
 use super::{OpFn, soft};
 use soft::{Format, Round};
 
@@ -286,8 +286,8 @@ pub(crate) fn op<P: Pack>(op: HalfOp) -> OpFn {
         HalfOp::Max { nan: true } => map2(|a: P, b: P| a.map2(b, extreme::<_, true, true>)),
         HalfOp::Neg => map1(|a: P| a.map(|x| canonical(P::Item::from_bits(x.bits() ^ 0x8000)))),
         HalfOp::Abs => map1(|a: P| a.map(|x| canonical(P::Item::from_bits(x.bits() & 0x7fff)))),
-        HalfOp::Ex2 => map1(|a: P| a.map(|x| round_f64(f64::from(x.to_f32()).exp2()))),
-        HalfOp::Tanh => map1(|a: P| a.map(|x| round_f64(f64::from(x.to_f32()).tanh()))),
+        HalfOp::Ex2 => each1(|a: P| a.map(|x| round_f64(f64::from(x.to_f32()).exp2()))),
+        HalfOp::Tanh => each1(|a: P| a.map(|x| round_f64(f64::from(x.to_f32()).tanh()))),
         HalfOp::Saturate => map1(|a: P| a.map(saturate)),
         HalfOp::Relu => map1(|a: P| a.map(relu)),
         HalfOp::Flush => map1(|a: P| a.map(flush)),

@@ -1,6 +1,6 @@
 //! Integer and bit operations.
 
-use super::lanes::{Lane, carry, cmp, map1, map2, map3, map4, select};
+use super::lanes::{Lane, carry, cmp, each2, each3, map1, map2, map3, map4, select};
 use super::OpFn;
 use crate::ptx::ast::Type;
 
@@ -38,8 +38,8 @@ macro_rules! bin_of {
             Bin::MulLo => map2(|a: $t, b: $t| a.wrapping_mul(b)),
             Bin::MulHi => map2(|a: $t, b: $t| ((a as $wide * b as $wide) >> <$t>::BITS) as $t),
             // What sm_90 gives for division by zero: all ones.
-            Bin::Div => map2(|a: $t, b: $t| if b == 0 { !0 } else { a.wrapping_div(b) }),
-            Bin::Rem => map2(|a: $t, b: $t| if b == 0 { !0 } else { a.wrapping_rem(b) }),
+            Bin::Div => each2(|a: $t, b: $t| if b == 0 { !0 } else { a.wrapping_div(b) }),
+            Bin::Rem => each2(|a: $t, b: $t| if b == 0 { !0 } else { a.wrapping_rem(b) }),
             Bin::Min => map2(|a: $t, b: $t| if a < b { a } else { b }),
             Bin::Max => map2(|a: $t, b: $t| if a > b { a } else { b }),
             Bin::And => map2(|a: $t, b: $t| a & b),
@@ -328,7 +328,7 @@ pub(crate) fn szext(signed: bool, clamp: bool) -> OpFn {
 
 /// `fns`: the position of the n-th set bit of `mask` from `base`.
 pub(crate) fn fns() -> OpFn {
-    map3(|mask: u32, base: u32, offset: i32| {
+    each3(|mask: u32, base: u32, offset: i32| {
         if base > 31 {
             return !0u32;
         }

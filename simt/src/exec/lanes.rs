@@ -1,12 +1,13 @@
 //! Handlers made of a function on one lane.
 //!
 //! `map2(|a: u32, b: u32| a.wrapping_add(b))` is a handler that applies the closure to every
-//! active lane. Each maker compiles its loop twice: once for AVX2, FMA and F16C, once portably;
-//! which one is used is decided when code is lowered. Lanes are processed in chunks of eight held
-//! in arrays, so that a destination may be one of the sources and the compiler still vectorises.
+//! active lane. Lanes are processed in chunks of eight held in arrays, so that a destination may be one of
+//! the sources and the compiler still vectorises. On x86-64 that loop is compiled for AVX2, FMA
+//! and F16C, with a plain loop over lanes for CPUs without them; which one is used is decided when code is lowered.
+//! `each2` and its like always use the plain loop: for functions that do not vectorise.
 
 use std::array::from_fn;
-use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Cx, Flow, LANES, Op, OpFn, PRED_CARRY, PRED_SINK};
@@ -34,9 +35,6 @@ pub(crate) fn simd() -> bool {
     #[cfg(not(target_arch = "x86_64"))]
     false
 }
-
-/// On x86-64 the portable loops are only a fallback: they need no separate path for full warps.
-const PORTABLE_FULL: bool = cfg!(not(target_arch = "x86_64"));
 
 /// A type that a lane's register can hold.
 pub(crate) trait Lane: Copy + 'static {
@@ -77,34 +75,49 @@ lane! {
 
 /// The value of a closure type that captures nothing.
 #[inline(always)]
-fn only<F: Copy>() -> F {
+pub(crate) fn only<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0, "handlers are made of closures that capture nothing") };
     // SAFETY: `F` has no bytes, and the makers were given a value of it, so it is inhabited.
-    unsafe { MaybeUninit::<F>::uninit().assume_init() }
+    unsafe { NonNull::<F>::dangling().read() }
 }
 
 type Chunk<T> = [<T as Lane>::Raw; 8];
 
-/// Makes `pub fn $name(closure) -> OpFn` out of a body generic over the closure.
+/// Makes `$name(closure) -> OpFn` out of a body in chunks, and `$each` out of one by lanes; both are generic over the
+/// closure.
 macro_rules! maker {
-    ($(#[$doc:meta])* $name:ident, $body:ident, [$($t:ident),*], ($($arg:ty),*) -> $ret:ty) => {
+    ($(#[$doc:meta])* $name:ident, $each:ident, $chunks:ident, $lanes:ident, [$($t:ident),*], ($($arg:ty),*) -> $ret:ty) => {
         $(#[$doc])*
-        pub(crate) fn $name<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(_: F) -> OpFn {
-            unsafe fn portable<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(cx: &mut Cx, op: &Op) -> Flow {
-                // SAFETY: the contract of handlers.
-                unsafe { $body::<$($t,)* F, PORTABLE_FULL>(cx, op, only()) }
-            }
+        #[allow(dead_code)]
+        pub(crate) fn $name<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(f: F) -> OpFn {
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-            unsafe fn fast<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(cx: &mut Cx, op: &Op) -> Flow {
+            {
+                #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+                unsafe fn fast<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(cx: &mut Cx, op: &Op) -> Flow {
+                    // SAFETY: the contract of handlers.
+                    unsafe { $chunks::<$($t,)* F>(cx, op, only()) }
+                }
+                if simd() { fast::<$($t,)* F> } else { $each(f) }
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            {
+                unsafe fn portable<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(cx: &mut Cx, op: &Op) -> Flow {
+                    // SAFETY: the contract of handlers.
+                    unsafe { $chunks::<$($t,)* F>(cx, op, only()) }
+                }
+                let _ = f;
+                portable::<$($t,)* F>
+            }
+        }
+
+        $(#[$doc])*
+        #[allow(dead_code)]
+        pub(crate) fn $each<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(_: F) -> OpFn {
+            unsafe fn handler<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(cx: &mut Cx, op: &Op) -> Flow {
                 // SAFETY: the contract of handlers.
-                unsafe { $body::<$($t,)* F, true>(cx, op, only()) }
+                unsafe { $lanes::<$($t,)* F>(cx, op, only()) }
             }
-            #[cfg(target_arch = "x86_64")]
-            if simd() {
-                return fast::<$($t,)* F>;
-            }
-            portable::<$($t,)* F>
+            handler::<$($t,)* F>
         }
     };
 }
@@ -124,7 +137,7 @@ unsafe fn put<R: Lane, const ALL: bool>(to: *mut Chunk<R>, mask: u32, value: imp
 }
 
 #[inline(always)]
-unsafe fn map0_body<R: Lane, F: Fn(usize) -> R + Copy, const FULL: bool>(cx: &mut Cx, op: &Op, f: F) -> Flow {
+unsafe fn map0_body<R: Lane, F: Fn(usize) -> R + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
     // SAFETY: the contract of handlers: operands are rows of the frame.
     unsafe {
         let d = cx.dst(op.d).cast::<Chunk<R>>();
@@ -137,13 +150,13 @@ unsafe fn map0_body<R: Lane, F: Fn(usize) -> R + Copy, const FULL: bool>(cx: &mu
 }
 
 #[inline(always)]
-unsafe fn map1_body<A: Lane, R: Lane, F: Fn(A) -> R + Copy, const FULL: bool>(cx: &mut Cx, op: &Op, f: F) -> Flow {
+unsafe fn map1_body<A: Lane, R: Lane, F: Fn(A) -> R + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
     // SAFETY: the contract of handlers: operands are rows of the frame.
     unsafe {
         let a = cx.src(op.a).cast::<Chunk<A>>();
         let d = cx.dst(op.d).cast::<Chunk<R>>();
         let m = cx.active;
-        if FULL && m == !0 {
+        if m == !0 {
             for k in 0..4 {
                 let a = a.add(k).read();
                 put::<R, true>(d.add(k), 0, |i| f(A::get(a[i])));
@@ -159,7 +172,7 @@ unsafe fn map1_body<A: Lane, R: Lane, F: Fn(A) -> R + Copy, const FULL: bool>(cx
 }
 
 #[inline(always)]
-unsafe fn map2_body<A: Lane, B: Lane, R: Lane, F: Fn(A, B) -> R + Copy, const FULL: bool>(
+unsafe fn map2_body<A: Lane, B: Lane, R: Lane, F: Fn(A, B) -> R + Copy>(
     cx: &mut Cx,
     op: &Op,
     f: F,
@@ -170,7 +183,7 @@ unsafe fn map2_body<A: Lane, B: Lane, R: Lane, F: Fn(A, B) -> R + Copy, const FU
         let b = cx.src(op.b).cast::<Chunk<B>>();
         let d = cx.dst(op.d).cast::<Chunk<R>>();
         let m = cx.active;
-        if FULL && m == !0 {
+        if m == !0 {
             for k in 0..4 {
                 let (a, b) = (a.add(k).read(), b.add(k).read());
                 put::<R, true>(d.add(k), 0, |i| f(A::get(a[i]), B::get(b[i])));
@@ -186,7 +199,7 @@ unsafe fn map2_body<A: Lane, B: Lane, R: Lane, F: Fn(A, B) -> R + Copy, const FU
 }
 
 #[inline(always)]
-unsafe fn map3_body<A: Lane, B: Lane, C: Lane, R: Lane, F: Fn(A, B, C) -> R + Copy, const FULL: bool>(
+unsafe fn map3_body<A: Lane, B: Lane, C: Lane, R: Lane, F: Fn(A, B, C) -> R + Copy>(
     cx: &mut Cx,
     op: &Op,
     f: F,
@@ -198,7 +211,7 @@ unsafe fn map3_body<A: Lane, B: Lane, C: Lane, R: Lane, F: Fn(A, B, C) -> R + Co
         let c = cx.src(op.c).cast::<Chunk<C>>();
         let d = cx.dst(op.d).cast::<Chunk<R>>();
         let m = cx.active;
-        if FULL && m == !0 {
+        if m == !0 {
             for k in 0..4 {
                 let (a, b, c) = (a.add(k).read(), b.add(k).read(), c.add(k).read());
                 put::<R, true>(d.add(k), 0, |i| f(A::get(a[i]), B::get(b[i]), C::get(c[i])));
@@ -214,7 +227,7 @@ unsafe fn map3_body<A: Lane, B: Lane, C: Lane, R: Lane, F: Fn(A, B, C) -> R + Co
 }
 
 #[inline(always)]
-unsafe fn map4_body<A: Lane, B: Lane, C: Lane, D: Lane, R: Lane, F: Fn(A, B, C, D) -> R + Copy, const FULL: bool>(
+unsafe fn map4_body<A: Lane, B: Lane, C: Lane, D: Lane, R: Lane, F: Fn(A, B, C, D) -> R + Copy>(
     cx: &mut Cx,
     op: &Op,
     f: F,
@@ -246,7 +259,7 @@ pub(crate) mod combine {
 }
 
 #[inline(always)]
-unsafe fn cmp_body<A: Lane, B: Lane, F: Fn(A, B) -> bool + Copy, const FULL: bool>(cx: &mut Cx, op: &Op, f: F) -> Flow {
+unsafe fn cmp_body<A: Lane, B: Lane, F: Fn(A, B) -> bool + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
     // SAFETY: the contract of handlers: operands are rows and predicates of the frame.
     unsafe {
         let a = cx.src(op.a).cast::<Chunk<A>>();
@@ -258,6 +271,59 @@ unsafe fn cmp_body<A: Lane, B: Lane, F: Fn(A, B) -> bool + Copy, const FULL: boo
             acc = from_fn(|i| acc[i] | bits[i]);
         }
         let bits = acc.iter().fold(0, |x, y| x | y);
+        set_compared(cx, op, bits);
+    }
+    Flow::Next
+}
+
+macro_rules! by_lanes {
+    ($name:ident, [$($t:ident = $field:ident),*]) => {
+        #[inline(always)]
+        unsafe fn $name<$($t: Lane,)* R: Lane, F: Fn($($t),*) -> R + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
+            // SAFETY: the contract of handlers: operands are rows of the frame.
+            unsafe {
+                for lane in lanes_of(cx.active) {
+                    let value = f($(lane_of::<$t>(cx.src(op.$field), lane)),*);
+                    set_lane(cx.dst(op.d), lane, value);
+                }
+            }
+            Flow::Next
+        }
+    };
+}
+
+by_lanes!(map1_lanes, [A = a]);
+by_lanes!(map2_lanes, [A = a, B = b]);
+by_lanes!(map3_lanes, [A = a, B = b, C = c]);
+by_lanes!(map4_lanes, [A = a, B = b, C = c, D = x]);
+
+#[inline(always)]
+unsafe fn map0_lanes<R: Lane, F: Fn(usize) -> R + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
+    for lane in lanes_of(cx.active) {
+        // SAFETY: the contract of handlers: `d` is a row of the frame.
+        unsafe { set_lane(cx.dst(op.d), lane, f(lane)) };
+    }
+    Flow::Next
+}
+
+#[inline(always)]
+unsafe fn cmp_lanes<A: Lane, B: Lane, F: Fn(A, B) -> bool + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
+    // SAFETY: the contract of handlers: operands are rows and predicates of the frame.
+    unsafe {
+        let mut bits = 0;
+        for lane in lanes_of(cx.active) {
+            bits |= u32::from(f(lane_of(cx.src(op.a), lane), lane_of(cx.src(op.b), lane))) << lane;
+        }
+        set_compared(cx, op, bits);
+    }
+    Flow::Next
+}
+
+/// Combines the outcome of a comparison with a predicate, as `imm` says, and writes it.
+#[inline(always)]
+unsafe fn set_compared(cx: &mut Cx, op: &Op, bits: u32) {
+    // SAFETY: the contract of handlers: operands are predicates of the frame.
+    unsafe {
         let q = cx.pred(op.q);
         let (p, r) = match op.imm {
             combine::NONE => (bits, !bits),
@@ -270,36 +336,48 @@ unsafe fn cmp_body<A: Lane, B: Lane, F: Fn(A, B) -> bool + Copy, const FULL: boo
             cx.set_pred(op.r, r);
         }
     }
+}
+
+#[inline(always)]
+unsafe fn select_lanes<T: Lane, F: Fn(T) -> T + Copy>(cx: &mut Cx, op: &Op, _: F) -> Flow {
+    // SAFETY: the contract of handlers: operands are rows and predicates of the frame.
+    unsafe {
+        let q = cx.pred(op.q);
+        for lane in lanes_of(cx.active) {
+            let from = cx.src(if q >> lane & 1 != 0 { op.a } else { op.b });
+            set_lane(cx.dst(op.d), lane, lane_of::<T>(from, lane));
+        }
+    }
     Flow::Next
 }
 
 maker!(
     /// `d = f(lane)`.
-    map0, map0_body, [R], (usize) -> R
+    map0, each0, map0_body, map0_lanes, [R], (usize) -> R
 );
 maker!(
     /// `d = f(a)`.
-    map1, map1_body, [A, R], (A) -> R
+    map1, each1, map1_body, map1_lanes, [A, R], (A) -> R
 );
 maker!(
     /// `d = f(a, b)`.
-    map2, map2_body, [A, B, R], (A, B) -> R
+    map2, each2, map2_body, map2_lanes, [A, B, R], (A, B) -> R
 );
 maker!(
     /// `d = f(a, b, c)`.
-    map3, map3_body, [A, B, C, R], (A, B, C) -> R
+    map3, each3, map3_body, map3_lanes, [A, B, C, R], (A, B, C) -> R
 );
 maker!(
     /// `d = f(a, b, c, x)`.
-    map4, map4_body, [A, B, C, D, R], (A, B, C, D) -> R
+    map4, each4, map4_body, map4_lanes, [A, B, C, D, R], (A, B, C, D) -> R
 );
 maker!(
     /// `p | r = f(a, b)` combined with `q` as `imm` says.
-    cmp, cmp_body, [A, B], (A, B) -> bool
+    cmp, each_cmp, cmp_body, cmp_lanes, [A, B], (A, B) -> bool
 );
 
 #[inline(always)]
-unsafe fn select_body<T: Lane, F: Fn(T) -> T + Copy, const FULL: bool>(cx: &mut Cx, op: &Op, _: F) -> Flow {
+unsafe fn select_body<T: Lane, F: Fn(T) -> T + Copy>(cx: &mut Cx, op: &Op, _: F) -> Flow {
     // SAFETY: the contract of handlers: operands are rows and predicates of the frame.
     unsafe {
         let a = cx.src(op.a).cast::<Chunk<T>>();
@@ -309,7 +387,7 @@ unsafe fn select_body<T: Lane, F: Fn(T) -> T + Copy, const FULL: bool>(cx: &mut 
         for k in 0..4 {
             let (a, b, q) = (a.add(k).read(), b.add(k).read(), q >> (8 * k));
             let pick = |i: usize| T::get(if q & (1 << i) != 0 { a[i] } else { b[i] });
-            if FULL && m == !0 {
+            if m == !0 {
                 put::<T, true>(d.add(k), 0, pick);
             } else {
                 put::<T, false>(d.add(k), m >> (8 * k), pick);
@@ -321,7 +399,7 @@ unsafe fn select_body<T: Lane, F: Fn(T) -> T + Copy, const FULL: bool>(cx: &mut 
 
 maker!(
     /// `d = q ? a : b`; the closure only names the type.
-    select, select_body, [T], (T) -> T
+    select, each_select, select_body, select_lanes, [T], (T) -> T
 );
 
 /// Lanes of a mask in rising order.

@@ -66,11 +66,11 @@ unsafe fn load<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx,
                 transpose::split(from, key as u32, &to);
                 return Flow::Next;
             }
+            let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
             for k in 0..4 {
                 let chunk = from.cast::<[[E; N]; 8]>().add(k).read_unaligned();
-                for j in 0..N {
-                    let to = cx.dst(cx.list(op, SLOTS + j)).cast::<[E::Raw; 8]>();
-                    to.add(k).write(from_fn(|i| chunk[i][j].xor(key).put()));
+                for (j, to) in to.iter().enumerate() {
+                    to.cast::<[E::Raw; 8]>().add(k).write(from_fn(|i| chunk[i][j].xor(key).put()));
                 }
             }
             return Flow::Next;
@@ -259,7 +259,7 @@ unsafe fn local_address(cx: &Cx, op: &Op, how: LocalAddress, lane: usize, offset
     }
 }
 
-#[inline(always)]
+#[inline(never)]
 unsafe fn load_local<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, how: LocalAddress, offset: u64) -> Flow {
     let bytes = (N * size_of::<E>()) as u64;
     // SAFETY: the contract of handlers; every address is checked before it is used.
@@ -281,7 +281,7 @@ unsafe fn load_local<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, how: LocalAd
     Flow::Next
 }
 
-#[inline(always)]
+#[inline(never)]
 unsafe fn store_local<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, how: LocalAddress, offset: u64) -> Flow {
     let bytes = (N * size_of::<E>()) as u64;
     // SAFETY: the contract of handlers; every address is checked before it is used.
@@ -303,15 +303,15 @@ unsafe fn store_local<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, how: LocalA
     Flow::Next
 }
 
-/// A load from the kernel's parameters; `a` is an address row unless `STATIC`.
-#[inline(always)]
-unsafe fn load_param<E: Elem, const N: usize, const STATIC: bool>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
+/// A load from the kernel's parameters; `a` is an address row unless `fixed`.
+#[inline(never)]
+unsafe fn load_param<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, fixed: bool, offset: u64) -> Flow {
     let bytes = (N * size_of::<E>()) as u64;
     // SAFETY: the contract of handlers; every address is checked before it is used.
     unsafe {
         let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
         for lane in lanes_of(cx.active) {
-            let at = if STATIC { offset } else { lane_of::<u64>(cx.src(op.a), lane).wrapping_add(offset) };
+            let at = if fixed { offset } else { lane_of::<u64>(cx.src(op.a), lane).wrapping_add(offset) };
             let size = u64::from(cx.param_bytes);
             if at & (bytes - 1) != 0 || at >= size || bytes > size - at {
                 return refuse(cx, op, Place::Param, lane, at, bytes, "load");
@@ -363,35 +363,14 @@ macro_rules! generic {
     }};
 }
 
-#[inline(always)]
-unsafe fn load_generic<E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx, op: &Op) -> Flow {
-    let at = |window: u64| op.imm.wrapping_sub(window);
-    // SAFETY: the contract of handlers.
-    unsafe {
-        generic!(cx, op, place =>
-            load::<Global, E, N, FAST>(cx, op, op.imm),
-            load::<Shared<u64>, E, N, FAST>(cx, op, at(SHARED_WINDOW)),
-            load_local::<E, N>(cx, op, LocalAddress::Register64, at(LOCAL_WINDOW)),
-            load_param::<E, N, false>(cx, op, at(PARAM_WINDOW)))
-    }
-}
-
-#[inline(always)]
-unsafe fn store_generic<E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx, op: &Op) -> Flow {
-    let at = |window: u64| op.imm.wrapping_sub(window);
+/// A store to the kernel's parameters: they cannot be written.
+#[cold]
+unsafe fn store_param<E: Elem, const N: usize>(cx: &mut Cx, op: &Op) -> Flow {
     let bytes = (N * size_of::<E>()) as u64;
-    // SAFETY: the contract of handlers.
-    unsafe {
-        generic!(cx, op, place =>
-            store::<Global, E, N, FAST>(cx, op, op.imm),
-            store::<Shared<u64>, E, N, FAST>(cx, op, at(SHARED_WINDOW)),
-            store_local::<E, N>(cx, op, LocalAddress::Register64, at(LOCAL_WINDOW)),
-            {
-                let lane = cx.active.trailing_zeros() as usize;
-                let address = lane_of::<u64>(cx.src(op.a), lane).wrapping_add(at(PARAM_WINDOW));
-                refuse(cx, op, Place::Param, lane, address & !(bytes - 1), bytes, "store")
-            })
-    }
+    let lane = cx.active.trailing_zeros() as usize & 31;
+    // SAFETY: the contract of handlers: `a` is a row of 64 bits.
+    let address = unsafe { lane_of::<u64>(cx.src(op.a), lane) }.wrapping_add(op.imm).wrapping_sub(PARAM_WINDOW);
+    refuse(cx, op, Place::Param, lane, address & !(bytes - 1), bytes, "store")
 }
 
 /// Where a load or store finds its address.
@@ -403,69 +382,116 @@ pub(crate) enum Via {
     Offset,
 }
 
-/// Makes a pair of functions, one compiled for AVX2, and picks one.
-macro_rules! access {
-    (|$cx:ident, $op:ident| $body:expr, $E:ident, $N:ident) => {{
-        unsafe fn portable<$E: Elem, const $N: usize>($cx: &mut Cx, $op: &Op) -> Flow {
-            #[allow(dead_code)]
-            const FAST: bool = false;
+/// Whether accesses look for patterns that can be served at once. On x86-64 the portable ones do not: they are only
+/// a fallback.
+const PATTERNS: bool = cfg!(not(target_arch = "x86_64"));
+
+/// Compiles a load or store for AVX2 as well, behind one name.
+macro_rules! compiled {
+    ($portable:ident, $fast:ident, $direct:ident, $mixed:ident) => {
+        #[inline(never)]
+        unsafe fn $portable<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
             // SAFETY: the contract of handlers.
-            unsafe { $body }
+            unsafe { if PATTERNS { $direct::<S, E, N, false>(cx, op, offset) } else { $mixed::<S, E, N>(cx, op, offset) } }
         }
+
         #[cfg(target_arch = "x86_64")]
+        #[inline(never)]
         #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-        unsafe fn fast<$E: Elem, const $N: usize>($cx: &mut Cx, $op: &Op) -> Flow {
-            #[allow(dead_code)]
-            const FAST: bool = true;
+        unsafe fn $fast<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
+            // SAFETY: the contract of handlers.
+            unsafe { $direct::<S, E, N, true>(cx, op, offset) }
+        }
+    };
+}
+
+compiled!(load_portable, load_fast, load, load_mixed);
+compiled!(store_portable, store_fast, store, store_mixed);
+
+/// Makes a pair of handlers and picks one. In the body, `$access` is the function above that fits the handler.
+macro_rules! access {
+    ($E:ident, $N:ident, $portable:ident, $fast:ident, |$cx:ident, $op:ident, $access:ident| $body:expr) => {{
+        unsafe fn plain<$E: Elem, const $N: usize>($cx: &mut Cx, $op: &Op) -> Flow {
+            use $portable as $access;
             // SAFETY: the contract of handlers.
             unsafe { $body }
         }
         #[cfg(target_arch = "x86_64")]
-        let chosen: OpFn = if simd() { fast::<$E, $N> } else { portable::<$E, $N> };
+        unsafe fn fast<$E: Elem, const $N: usize>($cx: &mut Cx, $op: &Op) -> Flow {
+            use $fast as $access;
+            // SAFETY: the contract of handlers; it was chosen for a CPU with these features.
+            unsafe { $body }
+        }
+        #[cfg(target_arch = "x86_64")]
+        let chosen: OpFn = if simd() { fast::<$E, $N> } else { plain::<$E, $N> };
         #[cfg(not(target_arch = "x86_64"))]
-        let chosen: OpFn = portable::<$E, $N>;
+        let chosen: OpFn = plain::<$E, $N>;
+        chosen
+    }};
+}
+
+/// A handler that needs no vector code.
+macro_rules! simple {
+    ($E:ident, $N:ident, |$cx:ident, $op:ident| $body:expr) => {{
+        unsafe fn handler<$E: Elem, const $N: usize>($cx: &mut Cx, $op: &Op) -> Flow {
+            // SAFETY: the contract of handlers.
+            unsafe { $body }
+        }
+        let chosen: OpFn = handler::<$E, $N>;
         chosen
     }};
 }
 
 fn load_of<E: Elem, const N: usize>(space: ast::Space, via: Via) -> Option<OpFn> {
+    use LocalAddress::{Frame, Register32, Register64};
     Some(match (space, via) {
         (ast::Space::Global | ast::Space::Const, Via::Register64) => {
-            access!(|cx, op| load::<Global, E, N, FAST>(cx, op, op.imm), E, N)
+            access!(E, N, load_portable, load_fast, |cx, op, go| go::<Global, E, N>(cx, op, op.imm))
         }
-        (ast::Space::Shared, Via::Register32) => access!(|cx, op| load::<Shared<u32>, E, N, FAST>(cx, op, op.imm), E, N),
-        (ast::Space::Shared, Via::Register64) => access!(|cx, op| load::<Shared<u64>, E, N, FAST>(cx, op, op.imm), E, N),
-        (ast::Space::Generic, Via::Register64) => access!(|cx, op| load_generic::<E, N, FAST>(cx, op), E, N),
-        (ast::Space::Local, Via::Offset) => {
-            access!(|cx, op| load_local::<E, N>(cx, op, LocalAddress::Frame, op.imm), E, N)
+        (ast::Space::Shared, Via::Register32) => {
+            access!(E, N, load_portable, load_fast, |cx, op, go| go::<Shared<u32>, E, N>(cx, op, op.imm))
         }
-        (ast::Space::Local, Via::Register32) => {
-            access!(|cx, op| load_local::<E, N>(cx, op, LocalAddress::Register32, op.imm), E, N)
+        (ast::Space::Shared, Via::Register64) => {
+            access!(E, N, load_portable, load_fast, |cx, op, go| go::<Shared<u64>, E, N>(cx, op, op.imm))
         }
-        (ast::Space::Local, Via::Register64) => {
-            access!(|cx, op| load_local::<E, N>(cx, op, LocalAddress::Register64, op.imm), E, N)
+        (ast::Space::Generic, Via::Register64) => {
+            access!(E, N, load_portable, load_fast, |cx, op, go| generic!(cx, op, place =>
+                go::<Global, E, N>(cx, op, op.imm),
+                go::<Shared<u64>, E, N>(cx, op, op.imm.wrapping_sub(SHARED_WINDOW)),
+                load_local::<E, N>(cx, op, Register64, op.imm.wrapping_sub(LOCAL_WINDOW)),
+                load_param::<E, N>(cx, op, false, op.imm.wrapping_sub(PARAM_WINDOW))))
         }
-        (ast::Space::Param, Via::Offset) => access!(|cx, op| load_param::<E, N, true>(cx, op, op.imm), E, N),
-        (ast::Space::Param, Via::Register64) => access!(|cx, op| load_param::<E, N, false>(cx, op, op.imm), E, N),
+        (ast::Space::Local, Via::Offset) => simple!(E, N, |cx, op| load_local::<E, N>(cx, op, Frame, op.imm)),
+        (ast::Space::Local, Via::Register32) => simple!(E, N, |cx, op| load_local::<E, N>(cx, op, Register32, op.imm)),
+        (ast::Space::Local, Via::Register64) => simple!(E, N, |cx, op| load_local::<E, N>(cx, op, Register64, op.imm)),
+        (ast::Space::Param, Via::Offset) => simple!(E, N, |cx, op| load_param::<E, N>(cx, op, true, op.imm)),
+        (ast::Space::Param, Via::Register64) => simple!(E, N, |cx, op| load_param::<E, N>(cx, op, false, op.imm)),
         _ => return None,
     })
 }
 
 fn store_of<E: Elem, const N: usize>(space: ast::Space, via: Via) -> Option<OpFn> {
+    use LocalAddress::{Frame, Register32, Register64};
     Some(match (space, via) {
-        (ast::Space::Global, Via::Register64) => access!(|cx, op| store::<Global, E, N, FAST>(cx, op, op.imm), E, N),
-        (ast::Space::Shared, Via::Register32) => access!(|cx, op| store::<Shared<u32>, E, N, FAST>(cx, op, op.imm), E, N),
-        (ast::Space::Shared, Via::Register64) => access!(|cx, op| store::<Shared<u64>, E, N, FAST>(cx, op, op.imm), E, N),
-        (ast::Space::Generic, Via::Register64) => access!(|cx, op| store_generic::<E, N, FAST>(cx, op), E, N),
-        (ast::Space::Local, Via::Offset) => {
-            access!(|cx, op| store_local::<E, N>(cx, op, LocalAddress::Frame, op.imm), E, N)
+        (ast::Space::Global, Via::Register64) => {
+            access!(E, N, store_portable, store_fast, |cx, op, go| go::<Global, E, N>(cx, op, op.imm))
         }
-        (ast::Space::Local, Via::Register32) => {
-            access!(|cx, op| store_local::<E, N>(cx, op, LocalAddress::Register32, op.imm), E, N)
+        (ast::Space::Shared, Via::Register32) => {
+            access!(E, N, store_portable, store_fast, |cx, op, go| go::<Shared<u32>, E, N>(cx, op, op.imm))
         }
-        (ast::Space::Local, Via::Register64) => {
-            access!(|cx, op| store_local::<E, N>(cx, op, LocalAddress::Register64, op.imm), E, N)
+        (ast::Space::Shared, Via::Register64) => {
+            access!(E, N, store_portable, store_fast, |cx, op, go| go::<Shared<u64>, E, N>(cx, op, op.imm))
         }
+        (ast::Space::Generic, Via::Register64) => {
+            access!(E, N, store_portable, store_fast, |cx, op, go| generic!(cx, op, place =>
+                go::<Global, E, N>(cx, op, op.imm),
+                go::<Shared<u64>, E, N>(cx, op, op.imm.wrapping_sub(SHARED_WINDOW)),
+                store_local::<E, N>(cx, op, Register64, op.imm.wrapping_sub(LOCAL_WINDOW)),
+                store_param::<E, N>(cx, op)))
+        }
+        (ast::Space::Local, Via::Offset) => simple!(E, N, |cx, op| store_local::<E, N>(cx, op, Frame, op.imm)),
+        (ast::Space::Local, Via::Register32) => simple!(E, N, |cx, op| store_local::<E, N>(cx, op, Register32, op.imm)),
+        (ast::Space::Local, Via::Register64) => simple!(E, N, |cx, op| store_local::<E, N>(cx, op, Register64, op.imm)),
         _ => return None,
     })
 }

@@ -153,14 +153,14 @@ pub(crate) unsafe fn mma(cx: &mut Cx, op: &Op) -> Flow {
                 let row = group + 8 * (r % 2);
                 for e in 0..per as usize {
                     let column = quad * per as usize + e + 4 * per as usize * (r / 2);
-                    a[row][column & 31] = word >> (bits * e as u32 & 31) & mask;
+                    a[row][column & 31] = word >> ((bits * e as u32) & 31) & mask;
                 }
             }
             for r in 0..nb {
                 let word = lane_of::<u32>(cx.src(cx.list(op, 4 + na + r)), lane);
                 for e in 0..per as usize {
                     let row = quad * per as usize + e + 4 * per as usize * r;
-                    b[group][row & 31] = word >> (bits * e as u32 & 31) & mask;
+                    b[group][row & 31] = word >> ((bits * e as u32) & 31) & mask;
                 }
             }
         }

@@ -190,7 +190,7 @@ pub(crate) fn div(a: f64, b: f64, format: Format, round: Round) -> u64 {
 
 /// The square root, rounded once.
 pub(crate) fn sqrt(x: f64, format: Format, round: Round) -> u64 {
-    if x == 0.0 || x < 0.0 || !x.is_finite() {
+    if x <= 0.0 || !x.is_finite() {
         return convert(x.sqrt(), format, round);
     }
     let (_, m, e) = parts(x);

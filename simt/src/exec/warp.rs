@@ -421,16 +421,17 @@ impl Warp {
             return Flow::Next;
         }
         let mut waiting = self.splits.iter().filter(|s| s.state == State::Barrier { id });
-        if aligned && let Some(first) = waiting.next() {
-            if let Some(other) = waiting.find(|s| s.pc != first.pc) {
-                // SAFETY: positions of splits lie inside the code.
-                let (a, b) = unsafe { (&*cx.code.add(first.pc as usize), (first.mask, other.mask)) };
-                let detail = format!(
-                    "lanes of one warp wait at different aligned barriers: {:#010x} here, {:#010x} elsewhere",
-                    b.0, b.1
-                );
-                return cx.raise(a, FaultKind::DivergentBarrier, first.mask.trailing_zeros(), None, detail);
-            }
+        if aligned
+            && let Some(first) = waiting.next()
+            && let Some(other) = waiting.find(|s| s.pc != first.pc)
+        {
+            let (here, elsewhere) = (first.mask, other.mask);
+            let detail = format!(
+                "lanes of one warp wait at different aligned barriers: {here:#010x} here, {elsewhere:#010x} elsewhere"
+            );
+            // SAFETY: positions of splits lie inside the code.
+            let op = unsafe { &*cx.code.add(first.pc as usize) };
+            return cx.raise(op, FaultKind::DivergentBarrier, here.trailing_zeros() & 31, None, detail);
         }
         self.at_barrier[id as usize] = 0;
         let barrier = &mut barriers[id as usize];

@@ -107,7 +107,7 @@ impl Builder<'_> {
     }
 
     /// The elements of a vector operand.
-    fn elements<'o>(operand: &'o Operand, count: u32) -> Lowered<Vec<&'o Operand>> {
+    fn elements(operand: &Operand, count: u32) -> Lowered<Vec<&Operand>> {
         match operand {
             Operand::Vector(items) if items.len() == count as usize => Ok(items.iter().collect()),
             Operand::Vector(_) => Err("the vector operand has another number of elements".to_string()),

@@ -245,7 +245,7 @@ impl Builder<'_> {
         let f = f.ok_or_else(|| unsupported("this type"))?;
         let [d, a] = operands(i)?;
         let mut a = self.src(a, ty)?;
-        let flush = ftz && ty == Type::F32 || ftz && ty == Type::BF16 || ftz && ty == Type::BF16x2;
+        let flush = ftz && matches!(ty, Type::F32 | Type::BF16 | Type::BF16x2);
         if flush {
             a = self.flushed(a, ty);
         }

@@ -429,7 +429,7 @@ impl<'a> Lowering<'a> {
                     format!("Entry function '{name}' uses too much shared data ({end:#x} bytes, {MAX_STATIC_SHARED:#x} max)");
                 self.errors.push(Diagnostic::new(function.pos, message));
             }
-            let start = end.next_multiple_of(dynamic.max(16).min(4096));
+            let start = end.next_multiple_of(dynamic.clamp(16, 4096));
             let start = if dynamic > 1 || variables.len() > shared.len() { start } else { end };
             let start = start as u32;
             shared.extend(variables.iter().filter(|&&i| self.program.shared[i as usize].size == 0).map(|&i| (i, start)));

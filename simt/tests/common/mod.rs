@@ -155,7 +155,7 @@ impl Rng {
         (0..n)
             .map(|i| match i % 4 {
                 0 => edge[self.next() as usize % edge.len()].to_bits(),
-                1 if self.next() % 8 == 0 => 0x7fc0_1234 | (self.next() as u32 & 0x8000_0000),
+                1 if self.next().is_multiple_of(8) => 0x7fc0_1234 | (self.next() as u32 & 0x8000_0000),
                 1 => self.next() as u32,
                 _ => (self.next() as u32 & 0x807f_ffff) | ((107 + self.next() as u32 % 40) << 23),
             })
