@@ -14,6 +14,8 @@ use warpsmith_host::model::ModelFile;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+/// What the kernels need to be a workspace of their own.
+const MEMBERS: [&str; 5] = ["gpu-kernels", "device", "macros", "builder", "simt"];
 
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
@@ -68,19 +70,19 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
 /// A copy of the kernels and what they depend on, as a workspace of its own, so that the benchmark may edit it.
 fn copy_kernels(to: &Path) -> io::Result<PathBuf> {
     let root = Path::new(ROOT);
-    for part in ["gpu-kernels", "device", "macros"] {
+    // The last two are dev-dependencies: never built here, but cargo reads their manifests.
+    for part in MEMBERS {
         copy_tree(&root.join(part), &to.join(part))?;
     }
     let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
     // Everything up to the root package is the workspace; only the members differ.
     let workspace = manifest.split("\n[package]").next().unwrap_or_default();
     let lines = workspace.lines().map(|line| match line.split(" = ").next() {
-        Some("members" | "default-members") => "members = [\"gpu-kernels\", \"device\", \"macros\"]",
-        _ => line,
+        Some("members") => format!("members = {MEMBERS:?}"),
+        Some("default-members") => String::new(),
+        _ => line.to_owned(),
     });
-    let mut seen = false;
-    let text: Vec<&str> = lines.filter(|l| !l.starts_with("members") || !std::mem::replace(&mut seen, true)).collect();
-    fs::write(to.join("Cargo.toml"), text.join("\n"))?;
+    fs::write(to.join("Cargo.toml"), lines.collect::<Vec<_>>().join("\n"))?;
     fs::copy(root.join("Cargo.lock"), to.join("Cargo.lock"))?;
     Ok(to.join("gpu-kernels"))
 }

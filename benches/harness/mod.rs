@@ -255,17 +255,22 @@ impl Bench {
                 "counted on the software driver",
                 "lane inst",
                 "inst/elem",
-                "bytes moved",
-                "floor share",
+                "L1 bytes",
+                "floor/L1",
                 "sect/req",
                 "conflicts"
             ),
             Figures::Timed { .. } => println!("\n{:width$}  {:>10}  {:>8}", "timed on the GPU (best)", "us", "GB/s"),
         }
+        if matches!(rows[0].figures, Figures::Counted(_)) {
+            println!(
+                "(L1 bytes: 32 for each sector that a warp's request touches; repeated reads, which caches serve, count each time)"
+            );
+        }
         for row in rows.iter() {
             match &row.figures {
                 Figures::Counted(c) => {
-                    // Sectors are what memory moves, whether all of a sector is used or not.
+                    // Sectors are what a request moves, whether all of a sector is used or not.
                     let moved = 32 * (c.global_load_sectors + c.global_store_sectors);
                     println!(
                         "{:width$}  {:>12}  {:>9.3}  {:>12}  {:>10.1}%  {:>8.2}  {:>9}",
