@@ -75,7 +75,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let instance = machine.instantiate(Arc::new(Module::load(&text, &LoadOptions { sm: 90 })?))?;
     let (rows, cols) = (2048u32, 4096u32);
     let memory = machine.memory();
-    let values: Vec<u8> = (0..rows as usize * cols as usize).flat_map(|i| ((i % 7) as f32 - 3.0).to_le_bytes()).collect();
+    let values: Vec<u8> =
+        (0..rows as usize * cols as usize).flat_map(|i| ((i % 7) as f32 - 3.0).to_le_bytes()).collect();
     let w = memory.alloc(values.len() as u64, 256)?;
     memory.write(w, &values)?;
     let x = memory.alloc(u64::from(cols) * 4, 256)?;
@@ -106,6 +107,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     memory.read(y, &mut out)?;
     let want: f64 = (0..cols as usize).map(|i| ((i % 7) as f64 - 3.0).powi(2)).sum();
     println!("y[0] = {} (exact: {want})", f32::from_le_bytes(out));
+    for (blocks, block, launches) in [(1u32, 32u32, 20_000u32), (1000, 256, 20), (10_000, 32, 20)] {
+        let tiny =
+            format!("{HEAD}.visible .entry tiny(.param .u64 p) {{ .reg .b64 %rd<2>; ld.param.u64 %rd1, [p]; ret; }}");
+        let instance = machine.instantiate(Arc::new(Module::load(&tiny, &LoadOptions { sm: 90 })?))?;
+        let start = Instant::now();
+        for _ in 0..launches {
+            machine.launch(&instance, "tiny", &Launch::new([blocks, 1, 1], [block, 1, 1]), &params)?;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let (per_launch, per_warp) =
+            (seconds / f64::from(launches), seconds / f64::from(launches) / f64::from(blocks * block / 32));
+        println!(
+            "{blocks} empty blocks of {block}: {:.2} µs per launch, {:.0} ns per warp",
+            per_launch * 1e6,
+            per_warp * 1e9
+        );
+    }
     let text = (0..2000).map(|i| GEMV.replace("gemv", &format!("k{i}_"))).collect::<String>();
     let start = Instant::now();
     let module = Module::load(&format!("{HEAD}{text}"), &LoadOptions { sm: 90 })?;

@@ -63,8 +63,9 @@ impl Launch {
 
 /// Shared memory of a block without opting in to more.
 const DEFAULT_SHARED: u32 = 48 << 10;
-/// Blocks that may be resident at once when they wait for each other.
-const RESIDENT: usize = 4096;
+/// Multiprocessors of the device, and threads that each holds.
+const MULTIPROCESSORS: u32 = 132;
+const RESIDENT_THREADS: u32 = 2048;
 /// Grids below this number of threads are not worth waking other cores for.
 const PARALLEL_THREADS: u64 = 4096;
 
@@ -170,7 +171,13 @@ impl Machine {
     ///
     /// # Errors
     /// The fault that stopped it. Memory then holds what had been written until then.
-    pub fn launch(&self, instance: &Instance, kernel: &str, launch: &Launch, params: &[u8]) -> Result<Counters, Box<Fault>> {
+    pub fn launch(
+        &self,
+        instance: &Instance,
+        kernel: &str,
+        launch: &Launch,
+        params: &[u8],
+    ) -> Result<Counters, Box<Fault>> {
         let module = &instance.module;
         let program = &module.program;
         let at = module.kernels().position(|k| k.name == kernel);
@@ -205,7 +212,10 @@ impl Machine {
             blocks,
             serial: entry.serial,
         };
-        let result = match self.pool().filter(|_| !entry.serial && blocks > 1 && blocks * u64::from(threads) >= PARALLEL_THREADS) {
+        let result = match self
+            .pool()
+            .filter(|_| !entry.serial && blocks > 1 && blocks * u64::from(threads) >= PARALLEL_THREADS)
+        {
             Some(pool) => run.parallel(pool),
             None => run.serial(),
         };
@@ -226,7 +236,14 @@ impl Machine {
     }
 
     /// Checks the launch; gives the block's bytes of shared memory.
-    fn check(&self, module: &Module, kernel: &str, entry: &Entry, launch: &Launch, params: &[u8]) -> Result<u32, String> {
+    fn check(
+        &self,
+        module: &Module,
+        kernel: &str,
+        entry: &Entry,
+        launch: &Launch,
+        params: &[u8],
+    ) -> Result<u32, String> {
         let Some(info) = module.kernel(kernel) else { return Err("the module has no such kernel".into()) };
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
         if launch.grid.contains(&0) || launch.block.contains(&0) {
@@ -241,7 +258,9 @@ impl Machine {
         }
         let limit = info.max_threads.map(|m| m.iter().fold(1u64, |p, &n| p.saturating_mul(n.max(1).into())));
         if let Some(limit) = limit.filter(|&l| threads > l) {
-            return Err(format!("block of {threads} threads, but the kernel was compiled for at most {limit} (.maxntid)"));
+            return Err(format!(
+                "block of {threads} threads, but the kernel was compiled for at most {limit} (.maxntid)"
+            ));
         }
         if let Some(required) = info.required_threads {
             let required = required.map(|n| n.max(1));
@@ -261,7 +280,10 @@ impl Machine {
         let total = own.saturating_add(dynamic);
         let most = max_shared(self.config.sm);
         if total > most {
-            return Err(format!("{total} bytes of shared memory, but a block has at most {most} on sm_{}", self.config.sm));
+            return Err(format!(
+                "{total} bytes of shared memory, but a block has at most {most} on sm_{}",
+                self.config.sm
+            ));
         }
         if params.len() < info.param_bytes as usize {
             return Err(format!("{} bytes of parameters, but the kernel takes {}", params.len(), info.param_bytes));
@@ -442,9 +464,11 @@ impl Run<'_> {
         let mut started = 0;
         let (mut turn, mut idle_turns, mut stale) = (0, 0u64, 0u64);
         let limit = self.machine.config.spin_limit;
+        // As many as a device would hold.
+        let most = (MULTIPROCESSORS * (RESIDENT_THREADS / self.grid.threads.max(1)).clamp(1, 32)) as usize;
         loop {
             let all_spin = idle_turns >= resident.len() as u64;
-            if all_spin && started < self.blocks && resident.len() < RESIDENT {
+            if all_spin && started < self.blocks && resident.len() < most {
                 let mut block = spare.pop().unwrap_or_else(Block::new);
                 block.start(self.grid, started);
                 started += 1;

@@ -380,11 +380,7 @@ fn describe(state: &State, address: u64) -> String {
     }
     let live = state.live.iter().map(|e| AllocationInfo { base: e.base, size: e.size });
     let distance = |i: &AllocationInfo| {
-        if address < i.base {
-            i.base - address
-        } else {
-            (address - i.base).saturating_sub(i.size - 1)
-        }
+        if address < i.base { i.base - address } else { (address - i.base).saturating_sub(i.size - 1) }
     };
     match live.min_by_key(distance) {
         None => "no memory is allocated".to_string(),

@@ -156,7 +156,9 @@ fn target(module: &ast::Module, sm: u32) -> Option<Diagnostic> {
     let target = module.target.sm;
     let message = match module.target.suffix {
         _ if target > sm => {
-            format!("the module's .target is sm_{target}, newer than the device (sm_{sm}): compile for sm_{sm} or lower")
+            format!(
+                "the module's .target is sm_{target}, newer than the device (sm_{sm}): compile for sm_{sm} or lower"
+            )
         }
         Some('a') if target != sm => {
             format!("the module's .target is sm_{target}a, which runs on sm_{target} only, and the device is sm_{sm}")

@@ -1,6 +1,12 @@
 //! Divergence, barriers, collectives, calls, and their failures.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::double_comparisons, clippy::precedence, clippy::cast_abs_to_unsigned)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::double_comparisons,
+    clippy::precedence,
+    clippy::cast_abs_to_unsigned
+)]
 
 mod common;
 
@@ -61,7 +67,9 @@ fn loops_with_different_trip_counts() {
 #[test]
 fn lanes_meet_again_behind_a_loop() {
     // If they did not, the last add would be issued once per lane.
-    let rig = rig("mov.u32 %r2, 0; L: add.u32 %r2, %r2, 1; setp.le.u32 %p1, %r2, %r1; @%p1 bra L; add.u32 %r2, %r2, 100; st.global.u32 [%rd2], %r2; ret;");
+    let rig = rig(
+        "mov.u32 %r2, 0; L: add.u32 %r2, %r2, 1; setp.le.u32 %p1, %r2, %r1; @%p1 bra L; add.u32 %r2, %r2, 100; st.global.u32 [%rd2], %r2; ret;",
+    );
     let o = rig.alloc(128);
     let c = rig.run(1, 32, &[o]);
     assert_eq!(rig.download::<u32>(o, 32), threads(32, |t| t + 101));
@@ -154,7 +162,10 @@ fn votes_and_reductions() {
     assert_eq!(run("redux.sync.max.u32 %r2, %r1, -1;", 32), [31; 32]);
     assert_eq!(run("redux.sync.xor.b32 %r2, %r1, -1;", 32), [0; 32]);
     assert_eq!(run("elect.sync %r2|%p1, -1; @%p1 mov.u32 %r2, 50;", 32), threads(32, |t| if t == 0 { 50 } else { 0 }));
-    assert_eq!(run("setp.lt.u32 %p1, %r1, 4; mov.u32 %r2, 0; @%p1 activemask.b32 %r2;", 32), threads(32, |t| if t < 4 { 15 } else { 0 }));
+    assert_eq!(
+        run("setp.lt.u32 %p1, %r1, 4; mov.u32 %r2, 0; @%p1 activemask.b32 %r2;", 32),
+        threads(32, |t| if t < 4 { 15 } else { 0 })
+    );
     // Exited lanes are not waited for.
     let body = "setp.ge.u32 %p1, %r1, 20; @%p1 st.global.u32 [%rd2], 0; @%p1 exit; redux.sync.add.u32 %r2, %r1, -1;";
     assert_eq!(run(body, 32), threads(32, |t| if t < 20 { (0..20).sum() } else { 0 }));
@@ -267,7 +278,10 @@ fn blocks_can_wait_for_later_blocks() {
 #[test]
 fn deadlocks_are_proved_and_explained() {
     // Half of the warp waits at a barrier, the other in a collective that names all.
-    let f = fails("setp.lt.u32 %p1, %r1, 16; @%p1 bra A; bar.sync 0; ret; A: shfl.sync.idx.b32 %r2, %r1, 0, 31, -1; ret;", 32);
+    let f = fails(
+        "setp.lt.u32 %p1, %r1, 16; @%p1 bra A; bar.sync 0; ret; A: shfl.sync.idx.b32 %r2, %r1, 0, 31, -1; ret;",
+        32,
+    );
     assert_eq!(f.kind, FaultKind::Deadlock);
     assert!(f.detail.contains("wait at barrier 0, which lanes 0x0000ffff of the warp have not reached"), "{f}");
     assert!(f.detail.contains("wait in a collective of lanes 0xffffffff for lanes 0xffff0000"), "{f}");

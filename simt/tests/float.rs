@@ -1,6 +1,12 @@
 //! Floating-point instructions and conversions against the host's arithmetic and the `half` crate.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::double_comparisons, clippy::precedence, clippy::cast_abs_to_unsigned)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::double_comparisons,
+    clippy::precedence,
+    clippy::cast_abs_to_unsigned
+)]
 
 mod common;
 
@@ -132,7 +138,8 @@ fn extremes_drop_or_propagate_nan() {
     let y = [0u32, 0x8000_0000, 0xffc0_0000];
     assert_eq!(op32("max.f32 %d, %a, %b;", &z, &y, &y), [0, 0, 0x7fff_ffff]);
     assert_eq!(op32("min.f32 %d, %a, %b;", &z, &y, &y), [0x8000_0000, 0x8000_0000, 0x7fff_ffff]);
-    let got = op32("max.xorsign.abs.f32 %d, %a, %b;", &[0xc000_0000, 0x3f80_0000], &[0x3f80_0000, 0x4040_0000], &[0, 0]);
+    let got =
+        op32("max.xorsign.abs.f32 %d, %a, %b;", &[0xc000_0000, 0x3f80_0000], &[0x3f80_0000, 0x4040_0000], &[0, 0]);
     assert_eq!(got, [0xc000_0000, 0x4040_0000]);
 }
 
@@ -256,19 +263,34 @@ fn half_precision_arithmetic() {
             }
         }
     }
-    let got = op32("cvt.u16.u32 %h1, %a; cvt.u16.u32 %h2, %b; cvt.u16.u32 %h3, %c; fma.rn.f16 %h4, %h1, %h2, %h3; cvt.u32.u16 %d, %h4;", &x, &y, &z);
+    let got = op32(
+        "cvt.u16.u32 %h1, %a; cvt.u16.u32 %h2, %b; cvt.u16.u32 %h3, %c; fma.rn.f16 %h4, %h1, %h2, %h3; cvt.u32.u16 %d, %h4;",
+        &x,
+        &y,
+        &z,
+    );
     for i in 0..N {
         let [p, q, s] = [x[i], y[i], z[i]].map(|v| f64::from(hf(v as u16)));
         let exact = p * q + s;
         let w = if exact.is_nan() { 0x7fff } else { f16::from_f64(exact).to_bits() };
         assert_eq!(got[i] as u16, w);
     }
-    let got = op32("max.f16x2 %t1, %a, %b; fma.rn.relu.f16x2 %t2, %a, %b, %c; neg.f16x2 %t3, %a; abs.bf16x2 %d, %a;", &x, &y, &z);
+    let got = op32(
+        "max.f16x2 %t1, %a, %b; fma.rn.relu.f16x2 %t2, %a, %b, %c; neg.f16x2 %t3, %a; abs.bf16x2 %d, %a;",
+        &x,
+        &y,
+        &z,
+    );
     for i in 0..N {
         let abs = |v: u16| if bf(v).is_nan() { 0x7fff } else { v & 0x7fff };
         assert_eq!(got[i], halves(x[i], &abs));
     }
-    let got = op32("setp.lt.f16x2 %p1|%p2, %a, %b; selp.u32 %t1, 1, 0, %p1; selp.u32 %t2, 2, 0, %p2; or.b32 %d, %t1, %t2;", &x, &y, &z);
+    let got = op32(
+        "setp.lt.f16x2 %p1|%p2, %a, %b; selp.u32 %t1, 1, 0, %p1; selp.u32 %t2, 2, 0, %p2; or.b32 %d, %t1, %t2;",
+        &x,
+        &y,
+        &z,
+    );
     for i in 0..N {
         let lt = |s: u32| hf((x[i] >> s) as u16) < hf((y[i] >> s) as u16);
         assert_eq!(got[i], u32::from(lt(0)) | 2 * u32::from(lt(16)));
@@ -347,7 +369,9 @@ fn conversions_from_integers() {
     let got = op32("cvt.rn.f32.u8 %d, %a;", &x, &x, &x);
     assert!((0..N).all(|i| f(got[i]) == f32::from(x[i] as u8)));
     let got = op32("cvt.rz.f32.u32 %d, %a;", &x, &x, &x);
-    assert!((0..N).all(|i| f64::from(f(got[i])) <= f64::from(x[i]) && f64::from(f(got[i]).next_up()) > f64::from(x[i])));
+    assert!(
+        (0..N).all(|i| f64::from(f(got[i])) <= f64::from(x[i]) && f64::from(f(got[i]).next_up()) > f64::from(x[i]))
+    );
     let got = op32("cvt.rn.f16.s32 %h1, %a; cvt.u32.u16 %d, %h1;", &x, &x, &x);
     assert!((0..N).all(|i| got[i] as u16 == f16::from_f64(f64::from(x[i] as i32)).to_bits()));
     let got = op64("cvt.rn.f64.u64 %d, %a;", &w, &w, &w);

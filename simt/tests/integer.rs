@@ -1,6 +1,12 @@
 //! Integer and bit instructions against arithmetic in wider types and the ISA's own definitions.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::double_comparisons, clippy::precedence, clippy::cast_abs_to_unsigned)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::double_comparisons,
+    clippy::precedence,
+    clippy::cast_abs_to_unsigned
+)]
 
 mod common;
 
@@ -72,7 +78,8 @@ fn widening_and_24_bit_products() {
     let got = map3(".b32", ".b64", "mul.wide.s32 %d, %a, %b;", &wide(&a), &wide(&b), &wide(&b));
     let want: Vec<u64> = (0..N).map(|i| (s(a[i]) * s(b[i])) as u64).collect();
     assert_eq!(got, want);
-    let got = map3(".b32", ".b64", "cvt.u64.u32 %u1, %c; mad.wide.u32 %d, %a, %b, %u1;", &wide(&a), &wide(&b), &wide(&b));
+    let got =
+        map3(".b32", ".b64", "cvt.u64.u32 %u1, %c; mad.wide.u32 %d, %a, %b, %u1;", &wide(&a), &wide(&b), &wide(&b));
     let want: Vec<u64> = (0..N).map(|i| (u64::from(a[i]) * u64::from(b[i])).wrapping_add(b[i].into())).collect();
     assert_eq!(got, want);
     let s24 = |x: u32| i64::from((x << 8) as i32 >> 8);
@@ -180,9 +187,15 @@ fn counting() {
     let got = map3(".b64", ".b32", "popc.b64 %d, %a;", &a, &a, &a);
     assert_eq!(got, a.iter().map(|x| (0..64).map(|i| x >> i & 1).sum()).collect::<Vec<u64>>());
     let got = map3(".b64", ".b32", "clz.b64 %d, %a;", &a, &a, &a);
-    assert_eq!(got, a.iter().map(|x| (0..64).take_while(|i| x >> (63 - i) & 1 == 0).count() as u64).collect::<Vec<_>>());
+    assert_eq!(
+        got,
+        a.iter().map(|x| (0..64).take_while(|i| x >> (63 - i) & 1 == 0).count() as u64).collect::<Vec<_>>()
+    );
     // The n-th set bit from a base, upwards and downwards.
-    assert_eq!(op32("fns.b32 %d, %a, %b, %c;", &[0xf0; 5], &[0, 0, 7, 5, 5], &[1, 3, -2i32 as u32, 0, 9]), [4, 6, 6, 5, !0]);
+    assert_eq!(
+        op32("fns.b32 %d, %a, %b, %c;", &[0xf0; 5], &[0, 0, 7, 5, 5], &[1, 3, -2i32 as u32, 0, 9]),
+        [4, 6, 6, 5, !0]
+    );
 }
 
 #[test]
@@ -243,8 +256,12 @@ fn dot_products() {
     check32("dp4a.u32.s32 %d, %a, %b, %c;", |a, b, c| ((0..4).map(|i| u(a, i) * sg(b, i)).sum::<i64>() + s(c)) as u32);
     check32("dp4a.u32.u32 %d, %a, %b, %c;", |a, b, c| ((0..4).map(|i| u(a, i) * u(b, i)).sum::<i64>() + s(c)) as u32);
     let h = |x: u32, i: u32| i64::from((x >> (16 * i)) as i16);
-    check32("dp2a.hi.s32.u32 %d, %a, %b, %c;", |a, b, c| ((0..2).map(|i| h(a, i) * u(b, i + 2)).sum::<i64>() + s(c)) as u32);
-    check32("dp2a.lo.s32.s32 %d, %a, %b, %c;", |a, b, c| ((0..2).map(|i| h(a, i) * sg(b, i)).sum::<i64>() + s(c)) as u32);
+    check32("dp2a.hi.s32.u32 %d, %a, %b, %c;", |a, b, c| {
+        ((0..2).map(|i| h(a, i) * u(b, i + 2)).sum::<i64>() + s(c)) as u32
+    });
+    check32("dp2a.lo.s32.s32 %d, %a, %b, %c;", |a, b, c| {
+        ((0..2).map(|i| h(a, i) * sg(b, i)).sum::<i64>() + s(c)) as u32
+    });
 }
 
 #[test]

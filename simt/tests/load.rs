@@ -1,6 +1,12 @@
 //! What does not load, and how it says so; what loads without harm.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::double_comparisons, clippy::precedence, clippy::cast_abs_to_unsigned)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::double_comparisons,
+    clippy::precedence,
+    clippy::cast_abs_to_unsigned
+)]
 
 mod common;
 
@@ -113,8 +119,11 @@ fn damaged_text_never_panics() {
 
 #[test]
 fn big_functions_load_in_time() {
-    let body: String = (0..60_000).map(|i| format!("add.u32 %r{}, %r{}, {i};\n", i % 50 + 1, (i * 7) % 50 + 1)).collect();
-    let labels: String = (0..20_000).map(|i| format!("L{i}: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, {i}; @%p1 bra L{};\n", i / 2)).collect();
+    let body: String =
+        (0..60_000).map(|i| format!("add.u32 %r{}, %r{}, {i};\n", i % 50 + 1, (i * 7) % 50 + 1)).collect();
+    let labels: String = (0..20_000)
+        .map(|i| format!("L{i}: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, {i}; @%p1 bra L{};\n", i / 2))
+        .collect();
     let module = load(&module_text("", &format!(".reg .b32 %r<60>; .reg .pred %p<2>;\n{body}{labels}ret;")));
     assert!(module.kernel("k").unwrap().registers > 50);
 }

@@ -1,6 +1,12 @@
 //! Loads, stores, state spaces, atomics, and what happens outside of memory.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::double_comparisons, clippy::precedence, clippy::cast_abs_to_unsigned)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::double_comparisons,
+    clippy::precedence,
+    clippy::cast_abs_to_unsigned
+)]
 
 mod common;
 
@@ -44,7 +50,21 @@ fn vectors_and_widths() {
             let byte = a >> 24;
             let signed = (a >> 16) as i16 as i64 as u64;
             let want = [
-                d, c, b, a, c, d, a, b, byte as u8 as i8 as i32 as u32, byte, signed as u32, (signed >> 32) as u32, b, 0, a,
+                d,
+                c,
+                b,
+                a,
+                c,
+                d,
+                a,
+                b,
+                byte as u8 as i8 as i32 as u32,
+                byte,
+                signed as u32,
+                (signed >> 32) as u32,
+                b,
+                0,
+                a,
                 d >> 16 | (c & 0xffff) << 16,
             ];
             assert_eq!(out[16 * t..][..16], want, "thread {t} of {threads}");
@@ -123,7 +143,8 @@ fn dynamic_shared_memory() {
         }";
     let rig = Rig::new(text);
     let o = rig.alloc(16);
-    let launch = |dynamic, max| Launch { dynamic_shared: dynamic, max_dynamic_shared: max, ..Launch::new([1, 1, 1], [1, 1, 1]) };
+    let launch =
+        |dynamic, max| Launch { dynamic_shared: dynamic, max_dynamic_shared: max, ..Launch::new([1, 1, 1], [1, 1, 1]) };
     let run = |l: &Launch| rig.machine.launch(&rig.instance, "k", l, &o.to_le_bytes());
     run(&launch(256, 0)).unwrap();
     // The dynamic part starts at the next multiple of 16.
@@ -300,7 +321,10 @@ fn null_and_misaligned_addresses() {
 
 #[test]
 fn freed_memory_and_neighbours_are_out_of_bounds() {
-    let rig = Rig::new(&module_text(".param .u64 p", &format!("{REGS} ld.param.u64 %rd1, [p]; ld.global.u32 %r1, [%rd1]; ret;")));
+    let rig = Rig::new(&module_text(
+        ".param .u64 p",
+        &format!("{REGS} ld.param.u64 %rd1, [p]; ld.global.u32 %r1, [%rd1]; ret;"),
+    ));
     let (a, b) = (rig.alloc(64), rig.alloc(64));
     rig.run(1, 1, &[a]);
     rig.machine.memory().free(a).unwrap();
@@ -317,7 +341,10 @@ fn freed_memory_and_neighbours_are_out_of_bounds() {
 fn fresh_memory_is_poison() {
     let rig = Rig::new(&module_text(
         ".param .u64 p, .param .u64 o",
-        &format!(".shared .align 4 .b8 s[4]; {REGS} ld.param.u64 %rd1, [p]; ld.global.u32 %r1, [%rd1]; ld.shared.u32 %r2, [s]; {} st.global.v2.u32 [%rd9], {{%r1,%r2}}; ret;", at("o", 8)),
+        &format!(
+            ".shared .align 4 .b8 s[4]; {REGS} ld.param.u64 %rd1, [p]; ld.global.u32 %r1, [%rd1]; ld.shared.u32 %r2, [s]; {} st.global.v2.u32 [%rd9], {{%r1,%r2}}; ret;",
+            at("o", 8)
+        ),
     ));
     let (p, o) = (rig.alloc(4), rig.alloc(8));
     rig.run(1, 1, &[p, o]);

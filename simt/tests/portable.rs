@@ -1,6 +1,12 @@
 //! The portable handlers give what the vector ones give.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::double_comparisons, clippy::precedence, clippy::cast_abs_to_unsigned)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::double_comparisons,
+    clippy::precedence,
+    clippy::cast_abs_to_unsigned
+)]
 
 mod common;
 
@@ -10,13 +16,29 @@ use warpsmith_simt::testing::force_portable;
 #[test]
 fn both_give_the_same_bits() {
     let three = [
-        "add.s32 %d, %a, %b;", "mul.hi.s32 %d, %a, %b;", "shl.b32 %d, %a, %b;", "prmt.b32 %d, %a, %b, %c;",
-        "lop3.b32 %d, %a, %b, %c, 0xe8;", "fma.rn.f32 %d, %a, %b, %c;", "fma.rn.ftz.f32 %d, %a, %b, %c;",
-        "min.f32 %d, %a, %b;", "max.NaN.f32 %d, %a, %b;", "div.rn.f32 %d, %a, %b;", "fma.rn.f16x2 %d, %a, %b, %c;",
-        "fma.rn.bf16x2 %d, %a, %b, %c;", "add.rz.f32 %d, %a, %b;", "cvt.rn.f16x2.f32 %d, %a, %b;", "cvt.rni.s32.f32 %d, %a;",
-        "cvt.rn.f32.u32 %d, %a;", "dp4a.s32.u32 %d, %a, %b, %c;", "popc.b32 %d, %a;", "bfe.s32 %d, %a, %b, %c;",
+        "add.s32 %d, %a, %b;",
+        "mul.hi.s32 %d, %a, %b;",
+        "shl.b32 %d, %a, %b;",
+        "prmt.b32 %d, %a, %b, %c;",
+        "lop3.b32 %d, %a, %b, %c, 0xe8;",
+        "fma.rn.f32 %d, %a, %b, %c;",
+        "fma.rn.ftz.f32 %d, %a, %b, %c;",
+        "min.f32 %d, %a, %b;",
+        "max.NaN.f32 %d, %a, %b;",
+        "div.rn.f32 %d, %a, %b;",
+        "fma.rn.f16x2 %d, %a, %b, %c;",
+        "fma.rn.bf16x2 %d, %a, %b, %c;",
+        "add.rz.f32 %d, %a, %b;",
+        "cvt.rn.f16x2.f32 %d, %a, %b;",
+        "cvt.rni.s32.f32 %d, %a;",
+        "cvt.rn.f32.u32 %d, %a;",
+        "dp4a.s32.u32 %d, %a, %b, %c;",
+        "popc.b32 %d, %a;",
+        "bfe.s32 %d, %a, %b, %c;",
         "setp.lt.f32 %p1, %a, %b; selp.b32 %d, %a, %c, %p1;",
-        "rsqrt.approx.f32 %d, %a;", "shfl.sync.bfly.b32 %d, %a, 3, 31, -1;", "redux.sync.add.u32 %d, %b, -1;",
+        "rsqrt.approx.f32 %d, %a;",
+        "shfl.sync.bfly.b32 %d, %a, 3, 31, -1;",
+        "redux.sync.add.u32 %d, %b, -1;",
         "mov.b64 %u1, {%a, %b}; mul.lo.u64 %u2, %u1, %u1; mov.b64 {%t1, %d}, %u2;",
         "setp.ge.s32 %p1, %a, %b; mov.u32 %d, 0; @%p1 mad.lo.u32 %d, %a, %b, %c;",
     ];

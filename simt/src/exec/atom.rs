@@ -6,7 +6,7 @@
 use super::bounds::{Place, refuse};
 use super::float::{canon, canon64, flush, flush_bits};
 use super::half::{B, H, Half};
-use super::lanes::{only, lane_of, lanes_of, set_lane};
+use super::lanes::{lane_of, lanes_of, only, set_lane};
 use super::mem::Elem;
 use super::space::{Global, SHARED_WINDOW, Shared, Space, place_of};
 use super::{Cx, Flow, Op, OpFn};

@@ -1,7 +1,8 @@
 //! A block: its warps, its shared memory, its barriers.
 
+use super::barrier::Barrier;
 use super::lanes::lanes_of;
-use super::warp::{Barrier, Row, State, Stop, Warp};
+use super::warp::{Row, State, Stop, Warp};
 use super::{Cx, LANES, RawFault, uniform};
 use crate::fault::FaultKind;
 use crate::memory::POISON_KEY;
@@ -60,7 +61,14 @@ const PATIENCE: u32 = 4096;
 
 impl Block {
     pub(crate) fn new() -> Block {
-        Block { index: 0, warps: Vec::new(), barriers: [Barrier::default(); 16], shared: Vec::new(), executed: 0, shape: [0; 3] }
+        Block {
+            index: 0,
+            warps: Vec::new(),
+            barriers: [Barrier::default(); 16],
+            shared: Vec::new(),
+            executed: 0,
+            shape: [0; 3],
+        }
     }
 
     /// Prepares the block with linear index `index`.
@@ -210,7 +218,8 @@ impl Block {
                         text
                     }
                     State::Collective { mask, .. } => {
-                        let here: u32 = warp.splits.iter().filter(|s| s.state == split.state).fold(0, |m, s| m | s.mask);
+                        let here: u32 =
+                            warp.splits.iter().filter(|s| s.state == split.state).fold(0, |m, s| m | s.mask);
                         let missing = mask & warp.live & !here;
                         format!("wait in a collective of lanes {mask:#010x} for lanes {missing:#010x}")
                     }

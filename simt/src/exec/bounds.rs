@@ -51,7 +51,9 @@ pub(crate) fn refuse(cx: &mut Cx, op: &Op, place: Place, lane: usize, address: u
             let size = cx.param_bytes;
             format!("{what} of {bytes} bytes at parameter offset {address}; the kernel has {size} bytes of parameters")
         }
-        Place::Param => format!("{what} of {bytes} bytes at parameter offset {address}: kernel parameters are read-only"),
+        Place::Param => {
+            format!("{what} of {bytes} bytes at parameter offset {address}: kernel parameters are read-only")
+        }
     };
     cx.raise(op, FaultKind::OutOfBounds, lane, Some(address), detail)
 }

@@ -124,8 +124,11 @@ pub(crate) unsafe fn gather(cx: &Cx, op: &Op, lanes: u32, to: &mut Exchange) {
     unsafe {
         if kind.has_value() {
             for lane in lanes_of(lanes) {
-                to.a[lane] =
-                    if kind.wide() { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };
+                to.a[lane] = if kind.wide() {
+                    lane_of::<u64>(cx.src(op.a), lane)
+                } else {
+                    lane_of::<u32>(cx.src(op.a), lane).into()
+                };
             }
         }
         if (op.imm as u8) <= Kind::ShflIdx as u8 {

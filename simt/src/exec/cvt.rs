@@ -183,11 +183,8 @@ impl General {
         match self.src {
             Kind::Int { bits, signed } => {
                 let shift = 64 - u32::from(bits);
-                let value = if signed {
-                    i128::from((raw << shift) as i64 >> shift)
-                } else {
-                    i128::from(raw << shift >> shift)
-                };
+                let value =
+                    if signed { i128::from((raw << shift) as i64 >> shift) } else { i128::from(raw << shift >> shift) };
                 self.of_int(value)
             }
             Kind::F16 => self.of_float(H(raw as u16).to_f32().into()),
@@ -384,7 +381,8 @@ pub(crate) fn f16_from_fp8(e5m2: bool) -> OpFn {
 /// `c` goes to the high half. `imm`: bits | signed << 8.
 pub(crate) unsafe fn pack_sat(cx: &mut Cx, op: &Op) -> Flow {
     let bits = (op.imm & 0xff) as u32;
-    let (low, high) = if op.imm >> 8 & 1 != 0 { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
+    let (low, high) =
+        if op.imm >> 8 & 1 != 0 { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
     let mask = (1u32 << bits) - 1;
     // SAFETY: the contract of handlers: operands are rows of 32 bits.
     unsafe {

@@ -6,10 +6,10 @@
 //! the most frequent combinations are fused here. The `.approx` functions are computed in f64 and
 //! rounded once: at least as accurate as PTX demands, but not the bits of any one GPU.
 
+use super::OpFn;
 use super::int::Cmp;
 use super::lanes::{cmp, each1, each2, each3, map1, map2, map3};
 use super::soft::{self, Format, Round};
-use super::OpFn;
 
 /// Arithmetic with a rounding mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,7 +140,9 @@ pub(crate) fn arith32x2(op: Arith, ftz: bool) -> Option<OpFn> {
         (Arith::Add, false) => map2(|a: u64, b: u64| both(|s| canon(half(a, s) + half(b, s)))),
         (Arith::Sub, false) => map2(|a: u64, b: u64| both(|s| canon(half(a, s) - half(b, s)))),
         (Arith::Mul, false) => map2(|a: u64, b: u64| both(|s| canon(half(a, s) * half(b, s)))),
-        (Arith::Fma, false) => map3(|a: u64, b: u64, c: u64| both(|s| canon(half(a, s).mul_add(half(b, s), half(c, s))))),
+        (Arith::Fma, false) => {
+            map3(|a: u64, b: u64, c: u64| both(|s| canon(half(a, s).mul_add(half(b, s), half(c, s)))))
+        }
         (Arith::Add, true) => map2(|a: u64, b: u64| both(|s| flush_bits(canon(flush(half(a, s)) + flush(half(b, s)))))),
         (Arith::Sub, true) => map2(|a: u64, b: u64| both(|s| flush_bits(canon(flush(half(a, s)) - flush(half(b, s)))))),
         (Arith::Mul, true) => map2(|a: u64, b: u64| both(|s| flush_bits(canon(flush(half(a, s)) * flush(half(b, s)))))),
@@ -214,7 +216,13 @@ pub(crate) fn div_approx(full: bool) -> OpFn {
 fn min32(a: f32, b: f32) -> u32 {
     // Equal numbers differ in bits only if they are zeros: or-ing prefers the negative one.
     let equal = f32::from_bits(a.to_bits() | b.to_bits());
-    let number = if a < b { a } else if b < a { b } else { equal };
+    let number = if a < b {
+        a
+    } else if b < a {
+        b
+    } else {
+        equal
+    };
     let one = if a.is_nan() { b } else { a };
     canon(if a.is_nan() || b.is_nan() { one } else { number })
 }
@@ -222,7 +230,13 @@ fn min32(a: f32, b: f32) -> u32 {
 #[inline(always)]
 fn max32(a: f32, b: f32) -> u32 {
     let equal = f32::from_bits(a.to_bits() & b.to_bits());
-    let number = if a > b { a } else if b > a { b } else { equal };
+    let number = if a > b {
+        a
+    } else if b > a {
+        b
+    } else {
+        equal
+    };
     let one = if a.is_nan() { b } else { a };
     canon(if a.is_nan() || b.is_nan() { one } else { number })
 }

@@ -1,7 +1,7 @@
 //! Integer and bit operations.
 
-use super::lanes::{Lane, carry, cmp, each2, each3, map1, map2, map3, map4, select};
 use super::OpFn;
+use super::lanes::{Lane, carry, cmp, each2, each3, map1, map2, map3, map4, select};
 use crate::ptx::ast::Type;
 
 /// Two-operand operations whose operands and result have one type.
@@ -417,7 +417,8 @@ pub(crate) fn dp4a(a_signed: bool, b_signed: bool) -> OpFn {
 pub(crate) fn dp2a() -> OpFn {
     map4(|a: u32, b: u32, c: u32, mode: u32| {
         let b = if mode & 1 != 0 { b >> 16 } else { b };
-        let x = |i: u32| if mode & 2 != 0 { i64::from((a >> (16 * i)) as i16) } else { i64::from(a >> (16 * i) & 0xffff) };
+        let x =
+            |i: u32| if mode & 2 != 0 { i64::from((a >> (16 * i)) as i16) } else { i64::from(a >> (16 * i) & 0xffff) };
         let y = |i: u32| if mode & 4 != 0 { i64::from((b >> (8 * i)) as i8) } else { i64::from(b >> (8 * i) & 0xff) };
         c.wrapping_add((x(0) * y(0) + x(1) * y(1)) as u32)
     })

@@ -172,11 +172,7 @@ unsafe fn map1_body<A: Lane, R: Lane, F: Fn(A) -> R + Copy>(cx: &mut Cx, op: &Op
 }
 
 #[inline(always)]
-unsafe fn map2_body<A: Lane, B: Lane, R: Lane, F: Fn(A, B) -> R + Copy>(
-    cx: &mut Cx,
-    op: &Op,
-    f: F,
-) -> Flow {
+unsafe fn map2_body<A: Lane, B: Lane, R: Lane, F: Fn(A, B) -> R + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
     // SAFETY: the contract of handlers: operands are rows of the frame.
     unsafe {
         let a = cx.src(op.a).cast::<Chunk<A>>();
@@ -242,9 +238,7 @@ unsafe fn map4_body<A: Lane, B: Lane, C: Lane, D: Lane, R: Lane, F: Fn(A, B, C, 
         let m = cx.active;
         for k in 0..4 {
             let (a, b, c, e) = (a.add(k).read(), b.add(k).read(), c.add(k).read(), e.add(k).read());
-            put::<R, false>(d.add(k), m >> (8 * k), |i| {
-                f(A::get(a[i]), B::get(b[i]), C::get(c[i]), D::get(e[i]))
-            });
+            put::<R, false>(d.add(k), m >> (8 * k), |i| f(A::get(a[i]), B::get(b[i]), C::get(c[i]), D::get(e[i])));
         }
     }
     Flow::Next

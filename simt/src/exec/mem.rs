@@ -9,11 +9,12 @@ use std::array::from_fn;
 
 use super::bounds::{Place, refuse};
 use super::lanes::{Lane, lane_of, lanes_of, set_lane, simd};
+use super::local::{LocalAddress, load_local, store_local};
 use super::space::{
     Global, LOCAL_WINDOW, PARAM_WINDOW, Pattern, SHARED_WINDOW, Shared, Space, classify, count, count_mixed, place_of,
 };
 #[cfg(target_arch = "x86_64")]
-use super::transpose;
+use super::vector;
 use super::{Cx, Flow, LANES, Op, OpFn};
 use crate::ptx::ast;
 
@@ -40,7 +41,8 @@ macro_rules! elem {
 
 elem!(u8 u16 u32 u64);
 
-const SLOTS: usize = 1;
+/// Where the rows start in an operation's list.
+pub(super) const SLOTS: usize = 1;
 
 /// A load of `N` elements a lane.
 #[inline(always)]
@@ -51,7 +53,7 @@ unsafe fn load<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx,
         let row = cx.src(op.a);
         let active = cx.active;
         let site = cx.list(op, 0) as usize;
-        let pattern = classify::<S::Address>(row, active, offset, bytes);
+        let pattern = classify::<S::Address, FAST>(row, active, offset, bytes);
         let direct = match pattern {
             Pattern::Linear(first) if first & (bytes - 1) == 0 => S::resolve(cx, site, first, 32 * bytes),
             Pattern::Same(first) if first & (bytes - 1) == 0 => S::resolve(cx, site, first, bytes),
@@ -63,7 +65,7 @@ unsafe fn load<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx,
             #[cfg(target_arch = "x86_64")]
             if FAST && size_of::<E>() == 4 && (N == 2 || N == 4) {
                 let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
-                transpose::split(from, key as u32, &to);
+                vector::split(from, key as u32, &to);
                 return Flow::Next;
             }
             let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
@@ -129,7 +131,7 @@ unsafe fn store<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx
         let row = cx.src(op.a);
         let site = cx.list(op, 0) as usize;
         let pattern =
-            if cx.active == !0 { classify::<S::Address>(row, !0, offset, bytes) } else { Pattern::Mixed };
+            if cx.active == !0 { classify::<S::Address, FAST>(row, !0, offset, bytes) } else { Pattern::Mixed };
         let direct = match pattern {
             Pattern::Linear(first) if first & (bytes - 1) == 0 => S::resolve(cx, site, first, 32 * bytes),
             _ => None,
@@ -140,7 +142,7 @@ unsafe fn store<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx
         #[cfg(target_arch = "x86_64")]
         if FAST && size_of::<E>() == 4 && (N == 2 || N == 4) {
             let from: [*const u8; N] = from_fn(|j| cx.src(cx.list(op, SLOTS + j)));
-            transpose::join(to, key as u32, &from);
+            vector::join(to, key as u32, &from);
             return Flow::Next;
         }
         for k in 0..4 {
@@ -177,129 +179,6 @@ unsafe fn store_mixed<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, o
     cx.progress += 1;
     count::<S>(cx, true, n as u32, bytes, Pattern::Mixed);
     count_mixed::<S>(cx, true, &addresses[..n], bytes);
-    Flow::Next
-}
-
-/// Host address of local byte `at` of a lane.
-#[inline(always)]
-unsafe fn local_at(cx: &Cx, at: u64, lane: usize) -> *mut u8 {
-    // SAFETY: the caller checked `at` against `local_top`, and the lane is below 32.
-    unsafe { cx.local.add((at >> 2) as usize * 128 + lane * 4 + (at & 3) as usize) }
-}
-
-/// Whether a local access is inside the thread's memory and aligned.
-#[inline(always)]
-fn local_ok(cx: &Cx, at: u64, bytes: u64) -> bool {
-    let top = u64::from(cx.local_top);
-    at & (bytes - 1) == 0 && at < top && bytes <= top - at
-}
-
-/// One element of local memory, in its raw bits. Elements are at most two words, and aligned.
-#[inline(always)]
-unsafe fn local_get<E: Elem>(cx: &Cx, at: u64, lane: usize) -> E {
-    // SAFETY: the caller checked the access; a word of a lane is 4 contiguous bytes.
-    unsafe {
-        let p = local_at(cx, at, lane);
-        if size_of::<E>() == 8 {
-            let low = u64::from(p.cast::<u32>().read());
-            let high = u64::from(p.add(128).cast::<u32>().read());
-            return (low | high << 32).with::<E>();
-        }
-        p.cast::<E>().read_unaligned()
-    }
-}
-
-#[inline(always)]
-unsafe fn local_put<E: Elem>(cx: &Cx, at: u64, lane: usize, value: E) {
-    // SAFETY: the caller checked the access; a word of a lane is 4 contiguous bytes.
-    unsafe {
-        let p = local_at(cx, at, lane);
-        if size_of::<E>() == 8 {
-            let raw = value.raw();
-            p.cast::<u32>().write(raw as u32);
-            p.add(128).cast::<u32>().write((raw >> 32) as u32);
-        } else {
-            p.cast::<E>().write_unaligned(value);
-        }
-    }
-}
-
-trait With {
-    fn with<E: Elem>(self) -> E;
-}
-
-impl With for u64 {
-    /// The element of 64 bits with these bits.
-    #[inline(always)]
-    fn with<E: Elem>(self) -> E {
-        debug_assert_eq!(size_of::<E>(), 8);
-        // SAFETY: called only where `E` is `u64`.
-        unsafe { std::mem::transmute_copy::<u64, E>(&self) }
-    }
-}
-
-/// Where a local access gets its addresses.
-#[derive(Clone, Copy)]
-enum LocalAddress {
-    /// `imm` beyond the frame's start, for all lanes.
-    Frame,
-    Register32,
-    Register64,
-}
-
-#[inline(always)]
-unsafe fn local_address(cx: &Cx, op: &Op, how: LocalAddress, lane: usize, offset: u64) -> u64 {
-    // SAFETY: the contract of handlers: `a` is a row of the width that `how` says.
-    unsafe {
-        match how {
-            LocalAddress::Frame => u64::from(cx.local_base).wrapping_add(offset),
-            LocalAddress::Register32 => u64::from(lane_of::<u32>(cx.src(op.a), lane)).wrapping_add(offset),
-            LocalAddress::Register64 => lane_of::<u64>(cx.src(op.a), lane).wrapping_add(offset),
-        }
-    }
-}
-
-#[inline(never)]
-unsafe fn load_local<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, how: LocalAddress, offset: u64) -> Flow {
-    let bytes = (N * size_of::<E>()) as u64;
-    // SAFETY: the contract of handlers; every address is checked before it is used.
-    unsafe {
-        let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
-        for lane in lanes_of(cx.active) {
-            let at = local_address(cx, op, how, lane, offset);
-            if !local_ok(cx, at, bytes) {
-                return refuse(cx, op, Place::Local, lane, at, bytes, "load");
-            }
-            for (j, to) in to.into_iter().enumerate() {
-                set_lane(to, lane, local_get::<E>(cx, at + (j * size_of::<E>()) as u64, lane));
-            }
-        }
-    }
-    if !matches!(how, LocalAddress::Frame) {
-        cx.counters.local_bytes += u64::from(cx.active.count_ones()) * bytes;
-    }
-    Flow::Next
-}
-
-#[inline(never)]
-unsafe fn store_local<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, how: LocalAddress, offset: u64) -> Flow {
-    let bytes = (N * size_of::<E>()) as u64;
-    // SAFETY: the contract of handlers; every address is checked before it is used.
-    unsafe {
-        let from: [*const u8; N] = from_fn(|j| cx.src(cx.list(op, SLOTS + j)));
-        for lane in lanes_of(cx.active) {
-            let at = local_address(cx, op, how, lane, offset);
-            if !local_ok(cx, at, bytes) {
-                return refuse(cx, op, Place::Local, lane, at, bytes, "store");
-            }
-            for (j, from) in from.into_iter().enumerate() {
-                local_put(cx, at + (j * size_of::<E>()) as u64, lane, lane_of::<E>(from, lane));
-            }
-        }
-    }
-    if !matches!(how, LocalAddress::Frame) {
-        cx.counters.local_bytes += u64::from(cx.active.count_ones()) * bytes;
-    }
     Flow::Next
 }
 
@@ -392,7 +271,9 @@ macro_rules! compiled {
         #[inline(never)]
         unsafe fn $portable<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
             // SAFETY: the contract of handlers.
-            unsafe { if PATTERNS { $direct::<S, E, N, false>(cx, op, offset) } else { $mixed::<S, E, N>(cx, op, offset) } }
+            unsafe {
+                if PATTERNS { $direct::<S, E, N, false>(cx, op, offset) } else { $mixed::<S, E, N>(cx, op, offset) }
+            }
         }
 
         #[cfg(target_arch = "x86_64")]
@@ -527,23 +408,6 @@ pub(crate) fn store_handler(space: ast::Space, via: Via, size: u32, count: u32) 
     shapes!(store_of, size, count, space, via)
 }
 
-/// `d = imm + start of the frame's local variables`: the address of one.
-pub(crate) unsafe fn local_symbol(cx: &mut Cx, op: &Op) -> Flow {
-    let value = u64::from(cx.local_base).wrapping_add(op.imm);
-    // SAFETY: the contract of handlers: `d` is a row of 64 bits, or of 32 if `x` is 0.
-    unsafe {
-        let d = cx.dst(op.d);
-        for lane in lanes_of(cx.active) {
-            if op.x == 0 {
-                set_lane::<u32>(d, lane, value as u32);
-            } else {
-                set_lane::<u64>(d, lane, value);
-            }
-        }
-    }
-    Flow::Next
-}
-
 /// `isspacep`: whether generic addresses point into a space; `imm` is its window, or 0 for global.
 pub(crate) unsafe fn isspacep(cx: &mut Cx, op: &Op) -> Flow {
     let mut bits = 0;
@@ -568,14 +432,17 @@ pub(crate) unsafe fn copy_async(cx: &mut Cx, op: &Op) -> Flow {
         let (site, offset) = (cx.list(op, 0) as usize, cx.list(op, 1) as i32 as i64 as u64);
         let wide = cx.list(op, 2) != 0;
         for lane in lanes_of(cx.active) {
-            let base = if wide { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };
+            let base =
+                if wide { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };
             let base = if wide && place_of(base) == Place::Shared { base & 0xffff_ffff } else { base };
             let to_address = base.wrapping_add(op.imm as u32 as i32 as i64 as u64);
             let from_address = lane_of::<u64>(cx.src(op.b), lane).wrapping_add(offset);
             let wanted = u64::from(lane_of::<u32>(cx.src(op.c), lane)).min(bytes);
             let aligned = to_address & (bytes - 1) == 0;
             let to = if aligned { Shared::<u64>::resolve(cx, site, to_address, bytes) } else { None };
-            let Some((to, _)) = to else { return refuse(cx, op, Place::Shared, lane, to_address, bytes, "asynchronous copy") };
+            let Some((to, _)) = to else {
+                return refuse(cx, op, Place::Shared, lane, to_address, bytes, "asynchronous copy");
+            };
             to.write_bytes(0, bytes as usize);
             if wanted == 0 {
                 continue;

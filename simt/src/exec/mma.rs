@@ -37,7 +37,11 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub(crate) fn pack(self) -> u64 {
-        self.a as u64 | (self.b as u64) << 8 | u64::from(self.k) << 16 | u64::from(self.sat) << 24 | u64::from(self.sm) << 32
+        self.a as u64
+            | (self.b as u64) << 8
+            | u64::from(self.k) << 16
+            | u64::from(self.sat) << 24
+            | u64::from(self.sm) << 32
     }
 
     fn unpack(imm: u64) -> Shape {
@@ -214,7 +218,8 @@ pub(crate) unsafe fn ldmatrix(cx: &mut Cx, op: &Op) -> Flow {
             let mut matrix = [[0u16; 8]; 8];
             for (row, elements) in matrix.iter_mut().enumerate() {
                 let lane = m * 8 + row;
-                let base = if wide { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };
+                let base =
+                    if wide { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };
                 let base = if base & !0xffff_ffff == SHARED_WINDOW { base & 0xffff_ffff } else { base };
                 let address = base.wrapping_add(offset);
                 let from = if address & 15 == 0 { Shared::<u64>::resolve(cx, 0, address, 16) } else { None };

@@ -10,22 +10,25 @@
 //! makes them; addresses that a *program* computes are checked by the handlers themselves.
 
 pub(crate) mod atom;
+pub(crate) mod barrier;
 pub(crate) mod block;
 pub(crate) mod bounds;
 pub(crate) mod collective;
 pub(crate) mod control;
 pub(crate) mod cvt;
 pub(crate) mod float;
+pub(crate) mod frames;
 pub(crate) mod half;
 pub(crate) mod int;
 pub(crate) mod lanes;
+pub(crate) mod local;
 pub(crate) mod mem;
 pub(crate) mod mma;
 pub(crate) mod rendezvous;
 pub(crate) mod soft;
 pub(crate) mod space;
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod transpose;
+pub(crate) mod vector;
 pub(crate) mod warp;
 
 use crate::counters::Counters;

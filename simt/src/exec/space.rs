@@ -34,19 +34,19 @@ pub(crate) trait Addr: Lane {
     /// Whether all lanes step by `bytes`, and whether all are equal; all lanes are active.
     ///
     /// # Safety
-    /// `row` is a row of this type.
-    unsafe fn relate(row: *const u8, bytes: u64) -> (bool, bool);
+    /// `row` is a row of this type; with `FAST`, the CPU has AVX2.
+    unsafe fn relate<const FAST: bool>(row: *const u8, bytes: u64) -> (bool, bool);
 }
 
 macro_rules! addr {
-    ($($t:ty)*) => {$(
+    ($($t:ty, $steps:ident;)*) => {$(
         impl Addr for $t {
             #[inline(always)]
             fn wide(self) -> u64 {
                 self as u64
             }
             #[inline(always)]
-            unsafe fn relate(row: *const u8, bytes: u64) -> (bool, bool) {
+            unsafe fn relate<const FAST: bool>(row: *const u8, bytes: u64) -> (bool, bool) {
                 // SAFETY: by the contract, the row has 32 lanes, four chunks of eight.
                 let (first, last) = unsafe { (row.cast::<$t>().read(), row.cast::<$t>().add(31).read()) };
                 let span = last.wrapping_sub(first);
@@ -58,6 +58,12 @@ macro_rules! addr {
                 } else {
                     return (false, false);
                 };
+                #[cfg(target_arch = "x86_64")]
+                if FAST {
+                    // SAFETY: by the contract.
+                    let holds = unsafe { super::vector::$steps(row, step) };
+                    return (holds && span != 0, holds && span == 0);
+                }
                 let mut differ = [0 as $t; 8];
                 for k in 0..4 {
                     // SAFETY: as above.
@@ -74,7 +80,7 @@ macro_rules! addr {
     )*};
 }
 
-addr!(u32 u64);
+addr!(u32, steps32; u64, steps64;);
 
 /// How the addresses of the active lanes relate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,13 +95,18 @@ pub(crate) enum Pattern {
 /// Classifies the active lanes' addresses.
 ///
 /// # Safety
-/// `row` is a row of `A`; `active` is not 0.
+/// `row` is a row of `A`; `active` is not 0; with `FAST`, the CPU has AVX2.
 #[inline(always)]
-pub(crate) unsafe fn classify<A: Addr>(row: *const u8, active: u32, offset: u64, bytes: u64) -> Pattern {
+pub(crate) unsafe fn classify<A: Addr, const FAST: bool>(
+    row: *const u8,
+    active: u32,
+    offset: u64,
+    bytes: u64,
+) -> Pattern {
     // SAFETY: by the contract.
     unsafe {
         if active == !0 {
-            let (linear, same) = A::relate(row, bytes);
+            let (linear, same) = A::relate::<FAST>(row, bytes);
             if linear || same {
                 let first = lane_of::<A>(row, 0).wide().wrapping_add(offset);
                 return if linear { Pattern::Linear(first) } else { Pattern::Same(first) };

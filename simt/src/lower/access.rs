@@ -28,7 +28,15 @@ struct Order {
 impl Builder<'_> {
     fn space(m: &Mods<'_>) -> Space {
         let words = [
-            "global", "shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func",
+            "global",
+            "shared",
+            "shared::cta",
+            "shared::cluster",
+            "local",
+            "const",
+            "param",
+            "param::entry",
+            "param::func",
         ];
         match m.any(&words) {
             None => Space::Generic,
@@ -95,12 +103,9 @@ impl Builder<'_> {
                     row: V::None,
                     offset: offset.wrapping_add(at.into()),
                 }),
-                (Symbol::Param(at, _), Space::Param) => Ok(Address {
-                    space,
-                    via: Via::Offset,
-                    row: V::None,
-                    offset: offset.wrapping_add(at.into()),
-                }),
+                (Symbol::Param(at, _), Space::Param) => {
+                    Ok(Address { space, via: Via::Offset, row: V::None, offset: offset.wrapping_add(at.into()) })
+                }
                 _ => Err(mismatch(name)),
             },
         }

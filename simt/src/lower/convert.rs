@@ -69,7 +69,9 @@ impl Builder<'_> {
         }
         let types = (type_of(to), type_of(from));
         let (Some(dty), Some(sty)) = types else { return Err(unsupported(&format!("`.{to}.{from}`"))) };
-        let (Some(dst), Some(src)) = (kind(dty), kind(sty)) else { return Err(unsupported(&format!("`.{to}.{from}`"))) };
+        let (Some(dst), Some(src)) = (kind(dty), kind(sty)) else {
+            return Err(unsupported(&format!("`.{to}.{from}`")));
+        };
         let [d, a] = operands(i)?;
         if (relu || finite) && !matches!(dst, Kind::F16 | Kind::BF16) {
             return Err(unsupported("this modifier with this type"));
@@ -388,7 +390,9 @@ impl Builder<'_> {
             self.copy(d, a, true);
             return Ok(());
         }
-        let Some(f) = int::bin(if back { Bin::Sub } else { Bin::Add }, Type::U64) else { return Err(unsupported("cvta")) };
+        let Some(f) = int::bin(if back { Bin::Sub } else { Bin::Add }, Type::U64) else {
+            return Err(unsupported("cvta"));
+        };
         let window = self.bits64(window);
         self.op2(f, d, a, window);
         Ok(())

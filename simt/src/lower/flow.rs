@@ -3,10 +3,10 @@
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, Kind, List, Lowered, P, Symbol, V, X};
+use crate::exec::barrier::bar;
 use crate::exec::collective::{self, COLLECTIVE};
-use crate::exec::mem::{self, Via};
-use crate::exec::warp::bar;
 use crate::exec::control;
+use crate::exec::mem::{self, Via};
 use crate::program::{Call, Slot, Target};
 use crate::ptx::ast::{self, Instruction, Operand, Space, Type};
 

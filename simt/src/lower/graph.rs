@@ -49,7 +49,10 @@ pub(super) fn blocks(protos: &[Proto], labels: &[usize]) -> Vec<Block> {
             Kind::Plain => (fall, Vec::new()),
             Kind::Jump(l) => (None, block_at(at(l.0)).into_iter().collect()),
             Kind::Branch(l) => (fall, block_at(at(l.0)).into_iter().collect()),
-            Kind::Indexed(ls) => (fall.filter(|_| protos[end - 1].guard != P::True), ls.iter().filter_map(|l| block_at(at(l.0))).collect()),
+            Kind::Indexed(ls) => (
+                fall.filter(|_| protos[end - 1].guard != P::True),
+                ls.iter().filter_map(|l| block_at(at(l.0))).collect(),
+            ),
             Kind::Stop => (None, Vec::new()),
         };
         blocks.push(Block { start, end, next, targets });

@@ -8,6 +8,7 @@
 
 mod access;
 mod allocate;
+mod compare;
 mod convert;
 mod decode;
 mod floating;
@@ -261,10 +262,11 @@ impl<'a> Lowering<'a> {
         let debug = program.debug.len() as u32;
         let locations = program.locations.len() as u32;
         program.locations.extend(body.locations.iter().cloned());
-        program.debug.extend(body.instructions.iter().map(|i| Debug {
-            line: i.pos.line,
-            location: i.loc.map_or(u32::MAX, |l| locations + l),
-        }));
+        program.debug.extend(
+            body.instructions
+                .iter()
+                .map(|i| Debug { line: i.pos.line, location: i.loc.map_or(u32::MAX, |l| locations + l) }),
+        );
         if body.instructions.is_empty() {
             program.debug.push(Debug { line: b.function.pos.line, location: u32::MAX });
         }
@@ -425,14 +427,16 @@ impl<'a> Lowering<'a> {
             }
             if end > MAX_STATIC_SHARED {
                 let name = &function.name;
-                let message =
-                    format!("Entry function '{name}' uses too much shared data ({end:#x} bytes, {MAX_STATIC_SHARED:#x} max)");
+                let message = format!(
+                    "Entry function '{name}' uses too much shared data ({end:#x} bytes, {MAX_STATIC_SHARED:#x} max)"
+                );
                 self.errors.push(Diagnostic::new(function.pos, message));
             }
             let start = end.next_multiple_of(dynamic.clamp(16, 4096));
             let start = if dynamic > 1 || variables.len() > shared.len() { start } else { end };
             let start = start as u32;
-            shared.extend(variables.iter().filter(|&&i| self.program.shared[i as usize].size == 0).map(|&i| (i, start)));
+            shared
+                .extend(variables.iter().filter(|&&i| self.program.shared[i as usize].size == 0).map(|&i| (i, start)));
             let serial = reachable.iter().any(|i| of(i).talks);
             let local = reachable.iter().map(|i| of(i).declared_local).fold(0, u32::saturating_add);
             let registers = reachable.iter().map(|i| of(i).registers).max().unwrap_or(0);

@@ -127,10 +127,7 @@ pub(super) fn wide(ty: Type) -> bool {
 }
 
 pub(super) fn is_int(ty: Type) -> bool {
-    matches!(
-        ty,
-        Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::S8 | Type::S16 | Type::S32 | Type::S64
-    )
+    matches!(ty, Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::S8 | Type::S16 | Type::S32 | Type::S64)
 }
 
 pub(super) fn is_signed(ty: Type) -> bool {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::mods::{bits, wide};
 use crate::exec::lanes::map0;
-use crate::exec::{CONST, OpFn, ROW, control, cvt, int, mem, uniform};
+use crate::exec::{CONST, OpFn, ROW, control, cvt, int, local, uniform};
 use crate::program::{Call, Const, Pooled};
 use crate::ptx::ast::{self, Body, Instruction, Label, Operand, Type};
 
@@ -406,13 +406,11 @@ impl<'a> Builder<'a> {
             }
             Symbol::Local(at) | Symbol::Slot(at, _) => {
                 let d = self.temp(is_wide);
-                let op = self.push(mem::local_symbol);
+                let op = self.push(local::local_symbol);
                 (op.d, op.imm, op.x) = (d, u64::from(at).wrapping_add_signed(offset), X::Raw(is_wide.into()));
                 Ok(d)
             }
-            Symbol::Param(at, _) => {
-                Ok(self.constant(Const::Bits(u64::from(at).wrapping_add_signed(offset)), is_wide))
-            }
+            Symbol::Param(at, _) => Ok(self.constant(Const::Bits(u64::from(at).wrapping_add_signed(offset)), is_wide)),
             Symbol::Function(i) if is_wide => {
                 self.callees.push(i);
                 Ok(self.constant(Const::Function(i), true))
@@ -431,12 +429,15 @@ impl<'a> Builder<'a> {
     pub(super) fn special(&mut self, name: &str, is_wide: bool) -> Lowered<V> {
         let (base, dimension) = match name.split_once('.') {
             None => (name, 0),
-            Some((base, d)) => (base, match d {
-                "x" => 0,
-                "y" => 1,
-                "z" => 2,
-                _ => 3,
-            }),
+            Some((base, d)) => (
+                base,
+                match d {
+                    "x" => 0,
+                    "y" => 1,
+                    "z" => 2,
+                    _ => 3,
+                },
+            ),
         };
         let constant = |b: &mut Self, v: u64| Ok(b.constant(Const::Bits(v), is_wide));
         let lanes = |b: &mut Self, f: OpFn| {

@@ -138,7 +138,8 @@ impl Rng {
     }
 
     pub fn u32s(&mut self, n: usize) -> Vec<u32> {
-        let edge = [0, 1, 2, 31, 32, 33, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0xffff_fffe, 0x00ff_ffff, 0x8000, 0xffff];
+        let edge =
+            [0, 1, 2, 31, 32, 33, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0xffff_fffe, 0x00ff_ffff, 0x8000, 0xffff];
         (0..n).map(|i| if i % 3 == 0 { edge[self.next() as usize % edge.len()] } else { self.next() as u32 }).collect()
     }
 
@@ -149,8 +150,23 @@ impl Rng {
 
     pub fn f32s(&mut self, n: usize) -> Vec<u32> {
         let edge = [
-            0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 0.5, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE,
-            1e-40, -1e-42, 16777216.0, 3e9, -3e9,
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            1.5,
+            -2.5,
+            0.5,
+            f32::MAX,
+            f32::MIN,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::MIN_POSITIVE,
+            1e-40,
+            -1e-42,
+            16777216.0,
+            3e9,
+            -3e9,
         ];
         (0..n)
             .map(|i| match i % 4 {

@@ -1,6 +1,52 @@
-//! Vectors in memory to rows of registers, and back, with AVX2.
+//! Memory accesses with AVX2: rows of addresses compared, vectors taken apart into rows and put together.
 
 use std::arch::x86_64::*;
+
+/// Whether the 32 lanes of a row of `u64` step by `step`.
+///
+/// # Safety
+/// The CPU has AVX2; `row` points to 32 words of 64 bits.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) unsafe fn steps64(row: *const u8, step: u64) -> bool {
+    // SAFETY: by the contract, all loads lie inside the row.
+    unsafe {
+        let first = row.cast::<u64>().read();
+        let at = |i: u64| first.wrapping_add(step.wrapping_mul(i)) as i64;
+        let mut want = _mm256_setr_epi64x(at(0), at(1), at(2), at(3));
+        let by = _mm256_set1_epi64x(step.wrapping_mul(4) as i64);
+        let mut differ = _mm256_setzero_si256();
+        for k in 0..8 {
+            let have = _mm256_loadu_si256(row.cast::<__m256i>().add(k));
+            differ = _mm256_or_si256(differ, _mm256_xor_si256(have, want));
+            want = _mm256_add_epi64(want, by);
+        }
+        _mm256_testz_si256(differ, differ) != 0
+    }
+}
+
+/// Whether the 32 lanes of a row of `u32` step by `step`.
+///
+/// # Safety
+/// The CPU has AVX2; `row` points to 32 words of 32 bits.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) unsafe fn steps32(row: *const u8, step: u32) -> bool {
+    // SAFETY: by the contract, all loads lie inside the row.
+    unsafe {
+        let first = _mm256_set1_epi32(row.cast::<i32>().read());
+        let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        let mut want = _mm256_add_epi32(first, _mm256_mullo_epi32(lanes, _mm256_set1_epi32(step as i32)));
+        let by = _mm256_set1_epi32(step.wrapping_mul(8) as i32);
+        let mut differ = _mm256_setzero_si256();
+        for k in 0..4 {
+            let have = _mm256_loadu_si256(row.cast::<__m256i>().add(k));
+            differ = _mm256_or_si256(differ, _mm256_xor_si256(have, want));
+            want = _mm256_add_epi32(want, by);
+        }
+        _mm256_testz_si256(differ, differ) != 0
+    }
+}
 
 /// Takes 32 lanes' vectors of `N` (2 or 4) words apart into `N` rows, flipping the bits of `key`.
 ///
@@ -93,6 +139,25 @@ mod tests {
         // SAFETY: as above.
         unsafe { join::<N>(back.as_mut_ptr().cast(), 0x5a5a_5a5a, &from) };
         assert_eq!(back, memory);
+    }
+
+    #[test]
+    fn steps_are_recognised() {
+        if !is_x86_feature_detected!("avx2") {
+            return;
+        }
+        let mut wide: [u64; 32] = std::array::from_fn(|i| (1 << 48) + 16 * i as u64);
+        let mut narrow: [u32; 32] = std::array::from_fn(|i| 0xffff_fff0u32.wrapping_add(4 * i as u32));
+        // SAFETY: AVX2 was detected; the rows have 32 lanes.
+        unsafe {
+            assert!(steps64(wide.as_ptr().cast(), 16) && !steps64(wide.as_ptr().cast(), 8));
+            assert!(steps32(narrow.as_ptr().cast(), 4) && !steps32(narrow.as_ptr().cast(), 0));
+            for i in 1..32 {
+                (wide[i], narrow[i]) = (wide[i] ^ (1 << 60), narrow[i] ^ 1);
+                assert!(!steps64(wide.as_ptr().cast(), 16) && !steps32(narrow.as_ptr().cast(), 4));
+                (wide[i], narrow[i]) = (wide[i] ^ (1 << 60), narrow[i] ^ 1);
+            }
+        }
     }
 
     #[test]

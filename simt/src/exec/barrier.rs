@@ -1,0 +1,162 @@
+//! Block barriers.
+//!
+//! A warp arrives when all its lanes that have not exited are at the barrier: for `.aligned` ones at
+//! the same instruction, else anywhere. `block` opens a barrier when all its warps, or as many threads as
+//! were asked for, have arrived.
+
+use super::lanes::{lane_of, lanes_of, set_lane};
+use super::warp::{Row, State, Warp};
+use super::{Cx, Flow, Op};
+use crate::fault::FaultKind;
+use crate::program::Program;
+
+/// A block barrier.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Barrier {
+    /// Warps that have arrived, as a set and counted.
+    pub set: u32,
+    pub arrived: u32,
+    /// Threads expected; 0: all.
+    pub expected: u32,
+    /// Lanes whose predicate was true, and false, for `bar.red`.
+    pub yes: u32,
+    pub no: u32,
+}
+
+/// `bar` operands, packed into `Op::imm`.
+pub(crate) mod bar {
+    pub(crate) const SYNC: u64 = 0;
+    pub(crate) const ARRIVE: u64 = 1;
+    pub(crate) const RED_POPC: u64 = 2;
+    pub(crate) const RED_AND: u64 = 3;
+    pub(crate) const RED_OR: u64 = 4;
+    pub(crate) const KIND: u64 = 7;
+    pub(crate) const ALIGNED: u64 = 8;
+    pub(crate) const COUNT: u64 = 16;
+}
+
+impl Warp {
+    /// Lanes come to a block barrier.
+    pub(super) fn arrive(
+        &mut self,
+        cx: &mut Cx,
+        op: &Op,
+        pc: u32,
+        lanes: u32,
+        frame: u32,
+        barriers: &mut [Barrier; 16],
+    ) -> Flow {
+        let lane = lanes.trailing_zeros() as usize & 31;
+        // SAFETY: lowering made `a` and, with a count, `b` rows of 32 bits; the frame is current.
+        let (ids, counts) = unsafe {
+            let counts = if op.imm & bar::COUNT != 0 { cx.src(op.b) } else { cx.src(op.a) };
+            let get = |row| lanes_of(lanes).map(|l| lane_of::<u32>(row, l)).collect::<Vec<_>>();
+            (get(cx.src(op.a)), get(counts))
+        };
+        let (id, count) = (ids[0], if op.imm & bar::COUNT != 0 { counts[0] } else { 0 });
+        let wrong = if ids.iter().any(|&i| i != id) || counts.iter().any(|&c| c != counts[0]) {
+            Some("lanes of one warp give different barrier operands".to_string())
+        } else if id > 15 {
+            Some(format!("barrier {id} does not exist; there are barriers 0 to 15"))
+        } else if count % 32 != 0 || (count == 0 && op.imm & bar::COUNT != 0) {
+            Some(format!("a barrier counts whole warps, not {count} threads"))
+        } else {
+            None
+        };
+        if let Some(detail) = wrong {
+            return cx.raise(op, FaultKind::DivergentBarrier, lane as u32, None, detail);
+        }
+        let barrier = &mut barriers[id as usize];
+        let first = barrier.set == 0 && barrier.arrived == 0 && self.at_barrier[id as usize] == 0;
+        if first {
+            barrier.expected = count;
+        } else if barrier.expected != count {
+            let detail = format!("barrier {id} is waited for with {} threads and with {count}", barrier.expected);
+            return cx.raise(op, FaultKind::DivergentBarrier, lane as u32, None, detail);
+        }
+        if op.imm & bar::KIND >= bar::RED_POPC {
+            // SAFETY: lowering made `q` a predicate of the frame.
+            let yes = (unsafe { cx.pred(op.q) } & lanes).count_ones();
+            barrier.yes += yes;
+            barrier.no += lanes.count_ones() - yes;
+        }
+        self.at_barrier[id as usize] |= lanes;
+        if op.imm & bar::KIND == bar::ARRIVE {
+            self.add(pc + 1, lanes, frame, State::Ready);
+        } else {
+            self.add(pc, lanes, frame, State::Barrier { id });
+        }
+        self.arrived(cx, id, op.imm & bar::ALIGNED != 0, barriers)
+    }
+
+    /// Counts the warp's arrival at a barrier if all its lanes are there.
+    fn arrived(&mut self, cx: &mut Cx, id: u32, aligned: bool, barriers: &mut [Barrier; 16]) -> Flow {
+        let lanes = self.at_barrier[id as usize];
+        if lanes == 0 || self.live & !lanes != 0 {
+            return Flow::Next;
+        }
+        let mut waiting = self.splits.iter().filter(|s| s.state == State::Barrier { id });
+        if aligned
+            && let Some(first) = waiting.next()
+            && let Some(other) = waiting.find(|s| s.pc != first.pc)
+        {
+            let (here, elsewhere) = (first.mask, other.mask);
+            let detail = format!(
+                "lanes of one warp wait at different aligned barriers: {here:#010x} here, {elsewhere:#010x} elsewhere"
+            );
+            // SAFETY: positions of splits lie inside the code.
+            let op = unsafe { &*cx.code.add(first.pc as usize) };
+            return cx.raise(op, FaultKind::DivergentBarrier, here.trailing_zeros() & 31, None, detail);
+        }
+        self.at_barrier[id as usize] = 0;
+        let barrier = &mut barriers[id as usize];
+        barrier.set |= 1 << self.index;
+        barrier.arrived += 1;
+        cx.counters.barriers += 1;
+        cx.progress += 1;
+        Flow::Next
+    }
+
+    /// After an exit, arrivals that waited for the lanes that are gone.
+    pub(super) fn arrivals(&mut self, cx: &mut Cx, program: &Program, barriers: &mut [Barrier; 16]) -> Flow {
+        for id in 0..16 {
+            if self.at_barrier[id as usize] == 0 {
+                continue;
+            }
+            let aligned = self
+                .splits
+                .iter()
+                .any(|s| s.state == State::Barrier { id } && program.ops[s.pc as usize].imm & bar::ALIGNED != 0);
+            if self.arrived(cx, id, aligned, barriers) == Flow::Fault {
+                return Flow::Fault;
+            }
+        }
+        Flow::Next
+    }
+
+    /// Lets the splits that wait at a barrier go on.
+    pub(crate) fn release(&mut self, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], id: u32, barrier: &Barrier) {
+        for i in 0..self.splits.len() {
+            let split = self.splits[i];
+            if split.state != (State::Barrier { id }) {
+                continue;
+            }
+            self.splits[i].state = State::Ready;
+            self.splits[i].pc = split.pc + 1;
+            let op = &program.ops[split.pc as usize];
+            if op.imm & bar::KIND < bar::RED_POPC {
+                continue;
+            }
+            self.enter(cx, program, pools, split.frame);
+            cx.active = split.mask;
+            // SAFETY: lowering made `d` a row of 32 bits for popc, and `p` a predicate.
+            unsafe {
+                match op.imm & bar::KIND {
+                    bar::RED_POPC => lanes_of(split.mask).for_each(|l| set_lane(cx.dst(op.d), l, barrier.yes)),
+                    bar::RED_AND => cx.set_pred(op.p, if barrier.no == 0 { !0 } else { 0 }),
+                    _ => cx.set_pred(op.p, if barrier.yes != 0 { !0 } else { 0 }),
+                }
+            }
+        }
+    }
+}

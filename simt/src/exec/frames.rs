@@ -1,0 +1,143 @@
+//! Calls: frames of functions, their parameters, their return.
+
+use super::lanes::{lane_of, lanes_of};
+use super::space::CODE_WINDOW;
+use super::warp::{Frame, State, Warp};
+use super::{Cx, Flow, Op};
+use crate::fault::FaultKind;
+use crate::program::{Program, Slot, Target};
+
+/// Depth of calls, and bytes of local memory of a thread, before the stack overflows.
+const MAX_DEPTH: u32 = 1024;
+const MAX_LOCAL: u32 = 512 << 10;
+
+impl Warp {
+    /// Lanes enter a function.
+    pub(super) fn call(&mut self, cx: &mut Cx, program: &Program, op: &Op, pc: u32, lanes: u32, frame: u32) -> Flow {
+        let call = &program.calls[op.x as usize];
+        let lane = lanes.trailing_zeros() & 31;
+        match call.target {
+            Target::Assert => {
+                let detail = self.assertion(cx, &call.args, lane as usize);
+                cx.raise(op, FaultKind::AssertFailed, lane, None, detail)
+            }
+            Target::Function(function) => self.enter_function(cx, program, op, pc, lanes, frame, function),
+            Target::Indirect(row) => {
+                let mut rest = lanes;
+                while rest != 0 {
+                    let lane = rest.trailing_zeros() as usize;
+                    // SAFETY: lowering made `row` a row of 64 bits of the frame, which is current.
+                    let address = |l| unsafe { lane_of::<u64>(cx.src(row), l) };
+                    let target = address(lane);
+                    let together = lanes_of(rest).filter(|&l| address(l) == target).fold(0, |m, l| m | 1 << l);
+                    rest &= !together;
+                    let index = target.wrapping_sub(CODE_WINDOW) / 16;
+                    let function = program.functions.get(index as usize).filter(|f| f.entry != u32::MAX);
+                    let fits = function.is_some_and(|f| target % 16 == 0 && f.params.len() == call.args.len());
+                    if !fits {
+                        let detail =
+                            format!("indirect call to {target:#x}, which is not a function with these parameters");
+                        return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, Some(target), detail);
+                    }
+                    if self.enter_function(cx, program, op, pc, together, frame, index as u32) == Flow::Fault {
+                        return Flow::Fault;
+                    }
+                    // The register file may have moved.
+                    cx.regs = self.rows(frame);
+                }
+                Flow::Next
+            }
+        }
+    }
+
+    fn rows(&mut self, frame: u32) -> *mut u8 {
+        let at = self.frames[frame as usize].row as usize;
+        // SAFETY: the frame's rows lie inside the register file.
+        unsafe { self.regs.as_mut_ptr().cast::<u8>().add(at) }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn enter_function(
+        &mut self,
+        cx: &mut Cx,
+        program: &Program,
+        op: &Op,
+        pc: u32,
+        lanes: u32,
+        frame: u32,
+        function: u32,
+    ) -> Flow {
+        let caller = self.frames[frame as usize];
+        let (from, to) = (&program.functions[caller.function as usize], &program.functions[function as usize]);
+        let next = Frame {
+            parent: frame,
+            function,
+            call: op.x,
+            return_to: pc + 1,
+            depth: caller.depth + 1,
+            row: caller.row + from.row_bytes,
+            pred: caller.pred + from.preds,
+            local: (caller.local + from.local_bytes).next_multiple_of(16),
+        };
+        if next.depth > MAX_DEPTH || next.local + to.local_bytes > MAX_LOCAL {
+            let detail = format!(
+                "{} nested calls, {} bytes of local memory; the limits are {MAX_DEPTH} and {MAX_LOCAL}",
+                next.depth,
+                next.local + to.local_bytes
+            );
+            return cx.raise(op, FaultKind::StackOverflow, lanes.trailing_zeros() & 31, None, detail);
+        }
+        let frames = &mut self.frames;
+        let id = *self.known.entry((frame, pc, function)).or_insert_with(|| {
+            frames.push(next);
+            frames.len() as u32 - 1
+        });
+        self.reserve(&next, to);
+        self.clear(&next, to, lanes);
+        for (arg, param) in program.calls[op.x as usize].args.iter().zip(&to.params) {
+            self.copy_local(caller.local + arg.at, next.local + param.at, arg.size.min(param.size), lanes);
+        }
+        self.add(to.entry, lanes, id, State::Ready);
+        Flow::Next
+    }
+
+    /// Lanes return from a function.
+    pub(super) fn give_back(&mut self, program: &Program, lanes: u32, frame: u32) {
+        let callee = self.frames[frame as usize];
+        let caller = self.frames[callee.parent as usize];
+        let function = &program.functions[callee.function as usize];
+        for (to, from) in program.calls[callee.call as usize].returns.iter().zip(&function.returns) {
+            self.copy_local(callee.local + from.at, caller.local + to.at, from.size.min(to.size), lanes);
+        }
+        self.add(callee.return_to, lanes, callee.parent, State::Ready);
+    }
+
+    fn copy_local(&mut self, from: u32, to: u32, bytes: u32, lanes: u32) {
+        for word in 0..bytes.div_ceil(4) {
+            let row = self.local[(from / 4 + word) as usize];
+            let into = &mut self.local[(to / 4 + word) as usize].0;
+            lanes_of(lanes).for_each(|l| into[l] = row.0[l]);
+        }
+    }
+
+    /// The text of a failed assertion: `__assertfail(message, file, line, function, character size)`.
+    fn assertion(&self, cx: &mut Cx, args: &[Slot], lane: usize) -> String {
+        let word = |at: u32| self.local.get(((cx.local_base + at) / 4) as usize).map_or(0, |r| r.0[lane]);
+        let number = |i: usize| {
+            args.get(i).map_or(0, |s| {
+                let high = if s.size > 4 { u64::from(word(s.at + 4)) << 32 } else { 0 };
+                u64::from(word(s.at)) | high
+            })
+        };
+        let text = |address: u64| {
+            let Some(entry) = crate::memory::lookup(&cx.memory, address) else { return "?".to_string() };
+            let at = address - entry.base;
+            let bytes = (at..entry.size.min(at + 256)).map(|i| {
+                // SAFETY: `i` is inside the allocation, which the snapshot keeps alive.
+                unsafe { entry.host().add(i as usize).read() ^ entry.key as u8 }
+            });
+            String::from_utf8_lossy(&bytes.take_while(|&b| b != 0).collect::<Vec<_>>()).into_owned()
+        };
+        format!("{}:{}: {}: assertion `{}` failed", text(number(1)), number(2), text(number(3)), text(number(0)))
+    }
+}
