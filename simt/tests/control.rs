@@ -369,8 +369,11 @@ fn indirect_calls() {
         { .param .b64 a; .param .b64 b; st.param.b64 [a], %rd6; proto : .callprototype (.param .b64 _) _ (.param .b64 _);
           call (b), %rd5, (a), proto; ld.param.b64 %rd7, [b]; } cvt.u32.u64 %r2, %rd7;";
     assert_eq!(call(body, 40).unwrap(), threads(40, |t| if t & 1 == 0 { t * t } else { t.wrapping_neg() }));
-    let f = call(&body.replace("ld.global.u64 %rd5, [%rd4];", "mov.u64 %rd5, 4096;"), 1).unwrap_err();
-    assert_eq!(f.kind, FaultKind::IllegalInstruction);
+    // Numbers that are no function, and functions that this kernel cannot name.
+    for target in ["4096", "0xb00000000008", "0xb00000000060", "0xb00000000040", "0xb00000000000"] {
+        let f = call(&body.replace("ld.global.u64 %rd5, [%rd4];", &format!("mov.u64 %rd5, {target};")), 1).unwrap_err();
+        assert_eq!(f.kind, FaultKind::IllegalInstruction, "{target}");
+    }
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use super::lanes::{lane_of, lanes_of};
 use super::space::CODE_WINDOW;
-use super::warp::{Frame, State, Warp};
+use super::warp::{Frame, Row, State, Warp};
 use super::{Cx, Flow, Op};
 use crate::fault::FaultKind;
-use crate::program::{Program, Slot, Target};
+use crate::program::{Function, Program, Slot, Target};
 
 /// Depth of calls, and bytes of local memory of a thread, before the stack overflows.
 const MAX_DEPTH: u32 = 1024;
@@ -13,7 +13,17 @@ const MAX_LOCAL: u32 = 512 << 10;
 
 impl Warp {
     /// Lanes enter a function.
-    pub(super) fn call(&mut self, cx: &mut Cx, program: &Program, op: &Op, pc: u32, lanes: u32, frame: u32) -> Flow {
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn call(
+        &mut self,
+        cx: &mut Cx,
+        program: &Program,
+        pools: &[Vec<Row>],
+        op: &Op,
+        pc: u32,
+        lanes: u32,
+        frame: u32,
+    ) -> Flow {
         let call = &program.calls[op.x as usize];
         let lane = lanes.trailing_zeros() & 31;
         match call.target {
@@ -32,7 +42,11 @@ impl Warp {
                     let together = lanes_of(rest).filter(|&l| address(l) == target).fold(0, |m, l| m | 1 << l);
                     rest &= !together;
                     let index = target.wrapping_sub(CODE_WINDOW) / 16;
-                    let function = program.functions.get(index as usize).filter(|f| f.entry != u32::MAX);
+                    // Only functions that the kernel can name have their constants in place.
+                    let known = |f: &&Function| {
+                        f.entry != u32::MAX && (f.const_bytes == 0 || !pools[index as usize].is_empty())
+                    };
+                    let function = program.functions.get(index as usize).filter(known);
                     let fits = function.is_some_and(|f| target % 16 == 0 && f.params.len() == call.args.len());
                     if !fits {
                         let detail =

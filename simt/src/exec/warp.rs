@@ -306,7 +306,7 @@ impl Warp {
                 }
                 Flow::Call => {
                     self.add(pc + 1, rest, split.frame, State::Ready);
-                    if self.call(cx, program, &op, pc, lanes, split.frame) == Flow::Fault {
+                    if self.call(cx, program, pools, &op, pc, lanes, split.frame) == Flow::Fault {
                         return Stop::Fault;
                     }
                 }
