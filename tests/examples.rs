@@ -9,7 +9,9 @@ use std::process::Command;
 fn run(name: &str) {
     let bin = Path::new(env!("CARGO_BIN_EXE_warpsmith"));
     let example = bin.with_file_name("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
-    let output = Command::new(&example).output().unwrap_or_else(|e| panic!("{}: {e}", example.display()));
+    let output = Command::new(&example)
+        .output()
+        .unwrap_or_else(|e| panic!("{}: {e}; `cargo build --examples` makes it", example.display()));
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.starts_with("engine: ") && text.trim_end().ends_with("PASS"), "{text}");
