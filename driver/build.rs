@@ -1,11 +1,7 @@
-//! Names the shared library `libcuda.so.1`, lays the links by which a loader finds it, and gives
-//! crates that link `-lcuda` an empty library to find.
-//!
-//! - `<target>/<profile>/software-cuda/libcuda.so{,.1}` point at `../libwarpsmith_driver.so`. They
-//!   are not in `<target>/<profile>` itself: cargo puts that folder on `LD_LIBRARY_PATH`, and every
-//!   test would then find the software driver where it looks for the real one.
-//! - `OUT_DIR/lib/libcuda.so` is an empty linker script: `-lcuda` is satisfied by it and the `cu*`
-//!   references bind to this crate's own functions.
+//! Names the shared library `libcuda.so.1` and lays the links by which a loader finds it:
+//! `<target>/<profile>/software-cuda/libcuda.so{,.1}` point at `../libwarpsmith_driver.so`. They are not in
+//! `<target>/<profile>` itself: cargo puts that folder on `LD_LIBRARY_PATH`, and every test would then find the software
+//! driver where it looks for the real one.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -20,31 +16,18 @@ fn main() {
 
 fn run() -> Result<(), String> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: run this through cargo")?);
-    let os = env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
-    let family = env::var("CARGO_CFG_TARGET_FAMILY").unwrap_or_default();
-
-    if os == "linux" {
-        println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
+    if env::var("CARGO_CFG_TARGET_OS").unwrap_or_default() != "linux" {
+        return Ok(());
     }
-    if family.split(',').any(|f| f == "unix") {
-        let lib = out.join("lib");
-        let script = lib.join("libcuda.so");
-        fs::create_dir_all(&lib)
-            .and_then(|()| fs::write(&script, "/* Empty: warpsmith-driver defines the cu* functions. */\n"))
-            .map_err(|e| format!("cannot write {}: {e}", script.display()))?;
-        println!("cargo:rustc-link-search=native={}", lib.display());
-    }
-    #[cfg(unix)]
-    if os == "linux" {
-        // OUT_DIR is <target>/<profile>/build/<package>-<hash>/out.
-        if let Some(profile) = out.ancestors().nth(3) {
-            let links = profile.join("software-cuda");
-            fs::create_dir_all(&links).map_err(|e| format!("cannot create {}: {e}", links.display()))?;
-            for name in ["libcuda.so.1", "libcuda.so"] {
-                let link = links.join(name);
-                place(Path::new("../libwarpsmith_driver.so"), &link)
-                    .map_err(|e| format!("cannot link {}: {e}", link.display()))?;
-            }
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
+    // OUT_DIR is <target>/<profile>/build/<package>-<hash>/out.
+    if let Some(profile) = out.ancestors().nth(3) {
+        let links = profile.join("software-cuda");
+        fs::create_dir_all(&links).map_err(|e| format!("cannot create {}: {e}", links.display()))?;
+        for name in ["libcuda.so.1", "libcuda.so"] {
+            let link = links.join(name);
+            place(Path::new("../libwarpsmith_driver.so"), &link)
+                .map_err(|e| format!("cannot link {}: {e}", link.display()))?;
         }
     }
     Ok(())
@@ -61,14 +44,13 @@ fn place(to: &Path, link: &Path) -> io::Result<()> {
         Err(e) => return Err(e),
     }
     match std::os::unix::fs::symlink(to, link) {
-        // Another build script of this crate (a second profile or feature set) was quicker.
+        // Another build script of this crate (a second profile) was quicker.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
     }
 }
 
 #[cfg(not(unix))]
-#[allow(dead_code)]
 fn place(_: &Path, _: &Path) -> io::Result<()> {
     Ok(())
 }

@@ -42,7 +42,7 @@ pub enum DriverChoice {
     Software,
 }
 
-impl From<DriverChoice> for warpsmith_driver::Choice {
+impl From<DriverChoice> for warpsmith_driver_api::Choice {
     fn from(choice: DriverChoice) -> Self {
         match choice {
             DriverChoice::Auto => Self::Auto,

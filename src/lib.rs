@@ -21,5 +21,5 @@
 pub use gpu_kernels as kernels;
 pub use warpsmith_builder as builder;
 pub use warpsmith_device as device;
-pub use warpsmith_driver as driver;
+pub use warpsmith_driver_api as driver;
 pub use warpsmith_host::*;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use criterion::measurement::{Measurement, ValueFormatter};
 use criterion::{Criterion, Throughput};
-use warpsmith_driver::software;
+use warpsmith_driver_api::software;
 use warpsmith_host::{Device, Engine, Error, Stream};
 
 /// Criterion's measurement: nanoseconds of device time, or lane instructions.

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg(target_os = "linux")]
 
+#[path = "../api/tests/common/mod.rs"]
 mod common;
 
 use std::ffi::{CString, c_void};
@@ -87,11 +88,11 @@ fn a_program_that_loads_libcuda() {
     }
     assert_eq!(out, 16);
     // The instance that is linked into this test has seen none of it.
-    assert_eq!(warpsmith_driver::engine(), None);
+    assert_eq!(warpsmith_driver_api::engine(), None);
 
     // Where the software driver stands in for CUDA's, it is not taken for it.
     // SAFETY: as above.
     unsafe { std::env::set_var("WARPSMITH_CUDA_LIBRARY", &path) };
-    let why = warpsmith_driver::probe_real().unwrap_err();
+    let why = warpsmith_driver_api::probe_real().unwrap_err();
     assert!(why.contains("is the software driver itself"), "{why}");
 }

@@ -37,5 +37,5 @@ pub mod tokenizer;
 pub use gpu_kernels;
 pub use runtime::*;
 pub use warpsmith_device as device;
-pub use warpsmith_driver as driver;
-pub use warpsmith_driver::Engine;
+pub use warpsmith_driver_api as driver;
+pub use warpsmith_driver_api::Engine;

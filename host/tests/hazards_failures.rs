@@ -8,7 +8,7 @@ mod device;
 
 use common::*;
 use device::*;
-use warpsmith_driver::software;
+use warpsmith_driver_api::software;
 use warpsmith_host::decode::{DecodeError, KvType, Mode, Model, Sequence, SequenceOptions};
 use warpsmith_host::model::ModelFile;
 

@@ -125,7 +125,7 @@ fn errors_of_drop_are_kept_for_whoever_asks() {
     let (device, stream) = device();
     let buffer = stream.zeros::<u32>(4).unwrap();
     {
-        let _fails = warpsmith_driver::software::inject_failure(Some("cuMemFree_v2"), 0, 1);
+        let _fails = warpsmith_driver_api::software::inject_failure(Some("cuMemFree_v2"), 0, 1);
         drop(buffer);
     }
     let error = device.take_deferred_error().unwrap();

@@ -8,7 +8,7 @@ use runtime_support::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use warpsmith_driver::software::{call_counts, inject_failure, reset_call_counts};
+use warpsmith_driver_api::software::{call_counts, inject_failure, reset_call_counts};
 use warpsmith_host::{Device, Error, Graph, GraphKey, Stream};
 
 #[test]

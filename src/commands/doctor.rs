@@ -55,7 +55,7 @@ fn engines() -> Vec<Finding> {
     };
     let install = "install NVIDIA's driver for a CUDA GPU; without one, everything runs on the software driver";
     let mut found = Vec::new();
-    match warpsmith_driver::probe_real() {
+    match warpsmith_driver_api::probe_real() {
         Ok(real) => {
             let version = format!("{}.{}", real.version / 1000, real.version % 1000 / 10);
             found.push(finding("driver (cuda)", "optional", "ok", format!("{}, CUDA {version}", real.library), ""));

@@ -26,7 +26,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use warpsmith_device::Element;
-use warpsmith_driver::Engine;
+use warpsmith_driver_api::Engine;
 
 /// A device of the engine.
 #[derive(Clone)]
@@ -269,16 +269,19 @@ fn start_engine() -> Result<(), Error> {
         Ok(()) => Ok(()),
         Err(error) => {
             let error = Error::driver("cuInit", error as u32 as i32);
-            Err(match warpsmith_driver::engine() {
+            Err(match warpsmith_driver_api::engine() {
                 Some(_) => error,
-                None => Error::NoEngine { reason: warpsmith_driver::init_error().unwrap_or_else(|| error.to_string()) },
+                None => {
+                    Error::NoEngine { reason: warpsmith_driver_api::init_error().unwrap_or_else(|| error.to_string()) }
+                }
             })
         }
     }
 }
 
 fn running_engine() -> Result<Engine, Error> {
-    warpsmith_driver::engine().ok_or_else(|| Error::NoEngine { reason: "cuInit succeeded without an engine".into() })
+    warpsmith_driver_api::engine()
+        .ok_or_else(|| Error::NoEngine { reason: "cuInit succeeded without an engine".into() })
 }
 
 impl DeviceInner {

@@ -293,16 +293,16 @@ impl Error {
     pub(crate) fn driver(call: &'static str, answered: i32) -> Error {
         // `cust` and the link layer fold codes that they do not know into one; the driver crate
         // remembers the real one.
-        let code = match warpsmith_driver::last_raw_result() {
+        let code = match warpsmith_driver_api::last_raw_result() {
             raw if answered == code::UNKNOWN && raw != 0 => raw,
             _ => answered,
         };
-        let detail = is_fault(code).then(warpsmith_driver::software::last_report).flatten();
+        let detail = is_fault(code).then(warpsmith_driver_api::software::last_report).flatten();
         Error::Driver {
             call,
             code,
-            name: warpsmith_driver::result_name(code),
-            text: warpsmith_driver::result_text(code),
+            name: warpsmith_driver_api::result_name(code),
+            text: warpsmith_driver_api::result_text(code),
             detail,
             hint: hint(code),
         }

@@ -8,7 +8,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use warpsmith_driver::software;
+use warpsmith_driver_api::software;
 use warpsmith_host::Device;
 use warpsmith_host::decode::{KvType, Mode, Model, Sequence, SequenceOptions};
 use warpsmith_host::model::ModelFile;
@@ -224,7 +224,7 @@ fn kernel_rows(device: &Device, sequence: &mut Sequence, decoded: &Decoded) -> R
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(choice) = args.driver {
-        warpsmith_driver::select(choice.into()).map_err(|e| Failure::new(Kind::NoEngine, e.to_string()))?;
+        warpsmith_driver_api::select(choice.into()).map_err(|e| Failure::new(Kind::NoEngine, e.to_string()))?;
     }
     // Input first: nothing is uploaded for a prompt that cannot be run, and no file is left half written.
     let loaded = Loaded::open(match &args.model {

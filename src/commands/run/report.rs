@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
-use warpsmith_driver::software::KernelProfile;
+use warpsmith_driver_api::software::KernelProfile;
 use warpsmith_host::decode::Sequence;
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::{Device, Engine, Profile};

@@ -5,7 +5,7 @@
 
 use std::process::{Command, Output};
 
-use warpsmith_driver::*;
+use warpsmith_driver_api::*;
 
 /// Whether this process was started by a test; `--include-ignored` starts no such process.
 fn is_child() -> bool {

@@ -75,7 +75,7 @@ impl Drop for InjectionGuard {
 /// answers `code`, once, without doing anything. A code that callers cannot hold becomes 999.
 ///
 /// ```
-/// use warpsmith_driver::{cuInit, software};
+/// use warpsmith_driver_api::{cuInit, software};
 /// let guard = software::inject_failure(Some("cuInit"), 0, 100);
 /// // SAFETY: cuInit takes no pointers.
 /// assert_eq!(unsafe { cuInit(0) }, 100);

@@ -9,7 +9,7 @@ use std::ffi::CStr;
 
 use cust::memory::{AsyncCopyDestination, DeviceBuffer, LockedBuffer, UnifiedBuffer};
 use cust::prelude::*;
-use warpsmith_driver as driver;
+use warpsmith_driver_api as driver;
 
 /// Every symbol that cust 0.3.2 references, read off its source.
 const CUST: &str = "cuArray3DCreate_v2 cuArray3DGetDescriptor_v2 cuArrayDestroy cuCtxCreate_v2 cuCtxDestroy_v2 \

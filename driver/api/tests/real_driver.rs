@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use warpsmith_driver::*;
+use warpsmith_driver_api::*;
 
 const STAND_IN: &str = r#"
 #[no_mangle] pub extern "C" fn cuInit(flags: u32) -> i32 { if flags == 0 { 0 } else { 1 } }

@@ -10,7 +10,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 
 use common::*;
-use warpsmith_driver::*;
+use warpsmith_driver_api::*;
 
 /// SAFETY of the calls in this file: every pointer is null on purpose, or to a live value of the
 /// type and length that the function documents.

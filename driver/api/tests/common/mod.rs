@@ -7,7 +7,7 @@ use std::ffi::{CString, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use warpsmith_driver::*;
+use warpsmith_driver_api::*;
 
 pub const PTX: &str = r#"
 .version 7.0
