@@ -1,3 +1,3 @@
 //! `libcuda.so.1`: every `cu*` function of [`warpsmith_driver_api`], exported by name.
 
-extern crate warpsmith_driver_api;
+pub use warpsmith_driver_api as api;
