@@ -10,6 +10,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use crate::check::checker::{self, Checker};
+use crate::check::{Checks, Inspection};
 use crate::counters::Counters;
 use crate::exec::block::{Block, Grid, Outcome};
 use crate::exec::space::CODE_WINDOW;
@@ -179,7 +181,62 @@ impl Machine {
         params: &[u8],
     ) -> Result<Counters, Box<Fault>> {
         let module = &instance.module;
-        let program = &module.program;
+        let ran = self.with_grid(instance, &module.program, kernel, launch, params, |run| {
+            let threads = u64::from(run.grid.threads);
+            let worth = run.blocks > 1 && run.blocks.saturating_mul(threads) >= PARALLEL_THREADS;
+            let result = match self.pool().filter(|_| !run.serial && worth) {
+                Some(pool) => run.parallel(pool),
+                None => run.serial(None).0,
+            };
+            result.map_err(|failure| self.report(module, kernel, run.grid, failure))
+        });
+        ran.and_then(|result| result.map_err(Box::new))
+    }
+
+    /// Runs a kernel as [`launch`](Machine::launch) does, serially, and watches it.
+    pub fn inspect(
+        &self,
+        instance: &Instance,
+        kernel: &str,
+        launch: &Launch,
+        params: &[u8],
+        checks: &Checks,
+    ) -> Inspection {
+        let module = &instance.module;
+        let nothing = |fault| Inspection {
+            counters: Counters::default(),
+            findings: Vec::new(),
+            profile: None,
+            fault: Some(fault),
+        };
+        let Some(program) = module.checked() else {
+            return nothing(Box::new(bad_launch(kernel, "the module cannot be prepared for checks".to_string())));
+        };
+        let ran = self.with_grid(instance, program, kernel, launch, params, |run| {
+            let (result, checker) = run.serial(Some(Box::new(Checker::new(*checks, run.grid))));
+            let (findings, counts) = checker.map_or_else(Default::default, |c| (c.findings, c.counts));
+            let profile =
+                checker::notes(program).filter(|_| checks.profile).map(|notes| counts.finish(module, program, notes));
+            let (counters, fault) = match result {
+                Ok(counters) => (counters, None),
+                Err(failure) => (Counters::default(), Some(Box::new(self.report(module, kernel, run.grid, failure)))),
+            };
+            Inspection { counters, findings: findings.finish(module, kernel, run.grid), profile, fault }
+        });
+        ran.unwrap_or_else(nothing)
+    }
+
+    /// Checks a launch and runs `f` on it.
+    fn with_grid<R>(
+        &self,
+        instance: &Instance,
+        program: &Program,
+        kernel: &str,
+        launch: &Launch,
+        params: &[u8],
+        f: impl FnOnce(&Run<'_>) -> R,
+    ) -> Result<R, Box<Fault>> {
+        let module = &instance.module;
         let at = module.kernels().position(|k| k.name == kernel);
         let entry = at.and_then(|i| program.entries.get(i));
         let checked = match entry {
@@ -202,24 +259,16 @@ impl Machine {
         };
         let mut params = params.to_vec();
         params.resize(params.len().next_multiple_of(16) + 16, 0);
-        let blocks = launch.grid.iter().fold(1u64, |p, &n| p.saturating_mul(n.into()));
         let run = Run {
             machine: self,
             grid: &grid,
             params: &params,
             param_bytes: module.kernel(kernel).map_or(0, |k| k.param_bytes),
             memory: self.memory.snapshot(),
-            blocks,
+            blocks: launch.grid.iter().fold(1u64, |p, &n| p.saturating_mul(n.into())),
             serial: entry.serial,
         };
-        let result = match self
-            .pool()
-            .filter(|_| !entry.serial && blocks > 1 && blocks * u64::from(threads) >= PARALLEL_THREADS)
-        {
-            Some(pool) => run.parallel(pool),
-            None => run.serial(),
-        };
-        result.map_err(|(block, warp, raw)| Box::new(self.report(module, kernel, &grid, block, warp, *raw)))
+        Ok(f(&run))
     }
 
     fn pool(&self) -> Option<&rayon::ThreadPool> {
@@ -292,7 +341,7 @@ impl Machine {
     }
 
     /// Turns a raw fault into a report.
-    fn report(&self, module: &Module, kernel: &str, grid: &Grid<'_>, block: u64, warp: u32, raw: RawFault) -> Fault {
+    fn report(&self, module: &Module, kernel: &str, grid: &Grid<'_>, (block, warp, raw): Failure) -> Fault {
         let program = grid.program;
         let debug = program.ops.get(raw.pc as usize).and_then(|op| program.debug.get(op.debug as usize));
         let line = debug.map_or(0, |d| d.line);
@@ -325,6 +374,7 @@ impl Machine {
         // The snapshot would keep freed memory alive.
         worker.cx.memory = Snapshot::default();
         worker.blocks.truncate(1);
+        (worker.cx.tainted, worker.cx.counting) = (false, false);
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
     }
 }
@@ -412,6 +462,12 @@ fn empty_context() -> Cx {
         uniform: [0; uniform::COUNT],
         counters: Counters::default(),
         fault: None,
+        checker: None,
+        notes: std::ptr::null(),
+        tainted: false,
+        counting: false,
+        frame_row: 0,
+        frame_pred: 0,
     }
 }
 
@@ -449,14 +505,18 @@ impl Run<'_> {
     }
 
     /// Blocks in order; further ones beside those that only spin.
-    fn serial(&self) -> Result<Counters, Failure> {
+    fn serial(&self, checker: Option<Box<Checker>>) -> (Result<Counters, Failure>, Option<Box<Checker>>) {
         let mut worker = self.machine.worker();
         self.prepare(&mut worker);
+        worker.cx.counting = checker.as_ref().is_some_and(|c| c.checks.profile);
+        worker.cx.notes = checker::notes(self.grid.program).map_or(std::ptr::null(), |n| n.notes.as_ptr());
+        worker.cx.checker = checker.filter(|_| !worker.cx.notes.is_null());
         let Worker { cx, blocks: spare } = &mut worker;
         let result = self.in_order(cx, spare);
         let counters = Counters { blocks: self.blocks, ..cx.counters };
+        let checker = cx.checker.take();
         self.machine.put_back(worker);
-        result.map(|()| counters)
+        (result.map(|()| counters), checker)
     }
 
     fn in_order(&self, cx: &mut Cx, spare: &mut Vec<Block>) -> Result<(), Failure> {
@@ -470,7 +530,7 @@ impl Run<'_> {
             let all_spin = idle_turns >= resident.len() as u64;
             if all_spin && started < self.blocks && resident.len() < most {
                 let mut block = spare.pop().unwrap_or_else(Block::new);
-                block.start(self.grid, started);
+                block.start(cx, self.grid, started);
                 started += 1;
                 turn = resident.len();
                 resident.push(block);
@@ -549,7 +609,7 @@ impl Run<'_> {
     }
 
     fn one(&self, cx: &mut Cx, block: &mut Block, index: u64) -> Result<(), Failure> {
-        block.start(self.grid, index);
+        block.start(cx, self.grid, index);
         let limit = self.machine.config.spin_limit;
         let mut idle_turns = 0;
         loop {

@@ -41,6 +41,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod check;
 mod counters;
 mod exec;
 mod fault;
@@ -51,6 +52,7 @@ mod module;
 mod program;
 pub mod ptx;
 
+pub use check::{Checks, Finding, Inspection, Rule, Severity};
 pub use counters::Counters;
 pub use fault::{Fault, FaultKind};
 pub use launch::{Instance, Launch, Machine, MachineConfig};

@@ -1,7 +1,10 @@
 //! Modules: PTX text that has been parsed, checked and lowered.
 
 use std::fmt;
+use std::sync::OnceLock;
 
+use crate::check::Frame;
+use crate::check::finding::frames;
 use crate::lower;
 use crate::program::Program;
 use crate::ptx::ast::{self, Pos};
@@ -85,6 +88,9 @@ pub struct Module {
     version: (u32, u32),
     files: std::collections::BTreeMap<u32, String>,
     text: String,
+    device: u32,
+    /// The program with notes, made when it is first needed.
+    checked: OnceLock<Option<Program>>,
 }
 
 impl Module {
@@ -112,7 +118,16 @@ impl Module {
             }
         };
         let ast::Module { version, files, .. } = ast;
-        Ok(Module { program, kernels, sm: ast.target.sm, version, files, text: text.to_string() })
+        Ok(Module {
+            program,
+            kernels,
+            sm: ast.target.sm,
+            version,
+            files,
+            text: text.to_string(),
+            device: options.sm,
+            checked: OnceLock::new(),
+        })
     }
 
     /// The entries, in text order.
@@ -138,6 +153,18 @@ impl Module {
     /// A line of the text, from 1.
     pub(crate) fn line(&self, number: u32) -> &str {
         (number as usize).checked_sub(1).and_then(|n| self.text.lines().nth(n)).unwrap_or("")
+    }
+
+    /// The program with notes for checked launches.
+    pub(crate) fn checked(&self) -> Option<&Program> {
+        // The text has been parsed and lowered before: it will be again.
+        let make = || ptx::parse(&self.text).ok().and_then(|ast| lower::annotated(&ast, self.device).ok());
+        self.checked.get_or_init(make).as_ref()
+    }
+
+    /// Source places of a location, innermost first.
+    pub(crate) fn frames(&self, location: &ast::Location) -> Vec<Frame> {
+        frames(self.files.get(&location.file).map_or("?", String::as_str), location)
     }
 
     /// A source location in words.

@@ -1,5 +1,6 @@
 //! The executable form of a module, as lowering makes it and the executor runs it.
 
+use crate::check::note::Notes;
 use crate::exec::Op;
 use crate::ptx::ast;
 
@@ -134,4 +135,6 @@ pub(crate) struct Program {
     pub entries: Vec<Entry>,
     /// Cache sites of loads and stores.
     pub sites: u32,
+    /// For checked launches.
+    pub notes: Option<Notes>,
 }

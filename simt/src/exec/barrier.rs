@@ -7,6 +7,7 @@
 use super::lanes::{lane_of, lanes_of, set_lane};
 use super::warp::{Row, State, Warp};
 use super::{Cx, Flow, Op};
+use crate::check::{checker, race};
 use crate::fault::FaultKind;
 use crate::program::Program;
 
@@ -114,6 +115,10 @@ impl Warp {
         barrier.arrived += 1;
         cx.counters.barriers += 1;
         cx.progress += 1;
+        if cx.checker.is_some() {
+            let waits = self.splits.iter().any(|s| s.state == State::Barrier { id });
+            checker::with(cx, |c, _| race::arrived(c, self.index, id, waits));
+        }
         Flow::Next
     }
 

@@ -4,6 +4,8 @@ use super::barrier::Barrier;
 use super::lanes::lanes_of;
 use super::warp::{Row, State, Stop, Warp};
 use super::{Cx, LANES, RawFault, uniform};
+use crate::check::checker::{self, BlockState};
+use crate::check::race;
 use crate::fault::FaultKind;
 use crate::memory::POISON_KEY;
 use crate::program::Program;
@@ -54,6 +56,8 @@ pub(crate) struct Block {
     shared: Vec<u128>,
     executed: u64,
     shape: [u32; 3],
+    /// What the checkers of a checked launch know of the block.
+    watched: BlockState,
 }
 
 /// Rounds of its warps in which a block spins before other blocks get a turn although memory changes.
@@ -68,11 +72,13 @@ impl Block {
             shared: Vec::new(),
             executed: 0,
             shape: [0; 3],
+            watched: BlockState::default(),
         }
     }
 
     /// Prepares the block with linear index `index`.
-    pub(crate) fn start(&mut self, grid: &Grid<'_>, index: u64) {
+    pub(crate) fn start(&mut self, cx: &mut Cx, grid: &Grid<'_>, index: u64) {
+        checker::with(cx, |c, _| self.watched = c.begin(grid, index));
         self.index = index;
         self.executed = 0;
         self.barriers = [Barrier::default(); 16];
@@ -124,7 +130,9 @@ impl Block {
     /// Runs the block as far as it goes.
     pub(crate) fn run(&mut self, cx: &mut Cx, grid: &Grid<'_>) -> Outcome {
         self.enter(cx, grid);
+        checker::with(cx, |c, _| std::mem::swap(&mut c.block, &mut self.watched));
         let outcome = self.rounds(cx, grid);
+        checker::with(cx, |c, _| std::mem::swap(&mut c.block, &mut self.watched));
         self.executed = cx.executed;
         outcome
     }
@@ -186,6 +194,7 @@ impl Block {
                 continue;
             }
             self.barriers[id as usize] = Barrier::default();
+            checker::with(cx, |c, _| race::opened(c, id, barrier.set));
             for warp in self.warps.iter_mut().filter(|w| barrier.set >> w.index & 1 != 0) {
                 warp.release(cx, grid.program, grid.pools, id, &barrier);
             }

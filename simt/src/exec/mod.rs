@@ -31,6 +31,8 @@ pub(crate) mod space;
 pub(crate) mod vector;
 pub(crate) mod warp;
 
+use crate::check::checker::Checker;
+use crate::check::note::Note;
 use crate::counters::Counters;
 use crate::fault::FaultKind;
 use crate::memory::Snapshot;
@@ -190,6 +192,17 @@ pub(crate) struct Cx {
     pub uniform: [u64; uniform::COUNT],
     pub counters: Counters,
     pub fault: Option<Box<RawFault>>,
+
+    /// Of a checked launch: its checkers, and the notes on its operations.
+    pub checker: Option<Box<Checker>>,
+    pub notes: *const Note,
+    /// Some register of the running warp may hold undefined data.
+    pub tainted: bool,
+    /// Every operation is counted.
+    pub counting: bool,
+    /// Where the current frame starts: bytes of register rows, and predicates.
+    pub frame_row: u32,
+    pub frame_pred: u32,
 }
 
 impl Cx {

@@ -7,6 +7,7 @@ use super::collective::{COLLECTIVE, Exchange, compute, gather, named, scatter, u
 use super::lanes::lanes_of;
 use super::warp::{Row, State, Warp};
 use super::{Cx, Flow};
+use crate::check::{checker, race};
 use crate::program::Program;
 
 /// Lanes arrive at the collective at `pc`; the context stands in their frame.
@@ -85,6 +86,10 @@ fn perform(warp: &mut Warp, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], 
         unsafe { scatter(cx, &program.ops[split.pc as usize], split.mask, &exchange) };
         warp.splits[i].state = State::Ready;
         warp.splits[i].pc = split.pc + 1;
+    }
+    if cx.checker.is_some() {
+        let sites: Vec<(u32, u32)> = parties.iter().map(|&i| (warp.splits[i].pc - 1, warp.splits[i].mask)).collect();
+        checker::with(cx, |c, _| race::met(c, warp.index, exchange.present, &sites));
     }
     cx.counters.collectives += 1;
     cx.progress += 1;

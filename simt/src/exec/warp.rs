@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use super::barrier::Barrier;
 use super::lanes::lanes_of;
 use super::{Cx, Flow, LANES, PRED_CARRY, PRED_TRUE, ROW, rendezvous};
+use crate::check::checker;
 use crate::fault::FaultKind;
 use crate::memory::POISON_KEY;
 use crate::program::{Function, Program};
@@ -182,6 +183,7 @@ impl Warp {
             cx.regs = self.regs.as_mut_ptr().cast::<u8>().add(frame.row as usize);
             cx.preds = self.preds.as_mut_ptr().add(frame.pred as usize);
         }
+        (cx.frame_row, cx.frame_pred) = (frame.row, frame.pred);
         cx.local = self.local.as_mut_ptr().cast();
         cx.local_base = frame.local;
         cx.local_top = frame.local + function.local_bytes;
@@ -347,7 +349,11 @@ fn run_split(cx: &mut Cx, pc: u32) -> (Flow, u32) {
     #[target_feature(enable = "popcnt")]
     unsafe fn with_popcnt(cx: &mut Cx, pc: u32) -> (Flow, u32) {
         // SAFETY: as for the portable call.
-        unsafe { run_body(cx, pc) }
+        unsafe { run_body::<false>(cx, pc) }
+    }
+    if cx.checker.is_some() {
+        // SAFETY: as below; a checked launch has a note for every operation.
+        return unsafe { run_body::<true>(cx, pc) };
     }
     #[cfg(target_arch = "x86_64")]
     if super::lanes::simd() {
@@ -355,14 +361,14 @@ fn run_split(cx: &mut Cx, pc: u32) -> (Flow, u32) {
         return unsafe { with_popcnt(cx, pc) };
     }
     // SAFETY: splits only ever stand at positions that lowering made.
-    unsafe { run_body(cx, pc) }
+    unsafe { run_body::<false>(cx, pc) }
 }
 
 /// # Safety
 /// `pc` is a position in the code, the context stands in a frame of that code's function, and the host has
-/// the features that the code's handlers were chosen for.
+/// the features that the code's handlers were chosen for; if `CHECKED`, there is a note for every operation.
 #[inline(always)]
-unsafe fn run_body(cx: &mut Cx, mut pc: u32) -> (Flow, u32) {
+unsafe fn run_body<const CHECKED: bool>(cx: &mut Cx, mut pc: u32) -> (Flow, u32) {
     let mut start = pc;
     loop {
         // SAFETY: every path through a function ends in an operation that jumps or stops, so `pc` stays inside the code.
@@ -380,8 +386,16 @@ unsafe fn run_body(cx: &mut Cx, mut pc: u32) -> (Flow, u32) {
                 continue;
             }
         }
+        if CHECKED {
+            // SAFETY: as below; `run_split` takes this way only with notes.
+            unsafe { checker::before(cx, op, pc) }
+        }
         // SAFETY: the contract of handlers, which lowering established for this operation.
         let flow = unsafe { (op.f)(cx, op) };
+        if CHECKED && flow != Flow::Fault {
+            // SAFETY: as above.
+            unsafe { checker::after(cx, op, pc, flow) }
+        }
         if flow == Flow::Next {
             pc += 1;
             continue;

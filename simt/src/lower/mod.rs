@@ -17,11 +17,13 @@ mod graph;
 mod integer;
 mod matrix;
 mod mods;
+mod notes;
 mod proto;
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use crate::check::note::Notes;
 use crate::exec::{Op, control};
 use crate::module::{KernelInfo, ParamInfo};
 use crate::program::{Const, Debug, Entry, Function, Global, Program, SharedVariable, Slot, Target};
@@ -36,7 +38,17 @@ const MAX_CONST: u64 = 64 << 10;
 
 /// Lowers a module.
 pub(crate) fn lower(module: &ast::Module, sm: u32) -> Result<(Program, Vec<KernelInfo>), Vec<Diagnostic>> {
-    let mut lowering = Lowering { module, sm, program: Program::default(), errors: Vec::new(), names: Rc::default() };
+    run(module, sm, None)
+}
+
+/// Lowers a module once more, with notes for checked launches.
+pub(crate) fn annotated(module: &ast::Module, sm: u32) -> Result<Program, Vec<Diagnostic>> {
+    run(module, sm, Some(Notes::default())).map(|(program, _)| program)
+}
+
+fn run(module: &ast::Module, sm: u32, notes: Option<Notes>) -> Result<(Program, Vec<KernelInfo>), Vec<Diagnostic>> {
+    let program = Program { notes, ..Program::default() };
+    let mut lowering = Lowering { module, sm, program, errors: Vec::new(), names: Rc::default() };
     lowering.variables();
     lowering.functions();
     let kernels = lowering.entries();
@@ -283,6 +295,10 @@ impl<'a> Lowering<'a> {
                     patches.push((program.ops.len(), block));
                 }
                 let op = operation(proto, &places, debug, &mut program.lists);
+                if let Some(notes) = &mut program.notes {
+                    let note = notes::note(b, proto, &places, notes);
+                    notes.notes.push(note);
+                }
                 program.ops.push(op);
                 program.weights.push(weight);
                 weight += proto.weight;
@@ -297,6 +313,9 @@ impl<'a> Lowering<'a> {
             let mut op = operation(&bare(blank), &places, debug, &mut program.lists);
             op.x = next as u32;
             patches.push((program.ops.len(), usize::MAX));
+            if let Some(notes) = &mut program.notes {
+                notes.notes.push(notes::blank(notes));
+            }
             program.ops.push(op);
             program.weights.push(weight);
         }
@@ -323,6 +342,9 @@ impl<'a> Lowering<'a> {
             x: 0,
             debug: (self.program.debug.len() as u32).saturating_sub(1),
         };
+        if let Some(notes) = &mut self.program.notes {
+            notes.notes.push(notes::blank(notes));
+        }
         self.program.ops.push(trap);
         self.program.weights.push(total);
     }

@@ -1,0 +1,213 @@
+//! The hooks of a checked launch: called by the run loop and the scheduler, they pass on to the checkers.
+
+use std::collections::HashMap;
+
+use super::init::{BlockInit, Init};
+use super::note::{Note, Notes, Role};
+use super::profile::Counts;
+use super::race::{BlockRaces, Races};
+use super::{Checks, Finding, Rule, Severity, Site};
+use crate::exec::block::Grid;
+use crate::exec::{Cx, Flow, Op};
+use crate::module::Module;
+
+/// Findings of one launch beyond which further groups are only counted.
+const MOST: usize = 256;
+
+/// One side of a finding as the checkers see it.
+#[derive(Clone, Debug)]
+pub(crate) struct RawSite {
+    pub label: String,
+    /// Linear block index, warp and lane; `None` for what no thread of this launch did.
+    pub thread: Option<(u64, u32, u32)>,
+    /// Position in the code; `u32::MAX` if none.
+    pub pc: u32,
+    pub note: String,
+}
+
+/// A finding before its places have names.
+#[derive(Clone, Debug)]
+pub(crate) struct RawFinding {
+    pub rule: Rule,
+    pub severity: Severity,
+    pub message: String,
+    pub sites: Vec<RawSite>,
+    pub memory: String,
+    pub help: String,
+}
+
+/// Findings, grouped by rule and the positions of their sites.
+#[derive(Default)]
+pub(crate) struct Findings {
+    known: HashMap<(Rule, u32, u32), usize>,
+    list: Vec<(RawFinding, u64)>,
+}
+
+impl Findings {
+    /// Counts a finding of a group that is known already; `false` if it is not known and must be described.
+    pub(crate) fn again(&mut self, rule: Rule, pc: u32, other: u32) -> bool {
+        if let Some(&i) = self.known.get(&(rule, pc, other)) {
+            self.list[i].1 += 1;
+            return true;
+        }
+        self.list.len() >= MOST
+    }
+
+    /// Adds the first finding of a group, keyed by the positions of its first two sites.
+    pub(crate) fn add(&mut self, finding: RawFinding) {
+        let at = |i: usize| finding.sites.get(i).map_or(u32::MAX, |s| s.pc);
+        let key = (finding.rule, at(0), at(1));
+        if !self.again(key.0, key.1, key.2) {
+            self.known.insert(key, self.list.len());
+            self.list.push((finding, 1));
+        }
+    }
+
+    /// The findings with their places named.
+    pub(crate) fn finish(self, module: &Module, kernel: &str, grid: &Grid<'_>) -> Vec<Finding> {
+        let program = grid.program;
+        let site = |raw: RawSite| {
+            let debug = program.ops.get(raw.pc as usize).and_then(|op| program.debug.get(op.debug as usize));
+            let line = debug.map_or(0, |d| d.line);
+            let location = debug.and_then(|d| program.locations.get(d.location as usize));
+            Site {
+                label: raw.label,
+                block: raw.thread.map(|(block, _, _)| grid.coordinates(block)),
+                thread: raw.thread.map(|(_, warp, lane)| grid.thread(warp, lane)),
+                lane: raw.thread.map_or(0, |t| t.2),
+                ptx_line: line,
+                ptx_text: module.line(line).to_string(),
+                source: location.map(|l| module.frames(l)).unwrap_or_default(),
+                note: raw.note,
+            }
+        };
+        self.list
+            .into_iter()
+            .map(|(raw, count)| Finding {
+                rule: raw.rule,
+                severity: raw.severity,
+                kernel: kernel.to_string(),
+                message: raw.message,
+                sites: raw.sites.into_iter().map(site).collect(),
+                memory: raw.memory,
+                help: raw.help,
+                count,
+            })
+            .collect()
+    }
+}
+
+/// The checkers' state of one block in execution.
+#[derive(Default)]
+pub(crate) struct BlockState {
+    pub index: u64,
+    pub init: BlockInit,
+    pub races: BlockRaces,
+}
+
+/// The checkers of one launch.
+pub(crate) struct Checker {
+    pub checks: Checks,
+    pub findings: Findings,
+    pub init: Init,
+    pub races: Races,
+    /// The block that runs.
+    pub block: BlockState,
+    pub counts: Counts,
+}
+
+impl Checker {
+    pub(crate) fn new(checks: Checks, grid: &Grid<'_>) -> Checker {
+        Checker {
+            checks,
+            findings: Findings::default(),
+            init: Init::default(),
+            races: Races::default(),
+            block: BlockState::default(),
+            counts: Counts::new(if checks.profile { grid.program.ops.len() } else { 0 }),
+        }
+    }
+
+    /// A block is about to run for the first time.
+    pub(crate) fn begin(&mut self, grid: &Grid<'_>, index: u64) -> BlockState {
+        BlockState { index, init: BlockInit::new(grid), races: BlockRaces::new(grid) }
+    }
+}
+
+/// Called before an operation is executed by `cx.active` lanes.
+///
+/// # Safety
+/// The contract of handlers, and `cx.notes` has a note for every operation.
+#[inline(always)]
+pub(crate) unsafe fn before(cx: &mut Cx, op: &Op, pc: u32) {
+    // SAFETY: by the contract.
+    let note = unsafe { &*cx.notes.add(pc as usize) };
+    if note.role != Role::Plain || cx.tainted || cx.counting {
+        // SAFETY: by the contract.
+        unsafe { watch(cx, op, pc, note) }
+    }
+}
+
+/// Called after it, unless it faulted.
+///
+/// # Safety
+/// As for [`before`].
+#[inline(always)]
+pub(crate) unsafe fn after(cx: &mut Cx, op: &Op, pc: u32, flow: Flow) {
+    // SAFETY: by the contract.
+    let note = unsafe { &*cx.notes.add(pc as usize) };
+    if note.role != Role::Plain || cx.tainted {
+        // SAFETY: by the contract.
+        unsafe { follow(cx, op, pc, note, flow) }
+    }
+}
+
+#[inline(never)]
+unsafe fn watch(cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
+    let Some(mut checker) = cx.checker.take() else { return };
+    if checker.checks.profile {
+        checker.counts.before(cx, pc, note);
+    }
+    // SAFETY: by the contract of `before`.
+    unsafe {
+        if checker.checks.init {
+            super::init::before(&mut checker, cx, op, pc, note);
+        }
+        if checker.checks.races || checker.checks.sync {
+            super::race::before(&mut checker, cx, op, pc, note);
+        }
+    }
+    cx.checker = Some(checker);
+}
+
+#[inline(never)]
+unsafe fn follow(cx: &mut Cx, op: &Op, pc: u32, note: &Note, flow: Flow) {
+    let Some(mut checker) = cx.checker.take() else { return };
+    if checker.checks.profile {
+        checker.counts.after(cx, pc);
+    }
+    // SAFETY: by the contract of `after`.
+    unsafe {
+        if checker.checks.init {
+            super::init::after(&mut checker, cx, op, note, flow);
+        }
+    }
+    if note.role == Role::Collective && flow == Flow::Next {
+        // SAFETY: by the contract of `after`.
+        unsafe { super::race::collective(&mut checker, cx, op, pc) };
+    }
+    cx.checker = Some(checker);
+}
+
+/// Runs `f` on the checker of a checked launch.
+pub(crate) fn with(cx: &mut Cx, f: impl FnOnce(&mut Checker, &mut Cx)) {
+    if let Some(mut checker) = cx.checker.take() {
+        f(&mut checker, cx);
+        cx.checker = Some(checker);
+    }
+}
+
+/// Notes of a program whose checked form they are in.
+pub(crate) fn notes(program: &crate::program::Program) -> Option<&Notes> {
+    program.notes.as_ref()
+}

@@ -1,0 +1,243 @@
+//! What the checkers report.
+
+use std::fmt;
+
+use crate::ptx::ast::Location;
+
+macro_rules! rules {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// What a finding is about.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Rule {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Rule {
+            /// All rules.
+            pub const ALL: &'static [Rule] = &[$(Rule::$variant),*];
+
+            /// The name in reports, e.g. `race::shared`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Rule::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+rules! {
+    /// An access outside every allocation, window or parameter block.
+    OutOfBounds = "memory::out-of-bounds",
+    /// An access to memory that has been freed.
+    UseAfterFree = "memory::use-after-free",
+    /// An address that is not a multiple of the access's size.
+    Misaligned = "memory::misaligned",
+    /// An access near address zero.
+    NullPointer = "memory::null-pointer",
+    /// A thread reads another thread's local memory.
+    ForeignLocal = "memory::foreign-local",
+    /// A `.nc` load of data that the same grid writes.
+    StaleRead = "memory::stale-read",
+    /// Memory that nobody freed.
+    Leak = "memory::leak",
+    /// A branch that depends on undefined data.
+    UndefinedBranch = "init::branch",
+    /// An address that depends on undefined data.
+    UndefinedAddress = "init::address",
+    /// Undefined data as an operand that decides what a collective, a barrier or an atomic does.
+    UndefinedOperand = "init::operand",
+    /// Undefined bytes that a copy takes to the host.
+    UndefinedOutput = "init::output",
+    /// Unordered accesses of shared memory.
+    RaceShared = "race::shared",
+    /// Unordered accesses of global memory by one grid.
+    RaceGlobal = "race::global",
+    /// Accesses that would be ordered if a scope were wider.
+    RaceScope = "race::scope",
+    /// Unordered accesses by operations of different streams or graph branches.
+    RaceStream = "race::stream",
+    /// Memory that is freed while an unordered operation uses it.
+    FreeStream = "race::free",
+    /// A global variable that all blocks share where shared memory was probably meant.
+    StaticShared = "race::static",
+    /// Lanes or warps disagree about a barrier.
+    BarrierDivergence = "sync::barrier-divergence",
+    /// Threads wait at a barrier that others of the block have left out or exited before.
+    BarrierMissing = "sync::barrier-missing",
+    /// A collective's membermask names or excludes lanes that it must not.
+    Membermask = "sync::membermask",
+    /// One collective that lanes execute at several places of the code.
+    SplitCollective = "sync::split-collective",
+    /// A shuffle reads a lane that takes no part.
+    InactiveSource = "sync::inactive-source",
+    /// Nothing can ever run again.
+    Deadlock = "sync::deadlock",
+    /// Data of an asynchronous copy is used before the wait for it.
+    MissingWait = "async::missing-wait",
+    /// A barrier object is used before it is initialised, or initialised twice.
+    BarrierObject = "async::barrier-object",
+    /// Results depend on the order of blocks, warps or lanes.
+    Nondeterminism = "schedule::nondeterminism",
+    /// An integer division by zero.
+    DivisionByZero = "arithmetic::division-by-zero",
+    /// The kernel stopped itself: `trap`, a failed assertion, a panic.
+    Stopped = "fault::stopped",
+    /// Any other fault.
+    Fault = "fault::other",
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// Legal, or harmless on today's hardware; worth knowing.
+    Info,
+    /// Wrong by the rules, without an effect on this run's results.
+    Warning,
+    /// Wrong.
+    Error,
+}
+
+impl Severity {
+    /// `error`, `warning` or `info`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Info => "info",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        }
+    }
+}
+
+/// A place in source code.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// File, as the compiler wrote it.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, 0 if unknown.
+    pub column: u32,
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)?;
+        if self.column != 0 { write!(f, ":{}", self.column) } else { Ok(()) }
+    }
+}
+
+/// The frames of a location, innermost first: the place itself, then the calls that were inlined.
+pub(crate) fn frames(file: &str, location: &Location) -> Vec<Frame> {
+    let mut frames = vec![Frame { file: file.to_string(), line: location.line, column: location.col }];
+    // LLVM: `// mod.rs:83:5 @[ src/lib.rs:9:47 @[ src/lib.rs:13:13 ] ]`; the first place is the location itself.
+    let places = location.comment.split("@[").skip(1).map(|p| p.trim().trim_end_matches([']', ' ']));
+    for place in places {
+        let mut parts = place.rsplitn(3, ':');
+        let (column, line, file) = (parts.next(), parts.next(), parts.next());
+        let number = |p: Option<&str>| p.and_then(|p| p.trim().parse::<u32>().ok());
+        if let (Some(column), Some(line), Some(file)) = (number(column), number(line), file) {
+            frames.push(Frame { file: file.trim().to_string(), line, column });
+        }
+    }
+    frames
+}
+
+/// One side of a finding: who did what, where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// What happened here, e.g. `write of 4 bytes`.
+    pub label: String,
+    /// Block, if it is a thread's doing.
+    pub block: Option<[u32; 3]>,
+    /// Thread in the block, and its lane.
+    pub thread: Option<[u32; 3]>,
+    /// Lane in its warp.
+    pub lane: u32,
+    /// Line in the PTX text, 0 if none, and that line.
+    pub ptx_line: u32,
+    /// The text of that line.
+    pub ptx_text: String,
+    /// Source places, innermost first; empty without line information.
+    pub source: Vec<Frame>,
+    /// The value, or what else is known; may be empty.
+    pub note: String,
+}
+
+/// Something wrong, or doubtful.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is about.
+    pub rule: Rule,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The kernel, or the API function.
+    pub kernel: String,
+    /// One line: what is wrong.
+    pub message: String,
+    /// Where, most telling side first.
+    pub sites: Vec<Site>,
+    /// The memory in question in words: allocation, distance, whether freed. May be empty.
+    pub memory: String,
+    /// Why that is wrong and what would make it right. May be empty.
+    pub help: String,
+    /// How often it was seen in the launch; the sites are those of the first time.
+    pub count: u64,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]: {}", self.severity.name(), self.rule.name(), self.message)?;
+        if self.count > 1 {
+            write!(f, " ({} times)", self.count)?;
+        }
+        write!(f, "\n  in kernel `{}`", self.kernel)?;
+        for site in &self.sites {
+            write!(f, "\n  {}", site.label)?;
+            if let (Some([bx, by, bz]), Some([tx, ty, tz])) = (site.block, site.thread) {
+                write!(f, " by block ({bx},{by},{bz}), thread ({tx},{ty},{tz}), lane {}", site.lane)?;
+            }
+            if !site.note.is_empty() {
+                write!(f, ": {}", site.note)?;
+            }
+            for (i, frame) in site.source.iter().enumerate() {
+                write!(f, "\n    {} {frame}", if i == 0 { "at" } else { "inlined into" })?;
+            }
+            if site.ptx_line != 0 {
+                write!(f, "\n    PTX line {}: {}", site.ptx_line, site.ptx_text.trim())?;
+            }
+        }
+        for (word, text) in [("memory", &self.memory), ("help", &self.help)] {
+            for (i, line) in text.lines().enumerate() {
+                if i == 0 {
+                    write!(f, "\n  {word}: {line}")?;
+                } else {
+                    write!(f, "\n    {line}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_an_inline_chain() {
+        let comment = "mod.rs:83:5 @[ src/lib.rs:9:47 @[ src/lib.rs:13:13 ] ]".to_string();
+        let location = Location { file: 1, line: 83, col: 5, comment };
+        let shown: Vec<String> = frames("core/mod.rs", &location).iter().map(Frame::to_string).collect();
+        assert_eq!(shown, ["core/mod.rs:83:5", "src/lib.rs:9:47", "src/lib.rs:13:13"]);
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<&str> = Rule::ALL.iter().map(|r| r.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Rule::ALL.len());
+    }
+}

@@ -1,0 +1,59 @@
+//! Checked and profiled launches.
+//!
+//! [`Machine::inspect`](crate::Machine::inspect) runs a kernel as [`launch`](crate::Machine::launch) does, with the same
+//! results, and watches it: every operation has a [note](note::Note) that says what it reads, writes and accesses, and the
+//! run loop calls the [`Checker`] before and after it. What the checkers see they report as [`Finding`]s, grouped by
+//! rule and places; unlike faults, findings do not stop the kernel.
+//!
+//! | module | what it watches |
+//! |---|---|
+//! | `init` | undefined bytes: in memory one bit a byte, in registers one bit a lane and byte; they may be copied around freely and are reported where they decide something or leave the device |
+//! | `race` | unordered accesses under the PTX memory model |
+//! | `profile` | counters by operation |
+
+pub(crate) mod checker;
+pub(crate) mod finding;
+pub(crate) mod init;
+pub(crate) mod note;
+pub(crate) mod profile;
+pub(crate) mod race;
+
+pub use finding::{Finding, Frame, Rule, Severity, Site};
+pub use note::Class;
+pub use profile::{LineProfile, Profile};
+
+use crate::counters::Counters;
+use crate::fault::Fault;
+
+/// What a launch is watched for. Bounds, alignment and deadlock are always checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checks {
+    /// Undefined data. Needs [`Memory::track`](crate::Memory::track) before the memory in question is allocated.
+    pub init: bool,
+    /// Races.
+    pub races: bool,
+    /// Barriers, membermasks, convergence of collectives, asynchronous copies.
+    pub sync: bool,
+    /// Counters by operation.
+    pub profile: bool,
+    /// Shuffles the order of blocks, warps and lanes; 0 is the reference order.
+    pub seed: u64,
+}
+
+impl Checks {
+    /// Every check, no profile, reference order.
+    pub const ALL: Checks = Checks { init: true, races: true, sync: true, profile: false, seed: 0 };
+}
+
+/// What a watched launch gave.
+#[derive(Debug)]
+pub struct Inspection {
+    /// What it did.
+    pub counters: Counters,
+    /// What is wrong with it, in the order in which it was first seen.
+    pub findings: Vec<Finding>,
+    /// Counters by line, if asked for.
+    pub profile: Option<Profile>,
+    /// What stopped it, if something did.
+    pub fault: Option<Box<Fault>>,
+}

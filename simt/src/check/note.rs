@@ -1,0 +1,285 @@
+//! What a checked launch knows of each operation, beside the code itself.
+//!
+//! Notes are made when a module is first launched under checks, by lowering its text once more
+//! (`lower::notes`); unchecked launches pay nothing for them.
+
+use crate::exec::CONST;
+
+/// A register that an operation reads or writes, in the order of its operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reg {
+    /// A row of 32-bit lanes at this offset in the frame, or in the constant pool ([`CONST`]).
+    Narrow(u32),
+    /// Two rows: 64-bit lanes.
+    Wide(u32),
+    /// A predicate slot.
+    Pred(u16),
+}
+
+impl Reg {
+    /// Whether it is a constant: always defined.
+    pub(crate) fn is_const(self) -> bool {
+        matches!(self, Reg::Narrow(at) | Reg::Wide(at) if at & CONST != 0)
+    }
+}
+
+/// How undefined bytes travel from an operation's sources to its destinations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taint {
+    /// Any undefined byte of a lane's sources makes its destinations undefined.
+    All,
+    /// Byte by byte: moves, `not`, `xor`, `selp` (whose predicate counts for all bytes).
+    Bytes,
+    /// As `Bytes`, but a zero byte of a constant operand defines the result: `and`.
+    And,
+    /// As `Bytes`, but a byte of ones of a constant operand defines the result: `or`.
+    Or,
+    /// A left shift of the first source by the constant second, and a logical right shift.
+    Shl,
+    Shr,
+    /// The low `n` bytes of the source, extended with zeros, or with its sign.
+    Low(u8),
+    LowSigned(u8),
+    /// Destinations are the source cut into pieces, or made of the sources joined, low first.
+    Split,
+    Join,
+    /// A load: the memory decides.
+    Load,
+    /// Always defined.
+    Defined,
+}
+
+/// Memory order of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Weak,
+    Volatile,
+    Relaxed,
+    Acquire,
+    Release,
+    AcqRel,
+}
+
+impl Order {
+    /// Stronger than weak.
+    pub(crate) fn strong(self) -> bool {
+        self != Order::Weak
+    }
+    pub(crate) fn acquires(self) -> bool {
+        matches!(self, Order::Acquire | Order::AcqRel)
+    }
+    pub(crate) fn releases(self) -> bool {
+        matches!(self, Order::Release | Order::AcqRel)
+    }
+}
+
+/// Scope of a strong access or a fence, from narrow to wide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    Cta,
+    Cluster,
+    Gpu,
+    System,
+}
+
+impl Scope {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Scope::Cta => "cta",
+            Scope::Cluster => "cluster",
+            Scope::Gpu => "gpu",
+            Scope::System => "sys",
+        }
+    }
+}
+
+/// What an access does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Does {
+    Load,
+    Store,
+    /// `atom`, `red`: reads and writes at once.
+    Atomic,
+}
+
+/// Where an access finds its addresses: in row `a` plus `imm` of the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    Global,
+    Shared32,
+    Shared64,
+    Generic,
+    Local32,
+    Local64,
+    /// `imm` alone, in the frame's local memory.
+    Frame,
+    Param,
+    /// A constant bank: never written by kernels.
+    Const,
+}
+
+/// A memory access of one lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access {
+    pub does: Does,
+    pub at: Where,
+    /// Bytes of an element, and elements.
+    pub size: u32,
+    pub count: u32,
+    pub order: Order,
+    pub scope: Scope,
+    /// `.nc`: through the read-only cache.
+    pub nc: bool,
+    /// The weak load before a compare-and-swap loop at the same address, whose value only feeds it.
+    pub seed: bool,
+    /// `atom…cas`.
+    pub cas: bool,
+}
+
+impl Access {
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.size * self.count)
+    }
+    pub(crate) fn writes(&self) -> bool {
+        self.does != Does::Load
+    }
+    pub(crate) fn reads(&self) -> bool {
+        self.does != Does::Store
+    }
+}
+
+/// What an operation is to the checkers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Plain,
+    /// Index into [`Notes::accesses`].
+    Access(u32),
+    Fence {
+        acquires: bool,
+        releases: bool,
+        scope: Scope,
+    },
+    /// A warp collective; its membermask is row `x`.
+    Collective,
+    Barrier,
+    Branch,
+    /// `cp.async`, from row `b` to row `a`: see `exec::mem::copy_async`.
+    CopyAsync,
+    /// `cp.async.commit_group`, and `wait_group n` (`u32::MAX`: `wait_all`).
+    CommitGroup,
+    WaitGroup(u32),
+}
+
+/// Class of an instruction, as the profile counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// f32 arithmetic.
+    Fp32,
+    /// f64 arithmetic.
+    Fp64,
+    /// f16 and bf16 arithmetic.
+    Half,
+    /// Integer arithmetic and logic.
+    Integer,
+    /// Conversions.
+    Convert,
+    /// Moves, selections, special registers.
+    Move,
+    /// `.approx` functions.
+    Special,
+    /// Loads and stores of global and generic memory.
+    Global,
+    /// Loads and stores of shared memory.
+    Shared,
+    /// Loads and stores of local memory, parameters and constants.
+    Local,
+    /// Atomics and reductions.
+    Atomic,
+    /// Matrix instructions.
+    Tensor,
+    /// Shuffles, votes, matches, warp barriers.
+    Collective,
+    /// Block barriers and fences.
+    Barrier,
+    /// Branches, calls, returns.
+    Control,
+    /// Everything else.
+    Other,
+}
+
+impl Class {
+    /// All classes.
+    pub const ALL: [Class; 16] = [
+        Class::Fp32,
+        Class::Fp64,
+        Class::Half,
+        Class::Integer,
+        Class::Convert,
+        Class::Move,
+        Class::Special,
+        Class::Global,
+        Class::Shared,
+        Class::Local,
+        Class::Atomic,
+        Class::Tensor,
+        Class::Collective,
+        Class::Barrier,
+        Class::Control,
+        Class::Other,
+    ];
+
+    /// A short lower-case name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Fp32 => "fp32",
+            Class::Fp64 => "fp64",
+            Class::Half => "half",
+            Class::Integer => "integer",
+            Class::Convert => "convert",
+            Class::Move => "move",
+            Class::Special => "special",
+            Class::Global => "global",
+            Class::Shared => "shared",
+            Class::Local => "local",
+            Class::Atomic => "atomic",
+            Class::Tensor => "tensor",
+            Class::Collective => "collective",
+            Class::Barrier => "barrier",
+            Class::Control => "control",
+            Class::Other => "other",
+        }
+    }
+}
+
+/// An operation's note.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note {
+    pub role: Role,
+    pub taint: Taint,
+    pub class: Class,
+    /// The operation stands for a PTX instruction (its first one does, others are its continuation).
+    pub first: bool,
+    /// Where its registers start in [`Notes::regs`]: sources first, then destinations.
+    pub regs: u32,
+    pub reads: u16,
+    pub writes: u16,
+}
+
+/// Notes of a program, one for each of its operations.
+#[derive(Default, Debug)]
+pub(crate) struct Notes {
+    pub notes: Vec<Note>,
+    pub regs: Vec<Reg>,
+    pub accesses: Vec<Access>,
+}
+
+impl Notes {
+    pub(crate) fn reads(&self, note: &Note) -> &[Reg] {
+        let from = note.regs as usize;
+        &self.regs[from..from + note.reads as usize]
+    }
+    pub(crate) fn writes(&self, note: &Note) -> &[Reg] {
+        let from = note.regs as usize + note.reads as usize;
+        &self.regs[from..from + note.writes as usize]
+    }
+}

@@ -1,0 +1,252 @@
+//! Notes for checked launches, made from the instruction that an operation was decoded from.
+
+use super::allocate::Places;
+use super::mods::Mods;
+use super::proto::{Builder, Class as Width, List, P, Proto, V, X};
+use crate::check::note::{Access, Class, Does, Note, Notes, Order, Reg, Role, Scope, Taint, Where};
+use crate::exec::CONST;
+use crate::ptx::ast::{Instruction, Operand};
+
+/// The note of an operation that was made of nothing: a jump between blocks, a sentinel.
+pub(super) fn blank(notes: &Notes) -> Note {
+    Note {
+        role: Role::Plain,
+        taint: Taint::Defined,
+        class: Class::Control,
+        first: false,
+        regs: notes.regs.len() as u32,
+        reads: 0,
+        writes: 0,
+    }
+}
+
+/// The note of an operation.
+pub(super) fn note(b: &Builder<'_>, proto: &Proto, places: &Places, notes: &mut Notes) -> Note {
+    let instruction = b.body.instructions.get(proto.instruction as usize);
+    let regs = notes.regs.len() as u32;
+    let reads = sources(b, proto, places, &mut notes.regs);
+    let writes = destinations(b, proto, places, &mut notes.regs);
+    let (role, class, taint) = match instruction {
+        None => (Role::Plain, Class::Other, Taint::All),
+        Some(i) => {
+            let role = role(b, i, proto, notes);
+            (role, class(i), taint(i, proto, role))
+        }
+    };
+    Note { role, taint, class, first: proto.weight > 0, regs, reads, writes }
+}
+
+fn row(b: &Builder<'_>, v: V, places: &Places) -> Option<Reg> {
+    let at = match v {
+        V::None => return None,
+        V::Reg(_) => places.row(v),
+        V::Const(at) => at | CONST,
+    };
+    Some(if width(b, v) { Reg::Wide(at) } else { Reg::Narrow(at) })
+}
+
+/// Whether a row has lanes of 64 bits.
+fn width(b: &Builder<'_>, v: V) -> bool {
+    match v {
+        V::Const(at) => b.consts.binary_search_by_key(&at, |c| c.at).is_ok_and(|i| b.consts[i].wide),
+        other => b.class(other) == Width::Wide,
+    }
+}
+
+fn sources(b: &Builder<'_>, p: &Proto, places: &Places, regs: &mut Vec<Reg>) -> u16 {
+    let before = regs.len();
+    let listed = p.list.as_deref().map_or(&[][..], |l: &List| &l.rows[..]);
+    let x = if let X::Row(v) = p.x { v } else { V::None };
+    regs.extend([p.a, p.b, p.c, x].iter().chain(listed).filter_map(|&v| row(b, v, places)));
+    let mut pred = |q: P| {
+        if let P::Reg(..) = q {
+            regs.push(Reg::Pred(places.source(q) >> 1));
+        }
+    };
+    pred(p.q);
+    if let X::Pred(q) = p.x {
+        pred(q);
+    }
+    (regs.len() - before) as u16
+}
+
+fn destinations(b: &Builder<'_>, p: &Proto, places: &Places, regs: &mut Vec<Reg>) -> u16 {
+    let before = regs.len();
+    let listed = p.list.as_deref().map_or(&[][..], |l: &List| &l.writes[..]);
+    regs.extend(std::iter::once(&p.d).chain(listed).filter_map(|&v| row(b, v, places)));
+    for q in [p.p, p.r] {
+        if let P::Reg(..) = q {
+            regs.push(Reg::Pred(places.pred(q)));
+        }
+    }
+    (regs.len() - before) as u16
+}
+
+fn scope(m: &Mods<'_>) -> Scope {
+    match m.any(&["cta", "cluster", "gpu", "gl", "sys"]) {
+        Some("cta") => Scope::Cta,
+        Some("cluster") => Scope::Cluster,
+        Some("sys") => Scope::System,
+        _ => Scope::Gpu,
+    }
+}
+
+fn role(b: &Builder<'_>, i: &Instruction, p: &Proto, notes: &mut Notes) -> Role {
+    let m = &Mods::new(i);
+    match i.opcode.as_str() {
+        "ld" | "ldu" | "st" if p.list.is_some() => {
+            access(b, i, p, notes, if i.opcode == "st" { Does::Store } else { Does::Load })
+        }
+        "atom" | "red" if p.list.is_some() => access(b, i, p, notes, Does::Atomic),
+        "fence" | "membar" if m.skip(|w| w.starts_with("proxy") || w == "mbarrier_init") => Role::Plain,
+        "fence" | "membar" => {
+            let (acquire, release) = (m.take("acquire"), m.take("release"));
+            Role::Fence { acquires: acquire || !release, releases: release || !acquire, scope: scope(m) }
+        }
+        "bra" | "brx" => Role::Branch,
+        "shfl" | "vote" | "match" | "redux" | "elect" if p.imm & crate::exec::collective::COLLECTIVE != 0 => {
+            Role::Collective
+        }
+        "bar" | "barrier" if p.imm & crate::exec::collective::COLLECTIVE != 0 => Role::Collective,
+        "bar" | "barrier" if !m.take("cluster") => Role::Barrier,
+        "cp" if m.take("async") && !m.take("bulk") => {
+            match m.any(&["commit_group", "wait_group", "wait_all", "ca", "cg"]) {
+                Some("commit_group") => Role::CommitGroup,
+                Some("wait_all") => Role::WaitGroup(u32::MAX),
+                Some("wait_group") => match i.operands.first() {
+                    Some(Operand::Int(n)) => Role::WaitGroup(*n as u32),
+                    _ => Role::Plain,
+                },
+                // The copy itself, not what prepares its operands.
+                Some(_) if p.list.is_some() => Role::CopyAsync,
+                _ => Role::Plain,
+            }
+        }
+        _ => Role::Plain,
+    }
+}
+
+/// Notes a load, store or atomic.
+fn access(b: &Builder<'_>, i: &Instruction, p: &Proto, notes: &mut Notes, does: Does) -> Role {
+    let m = &Mods::new(i);
+    let spaces = [
+        "global",
+        "shared",
+        "shared::cta",
+        "shared::cluster",
+        "local",
+        "const",
+        "param",
+        "param::entry",
+        "param::func",
+    ];
+    let wide = width(b, p.a);
+    let fixed = p.a == V::None;
+    let at = match m.any(&spaces) {
+        Some("global") => Where::Global,
+        Some("const") => Where::Const,
+        Some("local") if fixed => Where::Frame,
+        Some("local") if wide => Where::Local64,
+        Some("local") => Where::Local32,
+        // Parameters of functions lie in the frame.
+        Some(w) if w.starts_with("param") && fixed && !is_entry_param(b, i, does) => Where::Frame,
+        Some(w) if w.starts_with("param") && !b.function.is_entry => {
+            if wide {
+                Where::Local64
+            } else {
+                Where::Local32
+            }
+        }
+        Some(w) if w.starts_with("param") => Where::Param,
+        Some(_) if wide => Where::Shared64,
+        Some(_) => Where::Shared32,
+        None => Where::Generic,
+    };
+    let atomic = does == Does::Atomic;
+    let order = match m.any(&["weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"]) {
+        Some("volatile") => Order::Volatile,
+        Some("relaxed" | "mmio") => Order::Relaxed,
+        Some("acquire") => Order::Acquire,
+        Some("release") => Order::Release,
+        Some("acq_rel") => Order::AcqRel,
+        _ if atomic => Order::Relaxed,
+        _ => Order::Weak,
+    };
+    let scope = if order == Order::Volatile { Scope::System } else { scope(m) };
+    let nc = m.take("nc");
+    let cas = m.take("cas");
+    let count = match m.any(&["v2", "v4", "v8"]) {
+        Some("v2") => 2,
+        Some("v4") => 4,
+        Some(_) => 8,
+        None => 1,
+    };
+    let Ok(ty) = m.ty() else { return Role::Plain };
+    let size = super::mods::bits(ty) / 8;
+    notes.accesses.push(Access { does, at, size, count, order, scope, nc, cas, seed: false });
+    Role::Access(notes.accesses.len() as u32 - 1)
+}
+
+/// Whether a fixed `.param` address is one of the kernel's own parameters.
+fn is_entry_param(b: &Builder<'_>, i: &Instruction, does: Does) -> bool {
+    use super::proto::Symbol;
+    use crate::ptx::ast::Base;
+    let operand = if does == Does::Load { i.operands.get(1) } else { i.operands.first() };
+    match operand {
+        Some(Operand::Address(Base::Symbol(name), _)) => matches!(b.symbol(name), Ok(Symbol::Param(..))),
+        _ => b.function.is_entry,
+    }
+}
+
+fn class(i: &Instruction) -> Class {
+    let has = |word: &str| i.modifiers.iter().any(|w| w == word);
+    let float = || match i.modifiers.last().map(String::as_str) {
+        Some("f64") => Class::Fp64,
+        Some("f16" | "f16x2" | "bf16" | "bf16x2") => Class::Half,
+        Some(t) if t.starts_with("f32") || t == "tf32" => Class::Fp32,
+        _ => Class::Integer,
+    };
+    match i.opcode.as_str() {
+        "ld" | "ldu" | "st" => {
+            if i.modifiers.iter().any(|w| w.starts_with("shared")) {
+                Class::Shared
+            } else if i.modifiers.iter().any(|w| w == "local" || w == "const" || w.starts_with("param")) {
+                Class::Local
+            } else {
+                Class::Global
+            }
+        }
+        "atom" | "red" => Class::Atomic,
+        "cp" => Class::Global,
+        "ldmatrix" | "stmatrix" => Class::Shared,
+        "mma" | "wmma" | "movmatrix" => Class::Tensor,
+        "shfl" | "vote" | "match" | "redux" | "elect" | "activemask" => Class::Collective,
+        "bar" if has("warp") => Class::Collective,
+        "bar" | "barrier" | "fence" | "membar" | "mbarrier" => Class::Barrier,
+        "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" => Class::Control,
+        "cvt" | "cvta" => Class::Convert,
+        "mov" | "selp" | "slct" | "isspacep" => Class::Move,
+        "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" | "div" if has("approx") => Class::Special,
+        "add" | "sub" | "mul" | "mad" | "fma" | "div" | "min" | "max" | "neg" | "abs" | "rcp" | "sqrt" | "copysign"
+        | "testp" | "setp" | "set" => float(),
+        "addc" | "subc" | "madc" | "mul24" | "mad24" | "rem" | "and" | "or" | "xor" | "not" | "cnot" | "shl"
+        | "shr" | "shf" | "lop3" | "prmt" | "bfe" | "bfi" | "bfind" | "bmsk" | "szext" | "popc" | "clz" | "brev"
+        | "fns" | "sad" | "dp4a" | "dp2a" => Class::Integer,
+        _ => Class::Other,
+    }
+}
+
+/// How undefined bytes pass through. Only operations that are the whole of their instruction have a rule of their own.
+fn taint(i: &Instruction, p: &Proto, role: Role) -> Taint {
+    match (i.opcode.as_str(), role) {
+        (_, Role::Access(_)) if matches!(i.opcode.as_str(), "ld" | "ldu" | "atom") => Taint::Load,
+        _ if p.weight == 0 => Taint::All,
+        ("and", _) => Taint::And,
+        ("or", _) => Taint::Or,
+        ("xor" | "not" | "selp" | "cvta", _) => Taint::Bytes,
+        ("mov", _) if !i.operands.iter().any(|o| matches!(o, Operand::Vector(_))) => Taint::Bytes,
+        ("shl", _) => Taint::Shl,
+        ("shr", _) if i.modifiers.iter().any(|w| w.starts_with(['u', 'b'])) => Taint::Shr,
+        _ => Taint::All,
+    }
+}
