@@ -374,7 +374,7 @@ impl Machine {
         // The snapshot would keep freed memory alive.
         worker.cx.memory = Snapshot::default();
         worker.blocks.truncate(1);
-        (worker.cx.tainted, worker.cx.counting) = (false, false);
+        (worker.cx.tainted, worker.cx.counting, worker.cx.dice) = (false, false, 0);
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
     }
 }
@@ -430,6 +430,22 @@ fn pools(program: &Program, entry: &Entry, globals: &[u64]) -> Vec<Vec<Row>> {
     pools
 }
 
+/// The block that runs as the `i`th of `n`: in order, or as a seed shuffles them (an affine permutation).
+fn nth(i: u64, n: u64, seed: u64) -> u64 {
+    if seed == 0 || n < 2 {
+        return i;
+    }
+    fn gcd(a: u64, b: u64) -> u64 {
+        if b == 0 { a } else { gcd(b, a % b) }
+    }
+    let mut step = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) % n;
+    while gcd(step, n) != 1 {
+        step = (step + 1) % n;
+    }
+    let product = u128::from(i) * u128::from(step) + u128::from(seed);
+    (product % u128::from(n)) as u64
+}
+
 fn empty_context() -> Cx {
     Cx {
         regs: std::ptr::null_mut(),
@@ -466,6 +482,8 @@ fn empty_context() -> Cx {
         notes: std::ptr::null(),
         tainted: false,
         counting: false,
+        dice: 0,
+        interrupts: 0,
         frame_row: 0,
         frame_pred: 0,
     }
@@ -509,6 +527,7 @@ impl Run<'_> {
         let mut worker = self.machine.worker();
         self.prepare(&mut worker);
         worker.cx.counting = checker.as_ref().is_some_and(|c| c.checks.profile);
+        worker.cx.dice = checker.as_ref().map_or(0, |c| c.checks.seed);
         worker.cx.notes = checker::notes(self.grid.program).map_or(std::ptr::null(), |n| n.notes.as_ptr());
         worker.cx.checker = checker.filter(|_| !worker.cx.notes.is_null());
         let Worker { cx, blocks: spare } = &mut worker;
@@ -522,6 +541,7 @@ impl Run<'_> {
     fn in_order(&self, cx: &mut Cx, spare: &mut Vec<Block>) -> Result<(), Failure> {
         let mut resident: Vec<Block> = Vec::new();
         let mut started = 0;
+        let seed = cx.dice;
         let (mut turn, mut idle_turns, mut stale) = (0, 0u64, 0u64);
         let limit = self.machine.config.spin_limit;
         // As many as a device would hold.
@@ -530,7 +550,7 @@ impl Run<'_> {
             let all_spin = idle_turns >= resident.len() as u64;
             if all_spin && started < self.blocks && resident.len() < most {
                 let mut block = spare.pop().unwrap_or_else(Block::new);
-                block.start(cx, self.grid, started);
+                block.start(cx, self.grid, nth(started, self.blocks, seed));
                 started += 1;
                 turn = resident.len();
                 resident.push(block);
@@ -628,5 +648,23 @@ impl Run<'_> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nth;
+
+    #[test]
+    fn shuffles_are_permutations() {
+        for n in [1, 2, 3, 7, 8, 30, 1000] {
+            for seed in [0, 1, 2, 99, u64::MAX] {
+                let mut order: Vec<u64> = (0..n).map(|i| nth(i, n, seed)).collect();
+                assert!(seed != 0 || order.is_sorted());
+                order.sort_unstable();
+                assert_eq!(order, (0..n).collect::<Vec<_>>(), "{n} blocks, seed {seed}");
+            }
+        }
+        assert_ne!(nth(0, 100, 1), nth(0, 100, 2));
     }
 }

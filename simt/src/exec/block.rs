@@ -81,6 +81,7 @@ impl Block {
         checker::with(cx, |c, _| self.watched = c.begin(grid, index));
         self.index = index;
         self.executed = 0;
+        cx.interrupts = 0;
         self.barriers = [Barrier::default(); 16];
         let warps = grid.threads.div_ceil(LANES as u32);
         while self.warps.len() < warps as usize {
@@ -141,7 +142,9 @@ impl Block {
         for round in 0.. {
             let before = cx.progress;
             let (mut ran, mut spun, mut left) = (false, false, false);
-            for w in 0..self.warps.len() {
+            let count = self.warps.len();
+            let first = cx.roll(count);
+            for w in (0..count).map(|w| (w + first) % count) {
                 let warp = &mut self.warps[w];
                 if !warp.ready() {
                     left |= !warp.splits.is_empty();

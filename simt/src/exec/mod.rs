@@ -200,12 +200,27 @@ pub(crate) struct Cx {
     pub tainted: bool,
     /// Every operation is counted.
     pub counting: bool,
+    /// State of the generator that shuffles the schedule; 0: the reference schedule.
+    pub dice: u64,
+    /// How often it has interrupted the block.
+    pub interrupts: u32,
     /// Where the current frame starts: bytes of register rows, and predicates.
     pub frame_row: u32,
     pub frame_pred: u32,
 }
 
 impl Cx {
+    /// A number below `n` that decides about the schedule: 0 in the reference schedule, else from the seed (xorshift64*).
+    pub(crate) fn roll(&mut self, n: usize) -> usize {
+        if self.dice == 0 || n < 2 {
+            return 0;
+        }
+        self.dice ^= self.dice >> 12;
+        self.dice ^= self.dice << 25;
+        self.dice ^= self.dice >> 27;
+        (self.dice.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n
+    }
+
     /// Records a fault and stops.
     #[cold]
     #[inline(never)]

@@ -29,6 +29,8 @@ const FAVOUR: u32 = 256;
 /// Backward jumps before a split that looks like a spin loop makes way; and one that does not.
 const SPINS: u32 = 32;
 const LONG_SPINS: u32 = 1 << 20;
+/// Interruptions of a block's warps by a shuffled schedule.
+const INTERRUPTS: u32 = 4096;
 
 /// Why a split does not run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -213,9 +215,14 @@ impl Warp {
     }
 
     /// Takes out the split that shall run.
-    fn pick(&mut self) -> Option<Split> {
+    fn pick(&mut self, cx: &mut Cx) -> Option<Split> {
         if self.splits.len() > 1 {
             self.merge();
+        }
+        if cx.dice != 0 && self.splits.len() > 1 && cx.roll(2) == 1 {
+            let ready: Vec<usize> = (0..self.splits.len()).filter(|&i| self.splits[i].state == State::Ready).collect();
+            let chosen = ready.get(cx.roll(ready.len())).copied()?;
+            return Some(self.splits.swap_remove(chosen));
         }
         let ready = self.splits.iter().enumerate().filter(|(_, s)| s.state == State::Ready);
         let key = |s: &Split| (s.favour == 0, u32::MAX - self.depth(s), s.pc);
@@ -254,7 +261,7 @@ impl Warp {
         cx.spins = 0;
         cx.sync_seen = false;
         loop {
-            let Some(mut split) = self.pick() else {
+            let Some(mut split) = self.pick(cx) else {
                 return if self.splits.is_empty() { Stop::Done } else { Stop::Blocked };
             };
             self.stamp += 1;
@@ -364,6 +371,15 @@ fn run_split(cx: &mut Cx, pc: u32) -> (Flow, u32) {
     unsafe { run_body::<false>(cx, pc) }
 }
 
+/// Whether a shuffled schedule lets other warps in between here; not so often that a loop would look like one that spins.
+fn interrupts(cx: &mut Cx) -> bool {
+    if cx.dice == 0 || cx.interrupts >= INTERRUPTS || cx.roll(8) != 1 {
+        return false;
+    }
+    cx.interrupts += 1;
+    true
+}
+
 /// # Safety
 /// `pc` is a position in the code, the context stands in a frame of that code's function, and the host has
 /// the features that the code's handlers were chosen for; if `CHECKED`, there is a note for every operation.
@@ -416,7 +432,8 @@ unsafe fn run_body<const CHECKED: bool>(cx: &mut Cx, mut pc: u32) -> (Flow, u32)
                 let detail = format!("a block has executed {} instructions", cx.executed);
                 return (cx.raise(op, FaultKind::InstructionLimit, active.trailing_zeros() & 31, None, detail), pc);
             }
-            if cx.spins >= if cx.sync_seen { SPINS } else { LONG_SPINS } {
+            let patience = if cx.sync_seen { SPINS } else { LONG_SPINS };
+            if cx.spins >= patience || (CHECKED && interrupts(cx)) {
                 return (Flow::Yield, pc);
             }
         }
