@@ -1,11 +1,13 @@
 //! The machine: instantiates modules and runs kernels.
 //!
 //! **Order of blocks.** The reference is: blocks run one after the other, in order of their linear
-//! index. A kernel with nothing in its code by which blocks could communicate in an order (no atomics or
-//! reductions outside shared memory, no volatile, relaxed, acquiring or releasing accesses, no fences
-//! beyond the block) runs on several cores, with the same result; of several faults the one of the lowest block is
-//! reported, as in serial order. All other kernels run serially. If the current block only spins, it waits
-//! for another: then the next block starts beside it, as blocks on a GPU are resident together.
+//! index. A kernel without anything by which blocks could communicate in an order (outside shared memory no volatile,
+//! relaxed, acquiring or releasing accesses, no fences beyond the block, no atomics but relaxed integer reductions of one
+//! kind whose results nobody reads: those commute) runs on several cores, with the same result; of several faults the one
+//! of the lowest block is reported, as in serial order. All other kernels run serially. That is bit-identical for every
+//! kernel whose blocks do not race; one machine thread (`MachineConfig::threads` = 1) makes it so for those that do. If the
+//! current block only spins, it waits for another: then the next block starts beside it, as blocks on a GPU are resident
+//! together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -375,6 +377,7 @@ impl Machine {
         worker.cx.memory = Snapshot::default();
         worker.blocks.truncate(1);
         (worker.cx.tainted, worker.cx.counting, worker.cx.dice) = (false, false, 0);
+        worker.cx.parallel = false;
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
     }
 }
@@ -459,6 +462,7 @@ fn empty_context() -> Cx {
         stop: 0,
         spins: 0,
         sync_seen: false,
+        parallel: false,
         progress: 0,
         executed: 0,
         limit: u64::MAX,
@@ -595,6 +599,7 @@ impl Run<'_> {
         pool.broadcast(|_| {
             let mut worker = self.machine.worker();
             self.prepare(&mut worker);
+            worker.cx.parallel = true;
             let Worker { cx, blocks } = &mut worker;
             if blocks.is_empty() {
                 blocks.push(Block::new());

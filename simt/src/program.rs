@@ -58,6 +58,8 @@ pub(crate) struct Function {
     pub registers: u32,
     /// Something in it orders or combines memory accesses of different blocks.
     pub talks: bool,
+    /// Kinds of the reductions in it that commute with their like.
+    pub reductions: u32,
 }
 
 /// What a call goes to.

@@ -420,6 +420,30 @@ fn parallel_runs_equal_serial_ones() {
 }
 
 #[test]
+fn reductions_run_on_all_cores() {
+    // A histogram of 64 bins, once with `red`, once with `atom` whose result nobody reads (guarded, as compilers write it).
+    for atomic in ["red.global.add.u32 [%rd4], 1;", "@%p1 atom.relaxed.gpu.global.add.u32 %r9, [%rd4], 1;"] {
+        let body = format!(
+            ".reg .b32 %r<10>; .reg .b64 %rd<9>; .reg .pred %p<2>; ld.param.u64 %rd1, [i]; ld.param.u64 %rd2, [o];
+             mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mad.lo.u32 %r3, %r2, 256, %r1; mul.wide.u32 %rd3, %r3, 4;
+             add.s64 %rd1, %rd1, %rd3; ld.global.u32 %r4, [%rd1]; setp.lt.u32 %p1, %r4, 64; and.b32 %r4, %r4, 63;
+             mul.wide.u32 %rd3, %r4, 4; add.s64 %rd4, %rd2, %rd3; {atomic} ret;"
+        );
+        let text = module_text(".param .u64 i, .param .u64 o", &body);
+        let data: Vec<u32> = (0..256 * 300).map(|i: u32| i.wrapping_mul(2_654_435_761) >> 26).collect();
+        let mut expected = [0u32; 64];
+        data.iter().for_each(|&d| expected[d as usize] += 1);
+        for threads in [1, 2, 5] {
+            let rig = Rig::with(MachineConfig { threads, ..MachineConfig::default() }, &text);
+            let (i, o) = (rig.upload(&data), rig.upload(&[0u32; 64]));
+            let c = rig.run(300, 256, &[i, o]);
+            assert_eq!(rig.download::<u32>(o, 64), expected, "{threads} threads, {atomic}");
+            assert_eq!(c.atomics, 256 * 300);
+        }
+    }
+}
+
+#[test]
 fn wrong_launches_are_refused() {
     let text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() .maxntid 128 { ret; }\n.entry r() .reqntid 8, 4 { ret; }";
     let machine = Machine::new(MachineConfig::default());

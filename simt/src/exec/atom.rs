@@ -1,7 +1,9 @@
 //! Atomic read-modify-write operations.
 //!
 //! Kernels with atomics that other blocks could see run serially (see `launch`), so each lane's
-//! operation is an ordinary read and write, in lane order.
+//! operation is an ordinary read and write, in lane order; but reductions that commute run on all cores.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::bounds::{Place, refuse};
 use super::float::{canon, canon64, flush, flush_bits};
@@ -39,6 +41,23 @@ unsafe fn address(cx: &Cx, op: &Op, lane: usize) -> (Place, u64) {
     }
 }
 
+/// A reduction while other cores do theirs: lowering lets only kernels run so whose reductions have 32 or 64 bits, commute,
+/// and give no result.
+unsafe fn together<E: Elem>(p: *mut u8, key: u64, f: impl Fn(E) -> E) {
+    // SAFETY: the caller's range is inside an allocation and aligned; all cores reach it atomically, or race as on a GPU.
+    unsafe {
+        if size_of::<E>() == 8 {
+            let cell = AtomicU64::from_ptr(p.cast());
+            let next = |old: u64| Some(f(E::of(old ^ key)).raw() ^ key);
+            let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        } else {
+            let cell = AtomicU32::from_ptr(p.cast());
+            let next = |old: u32| Some(f(E::of(u64::from(old ^ key as u32))).raw() as u32 ^ key as u32);
+            let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        }
+    }
+}
+
 /// A handler that replaces `old` by `f(old, b, c, in global memory)` and gives `old` to row `d`, unless the third word of the
 /// list is 0.
 fn atomic<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(_: F) -> OpFn {
@@ -59,6 +78,11 @@ fn atomic<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(_: F) -> OpFn {
                     _ => None,
                 };
                 let Some((p, key)) = found else { return refuse(cx, op, place, lane, at, bytes, "atomic operation") };
+                if cx.parallel && place == Place::Global {
+                    together(p, key, |old: E| f(old, lane_of::<E>(cx.src(op.b), lane), old, true));
+                    cx.progress += 1;
+                    continue;
+                }
                 let p = p.cast::<E>();
                 let old = p.read_unaligned().xor(key);
                 let b = lane_of::<E>(cx.src(op.b), lane);

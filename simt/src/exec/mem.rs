@@ -22,6 +22,7 @@ use crate::ptx::ast;
 pub(crate) trait Elem: Lane {
     fn xor(self, key: u64) -> Self;
     fn raw(self) -> u64;
+    fn of(raw: u64) -> Self;
 }
 
 macro_rules! elem {
@@ -34,6 +35,10 @@ macro_rules! elem {
             #[inline(always)]
             fn raw(self) -> u64 {
                 self as u64
+            }
+            #[inline(always)]
+            fn of(raw: u64) -> $t {
+                raw as $t
             }
         }
     )*};

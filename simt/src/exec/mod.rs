@@ -163,6 +163,8 @@ pub(crate) struct Cx {
     pub spins: u32,
     /// The warp has executed something that a spin loop would.
     pub sync_seen: bool,
+    /// Other blocks run at the same time, on other cores.
+    pub parallel: bool,
     /// Changes with everything that another warp could notice.
     pub progress: u64,
     /// Instructions that the block's warps have executed; also the clock.

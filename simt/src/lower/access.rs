@@ -1,5 +1,6 @@
 //! Decoding of loads, stores, atomics and copies.
 
+use super::allocate;
 use super::integer::unsupported;
 use super::mods::{Mods, bits, is_signed, wide};
 use super::proto::{Builder, Class, List, Lowered, Symbol, V};
@@ -211,6 +212,7 @@ impl Builder<'_> {
 
     /// `atom` and `red`.
     pub(super) fn atomic(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let relaxed = m.peek(&["acquire", "release", "acq_rel"]).is_none();
         Self::order(m);
         let space = Self::space(m);
         let policy = Self::hints(m);
@@ -241,7 +243,8 @@ impl Builder<'_> {
             (Space::Generic, Via::Register64) => atom::via::GENERIC,
             _ => return Err(unsupported("an atomic operation in this space")),
         };
-        self.talks |= address.space != Space::Shared;
+        let commutes = commuting(name, ty).filter(|_| relaxed);
+        self.talks |= address.space != Space::Shared && commutes.is_none();
         let raw = raw_type(ty);
         // Float constants keep their type; everything else is bits.
         let of = |o: &Operand| if matches!(o, Operand::F32(_) | Operand::F64(_)) { ty } else { raw };
@@ -260,7 +263,39 @@ impl Builder<'_> {
         (op.d, op.a, op.b, op.c) = (d, address.row, b, c);
         (op.imm, op.apart) = (address.offset, true);
         op.list = Some(Box::new(List { head: vec![site, via, result.into()], ..List::default() }));
+        if let Some(kind) = commutes.filter(|_| address.space != Space::Shared) {
+            self.reductions.push((self.protos.len() - 1, kind));
+        }
         Ok(())
+    }
+
+    /// Kinds of the function's commuting reductions; those whose result somebody reads talk to other blocks instead.
+    pub(super) fn settle_reductions(&mut self) -> u32 {
+        let mut read = vec![false; self.classes.len()];
+        let reductions = std::mem::take(&mut self.reductions);
+        if reductions.is_empty() {
+            return 0;
+        }
+        for (at, p) in self.protos.iter().enumerate() {
+            // A guarded operation keeps what its destination held; that is not a use.
+            let own = reductions.binary_search_by_key(&at, |r| r.0).ok().map(|_| p.d);
+            allocate::visit(p, |r, write| read[r as usize] |= !write && own != Some(V::Reg(r)));
+        }
+        let mut kinds = 0;
+        for (at, kind) in reductions {
+            let Some(p) = self.protos.get_mut(at) else { continue };
+            match p.d {
+                V::Reg(r) if read[r as usize] => self.talks = true,
+                _ => {
+                    p.d = V::None;
+                    if let Some(list) = &mut p.list {
+                        list.head[2] = 0;
+                    }
+                    kinds |= kind;
+                }
+            }
+        }
+        kinds
     }
 
     /// `fence`, `membar`.
@@ -356,6 +391,30 @@ impl Builder<'_> {
         self.nop();
         Ok(())
     }
+}
+
+/// A bit for each kind of integer operation that commutes with its like, whatever the order of threads.
+fn commuting(name: &str, ty: Type) -> Option<u32> {
+    let of = match (name, ty) {
+        ("add", Type::U32 | Type::S32) => 0,
+        ("and", Type::B32) => 1,
+        ("or", Type::B32) => 2,
+        ("xor", Type::B32) => 3,
+        ("min", Type::U32) => 4,
+        ("min", Type::S32) => 5,
+        ("max", Type::U32) => 6,
+        ("max", Type::S32) => 7,
+        ("add", Type::U64 | Type::S64) => 8,
+        ("and", Type::B64) => 9,
+        ("or", Type::B64) => 10,
+        ("xor", Type::B64) => 11,
+        ("min", Type::U64) => 12,
+        ("min", Type::S64) => 13,
+        ("max", Type::U64) => 14,
+        ("max", Type::S64) => 15,
+        _ => return None,
+    };
+    Some(1 << of)
 }
 
 /// The bits of a type.

@@ -54,7 +54,7 @@ impl Places {
 }
 
 /// Calls `f(register, is a write)` for all registers of an operation, reads first.
-fn visit(p: &Proto, mut f: impl FnMut(u32, bool)) {
+pub(super) fn visit(p: &Proto, mut f: impl FnMut(u32, bool)) {
     let mut read = |v: V| {
         if let V::Reg(r) = v {
             f(r, false);

@@ -188,6 +188,7 @@ impl<'a> Lowering<'a> {
         if let Err(message) = builder.end() {
             self.error(function.pos, message);
         }
+        result.reductions = builder.settle_reductions();
         if self.errors.len() == before {
             let labels: Vec<usize> = body.labels.iter().map(|l| starts.get(l.1).copied().unwrap_or(0)).collect();
             if let Err(message) = self.emit(&mut builder, body, &labels, &mut result) {
@@ -459,7 +460,9 @@ impl<'a> Lowering<'a> {
             let start = start as u32;
             shared
                 .extend(variables.iter().filter(|&&i| self.program.shared[i as usize].size == 0).map(|&i| (i, start)));
-            let serial = reachable.iter().any(|i| of(i).talks);
+            let reductions = reachable.iter().fold(0, |kinds, i| kinds | of(i).reductions);
+            // Reductions of different kinds do not commute with each other.
+            let serial = reachable.iter().any(|i| of(i).talks) || reductions.count_ones() > 1;
             let local = reachable.iter().map(|i| of(i).declared_local).fold(0, u32::saturating_add);
             let registers = reachable.iter().map(|i| of(i).registers).max().unwrap_or(0);
             let param_bytes = function.params.iter().map(|p| p.offset.saturating_add(p.size)).max().unwrap_or(0);

@@ -31,6 +31,11 @@ impl<'a> Mods<'a> {
         at.inspect(|&i| self.tick(i)).is_some()
     }
 
+    /// The first of the words that is there, without ticking it off.
+    pub(super) fn peek(&self, words: &[&'static str]) -> Option<&'static str> {
+        words.iter().copied().find(|w| self.open().any(|(_, o)| o == *w))
+    }
+
     /// The first of the words that is there.
     pub(super) fn any(&self, words: &[&'static str]) -> Option<&'static str> {
         words.iter().copied().find(|w| self.take(w))

@@ -126,6 +126,8 @@ pub(super) struct Builder<'a> {
     pub callees: Vec<u32>,
     pub local_bytes: u32,
     pub talks: bool,
+    /// Relaxed integer operations on global memory that commute with their like: operation, and kind as a bit.
+    pub reductions: Vec<(usize, u32)>,
     /// Architecture of the device.
     pub sm: u32,
     /// The instruction that is being decoded.
@@ -166,6 +168,7 @@ impl<'a> Builder<'a> {
             callees: Vec::new(),
             local_bytes: 0,
             talks: false,
+            reductions: Vec::new(),
             sm: 0,
             at: 0,
             guard: P::True,
