@@ -143,7 +143,9 @@ struct State {
 pub struct Memory {
     total: u64,
     end: u64,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    /// Other devices' memories that kernels here may reach.
+    peers: Mutex<Vec<Arc<Mutex<State>>>>,
 }
 
 pub(crate) fn lookup(live: &[Entry], address: u64) -> Option<&Entry> {
@@ -160,7 +162,8 @@ impl Memory {
         static MEMORIES: AtomicU64 = AtomicU64::new(0);
         let range = MEMORIES.fetch_add(1, Ordering::Relaxed) % RANGES;
         let next = FIRST + range * RANGE;
-        Memory { total, end: next + RANGE, state: Mutex::new(State { next, ..State::default() }) }
+        let state = Arc::new(Mutex::new(State { next, ..State::default() }));
+        Memory { total, end: next + RANGE, state, peers: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -367,8 +370,26 @@ impl Memory {
         describe(&self.state(), address)
     }
 
+    /// Lets kernels here reach the device allocations of these other memories, and of no others.
+    pub fn set_peers(&self, peers: &[&Memory]) {
+        let others = peers.iter().filter(|p| !Arc::ptr_eq(&p.state, &self.state)).map(|p| Arc::clone(&p.state));
+        *self.peers.lock().unwrap_or_else(PoisonError::into_inner) = others.collect();
+    }
+
     pub(crate) fn snapshot(&self) -> Snapshot {
-        self.state().live.clone()
+        let own = self.state().live.clone();
+        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if peers.is_empty() {
+            return own;
+        }
+        let mut all = own.as_ref().clone();
+        for peer in peers.iter() {
+            let live = peer.lock().unwrap_or_else(PoisonError::into_inner).live.clone();
+            // Host mappings are in the own table already.
+            all.extend(live.iter().filter(|e| e.key == POISON_KEY).cloned());
+        }
+        all.sort_unstable_by_key(|e| e.base);
+        Arc::new(all)
     }
 }
 

@@ -117,6 +117,10 @@ impl<T> In<T> {
     pub fn address(self) -> *const T {
         self.0
     }
+    /// The same place, for a value whose type another argument names.
+    pub fn cast<U>(self) -> In<U> {
+        In(self.0.cast())
+    }
 }
 impl In<c_char> {
     /// The C string at this place; invalid UTF-8 answers `CUDA_ERROR_INVALID_VALUE`.
@@ -187,6 +191,10 @@ plain!(
     CUgraphExec,
     CUmemoryPool,
     CUlinkState,
+    CUlibrary,
+    CUkernel,
+    CUuserObject,
+    IpcHandle,
     CUhostFn,
     CUstreamCallback,
     CUoccupancyB2DSize

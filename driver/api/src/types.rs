@@ -56,6 +56,12 @@ handles! {
     CUmemoryPool;
     /// A linker invocation.
     CUlinkState;
+    /// A library: code that belongs to no context.
+    CUlibrary;
+    /// A kernel of a library.
+    CUkernel;
+    /// A user object, which graphs may own.
+    CUuserObject;
 }
 
 /// A host function in a stream or graph.
@@ -190,6 +196,30 @@ pub struct Memcpy3D {
     pub depth: usize,
 }
 
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct ArrayDescriptor {
+    pub width: usize,
+    pub height: usize,
+    pub format: c_uint,
+    pub channels: c_uint,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct ArrayDescriptor3D {
+    pub width: usize,
+    pub height: usize,
+    pub depth: usize,
+    pub format: c_uint,
+    pub channels: c_uint,
+    pub flags: c_uint,
+}
+
 /// `CUgraphExecUpdateResultInfo`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -218,6 +248,65 @@ pub struct GraphInstantiateParams {
 pub struct MemLocation {
     pub kind: c_int,
     pub id: c_int,
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct MemAccessDesc {
+    pub location: MemLocation,
+    pub flags: c_int,
+}
+
+/// `CUipcMemHandle` and `CUipcEventHandle`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct IpcHandle {
+    pub reserved: [c_char; 64],
+}
+
+/// `CUgraphEdgeData`; all zero for an ordinary edge.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct GraphEdgeData {
+    pub from_port: u8,
+    pub to_port: u8,
+    pub kind: u8,
+    pub reserved: [u8; 5],
+}
+
+/// `CUgraphNodeParams`: the kind of a node and, by kind, its parameters.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct GraphNodeParams {
+    pub kind: c_int,
+    pub reserved0: [c_int; 3],
+    pub parameters: [u64; 29],
+    pub reserved2: u64,
+}
+
+/// `CUDA_MEMCPY_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct MemcpyNodeParams {
+    pub flags: c_int,
+    pub reserved: c_int,
+    pub context: CUcontext,
+    pub copy: Memcpy3D,
+}
+
+/// `CUDA_MEMSET_NODE_PARAMS_v2`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct MemsetNodeParamsV2 {
+    pub v1: MemsetNodeParams,
+    pub context: CUcontext,
 }
 
 /// `CUmemPoolProps`.

@@ -208,7 +208,6 @@ fn what_may_not_happen_while_capturing() {
         ("free", 900, Box::new(|_| cu!(cuMemFree_v2(p)))),
         ("allocate host memory", 900, Box::new(|_| cu!(cuMemAllocHost_v2(&mut null_mut(), 4)))),
         ("allocate managed memory", 900, Box::new(|_| cu!(cuMemAllocManaged(&mut 0, 4, 1)))),
-        ("allocate in stream order", 900, Box::new(|s| cu!(cuMemAllocAsync(&mut 0, 4, s)))),
         ("copy and wait", 900, Box::new(|_| cu!(cuMemcpyDtoH_v2(out, p, 4)))),
         ("load a module", 900, Box::new(|_| cu!(cuModuleLoadData(&mut CUmodule::NULL.clone(), image.as_ptr().cast())))),
         ("unload a module", 900, Box::new(|_| cu!(cuModuleUnload(module)))),

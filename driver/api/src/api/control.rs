@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
-use super::{api, api_always, api_unsupported};
+use super::{api, api_always};
 use crate::software::{context, device, function, module, occupancy};
 use crate::types::*;
 
@@ -51,6 +51,23 @@ api! {
         device: CUdevice, flags: *mut c_uint, active: *mut c_int,
     ) => context::primary_state;
 
+    [cuDevicePrimaryCtxRelease 7000] cuDevicePrimaryCtxRelease(device: CUdevice) => context::primary_release;
+    [cuDevicePrimaryCtxReset 7000] cuDevicePrimaryCtxReset(device: CUdevice) => context::primary_reset;
+    [cuDevicePrimaryCtxSetFlags 7000] cuDevicePrimaryCtxSetFlags(device: CUdevice, flags: c_uint) => context::primary_set_flags;
+    [cuDeviceGetExecAffinitySupport 11040] cuDeviceGetExecAffinitySupport(
+        supported: *mut c_int, kind: c_int, device: CUdevice,
+    ) => context::affinity_support;
+
+    [cuCtxCreate 2000] cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice) => context::create;
+    [cuCtxDestroy 2000] cuCtxDestroy(context: CUcontext) => context::destroy;
+    [cuCtxPushCurrent 2000] cuCtxPushCurrent(context: CUcontext) => context::push;
+    [cuCtxPopCurrent 2000] cuCtxPopCurrent(context: *mut CUcontext) => context::pop;
+    [cuCtxAttach 2000] cuCtxAttach(context: *mut CUcontext, flags: c_uint) => context::attach;
+    [cuCtxDetach 2000] cuCtxDetach(context: CUcontext) => context::detach;
+    [cuCtxGetDevice 13000] cuCtxGetDevice_v2(device: *mut CUdevice, context: CUcontext) => context::get_device_v2;
+    [cuCtxSynchronize 13000] cuCtxSynchronize_v2(context: CUcontext) => context::synchronize_v2;
+    [cuCtxSetFlags 12010] cuCtxSetFlags(flags: c_uint) => context::set_flags;
+    [cuCtxGetExecAffinity 11040] cuCtxGetExecAffinity(affinity: *mut c_void, kind: c_int) => context::get_affinity;
     [cuCtxCreate 3020] cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) => context::create;
     [cuCtxCreate 11040] cuCtxCreate_v3(
         context: *mut CUcontext, affinity: *mut c_void, count: c_int, flags: c_uint, device: CUdevice,
@@ -91,9 +108,24 @@ api! {
     [cuModuleGetFunction 2000] cuModuleGetFunction(
         function: *mut CUfunction, module: CUmodule, name: *const c_char,
     ) => module::get_function;
+    [cuModuleGetFunctionCount 12040] cuModuleGetFunctionCount(count: *mut c_uint, module: CUmodule) => module::function_count;
+    [cuModuleEnumerateFunctions 12040] cuModuleEnumerateFunctions(
+        functions: *mut CUfunction, count: c_uint, module: CUmodule,
+    ) => module::enumerate;
+    [cuModuleGetLoadingMode 11070] cuModuleGetLoadingMode(mode: *mut c_int) => module::loading_mode;
     [cuModuleGetGlobal 3020] cuModuleGetGlobal_v2(
         address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char,
     ) => module::get_global;
+    [cuLinkCreate 5050] cuLinkCreate(
+        count: c_uint, options: *mut c_int, values: *mut *mut c_void, state: *mut CUlinkState,
+    ) => module::link_create;
+    [cuLinkAddData 5050] cuLinkAddData(
+        state: CUlinkState, kind: c_int, data: *mut c_void, size: usize, name: *const c_char,
+        count: c_uint, options: *mut c_int, values: *mut *mut c_void,
+    ) => module::link_add_data;
+    [cuLinkAddFile 5050] cuLinkAddFile(
+        state: CUlinkState, kind: c_int, path: *const c_char, count: c_uint, options: *mut c_int, values: *mut *mut c_void,
+    ) => module::link_add_file;
     [cuLinkCreate 6050] cuLinkCreate_v2(
         count: c_uint, options: *mut c_int, values: *mut *mut c_void, state: *mut CUlinkState,
     ) => module::link_create;
@@ -118,6 +150,9 @@ api! {
     [cuFuncGetParamInfo 12040] cuFuncGetParamInfo(
         function: CUfunction, index: usize, offset: *mut usize, size: *mut usize,
     ) => function::get_param_info;
+    [cuFuncGetParamCount 13020] cuFuncGetParamCount(function: CUfunction, count: *mut usize) => function::get_param_count;
+    [cuFuncIsLoaded 12040] cuFuncIsLoaded(loaded: *mut c_int, function: CUfunction) => function::is_loaded;
+    [cuFuncLoad 12040] cuFuncLoad(function: CUfunction) => function::ensure_loaded;
 
     [cuOccupancyMaxActiveBlocksPerMultiprocessor 6050] cuOccupancyMaxActiveBlocksPerMultiprocessor(
         blocks: *mut c_int, function: CUfunction, block_size: c_int, shared: usize,
@@ -138,35 +173,4 @@ api! {
 
     [cuProfilerStart 4000] cuProfilerStart() => context::profiler;
     [cuProfilerStop 4000] cuProfilerStop() => context::profiler;
-}
-
-api_unsupported! {
-    rows unsupported_rows;
-    [cuModuleGetLoadingMode 11070] cuModuleGetLoadingMode(mode: *mut c_int);
-    [cuGetExportTable 3000] cuGetExportTable(table: *mut *const c_void, id: *const CUuuid);
-    [cuDeviceGetNvSciSyncAttributes 10020] cuDeviceGetNvSciSyncAttributes(list: *mut c_void, device: CUdevice, flags: c_int);
-    [cuArrayCreate 3020] cuArrayCreate_v2(array: *mut *mut c_void, descriptor: *const c_void);
-    [cuArrayGetDescriptor 3020] cuArrayGetDescriptor_v2(descriptor: *mut c_void, array: *mut c_void);
-    [cuArray3DCreate 3020] cuArray3DCreate_v2(array: *mut *mut c_void, descriptor: *const c_void);
-    [cuArray3DGetDescriptor 3020] cuArray3DGetDescriptor_v2(descriptor: *mut c_void, array: *mut c_void);
-    [cuArrayDestroy 2000] cuArrayDestroy(array: *mut c_void);
-    [cuMemcpyAtoH 3020 | cuMemcpyAtoH_v2_ptds] cuMemcpyAtoH_v2(dst: *mut c_void, array: *mut c_void, offset: usize, bytes: usize);
-    [cuMemcpyHtoA 3020 | cuMemcpyHtoA_v2_ptds] cuMemcpyHtoA_v2(array: *mut c_void, offset: usize, src: *const c_void, bytes: usize);
-    [cuMemcpyAtoD 3020 | cuMemcpyAtoD_v2_ptds] cuMemcpyAtoD_v2(dst: CUdeviceptr, array: *mut c_void, offset: usize, bytes: usize);
-    [cuMemcpyDtoA 3020 | cuMemcpyDtoA_v2_ptds] cuMemcpyDtoA_v2(array: *mut c_void, offset: usize, src: CUdeviceptr, bytes: usize);
-    [cuTexObjectCreate 5000] cuTexObjectCreate(
-        texture: *mut c_ulonglong, resource: *const c_void, description: *const c_void, view: *const c_void,
-    );
-    [cuTexObjectDestroy 5000] cuTexObjectDestroy(texture: c_ulonglong);
-    [cuTexObjectGetResourceDesc 5000] cuTexObjectGetResourceDesc(description: *mut c_void, texture: c_ulonglong);
-    [cuTexObjectGetTextureDesc 5000] cuTexObjectGetTextureDesc(description: *mut c_void, texture: c_ulonglong);
-    [cuTexObjectGetResourceViewDesc 5000] cuTexObjectGetResourceViewDesc(description: *mut c_void, texture: c_ulonglong);
-    [cuSurfObjectCreate 5000] cuSurfObjectCreate(surface: *mut c_ulonglong, resource: *const c_void);
-    [cuSurfObjectDestroy 5000] cuSurfObjectDestroy(surface: c_ulonglong);
-    [cuSurfObjectGetResourceDesc 5000] cuSurfObjectGetResourceDesc(description: *mut c_void, surface: c_ulonglong);
-    [cuImportExternalMemory 10000] cuImportExternalMemory(memory: *mut *mut c_void, description: *const c_void);
-    [cuExternalMemoryGetMappedBuffer 10000] cuExternalMemoryGetMappedBuffer(
-        address: *mut CUdeviceptr, memory: *mut c_void, description: *const c_void,
-    );
-    [cuDestroyExternalMemory 10000] cuDestroyExternalMemory(memory: *mut c_void);
 }

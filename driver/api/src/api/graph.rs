@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
-use super::{api, api_unsupported};
-use crate::software::{exec, graph, nodes};
+use super::api;
+use crate::software::{exec, graph, graph_memory, node_params, nodes, objects};
 use crate::types::*;
 
 api! {
@@ -107,17 +107,87 @@ api! {
     [cuGraphExecHostNodeSetParams 10020] cuGraphExecHostNodeSetParams(
         exec: CUgraphExec, node: CUgraphNode, parameters: *const HostNodeParams,
     ) => exec::set_host;
-}
 
-api_unsupported! {
-    rows unsupported_graph_rows;
     [cuGraphAddMemAllocNode 11040] cuGraphAddMemAllocNode(
         node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize, parameters: *mut c_void,
-    );
+    ) => graph_memory::add_alloc;
+    [cuGraphMemAllocNodeGetParams 11040] cuGraphMemAllocNodeGetParams(node: CUgraphNode, parameters: *mut c_void) => graph_memory::get_alloc;
     [cuGraphAddMemFreeNode 11040] cuGraphAddMemFreeNode(
         node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize, address: CUdeviceptr,
-    );
-    [cuGraphRetainUserObject 11030] cuGraphRetainUserObject(graph: CUgraph, object: *mut c_void, count: c_uint, flags: c_uint);
-    [cuGraphReleaseUserObject 11030] cuGraphReleaseUserObject(graph: CUgraph, object: *mut c_void, count: c_uint);
-    [cuDeviceGraphMemTrim 11040] cuDeviceGraphMemTrim(device: CUdevice);
+    ) => graph_memory::add_free;
+    [cuGraphMemFreeNodeGetParams 11040] cuGraphMemFreeNodeGetParams(node: CUgraphNode, address: *mut CUdeviceptr) => graph_memory::get_free;
+    [cuDeviceGraphMemTrim 11040] cuDeviceGraphMemTrim(device: CUdevice) => graph_memory::trim;
+    [cuDeviceGetGraphMemAttribute 11040] cuDeviceGetGraphMemAttribute(
+        device: CUdevice, attribute: c_int, value: *mut c_void,
+    ) => graph_memory::get_attribute;
+
+    [cuUserObjectCreate 11030] cuUserObjectCreate(
+        object: *mut CUuserObject, data: *mut c_void, destroy: CUhostFn, references: c_uint, flags: c_uint,
+    ) => objects::create;
+    [cuUserObjectRetain 11030] cuUserObjectRetain(object: CUuserObject, count: c_uint) => objects::retain;
+    [cuUserObjectRelease 11030] cuUserObjectRelease(object: CUuserObject, count: c_uint) => objects::release;
+    [cuGraphRetainUserObject 11030] cuGraphRetainUserObject(
+        graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint,
+    ) => objects::graph_retain;
+    [cuGraphReleaseUserObject 11030] cuGraphReleaseUserObject(
+        graph: CUgraph, object: CUuserObject, count: c_uint,
+    ) => objects::graph_release;
+
+    [cuGraphGetEdges 12030] cuGraphGetEdges_v2(
+        graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut GraphEdgeData, count: *mut usize,
+    ) => graph::get_edges_v2;
+    [cuGraphNodeGetDependencies 12030] cuGraphNodeGetDependencies_v2(
+        node: CUgraphNode, dependencies: *mut CUgraphNode, edges: *mut GraphEdgeData, count: *mut usize,
+    ) => graph::get_dependencies_v2;
+    [cuGraphNodeGetDependentNodes 12030] cuGraphNodeGetDependentNodes_v2(
+        node: CUgraphNode, dependents: *mut CUgraphNode, edges: *mut GraphEdgeData, count: *mut usize,
+    ) => graph::get_dependents_v2;
+    [cuGraphAddDependencies 12030] cuGraphAddDependencies_v2(
+        graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edges: *const GraphEdgeData, count: usize,
+    ) => graph::add_dependencies_v2;
+    [cuGraphRemoveDependencies 12030] cuGraphRemoveDependencies_v2(
+        graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edges: *const GraphEdgeData, count: usize,
+    ) => graph::remove_dependencies_v2;
+    [cuGraphNodeGetContainingGraph 13010] cuGraphNodeGetContainingGraph(node: CUgraphNode, graph: *mut CUgraph) => graph::containing;
+
+    [cuGraphAddNode 12020] cuGraphAddNode(
+        node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize, parameters: *mut GraphNodeParams,
+    ) => node_params::add;
+    [cuGraphAddNode 12030] cuGraphAddNode_v2(
+        node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, edges: *const GraphEdgeData, count: usize,
+        parameters: *mut GraphNodeParams,
+    ) => node_params::add_v2;
+    [cuGraphAddNode 13040] cuGraphAddNode_v3(
+        node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, edges: *const GraphEdgeData, count: usize,
+        parameters: *mut GraphNodeParams,
+    ) => node_params::add_v2;
+    [cuGraphNodeSetParams 13040] cuGraphNodeSetParams_v2(node: CUgraphNode, parameters: *mut GraphNodeParams) => node_params::set;
+    [cuGraphNodeSetParams 12020] cuGraphNodeSetParams(node: CUgraphNode, parameters: *mut GraphNodeParams) => node_params::set;
+    [cuGraphExecNodeSetParams 12020] cuGraphExecNodeSetParams(
+        exec: CUgraphExec, node: CUgraphNode, parameters: *mut GraphNodeParams,
+    ) => node_params::set_in_exec;
+
+    [cuGraphEventRecordNodeGetEvent 11010] cuGraphEventRecordNodeGetEvent(node: CUgraphNode, event: *mut CUevent) => nodes::get_event_record;
+    [cuGraphEventRecordNodeSetEvent 11010] cuGraphEventRecordNodeSetEvent(node: CUgraphNode, event: CUevent) => nodes::set_event_record;
+    [cuGraphEventWaitNodeGetEvent 11010] cuGraphEventWaitNodeGetEvent(node: CUgraphNode, event: *mut CUevent) => nodes::get_event_wait;
+    [cuGraphEventWaitNodeSetEvent 11010] cuGraphEventWaitNodeSetEvent(node: CUgraphNode, event: CUevent) => nodes::set_event_wait;
+    [cuGraphKernelNodeGetAttribute 11000] cuGraphKernelNodeGetAttribute(
+        node: CUgraphNode, attribute: c_uint, value: *mut c_void,
+    ) => nodes::get_attribute;
+    [cuGraphKernelNodeSetAttribute 11000] cuGraphKernelNodeSetAttribute(
+        node: CUgraphNode, attribute: c_uint, value: *const c_void,
+    ) => nodes::set_attribute;
+    [cuGraphKernelNodeCopyAttributes 11000] cuGraphKernelNodeCopyAttributes(to: CUgraphNode, from: CUgraphNode) => nodes::copy_attributes;
+    [cuGraphExecGetFlags 12000] cuGraphExecGetFlags(exec: CUgraphExec, flags: *mut c_ulonglong) => exec::get_flags;
+    [cuGraphNodeSetEnabled 11060] cuGraphNodeSetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) => exec::set_enabled;
+    [cuGraphNodeGetEnabled 11060] cuGraphNodeGetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: *mut c_uint) => exec::get_enabled;
+    [cuGraphExecChildGraphNodeSetParams 11010] cuGraphExecChildGraphNodeSetParams(
+        exec: CUgraphExec, node: CUgraphNode, child: CUgraph,
+    ) => exec::set_child;
+    [cuGraphExecEventRecordNodeSetEvent 11010] cuGraphExecEventRecordNodeSetEvent(
+        exec: CUgraphExec, node: CUgraphNode, event: CUevent,
+    ) => exec::set_event_record;
+    [cuGraphExecEventWaitNodeSetEvent 11010] cuGraphExecEventWaitNodeSetEvent(
+        exec: CUgraphExec, node: CUgraphNode, event: CUevent,
+    ) => exec::set_event_wait;
 }

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use super::{api, api_unsupported};
-use crate::software::{copy, fill, host, memory, pool};
+use super::api;
+use crate::software::{array, copy, fill, host, memory, pool};
 use crate::types::*;
 
 api! {
@@ -19,6 +19,13 @@ api! {
     ) => memory::address_range;
     [cuPointerGetAttribute 4000] cuPointerGetAttribute(value: *mut c_void, attribute: c_int, address: CUdeviceptr) => memory::pointer_attribute;
 
+    [cuPointerGetAttributes 7000] cuPointerGetAttributes(
+        count: c_uint, attributes: *mut c_int, data: *mut *mut c_void, address: CUdeviceptr,
+    ) => memory::pointer_attributes;
+    [cuPointerSetAttribute 6000] cuPointerSetAttribute(
+        value: *const c_void, attribute: c_int, address: CUdeviceptr,
+    ) => memory::set_pointer_attribute;
+
     [cuMemAllocHost 3020] cuMemAllocHost_v2(pointer: *mut *mut c_void, bytes: usize) => host::alloc_pinned;
     [cuMemHostAlloc 2020] cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) => host::alloc_with_flags;
     [cuMemFreeHost 2000] cuMemFreeHost(pointer: *mut c_void) => host::free;
@@ -26,6 +33,7 @@ api! {
     [cuMemHostGetDevicePointer 3020] cuMemHostGetDevicePointer_v2(
         address: *mut CUdeviceptr, pointer: *mut c_void, flags: c_uint,
     ) => host::device_pointer;
+    [cuMemHostRegister 4000] cuMemHostRegister(pointer: *mut c_void, bytes: usize, flags: c_uint) => host::register;
     [cuMemHostRegister 6050] cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint) => host::register;
     [cuMemAllocManaged 6000] cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint) => host::alloc_managed;
     [cuMemAdvise 8000] cuMemAdvise(address: CUdeviceptr, bytes: usize, advice: c_int, device: CUdevice) => host::advise;
@@ -56,6 +64,42 @@ api! {
     [cuMemPoolTrimTo 11020] cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) => pool::trim;
     [cuMemPoolSetAttribute 11020] cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void) => pool::set_attribute;
     [cuMemPoolGetAttribute 11020] cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void) => pool::get_attribute;
+    [cuMemPoolSetAccess 11020] cuMemPoolSetAccess(pool: CUmemoryPool, list: *const MemAccessDesc, count: usize) => pool::set_access;
+    [cuMemPoolGetAccess 11020] cuMemPoolGetAccess(flags: *mut c_int, pool: CUmemoryPool, location: *mut MemLocation) => pool::get_access;
+    [cuMemGetDefaultMemPool 13000] cuMemGetDefaultMemPool(
+        pool: *mut CUmemoryPool, location: *mut MemLocation, kind: c_int,
+    ) => pool::default_at;
+    [cuMemGetMemPool 13000] cuMemGetMemPool(pool: *mut CUmemoryPool, location: *mut MemLocation, kind: c_int) => pool::current_at;
+    [cuMemSetMemPool 13000] cuMemSetMemPool(location: *mut MemLocation, kind: c_int, pool: CUmemoryPool) => pool::set_current_at;
+
+    [cuArrayCreate 3020] cuArrayCreate_v2(array: *mut *mut c_void, shape: *const ArrayDescriptor) => array::create;
+    [cuArrayGetDescriptor 3020] cuArrayGetDescriptor_v2(shape: *mut ArrayDescriptor, array: *mut c_void) => array::get_descriptor;
+    [cuArray3DCreate 3020] cuArray3DCreate_v2(array: *mut *mut c_void, shape: *const ArrayDescriptor3D) => array::create_3d;
+    [cuArray3DGetDescriptor 3020] cuArray3DGetDescriptor_v2(shape: *mut ArrayDescriptor3D, array: *mut c_void) => array::get_descriptor_3d;
+    [cuArrayDestroy 2000] cuArrayDestroy(array: *mut c_void) => array::destroy;
+    [cuMemcpyAtoH 3020 | cuMemcpyAtoH_v2_ptds] cuMemcpyAtoH_v2(dst: *mut c_void, array: *mut c_void, offset: usize, bytes: usize) => array::to_host;
+    [cuMemcpyHtoA 3020 | cuMemcpyHtoA_v2_ptds] cuMemcpyHtoA_v2(array: *mut c_void, offset: usize, src: *const c_void, bytes: usize) => array::from_host;
+    [cuMemcpyAtoD 3020 | cuMemcpyAtoD_v2_ptds] cuMemcpyAtoD_v2(dst: CUdeviceptr, array: *mut c_void, offset: usize, bytes: usize) => array::to_device;
+    [cuMemcpyDtoA 3020 | cuMemcpyDtoA_v2_ptds] cuMemcpyDtoA_v2(array: *mut c_void, offset: usize, src: CUdeviceptr, bytes: usize) => array::from_device;
+    [cuMemcpyAtoA 3020 | cuMemcpyAtoA_v2_ptds] cuMemcpyAtoA_v2(
+        dst: *mut c_void, dst_offset: usize, src: *mut c_void, src_offset: usize, bytes: usize,
+    ) => array::to_array;
+    [cuMemcpyAtoHAsync 3020 | cuMemcpyAtoHAsync_v2_ptsz] cuMemcpyAtoHAsync_v2(
+        dst: *mut c_void, array: *mut c_void, offset: usize, bytes: usize, stream: CUstream,
+    ) => array::to_host_async;
+    [cuMemcpyHtoAAsync 3020 | cuMemcpyHtoAAsync_v2_ptsz] cuMemcpyHtoAAsync_v2(
+        array: *mut c_void, offset: usize, src: *const c_void, bytes: usize, stream: CUstream,
+    ) => array::from_host_async;
+    [cuMemcpy3DPeer 4000 | cuMemcpy3DPeer_ptds] cuMemcpy3DPeer(copy: *const Memcpy3D) => copy::peer_3d;
+    [cuMemcpy3DPeerAsync 4000 | cuMemcpy3DPeerAsync_ptsz] cuMemcpy3DPeerAsync(copy: *const Memcpy3D, stream: CUstream) => copy::peer_3d_async;
+    [cuMemcpyBatchAsync 12080 | cuMemcpyBatchAsync_ptsz] cuMemcpyBatchAsync(
+        dst: *mut CUdeviceptr, src: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut c_void,
+        indices: *mut usize, attribute_count: usize, failed: *mut usize, stream: CUstream,
+    ) => copy::batch_v1;
+    [cuMemcpyBatchAsync 13000 | cuMemcpyBatchAsync_v2_ptsz] cuMemcpyBatchAsync_v2(
+        dst: *mut CUdeviceptr, src: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut c_void,
+        indices: *mut usize, attribute_count: usize, stream: CUstream,
+    ) => copy::batch;
 
     [cuMemcpy 4000 | cuMemcpy_ptds] cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) => copy::any;
     [cuMemcpyAsync 4000 | cuMemcpyAsync_ptsz] cuMemcpyAsync(
@@ -115,12 +159,4 @@ api! {
     [cuMemsetD2D32Async 3020 | cuMemsetD2D32Async_ptsz] cuMemsetD2D32Async(
         dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize, stream: CUstream,
     ) => fill::rows32_async;
-}
-
-api_unsupported! {
-    rows unsupported_memory_rows;
-    [cuMemPoolSetAccess 11020] cuMemPoolSetAccess(pool: CUmemoryPool, map: *const c_void, count: usize);
-    [cuMemPoolGetAccess 11020] cuMemPoolGetAccess(flags: *mut c_int, pool: CUmemoryPool, location: *mut MemLocation);
-    [cuIpcGetMemHandle 4010] cuIpcGetMemHandle(handle: *mut c_void, address: CUdeviceptr);
-    [cuIpcCloseMemHandle 4010] cuIpcCloseMemHandle(address: CUdeviceptr);
 }

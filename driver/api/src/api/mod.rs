@@ -9,14 +9,18 @@
 
 mod control;
 mod graph;
+mod library;
 mod memory;
 mod proc_address;
 mod stream;
+mod unsupported;
 
 pub use control::*;
 pub use graph::*;
+pub use library::*;
 pub use memory::*;
 pub use stream::*;
+pub use unsupported::*;
 
 pub(crate) use proc_address::{lookup, lookup_v1, lookup_v2};
 

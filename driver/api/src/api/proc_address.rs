@@ -12,31 +12,17 @@ use crate::software::VERSION;
 
 const PER_THREAD_DEFAULT_STREAM: c_ulonglong = 2;
 
-/// Newer ABIs of base names which this library does not have: asking for one of them must not
-/// answer with the older ABI.
-const NEWER: &[(&str, i32)] = &[
-    ("cuCtxGetDevice", 13000),
-    ("cuGraphGetEdges", 12030),
-    ("cuGraphNodeGetDependencies", 12030),
-    ("cuGraphNodeGetDependentNodes", 12030),
-    ("cuGraphAddDependencies", 12030),
-    ("cuGraphRemoveDependencies", 12030),
-    ("cuStreamUpdateCaptureDependencies", 12030),
-    ("cuMemGetLocationInfo", 13000),
-];
-
 fn table() -> &'static HashMap<&'static str, Vec<Row>> {
     static TABLE: OnceLock<HashMap<&'static str, Vec<Row>>> = OnceLock::new();
     TABLE.get_or_init(|| {
         let mut rows = Vec::new();
         super::control::always_rows(&mut rows);
         super::control::control_rows(&mut rows);
-        super::control::unsupported_rows(&mut rows);
+        super::library::library_rows(&mut rows);
         super::memory::memory_rows(&mut rows);
-        super::memory::unsupported_memory_rows(&mut rows);
         super::stream::stream_rows(&mut rows);
         super::graph::graph_rows(&mut rows);
-        super::graph::unsupported_graph_rows(&mut rows);
+        super::unsupported::all_rows(&mut rows);
         // From CUDA 12 on the base name means the function with flags.
         rows.push(crate::api::row!(cuGraphInstantiate 12000 cuGraphInstantiateWithFlags false));
         let mut table: HashMap<&'static str, Vec<Row>> = HashMap::new();
@@ -63,9 +49,6 @@ enum Found {
 /// The address for a name as `cuGetProcAddress` takes it, of the newest ABI up to `version`.
 fn find(symbol: &str, version: i32, per_thread: bool) -> Found {
     if let Some(rows) = table().get(symbol) {
-        if NEWER.iter().any(|(base, since)| *base == symbol && version >= *since) {
-            return Found::Unknown;
-        }
         let newest =
             |twin: bool| rows.iter().filter(|r| r.since <= version && r.per_thread == twin).max_by_key(|r| r.since);
         let best = newest(false);
@@ -192,8 +175,10 @@ mod tests {
         assert_eq!(name_of("cuCtxCreate", 12000, false), Some("cuCtxCreate_v3"));
         assert_eq!(name_of("cuMemAlloc", 12000, true), Some("cuMemAlloc_v2"), "no twin: the function itself");
         assert_eq!(name_of("cuMemAlloc_v2", 12000, false), Some("cuMemAlloc_v2"));
-        assert!(matches!(find("cuMemAlloc", 3000, false), Found::NewerVersionNeeded));
-        assert!(matches!(find("cuGraphGetEdges", 12030, false), Found::Unknown));
+        assert_eq!(name_of("cuMemAlloc", 3000, false), Some("cuMemAlloc"));
+        assert!(matches!(find("cuLibraryLoadData", 11080, false), Found::NewerVersionNeeded));
+        assert_eq!(name_of("cuGraphGetEdges", 12020, false), Some("cuGraphGetEdges"));
+        assert_eq!(name_of("cuGraphGetEdges", 12030, false), Some("cuGraphGetEdges_v2"));
         assert!(matches!(find("cuNoSuchThing", 12000, false), Found::Unknown));
     }
 }

@@ -17,6 +17,19 @@ api! {
     [cuStreamGetFlags 5050 | cuStreamGetFlags_ptsz] cuStreamGetFlags(stream: CUstream, flags: *mut c_uint) => stream::get_flags;
     [cuStreamGetId 12000 | cuStreamGetId_ptsz] cuStreamGetId(stream: CUstream, id: *mut c_ulonglong) => stream::get_id;
     [cuStreamGetCtx 9020 | cuStreamGetCtx_ptsz] cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) => stream::get_context;
+    [cuStreamGetCtx 12050 | cuStreamGetCtx_v2_ptsz] cuStreamGetCtx_v2(
+        stream: CUstream, context: *mut CUcontext, green: *mut *mut c_void,
+    ) => stream::get_context_v2;
+    [cuStreamGetDevice 12080 | cuStreamGetDevice_ptsz] cuStreamGetDevice(stream: CUstream, device: *mut CUdevice) => stream::get_device;
+    [cuStreamGetAttribute 11000 | cuStreamGetAttribute_ptsz] cuStreamGetAttribute(
+        stream: CUstream, attribute: c_uint, value: *mut c_void,
+    ) => stream::get_attribute;
+    [cuStreamSetAttribute 11000 | cuStreamSetAttribute_ptsz] cuStreamSetAttribute(
+        stream: CUstream, attribute: c_uint, value: *const c_void,
+    ) => stream::set_attribute;
+    [cuStreamCopyAttributes 11000 | cuStreamCopyAttributes_ptsz] cuStreamCopyAttributes(to: CUstream, from: CUstream) => stream::copy_attributes;
+    [cuStreamDestroy 2000] cuStreamDestroy(stream: CUstream) => stream::destroy;
+    [cuEventDestroy 2000] cuEventDestroy(event: CUevent) => event::destroy;
     [cuStreamSynchronize 2000 | cuStreamSynchronize_ptsz] cuStreamSynchronize(stream: CUstream) => stream::synchronize;
     [cuStreamQuery 2000 | cuStreamQuery_ptsz] cuStreamQuery(stream: CUstream) => stream::synchronize;
     [cuStreamWaitEvent 3020 | cuStreamWaitEvent_ptsz] cuStreamWaitEvent(
@@ -44,6 +57,12 @@ api! {
     [cuStreamUpdateCaptureDependencies 11030 | cuStreamUpdateCaptureDependencies_ptsz] cuStreamUpdateCaptureDependencies(
         stream: CUstream, dependencies: *mut CUgraphNode, count: usize, flags: c_uint,
     ) => capture::update_dependencies;
+    [cuStreamUpdateCaptureDependencies 12030 | cuStreamUpdateCaptureDependencies_v2_ptsz] cuStreamUpdateCaptureDependencies_v2(
+        stream: CUstream, dependencies: *mut CUgraphNode, edges: *const GraphEdgeData, count: usize, flags: c_uint,
+    ) => capture::update_dependencies_v2;
+    [cuStreamBeginCaptureToGraph 12030 | cuStreamBeginCaptureToGraph_ptsz] cuStreamBeginCaptureToGraph(
+        stream: CUstream, graph: CUgraph, dependencies: *const CUgraphNode, edges: *const GraphEdgeData, count: usize, mode: c_int,
+    ) => capture::begin_to_graph;
     [cuThreadExchangeStreamCaptureMode 10010] cuThreadExchangeStreamCaptureMode(mode: *mut c_int) => capture::exchange_mode;
 
     [cuEventCreate 2000] cuEventCreate(event: *mut CUevent, flags: c_uint) => event::create;

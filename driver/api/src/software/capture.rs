@@ -10,7 +10,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 
-use super::graph::{Graph, Node};
+use super::graph::{self, Graph, Node};
 use super::ops::Op;
 use super::state::{State, StreamKey};
 use super::{thread, with_context};
@@ -25,6 +25,8 @@ const RELAXED: i32 = 2;
 pub(crate) struct Capture {
     pub context: u64,
     pub graph: u64,
+    /// Whether the capture made the graph, which then ends with a capture that fails.
+    owned: bool,
     origin: StreamKey,
     mode: i32,
     thread: u64,
@@ -211,8 +213,12 @@ impl State {
     pub fn drop_capture(&mut self, id: u64) {
         if let Some(capture) = self.captures.remove(&id) {
             self.capturing.retain(|_, c| *c != id);
-            self.graphs.remove(&capture.graph);
-            self.node_owner.retain(|_, g| *g != capture.graph);
+            if capture.owned {
+                self.graphs.remove(&capture.graph);
+                self.node_owner.retain(|_, g| *g != capture.graph);
+            } else if let Some(graph) = self.graphs.get_mut(&capture.graph) {
+                graph.capturing = false;
+            }
         }
     }
 }
@@ -222,6 +228,24 @@ pub(crate) fn begin_v1(stream: CUstream) -> Res {
 }
 
 pub(crate) fn begin(stream: CUstream, mode: i32) -> Res {
+    start(stream, mode, None)
+}
+
+/// Captures into a graph that exists; the first nodes depend on those given.
+pub(crate) fn begin_to_graph(
+    stream: CUstream,
+    graph: CUgraph,
+    deps: In<CUgraphNode>,
+    edges: In<GraphEdgeData>,
+    count: usize,
+    mode: i32,
+) -> Res {
+    graph::ordinary(edges, count)?;
+    let deps = deps.list(count)?.into_iter().map(CUgraphNode::id).collect();
+    start(stream, mode, Some((graph, deps)))
+}
+
+fn start(stream: CUstream, mode: i32, into: Option<(CUgraph, Vec<u64>)>) -> Res {
     if !matches!(mode, GLOBAL | THREAD_LOCAL | RELAXED) {
         return Err(Code::INVALID_VALUE);
     }
@@ -235,17 +259,32 @@ pub(crate) fn begin(stream: CUstream, mode: i32) -> Res {
         if state.capturing.contains_key(&key) {
             return Err(Code::ILLEGAL_STATE);
         }
+        let owned = into.is_none();
+        let (graph, deps) = match into {
+            None => {
+                let graph = state.fresh();
+                state.graphs.insert(graph, Graph::of_capture());
+                (graph, Vec::new())
+            }
+            Some((graph, deps)) => {
+                let found = graph::find_mut(state, graph)?;
+                if found.capturing || deps.iter().any(|d| !found.nodes.contains_key(d)) {
+                    return Err(Code::INVALID_VALUE);
+                }
+                found.capturing = true;
+                (graph.id(), deps)
+            }
+        };
         let id = state.fresh();
-        let graph = state.fresh();
-        state.graphs.insert(graph, Graph::of_capture());
         let capture = Capture {
             context: owner,
             graph,
+            owned,
             origin: key,
             mode,
             thread: thread::key()?,
             spoiled: false,
-            streams: HashMap::from([(key, Vec::new())]),
+            streams: HashMap::from([(key, deps)]),
             shown: Vec::new(),
         };
         state.captures.insert(id, capture);
@@ -388,6 +427,17 @@ pub(crate) fn update_dependencies(stream: CUstream, nodes: Out<CUgraphNode>, cou
         }
         Ok(())
     })
+}
+
+pub(crate) fn update_dependencies_v2(
+    stream: CUstream,
+    nodes: Out<CUgraphNode>,
+    edges: In<GraphEdgeData>,
+    count: usize,
+    flags: u32,
+) -> Res {
+    graph::ordinary(edges, count)?;
+    update_dependencies(stream, nodes, count, flags)
 }
 
 pub(crate) fn exchange_mode(mode: Out<i32>) -> Res {

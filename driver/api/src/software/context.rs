@@ -257,23 +257,112 @@ pub(crate) fn reset_l2() -> Res {
     with_context(|_, _, _| Ok(()))
 }
 
+/// Lets kernels of a device reach what its contexts have access to.
+pub(super) fn apply_peers(state: &State, software: &Software, device: i32) -> Res {
+    let of_contexts = state.peers.iter().filter(|(c, _)| state.device_of(*c) == Ok(device)).map(|(_, peer)| *peer);
+    let of_pools = state.pools.values().filter(|p| p.reachable_from(device)).map(|p| p.device);
+    let mut ordinals: Vec<i32> = of_contexts.chain(of_pools).filter(|peer| *peer != device).collect();
+    ordinals.sort_unstable();
+    ordinals.dedup();
+    let peers: Vec<_> = ordinals.iter().filter_map(|o| software.device(*o).ok()).map(|d| d.machine.memory()).collect();
+    software.device(device)?.machine.memory().set_peers(&peers);
+    Ok(())
+}
+
 pub(crate) fn enable_peer(peer: CUcontext, flags: u32) -> Res {
-    with_context(|state, _, _| {
+    with_context(|state, software, context| {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        state.live_context(peer.id()).map_err(|_| Code::INVALID_CONTEXT)?;
-        Err(Code::PEER_ACCESS_UNSUPPORTED)
+        let other = state.live_context(peer.id()).map_err(|_| Code::INVALID_CONTEXT)?.device;
+        let device = state.device_of(context)?;
+        if other == device {
+            return Err(Code::INVALID_DEVICE);
+        }
+        if !state.peers.insert((context, other)) {
+            return Err(Code::PEER_ACCESS_ALREADY_ENABLED);
+        }
+        apply_peers(state, software, device)
     })
 }
 
 pub(crate) fn disable_peer(peer: CUcontext) -> Res {
-    with_context(|state, _, _| {
-        state.live_context(peer.id()).map_err(|_| Code::INVALID_CONTEXT)?;
-        Err(Code::PEER_ACCESS_NOT_ENABLED)
+    with_context(|state, software, context| {
+        let other = state.live_context(peer.id()).map_err(|_| Code::INVALID_CONTEXT)?.device;
+        if !state.peers.remove(&(context, other)) {
+            return Err(Code::PEER_ACCESS_NOT_ENABLED);
+        }
+        apply_peers(state, software, state.device_of(context)?)
     })
 }
 
 pub(crate) fn profiler() -> Res {
     with_context(|_, _, _| Ok(()))
+}
+
+fn named_or_current(state: &State, context: CUcontext) -> Res<u64> {
+    if context == CUcontext::NULL {
+        return state.current_context();
+    }
+    state.live_context(context.id()).map_err(|_| Code::INVALID_CONTEXT)?;
+    Ok(context.id())
+}
+
+pub(crate) fn get_device_v2(device: Out<CUdevice>, context: CUcontext) -> Res {
+    with(|state, _| device.set(state.device_of(named_or_current(state, context)?)?))
+}
+
+pub(crate) fn synchronize_v2(context: CUcontext) -> Res {
+    with(|state, _| {
+        let context = named_or_current(state, context)?;
+        state.check_failed(context)?;
+        capture::context_sync(state, context)
+    })
+}
+
+pub(crate) fn set_flags(flags: u32) -> Res {
+    if flags & !FLAGS != 0 || flags & 7 > 4 {
+        return Err(Code::INVALID_VALUE);
+    }
+    with_context(|state, _, context| {
+        state.contexts.get_mut(&context).ok_or(Code::INVALID_CONTEXT)?.flags = flags;
+        Ok(())
+    })
+}
+
+/// Another reference to the current context, for callers of the first version.
+pub(crate) fn attach(context: Out<CUcontext>, flags: u32) -> Res {
+    context.check()?;
+    if flags != 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    with_context(|state, _, current| {
+        state.contexts.get_mut(&current).ok_or(Code::INVALID_CONTEXT)?.references += 1;
+        context.set(CUcontext::from_id(current))
+    })
+}
+
+pub(crate) fn detach(context: CUcontext) -> Res {
+    let last = with(|state, _| {
+        let found = state.contexts.get_mut(&context.id()).ok_or(Code::INVALID_CONTEXT)?;
+        if found.references == 0 {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        if found.references > 1 {
+            found.references -= 1;
+            return Ok(false);
+        }
+        Ok(true)
+    })?;
+    if last { destroy(context) } else { Ok(()) }
+}
+
+/// Affinity of contexts to multiprocessors: the devices have none.
+pub(crate) fn get_affinity(_: Out<c_void>, _: i32) -> Res {
+    with_context(|_, _, _| Err(Code::UNSUPPORTED_EXEC_AFFINITY))
+}
+
+pub(crate) fn affinity_support(supported: Out<i32>, _: i32, device: CUdevice) -> Res {
+    super::engine()?.device(device)?;
+    supported.set(0)
 }

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use super::ops::{Copy, Op, Place};
 use super::state::State;
-use super::{Software, capture, memory, run, with, with_context};
+use super::{Software, array, capture, memory, run, with, with_context};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -19,7 +19,7 @@ const ARRAY: u32 = 3;
 const UNIFIED: u32 = 4;
 
 /// A place in host memory.
-fn on_host(address: usize) -> Res<Place> {
+pub(super) fn on_host(address: usize) -> Res<Place> {
     // A device address here is the commonest mistake with raw copies.
     if address == 0 || address as u64 >= DEVICE_BASE {
         return Err(Code::INVALID_VALUE);
@@ -28,7 +28,7 @@ fn on_host(address: usize) -> Res<Place> {
 }
 
 /// A place in device memory, or in host memory that devices reach; `bytes` from it must be there.
-fn on_device(state: &State, software: &Software, context: u64, address: u64, bytes: usize) -> Res<Place> {
+pub(super) fn on_device(state: &State, software: &Software, context: u64, address: u64, bytes: usize) -> Res<Place> {
     let found = memory::find(state, software, context, address).ok_or(Code::INVALID_VALUE)?;
     if found.bytes.saturating_sub(address - found.base) < bytes as u64 {
         return Err(Code::INVALID_VALUE);
@@ -47,14 +47,14 @@ fn anywhere(state: &State, software: &Software, context: u64, address: u64, byte
     }
 }
 
-fn linear(dst: Place, src: Place, bytes: usize) -> Op {
+pub(super) fn linear(dst: Place, src: Place, bytes: usize) -> Op {
     Op::Copy(Copy { src, dst, width: bytes, height: 1, depth: 1 })
 }
 
-type Make<'a> = &'a dyn Fn(&State, &Software, u64) -> Res<Op>;
+pub(super) type Make<'a> = &'a dyn Fn(&State, &Software, u64) -> Res<Op>;
 
 /// A copy that has happened when the call returns: it uses the default stream and waits for it.
-fn sync(bytes: usize, make: Make<'_>) -> Res {
+pub(super) fn sync(bytes: usize, make: Make<'_>) -> Res {
     let todo = with_context(|state, software, context| {
         let key = state.stream_key(context, CUstream::NULL)?;
         capture::waits_for(state, key)?;
@@ -71,7 +71,7 @@ fn sync(bytes: usize, make: Make<'_>) -> Res {
     with(|state, _| state.check_failed(context))
 }
 
-fn on_stream(stream: CUstream, bytes: usize, make: Make<'_>) -> Res {
+pub(super) fn on_stream(stream: CUstream, bytes: usize, make: Make<'_>) -> Res {
     run::enqueue(stream, |state, software, context| {
         // A copy of nothing still is a node in a capture.
         if bytes == 0 { Ok(Op::Empty) } else { make(state, software, context) }
@@ -156,11 +156,15 @@ struct Side {
     z: usize,
     pitch: usize,
     rows: usize,
+    array: *mut c_void,
 }
 
 impl Side {
     fn place(&self, s: &State, w: &Software, context: u64, extent: [usize; 3]) -> Res<Place> {
         let [width, height, depth] = extent;
+        if self.kind == ARRAY {
+            return array::find(s, self.array)?.place([self.x, self.y, self.z], extent);
+        }
         // A pitch or height of zero means rows, or slices, without gaps; fewer bytes than a row is no pitch.
         let pitch = if self.pitch == 0 { width } else { self.pitch };
         let rows = if self.rows == 0 { height } else { self.rows };
@@ -178,7 +182,6 @@ impl Side {
             HOST => on_host(address as usize)?,
             DEVICE => on_device(s, w, context, address, span)?,
             UNIFIED => anywhere(s, w, context, address, span)?,
-            ARRAY => return Err(Code::NOT_SUPPORTED),
             _ => return Err(Code::INVALID_VALUE),
         };
         Ok(Place { pitch, slice, ..place })
@@ -203,6 +206,7 @@ pub(super) fn of_3d(s: &State, w: &Software, context: u64, c: &Memcpy3D) -> Res<
         z: c.src_z,
         pitch: c.src_pitch,
         rows: c.src_height,
+        array: c.src_array,
     };
     let dst = Side {
         kind: c.dst_memory_type,
@@ -213,6 +217,7 @@ pub(super) fn of_3d(s: &State, w: &Software, context: u64, c: &Memcpy3D) -> Res<
         z: c.dst_z,
         pitch: c.dst_pitch,
         rows: c.dst_height,
+        array: c.dst_array,
     };
     Ok(Op::Copy(Copy {
         src: src.place(s, w, context, extent)?,
@@ -308,4 +313,70 @@ pub(crate) fn copy_2d(copy: In<Memcpy2D>) -> Res {
 pub(crate) fn copy_2d_async(copy: In<Memcpy2D>, stream: CUstream) -> Res {
     let copy = widen(&copy.get()?);
     on_stream(stream, 1, &|s, w, c| of_3d(s, w, c, &copy))
+}
+
+/// A copy between devices: each side's context says where its addresses belong.
+fn of_peer(s: &State, w: &Software, c: &Memcpy3D) -> Res<Op> {
+    for context in [c.reserved0, c.reserved1] {
+        s.live_context(context.addr() as u64).map_err(|_| Code::INVALID_CONTEXT)?;
+    }
+    let null = std::ptr::null_mut();
+    // Addresses belong to one device only, whichever context asks.
+    of_3d(s, w, c.dst_context(), &Memcpy3D { reserved0: null, reserved1: null, ..*c })
+}
+
+impl Memcpy3D {
+    /// `CUDA_MEMCPY3D_PEER` has contexts where `CUDA_MEMCPY3D` has reserved fields.
+    fn dst_context(&self) -> u64 {
+        self.reserved1.addr() as u64
+    }
+}
+
+pub(crate) fn peer_3d(copy: In<Memcpy3D>) -> Res {
+    let copy = copy.get()?;
+    sync(1, &|s, w, _| of_peer(s, w, &copy))
+}
+
+pub(crate) fn peer_3d_async(copy: In<Memcpy3D>, stream: CUstream) -> Res {
+    let copy = copy.get()?;
+    on_stream(stream, 1, &|s, w, _| of_peer(s, w, &copy))
+}
+
+/// Copies of a batch in order, which their being unordered allows. Every address must be known to the driver
+/// or the host's; the attributes only hint.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn batch(
+    dst: Out<CUdeviceptr>,
+    src: Out<CUdeviceptr>,
+    sizes: Out<usize>,
+    count: usize,
+    _: Out<c_void>,
+    _: Out<usize>,
+    _: usize,
+    stream: CUstream,
+) -> Res {
+    let (dst, src, sizes) = (dst.input().list(count)?, src.input().list(count)?, sizes.input().list(count)?);
+    if count == 0 || stream == CUstream::NULL || sizes.contains(&0) {
+        return Err(Code::INVALID_VALUE);
+    }
+    for ((dst, src), bytes) in dst.into_iter().zip(src).zip(sizes) {
+        any_async(dst, src, bytes, stream)?;
+    }
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn batch_v1(
+    dst: Out<CUdeviceptr>,
+    src: Out<CUdeviceptr>,
+    sizes: Out<usize>,
+    count: usize,
+    attributes: Out<c_void>,
+    indices: Out<usize>,
+    attribute_count: usize,
+    failed: Out<usize>,
+    stream: CUstream,
+) -> Res {
+    failed.set_if_asked(usize::MAX);
+    batch(dst, src, sizes, count, attributes, indices, attribute_count, stream)
 }

@@ -4,9 +4,10 @@ use std::ffi::c_char;
 use std::sync::{Arc, Mutex};
 
 use super::graph::Graph;
+use super::objects::{self, Held};
 use super::ops::Op;
 use super::state::State;
-use super::{Software, capture, copy, fill, graph, nodes, report, run, with, with_context};
+use super::{Software, capture, copy, fill, graph, graph_memory, nodes, report, run, with, with_context};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::engine::lock;
@@ -16,6 +17,9 @@ pub(crate) struct Exec {
     plan: Arc<Plan>,
     /// Two launches of one executable graph do not overlap.
     turn: Arc<Mutex<()>>,
+    flags: u64,
+    /// References to user objects that go with it.
+    objects: Held,
 }
 
 #[derive(Clone)]
@@ -31,6 +35,8 @@ struct Planned {
     op: Op,
     /// Places in the list, sorted.
     deps: Vec<usize>,
+    /// A node that is not does nothing, and its dependents run as if it had.
+    enabled: bool,
 }
 
 // CUgraphExecUpdateResult.
@@ -44,6 +50,7 @@ const UNSUPPORTED_FUNCTION_CHANGE: i32 = 7;
 /// AUTO_FREE_ON_LAUNCH, UPLOAD, USE_NODE_PRIORITY mean nothing more here; DEVICE_LAUNCH is not to be had.
 const KNOWN_FLAGS: u64 = 1 | 2 | 8;
 const DEVICE_LAUNCH: u64 = 4;
+const AUTO_FREE_ON_LAUNCH: u64 = 1;
 
 impl Plan {
     fn of(graph: &Graph) -> Option<Plan> {
@@ -55,7 +62,7 @@ impl Plan {
             .map(|(id, node)| {
                 let mut deps = node.deps.iter().map(place).collect::<Option<Vec<usize>>>()?;
                 deps.sort_unstable();
-                Some(Planned { id: *id, op: node.op.clone(), deps })
+                Some(Planned { id: *id, op: node.op.clone(), deps, enabled: true })
             })
             .collect::<Option<Vec<Planned>>>()?;
         let order = graph.topological()?.iter().map(place).collect::<Option<Vec<usize>>>()?;
@@ -66,7 +73,7 @@ impl Plan {
 /// Why a graph cannot be instantiated: the code, the node at fault, and words.
 struct Refusal(Code, CUgraphNode, String);
 
-fn make(exec: Out<CUgraphExec>, graph: CUgraph) -> Result<(), Refusal> {
+fn make(exec: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Result<(), Refusal> {
     let plain = |code| Refusal(code, CUgraphNode::NULL, String::new());
     exec.check().map_err(plain)?;
     let mut refusal = None;
@@ -87,8 +94,10 @@ fn make(exec: Out<CUgraphExec>, graph: CUgraph) -> Result<(), Refusal> {
                 return Err(code);
             }
         }
+        let objects = graph::find(state, graph)?.objects.clone();
+        objects::share(state, &objects);
         let id = state.fresh();
-        state.execs.insert(id, Exec { plan: Arc::new(plan), turn: Arc::default() });
+        state.execs.insert(id, Exec { plan: Arc::new(plan), turn: Arc::default(), flags, objects });
         exec.set(CUgraphExec::from_id(id))
     });
     made.map_err(|code| refusal.unwrap_or_else(|| plain(code)))
@@ -101,7 +110,7 @@ pub(crate) fn instantiate(
     log: Out<c_char>,
     log_size: usize,
 ) -> Res {
-    make(exec, graph).map_err(|Refusal(code, node, text)| {
+    make(exec, graph, 0).map_err(|Refusal(code, node, text)| {
         error_node.set_if_asked(node);
         if !log.is_null() && log_size > 0 {
             // Nothing to do about a log that cannot be written.
@@ -120,7 +129,7 @@ fn check_flags(flags: u64) -> Res {
 
 pub(crate) fn instantiate_with_flags(exec: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Res {
     check_flags(flags)?;
-    make(exec, graph).map_err(|Refusal(code, ..)| code)
+    make(exec, graph, flags).map_err(|Refusal(code, ..)| code)
 }
 
 pub(crate) fn instantiate_with_params(
@@ -130,7 +139,7 @@ pub(crate) fn instantiate_with_params(
 ) -> Res {
     let mut p = params.get()?;
     check_flags(p.flags)?;
-    let made = make(exec, graph);
+    let made = make(exec, graph, p.flags);
     // 0 success, 1 error, 2 invalid structure.
     (p.result, p.error_node) = match &made {
         Ok(()) => (0, CUgraphNode::NULL),
@@ -145,7 +154,18 @@ fn find(state: &State, exec: CUgraphExec) -> Res<&Exec> {
 }
 
 pub(crate) fn destroy(exec: CUgraphExec) -> Res {
-    with(|state, _| state.execs.remove(&exec.id()).map(|_| ()).ok_or(Code::INVALID_VALUE))
+    let (gone, calls) = with(|state, _| {
+        let gone = state.execs.remove(&exec.id()).ok_or(Code::INVALID_VALUE)?;
+        let calls = objects::release_all(state, &gone.objects);
+        Ok((gone, calls))
+    })?;
+    drop(gone);
+    objects::call(calls);
+    Ok(())
+}
+
+pub(crate) fn get_flags(exec: CUgraphExec, flags: Out<u64>) -> Res {
+    with(|state, _| flags.set(find(state, exec)?.flags))
 }
 
 /// The stream that a graph runs on: not one that captures.
@@ -168,11 +188,13 @@ pub(crate) fn launch(exec: CUgraphExec, stream: CUstream) -> Res {
     let turn = with_context(|state, _, _| Ok(Arc::clone(&find(state, exec)?.turn)))?;
     let _turn = lock(&turn);
     let (owner, steps) = with_context(|state, software, context| {
-        let plan = Arc::clone(&find(state, exec)?.plan);
+        let found = find(state, exec)?;
+        let (plan, automatic_free) = (Arc::clone(&found.plan), found.flags & AUTO_FREE_ON_LAUNCH != 0);
         let owner = eager_stream(state, context, stream)?;
+        graph_memory::check_launch(state, plan.nodes.iter().map(|n| &n.op), automatic_free)?;
         let mut steps = Vec::with_capacity(plan.order.len());
         for at in &plan.order {
-            let Some(node) = plan.nodes.get(*at) else { continue };
+            let Some(node) = plan.nodes.get(*at).filter(|n| n.enabled) else { continue };
             if let Err(code) = run::prepare(state, software, &node.op, &mut steps) {
                 report(format!(
                     "graph launch: node {at} of {} refers to a kernel, context or event that no longer exists; \
@@ -243,6 +265,7 @@ fn compatible(state: &State, old: &Op, new: &Op) -> Result<(), i32> {
             if same { Ok(()) } else { Err(PARAMETERS_CHANGED) }
         }
         (Op::Fill(a), Op::Fill(b)) if a.device != b.device => Err(PARAMETERS_CHANGED),
+        (Op::Alloc(_), _) | (Op::Free(..), _) => Err(PARAMETERS_CHANGED),
         (Op::Child(a), Op::Child(b)) => {
             let plans = Plan::of(a).zip(Plan::of(b));
             let (a, b) = plans.ok_or(ERROR)?;
@@ -278,21 +301,63 @@ fn check_handles(exec: CUgraphExec, graph: CUgraph) -> Res {
 
 /// Replaces an instantiated node's operation by a compatible one. The node is named by its handle
 /// in the graph that was instantiated.
-fn set(exec: CUgraphExec, node: CUgraphNode, op: impl FnOnce(&State, &Software) -> Res<Op>) -> Res {
+pub(super) fn set(exec: CUgraphExec, node: CUgraphNode, op: impl FnOnce(&mut State, &Software) -> Res<Op>) -> Res {
     with_context(|state, software, _| {
-        let plan = &find(state, exec)?.plan;
-        let at = plan.nodes.iter().position(|n| n.id == node.id()).ok_or(Code::INVALID_VALUE)?;
+        let plan = Arc::clone(&find(state, exec)?.plan);
+        let at = place_of(&plan, node)?;
         let op = op(state, software)?;
         let old = plan.nodes.get(at).map(|n| &n.op).ok_or(Code::INVALID_VALUE)?;
         if old.node_type() != op.node_type() || compatible(state, old, &op).is_err() {
             return Err(Code::INVALID_VALUE);
         }
+        drop(plan);
         let exec = state.execs.get_mut(&exec.id()).ok_or(Code::INVALID_VALUE)?;
         if let Some(planned) = Arc::make_mut(&mut exec.plan).nodes.get_mut(at) {
             planned.op = op;
         }
         Ok(())
     })
+}
+
+fn place_of(plan: &Plan, node: CUgraphNode) -> Res<usize> {
+    plan.nodes.iter().position(|n| n.id == node.id()).ok_or(Code::INVALID_VALUE)
+}
+
+/// Kernels, copies and fills can be switched off and on.
+fn switchable(op: &Op) -> Res {
+    if matches!(op, Op::Kernel(_) | Op::Copy(_) | Op::Fill(_)) { Ok(()) } else { Err(Code::INVALID_VALUE) }
+}
+
+pub(crate) fn set_enabled(exec: CUgraphExec, node: CUgraphNode, enabled: u32) -> Res {
+    with_context(|state, _, _| {
+        let at = place_of(&find(state, exec)?.plan, node)?;
+        let exec = state.execs.get_mut(&exec.id()).ok_or(Code::INVALID_VALUE)?;
+        let planned = Arc::make_mut(&mut exec.plan).nodes.get_mut(at).ok_or(Code::INVALID_VALUE)?;
+        switchable(&planned.op)?;
+        planned.enabled = enabled != 0;
+        Ok(())
+    })
+}
+
+pub(crate) fn get_enabled(exec: CUgraphExec, node: CUgraphNode, enabled: Out<u32>) -> Res {
+    with_context(|state, _, _| {
+        let plan = &find(state, exec)?.plan;
+        let planned = plan.nodes.get(place_of(plan, node)?).ok_or(Code::INVALID_VALUE)?;
+        switchable(&planned.op)?;
+        enabled.set(u32::from(planned.enabled))
+    })
+}
+
+pub(crate) fn set_child(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> Res {
+    set(exec, node, |s, _| Ok(Op::Child(Arc::new(graph::find(s, child)?.clone()))))
+}
+
+pub(crate) fn set_event_record(exec: CUgraphExec, node: CUgraphNode, event: CUevent) -> Res {
+    set(exec, node, |s, _| nodes::event_op(s, event, Op::EventRecord))
+}
+
+pub(crate) fn set_event_wait(exec: CUgraphExec, node: CUgraphNode, event: CUevent) -> Res {
+    set(exec, node, |s, _| nodes::event_op(s, event, Op::EventWait))
 }
 
 pub(crate) fn set_kernel(exec: CUgraphExec, node: CUgraphNode, p: In<KernelNodeParams>) -> Res {

@@ -4,9 +4,9 @@ use std::ffi::c_char;
 
 use warpsmith_simt::KernelInfo;
 
-use super::spec::{MAX_THREADS, REGISTERS, SHARED_DEFAULT, WARP};
-use super::state::Function;
-use super::with_context;
+use super::spec::{MAX_THREADS, REGISTERS, SHARED_DEFAULT, Spec, WARP};
+use super::state::{Function, State};
+use super::{Software, library, with_context};
 use crate::arg::Out;
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -30,49 +30,71 @@ pub(super) fn max_threads(info: &KernelInfo) -> u32 {
     declared.min(MAX_THREADS).min((warps * WARP).max(WARP))
 }
 
-pub(crate) fn get_attribute(value: Out<i32>, attribute: i32, function: CUfunction) -> Res {
-    value.check()?;
-    with_context(|state, software, _| {
-        let found = state.function(function)?;
-        let info = found.info()?;
-        let spec = software.device(state.device_of(found.context)?)?.spec;
-        let answer = match attribute {
-            0 => max_threads(info),
-            1 => info.static_shared,
-            2 | 7 => 0,
-            3 => info.local_bytes,
-            4 => info.registers,
-            5 => found.instance.module().target_sm(),
-            6 => spec.sm,
-            8 => found.max_dynamic_shared,
-            9 => return value.set(found.carveout),
-            // Clusters: none.
-            10..=15 => 0,
-            _ => return Err(Code::INVALID_VALUE),
-        };
-        value.set(answer as i32)
+/// An attribute that follows from the code and the device alone.
+pub(super) fn attribute(info: &KernelInfo, target_sm: u32, device_sm: u32, attribute: i32) -> Res<u32> {
+    Ok(match attribute {
+        0 => max_threads(info),
+        1 => info.static_shared,
+        2 | 7 => 0,
+        3 => info.local_bytes,
+        4 => info.registers,
+        5 => target_sm,
+        6 => device_sm,
+        // Clusters: none.
+        10..=15 => 0,
+        _ => return Err(Code::INVALID_VALUE),
     })
 }
 
+pub(crate) fn get_attribute(value: Out<i32>, attribute: i32, function: CUfunction) -> Res {
+    value.check()?;
+    with_context(|state, software, context| {
+        let function = library::resolve(state, software, context, function)?;
+        let found = state.function(function)?;
+        let sm = software.device(state.device_of(found.context)?)?.spec.sm;
+        value.set(match attribute {
+            8 => found.max_dynamic_shared as i32,
+            9 => found.carveout,
+            _ => self::attribute(found.info()?, found.instance.module().target_sm(), sm, attribute)? as i32,
+        })
+    })
+}
+
+/// Whether an attribute may be set to a value: dynamic shared memory, and the carve-out.
+pub(super) fn check_settable(info: &KernelInfo, spec: &Spec, attribute: i32, value: i32) -> Res {
+    let room = spec.shared_optin.saturating_sub(info.static_shared);
+    match (attribute, u32::try_from(value)) {
+        (8, Ok(bytes)) if bytes <= room => Ok(()),
+        // -1: as the driver likes.
+        (9, _) if (-1..=100).contains(&value) => Ok(()),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+pub(super) fn set(state: &mut State, software: &Software, function: u64, attribute: i32, value: i32) -> Res {
+    let found = state.functions.get(&function).ok_or(Code::INVALID_HANDLE)?;
+    let spec = software.device(state.device_of(found.context)?)?.spec;
+    check_settable(found.info()?, spec, attribute, value)?;
+    let found = state.functions.get_mut(&function).ok_or(Code::INVALID_HANDLE)?;
+    if attribute == 8 {
+        found.max_dynamic_shared = value as u32;
+    } else {
+        found.carveout = value;
+    }
+    Ok(())
+}
+
 pub(crate) fn set_attribute(function: CUfunction, attribute: i32, value: i32) -> Res {
-    with_context(|state, software, _| {
-        let found = state.functions.get(&function.id()).ok_or(Code::INVALID_HANDLE)?;
-        let spec = software.device(state.device_of(found.context)?)?.spec;
-        let room = spec.shared_optin.saturating_sub(found.info()?.static_shared);
-        let found = state.functions.get_mut(&function.id()).ok_or(Code::INVALID_HANDLE)?;
-        match (attribute, u32::try_from(value)) {
-            (8, Ok(bytes)) if bytes <= room => found.max_dynamic_shared = bytes,
-            // -1: as the driver likes.
-            (9, _) if (-1..=100).contains(&value) => found.carveout = value,
-            _ => return Err(Code::INVALID_VALUE),
-        }
-        Ok(())
+    with_context(|state, software, context| {
+        let function = library::resolve(state, software, context, function)?;
+        set(state, software, function.id(), attribute, value)
     })
 }
 
 /// A preference that makes no difference here.
 pub(crate) fn set_config(function: CUfunction, config: i32) -> Res {
-    with_context(|state, _, _| {
+    with_context(|state, software, context| {
+        let function = library::resolve(state, software, context, function)?;
         state.function(function)?;
         if (0..=3).contains(&config) { Ok(()) } else { Err(Code::INVALID_VALUE) }
     })
@@ -95,4 +117,20 @@ pub(crate) fn get_param_info(function: CUfunction, index: usize, offset: Out<usi
         size.set_if_asked(param.size as usize);
         Ok(())
     })
+}
+
+pub(crate) fn get_param_count(function: CUfunction, count: Out<usize>) -> Res {
+    with_context(|state, _, _| count.set(state.function(function)?.info()?.params.len()))
+}
+
+/// Whether a function's code is loaded: it is, with its module.
+pub(crate) fn is_loaded(loaded: Out<i32>, function: CUfunction) -> Res {
+    with_context(|state, _, _| {
+        state.function(function)?;
+        loaded.set(1)
+    })
+}
+
+pub(crate) fn ensure_loaded(function: CUfunction) -> Res {
+    with_context(|state, _, _| state.function(function).map(|_| ()))
 }

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_char;
 use std::fmt::Write as _;
 
+use super::objects::Held;
 use super::ops::Op;
 use super::state::State;
-use super::with;
+use super::{graph_memory, objects, with};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -19,6 +20,8 @@ pub(super) struct Graph {
     pub capturing: bool,
     /// Which node of this graph a node of the original became.
     clone_of: HashMap<u64, u64>,
+    /// References to user objects that go with the graph.
+    pub objects: Held,
 }
 
 #[derive(Clone)]
@@ -66,7 +69,7 @@ pub(super) fn find(state: &State, graph: CUgraph) -> Res<&Graph> {
     state.graphs.get(&graph.id()).ok_or(Code::INVALID_VALUE)
 }
 
-fn find_mut(state: &mut State, graph: CUgraph) -> Res<&mut Graph> {
+pub(super) fn find_mut(state: &mut State, graph: CUgraph) -> Res<&mut Graph> {
     state.graphs.get_mut(&graph.id()).ok_or(Code::INVALID_VALUE)
 }
 
@@ -109,23 +112,29 @@ pub(crate) fn create(graph: Out<CUgraph>, flags: u32) -> Res {
 }
 
 pub(crate) fn destroy(graph: CUgraph) -> Res {
-    with(|state, _| {
+    let (gone, calls) = with(|state, _| {
         if find(state, graph)?.capturing {
             return Err(Code::INVALID_VALUE);
         }
-        if let Some(gone) = state.graphs.remove(&graph.id()) {
-            for node in gone.nodes.keys() {
-                state.node_owner.remove(node);
-            }
+        let gone = state.graphs.remove(&graph.id()).ok_or(Code::INVALID_VALUE)?;
+        for node in gone.nodes.keys() {
+            state.node_owner.remove(node);
         }
-        Ok(())
-    })
+        let calls = objects::release_all(state, &gone.objects);
+        Ok((gone, calls))
+    })?;
+    drop(gone);
+    objects::call(calls);
+    Ok(())
 }
 
 pub(crate) fn clone(clone: Out<CUgraph>, original: CUgraph) -> Res {
     clone.check()?;
     with(|state, _| {
         let from = find(state, original)?.clone();
+        if graph_memory::uses_memory(&from) {
+            return Err(Code::NOT_SUPPORTED);
+        }
         let id = state.fresh();
         let mut names = HashMap::new();
         for node in from.nodes.keys() {
@@ -142,7 +151,8 @@ pub(crate) fn clone(clone: Out<CUgraph>, original: CUgraph) -> Res {
         for node in nodes.keys() {
             state.node_owner.insert(*node, id);
         }
-        state.graphs.insert(id, Graph { nodes, capturing: false, clone_of: names });
+        objects::share(state, &from.objects);
+        state.graphs.insert(id, Graph { nodes, capturing: false, clone_of: names, objects: from.objects });
         clone.set(CUgraph::from_id(id))
     })
 }
@@ -260,6 +270,9 @@ pub(crate) fn destroy_node(gone: CUgraphNode) -> Res {
         if graph.capturing {
             return Err(Code::INVALID_VALUE);
         }
+        if graph.nodes.get(&id).is_some_and(|n| matches!(n.op, Op::Alloc(_) | Op::Free(..))) {
+            return Err(Code::NOT_SUPPORTED);
+        }
         graph.nodes.remove(&id);
         for node in graph.nodes.values_mut() {
             node.deps.retain(|d| *d != id);
@@ -287,6 +300,8 @@ pub(crate) fn dot(graph: CUgraph, path: In<c_char>, _flags: u32) -> Res {
                 Op::Child(_) => "graph".to_owned(),
                 Op::EventRecord(_) => "event record".to_owned(),
                 Op::EventWait(_) => "event wait".to_owned(),
+                Op::Alloc(a) => format!("mem alloc {} B", a.bytes),
+                Op::Free(..) => "mem free".to_owned(),
             };
             let _ = writeln!(text, "  \"{id}\" [label=\"{at}: {label}\"];");
             for dep in &node.deps {
@@ -297,4 +312,83 @@ pub(crate) fn dot(graph: CUgraph, path: In<c_char>, _flags: u32) -> Res {
         Ok(text)
     })?;
     std::fs::write(path, text).map_err(|_| Code::OPERATING_SYSTEM)
+}
+
+/// Ordinary edges are all there are.
+pub(super) fn ordinary(edges: In<GraphEdgeData>, count: usize) -> Res {
+    if edges.is_null() {
+        return Ok(());
+    }
+    let same = edges.list(count)?.iter().all(|e| *e == GraphEdgeData::default());
+    if same { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
+}
+
+/// Answers ordinary edges for as many as the list beside has.
+fn answer_edges(edges: Out<GraphEdgeData>, count: Out<usize>) -> Res {
+    if !edges.is_null() {
+        for at in 0..count.get()? {
+            edges.set_at(at, GraphEdgeData::default())?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn get_edges_v2(
+    graph: CUgraph,
+    from: Out<CUgraphNode>,
+    to: Out<CUgraphNode>,
+    edges: Out<GraphEdgeData>,
+    count: Out<usize>,
+) -> Res {
+    get_edges(graph, from, to, count)?;
+    if from.is_null() { Ok(()) } else { answer_edges(edges, count) }
+}
+
+pub(crate) fn get_dependencies_v2(
+    of: CUgraphNode,
+    nodes: Out<CUgraphNode>,
+    edges: Out<GraphEdgeData>,
+    count: Out<usize>,
+) -> Res {
+    get_dependencies(of, nodes, count)?;
+    if nodes.is_null() { Ok(()) } else { answer_edges(edges, count) }
+}
+
+pub(crate) fn get_dependents_v2(
+    of: CUgraphNode,
+    nodes: Out<CUgraphNode>,
+    edges: Out<GraphEdgeData>,
+    count: Out<usize>,
+) -> Res {
+    get_dependents(of, nodes, count)?;
+    if nodes.is_null() { Ok(()) } else { answer_edges(edges, count) }
+}
+
+pub(crate) fn add_dependencies_v2(
+    graph: CUgraph,
+    from: In<CUgraphNode>,
+    to: In<CUgraphNode>,
+    data: In<GraphEdgeData>,
+    count: usize,
+) -> Res {
+    ordinary(data, count)?;
+    edges(graph, from, to, count, true)
+}
+
+pub(crate) fn remove_dependencies_v2(
+    graph: CUgraph,
+    from: In<CUgraphNode>,
+    to: In<CUgraphNode>,
+    data: In<GraphEdgeData>,
+    count: usize,
+) -> Res {
+    ordinary(data, count)?;
+    edges(graph, from, to, count, false)
+}
+
+pub(crate) fn containing(of: CUgraphNode, graph: Out<CUgraph>) -> Res {
+    with(|state, _| {
+        node(state, of)?;
+        graph.set(state.node_owner.get(&of.id()).map_or(CUgraph::NULL, |g| CUgraph::from_id(*g)))
+    })
 }

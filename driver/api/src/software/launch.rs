@@ -1,5 +1,6 @@
 //! Launches: of kernels, checked against the device's and the kernel's limits, and of host functions.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use super::ops::{HostCall, HostFunction, Kernel, Op};
 use super::params::Params;
 use super::spec::{MAX_BLOCK, MAX_GRID, MAX_THREADS};
 use super::state::State;
-use super::{Software, occupancy, run, with_context};
+use super::{Software, library, occupancy, run, with_context};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -48,7 +49,7 @@ pub(super) fn checked(
         return Err(Code::INVALID_VALUE);
     }
     let params = Arc::new(Params::read(info, list, extra)?);
-    Ok(Kernel { function: function.id(), grid, block, shared, params })
+    Ok(Kernel { function: function.id(), grid, block, shared, params, attributes: BTreeMap::new() })
 }
 
 fn launch(
@@ -61,6 +62,7 @@ fn launch(
     extra: Out<*mut c_void>,
 ) -> Res {
     run::enqueue(stream, |state, software, context| {
+        let function = library::resolve(state, software, context, function)?;
         // A stream runs the kernels of its own context.
         if state.function(function)?.context != context {
             return Err(Code::INVALID_HANDLE);
@@ -91,7 +93,8 @@ pub(crate) fn kernel(
 fn fits_at_once(function: CUfunction, grid: [u32; 3], block: [u32; 3], shared: u32) -> Res {
     let blocks: u64 = grid.iter().map(|n| u64::from(*n)).fold(1, u64::saturating_mul);
     let threads = block.iter().fold(1u32, |a, n| a.saturating_mul(*n));
-    let room = with_context(|state, software, _| {
+    let room = with_context(|state, software, context| {
+        let function = library::resolve(state, software, context, function)?;
         let found = state.function(function)?;
         let spec = software.device(state.device_of(found.context)?)?.spec;
         Ok(u64::from(occupancy::blocks_per_sm(spec, found.info()?, threads, shared as usize))

@@ -13,6 +13,7 @@
 //! `WARPSMITH_SM` (default 90), `WARPSMITH_DEVICES` (1), `WARPSMITH_MEMORY` (16G) and
 //! `WARPSMITH_THREADS` (all cores) shape it; a value that makes no sense fails `cuInit`.
 
+pub(crate) mod array;
 pub(crate) mod capture;
 mod config;
 pub(crate) mod context;
@@ -23,11 +24,15 @@ pub(crate) mod exec;
 pub(crate) mod fill;
 pub(crate) mod function;
 pub(crate) mod graph;
+pub(crate) mod graph_memory;
 pub(crate) mod host;
 pub(crate) mod launch;
+pub(crate) mod library;
 pub(crate) mod memory;
 pub(crate) mod module;
+pub(crate) mod node_params;
 pub(crate) mod nodes;
+pub(crate) mod objects;
 pub(crate) mod occupancy;
 mod ops;
 mod params;
@@ -55,7 +60,7 @@ use device::Device;
 use state::State;
 
 /// The CUDA version that the software engine stands for.
-pub(crate) const VERSION: i32 = 12040;
+pub(crate) const VERSION: i32 = 13050;
 
 /// The engine: its devices, and the tables of everything that callers hold.
 pub(crate) struct Software {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use warpsmith_simt::{LoadOptions, Module as Ptx};
 
 use super::function::default_dynamic_shared;
-use super::state::{Function, Module};
-use super::{capture, report, with, with_context};
+use super::state::{Function, Module, State};
+use super::{Software, capture, report, with, with_context};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -30,6 +30,21 @@ struct Log {
     buffer: Out<c_char>,
     size: usize,
     written: Option<(Out<*mut c_void>, usize)>,
+}
+
+/// The information log and the error log.
+pub(super) struct Logs {
+    info: Log,
+    errors: Log,
+}
+
+impl Logs {
+    pub fn read(count: u32, options: Out<i32>, values: Out<*mut c_void>) -> Res<Logs> {
+        Ok(Logs {
+            info: Log::read(count, options, values, INFO_LOG, INFO_LOG_SIZE)?,
+            errors: Log::read(count, options, values, ERROR_LOG, ERROR_LOG_SIZE)?,
+        })
+    }
 }
 
 impl Log {
@@ -63,7 +78,7 @@ impl Log {
 }
 
 /// The text of an image, which has no length of its own.
-fn text_of(image: In<c_void>) -> Res<String> {
+pub(super) fn text_of(image: In<c_void>) -> Res<String> {
     let start = image.address().cast::<c_char>();
     if start.is_null() {
         return Err(Code::INVALID_VALUE);
@@ -90,39 +105,47 @@ fn text_of(image: In<c_void>) -> Res<String> {
     text.to_str().map(str::to_owned).map_err(|_| Code::INVALID_IMAGE)
 }
 
-fn load(module: Out<CUmodule>, text: &str, logs: Option<(Log, Log)>) -> Res {
+/// Parses PTX for the software devices' architecture; logs get what went wrong, or what was found.
+pub(super) fn parse(text: &str, sm: u32, logs: Option<&Logs>) -> Res<Arc<Ptx>> {
+    match Ptx::load(text, &LoadOptions { sm }) {
+        Ok(ptx) => {
+            if let Some(logs) = logs {
+                logs.info.write(&summary(&ptx, sm));
+            }
+            Ok(Arc::new(ptx))
+        }
+        Err(error) => {
+            let log = error.to_string();
+            if let Some(logs) = logs {
+                logs.errors.write(&log);
+            }
+            report(log);
+            Err(Code::INVALID_PTX)
+        }
+    }
+}
+
+/// Gives a module's variables their places on a context's device, and the module a handle.
+pub(super) fn place(state: &mut State, software: &Software, context: u64, ptx: Arc<Ptx>) -> Res<u64> {
+    let machine = &software.device(state.device_of(context)?)?.machine;
+    let instance = Arc::new(machine.instantiate(ptx).map_err(|error| {
+        report(format!("the module's variables have no place: {error}"));
+        Code::OUT_OF_MEMORY
+    })?);
+    let id = state.fresh();
+    state.modules.insert(id, Module { context, instance, functions: HashMap::new() });
+    Ok(id)
+}
+
+fn load(module: Out<CUmodule>, text: &str, logs: Option<&Logs>) -> Res {
     module.check()?;
     let sm = with_context(|state, software, context| {
         capture::unsafe_call(state)?;
         Ok(software.device(state.device_of(context)?)?.spec.sm)
     })?;
     // Outside the lock: parsing takes its time.
-    let ptx = match Ptx::load(text, &LoadOptions { sm }) {
-        Ok(ptx) => Arc::new(ptx),
-        Err(error) => {
-            let log = error.to_string();
-            if let Some((_, errors)) = logs {
-                errors.write(&log);
-            }
-            report(log);
-            return Err(Code::INVALID_PTX);
-        }
-    };
-    let summary = summary(&ptx, sm);
-    with_context(|state, software, context| {
-        let machine = &software.device(state.device_of(context)?)?.machine;
-        let instance = Arc::new(machine.instantiate(ptx).map_err(|error| {
-            report(format!("the module's variables have no place: {error}"));
-            Code::OUT_OF_MEMORY
-        })?);
-        let id = state.fresh();
-        state.modules.insert(id, Module { context, instance, functions: HashMap::new() });
-        module.set(CUmodule::from_id(id))
-    })?;
-    if let Some((info, _)) = logs {
-        info.write(&summary);
-    }
-    Ok(())
+    let ptx = parse(text, sm, logs)?;
+    with_context(|state, software, context| module.set(CUmodule::from_id(place(state, software, context, ptx)?)))
 }
 
 fn summary(ptx: &Ptx, sm: u32) -> String {
@@ -148,9 +171,8 @@ pub(crate) fn load_data_ex(
     options: Out<i32>,
     values: Out<*mut c_void>,
 ) -> Res {
-    let info = Log::read(count, options, values, INFO_LOG, INFO_LOG_SIZE)?;
-    let errors = Log::read(count, options, values, ERROR_LOG, ERROR_LOG_SIZE)?;
-    load(module, &text_of(image)?, Some((info, errors)))
+    let logs = Logs::read(count, options, values)?;
+    load(module, &text_of(image)?, Some(&logs))
 }
 
 pub(crate) fn load_file(module: Out<CUmodule>, path: In<c_char>) -> Res {
@@ -159,7 +181,7 @@ pub(crate) fn load_file(module: Out<CUmodule>, path: In<c_char>) -> Res {
     load(module, &image, None)
 }
 
-fn read_file(path: &str) -> Res<String> {
+pub(super) fn read_file(path: &str) -> Res<String> {
     let bytes = std::fs::read(path).map_err(|error| {
         report(format!("{path}: {error}"));
         Code::FILE_NOT_FOUND
@@ -189,28 +211,57 @@ pub(crate) fn unload(module: CUmodule) -> Res {
 pub(crate) fn get_function(function: Out<CUfunction>, module: CUmodule, name: In<c_char>) -> Res {
     function.check()?;
     let name = name.text()?;
+    with_context(|state, _, _| function.set(CUfunction::from_id(function_of(state, module.id(), &name)?)))
+}
+
+/// The handle of a module's kernel, the same at every question.
+pub(super) fn function_of(state: &mut State, module: u64, name: &str) -> Res<u64> {
+    let found = state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
+    if let Some(id) = found.functions.get(name) {
+        return Ok(*id);
+    }
+    let info = found.instance.module().kernel(name).ok_or(Code::NOT_FOUND)?;
+    let made = Function {
+        module,
+        context: found.context,
+        instance: Arc::clone(&found.instance),
+        name: Arc::from(name),
+        c_name: name.bytes().chain([0]).collect(),
+        max_dynamic_shared: default_dynamic_shared(info),
+        carveout: -1,
+    };
+    let id = state.fresh();
+    state.functions.insert(id, made);
+    if let Some(module) = state.modules.get_mut(&module) {
+        module.functions.insert(name.to_owned(), id);
+    }
+    Ok(id)
+}
+
+pub(crate) fn function_count(count: Out<u32>, module: CUmodule) -> Res {
+    count.check()?;
+    with_context(|state, _, _| {
+        let module = state.modules.get(&module.id()).ok_or(Code::INVALID_HANDLE)?;
+        count.set(module.instance.module().kernels().count() as u32)
+    })
+}
+
+pub(crate) fn enumerate(functions: Out<CUfunction>, count: u32, module: CUmodule) -> Res {
+    functions.check()?;
     with_context(|state, _, _| {
         let found = state.modules.get(&module.id()).ok_or(Code::INVALID_HANDLE)?;
-        if let Some(id) = found.functions.get(&name) {
-            return function.set(CUfunction::from_id(*id));
+        let names: Vec<String> = found.instance.module().kernels().map(|k| k.name.clone()).collect();
+        for (at, name) in names.iter().take(count as usize).enumerate() {
+            let id = function_of(state, module.id(), name)?;
+            functions.set_at(at, CUfunction::from_id(id))?;
         }
-        let info = found.instance.module().kernel(&name).ok_or(Code::NOT_FOUND)?;
-        let made = Function {
-            module: module.id(),
-            context: found.context,
-            instance: Arc::clone(&found.instance),
-            name: Arc::from(name.as_str()),
-            c_name: name.bytes().chain([0]).collect(),
-            max_dynamic_shared: default_dynamic_shared(info),
-            carveout: -1,
-        };
-        let id = state.fresh();
-        state.functions.insert(id, made);
-        if let Some(module) = state.modules.get_mut(&module.id()) {
-            module.functions.insert(name, id);
-        }
-        function.set(CUfunction::from_id(id))
+        Ok(())
     })
+}
+
+/// Whether code is loaded when it is first used (2) or with its module (1).
+pub(crate) fn loading_mode(mode: Out<i32>) -> Res {
+    mode.set(1)
 }
 
 pub(crate) fn get_global(address: Out<CUdeviceptr>, bytes: Out<usize>, module: CUmodule, name: In<c_char>) -> Res {

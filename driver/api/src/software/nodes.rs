@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ops::{HostCall, HostFunction, Kernel, Op};
 use super::state::State;
-use super::{Software, copy, fill, graph, launch, with};
+use super::{Software, copy, fill, graph, graph_memory, launch, library, objects, with};
 use crate::arg::{In, Out, Raw};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -16,7 +16,7 @@ fn add(
     to: CUgraph,
     deps: In<CUgraphNode>,
     count: usize,
-    make: impl FnOnce(&State, &Software) -> Res<Op>,
+    make: impl FnOnce(&mut State, &Software) -> Res<Op>,
 ) -> Res {
     node.check()?;
     let deps = deps.list(count)?;
@@ -28,16 +28,29 @@ fn add(
 }
 
 /// The operation of kernel parameters, checked as a launch is.
-pub(super) fn kernel_op(state: &State, software: &Software, p: &KernelNodeParams) -> Res<Kernel> {
+pub(super) fn kernel_op(state: &mut State, software: &Software, p: &KernelNodeParams) -> Res<Kernel> {
     // SAFETY: the caller of the API vouches for the lists of arguments that its structure names.
     let (list, extra): (Out<*mut c_void>, Out<*mut c_void>) = unsafe { (p.kernel_params.wrap(), p.extra.wrap()) };
-    launch::checked(state, software, p.func, p.grid, p.block, p.shared_mem_bytes, list.input(), extra.input())
+    let function = match state.kernels.contains_key(&p.func.id()) {
+        true => library::resolve(state, software, state.usable_context()?, p.func)?,
+        false => p.func,
+    };
+    launch::checked(state, software, function, p.grid, p.block, p.shared_mem_bytes, list.input(), extra.input())
 }
 
-/// Version 2 adds a kernel handle, which this driver does not have.
+/// Version 2 adds a library's kernel, and the context in which it is a function.
 pub(super) fn narrow(p: In<KernelNodeParamsV2>) -> Res<KernelNodeParams> {
     let p = p.get()?;
-    if p.v1.func == CUfunction::NULL && !p.kern.is_null() { Err(Code::NOT_SUPPORTED) } else { Ok(p.v1) }
+    with(|state, software| narrow_in(state, software, &p))
+}
+
+pub(super) fn narrow_in(state: &mut State, software: &Software, p: &KernelNodeParamsV2) -> Res<KernelNodeParams> {
+    if p.v1.func != CUfunction::NULL || p.kern.is_null() {
+        return Ok(p.v1);
+    }
+    let context = context_or_current(state, p.ctx)?;
+    let func = library::function_in(state, software, context, CUkernel(p.kern))?;
+    Ok(KernelNodeParams { func: CUfunction::from_id(func), ..p.v1 })
 }
 
 pub(crate) fn add_kernel(
@@ -86,7 +99,7 @@ pub(crate) fn get_kernel_v2(node: CUgraphNode, p: Out<KernelNodeParamsV2>) -> Re
 }
 
 /// Replaces a node's operation by one of the same kind.
-fn set(node: CUgraphNode, kind: i32, make: impl FnOnce(&State, &Software) -> Res<Op>) -> Res {
+fn set(node: CUgraphNode, kind: i32, make: impl FnOnce(&mut State, &Software) -> Res<Op>) -> Res {
     with(|state, software| {
         if graph::node(state, node)?.op.node_type() != kind {
             return Err(Code::INVALID_VALUE);
@@ -210,13 +223,24 @@ pub(crate) fn add_child(
     count: usize,
     child: CUgraph,
 ) -> Res {
-    // A copy as it is now; what happens to the child later does not reach it.
-    add(node, to, deps, count, |s, _| {
-        if child == to {
-            return Err(Code::INVALID_VALUE);
+    add(node, to, deps, count, |s, _| if child == to { Err(Code::INVALID_VALUE) } else { child_op(s, child, Some(to)) })
+}
+
+/// A copy of a graph as it is now, for a node of `to`; what happens to the graph later does not reach it.
+pub(super) fn child_op(state: &mut State, child: CUgraph, to: Option<CUgraph>) -> Res<Op> {
+    let child = graph::find(state, child)?;
+    if child.capturing || graph_memory::uses_memory(child) {
+        return Err(Code::INVALID_VALUE);
+    }
+    let copy = Arc::new(child.clone());
+    if let Some(to) = to {
+        objects::share(state, &copy.objects);
+        let objects = &mut graph::find_mut(state, to)?.objects;
+        for (object, count) in &copy.objects {
+            *objects.entry(*object).or_insert(0) += count;
         }
-        Ok(Op::Child(Arc::new(graph::find(s, child)?.clone())))
-    })
+    }
+    Ok(Op::Child(copy))
 }
 
 pub(crate) fn add_event_record(
@@ -240,5 +264,68 @@ pub(crate) fn add_event_wait(
 ) -> Res {
     add(node, graph, deps, count, |s, _| {
         s.events.get(&event.id()).map(|_| Op::EventWait(event.id())).ok_or(Code::INVALID_HANDLE)
+    })
+}
+
+pub(crate) fn get_event_record(node: CUgraphNode, event: Out<CUevent>) -> Res {
+    with(|state, _| match &graph::node(state, node)?.op {
+        Op::EventRecord(id) => event.set(CUevent::from_id(*id)),
+        _ => Err(Code::INVALID_VALUE),
+    })
+}
+
+pub(crate) fn get_event_wait(node: CUgraphNode, event: Out<CUevent>) -> Res {
+    with(|state, _| match &graph::node(state, node)?.op {
+        Op::EventWait(id) => event.set(CUevent::from_id(*id)),
+        _ => Err(Code::INVALID_VALUE),
+    })
+}
+
+/// The operation of an event node, if there is such an event.
+pub(super) fn event_op(state: &State, event: CUevent, make: fn(u64) -> Op) -> Res<Op> {
+    state.events.get(&event.id()).map(|_| make(event.id())).ok_or(Code::INVALID_HANDLE)
+}
+
+pub(crate) fn set_event_record(node: CUgraphNode, event: CUevent) -> Res {
+    set(node, 7, |s, _| event_op(s, event, Op::EventRecord))
+}
+
+pub(crate) fn set_event_wait(node: CUgraphNode, event: CUevent) -> Res {
+    set(node, 6, |s, _| event_op(s, event, Op::EventWait))
+}
+
+fn kernel_mut(state: &mut State, node: CUgraphNode) -> Res<&mut Kernel> {
+    match &mut graph::node_mut(state, node)?.op {
+        Op::Kernel(kernel) => Ok(kernel),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+pub(crate) fn get_attribute(node: CUgraphNode, attribute: u32, value: Out<c_void>) -> Res {
+    with(|state, _| {
+        let set = kernel_mut(state, node)?.attributes.get(&attribute).copied();
+        value.cast::<[u32; 16]>().set(set.unwrap_or([0; 16]))
+    })
+}
+
+pub(crate) fn set_attribute(node: CUgraphNode, attribute: u32, value: In<c_void>) -> Res {
+    let value: In<[u32; 16]> = value.cast();
+    let value = value.get()?;
+    // Access window, cooperative, cluster of one block, priority, memory domains.
+    match (attribute, value) {
+        (1 | 2 | 8 | 9 | 10, _) | (4, [1, 1, 1, ..]) => {}
+        _ => return Err(Code::NOT_SUPPORTED),
+    }
+    with(|state, _| {
+        kernel_mut(state, node)?.attributes.insert(attribute, value);
+        Ok(())
+    })
+}
+
+pub(crate) fn copy_attributes(to: CUgraphNode, from: CUgraphNode) -> Res {
+    with(|state, _| {
+        let attributes = kernel_mut(state, from)?.attributes.clone();
+        kernel_mut(state, to)?.attributes = attributes;
+        Ok(())
     })
 }

@@ -5,7 +5,7 @@ use warpsmith_simt::KernelInfo;
 
 use super::function::max_threads;
 use super::spec::{REGISTERS, Spec, WARP};
-use super::with_context;
+use super::{library, with_context};
 use crate::arg::Out;
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -45,7 +45,8 @@ pub(crate) fn max_active_blocks_with_flags(
     if block_size <= 0 || flags > 1 {
         return Err(Code::INVALID_VALUE);
     }
-    with_context(|state, software, _| {
+    with_context(|state, software, context| {
+        let function = library::resolve(state, software, context, function)?;
         let found = state.function(function)?;
         let spec = software.device(state.device_of(found.context)?)?.spec;
         blocks.set(blocks_per_sm(spec, found.info()?, block_size as u32, shared) as i32)
@@ -77,7 +78,8 @@ pub(crate) fn max_potential_with_flags(
     if limit < 0 || flags > 1 {
         return Err(Code::INVALID_VALUE);
     }
-    let (spec, function) = with_context(|state, software, _| {
+    let (spec, function) = with_context(|state, software, context| {
+        let function = library::resolve(state, software, context, function)?;
         let found = state.function(function)?.clone();
         let spec = software.device(state.device_of(found.context)?)?.spec;
         Ok((spec, found))
@@ -109,7 +111,8 @@ pub(crate) fn available_shared(bytes: Out<usize>, function: CUfunction, blocks: 
     if blocks <= 0 || block_size <= 0 {
         return Err(Code::INVALID_VALUE);
     }
-    with_context(|state, software, _| {
+    with_context(|state, software, context| {
+        let function = library::resolve(state, software, context, function)?;
         let found = state.function(function)?;
         let spec = software.device(state.device_of(found.context)?)?.spec;
         let info = found.info()?;

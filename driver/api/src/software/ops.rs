@@ -1,8 +1,10 @@
 //! One piece of work, as a stream runs it at once or a graph keeps it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::graph::Graph;
+use super::graph_memory::GraphAllocation;
 use super::params::Params;
 
 #[derive(Clone)]
@@ -15,6 +17,9 @@ pub(super) enum Op {
     Child(Arc<Graph>),
     EventRecord(u64),
     EventWait(u64),
+    Alloc(Arc<GraphAllocation>),
+    /// Frees what an `Alloc` of this or another graph gave: device and address.
+    Free(i32, u64),
 }
 
 impl Op {
@@ -29,6 +34,8 @@ impl Op {
             Op::Empty => 5,
             Op::EventWait(_) => 6,
             Op::EventRecord(_) => 7,
+            Op::Alloc(_) => 10,
+            Op::Free(..) => 11,
         }
     }
 }
@@ -41,6 +48,8 @@ pub(super) struct Kernel {
     pub block: [u32; 3],
     pub shared: u32,
     pub params: Arc<Params>,
+    /// Attributes of a graph's kernel node, by `CUlaunchAttributeID`; they are kept, and change nothing here.
+    pub attributes: BTreeMap<u32, [u32; 16]>,
 }
 
 /// Where a copy reads or writes.

@@ -1,10 +1,11 @@
 //! Stream-ordered allocation and its pools. Work runs at the call, so an allocation is there at
 //! once and a free takes effect at once: the stream's order is the order of the calls.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use super::state::State;
-use super::{capture, memory, with, with_context};
+use super::{capture, context, graph_memory, memory, with, with_context};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -19,11 +20,26 @@ pub(crate) struct Pool {
     used_high: u64,
     /// Attributes 1 to 4: three switches and the release threshold.
     settings: [u64; 4],
+    /// What was said of other devices' access.
+    access: BTreeMap<i32, i32>,
 }
 
 impl Pool {
     pub fn new(device: i32, default: bool) -> Pool {
-        Pool { device, default, current: default, used: 0, used_high: 0, settings: [1, 1, 1, 0] }
+        Pool {
+            device,
+            default,
+            current: default,
+            used: 0,
+            used_high: 0,
+            settings: [1, 1, 1, 0],
+            access: BTreeMap::new(),
+        }
+    }
+
+    /// Whether another device was given access.
+    pub fn reachable_from(&self, device: i32) -> bool {
+        self.access.get(&device) == Some(&3)
     }
 
     pub fn give_back(&mut self, bytes: u64) {
@@ -48,8 +64,9 @@ fn take(address: Out<CUdeviceptr>, bytes: usize, pool: Option<CUmemoryPool>, str
             Some(p) if p.device == device => {}
             _ => return Err(Code::INVALID_VALUE),
         }
-        // Allocation nodes are not in this driver.
-        capture::eager_only(state, key)?;
+        if let Some(capture) = capture::target(state, key)? {
+            return address.set(graph_memory::captured_alloc(state, software, capture, key, device, bytes)?);
+        }
         let owner = state.stream_context(key)?;
         let taken = memory::take(state, software, owner, bytes, Some(pool))?;
         if let Some(pool) = state.pools.get_mut(&pool) {
@@ -76,8 +93,15 @@ pub(crate) fn alloc_from_pool_async(
 pub(crate) fn free_async(address: CUdeviceptr, stream: CUstream) -> Res {
     with_context(|state, software, context| {
         let key = state.stream_key(context, stream)?;
-        capture::eager_only(state, key)?;
+        let target = capture::target(state, key)?;
         if address == 0 {
+            return Ok(());
+        }
+        if let Some(capture) = target {
+            let op = graph_memory::free_op(state, address)?;
+            return capture::add(state, capture, key, op);
+        }
+        if graph_memory::give_back(state, address) {
             return Ok(());
         }
         memory::give_back(state, software, context, address)
@@ -177,5 +201,61 @@ pub(crate) fn get_attribute(pool: CUmemoryPool, attribute: i32, value: Out<c_voi
             6 | 8 => value.cast::<u64>().set(pool.used_high),
             _ => Err(Code::INVALID_VALUE),
         }
+    })
+}
+
+/// Pinned memory of a device is what pools are of.
+fn location(place: Out<MemLocation>, kind: i32) -> Res<CUdevice> {
+    let place = place.get()?;
+    match (place.kind, kind) {
+        (1, 1) => Ok(place.id),
+        (1..=4, 1 | 2) => Err(Code::NOT_SUPPORTED),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+pub(crate) fn default_at(pool: Out<CUmemoryPool>, place: Out<MemLocation>, kind: i32) -> Res {
+    default(pool, location(place, kind)?)
+}
+
+pub(crate) fn current_at(pool: Out<CUmemoryPool>, place: Out<MemLocation>, kind: i32) -> Res {
+    current(pool, location(place, kind)?)
+}
+
+pub(crate) fn set_current_at(place: Out<MemLocation>, kind: i32, pool: CUmemoryPool) -> Res {
+    set_current(location(place, kind)?, pool)
+}
+
+/// Access of devices to a pool's memory: 0 none, 3 reading and writing. The device's own cannot be taken away.
+pub(crate) fn set_access(pool: CUmemoryPool, list: In<MemAccessDesc>, count: usize) -> Res {
+    let list = list.list(count)?;
+    with(|state, software| {
+        let found = state.pools.get_mut(&pool.id()).ok_or(Code::INVALID_VALUE)?;
+        for entry in &list {
+            if entry.location.kind != 1 || !matches!(entry.flags, 0 | 3) {
+                return Err(Code::INVALID_VALUE);
+            }
+            software.device(entry.location.id)?;
+            if entry.location.id == found.device && entry.flags == 0 {
+                return Err(Code::INVALID_VALUE);
+            }
+        }
+        for entry in &list {
+            found.access.insert(entry.location.id, entry.flags);
+        }
+        list.iter().try_for_each(|entry| context::apply_peers(state, software, entry.location.id))
+    })
+}
+
+pub(crate) fn get_access(flags: Out<i32>, pool: CUmemoryPool, place: Out<MemLocation>) -> Res {
+    let place = place.get()?;
+    if place.kind != 1 {
+        return Err(Code::INVALID_VALUE);
+    }
+    with(|state, software| {
+        software.device(place.id)?;
+        let found = state.pools.get(&pool.id()).ok_or(Code::INVALID_VALUE)?;
+        let own = if place.id == found.device { 3 } else { 0 };
+        flags.set(found.access.get(&place.id).copied().unwrap_or(own))
     })
 }

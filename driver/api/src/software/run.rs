@@ -7,6 +7,7 @@ use std::time::Instant;
 use warpsmith_simt::{FaultKind, Instance, Launch, MemoryError};
 
 use super::device::Device;
+use super::graph_memory::{self, GraphAllocation};
 use super::ops::{Copy, Fill, HostCall, HostFunction, Op, Place};
 use super::params::Params;
 use super::state::{EventState, State};
@@ -29,6 +30,8 @@ pub(super) enum Step {
     Fill(Fill),
     Host(HostCall),
     Record(u64),
+    Alloc(Arc<GraphAllocation>),
+    Free(i32, u64),
 }
 
 /// Appends the steps of an operation. A kernel whose module is unloaded, or an event that is
@@ -67,6 +70,8 @@ pub(super) fn prepare(state: &State, software: &'static Software, op: &Op, steps
             state.events.get(event).ok_or(Code::INVALID_HANDLE)?;
             steps.push(Step::Record(*event));
         }
+        Op::Alloc(allocation) => steps.push(Step::Alloc(Arc::clone(allocation))),
+        Op::Free(device, address) => steps.push(Step::Free(*device, *address)),
         // Whatever the event stands for has run.
         Op::EventWait(event) => {
             state.events.get(event).ok_or(Code::INVALID_HANDLE)?;
@@ -150,6 +155,14 @@ pub(super) fn run(context: u64, steps: Vec<Step>) -> Res {
                 }
             }
             Step::Host(call) => host(call),
+            Step::Alloc(allocation) => with(|state, _| {
+                graph_memory::run_alloc(state, allocation);
+                Ok(())
+            })?,
+            Step::Free(device, address) => with(|state, _| {
+                graph_memory::run_free(state, device, address);
+                Ok(())
+            })?,
             Step::Record(event) => {
                 with(|state, _| {
                     if let Some(event) = state.events.get_mut(&event) {
@@ -228,7 +241,7 @@ fn fill(op: &Fill) -> Result<(), Failure> {
 }
 
 /// Runs a host function as CUDA does: on a thread of the driver's, which must not call CUDA.
-fn host(call: HostCall) {
+pub(super) fn host(call: HostCall) {
     let invoke = move || {
         thread::as_callback(|| {
             let data = std::ptr::with_exposed_provenance_mut::<c_void>(call.user_data);

@@ -6,12 +6,16 @@ use std::time::Instant;
 
 use warpsmith_simt::Instance;
 
+use super::array::Array;
 use super::capture::Capture;
 use super::device::Device;
 use super::exec::Exec;
 use super::graph::Graph;
+use super::graph_memory::GraphAllocation;
 use super::host::HostRange;
+use super::library::{Kernel, Library};
 use super::module::Link;
+use super::objects::UserObject;
 use super::pool::Pool;
 use super::thread;
 use crate::codes::{Code, Res};
@@ -30,10 +34,18 @@ pub(super) struct State {
     pub execs: HashMap<u64, Exec>,
     pub pools: HashMap<u64, Pool>,
     pub links: HashMap<u64, Link>,
+    pub libraries: HashMap<u64, Library>,
+    pub kernels: HashMap<u64, Kernel>,
     /// Pinned and registered host memory, by address.
     pub host: BTreeMap<usize, HostRange>,
     /// What `cuMemAlloc` and its kin gave out, by device and address.
     pub allocations: HashMap<(i32, u64), Allocation>,
+    /// What launched graphs allocated and nobody freed yet, by device and address.
+    pub graph_memory: HashMap<(i32, u64), Arc<GraphAllocation>>,
+    pub objects: HashMap<u64, UserObject>,
+    pub arrays: HashMap<u64, Array>,
+    /// Contexts' access to other devices: context and device.
+    pub peers: HashSet<(u64, i32)>,
     pub captures: HashMap<u64, Capture>,
     /// The capture that a stream takes part in.
     pub capturing: HashMap<StreamKey, u64>,
@@ -87,6 +99,8 @@ pub(super) struct Stream {
     pub context: u64,
     pub flags: u32,
     pub priority: i32,
+    /// `CUstreamAttrValue` by id; they are kept, and change nothing here.
+    pub attributes: BTreeMap<u32, [u32; 16]>,
 }
 
 pub(super) struct Event {
@@ -136,8 +150,14 @@ impl State {
             execs: HashMap::new(),
             pools: HashMap::new(),
             links: HashMap::new(),
+            libraries: HashMap::new(),
+            kernels: HashMap::new(),
             host: BTreeMap::new(),
             allocations: HashMap::new(),
+            graph_memory: HashMap::new(),
+            objects: HashMap::new(),
+            arrays: HashMap::new(),
+            peers: HashSet::new(),
             captures: HashMap::new(),
             capturing: HashMap::new(),
         };
@@ -245,6 +265,8 @@ impl State {
         let gone: HashSet<u64> = self.streams.iter().filter(|(_, s)| s.context == context).map(|(id, _)| *id).collect();
         self.streams.retain(|id, _| !gone.contains(id));
         self.events.retain(|_, e| e.context != context);
+        self.arrays.retain(|_, a| a.context != context);
+        self.peers.retain(|(c, _)| *c != context);
         let captures: Vec<u64> =
             self.captures.iter().filter(|(_, c)| c.context == context).map(|(id, _)| *id).collect();
         for id in captures {

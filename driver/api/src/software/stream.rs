@@ -1,8 +1,11 @@
 //! Streams.
 
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+
 use super::state::{Stream, StreamKey};
 use super::{capture, with_context};
-use crate::arg::Out;
+use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
 
@@ -22,7 +25,7 @@ pub(crate) fn create_with_priority(stream: Out<CUstream>, flags: u32, priority: 
     with_context(|state, _, context| {
         let id = state.fresh();
         let priority = priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
-        state.streams.insert(id, Stream { context, flags, priority });
+        state.streams.insert(id, Stream { context, flags, priority, attributes: BTreeMap::new() });
         stream.set(CUstream::from_id(id))
     })
 }
@@ -80,5 +83,69 @@ pub(crate) fn synchronize(stream: CUstream) -> Res {
         let key = state.stream_key(context, stream)?;
         state.check_failed(state.stream_context(key)?)?;
         capture::waits_for(state, key)
+    })
+}
+
+pub(crate) fn get_context_v2(stream: CUstream, out: Out<CUcontext>, green: Out<*mut c_void>) -> Res {
+    green.set_if_asked(std::ptr::null_mut());
+    get_context(stream, out)
+}
+
+pub(crate) fn get_device(stream: CUstream, device: Out<CUdevice>) -> Res {
+    with_context(|state, _, context| {
+        let key = state.stream_key(context, stream)?;
+        device.set(state.device_of(state.stream_context(key)?)?)
+    })
+}
+
+// CU_LAUNCH_ATTRIBUTE_*, as streams have them.
+const SYNCHRONIZATION_POLICY: u32 = 3;
+const PRIORITY: u32 = 8;
+
+/// Which attributes a stream keeps: access window, synchronisation policy, priority, memory domains.
+fn known(attribute: u32) -> Res {
+    if matches!(attribute, 1 | SYNCHRONIZATION_POLICY | PRIORITY | 9 | 10) { Ok(()) } else { Err(Code::INVALID_VALUE) }
+}
+
+pub(crate) fn get_attribute(stream: CUstream, attribute: u32, value: Out<c_void>) -> Res {
+    known(attribute)?;
+    with_context(|state, _, context| {
+        let found = match state.stream_key(context, stream)? {
+            StreamKey::Own(id) => state.streams.get(&id),
+            StreamKey::Legacy(_) | StreamKey::PerThread(..) => None,
+        };
+        let mut answer = found.and_then(|s| s.attributes.get(&attribute).copied()).unwrap_or([0; 16]);
+        match attribute {
+            PRIORITY => answer[0] = found.map_or(LEAST_PRIORITY, |s| s.priority) as u32,
+            SYNCHRONIZATION_POLICY if answer[0] == 0 => answer[0] = 1,
+            _ => {}
+        }
+        value.cast::<[u32; 16]>().set(answer)
+    })
+}
+
+pub(crate) fn set_attribute(stream: CUstream, attribute: u32, value: In<c_void>) -> Res {
+    known(attribute)?;
+    let value = value.cast::<[u32; 16]>().get()?;
+    with_context(|state, _, context| {
+        let StreamKey::Own(id) = state.stream_key(context, stream)? else { return Ok(()) };
+        let found = state.streams.get_mut(&id).ok_or(Code::INVALID_HANDLE)?;
+        if attribute == PRIORITY {
+            found.priority = (value[0] as i32).clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
+        } else {
+            found.attributes.insert(attribute, value);
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn copy_attributes(to: CUstream, from: CUstream) -> Res {
+    with_context(|state, _, context| {
+        let (to, from) = (state.stream_key(context, to)?, state.stream_key(context, from)?);
+        if let (StreamKey::Own(to), StreamKey::Own(from)) = (to, from) {
+            let attributes = state.streams.get(&from).map(|s| s.attributes.clone()).unwrap_or_default();
+            state.streams.get_mut(&to).ok_or(Code::INVALID_HANDLE)?.attributes = attributes;
+        }
+        Ok(())
     })
 }

@@ -1,0 +1,62 @@
+//! The first ABI, of 32-bit addresses and sizes, and launches before `cuLaunchKernel`.
+
+use super::P;
+use crate::api::api_unsupported;
+
+api_unsupported! {
+    rows first_abi_rows;
+    [cuArray3DCreate 2000] cuArray3DCreate(a: P, b: P);
+    [cuArray3DGetDescriptor 2000] cuArray3DGetDescriptor(a: P, b: P);
+    [cuArrayCreate 2000] cuArrayCreate(a: P, b: P);
+    [cuArrayGetDescriptor 2000] cuArrayGetDescriptor(a: P, b: P);
+    [cuDeviceTotalMem 2000] cuDeviceTotalMem(a: P, b: i32);
+    [cuFuncSetBlockShape 2000] cuFuncSetBlockShape(a: P, b: i32, c: i32, d: i32);
+    [cuFuncSetSharedSize 2000] cuFuncSetSharedSize(a: P, b: u32);
+    [cuGetExportTable 3000] cuGetExportTable(a: P, b: P);
+    [cuGraphicsMapResources 3000 | cuGraphicsMapResources_ptsz] cuGraphicsMapResources(a: u32, b: P, c: P);
+    [cuGraphicsResourceGetMappedPointer 3000] cuGraphicsResourceGetMappedPointer(a: P, b: P, c: P);
+    [cuGraphicsResourceSetMapFlags 3000] cuGraphicsResourceSetMapFlags(a: P, b: u32);
+    [cuGraphicsSubResourceGetMappedArray 3000] cuGraphicsSubResourceGetMappedArray(a: P, b: P, c: u32, d: u32);
+    [cuGraphicsUnmapResources 3000 | cuGraphicsUnmapResources_ptsz] cuGraphicsUnmapResources(a: u32, b: P, c: P);
+    [cuGraphicsUnregisterResource 3000] cuGraphicsUnregisterResource(a: P);
+    [cuLaunch 2000] cuLaunch(a: P);
+    [cuLaunchGrid 2000] cuLaunchGrid(a: P, b: i32, c: i32);
+    [cuLaunchGridAsync 2000] cuLaunchGridAsync(a: P, b: i32, c: i32, d: P);
+    [cuMemAlloc 2000] cuMemAlloc(a: P, b: u32);
+    [cuMemAllocHost 2000] cuMemAllocHost(a: P, b: u32);
+    [cuMemAllocPitch 2000] cuMemAllocPitch(a: P, b: P, c: u32, d: u32, e: u32);
+    [cuMemFree 2000] cuMemFree(a: u32);
+    [cuMemGetAddressRange 2000] cuMemGetAddressRange(a: P, b: P, c: u32);
+    [cuMemGetInfo 2000] cuMemGetInfo(a: P, b: P);
+    [cuMemHostGetDevicePointer 2020] cuMemHostGetDevicePointer(a: P, b: P, c: u32);
+    [cuMemcpy2D 2000] cuMemcpy2D(a: P);
+    [cuMemcpy2DAsync 2000] cuMemcpy2DAsync(a: P, b: P);
+    [cuMemcpy2DUnaligned 2000] cuMemcpy2DUnaligned(a: P);
+    [cuMemcpy3D 2000] cuMemcpy3D(a: P);
+    [cuMemcpy3DAsync 2000] cuMemcpy3DAsync(a: P, b: P);
+    [cuMemcpyAtoA 2000] cuMemcpyAtoA(a: P, b: u32, c: P, d: u32, e: u32);
+    [cuMemcpyAtoD 2000] cuMemcpyAtoD(a: u32, b: P, c: u32, d: u32);
+    [cuMemcpyAtoH 2000] cuMemcpyAtoH(a: P, b: P, c: u32, d: u32);
+    [cuMemcpyAtoHAsync 2000] cuMemcpyAtoHAsync(a: P, b: P, c: u32, d: u32, e: P);
+    [cuMemcpyDtoA 2000] cuMemcpyDtoA(a: P, b: u32, c: u32, d: u32);
+    [cuMemcpyDtoD 2000] cuMemcpyDtoD(a: u32, b: u32, c: u32);
+    [cuMemcpyDtoDAsync 3000] cuMemcpyDtoDAsync(a: u32, b: u32, c: u32, d: P);
+    [cuMemcpyDtoH 2000] cuMemcpyDtoH(a: P, b: u32, c: u32);
+    [cuMemcpyDtoHAsync 2000] cuMemcpyDtoHAsync(a: P, b: u32, c: u32, d: P);
+    [cuMemcpyHtoA 2000] cuMemcpyHtoA(a: P, b: u32, c: P, d: u32);
+    [cuMemcpyHtoAAsync 2000] cuMemcpyHtoAAsync(a: P, b: u32, c: P, d: u32, e: P);
+    [cuMemcpyHtoD 2000] cuMemcpyHtoD(a: u32, b: P, c: u32);
+    [cuMemcpyHtoDAsync 2000] cuMemcpyHtoDAsync(a: u32, b: P, c: u32, d: P);
+    [cuMemsetD16 2000] cuMemsetD16(a: u32, b: u16, c: u32);
+    [cuMemsetD2D16 2000] cuMemsetD2D16(a: u32, b: u32, c: u16, d: u32, e: u32);
+    [cuMemsetD2D32 2000] cuMemsetD2D32(a: u32, b: u32, c: u32, d: u32, e: u32);
+    [cuMemsetD2D8 2000] cuMemsetD2D8(a: u32, b: u32, c: u8, d: u32, e: u32);
+    [cuMemsetD32 2000] cuMemsetD32(a: u32, b: u32, c: u32);
+    [cuMemsetD8 2000] cuMemsetD8(a: u32, b: u8, c: u32);
+    [cuModuleGetGlobal 2000] cuModuleGetGlobal(a: P, b: P, c: P, d: P);
+    [cuParamSetSize 2000] cuParamSetSize(a: P, b: u32);
+    [cuParamSetTexRef 2000] cuParamSetTexRef(a: P, b: i32, c: P);
+    [cuParamSetf 2000] cuParamSetf(a: P, b: i32, c: f32);
+    [cuParamSeti 2000] cuParamSeti(a: P, b: i32, c: u32);
+    [cuParamSetv 2000] cuParamSetv(a: P, b: i32, c: P, d: u32);
+}

@@ -1,0 +1,65 @@
+//! References to textures and surfaces, their objects, mipmapped and sparse arrays, tensor maps.
+
+use super::P;
+use crate::api::api_unsupported;
+
+api_unsupported! {
+    rows texture_rows;
+    [cuArrayGetMemoryRequirements 11060] cuArrayGetMemoryRequirements(a: P, b: P, c: i32);
+    [cuArrayGetPlane 11020] cuArrayGetPlane(a: P, b: P, c: u32);
+    [cuArrayGetSparseProperties 11010] cuArrayGetSparseProperties(a: P, b: P);
+    [cuDeviceGetTexture1DLinearMaxWidth 11010] cuDeviceGetTexture1DLinearMaxWidth(a: P, b: i32, c: u32, d: i32);
+    [cuMipmappedArrayCreate 5000] cuMipmappedArrayCreate(a: P, b: P, c: u32);
+    [cuMipmappedArrayDestroy 5000] cuMipmappedArrayDestroy(a: P);
+    [cuMipmappedArrayGetLevel 5000] cuMipmappedArrayGetLevel(a: P, b: P, c: u32);
+    [cuMipmappedArrayGetMemoryRequirements 11060] cuMipmappedArrayGetMemoryRequirements(a: P, b: P, c: i32);
+    [cuMipmappedArrayGetSparseProperties 11010] cuMipmappedArrayGetSparseProperties(a: P, b: P);
+    [cuModuleGetSurfRef 3000] cuModuleGetSurfRef(a: P, b: P, c: P);
+    [cuModuleGetTexRef 2000] cuModuleGetTexRef(a: P, b: P, c: P);
+    [cuSurfObjectCreate 5000] cuSurfObjectCreate(a: P, b: P);
+    [cuSurfObjectDestroy 5000] cuSurfObjectDestroy(a: u64);
+    [cuSurfObjectGetResourceDesc 5000] cuSurfObjectGetResourceDesc(a: P, b: u64);
+    [cuSurfRefGetArray 3000] cuSurfRefGetArray(a: P, b: P);
+    [cuSurfRefSetArray 3000] cuSurfRefSetArray(a: P, b: P, c: u32);
+    [cuTensorMapEncodeIm2col 12000] cuTensorMapEncodeIm2col(a: P, b: i32, c: u32, d: P, e: P, f: P, g: P, h: P, i: u32, j: u32, k: P, l: i32, m: i32, n: i32, o: i32);
+    [cuTensorMapEncodeIm2colWide 12080] cuTensorMapEncodeIm2colWide(a: P, b: i32, c: u32, d: P, e: P, f: P, g: i32, h: i32, i: u32, j: u32, k: P, l: i32, m: i32, n: i32, o: i32, p: i32);
+    [cuTensorMapEncodeTiled 12000] cuTensorMapEncodeTiled(a: P, b: i32, c: u32, d: P, e: P, f: P, g: P, h: P, i: i32, j: i32, k: i32, l: i32);
+    [cuTensorMapReplaceAddress 12000] cuTensorMapReplaceAddress(a: P, b: P);
+    [cuTensorMapSetAllocationClass 13050] cuTensorMapSetAllocationClass(a: P, b: i32, c: P);
+    [cuTexObjectCreate 5000] cuTexObjectCreate(a: P, b: P, c: P, d: P);
+    [cuTexObjectDestroy 5000] cuTexObjectDestroy(a: u64);
+    [cuTexObjectGetResourceDesc 5000] cuTexObjectGetResourceDesc(a: P, b: u64);
+    [cuTexObjectGetResourceViewDesc 5000] cuTexObjectGetResourceViewDesc(a: P, b: u64);
+    [cuTexObjectGetTextureDesc 5000] cuTexObjectGetTextureDesc(a: P, b: u64);
+    [cuTexRefCreate 2000] cuTexRefCreate(a: P);
+    [cuTexRefDestroy 2000] cuTexRefDestroy(a: P);
+    [cuTexRefGetAddress 2000] cuTexRefGetAddress(a: P, b: P);
+    [cuTexRefGetAddress 3020] cuTexRefGetAddress_v2(a: P, b: P);
+    [cuTexRefGetAddressMode 2000] cuTexRefGetAddressMode(a: P, b: P, c: i32);
+    [cuTexRefGetArray 2000] cuTexRefGetArray(a: P, b: P);
+    [cuTexRefGetBorderColor 8000] cuTexRefGetBorderColor(a: P, b: P);
+    [cuTexRefGetFilterMode 2000] cuTexRefGetFilterMode(a: P, b: P);
+    [cuTexRefGetFlags 2000] cuTexRefGetFlags(a: P, b: P);
+    [cuTexRefGetFormat 2000] cuTexRefGetFormat(a: P, b: P, c: P);
+    [cuTexRefGetMaxAnisotropy 5000] cuTexRefGetMaxAnisotropy(a: P, b: P);
+    [cuTexRefGetMipmapFilterMode 5000] cuTexRefGetMipmapFilterMode(a: P, b: P);
+    [cuTexRefGetMipmapLevelBias 5000] cuTexRefGetMipmapLevelBias(a: P, b: P);
+    [cuTexRefGetMipmapLevelClamp 5000] cuTexRefGetMipmapLevelClamp(a: P, b: P, c: P);
+    [cuTexRefGetMipmappedArray 5000] cuTexRefGetMipmappedArray(a: P, b: P);
+    [cuTexRefSetAddress 2000] cuTexRefSetAddress(a: P, b: P, c: u32, d: u32);
+    [cuTexRefSetAddress 3020] cuTexRefSetAddress_v2(a: P, b: P, c: u64, d: usize);
+    [cuTexRefSetAddress2D 2020] cuTexRefSetAddress2D(a: P, b: P, c: u32, d: u32);
+    [cuTexRefSetAddress2D 3020] cuTexRefSetAddress2D_v2(a: P, b: P, c: u64, d: usize);
+    [cuTexRefSetAddress2D 4010] cuTexRefSetAddress2D_v3(a: P, b: P, c: u64, d: usize);
+    [cuTexRefSetAddressMode 2000] cuTexRefSetAddressMode(a: P, b: i32, c: i32);
+    [cuTexRefSetArray 2000] cuTexRefSetArray(a: P, b: P, c: u32);
+    [cuTexRefSetBorderColor 8000] cuTexRefSetBorderColor(a: P, b: P);
+    [cuTexRefSetFilterMode 2000] cuTexRefSetFilterMode(a: P, b: i32);
+    [cuTexRefSetFlags 2000] cuTexRefSetFlags(a: P, b: u32);
+    [cuTexRefSetFormat 2000] cuTexRefSetFormat(a: P, b: i32, c: i32);
+    [cuTexRefSetMaxAnisotropy 5000] cuTexRefSetMaxAnisotropy(a: P, b: u32);
+    [cuTexRefSetMipmapFilterMode 5000] cuTexRefSetMipmapFilterMode(a: P, b: i32);
+    [cuTexRefSetMipmapLevelBias 5000] cuTexRefSetMipmapLevelBias(a: P, b: f32);
+    [cuTexRefSetMipmapLevelClamp 5000] cuTexRefSetMipmapLevelClamp(a: P, b: f32, c: f32);
+    [cuTexRefSetMipmappedArray 5000] cuTexRefSetMipmappedArray(a: P, b: P, c: u32);
+}

@@ -1,0 +1,67 @@
+//! Memory by virtual address, handle and multicast; memory of other processes; hints.
+
+use super::P;
+use crate::api::api_unsupported;
+use crate::types::IpcHandle;
+
+api_unsupported! {
+    rows virtual_memory_rows;
+    [cuFabricCpyBatchAsync 13050 | cuFabricCpyBatchAsync_ptsz] cuFabricCpyBatchAsync(a: usize, b: P, c: u64, d: P);
+    [cuFlushGPUDirectRDMAWrites 11030] cuFlushGPUDirectRDMAWrites(a: i32, b: i32);
+    [cuIpcCloseMemHandle 4010] cuIpcCloseMemHandle(a: u64);
+    [cuIpcGetEventHandle 4010] cuIpcGetEventHandle(a: P, b: P);
+    [cuIpcGetMemHandle 4010] cuIpcGetMemHandle(a: P, b: u64);
+    [cuIpcOpenEventHandle 4010] cuIpcOpenEventHandle(a: P, b: IpcHandle);
+    [cuIpcOpenMemHandle 4010] cuIpcOpenMemHandle(a: P, b: IpcHandle, c: u32);
+    [cuIpcOpenMemHandle 11000] cuIpcOpenMemHandle_v2(a: P, b: IpcHandle, c: u32);
+    [cuLogicalEndpointAddDevice 13030] cuLogicalEndpointAddDevice(a: u64, b: i32);
+    [cuLogicalEndpointBindAddr 13030] cuLogicalEndpointBindAddr(a: u64, b: i32, c: u64, d: P, e: u64, f: u64);
+    [cuLogicalEndpointBindMem 13030] cuLogicalEndpointBindMem(a: u64, b: i32, c: u64, d: u64, e: u64, f: u64, g: u64);
+    [cuLogicalEndpointCreate 13030] cuLogicalEndpointCreate(a: u64, b: P);
+    [cuLogicalEndpointDestroy 13030] cuLogicalEndpointDestroy(a: u64);
+    [cuLogicalEndpointExport 13030] cuLogicalEndpointExport(a: P, b: u64, c: i32);
+    [cuLogicalEndpointGetLimits 13030] cuLogicalEndpointGetLimits(a: P, b: P, c: P);
+    [cuLogicalEndpointIdRelease 13030] cuLogicalEndpointIdRelease(a: u64, b: u32);
+    [cuLogicalEndpointIdReserve 13030] cuLogicalEndpointIdReserve(a: P, b: u32);
+    [cuLogicalEndpointImport 13030] cuLogicalEndpointImport(a: u64, b: P, c: i32);
+    [cuLogicalEndpointQuery 13030] cuLogicalEndpointQuery(a: u64, b: u32, c: P);
+    [cuLogicalEndpointUnbind 13030] cuLogicalEndpointUnbind(a: u64, b: i32, c: u64, d: u64);
+    [cuMemAddressFree 10020] cuMemAddressFree(a: u64, b: usize);
+    [cuMemAddressReserve 10020] cuMemAddressReserve(a: P, b: usize, c: usize, d: u64, e: u64);
+    [cuMemBatchDecompressAsync 12060 | cuMemBatchDecompressAsync_ptsz] cuMemBatchDecompressAsync(a: P, b: usize, c: u32, d: P, e: P);
+    [cuMemCreate 10020] cuMemCreate(a: P, b: usize, c: P, d: u64);
+    [cuMemDiscardAndPrefetchBatchAsync 13000 | cuMemDiscardAndPrefetchBatchAsync_ptsz] cuMemDiscardAndPrefetchBatchAsync(a: P, b: P, c: usize, d: P, e: P, f: usize, g: u64, h: P);
+    [cuMemDiscardBatchAsync 13000 | cuMemDiscardBatchAsync_ptsz] cuMemDiscardBatchAsync(a: P, b: P, c: usize, d: u64, e: P);
+    [cuMemExportToShareableHandle 10020] cuMemExportToShareableHandle(a: P, b: u64, c: i32, d: u64);
+    [cuMemGetAccess 10020] cuMemGetAccess(a: P, b: P, c: u64);
+    [cuMemGetAllocationGranularity 10020] cuMemGetAllocationGranularity(a: P, b: P, c: i32);
+    [cuMemGetAllocationPropertiesFromHandle 10020] cuMemGetAllocationPropertiesFromHandle(a: P, b: u64);
+    [cuMemGetHandleForAddressRange 11070] cuMemGetHandleForAddressRange(a: P, b: u64, c: usize, d: i32, e: u64);
+    [cuMemGetLocationInfo 13040] cuMemGetLocationInfo(a: u64, b: usize, c: usize, d: usize, e: P);
+    [cuMemImportFromShareableHandle 10020] cuMemImportFromShareableHandle(a: P, b: P, c: i32);
+    [cuMemMap 10020] cuMemMap(a: u64, b: usize, c: usize, d: u64, e: u64);
+    [cuMemMapArrayAsync 11010 | cuMemMapArrayAsync_ptsz] cuMemMapArrayAsync(a: P, b: u32, c: P);
+    [cuMemPoolExportPointer 11020] cuMemPoolExportPointer(a: P, b: u64);
+    [cuMemPoolExportToShareableHandle 11020] cuMemPoolExportToShareableHandle(a: P, b: P, c: i32, d: u64);
+    [cuMemPoolImportFromShareableHandle 11020] cuMemPoolImportFromShareableHandle(a: P, b: P, c: i32, d: u64);
+    [cuMemPoolImportPointer 11020] cuMemPoolImportPointer(a: P, b: P, c: P);
+    [cuMemPrefetchBatchAsync 13000 | cuMemPrefetchBatchAsync_ptsz] cuMemPrefetchBatchAsync(a: P, b: P, c: usize, d: P, e: P, f: usize, g: u64, h: P);
+    [cuMemRangeGetAttribute 8000] cuMemRangeGetAttribute(a: P, b: usize, c: i32, d: u64, e: usize);
+    [cuMemRangeGetAttributes 8000] cuMemRangeGetAttributes(a: P, b: P, c: P, d: usize, e: u64, f: usize);
+    [cuMemRelease 10020] cuMemRelease(a: u64);
+    [cuMemRetainAllocationHandle 11000] cuMemRetainAllocationHandle(a: P, b: P);
+    [cuMemSetAccess 10020] cuMemSetAccess(a: u64, b: usize, c: P, d: usize);
+    [cuMemUnmap 10020] cuMemUnmap(a: u64, b: usize);
+    [cuMemcpy3DBatchAsync 12080 | cuMemcpy3DBatchAsync_ptsz] cuMemcpy3DBatchAsync(a: usize, b: P, c: P, d: u64, e: P);
+    [cuMemcpy3DBatchAsync 13000 | cuMemcpy3DBatchAsync_v2_ptsz] cuMemcpy3DBatchAsync_v2(a: usize, b: P, c: u64, d: P);
+    [cuMemcpy3DWithAttributesAsync 13020 | cuMemcpy3DWithAttributesAsync_ptsz] cuMemcpy3DWithAttributesAsync(a: P, b: u64, c: P);
+    [cuMemcpyWithAttributesAsync 13020 | cuMemcpyWithAttributesAsync_ptsz] cuMemcpyWithAttributesAsync(a: u64, b: u64, c: usize, d: P, e: P);
+    [cuMulticastAddDevice 12010] cuMulticastAddDevice(a: u64, b: i32);
+    [cuMulticastBindAddr 12010] cuMulticastBindAddr(a: u64, b: usize, c: u64, d: usize, e: u64);
+    [cuMulticastBindAddr 13010] cuMulticastBindAddr_v2(a: u64, b: i32, c: usize, d: u64, e: usize, f: u64);
+    [cuMulticastBindMem 12010] cuMulticastBindMem(a: u64, b: usize, c: u64, d: usize, e: usize, f: u64);
+    [cuMulticastBindMem 13010] cuMulticastBindMem_v2(a: u64, b: i32, c: usize, d: u64, e: usize, f: usize, g: u64);
+    [cuMulticastCreate 12010] cuMulticastCreate(a: P, b: P);
+    [cuMulticastGetGranularity 12010] cuMulticastGetGranularity(a: P, b: P, c: i32);
+    [cuMulticastUnbind 12010] cuMulticastUnbind(a: u64, b: i32, c: usize, d: usize);
+}

@@ -1,0 +1,181 @@
+//! Arrays: rows and slices without gaps in device memory, reached by copies alone. Textures and
+//! surfaces over them are not here.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use super::copy;
+use super::graph_memory::{self, GraphAllocation};
+use super::ops::Place;
+use super::state::State;
+use super::{capture, with_context};
+use crate::arg::{In, Out};
+use crate::codes::{Code, Res};
+use crate::types::*;
+
+pub(crate) struct Array {
+    pub context: u64,
+    memory: Arc<GraphAllocation>,
+    shape: ArrayDescriptor3D,
+}
+
+/// Layers, surfaces, cube maps, gathers, colour: they matter to textures and surfaces only.
+const FLAGS: u32 = 0x01 | 0x02 | 0x04 | 0x08 | 0x20;
+
+fn element(shape: &ArrayDescriptor3D) -> Res<usize> {
+    let channel = match shape.format {
+        0x01 | 0x08 => 1,
+        0x02 | 0x09 | 0x10 => 2,
+        0x03 | 0x0a | 0x20 => 4,
+        _ => return Err(Code::INVALID_VALUE),
+    };
+    if matches!(shape.channels, 1 | 2 | 4) { Ok(channel * shape.channels as usize) } else { Err(Code::INVALID_VALUE) }
+}
+
+impl Array {
+    fn row(&self) -> Res<usize> {
+        Ok(element(&self.shape)? * self.shape.width)
+    }
+
+    fn extent(&self) -> Res<[usize; 3]> {
+        Ok([self.row()?, self.shape.height.max(1), self.shape.depth.max(1)])
+    }
+
+    /// The place of a box of bytes, rows and slices at an offset, if it is inside.
+    pub(super) fn place(&self, at: [usize; 3], extent: [usize; 3]) -> Res<Place> {
+        let size = self.extent()?;
+        let inside = at.iter().zip(extent).zip(size).all(|((a, n), most)| a.checked_add(n).is_some_and(|e| e <= most));
+        if !inside {
+            return Err(Code::INVALID_VALUE);
+        }
+        let (pitch, slice) = (size[0], size[0] * size[1]);
+        let offset = at[2] * slice + at[1] * pitch + at[0];
+        Ok(Place { device: Some(self.memory.device), address: self.memory.address + offset as u64, pitch, slice })
+    }
+}
+
+pub(super) fn find(state: &State, array: *mut c_void) -> Res<&Array> {
+    state.arrays.get(&(array.addr() as u64)).ok_or(Code::INVALID_HANDLE)
+}
+
+pub(crate) fn create(array: Out<*mut c_void>, shape: In<ArrayDescriptor>) -> Res {
+    let s = shape.get()?;
+    make(
+        array,
+        ArrayDescriptor3D {
+            width: s.width,
+            height: s.height,
+            depth: 0,
+            format: s.format,
+            channels: s.channels,
+            flags: 0,
+        },
+    )
+}
+
+pub(crate) fn create_3d(array: Out<*mut c_void>, shape: In<ArrayDescriptor3D>) -> Res {
+    make(array, shape.get()?)
+}
+
+fn make(array: Out<*mut c_void>, shape: ArrayDescriptor3D) -> Res {
+    array.check()?;
+    // Layers of one-dimensional arrays have a depth without a height; other arrays do not.
+    let layered = shape.flags & 1 != 0;
+    if shape.flags & !FLAGS != 0 || shape.width == 0 || (shape.height == 0 && shape.depth > 0 && !layered) {
+        return Err(Code::INVALID_VALUE);
+    }
+    let row = element(&shape)?.checked_mul(shape.width).ok_or(Code::INVALID_VALUE)?;
+    let bytes = row
+        .checked_mul(shape.height.max(1))
+        .and_then(|n| n.checked_mul(shape.depth.max(1)))
+        .ok_or(Code::INVALID_VALUE)?;
+    with_context(|state, software, context| {
+        capture::unsafe_call(state)?;
+        let memory = graph_memory::reserve(software, state.device_of(context)?, bytes)?;
+        let id = state.fresh();
+        state.arrays.insert(id, Array { context, memory, shape });
+        array.set(std::ptr::without_provenance_mut(id as usize))
+    })
+}
+
+pub(crate) fn get_descriptor(shape: Out<ArrayDescriptor>, array: Out<c_void>) -> Res {
+    with_context(|state, _, _| {
+        let s = find(state, array.address())?.shape;
+        shape.set(ArrayDescriptor { width: s.width, height: s.height, format: s.format, channels: s.channels })
+    })
+}
+
+pub(crate) fn get_descriptor_3d(shape: Out<ArrayDescriptor3D>, array: Out<c_void>) -> Res {
+    with_context(|state, _, _| shape.set(find(state, array.address())?.shape))
+}
+
+pub(crate) fn destroy(array: Out<c_void>) -> Res {
+    with_context(|state, _, _| {
+        find(state, array.address())?;
+        capture::unsafe_call(state)?;
+        state.arrays.remove(&(array.address().addr() as u64));
+        Ok(())
+    })
+}
+
+/// A linear range in the first row of a one-dimensional array.
+fn line(s: &State, array: *mut c_void, offset: usize, bytes: usize) -> Res<Place> {
+    find(s, array)?.place([offset, 0, 0], [bytes, 1, 1])
+}
+
+pub(crate) fn to_host(dst: Out<c_void>, array: Out<c_void>, offset: usize, bytes: usize) -> Res {
+    let (to, array) = (dst.address().expose_provenance(), array.address());
+    copy::sync(bytes, &|s, _, _| Ok(copy::linear(copy::on_host(to)?, line(s, array, offset, bytes)?, bytes)))
+}
+
+pub(crate) fn from_host(array: Out<c_void>, offset: usize, src: In<c_void>, bytes: usize) -> Res {
+    let (from, array) = (src.address().expose_provenance(), array.address());
+    copy::sync(bytes, &|s, _, _| Ok(copy::linear(line(s, array, offset, bytes)?, copy::on_host(from)?, bytes)))
+}
+
+pub(crate) fn to_device(dst: CUdeviceptr, array: Out<c_void>, offset: usize, bytes: usize) -> Res {
+    let array = array.address();
+    copy::sync(bytes, &|s, w, c| {
+        Ok(copy::linear(copy::on_device(s, w, c, dst, bytes)?, line(s, array, offset, bytes)?, bytes))
+    })
+}
+
+pub(crate) fn from_device(array: Out<c_void>, offset: usize, src: CUdeviceptr, bytes: usize) -> Res {
+    let array = array.address();
+    copy::sync(bytes, &|s, w, c| {
+        Ok(copy::linear(line(s, array, offset, bytes)?, copy::on_device(s, w, c, src, bytes)?, bytes))
+    })
+}
+
+pub(crate) fn to_array(dst: Out<c_void>, dst_offset: usize, src: Out<c_void>, src_offset: usize, bytes: usize) -> Res {
+    let (dst, src) = (dst.address(), src.address());
+    copy::sync(bytes, &|s, _, _| {
+        Ok(copy::linear(line(s, dst, dst_offset, bytes)?, line(s, src, src_offset, bytes)?, bytes))
+    })
+}
+
+pub(crate) fn to_host_async(
+    dst: Out<c_void>,
+    array: Out<c_void>,
+    offset: usize,
+    bytes: usize,
+    stream: CUstream,
+) -> Res {
+    let (to, array) = (dst.address().expose_provenance(), array.address());
+    copy::on_stream(stream, bytes, &|s, _, _| {
+        Ok(copy::linear(copy::on_host(to)?, line(s, array, offset, bytes)?, bytes))
+    })
+}
+
+pub(crate) fn from_host_async(
+    array: Out<c_void>,
+    offset: usize,
+    src: In<c_void>,
+    bytes: usize,
+    stream: CUstream,
+) -> Res {
+    let (from, array) = (src.address().expose_provenance(), array.address());
+    copy::on_stream(stream, bytes, &|s, _, _| {
+        Ok(copy::linear(line(s, array, offset, bytes)?, copy::on_host(from)?, bytes))
+    })
+}
