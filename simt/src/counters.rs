@@ -22,11 +22,6 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// What has been counted since `earlier`.
-            pub(crate) fn since(&self, earlier: &Counters) -> Counters {
-                Counters { $($name: self.$name.wrapping_sub(earlier.$name),)* }
-            }
-
             /// Name and value of every counter, in declaration order.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),*].into_iter()

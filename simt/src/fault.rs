@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::check::Frame;
+
 /// The class of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -63,12 +65,16 @@ pub struct Fault {
     pub block: [u32; 3],
     /// Index of the (first) thread at fault.
     pub thread: [u32; 3],
+    /// Lane of that thread in its warp.
+    pub lane: u32,
     /// Line in the PTX text, 0 if none.
     pub ptx_line: u32,
     /// That line.
     pub ptx_text: String,
     /// `file:line` from `.loc`, with the inline chain where the compiler gave one.
     pub source: Option<String>,
+    /// The same as places, innermost first; empty without line information.
+    pub frames: Vec<Frame>,
     /// The address, for memory faults.
     pub address: Option<u64>,
     /// What is known beyond that: the nearest allocation, who waits for whom.
@@ -112,9 +118,11 @@ mod tests {
             kernel: "k".into(),
             block: [1, 0, 0],
             thread: [5, 0, 0],
+            lane: 5,
             ptx_line: 12,
             ptx_text: "\tst.global.b32 [%rd1], %r1;".into(),
             source: Some("src/k.rs:7".into()),
+            frames: Vec::new(),
             address: Some(0x1000),
             detail: "4 bytes\nnearest: none".into(),
         };

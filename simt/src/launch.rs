@@ -347,7 +347,7 @@ impl Machine {
         let program = grid.program;
         let debug = program.ops.get(raw.pc as usize).and_then(|op| program.debug.get(op.debug as usize));
         let line = debug.map_or(0, |d| d.line);
-        let source = debug.and_then(|d| program.locations.get(d.location as usize)).map(|l| module.source(l));
+        let location = debug.and_then(|d| program.locations.get(d.location as usize));
         let mut detail = raw.detail;
         let memory_fault = matches!(raw.kind, FaultKind::OutOfBounds | FaultKind::Misaligned);
         if let Some(address) = raw.address.filter(|&a| memory_fault && a >= 1 << 32) {
@@ -359,9 +359,11 @@ impl Machine {
             kernel: kernel.to_string(),
             block: grid.coordinates(block),
             thread: grid.thread(warp, raw.lane),
+            lane: raw.lane,
             ptx_line: line,
             ptx_text: module.line(line).to_string(),
-            source,
+            source: location.map(|l| module.source(l)),
+            frames: location.map(|l| module.frames(l)).unwrap_or_default(),
             address: raw.address,
             detail,
         }
@@ -388,9 +390,11 @@ fn bad_launch(kernel: &str, why: String) -> Fault {
         kernel: kernel.to_string(),
         block: [0; 3],
         thread: [0; 3],
+        lane: 0,
         ptx_line: 0,
         ptx_text: String::new(),
         source: None,
+        frames: Vec::new(),
         address: None,
         detail: String::new(),
     }

@@ -124,7 +124,7 @@ impl Checker {
             init: Init::default(),
             races: Races::default(),
             block: BlockState::default(),
-            counts: Counts::new(if checks.profile { grid.program.ops.len() } else { 0 }),
+            counts: if checks.profile { Counts::new(grid.program) } else { Counts::default() },
         }
     }
 
@@ -162,11 +162,23 @@ pub(crate) unsafe fn after(cx: &mut Cx, op: &Op, pc: u32, flow: Flow) {
     }
 }
 
+/// Called instead of both if no lane executes the operation.
+#[inline(always)]
+pub(crate) fn skipped(cx: &mut Cx, pc: u32) {
+    if cx.counting
+        && let Some(mut checker) = cx.checker.take()
+    {
+        checker.counts.skipped(cx, pc);
+        cx.checker = Some(checker);
+    }
+}
+
 #[inline(never)]
 unsafe fn watch(cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
     let Some(mut checker) = cx.checker.take() else { return };
     if checker.checks.profile {
-        checker.counts.before(cx, pc, note);
+        // SAFETY: by the contract of `before`.
+        unsafe { checker.counts.before(cx, op, pc, note) };
     }
     // SAFETY: by the contract of `before`.
     unsafe {
@@ -184,7 +196,7 @@ unsafe fn watch(cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
 unsafe fn follow(cx: &mut Cx, op: &Op, pc: u32, note: &Note, flow: Flow) {
     let Some(mut checker) = cx.checker.take() else { return };
     if checker.checks.profile {
-        checker.counts.after(cx, pc);
+        checker.counts.after(cx, pc, note);
     }
     // SAFETY: by the contract of `after`.
     unsafe {

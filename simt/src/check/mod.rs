@@ -9,16 +9,18 @@
 //! |---|---|
 //! | `init` | undefined bytes: in memory one bit a byte, in registers one bit a lane and byte; they may be copied around freely and are reported where they decide something or leave the device |
 //! | `race` | unordered accesses under the PTX memory model |
-//! | `profile` | counters by operation |
+//! | `profile`, `metrics` | counters by operation, and their rules |
 
 pub(crate) mod checker;
 pub(crate) mod finding;
 pub(crate) mod init;
+pub(crate) mod metrics;
 pub(crate) mod note;
 pub(crate) mod profile;
 pub(crate) mod race;
 
 pub use finding::{Finding, Frame, Rule, Severity, Site};
+pub use metrics::Metrics;
 pub use note::Class;
 pub use profile::{LineProfile, Profile};
 

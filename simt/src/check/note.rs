@@ -3,6 +3,7 @@
 //! Notes are made when a module is first launched under checks, by lowering its text once more
 //! (`lower::notes`); unchecked launches pay nothing for them.
 
+use super::metrics::Work;
 use crate::exec::CONST;
 
 /// A register that an operation reads or writes, in the order of its operands.
@@ -257,6 +258,8 @@ pub(crate) struct Note {
     pub role: Role,
     pub taint: Taint,
     pub class: Class,
+    /// Floating-point operations.
+    pub work: Work,
     /// The operation stands for a PTX instruction (its first one does, others are its continuation).
     pub first: bool,
     /// Where its registers start in [`Notes::regs`]: sources first, then destinations.

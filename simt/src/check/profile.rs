@@ -1,63 +1,118 @@
 //! Counters by operation, and by line.
 
+use std::collections::BTreeMap;
+
 use super::finding::Frame;
-use super::note::{Class, Note, Notes, Role};
-use crate::counters::Counters;
-use crate::exec::Cx;
+use super::metrics::{Metrics, Touched};
+use super::note::{Access, Class, Note, Notes, Role};
+use crate::exec::{Cx, Op};
 use crate::module::Module;
 use crate::program::Program;
 
 /// Counters of a launch by operation.
 #[derive(Default)]
 pub(crate) struct Counts {
-    by_op: Vec<Counters>,
-    before: Counters,
+    by_op: Vec<Metrics>,
+    accesses: Vec<Access>,
+    touched: Touched,
+    /// Branches, divergent branches and arrivals at barriers before the operation.
+    before: [u64; 3],
 }
 
 impl Counts {
-    pub(crate) fn new(ops: usize) -> Counts {
-        Counts { by_op: vec![Counters::default(); ops], before: Counters::default() }
+    pub(crate) fn new(program: &Program) -> Counts {
+        let accesses = program.notes.as_ref().map(|n| n.accesses.clone()).unwrap_or_default();
+        Counts { by_op: vec![Metrics::default(); program.ops.len()], accesses, ..Counts::default() }
     }
 
-    pub(crate) fn before(&mut self, cx: &Cx, pc: u32, note: &Note) {
-        if let Some(c) = self.by_op.get_mut(pc as usize) {
-            if note.first {
-                c.warp_instructions += 1;
-                c.lane_instructions += u64::from(cx.active.count_ones());
-            }
-            if note.role != Role::Plain {
-                self.before = cx.counters;
-            }
+    /// An operation that no lane executes: its guard is false for all.
+    pub(crate) fn skipped(&mut self, cx: &Cx, pc: u32) {
+        let weight = weight(cx, pc);
+        if let Some(m) = self.by_op.get_mut(pc as usize) {
+            m.warp_instructions += weight;
+            m.thread_instructions += weight * u64::from(cx.mask.count_ones());
         }
     }
 
-    pub(crate) fn after(&mut self, cx: &Cx, pc: u32) {
-        if let Some(c) = self.by_op.get_mut(pc as usize) {
-            let (warps, lanes) = (c.warp_instructions, c.lane_instructions);
-            *c += cx.counters.since(&self.before);
-            (c.warp_instructions, c.lane_instructions) = (warps, lanes);
+    /// # Safety
+    /// The contract of handlers.
+    pub(crate) unsafe fn before(&mut self, cx: &Cx, op: &Op, pc: u32, note: &Note) {
+        let Some(m) = self.by_op.get_mut(pc as usize) else { return };
+        let lanes = u64::from(cx.active.count_ones());
+        let weight = weight(cx, pc);
+        m.warp_instructions += weight;
+        m.thread_instructions += weight * u64::from(cx.mask.count_ones());
+        m.lane_instructions += weight * lanes;
+        if note.first {
+            m.work(note.work, lanes);
+        }
+        match note.role {
+            Role::Plain => {}
+            Role::Access(i) => {
+                if let Some(access) = self.accesses.get(i as usize) {
+                    // SAFETY: by the contract; the note is the operation's.
+                    unsafe { m.access(cx, op, access, note.writes > 0, &mut self.touched) }
+                }
+            }
+            // SAFETY: by the contract; the note is the operation's.
+            Role::CopyAsync => unsafe { m.copy_async(cx, op, &mut self.touched) },
+            _ => self.before = seen(cx),
+        }
+    }
+
+    pub(crate) fn after(&mut self, cx: &Cx, pc: u32, note: &Note) {
+        if !matches!(note.role, Role::Branch | Role::Barrier) {
+            return;
+        }
+        if let Some(m) = self.by_op.get_mut(pc as usize) {
+            let now = seen(cx);
+            m.branches += now[0].wrapping_sub(self.before[0]);
+            m.divergent_branches += now[1].wrapping_sub(self.before[1]);
+            if note.role == Role::Barrier {
+                m.barriers += 1;
+            }
         }
     }
 
     /// Sums up by line of the PTX text, in its order.
     pub(crate) fn finish(self, module: &Module, program: &Program, notes: &Notes) -> Profile {
-        let mut lines: std::collections::BTreeMap<u32, LineProfile> = std::collections::BTreeMap::new();
-        for ((op, note), counters) in program.ops.iter().zip(&notes.notes).zip(self.by_op) {
-            if counters == Counters::default() {
+        let mut lines: BTreeMap<u32, LineProfile> = BTreeMap::new();
+        let mut total = Metrics::default();
+        for ((op, note), metrics) in program.ops.iter().zip(&notes.notes).zip(self.by_op) {
+            if metrics == Metrics::default() {
                 continue;
             }
+            total += metrics;
             let debug = program.debug.get(op.debug as usize).copied().unwrap_or_default();
             let line = lines.entry(debug.line).or_insert_with(|| LineProfile {
                 ptx_line: debug.line,
                 ptx_text: module.line(debug.line).trim().to_string(),
                 source: program.locations.get(debug.location as usize).map(|l| module.frames(l)).unwrap_or_default(),
                 class: note.class,
-                counters: Counters::default(),
+                metrics: Metrics::default(),
             });
-            line.counters += counters;
+            if note.first {
+                line.class = note.class;
+            }
+            line.metrics += metrics;
         }
-        Profile { lines: lines.into_values().collect() }
+        Profile {
+            lines: lines.into_values().collect(),
+            total,
+            sectors_loaded_once: self.touched.loaded,
+            sectors_stored_once: self.touched.stored,
+        }
     }
+}
+
+fn seen(cx: &Cx) -> [u64; 3] {
+    [cx.counters.branches, cx.counters.divergent_branches, cx.counters.barriers]
+}
+
+/// PTX instructions that an operation stands for.
+fn weight(cx: &Cx, pc: u32) -> u64 {
+    // SAFETY: there is one weight more than there are operations.
+    u64::from(unsafe { *cx.weights.add(pc as usize + 1) - *cx.weights.add(pc as usize) })
 }
 
 /// Counters of a launch by line.
@@ -65,6 +120,31 @@ impl Counts {
 pub struct Profile {
     /// Lines of the PTX text that ran, in its order.
     pub lines: Vec<LineProfile>,
+    /// All lines together.
+    pub total: Metrics,
+    /// Sectors of global memory that were loaded before the launch had stored to them, each once.
+    pub sectors_loaded_once: u64,
+    /// Sectors that were stored to, each once.
+    pub sectors_stored_once: u64,
+}
+
+impl Profile {
+    /// Bytes between global memory and the chip: at least if every cache were perfect and empty at first (each sector once),
+    /// at most if there were none (each sector of each request).
+    pub fn dram_bytes(&self) -> (u64, u64) {
+        (32 * (self.sectors_loaded_once + self.sectors_stored_once), 32 * self.total.global_sectors())
+    }
+
+    /// Warp and lane instructions by class, in the order of [`Class::ALL`].
+    pub fn classes(&self) -> Vec<(Class, u64, u64)> {
+        let sum = |class: Class| {
+            let of_class = self.lines.iter().filter(|l| l.class == class);
+            of_class.fold((class, 0, 0), |s, l| {
+                (class, s.1 + l.metrics.warp_instructions, s.2 + l.metrics.lane_instructions)
+            })
+        };
+        Class::ALL.into_iter().map(sum).filter(|s| s.1 > 0).collect()
+    }
 }
 
 /// Counters of one line of PTX text.
@@ -79,5 +159,5 @@ pub struct LineProfile {
     /// What its instruction is.
     pub class: Class,
     /// What it did.
-    pub counters: Counters,
+    pub metrics: Metrics,
 }

@@ -398,6 +398,9 @@ unsafe fn run_body<const CHECKED: bool>(cx: &mut Cx, mut pc: u32) -> (Flow, u32)
             let off = u64::from((cx.mask & !active).count_ones()) * u64::from(weight);
             cx.counters.lane_instructions = cx.counters.lane_instructions.wrapping_sub(off);
             if active == 0 {
+                if CHECKED {
+                    checker::skipped(cx, pc);
+                }
                 pc += 1;
                 continue;
             }

@@ -3,6 +3,7 @@
 use super::allocate::Places;
 use super::mods::Mods;
 use super::proto::{Builder, Class as Width, List, P, Proto, V, X};
+use crate::check::metrics::Work;
 use crate::check::note::{Access, Class, Does, Note, Notes, Order, Reg, Role, Scope, Taint, Where};
 use crate::exec::CONST;
 use crate::ptx::ast::{Instruction, Operand};
@@ -13,6 +14,7 @@ pub(super) fn blank(notes: &Notes) -> Note {
         role: Role::Plain,
         taint: Taint::Defined,
         class: Class::Control,
+        work: Work::None,
         first: false,
         regs: notes.regs.len() as u32,
         reads: 0,
@@ -33,7 +35,8 @@ pub(super) fn note(b: &Builder<'_>, proto: &Proto, places: &Places, notes: &mut 
             (role, class(i), taint(i, proto, role))
         }
     };
-    Note { role, taint, class, first: proto.weight > 0, regs, reads, writes }
+    let work = instruction.map_or(Work::None, work);
+    Note { role, taint, class, work, first: proto.weight > 0, regs, reads, writes }
 }
 
 fn row(b: &Builder<'_>, v: V, places: &Places) -> Option<Reg> {
@@ -234,6 +237,48 @@ fn class(i: &Instruction) -> Class {
         | "fns" | "sad" | "dp4a" | "dp2a" => Class::Integer,
         _ => Class::Other,
     }
+}
+
+/// The floating-point operations of an instruction.
+fn work(i: &Instruction) -> Work {
+    #[derive(Clone, Copy)]
+    enum Does {
+        Add,
+        Mul,
+        Fma,
+    }
+    let does = match i.opcode.as_str() {
+        "mma" | "wmma" | "wgmma" => return i.modifiers.iter().find_map(|m| volume(m)).map_or(Work::None, Work::Tensor),
+        "add" | "sub" => Does::Add,
+        "mul" => Does::Mul,
+        "fma" | "mad" => Does::Fma,
+        _ => return Work::None,
+    };
+    match (i.modifiers.last().map_or("", String::as_str), does) {
+        ("f32", Does::Add) => Work::Fadd,
+        ("f32", Does::Mul) => Work::Fmul,
+        ("f32", Does::Fma) => Work::Ffma,
+        ("f64", Does::Add) => Work::Dadd,
+        ("f64", Does::Mul) => Work::Dmul,
+        ("f64", Does::Fma) => Work::Dfma,
+        (ty @ ("f16" | "bf16" | "f16x2" | "bf16x2"), does) => {
+            let n = if ty.ends_with("x2") { 2 } else { 1 };
+            match does {
+                Does::Add => Work::Hadd(n),
+                Does::Mul => Work::Hmul(n),
+                Does::Fma => Work::Hfma(n),
+            }
+        }
+        _ => Work::None,
+    }
+}
+
+/// `m16n8k16`: twice the product.
+fn volume(shape: &str) -> Option<u32> {
+    let (m, rest) = shape.strip_prefix('m')?.split_once('n')?;
+    let (n, k) = rest.split_once('k')?;
+    let number = |t: &str| t.parse::<u32>().ok().filter(|n| *n <= 4096);
+    Some(2 * number(m)? * number(n)? * number(k)?)
 }
 
 /// How undefined bytes pass through. Only operations that are the whole of their instruction have a rule of their own.

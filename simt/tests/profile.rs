@@ -1,0 +1,212 @@
+//! Profiles of small kernels, against numbers worked out by hand from the rules in `check::metrics`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{Rig, module_text};
+use warpsmith_simt::check::{Class, LineProfile, Metrics, Profile};
+use warpsmith_simt::{Checks, Launch};
+
+const PROFILE: Checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
+
+fn profile(text: &str, grid: u32, block: u32, params: &[u64]) -> Profile {
+    let rig = Rig::new(text);
+    profile_on(&rig, grid, block, params)
+}
+
+fn profile_on(rig: &Rig, grid: u32, block: u32, params: &[u64]) -> Profile {
+    let params: Vec<u8> = params.iter().flat_map(|p| p.to_le_bytes()).collect();
+    let launch = Launch::new([grid, 1, 1], [block, 1, 1]);
+    let inspection = rig.machine.inspect(&rig.instance, "k", &launch, &params, &PROFILE);
+    assert!(inspection.fault.is_none(), "{}", inspection.fault.unwrap());
+    let (counters, profile) = (inspection.counters, inspection.profile.unwrap());
+    // The two ways of counting agree where they count the same.
+    let total = profile.total;
+    assert_eq!(total.warp_instructions, counters.warp_instructions);
+    assert_eq!(total.lane_instructions, counters.lane_instructions);
+    assert_eq!(total.global_load_sectors + total.global_copy_sectors, counters.global_load_sectors);
+    assert_eq!(total.global_store_sectors, counters.global_store_sectors);
+    assert_eq!(total.branches, counters.branches);
+    assert_eq!(total.atomic_lanes, counters.atomics);
+    profile
+}
+
+fn line<'a>(profile: &'a Profile, text: &str) -> &'a LineProfile {
+    profile.lines.iter().find(|l| l.ptx_text.contains(text)).unwrap_or_else(|| panic!("no line with {text}"))
+}
+
+/// 256 threads: y[i] = a x[i] + y[i].
+#[test]
+fn a_vector_update() {
+    let text = module_text(
+        ".param .u64 x, .param .u64 y",
+        "  .reg .b32 %r<4>; .reg .b64 %rd<6>; .reg .f32 %f<4>;
+  ld.param.b64 %rd1, [x];
+  ld.param.b64 %rd2, [y];
+  mov.u32 %r1, %tid.x;
+  mul.wide.u32 %rd3, %r1, 4;
+  add.s64 %rd4, %rd1, %rd3;
+  add.s64 %rd5, %rd2, %rd3;
+  ld.global.f32 %f1, [%rd4];
+  ld.global.f32 %f2, [%rd5];
+  fma.rn.f32 %f3, %f1, 0f40000000, %f2;
+  st.global.f32 [%rd5], %f3;
+  ret;",
+    );
+    let rig = Rig::new(&text);
+    let (x, y) = (rig.upload(&[1.0f32; 256]), rig.upload(&[2.0f32; 256]));
+    let p = profile_on(&rig, 1, 256, &[x, y]);
+    let t = p.total;
+    // 8 warps, 11 instructions each.
+    assert_eq!((t.warp_instructions, t.thread_instructions, t.lane_instructions), (88, 2816, 2816));
+    // 16 requests of 128 consecutive bytes: 4 sectors each, all 32 bytes of each used.
+    assert_eq!((t.global_load_requests, t.global_load_sectors, t.global_load_bytes), (16, 64, 2048));
+    assert_eq!((t.global_store_requests, t.global_store_sectors, t.global_store_bytes), (8, 32, 1024));
+    assert_eq!((t.ffma, t.fadd, t.flop()), (256, 0, 512));
+    // x and y are loaded once, y is stored once; no sector is requested twice.
+    assert_eq!(p.dram_bytes(), (3072, 3072));
+    let load = line(&p, "ld.global.f32 %f1").metrics;
+    assert_eq!((load.warp_instructions, load.lane_instructions, load.global_load_sectors), (8, 256, 32));
+    assert_eq!(line(&p, "fma.rn").class, Class::Fp32);
+    let class = |c: Class| p.classes().into_iter().find(|x| x.0 == c).map_or((0, 0), |x| (x.1, x.2));
+    assert_eq!((class(Class::Global), class(Class::Fp32), class(Class::Local)), ((24, 768), (8, 256), (16, 512)));
+}
+
+/// One warp loads with a stride, in 32, 64 and 128 bits.
+#[test]
+fn sectors_per_request() {
+    // (type, bytes of a lane, stride, sectors, bytes used)
+    for (ty, stride, sectors, used) in [
+        ("u32", 4, 4, 128),
+        ("u32", 8, 8, 128),
+        ("u32", 128, 32, 128),
+        ("u32", 0, 1, 4),
+        ("u64", 8, 8, 256),
+        ("v2.u64", 16, 16, 512),
+        ("u8", 1, 1, 32),
+    ] {
+        let register = if ty == "v2.u64" {
+            "{%rd4, %rd5}"
+        } else if ty == "u64" {
+            "%rd4"
+        } else {
+            "%r2"
+        };
+        let text = module_text(
+            ".param .u64 x",
+            &format!(
+                "  .reg .b32 %r<4>; .reg .b64 %rd<6>;
+  ld.param.b64 %rd1, [x];
+  mov.u32 %r1, %tid.x;
+  mul.wide.u32 %rd2, %r1, {stride};
+  add.s64 %rd3, %rd1, %rd2;
+  ld.global.{ty} {register}, [%rd3];
+  ret;"
+            ),
+        );
+        let rig = Rig::new(&text);
+        let x = rig.upload(&[0u8; 8192]);
+        let p = profile_on(&rig, 1, 32, &[x]);
+        let m = line(&p, "ld.global").metrics;
+        let got = (m.global_load_requests, m.global_load_sectors, m.global_load_bytes);
+        assert_eq!(got, (1, sectors, used), "{ty} every {stride}");
+        // Two blocks of the same loads: twice the requests, the same memory.
+        let p = profile_on(&rig, 2, 32, &[x]);
+        assert_eq!(p.dram_bytes(), (32 * sectors, 64 * sectors));
+    }
+}
+
+/// One warp stores to shared memory with a stride.
+#[test]
+fn shared_wavefronts_and_conflicts() {
+    for (ty, stride, wavefronts, conflicts) in [
+        ("u32", 4, 1, 0),
+        ("u32", 8, 2, 1),
+        ("u32", 128, 32, 31),
+        ("u32", 0, 1, 0),
+        ("u64", 8, 2, 0),
+        ("u64", 16, 4, 2),
+    ] {
+        let register = if ty == "u64" { "%rd1" } else { "%r3" };
+        let text = module_text(
+            "",
+            &format!(
+                "  .reg .b32 %r<4>; .reg .b64 %rd<2>; .shared .align 16 .b8 s[8192];
+  mov.u32 %r1, %tid.x;
+  mul.lo.u32 %r2, %r1, {stride};
+  mov.u32 %r3, s;
+  add.u32 %r2, %r2, %r3;
+  mov.b64 %rd1, 0;
+  st.shared.{ty} [%r2], {register};
+  bar.sync 0;
+  ld.shared.{ty} {register}, [%r2];
+  ret;"
+            ),
+        );
+        let t = profile(&text, 1, 32, &[]).total;
+        let want = (1, wavefronts, conflicts);
+        assert_eq!(
+            (t.shared_store_requests, t.shared_store_wavefronts, t.shared_store_conflicts),
+            want,
+            "{ty} {stride}"
+        );
+        assert_eq!((t.shared_load_requests, t.shared_load_wavefronts, t.shared_load_conflicts), want, "{ty} {stride}");
+        assert_eq!(t.barriers, 1);
+    }
+}
+
+/// Lanes 0 to 7 go one way, then the guard of an add holds for half of the lanes, then for none.
+#[test]
+fn divergence_and_predication() {
+    let text = module_text(
+        "",
+        "  .reg .b32 %r<4>; .reg .pred %p<4>;
+  mov.u32 %r1, %tid.x;
+  setp.lt.u32 %p1, %r1, 8;
+  @%p1 bra A;
+  add.u32 %r2, %r1, 1;
+A:
+  setp.lt.u32 %p2, %r1, 16;
+  @%p2 add.u32 %r2, %r1, 2;
+  setp.gt.u32 %p3, %r1, 99;
+  @%p3 add.u32 %r2, %r1, 3;
+  @%p3 bra B;
+  add.u32 %r2, %r1, 4;
+B:
+  ret;",
+    );
+    let p = profile(&text, 1, 32, &[]);
+    let m = |text: &str| -> Metrics { line(&p, text).metrics };
+    assert_eq!((m("bra A").branches, m("bra A").divergent_branches), (1, 1));
+    assert_eq!((m("bra B").branches, m("bra B").divergent_branches), (1, 0));
+    assert_eq!((m("%r1, 1;").warp_instructions, m("%r1, 1;").lane_instructions), (1, 24));
+    let half = m("%r1, 2;");
+    assert_eq!((half.warp_instructions, half.thread_instructions, half.lane_instructions), (1, 32, 16));
+    let none = m("%r1, 3;");
+    assert_eq!((none.warp_instructions, none.thread_instructions, none.lane_instructions), (1, 32, 0));
+    let ratios = p.total.ratios();
+    let uniform = ratios.iter().find(|r| r.0.contains("uniform")).unwrap().1;
+    assert_eq!(uniform, 50.0);
+}
+
+/// 32 lanes add to one word: one sector there and back; packed halves count twice.
+#[test]
+fn atomics_and_halves() {
+    let text = module_text(
+        ".param .u64 x",
+        "  .reg .b32 %r<4>; .reg .b64 %rd<2>;
+  ld.param.b64 %rd1, [x];
+  red.global.add.u32 [%rd1], 1;
+  atom.global.add.u32 %r1, [%rd1], 1;
+  mov.b32 %r2, 0;
+  fma.rn.f16x2 %r3, %r2, %r2, %r2;
+  ret;",
+    );
+    let rig = Rig::new(&text);
+    let x = rig.upload(&[0u32]);
+    let p = profile_on(&rig, 1, 32, &[x]);
+    let t = p.total;
+    assert_eq!((t.global_red_requests, t.global_red_sectors, t.global_atom_requests, t.atomic_lanes), (1, 1, 1, 64));
+    assert_eq!((t.hfma, t.flop()), (64, 128));
+    assert_eq!(p.dram_bytes(), (64, 128));
+}
