@@ -192,6 +192,8 @@ impl Machine {
             };
             result.map_err(|failure| self.report(module, kernel, run.grid, failure))
         });
+        // Nobody has followed which bytes the kernel wrote.
+        self.memory.define_all();
         ran.and_then(|result| result.map_err(Box::new))
     }
 
@@ -225,6 +227,9 @@ impl Machine {
             };
             Inspection { counters, findings: findings.finish(module, kernel, run.grid), profile, fault }
         });
+        if !checks.init {
+            self.memory.define_all();
+        }
         ran.unwrap_or_else(nothing)
     }
 

@@ -51,6 +51,7 @@ mod memory;
 mod module;
 mod program;
 pub mod ptx;
+mod shadow;
 
 pub use check::{Checks, Finding, Inspection, Rule, Severity};
 pub use counters::Counters;

@@ -10,6 +10,11 @@
 //! zero pages from the operating system then *are* poison, and memory that nobody touches costs
 //! nothing.
 //!
+//! **Undefined bytes.** With [`Memory::track`] on, allocations carry one bit a byte that says whether it has been given a
+//! value: 12.5 % more memory, of which the operating system provides only the pages that are touched. Copies take the
+//! bits along. Host memory, and memory that was allocated while tracking was off, counts as defined. A launch that is not
+//! checked does not follow the bits, so after it everything counts as defined.
+//!
 //! **Sharing.** A launch works on a snapshot of the allocation table that keeps the storage alive:
 //! freeing memory under a running kernel gives stale data, never a dangling access. Storage is
 //! only ever touched through raw pointers, never through references, by kernels and copies alike.
@@ -19,10 +24,12 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
+
+use crate::shadow::Shadow;
 
 /// The byte that fresh memory reads as.
 pub const POISON: u8 = 0xA5;
@@ -95,6 +102,8 @@ struct Backing {
     host: NonNull<u8>,
     /// `None` for memory that belongs to somebody else.
     layout: Option<Layout>,
+    /// Which bytes are defined; `None`: all.
+    shadow: Option<Shadow>,
 }
 
 // SAFETY: the storage is plain bytes, reached by raw pointer only; the module documentation says
@@ -126,6 +135,18 @@ impl Entry {
     pub(crate) fn host(&self) -> *mut u8 {
         self.backing.host.as_ptr()
     }
+
+    /// Which bytes are defined; `None`: all.
+    pub(crate) fn shadow(&self) -> Option<&Shadow> {
+        self.backing.shadow.as_ref()
+    }
+
+    /// Declares a range, given by address, defined.
+    fn define(&self, address: u64, bytes: u64) {
+        if let Some(shadow) = self.shadow() {
+            if bytes == self.size { shadow.fill() } else { shadow.define(address - self.base, bytes) }
+        }
+    }
 }
 
 /// Live allocations sorted by address, as a launch sees them.
@@ -146,6 +167,7 @@ pub struct Memory {
     state: Arc<Mutex<State>>,
     /// Other devices' memories that kernels here may reach.
     peers: Mutex<Vec<Arc<Mutex<State>>>>,
+    tracking: AtomicBool,
 }
 
 pub(crate) fn lookup(live: &[Entry], address: u64) -> Option<&Entry> {
@@ -163,7 +185,30 @@ impl Memory {
         let range = MEMORIES.fetch_add(1, Ordering::Relaxed) % RANGES;
         let next = FIRST + range * RANGE;
         let state = Arc::new(Mutex::new(State { next, ..State::default() }));
-        Memory { total, end: next + RANGE, state, peers: Mutex::default() }
+        Memory { total, end: next + RANGE, state, peers: Mutex::default(), tracking: AtomicBool::new(false) }
+    }
+
+    /// Whether allocations from now on carry bits that say which of their bytes are defined. Existing ones stay as
+    /// they are.
+    pub fn track(&self, on: bool) {
+        self.tracking.store(on, Ordering::Relaxed);
+    }
+
+    /// The undefined bytes of a range: the offset of the first in the range, and how many there are. `None` if there are none,
+    /// or if that is not known because the memory is not tracked.
+    ///
+    /// A copy to the host that covers undefined bytes is what the rule `init::output` is about: ask before it.
+    pub fn undefined(&self, address: u64, bytes: u64) -> Option<(u64, u64)> {
+        let state = self.state();
+        let entry = lookup(&state.live, address).filter(|e| bytes <= e.size - (address - e.base))?;
+        entry.shadow()?.undefined(address - entry.base, bytes)
+    }
+
+    /// Declares all bytes of all allocations defined.
+    pub(crate) fn define_all(&self) {
+        if self.tracking.load(Ordering::Relaxed) {
+            self.state().live.iter().filter_map(Entry::shadow).for_each(Shadow::fill);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -194,7 +239,11 @@ impl Memory {
         let Some(layout) = layout else { return Err(full) };
         // SAFETY: the layout has a size of at least 512 bytes.
         let Some(host) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { return Err(full) };
-        let backing = Arc::new(Backing { host, layout: Some(layout) });
+        let mut backing = Backing { host, layout: Some(layout), shadow: None };
+        if self.tracking.load(Ordering::Relaxed) {
+            backing.shadow = Some(Shadow::new(bytes).ok_or(full)?);
+        }
+        let backing = Arc::new(backing);
         state.next = next;
         state.used += charged;
         Arc::make_mut(&mut state.live).push(Entry { base, size: bytes, key: POISON_KEY, backing });
@@ -240,7 +289,7 @@ impl Memory {
             let nearest = describe(&state, base);
             return Err(MemoryError::OutOfBounds { address: base, bytes, nearest });
         }
-        let backing = Arc::new(Backing { host, layout: None });
+        let backing = Arc::new(Backing { host, layout: None, shadow: None });
         Arc::make_mut(&mut state.live).insert(at, Entry { base, size: bytes, key: 0, backing });
         Ok(())
     }
@@ -296,6 +345,7 @@ impl Memory {
         let (entry, to) = self.range(address, src.len() as u64)?;
         // SAFETY: `range` checked the destination, and the entry keeps it alive.
         unsafe { xor_copy(to, src.as_ptr(), src.len(), entry.key) }
+        entry.define(address, src.len() as u64);
         Ok(())
     }
 
@@ -313,6 +363,10 @@ impl Memory {
             if from_entry.key != to_entry.key {
                 xor_copy(to, to, n, POISON_KEY);
             }
+        }
+        match (to_entry.shadow(), from_entry.shadow()) {
+            (Some(to), Some(from)) => to.copy(dst - to_entry.base, from, src - from_entry.base, bytes),
+            _ => to_entry.define(dst, bytes),
         }
         Ok(())
     }
@@ -341,6 +395,7 @@ impl Memory {
                 to.add(i).write(value.to_le_bytes()[i % 8]);
             }
         }
+        entry.define(address, bytes);
         Ok(())
     }
 
@@ -507,6 +562,30 @@ mod tests {
         assert!(m.fill(a, &[1, 2, 3], 1).is_err());
         assert!(m.fill(a, &[1, 2, 3, 4], u64::MAX).is_err());
         assert!(m.copy(a, a + 60, 5).is_err());
+    }
+
+    #[test]
+    fn undefined_bytes_are_known_and_copied_along() {
+        let m = Memory::new(1 << 20);
+        let before = m.alloc(64, 256).unwrap();
+        assert_eq!(m.undefined(before, 64), None, "allocated before tracking");
+        m.track(true);
+        let (a, b) = (m.alloc(64, 256).unwrap(), m.alloc(100, 256).unwrap());
+        assert_eq!(m.undefined(a, 64), Some((0, 64)));
+        m.write(a + 8, &[0; 8]).unwrap();
+        m.fill(a + 32, &[1, 2], 4).unwrap();
+        assert_eq!(m.undefined(a, 64), Some((0, 48)));
+        assert_eq!(m.undefined(a + 8, 12), Some((8, 4)));
+        m.copy(b + 50, a, 40).unwrap();
+        assert_eq!(m.undefined(b + 58, 8), None);
+        assert_eq!(m.undefined(b + 82, 8), None);
+        assert_eq!(m.undefined(b, 100), Some((0, 84)));
+        m.write(b, &[0; 100]).unwrap();
+        assert_eq!(m.undefined(b, 100), None);
+        m.copy(b + 1, a, 2).unwrap();
+        assert_eq!(m.undefined(b, 100), Some((1, 2)), "a defined range becomes undefined by a copy");
+        m.copy(b, before, 64).unwrap();
+        assert_eq!(m.undefined(b, 100), None);
     }
 
     #[test]

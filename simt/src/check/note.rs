@@ -24,30 +24,62 @@ impl Reg {
     }
 }
 
-/// How undefined bytes travel from an operation's sources to its destinations.
+/// How undefined bytes travel from an operation's sources to its destinations. Registers have a bit for each bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taint {
-    /// Any undefined byte of a lane's sources makes its destinations undefined.
+    /// Any undefined bit of a lane's sources makes its destinations undefined.
     All,
-    /// Byte by byte: moves, `not`, `xor`, `selp` (whose predicate counts for all bytes).
-    Bytes,
-    /// As `Bytes`, but a zero byte of a constant operand defines the result: `and`.
+    /// Sums and products of integers: every bit from the lowest undefined one up.
+    Left,
+    /// The operation only moves, repeats and drops bits, so it is done on the undefined bits themselves. Operands
+    /// (`a` = 1, `b` = 2, `c` = 4, `x` = 8) in the set say how: amounts, selectors.
+    Same(u8),
+    /// Bitwise: a defined bit of one operand may decide.
     And,
-    /// As `Bytes`, but a byte of ones of a constant operand defines the result: `or`.
     Or,
-    /// A left shift of the first source by the constant second, and a logical right shift.
-    Shl,
-    Shr,
-    /// The low `n` bytes of the source, extended with zeros, or with its sign.
-    Low(u8),
-    LowSigned(u8),
-    /// Destinations are the source cut into pieces, or made of the sources joined, low first.
-    Split,
-    Join,
-    /// A load: the memory decides.
+    Xor,
+    Lop3,
+    /// `q ? a : b`.
+    Select,
+    /// A comparison, combined with `q` as `imm` says.
+    Compare(Relation),
+    /// Logic on predicates.
+    Logic,
+    /// Each half on its own.
+    Halves,
+    /// The first source becomes the upper half, the second the lower.
+    Pack,
+    /// `mma`: rows and columns meet.
+    Matrix,
+    /// `ldmatrix` from shared memory, and its opposite.
+    LoadMatrix,
+    StoreMatrix,
+    /// A load, and an atomic operation: the memory decides. Of an exchange, memory takes the operand.
     Load,
+    Atomic,
+    Exchange,
+    /// Lowering's word for an access of one value of so many bytes in the frame.
+    Frame(u8),
     /// Always defined.
     Defined,
+}
+
+/// What a comparison of integers asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Relation {
+    pub test: Test,
+    pub signed: bool,
+    pub bits: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Test {
+    Equal,
+    /// `lt` and `ge`: whether a < b. `gt` and `le`: whether a > b.
+    Less,
+    Greater,
+    /// Of floats: any undefined bit counts.
+    Other,
 }
 
 /// Memory order of an access.
@@ -169,6 +201,10 @@ pub(crate) enum Role {
     /// `cp.async.commit_group`, and `wait_group n` (`u32::MAX`: `wait_all`).
     CommitGroup,
     WaitGroup(u32),
+    /// An integer division by the value of so many bits in row `b`.
+    Divide(u8),
+    /// A matrix instruction that reads or writes shared memory.
+    MatrixAccess,
 }
 
 /// Class of an instruction, as the profile counts it.
@@ -262,6 +298,8 @@ pub(crate) struct Note {
     pub work: Work,
     /// The operation stands for a PTX instruction (its first one does, others are its continuation).
     pub first: bool,
+    /// Destinations are registers of 16 bits: what lies above in their rows never counts.
+    pub short: bool,
     /// Where its registers start in [`Notes::regs`]: sources first, then destinations.
     pub regs: u32,
     pub reads: u16,

@@ -433,7 +433,7 @@ fn narrowed(b: &mut Builder<'_>, operand: &Operand, ty: Type) -> Lowered<V> {
     match b.reg(operand) {
         Some(v) if b.class(v) == Class::Wide && !wide(ty) => {
             let t = b.temp(false);
-            b.op1(cvt::extend(Extend::Truncate), t, v);
+            b.moved(cvt::extend(Extend::Truncate), t, v);
             Ok(t)
         }
         _ if matches!(operand, Operand::F32(_) | Operand::F64(_)) => b.src(operand, ty),

@@ -3,6 +3,7 @@
 use super::integer::{operands, unsupported};
 use super::mods::{Mods, bits, is_int, is_signed, type_of, wide};
 use super::proto::{Builder, Class, Lowered, V, X};
+use crate::check::note::Taint;
 use crate::exec::cvt::{self, Extend, General, Kind};
 use crate::exec::half::{self, B, H, HalfOp, X2};
 use crate::exec::int::{self, Bin, Shift};
@@ -30,7 +31,7 @@ impl Builder<'_> {
             (Class::Wide, true) | (Class::Narrow, false) => Ok(v),
             (Class::Wide, false) => {
                 let t = self.temp(false);
-                self.op1(cvt::extend(Extend::Truncate), t, v);
+                self.moved(cvt::extend(Extend::Truncate), t, v);
                 Ok(t)
             }
             _ => self.src(operand, ty),
@@ -48,7 +49,7 @@ impl Builder<'_> {
     /// Extends an integer result into a wider register.
     fn widen_into(&mut self, from: V, ty: Type, to: Option<V>) {
         if let Some(to) = to {
-            self.op1(cvt::extend(if is_signed(ty) { Extend::S32 } else { Extend::U32 }), to, from);
+            self.moved(cvt::extend(if is_signed(ty) { Extend::S32 } else { Extend::U32 }), to, from);
         }
     }
 
@@ -143,12 +144,12 @@ impl Builder<'_> {
             match (extend(sty), dbits) {
                 (Some(step), 64) => {
                     let t = self.temp(false);
-                    self.op1(cvt::extend(step), t, a);
-                    self.op1(cvt::extend(if is_signed(sty) { Extend::S32 } else { Extend::U32 }), d, t);
+                    self.moved(cvt::extend(step), t, a);
+                    self.moved(cvt::extend(if is_signed(sty) { Extend::S32 } else { Extend::U32 }), d, t);
                 }
-                (Some(step), _) => self.op1(cvt::extend(step), d, a),
+                (Some(step), _) => self.moved(cvt::extend(step), d, a),
                 (None, 64) if sbits == 32 => {
-                    self.op1(cvt::extend(if is_signed(sty) { Extend::S32 } else { Extend::U32 }), d, a);
+                    self.moved(cvt::extend(if is_signed(sty) { Extend::S32 } else { Extend::U32 }), d, a);
                 }
                 _ => self.copy(d, a, dbits == 64),
             }
@@ -157,11 +158,11 @@ impl Builder<'_> {
         let mut a = a;
         if sbits == 64 {
             let t = if dbits == 32 { d } else { self.temp(false) };
-            self.op1(cvt::extend(Extend::Truncate), t, a);
+            self.moved(cvt::extend(Extend::Truncate), t, a);
             a = t;
         }
         match extend(dty) {
-            Some(step) => self.op1(cvt::extend(step), d, a),
+            Some(step) => self.moved(cvt::extend(step), d, a),
             None if sbits != 64 => self.copy(d, a, false),
             None => {}
         }
@@ -309,9 +310,11 @@ impl Builder<'_> {
                 let amount = self.bits32(n as u32 * width);
                 let t = self.temp(is_wide);
                 self.op2(shl, t, v, amount);
+                self.last().taint = Some(Taint::Same(2));
                 v = t;
                 let t = self.temp(is_wide);
                 self.op2(or, t, sum, v);
+                self.last().taint = Some(Taint::Or);
                 v = t;
             }
             sum = v;
@@ -344,19 +347,20 @@ impl Builder<'_> {
                 let amount = self.bits32(n as u32 * bits(part));
                 let t = self.temp(is_wide);
                 self.op2(shr, t, v, amount);
+                self.last().taint = Some(Taint::Same(2));
                 v = t;
             }
             if is_wide {
                 let t = self.temp(false);
-                self.op1(cvt::extend(Extend::Truncate), t, v);
+                self.moved(cvt::extend(Extend::Truncate), t, v);
                 v = t;
             }
             results.push((self.dst(operand, part)?, v, part));
         }
         for (d, v, part) in results {
             match part {
-                Type::B8 => self.op1(cvt::extend(Extend::U8), d, v),
-                Type::B16 => self.op1(cvt::extend(Extend::U16), d, v),
+                Type::B8 => self.moved(cvt::extend(Extend::U8), d, v),
+                Type::B16 => self.moved(cvt::extend(Extend::U16), d, v),
                 _ => self.copy(d, v, false),
             }
         }

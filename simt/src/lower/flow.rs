@@ -3,6 +3,7 @@
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, Kind, List, Lowered, P, Symbol, V, X};
+use crate::check::note::Taint;
 use crate::exec::barrier::bar;
 use crate::exec::collective::{self, COLLECTIVE};
 use crate::exec::control;
@@ -135,7 +136,7 @@ impl Builder<'_> {
         }
         let site = self.site();
         let op = self.push(f);
-        (op.imm, op.apart) = (at.into(), load);
+        (op.imm, op.apart, op.taint) = (at.into(), load, Some(Taint::Frame(size as u8)));
         let (writes, rows) = if load { (vec![v], Vec::new()) } else { (Vec::new(), vec![v]) };
         op.list = Some(Box::new(List { head: vec![site], writes, rows }));
         Ok(())

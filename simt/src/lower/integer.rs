@@ -433,12 +433,12 @@ impl Builder<'_> {
         let mut v = v;
         if let Some(step) = step {
             let t = self.temp(false);
-            self.op1(cvt::extend(step), t, v);
+            self.moved(cvt::extend(step), t, v);
             v = t;
         }
         if to_wide && bits(from) < 64 {
             let t = self.temp(true);
-            self.op1(cvt::extend(if is_signed(from) { cvt::Extend::S32 } else { cvt::Extend::U32 }), t, v);
+            self.moved(cvt::extend(if is_signed(from) { cvt::Extend::S32 } else { cvt::Extend::U32 }), t, v);
             v = t;
         }
         v

@@ -19,6 +19,7 @@ mod matrix;
 mod mods;
 mod notes;
 mod proto;
+mod taint;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -533,6 +534,7 @@ fn bare(like: &proto::Proto) -> proto::Proto {
         apart: false,
         instruction: like.instruction,
         weight: 0,
+        taint: None,
     }
 }
 

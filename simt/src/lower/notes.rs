@@ -1,11 +1,12 @@
 //! Notes for checked launches, made from the instruction that an operation was decoded from.
 
 use super::allocate::Places;
-use super::mods::Mods;
+use super::mods::{Mods, bits, is_int, type_of};
 use super::proto::{Builder, Class as Width, List, P, Proto, V, X};
+use super::taint::{is_short, taint};
 use crate::check::metrics::Work;
 use crate::check::note::{Access, Class, Does, Note, Notes, Order, Reg, Role, Scope, Taint, Where};
-use crate::exec::CONST;
+use crate::exec::{CONST, PRED_CARRY};
 use crate::ptx::ast::{Instruction, Operand};
 
 /// The note of an operation that was made of nothing: a jump between blocks, a sentinel.
@@ -16,6 +17,7 @@ pub(super) fn blank(notes: &Notes) -> Note {
         class: Class::Control,
         work: Work::None,
         first: false,
+        short: false,
         regs: notes.regs.len() as u32,
         reads: 0,
         writes: 0,
@@ -28,15 +30,34 @@ pub(super) fn note(b: &Builder<'_>, proto: &Proto, places: &Places, notes: &mut 
     let regs = notes.regs.len() as u32;
     let reads = sources(b, proto, places, &mut notes.regs);
     let writes = destinations(b, proto, places, &mut notes.regs);
-    let (role, class, taint) = match instruction {
-        None => (Role::Plain, Class::Other, Taint::All),
-        Some(i) => {
+    let (role, class, taint) = match (instruction, proto.taint) {
+        (_, Some(Taint::Frame(size))) => (frame(proto, size, notes), Class::Local, Taint::Load),
+        (None, _) => (Role::Plain, Class::Other, Taint::All),
+        (Some(i), _) => {
             let role = role(b, i, proto, notes);
             (role, class(i), taint(i, proto, role))
         }
     };
     let work = instruction.map_or(Work::None, work);
-    Note { role, taint, class, work, first: proto.weight > 0, regs, reads, writes }
+    let short = is_short(b, proto);
+    Note { role, taint, class, work, first: proto.weight > 0, short, regs, reads, writes }
+}
+
+/// An access of a parameter or return value that is a register: in the frame's local memory.
+fn frame(p: &Proto, size: u8, notes: &mut Notes) -> Role {
+    let loads = p.list.as_ref().is_some_and(|l| !l.writes.is_empty());
+    notes.accesses.push(Access {
+        does: if loads { Does::Load } else { Does::Store },
+        at: Where::Frame,
+        size: size.into(),
+        count: 1,
+        order: Order::Weak,
+        scope: Scope::Gpu,
+        nc: false,
+        cas: false,
+        seed: false,
+    });
+    Role::Access(notes.accesses.len() as u32 - 1)
 }
 
 fn row(b: &Builder<'_>, v: V, places: &Places) -> Option<Reg> {
@@ -70,6 +91,9 @@ fn sources(b: &Builder<'_>, p: &Proto, places: &Places, regs: &mut Vec<Reg>) -> 
     if let X::Pred(q) = p.x {
         pred(q);
     }
+    if matches!(opcode(b, p), "addc" | "subc" | "madc") {
+        regs.push(Reg::Pred(PRED_CARRY));
+    }
     (regs.len() - before) as u16
 }
 
@@ -82,7 +106,17 @@ fn destinations(b: &Builder<'_>, p: &Proto, places: &Places, regs: &mut Vec<Reg>
             regs.push(Reg::Pred(places.pred(q)));
         }
     }
+    let carries = |i: &Instruction| i.modifiers.iter().any(|w| w == "cc");
+    if matches!(opcode(b, p), "add" | "addc" | "sub" | "subc" | "mad" | "madc")
+        && b.body.instructions.get(p.instruction as usize).is_some_and(carries)
+    {
+        regs.push(Reg::Pred(PRED_CARRY));
+    }
     (regs.len() - before) as u16
+}
+
+fn opcode<'b>(b: &'b Builder<'_>, p: &Proto) -> &'b str {
+    b.body.instructions.get(p.instruction as usize).map_or("", |i| i.opcode.as_str())
 }
 
 fn scope(m: &Mods<'_>) -> Scope {
@@ -107,6 +141,11 @@ fn role(b: &Builder<'_>, i: &Instruction, p: &Proto, notes: &mut Notes) -> Role 
             Role::Fence { acquires: acquire || !release, releases: release || !acquire, scope: scope(m) }
         }
         "bra" | "brx" => Role::Branch,
+        "div" | "rem" if p.weight > 0 => match i.modifiers.last().and_then(|w| type_of(w)) {
+            Some(ty) if is_int(ty) => Role::Divide(bits(ty) as u8),
+            _ => Role::Plain,
+        },
+        "ldmatrix" | "stmatrix" if p.list.is_some() => Role::MatrixAccess,
         "shfl" | "vote" | "match" | "redux" | "elect" if p.imm & crate::exec::collective::COLLECTIVE != 0 => {
             Role::Collective
         }
@@ -279,19 +318,4 @@ fn volume(shape: &str) -> Option<u32> {
     let (n, k) = rest.split_once('k')?;
     let number = |t: &str| t.parse::<u32>().ok().filter(|n| *n <= 4096);
     Some(2 * number(m)? * number(n)? * number(k)?)
-}
-
-/// How undefined bytes pass through. Only operations that are the whole of their instruction have a rule of their own.
-fn taint(i: &Instruction, p: &Proto, role: Role) -> Taint {
-    match (i.opcode.as_str(), role) {
-        (_, Role::Access(_)) if matches!(i.opcode.as_str(), "ld" | "ldu" | "atom") => Taint::Load,
-        _ if p.weight == 0 => Taint::All,
-        ("and", _) => Taint::And,
-        ("or", _) => Taint::Or,
-        ("xor" | "not" | "selp" | "cvta", _) => Taint::Bytes,
-        ("mov", _) if !i.operands.iter().any(|o| matches!(o, Operand::Vector(_))) => Taint::Bytes,
-        ("shl", _) => Taint::Shl,
-        ("shr", _) if i.modifiers.iter().any(|w| w.starts_with(['u', 'b'])) => Taint::Shr,
-        _ => Taint::All,
-    }
 }

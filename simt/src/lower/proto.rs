@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::mods::{bits, wide};
+use crate::check::note::Taint;
 use crate::exec::lanes::map0;
 use crate::exec::{CONST, OpFn, ROW, control, cvt, int, local, uniform};
 use crate::program::{Call, Const, Pooled};
@@ -79,6 +80,8 @@ pub(super) struct Proto {
     pub instruction: u32,
     /// PTX instructions that it stands for.
     pub weight: u32,
+    /// How undefined bits pass through, where the instruction does not say.
+    pub taint: Option<Taint>,
 }
 
 /// What a register is.
@@ -216,6 +219,7 @@ impl<'a> Builder<'a> {
             apart: false,
             instruction: self.at,
             weight,
+            taint: None,
         });
         let last = self.protos.len() - 1;
         &mut self.protos[last]
@@ -224,6 +228,12 @@ impl<'a> Builder<'a> {
     pub(super) fn op1(&mut self, f: OpFn, d: V, a: V) {
         let op = self.push(f);
         (op.d, op.a) = (d, a);
+    }
+
+    /// An operation that only moves bits of its source.
+    pub(super) fn moved(&mut self, f: OpFn, d: V, a: V) {
+        let op = self.push(f);
+        (op.d, op.a, op.taint) = (d, a, Some(Taint::Same(0)));
     }
 
     pub(super) fn op2(&mut self, f: OpFn, d: V, a: V, b: V) {
@@ -499,13 +509,13 @@ impl<'a> Builder<'a> {
             return v;
         }
         let d = self.temp(true);
-        self.op1(cvt::extend(cvt::Extend::U32), d, v);
+        self.moved(cvt::extend(cvt::Extend::U32), d, v);
         d
     }
 
     /// Copies a row.
     pub(super) fn copy(&mut self, d: V, a: V, is_wide: bool) {
-        self.op1(int::mov(is_wide), d, a);
+        self.moved(int::mov(is_wide), d, a);
     }
 
     /// A new cache site.
