@@ -275,7 +275,8 @@ impl Warp {
             split.favour = split.favour.saturating_sub(1);
             let lanes = cx.active;
             let rest = split.mask & !lanes;
-            let op = program.ops[pc as usize];
+            // In its place: faults are located by it.
+            let op = &program.ops[pc as usize];
             match flow {
                 Flow::Next | Flow::Jump => {
                     split.pc = cx.next;
@@ -289,7 +290,7 @@ impl Warp {
                 Flow::Scatter => {
                     for lane in lanes_of(lanes) {
                         // SAFETY: the handler has checked every active lane's index.
-                        let target = unsafe { super::control::indexed_target(cx, &op, lane) };
+                        let target = unsafe { super::control::indexed_target(cx, op, lane) };
                         self.add(target.unwrap_or(pc + 1), 1 << lane, split.frame, State::Ready);
                     }
                     self.add(pc + 1, rest, split.frame, State::Ready);
@@ -309,13 +310,13 @@ impl Warp {
                 }
                 Flow::Barrier => {
                     self.add(pc + 1, rest, split.frame, State::Ready);
-                    if self.arrive(cx, &op, pc, lanes, split.frame, barriers) == Flow::Fault {
+                    if self.arrive(cx, op, pc, lanes, split.frame, barriers) == Flow::Fault {
                         return Stop::Fault;
                     }
                 }
                 Flow::Call => {
                     self.add(pc + 1, rest, split.frame, State::Ready);
-                    if self.call(cx, program, pools, &op, pc, lanes, split.frame) == Flow::Fault {
+                    if self.call(cx, program, pools, op, pc, lanes, split.frame) == Flow::Fault {
                         return Stop::Fault;
                     }
                 }
