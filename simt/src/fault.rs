@@ -20,6 +20,8 @@ pub enum FaultKind {
     AssertFailed,
     /// Lanes of one warp, or warps of one block, disagree about a barrier.
     DivergentBarrier,
+    /// An `mbarrier` object is used before it is initialised, or beyond its counts.
+    BarrierMisuse,
     /// A warp collective names or excludes lanes that it must not.
     MaskMisuse,
     /// No lane can ever run again, or all of them spin on memory that nobody changes.
@@ -44,6 +46,7 @@ impl FaultKind {
             FaultKind::Trap => "trap",
             FaultKind::AssertFailed => "assertion failed",
             FaultKind::DivergentBarrier => "divergent barrier",
+            FaultKind::BarrierMisuse => "mbarrier misuse",
             FaultKind::MaskMisuse => "membermask misuse",
             FaultKind::Deadlock => "deadlock",
             FaultKind::IllegalInstruction => "illegal instruction",

@@ -1,7 +1,11 @@
 //! Atomic read-modify-write operations.
 //!
 //! Kernels with atomics that other blocks could see run serially (see `launch`), so each lane's
-//! operation is an ordinary read and write, in lane order; but reductions that commute run on all cores.
+//! operation is an ordinary read and write, in lane order; but reductions that commute run on all cores. A vector of operations is one operation an element.
+//!
+//! **Where addresses are.** Row `op.a` plus `op.imm`, read as the second word of the list ([`via`]) says; the list holds
+//! the cache site, that word, whether the old value goes to row `op.d`, and the alignment (that of the whole
+//! vector for its first element). Operands: rows `op.b` and, for `cas`, `op.c`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -23,7 +27,7 @@ pub(crate) mod via {
 }
 
 /// The address of a lane's operand, and where it points.
-unsafe fn address(cx: &Cx, op: &Op, lane: usize) -> (Place, u64) {
+pub(super) unsafe fn address(cx: &Cx, op: &Op, lane: usize) -> (Place, u64) {
     // SAFETY: the contract of handlers: the list says what kind of row `a` is.
     unsafe {
         match cx.list(op, 1) {
@@ -59,7 +63,7 @@ unsafe fn together<E: Elem>(p: *mut u8, key: u64, f: impl Fn(E) -> E) {
 }
 
 /// A handler that replaces `old` by `f(old, b, c, in global memory)` and gives `old` to row `d`, unless the third word of the
-/// list is 0.
+/// list is 0. The fourth word is the alignment.
 fn atomic<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(_: F) -> OpFn {
     unsafe fn handler<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(cx: &mut Cx, op: &Op) -> Flow {
         let f: F = only();
@@ -69,10 +73,13 @@ fn atomic<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(_: F) -> OpFn {
         unsafe {
             let site = cx.list(op, 0) as usize;
             let result = cx.list(op, 2) != 0;
+            let align = u64::from(cx.list(op, 3));
             for lane in lanes_of(cx.active) {
                 let (place, at) = address(cx, op, lane);
+                if at & (align - 1) != 0 {
+                    return refuse(cx, op, place, lane, at, align, "atomic operation");
+                }
                 let found = match place {
-                    _ if at & (bytes - 1) != 0 => None,
                     Place::Global => Global::resolve(cx, site, at, bytes),
                     Place::Shared => Shared::<u64>::resolve(cx, site, at, bytes),
                     _ => None,
@@ -117,6 +124,114 @@ fn add_pair<T: Half>(a: u32, b: u32) -> u32 {
     u32::from(add_half::<T>(a as u16, b as u16)) | u32::from(add_half::<T>((a >> 16) as u16, (b >> 16) as u16)) << 16
 }
 
+fn half_extreme<T: Half>(a: u16, b: u16, max: bool) -> u16 {
+    let (a, b) = (T::from_bits(a), T::from_bits(b));
+    let pick = if max { super::half::extreme::<T, true, false> } else { super::half::extreme::<T, false, false> };
+    pick(a, b).bits()
+}
+
+fn pair_extreme<T: Half>(a: u32, b: u32, max: bool) -> u32 {
+    let high = half_extreme::<T>((a >> 16) as u16, (b >> 16) as u16, max);
+    u32::from(half_extreme::<T>(a as u16, b as u16, max)) | u32::from(high) << 16
+}
+
+/// `atom.cas.b128` (`imm` is the offset; the list goes on with the rows of D, B and C, two of 64 bits each) and, if C is missing from
+/// the count in the third word, `atom.exch.b128`. Bit 0 of the third word: the old value goes to D; bit 1: `cas`.
+pub(crate) unsafe fn atomic128(cx: &mut Cx, op: &Op) -> Flow {
+    cx.sync_seen = true;
+    // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.
+    unsafe {
+        let site = cx.list(op, 0) as usize;
+        let what = cx.list(op, 2);
+        for lane in lanes_of(cx.active) {
+            let (place, at) = address(cx, op, lane);
+            let found = match place {
+                _ if at & 15 != 0 => None,
+                Place::Global => Global::resolve(cx, site, at, 16),
+                Place::Shared => Shared::<u64>::resolve(cx, site, at, 16),
+                _ => None,
+            };
+            let Some((p, key)) = found else { return refuse(cx, op, place, lane, at, 16, "atomic operation") };
+            let p = p.cast::<[u64; 2]>();
+            let old = p.read_unaligned().map(|w| w ^ key);
+            let get = |i: usize| [0, 1].map(|j| lane_of::<u64>(cx.src(cx.list(op, i + j)), lane));
+            let new = match what & 2 {
+                0 => get(6),
+                _ if old == get(6) => get(8),
+                _ => old,
+            };
+            if new != old {
+                p.write_unaligned(new.map(|w| w ^ key));
+                cx.progress += 1;
+            }
+            if what & 1 != 0 {
+                set_lane::<u64>(cx.dst(cx.list(op, 4)), lane, old[0]);
+                set_lane::<u64>(cx.dst(cx.list(op, 5)), lane, old[1]);
+            }
+        }
+    }
+    cx.counters.atomics += u64::from(cx.active.count_ones());
+    Flow::Next
+}
+
+/// An operation of `cp.reduce.async.bulk`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reduce(u32);
+
+impl Reduce {
+    const NAMES: [&'static str; 8] = ["add", "min", "max", "inc", "dec", "and", "or", "xor"];
+    const TYPES: [Type; 10] =
+        [Type::U32, Type::S32, Type::U64, Type::S64, Type::F32, Type::F64, Type::F16, Type::BF16, Type::B32, Type::B64];
+
+    /// The operation, if there is one of that name and type.
+    pub(crate) fn new(name: &str, ty: Type) -> Option<Reduce> {
+        let (n, t) = (Reduce::NAMES.iter().position(|x| *x == name)?, Reduce::TYPES.iter().position(|x| *x == ty)?);
+        let exists = match (name, ty) {
+            ("inc" | "dec", _) => ty == Type::U32,
+            ("and" | "or" | "xor", _) => matches!(ty, Type::B32 | Type::B64),
+            ("add", _) => !matches!(ty, Type::B32 | Type::B64),
+            _ => !matches!(ty, Type::B32 | Type::B64 | Type::F32 | Type::F64),
+        };
+        exists.then_some(Reduce(n as u32 | (t as u32) << 8))
+    }
+
+    pub(crate) fn of(code: u32) -> Reduce {
+        Reduce(code)
+    }
+
+    pub(crate) fn code(self) -> u32 {
+        self.0
+    }
+}
+
+/// `old` combined with `b`, as bits.
+pub(super) fn reduce(how: Reduce, old: u64, b: u64) -> u64 {
+    let name = Reduce::NAMES.get(how.0 as usize & 0xff).copied().unwrap_or("");
+    let ty = Reduce::TYPES.get(how.0 as usize >> 8).copied().unwrap_or(Type::B64);
+    let (x, y) = (old as u32, b as u32);
+    match (name, ty) {
+        ("add", Type::U32 | Type::S32) => x.wrapping_add(y).into(),
+        ("add", Type::U64 | Type::S64) => old.wrapping_add(b),
+        ("add", Type::F32) => add32(x, y, true).into(),
+        ("add", Type::F64) => canon64(f64::from_bits(old) + f64::from_bits(b)),
+        ("add", Type::F16) => add_half::<H>(old as u16, b as u16).into(),
+        ("add", Type::BF16) => add_half::<B>(old as u16, b as u16).into(),
+        ("min" | "max", Type::F16) => half_extreme::<H>(old as u16, b as u16, name == "max").into(),
+        ("min" | "max", Type::BF16) => half_extreme::<B>(old as u16, b as u16, name == "max").into(),
+        ("min", Type::U32 | Type::U64) => old.min(b),
+        ("max", Type::U32 | Type::U64) => old.max(b),
+        ("min", Type::S32) => u64::from((x as i32).min(y as i32) as u32),
+        ("max", Type::S32) => u64::from((x as i32).max(y as i32) as u32),
+        ("min", _) => (old as i64).min(b as i64) as u64,
+        ("max", _) => (old as i64).max(b as i64) as u64,
+        ("inc", _) => u64::from(if x >= y { 0 } else { x + 1 }),
+        ("dec", _) => u64::from(if x == 0 || x > y { y } else { x - 1 }),
+        ("and", _) => old & b,
+        ("or", _) => old | b,
+        _ => old ^ b,
+    }
+}
+
 /// The handler of an atomic operation on a type; `add` on `.f16` … is `add.noftz`.
 pub(crate) fn handler(name: &str, ty: Type) -> Option<OpFn> {
     use Type::{B16, B32, B64, BF16, BF16x2, F16, F16x2, F32, F64, S32, S64, U32, U64};
@@ -129,6 +244,14 @@ pub(crate) fn handler(name: &str, ty: Type) -> Option<OpFn> {
         ("add", BF16) => atomic(|a: u16, b: u16, _, _| add_half::<B>(a, b)),
         ("add", F16x2) => atomic(|a: u32, b: u32, _, _| add_pair::<H>(a, b)),
         ("add", BF16x2) => atomic(|a: u32, b: u32, _, _| add_pair::<B>(a, b)),
+        ("min", F16) => atomic(|a: u16, b: u16, _, _| half_extreme::<H>(a, b, false)),
+        ("max", F16) => atomic(|a: u16, b: u16, _, _| half_extreme::<H>(a, b, true)),
+        ("min", BF16) => atomic(|a: u16, b: u16, _, _| half_extreme::<B>(a, b, false)),
+        ("max", BF16) => atomic(|a: u16, b: u16, _, _| half_extreme::<B>(a, b, true)),
+        ("min", F16x2) => atomic(|a: u32, b: u32, _, _| pair_extreme::<H>(a, b, false)),
+        ("max", F16x2) => atomic(|a: u32, b: u32, _, _| pair_extreme::<H>(a, b, true)),
+        ("min", BF16x2) => atomic(|a: u32, b: u32, _, _| pair_extreme::<B>(a, b, false)),
+        ("max", BF16x2) => atomic(|a: u32, b: u32, _, _| pair_extreme::<B>(a, b, true)),
         ("min", U32) => atomic(|a: u32, b: u32, _, _| a.min(b)),
         ("min", S32) => atomic(|a: u32, b: u32, _, _| (a as i32).min(b as i32) as u32),
         ("min", U64) => atomic(|a: u64, b: u64, _, _| a.min(b)),

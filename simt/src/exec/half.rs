@@ -211,7 +211,7 @@ fn canonical<T: Half>(x: T) -> T {
 }
 
 #[inline(always)]
-fn extreme<T: Half, const MAX: bool, const PROPAGATE: bool>(a: T, b: T) -> T {
+pub(super) fn extreme<T: Half, const MAX: bool, const PROPAGATE: bool>(a: T, b: T) -> T {
     let (x, y) = (a.to_f32(), b.to_f32());
     let first = if x == y {
         // Only zeros differ in bits here.

@@ -1,130 +1,138 @@
-//! Matrix instructions: `mma.sync` and `ldmatrix`.
+//! Matrix products: `mma.sync` and `wmma.mma`.
 //!
-//! Floating-point products are summed as tensor cores were found to sum them (the published model of
-//! MMA-Sim): all products and the addend are aligned to the largest exponent, cut off below a number
-//! of fraction bits that depends on the architecture, added exactly, and the sum is cut off to f32.
-//! Architectures below Hopper add 16-bit products in groups of eight.
+//! All fragments but those of `mma.m8n8k4.f16` follow one rule, that of the ISA's figures for `mma.m16n8k…`.
+//! Think of A as rows and of B as columns of k elements. Lane l is number l % 4 of group l / 4. Register r of a
+//! factor holds consecutive elements of k, beginning at the lane's number times their count, of row (or column)
+//! l / 4; further registers go to the next eight rows first, then to the next elements of k. An accumulator holds
+//! pairs: row l / 4 and columns 2 (l % 4), 2 (l % 4) + 1; further ones go to the next eight rows first, then to the
+//! next eight columns. The fragments of `wmma` are of the same kind (the ISA leaves them open); where it gives
+//! them more registers than there are elements, the elements repeat, as on hardware.
 
-use super::bounds::{Place, refuse};
-use super::half::f16_to_f32;
 use super::lanes::{lane_of, set_lane};
-use super::soft::{self, Format, Round};
-use super::space::{SHARED_WINDOW, Shared, Space};
+use super::soft::Round;
+use super::tensor::{self, Kind, Part, Sum};
 use super::{Cx, Flow, LANES, Op};
 use crate::fault::FaultKind;
 
-/// Element types of the factors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Factor {
-    F16,
-    BF16,
-    TF32,
-    S8,
-    U8,
-}
-
-/// A shape `m16n8k…` packed into `Op::imm`.
+/// A product of matrices, packed into `Op::imm`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
-    pub a: Factor,
-    pub b: Factor,
-    pub k: u32,
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub a: Kind,
+    pub b: Kind,
+    pub c: Kind,
+    pub d: Kind,
     /// `.satfinite` of integers.
     pub sat: bool,
+    /// `.and.popc` rather than `.xor.popc`.
+    pub and: bool,
+    /// Rounding of f64.
+    pub round: Round,
+    pub wmma: bool,
+    /// Layouts of A and B of `m8n8k4.f16`: A by columns, B by rows.
+    pub a_columns: bool,
+    pub b_rows: bool,
     /// Architecture whose sums to follow.
     pub sm: u32,
 }
 
 impl Shape {
     pub(crate) fn pack(self) -> u64 {
-        self.a as u64
-            | (self.b as u64) << 8
-            | u64::from(self.k) << 16
-            | u64::from(self.sat) << 24
-            | u64::from(self.sm) << 32
+        let round = match self.round {
+            Round::Zero => 1,
+            Round::Down => 2,
+            Round::Up => 3,
+            _ => 0,
+        };
+        let flags = [self.sat, self.and, self.wmma, self.a_columns, self.b_rows];
+        let flags = flags.iter().enumerate().fold(0, |f, (i, &on)| f | u64::from(on) << i);
+        self.m as u64 / 8
+            | (self.n as u64 / 8) << 3
+            | (self.k as u64) << 6
+            | (self.a as u64) << 16
+            | (self.b as u64) << 20
+            | (self.c as u64) << 24
+            | (self.d as u64) << 28
+            | round << 32
+            | flags << 34
+            | u64::from(self.sm & 0xff) << 40
     }
 
     fn unpack(imm: u64) -> Shape {
-        let factor = |c: u64| match c & 0xff {
-            0 => Factor::F16,
-            1 => Factor::BF16,
-            2 => Factor::TF32,
-            3 => Factor::S8,
-            _ => Factor::U8,
-        };
+        let flag = |i: u32| imm >> (34 + i) & 1 != 0;
         Shape {
-            a: factor(imm),
-            b: factor(imm >> 8),
-            k: (imm >> 16 & 0xff) as u32,
-            sat: imm >> 24 & 1 != 0,
-            sm: (imm >> 32) as u32,
+            m: (imm as usize & 7) * 8,
+            n: (imm as usize >> 3 & 7) * 8,
+            k: imm as usize >> 6 & 0x1ff,
+            a: Kind::of(imm >> 16),
+            b: Kind::of(imm >> 20),
+            c: Kind::of(imm >> 24),
+            d: Kind::of(imm >> 28),
+            round: match imm >> 32 & 3 {
+                1 => Round::Zero,
+                2 => Round::Down,
+                3 => Round::Up,
+                _ => Round::Nearest,
+            },
+            sat: flag(0),
+            and: flag(1),
+            wmma: flag(2),
+            a_columns: flag(3),
+            b_rows: flag(4),
+            sm: (imm >> 40 & 0xff) as u32,
         }
     }
 
-    /// Elements in a 32-bit register.
-    fn per_register(self) -> u32 {
-        match self.a {
-            Factor::F16 | Factor::BF16 => 2,
-            Factor::TF32 => 1,
-            Factor::S8 | Factor::U8 => 4,
+    /// The product that four pairs of quads of a warp compute four times.
+    fn is_quads(self) -> bool {
+        self.k == 4 && self.a == Kind::F16
+    }
+
+    /// Registers of A, B, C, D.
+    pub(crate) fn registers(self) -> [usize; 4] {
+        if self.is_quads() {
+            let of = |kind| if kind == Kind::F16 { 4 } else { 8 };
+            return [2, 2, of(self.c), of(self.d)];
         }
-    }
-
-    /// Registers of A, of B.
-    pub(crate) fn registers(self) -> (usize, usize) {
-        let b = self.k / (4 * self.per_register());
-        (2 * b as usize, b as usize)
-    }
-}
-
-fn float(factor: Factor, bits: u32) -> f64 {
-    match factor {
-        Factor::F16 => f16_to_f32(bits as u16).into(),
-        Factor::BF16 => f32::from_bits(bits << 16).into(),
-        _ => f32::from_bits(bits & !0x1fff).into(),
+        [
+            factor_registers(self.m, self.k, self.a, self.wmma),
+            factor_registers(self.n, self.k, self.b, self.wmma),
+            accumulator_registers(self.m, self.n, self.c),
+            accumulator_registers(self.m, self.n, self.d),
+        ]
     }
 }
 
-fn integer(factor: Factor, bits: u32) -> i64 {
-    if factor == Factor::S8 { i64::from(bits as u8 as i8) } else { i64::from(bits as u8) }
+/// Registers of a factor of `rows` rows (or columns) of `k` elements.
+pub(crate) fn factor_registers(rows: usize, k: usize, kind: Kind, wmma: bool) -> usize {
+    if wmma && kind == Kind::F16 { 8 } else { rows * k / (LANES * kind.per_register()) }
 }
 
-/// Exponent of the highest bit, of normal numbers; that of the smallest normal for what lies below.
-fn exponent(x: f64, smallest: i32) -> i32 {
-    ((x.abs().to_bits() >> 52) as i32 - 1023).max(smallest)
+/// Registers of an accumulator.
+pub(crate) fn accumulator_registers(m: usize, n: usize, kind: Kind) -> usize {
+    m * n / LANES / if kind == Kind::F16 { 2 } else { 1 }
 }
 
-/// c + Σ a·b, aligned and cut off.
-fn dot(c: f32, products: &[(f64, f64)], smallest: i32, fraction: i32) -> f32 {
-    let special: f64 = products.iter().map(|(a, b)| a * b).sum::<f64>() + f64::from(c);
-    if !special.is_finite() && (!c.is_finite() || products.iter().any(|(a, b)| !a.is_finite() || !b.is_finite())) {
-        return f32::from_bits(soft::convert(special, Format::F32, Round::Zero) as u32);
-    }
-    let terms = products.iter().map(|&(a, b)| {
-        let e = exponent(a, smallest) + exponent(b, smallest);
-        (a * b, e)
-    });
-    let own = (f64::from(c), exponent(c.into(), -126));
-    let terms: Vec<(f64, i32)> = terms.chain([own]).filter(|t| t.0 != 0.0).collect();
-    let Some(top) = terms.iter().map(|t| t.1).max() else {
-        // Only zeros: their sum is -0 if all are.
-        let negative = c.is_sign_negative() && products.iter().all(|(a, b)| (a * b).is_sign_negative());
-        return if negative { -0.0 } else { 0.0 };
-    };
-    // In units of 2^(top - fraction); products are exact in f64, and scaling is.
-    let scale = |x: f64| {
-        let shift = fraction - top;
-        let half = shift / 2;
-        (x * 2f64.powi(half) * 2f64.powi(shift - half)).trunc() as i64
-    };
-    let sum: i128 = terms.iter().map(|&(x, _)| i128::from(scale(x))).sum();
-    if sum == 0 {
-        return 0.0;
-    }
-    f32::from_bits(soft::scaled(sum, top - fraction, Format::F32, Round::Zero) as u32)
+/// Row (or column) and first element of k that a lane's register of a factor holds.
+pub(crate) fn factor_place(rows: usize, k: usize, kind: Kind, lane: usize, register: usize) -> (usize, usize) {
+    let per = kind.per_register();
+    // Beyond the last register the elements repeat.
+    let register = register % (rows * k / (LANES * per)).max(1);
+    let tiles = rows / 8;
+    (lane / 4 + 8 * (register % tiles), per * (lane % 4 + 4 * (register / tiles)))
 }
 
-fn all_here(cx: &mut Cx, op: &Op) -> Option<Flow> {
+/// Row and column of an element of an accumulator.
+pub(crate) fn accumulator_place(m: usize, lane: usize, element: usize) -> (usize, usize) {
+    let (pair, e) = (element / 2, element % 2);
+    let tiles = m / 8;
+    (lane / 4 + 8 * (pair % tiles), lane % 4 * 2 + e + 8 * (pair / tiles))
+}
+
+/// Whether a whole warp is here; if not, what to do.
+pub(super) fn all_here(cx: &mut Cx, op: &Op) -> Option<Flow> {
     if cx.active != cx.live {
         return Some(Flow::Rendezvous);
     }
@@ -135,112 +143,219 @@ fn all_here(cx: &mut Cx, op: &Op) -> Option<Flow> {
     None
 }
 
-/// `mma.sync`: the list holds the rows of D, A, B and C.
+/// Rows of a matrix in registers, as words of `bits` bits.
+struct Words {
+    width: usize,
+    words: Vec<u64>,
+}
+
+impl Words {
+    fn row(&self, row: usize) -> &[u64] {
+        &self.words[row * self.width..][..self.width]
+    }
+}
+
+/// Reads a factor: element by element, but whole words of single bits.
+unsafe fn factor(cx: &Cx, op: &Op, first: usize, registers: usize, (rows, k, kind): (usize, usize, Kind)) -> Words {
+    let (per, bits) = (kind.per_register(), kind.bits());
+    let split = if kind == Kind::B1 { 32 } else { 1 };
+    let width = k / split;
+    let mut words = vec![0; rows * width];
+    let mask = if bits == 32 { !0 } else { (1u64 << (bits & 31)) - 1 };
+    for r in 0..registers.min(rows * k / (LANES * per)) {
+        // SAFETY: the contract of handlers: the list has the factor's rows, of 64 bits for f64.
+        let row = unsafe { cx.src(cx.list(op, first + r)) };
+        for lane in 0..LANES {
+            let (at, from) = factor_place(rows, k, kind, lane, r);
+            let to = &mut words[at * width + from / split..];
+            if kind == Kind::F64 {
+                // SAFETY: as above.
+                to[0] = unsafe { lane_of::<u64>(row, lane) };
+                continue;
+            }
+            // SAFETY: as above.
+            let word = u64::from(unsafe { lane_of::<u32>(row, lane) });
+            if split > 1 {
+                to[0] = word;
+                continue;
+            }
+            for (e, to) in to.iter_mut().take(per).enumerate() {
+                *to = word >> (bits as usize * e) & mask;
+            }
+        }
+    }
+    Words { width, words }
+}
+
+/// One element of an accumulator: of a 64-bit row for f64, of half a register for f16.
+unsafe fn get(cx: &Cx, op: &Op, first: usize, kind: Kind, lane: usize, element: usize) -> u64 {
+    // SAFETY: the contract of handlers: the list has the accumulator's rows.
+    unsafe {
+        match kind {
+            Kind::F64 => lane_of::<u64>(cx.src(cx.list(op, first + element)), lane),
+            Kind::F16 => {
+                let word = lane_of::<u32>(cx.src(cx.list(op, first + element / 2)), lane);
+                u64::from(word >> (16 * (element % 2)) & 0xffff)
+            }
+            _ => lane_of::<u32>(cx.src(cx.list(op, first + element)), lane).into(),
+        }
+    }
+}
+
+/// Writes an accumulator's elements of all lanes.
+unsafe fn put(cx: &Cx, op: &Op, kind: Kind, results: &[[u64; LANES]]) {
+    // SAFETY: the contract of handlers: the list begins with the rows of D.
+    unsafe {
+        match kind {
+            Kind::F64 => {
+                for (r, lanes) in results.iter().enumerate() {
+                    let to = cx.dst(cx.list(op, r));
+                    lanes.iter().enumerate().for_each(|(l, &v)| set_lane::<u64>(to, l, v));
+                }
+            }
+            Kind::F16 => {
+                for (r, pair) in results.chunks_exact(2).enumerate() {
+                    let to = cx.dst(cx.list(op, r));
+                    for lane in 0..LANES {
+                        set_lane::<u32>(to, lane, (pair[0][lane] | pair[1][lane] << 16) as u32);
+                    }
+                }
+            }
+            _ => {
+                for (r, lanes) in results.iter().enumerate() {
+                    let to = cx.dst(cx.list(op, r));
+                    lanes.iter().enumerate().for_each(|(l, &v)| set_lane::<u32>(to, l, v as u32));
+                }
+            }
+        }
+    }
+}
+
+/// The rows of a factor, ready for the sums of its type.
+enum Factor {
+    Parts(Vec<Part>),
+    Ints(Vec<i64>),
+    Doubles(Vec<f64>),
+    Bits(Vec<u64>),
+}
+
+impl Factor {
+    fn new(words: &Words, kind: Kind) -> Factor {
+        let all = words.words.iter();
+        match kind {
+            Kind::F64 => Factor::Doubles(all.map(|&w| f64::from_bits(w)).collect()),
+            Kind::B1 => Factor::Bits(words.words.clone()),
+            _ if kind.is_int() => Factor::Ints(all.map(|&w| tensor::integer(kind, w as u32)).collect()),
+            _ => Factor::Parts(all.map(|&w| tensor::part(kind, w as u32)).collect()),
+        }
+    }
+}
+
+/// The element of D in a row of A and a column of B.
+fn element(shape: Shape, sum: Sum, (a, i): (&Factor, usize), (b, j): (&Factor, usize), width: usize, c: u64) -> u64 {
+    let (i, j) = (i * width..(i + 1) * width, j * width..(j + 1) * width);
+    let exact = |products: i64| {
+        let total = i64::from(c as u32 as i32) + products;
+        let total = if shape.sat { total.clamp(i32::MIN.into(), i32::MAX.into()) } else { total };
+        u64::from(total as u32)
+    };
+    match (a, b) {
+        (Factor::Parts(a), Factor::Parts(b)) => {
+            let groups = a[i].chunks(sum.group).zip(b[j].chunks(sum.group));
+            let c = tensor::accumulator(c as u32, shape.c, shape.d);
+            groups.fold(c, |c, (a, b)| tensor::dot([shape.a, shape.b], a, b, c, shape.d, sum)).into()
+        }
+        (Factor::Doubles(a), Factor::Doubles(b)) => {
+            tensor::dot64(&a[i], &b[j], f64::from_bits(c), shape.round).to_bits()
+        }
+        (Factor::Ints(a), Factor::Ints(b)) => exact(a[i].iter().zip(&b[j]).map(|(x, y)| x * y).sum()),
+        (Factor::Bits(a), Factor::Bits(b)) => {
+            let both = a[i].iter().zip(&b[j]).map(|(x, y)| if shape.and { x & y } else { x ^ y });
+            exact(both.map(|w| i64::from(w.count_ones())).sum())
+        }
+        // Lowering pairs only types of one sort.
+        _ => 0,
+    }
+}
+
+/// `mma.sync` and `wmma.mma`: `imm` is the [`Shape`]; the list holds the rows of D, A, B and C. No memory is touched.
 pub(crate) unsafe fn mma(cx: &mut Cx, op: &Op) -> Flow {
     if let Some(flow) = all_here(cx, op) {
         return flow;
     }
     let shape = Shape::unpack(op.imm);
-    let (na, nb) = shape.registers();
-    let per = shape.per_register();
-    let bits = 32 / per;
-    let k = shape.k as usize;
-    let mut a = [[0u32; 32]; 16];
-    let mut b = [[0u32; 32]; 8];
-    let mask = if bits == 32 { !0 } else { (1u32 << bits) - 1 };
-    // SAFETY: the contract of handlers: the list has 4 + na + nb + 4 rows of 32 bits.
+    let sum = Sum::of(shape.sm, shape.a);
+    let [na, nb, nc, nd] = shape.registers();
+    // SAFETY: the contract of handlers: the list has nd + na + nb + nc rows of the types' widths.
     unsafe {
-        for lane in 0..LANES {
-            let (group, quad) = (lane / 4, lane % 4);
-            for r in 0..na {
-                let word = lane_of::<u32>(cx.src(cx.list(op, 4 + r)), lane);
-                let row = group + 8 * (r % 2);
-                for e in 0..per as usize {
-                    let column = quad * per as usize + e + 4 * per as usize * (r / 2);
-                    a[row][column & 31] = word >> ((bits * e as u32) & 31) & mask;
+        if shape.is_quads() {
+            quads(cx, op, shape, sum);
+        } else {
+            let a = factor(cx, op, nd, na, (shape.m, shape.k, shape.a));
+            let b = factor(cx, op, nd + na, nb, (shape.n, shape.k, shape.b));
+            debug_assert!(a.row(0).len() == b.row(0).len());
+            let width = a.width;
+            let (a, b) = (Factor::new(&a, shape.a), Factor::new(&b, shape.b));
+            debug_assert!(nc > 0);
+            let mut results = vec![[0u64; LANES]; shape.m * shape.n / LANES];
+            for (e, lanes) in results.iter_mut().enumerate() {
+                for (lane, result) in lanes.iter_mut().enumerate() {
+                    let (i, j) = accumulator_place(shape.m, lane, e);
+                    let c = get(cx, op, nd + na + nb, shape.c, lane, e);
+                    *result = element(shape, sum, (&a, i), (&b, j), width, c);
                 }
             }
-            for r in 0..nb {
-                let word = lane_of::<u32>(cx.src(cx.list(op, 4 + na + r)), lane);
-                for e in 0..per as usize {
-                    let row = quad * per as usize + e + 4 * per as usize * r;
-                    b[group][row & 31] = word >> ((bits * e as u32) & 31) & mask;
-                }
-            }
-        }
-        let mut d = [[0u32; LANES]; 4];
-        for (r, results) in d.iter_mut().enumerate() {
-            for (lane, result) in results.iter_mut().enumerate() {
-                let (row, column) = (lane / 4 + 8 * (r / 2), lane % 4 * 2 + r % 2);
-                let c = lane_of::<u32>(cx.src(cx.list(op, 4 + na + nb + r)), lane);
-                *result = element(shape, &a[row][..k], &b[column][..k], c);
-            }
-        }
-        for (r, results) in d.iter().enumerate() {
-            let to = cx.dst(cx.list(op, r));
-            for (lane, &value) in results.iter().enumerate() {
-                set_lane::<u32>(to, lane, value);
-            }
+            put(cx, op, shape.d, &results);
         }
     }
     cx.counters.matrix_instructions += 1;
     Flow::Next
 }
 
-fn element(shape: Shape, a: &[u32], b: &[u32], c: u32) -> u32 {
-    if matches!(shape.a, Factor::S8 | Factor::U8) {
-        let products = a.iter().zip(b).map(|(&x, &y)| integer(shape.a, x) * integer(shape.b, y));
-        let sum = i64::from(c as i32) + products.sum::<i64>();
-        return if shape.sat { sum.clamp(i32::MIN.into(), i32::MAX.into()) as i32 as u32 } else { sum as u32 };
-    }
-    let pairs: Vec<(f64, f64)> = a.iter().zip(b).map(|(&x, &y)| (float(shape.a, x), float(shape.b, y))).collect();
-    let smallest = if shape.a == Factor::F16 { -14 } else { -126 };
-    let (fraction, group) = match (shape.sm, shape.a) {
-        (90.., _) => (25, 16),
-        (75..=89, Factor::TF32) => (24, 4),
-        (75..=89, _) => (24, 8),
-        _ => (23, 4),
+/// `mma.m8n8k4.f16`: lanes 0-3 and 16-19 compute one product of their own, lanes 4-7 and 20-23 the next, and so on.
+unsafe fn quads(cx: &Cx, op: &Op, shape: Shape, sum: Sum) {
+    let [na, nb, _, nd] = shape.registers();
+    let mut results = vec![[0u64; LANES]; 8];
+    let half = |first: usize, lane: usize, e: usize| {
+        // SAFETY: the contract of handlers: the list has two rows for each factor.
+        let word = unsafe { lane_of::<u32>(cx.src(cx.list(op, first + e / 2)), lane) };
+        word >> (16 * (e % 2)) & 0xffff
     };
-    pairs.chunks(group).fold(f32::from_bits(c), |sum, part| dot(sum, part, smallest, fraction)).to_bits()
-}
-
-/// `ldmatrix`: `imm` is the number of matrices, bit 8 transposes; the list holds the site, whether addresses are
-/// 64-bit, the offset, and the destination rows.
-pub(crate) unsafe fn ldmatrix(cx: &mut Cx, op: &Op) -> Flow {
-    if let Some(flow) = all_here(cx, op) {
-        return flow;
-    }
-    let (count, transposed) = ((op.imm & 0xff) as usize, op.imm >> 8 & 1 != 0);
-    // SAFETY: the contract of handlers; each row of a matrix is checked before it is read.
-    unsafe {
-        let (wide, offset) = (cx.list(op, 1) != 0, cx.list(op, 2) as i32 as i64 as u64);
-        for m in 0..count.min(4) {
-            let mut matrix = [[0u16; 8]; 8];
-            for (row, elements) in matrix.iter_mut().enumerate() {
-                let lane = m * 8 + row;
-                let base =
-                    if wide { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };
-                let base = if base & !0xffff_ffff == SHARED_WINDOW { base & 0xffff_ffff } else { base };
-                let address = base.wrapping_add(offset);
-                let from = if address & 15 == 0 { Shared::<u64>::resolve(cx, 0, address, 16) } else { None };
-                let Some((from, _)) = from else { return refuse(cx, op, Place::Shared, lane, address, 16, "load") };
-                *elements = from.cast::<[u16; 8]>().read_unaligned();
+    for pair in 0..4 {
+        let lanes: [usize; 8] = std::array::from_fn(|i| 4 * pair + i % 4 + 16 * (i / 4));
+        let (mut a, mut b) = (vec![Part::default(); 32], vec![Part::default(); 32]);
+        for (i, &lane) in lanes.iter().enumerate() {
+            for e in 0..4 {
+                // By rows of A a lane holds its row; by columns, one element of four rows.
+                let (row, k) = if shape.a_columns { (e + 4 * (i / 4), i % 4) } else { (i, e) };
+                a[row * 4 + k] = tensor::part(Kind::F16, half(nd, lane, e));
+                let (column, k) = if shape.b_rows { (e + 4 * (i / 4), i % 4) } else { (i, e) };
+                b[column * 4 + k] = tensor::part(Kind::F16, half(nd + na, lane, e));
             }
-            let to = cx.dst(cx.list(op, 3 + m));
-            for lane in 0..LANES {
-                let (row, column) = (lane / 4, lane % 4 * 2);
-                let (low, high) = if transposed {
-                    (matrix[column][row], matrix[column + 1][row])
-                } else {
-                    (matrix[row][column], matrix[row][column + 1])
-                };
-                set_lane::<u32>(to, lane, u32::from(low) | u32::from(high) << 16);
+        }
+        let (a, b) = (Factor::Parts(a), Factor::Parts(b));
+        // f16 accumulators hold a row; f32 ones pairs of two rows.
+        let place = |kind: Kind, i: usize, e: usize| match kind {
+            Kind::F16 => (i, e),
+            _ => ((i & 1) + (e & 2) + 4 * (i / 4), (e & 4) + (i & 2) + (e & 1)),
+        };
+        let mut c = [[0u64; 8]; 8];
+        for (i, &lane) in lanes.iter().enumerate() {
+            for e in 0..8 {
+                let (row, column) = place(shape.c, i, e);
+                // SAFETY: as above.
+                c[row][column] = unsafe { get(cx, op, nd + na + nb, shape.c, lane, e) };
+            }
+        }
+        for (i, &lane) in lanes.iter().enumerate() {
+            for (e, lanes) in results.iter_mut().enumerate() {
+                let (row, column) = place(shape.d, i, e);
+                lanes[lane] = element(shape, sum, (&a, row), (&b, column), 4, c[row][column]);
             }
         }
     }
-    cx.counters.shared_requests += 1;
-    cx.counters.shared_load_bytes += 128 * count as u64;
-    Flow::Next
+    // SAFETY: as above.
+    unsafe { put(cx, op, shape.d, &results) };
 }
 
 #[cfg(test)]
@@ -248,21 +363,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_exact_where_nothing_is_cut_off() {
-        let products: Vec<(f64, f64)> = (1..=16).map(|i| (f64::from(i), f64::from(17 - i))).collect();
-        let want: f64 = products.iter().map(|(a, b)| a * b).sum::<f64>() + 0.5;
-        assert_eq!(f64::from(dot(0.5, &products, -14, 25)), want);
-        assert_eq!(dot(0.0, &[(0.0, 1.0)], -14, 25).to_bits(), 0);
-        assert!(dot(0.0, &[(f64::INFINITY, 0.0)], -14, 25).is_nan());
-        assert_eq!(dot(1.0, &[(f64::INFINITY, 2.0)], -14, 25), f32::INFINITY);
+    fn shapes_survive_packing() {
+        let shape = Shape {
+            m: 32,
+            n: 8,
+            k: 256,
+            a: Kind::U4,
+            b: Kind::S4,
+            c: Kind::S32,
+            d: Kind::S32,
+            sat: true,
+            and: true,
+            round: Round::Up,
+            wmma: true,
+            a_columns: true,
+            b_rows: true,
+            sm: 121,
+        };
+        assert_eq!(Shape::unpack(shape.pack()), shape);
+        assert!(shape.pack() >> 63 == 0, "the top bit marks collectives");
     }
 
     #[test]
-    fn small_terms_are_cut_off_not_rounded() {
-        // With 25 fraction bits below 2^0, 2^-26 vanishes and 2^-25 stays; f32 then cuts off again.
-        assert_eq!(dot(1.0, &[(2f64.powi(-13), 2f64.powi(-13))], -14, 25), 1.0);
-        let two = [(2f64.powi(-12), 2f64.powi(-12)), (2f64.powi(-12), 2f64.powi(-12))];
-        assert_eq!(dot(1.0, &two, -14, 25), 1.0 + 2f32.powi(-23));
-        assert_eq!(dot(-1.0, &[(2f64.powi(-12), -(2f64.powi(-12)))], -14, 25), -1.0);
+    fn fragments_cover_their_matrix() {
+        for (rows, k, kind) in [(16, 16, Kind::F16), (8, 256, Kind::B1), (32, 16, Kind::S8), (16, 8, Kind::TF32)] {
+            let mut seen = vec![0; rows * k];
+            for lane in 0..LANES {
+                for r in 0..rows * k / (LANES * kind.per_register()) {
+                    let (row, from) = factor_place(rows, k, kind, lane, r);
+                    (0..kind.per_register()).for_each(|e| seen[row * k + from + e] += 1);
+                }
+            }
+            assert!(seen.iter().all(|&n| n == 1), "{rows} {k} {kind:?}");
+        }
+        for (m, n) in [(16, 8), (8, 32), (32, 8), (16, 16), (8, 8)] {
+            let mut seen = vec![0; m * n];
+            for lane in 0..LANES {
+                for e in 0..m * n / LANES {
+                    let (row, column) = accumulator_place(m, lane, e);
+                    seen[row * n + column] += 1;
+                }
+            }
+            assert!(seen.iter().all(|&x| x == 1), "{m} {n}");
+        }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) const POISON_ROW: Row = Row([POISON_KEY as u32; LANES]);
 /// Scheduling decisions for which a split that was let through keeps its preference.
 const FAVOUR: u32 = 256;
 /// Backward jumps before a split that looks like a spin loop makes way; and one that does not.
-const SPINS: u32 = 32;
+pub(super) const SPINS: u32 = 32;
 const LONG_SPINS: u32 = 1 << 20;
 /// Interruptions of a block's warps by a shuffled schedule.
 const INTERRUPTS: u32 = 4096;

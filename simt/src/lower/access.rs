@@ -27,7 +27,7 @@ struct Order {
 }
 
 impl Builder<'_> {
-    fn space(m: &Mods<'_>) -> Space {
+    pub(super) fn space(m: &Mods<'_>) -> Space {
         let words = [
             "global",
             "shared",
@@ -56,7 +56,7 @@ impl Builder<'_> {
     }
 
     /// Cache operators and hints, which change nothing here.
-    fn hints(m: &Mods<'_>) -> bool {
+    pub(super) fn hints(m: &Mods<'_>) -> bool {
         m.any(&["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"]);
         let policy = m.skip(|w| w == "L2::cache_hint");
         m.skip(|w| w.starts_with("L1::") || w.starts_with("L2::") || w == "unified");
@@ -112,6 +112,17 @@ impl Builder<'_> {
         }
     }
 
+    /// How handlers that take several spaces read an address.
+    pub(super) fn via(address: &Address) -> Lowered<u32> {
+        Ok(match (address.space, address.via) {
+            (Space::Global, Via::Register64) => atom::via::GLOBAL,
+            (Space::Shared, Via::Register32) => atom::via::SHARED32,
+            (Space::Shared, Via::Register64) => atom::via::SHARED64,
+            (Space::Generic, Via::Register64) => atom::via::GENERIC,
+            _ => return Err(unsupported("this instruction in this space")),
+        })
+    }
+
     /// The elements of a vector operand.
     fn elements(operand: &Operand, count: u32) -> Lowered<Vec<&Operand>> {
         match operand {
@@ -150,14 +161,19 @@ impl Builder<'_> {
             [d, a, _] => (d, a),
             _ => return Err(format!("Arguments mismatch for instruction '{}'", i.opcode)),
         };
-        let size = bits(ty) / 8;
+        // 128 bits are two elements of 64.
+        let (size, items) = if ty == Type::B128 { (8, 2 * count) } else { (bits(ty) / 8, count) };
         let address = self.address(address, space)?;
-        let f = mem::load_handler(address.space, address.via, size, count);
+        let f = mem::load_handler(address.space, address.via, size, items).filter(|_| ty != Type::B128 || count == 1);
         let f = f.ok_or_else(|| unsupported("this access"))?;
         self.note(&order, space);
         let mut rows = Vec::with_capacity(count as usize);
         let mut fixes = Vec::new();
         for operand in Self::elements(d, count)? {
+            if ty == Type::B128 {
+                rows.extend(self.quad(operand)?);
+                continue;
+            }
             let target = self.reg(operand);
             let is_wide = target.is_some_and(|v| self.class(v) == Class::Wide);
             // Narrow signed and narrow-in-wide values are extended behind the load.
@@ -196,12 +212,17 @@ impl Builder<'_> {
             _ => return Err(format!("Arguments mismatch for instruction '{}'", i.opcode)),
         };
         let address = self.address(address, space)?;
-        let f = mem::store_handler(address.space, address.via, bits(ty) / 8, count);
+        let (size, items) = if ty == Type::B128 { (8, 2 * count) } else { (bits(ty) / 8, count) };
+        let f = mem::store_handler(address.space, address.via, size, items).filter(|_| ty != Type::B128 || count == 1);
         let f = f.ok_or_else(|| unsupported("this access"))?;
         self.note(&order, space);
         let mut rows = Vec::with_capacity(count as usize);
         for operand in Self::elements(a, count)? {
-            rows.push(narrowed(self, operand, ty)?);
+            if ty == Type::B128 {
+                rows.extend(self.quad(operand)?);
+            } else {
+                rows.push(narrowed(self, operand, ty)?);
+            }
         }
         let site = self.site();
         let op = self.push(f);
@@ -212,20 +233,36 @@ impl Builder<'_> {
 
     /// `atom` and `red`.
     pub(super) fn atomic(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
-        let relaxed = m.peek(&["acquire", "release", "acq_rel"]).is_none();
-        Self::order(m);
+        let order = m.any(&["relaxed", "acquire", "release", "acq_rel"]);
+        let relaxed = matches!(order, None | Some("relaxed"));
+        m.any(&["cta", "cluster", "gpu", "sys"]);
         let space = Self::space(m);
         let policy = Self::hints(m);
-        m.take("noftz");
-        if m.any(&["v2", "v4", "v8"]).is_some() {
-            return Err(unsupported("a vector of atomic operations"));
-        }
-        let name = m.first().ok_or_else(|| "the operation is missing".to_string())?;
+        let noftz = m.take("noftz");
+        let count = Self::count(m);
+        let names = ["add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"];
+        let name = m.any(&names).ok_or_else(|| unsupported("this atomic operation"))?;
         let ty = m.ty()?;
         m.finish()?;
-        let f = atom::handler(name, ty).ok_or_else(|| unsupported(&format!("`{}.{name}` of this type", i.opcode)))?;
+        let what = || unsupported(&format!("`{}.{name}` of this type", i.opcode));
+        let atom = i.opcode == "atom";
+        if !atom && (matches!(name, "exch" | "cas") || matches!(order, Some("acquire" | "acq_rel"))) {
+            return Err(what());
+        }
+        let halves = matches!(ty, Type::F16 | Type::BF16 | Type::F16x2 | Type::BF16x2);
+        let vectors = count == 1 && name == "add"
+            || count > 1 && count * bits(ty) <= 128 && matches!(name, "add" | "min" | "max");
+        if halves && !(noftz && vectors)
+            || noftz && !halves
+            || (count > 1 && !halves && (ty, name) != (Type::F32, "add"))
+        {
+            return Err(what());
+        }
+        if count > 1 && space == Space::Shared {
+            return Err("State space incorrect for feature 'atom instruction with vector types'".to_string());
+        }
         let given = i.operands.len() - usize::from(policy && i.operands.len() > 2);
-        let (d, rest) = if i.opcode == "atom" {
+        let (d, rest) = if atom {
             let (d, rest) = i.operands[..given].split_first().ok_or_else(|| "operands are missing".to_string())?;
             (Some(d), rest)
         } else {
@@ -236,36 +273,79 @@ impl Builder<'_> {
             return Err(format!("Arguments mismatch for instruction '{}.{name}'", i.opcode));
         }
         let address = self.address(&rest[0], space)?;
-        let via = match (address.space, address.via) {
-            (Space::Global, Via::Register64) => atom::via::GLOBAL,
-            (Space::Shared, Via::Register32) => atom::via::SHARED32,
-            (Space::Shared, Via::Register64) => atom::via::SHARED64,
-            (Space::Generic, Via::Register64) => atom::via::GENERIC,
-            _ => return Err(unsupported("an atomic operation in this space")),
-        };
+        let via = Self::via(&address)?;
         let commutes = commuting(name, ty).filter(|_| relaxed);
         self.talks |= address.space != Space::Shared && commutes.is_none();
+        if ty == Type::B128 {
+            return self.atomic128(name, d, rest, &address, via);
+        }
+        let f = atom::handler(name, ty).ok_or_else(what)?;
         let raw = raw_type(ty);
         // Float constants keep their type; everything else is bits.
         let of = |o: &Operand| if matches!(o, Operand::F32(_) | Operand::F64(_)) { ty } else { raw };
-        let b = self.src(&rest[1], of(&rest[1]))?;
+        let size = bits(ty) / 8;
+        let mut sources = Vec::new();
+        for b in Self::elements(&rest[1], count)? {
+            sources.push(self.src(b, of(b))?);
+        }
         let c = match rest.get(2) {
-            Some(c) => self.src(c, of(c))?,
-            None => b,
+            Some(c) => Some(self.src(c, of(c))?),
+            None => None,
         };
+        let results = match d {
+            None | Some(Operand::Sink) => Vec::new(),
+            Some(d) => Self::elements(d, count)?,
+        };
+        let mut moves = Vec::new();
+        for (n, &b) in sources.iter().enumerate() {
+            let d = match results.get(n) {
+                None | Some(Operand::Sink) => V::None,
+                // A result must not replace what later elements need.
+                Some(d) if count > 1 => {
+                    let (t, d) = (self.temp(false), self.dst(d, raw)?);
+                    moves.push((d, t));
+                    t
+                }
+                Some(d) => self.dst(d, raw)?,
+            };
+            let site = self.site();
+            let op = self.push(f);
+            (op.d, op.a, op.b, op.c) = (d, address.row, b, c.unwrap_or(b));
+            (op.imm, op.apart) = (address.offset.wrapping_add(u64::from(n as u32 * size)), true);
+            let align = if n == 0 { size * count } else { size };
+            op.list = Some(Box::new(List { head: vec![site, via, (d != V::None).into(), align], ..List::default() }));
+            if let Some(kind) = commutes.filter(|_| address.space != Space::Shared) {
+                self.reductions.push((self.protos.len() - 1, kind));
+            }
+        }
+        moves.into_iter().for_each(|(d, t)| self.copy(d, t, false));
+        Ok(())
+    }
+
+    /// `atom.{exch,cas}.b128`.
+    fn atomic128(
+        &mut self,
+        name: &str,
+        d: Option<&Operand>,
+        rest: &[Operand],
+        address: &Address,
+        via: u32,
+    ) -> Lowered<()> {
+        if !matches!(name, "exch" | "cas") {
+            return Err(unsupported(&format!("`atom.{name}.b128`")));
+        }
+        let mut rows = self.quad(&rest[1])?.to_vec();
+        rows.extend(self.quad(rest.get(2).unwrap_or(&rest[1]))?);
         let result = !matches!(d, None | Some(Operand::Sink));
-        let d = match d {
-            Some(d) if result => self.dst(d, raw)?,
-            _ => V::None,
+        let writes = match d {
+            Some(d) if result => self.quad(d)?.to_vec(),
+            _ => vec![self.temp(true), self.temp(true)],
         };
         let site = self.site();
-        let op = self.push(f);
-        (op.d, op.a, op.b, op.c) = (d, address.row, b, c);
-        (op.imm, op.apart) = (address.offset, true);
-        op.list = Some(Box::new(List { head: vec![site, via, result.into()], ..List::default() }));
-        if let Some(kind) = commutes.filter(|_| address.space != Space::Shared) {
-            self.reductions.push((self.protos.len() - 1, kind));
-        }
+        let op = self.push(atom::atomic128);
+        (op.a, op.imm, op.apart) = (address.row, address.offset, true);
+        let head = vec![site, via, u32::from(result) | u32::from(name == "cas") << 1, 16];
+        op.list = Some(Box::new(List { head, writes, rows }));
         Ok(())
     }
 
@@ -314,80 +394,6 @@ impl Builder<'_> {
             return Err("the fence's scope is missing".to_string());
         }
         self.talks |= !block_only;
-        self.nop();
-        Ok(())
-    }
-
-    /// `cp.async` and its groups. Copies are done at once, so waiting for them is nothing.
-    pub(super) fn copy_async(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
-        if !m.take("async") {
-            return Err(unsupported("this copy"));
-        }
-        if m.any(&["commit_group", "wait_group", "wait_all"]).is_some() {
-            m.finish()?;
-            self.nop();
-            return Ok(());
-        }
-        let ca = match m.any(&["ca", "cg"]) {
-            Some(c) => c == "ca",
-            None => return Err(unsupported("this asynchronous copy")),
-        };
-        let to_shared = m.any(&["shared", "shared::cta", "shared::cluster"]).is_some() && m.take("global");
-        let policy = Self::hints(m);
-        m.finish()?;
-        if !to_shared {
-            return Err("`.shared.global` is needed".to_string());
-        }
-        let given = i.operands.len() - usize::from(policy && i.operands.len() > 3);
-        let (to, from, size, extra) = match &i.operands[..given] {
-            [to, from, size] => (to, from, size, None),
-            [to, from, size, extra] => (to, from, size, Some(extra)),
-            _ => return Err("Arguments mismatch for instruction 'cp.async'".to_string()),
-        };
-        let bytes = match size {
-            Operand::Int(n @ (4 | 8 | 16)) if ca || *n == 16 => *n as u64,
-            _ => return Err("the size of an asynchronous copy is 4, 8 or 16 (only 16 with `.cg`)".to_string()),
-        };
-        let to = self.address(to, Space::Shared)?;
-        let from = self.address(from, Space::Global)?;
-        let zero = self.bits32(0);
-        let all = self.bits32(bytes as u32);
-        let wanted = match extra {
-            None => all,
-            // A predicate says whether to ignore the source.
-            Some(p) if self.is_pred(p) => {
-                let q = self.pred(p)?;
-                let t = self.temp(false);
-                let op = self.push(crate::exec::int::sel(false));
-                (op.d, op.a, op.b, op.q) = (t, zero, all, q);
-                t
-            }
-            Some(n) => self.src(n, Type::U32)?,
-        };
-        let near = |offset: u64| i32::try_from(offset as i64).map_err(|_| "the offset is too large".to_string());
-        let (to_offset, from_offset) = (near(to.offset)?, near(from.offset)?);
-        let site = self.site();
-        let op = self.push(mem::copy_async);
-        (op.a, op.b, op.c) = (to.row, from.row, wanted);
-        op.imm = u64::from(to_offset as u32) | bytes << 32;
-        let head = vec![site, from_offset as u32, u32::from(to.via == Via::Register64)];
-        op.list = Some(Box::new(List { head, ..List::default() }));
-        Ok(())
-    }
-
-    /// Instructions without effect here: hints about caches and scheduling.
-    pub(super) fn hint(&mut self, i: &Instruction) -> Lowered<()> {
-        if i.opcode == "createpolicy" {
-            let Some(d) = i.operands.first() else { return Err("operands are missing".to_string()) };
-            let d = self.dst(d, Type::B64)?;
-            let zero = self.bits64(0);
-            self.copy(d, zero, true);
-            return Ok(());
-        }
-        if i.opcode == "nanosleep" {
-            self.push(control::note_sync);
-            return Ok(());
-        }
         self.nop();
         Ok(())
     }

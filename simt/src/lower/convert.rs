@@ -266,6 +266,7 @@ impl Builder<'_> {
                 (op.p, op.q, op.x) = (p, q, X::Pred(super::proto::P::True));
                 Ok(())
             }
+            _ if ty == Type::B128 => self.mov128(d, a),
             (_, Operand::Vector(parts)) => self.pack(d, parts, ty),
             (Operand::Vector(parts), _) => self.unpack(parts, a, ty),
             _ => {
@@ -275,6 +276,83 @@ impl Builder<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// `mov.b128`, to and from two registers of 64 bits or four of 32 as well.
+    fn mov128(&mut self, d: &Operand, a: &Operand) -> Lowered<()> {
+        let side = |o: &Operand| match o {
+            Operand::Vector(parts) => Ok(Some(parts.clone())),
+            _ => Ok::<_, String>(None),
+        };
+        let halves = |parts: &[Operand]| match parts.len() {
+            2 => Ok(parts.to_vec()),
+            4 => Ok(vec![Operand::Vector(parts[..2].to_vec()), Operand::Vector(parts[2..].to_vec())]),
+            _ => Err("Arguments mismatch for instruction 'mov': the vector does not fit the type".to_string()),
+        };
+        match (side(d)?, side(a)?) {
+            (None, None) => {
+                let (d, a) = (self.quad(d)?, self.quad(a)?);
+                d.into_iter().zip(a).for_each(|(d, a)| self.copy(d, a, true));
+            }
+            (None, Some(parts)) => {
+                let d = self.quad(d)?;
+                for (half, to) in halves(&parts)?.iter().zip(d) {
+                    let from = match half {
+                        Operand::Vector(pair) => {
+                            let low = self.src(&pair[0], Type::B32)?;
+                            let high = self.src(&pair[1], Type::B32)?;
+                            self.joined(low, high)?
+                        }
+                        whole => self.src(whole, Type::B64)?,
+                    };
+                    self.copy(to, from, true);
+                }
+            }
+            (Some(parts), None) => {
+                let a = self.quad(a)?;
+                for (half, from) in halves(&parts)?.iter().zip(a) {
+                    match half {
+                        Operand::Vector(pair) => {
+                            let (low, high) = self.split(from)?;
+                            for (to, from) in pair.iter().zip([low, high]) {
+                                let to = self.dst(to, Type::B32)?;
+                                self.copy(to, from, false);
+                            }
+                        }
+                        whole => {
+                            let to = self.dst(whole, Type::B64)?;
+                            self.copy(to, from, true);
+                        }
+                    }
+                }
+            }
+            _ => return Err("Arguments mismatch for instruction 'mov'".to_string()),
+        }
+        Ok(())
+    }
+
+    /// Two registers of 32 bits as one of 64.
+    pub(super) fn joined(&mut self, low: V, high: V) -> Lowered<V> {
+        let (Some(shl), Some(or)) = (int::shift(Shift::Left, Type::B64), int::bin(Bin::Or, Type::U64)) else {
+            return Err(unsupported("this type"));
+        };
+        let (low, high) = (self.widened(low, true), self.widened(high, true));
+        let by = self.bits32(32);
+        let (t, d) = (self.temp(true), self.temp(true));
+        self.op2(shl, t, high, by);
+        self.op2(or, d, low, t);
+        Ok(d)
+    }
+
+    /// One register of 64 bits as two of 32.
+    pub(super) fn split(&mut self, v: V) -> Lowered<(V, V)> {
+        let Some(shr) = int::shift(Shift::Right, Type::B64) else { return Err(unsupported("this type")) };
+        let by = self.bits32(32);
+        let (t, low, high) = (self.temp(true), self.temp(false), self.temp(false));
+        self.op1(cvt::extend(Extend::Truncate), low, v);
+        self.op2(shr, t, v, by);
+        self.op1(cvt::extend(Extend::Truncate), high, t);
+        Ok((low, high))
     }
 
     /// Types of the parts of a vector `mov`.

@@ -44,7 +44,8 @@ impl Builder<'_> {
             "fence" | "membar" => self.fence(m),
             "cp" => self.copy_async(i, m),
             "prefetch" | "prefetchu" | "applypriority" | "discard" | "createpolicy" | "nanosleep" | "pmevent"
-            | "griddepcontrol" | "setmaxnreg" => self.hint(i),
+            | "griddepcontrol" | "setmaxnreg" => self.hint(i, m),
+            "mbarrier" => self.mbarrier(i, m),
             "brx" => self.branch_indexed(i, m),
             "call" => self.call(i, m),
             "ret" | "exit" | "trap" | "brkpt" => self.stop(i, m),
@@ -54,7 +55,14 @@ impl Builder<'_> {
             "activemask" => self.activemask(i, m),
             "mma" => self.mma(i, m),
             "ldmatrix" | "stmatrix" => self.matrix_access(i, m),
-            other => Err(unsupported(&format!("instruction `{other}`"))),
+            "movmatrix" => self.move_matrix(i, m),
+            "wmma" => self.wmma(i, m),
+            _ => Err(unsupported(&format!("instruction `{}`", full_name(i)))),
         }
     }
+}
+
+/// Opcode and modifiers as they stand in the text.
+fn full_name(i: &Instruction) -> String {
+    i.modifiers.iter().fold(i.opcode.clone(), |name, word| name + "." + word)
 }

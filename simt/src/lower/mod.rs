@@ -8,6 +8,7 @@
 
 mod access;
 mod allocate;
+mod asynchronous;
 mod compare;
 mod convert;
 mod decode;

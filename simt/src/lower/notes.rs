@@ -224,7 +224,12 @@ fn access(b: &Builder<'_>, i: &Instruction, p: &Proto, notes: &mut Notes, does: 
         None => 1,
     };
     let Ok(ty) = m.ty() else { return Role::Plain };
-    let size = super::mods::bits(ty) / 8;
+    let (size, count) = match (super::mods::bits(ty) / 8, atomic) {
+        // A vector of atomics is an operation an element; 128 bits are two rows of 64.
+        (size, true) => (size, 1),
+        (16, false) => (8, 2 * count),
+        (size, false) => (size, count),
+    };
     notes.accesses.push(Access { does, at, size, count, order, scope, nc, cas, seed: false });
     Role::Access(notes.accesses.len() as u32 - 1)
 }

@@ -137,6 +137,8 @@ pub(super) struct Builder<'a> {
     pub at: u32,
     guard: P,
     fresh: bool,
+    /// The halves of registers of 128 bits.
+    quads: HashMap<u32, [V; 2]>,
 }
 
 impl<'a> Builder<'a> {
@@ -176,6 +178,7 @@ impl<'a> Builder<'a> {
             at: 0,
             guard: P::True,
             fresh: true,
+            quads: HashMap::new(),
         }
     }
 
@@ -367,6 +370,22 @@ impl<'a> Builder<'a> {
             }
             Operand::Sink => Ok(self.temp(is_wide)),
             _ => Err("unexpected operand: the destination must be a register".to_string()),
+        }
+    }
+
+    /// The low and the high half of a register of 128 bits.
+    pub(super) fn quad(&mut self, operand: &Operand) -> Lowered<[V; 2]> {
+        match operand {
+            Operand::Reg(r) if self.body.registers.get(r.0 as usize).is_some_and(|r| r.0 == Type::B128) => {
+                if let Some(&halves) = self.quads.get(&r.0) {
+                    return Ok(halves);
+                }
+                let halves = [self.temp(true), self.temp(true)];
+                self.quads.insert(r.0, halves);
+                Ok(halves)
+            }
+            Operand::Sink => Ok([self.temp(true), self.temp(true)]),
+            _ => Err("Arguments mismatch for instruction: a 128-bit register is needed".to_string()),
         }
     }
 

@@ -1,0 +1,335 @@
+//! Fragments of matrices and memory: `ldmatrix`, `stmatrix`, `movmatrix`, `wmma.load`, `wmma.store`.
+//!
+//! **Where addresses are.** As for atomics: row `op.a` (32 or 64 bits, as the second word of the list says) plus
+//! `op.imm`; the list begins with the cache site and [`via`](super::atom::via). Data rows stand at the list's end.
+
+use super::atom::address;
+use super::bounds::{Place, refuse};
+use super::lanes::{lane_of, set_lane};
+use super::mma::{accumulator_place, all_here, factor_place};
+use super::space::{Global, Pattern, Shared, Space, count, count_mixed};
+use super::tensor::Kind;
+use super::{Cx, Flow, LANES, Op};
+
+/// Where the data rows of `ldmatrix` and `stmatrix` start in the list.
+const MATRIX_ROWS: usize = 3;
+
+/// Bits of the third word of the lists of `ldmatrix` and `stmatrix`: the number of matrices, and this.
+pub(crate) const TRANSPOSED: u32 = 1 << 8;
+
+/// The elements of an 8×8 matrix that a lane holds: row and column of the first, and of the second.
+fn pair(lane: usize, transposed: bool) -> [(usize, usize); 2] {
+    let (row, column) = (lane / 4, lane % 4 * 2);
+    if transposed { [(column, row), (column + 1, row)] } else { [(row, column), (row, column + 1)] }
+}
+
+/// A 16-byte row of a matrix in shared memory.
+unsafe fn row(cx: &mut Cx, op: &Op, lane: usize, what: &str) -> Result<*mut u8, Flow> {
+    // SAFETY: the contract of handlers.
+    unsafe {
+        let (place, at) = address(cx, op, lane);
+        let site = cx.list(op, 0) as usize;
+        let inside = place == Place::Shared && at & 15 == 0;
+        match if inside { Shared::<u64>::resolve(cx, site, at, 16) } else { None } {
+            Some((host, _)) => Ok(host),
+            None => Err(refuse(cx, op, place, lane, at, 16, what)),
+        }
+    }
+}
+
+/// `ldmatrix`: lane `8 m + r` gives the address of row `r` of matrix `m`, of 16 bytes in shared memory. The list holds the
+/// site, how addresses are read, the number of matrices and [`TRANSPOSED`], and one destination row a matrix.
+pub(crate) unsafe fn ldmatrix(cx: &mut Cx, op: &Op) -> Flow {
+    if let Some(flow) = all_here(cx, op) {
+        return flow;
+    }
+    // SAFETY: the contract of handlers; each row of a matrix is checked before it is read.
+    unsafe {
+        let word = cx.list(op, 2);
+        let (matrices, transposed) = ((word & 0xff) as usize, word & TRANSPOSED != 0);
+        // All is read before anything is written: a destination may be the address.
+        let mut results = [[0u32; LANES]; 4];
+        for (m, result) in results.iter_mut().enumerate().take(matrices) {
+            let mut matrix = [[0u16; 8]; 8];
+            for (r, elements) in matrix.iter_mut().enumerate() {
+                match row(cx, op, m * 8 + r, "load") {
+                    Ok(from) => *elements = from.cast::<[u16; 8]>().read_unaligned(),
+                    Err(flow) => return flow,
+                }
+            }
+            for (lane, value) in result.iter_mut().enumerate() {
+                let [low, high] = pair(lane, transposed).map(|(r, c)| u32::from(matrix[r][c]));
+                *value = low | high << 16;
+            }
+        }
+        for (m, result) in results.iter().enumerate().take(matrices) {
+            let to = cx.dst(cx.list(op, MATRIX_ROWS + m));
+            result.iter().enumerate().for_each(|(lane, &value)| set_lane::<u32>(to, lane, value));
+        }
+        cx.counters.shared_requests += 1;
+        cx.counters.shared_load_bytes += 128 * matrices as u64;
+    }
+    Flow::Next
+}
+
+/// `stmatrix`: as [`ldmatrix`], with source rows.
+pub(crate) unsafe fn stmatrix(cx: &mut Cx, op: &Op) -> Flow {
+    if let Some(flow) = all_here(cx, op) {
+        return flow;
+    }
+    // SAFETY: the contract of handlers; each row of a matrix is checked before it is written.
+    unsafe {
+        let word = cx.list(op, 2);
+        let (matrices, transposed) = ((word & 0xff) as usize, word & TRANSPOSED != 0);
+        for m in 0..matrices.min(4) {
+            let from = cx.src(cx.list(op, MATRIX_ROWS + m));
+            let mut matrix = [[0u16; 8]; 8];
+            for lane in 0..LANES {
+                let value = lane_of::<u32>(from, lane);
+                let [low, high] = pair(lane, transposed);
+                matrix[low.0][low.1] = value as u16;
+                matrix[high.0][high.1] = (value >> 16) as u16;
+            }
+            for (r, elements) in matrix.iter().enumerate() {
+                match row(cx, op, m * 8 + r, "store") {
+                    Ok(to) => to.cast::<[u16; 8]>().write_unaligned(*elements),
+                    Err(flow) => return flow,
+                }
+            }
+        }
+        cx.counters.shared_requests += 1;
+        cx.counters.shared_store_bytes += 128 * matrices as u64;
+    }
+    cx.progress += 1;
+    Flow::Next
+}
+
+/// `movmatrix`: row `d` gets the 8×8 matrix in row `a`, transposed.
+pub(crate) unsafe fn movmatrix(cx: &mut Cx, op: &Op) -> Flow {
+    if let Some(flow) = all_here(cx, op) {
+        return flow;
+    }
+    // SAFETY: the contract of handlers: `a` and `d` are rows of 32 bits.
+    unsafe {
+        let mut matrix = [[0u16; 8]; 8];
+        for lane in 0..LANES {
+            let value = lane_of::<u32>(cx.src(op.a), lane);
+            let [low, high] = pair(lane, false);
+            matrix[low.0][low.1] = value as u16;
+            matrix[high.0][high.1] = (value >> 16) as u16;
+        }
+        for lane in 0..LANES {
+            let [low, high] = pair(lane, true).map(|(r, c)| u32::from(matrix[r][c]));
+            set_lane::<u32>(cx.dst(op.d), lane, low | high << 16);
+        }
+    }
+    Flow::Next
+}
+
+/// What `wmma.load` and `wmma.store` move; words 2 to 4 of their list, before one row a register.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tile {
+    pub kind: Kind,
+    /// An accumulator rather than a factor.
+    pub accumulator: bool,
+    /// Rows, or columns of B; and elements of k, or columns of an accumulator.
+    pub outer: usize,
+    pub inner: usize,
+    /// Elements of the inner dimension are neighbours in memory.
+    pub along: bool,
+    pub registers: usize,
+}
+
+impl Tile {
+    /// Where the data rows start in the list.
+    const ROWS: usize = 5;
+
+    pub(crate) fn words(self) -> [u32; 3] {
+        let flags = u32::from(self.accumulator) << 8 | u32::from(self.along) << 9;
+        [self.kind as u32 | flags, (self.outer as u32) << 16 | self.inner as u32, self.registers as u32]
+    }
+
+    unsafe fn read(cx: &Cx, op: &Op) -> Tile {
+        // SAFETY: the contract of handlers: lowering put the words there.
+        let [word, size, registers] = unsafe { [cx.list(op, 2), cx.list(op, 3), cx.list(op, 4)] };
+        Tile {
+            kind: Kind::of(word.into()),
+            accumulator: word >> 8 & 1 != 0,
+            along: word >> 9 & 1 != 0,
+            outer: (size >> 16) as usize,
+            inner: (size & 0xffff) as usize,
+            registers: registers as usize,
+        }
+    }
+
+    /// Elements of a register that are moved one by one: all of a register at once where they are neighbours.
+    fn pieces(self) -> (usize, u32) {
+        let bits = self.kind.bits();
+        let per = if self.accumulator { if self.kind == Kind::F16 { 2 } else { 1 } } else { self.kind.per_register() };
+        if self.along { (1, per as u32 * bits) } else { (per, bits) }
+    }
+
+    /// Byte offset of a piece of a register.
+    fn offset(self, lane: usize, register: usize, piece: usize, stride: u64) -> u64 {
+        let (o, i) = if self.accumulator {
+            let per = if self.kind == Kind::F16 { 2 } else { 1 };
+            accumulator_place(self.outer, lane, register * per + piece)
+        } else {
+            let (o, i) = factor_place(self.outer, self.inner, self.kind, lane, register);
+            (o, i + piece)
+        };
+        let (line, within) = if self.along { (o, i) } else { (i, o) };
+        (line as u64 * stride + within as u64) * u64::from(self.kind.bits()) / 8
+    }
+
+    /// What the first row (or column) in memory and the step to the next must be multiples of, in bytes. The ISA's example wants
+    /// both to be multiples of the fragment's bytes; its default strides, and CUDA's `ldm`, may be smaller.
+    fn alignment(self) -> [u64; 2] {
+        let fragment = self.registers as u64 * if self.kind == Kind::F64 { 8 } else { 4 };
+        let fragment = fragment.next_power_of_two().min(32);
+        let line = if self.along { self.inner } else { self.outer } as u64 * u64::from(self.kind.bits()) / 8;
+        [fragment, fragment.min(line).min(16)]
+    }
+}
+
+/// Host address of a piece.
+unsafe fn piece(cx: &mut Cx, op: &Op, lane: usize, offset: u64, bytes: u64, what: &str) -> Result<Found, Flow> {
+    // SAFETY: the contract of handlers.
+    unsafe {
+        let (place, base) = address(cx, op, lane);
+        let at = base.wrapping_add(offset);
+        let site = cx.list(op, 0) as usize;
+        let found = match place {
+            _ if at & (bytes - 1) != 0 => None,
+            Place::Global => Global::resolve(cx, site, at, bytes),
+            Place::Shared => Shared::<u64>::resolve(cx, site, at, bytes),
+            _ => None,
+        };
+        match found {
+            Some((host, key)) => Ok(Found { host, key, place, at }),
+            None => Err(refuse(cx, op, place, lane, at, bytes, what)),
+        }
+    }
+}
+
+struct Found {
+    host: *mut u8,
+    key: u64,
+    place: Place,
+    at: u64,
+}
+
+/// Refuses rows that do not start where the ISA says.
+unsafe fn aligned(cx: &mut Cx, op: &Op, tile: Tile, what: &str) -> Option<Flow> {
+    // SAFETY: the contract of handlers: `b` is a row of 32 bits.
+    unsafe {
+        let stride = u64::from(lane_of::<u32>(cx.src(op.b), 0)) * u64::from(tile.kind.bits()) / 8;
+        let (place, at) = address(cx, op, 0);
+        let [first, step] = tile.alignment();
+        if at & (first - 1) != 0 {
+            return Some(refuse(cx, op, place, 0, at, first, what));
+        }
+        let second = at.wrapping_add(stride);
+        (stride & (step - 1) != 0).then(|| refuse(cx, op, place, 0, second, step, what))
+    }
+}
+
+/// Counts one register's worth of a warp.
+fn counted(cx: &mut Cx, store: bool, place: Place, addresses: &[u64; LANES], bytes: u64) {
+    if place == Place::Shared {
+        count::<Shared<u64>>(cx, store, 32, bytes, Pattern::Mixed);
+        count_mixed::<Shared<u64>>(cx, store, addresses, bytes);
+    } else {
+        count::<Global>(cx, store, 32, bytes, Pattern::Mixed);
+        count_mixed::<Global>(cx, store, addresses, bytes);
+    }
+}
+
+/// `wmma.load`: the matrix lies at row `op.a` + `op.imm`, its rows (or columns) the elements in row `op.b` apart.
+pub(crate) unsafe fn wmma_load(cx: &mut Cx, op: &Op) -> Flow {
+    if let Some(flow) = all_here(cx, op) {
+        return flow;
+    }
+    // SAFETY: the contract of handlers; every piece is checked before it is read.
+    unsafe {
+        let tile = Tile::read(cx, op);
+        if let Some(flow) = aligned(cx, op, tile, "load") {
+            return flow;
+        }
+        let (pieces, bits) = tile.pieces();
+        let bytes = u64::from(bits.div_ceil(8));
+        // All is read before anything is written: a destination may be the address.
+        let mut results = vec![[0u64; LANES]; tile.registers];
+        for (r, result) in results.iter_mut().enumerate() {
+            for p in 0..pieces {
+                let mut addresses = [0; LANES];
+                let mut place = Place::Global;
+                for (lane, value) in result.iter_mut().enumerate() {
+                    let stride = lane_of::<u32>(cx.src(op.b), lane).into();
+                    let offset = tile.offset(lane, r, p, stride);
+                    let found = match piece(cx, op, lane, offset, bytes, "load") {
+                        Ok(found) => found,
+                        Err(flow) => return flow,
+                    };
+                    let mut word = [0u8; 8];
+                    found.host.copy_to_nonoverlapping(word.as_mut_ptr(), bytes as usize);
+                    let word = u64::from_le_bytes(word) ^ (found.key & (u64::MAX >> (64 - 8 * bytes)));
+                    *value |= word << (bits as usize * p);
+                    (addresses[lane], place) = (found.at, found.place);
+                }
+                counted(cx, false, place, &addresses, bytes);
+            }
+        }
+        for (r, result) in results.iter().enumerate() {
+            let to = cx.dst(cx.list(op, Tile::ROWS + r));
+            for (lane, &value) in result.iter().enumerate() {
+                match tile.kind {
+                    Kind::F64 => set_lane::<u64>(to, lane, value),
+                    _ => set_lane::<u32>(to, lane, value as u32),
+                }
+            }
+        }
+    }
+    Flow::Next
+}
+
+/// `wmma.store`: as [`wmma_load`], with source rows.
+pub(crate) unsafe fn wmma_store(cx: &mut Cx, op: &Op) -> Flow {
+    if let Some(flow) = all_here(cx, op) {
+        return flow;
+    }
+    // SAFETY: the contract of handlers; every piece is checked before it is written.
+    unsafe {
+        let tile = Tile::read(cx, op);
+        if let Some(flow) = aligned(cx, op, tile, "store") {
+            return flow;
+        }
+        let (pieces, bits) = tile.pieces();
+        let bytes = u64::from(bits.div_ceil(8));
+        for r in 0..tile.registers {
+            let from = cx.src(cx.list(op, Tile::ROWS + r));
+            for p in 0..pieces {
+                let mut addresses = [0; LANES];
+                let mut place = Place::Global;
+                for (lane, address) in addresses.iter_mut().enumerate() {
+                    let stride = lane_of::<u32>(cx.src(op.b), lane).into();
+                    let offset = tile.offset(lane, r, p, stride);
+                    let found = match piece(cx, op, lane, offset, bytes, "store") {
+                        Ok(found) => found,
+                        Err(flow) => return flow,
+                    };
+                    let value = match tile.kind {
+                        Kind::F64 => lane_of::<u64>(from, lane),
+                        _ => lane_of::<u32>(from, lane).into(),
+                    };
+                    let word = (value >> (bits as usize * p)) ^ found.key;
+                    found.host.copy_from_nonoverlapping(word.to_le_bytes().as_ptr(), bytes as usize);
+                    (*address, place) = (found.at, found.place);
+                }
+                counted(cx, true, place, &addresses, bytes);
+            }
+        }
+    }
+    cx.progress += 1;
+    Flow::Next
+}

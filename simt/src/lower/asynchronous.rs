@@ -1,0 +1,365 @@
+//! Decoding of asynchronous copies, `mbarrier`, and of hints about caches and scheduling.
+
+use super::integer::{operands, unsupported};
+use super::mods::Mods;
+use super::proto::{Builder, List, Lowered, V};
+use crate::exec::atom::Reduce;
+use crate::exec::mbarrier::{self, act};
+use crate::exec::mem::{self, Via};
+use crate::exec::{bulk, control};
+use crate::ptx::ast::{Instruction, Operand, Space, Type};
+
+fn mismatch<T>(i: &Instruction) -> Lowered<T> {
+    Err(format!("Arguments mismatch for instruction '{}'", i.opcode))
+}
+
+fn near(offset: u64) -> Lowered<u32> {
+    i32::try_from(offset as i64).map(|o| o as u32).map_err(|_| "the offset is too large".to_string())
+}
+
+impl Builder<'_> {
+    /// `cp`: asynchronous copies and their groups. Copies are done at once, so waiting for them is nothing.
+    pub(super) fn copy_async(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let reduce = m.take("reduce");
+        if !m.take("async") {
+            return Err(unsupported("this copy"));
+        }
+        if m.take("bulk") {
+            return self.bulk(i, m, reduce);
+        }
+        if reduce {
+            return Err(unsupported("this copy"));
+        }
+        if let Some(word) = m.any(&["commit_group", "wait_group", "wait_all"]) {
+            m.finish()?;
+            match (word, i.operands.as_slice()) {
+                ("wait_group", [Operand::Int(0..)]) | ("commit_group" | "wait_all", []) => self.nop(),
+                _ => return mismatch(i),
+            }
+            return Ok(());
+        }
+        if m.take("mbarrier") {
+            let what = act::ASYNC | if m.take("noinc") { act::NO_INC } else { 0 };
+            let space = Self::space(m);
+            if !m.take("arrive") || !m.take("b64") {
+                return Err(unsupported("this form of `cp.async.mbarrier`"));
+            }
+            m.finish()?;
+            let [address] = operands(i)?;
+            self.barrier_object(address, space, what)?;
+            return Ok(());
+        }
+        let ca = match m.any(&["ca", "cg"]) {
+            Some(c) => c == "ca",
+            None => return Err(unsupported("this asynchronous copy")),
+        };
+        let to_shared = m.any(&["shared", "shared::cta", "shared::cluster"]).is_some() && m.take("global");
+        let policy = Self::hints(m);
+        m.finish()?;
+        if !to_shared {
+            return Err("`.shared.global` is needed".to_string());
+        }
+        let given = i.operands.len() - usize::from(policy && i.operands.len() > 3);
+        let (to, from, size, extra) = match &i.operands[..given] {
+            [to, from, size] => (to, from, size, None),
+            [to, from, size, extra] => (to, from, size, Some(extra)),
+            _ => return mismatch(i),
+        };
+        let bytes = match size {
+            Operand::Int(n @ (4 | 8 | 16)) if ca || *n == 16 => *n as u64,
+            _ => return Err("the size of an asynchronous copy is 4, 8 or 16 (only 16 with `.cg`)".to_string()),
+        };
+        let to = self.address(to, Space::Shared)?;
+        let from = self.address(from, Space::Global)?;
+        let zero = self.bits32(0);
+        let all = self.bits32(bytes as u32);
+        let wanted = match extra {
+            None => all,
+            // A predicate says whether to ignore the source.
+            Some(p) if self.is_pred(p) => {
+                let q = self.pred(p)?;
+                let t = self.temp(false);
+                let op = self.push(crate::exec::int::sel(false));
+                (op.d, op.a, op.b, op.q) = (t, zero, all, q);
+                t
+            }
+            Some(n) => self.src(n, Type::U32)?,
+        };
+        let (to_offset, from_offset) = (near(to.offset)?, near(from.offset)?);
+        let site = self.site();
+        let op = self.push(mem::copy_async);
+        (op.a, op.b, op.c) = (to.row, from.row, wanted);
+        op.imm = u64::from(to_offset) | bytes << 32;
+        let head = vec![site, from_offset, u32::from(to.via == Via::Register64)];
+        op.list = Some(Box::new(List { head, ..List::default() }));
+        Ok(())
+    }
+
+    /// `cp.async.bulk` and `cp.reduce.async.bulk` without tensor maps.
+    fn bulk(&mut self, i: &Instruction, m: &Mods<'_>, reduce: bool) -> Lowered<()> {
+        if m.take("tensor") {
+            return Err(unsupported("`cp.async.bulk.tensor` (copies by tensor maps)"));
+        }
+        if let Some(word) = m.any(&["commit_group", "wait_group"]) {
+            let read = m.take("read");
+            m.finish()?;
+            match (word, i.operands.as_slice()) {
+                ("wait_group", [Operand::Int(0..)]) => self.nop(),
+                ("commit_group", []) if !read => self.nop(),
+                _ => return mismatch(i),
+            }
+            return Ok(());
+        }
+        if m.take("prefetch") {
+            let fits = m.take("L2") && m.take("global");
+            let policy = Self::hints(m);
+            m.finish()?;
+            match i.operands.as_slice() {
+                [address, size] | [address, size, _] if fits && (i.operands.len() == 3) == policy => {
+                    self.address(address, Space::Global)?;
+                    self.src(size, Type::U32)?;
+                    self.nop();
+                }
+                _ => return mismatch(i),
+            }
+            return Ok(());
+        }
+        if m.any(&["multicast::cluster"]).is_some() {
+            return Err(unsupported("`.multicast::cluster` (clusters of several blocks)"));
+        }
+        if m.take("cp_mask") {
+            return Err(unsupported("`.cp_mask`"));
+        }
+        let words: Vec<&str> = i.modifiers.iter().map(String::as_str).collect();
+        let at = words.iter().position(|w| *w == "bulk").map_or(0, |p| p + 1);
+        let place = |w: Option<&&str>| match w {
+            Some(&"global") => Some(Space::Global),
+            Some(&("shared::cta" | "shared::cluster")) => Some(Space::Shared),
+            _ => None,
+        };
+        let (Some(to), Some(from)) = (place(words.get(at)), place(words.get(at + 1))) else {
+            return Err(unsupported("this bulk copy"));
+        };
+        m.skip(|w| w == "global" || w.starts_with("shared::"));
+        let barrier = m.take("mbarrier::complete_tx::bytes");
+        let group = m.take("bulk_group");
+        let policy = m.take("L2::cache_hint");
+        let noftz = m.take("noftz");
+        let reduction = if reduce {
+            let name = m.any(&["add", "min", "max", "inc", "dec", "and", "or", "xor"]);
+            let ty = m.ty()?;
+            let halves = matches!(ty, Type::F16 | Type::BF16);
+            let found = name.and_then(|n| Reduce::new(n, ty)).filter(|_| noftz == (halves && name == Some("add")));
+            // Into shared memory: integers only.
+            let found = found.filter(|_| {
+                to == Space::Global
+                    || matches!(ty, Type::U32 | Type::S32 | Type::B32)
+                    || (ty, name) == (Type::U64, Some("add"))
+            });
+            let found = found.ok_or_else(|| unsupported("this reduction"))?;
+            (found.code(), super::mods::bits(ty) / 8)
+        } else {
+            (bulk::NO_REDUCTION, 1)
+        };
+        m.finish()?;
+        let from_shared = words.get(at + 1) == Some(&"shared::cta");
+        let exists = match (to, from) {
+            (Space::Shared, Space::Global) => barrier && !group && !reduce,
+            (Space::Shared, Space::Shared) => {
+                barrier && !group && words.get(at) == Some(&"shared::cluster") && from_shared
+            }
+            (Space::Global, Space::Shared) => group && !barrier && from_shared,
+            _ => false,
+        };
+        let given = i.operands.len() - usize::from(policy && i.operands.len() > 3);
+        let (to_operand, from_operand, size, object) = match &i.operands[..given] {
+            [to, from, size] if !barrier => (to, from, size, None),
+            [to, from, size, object] if barrier => (to, from, size, Some(object)),
+            _ => return mismatch(i),
+        };
+        if !exists {
+            return Err(unsupported("this bulk copy"));
+        }
+        let to = self.address(to_operand, to)?;
+        let from = self.address(from_operand, from)?;
+        let size = self.src(size, Type::U32)?;
+        let (to_via, from_via) = (Self::via(&to)?, Self::via(&from)?);
+        let (barrier_via, barrier_offset, barrier_row) = match object {
+            None => (bulk::NO_BARRIER, 0, size),
+            Some(object) => {
+                let object = self.address(object, Space::Shared)?;
+                (Self::via(&object)?, near(object.offset)?, object.row)
+            }
+        };
+        self.talks |= reduce && to.space == Space::Global;
+        let (to_site, from_site) = (self.site(), self.site());
+        let head = vec![
+            to_site,
+            to_via,
+            from_site,
+            from_via,
+            near(from.offset)?,
+            barrier_via,
+            barrier_offset,
+            reduction.0,
+            reduction.1,
+        ];
+        let op = self.push(bulk::bulk_copy);
+        (op.a, op.b, op.c, op.imm) = (to.row, from.row, size, to.offset);
+        op.list = Some(Box::new(List { head, writes: Vec::new(), rows: vec![barrier_row] }));
+        Ok(())
+    }
+
+    /// Adds an operation on the `mbarrier` object at an address.
+    fn barrier_object(&mut self, operand: &Operand, space: Space, what: u32) -> Lowered<&mut super::proto::Proto> {
+        let address = self.address(operand, space)?;
+        let via = Self::via(&address)?;
+        let site = self.site();
+        let op = self.push(mbarrier::mbarrier);
+        (op.a, op.imm, op.apart) = (address.row, address.offset, true);
+        op.list = Some(Box::new(List { head: vec![site, via, what], ..List::default() }));
+        Ok(op)
+    }
+
+    /// `mbarrier`.
+    pub(super) fn mbarrier(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        const KINDS: [&str; 9] = [
+            "init",
+            "inval",
+            "arrive",
+            "arrive_drop",
+            "expect_tx",
+            "complete_tx",
+            "test_wait",
+            "try_wait",
+            "pending_count",
+        ];
+        let kind = i.modifiers.first().and_then(|w| KINDS.iter().find(|k| *k == w));
+        let kind = *kind.ok_or_else(|| unsupported("this form of `mbarrier`"))?;
+        m.take(kind);
+        let expect = m.take("expect_tx");
+        let parity = m.take("parity");
+        let no_complete = m.take("noComplete");
+        m.any(&["acquire", "release", "relaxed"]);
+        m.any(&["cta", "cluster"]);
+        let cluster = i.modifiers.iter().any(|w| w == "shared::cluster");
+        let space = Self::space(m);
+        if !m.take("b64") {
+            return Err("Type .b64 is required for instruction 'mbarrier'".to_string());
+        }
+        m.finish()?;
+        let u = Type::U32;
+        match (kind, i.operands.as_slice()) {
+            ("pending_count", [d, token]) => {
+                let (d, a) = (self.dst(d, u)?, self.src(token, Type::B64)?);
+                self.op1(mbarrier::pending_count, d, a);
+                self.last().apart = true;
+            }
+            ("init", [address, count]) => {
+                let count = self.src(count, u)?;
+                self.barrier_object(address, space, act::INIT)?.b = count;
+            }
+            ("inval", [address]) => {
+                self.barrier_object(address, space, act::INVAL)?;
+            }
+            ("expect_tx" | "complete_tx", [address, bytes]) => {
+                let bytes = self.src(bytes, u)?;
+                let what = if kind == "expect_tx" { act::EXPECT_TX } else { act::COMPLETE_TX };
+                self.barrier_object(address, space, what)?.b = bytes;
+            }
+            ("arrive" | "arrive_drop", [d, address, rest @ ..]) => {
+                let mut what = act::ARRIVE;
+                what |= if kind == "arrive_drop" { act::DROP } else { 0 };
+                what |= if no_complete { act::NO_COMPLETE } else { 0 };
+                what |= if expect { act::EXPECT } else { 0 };
+                let one = self.bits32(1);
+                let (count, bytes) = match rest {
+                    [] if !expect && !no_complete => (one, V::None),
+                    [bytes] if expect => (one, self.src(bytes, u)?),
+                    [count] => (self.src(count, u)?, V::None),
+                    _ => return mismatch(i),
+                };
+                let d = match d {
+                    Operand::Sink => V::None,
+                    _ if cluster => return Err("an arrival at another block's mbarrier has no result".to_string()),
+                    d => self.dst(d, Type::B64)?,
+                };
+                what |= if d == V::None { act::SILENT } else { 0 };
+                let op = self.barrier_object(address, space, what)?;
+                (op.d, op.b, op.c) = (d, count, bytes);
+            }
+            ("test_wait" | "try_wait", [p, address, token, rest @ ..]) => {
+                let p = self.pred_dst(p)?;
+                let token = self.src(token, if parity { u } else { Type::B64 })?;
+                match rest {
+                    [] => {}
+                    [hint] if kind == "try_wait" => {
+                        self.src(hint, u)?;
+                    }
+                    _ => return mismatch(i),
+                }
+                let what = act::TEST | if parity { act::PARITY } else { 0 };
+                let op = self.barrier_object(address, space, what)?;
+                (op.p, op.b) = (p, token);
+            }
+            _ => return mismatch(i),
+        }
+        Ok(())
+    }
+
+    /// Instructions without effect here: hints about caches and scheduling.
+    pub(super) fn hint(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        match i.opcode.as_str() {
+            "createpolicy" => {
+                m.skip(|_| true);
+                let Some(d) = i.operands.first() else { return mismatch(i) };
+                let d = self.dst(d, Type::B64)?;
+                let zero = self.bits64(0);
+                self.copy(d, zero, true);
+                return Ok(());
+            }
+            "nanosleep" => {
+                if !m.take("u32") {
+                    return Err(unsupported("this type"));
+                }
+                m.finish()?;
+                let [time] = operands(i)?;
+                self.src(time, Type::U32)?;
+                self.push(control::note_sync);
+                return Ok(());
+            }
+            "griddepcontrol" => {
+                let known = m.any(&["wait", "launch_dependents"]).is_some();
+                m.finish()?;
+                if !known || !i.operands.is_empty() {
+                    return Err(unsupported("this form of `griddepcontrol`"));
+                }
+            }
+            "setmaxnreg" => {
+                let known = m.any(&["inc", "dec"]).is_some() && m.take("sync") && m.take("aligned") && m.take("u32");
+                m.finish()?;
+                let [Operand::Int(count)] = i.operands.as_slice() else { return mismatch(i) };
+                if !known {
+                    return Err(unsupported("this form of `setmaxnreg`"));
+                }
+                if !(24..=256).contains(count) || count % 8 != 0 {
+                    return Err(format!("`setmaxnreg` takes a multiple of 8 from 24 to 256, not {count}"));
+                }
+            }
+            "pmevent" => {
+                m.take("mask");
+                m.finish()?;
+                let [Operand::Int(0..=0xffff)] = i.operands.as_slice() else { return mismatch(i) };
+            }
+            _ => {
+                // `prefetch`, `applypriority`, `discard`: an address that is not looked at.
+                if i.modifiers.iter().any(|w| w == "tensormap") {
+                    return Err(unsupported("`prefetch.tensormap` (tensor maps)"));
+                }
+                let Some(Operand::Address(..)) = i.operands.first() else { return mismatch(i) };
+            }
+        }
+        self.nop();
+        Ok(())
+    }
+}
