@@ -48,16 +48,19 @@ impl Shape {
         };
         let flags = [self.sat, self.and, self.wmma, self.a_columns, self.b_rows];
         let flags = flags.iter().enumerate().fold(0, |f, (i, &on)| f | u64::from(on) << i);
-        self.m as u64 / 8
-            | (self.n as u64 / 8) << 3
-            | (self.k as u64) << 6
-            | (self.a as u64) << 16
-            | (self.b as u64) << 20
-            | (self.c as u64) << 24
-            | (self.d as u64) << 28
-            | round << 32
-            | flags << 34
-            | u64::from(self.sm & 0xff) << 40
+        let fields = [
+            (self.m as u64 / 8, 0),
+            (self.n as u64 / 8, 3),
+            (self.k as u64, 6),
+            (self.a as u64, 16),
+            (self.b as u64, 20),
+            (self.c as u64, 24),
+            (self.d as u64, 28),
+            (round, 32),
+            (flags, 34),
+            (u64::from(self.sm & 0xff), 40),
+        ];
+        fields.iter().fold(0, |word, (value, at)| word | value << at)
     }
 
     fn unpack(imm: u64) -> Shape {
@@ -216,8 +219,8 @@ unsafe fn put(cx: &Cx, op: &Op, kind: Kind, results: &[[u64; LANES]]) {
             Kind::F16 => {
                 for (r, pair) in results.chunks_exact(2).enumerate() {
                     let to = cx.dst(cx.list(op, r));
-                    for lane in 0..LANES {
-                        set_lane::<u32>(to, lane, (pair[0][lane] | pair[1][lane] << 16) as u32);
+                    for (lane, (low, high)) in pair[0].iter().zip(&pair[1]).enumerate() {
+                        set_lane::<u32>(to, lane, (low | high << 16) as u32);
                     }
                 }
             }

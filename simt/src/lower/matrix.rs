@@ -273,8 +273,8 @@ impl Builder<'_> {
         let kinds: Vec<Option<Kind>> = std::iter::from_fn(|| m.first()).map(Kind::named).collect();
         let (a, b, c, d) = match kinds.as_slice() {
             // f16 factors are not named.
-            &[Some(d), Some(c)] => (Kind::F16, Kind::F16, c, d),
-            &[Some(d), Some(a), Some(b), Some(c)] if a != Kind::F16 => (a, b, c, d),
+            [Some(d), Some(c)] => (Kind::F16, Kind::F16, *c, *d),
+            [Some(d), Some(a), Some(b), Some(c)] if *a != Kind::F16 => (*a, *b, *c, *d),
             _ => return Err(what()),
         };
         let small = a.bits() < 8;
