@@ -20,6 +20,8 @@ pub enum FaultKind {
     AssertFailed,
     /// Lanes of one warp, or warps of one block, disagree about a barrier.
     DivergentBarrier,
+    /// `free` of what is no block of the device's heap.
+    HeapMisuse,
     /// An `mbarrier` object is used before it is initialised, or beyond its counts.
     BarrierMisuse,
     /// A warp collective names or excludes lanes that it must not.
@@ -46,6 +48,7 @@ impl FaultKind {
             FaultKind::Trap => "trap",
             FaultKind::AssertFailed => "assertion failed",
             FaultKind::DivergentBarrier => "divergent barrier",
+            FaultKind::HeapMisuse => "device heap misuse",
             FaultKind::BarrierMisuse => "mbarrier misuse",
             FaultKind::MaskMisuse => "membermask misuse",
             FaultKind::Deadlock => "deadlock",

@@ -16,6 +16,7 @@ use crate::check::checker::{self, Checker};
 use crate::check::{Checks, Inspection};
 use crate::counters::Counters;
 use crate::exec::block::{Block, Grid, Outcome};
+use crate::exec::library::Services;
 use crate::exec::space::CODE_WINDOW;
 use crate::exec::warp::Row;
 use crate::exec::{Cx, LANES, RawFault, Site, uniform};
@@ -116,6 +117,7 @@ unsafe impl Send for Worker {}
 pub struct Machine {
     config: MachineConfig,
     memory: Arc<Memory>,
+    services: Arc<Services>,
     idle: Mutex<Vec<Worker>>,
     pool: OnceLock<Option<rayon::ThreadPool>>,
 }
@@ -138,12 +140,23 @@ impl Machine {
     /// A machine with empty memory.
     pub fn new(config: MachineConfig) -> Machine {
         let memory = Arc::new(Memory::new(config.total_memory));
-        Machine { config, memory, idle: Mutex::new(Vec::new()), pool: OnceLock::new() }
+        let services = Arc::new(Services::new(memory.clone()));
+        Machine { config, memory, services, idle: Mutex::new(Vec::new()), pool: OnceLock::new() }
     }
 
     /// The configuration.
     pub fn config(&self) -> &MachineConfig {
         &self.config
+    }
+
+    /// Gives what kernels print (`vprintf`) to `sink`, as it comes; it goes to standard output otherwise.
+    pub fn on_print(&self, sink: impl Fn(&[u8]) + Send + Sync + 'static) {
+        *self.services.printer.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(sink);
+    }
+
+    /// Sets how much kernels may have allocated with `malloc` at once; 8 MiB unless told.
+    pub fn set_heap_limit(&self, bytes: u64) {
+        self.services.set_heap_limit(bytes);
     }
 
     /// The device's global memory.
@@ -485,6 +498,8 @@ fn empty_context() -> Cx {
         local: std::ptr::null_mut(),
         local_base: 0,
         local_top: 0,
+        services: None,
+        stack: std::ptr::null_mut(),
         params: std::ptr::null(),
         param_bytes: 0,
         tid: [std::ptr::null(); 3],
@@ -529,6 +544,7 @@ impl Run<'_> {
         cx.param_bytes = self.param_bytes;
         cx.counters = Counters::default();
         cx.fault = None;
+        cx.services = Some(Arc::clone(&self.machine.services));
         cx.limit = match self.machine.config.instruction_limit {
             0 => u64::MAX,
             n => n,

@@ -41,6 +41,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod approx;
 pub mod check;
 mod counters;
 mod exec;
@@ -53,6 +54,7 @@ mod program;
 pub mod ptx;
 mod shadow;
 
+pub use approx::{Approximation, approximations};
 pub use check::{Checks, Finding, Inspection, Rule, Severity};
 pub use counters::Counters;
 pub use fault::{Fault, FaultKind};

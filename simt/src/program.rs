@@ -68,8 +68,17 @@ pub(crate) enum Target {
     Function(u32),
     /// The address is in this row (64 bits).
     Indirect(u32),
-    /// `__assertfail`.
+    /// A function that the driver provides.
+    Library(Library),
+}
+
+/// A function that the driver provides to kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Library {
     Assert,
+    Printf,
+    Malloc,
+    Free,
 }
 
 /// A call site.

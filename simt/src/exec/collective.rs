@@ -14,6 +14,10 @@ use crate::memory::POISON_KEY;
 /// Set in `Op::imm` of every collective. The rest of `imm` is its [`Kind`]; all of it is the key by which arrivals match.
 pub(crate) const COLLECTIVE: u64 = 1 << 63;
 
+/// Set in `Op::imm` of `redux.f32`: `.abs`, and `.NaN`.
+pub(crate) const ABS: u64 = 1 << 8;
+pub(crate) const NAN: u64 = 1 << 9;
+
 /// What a collective does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -40,10 +44,12 @@ pub(crate) enum Kind {
     ReduxXor,
     Elect,
     WarpSync,
+    ReduxMinF,
+    ReduxMaxF,
 }
 
 impl Kind {
-    const ALL: [Kind; 22] = [
+    const ALL: [Kind; 24] = [
         Kind::ShflUp,
         Kind::ShflDown,
         Kind::ShflBfly,
@@ -66,6 +72,8 @@ impl Kind {
         Kind::ReduxXor,
         Kind::Elect,
         Kind::WarpSync,
+        Kind::ReduxMinF,
+        Kind::ReduxMaxF,
     ];
 
     pub(crate) fn of(imm: u64) -> Kind {
@@ -203,6 +211,16 @@ pub(crate) fn compute(imm: u64, x: &mut Exchange) {
         Kind::ReduxAnd => x.d = reduce(|a, b| a & b),
         Kind::ReduxOr => x.d = reduce(|a, b| a | b),
         Kind::ReduxXor => x.d = reduce(|a, b| a ^ b),
+        Kind::ReduxMinF | Kind::ReduxMaxF => {
+            // All values are known: a fold in lane order gives what any order does.
+            let (max, nan) = (kind == Kind::ReduxMaxF, imm & NAN != 0);
+            let magnitude = if imm & ABS != 0 { 0x7fff_ffff } else { !0 };
+            let mut values = lanes_of(present).map(|l| x.a[l] as u32 & magnitude);
+            let first = super::float::canon(f32::from_bits(values.next().unwrap_or(0)));
+            let all =
+                values.fold(first, |a, b| super::float::extreme_of(max, nan, f32::from_bits(a), f32::from_bits(b)));
+            x.d = [all.into(); LANES];
+        }
         Kind::Elect => {
             let leader = present.trailing_zeros();
             x.d = [leader.into(); LANES];

@@ -88,6 +88,19 @@ pub(crate) unsafe fn barrier(_: &mut Cx, _: &Op) -> Flow {
     Flow::Barrier
 }
 
+/// Checks that row `a` names the only block of the cluster.
+pub(crate) unsafe fn own_rank(cx: &mut Cx, op: &Op) -> Flow {
+    for lane in lanes_of(cx.active) {
+        // SAFETY: the contract of handlers: `a` is a row of 32 bits.
+        let rank = unsafe { lane_of::<u32>(cx.src(op.a), lane) };
+        if rank != 0 {
+            let detail = format!("mapa of block {rank} of a cluster of one block");
+            return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, None, detail);
+        }
+    }
+    Flow::Next
+}
+
 /// Nothing; stands for instructions without effect here.
 pub(crate) unsafe fn nop(_: &mut Cx, _: &Op) -> Flow {
     Flow::Next

@@ -253,6 +253,12 @@ fn xorsign(a: f32, b: f32, value: u32) -> u32 {
     if value == 0x7fff_ffff { value } else { value | sign }
 }
 
+/// The smaller or the larger of two f32.
+pub(super) fn extreme_of(max: bool, nan: bool, a: f32, b: f32) -> u32 {
+    let value = if max { max32(a, b) } else { min32(a, b) };
+    if nan { propagate(a, b, value) } else { value }
+}
+
 /// `min` and `max` of f32.
 pub(crate) fn extreme32(max: bool, nan: bool, xorsign_abs: bool) -> OpFn {
     match (max, nan, xorsign_abs) {

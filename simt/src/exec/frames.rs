@@ -5,7 +5,7 @@ use super::space::CODE_WINDOW;
 use super::warp::{Frame, Row, State, Warp};
 use super::{Cx, Flow, Op};
 use crate::fault::FaultKind;
-use crate::program::{Function, Program, Slot, Target};
+use crate::program::{Function, Program, Target};
 
 /// Depth of calls, and bytes of local memory of a thread, before the stack overflows.
 const MAX_DEPTH: u32 = 1024;
@@ -25,11 +25,13 @@ impl Warp {
         frame: u32,
     ) -> Flow {
         let call = &program.calls[op.x as usize];
-        let lane = lanes.trailing_zeros() & 31;
         match call.target {
-            Target::Assert => {
-                let detail = self.assertion(cx, &call.args, lane as usize);
-                cx.raise(op, FaultKind::AssertFailed, lane, None, detail)
+            Target::Library(which) => {
+                let flow = self.library(cx, op, which, call, lanes);
+                if flow != Flow::Fault {
+                    self.add(pc + 1, lanes, frame, State::Ready);
+                }
+                flow
             }
             Target::Function(function) => self.enter_function(cx, program, op, pc, lanes, frame, function),
             Target::Indirect(row) => {
@@ -132,26 +134,5 @@ impl Warp {
             let into = &mut self.local[(to / 4 + word) as usize].0;
             lanes_of(lanes).for_each(|l| into[l] = row.0[l]);
         }
-    }
-
-    /// The text of a failed assertion: `__assertfail(message, file, line, function, character size)`.
-    fn assertion(&self, cx: &mut Cx, args: &[Slot], lane: usize) -> String {
-        let word = |at: u32| self.local.get(((cx.local_base + at) / 4) as usize).map_or(0, |r| r.0[lane]);
-        let number = |i: usize| {
-            args.get(i).map_or(0, |s| {
-                let high = if s.size > 4 { u64::from(word(s.at + 4)) << 32 } else { 0 };
-                u64::from(word(s.at)) | high
-            })
-        };
-        let text = |address: u64| {
-            let Some(entry) = crate::memory::lookup(&cx.memory, address) else { return "?".to_string() };
-            let at = address - entry.base;
-            let bytes = (at..entry.size.min(at + 256)).map(|i| {
-                // SAFETY: `i` is inside the allocation, which the snapshot keeps alive.
-                unsafe { entry.host().add(i as usize).read() ^ entry.key as u8 }
-            });
-            String::from_utf8_lossy(&bytes.take_while(|&b| b != 0).collect::<Vec<_>>()).into_owned()
-        };
-        format!("{}:{}: {}: assertion `{}` failed", text(number(1)), number(2), text(number(3)), text(number(0)))
     }
 }

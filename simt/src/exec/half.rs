@@ -232,6 +232,13 @@ pub(super) fn extreme<T: Half, const MAX: bool, const PROPAGATE: bool>(a: T, b: 
 }
 
 #[inline(always)]
+fn xor_sign<T: Half, const MAX: bool, const PROPAGATE: bool>(a: T, b: T) -> T {
+    let magnitude = |x: T| T::from_bits(x.bits() & 0x7fff);
+    let value = extreme::<T, MAX, PROPAGATE>(magnitude(a), magnitude(b));
+    if is_nan(value) { value } else { T::from_bits(value.bits() | (a.bits() ^ b.bits()) & 0x8000) }
+}
+
+#[inline(always)]
 fn saturate<T: Half>(x: T) -> T {
     let v = x.to_f32();
     T::round(if v > 0.0 { v.min(1.0) } else { 0.0 })
@@ -262,8 +269,17 @@ pub(crate) enum HalfOp {
     Sub,
     Mul,
     Fma,
-    Min { nan: bool },
-    Max { nan: bool },
+    Min {
+        nan: bool,
+    },
+    Max {
+        nan: bool,
+    },
+    /// Of the magnitudes, with the sign of the product.
+    XorSign {
+        max: bool,
+        nan: bool,
+    },
     Neg,
     Abs,
     Ex2,
@@ -284,6 +300,10 @@ pub(crate) fn op<P: Pack>(op: HalfOp) -> OpFn {
         HalfOp::Min { nan: true } => map2(|a: P, b: P| a.map2(b, extreme::<_, false, true>)),
         HalfOp::Max { nan: false } => map2(|a: P, b: P| a.map2(b, extreme::<_, true, false>)),
         HalfOp::Max { nan: true } => map2(|a: P, b: P| a.map2(b, extreme::<_, true, true>)),
+        HalfOp::XorSign { max: false, nan: false } => map2(|a: P, b: P| a.map2(b, xor_sign::<_, false, false>)),
+        HalfOp::XorSign { max: false, nan: true } => map2(|a: P, b: P| a.map2(b, xor_sign::<_, false, true>)),
+        HalfOp::XorSign { max: true, nan: false } => map2(|a: P, b: P| a.map2(b, xor_sign::<_, true, false>)),
+        HalfOp::XorSign { max: true, nan: true } => map2(|a: P, b: P| a.map2(b, xor_sign::<_, true, true>)),
         HalfOp::Neg => map1(|a: P| a.map(|x| canonical(P::Item::from_bits(x.bits() ^ 0x8000)))),
         HalfOp::Abs => map1(|a: P| a.map(|x| canonical(P::Item::from_bits(x.bits() & 0x7fff)))),
         HalfOp::Ex2 => each1(|a: P| a.map(|x| round_f64(f64::from(x.to_f32()).exp2()))),

@@ -10,26 +10,27 @@ use super::lanes::{lane_of, lanes_of, set_lane};
 use super::mem::{Elem, SLOTS};
 use super::{Cx, Flow, Op};
 
-/// Host address of local byte `at` of a lane.
+/// Host address of `bytes` bytes of local memory of a lane (the next word is a row further), if they are the thread's and
+/// aligned.
 #[inline(always)]
-unsafe fn local_at(cx: &Cx, at: u64, lane: usize) -> *mut u8 {
-    // SAFETY: the caller checked `at` against `local_top`, and the lane is below 32.
-    unsafe { cx.local.add((at >> 2) as usize * 128 + lane * 4 + (at & 3) as usize) }
-}
-
-/// Whether a local access is inside the thread's memory and aligned.
-#[inline(always)]
-fn local_ok(cx: &Cx, at: u64, bytes: u64) -> bool {
+unsafe fn local_at(cx: &Cx, at: u64, bytes: u64, lane: usize) -> Option<*mut u8> {
     let top = u64::from(cx.local_top);
-    at & (bytes - 1) == 0 && at < top && bytes <= top - at
+    if at & (bytes - 1) != 0 {
+        return None;
+    }
+    if at < top && bytes <= top - at {
+        // SAFETY: the bytes lie below `local_top`, and the lane is below 32.
+        return Some(unsafe { cx.local.add((at >> 2) as usize * 128 + lane * 4 + (at & 3) as usize) });
+    }
+    // SAFETY: the stack is that of the running warp.
+    unsafe { (*cx.stack).at(lane, at, bytes) }
 }
 
 /// One element of local memory, in its raw bits. Elements are at most two words, and aligned.
 #[inline(always)]
-unsafe fn local_get<E: Elem>(cx: &Cx, at: u64, lane: usize) -> E {
+unsafe fn local_get<E: Elem>(p: *const u8) -> E {
     // SAFETY: the caller checked the access; a word of a lane is 4 contiguous bytes.
     unsafe {
-        let p = local_at(cx, at, lane);
         if size_of::<E>() == 8 {
             let low = u64::from(p.cast::<u32>().read());
             let high = u64::from(p.add(128).cast::<u32>().read());
@@ -40,10 +41,9 @@ unsafe fn local_get<E: Elem>(cx: &Cx, at: u64, lane: usize) -> E {
 }
 
 #[inline(always)]
-unsafe fn local_put<E: Elem>(cx: &Cx, at: u64, lane: usize, value: E) {
+unsafe fn local_put<E: Elem>(p: *mut u8, value: E) {
     // SAFETY: the caller checked the access; a word of a lane is 4 contiguous bytes.
     unsafe {
-        let p = local_at(cx, at, lane);
         if size_of::<E>() == 8 {
             let raw = value.raw();
             p.cast::<u32>().write(raw as u32);
@@ -52,6 +52,13 @@ unsafe fn local_put<E: Elem>(cx: &Cx, at: u64, lane: usize, value: E) {
             p.cast::<E>().write_unaligned(value);
         }
     }
+}
+
+/// Host bytes from an aligned vector's start to its element `j`: elements of a word stand in it, further words rows apart.
+#[inline(always)]
+fn step<E>(j: usize) -> usize {
+    let at = j * size_of::<E>();
+    at / 4 * 128 + at % 4
 }
 
 trait With {
@@ -97,11 +104,11 @@ pub(super) unsafe fn load_local<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, h
         let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
         for lane in lanes_of(cx.active) {
             let at = local_address(cx, op, how, lane, offset);
-            if !local_ok(cx, at, bytes) {
+            let Some(from) = local_at(cx, at, bytes, lane) else {
                 return refuse(cx, op, Place::Local, lane, at, bytes, "load");
-            }
+            };
             for (j, to) in to.into_iter().enumerate() {
-                set_lane(to, lane, local_get::<E>(cx, at + (j * size_of::<E>()) as u64, lane));
+                set_lane(to, lane, local_get::<E>(from.add(step::<E>(j))));
             }
         }
     }
@@ -124,11 +131,11 @@ pub(super) unsafe fn store_local<E: Elem, const N: usize>(
         let from: [*const u8; N] = from_fn(|j| cx.src(cx.list(op, SLOTS + j)));
         for lane in lanes_of(cx.active) {
             let at = local_address(cx, op, how, lane, offset);
-            if !local_ok(cx, at, bytes) {
+            let Some(to) = local_at(cx, at, bytes, lane) else {
                 return refuse(cx, op, Place::Local, lane, at, bytes, "store");
-            }
+            };
             for (j, from) in from.into_iter().enumerate() {
-                local_put(cx, at + (j * size_of::<E>()) as u64, lane, lane_of::<E>(from, lane));
+                local_put(to.add(step::<E>(j)), lane_of::<E>(from, lane));
             }
         }
     }

@@ -18,11 +18,13 @@ pub(crate) mod collective;
 pub(crate) mod control;
 pub(crate) mod cvt;
 pub(crate) mod float;
+pub(crate) mod format;
 pub(crate) mod fragment;
 pub(crate) mod frames;
 pub(crate) mod half;
 pub(crate) mod int;
 pub(crate) mod lanes;
+pub(crate) mod library;
 pub(crate) mod local;
 pub(crate) mod mbarrier;
 pub(crate) mod mem;
@@ -30,6 +32,7 @@ pub(crate) mod mma;
 pub(crate) mod rendezvous;
 pub(crate) mod soft;
 pub(crate) mod space;
+pub(crate) mod stack;
 pub(crate) mod tensor;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vector;
@@ -193,6 +196,10 @@ pub(crate) struct Cx {
     pub params: *const u8,
     pub param_bytes: u32,
 
+    /// What the device provides beyond executing.
+    pub services: Option<std::sync::Arc<library::Services>>,
+    /// Memory that `alloca` gives, of the warp that runs.
+    pub stack: *mut stack::Stack,
     /// Thread indices of the warp's lanes.
     pub tid: [*const u32; 3],
     pub uniform: [u64; uniform::COUNT],

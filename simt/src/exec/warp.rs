@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use super::barrier::Barrier;
 use super::lanes::lanes_of;
+use super::stack::Stack;
 use super::{Cx, Flow, LANES, PRED_CARRY, PRED_TRUE, ROW, rendezvous};
 use crate::check::checker;
 use crate::fault::FaultKind;
@@ -96,6 +97,8 @@ pub(crate) struct Warp {
     pub(super) regs: Vec<Row>,
     pub(super) preds: Vec<u32>,
     pub(super) local: Vec<Row>,
+    /// One, on the heap: handlers reach it through the context.
+    stack: Vec<Stack>,
     pub tid: [Row; 3],
     /// Lanes that have arrived at each barrier while others of the warp have not.
     pub at_barrier: [u32; 16],
@@ -113,6 +116,7 @@ impl Warp {
             regs: Vec::new(),
             preds: Vec::new(),
             local: Vec::new(),
+            stack: vec![Stack::default()],
             tid: [Row([0; LANES]); 3],
             at_barrier: [0; 16],
             stamp: 0,
@@ -128,6 +132,7 @@ impl Warp {
         self.frames.clear();
         self.known.clear();
         self.splits.clear();
+        self.stack.iter_mut().for_each(Stack::clear);
         let root = Frame { parent: 0, function: entry, call: 0, return_to: 0, depth: 0, row: 0, pred: 0, local: 0 };
         self.frames.push(root);
         self.reserve(&root, function);
@@ -187,6 +192,7 @@ impl Warp {
         }
         (cx.frame_row, cx.frame_pred) = (frame.row, frame.pred);
         cx.local = self.local.as_mut_ptr().cast();
+        cx.stack = self.stack.as_mut_ptr();
         cx.local_base = frame.local;
         cx.local_top = frame.local + function.local_bytes;
         cx.consts = pools[frame.function as usize].as_ptr().cast();

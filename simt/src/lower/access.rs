@@ -233,8 +233,8 @@ impl Builder<'_> {
 
     /// `atom` and `red`.
     pub(super) fn atomic(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let relaxed = m.peek(&["acquire", "release", "acq_rel"]).is_none();
         let order = m.any(&["relaxed", "acquire", "release", "acq_rel"]);
-        let relaxed = matches!(order, None | Some("relaxed"));
         m.any(&["cta", "cluster", "gpu", "sys"]);
         let space = Self::space(m);
         let policy = Self::hints(m);

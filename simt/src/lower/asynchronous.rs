@@ -307,11 +307,41 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// `mapa`, `getctarank`: a cluster is one block, whose rank is 0.
+    pub(super) fn cluster_address(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        m.take("shared::cluster");
+        let ty = m.ty()?;
+        m.finish()?;
+        if !matches!(ty, Type::U32 | Type::U64) {
+            return Err(unsupported("this type"));
+        }
+        if i.opcode == "getctarank" {
+            let [d, a] = operands(i)?;
+            self.src(a, ty)?;
+            let d = self.dst(d, Type::U32)?;
+            let zero = self.bits32(0);
+            self.copy(d, zero, false);
+            return Ok(());
+        }
+        let [d, a, rank] = operands(i)?;
+        let (a, rank) = (self.src(a, ty)?, self.src(rank, Type::U32)?);
+        let d = self.dst(d, ty)?;
+        let op = self.push(control::own_rank);
+        op.a = rank;
+        self.copy(d, a, ty == Type::U64);
+        Ok(())
+    }
+
     /// Instructions without effect here: hints about caches and scheduling.
     pub(super) fn hint(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
         match i.opcode.as_str() {
             "createpolicy" => {
                 m.skip(|_| true);
+                let form = i.modifiers.first().map_or("", String::as_str);
+                let eviction = i.modifiers.iter().any(|w| w.starts_with("L2::evict"));
+                if !matches!(form, "fractional" | "range" | "cvt") || !(eviction || form == "cvt") {
+                    return Err(unsupported("this form of `createpolicy`"));
+                }
                 let Some(d) = i.operands.first() else { return mismatch(i) };
                 let d = self.dst(d, Type::B64)?;
                 let zero = self.bits64(0);
@@ -347,9 +377,12 @@ impl Builder<'_> {
                 }
             }
             "pmevent" => {
-                m.take("mask");
+                let most = if m.take("mask") { 0xffff } else { 15 };
                 m.finish()?;
-                let [Operand::Int(0..=0xffff)] = i.operands.as_slice() else { return mismatch(i) };
+                let [Operand::Int(n)] = i.operands.as_slice() else { return mismatch(i) };
+                if !(0..=most).contains(n) {
+                    return Err(format!("the operand of `pmevent` is 0 to {most}, not {n}"));
+                }
             }
             _ => {
                 // `prefetch`, `applypriority`, `discard`: an address that is not looked at.
@@ -357,6 +390,12 @@ impl Builder<'_> {
                     return Err(unsupported("`prefetch.tensormap` (tensor maps)"));
                 }
                 let Some(Operand::Address(..)) = i.operands.first() else { return mismatch(i) };
+                let sized = i.opcode == "applypriority" || i.opcode == "discard";
+                let global = !i.modifiers.iter().any(|w| w.starts_with("shared"));
+                match (sized, &i.operands[1..]) {
+                    (false, []) | (true, [Operand::Int(128)]) if global => {}
+                    _ => return mismatch(i),
+                }
             }
         }
         self.nop();

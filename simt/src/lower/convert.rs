@@ -234,16 +234,24 @@ impl Builder<'_> {
     /// `cvt.pack.sat.{u16,s16}.s32 d, a, b` and `cvt.pack.sat.{u8,s8}.s32.b32 d, a, b, c`.
     fn cvt_pack(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
         let sat = m.take("sat");
-        let (to, from) = (m.ty()?, m.ty()?);
+        let small = m.any(&["u2", "s2", "u4", "s4"]);
+        let (to, signed) = match small {
+            Some(word) => (if word.ends_with('2') { 2 } else { 4 }, word.starts_with('s')),
+            None => match m.ty()? {
+                ty @ (Type::U16 | Type::S16 | Type::U8 | Type::S8) => (bits(ty), is_signed(ty)),
+                _ => return Err(unsupported("this combination of types")),
+            },
+        };
+        let from = m.ty()?;
         let with_c = m.take("b32");
         m.finish()?;
-        if !sat || from != Type::S32 || !matches!(to, Type::U16 | Type::S16 | Type::U8 | Type::S8) {
+        if !sat || from != Type::S32 {
             return Err(unsupported("this combination of types"));
         }
         let u = Type::U32;
         let (d, a, b, c) = match (i.operands.as_slice(), with_c) {
-            ([d, a, b], false) if bits(to) == 16 => (d, a, b, V::None),
-            ([d, a, b, c], true) if bits(to) == 8 => (d, a, b, self.src(c, u)?),
+            ([d, a, b], false) if to == 16 => (d, a, b, V::None),
+            ([d, a, b, c], true) if to < 16 => (d, a, b, self.src(c, u)?),
             _ => return Err("Arguments mismatch for instruction 'cvt.pack'".to_string()),
         };
         let (a, b) = (self.src(a, u)?, self.src(b, u)?);
@@ -251,7 +259,7 @@ impl Builder<'_> {
         let d = self.dst(d, u)?;
         self.op3(cvt::pack_sat, d, a, b, c);
         let op = self.last();
-        (op.imm, op.apart) = (u64::from(bits(to)) | u64::from(is_signed(to)) << 8, true);
+        (op.imm, op.apart) = (u64::from(to) | u64::from(signed) << 8, true);
         Ok(())
     }
 

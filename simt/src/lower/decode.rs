@@ -52,6 +52,8 @@ impl Builder<'_> {
             "bar" | "barrier" => self.barrier(i, m),
             "shfl" => self.shuffle(i, m),
             "vote" | "match" | "redux" | "elect" => self.gather(i, m),
+            "alloca" | "stacksave" | "stackrestore" => self.stack(i, m),
+            "mapa" | "getctarank" => self.cluster_address(i, m),
             "activemask" => self.activemask(i, m),
             "mma" => self.mma(i, m),
             "ldmatrix" | "stmatrix" => self.matrix_access(i, m),

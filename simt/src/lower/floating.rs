@@ -4,10 +4,11 @@ use super::integer::{operands, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, Lowered, V};
 use crate::exec::OpFn;
+use crate::exec::cvt::{self, Kind};
 use crate::exec::float::{self, Approx, Arith, Unary};
 use crate::exec::half::{self, B, H, HalfOp, X2};
 use crate::exec::soft::Round;
-use crate::ptx::ast::{Instruction, Type};
+use crate::ptx::ast::{Instruction, Operand, Type};
 
 /// The handler of a half-precision operation, if the type is one.
 fn half_op(op: HalfOp, ty: Type) -> Option<OpFn> {
@@ -54,6 +55,12 @@ impl Builder<'_> {
         let round = m.round();
         let (ftz, sat, relu) = (m.take("ftz"), m.take("sat"), m.take("relu"));
         let ty = m.ty()?;
+        // `add.f32.f16`: operands but the addend are of half precision.
+        let factors = if ty == Type::F32 && matches!(op, Arith::Add | Arith::Sub | Arith::Fma) {
+            m.any(&["f16", "bf16"])
+        } else {
+            None
+        };
         m.finish()?;
         let half = match op {
             Arith::Add => Some(HalfOp::Add),
@@ -95,7 +102,15 @@ impl Builder<'_> {
         if i.operands.len() != count + 1 {
             return Err(format!("Arguments mismatch for instruction '{}'", i.opcode));
         }
-        for (to, from) in sources.iter_mut().zip(&i.operands[1..]) {
+        if factors.is_some() && ftz {
+            return Err(unsupported("`.ftz` with operands of two types"));
+        }
+        let halves = if op == Arith::Fma { 2 } else { 1 };
+        for (n, (to, from)) in sources.iter_mut().zip(&i.operands[1..]).enumerate() {
+            if let Some(word) = factors.filter(|_| n < halves) {
+                *to = self.widened_half(from, word == "bf16")?;
+                continue;
+            }
             *to = self.src(from, ty)?;
             if flush {
                 *to = self.flushed(*to, ty);
@@ -108,6 +123,16 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// A half-precision source as f32, which is exact.
+    fn widened_half(&mut self, operand: &Operand, bf16: bool) -> Lowered<V> {
+        let (ty, kind) = if bf16 { (Type::BF16, Kind::BF16) } else { (Type::F16, Kind::F16) };
+        let a = self.src(operand, ty)?;
+        let f = cvt::direct(Kind::F32, kind, Round::Nearest, false).ok_or_else(|| unsupported("this type"))?;
+        let t = self.temp(false);
+        self.op1(f, t, a);
+        Ok(t)
+    }
+
     /// `add sub mul fma` of `.f32x2`.
     fn packed(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
         let op = match i.opcode.as_str() {
@@ -117,11 +142,14 @@ impl Builder<'_> {
             "fma" => Arith::Fma,
             other => return Err(unsupported(&format!("`{other}.f32x2`"))),
         };
-        let nearest = matches!(m.round(), None | Some(Round::Nearest));
+        let round = m.round();
+        if round.is_none() && op == Arith::Fma {
+            return Err("Rounding modifier required for instruction 'fma'".to_string());
+        }
+        let round = round.unwrap_or(Round::Nearest);
         let ftz = m.take("ftz");
         m.take("f32x2");
         m.finish()?;
-        let f = float::arith32x2(op, ftz).filter(|_| nearest).ok_or_else(|| unsupported("this rounding"))?;
         let (d, sources) = i.operands.split_first().ok_or_else(|| "operands are missing".to_string())?;
         if sources.len() != if op == Arith::Fma { 3 } else { 2 } {
             return Err(format!("Arguments mismatch for instruction '{}'", i.opcode));
@@ -131,8 +159,29 @@ impl Builder<'_> {
             *to = self.src(from, Type::B64)?;
         }
         let d = self.dst(d, Type::B64)?;
-        let [a, b, c] = rows;
-        self.op3(f, d, a, b, c);
+        if let Some(f) = float::arith32x2(op, ftz).filter(|_| round == Round::Nearest) {
+            let [a, b, c] = rows;
+            self.op3(f, d, a, b, c);
+            return Ok(());
+        }
+        // Directed rounding: one half after the other.
+        let f = float::arith32(op, round, false);
+        let mut halves = [[V::None; 3]; 2];
+        for (n, &row) in rows.iter().enumerate().take(sources.len()) {
+            let (low, high) = self.split(row)?;
+            for (half, v) in halves.iter_mut().zip([low, high]) {
+                half[n] = if ftz { self.flushed(v, Type::F32) } else { v };
+            }
+        }
+        let mut results = [V::None; 2];
+        for (half, result) in halves.into_iter().zip(&mut results) {
+            let [a, b, c] = half;
+            *result = self.temp(false);
+            self.op3(f, *result, a, b, c);
+            self.finish_float(*result, Type::F32, ftz, false, false);
+        }
+        let whole = self.joined(results[0], results[1])?;
+        self.copy(d, whole, true);
         Ok(())
     }
 
@@ -177,16 +226,25 @@ impl Builder<'_> {
         let abs = m.take("abs");
         let ty = m.ty()?;
         m.finish()?;
-        if xorsign != abs || (xorsign && ty != Type::F32) {
-            return Err(unsupported("`.xorsign.abs` with this type"));
+        let three = i.operands.len() == 4 && ty == Type::F32 && !xorsign;
+        if (xorsign != abs && !three) || (xorsign && ty == Type::F64) {
+            return Err(unsupported("`.xorsign` or `.abs` in this form"));
         }
-        let half = half_op(if max { HalfOp::Max { nan } } else { HalfOp::Min { nan } }, ty);
+        let half = match (xorsign, max) {
+            (true, _) => HalfOp::XorSign { max, nan },
+            (false, true) => HalfOp::Max { nan },
+            (false, false) => HalfOp::Min { nan },
+        };
+        let half = half_op(half, ty);
         let f = match (ty, half) {
             (_, Some(f)) => f,
             (Type::F32, _) => float::extreme32(max, nan, xorsign),
             (Type::F64, _) if !nan && !ftz => float::extreme64(max),
             _ => return Err(unsupported("this type")),
         };
+        if three {
+            return self.extreme_of_three(i, f, ftz, abs);
+        }
         let [d, a, b] = operands(i)?;
         let (mut a, mut b) = (self.src(a, ty)?, self.src(b, ty)?);
         if ftz {
@@ -194,6 +252,29 @@ impl Builder<'_> {
         }
         let d = self.dst(d, ty)?;
         self.op2(f, d, a, b);
+        Ok(())
+    }
+
+    /// `min`, `max` of three f32: of the first two, and of that and the third.
+    fn extreme_of_three(&mut self, i: &Instruction, f: OpFn, ftz: bool, abs: bool) -> Lowered<()> {
+        let [d, sources @ ..] = operands::<4>(i)?;
+        let mut rows = [V::None; 3];
+        for (row, source) in rows.iter_mut().zip(sources) {
+            *row = self.src(source, Type::F32)?;
+            if ftz {
+                *row = self.flushed(*row, Type::F32);
+            }
+            if abs {
+                let t = self.temp(false);
+                self.op1(float::unary(Unary::Abs, false), t, *row);
+                *row = t;
+            }
+        }
+        let d = self.dst(d, Type::F32)?;
+        let [a, b, c] = rows;
+        let t = self.temp(false);
+        self.op2(f, t, a, b);
+        self.op2(f, d, t, c);
         Ok(())
     }
 

@@ -6,10 +6,22 @@ use super::proto::{Builder, Kind, List, Lowered, P, Symbol, V, X};
 use crate::check::note::Taint;
 use crate::exec::barrier::bar;
 use crate::exec::collective::{self, COLLECTIVE};
-use crate::exec::control;
 use crate::exec::mem::{self, Via};
-use crate::program::{Call, Slot, Target};
+use crate::exec::{control, stack};
+use crate::program::{Call, Library, Slot, Target};
 use crate::ptx::ast::{self, Instruction, Operand, Space, Type};
+
+/// The function of the driver's that a declaration names, if its parameters are as many.
+fn library(name: &str, function: &ast::Function) -> Option<Library> {
+    let (which, params, returns) = match name {
+        "__assertfail" => (Library::Assert, 5, 0),
+        "vprintf" => (Library::Printf, 2, 1),
+        "malloc" => (Library::Malloc, 1, 1),
+        "free" => (Library::Free, 1, 0),
+        _ => return None,
+    };
+    (function.params.len() == params && function.returns.len() == returns).then_some(which)
+}
 
 impl Builder<'_> {
     pub(super) fn branch(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
@@ -61,6 +73,7 @@ impl Builder<'_> {
         }
         if i.opcode == "ret" {
             self.store_returns()?;
+            self.give_back_stack();
         }
         let f = match i.opcode.as_str() {
             "ret" => control::ret,
@@ -75,9 +88,52 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// Before a return: what the function took with `alloca` is gone.
+    fn give_back_stack(&mut self) {
+        if let Some(v) = self.saved_stack {
+            let op = self.push(stack::restore);
+            (op.a, op.x) = (v, X::Raw(1));
+        }
+    }
+
+    /// `alloca`, `stacksave`, `stackrestore`.
+    pub(super) fn stack(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let ty = m.ty()?;
+        m.finish()?;
+        if !matches!(ty, Type::U32 | Type::U64) {
+            return Err(unsupported("this type"));
+        }
+        let wide = X::Raw((ty == Type::U64).into());
+        match (i.opcode.as_str(), i.operands.as_slice()) {
+            ("alloca", [d, size, rest @ ..]) => {
+                let align = match rest {
+                    [] => 8,
+                    [Operand::Int(n)] if (1..=1 << 16).contains(n) && n.count_ones() == 1 => *n as u64,
+                    _ => return Err("the alignment of `alloca` is a power of two".to_string()),
+                };
+                let (d, a) = (self.dst(d, ty)?, self.src(size, ty)?);
+                let op = self.push(stack::alloca);
+                (op.d, op.a, op.imm, op.x, op.apart) = (d, a, align, wide, true);
+            }
+            ("stacksave", [d]) => {
+                let d = self.dst(d, ty)?;
+                let op = self.push(stack::save);
+                (op.d, op.x) = (d, wide);
+            }
+            ("stackrestore", [a]) => {
+                let a = self.src(a, ty)?;
+                let op = self.push(stack::restore);
+                (op.a, op.x) = (a, wide);
+            }
+            _ => return Err(format!("Arguments mismatch for instruction '{}'", i.opcode)),
+        }
+        Ok(())
+    }
+
     /// What a function's end without an instruction is.
     pub(super) fn end(&mut self) -> Lowered<()> {
         self.store_returns()?;
+        self.give_back_stack();
         let op = self.push(control::ret);
         (op.kind, op.guard, op.weight) = (Kind::Stop, P::True, 0);
         Ok(())
@@ -100,6 +156,12 @@ impl Builder<'_> {
     pub(super) fn load_params(&mut self) -> Lowered<()> {
         if self.function.is_entry {
             return Ok(());
+        }
+        if self.body.instructions.iter().any(|i| i.opcode == "alloca") {
+            let d = self.temp(true);
+            let op = self.push(stack::save);
+            (op.d, op.x, op.guard, op.weight) = (d, X::Raw(1), P::True, 0);
+            self.saved_stack = Some(d);
         }
         for (param, slot) in self.function.params.iter().zip(self.slots(&self.function.params)?) {
             if let Some(v) = self.register_named(param) {
@@ -164,8 +226,10 @@ impl Builder<'_> {
                 let target = if function.body.is_some() {
                     self.callees.push(index);
                     Target::Function(index)
-                } else if name == "__assertfail" {
-                    Target::Assert
+                } else if let Some(which) = library(name, function) {
+                    // What kernels print and allocate is ordered by their blocks.
+                    self.talks |= which != Library::Assert;
+                    Target::Library(which)
                 } else {
                     return Err(format!("Unresolved extern function '{name}'"));
                 };
@@ -285,7 +349,7 @@ impl Builder<'_> {
                 Some(_) => bar::RED_OR,
                 None => return Err("the reduction is missing".to_string()),
             },
-            None => return Err(unsupported("this barrier")),
+            None => return Err(unsupported(&format!("`{}.{}`", i.opcode, i.modifiers.join(".")))),
         };
         let u = Type::U32;
         let mut imm = kind | if aligned { bar::ALIGNED } else { 0 };
@@ -374,6 +438,7 @@ impl Builder<'_> {
         use collective::Kind;
         let word = m.any(&["all", "any", "uni", "ballot"]);
         let op = if i.opcode == "redux" { m.any(&["add", "min", "max", "and", "or", "xor"]) } else { None };
+        let (abs, nan) = (m.take("abs"), m.take("NaN"));
         if !m.take("sync") {
             return Err(format!("`{}` without `.sync` does not exist on sm_70 and higher", i.opcode));
         }
@@ -428,12 +493,19 @@ impl Builder<'_> {
                     (Some("and"), Type::B32) => Kind::ReduxAnd,
                     (Some("or"), Type::B32) => Kind::ReduxOr,
                     (Some("xor"), Type::B32) => Kind::ReduxXor,
+                    (Some("min"), Type::F32) => Kind::ReduxMinF,
+                    (Some("max"), Type::F32) => Kind::ReduxMaxF,
                     _ => return Err(unsupported("this reduction")),
                 };
                 let [d, a, mask] = operands(i)?;
                 let (a, mask) = (self.src(a, b32)?, self.src(mask, b32)?);
                 let d = self.dst(d, b32)?;
-                self.collective(kind, d, [a, V::None, V::None], mask);
+                let float = matches!(kind, Kind::ReduxMinF | Kind::ReduxMaxF);
+                if (abs || nan) && !float {
+                    return Err(unsupported("`.abs` or `.NaN` with this type"));
+                }
+                let op = self.collective(kind, d, [a, V::None, V::None], mask);
+                op.imm |= if abs { collective::ABS } else { 0 } | if nan { collective::NAN } else { 0 };
             }
             _ => {
                 m.finish()?;

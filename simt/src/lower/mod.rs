@@ -168,6 +168,15 @@ impl<'a> Lowering<'a> {
         builder.sm = self.sm;
         builder.first_call = self.program.calls.len() as u32;
         builder.first_site = self.program.sites;
+        let cluster =
+            function.directives.reqnctapercluster.map_or(1, |c| c.iter().fold(1, |n, &k| n * u64::from(k.max(1))));
+        if cluster > 1 {
+            let name = &function.name;
+            self.error(
+                function.pos,
+                format!("`{name}`: clusters of several blocks (.reqnctapercluster) are not supported"),
+            );
+        }
         let mut result = Function { entry: u32::MAX, ..Function::default() };
         self.declare(&mut builder, &mut result);
         let mut starts = Vec::with_capacity(body.instructions.len() + 1);

@@ -137,6 +137,8 @@ pub(super) struct Builder<'a> {
     pub at: u32,
     guard: P,
     fresh: bool,
+    /// Where the function's stack pointer is kept, if it uses `alloca`.
+    pub saved_stack: Option<V>,
     /// The halves of registers of 128 bits.
     quads: HashMap<u32, [V; 2]>,
 }
@@ -178,6 +180,7 @@ impl<'a> Builder<'a> {
             at: 0,
             guard: P::True,
             fresh: true,
+            saved_stack: None,
             quads: HashMap::new(),
         }
     }
