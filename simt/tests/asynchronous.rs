@@ -175,7 +175,7 @@ fn copies_in_groups_and_at_barriers() {
          and.b32 %r4, %r1, 15; setp.eq.u32 %p1, %r1, 3;
          cp.async.cg.shared.global [%r2], [%rd4], 16, %r4;
          cp.async.commit_group; cp.async.wait_group 0;
-         @%p1 cp.async.ca.shared.global [%r2], [%rd4+4], 8;
+         @%p1 cp.async.ca.shared.global [%r2], [%rd4+8], 8;
          cp.async.wait_all;
          ld.shared.v4.u32 {%r5,%r6,%r7,%r8}, [%r2];
          xor.b32 %r5, %r5, %r6; xor.b32 %r5, %r5, %r7; xor.b32 %r5, %r5, %r8; st.global.u32 [%rd3], %r5;",
@@ -187,7 +187,7 @@ fn copies_in_groups_and_at_barriers() {
         let n = t & 15;
         bytes[..n].copy_from_slice(&source[..n]);
         if t == 3 {
-            bytes[..8].copy_from_slice(&source[4..12]);
+            bytes[..8].copy_from_slice(&source[8..16]);
         }
         let want = bytes.chunks(4).fold(0, |x, w| x ^ u32::from_le_bytes(w.try_into().unwrap()));
         assert_eq!(value, want, "thread {t}");
