@@ -170,6 +170,12 @@ api! {
     [cuOccupancyAvailableDynamicSMemPerBlock 10020] cuOccupancyAvailableDynamicSMemPerBlock(
         bytes: *mut usize, function: CUfunction, blocks: c_int, block_size: c_int,
     ) => occupancy::available_shared;
+    [cuOccupancyMaxActiveClusters 11070] cuOccupancyMaxActiveClusters(
+        clusters: *mut c_int, function: CUfunction, config: *const LaunchConfig,
+    ) => occupancy::max_active_clusters;
+    [cuOccupancyMaxPotentialClusterSize 11070] cuOccupancyMaxPotentialClusterSize(
+        size: *mut c_int, function: CUfunction, config: *const LaunchConfig,
+    ) => occupancy::max_cluster_size;
 
     [cuProfilerStart 4000] cuProfilerStart() => context::profiler;
     [cuProfilerStop 4000] cuProfilerStop() => context::profiler;

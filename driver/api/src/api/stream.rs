@@ -90,4 +90,7 @@ api! {
     [cuLaunchHostFunc 10000 | cuLaunchHostFunc_ptsz] cuLaunchHostFunc(
         stream: CUstream, function: CUhostFn, user_data: *mut c_void,
     ) => launch::host_function;
+    [cuLaunchHostFunc 13010 | cuLaunchHostFunc_v2_ptsz] cuLaunchHostFunc_v2(
+        stream: CUstream, function: CUhostFn, user_data: *mut c_void, mode: c_uint,
+    ) => launch::host_function_v2;
 }

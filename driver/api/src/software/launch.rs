@@ -152,6 +152,11 @@ pub(crate) fn host_function(stream: CUstream, function: CUhostFn, user_data: Out
     run::enqueue(stream, |_, _, _| Ok(Op::Host(HostCall { function, user_data })))
 }
 
+/// The mode says how a GPU's stream waits for the host: by blocking (0) or spinning (1).
+pub(crate) fn host_function_v2(stream: CUstream, function: CUhostFn, user_data: Out<c_void>, mode: u32) -> Res {
+    if mode > 1 { Err(Code::INVALID_VALUE) } else { host_function(stream, function, user_data) }
+}
+
 pub(crate) fn add_callback(stream: CUstream, callback: CUstreamCallback, user_data: Out<c_void>, flags: u32) -> Res {
     if flags != 0 {
         return Err(Code::INVALID_VALUE);

@@ -35,6 +35,7 @@ pub(crate) mod nodes;
 pub(crate) mod objects;
 pub(crate) mod occupancy;
 mod ops;
+mod order;
 mod params;
 pub(crate) mod pool;
 mod report;

@@ -6,7 +6,7 @@ use warpsmith_simt::KernelInfo;
 use super::function::max_threads;
 use super::spec::{REGISTERS, Spec, WARP};
 use super::{library, with_context};
-use crate::arg::Out;
+use crate::arg::{In, Out, Raw};
 use crate::codes::{Code, Res};
 use crate::types::*;
 
@@ -123,6 +123,39 @@ pub(crate) fn available_shared(bytes: Out<usize>, function: CUfunction, blocks: 
         let used = spec.shared_reserved as usize + info.static_shared as usize;
         bytes.set(share.saturating_sub(used).min((spec.shared_optin - info.static_shared) as usize))
     })
+}
+
+/// Clusters of the configuration that run at once: of one block, which is all that there are here.
+pub(crate) fn max_active_clusters(clusters: Out<i32>, function: CUfunction, config: In<LaunchConfig>) -> Res {
+    clusters.check()?;
+    let config = config.get()?;
+    cluster_of_one(&config)?;
+    let threads = config.block.iter().fold(1u32, |a, n| a.saturating_mul(*n));
+    with_context(|state, software, context| {
+        let function = library::resolve(state, software, context, function)?;
+        let found = state.function(function)?;
+        let spec = software.device(state.device_of(found.context)?)?.spec;
+        let blocks = blocks_per_sm(spec, found.info()?, threads, config.shared_mem_bytes as usize);
+        clusters.set((blocks * spec.multiprocessors) as i32)
+    })
+}
+
+/// The largest cluster that a launch may have.
+pub(crate) fn max_cluster_size(size: Out<i32>, function: CUfunction, config: In<LaunchConfig>) -> Res {
+    size.check()?;
+    config.get()?;
+    with_context(|state, software, context| {
+        let function = library::resolve(state, software, context, function)?;
+        state.function(function)?;
+        size.set(1)
+    })
+}
+
+fn cluster_of_one(config: &LaunchConfig) -> Res {
+    // SAFETY: the caller of the API vouches for the attributes that its structure names.
+    let attributes = unsafe { Raw::wrap(config.attributes) }.input().list(config.num_attributes as usize)?;
+    let larger = attributes.iter().any(|a| a.id == 4 && a.value[..3] != [1, 1, 1]);
+    if larger { Err(Code::NOT_SUPPORTED) } else { Ok(()) }
 }
 
 #[cfg(test)]

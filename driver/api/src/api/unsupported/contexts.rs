@@ -24,10 +24,7 @@ api_unsupported! {
     [cuGreenCtxStreamCreate 12050] cuGreenCtxStreamCreate(a: P, b: P, c: u32, d: i32);
     [cuGreenCtxWaitEvent 12040] cuGreenCtxWaitEvent(a: P, b: P);
     [cuLaunchCooperativeKernelMultiDevice 9000] cuLaunchCooperativeKernelMultiDevice(a: P, b: u32, c: u32);
-    [cuLaunchHostFunc 13010 | cuLaunchHostFunc_v2_ptsz] cuLaunchHostFunc_v2(a: P, b: P, c: P, d: u32);
     [cuLibraryGetUnifiedFunction 12000] cuLibraryGetUnifiedFunction(a: P, b: P, c: P);
-    [cuOccupancyMaxActiveClusters 11070] cuOccupancyMaxActiveClusters(a: P, b: P, c: P);
-    [cuOccupancyMaxPotentialClusterSize 11070] cuOccupancyMaxPotentialClusterSize(a: P, b: P, c: P);
     [cuStreamGetDevResource 13010 | cuStreamGetDevResource_ptsz] cuStreamGetDevResource(a: P, b: P, c: i32);
     [cuStreamGetGreenCtx 12040] cuStreamGetGreenCtx(a: P, b: P);
 }
