@@ -93,6 +93,11 @@ impl Instance {
         let at = self.module.program.globals.iter().position(|g| g.name == name)?;
         Some((*self.addresses.get(at)?, self.module.program.globals[at].size))
     }
+
+    /// Name, address and size of every variable that has a place.
+    pub fn globals(&self) -> impl Iterator<Item = (&str, u64, u64)> {
+        self.module.program.globals.iter().zip(&self.addresses).map(|(g, at)| (g.name.as_str(), *at, g.size))
+    }
 }
 
 impl Drop for Instance {

@@ -12,6 +12,8 @@ pub(crate) fn is_over() -> bool {
 
 #[cfg(unix)]
 extern "C" fn over() {
+    // Nothing may unwind out of an exit handler.
+    let _ = std::panic::catch_unwind(crate::software::at_exit);
     OVER.store(true, Ordering::Relaxed);
 }
 
@@ -19,7 +21,7 @@ extern "C" fn over() {
 pub(crate) fn watch() {
     #[cfg(unix)]
     {
-        // SAFETY: the handler only stores to a static. Where no slot is left, late calls are answered as early ones.
+        // SAFETY: the handler reads and writes statics, and unwinds nowhere. Where no slot is left, late calls are answered as early ones.
         let _ = unsafe { libc::atexit(over) };
     }
 }

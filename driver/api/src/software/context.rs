@@ -176,8 +176,16 @@ pub(crate) fn get_id(context: CUcontext, id: Out<u64>) -> Res {
     })
 }
 
+fn wait(state: &mut State, context: u64) -> Res {
+    capture::context_sync(state, context)?;
+    if let Some(checks) = state.checks.as_mut() {
+        checks.order.context_done(context);
+    }
+    Ok(())
+}
+
 pub(crate) fn synchronize() -> Res {
-    with_context(|state, _, context| capture::context_sync(state, context))
+    with_context(|state, _, context| wait(state, context))
 }
 
 fn limits(device_limits: i32) -> Option<usize> {
@@ -316,7 +324,7 @@ pub(crate) fn synchronize_v2(context: CUcontext) -> Res {
     with(|state, _| {
         let context = named_or_current(state, context)?;
         state.check_failed(context)?;
-        capture::context_sync(state, context)
+        wait(state, context)
     })
 }
 

@@ -64,6 +64,8 @@ pub(super) fn sync(bytes: usize, make: Make<'_>) -> Res {
         let op = make(state, software, context)?;
         let mut steps = Vec::new();
         run::prepare(state, software, &op, &mut steps)?;
+        let steps = run::in_stream(state, key, &op, steps);
+        state.host_waited(key);
         Ok(Some((context, steps)))
     })?;
     let Some((context, steps)) = todo else { return Ok(()) };

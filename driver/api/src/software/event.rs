@@ -32,7 +32,13 @@ pub(crate) fn create(event: Out<CUevent>, flags: u32) -> Res {
 }
 
 pub(crate) fn destroy(event: CUevent) -> Res {
-    with_context(|state, _, _| state.events.remove(&event.id()).map(|_| ()).ok_or(Code::INVALID_HANDLE))
+    with_context(|state, _, _| {
+        state.events.remove(&event.id()).ok_or(Code::INVALID_HANDLE)?;
+        if let Some(checks) = state.checks.as_mut() {
+            checks.order.event_destroyed(event.id());
+        }
+        Ok(())
+    })
 }
 
 pub(crate) fn record(event: CUevent, stream: CUstream) -> Res {
@@ -59,7 +65,13 @@ pub(crate) fn record_with_flags(event: CUevent, stream: CUstream, flags: u32) ->
         }
         let mark = match capture::target(state, key)? {
             Some(capture) => EventState::Captured { capture, nodes: capture::dependencies(state, capture, key)? },
-            None => EventState::Done(Instant::now()),
+            None => {
+                let lane = state.lane(key);
+                if let Some(checks) = state.checks.as_mut() {
+                    checks.order.record(id, lane);
+                }
+                EventState::Done(Instant::now())
+            }
         };
         if let Some(event) = state.events.get_mut(&id) {
             event.state = mark;
@@ -85,7 +97,14 @@ pub(crate) fn wait(stream: CUstream, event: CUevent, flags: u32) -> Res {
         match mark {
             EventState::Captured { capture, nodes } => capture::join(state, key, capture, &nodes),
             // Whatever it marks has run; in a capture this would be an edge from outside.
-            EventState::Never | EventState::Done(_) => capture::isolated(state, key),
+            EventState::Never | EventState::Done(_) => {
+                capture::isolated(state, key)?;
+                let lane = state.lane(key);
+                if let Some(checks) = state.checks.as_mut() {
+                    checks.order.wait(lane, id);
+                }
+                Ok(())
+            }
         }
     })
 }
@@ -98,7 +117,11 @@ pub(crate) fn synchronize(event: CUevent) -> Res {
             capture::invalidate(state, capture);
             return Err(Code::CAPTURED_EVENT);
         }
-        capture::unsafe_call(state)
+        capture::unsafe_call(state)?;
+        if let Some(checks) = state.checks.as_mut() {
+            checks.order.event_done(event.id());
+        }
+        Ok(())
     })
 }
 

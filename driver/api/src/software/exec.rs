@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::graph::Graph;
 use super::objects::{self, Held};
 use super::ops::Op;
+use super::run::Todo;
 use super::state::State;
 use super::{Software, capture, copy, fill, graph, graph_memory, nodes, report, run, with, with_context};
 use crate::arg::{In, Out};
@@ -192,21 +193,70 @@ pub(crate) fn launch(exec: CUgraphExec, stream: CUstream) -> Res {
         let (plan, automatic_free) = (Arc::clone(&found.plan), found.flags & AUTO_FREE_ON_LAUNCH != 0);
         let owner = eager_stream(state, context, stream)?;
         graph_memory::check_launch(state, plan.nodes.iter().map(|n| &n.op), automatic_free)?;
-        let mut steps = Vec::with_capacity(plan.order.len());
-        for at in &plan.order {
-            let Some(node) = plan.nodes.get(*at).filter(|n| n.enabled) else { continue };
-            if let Err(code) = run::prepare(state, software, &node.op, &mut steps) {
+        let key = state.stream_key(context, stream)?;
+        let mut flat = Vec::with_capacity(plan.order.len());
+        flatten(&plan, &[], &mut flat);
+        let orderings = match state.checks.is_some() {
+            true => {
+                let nodes: Vec<_> = flat.iter().map(|(op, deps)| (run::describe(state, op), deps.clone())).collect();
+                state.issue_graph(key, &nodes)
+            }
+            false => Vec::new(),
+        };
+        let mut steps = Vec::with_capacity(flat.len());
+        for (at, (op, _)) in flat.iter().enumerate() {
+            let mut of_node = Vec::new();
+            if let Err(code) = run::prepare(state, software, op, &mut of_node) {
                 report(format!(
                     "graph launch: node {at} of {} refers to a kernel, context or event that no longer exists; \
                      keep what a graph uses alive as long as the graph",
-                    plan.nodes.len()
+                    flat.len()
                 ));
                 return Err(code);
             }
+            steps.extend(of_node.into_iter().map(|step| Todo { step, ordering: orderings.get(at).cloned() }));
         }
         Ok((owner, steps))
     })?;
     run::run(owner, steps)
+}
+
+/// The operations of a plan in order, each with the places of those it depends on, child graphs in place of their nodes;
+/// what has no dependency depends on `entry`. The answer is the places of those that nothing depends on.
+fn flatten(plan: &Plan, entry: &[usize], out: &mut Vec<(Op, Vec<usize>)>) -> Vec<usize> {
+    // Where each node ends: itself, or the last of a child graph's.
+    let mut ends: Vec<Vec<usize>> = vec![Vec::new(); plan.nodes.len()];
+    let mut has_dependents = vec![false; plan.nodes.len()];
+    for at in &plan.order {
+        let Some(node) = plan.nodes.get(*at) else { continue };
+        let mut deps: Vec<usize> = Vec::new();
+        for dep in &node.deps {
+            deps.extend(ends.get(*dep).into_iter().flatten());
+            if let Some(seen) = has_dependents.get_mut(*dep) {
+                *seen = true;
+            }
+        }
+        if node.deps.is_empty() {
+            deps.extend(entry);
+        }
+        let child = match &node.op {
+            Op::Child(graph) if node.enabled => Plan::of(graph),
+            _ => None,
+        };
+        let end = match child {
+            Some(child) if !child.nodes.is_empty() => flatten(&child, &deps, out),
+            _ => {
+                let op = if node.enabled && !matches!(node.op, Op::Child(_)) { node.op.clone() } else { Op::Empty };
+                out.push((op, deps));
+                vec![out.len() - 1]
+            }
+        };
+        if let Some(place) = ends.get_mut(*at) {
+            *place = end;
+        }
+    }
+    let last = ends.into_iter().zip(has_dependents).filter(|(_, followed)| !followed);
+    last.flat_map(|(end, _)| end).collect()
 }
 
 /// Takes the parameters of a graph of the same shape.

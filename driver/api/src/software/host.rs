@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use warpsmith_simt::POISON;
 
 use super::state::State;
+use super::track::AllocationKind;
 use super::{Software, capture, with_context};
 use crate::arg::Out;
 use crate::codes::{Code, Res};
@@ -82,6 +83,10 @@ fn take(
         unsafe { dealloc(base.as_ptr(), layout) };
         return Err(code);
     }
+    if let Some(checks) = state.checks.as_mut() {
+        let kind = if kind == HostKind::Managed { AllocationKind::Managed } else { AllocationKind::Pinned };
+        checks.allocated(base.addr().get() as u64, bytes as u64, kind, context, 0);
+    }
     state.host.insert(base.as_ptr().expose_provenance(), HostRange { bytes, flags, kind, context });
     Ok(base)
 }
@@ -91,6 +96,9 @@ pub(super) fn give_back(state: &mut State, software: &Software, address: usize, 
     let range = state.host.get(&address).filter(|r| r.kind == kind).ok_or(Code::INVALID_VALUE)?;
     let layout = layout(range.bytes)?;
     let base = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(address)).ok_or(Code::INVALID_VALUE)?;
+    if let Some(checks) = state.checks.as_mut() {
+        checks.freed(address as u64, 0);
+    }
     state.host.remove(&address);
     unmap(&software.devices, base);
     // SAFETY: the table said that `take` allocated it with this layout; it is no longer in the table.
@@ -166,6 +174,9 @@ pub(crate) fn register(pointer: Out<c_void>, bytes: usize, flags: u32) -> Res {
             return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
         }
         map(software, base, bytes)?;
+        if let Some(checks) = state.checks.as_mut() {
+            checks.allocated(address as u64, bytes as u64, AllocationKind::Registered, context, 0);
+        }
         state.host.insert(address, HostRange { bytes, flags, kind: HostKind::Registered, context });
         Ok(())
     })
@@ -179,6 +190,9 @@ pub(crate) fn unregister(pointer: Out<c_void>) -> Res {
         match state.host.get(&address) {
             Some(range) if range.kind == HostKind::Registered => {}
             _ => return Err(Code::HOST_MEMORY_NOT_REGISTERED),
+        }
+        if let Some(checks) = state.checks.as_mut() {
+            checks.freed(address as u64, 0);
         }
         state.host.remove(&address);
         unmap(&software.devices, base);

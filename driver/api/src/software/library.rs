@@ -88,7 +88,10 @@ pub(crate) fn unload(library: CUlibrary) -> Res {
         let mut gone = Vec::new();
         for module in found.modules.values() {
             state.functions.retain(|_, f| f.module != *module);
-            gone.extend(state.modules.remove(module));
+            if let Some(found) = state.modules.remove(module) {
+                state.variables_gone(&found.instance);
+                gone.push(found);
+            }
         }
         Ok(gone)
     })?;

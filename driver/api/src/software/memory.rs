@@ -3,7 +3,9 @@
 use std::ffi::c_void;
 
 use super::host::{self, HostKind};
+use super::order::OpId;
 use super::state::{Allocation, State};
+use super::track::AllocationKind;
 use super::{Software, capture, graph_memory, with_context};
 use crate::arg::{In, Out, Raw};
 use crate::codes::{Code, Res};
@@ -13,7 +15,14 @@ use crate::types::*;
 pub(super) const ALIGN: u64 = 256;
 
 /// Allocates on the context's device and notes whose it is.
-pub(super) fn take(state: &mut State, software: &Software, context: u64, bytes: usize, pool: Option<u64>) -> Res<u64> {
+/// In a stream's order: by its operation `op`.
+pub(super) fn take(
+    state: &mut State,
+    software: &Software,
+    context: u64,
+    bytes: usize,
+    pool: Option<(u64, OpId)>,
+) -> Res<u64> {
     if bytes == 0 {
         return Err(Code::INVALID_VALUE);
     }
@@ -21,12 +30,18 @@ pub(super) fn take(state: &mut State, software: &Software, context: u64, bytes: 
     let memory = device.machine.memory();
     let address = memory.alloc(bytes as u64, ALIGN).map_err(|_| Code::OUT_OF_MEMORY)?;
     let bytes = bytes as u64;
+    if let Some(checks) = state.checks.as_mut() {
+        let (kind, op) = pool.map_or((AllocationKind::Device, 0), |(_, op)| (AllocationKind::Pool, op));
+        checks.allocated(address, bytes, kind, context, op);
+    }
+    let pool = pool.map(|(id, _)| id);
     state.allocations.insert((device.ordinal, address), Allocation { context, bytes, pool });
     Ok(address)
 }
 
 /// Frees what [`take`] gave out: on the context's device, or where else it is.
-pub(super) fn give_back(state: &mut State, software: &Software, context: u64, address: u64) -> Res {
+/// With an operation of a stream, in that stream's order; else (0) after everything on the device.
+pub(super) fn give_back(state: &mut State, software: &Software, context: u64, address: u64, op: OpId) -> Res {
     let here = state.device_of(context)?;
     let mut places = std::iter::once(here).chain(software.devices.iter().map(|d| d.ordinal));
     let device = places.find(|d| state.allocations.contains_key(&(*d, address))).ok_or(Code::INVALID_VALUE)?;
@@ -34,6 +49,12 @@ pub(super) fn give_back(state: &mut State, software: &Software, context: u64, ad
         && let Some(pool) = allocation.pool.and_then(|p| state.pools.get_mut(&p))
     {
         pool.give_back(allocation.bytes);
+    }
+    if op == 0 {
+        state.device_waited(software.device(device)?);
+    }
+    if let Some(checks) = state.checks.as_mut() {
+        checks.freed(address, op);
     }
     software.device(device)?.machine.memory().free(address).map_err(|_| Code::INVALID_VALUE)
 }
@@ -85,7 +106,7 @@ pub(crate) fn free(address: CUdeviceptr) -> Res {
             return Ok(());
         }
         match host::give_back(state, software, address as usize, HostKind::Managed) {
-            Err(_) => give_back(state, software, context, address),
+            Err(_) => give_back(state, software, context, address, 0),
             freed => freed,
         }
     })

@@ -44,16 +44,24 @@ mod spec;
 mod state;
 pub(crate) mod stream;
 mod thread;
+mod track;
 
 use std::sync::Mutex;
 
 use warpsmith_simt::{Machine, MachineConfig};
 
 pub use crate::instrument::{CallCounts, InjectionGuard, call_counts, inject_failure, reset_call_counts};
+pub use order::{OpId, Ordering};
 pub use report::{KernelProfile, last_report, profile, reset_profile, take_report};
+
+pub use track::{
+    AllocationKind, AllocationRecord, OperationRecord, Site, allocation_at, checks_on, leaks, live_allocations,
+    operation, operations,
+};
 
 pub(crate) use report::report;
 pub(crate) use thread::{DefaultStream, in_callback};
+pub(crate) use track::at_exit;
 
 use crate::codes::{Code, Res};
 use crate::engine::{Active, active, lock};

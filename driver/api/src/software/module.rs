@@ -132,6 +132,7 @@ pub(super) fn place(state: &mut State, software: &Software, context: u64, ptx: A
         report(format!("the module's variables have no place: {error}"));
         Code::OUT_OF_MEMORY
     })?);
+    state.variables_placed(context, &instance);
     let id = state.fresh();
     state.modules.insert(id, Module { context, instance, functions: HashMap::new() });
     Ok(id)
@@ -202,7 +203,11 @@ pub(crate) fn unload(module: CUmodule) -> Res {
         }
         capture::unsafe_call(state)?;
         state.functions.retain(|_, f| f.module != module_id);
-        Ok(state.modules.remove(&module_id))
+        let gone = state.modules.remove(&module_id);
+        if let Some(module) = &gone {
+            state.variables_gone(&module.instance);
+        }
+        Ok(gone)
     })?;
     drop(gone);
     Ok(())

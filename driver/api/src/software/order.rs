@@ -476,7 +476,7 @@ mod tests {
         let mut host: HashSet<OpId> = HashSet::new();
         let lanes = [own(1), own(2), blocking(3), blocking(4), legacy()];
         let feeds = |lane: usize| -> &[usize] { [&[0][..], &[1], &[2, 4], &[3, 4], &[2, 3, 4]][lane] };
-        for _ in 0..3000 {
+        for _ in 0..1500 {
             let (lane, event) = (random(5) as usize, random(4) as usize);
             let before = |streams: &[HashSet<OpId>], host: &HashSet<OpId>| {
                 let mut all = host.clone();

@@ -68,7 +68,8 @@ fn take(address: Out<CUdeviceptr>, bytes: usize, pool: Option<CUmemoryPool>, str
             return address.set(graph_memory::captured_alloc(state, software, capture, key, device, bytes)?);
         }
         let owner = state.stream_context(key)?;
-        let taken = memory::take(state, software, owner, bytes, Some(pool))?;
+        let op = state.issue(key, "allocation").map_or(0, |o| o.id());
+        let taken = memory::take(state, software, owner, bytes, Some((pool, op)))?;
         if let Some(pool) = state.pools.get_mut(&pool) {
             pool.used += bytes as u64;
             pool.used_high = pool.used_high.max(pool.used);
@@ -104,7 +105,10 @@ pub(crate) fn free_async(address: CUdeviceptr, stream: CUstream) -> Res {
         if graph_memory::give_back(state, address) {
             return Ok(());
         }
-        memory::give_back(state, software, context, address)
+        // Looked up before it is issued: a free of nothing is no operation.
+        memory::find(state, software, context, address).ok_or(Code::INVALID_VALUE)?;
+        let op = state.issue(key, "free").map_or(0, |o| o.id());
+        memory::give_back(state, software, context, address, op)
     })
 }
 

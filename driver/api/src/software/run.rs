@@ -9,12 +9,20 @@ use warpsmith_simt::{FaultKind, Instance, Launch, MemoryError};
 use super::device::Device;
 use super::graph_memory::{self, GraphAllocation};
 use super::ops::{Copy, Fill, HostCall, HostFunction, Op, Place};
+use super::order::Ordering;
 use super::params::Params;
-use super::state::{EventState, State};
+use super::state::{EventState, State, StreamKey};
 use super::{Software, capture, report, thread, with, with_context};
 use crate::CUstream;
 use crate::codes::{Code, Res};
 use crate::engine::lock;
+
+/// A step with its place in the order of operations, where checks are on.
+pub(super) struct Todo {
+    pub step: Step,
+    /// Which earlier operations the step may rely on; what a checked launch is given.
+    pub ordering: Option<Ordering>,
+}
 
 /// Work with everything it needs, so that handles that are destroyed meanwhile do not matter.
 pub(super) enum Step {
@@ -97,6 +105,7 @@ pub(super) fn enqueue(stream: CUstream, make: impl FnOnce(&mut State, &'static S
             None => {
                 let mut steps = Vec::with_capacity(1);
                 prepare(state, software, &op, &mut steps)?;
+                let steps = in_stream(state, key, &op, steps);
                 Ok(Some((owner, steps)))
             }
         }
@@ -107,10 +116,48 @@ pub(super) fn enqueue(stream: CUstream, make: impl FnOnce(&mut State, &'static S
     }
 }
 
+/// Gives an operation of a stream its place in the order.
+pub(super) fn in_stream(state: &mut State, key: StreamKey, op: &Op, steps: Vec<Step>) -> Vec<Todo> {
+    let ordering = match state.checks.is_some() {
+        false => None,
+        true => {
+            let (what, lane) = (describe(state, op), state.lane(key));
+            match (op, state.checks.as_mut()) {
+                (Op::EventRecord(event), Some(checks)) => {
+                    checks.order.record(*event, lane);
+                    None
+                }
+                (Op::EventWait(event), Some(checks)) => {
+                    checks.order.wait(lane, *event);
+                    None
+                }
+                _ => state.issue(key, &what),
+            }
+        }
+    };
+    steps.into_iter().map(|step| Todo { step, ordering: ordering.clone() }).collect()
+}
+
+/// What a report calls an operation.
+pub(super) fn describe(state: &State, op: &Op) -> String {
+    match op {
+        Op::Kernel(k) => state.functions.get(&k.function).map_or_else(|| "kernel".to_owned(), |f| f.name.to_string()),
+        Op::Copy(_) => "copy".to_owned(),
+        Op::Fill(_) => "fill".to_owned(),
+        Op::Host(_) => "host function".to_owned(),
+        Op::Empty => "empty node".to_owned(),
+        Op::Child(_) => "child graph".to_owned(),
+        Op::EventRecord(_) => "event record".to_owned(),
+        Op::EventWait(_) => "event wait".to_owned(),
+        Op::Alloc(_) => "allocation".to_owned(),
+        Op::Free(..) => "free".to_owned(),
+    }
+}
+
 /// Runs steps in order. A step that faults makes its context answer the error from now on, and the
 /// steps after it do not run; only a launch that could not begin is an error here.
-pub(super) fn run(context: u64, steps: Vec<Step>) -> Res {
-    for step in steps {
+pub(super) fn run(context: u64, steps: Vec<Todo>) -> Res {
+    for Todo { step, ordering: _ } in steps {
         match step {
             Step::Kernel { device, context, instance, name, launch, params } => {
                 let started = Instant::now();

@@ -18,6 +18,7 @@ use super::module::Link;
 use super::objects::UserObject;
 use super::pool::Pool;
 use super::thread;
+use super::track::Checks;
 use crate::codes::{Code, Res};
 use crate::types::*;
 
@@ -46,6 +47,8 @@ pub(super) struct State {
     pub arrays: HashMap<u64, Array>,
     /// Contexts' access to other devices: context and device.
     pub peers: HashSet<(u64, i32)>,
+    /// What the checkers are told, if the environment asks for checks.
+    pub checks: Option<Box<Checks>>,
     pub captures: HashMap<u64, Capture>,
     /// The capture that a stream takes part in.
     pub capturing: HashMap<StreamKey, u64>,
@@ -158,6 +161,7 @@ impl State {
             objects: HashMap::new(),
             arrays: HashMap::new(),
             peers: HashSet::new(),
+            checks: Checks::from_environment(),
             captures: HashMap::new(),
             capturing: HashMap::new(),
         };
@@ -254,6 +258,9 @@ impl State {
     /// Takes down everything that lives in a context. The answer is what the caller frees outside the lock.
     pub fn clear_context(&mut self, context: u64, software: &super::Software) -> Vec<Arc<Instance>> {
         let mut instances = Vec::new();
+        if let Some(checks) = self.checks.as_mut() {
+            checks.context_gone(context);
+        }
         self.functions.retain(|_, f| f.context != context);
         self.modules.retain(|_, m| {
             let keep = m.context != context;

@@ -34,6 +34,9 @@ pub(crate) fn destroy(stream: CUstream) -> Res {
     with_context(|state, _, context| {
         let StreamKey::Own(id) = state.stream_key(context, stream)? else { return Err(Code::INVALID_HANDLE) };
         capture::destroys(state, StreamKey::Own(id))?;
+        if let Some(checks) = state.checks.as_mut() {
+            checks.order.stream_destroyed(StreamKey::Own(id));
+        }
         state.streams.remove(&id);
         Ok(())
     })
@@ -82,7 +85,9 @@ pub(crate) fn synchronize(stream: CUstream) -> Res {
     with_context(|state, _, context| {
         let key = state.stream_key(context, stream)?;
         state.check_failed(state.stream_context(key)?)?;
-        capture::waits_for(state, key)
+        capture::waits_for(state, key)?;
+        state.host_waited(key);
+        Ok(())
     })
 }
 
