@@ -188,6 +188,26 @@ fn what_a_context_leaves_behind_is_told() {
     assert_eq!(software::leaks(), None, "it went with its context");
 }
 
+#[inline(never)]
+fn a_launch_with_a_name(f: CUfunction, p: CUdeviceptr) {
+    ok(launch_step(f, p, CUstream::NULL));
+}
+
+#[test]
+fn a_use_after_free_names_all_three_places() {
+    let _gpu = checked();
+    let step = function(load(PTX), "step");
+    let p = an_allocation_with_a_name();
+    ok(cu!(cuMemFree_v2(p)));
+    a_launch_with_a_name(step, p);
+    let text = software::last_report().unwrap();
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
+    assert!(at("launched at") < at("a_launch_with_a_name"));
+    assert!(at("allocated at") < at("an_allocation_with_a_name"));
+    assert!(at("an_allocation_with_a_name") < at("freed at"));
+    assert!(text[at("freed at")..].contains("a_use_after_free_names_all_three_places"), "{text}");
+}
+
 /// Not a test of its own: what [`the_end_of_the_process_tells_leaks`] runs.
 #[test]
 #[ignore = "leaks on purpose"]

@@ -219,3 +219,20 @@ macro_rules! row {
 }
 
 pub(crate) use {api, api_always, api_unsupported, export, forward, row};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_code_and_a_report() {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let code = guarded("cuSomething", || panic!("a defect"));
+        let answered = dispatch_always("cuSomethingElse", || panic!("another"));
+        std::panic::set_hook(hook);
+        assert_eq!((code, answered), (999, 999));
+        let report = software::last_report().unwrap_or_default();
+        assert!(report.contains("cuSomethingElse panicked"), "{report}");
+    }
+}

@@ -162,6 +162,7 @@ fn summary(ptx: &Ptx, sm: u32) -> String {
 }
 
 pub(crate) fn load_data(module: Out<CUmodule>, image: In<c_void>) -> Res {
+    module.check()?;
     load(module, &text_of(image)?, None)
 }
 
@@ -172,6 +173,7 @@ pub(crate) fn load_data_ex(
     options: Out<i32>,
     values: Out<*mut c_void>,
 ) -> Res {
+    module.check()?;
     let logs = Logs::read(count, options, values)?;
     load(module, &text_of(image)?, Some(&logs))
 }

@@ -12,7 +12,7 @@ use super::ops::{Copy, Fill, HostCall, HostFunction, Op, Place};
 use super::order::Ordering;
 use super::params::Params;
 use super::state::{EventState, State, StreamKey};
-use super::{Software, capture, report, thread, with, with_context};
+use super::{Software, capture, report, thread, track, with, with_context};
 use crate::CUstream;
 use crate::codes::{Code, Res};
 use crate::engine::lock;
@@ -157,7 +157,7 @@ pub(super) fn describe(state: &State, op: &Op) -> String {
 /// Runs steps in order. A step that faults makes its context answer the error from now on, and the
 /// steps after it do not run; only a launch that could not begin is an error here.
 pub(super) fn run(context: u64, steps: Vec<Todo>) -> Res {
-    for Todo { step, ordering: _ } in steps {
+    for Todo { step, ordering } in steps {
         match step {
             Step::Kernel { device, context, instance, name, launch, params } => {
                 let started = Instant::now();
@@ -168,7 +168,7 @@ pub(super) fn run(context: u64, steps: Vec<Todo>) -> Res {
                 match outcome {
                     Ok(counters) => report::record(&name, started.elapsed(), &counters),
                     Err(fault) => {
-                        let text = fault.to_string();
+                        let text = format!("{fault}{}", track::host_side(ordering.as_ref(), fault.address));
                         eprintln!("{text}");
                         report(text);
                         let code = match fault.kind {

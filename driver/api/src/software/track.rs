@@ -5,7 +5,7 @@
 
 use std::backtrace::Backtrace;
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use super::device::Device;
@@ -229,13 +229,14 @@ impl Checks {
         let bytes: u64 = leaked.iter().map(|r| r.bytes).sum();
         let mut text = format!("error[leak]: {} allocations, {bytes} bytes, were never freed", leaked.len());
         for record in leaked.iter().take(20) {
-            text.push_str(&format!("\n  {} bytes of {} at {:#x}", record.bytes, record.kind, record.address));
+            let _ =
+                write!(text, "\n  {} bytes of {} at {:#x}, allocated at", record.bytes, record.kind, record.address);
             for frame in record.allocated_at.frames().iter().take(6) {
-                text.push_str(&format!("\n    {frame}"));
+                let _ = write!(text, "\n    {frame}");
             }
         }
         if leaked.len() > 20 {
-            text.push_str(&format!("\n  and {} more", leaked.len() - 20));
+            let _ = write!(text, "\n  and {} more", leaked.len() - 20);
         }
         (!leaked.is_empty()).then_some(text)
     }
@@ -337,6 +338,31 @@ pub fn operations() -> Vec<OperationRecord> {
 /// The record of an operation, if it is still kept.
 pub fn operation(op: OpId) -> Option<OperationRecord> {
     ask(|checks| checks.operations.iter().rev().find(|r| r.op == op).cloned()).flatten()
+}
+
+/// What the host did about a fault: where it issued the operation, and allocated and freed what lies at the address.
+/// Empty if checks are off.
+pub(super) fn host_side(ordering: Option<&Ordering>, address: Option<u64>) -> String {
+    let mut text = String::new();
+    let mut tell = |what: &str, site: &Site| {
+        let _ = write!(text, "\n  {what}");
+        for frame in site.frames().iter().take(6) {
+            let _ = write!(text, "\n    {frame}");
+        }
+    };
+    if let Some(record) = ordering.and_then(|o| operation(o.id())) {
+        tell("launched at", &record.issued_at);
+    }
+    if let Some(record) = address.and_then(allocation_at) {
+        tell(
+            &format!("{} bytes of {} at {:#x}, allocated at", record.bytes, record.kind, record.address),
+            &record.allocated_at,
+        );
+        if let Some((_, site)) = &record.freed {
+            tell("freed at", site);
+        }
+    }
+    text
 }
 
 /// What nobody freed so far, as a report; `None` if there is nothing, or checks are off.
