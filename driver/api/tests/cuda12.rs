@@ -140,6 +140,32 @@ fn bad_libraries_are_refused_with_a_log() {
 }
 
 #[test]
+fn links_write_their_logs() {
+    let _gpu = gpu();
+    let mut log = [1i8; 300];
+    let mut options = [5, 6];
+    let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), std::ptr::without_provenance_mut(300)];
+    let mut link = CUlinkState(null_mut());
+    ok(cu!(cuLinkCreate_v2(2, options.as_mut_ptr(), values.as_mut_ptr(), &mut link)));
+    let head = ".version 7.0\n.target sm_75\n.address_size 64\n";
+    let add = |text: &str| {
+        let text = CString::new(format!("{head}{text}")).unwrap();
+        let n = text.as_bytes_with_nul().len();
+        cu!(cuLinkAddData_v2(link, 1, text.as_ptr().cast_mut().cast(), n, c"part".as_ptr(), 0, null_mut(), null_mut()))
+    };
+    ok(add(".visible .entry good() { ret; }"));
+    ok(add(".visible .entry bad() { nonsense; }"));
+    let (mut image, mut size) = (null_mut(), 0);
+    is(cu!(cuLinkComplete(link, &mut image, &mut size)), 218);
+    // SAFETY: just written, NUL-terminated.
+    let text = unsafe { CStr::from_ptr(log.as_ptr()) }.to_str().unwrap();
+    assert!(text.contains("nonsense"), "{text}");
+    assert_eq!(values[1].addr(), text.len() + 1, "how much was written");
+    ok(cu!(cuLinkDestroy(link)));
+    is(cu!(cuLinkComplete(link, &mut image, &mut size)), 400);
+}
+
+#[test]
 fn arrays_are_boxes_for_copies() {
     let _gpu = gpu();
     let mut array = null_mut();

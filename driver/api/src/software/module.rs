@@ -287,13 +287,18 @@ pub(crate) struct Link {
     inputs: Vec<String>,
     /// Kept until the invocation is destroyed: the caller reads it there.
     image: Option<Arc<[u8]>>,
+    logs: Logs,
 }
 
-pub(crate) fn link_create(_: u32, _: Out<i32>, _: Out<*mut c_void>, out: Out<CUlinkState>) -> Res {
+// SAFETY: the logs' buffers are the caller's, good until the invocation is destroyed, from whichever thread completes it.
+unsafe impl Send for Link {}
+
+pub(crate) fn link_create(count: u32, options: Out<i32>, values: Out<*mut c_void>, out: Out<CUlinkState>) -> Res {
     out.check()?;
+    let logs = Logs::read(count, options, values)?;
     with_context(|state, _, _| {
         let id = state.fresh();
-        state.links.insert(id, Link { inputs: Vec::new(), image: None });
+        state.links.insert(id, Link { inputs: Vec::new(), image: None, logs });
         out.set(CUlinkState::from_id(id))
     })
 }
@@ -359,10 +364,7 @@ pub(crate) fn link_complete(link: CUlinkState, image: Out<*mut c_void>, size: Ou
         let sm = software.device(state.device_of(context)?)?.spec.sm;
         let link = state.links.get_mut(&link.id()).ok_or(Code::INVALID_HANDLE)?;
         let text = merge(&link.inputs);
-        if let Err(error) = Ptx::load(&text, &LoadOptions { sm }) {
-            report(error.to_string());
-            return Err(Code::INVALID_PTX);
-        }
+        parse(&text, sm, Some(&link.logs))?;
         // The NUL counts: callers copy as much as they are told, and load the copy.
         let bytes: Arc<[u8]> = text.into_bytes().into_iter().chain([0]).collect();
         image.set(bytes.as_ptr().cast_mut().cast())?;
