@@ -11,7 +11,8 @@
 //!   memory that kernels reach at its host address.
 //!
 //! `WARPSMITH_SM` (default 90), `WARPSMITH_DEVICES` (1), `WARPSMITH_MEMORY` (16G) and
-//! `WARPSMITH_THREADS` (all cores) shape it; a value that makes no sense fails `cuInit`.
+//! `WARPSMITH_THREADS` (all cores) shape it; a value that makes no sense fails `cuInit`. `WARPSMITH_CHECK=1` makes it keep
+//! what checkers need of the host: the order of operations as CUDA promises it, and where what was allocated and launched.
 
 pub(crate) mod array;
 pub(crate) mod capture;
