@@ -438,3 +438,29 @@ fn every_name_of_the_api_resolves() {
     is(cu!(cuGetProcAddress_v2(c"cuNoSuchThing".as_ptr(), &mut found, 13050, 0, &mut status)), 500);
     assert_eq!((found, status), (null_mut(), 1));
 }
+
+/// The list is of names and version numbers, read off CUDA 13.5's own headers.
+#[test]
+fn every_function_of_cuda_13_5_is_there() {
+    let _gpu = gpu();
+    let list = include_str!("cuda-13.5.txt");
+    let (mut bases, mut names) = (0, 0);
+    for line in list.lines().filter(|l| !l.starts_with('#')) {
+        let mut words = line.split(' ');
+        let base = words.next().unwrap();
+        bases += 1;
+        for word in words {
+            names += 1;
+            let Some((version, name)) = word.split_once(':') else {
+                assert!(exported(word).is_some(), "{word} is not exported");
+                continue;
+            };
+            let address = exported(name).unwrap_or_else(|| panic!("{name} is not exported"));
+            let (symbol, version) = (CString::new(base).unwrap(), version.parse().unwrap());
+            let (mut found, mut status) = (null_mut(), -1);
+            ok(cu!(cuGetProcAddress_v2(symbol.as_ptr(), &mut found, version, 0, &mut status)));
+            assert_eq!((found.cast_const(), status), (address, 0), "{base} of {version}");
+        }
+    }
+    assert!(bases > 480 && names > 680, "{bases} names, {names} functions");
+}
