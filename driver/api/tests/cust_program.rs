@@ -56,9 +56,8 @@ fn every_symbol_is_there() {
         let mut found = std::ptr::null_mut();
         // SAFETY: a NUL-terminated name and a live place.
         let code = unsafe { driver::cuGetProcAddress(c_name.as_ptr(), &mut found, 13000, 0) };
-        let newer = ["cuCtxGetDevice", "cuGraphGetEdges", "cuGraphAddDependencies", "cuGraphNodeGetDependencies"];
-        // A name that is a base name answers the newest ABI, or none where that is not here.
-        assert_eq!(code == 0, !newer.contains(&name), "{name}");
+        // A name that is a base name answers the newest ABI.
+        assert!(code == 0 && !found.is_null(), "{name}");
     }
 }
 
@@ -69,7 +68,7 @@ fn a_cust_program_runs() {
     let device = Device::get_device(0).unwrap();
     assert_eq!(device.name().unwrap(), "warpsmith software driver (sm_90)");
     assert_eq!(device.get_attribute(cust::device::DeviceAttribute::WarpSize).unwrap(), 32);
-    assert_eq!(cust::CudaApiVersion::get().unwrap().major(), 12);
+    assert_eq!(cust::CudaApiVersion::get().unwrap().major(), 13);
 
     let module = Module::from_ptx(common::PTX, &[]).unwrap();
     let stream = Stream::new(StreamFlags::DEFAULT, None).unwrap();

@@ -12,6 +12,10 @@ use crate::software::VERSION;
 
 const PER_THREAD_DEFAULT_STREAM: c_ulonglong = 2;
 
+/// What needs no engine.
+const ANSWERED_HERE: [&str; 6] =
+    ["cuInit", "cuDriverGetVersion", "cuGetErrorString", "cuGetErrorName", "cuGetProcAddress", "cuGetProcAddress_v2"];
+
 fn table() -> &'static HashMap<&'static str, Vec<Row>> {
     static TABLE: OnceLock<HashMap<&'static str, Vec<Row>>> = OnceLock::new();
     TABLE.get_or_init(|| {
@@ -46,9 +50,13 @@ enum Found {
     Unknown,
 }
 
-/// The address for a name as `cuGetProcAddress` takes it, of the newest ABI up to `version`.
-fn find(symbol: &str, version: i32, per_thread: bool) -> Found {
+/// The address for a name as `cuGetProcAddress` takes it, of the newest ABI up to `version` that the engine has.
+fn find(symbol: &str, version: i32, per_thread: bool, present: &dyn Fn(&str) -> bool) -> Found {
     if let Some(rows) = table().get(symbol) {
+        let rows: Vec<&Row> = rows.iter().filter(|r| present(r.name)).collect();
+        if rows.is_empty() {
+            return Found::Unknown;
+        }
         let newest =
             |twin: bool| rows.iter().filter(|r| r.since <= version && r.per_thread == twin).max_by_key(|r| r.since);
         let best = newest(false);
@@ -60,7 +68,8 @@ fn find(symbol: &str, version: i32, per_thread: bool) -> Found {
     }
     // A full exported name, which some callers use.
     match exported().find(|(name, _)| *name == symbol) {
-        Some((_, address)) => Found::Address(address),
+        Some((name, address)) if present(name) => Found::Address(address),
+        Some(_) => Found::Unknown,
         None => Found::Unknown,
     }
 }
@@ -103,7 +112,14 @@ fn resolve(
     function.check().map_err(|c| (c, 1))?;
     let name = symbol.text().map_err(|c| (c, 1))?;
     function.set(std::ptr::null_mut()).map_err(|c| (c, 1))?;
-    let address = match find(&name, version, flags & PER_THREAD_DEFAULT_STREAM != 0) {
+    // An older driver lacks functions for which there are forwarders here.
+    let present = |name: &str| match active() {
+        Some(Active::Cuda(real)) => {
+            ANSWERED_HERE.contains(&name) || CString::new(name).is_ok_and(|n| real.symbol(&n).is_some())
+        }
+        _ => true,
+    };
+    let address = match find(&name, version, flags & PER_THREAD_DEFAULT_STREAM != 0, &present) {
         Found::Address(address) => std::ptr::with_exposed_provenance_mut(address),
         Found::NewerVersionNeeded => return Err((Code::NOT_FOUND, 2)),
         Found::Unknown => from_real(&name, version, flags).ok_or((Code::NOT_FOUND, 1))?,
@@ -159,7 +175,7 @@ mod tests {
     use super::*;
 
     fn name_of(symbol: &str, version: i32, per_thread: bool) -> Option<&'static str> {
-        match find(symbol, version, per_thread) {
+        match find(symbol, version, per_thread, &|_| true) {
             Found::Address(a) => table().values().flatten().find(|r| r.address == a).map(|r| r.name),
             _ => None,
         }
@@ -176,9 +192,14 @@ mod tests {
         assert_eq!(name_of("cuMemAlloc", 12000, true), Some("cuMemAlloc_v2"), "no twin: the function itself");
         assert_eq!(name_of("cuMemAlloc_v2", 12000, false), Some("cuMemAlloc_v2"));
         assert_eq!(name_of("cuMemAlloc", 3000, false), Some("cuMemAlloc"));
-        assert!(matches!(find("cuLibraryLoadData", 11080, false), Found::NewerVersionNeeded));
+        assert!(matches!(find("cuLibraryLoadData", 11080, false, &|_| true), Found::NewerVersionNeeded));
         assert_eq!(name_of("cuGraphGetEdges", 12020, false), Some("cuGraphGetEdges"));
         assert_eq!(name_of("cuGraphGetEdges", 12030, false), Some("cuGraphGetEdges_v2"));
-        assert!(matches!(find("cuNoSuchThing", 12000, false), Found::Unknown));
+        // An engine without the newest ABI answers with the one before, and without any not at all.
+        let older = |name: &str| name != "cuGraphGetEdges_v2";
+        let Found::Address(found) = find("cuGraphGetEdges", 13000, false, &older) else { panic!("the first ABI") };
+        assert_eq!(Some(found), exported().find(|(n, _)| *n == "cuGraphGetEdges").map(|(_, a)| a));
+        assert!(matches!(find("cuGraphGetEdges", 13000, false, &|_| false), Found::Unknown));
+        assert!(matches!(find("cuNoSuchThing", 12000, false, &|_| true), Found::Unknown));
     }
 }
