@@ -67,6 +67,8 @@ impl Launch {
 }
 
 /// Shared memory of a block without opting in to more.
+/// Local memory of a thread.
+const MAX_LOCAL: u32 = 512 << 10;
 const DEFAULT_SHARED: u32 = 48 << 10;
 /// Multiprocessors of the device, and threads that each holds.
 const MULTIPROCESSORS: u32 = 132;
@@ -358,6 +360,10 @@ impl Machine {
                 "{total} bytes of shared memory, but a block has at most {most} on sm_{}",
                 self.config.sm
             ));
+        }
+        let local = module.program.functions.get(entry.function as usize).map_or(0, |f| f.local_bytes);
+        if local > MAX_LOCAL {
+            return Err(format!("{local} bytes of local memory, but a thread has at most {MAX_LOCAL}"));
         }
         if params.len() < info.param_bytes as usize {
             return Err(format!("{} bytes of parameters, but the kernel takes {}", params.len(), info.param_bytes));

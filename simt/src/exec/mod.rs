@@ -36,6 +36,7 @@ pub(crate) mod stack;
 pub(crate) mod tensor;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vector;
+pub(crate) mod video;
 pub(crate) mod warp;
 
 use crate::check::checker::Checker;

@@ -50,14 +50,16 @@ impl Builder<'_> {
     }
 
     fn order(m: &Mods<'_>) -> Order {
-        let sem = m.any(&["weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"]);
+        m.take("mmio");
+        let sem = m.any(&["weak", "volatile", "relaxed", "acquire", "release", "acq_rel"]);
         let scope = m.any(&["cta", "cluster", "gpu", "sys"]);
         Order { strong: !matches!(sem, None | Some("weak")), wide: scope != Some("cta") }
     }
 
     /// Cache operators and hints, which change nothing here.
     pub(super) fn hints(m: &Mods<'_>) -> bool {
-        m.any(&["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"]);
+        m.any(&["ca", "cg", "cs", "lu", "cv", "wb", "wt"]);
+        m.take("nc");
         let policy = m.skip(|w| w == "L2::cache_hint");
         m.skip(|w| w.starts_with("L1::") || w.starts_with("L2::") || w == "unified");
         policy

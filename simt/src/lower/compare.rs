@@ -9,6 +9,11 @@ use crate::exec::lanes::combine;
 use crate::exec::{OpFn, control};
 use crate::ptx::ast::{Instruction, Operand, Type};
 
+/// What `setp` and `set` can ask.
+const COMPARISONS: &[&str] = &[
+    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan",
+];
+
 /// A comparison's handler and operands.
 type Half = Option<(OpFn, V, V)>;
 
@@ -90,7 +95,11 @@ impl Builder<'_> {
 
     /// Comparison, and how to combine it with a predicate.
     fn comparison_words<'m>(m: &Mods<'m>) -> Lowered<(&'m str, u64)> {
-        let name = m.first().ok_or_else(|| "the comparison is missing".to_string())?;
+        // Modifiers may stand in any order.
+        let name = match m.any(COMPARISONS) {
+            Some(name) => name,
+            None => m.first().ok_or_else(|| "the comparison is missing".to_string())?,
+        };
         let join = match m.any(&["and", "or", "xor"]) {
             None => combine::NONE,
             Some("and") => combine::AND,

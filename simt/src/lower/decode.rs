@@ -10,8 +10,8 @@ impl Builder<'_> {
     /// Decodes one instruction; `begin` has been called for it.
     pub(super) fn decode(&mut self, i: &Instruction) -> Lowered<()> {
         let m = &Mods::new(i);
-        // The types stand last: one look tells floats from integers.
-        let float = i.modifiers.last().is_some_and(|w| is_float(w));
+        // Modifiers may stand in any order.
+        let float = i.modifiers.iter().any(|w| is_float(w));
         match i.opcode.as_str() {
             "ld" | "ldu" => self.load(i, m),
             "st" => self.store(i, m),
@@ -33,6 +33,8 @@ impl Builder<'_> {
             "min" | "max" => self.extreme(i, m),
             "neg" | "abs" | "not" | "cnot" | "popc" | "clz" | "brev" | "bfind" => self.unary_int(i, m),
             "shf" | "prmt" | "bfe" | "bfi" | "bmsk" | "szext" | "fns" | "sad" | "dp4a" | "dp2a" => self.fields(i, m),
+            "vadd2" | "vsub2" | "vavrg2" | "vabsdiff2" | "vmin2" | "vmax2" | "vadd4" | "vsub4" | "vavrg4" | "vabsdiff4"
+            | "vmin4" | "vmax4" => self.video(i, m),
             "lop3" => self.lop3(i, m),
             "set" => self.set(i, m),
             "slct" => self.slct(i, m),

@@ -244,7 +244,14 @@ impl Builder<'_> {
                     return Err("an indirect call needs a prototype".to_string());
                 };
                 let name = self.body.labels.get(prototype.0 as usize).map(|l| l.0.as_str()).unwrap_or("");
-                let prototype = self.body.prototypes.get(name);
+                // A list of targets stands for their prototype, which is that of the first.
+                let listed = self.body.call_targets.get(name).and_then(|list| list.first());
+                let listed = listed.and_then(|f| self.functions.iter().find(|g| g.name == *f));
+                let prototype = match (self.body.prototypes.get(name), listed) {
+                    (Some((results, params)), _) => Some((results, params)),
+                    (None, Some(f)) => Some((&f.returns, &f.params)),
+                    (None, None) => None,
+                };
                 let Some((results, params)) = prototype else { return Err(format!("`{name}` is not a prototype")) };
                 let row = self.src(callee, Type::U64)?;
                 let V::Reg(register) = row else { return Err("a register is needed".to_string()) };
@@ -285,6 +292,7 @@ impl Builder<'_> {
                     Slot { at, size: param.size }
                 }
             };
+            self.check_alignment(arg, param)?;
             if slot.size != param.size {
                 return Err(format!("an argument has {} bytes, the parameter has {}", slot.size, param.size));
             }
@@ -300,6 +308,7 @@ impl Builder<'_> {
                     Slot { at, size: param.size }
                 }
             };
+            self.check_alignment(result, param)?;
             if slot.size != param.size {
                 return Err(format!("a return value has {} bytes, the function returns {}", slot.size, param.size));
             }
@@ -318,6 +327,17 @@ impl Builder<'_> {
             self.frame_access(v, ty, at, true)?;
         }
         Ok(())
+    }
+
+    /// An argument is declared with the alignment of its parameter.
+    fn check_alignment(&self, operand: &Operand, param: &ast::Param) -> Lowered<()> {
+        let Operand::Symbol(name, 0) = operand else { return Ok(()) };
+        match self.alignments.get(name.as_str()) {
+            Some(&align) if align != param.align => {
+                Err(format!("Alignment of argument does not match formal parameter '{}'", param.name))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn call_slot(&self, operand: &Operand) -> Option<Slot> {

@@ -239,6 +239,7 @@ impl<'a> Lowering<'a> {
                             b.locals.insert(&v.name, Symbol::Local(at));
                         }
                         Ok(at) => {
+                            b.alignments.insert(&v.name, v.align);
                             b.locals.insert(&v.name, Symbol::Slot(at, size));
                         }
                         Err(message) => self.errors.push(Diagnostic::new(v.pos, message)),

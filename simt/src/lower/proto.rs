@@ -115,6 +115,8 @@ pub(super) struct Builder<'a> {
     /// Names of the module; the function's own take precedence.
     pub globals: Rc<HashMap<&'a str, Symbol>>,
     pub locals: HashMap<&'a str, Symbol>,
+    /// Alignments of the body's `.param` variables.
+    pub alignments: HashMap<&'a str, u32>,
     pub classes: Vec<Class>,
     pub protos: Vec<Proto>,
     pub consts: Vec<Pooled>,
@@ -162,6 +164,7 @@ impl<'a> Builder<'a> {
             body,
             globals,
             locals: HashMap::new(),
+            alignments: HashMap::new(),
             classes: body.registers.iter().map(|(ty, _)| class(ty)).collect(),
             protos: Vec::with_capacity(body.instructions.len() + 8),
             consts: Vec::new(),
@@ -552,11 +555,12 @@ impl<'a> Builder<'a> {
         let at = self.local_bytes.checked_next_multiple_of(align);
         let end = at.and_then(|a| a.checked_add(bytes.checked_next_multiple_of(4)?));
         match (at, end) {
-            (Some(at), Some(end)) if end <= 512 << 10 => {
+            // ptxas takes more than a thread can have; the launch does not.
+            (Some(at), Some(end)) if end <= 256 << 20 => {
                 self.local_bytes = end;
                 Ok(at)
             }
-            _ => Err("more than 512 KiB of local memory in one function".to_string()),
+            _ => Err("more than 256 MiB of local memory in one function".to_string()),
         }
     }
 }

@@ -5,7 +5,9 @@
 //! `table.rs` holds, for each opcode and modifier, the least PTX ISA version and architecture as
 //! `ptxas` 13.5 enforces them; `tests/ptx/isa.tsv` records what was compared. Instructions that
 //! the table does not know need nothing: whether they exist at all is for lowering to say.
+//! What does not depend on version and target, above all the types of operands, is in `forms.rs`.
 
+mod forms;
 mod table;
 
 use super::ast::{Function, Instruction, Linkage, Module, Operand, Pos, Reg, Target, Type};
@@ -187,6 +189,9 @@ impl<'m> Checker<'m> {
     }
 
     fn instruction(&mut self, instruction: &'m Instruction, registers: &[(Type, String)]) {
+        if let Some(message) = forms::check(instruction, registers) {
+            self.report(instruction.pos, message);
+        }
         // `cp.async` tells a source size from an ignore-source predicate by the operand's type.
         if instruction.opcode == "cp"
             && let Some(Operand::Reg(Reg(index))) = instruction.operands.get(3)

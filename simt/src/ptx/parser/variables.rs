@@ -479,6 +479,9 @@ impl<'a> Parser<'a> {
             (Type::F32 | Type::B32, Constant::F32(bits)) => u64::from(bits),
             (Type::F32 | Type::B32, Constant::F64(value)) => u64::from((value as f32).to_bits()),
             (Type::F64 | Type::B64, Constant::F64(value)) => value.to_bits(),
+            // What ptxas makes of a float among bytes: the last byte of its representation.
+            (Type::B8, Constant::F64(value)) => value.to_bits() & 0xff,
+            (Type::B8, Constant::F32(bits)) => u64::from(bits & 0xff),
             (Type::F32 | Type::F64, _) | (_, Constant::F32(_) | Constant::F64(_)) => return self.fail(pos, mismatch),
             (_, Constant::Int(value, _)) => value as u64,
         };
