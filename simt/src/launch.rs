@@ -66,9 +66,9 @@ impl Launch {
     }
 }
 
-/// Shared memory of a block without opting in to more.
 /// Local memory of a thread.
 const MAX_LOCAL: u32 = 512 << 10;
+/// Shared memory of a block without opting in to more.
 const DEFAULT_SHARED: u32 = 48 << 10;
 /// Multiprocessors of the device, and threads that each holds.
 const MULTIPROCESSORS: u32 = 132;

@@ -310,7 +310,7 @@ fn misused_barriers_and_masks() {
     assert!(matches!(f.kind, FaultKind::DivergentBarrier | FaultKind::Deadlock), "{f}");
     let f = fails("bar.sync %r1; ret;", 32);
     assert_eq!(f.kind, FaultKind::DivergentBarrier);
-    let f = fails("bar.sync 0, 33; ret;", 64);
+    let f = fails("mov.u32 %r2, 33; bar.sync 0, %r2; ret;", 64);
     assert!(f.detail.contains("whole warps"), "{f}");
 }
 

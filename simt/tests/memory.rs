@@ -255,7 +255,7 @@ fn atomics_in_global_and_shared_memory() {
              atom.acq_rel.sys.global.exch.b32 %r5, [%rd1+24], %r1;
              atom.global.cas.b32 %r6, [%rd1+28], 0, 77;
              atom.shared.add.u32 %r7, [s], 2; red.relaxed.cta.shared.or.b32 [s+4], %r1;
-             atom.global.dec.u32 %r10, [%rd1+32], 20; atom.global.and.b32 %r11, [%rd1+36], %r1; atom.global.add.noftz.f16x2 %r12, [%rd1+40], 0x3C003C00;
+             atom.global.dec.u32 %r10, [%rd1+32], 20; atom.global.and.b32 %r11, [%rd1+36], %r1; mov.b32 %r29, 0x3C003C00; atom.global.add.noftz.f16x2 %r12, [%rd1+40], %r29;
              bar.sync 0; ld.shared.u32 %r8, [s]; ld.shared.u32 %r13, [s+4];
              {} st.global.v4.u32 [%rd9], {{%r2,%r8,%r6,%r13}}; ret;",
             at("o", 16)

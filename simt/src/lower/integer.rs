@@ -2,9 +2,9 @@
 
 use super::mods::{Mods, bits, is_int, is_signed, wide};
 use super::proto::{Builder, Lowered, P, V, X};
-use crate::exec::video::{self, Mode, Video};
 use crate::exec::int::{self, Bin, Carry, Cmp, Un};
 use crate::exec::lanes::combine;
+use crate::exec::video::{self, Mode, Video};
 use crate::exec::{control, cvt};
 use crate::ptx::ast::{Instruction, Operand, Type};
 
@@ -433,9 +433,11 @@ impl Builder<'_> {
         for (to, from) in sources.iter_mut().zip(rest) {
             *to = self.src(from, u)?;
         }
-        if !matches!(rest[3], Operand::Int(0..=255)) {
-            return Err("the truth table of `lop3` must be a constant from 0 to 255".to_string());
-        }
+        // Larger tables than a byte are taken, and cut.
+        let Operand::Int(table) = rest[3] else {
+            return Err("the truth table of `lop3` must be a constant".to_string());
+        };
+        sources[3] = self.bits32(u32::from(*table as u8));
         let d = self.dst(d, u)?;
         self.op4(int::lop3(), d, sources);
         if let (Some(p), Some(q)) = (p, q) {

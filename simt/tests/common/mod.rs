@@ -1,6 +1,8 @@
 //! Runs small kernels through the public interface.
 #![allow(dead_code)]
 
+pub mod corpus;
+
 use std::sync::Arc;
 
 use warpsmith_simt::{Counters, Fault, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};

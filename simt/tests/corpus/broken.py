@@ -204,7 +204,7 @@ KINDS = [
     # Memory.
     ("state space", r"^\tld\.global\.", "\tld.reg."),
     ("state space", r"^\tst\.global\.", "\tst.const."),
-    ("state space", r"^\tst\.global\.", "\tst.param."),
+    ("state space", r"^\tld\.global\.", "\tld.param."),
     ("state space", r"^\tld\.param\.", "\tld.global."),
     ("state space", r"^\tld\.param\.", "\tld.shared."),
     ("state space", r"^\tld\.shared\.", "\tld.sharde."),

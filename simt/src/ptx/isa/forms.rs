@@ -77,7 +77,8 @@ static FORMS: &[Form] = &[
     form("ld|ldu", "", MEMORY, "R"),
     form("st", "!async|bulk", MEMORY, "_R"),
     form("cvt", "!pack #2", "", "XY"),
-    form("atom", "!v2|v4|v8|async", "", "T_TT"),
+    form("atom", "!v2|v4|v8|async !cas", "", "T_T"),
+    form("atom", "cas", "", "T_TT"),
     form("red", "!v2|v4|v8|async", "", "_T"),
     form("shfl", "sync", "b32", "TTCCC"),
     form("vote", "sync ballot", "b32", "TPC"),
@@ -229,9 +230,7 @@ fn fits(want: Want, operand: &Operand, ty: &impl Fn(&Reg) -> Type, in_vector: bo
         Operand::F32(_) | Operand::F64(_) => {
             let width = if matches!(operand, Operand::F32(_)) { 32 } else { 64 };
             match want {
-                Want::Same(t) | Want::Wider(t) => {
-                    matches!(t, Type::F32 | Type::F64) || is_bits(t) && bits(t) == width
-                }
+                Want::Same(t) | Want::Wider(t) => matches!(t, Type::F32 | Type::F64) || is_bits(t) && bits(t) == width,
                 Want::Any => true,
                 _ => false,
             }
@@ -438,7 +437,8 @@ fn conversion(i: &Instruction) -> Option<String> {
         return Some("Rounding modifier required for instruction 'cvt'".to_string());
     }
     let flushes = i.modifiers.iter().any(|m| m == "ftz");
-    (flushes && to != Type::F32 && from != Type::F32).then(|| "Illegal modifier '.ftz' for instruction 'cvt'".to_string())
+    (flushes && to != Type::F32 && from != Type::F32)
+        .then(|| "Illegal modifier '.ftz' for instruction 'cvt'".to_string())
 }
 
 /// The types with one word each that registers can have.
