@@ -6,9 +6,9 @@
 
 mod common;
 
-use common::corpus::Arg::{Bytes, Double, Int, Pointer};
-use common::corpus::*;
 use common::Rng;
+use common::corpus::Arg::{Bytes, Double, Float, Int, Pointer};
+use common::corpus::*;
 
 #[test]
 fn saxpy_with_vectors_and_tail() {

@@ -6,9 +6,9 @@
 
 mod common;
 
+use common::Rng;
 use common::corpus::Arg::{Float, Int, Pointer};
 use common::corpus::*;
-use common::Rng;
 
 const DYNAMIC: u32 = 40 << 10;
 
