@@ -237,7 +237,10 @@ impl Machine {
             return nothing(Box::new(bad_launch(kernel, "the module cannot be prepared for checks".to_string())));
         };
         let ran = self.with_grid(instance, program, kernel, launch, params, |run| {
-            let (result, checker) = run.serial(Some(Box::new(Checker::new(*checks, run.grid))));
+            let mut checker = Box::new(Checker::new(*checks, run.grid));
+            let variables = program.globals.iter().zip(&instance.addresses);
+            checker.races.statics = variables.map(|(g, &address)| (address, g.size, g.name.clone())).collect();
+            let (result, checker) = run.serial(Some(checker));
             let (findings, counts) = checker.map_or_else(Default::default, |c| (c.findings, c.counts));
             let profile =
                 checker::notes(program).filter(|_| checks.profile).map(|notes| counts.finish(module, program, notes));

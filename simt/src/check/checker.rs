@@ -53,11 +53,25 @@ impl Findings {
         self.list.len() >= MOST
     }
 
+    /// As [`again`](Findings::again) for rules that grade: a graver finding of a known group replaces its description.
+    pub(crate) fn seen(&mut self, rule: Rule, pc: u32, other: u32, severity: Severity) -> bool {
+        let known = self.known.get(&(rule, pc, other));
+        if known.is_some_and(|&i| self.list[i].0.severity < severity) {
+            return false;
+        }
+        self.again(rule, pc, other)
+    }
+
     /// Adds the first finding of a group, keyed by the positions of its first two sites.
     pub(crate) fn add(&mut self, finding: RawFinding) {
         let at = |i: usize| finding.sites.get(i).map_or(u32::MAX, |s| s.pc);
         let key = (finding.rule, at(0), at(1));
-        if !self.again(key.0, key.1, key.2) {
+        if let Some((known, count)) = self.known.get(&key).map(|&i| &mut self.list[i]) {
+            *count += 1;
+            if known.severity < finding.severity {
+                *known = finding;
+            }
+        } else if self.list.len() < MOST {
             self.known.insert(key, self.list.len());
             self.list.push((finding, 1));
         }
@@ -122,7 +136,7 @@ impl Checker {
             checks,
             findings: Findings::default(),
             init: Init::default(),
-            races: Races::default(),
+            races: if checks.races || checks.sync { Races::new(grid) } else { Races::default() },
             block: BlockState::default(),
             counts: if checks.profile { Counts::new(grid.program) } else { Counts::default() },
         }
@@ -130,7 +144,7 @@ impl Checker {
 
     /// A block is about to run for the first time.
     pub(crate) fn begin(&mut self, grid: &Grid<'_>, index: u64) -> BlockState {
-        BlockState { index, init: BlockInit::new(grid), races: BlockRaces::new(grid) }
+        BlockState { index, init: BlockInit::new(grid), races: BlockRaces::new(grid, index) }
     }
 }
 
@@ -203,10 +217,6 @@ unsafe fn follow(cx: &mut Cx, op: &Op, pc: u32, note: &Note, flow: Flow) {
         if checker.checks.init {
             super::init::after(&mut checker, cx, op, note, flow);
         }
-    }
-    if note.role == Role::Collective && flow == Flow::Next {
-        // SAFETY: by the contract of `after`.
-        unsafe { super::race::collective(&mut checker, cx, op, pc) };
     }
     cx.checker = Some(checker);
 }

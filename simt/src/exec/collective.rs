@@ -80,6 +80,25 @@ impl Kind {
         Kind::ALL[usize::from(imm as u8).min(Kind::ALL.len() - 1)]
     }
 
+    /// As PTX calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::ShflUp => "shfl.sync.up",
+            Kind::ShflDown => "shfl.sync.down",
+            Kind::ShflBfly => "shfl.sync.bfly",
+            Kind::ShflIdx => "shfl.sync.idx",
+            Kind::VoteAll => "vote.sync.all",
+            Kind::VoteAny => "vote.sync.any",
+            Kind::VoteUni => "vote.sync.uni",
+            Kind::VoteBallot => "vote.sync.ballot",
+            Kind::MatchAny32 | Kind::MatchAny64 => "match.any.sync",
+            Kind::MatchAll32 | Kind::MatchAll64 => "match.all.sync",
+            Kind::Elect => "elect.sync",
+            Kind::WarpSync => "bar.warp.sync",
+            _ => "redux.sync",
+        }
+    }
+
     fn wide(self) -> bool {
         matches!(self, Kind::MatchAny64 | Kind::MatchAll64)
     }
@@ -151,7 +170,7 @@ pub(crate) unsafe fn gather(cx: &Cx, op: &Op, lanes: u32, to: &mut Exchange) {
 
 /// The lane that `lane` reads in a shuffle, and whether it lies in range.
 #[inline(always)]
-fn source(kind: Kind, lane: u32, b: u32, c: u32) -> (u32, bool) {
+pub(crate) fn source(kind: Kind, lane: u32, b: u32, c: u32) -> (u32, bool) {
     let (b, clamp, segment) = ((b & 31) as i32, c & 31, c >> 8 & 31);
     let max = ((lane & segment) | (clamp & !segment)) as i32;
     let min = (lane & segment) as i32;

@@ -3,7 +3,7 @@
 //! Arrivals match by the kind of the collective and its membermask, not by position: a shuffle
 //! that a compiler copied into both arms of a branch still exchanges values between them.
 
-use super::collective::{COLLECTIVE, Exchange, compute, gather, named, scatter, unnamed};
+use super::collective::{COLLECTIVE, Exchange, Kind, compute, gather, named, scatter, unnamed};
 use super::lanes::lanes_of;
 use super::warp::{Row, State, Warp};
 use super::{Cx, Flow};
@@ -89,7 +89,8 @@ fn perform(warp: &mut Warp, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], 
     }
     if cx.checker.is_some() {
         let sites: Vec<(u32, u32)> = parties.iter().map(|&i| (warp.splits[i].pc - 1, warp.splits[i].mask)).collect();
-        checker::with(cx, |c, _| race::met(c, warp.index, exchange.present, &sites));
+        let kind = Kind::of(imm);
+        checker::with(cx, |c, _| race::met(c, warp.index, exchange.present, kind, &sites));
     }
     cx.counters.collectives += 1;
     cx.progress += 1;

@@ -13,7 +13,7 @@ use super::barrier::Barrier;
 use super::lanes::lanes_of;
 use super::stack::Stack;
 use super::{Cx, Flow, LANES, PRED_CARRY, PRED_TRUE, ROW, rendezvous};
-use crate::check::checker;
+use crate::check::{checker, race};
 use crate::fault::FaultKind;
 use crate::memory::POISON_KEY;
 use crate::program::{Function, Program};
@@ -102,6 +102,8 @@ pub(crate) struct Warp {
     pub tid: [Row; 3],
     /// Lanes that have arrived at each barrier while others of the warp have not.
     pub at_barrier: [u32; 16],
+    /// Where lanes have exited.
+    pub exits: Vec<(u32, u32)>,
     stamp: u64,
 }
 
@@ -119,6 +121,7 @@ impl Warp {
             stack: vec![Stack::default()],
             tid: [Row([0; LANES]); 3],
             at_barrier: [0; 16],
+            exits: Vec::new(),
             stamp: 0,
         }
     }
@@ -128,6 +131,7 @@ impl Warp {
         let Some(function) = program.functions.get(entry as usize) else { return };
         self.live = live;
         self.at_barrier = [0; 16];
+        self.exits.clear();
         self.stamp = 0;
         self.frames.clear();
         self.known.clear();
@@ -333,6 +337,10 @@ impl Warp {
                 Flow::Ret | Flow::Exit => {
                     self.add(pc + 1, rest, split.frame, State::Ready);
                     self.live &= !lanes;
+                    self.exits.push((pc, lanes));
+                    if cx.checker.is_some() {
+                        checker::with(cx, |c, _| race::exited(c, self.index, lanes));
+                    }
                     cx.live = self.live;
                     cx.progress += 1;
                     rendezvous::complete(self, cx, program, pools);

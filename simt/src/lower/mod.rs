@@ -20,9 +20,10 @@ mod matrix;
 mod mods;
 mod notes;
 mod proto;
+mod seeds;
 mod taint;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::check::note::Notes;
@@ -296,6 +297,7 @@ impl<'a> Lowering<'a> {
             program.debug.push(Debug { line: b.function.pos.line, location: u32::MAX });
         }
         result.entry = program.ops.len() as u32;
+        let seeds = if program.notes.is_some() { seeds::seeds(body) } else { HashSet::new() };
         let mut position = vec![u32::MAX; blocks.len()];
         // Operations whose targets are not known yet: position in the code, block.
         let mut patches = Vec::new();
@@ -309,7 +311,7 @@ impl<'a> Lowering<'a> {
                 }
                 let op = operation(proto, &places, debug, &mut program.lists);
                 if let Some(notes) = &mut program.notes {
-                    let note = notes::note(b, proto, &places, notes);
+                    let note = notes::note(b, proto, &places, &seeds, notes);
                     notes.notes.push(note);
                 }
                 program.ops.push(op);

@@ -1,5 +1,7 @@
 //! Notes for checked launches, made from the instruction that an operation was decoded from.
 
+use std::collections::HashSet;
+
 use super::allocate::Places;
 use super::mods::{Mods, bits, is_int, type_of};
 use super::proto::{Builder, Class as Width, List, P, Proto, V, X};
@@ -25,7 +27,7 @@ pub(super) fn blank(notes: &Notes) -> Note {
 }
 
 /// The note of an operation.
-pub(super) fn note(b: &Builder<'_>, proto: &Proto, places: &Places, notes: &mut Notes) -> Note {
+pub(super) fn note(b: &Builder<'_>, proto: &Proto, places: &Places, seeds: &HashSet<usize>, notes: &mut Notes) -> Note {
     let instruction = b.body.instructions.get(proto.instruction as usize);
     let regs = notes.regs.len() as u32;
     let reads = sources(b, proto, places, &mut notes.regs);
@@ -35,6 +37,11 @@ pub(super) fn note(b: &Builder<'_>, proto: &Proto, places: &Places, notes: &mut 
         (None, _) => (Role::Plain, Class::Other, Taint::All),
         (Some(i), _) => {
             let role = role(b, i, proto, notes);
+            if let Role::Access(at) = role
+                && let Some(access) = notes.accesses.get_mut(at as usize)
+            {
+                access.seed = seeds.contains(&(proto.instruction as usize));
+            }
             (role, class(i), taint(i, proto, role))
         }
     };

@@ -1,0 +1,294 @@
+//! From an operation to the runs of bytes that its lanes access.
+
+use super::order::wide;
+use super::shadow::{CHUNK, Span, TOGETHER, flag};
+use crate::check::note::{Access, Does, Order, Where};
+use crate::exec::bounds::Place;
+use crate::exec::lanes::{lane_of, lanes_of};
+use crate::exec::space::{Pattern, SHARED_WINDOW, classify, place_of};
+use crate::exec::{Cx, LANES, Op};
+use crate::memory::lookup;
+
+/// Lanes that access bytes of one place: side by side, `1 << shift` each, or all the same ([`TOGETHER`]).
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    pub place: Place,
+    pub first: u64,
+    pub bytes: u64,
+    pub lanes: u32,
+    pub shift: u8,
+}
+
+/// The runs of an operation.
+pub(super) struct Runs {
+    list: [Run; LANES],
+    count: usize,
+}
+
+impl Runs {
+    pub(super) fn as_slice(&self) -> &[Run] {
+        &self.list[..self.count]
+    }
+
+    fn of(run: Run) -> Runs {
+        Runs { list: [run; LANES], count: 1 }
+    }
+
+    fn push(&mut self, run: Run) {
+        if let Some(slot) = self.list.get_mut(self.count) {
+            *slot = run;
+            self.count += 1;
+        }
+    }
+}
+
+/// A lane's address as its register and the operation give it, and the place that it is in.
+///
+/// # Safety
+/// The contract of handlers; `access` is the operation's.
+unsafe fn address(cx: &Cx, op: &Op, access: &Access, lane: usize) -> (Place, u64) {
+    // SAFETY: by the contract, `at` says what kind of row `a` is.
+    unsafe {
+        match access.at {
+            Where::Shared32 => (Place::Shared, u64::from(lane_of::<u32>(cx.src(op.a), lane)).wrapping_add(op.imm)),
+            Where::Shared64 => (Place::Shared, lane_of::<u64>(cx.src(op.a), lane).wrapping_add(op.imm)),
+            Where::Global => (Place::Global, lane_of::<u64>(cx.src(op.a), lane).wrapping_add(op.imm)),
+            _ => {
+                let address = lane_of::<u64>(cx.src(op.a), lane).wrapping_add(op.imm);
+                match place_of(address) {
+                    Place::Shared => (Place::Shared, address.wrapping_sub(SHARED_WINDOW)),
+                    place => (place, address),
+                }
+            }
+        }
+    }
+}
+
+/// Where the active lanes access memory that others can access too; empty if nowhere, or if the access will fault.
+///
+/// # Safety
+/// As for [`address`]; with `fast`, the CPU has AVX2.
+pub(super) unsafe fn runs(cx: &Cx, op: &Op, access: &Access, fast: bool) -> Option<Runs> {
+    let bytes = access.bytes();
+    if !bytes.is_power_of_two() || matches!(access.at, Where::Local32 | Where::Local64 | Where::Frame) {
+        return None;
+    }
+    if matches!(access.at, Where::Param | Where::Const) {
+        return None;
+    }
+    let active = cx.active;
+    let first = active.trailing_zeros() as usize % LANES;
+    // SAFETY: by the contract.
+    unsafe {
+        let (place, at) = address(cx, op, access, first);
+        let row = cx.src(op.a);
+        let pattern = match (access.at, fast) {
+            (Where::Shared32, true) => classify::<u32, true>(row, active, op.imm, bytes),
+            (Where::Shared32, false) => classify::<u32, false>(row, active, op.imm, bytes),
+            (_, true) => classify::<u64, true>(row, active, op.imm, bytes),
+            (_, false) => classify::<u64, false>(row, active, op.imm, bytes),
+        };
+        let shared = matches!(place, Place::Global | Place::Shared);
+        let (shift, length) = match pattern {
+            Pattern::Mixed => return mixed(cx, op, access),
+            Pattern::Linear(_) => (bytes.trailing_zeros() as u8, 32 * bytes),
+            Pattern::Same(_) => (TOGETHER, bytes),
+        };
+        let run = Run { place, first: at, bytes: length, lanes: active, shift };
+        (shared && at % bytes == 0 && inside(cx, &run)).then(|| Runs::of(run))
+    }
+}
+
+/// Whether shared memory has these bytes. Wild global addresses only cost a page.
+fn inside(cx: &Cx, run: &Run) -> bool {
+    run.place != Place::Shared || run.first.checked_add(run.bytes).is_some_and(|end| end <= cx.shared_bytes.into())
+}
+
+#[inline(never)]
+unsafe fn mixed(cx: &Cx, op: &Op, access: &Access) -> Option<Runs> {
+    let bytes = access.bytes();
+    let mut runs = Runs::of(Run { place: Place::Global, first: 0, bytes: 0, lanes: 0, shift: 0 });
+    runs.count = 0;
+    // Which addresses have been seen, roughly.
+    let mut seen = 0u64;
+    for lane in lanes_of(cx.active) {
+        // SAFETY: by the contract of `runs`.
+        let (place, first) = unsafe { address(cx, op, access, lane) };
+        let run = Run { place, first, bytes, lanes: 1 << lane, shift: TOGETHER };
+        if first % bytes != 0 || !matches!(place, Place::Global | Place::Shared) || !inside(cx, &run) {
+            continue;
+        }
+        let bit = 1u64 << (first / bytes % 64);
+        let again = seen & bit != 0;
+        seen |= bit;
+        let same = |r: &&mut Run| (r.place, r.first) == (place, first);
+        let known = if again { runs.list[..runs.count].iter_mut().find(same) } else { None };
+        match known {
+            Some(known) => known.lanes |= run.lanes,
+            None => runs.push(run),
+        }
+    }
+    // Neighbouring lanes side by side become one run.
+    let mut to = 0;
+    for from in 0..runs.count {
+        let run = runs.list[from];
+        let last = &mut runs.list[to.max(1) - 1];
+        let next = last.lanes != 0 && run.lanes == (1 << (31 - last.lanes.leading_zeros())) << 1;
+        let single = last.shift != TOGETHER || last.lanes & last.lanes.wrapping_sub(1) == 0;
+        if to > 0 && next && single && last.place == run.place && last.first + last.bytes == run.first {
+            last.shift = bytes.trailing_zeros() as u8;
+            last.lanes |= run.lanes;
+            last.bytes += bytes;
+        } else {
+            runs.list[to] = run;
+            to += 1;
+        }
+    }
+    runs.count = to;
+    Some(runs)
+}
+
+/// The spans of a run, by chunk address. `like` says who and when.
+pub(super) fn spans(run: &Run, like: Span, mut f: impl FnMut(u64, &Span)) {
+    let end = run.first + run.bytes;
+    let mut at = run.first;
+    let first_lane = run.lanes.trailing_zeros();
+    while at < end {
+        let chunk = at / CHUNK * CHUNK;
+        let stop = end.min(chunk + CHUNK);
+        let lanes = if run.shift == TOGETHER {
+            run.lanes
+        } else {
+            let low = first_lane + ((at - run.first) >> run.shift) as u32;
+            let high = first_lane + ((stop - 1 - run.first) >> run.shift) as u32;
+            (u32::MAX >> (31 - (high & 31))) & (u32::MAX << (low & 31))
+        };
+        let (from, to) = ((at - chunk) as u8, (stop - chunk) as u8);
+        f(chunk, &Span { from, to, lanes, shift: run.shift, ..like });
+        at = stop;
+    }
+}
+
+/// The flags of an access.
+pub(super) fn flags(access: &Access) -> u8 {
+    let mut flags = 0;
+    if access.writes() {
+        flags |= flag::WRITE;
+    }
+    if access.order.strong() || access.seed {
+        flags |= flag::STRONG;
+    }
+    if access.seed || access.order.strong() && wide(access.scope) {
+        flags |= flag::WIDE;
+    }
+    if access.nc {
+        flags |= flag::NC;
+    }
+    flags
+}
+
+/// What memory holds, up to 8 bytes; `None` for addresses outside it.
+pub(super) fn held(cx: &Cx, place: Place, address: u64, bytes: u64) -> Option<u64> {
+    let n = bytes.min(8);
+    let (host, key) = match place {
+        Place::Shared => {
+            let inside = address.checked_add(n)? <= cx.shared_bytes.into();
+            // SAFETY: the offset is inside the block's shared memory.
+            (if inside { Some(unsafe { cx.shared.add(address as usize) }) } else { None }?, 0)
+        }
+        Place::Global => {
+            let entry = lookup(&cx.memory, address)?;
+            let at = address - entry.base;
+            // SAFETY: the offset is inside the allocation, which the snapshot keeps alive.
+            (if n <= entry.size - at { Some(unsafe { entry.host().add(at as usize) }) } else { None }?, entry.key)
+        }
+        _ => return None,
+    };
+    let mut value = [0u8; 8];
+    for (i, byte) in value.iter_mut().enumerate().take(n as usize) {
+        // SAFETY: `n` bytes lie there, as was checked.
+        *byte = unsafe { host.add(i).read() } ^ key as u8;
+    }
+    Some(u64::from_le_bytes(value))
+}
+
+/// Element `i` that a lane stores, or the operand of its atomic.
+///
+/// # Safety
+/// As for [`address`]; the access writes, and has the element.
+pub(super) unsafe fn given(cx: &Cx, op: &Op, access: &Access, lane: usize, i: u32) -> u64 {
+    // SAFETY: by the contract: elements follow the site in a store's list; rows of 8-byte elements have 64-bit lanes.
+    unsafe {
+        let row = if access.does == Does::Atomic { cx.src(op.b) } else { cx.src(cx.list(op, 1 + i as usize)) };
+        match access.size {
+            8 => lane_of::<u64>(row, lane),
+            1 => u64::from(lane_of::<u32>(row, lane) as u8),
+            2 => u64::from(lane_of::<u32>(row, lane) as u16),
+            _ => lane_of::<u32>(row, lane).into(),
+        }
+    }
+}
+
+/// Whether a store leaves what it overwrites as it is.
+///
+/// # Safety
+/// As for [`given`].
+pub(super) unsafe fn silent(cx: &Cx, op: &Op, access: &Access, lane: usize, place: Place, first: u64) -> bool {
+    access.does == Does::Store
+        && (0..access.count).all(|i| {
+            let at = first + u64::from(i * access.size);
+            // SAFETY: by the contract.
+            held(cx, place, at, access.size.into()) == Some(unsafe { given(cx, op, access, lane, i) })
+        })
+}
+
+/// The lane's address in the run.
+pub(super) fn lane_address(run: &Run, lane: usize) -> u64 {
+    if run.shift == TOGETHER {
+        return run.first;
+    }
+    run.first + (u64::from(lane as u32 - run.lanes.trailing_zeros()) << run.shift)
+}
+
+/// Whether the atomics of `lanes` will find what they compare with, in lane order; all bits for others than `cas`.
+///
+/// # Safety
+/// As for [`given`], for an atomic.
+pub(super) unsafe fn succeed(cx: &Cx, op: &Op, access: &Access, runs: &Runs) -> u32 {
+    if !access.cas {
+        return !0;
+    }
+    let mut success = 0;
+    for run in runs.as_slice() {
+        let mut known: Option<(u64, u64)> = None;
+        for lane in lanes_of(run.lanes) {
+            let at = lane_address(run, lane);
+            let old = match known {
+                Some((address, value)) if address == at => Some(value),
+                _ => held(cx, run.place, at, access.size.into()),
+            };
+            // SAFETY: by the contract; the new value is in row `c`, as wide as `b`.
+            let (compare, new) = unsafe {
+                let c = cx.src(op.c);
+                let new = if access.size == 8 { lane_of::<u64>(c, lane) } else { lane_of::<u32>(c, lane).into() };
+                (given(cx, op, access, lane, 0), if access.size == 2 { new & 0xffff } else { new })
+            };
+            let Some(old) = old else { continue };
+            success |= u32::from(old == compare) << lane;
+            known = Some((at, if old == compare { new } else { old }));
+        }
+    }
+    success
+}
+
+/// Order names of reports.
+pub(super) fn order_name(order: Order) -> &'static str {
+    match order {
+        Order::Weak => "weak",
+        Order::Volatile => "volatile",
+        Order::Relaxed => "relaxed",
+        Order::Acquire => "acquire",
+        Order::Release => "release",
+        Order::AcqRel => "acq_rel",
+    }
+}

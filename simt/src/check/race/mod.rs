@@ -1,0 +1,211 @@
+//! Races, and misuse of barriers and collectives.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `order` | what happened before what: epochs, barriers, fences, releases and acquires |
+//! | `clock` | sparse vector clocks |
+//! | `access` | from an operation to the runs of bytes that its lanes access |
+//! | `shadow` | the accesses of each byte that later ones must be ordered after |
+//! | `report` | findings in words |
+//! | `sync` | barriers and collectives |
+
+mod access;
+mod clock;
+mod order;
+mod report;
+mod shadow;
+mod sync;
+
+use order::{Clocks, Strong, Variables};
+use report::Scene;
+use shadow::{Conflict, Now, Shadow, Span, flag};
+
+use super::checker::Checker;
+use super::note::{Access, Does, Note, Order, Role, Where};
+use crate::exec::block::Grid;
+use crate::exec::bounds::Place;
+use crate::exec::lanes::{lanes_of, simd};
+use crate::exec::{Cx, Op, uniform};
+
+pub(crate) use sync::{arrived, met};
+
+/// State of a launch.
+#[derive(Default)]
+pub(crate) struct Races {
+    global: Shadow,
+    variables: Variables,
+    accesses: Vec<Access>,
+    ops: usize,
+    lines: Vec<u32>,
+    /// Module variables in global memory: address, size, name.
+    pub statics: Vec<(u64, u64, String)>,
+    /// Blocks may synchronise: something acquires at a scope beyond the block.
+    talks: bool,
+    /// There are strong accesses, and such as order others.
+    strong: bool,
+    orders: bool,
+    /// There are atomics without an ordering of their own.
+    bare: bool,
+    fast: bool,
+    found: Vec<(u64, Conflict)>,
+}
+
+impl Races {
+    pub(crate) fn new(grid: &Grid<'_>) -> Races {
+        let program = grid.program;
+        let Some(notes) = &program.notes else { return Races::default() };
+        let mut races = Races {
+            accesses: notes.accesses.clone(),
+            ops: program.ops.len(),
+            lines: program.debug.iter().map(|d| d.line).collect(),
+            fast: simd(),
+            ..Races::default()
+        };
+        for note in &notes.notes {
+            let (orders, talks) = match note.role {
+                Role::Fence { acquires, scope, .. } => (true, acquires && order::wide(scope)),
+                Role::Access(i) => {
+                    let Some(a) = notes.accesses.get(i as usize) else { continue };
+                    let apart = !matches!(a.at, Where::Local32 | Where::Local64 | Where::Frame | Where::Param);
+                    races.strong |= a.order.strong() && apart;
+                    races.bare |= report::bare(a);
+                    let acquires = a.order.acquires();
+                    (acquires || a.order.releases(), acquires && order::wide(a.scope))
+                }
+                _ => (false, false),
+            };
+            races.orders |= orders;
+            races.talks |= talks;
+        }
+        races
+    }
+}
+
+/// State of a block.
+pub(crate) struct BlockRaces {
+    clocks: Clocks,
+    shared: Shadow,
+    variables: Variables,
+    sync: sync::State,
+}
+
+impl Default for BlockRaces {
+    fn default() -> BlockRaces {
+        let sync = sync::State::default();
+        BlockRaces { clocks: Clocks::new(0, 0), shared: Shadow::default(), variables: Variables::default(), sync }
+    }
+}
+
+impl BlockRaces {
+    pub(crate) fn new(grid: &Grid<'_>, index: u64) -> BlockRaces {
+        BlockRaces { clocks: Clocks::new(index as u32, grid.threads), ..BlockRaces::default() }
+    }
+}
+
+/// Before an operation.
+///
+/// # Safety
+/// The contract of handlers.
+pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
+    let warp = cx.uniform[uniform::WARPID] as u32;
+    let races = c.checks.races;
+    match note.role {
+        Role::Access(i) if races => {
+            let Some(&access) = c.races.accesses.get(i as usize) else { return };
+            // SAFETY: by the contract; the note is the operation's.
+            unsafe { accessed(c, cx, op, pc, warp, &access) }
+        }
+        Role::Fence { acquires, releases, scope } if races && c.races.strong => {
+            c.block.races.clocks.fence(warp as usize, cx.active, pc, acquires, releases, scope);
+        }
+        // SAFETY: by the contract.
+        Role::Collective => unsafe { sync::collective(c, cx, op, pc, warp) },
+        // SAFETY: by the contract.
+        Role::Barrier if c.checks.sync => unsafe { sync::barrier(c, cx, op, pc, warp) },
+        _ => {}
+    }
+}
+
+/// # Safety
+/// The contract of handlers; `access` is the operation's.
+unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access: &Access) {
+    // SAFETY: by the contract; `fast` says what the CPU has.
+    let Some(runs) = (unsafe { access::runs(cx, op, access, c.races.fast) }) else { return };
+    let block = &mut c.block.races;
+    let block_index = c.block.index;
+    let Some(clock) = block.clocks.warp(warp as usize) else { return };
+    let now = Now { warp: clock, here: (block.clocks.block, warp as u8), talks: c.races.talks };
+    let mut like = Span {
+        block: block.clocks.block,
+        epoch: clock.epoch,
+        pc,
+        warp: warp as u8,
+        flags: access::flags(access),
+        ..Span::default()
+    };
+    // SAFETY: by the contract.
+    let success = if access.cas { unsafe { access::succeed(cx, op, access, &runs) } } else { !0 };
+    for run in runs.as_slice() {
+        if access.does == Does::Store {
+            let same = |lane| {
+                let at = access::lane_address(run, lane);
+                // SAFETY: by the contract.
+                unsafe { access::silent(cx, op, access, lane, run.place, at) }
+            };
+            let silent = lanes_of(run.lanes).all(same);
+            like.flags = like.flags & !flag::SILENT | if silent { flag::SILENT } else { 0 };
+        }
+        let shadow = if run.place == Place::Shared { &mut block.shared } else { &mut c.races.global };
+        let found = &mut c.races.found;
+        access::spans(run, like, |address, span| shadow.apply(address, span, &now, found));
+        let together = access.does == Does::Store
+            && access.order == Order::Weak
+            && run.shift == shadow::TOGETHER
+            && run.lanes & run.lanes.wrapping_sub(1) != 0;
+        if c.races.found.is_empty() && !together {
+            continue;
+        }
+        let found = std::mem::take(&mut c.races.found);
+        let scene = Scene { races: &c.races, clocks: &block.clocks, block: block_index, warp, op, pc, access, run };
+        // SAFETY: by the contract.
+        unsafe {
+            if together {
+                report::collide(&scene, cx, &mut c.findings);
+            }
+            for (base, conflict) in &found {
+                report::clash(&scene, cx, &mut c.findings, *base, conflict);
+            }
+        }
+    }
+    if !access.order.strong() || !c.races.orders {
+        return;
+    }
+    for run in runs.as_slice() {
+        for lane in lanes_of(run.lanes) {
+            let at = access::lane_address(run, lane) & !3;
+            let shared = run.place == Place::Shared;
+            let variables = if shared { &mut block.variables } else { &mut c.races.variables };
+            let strong = Strong {
+                warp: warp as u8,
+                lane: lane as u8,
+                pc,
+                reads: access.reads(),
+                writes: access.writes() && success >> lane & 1 != 0,
+                order: access.order,
+                scope: access.scope,
+            };
+            block.clocks.strong(&strong, variables.entry(at).or_default());
+        }
+    }
+}
+
+/// Lanes of a warp exit.
+pub(crate) fn exited(c: &mut Checker, warp: u32, lanes: u32) {
+    c.block.races.clocks.exited(warp as usize, lanes);
+}
+
+/// A barrier has opened: `set` are the warps that had arrived.
+pub(crate) fn opened(c: &mut Checker, id: u32, set: u32) {
+    c.block.races.sync.opened(id);
+    c.block.races.clocks.opened(id as usize, set);
+}

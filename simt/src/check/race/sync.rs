@@ -1,0 +1,202 @@
+//! Barriers and collectives: what orders lanes, and what is wrong with how they are used.
+
+use crate::check::checker::{Checker, RawFinding, RawSite};
+use crate::check::{Rule, Severity};
+use crate::exec::barrier::bar;
+use crate::exec::collective::{Kind, named, source};
+use crate::exec::lanes::{lane_of, lanes_of};
+use crate::exec::{Cx, LANES, Op};
+
+/// Barriers of a block that warps have arrived at and that have not opened.
+#[derive(Default)]
+pub(super) struct State {
+    barriers: [Pending; 16],
+}
+
+#[derive(Clone, Copy, Default)]
+struct Pending {
+    /// What the first one executed, and who that was; `None` if nobody has yet.
+    first: Option<(u64, u32, u32, u32)>,
+    /// Warps that have arrived, and the last one's position.
+    arrived: u32,
+}
+
+impl State {
+    pub(super) fn opened(&mut self, id: u32) {
+        if let Some(b) = self.barriers.get_mut(id as usize) {
+            *b = Pending::default();
+        }
+    }
+}
+
+fn site(c: &Checker, label: &str, warp: u32, lane: u32, pc: u32, note: String) -> RawSite {
+    RawSite { label: label.to_string(), thread: Some((c.block.index, warp, lane)), pc, note }
+}
+
+/// Before a collective: orders the lanes of groups that are complete, and looks at what shuffles read.
+///
+/// # Safety
+/// The contract of handlers; the operation is a collective.
+pub(super) unsafe fn collective(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32) {
+    let active = cx.active;
+    let first = active.trailing_zeros() as usize % LANES;
+    // SAFETY: by the contract.
+    let mask_of = |lane: usize| unsafe { named(cx, op, lane) };
+    let mask = mask_of(first);
+    let uniform = lanes_of(active).all(|l| mask_of(l) == mask);
+    if c.checks.races {
+        if uniform {
+            if mask & cx.live == active {
+                c.block.races.clocks.met(warp as usize, active);
+            }
+        } else {
+            let mut rest = active;
+            while rest != 0 {
+                let mask = mask_of(rest.trailing_zeros() as usize % LANES);
+                let group = lanes_of(rest).filter(|&l| mask_of(l) == mask).fold(0, |m, l| m | 1 << l);
+                if group == mask & cx.live {
+                    c.block.races.clocks.met(warp as usize, group);
+                }
+                rest &= !group;
+            }
+        }
+    }
+    let kind = Kind::of(op.imm);
+    if !c.checks.sync || !matches!(kind, Kind::ShflUp | Kind::ShflDown | Kind::ShflBfly | Kind::ShflIdx) {
+        return;
+    }
+    if uniform && mask == !0 && cx.live == !0 {
+        return;
+    }
+    for lane in lanes_of(active) {
+        // SAFETY: by the contract: `b` and `c` are rows of 32 bits.
+        let (b, clamp) = unsafe { (lane_of::<u32>(cx.src(op.b), lane), lane_of::<u32>(cx.src(op.c), lane)) };
+        let (from, inside) = source(kind, lane as u32, b, clamp);
+        let mask = mask_of(lane);
+        if !inside || mask & cx.live & (1 << from) != 0 {
+            continue;
+        }
+        if c.findings.seen(Rule::InactiveSource, pc, u32::MAX, Severity::Warning) {
+            continue;
+        }
+        let why = if mask >> from & 1 == 0 {
+            format!("which the membermask {mask:#010x} does not name")
+        } else {
+            "which has exited".to_string()
+        };
+        let finding = RawFinding {
+            rule: Rule::InactiveSource,
+            severity: Severity::Warning,
+            message: format!("a shuffle reads lane {from}, {why}"),
+            sites: vec![site(c, "shuffle", warp, lane as u32, pc, String::new())],
+            memory: String::new(),
+            help: "the value is undefined: name the lane and let it execute the shuffle, or do not use the result"
+                .into(),
+        };
+        c.findings.add(finding);
+    }
+}
+
+/// After a collective of `lanes` of a warp that met from several places: their positions and lanes.
+pub(crate) fn met(c: &mut Checker, warp: u32, lanes: u32, kind: Kind, sites: &[(u32, u32)]) {
+    if c.checks.races {
+        c.block.races.clocks.met(warp as usize, lanes);
+    }
+    let mut places: Vec<(u32, u32)> = Vec::new();
+    for &(pc, mask) in sites {
+        match places.iter_mut().find(|p| p.0 == pc) {
+            Some(place) => place.1 |= mask,
+            None => places.push((pc, mask)),
+        }
+    }
+    if !c.checks.sync || places.len() < 2 {
+        return;
+    }
+    places.sort_unstable();
+    // A warp barrier means the same wherever a lane stands; other collectives read what other lanes bring.
+    let severity = if kind == Kind::WarpSync { Severity::Info } else { Severity::Error };
+    if c.findings.seen(Rule::SplitCollective, places[0].0, places[1].0, severity) {
+        return;
+    }
+    let of = |&(pc, mask): &(u32, u32)| {
+        site(c, "part of it", warp, mask.trailing_zeros() & 31, pc, format!("lanes {mask:#010x}"))
+    };
+    let help = match kind {
+        Kind::WarpSync => "legal since sm_70; one place would be clearer",
+        _ => {
+            "on a GPU each part runs by itself, and waits for the others or exchanges nothing with them; if the source has one \
+             call, the compiler has copied it into the arms of a branch, because it does not know that it is convergent \
+             (stock rustc and inline assembly: rust#149637)"
+        }
+    };
+    let finding = RawFinding {
+        rule: Rule::SplitCollective,
+        severity,
+        message: format!(
+            "the lanes {lanes:#010x} of one collective ({}) arrive from {} places of the code",
+            kind.name(),
+            places.len()
+        ),
+        sites: places.iter().map(of).collect(),
+        memory: String::new(),
+        help: help.into(),
+    };
+    c.findings.add(finding);
+}
+
+/// Before a block barrier instruction.
+///
+/// # Safety
+/// The contract of handlers; the operation is a block barrier.
+pub(super) unsafe fn barrier(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32) {
+    let lane = cx.active.trailing_zeros() & 31;
+    // SAFETY: by the contract: `a` is a row of 32 bits.
+    let id = unsafe { lane_of::<u32>(cx.src(op.a), lane as usize) };
+    let Some(pending) = c.block.races.sync.barriers.get_mut(id as usize) else { return };
+    let kind = op.imm & bar::KIND;
+    let Some((first, first_warp, first_lane, first_pc)) = pending.first else {
+        pending.first = Some((kind, warp, lane, pc));
+        return;
+    };
+    let again = pending.arrived >> warp & 1 != 0;
+    let mixed = kind != first && (kind >= bar::RED_POPC || first >= bar::RED_POPC);
+    if !(mixed || again) || c.findings.seen(Rule::BarrierDivergence, pc, first_pc, Severity::Error) {
+        return;
+    }
+    let (message, help) = if mixed {
+        (
+            format!("{} and {} on barrier {id} at the same time", name(first), name(kind)),
+            "all warps of one round of a barrier must execute the same kind: reductions do not mix with sync, arrive or each other",
+        )
+    } else {
+        (
+            format!("a warp arrives at barrier {id} again before it has opened"),
+            "after bar.arrive a warp must not come to the same barrier again until the others have been there: use two barriers in turn",
+        )
+    };
+    let sites = vec![
+        site(c, name(kind), warp, lane, pc, String::new()),
+        site(c, name(first), first_warp, first_lane, first_pc, "the first to arrive".into()),
+    ];
+    let help = help.to_string();
+    let (rule, severity, memory) = (Rule::BarrierDivergence, Severity::Error, String::new());
+    c.findings.add(RawFinding { rule, severity, message, sites, memory, help });
+}
+
+fn name(kind: u64) -> &'static str {
+    match kind {
+        bar::SYNC => "bar.sync",
+        bar::ARRIVE => "bar.arrive",
+        bar::RED_POPC => "bar.red.popc",
+        bar::RED_AND => "bar.red.and",
+        _ => "bar.red.or",
+    }
+}
+
+/// A warp has arrived at a block barrier, to wait for the others or not.
+pub(crate) fn arrived(c: &mut Checker, warp: u32, id: u32, waits: bool) {
+    if let Some(b) = c.block.races.sync.barriers.get_mut(id as usize) {
+        b.arrived |= 1 << (warp & 31);
+    }
+    c.block.races.clocks.arrived(warp as usize, id as usize, waits);
+}

@@ -1,0 +1,695 @@
+//! Races under the PTX memory model: small kernels with one defect each, and their clean twins.
+//!
+//! What is a race follows from the PTX ISA 8.x, chapter "Memory Consistency Model" (8.10: release and acquire patterns,
+//! synchronises-with, causality order; 8.7: morally strong operations), and from what `bar.sync`, `bar.warp.sync` and `.nc`
+//! are defined to do.
+
+// Tests fail by panicking, helpers included.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{Rig, module_text};
+use warpsmith_simt::{Checks, Finding, Launch, MachineConfig, Severity};
+
+use Severity::{Error, Info, Warning};
+
+/// `%rd1` is the output, `%r1` tid, `%r2` ctaid, `%r3` ntid, `%r4` 4 tid, `%r5` the start of 4 KiB of shared memory,
+/// `%r6` the thread's word there, `%rd2` the thread's word of the output, `%r10` its lane; `%p1`: tid is 0.
+const HEAD: &str = "
+    .reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<40>; .reg .b64 %rd<20>;
+    .shared .align 16 .b8 s[4096];
+    ld.param.u64 %rd1, [p];
+    mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r10, %laneid;
+    shl.b32 %r4, %r1, 2; mov.u32 %r5, s; add.u32 %r6, %r5, %r4;
+    mad.lo.u32 %r7, %r2, %r3, %r1; mul.wide.u32 %rd2, %r7, 4; add.s64 %rd2, %rd1, %rd2;
+    setp.eq.u32 %p1, %r1, 0;
+";
+
+const WORDS: usize = 4096;
+
+fn text(globals: &str, body: &str) -> String {
+    let kernel = module_text(".param .u64 p", &format!("{HEAD}{body}\n    ret;"));
+    kernel.replace(".visible .entry", &format!("{globals}\n.visible .entry"))
+}
+
+/// Runs a kernel under the checks and without; results must be the same, bit for bit.
+fn findings(text: &str, grid: u32, block: u32, seed: u64) -> Vec<Finding> {
+    let config = MachineConfig { threads: 1, spin_limit: 1 << 12, ..MachineConfig::default() };
+    let run = |checked: bool| {
+        let rig = Rig::with(config, text);
+        let out = rig.upload(&vec![0u32; WORDS]);
+        let launch = Launch::new([grid, 1, 1], [block, 1, 1]);
+        let checks = Checks { races: true, sync: true, seed, ..Checks::default() };
+        let (findings, counters) = if checked {
+            let i = rig.machine.inspect(&rig.instance, "k", &launch, &out.to_le_bytes(), &checks);
+            assert!(i.fault.is_none(), "{}", i.fault.unwrap());
+            (i.findings, i.counters)
+        } else {
+            (Vec::new(), rig.run(grid, block, &[out]))
+        };
+        (findings, counters, rig.download::<u32>(out, WORDS))
+    };
+    let (found, counters, result) = run(true);
+    if seed == 0 {
+        let (_, plain_counters, plain) = run(false);
+        assert_eq!(result, plain, "a checked launch has other results");
+        assert_eq!(counters, plain_counters);
+        let again = run(true).0;
+        assert_eq!(found, without_addresses(&again, &found), "findings depend on chance");
+    }
+    found
+}
+
+/// `b` if it equals `a` but for addresses, which differ between machines.
+fn without_addresses(a: &[Finding], b: &[Finding]) -> Vec<Finding> {
+    let key = |f: &Finding| (f.rule, f.severity, f.sites.clone(), f.help.clone(), f.count);
+    let same = a.len() == b.len() && a.iter().zip(b).all(|(a, b)| key(a) == key(b));
+    if same { b.to_vec() } else { a.to_vec() }
+}
+
+/// The gravest severity of each rule.
+fn grades(found: &[Finding]) -> Vec<(&'static str, Severity)> {
+    let mut list: Vec<_> = found.iter().map(|f| (f.rule.name(), f.severity)).collect();
+    list.sort_unstable_by(|a, b| b.cmp(a));
+    list.dedup_by_key(|f| f.0);
+    list.reverse();
+    list
+}
+
+#[track_caller]
+fn expect_in(globals: &str, body: &str, grid: u32, block: u32, want: &[(&str, Severity)]) -> Vec<Finding> {
+    let text = text(globals, body);
+    let found = findings(&text, grid, block, 0);
+    let shown: String = found.iter().map(|f| format!("{f}\n")).collect();
+    assert_eq!(grades(&found), want, "{shown}\n{text}");
+    found
+}
+
+#[track_caller]
+fn expect(body: &str, grid: u32, block: u32, want: &[(&str, Severity)]) -> Vec<Finding> {
+    expect_in("", body, grid, block, want)
+}
+
+/// Clean also under shuffled schedules.
+#[track_caller]
+fn clean(body: &str, grid: u32, block: u32) {
+    expect(body, grid, block, &[]);
+    for seed in 1..4 {
+        let found = findings(&text("", body), grid, block, seed);
+        assert_eq!(grades(&found), [], "seed {seed}: {}", found[0]);
+    }
+}
+
+const SHARED: &[(&str, Severity)] = &[("race::shared", Error)];
+const GLOBAL: &[(&str, Severity)] = &[("race::global", Error)];
+
+/// Reads the shared word of thread `tid ^ x` and writes it out.
+fn read_other(x: u32) -> String {
+    format!("xor.b32 %r8, %r4, {}; add.u32 %r8, %r5, %r8; ld.shared.u32 %r9, [%r8]; st.global.u32 [%rd2], %r9;", 4 * x)
+}
+
+#[test]
+fn a_missing_block_barrier() {
+    let read = read_other(32);
+    let found = expect(&format!("st.shared.u32 [%r6], %r1; {read}"), 1, 64, SHARED);
+    // One warp is too late for the other's write, one too early.
+    assert_eq!(found.len(), 2);
+    let f = found.iter().find(|f| f.message == "write-read race on smem+0x0 (4 bytes)").unwrap();
+    assert_eq!((f.sites[0].thread, f.sites[1].thread), (Some([32, 0, 0]), Some([0, 0, 0])));
+    assert!(f.sites[0].ptx_text.contains("ld.shared.u32"), "{f}");
+    assert!(f.sites[1].ptx_text.contains("st.shared.u32"), "{f}");
+    assert_eq!(f.sites[0].note, "reads 0x0");
+    assert!(
+        f.help.contains("no bar.sync, and no release and acquire, orders warp 0 lane 0 before warp 1 lane 0"),
+        "{f}"
+    );
+    clean(&format!("st.shared.u32 [%r6], %r1; bar.sync 0; {read}"), 1, 64);
+    clean(&format!("st.shared.u32 [%r6], %r1; barrier.sync 3; {read}"), 2, 96 + 32);
+}
+
+#[test]
+fn lanes_of_a_warp_are_not_ordered_without_a_sync() {
+    let read = read_other(1);
+    let found = expect(&format!("st.shared.u32 [%r6], %r1; {read}"), 1, 32, &[("race::shared", Info)]);
+    assert!(found[0].help.contains("no bar.warp.sync orders lane"), "{}", found[0]);
+    clean(&format!("st.shared.u32 [%r6], %r1; bar.warp.sync -1; {read}"), 1, 32);
+    clean(&format!("st.shared.u32 [%r6], %r1; bar.sync 0; {read}"), 1, 32);
+    // The same through generic addresses.
+    let generic = "cvt.u64.u32 %rd3, %r6; cvta.shared.u64 %rd3, %rd3; st.u32 [%rd3], %r1;";
+    expect(&format!("{generic} {read}"), 1, 32, &[("race::shared", Info)]);
+    expect(&format!("{generic} {}", read_other(32)), 1, 64, SHARED);
+}
+
+/// A tree reduction within a warp.
+fn warp_reduction(sync: &str) -> String {
+    let step = |n: u32| {
+        format!(
+            "setp.lt.u32 %p2, %r1, {n};
+             @%p2 ld.shared.u32 %r11, [%r6+{}]; @%p2 ld.shared.u32 %r12, [%r6]; add.u32 %r12, %r12, %r11;
+             @%p2 st.shared.u32 [%r6], %r12; {sync}\n",
+            4 * n
+        )
+    };
+    let steps: String = [16, 8, 4, 2, 1].map(step).concat();
+    format!("st.shared.u32 [%r6], %r1; {sync} {steps} @%p1 ld.shared.u32 %r13, [%r5]; @%p1 st.global.u32 [%rd1], %r13;")
+}
+
+#[test]
+fn warp_synchronous_reductions() {
+    expect(&warp_reduction(""), 1, 32, &[("race::shared", Info)]);
+    clean(&warp_reduction("bar.warp.sync 0xffffffff;"), 1, 32);
+}
+
+#[test]
+fn partial_masks_order_the_lanes_that_they_name() {
+    let half = |mask: &str, x: u32| {
+        format!(
+            "st.shared.u32 [%r6], %r1; setp.ge.u32 %p2, %r1, 16; @%p2 bra DONE;
+             bar.warp.sync {mask}; {} DONE:",
+            read_other(x)
+        )
+    };
+    clean(&half("0xffff", 1), 1, 32);
+    // Lane 16 and up have not taken part.
+    expect(&half("0xffff", 16), 1, 32, &[("race::shared", Info)]);
+    // What a half has agreed on holds for a later sync of all.
+    let both = format!(
+        "{} bar.warp.sync -1; xor.b32 %r8, %r4, 64; add.u32 %r8, %r5, %r8; st.shared.u32 [%r8], %r1;",
+        half("0xffff", 1)
+    );
+    clean(&both, 1, 32);
+}
+
+/// Rounds of: each thread writes its word, all wait, each reads another's. `step` is the distance of the buffers of two rounds.
+fn rounds(step: u32) -> String {
+    format!(
+        "mov.u32 %r20, 0; mov.u32 %r21, 0;
+         LOOP: and.b32 %r22, %r20, 1; mul.lo.u32 %r22, %r22, {step}; add.u32 %r23, %r6, %r22; add.u32 %r24, %r1, %r20;
+         st.shared.u32 [%r23], %r24; bar.sync 0;
+         xor.b32 %r8, %r4, 128; add.u32 %r8, %r8, %r5; add.u32 %r8, %r8, %r22; ld.shared.u32 %r9, [%r8];
+         add.u32 %r21, %r21, %r9; add.u32 %r20, %r20, 1; setp.lt.u32 %p2, %r20, 6; @%p2 bra LOOP;
+         st.global.u32 [%rd2], %r21;"
+    )
+}
+
+#[test]
+fn double_buffers_need_two_buffers() {
+    expect(&rounds(0), 1, 64, SHARED);
+    clean(&rounds(2048), 1, 64);
+    // One buffer does with two barriers a round.
+    clean(&rounds(0).replace("add.u32 %r21, %r21, %r9;", "add.u32 %r21, %r21, %r9; bar.sync 0;"), 1, 64);
+}
+
+#[test]
+fn writes_after_reads() {
+    let body = |sync: &str| {
+        format!(
+            "st.shared.u32 [%r6], %r1; bar.sync 0; {} {sync} add.u32 %r9, %r1, 7; st.shared.u32 [%r6], %r9;",
+            read_other(32)
+        )
+    };
+    expect(&body(""), 1, 64, SHARED);
+    clean(&body("bar.sync 0;"), 1, 64);
+    clean(&body("bar.sync 1;"), 1, 64);
+}
+
+#[test]
+fn named_barriers_order_producers_before_consumers() {
+    let body = |producer: &str, consumer: &str| {
+        format!(
+            "setp.ge.u32 %p2, %r1, 32; @%p2 bra CONSUMER; {producer} bra DONE;
+             CONSUMER: {consumer} {} DONE:",
+            read_other(32)
+        )
+    };
+    clean(&body("st.shared.u32 [%r6], %r1; bar.arrive 1, 64;", "bar.sync 1, 64;"), 1, 64);
+    clean(&body("st.shared.u32 [%r6], %r1; barrier.arrive 2, 64;", "barrier.sync 2, 64;"), 1, 64);
+    expect(&body("bar.arrive 1, 64; st.shared.u32 [%r6], %r1;", "bar.sync 1, 64;"), 1, 64, SHARED);
+    // The consumer only arrives: it does not wait.
+    expect(&body("st.shared.u32 [%r6], %r1; bar.sync 1, 64;", "bar.arrive 1, 64;"), 1, 64, SHARED);
+    // Two warps of three: the third is not ordered.
+    let three = "st.shared.u32 [%r6], %r1; setp.ge.u32 %p2, %r1, 64; @%p2 bra DONE; bar.sync 1, 64;";
+    clean(&format!("{three} {} DONE:", read_other(32)), 1, 96);
+    expect(&format!("{three} ld.shared.u32 %r9, [%r5+256]; st.global.u32 [%rd2], %r9; DONE:"), 1, 96, SHARED);
+}
+
+#[test]
+fn barriers_with_a_reduction_order_as_well() {
+    let read = read_other(32);
+    clean(&format!("st.shared.u32 [%r6], %r1; setp.gt.u32 %p3, %r1, 3; bar.red.popc.u32 %r9, 0, %p3; {read}"), 1, 64);
+}
+
+#[test]
+fn same_values_are_graded_down() {
+    // All threads of one warp, in one instruction.
+    let found = expect("mov.u32 %r9, 1; st.shared.u32 [%r5], %r9;", 1, 32, &[("race::shared", Warning)]);
+    assert!(found[0].message.contains("the same value"), "{}", found[0]);
+    // Two warps: the second one's write changes nothing.
+    let one = "setp.eq.u32 %p2, %r10, 0; mov.u32 %r9, 1; @%p2 st.shared.u32 [%r5], %r9;";
+    expect(one, 1, 64, &[("race::shared", Warning)]);
+    // Blocks.
+    expect("mov.u32 %r9, 1; @%p1 st.global.u32 [%rd1], %r9;", 3, 32, &[("race::global", Warning)]);
+    // A flag that several set and one reads after a barrier: the write of the same value is what is left.
+    expect(
+        &format!("{one} bar.sync 0; ld.shared.u32 %r9, [%r5]; st.global.u32 [%rd2], %r9;"),
+        1,
+        64,
+        &[("race::shared", Warning)],
+    );
+}
+
+#[test]
+fn different_values_are_errors() {
+    let found = expect("st.shared.u32 [%r5], %r1;", 1, 32, SHARED);
+    assert!(found[0].message.contains("32 lanes of a warp write different values to smem+0x0"), "{}", found[0]);
+    assert_eq!((found[0].sites[0].note.as_str(), found[0].sites[1].note.as_str()), ("writes 0x1", "writes 0x0"));
+    expect("setp.eq.u32 %p2, %r10, 0; @%p2 st.shared.u32 [%r5], %r1;", 1, 64, SHARED);
+    let found = expect("add.u32 %r9, %r2, 5; @%p1 st.global.u32 [%rd1+8], %r9;", 2, 32, GLOBAL);
+    assert_eq!(found[0].sites[0].note, "writes 0x6 over 0x5");
+    assert_eq!((found[0].sites[0].block, found[0].sites[1].block), (Some([1, 0, 0]), Some([0, 0, 0])));
+    assert!(found[0].memory.contains("byte 8 of the allocation of 16384 bytes"), "{}", found[0]);
+}
+
+#[test]
+fn neighbouring_bytes_are_separate() {
+    clean("add.u32 %r8, %r5, %r1; st.shared.u8 [%r8], %r1;", 1, 128);
+    clean(
+        "shl.b32 %r8, %r1, 1; add.u32 %r8, %r5, %r8; st.shared.u16 [%r8], %r1; bar.sync 0; ld.shared.u32 %r9, [%r5]; st.global.u32 [%rd2], %r9;",
+        1,
+        128,
+    );
+    // Even bytes by one warp, odd ones by another.
+    let interleaved = "shl.b32 %r8, %r10, 1; shr.u32 %r9, %r1, 5; add.u32 %r8, %r8, %r9; add.u32 %r8, %r8, %r5;";
+    clean(&format!("{interleaved} st.shared.u8 [%r8], %r1;"), 1, 64);
+    expect(&format!("{interleaved} st.shared.u8 [%r8], %r1; ld.shared.u16 %h1, [%r5];"), 1, 64, SHARED);
+    // Blocks next to each other in global memory.
+    clean("cvt.u64.u32 %rd3, %r7; add.s64 %rd3, %rd1, %rd3; st.global.u8 [%rd3], %r1;", 3, 33);
+}
+
+#[test]
+fn vectors_overlap_what_they_contain() {
+    let body = |sync: &str| {
+        format!(
+            "setp.ge.u32 %p2, %r1, 32; @%p2 bra READ;
+             shl.b32 %r8, %r1, 4; add.u32 %r8, %r8, %r5; st.shared.v4.u32 [%r8], {{%r1, %r1, %r1, %r10}};
+             READ: {sync} ld.shared.u32 %r9, [%r6+128]; st.global.u32 [%rd2], %r9;"
+        )
+    };
+    expect(&body(""), 1, 64, SHARED);
+    clean(&body("bar.sync 0;"), 1, 64);
+    // Pairs of lanes store 8 bytes to one place.
+    let pairs = "and.b32 %r8, %r4, 0xfffffff8; add.u32 %r8, %r8, %r5; st.shared.v2.u32 [%r8], {%r1, %r1};";
+    expect(pairs, 1, 32, SHARED);
+}
+
+#[test]
+fn transposed_tiles() {
+    // Thread (x, y) of 32×8 writes s[x][y], reads s[y][x] as rows of 32.
+    let body = |sync: &str| {
+        format!(
+            "shr.u32 %r8, %r1, 5; mad.lo.u32 %r8, %r10, 8, %r8; shl.b32 %r8, %r8, 2; add.u32 %r8, %r8, %r5;
+             st.shared.u32 [%r8], %r1; {sync} ld.shared.u32 %r9, [%r6]; st.global.u32 [%rd2], %r9;"
+        )
+    };
+    expect(&body(""), 1, 256, SHARED);
+    clean(&body("bar.sync 0;"), 2, 256);
+    // Twice in a row: after the chunk was split into cells.
+    let twice = format!("{} bar.sync 0; {}", body("bar.sync 0;"), body("bar.sync 0;").replace("%r9", "%r19"));
+    clean(&twice, 1, 256);
+}
+
+#[test]
+fn threads_that_exit_take_no_part_in_barriers() {
+    // Lane 5 of warp 1 writes and exits; the others wait and read what it wrote.
+    let body = |early: &str, late: &str| {
+        format!(
+            "st.shared.u32 [%r6], %r1; {early} setp.eq.u32 %p2, %r1, 37; @%p2 exit; {late}
+             ld.shared.u32 %r9, [%r5+148]; st.global.u32 [%rd2], %r9;"
+        )
+    };
+    let found = expect(&body("", "bar.sync 0;"), 1, 64, SHARED);
+    assert!(found.iter().any(|f| f.help.contains("that lane has exited")), "{}", found[0]);
+    clean(&body("bar.sync 0;", "bar.sync 0;"), 1, 64);
+    clean(&body("bar.sync 0;", ""), 1, 64);
+}
+
+#[test]
+fn blocks_with_places_of_their_own() {
+    clean(
+        "st.global.u32 [%rd2], %r1; ld.global.u32 %r9, [%rd2]; add.u32 %r9, %r9, 1; st.global.u32 [%rd2], %r9;",
+        5,
+        96,
+    );
+    // Each thread also reads its right neighbour, which belongs to the next block at the end of this one.
+    expect("add.u32 %r9, %r1, 1; st.global.u32 [%rd2], %r9; bar.sync 0; ld.global.u32 %r9, [%rd2+4];", 3, 64, GLOBAL);
+    clean("ld.global.u32 %r9, [%rd1+64]; st.global.u32 [%rd2+4096], %r9;", 5, 96);
+    expect("ld.global.u32 %r9, [%rd1+64]; add.u32 %r9, %r9, %r7; st.global.u32 [%rd2], %r9;", 5, 96, GLOBAL);
+}
+
+/// Waits until `[%rd1+offset]` is at least `value`, by loads of the given kind.
+fn spin(load: &str, offset: u32, value: &str) -> String {
+    let label = format!("SPIN{offset}{}", value.trim_start_matches('%'));
+    format!("{label}: {load} %r30, [%rd1+{offset}]; setp.lt.u32 %p7, %r30, {value}; @%p7 bra {label};")
+}
+
+/// Block 0 writes data and sets a flag, block 1 waits for it and reads.
+fn message(publish: &str, wait: &str) -> String {
+    format!(
+        "@!%p1 bra DONE; setp.ne.u32 %p2, %r2, 0; @%p2 bra READER;
+         mov.u32 %r9, 42; st.global.u32 [%rd1+1024], %r9; mov.u32 %r11, 1; {publish} bra DONE;
+         READER: {wait} ld.global.u32 %r9, [%rd1+1024]; st.global.u32 [%rd1+2048], %r9; DONE:"
+    )
+}
+
+#[test]
+fn releases_and_acquires_pass_messages() {
+    let relaxed = spin("ld.relaxed.gpu.global.u32", 0, "1");
+    let acquire = spin("ld.acquire.gpu.global.u32", 0, "1");
+    let volatile = spin("ld.volatile.global.u32", 0, "1");
+    clean(&message("st.release.gpu.global.u32 [%rd1], %r11;", &acquire), 2, 32);
+    clean(&message("st.release.sys.global.u32 [%rd1], %r11;", &spin("ld.acquire.sys.global.u32", 0, "1")), 2, 32);
+    clean(
+        &message(
+            "fence.acq_rel.gpu; st.relaxed.gpu.global.u32 [%rd1], %r11;",
+            &format!("{relaxed} fence.acq_rel.gpu;"),
+        ),
+        2,
+        32,
+    );
+    clean(&message("membar.gl; st.volatile.global.u32 [%rd1], %r11;", &format!("{volatile} membar.gl;")), 2, 32);
+    clean(&message("fence.sc.gpu; atom.global.exch.b32 %r12, [%rd1], %r11;", &acquire), 2, 32);
+    clean(&message("red.release.gpu.global.add.u32 [%rd1], %r11;", &acquire), 2, 32);
+    // A relaxed store of the releasing thread to the same place still carries the release.
+    clean(
+        &message(
+            "st.release.gpu.global.u32 [%rd1], %r11; st.relaxed.gpu.global.u32 [%rd1], 2;",
+            &spin("ld.acquire.gpu.global.u32", 0, "2"),
+        ),
+        2,
+        32,
+    );
+    // Nothing, half of it, the wrong half, the wrong order.
+    let found = expect(&message("st.relaxed.gpu.global.u32 [%rd1], %r11;", &relaxed), 2, 32, GLOBAL);
+    assert!(found[0].help.contains("order nothing by themselves"), "{}", found[0]);
+    assert!(
+        found[0].help.contains("no release and acquire at gpu scope orders block 0 before block 1"),
+        "{}",
+        found[0]
+    );
+    expect(&message("st.release.gpu.global.u32 [%rd1], %r11;", &relaxed), 2, 32, GLOBAL);
+    expect(&message("st.relaxed.gpu.global.u32 [%rd1], %r11;", &acquire), 2, 32, GLOBAL);
+    expect(&message("st.volatile.global.u32 [%rd1], %r11;", &format!("{volatile} membar.gl;")), 2, 32, GLOBAL);
+    expect(
+        &message(
+            "st.relaxed.gpu.global.u32 [%rd1], %r11; fence.acq_rel.gpu;",
+            &format!("fence.acq_rel.gpu; {relaxed}"),
+        ),
+        2,
+        32,
+        GLOBAL,
+    );
+}
+
+#[test]
+fn scopes_must_include_the_other_thread() {
+    let acquire = |scope: &str| spin(&format!("ld.acquire.{scope}.global.u32"), 0, "1");
+    let scope: &[(&str, Severity)] = &[("race::scope", Error)];
+    for (publish, wait) in [
+        ("st.release.cta.global.u32 [%rd1], %r11;", acquire("gpu")),
+        ("st.release.gpu.global.u32 [%rd1], %r11;", acquire("cta")),
+        ("st.release.cluster.global.u32 [%rd1], %r11;", acquire("cluster")),
+        ("fence.acq_rel.cta; st.relaxed.gpu.global.u32 [%rd1], %r11;", acquire("gpu")),
+        (
+            "fence.acq_rel.gpu; st.relaxed.gpu.global.u32 [%rd1], %r11;",
+            spin("ld.relaxed.gpu.global.u32", 0, "1") + "fence.acq_rel.cta;",
+        ),
+    ] {
+        let found = expect(&message(publish, &wait), 2, 32, scope);
+        let data = found.iter().find(|f| f.sites[0].note.contains("0x2a"));
+        assert!(data.is_some_and(|f| f.help.contains("use .gpu")), "{publish} {wait}: {}", found[0]);
+    }
+    // Within a block, block scope is enough, through shared and through global memory.
+    let within = |flag: &str| {
+        format!(
+            "st.shared.u32 [%r5+64], 0; bar.sync 0;
+             setp.eq.u32 %p3, %r1, 32; mov.u32 %r11, 1; @%p1 bra WRITE; @%p3 bra READ; bra DONE;
+             WRITE: mov.u32 %r9, 9; st.global.u32 [%rd1+1024], %r9; st.release.cta.{flag}, %r11; bra DONE;
+             READ: ld.acquire.cta.{}; setp.eq.u32 %p4, %r12, 0; @%p4 bra READ;
+             ld.global.u32 %r9, [%rd1+1024]; st.global.u32 [%rd1+2048], %r9; DONE:",
+            flag.replace(".u32 ", ".u32 %r12, ")
+        )
+    };
+    let zero = |flag: &str| {
+        within(flag).replace("st.shared.u32 [%r5+64], 0", "mov.u32 %r13, 0; @%p1 st.shared.u32 [%r5+64], %r13")
+    };
+    clean(&zero("shared.u32 [%r5+64]"), 1, 64);
+    clean(&zero("global.u32 [%rd1]"), 1, 64);
+    expect(&zero("shared.u32 [%r5+64]").replace(".release.cta", ".relaxed.cta"), 1, 64, GLOBAL);
+}
+
+#[test]
+fn atomics_race_only_beyond_their_scope() {
+    clean("atom.global.add.u32 %r9, [%rd1], 1;", 4, 64);
+    clean("red.relaxed.gpu.global.add.u32 [%rd1], 1;", 4, 64);
+    clean("red.relaxed.cta.global.add.u32 [%rd1], 1;", 1, 256);
+    let found = expect("red.relaxed.cta.global.add.u32 [%rd1], 1;", 2, 64, &[("race::scope", Error)]);
+    assert!(found[0].help.contains("the scope .cta of this access does not include block 0"), "{}", found[0]);
+    // Strong loads do not race with atomics, weak ones do.
+    clean("atom.global.add.u32 %r9, [%rd1], 1; ld.relaxed.gpu.global.u32 %r9, [%rd1];", 3, 64);
+    clean("atom.global.add.u32 %r9, [%rd1], 1; ld.volatile.global.u32 %r9, [%rd1];", 3, 64);
+    expect("@%p1 atom.global.add.u32 %r9, [%rd1], 1; @%p1 ld.global.u32 %r9, [%rd1];", 3, 64, GLOBAL);
+    expect("@%p1 atom.global.add.u32 %r9, [%rd1], 1; @%p1 st.global.u32 [%rd1], %r7;", 3, 64, GLOBAL);
+}
+
+#[test]
+fn histograms_in_shared_memory() {
+    let body = |sync: &str| {
+        format!(
+            "mov.u32 %r9, 0; st.shared.u32 [%r6], %r9; bar.sync 0;
+             and.b32 %r8, %r1, 7; shl.b32 %r8, %r8, 2; add.u32 %r8, %r8, %r5; atom.shared.add.u32 %r9, [%r8], 1;
+             {sync} setp.lt.u32 %p2, %r1, 8; @%p2 ld.shared.u32 %r9, [%r6]; @%p2 red.global.add.u32 [%rd1], %r9;"
+        )
+    };
+    clean(&body("bar.sync 0;"), 3, 128);
+    expect(&body(""), 1, 128, SHARED);
+    expect(&body("bar.warp.sync -1;"), 1, 128, SHARED);
+}
+
+/// Blocks add up their own words; the last one to finish adds up the sums.
+fn last_block(release: &str, acquire: &str) -> String {
+    format!(
+        "add.u32 %r9, %r2, 3; @!%p1 bra JOIN; mul.wide.u32 %rd3, %r2, 4; add.s64 %rd3, %rd1, %rd3; st.global.u32 [%rd3+256], %r9;
+         {release} atom.global.add.u32 %r11, [%rd1], 1; {acquire} st.shared.u32 [%r5], %r11;
+         JOIN: bar.sync 0; ld.shared.u32 %r11, [%r5]; mov.u32 %r12, %nctaid.x; sub.u32 %r12, %r12, 1;
+         setp.ne.u32 %p2, %r11, %r12; @%p2 bra DONE;
+         mul.wide.u32 %rd4, %r1, 4; add.s64 %rd4, %rd1, %rd4; setp.gt.u32 %p3, %r1, %r12;
+         @!%p3 ld.global.u32 %r13, [%rd4+256]; @!%p3 red.global.add.u32 [%rd1+128], %r13; DONE:"
+    )
+}
+
+#[test]
+fn the_last_block_reads_what_all_have_written() {
+    clean(&last_block("fence.acq_rel.gpu;", "fence.acq_rel.gpu;"), 5, 64);
+    clean(&last_block("membar.gl;", "membar.gl;"), 5, 64);
+    clean(&last_block("", "").replace("atom.global.add", "atom.acq_rel.gpu.global.add"), 5, 64);
+    // Without any fence; with one on the releasing side only, which a relaxed atomic does not acquire.
+    expect(&last_block("", ""), 5, 64, GLOBAL);
+    let found = expect(&last_block("fence.acq_rel.gpu;", ""), 5, 64, &[("race::global", Warning)]);
+    assert!(found[0].help.contains("does not acquire it for block"), "{}", found[0]);
+    expect(&last_block("", "fence.acq_rel.gpu;"), 5, 64, GLOBAL);
+    expect(&last_block("fence.acq_rel.cta;", "fence.acq_rel.gpu;"), 5, 64, &[("race::scope", Error)]);
+}
+
+/// Thread 0 of each block adds to `[%rd1+1024]` under a lock at `[%rd1]`.
+fn lock(take: &str, give: &str) -> String {
+    format!(
+        "@!%p1 bra DONE; mov.u32 %r12, 0; mov.u32 %r13, 1;
+         TAKE: {take} setp.ne.u32 %p2, %r11, 0; @%p2 bra TAKE; {}
+         ld.global.u32 %r9, [%rd1+1024]; add.u32 %r9, %r9, 1; st.global.u32 [%rd1+1024], %r9; {give} DONE:",
+        if take.contains("exch") && give.contains("fence") { "fence.acq_rel.gpu;" } else { "" }
+    )
+}
+
+#[test]
+fn spin_locks() {
+    let cas = "atom.acquire.gpu.global.cas.b32 %r11, [%rd1], %r12, %r13;";
+    clean(&lock(cas, "st.release.gpu.global.u32 [%rd1], %r12;"), 4, 32);
+    clean(&lock(cas, "atom.release.gpu.global.exch.b32 %r11, [%rd1], %r12;"), 4, 32);
+    clean(
+        &lock("atom.global.exch.b32 %r11, [%rd1], %r13;", "fence.acq_rel.gpu; st.relaxed.gpu.global.u32 [%rd1], %r12;"),
+        4,
+        32,
+    );
+    // As rustc with LLVM 22 compiles `swap(1, Acquire)` and `store(0, Release)`.
+    let found = expect(
+        &lock("atom.global.exch.b32 %r11, [%rd1], %r13;", "st.release.gpu.global.u32 [%rd1], %r12;"),
+        4,
+        32,
+        &[("race::global", Warning)],
+    );
+    assert!(found[0].help.contains("LLVM up to 22 drops the ordering"), "{}", found[0]);
+    let relaxed = lock("atom.global.exch.b32 %r11, [%rd1], %r13;", "st.relaxed.gpu.global.u32 [%rd1], %r12;");
+    expect(&relaxed, 4, 32, GLOBAL);
+    expect(&lock(cas, "st.release.cta.global.u32 [%rd1], %r12;"), 4, 32, &[("race::scope", Error)]);
+}
+
+/// A chained scan: each block waits for the one before it.
+fn look_back(release: &str, acquire: &str) -> String {
+    format!(
+        "@!%p1 bra DONE; mul.wide.u32 %rd3, %r2, 8; add.s64 %rd3, %rd1, %rd3; mov.u32 %r20, 1; mov.u32 %r21, 0;
+         setp.eq.u32 %p2, %r2, 0; @%p2 bra FIRST;
+         WAIT: ld.relaxed.gpu.global.u32 %r22, [%rd3+504]; setp.eq.u32 %p3, %r22, 0; @%p3 bra WAIT; {acquire}
+         ld.global.u32 %r21, [%rd3+508];
+         FIRST: add.u32 %r21, %r21, %r2; st.global.u32 [%rd3+516], %r21; {release}
+         st.relaxed.gpu.global.u32 [%rd3+512], %r20; DONE:"
+    )
+}
+
+#[test]
+fn decoupled_look_back() {
+    clean(&look_back("fence.acq_rel.gpu;", "fence.acq_rel.gpu;"), 200, 32);
+    clean(&look_back("membar.gl;", "membar.gl;"), 9, 64);
+    expect(&look_back("", ""), 9, 32, GLOBAL);
+    expect(&look_back("fence.acq_rel.gpu;", ""), 9, 32, GLOBAL);
+    expect(&look_back("", "fence.acq_rel.gpu;"), 9, 32, GLOBAL);
+}
+
+/// All blocks meet at a counter between writing and reading each other's words; they must be resident together.
+fn grid_barrier(before: &str, after: &str) -> String {
+    format!(
+        "add.u32 %r9, %r7, 1; st.global.u32 [%rd2+1024], %r9; bar.sync 0; @!%p1 bra JOIN; {before}
+         red.relaxed.gpu.global.add.u32 [%rd1], 1; mov.u32 %r14, %nctaid.x; {} {after}
+         JOIN: bar.sync 0; mov.u32 %r15, %nctaid.x; mul.lo.u32 %r15, %r15, %r3; sub.u32 %r15, %r15, 1; sub.u32 %r15, %r15, %r7;
+         mul.wide.u32 %rd3, %r15, 4; add.s64 %rd3, %rd1, %rd3; ld.global.u32 %r9, [%rd3+1024]; st.global.u32 [%rd2+8192], %r9;",
+        spin("ld.relaxed.gpu.global.u32", 0, "%r14")
+    )
+}
+
+#[test]
+fn grid_barriers() {
+    clean(&grid_barrier("fence.acq_rel.gpu;", "fence.acq_rel.gpu;"), 6, 64);
+    expect(&grid_barrier("", ""), 6, 64, GLOBAL);
+    expect(&grid_barrier("fence.acq_rel.gpu;", ""), 6, 64, GLOBAL);
+}
+
+#[test]
+fn compare_and_swap_loops_may_start_from_a_weak_load() {
+    // Maximum, as LLVM expands it.
+    let max = "ld.global.u32 %r11, [%rd1];
+         LOOP: max.u32 %r12, %r11, %r7; atom.relaxed.gpu.global.cas.b32 %r13, [%rd1], %r11, %r12;
+         setp.ne.u32 %p2, %r13, %r11; mov.b32 %r11, %r13; @%p2 bra LOOP;";
+    clean(max, 3, 64);
+    clean(
+        &max.replace("max.u32", "and.b32")
+            .replace("LOOP: and.b32 %r12, %r11, %r7;", "LOOP: and.b32 %r12, %r11, %r7; not.b32 %r12, %r12;"),
+        2,
+        32,
+    );
+    // A byte in a word: shifted and masked; the address is rounded down.
+    let byte = "cvt.u64.u32 %rd3, %r2; add.s64 %rd3, %rd1, %rd3; and.b64 %rd4, %rd3, -4; cvt.u32.u64 %r14, %rd3; and.b32 %r14, %r14, 3;
+         shl.b32 %r14, %r14, 3; mov.u32 %r15, 255; shl.b32 %r15, %r15, %r14; not.b32 %r16, %r15; mov.u32 %r17, 1; shl.b32 %r17, %r17, %r14;
+         ld.global.u32 %r11, [%rd4];
+         LOOP: add.u32 %r12, %r11, %r17; and.b32 %r12, %r12, %r15; and.b32 %r13, %r11, %r16; or.b32 %r12, %r12, %r13;
+         atom.relaxed.sys.global.cas.b32 %r18, [%rd4], %r11, %r12;
+         setp.ne.u32 %p2, %r18, %r11; mov.b32 %r11, %r18; @%p2 bra LOOP;";
+    clean(byte, 4, 32);
+    // A pair of halves, and subtraction of floats.
+    clean(&max.replace("max.u32 %r12, %r11, %r7", "add.rn.f16x2 %r12, %r11, %r10"), 2, 32);
+    // The loaded value goes elsewhere too: a race.
+    expect(&max.replace("LOOP:", "@%p1 st.global.u32 [%rd2+512], %r11; LOOP:"), 3, 64, GLOBAL);
+    expect(
+        &max.replace("LOOP:", "setp.gt.u32 %p3, %r11, 1000; @%p3 bra OUT; LOOP:")
+            .replace("@%p2 bra LOOP;", "@%p2 bra LOOP; OUT:"),
+        3,
+        64,
+        GLOBAL,
+    );
+    // Another address.
+    expect(
+        &max.replace("ld.global.u32 %r11, [%rd1]", "ld.global.u32 %r11, [%rd1+4]")
+            .replace("mov.b32 %r11, %r13;", "mov.b32 %r11, %r13; red.global.add.u32 [%rd1+4], 1;"),
+        3,
+        64,
+        GLOBAL,
+    );
+    // A seed is no licence for plain stores.
+    expect(&format!("@%p1 st.global.u32 [%rd1], %r7; {max}"), 3, 64, GLOBAL);
+}
+
+#[test]
+fn non_coherent_loads() {
+    let stale: &[(&str, Severity)] = &[("memory::stale-read", Error)];
+    // Own data, written before; written after; another block's.
+    expect("add.u32 %r9, %r7, 1; st.global.u32 [%rd2], %r9; ld.global.nc.u32 %r9, [%rd2];", 1, 32, stale);
+    expect("ld.global.nc.u32 %r9, [%rd2]; add.u32 %r9, %r7, 1; st.global.u32 [%rd2], %r9;", 1, 32, stale);
+    let found = expect(
+        "ld.global.nc.u32 %r9, [%rd1+4]; add.u32 %r9, %r7, 1; @%p1 st.global.u32 [%rd2], %r9; bar.sync 0; setp.eq.u32 %p2, %r7, 32; @%p2 st.global.u32 [%rd1+4], %r9;",
+        2,
+        32,
+        stale,
+    );
+    assert!(found[0].help.contains("the read-only cache is not coherent"), "{}", found[0]);
+    clean("ld.global.nc.u32 %r9, [%rd2]; add.u32 %r9, %r7, 1; st.global.u32 [%rd2+8192], %r9;", 3, 64);
+}
+
+#[test]
+fn statics_that_should_have_been_shared() {
+    let globals = ".global .align 4 .b8 TILE[256];";
+    let body = "mov.u64 %rd3, TILE; mul.wide.u32 %rd4, %r1, 4; add.s64 %rd3, %rd3, %rd4; st.global.u32 [%rd3], %r7; bar.sync 0;
+        ld.global.u32 %r9, [%rd3]; st.global.u32 [%rd2], %r9;";
+    let found = expect_in(globals, body, 2, 64, &[("race::static", Error)]);
+    assert!(found[0].help.contains("`TILE` is one variable in global memory, which all blocks share"), "{}", found[0]);
+    assert!(found[0].memory.contains("byte 0 of the variable `TILE` (256 bytes)"), "{}", found[0]);
+    expect_in(globals, body, 1, 64, &[]);
+    expect_in(globals, "mov.u64 %rd3, TILE; atom.global.add.u32 %r9, [%rd3], 1;", 4, 64, &[]);
+}
+
+#[test]
+fn collectives_that_a_compiler_has_split() {
+    // The duplicated shuffle of stock rustc: one call, copied into both arms.
+    let split = "setp.lt.u32 %p2, %r1, 16; mov.u32 %r11, %r1; @%p2 bra LOW;
+         shfl.sync.bfly.b32 %r9, %r11, 16, 31, -1; bra DONE; LOW: shfl.sync.bfly.b32 %r9, %r11, 16, 31, -1; DONE: st.global.u32 [%rd2], %r9;";
+    let found = expect(split, 1, 32, &[("sync::split-collective", Error)]);
+    assert!(
+        found[0].message.contains("0xffffffff of one collective (shfl.sync.bfly) arrive from 2 places"),
+        "{}",
+        found[0]
+    );
+    assert_eq!(found[0].sites.len(), 2);
+    clean("mov.u32 %r11, %r1; shfl.sync.bfly.b32 %r9, %r11, 16, 31, -1; st.global.u32 [%rd2], %r9;", 1, 32);
+    let halves =
+        split.replacen("31, -1", "31, 0xffff0000", 1).replace("31, -1", "31, 0xffff").replace("16, 31", "8, 31");
+    clean(&halves, 1, 32);
+    let sync = "setp.lt.u32 %p2, %r1, 16; @%p2 bra LOW; bar.warp.sync -1; bra DONE; LOW: bar.warp.sync -1; DONE:";
+    expect(sync, 1, 32, &[("sync::split-collective", Info)]);
+}
+
+#[test]
+fn shuffles_from_lanes_that_take_no_part() {
+    let inactive: &[(&str, Severity)] = &[("sync::inactive-source", Warning)];
+    let low = "setp.ge.u32 %p2, %r1, 16; @%p2 bra DONE; shfl.sync.down.b32 %r9, %r1, 8, 31, 0xffff; DONE:";
+    let found = expect(low, 1, 32, inactive);
+    assert!(
+        found[0].message.contains("a shuffle reads lane 16, which the membermask 0x0000ffff does not name"),
+        "{}",
+        found[0]
+    );
+    clean(&low.replace("8, 31", "8, 0x100f"), 1, 32);
+    let gone = "setp.eq.u32 %p2, %r1, 3; @%p2 exit; shfl.sync.idx.b32 %r9, %r1, 3, 31, -1;";
+    let found = expect(gone, 1, 32, inactive);
+    assert!(found[0].message.contains("lane 3, which has exited"), "{}", found[0]);
+}
+
+#[test]
+fn barriers_in_disagreement() {
+    let divergence: &[(&str, Severity)] = &[("sync::barrier-divergence", Error)];
+    let mixed =
+        "setp.ge.u32 %p2, %r1, 32; @%p2 bra RED; bar.sync 0; bra DONE; RED: bar.red.popc.u32 %r9, 0, %p1; DONE:";
+    let found = expect(mixed, 1, 64, divergence);
+    assert!(found[0].message.contains("bar.sync and bar.red.popc on barrier 0"), "{}", found[0]);
+    // A producer that does not wait for its consumer.
+    let overrun = "setp.ge.u32 %p2, %r1, 32; @%p2 bra CONSUMER; bar.arrive 1, 96; bar.arrive 1, 96; bra DONE; CONSUMER: bar.sync 1, 96; DONE:";
+    let found = expect(overrun, 1, 64, divergence);
+    assert!(found[0].message.contains("arrives at barrier 1 again"), "{}", found[0]);
+}
