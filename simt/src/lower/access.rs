@@ -56,6 +56,19 @@ impl Builder<'_> {
         Order { strong: !matches!(sem, None | Some("weak")), wide: scope != Some("cta") }
     }
 
+    /// Refuses what `ptxas` does: an order without a scope, a type that memory does not have.
+    fn scoped(i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        if let Some(order) = m.peek(&["acquire", "release", "relaxed"])
+            && m.peek(&["cta", "cluster", "gpu", "sys"]).is_none()
+        {
+            return Err(format!("Modifier '.{order}' requires scope with '{}' instruction", i.opcode));
+        }
+        match m.peek(&["f16", "f16x2", "bf16", "bf16x2"]) {
+            Some(ty) => Err(format!("`.{ty}` is no type of '{}': use `.b16` or `.b32`", i.opcode)),
+            None => Ok(()),
+        }
+    }
+
     /// Cache operators and hints, which change nothing here.
     pub(super) fn hints(m: &Mods<'_>) -> bool {
         m.any(&["ca", "cg", "cs", "lu", "cv", "wb", "wt"]);
@@ -152,8 +165,12 @@ impl Builder<'_> {
     }
 
     pub(super) fn load(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        Self::scoped(i, m)?;
         let order = Self::order(m);
         let space = Self::space(m);
+        if space != Space::Global && m.peek(&["nc"]).is_some() {
+            return Err("Modifier '.nc' requires .global space".to_string());
+        }
         let policy = Self::hints(m);
         let count = Self::count(m);
         let ty = m.ty()?;
@@ -202,6 +219,7 @@ impl Builder<'_> {
     }
 
     pub(super) fn store(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        Self::scoped(i, m)?;
         let order = Self::order(m);
         let space = Self::space(m);
         let policy = Self::hints(m);
@@ -254,6 +272,9 @@ impl Builder<'_> {
         let halves = matches!(ty, Type::F16 | Type::BF16 | Type::F16x2 | Type::BF16x2);
         let vectors = count == 1 && name == "add"
             || count > 1 && count * bits(ty) <= 128 && matches!(name, "add" | "min" | "max");
+        if name == "cas" && !matches!(ty, Type::B16 | Type::B32 | Type::B64 | Type::B128) {
+            return Err(what());
+        }
         if halves && !(noftz && vectors)
             || noftz && !halves
             || (count > 1 && !halves && (ty, name) != (Type::F32, "add"))
@@ -381,7 +402,13 @@ impl Builder<'_> {
     }
 
     /// `fence`, `membar`.
-    pub(super) fn fence(&mut self, m: &Mods<'_>) -> Lowered<()> {
+    pub(super) fn fence(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        if i.opcode == "membar" && m.peek(&["sc", "acq_rel", "acquire", "release", "gpu"]).is_some() {
+            return Err("Illegal modifier for instruction 'membar'".to_string());
+        }
+        if m.peek(&["proxy"]).is_some() {
+            m.any(&["global", "shared::cta", "shared::cluster"]);
+        }
         let block_only = m.take("cta");
         let known = m.skip(|w| {
             matches!(

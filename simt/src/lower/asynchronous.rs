@@ -247,6 +247,10 @@ impl Builder<'_> {
         if !m.take("b64") {
             return Err("Type .b64 is required for instruction 'mbarrier'".to_string());
         }
+        let remote = matches!(kind, "arrive" | "arrive_drop" | "expect_tx" | "complete_tx");
+        if !matches!(space, Space::Shared | Space::Generic) || (cluster && !remote) {
+            return Err(format!("State space incorrect for instruction 'mbarrier.{kind}'"));
+        }
         m.finish()?;
         let u = Type::U32;
         match (kind, i.operands.as_slice()) {

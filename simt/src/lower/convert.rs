@@ -96,6 +96,13 @@ impl Builder<'_> {
             Some("rmi") => Round::Down,
             Some(_) => Round::Up,
             None if float_to_int => return Err("a rounding modifier is missing".to_string()),
+            // To a float that may not hold the value.
+            None if round.is_none()
+                && !matches!(dst, Kind::Int { .. })
+                && (matches!(src, Kind::Int { .. }) || bits(sty) > bits(dty)) =>
+            {
+                return Err("Rounding modifier required for instruction 'cvt'".to_string());
+            }
             None => round.unwrap_or(Round::Nearest),
         };
         let is_integral = integral.is_some();

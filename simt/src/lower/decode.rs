@@ -43,7 +43,7 @@ impl Builder<'_> {
             "testp" => self.testp(i, m),
             "isspacep" => self.isspacep(i, m),
             "atom" | "red" => self.atomic(i, m),
-            "fence" | "membar" => self.fence(m),
+            "fence" | "membar" => self.fence(i, m),
             "cp" => self.copy_async(i, m),
             "prefetch" | "prefetchu" | "applypriority" | "discard" | "createpolicy" | "nanosleep" | "pmevent"
             | "griddepcontrol" | "setmaxnreg" => self.hint(i, m),

@@ -85,6 +85,9 @@ impl Builder<'_> {
         if (ftz || sat) && ty == Type::F64 {
             return Err("`.ftz` and `.sat` are not for `.f64`".to_string());
         }
+        if ftz && matches!(ty, Type::BF16 | Type::BF16x2) {
+            return Err("Illegal modifier '.ftz' for this type".to_string());
+        }
         let fused = ty == Type::F32 && round == Round::Nearest;
         let f = match (ty, half) {
             (_, Some(f)) => f,
@@ -283,6 +286,9 @@ impl Builder<'_> {
         let ftz = m.take("ftz");
         let ty = m.ty()?;
         m.finish()?;
+        if ftz && matches!(ty, Type::BF16 | Type::BF16x2) {
+            return Err("Illegal modifier '.ftz' for this type".to_string());
+        }
         let neg = i.opcode == "neg";
         let half = half_op(if neg { HalfOp::Neg } else { HalfOp::Abs }, ty);
         let f = half.unwrap_or_else(|| float::unary(if neg { Unary::Neg } else { Unary::Abs }, ty == Type::F64));
@@ -318,6 +324,15 @@ impl Builder<'_> {
             "ex2" => (Approx::Ex2, half_op(HalfOp::Ex2, ty)),
             _ => (Approx::Tanh, half_op(HalfOp::Tanh, ty)),
         };
+        let required = match (op, ty) {
+            (Approx::Rcp, Type::F64) | (Approx::Ex2, Type::BF16 | Type::BF16x2) => Some(true),
+            (Approx::Tanh, _) | (Approx::Ex2, Type::F16 | Type::F16x2) => Some(false),
+            _ => None,
+        };
+        if required.is_some_and(|r| r != ftz) {
+            let must = if ftz { "is not for" } else { "is required for" };
+            return Err(format!("'.ftz' {must} instruction '{}' of this type", i.opcode));
+        }
         let f = match ty {
             Type::F32 => Some(float::approx32(op)),
             Type::F64 => float::approx64(op),

@@ -396,6 +396,11 @@ impl Builder<'_> {
         if self.constant_bits(a).is_some_and(|id| id > 15) {
             return Err("there are barriers 0 to 15".to_string());
         }
+        if let Some(Operand::Int(n)) = count
+            && n % 32 != 0
+        {
+            return Err("Number of threads participating in barrier must be in multiple of warp size".to_string());
+        }
         let b = match count {
             None => V::None,
             Some(count) => {

@@ -263,6 +263,9 @@ impl Builder<'_> {
         let ty = m.ty()?;
         m.finish()?;
         let op = if i.opcode == "shl" { int::Shift::Left } else { int::Shift::Right };
+        if i.opcode == "shl" && is_int(ty) {
+            return Err("Unexpected instruction types specified for 'shl'".to_string());
+        }
         let f = int::shift(op, ty).ok_or_else(|| unsupported("this type"))?;
         let [d, a, n] = operands(i)?;
         let (a, n) = (self.src(a, ty)?, self.src(n, Type::U32)?);

@@ -252,6 +252,9 @@ impl Builder<'_> {
             // Without a stride, the matrix lies alone.
             None => self.bits32(if along { inner } else { outer } as u32),
         };
+        if !matches!(data, Operand::Vector(_)) {
+            return Err("Vector expected for instruction 'wmma'".to_string());
+        }
         let data = self.fragment(data, registers, kind, load)?;
         let tile = Tile { kind, accumulator, outer, inner, along, registers };
         let mut head = vec![self.site(), via];
