@@ -292,7 +292,7 @@ fn vectors_of_atomics_and_128_bits() {
     data[3] = 0x0000_7e00;
     data[8] = 0x4000_3f80;
     data[12..16].copy_from_slice(&[1, 2, 3, 4]);
-    let (p, out) = (rig.upload(&data), rig.upload(&vec![0u32; 32]));
+    let (p, out) = (rig.upload(&data), rig.upload(&[0u32; 32]));
     rig.run(1, 1, &[p, out]);
     let (got, out): (Vec<u32>, Vec<u32>) = (rig.download(p, 32), rig.download(out, 32));
     assert_eq!(got[..2], [11f32.to_bits(), 22f32.to_bits()]);
