@@ -135,7 +135,7 @@ impl Checker {
         Checker {
             checks,
             findings: Findings::default(),
-            init: Init::default(),
+            init: Init::new(grid),
             races: if checks.races || checks.sync { Races::new(grid) } else { Races::default() },
             block: BlockState::default(),
             counts: if checks.profile { Counts::new(grid.program) } else { Counts::default() },
@@ -144,7 +144,8 @@ impl Checker {
 
     /// A block is about to run for the first time.
     pub(crate) fn begin(&mut self, grid: &Grid<'_>, index: u64) -> BlockState {
-        BlockState { index, init: BlockInit::new(grid), races: BlockRaces::new(grid, index) }
+        let init = BlockInit::new(grid, self.checks.init);
+        BlockState { index, init, races: BlockRaces::new(grid, index) }
     }
 }
 
@@ -174,6 +175,18 @@ pub(crate) unsafe fn after(cx: &mut Cx, op: &Op, pc: u32, flow: Flow) {
         // SAFETY: by the contract.
         unsafe { follow(cx, op, pc, note, flow) }
     }
+}
+
+/// Called first of all if some register of the warp is undefined, before it is known whether any lane executes the operation.
+///
+/// # Safety
+/// As for [`before`].
+#[inline(never)]
+pub(crate) unsafe fn guarded(cx: &mut Cx, op: &Op, pc: u32) {
+    // SAFETY: by the contract.
+    let note = unsafe { &*cx.notes.add(pc as usize) };
+    // SAFETY: by the contract.
+    with(cx, |c, cx| unsafe { super::init::guarded(c, cx, op, pc, note) });
 }
 
 /// Called instead of both if no lane executes the operation.
@@ -215,7 +228,7 @@ unsafe fn follow(cx: &mut Cx, op: &Op, pc: u32, note: &Note, flow: Flow) {
     // SAFETY: by the contract of `after`.
     unsafe {
         if checker.checks.init {
-            super::init::after(&mut checker, cx, op, note, flow);
+            super::init::after(&mut checker, cx, op, pc, note, flow);
         }
     }
     cx.checker = Some(checker);

@@ -68,6 +68,8 @@ pub(crate) enum Taint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Relation {
     pub test: Test,
+    /// The result is the opposite of the test's.
+    pub negated: bool,
     pub signed: bool,
     pub bits: u8,
 }
@@ -75,7 +77,6 @@ pub(crate) struct Relation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Test {
     Equal,
-    /// `lt` and `ge`: whether a < b. `gt` and `le`: whether a > b.
     Less,
     Greater,
     /// Of floats: any undefined bit counts.

@@ -5,7 +5,7 @@ use super::lanes::lanes_of;
 use super::warp::{Row, State, Stop, Warp};
 use super::{Cx, LANES, RawFault, uniform};
 use crate::check::checker::{self, BlockState};
-use crate::check::race;
+use crate::check::{init, race};
 use crate::fault::FaultKind;
 use crate::memory::POISON_KEY;
 use crate::program::Program;
@@ -152,6 +152,7 @@ impl Block {
                 }
                 ran = true;
                 cx.uniform[uniform::WARPID] = w as u64;
+                checker::with(cx, init::resume);
                 match warp.run(cx, grid.program, grid.pools, &mut self.barriers) {
                     Stop::Done => {}
                     Stop::Blocked => left = true,

@@ -99,16 +99,16 @@ impl Kind {
         }
     }
 
-    fn wide(self) -> bool {
+    pub(crate) fn wide(self) -> bool {
         matches!(self, Kind::MatchAny64 | Kind::MatchAll64)
     }
 
-    fn has_value(self) -> bool {
+    pub(crate) fn has_value(self) -> bool {
         !matches!(self, Kind::VoteAll | Kind::VoteAny | Kind::VoteUni | Kind::VoteBallot | Kind::Elect | Kind::WarpSync)
     }
 
     /// Whether the result is (also) a row.
-    fn has_row(self) -> bool {
+    pub(crate) fn has_row(self) -> bool {
         !matches!(self, Kind::VoteAll | Kind::VoteAny | Kind::VoteUni | Kind::WarpSync)
     }
 }
@@ -118,9 +118,9 @@ pub(crate) struct Exchange {
     /// Lanes that take part.
     pub present: u32,
     a: [u64; LANES],
-    b: [u32; LANES],
-    c: [u32; LANES],
-    p: u32,
+    pub b: [u32; LANES],
+    pub c: [u32; LANES],
+    pub p: u32,
     d: [u64; LANES],
     q: u32,
 }

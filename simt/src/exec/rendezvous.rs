@@ -7,7 +7,7 @@ use super::collective::{COLLECTIVE, Exchange, Kind, compute, gather, named, scat
 use super::lanes::lanes_of;
 use super::warp::{Row, State, Warp};
 use super::{Cx, Flow};
-use crate::check::{checker, race};
+use crate::check::{checker, init, race};
 use crate::program::Program;
 
 /// Lanes arrive at the collective at `pc`; the context stands in their frame.
@@ -77,6 +77,11 @@ fn perform(warp: &mut Warp, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], 
         warp.enter(cx, program, pools, split.frame);
         // SAFETY: the split waits at a collective, and the context stands in its frame.
         unsafe { gather(cx, &program.ops[split.pc as usize], split.mask, &mut exchange) };
+        if cx.tainted {
+            let op = &program.ops[split.pc as usize];
+            // SAFETY: as above.
+            checker::with(cx, |c, cx| unsafe { init::bring(c, cx, op, split.mask, i == parties[0]) });
+        }
     }
     compute(imm, &mut exchange);
     for &i in &parties {
@@ -84,6 +89,10 @@ fn perform(warp: &mut Warp, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], 
         warp.enter(cx, program, pools, split.frame);
         // SAFETY: as above.
         unsafe { scatter(cx, &program.ops[split.pc as usize], split.mask, &exchange) };
+        if cx.tainted {
+            let op = &program.ops[split.pc as usize];
+            checker::with(cx, |c, cx| init::give(c, cx, op, split.mask, &exchange, i == parties[0]));
+        }
         warp.splits[i].state = State::Ready;
         warp.splits[i].pc = split.pc + 1;
     }

@@ -333,6 +333,7 @@ impl Warp {
                 Flow::Ret if split.frame != 0 => {
                     self.add(pc + 1, rest, split.frame, State::Ready);
                     self.give_back(program, lanes, split.frame);
+                    self.left(cx, program, lanes, split.frame);
                 }
                 Flow::Ret | Flow::Exit => {
                     self.add(pc + 1, rest, split.frame, State::Ready);
@@ -407,6 +408,10 @@ unsafe fn run_body<const CHECKED: bool>(cx: &mut Cx, mut pc: u32) -> (Flow, u32)
         // SAFETY: guards are predicates of the frame.
         let active = cx.mask & unsafe { cx.pred(op.guard) };
         cx.active = active;
+        if CHECKED && cx.tainted && op.guard >> 1 != PRED_TRUE {
+            // SAFETY: as below.
+            unsafe { checker::guarded(cx, op, pc) }
+        }
         if active != cx.mask {
             // SAFETY: there is one weight more than there are operations.
             let weight = unsafe { *cx.weights.add(pc as usize + 1) - *cx.weights.add(pc as usize) };

@@ -36,7 +36,9 @@ pub(super) fn taint(i: &Instruction, p: &Proto, role: Role) -> Taint {
         "setp" | "set" if to_predicate && p.a != V::None => Taint::Compare(relation(i)),
         "set" if p.q != P::True => Taint::Select,
         "set" if p.b != V::None => Taint::Or,
-        "lop3" if to_predicate => Taint::Compare(Relation { test: Test::Equal, signed: false, bits: 32 }),
+        "lop3" if to_predicate => {
+            Taint::Compare(Relation { test: Test::Equal, negated: true, signed: false, bits: 32 })
+        }
         "setp" | "and" | "or" | "xor" | "not" | "mov" if to_predicate => Taint::Logic,
         "xor" | "sub" if same && (int || i.opcode == "xor") => Taint::Defined,
         "and" => Taint::And,
@@ -70,7 +72,7 @@ fn relation(i: &Instruction) -> Relation {
         .last()
         .and_then(|w| type_of(w))
         .filter(|t| is_int(*t) || matches!(t, Type::B16 | Type::B32 | Type::B64));
-    let Some(ty) = ty else { return Relation { test: Test::Other, signed: false, bits: 64 } };
+    let Some(ty) = ty else { return Relation { test: Test::Other, negated: false, signed: false, bits: 64 } };
     let (test, unsigned) = match i.modifiers.first().map(String::as_str) {
         Some("eq" | "ne") => (Test::Equal, false),
         Some("lt" | "ge") => (Test::Less, false),
@@ -79,5 +81,6 @@ fn relation(i: &Instruction) -> Relation {
         Some("hi" | "ls") => (Test::Greater, true),
         _ => (Test::Other, false),
     };
-    Relation { test, signed: is_signed(ty) && !unsigned, bits: bits(ty) as u8 }
+    let negated = matches!(i.modifiers.first().map(String::as_str), Some("ne" | "ge" | "hs" | "le" | "ls"));
+    Relation { test, negated, signed: is_signed(ty) && !unsigned, bits: bits(ty) as u8 }
 }

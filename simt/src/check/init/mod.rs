@@ -1,0 +1,312 @@
+//! Undefined data.
+//!
+//! Memory has one bit a byte: global memory in its allocation (`shadow`), shared memory per block, local memory per
+//! warp. Registers have one bit a bit, per warp, in the layout of the register file, made when the first undefined value turns
+//! up. While a warp's registers are all defined (`Cx::tainted` is false) only its accesses are looked at; otherwise every
+//! operation is followed by the rule in its note ([`Taint`]). Moving undefined data is no finding: it is one when a branch, a
+//! guard, an address, or an operand that decides what an operation does depends on it, and when it leaves the device
+//! ([`Memory::undefined`](crate::Memory::undefined)).
+//!
+//! What has been reported counts as defined from then on, so that one mistake gives one finding.
+
+mod access;
+mod collective;
+mod matrix;
+mod registers;
+mod report;
+mod rules;
+
+use super::checker::Checker;
+use super::note::{Note, Notes, Role, Taint};
+use super::{Rule, Severity};
+use crate::exec::block::Grid;
+use crate::exec::lanes::{lane_of, lanes_of};
+use crate::exec::{Cx, Flow, LANES, Op, uniform};
+use crate::program::Function;
+use crate::shadow::low;
+use collective::Brought;
+pub(crate) use collective::{bring, give};
+use registers::Registers;
+use report::Origins;
+
+/// Branches after which a warp looks whether all its registers are defined again.
+const LOOK: u32 = 16;
+
+/// State of a launch.
+pub(crate) struct Init {
+    notes: *const Notes,
+    sites: Vec<access::Known>,
+    origins: Origins,
+    brought: Brought,
+}
+
+impl Init {
+    pub(crate) fn new(grid: &Grid<'_>) -> Init {
+        Init {
+            notes: super::checker::notes(grid.program).map_or(std::ptr::null(), std::ptr::from_ref),
+            sites: vec![access::Known::default(); grid.program.sites as usize + 1],
+            origins: Origins::default(),
+            brought: Brought::default(),
+        }
+    }
+
+    /// The program's notes.
+    ///
+    /// # Safety
+    /// A checked launch runs, whose program has notes.
+    unsafe fn notes<'a>(&self) -> &'a Notes {
+        // SAFETY: the program outlives the launch, and has notes by the contract.
+        unsafe { &*self.notes }
+    }
+}
+
+/// What is known of a warp.
+#[derive(Default)]
+struct WarpInit {
+    registers: Registers,
+    /// Undefined bytes of local memory, four bits a word: word `w` of lane `l` is element `32 w + l`.
+    local: Vec<u8>,
+    tainted: bool,
+    branches: u32,
+}
+
+impl WarpInit {
+    /// Lanes enter a frame: what they may read before they write it is undefined.
+    fn enter(&mut self, row: u32, pred: u32, local: u32, function: &Function, lanes: u32) {
+        self.registers.reserve((row + function.row_bytes) / 4, pred + function.preds);
+        let words = (local + function.local_bytes).div_ceil(4) as usize;
+        if self.local.len() < words * LANES {
+            self.local.resize(words * LANES, 0);
+        }
+        for word in self.local[(local / 4) as usize * LANES..words * LANES].chunks_mut(LANES) {
+            lanes_of(lanes).for_each(|l| word[l] = 15);
+        }
+        for &(at, wide) in &function.unset_rows {
+            self.registers.unset(row + at, wide, lanes);
+        }
+        for &p in &function.unset_preds {
+            self.registers.unset_pred(pred + p, lanes);
+        }
+        self.tainted |= !function.unset_rows.is_empty() || !function.unset_preds.is_empty();
+    }
+
+    fn copy_local(&mut self, from: u32, to: u32, bytes: u32, lanes: u32) {
+        for word in 0..bytes.div_ceil(4) {
+            let (from, to) = ((from / 4 + word) as usize * LANES, (to / 4 + word) as usize * LANES);
+            for lane in lanes_of(lanes) {
+                self.local[to + lane] = self.local[from + lane];
+            }
+        }
+    }
+}
+
+/// State of a block.
+#[derive(Default)]
+pub(crate) struct BlockInit {
+    warps: Vec<WarpInit>,
+    /// Defined bytes of shared memory.
+    shared: Vec<u64>,
+}
+
+impl BlockInit {
+    pub(crate) fn new(grid: &Grid<'_>, on: bool) -> BlockInit {
+        let Some(function) = grid.program.functions.get(grid.entry as usize).filter(|_| on) else {
+            return BlockInit::default();
+        };
+        let mut warps = Vec::new();
+        for _ in 0..grid.threads.div_ceil(LANES as u32) {
+            let mut warp = WarpInit::default();
+            warp.enter(0, 0, 0, function, !0);
+            warps.push(warp);
+        }
+        // One word more: an access that ends at the last byte may look at the next.
+        BlockInit { warps, shared: vec![0; grid.shared_bytes as usize / 64 + 2] }
+    }
+
+    /// Whether the `n` bytes of shared memory from `at`, at most 64, are defined, one bit each.
+    fn shared(&self, at: u64, n: u64) -> u64 {
+        let (i, bit) = ((at >> 6) as usize, at & 63);
+        let (Some(&first), Some(&second)) = (self.shared.get(i), self.shared.get(i + 1)) else { return low(n) };
+        let bits = if bit == 0 { first } else { first >> bit | second << (64 - bit) };
+        bits & low(n)
+    }
+
+    fn set_shared(&mut self, at: u64, n: u64, bits: u64) {
+        let mut done = 0;
+        crate::shadow::spans(at, n, |i, mask| {
+            if let Some(word) = self.shared.get_mut(i) {
+                *word = *word & !mask | bits >> done << mask.trailing_zeros() & mask;
+            }
+            done += mask.count_ones();
+            true
+        });
+    }
+}
+
+/// The running warp.
+fn warp(cx: &Cx) -> usize {
+    cx.uniform[uniform::WARPID] as usize
+}
+
+/// A warp is about to run.
+pub(crate) fn resume(c: &mut Checker, cx: &mut Cx) {
+    cx.tainted = c.block.init.warps.get(warp(cx)).is_some_and(|w| w.tainted);
+}
+
+/// Lanes have entered a function's frame at these places; arguments as (from, to, bytes) in local memory.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn entered(
+    c: &mut Checker,
+    cx: &mut Cx,
+    (row, pred, local): (u32, u32, u32),
+    function: &Function,
+    lanes: u32,
+    copies: impl Iterator<Item = (u32, u32, u32)>,
+) {
+    let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+    w.enter(row, pred, local, function, lanes);
+    copies.for_each(|(from, to, bytes)| w.copy_local(from, to, bytes, lanes));
+    cx.tainted = w.tainted;
+}
+
+/// Lanes have left one; return values as above.
+pub(crate) fn left(c: &mut Checker, cx: &Cx, lanes: u32, copies: impl Iterator<Item = (u32, u32, u32)>) {
+    let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+    copies.for_each(|(from, to, bytes)| w.copy_local(from, to, bytes, lanes));
+}
+
+/// An operation whose guard may be undefined, before it is known whether any lane executes it.
+///
+/// # Safety
+/// The contract of handlers.
+pub(crate) unsafe fn guarded(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
+    let w = warp(cx);
+    let Some(state) = c.block.init.warps.get_mut(w) else { return };
+    let r = &mut state.registers;
+    let slot = cx.frame_pred + u32::from(op.guard >> 1);
+    let lanes = r.pred(slot) & cx.mask;
+    if lanes == 0 {
+        return;
+    }
+    if note.role == Role::Plain && note.class != super::Class::Control {
+        // SAFETY: a checked launch runs.
+        let writes = unsafe { c.init.notes().writes(note) };
+        let origin = r.pred_origin(slot);
+        // Active lanes are dealt with when the operation is executed.
+        for &reg in writes {
+            r.mark(cx, reg, lanes & !cx.active, note.short, origin);
+        }
+        return;
+    }
+    let origin = r.pred_origin(slot);
+    r.define_pred(slot, lanes);
+    let what =
+        if note.class == super::Class::Control { "whether control goes here" } else { "whether this is executed" };
+    report::deciding(c, cx, Rule::UndefinedBranch, pc, lanes, origin, what);
+}
+
+/// Before an operation.
+///
+/// # Safety
+/// The contract of handlers.
+pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
+    if let Role::Divide(bits) = note.role {
+        // SAFETY: by the contract.
+        unsafe { division(c, cx, op, pc, bits) };
+    }
+    if !cx.tainted {
+        return;
+    }
+    // SAFETY: by the contract; a checked launch runs.
+    unsafe {
+        match note.role {
+            Role::Access(i) => {
+                if let Some(&access) = c.init.notes().accesses.get(i as usize) {
+                    access::decides(c, cx, op, pc, &access);
+                }
+            }
+            Role::CopyAsync => access::copy_decides(c, cx, op, pc),
+            Role::MatrixAccess => access::row_decides(c, cx, pc, op.a, cx.list(op, 1) != 0, Rule::UndefinedAddress),
+            Role::Collective => collective::before(c, cx, op, pc),
+            Role::Barrier => {
+                for &reg in c.init.notes().reads(note) {
+                    access::reg_decides(c, cx, pc, reg, Rule::UndefinedOperand);
+                }
+            }
+            Role::Branch | Role::Plain if note.class == super::Class::Control => {
+                for &reg in c.init.notes().reads(note) {
+                    access::reg_decides(c, cx, pc, reg, Rule::UndefinedBranch);
+                }
+                look(c, cx);
+            }
+            _ if note.taint == Taint::Matrix => matrix::multiply(c, cx, op, note),
+            _ => rules::plain(c, cx, op, note),
+        }
+    }
+}
+
+/// After an operation.
+///
+/// # Safety
+/// The contract of handlers.
+pub(crate) unsafe fn after(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note: &Note, flow: Flow) {
+    // SAFETY: by the contract; a checked launch runs.
+    unsafe {
+        match note.role {
+            Role::Access(i) => {
+                if let Some(&access) = c.init.notes().accesses.get(i as usize) {
+                    access::done(c, cx, op, pc, note, &access);
+                }
+            }
+            Role::CopyAsync => access::copy_done(c, cx, op),
+            Role::MatrixAccess if flow == Flow::Next => matrix::access(c, cx, op, pc, note),
+            Role::Collective if cx.tainted && flow == Flow::Next => collective::after(c, cx, op),
+            Role::Barrier if cx.tainted => {
+                let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+                for &reg in c.init.notes().writes(note) {
+                    w.registers.define(cx, reg, cx.active);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Now and then, whether all registers are defined again.
+fn look(c: &mut Checker, cx: &mut Cx) {
+    let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+    w.branches += 1;
+    if w.branches.is_multiple_of(LOOK) && w.registers.all_defined() {
+        w.tainted = false;
+        cx.tainted = false;
+    }
+}
+
+/// Reports divisors that are zero.
+unsafe fn division(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, bits: u8) {
+    // SAFETY: the contract of handlers: `b` is a row of the type's width.
+    let divisor = |lane| unsafe {
+        match bits {
+            64 => lane_of::<u64>(cx.src(op.b), lane),
+            bits => u64::from(lane_of::<u32>(cx.src(op.b), lane)) & low(bits.into()),
+        }
+    };
+    let Some(lane) = lanes_of(cx.active).find(|&l| divisor(l) == 0) else { return };
+    if c.findings.again(Rule::DivisionByZero, pc, u32::MAX) {
+        return;
+    }
+    let lanes = lanes_of(cx.active).filter(|&l| divisor(l) == 0).count();
+    c.findings.add(super::checker::RawFinding {
+        rule: Rule::DivisionByZero,
+        severity: Severity::Warning,
+        message: "integer division by zero".to_string(),
+        sites: vec![super::checker::RawSite {
+            label: "division".to_string(),
+            thread: Some((c.block.index, warp(cx) as u32, lane as u32)),
+            pc,
+            note: if lanes == 1 { String::new() } else { format!("and {} other lanes of the warp", lanes - 1) },
+        }],
+        memory: String::new(),
+        help: "the result is unspecified: test the divisor first".to_string(),
+    });
+}
