@@ -394,7 +394,7 @@ fn bits_of_bytes_that_are_defined() {
         "lop3.b32 %r3, %r2, 0xff00, 0, 0xc0;",
         "shl.b32 %r3, %r2, 16; shr.s32 %r3, %r3, 24;",
         "mov.b32 {%h2, %h3}, %r2; shr.u16 %h2, %h2, 8; cvt.u32.u16 %r3, %h2;",
-        "bfi.b32 %r3, %r2, 0, 0, 8; bfi.b32 %r3, 0, %r3, 16, 16; shr.u32 %r3, %r3, 8; and.b32 %r3, %r3, 255;",
+        "bfi.b32 %r3, 0, %r2, 16, 16; bfi.b32 %r3, 0, %r3, 0, 8;",
         "shf.r.wrap.b32 %r3, %r2, %r2, 8; cvt.u32.u8 %r3, %r3;",
         "cvt.u64.u32 %rd9, %r2; shr.u64 %rd9, %rd9, 8; cvt.u8.u64 %r3, %rd9;",
         "brev.b32 %r3, %r2; shr.u32 %r3, %r3, 16; and.b32 %r3, %r3, 255;",
