@@ -597,6 +597,31 @@ fn matrices_from_shared_memory() {
 }
 
 #[test]
+fn stores_of_tiles_and_bulk_copies_define_memory() {
+    let tile = "mov.f32 %f1, 0f3F800000; wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd2], {%f1,%f1,%f1,%f1,%f1,%f1,%f1,%f1}, 16; ret;";
+    assert_eq!(clean(tile, 0).undefined(1024), None);
+    let load = "wmma.load.c.sync.aligned.row.m16n16k16.global.f32 {%f1,%f2,%f3,%f4,%f5,%f6,%f7,%f8}, [%rd1], 16; //?
+        add.f32 %f9, %f1, %f2; setp.gt.f32 %p1, %f9, 0f40000000;
+        @%p1 bra DONE; //!
+        mov.u32 %r2, 3; DONE: mov.u32 %r2, 1; st.global.u32 [%rd5], %r2; ret;";
+    // Row 7 ends at byte 512; lane 28 holds the first elements of rows 7 and 15, `%f1` and `%f2` those of row 7.
+    clean(load, 512);
+    defect(load, 448, Rule::UndefinedBranch, 28);
+    let bulk = ".shared .align 16 .b8 s[128]; .shared .align 8 .b64 m; mov.u32 %r4, s; mov.u32 %r8, m;
+        setp.eq.u32 %p2, %r1, 0; @%p2 mbarrier.init.shared.b64 [%r8], 1; bar.sync 0; @!%p2 bra WAIT;
+        mbarrier.arrive.expect_tx.shared.b64 %rd9, [%r8], 128;
+        cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r4], [%rd1], 128, [%r8];
+        WAIT: mbarrier.test_wait.parity.shared.b64 %p3, [%r8], 0; @!%p3 bra WAIT;
+        shl.b32 %r5, %r1, 2; add.u32 %r6, %r4, %r5;
+        ld.shared.u32 %r2, [%r6]; //?
+        setp.eq.u32 %p1, %r2, 3;
+        @%p1 bra DONE; //!
+        mov.u32 %r2, 7; DONE: mov.u32 %r2, 1; st.global.u32 [%rd5], %r2; ret;";
+    clean(bulk, 128);
+    defect(bulk, 124, Rule::UndefinedBranch, 31);
+}
+
+#[test]
 fn halves_of_packed_floats() {
     let body = |half: &str| {
         format!(

@@ -54,6 +54,9 @@ pub(crate) enum Taint {
     /// `ldmatrix` from shared memory, and its opposite.
     LoadMatrix,
     StoreMatrix,
+    /// `wmma.load`, and its opposite.
+    LoadTile,
+    StoreTile,
     /// A load, and an atomic operation: the memory decides. Of an exchange, memory takes the operand.
     Load,
     Atomic,
@@ -204,8 +207,11 @@ pub(crate) enum Role {
     WaitGroup(u32),
     /// An integer division by the value of so many bits in row `b`.
     Divide(u8),
-    /// A matrix instruction that reads or writes shared memory.
+    /// A matrix instruction that reads or writes memory.
     MatrixAccess,
+    /// `cp.async.bulk`: see `exec::bulk`. An operation on an mbarrier object: see `exec::mbarrier`.
+    CopyBulk,
+    Object,
 }
 
 /// Class of an instruction, as the profile counts it.

@@ -27,7 +27,7 @@ pub(crate) mod via {
 }
 
 /// The address of a lane's operand, and where it points.
-pub(super) unsafe fn address(cx: &Cx, op: &Op, lane: usize) -> (Place, u64) {
+pub(crate) unsafe fn address(cx: &Cx, op: &Op, lane: usize) -> (Place, u64) {
     // SAFETY: the contract of handlers: the list says what kind of row `a` is.
     unsafe {
         match cx.list(op, 1) {

@@ -21,7 +21,7 @@ pub(crate) const NO_REDUCTION: u32 = u32::MAX;
 const BARRIER_ROW: usize = 9;
 
 /// The address in a row, as `how` says.
-unsafe fn address(cx: &Cx, row: u32, offset: u64, how: u32, lane: usize) -> (Place, u64) {
+pub(crate) unsafe fn address(cx: &Cx, row: u32, offset: u64, how: u32, lane: usize) -> (Place, u64) {
     // SAFETY: the contract of handlers: `how` says how wide the row is.
     let at = unsafe {
         match how {

@@ -126,6 +126,63 @@ pub(crate) unsafe fn movmatrix(cx: &mut Cx, op: &Op) -> Flow {
     Flow::Next
 }
 
+/// A part of a register that a matrix instruction loads or stores, and where it lies in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub lane: usize,
+    /// The register's row, whether it has 64-bit lanes, and where the part starts in it.
+    pub row: u32,
+    pub wide: bool,
+    pub bit: u32,
+    pub shared: bool,
+    pub at: u64,
+    pub bytes: u64,
+}
+
+/// The pieces of an `ldmatrix` or `stmatrix`, register by register.
+///
+/// # Safety
+/// The contract of handlers; all lanes are here.
+pub(crate) unsafe fn matrix_pieces(cx: &Cx, op: &Op, mut f: impl FnMut(Piece)) {
+    // SAFETY: by the contract.
+    unsafe {
+        let word = cx.list(op, 2);
+        for m in 0..(word & 0xff).min(4) as usize {
+            let to = cx.list(op, MATRIX_ROWS + m);
+            for lane in 0..LANES {
+                for (half, (r, column)) in pair(lane, word & TRANSPOSED != 0).into_iter().enumerate() {
+                    let (place, at) = address(cx, op, m * 8 + r);
+                    let at = at.wrapping_add(2 * column as u64);
+                    let (shared, bit) = (place == Place::Shared, 16 * half as u32);
+                    f(Piece { lane, row: to, wide: false, bit, shared, at, bytes: 2 });
+                }
+            }
+        }
+    }
+}
+
+/// The pieces of a `wmma.load` or `wmma.store`, register by register.
+///
+/// # Safety
+/// The contract of handlers; all lanes are here.
+pub(crate) unsafe fn tile_pieces(cx: &Cx, op: &Op, mut f: impl FnMut(Piece)) {
+    // SAFETY: by the contract.
+    unsafe {
+        let tile = Tile::read(cx, op);
+        let (pieces, bits) = tile.pieces();
+        for r in 0..tile.registers {
+            let row = cx.list(op, Tile::ROWS + r);
+            for (p, lane) in (0..pieces).flat_map(|p| (0..LANES).map(move |l| (p, l))) {
+                let stride = lane_of::<u32>(cx.src(op.b), lane).into();
+                let (place, base) = address(cx, op, lane);
+                let at = base.wrapping_add(tile.offset(lane, r, p, stride));
+                let (shared, bit) = (place == Place::Shared, bits * p as u32);
+                f(Piece { lane, row, wide: tile.kind == Kind::F64, bit, shared, at, bytes: bits.div_ceil(8).into() });
+            }
+        }
+    }
+}
+
 /// What `wmma.load` and `wmma.store` move; words 2 to 4 of their list, before one row a register.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile {

@@ -63,7 +63,7 @@ impl Shape {
         fields.iter().fold(0, |word, (value, at)| word | value << at)
     }
 
-    fn unpack(imm: u64) -> Shape {
+    pub(crate) fn unpack(imm: u64) -> Shape {
         let flag = |i: u32| imm >> (34 + i) & 1 != 0;
         Shape {
             m: (imm as usize & 7) * 8,
@@ -89,7 +89,7 @@ impl Shape {
     }
 
     /// The product that four pairs of quads of a warp compute four times.
-    fn is_quads(self) -> bool {
+    pub(crate) fn is_quads(self) -> bool {
         self.k == 4 && self.a == Kind::F16
     }
 

@@ -153,12 +153,15 @@ fn role(b: &Builder<'_>, i: &Instruction, p: &Proto, notes: &mut Notes) -> Role 
             _ => Role::Plain,
         },
         "ldmatrix" | "stmatrix" if p.list.is_some() => Role::MatrixAccess,
+        "wmma" if p.list.is_some() && (m.take("load") || m.take("store")) => Role::MatrixAccess,
+        "mbarrier" if p.list.is_some() => Role::Object,
         "shfl" | "vote" | "match" | "redux" | "elect" if p.imm & crate::exec::collective::COLLECTIVE != 0 => {
             Role::Collective
         }
         "bar" | "barrier" if p.imm & crate::exec::collective::COLLECTIVE != 0 => Role::Collective,
         "bar" | "barrier" if !m.take("cluster") => Role::Barrier,
-        "cp" if m.take("async") && !m.take("bulk") => {
+        "cp" if p.list.is_some() && m.take("bulk") => Role::CopyBulk,
+        "cp" if m.take("async") && !m.take("bulk") && !m.take("mbarrier") => {
             match m.any(&["commit_group", "wait_group", "wait_all", "ca", "cg"]) {
                 Some("commit_group") => Role::CommitGroup,
                 Some("wait_all") => Role::WaitGroup(u32::MAX),

@@ -5,9 +5,10 @@ use super::super::checker::Checker;
 use super::super::note::{Access, Does, Note, Reg, Taint, Where};
 use super::report::{self, Origin};
 use super::{BlockInit, warp};
+use crate::exec::atom::{self, via};
 use crate::exec::lanes::{lane_of, lanes_of};
 use crate::exec::space::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
-use crate::exec::{Cx, LANES, Op};
+use crate::exec::{Cx, LANES, Op, bounds, bulk};
 use crate::memory::lookup;
 use crate::shadow::{Shadow, low};
 
@@ -157,7 +158,7 @@ pub(super) fn decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, access: &Acces
         _ => true,
     };
     row_decides(c, cx, pc, op.a, wide, Rule::UndefinedAddress);
-    if access.cas {
+    if access.cas && access.size <= 8 {
         row_decides(c, cx, pc, op.b, access.size == 8, Rule::UndefinedOperand);
     }
 }
@@ -175,7 +176,17 @@ pub(super) unsafe fn copy_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
 }
 
 /// The defined bytes of a lane's access, one bit each.
-fn get(block: &BlockInit, sites: &mut [Known], cx: &Cx, site: u32, place: Place, at: u64, n: u64, lane: usize) -> u64 {
+#[allow(clippy::too_many_arguments)]
+pub(super) fn get(
+    block: &BlockInit,
+    sites: &mut [Known],
+    cx: &Cx,
+    site: u32,
+    place: Place,
+    at: u64,
+    n: u64,
+    lane: usize,
+) -> u64 {
     match place {
         Place::Global => global(sites, cx, site, at).map_or(low(n), |(shadow, at)| shadow.get(at, n)),
         Place::Shared => block.shared(at, n),
@@ -192,7 +203,7 @@ fn get(block: &BlockInit, sites: &mut [Known], cx: &Cx, site: u32, place: Place,
 
 /// Sets them.
 #[allow(clippy::too_many_arguments)]
-fn set(
+pub(super) fn set(
     block: &mut BlockInit,
     sites: &mut [Known],
     cx: &Cx,
@@ -361,6 +372,10 @@ unsafe fn plain_store(sites: &mut [Known], cx: &Cx, op: &Op, site: u32, bytes: u
 
 unsafe fn atomic(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access, exchange: bool) {
     let bytes = access.bytes();
+    if bytes == 16 {
+        // SAFETY: as for this.
+        return unsafe { atomic128(c, cx, op, pc, access) };
+    }
     // SAFETY: by the contract of `done`; the list says whether there is a result.
     unsafe {
         let (site, result) = (cx.list(op, 0), cx.list(op, 2) != 0);
@@ -413,6 +428,42 @@ unsafe fn atomic(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access
     }
 }
 
+/// An exchange or compare-and-swap of 128 bits, in pairs of rows: memory's bits go to the result, what is written is
+/// undefined if some register is.
+unsafe fn atomic128(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) {
+    // SAFETY: by the contract of `done`; a checked launch runs.
+    let (site, note, notes) = unsafe { (cx.list(op, 0), &*cx.notes.add(pc as usize), c.init.notes()) };
+    let (mut compared, mut origin) = (0, 0);
+    for lane in lanes_of(cx.active) {
+        // SAFETY: as above.
+        let (place, at) = unsafe { address(cx, op, access.at, lane) };
+        let old = !get(&c.block.init, &mut c.init.sites, cx, site, place, at, 16, lane) & low(16);
+        let w = c.block.init.warps.get(warp(cx)).filter(|_| cx.tainted);
+        let given = w.is_some_and(|w| notes.reads(note).iter().any(|&r| w.registers.get(cx, r, lane) != 0));
+        let bits = if given { 0 } else { low(16) };
+        set(&mut c.block.init, &mut c.init.sites, cx, site, place, at, 16, lane, bits);
+        if old != 0 && origin == 0 {
+            let thread = (c.block.index, warp(cx) as u32, lane as u32);
+            origin = c.init.origins.add(Origin { pc, thread, place, address: at, bytes: 16, missing: old as u32 });
+        }
+        compared |= u32::from(access.cas && old != 0) << lane;
+        let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+        let old = if access.cas { 0 } else { old };
+        if old != 0 && note.writes != 0 {
+            w.registers.make();
+            (w.tainted, cx.tainted) = (true, true);
+        }
+        for (half, &to) in notes.writes(note).iter().enumerate().filter(|_| cx.tainted) {
+            w.registers.set(cx, to, lane, widened(old >> (8 * half) & 0xff));
+            if old != 0 {
+                w.registers.came(cx, to, origin);
+            }
+        }
+    }
+    let what = "which way a compare-and-swap goes";
+    report::deciding(c, cx, Rule::UndefinedOperand, pc, compared, origin, what);
+}
+
 /// Follows an asynchronous copy: the source's bits, and zeros behind them.
 ///
 /// # Safety
@@ -449,19 +500,63 @@ pub(crate) unsafe fn copy_target(cx: &Cx, op: &Op, lane: usize) -> u64 {
     }
 }
 
-/// Bits of the bytes of shared memory that a matrix instruction reads.
-pub(super) fn shared_missing(block: &BlockInit, at: u64, n: u64) -> u64 {
-    !block.shared(at, n) & low(n)
-}
-
-/// The offset in shared memory and the place that a thread's access of shared or generic memory reaches, if it is shared.
+/// Whether the operands of a bulk copy are undefined.
 ///
 /// # Safety
 /// The contract of handlers.
-pub(crate) unsafe fn shared_address(cx: &Cx, op: &Op, access: &Access, lane: usize) -> Option<u64> {
-    // SAFETY: by the contract.
-    match unsafe { address(cx, op, access.at, lane) } {
-        (Place::Shared, at) => Some(at),
-        _ => None,
+pub(super) unsafe fn bulk_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
+    // SAFETY: by the contract; `exec::bulk` says what the list holds.
+    let (to, from) = unsafe { (cx.list(op, 1), cx.list(op, 3)) };
+    row_decides(c, cx, pc, op.a, to != via::SHARED32, Rule::UndefinedAddress);
+    row_decides(c, cx, pc, op.b, from != via::SHARED32, Rule::UndefinedAddress);
+    row_decides(c, cx, pc, op.c, false, Rule::UndefinedOperand);
+}
+
+/// Follows a bulk copy. A reduction leaves defined what was, and undefined what either side has undefined.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn bulk_done(c: &mut Checker, cx: &mut Cx, op: &Op) {
+    // SAFETY: by the contract; `exec::bulk` says what the list holds.
+    unsafe {
+        let [to_site, to_via, from_site, from_via] = [0, 1, 2, 3].map(|i| cx.list(op, i));
+        let offset = cx.list(op, 4) as i32 as i64 as u64;
+        let reduces = cx.list(op, 7) != bulk::NO_REDUCTION;
+        for lane in lanes_of(cx.active) {
+            let bytes = u64::from(lane_of::<u32>(cx.src(op.c), lane));
+            let (to_place, to) = named(bulk::address(cx, op.a, op.imm, to_via, lane));
+            let (from_place, from) = named(bulk::address(cx, op.b, offset, from_via, lane));
+            for done in (0..bytes).step_by(64) {
+                let n = (bytes - done).min(64);
+                let (block, sites) = (&mut c.block.init, &mut c.init.sites);
+                let mut bits = get(block, sites, cx, from_site, from_place, from + done, n, lane);
+                if reduces {
+                    bits &= get(block, sites, cx, to_site, to_place, to + done, n, lane);
+                }
+                set(block, sites, cx, to_site, to_place, to + done, n, lane, bits);
+            }
+        }
+    }
+}
+
+fn named((place, at): (bounds::Place, u64)) -> (Place, u64) {
+    match place {
+        bounds::Place::Global => (Place::Global, at),
+        bounds::Place::Shared => (Place::Shared, at),
+        bounds::Place::Local => (Place::Local, at),
+        bounds::Place::Param => (Place::Other, at),
+    }
+}
+
+/// Whatever an operation on an mbarrier object found, now it is an object.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn object_done(c: &mut Checker, cx: &mut Cx, op: &Op) {
+    for lane in lanes_of(cx.active) {
+        // SAFETY: by the contract; addresses are found as those of atomics.
+        if let (Place::Shared, at) = named(unsafe { atom::address(cx, op, lane) }) {
+            c.block.init.set_shared(at, 8, low(8));
+        }
     }
 }

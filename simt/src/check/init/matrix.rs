@@ -2,19 +2,21 @@
 
 use super::super::checker::Checker;
 use super::super::note::{Note, Reg, Taint};
+use super::access::{self, Place};
 use super::report::Origin;
-use super::{access, warp};
-use crate::exec::lanes::lane_of;
-use crate::exec::space::SHARED_WINDOW;
+use super::warp;
+use crate::exec::fragment::{self, Piece};
+use crate::exec::mma::{Shape, accumulator_place, factor_place};
+use crate::exec::tensor::Kind;
 use crate::exec::{Cx, LANES, Op};
+use crate::shadow::low;
 
-/// `mma`: an element of the result is undefined if one of its row of A, of its column of B, or its addend is. Where the
-/// fragments are not those of the `m16n8` shapes, any undefined value makes all results undefined.
+/// `mma`, `wmma.mma`: an element of the result is undefined if something in its row of A or its column of B is, or its
+/// addend. (Of the quad-pair shape `m8n8k4.f16`: if anything is.)
 ///
 /// # Safety
 /// The contract of handlers.
 pub(super) unsafe fn multiply(c: &mut Checker, cx: &mut Cx, op: &Op, note: &Note) {
-    let _ = op;
     if cx.active != cx.live {
         // Not all lanes are here: it will be executed once they are.
         return;
@@ -29,112 +31,99 @@ pub(super) unsafe fn multiply(c: &mut Checker, cx: &mut Cx, op: &Op, note: &Note
         return;
     };
     let origin = r.origin(cx, source);
-    let narrow = writes.iter().chain(reads).all(|r| matches!(r, Reg::Narrow(_)));
-    let factors = reads.len().saturating_sub(writes.len());
-    // In these shapes a lane holds twice as much of A as of B.
-    let known = narrow && factors % 3 == 0 && matches!(writes.len(), 2 | 4) && note.taint == Taint::Matrix;
-    let (a, rest) = reads.split_at(if known { factors / 3 * 2 } else { 0 });
-    let (b, addend) = rest.split_at(if known { factors / 3 } else { 0 });
-    let mut rows = [false; 16];
-    let mut columns = [false; 8];
-    let mut any = false;
-    for lane in 0..LANES {
-        let group = lane / 4;
-        for (i, &reg) in a.iter().enumerate() {
-            rows[group + 8 * (i & 1)] |= r.get(cx, reg, lane) != 0;
-        }
-        for &reg in b {
-            columns[group] |= r.get(cx, reg, lane) != 0;
-        }
-        any |= !known && reads.iter().any(|&reg| r.get(cx, reg, lane) != 0);
+    let shape = Shape::unpack(op.imm);
+    let [na, nb, nc, _] = shape.registers();
+    if shape.is_quads() || reads.len() != na + nb + nc {
+        writes.iter().for_each(|&reg| r.mark(cx, reg, cx.active, false, origin));
+        return;
     }
-    let mut results = [[0u64; LANES]; 4];
+    let (a, rest) = reads.split_at(na);
+    let (b, addend) = rest.split_at(nb);
+    let (mut rows, mut columns) = (vec![false; shape.m], vec![false; shape.n]);
     for lane in 0..LANES {
-        let (group, column) = (lane / 4, lane % 4 * 2);
-        for (i, result) in results.iter_mut().enumerate().take(writes.len()) {
-            let own = addend.get(i).map_or(0, |&reg| r.get(cx, reg, lane));
-            let full = |undefined: bool, bits: u64| if undefined { bits } else { 0 };
-            result[lane] = if !known {
-                full(any, !0)
-            } else if writes.len() == 4 {
-                let undefined = rows[group + 8 * (i / 2)] || columns[column + i % 2] || own != 0;
-                full(undefined, 0xffff_ffff)
-            } else {
-                // Two halves to a register.
-                let row = rows[group + 8 * i];
-                full(row || columns[column] || own & 0xffff != 0, 0xffff)
-                    | full(row || columns[column + 1] || own >> 16 != 0, 0xffff_0000)
-            };
+        for (set, regs, lines, kind) in [(&mut rows, a, shape.m, shape.a), (&mut columns, b, shape.n, shape.b)] {
+            for (i, &reg) in regs.iter().enumerate() {
+                if r.get(cx, reg, lane) != 0 {
+                    set[factor_place(lines, shape.k, kind, lane, i).0] = true;
+                }
+            }
         }
     }
-    for (i, &to) in writes.iter().enumerate() {
-        let bits = results.get(i).unwrap_or(&results[0]);
-        for (lane, &bits) in bits.iter().enumerate() {
-            r.set(cx, to, lane, bits);
+    // Elements to a register, and the bits of one.
+    let parts = |kind: Kind| match kind {
+        Kind::F16 => (2, 0xffff),
+        Kind::F64 => (1, !0),
+        _ => (1, 0xffff_ffff),
+    };
+    let ((per, mask), (addends, addend_mask)) = (parts(shape.d), parts(shape.c));
+    let mut results = vec![[0u64; LANES]; writes.len()];
+    for (i, result) in results.iter_mut().enumerate() {
+        for (lane, result) in result.iter_mut().enumerate() {
+            for part in 0..per {
+                let element = i * per + part;
+                let (row, column) = accumulator_place(shape.m, lane, element);
+                let own = addend.get(element / addends).map_or(0, |&reg| r.get(cx, reg, lane));
+                let own = own >> (16 * (element % addends)) & addend_mask;
+                if rows.get(row) == Some(&true) || columns.get(column) == Some(&true) || own != 0 {
+                    *result |= mask << (16 * part);
+                }
+            }
         }
+    }
+    for (&to, bits) in writes.iter().zip(&results) {
+        bits.iter().enumerate().for_each(|(lane, &bits)| r.set(cx, to, lane, bits));
         if bits.iter().any(|&b| b != 0) {
             r.came(cx, to, origin);
         }
     }
 }
 
-/// `ldmatrix` and `stmatrix`: the list holds a site, whether addresses have 64 bits, the offset, and the rows.
+/// `ldmatrix`, `stmatrix`, `wmma.load`, `wmma.store`, after they have been executed.
 ///
 /// # Safety
 /// The contract of handlers.
 pub(super) unsafe fn access(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
-    let (count, transposed) = ((op.imm & 0xff) as usize, op.imm >> 8 & 1 != 0);
+    let mut pieces = Vec::new();
     // SAFETY: by the contract.
-    unsafe {
-        let (wide, offset) = (cx.list(op, 1) != 0, cx.list(op, 2) as i32 as i64 as u64);
-        let row = |cx: &Cx, lane: usize| {
-            let base =
-                if wide { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };
-            let base = if base & !0xffff_ffff == SHARED_WINDOW { base & 0xffff_ffff } else { base };
-            base.wrapping_add(offset)
-        };
-        for m in 0..count.min(4) {
-            // Where the two elements of a lane lie: row and column of the matrix.
-            let places = |lane: usize| {
-                let (row, column) = (lane / 4, lane % 4 * 2);
-                if transposed { [(column, row), (column + 1, row)] } else { [(row, column), (row, column + 1)] }
-            };
-            let at = |cx: &Cx, (r, column): (usize, usize)| row(cx, m * 8 + r).wrapping_add(2 * column as u64);
-            let reg = Reg::Narrow(cx.list(op, 3 + m));
-            for lane in 0..LANES {
-                let places = places(lane);
-                if note.taint == Taint::StoreMatrix {
-                    let w = c.block.init.warps.get(warp(cx));
-                    let bits = w.map_or(0, |w| access::narrowed(w.registers.get(cx, reg, lane)));
-                    for (half, place) in places.into_iter().enumerate() {
-                        c.block.init.set_shared(at(cx, place), 2, !(bits >> (2 * half)) & 3);
-                    }
-                    continue;
-                }
-                let missing = places.map(|p| access::shared_missing(&c.block.init, at(cx, p), 2));
-                let bits = access::widened(missing[0] | missing[1] << 2);
-                let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
-                if bits == 0 {
-                    if cx.tainted {
-                        w.registers.set(cx, reg, lane, 0);
-                    }
-                    continue;
-                }
-                w.registers.make();
-                (w.tainted, cx.tainted) = (true, true);
-                w.registers.set(cx, reg, lane, bits);
-                let half = usize::from(missing[0] == 0);
-                let origin = Origin {
-                    pc,
-                    thread: (c.block.index, warp(cx) as u32, lane as u32),
-                    place: access::Place::Shared,
-                    address: at(cx, places[half]),
-                    bytes: 2,
-                    missing: missing[half] as u32,
-                };
-                let origin = c.init.origins.add(origin);
-                w.registers.came(cx, reg, origin);
-            }
+    let site = unsafe {
+        match note.taint {
+            Taint::LoadMatrix | Taint::StoreMatrix => fragment::matrix_pieces(cx, op, |p| pieces.push(p)),
+            _ => fragment::tile_pieces(cx, op, |p| pieces.push(p)),
         }
+        cx.list(op, 0)
+    };
+    let stores = matches!(note.taint, Taint::StoreMatrix | Taint::StoreTile);
+    let place = |p: &Piece| if p.shared { Place::Shared } else { Place::Global };
+    let reg = |p: &Piece| if p.wide { Reg::Wide(p.row) } else { Reg::Narrow(p.row) };
+    if stores {
+        for p in &pieces {
+            let w = c.block.init.warps.get(warp(cx)).filter(|_| cx.tainted);
+            let undefined = w.map_or(0, |w| access::narrowed(w.registers.get(cx, reg(p), p.lane) >> p.bit));
+            let (sites, block) = (&mut c.init.sites, &mut c.block.init);
+            access::set(block, sites, cx, site, place(p), p.at, p.bytes, p.lane, !undefined & low(p.bytes));
+        }
+        return;
+    }
+    // Registers are filled piece by piece: first all count as defined.
+    if cx.tainted
+        && let Some(w) = c.block.init.warps.get_mut(warp(cx))
+    {
+        pieces.iter().for_each(|p| w.registers.set(cx, reg(p), p.lane, 0));
+    }
+    for p in &pieces {
+        let defined = access::get(&c.block.init, &mut c.init.sites, cx, site, place(p), p.at, p.bytes, p.lane);
+        let missing = !defined & low(p.bytes);
+        if missing == 0 {
+            continue;
+        }
+        let thread = (c.block.index, warp(cx) as u32, p.lane as u32);
+        let origin = Origin { pc, thread, place: place(p), address: p.at, bytes: p.bytes, missing: missing as u32 };
+        let origin = c.init.origins.add(origin);
+        let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+        w.registers.make();
+        (w.tainted, cx.tainted) = (true, true);
+        let bits = w.registers.get(cx, reg(p), p.lane) | access::widened(missing) << p.bit;
+        w.registers.set(cx, reg(p), p.lane, bits);
+        w.registers.came(cx, reg(p), origin);
     }
 }

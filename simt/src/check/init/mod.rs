@@ -19,6 +19,7 @@ mod rules;
 use super::checker::Checker;
 use super::note::{Note, Notes, Role, Taint};
 use super::{Rule, Severity};
+use crate::exec::atom::via;
 use crate::exec::block::Grid;
 use crate::exec::lanes::{lane_of, lanes_of};
 use crate::exec::{Cx, Flow, LANES, Op, uniform};
@@ -226,7 +227,15 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
                 }
             }
             Role::CopyAsync => access::copy_decides(c, cx, op, pc),
-            Role::MatrixAccess => access::row_decides(c, cx, pc, op.a, cx.list(op, 1) != 0, Rule::UndefinedAddress),
+            // Of the registers of a matrix, only the address decides.
+            Role::MatrixAccess | Role::Object => {
+                let wide = cx.list(op, 1) != via::SHARED32;
+                access::row_decides(c, cx, pc, op.a, wide, Rule::UndefinedAddress);
+                if note.role == Role::Object {
+                    rules::plain(c, cx, op, note);
+                }
+            }
+            Role::CopyBulk => access::bulk_decides(c, cx, op, pc),
             Role::Collective => collective::before(c, cx, op, pc),
             Role::Barrier => {
                 for &reg in c.init.notes().reads(note) {
@@ -259,6 +268,8 @@ pub(crate) unsafe fn after(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note:
                 }
             }
             Role::CopyAsync => access::copy_done(c, cx, op),
+            Role::CopyBulk => access::bulk_done(c, cx, op),
+            Role::Object => access::object_done(c, cx, op),
             Role::MatrixAccess if flow == Flow::Next => matrix::access(c, cx, op, pc, note),
             Role::Collective if cx.tainted && flow == Flow::Next => collective::after(c, cx, op),
             Role::Barrier if cx.tainted => {
