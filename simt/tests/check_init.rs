@@ -46,7 +46,7 @@ impl Case {
     }
 
     fn inspect(&self, block: u32) -> Inspection {
-        let checks = Checks { init: true, sync: true, ..Checks::default() };
+        let checks = Checks { init: true, ..Checks::default() };
         let params: Vec<u8> = [self.a, self.b].iter().flat_map(|p| p.to_le_bytes()).collect();
         self.rig.machine.inspect(&self.rig.instance, "k", &Launch::new([1, 1, 1], [block, 1, 1]), &params, &checks)
     }
