@@ -334,7 +334,7 @@ fn virtual_calls_and_divergent_loops() {
     let x = whole(18, 32);
     let (px, py) = (rig.upload(&x), rig.alloc(128));
     launch(&rig, "virtual_calls", 1, 32, 0, &[Pointer(px), Pointer(py)]);
-    let of = |i: usize| if i % 3 != 0 { x[i] * x[i] + 4.0 * i as f32 } else { 3.0 * x[i] * x[i] + i as f32 };
+    let of = |i: usize| if !i.is_multiple_of(3) { x[i] * x[i] + 4.0 * i as f32 } else { 3.0 * x[i] * x[i] + i as f32 };
     assert_eq!(rig.download::<f32>(py, 32), (0..32).map(of).collect::<Vec<_>>());
 
     let x: Vec<u32> = (1..33).map(|i| if i == 20 { 0xffff_fff1 } else { i * 7 }).collect();

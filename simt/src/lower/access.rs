@@ -410,6 +410,7 @@ impl Builder<'_> {
             m.any(&["global", "shared::cta", "shared::cluster"]);
         }
         let block_only = m.take("cta");
+        let proxy = m.peek(&["proxy", "proxy::async"]).is_some();
         let known = m.skip(|w| {
             matches!(
                 w,
@@ -417,6 +418,7 @@ impl Builder<'_> {
             ) || w.starts_with("proxy")
                 || w.starts_with("async")
                 || w.starts_with("sync_restrict")
+                || proxy && matches!(w, "global" | "shared::cta" | "shared::cluster")
         });
         m.finish()?;
         if !known && !block_only {
