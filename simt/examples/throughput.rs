@@ -68,6 +68,8 @@ DONE:
 }
 ";
 
+const RACES: Checks = Checks { init: false, races: true, sync: true, profile: false, seed: 0 };
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let threads = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(1);
     let machine = Machine::new(MachineConfig { threads, ..MachineConfig::default() });
@@ -105,7 +107,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             values.len() as f64 / best / 1e9
         );
         let init = Checks { init: true, ..Checks::default() };
-        for (name, checks) in [("hooks alone", Checks::default()), ("undefined data", init)] {
+        let both = Checks { init: true, ..RACES };
+        let kinds = [
+            ("hooks alone", Checks::default()),
+            ("undefined data", init),
+            ("races", RACES),
+            ("undefined data and races", both),
+        ];
+        for (name, checks) in kinds {
             let mut checked = f64::INFINITY;
             for _ in 0..5 {
                 // Results that are undefined anew, as after an allocation.

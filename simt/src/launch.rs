@@ -12,8 +12,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::check::checker::{self, Checker};
-use crate::check::{Checks, Inspection};
+use crate::check::checker::{self, Checker, RawSite};
+use crate::check::race::sync_fault;
+use crate::check::{self, Checks, Inspection};
 use crate::counters::Counters;
 use crate::exec::block::{Block, Grid, Outcome};
 use crate::exec::library::Services;
@@ -226,6 +227,33 @@ impl Machine {
         params: &[u8],
         checks: &Checks,
     ) -> Inspection {
+        self.inspect_with(instance, kernel, launch, params, checks, None)
+    }
+
+    /// As [`inspect`](Machine::inspect), for a launch that other operations of the host program may overlap: with
+    /// [`Checks::races`], what it accesses in global memory is compared with what earlier operations did that are not ordered
+    /// before it, and recorded for later ones.
+    pub fn inspect_ordered(
+        &self,
+        instance: &Instance,
+        kernel: &str,
+        launch: &Launch,
+        params: &[u8],
+        checks: &Checks,
+        ordering: &check::Ordering<'_>,
+    ) -> Inspection {
+        self.inspect_with(instance, kernel, launch, params, checks, Some(ordering))
+    }
+
+    fn inspect_with(
+        &self,
+        instance: &Instance,
+        kernel: &str,
+        launch: &Launch,
+        params: &[u8],
+        checks: &Checks,
+        ordering: Option<&check::Ordering<'_>>,
+    ) -> Inspection {
         let module = &instance.module;
         let nothing = |fault| Inspection {
             counters: Counters::default(),
@@ -241,14 +269,31 @@ impl Machine {
             let variables = program.globals.iter().zip(&instance.addresses);
             checker.races.statics = variables.map(|(g, &address)| (address, g.size, g.name.clone())).collect();
             let (result, checker) = run.serial(Some(checker));
-            let (findings, counts) = checker.map_or_else(Default::default, |c| (c.findings, c.counts));
+            let (findings, counts, uses) = checker.map_or_else(Default::default, |c| {
+                (c.findings, c.counts, if ordering.is_some() { c.races.uses() } else { Vec::new() })
+            });
             let profile =
                 checker::notes(program).filter(|_| checks.profile).map(|notes| counts.finish(module, program, notes));
+            let mut findings = findings;
+            if let Err((block, warp, raw)) = &result
+                && checks.sync
+            {
+                sync_fault(&mut findings, *block, *warp, raw);
+            }
             let (counters, fault) = match result {
                 Ok(counters) => (counters, None),
                 Err(failure) => (Counters::default(), Some(Box::new(self.report(module, kernel, run.grid, failure)))),
             };
-            Inspection { counters, findings: findings.finish(module, kernel, run.grid), profile, fault }
+            let mut findings = findings.finish(module, kernel, run.grid);
+            if let Some(ordering) = ordering {
+                let label = |write| format!("{} by kernel `{kernel}`", if write { "write" } else { "read" });
+                let site = |(pc, thread), write| {
+                    RawSite { label: label(write), thread: Some(thread), pc, note: String::new() }
+                        .finish(module, run.grid)
+                };
+                findings.extend(self.memory.record(kernel, &uses, ordering, site));
+            }
+            Inspection { counters, findings, profile, fault }
         });
         if !checks.init {
             self.memory.define_all();
@@ -381,6 +426,14 @@ impl Machine {
         let line = debug.map_or(0, |d| d.line);
         let location = debug.and_then(|d| program.locations.get(d.location as usize));
         let mut detail = raw.detail;
+        for w in &raw.waiters {
+            let debug = program.ops.get(w.pc as usize).and_then(|op| program.debug.get(op.debug as usize));
+            let line = debug.map_or(0, |d| d.line);
+            detail += &format!("\nwarp {}, lanes {:#010x}, PTX line {line}: {}", w.warp, w.lanes, w.what);
+            if let Some(location) = debug.and_then(|d| program.locations.get(d.location as usize)) {
+                detail += &format!(" ({})", module.source(location));
+            }
+        }
         let memory_fault = matches!(raw.kind, FaultKind::OutOfBounds | FaultKind::Misaligned);
         if let Some(address) = raw.address.filter(|&a| memory_fault && a >= 1 << 32) {
             detail += "\n";
@@ -615,7 +668,7 @@ impl Run<'_> {
                     stale = if cx.progress == before { stale + 1 } else { 0 };
                     if limit != 0 && stale > limit.saturating_add(resident.len() as u64) {
                         let why = "all resident threads spin or wait, and nothing has changed for a long time";
-                        if let Outcome::Fault(warp, raw) = resident[turn].deadlock(self.grid, why) {
+                        if let Outcome::Fault(warp, raw) = resident[turn].deadlock(why) {
                             return Err((resident[turn].index, warp, raw));
                         }
                     }
@@ -685,7 +738,7 @@ impl Run<'_> {
                     idle_turns = if cx.progress == before { idle_turns + 1 } else { 0 };
                     if limit != 0 && idle_turns > limit {
                         let why = "all threads of the block spin or wait, and nothing has changed for a long time";
-                        if let Outcome::Fault(warp, raw) = block.deadlock(self.grid, why) {
+                        if let Outcome::Fault(warp, raw) = block.deadlock(why) {
                             return Err((index, warp, raw));
                         }
                     }

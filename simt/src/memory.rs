@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 
+use crate::check::history::History;
 use crate::shadow::Shadow;
 
 /// The byte that fresh memory reads as.
@@ -168,6 +169,8 @@ pub struct Memory {
     /// Other devices' memories that kernels here may reach.
     peers: Mutex<Vec<Arc<Mutex<State>>>>,
     tracking: AtomicBool,
+    /// What operations of the host program have used, where they say so.
+    pub(crate) history: Mutex<History>,
 }
 
 pub(crate) fn lookup(live: &[Entry], address: u64) -> Option<&Entry> {
@@ -185,7 +188,14 @@ impl Memory {
         let range = MEMORIES.fetch_add(1, Ordering::Relaxed) % RANGES;
         let next = FIRST + range * RANGE;
         let state = Arc::new(Mutex::new(State { next, ..State::default() }));
-        Memory { total, end: next + RANGE, state, peers: Mutex::default(), tracking: AtomicBool::new(false) }
+        Memory {
+            total,
+            end: next + RANGE,
+            state,
+            peers: Mutex::default(),
+            tracking: AtomicBool::new(false),
+            history: Mutex::default(),
+        }
     }
 
     /// Whether allocations from now on carry bits that say which of their bytes are defined. Existing ones stay as
@@ -261,6 +271,7 @@ impl Memory {
             return Err(MemoryError::NotAnAllocation { address: base, nearest });
         };
         let entry = Arc::make_mut(&mut state.live).remove(at);
+        self.history().retire(base, base.saturating_add(entry.size), &|_| true);
         state.used -= entry.size.next_multiple_of(512);
         if state.freed.len() == REMEMBERED {
             state.freed.pop_front();

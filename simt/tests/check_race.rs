@@ -10,6 +10,7 @@
 mod common;
 
 use common::{Rig, module_text};
+use warpsmith_simt::check::Ordering;
 use warpsmith_simt::{Checks, Finding, Launch, MachineConfig, Severity};
 
 use Severity::{Error, Info, Warning};
@@ -692,4 +693,90 @@ fn barriers_in_disagreement() {
     let overrun = "setp.ge.u32 %p2, %r1, 32; @%p2 bra CONSUMER; bar.arrive 1, 96; bar.arrive 1, 96; bra DONE; CONSUMER: bar.sync 1, 96; DONE:";
     let found = expect(overrun, 1, 64, divergence);
     assert!(found[0].message.contains("arrives at barrier 1 again"), "{}", found[0]);
+}
+
+fn faulty(body: &str, grid: u32, block: u32) -> (Vec<Finding>, String) {
+    let config = MachineConfig { threads: 1, spin_limit: 1 << 10, ..MachineConfig::default() };
+    let rig = Rig::with(config, &text("", body));
+    let out = rig.upload(&vec![0u32; WORDS]);
+    let launch = Launch::new([grid, 1, 1], [block, 1, 1]);
+    let checks = Checks { races: true, sync: true, ..Checks::default() };
+    let i = rig.machine.inspect(&rig.instance, "k", &launch, &out.to_le_bytes(), &checks);
+    (i.findings, i.fault.expect("a fault").to_string())
+}
+
+#[test]
+fn faults_about_waiting_name_everybody_who_waits() {
+    // Lanes at two aligned barriers.
+    let (found, _) =
+        faulty("setp.lt.u32 %p2, %r1, 7; @%p2 bra LOW; bar.sync 0; bra DONE; LOW: bar.sync 0; DONE:", 1, 32);
+    assert_eq!(grades(&found), [("sync::barrier-divergence", Error)]);
+    assert_eq!(found[0].sites.len(), 2);
+    assert!(found[0].sites.iter().any(|s| s.label == "warp 0, lanes 0x0000007f: wait at barrier 0"), "{}", found[0]);
+    // Three warps are counted, one has exited, one waits elsewhere.
+    let (found, fault) = faulty(
+        "setp.ge.u32 %p2, %r1, 64; @%p2 exit; setp.ge.u32 %p3, %r1, 32; @%p3 bra SECOND; bar.sync 1, 96; bra DONE; SECOND: bar.sync 2, 96; DONE:",
+        1,
+        96,
+    );
+    assert_eq!(grades(&found), [("sync::barrier-missing", Error)]);
+    let labels: Vec<&str> = found[0].sites.iter().map(|s| s.label.as_str()).collect();
+    assert_eq!(labels.len(), 3, "{labels:?}");
+    assert!(labels[0].starts_with("warp 0, lanes 0xffffffff: wait at barrier 1 (32 of 96 threads)"), "{labels:?}");
+    assert!(labels[1].starts_with("warp 1, lanes 0xffffffff: wait at barrier 2"), "{labels:?}");
+    assert_eq!(labels[2], "warp 2, lanes 0xffffffff: have exited");
+    assert!(fault.contains("warp 2, lanes 0xffffffff, PTX line 14: have exited"), "{fault}");
+    // A named lane that never comes, because it waits for the others elsewhere.
+    let (found, fault) = faulty(
+        "setp.eq.u32 %p2, %r1, 4; @%p2 bra FOUR; bar.warp.sync -1; bra DONE; FOUR: shfl.sync.idx.b32 %r9, %r1, 0, 31, -1; DONE:",
+        1,
+        32,
+    );
+    assert_eq!(grades(&found), [("sync::deadlock", Error)]);
+    assert!(fault.contains("for lanes 0x00000010"), "{fault}");
+    // A lane that its own mask does not name.
+    let (found, _) = faulty("shfl.sync.idx.b32 %r9, %r1, 0, 31, 0xff;", 1, 32);
+    assert_eq!(grades(&found), [("sync::membermask", Error)]);
+}
+
+#[test]
+fn operations_of_the_host_race_where_nothing_orders_them() {
+    let rig = Rig::new(&text("", "st.global.u32 [%rd2], %r1;"));
+    let memory = rig.machine.memory();
+    let (a, b) = (rig.upload(&[0u32; 256]), rig.upload(&[0u32; 256]));
+    let checks = Checks { races: true, ..Checks::default() };
+    let launch = |p: u64, op: u32, ordered: &[u32]| {
+        let before = |o: u32| ordered.contains(&o);
+        let ordering = Ordering { op, name: &format!("stream {op}"), before: &before };
+        let launch = Launch::new([4, 1, 1], [64, 1, 1]);
+        let i = rig.machine.inspect_ordered(&rig.instance, "k", &launch, &p.to_le_bytes(), &checks, &ordering);
+        assert!(i.fault.is_none());
+        i.findings
+    };
+    let copy = |p: u64, bytes: u64, write: bool, op: u32, ordered: &[u32]| {
+        let before = |o: u32| ordered.contains(&o);
+        memory.touch(p, bytes, write, &Ordering { op, name: "cuMemcpyAsync", before: &before })
+    };
+    assert_eq!(launch(a, 1, &[]), []);
+    assert_eq!(launch(b, 2, &[]), [], "another buffer");
+    assert_eq!(launch(a, 3, &[1]), [], "the same stream");
+    let found = launch(a, 4, &[1]);
+    assert_eq!(grades(&found), [("race::stream", Error)]);
+    assert_eq!(found[0].message.split(" at ").next(), Some("write-write race on global memory"));
+    assert_eq!(found[0].sites[0].label, "write by kernel `k` (stream 4)");
+    assert_eq!(found[0].sites[1].label, "earlier write by kernel `k` (stream 3)");
+    assert!(found[0].sites[1].ptx_text.contains("st.global.u32 [%rd2], %r1;"), "{}", found[0]);
+    // A copy to the host beside the kernel that writes; then behind it.
+    assert_eq!(grades(&copy(b + 1020, 4, false, 5, &[])), [("race::stream", Error)]);
+    assert_eq!(copy(b + 1020, 4, false, 6, &[2]), []);
+    assert_eq!(copy(b + 1024 - 8, 4, false, 7, &[2]), []);
+    // The readers count, too.
+    assert_eq!(grades(&copy(b + 1020, 4, true, 8, &[2, 5])), [("race::stream", Error)]);
+    // Memory is freed while operation 4 may run.
+    let before = |o: u32| o != 4;
+    let found = memory.retire(a, &Ordering { op: 9, name: "cuMemFreeAsync", before: &before });
+    assert_eq!(grades(&found), [("race::free", Error)]);
+    memory.free(a).unwrap();
+    memory.forget();
+    assert_eq!(copy(b, 1024, true, 10, &[]), []);
 }

@@ -25,6 +25,26 @@ pub(crate) struct RawSite {
     pub note: String,
 }
 
+impl RawSite {
+    /// The site with its place named.
+    pub(crate) fn finish(self, module: &Module, grid: &Grid<'_>) -> Site {
+        let program = grid.program;
+        let debug = program.ops.get(self.pc as usize).and_then(|op| program.debug.get(op.debug as usize));
+        let line = debug.map_or(0, |d| d.line);
+        let location = debug.and_then(|d| program.locations.get(d.location as usize));
+        Site {
+            label: self.label,
+            block: self.thread.map(|(block, _, _)| grid.coordinates(block)),
+            thread: self.thread.map(|(_, warp, lane)| grid.thread(warp, lane)),
+            lane: self.thread.map_or(0, |t| t.2),
+            ptx_line: line,
+            ptx_text: module.line(line).to_string(),
+            source: location.map(|l| module.frames(l)).unwrap_or_default(),
+            note: self.note,
+        }
+    }
+}
+
 /// A finding before its places have names.
 #[derive(Clone, Debug)]
 pub(crate) struct RawFinding {
@@ -79,22 +99,7 @@ impl Findings {
 
     /// The findings with their places named.
     pub(crate) fn finish(self, module: &Module, kernel: &str, grid: &Grid<'_>) -> Vec<Finding> {
-        let program = grid.program;
-        let site = |raw: RawSite| {
-            let debug = program.ops.get(raw.pc as usize).and_then(|op| program.debug.get(op.debug as usize));
-            let line = debug.map_or(0, |d| d.line);
-            let location = debug.and_then(|d| program.locations.get(d.location as usize));
-            Site {
-                label: raw.label,
-                block: raw.thread.map(|(block, _, _)| grid.coordinates(block)),
-                thread: raw.thread.map(|(_, warp, lane)| grid.thread(warp, lane)),
-                lane: raw.thread.map_or(0, |t| t.2),
-                ptx_line: line,
-                ptx_text: module.line(line).to_string(),
-                source: location.map(|l| module.frames(l)).unwrap_or_default(),
-                note: raw.note,
-            }
-        };
+        let site = |raw: RawSite| raw.finish(module, grid);
         self.list
             .into_iter()
             .map(|(raw, count)| Finding {

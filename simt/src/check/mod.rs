@@ -8,11 +8,13 @@
 //! | module | what it watches |
 //! |---|---|
 //! | `init` | undefined bytes: in memory one bit a byte, in registers one bit a lane and byte; they may be copied around freely and are reported where they decide something or leave the device |
-//! | `race` | unordered accesses under the PTX memory model |
+//! | `race` | unordered accesses under the PTX memory model; barriers and collectives |
+//! | `history` | operations of the host program that use the same memory unordered |
 //! | `profile`, `metrics` | counters by operation, and their rules |
 
 pub(crate) mod checker;
 pub(crate) mod finding;
+pub(crate) mod history;
 pub(crate) mod init;
 pub(crate) mod metrics;
 pub(crate) mod note;
@@ -20,6 +22,7 @@ pub(crate) mod profile;
 pub(crate) mod race;
 
 pub use finding::{Finding, Frame, Rule, Severity, Site};
+pub use history::Ordering;
 pub use metrics::Metrics;
 pub use note::Class;
 pub use profile::{LineProfile, Profile};

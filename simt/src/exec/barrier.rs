@@ -6,7 +6,7 @@
 
 use super::lanes::{lane_of, lanes_of, set_lane};
 use super::warp::{Row, State, Warp};
-use super::{Cx, Flow, Op};
+use super::{Cx, Flow, Op, Waiter};
 use crate::check::{checker, race};
 use crate::fault::FaultKind;
 use crate::program::Program;
@@ -107,7 +107,15 @@ impl Warp {
             );
             // SAFETY: positions of splits lie inside the code.
             let op = unsafe { &*cx.code.add(first.pc as usize) };
-            return cx.raise(op, FaultKind::DivergentBarrier, here.trailing_zeros() & 31, None, detail);
+            let flow = cx.raise(op, FaultKind::DivergentBarrier, here.trailing_zeros() & 31, None, detail);
+            let waiters = self.splits.iter().filter(|s| s.state == State::Barrier { id });
+            let warp = self.index;
+            let waiters =
+                waiters.map(|s| Waiter { warp, lanes: s.mask, pc: s.pc, what: format!("wait at barrier {id}") });
+            if let Some(fault) = &mut cx.fault {
+                fault.waiters = waiters.collect();
+            }
+            return flow;
         }
         self.at_barrier[id as usize] = 0;
         let barrier = &mut barriers[id as usize];

@@ -3,7 +3,7 @@
 use super::barrier::Barrier;
 use super::lanes::lanes_of;
 use super::warp::{Row, State, Stop, Warp};
-use super::{Cx, LANES, RawFault, uniform};
+use super::{Cx, LANES, RawFault, Waiter, uniform};
 use crate::check::checker::{self, BlockState};
 use crate::check::{init, race};
 use crate::fault::FaultKind;
@@ -60,6 +60,8 @@ pub(crate) struct Block {
     watched: BlockState,
 }
 
+/// Exits that a report of a deadlock lists.
+const EXITS: usize = 16;
 /// Rounds of its warps in which a block spins before other blocks get a turn although memory changes.
 const PATIENCE: u32 = 4096;
 
@@ -163,7 +165,7 @@ impl Block {
                     Stop::Fault => {
                         return match cx.fault.take() {
                             Some(fault) => Outcome::Fault(w as u32, fault),
-                            None => self.deadlock(grid, "lost its fault"),
+                            None => self.deadlock("lost its fault"),
                         };
                     }
                 }
@@ -173,7 +175,7 @@ impl Block {
                 return Outcome::Done;
             }
             if !ran {
-                return self.deadlock(grid, "no thread of the block can run any more");
+                return self.deadlock("no thread of the block can run any more");
             }
             if spun && (cx.progress == before || round > PATIENCE) {
                 return Outcome::Spinning;
@@ -206,12 +208,11 @@ impl Block {
     }
 
     /// Describes who waits for what.
-    pub(crate) fn deadlock(&self, grid: &Grid<'_>, why: &str) -> Outcome {
-        let mut detail = why.to_string();
+    pub(crate) fn deadlock(&self, why: &str) -> Outcome {
+        let mut waiters = Vec::new();
         let mut first = None;
         for warp in &self.warps {
             for split in &warp.splits {
-                let line = line_of(grid.program, split.pc);
                 let what = match split.state {
                     State::Ready => "spin".to_string(),
                     State::Barrier { id } => {
@@ -240,15 +241,20 @@ impl Block {
                         format!("wait for lanes {:#010x} of the warp", warp.live & !split.mask)
                     }
                 };
-                detail += &format!("\nwarp {}, lanes {:#010x}, PTX line {line}: {what}", warp.index, split.mask);
+                waiters.push(Waiter { warp: warp.index, lanes: split.mask, pc: split.pc, what });
                 let lane = split.mask.trailing_zeros() & 31;
                 if first.is_none() || split.state == State::Ready {
                     first.get_or_insert((warp.index, lane, split.pc));
                 }
             }
         }
+        // Who has left early, by place: a barrier or a mask may still count on them.
+        let exits = self.warps.iter().flat_map(|w| w.exits.iter().map(|&(pc, lanes)| (w.index, lanes, pc)));
+        for (warp, lanes, pc) in exits.take(EXITS) {
+            waiters.push(Waiter { warp, lanes, pc, what: "have exited".to_string() });
+        }
         let (warp, lane, pc) = first.unwrap_or((0, 0, 0));
-        let raw = RawFault { kind: FaultKind::Deadlock, lane, pc, address: None, detail };
+        let raw = RawFault { kind: FaultKind::Deadlock, lane, pc, address: None, detail: why.to_string(), waiters };
         Outcome::Fault(warp, Box::new(raw))
     }
 
@@ -256,9 +262,4 @@ impl Block {
         let waiting = warp.splits.iter().filter(|s| s.state == State::Barrier { id });
         lanes_of(waiting.fold(0, |m, s| m | s.mask)).fold(0, |m, l| m | 1 << l)
     }
-}
-
-fn line_of(program: &Program, pc: u32) -> u32 {
-    let debug = program.ops.get(pc as usize).and_then(|op| program.debug.get(op.debug as usize));
-    debug.map_or(0, |d| d.line)
 }

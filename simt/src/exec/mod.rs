@@ -130,6 +130,18 @@ pub(crate) struct RawFault {
     pub pc: u32,
     pub address: Option<u64>,
     pub detail: String,
+    /// Who waits, or has left, if that is what it is about.
+    pub waiters: Vec<Waiter>,
+}
+
+/// Lanes of a warp that wait, spin or have exited, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiter {
+    pub warp: u32,
+    pub lanes: u32,
+    pub pc: u32,
+    /// In words.
+    pub what: String,
 }
 
 /// Index into [`Cx::uniform`].
@@ -240,7 +252,7 @@ impl Cx {
     #[inline(never)]
     pub(crate) fn raise(&mut self, op: &Op, kind: FaultKind, lane: u32, address: Option<u64>, detail: String) -> Flow {
         let pc = self.position(op);
-        self.fault = Some(Box::new(RawFault { kind, lane, pc, address, detail }));
+        self.fault = Some(Box::new(RawFault { kind, lane, pc, address, detail, waiters: Vec::new() }));
         Flow::Fault
     }
 

@@ -27,7 +27,7 @@ use crate::exec::bounds::Place;
 use crate::exec::lanes::{lanes_of, simd};
 use crate::exec::{Cx, Op, uniform};
 
-pub(crate) use sync::{arrived, met};
+pub(crate) use sync::{arrived, fault as sync_fault, met};
 
 /// State of a launch.
 #[derive(Default)]
@@ -78,6 +78,31 @@ impl Races {
             races.talks |= talks;
         }
         races
+    }
+}
+
+/// Bytes of global memory that one place of a kernel has accessed: from, to, whether it wrote, position and the first thread.
+pub(crate) type Use = (bool, u64, u64, (u32, (u64, u32, u32)));
+
+impl Races {
+    /// What the launch has accessed in global memory, reads first, in order of addresses.
+    pub(crate) fn uses(&self) -> Vec<Use> {
+        let mut list: Vec<Use> = Vec::new();
+        self.global.each(|at, bytes, r| {
+            let thread = (u64::from(r.block), u32::from(r.warp), r.lanes.trailing_zeros() & 31);
+            list.push((r.flags & flag::WRITE != 0, at, at + bytes, (r.pc, thread)));
+        });
+        list.sort_unstable();
+        let mut joined: Vec<Use> = Vec::new();
+        for next in list {
+            match joined.last_mut() {
+                Some(last) if last.0 == next.0 && last.3.0 == next.3.0 && next.1 <= last.2 => {
+                    last.2 = last.2.max(next.2)
+                }
+                _ => joined.push(next),
+            }
+        }
+        joined
     }
 }
 

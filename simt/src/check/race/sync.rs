@@ -1,11 +1,12 @@
 //! Barriers and collectives: what orders lanes, and what is wrong with how they are used.
 
-use crate::check::checker::{Checker, RawFinding, RawSite};
+use crate::check::checker::{Checker, Findings, RawFinding, RawSite};
 use crate::check::{Rule, Severity};
 use crate::exec::barrier::bar;
 use crate::exec::collective::{Kind, named, source};
 use crate::exec::lanes::{lane_of, lanes_of};
-use crate::exec::{Cx, LANES, Op};
+use crate::exec::{Cx, LANES, Op, RawFault, Waiter};
+use crate::fault::FaultKind;
 
 /// Barriers of a block that warps have arrived at and that have not opened.
 #[derive(Default)]
@@ -181,6 +182,44 @@ pub(super) unsafe fn barrier(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u
     let help = help.to_string();
     let (rule, severity, memory) = (Rule::BarrierDivergence, Severity::Error, String::new());
     c.findings.add(RawFinding { rule, severity, message, sites, memory, help });
+}
+
+/// A fault that is about barriers, masks or waiting, as a finding with everybody who waits.
+pub(crate) fn fault(findings: &mut Findings, block: u64, warp: u32, raw: &RawFault) {
+    let at_barrier = raw.waiters.iter().any(|w| w.what.contains("barrier"));
+    let (rule, help) = match raw.kind {
+        FaultKind::DivergentBarrier => (
+            Rule::BarrierDivergence,
+            "all threads of the warps that a barrier counts must execute the same barrier, with the same operands",
+        ),
+        FaultKind::MaskMisuse => (
+            Rule::Membermask,
+            "a lane may only execute a collective whose membermask names it, and all lanes must name the same lanes",
+        ),
+        FaultKind::Deadlock if at_barrier => (
+            Rule::BarrierMissing,
+            "the threads that are missing took another way or have exited: move the barrier out of the branch, or count them out",
+        ),
+        FaultKind::Deadlock => (
+            Rule::Deadlock,
+            "a collective waits for all lanes that its membermask names and that have not exited; a loop that waits needs \
+             somebody who ends it",
+        ),
+        _ => return,
+    };
+    let site = |w: &Waiter| RawSite {
+        label: format!("warp {}, lanes {:#010x}: {}", w.warp, w.lanes, w.what),
+        thread: Some((block, w.warp, w.lanes.trailing_zeros() & 31)),
+        pc: w.pc,
+        note: String::new(),
+    };
+    let mut sites: Vec<RawSite> = raw.waiters.iter().map(site).collect();
+    if sites.is_empty() {
+        let thread = Some((block, warp, raw.lane));
+        sites.push(RawSite { label: "here".into(), thread, pc: raw.pc, note: String::new() });
+    }
+    let (severity, message, memory) = (Severity::Error, raw.detail.clone(), String::new());
+    findings.add(RawFinding { rule, severity, message, sites, memory, help: help.into() });
 }
 
 fn name(kind: u64) -> &'static str {
