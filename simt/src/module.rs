@@ -164,7 +164,12 @@ impl Module {
 
     /// Source places of a location, innermost first.
     pub(crate) fn frames(&self, location: &ast::Location) -> Vec<Frame> {
-        frames(self.files.get(&location.file).map_or("?", String::as_str), location)
+        let file = |index: &u32| self.files.get(index).map_or("?", String::as_str);
+        let mut frames = frames(file(&location.file), location);
+        let call =
+            |(at, line, column): &(u32, u32, u32)| Frame { file: file(at).to_string(), line: *line, column: *column };
+        frames.extend(location.inlined.iter().map(call));
+        frames
     }
 
     /// A source location in words.
@@ -172,7 +177,11 @@ impl Module {
         let file = self.files.get(&location.file).map_or("?", String::as_str);
         let place = format!("{file}:{}", location.line);
         match location.comment.trim().trim_start_matches('/').trim() {
-            "" => place,
+            "" if location.inlined.is_empty() => place,
+            "" => {
+                let calls = self.frames(location).iter().skip(1).map(|f| format!(" @[ {f}")).collect::<String>();
+                format!("{place} ({}{})", calls.trim_start(), " ]".repeat(location.inlined.len()))
+            }
             chain => format!("{place} ({chain})"),
         }
     }

@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn frames_of_an_inline_chain() {
         let comment = "mod.rs:83:5 @[ src/lib.rs:9:47 @[ src/lib.rs:13:13 ] ]".to_string();
-        let location = Location { file: 1, line: 83, col: 5, comment };
+        let location = Location { file: 1, line: 83, col: 5, comment, inlined: Vec::new() };
         let shown: Vec<String> = frames("core/mod.rs", &location).iter().map(Frame::to_string).collect();
         assert_eq!(shown, ["core/mod.rs:83:5", "src/lib.rs:9:47", "src/lib.rs:13:13"]);
     }

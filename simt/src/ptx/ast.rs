@@ -234,6 +234,8 @@ pub struct Location {
     /// The comment that followed it: LLVM prints the inline chain there, e.g.
     /// `mod.rs:83:5 @[ src/lib.rs:9:47 ]`.
     pub comment: String,
+    /// File, line and column of the calls that were inlined, innermost first, from `inlined_at` as nvcc writes it.
+    pub inlined: Vec<(u32, u32, u32)>,
 }
 
 /// One instruction.

@@ -89,6 +89,7 @@ impl<'a> Parser<'a> {
         let file = self.expect_u32()?;
         let line = self.expect_u32()?;
         let col = self.expect_u32()?;
+        let mut inlined = Vec::new();
         while self.take(b',') {
             match self.expect_ident("`function_name` or `inlined_at`")?.text {
                 "function_name" => {
@@ -98,15 +99,14 @@ impl<'a> Parser<'a> {
                     }
                 }
                 "inlined_at" => {
-                    for _ in 0..3 {
-                        self.expect_u32()?;
-                    }
+                    let place = (self.expect_u32()?, self.expect_u32()?, self.expect_u32()?);
+                    inlined = scopes.inlined(place);
                 }
                 _ => return self.unexpected("expected `function_name` or `inlined_at` before it"),
             }
         }
         let comment = self.lexer.comment_after(self.last_end).to_string();
-        scopes.set_location(Location { file, line, col, comment });
+        scopes.set_location(Location { file, line, col, comment, inlined });
         Ok(())
     }
 

@@ -245,6 +245,17 @@ impl<'a> Scopes<'a> {
         self.body.labels.get(label.0 as usize).map(|(name, _)| name.clone()).unwrap_or_default()
     }
 
+    /// The chain of calls that `inlined_at` begins: the place itself, and where the function around that was inlined, as the
+    /// latest `.loc` of the place says.
+    pub fn inlined(&self, place: (u32, u32, u32)) -> Vec<(u32, u32, u32)> {
+        const BACK: usize = 4096;
+        const DEPTH: usize = 32;
+        let mut chain = vec![place];
+        let known = self.body.locations.iter().rev().take(BACK).find(|l| (l.file, l.line, l.col) == place);
+        chain.extend(known.into_iter().flat_map(|l| &l.inlined).take(DEPTH));
+        chain
+    }
+
     /// Makes a `.loc` current.
     pub fn set_location(&mut self, location: Location) {
         if self.body.locations.last() != Some(&location) {
