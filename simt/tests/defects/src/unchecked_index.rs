@@ -1,0 +1,28 @@
+//: grid 1
+//: block 64
+//: buffer x 240 iota
+//: buffer y 256 zeros
+//: scalar n u32 60
+//: expect fault out of bounds
+#![no_std]
+#![feature(abi_ptx, stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics)]
+#![allow(internal_features, improper_ctypes, static_mut_refs)]
+include!("common.rs");
+#[inline(always)]
+unsafe fn copy(x: *const u32, y: *mut u32, t: usize) {
+    unsafe { *y.add(t) = *x.add(t) } // <- here
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "ptx-kernel" fn defect(x: *const u32, y: *mut u32, n: u32) {
+    let t = unsafe { _thread_idx_x() as usize };
+    if t <= n as usize {
+        unsafe { copy(x, y, t) }
+    }
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "ptx-kernel" fn clean(x: *const u32, y: *mut u32, n: u32) {
+    let t = unsafe { _thread_idx_x() as usize };
+    if t < n as usize {
+        unsafe { copy(x, y, t) }
+    }
+}
