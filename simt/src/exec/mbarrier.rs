@@ -56,6 +56,21 @@ impl Object {
         self
     }
 
+    /// Whether the phase that a test asks about is complete.
+    ///
+    /// # Safety
+    /// The contract of handlers; the operation is a test.
+    unsafe fn passed(self, cx: &Cx, op: &Op, lane: usize, word: u64) -> bool {
+        // SAFETY: by the contract: row `b` has 32 bits for a parity and 64 for a token.
+        unsafe {
+            if cx.list(op, 2) & act::PARITY != 0 {
+                (lane_of::<u32>(cx.src(op.b), lane) & 1 != 0) != self.odd
+            } else {
+                (lane_of::<u64>(cx.src(op.b), lane) ^ word) & PHASE != 0
+            }
+        }
+    }
+
     fn arrive(mut self, count: u32, drop: bool) -> Result<Object, String> {
         if count == 0 || count > self.pending {
             return Err(format!("{count} arrivals at an mbarrier that waits for {}", self.pending));
@@ -99,6 +114,8 @@ pub(crate) mod act {
     pub(crate) const PARITY: u32 = 128;
     pub(crate) const NO_INC: u32 = 256;
     pub(crate) const SILENT: u32 = 512;
+    /// `.relaxed`: orders nothing, which only the check of races asks for.
+    pub(crate) const RELAXED: u32 = 1024;
 }
 
 /// The object at a lane's address: where it is in host memory.
@@ -111,6 +128,44 @@ unsafe fn object(cx: &mut Cx, op: &Op, lane: usize) -> Result<*mut u64, Flow> {
         match if inside { Shared::<u64>::resolve(cx, site, at, 8) } else { None } {
             Some((host, _)) => Ok(host.cast()),
             None => Err(refuse(cx, op, place, lane, at, 8, "mbarrier operation")),
+        }
+    }
+}
+
+/// What an operation is about to do to the order of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Edge {
+    /// A new object: what was known of the old one does not count.
+    New,
+    /// An arrival releases.
+    Release,
+    /// A wait that finds its phase complete acquires.
+    Acquire,
+}
+
+/// The edge of a lane, and the object's offset in shared memory.
+///
+/// # Safety
+/// The contract of handlers, for [`mbarrier`].
+pub(crate) unsafe fn edge(cx: &mut Cx, op: &Op, lane: usize) -> Option<(u64, Edge)> {
+    // SAFETY: by the contract; `resolve` vouches for the range that it returns.
+    unsafe {
+        let (place, at) = address(cx, op, lane);
+        if place != Place::Shared || at & 7 != 0 {
+            return None;
+        }
+        let what = cx.list(op, 2);
+        let ordered = what & act::RELAXED == 0;
+        match what & act::KIND {
+            act::INIT => Some((at, Edge::New)),
+            act::ARRIVE | act::ASYNC => ordered.then_some((at, Edge::Release)),
+            act::TEST if ordered => {
+                let site = cx.list(op, 0) as usize;
+                let (host, _) = Shared::<u64>::resolve(cx, site, at, 8)?;
+                let word = host.cast::<u64>().read_unaligned();
+                Object::unpack(word)?.passed(cx, op, lane, word).then_some((at, Edge::Acquire))
+            }
+            _ => None,
         }
     }
 }
@@ -154,12 +209,7 @@ pub(crate) unsafe fn mbarrier(cx: &mut Cx, op: &Op) -> Flow {
                     continue;
                 }
                 TEST => {
-                    let done = if what & act::PARITY != 0 {
-                        (lane_of::<u32>(cx.src(op.b), lane) & 1 != 0) != old.odd
-                    } else {
-                        (lane_of::<u64>(cx.src(op.b), lane) ^ word) & PHASE != 0
-                    };
-                    passed |= u32::from(done) << lane;
+                    passed |= u32::from(old.passed(cx, op, lane, word)) << lane;
                     continue;
                 }
                 ARRIVE => {

@@ -87,6 +87,11 @@ fn perform(warp: &mut Warp, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], 
     for &i in &parties {
         let split = warp.splits[i];
         warp.enter(cx, program, pools, split.frame);
+        if cx.checker.is_some() {
+            let (op, index) = (&program.ops[split.pc as usize], warp.index);
+            // SAFETY: as above.
+            checker::with(cx, |c, cx| unsafe { race::sources(c, cx, op, split.pc, index, split.mask) });
+        }
         // SAFETY: as above.
         unsafe { scatter(cx, &program.ops[split.pc as usize], split.mask, &exchange) };
         if cx.tainted {

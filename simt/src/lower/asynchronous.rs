@@ -240,7 +240,7 @@ impl Builder<'_> {
         let expect = m.take("expect_tx");
         let parity = m.take("parity");
         let no_complete = m.take("noComplete");
-        m.any(&["acquire", "release", "relaxed"]);
+        let relaxed = if m.any(&["acquire", "release", "relaxed"]) == Some("relaxed") { act::RELAXED } else { 0 };
         m.any(&["cta", "cluster"]);
         let cluster = i.modifiers.iter().any(|w| w == "shared::cluster");
         let space = Self::space(m);
@@ -272,7 +272,7 @@ impl Builder<'_> {
                 self.barrier_object(address, space, what)?.b = bytes;
             }
             ("arrive" | "arrive_drop", [d, address, rest @ ..]) => {
-                let mut what = act::ARRIVE;
+                let mut what = act::ARRIVE | relaxed;
                 what |= if kind == "arrive_drop" { act::DROP } else { 0 };
                 what |= if no_complete { act::NO_COMPLETE } else { 0 };
                 what |= if expect { act::EXPECT } else { 0 };
@@ -302,7 +302,7 @@ impl Builder<'_> {
                     }
                     _ => return mismatch(i),
                 }
-                let what = act::TEST | if parity { act::PARITY } else { 0 };
+                let what = act::TEST | relaxed | if parity { act::PARITY } else { 0 };
                 let op = self.barrier_object(address, space, what)?;
                 (op.p, op.b) = (p, token);
             }

@@ -21,13 +21,14 @@ use report::Scene;
 use shadow::{Conflict, Now, Shadow, Span, flag};
 
 use super::checker::Checker;
-use super::note::{Access, Does, Note, Order, Role, Where};
+use super::note::{Access, Does, Note, Order, Role, Scope, Where};
 use crate::exec::block::Grid;
 use crate::exec::bounds::Place;
 use crate::exec::lanes::{lanes_of, simd};
+use crate::exec::mbarrier::{self, Edge};
 use crate::exec::{Cx, Op, uniform};
 
-pub(crate) use sync::{arrived, fault as sync_fault, met};
+pub(crate) use sync::{arrived, fault as sync_fault, met, sources};
 
 /// State of a launch.
 #[derive(Default)]
@@ -71,6 +72,10 @@ impl Races {
                     races.bare |= report::bare(a);
                     let acquires = a.order.acquires();
                     (acquires || a.order.releases(), acquires && order::wide(a.scope))
+                }
+                Role::Object => {
+                    races.strong = true;
+                    (true, false)
                 }
                 _ => (false, false),
             };
@@ -143,6 +148,8 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
         Role::Fence { acquires, releases, scope } if races && c.races.strong => {
             c.block.races.clocks.fence(warp as usize, cx.active, pc, acquires, releases, scope);
         }
+        // SAFETY: by the contract.
+        Role::Object if races => unsafe { object(c, cx, op, pc, warp) },
         // SAFETY: by the contract.
         Role::Collective => unsafe { sync::collective(c, cx, op, pc, warp) },
         // SAFETY: by the contract.
@@ -221,6 +228,33 @@ unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
             };
             block.clocks.strong(&strong, variables.entry(at).or_default());
         }
+    }
+}
+
+/// Arrivals at an mbarrier release, and waits that succeed acquire. What earlier phases released stays known at the object.
+///
+/// # Safety
+/// The contract of handlers; the operation is one on an mbarrier object.
+unsafe fn object(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, warp: u32) {
+    let block = &mut c.block.races;
+    for lane in lanes_of(cx.active) {
+        // SAFETY: by the contract.
+        let Some((at, edge)) = (unsafe { mbarrier::edge(cx, op, lane) }) else { continue };
+        let releases = edge == Edge::Release;
+        if edge == Edge::New {
+            block.variables.remove(&at);
+            continue;
+        }
+        let strong = Strong {
+            warp: warp as u8,
+            lane: lane as u8,
+            pc,
+            reads: true,
+            writes: releases,
+            order: if releases { Order::Release } else { Order::Acquire },
+            scope: Scope::Cta,
+        };
+        block.clocks.strong(&strong, block.variables.entry(at).or_default());
     }
 }
 

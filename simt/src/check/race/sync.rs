@@ -45,6 +45,8 @@ pub(super) unsafe fn collective(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp
     let mask_of = |lane: usize| unsafe { named(cx, op, lane) };
     let mask = mask_of(first);
     let uniform = lanes_of(active).all(|l| mask_of(l) == mask);
+    // Otherwise they wait for others, and are looked at when these have come.
+    let complete = lanes_of(active).all(|l| mask_of(l) & cx.live & !active == 0);
     if c.checks.races {
         if uniform {
             if mask & cx.live == active {
@@ -62,14 +64,24 @@ pub(super) unsafe fn collective(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp
             }
         }
     }
+    if complete && !(uniform && mask == !0 && cx.live == !0) {
+        // SAFETY: by the contract.
+        unsafe { sources(c, cx, op, pc, warp, active) }
+    }
+}
+
+/// Looks at what the shuffle of `lanes` reads, if it is one.
+///
+/// # Safety
+/// The contract of handlers; the operation is a collective.
+pub(crate) unsafe fn sources(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, lanes: u32) {
     let kind = Kind::of(op.imm);
     if !c.checks.sync || !matches!(kind, Kind::ShflUp | Kind::ShflDown | Kind::ShflBfly | Kind::ShflIdx) {
         return;
     }
-    if uniform && mask == !0 && cx.live == !0 {
-        return;
-    }
-    for lane in lanes_of(active) {
+    // SAFETY: by the contract.
+    let mask_of = |lane: usize| unsafe { named(cx, op, lane) };
+    for lane in lanes_of(lanes) {
         // SAFETY: by the contract: `b` and `c` are rows of 32 bits.
         let (b, clamp) = unsafe { (lane_of::<u32>(cx.src(op.b), lane), lane_of::<u32>(cx.src(op.c), lane)) };
         let (from, inside) = source(kind, lane as u32, b, clamp);
