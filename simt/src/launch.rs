@@ -211,11 +211,11 @@ impl Machine {
                 Some(pool) => run.parallel(pool),
                 None => run.serial(None).0,
             };
-            result.map_err(|failure| self.report(module, kernel, run.grid, failure))
+            result.map_err(|failure| Box::new(self.report(module, kernel, run.grid, failure)))
         });
         // Nobody has followed which bytes the kernel wrote.
         self.memory.define_all();
-        ran.and_then(|result| result.map_err(Box::new))
+        ran.flatten()
     }
 
     /// Runs a kernel as [`launch`](Machine::launch) does, serially, and watches it.

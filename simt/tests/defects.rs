@@ -153,8 +153,8 @@ impl Case {
     /// Those of a site: in code, one of its frames is enough.
     fn site(&self, site: &Site) -> Option<u32> {
         let Some(file) = &self.code else { return Some(site.ptx_line) };
-        let lines = site.source.iter().filter(|f| f.file.ends_with(file.as_str())).map(|f| f.line);
-        lines.clone().find(|&l| self.marked(l)).or(lines.last())
+        let mut lines = site.source.iter().filter(|f| f.file.ends_with(file.as_str())).map(|f| f.line);
+        lines.clone().find(|&l| self.marked(l)).or(lines.next_back())
     }
 }
 
