@@ -576,6 +576,7 @@ fn empty_context() -> Cx {
         checker: None,
         notes: std::ptr::null(),
         tainted: false,
+        watching: false,
         counting: false,
         dice: 0,
         interrupts: 0,
@@ -623,6 +624,7 @@ impl Run<'_> {
         let mut worker = self.machine.worker();
         self.prepare(&mut worker);
         worker.cx.counting = checker.as_ref().is_some_and(|c| c.checks.profile);
+        worker.cx.watching = checker.as_ref().is_some_and(|c| c.checks.races || c.checks.sync);
         worker.cx.dice = checker.as_ref().map_or(0, |c| c.checks.seed);
         worker.cx.notes = checker::notes(self.grid.program).map_or(std::ptr::null(), |n| n.notes.as_ptr());
         worker.cx.checker = checker.filter(|_| !worker.cx.notes.is_null());

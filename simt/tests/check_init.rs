@@ -677,3 +677,69 @@ fn a_launch_without_checks_counts_as_having_written() {
     case.rig.machine.launch(&case.rig.instance, "k", &Launch::new([1, 1, 1], [32, 1, 1]), &params).unwrap();
     assert_eq!(case.undefined(1024), None);
 }
+
+/// A copy of a word to shared memory by each thread, then `wait`, then a read by the same thread.
+fn staged(wait: &str) -> String {
+    format!(
+        ".shared .align 16 .b8 s[256]; mov.u32 %r4, s; shl.b32 %r5, %r1, 2; add.u32 %r6, %r4, %r5;
+         cp.async.ca.shared.global [%r6], [%rd4], 4; //?
+         {wait}
+         ld.shared.u32 %r2, [%r6]; //!
+         {STORE}"
+    )
+}
+
+fn waits(body: &str) -> Case {
+    Case::new(text("", body), 1024)
+}
+
+fn watch(case: &Case) -> Inspection {
+    let params: Vec<u8> = [case.a, case.b].iter().flat_map(|p| p.to_le_bytes()).collect();
+    let launch = Launch::new([1, 1, 1], [32, 1, 1]);
+    case.rig.machine.inspect(&case.rig.instance, "k", &launch, &params, &Checks::ALL)
+}
+
+#[test]
+fn asynchronous_copies_are_waited_for() {
+    // The ISA, `cp.async.wait_group N`: "wait until N or fewer of the most recent cp.async-groups are pending and all the prior
+    // cp.async-groups committed by the executing threads are complete". A group that is not committed is not waited for.
+    let more = "cp.async.ca.shared.global [%r6+128], [%rd4], 4; cp.async.commit_group;";
+    for (wait, fine) in [
+        ("", false),
+        ("cp.async.wait_all;", true),
+        ("cp.async.commit_group;", false),
+        ("cp.async.wait_group 0;", false),
+        ("cp.async.commit_group; cp.async.wait_group 0;", true),
+        ("cp.async.commit_group; cp.async.wait_group 1;", false),
+        (&format!("cp.async.commit_group; {more} cp.async.wait_group 1;"), true),
+        (&format!("cp.async.commit_group; {more} cp.async.wait_group 2;"), false),
+        ("setp.ne.u32 %p1, %r1, 9; cp.async.commit_group; @%p1 cp.async.wait_group 0;", false),
+    ] {
+        let case = waits(&staged(wait));
+        let found = watch(&case);
+        if fine {
+            assert!(found.findings.is_empty(), "{wait}: {}", found.findings[0]);
+            continue;
+        }
+        assert_eq!(found.findings.len(), 1, "{wait}");
+        let f = &found.findings[0];
+        assert_eq!(f.rule, Rule::MissingWait, "{f}");
+        assert_eq!(f.sites[0].ptx_line, marked(&case.text, "//!"), "{f}");
+        assert_eq!(f.sites[1].ptx_line, marked(&case.text, "//?"), "{f}");
+        let (thread, count) = if wait.contains("%p1") { (9, 1) } else { (0, 32) };
+        assert_eq!((f.sites[0].thread, f.count), (Some([thread, 0, 0]), count), "{wait}: {f}");
+    }
+}
+
+#[test]
+fn asynchronous_copies_carry_undefined_bytes() {
+    let body = staged("cp.async.wait_all;").replace("4; //?", "4;").replace("//!", "//?").replace(
+        STORE,
+        "setp.eq.u32 %p1, %r2, 3;\n@%p1 bra DONE; //!\nmov.u32 %r2, 4; DONE: mov.u32 %r2, 1; st.global.u32 [%rd5], %r2; ret;",
+    );
+    defect(&body, 64, Rule::UndefinedBranch, 16);
+    clean(&body, 128);
+    // What is not copied is filled with zeros.
+    clean(&body.replace("[%rd4], 4;", "[%rd4], 4, 0;"), 0);
+    defect(&body.replace("[%rd4], 4;", "[%rd4], 4, 1;"), 0, Rule::UndefinedBranch, 0);
+}

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::copies::{self, BlockCopies};
 use super::init::{BlockInit, Init};
 use super::note::{Note, Notes, Role};
 use super::profile::Counts;
@@ -122,6 +123,7 @@ pub(crate) struct BlockState {
     pub index: u64,
     pub init: BlockInit,
     pub races: BlockRaces,
+    pub copies: BlockCopies,
 }
 
 /// The checkers of one launch.
@@ -150,7 +152,7 @@ impl Checker {
     /// A block is about to run for the first time.
     pub(crate) fn begin(&mut self, grid: &Grid<'_>, index: u64) -> BlockState {
         let init = BlockInit::new(grid, self.checks.init);
-        BlockState { index, init, races: BlockRaces::new(grid, index) }
+        BlockState { index, init, races: BlockRaces::new(grid, index), copies: BlockCopies::default() }
     }
 }
 
@@ -162,7 +164,8 @@ impl Checker {
 pub(crate) unsafe fn before(cx: &mut Cx, op: &Op, pc: u32) {
     // SAFETY: by the contract.
     let note = unsafe { &*cx.notes.add(pc as usize) };
-    if note.role != Role::Plain || cx.tainted || cx.counting {
+    let watched = note.role != Role::Plain && (cx.watching || matches!(note.role, Role::Divide(_)));
+    if watched || cx.tainted || cx.counting {
         // SAFETY: by the contract.
         unsafe { watch(cx, op, pc, note) }
     }
@@ -176,7 +179,7 @@ pub(crate) unsafe fn before(cx: &mut Cx, op: &Op, pc: u32) {
 pub(crate) unsafe fn after(cx: &mut Cx, op: &Op, pc: u32, flow: Flow) {
     // SAFETY: by the contract.
     let note = unsafe { &*cx.notes.add(pc as usize) };
-    if note.role != Role::Plain || cx.tainted {
+    if note.role.leaves_something() || cx.counting && note.role != Role::Plain {
         // SAFETY: by the contract.
         unsafe { follow(cx, op, pc, note, flow) }
     }
@@ -234,6 +237,10 @@ unsafe fn follow(cx: &mut Cx, op: &Op, pc: u32, note: &Note, flow: Flow) {
     unsafe {
         if checker.checks.init {
             super::init::after(&mut checker, cx, op, pc, note, flow);
+        }
+        if checker.checks.sync {
+            let notes = checker.init.notes();
+            copies::after(&mut checker, notes, cx, op, pc, note);
         }
     }
     cx.checker = Some(checker);

@@ -63,6 +63,8 @@ pub(crate) enum Taint {
     Exchange,
     /// Lowering's word for an access of one value of so many bytes in the frame.
     Frame(u8),
+    /// `cp.async.mbarrier.arrive`: the thread's copies are an mbarrier's from now on.
+    HandOver,
     /// Always defined.
     Defined,
 }
@@ -319,6 +321,14 @@ pub(crate) struct Notes {
     pub notes: Vec<Note>,
     pub regs: Vec<Reg>,
     pub accesses: Vec<Access>,
+}
+
+impl Role {
+    /// Whether checkers look at such operations after they have been executed.
+    #[inline(always)]
+    pub(crate) fn leaves_something(self) -> bool {
+        !matches!(self, Role::Plain | Role::Branch | Role::Fence { .. } | Role::Divide(_))
+    }
 }
 
 impl Notes {

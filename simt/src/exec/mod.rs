@@ -224,6 +224,8 @@ pub(crate) struct Cx {
     pub notes: *const Note,
     /// Some register of the running warp may hold undefined data.
     pub tainted: bool,
+    /// Accesses and synchronisation are looked at before they are executed.
+    pub watching: bool,
     /// Every operation is counted.
     pub counting: bool,
     /// State of the generator that shuffles the schedule; 0: the reference schedule.

@@ -160,6 +160,7 @@ fn role(b: &Builder<'_>, i: &Instruction, p: &Proto, notes: &mut Notes) -> Role 
         }
         "bar" | "barrier" if p.imm & crate::exec::collective::COLLECTIVE != 0 => Role::Collective,
         "bar" | "barrier" if !m.take("cluster") => Role::Barrier,
+        "cp" if p.list.is_some() && m.take("mbarrier") => Role::Object,
         "cp" if p.list.is_some() && m.take("bulk") => Role::CopyBulk,
         "cp" if m.take("async") && !m.take("bulk") && !m.take("mbarrier") => {
             match m.any(&["commit_group", "wait_group", "wait_all", "ca", "cg"]) {

@@ -58,6 +58,7 @@ pub(super) fn taint(i: &Instruction, p: &Proto, role: Role) -> Taint {
         "addc" | "subc" | "madc" | "cvta" => Taint::Left,
         "add" | "sub" | "neg" if int && !has("sat") => Taint::Left,
         "mul" | "mad" if int && (has("lo") || has("wide")) => Taint::Left,
+        "cp" if role == Role::Object => Taint::HandOver,
         "mma" => Taint::Matrix,
         "wmma" if has("load") => Taint::LoadTile,
         "wmma" if has("store") => Taint::StoreTile,

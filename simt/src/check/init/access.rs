@@ -7,7 +7,7 @@ use super::report::{self, Origin};
 use super::{BlockInit, warp};
 use crate::exec::atom::{self, via};
 use crate::exec::lanes::{lane_of, lanes_of};
-use crate::exec::space::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
+use crate::exec::space::{LOCAL_WINDOW, PARAM_WINDOW, Pattern, SHARED_WINDOW, classify};
 use crate::exec::{Cx, LANES, Op, bounds, bulk};
 use crate::memory::lookup;
 use crate::shadow::{Shadow, low};
@@ -99,6 +99,38 @@ unsafe fn extent_of(cx: &Cx, row: *const u8) -> (u64, u64) {
     unsafe { extent(row, cx.active) }
 }
 
+/// The range that an access with its addresses in a row of 64 bits touches: its start and its length.
+#[inline(always)]
+unsafe fn range_of(cx: &Cx, op: &Op, bytes: u64) -> (u64, u64) {
+    // SAFETY: by the caller.
+    unsafe {
+        let row = cx.src(op.a);
+        #[cfg(target_arch = "x86_64")]
+        let pattern = if crate::exec::lanes::simd() {
+            classify_avx2(row, cx.active, op.imm, bytes)
+        } else {
+            classify::<u64, false>(row, cx.active, op.imm, bytes)
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let pattern = classify::<u64, false>(row, cx.active, op.imm, bytes);
+        match pattern {
+            Pattern::Linear(first) => (first, 32 * bytes),
+            Pattern::Same(first) => (first, bytes),
+            Pattern::Mixed => {
+                let (lowest, highest) = extent_of(cx, row);
+                (lowest.wrapping_add(op.imm), highest - lowest + bytes)
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn classify_avx2(row: *const u8, active: u32, offset: u64, bytes: u64) -> Pattern {
+    // SAFETY: by the caller, who has looked for the feature.
+    unsafe { classify::<u64, true>(row, active, offset, bytes) }
+}
+
 /// The bits of the allocation at a global address, and the offset in it; `None`: everything there is defined.
 fn global<'a>(sites: &mut [Known], cx: &'a Cx, site: u32, address: u64) -> Option<(&'a Shadow, u64)> {
     let known = sites.get_mut(site as usize)?;
@@ -118,8 +150,7 @@ fn global<'a>(sites: &mut [Known], cx: &'a Cx, site: u32, address: u64) -> Optio
 /// Whether a site's global accesses all lie in one allocation all of whose touched range is defined.
 unsafe fn plainly_defined(sites: &mut [Known], cx: &Cx, op: &Op, site: u32, bytes: u64) -> bool {
     // SAFETY: the caller's operation has its addresses in a row of 64 bits.
-    let (lowest, highest) = unsafe { extent_of(cx, cx.src(op.a)) };
-    let (first, span) = (lowest.wrapping_add(op.imm), highest - lowest + bytes);
+    let (first, span) = unsafe { range_of(cx, op, bytes) };
     match global(sites, cx, site, first) {
         None => sites.get(site as usize).is_some_and(|k| first.wrapping_sub(k.base) < k.size && span <= k.size),
         Some((shadow, at)) => {
@@ -558,5 +589,17 @@ pub(super) unsafe fn object_done(c: &mut Checker, cx: &mut Cx, op: &Op) {
         if let (Place::Shared, at) = named(unsafe { atom::address(cx, op, lane) }) {
             c.block.init.set_shared(at, 8, low(8));
         }
+    }
+}
+
+/// Where in shared memory a lane's access goes, if it goes there.
+///
+/// # Safety
+/// The contract of handlers: the operation is that access.
+pub(crate) unsafe fn shared_address(cx: &Cx, op: &Op, access: &Access, lane: usize) -> Option<u64> {
+    // SAFETY: by the contract.
+    match unsafe { address(cx, op, access.at, lane) } {
+        (Place::Shared, at) => Some(at),
+        _ => None,
     }
 }

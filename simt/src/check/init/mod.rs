@@ -25,6 +25,7 @@ use crate::exec::lanes::{lane_of, lanes_of};
 use crate::exec::{Cx, Flow, LANES, Op, uniform};
 use crate::program::Function;
 use crate::shadow::low;
+pub(crate) use access::{copy_target, shared_address};
 use collective::Brought;
 pub(crate) use collective::{bring, give};
 use registers::Registers;
@@ -55,7 +56,7 @@ impl Init {
     ///
     /// # Safety
     /// A checked launch runs, whose program has notes.
-    unsafe fn notes<'a>(&self) -> &'a Notes {
+    pub(super) unsafe fn notes<'a>(&self) -> &'a Notes {
         // SAFETY: the program outlives the launch, and has notes by the contract.
         unsafe { &*self.notes }
     }
