@@ -5,7 +5,7 @@ pub mod corpus;
 
 use std::sync::Arc;
 
-use warpsmith_simt::{Counters, Fault, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
+use warpsmith_simt::{Checks, Counters, Fault, Finding, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
 /// A machine, a module on it, and output memory.
 pub struct Rig {
@@ -33,6 +33,7 @@ pub fn load_error(text: &str) -> String {
 impl Rig {
     pub fn with(config: MachineConfig, text: &str) -> Rig {
         let machine = Machine::new(config);
+        machine.memory().track(std::env::var_os("WARPSMITH_TEST_CHECKED").is_some());
         let instance = machine.instantiate(Arc::new(load(text))).unwrap();
         Rig { machine, instance }
     }
@@ -63,7 +64,17 @@ impl Rig {
 
     pub fn try_run(&self, grid: u32, block: u32, params: &[u64]) -> Result<Counters, Box<Fault>> {
         let bytes: Vec<u8> = params.iter().flat_map(|p| p.to_le_bytes()).collect();
-        self.machine.launch(&self.instance, "k", &Launch::new([grid, 1, 1], [block, 1, 1]), &bytes)
+        let launch = Launch::new([grid, 1, 1], [block, 1, 1]);
+        if std::env::var_os("WARPSMITH_TEST_CHECKED").is_none() {
+            return self.machine.launch(&self.instance, "k", &launch, &bytes);
+        }
+        // The same test of the same results, but of a checked launch; nothing in these kernels depends on undefined data.
+        let inspection = self.machine.inspect(&self.instance, "k", &launch, &bytes, &Checks::ALL);
+        let undefined = |f: &&Finding| f.rule.name().starts_with("init::");
+        if let Some(finding) = inspection.findings.iter().find(undefined) {
+            panic!("{finding}");
+        }
+        inspection.fault.map_or(Ok(inspection.counters), Err)
     }
 
     pub fn run(&self, grid: u32, block: u32, params: &[u64]) -> Counters {
