@@ -142,7 +142,8 @@ fn global<'a>(sites: &mut [Known], cx: &'a Cx, site: u32, address: u64) -> Optio
             shadow: entry.shadow().map_or(std::ptr::null(), std::ptr::from_ref),
         };
     }
-    // SAFETY: the launch's snapshot of the allocation table keeps the shadow alive, and outlives this borrow of it.
+    // SAFETY: the context's snapshot of the allocation table keeps the shadow alive: when that changes, what is known is
+    // forgotten (`init::forget`).
     let shadow = unsafe { known.shadow.as_ref() }?;
     Some((shadow, address - known.base))
 }
@@ -264,6 +265,11 @@ pub(super) fn set(
         }
         Place::Other => {}
     }
+}
+
+/// Declares bytes of a lane's local memory defined.
+pub(super) fn set_local(block: &mut BlockInit, cx: &Cx, at: u64, n: u64, lane: usize) {
+    set(block, &mut [], cx, 0, Place::Local, at, n, lane, !0);
 }
 
 /// Bits of bytes, widened to bits of bits.

@@ -177,6 +177,16 @@ pub(crate) fn left(c: &mut Checker, cx: &Cx, lanes: u32, copies: impl Iterator<I
     copies.for_each(|(from, to, bytes)| w.copy_local(from, to, bytes, lanes));
 }
 
+/// The machine itself has written bytes of a lane's local memory.
+pub(crate) fn given(c: &mut Checker, cx: &Cx, at: u32, bytes: u32, lane: usize) {
+    access::set_local(&mut c.block.init, cx, at.into(), bytes.into(), lane);
+}
+
+/// The allocation table has changed: places that are known may be gone.
+pub(crate) fn forget(c: &mut Checker) {
+    c.init.sites.fill(access::Known::default());
+}
+
 /// An operation whose guard may be undefined, before it is known whether any lane executes it.
 ///
 /// # Safety
