@@ -496,5 +496,6 @@ fn weigh(r: &Record, a: &Record, ordered: bool) -> (bool, Option<Clash>) {
         let included = r.block == a.block || is(r.flags & a.flags, flag::WIDE);
         return (true, (!included).then_some(Clash::Scope));
     }
-    (!write, Some(Clash::Race))
+    // A strong write does not stand for a weak access: other strong ones race with that alone.
+    (!write || is(a.flags, flag::STRONG), Some(Clash::Race))
 }
