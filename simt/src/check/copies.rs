@@ -1,7 +1,7 @@
-//! Asynchronous copies whose data is used before the wait for it.
+//! Asynchronous copies whose destination is used before the wait for them.
 //!
 //! A `cp.async` belongs to the group that its thread commits next, and is done when that thread has waited for the group; until
-//! then nobody may read its destination. (That other threads need a barrier as well is for the race checker.) A copy that a
+//! then nobody may read its destination, nor write there what the copy may still overwrite. (That other threads need a barrier as well is for the race checker.) A copy that a
 //! thread hands to an mbarrier, and bulk copies, are not followed here.
 
 use super::checker::{Checker, RawFinding, RawSite};
@@ -130,11 +130,12 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
             copies.end(warp, |copy, _| cx.active >> copy.lane & 1 != 0);
         }
         Role::Access(i) if copies.under_way > 0 => {
-            let Some(access) = notes.accesses.get(i as usize).filter(|a| a.reads()) else { return };
+            let Some(access) = notes.accesses.get(i as usize) else { return };
+            let what = if access.reads() { "read" } else { "write" };
             for lane in lanes_of(cx.active) {
                 // SAFETY: by the contract.
                 if let Some(at) = unsafe { shared_address(cx, op, access, lane) } {
-                    read(c, warp, lane as u32, pc, at, access.bytes());
+                    used(c, what, warp, lane as u32, pc, at, access.bytes());
                 }
             }
         }
@@ -149,14 +150,14 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
                 }
             }
             for p in pieces.iter().filter(|p| p.shared) {
-                read(c, warp, p.lane as u32, pc, p.at, p.bytes);
+                used(c, "read", warp, p.lane as u32, pc, p.at, p.bytes);
             }
         }
         _ => {}
     }
 }
 
-fn read(c: &mut Checker, warp: u32, lane: u32, pc: u32, at: u64, bytes: u64) {
+fn used(c: &mut Checker, what: &str, warp: u32, lane: u32, pc: u32, at: u64, bytes: u64) {
     while let Some(copy) = c.block.copies.hit(at, bytes) {
         if c.findings.again(Rule::MissingWait, pc, copy.pc) {
             continue;
@@ -166,9 +167,12 @@ fn read(c: &mut Checker, warp: u32, lane: u32, pc: u32, at: u64, bytes: u64) {
         c.findings.add(RawFinding {
             rule: Rule::MissingWait,
             severity: Severity::Error,
-            message: "shared memory is read while an asynchronous copy to it is under way".to_string(),
+            message: format!(
+                "shared memory is {} while an asynchronous copy to it is under way",
+                if what == "read" { "read" } else { "written" }
+            ),
             sites: vec![
-                site("read", Some((block, warp, lane)), pc, format!("{bytes} bytes at offset {at}")),
+                site(what, Some((block, warp, lane)), pc, format!("{bytes} bytes at offset {at}")),
                 site(
                     "asynchronous copy",
                     Some((block, copy.warp, copy.lane)),
