@@ -1,0 +1,153 @@
+//! How fast the software driver's machine is: `cargo bench --bench machine`.
+//!
+//! Prints, on this computer: lane instructions a second on one core for our f32 GEMV, what each kind of check costs as a
+//! ratio to that (the runs interleaved), what a second core gives, and how fast modules load. Wall-clock figures: compare
+//! them on one machine only; they are printed, not asserted. A number after `--` sets the rounds (default 7).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use warpsmith_host::{Manifest, builtin_image};
+use warpsmith_simt::{Checks, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
+
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+const SM: u32 = 90;
+const ROWS: u32 = 1024;
+const COLS: u32 = 4096;
+
+/// A machine with a GEMV ready to launch.
+struct Rig {
+    machine: Machine,
+    instance: Instance,
+    launch: Launch,
+    params: Vec<u8>,
+}
+
+impl Rig {
+    fn new(kernel: &str, threads: usize, track: bool) -> Outcome<Rig> {
+        let machine = Machine::new(MachineConfig { sm: SM, threads, ..MachineConfig::default() });
+        machine.memory().track(track);
+        let (_, text) = builtin_image().code_for(SM)?;
+        let instance = machine.instantiate(Arc::new(Module::load(text, &LoadOptions { sm: SM })?))?;
+        let manifest: Manifest = builtin_image().manifest()?;
+        let entry = manifest.kernel(kernel).ok_or_else(|| format!("there is no kernel `{kernel}`"))?;
+        let memory = machine.memory();
+        let upload = |n: u32| -> Outcome<u64> {
+            let values: Vec<u8> = (0..n).flat_map(|i| ((i % 7) as f32 - 3.0).to_le_bytes()).collect();
+            let at = memory.alloc(values.len() as u64, 256)?;
+            memory.write(at, &values)?;
+            Ok(at)
+        };
+        let (w, x) = (upload(ROWS * COLS)?, upload(COLS)?);
+        let y = memory.alloc(u64::from(ROWS) * 4, 256)?;
+        let mut params = Vec::new();
+        for arg in &entry.args {
+            let value = match arg.name.as_str() {
+                "weights" => w,
+                "x" => x,
+                "y" => y,
+                "rows" => ROWS.into(),
+                "cols" => COLS.into(),
+                other => {
+                    return Err(format!("`{kernel}` has an argument `{other}` that this benchmark does not know").into());
+                }
+            };
+            params.resize(arg.offset as usize, 0);
+            params.extend(&value.to_le_bytes()[..arg.size as usize]);
+        }
+        // Eight rows a block, one warp each.
+        let launch = Launch::new([ROWS.div_ceil(entry.block[0] / 32), 1, 1], entry.block);
+        Ok(Rig { machine, instance, launch, params })
+    }
+
+    /// Seconds of one launch, and its lane instructions.
+    fn run(&self, kernel: &str, checks: Option<&Checks>) -> Outcome<(f64, u64)> {
+        let start = Instant::now();
+        let counters = match checks {
+            None => self.machine.launch(&self.instance, kernel, &self.launch, &self.params)?,
+            Some(checks) => {
+                let inspection = self.machine.inspect(&self.instance, kernel, &self.launch, &self.params, checks);
+                if let Some(fault) = inspection.fault {
+                    return Err(fault);
+                }
+                if let Some(finding) = inspection.findings.first() {
+                    return Err(format!("a finding in a kernel that has no fault: {finding}").into());
+                }
+                inspection.counters
+            }
+        };
+        Ok((start.elapsed().as_secs_f64(), counters.lane_instructions))
+    }
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn engine(rounds: usize) -> Outcome {
+    let off = Checks::default();
+    let init = Checks { init: true, ..off };
+    let races = Checks { races: true, sync: true, ..init };
+    let all = Checks { profile: true, ..races };
+    for kernel in ["gemv_f32_v1", "gemv_f32"] {
+        let plain = Rig::new(kernel, 1, false)?;
+        let two = Rig::new(kernel, 2, false)?;
+        let tracked = Rig::new(kernel, 1, true)?;
+        let columns: [(&str, &Rig, Option<&Checks>); 5] = [
+            ("one core, bounds checked", &plain, None),
+            ("two cores", &two, None),
+            ("+ undefined data", &tracked, Some(&init)),
+            ("+ races and barriers", &tracked, Some(&races)),
+            ("+ counters by line", &tracked, Some(&all)),
+        ];
+        let mut times = vec![Vec::new(); columns.len()];
+        let mut lanes = 0;
+        for _ in 0..=rounds {
+            for ((_, rig, checks), times) in columns.iter().zip(&mut times) {
+                let (seconds, n) = rig.run(kernel, *checks)?;
+                lanes = n;
+                times.push(seconds);
+            }
+        }
+        // The first round warmed up.
+        times.iter_mut().for_each(|t| drop(t.remove(0)));
+        let base = median(&mut times[0]);
+        println!("{kernel}, {ROWS} × {COLS}, {lanes} lane instructions, medians of {rounds}:");
+        for ((name, ..), times) in columns.iter().zip(&mut times) {
+            let seconds = median(times);
+            println!(
+                "  {name:26} {:7.2} ms  {:5.2} G lane instructions/s  {:5.2} x the time of the first line (best {:.2} ms)",
+                seconds * 1e3,
+                lanes as f64 / seconds / 1e9,
+                seconds / base,
+                times[0] * 1e3,
+            );
+        }
+    }
+    Ok(())
+}
+
+fn load(rounds: usize) -> Outcome {
+    let (_, text) = builtin_image().code_for(SM)?;
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let start = Instant::now();
+        let module = Module::load(text, &LoadOptions { sm: SM })?;
+        times.push(start.elapsed().as_secs_f64());
+        drop(module);
+    }
+    println!(
+        "module load: {:.1} MB of PTX a second (our kernels, {} KB, median of {rounds})",
+        text.len() as f64 / median(&mut times) / 1e6,
+        text.len() / 1000
+    );
+    Ok(())
+}
+
+fn main() -> Outcome {
+    let rounds = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(7usize).max(1);
+    engine(rounds)?;
+    load(rounds)
+}
