@@ -50,7 +50,9 @@ impl Rig {
                 "rows" => ROWS.into(),
                 "cols" => COLS.into(),
                 other => {
-                    return Err(format!("`{kernel}` has an argument `{other}` that this benchmark does not know").into());
+                    return Err(
+                        format!("`{kernel}` has an argument `{other}` that this benchmark does not know").into()
+                    );
                 }
             };
             params.resize(arg.offset as usize, 0);
