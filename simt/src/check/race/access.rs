@@ -19,29 +19,6 @@ pub(super) struct Run {
     pub shift: u8,
 }
 
-/// The runs of an operation.
-pub(super) struct Runs {
-    list: [Run; LANES],
-    count: usize,
-}
-
-impl Runs {
-    pub(super) fn as_slice(&self) -> &[Run] {
-        &self.list[..self.count]
-    }
-
-    fn of(run: Run) -> Runs {
-        Runs { list: [run; LANES], count: 1 }
-    }
-
-    fn push(&mut self, run: Run) {
-        if let Some(slot) = self.list.get_mut(self.count) {
-            *slot = run;
-            self.count += 1;
-        }
-    }
-}
-
 /// A lane's address as its register and the operation give it, and the place that it is in.
 ///
 /// # Safety
@@ -64,17 +41,18 @@ unsafe fn address(cx: &Cx, op: &Op, access: &Access, lane: usize) -> (Place, u64
     }
 }
 
-/// Where the active lanes access memory that others can access too; empty if nowhere, or if the access will fault.
+/// Adds to `list` where the active lanes access memory that others can access too; nothing if the access will fault.
 ///
 /// # Safety
 /// As for [`address`]; with `fast`, the CPU has AVX2.
-pub(super) unsafe fn runs(cx: &Cx, op: &Op, access: &Access, fast: bool) -> Option<Runs> {
+#[inline(always)]
+pub(super) unsafe fn runs(cx: &Cx, op: &Op, access: &Access, fast: bool, list: &mut Vec<Run>) {
     let bytes = access.bytes();
     if !bytes.is_power_of_two() || matches!(access.at, Where::Local32 | Where::Local64 | Where::Frame) {
-        return None;
+        return;
     }
     if matches!(access.at, Where::Param | Where::Const) {
-        return None;
+        return;
     }
     let active = cx.active;
     let first = active.trailing_zeros() as usize % LANES;
@@ -90,12 +68,14 @@ pub(super) unsafe fn runs(cx: &Cx, op: &Op, access: &Access, fast: bool) -> Opti
         };
         let shared = matches!(place, Place::Global | Place::Shared);
         let (shift, length) = match pattern {
-            Pattern::Mixed => return mixed(cx, op, access),
+            Pattern::Mixed => return mixed(cx, op, access, list),
             Pattern::Linear(_) => (bytes.trailing_zeros() as u8, 32 * bytes),
             Pattern::Same(_) => (TOGETHER, bytes),
         };
         let run = Run { place, first: at, bytes: length, lanes: active, shift };
-        (shared && at % bytes == 0 && inside(cx, &run)).then(|| Runs::of(run))
+        if shared && at & (bytes - 1) == 0 && inside(cx, &run) {
+            list.push(run);
+        }
     }
 }
 
@@ -105,34 +85,32 @@ fn inside(cx: &Cx, run: &Run) -> bool {
 }
 
 #[inline(never)]
-unsafe fn mixed(cx: &Cx, op: &Op, access: &Access) -> Option<Runs> {
+unsafe fn mixed(cx: &Cx, op: &Op, access: &Access, list: &mut Vec<Run>) {
     let bytes = access.bytes();
-    let mut runs = Runs::of(Run { place: Place::Global, first: 0, bytes: 0, lanes: 0, shift: 0 });
-    runs.count = 0;
     // Which addresses have been seen, roughly.
     let mut seen = 0u64;
     for lane in lanes_of(cx.active) {
         // SAFETY: by the contract of `runs`.
         let (place, first) = unsafe { address(cx, op, access, lane) };
         let run = Run { place, first, bytes, lanes: 1 << lane, shift: TOGETHER };
-        if first % bytes != 0 || !matches!(place, Place::Global | Place::Shared) || !inside(cx, &run) {
+        if first & (bytes - 1) != 0 || !matches!(place, Place::Global | Place::Shared) || !inside(cx, &run) {
             continue;
         }
-        let bit = 1u64 << (first / bytes % 64);
+        let bit = 1u64 << ((first >> bytes.trailing_zeros()) & 63);
         let again = seen & bit != 0;
         seen |= bit;
         let same = |r: &&mut Run| (r.place, r.first) == (place, first);
-        let known = if again { runs.list[..runs.count].iter_mut().find(same) } else { None };
+        let known = if again { list.iter_mut().find(same) } else { None };
         match known {
             Some(known) => known.lanes |= run.lanes,
-            None => runs.push(run),
+            None => list.push(run),
         }
     }
     // Neighbouring lanes side by side become one run.
     let mut to = 0;
-    for from in 0..runs.count {
-        let run = runs.list[from];
-        let last = &mut runs.list[to.max(1) - 1];
+    for from in 0..list.len() {
+        let run = list[from];
+        let last = &mut list[to.max(1) - 1];
         let next = last.lanes != 0 && run.lanes == (1 << (31 - last.lanes.leading_zeros())) << 1;
         let single = last.shift != TOGETHER || last.lanes & last.lanes.wrapping_sub(1) == 0;
         if to > 0 && next && single && last.place == run.place && last.first + last.bytes == run.first {
@@ -140,12 +118,11 @@ unsafe fn mixed(cx: &Cx, op: &Op, access: &Access) -> Option<Runs> {
             last.lanes |= run.lanes;
             last.bytes += bytes;
         } else {
-            runs.list[to] = run;
+            list[to] = run;
             to += 1;
         }
     }
-    runs.count = to;
-    Some(runs)
+    list.truncate(to);
 }
 
 /// The spans of a run, by chunk address. `like` says who and when.
@@ -254,12 +231,12 @@ pub(super) fn lane_address(run: &Run, lane: usize) -> u64 {
 ///
 /// # Safety
 /// As for [`given`], for an atomic.
-pub(super) unsafe fn succeed(cx: &Cx, op: &Op, access: &Access, runs: &Runs) -> u32 {
+pub(super) unsafe fn succeed(cx: &Cx, op: &Op, access: &Access, runs: &[Run]) -> u32 {
     if !access.cas {
         return !0;
     }
     let mut success = 0;
-    for run in runs.as_slice() {
+    for run in runs {
         let mut known: Option<(u64, u64)> = None;
         for lane in lanes_of(run.lanes) {
             let at = lane_address(run, lane);

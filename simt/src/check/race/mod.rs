@@ -16,6 +16,7 @@ mod report;
 mod shadow;
 mod sync;
 
+use access::Run;
 use order::{Clocks, Strong, Variables};
 use report::Scene;
 use shadow::{Conflict, Now, Shadow, Span, flag};
@@ -49,6 +50,7 @@ pub(crate) struct Races {
     bare: bool,
     fast: bool,
     found: Vec<(u64, Conflict)>,
+    runs: Vec<Run>,
 }
 
 impl Races {
@@ -161,8 +163,20 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
 /// # Safety
 /// The contract of handlers; `access` is the operation's.
 unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access: &Access) {
+    let mut runs = std::mem::take(&mut c.races.runs);
     // SAFETY: by the contract; `fast` says what the CPU has.
-    let Some(runs) = (unsafe { access::runs(cx, op, access, c.races.fast) }) else { return };
+    unsafe {
+        access::runs(cx, op, access, c.races.fast, &mut runs);
+        followed(c, cx, op, pc, warp, access, &runs);
+    }
+    runs.clear();
+    c.races.runs = runs;
+}
+
+/// # Safety
+/// The contract of handlers; `access` is the operation's, and `runs` are where it goes.
+#[inline(always)]
+unsafe fn followed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access: &Access, runs: &[Run]) {
     let block = &mut c.block.races;
     let block_index = c.block.index;
     let Some(clock) = block.clocks.warp(warp as usize) else { return };
@@ -176,8 +190,8 @@ unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
         ..Span::default()
     };
     // SAFETY: by the contract.
-    let success = if access.cas { unsafe { access::succeed(cx, op, access, &runs) } } else { !0 };
-    for run in runs.as_slice() {
+    let success = if access.cas { unsafe { access::succeed(cx, op, access, runs) } } else { !0 };
+    for run in runs {
         if access.does == Does::Store {
             let same = |lane| {
                 let at = access::lane_address(run, lane);
@@ -212,7 +226,7 @@ unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
     if !access.order.strong() || !c.races.orders {
         return;
     }
-    for run in runs.as_slice() {
+    for run in runs {
         for lane in lanes_of(run.lanes) {
             let at = access::lane_address(run, lane) & !3;
             let shared = run.place == Place::Shared;

@@ -11,6 +11,7 @@
 //!
 //! Cost: 0.63 bytes a byte of touched pages, 16 where chunks are expanded, and lists beyond two entries.
 
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::collections::HashMap;
 
 use super::order::Warp;
@@ -102,6 +103,11 @@ impl Span {
         self.epoch != 0 && self.from < a.to && a.from < self.to
     }
 
+    /// Whether a read of another block is as good as `a` where blocks never synchronise.
+    fn stands_for(&self, a: &Span) -> bool {
+        self.block != a.block && self.covers(a) && (self.flags ^ a.flags) & (flag::NC | flag::STRONG) == 0
+    }
+
     fn covers(&self, a: &Span) -> bool {
         self.from <= a.from && a.to <= self.to
     }
@@ -180,6 +186,21 @@ struct Page {
     chunks: Box<[Chunk; (PAGE / CHUNK) as usize]>,
 }
 
+impl Page {
+    fn new() -> Page {
+        let layout = Layout::new::<[Chunk; (PAGE / CHUNK) as usize]>();
+        // SAFETY: the layout is not empty. A chunk of zeros is the default one: numbers, and no box.
+        let chunks = unsafe {
+            let zeros = alloc_zeroed(layout).cast::<[Chunk; (PAGE / CHUNK) as usize]>();
+            if zeros.is_null() {
+                handle_alloc_error(layout);
+            }
+            Box::from_raw(zeros)
+        };
+        Page { chunks }
+    }
+}
+
 /// The shadow of a space.
 #[derive(Default)]
 pub(super) struct Shadow {
@@ -192,28 +213,33 @@ pub(super) struct Shadow {
 const RECENT: usize = 256;
 
 impl Shadow {
+    #[inline(always)]
     fn chunk(&mut self, address: u64) -> &mut Chunk {
         let page = address / PAGE;
-        if self.recent.is_empty() {
-            self.recent.resize(RECENT, (u64::MAX, 0));
-        }
-        let slot = page as usize % RECENT;
-        let at = if self.recent[slot].0 == page {
-            self.recent[slot].1
-        } else {
-            let next = self.pages.len() as u32;
-            let at = *self.index.entry(page).or_insert(next);
-            if at == next {
-                self.pages.push(Page { chunks: Box::new(std::array::from_fn(|_| Chunk::default())) });
-            }
-            self.recent[slot] = (page, at);
-            at
+        let at = match self.recent.get(page as usize % RECENT) {
+            Some(recent) if recent.0 == page => recent.1,
+            _ => self.find(page),
         };
         &mut self.pages[at as usize].chunks[(address % PAGE / CHUNK) as usize]
     }
 
+    /// The index of a page, which is made if there is none.
+    #[inline(never)]
+    fn find(&mut self, page: u64) -> u32 {
+        if self.recent.is_empty() {
+            self.recent.resize(RECENT, (u64::MAX, 0));
+        }
+        let next = self.pages.len() as u32;
+        let at = *self.index.entry(page).or_insert(next);
+        if at == next {
+            self.pages.push(Page::new());
+        }
+        self.recent[page as usize % RECENT] = (page, at);
+        at
+    }
+
     /// An access of the chunk at `address`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn apply(&mut self, address: u64, a: &Span, now: &Now<'_>, out: &mut Vec<(u64, Conflict)>) {
         let chunk = self.chunk(address);
         if !chunk.simple(a, now) {
@@ -248,7 +274,27 @@ impl Shadow {
 
 impl Chunk {
     /// Takes an access that spans can tell; `false`, and nothing has changed, if it needs the cells.
+    #[inline(always)]
     fn simple(&mut self, a: &Span, now: &Now<'_>) -> bool {
+        if self.write.epoch == 0 && !a.is(flag::WRITE) && self.reads[0].epoch == 0 && self.more.is_none() {
+            self.reads[0] = *a;
+            return true;
+        }
+        if !now.talks && self.write.epoch == 0 && !a.is(flag::WRITE) && self.stood_for(a) {
+            return true;
+        }
+        self.usual(a, now)
+    }
+
+    /// Whether reads of two other blocks stand for one.
+    #[inline(always)]
+    fn stood_for(&self, a: &Span) -> bool {
+        let [first, second] = &self.reads;
+        second.epoch != 0 && first.block != second.block && first.stands_for(a) && second.stands_for(a)
+    }
+
+    #[inline(never)]
+    fn usual(&mut self, a: &Span, now: &Now<'_>) -> bool {
         if self.more.as_ref().is_some_and(|m| !m.cells.is_empty()) || !self.write.fine(a, now) {
             return false;
         }
