@@ -12,6 +12,10 @@
 //! | `race` | unordered accesses under the PTX memory model; barriers and collectives |
 //! | `history` | operations of the host program that use the same memory unordered |
 //! | `profile`, `metrics` | counters by operation, and their rules |
+//!
+//! Memory: races cost 0.63 bytes a byte of each 4 KiB page of global memory that the launch touches, and of shared memory by
+//! block; 16 bytes a byte where lanes do not access runs of bytes, and more where many threads read the same bytes
+//! unordered (at most 96 readers are remembered).
 
 pub(crate) mod checker;
 pub(crate) mod copies;

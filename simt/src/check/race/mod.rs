@@ -5,11 +5,12 @@
 //! | `order` | what happened before what: epochs, barriers, fences, releases and acquires |
 //! | `clock` | sparse vector clocks |
 //! | `access` | from an operation to the runs of bytes that its lanes access |
-//! | `shadow` | the accesses of each byte that later ones must be ordered after |
+//! | `shadow`, `cell` | the accesses of each byte that later ones must be ordered after |
 //! | `report` | findings in words |
 //! | `sync` | barriers and collectives |
 
 mod access;
+mod cell;
 mod clock;
 mod order;
 mod report;
