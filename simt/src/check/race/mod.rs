@@ -5,6 +5,7 @@
 //! | `order` | what happened before what: epochs, barriers, fences, releases and acquires |
 //! | `clock` | sparse vector clocks |
 //! | `access` | from an operation to the runs of bytes that its lanes access |
+//! | `copy` | asynchronous copies |
 //! | `shadow`, `cell` | the accesses of each byte that later ones must be ordered after |
 //! | `report` | findings in words |
 //! | `sync` | barriers and collectives |
@@ -12,6 +13,7 @@
 mod access;
 mod cell;
 mod clock;
+mod copy;
 mod order;
 mod report;
 mod shadow;
@@ -152,6 +154,8 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
             c.block.races.clocks.fence(warp as usize, cx.active, pc, acquires, releases, scope);
         }
         // SAFETY: by the contract.
+        Role::CopyAsync if races => unsafe { copy::copied(c, cx, op, pc, warp) },
+        // SAFETY: by the contract.
         Role::Object if races => unsafe { object(c, cx, op, pc, warp) },
         // SAFETY: by the contract.
         Role::Collective => unsafe { sync::collective(c, cx, op, pc, warp) },
@@ -213,7 +217,17 @@ unsafe fn followed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
             continue;
         }
         let found = std::mem::take(&mut c.races.found);
-        let scene = Scene { races: &c.races, clocks: &block.clocks, block: block_index, warp, op, pc, access, run };
+        let scene = Scene {
+            races: &c.races,
+            clocks: &block.clocks,
+            block: block_index,
+            warp,
+            op,
+            pc,
+            access,
+            run,
+            copy: false,
+        };
         // SAFETY: by the contract.
         unsafe {
             if together {

@@ -23,6 +23,8 @@ pub(super) struct Scene<'a> {
     pub pc: u32,
     pub access: &'a Access,
     pub run: &'a Run,
+    /// It is an asynchronous copy, whose value nobody knows yet.
+    pub copy: bool,
 }
 
 /// Reports two accesses that clash.
@@ -50,7 +52,9 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
     let lane = c.my_lane as usize % LANES;
     // SAFETY: by the contract.
     let silent = unsafe {
-        s.access.does == Does::Store && silent(cx, s.op, s.access, lane, s.run.place, lane_address(s.run, lane))
+        !s.copy
+            && s.access.does == Does::Store
+            && silent(cx, s.op, s.access, lane, s.run.place, lane_address(s.run, lane))
     };
     let intended = warp.intended(theirs.block, theirs.warp, c.their_lane, theirs.epoch);
     let severity = match c.kind {
@@ -70,7 +74,7 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
         Some(Does::Atomic) => "atomic",
         None => "copy",
     };
-    let (mine, other) = (verb(Some(s.access)), verb(their_access));
+    let (mine, other) = (verb(Some(s.access).filter(|_| !s.copy)), verb(their_access));
     let name = place(s.run.place, at);
     let bytes = s.access.bytes();
     let kind = if mine == other { format!("{mine}-{mine}") } else { format!("{other}-{mine}") };
@@ -81,7 +85,7 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
         Clash::Race => format!("{kind} race on {name} ({bytes} bytes)"),
     };
     // SAFETY: by the contract.
-    let values = unsafe { values(s, cx, lane) };
+    let values = if s.copy { String::new() } else { unsafe { values(s, cx, lane) } };
     let their_note = match (their_access, s.access.does) {
         (Some(a), Does::Load) if a.writes() => "wrote what is read now".to_string(),
         (Some(a), _) if a.order.strong() => format!("{} at scope .{}", order_name(a.order), a.scope.name()),
