@@ -42,7 +42,7 @@ impl Writer<'_> {
                 problems,
             };
             let rules = Rules { arch: one.arch, isa: one.isa, allow_local: self.allow_local };
-            let checked = ptx::check(&one.ptx, &rules).map_err(refuse)?;
+            let checked = ptx::check(&ptx::compact(&one.ptx), &rules).map_err(refuse)?;
             let conflicts = Manifest::join(&mut kernels, one.arch.sm(), checked.kernels);
             if !conflicts.is_empty() {
                 return Err(refuse(conflicts));

@@ -129,6 +129,10 @@ fn rustflags(sysroot: &Path, arch: Arch, isa: Isa, line_info: bool) -> Vec<Strin
     flags.push("-Cllvm-args=-unroll-threshold=2000".to_owned());
     // Anything more than line directives is refused by ptxas.
     flags.push(format!("-Cdebuginfo={}", if line_info { "line-directives-only" } else { "none" }));
+    if line_info {
+        // LLVM then writes the calls that a place was inlined through behind its `.loc`, which has no field for them.
+        flags.push("-Zverbose-asm".into());
+    }
     flags
 }
 

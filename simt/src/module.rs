@@ -166,6 +166,13 @@ impl Module {
     pub(crate) fn frames(&self, location: &ast::Location) -> Vec<Frame> {
         let file = |index: &u32| self.files.get(index).map_or("?", String::as_str);
         let mut frames = frames(file(&location.file), location);
+        // LLVM's comments name the callers' files relative to the crate's workspace; the file table knows them in full.
+        for frame in frames.iter_mut().skip(1) {
+            let full = |path: &&String| path.strip_suffix(&frame.file).is_some_and(|rest| rest.ends_with('/'));
+            if let Some(path) = self.files.values().find(full) {
+                frame.file.clone_from(path);
+            }
+        }
         let call =
             |(at, line, column): &(u32, u32, u32)| Frame { file: file(at).to_string(), line: *line, column: *column };
         frames.extend(location.inlined.iter().map(call));

@@ -8,6 +8,7 @@
 //! the two and writes the launch bounds.
 
 mod check;
+mod lines;
 mod meta;
 mod scan;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use crate::arch::Arch;
 use crate::manifest::ManifestKernel;
 
 pub(crate) use check::check;
+pub(crate) use lines::compact;
 
 /// What a text must satisfy.
 pub(crate) struct Rules<'a> {

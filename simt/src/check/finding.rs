@@ -192,7 +192,9 @@ impl fmt::Display for Finding {
         if self.count > 1 {
             write!(f, " ({} times)", self.count)?;
         }
-        write!(f, "\n  in kernel `{}`", self.kernel)?;
+        if !self.kernel.is_empty() {
+            write!(f, "\n  in kernel `{}`", self.kernel)?;
+        }
         for site in &self.sites {
             write!(f, "\n  {}", site.label)?;
             if let (Some([bx, by, bz]), Some([tx, ty, tz])) = (site.block, site.thread) {

@@ -129,6 +129,19 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Adds another launch of the same kernel.
+    pub fn add(&mut self, other: Profile) {
+        self.total += other.total;
+        self.sectors_loaded_once += other.sectors_loaded_once;
+        self.sectors_stored_once += other.sectors_stored_once;
+        for line in other.lines {
+            match self.lines.binary_search_by_key(&line.ptx_line, |l| l.ptx_line) {
+                Ok(at) => self.lines[at].metrics += line.metrics,
+                Err(at) => self.lines.insert(at, line),
+            }
+        }
+    }
+
     /// Bytes between global memory and the chip: at least if every cache were perfect and empty at first (each sector once),
     /// at most if there were none (each sector of each request).
     pub fn dram_bytes(&self) -> (u64, u64) {
