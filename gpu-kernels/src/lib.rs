@@ -23,6 +23,8 @@
 
 pub mod argmax;
 pub mod attention;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod cases;
 pub mod elementwise;
 pub mod embed;
 pub mod format;

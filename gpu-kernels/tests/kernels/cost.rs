@@ -1,10 +1,10 @@
 //! Instructions, counted by the software machine. They are no time, but they repeat to the digit.
 
 use crate::{
-    gemv::{Tensor, Variant, run},
+    gemv::{Variant, run},
     machine::{Gpu, Rng},
 };
-use gpu_kernels::format::Format;
+use gpu_kernels::{cases::Tensor, format::Format};
 
 #[test]
 fn a_weight_costs_few_instructions() {

@@ -1,7 +1,8 @@
 use crate::machine::{Gpu, Rng, assert_close, vector};
 use gpu_kernels::{
+    cases::Tensor,
     format::Format,
-    gemv::{self, Gemv, blocks::*, dense::*},
+    gemv::{Gemv, blocks::*, dense::*},
 };
 use half::f16;
 use warpsmith_device::{Contract, DeviceSlice, Launcher, U32x4};
@@ -11,36 +12,6 @@ use warpsmith_device::{Contract, DeviceSlice, Launcher, U32x4};
 pub enum Variant {
     V1,
     Default,
-}
-
-pub struct Tensor {
-    format: Format,
-    bytes: Vec<u8>,
-    rows: usize,
-    cols: usize,
-}
-
-impl Tensor {
-    /// Any codes, scales of either sign and of many sizes, subnormal ones and zeros among them.
-    pub fn random(rng: &mut Rng, format: Format, rows: usize, cols: usize) -> Tensor {
-        let mut bytes: Vec<u8> = Vec::new();
-        let scale = |rng: &mut Rng| match rng.within(0, 9) {
-            0 => f16::from_bits((rng.next() & 0x83FF) as u16),
-            1 => f16::ZERO,
-            _ => f16::from_f32(rng.unit() * 0.1),
-        };
-        for _ in 0..rows * cols / format.block_elems() {
-            match format {
-                Format::F32 => bytes.extend(rng.unit().to_le_bytes()),
-                Format::F16 => bytes.extend(scale(rng).to_le_bytes()),
-                _ => {
-                    bytes.extend(scale(rng).to_le_bytes());
-                    bytes.extend((2..format.block_bytes()).map(|_| rng.next() as u8));
-                }
-            }
-        }
-        Tensor { format, bytes, rows, cols }
-    }
 }
 
 pub fn run(gpu: &mut Gpu, t: &Tensor, x: &[f32], residual: Option<&[f32]>, variant: Variant) -> Vec<f32> {
@@ -82,27 +53,6 @@ pub fn run(gpu: &mut Gpu, t: &Tensor, x: &[f32], residual: Option<&[f32]>, varia
     gpu.read(&y)
 }
 
-fn check(
-    gpu: &mut Gpu,
-    rng: &mut Rng,
-    format: Format,
-    rows: usize,
-    cols: usize,
-    with_residual: bool,
-    variant: Variant,
-) {
-    let t = Tensor::random(rng, format, rows, cols);
-    let (x, r) = (rng.floats(cols), rng.floats(rows));
-    let residual = with_residual.then_some(&r[..]);
-    let weights = format.decode(&t.bytes, rows, cols).unwrap();
-    let got = run(gpu, &t, &x, residual, variant);
-    let (want, magnitude) = (gemv::reference(&weights, &x, residual), gemv::magnitudes(&weights, &x));
-    // The residual is one more term of the sum.
-    let bound =
-        |i: usize| 1e-5 * magnitude[i] + residual.map_or(0.0, |r| 1e-7 * (f64::from(r[i]).abs() + want[i].abs()));
-    assert_close(&format!("{format} {rows} x {cols} {variant:?}"), &got, &want, bound);
-}
-
 #[test]
 fn golden_vectors() {
     for mut gpu in Gpu::all() {
@@ -118,62 +68,6 @@ fn golden_vectors() {
                 assert_close(&format!("{name} {variant:?} on {}", gpu.name()), &got, &y, |i| 1e-5 * yabs[i]);
             }
         }
-    }
-}
-
-#[test]
-fn every_row_length_near_the_edges() {
-    let (mut gpu, mut rng) = (Gpu::new(), Rng(1));
-    for format in [Format::Q8_0, Format::Q4_0, Format::Q1_0] {
-        // OX-16, RZ-18, RZ-22: one block; fewer words than lanes; with and without full tiles; rests.
-        for blocks in [1, 3, 4, 7, 8, 15, 16, 17, 28, 31, 32, 33, 63, 64, 65, 97] {
-            for variant in [Variant::V1, Variant::Default] {
-                check(&mut gpu, &mut rng, format, 3, blocks * format.block_elems(), blocks % 2 == 0, variant);
-            }
-        }
-    }
-    for format in [Format::F32, Format::F16] {
-        for cols in [1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 127, 128, 129, 255, 256, 257, 512, 1000, 1023, 1024, 1027, 4099] {
-            for variant in [Variant::V1, Variant::Default] {
-                check(&mut gpu, &mut rng, format, 3, cols, cols % 2 == 0, variant);
-            }
-        }
-    }
-}
-
-#[test]
-fn numbers_of_rows_near_the_edges() {
-    let (mut gpu, mut rng) = (Gpu::new(), Rng(2));
-    for format in Format::ALL {
-        for rows in [1, 2, 7, 8, 9, 255, 257] {
-            check(&mut gpu, &mut rng, format, rows, 256, true, Variant::Default);
-        }
-        check(&mut gpu, &mut rng, format, 4097, format.block_elems().max(32), false, Variant::Default);
-    }
-}
-
-#[test]
-fn long_rows() {
-    let (mut gpu, mut rng) = (Gpu::new(), Rng(3));
-    for format in Format::ALL {
-        check(&mut gpu, &mut rng, format, 9, 16384, true, Variant::Default);
-        check(&mut gpu, &mut rng, format, 2, 16384, false, Variant::V1);
-        // Not a power of two: 11008 and 12288 + one block of the widest format.
-        check(&mut gpu, &mut rng, format, 5, 11008, false, Variant::Default);
-        check(&mut gpu, &mut rng, format, 5, 12416, false, Variant::Default);
-    }
-}
-
-#[test]
-fn random_shapes() {
-    let (mut gpu, mut rng) = (Gpu::new(), Rng(4));
-    for _ in 0..60 {
-        let format = Format::ALL[rng.within(0, Format::ALL.len() - 1)];
-        let rows = rng.within(1, 40);
-        let most = 4096 / format.block_elems();
-        let cols = rng.within(1, most) * format.block_elems();
-        let with_residual = rng.within(0, 1) == 1;
-        check(&mut gpu, &mut rng, format, rows, cols, with_residual, Variant::Default);
     }
 }
 

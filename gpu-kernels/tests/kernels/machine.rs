@@ -4,7 +4,7 @@ pub use crate::support::{Rng, assert_close, vector};
 use std::sync::{Arc, OnceLock};
 use warpsmith_builder::{KernelCrate, Output};
 use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, Launcher};
-use warpsmith_simt::{Counters, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
+use warpsmith_simt::{Checks, Counters, Instance, Launch, LoadOptions, Machine, MachineConfig, Module, Severity};
 
 /// Elements of poison on each side of a buffer.
 const GUARD: usize = 64;
@@ -55,6 +55,7 @@ impl Gpu {
             Arc::new(Module::load(&text, &LoadOptions { sm }).unwrap_or_else(|e| panic!("{e}")))
         });
         let machine = Machine::new(MachineConfig { sm, threads: 1, ..MachineConfig::default() });
+        machine.memory().track(true);
         let instance = machine.instantiate(module.clone()).unwrap();
         Gpu { machine, instance, counters: Counters::default() }
     }
@@ -101,9 +102,12 @@ impl Gpu {
         kernel.args(&mut params);
         let mut launch = Launch::new(geometry.grid, geometry.block_for(K::META));
         launch.dynamic_shared = geometry.dynamic_shared;
-        self.counters =
-            self.machine.launch(&self.instance, K::META.name, &launch, &params.0).map_err(|e| e.to_string())?;
-        Ok(())
+        // Under every check: a finding fails the test that caused it.
+        let ran = self.machine.inspect(&self.instance, K::META.name, &launch, &params.0, &Checks::ALL);
+        self.counters = ran.counters;
+        let errors: Vec<_> = ran.findings.iter().filter(|f| f.severity == Severity::Error).collect();
+        assert!(errors.is_empty(), "{}", errors.iter().map(|f| format!("{f}\n")).collect::<String>());
+        ran.fault.map_or(Ok(()), |fault| Err(fault.to_string()))
     }
 }
 

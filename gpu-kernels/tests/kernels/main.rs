@@ -6,8 +6,8 @@
 
 mod argmax;
 mod attention;
+mod cases;
 mod cost;
-mod elementwise;
 mod embed;
 mod gemv;
 mod kv;

@@ -1,0 +1,70 @@
+//! Inputs of cases.
+
+use crate::format::Format;
+use half::f16;
+
+/// SplitMix64.
+#[derive(Clone, Debug)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    /// The next 64 bits.
+    #[expect(clippy::should_implement_trait, reason = "an endless source, not a sequence")]
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in `-1 .. 1`.
+    pub fn unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    /// `n` of them.
+    pub fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.unit()).collect()
+    }
+
+    /// Uniform in `low ..= high`.
+    pub fn within(&mut self, low: usize, high: usize) -> usize {
+        low + (self.next() % (high - low + 1) as u64) as usize
+    }
+}
+
+/// A matrix of weights.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// Of its bytes.
+    pub format: Format,
+    /// As a model's file holds them.
+    pub bytes: Vec<u8>,
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub cols: usize,
+}
+
+impl Tensor {
+    /// Any codes, scales of either sign and of many sizes, subnormal ones and zeros among them.
+    pub fn random(rng: &mut Rng, format: Format, rows: usize, cols: usize) -> Tensor {
+        let mut bytes: Vec<u8> = Vec::new();
+        let scale = |rng: &mut Rng| match rng.within(0, 9) {
+            0 => f16::from_bits((rng.next() & 0x83FF) as u16),
+            1 => f16::ZERO,
+            _ => f16::from_f32(rng.unit() * 0.1),
+        };
+        for _ in 0..rows * cols / format.block_elems() {
+            match format {
+                Format::F32 => bytes.extend(rng.unit().to_le_bytes()),
+                Format::F16 => bytes.extend(scale(rng).to_le_bytes()),
+                _ => {
+                    bytes.extend(scale(rng).to_le_bytes());
+                    bytes.extend((2..format.block_bytes()).map(|_| rng.next() as u8));
+                }
+            }
+        }
+        Tensor { format, bytes, rows, cols }
+    }
+}

@@ -1,0 +1,333 @@
+//! Cases: each kernel in the shapes that it has to get right, with the f64 reference that says what right is.
+//!
+//! Tests and `warpsmith check` go through the same list. A case is a kernel, or a chain of them, and a [`Shape`]; what it runs
+//! on is a [`Bench`]. Inputs come from a generator that the shape seeds, so a case gives the same bits every time.
+
+mod data;
+mod run;
+
+use crate::format::Format;
+use std::fmt;
+use warpsmith_device::{DeviceSlice, Element, Launcher};
+
+pub use data::{Rng, Tensor};
+
+/// What a case runs on: device memory, and launches that have ended when the call returns.
+pub trait Bench: Launcher<Error = String> {
+    /// Device memory.
+    type Buffer<T: Element>: std::ops::DerefMut<Target = DeviceSlice<T>>;
+    /// A copy of `data` in device memory.
+    fn upload<T: Element>(&mut self, data: &[T]) -> Result<Self::Buffer<T>, String>;
+    /// Memory for an output: an element that is not written must show as NaN, or as undefined.
+    fn output<T: Element>(&mut self, len: usize) -> Result<Self::Buffer<T>, String>;
+    /// The contents of a buffer, all of which must be defined.
+    fn read<T: Element>(&mut self, buffer: &Self::Buffer<T>) -> Result<Vec<T>, String>;
+}
+
+/// Why a case fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// A launch, or an operation on memory, failed.
+    Launch(String),
+    /// A result is further from its reference than it may be.
+    Wrong(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Failure::Launch(text) | Failure::Wrong(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Failure {
+        Failure::Launch(text)
+    }
+}
+
+/// What is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// The row of a token.
+    Embed(Format),
+    /// RMS norm, its first variant or the default.
+    RmsNorm {
+        /// The first variant.
+        v1: bool,
+    },
+    /// Matrix times vector.
+    Gemv {
+        /// Of the weights.
+        format: Format,
+        /// Adds a residual.
+        residual: bool,
+        /// The first variant.
+        v1: bool,
+    },
+    /// Rotary embedding.
+    Rope,
+    /// Norm of each head and rotary embedding.
+    QkNormRope,
+    /// Keys and values into a cache of f16, or of f32.
+    KvStore {
+        /// A cache of f32.
+        f32: bool,
+    },
+    /// Attention in three launches.
+    AttentionThree,
+    /// Attention in one, over a cache of f16 or of f32.
+    Attention {
+        /// A cache of f32.
+        f32: bool,
+    },
+    /// Residual addition.
+    ResidualAdd,
+    /// SwiGLU.
+    Swiglu,
+    /// The index of the largest.
+    Argmax,
+}
+
+impl Subject {
+    /// Everything, in the order of a decode step.
+    pub fn all() -> Vec<Subject> {
+        let mut all: Vec<Subject> = Format::ALL.iter().map(|f| Subject::Embed(*f)).collect();
+        all.extend([true, false].map(|v1| Subject::RmsNorm { v1 }));
+        for &format in &Format::ALL {
+            for v1 in [true, false] {
+                all.extend([false, true].map(|residual| Subject::Gemv { format, residual, v1 }));
+            }
+        }
+        all.extend([Subject::Rope, Subject::QkNormRope]);
+        all.extend([false, true].map(|f32| Subject::KvStore { f32 }));
+        all.push(Subject::AttentionThree);
+        all.extend([false, true].map(|f32| Subject::Attention { f32 }));
+        all.extend([Subject::ResidualAdd, Subject::Swiglu, Subject::Argmax]);
+        all
+    }
+
+    /// The kernels that it launches, by name.
+    pub fn kernels(self) -> Vec<String> {
+        let format = |f: Format| f.name().to_lowercase();
+        let one = |name: &str| vec![name.to_owned()];
+        match self {
+            Subject::Embed(f) => vec![format!("embed_{}", format(f))],
+            Subject::RmsNorm { v1 } => one(if v1 { "rms_norm_v1" } else { "rms_norm" }),
+            Subject::Gemv { format: f, residual, v1 } => {
+                let (residual, v1) = (if residual { "_residual" } else { "" }, if v1 { "_v1" } else { "" });
+                vec![format!("gemv_{}{residual}{v1}", format(f))]
+            }
+            Subject::Rope => one("rope"),
+            Subject::QkNormRope => one("qk_norm_rope"),
+            Subject::KvStore { f32 } => one(if f32 { "kv_store_f32" } else { "kv_store" }),
+            Subject::AttentionThree => ["attn_scores", "attn_softmax", "attn_weighted_sum"].map(String::from).to_vec(),
+            Subject::Attention { f32 } => one(if f32 { "attn_decode_f32" } else { "attn_decode" }),
+            Subject::ResidualAdd => one("residual_add"),
+            Subject::Swiglu => one("swiglu"),
+            Subject::Argmax => one("argmax"),
+        }
+    }
+
+    /// The sizes that make up its shape, and those of a layer of a small model.
+    pub fn sizes(self) -> &'static [(&'static str, usize)] {
+        match self {
+            Subject::Embed(_) => &[("vocab", 64), ("cols", 1024), ("token", 7)],
+            Subject::RmsNorm { .. } => &[("rows", 1), ("cols", 1024)],
+            Subject::Gemv { .. } => &[("rows", 1024), ("cols", 1024)],
+            Subject::Rope => &[("heads", 16), ("head_dim", 128), ("n_rot", 128), ("neox", 1), ("position", 100)],
+            Subject::QkNormRope => {
+                &[("q_heads", 16), ("k_heads", 8), ("head_dim", 128), ("n_rot", 128), ("neox", 1), ("position", 100)]
+            }
+            Subject::KvStore { .. } => &[("kv_heads", 8), ("head_dim", 128), ("capacity", 256), ("position", 100)],
+            Subject::AttentionThree | Subject::Attention { .. } => {
+                &[("q_heads", 16), ("kv_heads", 8), ("head_dim", 128), ("capacity", 256), ("position", 255)]
+            }
+            Subject::ResidualAdd | Subject::Swiglu => &[("n", 4096)],
+            Subject::Argmax => &[("n", 32000)],
+        }
+    }
+
+    /// The case of a shape.
+    pub fn case(self, values: &[usize]) -> Case {
+        let mut shape: Vec<usize> = self.sizes().iter().map(|s| s.1).collect();
+        for (to, from) in shape.iter_mut().zip(values) {
+            *to = *from;
+        }
+        Case { subject: self, shape }
+    }
+
+    /// The case of a shape as a user writes it, such as `rows=3,cols=256`; sizes that are not named are those of
+    /// [`sizes`](Subject::sizes).
+    ///
+    /// # Errors
+    /// The part that names no size, or gives no number.
+    pub fn parse(self, text: &str) -> Result<Case, String> {
+        let mut case = self.case(&[]);
+        for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}` is not NAME=NUMBER"))?;
+            let names: Vec<&str> = self.sizes().iter().map(|s| s.0).collect();
+            let at = names.iter().position(|n| *n == name.trim());
+            let at = at.ok_or_else(|| format!("no size `{name}`: the sizes are {}", names.join(", ")))?;
+            case.shape[at] = value.trim().parse().map_err(|_| format!("`{part}`: `{value}` is not a number"))?;
+        }
+        Ok(case)
+    }
+
+    /// The shapes that it has to get right: at the edges of its tiles, odd, long, and at random.
+    pub fn cases(self) -> Vec<Case> {
+        let one = |sizes: &[usize]| -> Vec<Vec<usize>> { sizes.iter().map(|n| vec![*n]).collect() };
+        let shapes: Vec<Vec<usize>> = match self {
+            Subject::Embed(format) => {
+                let block = format.block_elems();
+                let cols =
+                    if format.is_dense() { vec![1, 37, 512] } else { [1, 3, 33, 65].map(|b| b * block).to_vec() };
+                // Tokens: the first, the last, one past the table, and one that wraps when it is multiplied.
+                let tokens = [0, 4, 5, u32::MAX as usize];
+                cols.iter().flat_map(|c| tokens.map(|t| vec![5, *c, t])).collect()
+            }
+            Subject::RmsNorm { .. } => {
+                [1, 2, 3, 4, 5, 31, 32, 33, 64, 255, 256, 257, 1000, 1023, 1024, 1025, 2560, 5120, 16384]
+                    .map(|cols| vec![1 + cols % 3, cols])
+                    .to_vec()
+            }
+            Subject::Gemv { format, residual, v1 } => gemv_shapes(format, residual, v1),
+            Subject::Rope | Subject::QkNormRope => {
+                let mut all = Vec::new();
+                let heads = [
+                    (4, 2, 64, 64),
+                    (1, 1, 2, 2),
+                    (5, 1, 128, 64),
+                    (3, 3, 80, 80),
+                    (2, 1, 96, 20),
+                    (9, 3, 256, 256),
+                    (1, 0, 6, 0),
+                ];
+                for (i, (q, k, dim, rot)) in heads.into_iter().enumerate() {
+                    for neox in [0, 1] {
+                        let position = (7 * i + 5 * neox) % 33;
+                        all.push(match self {
+                            Subject::Rope => vec![q + k, dim, rot, neox, position],
+                            _ => vec![q, k, dim, rot, neox, position],
+                        });
+                    }
+                }
+                all
+            }
+            Subject::KvStore { .. } => {
+                let mut all = Vec::new();
+                for (heads, dim, capacity) in [(2, 64, 16), (1, 2, 3), (3, 80, 5), (8, 128, 4), (2, 256, 3)] {
+                    // The last position, the one past it, and one that would wrap.
+                    let positions = [0, 1, capacity - 1, capacity, capacity + 1, u32::MAX as usize];
+                    all.extend(positions.map(|p| vec![heads, dim, capacity, p]));
+                }
+                all
+            }
+            Subject::AttentionThree | Subject::Attention { .. } => {
+                let short = (0..18).chain([31, 32, 33, 63, 64, 65, 69]).map(|p| vec![4, 2, 64, 70, p]);
+                let mut all: Vec<Vec<usize>> = short.collect();
+                for dim in [2, 4, 6, 32, 62, 66, 80, 96, 126, 128, 130, 192, 254, 256] {
+                    for (q, kv) in [(1, 1), (6, 2), (3, 3)] {
+                        all.extend([0, 17, 40].map(|p| vec![q, kv, dim, 41, p]));
+                    }
+                }
+                all.extend([8, 9, u32::MAX as usize].map(|p| vec![2, 2, 32, 9, p]));
+                all.push(vec![2, 1, 64, 2048, 2047]);
+                all
+            }
+            Subject::ResidualAdd | Subject::Swiglu => one(&[1, 255, 256, 257, 1000, 4096]),
+            Subject::Argmax => one(&[1, 2, 31, 32, 33, 1000, 1023, 1024, 1025, 2049, 32000]),
+        };
+        shapes.into_iter().map(|shape| Case { subject: self, shape }).collect()
+    }
+}
+
+fn gemv_shapes(format: Format, residual: bool, v1: bool) -> Vec<Vec<usize>> {
+    let block = format.block_elems();
+    let edges: Vec<usize> = if format.is_dense() {
+        vec![1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 127, 128, 129, 255, 256, 257, 512, 1000, 1023, 1024, 1027, 4099]
+    } else {
+        // One block; fewer words than lanes; with and without full tiles; rests.
+        [1, 3, 4, 7, 8, 15, 16, 17, 28, 31, 32, 33, 63, 64, 65, 97].map(|b| b * block).to_vec()
+    };
+    let mut shapes: Vec<Vec<usize>> = edges.into_iter().map(|cols| vec![3, cols]).collect();
+    if v1 {
+        shapes.push(vec![2, 16384]);
+        return shapes;
+    }
+    shapes.extend([1, 2, 7, 8, 9, 255, 257].map(|rows| vec![rows, 256]));
+    shapes.extend([vec![4097, block.max(32)], vec![9, 16384], vec![5, 11008], vec![5, 12416]]);
+    let mut rng = Rng(4 + 2 * format as u64 + u64::from(residual));
+    shapes.extend((0..6).map(|_| vec![rng.within(1, 40), rng.within(1, 4096 / block) * block]));
+    shapes
+}
+
+/// A subject in a shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    subject: Subject,
+    shape: Vec<usize>,
+}
+
+impl Case {
+    /// What is run.
+    pub fn subject(&self) -> Subject {
+        self.subject
+    }
+
+    /// Names and values of its sizes.
+    pub fn shape(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
+        self.subject.sizes().iter().zip(&self.shape).map(|(s, n)| (s.0, *n))
+    }
+
+    fn size(&self, name: &str) -> usize {
+        self.shape().find(|s| s.0 == name).map_or(0, |s| s.1)
+    }
+
+    /// Runs it and compares with the reference.
+    ///
+    /// # Errors
+    /// A launch that failed, or the first element that is too far from its reference.
+    pub fn run<B: Bench>(&self, bench: &mut B) -> Result<(), Failure> {
+        run::run(self, bench)
+    }
+}
+
+/// The shape, as [`Subject::parse`] reads it.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.shape().map(|(name, n)| format!("{name}={n}")).collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
+/// Every case of every kernel.
+pub fn all() -> Vec<Case> {
+    Subject::all().into_iter().flat_map(Subject::cases).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_has_cases() {
+        let covered: std::collections::BTreeSet<String> = all().iter().flat_map(|c| c.subject().kernels()).collect();
+        let listed = crate::catalogue().iter().map(|m| m.name.to_owned()).collect();
+        assert_eq!(covered, listed);
+    }
+
+    #[test]
+    fn shapes_are_read_as_they_are_written() {
+        for case in all() {
+            assert_eq!(case.subject().parse(&case.to_string()).as_ref(), Ok(&case));
+        }
+        let norm = Subject::RmsNorm { v1: false };
+        assert_eq!(norm.parse("cols=5").unwrap().to_string(), "rows=1,cols=5");
+        assert!(norm.parse("width=5").unwrap_err().contains("rows, cols"));
+        assert!(norm.parse("cols").unwrap_err().contains("NAME=NUMBER"));
+        assert!(norm.parse("cols=-1").unwrap_err().contains("not a number"));
+    }
+}

@@ -1,0 +1,66 @@
+//! Every kernel in every shape of `gpu_kernels::cases`, which `warpsmith check` goes through as well.
+
+use crate::machine::{Buffer, Gpu};
+use gpu_kernels::cases::{Bench, Subject};
+use warpsmith_device::Element;
+
+impl Bench for Gpu {
+    type Buffer<T: Element> = Buffer<T>;
+    fn upload<T: Element>(&mut self, data: &[T]) -> Result<Buffer<T>, String> {
+        Ok(Gpu::upload(self, data))
+    }
+    fn output<T: Element>(&mut self, len: usize) -> Result<Buffer<T>, String> {
+        Ok(self.poisoned(len))
+    }
+    fn read<T: Element>(&mut self, buffer: &Buffer<T>) -> Result<Vec<T>, String> {
+        Ok(Gpu::read(self, buffer))
+    }
+}
+
+#[track_caller]
+fn all_of(wanted: impl Fn(Subject) -> bool) {
+    let mut cases = 0;
+    for subject in Subject::all().into_iter().filter(|s| wanted(*s)) {
+        let mut gpu = Gpu::new();
+        for case in subject.cases() {
+            case.run(&mut gpu).unwrap_or_else(|e| panic!("{subject:?} {case}: {e}"));
+            cases += 1;
+        }
+    }
+    assert!(cases > 0);
+}
+
+#[test]
+fn embeddings() {
+    all_of(|s| matches!(s, Subject::Embed(_)));
+}
+
+#[test]
+fn norms() {
+    all_of(|s| matches!(s, Subject::RmsNorm { .. }));
+}
+
+#[test]
+fn products() {
+    all_of(|s| matches!(s, Subject::Gemv { .. }));
+}
+
+#[test]
+fn rotations() {
+    all_of(|s| matches!(s, Subject::Rope | Subject::QkNormRope));
+}
+
+#[test]
+fn caches() {
+    all_of(|s| matches!(s, Subject::KvStore { .. }));
+}
+
+#[test]
+fn attention() {
+    all_of(|s| matches!(s, Subject::AttentionThree | Subject::Attention { .. }));
+}
+
+#[test]
+fn the_rest() {
+    all_of(|s| matches!(s, Subject::ResidualAdd | Subject::Swiglu | Subject::Argmax));
+}
