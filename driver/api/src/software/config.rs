@@ -1,5 +1,6 @@
 //! The environment variables that shape the software engine.
 
+use super::checks::Settings;
 use super::spec::{self, Spec};
 
 pub(super) struct Config {
@@ -8,6 +9,8 @@ pub(super) struct Config {
     pub memory: u64,
     /// 0: all cores.
     pub threads: usize,
+    /// What launches are watched for.
+    pub settings: Settings,
 }
 
 impl Config {
@@ -51,7 +54,7 @@ impl Config {
                 format!("WARPSMITH_MEMORY={text}: expected bytes, or a number with K, M, G or T, from 1M to 16T")
             })?,
         };
-        Ok(Config { spec, devices, memory, threads })
+        Ok(Config { spec, devices, memory, threads, settings: Settings::read(get)? })
     }
 }
 

@@ -11,11 +11,14 @@
 //!   memory that kernels reach at its host address.
 //!
 //! `WARPSMITH_SM` (default 90), `WARPSMITH_DEVICES` (1), `WARPSMITH_MEMORY` (16G) and
-//! `WARPSMITH_THREADS` (all cores) shape it; a value that makes no sense fails `cuInit`. `WARPSMITH_CHECK=1` makes it keep
-//! what checkers need of the host: the order of operations as CUDA promises it, and where what was allocated and launched.
+//! `WARPSMITH_THREADS` (all cores) shape it; `WARPSMITH_CHECK` (`all`, or some of `init,races,sync`), `WARPSMITH_SEED` (the
+//! order of blocks, warps and lanes), `WARPSMITH_PROFILE=1`, `WARPSMITH_REPORT` (a file) and `WARPSMITH_ALLOW` (accepted
+//! findings) watch it. A value that makes no sense fails `cuInit`. Under
+//! `WARPSMITH_CHECK` the engine keeps the order of operations as CUDA promises it, and where the host allocated and launched.
 
 pub(crate) mod array;
 pub(crate) mod capture;
+mod checks;
 mod config;
 pub(crate) mod context;
 pub(crate) mod copy;
@@ -53,13 +56,20 @@ use warpsmith_simt::{Machine, MachineConfig};
 
 pub use crate::instrument::{CallCounts, InjectionGuard, call_counts, inject_failure, reset_call_counts};
 pub use order::{OpId, Ordering};
-pub use report::{KernelProfile, last_report, profile, reset_profile, take_report};
-
 pub use track::{
     AllocationKind, AllocationRecord, OperationRecord, Site, allocation_at, checks_on, leaks, live_allocations,
     operation, operations,
 };
 
+pub use checks::{
+    Allow, CheckGuard, Group, HostFrame, HostSite, LaunchProfile, Report, check, checks, finding_of, findings,
+    has_errors, launch_profiles, parse_checks, reset_launch_profiles, take_findings, undefined_output,
+};
+pub use occupancy::Occupancy;
+pub use report::{KernelProfile, last_report, profile, reset_profile, take_report};
+pub use warpsmith_simt::{Checks, Finding, Rule, Severity};
+
+pub(crate) use checks::finish;
 pub(crate) use report::report;
 pub(crate) use thread::{DefaultStream, in_callback};
 pub(crate) use track::at_exit;
@@ -95,6 +105,7 @@ impl Software {
                 Device::new(ordinal as i32, config.spec, Machine::new(machine))
             })
             .collect::<Vec<_>>();
+        checks::start(&config.settings, &devices);
         let state = Mutex::new(State::new(&devices));
         Ok(Software { devices, state, sm: config.spec.sm })
     }

@@ -12,10 +12,9 @@ use super::ops::{Copy, Fill, HostCall, HostFunction, Op, Place};
 use super::order::Ordering;
 use super::params::Params;
 use super::state::{EventState, State, StreamKey};
-use super::{Software, capture, report, thread, track, with, with_context};
+use super::{Software, capture, checks, report, thread, track, with, with_context};
 use crate::CUstream;
 use crate::codes::{Code, Res};
-use crate::engine::lock;
 
 /// A step with its place in the order of operations, where checks are on.
 pub(super) struct Todo {
@@ -161,15 +160,13 @@ pub(super) fn run(context: u64, steps: Vec<Todo>) -> Res {
         match step {
             Step::Kernel { device, context, instance, name, launch, params } => {
                 let started = Instant::now();
-                let outcome = {
-                    let _one_at_a_time = lock(&device.order);
-                    device.machine.launch(&instance, &name, &launch, params.bytes())
-                };
-                match outcome {
+                match checks::launch(device, &instance, &name, &launch, params.bytes()) {
                     Ok(counters) => report::record(&name, started.elapsed(), &counters),
                     Err(fault) => {
                         let text = format!("{fault}{}", track::host_side(ordering.as_ref(), fault.address));
-                        eprintln!("{text}");
+                        if !checks::tells_faults() {
+                            eprintln!("{text}");
+                        }
                         report(text);
                         let code = match fault.kind {
                             FaultKind::BadLaunch(_) => return Err(Code::INVALID_VALUE),
@@ -271,7 +268,11 @@ fn copy_row(op: &Copy, dst: u64, src: u64) -> Result<(), Failure> {
         // SAFETY: the caller of the copy vouches for `n` readable bytes of host memory while it runs.
         (Some(d), None) => memory(d)?.write(dst, unsafe { std::slice::from_raw_parts(from, n) })?,
         // SAFETY: the caller of the copy vouches for `n` writable bytes of host memory while it runs.
-        (None, Some(s)) => memory(s)?.read(src, unsafe { std::slice::from_raw_parts_mut(to, n) })?,
+        (None, Some(s)) => {
+            // SAFETY: the caller of the copy vouches for `n` writable bytes of host memory while it runs.
+            memory(s)?.read(src, unsafe { std::slice::from_raw_parts_mut(to, n) })?;
+            checks::leaves(s, src, n as u64);
+        }
         // SAFETY: as both above; the ranges may overlap.
         (None, None) => unsafe { std::ptr::copy(from, to, n) },
     }

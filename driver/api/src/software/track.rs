@@ -33,6 +33,10 @@ impl Site {
         Site(Arc::new(Backtrace::force_capture()))
     }
 
+    pub(super) fn trace(&self) -> &Backtrace {
+        &self.0
+    }
+
     /// The frames of the host program, innermost first: function, file and line.
     pub fn frames(&self) -> Vec<String> {
         let text = self.0.to_string();
@@ -368,6 +372,13 @@ pub(super) fn host_side(ordering: Option<&Ordering>, address: Option<u64>) -> St
 /// What nobody freed so far, as a report; `None` if there is nothing, or checks are off.
 pub fn leaks() -> Option<String> {
     ask(|checks| checks.leaks(None)).flatten()
+}
+
+/// What is allocated at the end of the process; nothing if a thread that the exit cut short holds the lock.
+pub(super) fn left_over() -> Vec<AllocationRecord> {
+    let Ok(software) = engine() else { return Vec::new() };
+    let Ok(state) = software.state.try_lock() else { return Vec::new() };
+    state.checks.as_deref().map(|c| c.live.values().cloned().collect()).unwrap_or_default()
 }
 
 /// At the end of the process: tells what was never freed.

@@ -1,0 +1,331 @@
+//! Checked launches: what is checked, what was found, and who is told.
+//!
+//! `WARPSMITH_CHECK`, `WARPSMITH_SEED` and `WARPSMITH_PROFILE` decide for the process, [`check`] for a thread. Launches that
+//! are watched run through [`Machine::inspect`](warpsmith_simt::Machine::inspect). A finding is printed when its group (rule,
+//! kernel, places) is first seen in the process, appended to the file in `WARPSMITH_REPORT`, kept for [`findings`], and
+//! kept for [`take_findings`] of the thread whose call caused it.
+
+mod leave;
+mod places;
+mod record;
+mod report;
+mod settings;
+mod site;
+
+use std::backtrace::Backtrace;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io::Write;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use serde_json::{Value, json};
+use warpsmith_simt::{Checks, Counters, Fault, Finding, Instance, Launch, Severity};
+
+pub(super) use leave::leaves;
+pub use leave::undefined_output;
+
+pub use record::{LaunchProfile, launch_profiles, reset_launch_profiles};
+pub use report::{Group, Report, finding_of};
+pub(super) use settings::Settings;
+pub use settings::{Allow, parse_checks};
+pub use site::{HostFrame, HostSite};
+
+use super::device::Device;
+use crate::engine::lock;
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+static FOUND: Mutex<Option<Found>> = Mutex::new(None);
+/// Memory is tracked for the check of undefined data.
+static TRACKING: AtomicBool = AtomicBool::new(false);
+
+/// A kernel has been stopped by a fault.
+static FAULTED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static OVERRIDE: Cell<Option<Checks>> = const { Cell::new(None) };
+    static PENDING: RefCell<Vec<Report>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Findings of a thread beyond which further ones are only counted.
+const MOST_PENDING: usize = 256;
+
+/// The findings of this process.
+#[derive(Default)]
+struct Found {
+    known: HashMap<report::Group, usize>,
+    reports: Vec<Report>,
+    /// The report file could not be written, and that has been said.
+    complained: bool,
+}
+
+/// Takes the settings of the environment when the engine starts.
+pub(super) fn start(settings: &Settings, devices: &[Device]) {
+    let _ = SETTINGS.set(settings.clone());
+    note(settings.checks);
+    if TRACKING.load(Ordering::Relaxed) {
+        devices.iter().for_each(|d| leave::track(&d.machine));
+    }
+    if watched(settings.checks) {
+        let sm = devices.first().map(|d| d.spec.sm);
+        let line = json!({ "type": "start", "process": std::process::id(), "sm": sm, "seed": settings.checks.seed });
+        append(lock(&FOUND).get_or_insert_with(Found::default), settings, &[line]);
+    }
+}
+
+fn note(checks: Checks) {
+    if checks.init {
+        TRACKING.store(true, Ordering::Relaxed);
+    }
+}
+
+fn watched(checks: Checks) -> bool {
+    checks != Checks::default()
+}
+
+/// What launches of the calling thread are watched for.
+pub fn checks() -> Checks {
+    let own = OVERRIDE.try_with(Cell::get).ok().flatten();
+    own.unwrap_or_else(|| SETTINGS.get().map_or_else(Checks::default, |s| s.checks))
+}
+
+/// Keeps a choice of checks; dropping it goes back to the one before.
+#[must_use = "the choice ends when the guard is dropped"]
+#[derive(Debug)]
+pub struct CheckGuard {
+    before: Option<Checks>,
+    // The choice belongs to the thread that made it.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Drop for CheckGuard {
+    fn drop(&mut self) {
+        let _ = OVERRIDE.try_with(|o| o.set(self.before));
+    }
+}
+
+/// Watches the launches of the calling thread for `checks`, whatever `WARPSMITH_CHECK` says, until the guard is dropped.
+/// Findings of before that nobody has taken are forgotten. Memory that was allocated before anybody asked for the check of undefined data counts as defined.
+///
+/// ```
+/// use warpsmith_driver_api::software::{check, checks, take_findings};
+/// use warpsmith_simt::Checks;
+/// let guard = check(Checks::ALL);
+/// assert!(checks().races);
+/// // … launches …
+/// assert!(take_findings().is_empty());
+/// drop(guard);
+/// ```
+pub fn check(checks: Checks) -> CheckGuard {
+    take_findings();
+    let tracked = TRACKING.load(Ordering::Relaxed);
+    note(checks);
+    if checks.init
+        && !tracked
+        && let Ok(engine) = super::engine()
+    {
+        engine.devices.iter().for_each(|d| leave::track(&d.machine));
+    }
+    let before = OVERRIDE.try_with(|o| o.replace(Some(checks))).ok().flatten();
+    CheckGuard { before, _thread: PhantomData }
+}
+
+/// All findings of this process so far, grouped, each with its count.
+pub fn findings() -> Vec<Report> {
+    lock(&FOUND).as_ref().map(|f| f.reports.clone()).unwrap_or_default()
+}
+
+/// Takes the findings that calls of this thread have caused since it last asked.
+pub fn take_findings() -> Vec<Report> {
+    PENDING.try_with(|p| std::mem::take(&mut *p.borrow_mut())).unwrap_or_default()
+}
+
+/// Whether calls of this thread have caused findings that are errors since it last took them.
+pub fn has_errors() -> bool {
+    let error = |r: &Report| r.finding.severity == Severity::Error;
+    PENDING.try_with(|p| p.borrow().iter().any(error)).unwrap_or(false)
+}
+
+/// Runs a kernel, watched if somebody asked for it.
+pub(super) fn launch(
+    device: &Device,
+    instance: &Instance,
+    name: &str,
+    launch: &Launch,
+    params: &[u8],
+) -> Result<Counters, Box<Fault>> {
+    let checks = checks();
+    if !watched(checks) {
+        let _one_at_a_time = lock(&device.order);
+        return device.machine.launch(instance, name, launch, params);
+    }
+    let inspection = {
+        let _one_at_a_time = lock(&device.order);
+        device.machine.inspect(instance, name, launch, params, &checks)
+    };
+    if let Some(profile) = inspection.profile {
+        record::record(device.spec.sm, instance, name, launch, profile);
+    }
+    let mut findings = inspection.findings;
+    findings.extend(inspection.fault.iter().map(|fault| finding_of(fault)));
+    submit(findings, Some(*launch));
+    match inspection.fault {
+        Some(fault) => {
+            FAULTED.store(true, Ordering::Relaxed);
+            Err(fault)
+        }
+        None => Ok(inspection.counters),
+    }
+}
+
+/// Whether the fault of a launch has been told already, as a finding.
+pub(super) fn tells_faults() -> bool {
+    watched(checks())
+}
+
+/// Adds findings of a call of this thread.
+pub(super) fn submit(findings: Vec<Finding>, launch: Option<Launch>) {
+    let Some(settings) = SETTINGS.get() else { return };
+    let wanted = |f: &Finding| !settings.allow.iter().any(|a| a.covers(f));
+    let findings: Vec<Finding> = findings.into_iter().filter(wanted).collect();
+    if findings.is_empty() {
+        return;
+    }
+    let site = HostSite::of(&Backtrace::force_capture());
+    let replay = replay();
+    for finding in findings {
+        let (allocation, freed) = places::of_finding(&finding);
+        let report = Report { finding, launch, site: site.clone(), allocation, freed, replay: replay.clone() };
+        let _ = PENDING.try_with(|p| {
+            let mut pending = p.borrow_mut();
+            if pending.len() < MOST_PENDING {
+                pending.push(report.clone());
+            }
+        });
+        publish(report, settings, false);
+    }
+}
+
+/// Prints and writes down a finding, if its group is new.
+fn publish(report: Report, settings: &Settings, quiet: bool) {
+    let mut guard = lock(&FOUND);
+    let found = guard.get_or_insert_with(Found::default);
+    if let Some(&at) = found.known.get(&report.group()) {
+        found.reports[at].finding.count += report.finding.count;
+        return;
+    }
+    if !quiet {
+        eprintln!("{report}\n");
+    }
+    let mut line = report.to_json();
+    line["process"] = json!(std::process::id());
+    append(found, settings, &[line]);
+    found.known.insert(report.group(), found.reports.len());
+    found.reports.push(report);
+}
+
+fn append(found: &mut Found, settings: &Settings, lines: &[Value]) {
+    let Some(path) = &settings.report else { return };
+    let text: String = lines.iter().map(|l| format!("{l}\n")).collect();
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    // One write: lines of several processes do not mix.
+    if let Err(error) = opened.and_then(|mut file| file.write_all(text.as_bytes()))
+        && !std::mem::replace(&mut found.complained, true)
+    {
+        eprintln!("warning: WARPSMITH_REPORT: cannot write {}: {error}", path.display());
+    }
+}
+
+/// A command that runs this process again as it ran.
+fn replay() -> String {
+    let checks = checks();
+    let mut words = Vec::new();
+    let names: Vec<&str> = [(checks.init, "init"), (checks.races, "races"), (checks.sync, "sync")]
+        .into_iter()
+        .filter_map(|(on, name)| on.then_some(name))
+        .collect();
+    match names.len() {
+        0 => {}
+        3 => words.push("WARPSMITH_CHECK=all".to_owned()),
+        _ => words.push(format!("WARPSMITH_CHECK={}", names.join(","))),
+    }
+    if let Ok(engine) = super::engine() {
+        words.push(format!("WARPSMITH_SM={}", engine.sm()));
+    }
+    words.push(format!("WARPSMITH_SEED={}", checks.seed));
+    let mut args: Vec<String> = std::env::args_os().map(|a| quote(&a.to_string_lossy())).collect();
+    // A test of Rust's harness runs in a thread of its name.
+    let thread = std::thread::current();
+    if let Some(name) = thread.name().filter(|n| *n != "main")
+        && args.first().is_some_and(|a| a.contains("/deps/"))
+    {
+        args.truncate(1);
+        args.extend(["--exact".to_owned(), quote(name), "--nocapture".to_owned()]);
+    }
+    words.extend(args);
+    words.join(" ")
+}
+
+/// A word as a shell takes it.
+fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// At the end of the process: memory that nobody freed, how often each group was seen, and the profiles.
+pub(crate) fn finish() {
+    let Some(settings) = SETTINGS.get() else { return };
+    if !watched(settings.checks) {
+        return;
+    }
+    let Checks { init, races, sync, .. } = settings.checks;
+    // A program that a fault has stopped had no chance to free anything.
+    let failed = FAULTED.load(Ordering::Relaxed);
+    if (init || races || sync) && !failed {
+        // They are printed already, at the end of their context or of the process.
+        for (leak, site) in places::leaks() {
+            if !settings.allow.iter().any(|a| a.covers(&leak)) {
+                publish(Report { allocation: Some(site), ..Report::new(leak) }, settings, true);
+            }
+        }
+    }
+    let mut lines: Vec<Value> = launch_profiles().iter().map(LaunchProfile::to_json).collect();
+    // Another thread may hold the lock for ever now.
+    let Ok(mut guard) = FOUND.try_lock() else { return };
+    let found = guard.get_or_insert_with(Found::default);
+    let counts: Vec<u64> = found.reports.iter().map(|r| r.finding.count).collect();
+    lines.push(json!({ "type": "end", "process": std::process::id(), "counts": counts }));
+    append(found, settings, &lines);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quote("--flag=a/b.c"), "--flag=a/b.c");
+        assert_eq!(quote("two words"), "'two words'");
+        assert_eq!(quote("it's"), r"'it'\''s'");
+        assert_eq!(quote(""), "''");
+    }
+
+    #[test]
+    fn a_guard_is_the_threads_and_nests() {
+        let outer = check(Checks { races: true, ..Checks::default() });
+        {
+            let _inner = check(Checks::default());
+            assert_eq!(checks(), Checks::default());
+        }
+        assert!(checks().races);
+        let elsewhere = std::thread::spawn(|| checks().races).join().unwrap();
+        assert!(!elsewhere);
+        drop(outer);
+        assert!(!checks().races);
+    }
+}
