@@ -6,8 +6,8 @@
 mod argmax;
 #[path = "../../gpu-kernels/tests/kernels/attention.rs"]
 mod attention;
-#[path = "../../gpu-kernels/tests/kernels/elementwise.rs"]
-mod elementwise;
+#[path = "../../gpu-kernels/tests/kernels/cases.rs"]
+mod cases;
 #[path = "../../gpu-kernels/tests/kernels/embed.rs"]
 mod embed;
 #[path = "../../gpu-kernels/tests/kernels/gemv.rs"]

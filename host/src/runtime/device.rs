@@ -20,7 +20,7 @@ use super::memory::{Allocation, Dead, Memory, Place, lock, unique_id};
 use super::module::Modules;
 use super::stream::StreamInner;
 use super::sys::{self, cu};
-use super::{Buffer, Error, KernelImage, Pinned, Stream};
+use super::{Buffer, Error, KernelImage, Pinned, Stream, findings};
 use cust::device::DeviceAttribute;
 use std::cell::Cell;
 use std::fmt;
@@ -239,7 +239,8 @@ impl Device {
         const CALL: &str = "Device::synchronize";
         self.inner.enter(CALL)?;
         let streams: Vec<_> = lock(&self.inner.streams).iter().filter_map(Weak::upgrade).collect();
-        streams.iter().try_for_each(|stream| stream.synchronize(CALL))
+        streams.iter().try_for_each(|stream| stream.synchronize(CALL))?;
+        findings()
     }
 
     /// How many allocations are alive, those that graphs hold included.

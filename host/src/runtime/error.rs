@@ -280,6 +280,14 @@ pub enum Error {
         /// What it was asked for.
         asked: String,
     },
+    /// The checks of the software driver have found errors in what this thread did.
+    #[error("the checks found {count} error{}:\n{text}", Plural(u32::try_from(*count).unwrap_or(u32::MAX)))]
+    Findings {
+        /// How many, by place.
+        count: usize,
+        /// The reports.
+        text: String,
+    },
     /// Staging memory that the device may still be using, because waiting for it failed.
     #[error("{call}: waiting for the device to finish with this staging memory has failed; it is not accessed again")]
     StagingLost {
@@ -298,6 +306,10 @@ impl Error {
             _ => answered,
         };
         let detail = is_fault(code).then(warpsmith_driver_api::software::last_report).flatten();
+        if is_fault(code) {
+            // The fault is told here; as a finding it would be told again by whatever runs on this thread next.
+            warpsmith_driver_api::software::take_findings();
+        }
         Error::Driver {
             call,
             code,

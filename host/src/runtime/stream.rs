@@ -10,7 +10,7 @@ use super::memory::{lock, unique_id};
 use super::ops::{self, Pattern};
 use super::profile::{Profile, Profiler};
 use super::sys::{self, Handle, cu};
-use super::{Buffer, Device, DeviceInner, Error, Event, Pinned};
+use super::{Buffer, Device, DeviceInner, Error, Event, Pinned, findings};
 use cust::sys::CUstream_st;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -169,7 +169,8 @@ impl Stream {
             self.inner.copies.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the stream is alive.
             unsafe { cu!(cuStreamSynchronize(stream)) }
-        })
+        })?;
+        findings()
     }
 
     /// Copies between device slices of one length. Does not wait.
@@ -233,9 +234,10 @@ impl Stream {
         })
     }
 
-    /// Waits for all work on this stream.
+    /// Waits for all work on this stream. While checks are on, their findings are errors here: see [`findings`].
     pub fn synchronize(&self) -> Result<(), Error> {
-        self.inner.synchronize("Stream::synchronize")
+        self.inner.synchronize("Stream::synchronize")?;
+        findings()
     }
 
     /// An event at this point of the stream's work.

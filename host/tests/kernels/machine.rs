@@ -3,7 +3,7 @@
 pub use crate::support::{Rng, assert_close, vector};
 use std::sync::Once;
 use warpsmith_device::{Contract, DeviceSlice, Element, Launcher};
-use warpsmith_host::{Device, Stream};
+use warpsmith_host::{Device, Stream, driver::software};
 
 /// Elements of poison on each side of a buffer.
 const GUARD: usize = 64;
@@ -12,15 +12,18 @@ const GUARD: usize = 64;
 pub struct Gpu {
     device: Device,
     stream: Stream,
+    /// Findings fail the test that caused them.
+    _checks: software::CheckGuard,
 }
 
 impl Gpu {
     pub fn new() -> Gpu {
         static SAY: Once = Once::new();
+        let _checks = software::check(software::Checks::ALL);
         let device = Device::open(0).unwrap();
         SAY.call_once(|| println!("engine: {} on {}", device.engine(), device.name()));
         let stream = device.stream().unwrap();
-        Gpu { device, stream }
+        Gpu { device, stream, _checks }
     }
 
     pub fn all() -> Vec<Gpu> {
