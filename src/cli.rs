@@ -1,5 +1,6 @@
 //! The command line: what `clap` parses.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -10,7 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 ///
 /// Exit codes: 0 success; 1 a driver call, launch or file operation failed; 2 wrong usage; 3 the model or the prompt cannot
 /// be used; 4 the engine that was asked for is absent; 5 the result differs from the CPU reference; 6 doctor found
-/// something that stops the build, or ptxas refused a kernel.
+/// something that stops the build, or ptxas refused a kernel; 7 check found errors. `check -- PROGRAM` and `profile --
+/// PROGRAM` end with the program's own code if that is not 0.
 #[derive(Debug, Parser)]
 #[command(name = "warpsmith", version, max_term_width = 100)]
 pub struct Cli {
@@ -28,6 +30,10 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// List every kernel: family, variants, arguments, block, shared memory; registers and spills if ptxas is found.
     Kernels(KernelsArgs),
+    /// Check kernels: ours in all their shapes against their references, or any CUDA program, on the software driver.
+    Check(CheckArgs),
+    /// Count what a kernel does, per launch and per line, by Nsight Compute's names; project it onto a GPU's roofline.
+    Profile(ProfileArgs),
 }
 
 /// Which CUDA driver to use.
@@ -141,4 +147,79 @@ pub struct KernelsArgs {
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Kernels to check [default: all]
+    #[arg(value_name = "KERNEL")]
+    pub kernels: Vec<String>,
+    /// What to check for: all, or some of init,races,sync. Bounds, alignment and deadlock are always checked.
+    #[arg(long, value_name = "LIST", default_value = "all")]
+    pub checks: String,
+    /// Run under N schedules, seeds --seed and up, and compare the outputs bit for bit.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seeds: u64,
+    /// Order of blocks, warps and lanes; 0 is the reference order.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// One shape instead of all, e.g. rows=3,cols=256.
+    #[arg(long, value_name = "SIZES")]
+    pub shape: Option<String>,
+    /// Architecture of the simulated device.
+    #[arg(long, value_name = "SM", default_value = "90", value_parser = parse_sm)]
+    pub sm: u32,
+    /// Accept findings: RULE, or RULE:KERNEL.
+    #[arg(long, value_name = "RULE[:KERNEL]")]
+    pub allow: Vec<String>,
+    /// A file of such entries, one a line.
+    #[arg(long, value_name = "FILE")]
+    pub allow_file: Option<PathBuf>,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+    /// Print annotations for GitHub Actions as well.
+    #[arg(long, conflicts_with = "json")]
+    pub github: bool,
+    /// A program and its arguments, to be run on the software driver under the checks.
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+/// Arguments of `profile`.
+#[derive(Debug, Args)]
+pub struct ProfileArgs {
+    /// Kernel to profile.
+    #[arg(value_name = "KERNEL")]
+    pub kernel: Option<String>,
+    /// Its sizes, e.g. rows=1024,cols=4096 [default: those of a layer of a small model]
+    #[arg(long, value_name = "SIZES")]
+    pub shape: Option<String>,
+    /// GPU of the projection: t4, a100, a10, rtx3090, l4, l40s, rtx4090, h100, h200, b200, rtx5090.
+    #[arg(long, value_name = "GPU", default_value = "h200")]
+    pub gpu: String,
+    /// Architecture of the simulated device [default: the GPU's]
+    #[arg(long, value_name = "SM", value_parser = parse_sm)]
+    pub sm: Option<u32>,
+    /// Lines to list.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub lines: usize,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+    /// A program and its arguments, to be run on the software driver and profiled.
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+/// `90`, `sm_90`, `sm_90a`, of an architecture that the software driver has figures of.
+fn parse_sm(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("sm_").unwrap_or(text).trim_end_matches(['a', 'f']);
+    let known = |sm: &u32| warpsmith_driver_api::software::Occupancy::of(*sm, 1, 0, 0, 32).is_some();
+    digits
+        .parse()
+        .ok()
+        .filter(known)
+        .ok_or_else(|| format!("`{text}` is no architecture that the software driver knows"))
 }

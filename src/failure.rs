@@ -9,6 +9,8 @@ use warpsmith_host::decode::DecodeError;
 /// What the exit code tells a script. `warpsmith --help` documents the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// The command line makes no sense.
+    Usage = 2,
     /// A driver call, a launch or a file operation failed.
     Operation = 1,
     /// The model or the prompt cannot be used.
@@ -19,24 +21,36 @@ pub enum Kind {
     Verification = 5,
     /// `doctor` found something that stops the build, or ptxas refused a kernel.
     Toolchain = 6,
+    /// `check` found errors.
+    Findings = 7,
 }
 
 /// A message and its exit code.
 #[derive(Debug)]
 pub struct Failure {
-    kind: Kind,
+    code: u8,
     message: String,
 }
 
 impl Failure {
     /// A failure of this kind.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { code: kind as u8, message: message.into() }
     }
 
     /// The model or the prompt cannot be used.
     pub fn input(error: impl std::fmt::Display) -> Self {
         Self::new(Kind::Input, error.to_string())
+    }
+
+    /// The command line makes no sense.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, message)
+    }
+
+    /// A program that the command ran has ended with this code.
+    pub fn program(code: u8, name: &str) -> Self {
+        Self { code, message: format!("{name} ended with exit code {code}") }
     }
 
     /// A file cannot be written.
@@ -46,7 +60,7 @@ impl Failure {
 
     /// The code that the process ends with.
     pub fn exit_code(&self) -> ExitCode {
-        ExitCode::from(self.kind as u8)
+        ExitCode::from(self.code)
     }
 }
 

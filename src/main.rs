@@ -17,6 +17,8 @@ fn main() -> ExitCode {
         Some(Command::Run(args)) => commands::run::run(&args),
         Some(Command::Doctor(args)) => commands::doctor::run(&args),
         Some(Command::Kernels(args)) => commands::kernels::run(&args),
+        Some(Command::Check(args)) => commands::check::run(&args),
+        Some(Command::Profile(args)) => commands::profile::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

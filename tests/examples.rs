@@ -31,3 +31,8 @@ fn graph() {
 fn generate() {
     run("03_generate");
 }
+
+#[test]
+fn checked() {
+    run("04_checked");
+}

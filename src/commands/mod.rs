@@ -1,5 +1,7 @@
 //! One module a command.
 
+pub mod check;
 pub mod doctor;
 pub mod kernels;
+pub mod profile;
 pub mod run;

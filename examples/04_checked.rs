@@ -1,0 +1,80 @@
+//! A kernel with a mistake, for the checker to find, and without it.
+//!
+//! ```text
+//! cargo run --release -- check -- target/release/examples/04_checked          # clean
+//! cargo run --release -- check -- target/release/examples/04_checked defect   # a store behind a buffer
+//! ```
+//!
+//! The kernel is PTX with line directives, as a compiler writes them, and the calls are those of the driver API: what the
+//! checker needs of a program is no more than that.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use warpsmith::driver::*;
+
+/// `double.rs`: line 9 is the load, line 10 the store.
+const PTX: &std::ffi::CStr = c"
+.version 8.0
+.target sm_75
+.address_size 64
+.visible .entry double(.param .u64 x)
+{
+  .reg .b32 %r<5>;
+  .reg .b64 %rd<4>;
+  .reg .f32 %f<3>;
+  .loc 1 8 5
+  ld.param.b64 %rd1, [x];
+  mov.u32 %r1, %ctaid.x;
+  mov.u32 %r2, %ntid.x;
+  mov.u32 %r3, %tid.x;
+  mad.lo.u32 %r4, %r1, %r2, %r3;
+  mul.wide.u32 %rd2, %r4, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  .loc 1 9 13
+  ld.global.f32 %f1, [%rd3];
+  .loc 1 10 9
+  add.rn.f32 %f2, %f1, %f1;
+  st.global.f32 [%rd3], %f2;
+  ret;
+}
+.file 1 \"src/double.rs\"
+";
+
+fn ok(call: &str, code: CUresult) -> Result<(), String> {
+    if code == 0 { Ok(()) } else { Err(format!("{call}: {} ({code})", result_name(code))) }
+}
+
+fn main() -> Result<(), String> {
+    // Two blocks of 64 threads, and nobody asks whether the index is below `n`.
+    let n: usize = if std::env::args().any(|a| a == "defect") { 100 } else { 128 };
+    let mut data: Vec<f32> = (0..n).map(|i| i as f32).collect();
+    let bytes = 4 * n;
+    let (mut device, mut address) = (0, 0);
+    let (mut context, mut module, mut kernel) = (CUcontext::NULL, CUmodule::NULL, CUfunction::NULL);
+    // SAFETY: out-pointers are to live variables, the image and the name are C strings, host ranges have `bytes` bytes,
+    // and the kernel takes one address.
+    unsafe {
+        ok("cuInit", cuInit(0))?;
+        println!("engine: {}", engine().map(|e| e.to_string()).unwrap_or_default());
+        ok("cuDeviceGet", cuDeviceGet(&mut device, 0))?;
+        ok("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain(&mut context, device))?;
+        ok("cuCtxSetCurrent", cuCtxSetCurrent(context))?;
+        ok("cuModuleLoadData", cuModuleLoadData(&mut module, PTX.as_ptr().cast()))?;
+        ok("cuModuleGetFunction", cuModuleGetFunction(&mut kernel, module, c"double".as_ptr()))?;
+        ok("cuMemAlloc", cuMemAlloc_v2(&mut address, bytes))?;
+        ok("cuMemcpyHtoD", cuMemcpyHtoD_v2(address, data.as_ptr().cast(), bytes))?;
+        let mut arguments = [std::ptr::from_mut(&mut address).cast::<c_void>()];
+        let stream = CUstream::NULL;
+        let launched = cuLaunchKernel(kernel, 2, 1, 1, 64, 1, 1, 0, stream, arguments.as_mut_ptr(), null_mut());
+        ok("cuLaunchKernel", launched)?;
+        ok("cuCtxSynchronize", cuCtxSynchronize())?;
+        ok("cuMemcpyDtoH", cuMemcpyDtoH_v2(data.as_mut_ptr().cast(), address, bytes))?;
+        ok("cuMemFree", cuMemFree_v2(address))?;
+    }
+    if data.iter().enumerate().any(|(i, x)| *x != 2.0 * i as f32) {
+        return Err("the result is wrong".to_owned());
+    }
+    println!("PASS");
+    Ok(())
+}

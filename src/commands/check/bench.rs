@@ -1,0 +1,151 @@
+//! A simulated device for one case: memory that knows what is defined, and launches under the checks.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
+
+use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, Launcher};
+use warpsmith_driver_api::software::{LaunchProfile, Report, finding_of, undefined_output};
+use warpsmith_host::gpu_kernels::cases::Bench;
+use warpsmith_simt::{Checks, Counters, Finding, Instance, Launch, Machine, MachineConfig, Module};
+
+/// A device with the kernels on it, and what was found there.
+pub struct Gpu {
+    machine: Arc<Machine>,
+    instance: Instance,
+    checks: Checks,
+    /// What is wrong so far.
+    pub reports: Vec<Report>,
+    /// One a launch, if the checks ask for profiles.
+    pub profiles: Vec<LaunchProfile>,
+    /// All launches together.
+    pub counters: Counters,
+    outputs: DefaultHasher,
+    /// The kernel that was launched last.
+    last: &'static str,
+}
+
+impl Gpu {
+    /// An empty device.
+    pub fn new(sm: u32, module: &Arc<Module>, checks: Checks) -> Result<Gpu, String> {
+        let machine = Machine::new(MachineConfig { sm, threads: 1, ..MachineConfig::default() });
+        let instance = machine.instantiate(Arc::clone(module)).map_err(|e| e.to_string())?;
+        machine.memory().track(checks.init);
+        let (reports, profiles, counters) = Default::default();
+        let outputs = DefaultHasher::new();
+        Ok(Gpu { machine: Arc::new(machine), instance, checks, reports, profiles, counters, outputs, last: "" })
+    }
+
+    /// Of everything that was read.
+    pub fn digest(&self) -> u64 {
+        self.outputs.finish()
+    }
+}
+
+impl Launcher for Gpu {
+    type Error = String;
+    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+        kernel.check().map_err(|e| e.to_string())?;
+        let geometry = kernel.geometry();
+        geometry.check(K::META).map_err(|e| e.to_string())?;
+        self.last = K::META.name;
+        let mut params = Params::default();
+        kernel.args(&mut params);
+        let mut launch = Launch::new(geometry.grid, geometry.block_for(K::META));
+        launch.dynamic_shared = geometry.dynamic_shared;
+        let ran = self.machine.inspect(&self.instance, K::META.name, &launch, &params.0, &self.checks);
+        self.counters += ran.counters;
+        if let (Some(profile), Some(info)) = (ran.profile, self.instance.module().kernel(K::META.name)) {
+            self.profiles.push(LaunchProfile::new(self.machine.config().sm, info, &launch, profile));
+        }
+        let fault = ran.fault.iter().map(|f| finding_of(f));
+        for finding in ran.findings.into_iter().chain(fault) {
+            self.reports.push(Report { launch: Some(launch), ..Report::new(finding) });
+        }
+        ran.fault.map_or(Ok(()), |fault| Err(fault.to_string()))
+    }
+}
+
+impl Bench for Gpu {
+    type Buffer<T: Element> = Buffer<T>;
+
+    fn upload<T: Element>(&mut self, data: &[T]) -> Result<Buffer<T>, String> {
+        let buffer = self.output(data.len())?;
+        if !data.is_empty() {
+            let bytes = bytemuck::cast_slice(data);
+            self.machine.memory().write(buffer.base, bytes).map_err(|e| e.to_string())?;
+        }
+        Ok(buffer)
+    }
+
+    fn output<T: Element>(&mut self, len: usize) -> Result<Buffer<T>, String> {
+        let bytes = (len * size_of::<T>()).max(1) as u64;
+        let base = self.machine.memory().alloc(bytes, 256).map_err(|e| e.to_string())?;
+        Ok(Buffer { machine: Arc::clone(&self.machine), base, len, element: std::marker::PhantomData })
+    }
+
+    fn read<T: Element>(&mut self, buffer: &Buffer<T>) -> Result<Vec<T>, String> {
+        let mut bytes = vec![0u8; buffer.len * size_of::<T>()];
+        if !bytes.is_empty() {
+            self.machine.memory().read(buffer.base, &mut bytes).map_err(|e| e.to_string())?;
+        }
+        if self.checks.init
+            && let Some((offset, count)) = self.machine.memory().undefined(buffer.base, bytes.len() as u64)
+        {
+            let place = self.machine.memory().describe(buffer.base + offset);
+            let finding = undefined_output(buffer.base, bytes.len() as u64, offset, count, &place);
+            self.reports.push(Report::new(Finding { kernel: self.last.to_owned(), ..finding }));
+        }
+        self.outputs.write(&bytes);
+        Ok(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect())
+    }
+}
+
+/// A parameter block.
+#[derive(Default)]
+struct Params(Vec<u8>);
+
+impl Params {
+    fn push(&mut self, align: u32, bytes: &[u8]) {
+        self.0.resize(self.0.len().next_multiple_of(align.max(1) as usize), 0);
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+impl ArgSink for Params {
+    fn buffer(&mut self, _: &'static ArgMeta, address: u64, _: u64, _: Access) {
+        self.push(8, &address.to_le_bytes());
+    }
+    fn scalar(&mut self, arg: &'static ArgMeta, bytes: &[u8]) {
+        self.push(arg.align, bytes);
+    }
+}
+
+/// Memory of a [`Gpu`].
+pub struct Buffer<T> {
+    machine: Arc<Machine>,
+    base: u64,
+    len: usize,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        // It is an allocation of the machine's; nothing else frees it.
+        let _ = self.machine.memory().free(self.base);
+    }
+}
+
+impl<T: Element> std::ops::Deref for Buffer<T> {
+    type Target = DeviceSlice<T>;
+    fn deref(&self) -> &DeviceSlice<T> {
+        // SAFETY: `len` elements of an allocation that lives as long as `self`.
+        unsafe { DeviceSlice::from_raw(self.base, self.len) }
+    }
+}
+
+impl<T: Element> std::ops::DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut DeviceSlice<T> {
+        // SAFETY: as in `deref`; the buffer is borrowed exclusively.
+        unsafe { DeviceSlice::from_raw_mut(self.base, self.len) }
+    }
+}

@@ -1,0 +1,257 @@
+//! `warpsmith check`: our kernels against their references, or any CUDA program, under the checks.
+
+pub mod bench;
+pub mod program;
+mod render;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use warpsmith_driver_api::software::{Allow, Report, parse_checks};
+use warpsmith_host::gpu_kernels::cases::{Case, Failure as CaseFailure, Subject};
+use warpsmith_simt::{Checks, Finding, LoadOptions, Module, Rule, Severity};
+
+use crate::cli::CheckArgs;
+use crate::failure::{Failure, Kind};
+use crate::table::{Align, Table, count};
+use bench::Gpu;
+use render::Groups;
+
+/// Runs the command.
+pub fn run(args: &CheckArgs) -> Result<(), Failure> {
+    let mut checks =
+        parse_checks(&args.checks).map_err(|e| Failure::usage(format!("--checks {}: {e}", args.checks)))?;
+    checks.seed = args.seed;
+    if checks == (Checks { seed: args.seed, ..Checks::default() }) {
+        return Err(Failure::usage("--checks names nothing to check"));
+    }
+    let allow = allowed(args)?;
+    if args.program.is_empty() { kernels(args, checks, &allow) } else { program::run(args, &allow) }
+}
+
+/// The findings that the user accepts.
+fn allowed(args: &CheckArgs) -> Result<Vec<Allow>, Failure> {
+    let mut all = Vec::new();
+    for text in &args.allow {
+        all.extend(Allow::parse(text).map_err(|e| Failure::usage(format!("--allow {text}: {e}")))?);
+    }
+    if let Some(path) = &args.allow_file {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::usage(format!("--allow-file {}: {e}", path.display())))?;
+        all.extend(Allow::parse(&text).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?);
+    }
+    Ok(all)
+}
+
+/// The subjects that launch one of these kernels, or all.
+pub fn subjects(names: &[String]) -> Result<Vec<Subject>, Failure> {
+    let all = Subject::all();
+    for name in names {
+        if !all.iter().any(|s| s.kernels().contains(name)) {
+            let near: Vec<String> =
+                all.iter().flat_map(|s| s.kernels()).filter(|k| k.contains(name.as_str())).collect();
+            let hint = if near.is_empty() {
+                "`warpsmith kernels` lists them".to_owned()
+            } else {
+                format!("did you mean {}?", near.join(", "))
+            };
+            return Err(Failure::usage(format!("no kernel `{name}`: {hint}")));
+        }
+    }
+    Ok(all.into_iter().filter(|s| names.is_empty() || s.kernels().iter().any(|k| names.contains(k))).collect())
+}
+
+/// The kernels that come with this program, for a device of that architecture.
+pub fn module(sm: u32) -> Result<Arc<Module>, Failure> {
+    let (_, text) = warpsmith_host::builtin_image().code_for(sm)?;
+    match Module::load(text, &LoadOptions { sm }) {
+        Ok(module) => Ok(Arc::new(module)),
+        Err(error) => Err(Failure::new(Kind::Operation, format!("the kernels do not load for sm_{sm}:\n{error}"))),
+    }
+}
+
+/// What the cases of one subject gave.
+#[derive(Default)]
+struct Row {
+    kernels: String,
+    cases: usize,
+    runs: usize,
+    lane_instructions: u64,
+    errors: usize,
+    warnings: usize,
+    wrong: Vec<Value>,
+    seconds: f64,
+}
+
+fn kernels(args: &CheckArgs, checks: Checks, allow: &[Allow]) -> Result<(), Failure> {
+    let subjects = subjects(&args.kernels)?;
+    let module = module(args.sm)?;
+    let mut groups = Groups::new(allow);
+    let mut rows = Vec::new();
+    for subject in subjects {
+        let cases = match &args.shape {
+            Some(text) => vec![subject.parse(text).map_err(|e| Failure::usage(format!("--shape {text}: {e}")))?],
+            None => subject.cases(),
+        };
+        let started = Instant::now();
+        let mut row = Row { kernels: subject.kernels().join(", "), cases: cases.len(), ..Row::default() };
+        let seen = groups.len();
+        for case in &cases {
+            check_case(args, checks, &module, case, &mut groups, &mut row)?;
+        }
+        for group in &groups.all()[seen..] {
+            match group.finding.severity {
+                Severity::Error => row.errors += 1,
+                Severity::Warning => row.warnings += 1,
+                Severity::Info => {}
+            }
+        }
+        row.seconds = started.elapsed().as_secs_f64();
+        if !args.json {
+            groups.print_from(seen);
+        }
+        rows.push(row);
+    }
+    summary(args, &groups, &rows);
+    let wrong: usize = rows.iter().map(|r| r.wrong.len()).sum();
+    let errors = groups.errors();
+    if errors > 0 {
+        return Err(Failure::new(Kind::Findings, plural(errors, "error was found", "errors were found")));
+    }
+    match wrong {
+        0 => Ok(()),
+        n => Err(Failure::new(
+            Kind::Verification,
+            plural(n, "case differs from its reference", "cases differ from their references"),
+        )),
+    }
+}
+
+pub fn plural(n: usize, one: &str, more: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {more}") }
+}
+
+/// Runs a case under every seed.
+fn check_case(
+    args: &CheckArgs,
+    checks: Checks,
+    module: &Arc<Module>,
+    case: &Case,
+    groups: &mut Groups<'_>,
+    row: &mut Row,
+) -> Result<(), Failure> {
+    let kernel = case.subject().kernels().swap_remove(0);
+    let mut first: Option<(u64, u64)> = None;
+    for seed in args.seed..args.seed.saturating_add(args.seeds.max(1)) {
+        let replay = |seed: u64, seeds: u64| {
+            let mut text = format!("warpsmith check {kernel} --shape {case} --sm {} --seed {seed}", args.sm);
+            if seeds > 1 {
+                text.push_str(&format!(" --seeds {seeds}"));
+            }
+            text
+        };
+        let mut gpu =
+            Gpu::new(args.sm, module, Checks { seed, ..checks }).map_err(|e| Failure::new(Kind::Operation, e))?;
+        let outcome = case.run(&mut gpu);
+        row.runs += 1;
+        row.lane_instructions += gpu.counters.lane_instructions;
+        // A launch that a finding explains needs no second report.
+        let explained = gpu.reports.iter().any(|r| r.finding.severity == Severity::Error);
+        for mut report in std::mem::take(&mut gpu.reports) {
+            report.replay = replay(seed, 1);
+            groups.add(report, Some(case.to_string()));
+        }
+        match outcome {
+            Ok(()) => {}
+            Err(CaseFailure::Launch(_)) if explained => {}
+            Err(failure) => {
+                let text = failure.to_string();
+                if !args.json {
+                    println!("wrong: {kernel} {case}, seed {seed}: {text}\n  replay: {}\n", replay(seed, 1));
+                }
+                row.wrong.push(json!({ "kernel": kernel, "shape": case.to_string(), "seed": seed, "text": text }));
+            }
+        }
+        match first {
+            None => first = Some((seed, gpu.digest())),
+            Some((before, digest)) if digest != gpu.digest() => {
+                let mut report = Report::new(nondeterminism(&kernel, before, seed));
+                report.replay = replay(before, seed - before + 1);
+                groups.add(report, Some(case.to_string()));
+                break;
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn nondeterminism(kernel: &str, before: u64, seed: u64) -> Finding {
+    Finding {
+        rule: Rule::Nondeterminism,
+        severity: Severity::Error,
+        kernel: kernel.to_owned(),
+        message: format!("the outputs under seed {seed} differ in their bits from those under seed {before}"),
+        sites: Vec::new(),
+        memory: String::new(),
+        help:
+            "the result depends on the order of blocks, warps or lanes: a race, or an operation that does not commute, \
+               such as a floating-point atomic addition"
+                .to_owned(),
+        count: 1,
+    }
+}
+
+fn summary(args: &CheckArgs, groups: &Groups<'_>, rows: &[Row]) {
+    if args.github {
+        groups.annotate(Path::new("."));
+    }
+    if args.json {
+        let kernels: Vec<Value> = rows
+            .iter()
+            .map(|r| {
+                json!({
+                    "kernels": r.kernels,
+                    "cases": r.cases,
+                    "runs": r.runs,
+                    "lane_instructions": r.lane_instructions,
+                    "errors": r.errors,
+                    "warnings": r.warnings,
+                    "wrong": r.wrong,
+                })
+            })
+            .collect();
+        println!(
+            "{:#}",
+            json!({ "sm": args.sm, "checks": args.checks, "kernels": kernels, "findings": groups.to_json() })
+        );
+        return;
+    }
+    let mut table = Table::new([
+        ("kernel", Align::Left),
+        ("cases", Align::Right),
+        ("runs", Align::Right),
+        ("lane instructions", Align::Right),
+        ("seconds", Align::Right),
+        ("reference", Align::Left),
+        ("errors", Align::Right),
+        ("warnings", Align::Right),
+    ]);
+    for r in rows {
+        table.row(vec![
+            r.kernels.clone(),
+            r.cases.to_string(),
+            r.runs.to_string(),
+            count(r.lane_instructions),
+            format!("{:.2}", r.seconds),
+            if r.wrong.is_empty() { "pass".to_owned() } else { format!("{} wrong", r.wrong.len()) },
+            r.errors.to_string(),
+            r.warnings.to_string(),
+        ]);
+    }
+    println!("{table}");
+    let cases: usize = rows.iter().map(|r| r.cases).sum();
+    println!("{cases} cases on sm_{}, checks {}: {}", args.sm, args.checks, groups.verdict());
+}

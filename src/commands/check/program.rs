@@ -1,0 +1,218 @@
+//! Programs: started with the software driver in front of any other, and with the checks in their environment.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use warpsmith_driver_api::software::Allow;
+
+use super::render::{annotation, verdict};
+use super::{Failure, Kind, plural};
+use crate::cli::CheckArgs;
+
+/// A program under the software driver, and what its driver wrote down.
+pub struct Run {
+    /// Its exit code; 128 and the signal's number if one ended it.
+    pub code: u8,
+    /// Lines of the report file.
+    pub lines: Vec<Value>,
+}
+
+/// Runs a program on the software driver with these variables.
+pub fn start(program: &[OsString], sm: u32, variables: &[(&str, String)]) -> Result<Run, Failure> {
+    let [name, arguments @ ..] = program else { return Err(Failure::usage("no program is given")) };
+    let operation = |what: String| Failure::new(Kind::Operation, what);
+    let report = tempfile::NamedTempFile::new().map_err(|e| operation(format!("no temporary file: {e}")))?;
+    let mut command = Command::new(name);
+    command.args(arguments);
+    if let Some(folder) = library_for(name)? {
+        let mut path = OsString::from(folder);
+        if let Some(before) = std::env::var_os("LD_LIBRARY_PATH").filter(|p| !p.is_empty()) {
+            path.push(":");
+            path.push(before);
+        }
+        command.env("LD_LIBRARY_PATH", path);
+    }
+    command.env("WARPSMITH_DRIVER", "software").env("WARPSMITH_SM", sm.to_string());
+    command.env("WARPSMITH_REPORT", report.path());
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    let shown = name.to_string_lossy();
+    let status = command.status().map_err(|e| operation(format!("{shown} cannot be started: {e}")))?;
+    let text = std::fs::read_to_string(report.path()).map_err(|e| operation(format!("the report is lost: {e}")))?;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let value = serde_json::from_str(line).map_err(|e| operation(format!("a line of the report: {e}: {line}")))?;
+        lines.push(value);
+    }
+    let code = code_of(status);
+    if code == 0 && lines.is_empty() {
+        return Err(Failure::new(
+            Kind::NoEngine,
+            format!("{shown} ended without starting the software CUDA driver: nothing was checked"),
+        ));
+    }
+    Ok(Run { code, lines })
+}
+
+#[cfg(unix)]
+fn code_of(status: std::process::ExitStatus) -> u8 {
+    use std::os::unix::process::ExitStatusExt;
+    let code = status.code().or_else(|| status.signal().map(|s| 128 + s));
+    code.and_then(|c| u8::try_from(c).ok()).unwrap_or(1)
+}
+
+#[cfg(not(unix))]
+fn code_of(status: std::process::ExitStatus) -> u8 {
+    status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1)
+}
+
+/// The folder of the software driver's `libcuda.so.1`; `None` for a program that has the driver built in.
+fn library_for(program: &OsStr) -> Result<Option<PathBuf>, Failure> {
+    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(|dir| dir.join("software-cuda")));
+    if let Some(folder) = beside.filter(|f| f.join("libcuda.so.1").exists()) {
+        return Ok(Some(folder));
+    }
+    if find_program(program).is_some_and(|path| has_driver(&path)) {
+        return Ok(None);
+    }
+    Err(Failure::new(
+        Kind::NoEngine,
+        "the software driver's libcuda.so.1 is not beside this program (in the folder software-cuda): build it with \
+         `cargo build --release -p warpsmith-driver`",
+    ))
+}
+
+fn find_program(name: &OsStr) -> Option<PathBuf> {
+    let path = Path::new(name);
+    if path.components().count() > 1 {
+        return Some(path.to_path_buf());
+    }
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(path)).find(|p| p.is_file())
+}
+
+/// Whether a file holds the marker of the software driver.
+fn has_driver(path: &Path) -> bool {
+    const MARKER: &[u8] = b"warpsmith_software_driver";
+    let Ok(mut file) = std::fs::File::open(path) else { return false };
+    let (mut buffer, mut kept) = (vec![0u8; 1 << 20], 0);
+    loop {
+        let Ok(n) = file.read(&mut buffer[kept..]) else { return false };
+        if n == 0 {
+            return false;
+        }
+        let end = kept + n;
+        if buffer[..end].windows(MARKER.len()).any(|w| w == MARKER) {
+            return true;
+        }
+        // The marker may lie across two pieces.
+        let tail = end.min(MARKER.len() - 1);
+        buffer.copy_within(end - tail..end, 0);
+        kept = tail;
+    }
+}
+
+/// Runs `warpsmith check -- PROGRAM`.
+pub fn run(args: &CheckArgs, _: &[Allow]) -> Result<(), Failure> {
+    if !args.kernels.is_empty() || args.shape.is_some() {
+        return Err(Failure::usage("either kernels or a program after `--`, not both"));
+    }
+    let mut allow = args.allow.join(",");
+    if let Some(path) = &args.allow_file {
+        let text = std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+        allow = format!("{allow}\n{text}");
+    }
+    let mut findings: Vec<Value> = Vec::new();
+    let mut code = 0;
+    for seed in args.seed..args.seed.saturating_add(args.seeds.max(1)) {
+        let mut variables = vec![("WARPSMITH_CHECK", args.checks.clone()), ("WARPSMITH_SEED", seed.to_string())];
+        if !allow.trim().is_empty() {
+            variables.push(("WARPSMITH_ALLOW", allow.clone()));
+        }
+        let ran = start(&args.program, args.sm, &variables)?;
+        code = if code == 0 { ran.code } else { code };
+        merge(&mut findings, ran.lines);
+    }
+    let of = |severity: &str| findings.iter().filter(|f| f["severity"] == severity).count();
+    let (errors, warnings, infos) = (of("error"), of("warning"), of("info"));
+    if args.github {
+        findings.iter().for_each(|f| println!("{}", annotation(f, Path::new("."))));
+    }
+    if args.json {
+        let checks = &args.checks;
+        println!("{:#}", json!({ "sm": args.sm, "checks": checks, "exit_code": code, "findings": findings }));
+    } else {
+        // The findings themselves were printed as they came.
+        for finding in &findings {
+            let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+            let place = match finding["place"]["file"].as_str() {
+                Some(file) => format!("{file}:{}", finding["place"]["line"]),
+                None => text("kernel"),
+            };
+            println!("{:>6} x {}[{}] {place}: {}", finding["count"], text("severity"), text("rule"), text("message"));
+        }
+        println!("{}: {}", args.program[0].to_string_lossy(), verdict(errors, warnings, infos));
+    }
+    if code != 0 {
+        return Err(Failure::program(code, &args.program[0].to_string_lossy()));
+    }
+    if errors > 0 {
+        return Err(Failure::new(Kind::Findings, plural(errors, "error was found", "errors were found")));
+    }
+    Ok(())
+}
+
+/// Adds the findings of a report file, with the counts that the end of each process gives.
+fn merge(all: &mut Vec<Value>, lines: Vec<Value>) {
+    let mut of_process: std::collections::HashMap<u64, Vec<usize>> = std::collections::HashMap::new();
+    let mut new: Vec<Value> = Vec::new();
+    for line in lines {
+        let process = line["process"].as_u64().unwrap_or(0);
+        match line["type"].as_str() {
+            Some("finding") => {
+                of_process.entry(process).or_default().push(new.len());
+                new.push(line);
+            }
+            Some("end") => {
+                let counts = line["counts"].as_array().cloned().unwrap_or_default();
+                for (at, count) in of_process.remove(&process).unwrap_or_default().into_iter().zip(counts) {
+                    new[at]["count"] = count;
+                }
+            }
+            _ => {}
+        }
+    }
+    for finding in new {
+        let same = |f: &&mut Value| ["rule", "kernel", "place", "message"].iter().all(|key| f[*key] == finding[*key]);
+        match all.iter_mut().find(same) {
+            Some(known) => {
+                let sum = known["count"].as_u64().unwrap_or(0) + finding["count"].as_u64().unwrap_or(0);
+                known["count"] = json!(sum);
+            }
+            None => all.push(finding),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_process_gives_the_counts() {
+        let finding =
+            |process: u64, rule: &str| json!({ "type": "finding", "process": process, "rule": rule, "count": 1 });
+        let lines = vec![
+            json!({ "type": "start", "process": 1 }),
+            finding(1, "a"),
+            finding(2, "a"),
+            finding(1, "b"),
+            json!({ "type": "end", "process": 1, "counts": [5, 7] }),
+        ];
+        let mut all = Vec::new();
+        merge(&mut all, lines);
+        let counts: Vec<u64> = all.iter().map(|f| f["count"].as_u64().unwrap()).collect();
+        assert_eq!(counts, [6, 7], "process 2 did not live to say how often");
+    }
+}

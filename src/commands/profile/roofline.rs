@@ -1,0 +1,68 @@
+//! What a launch would take on a GPU at least, resource by resource. A projection, not a measurement.
+
+use serde_json::{Value, json};
+use warpsmith_driver_api::software::LaunchProfile;
+use warpsmith_simt::check::Class;
+
+use super::gpus::{Figures, ISSUE, SPECIAL};
+
+/// Times of one launch in microseconds, each as if its resource were the only one that is used up.
+pub struct Projection {
+    pub gpu: &'static Figures,
+    /// Multiprocessors that get a block.
+    pub busy: u64,
+    /// Memory, with perfect caches and with none.
+    pub dram: (f64, f64),
+    /// The other resources, by name.
+    pub others: Vec<(&'static str, f64)>,
+}
+
+impl Projection {
+    pub fn new(launch: &LaunchProfile, gpu: &'static Figures) -> Projection {
+        let n = launch.launches.max(1) as f64;
+        let total = &launch.profile.total;
+        let blocks: u64 = launch.launch.grid.iter().map(|g| u64::from(*g)).product();
+        let busy = blocks.clamp(1, u64::from(gpu.multiprocessors));
+        // Clocks of the busy multiprocessors, per microsecond.
+        let clocks = busy as f64 * f64::from(gpu.clock_mhz);
+        let (low, high) = launch.profile.dram_bytes();
+        let bytes_per_us = gpu.bandwidth * 1e3;
+        let lanes = |class: Class| launch.profile.classes().into_iter().find(|c| c.0 == class).map_or(0, |c| c.2);
+        let f32_operations = (total.fadd + total.fmul + total.ffma) as f64 / f64::from(gpu.fp32);
+        let f64_operations = (total.dadd + total.dmul + total.dfma) as f64 / f64::from(gpu.fp64);
+        let all = [
+            ("issue", total.warp_instructions as f64 / ISSUE),
+            ("f32", f32_operations),
+            ("f64", f64_operations),
+            ("special functions", lanes(Class::Special) as f64 / SPECIAL),
+            ("shared memory", total.shared_wavefronts() as f64),
+        ];
+        Projection {
+            gpu,
+            busy,
+            dram: (low as f64 / n / bytes_per_us, high as f64 / n / bytes_per_us),
+            others: all.into_iter().filter(|a| a.1 > 0.0).map(|(name, c)| (name, c / n / clocks)).collect(),
+        }
+    }
+
+    /// The longest of the times, with the lower bound for memory, and its name.
+    pub fn longest(&self) -> (&'static str, f64) {
+        let all = self.others.iter().copied().chain([("DRAM", self.dram.0)]);
+        all.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("DRAM", 0.0))
+    }
+
+    pub fn to_json(&self) -> Value {
+        let (limiter, at_least) = self.longest();
+        let others: serde_json::Map<String, Value> =
+            self.others.iter().map(|(name, us)| ((*name).to_owned(), json!(us))).collect();
+        json!({
+            "projection": true,
+            "gpu": self.gpu.title,
+            "multiprocessors_busy": self.busy,
+            "dram_us": { "at_least": self.dram.0, "at_most": self.dram.1 },
+            "others_us": others,
+            "at_least_us": at_least,
+            "limiter": limiter,
+        })
+    }
+}

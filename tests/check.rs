@@ -1,0 +1,192 @@
+//! `warpsmith check` and `warpsmith profile` as a user meets them.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are not seen as tests
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn warpsmith(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_warpsmith")).args(args).current_dir(ROOT).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The output of a call that must end with this code.
+#[track_caller]
+fn ends(args: &[&str], code: i32) -> (String, String) {
+    let output = warpsmith(args);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{args:?}\n{out}\n{err}");
+    assert!(!err.contains("panicked"), "{err}");
+    (out, err)
+}
+
+#[track_caller]
+fn json(args: &[&str], code: i32) -> Value {
+    serde_json::from_str(&ends(args, code).0).unwrap()
+}
+
+/// The program with the planted defect; it has the driver linked in, as programs of this workspace do.
+fn program() -> String {
+    let bin = Path::new(env!("CARGO_BIN_EXE_warpsmith"));
+    let path = bin.with_file_name("examples").join(format!("04_checked{}", std::env::consts::EXE_SUFFIX));
+    assert!(path.exists(), "{}: `cargo build --examples` makes it", path.display());
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_clean_kernel_passes_with_a_summary() {
+    let (out, _) = ends(&["check", "residual_add", "swiglu"], 0);
+    for part in ["residual_add", "swiglu", "pass", "0 errors, 0 warnings"] {
+        assert!(out.contains(part), "{part:?} is missing:\n{out}");
+    }
+    let found = json(&["check", "residual_add", "--shape", "n=257", "--sm", "sm_80", "--seeds", "3", "--json"], 0);
+    assert_eq!(found["sm"], 80);
+    assert_eq!((&found["kernels"][0]["cases"], &found["kernels"][0]["runs"]), (&1.into(), &3.into()));
+    assert_eq!(found["findings"].as_array().unwrap().len(), 0);
+    // 257 lanes of work in 2 blocks of 256 threads.
+    assert!(found["kernels"][0]["lane_instructions"].as_u64().unwrap() > 257);
+}
+
+#[test]
+fn a_clean_program_passes() {
+    let (out, _) = ends(&["check", "--", &program()], 0);
+    assert!(out.starts_with("engine: ") && out.contains("PASS\n") && out.contains("0 errors, 0 warnings"), "{out}");
+}
+
+/// By hand: 2 blocks of 64 threads over 100 floats: thread 36 of block 1 is the first to leave the 400 bytes.
+#[test]
+fn a_defect_is_found_on_its_line() {
+    let program = program();
+    // The program itself fails: its next call of the driver answers 700.
+    let (out, err) = ends(&["check", "--", &program, "defect"], 1);
+    for part in [
+        "error[memory::out-of-bounds]",
+        "in kernel `double`",
+        "block (1,0,0), thread (36,0,0), lane 4",
+        "at src/double.rs:9:13",
+        "launched as grid (2,1,1) of blocks (64,1,1)",
+        "launched by cuLaunchKernel",
+        "memory allocated by cuMemAlloc",
+        "replay: WARPSMITH_CHECK=all WARPSMITH_SM=90 WARPSMITH_SEED=0",
+        "04_checked defect",
+    ] {
+        assert!(err.contains(part), "{part:?} is missing:\n{err}");
+    }
+    assert!(out.contains("src/double.rs:9") && out.contains("1 error"), "{out}");
+    assert!(err.contains("ended with exit code 1"), "{err}");
+}
+
+#[test]
+fn findings_are_json_and_annotations() {
+    let program = program();
+    // The program's own output comes first.
+    let (out, _) = ends(&["check", "--json", "--", &program, "defect"], 1);
+    let found: Value = serde_json::from_str(&out[out.find('{').unwrap()..]).unwrap();
+    assert_eq!(found["exit_code"], 1);
+    let finding = &found["findings"][0];
+    assert_eq!(finding["rule"], "memory::out-of-bounds");
+    assert_eq!((&finding["severity"], &finding["count"]), (&"error".into(), &1.into()));
+    assert_eq!(finding["place"], serde_json::json!({ "file": "src/double.rs", "line": 9, "column": 13 }));
+    assert_eq!(finding["sites"][0]["thread"], serde_json::json!([36, 0, 0]));
+    assert_eq!(finding["sites"][0]["ptx"]["text"], "ld.global.f32 %f1, [%rd3];");
+    assert_eq!(finding["launch"]["grid"], serde_json::json!([2, 1, 1]));
+    assert_eq!(finding["call"]["api"], "cuLaunchKernel");
+
+    let (out, _) = ends(&["check", "--github", "--", &program, "defect"], 1);
+    let line = out.lines().find(|l| l.starts_with("::error ")).unwrap();
+    assert!(line.starts_with("::error file=src/double.rs,line=9,col=13,title=memory%3A%3Aout-of-bounds::"), "{line}");
+    assert!(line.contains("%0A"), "one line: {line}");
+}
+
+#[test]
+fn accepted_findings_are_silent() {
+    let program = program();
+    let (out, err) = ends(&["check", "--allow", "memory::out-of-bounds:double", "--", &program, "defect"], 1);
+    assert!(!err.contains("error[memory") && out.contains("0 errors"), "{out}\n{err}");
+    let (_, err) = ends(&["check", "--allow", "memory::out-of-bounds:other", "--", &program, "defect"], 1);
+    assert!(err.contains("error[memory"), "{err}");
+}
+
+#[test]
+fn bad_usage_is_refused_by_name() {
+    for (args, parts) in [
+        (&["check", "rms_nrom"][..], &["rms_nrom"][..]),
+        (&["check", "gemv_q4"], &["gemv_q4_0_residual"]),
+        (&["check", "rms_norm", "--checks", "rases"], &["rases", "init,races,sync"]),
+        (&["check", "rms_norm", "--shape", "rows=x"], &["rows=x"]),
+        (&["check", "rms_norm", "--sm", "61"], &["61"]),
+        (&["check", "--allow", "race", "rms_norm"], &["--allow race", "race::shared"]),
+        (&["check", "rms_norm", "--", "ls"], &["not both"]),
+        (&["profile"], &["name a kernel"]),
+        (&["profile", "rms_norm", "--gpu", "voodoo2"], &["voodoo2", "h200"]),
+    ] {
+        let (_, err) = ends(args, 2);
+        parts.iter().for_each(|part| assert!(err.contains(part), "{args:?}: {part:?} is missing:\n{err}"));
+    }
+}
+
+#[test]
+fn a_program_that_starts_no_driver_was_not_checked() {
+    let output = warpsmith(&["check", "--", "true"]);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+}
+
+/// By hand: 4096 elements in 16 blocks of 256 threads are 128 warps. Each loads 128 consecutive bytes of x and of the
+/// residual and stores as many: 4 sectors a request, and every sector is touched once.
+#[test]
+fn a_profile_has_nsights_names_and_the_right_numbers() {
+    let found = json(&["profile", "residual_add", "--shape", "n=4096", "--gpu", "h100", "--json"], 0);
+    let launch = &found["launches"][0];
+    assert_eq!(
+        (&launch["kernel"], &launch["sm"], &launch["launches"]),
+        (&"residual_add".into(), &90.into(), &1.into())
+    );
+    assert_eq!((&launch["grid"], &launch["block"]), (&serde_json::json!([16, 1, 1]), &serde_json::json!([256, 1, 1])));
+    for (name, value) in [
+        ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", 256.0),
+        ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", 1024.0),
+        ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum", 128.0),
+        ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", 512.0),
+        ("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio", 4.0),
+        ("smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio", 32.0),
+        ("smsp__thread_inst_executed_per_inst_executed.ratio", 32.0),
+        ("smsp__sass_average_branch_targets_threads_uniform.pct", 100.0),
+        ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum", 0.0),
+        ("smsp__sass_thread_inst_executed_op_fadd_pred_on.sum", 4096.0),
+        ("launch__grid_size", 16.0),
+        ("launch__block_size", 256.0),
+    ] {
+        assert_eq!(launch["metrics"][name].as_f64(), Some(value), "{name}");
+    }
+    assert_eq!(launch["flop"], 4096);
+    assert_eq!(launch["dram_bytes"], serde_json::json!({ "at_least": 49152, "at_most": 49152 }));
+    assert!(launch["registers_from"] == "ptxas" || launch["registers_from"] == "estimate");
+    // The lines of the kernel's own file add up to all of the work.
+    let lines = launch["source"].as_array().unwrap();
+    assert!(lines.iter().any(|l| l["file"].as_str().unwrap().ends_with("gpu-kernels/src/elementwise.rs")), "{lines:?}");
+    let sum: u64 = lines.iter().filter_map(|l| l["metrics"]["smsp__inst_executed.sum"].as_u64()).sum();
+    assert_eq!(Some(sum), launch["metrics"]["smsp__inst_executed.sum"].as_u64());
+    // 48 KiB at 3350 GB/s.
+    let projection = &launch["projection"];
+    assert_eq!(projection["projection"], true);
+    let dram = projection["dram_us"]["at_least"].as_f64().unwrap();
+    assert!((dram - 49152.0 / 3350e3).abs() < 1e-9, "{dram}");
+}
+
+#[test]
+fn a_program_is_profiled_too() {
+    let (out, _) = ends(&["profile", "--json", "--", &program()], 0);
+    let found: Value = serde_json::from_str(&out[out.find('{').unwrap()..]).unwrap();
+    let launch = &found["launches"][0];
+    assert_eq!((&launch["kernel"], &launch["launches"]), (&"double".into(), &1.into()));
+    // 4 warps, one addition a thread.
+    assert_eq!(launch["metrics"]["smsp__sass_thread_inst_executed_op_fadd_pred_on.sum"], 128);
+    assert_eq!(launch["metrics"]["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"], 4);
+}
