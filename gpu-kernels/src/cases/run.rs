@@ -38,9 +38,8 @@ fn close(got: &[f32], want: &[f64], bound: impl Fn(usize) -> f64) -> Outcome {
     }
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
         let difference = (f64::from(*g) - w).abs();
-        // Not `>`: a NaN must fail.
-        if !(difference <= bound(i)) {
-            let allowed = bound(i);
+        let allowed = bound(i);
+        if difference.is_nan() || difference > allowed {
             return Err(Failure::Wrong(format!(
                 "element {i}: {g} where the f64 reference gives {w}, off by {difference:e}, allowed {allowed:e}"
             )));
