@@ -164,7 +164,11 @@ impl Checker {
 pub(crate) unsafe fn before(cx: &mut Cx, op: &Op, pc: u32) {
     // SAFETY: by the contract.
     let note = unsafe { &*cx.notes.add(pc as usize) };
-    let watched = note.role != Role::Plain && (cx.watching || matches!(note.role, Role::Divide(_)));
+    // One test for most operations of most launches.
+    if !(note.busy | cx.tainted | cx.counting) {
+        return;
+    }
+    let watched = note.busy && (cx.watching || matches!(note.role, Role::Divide(_)));
     if watched || cx.tainted || cx.counting {
         // SAFETY: by the contract.
         unsafe { watch(cx, op, pc, note) }
@@ -179,7 +183,7 @@ pub(crate) unsafe fn before(cx: &mut Cx, op: &Op, pc: u32) {
 pub(crate) unsafe fn after(cx: &mut Cx, op: &Op, pc: u32, flow: Flow) {
     // SAFETY: by the contract.
     let note = unsafe { &*cx.notes.add(pc as usize) };
-    if note.role.leaves_something() || cx.counting && note.role != Role::Plain {
+    if note.busy && (cx.counting || note.role.leaves_something()) {
         // SAFETY: by the contract.
         unsafe { follow(cx, op, pc, note, flow) }
     }

@@ -300,6 +300,8 @@ impl Class {
 /// An operation's note.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Note {
+    /// Its role is not [`Role::Plain`].
+    pub busy: bool,
     pub role: Role,
     pub taint: Taint,
     pub class: Class,

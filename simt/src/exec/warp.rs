@@ -370,18 +370,19 @@ impl Warp {
 fn run_split(cx: &mut Cx, pc: u32) -> (Flow, u32) {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "popcnt")]
-    unsafe fn with_popcnt(cx: &mut Cx, pc: u32) -> (Flow, u32) {
+    unsafe fn with_popcnt<const CHECKED: bool>(cx: &mut Cx, pc: u32) -> (Flow, u32) {
         // SAFETY: as for the portable call.
-        unsafe { run_body::<false>(cx, pc) }
+        unsafe { run_body::<CHECKED>(cx, pc) }
     }
-    if cx.checker.is_some() {
-        // SAFETY: as below; a checked launch has a note for every operation.
-        return unsafe { run_body::<true>(cx, pc) };
-    }
+    let checked = cx.checker.is_some();
     #[cfg(target_arch = "x86_64")]
     if super::lanes::simd() {
-        // SAFETY: `simd` says that the feature is there.
-        return unsafe { with_popcnt(cx, pc) };
+        // SAFETY: `simd` says that the feature is there; a checked launch has a note for every operation.
+        return unsafe { if checked { with_popcnt::<true>(cx, pc) } else { with_popcnt::<false>(cx, pc) } };
+    }
+    if checked {
+        // SAFETY: as above.
+        return unsafe { run_body::<true>(cx, pc) };
     }
     // SAFETY: splits only ever stand at positions that lowering made.
     unsafe { run_body::<false>(cx, pc) }

@@ -14,6 +14,7 @@ use crate::ptx::ast::{Instruction, Operand};
 /// The note of an operation that was made of nothing: a jump between blocks, a sentinel.
 pub(super) fn blank(notes: &Notes) -> Note {
     Note {
+        busy: false,
         role: Role::Plain,
         taint: Taint::Defined,
         class: Class::Control,
@@ -47,7 +48,7 @@ pub(super) fn note(b: &Builder<'_>, proto: &Proto, places: &Places, seeds: &Hash
     };
     let work = instruction.map_or(Work::None, work);
     let short = is_short(b, proto);
-    Note { role, taint, class, work, first: proto.weight > 0, short, regs, reads, writes }
+    Note { busy: role != Role::Plain, role, taint, class, work, first: proto.weight > 0, short, regs, reads, writes }
 }
 
 /// An access of a parameter or return value that is a register: in the frame's local memory.

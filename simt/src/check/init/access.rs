@@ -311,6 +311,9 @@ unsafe fn load(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) 
             Where::Global => plainly_defined(&mut c.init.sites, cx, op, site, bytes),
             _ => false,
         };
+        if easy && !cx.tainted {
+            return;
+        }
         let mut missing = [0u32; LANES];
         let mut lanes = 0;
         if !easy {
