@@ -7,6 +7,9 @@
 //! guard, an address, or an operand that decides what an operation does depends on it, and when it leaves the device
 //! ([`Memory::undefined`](crate::Memory::undefined)).
 //!
+//! **Room.** 12.5 % of tracked allocations and of shared memory, a quarter of local memory (a byte a word), and for
+//! warps that meet undefined values once more their register file.
+//!
 //! What has been reported counts as defined from then on, so that one mistake gives one finding.
 
 mod access;
