@@ -197,7 +197,7 @@ fn atomics_and_halves() {
         "  .reg .b32 %r<4>; .reg .b64 %rd<2>;
   ld.param.b64 %rd1, [x];
   red.global.add.u32 [%rd1], 1;
-  atom.global.add.u32 %r1, [%rd1], 1;
+  atom.global.exch.b32 %r1, [%rd1], 1;
   mov.b32 %r2, 0;
   fma.rn.f16x2 %r3, %r2, %r2, %r2;
   ret;",
