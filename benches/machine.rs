@@ -114,7 +114,9 @@ fn engine(rounds: usize) -> Outcome {
             }
         }
         // The first round warmed up.
-        times.iter_mut().for_each(|t| drop(t.remove(0)));
+        for times in &mut times {
+            times.remove(0);
+        }
         let base = median(&mut times[0]);
         println!("{kernel}, {ROWS} × {COLS}, {lanes} lane instructions, medians of {rounds}:");
         for ((name, ..), times) in columns.iter().zip(&mut times) {
