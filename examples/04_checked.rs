@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cargo run --release -- check -- target/release/examples/04_checked          # clean
-//! cargo run --release -- check -- target/release/examples/04_checked defect   # a store behind a buffer
+//! cargo run --release -- check -- target/release/examples/04_checked defect      # an access behind a buffer
+//! cargo run --release -- check -- target/release/examples/04_checked undefined   # a copy of what nobody has written
 //! ```
 //!
 //! The kernel is PTX with line directives, as a compiler writes them, and the calls are those of the driver API: what the
@@ -47,9 +48,12 @@ fn ok(call: &str, code: CUresult) -> Result<(), String> {
 
 fn main() -> Result<(), String> {
     // Two blocks of 64 threads, and nobody asks whether the index is below `n`.
-    let n: usize = if std::env::args().any(|a| a == "defect") { 100 } else { 128 };
-    let mut data: Vec<f32> = (0..n).map(|i| i as f32).collect();
+    let asked = |mode: &str| std::env::args().any(|a| a == mode);
+    let n: usize = if asked("defect") { 100 } else { 128 };
+    let (mut data, input) = (vec![0.0f32; n + 1], (0..n).map(|i| i as f32).collect::<Vec<_>>());
     let bytes = 4 * n;
+    // One element more than anybody writes.
+    let whole = if asked("undefined") { bytes + 4 } else { bytes };
     let (mut device, mut address) = (0, 0);
     let (mut context, mut module, mut kernel) = (CUcontext::NULL, CUmodule::NULL, CUfunction::NULL);
     // SAFETY: out-pointers are to live variables, the image and the name are C strings, host ranges have `bytes` bytes,
@@ -62,17 +66,17 @@ fn main() -> Result<(), String> {
         ok("cuCtxSetCurrent", cuCtxSetCurrent(context))?;
         ok("cuModuleLoadData", cuModuleLoadData(&mut module, PTX.as_ptr().cast()))?;
         ok("cuModuleGetFunction", cuModuleGetFunction(&mut kernel, module, c"double".as_ptr()))?;
-        ok("cuMemAlloc", cuMemAlloc_v2(&mut address, bytes))?;
-        ok("cuMemcpyHtoD", cuMemcpyHtoD_v2(address, data.as_ptr().cast(), bytes))?;
+        ok("cuMemAlloc", cuMemAlloc_v2(&mut address, whole))?;
+        ok("cuMemcpyHtoD", cuMemcpyHtoD_v2(address, input.as_ptr().cast(), bytes))?;
         let mut arguments = [std::ptr::from_mut(&mut address).cast::<c_void>()];
         let stream = CUstream::NULL;
         let launched = cuLaunchKernel(kernel, 2, 1, 1, 64, 1, 1, 0, stream, arguments.as_mut_ptr(), null_mut());
         ok("cuLaunchKernel", launched)?;
         ok("cuCtxSynchronize", cuCtxSynchronize())?;
-        ok("cuMemcpyDtoH", cuMemcpyDtoH_v2(data.as_mut_ptr().cast(), address, bytes))?;
+        ok("cuMemcpyDtoH", cuMemcpyDtoH_v2(data.as_mut_ptr().cast(), address, whole))?;
         ok("cuMemFree", cuMemFree_v2(address))?;
     }
-    if data.iter().enumerate().any(|(i, x)| *x != 2.0 * i as f32) {
+    if data.iter().take(n).enumerate().any(|(i, x)| *x != 2.0 * i as f32) {
         return Err("the result is wrong".to_owned());
     }
     println!("PASS");

@@ -83,6 +83,17 @@ fn a_defect_is_found_on_its_line() {
     assert!(err.contains("ended with exit code 1"), "{err}");
 }
 
+/// The program ends well; what it copied at last nobody had written.
+#[test]
+fn errors_have_an_exit_code_of_their_own() {
+    let (out, err) = ends(&["check", "--", &program(), "undefined"], 7);
+    assert!(out.contains("PASS\n") && out.contains("1 error"), "{out}");
+    for part in ["error[init::output]", "516 bytes", "4 undefined", "called by cuMemcpyDtoH", "replay: "] {
+        assert!(err.contains(part), "{part:?} is missing:\n{err}");
+    }
+    ends(&["check", "--checks", "races,sync", "--", &program(), "undefined"], 0);
+}
+
 #[test]
 fn findings_are_json_and_annotations() {
     let program = program();
