@@ -236,3 +236,66 @@ fn the_end_of_the_process_tells_leaks() {
     assert!(told.contains("an_allocation_with_a_name"), "{told}");
     assert!(!run("0").contains("error[leak]"), "off");
 }
+
+/// Names and severities of the findings that calls of this thread have caused.
+fn rules() -> Vec<String> {
+    software::take_findings().iter().map(|r| r.finding.rule.name().to_owned()).collect()
+}
+
+#[test]
+fn operations_that_may_overlap_are_found() {
+    let _gpu = checked();
+    let step = function(load(PTX), "step");
+    let (a, b) = (stream(), stream());
+    let p = upload(&[1]);
+    rules();
+    // Two launches that write one word, without an edge between their streams.
+    ok(launch_step(step, p, a));
+    assert_eq!(rules(), [""; 0]);
+    ok(launch_step(step, p, b));
+    let found = software::take_findings();
+    let [report] = &found[..] else { panic!("{found:?}") };
+    let text = report.to_string();
+    assert_eq!(report.finding.rule.name(), "race::stream", "{text}");
+    assert!(text.contains("`step`") && text.contains("checks.rs"), "{text}");
+    // An event makes it right, and so does waiting.
+    let done = event();
+    ok(cu!(cuEventRecord(done, b)));
+    ok(cu!(cuStreamWaitEvent(a, done, 0)));
+    ok(launch_step(step, p, a));
+    ok(cu!(cuStreamSynchronize(a)));
+    ok(launch_step(step, p, b));
+    assert_eq!(rules(), [""; 0]);
+    // A fill on another stream; a copy to the host that nobody ordered behind the launch.
+    ok(launch_step(step, p, a));
+    ok(cu!(cuStreamSynchronize(b)));
+    rules();
+    ok(cu!(cuMemsetD32Async(p, 7, 1, b)));
+    assert_eq!(rules(), ["race::stream"]);
+    ok(cu!(cuCtxSynchronize()));
+    ok(launch_step(step, p, a));
+    let mut word = 0u32;
+    ok(cu!(cuMemcpyDtoHAsync_v2((&raw mut word).cast(), p, 4, b)));
+    assert_eq!(rules(), ["race::stream"]);
+    ok(cu!(cuCtxSynchronize()));
+    ok(cu!(cuMemcpyDtoHAsync_v2((&raw mut word).cast(), p, 4, b)));
+    assert_eq!(rules(), [""; 0]);
+}
+
+#[test]
+fn a_free_that_overtakes_a_launch_is_found() {
+    let _gpu = checked();
+    let step = function(load(PTX), "step");
+    let (a, b) = (stream(), stream());
+    for (free_on, expected) in [(a, vec![]), (b, vec!["race::free".to_owned()])] {
+        let mut p = 0;
+        ok(cu!(cuMemAllocAsync(&mut p, 4, a)));
+        ok(cu!(cuMemsetD32Async(p, 0, 1, a)));
+        ok(launch_step(step, p, a));
+        rules();
+        ok(cu!(cuMemFreeAsync(p, free_on)));
+        let mut found = rules();
+        found.dedup();
+        assert_eq!(found, expected);
+    }
+}

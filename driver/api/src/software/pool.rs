@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use super::state::State;
-use super::{capture, context, graph_memory, memory, with, with_context};
+use super::{capture, checks, context, graph_memory, memory, with, with_context};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -92,24 +92,29 @@ pub(crate) fn alloc_from_pool_async(
 }
 
 pub(crate) fn free_async(address: CUdeviceptr, stream: CUstream) -> Res {
-    with_context(|state, software, context| {
+    let found = with_context(|state, software, context| {
         let key = state.stream_key(context, stream)?;
         let target = capture::target(state, key)?;
         if address == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         if let Some(capture) = target {
             let op = graph_memory::free_op(state, address)?;
-            return capture::add(state, capture, key, op);
+            return capture::add(state, capture, key, op).map(|_| Vec::new());
         }
         if graph_memory::give_back(state, address) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         // Looked up before it is issued: a free of nothing is no operation.
         memory::find(state, software, context, address).ok_or(Code::INVALID_VALUE)?;
-        let op = state.issue(key, "free").map_or(0, |o| o.id());
-        memory::give_back(state, software, context, address, op)
-    })
+        let ordering = state.issue(key, "free");
+        let device = software.device(state.device_of(context)?)?;
+        let found = ordering.as_ref().map_or_else(Vec::new, |o| checks::retires(device, address, o));
+        memory::give_back(state, software, context, address, ordering.map_or(0, |o| o.id()))?;
+        Ok(found)
+    })?;
+    checks::submit(found, None);
+    Ok(())
 }
 
 pub(crate) fn default(pool: Out<CUmemoryPool>, device: CUdevice) -> Res {

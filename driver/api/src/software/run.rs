@@ -160,7 +160,7 @@ pub(super) fn run(context: u64, steps: Vec<Todo>) -> Res {
         match step {
             Step::Kernel { device, context, instance, name, launch, params } => {
                 let started = Instant::now();
-                match checks::launch(device, &instance, &name, &launch, params.bytes()) {
+                match checks::launch(device, &instance, &name, &launch, params.bytes(), ordering.as_ref()) {
                     Ok(counters) => report::record(&name, started.elapsed(), &counters),
                     Err(fault) => {
                         let text = format!("{fault}{}", track::host_side(ordering.as_ref(), fault.address));
@@ -186,11 +186,13 @@ pub(super) fn run(context: u64, steps: Vec<Todo>) -> Res {
                 }
             }
             Step::Copy(op) => {
+                checks::copies(&op, ordering.as_ref());
                 if let Err(error) = copy(&op) {
                     return fail(context, format!("copy of {} bytes: {error}", op.width * op.height * op.depth));
                 }
             }
             Step::Fill(op) => {
+                checks::fills(&op, ordering.as_ref());
                 if let Err(error) = fill(&op) {
                     return fail(
                         context,

@@ -6,6 +6,7 @@
 //! kept for [`take_findings`] of the thread whose call caused it.
 
 mod leave;
+mod overlap;
 mod places;
 mod record;
 mod report;
@@ -25,6 +26,7 @@ use warpsmith_simt::{Checks, Counters, Fault, Finding, Instance, Launch, Severit
 
 pub(super) use leave::leaves;
 pub use leave::undefined_output;
+pub(super) use overlap::{copies, fills, retires};
 
 pub use record::{LaunchProfile, launch_profiles, reset_launch_profiles};
 pub use report::{Group, Report, finding_of};
@@ -33,6 +35,7 @@ pub use settings::{Allow, parse_checks};
 pub use site::{HostFrame, HostSite};
 
 use super::device::Device;
+use super::order;
 use crate::engine::lock;
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -154,6 +157,7 @@ pub(super) fn launch(
     name: &str,
     launch: &Launch,
     params: &[u8],
+    ordering: Option<&order::Ordering>,
 ) -> Result<Counters, Box<Fault>> {
     let checks = checks();
     if !watched(checks) {
@@ -161,8 +165,12 @@ pub(super) fn launch(
         return device.machine.launch(instance, name, launch, params);
     }
     let inspection = {
+        let place = ordering.filter(|_| checks.races).map(overlap::Place::of);
         let _one_at_a_time = lock(&device.order);
-        device.machine.inspect(instance, name, launch, params, &checks)
+        match &place {
+            Some(place) => place.with(|o| device.machine.inspect_ordered(instance, name, launch, params, &checks, o)),
+            None => device.machine.inspect(instance, name, launch, params, &checks),
+        }
     };
     if let Some(profile) = inspection.profile {
         record::record(device.spec.sm, instance, name, launch, profile);
