@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+use super::checks::HostSite;
 use super::device::Device;
 use super::order::{Lane, OpId, Order, Ordering};
 use super::state::{State, StreamKey};
@@ -37,45 +38,9 @@ impl Site {
         &self.0
     }
 
-    /// The frames of the host program, innermost first: function, file and line.
+    /// The frames of the host program, innermost first: file, line and function.
     pub fn frames(&self) -> Vec<String> {
-        let text = self.0.to_string();
-        let mut frames: Vec<String> = Vec::new();
-        for line in text.lines() {
-            let line = line.trim();
-            match line.strip_prefix("at ") {
-                Some(place) => {
-                    if let Some(frame) = frames.last_mut() {
-                        *frame = format!("{frame} at {place}");
-                    }
-                }
-                None => {
-                    let name = line.split_once(": ").map_or(line, |(_, name)| name);
-                    frames.push(name.to_owned());
-                }
-            }
-        }
-        let own = |f: &String| {
-            [
-                "warpsmith_driver_api::",
-                "<warpsmith_driver_api::",
-                "std::",
-                "<std::",
-                "core::",
-                "<core::",
-                "__rust",
-                "_start",
-                "__libc",
-            ]
-            .iter()
-            .any(|prefix| f.starts_with(prefix))
-        };
-        frames.retain(|f| !own(f));
-        // The exported function itself is inside the driver.
-        if frames.first().is_some_and(|f| f.starts_with("cu")) {
-            frames.remove(0);
-        }
-        frames
+        HostSite::of(&self.0).frames.iter().map(ToString::to_string).collect()
     }
 }
 

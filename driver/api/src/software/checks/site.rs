@@ -63,7 +63,7 @@ impl HostSite {
         // One entry of the API may call another.
         let callers = callers.into_iter().skip_while(|f| is_api(&f.function));
         let kept: Vec<HostFrame> = callers.take_while(|f| !is_end(&f.function)).collect();
-        let own: Vec<HostFrame> = kept.iter().filter(|f| !is_library(&f.function)).take(MOST).cloned().collect();
+        let own: Vec<HostFrame> = kept.iter().filter(|f| !is_library(f)).take(MOST).cloned().collect();
         let frames = if own.is_empty() { kept.into_iter().take(MOST).collect() } else { own };
         HostSite { api, frames }
     }
@@ -88,8 +88,12 @@ fn is_end(function: &str) -> bool {
 }
 
 /// The runtime between a program and the driver.
-fn is_library(function: &str) -> bool {
-    let name = function.trim_start_matches('<');
+fn is_library(frame: &HostFrame) -> bool {
+    // Inlined functions go by their short names: only the file tells where they come from.
+    if frame.file.as_ref().is_some_and(|f| f.starts_with("/rustc/") || f.contains("/lib/rustlib/src/rust/library/")) {
+        return true;
+    }
+    let name = frame.function.trim_start_matches('<');
     ["std::", "core::", "alloc::", "test::", "cust::", "warpsmith_host::runtime::", "warpsmith_driver_api::"]
         .iter()
         .any(|library| name.starts_with(library))
