@@ -1,6 +1,6 @@
 //! Cases: each kernel in the shapes that it has to get right, with the f64 reference that says what right is.
 //!
-//! Tests and `warpsmith check` go through the same list. A case is a kernel, or a chain of them, and a [`Shape`]; what it runs
+//! Tests and `warpsmith check` go through the same list. A case is a kernel, or a chain of them, and a shape; what it runs
 //! on is a [`Bench`]. Inputs come from a generator that the shape seeds, so a case gives the same bits every time.
 
 mod data;

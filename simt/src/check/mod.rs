@@ -1,8 +1,8 @@
 //! Checked and profiled launches.
 //!
 //! [`Machine::inspect`](crate::Machine::inspect) runs a kernel as [`launch`](crate::Machine::launch) does, with the same
-//! results, and watches it: every operation has a [note](note::Note) that says what it reads, writes and accesses, and the
-//! run loop calls the [`Checker`] before and after it. What the checkers see they report as [`Finding`]s, grouped by
+//! results, and watches it: every operation has a note that says what it reads, writes and accesses, and the
+//! run loop calls the checkers before and after it. What the checkers see they report as [`Finding`]s, grouped by
 //! rule and places; unlike faults, findings do not stop the kernel.
 //!
 //! | module | what it watches |

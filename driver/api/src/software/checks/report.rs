@@ -31,7 +31,7 @@ impl Report {
         Report { finding, launch: None, site, allocation: None, freed: None, replay: String::new() }
     }
 
-    /// The place that the finding is best shown at: see [`own_frame`].
+    /// The place that the finding is best shown at: the innermost in the code of the kernel's own crate.
     pub fn place(&self) -> Option<&Frame> {
         self.finding.sites.iter().find_map(|site| own_frame(&site.source))
     }
