@@ -91,6 +91,8 @@ pub struct Module {
     device: u32,
     /// The program with notes, made when it is first needed.
     checked: OnceLock<Option<Program>>,
+    /// Where each line of the text starts, once somebody asks for one.
+    line_starts: OnceLock<Vec<usize>>,
 }
 
 impl Module {
@@ -127,6 +129,7 @@ impl Module {
             text: text.to_string(),
             device: options.sm,
             checked: OnceLock::new(),
+            line_starts: OnceLock::new(),
         })
     }
 
@@ -152,7 +155,12 @@ impl Module {
 
     /// A line of the text, from 1.
     pub(crate) fn line(&self, number: u32) -> &str {
-        (number as usize).checked_sub(1).and_then(|n| self.text.lines().nth(n)).unwrap_or("")
+        let starts = self.line_starts.get_or_init(|| {
+            let behind = self.text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at + 1);
+            std::iter::once(0).chain(behind).collect()
+        });
+        let from = (number as usize).checked_sub(1).and_then(|n| starts.get(n));
+        from.and_then(|&at| self.text.get(at..)).and_then(|rest| rest.lines().next()).unwrap_or("")
     }
 
     /// The program with notes for checked launches.

@@ -168,10 +168,10 @@ pub(crate) unsafe fn before(cx: &mut Cx, op: &Op, pc: u32) {
     if !(note.busy | cx.tainted | cx.counting) {
         return;
     }
-    let watched = note.busy && (cx.watching || matches!(note.role, Role::Divide(_)));
-    if watched || cx.tainted || cx.counting {
+    let watched = cx.tainted || note.busy && (cx.watching || matches!(note.role, Role::Divide(_)));
+    if watched || cx.counting {
         // SAFETY: by the contract.
-        unsafe { watch(cx, op, pc, note) }
+        unsafe { watch(cx, op, pc, note, watched) }
     }
 }
 
@@ -213,11 +213,15 @@ pub(crate) fn skipped(cx: &mut Cx, pc: u32) {
 }
 
 #[inline(never)]
-unsafe fn watch(cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
+unsafe fn watch(cx: &mut Cx, op: &Op, pc: u32, note: &Note, watched: bool) {
     let Some(mut checker) = cx.checker.take() else { return };
     if checker.checks.profile {
         // SAFETY: by the contract of `before`.
         unsafe { checker.counts.before(cx, op, pc, note) };
+    }
+    if !watched {
+        cx.checker = Some(checker);
+        return;
     }
     // SAFETY: by the contract of `before`.
     unsafe {

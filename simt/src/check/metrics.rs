@@ -14,13 +14,13 @@
 //! - **FLOP** are additions and multiplications one each, fused multiply-adds two, both halves of packed types, and for
 //!   matrix instructions two for each element of the product's volume.
 
-use std::collections::HashMap;
 use std::ops::AddAssign;
 
 use super::note::{Access, Does, Where};
+use super::touched::Touched;
 use crate::exec::bounds::Place;
 use crate::exec::lanes::{lane_of, lanes_of};
-use crate::exec::space::{SHARED_WINDOW, place_of};
+use crate::exec::space::{Pattern, SHARED_WINDOW, classify, place_of};
 use crate::exec::{Cx, LANES, Op};
 
 macro_rules! metrics {
@@ -261,6 +261,13 @@ impl Metrics {
     /// The contract of handlers: `access` describes `op`.
     pub(super) unsafe fn access(&mut self, cx: &Cx, op: &Op, access: &Access, result: bool, touched: &mut Touched) {
         let bytes = access.bytes();
+        if matches!(access.at, Where::Param | Where::Const) {
+            return;
+        }
+        // SAFETY: by the contract.
+        if access.does != Does::Atomic && unsafe { self.regular(cx, op, access, touched) } {
+            return;
+        }
         let mut global = Lanes::new();
         let mut shared = Lanes::new();
         let mut local = Lanes::new();
@@ -296,6 +303,68 @@ impl Metrics {
         self.global(&global, bytes, access.does, result, touched);
         self.shared(&shared, bytes, access.does);
         self.local(&local, bytes, access.does);
+    }
+
+    /// Counts a load or store by a whole warp whose lanes step by the size of the access, or all use one address; `false` if
+    /// it is another, and nothing is counted.
+    ///
+    /// # Safety
+    /// As for [`access`](Metrics::access).
+    unsafe fn regular(&mut self, cx: &Cx, op: &Op, access: &Access, touched: &mut Touched) -> bool {
+        let bytes = access.bytes();
+        if cx.active != !0 || bytes == 0 {
+            return false;
+        }
+        // SAFETY: by the contract, row `a` has lanes of the width that the access names; `fast` says what the CPU has.
+        let pattern = unsafe {
+            let row = cx.src(op.a);
+            match (access.at, touched.fast) {
+                (Where::Global | Where::Generic | Where::Shared64, true) => {
+                    classify::<u64, true>(row, !0, op.imm, bytes)
+                }
+                (Where::Global | Where::Generic | Where::Shared64, false) => {
+                    classify::<u64, false>(row, !0, op.imm, bytes)
+                }
+                (Where::Shared32, true) => classify::<u32, true>(row, !0, op.imm, bytes),
+                (Where::Shared32, false) => classify::<u32, false>(row, !0, op.imm, bytes),
+                _ => return false,
+            }
+        };
+        let (first, span) = match pattern {
+            Pattern::Linear(first) => (first, 32 * bytes),
+            Pattern::Same(first) => (first, bytes),
+            Pattern::Mixed => return false,
+        };
+        let store = access.does == Does::Store;
+        match access.at {
+            Where::Shared32 | Where::Shared64 => {
+                let Some(passes) = regular_passes(bytes) else { return false };
+                if store {
+                    self.shared_store_requests += 1;
+                    self.shared_store_wavefronts += passes;
+                } else {
+                    self.shared_load_requests += 1;
+                    self.shared_load_wavefronts += passes;
+                }
+            }
+            _ => {
+                let last = first.wrapping_add(span - 1);
+                if last < first || place_of(first) != Place::Global || place_of(last) != Place::Global {
+                    return false;
+                }
+                let sectors = touched.mark_all(first >> 5, last >> 5, store);
+                if store {
+                    self.global_store_requests += 1;
+                    self.global_store_sectors += sectors;
+                    self.global_store_bytes += span;
+                } else {
+                    self.global_load_requests += 1;
+                    self.global_load_sectors += sectors;
+                    self.global_load_bytes += span;
+                }
+            }
+        }
+        true
     }
 
     /// Counts an asynchronous copy: a request to global memory, and its stores to shared memory.
@@ -391,6 +460,16 @@ impl Metrics {
         };
         *requests += 1;
         *sectors += words.len() as u64;
+    }
+}
+
+/// Passes of a whole warp whose lanes step by `bytes`, or use one address: one for each group of lanes.
+fn regular_passes(bytes: u64) -> Option<u64> {
+    match bytes {
+        0..=4 => Some(1),
+        5..=8 => Some(2),
+        9..=16 => Some(4),
+        _ => None,
     }
 }
 
@@ -496,58 +575,29 @@ fn passes_of(addresses: &[u64], offset: u64, bytes: u64) -> u64 {
     u64::from(banks.into_iter().max().unwrap_or(1)).max(1)
 }
 
-/// The sectors of global memory that a launch has touched.
-pub(crate) struct Touched {
-    pages: HashMap<u64, u32>,
-    bits: Vec<Page>,
-    /// Pages that were used lately, by the low bits of their number.
-    recent: [(u64, u32); 16],
-    /// Sectors that were loaded before the launch had stored to them.
-    pub loaded: u64,
-    /// Sectors that were stored to.
-    pub stored: u64,
-}
-
-/// 4096 sectors.
-struct Page {
-    loaded: [u64; 64],
-    stored: [u64; 64],
-}
-
-impl Default for Touched {
-    fn default() -> Touched {
-        Touched { pages: HashMap::new(), bits: Vec::new(), recent: [(u64::MAX, 0); 16], loaded: 0, stored: 0 }
-    }
-}
-
-impl Touched {
-    fn mark(&mut self, sector: u64, load: bool, store: bool) {
-        let number = sector >> 12;
-        let slot = &mut self.recent[(number & 15) as usize];
-        if slot.0 != number {
-            let bits = &mut self.bits;
-            let at = *self.pages.entry(number).or_insert_with(|| {
-                bits.push(Page { loaded: [0; 64], stored: [0; 64] });
-                bits.len() as u32 - 1
-            });
-            *slot = (number, at);
-        }
-        let page = &mut self.bits[slot.1 as usize];
-        let (word, bit) = ((sector >> 6 & 63) as usize, 1 << (sector & 63));
-        if load && (page.loaded[word] | page.stored[word]) & bit == 0 {
-            page.loaded[word] |= bit;
-            self.loaded += 1;
-        }
-        if store && page.stored[word] & bit == 0 {
-            page.stored[word] |= bit;
-            self.stored += 1;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn regular_warps_count_like_any_other() {
+        for bytes in [1, 2, 4, 8, 16, 32] {
+            for (start, step) in [(0, bytes), (bytes, bytes), (4096 * 32 - 64, bytes), (64, 0)] {
+                let warp = lanes(!0, |l| start + l * step);
+                let (mut one_by_one, mut at_once) = (Touched::default(), Touched::default());
+                for store in [false, true, false] {
+                    let (sectors, used) = warp.sectors(bytes, |s| one_by_one.mark(s, !store, store));
+                    let first = 0x1_0000 + start;
+                    let span = if step == 0 { bytes } else { 32 * bytes };
+                    assert_eq!((at_once.mark_all(first >> 5, (first + span - 1) >> 5, store), span), (sectors, used));
+                    assert_eq!((at_once.loaded, at_once.stored), (one_by_one.loaded, one_by_one.stored));
+                }
+                if let Some(passes) = regular_passes(bytes) {
+                    assert_eq!((passes, passes), warp.wavefronts(bytes), "{bytes} bytes, step {step}");
+                }
+            }
+        }
+    }
 
     /// Lane `l` of `lanes` at `base + f(l)`.
     fn lanes(active: u32, f: impl Fn(u64) -> u64) -> Lanes {

@@ -26,6 +26,7 @@ pub(crate) mod metrics;
 pub(crate) mod note;
 pub(crate) mod profile;
 pub(crate) mod race;
+pub(crate) mod touched;
 
 pub use finding::{Finding, Frame, Rule, Severity, Site};
 pub use history::Ordering;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::finding::Frame;
-use super::metrics::{Metrics, Touched};
+use super::metrics::Metrics;
 use super::note::{Access, Class, Note, Notes, Role};
+use super::touched::Touched;
 use crate::exec::{Cx, Op};
 use crate::module::Module;
 use crate::program::Program;
