@@ -36,8 +36,6 @@ rules! {
     Misaligned = "memory::misaligned",
     /// An access near address zero.
     NullPointer = "memory::null-pointer",
-    /// A thread reads another thread's local memory.
-    ForeignLocal = "memory::foreign-local",
     /// A `.nc` load of data that the same grid writes.
     StaleRead = "memory::stale-read",
     /// Memory that nobody freed.

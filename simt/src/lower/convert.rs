@@ -1,7 +1,7 @@
 //! Decoding of `cvt`, `mov` and address conversions.
 
 use super::integer::{operands, unsupported};
-use super::mods::{Mods, bits, is_int, is_signed, type_of, wide};
+use super::mods::{Mods, bits, is_int, is_signed, wide};
 use super::proto::{Builder, Class, Lowered, V, X};
 use crate::check::note::Taint;
 use crate::exec::cvt::{self, Extend, General, Kind};
@@ -68,7 +68,7 @@ impl Builder<'_> {
         if special(to) || special(from) {
             return self.cvt_packed(i, to, from, round, (ftz, sat), (relu, finite));
         }
-        let types = (type_of(to), type_of(from));
+        let types = (Type::named(to), Type::named(from));
         let (Some(dty), Some(sty)) = types else { return Err(unsupported(&format!("`.{to}.{from}`"))) };
         let (Some(dst), Some(src)) = (kind(dty), kind(sty)) else {
             return Err(unsupported(&format!("`.{to}.{from}`")));

@@ -57,7 +57,7 @@ impl<'a> Mods<'a> {
 
     /// The first word that names a type.
     pub(super) fn ty(&self) -> Result<Type, String> {
-        let found = self.open().find_map(|(i, w)| type_of(w).map(|t| (i, t)));
+        let found = self.open().find_map(|(i, w)| Type::named(w).map(|t| (i, t)));
         match found {
             Some((i, ty)) => {
                 self.tick(i);
@@ -85,33 +85,6 @@ impl<'a> Mods<'a> {
             Some((_, word)) => Err(format!("modifier `.{word}` is not supported")),
         }
     }
-}
-
-/// The type of that name.
-pub(super) fn type_of(word: &str) -> Option<Type> {
-    Some(match word {
-        "pred" => Type::Pred,
-        "b8" => Type::B8,
-        "b16" => Type::B16,
-        "b32" => Type::B32,
-        "b64" => Type::B64,
-        "b128" => Type::B128,
-        "u8" => Type::U8,
-        "u16" => Type::U16,
-        "u32" => Type::U32,
-        "u64" => Type::U64,
-        "s8" => Type::S8,
-        "s16" => Type::S16,
-        "s32" => Type::S32,
-        "s64" => Type::S64,
-        "f16" => Type::F16,
-        "f16x2" => Type::F16x2,
-        "bf16" => Type::BF16,
-        "bf16x2" => Type::BF16x2,
-        "f32" => Type::F32,
-        "f64" => Type::F64,
-        _ => return None,
-    })
 }
 
 /// Bits of a type; 1 for a predicate.

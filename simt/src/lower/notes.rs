@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use super::allocate::Places;
-use super::mods::{Mods, bits, is_int, type_of};
+use super::mods::{Mods, bits, is_int};
 use super::proto::{Builder, Class as Width, List, P, Proto, V, X};
 use super::taint::{is_short, taint};
 use crate::check::metrics::Work;
 use crate::check::note::{Access, Class, Does, Note, Notes, Order, Reg, Role, Scope, Taint, Where};
 use crate::exec::{CONST, PRED_CARRY};
-use crate::ptx::ast::{Instruction, Operand};
+use crate::ptx::ast::{Instruction, Operand, Type};
 
 /// The note of an operation that was made of nothing: a jump between blocks, a sentinel.
 pub(super) fn blank(notes: &Notes) -> Note {
@@ -149,7 +149,7 @@ fn role(b: &Builder<'_>, i: &Instruction, p: &Proto, notes: &mut Notes) -> Role 
             Role::Fence { acquires: acquire || !release, releases: release || !acquire, scope: scope(m) }
         }
         "bra" | "brx" => Role::Branch,
-        "div" | "rem" if p.weight > 0 => match i.modifiers.last().and_then(|w| type_of(w)) {
+        "div" | "rem" if p.weight > 0 => match i.modifiers.last().and_then(|w| Type::named(w)) {
             Some(ty) if is_int(ty) => Role::Divide(bits(ty) as u8),
             _ => Role::Plain,
         },

@@ -1,6 +1,6 @@
 //! How undefined bits pass through operations, for checked launches.
 
-use super::mods::{bits, is_int, is_signed, type_of};
+use super::mods::{bits, is_int, is_signed};
 use super::proto::{Builder, P, Proto, V};
 use crate::check::note::{Relation, Role, Taint, Test};
 use crate::ptx::ast::{Instruction, Type};
@@ -19,7 +19,7 @@ pub(super) fn taint(i: &Instruction, p: &Proto, role: Role) -> Taint {
         return taint;
     }
     let has = |word: &str| i.modifiers.iter().any(|w| w == word);
-    let ty = i.modifiers.last().and_then(|w| type_of(w));
+    let ty = i.modifiers.last().and_then(|w| Type::named(w));
     let int = ty.is_some_and(is_int);
     let pairs = i.modifiers.iter().any(|w| w.ends_with("16x2"));
     let same = p.a == p.b && matches!(p.a, V::Reg(_));
@@ -74,7 +74,7 @@ fn relation(i: &Instruction) -> Relation {
     let ty = i
         .modifiers
         .last()
-        .and_then(|w| type_of(w))
+        .and_then(|w| Type::named(w))
         .filter(|t| is_int(*t) || matches!(t, Type::B16 | Type::B32 | Type::B64));
     let Some(ty) = ty else { return Relation { test: Test::Other, negated: false, signed: false, bits: 64 } };
     let (test, unsigned) = match i.modifiers.first().map(String::as_str) {

@@ -443,30 +443,11 @@ fn conversion(i: &Instruction) -> Option<String> {
 
 /// The types with one word each that registers can have.
 fn type_of(word: &str) -> Option<Type> {
-    Some(match word {
-        "pred" => Type::Pred,
-        "b8" => Type::B8,
-        "b16" => Type::B16,
-        "b32" => Type::B32,
-        "b64" => Type::B64,
-        "b128" => Type::B128,
-        "u8" => Type::U8,
-        "u16" => Type::U16,
-        "u32" => Type::U32,
-        "u64" => Type::U64,
-        "s8" => Type::S8,
-        "s16" => Type::S16,
-        "s32" => Type::S32,
-        "s64" => Type::S64,
-        "f16" => Type::F16,
+    match word {
         // Packed integers stand in the same registers as packed halves.
-        "f16x2" | "u16x2" | "s16x2" => Type::F16x2,
-        "bf16" => Type::BF16,
-        "bf16x2" => Type::BF16x2,
-        "f32" => Type::F32,
-        "f64" => Type::F64,
-        _ => return None,
-    })
+        "u16x2" | "s16x2" => Some(Type::F16x2),
+        _ => Type::named(word),
+    }
 }
 
 /// Whether a modifier is a type, known here or not.

@@ -151,6 +151,7 @@ pub fn finding_of(fault: &Fault) -> Finding {
         FaultKind::DivergentBarrier => Rule::BarrierDivergence,
         FaultKind::MaskMisuse => Rule::Membermask,
         FaultKind::Deadlock => Rule::Deadlock,
+        FaultKind::BarrierMisuse => Rule::BarrierObject,
         _ => Rule::Fault,
     };
     let mut lines = fault.detail.lines();

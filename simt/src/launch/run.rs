@@ -1,0 +1,211 @@
+//! A launch in progress: which blocks run when, and where.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{MULTIPROCESSORS, Machine, RESIDENT_THREADS, Worker};
+use crate::check::checker::{self, Checker};
+use crate::counters::Counters;
+use crate::exec::block::{Block, Grid, Outcome};
+use crate::exec::{Cx, RawFault, Site};
+use crate::memory::Snapshot;
+
+/// A launch in progress.
+pub(super) struct Run<'a> {
+    pub machine: &'a Machine,
+    pub grid: &'a Grid<'a>,
+    pub params: &'a [u8],
+    pub param_bytes: u32,
+    pub memory: Snapshot,
+    pub blocks: u64,
+    pub serial: bool,
+}
+
+/// Block, warp, and what stopped it.
+pub(super) type Failure = (u64, u32, Box<RawFault>);
+
+impl Run<'_> {
+    fn prepare(&self, worker: &mut Worker) {
+        let program = self.grid.program;
+        let cx = &mut worker.cx;
+        cx.code = program.ops.as_ptr();
+        cx.lists = program.lists.as_ptr();
+        cx.weights = program.weights.as_ptr();
+        cx.memory = self.memory.clone();
+        cx.sites.clear();
+        cx.sites.resize(program.sites as usize, Site::EMPTY);
+        cx.params = self.params.as_ptr();
+        cx.param_bytes = self.param_bytes;
+        cx.counters = Counters::default();
+        cx.fault = None;
+        cx.services = Some(Arc::clone(&self.machine.services));
+        cx.limit = match self.machine.config.instruction_limit {
+            0 => u64::MAX,
+            n => n,
+        };
+    }
+
+    /// Blocks in order; further ones beside those that only spin.
+    pub fn serial(&self, checker: Option<Box<Checker>>) -> (Result<Counters, Failure>, Option<Box<Checker>>) {
+        let mut worker = self.machine.worker();
+        self.prepare(&mut worker);
+        worker.cx.counting = checker.as_ref().is_some_and(|c| c.checks.profile);
+        worker.cx.watching = checker.as_ref().is_some_and(|c| c.checks.races || c.checks.sync);
+        worker.cx.dice = checker.as_ref().map_or(0, |c| c.checks.seed);
+        worker.cx.notes = checker::notes(self.grid.program).map_or(std::ptr::null(), |n| n.notes.as_ptr());
+        worker.cx.checker = checker.filter(|_| !worker.cx.notes.is_null());
+        let Worker { cx, blocks: spare } = &mut worker;
+        let result = self.in_order(cx, spare);
+        let counters = Counters { blocks: self.blocks, ..cx.counters };
+        let checker = cx.checker.take();
+        self.machine.put_back(worker);
+        (result.map(|()| counters), checker)
+    }
+
+    fn in_order(&self, cx: &mut Cx, spare: &mut Vec<Block>) -> Result<(), Failure> {
+        let mut resident: Vec<Block> = Vec::new();
+        let mut started = 0;
+        let seed = cx.dice;
+        let (mut turn, mut idle_turns, mut stale) = (0, 0u64, 0u64);
+        let limit = self.machine.config.spin_limit;
+        // As many as a device would hold.
+        let most = (MULTIPROCESSORS * (RESIDENT_THREADS / self.grid.threads.max(1)).clamp(1, 32)) as usize;
+        loop {
+            let all_spin = idle_turns >= resident.len() as u64;
+            if all_spin && started < self.blocks && resident.len() < most {
+                let mut block = spare.pop().unwrap_or_else(Block::new);
+                block.start(cx, self.grid, nth(started, self.blocks, seed));
+                started += 1;
+                turn = resident.len();
+                resident.push(block);
+                idle_turns = idle_turns.min(resident.len() as u64 - 1);
+            }
+            if resident.is_empty() {
+                return Ok(());
+            }
+            turn %= resident.len();
+            let before = cx.progress;
+            match resident[turn].run(cx, self.grid) {
+                Outcome::Done => {
+                    spare.push(resident.remove(turn));
+                    stale = 0;
+                    idle_turns = if resident.is_empty() { 0 } else { idle_turns.min(resident.len() as u64 - 1) };
+                }
+                Outcome::Spinning => {
+                    idle_turns += 1;
+                    stale = if cx.progress == before { stale + 1 } else { 0 };
+                    if limit != 0 && stale > limit.saturating_add(resident.len() as u64) {
+                        let why = "all resident threads spin or wait, and nothing has changed for a long time";
+                        if let Outcome::Fault(warp, raw) = resident[turn].deadlock(why) {
+                            return Err((resident[turn].index, warp, raw));
+                        }
+                    }
+                    turn += 1;
+                }
+                Outcome::Fault(warp, raw) => return Err((resident[turn].index, warp, raw)),
+            }
+        }
+    }
+
+    /// Independent blocks on several cores.
+    pub fn parallel(&self, pool: &rayon::ThreadPool) -> Result<Counters, Failure> {
+        debug_assert!(!self.serial);
+        let next = AtomicU64::new(0);
+        // Blocks beyond the lowest one that has failed need not run.
+        let end = AtomicU64::new(self.blocks);
+        let total = Mutex::new((Counters::default(), None::<Failure>));
+        let threads = pool.current_num_threads() as u64;
+        let chunk = (self.blocks / (threads * 8)).clamp(1, 64);
+        pool.broadcast(|_| {
+            let mut worker = self.machine.worker();
+            self.prepare(&mut worker);
+            worker.cx.parallel = true;
+            let Worker { cx, blocks } = &mut worker;
+            if blocks.is_empty() {
+                blocks.push(Block::new());
+            }
+            let mut failure: Option<Failure> = None;
+            'work: loop {
+                let from = next.fetch_add(chunk, Ordering::Relaxed);
+                for index in from..from.saturating_add(chunk) {
+                    if index >= end.load(Ordering::Relaxed) {
+                        break 'work;
+                    }
+                    if let Err(f) = self.one(cx, &mut blocks[0], index) {
+                        end.fetch_min(index, Ordering::Relaxed);
+                        failure = Some(f);
+                        break 'work;
+                    }
+                }
+            }
+            let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+            total.0 += cx.counters;
+            let earlier = |f: &Failure| total.1.as_ref().is_none_or(|t| f.0 < t.0);
+            if failure.as_ref().is_some_and(earlier) {
+                total.1 = failure;
+            }
+            drop(total);
+            self.machine.put_back(worker);
+        });
+        match total.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            (_, Some(failure)) => Err(failure),
+            (counters, None) => Ok(Counters { blocks: self.blocks, ..counters }),
+        }
+    }
+
+    fn one(&self, cx: &mut Cx, block: &mut Block, index: u64) -> Result<(), Failure> {
+        block.start(cx, self.grid, index);
+        let limit = self.machine.config.spin_limit;
+        let mut idle_turns = 0;
+        loop {
+            let before = cx.progress;
+            match block.run(cx, self.grid) {
+                Outcome::Done => return Ok(()),
+                Outcome::Fault(warp, raw) => return Err((index, warp, raw)),
+                Outcome::Spinning => {
+                    idle_turns = if cx.progress == before { idle_turns + 1 } else { 0 };
+                    if limit != 0 && idle_turns > limit {
+                        let why = "all threads of the block spin or wait, and nothing has changed for a long time";
+                        if let Outcome::Fault(warp, raw) = block.deadlock(why) {
+                            return Err((index, warp, raw));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The block that runs as the `i`th of `n`: in order, or as a seed shuffles them (an affine permutation).
+fn nth(i: u64, n: u64, seed: u64) -> u64 {
+    if seed == 0 || n < 2 {
+        return i;
+    }
+    fn gcd(a: u64, b: u64) -> u64 {
+        if b == 0 { a } else { gcd(b, a % b) }
+    }
+    let mut step = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) % n;
+    while gcd(step, n) != 1 {
+        step = (step + 1) % n;
+    }
+    let product = u128::from(i) * u128::from(step) + u128::from(seed);
+    (product % u128::from(n)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nth;
+
+    #[test]
+    fn shuffles_are_permutations() {
+        for n in [1, 2, 3, 7, 8, 30, 1000] {
+            for seed in [0, 1, 2, 99, u64::MAX] {
+                let mut order: Vec<u64> = (0..n).map(|i| nth(i, n, seed)).collect();
+                assert!(seed != 0 || order.is_sorted());
+                order.sort_unstable();
+                assert_eq!(order, (0..n).collect::<Vec<_>>(), "{n} blocks, seed {seed}");
+            }
+        }
+        assert_ne!(nth(0, 100, 1), nth(0, 100, 2));
+    }
+}
