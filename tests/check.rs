@@ -125,6 +125,23 @@ fn accepted_findings_are_silent() {
     assert!(err.contains("error[memory"), "{err}");
 }
 
+/// The bound is that of section 9.7.3.21 of PTX ISA 9.1. `residual_add` only adds.
+#[test]
+fn approximate_instructions_are_stated_once_a_kernel() {
+    let (out, _) = ends(&["check", "swiglu", "residual_add", "--seeds", "2"], 0);
+    let stated: Vec<&str> = out.lines().filter(|l| l.contains("ex2.approx")).collect();
+    assert_eq!(stated, ["  swiglu: ex2.approx.f32 (2 ulp; computed in f64 and rounded once to nearest)"], "{out}");
+    assert!(out.contains("within the bounds of PTX ISA 9.1"), "{out}");
+    let found = json(&["check", "swiglu", "residual_add", "--json"], 0);
+    let list = found["approximate"].as_array().unwrap();
+    assert_eq!((list.len(), &list[0]["kernel"]), (1, &"swiglu".into()));
+    assert_eq!(list[0]["instructions"][0]["bound"], "2 ulp");
+    let found = json(&["profile", "swiglu", "--json"], 0);
+    assert_eq!(found["launches"][0]["approximate"][0]["instruction"], "ex2.approx.f32");
+    let (out, _) = ends(&["profile", "swiglu"], 0);
+    assert!(out.contains("ex2.approx.f32 (2 ulp"), "{out}");
+}
+
 #[test]
 fn bad_usage_is_refused_by_name() {
     for (args, parts) in [

@@ -54,7 +54,7 @@ mod program;
 pub mod ptx;
 mod shadow;
 
-pub use approx::{Approximation, approximations};
+pub use approx::{Approximation, BOUNDS_FROM, approximations};
 pub use check::{Checks, Finding, Inspection, Rule, Severity};
 pub use counters::Counters;
 pub use fault::{Fault, FaultKind};

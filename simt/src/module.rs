@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use crate::approx::{self, Approximation};
 use crate::check::Frame;
 use crate::check::finding::frames;
 use crate::lower;
@@ -141,6 +142,14 @@ impl Module {
     /// The entry of that name.
     pub fn kernel(&self, name: &str) -> Option<&KernelInfo> {
         self.kernels.iter().find(|k| k.name == name)
+    }
+
+    /// The approximate instructions in a kernel and in what it calls: the machine's results may differ from a GPU's within
+    /// the bounds.
+    pub fn approximations(&self, kernel: &str) -> Vec<&'static Approximation> {
+        let at = self.kernels.iter().position(|k| k.name == kernel);
+        let set = at.and_then(|at| self.program.entries.get(at)).map_or(0, |entry| entry.approximate);
+        approx::members(set).collect()
     }
 
     /// The architecture in `.target`, e.g. 80.

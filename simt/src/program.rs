@@ -60,6 +60,8 @@ pub(crate) struct Function {
     pub talks: bool,
     /// Kinds of the reductions in it that commute with their like.
     pub reductions: u32,
+    /// The approximate instructions in it.
+    pub approximate: crate::approx::Set,
 }
 
 /// What a call goes to.
@@ -127,6 +129,8 @@ pub(crate) struct Entry {
     pub shared_bytes: u32,
     /// Its blocks must run in order.
     pub serial: bool,
+    /// The approximate instructions in it and in what it calls.
+    pub approximate: crate::approx::Set,
 }
 
 /// A lowered module.

@@ -458,3 +458,73 @@ fn pairs_of_floats_in_64_bits() {
         }
     }
 }
+
+/// Tables of sections 9.7.3.14 and 9.7.3.17 of PTX ISA 9.1.
+#[test]
+fn gross_approximations_of_f64_are_upper_words() {
+    let bits = f64::to_bits;
+    let a = [
+        bits(f64::NEG_INFINITY),
+        bits(-f64::MIN_POSITIVE / 2.0),
+        bits(-0.0),
+        bits(0.0),
+        bits(f64::MIN_POSITIVE / 2.0),
+        bits(f64::INFINITY),
+        bits(f64::NAN),
+    ];
+    let (zero, infinite, nan) = (bits(0.0), bits(f64::INFINITY), 0x7fff_ffff_0000_0000);
+    let minus = 1 << 63;
+    let rcp = op64("rcp.approx.ftz.f64 %d, %a;", &a, &a, &a);
+    assert_eq!(rcp, [minus | zero, minus | infinite, minus | infinite, infinite, infinite, zero, nan]);
+    let rsqrt = op64("rsqrt.approx.ftz.f64 %d, %a;", &a, &a, &a);
+    assert_eq!(rsqrt, [nan, minus | infinite, minus | infinite, infinite, infinite, zero, nan]);
+    // Only the upper word of the operand counts; the lower one of the result is zero. 1/1.5 and 1/√2 by hand.
+    // A subnormal quotient is flushed.
+    let a = [bits(1.5) | 0xffff_ffff, bits(2.0), bits(f64::MAX)];
+    let rcp = op64("rcp.approx.ftz.f64 %d, %a;", &a, &a, &a);
+    assert_eq!((rcp[0], rcp[2]), (0x3fe5_5555_0000_0000, zero));
+    assert_eq!(op64("rsqrt.approx.ftz.f64 %d, %a;", &a, &a, &a)[1], 0x3fe6_a09e_0000_0000);
+}
+
+/// Every approximate form that loads is one that reports name, and no exact one is.
+#[test]
+fn approximate_instructions_are_named() {
+    let types = ["f16", "f16x2", "bf16", "bf16x2", "f32", "f64"];
+    let mut named = Vec::new();
+    for opcode in ["rcp", "div", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh"] {
+        for kind in ["approx", "full", "rn"] {
+            for ftz in ["", ".ftz"] {
+                for ty in types {
+                    let instruction = format!("{opcode}.{kind}{ftz}.{ty}");
+                    let class = if ty == "f64" {
+                        "d"
+                    } else if ty.ends_with("16") {
+                        "h"
+                    } else {
+                        "r"
+                    };
+                    let again = if opcode == "div" { format!(", %{class}") } else { String::new() };
+                    let body = format!(
+                        ".reg .b64 %d; .reg .b32 %r; .reg .b16 %h;\n{instruction} %{class}, %{class}{again};\nret;"
+                    );
+                    let text = format!(".version 8.2\n.target sm_90\n.address_size 64\n.func f() {{ {body} }}\n");
+                    let text = text + ".visible .entry k() { call f; ret; }\n.visible .entry idle() { ret; }\n";
+                    let options = warpsmith_simt::LoadOptions { sm: 90 };
+                    let Ok(module) = warpsmith_simt::Module::load(&text, &options) else { continue };
+                    let found: Vec<&str> = module.approximations("k").iter().map(|a| a.instruction).collect();
+                    if kind == "rn" {
+                        assert!(found.is_empty(), "{instruction}");
+                    } else {
+                        assert_eq!(found, [instruction.as_str()]);
+                        named.push(instruction);
+                    }
+                    assert!(module.approximations("idle").is_empty());
+                }
+            }
+        }
+    }
+    let mut table: Vec<&str> = warpsmith_simt::approximations().iter().map(|a| a.instruction).collect();
+    table.sort_unstable();
+    named.sort_unstable();
+    assert_eq!(named, table);
+}

@@ -1,5 +1,6 @@
 //! One module a command.
 
+pub mod approximate;
 pub mod check;
 pub mod doctor;
 pub mod kernels;

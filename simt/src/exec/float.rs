@@ -180,15 +180,20 @@ pub(crate) fn approx32(op: Approx) -> OpFn {
     }
 }
 
-/// `rcp.approx.ftz.f64` and `rsqrt.approx.f64`.
-pub(crate) fn approx64(op: Approx) -> Option<OpFn> {
-    // The hardware looks at the upper word and returns an upper word.
+/// `rcp.approx.ftz.f64`, `rsqrt.approx.ftz.f64` and `rsqrt.approx.f64`.
+pub(crate) fn approx64(op: Approx, ftz: bool) -> Option<OpFn> {
+    // The `.ftz` forms look at the upper word and return an upper word.
     fn upper(x: f64) -> f64 {
         f64::from_bits(x.to_bits() & !0xffff_ffff)
     }
-    Some(match op {
-        Approx::Rcp => each1(|a: f64| canon64(upper(1.0 / upper(flush64(a))))),
-        Approx::Rsqrt => each1(|a: f64| canon64(1.0 / a.sqrt())),
+    fn result(x: f64) -> u64 {
+        // The ISA names this NaN, which is not that of other f64 instructions.
+        if x.is_nan() { 0x7fff_ffff_0000_0000 } else { upper(flush64(x)).to_bits() }
+    }
+    Some(match (op, ftz) {
+        (Approx::Rcp, true) => each1(|a: f64| result(1.0 / upper(flush64(a)))),
+        (Approx::Rsqrt, true) => each1(|a: f64| result(1.0 / upper(flush64(a)).sqrt())),
+        (Approx::Rsqrt, false) => each1(|a: f64| canon64(1.0 / a.sqrt())),
         _ => return None,
     })
 }

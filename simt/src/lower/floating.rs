@@ -3,6 +3,7 @@
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, Lowered, V};
+use crate::approx;
 use crate::exec::OpFn;
 use crate::exec::cvt::{self, Kind};
 use crate::exec::float::{self, Approx, Arith, Unary};
@@ -218,6 +219,7 @@ impl Builder<'_> {
         }
         let d = self.dst(d, Type::F32)?;
         self.op2(float::div_approx(kind == "full"), d, a, b);
+        self.approximate |= approx::one("div", kind, ftz, "f32");
         self.finish_float(d, Type::F32, ftz, false, false);
         Ok(())
     }
@@ -335,10 +337,12 @@ impl Builder<'_> {
         }
         let f = match ty {
             Type::F32 => Some(float::approx32(op)),
-            Type::F64 => float::approx64(op),
+            Type::F64 => float::approx64(op, ftz),
             _ => half,
         };
         let f = f.ok_or_else(|| unsupported("this type"))?;
+        let word = i.modifiers.last().map_or("", String::as_str);
+        self.approximate |= approx::one(&i.opcode, "approx", ftz, word);
         let [d, a] = operands(i)?;
         let mut a = self.src(a, ty)?;
         let flush = ftz && matches!(ty, Type::F32 | Type::BF16 | Type::BF16x2);

@@ -201,6 +201,7 @@ impl<'a> Lowering<'a> {
             self.error(function.pos, message);
         }
         result.reductions = builder.settle_reductions();
+        result.approximate = builder.approximate;
         if self.errors.len() == before {
             let labels: Vec<usize> = body.labels.iter().map(|l| starts.get(l.1).copied().unwrap_or(0)).collect();
             if let Err(message) = self.emit(&mut builder, body, &labels, &mut result) {
@@ -496,7 +497,9 @@ impl<'a> Lowering<'a> {
                 // A few for addresses and scratch that an assembler always needs.
                 registers: (registers + 8).min(255),
             });
-            self.program.entries.push(Entry { function: index as u32, reachable, shared, shared_bytes: start, serial });
+            let approximate = reachable.iter().fold(0, |set, i| set | of(i).approximate);
+            let function = index as u32;
+            self.program.entries.push(Entry { function, reachable, shared, shared_bytes: start, serial, approximate });
         }
         kernels
     }

@@ -133,6 +133,8 @@ pub(super) struct Builder<'a> {
     pub talks: bool,
     /// Relaxed integer operations on global memory that commute with their like: operation, and kind as a bit.
     pub reductions: Vec<(usize, u32)>,
+    /// The approximate instructions so far.
+    pub approximate: crate::approx::Set,
     /// Architecture of the device.
     pub sm: u32,
     /// The instruction that is being decoded.
@@ -179,6 +181,7 @@ impl<'a> Builder<'a> {
             local_bytes: 0,
             talks: false,
             reductions: Vec::new(),
+            approximate: 0,
             sm: 0,
             at: 0,
             guard: P::True,

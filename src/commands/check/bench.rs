@@ -1,12 +1,15 @@
 //! A simulated device for one case: memory that knows what is defined, and launches under the checks.
 
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, Launcher};
-use warpsmith_driver_api::software::{LaunchProfile, Report, finding_of, undefined_output};
+use warpsmith_driver_api::software::{LaunchProfile, Report, approximate_json, finding_of, undefined_output};
 use warpsmith_host::gpu_kernels::cases::Bench;
 use warpsmith_simt::{Checks, Counters, Finding, Instance, Launch, Machine, MachineConfig, Module};
+
+use crate::commands::approximate::Approximate;
 
 /// A device with the kernels on it, and what was found there.
 pub struct Gpu {
@@ -19,6 +22,9 @@ pub struct Gpu {
     pub profiles: Vec<LaunchProfile>,
     /// All launches together.
     pub counters: Counters,
+    /// Approximate instructions of what was launched.
+    pub approximate: Approximate,
+    launched: HashSet<&'static str>,
     outputs: DefaultHasher,
     /// The kernel that was launched last.
     last: &'static str,
@@ -30,9 +36,19 @@ impl Gpu {
         let machine = Machine::new(MachineConfig { sm, threads: 1, ..MachineConfig::default() });
         let instance = machine.instantiate(Arc::clone(module)).map_err(|e| e.to_string())?;
         machine.memory().track(checks.init);
-        let (reports, profiles, counters) = Default::default();
-        let outputs = DefaultHasher::new();
-        Ok(Gpu { machine: Arc::new(machine), instance, checks, reports, profiles, counters, outputs, last: "" })
+        let (reports, profiles, counters, approximate, launched) = Default::default();
+        Ok(Gpu {
+            machine: Arc::new(machine),
+            instance,
+            checks,
+            reports,
+            profiles,
+            counters,
+            approximate,
+            launched,
+            outputs: DefaultHasher::new(),
+            last: "",
+        })
     }
 
     /// Of everything that was read.
@@ -54,8 +70,13 @@ impl Launcher for Gpu {
         launch.dynamic_shared = geometry.dynamic_shared;
         let ran = self.machine.inspect(&self.instance, K::META.name, &launch, &params.0, &self.checks);
         self.counters += ran.counters;
+        if self.launched.insert(K::META.name) {
+            let list = self.instance.module().approximations(K::META.name);
+            self.approximate.add(K::META.name, approximate_json(&list));
+        }
         if let (Some(profile), Some(info)) = (ran.profile, self.instance.module().kernel(K::META.name)) {
-            self.profiles.push(LaunchProfile::new(self.machine.config().sm, info, &launch, profile));
+            let module = self.instance.module();
+            self.profiles.push(LaunchProfile::new(self.machine.config().sm, module, info, &launch, profile));
         }
         let fault = ran.fault.iter().map(|f| finding_of(f));
         for finding in ran.findings.into_iter().chain(fault) {

@@ -13,6 +13,7 @@ use warpsmith_driver_api::software::{Allow, Report, parse_checks};
 use warpsmith_host::gpu_kernels::cases::{Case, Failure as CaseFailure, Subject};
 use warpsmith_simt::{Checks, Finding, LoadOptions, Module, Rule, Severity};
 
+use super::approximate::Approximate;
 use crate::cli::CheckArgs;
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table, count};
@@ -90,6 +91,7 @@ fn kernels(args: &CheckArgs, checks: Checks, allow: &[Allow]) -> Result<(), Fail
     let module = module(args.sm)?;
     let mut groups = Groups::new(allow);
     let mut rows = Vec::new();
+    let mut approximate = Approximate::default();
     for subject in subjects {
         let cases = match &args.shape {
             Some(text) => vec![subject.parse(text).map_err(|e| Failure::usage(format!("--shape {text}: {e}")))?],
@@ -99,7 +101,7 @@ fn kernels(args: &CheckArgs, checks: Checks, allow: &[Allow]) -> Result<(), Fail
         let mut row = Row { kernels: subject.kernels().join(", "), cases: cases.len(), ..Row::default() };
         let seen = groups.len();
         for case in &cases {
-            check_case(args, checks, &module, case, &mut groups, &mut row)?;
+            approximate.extend(check_case(args, checks, &module, case, &mut groups, &mut row)?);
         }
         for group in &groups.all()[seen..] {
             match group.finding.severity {
@@ -114,7 +116,7 @@ fn kernels(args: &CheckArgs, checks: Checks, allow: &[Allow]) -> Result<(), Fail
         }
         rows.push(row);
     }
-    summary(args, &groups, &rows);
+    summary(args, &groups, &rows, &approximate);
     let wrong: usize = rows.iter().map(|r| r.wrong.len()).sum();
     let errors = groups.errors();
     if errors > 0 {
@@ -133,7 +135,7 @@ pub fn plural(n: usize, one: &str, more: &str) -> String {
     if n == 1 { format!("1 {one}") } else { format!("{n} {more}") }
 }
 
-/// Runs a case under every seed.
+/// Runs a case under every seed; gives the approximate instructions of its kernels.
 fn check_case(
     args: &CheckArgs,
     checks: Checks,
@@ -141,7 +143,8 @@ fn check_case(
     case: &Case,
     groups: &mut Groups<'_>,
     row: &mut Row,
-) -> Result<(), Failure> {
+) -> Result<Approximate, Failure> {
+    let mut approximate = Approximate::default();
     let kernel = case.subject().kernels().swap_remove(0);
     let mut first: Option<(u64, u64)> = None;
     for seed in args.seed..args.seed.saturating_add(args.seeds.max(1)) {
@@ -155,6 +158,7 @@ fn check_case(
         let mut gpu =
             Gpu::new(args.sm, module, Checks { seed, ..checks }).map_err(|e| Failure::new(Kind::Operation, e))?;
         let outcome = case.run(&mut gpu);
+        approximate.extend(std::mem::take(&mut gpu.approximate));
         row.runs += 1;
         row.lane_instructions += gpu.counters.lane_instructions;
         // A launch that a finding explains needs no second report.
@@ -185,7 +189,7 @@ fn check_case(
             Some(_) => {}
         }
     }
-    Ok(())
+    Ok(approximate)
 }
 
 fn nondeterminism(kernel: &str, before: u64, seed: u64) -> Finding {
@@ -204,7 +208,7 @@ fn nondeterminism(kernel: &str, before: u64, seed: u64) -> Finding {
     }
 }
 
-fn summary(args: &CheckArgs, groups: &Groups<'_>, rows: &[Row]) {
+fn summary(args: &CheckArgs, groups: &Groups<'_>, rows: &[Row], approximate: &Approximate) {
     if args.github {
         groups.annotate(Path::new("."));
     }
@@ -225,7 +229,13 @@ fn summary(args: &CheckArgs, groups: &Groups<'_>, rows: &[Row]) {
             .collect();
         println!(
             "{:#}",
-            json!({ "sm": args.sm, "checks": args.checks, "kernels": kernels, "findings": groups.to_json() })
+            json!({
+                "sm": args.sm,
+                "checks": args.checks,
+                "kernels": kernels,
+                "approximate": approximate.to_json(),
+                "findings": groups.to_json(),
+            })
         );
         return;
     }
@@ -252,6 +262,7 @@ fn summary(args: &CheckArgs, groups: &Groups<'_>, rows: &[Row]) {
         ]);
     }
     println!("{table}");
+    approximate.print();
     let cases: usize = rows.iter().map(|r| r.cases).sum();
     println!("{cases} cases on sm_{}, checks {}: {}", args.sm, args.checks, groups.verdict());
 }

@@ -11,6 +11,7 @@ use warpsmith_driver_api::software::Allow;
 use super::render::{annotation, verdict};
 use super::{Failure, Kind, plural};
 use crate::cli::CheckArgs;
+use crate::commands::approximate::Approximate;
 
 /// A program under the software driver, and what its driver wrote down.
 pub struct Run {
@@ -124,6 +125,7 @@ pub fn run(args: &CheckArgs, _: &[Allow]) -> Result<(), Failure> {
         allow = format!("{allow}\n{text}");
     }
     let mut findings: Vec<Value> = Vec::new();
+    let mut approximate = Approximate::default();
     let mut code = 0;
     for seed in args.seed..args.seed.saturating_add(args.seeds.max(1)) {
         let mut variables = vec![("WARPSMITH_CHECK", args.checks.clone()), ("WARPSMITH_SEED", seed.to_string())];
@@ -132,6 +134,7 @@ pub fn run(args: &CheckArgs, _: &[Allow]) -> Result<(), Failure> {
         }
         let ran = start(&args.program, args.sm, &variables)?;
         code = if code == 0 { ran.code } else { code };
+        approximate.extend(approximate_of(&ran.lines));
         merge(&mut findings, ran.lines);
     }
     let of = |severity: &str| findings.iter().filter(|f| f["severity"] == severity).count();
@@ -141,7 +144,16 @@ pub fn run(args: &CheckArgs, _: &[Allow]) -> Result<(), Failure> {
     }
     if args.json {
         let checks = &args.checks;
-        println!("{:#}", json!({ "sm": args.sm, "checks": checks, "exit_code": code, "findings": findings }));
+        println!(
+            "{:#}",
+            json!({
+                "sm": args.sm,
+                "checks": checks,
+                "exit_code": code,
+                "approximate": approximate.to_json(),
+                "findings": findings,
+            })
+        );
     } else {
         // The findings themselves were printed as they came.
         for finding in &findings {
@@ -152,6 +164,7 @@ pub fn run(args: &CheckArgs, _: &[Allow]) -> Result<(), Failure> {
             };
             println!("{:>6} x {}[{}] {place}: {}", finding["count"], text("severity"), text("rule"), text("message"));
         }
+        approximate.print();
         println!("{}: {}", args.program[0].to_string_lossy(), verdict(errors, warnings, infos));
     }
     if code != 0 {
@@ -161,6 +174,18 @@ pub fn run(args: &CheckArgs, _: &[Allow]) -> Result<(), Failure> {
         return Err(Failure::new(Kind::Findings, plural(errors, "error was found", "errors were found")));
     }
     Ok(())
+}
+
+/// The approximate instructions that a report file names.
+fn approximate_of(lines: &[Value]) -> Approximate {
+    let mut all = Approximate::default();
+    for line in lines.iter().filter(|l| l["type"] == "approximate") {
+        all.add(
+            line["kernel"].as_str().unwrap_or_default(),
+            line["instructions"].as_array().cloned().unwrap_or_default(),
+        );
+    }
+    all
 }
 
 /// Adds the findings of a report file, with the counts that the end of each process gives.

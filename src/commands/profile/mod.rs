@@ -7,11 +7,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use warpsmith_builder::{Arch, ptxas};
-use warpsmith_driver_api::software::LaunchProfile;
+use warpsmith_driver_api::software::{LaunchProfile, approximate_json};
 use warpsmith_host::gpu_kernels::cases::Failure as CaseFailure;
-use warpsmith_simt::Checks;
 use warpsmith_simt::check::Metrics;
+use warpsmith_simt::{BOUNDS_FROM, Checks};
 
+use super::approximate::{Approximate, sentence};
 use super::check::bench::Gpu;
 use super::check::{module, program, subjects};
 use crate::cli::ProfileArgs;
@@ -121,6 +122,12 @@ fn of_program(args: &ProfileArgs, sm: u32) -> Result<(), Failure> {
             ]);
         }
         print!("{table}");
+        let mut approximate = Approximate::default();
+        for l in &launches {
+            let list = l["approximate"].as_array().cloned().unwrap_or_default();
+            approximate.add(l["kernel"].as_str().unwrap_or_default(), list);
+        }
+        approximate.print();
     }
     if ran.code != 0 {
         return Err(Failure::program(ran.code, &args.program[0].to_string_lossy()));
@@ -199,6 +206,10 @@ fn print(launch: &LaunchProfile, shape: &str, projection: &Projection, lines: us
                 launch.static_shared + launch.launch.dynamic_shared,
             ),
         );
+    }
+    if !launch.approximate.is_empty() {
+        say("approximate", sentence(&approximate_json(&launch.approximate)));
+        say("", format!("a GPU's results may differ from these within the bounds of {BOUNDS_FROM}"));
     }
     let (limiter, least) = projection.longest();
     let gpu = projection.gpu;

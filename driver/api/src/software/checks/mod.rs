@@ -15,7 +15,7 @@ mod site;
 
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ pub(super) use leave::leaves;
 pub use leave::undefined_output;
 pub(super) use overlap::{copies, fills, retires};
 
-pub use record::{LaunchProfile, launch_profiles, reset_launch_profiles};
+pub use record::{LaunchProfile, approximate_json, launch_profiles, reset_launch_profiles};
 pub use report::{Group, Report, finding_of};
 pub(super) use settings::Settings;
 pub use settings::{Allow, parse_checks};
@@ -59,6 +59,8 @@ const MOST_PENDING: usize = 256;
 struct Found {
     known: HashMap<report::Group, usize>,
     reports: Vec<Report>,
+    /// Kernels whose approximate instructions are written down, each with their number.
+    approximate: HashSet<(String, usize)>,
     /// The report file could not be written, and that has been said.
     complained: bool,
 }
@@ -175,6 +177,7 @@ pub(super) fn launch(
     if let Some(profile) = inspection.profile {
         record::record(device.spec.sm, instance, name, launch, profile);
     }
+    approximate(instance, name);
     let mut findings = inspection.findings;
     findings.extend(inspection.fault.iter().map(|fault| finding_of(fault)));
     submit(findings, Some(*launch));
@@ -184,6 +187,18 @@ pub(super) fn launch(
             Err(fault)
         }
         None => Ok(inspection.counters),
+    }
+}
+
+/// Writes down the approximate instructions of a kernel that has run, once.
+fn approximate(instance: &Instance, kernel: &str) {
+    let Some(settings) = SETTINGS.get().filter(|s| s.report.is_some()) else { return };
+    let list = instance.module().approximations(kernel);
+    let mut guard = lock(&FOUND);
+    let found = guard.get_or_insert_with(Found::default);
+    if !list.is_empty() && found.approximate.insert((kernel.to_owned(), list.len())) {
+        let line = json!({ "type": "approximate", "kernel": kernel, "instructions": approximate_json(&list) });
+        append(found, settings, &[line]);
     }
 }
 

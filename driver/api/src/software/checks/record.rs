@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use serde_json::{Map, Value, json};
 use warpsmith_simt::check::{Metrics, Profile};
-use warpsmith_simt::{Instance, KernelInfo, Launch};
+use warpsmith_simt::{Approximation, Instance, KernelInfo, Launch, Module};
 
 use super::super::occupancy::Occupancy;
 use super::report::own_frame;
@@ -28,6 +28,8 @@ pub struct LaunchProfile {
     pub registers_from: &'static str,
     /// Bytes of shared memory that the kernel declares.
     pub static_shared: u32,
+    /// Its approximate instructions.
+    pub approximate: Vec<&'static Approximation>,
     /// Counters.
     pub profile: Profile,
 }
@@ -47,7 +49,8 @@ pub fn reset_launch_profiles() {
 }
 
 pub(super) fn record(sm: u32, instance: &Instance, kernel: &str, launch: &Launch, profile: Profile) {
-    let Some(info) = instance.module().kernel(kernel) else { return };
+    let module = instance.module();
+    let Some(info) = module.kernel(kernel) else { return };
     let key = (kernel.to_owned(), launch.grid, launch.block, launch.dynamic_shared);
     let mut profiles = lock(&PROFILES);
     match profiles.get_mut(&key) {
@@ -56,7 +59,7 @@ pub(super) fn record(sm: u32, instance: &Instance, kernel: &str, launch: &Launch
             known.profile.add(profile);
         }
         None => {
-            profiles.insert(key, LaunchProfile::new(sm, info, launch, profile));
+            profiles.insert(key, LaunchProfile::new(sm, module, info, launch, profile));
         }
     }
 }
@@ -70,7 +73,7 @@ struct SourceLine {
 
 impl LaunchProfile {
     /// Of one launch, with registers estimated.
-    pub fn new(sm: u32, info: &KernelInfo, launch: &Launch, profile: Profile) -> LaunchProfile {
+    pub fn new(sm: u32, module: &Module, info: &KernelInfo, launch: &Launch, profile: Profile) -> LaunchProfile {
         LaunchProfile {
             kernel: info.name.clone(),
             sm,
@@ -79,6 +82,7 @@ impl LaunchProfile {
             registers: info.registers,
             registers_from: "estimate",
             static_shared: info.static_shared,
+            approximate: module.approximations(&info.name),
             profile,
         }
     }
@@ -152,6 +156,7 @@ impl LaunchProfile {
             "block": self.launch.block,
             "launches": self.launches,
             "registers_from": self.registers_from,
+            "approximate": approximate_json(&self.approximate),
             "metrics": all,
             "flop": self.profile.total.flop(),
             "dram_bytes": { "at_least": low, "at_most": high },
@@ -160,6 +165,12 @@ impl LaunchProfile {
             "ptx": ptx,
         })
     }
+}
+
+/// Approximate instructions as reports have them: name, bound of the PTX ISA, and what is computed here.
+pub fn approximate_json(list: &[&Approximation]) -> Vec<Value> {
+    let one = |a: &&Approximation| json!({ "instruction": a.instruction, "bound": a.bound, "computed": a.computed });
+    list.iter().map(one).collect()
 }
 
 fn numbers(metrics: &Metrics) -> Map<String, Value> {
