@@ -7,6 +7,7 @@ mod harness;
 
 use criterion::Criterion;
 use gpu_kernels::format::Format;
+use gpu_kernels::state::Column;
 use gpu_kernels::{argmax, attention, elementwise, gemv, norm, rope};
 use half::f16;
 use harness::{Bench, Meter, Noise, Work};
@@ -132,7 +133,7 @@ fn attention_family(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
         let k_cache = &bench.stream.upload(&half(1))?;
         let v_cache = &bench.stream.upload(&half(2))?;
         let q = &bench.stream.upload(&Noise(3).floats((q_heads * head_dim) as usize))?;
-        let state = &bench.stream.upload(&[0u32, capacity - 1])?;
+        let columns = &bench.stream.upload(&[Column::at(0, capacity - 1)])?;
         let mut scores = bench.stream.zeros::<f32>((q_heads * capacity) as usize)?;
         let mut y = bench.stream.zeros::<f32>((q_heads * head_dim) as usize)?;
         let work =
@@ -140,14 +141,14 @@ fn attention_family(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
         let group = format!("attention/32q8kv-d128-ctx{capacity}");
         bench.run(c, &group, "v1", work, |s, _| {
             let scores = &mut scores;
-            s.launch(attention::AttnScores { q, k_cache, scores, state, q_heads, kv_heads, head_dim, capacity })?;
-            s.launch(attention::AttnSoftmax { scores, state, q_heads, capacity })?;
+            s.launch(attention::AttnScores { q, k_cache, scores, columns, q_heads, kv_heads, head_dim, capacity })?;
+            s.launch(attention::AttnSoftmax { scores, columns, q_heads, capacity })?;
             let y = &mut y;
-            s.launch(attention::AttnWeightedSum { scores, v_cache, y, state, q_heads, kv_heads, head_dim, capacity })
+            s.launch(attention::AttnWeightedSum { scores, v_cache, y, columns, q_heads, kv_heads, head_dim, capacity })
         });
         bench.run(c, &group, "v2", work, |s, _| {
             let y = &mut y;
-            s.launch(attention::AttnDecode { q, k_cache, v_cache, y, state, q_heads, kv_heads, head_dim, capacity })
+            s.launch(attention::AttnDecode { q, k_cache, v_cache, y, columns, q_heads, kv_heads, head_dim, capacity })
         });
     }
     Ok(())
@@ -161,7 +162,7 @@ fn small_families(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
     let (q_weight, k_weight) = (&stream.upload(&Noise(2).floats(128))?, &stream.upload(&Noise(3).floats(128))?);
     let tables = rope::rope_tables(context as usize, head_dim as usize, 1e6, None, 1.0);
     let (cos, sin) = (&stream.upload(&tables.cos)?, &stream.upload(&tables.sin)?);
-    let state = &stream.upload(&[0u32, 1000])?;
+    let columns = &stream.upload(&[Column::at(0, 1000)])?;
     let work = Work { elements: n as u64, floor_bytes: 8 * n as u64 };
     bench.run(c, "rope/32q8k-d128", "qk_norm_rope", work, |s, _| {
         let (qk, eps) = (&mut qk, 1e-6);
@@ -172,7 +173,8 @@ fn small_families(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
             k_weight,
             cos,
             sin,
-            state,
+            columns,
+            stride: n as u32,
             q_heads,
             k_heads,
             head_dim,

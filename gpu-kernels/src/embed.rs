@@ -1,17 +1,17 @@
-//! Embedding: the row of the token that is fed, as f32.
+//! Embedding: the rows of the tokens that are fed, as f32.
 //!
 //! | | |
 //! |---|---|
 //! | `codes`, `scales` (`weights`) | the table `[vocab, cols]` in the planes of [`format`](crate::format) |
-//! | `y` | f32 `[cols]`, exactly the decoded weights |
-//! | `state` | u32 on the device: `[token, position]`; the token is read when the kernel runs |
+//! | `y` | f32 `[columns, cols]`, exactly the decoded weights |
+//! | `columns` | [`Column`]; the tokens are read when the kernel runs |
 //!
 //! A thread takes an element. A token at or past `vocab` gives NaN throughout: the host refuses it
 //! before, and no row of the table stands in for it in any case. [`Embed`] picks the entry point.
 
 #[cfg(target_arch = "nvptx64")]
 use crate::format::{F16, F32, Q1_0, Q4_0, Q8_0};
-use crate::state;
+use crate::state::Column;
 use warpsmith_device::prelude::*;
 
 /// Threads of a block.
@@ -26,7 +26,7 @@ pub fn reference(table: &[f32], token: usize, cols: usize) -> Vec<f32> {
 
 #[cfg(target_arch = "nvptx64")]
 mod frame {
-    use super::{THREADS, state};
+    use super::{Column, THREADS};
     use crate::{
         format::{Block, padded_scales, padded_words, word_position},
         gemv::dense::Dense,
@@ -36,13 +36,14 @@ mod frame {
 
     /// Sets this thread's element by `weight(row, element)`.
     #[inline(always)]
-    pub unsafe fn set(y: Out<f32>, state: In<u32>, vocab: u32, cols: u32, weight: impl Fn(usize, usize) -> f32) {
+    pub unsafe fn set(y: Out<f32>, columns: In<Column>, vocab: u32, cols: u32, weight: impl Fn(usize, usize) -> f32) {
         let c = block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize;
         if c < cols as usize {
-            // SAFETY: `y` has `cols` elements and the state `state::WORDS` words by contract.
+            // SAFETY: the grid has a row for each column, and `y` a row of `cols` elements.
             unsafe {
-                let token = state.at(state::TOKEN);
-                y.set(c, if token < vocab { weight(token as usize, c) } else { f32::NAN });
+                let column = block::idx_y() as usize;
+                let token = columns.at(column).token;
+                y.set(column * cols as usize + c, if token < vocab { weight(token as usize, c) } else { f32::NAN });
             }
         }
     }
@@ -69,19 +70,19 @@ macro_rules! blocks {
     ($( $(#[$doc:meta])* $F:ident: $name:ident $Name:ident; )*) => { $(
         $(#[$doc])*
         #[kernel(block = THREADS, min_blocks = 4)]
-        pub unsafe fn $name(codes: In<U32x4>, scales: In<f16>, y: Out<f32>, state: In<u32>, vocab: u32, cols: u32) {
+        pub unsafe fn $name(codes: In<U32x4>, scales: In<f16>, y: Out<f32>, columns: In<Column>, vocab: u32, cols: u32) {
             // SAFETY: `row` is below `vocab` and `c` below `cols`.
             let weight = |row, c| unsafe { frame::of_blocks::<$F>(codes, scales, row, c, cols as usize) };
-            frame::set(y, state, vocab, cols, weight);
+            frame::set(y, columns, vocab, cols, weight);
         }
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
-                Geometry::blocks(self.cols.div_ceil(THREADS))
+                Geometry::grid(self.cols.div_ceil(THREADS), self.columns.len() as u64, 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
                 let shape = (self.vocab, self.cols);
-                launch::contract_of(Self::META, launch::Format::$F, self.codes, Some(self.scales), self.y, self.state, shape)
+                launch::contract_of(Self::META, launch::Format::$F, self.codes, Some(self.scales), self.y, self.columns, shape)
             }
         }
     )* };
@@ -90,19 +91,19 @@ macro_rules! dense {
     ($( $(#[$doc:meta])* $F:ident: $name:ident $Name:ident; )*) => { $(
         $(#[$doc])*
         #[kernel(block = THREADS, min_blocks = 4)]
-        pub unsafe fn $name(weights: In<U32x4>, y: Out<f32>, state: In<u32>, vocab: u32, cols: u32) {
+        pub unsafe fn $name(weights: In<U32x4>, y: Out<f32>, columns: In<Column>, vocab: u32, cols: u32) {
             // SAFETY: `row` is below `vocab` and `c` below `cols`.
             let weight = |row, c| unsafe { frame::of_dense::<$F>(weights, row, c, cols as usize) };
-            frame::set(y, state, vocab, cols, weight);
+            frame::set(y, columns, vocab, cols, weight);
         }
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
-                Geometry::blocks(self.cols.div_ceil(THREADS))
+                Geometry::grid(self.cols.div_ceil(THREADS), self.columns.len() as u64, 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
                 let shape = (self.vocab, self.cols);
-                launch::contract_of(Self::META, launch::Format::$F, self.weights, None, self.y, self.state, shape)
+                launch::contract_of(Self::META, launch::Format::$F, self.weights, None, self.y, self.columns, shape)
             }
         }
     )* };
@@ -128,8 +129,9 @@ pub use launch::Embed;
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch {
-    use super::{EmbedF16, EmbedF32, EmbedQ10, EmbedQ40, EmbedQ80, state};
+    use super::{EmbedF16, EmbedF32, EmbedQ10, EmbedQ40, EmbedQ80};
     pub use crate::format::Format;
+    use crate::state::{self, Column};
     use warpsmith_device::prelude::*;
 
     /// The contract that all entry points share.
@@ -139,7 +141,7 @@ mod launch {
         codes: &DeviceSlice<U32x4>,
         scales: Option<&DeviceSlice<f16>>,
         y: &DeviceSlice<f32>,
-        state: &DeviceSlice<u32>,
+        columns: &DeviceSlice<Column>,
         (vocab, cols): (u32, u32),
     ) -> Result<(), ContractError> {
         contract::require(m, vocab > 0, "vocab", "at least 1", 0)?;
@@ -153,11 +155,12 @@ mod launch {
         if let Some(scales) = scales {
             contract::exactly(m, "scales", scales.len(), (sizes.scales, "rows of blocks, padded to 8"))?;
         }
-        contract::at_least(m, "y", y.len(), (cols, "cols"))?;
-        contract::at_least(m, "state", state.len(), (state::WORDS, "token and position"))
+        state::check_columns(m, columns)?;
+        let all = contract::product(m, "y", &[columns.len() as u64, cols.into()])?;
+        contract::at_least(m, "y", y.len(), (all, "columns * cols"))
     }
 
-    /// The row of the token in `state`, from a table of any format.
+    /// The rows of the tokens of `columns`, from a table of any format.
     pub struct Embed<'a> {
         /// The table's format.
         pub format: Format,
@@ -165,10 +168,10 @@ mod launch {
         pub codes: &'a DeviceSlice<U32x4>,
         /// Its scales plane; empty for F32 and F16.
         pub scales: &'a DeviceSlice<f16>,
-        /// The row.
+        /// The rows.
         pub y: &'a mut DeviceSlice<f32>,
-        /// `[token, position]`
-        pub state: &'a DeviceSlice<u32>,
+        /// The tokens.
+        pub columns: &'a DeviceSlice<Column>,
         /// Rows of the table.
         pub vocab: u32,
         /// Columns of the table.
@@ -178,13 +181,13 @@ mod launch {
     impl Embed<'_> {
         /// Launches the format's entry point.
         pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
-            let Embed { format, codes, scales, y, state, vocab, cols } = self;
+            let Embed { format, codes, scales, y, columns, vocab, cols } = self;
             match format {
-                Format::F32 => launcher.launch(EmbedF32 { weights: codes, y, state, vocab, cols }),
-                Format::F16 => launcher.launch(EmbedF16 { weights: codes, y, state, vocab, cols }),
-                Format::Q8_0 => launcher.launch(EmbedQ80 { codes, scales, y, state, vocab, cols }),
-                Format::Q4_0 => launcher.launch(EmbedQ40 { codes, scales, y, state, vocab, cols }),
-                Format::Q1_0 => launcher.launch(EmbedQ10 { codes, scales, y, state, vocab, cols }),
+                Format::F32 => launcher.launch(EmbedF32 { weights: codes, y, columns, vocab, cols }),
+                Format::F16 => launcher.launch(EmbedF16 { weights: codes, y, columns, vocab, cols }),
+                Format::Q8_0 => launcher.launch(EmbedQ80 { codes, scales, y, columns, vocab, cols }),
+                Format::Q4_0 => launcher.launch(EmbedQ40 { codes, scales, y, columns, vocab, cols }),
+                Format::Q1_0 => launcher.launch(EmbedQ10 { codes, scales, y, columns, vocab, cols }),
             }
         }
     }
@@ -203,22 +206,22 @@ mod tests {
     #[test]
     fn contract_names_the_argument() {
         // SAFETY: nothing is launched, so nothing reads or writes the memory.
-        let launch = |codes, scales, y, state, cols| unsafe {
+        let launch = |codes, scales, y, columns, cols| unsafe {
             EmbedQ40 {
                 codes: DeviceSlice::from_raw(0x1000, codes),
                 scales: DeviceSlice::from_raw(0x1000, scales),
                 y: DeviceSlice::from_raw_mut(0x8000, y),
-                state: DeviceSlice::from_raw(0x4000, state),
+                columns: DeviceSlice::from_raw(0x4000, columns),
                 vocab: 3,
                 cols,
             }
             .check()
         };
-        assert!(launch(6, 24, 64, 2, 64).is_ok());
-        assert_eq!(launch(7, 24, 64, 2, 64).unwrap_err().argument, "codes");
-        assert_eq!(launch(6, 6, 64, 2, 64).unwrap_err().argument, "scales");
-        assert_eq!(launch(6, 24, 63, 2, 64).unwrap_err().argument, "y");
-        assert_eq!(launch(6, 24, 64, 1, 64).unwrap_err().argument, "state");
-        assert_eq!(launch(6, 24, 64, 2, 48).unwrap_err().argument, "cols");
+        assert!(launch(6, 24, 64, 1, 64).is_ok());
+        assert_eq!(launch(7, 24, 64, 1, 64).unwrap_err().argument, "codes");
+        assert_eq!(launch(6, 6, 64, 1, 64).unwrap_err().argument, "scales");
+        assert_eq!(launch(6, 24, 63, 1, 64).unwrap_err().argument, "y");
+        assert_eq!(launch(6, 24, 64, 0, 64).unwrap_err().argument, "columns");
+        assert_eq!(launch(6, 24, 64, 1, 48).unwrap_err().argument, "cols");
     }
 }

@@ -4,12 +4,12 @@
 //! |---|---|
 //! | `k`, `v` | f32 `[kv_heads, head_dim]`, of one token |
 //! | `k_cache`, `v_cache` | f16 (f32 for [`KvStoreF32`]) `[kv_heads, capacity, head_dim]`, of one layer |
-//! | `state` | u32 on the device: `[token, position]`; the position is read when the kernel runs |
+//! | `columns` | one [`Column`]; its position is read when the kernel runs |
 //!
 //! Rounding is to nearest even; what f16 cannot hold becomes an infinity. A position at or past
 //! `capacity` writes nothing: the host refuses it before, and the cache stays intact in any case.
 
-use crate::state;
+use crate::state::Column;
 use warpsmith_device::prelude::*;
 
 /// Threads of a block.
@@ -41,10 +41,10 @@ pub fn reference(
 /// Where thread `i` writes, if it does.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
-unsafe fn place(state: In<u32>, i: usize, kv_heads: u32, head_dim: u32, capacity: u32) -> Option<usize> {
+unsafe fn place(columns: In<Column>, i: usize, kv_heads: u32, head_dim: u32, capacity: u32) -> Option<usize> {
     let (head_dim, capacity) = (head_dim as usize, capacity as usize);
-    // SAFETY: the contract asks for a state of `state::WORDS` words.
-    let position = unsafe { state.at(state::POSITION) } as usize;
+    // SAFETY: the contract asks for a column.
+    let position = unsafe { columns.at(0) }.position as usize;
     if i >= kv_heads as usize * head_dim || position >= capacity {
         return None;
     }
@@ -59,13 +59,13 @@ pub unsafe fn kv_store(
     v: In<f32>,
     k_cache: Out<f16>,
     v_cache: Out<f16>,
-    state: In<u32>,
+    columns: In<Column>,
     kv_heads: u32,
     head_dim: u32,
     capacity: u32,
 ) {
     let i = block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize;
-    if let Some(at) = place(state, i, kv_heads, head_dim, capacity) {
+    if let Some(at) = place(columns, i, kv_heads, head_dim, capacity) {
         k_cache.set(at, convert::f32_to_f16(k.at(i)));
         v_cache.set(at, convert::f32_to_f16(v.at(i)));
     }
@@ -78,13 +78,13 @@ pub unsafe fn kv_store_f32(
     v: In<f32>,
     k_cache: Out<f32>,
     v_cache: Out<f32>,
-    state: In<u32>,
+    columns: In<Column>,
     kv_heads: u32,
     head_dim: u32,
     capacity: u32,
 ) {
     let i = block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize;
-    if let Some(at) = place(state, i, kv_heads, head_dim, capacity) {
+    if let Some(at) = place(columns, i, kv_heads, head_dim, capacity) {
         k_cache.set(at, k.at(i));
         v_cache.set(at, v.at(i));
     }
@@ -109,7 +109,7 @@ macro_rules! contracts {
                 contract::exactly(m, "v", self.v.len(), (token, "kv_heads * head_dim"))?;
                 contract::exactly(m, "k_cache", self.k_cache.len(), (cache, "kv_heads * capacity * head_dim"))?;
                 contract::exactly(m, "v_cache", self.v_cache.len(), (cache, "kv_heads * capacity * head_dim"))?;
-                contract::at_least(m, "state", self.state.len(), (state::WORDS, "token and position"))
+                contract::at_least(m, "columns", self.columns.len(), 1u32)
             }
         }
     )* };
@@ -135,23 +135,23 @@ mod tests {
     #[test]
     fn contract_names_the_argument() {
         // SAFETY: nothing is launched, so nothing reads or writes the memory.
-        let launch = |k: usize, cache: usize, state: usize, head_dim: u32| unsafe {
+        let launch = |k: usize, cache: usize, columns: usize, head_dim: u32| unsafe {
             KvStore {
                 k: DeviceSlice::from_raw(0x1000, k),
                 v: DeviceSlice::from_raw(0x2000, k),
                 k_cache: DeviceSlice::from_raw_mut(0x10000, cache),
                 v_cache: DeviceSlice::from_raw_mut(0x20000, cache),
-                state: DeviceSlice::from_raw(0x3000, state),
+                columns: DeviceSlice::from_raw(0x3000, columns),
                 kv_heads: 2,
                 head_dim,
                 capacity: 10,
             }
             .check()
         };
-        assert!(launch(128, 1280, 2, 64).is_ok());
-        assert_eq!(launch(127, 1280, 2, 64).unwrap_err().argument, "k");
-        assert_eq!(launch(128, 1279, 2, 64).unwrap_err().argument, "k_cache");
-        assert_eq!(launch(128, 1280, 1, 64).unwrap_err().argument, "state");
-        assert_eq!(launch(128, 1280, 2, 0).unwrap_err().argument, "head_dim");
+        assert!(launch(128, 1280, 1, 64).is_ok());
+        assert_eq!(launch(127, 1280, 1, 64).unwrap_err().argument, "k");
+        assert_eq!(launch(128, 1279, 1, 64).unwrap_err().argument, "k_cache");
+        assert_eq!(launch(128, 1280, 0, 64).unwrap_err().argument, "columns");
+        assert_eq!(launch(128, 1280, 1, 0).unwrap_err().argument, "head_dim");
     }
 }

@@ -5,10 +5,11 @@
 //!
 //! | | |
 //! |---|---|
-//! | `qk` | f32 `[q_heads + k_heads, head_dim]`, in place: all query heads, then all key heads |
+//! | `qk` | f32 `[columns]` of `[q_heads + k_heads, head_dim]`, in place: all query heads, then all key heads |
 //! | `q_weight`, `k_weight` | f32 `[head_dim]`; [`QkNormRope`] first takes `x / sqrt(mean x^2 + eps) * weight` over each head |
 //! | `cos`, `sin` | f32 `[context, n_rot / 2]` from [`rope_tables`] |
-//! | `state` | u32 on the device: `[token, position]` |
+//! | `columns` | a [`Column`] for each; its position is read when the kernel runs |
+//! | `stride` | where column `c` of `qk` starts: `c * stride` |
 //! | `n_rot` | even, up to `head_dim`; elements past it pass through (after the norm) |
 //! | `neox` | 1: the pair is `(x[i], x[i + n_rot / 2])` (Qwen, GPT-NeoX); 0: `(x[2i], x[2i + 1])` (Llama in GGUF) |
 //!
@@ -16,10 +17,10 @@
 //! Source: Su et al., arXiv 2104.09864; the conventions are those of GGUF files.
 
 #[cfg(target_arch = "nvptx64")]
-use crate::{
-    load::{lane, warp_index},
-    state,
-};
+use crate::load::{lane, warp_index};
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::state;
+use crate::state::Column;
 use warpsmith_device::prelude::*;
 
 /// Heads that a block takes: one a warp.
@@ -135,13 +136,22 @@ unsafe fn turn(
     }
 }
 
-/// The head of this warp; `None` for warps past the last, and for all where the position is past the tables.
+/// The head of this warp, where it starts, and its position; `None` for warps past the last head, and where the
+/// position is past the tables.
 #[device]
-unsafe fn head_and_position(state: In<u32>, heads: u32, context: u32) -> Option<(u32, usize)> {
+unsafe fn place(
+    columns: In<Column>,
+    stride: u32,
+    heads: u32,
+    head_dim: usize,
+    context: u32,
+) -> Option<(u32, usize, usize)> {
     let head = block::idx_x() * HEADS_PER_BLOCK + warp_index() as u32;
-    // SAFETY: the contract asks for a state of `state::WORDS` words.
-    let position = unsafe { state.at(state::POSITION) };
-    if head < heads && position < context { Some((head, position as usize)) } else { None }
+    let column = block::idx_y() as usize;
+    // SAFETY: the grid has a row for each column.
+    let position = unsafe { columns.at(column) }.position;
+    let at = column * stride as usize + head as usize * head_dim;
+    if head < heads && position < context { Some((head, at, position as usize)) } else { None }
 }
 
 /// Rotary embedding alone, a warp a head.
@@ -150,7 +160,8 @@ pub unsafe fn rope(
     qk: InOut<f32>,
     cos: In<f32>,
     sin: In<f32>,
-    state: In<u32>,
+    columns: In<Column>,
+    stride: u32,
     heads: u32,
     head_dim: u32,
     n_rot: u32,
@@ -158,9 +169,9 @@ pub unsafe fn rope(
     context: u32,
 ) {
     let (head_dim, n_rot) = (head_dim as usize, n_rot as usize);
-    if let Some((head, position)) = head_and_position(state, heads, context) {
+    if let Some((_, at, position)) = place(columns, stride, heads, head_dim, context) {
         let row = (cos, sin, position * (n_rot / 2));
-        turn(qk, head as usize * head_dim, row, (head_dim, n_rot, neox != 0), |_, v| v);
+        turn(qk, at, row, (head_dim, n_rot, neox != 0), |_, v| v);
     }
 }
 
@@ -172,7 +183,8 @@ pub unsafe fn qk_norm_rope(
     k_weight: In<f32>,
     cos: In<f32>,
     sin: In<f32>,
-    state: In<u32>,
+    columns: In<Column>,
+    stride: u32,
     q_heads: u32,
     k_heads: u32,
     head_dim: u32,
@@ -182,8 +194,7 @@ pub unsafe fn qk_norm_rope(
     eps: f32,
 ) {
     let (head_dim, n_rot) = (head_dim as usize, n_rot as usize);
-    if let Some((head, position)) = head_and_position(state, q_heads + k_heads, context) {
-        let at = head as usize * head_dim;
+    if let Some((head, at, position)) = place(columns, stride, q_heads + k_heads, head_dim, context) {
         let mut squares = 0.0;
         let mut d = lane();
         while d < head_dim {
@@ -206,7 +217,8 @@ struct Shapes<'a> {
     qk: &'a DeviceSlice<f32>,
     cos: &'a DeviceSlice<f32>,
     sin: &'a DeviceSlice<f32>,
-    state: &'a DeviceSlice<u32>,
+    columns: &'a DeviceSlice<Column>,
+    stride: u32,
     heads: u64,
     head_dim: u32,
     n_rot: u32,
@@ -223,41 +235,47 @@ fn contract_of(m: &'static KernelMeta, heads: &'static str, s: &Shapes<'_>) -> R
     contract::within(m, "neox", s.neox, (0u32, "adjacent"), (1u32, "halves"))?;
     contract::require(m, s.context > 0, "context", "at least 1", 0)?;
     let qk = contract::product(m, "qk", &[s.heads, s.head_dim.into()])?;
-    contract::exactly(m, "qk", s.qk.len(), (qk, "heads * head_dim"))?;
+    state::check_columns(m, s.columns)?;
+    state::check_strided(m, "qk", s.qk.len(), (s.columns.len(), s.stride), (qk, "heads * head_dim"))?;
     let table = contract::product(m, "cos", &[s.context.into(), u64::from(s.n_rot / 2)])?;
     contract::exactly(m, "cos", s.cos.len(), (table, "context * n_rot / 2"))?;
     contract::exactly(m, "sin", s.sin.len(), (table, "context * n_rot / 2"))?;
-    contract::at_least(m, "state", s.state.len(), (crate::state::WORDS, "token and position"))
+    Ok(())
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn geometry_of(heads: u64) -> Geometry {
-    Geometry::blocks(heads.div_ceil(u64::from(HEADS_PER_BLOCK)))
+fn geometry_of(heads: u64, columns: &DeviceSlice<Column>) -> Geometry {
+    Geometry::grid(heads.div_ceil(u64::from(HEADS_PER_BLOCK)), columns.len() as u64, 1u32)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl Contract for Rope<'_> {
     fn geometry(&self) -> Geometry {
-        geometry_of(self.heads.into())
+        geometry_of(self.heads.into(), self.columns)
     }
     fn check(&self) -> Result<(), ContractError> {
-        let Rope { qk, cos, sin, state, heads, head_dim, n_rot, neox, context } = self;
-        let (heads, head_dim, n_rot, neox, context) = (u64::from(*heads), *head_dim, *n_rot, *neox, *context);
-        contract_of(Self::META, "heads", &Shapes { qk, cos, sin, state, heads, head_dim, n_rot, neox, context })
+        let Rope { qk, cos, sin, columns, stride, heads, head_dim, n_rot, neox, context } = self;
+        let (heads, stride, head_dim, n_rot, neox, context) =
+            (u64::from(*heads), *stride, *head_dim, *n_rot, *neox, *context);
+        contract_of(
+            Self::META,
+            "heads",
+            &Shapes { qk, cos, sin, columns, stride, heads, head_dim, n_rot, neox, context },
+        )
     }
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl Contract for QkNormRope<'_> {
     fn geometry(&self) -> Geometry {
-        geometry_of(u64::from(self.q_heads) + u64::from(self.k_heads))
+        geometry_of(u64::from(self.q_heads) + u64::from(self.k_heads), self.columns)
     }
     fn check(&self) -> Result<(), ContractError> {
-        let QkNormRope { qk, cos, sin, state, head_dim, n_rot, neox, context, .. } = self;
-        let (head_dim, n_rot, neox, context) = (*head_dim, *n_rot, *neox, *context);
+        let QkNormRope { qk, cos, sin, columns, stride, head_dim, n_rot, neox, context, .. } = self;
+        let (stride, head_dim, n_rot, neox, context) = (*stride, *head_dim, *n_rot, *neox, *context);
         let heads = u64::from(self.q_heads) + u64::from(self.k_heads);
         let m = Self::META;
-        contract_of(m, "q_heads", &Shapes { qk, cos, sin, state, heads, head_dim, n_rot, neox, context })?;
+        contract_of(m, "q_heads", &Shapes { qk, cos, sin, columns, stride, heads, head_dim, n_rot, neox, context })?;
         contract::exactly(m, "q_weight", self.q_weight.len(), (head_dim, "head_dim"))?;
         contract::exactly(m, "k_weight", self.k_weight.len(), (head_dim, "head_dim"))?;
         let eps = self.eps;
@@ -321,7 +339,8 @@ mod tests {
                 k_weight: a(weight),
                 cos: a(table),
                 sin: a(table),
-                state: DeviceSlice::from_raw(0x4000, 2),
+                columns: DeviceSlice::from_raw(0x4000, 1),
+                stride: 384,
                 q_heads: 4,
                 k_heads: 2,
                 head_dim,
@@ -334,7 +353,8 @@ mod tests {
         };
         assert!(launch(384, 320, 64, 64, 1, 64).is_ok());
         assert!(launch(384, 160, 64, 32, 0, 64).is_ok());
-        assert_eq!(launch(385, 320, 64, 64, 1, 64).unwrap_err().argument, "qk");
+        assert_eq!(launch(383, 320, 64, 64, 1, 64).unwrap_err().argument, "qk");
+        assert_eq!(launch(384, 325, 65, 64, 1, 65).unwrap_err().argument, "stride");
         assert_eq!(launch(384, 319, 64, 64, 1, 64).unwrap_err().argument, "cos");
         assert_eq!(launch(384, 320, 64, 66, 1, 64).unwrap_err().argument, "n_rot");
         assert_eq!(launch(384, 320, 64, 31, 1, 64).unwrap_err().argument, "n_rot");

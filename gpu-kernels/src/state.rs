@@ -1,11 +1,60 @@
-//! The device cell that a decode step reads: what changes from token to token.
+//! What changes from token to token, in device memory.
 //!
-//! `state` is u32 `[token, position]` in device memory. Kernels read it when they run, so a captured
-//! graph stays valid for every token: write the cell, replay.
+//! A step feeds *columns*: one token of one sequence (decode), a token each of several sequences (batched decode), or
+//! consecutive tokens of one sequence (prefill). Kernels read `columns[c]` when they run and reach caches through it, so
+//! a captured graph stays valid for every token, sequence, batch and cache: write the columns, replay.
 
-/// Index of the token that is fed.
-pub const TOKEN: usize = 0;
-/// Index of the token's position, which is the number of tokens before it.
-pub const POSITION: usize = 1;
-/// Words of the cell.
-pub const WORDS: usize = 2;
+use warpsmith_device::prelude::*;
+
+/// One column of a step: a token, its place, and the caches of its sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Element)]
+#[repr(C)]
+pub struct Column {
+    /// The token that is fed.
+    pub token: u32,
+    /// Its position, which is the number of tokens before it.
+    pub position: u32,
+    /// Positions that the sequence's caches have room for. A position at or past it is neither stored nor attended to.
+    pub capacity: u32,
+    /// Reserved: 0.
+    pub flags: u32,
+    /// Device address of the keys of all layers, `[layer][kv_head][capacity][head_dim]`; a multiple of 16.
+    pub k: u64,
+    /// Device address of the values, laid out as the keys are.
+    pub v: u64,
+    /// Of an int8 cache: device address of the keys' scales, f32 `[layer][kv_head][capacity]`; else 0.
+    pub k_scales: u64,
+    /// Of an int8 cache: device address of the values' scales.
+    pub v_scales: u64,
+}
+
+const _: () = assert!(size_of::<Column>() == 48 && align_of::<Column>() == 8);
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl Column {
+    /// A column for kernels that take their caches as arguments.
+    #[must_use]
+    pub fn at(token: u32, position: u32) -> Column {
+        Column { token, position, ..Column::default() }
+    }
+}
+
+/// At least one column, and not more than a grid has rows.
+#[cfg(not(target_arch = "nvptx64"))]
+pub(crate) fn check_columns(m: &'static KernelMeta, columns: &DeviceSlice<Column>) -> Result<(), ContractError> {
+    contract::within(m, "columns", columns.len(), 1u32, (Geometry::MAX_GRID[1], "rows of a grid"))
+}
+
+/// A buffer of `columns` parts of `part` elements, `stride` apart.
+#[cfg(not(target_arch = "nvptx64"))]
+pub(crate) fn check_strided(
+    m: &'static KernelMeta,
+    name: &'static str,
+    len: usize,
+    (columns, stride): (usize, u32),
+    (part, what): (u64, &'static str),
+) -> Result<(), ContractError> {
+    contract::require(m, u64::from(stride) >= part, "stride", format_args!("at least {part} ({what})"), stride)?;
+    let before = contract::product(m, name, &[(columns as u64).saturating_sub(1), stride.into()])?;
+    contract::at_least(m, name, len, (before.saturating_add(part), "whole columns, `stride` apart"))
+}

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `q`, `y` | f32 `[q_heads, head_dim]` |
 //! | `k_cache`, `v_cache` | f16 (or f32) `[kv_heads, capacity, head_dim]`, of one layer |
-//! | `state` | u32 on the device: `[token, position]`; the length is `position + 1`, at most `capacity` |
+//! | `columns` | one [`Column`]; the length is `position + 1`, at most `capacity` |
 //! | `head_dim` | even, 2 to 256 |
 //!
 //! The launch does not depend on the length, so that a captured graph serves every token. Where the
@@ -20,8 +20,7 @@
 pub mod one;
 pub mod three;
 
-#[cfg(not(target_arch = "nvptx64"))]
-use crate::state;
+use crate::state::Column;
 use warpsmith_device::prelude::*;
 
 pub use one::*;
@@ -73,16 +72,16 @@ pub fn reference(q: &[f32], k_cache: &[f32], v_cache: &[f32], length: usize, hea
 /// How many positions there are to attend to.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
-unsafe fn length(state: In<u32>, capacity: u32) -> usize {
-    // SAFETY: the contract asks for a state of `state::WORDS` words.
-    let position = unsafe { state.at(crate::state::POSITION) };
+unsafe fn length(columns: In<Column>, capacity: u32) -> usize {
+    // SAFETY: the contract asks for a column.
+    let position = unsafe { columns.at(0) }.position;
     // A position at or past the capacity is refused by the host; here it must not leave the cache.
     if position < capacity { position as usize + 1 } else { capacity as usize }
 }
 
 /// What all kernels here ask of the sizes, and the length of a cache.
 #[cfg(not(target_arch = "nvptx64"))]
-fn check_heads(m: &'static KernelMeta, h: Heads, state: &DeviceSlice<u32>) -> Result<u64, ContractError> {
+fn check_heads(m: &'static KernelMeta, h: Heads, columns: &DeviceSlice<Column>) -> Result<u64, ContractError> {
     contract::within(m, "q_heads", h.q_heads, 1u32, 65535u32)?;
     contract::require(m, h.kv_heads > 0, "kv_heads", "at least 1", 0)?;
     contract::multiple_of(m, "q_heads", h.q_heads, (h.kv_heads, "kv_heads"))?;
@@ -95,7 +94,7 @@ fn check_heads(m: &'static KernelMeta, h: Heads, state: &DeviceSlice<u32>) -> Re
     )?;
     contract::multiple_of(m, "head_dim", h.head_dim, (2u32, "elements are read in pairs"))?;
     contract::require(m, h.capacity > 0, "capacity", "at least 1", 0)?;
-    contract::at_least(m, "state", state.len(), (state::WORDS, "token and position"))?;
+    contract::at_least(m, "columns", columns.len(), 1u32)?;
     contract::product(m, "k_cache", &[h.kv_heads.into(), h.capacity.into(), h.head_dim.into()])
 }
 
@@ -145,7 +144,7 @@ mod tests {
                 k_cache: DeviceSlice::from_raw(0x1000, cache),
                 v_cache: DeviceSlice::from_raw(0x1000, cache),
                 y: DeviceSlice::from_raw_mut(0x8000, (q_heads * head_dim) as usize),
-                state: DeviceSlice::from_raw(0x4000, 2),
+                columns: DeviceSlice::from_raw(0x4000, 1),
                 q_heads,
                 kv_heads,
                 head_dim,

@@ -7,6 +7,7 @@
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::{Heads, check_cache, check_heads, check_token};
+use crate::state::Column;
 use warpsmith_device::prelude::*;
 
 /// Warps of a block.
@@ -18,7 +19,10 @@ mod frame {
         super::{MAX_HEAD_DIM, length},
         WARPS,
     };
-    use crate::load::{lane, warp_index};
+    use crate::{
+        load::{lane, warp_index},
+        state::Column,
+    };
     use warpsmith_device::{convert::unpack_f16x2, prelude::*};
 
     /// Positions that a warp takes at a time.
@@ -53,7 +57,7 @@ mod frame {
         pub k_cache: In<T>,
         pub v_cache: In<T>,
         pub y: Out<f32>,
-        pub state: In<u32>,
+        pub columns: In<Column>,
         pub q_heads: u32,
         pub kv_heads: u32,
         pub head_dim: u32,
@@ -86,7 +90,7 @@ mod frame {
         // SAFETY: all accesses below are within the buffers that the contract asks for: pairs below
         // `half` of a head, positions below `length`, which is at most the capacity.
         unsafe {
-            let length = length(a.state, a.capacity);
+            let length = length(a.columns, a.capacity);
             let first = g * a.capacity as usize * half;
 
             // Scores are kept in powers of two: log2(e) goes into the queries.
@@ -188,13 +192,13 @@ macro_rules! entries {
             k_cache: In<$T>,
             v_cache: In<$T>,
             y: Out<f32>,
-            state: In<u32>,
+            columns: In<Column>,
             q_heads: u32,
             kv_heads: u32,
             head_dim: u32,
             capacity: u32,
         ) {
-            frame::attend(frame::Args { q, k_cache, v_cache, y, state, q_heads, kv_heads, head_dim, capacity });
+            frame::attend(frame::Args { q, k_cache, v_cache, y, columns, q_heads, kv_heads, head_dim, capacity });
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
@@ -205,7 +209,7 @@ macro_rules! entries {
             fn check(&self) -> Result<(), ContractError> {
                 let $Name { q_heads, kv_heads, head_dim, capacity, .. } = *self;
                 let (m, h) = (Self::META, Heads { q_heads, kv_heads, head_dim, capacity });
-                let cache = check_heads(m, h, self.state)?;
+                let cache = check_heads(m, h, self.columns)?;
                 check_token(m, "q", self.q.len(), h)?;
                 contract::multiple_of(m, "q", (self.q.address(), "its address"), 8u32)?;
                 check_token(m, "y", self.y.len(), h)?;

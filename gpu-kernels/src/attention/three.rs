@@ -9,6 +9,7 @@ use super::length;
 use super::{Heads, check_cache, check_heads, check_token};
 #[cfg(target_arch = "nvptx64")]
 use crate::load::{lane, warp_index};
+use crate::state::Column;
 use warpsmith_device::prelude::*;
 
 /// Threads of a block.
@@ -22,14 +23,14 @@ pub unsafe fn attn_scores(
     q: In<f32>,
     k_cache: In<f16>,
     scores: Out<f32>,
-    state: In<u32>,
+    columns: In<Column>,
     q_heads: u32,
     kv_heads: u32,
     head_dim: u32,
     capacity: u32,
 ) {
     let t = block::idx_x() as usize * POSITIONS_PER_BLOCK as usize + warp_index();
-    if t < length(state, capacity) {
+    if t < length(columns, capacity) {
         let h = block::idx_y();
         let g = (h / (q_heads / kv_heads)) as usize;
         let (head_dim, capacity) = (head_dim as usize, capacity as usize);
@@ -49,9 +50,9 @@ pub unsafe fn attn_scores(
 
 /// Softmax of every head's scores in place, a block a head.
 #[kernel(block = THREADS, min_blocks = 4, family = "attention", variant = "v1")]
-pub unsafe fn attn_softmax(scores: InOut<f32>, state: In<u32>, q_heads: u32, capacity: u32) {
+pub unsafe fn attn_softmax(scores: InOut<f32>, columns: In<Column>, q_heads: u32, capacity: u32) {
     let scratch = shared_array!(ATTN_SOFTMAX: [f32; 32]);
-    let length = length(state, capacity);
+    let length = length(columns, capacity);
     let row = block::idx_x() as usize * capacity as usize;
     let first = thread::idx_x() as usize;
     let mut largest = f32::MIN;
@@ -84,7 +85,7 @@ pub unsafe fn attn_weighted_sum(
     scores: In<f32>,
     v_cache: In<f16>,
     y: Out<f32>,
-    state: In<u32>,
+    columns: In<Column>,
     q_heads: u32,
     kv_heads: u32,
     head_dim: u32,
@@ -92,7 +93,7 @@ pub unsafe fn attn_weighted_sum(
 ) {
     let h = block::idx_x();
     let g = (h / (q_heads / kv_heads)) as usize;
-    let length = length(state, capacity);
+    let length = length(columns, capacity);
     let (h, head_dim, capacity) = (h as usize, head_dim as usize, capacity as usize);
     let d = thread::idx_x() as usize;
     if d < head_dim {
@@ -115,7 +116,7 @@ impl Contract for AttnScores<'_> {
     fn check(&self) -> Result<(), ContractError> {
         let AttnScores { q_heads, kv_heads, head_dim, capacity, .. } = *self;
         let (m, h) = (Self::META, Heads { q_heads, kv_heads, head_dim, capacity });
-        let cache = check_heads(m, h, self.state)?;
+        let cache = check_heads(m, h, self.columns)?;
         check_token(m, "q", self.q.len(), h)?;
         check_cache(m, "k_cache", self.k_cache, cache)?;
         let scores = u64::from(q_heads) * u64::from(capacity);
@@ -132,7 +133,7 @@ impl Contract for AttnSoftmax<'_> {
         let m = Self::META;
         contract::within(m, "q_heads", self.q_heads, 1u32, 65535u32)?;
         contract::require(m, self.capacity > 0, "capacity", "at least 1", 0)?;
-        contract::at_least(m, "state", self.state.len(), (crate::state::WORDS, "token and position"))?;
+        contract::at_least(m, "columns", self.columns.len(), 1u32)?;
         let scores = u64::from(self.q_heads) * u64::from(self.capacity);
         contract::exactly(m, "scores", self.scores.len(), (scores, "q_heads * capacity"))
     }
@@ -146,7 +147,7 @@ impl Contract for AttnWeightedSum<'_> {
     fn check(&self) -> Result<(), ContractError> {
         let AttnWeightedSum { q_heads, kv_heads, head_dim, capacity, .. } = *self;
         let (m, h) = (Self::META, Heads { q_heads, kv_heads, head_dim, capacity });
-        let cache = check_heads(m, h, self.state)?;
+        let cache = check_heads(m, h, self.columns)?;
         check_token(m, "y", self.y.len(), h)?;
         check_cache(m, "v_cache", self.v_cache, cache)?;
         let scores = u64::from(q_heads) * u64::from(capacity);

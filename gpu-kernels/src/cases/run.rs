@@ -9,6 +9,7 @@ use crate::gemv::{self, Gemv, blocks::*, dense::*};
 use crate::kv::{self, KvStore, KvStoreF32};
 use crate::norm::{self, RmsNorm, RmsNormV1};
 use crate::rope::{self, QkNormRope, Rope, Rotation, rope_tables};
+use crate::state::Column;
 use crate::{argmax, argmax::Argmax};
 use half::f16;
 use warpsmith_device::{DeviceSlice, U32x4};
@@ -66,10 +67,11 @@ fn embedding<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, format: Format
     let planes = format.repack(&t.bytes, vocab, cols).map_err(refused)?;
     let table = format.decode(&t.bytes, vocab, cols).map_err(refused)?;
     let (codes, scales) = (bench.upload(&planes.codes)?, bench.upload(&planes.scales)?);
-    let state = bench.upload(&[token as u32, 77])?;
+    let columns = bench.upload(&[Column::at(token as u32, 77)])?;
     let mut y = bench.output::<f32>(cols)?;
     let (vocab, cols32) = (vocab as u32, cols as u32);
-    Embed { format, codes: &codes, scales: &scales, y: &mut y, state: &state, vocab, cols: cols32 }.launch(bench)?;
+    Embed { format, codes: &codes, scales: &scales, y: &mut y, columns: &columns, vocab, cols: cols32 }
+        .launch(bench)?;
     let (got, want) = (bench.read(&y)?, embed::reference(&table, token, cols));
     for (c, (g, w)) in got.iter().zip(&want).enumerate() {
         // Bit for bit, but for the sign of zero; all NaN past the vocabulary.
@@ -150,8 +152,8 @@ fn rotation<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
     let tables = rope_tables(context, n_rot, base, Some(&factors), linear);
     let x: Vec<f32> = rng.floats((q_heads + k_heads) * head_dim).iter().map(|v| v * 3.0).collect();
     let (cos, sin) = (bench.upload(&tables.cos)?, bench.upload(&tables.sin)?);
-    let state = bench.upload(&[0, position as u32])?;
-    let mut qk = bench.upload(&x)?;
+    let columns = bench.upload(&[Column::at(0, position as u32)])?;
+    let (mut qk, stride) = (bench.upload(&x)?, x.len() as u32);
     let (head_dim32, n_rot, neox, context) = (head_dim as u32, n_rot as u32, u32::from(neox), context as u32);
     let want = if normed {
         let (wq, wk) = (rng.floats(head_dim), rng.floats(head_dim));
@@ -162,7 +164,8 @@ fn rotation<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
             k_weight: &k_weight,
             cos: &cos,
             sin: &sin,
-            state: &state,
+            columns: &columns,
+            stride,
             q_heads: q_heads as u32,
             k_heads: k_heads as u32,
             head_dim: head_dim32,
@@ -177,12 +180,13 @@ fn rotation<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
         want
     } else {
         let heads = q_heads as u32;
-        let state = &state;
+        let columns = &columns;
         bench.launch(Rope {
             qk: &mut qk,
             cos: &cos,
             sin: &sin,
-            state,
+            columns,
+            stride,
             heads,
             head_dim: head_dim32,
             n_rot,
@@ -203,20 +207,20 @@ fn store<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, wide: bool) -> Out
     let before = want_k.clone();
     kv::reference(&k, &mut want_k, position, heads, capacity, !wide);
     kv::reference(&v, &mut want_v, position, heads, capacity, !wide);
-    let (k, v, state) = (bench.upload(&k)?, bench.upload(&v)?, bench.upload(&[9u32, position as u32])?);
-    let (k, v, state) = (&*k, &*v, &*state);
+    let (k, v, columns) = (bench.upload(&k)?, bench.upload(&v)?, bench.upload(&[Column::at(9, position as u32)])?);
+    let (k, v, columns) = (&*k, &*v, &*columns);
     let (kv_heads, head_dim, capacity) = (heads as u32, dim as u32, capacity as u32);
     if wide {
         let (mut k_cache, mut v_cache) = (bench.upload(&before)?, bench.upload(&before)?);
         let (to_k, to_v) = (&mut *k_cache, &mut *v_cache);
-        bench.launch(KvStoreF32 { k, v, k_cache: to_k, v_cache: to_v, state, kv_heads, head_dim, capacity })?;
+        bench.launch(KvStoreF32 { k, v, k_cache: to_k, v_cache: to_v, columns, kv_heads, head_dim, capacity })?;
         same(&bench.read(&k_cache)?, &want_k)?;
         return same(&bench.read(&v_cache)?, &want_v);
     }
     let before: Vec<f16> = before.iter().map(|v| f16::from_f32(*v)).collect();
     let (mut k_cache, mut v_cache) = (bench.upload(&before)?, bench.upload(&before)?);
     let (to_k, to_v) = (&mut *k_cache, &mut *v_cache);
-    bench.launch(KvStore { k, v, k_cache: to_k, v_cache: to_v, state, kv_heads, head_dim, capacity })?;
+    bench.launch(KvStore { k, v, k_cache: to_k, v_cache: to_v, columns, kv_heads, head_dim, capacity })?;
     let widen = |b: Vec<f16>| b.iter().map(|v| v.to_f32()).collect::<Vec<_>>();
     same(&widen(bench.read(&k_cache)?), &want_k)?;
     same(&widen(bench.read(&v_cache)?), &want_v)
@@ -234,26 +238,26 @@ fn attend<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
     let (wide_keys, wide_values) = (widen(&keys), widen(&values));
     let want = attention::reference(&query, &wide_keys, &wide_values, (position as usize).saturating_add(1), heads);
     let scale = wide_values.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
-    let (q, state) = (bench.upload(&query)?, bench.upload(&[0, position])?);
-    let (q, state) = (&*q, &*state);
+    let (q, columns) = (bench.upload(&query)?, bench.upload(&[Column::at(0, position)])?);
+    let (q, columns) = (&*q, &*columns);
     let mut out = bench.output::<f32>(query.len())?;
     let y = &mut *out;
     if case.subject == (Subject::Attention { f32: true }) {
         let (k, v) = (bench.upload(&wide_keys)?, bench.upload(&wide_values)?);
         let (k_cache, v_cache) = (&*k, &*v);
-        bench.launch(AttnDecodeF32 { q, k_cache, v_cache, y, state, q_heads, kv_heads, head_dim, capacity })?;
+        bench.launch(AttnDecodeF32 { q, k_cache, v_cache, y, columns, q_heads, kv_heads, head_dim, capacity })?;
         return close(&bench.read(&out)?, &want, |_| 2e-5 * scale);
     }
     let (k, v) = (bench.upload(&keys)?, bench.upload(&values)?);
     let (k_cache, v_cache) = (&*k, &*v);
     if case.subject == (Subject::Attention { f32: false }) {
-        bench.launch(AttnDecode { q, k_cache, v_cache, y, state, q_heads, kv_heads, head_dim, capacity })?;
+        bench.launch(AttnDecode { q, k_cache, v_cache, y, columns, q_heads, kv_heads, head_dim, capacity })?;
     } else {
         let mut scores = bench.output::<f32>((q_heads * capacity) as usize)?;
         let scores = &mut *scores;
-        bench.launch(AttnScores { q, k_cache, scores, state, q_heads, kv_heads, head_dim, capacity })?;
-        bench.launch(AttnSoftmax { scores, state, q_heads, capacity })?;
-        bench.launch(AttnWeightedSum { scores, v_cache, y, state, q_heads, kv_heads, head_dim, capacity })?;
+        bench.launch(AttnScores { q, k_cache, scores, columns, q_heads, kv_heads, head_dim, capacity })?;
+        bench.launch(AttnSoftmax { scores, columns, q_heads, capacity })?;
+        bench.launch(AttnWeightedSum { scores, v_cache, y, columns, q_heads, kv_heads, head_dim, capacity })?;
     }
     close(&bench.read(&out)?, &want, |_| 2e-5 * scale)
 }

@@ -1,5 +1,6 @@
 use crate::machine::{Gpu, Rng, assert_close};
 use gpu_kernels::attention::{self, AttnDecode, AttnDecodeF32, AttnScores, AttnSoftmax, AttnWeightedSum, Heads};
+use gpu_kernels::state::Column;
 use half::f16;
 use warpsmith_device::Launcher;
 
@@ -29,7 +30,7 @@ impl Case {
         let (k32, v32) = (widen(&self.k), widen(&self.v));
         let want = attention::reference(&self.q, &k32, &v32, length, self.heads);
         let scale = v32.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
-        let (q, state) = (gpu.upload(&self.q), gpu.upload(&[0, position]));
+        let (q, columns) = (gpu.upload(&self.q), gpu.upload(&[Column::at(0, position)]));
         let (k, v) = (gpu.upload(&self.k), gpu.upload(&self.v));
         let what = format!("{:?} position {position}", self.heads);
 
@@ -39,19 +40,19 @@ impl Case {
             q: &q,
             k_cache: &k,
             scores: &mut scores,
-            state: &state,
+            columns: &columns,
             q_heads,
             kv_heads,
             head_dim,
             capacity,
         })
         .unwrap();
-        gpu.launch(AttnSoftmax { scores: &mut scores, state: &state, q_heads, capacity }).unwrap();
+        gpu.launch(AttnSoftmax { scores: &mut scores, columns: &columns, q_heads, capacity }).unwrap();
         gpu.launch(AttnWeightedSum {
             scores: &scores,
             v_cache: &v,
             y: &mut y,
-            state: &state,
+            columns: &columns,
             q_heads,
             kv_heads,
             head_dim,
@@ -71,7 +72,7 @@ impl Case {
             k_cache: &k,
             v_cache: &v,
             y: &mut y,
-            state: &state,
+            columns: &columns,
             q_heads,
             kv_heads,
             head_dim,
@@ -88,7 +89,7 @@ impl Case {
             k_cache: &k,
             v_cache: &v,
             y: &mut y,
-            state: &state,
+            columns: &columns,
             q_heads,
             kv_heads,
             head_dim,

@@ -1,4 +1,5 @@
 use crate::machine::{Gpu, Rng, vector};
+use gpu_kernels::state::Column;
 use gpu_kernels::{
     embed::{self, Embed},
     format::Format,
@@ -9,10 +10,10 @@ fn rows_of(gpu: &mut Gpu, format: Format, bytes: &[u8], vocab: usize, cols: usiz
     let table = format.decode(bytes, vocab, cols).unwrap();
     let (codes, scales) = (gpu.upload(&planes.codes), gpu.upload(&planes.scales));
     for token in tokens {
-        let state = gpu.upload(&[*token, 77]);
+        let columns = gpu.upload(&[Column::at(*token, 77)]);
         let mut y = gpu.poisoned::<f32>(cols);
         let (vocab, cols32) = (vocab as u32, cols as u32);
-        Embed { format, codes: &codes, scales: &scales, y: &mut y, state: &state, vocab, cols: cols32 }
+        Embed { format, codes: &codes, scales: &scales, y: &mut y, columns: &columns, vocab, cols: cols32 }
             .launch(gpu)
             .unwrap();
         let (got, want) = (gpu.read(&y), embed::reference(&table, *token as usize, cols));
@@ -66,9 +67,9 @@ fn fe_27_the_last_row_of_a_table_of_more_than_2_31_weights() {
     let (mut codes, mut scales) = (gpu.poisoned(sizes.codes), gpu.poisoned(sizes.scales));
     gpu.write(&mut codes, sizes.codes - planes.codes.len(), &planes.codes);
     gpu.write(&mut scales, sizes.scales - planes.scales.len(), &planes.scales);
-    let (state, mut y) = (gpu.upload(&[vocab as u32 - 1, 0]), gpu.poisoned::<f32>(cols));
+    let (columns, mut y) = (gpu.upload(&[Column::at(vocab as u32 - 1, 0)]), gpu.poisoned::<f32>(cols));
     let (vocab, cols32) = (vocab as u32, cols as u32);
-    let embed = Embed { format, codes: &codes, scales: &scales, y: &mut y, state: &state, vocab, cols: cols32 };
+    let embed = Embed { format, codes: &codes, scales: &scales, y: &mut y, columns: &columns, vocab, cols: cols32 };
     embed.launch(&mut gpu).unwrap();
     assert_eq!(gpu.read(&y), format.decode(&row, 1, cols).unwrap());
 }

@@ -1,5 +1,6 @@
 use crate::machine::{Gpu, Rng};
 use gpu_kernels::kv::{self, KvStore, KvStoreF32};
+use gpu_kernels::state::Column;
 use half::f16;
 use warpsmith_device::Launcher;
 
@@ -23,14 +24,14 @@ fn one_position_of_every_head_is_written() {
             let (mut k16, mut v16) = (gpu.upload(&before), gpu.upload(&before));
             let (mut k32, mut v32) = (gpu.upload(&want_k), gpu.upload(&want_v));
             let (mut want_k32, mut want_v32) = (want_k.clone(), want_v.clone());
-            let (dk, dv, state) = (gpu.upload(&k), gpu.upload(&v), gpu.upload(&[9u32, position as u32]));
+            let (dk, dv, columns) = (gpu.upload(&k), gpu.upload(&v), gpu.upload(&[Column::at(9, position as u32)]));
             let (heads, dim, cap) = (kv_heads as u32, head_dim as u32, capacity as u32);
             gpu.launch(KvStore {
                 k: &dk,
                 v: &dv,
                 k_cache: &mut k16,
                 v_cache: &mut v16,
-                state: &state,
+                columns: &columns,
                 kv_heads: heads,
                 head_dim: dim,
                 capacity: cap,
@@ -41,7 +42,7 @@ fn one_position_of_every_head_is_written() {
                 v: &dv,
                 k_cache: &mut k32,
                 v_cache: &mut v32,
-                state: &state,
+                columns: &columns,
                 kv_heads: heads,
                 head_dim: dim,
                 capacity: cap,

@@ -1,5 +1,6 @@
 use crate::machine::{Gpu, Rng, assert_close, vector};
 use gpu_kernels::rope::{self, QkNormRope, Rope, Rotation, rope_tables};
+use gpu_kernels::state::Column;
 use warpsmith_device::Launcher;
 
 #[test]
@@ -12,12 +13,13 @@ fn golden_vectors() {
         let want = vector(name, f64::from_le_bytes);
         for (i, position) in [0u32, 1, 7, 100, 4095].into_iter().enumerate() {
             let range = i * 128..(i + 1) * 128;
-            let (mut qk, state) = (gpu.upload(&x[range.clone()]), gpu.upload(&[5, position]));
+            let (mut qk, columns) = (gpu.upload(&x[range.clone()]), gpu.upload(&[Column::at(5, position)]));
             gpu.launch(Rope {
                 qk: &mut qk,
                 cos: &cos,
                 sin: &sin,
-                state: &state,
+                columns: &columns,
+                stride: 128,
                 heads: 2,
                 head_dim: 64,
                 n_rot: 64,
@@ -45,7 +47,7 @@ fn heads_of_every_shape_with_and_without_norm() {
             let x: Vec<f32> = rng.floats((q_heads + k_heads) * head_dim).iter().map(|v| v * 3.0).collect();
             let (wq, wk) = (rng.floats(head_dim), rng.floats(head_dim));
             let (cos, sin) = (gpu.upload(&tables.cos), gpu.upload(&tables.sin));
-            let (dq, dk, state) = (gpu.upload(&wq), gpu.upload(&wk), gpu.upload(&[0, position as u32]));
+            let (dq, dk, columns) = (gpu.upload(&wq), gpu.upload(&wk), gpu.upload(&[Column::at(0, position as u32)]));
             let (q, k) = x.split_at(q_heads * head_dim);
 
             let mut qk = gpu.upload(&x);
@@ -55,7 +57,8 @@ fn heads_of_every_shape_with_and_without_norm() {
                 k_weight: &dk,
                 cos: &cos,
                 sin: &sin,
-                state: &state,
+                columns: &columns,
+                stride: x.len() as u32,
                 q_heads: q_heads as u32,
                 k_heads: k_heads as u32,
                 head_dim: head_dim as u32,
@@ -74,7 +77,8 @@ fn heads_of_every_shape_with_and_without_norm() {
                 qk: &mut qk,
                 cos: &cos,
                 sin: &sin,
-                state: &state,
+                columns: &columns,
+                stride: x.len() as u32,
                 heads: (q_heads + k_heads) as u32,
                 head_dim: head_dim as u32,
                 n_rot: n_rot as u32,
@@ -95,12 +99,13 @@ fn a_position_past_the_tables_changes_nothing() {
     let (cos, sin) = (gpu.upload(&tables.cos), gpu.upload(&tables.sin));
     let x = Rng(61).floats(16);
     for position in [4, 5, u32::MAX] {
-        let (mut qk, state) = (gpu.upload(&x), gpu.upload(&[0, position]));
+        let (mut qk, columns) = (gpu.upload(&x), gpu.upload(&[Column::at(0, position)]));
         gpu.launch(Rope {
             qk: &mut qk,
             cos: &cos,
             sin: &sin,
-            state: &state,
+            columns: &columns,
+            stride: 16,
             heads: 2,
             head_dim: 8,
             n_rot: 8,

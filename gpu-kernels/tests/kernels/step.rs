@@ -1,6 +1,7 @@
 //! The kernels one after another, as a decode step chains them.
 
 use crate::machine::{Gpu, Rng, assert_close};
+use gpu_kernels::state::Column;
 use gpu_kernels::{
     attention::{self, AttnDecodeF32, Heads},
     kv::{self, KvStoreF32},
@@ -27,7 +28,7 @@ fn attention_sees_what_was_just_stored() {
 
     for position in 0..capacity {
         let qkv = rng.floats(nq + 2 * nk);
-        let state = gpu.upload(&[1, position]);
+        let columns = gpu.upload(&[Column::at(1, position)]);
         let mut buffer = gpu.upload(&qkv);
         gpu.launch(QkNormRope {
             qk: buffer.get_mut(..nq + nk).unwrap(),
@@ -35,7 +36,8 @@ fn attention_sees_what_was_just_stored() {
             k_weight: &dwk,
             cos: &cos,
             sin: &sin,
-            state: &state,
+            columns: &columns,
+            stride: (nq + nk) as u32,
             q_heads,
             k_heads: kv_heads,
             head_dim,
@@ -50,7 +52,7 @@ fn attention_sees_what_was_just_stored() {
             v: &buffer[nq + nk..],
             k_cache: &mut k_cache,
             v_cache: &mut v_cache,
-            state: &state,
+            columns: &columns,
             kv_heads,
             head_dim,
             capacity,
@@ -62,7 +64,7 @@ fn attention_sees_what_was_just_stored() {
             k_cache: &k_cache,
             v_cache: &v_cache,
             y: &mut y,
-            state: &state,
+            columns: &columns,
             q_heads,
             kv_heads,
             head_dim,

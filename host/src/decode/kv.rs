@@ -4,6 +4,7 @@ use super::DecodeError;
 use super::weights::padded;
 use crate::model::Config;
 use crate::{Buffer, Device, Error, Stream};
+use gpu_kernels::state::Column;
 use half::f16;
 use std::ops::Range;
 use warpsmith_device::{DeviceSlice, Element};
@@ -114,6 +115,15 @@ impl KvCache {
             Stored::F16(c) => c.k.id(),
             Stored::F32(c) => c.k.id(),
         }
+    }
+
+    /// What a step that feeds `token` at `position` of this cache's sequence reads.
+    pub fn column(&self, token: u32, position: u32) -> Column {
+        let (k, v) = match &self.stored {
+            Stored::F16(c) => (c.k.address(), c.v.address()),
+            Stored::F32(c) => (c.k.address(), c.v.address()),
+        };
+        Column { token, position, capacity: self.shape.capacity as u32, k, v, ..Column::default() }
     }
 
     /// Copies the first `length` positions of a cache that differs in capacity alone.

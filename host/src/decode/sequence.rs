@@ -5,6 +5,7 @@ use super::step::{Buffers, Counted, Dry, Head, RopeTables, Step, sequence_bytes}
 use super::{DecodeError, Model};
 use crate::{Error, Graph, GraphKey, Pinned, Profile, Stream};
 use gpu_kernels::argmax;
+use gpu_kernels::state::Column;
 use std::ops::ControlFlow;
 
 /// How steps are run.
@@ -75,13 +76,13 @@ struct Captured {
     launches: usize,
 }
 
-/// Staging cells for `[token, position]`, so that several steps may be queued.
+/// Staging cells for the column, so that several steps may be queued.
 const STAGES: usize = 8;
 
 /// Tokens, their cached keys and values, and the means to add one more.
 ///
 /// It owns a stream, its cache and its buffers, allocated once: a step allocates nothing. All that
-/// changes from step to step is `[token, position]`, which goes through staging memory into a cell on
+/// changes from step to step is the [`Column`], which goes through staging memory into a cell on
 /// the device; so a graph of the step serves every position. A graph is used only if it was captured
 /// with the present weights, cache and buffers; else the step is captured anew.
 ///
@@ -94,7 +95,7 @@ pub struct Sequence {
     cache: KvCache,
     tables: RopeTables,
     buffers: Buffers,
-    stages: Vec<Pinned<u32>>,
+    stages: Vec<Pinned<Column>>,
     stage: usize,
     next: Pinned<u32>,
     graphs: [Option<Captured>; 2],
@@ -134,7 +135,7 @@ impl Sequence {
             cache: KvCache::new(device, Shape::new(c, capacity), options.kv)?,
             tables: RopeTables::new(&stream, c, model.file().rope_freqs(), capacity as u32)?,
             buffers: Buffers::new(device, c)?,
-            stages: (0..STAGES).map(|_| device.pinned(2)).collect::<Result<_, Error>>()?,
+            stages: (0..STAGES).map(|_| device.pinned(1)).collect::<Result<_, Error>>()?,
             stage: 0,
             next: device.pinned(1)?,
             graphs: [None, None],
@@ -266,7 +267,7 @@ impl Sequence {
     /// and tests: it waits after every layer.
     pub fn feed_with_hidden(&mut self, token: u32) -> Result<Hidden, DecodeError> {
         self.check(&[token])?;
-        self.write_state(token)?;
+        self.write_column(token)?;
         let mut states = Vec::with_capacity(self.model.config().layers + 2);
         self.logits_ready = false;
         let (mut step, stream) = self.step();
@@ -392,7 +393,7 @@ impl Sequence {
     fn steps(&mut self, tokens: &[u32]) -> Result<u32, DecodeError> {
         for (i, &token) in tokens.iter().enumerate() {
             let head = if i + 1 == tokens.len() { Head::Logits } else { Head::Skip };
-            self.write_state(token)?;
+            self.write_column(token)?;
             match self.mode {
                 Mode::Graph if self.stats.eager_steps >= self.capture_after => self.replay(head)?,
                 _ => self.eager(head)?,
@@ -402,13 +403,13 @@ impl Sequence {
         self.finish(self.length - 1)
     }
 
-    /// Queues `[token, position]` for the cell on the device.
-    fn write_state(&mut self, token: u32) -> Result<(), Error> {
+    /// Queues the column for the cell on the device.
+    fn write_column(&mut self, token: u32) -> Result<(), Error> {
         let stage = &self.stages[self.stage];
         self.stage = (self.stage + 1) % self.stages.len();
         // The capacity was checked to fit u32. Waits if the copy of STAGES steps ago is not done.
-        stage.set(&[token, self.length as u32])?;
-        self.stream.write_pinned(stage, &mut self.buffers.state)
+        stage.set(&[self.cache.column(token, self.length as u32)])?;
+        self.stream.write_pinned(stage, &mut self.buffers.columns)
     }
 
     fn eager(&mut self, head: Head) -> Result<(), DecodeError> {

@@ -7,7 +7,8 @@ use crate::{Buffer, Device, Error, Stream};
 use gpu_kernels::elementwise::Swiglu;
 use gpu_kernels::gemv::Gemv;
 use gpu_kernels::norm::RmsNorm;
-use gpu_kernels::{argmax, attention, embed, kv, rope, state};
+use gpu_kernels::state::Column;
+use gpu_kernels::{argmax, attention, embed, kv, rope};
 use warpsmith_device::{Contract, DeviceSlice, Launcher};
 
 /// What is computed after the layers.
@@ -32,8 +33,8 @@ impl Head {
 
 /// The buffers that a step works in; their addresses do not change while a sequence lives.
 pub(super) struct Buffers {
-    /// `[token, position]`.
-    pub state: Buffer<u32>,
+    /// What is fed.
+    pub columns: Buffer<Column>,
     /// The residual stream; a layer reads one and writes the other.
     pub x: Buffer<f32>,
     pub y: Buffer<f32>,
@@ -62,7 +63,7 @@ impl Buffers {
     pub fn new(device: &Device, c: &Config) -> Result<Buffers, Error> {
         let [x, y, normed, qkv, attended, gate_up, inner, logits] = Self::lengths(c);
         Ok(Buffers {
-            state: device.alloc(state::WORDS)?,
+            columns: device.alloc(1)?,
             x: device.alloc(x)?,
             y: device.alloc(y)?,
             normed: device.alloc(normed)?,
@@ -132,13 +133,13 @@ impl Step<'_> {
     /// The token's embedding into the residual stream.
     pub fn embed<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
         let table = &self.weights.embedding;
-        let Buffers { state, x, .. } = self.buffers;
+        let Buffers { columns, x, .. } = self.buffers;
         let launch = embed::Embed {
             format: table.format,
             codes: table.codes(),
             scales: table.scales(),
             y: x,
-            state,
+            columns,
             vocab: table.rows(),
             cols: table.cols,
         };
@@ -167,8 +168,9 @@ impl Step<'_> {
     fn rotate<L: Launcher<Error = Error>>(&mut self, on: &mut L, weights: &LayerWeights) -> Result<(), Error> {
         let c = self.config;
         let RopeTables { cos, sin, context } = self.tables;
-        let Buffers { qkv, state, .. } = self.buffers;
+        let Buffers { qkv, columns, .. } = self.buffers;
         let qk = &mut qkv[..c.q_dim() + c.kv_dim()];
+        let stride = qk.len() as u32;
         let (head_dim, n_rot) = (c.head_dim as u32, c.rope.dims as u32);
         let neox = u32::from(c.rope.style == RopeStyle::Neox);
         let (q_heads, k_heads) = (c.heads as u32, c.kv_heads as u32);
@@ -179,7 +181,8 @@ impl Step<'_> {
                 k_weight,
                 cos,
                 sin,
-                state,
+                columns,
+                stride,
                 q_heads,
                 k_heads,
                 head_dim,
@@ -192,7 +195,8 @@ impl Step<'_> {
                 qk,
                 cos,
                 sin,
-                state,
+                columns,
+                stride,
                 heads: q_heads + k_heads,
                 head_dim,
                 n_rot,
@@ -205,7 +209,7 @@ impl Step<'_> {
     /// Stores keys and values and attends to all that are stored.
     fn attend<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: usize) -> Result<(), Error> {
         let c = self.config;
-        let Buffers { qkv, state, attended, .. } = self.buffers;
+        let Buffers { qkv, columns, attended, .. } = self.buffers;
         let (q, rest) = qkv.split_at(c.q_dim()).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
         let (k, v) = rest.split_at(c.kv_dim()).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
         let Shape { kv_heads, capacity, head_dim, .. } = self.cache.shape;
@@ -214,13 +218,13 @@ impl Step<'_> {
         macro_rules! launches {
             ($cache:expr, $store:ident, $attend:ident) => {{
                 let (k_cache, v_cache) = Caches::layer($cache, layer, self.cache.shape);
-                on.launch(kv::$store { k, v, k_cache, v_cache, state, kv_heads, head_dim, capacity })?;
+                on.launch(kv::$store { k, v, k_cache, v_cache, columns, kv_heads, head_dim, capacity })?;
                 on.launch(attention::$attend {
                     q,
                     k_cache,
                     v_cache,
                     y: attended,
-                    state,
+                    columns,
                     q_heads,
                     kv_heads,
                     head_dim,
