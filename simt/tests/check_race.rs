@@ -663,7 +663,7 @@ fn collectives_that_a_compiler_has_split() {
         split.replacen("31, -1", "31, 0xffff0000", 1).replace("31, -1", "31, 0xffff").replace("16, 31", "8, 31");
     clean(&halves, 1, 32);
     let sync = "setp.lt.u32 %p2, %r1, 16; @%p2 bra LOW; bar.warp.sync -1; bra DONE; LOW: bar.warp.sync -1; DONE:";
-    expect(sync, 1, 32, &[("sync::split-collective", Info)]);
+    expect(sync, 1, 32, &[]);
 }
 
 #[test]

@@ -12,7 +12,6 @@
 //! | `expect fault KIND` | the fault that stops the defect |
 //! | `expect none`, `differs` | nothing is found, but results differ by the schedule's seed, which those of the twin do not |
 //! | `also RULE` | a further finding that follows from the same defect |
-//! | `info RULE` | what is said of the twin, as information: it is legal |
 //! | `detail TEXT` | the fault's report contains this |
 //! | `source FILE:LINE:COLUMN` | a site of the finding is there, perhaps by inlining |
 //! | `output NAME` | the host copies this buffer back: undefined bytes in it are `init::output` |
@@ -62,7 +61,6 @@ struct Case {
     params: Vec<Param>,
     expect: Expect,
     also: Vec<String>,
-    info: Vec<String>,
     details: Vec<String>,
     sources: Vec<String>,
     outputs: Vec<String>,
@@ -127,7 +125,6 @@ impl Case {
                     case.expect = Expect::Finding(rule.to_string(), severity);
                 }
                 ["also", rule] => case.also.push(rule.to_string()),
-                ["info", rule] => case.info.push(rule.to_string()),
                 ["detail", ..] => case.details.push(rest),
                 ["source", place] => case.sources.push(place.to_string()),
                 ["output", name] => case.outputs.push(name.to_string()),
@@ -331,8 +328,7 @@ fn check(case: &Case) -> Vec<String> {
         let bench = Bench::new(case, module.clone());
         let run = bench.inspect("clean", seed);
         let faults = run.fault.iter().map(ToString::to_string);
-        let legal = |f: &&Finding| f.severity != Severity::Info || !case.info.iter().any(|rule| rule == f.rule.name());
-        let findings = run.findings.iter().filter(legal).map(ToString::to_string);
+        let findings = run.findings.iter().map(ToString::to_string);
         let found = faults.chain(findings).chain(bench.undefined(case));
         wrong.extend(found.map(|f| format!("twin, seed {seed}: {f}")));
         if bench.results() != plain.results() && (seed == 0 || !case.order_dependent) {
@@ -375,5 +371,5 @@ fn every_defect_is_found_and_no_twin_is_blamed() {
     }
     let (all, failing) = (paths.len(), failed.len());
     assert!(failed.is_empty(), "{report}\n{failing} of {all} cases fail: {}", failed.join(" "));
-    assert!(all >= 140, "{all} cases only");
+    assert!(all >= 170, "{all} cases only");
 }

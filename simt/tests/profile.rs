@@ -210,3 +210,102 @@ fn atomics_and_halves() {
     assert_eq!((t.hfma, t.flop()), (64, 128));
     assert_eq!(p.dram_bytes(), (64, 128));
 }
+
+/// Eight rows of 16 bytes are one pass if they lie in different banks. Rows 16 bytes apart fill the 32 banks once; 80 bytes
+/// apart, they start at the words 0, 20, 40, 60, 80, 100, 120, 140, whose banks are 0, 20, 8, 28, 16, 4, 24, 12; 64 bytes apart at banks
+/// 0 and 16 in turn, four rows each; 128 bytes apart all at bank 0.
+#[test]
+fn matrices_in_shared_memory() {
+    let text = module_text(
+        "",
+        "  .shared .align 16 .b8 m[4096]; .reg .b32 %r<9>;
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, m;
+  mad.lo.u32 %r3, %r1, 16, %r2;
+  mad.lo.u32 %r4, %r1, 80, %r2;
+  mad.lo.u32 %r5, %r1, 64, %r2;
+  and.b32 %r6, %r1, 15;
+  mad.lo.u32 %r6, %r6, 128, %r2;
+  ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r7, %r8}, [%r3];
+  ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r1, %r2, %r7, %r8}, [%r4];
+  ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r7, %r8}, [%r5];
+  stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r6], {%r1, %r2};
+  ret;",
+    );
+    let p = profile(&text, 1, 32, &[]);
+    let loads = |text: &str| {
+        let m = line(&p, text).metrics;
+        (m.shared_load_requests, m.shared_load_wavefronts, m.shared_load_conflicts)
+    };
+    assert_eq!(loads("[%r3]"), (1, 4, 0));
+    assert_eq!(loads("[%r4]"), (1, 4, 0));
+    assert_eq!(loads("[%r5]"), (1, 16, 12));
+    let t = p.total;
+    assert_eq!((t.shared_store_requests, t.shared_store_wavefronts, t.shared_store_conflicts), (1, 16, 14));
+}
+
+/// A tile of 16x16 halves in rows of 32 bytes: 512 bytes, 16 sectors, four passes over 128 bytes of banks. With 64 elements a row
+/// its rows are 128 bytes apart: 16 sectors still, and in shared memory all in the banks 0 to 7, 16 words each.
+#[test]
+fn tiles_in_memory() {
+    let text = module_text(
+        ".param .u64 x",
+        "  .shared .align 32 .b8 m[2048]; .reg .b32 %r<9>; .reg .b64 %rd<2>; .reg .f32 %f<9>;
+  ld.param.b64 %rd1, [x];
+  wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%rd1], 16;
+  wmma.load.b.sync.aligned.col.m16n16k16.global.f16 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%rd1], 64;
+  wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [m], 16;
+  wmma.load.b.sync.aligned.row.m16n16k16.shared.f16 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [m], 64;
+  wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd1], {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}, 16;
+  ret;",
+    );
+    let rig = Rig::new(&text);
+    let x = rig.upload(&[0u32; 512]);
+    let p = profile_on(&rig, 1, 32, &[x]);
+    for text in ["load.a.sync.aligned.row.m16n16k16.global", "load.b.sync.aligned.col"] {
+        let m = line(&p, text).metrics;
+        assert_eq!((m.global_load_requests, m.global_load_sectors, m.global_load_bytes), (1, 16, 512), "{text}");
+    }
+    for (text, passes, conflicts) in
+        [("load.a.sync.aligned.row.m16n16k16.shared", 4, 0), ("load.b.sync.aligned.row", 16, 12)]
+    {
+        let m = line(&p, text).metrics;
+        let got = (m.shared_load_requests, m.shared_load_wavefronts, m.shared_load_conflicts);
+        assert_eq!(got, (1, passes, conflicts), "{text}");
+    }
+    let t = p.total;
+    assert_eq!((t.global_store_requests, t.global_store_sectors, t.global_store_bytes), (1, 32, 1024));
+    // Both tiles of 16 sectors begin at the first; of the second, every fourth sector is one of the first 16. The store adds nothing
+    // to what was loaded.
+    assert_eq!((p.sectors_loaded_once, p.sectors_stored_once), (16 + 12, 32));
+}
+
+/// 1024 bytes in, 512 of them out again: 32 and 16 sectors.
+#[test]
+fn bulk_copies() {
+    let text = module_text(
+        ".param .u64 x, .param .u64 y",
+        "  .shared .align 16 .b8 m[1024]; .shared .align 8 .b64 ready; .reg .b32 %r<9>; .reg .b64 %rd<4>; .reg .pred %p1;
+  ld.param.b64 %rd1, [x];
+  ld.param.b64 %rd2, [y];
+  mov.u32 %r1, m;
+  mov.u32 %r2, ready;
+  mbarrier.init.shared.b64 [ready], 1;
+  mbarrier.arrive.expect_tx.shared.b64 _, [ready], 1024;
+  cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 1024, [%r2];
+WAIT:
+  mbarrier.try_wait.parity.shared.b64 %p1, [ready], 0;
+  @!%p1 bra WAIT;
+  cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r1], 512;
+  cp.async.bulk.commit_group;
+  cp.async.bulk.wait_group 0;
+  ret;",
+    );
+    let rig = Rig::new(&text);
+    let (x, y) = (rig.upload(&[1u32; 256]), rig.upload(&[0u32; 256]));
+    let p = profile_on(&rig, 1, 1, &[x, y]);
+    let t = p.total;
+    assert_eq!((t.global_copy_requests, t.global_copy_sectors, t.global_copy_bytes), (1, 32, 1024));
+    assert_eq!((t.global_store_requests, t.global_store_sectors, t.global_store_bytes), (1, 16, 512));
+    assert_eq!(p.dram_bytes(), (1024 + 512, 1024 + 512));
+}

@@ -2,15 +2,15 @@
 //!
 //! A `cp.async` belongs to the group that its thread commits next, and is done when that thread has waited for the group; until
 //! then nobody may read its destination, nor write there what the copy may still overwrite. (That other threads need a barrier as well is for the race checker.) A copy that a
-//! thread hands to an mbarrier, and bulk copies, are not followed here.
+//! thread hands to an mbarrier is that object's from then on. Bulk copies are followed by the race checker (`race::bulk`).
 
 use super::checker::{Checker, RawFinding, RawSite};
 use super::init::shared_address;
 use super::note::{Note, Notes, Role, Taint};
 use super::{Rule, Severity};
-use crate::exec::fragment;
-use crate::exec::lanes::lanes_of;
-use crate::exec::{Cx, LANES, Op, uniform};
+use crate::exec::bounds::Place;
+use crate::exec::lanes::{lane_of, lanes_of};
+use crate::exec::{Cx, LANES, Op, bulk, fragment, uniform};
 
 /// A copy under way.
 #[derive(Clone, Copy)]
@@ -139,18 +139,36 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
                 }
             }
         }
-        Role::MatrixAccess if copies.under_way > 0 && matches!(note.taint, Taint::LoadMatrix | Taint::LoadTile) => {
+        Role::MatrixAccess if copies.under_way > 0 => {
             let mut pieces = Vec::new();
             // SAFETY: by the contract.
             unsafe {
-                if note.taint == Taint::LoadMatrix {
-                    fragment::matrix_pieces(cx, op, |p| pieces.push(p));
-                } else {
-                    fragment::tile_pieces(cx, op, |p| pieces.push(p));
+                match note.taint {
+                    Taint::LoadMatrix | Taint::StoreMatrix => fragment::matrix_pieces(cx, op, |p| pieces.push(p)),
+                    _ => fragment::tile_pieces(cx, op, |p| pieces.push(p)),
                 }
             }
+            let stores = matches!(note.taint, Taint::StoreMatrix | Taint::StoreTile);
             for p in pieces.iter().filter(|p| p.shared) {
-                used(c, "read", warp, p.lane as u32, pc, p.at, p.bytes);
+                used(c, if stores { "write" } else { "read" }, warp, p.lane as u32, pc, p.at, p.bytes);
+            }
+        }
+        Role::CopyBulk if copies.under_way > 0 => {
+            for lane in lanes_of(cx.active) {
+                // SAFETY: by the contract; `exec::bulk` says what the list holds.
+                let (bytes, from, to) = unsafe {
+                    let offset = cx.list(op, 4) as i32 as i64 as u64;
+                    (
+                        u64::from(lane_of::<u32>(cx.src(op.c), lane)),
+                        bulk::address(cx, op.b, offset, cx.list(op, 3), lane),
+                        bulk::address(cx, op.a, op.imm, cx.list(op, 1), lane),
+                    )
+                };
+                for (what, (place, at)) in [("read", from), ("write", to)] {
+                    if place == Place::Shared && bytes > 0 {
+                        used(c, what, warp, lane as u32, pc, at, bytes);
+                    }
+                }
             }
         }
         _ => {}

@@ -7,7 +7,7 @@
 //!
 //! | module | what it watches |
 //! |---|---|
-//! | `copies` | asynchronous copies that are read before the wait for them |
+//! | `copies` | asynchronous copies that are used before the wait for them; bulk copies: `race` |
 //! | `init` | undefined bytes: in memory one bit a byte, in registers one bit a bit, made when the first undefined value turns up; they may be copied around freely and are reported where they decide something or leave the device |
 //! | `race` | unordered accesses under the PTX memory model; barriers and collectives |
 //! | `history` | operations of the host program that use the same memory unordered |

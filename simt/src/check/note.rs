@@ -214,6 +214,12 @@ pub(crate) enum Role {
     /// `cp.async.bulk`: see `exec::bulk`. An operation on an mbarrier object: see `exec::mbarrier`.
     CopyBulk,
     Object,
+    /// `cp.async.bulk.commit_group`, and `wait_group` for all groups but the last so many (`.read`: for what they read).
+    CommitBulk,
+    WaitBulk {
+        left: u32,
+        read: bool,
+    },
 }
 
 /// Class of an instruction, as the profile counts it.
@@ -329,7 +335,15 @@ impl Role {
     /// Whether checkers look at such operations after they have been executed.
     #[inline(always)]
     pub(crate) fn leaves_something(self) -> bool {
-        !matches!(self, Role::Plain | Role::Branch | Role::Fence { .. } | Role::Divide(_))
+        !matches!(
+            self,
+            Role::Plain
+                | Role::Branch
+                | Role::Fence { .. }
+                | Role::Divide(_)
+                | Role::CommitBulk
+                | Role::WaitBulk { .. }
+        )
     }
 }
 

@@ -13,12 +13,13 @@ use super::lanes::{lane_of, lanes_of};
 use super::space::{Global, SHARED_WINDOW, Shared, Space, place_of};
 use super::{Cx, Flow, Op, mbarrier};
 use crate::fault::FaultKind;
+use crate::memory::lookup;
 
 pub(crate) const NO_BARRIER: u32 = u32::MAX;
 pub(crate) const NO_REDUCTION: u32 = u32::MAX;
 
 /// Words of the list before the row of the mbarrier's address.
-const BARRIER_ROW: usize = 9;
+pub(crate) const BARRIER_ROW: usize = 9;
 
 /// The address in a row, as `how` says.
 pub(crate) unsafe fn address(cx: &Cx, row: u32, offset: u64, how: u32, lane: usize) -> (Place, u64) {
@@ -38,6 +39,11 @@ pub(crate) unsafe fn address(cx: &Cx, row: u32, offset: u64, how: u32, lane: usi
             place => (place, at),
         },
     }
+}
+
+/// Whether an allocation holds all of a range of global memory.
+pub(crate) fn reaches(cx: &Cx, at: u64, bytes: u64) -> bool {
+    lookup(&cx.memory, at).is_some_and(|e| bytes <= e.size - (at - e.base))
 }
 
 /// Host address and key of a range.

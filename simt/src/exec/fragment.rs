@@ -7,7 +7,7 @@ use super::atom::address;
 use super::bounds::{Place, refuse};
 use super::lanes::{lane_of, set_lane};
 use super::mma::{accumulator_place, all_here, factor_place};
-use super::space::{Global, Pattern, Shared, Space, count, count_mixed};
+use super::space::{Global, Shared, Space};
 use super::tensor::Kind;
 use super::{Cx, Flow, LANES, Op};
 
@@ -161,6 +161,19 @@ pub(crate) unsafe fn matrix_pieces(cx: &Cx, op: &Op, mut f: impl FnMut(Piece)) {
     }
 }
 
+/// The addresses of the rows of an `ldmatrix` or `stmatrix`, with the lanes that give them.
+///
+/// # Safety
+/// The contract of handlers; all lanes are here.
+pub(crate) unsafe fn matrix_rows(cx: &Cx, op: &Op, mut f: impl FnMut(usize, u64)) {
+    // SAFETY: by the contract.
+    unsafe {
+        for lane in 0..8 * (cx.list(op, 2) & 0xff).min(4) as usize {
+            f(lane, address(cx, op, lane).1);
+        }
+    }
+}
+
 /// The pieces of a `wmma.load` or `wmma.store`, register by register.
 ///
 /// # Safety
@@ -291,14 +304,53 @@ unsafe fn aligned(cx: &mut Cx, op: &Op, tile: Tile, what: &str) -> Option<Flow> 
     }
 }
 
-/// Counts one register's worth of a warp.
-fn counted(cx: &mut Cx, store: bool, place: Place, addresses: &[u64; LANES], bytes: u64) {
+/// What a tile costs, however its elements are dealt to lanes, which the ISA leaves open.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// Distinct sectors, in order, and distinct bytes.
+    pub sectors: Vec<u64>,
+    pub bytes: u64,
+    /// Passes over the banks of shared memory: words that the busiest one has to give, and as few as there could be.
+    pub passes: u64,
+    pub ideal: u64,
+}
+
+impl Cost {
+    /// Of pieces of so many bytes each, aligned to that, at these addresses.
+    pub(crate) fn of(addresses: &mut Vec<u64>, bytes: u64) -> Cost {
+        addresses.sort_unstable();
+        addresses.dedup();
+        let each = |shift: u32| {
+            let parts = addresses.iter().flat_map(|&at| at >> shift..=at.wrapping_add(bytes - 1) >> shift);
+            let mut parts: Vec<u64> = parts.collect();
+            parts.dedup();
+            parts
+        };
+        let words = each(2);
+        let mut banks = [0u64; 32];
+        words.iter().for_each(|w| banks[(w & 31) as usize] += 1);
+        Cost {
+            sectors: each(5),
+            bytes: addresses.len() as u64 * bytes,
+            passes: banks.into_iter().max().unwrap_or(0),
+            ideal: (words.len() as u64).div_ceil(32),
+        }
+    }
+}
+
+/// Counts a tile: one request.
+fn counted(cx: &mut Cx, store: bool, place: Place, addresses: &mut Vec<u64>, bytes: u64) {
+    let all = addresses.len() as u64 * bytes;
+    let cost = Cost::of(addresses, bytes);
+    let c = &mut cx.counters;
     if place == Place::Shared {
-        count::<Shared<u64>>(cx, store, 32, bytes, Pattern::Mixed);
-        count_mixed::<Shared<u64>>(cx, store, addresses, bytes);
+        c.shared_requests += 1;
+        *(if store { &mut c.shared_store_bytes } else { &mut c.shared_load_bytes }) += all;
+        c.shared_bank_conflicts += cost.passes - cost.ideal;
     } else {
-        count::<Global>(cx, store, 32, bytes, Pattern::Mixed);
-        count_mixed::<Global>(cx, store, addresses, bytes);
+        c.global_requests += 1;
+        *(if store { &mut c.global_store_bytes } else { &mut c.global_load_bytes }) += all;
+        *(if store { &mut c.global_store_sectors } else { &mut c.global_load_sectors }) += cost.sectors.len() as u64;
     }
 }
 
@@ -317,10 +369,10 @@ pub(crate) unsafe fn wmma_load(cx: &mut Cx, op: &Op) -> Flow {
         let bytes = u64::from(bits.div_ceil(8));
         // All is read before anything is written: a destination may be the address.
         let mut results = vec![[0u64; LANES]; tile.registers];
+        let mut addresses = Vec::with_capacity(tile.registers * pieces * LANES);
+        let mut place = Place::Global;
         for (r, result) in results.iter_mut().enumerate() {
             for p in 0..pieces {
-                let mut addresses = [0; LANES];
-                let mut place = Place::Global;
                 for (lane, value) in result.iter_mut().enumerate() {
                     let stride = lane_of::<u32>(cx.src(op.b), lane).into();
                     let offset = tile.offset(lane, r, p, stride);
@@ -332,11 +384,12 @@ pub(crate) unsafe fn wmma_load(cx: &mut Cx, op: &Op) -> Flow {
                     found.host.copy_to_nonoverlapping(word.as_mut_ptr(), bytes as usize);
                     let word = u64::from_le_bytes(word) ^ (found.key & (u64::MAX >> (64 - 8 * bytes)));
                     *value |= word << (bits as usize * p);
-                    (addresses[lane], place) = (found.at, found.place);
+                    addresses.push(found.at);
+                    place = found.place;
                 }
-                counted(cx, false, place, &addresses, bytes);
             }
         }
+        counted(cx, false, place, &mut addresses, bytes);
         for (r, result) in results.iter().enumerate() {
             let to = cx.dst(cx.list(op, Tile::ROWS + r));
             for (lane, &value) in result.iter().enumerate() {
@@ -363,12 +416,12 @@ pub(crate) unsafe fn wmma_store(cx: &mut Cx, op: &Op) -> Flow {
         }
         let (pieces, bits) = tile.pieces();
         let bytes = u64::from(bits.div_ceil(8));
+        let mut addresses = Vec::with_capacity(tile.registers * pieces * LANES);
+        let mut place = Place::Global;
         for r in 0..tile.registers {
             let from = cx.src(cx.list(op, Tile::ROWS + r));
             for p in 0..pieces {
-                let mut addresses = [0; LANES];
-                let mut place = Place::Global;
-                for (lane, address) in addresses.iter_mut().enumerate() {
+                for lane in 0..LANES {
                     let stride = lane_of::<u32>(cx.src(op.b), lane).into();
                     let offset = tile.offset(lane, r, p, stride);
                     let found = match piece(cx, op, lane, offset, bytes, "store") {
@@ -381,11 +434,12 @@ pub(crate) unsafe fn wmma_store(cx: &mut Cx, op: &Op) -> Flow {
                     };
                     let word = (value >> (bits as usize * p)) ^ found.key;
                     found.host.copy_from_nonoverlapping(word.to_le_bytes().as_ptr(), bytes as usize);
-                    (*address, place) = (found.at, found.place);
+                    addresses.push(found.at);
+                    place = found.place;
                 }
-                counted(cx, true, place, &addresses, bytes);
             }
         }
+        counted(cx, true, place, &mut addresses, bytes);
     }
     cx.progress += 1;
     Flow::Next

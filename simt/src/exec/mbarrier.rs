@@ -12,6 +12,7 @@ use super::bounds::{Place, refuse};
 use super::lanes::{lane_of, lanes_of, set_lane};
 use super::space::{Shared, Space};
 use super::{Cx, Flow, Op};
+use crate::check;
 use crate::fault::FaultKind;
 
 /// The largest count that an object holds.
@@ -132,22 +133,30 @@ unsafe fn object(cx: &mut Cx, op: &Op, lane: usize) -> Result<*mut u64, Flow> {
     }
 }
 
+/// Tells a checked launch that a phase of the object at this offset has ended.
+fn ended(cx: &mut Cx, at: usize) {
+    if cx.checker.is_some() {
+        check::checker::with(cx, |c, _| check::race::phase_ended(c, at as u64));
+    }
+}
+
 /// What an operation is about to do to the order of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edge {
     /// A new object: what was known of the old one does not count.
     New,
-    /// An arrival releases.
+    /// An arrival.
     Release,
-    /// A wait that finds its phase complete acquires.
+    /// A wait that finds its phase complete.
     Acquire,
 }
 
-/// The edge of a lane, and the object's offset in shared memory.
+/// The edge of a lane, the object's offset in shared memory, and whether the operation itself is ordered (else fences
+/// have to be).
 ///
 /// # Safety
 /// The contract of handlers, for [`mbarrier`].
-pub(crate) unsafe fn edge(cx: &mut Cx, op: &Op, lane: usize) -> Option<(u64, Edge)> {
+pub(crate) unsafe fn edge(cx: &mut Cx, op: &Op, lane: usize) -> Option<(u64, Edge, bool)> {
     // SAFETY: by the contract; `resolve` vouches for the range that it returns.
     unsafe {
         let (place, at) = address(cx, op, lane);
@@ -157,13 +166,13 @@ pub(crate) unsafe fn edge(cx: &mut Cx, op: &Op, lane: usize) -> Option<(u64, Edg
         let what = cx.list(op, 2);
         let ordered = what & act::RELAXED == 0;
         match what & act::KIND {
-            act::INIT => Some((at, Edge::New)),
-            act::ARRIVE | act::ASYNC => ordered.then_some((at, Edge::Release)),
-            act::TEST if ordered => {
+            act::INIT => Some((at, Edge::New, true)),
+            act::ARRIVE | act::ASYNC => Some((at, Edge::Release, ordered)),
+            act::TEST => {
                 let site = cx.list(op, 0) as usize;
                 let (host, _) = Shared::<u64>::resolve(cx, site, at, 8)?;
                 let word = host.cast::<u64>().read_unaligned();
-                Object::unpack(word)?.passed(cx, op, lane, word).then_some((at, Edge::Acquire))
+                Object::unpack(word)?.passed(cx, op, lane, word).then_some((at, Edge::Acquire, ordered))
             }
             _ => None,
         }
@@ -235,6 +244,9 @@ pub(crate) unsafe fn mbarrier(cx: &mut Cx, op: &Op) -> Flow {
             }
             at.write_unaligned(new.pack());
             cx.progress += 1;
+            if new.odd != old.odd {
+                ended(cx, at as usize - cx.shared as usize);
+            }
             if what & (KIND | act::SILENT) == ARRIVE {
                 set_lane::<u64>(cx.dst(op.d), lane, word);
             }
@@ -288,9 +300,14 @@ pub(super) unsafe fn complete(
             Some(object) => object.expect(-(bytes.min(1 << 40) as i64)).map(Object::advance),
             None => Err("a copy completes at memory that no mbarrier.init has initialised".to_string()),
         };
-        match new {
-            Ok(new) => host.write_unaligned(new.pack()),
+        let new = match new {
+            Ok(new) => new,
             Err(detail) => return Some(misuse(cx, op, lane, detail)),
+        };
+        let old = host.read_unaligned();
+        host.write_unaligned(new.pack());
+        if (new.pack() ^ old) & PHASE != 0 {
+            ended(cx, host as usize - cx.shared as usize);
         }
     }
     cx.progress += 1;

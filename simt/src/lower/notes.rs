@@ -162,8 +162,16 @@ fn role(b: &Builder<'_>, i: &Instruction, p: &Proto, notes: &mut Notes) -> Role 
         "bar" | "barrier" if p.imm & crate::exec::collective::COLLECTIVE != 0 => Role::Collective,
         "bar" | "barrier" if !m.take("cluster") => Role::Barrier,
         "cp" if p.list.is_some() && m.take("mbarrier") => Role::Object,
-        "cp" if p.list.is_some() && m.take("bulk") => Role::CopyBulk,
-        "cp" if m.take("async") && !m.take("bulk") && !m.take("mbarrier") => {
+        "cp" if m.take("bulk") => match m.any(&["commit_group", "wait_group"]) {
+            Some("commit_group") => Role::CommitBulk,
+            Some(_) => match i.operands.first() {
+                Some(Operand::Int(n)) => Role::WaitBulk { left: *n as u32, read: m.take("read") },
+                _ => Role::Plain,
+            },
+            None if p.list.is_some() => Role::CopyBulk,
+            None => Role::Plain,
+        },
+        "cp" if m.take("async") && !m.take("mbarrier") => {
             match m.any(&["commit_group", "wait_group", "wait_all", "ca", "cg"]) {
                 Some("commit_group") => Role::CommitGroup,
                 Some("wait_all") => Role::WaitGroup(u32::MAX),

@@ -127,7 +127,8 @@ unsafe fn mixed(cx: &Cx, op: &Op, access: &Access, list: &mut Vec<Run>) {
 
 /// The spans of a run, by chunk address. `like` says who and when.
 pub(super) fn spans(run: &Run, like: Span, mut f: impl FnMut(u64, &Span)) {
-    let end = run.first + run.bytes;
+    // What passes the end of addresses is refused.
+    let Some(end) = run.first.checked_add(run.bytes) else { return };
     let mut at = run.first;
     let first_lane = run.lanes.trailing_zeros();
     while at < end {

@@ -5,13 +5,28 @@
 
 use super::access::{Run, flags, spans};
 use super::report::{self, Scene};
-use super::shadow::{Now, Span};
+use super::shadow::{Now, Span, flag};
 use crate::check::checker::Checker;
 use crate::check::init::copy_target;
 use crate::check::note::{Access, Does, Order, Scope, Where};
 use crate::exec::bounds::Place;
 use crate::exec::lanes::lanes_of;
 use crate::exec::{Cx, Op};
+
+/// A weak access of so many bytes.
+pub(super) const fn weak(does: Does, bytes: u32) -> Access {
+    Access {
+        does,
+        at: Where::Generic,
+        size: bytes,
+        count: 1,
+        order: Order::Weak,
+        scope: Scope::Cta,
+        nc: false,
+        seed: false,
+        cas: false,
+    }
+}
 
 /// Records the copies of the active lanes, lanes side by side together.
 ///
@@ -40,34 +55,38 @@ pub(super) unsafe fn copied(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u3
             }
         }
     }
-    let access = Access {
-        does: Does::Store,
-        at: Where::Shared32,
-        size: bytes as u32,
-        count: 1,
-        order: Order::Weak,
-        scope: Scope::Cta,
-        nc: false,
-        seed: false,
-        cas: false,
-    };
+    let access = weak(Does::Store, bytes as u32);
+    // SAFETY: by the contract.
+    unsafe { record(c, cx, op, (pc, warp), &access, &runs, None) }
+}
+
+/// Records accesses whose values nobody knows yet, by the warp's lanes or by an agent (see `bulk`) in its epoch.
+///
+/// # Safety
+/// The contract of handlers; the operation is at `pc`, and `warp` runs.
+pub(super) unsafe fn record(
+    c: &mut Checker,
+    cx: &Cx,
+    op: &Op,
+    (pc, warp): (u32, u32),
+    access: &Access,
+    runs: &[Run],
+    agent: Option<(u32, u32)>,
+) {
     let block = &mut c.block.races;
     let Some(clock) = block.clocks.warp(warp as usize) else { return };
-    let now = Now { warp: clock, here: (block.clocks.block, warp as u8), talks: c.races.talks };
-    let like = Span {
-        block: block.clocks.block,
-        epoch: clock.epoch,
-        pc,
-        warp: warp as u8,
-        flags: flags(&access),
-        ..Span::default()
-    };
-    for run in &runs {
-        let (shadow, found) = (&mut block.shared, &mut c.races.found);
+    let here = (block.clocks.block, warp as u8);
+    let now = Now { warp: clock, here, talks: c.races.talks };
+    let (who, epoch) = agent.unwrap_or((here.0, clock.epoch));
+    let flags = flags(access) | if agent.is_some() { flag::ASYNC } else { 0 };
+    let like = Span { block: who, epoch, pc, warp: warp as u8, flags, ..Span::default() };
+    for run in runs {
+        let shadow = if run.place == Place::Shared { &mut block.shared } else { &mut c.races.global };
+        let found = &mut c.races.found;
         spans(run, like, |address, span| shadow.apply(address, span, &now, found));
         let found = std::mem::take(found);
-        let (races, clocks, access) = (&c.races, &block.clocks, &access);
-        let scene = Scene { races, clocks, block: c.block.index, warp, op, pc, access, run, copy: true };
+        let (races, clocks) = (&c.races, &block.clocks);
+        let scene = Scene { races, clocks, block: c.block.index, warp, op, pc, access, run, opaque: true };
         for (base, conflict) in &found {
             // SAFETY: by the contract.
             unsafe { report::clash(&scene, cx, &mut c.findings, *base, conflict) }

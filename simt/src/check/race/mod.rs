@@ -6,14 +6,18 @@
 //! | `clock` | sparse vector clocks |
 //! | `access` | from an operation to the runs of bytes that its lanes access |
 //! | `copy` | asynchronous copies |
+//! | `bulk` | bulk copies, which are under way until somebody has waited for them |
+//! | `matrix` | accesses by whole warps: `ldmatrix`, `stmatrix`, `wmma` |
 //! | `shadow`, `cell` | the accesses of each byte that later ones must be ordered after |
 //! | `report` | findings in words |
 //! | `sync` | barriers and collectives |
 
 mod access;
+mod bulk;
 mod cell;
 mod clock;
 mod copy;
+mod matrix;
 mod order;
 mod report;
 mod shadow;
@@ -32,6 +36,7 @@ use crate::exec::lanes::{lanes_of, simd};
 use crate::exec::mbarrier::{self, Edge};
 use crate::exec::{Cx, Op, uniform};
 
+pub(crate) use bulk::phase_ended;
 pub(crate) use sync::{arrived, fault as sync_fault, met, sources};
 
 /// State of a launch.
@@ -82,6 +87,8 @@ impl Races {
                     races.strong = true;
                     (true, false)
                 }
+                // Copies are ordered as other blocks would be.
+                Role::CopyBulk => (false, true),
                 _ => (false, false),
             };
             races.orders |= orders;
@@ -99,7 +106,7 @@ impl Races {
     pub(crate) fn uses(&self) -> Vec<Use> {
         let mut list: Vec<Use> = Vec::new();
         self.global.each(|at, bytes, r| {
-            let thread = (u64::from(r.block), u32::from(r.warp), r.lanes.trailing_zeros() & 31);
+            let thread = (u64::from(bulk::owner(r.block, 0)), u32::from(r.warp), r.lanes.trailing_zeros() & 31);
             list.push((r.flags & flag::WRITE != 0, at, at + bytes, (r.pc, thread)));
         });
         list.sort_unstable();
@@ -122,12 +129,18 @@ pub(crate) struct BlockRaces {
     shared: Shadow,
     variables: Variables,
     sync: sync::State,
+    bulk: bulk::Bulk,
 }
 
 impl Default for BlockRaces {
     fn default() -> BlockRaces {
-        let sync = sync::State::default();
-        BlockRaces { clocks: Clocks::new(0, 0), shared: Shadow::default(), variables: Variables::default(), sync }
+        BlockRaces {
+            clocks: Clocks::new(0, 0),
+            shared: Shadow::default(),
+            variables: Variables::default(),
+            sync: sync::State::default(),
+            bulk: bulk::Bulk::default(),
+        }
     }
 }
 
@@ -155,6 +168,12 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
         }
         // SAFETY: by the contract.
         Role::CopyAsync if races => unsafe { copy::copied(c, cx, op, pc, warp) },
+        // SAFETY: by the contract.
+        Role::CopyBulk if races => unsafe { bulk::copied(c, cx, op, pc, warp) },
+        Role::CommitBulk if races => c.block.races.bulk.commit(warp, cx.active),
+        Role::WaitBulk { left, read } if races => bulk::waited(c, warp, cx.active, left, read),
+        // SAFETY: by the contract.
+        Role::MatrixAccess if races => unsafe { matrix::accessed(c, cx, op, pc, warp, note) },
         // SAFETY: by the contract.
         Role::Object if races => unsafe { object(c, cx, op, pc, warp) },
         // SAFETY: by the contract.
@@ -226,7 +245,7 @@ unsafe fn followed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
             pc,
             access,
             run,
-            copy: false,
+            opaque: false,
         };
         // SAFETY: by the contract.
         unsafe {
@@ -268,7 +287,7 @@ unsafe fn object(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, warp: u32) {
     let block = &mut c.block.races;
     for lane in lanes_of(cx.active) {
         // SAFETY: by the contract.
-        let Some((at, edge)) = (unsafe { mbarrier::edge(cx, op, lane) }) else { continue };
+        let Some((at, edge, ordered)) = (unsafe { mbarrier::edge(cx, op, lane) }) else { continue };
         let releases = edge == Edge::Release;
         if edge == Edge::New {
             block.variables.remove(&at);
@@ -280,7 +299,11 @@ unsafe fn object(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, warp: u32) {
             pc,
             reads: true,
             writes: releases,
-            order: if releases { Order::Release } else { Order::Acquire },
+            order: match (ordered, releases) {
+                (false, _) => Order::Relaxed,
+                (true, true) => Order::Release,
+                (true, false) => Order::Acquire,
+            },
             scope: Scope::Cta,
         };
         block.clocks.strong(&strong, block.variables.entry(at).or_default());

@@ -346,9 +346,28 @@ impl Clocks {
         }
     }
 
+    /// A lane has waited for something.
+    pub(super) fn told(&mut self, warp: usize, lane: usize, clock: &Arc<Clock>) {
+        let Some(w) = self.warps.get_mut(warp) else { return };
+        if let Some(lane) = w.lanes.get_or_insert_default().get_mut(lane) {
+            learn(&mut lane.extra, clock);
+        }
+        w.extras |= 1 << (lane & 31);
+    }
+
     /// What all lanes of a warp know.
     pub(super) fn warp(&self, warp: usize) -> Option<&Warp> {
         self.warps.get(warp)
+    }
+}
+
+impl Variable {
+    /// From now on, threads of the block that acquire learn this.
+    pub(super) fn carry(&mut self, block: u32, clock: Clock) {
+        match self.by_block.iter_mut().find(|b| b.0 == block) {
+            Some(known) => Arc::make_mut(&mut known.1).join(&clock),
+            None => self.by_block.push((block, Arc::new(clock))),
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! What a race looks like in a report.
 
-use super::Races;
 use super::access::Run;
 use super::access::{given, held, lane_address, order_name, silent};
 use super::order::Clocks;
 use super::shadow::{Clash, Conflict, flag};
+use super::{Races, bulk};
 use crate::check::checker::{Findings, RawFinding, RawSite};
 use crate::check::note::{Access, Does, Order, Role};
 use crate::check::{Rule, Severity};
@@ -23,8 +23,8 @@ pub(super) struct Scene<'a> {
     pub pc: u32,
     pub access: &'a Access,
     pub run: &'a Run,
-    /// It is an asynchronous copy, whose value nobody knows yet.
-    pub copy: bool,
+    /// It is an asynchronous copy or a matrix access, whose values are not looked at.
+    pub opaque: bool,
 }
 
 /// Reports two accesses that clash.
@@ -33,8 +33,10 @@ pub(super) struct Scene<'a> {
 /// The contract of handlers.
 pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base: u64, c: &Conflict) {
     let theirs = &c.theirs;
-    let same_block = theirs.block == s.clocks.block;
-    let same_warp = same_block && u32::from(theirs.warp) == s.warp;
+    let same_block = bulk::owner(theirs.block, s.clocks.block) == s.clocks.block;
+    // A copy that nobody of this thread's past has waited for.
+    let under_way = theirs.flags & flag::ASYNC != 0 && same_block;
+    let same_warp = same_block && !under_way && u32::from(theirs.warp) == s.warp;
     let at = base + u64::from(c.at);
     let Some(warp) = s.clocks.warp(s.warp as usize) else { return };
     let their_access = s.races.access_at(cx, theirs.pc);
@@ -43,6 +45,7 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
     let variable = s.races.statics.iter().find(|v| s.run.place == Place::Global && at.wrapping_sub(v.0) < v.1);
     let rule = match c.kind {
         Clash::Stale => Rule::StaleRead,
+        Clash::Race if under_way => Rule::MissingWait,
         Clash::Scope => Rule::RaceScope,
         Clash::Race if missed.is_some() => Rule::RaceScope,
         Clash::Race if variable.is_some() && !same_block => Rule::StaticShared,
@@ -52,12 +55,13 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
     let lane = c.my_lane as usize % LANES;
     // SAFETY: by the contract.
     let silent = unsafe {
-        !s.copy
+        !s.opaque
             && s.access.does == Does::Store
             && silent(cx, s.op, s.access, lane, s.run.place, lane_address(s.run, lane))
     };
     let intended = warp.intended(theirs.block, theirs.warp, c.their_lane, theirs.epoch);
     let severity = match c.kind {
+        Clash::Race if under_way => Severity::Error,
         Clash::Race if same_warp => Severity::Info,
         Clash::Race | Clash::Stale if silent || theirs.flags & flag::SILENT != 0 => Severity::Warning,
         Clash::Race if intended => Severity::Warning,
@@ -67,14 +71,17 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
         return;
     }
     let my_thread = (s.block, s.warp, c.my_lane);
-    let their_thread = (u64::from(theirs.block), u32::from(theirs.warp), c.their_lane);
-    let verb = |a: Option<&Access>| match a.map(|a| a.does) {
+    let their_thread = (u64::from(bulk::owner(theirs.block, s.clocks.block)), u32::from(theirs.warp), c.their_lane);
+    let verb = |a: Option<&Access>, pc: u32, writes: bool| match a.map(|a| a.does) {
         Some(Does::Load) => "read",
         Some(Does::Store) => "write",
         Some(Does::Atomic) => "atomic",
-        None => "copy",
+        None if s.races.role(cx, pc) != Role::MatrixAccess => "copy",
+        None if writes => "write",
+        None => "read",
     };
-    let (mine, other) = (verb(Some(s.access).filter(|_| !s.copy)), verb(their_access));
+    let mine = verb(Some(s.access).filter(|_| !s.opaque), s.pc, s.access.writes());
+    let other = verb(their_access, theirs.pc, theirs.flags & flag::WRITE != 0);
     let name = place(s.run.place, at);
     let bytes = s.access.bytes();
     let kind = if mine == other { format!("{mine}-{mine}") } else { format!("{other}-{mine}") };
@@ -82,10 +89,16 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
         Clash::Stale if mine == "read" => format!("non-coherent load (.nc) of {name}, which this grid has written"),
         Clash::Stale => format!("{mine} of {name}, which this grid reads with non-coherent loads (.nc)"),
         Clash::Scope => format!("{kind} race on {name}: a scope is too narrow"),
+        Clash::Race if under_way => format!(
+            "{} is {} while an asynchronous copy {} it is under way",
+            if s.run.place == Place::Shared { "shared memory" } else { "global memory" },
+            if s.access.writes() { "written" } else { "read" },
+            if theirs.flags & flag::WRITE != 0 { "to" } else { "from" },
+        ),
         Clash::Race => format!("{kind} race on {name} ({bytes} bytes)"),
     };
     // SAFETY: by the contract.
-    let values = if s.copy { String::new() } else { unsafe { values(s, cx, lane) } };
+    let values = if s.opaque { String::new() } else { unsafe { values(s, cx, lane) } };
     let their_note = match (their_access, s.access.does) {
         (Some(a), Does::Load) if a.writes() => "wrote what is read now".to_string(),
         (Some(a), _) if a.order.strong() => format!("{} at scope .{}", order_name(a.order), a.scope.name()),
@@ -98,7 +111,10 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
     let sites = vec![
         RawSite { label: describe(Some(s.access), mine), thread: Some(my_thread), pc: s.pc, note: values },
         RawSite {
-            label: format!("earlier {}", describe(their_access, other)),
+            label: match under_way {
+                true => "asynchronous copy".to_string(),
+                false => format!("earlier {}", describe(their_access, other)),
+            },
             thread: Some(their_thread),
             pc: theirs.pc,
             note: their_note,
@@ -111,6 +127,7 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
                 .to_string()
         }
         (Clash::Scope, _) => scope_edge(s, their_access, theirs.block),
+        (Clash::Race, _) if under_way => wait_for(theirs.block, theirs.flags).to_string(),
         (_, Some(m)) => {
             let line =
                 |pc: u32| if pc == u32::MAX { String::new() } else { format!(" (PTX line {})", s.races.line(cx, pc)) };
@@ -134,7 +151,7 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
             "; `{name}` is one variable in global memory, which all blocks share (as a Rust `static mut` is): if each block \
              was to have its own, it must be in shared memory"
         );
-    } else if c.kind == Clash::Race && !same_warp && missed.is_none() {
+    } else if c.kind == Clash::Race && !same_warp && !under_way && missed.is_none() {
         help += s.races.advice(intended);
     }
     let memory = match s.run.place {
@@ -146,6 +163,24 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
         },
     };
     findings.add(RawFinding { rule, severity, message, sites, memory, help });
+}
+
+/// What ends a bulk copy.
+fn wait_for(agent: u32, flags: u8) -> &'static str {
+    match (bulk::is_object(agent), flags & flag::WRITE != 0) {
+        (true, _) => {
+            "wait until the phase of the mbarrier that the copy completes at has ended (`mbarrier.try_wait`), or for a barrier \
+             behind somebody who has waited"
+        }
+        (false, true) => {
+            "the copying thread must commit the group and wait for it (`cp.async.bulk.wait_group`), and a barrier must \
+             follow for other threads"
+        }
+        (false, false) => {
+            "the copying thread must commit the group and wait until it has read its source \
+             (`cp.async.bulk.wait_group.read`), and a barrier must follow for other threads"
+        }
+    }
 }
 
 /// Reports lanes that store to one address in one instruction.
@@ -277,14 +312,16 @@ impl Scene<'_> {
 impl Races {
     /// The access at a position.
     pub(super) fn access_at(&self, cx: &Cx, pc: u32) -> Option<&Access> {
-        if pc as usize >= self.ops {
-            return None;
-        }
-        // SAFETY: there is a note for every operation, and `ops` of them.
-        match unsafe { &*cx.notes.add(pc as usize) }.role {
+        match self.role(cx, pc) {
             Role::Access(i) => self.accesses.get(i as usize),
             _ => None,
         }
+    }
+
+    /// What the operation at a position is.
+    fn role(&self, cx: &Cx, pc: u32) -> Role {
+        // SAFETY: there is a note for every operation, and `ops` of them.
+        if (pc as usize) < self.ops { unsafe { &*cx.notes.add(pc as usize) }.role } else { Role::Plain }
     }
 
     /// PTX line of a position.

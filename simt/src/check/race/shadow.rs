@@ -35,6 +35,8 @@ pub(super) mod flag {
     pub(crate) const NC: u8 = 8;
     /// A write of what was there already.
     pub(crate) const SILENT: u8 = 16;
+    /// By a bulk copy, under way until somebody has waited for it: not ordered even after its own thread.
+    pub(crate) const ASYNC: u8 = 32;
 }
 
 /// Lanes of a warp that access consecutive bytes of a chunk in one instruction. An epoch of 0: none.
@@ -147,7 +149,8 @@ impl Span {
         if (self.flags | a.flags) & flag::NC != 0 && (self.flags | a.flags) & flag::WRITE != 0 {
             return false;
         }
-        if self.alike(a) && (self.shift != TOGETHER || a.lanes & a.lanes.wrapping_sub(1) == 0) {
+        if self.alike(a) && !self.is(flag::ASYNC) && (self.shift != TOGETHER || a.lanes & a.lanes.wrapping_sub(1) == 0)
+        {
             return true;
         }
         let (from, to) = (self.from.max(a.from), self.to.min(a.to));

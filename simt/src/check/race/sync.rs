@@ -122,29 +122,23 @@ pub(crate) fn met(c: &mut Checker, warp: u32, lanes: u32, kind: Kind, sites: &[(
             None => places.push((pc, mask)),
         }
     }
-    if !c.checks.sync || places.len() < 2 {
+    // A warp barrier means the same wherever a lane stands; other collectives read what other lanes bring.
+    if !c.checks.sync || places.len() < 2 || kind == Kind::WarpSync {
         return;
     }
     places.sort_unstable();
-    // A warp barrier means the same wherever a lane stands; other collectives read what other lanes bring.
-    let severity = if kind == Kind::WarpSync { Severity::Info } else { Severity::Error };
-    if c.findings.seen(Rule::SplitCollective, places[0].0, places[1].0, severity) {
+    if c.findings.seen(Rule::SplitCollective, places[0].0, places[1].0, Severity::Error) {
         return;
     }
     let of = |&(pc, mask): &(u32, u32)| {
         site(c, "part of it", warp, mask.trailing_zeros() & 31, pc, format!("lanes {mask:#010x}"))
     };
-    let help = match kind {
-        Kind::WarpSync => "legal since sm_70; one place would be clearer",
-        _ => {
-            "on a GPU each part runs by itself, and waits for the others or exchanges nothing with them; if the source has one \
-             call, the compiler has copied it into the arms of a branch, because it does not know that it is convergent \
-             (stock rustc and inline assembly: rust#149637)"
-        }
-    };
+    let help = "on a GPU each part runs by itself, and waits for the others or exchanges nothing with them; if the source has one \
+                call, the compiler has copied it into the arms of a branch, because it does not know that it is convergent \
+                (stock rustc and inline assembly: rust#149637)";
     let finding = RawFinding {
         rule: Rule::SplitCollective,
-        severity,
+        severity: Severity::Error,
         message: format!(
             "the lanes {lanes:#010x} of one collective ({}) arrive from {} places of the code",
             kind.name(),
