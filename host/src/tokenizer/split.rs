@@ -14,31 +14,38 @@ pub(super) struct Splitter {
 }
 
 impl Splitter {
-    /// `None` (no such key) and names that are not known take ggml's default rule, with a warning.
+    /// Files without the key, which are old ones, take ggml's default rule, with a warning.
     pub(super) fn new(name: Option<&str>) -> Result<Self, TokenizerError> {
         let (rule, sources): (&'static str, Vec<String>) = match name {
-            Some("qwen2" | "qwen2.5" | "deepseek-r1-qwen" | "stablelm2" | "hunyuan" | "megrez") => {
-                ("qwen2", vec![words(r"\p{N}")])
-            }
-            Some("llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "pixtral") => {
-                ("llama-bpe", vec![words(r"\p{N}{1,3}")])
-            }
-            Some("gpt-2" | "gpt2" | "phi-2" | "jina-es" | "jina-de" | "gigachat" | "mpt" | "olmo" | "jais") => {
-                ("gpt-2", vec![GPT2.to_owned()])
-            }
-            Some("smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" | "minerva-7b") => {
-                ("smollm", vec![r"\p{N}".to_owned(), GPT2.to_owned()])
-            }
-            other => {
-                if other != Some("default") {
+            Some(
+                "qwen2" | "qwen2.5" | "deepseek-r1-qwen" | "kormo" | "f2llmv2" | "stablelm2" | "hunyuan" | "megrez"
+                | "solar-open" | "grok-2",
+            ) => ("qwen2", vec![words(r"\p{N}")]),
+            Some(
+                "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0" | "lfm2"
+                | "jina-v5-nano",
+            ) => ("llama-bpe", vec![words(r"\p{N}{1,3}")]),
+            // Llama 3's expression without the rest of its rule.
+            Some("dbrx" | "smaug-bpe" | "chatglm-bpe") => ("dbrx", vec![words(r"\p{N}{1,3}")]),
+            Some(
+                "gpt-2" | "gpt2" | "phi-2" | "jina-es" | "jina-de" | "jina-v2-es" | "jina-v2-de" | "gigachat"
+                | "a.x-4.0" | "mellum" | "modern-bert" | "mpt" | "olmo" | "jais" | "trillion" | "granite-docling"
+                | "exaone4",
+            ) => ("gpt-2", vec![GPT2.to_owned()]),
+            Some(
+                "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" | "minerva-7b" | "mellum2",
+            ) => ("smollm", vec![r"\p{N}".to_owned(), GPT2.to_owned()]),
+            None | Some("default") => {
+                if name.is_none() {
                     tracing::warn!(
-                        "tokenizer.ggml.pre is {other:?}, which is not known here: text is split by the default rule and may \
-                         become other tokens than in training"
+                        "the file has no tokenizer.ggml.pre: text is split by the default rule and may become other \
+                         tokens than in training"
                     );
                 }
                 let classes = [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"];
                 ("default", classes.map(str::to_owned).to_vec())
             }
+            Some(other) => return Err(TokenizerError::Rule { name: other.to_owned() }),
         };
         let expressions = sources
             .iter()

@@ -1,5 +1,5 @@
 use super::*;
-use crate::gguf::GgufWriter;
+use crate::gguf::{GgufError, GgufWriter};
 use serde_json::Value as Json;
 
 /// Vocabularies, merges and encodings made by another program (see `made_by` in the file).
@@ -124,12 +124,14 @@ fn start_and_end_tokens() {
 #[test]
 fn what_cannot_be_used_is_named() {
     let mut w = bytes_only();
-    w.key("tokenizer.ggml.model", "llama");
+    w.key("tokenizer.ggml.model", "bert");
     let e = tokenizer(&w).unwrap_err();
-    assert!(e.to_string().contains("--tokens"), "{e}");
+    assert!(e.to_string().contains("`bert`") && e.to_string().contains("--tokens"), "{e}");
     w.remove_key("tokenizer.ggml.model");
     assert!(matches!(tokenizer(&w), Err(TokenizerError::Gguf(GgufError::MissingKey { .. }))));
 
+    let e = tokenizer(&file("kimi-k2", vec!["a".into()], vec![])).unwrap_err();
+    assert!(matches!(&e, TokenizerError::Rule { name } if name == "kimi-k2"), "{e}");
     let e = tokenizer(&file("gpt-2", vec!["a".into(), "a".into()], vec![])).unwrap_err();
     assert!(matches!(e, TokenizerError::DuplicateToken { first: 0, second: 1, .. }));
     let e = tokenizer(&file("gpt-2", vec!["a".into()], vec!["ab".into()])).unwrap_err();

@@ -274,7 +274,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         kv: kv.to_string(),
         context: capacity,
         tokens_per_second: (decoded.fed.len() as f64 / decoded.seconds.max(1e-9)),
-        text: loaded.tokenizer.as_ref().ok().map(|t| t.decode(&decoded.generated)),
+        text: loaded.tokenizer.as_ref().ok().map(|t| t.decode_continuation(&decoded.generated)),
         ended_by: decoded.ended_by,
         tokens_fed: decoded.fed,
         tokens_generated: decoded.generated,

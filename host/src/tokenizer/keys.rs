@@ -1,0 +1,56 @@
+//! The arrays of the tokenizer keys.
+
+use super::{Kind, TokenizerError};
+use crate::gguf::{Gguf, GgufError, Value};
+
+pub(super) fn strings(file: &Gguf, key: &'static str) -> Result<Vec<String>, TokenizerError> {
+    let array = file.array(key)?.ok_or_else(|| GgufError::MissingKey { key: key.to_owned() })?;
+    let mut out = Vec::new();
+    for value in array.iter() {
+        match value {
+            Value::String(s) => out.push(s.to_owned()),
+            _ => {
+                return Err(TokenizerError::Gguf(GgufError::KeyType {
+                    key: key.to_owned(),
+                    expected: "an array of strings",
+                    actual: Value::Array(array).describe(),
+                }));
+            }
+        }
+    }
+    Ok(out)
+}
+
+pub(super) fn kinds(file: &Gguf, tokens: usize) -> Result<Vec<Kind>, TokenizerError> {
+    let key = "tokenizer.ggml.token_type";
+    let Some(array) = file.array(key)? else { return Ok(vec![Kind::Normal; tokens]) };
+    if array.len() != tokens {
+        return Err(TokenizerError::Length { key, expected: tokens, actual: array.len() });
+    }
+    let kinds: Vec<Kind> = array
+        .iter()
+        .map(|v| match v.as_u64() {
+            // ggml: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
+            Some(2 | 3) => Kind::Control,
+            Some(4) => Kind::UserDefined,
+            Some(5) => Kind::Unused,
+            Some(6) => Kind::Byte,
+            _ => Kind::Normal,
+        })
+        .collect();
+    Ok(kinds)
+}
+
+pub(super) fn scores(file: &Gguf) -> Result<Vec<f32>, TokenizerError> {
+    let key = "tokenizer.ggml.scores";
+    let array = file.array(key)?.ok_or_else(|| GgufError::MissingKey { key: key.to_owned() })?;
+    let number = |v| match v {
+        Value::F32(x) => Ok(x),
+        _ => Err(TokenizerError::Gguf(GgufError::KeyType {
+            key: key.to_owned(),
+            expected: "an array of f32",
+            actual: Value::Array(array).describe(),
+        })),
+    };
+    array.iter().map(number).collect()
+}
