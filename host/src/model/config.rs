@@ -9,7 +9,10 @@ use crate::gguf::{Gguf, Value};
 pub enum Architecture {
     /// Qwen3: RMS norm of every query and key head before RoPE, which rotates halves.
     Qwen3,
-    /// Llama and its relatives: no norm of heads, RoPE rotates neighbours.
+    /// Qwen2: biases on queries, keys and values, no norm of heads, RoPE rotates halves.
+    Qwen2,
+    /// Llama and its relatives: no norm of heads, RoPE rotates neighbours. Biases on queries, keys and values are
+    /// used where the file has them.
     Llama,
 }
 
@@ -18,9 +21,30 @@ impl Architecture {
     pub fn name(self) -> &'static str {
         match self {
             Architecture::Qwen3 => "qwen3",
+            Architecture::Qwen2 => "qwen2",
             Architecture::Llama => "llama",
         }
     }
+
+    /// Whether queries, keys and values have biases.
+    pub fn qkv_biases(self) -> Presence {
+        match self {
+            Architecture::Qwen3 => Presence::Never,
+            Architecture::Qwen2 => Presence::Always,
+            Architecture::Llama => Presence::Optional,
+        }
+    }
+}
+
+/// Whether an architecture has a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Presence {
+    /// A file without it is refused.
+    Always,
+    /// It is used where the file has it.
+    Optional,
+    /// A file with it is refused.
+    Never,
 }
 
 /// Which elements of a head RoPE rotates together.
@@ -33,7 +57,8 @@ pub enum RopeStyle {
 }
 
 /// How positions turn into angles: pair `i` of `dims / 2` turns by
-/// `position / scale * base^(-2 i / dims)`, divided by `rope_freqs[i]` where the file has that tensor.
+/// `position / scale * base^(-2 i / dims)`, divided by `rope_freqs[i]` where the file has that tensor;
+/// [`Yarn`] does so for the slow pairs only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rope {
     /// The pairing.
@@ -44,6 +69,24 @@ pub struct Rope {
     pub base: f32,
     /// Positions are divided by this (1 without scaling).
     pub scale: f32,
+    /// Which pairs are scaled, and by how much all are stretched; `None`: all of them, by nothing.
+    pub yarn: Option<Yarn>,
+}
+
+/// YaRN: pairs that turn often within the original context keep their angles, those that turn less than once are
+/// scaled, and those between are mixed. Source: Peng et al., arXiv 2309.00071, with ggml's names and defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Yarn {
+    /// Positions that the model was first trained with.
+    pub original_context: u32,
+    /// How much of the unscaled angle the fast pairs take (1: all).
+    pub ext_factor: f32,
+    /// Cosines and sines are multiplied by this, and by `1 + 0.1 ln(scale)`.
+    pub attn_factor: f32,
+    /// Pairs that turn more often than this are not scaled.
+    pub beta_fast: f32,
+    /// Pairs that turn less often than this are scaled fully.
+    pub beta_slow: f32,
 }
 
 /// A model's numbers, checked against each other. Shapes of tensors are checked against these.
@@ -100,6 +143,7 @@ impl Config {
     pub fn from_gguf(file: &Gguf) -> Result<Config, ModelError> {
         let architecture = match file.require_str("general.architecture")? {
             "qwen3" => Architecture::Qwen3,
+            "qwen2" => Architecture::Qwen2,
             "llama" => Architecture::Llama,
             other => return Err(ModelError::Architecture { architecture: other.to_owned() }),
         };
@@ -237,7 +281,7 @@ impl Keys<'_> {
 
     fn rope(&self, architecture: Architecture, head_dim: usize) -> Result<Rope, ModelError> {
         let style = match architecture {
-            Architecture::Qwen3 => RopeStyle::Neox,
+            Architecture::Qwen3 | Architecture::Qwen2 => RopeStyle::Neox,
             Architecture::Llama => RopeStyle::Norm,
         };
         let dims = self.count_or("rope.dimension_count", head_dim)?;
@@ -267,20 +311,57 @@ impl Keys<'_> {
                     _ => old.filter(|_| kind.is_none()).unwrap_or(1.0),
                 }
             }
-            Some("linear") => factor.unwrap_or(1.0),
+            Some("linear" | "yarn") => factor.unwrap_or(1.0),
             Some(other) => {
-                let reason =
-                    "only `none` and `linear` are implemented; another scaling would give slowly worsening text";
+                let reason = "only `none`, `linear` and `yarn` are implemented; another scaling would give slowly \
+                              worsening text";
                 return Err(self.wrong("rope.scaling.type", other, reason.into()));
             }
         };
         if !(scale.is_finite() && scale > 0.0) {
             return Err(self.wrong("rope.scaling.factor", scale, "expected a finite number above zero".into()));
         }
-        if let Some(f) = self.file.f32(&self.name("rope.scaling.attn_factor"))?.filter(|&f| f != 1.0) {
-            return Err(self.wrong("rope.scaling.attn_factor", f, "only 1 is implemented".into()));
+        let yarn = if kind == Some("yarn") { Some(self.yarn()?) } else { None };
+        if let Some(f) = self.file.f32(&self.name("rope.scaling.attn_factor"))?.filter(|&f| f != 1.0 && yarn.is_none())
+        {
+            return Err(self.wrong("rope.scaling.attn_factor", f, "only 1 is implemented without yarn".into()));
         }
-        Ok(Rope { style, dims, base, scale })
+        Ok(Rope { style, dims, base, scale, yarn })
+    }
+
+    fn yarn(&self) -> Result<Yarn, ModelError> {
+        let number = |names: &[&str], default: f32| -> Result<f32, ModelError> {
+            for key in names {
+                if let Some(x) = self.file.f32(&self.name(key))? {
+                    if x.is_finite() && x >= 0.0 {
+                        return Ok(x);
+                    }
+                    return Err(self.wrong(key, x, "expected a finite number, zero or more".into()));
+                }
+            }
+            Ok(default)
+        };
+        let key = "rope.scaling.original_context_length";
+        let original_context = match self.optional_count(key)? {
+            Some(n) => n as u32,
+            None => self.count("context_length")? as u32,
+        };
+        let yarn = Yarn {
+            original_context,
+            ext_factor: number(&["rope.scaling.yarn_ext_factor"], 1.0)?,
+            attn_factor: number(&["rope.scaling.yarn_attn_factor", "rope.scaling.attn_factor"], 1.0)?,
+            beta_fast: number(&["rope.scaling.yarn_beta_fast"], 32.0)?,
+            beta_slow: number(&["rope.scaling.yarn_beta_slow"], 1.0)?,
+        };
+        if yarn.beta_fast <= yarn.beta_slow || yarn.beta_slow == 0.0 {
+            let reason = format!("expected more than yarn_beta_slow ({}), and both above zero", yarn.beta_slow);
+            return Err(self.wrong("rope.scaling.yarn_beta_fast", yarn.beta_fast, reason));
+        }
+        if let Some(x) = self.file.f32(&self.name("rope.scaling.yarn_log_multiplier"))?.filter(|&x| x != 0.0) {
+            let reason = "a multiplier of YaRN's attention scale is not implemented".into();
+            return Err(self.wrong("rope.scaling.yarn_log_multiplier", x, reason));
+        }
+        Ok(yarn)
     }
 }
 

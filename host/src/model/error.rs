@@ -11,7 +11,7 @@ pub enum ModelError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// An architecture whose forward pass is not known.
-    #[error("architecture `{architecture}` is not supported; supported are `qwen3` and `llama`")]
+    #[error("architecture `{architecture}` is not supported; supported are `qwen3`, `qwen2` and `llama`")]
     Architecture {
         /// `general.architecture`.
         architecture: String,

@@ -1,5 +1,6 @@
 //! The tensors of a model, found, checked and named by what they do.
 
+use super::config::Presence;
 use super::{Config, ModelError};
 use crate::gguf::{Gguf, Tensor, TensorType};
 use gpu_kernels::format::Format;
@@ -34,6 +35,8 @@ pub struct LayerTensors {
     pub q_norm: Option<Vec<f32>>,
     /// Norm of every key head, `[head_dim]`, where the architecture has it.
     pub k_norm: Option<Vec<f32>>,
+    /// Added to the queries, keys and values, one after the other: `[q_dim + 2 kv_dim]`.
+    pub qkv_bias: Option<Vec<f32>>,
     /// `[hidden, q_dim]`.
     pub attn_output: Matrix,
     /// Norm before the feed-forward part, `[hidden]`.
@@ -228,7 +231,9 @@ impl Find<'_> {
             true => self.vector(&name(part), c.head_dim).map(Some),
             false => Ok(None),
         };
+        let qkv_bias = self.qkv_bias(layer)?;
         Ok(LayerTensors {
+            qkv_bias,
             attn_norm: self.vector(&name("attn_norm"), c.hidden)?,
             q: matrix("attn_q", c.q_dim(), c.hidden)?,
             k: matrix("attn_k", c.kv_dim(), c.hidden)?,
@@ -241,6 +246,26 @@ impl Find<'_> {
             up: matrix("ffn_up", c.feed_forward, c.hidden)?,
             down: matrix("ffn_down", c.hidden, c.feed_forward)?,
         })
+    }
+
+    /// The three biases, if the architecture has them; a file that has one has all.
+    fn qkv_bias(&self, layer: usize) -> Result<Option<Vec<f32>>, ModelError> {
+        let c = self.config;
+        let parts = [("attn_q", c.q_dim()), ("attn_k", c.kv_dim()), ("attn_v", c.kv_dim())];
+        let name = |part: &str| format!("blk.{layer}.{part}.bias");
+        let needed = match c.architecture.qkv_biases() {
+            Presence::Never => false,
+            Presence::Always => true,
+            Presence::Optional => parts.iter().any(|(part, _)| self.file.tensor(&name(part)).is_some()),
+        };
+        if !needed {
+            return Ok(None);
+        }
+        let mut bias = Vec::with_capacity(c.q_dim() + 2 * c.kv_dim());
+        for (part, len) in parts {
+            bias.extend(self.vector(&name(part), len)?);
+        }
+        Ok(Some(bias))
     }
 
     /// Tensors that nobody asked for: those that would change the result are refused, others are named in a warning.
@@ -261,6 +286,11 @@ impl Find<'_> {
                         | "ffn_up" | "ffn_down",
                     ) => continue,
                     Some("attn_q_norm" | "attn_k_norm") if self.config.has_head_norms() => continue,
+                    None if matches!(part, "attn_q.bias" | "attn_k.bias" | "attn_v.bias")
+                        && self.config.architecture.qkv_biases() != Presence::Never =>
+                    {
+                        continue;
+                    }
                     _ => changes_result(part).or(Some("it is not part of this architecture as implemented")),
                 },
                 _ => changes_result(name),
@@ -279,7 +309,7 @@ impl Find<'_> {
 /// What a tensor with this name would add to the forward pass, as far as names tell.
 fn changes_result(name: &str) -> Option<&'static str> {
     if name.ends_with(".bias") {
-        Some("biases are not implemented")
+        Some("a bias here is not implemented")
     } else if name.ends_with(".scale") || name.ends_with(".input_scale") {
         Some("per-tensor scales of matrix products are not implemented")
     } else if name.contains("_exps") || name.contains("_shexp") || name.contains("gate_inp") {

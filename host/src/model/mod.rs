@@ -10,6 +10,6 @@ mod config;
 mod error;
 mod file;
 
-pub use config::{Architecture, Config, Rope, RopeStyle};
+pub use config::{Architecture, Config, Presence, Rope, RopeStyle, Yarn};
 pub use error::ModelError;
 pub use file::{LayerTensors, Matrix, ModelFile};

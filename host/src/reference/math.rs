@@ -1,6 +1,6 @@
 //! The pieces of the forward pass that are not a matrix product.
 
-use crate::model::{Rope, RopeStyle};
+use crate::model::{Rope, RopeStyle, Yarn};
 
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
@@ -20,14 +20,31 @@ pub(super) fn rope(head: &mut [f64], position: usize, rope: &Rope, freqs: Option
             RopeStyle::Neox => (i, i + half),
             RopeStyle::Norm => (2 * i, 2 * i + 1),
         };
-        let mut angle =
-            position as f64 / f64::from(rope.scale) * f64::from(rope.base).powf(-2.0 * i as f64 / rope.dims as f64);
+        let mut angle = position as f64 * f64::from(rope.base).powf(-2.0 * i as f64 / rope.dims as f64);
         if let Some(f) = freqs.and_then(|f| f.get(i)) {
             angle /= f64::from(*f);
         }
+        let (share, stretch) = rope.yarn.map_or((0.0, 1.0), |y| yarn(rope, &y, i));
+        angle = (1.0 - share) * angle / f64::from(rope.scale) + share * angle;
         let (sin, cos) = angle.sin_cos();
+        let (sin, cos) = (sin * stretch, cos * stretch);
         (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[b] * cos + head[a] * sin);
     }
+}
+
+/// The share of the unscaled angle that pair `i` takes, and the factor of cosines and sines.
+fn yarn(rope: &Rope, y: &Yarn, i: usize) -> (f64, f64) {
+    let dims = rope.dims as f64;
+    // The pair that turns `beta` times within the original context.
+    let pair = |beta: f32| {
+        dims * (f64::from(y.original_context) / (f64::from(beta) * std::f64::consts::TAU)).ln()
+            / (2.0 * f64::from(rope.base).ln())
+    };
+    let low = pair(y.beta_fast).floor().max(0.0);
+    let high = pair(y.beta_slow).ceil().min(dims - 1.0);
+    let ramp = 1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
+    let stretch = if y.ext_factor != 0.0 { 1.0 + 0.1 * f64::from(rope.scale).ln() } else { 1.0 };
+    (ramp * f64::from(y.ext_factor), f64::from(y.attn_factor) * stretch)
 }
 
 pub(super) fn softmax(scores: &mut [f64]) {
@@ -56,7 +73,7 @@ mod tests {
         let neox = golden(include_bytes!("../../../gpu-kernels/tests/vectors/rope.neox.f64"));
         let norm = golden(include_bytes!("../../../gpu-kernels/tests/vectors/rope.norm.f64"));
         for (style, want) in [(RopeStyle::Neox, neox), (RopeStyle::Norm, norm)] {
-            let r = Rope { style, dims: 64, base: 10000.0, scale: 1.0 };
+            let r = Rope { style, dims: 64, base: 10000.0, scale: 1.0, yarn: None };
             for (i, position) in [0usize, 1, 7, 100, 4095].into_iter().enumerate() {
                 for head in 0..2 {
                     let place = (i * 2 + head) * 64..(i * 2 + head + 1) * 64;
@@ -73,7 +90,7 @@ mod tests {
     #[test]
     fn linear_scaling_divides_positions_and_freqs_divide_angles() {
         let head: Vec<f64> = (0..8).map(f64::from).collect();
-        let r = Rope { style: RopeStyle::Norm, dims: 8, base: 100.0, scale: 1.0 };
+        let r = Rope { style: RopeStyle::Norm, dims: 8, base: 100.0, scale: 1.0, yarn: None };
         let at = |position, r: &Rope, f: Option<&[f32]>| {
             let mut h = head.clone();
             rope(&mut h, position, r, f);

@@ -23,14 +23,26 @@ pub enum KvRounding {
     F32,
     /// To f32 and then to f16, both to nearest even, as the kernels do.
     F16,
+    /// To codes of -127 to 127 with a scale of f32 for each head of each position: `max |x| / 127`.
+    Int8,
 }
 
 impl KvRounding {
-    fn apply(self, x: f64) -> f64 {
+    /// Rounds one head.
+    fn apply(self, head: &mut [f64]) {
         match self {
-            KvRounding::None => x,
-            KvRounding::F32 => f64::from(x as f32),
-            KvRounding::F16 => half::f16::from_f32(x as f32).to_f64(),
+            KvRounding::None => {}
+            KvRounding::F32 => head.iter_mut().for_each(|x| *x = f64::from(*x as f32)),
+            KvRounding::F16 => head.iter_mut().for_each(|x| *x = half::f16::from_f32(*x as f32).to_f64()),
+            KvRounding::Int8 => {
+                let largest = head.iter().fold(0f32, |m, x| m.max((*x as f32).abs()));
+                let scale = largest / 127.0;
+                for x in head {
+                    let code =
+                        if scale > 0.0 { (*x as f32 / scale).round_ties_even().clamp(-127.0, 127.0) } else { 0.0 };
+                    *x = f64::from(code) * f64::from(scale);
+                }
+            }
         }
     }
 }
@@ -166,7 +178,11 @@ impl Reference {
         let h = rms_norm(x, &weights.attn_norm, c.eps);
         let mut q = product(model, &weights.q, &h);
         let mut k = product(model, &weights.k, &h);
-        let v = product(model, &weights.v, &h);
+        let mut v = product(model, &weights.v, &h);
+        if let Some(bias) = &weights.qkv_bias {
+            let biased = q.iter_mut().chain(&mut k).chain(&mut v);
+            biased.zip(bias).for_each(|(x, b)| *x += f64::from(*b));
+        }
         for (heads, norm) in [(&mut q, &weights.q_norm), (&mut k, &weights.k_norm)] {
             for head in heads.chunks_exact_mut(c.head_dim) {
                 if let Some(norm) = norm {
@@ -176,9 +192,11 @@ impl Reference {
             }
         }
         let cache = &mut self.cache[index];
-        let rounding = self.rounding;
-        cache.k.extend(k.iter().map(|&x| rounding.apply(x)));
-        cache.v.extend(v.iter().map(|&x| rounding.apply(x)));
+        for heads in [&mut k, &mut v] {
+            heads.chunks_exact_mut(c.head_dim).for_each(|head| self.rounding.apply(head));
+        }
+        cache.k.extend(k);
+        cache.v.extend(v);
 
         let attended: Vec<f64> = q
             .par_chunks_exact(c.head_dim)
