@@ -29,7 +29,10 @@ pub mod elementwise;
 pub mod embed;
 pub mod format;
 pub mod gemv;
+#[cfg(target_arch = "nvptx64")]
+mod head;
 pub mod kv;
+pub mod layer;
 #[cfg(target_arch = "nvptx64")]
 mod load;
 pub mod norm;

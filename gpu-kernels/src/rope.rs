@@ -16,11 +16,14 @@
 //! A warp takes a head. A position at or past `context` changes nothing.
 //! Source: Su et al., arXiv 2104.09864; the conventions are those of GGUF files.
 
-#[cfg(target_arch = "nvptx64")]
-use crate::load::{lane, warp_index};
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::state;
 use crate::state::Column;
+#[cfg(target_arch = "nvptx64")]
+use crate::{
+    head::{Turn, turned},
+    load::warp_index,
+};
 use warpsmith_device::prelude::*;
 
 /// Heads that a block takes: one a warp.
@@ -105,37 +108,6 @@ pub fn reference(x: &[f32], position: usize, norm: Option<(&[f32], f32)>, r: &Ro
     y
 }
 
-/// Turns the head that starts at `at`; `normed(d, v)` is element `d` of it, given its stored value.
-#[device]
-unsafe fn turn(
-    qk: InOut<f32>,
-    at: usize,
-    row: (In<f32>, In<f32>, usize),
-    (head_dim, n_rot, neox): (usize, usize, bool),
-    normed: impl Fn(usize, f32) -> f32,
-) {
-    let (cos, sin, table) = row;
-    let half = n_rot / 2;
-    let mut i = lane();
-    while i < half {
-        let (ia, ib) = if neox { (i, i + half) } else { (2 * i, 2 * i + 1) };
-        // SAFETY: both elements are within the head, and pair `i` within its row of the tables.
-        unsafe {
-            let (c, s) = (cos.at(table + i), sin.at(table + i));
-            let (a, b) = (normed(ia, qk.get(at + ia)), normed(ib, qk.get(at + ib)));
-            qk.set(at + ia, math::fma(a, c, -(b * s)));
-            qk.set(at + ib, math::fma(b, c, a * s));
-        }
-        i += 32;
-    }
-    let mut d = n_rot + lane();
-    while d < head_dim {
-        // SAFETY: within the head.
-        unsafe { qk.set(at + d, normed(d, qk.get(at + d))) };
-        d += 32;
-    }
-}
-
 /// The head of this warp, where it starts, and its position; `None` for warps past the last head, and where the
 /// position is past the tables.
 #[device]
@@ -168,10 +140,13 @@ pub unsafe fn rope(
     neox: u32,
     context: u32,
 ) {
-    let (head_dim, n_rot) = (head_dim as usize, n_rot as usize);
-    if let Some((_, at, position)) = place(columns, stride, heads, head_dim, context) {
-        let row = (cos, sin, position * (n_rot / 2));
-        turn(qk, at, row, (head_dim, n_rot, neox != 0), |_, v| v);
+    if let Some((_, at, position)) = place(columns, stride, heads, head_dim as usize, context) {
+        let (head_dim, n_rot) = (head_dim as usize, n_rot as usize);
+        // Without a norm, the weight is not read.
+        let (weight, norm, eps, neox) = (cos, false, 0.0, neox != 0);
+        let turn = Turn { weight, norm, eps, cos, sin, position, head_dim, n_rot, neox };
+        // SAFETY: within the head, of which this warp alone has hold.
+        turned(&turn, |d| unsafe { qk.get(at + d) }, |d, v| unsafe { qk.set(at + d, v) });
     }
 }
 
@@ -193,22 +168,12 @@ pub unsafe fn qk_norm_rope(
     context: u32,
     eps: f32,
 ) {
-    let (head_dim, n_rot) = (head_dim as usize, n_rot as usize);
-    if let Some((head, at, position)) = place(columns, stride, q_heads + k_heads, head_dim, context) {
-        let mut squares = 0.0;
-        let mut d = lane();
-        while d < head_dim {
-            let v = qk.get(at + d);
-            squares = math::fma(v, v, squares);
-            d += 32;
-        }
-        // Every lane's sum needs all lanes' loads: nothing is overwritten before it was read.
-        let scale = 1.0 / math::sqrt(warp::sum_f32(squares) / head_dim as f32 + eps);
-        let weight = if head < q_heads { q_weight } else { k_weight };
-        let row = (cos, sin, position * (n_rot / 2));
-        // SAFETY: `d` is below `head_dim`, the length of both weights.
-        let normed = |d: usize, v: f32| v * scale * unsafe { weight.at(d) };
-        turn(qk, at, row, (head_dim, n_rot, neox != 0), normed);
+    if let Some((head, at, position)) = place(columns, stride, q_heads + k_heads, head_dim as usize, context) {
+        let (head_dim, n_rot) = (head_dim as usize, n_rot as usize);
+        let (weight, norm, neox) = (if head < q_heads { q_weight } else { k_weight }, true, neox != 0);
+        let turn = Turn { weight, norm, eps, cos, sin, position, head_dim, n_rot, neox };
+        // SAFETY: within the head, of which this warp alone has hold.
+        turned(&turn, |d| unsafe { qk.get(at + d) }, |d, v| unsafe { qk.set(at + d, v) });
     }
 }
 

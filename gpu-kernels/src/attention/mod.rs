@@ -16,14 +16,20 @@
 //!
 //! - [`three`]: v1, three launches with the scores in memory
 //! - [`one`]: v2, one launch with a running softmax
+//! - [`step`]: v3, norm, rotation, store and attention of any number of columns in one launch, in splits
 
 pub mod one;
+pub mod step;
+#[cfg(target_arch = "nvptx64")]
+mod sweep;
 pub mod three;
 
 use crate::state::Column;
 use warpsmith_device::prelude::*;
 
 pub use one::*;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use step::{AttnStepF16, AttnStepF32, AttnStepQ8, partials_len};
 pub use three::*;
 
 /// Largest `head_dim`.

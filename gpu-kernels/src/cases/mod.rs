@@ -3,6 +3,7 @@
 //! Tests and `warpsmith check` go through the same list. A case is a kernel, or a chain of them, and a shape; what it runs
 //! on is a [`Bench`]. Inputs come from a generator that the shape seeds, so a case gives the same bits every time.
 
+mod attention;
 mod data;
 mod run;
 
@@ -10,6 +11,7 @@ use crate::format::Format;
 use std::fmt;
 use warpsmith_device::{DeviceSlice, Element, Launcher};
 
+pub use attention::Kv;
 pub use data::{Rng, Tensor};
 
 /// What a case runs on: device memory, and launches that have ended when the call returns.
@@ -83,6 +85,10 @@ pub enum Subject {
         /// A cache of f32.
         f32: bool,
     },
+    /// Norm, rotation and store of any number of columns.
+    QkvStore(Kv),
+    /// A decode step's attention, of any number of columns.
+    AttentionStep(Kv),
     /// Residual addition.
     ResidualAdd,
     /// SwiGLU.
@@ -105,6 +111,8 @@ impl Subject {
         all.extend([false, true].map(|f32| Subject::KvStore { f32 }));
         all.push(Subject::AttentionThree);
         all.extend([false, true].map(|f32| Subject::Attention { f32 }));
+        all.extend(Kv::ALL.map(Subject::QkvStore));
+        all.extend(Kv::ALL.map(Subject::AttentionStep));
         all.extend([Subject::ResidualAdd, Subject::Swiglu, Subject::Argmax]);
         all
     }
@@ -125,6 +133,8 @@ impl Subject {
             Subject::KvStore { f32 } => one(if f32 { "kv_store_f32" } else { "kv_store" }),
             Subject::AttentionThree => ["attn_scores", "attn_softmax", "attn_weighted_sum"].map(String::from).to_vec(),
             Subject::Attention { f32 } => one(if f32 { "attn_decode_f32" } else { "attn_decode" }),
+            Subject::QkvStore(kv) => vec![format!("qkv_store_{}", kv.name())],
+            Subject::AttentionStep(kv) => vec![format!("attn_step_{}", kv.name())],
             Subject::ResidualAdd => one("residual_add"),
             Subject::Swiglu => one("swiglu"),
             Subject::Argmax => one("argmax"),
@@ -145,6 +155,7 @@ impl Subject {
             Subject::AttentionThree | Subject::Attention { .. } => {
                 &[("q_heads", 16), ("kv_heads", 8), ("head_dim", 128), ("capacity", 256), ("position", 255)]
             }
+            Subject::QkvStore(_) | Subject::AttentionStep(_) => attention::STEP,
             Subject::ResidualAdd | Subject::Swiglu => &[("n", 4096)],
             Subject::Argmax => &[("n", 32000)],
         }
@@ -237,6 +248,7 @@ impl Subject {
                 all.push(vec![2, 1, 64, 2048, 2047]);
                 all
             }
+            Subject::QkvStore(kv) | Subject::AttentionStep(kv) => attention::step_shapes(kv),
             Subject::ResidualAdd | Subject::Swiglu => one(&[1, 255, 256, 257, 1000, 4096]),
             Subject::Argmax => one(&[1, 2, 31, 32, 33, 1000, 1023, 1024, 1025, 2049, 32000]),
         };

@@ -14,7 +14,7 @@ use crate::{argmax, argmax::Argmax};
 use half::f16;
 use warpsmith_device::{DeviceSlice, U32x4};
 
-type Outcome = Result<(), Failure>;
+pub type Outcome = Result<(), Failure>;
 
 pub fn run<B: Bench>(case: &Case, bench: &mut B) -> Outcome {
     // Shapes of their own numbers, whatever else runs.
@@ -26,6 +26,8 @@ pub fn run<B: Bench>(case: &Case, bench: &mut B) -> Outcome {
         Subject::Rope | Subject::QkNormRope => rotation(case, bench, &mut rng),
         Subject::KvStore { f32 } => store(case, bench, &mut rng, f32),
         Subject::AttentionThree | Subject::Attention { .. } => attend(case, bench, &mut rng),
+        Subject::QkvStore(kv) => super::attention::step(case, bench, &mut rng, kv, true),
+        Subject::AttentionStep(kv) => super::attention::step(case, bench, &mut rng, kv, false),
         Subject::ResidualAdd => residual_add(case, bench, &mut rng),
         Subject::Swiglu => swiglu(case, bench, &mut rng),
         Subject::Argmax => largest(case, bench, &mut rng),
@@ -33,7 +35,7 @@ pub fn run<B: Bench>(case: &Case, bench: &mut B) -> Outcome {
 }
 
 /// `|got - want| <= bound` for every element; NaN fails.
-fn close(got: &[f32], want: &[f64], bound: impl Fn(usize) -> f64) -> Outcome {
+pub fn close(got: &[f32], want: &[f64], bound: impl Fn(usize) -> f64) -> Outcome {
     if got.len() != want.len() {
         return Err(Failure::Wrong(format!("{} elements for {}", got.len(), want.len())));
     }

@@ -56,6 +56,16 @@ fn caches() {
 }
 
 #[test]
+fn stores_of_columns() {
+    all_of(|s| matches!(s, Subject::QkvStore(_)));
+}
+
+#[test]
+fn attention_steps() {
+    all_of(|s| matches!(s, Subject::AttentionStep(_)));
+}
+
+#[test]
 fn attention() {
     all_of(|s| matches!(s, Subject::AttentionThree | Subject::Attention { .. }));
 }

@@ -7,6 +7,7 @@
 mod argmax;
 mod attention;
 mod cases;
+mod columns;
 mod cost;
 mod embed;
 mod gemv;

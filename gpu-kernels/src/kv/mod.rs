@@ -1,5 +1,8 @@
 //! KV store: the new token's keys and values go to its place in the cache.
 //!
+//! [`store`] norms and turns on the way, takes any number of columns, and reaches the caches through them. What follows
+//! is the store alone, into caches that are arguments:
+//!
 //! | | |
 //! |---|---|
 //! | `k`, `v` | f32 `[kv_heads, head_dim]`, of one token |
@@ -9,11 +12,31 @@
 //! Rounding is to nearest even; what f16 cannot hold becomes an infinity. A position at or past
 //! `capacity` writes nothing: the host refuses it before, and the cache stays intact in any case.
 
+#[cfg(target_arch = "nvptx64")]
+pub(crate) mod cached;
+pub mod store;
+
 use crate::state::Column;
 use warpsmith_device::prelude::*;
 
+#[cfg(not(target_arch = "nvptx64"))]
+pub use store::{QkvStoreF16, QkvStoreF32, QkvStoreQ8};
+
 /// Threads of a block.
 pub const THREADS: u32 = 256;
+
+/// The code of `v` in a row of int8: nearest, ties to even, within 127 on either side.
+#[inline(always)]
+pub fn int8_code(v: f32, scale: f32) -> i32 {
+    math::round_to_i32(v / scale).clamp(-127, 127)
+}
+
+/// The scale of a row of int8: its largest magnitude over 127; NaN if one of its elements is.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn int8_scale(row: &[f32]) -> f32 {
+    if row.iter().any(|v| v.is_nan()) { f32::NAN } else { row.iter().fold(0.0f32, |m, v| m.max(v.abs())) / 127.0 }
+}
 
 /// The caches after the store, from those before it.
 #[cfg(not(target_arch = "nvptx64"))]

@@ -1,0 +1,191 @@
+//! What a cache holds, and how a warp writes a row of it. Caches are reached by addresses that columns carry, so loads
+//! and stores name their state space here: a pointer made of a number would be a generic one.
+
+use crate::{load::lane, state::Column};
+use core::arch::asm;
+use warpsmith_device::{convert::unpack_f16x2, prelude::*};
+
+/// An element of a cache.
+pub trait Cached: Copy {
+    /// Whether rows have a scale of their own.
+    const SCALED: bool;
+    /// Bytes of an element.
+    const BYTES: u64;
+    /// Eight elements as they are loaded.
+    type Eight: Copy;
+    /// Eight elements from an address on, which is a multiple of their size or of 16.
+    unsafe fn load8(address: u64) -> Self::Eight;
+    /// Their values, without the scale.
+    fn widen(raw: Self::Eight) -> [f32; 8];
+    /// Writes `v` as element `d` of a row.
+    unsafe fn put(row: u64, d: usize, v: f32, scale: f32);
+}
+
+/// An element of an int8 cache.
+#[derive(Clone, Copy)]
+pub struct Q8;
+
+#[inline(always)]
+unsafe fn load4(address: u64) -> [u32; 4] {
+    let (a, b, c, d): (u32, u32, u32, u32);
+    // SAFETY: the caller's promise. Not `pure`: another thread of the block may have written it before a barrier.
+    unsafe {
+        asm!("ld.global.v4.b32 {{{0},{1},{2},{3}}}, [{4}];", lateout(reg32) a, lateout(reg32) b, lateout(reg32) c,
+            lateout(reg32) d, in(reg64) address, options(readonly, nostack, preserves_flags));
+    }
+    [a, b, c, d]
+}
+
+/// The f32 at an address.
+#[inline(always)]
+pub unsafe fn load_f32(address: u64) -> f32 {
+    let v: f32;
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("ld.global.b32 {0}, [{1}];", lateout(reg32) v, in(reg64) address, options(readonly, nostack, preserves_flags));
+    }
+    v
+}
+
+#[inline(always)]
+unsafe fn store_f32(address: u64, v: f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("st.global.b32 [{0}], {1};", in(reg64) address, in(reg32) v, options(nostack, preserves_flags));
+    }
+}
+
+impl Cached for f32 {
+    const SCALED: bool = false;
+    const BYTES: u64 = 4;
+    type Eight = [[u32; 4]; 2];
+    #[inline(always)]
+    unsafe fn load8(address: u64) -> [[u32; 4]; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { [load4(address), load4(address + 16)] }
+    }
+    #[inline(always)]
+    fn widen([a, b]: [[u32; 4]; 2]) -> [f32; 8] {
+        [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]].map(f32::from_bits)
+    }
+    #[inline(always)]
+    unsafe fn put(row: u64, d: usize, v: f32, _: f32) {
+        // SAFETY: the caller's promise.
+        unsafe { store_f32(row + 4 * d as u64, v) }
+    }
+}
+
+impl Cached for f16 {
+    const SCALED: bool = false;
+    const BYTES: u64 = 2;
+    type Eight = [u32; 4];
+    #[inline(always)]
+    unsafe fn load8(address: u64) -> [u32; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { load4(address) }
+    }
+    #[inline(always)]
+    fn widen(raw: [u32; 4]) -> [f32; 8] {
+        let [(a, b), (c, d), (e, f), (g, h)] = raw.map(unpack_f16x2);
+        [a, b, c, d, e, f, g, h]
+    }
+    #[inline(always)]
+    unsafe fn put(row: u64, d: usize, v: f32, _: f32) {
+        let bits = convert::f32_to_f16_bits(v);
+        // SAFETY: the caller's promise.
+        unsafe {
+            asm!("st.global.b16 [{0}], {1};", in(reg64) row + 2 * d as u64, in(reg16) bits, options(nostack, preserves_flags));
+        }
+    }
+}
+
+impl Cached for Q8 {
+    const SCALED: bool = true;
+    const BYTES: u64 = 1;
+    type Eight = [u32; 2];
+    #[inline(always)]
+    unsafe fn load8(address: u64) -> [u32; 2] {
+        let (a, b): (u32, u32);
+        // SAFETY: the caller's promise.
+        unsafe {
+            asm!("ld.global.v2.b32 {{{0},{1}}}, [{2}];", lateout(reg32) a, lateout(reg32) b, in(reg64) address,
+                options(readonly, nostack, preserves_flags));
+        }
+        [a, b]
+    }
+    #[inline(always)]
+    fn widen([a, b]: [u32; 2]) -> [f32; 8] {
+        let byte = |w: u32, i: u32| (w >> (8 * i)) as i8 as f32;
+        [byte(a, 0), byte(a, 1), byte(a, 2), byte(a, 3), byte(b, 0), byte(b, 1), byte(b, 2), byte(b, 3)]
+    }
+    #[inline(always)]
+    unsafe fn put(row: u64, d: usize, v: f32, scale: f32) {
+        let code = super::int8_code(v, scale) as u32;
+        // SAFETY: the caller's promise.
+        unsafe {
+            asm!("st.global.b8 [{0}], {1};", in(reg64) row + d as u64, in(reg32) code, options(nostack, preserves_flags));
+        }
+    }
+}
+
+/// Where the rows of a head lie in one of a sequence's caches.
+#[derive(Clone, Copy)]
+pub struct Rows {
+    /// Address of its first row.
+    pub data: u64,
+    /// Address of its first scale.
+    pub scales: u64,
+    /// Bytes of a row.
+    pub bytes: u64,
+}
+
+impl Rows {
+    /// Keys and values of a head.
+    #[inline(always)]
+    pub fn of<T: Cached>(c: &Column, layer: u32, kv_heads: u32, head: u32, head_dim: u32) -> (Rows, Rows) {
+        let first = (layer as u64 * kv_heads as u64 + head as u64) * c.capacity as u64;
+        let bytes = head_dim as u64 * T::BYTES;
+        let rows = |data: u64, scales: u64| Rows { data: data + first * bytes, scales: scales + first * 4, bytes };
+        (rows(c.k, c.k_scales), rows(c.v, c.v_scales))
+    }
+
+    /// Address of a row.
+    #[inline(always)]
+    pub fn row(&self, position: u32) -> u64 {
+        self.data + position as u64 * self.bytes
+    }
+
+    /// The scale of a row; 1 where rows have none.
+    #[inline(always)]
+    pub unsafe fn scale<T: Cached>(&self, position: u32) -> f32 {
+        // SAFETY: the caller's position is within the cache.
+        if T::SCALED { unsafe { load_f32(self.scales + position as u64 * 4) } } else { 1.0 }
+    }
+}
+
+/// A warp writes row `position`, whose elements `get` gives.
+#[device]
+pub unsafe fn store_row<T: Cached>(rows: &Rows, position: u32, head_dim: usize, get: impl Fn(usize) -> f32) {
+    let mut scale = 1.0;
+    if T::SCALED {
+        let (mut largest, mut nan) = (0.0, false);
+        let mut d = lane();
+        while d < head_dim {
+            let v = get(d);
+            largest = math::max(largest, v.abs());
+            nan |= v.is_nan();
+            d += 32;
+        }
+        let largest = warp::max_f32(largest);
+        // A NaN must not vanish in a code.
+        scale = if warp::any(warp::FULL, nan) { f32::NAN } else { largest / 127.0 };
+        if lane() == 0 {
+            store_f32(rows.scales + position as u64 * 4, scale);
+        }
+    }
+    let mut d = lane();
+    while d < head_dim {
+        T::put(rows.row(position), d, get(d), scale);
+        d += 32;
+    }
+}

@@ -1,0 +1,196 @@
+//! Attention of columns: what must not change a bit, and what is refused.
+
+use crate::machine::{Buffer, Gpu, Rng};
+use gpu_kernels::attention::{AttnStepF16, AttnStepQ8, partials_len};
+use gpu_kernels::kv::{QkvStoreF16, QkvStoreQ8};
+use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
+use gpu_kernels::rope::rope_tables;
+use gpu_kernels::state::Column;
+use half::f16;
+use warpsmith_device::{Contract, DeviceSlice, Element, Launcher};
+
+const POSITIONS: usize = 150;
+
+fn layer(flags: u32) -> Layer {
+    Layer {
+        index: 0,
+        q_heads: 6,
+        kv_heads: 2,
+        head_dim: 64,
+        n_rot: 64,
+        context: POSITIONS as u32,
+        window: 0,
+        flags: NEOX | QK_NORM | flags,
+        eps: 1e-6,
+    }
+}
+
+struct Sequence<T> {
+    k: Buffer<T>,
+    v: Buffer<T>,
+    k_scales: Buffer<f32>,
+    v_scales: Buffer<f32>,
+    capacity: usize,
+}
+
+impl<T: Element> Sequence<T> {
+    fn new(gpu: &Gpu, capacity: usize) -> Sequence<T> {
+        let rows = 2 * capacity;
+        let (k, v) = (gpu.poisoned(rows * 64), gpu.poisoned(rows * 64));
+        Sequence { k, v, k_scales: gpu.poisoned(rows), v_scales: gpu.poisoned(rows), capacity }
+    }
+
+    fn column(&self, position: usize) -> Column {
+        Column {
+            token: 0,
+            position: position as u32,
+            capacity: self.capacity as u32,
+            flags: 0,
+            k: self.k.address(),
+            v: self.v.address(),
+            k_scales: self.k_scales.address(),
+            v_scales: self.v_scales.address(),
+        }
+    }
+}
+
+/// What all launches here share.
+struct Bench {
+    gpu: Gpu,
+    x: Vec<f32>,
+    q_weight: Buffer<f32>,
+    k_weight: Buffer<f32>,
+    cos: Buffer<f32>,
+    sin: Buffer<f32>,
+}
+
+const ROW: usize = 10 * 64;
+
+impl Bench {
+    fn new() -> Bench {
+        let (gpu, mut rng) = (Gpu::new(), Rng(91));
+        let tables = rope_tables(POSITIONS, 64, 1e4, None, 1.0);
+        let x = rng.floats(POSITIONS * ROW);
+        let (q_weight, k_weight) = (gpu.upload(&rng.floats(64)), gpu.upload(&rng.floats(64)));
+        let (cos, sin) = (gpu.upload(&tables.cos), gpu.upload(&tables.sin));
+        Bench { gpu, x, q_weight, k_weight, cos, sin }
+    }
+
+    /// The outputs of columns whose inputs are the rows of those positions.
+    fn run(&mut self, columns: &[Column], fused: bool, int8: bool) -> Vec<Vec<u32>> {
+        let layer = layer(if fused { FUSED } else { 0 });
+        let x: Vec<f32> = columns.iter().flat_map(|c| self.x[c.position as usize * ROW..][..ROW].to_vec()).collect();
+        let gpu = &mut self.gpu;
+        let (mut qkv, columns_) = (gpu.upload(&x), gpu.upload(columns));
+        let mut partials = gpu.poisoned::<f32>(partials_len(columns.len(), &layer) as usize);
+        let mut counters = gpu.upload(&vec![0u32; columns.len() * 2]);
+        let mut y = gpu.poisoned::<f32>(columns.len() * 384);
+        let (q_weight, k_weight): (&DeviceSlice<f32>, &DeviceSlice<f32>) = (&self.q_weight, &self.k_weight);
+        let (cos, sin): (&DeviceSlice<f32>, &DeviceSlice<f32>) = (&self.cos, &self.sin);
+        let (columns, stride, y_stride) = (&*columns_, ROW as u32, 384);
+        macro_rules! launch {
+            ($store:ident, $attend:ident) => {{
+                if !fused {
+                    let qkv = &mut *qkv;
+                    gpu.launch($store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer }).unwrap();
+                }
+                let (qkv, partials, counters, y) = (&*qkv, &mut *partials, &mut *counters, &mut *y);
+                let a = $attend {
+                    qkv,
+                    q_weight,
+                    k_weight,
+                    cos,
+                    sin,
+                    columns,
+                    partials,
+                    counters,
+                    y,
+                    stride,
+                    y_stride,
+                    layer,
+                };
+                gpu.launch(a).unwrap();
+            }};
+        }
+        if int8 {
+            launch!(QkvStoreQ8, AttnStepQ8);
+        } else {
+            launch!(QkvStoreF16, AttnStepF16);
+        }
+        gpu.read(&y).chunks_exact(384).map(|c| c.iter().map(|v| v.to_bits()).collect()).collect()
+    }
+}
+
+fn a_prompt_gives_the_bits_of_single_steps<T: Element>(int8: bool) {
+    let mut bench = Bench::new();
+    // Steps one by one; a prompt in columns of one sequence, in pieces; another capacity.
+    let single = Sequence::<T>::new(&bench.gpu, POSITIONS);
+    let want: Vec<_> = (0..POSITIONS).flat_map(|p| bench.run(&[single.column(p)], true, int8)).collect();
+    let prompt = Sequence::<T>::new(&bench.gpu, POSITIONS + 37);
+    let mut got = Vec::new();
+    for piece in [0..1, 1..6, 6..80, 80..POSITIONS] {
+        let columns: Vec<Column> = piece.map(|p| prompt.column(p)).collect();
+        got.extend(bench.run(&columns, false, int8));
+    }
+    assert!(want == got, "a prompt and single steps differ");
+    // A step of several sequences at different places.
+    let (a, b) = (Sequence::<T>::new(&bench.gpu, POSITIONS), Sequence::<T>::new(&bench.gpu, 90));
+    for (p, q) in [(0, 0), (1, 1), (2, 2)] {
+        let both = bench.run(&[a.column(p), b.column(q)], true, int8);
+        assert!(both[0] == want[p] && both[1] == want[q], "a batch and single steps differ");
+    }
+    let longer = [single.column(POSITIONS - 1), b.column(3), prompt.column(100)];
+    let batch = bench.run(&longer, true, int8);
+    assert!(batch[0] == want[POSITIONS - 1] && batch[1] == want[3] && batch[2] == want[100]);
+}
+
+#[test]
+fn a_prompt_gives_the_bits_of_single_steps_f16() {
+    a_prompt_gives_the_bits_of_single_steps::<f16>(false);
+}
+
+#[test]
+fn a_prompt_gives_the_bits_of_single_steps_int8() {
+    a_prompt_gives_the_bits_of_single_steps::<i8>(true);
+}
+
+#[test]
+fn what_the_kernels_cannot_take_is_refused_with_the_reason() {
+    // SAFETY: nothing is launched, so nothing reads or writes the memory.
+    let refused = |layer: Layer, columns: usize, y: usize| unsafe {
+        let a = |len| DeviceSlice::<f32>::from_raw(0x1000, len);
+        let table = (layer.context * layer.n_rot / 2) as usize;
+        AttnStepF16 {
+            qkv: a(columns * 640),
+            q_weight: a(64),
+            k_weight: a(64),
+            cos: a(table),
+            sin: a(table),
+            columns: DeviceSlice::from_raw(0x4000, columns),
+            partials: DeviceSlice::from_raw_mut(0x8000, partials_len(columns, &layer) as usize),
+            counters: DeviceSlice::from_raw_mut(0x8000, columns * 2),
+            y: DeviceSlice::from_raw_mut(0x8000, y),
+            stride: 640,
+            y_stride: 384,
+            layer,
+        }
+        .check()
+    };
+    let ok = layer(FUSED);
+    assert!(refused(ok, 3, 3 * 384).is_ok());
+    assert_eq!(refused(ok, 3, 3 * 384 - 1).unwrap_err().argument, "y");
+    assert_eq!(refused(ok, 0, 384).unwrap_err().argument, "columns");
+    for (layer, why) in [
+        (Layer { head_dim: 72, ..ok }, "head_dim one of"),
+        (Layer { head_dim: 288, ..ok }, "256 is the largest"),
+        (Layer { q_heads: 34, ..ok }, "at most 16 query heads"),
+        (Layer { q_heads: 5, ..ok }, "q_heads a multiple of"),
+        (Layer { kv_heads: 0, ..ok }, "at least 1 key head"),
+        (Layer { n_rot: 66, ..ok }, "n_rot"),
+        (Layer { flags: 64, ..ok }, "flags"),
+        (Layer { eps: f32::NAN, ..ok }, "eps"),
+    ] {
+        let e = refused(layer, 3, 3 * 384).unwrap_err();
+        assert!(e.argument == "layer" && e.to_string().contains(why), "{e}");
+    }
+}
