@@ -4,6 +4,7 @@
 //! cargo run --release -- check -- target/release/examples/04_checked          # clean
 //! cargo run --release -- check -- target/release/examples/04_checked defect      # an access behind a buffer
 //! cargo run --release -- check -- target/release/examples/04_checked undefined   # a copy of what nobody has written
+//! cargo run --release -- check -- target/release/examples/04_checked leak        # memory that nobody frees
 //! ```
 //!
 //! The kernel is PTX with line directives, as a compiler writes them, and the calls are those of the driver API: what the
@@ -74,7 +75,9 @@ fn main() -> Result<(), String> {
         ok("cuLaunchKernel", launched)?;
         ok("cuCtxSynchronize", cuCtxSynchronize())?;
         ok("cuMemcpyDtoH", cuMemcpyDtoH_v2(data.as_mut_ptr().cast(), address, whole))?;
-        ok("cuMemFree", cuMemFree_v2(address))?;
+        if !asked("leak") {
+            ok("cuMemFree", cuMemFree_v2(address))?;
+        }
     }
     if data.iter().take(n).enumerate().any(|(i, x)| *x != 2.0 * i as f32) {
         return Err("the result is wrong".to_owned());

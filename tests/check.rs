@@ -116,6 +116,26 @@ fn findings_are_json_and_annotations() {
     assert!(line.contains("%0A"), "one line: {line}");
 }
 
+/// 128 floats. A leak is a warning: the exit code is the program's.
+#[test]
+fn leaks_are_findings_in_every_form() {
+    let program = program();
+    let message = "512 bytes of device memory were not freed before the process ended";
+    let (out, err) = ends(&["check", "--github", "--", &program, "leak"], 0);
+    assert_eq!(err.matches(&format!("warning[memory::leak]: {message}\n")).count(), 1, "{err}");
+    assert!(err.contains("memory allocated by cuMemAlloc_v2") && !err.contains("error["), "{err}");
+    let annotation = out.lines().find(|l| l.starts_with("::warning ")).unwrap();
+    assert!(annotation.contains("title=memory%3A%3Aleak::warning[memory::leak]: 512 bytes"), "{annotation}");
+    assert!(out.contains("1 x warning[memory::leak]") && out.contains("0 errors, 1 warning"), "{out}");
+    let (out, _) = ends(&["check", "--json", "--", &program, "leak"], 0);
+    let found: Value = serde_json::from_str(&out[out.find('{').unwrap()..]).unwrap();
+    let finding = &found["findings"][0];
+    assert_eq!((&finding["rule"], &finding["message"]), (&"memory::leak".into(), &message.into()));
+    assert_eq!((&finding["count"], &finding["allocated"]["api"]), (&1.into(), &"cuMemAlloc_v2".into()));
+    let (out, err) = ends(&["check", "--allow", "memory::leak", "--", &program, "leak"], 0);
+    assert!(!err.contains("memory::leak") && out.contains("0 warnings"), "{out}\n{err}");
+}
+
 #[test]
 fn accepted_findings_are_silent() {
     let program = program();

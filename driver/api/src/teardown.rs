@@ -13,7 +13,6 @@ pub(crate) fn is_over() -> bool {
 #[cfg(unix)]
 extern "C" fn over() {
     // Nothing may unwind out of an exit handler.
-    let _ = std::panic::catch_unwind(crate::software::at_exit);
     let _ = std::panic::catch_unwind(crate::software::finish);
     OVER.store(true, Ordering::Relaxed);
 }

@@ -170,7 +170,7 @@ fn allocations_know_where_they_were_made() {
     assert!(software::allocation_at(p).unwrap().freed.is_some());
     ok(cu!(cuModuleUnload(module)));
     assert!(software::live_allocations().is_empty(), "{:?}", software::live_allocations());
-    assert_eq!(software::leaks(), None);
+    assert!(software::leaks().is_empty());
 }
 
 #[test]
@@ -180,13 +180,26 @@ fn what_a_context_leaves_behind_is_told() {
     ok(cu!(cuCtxCreate_v2(&mut own, 0, 0)));
     let (kept, freed) = (an_allocation_with_a_name(), alloc(8));
     ok(cu!(cuMemFree_v2(freed)));
-    let _ = software::take_report();
+    let twins: Vec<CUdeviceptr> = (0..2).map(|_| alloc(16)).collect();
+    assert_eq!(software::leaks().len(), 2);
+    software::take_findings();
     ok(cu!(cuCtxDestroy_v2(own)));
-    let text = software::take_report().expect("a report");
-    assert!(text.starts_with("error[leak]: 1 allocations, 1000 bytes"), "{text}");
+    let found = software::take_findings();
+    let [one, two] = &found[..] else { panic!("{found:?}") };
+    let (one, two) = if one.finding.count == 1 { (one, two) } else { (two, one) };
+    let text = one.to_string();
+    let first = "warning[memory::leak]: 1000 bytes of device memory were not freed before its context was destroyed\n";
+    assert!(text.starts_with(first), "{text}");
     assert!(text.contains(&format!("{kept:#x}")) && text.contains("an_allocation_with_a_name"), "{text}");
+    let text = two.to_string();
+    assert!(
+        text.contains(": 32 bytes of device memory were") && text.contains("destroyed (2 allocations)\n"),
+        "{text}"
+    );
+    assert!(twins.iter().any(|p| text.contains(&format!("the first is 16 bytes at {p:#x}"))), "{text}");
+    assert_eq!(two.to_json()["count"], 2);
     ok(cu!(cuCtxSetCurrent(gpu.context)));
-    assert_eq!(software::leaks(), None, "it went with its context");
+    assert!(software::leaks().is_empty(), "they went with their context");
 }
 
 #[inline(never)]
@@ -233,9 +246,11 @@ fn the_end_of_the_process_tells_leaks() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let told = run("1");
-    assert!(told.contains("error[leak]: 1 allocations, 1000 bytes"), "{told}");
+    let line = "warning[memory::leak]: 1000 bytes of device memory were not freed before the process ended\n";
+    assert_eq!(told.matches(line).count(), 1, "{told}");
     assert!(told.contains("an_allocation_with_a_name"), "{told}");
-    assert!(!run("0").contains("error[leak]"), "off");
+    assert!(!told.contains("error["), "{told}");
+    assert!(!run("0").contains("[memory::leak]"), "off");
 }
 
 /// Names and severities of the findings that calls of this thread have caused.

@@ -188,7 +188,8 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}[{}]: {}", self.severity.name(), self.rule.name(), self.message)?;
         if self.count > 1 {
-            write!(f, " ({} times)", self.count)?;
+            let unit = if self.rule == Rule::Leak { "allocations" } else { "times" };
+            write!(f, " ({} {unit})", self.count)?;
         }
         if !self.kernel.is_empty() {
             write!(f, "\n  in kernel `{}`", self.kernel)?;

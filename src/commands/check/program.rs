@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use warpsmith_driver_api::software::Allow;
 
-use super::render::{annotation, verdict};
+use super::render::{annotation, place, verdict};
 use super::{Failure, Kind, plural};
 use crate::cli::CheckArgs;
 use crate::commands::approximate::Approximate;
@@ -158,11 +158,9 @@ pub fn run(args: &CheckArgs, _: &[Allow]) -> Result<(), Failure> {
         // The findings themselves were printed as they came.
         for finding in &findings {
             let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
-            let place = match finding["place"]["file"].as_str() {
-                Some(file) => format!("{file}:{}", finding["place"]["line"]),
-                None => text("kernel"),
-            };
-            println!("{:>6} x {}[{}] {place}: {}", finding["count"], text("severity"), text("rule"), text("message"));
+            let place = place(finding).map_or_else(|| text("kernel"), |(file, line, _)| format!("{file}:{line}"));
+            let at = if place.is_empty() { place } else { format!(" {place}") };
+            println!("{:>6} x {}[{}]{at}: {}", finding["count"], text("severity"), text("rule"), text("message"));
         }
         approximate.print();
         println!("{}: {}", args.program[0].to_string_lossy(), verdict(errors, warnings, infos));

@@ -93,6 +93,18 @@ pub fn verdict(errors: usize, warnings: usize, infos: usize) -> String {
     parts.join(", ")
 }
 
+/// Where a finding is shown: file, line, column. What has no place in a kernel has one in the host program: the call, or who
+/// allocated the memory.
+pub fn place(finding: &Value) -> Option<(&str, u64, u64)> {
+    let read = |v: &'_ Value| (v["line"].as_u64().unwrap_or(0), v["column"].as_u64().unwrap_or(0));
+    if let Some(file) = finding["place"]["file"].as_str() {
+        let (line, column) = read(&finding["place"]);
+        return Some((file, line, column));
+    }
+    let frames = ["call", "allocated"].into_iter().filter_map(|side| finding[side]["frames"].as_array()).flatten();
+    frames.filter_map(|f| f["file"].as_str().map(|file| (file, read(f).0, 0))).next()
+}
+
 /// A finding's line of JSON as a workflow command: `::error file=…,line=…::…`. The format is that of GitHub's
 /// documentation, "Workflow commands for GitHub Actions".
 pub fn annotation(finding: &Value, root: &Path) -> String {
@@ -103,14 +115,14 @@ pub fn annotation(finding: &Value, root: &Path) -> String {
         _ => "notice",
     };
     let mut properties = Vec::new();
-    if let Some(file) = finding["place"]["file"].as_str() {
+    if let Some((file, line, column)) = place(finding) {
         let root = root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
         let path = Path::new(file);
         let path = path.strip_prefix(&root).unwrap_or(path);
         properties.push(format!("file={}", property(&path.to_string_lossy())));
-        properties.push(format!("line={}", finding["place"]["line"]));
-        if finding["place"]["column"].as_u64().is_some_and(|c| c > 0) {
-            properties.push(format!("col={}", finding["place"]["column"]));
+        properties.push(format!("line={line}"));
+        if column > 0 {
+            properties.push(format!("col={column}"));
         }
     }
     properties.push(format!("title={}", property(&text(&finding["rule"]))));
@@ -141,6 +153,21 @@ mod tests {
             annotation(&finding, Path::new(".")),
             "::error file=src/a%2Cb.rs,line=7,col=3,title=race%3A%3Ashared::100%25 wrong%0Areally"
         );
+    }
+
+    #[test]
+    fn what_has_no_place_in_a_kernel_has_one_in_the_host() {
+        let frames =
+            json!([{ "function": "a", "file": null, "line": 0 }, { "function": "b", "file": "b.rs", "line": 4 }]);
+        let finding = json!({
+            "severity": "warning",
+            "rule": "memory::leak",
+            "place": null,
+            "call": { "api": "", "frames": [] },
+            "allocated": { "api": "cuMemAlloc_v2", "frames": frames },
+            "text": "x",
+        });
+        assert_eq!(annotation(&finding, Path::new(".")), "::warning file=b.rs,line=4,title=memory%3A%3Aleak::x");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use super::capture;
-use super::state::{Context, State};
+use super::state::{Context, Remains, State};
 use super::{Software, thread, with, with_context};
 use crate::arg::Out;
 use crate::codes::{Code, Res};
@@ -30,9 +30,9 @@ pub(crate) fn primary_release(device: CUdevice) -> Res {
             return Err(Code::INVALID_CONTEXT);
         }
         primary.references -= 1;
-        Ok(if primary.references == 0 { reset(state, software, id) } else { Vec::new() })
+        Ok(if primary.references == 0 { reset(state, software, id) } else { Remains::default() })
     })?;
-    drop(gone);
+    gone.settle();
     Ok(())
 }
 
@@ -43,11 +43,11 @@ pub(crate) fn primary_reset(device: CUdevice) -> Res {
         primary.references = 0;
         Ok(reset(state, software, id))
     })?;
-    drop(gone);
+    gone.settle();
     Ok(())
 }
 
-fn reset(state: &mut State, software: &Software, id: u64) -> Vec<std::sync::Arc<warpsmith_simt::Instance>> {
+fn reset(state: &mut State, software: &Software, id: u64) -> Remains {
     let gone = state.clear_context(id, software);
     if let Some(context) = state.contexts.get_mut(&id) {
         let references = context.references;
@@ -118,7 +118,7 @@ pub(crate) fn destroy(context: CUcontext) -> Res {
         state.contexts.remove(&id);
         Ok(gone)
     })?;
-    drop(gone);
+    gone.settle();
     // Current to this thread it is popped; in other threads' stacks it stays and answers "destroyed".
     thread::stack(|s| {
         if s.last() == Some(&id) {

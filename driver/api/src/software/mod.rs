@@ -72,7 +72,6 @@ pub use warpsmith_simt::{Checks, Finding, Rule, Severity};
 pub(crate) use checks::finish;
 pub(crate) use report::report;
 pub(crate) use thread::{DefaultStream, in_callback};
-pub(crate) use track::at_exit;
 
 use crate::codes::{Code, Res};
 use crate::engine::{Active, active, lock};

@@ -160,6 +160,12 @@ impl Default for Order {
 }
 
 impl Order {
+    /// An empty order whose operations all come after those of this one.
+    pub fn settled(&self) -> Order {
+        let places = Arc::new(Places { first: self.next, chunks: Vec::new() });
+        Order { next: self.next, settled: self.next, places, ..Order::default() }
+    }
+
     /// An operation is issued on a stream.
     pub fn begin(&mut self, lane: Lane) -> Ordering {
         let clock = self.before(lane);

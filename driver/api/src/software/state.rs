@@ -8,6 +8,7 @@ use warpsmith_simt::Instance;
 
 use super::array::Array;
 use super::capture::Capture;
+use super::checks::{self, LeftBy};
 use super::device::Device;
 use super::exec::Exec;
 use super::graph::Graph;
@@ -18,7 +19,7 @@ use super::module::Link;
 use super::objects::UserObject;
 use super::pool::Pool;
 use super::thread;
-use super::track::Checks;
+use super::track::{AllocationRecord, Checks};
 use crate::codes::{Code, Res};
 use crate::types::*;
 
@@ -47,8 +48,10 @@ pub(super) struct State {
     pub arrays: HashMap<u64, Array>,
     /// Contexts' access to other devices: context and device.
     pub peers: HashSet<(u64, i32)>,
-    /// What the checkers are told, if the environment asks for checks.
+    /// What the checkers are told, if somebody asks for checks.
     pub checks: Option<Box<Checks>>,
+    /// The same between two times that somebody does.
+    pub paused_checks: Option<Box<Checks>>,
     pub captures: HashMap<u64, Capture>,
     /// The capture that a stream takes part in.
     pub capturing: HashMap<StreamKey, u64>,
@@ -161,7 +164,8 @@ impl State {
             objects: HashMap::new(),
             arrays: HashMap::new(),
             peers: HashSet::new(),
-            checks: Checks::from_environment(),
+            checks: Checks::at_start(),
+            paused_checks: None,
             captures: HashMap::new(),
             capturing: HashMap::new(),
         };
@@ -255,11 +259,13 @@ impl State {
         self.functions.get(&function.id()).ok_or(Code::INVALID_HANDLE)
     }
 
-    /// Takes down everything that lives in a context. The answer is what the caller frees outside the lock.
-    pub fn clear_context(&mut self, context: u64, software: &super::Software) -> Vec<Arc<Instance>> {
+    /// Takes down everything that lives in a context.
+    pub fn clear_context(&mut self, context: u64, software: &super::Software) -> Remains {
         let mut instances = Vec::new();
-        if let Some(checks) = self.checks.as_mut() {
-            checks.context_gone(context);
+        let mut left = self.checks.as_mut().map(|c| c.context_gone(context)).unwrap_or_default();
+        if self.contexts.get(&context).is_some_and(|c| c.failed.is_some()) {
+            // After a fault every call fails, those that free memory included.
+            left.clear();
         }
         self.functions.retain(|_, f| f.context != context);
         self.modules.retain(|_, m| {
@@ -296,6 +302,22 @@ impl State {
                 let _ = device.machine.memory().free(address);
             }
         }
-        instances
+        Remains { instances, left }
+    }
+}
+
+/// What is left of a context.
+#[derive(Default)]
+#[must_use = "to be settled outside the lock"]
+pub(super) struct Remains {
+    instances: Vec<Arc<Instance>>,
+    left: Vec<AllocationRecord>,
+}
+
+impl Remains {
+    /// Frees the modules and tells what nobody freed; not under the lock on the tables.
+    pub fn settle(self) {
+        drop(self.instances);
+        checks::leave(self.left, LeftBy::Context);
     }
 }

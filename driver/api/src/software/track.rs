@@ -1,18 +1,20 @@
 //! What the checkers need to know of the host: where it allocated and launched what, and in which order.
 //!
-//! On only under `WARPSMITH_CHECK` (set, and not `0`): each allocation and operation then keeps the host's stack. What
-//! nobody freed is told when its context is destroyed, and at the end of the process.
+//! On under `WARPSMITH_CHECK` (set, and not `0`), and while somebody keeps a [guard](super::check): each allocation and
+//! operation then keeps the host's stack. What nobody freed is told when its context is destroyed, and at the end of the
+//! process.
 
 use std::backtrace::Backtrace;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
 
-use super::checks::HostSite;
+use super::checks::{HostSite, LeftBy, Report, leaked};
 use super::device::Device;
+use super::engine;
 use super::order::{Lane, OpId, Order, Ordering};
 use super::state::{State, StreamKey};
-use super::{engine, report};
 use crate::engine::lock;
 
 /// Operations whose records are kept; the launch site of an older one is no longer known.
@@ -120,24 +122,33 @@ pub struct OperationRecord {
 /// The order of operations, and the records.
 pub(super) struct Checks {
     pub order: Order,
+    /// The environment asks for them, so that no guard's end stops them.
+    stays: bool,
     next: u64,
     live: BTreeMap<u64, AllocationRecord>,
     freed: VecDeque<AllocationRecord>,
     operations: VecDeque<OperationRecord>,
 }
 
+/// How many guards ask for checks.
+static GUARDS: AtomicUsize = AtomicUsize::new(0);
+
 impl Checks {
-    /// What the environment asks for.
-    pub fn from_environment() -> Option<Box<Checks>> {
-        checks_on().then(|| {
-            Box::new(Checks {
-                order: Order::default(),
-                next: 1,
-                live: BTreeMap::new(),
-                freed: VecDeque::new(),
-                operations: VecDeque::new(),
-            })
+    fn new(stays: bool) -> Box<Checks> {
+        Box::new(Checks {
+            order: Order::default(),
+            stays,
+            next: 1,
+            live: BTreeMap::new(),
+            freed: VecDeque::new(),
+            operations: VecDeque::new(),
         })
+    }
+
+    /// What the environment and the guards of before ask for.
+    pub fn at_start() -> Option<Box<Checks>> {
+        let stays = checks_on();
+        (stays || GUARDS.load(Atomic::SeqCst) > 0).then(|| Checks::new(stays))
     }
 
     pub fn allocated(&mut self, address: u64, bytes: u64, kind: AllocationKind, context: u64, op: OpId) {
@@ -188,40 +199,61 @@ impl Checks {
         live.or_else(|| self.freed.iter().rev().find(|r| inside(r))).cloned()
     }
 
-    /// The report of what a context, or the process, leaves behind; variables go with their modules.
-    fn leaks(&self, context: Option<u64>) -> Option<String> {
-        let leaked: Vec<&AllocationRecord> = self
-            .live
-            .values()
-            .filter(|r| context.is_none_or(|c| c == r.context) && r.kind != AllocationKind::Variable)
-            .collect();
-        let bytes: u64 = leaked.iter().map(|r| r.bytes).sum();
-        let mut text = format!("error[leak]: {} allocations, {bytes} bytes, were never freed", leaked.len());
-        for record in leaked.iter().take(20) {
-            let _ =
-                write!(text, "\n  {} bytes of {} at {:#x}, allocated at", record.bytes, record.kind, record.address);
-            for frame in record.allocated_at.frames().iter().take(6) {
-                let _ = write!(text, "\n    {frame}");
-            }
-        }
-        if leaked.len() > 20 {
-            let _ = write!(text, "\n  and {} more", leaked.len() - 20);
-        }
-        (!leaked.is_empty()).then_some(text)
+    /// What a context, or the process, leaves behind; variables go with their modules.
+    fn left(&self, context: Option<u64>) -> Vec<AllocationRecord> {
+        let left = |r: &&AllocationRecord| context.is_none_or(|c| c == r.context) && r.kind != AllocationKind::Variable;
+        self.live.values().filter(left).cloned().collect()
     }
 
-    /// A context ends: tells what was left in it, and forgets it.
-    pub fn context_gone(&mut self, context: u64) {
-        if let Some(text) = self.leaks(Some(context)) {
-            eprintln!("{text}");
-            report(text);
-        }
+    /// A context ends: what was left in it, which is forgotten.
+    pub fn context_gone(&mut self, context: u64) -> Vec<AllocationRecord> {
+        let left = self.left(Some(context));
         self.live.retain(|_, r| r.context != context);
         self.order.context_done(context);
+        left
+    }
+}
+
+/// A guard asks for checks: from now on there are records.
+pub(super) fn guard_begins() {
+    GUARDS.fetch_add(1, Atomic::SeqCst);
+    if let Ok(software) = engine() {
+        lock(&software.state).start_checks();
+    }
+}
+
+/// The last guard's end stops them, unless the environment asks for them.
+pub(super) fn guard_ends() {
+    if GUARDS.fetch_sub(1, Atomic::SeqCst) == 1
+        && let Ok(software) = engine()
+    {
+        lock(&software.state).stop_checks();
     }
 }
 
 impl State {
+    fn start_checks(&mut self) {
+        if self.checks.is_none() {
+            self.checks = Some(self.paused_checks.take().unwrap_or_else(|| Checks::new(false)));
+        }
+    }
+
+    /// Forgets the records. Numbers go on where they were: what the memory remembers of earlier operations is before
+    /// everything to come.
+    fn stop_checks(&mut self) {
+        // A new guard may have begun meanwhile.
+        if GUARDS.load(Atomic::SeqCst) > 0 || self.checks.as_ref().is_none_or(|c| c.stays) {
+            return;
+        }
+        if let Some(mut checks) = self.checks.take() {
+            checks.order = checks.order.settled();
+            checks.live.clear();
+            checks.freed.clear();
+            checks.operations.clear();
+            self.paused_checks = Some(checks);
+        }
+    }
+
     /// A stream as the order sees it.
     pub fn lane(&self, key: StreamKey) -> Lane {
         Lane { key, context: self.stream_context(key).unwrap_or(0), blocking: self.is_blocking(key) }
@@ -334,25 +366,14 @@ pub(super) fn host_side(ordering: Option<&Ordering>, address: Option<u64>) -> St
     text
 }
 
-/// What nobody freed so far, as a report; `None` if there is nothing, or checks are off.
-pub fn leaks() -> Option<String> {
-    ask(|checks| checks.leaks(None)).flatten()
+/// What nobody freed so far: what the end of the process would report; empty if checks are off.
+pub fn leaks() -> Vec<Report> {
+    leaked(ask(|checks| checks.left(None)).unwrap_or_default(), LeftBy::Process)
 }
 
 /// What is allocated at the end of the process; nothing if a thread that the exit cut short holds the lock.
 pub(super) fn left_over() -> Vec<AllocationRecord> {
     let Ok(software) = engine() else { return Vec::new() };
     let Ok(state) = software.state.try_lock() else { return Vec::new() };
-    state.checks.as_deref().map(|c| c.live.values().cloned().collect()).unwrap_or_default()
-}
-
-/// At the end of the process: tells what was never freed.
-pub(crate) fn at_exit() {
-    // The lock may be held by a thread that the exit cut short: then there is nothing to tell.
-    let Ok(software) = engine() else { return };
-    let Ok(state) = software.state.try_lock() else { return };
-    if let Some(text) = state.checks.as_deref().and_then(|c| c.leaks(None)) {
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), "{text}");
-    }
+    state.checks.as_deref().map(|c| c.left(None)).unwrap_or_default()
 }

@@ -5,6 +5,7 @@
 //! kernel, places) is first seen in the process, appended to the file in `WARPSMITH_REPORT`, kept for [`findings`], and
 //! kept for [`take_findings`] of the thread whose call caused it.
 
+mod leaks;
 mod leave;
 mod overlap;
 mod places;
@@ -24,6 +25,7 @@ use std::sync::{Mutex, OnceLock};
 use serde_json::{Value, json};
 use warpsmith_simt::{Checks, Counters, Fault, Finding, Instance, Launch, Severity};
 
+pub(super) use leaks::{LeftBy, leaked};
 pub(super) use leave::leaves;
 pub use leave::undefined_output;
 pub(super) use overlap::{copies, fills, retires};
@@ -36,6 +38,7 @@ pub use site::{HostFrame, HostSite};
 
 use super::device::Device;
 use super::order;
+use super::track::{self, AllocationRecord};
 use crate::engine::lock;
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -107,11 +110,16 @@ pub struct CheckGuard {
 impl Drop for CheckGuard {
     fn drop(&mut self) {
         let _ = OVERRIDE.try_with(|o| o.set(self.before));
+        track::guard_ends();
     }
 }
 
 /// Watches the launches of the calling thread for `checks`, whatever `WARPSMITH_CHECK` says, until the guard is dropped.
-/// Findings of before that nobody has taken are forgotten. Memory that was allocated before anybody asked for the check of undefined data counts as defined.
+/// Findings of before that nobody has taken are forgotten.
+///
+/// Unless `WARPSMITH_CHECK` is set, what happened while no thread kept such a guard is known less well: memory of that time
+/// counts as defined, and has no place where it was allocated; operations of that time count as complete, so that what
+/// overlaps with them is not found; and memory that nobody freed is told only when its context is destroyed under a guard.
 ///
 /// ```
 /// use warpsmith_driver_api::software::{check, checks, take_findings};
@@ -132,6 +140,7 @@ pub fn check(checks: Checks) -> CheckGuard {
     {
         engine.devices.iter().for_each(|d| leave::track(&d.machine));
     }
+    track::guard_begins();
     let before = OVERRIDE.try_with(|o| o.replace(Some(checks))).ok().flatten();
     CheckGuard { before, _thread: PhantomData }
 }
@@ -219,33 +228,52 @@ pub(super) fn submit(findings: Vec<Finding>, launch: Option<Launch>) {
     let replay = replay();
     for finding in findings {
         let (allocation, freed) = places::of_finding(&finding);
-        let report = Report { finding, launch, site: site.clone(), allocation, freed, replay: replay.clone() };
-        let _ = PENDING.try_with(|p| {
-            let mut pending = p.borrow_mut();
-            if pending.len() < MOST_PENDING {
-                pending.push(report.clone());
-            }
-        });
-        publish(report, settings, false);
+        add(Report { finding, launch, site: site.clone(), allocation, freed, replay: replay.clone() }, settings);
     }
 }
 
+/// Reports memory that a call of this thread has made unreachable: it destroyed the context, or ends the process.
+pub(super) fn leave(records: Vec<AllocationRecord>, left_by: LeftBy) {
+    let Some(settings) = SETTINGS.get() else { return };
+    let Checks { init, races, sync, .. } = checks();
+    if records.is_empty() || !(init || races || sync) {
+        return;
+    }
+    let replay = replay();
+    for report in leaked(records, left_by) {
+        if !settings.allow.iter().any(|a| a.covers(&report.finding)) {
+            add(Report { replay: replay.clone(), ..report }, settings);
+        }
+    }
+}
+
+/// Keeps a report for the thread, and publishes it.
+fn add(report: Report, settings: &Settings) {
+    let _ = PENDING.try_with(|p| {
+        let mut pending = p.borrow_mut();
+        if pending.len() < MOST_PENDING {
+            pending.push(report.clone());
+        }
+    });
+    publish(report, settings);
+}
+
 /// Prints and writes down a finding, if its group is new.
-fn publish(report: Report, settings: &Settings, quiet: bool) {
+fn publish(report: Report, settings: &Settings) {
     let mut guard = lock(&FOUND);
     let found = guard.get_or_insert_with(Found::default);
     if let Some(&at) = found.known.get(&report.group()) {
         found.reports[at].finding.count += report.finding.count;
         return;
     }
-    if !quiet {
-        eprintln!("{report}\n");
-    }
     let mut line = report.to_json();
     line["process"] = json!(std::process::id());
     append(found, settings, &[line]);
+    let text = format!("{report}\n");
     found.known.insert(report.group(), found.reports.len());
     found.reports.push(report);
+    // Last: where standard error is closed, this panics.
+    eprintln!("{text}");
 }
 
 fn append(found: &mut Found, settings: &Settings, lines: &[Value]) {
@@ -306,16 +334,9 @@ pub(crate) fn finish() {
     if !watched(settings.checks) {
         return;
     }
-    let Checks { init, races, sync, .. } = settings.checks;
     // A program that a fault has stopped had no chance to free anything.
-    let failed = FAULTED.load(Ordering::Relaxed);
-    if (init || races || sync) && !failed {
-        // They are printed already, at the end of their context or of the process.
-        for (leak, site) in places::leaks() {
-            if !settings.allow.iter().any(|a| a.covers(&leak)) {
-                publish(Report { allocation: Some(site), ..Report::new(leak) }, settings, true);
-            }
-        }
+    if !FAULTED.load(Ordering::Relaxed) {
+        leave(track::left_over(), LeftBy::Process);
     }
     let mut lines: Vec<Value> = launch_profiles().iter().map(LaunchProfile::to_json).collect();
     // Another thread may hold the lock for ever now.

@@ -1,10 +1,8 @@
-//! Who allocated and freed device memory, for reports: from the records that the engine keeps under `WARPSMITH_CHECK`.
+//! Who allocated and freed device memory, for reports: from the records that the engine keeps.
 
-use std::collections::BTreeMap;
+use warpsmith_simt::Finding;
 
-use warpsmith_simt::{Finding, Rule, Severity};
-
-use super::super::track::{self, AllocationKind, AllocationRecord};
+use super::super::track;
 use super::HostSite;
 
 /// Who allocated and who freed the memory that a finding names first.
@@ -28,33 +26,6 @@ fn addresses_in(text: &str) -> impl Iterator<Item = u64> + '_ {
         let end = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
         u64::from_str_radix(&rest[..end], 16).ok().filter(|a| *a >= DEVICE_BASE)
     })
-}
-
-/// Memory that is still allocated, grouped by who allocated it.
-pub(super) fn leaks() -> Vec<(Finding, HostSite)> {
-    let mut groups: BTreeMap<String, (AllocationRecord, HostSite, u64, u64)> = BTreeMap::new();
-    for record in track::left_over().into_iter().filter(|r| r.kind != AllocationKind::Variable) {
-        let site = HostSite::of(record.allocated_at.trace());
-        let bytes = record.bytes;
-        let group = groups.entry(format!("{site:?}")).or_insert((record, site, 0, 0));
-        group.2 += bytes;
-        group.3 += 1;
-    }
-    let finding = |(record, site, bytes, count): (AllocationRecord, HostSite, u64, u64)| {
-        let what = if count == 1 { "an allocation".to_owned() } else { format!("{count} allocations") };
-        let finding = Finding {
-            rule: Rule::Leak,
-            severity: Severity::Warning,
-            kernel: String::new(),
-            message: format!("{what} of {bytes} bytes in all, still there at the end of the process"),
-            sites: Vec::new(),
-            memory: format!("{} at {:#x}", record.kind, record.address),
-            help: String::new(),
-            count: 1,
-        };
-        (finding, site)
-    };
-    groups.into_values().map(finding).collect()
 }
 
 #[cfg(test)]
