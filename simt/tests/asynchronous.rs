@@ -391,7 +391,6 @@ fn what_is_not_there_is_named_with_its_line() {
             "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1, %r2}], [%r3];",
             "cp.async.bulk.tensor",
         ),
-        ("barrier.cluster.arrive.aligned;", "barrier.cluster.arrive"),
         ("suld.b.1d.b32.trap %r1, [%rd1, {%r2}];", "suld.b.1d.b32.trap"),
         ("tex.1d.v4.f32.s32 {%f1,%f2,%f3,%f4}, [%rd1, {%r2}];", "tex.1d.v4.f32.s32"),
         (
@@ -409,4 +408,51 @@ fn what_is_not_there_is_named_with_its_line() {
         ".version 8.4\n.target sm_90\n.address_size 64\n.visible .entry k() .reqnctapercluster 2, 1, 1 {\nret;\n}\n",
     );
     assert!(log.contains("clusters"), "{log}");
+}
+
+/// A cluster is one block: 96 threads arrive, do something else, and wait; another round follows. Threads that have exited are not
+/// waited for.
+#[test]
+fn the_barrier_of_a_cluster_of_one_block() {
+    let text = module_text(
+        ".param .u64 out",
+        "  .shared .align 4 .b8 m[384]; .reg .b32 %r<9>; .reg .b64 %rd<4>; .reg .pred %p<3>;
+  ld.param.b64 %rd1, [out];
+  mov.u32 %r1, %tid.x;
+  setp.ge.u32 %p1, %r1, 90;
+  @%p1 exit;
+  mov.u32 %r2, m;
+  mad.lo.u32 %r3, %r1, 4, %r2;
+  st.shared.u32 [%r3], %r1;
+  barrier.cluster.arrive;
+  add.u32 %r4, %r1, 45;
+  setp.ge.u32 %p2, %r4, 90;
+  @%p2 sub.u32 %r4, %r4, 90;
+  mad.lo.u32 %r4, %r4, 4, %r2;
+  barrier.cluster.wait;
+  ld.shared.u32 %r5, [%r4];
+  barrier.cluster.arrive.release.aligned;
+  barrier.cluster.wait.acquire.aligned;
+  st.shared.u32 [%r3], %r5;
+  barrier.cluster.arrive.relaxed;
+  barrier.cluster.wait;
+  mul.wide.u32 %rd2, %r1, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  ld.shared.u32 %r6, [%r3];
+  st.global.u32 [%rd3], %r6;
+  ret;",
+    );
+    let rig = Rig::new(&text);
+    let out = rig.alloc(4 * 90);
+    rig.run(2, 96, &[out]);
+    let want: Vec<u32> = (0..90).map(|i| (i + 45) % 90).collect();
+    assert_eq!(rig.download::<u32>(out, 90), want);
+    let f = fails("barrier.cluster.wait;", 32);
+    assert_eq!(f.kind, FaultKind::DivergentBarrier);
+    assert!(f.detail.contains("has not arrived"), "{f}");
+    let f = fails("barrier.cluster.arrive; barrier.cluster.arrive;", 32);
+    assert!(f.kind == FaultKind::DivergentBarrier && f.detail.contains("before it has waited"), "{f}");
+    let f = fails("setp.lt.u32 %p1, %r1, 32; @%p1 barrier.cluster.arrive; @%p1 barrier.cluster.wait; bar.sync 0;", 64);
+    assert_eq!(f.kind, FaultKind::Deadlock);
+    assert!(f.detail.contains("the barrier of the cluster, which warps 1 have not reached"), "{f}");
 }

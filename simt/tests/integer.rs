@@ -365,3 +365,24 @@ fn special_registers() {
         assert_eq!(out[thread as usize * 12..][..12], want, "thread {thread}");
     }
 }
+
+/// `ptx/video.py` has computed the values by the pseudocode of the PTX ISA.
+#[test]
+fn video_instructions_give_what_the_isa_says() {
+    let hex = |text: &str| u32::from_str_radix(text, 16).unwrap();
+    let (mut rows, mut wrong) = (0, String::new());
+    for line in include_str!("ptx/video.tsv").lines() {
+        let mut cells = line.split('\t');
+        let form = cells.next().unwrap();
+        let values: Vec<[u32; 4]> =
+            cells.map(|c| c.split(' ').map(hex).collect::<Vec<_>>().try_into().unwrap()).collect();
+        let column = |i: usize| values.iter().map(|v| v[i]).collect::<Vec<u32>>();
+        let (got, want) = (op32(form, &column(0), &column(1), &column(2)), column(3));
+        rows += 1;
+        if got != want {
+            wrong += &format!("{form}\n  got  {got:x?}\n  want {want:x?}\n");
+        }
+    }
+    assert!(rows > 120);
+    assert!(wrong.is_empty(), "{wrong}");
+}

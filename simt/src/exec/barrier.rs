@@ -22,6 +22,17 @@ pub(crate) struct Barrier {
     /// Lanes whose predicate was true, and false, for `bar.red`.
     pub yes: u32,
     pub no: u32,
+    /// Warps some of whose lanes have arrived without releasing anything, at the barrier of the cluster.
+    pub relaxed: u32,
+}
+
+/// A block's barriers: 16 that have numbers, and the one of its cluster.
+pub(crate) const BARRIERS: usize = 17;
+pub(crate) const CLUSTER: u32 = 16;
+
+/// A barrier in words.
+pub(crate) fn name(id: u32) -> String {
+    if id == CLUSTER { "the barrier of the cluster".to_string() } else { format!("barrier {id}") }
 }
 
 /// `bar` operands, packed into `Op::imm`.
@@ -34,6 +45,10 @@ pub(crate) mod bar {
     pub(crate) const KIND: u64 = 7;
     pub(crate) const ALIGNED: u64 = 8;
     pub(crate) const COUNT: u64 = 16;
+    /// `barrier.cluster.arrive`, or `wait` with [`SYNC`]; it has no operands.
+    pub(crate) const CLUSTER: u64 = 32;
+    /// An arrival that releases nothing.
+    pub(crate) const RELAXED: u64 = 64;
 }
 
 impl Warp {
@@ -45,8 +60,11 @@ impl Warp {
         pc: u32,
         lanes: u32,
         frame: u32,
-        barriers: &mut [Barrier; 16],
+        barriers: &mut [Barrier; BARRIERS],
     ) -> Flow {
+        if op.imm & bar::CLUSTER != 0 {
+            return self.cluster(cx, op, pc, lanes, frame, barriers);
+        }
         let lane = lanes.trailing_zeros() as usize & 31;
         // SAFETY: lowering made `a` and, with a count, `b` rows of 32 bits; the frame is current.
         let (ids, counts) = unsafe {
@@ -90,8 +108,51 @@ impl Warp {
         self.arrived(cx, id, op.imm & bar::ALIGNED != 0, barriers)
     }
 
+    /// Lanes come to the barrier of their cluster, which is one block: they arrive, or wait until all threads that have not
+    /// exited have arrived.
+    fn cluster(
+        &mut self,
+        cx: &mut Cx,
+        op: &Op,
+        pc: u32,
+        lanes: u32,
+        frame: u32,
+        barriers: &mut [Barrier; BARRIERS],
+    ) -> Flow {
+        let arrives = op.imm & bar::KIND == bar::ARRIVE;
+        let wrong = if arrives { lanes & self.owed } else { lanes & !self.owed };
+        if wrong != 0 {
+            let detail = if arrives {
+                "a thread arrives at the barrier of its cluster again before it has waited"
+            } else {
+                "a thread waits at the barrier of its cluster, where it has not arrived"
+            };
+            let lane = wrong.trailing_zeros() & 31;
+            return cx.raise(op, FaultKind::DivergentBarrier, lane, None, detail.to_string());
+        }
+        if arrives {
+            self.owed |= lanes;
+            self.pending |= lanes;
+            self.at_barrier[CLUSTER as usize] |= lanes;
+            if op.imm & bar::RELAXED != 0 {
+                barriers[CLUSTER as usize].relaxed |= 1 << self.index;
+            }
+            self.add(pc + 1, lanes, frame, State::Ready);
+            return self.arrived(cx, CLUSTER, false, barriers);
+        }
+        self.owed &= !lanes;
+        cx.progress += 1;
+        let (late, done) = (lanes & self.pending, lanes & !self.pending);
+        self.add(pc, late, frame, State::Barrier { id: CLUSTER });
+        self.add(pc + 1, done, frame, State::Ready);
+        if done != 0 && cx.checker.is_some() {
+            checker::with(cx, |c, _| race::cluster_waited(c, self.index, done));
+        }
+        Flow::Next
+    }
+
     /// Counts the warp's arrival at a barrier if all its lanes are there.
-    fn arrived(&mut self, cx: &mut Cx, id: u32, aligned: bool, barriers: &mut [Barrier; 16]) -> Flow {
+    fn arrived(&mut self, cx: &mut Cx, id: u32, aligned: bool, barriers: &mut [Barrier; BARRIERS]) -> Flow {
         let lanes = self.at_barrier[id as usize];
         if lanes == 0 || self.live & !lanes != 0 {
             return Flow::Next;
@@ -111,7 +172,7 @@ impl Warp {
             let waiters = self.splits.iter().filter(|s| s.state == State::Barrier { id });
             let warp = self.index;
             let waiters =
-                waiters.map(|s| Waiter { warp, lanes: s.mask, pc: s.pc, what: format!("wait at barrier {id}") });
+                waiters.map(|s| Waiter { warp, lanes: s.mask, pc: s.pc, what: format!("wait at {}", name(id)) });
             if let Some(fault) = &mut cx.fault {
                 fault.waiters = waiters.collect();
             }
@@ -123,7 +184,7 @@ impl Warp {
         barrier.arrived += 1;
         cx.counters.barriers += 1;
         cx.progress += 1;
-        if cx.checker.is_some() {
+        if cx.checker.is_some() && barrier.relaxed >> self.index & 1 == 0 {
             let waits = self.splits.iter().any(|s| s.state == State::Barrier { id });
             checker::with(cx, |c, _| race::arrived(c, self.index, id, waits));
         }
@@ -131,8 +192,8 @@ impl Warp {
     }
 
     /// After an exit, arrivals that waited for the lanes that are gone.
-    pub(super) fn arrivals(&mut self, cx: &mut Cx, program: &Program, barriers: &mut [Barrier; 16]) -> Flow {
-        for id in 0..16 {
+    pub(super) fn arrivals(&mut self, cx: &mut Cx, program: &Program, barriers: &mut [Barrier; BARRIERS]) -> Flow {
+        for id in 0..BARRIERS as u32 {
             if self.at_barrier[id as usize] == 0 {
                 continue;
             }
@@ -149,10 +210,16 @@ impl Warp {
 
     /// Lets the splits that wait at a barrier go on.
     pub(crate) fn release(&mut self, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], id: u32, barrier: &Barrier) {
+        if id == CLUSTER {
+            self.pending = 0;
+        }
         for i in 0..self.splits.len() {
             let split = self.splits[i];
             if split.state != (State::Barrier { id }) {
                 continue;
+            }
+            if id == CLUSTER && cx.checker.is_some() {
+                checker::with(cx, |c, _| race::cluster_waited(c, self.index, split.mask));
             }
             self.splits[i].state = State::Ready;
             self.splits[i].pc = split.pc + 1;

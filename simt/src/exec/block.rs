@@ -1,6 +1,6 @@
 //! A block: its warps, its shared memory, its barriers.
 
-use super::barrier::Barrier;
+use super::barrier::{self, BARRIERS, Barrier, CLUSTER};
 use super::lanes::lanes_of;
 use super::warp::{Row, State, Stop, Warp};
 use super::{Cx, LANES, RawFault, Waiter, uniform};
@@ -51,7 +51,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Block {
     pub index: u64,
     warps: Vec<Warp>,
-    barriers: [Barrier; 16],
+    barriers: [Barrier; BARRIERS],
     /// Shared memory in 16-byte units, for its alignment.
     shared: Vec<u128>,
     executed: u64,
@@ -70,7 +70,7 @@ impl Block {
         Block {
             index: 0,
             warps: Vec::new(),
-            barriers: [Barrier::default(); 16],
+            barriers: [Barrier::default(); BARRIERS],
             shared: Vec::new(),
             executed: 0,
             shape: [0; 3],
@@ -84,7 +84,7 @@ impl Block {
         self.index = index;
         self.executed = 0;
         cx.interrupts = 0;
-        self.barriers = [Barrier::default(); 16];
+        self.barriers = [Barrier::default(); BARRIERS];
         let warps = grid.threads.div_ceil(LANES as u32);
         while self.warps.len() < warps as usize {
             self.warps.push(Warp::new(self.warps.len() as u32));
@@ -186,7 +186,7 @@ impl Block {
 
     /// Opens every barrier that all its warps have reached.
     fn release(&mut self, cx: &mut Cx, grid: &Grid<'_>) {
-        for id in 0..16u32 {
+        for id in 0..BARRIERS as u32 {
             let barrier = self.barriers[id as usize];
             if barrier.arrived == 0 {
                 continue;
@@ -216,11 +216,12 @@ impl Block {
                 let what = match split.state {
                     State::Ready => "spin".to_string(),
                     State::Barrier { id } => {
-                        let missing = warp.live & !self.lanes_at(warp, id);
+                        // At the barrier of the cluster, lanes that have arrived need not wait.
+                        let missing = if id == CLUSTER { 0 } else { warp.live & !self.lanes_at(warp, id) };
                         let barrier = &self.barriers[id as usize];
                         let others = self.warps.iter().filter(|w| w.live != 0 && barrier.set >> w.index & 1 == 0);
                         let others: Vec<String> = others.map(|w| w.index.to_string()).collect();
-                        let mut text = format!("wait at barrier {id}");
+                        let mut text = format!("wait at {}", barrier::name(id));
                         if barrier.expected != 0 {
                             text += &format!(" ({} of {} threads)", barrier.arrived * 32, barrier.expected);
                         }

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use super::barrier::Barrier;
+use super::barrier::{BARRIERS, Barrier};
 use super::lanes::lanes_of;
 use super::stack::Stack;
 use super::{Cx, Flow, LANES, PRED_CARRY, PRED_TRUE, ROW, rendezvous};
@@ -101,7 +101,10 @@ pub(crate) struct Warp {
     stack: Vec<Stack>,
     pub tid: [Row; 3],
     /// Lanes that have arrived at each barrier while others of the warp have not.
-    pub at_barrier: [u32; 16],
+    pub at_barrier: [u32; BARRIERS],
+    /// Lanes that have arrived at the barrier of the cluster and not waited yet, and those whose phase is not complete.
+    pub(super) owed: u32,
+    pub(super) pending: u32,
     /// Where lanes have exited.
     pub exits: Vec<(u32, u32)>,
     stamp: u64,
@@ -120,7 +123,9 @@ impl Warp {
             local: Vec::new(),
             stack: vec![Stack::default()],
             tid: [Row([0; LANES]); 3],
-            at_barrier: [0; 16],
+            at_barrier: [0; BARRIERS],
+            owed: 0,
+            pending: 0,
             exits: Vec::new(),
             stamp: 0,
         }
@@ -130,7 +135,8 @@ impl Warp {
     pub(crate) fn start(&mut self, program: &Program, entry: u32, live: u32) {
         let Some(function) = program.functions.get(entry as usize) else { return };
         self.live = live;
-        self.at_barrier = [0; 16];
+        self.at_barrier = [0; BARRIERS];
+        (self.owed, self.pending) = (0, 0);
         self.exits.clear();
         self.stamp = 0;
         self.frames.clear();
@@ -265,7 +271,7 @@ impl Warp {
         cx: &mut Cx,
         program: &Program,
         pools: &[Vec<Row>],
-        barriers: &mut [Barrier; 16],
+        barriers: &mut [Barrier; BARRIERS],
     ) -> Stop {
         cx.tid = [0, 1, 2].map(|i| self.tid[i].0.as_ptr());
         cx.spins = 0;

@@ -33,8 +33,9 @@ impl Builder<'_> {
             "min" | "max" => self.extreme(i, m),
             "neg" | "abs" | "not" | "cnot" | "popc" | "clz" | "brev" | "bfind" => self.unary_int(i, m),
             "shf" | "prmt" | "bfe" | "bfi" | "bmsk" | "szext" | "fns" | "sad" | "dp4a" | "dp2a" => self.fields(i, m),
-            "vadd2" | "vsub2" | "vavrg2" | "vabsdiff2" | "vmin2" | "vmax2" | "vadd4" | "vsub4" | "vavrg4"
-            | "vabsdiff4" | "vmin4" | "vmax4" => self.video(i, m),
+            "vadd" | "vsub" | "vabsdiff" | "vmin" | "vmax" | "vshl" | "vshr" | "vmad" | "vset" => self.video(i, m),
+            "vadd2" | "vsub2" | "vavrg2" | "vabsdiff2" | "vmin2" | "vmax2" | "vset2" | "vadd4" | "vsub4" | "vavrg4"
+            | "vabsdiff4" | "vmin4" | "vmax4" | "vset4" => self.video_parts(i, m),
             "lop3" => self.lop3(i, m),
             "set" => self.set(i, m),
             "slct" => self.slct(i, m),

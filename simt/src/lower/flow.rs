@@ -360,6 +360,9 @@ impl Builder<'_> {
             return Ok(());
         }
         let aligned = m.take("aligned") || i.opcode == "bar";
+        if i.opcode == "barrier" && m.take("cluster") {
+            return self.cluster_barrier(i, m, aligned);
+        }
         let kind = match m.any(&["sync", "arrive", "red"]) {
             Some("sync") => bar::SYNC,
             Some("arrive") => bar::ARRIVE,
@@ -410,6 +413,28 @@ impl Builder<'_> {
         };
         let op = self.push(control::barrier);
         (op.d, op.a, op.b, op.p, op.q, op.imm) = (d, a, b, p, q, imm);
+        op.apart = true;
+        Ok(())
+    }
+
+    /// `barrier.cluster`: the cluster is one block.
+    fn cluster_barrier(&mut self, i: &Instruction, m: &Mods<'_>, aligned: bool) -> Lowered<()> {
+        let kind = match m.any(&["arrive", "wait"]) {
+            Some("arrive") if m.take("relaxed") => bar::ARRIVE | bar::RELAXED,
+            Some("arrive") => {
+                m.take("release");
+                bar::ARRIVE
+            }
+            Some(_) => {
+                m.take("acquire");
+                bar::SYNC
+            }
+            None => return Err(unsupported(&format!("`{}.{}`", i.opcode, i.modifiers.join(".")))),
+        };
+        m.finish()?;
+        let [] = operands(i)?;
+        let op = self.push(control::barrier);
+        op.imm = kind | bar::CLUSTER | if aligned { bar::ALIGNED } else { 0 };
         op.apart = true;
         Ok(())
     }

@@ -4,7 +4,6 @@ use super::mods::{Mods, bits, is_int, is_signed, wide};
 use super::proto::{Builder, Lowered, P, V, X};
 use crate::exec::int::{self, Bin, Carry, Cmp, Un};
 use crate::exec::lanes::combine;
-use crate::exec::video::{self, Mode, Video};
 use crate::exec::{control, cvt};
 use crate::ptx::ast::{Instruction, Operand, Type};
 
@@ -370,33 +369,6 @@ impl Builder<'_> {
         }
     }
 
-    /// SIMD video instructions; their selectors are no operands that the frontend takes.
-    pub(super) fn video(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
-        let (name, parts) = i.opcode.split_at(i.opcode.len() - 1);
-        let op = match name {
-            "vadd" => Video::Add,
-            "vsub" => Video::Sub,
-            "vavrg" => Video::Average,
-            "vabsdiff" => Video::AbsoluteDifference,
-            "vmin" => Video::Min,
-            "vmax" => Video::Max,
-            _ => return Err(unsupported(&format!("instruction `{}`", i.opcode))),
-        };
-        let (saturate, accumulate) = (m.take("sat"), m.take("add"));
-        if saturate && accumulate {
-            return Err("`.sat` and `.add` exclude each other".to_string());
-        }
-        let (d_signed, a_signed, b_signed) = (sign_of(m.ty()?)?, sign_of(m.ty()?)?, sign_of(m.ty()?)?);
-        m.finish()?;
-        let mode = Mode { op, halves: parts == "2", a_signed, b_signed, d_signed, saturate, accumulate };
-        let u = Type::U32;
-        let [d, a, b, c] = operands(i)?;
-        let sources = [self.src(a, u)?, self.src(b, u)?, self.src(c, u)?, self.bits32(mode.word())];
-        let d = self.dst(d, u)?;
-        self.op4(video::video(), d, sources);
-        Ok(())
-    }
-
     fn fixed3(
         &mut self,
         i: &Instruction,
@@ -478,7 +450,7 @@ impl Builder<'_> {
     }
 }
 
-fn sign_of(ty: Type) -> Lowered<bool> {
+pub(super) fn sign_of(ty: Type) -> Lowered<bool> {
     match ty {
         Type::S32 => Ok(true),
         Type::U32 => Ok(false),

@@ -22,6 +22,7 @@ mod notes;
 mod proto;
 mod seeds;
 mod taint;
+mod video;
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;

@@ -298,8 +298,9 @@ fn class(i: &Instruction) -> Class {
         | "testp" | "setp" | "set" => float(),
         "addc" | "subc" | "madc" | "mul24" | "mad24" | "rem" | "and" | "or" | "xor" | "not" | "cnot" | "shl"
         | "shr" | "shf" | "lop3" | "prmt" | "bfe" | "bfi" | "bfind" | "bmsk" | "szext" | "popc" | "clz" | "brev"
-        | "fns" | "sad" | "dp4a" | "dp2a" | "vadd2" | "vsub2" | "vavrg2" | "vabsdiff2" | "vmin2" | "vmax2"
-        | "vadd4" | "vsub4" | "vavrg4" | "vabsdiff4" | "vmin4" | "vmax4" => Class::Integer,
+        | "fns" | "sad" | "dp4a" | "dp2a" | "vadd" | "vsub" | "vabsdiff" | "vmin" | "vmax" | "vshl" | "vshr"
+        | "vmad" | "vset" | "vadd2" | "vsub2" | "vavrg2" | "vabsdiff2" | "vmin2" | "vmax2" | "vset2" | "vadd4"
+        | "vsub4" | "vavrg4" | "vabsdiff4" | "vmin4" | "vmax4" | "vset4" => Class::Integer,
         _ => Class::Other,
     }
 }

@@ -292,6 +292,10 @@ pub enum Operand {
     Reg(Reg),
     /// `!%p1`.
     Not(Reg),
+    /// `%r1.b0`, `%r1.h32`: parts of a register, of video instructions; without the dot.
+    Selected(Reg, String),
+    /// `-%r1`, of video instructions.
+    Minus(Box<Operand>),
     /// A special register, without `%`: `tid.x`, `laneid`, `lanemask_lt`, `clock64`.
     Special(String),
     /// An integer immediate, as its 64-bit two's complement; `0x…U` and decimal alike. `WARP_SZ` is 32.

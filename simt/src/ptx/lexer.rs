@@ -53,6 +53,7 @@ pub(super) struct Token<'a> {
     pub first: bool,
 }
 
+#[derive(Clone)]
 pub(super) struct Lexer<'a> {
     text: &'a str,
     at: usize,

@@ -2,7 +2,7 @@
 
 use super::super::checker::Checker;
 use super::super::note::{Note, Reg, Taint};
-use super::access::{self, Place};
+use super::place::{self, Place};
 use super::report::Origin;
 use super::warp;
 use crate::exec::fragment::{self, Piece};
@@ -93,14 +93,14 @@ pub(super) unsafe fn access(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
         cx.list(op, 0)
     };
     let stores = matches!(note.taint, Taint::StoreMatrix | Taint::StoreTile);
-    let place = |p: &Piece| if p.shared { Place::Shared } else { Place::Global };
+    let holder = |p: &Piece| if p.shared { Place::Shared } else { Place::Global };
     let reg = |p: &Piece| if p.wide { Reg::Wide(p.row) } else { Reg::Narrow(p.row) };
     if stores {
         for p in &pieces {
             let w = c.block.init.warps.get(warp(cx)).filter(|_| cx.tainted);
-            let undefined = w.map_or(0, |w| access::narrowed(w.registers.get(cx, reg(p), p.lane) >> p.bit));
+            let undefined = w.map_or(0, |w| place::narrowed(w.registers.get(cx, reg(p), p.lane) >> p.bit));
             let (sites, block) = (&mut c.init.sites, &mut c.block.init);
-            access::set(block, sites, cx, site, place(p), p.at, p.bytes, p.lane, !undefined & low(p.bytes));
+            place::set(block, sites, cx, site, holder(p), p.at, p.bytes, p.lane, !undefined & low(p.bytes));
         }
         return;
     }
@@ -111,18 +111,18 @@ pub(super) unsafe fn access(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
         pieces.iter().for_each(|p| w.registers.set(cx, reg(p), p.lane, 0));
     }
     for p in &pieces {
-        let defined = access::get(&c.block.init, &mut c.init.sites, cx, site, place(p), p.at, p.bytes, p.lane);
+        let defined = place::get(&c.block.init, &mut c.init.sites, cx, site, holder(p), p.at, p.bytes, p.lane);
         let missing = !defined & low(p.bytes);
         if missing == 0 {
             continue;
         }
         let thread = (c.block.index, warp(cx) as u32, p.lane as u32);
-        let origin = Origin { pc, thread, place: place(p), address: p.at, bytes: p.bytes, missing: missing as u32 };
+        let origin = Origin { pc, thread, place: holder(p), address: p.at, bytes: p.bytes, missing: missing as u32 };
         let origin = c.init.origins.add(origin);
         let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
         w.registers.make();
         (w.tainted, cx.tainted) = (true, true);
-        let bits = w.registers.get(cx, reg(p), p.lane) | access::widened(missing) << p.bit;
+        let bits = w.registers.get(cx, reg(p), p.lane) | place::widened(missing) << p.bit;
         w.registers.set(cx, reg(p), p.lane, bits);
         w.registers.came(cx, reg(p), origin);
     }

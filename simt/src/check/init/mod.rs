@@ -14,7 +14,9 @@
 
 mod access;
 mod collective;
+mod copies;
 mod matrix;
+mod place;
 mod registers;
 mod report;
 mod rules;
@@ -28,9 +30,10 @@ use crate::exec::lanes::{lane_of, lanes_of};
 use crate::exec::{Cx, Flow, LANES, Op, uniform};
 use crate::program::Function;
 use crate::shadow::low;
-pub(crate) use access::{copy_target, shared_address};
+pub(crate) use access::shared_address;
 use collective::Brought;
 pub(crate) use collective::{bring, give};
+pub(crate) use copies::copy_target;
 use registers::Registers;
 use report::Origins;
 
@@ -40,7 +43,7 @@ const LOOK: u32 = 16;
 /// State of a launch.
 pub(crate) struct Init {
     notes: *const Notes,
-    sites: Vec<access::Known>,
+    sites: Vec<place::Known>,
     origins: Origins,
     brought: Brought,
 }
@@ -49,7 +52,7 @@ impl Init {
     pub(crate) fn new(grid: &Grid<'_>) -> Init {
         Init {
             notes: super::checker::notes(grid.program).map_or(std::ptr::null(), std::ptr::from_ref),
-            sites: vec![access::Known::default(); grid.program.sites as usize + 1],
+            sites: vec![place::Known::default(); grid.program.sites as usize + 1],
             origins: Origins::default(),
             brought: Brought::default(),
         }
@@ -182,12 +185,12 @@ pub(crate) fn left(c: &mut Checker, cx: &Cx, lanes: u32, copies: impl Iterator<I
 
 /// The machine itself has written bytes of a lane's local memory.
 pub(crate) fn given(c: &mut Checker, cx: &Cx, at: u32, bytes: u32, lane: usize) {
-    access::set_local(&mut c.block.init, cx, at.into(), bytes.into(), lane);
+    place::set_local(&mut c.block.init, cx, at.into(), bytes.into(), lane);
 }
 
 /// The allocation table has changed: places that are known may be gone.
 pub(crate) fn forget(c: &mut Checker) {
-    c.init.sites.fill(access::Known::default());
+    c.init.sites.fill(place::Known::default());
 }
 
 /// An operation whose guard may be undefined, before it is known whether any lane executes it.
@@ -240,7 +243,7 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
                     access::decides(c, cx, op, pc, &access);
                 }
             }
-            Role::CopyAsync => access::copy_decides(c, cx, op, pc),
+            Role::CopyAsync => copies::copy_decides(c, cx, op, pc),
             // Of the registers of a matrix, only the address decides.
             Role::MatrixAccess | Role::Object => {
                 let wide = cx.list(op, 1) != via::SHARED32;
@@ -249,7 +252,7 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
                     rules::plain(c, cx, op, note);
                 }
             }
-            Role::CopyBulk => access::bulk_decides(c, cx, op, pc),
+            Role::CopyBulk => copies::bulk_decides(c, cx, op, pc),
             Role::Collective => collective::before(c, cx, op, pc),
             Role::Barrier => {
                 for &reg in c.init.notes().reads(note) {
@@ -281,9 +284,9 @@ pub(crate) unsafe fn after(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note:
                     access::done(c, cx, op, pc, note, &access);
                 }
             }
-            Role::CopyAsync => access::copy_done(c, cx, op),
-            Role::CopyBulk => access::bulk_done(c, cx, op),
-            Role::Object => access::object_done(c, cx, op),
+            Role::CopyAsync => copies::copy_done(c, cx, op),
+            Role::CopyBulk => copies::bulk_done(c, cx, op),
+            Role::Object => copies::object_done(c, cx, op),
             Role::MatrixAccess if flow == Flow::Next => matrix::access(c, cx, op, pc, note),
             Role::Collective if cx.tainted && flow == Flow::Next => collective::after(c, cx, op),
             Role::Barrier if cx.tainted => {

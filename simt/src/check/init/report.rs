@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::super::checker::{Checker, RawFinding, RawSite};
 use super::super::{Rule, Severity};
-use super::access::Place;
+use super::place::Place;
 use super::warp;
 use crate::exec::Cx;
 use crate::memory::lookup;

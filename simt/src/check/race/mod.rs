@@ -37,7 +37,7 @@ use crate::exec::mbarrier::{self, Edge};
 use crate::exec::{Cx, Op, uniform};
 
 pub(crate) use bulk::phase_ended;
-pub(crate) use sync::{arrived, fault as sync_fault, met, sources};
+pub(crate) use sync::{arrived, cluster_waited, fault as sync_fault, met, sources};
 
 /// State of a launch.
 #[derive(Default)]

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::clock::{BlockKnown, Clock, WARPS, join, learn};
 use crate::check::note::{Order, Scope};
 use crate::exec::LANES;
+use crate::exec::barrier::{BARRIERS, CLUSTER};
 use crate::exec::lanes::lanes_of;
 
 /// Whether a scope reaches beyond the block. A cluster is one block here.
@@ -119,6 +120,8 @@ pub(super) struct Clocks {
     pub block: u32,
     pub warps: Vec<Warp>,
     barriers: Vec<Barrier>,
+    /// What the barrier of the cluster held when it opened last.
+    cluster: Option<Barrier>,
     /// How often barriers have opened.
     pub openings: u32,
     pub missed: Vec<Missed>,
@@ -144,7 +147,7 @@ impl Clocks {
             }
         };
         let warps = (0..threads.div_ceil(LANES as u32)).map(warp).collect();
-        Clocks { block, warps, barriers: Vec::new(), openings: 0, missed: Vec::new() }
+        Clocks { block, warps, barriers: Vec::new(), cluster: None, openings: 0, missed: Vec::new() }
     }
 
     /// Lanes of `warp` are gone.
@@ -181,7 +184,7 @@ impl Clocks {
         let block = self.block;
         let Some(w) = self.warps.get_mut(warp) else { return };
         if self.barriers.is_empty() {
-            self.barriers.resize(16, BARRIER);
+            self.barriers.resize(BARRIERS, BARRIER);
         }
         let Some(barrier) = self.barriers.get_mut(id) else { return };
         join(&mut barrier.know, &w.know);
@@ -215,6 +218,10 @@ impl Clocks {
         let Some(slot) = self.barriers.get_mut(id) else { return };
         let barrier = std::mem::replace(slot, BARRIER);
         self.openings += 1;
+        if id == CLUSTER as usize {
+            self.cluster = Some(barrier);
+            return;
+        }
         for warp in lanes_of(set & barrier.waits) {
             let Some(w) = self.warps.get_mut(warp) else { continue };
             join(&mut w.know, &barrier.know);
@@ -226,6 +233,16 @@ impl Clocks {
                 learn(&mut w.intent, intent);
             }
         }
+    }
+
+    /// Lanes of a warp have waited at the barrier of their cluster.
+    pub(super) fn cluster_waited(&mut self, warp: usize, lanes: u32) {
+        let Some(barrier) = &self.cluster else { return };
+        let known = BlockKnown { all: barrier.know, lanes: Vec::new() };
+        let mut clock = barrier.rest.as_deref().cloned().unwrap_or_default();
+        clock.add(self.block, &Arc::new(known));
+        let clock = Arc::new(clock);
+        lanes_of(lanes).for_each(|lane| self.told(warp, lane, &clock));
     }
 
     /// Lanes of a warp execute a fence.

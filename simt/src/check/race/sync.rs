@@ -245,3 +245,8 @@ pub(crate) fn arrived(c: &mut Checker, warp: u32, id: u32, waits: bool) {
     }
     c.block.races.clocks.arrived(warp as usize, id as usize, waits);
 }
+
+/// Lanes have waited at the barrier of their cluster.
+pub(crate) fn cluster_waited(c: &mut Checker, warp: u32, lanes: u32) {
+    c.block.races.clocks.cluster_waited(warp as usize, lanes);
+}

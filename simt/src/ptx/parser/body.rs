@@ -134,7 +134,22 @@ impl<'a> Parser<'a> {
         let mut operands = Vec::new();
         if !self.at(b';') {
             loop {
-                operands.push(self.operand(scopes, names, call)?);
+                let pos = self.token.pos;
+                let operand = self.operand(scopes, names, call)?;
+                // Only video instructions have parts of registers, and only `vmad` has negation; lowering looks at the rest.
+                match &operand {
+                    Operand::Selected(..) if !opcode.text.starts_with('v') => {
+                        let place = if operands.is_empty() { "destination" } else { "source operand" };
+                        let text =
+                            format!("Video selector is not allowed on {place} for instruction '{}'", opcode.text);
+                        return self.fail(pos, text);
+                    }
+                    Operand::Minus(_) if opcode.text != "vmad" => {
+                        let text = format!("Operand negation not allowed for instruction '{}'", opcode.text);
+                        return self.fail(pos, text);
+                    }
+                    _ => operands.push(operand),
+                }
                 if !self.take(b',') {
                     break;
                 }

@@ -59,6 +59,10 @@ impl<'a> Parser<'a> {
                     _ => self.fail(pos, "Constant expression type mismatch"),
                 }
             }
+            Kind::Punct(b'-') if self.before_name() => {
+                self.advance();
+                Ok(Operand::Minus(Box::new(self.name(scopes, Names::Strict)?)))
+            }
             _ if self.at_constant() => Ok(match self.constant()? {
                 Constant::Int(value, _) => Operand::Int(value),
                 Constant::F32(bits) => Operand::F32(bits),
@@ -66,6 +70,12 @@ impl<'a> Parser<'a> {
             }),
             _ => self.unexpected("expected an operand"),
         }
+    }
+
+    /// Whether a name follows.
+    fn before_name(&self) -> bool {
+        let next = self.lexer.clone().next();
+        next.kind == Kind::Ident && next.text != "WARP_SZ"
     }
 
     fn name(&mut self, scopes: &mut Scopes<'a>, names: Names) -> Parsed<Operand> {
@@ -76,9 +86,17 @@ impl<'a> Parser<'a> {
         let selected = self.token.kind == Kind::Dot && self.adjacent();
         match scopes.find(token.text) {
             Some(Found::Register(reg)) if !selected => Ok(Operand::Reg(reg)),
-            Some(Found::Register(_)) => {
+            Some(Found::Register(reg)) => {
                 let selector = self.advance();
-                self.fail(selector.pos, format!("Selector '.{}' is not supported", shorten(selector.text)))
+                let parts = match selector.text.split_at_checked(1) {
+                    Some(("b", parts)) => (parts, 4, b'0'..=b'7'),
+                    Some(("h", parts)) => (parts, 2, b'0'..=b'3'),
+                    _ => ("", 0, b'0'..=b'0'),
+                };
+                if parts.0.is_empty() || parts.0.len() > parts.1 || !parts.0.bytes().all(|c| parts.2.contains(&c)) {
+                    return self.fail(selector.pos, format!("Unknown video selector: '.{}'", shorten(selector.text)));
+                }
+                Ok(Operand::Selected(reg, selector.text.to_string()))
             }
             Some(Found::Vector(regs)) => {
                 if !selected {

@@ -21,16 +21,21 @@
 //! Copies and launches that touch the same bytes at the same time from several host threads race
 //! as they do on a GPU: the bytes read are unspecified, nothing else is affected.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::VecDeque;
+use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thiserror::Error;
-
 use crate::check::history::History;
 use crate::shadow::Shadow;
+
+mod error;
+mod table;
+
+pub use error::MemoryError;
+pub use table::AllocationInfo;
+use table::{Backing, State, describe};
+pub(crate) use table::{Entry, Snapshot, lookup};
 
 /// The byte that fresh memory reads as.
 pub const POISON: u8 = 0xA5;
@@ -46,121 +51,6 @@ const GRANULE: u64 = 64 << 10;
 /// Freed ranges that reports remember.
 const REMEMBERED: usize = 4096;
 
-/// Why a memory operation failed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum MemoryError {
-    /// The device has no room left.
-    #[error("out of device memory: {requested} bytes asked for, {used} of {total} in use")]
-    OutOfMemory {
-        /// Bytes asked for.
-        requested: u64,
-        /// Bytes in use.
-        used: u64,
-        /// Bytes in total.
-        total: u64,
-    },
-    /// An allocation of no bytes.
-    #[error("an allocation needs at least one byte")]
-    ZeroSize,
-    /// An alignment that is not a power of two, or is above 64 KiB.
-    #[error("alignment {0} is not a power of two up to 65536")]
-    BadAlignment(u64),
-    /// A fill pattern that is not 1, 2 or 4 bytes long.
-    #[error("a fill pattern has 1, 2 or 4 bytes, not {0}")]
-    BadPattern(usize),
-    /// A free of something that is not the start of a live allocation.
-    #[error("{address:#x} is not the start of a live allocation; {nearest}")]
-    NotAnAllocation {
-        /// The address given.
-        address: u64,
-        /// What lies there or near.
-        nearest: String,
-    },
-    /// A range that is not inside one live allocation.
-    #[error("{bytes} bytes at {address:#x} are not inside one allocation; {nearest}")]
-    OutOfBounds {
-        /// Start of the range.
-        address: u64,
-        /// Its length.
-        bytes: u64,
-        /// What lies there or near.
-        nearest: String,
-    },
-}
-
-/// A live allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AllocationInfo {
-    /// First address.
-    pub base: u64,
-    /// Size in bytes.
-    pub size: u64,
-}
-
-/// Storage of one allocation.
-struct Backing {
-    host: NonNull<u8>,
-    /// `None` for memory that belongs to somebody else.
-    layout: Option<Layout>,
-    /// Which bytes are defined; `None`: all.
-    shadow: Option<Shadow>,
-}
-
-// SAFETY: the storage is plain bytes, reached by raw pointer only; the module documentation says
-// what concurrent access means.
-unsafe impl Send for Backing {}
-// SAFETY: as for Send.
-unsafe impl Sync for Backing {}
-
-impl Drop for Backing {
-    fn drop(&mut self) {
-        if let Some(layout) = self.layout {
-            // SAFETY: `host` came from `alloc_zeroed` with this layout and is freed once, here.
-            unsafe { dealloc(self.host.as_ptr(), layout) }
-        }
-    }
-}
-
-/// An entry of the allocation table.
-#[derive(Clone)]
-pub(crate) struct Entry {
-    pub base: u64,
-    pub size: u64,
-    /// XOR of stored and visible bytes: [`POISON_KEY`], or 0 for host memory.
-    pub key: u64,
-    backing: Arc<Backing>,
-}
-
-impl Entry {
-    pub(crate) fn host(&self) -> *mut u8 {
-        self.backing.host.as_ptr()
-    }
-
-    /// Which bytes are defined; `None`: all.
-    pub(crate) fn shadow(&self) -> Option<&Shadow> {
-        self.backing.shadow.as_ref()
-    }
-
-    /// Declares a range, given by address, defined.
-    fn define(&self, address: u64, bytes: u64) {
-        if let Some(shadow) = self.shadow() {
-            if bytes == self.size { shadow.fill() } else { shadow.define(address - self.base, bytes) }
-        }
-    }
-}
-
-/// Live allocations sorted by address, as a launch sees them.
-pub(crate) type Snapshot = Arc<Vec<Entry>>;
-
-#[derive(Default)]
-struct State {
-    live: Snapshot,
-    freed: VecDeque<AllocationInfo>,
-    next: u64,
-    used: u64,
-}
-
 /// The global memory of one device; `Send + Sync`.
 pub struct Memory {
     total: u64,
@@ -171,11 +61,6 @@ pub struct Memory {
     tracking: AtomicBool,
     /// What operations of the host program have used, where they say so.
     pub(crate) history: Mutex<History>,
-}
-
-pub(crate) fn lookup(live: &[Entry], address: u64) -> Option<&Entry> {
-    let at = live.partition_point(|e| e.base <= address);
-    live.get(at.checked_sub(1)?).filter(|e| address - e.base < e.size)
 }
 
 impl Memory {
@@ -456,33 +341,6 @@ impl Memory {
         }
         all.sort_unstable_by_key(|e| e.base);
         Arc::new(all)
-    }
-}
-
-fn describe(state: &State, address: u64) -> String {
-    let inside = |i: &AllocationInfo| address >= i.base && address - i.base < i.size;
-    if let Some(a) = state.freed.iter().rev().find(|a| inside(a)) {
-        let at = address - a.base;
-        return format!("byte {at} of an allocation of {} bytes at {:#x} that has been freed", a.size, a.base);
-    }
-    let live = state.live.iter().map(|e| AllocationInfo { base: e.base, size: e.size });
-    let distance = |i: &AllocationInfo| {
-        if address < i.base { i.base - address } else { (address - i.base).saturating_sub(i.size - 1) }
-    };
-    match live.min_by_key(distance) {
-        None => "no memory is allocated".to_string(),
-        Some(a) if inside(&a) => {
-            let (at, left) = (address - a.base, a.size - (address - a.base));
-            format!("byte {at} of the allocation of {} bytes at {:#x}, {left} before its end", a.size, a.base)
-        }
-        Some(a) if address < a.base => {
-            let by = a.base - address;
-            format!("{by} bytes before the nearest allocation, {} bytes at {:#x}", a.size, a.base)
-        }
-        Some(a) => {
-            let by = address - a.base - a.size;
-            format!("{by} bytes past the end of the nearest allocation, {} bytes at {:#x}", a.size, a.base)
-        }
     }
 }
 

@@ -1,0 +1,120 @@
+//! Undefined bytes of asynchronous copies, bulk copies and mbarrier objects.
+
+use super::access::row_decides;
+use super::place::{Place, get, set};
+use crate::check::Rule;
+use crate::check::checker::Checker;
+use crate::exec::atom::{self, via};
+use crate::exec::lanes::{lane_of, lanes_of};
+use crate::exec::space::SHARED_WINDOW;
+use crate::exec::{Cx, Op, bounds, bulk};
+use crate::shadow::low;
+
+/// The same of an asynchronous copy.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn copy_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
+    // SAFETY: by the contract, the operation has a list.
+    let wide = unsafe { cx.list(op, 2) } != 0;
+    row_decides(c, cx, pc, op.a, wide, Rule::UndefinedAddress);
+    row_decides(c, cx, pc, op.b, true, Rule::UndefinedAddress);
+    row_decides(c, cx, pc, op.c, false, Rule::UndefinedOperand);
+}
+
+/// Follows an asynchronous copy: the source's bits, and zeros behind them.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn copy_done(c: &mut Checker, cx: &mut Cx, op: &Op) {
+    // SAFETY: by the contract, as in `exec::mem::copy_async`.
+    unsafe {
+        let (site, offset) = (cx.list(op, 0), cx.list(op, 1) as i32 as i64 as u64);
+        let bytes = op.imm >> 32;
+        for lane in lanes_of(cx.active) {
+            let to = copy_target(cx, op, lane);
+            let from = lane_of::<u64>(cx.src(op.b), lane).wrapping_add(offset);
+            let wanted = u64::from(lane_of::<u32>(cx.src(op.c), lane)).min(bytes);
+            let bits = match wanted {
+                0 => 0,
+                n => get(&c.block.init, &mut c.init.sites, cx, site, Place::Global, from, n, lane),
+            };
+            set(&mut c.block.init, &mut c.init.sites, cx, site, Place::Shared, to, bytes, lane, bits | !low(wanted));
+        }
+    }
+}
+
+/// Where in shared memory a lane's asynchronous copy goes.
+///
+/// # Safety
+/// The contract of handlers: the operation is such a copy.
+pub(crate) unsafe fn copy_target(cx: &Cx, op: &Op, lane: usize) -> u64 {
+    // SAFETY: by the contract, as in `exec::mem::copy_async`.
+    unsafe {
+        let wide = cx.list(op, 2) != 0;
+        let base = if wide { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };
+        let base = if wide && base >> 32 == SHARED_WINDOW >> 32 { base & 0xffff_ffff } else { base };
+        base.wrapping_add(op.imm as u32 as i32 as i64 as u64)
+    }
+}
+
+/// Whether the operands of a bulk copy are undefined.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn bulk_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
+    // SAFETY: by the contract; `exec::bulk` says what the list holds.
+    let (to, from) = unsafe { (cx.list(op, 1), cx.list(op, 3)) };
+    row_decides(c, cx, pc, op.a, to != via::SHARED32, Rule::UndefinedAddress);
+    row_decides(c, cx, pc, op.b, from != via::SHARED32, Rule::UndefinedAddress);
+    row_decides(c, cx, pc, op.c, false, Rule::UndefinedOperand);
+}
+
+/// Follows a bulk copy. A reduction leaves defined what was, and undefined what either side has undefined.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn bulk_done(c: &mut Checker, cx: &mut Cx, op: &Op) {
+    // SAFETY: by the contract; `exec::bulk` says what the list holds.
+    unsafe {
+        let [to_site, to_via, from_site, from_via] = [0, 1, 2, 3].map(|i| cx.list(op, i));
+        let offset = cx.list(op, 4) as i32 as i64 as u64;
+        let reduces = cx.list(op, 7) != bulk::NO_REDUCTION;
+        for lane in lanes_of(cx.active) {
+            let bytes = u64::from(lane_of::<u32>(cx.src(op.c), lane));
+            let (to_place, to) = named(bulk::address(cx, op.a, op.imm, to_via, lane));
+            let (from_place, from) = named(bulk::address(cx, op.b, offset, from_via, lane));
+            for done in (0..bytes).step_by(64) {
+                let n = (bytes - done).min(64);
+                let (block, sites) = (&mut c.block.init, &mut c.init.sites);
+                let mut bits = get(block, sites, cx, from_site, from_place, from + done, n, lane);
+                if reduces {
+                    bits &= get(block, sites, cx, to_site, to_place, to + done, n, lane);
+                }
+                set(block, sites, cx, to_site, to_place, to + done, n, lane, bits);
+            }
+        }
+    }
+}
+
+fn named((place, at): (bounds::Place, u64)) -> (Place, u64) {
+    match place {
+        bounds::Place::Global => (Place::Global, at),
+        bounds::Place::Shared => (Place::Shared, at),
+        bounds::Place::Local => (Place::Local, at),
+        bounds::Place::Param => (Place::Other, at),
+    }
+}
+
+/// Whatever an operation on an mbarrier object found, now it is an object.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn object_done(c: &mut Checker, cx: &mut Cx, op: &Op) {
+    for lane in lanes_of(cx.active) {
+        // SAFETY: by the contract; addresses are found as those of atomics.
+        if let (Place::Shared, at) = named(unsafe { atom::address(cx, op, lane) }) {
+            c.block.init.set_shared(at, 8, low(8));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Where the bits of bytes lie: global memory in its allocation, shared memory in the block, local memory in the warp.
+
+use super::{BlockInit, warp};
+use crate::check::note::Where;
+use crate::exec::lanes::lane_of;
+use crate::exec::space::{LOCAL_WINDOW, PARAM_WINDOW, Pattern, SHARED_WINDOW, classify};
+use crate::exec::{Cx, LANES, Op};
+use crate::memory::lookup;
+use crate::shadow::{Shadow, low};
+
+/// What holds a byte that a thread accesses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Global,
+    Shared,
+    Local,
+    /// Parameters and constants: always defined.
+    Other,
+}
+
+/// The allocation that a site accessed last.
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    pub base: u64,
+    pub size: u64,
+    shadow: *const Shadow,
+}
+
+impl Default for Known {
+    fn default() -> Known {
+        Known { base: 0, size: 0, shadow: std::ptr::null() }
+    }
+}
+
+/// The address of a lane's access.
+#[inline(always)]
+pub(super) unsafe fn address(cx: &Cx, op: &Op, at: Where, lane: usize) -> (Place, u64) {
+    // SAFETY: the contract of handlers: `a` is a row of the width that the note says.
+    unsafe {
+        let narrow = || u64::from(lane_of::<u32>(cx.src(op.a), lane)).wrapping_add(op.imm);
+        let wide = || lane_of::<u64>(cx.src(op.a), lane).wrapping_add(op.imm);
+        match at {
+            Where::Global => (Place::Global, wide()),
+            Where::Shared32 => (Place::Shared, narrow()),
+            Where::Shared64 => (Place::Shared, wide()),
+            Where::Generic => generic(wide()),
+            Where::Local32 => (Place::Local, narrow()),
+            Where::Local64 => (Place::Local, wide()),
+            Where::Frame => (Place::Local, u64::from(cx.local_base).wrapping_add(op.imm)),
+            Where::Param | Where::Const => (Place::Other, 0),
+        }
+    }
+}
+
+fn generic(address: u64) -> (Place, u64) {
+    match address >> 32 {
+        w if w == SHARED_WINDOW >> 32 => (Place::Shared, address - SHARED_WINDOW),
+        w if w == LOCAL_WINDOW >> 32 => (Place::Local, address - LOCAL_WINDOW),
+        w if w == PARAM_WINDOW >> 32 => (Place::Other, 0),
+        _ => (Place::Global, address),
+    }
+}
+
+/// The lowest and the highest of the active lanes' addresses in a row of 64 bits.
+#[inline(always)]
+unsafe fn extent(row: *const u8, active: u32) -> (u64, u64) {
+    // SAFETY: the caller passes a row of 64-bit lanes; some lane is active.
+    unsafe {
+        let first = lane_of::<u64>(row, active.trailing_zeros() as usize & 31);
+        let (mut lowest, mut highest) = (first, first);
+        for lane in 0..LANES {
+            let own = lane_of::<u64>(row, lane);
+            let address = if active >> lane & 1 != 0 { own } else { first };
+            lowest = lowest.min(address);
+            highest = highest.max(address);
+        }
+        (lowest, highest)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn extent_avx2(row: *const u8, active: u32) -> (u64, u64) {
+    // SAFETY: by the caller.
+    unsafe { extent(row, active) }
+}
+
+pub(super) unsafe fn extent_of(cx: &Cx, row: *const u8) -> (u64, u64) {
+    #[cfg(target_arch = "x86_64")]
+    if crate::exec::lanes::simd() {
+        // SAFETY: `simd` says that the feature is there; the row is the caller's.
+        return unsafe { extent_avx2(row, cx.active) };
+    }
+    // SAFETY: by the caller.
+    unsafe { extent(row, cx.active) }
+}
+
+/// The range that an access with its addresses in a row of 64 bits touches: its start and its length.
+#[inline(always)]
+pub(super) unsafe fn range_of(cx: &Cx, op: &Op, bytes: u64) -> (u64, u64) {
+    // SAFETY: by the caller.
+    unsafe {
+        let row = cx.src(op.a);
+        #[cfg(target_arch = "x86_64")]
+        let pattern = if crate::exec::lanes::simd() {
+            classify_avx2(row, cx.active, op.imm, bytes)
+        } else {
+            classify::<u64, false>(row, cx.active, op.imm, bytes)
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let pattern = classify::<u64, false>(row, cx.active, op.imm, bytes);
+        match pattern {
+            Pattern::Linear(first) => (first, 32 * bytes),
+            Pattern::Same(first) => (first, bytes),
+            Pattern::Mixed => {
+                let (lowest, highest) = extent_of(cx, row);
+                (lowest.wrapping_add(op.imm), highest - lowest + bytes)
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn classify_avx2(row: *const u8, active: u32, offset: u64, bytes: u64) -> Pattern {
+    // SAFETY: by the caller, who has looked for the feature.
+    unsafe { classify::<u64, true>(row, active, offset, bytes) }
+}
+
+/// The bits of the allocation at a global address, and the offset in it; `None`: everything there is defined.
+pub(super) fn global<'a>(sites: &mut [Known], cx: &'a Cx, site: u32, address: u64) -> Option<(&'a Shadow, u64)> {
+    let known = sites.get_mut(site as usize)?;
+    if address.wrapping_sub(known.base) >= known.size {
+        let entry = lookup(&cx.memory, address)?;
+        *known = Known {
+            base: entry.base,
+            size: entry.size,
+            shadow: entry.shadow().map_or(std::ptr::null(), std::ptr::from_ref),
+        };
+    }
+    // SAFETY: the context's snapshot of the allocation table keeps the shadow alive: when that changes, what is known is
+    // forgotten (`init::forget`).
+    let shadow = unsafe { known.shadow.as_ref() }?;
+    Some((shadow, address - known.base))
+}
+
+/// The defined bytes of a lane's access, one bit each.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn get(
+    block: &BlockInit,
+    sites: &mut [Known],
+    cx: &Cx,
+    site: u32,
+    place: Place,
+    at: u64,
+    n: u64,
+    lane: usize,
+) -> u64 {
+    match place {
+        Place::Global => global(sites, cx, site, at).map_or(low(n), |(shadow, at)| shadow.get(at, n)),
+        Place::Shared => block.shared(at, n),
+        Place::Local => {
+            let Some(w) = block.warps.get(warp(cx)) else { return low(n) };
+            let nibble = |word: u64| w.local.get(word as usize * LANES + lane).map_or(15, |&m| u64::from(!m & 15));
+            let (first, last) = (at / 4, (at + n - 1) / 4);
+            let bits = (first..=last).fold(0, |m, word| m | nibble(word) << (4 * (word - first)));
+            bits >> (at & 3) & low(n)
+        }
+        Place::Other => low(n),
+    }
+}
+
+/// Sets them.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn set(
+    block: &mut BlockInit,
+    sites: &mut [Known],
+    cx: &Cx,
+    site: u32,
+    place: Place,
+    at: u64,
+    n: u64,
+    lane: usize,
+    bits: u64,
+) {
+    match place {
+        Place::Global => {
+            if let Some((shadow, at)) = global(sites, cx, site, at) {
+                shadow.put(at, n, bits);
+            }
+        }
+        Place::Shared => block.set_shared(at, n, bits),
+        Place::Local => {
+            let Some(w) = block.warps.get_mut(warp(cx)) else { return };
+            for i in 0..n {
+                let at = at + i;
+                if let Some(word) = w.local.get_mut((at / 4) as usize * LANES + lane) {
+                    let bit = 1 << (at & 3);
+                    *word = if bits >> i & 1 != 0 { *word & !bit } else { *word | bit };
+                }
+            }
+        }
+        Place::Other => {}
+    }
+}
+
+/// Declares bytes of a lane's local memory defined.
+pub(super) fn set_local(block: &mut BlockInit, cx: &Cx, at: u64, n: u64, lane: usize) {
+    set(block, &mut [], cx, 0, Place::Local, at, n, lane, !0);
+}
+
+/// Bits of bytes, widened to bits of bits.
+pub(super) fn widened(bytes: u64) -> u64 {
+    (0..8).filter(|i| bytes >> i & 1 != 0).fold(0, |m, i| m | 0xff << (8 * i))
+}
+
+/// Bits of bits, a byte being undefined if one of its bits is.
+pub(super) fn narrowed(bits: u64) -> u64 {
+    (0..8).filter(|i| bits >> (8 * i) & 0xff != 0).fold(0, |m, i| m | 1 << i)
+}

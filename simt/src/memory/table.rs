@@ -1,0 +1,112 @@
+//! The table of allocations, and what lies at an address.
+
+use std::alloc::{Layout, dealloc};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::shadow::Shadow;
+
+/// A live allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocationInfo {
+    /// First address.
+    pub base: u64,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+/// Storage of one allocation.
+pub(super) struct Backing {
+    pub host: NonNull<u8>,
+    /// `None` for memory that belongs to somebody else.
+    pub layout: Option<Layout>,
+    /// Which bytes are defined; `None`: all.
+    pub shadow: Option<Shadow>,
+}
+
+// SAFETY: the storage is plain bytes, reached by raw pointer only; the module documentation says
+// what concurrent access means.
+unsafe impl Send for Backing {}
+// SAFETY: as for Send.
+unsafe impl Sync for Backing {}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        if let Some(layout) = self.layout {
+            // SAFETY: `host` came from `alloc_zeroed` with this layout and is freed once, here.
+            unsafe { dealloc(self.host.as_ptr(), layout) }
+        }
+    }
+}
+
+/// An entry of the allocation table.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub base: u64,
+    pub size: u64,
+    /// XOR of stored and visible bytes: `POISON_KEY`, or 0 for host memory.
+    pub key: u64,
+    pub(super) backing: Arc<Backing>,
+}
+
+impl Entry {
+    pub(crate) fn host(&self) -> *mut u8 {
+        self.backing.host.as_ptr()
+    }
+
+    /// Which bytes are defined; `None`: all.
+    pub(crate) fn shadow(&self) -> Option<&Shadow> {
+        self.backing.shadow.as_ref()
+    }
+
+    /// Declares a range, given by address, defined.
+    pub(super) fn define(&self, address: u64, bytes: u64) {
+        if let Some(shadow) = self.shadow() {
+            if bytes == self.size { shadow.fill() } else { shadow.define(address - self.base, bytes) }
+        }
+    }
+}
+
+/// Live allocations sorted by address, as a launch sees them.
+pub(crate) type Snapshot = Arc<Vec<Entry>>;
+
+pub(crate) fn lookup(live: &[Entry], address: u64) -> Option<&Entry> {
+    let at = live.partition_point(|e| e.base <= address);
+    live.get(at.checked_sub(1)?).filter(|e| address - e.base < e.size)
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub live: Snapshot,
+    pub freed: VecDeque<AllocationInfo>,
+    pub next: u64,
+    pub used: u64,
+}
+
+pub(super) fn describe(state: &State, address: u64) -> String {
+    let inside = |i: &AllocationInfo| address >= i.base && address - i.base < i.size;
+    if let Some(a) = state.freed.iter().rev().find(|a| inside(a)) {
+        let at = address - a.base;
+        return format!("byte {at} of an allocation of {} bytes at {:#x} that has been freed", a.size, a.base);
+    }
+    let live = state.live.iter().map(|e| AllocationInfo { base: e.base, size: e.size });
+    let distance = |i: &AllocationInfo| {
+        if address < i.base { i.base - address } else { (address - i.base).saturating_sub(i.size - 1) }
+    };
+    match live.min_by_key(distance) {
+        None => "no memory is allocated".to_string(),
+        Some(a) if inside(&a) => {
+            let (at, left) = (address - a.base, a.size - (address - a.base));
+            format!("byte {at} of the allocation of {} bytes at {:#x}, {left} before its end", a.size, a.base)
+        }
+        Some(a) if address < a.base => {
+            let by = a.base - address;
+            format!("{by} bytes before the nearest allocation, {} bytes at {:#x}", a.size, a.base)
+        }
+        Some(a) => {
+            let by = address - a.base - a.size;
+            format!("{by} bytes past the end of the nearest allocation, {} bytes at {:#x}", a.size, a.base)
+        }
+    }
+}
