@@ -202,7 +202,9 @@ fn small_families(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
     let x = &stream.upload(&Noise(6).floats(n))?;
     let mut y = stream.zeros::<u32>(1)?;
     let work = Work { elements: n as u64, floor_bytes: 4 * n as u64 };
-    bench.run(c, &format!("argmax/{n}"), "v1", work, |s, _| s.launch(argmax::Argmax { x, y: &mut y, n: n as u32 }));
+    bench.run(c, &format!("argmax/{n}"), "v1", work, |s, _| {
+        s.launch(argmax::Argmax { x, y: &mut y, n: n as u32, stride: n as u32 })
+    });
     Ok(())
 }
 

@@ -170,7 +170,7 @@ fn kernels_lists_every_kernel_with_its_arguments() {
     assert!(norm["args"].as_array().unwrap().iter().any(|a| a["name"] == "eps" && a["type"] == "f32"));
     assert!(norm["block"][0].as_u64().unwrap() > 0);
     let families: std::collections::BTreeSet<&str> = kernels.iter().filter_map(|k| k["family"].as_str()).collect();
-    for family in ["gemv", "norm", "rope", "kv", "attention", "elementwise", "embed", "argmax"] {
+    for family in ["gemv", "norm", "rope", "kv", "attention", "elementwise", "embed", "sampling"] {
         assert!(families.contains(family), "{family} is not among {families:?}");
     }
     let text = stdout(&warpsmith(&["kernels", "norm"]));

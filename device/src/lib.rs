@@ -11,7 +11,7 @@
 //! [`convert`](mod@convert) and the vector types, so that a helper without collectives is an
 //! ordinary function, tested on the CPU. This documentation shows both builds; what a kernel may
 //! call is in [`args`], [`thread`], [`block`], [`grid`], [`sync`], [`warp`], [`block_reduce`],
-//! [`shared`], [`mem`], [`mod@atomic`] and [`trap`].
+//! [`shared`], [`mem`], [`mma`], [`mod@atomic`] and [`trap`].
 //!
 //! # A kernels crate
 //!
@@ -106,6 +106,8 @@ pub mod block_reduce;
 pub mod grid;
 #[cfg(any(target_arch = "nvptx64", doc))]
 pub mod mem;
+#[cfg(any(target_arch = "nvptx64", doc))]
+pub mod mma;
 #[cfg(any(target_arch = "nvptx64", doc))]
 pub mod shared;
 #[cfg(any(target_arch = "nvptx64", doc))]

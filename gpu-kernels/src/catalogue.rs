@@ -1,6 +1,6 @@
 //! The list of all kernels.
 
-use crate::{argmax, attention, elementwise, embed, gemv, kv, norm, rope};
+use crate::{attention, elementwise, embed, gemv, kv, norm, rope, sampling};
 use warpsmith_device::{Kernel, KernelMeta};
 
 macro_rules! metas {
@@ -19,6 +19,7 @@ pub fn catalogue() -> Vec<&'static KernelMeta> {
         embed::EmbedQ10<'_>,
         norm::RmsNormV1<'_>,
         norm::RmsNorm<'_>,
+        norm::AddRmsNorm<'_>,
         dense::GemvF32V1<'_>,
         dense::GemvF32ResidualV1<'_>,
         dense::GemvF32<'_>,
@@ -51,12 +52,18 @@ pub fn catalogue() -> Vec<&'static KernelMeta> {
         kv::QkvStoreF16<'_>,
         kv::QkvStoreF32<'_>,
         kv::QkvStoreQ8<'_>,
+        attention::AttnPrefillF16<'_>,
+        attention::AttnPrefillF32<'_>,
+        attention::AttnPrefillQ8<'_>,
         attention::AttnStepF16<'_>,
         attention::AttnStepF32<'_>,
         attention::AttnStepQ8<'_>,
         elementwise::ResidualAdd<'_>,
         elementwise::Swiglu<'_>,
-        argmax::Argmax<'_>,
+        sampling::argmax::Argmax<'_>,
+        sampling::argmax::ArgmaxMasked<'_>,
+        sampling::penalty::RepetitionPenalty<'_>,
+        sampling::sample::Sample<'_>,
     ]
 }
 

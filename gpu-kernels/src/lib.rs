@@ -14,14 +14,13 @@
 //! | [`kv`] | keys and values into the cache |
 //! | [`attention`] | one token over the cache |
 //! | [`elementwise`] | residual addition, SwiGLU |
-//! | [`argmax`] | the index of the largest logit |
+//! | [`sampling`] | from logits to a token |
 //!
 //! What changes from token to token (token, position, length) is read from device memory:
 //! [`state`]. Everything else is a launch argument, checked by the kernel's contract.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, f16))]
 
-pub mod argmax;
 pub mod attention;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases;
@@ -37,7 +36,10 @@ pub mod layer;
 mod load;
 pub mod norm;
 pub mod rope;
+pub mod sampling;
 pub mod state;
+
+pub use sampling::argmax;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use catalogue::catalogue;

@@ -43,3 +43,18 @@ pub unsafe fn set4(y: Out<f32>, i: usize, v: [f32; 4]) {
     // SAFETY: the caller's promise.
     unsafe { y.store4(i, F32x4(v)) }
 }
+
+/// The word at an address that a kernel read from memory.
+///
+/// # Safety
+/// It lies in global memory, aligned; no other thread writes it meanwhile but by atomics.
+#[inline(always)]
+pub unsafe fn global_u32(address: u64) -> u32 {
+    let v: u32;
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::arch::asm!("ld.global.b32 {0}, [{1}];", lateout(reg32) v, in(reg64) address,
+            options(readonly, nostack, preserves_flags));
+    }
+    v
+}

@@ -6,6 +6,9 @@
 //! | `w` | f32 `[cols]`, taken as stored (nothing is added to it) |
 //! | `eps` | inside the root; not negative |
 //!
+//! [`AddRmsNorm`] first adds `x` to `residual`, in place, and norms that: `residual += x`, `y = norm(residual)`. The norm of
+//! each head of queries or keys alone is [`RmsNorm`] with `cols = head_dim`.
+//!
 //! A block takes a row, of any length from 1 on. Sums are f32, in an order that depends on the row's
 //! length alone. Source: Zhang and Sennrich, arXiv 1910.07467, as in Llama and Qwen.
 
@@ -95,6 +98,50 @@ pub unsafe fn rms_norm(x: In<f32>, w: In<f32>, y: Out<f32>, cols: u32, eps: f32)
     }
 }
 
+/// Residual addition and norm in one: `residual += x`, `y = norm(residual) * w`, a block a row, 16 bytes at a time where
+/// rows are aligned for it.
+#[kernel(block = THREADS, min_blocks = 4)]
+pub unsafe fn add_rms_norm(x: In<f32>, residual: InOut<f32>, w: In<f32>, y: Out<f32>, cols: u32, eps: f32) {
+    let scratch = shared_array!(ADD_RMS_NORM: [f32; 32]);
+    let cols = cols as usize;
+    let row = block::idx_x() as usize * cols;
+    let first = thread::idx_x() as usize;
+    let vectors = if cols % 4 == 0 { cols / 4 } else { 0 };
+    let rest = vectors * 4;
+
+    let mut squares = 0.0;
+    let mut v = first;
+    while v < vectors {
+        let (a, b) = (x4(x, row + 4 * v), residual.load4(row + 4 * v).0);
+        let [a, b, c, d] = [a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]];
+        residual.store4(row + 4 * v, F32x4([a, b, c, d]));
+        squares = math::fma(a, a, math::fma(b, b, math::fma(c, c, math::fma(d, d, squares))));
+        v += THREADS as usize;
+    }
+    let mut c = rest + first;
+    while c < cols {
+        let v = x.at(row + c) + residual.get(row + c);
+        residual.set(row + c, v);
+        squares = math::fma(v, v, squares);
+        c += THREADS as usize;
+    }
+    let scale = factor(block_reduce::sum_f32(squares, scratch), cols, eps);
+
+    // A thread reads again what it wrote itself.
+    let mut v = first;
+    while v < vectors {
+        let (a, b) = (residual.load4(row + 4 * v).0, x4(w, 4 * v));
+        let out = [a[0] * scale * b[0], a[1] * scale * b[1], a[2] * scale * b[2], a[3] * scale * b[3]];
+        set4(y, row + 4 * v, out);
+        v += THREADS as usize;
+    }
+    let mut c = rest + first;
+    while c < cols {
+        y.set(row + c, residual.get(row + c) * scale * w.at(c));
+        c += THREADS as usize;
+    }
+}
+
 #[cfg(target_arch = "nvptx64")]
 use crate::load::{set4, x4};
 
@@ -144,6 +191,21 @@ impl Contract for RmsNorm<'_> {
     }
 }
 
+#[cfg(not(target_arch = "nvptx64"))]
+impl Contract for AddRmsNorm<'_> {
+    fn geometry(&self) -> Geometry {
+        geometry_of(self.x, self.cols)
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        contract_of(Self::META, self.x, self.w, self.y, self.cols, self.eps)?;
+        contract::exactly(Self::META, "residual", self.residual.len(), (self.x.len(), "as `x`"))?;
+        for (name, slice) in [("x", self.x), ("residual", &*self.residual), ("w", self.w), ("y", &*self.y)] {
+            contract::multiple_of(Self::META, name, (slice.address(), "its address"), 16u32)?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,6 +237,9 @@ mod tests {
         assert_eq!(launch(512, 256, 511, 256, 1e-6).unwrap_err().argument, "y");
         assert_eq!(launch(512, 256, 512, 0, 1e-6).unwrap_err().argument, "cols");
         assert_eq!(launch(512, 256, 512, 256, f32::NAN).unwrap_err().argument, "eps");
+        let (x, w) = (slice(8), slice(8));
+        let short = AddRmsNorm { x, residual: out(7), w, y: out(8), cols: 8, eps: 0.0 };
+        assert_eq!(short.check().unwrap_err().argument, "residual");
         let odd = RmsNorm { x: &slice(9)[1..], w: slice(8), y: out(8), cols: 8, eps: 0.0 };
         assert_eq!(odd.check().unwrap_err().argument, "x");
     }

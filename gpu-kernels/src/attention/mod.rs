@@ -16,9 +16,13 @@
 //!
 //! - [`three`]: v1, three launches with the scores in memory
 //! - [`one`]: v2, one launch with a running softmax
+//! - [`prefill`]: many tokens of one sequence at once, on tensor cores where there are any
 //! - [`step`]: v3, norm, rotation, store and attention of any number of columns in one launch, in splits
 
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_80"))]
+mod mma;
 pub mod one;
+pub mod prefill;
 pub mod step;
 #[cfg(target_arch = "nvptx64")]
 mod sweep;
@@ -28,6 +32,8 @@ use crate::state::Column;
 use warpsmith_device::prelude::*;
 
 pub use one::*;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use prefill::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use step::{AttnStepF16, AttnStepF32, AttnStepQ8, partials_len};
 pub use three::*;

@@ -37,6 +37,20 @@ pub unsafe fn query<const LANES: usize>(head: Shared<f32>, dim: usize, scale: f3
     }
 }
 
+/// This lane's elements of a query in global memory, times `scale`; zeros past the head.
+#[inline(always)]
+pub unsafe fn query_at<const LANES: usize>(x: In<f32>, at: usize, dim: usize, scale: f32) -> [f32; 8] {
+    let e = element::<LANES>();
+    let mut q = [0.0f32; 8];
+    if e < dim {
+        for i in 0..8 {
+            // SAFETY: the head has `dim` elements, a multiple of 8.
+            q[i] = unsafe { x.at(at + e + i) } * scale;
+        }
+    }
+    q
+}
+
 /// The positions `from, from + step, …` in groups of `UNROLL * 32 / LANES`, below `to`. `live(j, t)` says whether query `j`
 /// attends to position `t`. All lanes give the same bounds, `from < to` or nothing happens.
 #[device]

@@ -2,7 +2,10 @@
 
 use super::run::{Outcome, close};
 use super::{Bench, Case, Failure, Rng};
-use crate::attention::{AttnStepF16, AttnStepF32, AttnStepQ8, partials_len};
+use crate::attention::{
+    AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, AttnStepF16, AttnStepF32, AttnStepQ8, partials_len,
+    prefill::tensor_bound,
+};
 use crate::kv::{QkvStoreF16, QkvStoreF32, QkvStoreQ8, int8_code, int8_scale};
 use crate::layer::{FUSED, Layer, NEOX, QK_NORM};
 use crate::rope::{self, Rotation, rope_tables};
@@ -306,7 +309,7 @@ fn step_of<B: Bench, T: Stored>(
     let x: Vec<f32> = rng.floats(n * stride).iter().map(|v| v * 2.5).collect();
     let (wq, wk) = (rng.floats(dim), rng.floats(dim));
     let tables = rope_tables(layer.context as usize, n_rot, base, None, 1.0);
-    let r = Rotation { head_dim: dim, n_rot, neox, base, factors: None, linear: 1.0 };
+    let r = Rotation { head_dim: dim, n_rot, neox, base, factors: None, linear: 1.0, yarn: None };
 
     let (d_wq, d_wk) = (bench.upload(&wq)?, bench.upload(&wk)?);
     let (cos, sin) = (bench.upload(&tables.cos)?, bench.upload(&tables.sin)?);
@@ -387,6 +390,135 @@ fn step_of<B: Bench, T: Stored>(
             let want = attend(&q[h * dim..][..dim], keys, values, range.clone());
             let largest = values.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
             close(&y[h * dim..][..dim], &want, |_| 3e-5 * largest)
+                .map_err(|e| Failure::Wrong(format!("column {c} head {h}: {e}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// The sizes of a prompt.
+pub const PREFILL: &[(&str, usize)] = &[
+    ("columns", 64),
+    ("q_heads", 2),
+    ("kv_heads", 1),
+    ("head_dim", 128),
+    ("window", 0),
+    ("capacity", 256),
+    ("position", 0),
+];
+
+/// Every head size, the edges of tiles and blocks, prompts that are appended, windows, and columns without a place.
+pub fn prefill_shapes() -> Vec<Vec<usize>> {
+    let mut all = Vec::new();
+    for dim in [32, 64, 80, 96, 128, 192, 256] {
+        all.push(vec![19, 2, 1, dim, 0, 40, 3]);
+    }
+    for n in [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130] {
+        all.push(vec![n, 1, 1, 32, 0, 140, 0]);
+    }
+    all.extend([
+        vec![70, 4, 2, 64, 0, 200, 100],
+        vec![70, 2, 2, 32, 16, 200, 100],
+        vec![40, 1, 1, 32, 1, 60, 0],
+        vec![80, 3, 1, 32, 50, 90, 0],
+        // The last columns have no place in the cache; then none has.
+        vec![20, 2, 1, 32, 0, 30, 20],
+        vec![66, 1, 1, 64, 0, 65, 1],
+        vec![5, 1, 1, 64, 0, 8, 8],
+    ]);
+    all
+}
+
+/// Runs a prompt over caches of a type.
+pub fn prefill<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, kv: Kv) -> Outcome {
+    macro_rules! with {
+        ($t:ty, $attend:ident) => {
+            prefill_of::<B, $t>(case, bench, rng, kv, |bench, qkv, columns, y, stride, y_stride, layer| {
+                bench.launch($attend { qkv, columns, y, count: columns.len() as u32, stride, y_stride, layer })
+            })
+        };
+    }
+    match kv {
+        Kv::F16 => with!(f16, AttnPrefillF16),
+        Kv::F32 => with!(f32, AttnPrefillF32),
+        Kv::Q8 => with!(i8, AttnPrefillQ8),
+    }
+}
+
+fn prefill_of<B: Bench, T: Stored>(
+    case: &Case,
+    bench: &mut B,
+    rng: &mut Rng,
+    kv: Kv,
+    launch: impl Fn(
+        &mut B,
+        &DeviceSlice<f32>,
+        &DeviceSlice<Column>,
+        &mut DeviceSlice<f32>,
+        u32,
+        u32,
+        Layer,
+    ) -> Result<(), String>,
+) -> Outcome {
+    let [n, q_heads, kv_heads, dim, window, capacity, first] =
+        ["columns", "q_heads", "kv_heads", "head_dim", "window", "capacity", "position"].map(|s| case.size(s));
+    let layer = Layer {
+        index: 1,
+        q_heads: q_heads as u32,
+        kv_heads: kv_heads as u32,
+        head_dim: dim as u32,
+        context: capacity as u32 + 5,
+        window: window as u32,
+        ..Layer::default()
+    };
+    let rows = 2 * kv_heads * capacity;
+    let (k, v) = (Cache::<B, T>::new(bench, rng, rows, dim)?, Cache::<B, T>::new(bench, rng, rows, dim)?);
+    let columns: Vec<Column> = (first..first + n)
+        .map(|position| Column {
+            token: 0,
+            position: position as u32,
+            capacity: capacity as u32,
+            flags: 0,
+            k: k.data.address(),
+            v: v.data.address(),
+            k_scales: if T::SCALED { k.scales.address() } else { 0 },
+            v_scales: if T::SCALED { v.scales.address() } else { 0 },
+        })
+        .collect();
+    let (stride, y_stride) = ((q_heads + 2 * kv_heads) * dim, q_heads * dim + 2);
+    // Of half of the prompts f16 holds the queries, so that only weights are rounded.
+    let exact = n % 2 == 0 || dim % 3 == 0;
+    let query = |v: &f32| if exact { f16::from_f32(v * 2.0).to_f32() } else { v * 2.0 };
+    let x: Vec<f32> = rng.floats(n * stride).iter().map(query).collect();
+    let (qkv, d_columns, mut y) =
+        (bench.upload(&x)?, bench.upload(&columns)?, bench.upload(&vec![-77.0f32; n * y_stride])?);
+    launch(bench, &qkv, &d_columns, &mut y, stride as u32, y_stride as u32, layer)?;
+    let (keys, values) = (k.after(bench, dim, &[])?, v.after(bench, dim, &[])?);
+    let got = bench.read(&y)?;
+    for c in 0..n {
+        let y = &got[c * y_stride..][..y_stride];
+        if y[q_heads * dim..].iter().any(|v| *v != -77.0) {
+            return Err(Failure::Wrong(format!("column {c}: written past its heads")));
+        }
+        if first + c >= capacity {
+            if y[..q_heads * dim].iter().any(|v| !v.is_nan()) {
+                return Err(Failure::Wrong(format!("column {c}: not NaN where the cache has no room")));
+            }
+            continue;
+        }
+        let range = layer.first((first + c) as u32) as usize..first + c + 1;
+        for h in 0..q_heads {
+            let at = (kv_heads + h / (q_heads / kv_heads)) * capacity * dim;
+            let (keys, values) = (&keys[at..][..capacity * dim], &values[at..][..capacity * dim]);
+            let q: Vec<f64> = x[c * stride + h * dim..][..dim].iter().map(|v| f64::from(*v)).collect();
+            let want = attend(&q, keys, values, range.clone());
+            let largest = values.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
+            let size = |t: usize| (0..dim).map(|d| (q[d] * f64::from(keys[t * dim + d])).abs()).sum::<f64>();
+            let reach = range.clone().map(size).fold(0.0f64, f64::max) / (dim as f64).sqrt();
+            let reach = if exact { 0.0 } else { reach };
+            // Where there are tensor cores, f16 caches are read through them; the plain form is far within that bound.
+            let bound = if kv == Kv::F16 { tensor_bound(reach, range.len()) } else { 3e-5 };
+            close(&y[h * dim..][..dim], &want, |_| bound * largest)
                 .map_err(|e| Failure::Wrong(format!("column {c} head {h}: {e}")))?;
         }
     }

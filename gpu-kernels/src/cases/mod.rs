@@ -6,6 +6,7 @@
 mod attention;
 mod data;
 mod run;
+mod sampling;
 
 use crate::format::Format;
 use std::fmt;
@@ -60,6 +61,8 @@ pub enum Subject {
         /// The first variant.
         v1: bool,
     },
+    /// Residual addition and RMS norm.
+    AddRmsNorm,
     /// Matrix times vector.
     Gemv {
         /// Of the weights.
@@ -89,12 +92,20 @@ pub enum Subject {
     QkvStore(Kv),
     /// A decode step's attention, of any number of columns.
     AttentionStep(Kv),
+    /// Attention of many tokens of one sequence.
+    AttentionPrefill(Kv),
     /// Residual addition.
     ResidualAdd,
     /// SwiGLU.
     Swiglu,
     /// The index of the largest.
     Argmax,
+    /// The index of the largest that a mask allows.
+    ArgmaxMasked,
+    /// The repetition penalty.
+    RepetitionPenalty,
+    /// A token by temperature, top-k, top-p and a seed.
+    Sample,
 }
 
 impl Subject {
@@ -102,6 +113,7 @@ impl Subject {
     pub fn all() -> Vec<Subject> {
         let mut all: Vec<Subject> = Format::ALL.iter().map(|f| Subject::Embed(*f)).collect();
         all.extend([true, false].map(|v1| Subject::RmsNorm { v1 }));
+        all.push(Subject::AddRmsNorm);
         for &format in &Format::ALL {
             for v1 in [true, false] {
                 all.extend([false, true].map(|residual| Subject::Gemv { format, residual, v1 }));
@@ -113,7 +125,9 @@ impl Subject {
         all.extend([false, true].map(|f32| Subject::Attention { f32 }));
         all.extend(Kv::ALL.map(Subject::QkvStore));
         all.extend(Kv::ALL.map(Subject::AttentionStep));
+        all.extend(Kv::ALL.map(Subject::AttentionPrefill));
         all.extend([Subject::ResidualAdd, Subject::Swiglu, Subject::Argmax]);
+        all.extend([Subject::ArgmaxMasked, Subject::RepetitionPenalty, Subject::Sample]);
         all
     }
 
@@ -124,6 +138,7 @@ impl Subject {
         match self {
             Subject::Embed(f) => vec![format!("embed_{}", format(f))],
             Subject::RmsNorm { v1 } => one(if v1 { "rms_norm_v1" } else { "rms_norm" }),
+            Subject::AddRmsNorm => one("add_rms_norm"),
             Subject::Gemv { format: f, residual, v1 } => {
                 let (residual, v1) = (if residual { "_residual" } else { "" }, if v1 { "_v1" } else { "" });
                 vec![format!("gemv_{}{residual}{v1}", format(f))]
@@ -135,9 +150,13 @@ impl Subject {
             Subject::Attention { f32 } => one(if f32 { "attn_decode_f32" } else { "attn_decode" }),
             Subject::QkvStore(kv) => vec![format!("qkv_store_{}", kv.name())],
             Subject::AttentionStep(kv) => vec![format!("attn_step_{}", kv.name())],
+            Subject::AttentionPrefill(kv) => vec![format!("attn_prefill_{}", kv.name())],
             Subject::ResidualAdd => one("residual_add"),
             Subject::Swiglu => one("swiglu"),
             Subject::Argmax => one("argmax"),
+            Subject::ArgmaxMasked => one("argmax_masked"),
+            Subject::RepetitionPenalty => one("repetition_penalty"),
+            Subject::Sample => one("sample"),
         }
     }
 
@@ -145,7 +164,7 @@ impl Subject {
     pub fn sizes(self) -> &'static [(&'static str, usize)] {
         match self {
             Subject::Embed(_) => &[("vocab", 64), ("cols", 1024), ("token", 7)],
-            Subject::RmsNorm { .. } => &[("rows", 1), ("cols", 1024)],
+            Subject::RmsNorm { .. } | Subject::AddRmsNorm => &[("rows", 1), ("cols", 1024)],
             Subject::Gemv { .. } => &[("rows", 1024), ("cols", 1024)],
             Subject::Rope => &[("heads", 16), ("head_dim", 128), ("n_rot", 128), ("neox", 1), ("position", 100)],
             Subject::QkNormRope => {
@@ -156,8 +175,10 @@ impl Subject {
                 &[("q_heads", 16), ("kv_heads", 8), ("head_dim", 128), ("capacity", 256), ("position", 255)]
             }
             Subject::QkvStore(_) | Subject::AttentionStep(_) => attention::STEP,
+            Subject::AttentionPrefill(_) => attention::PREFILL,
             Subject::ResidualAdd | Subject::Swiglu => &[("n", 4096)],
-            Subject::Argmax => &[("n", 32000)],
+            Subject::Argmax | Subject::ArgmaxMasked | Subject::RepetitionPenalty => &[("columns", 1), ("n", 32000)],
+            Subject::Sample => &[("columns", 1), ("n", 4096)],
         }
     }
 
@@ -199,7 +220,7 @@ impl Subject {
                 let tokens = [0, 4, 5, u32::MAX as usize];
                 cols.iter().flat_map(|c| tokens.map(|t| vec![5, *c, t])).collect()
             }
-            Subject::RmsNorm { .. } => {
+            Subject::RmsNorm { .. } | Subject::AddRmsNorm => {
                 [1, 2, 3, 4, 5, 31, 32, 33, 64, 255, 256, 257, 1000, 1023, 1024, 1025, 2560, 5120, 16384]
                     .map(|cols| vec![1 + cols % 3, cols])
                     .to_vec()
@@ -249,8 +270,15 @@ impl Subject {
                 all
             }
             Subject::QkvStore(kv) | Subject::AttentionStep(kv) => attention::step_shapes(kv),
+            Subject::AttentionPrefill(_) => attention::prefill_shapes(),
             Subject::ResidualAdd | Subject::Swiglu => one(&[1, 255, 256, 257, 1000, 4096]),
-            Subject::Argmax => one(&[1, 2, 31, 32, 33, 1000, 1023, 1024, 1025, 2049, 32000]),
+            Subject::Argmax | Subject::ArgmaxMasked | Subject::RepetitionPenalty => {
+                let all = [1, 2, 31, 32, 33, 1000, 1023, 1024, 1025, 2049, 32000];
+                all.map(|n| vec![1 + n % 3, n]).to_vec()
+            }
+            Subject::Sample => [(24, 1), (24, 2), (48, 7), (24, 33), (24, 1000), (12, 1025), (12, 3001)]
+                .map(|(columns, n)| vec![columns, n])
+                .to_vec(),
         };
         shapes.into_iter().map(|shape| Case { subject: self, shape }).collect()
     }

@@ -7,10 +7,9 @@ use crate::embed::{self, Embed};
 use crate::format::Format;
 use crate::gemv::{self, Gemv, blocks::*, dense::*};
 use crate::kv::{self, KvStore, KvStoreF32};
-use crate::norm::{self, RmsNorm, RmsNormV1};
-use crate::rope::{self, QkNormRope, Rope, Rotation, rope_tables};
+use crate::norm::{self, AddRmsNorm, RmsNorm, RmsNormV1};
+use crate::rope::{self, QkNormRope, Rope, Rotation, Yarn, yarn_tables};
 use crate::state::Column;
-use crate::{argmax, argmax::Argmax};
 use half::f16;
 use warpsmith_device::{DeviceSlice, U32x4};
 
@@ -22,15 +21,20 @@ pub fn run<B: Bench>(case: &Case, bench: &mut B) -> Outcome {
     match case.subject {
         Subject::Embed(format) => embedding(case, bench, &mut rng, format),
         Subject::RmsNorm { v1 } => rms_norm(case, bench, &mut rng, v1),
+        Subject::AddRmsNorm => add_rms_norm(case, bench, &mut rng),
         Subject::Gemv { format, residual, v1 } => product(case, bench, &mut rng, format, residual, v1),
         Subject::Rope | Subject::QkNormRope => rotation(case, bench, &mut rng),
         Subject::KvStore { f32 } => store(case, bench, &mut rng, f32),
         Subject::AttentionThree | Subject::Attention { .. } => attend(case, bench, &mut rng),
         Subject::QkvStore(kv) => super::attention::step(case, bench, &mut rng, kv, true),
         Subject::AttentionStep(kv) => super::attention::step(case, bench, &mut rng, kv, false),
+        Subject::AttentionPrefill(kv) => super::attention::prefill(case, bench, &mut rng, kv),
         Subject::ResidualAdd => residual_add(case, bench, &mut rng),
         Subject::Swiglu => swiglu(case, bench, &mut rng),
-        Subject::Argmax => largest(case, bench, &mut rng),
+        Subject::Argmax => super::sampling::largest(case, bench, &mut rng, false),
+        Subject::ArgmaxMasked => super::sampling::largest(case, bench, &mut rng, true),
+        Subject::RepetitionPenalty => super::sampling::penalty(case, bench, &mut rng),
+        Subject::Sample => super::sampling::sample(case, bench, &mut rng),
     }
 }
 
@@ -51,7 +55,7 @@ pub fn close(got: &[f32], want: &[f64], bound: impl Fn(usize) -> f64) -> Outcome
     Ok(())
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(got: &[T], want: &[T]) -> Outcome {
+pub fn same<T: PartialEq + std::fmt::Debug>(got: &[T], want: &[T]) -> Outcome {
     match got.iter().zip(want).position(|(g, w)| g != w) {
         Some(i) => Err(Failure::Wrong(format!("element {i}: {:?} where the reference gives {:?}", got[i], want[i]))),
         None if got.len() != want.len() => Err(Failure::Wrong(format!("{} elements for {}", got.len(), want.len()))),
@@ -95,6 +99,19 @@ fn rms_norm<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, v1: bool) -> Ou
     } else {
         bench.launch(RmsNorm { x: &x, w: &w, y: &mut y, cols, eps })?;
     }
+    close(&bench.read(&y)?, &want, |i| 2e-6 * want[i].abs() + 1e-30)
+}
+
+fn add_rms_norm<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
+    let (rows, cols, eps) = (case.size("rows"), case.size("cols"), 1e-6);
+    let (x, r, w) = (rng.floats(rows * cols), rng.floats(rows * cols), rng.floats(cols));
+    let sum: Vec<f32> = x.iter().zip(&r).map(|(x, r)| x + r).collect();
+    let (dx, mut residual, w_) = (bench.upload(&x)?, bench.upload(&r)?, bench.upload(&w)?);
+    let mut y = bench.output::<f32>(rows * cols)?;
+    bench.launch(AddRmsNorm { x: &dx, residual: &mut residual, w: &w_, y: &mut y, cols: cols as u32, eps })?;
+    // One addition, correctly rounded, whose result is what is normed.
+    same(&bench.read(&residual)?, &sum)?;
+    let want = norm::reference(&sum, &w, eps);
     close(&bench.read(&y)?, &want, |i| 2e-6 * want[i].abs() + 1e-30)
 }
 
@@ -150,8 +167,15 @@ fn rotation<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
     let (position, eps, base, linear) = (case.size("position"), 1e-6, 1e6, 2.0);
     let context = (position + 1).max(33);
     let factors: Vec<f32> = (0..n_rot / 2).map(|_| 1.0 + rng.unit().abs() * 7.0).collect();
-    let r = Rotation { head_dim, n_rot, neox, base, factors: Some(&factors), linear };
-    let tables = rope_tables(context, n_rot, base, Some(&factors), linear);
+    let yarn = neox.then_some(Yarn {
+        original_context: 512.0,
+        ext_factor: 0.9,
+        attn_factor: 1.1,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+    });
+    let r = Rotation { head_dim, n_rot, neox, base, factors: Some(&factors), linear, yarn };
+    let tables = yarn_tables(context, n_rot, base, Some(&factors), linear, yarn.as_ref());
     let x: Vec<f32> = rng.floats((q_heads + k_heads) * head_dim).iter().map(|v| v * 3.0).collect();
     let (cos, sin) = (bench.upload(&tables.cos)?, bench.upload(&tables.sin)?);
     let columns = bench.upload(&[Column::at(0, position as u32)])?;
@@ -284,12 +308,4 @@ fn swiglu<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
     bench.launch(Swiglu { gate: &g, up: &u, y: &mut y, n: n as u32 })?;
     let want = elementwise::swiglu_reference(&gate, &up);
     close(&bench.read(&y)?, &want, |i| 2e-6 * want[i].abs() + 2e-43)
-}
-
-fn largest<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
-    let n = case.size("n");
-    let x = rng.floats(n);
-    let (dx, mut y) = (bench.upload(&x)?, bench.output::<u32>(1)?);
-    bench.launch(Argmax { x: &dx, y: &mut y, n: n as u32 })?;
-    same(&bench.read(&y)?, &[argmax::reference(&x)])
 }

@@ -4,7 +4,7 @@ use warpsmith_device::Launcher;
 
 fn run(gpu: &mut Gpu, x: &[f32]) -> u32 {
     let (dx, mut y) = (gpu.upload(x), gpu.poisoned::<u32>(1));
-    gpu.launch(Argmax { x: &dx, y: &mut y, n: x.len() as u32 }).unwrap();
+    gpu.launch(Argmax { x: &dx, y: &mut y, n: x.len() as u32, stride: x.len() as u32 }).unwrap();
     let got = gpu.read(&y)[0];
     assert_eq!(got, argmax::reference(x), "n = {}", x.len());
     got

@@ -37,7 +37,7 @@ fn embeddings() {
 
 #[test]
 fn norms() {
-    all_of(|s| matches!(s, Subject::RmsNorm { .. }));
+    all_of(|s| matches!(s, Subject::RmsNorm { .. } | Subject::AddRmsNorm));
 }
 
 #[test]
@@ -71,6 +71,17 @@ fn attention() {
 }
 
 #[test]
+fn prompts() {
+    all_of(|s| matches!(s, Subject::AttentionPrefill(_)));
+}
+
+#[test]
+fn sampling() {
+    let wanted = [Subject::Argmax, Subject::ArgmaxMasked, Subject::RepetitionPenalty, Subject::Sample];
+    all_of(|s| wanted.contains(&s));
+}
+
+#[test]
 fn the_rest() {
-    all_of(|s| matches!(s, Subject::ResidualAdd | Subject::Swiglu | Subject::Argmax));
+    all_of(|s| matches!(s, Subject::ResidualAdd | Subject::Swiglu));
 }

@@ -2,6 +2,7 @@
 
 use crate::machine::{Buffer, Gpu, Rng};
 use gpu_kernels::attention::{AttnStepF16, AttnStepQ8, partials_len};
+use gpu_kernels::cases::{Kv, Subject};
 use gpu_kernels::kv::{QkvStoreF16, QkvStoreQ8};
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::rope::rope_tables;
@@ -192,5 +193,13 @@ fn what_the_kernels_cannot_take_is_refused_with_the_reason() {
     ] {
         let e = refused(layer, 3, 3 * 384).unwrap_err();
         assert!(e.argument == "layer" && e.to_string().contains(why), "{e}");
+    }
+}
+
+#[test]
+fn prompts_without_tensor_cores() {
+    let mut gpu = Gpu::of(75);
+    for case in Subject::AttentionPrefill(Kv::F16).cases() {
+        case.run(&mut gpu).unwrap_or_else(|e| panic!("{case}: {e}"));
     }
 }

@@ -42,7 +42,7 @@ fn heads_of_every_shape_with_and_without_norm() {
             let (context, position, eps) = (33, rng.within(0, 32), 1e-6);
             let factors: Vec<f32> = (0..n_rot / 2).map(|_| 1.0 + rng.unit().abs() * 7.0).collect();
             let (base, linear) = (1e6, 2.0);
-            let r = Rotation { head_dim, n_rot, neox, base, factors: Some(&factors), linear };
+            let r = Rotation { head_dim, n_rot, neox, base, factors: Some(&factors), linear, yarn: None };
             let tables = rope_tables(context, n_rot, base, Some(&factors), linear);
             let x: Vec<f32> = rng.floats((q_heads + k_heads) * head_dim).iter().map(|v| v * 3.0).collect();
             let (wq, wk) = (rng.floats(head_dim), rng.floats(head_dim));

@@ -17,7 +17,8 @@ fn attention_sees_what_was_just_stored() {
     let Heads { q_heads, kv_heads, head_dim, capacity } = heads;
     let (dim, nq, nk) = (head_dim as usize, (q_heads * head_dim) as usize, (kv_heads * head_dim) as usize);
     let tables = rope_tables(12, dim, 1e6, None, 1.0);
-    let rotation = Rotation { head_dim: dim, n_rot: dim, neox: true, base: 1e6, factors: None, linear: 1.0 };
+    let rotation =
+        Rotation { head_dim: dim, n_rot: dim, neox: true, base: 1e6, factors: None, linear: 1.0, yarn: None };
     let (cos, sin) = (gpu.upload(&tables.cos), gpu.upload(&tables.sin));
     let (wq, wk) = (rng.floats(dim), rng.floats(dim));
     let (dwq, dwk) = (gpu.upload(&wq), gpu.upload(&wk));

@@ -244,7 +244,7 @@ impl Step<'_> {
         let (w, eps) = (&self.weights.output_norm, self.config.eps);
         on.launch(RmsNorm { x, w, y: normed, cols: x.len() as u32, eps })?;
         gemv(on, self.weights.output(), normed, None, logits)?;
-        on.launch(argmax::Argmax { n: logits.len() as u32, x: logits, y: next })
+        on.launch(argmax::Argmax { n: logits.len() as u32, stride: logits.len() as u32, x: logits, y: next })
     }
 
     /// The normed input of the output projection, after [`Step::head`].

@@ -1,0 +1,200 @@
+//! Prefill: columns that are consecutive tokens of one sequence, over its caches, causal.
+//!
+//! | | |
+//! |---|---|
+//! | `qkv` | f32, column `c` from `c * stride` on: queries `[q_heads, head_dim]`, turned |
+//! | `columns` | [`Column`]s of one sequence at consecutive positions; [`store`](crate::kv::store) ran before |
+//! | `layer` | [`Layer`]; tables and norms are not looked at |
+//! | `y` | f32, column `c` from `c * y_stride` on: `[q_heads, head_dim]` |
+//!
+//! A block takes 64 columns of a query head, a warp 16 of them. From sm_80 on and over f16 caches that is a flash attention
+//! on tensor cores (`mma.sync` m16n8k16): queries and weights are rounded to f16, everything is added up in f32. Elsewhere
+//! each warp passes over keys and values with four columns at a time, in f32 throughout. A column whose position is not
+//! below its capacity and the tables' context gives NaN.
+//!
+//! Accuracy. f32: as [`step`](super::step), which gives the exact bits of single steps; this kernel does not. Tensor cores:
+//! a query's elements are off by a relative 2^-11, so its scores by at most `d = 2^-11 max_t sum_i |q_i k_ti| / sqrt(head_dim)`,
+//! and the weights by a factor within `e^±2d` of each other, which moves a mean of values by at most `(e^2d - 1) max |v|`. Weights
+//! are rounded to f16 before they are added up and used: a relative 2^-11 each, or 2^-25 where they are subnormal, which moves
+//! the mean by at most `(2^-10 + 2^-24 length) max |v|`. Source: Dao, arXiv 2307.08691.
+
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::{layer, state};
+use crate::{layer::Layer, state::Column};
+use warpsmith_device::prelude::*;
+
+/// Columns of a block.
+pub const ROWS: u32 = 64;
+/// Threads of a block.
+pub const THREADS: u32 = 128;
+
+#[cfg(target_arch = "nvptx64")]
+pub(super) mod frame {
+    use super::{super::sweep::*, Column, Layer};
+    use crate::{
+        kv::cached::{Cached, Rows},
+        load::{lane, warp_index},
+    };
+    use warpsmith_device::prelude::*;
+
+    /// Columns that a warp takes at once.
+    const AT_ONCE: usize = 4;
+
+    #[derive(Clone, Copy)]
+    pub struct Args {
+        pub qkv: In<f32>,
+        pub columns: In<Column>,
+        pub y: Out<f32>,
+        pub stride: u32,
+        pub y_stride: u32,
+        pub count: u32,
+        pub layer: Layer,
+    }
+
+    impl Args {
+        /// The positions `first .. end` that row `r` attends to; none if it is past the last column, or has no place.
+        #[inline(always)]
+        pub unsafe fn range(&self, r: u32) -> (u32, u32) {
+            if r >= self.count {
+                return (0, 0);
+            }
+            // SAFETY: `r` is below the number of columns.
+            let c = unsafe { self.columns.at(r as usize) };
+            if c.position < c.capacity && c.position < self.layer.context {
+                (self.layer.first(c.position), c.position + 1)
+            } else {
+                (0, 0)
+            }
+        }
+    }
+
+    #[device]
+    pub unsafe fn plain<T: Cached>(a: Args) {
+        // The same choice in every thread.
+        if a.layer.head_dim <= 64 {
+            passes::<T, 8>(&a);
+        } else if a.layer.head_dim <= 128 {
+            passes::<T, 16>(&a);
+        } else {
+            passes::<T, 32>(&a);
+        }
+    }
+
+    #[device]
+    unsafe fn passes<T: Cached, const LANES: usize>(a: &Args) {
+        let (head, dim) = (block::idx_y(), a.layer.head_dim as usize);
+        let first = block::idx_x() * super::ROWS + warp_index() as u32 * 16;
+        let c = a.columns.at((block::idx_x() * super::ROWS) as usize);
+        let of = head / a.layer.group();
+        let (keys, values) = Rows::of::<T>(&c, a.layer.index, a.layer.kv_heads, of, a.layer.head_dim);
+        let scale = core::f32::consts::LOG2_E / math::sqrt(dim as f32);
+        let mut pass = 0;
+        while pass < 16 {
+            let row = first + pass;
+            let mut ranges = [(0u32, 0u32); AT_ONCE];
+            let mut q = [[0.0f32; 8]; AT_ONCE];
+            let (mut from, mut to) = (u32::MAX, 0);
+            for j in 0..AT_ONCE {
+                let r = row + j as u32;
+                ranges[j] = a.range(r);
+                if ranges[j].1 > 0 {
+                    let at = r as usize * a.stride as usize + head as usize * dim;
+                    q[j] = query_at::<LANES>(a.qkv, at, dim, scale);
+                    from = if ranges[j].0 < from { ranges[j].0 } else { from };
+                    to = if ranges[j].1 > to { ranges[j].1 } else { to };
+                }
+            }
+            let live = |j: usize, t: u32| ranges[j].0 <= t && t < ranges[j].1;
+            let width = (64 / LANES) as u32;
+            let mut state = sweep::<T, LANES, AT_ONCE>(&q, (&keys, &values), dim, (from, to, width), live);
+            merge_rows::<LANES, AT_ONCE>(&mut state);
+            let e = element::<LANES>();
+            if lane() < LANES && e < dim {
+                for j in 0..AT_ONCE {
+                    let r = row + j as u32;
+                    if r < a.count {
+                        let at = r as usize * a.y_stride as usize + head as usize * dim + e;
+                        let none = ranges[j].1 == 0;
+                        for i in 0..8 {
+                            let v = state.values[j][i] / state.sum[j];
+                            a.y.set(at + i, if none { f32::NAN } else { v });
+                        }
+                    }
+                }
+            }
+            pass += AT_ONCE as u32;
+        }
+    }
+}
+
+#[cfg(target_arch = "nvptx64")]
+use crate::kv::cached::Q8;
+
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_80"))]
+use super::mma::flash;
+#[cfg(all(target_arch = "nvptx64", not(target_feature = "sm_80")))]
+#[device]
+unsafe fn flash(a: frame::Args) {
+    frame::plain::<f16>(a);
+}
+
+macro_rules! entries {
+    ($( $(#[$doc:meta])* $name:ident $Name:ident = $run:expr; )*) => { $(
+        $(#[$doc])*
+        #[kernel(block = THREADS, min_blocks = 2, family = "attention", variant = "prefill")]
+        pub unsafe fn $name(
+            qkv: In<f32>,
+            columns: In<Column>,
+            y: Out<f32>,
+            count: u32,
+            stride: u32,
+            y_stride: u32,
+            layer: Layer,
+        ) {
+            $run(frame::Args { qkv, columns, y, stride, y_stride, count, layer });
+        }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl Contract for $Name<'_> {
+            fn geometry(&self) -> Geometry {
+                Geometry::grid(self.count.div_ceil(ROWS), self.layer.q_heads, 1u32)
+            }
+            fn check(&self) -> Result<(), ContractError> {
+                let (m, l) = (Self::META, &self.layer);
+                layer::check(m, l, None)?;
+                contract::within(m, "count", self.count, 1u32, i32::MAX)?;
+                let n = self.count as usize;
+                contract::exactly(m, "columns", self.columns.len(), (n, "count"))?;
+                let part = (u64::from(l.q_heads) * u64::from(l.head_dim), "q_heads * head_dim");
+                state::check_strided(m, "qkv", self.qkv.len(), (n, self.stride), part)?;
+                state::check_strided(m, "y", self.y.len(), (n, self.y_stride), part)?;
+                // Pairs are loaded and stored at once.
+                for (name, address, stride) in
+                    [("qkv", self.qkv.address(), self.stride), ("y", self.y.address(), self.y_stride)]
+                {
+                    contract::multiple_of(m, name, (address, "its address"), 8u32)?;
+                    contract::multiple_of(m, "stride", stride, 2u32)?;
+                }
+                Ok(())
+            }
+        }
+    )* };
+}
+
+entries! {
+    /// Attention of a prompt over f16 caches: on tensor cores from sm_80 on.
+    attn_prefill_f16 AttnPrefillF16 = flash;
+    /// Attention of a prompt over f32 caches.
+    attn_prefill_f32 AttnPrefillF32 = frame::plain::<f32>;
+    /// Attention of a prompt over int8 caches.
+    attn_prefill_q8 AttnPrefillQ8 = frame::plain::<Q8>;
+}
+
+/// How far a result of the tensor-core form may be from the definition, as a share of the largest value: see the module.
+/// `reach` is the largest `sum_i |q_i k_i| / sqrt(head_dim)` of the row.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn tensor_bound(reach: f64, length: usize) -> f64 {
+    let d = 2f64.powi(-11) * reach;
+    (2.0 * d).exp_m1() + 2f64.powi(-10) + length as f64 * 2f64.powi(-24) + 3e-5
+}

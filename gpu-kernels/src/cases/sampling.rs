@@ -1,0 +1,145 @@
+//! Cases of the step from logits to tokens.
+
+use super::run::{Outcome, same};
+use super::{Bench, Case, Failure, Rng};
+use crate::sampling::argmax::{self, Argmax, ArgmaxMasked};
+use crate::sampling::penalty::{RepetitionPenalty, penalised};
+use crate::sampling::sample::{self, RECORD, Sample, Sampling, bitset};
+use crate::sampling::words;
+use crate::state::Column;
+
+/// Rows that are apart, with what nobody may read between them.
+fn rows(rng: &mut Rng, columns: usize, n: usize, stride: usize) -> Vec<f32> {
+    let mut x = vec![f32::INFINITY; (columns - 1) * stride + n];
+    for row in x.chunks_mut(stride) {
+        for v in &mut row[..n] {
+            *v = match rng.within(0, 19) {
+                0 => f32::NAN,
+                // Many ties.
+                1..=9 => rng.within(0, 8) as f32 - 4.0,
+                _ => rng.unit() * 6.0,
+            };
+        }
+    }
+    x
+}
+
+pub fn largest<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, masked: bool) -> Outcome {
+    let (columns, n) = (case.size("columns"), case.size("n"));
+    let (stride, width) = (n + 5, words(n as u32) as usize + 1);
+    let x = rows(rng, columns, n, stride);
+    let row = |c: usize| &x[c * stride..][..n];
+    let (dx, mut y) = (bench.upload(&x)?, bench.output::<u32>(columns)?);
+    let (n, stride32) = (n as u32, stride as u32);
+    if !masked {
+        bench.launch(Argmax { x: &dx, y: &mut y, n, stride: stride32 })?;
+        let want: Vec<u32> = (0..columns).map(|c| argmax::reference(row(c))).collect();
+        return same(&bench.read(&y)?, &want);
+    }
+    // One in eight is allowed; nothing in the last column.
+    let mut mask: Vec<u32> = (0..columns * width).map(|_| (rng.next() & rng.next() & rng.next()) as u32).collect();
+    mask[(columns - 1) * width..].fill(0);
+    let allowed = bench.upload(&mask)?;
+    let mask_stride = width as u32;
+    bench.launch(ArgmaxMasked { x: &dx, allowed: &allowed, y: &mut y, n, stride: stride32, mask_stride })?;
+    let want: Vec<u32> = (0..columns).map(|c| argmax::masked_reference(row(c), Some(&mask[c * width..]))).collect();
+    same(&bench.read(&y)?, &want)?;
+    // One mask for all columns.
+    bench.launch(ArgmaxMasked { x: &dx, allowed: &allowed, y: &mut y, n, stride: stride32, mask_stride: 0 })?;
+    let want: Vec<u32> = (0..columns).map(|c| argmax::masked_reference(row(c), Some(&mask))).collect();
+    same(&bench.read(&y)?, &want)
+}
+
+pub fn penalty<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
+    let (columns, n, penalty) = (case.size("columns"), case.size("n"), 1.3f32);
+    let (stride, width) = (n + 3, words(n as u32) as usize);
+    let x = rows(rng, columns, n, stride);
+    let seen: Vec<u32> = (0..columns * width).map(|_| rng.next() as u32).collect();
+    let (mut dx, dseen) = (bench.upload(&x)?, bench.upload(&seen)?);
+    bench.launch(RepetitionPenalty {
+        x: &mut dx,
+        seen: &dseen,
+        columns: columns as u32,
+        n: n as u32,
+        stride: stride as u32,
+        mask_stride: width as u32,
+        penalty,
+    })?;
+    let bits = |v: f32| if v.is_nan() { f32::NAN.to_bits() } else { v.to_bits() };
+    let want = x.iter().enumerate().map(|(at, v)| {
+        let (c, i) = (at / stride, at % stride);
+        let hit = i < n && seen[c * width + i / 32] >> (i % 32) & 1 != 0;
+        bits(if hit { penalised(*v, penalty) } else { *v })
+    });
+    let got: Vec<u32> = bench.read(&dx)?.into_iter().map(bits).collect();
+    same(&got, &want.collect::<Vec<_>>())
+}
+
+/// The parameters of column `c`: each alone, all together, and values that mean nothing.
+fn settings(rng: &mut Rng, c: usize) -> Sampling {
+    let base =
+        Sampling { temperature: 0.8, seed_low: rng.next() as u32, seed_high: rng.next() as u32, ..Sampling::GREEDY };
+    match c % 12 {
+        0 => Sampling::GREEDY,
+        1 => base,
+        2 => Sampling { top_k: 1, ..base },
+        3 => Sampling { top_k: 5, ..base },
+        4 => Sampling { top_p: 0.5, ..base },
+        5 => Sampling { top_p: 0.9, top_k: 40, temperature: 1.7, ..base },
+        6 => Sampling { top_p: 0.0, temperature: 3.0, ..base },
+        7 => Sampling { temperature: 1e-42, top_k: 3, ..base },
+        8 => Sampling { temperature: f32::INFINITY, top_p: 0.3, ..base },
+        9 => Sampling { temperature: f32::NAN, top_p: f32::NAN, ..base },
+        10 => Sampling { top_p: 0.999_999, top_k: u32::MAX, temperature: 0.1, ..base },
+        _ => Sampling { top_k: 700, top_p: 0.7, temperature: 10.0, ..base },
+    }
+}
+
+pub fn sample<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
+    let (columns, n) = (case.size("columns"), case.size("n"));
+    let (stride, width) = (n + 1, words(n as u32) as usize);
+    let x = rows(rng, columns, n, stride);
+    let mut seen: Vec<u32> = (0..columns * width).map(|_| (rng.next() & rng.next()) as u32).collect();
+    let mut allowed: Vec<u32> = (0..columns * width).map(|_| (rng.next() | rng.next()) as u32).collect();
+    // One column may have nothing.
+    if columns > 12 {
+        allowed[13 * width..14 * width].fill(0);
+    }
+    let (d_seen, d_allowed) = (bench.upload(&seen)?, bench.upload(&allowed)?);
+    let with = |on: bool, address: u64, c: usize| if on { address + 4 * (c * width) as u64 } else { 0 };
+    let params: Vec<Sampling> = (0..columns)
+        .map(|c| Sampling {
+            penalty: if c % 2 == 0 { 1.2 } else { 1.0 },
+            flags: if c % 3 == 0 { RECORD } else { 0 },
+            seen: with(c % 4 < 3, d_seen.address(), c),
+            allowed: with(c % 5 == 3, d_allowed.address(), c),
+            ..settings(rng, c)
+        })
+        .collect();
+    let at: Vec<Column> = (0..columns).map(|c| Column::at(0, (c * 1000) as u32)).collect();
+    let (dx, d_params, d_columns) = (bench.upload(&x)?, bench.upload(&params)?, bench.upload(&at)?);
+    let mut y = bench.output::<u32>(columns)?;
+    let (columns_, params_, n32) = (&*d_columns, &*d_params, n as u32);
+    bench.launch(Sample {
+        logits: &dx,
+        params: params_,
+        columns: columns_,
+        y: &mut y,
+        n: n32,
+        stride: stride as u32,
+    })?;
+    let mut want = Vec::new();
+    for (c, s) in params.iter().enumerate() {
+        let set = |address: u64, all: &[u32]| (address != 0).then(|| all[c * width..][..width].to_vec());
+        let (own, may) = (set(s.seen, &seen), set(s.allowed, &allowed));
+        let token = sample::reference(&x[c * stride..][..n], s, at[c].position, own.as_deref(), may.as_deref());
+        if s.flags & RECORD != 0 && s.seen != 0 && token < n32 {
+            for (to, from) in seen[c * width..].iter_mut().zip(bitset(n32, [token])) {
+                *to |= from;
+            }
+        }
+        want.push(token);
+    }
+    same(&bench.read(&y)?, &want)?;
+    same(&bench.read(&d_seen)?, &seen).map_err(|e| Failure::Wrong(format!("tokens that were seen: {e}")))
+}
