@@ -7,6 +7,8 @@ mod harness;
 
 use criterion::Criterion;
 use gpu_kernels::format::Format;
+use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
+use gpu_kernels::sampling::sample::{Sample, Sampling};
 use gpu_kernels::state::Column;
 use gpu_kernels::{argmax, attention, elementwise, gemv, norm, rope};
 use half::f16;
@@ -146,9 +148,70 @@ fn attention_family(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
             let y = &mut y;
             s.launch(attention::AttnWeightedSum { scores, v_cache, y, columns, q_heads, kv_heads, head_dim, capacity })
         });
+        // v3 also norms, turns and stores; keys and values are the same.
+        let layer = Layer {
+            q_heads,
+            kv_heads,
+            head_dim,
+            n_rot: head_dim,
+            context: capacity,
+            flags: FUSED | NEOX | QK_NORM,
+            eps: 1e-6,
+            ..Layer::default()
+        };
+        let place = Column { capacity, k: k_cache.address(), v: v_cache.address(), ..Column::at(0, capacity - 1) };
+        let here = &bench.stream.upload(&[place])?;
+        let tables = rope::rope_tables(capacity as usize, head_dim as usize, 1e6, None, 1.0);
+        let (cos, sin) = (&bench.stream.upload(&tables.cos)?, &bench.stream.upload(&tables.sin)?);
+        let weight = &bench.stream.upload(&Noise(4).floats(head_dim as usize))?;
+        let qkv = &bench.stream.upload(&Noise(5).floats(((q_heads + 2 * kv_heads) * head_dim) as usize))?;
+        let mut partials = bench.stream.zeros::<f32>(attention::partials_len(1, &layer) as usize)?;
+        let mut counters = bench.stream.zeros::<u32>(kv_heads as usize)?;
+        bench.run(c, &group, "v3", work, |s, _| {
+            s.launch(attention::AttnStepF16 {
+                qkv,
+                q_weight: weight,
+                k_weight: weight,
+                cos,
+                sin,
+                columns: here,
+                partials: &mut partials,
+                counters: &mut counters,
+                y: &mut y,
+                stride: qkv.len() as u32,
+                y_stride: q_heads * head_dim,
+                layer,
+            })
+        });
         bench.run(c, &group, "v2", work, |s, _| {
             let y = &mut y;
             s.launch(attention::AttnDecode { q, k_cache, v_cache, y, columns, q_heads, kv_heads, head_dim, capacity })
+        });
+    }
+    Ok(())
+}
+
+/// A prompt of Qwen3 8B's heads, from the first token on.
+fn prefill_family(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
+    let (q_heads, kv_heads, head_dim) = (32u32, 8u32, 128u32);
+    let lengths: &[u32] = if bench.counts() { &[64, 128] } else { &[512, 4096, 16384] };
+    for &count in lengths {
+        let cache = (kv_heads * count * head_dim) as usize;
+        let half = |seed| -> Vec<f16> { Noise(seed).floats(cache).into_iter().map(f16::from_f32).collect() };
+        let (k, v) = (bench.stream.upload(&half(1))?, bench.stream.upload(&half(2))?);
+        let place = |position| Column { capacity: count, k: k.address(), v: v.address(), ..Column::at(0, position) };
+        let columns = &bench.stream.upload(&(0..count).map(place).collect::<Vec<_>>())?;
+        let row = q_heads * head_dim;
+        let qkv = &bench.stream.upload(&Noise(3).floats((count * row) as usize))?;
+        let mut y = bench.stream.zeros::<f32>((count * row) as usize)?;
+        let layer = Layer { q_heads, kv_heads, head_dim, context: count, ..Layer::default() };
+        // Two products over the lower triangle.
+        let pairs = u64::from(count) * u64::from(count + 1) / 2 * u64::from(row);
+        let work = Work { elements: 2 * pairs, floor_bytes: (4 * cache) as u64 + 8 * u64::from(count * row) };
+        let group = format!("prefill/32q8kv-d128-{count}");
+        bench.run(c, &group, "flash", work, |s, _| {
+            let (stride, y_stride) = (row, row);
+            s.launch(attention::AttnPrefillF16 { qkv, columns, y: &mut y, count, stride, y_stride, layer })
         });
     }
     Ok(())
@@ -205,6 +268,11 @@ fn small_families(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
     bench.run(c, &format!("argmax/{n}"), "v1", work, |s, _| {
         s.launch(argmax::Argmax { x, y: &mut y, n: n as u32, stride: n as u32 })
     });
+    let setting = Sampling { temperature: 0.8, top_k: 40, top_p: 0.95, seed_low: 1, ..Sampling::GREEDY };
+    let (params, columns) = (&stream.upload(&[setting])?, &stream.upload(&[Column::at(0, 7)])?);
+    bench.run(c, &format!("sample/{n}"), "top-k, top-p", work, |s, _| {
+        s.launch(Sample { logits: x, params, columns, y: &mut y, n: n as u32, stride: n as u32 })
+    });
     Ok(())
 }
 
@@ -213,6 +281,7 @@ fn main() -> Outcome {
     let mut criterion = bench.criterion();
     gemv_family(&bench, &mut criterion)?;
     norm_family(&bench, &mut criterion)?;
+    prefill_family(&bench, &mut criterion)?;
     attention_family(&bench, &mut criterion)?;
     small_families(&bench, &mut criterion)?;
     bench.table();

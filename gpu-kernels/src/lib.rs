@@ -8,11 +8,11 @@
 //! | family | entry points |
 //! |---|---|
 //! | [`embed`] | the row of a token, from a table of any format |
-//! | [`norm`] | RMS norm |
+//! | [`norm`] | RMS norm, alone and with the residual addition before it |
 //! | [`gemv`] | matrix times vector, for every format of [`mod@format`], with or without a residual |
 //! | [`rope`] | rotary embedding, with or without a norm of each head |
-//! | [`kv`] | keys and values into the cache |
-//! | [`attention`] | one token over the cache |
+//! | [`kv`] | keys and values into the cache, with norm and rotation on the way |
+//! | [`attention`] | one token over the cache; a step of any number of columns in one launch; a prompt |
 //! | [`elementwise`] | residual addition, SwiGLU |
 //! | [`sampling`] | from logits to a token |
 //!

@@ -11,8 +11,8 @@ use warpsmith_device::{
     prelude::*,
 };
 
-/// Positions of a tile.
-const TILE: usize = 32;
+/// Most positions of a tile.
+const MOST: usize = 32;
 /// Largest head, and the gap after a row, which puts rows into different banks.
 const ROW: usize = 256 + GAP;
 const GAP: usize = 8;
@@ -21,21 +21,23 @@ const GAP: usize = 8;
 pub unsafe fn flash(a: Args) {
     // The same choice in every thread.
     match a.layer.head_dim {
-        32 => attend::<32, 2, 4>(&a),
-        64 => attend::<64, 4, 8>(&a),
-        80 => attend::<80, 5, 10>(&a),
-        96 => attend::<96, 6, 12>(&a),
-        128 => attend::<128, 8, 16>(&a),
-        192 => attend::<192, 12, 24>(&a),
-        _ => attend::<256, 16, 32>(&a),
+        32 => attend::<32, 2, 4, 4>(&a),
+        64 => attend::<64, 4, 8, 4>(&a),
+        80 => attend::<80, 5, 10, 4>(&a),
+        96 => attend::<96, 6, 12, 4>(&a),
+        128 => attend::<128, 8, 16, 4>(&a),
+        192 => attend::<192, 12, 24, 4>(&a),
+        // The registers of a thread hold no more scores beside so many values.
+        _ => attend::<256, 16, 32, 2>(&a),
     }
 }
 
-/// `STEPS` is `DIM / 16`, `OUTS` is `DIM / 8`.
+/// `STEPS` is `DIM / 16`, `OUTS` is `DIM / 8`; a tile has `8 * NEXT` positions.
 #[device]
-unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize>(a: &Args) {
-    let keys = shared_array!(PREFILL_KEYS: [u16; TILE * ROW]);
-    let values = shared_array!(PREFILL_VALUES: [u16; TILE * ROW]);
+unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize, const NEXT: usize>(a: &Args) {
+    let tile = 8 * NEXT;
+    let keys = shared_array!(PREFILL_KEYS: [u16; MOST * ROW]);
+    let values = shared_array!(PREFILL_VALUES: [u16; MOST * ROW]);
     let stride = DIM + GAP;
     let (lane, thread) = (lane(), thread::idx_x() as usize);
     let (g, t) = (lane / 4, lane % 4);
@@ -73,7 +75,7 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize>(a: &Ar
     while base < end {
         sync::block();
         let mut i = thread;
-        while i < TILE * DIM / 8 {
+        while i < NEXT * DIM {
             let (r, e) = (i / (DIM / 8), i % (DIM / 8) * 8);
             let at = base + r as u32;
             let (mut x, mut y) = ([0u32; 4], [0u32; 4]);
@@ -89,8 +91,8 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize>(a: &Ar
         sync::block();
 
         // Scores: tiles of 16 rows and 8 positions.
-        let mut scores = [[0.0f32; 4]; TILE / 8];
-        for n in 0..TILE / 16 {
+        let mut scores = [[0.0f32; 4]; NEXT];
+        for n in 0..NEXT / 2 {
             // Lanes give rows of: positions 0 to 7 and dims 0 to 7, dims 8 to 15, then positions 8 to 15.
             let r = 16 * n + lane % 8 + lane / 16 * 8;
             let place = keys.address_of(r * stride + lane / 8 % 2 * 8);
@@ -102,7 +104,7 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize>(a: &Ar
         }
 
         let mut new = largest;
-        for n in 0..TILE / 8 {
+        for n in 0..NEXT {
             for i in 0..4 {
                 let (half, at) = (i / 2, base + (8 * n + 2 * t + i % 2) as u32);
                 let live = ranges[half].0 <= at && at < ranges[half].1;
@@ -125,12 +127,12 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize>(a: &Ar
             }
         }
         // Weights, rounded before they are added up, are the left factor of the product with the values.
-        for n in 0..TILE / 16 {
+        for n in 0..NEXT / 2 {
             let mut p = [0u32; 4];
             for i in 0..4 {
-                let (half, tile) = (i % 2, 2 * n + i / 2);
-                let low = math::exp2_approx(scores[tile][2 * half] - new[half]);
-                let high = math::exp2_approx(scores[tile][2 * half + 1] - new[half]);
+                let (half, from) = (i % 2, 2 * n + i / 2);
+                let low = math::exp2_approx(scores[from][2 * half] - new[half]);
+                let high = math::exp2_approx(scores[from][2 * half + 1] - new[half]);
                 p[i] = pack_f16x2(low, high);
                 let (low, high) = unpack_f16x2(p[i]);
                 sums[half] += low + high;
@@ -144,7 +146,7 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize>(a: &Ar
                 mma_f16(&mut out[2 * o + 1], p, [b[2], b[3]]);
             }
         }
-        base += TILE as u32;
+        base += tile as u32;
     }
 
     for half in 0..2 {

@@ -94,8 +94,7 @@ mod frame {
     struct Place {
         dim: usize,
         group: usize,
-        /// Queries of a warp, and warps that share its queries.
-        queries: usize,
+        /// Warps that share a warp's queries.
         sharing: usize,
         /// Positions of the part.
         from: u32,
@@ -185,7 +184,7 @@ mod frame {
 
             let queries = if group < QUERIES { group.next_power_of_two() } else { QUERIES };
             let sharing = WARPS / group.div_ceil(queries).next_power_of_two();
-            let place = Place { dim, group, queries, sharing, from, to };
+            let place = Place { dim, group, sharing, from, to };
             let rows = (&keys, &values);
             // The same choice in every thread.
             if queries == 1 {

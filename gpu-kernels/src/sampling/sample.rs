@@ -151,6 +151,16 @@ pub fn wanted(total: u64, top_p: f32) -> u64 {
     up.clamp(1, total)
 }
 
+/// The upper half of a product: `floor(a * b / 2^64)`. In halves, for code generators without 128-bit integers.
+#[cfg(any(target_arch = "nvptx64", test))]
+#[inline(always)]
+fn mul_high(a: u64, b: u64) -> u64 {
+    let (a0, a1, b0, b1) = (a & 0xFFFF_FFFF, a >> 32, b & 0xFFFF_FFFF, b >> 32);
+    let middle = a1 * b0 + ((a0 * b0) >> 32);
+    let other = a0 * b1 + (middle & 0xFFFF_FFFF);
+    a1 * b1 + (middle >> 32) + (other >> 32)
+}
+
 /// The definition, by sorting.
 #[cfg(not(target_arch = "nvptx64"))]
 #[must_use]
@@ -199,8 +209,8 @@ pub fn reference(logits: &[f32], s: &Sampling, position: u32, seen: Option<&[u32
 #[cfg(target_arch = "nvptx64")]
 mod frame {
     use super::{
-        super::NONE, super::penalty::penalised, super::philox, Column, RECORD, Sampling, THREADS, key, logit, wanted,
-        weight,
+        super::NONE, super::penalty::penalised, super::philox, Column, RECORD, Sampling, THREADS, key, logit, mul_high,
+        wanted, weight,
     };
     use crate::load::{global_u32, lane, warp_index};
     use warpsmith_device::{argmax::Best, prelude::*};
@@ -252,8 +262,10 @@ mod frame {
     unsafe fn reach(l: &Logits, m: &Memory, target: u64, weigh: impl Fn(u32) -> u64) -> (u32, u64) {
         let thread = thread::idx_x() as usize;
         let (mut prefix, mut above) = (0u32, 0u64);
+        // Four, as `n` is below 2^24; said so that the compiler does not write the loop out.
+        let digits = 4 + (l.n >> 24) as u32;
         let mut digit = 0;
-        while digit < 4 {
+        while digit < digits {
             let shift = 24 - 8 * digit;
             // What stands left of this digit must be the prefix; of the first there is nothing.
             let mask = if digit == 0 { 0 } else { !0u32 << (32 - 8 * digit) };
@@ -394,7 +406,7 @@ mod frame {
             }
             sync::block();
             let random = philox::draw([s.seed_low, s.seed_high], columns.at(column).position);
-            let mut r = ((random as u128 * all as u128) >> 64) as u64;
+            let mut r = mul_high(random, all);
             let (mut left, mut w) = (kept.ties, 0);
             while w < 31 {
                 let ties = m.sums.get(32 + w);
@@ -491,6 +503,16 @@ pub fn bitset(n: u32, tokens: impl IntoIterator<Item = u32>) -> Vec<u32> {
 mod tests {
     use super::*;
     use crate::cases::Rng;
+
+    #[test]
+    fn upper_halves_of_products() {
+        let mut rng = Rng(8);
+        for _ in 0..1000 {
+            let (a, b) = (rng.next() >> rng.within(0, 63), rng.next() >> rng.within(0, 63));
+            assert_eq!(mul_high(a, b), ((u128::from(a) * u128::from(b)) >> 64) as u64, "{a} {b}");
+        }
+        assert_eq!(mul_high(u64::MAX, u64::MAX), u64::MAX - 1);
+    }
 
     #[test]
     fn keys_are_ordered_as_logits_are() {

@@ -22,12 +22,23 @@ pub(super) fn default_dynamic_shared(info: &KernelInfo) -> u32 {
     SHARED_DEFAULT.saturating_sub(info.static_shared)
 }
 
+/// Threads of a block as the kernel declares them.
+fn declared_threads(info: &KernelInfo) -> Option<u32> {
+    let declared = info.required_threads.or(info.max_threads)?;
+    Some(declared.iter().fold(1, |a: u32, n| a.saturating_mul(*n)).clamp(1, MAX_THREADS))
+}
+
+/// Registers of a thread: as many as are live at once, but no more than leave room for the declared block, for which an
+/// assembler fits them.
+pub(super) fn registers(info: &KernelInfo) -> u32 {
+    let room = declared_threads(info).map_or(u32::MAX, |n| REGISTERS / n.next_multiple_of(WARP) / 8 * 8);
+    info.registers.min(room)
+}
+
 /// The largest block: by the device, the declared bounds, and the registers.
 pub(super) fn max_threads(info: &KernelInfo) -> u32 {
-    let declared = info.required_threads.or(info.max_threads);
-    let declared = declared.map_or(MAX_THREADS, |n| n.iter().fold(1, |a: u32, n| a.saturating_mul(*n)));
-    let warps = REGISTERS / (info.registers.max(1).next_multiple_of(8) * WARP);
-    declared.min(MAX_THREADS).min((warps * WARP).max(WARP))
+    let warps = REGISTERS / (registers(info).max(1).next_multiple_of(8) * WARP);
+    declared_threads(info).unwrap_or(MAX_THREADS).min((warps * WARP).max(WARP))
 }
 
 /// An attribute that follows from the code and the device alone.
@@ -37,7 +48,7 @@ pub(super) fn attribute(info: &KernelInfo, target_sm: u32, device_sm: u32, attri
         1 => info.static_shared,
         2 | 7 => 0,
         3 => info.local_bytes,
-        4 => info.registers,
+        4 => registers(info),
         5 => target_sm,
         6 => device_sm,
         // Clusters: none.

@@ -3,7 +3,7 @@
 
 use warpsmith_simt::KernelInfo;
 
-use super::function::max_threads;
+use super::function::{max_threads, registers};
 use super::spec::{REGISTERS, Spec, WARP};
 use super::{library, with_context};
 use crate::arg::{In, Out, Raw};
@@ -82,7 +82,7 @@ pub(super) fn blocks_per_sm(spec: &Spec, info: &KernelInfo, threads: u32, dynami
     if threads == 0 || threads > max_threads(info) {
         return 0;
     }
-    limits(spec, info.registers, info.static_shared, dynamic, threads).blocks()
+    limits(spec, registers(info), info.static_shared, dynamic, threads).blocks()
 }
 
 pub(crate) fn max_active_blocks(blocks: Out<i32>, function: CUfunction, block_size: i32, shared: usize) -> Res {
