@@ -456,3 +456,62 @@ fn the_barrier_of_a_cluster_of_one_block() {
     assert_eq!(f.kind, FaultKind::Deadlock);
     assert!(f.detail.contains("the barrier of the cluster, which warps 1 have not reached"), "{f}");
 }
+
+/// By the ISA: `st.async` writes what the mbarrier's phase then makes visible, and completes its bytes there; `red.async` adds, in the
+/// sum of all lanes 0 + 1 + … + 31 = 496 to the 7 that was there, or wraps at its bound with `.inc` (32 increments modulo 5 + 1: 2).
+#[test]
+fn asynchronous_stores_complete_at_an_mbarrier() {
+    let text = module_text(
+        ".param .u64 out",
+        "  .shared .align 16 .b8 m[2048]; .shared .align 8 .b64 ready; .reg .b32 %r<12>; .reg .b64 %rd<6>; .reg .pred %p<3>;
+  ld.param.b64 %rd1, [out];
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, m;
+  setp.ne.u32 %p1, %r1, 0;
+  @!%p1 mbarrier.init.shared.b64 [ready], 32;
+  @!%p1 st.shared.u32 [m+1024], 7;
+  @!%p1 st.shared.u32 [m+1028], 0;
+  @!%p1 st.shared.u64 [m+1032], -1;
+  bar.sync 0;
+  xor.b32 %r3, %r1, 31;
+  mad.lo.u32 %r4, %r3, 16, %r2;
+  mad.lo.u32 %r5, %r3, 8, %r2;
+  mov.u32 %r6, ready;
+  mapa.shared::cluster.u32 %r6, %r6, 0;
+  add.u32 %r7, %r1, 100;
+  cvt.u64.u32 %rd2, %r1;
+  mbarrier.arrive.expect_tx.shared.b64 _, [ready], 40;
+  st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r4], {%r1, %r7, %r1, %r7}, [%r6];
+  st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u64 [%r5+512], %rd2, [%r6];
+  red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [m+1024], %r1, [%r6];
+  red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.inc.u32 [m+1028], 5, [%r6];
+  red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64 [m+1032], %rd2, [%r6];
+WAIT:
+  mbarrier.try_wait.parity.shared.b64 %p2, [ready], 0;
+  @!%p2 bra WAIT;
+  mul.wide.u32 %rd3, %r1, 4;
+  add.s64 %rd3, %rd1, %rd3;
+  mad.lo.u32 %r4, %r1, 16, %r2;
+  mad.lo.u32 %r5, %r1, 8, %r2;
+  ld.shared.u32 %r8, [%r4+4];
+  ld.shared.u32 %r9, [%r5+512];
+  mad.lo.u32 %r8, %r9, 1000, %r8;
+  st.global.u32 [%rd3], %r8;
+  @%p1 bra DONE;
+  ld.shared.u32 %r8, [m+1024];
+  st.global.u32 [%rd1+128], %r8;
+  ld.shared.u32 %r8, [m+1028];
+  st.global.u32 [%rd1+132], %r8;
+  ld.shared.u32 %r8, [m+1032];
+  st.global.u32 [%rd1+136], %r8;
+DONE:
+  ret;",
+    );
+    // 16 + 8 + 4 + 4 + 8 bytes a lane.
+    let rig = Rig::new(&text);
+    let out = rig.alloc(140);
+    rig.run(1, 32, &[out]);
+    let mut want: Vec<u32> = (0..32).map(|i| (31 - i) * 1000 + (31 - i) + 100).collect();
+    want.extend([503, 2, 495]);
+    assert_eq!(rig.download::<u32>(out, 35), want);
+}

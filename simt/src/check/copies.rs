@@ -10,6 +10,7 @@ use super::note::{Note, Notes, Role, Taint};
 use super::{Rule, Severity};
 use crate::exec::bounds::Place;
 use crate::exec::lanes::{lane_of, lanes_of};
+use crate::exec::remote::Target;
 use crate::exec::{Cx, LANES, Op, bulk, fragment, uniform};
 
 /// A copy under way.
@@ -151,6 +152,13 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
             let stores = matches!(note.taint, Taint::StoreMatrix | Taint::StoreTile);
             for p in pieces.iter().filter(|p| p.shared) {
                 used(c, if stores { "write" } else { "read" }, warp, p.lane as u32, pc, p.at, p.bytes);
+            }
+        }
+        Role::StoreAsync if copies.under_way > 0 => {
+            for lane in lanes_of(cx.active) {
+                // SAFETY: by the contract.
+                let target = unsafe { Target::of(cx, op, lane) };
+                used(c, "write", warp, lane as u32, pc, target.to.1, target.bytes());
             }
         }
         Role::CopyBulk if copies.under_way > 0 => {

@@ -214,6 +214,8 @@ pub(crate) enum Role {
     /// `cp.async.bulk`: see `exec::bulk`. An operation on an mbarrier object: see `exec::mbarrier`.
     CopyBulk,
     Object,
+    /// `st.async`, `red.async`: see `exec::remote`.
+    StoreAsync,
     /// `cp.async.bulk.commit_group`, and `wait_group` for all groups but the last so many (`.read`: for what they read).
     CommitBulk,
     WaitBulk {

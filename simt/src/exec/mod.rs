@@ -29,6 +29,7 @@ pub(crate) mod local;
 pub(crate) mod mbarrier;
 pub(crate) mod mem;
 pub(crate) mod mma;
+pub(crate) mod remote;
 pub(crate) mod rendezvous;
 pub(crate) mod soft;
 pub(crate) mod space;

@@ -139,7 +139,7 @@ impl Builder<'_> {
     }
 
     /// The elements of a vector operand.
-    fn elements(operand: &Operand, count: u32) -> Lowered<Vec<&Operand>> {
+    pub(super) fn elements(operand: &Operand, count: u32) -> Lowered<Vec<&Operand>> {
         match operand {
             Operand::Vector(items) if items.len() == count as usize => Ok(items.iter().collect()),
             Operand::Vector(_) => Err("the vector operand has another number of elements".to_string()),
@@ -148,7 +148,7 @@ impl Builder<'_> {
         }
     }
 
-    fn count(m: &Mods<'_>) -> u32 {
+    pub(super) fn count(m: &Mods<'_>) -> u32 {
         match m.any(&["v2", "v4", "v8"]) {
             Some("v2") => 2,
             Some("v4") => 4,
@@ -466,7 +466,7 @@ fn raw_type(ty: Type) -> Type {
 }
 
 /// A value to store; a wide register gives its low bits.
-fn narrowed(b: &mut Builder<'_>, operand: &Operand, ty: Type) -> Lowered<V> {
+pub(super) fn narrowed(b: &mut Builder<'_>, operand: &Operand, ty: Type) -> Lowered<V> {
     match b.reg(operand) {
         Some(v) if b.class(v) == Class::Wide && !wide(ty) => {
             let t = b.temp(false);

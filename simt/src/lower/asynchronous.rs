@@ -6,7 +6,7 @@ use super::proto::{Builder, List, Lowered, V};
 use crate::exec::atom::Reduce;
 use crate::exec::mbarrier::{self, act};
 use crate::exec::mem::{self, Via};
-use crate::exec::{bulk, control};
+use crate::exec::{bulk, control, remote};
 use crate::ptx::ast::{Instruction, Operand, Space, Type};
 
 fn mismatch<T>(i: &Instruction) -> Lowered<T> {
@@ -207,6 +207,48 @@ impl Builder<'_> {
         let op = self.push(bulk::bulk_copy);
         (op.a, op.b, op.c, op.imm) = (to.row, from.row, size, to.offset);
         op.list = Some(Box::new(List { head, writes: Vec::new(), rows: vec![barrier_row] }));
+        Ok(())
+    }
+
+    /// `st.async`, `red.async`: into the shared memory of the cluster, which is one block.
+    pub(super) fn store_async(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let reduces = i.opcode == "red";
+        m.take("weak");
+        if reduces && !(m.take("relaxed") && m.take("cluster")) || !m.take("mbarrier::complete_tx::bytes") {
+            return Err(unsupported("this form of an asynchronous store"));
+        }
+        let space = if m.take("shared::cluster") { Space::Shared } else { Space::Generic };
+        let count = Self::count(m);
+        let name = m.any(&["add", "min", "max", "inc", "dec", "and", "or", "xor"]).filter(|_| reduces);
+        let ty = m.ty()?;
+        m.finish()?;
+        let size = super::mods::bits(ty) / 8;
+        if !matches!(size, 4 | 8) || count * size > 16 {
+            return Err(unsupported("this type"));
+        }
+        let reduction = if reduces {
+            let exists = match (name, ty) {
+                (Some("inc" | "dec"), _) => ty == Type::U32,
+                (Some("and" | "or" | "xor"), _) => ty == Type::B32,
+                (Some("add"), _) => matches!(ty, Type::U32 | Type::S32 | Type::U64),
+                _ => matches!(ty, Type::U32 | Type::S32),
+            };
+            let found = name.filter(|_| exists && count == 1).and_then(|n| Reduce::new(n, ty));
+            found.ok_or_else(|| unsupported("this reduction"))?.code()
+        } else {
+            bulk::NO_REDUCTION
+        };
+        let [to, value, object] = operands(i)?;
+        let (to, object) = (self.address(to, space)?, self.address(object, space)?);
+        let mut rows = vec![object.row];
+        for operand in Self::elements(value, count)? {
+            rows.push(super::access::narrowed(self, operand, ty)?);
+        }
+        let (via, object_via) = (Self::via(&to)?, Self::via(&object)?);
+        let head = vec![self.site(), via, object_via, near(object.offset)?, reduction, size, count];
+        let op = self.push(remote::store_async);
+        (op.a, op.imm) = (to.row, to.offset);
+        op.list = Some(Box::new(List { head, writes: Vec::new(), rows }));
         Ok(())
     }
 

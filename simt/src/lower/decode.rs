@@ -14,6 +14,7 @@ impl Builder<'_> {
         let float = i.modifiers.iter().any(|w| is_float(w));
         match i.opcode.as_str() {
             "ld" | "ldu" => self.load(i, m),
+            "st" | "red" if m.take("async") => self.store_async(i, m),
             "st" => self.store(i, m),
             "mov" => self.mov(i, m),
             "add" | "sub" | "mul" | "mad" | "fma" | "div" | "min" | "max" | "neg" | "abs" if float => self.float(i, m),

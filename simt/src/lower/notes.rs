@@ -139,6 +139,13 @@ fn scope(m: &Mods<'_>) -> Scope {
 fn role(b: &Builder<'_>, i: &Instruction, p: &Proto, notes: &mut Notes) -> Role {
     let m = &Mods::new(i);
     match i.opcode.as_str() {
+        "st" | "red" if m.take("async") => {
+            if p.list.is_some() {
+                Role::StoreAsync
+            } else {
+                Role::Plain
+            }
+        }
         "ld" | "ldu" | "st" if p.list.is_some() => {
             access(b, i, p, notes, if i.opcode == "st" { Does::Store } else { Does::Load })
         }

@@ -1,11 +1,14 @@
 //! Undefined bytes of asynchronous copies, bulk copies and mbarrier objects.
 
 use super::access::row_decides;
-use super::place::{Place, get, set};
+use super::place::{Place, get, narrowed, set};
+use super::warp;
 use crate::check::Rule;
 use crate::check::checker::Checker;
+use crate::check::note::Reg;
 use crate::exec::atom::{self, via};
 use crate::exec::lanes::{lane_of, lanes_of};
+use crate::exec::remote::{self, Target};
 use crate::exec::space::SHARED_WINDOW;
 use crate::exec::{Cx, Op, bounds, bulk};
 use crate::shadow::low;
@@ -103,6 +106,32 @@ fn named((place, at): (bounds::Place, u64)) -> (Place, u64) {
         bounds::Place::Shared => (Place::Shared, at),
         bounds::Place::Local => (Place::Local, at),
         bounds::Place::Param => (Place::Other, at),
+    }
+}
+
+/// Follows `st.async` and `red.async`. A reduction leaves undefined what either side has undefined.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn stored(c: &mut Checker, cx: &mut Cx, op: &Op) {
+    for lane in lanes_of(cx.active) {
+        // SAFETY: by the contract.
+        let target = unsafe { Target::of(cx, op, lane) };
+        let mut undefined = 0;
+        for j in 0..target.count as usize {
+            // SAFETY: by the contract, the list has a row for each element.
+            let row = unsafe { cx.list(op, remote::ROWS + j) };
+            let reg = if target.size == 8 { Reg::Wide(row) } else { Reg::Narrow(row) };
+            let w = c.block.init.warps.get(warp(cx)).filter(|_| cx.tainted);
+            let bits = w.map_or(0, |w| narrowed(w.registers.get(cx, reg, lane)));
+            undefined |= (bits & low(target.size)) << (j as u64 * target.size);
+        }
+        let (bytes, (place, at)) = (target.bytes(), named(target.to));
+        let (block, sites) = (&mut c.block.init, &mut c.init.sites);
+        if target.reduces() {
+            undefined |= !get(block, sites, cx, 0, place, at, bytes, lane);
+        }
+        set(block, sites, cx, 0, place, at, bytes, lane, !undefined & low(bytes));
     }
 }
 

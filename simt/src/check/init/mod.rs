@@ -253,6 +253,10 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
                 }
             }
             Role::CopyBulk => copies::bulk_decides(c, cx, op, pc),
+            Role::StoreAsync => {
+                let wide = cx.list(op, 1) != via::SHARED32;
+                access::row_decides(c, cx, pc, op.a, wide, Rule::UndefinedAddress);
+            }
             Role::Collective => collective::before(c, cx, op, pc),
             Role::Barrier => {
                 for &reg in c.init.notes().reads(note) {
@@ -286,6 +290,7 @@ pub(crate) unsafe fn after(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note:
             }
             Role::CopyAsync => copies::copy_done(c, cx, op),
             Role::CopyBulk => copies::bulk_done(c, cx, op),
+            Role::StoreAsync => copies::stored(c, cx, op),
             Role::Object => copies::object_done(c, cx, op),
             Role::MatrixAccess if flow == Flow::Next => matrix::access(c, cx, op, pc, note),
             Role::Collective if cx.tainted && flow == Flow::Next => collective::after(c, cx, op),

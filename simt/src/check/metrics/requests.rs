@@ -7,7 +7,7 @@ use crate::check::touched::Touched;
 use crate::exec::bounds::Place;
 use crate::exec::lanes::{lane_of, lanes_of};
 use crate::exec::space::{Pattern, SHARED_WINDOW, classify, place_of};
-use crate::exec::{Cx, Op, bulk, fragment};
+use crate::exec::{Cx, Op, bulk, fragment, remote};
 
 impl Metrics {
     /// Counts an access by the active lanes.
@@ -210,6 +210,23 @@ impl Metrics {
                 }
             }
         }
+    }
+
+    /// Counts `st.async` and `red.async`.
+    ///
+    /// # Safety
+    /// The contract of [`store_async`](remote::store_async).
+    pub(in crate::check) unsafe fn store_async(&mut self, cx: &Cx, op: &Op) {
+        let mut lanes = Lanes::new();
+        let (mut bytes, mut does) = (1, Does::Store);
+        for lane in lanes_of(cx.active) {
+            // SAFETY: by the contract.
+            let target = unsafe { remote::Target::of(cx, op, lane) };
+            lanes.push(lane, target.to.1);
+            bytes = target.bytes();
+            does = if target.reduces() { Does::Atomic } else { Does::Store };
+        }
+        self.shared(&lanes, bytes, does);
     }
 
     /// Counts the bulk copies of the active lanes: their side in global memory.

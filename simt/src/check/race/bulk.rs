@@ -23,6 +23,7 @@ use crate::check::note::{Access, Does, Order, Scope};
 use crate::exec::bounds::Place;
 use crate::exec::bulk::{BARRIER_ROW, NO_BARRIER, NO_REDUCTION, address, reaches};
 use crate::exec::lanes::{lane_of, lanes_of};
+use crate::exec::remote::Target;
 use crate::exec::{Cx, LANES, Op};
 
 /// The first number of agents; blocks stay below it.
@@ -70,6 +71,13 @@ impl Bulk {
         &mut self.groups[at]
     }
 
+    /// The agent of the object at an offset, and its phase.
+    fn object(&mut self, block: u32, at: u64) -> (u32, u32) {
+        let next = self.objects.len() as u32;
+        let &mut (number, phase) = self.objects.entry(at).or_insert((next, 1));
+        (agent(OBJECT, block.wrapping_mul(OBJECTS).wrapping_add(number)), phase)
+    }
+
     /// Lanes close their groups.
     pub(super) fn commit(&mut self, warp: u32, lanes: u32) {
         let groups = self.groups(warp);
@@ -99,9 +107,7 @@ pub(super) unsafe fn copied(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u3
         let block = races.clocks.block;
         let (reader, writer) = match barrier {
             Some(at) => {
-                let next = races.bulk.objects.len() as u32;
-                let &mut (number, phase) = races.bulk.objects.entry(at).or_insert((next, 1));
-                let object = (agent(OBJECT, block.wrapping_mul(OBJECTS).wrapping_add(number)), phase);
+                let object = races.bulk.object(block, at);
                 (Some(object).filter(|_| from.0 == Place::Shared), object)
             }
             None => {
@@ -120,6 +126,29 @@ pub(super) unsafe fn copied(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u3
                 // SAFETY: by the contract.
                 unsafe { record(c, cx, op, (pc, warp), &access, &[run], agent) }
             }
+        }
+    }
+}
+
+/// Before `st.async` or `red.async`.
+///
+/// # Safety
+/// The contract of handlers; the operation is one.
+pub(super) unsafe fn stored(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32) {
+    for lane in lanes_of(cx.active) {
+        // SAFETY: by the contract.
+        let target = unsafe { Target::of(cx, op, lane) };
+        let ((place, first), bytes) = (target.to, target.bytes());
+        let races = &mut c.block.races;
+        let agent = races.bulk.object(races.clocks.block, target.barrier.1);
+        let access = match target.reduces() {
+            true => Access { order: Order::Relaxed, scope: Scope::Gpu, ..weak(Does::Atomic, bytes as u32) },
+            false => weak(Does::Store, bytes as u32),
+        };
+        let run = Run { place, first, bytes, lanes: 1 << lane, shift: TOGETHER };
+        if place == Place::Shared && first % bytes == 0 && inside(cx, &run) {
+            // SAFETY: by the contract.
+            unsafe { record(c, cx, op, (pc, warp), &access, &[run], Some(agent)) }
         }
     }
 }

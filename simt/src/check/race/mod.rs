@@ -88,7 +88,7 @@ impl Races {
                     (true, false)
                 }
                 // Copies are ordered as other blocks would be.
-                Role::CopyBulk => (false, true),
+                Role::CopyBulk | Role::StoreAsync => (false, true),
                 _ => (false, false),
             };
             races.orders |= orders;
@@ -170,6 +170,8 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
         Role::CopyAsync if races => unsafe { copy::copied(c, cx, op, pc, warp) },
         // SAFETY: by the contract.
         Role::CopyBulk if races => unsafe { bulk::copied(c, cx, op, pc, warp) },
+        // SAFETY: by the contract.
+        Role::StoreAsync if races => unsafe { bulk::stored(c, cx, op, pc, warp) },
         Role::CommitBulk if races => c.block.races.bulk.commit(warp, cx.active),
         Role::WaitBulk { left, read } if races => bulk::waited(c, warp, cx.active, left, read),
         // SAFETY: by the contract.
