@@ -6,7 +6,9 @@
 mod harness;
 
 use criterion::Criterion;
+use gpu_kernels::cases::{Rng, Tensor};
 use gpu_kernels::format::Format;
+use gpu_kernels::gemv::Gemv;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::sampling::sample::{Sample, Sampling};
 use gpu_kernels::state::Column;
@@ -28,31 +30,20 @@ const SHAPES_LARGE: [(&str, usize, usize); 4] =
 const COLD_BYTES: usize = 240 << 20;
 
 struct Weights {
-    codes: Vec<Buffer<U32x4>>,
-    scales: Vec<Buffer<f16>>,
+    records: Vec<Buffer<U32x4>>,
     floor_bytes: u64,
 }
 
 impl Weights {
-    /// Random codes under scales of 1/128: any code is a legal weight, and nothing overflows.
+    /// Random rows, of which there are not more than 64 different ones: making them takes longer than running them.
     fn new(bench: &Bench, format: Format, rows: usize, cols: usize) -> Result<Weights, Box<dyn std::error::Error>> {
-        let sizes = format.plane_sizes(rows, cols)?;
-        let copies = if bench.counts() { 1 } else { COLD_BYTES.div_ceil(sizes.bytes()).clamp(1, 64) };
-        let mut noise = Noise(rows as u64 * 31 + cols as u64);
-        let word = |noise: &mut Noise| match format {
-            Format::F32 => (noise.next() >> 40) as f32 / 16_777_216.0 - 0.5,
-            // Two halves with exponents around 2^-3.
-            Format::F16 => f32::from_bits((noise.next() as u32 & 0x83ff_83ff) | 0x3000_3000),
-            _ => f32::from_bits(noise.next() as u32),
-        };
-        let codes: Vec<U32x4> =
-            (0..sizes.codes).map(|_| U32x4(std::array::from_fn(|_| word(&mut noise).to_bits()))).collect();
-        let scales = vec![f16::from_f32(1.0 / 128.0); sizes.scales];
-        let scale_copies = if format.is_dense() { 0 } else { copies };
-        let stream = &bench.stream;
+        let some = rows.min(64);
+        let mut rng = Rng(rows as u64 * 31 + cols as u64);
+        let records = format.repack(&Tensor::random(&mut rng, format, some, cols).bytes, some, cols)?;
+        let all: Vec<U32x4> = records.iter().copied().cycle().take(format.tensor_vectors(rows, cols)?).collect();
+        let copies = if bench.counts() { 1 } else { COLD_BYTES.div_ceil(16 * all.len()).clamp(1, 64) };
         Ok(Weights {
-            codes: (0..copies).map(|_| stream.upload(&codes)).collect::<Result<_, _>>()?,
-            scales: (0..scale_copies).map(|_| stream.upload(&scales)).collect::<Result<_, _>>()?,
+            records: (0..copies).map(|_| bench.stream.upload(&all)).collect::<Result<_, _>>()?,
             floor_bytes: (format.tensor_bytes(rows, cols)? + 4 * (rows + cols)) as u64,
         })
     }
@@ -63,48 +54,30 @@ fn gemv_family(bench: &Bench, c: &mut Criterion<Meter>) -> Outcome {
     for format in Format::ALL {
         for &(shape, rows, cols) in SHAPES_SMALL.iter().chain(large) {
             let group = format!("gemv/{}/{shape}", format.name().to_lowercase());
-            let weights = Weights::new(bench, format, rows, cols)?;
-            let x = bench.stream.upload(&Noise(7).floats(cols))?;
-            let mut y = bench.stream.zeros::<f32>(rows)?;
-            let work = Work { elements: (rows * cols) as u64, floor_bytes: weights.floor_bytes };
+            let Weights { records, floor_bytes } = Weights::new(bench, format, rows, cols)?;
+            let x = bench.stream.upload(&Noise(7).floats(8 * cols))?;
+            let mut y = bench.stream.zeros::<f32>(8 * rows)?;
             let (n, m) = (rows as u32, cols as u32);
-            macro_rules! variant {
-                ($name:literal, $Kernel:ident { $($plane:ident),* }) => {
-                    bench.run(c, &group, $name, work, |stream, i| {
-                        let i = i % weights.codes.len();
-                        variant!(@ stream, i, $Kernel { $($plane),* })
-                    })
-                };
-                (@ $stream:ident, $i:ident, $Kernel:ident { weights }) => {
-                    $stream.launch(gemv::dense::$Kernel { weights: &weights.codes[$i], x: &x, y: &mut y, rows: n, cols: m })
-                };
-                (@ $stream:ident, $i:ident, $Kernel:ident { codes, scales }) => {{
-                    let (codes, scales) = (&weights.codes[$i], &weights.scales[$i]);
-                    $stream.launch(gemv::blocks::$Kernel { codes, scales, x: &x, y: &mut y, rows: n, cols: m })
-                }};
-            }
+            let work = |columns: u64| Work {
+                elements: columns * (rows * cols) as u64,
+                floor_bytes: floor_bytes + (columns - 1) * 4 * (rows + cols) as u64,
+            };
+            let weights = |i: usize| &*records[i % records.len()];
             match format {
-                Format::F32 => {
-                    variant!("v1", GemvF32V1 { weights });
-                    variant!("v2", GemvF32 { weights });
-                }
-                Format::F16 => {
-                    variant!("v1", GemvF16V1 { weights });
-                    variant!("v2", GemvF16 { weights });
-                }
-                Format::Q8_0 => {
-                    variant!("v1", GemvQ80V1 { codes, scales });
-                    variant!("v2", GemvQ80 { codes, scales });
-                }
-                Format::Q4_0 => {
-                    variant!("v1", GemvQ40V1 { codes, scales });
-                    variant!("v2", GemvQ40 { codes, scales });
-                }
-                Format::Q1_0 => {
-                    variant!("v1", GemvQ10V1 { codes, scales });
-                    variant!("v2", GemvQ10 { codes, scales });
-                }
+                Format::F32 => bench.run(c, &group, "v1", work(1), |stream, i| {
+                    stream.launch(gemv::first::GemvF32V1 { weights: weights(i), x: &x, y: &mut y, rows: n, cols: m })
+                }),
+                Format::Q8_0 => bench.run(c, &group, "v1", work(1), |stream, i| {
+                    stream.launch(gemv::first::GemvQ80V1 { weights: weights(i), x: &x, y: &mut y, rows: n, cols: m })
+                }),
+                _ => {}
             }
+            bench.run(c, &group, "v2", work(1), |mut stream, i| {
+                Gemv::new(format, weights(i), n, m, &x, &mut y).launch(&mut stream)
+            });
+            bench.run(c, &group, "8 columns", work(8), |mut stream, i| {
+                Gemv::new(format, weights(i), n, m, &x, &mut y).columns(8, m, n).launch(&mut stream)
+            });
         }
     }
     Ok(())

@@ -48,7 +48,12 @@ impl Rig {
                 "x" => x,
                 "y" => y,
                 "rows" => ROWS.into(),
-                "cols" => COLS.into(),
+                "cols" | "x_stride" => COLS.into(),
+                "y_stride" => ROWS.into(),
+                "columns" => 1,
+                // What is added, and norms, are off.
+                "add" | "sums" | "next_weight" | "scaled" | "next_sums" => y,
+                "add_stride" | "parts" | "block_units" | "flags" | "eps" => 0,
                 other => {
                     return Err(
                         format!("`{kernel}` has an argument `{other}` that this benchmark does not know").into()
@@ -58,8 +63,9 @@ impl Rig {
             params.resize(arg.offset as usize, 0);
             params.extend(&value.to_le_bytes()[..arg.size as usize]);
         }
-        // Eight rows a block, one warp each.
-        let launch = Launch::new([ROWS.div_ceil(entry.block[0] / 32), 1, 1], entry.block);
+        // A warp takes a row, or two.
+        let rows = entry.block[0] / 32 * if kernel.ends_with("_v1") { 1 } else { 2 };
+        let launch = Launch::new([ROWS.div_ceil(rows), 1, 1], entry.block);
         Ok(Rig { machine, instance, launch, params })
     }
 

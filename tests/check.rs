@@ -166,7 +166,7 @@ fn approximate_instructions_are_stated_once_a_kernel() {
 fn bad_usage_is_refused_by_name() {
     for (args, parts) in [
         (&["check", "rms_nrom"][..], &["rms_nrom"][..]),
-        (&["check", "gemv_q4"], &["gemv_q4_0_residual"]),
+        (&["check", "gemv_q4"], &["gemv_q4_0", "gemv_q4_k"]),
         (&["check", "rms_norm", "--checks", "rases"], &["rases", "init,races,sync"]),
         (&["check", "rms_norm", "--shape", "rows=x"], &["rows=x"]),
         (&["check", "rms_norm", "--sm", "61"], &["61"]),

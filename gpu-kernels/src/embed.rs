@@ -2,20 +2,26 @@
 //!
 //! | | |
 //! |---|---|
-//! | `codes`, `scales` (`weights`) | the table `[vocab, cols]` in the planes of [`format`](crate::format) |
-//! | `y` | f32 `[columns, cols]`, exactly the decoded weights |
+//! | `table` | records of [`format`](crate::format), `[vocab]` |
+//! | `y` | f32 `[columns, cols]`, exactly the decoded weights; column `n` from `n * stride` on, at multiples of 16 bytes |
 //! | `columns` | [`Column`]; the tokens are read when the kernel runs |
+//! | `next_weight`, `scaled`, `next_sums` | with the flag [`NEXT`]: what the norm before the first product needs, as in [`gemv`](crate::gemv); [`parts`] sums a column |
 //!
-//! A thread takes an element. A token at or past `vocab` gives NaN throughout: the host refuses it
+//! A thread takes 32 elements. A token at or past `vocab` gives NaN throughout: the host refuses it
 //! before, and no row of the table stands in for it in any case. [`Embed`] picks the entry point.
 
-#[cfg(target_arch = "nvptx64")]
-use crate::format::{F16, F32, Q1_0, Q4_0, Q8_0};
-use crate::state::Column;
+pub use crate::gemv::NEXT;
+use crate::{format, format::record::UNIT, state::Column};
 use warpsmith_device::prelude::*;
 
 /// Threads of a block.
-pub const THREADS: u32 = 256;
+pub const THREADS: u32 = 128;
+
+/// Blocks along a row, and so the parts of its sum of squares that [`NEXT`] gives.
+#[must_use]
+pub fn parts(cols: u32) -> u32 {
+    cols.div_ceil(UNIT as u32).div_ceil(THREADS)
+}
 
 /// The definition: a row of the decoded table.
 #[cfg(not(target_arch = "nvptx64"))]
@@ -26,102 +32,160 @@ pub fn reference(table: &[f32], token: usize, cols: usize) -> Vec<f32> {
 
 #[cfg(target_arch = "nvptx64")]
 mod frame {
-    use super::{Column, THREADS};
-    use crate::{
-        format::{Block, padded_scales, padded_words, word_position},
-        gemv::dense::Dense,
-        load::word,
+    use super::{Column, NEXT, THREADS};
+    use crate::format::{
+        decode::{Decode, QUADS},
+        record::{InMemory, UNIT},
     };
-    use warpsmith_device::prelude::*;
+    use warpsmith_device::{prelude::*, shared::Shared};
 
-    /// Sets this thread's element by `weight(row, element)`.
+    pub struct Args {
+        pub table: In<U32x4>,
+        pub columns: In<Column>,
+        pub next_weight: In<f32>,
+        pub y: Out<f32>,
+        pub scaled: Out<f32>,
+        pub next_sums: Out<f32>,
+        pub vocab: u32,
+        pub cols: usize,
+        pub stride: usize,
+        pub block_units: u32,
+        pub flags: u32,
+    }
+
+    /// Writes the elements of a quad that are in the row: all, unless a row may have any length.
     #[inline(always)]
-    pub unsafe fn set(y: Out<f32>, columns: In<Column>, vocab: u32, cols: u32, weight: impl Fn(usize, usize) -> f32) {
-        let c = block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize;
-        if c < cols as usize {
-            // SAFETY: the grid has a row for each column, and `y` a row of `cols` elements.
-            unsafe {
-                let column = block::idx_y() as usize;
-                let token = columns.at(column).token;
-                y.set(column * cols as usize + c, if token < vocab { weight(token as usize, c) } else { f32::NAN });
+    unsafe fn put<F: Decode>(to: Out<f32>, at: usize, within: usize, v: [f32; 4]) {
+        // SAFETY: the caller's promise: the first `within` elements from `at` on are the row's.
+        unsafe {
+            if F::SCALED {
+                to.store4(at, F32x4(v));
+                return;
+            }
+            for i in 0..4 {
+                if i < within {
+                    to.set(at + i, v[i]);
+                }
             }
         }
     }
 
-    #[inline(always)]
-    pub unsafe fn of_blocks<F: Block>(codes: In<U32x4>, scales: In<f16>, row: usize, c: usize, cols: usize) -> f32 {
-        let blocks = cols / F::ELEMS;
-        let words = blocks * F::WORDS;
-        let (b, e) = (c / F::ELEMS, c % F::ELEMS);
-        let at = row * padded_words(words) + word_position(b * F::WORDS + F::place_of(e), words);
-        // SAFETY: within the planes of `vocab` x `cols` that the contract asks for.
-        unsafe { convert::f16_to_f32(scales.at(row * padded_scales(blocks) + b)) * F::code(word(codes, at), e) }
-    }
-
-    #[inline(always)]
-    pub unsafe fn of_dense<F: Dense>(weights: In<U32x4>, row: usize, c: usize, cols: usize) -> f32 {
-        let at = row * cols.div_ceil(F::PER_VECTOR) * 4 + F::word_of(c);
-        // SAFETY: within the plane of `vocab` x `cols` that the contract asks for.
-        F::weight(unsafe { word(weights, at) }, c)
+    #[device]
+    pub unsafe fn run<F: Decode>(a: &Args, scratch: Shared<f32>) {
+        let record = F::SPEC.record(a.cols, a.block_units);
+        let u = block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize;
+        let column = block::idx_y() as usize;
+        let token = a.columns.at(column).token;
+        let row = column * a.stride;
+        let mut squares = 0.0;
+        if u < record.units {
+            let known = token < a.vocab;
+            // An unknown token reads the first row and drops it.
+            let memory = InMemory(a.table.from(if known { token as usize * record.vectors } else { 0 }));
+            let (codes, scales) = (F::codes(memory, &record, u), F::scales(memory, &record, u));
+            for q in 0..QUADS {
+                let part = q * F::SCALES / QUADS;
+                let mut w = F::quad(&codes, q);
+                for i in 0..4 {
+                    if F::SHIFTED {
+                        w[i] = math::fma(w[i], scales.scale[part], scales.shift[part]);
+                    } else if F::SCALED {
+                        w[i] *= scales.scale[part];
+                    }
+                    w[i] = if known { w[i] } else { f32::NAN };
+                }
+                let c = u * UNIT + 4 * q;
+                if F::SCALED || c < a.cols {
+                    put::<F>(a.y, row + c, a.cols - c, w);
+                    if a.flags & NEXT != 0 {
+                        for i in 0..4 {
+                            if F::SCALED || c + i < a.cols {
+                                squares = math::fma(w[i], w[i], squares);
+                                w[i] *= a.next_weight.at(c + i);
+                            }
+                        }
+                        put::<F>(a.scaled, row + c, a.cols - c, w);
+                    }
+                }
+            }
+        }
+        if a.flags & NEXT != 0 {
+            let sum = block_reduce::sum_f32(squares, scratch);
+            if thread::idx_x() == 0 {
+                a.next_sums.set(column * grid::dim_x() as usize + block::idx_x() as usize, sum);
+            }
+        }
     }
 }
 
-macro_rules! blocks {
-    ($( $(#[$doc:meta])* $F:ident: $name:ident $Name:ident; )*) => { $(
-        $(#[$doc])*
+macro_rules! entries {
+    ($($F:ident: $name:ident $Name:ident $shared:ident;)*) => { $(
+        /// Rows of a table.
         #[kernel(block = THREADS, min_blocks = 4)]
-        pub unsafe fn $name(codes: In<U32x4>, scales: In<f16>, y: Out<f32>, columns: In<Column>, vocab: u32, cols: u32) {
-            // SAFETY: `row` is below `vocab` and `c` below `cols`.
-            let weight = |row, c| unsafe { frame::of_blocks::<$F>(codes, scales, row, c, cols as usize) };
-            frame::set(y, columns, vocab, cols, weight);
+        #[allow(clippy::too_many_arguments)]
+        pub unsafe fn $name(
+            table: In<U32x4>,
+            columns: In<Column>,
+            next_weight: In<f32>,
+            y: Out<f32>,
+            scaled: Out<f32>,
+            next_sums: Out<f32>,
+            vocab: u32,
+            cols: u32,
+            stride: u32,
+            block_units: u32,
+            flags: u32,
+        ) {
+            let scratch = shared_array!($shared: [f32; 32]);
+            let (cols, stride) = (cols as usize, stride as usize);
+            let args = frame::Args {
+                table, columns, next_weight, y, scaled, next_sums, vocab, cols, stride, block_units, flags,
+            };
+            frame::run::<format::$F>(&args, scratch);
         }
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
-                Geometry::grid(self.cols.div_ceil(THREADS), self.columns.len() as u64, 1u32)
+                Geometry::grid(parts(self.cols), self.columns.len() as u64, 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
-                let shape = (self.vocab, self.cols);
-                launch::contract_of(Self::META, launch::Format::$F, self.codes, Some(self.scales), self.y, self.columns, shape)
-            }
-        }
-    )* };
-}
-macro_rules! dense {
-    ($( $(#[$doc:meta])* $F:ident: $name:ident $Name:ident; )*) => { $(
-        $(#[$doc])*
-        #[kernel(block = THREADS, min_blocks = 4)]
-        pub unsafe fn $name(weights: In<U32x4>, y: Out<f32>, columns: In<Column>, vocab: u32, cols: u32) {
-            // SAFETY: `row` is below `vocab` and `c` below `cols`.
-            let weight = |row, c| unsafe { frame::of_dense::<$F>(weights, row, c, cols as usize) };
-            frame::set(y, columns, vocab, cols, weight);
-        }
-        #[cfg(not(target_arch = "nvptx64"))]
-        impl Contract for $Name<'_> {
-            fn geometry(&self) -> Geometry {
-                Geometry::grid(self.cols.div_ceil(THREADS), self.columns.len() as u64, 1u32)
-            }
-            fn check(&self) -> Result<(), ContractError> {
-                let shape = (self.vocab, self.cols);
-                launch::contract_of(Self::META, launch::Format::$F, self.weights, None, self.y, self.columns, shape)
+                launch::check::<format::$F>(Self::META, &launch::Shapes {
+                    table: self.table,
+                    columns: self.columns,
+                    next_weight: self.next_weight,
+                    y: self.y,
+                    scaled: self.scaled,
+                    next_sums: self.next_sums,
+                    vocab: self.vocab,
+                    cols: self.cols,
+                    stride: self.stride,
+                    block_units: self.block_units,
+                    flags: self.flags,
+                })
             }
         }
     )* };
 }
 
-dense! {
-    /// A row of an F32 table.
-    F32: embed_f32 EmbedF32;
-    /// A row of an F16 table.
-    F16: embed_f16 EmbedF16;
-}
-blocks! {
-    /// A row of a Q8_0 table.
-    Q8_0: embed_q8_0 EmbedQ80;
-    /// A row of a Q4_0 table.
-    Q4_0: embed_q4_0 EmbedQ40;
-    /// A row of a Q1_0 table.
-    Q1_0: embed_q1_0 EmbedQ10;
+entries! {
+    F32: embed_f32 EmbedF32 EMBED_F32;
+    F16: embed_f16 EmbedF16 EMBED_F16;
+    BF16: embed_bf16 EmbedBf16 EMBED_BF16;
+    Q1_0: embed_q1_0 EmbedQ10 EMBED_Q1_0;
+    Q2_0: embed_q2_0 EmbedQ20 EMBED_Q2_0;
+    Q4_0: embed_q4_0 EmbedQ40 EMBED_Q4_0;
+    Q4_1: embed_q4_1 EmbedQ41 EMBED_Q4_1;
+    Q5_0: embed_q5_0 EmbedQ50 EMBED_Q5_0;
+    Q5_1: embed_q5_1 EmbedQ51 EMBED_Q5_1;
+    Q8_0: embed_q8_0 EmbedQ80 EMBED_Q8_0;
+    Q2_K: embed_q2_k EmbedQ2K EMBED_Q2_K;
+    Q3_K: embed_q3_k EmbedQ3K EMBED_Q3_K;
+    Q4_K: embed_q4_k EmbedQ4K EMBED_Q4_K;
+    Q5_K: embed_q5_k EmbedQ5K EMBED_Q5_K;
+    Q6_K: embed_q6_k EmbedQ6K EMBED_Q6_K;
+    IQ4_NL: embed_iq4_nl EmbedIq4Nl EMBED_IQ4_NL;
+    IQ4_XS: embed_iq4_xs EmbedIq4Xs EMBED_IQ4_XS;
+    MXFP4: embed_mxfp4 EmbedMxfp4 EMBED_MXFP4;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -129,65 +193,119 @@ pub use launch::Embed;
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch {
-    use super::{EmbedF16, EmbedF32, EmbedQ10, EmbedQ40, EmbedQ80};
-    pub use crate::format::Format;
-    use crate::state::{self, Column};
-    use warpsmith_device::prelude::*;
+    use super::*;
+    use crate::format::{Format, decode::Decode};
+    use crate::gemv::check_weights;
+    use crate::state;
+
+    /// The arguments of an entry point.
+    pub struct Shapes<'a> {
+        pub table: &'a DeviceSlice<U32x4>,
+        pub columns: &'a DeviceSlice<Column>,
+        pub next_weight: &'a DeviceSlice<f32>,
+        pub y: &'a DeviceSlice<f32>,
+        pub scaled: &'a DeviceSlice<f32>,
+        pub next_sums: &'a DeviceSlice<f32>,
+        pub vocab: u32,
+        pub cols: u32,
+        pub stride: u32,
+        pub block_units: u32,
+        pub flags: u32,
+    }
 
     /// The contract that all entry points share.
-    pub fn contract_of(
-        m: &'static KernelMeta,
-        format: Format,
-        codes: &DeviceSlice<U32x4>,
-        scales: Option<&DeviceSlice<f16>>,
-        y: &DeviceSlice<f32>,
-        columns: &DeviceSlice<Column>,
-        (vocab, cols): (u32, u32),
-    ) -> Result<(), ContractError> {
-        contract::require(m, vocab > 0, "vocab", "at least 1", 0)?;
-        contract::require(m, cols > 0, "cols", "at least 1", 0)?;
-        contract::multiple_of(m, "cols", cols, (format.block_elems(), "a block"))?;
-        let sizes = format
-            .plane_sizes(vocab as usize, cols as usize)
-            .map_err(|e| contract::error(m, "cols", "a shape that the format allows", e))?;
-        let name = if scales.is_some() { "codes" } else { "weights" };
-        contract::exactly(m, name, codes.len(), (sizes.codes, "16-byte vectors of vocab * cols"))?;
-        if let Some(scales) = scales {
-            contract::exactly(m, "scales", scales.len(), (sizes.scales, "rows of blocks, padded to 8"))?;
+    pub fn check<F: Decode>(m: &'static KernelMeta, s: &Shapes<'_>) -> Result<(), ContractError> {
+        contract::require(m, s.vocab > 0, "vocab", "at least 1", 0)?;
+        check_weights::<F>(m, ("table", s.table), s.vocab.into(), s.cols, s.block_units)?;
+        state::check_columns(m, s.columns)?;
+        let rows = |name, slice: &DeviceSlice<f32>| {
+            let place = (s.columns.len(), s.stride);
+            state::check_strided(m, name, slice.len(), place, (s.cols.into(), "cols"))?;
+            contract::multiple_of(m, name, (slice.address(), "its address"), align_of::<F32x4>() as u32)
+        };
+        if s.columns.len() > 1 {
+            contract::multiple_of(m, "stride", s.stride, 4u32)?;
         }
-        state::check_columns(m, columns)?;
-        let all = contract::product(m, "y", &[columns.len() as u64, cols.into()])?;
-        contract::at_least(m, "y", y.len(), (all, "columns * cols"))
+        rows("y", s.y)?;
+        contract::require(m, s.flags & !NEXT == 0, "flags", format_args!("0 or {NEXT}"), s.flags)?;
+        if s.flags & NEXT != 0 {
+            contract::at_least(m, "next_weight", s.next_weight.len(), (s.cols, "cols"))?;
+            rows("scaled", s.scaled)?;
+            let sums = s.columns.len() as u64 * u64::from(parts(s.cols));
+            contract::at_least(m, "next_sums", s.next_sums.len(), (sums, "columns * parts"))?;
+        }
+        Ok(())
     }
 
     /// The rows of the tokens of `columns`, from a table of any format.
     pub struct Embed<'a> {
         /// The table's format.
         pub format: Format,
-        /// Its codes plane.
-        pub codes: &'a DeviceSlice<U32x4>,
-        /// Its scales plane; empty for F32 and F16.
-        pub scales: &'a DeviceSlice<f16>,
-        /// The rows.
-        pub y: &'a mut DeviceSlice<f32>,
+        /// Its records.
+        pub table: &'a DeviceSlice<U32x4>,
         /// The tokens.
         pub columns: &'a DeviceSlice<Column>,
+        /// The rows, `stride` apart.
+        pub y: &'a mut DeviceSlice<f32>,
+        /// What the norm before the next product needs: its weight, `scaled` (laid out as `y`) and [`parts`] sums a column.
+        pub next: Option<(&'a DeviceSlice<f32>, &'a mut DeviceSlice<f32>, &'a mut DeviceSlice<f32>)>,
         /// Rows of the table.
         pub vocab: u32,
         /// Columns of the table.
         pub cols: u32,
+        /// Elements from a row of `y` to the next: a multiple of 4, at least `cols`.
+        pub stride: u32,
     }
 
     impl Embed<'_> {
         /// Launches the format's entry point.
+        ///
+        /// # Errors
+        /// What the launcher reports, a broken contract first of all.
         pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
-            let Embed { format, codes, scales, y, columns, vocab, cols } = self;
+            let Embed { format, table, columns, y, next, vocab, cols, stride } = self;
+            let flags = if next.is_some() { NEXT } else { 0 };
+            let (next_weight, scaled, next_sums) =
+                next.unwrap_or((DeviceSlice::empty(), DeviceSlice::empty_mut(), DeviceSlice::empty_mut()));
+            let block_units = format.block_units();
+            macro_rules! with {
+                ($entry:ident) => {
+                    launcher.launch($entry {
+                        table,
+                        columns,
+                        next_weight,
+                        y,
+                        scaled,
+                        next_sums,
+                        vocab,
+                        cols,
+                        stride,
+                        block_units,
+                        flags,
+                    })
+                };
+            }
             match format {
-                Format::F32 => launcher.launch(EmbedF32 { weights: codes, y, columns, vocab, cols }),
-                Format::F16 => launcher.launch(EmbedF16 { weights: codes, y, columns, vocab, cols }),
-                Format::Q8_0 => launcher.launch(EmbedQ80 { codes, scales, y, columns, vocab, cols }),
-                Format::Q4_0 => launcher.launch(EmbedQ40 { codes, scales, y, columns, vocab, cols }),
-                Format::Q1_0 => launcher.launch(EmbedQ10 { codes, scales, y, columns, vocab, cols }),
+                Format::F32 => with!(EmbedF32),
+                Format::F16 => with!(EmbedF16),
+                Format::BF16 => with!(EmbedBf16),
+                Format::Q1_0 => with!(EmbedQ10),
+                Format::Q4_0 => with!(EmbedQ40),
+                Format::Q4_1 => with!(EmbedQ41),
+                Format::Q5_0 => with!(EmbedQ50),
+                Format::Q5_1 => with!(EmbedQ51),
+                Format::Q8_0 => with!(EmbedQ80),
+                Format::Q2_K => with!(EmbedQ2K),
+                Format::Q3_K => with!(EmbedQ3K),
+                Format::Q4_K => with!(EmbedQ4K),
+                Format::Q5_K => with!(EmbedQ5K),
+                Format::Q6_K => with!(EmbedQ6K),
+                Format::IQ4_NL => with!(EmbedIq4Nl),
+                Format::IQ4_XS => with!(EmbedIq4Xs),
+                Format::MXFP4 => with!(EmbedMxfp4),
+                Format::TQ2_0_G128 | Format::Q2_0 | Format::PQ2_0 | Format::PTQ1_0 | Format::TQ1_0 | Format::TQ2_0 => {
+                    with!(EmbedQ20)
+                }
             }
         }
     }
@@ -206,22 +324,31 @@ mod tests {
     #[test]
     fn contract_names_the_argument() {
         // SAFETY: nothing is launched, so nothing reads or writes the memory.
-        let launch = |codes, scales, y, columns, cols| unsafe {
+        let launch = |table, y, columns, cols, stride, flags| unsafe {
             EmbedQ40 {
-                codes: DeviceSlice::from_raw(0x1000, codes),
-                scales: DeviceSlice::from_raw(0x1000, scales),
-                y: DeviceSlice::from_raw_mut(0x8000, y),
+                table: DeviceSlice::from_raw(0x1000, table),
                 columns: DeviceSlice::from_raw(0x4000, columns),
+                next_weight: DeviceSlice::from_raw(0x5000, 64),
+                y: DeviceSlice::from_raw_mut(0x8000, y),
+                scaled: DeviceSlice::from_raw_mut(0x9000, y),
+                next_sums: DeviceSlice::from_raw_mut(0xA000, 2),
                 vocab: 3,
                 cols,
+                stride,
+                block_units: 0,
+                flags,
             }
             .check()
         };
-        assert!(launch(6, 24, 64, 1, 64).is_ok());
-        assert_eq!(launch(7, 24, 64, 1, 64).unwrap_err().argument, "codes");
-        assert_eq!(launch(6, 6, 64, 1, 64).unwrap_err().argument, "scales");
-        assert_eq!(launch(6, 24, 63, 1, 64).unwrap_err().argument, "y");
-        assert_eq!(launch(6, 24, 64, 0, 64).unwrap_err().argument, "columns");
-        assert_eq!(launch(6, 24, 64, 1, 48).unwrap_err().argument, "cols");
+        // A record of two units is two vectors of codes and one of scales.
+        assert!(launch(9, 64, 1, 64, 64, 0).is_ok());
+        assert!(launch(9, 132, 2, 64, 68, NEXT).is_ok());
+        assert_eq!(launch(8, 64, 1, 64, 64, 0).unwrap_err().argument, "table");
+        assert_eq!(launch(9, 63, 1, 64, 64, 0).unwrap_err().argument, "y");
+        assert_eq!(launch(9, 64, 0, 64, 64, 0).unwrap_err().argument, "columns");
+        assert_eq!(launch(9, 64, 1, 48, 64, 0).unwrap_err().argument, "cols");
+        assert_eq!(launch(9, 256, 2, 64, 66, 0).unwrap_err().argument, "stride");
+        assert_eq!(launch(9, 256, 3, 64, 64, NEXT).unwrap_err().argument, "next_sums");
+        assert_eq!(launch(9, 64, 1, 64, 64, 1).unwrap_err().argument, "flags");
     }
 }

@@ -14,16 +14,6 @@ pub fn warp_index() -> usize {
     (thread::idx_x() / 32) as usize
 }
 
-/// Word `i` of a plane of 16-byte vectors.
-///
-/// # Safety
-/// The plane has more than `i / 4` vectors.
-#[inline(always)]
-pub unsafe fn word(plane: In<U32x4>, i: usize) -> u32 {
-    // SAFETY: within the plane by the caller's promise; a vector is four words without padding.
-    unsafe { plane.cast::<u32>().ld_nc(i) }
-}
-
 /// `x[i .. i + 4]` as one load.
 ///
 /// # Safety

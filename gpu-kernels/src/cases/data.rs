@@ -1,7 +1,7 @@
 //! Inputs of cases.
 
 use crate::format::Format;
-use half::f16;
+use half::{bf16, f16};
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -59,9 +59,18 @@ impl Tensor {
             match format {
                 Format::F32 => bytes.extend(rng.unit().to_le_bytes()),
                 Format::F16 => bytes.extend(scale(rng).to_le_bytes()),
+                Format::BF16 => bytes.extend(bf16::from_f32(scale(rng).to_f32()).to_le_bytes()),
                 _ => {
-                    bytes.extend(scale(rng).to_le_bytes());
-                    bytes.extend((2..format.block_bytes()).map(|_| rng.next() as u8));
+                    let start = bytes.len();
+                    bytes.extend((0..format.block_bytes()).map(|_| rng.next() as u8));
+                    for at in format.scale_offsets() {
+                        bytes[start + at..start + at + 2].copy_from_slice(&scale(rng).to_le_bytes());
+                    }
+                    if format == Format::MXFP4 {
+                        // Powers of two around 2^-4, and the smallest.
+                        bytes[start] =
+                            if rng.within(0, 9) == 0 { rng.within(0, 3) } else { rng.within(120, 128) } as u8;
+                    }
                 }
             }
         }

@@ -5,6 +5,7 @@
 
 mod attention;
 mod data;
+mod gemv;
 mod run;
 mod sampling;
 
@@ -14,6 +15,7 @@ use warpsmith_device::{DeviceSlice, Element, Launcher};
 
 pub use attention::Kv;
 pub use data::{Rng, Tensor};
+pub use gemv::{Inputs, Outputs, Product, multiply};
 
 /// What a case runs on: device memory, and launches that have ended when the call returns.
 pub trait Bench: Launcher<Error = String> {
@@ -63,14 +65,12 @@ pub enum Subject {
     },
     /// Residual addition and RMS norm.
     AddRmsNorm,
-    /// Matrix times vector.
+    /// Matrix times vectors.
     Gemv {
         /// Of the weights.
         format: Format,
-        /// Adds a residual.
-        residual: bool,
-        /// The first variant.
-        v1: bool,
+        /// The entry point.
+        product: Product,
     },
     /// Rotary embedding.
     Rope,
@@ -115,9 +115,7 @@ impl Subject {
         all.extend([true, false].map(|v1| Subject::RmsNorm { v1 }));
         all.push(Subject::AddRmsNorm);
         for &format in &Format::ALL {
-            for v1 in [true, false] {
-                all.extend([false, true].map(|residual| Subject::Gemv { format, residual, v1 }));
-            }
+            all.extend(Product::of(format).into_iter().map(|product| Subject::Gemv { format, product }));
         }
         all.extend([Subject::Rope, Subject::QkNormRope]);
         all.extend([false, true].map(|f32| Subject::KvStore { f32 }));
@@ -133,16 +131,12 @@ impl Subject {
 
     /// The kernels that it launches, by name.
     pub fn kernels(self) -> Vec<String> {
-        let format = |f: Format| f.name().to_lowercase();
         let one = |name: &str| vec![name.to_owned()];
         match self {
-            Subject::Embed(f) => vec![format!("embed_{}", format(f))],
+            Subject::Embed(f) => vec![format!("embed_{}", gemv::decoder(f))],
             Subject::RmsNorm { v1 } => one(if v1 { "rms_norm_v1" } else { "rms_norm" }),
             Subject::AddRmsNorm => one("add_rms_norm"),
-            Subject::Gemv { format: f, residual, v1 } => {
-                let (residual, v1) = (if residual { "_residual" } else { "" }, if v1 { "_v1" } else { "" });
-                vec![format!("gemv_{}{residual}{v1}", format(f))]
-            }
+            Subject::Gemv { format, product } => vec![product.kernel(format)],
             Subject::Rope => one("rope"),
             Subject::QkNormRope => one("qk_norm_rope"),
             Subject::KvStore { f32 } => one(if f32 { "kv_store_f32" } else { "kv_store" }),
@@ -163,9 +157,12 @@ impl Subject {
     /// The sizes that make up its shape, and those of a layer of a small model.
     pub fn sizes(self) -> &'static [(&'static str, usize)] {
         match self {
-            Subject::Embed(_) => &[("vocab", 64), ("cols", 1024), ("token", 7)],
+            Subject::Embed(_) => &[("vocab", 64), ("cols", 1024), ("token", 7), ("next", 0)],
             Subject::RmsNorm { .. } | Subject::AddRmsNorm => &[("rows", 1), ("cols", 1024)],
-            Subject::Gemv { .. } => &[("rows", 1024), ("cols", 1024)],
+            Subject::Gemv { product: Product::Gemm | Product::GemmSwiglu, .. } => {
+                &[("rows", 1024), ("cols", 1024), ("columns", 8), ("flags", 0)]
+            }
+            Subject::Gemv { .. } => &[("rows", 1024), ("cols", 1024), ("columns", 1), ("flags", 0)],
             Subject::Rope => &[("heads", 16), ("head_dim", 128), ("n_rot", 128), ("neox", 1), ("position", 100)],
             Subject::QkNormRope => {
                 &[("q_heads", 16), ("k_heads", 8), ("head_dim", 128), ("n_rot", 128), ("neox", 1), ("position", 100)]
@@ -212,20 +209,13 @@ impl Subject {
     pub fn cases(self) -> Vec<Case> {
         let one = |sizes: &[usize]| -> Vec<Vec<usize>> { sizes.iter().map(|n| vec![*n]).collect() };
         let shapes: Vec<Vec<usize>> = match self {
-            Subject::Embed(format) => {
-                let block = format.block_elems();
-                let cols =
-                    if format.is_dense() { vec![1, 37, 512] } else { [1, 3, 33, 65].map(|b| b * block).to_vec() };
-                // Tokens: the first, the last, one past the table, and one that wraps when it is multiplied.
-                let tokens = [0, 4, 5, u32::MAX as usize];
-                cols.iter().flat_map(|c| tokens.map(|t| vec![5, *c, t])).collect()
-            }
+            Subject::Embed(format) => gemv::embedding_shapes(format),
             Subject::RmsNorm { .. } | Subject::AddRmsNorm => {
                 [1, 2, 3, 4, 5, 31, 32, 33, 64, 255, 256, 257, 1000, 1023, 1024, 1025, 2560, 5120, 16384]
                     .map(|cols| vec![1 + cols % 3, cols])
                     .to_vec()
             }
-            Subject::Gemv { format, residual, v1 } => gemv_shapes(format, residual, v1),
+            Subject::Gemv { format, product } => gemv::product_shapes(format, product),
             Subject::Rope | Subject::QkNormRope => {
                 let mut all = Vec::new();
                 let heads = [
@@ -282,26 +272,6 @@ impl Subject {
         };
         shapes.into_iter().map(|shape| Case { subject: self, shape }).collect()
     }
-}
-
-fn gemv_shapes(format: Format, residual: bool, v1: bool) -> Vec<Vec<usize>> {
-    let block = format.block_elems();
-    let edges: Vec<usize> = if format.is_dense() {
-        vec![1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 127, 128, 129, 255, 256, 257, 512, 1000, 1023, 1024, 1027, 4099]
-    } else {
-        // One block; fewer words than lanes; with and without full tiles; rests.
-        [1, 3, 4, 7, 8, 15, 16, 17, 28, 31, 32, 33, 63, 64, 65, 97].map(|b| b * block).to_vec()
-    };
-    let mut shapes: Vec<Vec<usize>> = edges.into_iter().map(|cols| vec![3, cols]).collect();
-    if v1 {
-        shapes.push(vec![2, 16384]);
-        return shapes;
-    }
-    shapes.extend([1, 2, 7, 8, 9, 255, 257].map(|rows| vec![rows, 256]));
-    shapes.extend([vec![4097, block.max(32)], vec![9, 16384], vec![5, 11008], vec![5, 12416]]);
-    let mut rng = Rng(4 + 2 * format as u64 + u64::from(residual));
-    shapes.extend((0..6).map(|_| vec![rng.within(1, 40), rng.within(1, 4096 / block) * block]));
-    shapes
 }
 
 /// A subject in a shape.

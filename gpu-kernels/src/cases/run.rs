@@ -1,17 +1,13 @@
 //! How cases run, and what they compare.
 
-use super::{Bench, Case, Failure, Rng, Subject, Tensor};
+use super::{Bench, Case, Failure, Rng, Subject, gemv};
 use crate::attention::{self, AttnDecode, AttnDecodeF32, AttnScores, AttnSoftmax, AttnWeightedSum, Heads};
 use crate::elementwise::{self, ResidualAdd, Swiglu};
-use crate::embed::{self, Embed};
-use crate::format::Format;
-use crate::gemv::{self, Gemv, blocks::*, dense::*};
 use crate::kv::{self, KvStore, KvStoreF32};
 use crate::norm::{self, AddRmsNorm, RmsNorm, RmsNormV1};
 use crate::rope::{self, QkNormRope, Rope, Rotation, Yarn, yarn_tables};
 use crate::state::Column;
 use half::f16;
-use warpsmith_device::{DeviceSlice, U32x4};
 
 pub type Outcome = Result<(), Failure>;
 
@@ -19,10 +15,10 @@ pub fn run<B: Bench>(case: &Case, bench: &mut B) -> Outcome {
     // Shapes of their own numbers, whatever else runs.
     let mut rng = Rng(case.shape.iter().fold(1, |h: u64, n| h.wrapping_mul(31).wrapping_add(*n as u64)));
     match case.subject {
-        Subject::Embed(format) => embedding(case, bench, &mut rng, format),
+        Subject::Embed(format) => gemv::embedding(case, bench, &mut rng, format),
         Subject::RmsNorm { v1 } => rms_norm(case, bench, &mut rng, v1),
         Subject::AddRmsNorm => add_rms_norm(case, bench, &mut rng),
-        Subject::Gemv { format, residual, v1 } => product(case, bench, &mut rng, format, residual, v1),
+        Subject::Gemv { format, product } => gemv::product(case, bench, &mut rng, format, product),
         Subject::Rope | Subject::QkNormRope => rotation(case, bench, &mut rng),
         Subject::KvStore { f32 } => store(case, bench, &mut rng, f32),
         Subject::AttentionThree | Subject::Attention { .. } => attend(case, bench, &mut rng),
@@ -63,31 +59,6 @@ pub fn same<T: PartialEq + std::fmt::Debug>(got: &[T], want: &[T]) -> Outcome {
     }
 }
 
-fn refused(error: impl std::fmt::Display) -> Failure {
-    Failure::Launch(error.to_string())
-}
-
-fn embedding<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, format: Format) -> Outcome {
-    let (vocab, cols, token) = (case.size("vocab"), case.size("cols"), case.size("token"));
-    let t = Tensor::random(rng, format, vocab, cols);
-    let planes = format.repack(&t.bytes, vocab, cols).map_err(refused)?;
-    let table = format.decode(&t.bytes, vocab, cols).map_err(refused)?;
-    let (codes, scales) = (bench.upload(&planes.codes)?, bench.upload(&planes.scales)?);
-    let columns = bench.upload(&[Column::at(token as u32, 77)])?;
-    let mut y = bench.output::<f32>(cols)?;
-    let (vocab, cols32) = (vocab as u32, cols as u32);
-    Embed { format, codes: &codes, scales: &scales, y: &mut y, columns: &columns, vocab, cols: cols32 }
-        .launch(bench)?;
-    let (got, want) = (bench.read(&y)?, embed::reference(&table, token, cols));
-    for (c, (g, w)) in got.iter().zip(&want).enumerate() {
-        // Bit for bit, but for the sign of zero; all NaN past the vocabulary.
-        if !(g == w || (g.is_nan() && w.is_nan())) {
-            return Err(Failure::Wrong(format!("element {c}: {g} where the table has {w}")));
-        }
-    }
-    Ok(())
-}
-
 fn rms_norm<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, v1: bool) -> Outcome {
     let (rows, cols, eps) = (case.size("rows"), case.size("cols"), 1e-6);
     let (x, w) = (rng.floats(rows * cols), rng.floats(cols));
@@ -113,50 +84,6 @@ fn add_rms_norm<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome 
     same(&bench.read(&residual)?, &sum)?;
     let want = norm::reference(&sum, &w, eps);
     close(&bench.read(&y)?, &want, |i| 2e-6 * want[i].abs() + 1e-30)
-}
-
-/// The product of a tensor with a vector, by the default entry points or those of the first variant.
-pub(super) fn multiply<B: Bench>(
-    bench: &mut B,
-    t: &Tensor,
-    x: &[f32],
-    residual: Option<&[f32]>,
-    v1: bool,
-) -> Result<Vec<f32>, Failure> {
-    let planes = t.format.repack(&t.bytes, t.rows, t.cols).map_err(refused)?;
-    let (codes, scales, x) = (bench.upload(&planes.codes)?, bench.upload(&planes.scales)?, bench.upload(x)?);
-    let residual = residual.map(|r| bench.upload(r)).transpose()?;
-    let mut out = bench.output::<f32>(t.rows)?;
-    let (rows, cols) = (t.rows as u32, t.cols as u32);
-    let (codes, scales, x): (&DeviceSlice<U32x4>, &DeviceSlice<f16>, &DeviceSlice<f32>) = (&codes, &scales, &x);
-    let (weights, residual, y) = (codes, residual.as_deref(), &mut *out);
-    match (t.format, residual) {
-        _ if !v1 => Gemv { format: t.format, codes, scales, x, residual, y, rows, cols }.launch(bench),
-        (Format::F32, None) => bench.launch(GemvF32V1 { weights, x, y, rows, cols }),
-        (Format::F16, None) => bench.launch(GemvF16V1 { weights, x, y, rows, cols }),
-        (Format::Q8_0, None) => bench.launch(GemvQ80V1 { codes, scales, x, y, rows, cols }),
-        (Format::Q4_0, None) => bench.launch(GemvQ40V1 { codes, scales, x, y, rows, cols }),
-        (Format::Q1_0, None) => bench.launch(GemvQ10V1 { codes, scales, x, y, rows, cols }),
-        (Format::F32, Some(residual)) => bench.launch(GemvF32ResidualV1 { weights, x, residual, y, rows, cols }),
-        (Format::F16, Some(residual)) => bench.launch(GemvF16ResidualV1 { weights, x, residual, y, rows, cols }),
-        (Format::Q8_0, Some(residual)) => bench.launch(GemvQ80ResidualV1 { codes, scales, x, residual, y, rows, cols }),
-        (Format::Q4_0, Some(residual)) => bench.launch(GemvQ40ResidualV1 { codes, scales, x, residual, y, rows, cols }),
-        (Format::Q1_0, Some(residual)) => bench.launch(GemvQ10ResidualV1 { codes, scales, x, residual, y, rows, cols }),
-    }?;
-    Ok(bench.read(&out)?)
-}
-
-fn product<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, format: Format, add: bool, v1: bool) -> Outcome {
-    let (rows, cols) = (case.size("rows"), case.size("cols"));
-    let t = Tensor::random(rng, format, rows, cols);
-    let (x, r) = (rng.floats(cols), rng.floats(rows));
-    let residual = add.then_some(&r[..]);
-    let weights = format.decode(&t.bytes, rows, cols).map_err(refused)?;
-    let got = multiply(bench, &t, &x, residual, v1)?;
-    let (want, magnitude) = (gemv::reference(&weights, &x, residual), gemv::magnitudes(&weights, &x));
-    // The residual is one more term of the sum.
-    let extra = |i: usize| residual.map_or(0.0, |r| 1e-7 * (f64::from(r[i]).abs() + want[i].abs()));
-    close(&got, &want, |i| 1e-5 * magnitude[i] + extra(i))
 }
 
 fn rotation<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {

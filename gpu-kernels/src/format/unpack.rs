@@ -1,4 +1,4 @@
-//! Codes to f32 without conversion instructions, and signs.
+//! Codes to f32 without conversion instructions, signs, and tables of bytes.
 //!
 //! `cvt.rn.f32.s32` runs at a quarter (or less) of the rate of an addition. A byte set into the
 //! mantissa of 2^23 is the float `2^23 + byte`, and one exact subtraction takes 2^23 and the
@@ -11,6 +11,17 @@ const MAGIC: u32 = 0x4B00_0000;
 #[inline(always)]
 pub(crate) fn byte_minus<const INDEX: u32>(word: u32, offset: f32) -> f32 {
     f32::from_bits(byte_over_magic::<INDEX>(word)) - offset
+}
+
+/// The four bytes of a word, less the offset.
+#[inline(always)]
+pub(crate) fn bytes_minus(word: u32, offset: f32) -> [f32; 4] {
+    [
+        byte_minus::<0>(word, offset),
+        byte_minus::<1>(word, offset),
+        byte_minus::<2>(word, offset),
+        byte_minus::<3>(word, offset),
+    ]
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -30,6 +41,51 @@ fn byte_over_magic<const INDEX: u32>(word: u32) -> u32 {
             const 0x7650 + INDEX, options(pure, nomem, nostack, preserves_flags));
     }
     bits
+}
+
+/// Four bytes out of the eight of `low` and `high`, by the lower three bits of the four lowest nibbles of `select`.
+/// The nibbles' highest bits are 0.
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+fn permute(low: u32, high: u32, select: u32) -> u32 {
+    let bytes = u64::from(high) << 32 | u64::from(low);
+    (0..4).fold(0, |all, i| {
+        let index = (select >> (4 * i)) & 7;
+        all | ((bytes >> (8 * index)) as u32 & 0xFF) << (8 * i)
+    })
+}
+
+/// Four bytes out of the eight of `low` and `high`, by the lower three bits of the four lowest nibbles of `select`.
+/// The nibbles' highest bits are 0. One `prmt`.
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+fn permute(low: u32, high: u32, select: u32) -> u32 {
+    let bytes: u32;
+    // SAFETY: a pure instruction of one thread on registers.
+    unsafe {
+        core::arch::asm!("prmt.b32 {0}, {1}, {2}, {3};", lateout(reg32) bytes, in(reg32) low, in(reg32) high,
+            in(reg32) select, options(pure, nomem, nostack, preserves_flags));
+    }
+    bytes
+}
+
+/// The entries that the four nibbles from nibble `4 * half` of `word` on name, out of a table of 16 bytes.
+#[inline(always)]
+pub(crate) fn look_up(table: [u32; 4], word: u32, half: usize) -> u32 {
+    let index = (word & 0x7777_7777) >> (16 * half as u32);
+    // A nibble of 8 or more takes its byte from the upper half of the table: byte 4 + i instead of byte i.
+    let side = (((word >> 1) & 0x4444_4444) | 0x3210_3210) >> (16 * half as u32);
+    permute(permute(table[0], table[1], index), permute(table[2], table[3], index), side)
+}
+
+/// A table of signed bytes for [`look_up`]: 128 is added to each.
+pub(crate) const fn table(entries: [i8; 16]) -> [u32; 4] {
+    let (mut words, mut i) = ([0; 4], 0);
+    while i < 16 {
+        words[i / 4] |= ((entries[i] as u8 ^ 0x80) as u32) << (8 * (i as u32 % 4));
+        i += 1;
+    }
+    words
 }
 
 /// `x` with its sign flipped where the highest bit of `minus` is set.
@@ -57,6 +113,12 @@ pub(crate) const fn offset(n: u32) -> f32 {
     (8_388_608 + n) as f32
 }
 
+/// 2^(e - 128), the scale that the exponent byte `e` of MXFP4 stands for: ggml halves it, since the values are doubled.
+#[inline(always)]
+pub(crate) fn half_power(e: u32) -> f32 {
+    f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (e - 1) << 23 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +130,25 @@ mod tests {
             assert_eq!(byte_minus::<1>(b << 8 | 0x1234_0056, offset(0)), b as f32);
             assert_eq!(byte_minus::<2>(b << 16 | 0x1200_3456, offset(128)), b as f32 - 128.0);
             assert_eq!(byte_minus::<3>(b << 24 | 0x0012_3456, offset(16)), b as f32 - 16.0);
+        }
+    }
+
+    #[test]
+    fn nibbles_look_bytes_up() {
+        let entries: [i8; 16] = std::array::from_fn(|i| (i as i8 - 8) * 13);
+        for word in [0x7654_3210, 0xFEDC_BA98, 0x08F7_19E2] {
+            for half in 0..2 {
+                let got = bytes_minus(look_up(table(entries), word, half), offset(128));
+                let want = [0, 1, 2, 3].map(|i| f32::from(entries[(word as usize >> (16 * half + 4 * i)) & 15]));
+                assert_eq!(got, want, "{word:x} {half}");
+            }
+        }
+    }
+
+    #[test]
+    fn powers_of_two_down_to_subnormals() {
+        for e in 0..=254u32 {
+            assert_eq!(f64::from(half_power(e)), 2f64.powi(e as i32 - 128), "{e}");
         }
     }
 }

@@ -1,3 +1,4 @@
+use crate::gemv::golden;
 use crate::machine::{Gpu, Rng, vector};
 use gpu_kernels::state::Column;
 use gpu_kernels::{
@@ -5,18 +6,27 @@ use gpu_kernels::{
     format::Format,
 };
 
-fn rows_of(gpu: &mut Gpu, format: Format, bytes: &[u8], vocab: usize, cols: usize, tokens: &[u32]) {
-    let planes = format.repack(bytes, vocab, cols).unwrap();
-    let table = format.decode(bytes, vocab, cols).unwrap();
-    let (codes, scales) = (gpu.upload(&planes.codes), gpu.upload(&planes.scales));
-    for token in tokens {
-        let columns = gpu.upload(&[Column::at(*token, 77)]);
-        let mut y = gpu.poisoned::<f32>(cols);
-        let (vocab, cols32) = (vocab as u32, cols as u32);
-        Embed { format, codes: &codes, scales: &scales, y: &mut y, columns: &columns, vocab, cols: cols32 }
-            .launch(gpu)
-            .unwrap();
-        let (got, want) = (gpu.read(&y), embed::reference(&table, *token as usize, cols));
+fn rows_of(gpu: &mut Gpu, format: Format, bytes: &[u8], (vocab, cols): (usize, usize), table: &[f32], tokens: &[u32]) {
+    let records = gpu.upload(&format.repack(bytes, vocab, cols).unwrap());
+    let columns: Vec<Column> = tokens.iter().map(|t| Column::at(*t, 77)).collect();
+    let columns = gpu.upload(&columns);
+    let stride = cols.next_multiple_of(4);
+    let mut y = gpu.poisoned::<f32>(tokens.len() * stride);
+    let (vocab, cols32) = (vocab as u32, cols as u32);
+    let embed = Embed {
+        format,
+        table: &records,
+        columns: &columns,
+        y: &mut y,
+        next: None,
+        vocab,
+        cols: cols32,
+        stride: stride as u32,
+    };
+    embed.launch(gpu).unwrap();
+    let got = gpu.read(&y);
+    for (token, got) in tokens.iter().zip(got.chunks_exact(stride)) {
+        let want = embed::reference(table, *token as usize, cols);
         for (c, (g, w)) in got.iter().zip(&want).enumerate() {
             // Bit for bit, but for the sign of zero; all NaN past the vocabulary.
             assert!(g == w || (g.is_nan() && w.is_nan()), "{format} token {token} [{c}]: {g} for {w}");
@@ -25,31 +35,18 @@ fn rows_of(gpu: &mut Gpu, format: Format, bytes: &[u8], vocab: usize, cols: usiz
 }
 
 #[test]
-fn rows_are_the_decoded_weights() {
-    let mut gpu = Gpu::new();
-    for (format, name) in
-        [(Format::F16, "F16"), (Format::Q8_0, "Q8_0"), (Format::Q4_0, "Q4_0"), (Format::Q1_0, "Q1_0_g128")]
-    {
-        let bytes = vector(&format!("{name}.q"), |[b]| b);
-        // FE-27: the token past the last one, and one that wraps when it is multiplied.
-        rows_of(&mut gpu, format, &bytes, 4, 512, &[0, 1, 2, 3, 4, u32::MAX]);
-    }
-    let floats: Vec<u8> = Rng(30).floats(3 * 37).iter().flat_map(|v| v.to_le_bytes()).collect();
-    rows_of(&mut gpu, Format::F32, &floats, 3, 37, &[0, 2, 3]);
-}
-
-#[test]
-fn rows_with_odd_numbers_of_blocks() {
-    let (mut gpu, mut rng) = (Gpu::new(), Rng(31));
-    for format in [Format::Q8_0, Format::Q4_0, Format::Q1_0] {
-        for blocks in [1, 3, 33, 65] {
-            let mut bytes = Vec::new();
-            for _ in 0..5 * blocks {
-                bytes.extend(half::f16::from_f32(rng.unit()).to_le_bytes());
-                bytes.extend((2..format.block_bytes()).map(|_| rng.next() as u8));
-            }
-            rows_of(&mut gpu, format, &bytes, 5, blocks * format.block_elems(), &[0, 4, 5]);
+fn rows_are_the_golden_weights_bit_for_bit() {
+    for mut gpu in Gpu::all() {
+        for format in Format::ALL {
+            let Some(name) = golden(format) else { continue };
+            let bytes = vector(&format!("{name}.q"), |[b]| b);
+            let table = vector(&format!("{name}.f32"), f32::from_le_bytes);
+            // FE-27: the token past the last one, and one that wraps when it is multiplied.
+            rows_of(&mut gpu, format, &bytes, (4, 512), &table, &[0, 1, 2, 3, 4, u32::MAX]);
         }
+        let table = Rng(30).floats(3 * 37);
+        let bytes: Vec<u8> = table.iter().flat_map(|v| v.to_le_bytes()).collect();
+        rows_of(&mut gpu, Format::F32, &bytes, (3, 37), &table, &[0, 2, 3]);
     }
 }
 
@@ -63,13 +60,14 @@ fn fe_27_the_last_row_of_a_table_of_more_than_2_31_weights() {
         row.extend(half::f16::from_f32(rng.unit()).to_le_bytes());
         row.extend((0..16).map(|_| rng.next() as u8));
     }
-    let (sizes, planes) = (format.plane_sizes(vocab, cols).unwrap(), format.repack(&row, 1, cols).unwrap());
-    let (mut codes, mut scales) = (gpu.poisoned(sizes.codes), gpu.poisoned(sizes.scales));
-    gpu.write(&mut codes, sizes.codes - planes.codes.len(), &planes.codes);
-    gpu.write(&mut scales, sizes.scales - planes.scales.len(), &planes.scales);
+    let record = format.repack(&row, 1, cols).unwrap();
+    let vectors = format.tensor_vectors(vocab, cols).unwrap();
+    let mut table = gpu.poisoned(vectors);
+    gpu.write(&mut table, vectors - record.len(), &record);
     let (columns, mut y) = (gpu.upload(&[Column::at(vocab as u32 - 1, 0)]), gpu.poisoned::<f32>(cols));
     let (vocab, cols32) = (vocab as u32, cols as u32);
-    let embed = Embed { format, codes: &codes, scales: &scales, y: &mut y, columns: &columns, vocab, cols: cols32 };
+    let embed =
+        Embed { format, table: &table, columns: &columns, y: &mut y, next: None, vocab, cols: cols32, stride: cols32 };
     embed.launch(&mut gpu).unwrap();
     assert_eq!(gpu.read(&y), format.decode(&row, 1, cols).unwrap());
 }

@@ -1,87 +1,110 @@
 use crate::machine::{Gpu, Rng, assert_close, vector};
 use gpu_kernels::{
-    cases::Tensor,
+    cases::{Inputs, Product, Tensor, multiply},
     format::Format,
-    gemv::{Gemv, blocks::*, dense::*},
+    gemv::{Gemv, GemvQ40},
 };
-use half::f16;
-use warpsmith_device::{Contract, DeviceSlice, Launcher, U32x4};
+use warpsmith_device::{Contract, DeviceSlice, U32x4};
 
-/// How a test launches: the dispatch by format, or the entry points of v1.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Variant {
-    V1,
-    Default,
+/// The file name of a format's golden vectors.
+pub fn golden(format: Format) -> Option<&'static str> {
+    match format {
+        Format::F32 => None,
+        Format::Q1_0 => Some("Q1_0_g128"),
+        f => Some(f.name()),
+    }
 }
 
-pub fn run(gpu: &mut Gpu, t: &Tensor, x: &[f32], residual: Option<&[f32]>, variant: Variant) -> Vec<f32> {
-    let planes = t.format.repack(&t.bytes, t.rows, t.cols).unwrap();
-    let (codes, scales, x) = (gpu.upload(&planes.codes), gpu.upload(&planes.scales), gpu.upload(x));
-    let residual = residual.map(|r| gpu.upload(r));
-    let residual = residual.as_deref();
-    let mut y = gpu.poisoned::<f32>(t.rows);
-    let (rows, cols) = (t.rows as u32, t.cols as u32);
-    let (codes, scales, x): (&DeviceSlice<U32x4>, &DeviceSlice<f16>, _) = (&codes, &scales, &*x);
-    match variant {
-        Variant::Default => {
-            let y = &mut *y;
-            Gemv { format: t.format, codes, scales, x, residual, y, rows, cols }.launch(gpu).unwrap();
-        }
-        Variant::V1 => {
-            let (y, weights) = (&mut *y, codes);
-            match (t.format, residual) {
-                (Format::F32, None) => gpu.launch(GemvF32V1 { weights, x, y, rows, cols }),
-                (Format::F16, None) => gpu.launch(GemvF16V1 { weights, x, y, rows, cols }),
-                (Format::Q8_0, None) => gpu.launch(GemvQ80V1 { codes, scales, x, y, rows, cols }),
-                (Format::Q4_0, None) => gpu.launch(GemvQ40V1 { codes, scales, x, y, rows, cols }),
-                (Format::Q1_0, None) => gpu.launch(GemvQ10V1 { codes, scales, x, y, rows, cols }),
-                (Format::F32, Some(residual)) => gpu.launch(GemvF32ResidualV1 { weights, x, residual, y, rows, cols }),
-                (Format::F16, Some(residual)) => gpu.launch(GemvF16ResidualV1 { weights, x, residual, y, rows, cols }),
-                (Format::Q8_0, Some(residual)) => {
-                    gpu.launch(GemvQ80ResidualV1 { codes, scales, x, residual, y, rows, cols })
-                }
-                (Format::Q4_0, Some(residual)) => {
-                    gpu.launch(GemvQ40ResidualV1 { codes, scales, x, residual, y, rows, cols })
-                }
-                (Format::Q1_0, Some(residual)) => {
-                    gpu.launch(GemvQ10ResidualV1 { codes, scales, x, residual, y, rows, cols })
-                }
-            }
-            .unwrap();
-        }
-    }
-    gpu.read(&y)
+pub fn run(gpu: &mut Gpu, t: &Tensor, x: &[f32], product: Product) -> Vec<f32> {
+    multiply(gpu, t, product, &Inputs::one(x, t.rows)).unwrap().y
 }
 
 #[test]
 fn golden_vectors() {
     for mut gpu in Gpu::all() {
-        for (format, name) in
-            [(Format::F16, "F16"), (Format::Q8_0, "Q8_0"), (Format::Q4_0, "Q4_0"), (Format::Q1_0, "Q1_0_g128")]
-        {
+        for format in Format::ALL {
+            let Some(name) = golden(format) else { continue };
             let t = Tensor { format, bytes: vector(&format!("{name}.q"), |[b]| b), rows: 4, cols: 512 };
             let x = vector(&format!("{name}.x.f32"), f32::from_le_bytes);
             let y = vector(&format!("{name}.y.f64"), f64::from_le_bytes);
             let yabs = vector(&format!("{name}.yabs.f64"), f64::from_le_bytes);
-            for variant in [Variant::V1, Variant::Default] {
-                let got = run(&mut gpu, &t, &x, None, variant);
-                assert_close(&format!("{name} {variant:?} on {}", gpu.name()), &got, &y, |i| 1e-5 * yabs[i]);
+            for product in Product::of(format).into_iter().filter(|p| matches!(p, Product::First | Product::Gemv)) {
+                let got = run(&mut gpu, &t, &x, product);
+                assert_close(&format!("{name} {product:?} on {}", gpu.name()), &got, &y, |i| 1e-5 * yabs[i]);
+            }
+            // Three columns: the vector, its double and its negative.
+            let three: Vec<f32> = [1.0, 2.0, -1.0].iter().flat_map(|f| x.iter().map(move |x| x * f)).collect();
+            let inputs = Inputs { x: three, columns: 3, x_stride: 512, y_stride: 4, ..Inputs::default() };
+            let got = multiply(&mut gpu, &t, Product::Gemm, &inputs).unwrap().y;
+            for (n, f) in [1.0, 2.0, -1.0].into_iter().enumerate() {
+                let want: Vec<f64> = y.iter().map(|y| y * f).collect();
+                let what = format!("{name} column {n} on {}", gpu.name());
+                assert_close(&what, &got[4 * n..4 * n + 4], &want, |i| 2e-5 * yabs[i]);
             }
         }
     }
 }
 
 #[test]
-fn results_do_not_depend_on_the_number_of_rows() {
+fn results_do_not_depend_on_the_other_rows() {
     let (mut gpu, mut rng) = (Gpu::new(), Rng(5));
-    for format in Format::ALL {
+    for format in [Format::F16, Format::Q1_0, Format::TQ2_0, Format::Q4_0, Format::Q6_K, Format::MXFP4] {
         let t = Tensor::random(&mut rng, format, 20, 1024);
         let x = rng.floats(1024);
-        let all = run(&mut gpu, &t, &x, None, Variant::Default);
         let row = t.bytes.len() / 20;
         let one = Tensor { format, bytes: t.bytes[13 * row..14 * row].to_vec(), rows: 1, cols: 1024 };
-        let alone = run(&mut gpu, &one, &x, None, Variant::Default);
+        let all = run(&mut gpu, &t, &x, Product::Gemv);
+        let alone = run(&mut gpu, &one, &x, Product::Gemv);
         assert_eq!(all[13].to_bits(), alone[0].to_bits(), "{format}");
+    }
+}
+
+/// What batches rely on: a sequence's numbers are the same to the bit, whoever is in the batch with it.
+#[test]
+fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(9));
+    for (i, format) in Format::ALL.into_iter().enumerate() {
+        let block = format.block_elems();
+        // More than is staged at a time, or fewer units than lanes; one format in all widths of a launch.
+        let cols = if i % 2 == 0 { 2112usize } else { 352 }.next_multiple_of(block);
+        let all = if format == Format::Q4_0 { 64 } else { 9 };
+        for swiglu in [false, true] {
+            let t = Tensor::random(&mut rng, format, 6, cols);
+            let rows = if swiglu { 3 } else { 6 };
+            let (gemv, gemm) =
+                if swiglu { (Product::GemvSwiglu, Product::GemmSwiglu) } else { (Product::Gemv, Product::Gemm) };
+            let x_stride = cols.next_multiple_of(4);
+            let inputs = Inputs {
+                x: rng.floats(all * x_stride),
+                columns: all,
+                x_stride,
+                y_stride: rows,
+                add: Some((rng.floats(all * rows), rows)),
+                norm: Some((rng.floats(all * 3).iter().map(|v| 1.0 + v.abs()).collect(), 1e-6)),
+                next: Some(rng.floats(rows)),
+            };
+            // The columns from `from` on.
+            let part = |from: usize, columns: usize| Inputs {
+                x: inputs.x[from * x_stride..(from + columns) * x_stride].to_vec(),
+                columns,
+                add: inputs.add.as_ref().map(|(v, s)| (v[from * rows..(from + columns) * rows].to_vec(), *s)),
+                norm: inputs.norm.as_ref().map(|(v, eps)| (v[from * 3..(from + columns) * 3].to_vec(), *eps)),
+                ..inputs.clone()
+            };
+            let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            let alone: Vec<_> = (0..all).map(|n| multiply(&mut gpu, &t, gemv, &part(n, 1)).unwrap()).collect();
+            let sizes: &[usize] = if all == 64 { &[2, 3, 7, 8, 9, 33, 64] } else { &[2, 9] };
+            for &columns in sizes {
+                let got = multiply(&mut gpu, &t, gemm, &part(all - columns, columns)).unwrap();
+                for (n, want) in alone[all - columns..].iter().enumerate() {
+                    let sums = got.sums.len() / columns;
+                    let what = format!("{format} swiglu {swiglu}, column {n} of {columns}");
+                    assert_eq!(bits(&got.y[n * rows..][..rows]), bits(&want.y), "{what}");
+                    assert_eq!(bits(&got.scaled[n * rows..][..rows]), bits(&want.scaled), "{what}");
+                    assert_eq!(bits(&got.sums[n * sums..][..sums]), bits(&want.sums), "{what}");
+                }
+            }
+        }
     }
 }
 
@@ -89,32 +112,53 @@ fn results_do_not_depend_on_the_number_of_rows() {
 fn a_wrong_shape_is_refused_by_name() {
     let (mut gpu, mut rng) = (Gpu::new(), Rng(7));
     let t = Tensor::random(&mut rng, Format::Q4_0, 4, 64);
-    let planes = t.format.repack(&t.bytes, 4, 64).unwrap();
-    let (codes, scales) = (gpu.upload(&planes.codes), gpu.upload(&planes.scales));
+    let records = gpu.upload(&t.format.repack(&t.bytes, 4, 64).unwrap());
     let (x, mut y) = (gpu.upload(&rng.floats(68)), gpu.poisoned::<f32>(4));
-    let mut refused = |codes: &DeviceSlice<U32x4>, x: &DeviceSlice<f32>, rows, cols| {
-        GemvQ40 { codes, scales: &scales, x, y: &mut y, rows, cols }.check().err().map(|e| e.argument)
+    let mut refused = |weights: &DeviceSlice<U32x4>, x: &DeviceSlice<f32>, rows, cols, columns, flags| {
+        let none = DeviceSlice::empty();
+        GemvQ40 {
+            weights,
+            x,
+            add: none,
+            sums: none,
+            next_weight: none,
+            y: &mut y,
+            scaled: DeviceSlice::empty_mut(),
+            next_sums: DeviceSlice::empty_mut(),
+            rows,
+            cols,
+            columns,
+            x_stride: cols,
+            y_stride: rows,
+            add_stride: 0,
+            parts: 0,
+            block_units: 0,
+            flags,
+            eps: 0.0,
+        }
+        .check()
+        .err()
+        .map(|e| e.argument)
     };
-    assert_eq!(refused(&codes, &x, 4, 64), None);
-    assert_eq!(refused(&codes, &x, 4, 48), Some("cols"));
-    assert_eq!(refused(&codes, &x, 4, 0), Some("cols"));
-    assert_eq!(refused(&codes, &x, 0, 64), Some("rows"));
-    assert_eq!(refused(&codes, &x, 5, 64), Some("codes"));
-    assert_eq!(refused(&codes[1..], &x, 4, 64), Some("codes"));
-    assert_eq!(refused(&codes, &x[..63], 4, 64), Some("x"));
-    assert_eq!(refused(&codes, &x[1..], 4, 64), Some("x"));
-    // Another format's planes do not pass.
-    let e = Gemv {
-        format: Format::Q8_0,
-        codes: &codes,
-        scales: &scales,
-        x: &x,
-        residual: None,
-        y: &mut y,
-        rows: 4,
-        cols: 64,
-    }
-    .launch(&mut gpu)
-    .unwrap_err();
-    assert!(e.contains("gemv_q8_0: argument `codes`"), "{e}");
+    assert_eq!(refused(&records, &x, 4, 64, 1, 0), None);
+    assert_eq!(refused(&records, &x, 4, 48, 1, 0), Some("cols"));
+    assert_eq!(refused(&records, &x, 4, 0, 1, 0), Some("cols"));
+    assert_eq!(refused(&records, &x, 0, 64, 1, 0), Some("rows"));
+    assert_eq!(refused(&records, &x, 5, 64, 1, 0), Some("weights"));
+    assert_eq!(refused(&records[1..], &x, 4, 64, 1, 0), Some("weights"));
+    assert_eq!(refused(&records, &x[..63], 4, 64, 1, 0), Some("x"));
+    assert_eq!(refused(&records, &x[1..], 4, 64, 1, 0), Some("x"));
+    assert_eq!(refused(&records, &x, 4, 64, 2, 0), Some("columns"));
+    assert_eq!(refused(&records, &x, 4, 64, 1, 1), Some("add"));
+    assert_eq!(refused(&records, &x, 4, 64, 1, 2), Some("parts"));
+    assert_eq!(refused(&records, &x, 4, 64, 1, 4), Some("next_weight"));
+    assert_eq!(refused(&records, &x, 4, 64, 1, 16), Some("flags"));
+    // Twice as many rows of weights for gates and ups.
+    assert_eq!(refused(&records, &x, 4, 64, 1, 8), Some("weights"));
+    assert_eq!(refused(&records, &x, 2, 64, 1, 8), None);
+    // Another format's records do not pass.
+    let e = Gemv::new(Format::Q8_0, &records, 4, 64, &x, &mut y).launch(&mut gpu).unwrap_err();
+    assert!(e.contains("gemv_q8_0: argument `weights`"), "{e}");
+    let e = Gemv::new(Format::Q4_0, &records, 4, 64, &x, &mut y).columns(65, 64, 4).launch(&mut gpu).unwrap_err();
+    assert!(e.contains("gemm_q4_0: argument `columns`"), "{e}");
 }

@@ -136,12 +136,13 @@ impl Step<'_> {
         let Buffers { columns, x, .. } = self.buffers;
         let launch = embed::Embed {
             format: table.format,
-            codes: table.codes(),
-            scales: table.scales(),
+            table: table.records(),
             y: x,
             columns,
             vocab: table.rows(),
             cols: table.cols,
+            stride: table.cols,
+            next: None,
         };
         launch.launch(on)
     }
@@ -261,7 +262,11 @@ fn gemv<L: Launcher<Error = Error>>(
     y: &mut DeviceSlice<f32>,
 ) -> Result<(), Error> {
     let (rows, cols) = (m.rows(), m.cols);
-    Gemv { format: m.format, codes: m.codes(), scales: m.scales(), x, residual, y, rows, cols }.launch(on)
+    let product = Gemv::new(m.format, m.records(), rows, cols, x, y);
+    match residual {
+        Some(residual) => product.add(residual, 0).launch(on),
+        None => product.launch(on),
+    }
 }
 
 /// `y = W x`, a launch for each stack.

@@ -1,10 +1,9 @@
-//! Weights on the device: uploaded once, in the planes that the kernels read.
+//! Weights on the device: uploaded once, as the records that the kernels read.
 
 use super::DecodeError;
 use crate::model::{Config, LayerTensors, Matrix, ModelFile};
 use crate::{Buffer, Device, Stream};
-use gpu_kernels::format::{Format, PlaneSizes};
-use half::f16;
+use gpu_kernels::format::Format;
 use std::ops::Range;
 use std::sync::Arc;
 use warpsmith_device::{DeviceSlice, U32x4};
@@ -57,8 +56,7 @@ impl Model {
     pub fn device_bytes(file: &ModelFile) -> Result<u64, DecodeError> {
         let mut bytes = 0u64;
         for m in file.matrices() {
-            let sizes = planes(m)?;
-            bytes += padded(sizes.codes as u64 * 16) + padded(sizes.scales as u64 * 2);
+            bytes += padded(vectors(m)? as u64 * 16);
         }
         let vectors = file.layers().iter().flat_map(|l| {
             [Some(&l.attn_norm), Some(&l.ffn_norm), l.q_norm.as_ref(), l.k_norm.as_ref()].into_iter().flatten()
@@ -102,8 +100,9 @@ pub(super) fn padded(bytes: u64) -> u64 {
     bytes.next_multiple_of(512)
 }
 
-fn planes(m: &Matrix) -> Result<PlaneSizes, DecodeError> {
-    m.format.plane_sizes(m.rows, m.cols).map_err(|source| DecodeError::Tensor { tensor: m.name.clone(), source })
+/// 16-byte vectors of a matrix on the device.
+fn vectors(m: &Matrix) -> Result<usize, DecodeError> {
+    m.format.tensor_vectors(m.rows, m.cols).map_err(|source| DecodeError::Tensor { tensor: m.name.clone(), source })
 }
 
 /// One matrix, or several of equal format and width stacked on each other.
@@ -112,21 +111,12 @@ pub(super) struct Stack {
     pub cols: u32,
     /// Where its outputs go in the output of the whole projection.
     pub outputs: Range<usize>,
-    codes: Buffer<U32x4>,
-    /// `None` where the format has no scale plane.
-    scales: Option<Buffer<f16>>,
+    records: Buffer<U32x4>,
 }
 
 impl Stack {
-    pub fn codes(&self) -> &DeviceSlice<U32x4> {
-        &self.codes
-    }
-
-    pub fn scales(&self) -> &DeviceSlice<f16> {
-        match &self.scales {
-            Some(s) => s,
-            None => DeviceSlice::empty(),
-        }
+    pub fn records(&self) -> &DeviceSlice<U32x4> {
+        &self.records
     }
 
     pub fn rows(&self) -> u32 {
@@ -136,11 +126,9 @@ impl Stack {
 
     fn upload(stream: &Stream, file: &ModelFile, matrices: &[&Matrix], first: usize) -> Result<Stack, DecodeError> {
         let (format, cols) = matrices.first().map_or((Format::F32, 0), |m| (m.format, m.cols));
-        let (mut code_len, mut scale_len, mut rows) = (0, 0, 0);
+        let (mut len, mut rows) = (0, 0);
         for m in matrices {
-            let sizes = planes(m)?;
-            code_len += sizes.codes;
-            scale_len += sizes.scales;
+            len += vectors(m)?;
             rows += m.rows;
         }
         for (what, size) in [("rows", rows), ("columns", cols)] {
@@ -149,23 +137,17 @@ impl Stack {
                 return Err(DecodeError::Size { what, size: size as u64, limit: u32::MAX.into() });
             }
         }
-        let device = stream.device();
-        let mut codes = device.alloc::<U32x4>(code_len)?;
-        let mut scales = if scale_len > 0 { Some(device.alloc::<f16>(scale_len)?) } else { None };
-        let (mut code_at, mut scale_at) = (0, 0);
+        let mut records = stream.device().alloc::<U32x4>(len)?;
+        let mut at = 0;
         for m in matrices {
-            let planes = m
+            let part = m
                 .format
                 .repack(file.data(m), m.rows, m.cols)
                 .map_err(|source| DecodeError::Tensor { tensor: m.name.clone(), source })?;
-            stream.write(&mut codes[code_at..code_at + planes.codes.len()], &planes.codes)?;
-            if let Some(scales) = &mut scales {
-                stream.write(&mut scales[scale_at..scale_at + planes.scales.len()], &planes.scales)?;
-            }
-            code_at += planes.codes.len();
-            scale_at += planes.scales.len();
+            stream.write(&mut records[at..at + part.len()], &part)?;
+            at += part.len();
         }
-        Ok(Stack { format, cols: cols as u32, outputs: first..first + rows, codes, scales })
+        Ok(Stack { format, cols: cols as u32, outputs: first..first + rows, records })
     }
 }
 

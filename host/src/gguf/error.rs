@@ -170,17 +170,19 @@ pub enum GgufError {
         /// What is known about this id, or nothing.
         note: &'static str,
     },
-    /// Type id 42, of which three incompatible layouts exist.
+    /// Type id 42, of which three incompatible layouts exist, and none or several fit.
     #[error(
         "tensor `{tensor}` at offset {offset} has type id 42, for which three incompatible layouts are in use (ggml Q2_0: 64 weights in 18 bytes; \
-         older PrismML Q2_0: 128 in 34 with the scale first; OxiBonsai TQ2_0_g128: 128 in 34 with the scale last); none of them is decoded here, \
-         and a wrong guess would load and give noise; use a file with F16, Q8_0, Q4_0 or Q1_0 weights"
+         older PrismML Q2_0: 128 in 34 with the scale first; OxiBonsai TQ2_0_g128: 128 in 34 with the scale last), and {reason}; \
+         a wrong guess would load and give noise; convert the model again to a type with an id of its own"
     )]
     AmbiguousType {
         /// The tensor.
         tensor: String,
-        /// Where the id stands.
+        /// Where its entry stands.
         offset: u64,
+        /// Why it cannot be told which.
+        reason: &'static str,
     },
     /// A row that is not a whole number of blocks.
     #[error(

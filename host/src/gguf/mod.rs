@@ -20,6 +20,7 @@
 //! # let _ = (architecture, table); Ok(()) }
 //! ```
 
+mod ambiguous;
 mod cursor;
 mod error;
 mod reader;

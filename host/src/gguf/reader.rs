@@ -1,5 +1,6 @@
 //! Opening a GGUF file.
 
+use super::ambiguous;
 use super::cursor::Cursor;
 use super::types::{AMBIGUOUS_TYPE_ID, TensorType, note_on};
 use super::value::{Raw, Value, ValueType};
@@ -163,6 +164,7 @@ impl Gguf {
         }
         // The position is below 2^63 and the alignment below 2^32: no overflow.
         let data_offset = c.offset().next_multiple_of(alignment);
+        ambiguous::resolve(&mut tensors, file, data_offset, alignment)?;
         place(&mut tensors, data_offset, alignment, file.len() as u64)?;
 
         Ok(Gguf { path, bytes, version, alignment, data_offset, keys, key_order, tensors, tensor_order })
@@ -391,10 +393,9 @@ fn read_tensor(c: &mut Cursor<'_>, index: u64) -> Result<TensorInfo, GgufError> 
     }
     let type_offset = c.offset();
     let id = c.u32(|| format!("the type of tensor `{name}`"))?;
-    if id == AMBIGUOUS_TYPE_ID {
-        return Err(GgufError::AmbiguousType { tensor: name, offset: type_offset });
-    }
-    let Some(kind) = TensorType::from_id(id) else {
+    // For now the reading with the smallest blocks; `ambiguous::resolve` decides.
+    let kind = if id == AMBIGUOUS_TYPE_ID { Some(TensorType::Q2_0) } else { TensorType::from_id(id) };
+    let Some(kind) = kind else {
         return Err(GgufError::UnknownType { tensor: name, offset: type_offset, id, note: note_on(id) });
     };
     // ggml counts elements in i64.

@@ -11,15 +11,15 @@ macro_rules! tensor_types {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(non_camel_case_types, missing_docs)]
         #[non_exhaustive]
-        pub enum TensorType { $($variant = $id,)* }
+        pub enum TensorType { $($variant,)* }
 
         impl TensorType {
             /// Every type of the table, by rising id.
             pub const ALL: &'static [TensorType] = &[$(TensorType::$variant,)*];
 
-            /// The type with this id, if the table has it.
-            pub fn from_id(id: u32) -> Option<Self> {
-                match id { $($id => Some(Self::$variant),)* _ => None }
+            /// The id as stored in files.
+            pub fn id(self) -> u32 {
+                match self { $(Self::$variant => $id,)* }
             }
             /// ggml's name for it.
             pub fn name(self) -> &'static str {
@@ -72,17 +72,20 @@ tensor_types! {
     MXFP4 = 39, "MXFP4", 32, 17;
     NVFP4 = 40, "NVFP4", 64, 36;
     Q1_0 = 41, "Q1_0", 128, 18;
+    Q2_0 = 42, "Q2_0", 64, 18;
+    TQ2_0_g128 = 42, "TQ2_0_g128", 128, 34;
     PQ2_0 = 142, "PQ2_0", 128, 34;
     PTQ1_0 = 143, "PTQ1_0", 128, 28;
 }
 
-/// The id that means three different layouts; [`TensorType`] leaves it out on purpose.
+/// The id that means three different layouts: ggml's Q2_0, OxiBonsai's TQ2_0_g128, and in older files PrismML's PQ2_0.
+/// Which one a file means is decided by the sizes and the contents of its tensors.
 pub const AMBIGUOUS_TYPE_ID: u32 = 42;
 
 impl TensorType {
-    /// The id as stored in files.
-    pub fn id(self) -> u32 {
-        self as u32
+    /// The type with this id, if the table has it and the id means one type only.
+    pub fn from_id(id: u32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|t| t.id() == id && id != AMBIGUOUS_TYPE_ID)
     }
 
     /// Bytes that `elements` take, or `None` if they are no whole number of blocks or do not fit.

@@ -140,7 +140,7 @@ impl ModelFile {
     /// The bytes of a matrix of this file, in its format's block layout; empty for one of another file.
     pub fn data(&self, matrix: &Matrix) -> &[u8] {
         match self.0.gguf.tensor(&matrix.name) {
-            Some(t) if t.info.kind.id() == matrix.format.type_id() && t.info.rows() == matrix.rows as u64 => t.data,
+            Some(t) if format_of(t.info.kind) == Some(matrix.format) && t.info.rows() == matrix.rows as u64 => t.data,
             _ => &[],
         }
     }
@@ -152,7 +152,19 @@ impl ModelFile {
     }
 }
 
-const MATRIX_TYPES: &str = "F32, F16, Q8_0, Q4_0, Q1_0";
+/// The types that [`Format`] has.
+const MATRIX_TYPES: &str = "F32, F16, BF16, Q1_0, Q2_0, PQ2_0, TQ2_0_g128, PTQ1_0, TQ1_0, TQ2_0, Q4_0, Q4_1, Q5_0, Q5_1, \
+                            Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4";
+
+/// The format of a type, if there are kernels for it.
+fn format_of(kind: TensorType) -> Option<Format> {
+    match kind {
+        // These two share an id; reading the file told them apart.
+        TensorType::Q2_0 => Some(Format::Q2_0),
+        TensorType::TQ2_0_g128 => Some(Format::TQ2_0_G128),
+        kind => Format::from_type_id(kind.id()).ok(),
+    }
+}
 
 struct Find<'a> {
     file: &'a Gguf,
@@ -180,7 +192,7 @@ impl Find<'_> {
 
     fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
         let tensor = self.tensor(name, &[cols, rows])?;
-        let Ok(format) = Format::from_type_id(tensor.info.kind.id()) else {
+        let Some(format) = format_of(tensor.info.kind) else {
             return Err(ModelError::TensorType {
                 tensor: name.to_owned(),
                 actual: tensor.info.kind.name(),
@@ -322,5 +334,28 @@ fn changes_result(name: &str) -> Option<&'static str> {
         Some("it is not part of this architecture as implemented")
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_has_a_type_and_is_named() {
+        let names: Vec<&str> = MATRIX_TYPES.split(", ").collect();
+        let mut found = Vec::new();
+        for &kind in TensorType::ALL {
+            if let Some(format) = format_of(kind) {
+                assert_eq!(format.name(), kind.name());
+                assert_eq!(format.block_elems() as u64, kind.block_elements());
+                assert_eq!(format.block_bytes() as u64, kind.block_bytes());
+                assert!(names.contains(&format.name()));
+                found.push(format);
+            }
+        }
+        found.sort();
+        assert_eq!(found, Format::ALL);
+        assert_eq!(names.len(), Format::ALL.len());
     }
 }

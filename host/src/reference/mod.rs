@@ -232,9 +232,9 @@ fn add(x: &mut [f64], y: &[f64]) {
 }
 
 fn decode_row(m: &Matrix, bytes: &[u8], out: &mut [f32]) {
-    let codec = m.format.codec();
-    for (block, out) in bytes.chunks_exact(codec.block_bytes()).zip(out.chunks_exact_mut(codec.block_elems())) {
-        codec.decode(block, out);
+    let (elems, bytes_each) = (m.format.block_elems(), m.format.block_bytes());
+    for (block, out) in bytes.chunks_exact(bytes_each).zip(out.chunks_exact_mut(elems)) {
+        m.format.decode_block(block, out);
     }
 }
 

@@ -106,7 +106,7 @@ impl Default for Synthetic {
 }
 
 pub fn tensor_type(f: Format) -> TensorType {
-    TensorType::from_id(f.type_id()).unwrap()
+    *TensorType::ALL.iter().find(|t| t.name() == f.name()).unwrap()
 }
 
 /// Random blocks whose weights have about the standard deviation `std`: codes are random bits, so that
@@ -118,17 +118,31 @@ pub fn random_matrix(rng: &mut Rng, f: Format, rows: usize, cols: usize, std: f6
         match f {
             Format::F32 => out.extend(((rng.normal() * std) as f32).to_le_bytes()),
             Format::F16 => out.extend(half::f16::from_f64(rng.normal() * std).to_le_bytes()),
+            Format::BF16 => out.extend(half::bf16::from_f64(rng.normal() * std).to_le_bytes()),
             _ => {
-                // Standard deviation of uniformly random codes: 73.9 of a byte, 4.6 of a nibble, 1 of a sign.
-                let spread = match f {
-                    Format::Q8_0 => 73.9,
-                    Format::Q4_0 => 4.6,
-                    _ => 1.0,
+                let mut block: Vec<u8> = (0..f.block_bytes()).map(|_| rng.next() as u8).collect();
+                let ternary = f == Format::TQ2_0_G128;
+                if ternary {
+                    // Code 3 is reserved, and a file with it is refused.
+                    block.iter_mut().for_each(|b| *b &= !((*b & (*b >> 1) & 0x55) << 1));
+                }
+                // The weights' size under scales of 1 says what the scales have to be.
+                let set = |block: &mut [u8], scale: f64| {
+                    for &at in f.scale_offsets() {
+                        block[at..at + 2].copy_from_slice(&half::f16::from_f64(scale).to_le_bytes());
+                    }
+                    if f == Format::MXFP4 {
+                        block[0] = (128.0 + scale.abs().log2()).round() as u8;
+                    }
                 };
-                let sign = if rng.below(8) == 0 { -1.0 } else { 1.0 };
-                let scale = half::f16::from_f64(sign * std / spread * (0.75 + rng.unit() / 2.0));
-                out.extend(scale.to_le_bytes());
-                out.extend((2..f.block_bytes()).map(|_| rng.next() as u8));
+                set(&mut block, 1.0);
+                let mut weights = vec![0.0; f.block_elems()];
+                f.decode_block(&block, &mut weights);
+                let square: f64 = weights.iter().map(|w| f64::from(*w).powi(2)).sum();
+                let spread = (square / weights.len() as f64).sqrt().max(0.1);
+                let sign = if rng.below(8) == 0 && !ternary { -1.0 } else { 1.0 };
+                set(&mut block, sign * std / spread * (0.75 + rng.unit() / 2.0));
+                out.extend(block);
             }
         }
     }

@@ -51,8 +51,10 @@ pub fn subjects(names: &[String]) -> Result<Vec<Subject>, Failure> {
     let all = Subject::all();
     for name in names {
         if !all.iter().any(|s| s.kernels().contains(name)) {
-            let near: Vec<String> =
+            let mut near: Vec<String> =
                 all.iter().flat_map(|s| s.kernels()).filter(|k| k.contains(name.as_str())).collect();
+            near.sort_unstable();
+            near.dedup();
             let hint = if near.is_empty() {
                 "`warpsmith kernels` lists them".to_owned()
             } else {

@@ -1,0 +1,250 @@
+//! Against the golden vectors of ggml's own decoders (`tests/vectors`).
+
+use super::*;
+use crate::format::{
+    self as device,
+    decode::{Decode, QUADS},
+    record::UNIT,
+};
+use std::path::Path;
+
+const ROWS: usize = 4;
+const COLS: usize = 512;
+
+fn vector(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn floats(name: &str) -> Vec<f32> {
+    vector(name).chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
+fn golden(format: Format) -> String {
+    match format {
+        Format::Q1_0 => "Q1_0_g128".into(),
+        f => f.name().into(),
+    }
+}
+
+fn with_vectors() -> impl Iterator<Item = Format> {
+    Format::ALL.into_iter().filter(|f| *f != Format::F32)
+}
+
+/// The sign of zero is not part of the formats.
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || (a == 0.0 && b == 0.0)
+}
+
+#[test]
+fn decodes_the_golden_vectors_bit_for_bit() {
+    for format in with_vectors() {
+        let name = golden(format);
+        let got = format.decode(&vector(&format!("{name}.q")), ROWS, COLS).unwrap();
+        let want = floats(&format!("{name}.f32"));
+        assert_eq!(got.len(), want.len());
+        for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+            assert!(same(*g, *w), "{format} element {i}: {g:?} for {w:?}");
+        }
+    }
+}
+
+#[test]
+fn f32_decodes_as_it_stands() {
+    let want = [0.5f32, -0.0, f32::MIN_POSITIVE / 4.0, f32::MAX, 1.0, -3.25];
+    let bytes: Vec<u8> = want.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let got = Format::F32.decode(&bytes, 2, 3).unwrap();
+    assert_eq!(got.iter().map(|v| v.to_bits()).collect::<Vec<_>>(), want.map(f32::to_bits));
+    // A unit of 32 weights a row, the rest of it zero.
+    let records = Format::F32.repack(&bytes, 2, 3).unwrap();
+    assert_eq!(records.len(), 2 * 8);
+    assert_eq!(records[0].0, [want[0].to_bits(), want[1].to_bits(), want[2].to_bits(), 0]);
+    assert_eq!(records[8].0, [want[3].to_bits(), want[4].to_bits(), want[5].to_bits(), 0]);
+    assert!(records[1..8].iter().chain(&records[9..]).all(|v| v.0 == [0; 4]));
+}
+
+/// A record's weights by the kernels' own functions, and those by way of the vector that units share.
+fn weights_of<F: Decode>(record: &[U32x4], layout: &Record, cols: usize) -> Vec<f32> {
+    let mut all = vec![];
+    for u in 0..layout.units {
+        // SAFETY: on the host, loads are checked.
+        let (codes, scales) = unsafe { (F::codes(record, layout, u), F::scales(record, layout, u)) };
+        let words = F::SPEC.code_words;
+        for q in 0..QUADS {
+            let quad = F::quad(&codes, q);
+            if words < 4 {
+                let at = layout.word(u, words);
+                let mut shared = record[at / 4].0;
+                shared.rotate_left(at % 4);
+                // SAFETY: as above.
+                let shared = unsafe { F::codes_of(record, layout, u, shared) };
+                let run = layout.lanes() * F::SPEC.together();
+                if (u / run + 1) * run <= layout.units {
+                    assert_eq!(F::quad(&shared, q), quad, "unit {u}");
+                }
+            }
+            let half = q * F::SCALES / QUADS;
+            all.extend(quad.map(|c| match (F::SCALED, F::SHIFTED) {
+                (false, _) => c,
+                (true, false) => c * scales.scale[half],
+                (true, true) => c.mul_add(scales.scale[half], scales.shift[half]),
+            }));
+        }
+    }
+    assert!(all[cols..].iter().all(|w| *w == 0.0));
+    all.truncate(cols);
+    all
+}
+
+fn by_record(format: Format, record: &[U32x4], cols: usize) -> Vec<f32> {
+    let layout = format.record(cols).unwrap();
+    assert_eq!(record.len(), layout.vectors);
+    macro_rules! by_decoder {
+        ($($F:ident)*) => { match format {
+            $(Format::$F => weights_of::<device::$F>(record, &layout, cols),)*
+            _ => weights_of::<device::Q2_0>(record, &layout, cols),
+        } };
+    }
+    by_decoder!(F32 F16 BF16 Q1_0 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4)
+}
+
+#[test]
+fn records_hold_the_golden_weights_bit_for_bit() {
+    for format in with_vectors() {
+        let name = golden(format);
+        let bytes = vector(&format!("{name}.q"));
+        let want = floats(&format!("{name}.f32"));
+        let records = format.repack(&bytes, ROWS, COLS).unwrap();
+        let vectors = format.row_vectors(COLS).unwrap();
+        for (r, record) in records.chunks_exact(vectors).enumerate() {
+            for (c, got) in by_record(format, record, COLS).into_iter().enumerate() {
+                let want = want[r * COLS + c];
+                assert!(same(got, want), "{format} [{r}, {c}]: {got:?} for {want:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn records_of_any_width_hold_the_weights() {
+    let mut rng = crate::cases::Rng(11);
+    for format in Format::ALL {
+        let elems = format.block_elems();
+        let blocks = match format {
+            f if f.is_dense() => vec![1, 5, 31, 32, 33, 127, 1000, 1056],
+            _ => vec![1, 2, 3, 5, 8, 9, 17, 31, 33, 40],
+        };
+        for cols in blocks.into_iter().map(|b| b * elems).filter(|c| *c <= 8192) {
+            let t = crate::cases::Tensor::random(&mut rng, format, 2, cols);
+            let (records, want) =
+                (format.repack(&t.bytes, 2, cols).unwrap(), format.decode(&t.bytes, 2, cols).unwrap());
+            for (r, record) in records.chunks_exact(format.row_vectors(cols).unwrap()).enumerate() {
+                let got = by_record(format, record, cols);
+                assert!(got.iter().zip(&want[r * cols..]).all(|(g, w)| same(*g, *w)), "{format} {cols}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_may_be_packed_a_few_at_a_time() {
+    let bytes = vector("Q4_K.q");
+    let all = Format::Q4_K.repack(&bytes, ROWS, COLS).unwrap();
+    let vectors = Format::Q4_K.row_vectors(COLS).unwrap();
+    let mut part = vec![U32x4([7; 4]); vectors];
+    Format::Q4_K.repack_into(&bytes[2 * 288..3 * 288], 1, COLS, &mut part).unwrap();
+    assert_eq!(part, all[2 * vectors..3 * vectors]);
+}
+
+#[test]
+fn records_are_hardly_larger_than_files() {
+    // At 4096 columns; base-3 digits become codes of two bits, scales of six bits take a byte.
+    for format in Format::ALL {
+        let (stored, record) = (format.row_bytes(4096).unwrap(), 16 * format.row_vectors(4096).unwrap());
+        let most = match format {
+            Format::TQ1_0 | Format::PTQ1_0 => 1.23,
+            Format::Q3_K => 1.04,
+            Format::Q4_K => 1.03,
+            Format::Q5_K => 1.024,
+            Format::IQ4_XS => 1.015,
+            _ => 1.0,
+        };
+        assert!(record as f64 <= most * stored as f64, "{format}: {record} for {stored}");
+    }
+    assert_eq!(UNIT, 32);
+}
+
+#[test]
+fn ids_and_names() {
+    for format in Format::ALL {
+        match format.type_id() {
+            42 => assert!(matches!(format, Format::Q2_0 | Format::TQ2_0_G128)),
+            id => assert_eq!(Format::from_type_id(id).unwrap(), format),
+        }
+    }
+    for id in [42, 40, 4, 77] {
+        let text = Format::from_type_id(id).unwrap_err().to_string();
+        assert!(text.contains(&format!("type {id} ")) && text.contains("Q4_0 (2)"), "{text}");
+    }
+}
+
+#[test]
+fn wrong_shapes_and_lengths_are_refused() {
+    use FormatError as E;
+    assert!(matches!(Format::Q4_0.row_bytes(48), Err(E::Columns { cols: 48, elems: 32, .. })));
+    assert!(matches!(Format::Q4_0.row_bytes(0), Err(E::Columns { .. })));
+    let bytes = vector("Q4_0.q");
+    assert!(matches!(Format::Q4_0.decode(&bytes[1..], ROWS, COLS), Err(E::Bytes { expected: 1152, actual: 1151, .. })));
+    // The same bytes are not taken for another format of another size.
+    assert!(matches!(Format::Q8_0.repack(&bytes, ROWS, COLS), Err(E::Bytes { .. })));
+    assert!(matches!(Format::F32.tensor_bytes(usize::MAX, 4), Err(E::TooLarge { .. })));
+    assert!(matches!(Format::Q1_0.tensor_vectors(usize::MAX / 8, 128), Err(E::TooLarge { .. })));
+    assert!(matches!(Format::Q1_0.row_vectors(usize::MAX / 128 * 128), Err(E::TooLarge { .. })));
+    let mut records = vec![U32x4([0; 4]); 3];
+    assert!(matches!(Format::Q4_0.repack_into(&bytes, ROWS, COLS, &mut records), Err(E::Records { actual: 3, .. })));
+}
+
+#[test]
+fn a_scale_that_is_not_finite_names_its_block() {
+    for format in with_vectors() {
+        for &at in format.scale_offsets() {
+            for bad in [0x7C00u16, 0xFC00, 0x7E01] {
+                let mut bytes = vector(&format!("{}.q", golden(format)));
+                let in_row = COLS / format.block_elems();
+                let block = 2 * in_row + 1;
+                bytes[block * format.block_bytes() + at..][..2].copy_from_slice(&bad.to_le_bytes());
+                let e = format.repack(&bytes, ROWS, COLS).unwrap_err();
+                let FormatError::NotFinite { block: b, row, first, .. } = &e else { panic!("{e}") };
+                assert_eq!((*b, *row, *first), (block, 2, format.block_elems()));
+                assert!(e.to_string().contains(&format!("block {block} (row 2")), "{e}");
+            }
+        }
+    }
+    for (format, bad) in [(Format::F16, 0x7E00u16), (Format::BF16, 0x7F80)] {
+        let mut bytes = vector(&format!("{format}.q"));
+        bytes[1026..1028].copy_from_slice(&bad.to_le_bytes());
+        assert!(matches!(
+            format.validate(&bytes, ROWS, COLS),
+            Err(FormatError::NotFinite { row: 1, first: 1, end: 2, .. })
+        ));
+    }
+    let mut bytes = vector("MXFP4.q");
+    bytes[17 * 16 + 17] = 255;
+    assert!(matches!(
+        Format::MXFP4.validate(&bytes, ROWS, COLS),
+        Err(FormatError::NotFinite { row: 1, first: 32, end: 64, .. })
+    ));
+}
+
+#[test]
+fn every_f16_scale_is_found() {
+    // A format with a scale that validation does not know would let a NaN through: blocks of ones everywhere must decode
+    // to numbers once the known scales are.
+    for format in Format::ALL.into_iter().filter(|f| !f.is_dense() && *f != Format::MXFP4) {
+        let mut block = vec![0xFF; format.block_bytes()];
+        for &at in format.scale_offsets() {
+            block[at..at + 2].copy_from_slice(&[0, 0x3C]);
+        }
+        assert!(format.decode(&block, 1, format.block_elems()).unwrap().iter().all(|w| w.is_finite()), "{format}");
+    }
+}

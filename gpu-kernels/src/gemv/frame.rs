@@ -1,0 +1,318 @@
+//! The frame: every format's product, with one vector or several, with what comes before and after it.
+//!
+//! A group of `lanes` lanes (a power of two up to a warp, [`Record::lanes`]) takes two rows of weights: neighbours, or a
+//! gate and its up. The block's 256 threads stage a part of the vector in shared memory, swizzled by quads of a unit so
+//! that lanes that read the same quad of neighbouring units meet in no bank; then each lane takes its units, 16 bytes of
+//! codes a load, sums `code * x` over what shares a scale, and applies the scale. With several columns codes are taken
+//! apart once and multiplied with each; a column's sums are formed in the same order whatever the number of columns, so
+//! that its result is the same to the bit. In the end the sums go through shared memory, so that neighbouring threads
+//! write neighbouring outputs.
+//!
+//! Only the loop over a unit's quads is unrolled: there are many formats, and the rest of the code is not hot.
+
+use super::{ADD, COLUMNS, NEXT, NORM, ROWS, SWIGLU, THREADS};
+use crate::elementwise::silu;
+use crate::format::{
+    decode::{Decode, QUADS, Scales},
+    record::{InMemory, Memory, Record, UNIT},
+};
+use warpsmith_device::prelude::*;
+use warpsmith_device::shared::Shared;
+use warpsmith_device::warp::{FULL, shuffle_xor};
+
+/// What a kernel got.
+#[derive(Clone, Copy)]
+pub struct Args {
+    pub weights: In<U32x4>,
+    pub x: In<f32>,
+    pub add: In<f32>,
+    pub sums: In<f32>,
+    pub next_weight: In<f32>,
+    pub y: Out<f32>,
+    pub scaled: Out<f32>,
+    pub next_sums: Out<f32>,
+    pub rows: usize,
+    pub cols: usize,
+    pub columns: usize,
+    pub x_stride: usize,
+    pub y_stride: usize,
+    pub add_stride: usize,
+    pub parts: usize,
+    pub block_units: u32,
+    pub flags: u32,
+    pub eps: f32,
+}
+
+/// The number, which the compiler does not know: a loop up to it stays a loop.
+#[inline(always)]
+fn opaque(n: usize) -> usize {
+    let same: usize;
+    // SAFETY: a move between registers.
+    unsafe {
+        core::arch::asm!("mov.b64 {0}, {1};", lateout(reg64) same, in(reg64) n, options(pure, nomem, nostack, preserves_flags));
+    }
+    same
+}
+
+/// Where quad `q` (of all quads staged of a column) is kept.
+#[inline(always)]
+fn place(q: usize) -> usize {
+    (q & !7) | ((q ^ (q >> 3)) & 7)
+}
+
+/// Brings units `from .. to` of the columns from `column` on to shared memory, zeros after the last element.
+///
+/// All threads of the block make this call.
+#[device]
+unsafe fn stage<const N: usize, const UNITS: usize>(
+    xs: Shared<F32x4>,
+    a: &Args,
+    from: usize,
+    to: usize,
+    column: usize,
+) {
+    sync::block();
+    let mut n = 0;
+    let all = if N == 1 { 1 } else { opaque(N) };
+    while n < all {
+        // There is nothing after the last column: it is taken again, and its products are dropped.
+        let row = (column + n).min(a.columns - 1) * a.x_stride;
+        let mut q = thread::idx_x() as usize;
+        while q < (to - from) * QUADS {
+            let c = from * UNIT + 4 * q;
+            let mut v = [0.0; 4];
+            if c + 4 <= a.cols {
+                v = a.x.load4(row + c).0;
+            } else {
+                for i in 0..4 {
+                    if c + i < a.cols {
+                        v[i] = a.x.at(row + c + i);
+                    }
+                }
+            }
+            xs.set(n * UNITS * QUADS + place(q), F32x4(v));
+            q += THREADS;
+        }
+        n += 1;
+    }
+    sync::block();
+}
+
+/// Adds the products of a unit of each row, which is unit `at` of those that are staged.
+#[inline(always)]
+unsafe fn add_unit<F: Decode, const R: usize, const N: usize, const UNITS: usize>(
+    acc: &mut [[f32; N]; R],
+    codes: &[F::Codes<InMemory>; R],
+    scales: &[Scales; R],
+    xs: Shared<F32x4>,
+    at: usize,
+) {
+    // `place` of the unit's quads, as addresses.
+    let unit = xs.address_of(at * QUADS);
+    let swizzle = (at as u32 & 7) * 16;
+    let x = |n: usize, q: usize| {
+        let address = unit + (swizzle ^ (q as u32 * 16)) + (n * UNITS * QUADS * 16) as u32;
+        // SAFETY: the unit is staged.
+        unsafe { Shared::<F32x4>::from_raw(address, 1).get(0).0 }
+    };
+    for part in 0..F::SCALES {
+        let (mut dots, mut sums) = ([[0.0f32; N]; R], [0.0f32; N]);
+        for k in 0..QUADS / F::SCALES {
+            let q = part * QUADS / F::SCALES + k;
+            let w: [[f32; 4]; R] = core::array::from_fn(|r| F::quad(&codes[r], q));
+            for n in 0..N {
+                let x = x(n, q);
+                for r in 0..R {
+                    for i in 0..4 {
+                        dots[r][n] = math::fma(w[r][i], x[i], dots[r][n]);
+                    }
+                }
+                if F::SHIFTED {
+                    sums[n] += (x[0] + x[1]) + (x[2] + x[3]);
+                }
+            }
+        }
+        for r in 0..R {
+            for n in 0..N {
+                acc[r][n] = if F::SCALED {
+                    math::fma(scales[r].scale[part], dots[r][n], acc[r][n])
+                } else {
+                    acc[r][n] + dots[r][n]
+                };
+                if F::SHIFTED {
+                    acc[r][n] = math::fma(scales[r].shift[part], sums[n], acc[r][n]);
+                }
+            }
+        }
+    }
+}
+
+/// The products of `R` rows with `N` columns from `column` on, in every lane of the group.
+///
+/// All threads of the block make this call.
+#[device]
+unsafe fn products<F: Decode, const R: usize, const N: usize, const UNITS: usize>(
+    a: &Args,
+    record: &Record,
+    rows: [usize; R],
+    column: usize,
+    xs: Shared<F32x4>,
+) -> [[f32; N]; R] {
+    let lanes = record.lanes();
+    let lane = thread::idx_x() as usize & (lanes - 1);
+    let memory: [InMemory; R] = core::array::from_fn(|r| InMemory(a.weights.from(rows[r] * record.vectors)));
+    let mut acc = [[0.0f32; N]; R];
+    let mut from = 0;
+    while from < record.units {
+        let to = (from + UNITS).min(record.units);
+        stage::<N, UNITS>(xs, a, from, to, column);
+        let together = F::SPEC.together();
+        let mut u = from;
+        while u < to {
+            // `from` is a multiple of a run; what is left after the last full one is stored unit after unit.
+            let run = together > 1 && N == 1 && u + lanes * together <= to;
+            // Words of codes that are loaded before the units that they belong to; other formats load theirs in time.
+            let mut words = [[0u32; 4]; R];
+            if together > 1 && (run || u + lane < to) {
+                for r in 0..R {
+                    words[r] = if run {
+                        memory[r].vector(u / together + lane)
+                    } else if F::SPEC.code_words == 1 {
+                        [memory[r].word(record.word(u + lane, 1)), 0, 0, 0]
+                    } else {
+                        let [a, b] = memory[r].pair(record.word(u + lane, 2));
+                        [a, b, 0, 0]
+                    };
+                }
+            }
+            let parts = if together > 1 && N == 1 { opaque(if run { together } else { 1 }) } else { 1 };
+            let mut part = 0;
+            while part < parts {
+                let unit = u + lane;
+                if unit < to {
+                    let codes = core::array::from_fn(|r| F::codes_of(memory[r], record, unit, words[r]));
+                    let scales = core::array::from_fn(|r| F::scales(memory[r], record, unit));
+                    add_unit::<F, R, N, UNITS>(&mut acc, &codes, &scales, xs, unit - from);
+                }
+                for r in 0..R {
+                    let [a, b, c, d] = words[r];
+                    words[r] = if F::SPEC.code_words == 1 { [b, c, d, a] } else { [c, d, a, b] };
+                }
+                u += lanes;
+                part += 1;
+            }
+        }
+        from = to;
+    }
+    let mut distance = lanes as u32 / 2;
+    while distance > 0 {
+        for r in 0..R {
+            for n in 0..N {
+                acc[r][n] += shuffle_xor(FULL, acc[r][n], distance);
+            }
+        }
+        distance /= 2;
+    }
+    acc
+}
+
+/// 1 / root mean square of an input column, from the parts of its sum of squares.
+///
+/// All lanes of the warp make this call.
+#[device]
+unsafe fn inverse_root(a: &Args, column: usize) -> f32 {
+    let mut sum = 0.0;
+    let mut i = thread::lane() as usize;
+    while i < a.parts {
+        sum += a.sums.at(column * a.parts + i);
+        i += 32;
+    }
+    1.0 / math::sqrt(warp::sum_f32(sum) / a.cols as f32 + a.eps)
+}
+
+/// A block's outputs.
+#[device]
+pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, xs: Shared<F32x4>) {
+    let record = F::SPEC.record(a.cols, a.block_units);
+    let group = thread::idx_x() as usize >> record.lanes_log2;
+    let groups = THREADS >> record.lanes_log2;
+    let column = if N == 1 { 0 } else { block::idx_y() as usize * COLUMNS };
+    let swiglu = a.flags & SWIGLU != 0;
+    let outputs = if swiglu { groups } else { groups * ROWS };
+    let first = block::idx_x() as usize * outputs;
+    // A group after the last row takes it again, and the results are dropped: all threads stage.
+    let last = a.rows - 1;
+    let rows = if swiglu {
+        let row = (first + group).min(last);
+        [row, a.rows + row]
+    } else {
+        let row = first + group * ROWS;
+        [row.min(last), (row + 1).min(last)]
+    };
+    let acc = products::<F, ROWS, N, UNITS>(a, &record, rows, column, xs);
+
+    // The sums of all groups, `[row][group][column]`, and behind them a factor for each column.
+    let sums = xs.cast::<f32>();
+    let factors = ROWS * groups * N;
+    sync::block();
+    if thread::idx_x() as usize & (record.lanes() - 1) == 0 {
+        for r in 0..ROWS {
+            for n in 0..N {
+                sums.set((r * groups + group) * N + n, acc[r][n]);
+            }
+        }
+    }
+    // A warp for each column.
+    let warp = thread::idx_x() as usize / 32;
+    let my_column = column + warp;
+    let busy = warp < N && my_column < a.columns;
+    if busy {
+        let factor = if a.flags & NORM != 0 { inverse_root(a, my_column) } else { 1.0 };
+        if thread::lane() == 0 {
+            sums.set(factors + warp, factor);
+        }
+    }
+    sync::block();
+    let columns = (a.columns - column).min(N);
+    let mut i = thread::idx_x() as usize;
+    while i < outputs * columns {
+        let (n, output) = if N == 1 { (0, i) } else { (i / outputs, i % outputs) };
+        let row = first + output;
+        let (r, group) = if swiglu { (0, output) } else { (output % ROWS, output / ROWS) };
+        let at = (r * groups + group) * N + n;
+        let mut square = 0.0;
+        if row < a.rows {
+            let factor = sums.get(factors + n);
+            let mut y = sums.get(at) * factor;
+            if swiglu {
+                y = silu(y) * (sums.get(at + groups * N) * factor);
+            }
+            let c = column + n;
+            if a.flags & ADD != 0 {
+                y += a.add.at(c * a.add_stride + row);
+            }
+            a.y.set(c * a.y_stride + row, y);
+            if a.flags & NEXT != 0 {
+                a.scaled.set(c * a.y_stride + row, y * a.next_weight.at(row));
+                square = y * y;
+            }
+        }
+        sums.set(at, square);
+        i += THREADS;
+    }
+    if a.flags & NEXT != 0 {
+        sync::block();
+        if busy {
+            let mut sum = 0.0;
+            let mut i = thread::lane() as usize;
+            while i < outputs {
+                sum += sums.get(i * N + warp);
+                i += 32;
+            }
+            let sum = warp::sum_f32(sum);
+            if thread::lane() == 0 {
+                a.next_sums.set(my_column * grid::dim_x() as usize + block::idx_x() as usize, sum);
+            }
+        }
+    }
+}

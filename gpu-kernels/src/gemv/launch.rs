@@ -1,0 +1,154 @@
+//! The way from a format to its entry points.
+
+use super::*;
+use crate::format::Format;
+use warpsmith_device::prelude::*;
+
+/// A product with a tensor of any format.
+///
+/// ```text
+/// Gemv::new(format, weights, rows, cols, x, y).add(residual, 0).launch(on)
+/// ```
+#[must_use = "a product is nothing before it is launched"]
+pub struct Gemv<'a> {
+    format: Format,
+    weights: &'a DeviceSlice<U32x4>,
+    rows: u32,
+    cols: u32,
+    x: &'a DeviceSlice<f32>,
+    y: &'a mut DeviceSlice<f32>,
+    swiglu: bool,
+    columns: u32,
+    x_stride: u32,
+    y_stride: u32,
+    add: Option<(&'a DeviceSlice<f32>, u32)>,
+    norm: Option<(&'a DeviceSlice<f32>, u32, f32)>,
+    next: Option<(&'a DeviceSlice<f32>, &'a mut DeviceSlice<f32>, &'a mut DeviceSlice<f32>)>,
+}
+
+impl<'a> Gemv<'a> {
+    /// `y = weights * x` for one column. `weights` are the records of `rows` rows of `cols` columns.
+    pub fn new(
+        format: Format,
+        weights: &'a DeviceSlice<U32x4>,
+        rows: u32,
+        cols: u32,
+        x: &'a DeviceSlice<f32>,
+        y: &'a mut DeviceSlice<f32>,
+    ) -> Gemv<'a> {
+        let (add, norm, next) = (None, None, None);
+        let (x_stride, y_stride) = (cols, rows);
+        Gemv { format, weights, rows, cols, x, y, swiglu: false, columns: 1, x_stride, y_stride, add, norm, next }
+    }
+
+    /// `columns` columns, `x_stride` elements apart in `x` and `y_stride` in `y` (and in `scaled` of [`next`](Self::next)).
+    /// `x_stride` is a multiple of 4.
+    pub fn columns(mut self, columns: u32, x_stride: u32, y_stride: u32) -> Self {
+        (self.columns, self.x_stride, self.y_stride) = (columns, x_stride, y_stride);
+        self
+    }
+
+    /// `silu(gate * x) * (up * x)`: `weights` are the records of `rows` gate rows, then of `rows` up rows.
+    pub fn swiglu(mut self) -> Self {
+        self.swiglu = true;
+        self
+    }
+
+    /// Adds `values[n * stride + row]`: a residual, or a bias with stride 0.
+    pub fn add(mut self, values: &'a DeviceSlice<f32>, stride: u32) -> Self {
+        self.add = Some((values, stride));
+        self
+    }
+
+    /// `x` is `scaled` of a producer: divides by the root mean square of what it scaled, whose squares sum up to `parts`
+    /// numbers a column in `sums`.
+    pub fn norm(mut self, sums: &'a DeviceSlice<f32>, parts: u32, eps: f32) -> Self {
+        self.norm = Some((sums, parts, eps));
+        self
+    }
+
+    /// Also writes `scaled = y * weight` and [`Gemv::parts`] parts of the sum of squares of every column.
+    pub fn next(
+        mut self,
+        weight: &'a DeviceSlice<f32>,
+        scaled: &'a mut DeviceSlice<f32>,
+        sums: &'a mut DeviceSlice<f32>,
+    ) -> Self {
+        self.next = Some((weight, scaled, sums));
+        self
+    }
+
+    /// Parts of a column's sum of squares that [`next`](Self::next) writes.
+    #[must_use]
+    pub fn parts(&self) -> u32 {
+        parts(self.rows, self.cols, self.swiglu)
+    }
+
+    /// Launches the entry point for it.
+    ///
+    /// # Errors
+    /// What the launcher reports, a broken contract first of all.
+    pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
+        let Gemv { format, weights, rows, cols, x, y, swiglu, columns, x_stride, y_stride, .. } = self;
+        let mut flags = if swiglu { SWIGLU } else { 0 };
+        let (add, add_stride) = self.add.inspect(|_| flags |= ADD).unwrap_or((DeviceSlice::empty(), 0));
+        let (sums, parts, eps) = self.norm.inspect(|_| flags |= NORM).unwrap_or((DeviceSlice::empty(), 0, 0.0));
+        let (next_weight, scaled, next_sums) = self.next.inspect(|_| flags |= NEXT).unwrap_or((
+            DeviceSlice::empty(),
+            DeviceSlice::empty_mut(),
+            DeviceSlice::empty_mut(),
+        ));
+        let block_units = format.block_units();
+        macro_rules! with {
+            ($entry:ident) => {
+                launcher.launch($entry {
+                    weights,
+                    x,
+                    add,
+                    sums,
+                    next_weight,
+                    y,
+                    scaled,
+                    next_sums,
+                    rows,
+                    cols,
+                    columns,
+                    x_stride,
+                    y_stride,
+                    add_stride,
+                    parts,
+                    block_units,
+                    flags,
+                    eps,
+                })
+            };
+        }
+        macro_rules! of {
+            ($gemv:ident, $gemm:ident) => {
+                if columns == 1 { with!($gemv) } else { with!($gemm) }
+            };
+        }
+        match format {
+            Format::F32 => of!(GemvF32, GemmF32),
+            Format::F16 => of!(GemvF16, GemmF16),
+            Format::BF16 => of!(GemvBf16, GemmBf16),
+            Format::Q1_0 => of!(GemvQ10, GemmQ10),
+            Format::Q4_0 => of!(GemvQ40, GemmQ40),
+            Format::Q4_1 => of!(GemvQ41, GemmQ41),
+            Format::Q5_0 => of!(GemvQ50, GemmQ50),
+            Format::Q5_1 => of!(GemvQ51, GemmQ51),
+            Format::Q8_0 => of!(GemvQ80, GemmQ80),
+            Format::Q2_K => of!(GemvQ2K, GemmQ2K),
+            Format::Q3_K => of!(GemvQ3K, GemmQ3K),
+            Format::Q4_K => of!(GemvQ4K, GemmQ4K),
+            Format::Q5_K => of!(GemvQ5K, GemmQ5K),
+            Format::Q6_K => of!(GemvQ6K, GemmQ6K),
+            Format::IQ4_NL => of!(GemvIq4Nl, GemmIq4Nl),
+            Format::IQ4_XS => of!(GemvIq4Xs, GemmIq4Xs),
+            Format::MXFP4 => of!(GemvMxfp4, GemmMxfp4),
+            Format::TQ2_0_G128 | Format::Q2_0 | Format::PQ2_0 | Format::PTQ1_0 | Format::TQ1_0 | Format::TQ2_0 => {
+                of!(GemvQ20, GemmQ20)
+            }
+        }
+    }
+}

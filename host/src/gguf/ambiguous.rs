@@ -1,0 +1,103 @@
+//! Which of three layouts a file means by type id 42.
+//!
+//! | written by | weights, bytes | scale | code 3 |
+//! |---|---|---|---|
+//! | ggml: Q2_0 | 64, 18 | first | +2 |
+//! | PrismML until mid 2026: Q2_0, now PQ2_0 with an id of its own | 128, 34 | first | +2 |
+//! | OxiBonsai: TQ2_0_g128 | 128, 34 | last | 0 |
+//!
+//! The sizes of the tensors tell the first from the others. Those two are told apart by what the blocks hold: read the
+//! right way, scales are finite, not negative and of similar size, and code 3 does not occur, since the models are
+//! ternary. A file of which not exactly one reading is right is refused. All tensors of a file are of one layout.
+
+use super::GgufError;
+use super::reader::TensorInfo;
+use super::types::{AMBIGUOUS_TYPE_ID, TensorType};
+use half::f16;
+
+/// Blocks of a tensor that are looked at.
+const SAMPLES: usize = 256;
+/// Codes of a block of 128, and the block.
+const CODES: usize = 32;
+const BLOCK: usize = 34;
+
+/// Sets type and size of the tensors of the ambiguous id. Offsets are still those from `data` on.
+pub(super) fn resolve(tensors: &mut [TensorInfo], file: &[u8], data: u64, alignment: u64) -> Result<(), GgufError> {
+    let of_id: Vec<usize> = (0..tensors.len()).filter(|&i| tensors[i].kind.id() == AMBIGUOUS_TYPE_ID).collect();
+    let Some(&first) = of_id.first() else { return Ok(()) };
+    let refuse =
+        |t: &TensorInfo, reason| Err(GgufError::AmbiguousType { tensor: t.name.clone(), offset: t.entry, reason });
+    let mut starts: Vec<u64> = tensors.iter().map(|t| t.offset).collect();
+    starts.sort_unstable();
+
+    // Whether 64 or 128 weights are a block; `None` while nothing tells.
+    let mut long = None;
+    for t in of_id.iter().map(|&i| &tensors[i]) {
+        let next = starts.get(starts.partition_point(|&s| s <= t.offset)).copied();
+        let end = next.unwrap_or((file.len() as u64).saturating_sub(data));
+        let span = end.saturating_sub(t.offset);
+        // The last tensor may end with the file, without padding.
+        let fits = |bytes: u64| bytes.next_multiple_of(alignment) == span || (next.is_none() && bytes == span);
+        let long_bytes = bytes_of(t, TensorType::TQ2_0_g128);
+        match (fits(t.bytes), long_bytes.is_some_and(fits)) {
+            (false, false) => return refuse(t, "the tensor has the size of none of them"),
+            (true, true) => {}
+            (_, is_long) if long.is_none_or(|l| l == is_long) => long = Some(is_long),
+            _ => return refuse(t, "the sizes of the file's tensors are of different layouts"),
+        }
+    }
+    let kind = match long {
+        None => return refuse(&tensors[first], "the tensors are too small to tell by their sizes"),
+        Some(false) => TensorType::Q2_0,
+        Some(true) => {
+            let readings = of_id.iter().map(|&i| &tensors[i]).map(|t| {
+                let start = usize::try_from(data.saturating_add(t.offset)).unwrap_or(usize::MAX);
+                let len = bytes_of(t, TensorType::TQ2_0_g128).and_then(|b| usize::try_from(b).ok()).unwrap_or(0);
+                let bytes = start.checked_add(len).and_then(|end| file.get(start..end)).unwrap_or_default();
+                (plausible(bytes, 0), plausible(bytes, CODES))
+            });
+            let (scale_first, scale_last) = readings.fold((true, true), |a, b| (a.0 && b.0, a.1 && b.1));
+            match (scale_first, scale_last) {
+                (true, false) => TensorType::PQ2_0,
+                (false, true) => TensorType::TQ2_0_g128,
+                (true, true) => return refuse(&tensors[first], "its contents make sense both ways"),
+                (false, false) => return refuse(&tensors[first], "its contents make sense neither way"),
+            }
+        }
+    };
+    for i in of_id {
+        let Some(bytes) = bytes_of(&tensors[i], kind) else {
+            return refuse(&tensors[i], "its rows are no whole number of the blocks of the other tensors");
+        };
+        (tensors[i].kind, tensors[i].bytes) = (kind, bytes);
+    }
+    Ok(())
+}
+
+/// The size of a tensor if it is of that type.
+fn bytes_of(t: &TensorInfo, kind: TensorType) -> Option<u64> {
+    let rows_fit = t.dims.first().is_some_and(|d| d.is_multiple_of(kind.block_elements()));
+    kind.bytes_for(t.dims.iter().product()).filter(|_| rows_fit)
+}
+
+/// Whether blocks of 34 bytes make sense with the scale at byte `at` and the codes in the rest.
+fn plausible(bytes: &[u8], at: usize) -> bool {
+    let blocks = bytes.len() / BLOCK;
+    let mut scales = Vec::new();
+    for block in bytes.chunks_exact(BLOCK).step_by((blocks / SAMPLES).max(1)) {
+        let scale = f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
+        let codes = if at == 0 { &block[2..] } else { &block[..CODES] };
+        // A code is 3 where both of its bits are set.
+        let threes = codes.iter().any(|b| b & (b >> 1) & 0x55 != 0);
+        if !scale.is_finite() || scale < 0.0 || threes {
+            return false;
+        }
+        if scale > 0.0 {
+            scales.push(scale);
+        }
+    }
+    scales.sort_by(f32::total_cmp);
+    let Some(&median) = scales.get(scales.len() / 2) else { return false };
+    let near = scales.iter().filter(|s| **s > median / 64.0 && **s < median * 64.0).count();
+    near * 10 >= scales.len() * 9
+}
