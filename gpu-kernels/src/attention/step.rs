@@ -107,6 +107,9 @@ mod frame {
         values: Shared<f32>,
         largest: Shared<f32>,
         sums: Shared<f32>,
+        /// What each warp's values count for; then, for the first of those that share queries, all sums and the largest.
+        shares: Shared<f32>,
+        totals: Shared<f32>,
     }
 
     #[device]
@@ -115,6 +118,8 @@ mod frame {
             values: shared_array!(ATTN_STEP_VALUES: [f32; WARPS * QUERIES * 256]),
             largest: shared_array!(ATTN_STEP_LARGEST: [f32; WARPS * QUERIES]),
             sums: shared_array!(ATTN_STEP_SUMS: [f32; WARPS * QUERIES]),
+            shares: shared_array!(ATTN_STEP_SHARES: [f32; WARPS * QUERIES]),
+            totals: shared_array!(ATTN_STEP_TOTALS: [f32; 2 * WARPS * QUERIES]),
         };
         let key = shared_array!(ATTN_STEP_KEY: [f32; 256]);
         let ticket = shared_array!(ATTN_STEP_TICKET: [u32; 4]);
@@ -196,32 +201,45 @@ mod frame {
             }
             sync::block();
 
-            // The warps' results in order.
+            // The warps' results in order: first what each counts for, a thread each.
+            if thread < WARPS * QUERIES && thread % QUERIES < queries {
+                let own = thread / QUERIES / sharing * sharing * QUERIES + thread % QUERIES;
+                let mut largest = f32::MIN;
+                for w in 0..sharing {
+                    largest = math::max(largest, memory.largest.get(own + w * QUERIES));
+                }
+                memory.shares.set(thread, math::exp2_approx(memory.largest.get(thread) - largest));
+                if thread == own {
+                    let mut sum = 0.0f32;
+                    for w in 0..sharing {
+                        let share = math::exp2_approx(memory.largest.get(own + w * QUERIES) - largest);
+                        sum = math::fma(share, memory.sums.get(own + w * QUERIES), sum);
+                    }
+                    memory.totals.set(own, sum);
+                    memory.totals.set(WARPS * QUERIES + own, largest);
+                }
+            }
+            sync::block();
+
             let slot = dim + 4;
             let mut i = thread;
             while i < group * dim {
-                let (h, d) = (i / dim, i % dim);
-                let (first, j) = (h / queries * sharing, h % queries);
-                let mut largest = f32::MIN;
+                let (h, d) = ((i as u32 / dim as u32) as usize, (i as u32 % dim as u32) as usize);
+                let own = h / queries * sharing * QUERIES + h % queries;
+                let mut value = 0.0f32;
                 for w in 0..sharing {
-                    largest = math::max(largest, memory.largest.get((first + w) * QUERIES + j));
-                }
-                let (mut sum, mut value) = (0.0f32, 0.0f32);
-                for w in 0..sharing {
-                    let at = (first + w) * QUERIES + j;
-                    let share = math::exp2_approx(memory.largest.get(at) - largest);
-                    sum = math::fma(share, memory.sums.get(at), sum);
-                    value = math::fma(share, memory.values.get(at * dim + d), value);
+                    let at = own + w * QUERIES;
+                    value = math::fma(memory.shares.get(at), memory.values.get(at * dim + d), value);
                 }
                 if used == 1 {
-                    a.y.set(y_at + i, quotient(value, sum));
+                    a.y.set(y_at + i, quotient(value, memory.totals.get(own)));
                 } else {
                     let at =
                         ((column * layer.q_heads as usize + first_head + h) * splits as usize + split as usize) * slot;
                     a.partials.set(at + d, value);
                     if d == 0 {
-                        a.partials.set(at + dim, largest);
-                        a.partials.set(at + dim + 1, sum);
+                        a.partials.set(at + dim, memory.totals.get(WARPS * QUERIES + own));
+                        a.partials.set(at + dim + 1, memory.totals.get(own));
                     }
                 }
                 i += THREADS as usize;
@@ -238,7 +256,7 @@ mod frame {
                 if ticket.get(0) + 1 == used {
                     let mut i = thread;
                     while i < group * dim {
-                        let (h, d) = (i / dim, i % dim);
+                        let (h, d) = ((i as u32 / dim as u32) as usize, (i as u32 % dim as u32) as usize);
                         let at = (column * layer.q_heads as usize + first_head + h) * splits as usize * slot;
                         let mut largest = f32::MIN;
                         for s in 0..used as usize {

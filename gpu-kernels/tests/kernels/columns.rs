@@ -1,7 +1,7 @@
 //! Attention of columns: what must not change a bit, and what is refused.
 
 use crate::machine::{Buffer, Gpu, Rng};
-use gpu_kernels::attention::{AttnStepF16, AttnStepQ8, partials_len};
+use gpu_kernels::attention::{AttnDecode, AttnStepF16, AttnStepQ8, partials_len};
 use gpu_kernels::cases::{Kv, Subject};
 use gpu_kernels::kv::{QkvStoreF16, QkvStoreQ8};
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
@@ -202,4 +202,64 @@ fn prompts_without_tensor_cores() {
     for case in Subject::AttentionPrefill(Kv::F16).cases() {
         case.run(&mut gpu).unwrap_or_else(|e| panic!("{case}: {e}"));
     }
+}
+
+/// Lane instructions for a position, a query head and an element, where keys and values are many.
+#[test]
+fn a_position_costs_fewer_instructions_than_one_head_at_a_time() {
+    // Blocks merge what their warps found: little, where parts are long.
+    for (length, most) in [(1024u32, 14.0), (4096, 9.6)] {
+        let (v2, v3) = cost(length);
+        println!("{length}: instructions for a position, head and element: v2 {v2:.2}, v3 {v3:.2}");
+        assert!(v3 < most && v3 < v2, "{length}: v2 {v2:.2}, v3 {v3:.2}");
+    }
+}
+
+fn cost(length: u32) -> (f64, f64) {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(93));
+    let (q_heads, kv_heads, head_dim, capacity) = (8u32, 2u32, 128u32, length);
+    let mut cache = || -> Vec<f16> { (0..kv_heads * capacity * head_dim).map(|_| f16::from_f32(rng.unit())).collect() };
+    let (keys, values) = (cache(), cache());
+    let (k, v) = (gpu.upload(&keys), gpu.upload(&values));
+    let column = Column { capacity, k: k.address(), v: v.address(), ..Column::at(0, capacity - 1) };
+    let (columns, qkv) = (gpu.upload(&[column]), gpu.upload(&rng.floats(12 * 128)));
+    let layer = Layer { q_heads, kv_heads, head_dim, context: capacity, ..Layer::default() };
+    let mut partials = gpu.poisoned::<f32>(partials_len(1, &layer) as usize);
+    let (mut counters, mut y) = (gpu.upload(&[0u32; 2]), gpu.poisoned::<f32>(1024));
+    let none = gpu.upload(&[0.0f32]);
+    let work = f64::from(q_heads * capacity * head_dim);
+
+    gpu.launch(AttnDecode {
+        q: &qkv[..1024],
+        k_cache: &k,
+        v_cache: &v,
+        y: &mut y,
+        columns: &columns,
+        q_heads,
+        kv_heads,
+        head_dim,
+        capacity,
+    })
+    .unwrap();
+    let (v2, before) = (gpu.counters.lane_instructions as f64 / work, gpu.read(&y));
+    gpu.launch(AttnStepF16 {
+        qkv: &qkv,
+        q_weight: &none,
+        k_weight: &none,
+        cos: &none,
+        sin: &none,
+        columns: &columns,
+        partials: &mut partials,
+        counters: &mut counters,
+        y: &mut y,
+        stride: 12 * 128,
+        y_stride: 1024,
+        layer,
+    })
+    .unwrap();
+    let (v3, after) = (gpu.counters.lane_instructions as f64 / work, gpu.read(&y));
+    for (a, b) in before.iter().zip(&after) {
+        assert!((a - b).abs() < 1e-6, "{a} and {b}");
+    }
+    (v2, v3)
 }
