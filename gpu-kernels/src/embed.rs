@@ -2,7 +2,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | `table` | records of [`format`](crate::format), `[vocab]` |
+//! | `table` | records of [`format`](mod@format), `[vocab]` |
 //! | `y` | f32 `[columns, cols]`, exactly the decoded weights; column `n` from `n * stride` on, at multiples of 16 bytes |
 //! | `columns` | [`Column`]; the tokens are read when the kernel runs |
 //! | `next_weight`, `scaled`, `next_sums` | with the flag [`NEXT`]: what the norm before the first product needs, as in [`gemv`](crate::gemv); [`parts`] sums a column |
