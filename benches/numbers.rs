@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use warpsmith_builder::KernelCrate;
+use warpsmith_driver_api::software;
 use warpsmith_host::Device;
-use warpsmith_host::decode::{Mode, Model, Sequence, SequenceOptions};
+use warpsmith_host::decode::{KvType, Mode, Model, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -22,33 +23,69 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Decodes `tokens` greedily, five times, and prints the median rate.
-fn decode(mode: Mode) -> Outcome {
+/// Bytes that a token cannot do without: every weight of the layers and of the output projection as stored, and the keys
+/// and values of `positions` positions.
+fn floor(file: &ModelFile, positions: u64, kv: KvType) -> u64 {
+    let c = file.config();
+    let layers = file.layers().iter().flat_map(|l| [&l.q, &l.k, &l.v, &l.attn_output, &l.gate, &l.up, &l.down]);
+    let weights: usize = layers.chain([file.output()]).map(|m| file.data(m).len()).sum();
+    let row = (c.head_dim * kv.bytes() + kv.scale_bytes()) as u64;
+    weights as u64 + 2 * positions * (c.layers * c.kv_heads) as u64 * row
+}
+
+/// Decodes `tokens` greedily, five times, and prints the median rate; on the software driver also what a token costs.
+fn decode(path: &Path, mode: Mode) -> Outcome {
+    const TOKENS: u64 = 100;
     let device = Device::open(0)?;
-    let model = Model::load(&device, &ModelFile::open(Path::new(ROOT).join("models/tiny-qwen3-q4_0.gguf"))?)?;
-    let tokens = 100;
-    let options = SequenceOptions { capacity: Some(128), mode, ..Default::default() };
-    let mut sequence = Sequence::new(&model, options)?;
+    let file = ModelFile::open(path)?;
+    let model = Model::load(&device, &file)?;
+    let capacity = Some(file.config().context.min(128));
+    let mut session = Session::new(&model, SessionOptions { capacity, mode, ..Default::default() })?;
     let mut times = Vec::new();
     for round in 0..6 {
-        sequence.reset();
+        session.reset();
         let mut token = 72;
+        // The first round captures the graph and warms caches; the last one's launches are counted.
+        software::reset_profile();
         let start = Instant::now();
-        for _ in 0..tokens {
-            token = sequence.feed(token)?;
+        for _ in 0..TOKENS {
+            token = session.feed(token)?;
         }
-        // The first round captures the graph and warms caches.
         if round > 0 {
             times.push(start.elapsed());
         }
     }
     let seconds = median(times).as_secs_f64();
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
     println!(
-        "decode, tiny-qwen3 Q4_0, {mode:?}: {:.1} tokens/s on {} (median of 5 runs of {tokens})",
-        f64::from(tokens) / seconds,
+        "decode, {name}, {mode:?}: {:.1} tokens/s on {} (median of 5 runs of {TOKENS})",
+        TOKENS as f64 / seconds,
         device.engine()
     );
+    if device.is_software() && mode == Mode::Graph {
+        let kernels = software::profile();
+        let per_token =
+            |f: fn(&software::KernelProfile) -> u64| kernels.iter().map(f).sum::<u64>() as f64 / TOKENS as f64;
+        let floor = floor(&file, TOKENS / 2, session.kv_type()) as f64;
+        let bytes = per_token(|k| k.counters.global_load_bytes + k.counters.global_store_bytes);
+        println!(
+            "  a token: {} launches, {:.2} M lane instructions, {:.3} MB of global memory accessed; floor {:.3} MB (weights, keys and values, once)",
+            session.launches_per_step(),
+            per_token(|k| k.counters.lane_instructions) / 1e6,
+            bytes / 1e6,
+            floor / 1e6,
+        );
+    }
     Ok(())
+}
+
+/// The models that ship with the project.
+fn shipped() -> io::Result<Vec<PathBuf>> {
+    let folder = fs::read_dir(Path::new(ROOT).join("models"))?;
+    let mut all: Vec<PathBuf> = folder.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
+    all.retain(|p| p.extension().is_some_and(|e| e == "gguf"));
+    all.sort();
+    Ok(all)
 }
 
 fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
@@ -125,7 +162,9 @@ fn edit_to_ptx() -> Outcome {
 
 fn main() -> Outcome {
     // `cargo test --benches` and `cargo bench -- --test` only ask whether it runs.
-    decode(Mode::Graph)?;
-    decode(Mode::Eager)?;
+    for path in shipped()? {
+        decode(&path, Mode::Graph)?;
+        decode(&path, Mode::Eager)?;
+    }
     edit_to_ptx()
 }

@@ -66,6 +66,8 @@ pub enum KvChoice {
     F16,
     /// Single precision.
     F32,
+    /// Eight-bit codes with a scale for each head of each position: a quarter of the bytes, coarser.
+    Int8,
 }
 
 /// How much of the run is compared with the CPU reference.
@@ -83,7 +85,7 @@ pub enum Verify {
 /// Arguments of `run`.
 #[derive(Debug, Default, Args)]
 pub struct RunArgs {
-    /// GGUF model (architectures qwen3, llama) [default: the tiny Q4_0 model that ships with the project]
+    /// GGUF model (architectures qwen3, qwen2, llama) [default: the tiny Q4_0 model that ships with the project]
     #[arg(long, value_name = "M.gguf")]
     pub model: Option<PathBuf>,
     /// Text to continue.
@@ -110,6 +112,21 @@ pub struct RunArgs {
     /// Context length: positions that the KV cache holds [default: what the run needs, at most the model's]
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
+    /// Divide logits by this and draw the token; 0 takes the most likely one.
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    pub temperature: f32,
+    /// Draw among so many of the most likely tokens; 0: all.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub top_k: u32,
+    /// Draw among the most likely tokens that have this share of the probability.
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub top_p: f32,
+    /// Divide positive logits of tokens that the text has by this, and multiply negative ones.
+    #[arg(long, value_name = "R", default_value_t = 1.0)]
+    pub penalty: f32,
+    /// Seed of the draws.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
     /// Go on after the model's end-of-text token.
     #[arg(long)]
     pub ignore_eos: bool,

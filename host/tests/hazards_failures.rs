@@ -9,7 +9,7 @@ mod device;
 use common::*;
 use device::*;
 use warpsmith_driver_api::software;
-use warpsmith_host::decode::{DecodeError, KvType, Mode, Model, Sequence, SequenceOptions};
+use warpsmith_host::decode::{DecodeError, KvType, Mode, Model, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
 
 const OUT_OF_MEMORY: i32 = 2;
@@ -69,13 +69,14 @@ fn fe_10_rz_4_a_failed_capture_leaves_stream_and_sequence_usable() {
     ] {
         let model = tiny(q4_0_path());
         let mut clean = sequence(&model, Mode::Eager);
-        let mut s = sequence(&model, Mode::Graph);
+        let o = SessionOptions { capacity: Some(4), ..options(Mode::Graph, KvType::F16) };
+        let mut s = Session::new(&model, o).unwrap();
         for p in 0..8 {
             let t = token(p, 256);
             if p == 0 || p == 4 {
                 s.set_mode(Mode::Graph);
                 if p == 4 {
-                    // A new cache asks for a new graph.
+                    // Positions past those that were prepared ask for a new graph.
                     s.set_capacity(100).unwrap();
                 }
                 let before = s.snapshot().unwrap();
@@ -121,7 +122,7 @@ fn inner_memory_is_given_back() {
             s.set_capacity(32).unwrap();
             s.feed(4).unwrap();
             let taken = loaded.1.free - d.memory_info().unwrap().free;
-            let budget = 2 * Sequence::device_bytes(&model, 64, KvType::F16).unwrap();
+            let budget = 2 * Session::device_bytes(&model, 64, KvType::F16).unwrap();
             assert!(taken <= budget, "{taken} of {budget}");
             drop(s);
             assert_eq!((d.live_allocations(), d.memory_info().unwrap()), loaded, "round {round}");
@@ -151,7 +152,8 @@ fn rz_23_a_token_allocates_nothing_and_costs_two_copies() {
     let model = tiny(q4_0_path());
     for mode in [Mode::Eager, Mode::Graph] {
         let mut s = sequence(&model, mode);
-        s.prefill(&[1, 2]).unwrap();
+        s.feed(1).unwrap();
+        s.feed(2).unwrap();
         software::reset_call_counts();
         for p in 2..52 {
             s.feed(token(p, 256)).unwrap();
@@ -202,10 +204,10 @@ fn parts_may_be_dropped_in_any_order() {
 fn a_context_that_does_not_fit_into_memory_is_refused_with_the_sizes() {
     let file = Synthetic { context: u32::MAX as usize, layers: 1, ..Default::default() }.file();
     let model = load(&file);
-    let e = Sequence::new(&model, SequenceOptions::default()).unwrap_err();
+    let e = Session::new(&model, SessionOptions::default()).unwrap_err();
     assert!(matches!(&e, DecodeError::Memory { needed, free, .. } if needed > free), "{e}");
     assert!(e.to_string().contains("positions in f16"), "{e}");
-    Sequence::new(&model, SequenceOptions { capacity: Some(16), ..Default::default() }).unwrap().feed(1).unwrap();
+    Session::new(&model, SessionOptions { capacity: Some(16), ..Default::default() }).unwrap().feed(1).unwrap();
 }
 
 #[test]
@@ -231,5 +233,9 @@ fn inner_small_device() {
     drop(guard);
     assert!(matches!(&e, DecodeError::Runtime(warpsmith_host::Error::OutOfMemory { .. })), "{e}");
     assert_eq!(d.live_allocations(), before);
-    sequence(&model, Mode::Graph).feed(1).unwrap();
+    // Buffers for one column fit, those for a prompt's 64 do not.
+    let e = Session::new(&model, SessionOptions::default()).unwrap_err();
+    assert!(matches!(&e, DecodeError::Memory { what: "the decoder", .. }), "{e}");
+    let o = SessionOptions { chunk: 1, ..Default::default() };
+    Session::new(&model, o).unwrap().feed(1).unwrap();
 }

@@ -9,15 +9,15 @@ mod device;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
-use warpsmith_host::decode::{DecodeError, KvType, Mode, Sequence, SequenceOptions};
+use warpsmith_host::decode::{DecodeError, KvType, Mode, Session, SessionOptions};
 use warpsmith_host::gguf::{Gguf, TensorType};
 use warpsmith_host::model::ModelFile;
 
 fn at_the_limit(mode: Mode, kv: KvType) {
     let file = Synthetic { layers: 2, ..Default::default() }.file();
     let model = load(&file);
-    let o = SequenceOptions { capacity: Some(5), mode, kv, ..Default::default() };
-    let mut s = Sequence::new(&model, o).unwrap();
+    let o = SessionOptions { capacity: Some(5), mode, kv, ..Default::default() };
+    let mut s = Session::new(&model, o).unwrap();
     for p in 0..5 {
         s.feed(token(p, 96)).unwrap();
     }
@@ -36,7 +36,7 @@ fn at_the_limit(mode: Mode, kv: KvType) {
 
 #[test]
 fn ox_14_position_at_capacity_is_an_error() {
-    for kv in [KvType::F16, KvType::F32] {
+    for kv in KvType::ALL {
         at_the_limit(Mode::Eager, kv);
     }
 }
@@ -51,8 +51,8 @@ fn ox_14_a_step_writes_its_own_rows_of_the_cache_and_no_others() {
     let m = Synthetic { layers: 3, ..Default::default() };
     let model = load(&m.file());
     for (kv, size) in [(KvType::F16, 2), (KvType::F32, 4)] {
-        let o = SequenceOptions { capacity: Some(7), kv, ..Default::default() };
-        let mut s = Sequence::new(&model, o).unwrap();
+        let o = SessionOptions { capacity: Some(7), kv, ..Default::default() };
+        let mut s = Session::new(&model, o).unwrap();
         let row = m.head_dim * size;
         let mut before = s.raw_cache().unwrap();
         assert_eq!(before.len(), 2 * 3 * m.kv_heads * 7 * row);
@@ -84,15 +84,15 @@ fn fe_5_fe_11_a_graph_serves_every_length_up_to_the_capacity() {
 #[test]
 fn fe_11_a_prompt_longer_than_the_context_is_refused_as_a_whole() {
     let model = load(&Synthetic::default().file());
-    let mut s = Sequence::new(&model, SequenceOptions { capacity: Some(4), ..Default::default() }).unwrap();
+    let mut s = Session::new(&model, SessionOptions { capacity: Some(4), ..Default::default() }).unwrap();
     let e = s.prefill(&[1, 2, 3, 4, 5]).unwrap_err();
     assert!(matches!(e, DecodeError::ContextFull { tokens: 5, length: 0, capacity: 4, most: 64 }), "{e}");
     assert!(s.is_empty() && s.stats() == Default::default());
     s.prefill(&[1, 2, 3, 4]).unwrap();
     assert!(matches!(s.prefill(&[]), Err(DecodeError::EmptyPrompt)));
     for capacity in [0, 65, usize::MAX] {
-        let o = SequenceOptions { capacity: Some(capacity), ..Default::default() };
-        assert!(matches!(Sequence::new(&model, o), Err(DecodeError::Capacity { .. })), "{capacity}");
+        let o = SessionOptions { capacity: Some(capacity), ..Default::default() };
+        assert!(matches!(Session::new(&model, o), Err(DecodeError::Capacity { .. })), "{capacity}");
     }
 }
 
@@ -100,7 +100,7 @@ fn fe_11_a_prompt_longer_than_the_context_is_refused_as_a_whole() {
 fn ox_15_heads_that_the_kernels_cannot_hold_are_refused_before_anything_runs() {
     let file =
         Synthetic { heads: 1, kv_heads: 1, head_dim: 320, formats: vec![Format::F16], ..Default::default() }.file();
-    let e = Sequence::new(&load(&file), SequenceOptions::default()).unwrap_err();
+    let e = Session::new(&load(&file), SessionOptions::default()).unwrap_err();
     assert!(e.to_string().contains("head_dim") && e.to_string().contains("320"), "{e}");
     // Rows that are no whole number of blocks do not even open.
     let mut w = Synthetic::default().writer();
@@ -157,7 +157,7 @@ fn ox_21_ties_go_to_the_lowest_token_and_nan_never_wins() {
     let file = ModelFile::from_gguf(Gguf::from_bytes(w.to_bytes()).unwrap()).unwrap();
     let mut s = sequence(&load(&file), Mode::Graph);
     let e = s.feed(7).unwrap_err();
-    assert!(matches!(e, DecodeError::NotANumber { position: 0 }), "{e}");
+    assert!(matches!(e, DecodeError::NotANumber { position: 0, .. }), "{e}");
     assert!(s.is_empty() && matches!(s.logits(), Err(DecodeError::NoLogits)));
 }
 
@@ -181,7 +181,7 @@ fn fe_17_f16_and_f32_caches_hold_the_same_values() {
     let m = Synthetic { layers: 4, kv_heads: 4, ..Default::default() };
     let model = load(&m.file());
     let run = |kv| {
-        let mut s = Sequence::new(&model, SequenceOptions { capacity: Some(9), kv, ..Default::default() }).unwrap();
+        let mut s = Session::new(&model, SessionOptions { capacity: Some(9), kv, ..Default::default() }).unwrap();
         s.prefill(&(0..9).map(|p| token(p, 96)).collect::<Vec<_>>()).unwrap();
         s.snapshot().unwrap()
     };

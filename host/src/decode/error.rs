@@ -1,5 +1,6 @@
 //! Errors of loading weights and of decoding.
 
+use super::KvType;
 use crate::Error;
 use crate::model::ModelError;
 use gpu_kernels::format::FormatError;
@@ -112,10 +113,47 @@ pub enum DecodeError {
     #[error("there are no logits: feed a token first (after a reset, rollback or failed call there are none)")]
     NoLogits,
     /// Every logit is NaN.
-    #[error("all logits at position {position} are NaN; the weights or an earlier value overflowed")]
+    #[error(
+        "all logits at position {position} (sequence {place} of the step) are NaN or not allowed; the weights or an earlier value overflowed, or no allowed token is left"
+    )]
     NotANumber {
         /// The position that was fed.
         position: usize,
+        /// The place of the sequence in the step.
+        place: usize,
+    },
+    /// More columns than a decoder has, or none.
+    #[error("{what}: {given}; 1 to {most} are possible")]
+    Batch {
+        /// What was counted.
+        what: &'static str,
+        /// How many were asked for.
+        given: usize,
+        /// The most that there can be.
+        most: usize,
+    },
+    /// A number that no token can be chosen by.
+    #[error("{what} is {value}; expected {expected}")]
+    Sampling {
+        /// Which number.
+        what: &'static str,
+        /// Its value.
+        value: f32,
+        /// What would do.
+        expected: &'static str,
+    },
+    /// A sequence of another loaded model than the decoder's.
+    #[error("the sequence belongs to another loaded model than the decoder")]
+    OtherModel,
+    /// Sequences in one step that store keys and values differently.
+    #[error(
+        "the sequences of a step must have one cache type, but there are {first} and {other}; feed them in steps of their own"
+    )]
+    MixedCaches {
+        /// That of the first.
+        first: KvType,
+        /// Another.
+        other: KvType,
     },
     /// The step could not be captured; nothing was run.
     #[error(

@@ -1,13 +1,11 @@
-//! The cache of keys and values: one owner, one contiguous buffer each.
+//! The cache of keys and values of one sequence: contiguous, one owner.
 
 use super::DecodeError;
 use super::weights::padded;
 use crate::model::Config;
 use crate::{Buffer, Device, Error, Stream};
 use gpu_kernels::state::Column;
-use half::f16;
 use std::ops::Range;
-use warpsmith_device::{DeviceSlice, Element};
 
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,15 +15,26 @@ pub enum KvType {
     F16,
     /// As computed.
     F32,
+    /// Codes of -127 to 127 with an f32 scale for each head of each position: a quarter of the memory.
+    Int8,
 }
 
 impl KvType {
-    /// Bytes of an element.
-    pub fn bytes(self) -> u64 {
+    /// All of them.
+    pub const ALL: [KvType; 3] = [KvType::F16, KvType::F32, KvType::Int8];
+
+    /// Bytes of an element, without scales.
+    pub fn bytes(self) -> usize {
         match self {
             KvType::F16 => 2,
             KvType::F32 => 4,
+            KvType::Int8 => 1,
         }
+    }
+
+    /// Bytes of the scale of a head at a position.
+    pub fn scale_bytes(self) -> usize {
+        if self == KvType::Int8 { 4 } else { 0 }
     }
 }
 
@@ -34,19 +43,9 @@ impl std::fmt::Display for KvType {
         f.write_str(match self {
             KvType::F16 => "f16",
             KvType::F32 => "f32",
+            KvType::Int8 => "int8",
         })
     }
-}
-
-/// Keys and values of one element type, `[layer][kv_head, capacity, head_dim]` each.
-pub(super) struct Caches<T> {
-    k: Buffer<T>,
-    v: Buffer<T>,
-}
-
-pub(super) enum Stored {
-    F16(Caches<f16>),
-    F32(Caches<f32>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,159 +61,122 @@ impl Shape {
         Shape { layers: c.layers, kv_heads: c.kv_heads, capacity, head_dim: c.head_dim }
     }
 
-    /// Elements of one layer's keys.
-    pub fn layer_len(&self) -> usize {
-        self.kv_heads * self.capacity * self.head_dim
+    /// Heads of all layers.
+    fn heads(&self) -> usize {
+        self.layers * self.kv_heads
     }
 
     /// Bytes of keys and values on the device; `None` if that overflows.
     pub fn bytes(&self, kind: KvType) -> Option<u64> {
-        let factors = [self.layers, self.kv_heads, self.capacity, self.head_dim];
-        let elements = factors.iter().try_fold(1u64, |n, &f| n.checked_mul(f as u64))?;
-        padded(elements.checked_mul(kind.bytes()).filter(|&n| n < 1 << 62)?).checked_mul(2)
-    }
-
-    /// Where the elements of the first `length` positions of a head lie.
-    fn rows(&self, layer: usize, head: usize, length: usize) -> Range<usize> {
-        let start = layer * self.layer_len() + head * self.capacity * self.head_dim;
-        start..start + length * self.head_dim
-    }
-
-    fn heads(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let heads = self.kv_heads;
-        (0..self.layers).flat_map(move |l| (0..heads).map(move |h| (l, h)))
+        let rows =
+            [self.layers, self.kv_heads, self.capacity].iter().try_fold(1u64, |n, &f| n.checked_mul(f as u64))?;
+        let small = |bytes: &u64| *bytes < 1 << 62;
+        let codes = rows.checked_mul(self.head_dim as u64)?.checked_mul(kind.bytes() as u64).filter(small)?;
+        let scales = rows.checked_mul(kind.scale_bytes() as u64).filter(small)?;
+        let scales = if scales == 0 { 0 } else { padded(scales) };
+        padded(codes).checked_add(scales)?.checked_mul(2)
     }
 }
 
-/// The cache of one sequence.
-pub(super) struct KvCache {
-    pub shape: Shape,
-    pub stored: Stored,
+/// A buffer of rows, `[layer][kv_head][capacity]`, of `row` bytes each.
+struct Rows {
+    bytes: Buffer<u8>,
+    row: usize,
+    heads: usize,
+    capacity: usize,
 }
 
-impl KvCache {
-    pub fn new(device: &Device, shape: Shape, kind: KvType) -> Result<KvCache, Error> {
-        let len = shape.layers * shape.layer_len();
-        let stored = match kind {
-            KvType::F16 => Stored::F16(Caches { k: device.alloc(len)?, v: device.alloc(len)? }),
-            KvType::F32 => Stored::F32(Caches { k: device.alloc(len)?, v: device.alloc(len)? }),
-        };
-        Ok(KvCache { shape, stored })
+impl Rows {
+    fn new(device: &Device, shape: Shape, row: usize) -> Result<Rows, Error> {
+        let heads = shape.heads();
+        Ok(Rows { bytes: device.alloc(heads * shape.capacity * row)?, row, heads, capacity: shape.capacity })
     }
 
-    pub fn kind(&self) -> KvType {
-        match self.stored {
-            Stored::F16(_) => KvType::F16,
-            Stored::F32(_) => KvType::F32,
-        }
+    /// Where the first `length` positions of a head lie.
+    fn place(&self, head: usize, length: usize) -> Range<usize> {
+        let start = head * self.capacity * self.row;
+        start..start + length * self.row
     }
 
-    /// A number that no other cache has or will have.
-    pub fn id(&self) -> u64 {
-        match &self.stored {
-            Stored::F16(c) => c.k.id(),
-            Stored::F32(c) => c.k.id(),
-        }
-    }
-
-    /// What a step that feeds `token` at `position` of this cache's sequence reads.
-    pub fn column(&self, token: u32, position: u32) -> Column {
-        let (k, v) = match &self.stored {
-            Stored::F16(c) => (c.k.address(), c.v.address()),
-            Stored::F32(c) => (c.k.address(), c.v.address()),
-        };
-        Column { token, position, capacity: self.shape.capacity as u32, k, v, ..Column::default() }
-    }
-
-    /// Copies the first `length` positions of a cache that differs in capacity alone.
-    pub fn copy_from(&mut self, from: &KvCache, length: usize, stream: &Stream) -> Result<(), Error> {
-        let (to_shape, from_shape) = (self.shape, from.shape);
-        match (&mut self.stored, &from.stored) {
-            (Stored::F16(to), Stored::F16(from)) => to.copy_from(to_shape, from, from_shape, length, stream),
-            (Stored::F32(to), Stored::F32(from)) => to.copy_from(to_shape, from, from_shape, length, stream),
-            // Types differ only if a caller mixes sequences, which none does.
-            _ => Ok(()),
-        }
-    }
-
-    /// The first `length` positions, `[layer][kv_head][position][head_dim]`, as little-endian bytes.
-    pub fn read(&self, length: usize, stream: &Stream) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        match &self.stored {
-            Stored::F16(c) => {
-                Ok((c.read(&c.k, self.shape, length, stream)?, c.read(&c.v, self.shape, length, stream)?))
-            }
-            Stored::F32(c) => {
-                Ok((c.read(&c.k, self.shape, length, stream)?, c.read(&c.v, self.shape, length, stream)?))
-            }
-        }
-    }
-
-    /// The inverse of `read`. The lengths were compared before.
-    pub fn write(&mut self, length: usize, k: &[u8], v: &[u8], stream: &Stream) -> Result<(), Error> {
-        let shape = self.shape;
-        match &mut self.stored {
-            Stored::F16(c) => {
-                write(&mut c.k, shape, length, k, stream)?;
-                write(&mut c.v, shape, length, v, stream)
-            }
-            Stored::F32(c) => {
-                write(&mut c.k, shape, length, k, stream)?;
-                write(&mut c.v, shape, length, v, stream)
-            }
-        }
-    }
-}
-
-impl<T: Element> Caches<T> {
-    /// Keys and values of one layer.
-    pub fn layer(&mut self, layer: usize, shape: Shape) -> (&mut DeviceSlice<T>, &mut DeviceSlice<T>) {
-        let place = layer * shape.layer_len()..(layer + 1) * shape.layer_len();
-        (&mut self.k[place.clone()], &mut self.v[place])
-    }
-
-    fn copy_from(
-        &mut self,
-        to_shape: Shape,
-        from: &Caches<T>,
-        from_shape: Shape,
-        length: usize,
-        stream: &Stream,
-    ) -> Result<(), Error> {
-        for (layer, head) in to_shape.heads() {
-            let (to, place) = (to_shape.rows(layer, head, length), from_shape.rows(layer, head, length));
-            stream.copy(&from.k[place.clone()], &mut self.k[to.clone()])?;
-            stream.copy(&from.v[place], &mut self.v[to])?;
+    fn copy_from(&mut self, from: &Rows, length: usize, stream: &Stream) -> Result<(), Error> {
+        for head in 0..self.heads {
+            let place = self.place(head, length);
+            stream.copy(&from.bytes[from.place(head, length)], &mut self.bytes[place])?;
         }
         Ok(())
     }
 
-    fn read(&self, buffer: &Buffer<T>, shape: Shape, length: usize, stream: &Stream) -> Result<Vec<u8>, Error> {
-        let mut out = Vec::new();
+    fn read(&self, length: usize, stream: &Stream) -> Result<Vec<u8>, Error> {
+        let mut out = Vec::with_capacity(self.heads * length * self.row);
         if length > 0 {
-            for (layer, head) in shape.heads() {
-                let rows = stream.read(&buffer[shape.rows(layer, head, length)])?;
-                out.extend_from_slice(bytemuck::cast_slice(&rows));
+            for head in 0..self.heads {
+                out.extend(stream.read(&self.bytes[self.place(head, length)])?);
             }
         }
         Ok(out)
     }
+
+    fn write(&mut self, length: usize, bytes: &[u8], stream: &Stream) -> Result<(), Error> {
+        if length > 0 {
+            for (head, rows) in bytes.chunks_exact(length * self.row).enumerate().take(self.heads) {
+                let place = self.place(head, length);
+                stream.write(&mut self.bytes[place], rows)?;
+            }
+        }
+        Ok(())
+    }
 }
 
-fn write<T: Element>(
-    buffer: &mut Buffer<T>,
-    shape: Shape,
-    length: usize,
-    bytes: &[u8],
-    stream: &Stream,
-) -> Result<(), Error> {
-    let row_len = length * shape.head_dim;
-    let row_bytes = row_len * size_of::<T>();
-    let mut rows: Vec<T> = vec![bytemuck::Zeroable::zeroed(); row_len];
-    for ((layer, head), bytes) in shape.heads().zip(bytes.chunks_exact(row_bytes.max(1))) {
-        bytemuck::cast_slice_mut(&mut rows).copy_from_slice(bytes);
-        stream.write(&mut buffer[shape.rows(layer, head, length)], &rows)?;
+/// The cache of one sequence: keys, values, and the scales of both where there are any.
+pub(super) struct KvCache {
+    pub shape: Shape,
+    pub kind: KvType,
+    /// Keys, values, scales of keys, scales of values.
+    planes: Vec<Rows>,
+}
+
+impl KvCache {
+    pub fn new(device: &Device, shape: Shape, kind: KvType) -> Result<KvCache, Error> {
+        let row = shape.head_dim * kind.bytes();
+        let mut planes = vec![Rows::new(device, shape, row)?, Rows::new(device, shape, row)?];
+        if kind.scale_bytes() > 0 {
+            for _ in 0..2 {
+                planes.push(Rows::new(device, shape, kind.scale_bytes())?);
+            }
+        }
+        Ok(KvCache { shape, kind, planes })
     }
-    Ok(())
+
+    /// What a kernel is told of a token at `position`.
+    pub fn column(&self, token: u32, position: usize) -> Column {
+        let address = |i: usize| self.planes.get(i).map_or(0, |p| p.bytes.address());
+        Column {
+            token,
+            // The capacity was checked to fit u32, and the position to be below it.
+            position: position as u32,
+            capacity: self.shape.capacity as u32,
+            flags: 0,
+            k: address(0),
+            v: address(1),
+            k_scales: address(2),
+            v_scales: address(3),
+        }
+    }
+
+    /// Copies the first `length` positions of a cache that differs in capacity alone.
+    pub fn copy_from(&mut self, from: &KvCache, length: usize, stream: &Stream) -> Result<(), Error> {
+        self.planes.iter_mut().zip(&from.planes).try_for_each(|(to, from)| to.copy_from(from, length, stream))
+    }
+
+    /// The first `length` positions of every plane.
+    pub fn read(&self, length: usize, stream: &Stream) -> Result<Vec<Vec<u8>>, Error> {
+        self.planes.iter().map(|p| p.read(length, stream)).collect()
+    }
+
+    /// The inverse of `read`. The lengths were compared before.
+    pub fn write(&mut self, length: usize, planes: &[Vec<u8>], stream: &Stream) -> Result<(), Error> {
+        self.planes.iter_mut().zip(planes).try_for_each(|(to, from)| to.write(length, from, stream))
+    }
 }
 
 /// The cached positions of a sequence on the host.
@@ -222,20 +184,25 @@ fn write<T: Element>(
 pub struct Snapshot {
     pub(super) model: u64,
     pub(super) kind: KvType,
-    pub(super) length: usize,
-    pub(super) k: Vec<u8>,
-    pub(super) v: Vec<u8>,
+    /// What was fed, position by position.
+    pub(super) tokens: Vec<u32>,
+    pub(super) planes: Vec<Vec<u8>>,
 }
 
 impl Snapshot {
     /// Number of positions.
     pub fn len(&self) -> usize {
-        self.length
+        self.tokens.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.length == 0
+        self.tokens.is_empty()
+    }
+
+    /// The tokens that were fed.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
     }
 
     /// How the values are stored.
@@ -243,14 +210,28 @@ impl Snapshot {
         self.kind
     }
 
+    fn plane(&self, i: usize) -> &[u8] {
+        self.planes.get(i).map_or(&[], Vec::as_slice)
+    }
+
     /// Keys, `[layer][kv_head][position][head_dim]`, as little-endian bytes.
     pub fn keys(&self) -> &[u8] {
-        &self.k
+        self.plane(0)
     }
 
     /// Values, laid out as the keys are.
     pub fn values(&self) -> &[u8] {
-        &self.v
+        self.plane(1)
+    }
+
+    /// Of an int8 cache: the scales of the keys, f32 `[layer][kv_head][position]`, as little-endian bytes; else empty.
+    pub fn key_scales(&self) -> &[u8] {
+        self.plane(2)
+    }
+
+    /// Of an int8 cache: the scales of the values; else empty.
+    pub fn value_scales(&self) -> &[u8] {
+        self.plane(3)
     }
 
     pub(super) fn check(&self, model: u64, shape: Shape, kind: KvType) -> Result<(), DecodeError> {
@@ -258,8 +239,8 @@ impl Snapshot {
             "it was taken from another model".to_owned()
         } else if self.kind != kind {
             format!("it holds {}, the cache {kind}", self.kind)
-        } else if self.length > shape.capacity {
-            format!("it has {} positions, the cache room for {}", self.length, shape.capacity)
+        } else if self.len() > shape.capacity {
+            format!("it has {} positions, the cache room for {}", self.len(), shape.capacity)
         } else {
             return Ok(());
         };

@@ -1,78 +1,190 @@
 //! One decode step, written once: run eagerly, recorded into a graph, or checked without a device.
+//!
+//! A layer is five launches for columns of several sequences, and for one: the projection to queries, keys and values;
+//! attention, with norm, rotation and store inside; its output onto the residual stream; gate, up and SwiGLU; down onto
+//! the residual stream. RMS norms are split between their neighbours: what writes the residual stream `x` also writes
+//! `x * w`, with the weight `w` of the norm that follows, and sums of squares; what reads it divides its result by the
+//! root of their mean. Where a file stores parts of a projection in different formats, each part is a launch, and a
+//! prompt stores its keys and values before it attends.
 
-use super::kv::{Caches, KvCache, KvType, Shape, Stored};
-use super::weights::{LayerWeights, Projection, Stack, Weights, padded};
+use super::Model;
+use super::kv::KvType;
+use super::sampling::Parameters;
+use super::weights::{LayerWeights, Stack, Weights, padded};
 use crate::model::{Config, RopeStyle};
 use crate::{Buffer, Device, Error, Stream};
+use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, step as attn};
 use gpu_kernels::elementwise::Swiglu;
-use gpu_kernels::gemv::Gemv;
+use gpu_kernels::embed::{self, Embed};
+use gpu_kernels::gemv::{self, Gemv};
+use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::norm::RmsNorm;
+use gpu_kernels::sampling::sample::Sample;
 use gpu_kernels::state::Column;
-use gpu_kernels::{argmax, attention, embed, kv, rope};
+use gpu_kernels::{kv, rope};
+use std::ops::Range;
 use warpsmith_device::{Contract, DeviceSlice, Launcher};
 
-/// What is computed after the layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Head {
-    /// Nothing: a token of the prompt whose prediction nobody reads.
-    Skip,
-    /// Logits and their argmax.
-    Logits,
+/// Which columns get logits and a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Take {
+    /// None: a part of a prompt whose prediction nobody reads.
+    None,
+    /// The last.
+    Last,
+    /// All.
+    All,
 }
 
-impl Head {
-    pub const ALL: [Head; 2] = [Head::Skip, Head::Logits];
+/// What the launches of a step depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Shape {
+    pub columns: usize,
+    pub kv: KvType,
+    pub take: Take,
+    /// The columns are consecutive tokens of one sequence.
+    pub prompt: bool,
+    /// A prompt attends by the kernel that is made for prompts.
+    pub fast: bool,
+}
 
-    pub fn index(self) -> usize {
-        match self {
-            Head::Skip => 0,
-            Head::Logits => 1,
+impl Shape {
+    /// A token each of several sequences.
+    pub fn decode(columns: usize, kv: KvType) -> Shape {
+        Shape { columns, kv, take: Take::All, prompt: false, fast: false }
+    }
+
+    /// Several tokens of one sequence.
+    pub fn prompt(columns: usize, kv: KvType, last: bool, fast: bool) -> Shape {
+        let take = if last { Take::Last } else { Take::None };
+        Shape { columns, kv, take, prompt: true, fast }
+    }
+
+    /// The columns that get logits.
+    fn taken(&self) -> Range<usize> {
+        match self.take {
+            Take::None => 0..0,
+            Take::Last => self.columns - 1..self.columns,
+            Take::All => 0..self.columns,
         }
     }
 }
 
-/// The buffers that a step works in; their addresses do not change while a sequence lives.
+/// Elements from a column of an activation to the next: 16-byte loads start at each.
+fn stride(len: usize) -> usize {
+    len.next_multiple_of(4)
+}
+
+/// Sizes of the buffers, in elements.
+struct Sizes {
+    hidden: usize,
+    qkv: usize,
+    attended: usize,
+    gate_up: usize,
+    inner: usize,
+    logits: usize,
+    /// Sums of squares, of a column.
+    parts: usize,
+    partials: usize,
+    counters: usize,
+}
+
+impl Sizes {
+    fn new(c: &Config) -> Sizes {
+        let parts = [
+            embed::parts(c.hidden as u32),
+            gemv::parts(c.hidden as u32, c.q_dim() as u32, false),
+            gemv::parts(c.hidden as u32, c.feed_forward as u32, false),
+        ];
+        Sizes {
+            hidden: stride(c.hidden),
+            qkv: stride(c.q_dim() + 2 * c.kv_dim()),
+            attended: stride(c.q_dim()),
+            gate_up: 2 * stride(c.feed_forward),
+            inner: stride(c.feed_forward),
+            logits: stride(c.vocab),
+            parts: parts.into_iter().max().unwrap_or(1) as usize,
+            partials: attn::partials_len(1, &layer(c)) as usize,
+            counters: c.kv_heads,
+        }
+    }
+
+    /// f32 elements of `columns` columns, without logits.
+    fn floats(&self, columns: usize) -> [usize; 9] {
+        let hidden = self.hidden;
+        [hidden, hidden, hidden, self.qkv, self.attended, self.gate_up, self.inner, self.parts, self.partials]
+            .map(|n| n * columns)
+    }
+}
+
+/// What kernels are told of a layer's heads; the index, flags and tables are the step's.
+fn layer(c: &Config) -> Layer {
+    Layer {
+        index: 0,
+        q_heads: c.heads as u32,
+        kv_heads: c.kv_heads as u32,
+        head_dim: c.head_dim as u32,
+        n_rot: c.rope.dims as u32,
+        context: 0,
+        window: 0,
+        flags: 0,
+        eps: c.eps,
+    }
+}
+
+/// The buffers that a step works in; their addresses do not change while a decoder lives. A column of each lies a stride
+/// behind the one before.
 pub(super) struct Buffers {
+    sizes: Sizes,
+    vocab: usize,
     /// What is fed.
     pub columns: Buffer<Column>,
-    /// The residual stream; a layer reads one and writes the other.
-    pub x: Buffer<f32>,
-    pub y: Buffer<f32>,
-    /// The normed input of a projection.
-    normed: Buffer<f32>,
+    /// The residual stream; a layer reads one and writes the other, and then back.
+    x: Buffer<f32>,
+    y: Buffer<f32>,
+    /// The residual stream times the weight of the norm that follows, and the parts of its sum of squares.
+    scaled: Buffer<f32>,
+    sums: Buffer<f32>,
     /// All query heads, all key heads, all value heads.
     qkv: Buffer<f32>,
     attended: Buffer<f32>,
-    /// Gate, then up.
+    partials: Buffer<f32>,
+    counters: Buffer<u32>,
+    /// The gates of all columns, then their ups.
     gate_up: Buffer<f32>,
     inner: Buffer<f32>,
-    pub logits: Buffer<f32>,
+    logits: Buffer<f32>,
     pub next: Buffer<u32>,
 }
 
 impl Buffers {
-    fn lengths(c: &Config) -> [usize; 8] {
-        let (h, f) = (c.hidden, c.feed_forward);
-        [h, h, h, c.q_dim() + 2 * c.kv_dim(), c.q_dim(), 2 * f, f, c.vocab]
+    pub fn bytes(c: &Config, batch: usize, columns: usize) -> Option<u64> {
+        let s = Sizes::new(c);
+        let floats = s.floats(columns).into_iter().chain([s.logits.checked_mul(batch)?, s.counters * columns, batch]);
+        let columns = padded((columns * size_of::<Column>()) as u64);
+        floats.map(|n| padded(n as u64 * 4)).try_fold(columns, u64::checked_add)
     }
 
-    pub fn bytes(c: &Config) -> u64 {
-        Self::lengths(c).iter().map(|&n| padded(n as u64 * 4)).sum::<u64>() + 2 * padded(1)
-    }
-
-    pub fn new(device: &Device, c: &Config) -> Result<Buffers, Error> {
-        let [x, y, normed, qkv, attended, gate_up, inner, logits] = Self::lengths(c);
+    pub fn new(device: &Device, stream: &Stream, c: &Config, batch: usize, columns: usize) -> Result<Buffers, Error> {
+        let s = Sizes::new(c);
+        let [x, y, scaled, qkv, attended, gate_up, inner, sums, partials] = s.floats(columns);
         Ok(Buffers {
-            columns: device.alloc(1)?,
+            columns: device.alloc(columns)?,
             x: device.alloc(x)?,
             y: device.alloc(y)?,
-            normed: device.alloc(normed)?,
+            scaled: device.alloc(scaled)?,
+            sums: device.alloc(sums)?,
             qkv: device.alloc(qkv)?,
             attended: device.alloc(attended)?,
+            partials: device.alloc(partials)?,
+            // Every launch leaves them at zero.
+            counters: stream.zeros(s.counters * columns)?,
             gate_up: device.alloc(gate_up)?,
             inner: device.alloc(inner)?,
-            logits: device.alloc(logits)?,
-            next: device.alloc(1)?,
+            logits: device.alloc(s.logits * batch)?,
+            next: device.alloc(batch)?,
+            vocab: c.vocab,
+            sizes: s,
         })
     }
 
@@ -80,26 +192,40 @@ impl Buffers {
     pub fn id(&self) -> u64 {
         self.x.id()
     }
+
+    /// The logits of one of the columns that got any.
+    pub fn logits_of(&self, place: usize) -> &DeviceSlice<f32> {
+        &self.logits[place * self.sizes.logits..][..self.vocab]
+    }
 }
 
-/// Cosines and sines of every position of the cache.
+/// Cosines and sines of positions.
 pub(super) struct RopeTables {
     cos: Buffer<f32>,
     sin: Buffer<f32>,
-    context: u32,
+    pub context: u32,
 }
 
 impl RopeTables {
-    pub fn bytes(c: &Config, capacity: usize) -> Option<u64> {
-        let bytes = (capacity as u64).checked_mul(c.rope.dims as u64 / 2)?.checked_mul(4)?;
+    pub fn bytes(c: &Config, positions: usize) -> Option<u64> {
+        let bytes = (positions as u64).checked_mul(c.rope.dims as u64 / 2)?.checked_mul(4)?;
         padded(bytes.checked_add(512)?).checked_mul(2)
     }
 
-    pub fn new(stream: &Stream, c: &Config, freqs: Option<&[f32]>, capacity: u32) -> Result<RopeTables, Error> {
+    pub fn new(stream: &Stream, model: &Model, positions: usize) -> Result<RopeTables, Error> {
+        let c = model.config();
         let (base, scale) = (f64::from(c.rope.base), f64::from(c.rope.scale));
-        let tables = rope::rope_tables(capacity as usize, c.rope.dims, base, freqs, scale);
+        let yarn = c.rope.yarn.map(|y| rope::Yarn {
+            original_context: y.original_context.into(),
+            ext_factor: y.ext_factor.into(),
+            attn_factor: y.attn_factor.into(),
+            beta_fast: y.beta_fast.into(),
+            beta_slow: y.beta_slow.into(),
+        });
+        let freqs = model.file().rope_freqs();
+        let tables = rope::yarn_tables(positions, c.rope.dims, base, freqs, scale, yarn.as_ref());
         let (cos, sin) = (stream.upload(&tables.cos)?, stream.upload(&tables.sin)?);
-        Ok(RopeTables { cos, sin, context: capacity })
+        Ok(RopeTables { cos, sin, context: positions as u32 })
     }
 
     /// A number that no other tables have or will have.
@@ -113,184 +239,192 @@ pub(super) struct Step<'a> {
     pub config: &'a Config,
     pub weights: &'a Weights,
     pub tables: &'a RopeTables,
-    pub cache: &'a mut KvCache,
     pub buffers: &'a mut Buffers,
+    pub samplers: &'a DeviceSlice<Parameters>,
+    pub shape: Shape,
+    /// Parts of a column's sum of squares that the last launch left.
+    pub parts: u32,
 }
 
 impl Step<'_> {
     /// All launches of a step, in order.
-    pub fn run<L: Launcher<Error = Error>>(&mut self, on: &mut L, head: Head) -> Result<(), Error> {
+    pub fn run<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
         self.embed(on)?;
         for layer in 0..self.config.layers {
             self.layer(on, layer)?;
         }
-        match head {
-            Head::Skip => Ok(()),
-            Head::Logits => self.head(on),
+        match self.shape.take {
+            Take::None => Ok(()),
+            Take::Last | Take::All => self.head(on),
         }
     }
 
-    /// The token's embedding into the residual stream.
+    /// The tokens' embeddings into the residual stream.
     pub fn embed<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
-        let table = &self.weights.embedding;
-        let Buffers { columns, x, .. } = self.buffers;
-        let launch = embed::Embed {
+        let weights = self.weights;
+        let weight: &DeviceSlice<f32> = weights.layers.first().map_or(&weights.output_norm, |l| &l.attn_norm);
+        let table = &weights.embedding;
+        let Buffers { columns, x, scaled, sums, sizes, .. } = &mut *self.buffers;
+        self.parts = embed::parts(table.cols);
+        Embed {
             format: table.format,
             table: table.records(),
+            columns: &columns[..self.shape.columns],
             y: x,
-            columns,
+            next: Some((weight, scaled, sums)),
             vocab: table.rows(),
             cols: table.cols,
-            stride: table.cols,
-            next: None,
-        };
-        launch.launch(on)
+            stride: sizes.hidden as u32,
+        }
+        .launch(on)
     }
 
     /// One layer: reads and writes the residual stream `x`.
     pub fn layer<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize) -> Result<(), Error> {
-        let Some(weights) = self.weights.layers.get(index) else { return Ok(()) };
-        let eps = self.config.eps;
-        let Buffers { x, normed, qkv, .. } = self.buffers;
-        on.launch(RmsNorm { x, w: &weights.attn_norm, y: normed, cols: x.len() as u32, eps })?;
-        project(on, &weights.qkv, normed, qkv)?;
-        self.rotate(on, weights)?;
-        self.attend(on, index)?;
-
-        let Buffers { x, y, normed, attended, gate_up, inner, .. } = self.buffers;
-        project_onto(on, &weights.attn_output, attended, x, y)?;
-        on.launch(RmsNorm { x: y, w: &weights.ffn_norm, y: normed, cols: y.len() as u32, eps })?;
-        project(on, &weights.gate_up, normed, gate_up)?;
-        let (gate, up) = gate_up.split_at(inner.len()).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
-        on.launch(Swiglu { gate, up, n: inner.len() as u32, y: inner })?;
-        project_onto(on, &weights.down, inner, y, x)
-    }
-
-    fn rotate<L: Launcher<Error = Error>>(&mut self, on: &mut L, weights: &LayerWeights) -> Result<(), Error> {
-        let c = self.config;
-        let RopeTables { cos, sin, context } = self.tables;
-        let Buffers { qkv, columns, .. } = self.buffers;
-        let qk = &mut qkv[..c.q_dim() + c.kv_dim()];
-        let stride = qk.len() as u32;
-        let (head_dim, n_rot) = (c.head_dim as u32, c.rope.dims as u32);
-        let neox = u32::from(c.rope.style == RopeStyle::Neox);
-        let (q_heads, k_heads) = (c.heads as u32, c.kv_heads as u32);
-        match &weights.head_norms {
-            Some((q_weight, k_weight)) => on.launch(rope::QkNormRope {
-                qk,
-                q_weight,
-                k_weight,
-                cos,
-                sin,
-                columns,
-                stride,
-                q_heads,
-                k_heads,
-                head_dim,
-                n_rot,
-                neox,
-                context: *context,
-                eps: c.eps,
-            }),
-            None => on.launch(rope::Rope {
-                qk,
-                cos,
-                sin,
-                columns,
-                stride,
-                heads: q_heads + k_heads,
-                head_dim,
-                n_rot,
-                neox,
-                context: *context,
-            }),
+        let weights = self.weights;
+        let Some(layer) = weights.layers.get(index) else { return Ok(()) };
+        self.project_qkv(on, layer)?;
+        self.attend(on, layer, index)?;
+        let n = self.shape.columns as u32;
+        {
+            let Buffers { x, y, scaled, sums, attended, sizes, .. } = &mut *self.buffers;
+            let product = product(&layer.attn_output, attended, y, (n, sizes.attended, sizes.hidden));
+            let product = product.add(x, sizes.hidden as u32).next(&layer.ffn_norm, scaled, sums);
+            self.parts = product.parts();
+            product.launch(on)?;
         }
+        self.feed_forward(on, layer)?;
+        let weight: &DeviceSlice<f32> = weights.layers.get(index + 1).map_or(&weights.output_norm, |l| &l.attn_norm);
+        let Buffers { x, y, scaled, sums, inner, sizes, .. } = &mut *self.buffers;
+        let product = product(&layer.down, inner, x, (n, sizes.inner, sizes.hidden));
+        let product = product.add(y, sizes.hidden as u32).next(weight, scaled, sums);
+        self.parts = product.parts();
+        product.launch(on)
     }
 
-    /// Stores keys and values and attends to all that are stored.
-    fn attend<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: usize) -> Result<(), Error> {
-        let c = self.config;
-        let Buffers { qkv, columns, attended, .. } = self.buffers;
-        let (q, rest) = qkv.split_at(c.q_dim()).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
-        let (k, v) = rest.split_at(c.kv_dim()).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
-        let Shape { kv_heads, capacity, head_dim, .. } = self.cache.shape;
-        let (kv_heads, capacity, head_dim) = (kv_heads as u32, capacity as u32, head_dim as u32);
-        let q_heads = c.heads as u32;
+    fn project_qkv<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
+        let (n, eps, parts) = (self.shape.columns as u32, self.config.eps, self.parts);
+        let Buffers { scaled, sums, qkv, sizes, .. } = &mut *self.buffers;
+        for stack in &layer.qkv.stacks {
+            let y = &mut qkv[stack.outputs.start..];
+            let mut product = product(stack, scaled, y, (n, sizes.hidden, sizes.qkv)).norm(sums, parts, eps);
+            if let Some(bias) = &layer.qkv_bias {
+                product = product.add(&bias[stack.outputs.clone()], 0);
+            }
+            product.launch(on)?;
+        }
+        Ok(())
+    }
+
+    /// Norm and rotation of queries and keys, the store of keys and values, and attention to all that are stored.
+    fn attend<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        weights: &LayerWeights,
+        index: usize,
+    ) -> Result<(), Error> {
+        let RopeTables { cos, sin, context } = self.tables;
+        let (q_weight, k_weight): (&DeviceSlice<f32>, &DeviceSlice<f32>) = match &weights.head_norms {
+            Some((q, k)) => (q, k),
+            None => (DeviceSlice::empty(), DeviceSlice::empty()),
+        };
+        let neox = if self.config.rope.style == RopeStyle::Neox { NEOX } else { 0 };
+        let norm = if weights.head_norms.is_some() { QK_NORM } else { 0 };
+        let mut layer = Layer { index: index as u32, context: *context, flags: neox | norm, ..layer(self.config) };
+        let Buffers { columns, qkv, attended, partials, counters, sizes, .. } = &mut *self.buffers;
+        let columns = &columns[..self.shape.columns];
+        let (stride, y_stride) = (sizes.qkv as u32, sizes.attended as u32);
         macro_rules! launches {
-            ($cache:expr, $store:ident, $attend:ident) => {{
-                let (k_cache, v_cache) = Caches::layer($cache, layer, self.cache.shape);
-                on.launch(kv::$store { k, v, k_cache, v_cache, columns, kv_heads, head_dim, capacity })?;
-                on.launch(attention::$attend {
-                    q,
-                    k_cache,
-                    v_cache,
-                    y: attended,
+            ($store:ident, $attend:ident, $prompt:ident) => {{
+                if self.shape.prompt {
+                    on.launch(kv::$store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer })?;
+                    if self.shape.fast {
+                        let count = columns.len() as u32;
+                        return on.launch($prompt { qkv, columns, y: attended, count, stride, y_stride, layer });
+                    }
+                } else {
+                    layer.flags |= FUSED;
+                }
+                on.launch(attn::$attend {
+                    qkv,
+                    q_weight,
+                    k_weight,
+                    cos,
+                    sin,
                     columns,
-                    q_heads,
-                    kv_heads,
-                    head_dim,
-                    capacity,
+                    partials,
+                    counters,
+                    y: attended,
+                    stride,
+                    y_stride,
+                    layer,
                 })
             }};
         }
-        match &mut self.cache.stored {
-            Stored::F16(cache) => launches!(cache, KvStore, AttnDecode),
-            Stored::F32(cache) => launches!(cache, KvStoreF32, AttnDecodeF32),
+        match self.shape.kv {
+            KvType::F16 => launches!(QkvStoreF16, AttnStepF16, AttnPrefillF16),
+            KvType::F32 => launches!(QkvStoreF32, AttnStepF32, AttnPrefillF32),
+            KvType::Int8 => launches!(QkvStoreQ8, AttnStepQ8, AttnPrefillQ8),
         }
     }
 
-    /// The final norm, the logits and their argmax.
+    /// Gate, up and SwiGLU: one launch where gate and up have one format.
+    fn feed_forward<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
+        let (n, eps, parts) = (self.shape.columns, self.config.eps, self.parts);
+        let Buffers { scaled, sums, gate_up, inner, sizes, .. } = &mut *self.buffers;
+        let rows = self.config.feed_forward;
+        if let [both] = &layer.gate_up.stacks[..] {
+            return Gemv::new(both.format, both.records(), rows as u32, both.cols, scaled, inner)
+                .columns(n as u32, sizes.hidden as u32, sizes.inner as u32)
+                .swiglu()
+                .norm(sums, parts, eps)
+                .launch(on);
+        }
+        // All gates, then all ups; what pads the columns is computed with them and never read.
+        let half = n * sizes.inner;
+        for stack in &layer.gate_up.stacks {
+            let y = &mut gate_up[if stack.outputs.start < rows { 0 } else { half }..];
+            product(stack, scaled, y, (n as u32, sizes.hidden, sizes.inner)).norm(sums, parts, eps).launch(on)?;
+        }
+        let (gate, up) = gate_up.split_at(half).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
+        on.launch(Swiglu { gate, up, y: inner, n: half as u32 })
+    }
+
+    /// The logits of the columns that get any, and their tokens.
     pub fn head<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
-        let Buffers { x, normed, logits, next, .. } = self.buffers;
+        let taken = self.shape.taken();
+        let (n, eps, parts) = (taken.len() as u32, self.config.eps, self.parts);
+        let Buffers { columns, scaled, sums, logits, next, sizes, vocab, .. } = &mut *self.buffers;
+        let x = &scaled[taken.start * sizes.hidden..];
+        let sums = &sums[taken.start * parts as usize..];
+        product(self.weights.output(), x, logits, (n, sizes.hidden, sizes.logits)).norm(sums, parts, eps).launch(on)?;
+        let (params, stride) = (&self.samplers[..taken.len()], sizes.logits as u32);
+        on.launch(Sample { logits, params, columns: &columns[taken], y: next, n: *vocab as u32, stride })
+    }
+
+    /// The residual stream of the first column, after [`Step::embed`] or [`Step::layer`].
+    pub fn residual(&self) -> &DeviceSlice<f32> {
+        &self.buffers.x[..self.config.hidden]
+    }
+
+    /// The normed input of the output projection, as its own launch: in a step the projection does it.
+    pub fn normed<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<&DeviceSlice<f32>, Error> {
+        let Buffers { x, y, .. } = &mut *self.buffers;
+        let n = self.config.hidden;
         let (w, eps) = (&self.weights.output_norm, self.config.eps);
-        on.launch(RmsNorm { x, w, y: normed, cols: x.len() as u32, eps })?;
-        gemv(on, self.weights.output(), normed, None, logits)?;
-        on.launch(argmax::Argmax { n: logits.len() as u32, stride: logits.len() as u32, x: logits, y: next })
-    }
-
-    /// The normed input of the output projection, after [`Step::head`].
-    pub fn output_input(&self) -> &DeviceSlice<f32> {
-        &self.buffers.normed
+        on.launch(RmsNorm { x: &x[..n], w, y: &mut y[..n], cols: n as u32, eps })?;
+        Ok(&self.buffers.y[..n])
     }
 }
 
-fn gemv<L: Launcher<Error = Error>>(
-    on: &mut L,
-    m: &Stack,
-    x: &DeviceSlice<f32>,
-    residual: Option<&DeviceSlice<f32>>,
-    y: &mut DeviceSlice<f32>,
-) -> Result<(), Error> {
-    let (rows, cols) = (m.rows(), m.cols);
-    let product = Gemv::new(m.format, m.records(), rows, cols, x, y);
-    match residual {
-        Some(residual) => product.add(residual, 0).launch(on),
-        None => product.launch(on),
-    }
-}
-
-/// `y = W x`, a launch for each stack.
-fn project<L: Launcher<Error = Error>>(
-    on: &mut L,
-    p: &Projection,
-    x: &DeviceSlice<f32>,
-    y: &mut DeviceSlice<f32>,
-) -> Result<(), Error> {
-    p.stacks.iter().try_for_each(|m| gemv(on, m, x, None, &mut y[m.outputs.clone()]))
-}
-
-/// `y = W x + residual`.
-fn project_onto<L: Launcher<Error = Error>>(
-    on: &mut L,
-    p: &Projection,
-    x: &DeviceSlice<f32>,
-    residual: &DeviceSlice<f32>,
-    y: &mut DeviceSlice<f32>,
-) -> Result<(), Error> {
-    p.stacks.iter().try_for_each(|m| {
-        let place = m.outputs.clone();
-        gemv(on, m, x, Some(&residual[place.clone()]), &mut y[place])
-    })
+/// `y = W x` for `n` columns, with strides.
+fn product<'a>(
+    m: &'a Stack,
+    x: &'a DeviceSlice<f32>,
+    y: &'a mut DeviceSlice<f32>,
+    (n, x_stride, y_stride): (u32, usize, usize),
+) -> Gemv<'a> {
+    Gemv::new(m.format, m.records(), m.rows(), m.cols, x, y).columns(n, x_stride as u32, y_stride as u32)
 }
 
 /// Passes launches on to a stream or a capture, and counts them.
@@ -330,9 +464,4 @@ impl Launcher for Dry {
         self.launches += 1;
         Ok(())
     }
-}
-
-/// What a sequence takes on the device: cache, tables, buffers; `None` if that overflows.
-pub(super) fn sequence_bytes(c: &Config, capacity: usize, kind: KvType) -> Option<[u64; 3]> {
-    Some([Shape::new(c, capacity).bytes(kind)?, RopeTables::bytes(c, capacity)?, Buffers::bytes(c)])
 }

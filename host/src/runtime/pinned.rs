@@ -171,6 +171,16 @@ impl<T: Element> Pinned<T> {
         self.access("Pinned::get_at", |base| unsafe { base.add(index).read() })
     }
 
+    /// Runs `f` with the elements, as soon as the device has finished with the old ones. `f` must not touch this memory
+    /// by another way: it is locked.
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(&mut [T]) -> R) -> Result<R, Error> {
+        self.access("Pinned::with_mut", |base| {
+            // SAFETY: `len` elements, all initialised since any bits are a valid element; the device uses none of them,
+            // and the lock keeps other uses off while the slice exists.
+            f(unsafe { std::slice::from_raw_parts_mut(base, self.len) })
+        })
+    }
+
     fn check(&self, index: usize, operation: &'static str) -> Result<(), Error> {
         if index < self.len {
             return Ok(());
@@ -178,7 +188,7 @@ impl<T: Element> Pinned<T> {
         Err(Error::OutOfBounds { operation, index, len: self.len })
     }
 
-    /// Runs `f` while the device does not use the memory. `f` calls no code of the user's.
+    /// Runs `f` while the device does not use the memory.
     fn access<R>(&self, call: &'static str, f: impl FnOnce(*mut T) -> R) -> Result<R, Error> {
         self.inner.device.enter(call)?;
         let mut state = self.inner.lock();

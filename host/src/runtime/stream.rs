@@ -205,12 +205,30 @@ impl Stream {
     pub fn write_pinned<T: Element>(&self, from: &Pinned<T>, to: &mut DeviceSlice<T>) -> Result<(), Error> {
         const OPERATION: &str = "Stream::write_pinned";
         ops::same_length(OPERATION, to.len(), from.len())?;
-        self.inner.issue(OPERATION, |stream| {
-            ops::owner(&self.inner.device, OPERATION, "to", to, Owners::Any)?;
-            self.inner.same_device(OPERATION, "staging memory", &from.inner().device)?;
+        self.from_pinned(OPERATION, from, to)
+    }
+
+    /// Copies the first `to.len()` elements of staging memory to the device, as [`Stream::write_pinned`] does all.
+    pub fn write_pinned_part<T: Element>(&self, from: &Pinned<T>, to: &mut DeviceSlice<T>) -> Result<(), Error> {
+        const OPERATION: &str = "Stream::write_pinned_part";
+        if to.len() > from.len() {
+            return Err(Error::SizeMismatch { operation: OPERATION, to: to.len(), from: from.len() });
+        }
+        self.from_pinned(OPERATION, from, to)
+    }
+
+    fn from_pinned<T: Element>(
+        &self,
+        operation: &'static str,
+        from: &Pinned<T>,
+        to: &mut DeviceSlice<T>,
+    ) -> Result<(), Error> {
+        self.inner.issue(operation, |stream| {
+            ops::owner(&self.inner.device, operation, "to", to, Owners::Any)?;
+            self.inner.same_device(operation, "staging memory", &from.inner().device)?;
             self.inner.copied(to.is_empty(), || {
-                from.inner().use_on(OPERATION, &self.inner, |base| {
-                    // SAFETY: both have `byte_len` bytes; the staging memory is not touched by
+                from.inner().use_on(operation, &self.inner, |base| {
+                    // SAFETY: both have `byte_len` bytes at least; the staging memory is not touched by
                     // the host until the copy is done.
                     unsafe { cu!(cuMemcpyHtoDAsync_v2(to.address(), base.cast(), to.byte_len(), stream)) }
                 })

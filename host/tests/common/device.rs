@@ -6,7 +6,7 @@ use gpu_kernels::format::Format;
 use std::path::PathBuf;
 use std::sync::Once;
 use warpsmith_host::Device;
-use warpsmith_host::decode::{KvType, Mode, Model, Sequence, SequenceOptions};
+use warpsmith_host::decode::{KvType, Mode, Model, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
 
 /// The first device of whatever engine runs; says once which.
@@ -25,12 +25,12 @@ pub fn tiny(path: PathBuf) -> Model {
     load(&ModelFile::open(path).unwrap())
 }
 
-pub fn options(mode: Mode, kv: KvType) -> SequenceOptions {
-    SequenceOptions { mode, kv, ..Default::default() }
+pub fn options(mode: Mode, kv: KvType) -> SessionOptions {
+    SessionOptions { mode, kv, ..Default::default() }
 }
 
-pub fn sequence(model: &Model, mode: Mode) -> Sequence {
-    Sequence::new(model, options(mode, KvType::F16)).unwrap()
+pub fn sequence(model: &Model, mode: Mode) -> Session {
+    Session::new(model, options(mode, KvType::F16)).unwrap()
 }
 
 /// Bits, so that equality is that of bits and not of numbers.
@@ -39,7 +39,7 @@ pub fn bits(v: &[f32]) -> Vec<u32> {
 }
 
 /// Feeds a token and gives the bits of its logits.
-pub fn feed(s: &mut Sequence, token: u32) -> Vec<u32> {
+pub fn feed(s: &mut Session, token: u32) -> Vec<u32> {
     s.feed(token).unwrap();
     bits(&s.logits().unwrap())
 }

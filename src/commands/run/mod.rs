@@ -10,12 +10,13 @@ use std::time::Instant;
 
 use warpsmith_driver_api::software;
 use warpsmith_host::Device;
-use warpsmith_host::decode::{KvType, Mode, Model, Sequence, SequenceOptions};
+use warpsmith_host::decode::{KvType, LoadProgress, Mode, Model, Sampling, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::{Special, TextStream, Tokenizer};
 
 use crate::cli::{KvChoice, RunArgs};
 use crate::failure::{Failure, Kind};
+use crate::table::bytes;
 use report::{EngineReport, GraphReport, KernelRow, ModelReport, Report};
 
 /// Decoded when neither `--prompt` nor `--tokens` is given.
@@ -157,7 +158,7 @@ struct Decoded {
 }
 
 fn decode(
-    sequence: &mut Sequence,
+    sequence: &mut Session,
     loaded: &Loaded,
     prompt: &[u32],
     args: &RunArgs,
@@ -168,7 +169,7 @@ fn decode(
     let mut decoded =
         Decoded { fed: Vec::new(), generated: Vec::new(), logits: Vec::new(), ended_by: "count", seconds: 0.0 };
     let start = Instant::now();
-    let feed = |decoded: &mut Decoded, sequence: &mut Sequence, token: u32| -> Result<u32, Failure> {
+    let feed = |decoded: &mut Decoded, sequence: &mut Session, token: u32| -> Result<u32, Failure> {
         let next = sequence.feed(token)?;
         decoded.fed.push(token);
         if keep_logits {
@@ -209,7 +210,7 @@ fn write_logits(path: &Path, file: File, rows: &[Vec<f32>]) -> Result<(), Failur
 }
 
 /// Rows of the table: counted by the software driver, or timed by events on a GPU.
-fn kernel_rows(device: &Device, sequence: &mut Sequence, decoded: &Decoded) -> Result<Vec<KernelRow>, Failure> {
+fn kernel_rows(device: &Device, sequence: &mut Session, decoded: &Decoded) -> Result<Vec<KernelRow>, Failure> {
     if device.is_software() {
         return Ok(KernelRow::counted(software::profile()));
     }
@@ -219,6 +220,17 @@ fn kernel_rows(device: &Device, sequence: &mut Sequence, decoded: &Decoded) -> R
     sequence.set_mode(Mode::Eager);
     let (_, profile) = sequence.profile(|s| s.feed(last))?;
     Ok(KernelRow::timed(&profile))
+}
+
+/// Uploads the weights; says how far it is, where that takes more than two seconds.
+fn load(device: &Device, file: &ModelFile, quiet: bool) -> Result<Model, Failure> {
+    let mut said = Instant::now();
+    Ok(Model::load_with(device, file, |LoadProgress { tensor, done, total }| {
+        if !quiet && said.elapsed().as_secs() >= 2 {
+            eprintln!("loading: {} of {} ({tensor})", bytes(done), bytes(total));
+            said = Instant::now();
+        }
+    })?)
 }
 
 /// Runs the command.
@@ -249,14 +261,17 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         println!();
     }
 
-    let model = Model::load(&device, &loaded.file)?;
+    let model = load(&device, &loaded.file, args.json)?;
     let kv = match args.kv {
         KvChoice::F16 => KvType::F16,
         KvChoice::F32 => KvType::F32,
+        KvChoice::Int8 => KvType::Int8,
     };
     let mode = if args.eager { Mode::Eager } else { Mode::Graph };
-    let mut sequence =
-        Sequence::new(&model, SequenceOptions { capacity: Some(capacity), kv, mode, ..Default::default() })?;
+    let RunArgs { temperature, top_k, top_p, penalty, seed, .. } = *args;
+    let sampling = Sampling { temperature, top_k, top_p, penalty, seed };
+    let options = SessionOptions { capacity: Some(capacity), kv, sampling, mode, ..Default::default() };
+    let mut sequence = Session::new(&model, options)?;
 
     let plan = verify::Plan::new(args.verify, &loaded.file, prompt.len() + args.count.saturating_sub(1));
     software::reset_profile();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use warpsmith_driver_api::software::KernelProfile;
-use warpsmith_host::decode::Sequence;
+use warpsmith_host::decode::Session;
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::{Device, Engine, Profile};
 
@@ -128,7 +128,7 @@ pub struct GraphReport {
 
 impl GraphReport {
     /// What this sequence did.
-    pub fn new(sequence: &Sequence) -> Self {
+    pub fn new(sequence: &Session) -> Self {
         let stats = sequence.stats();
         Self {
             nodes: sequence.graph().map_or(0, |g| g.nodes),

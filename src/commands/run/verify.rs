@@ -3,27 +3,14 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use warpsmith_host::decode::KvType;
+use warpsmith_host::decode::{KvType, compare as compare_logits};
 use warpsmith_host::model::ModelFile;
-use warpsmith_host::reference::{KvRounding, Reference};
 
 use crate::cli::Verify;
 use crate::failure::Failure;
 
 /// Multiply-adds of the reference that `--verify auto` spends: a few seconds on one core.
 const AUTO_BUDGET: u64 = 4_000_000_000;
-
-/// Largest difference of a logit, as a share of the logits' standard deviation, that counts as equal.
-///
-/// With an f32 cache what differs is the order and rounding of f32 sums. With an f16 cache the reference rounds its keys
-/// and values too, but to f16 from values that differ in the last bits of f32, so a few of them fall on the other side of
-/// a rounding boundary and differ by a whole f16 step (2^-11): the bound allows for that.
-fn bound(kv: KvType) -> f64 {
-    match kv {
-        KvType::F32 => 1e-4,
-        KvType::F16 => 1e-3,
-    }
-}
 
 /// How many positions are compared.
 #[derive(Debug)]
@@ -87,16 +74,6 @@ impl std::fmt::Display for Comparison {
     }
 }
 
-fn standard_deviation(values: &[f64]) -> f64 {
-    let n = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt()
-}
-
-fn argmax<T: PartialOrd + Copy>(values: &[T]) -> Option<usize> {
-    (0..values.len()).reduce(|best, i| if values[i] > values[best] { i } else { best })
-}
-
 /// Feeds the reference what the device was fed and compares logits row by row.
 pub fn compare(
     plan: &Plan,
@@ -111,40 +88,21 @@ pub fn compare(
         return Ok(None);
     }
     let start = Instant::now();
-    let rounding = match kv {
-        KvType::F16 => KvRounding::F16,
-        KvType::F32 => KvRounding::F32,
-    };
-    let mut reference = Reference::new(file, rounding);
-    let bound_in_std = bound(kv);
-    let (mut max_difference, mut max_in_std, mut wrong_tokens) = (0.0f64, 0.0f64, 0);
-    let mut said = Instant::now();
-    for (i, (&token, row)) in fed.iter().zip(logits).take(positions).enumerate() {
-        let step = reference.feed(token).map_err(Failure::input)?;
-        let std = standard_deviation(&step.logits).max(f64::MIN_POSITIVE);
-        let differences = step.logits.iter().zip(row).map(|(&want, &got)| (want - f64::from(got)).abs());
-        // A NaN compares as no difference with `max`; it is the largest there can be.
-        let difference = differences.fold(0.0, |m: f64, d| if d.is_nan() { f64::INFINITY } else { m.max(d) });
-        max_difference = max_difference.max(difference);
-        max_in_std = max_in_std.max(difference / std);
-        if let (Some(want), Some(got)) = (argmax(&step.logits), argmax(row)) {
-            let margin = step.logits[want] - step.logits[got];
-            wrong_tokens += usize::from(want != got && margin > 2.0 * bound_in_std * std);
-        }
+    let mut said = start;
+    let c = compare_logits(file, kv, &fed[..positions], logits, |done| {
         if !quiet && said.elapsed() > Duration::from_secs(2) {
-            eprintln!("comparing with the f64 reference: {} of {positions} positions", i + 1);
+            eprintln!("comparing with the f64 reference: {done} of {positions} positions");
             said = Instant::now();
         }
-    }
-    let pass = max_in_std <= bound_in_std && wrong_tokens == 0 && logits.len() >= positions;
+    })?;
     Ok(Some(Comparison {
-        verdict: if pass { "pass" } else { "fail" },
+        verdict: if c.passed() && c.positions == positions { "pass" } else { "fail" },
         positions,
         of: fed.len(),
-        max_difference,
-        max_difference_in_std: max_in_std,
-        bound_in_std,
-        wrong_tokens,
+        max_difference: c.max_difference,
+        max_difference_in_std: c.max_difference_in_std,
+        bound_in_std: c.bound_in_std,
+        wrong_tokens: c.wrong_tokens,
         seconds: start.elapsed().as_secs_f64(),
     }))
 }
