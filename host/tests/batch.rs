@@ -280,3 +280,36 @@ fn a_sequence_outlives_its_decoder() {
     second.step(&mut [Feed { sequence: &mut s, token: text(0, 1, 96) }]).unwrap();
     assert_eq!(bits(&second.logits(0).unwrap()), want.0[1]);
 }
+
+/// A graph that is captured anew only where positions past the prepared ones begin, and stays right.
+#[test]
+fn ten_thousand_tokens_in_a_row() {
+    let m = Synthetic {
+        layers: 1,
+        hidden: 32,
+        feed_forward: 32,
+        heads: 1,
+        kv_heads: 1,
+        head_dim: 32,
+        vocab: 16,
+        context: 10_000,
+        formats: vec![Format::F16],
+        ..Default::default()
+    };
+    let model = load(&m.file());
+    let tokens: Vec<u32> = (0..10_000).map(|p| text(0, p, 16)).collect();
+    let (mut steps, mut single) = (decoder(&model, 1, Mode::Graph), empty(&model, KvType::F16));
+    let (mut prompts, mut whole) = (decoder(&model, 1, Mode::Eager), empty(&model, KvType::F16));
+    let mut start = 0;
+    for end in [100, 1000, 4097, 10_000] {
+        for &token in &tokens[start..end] {
+            steps.step(&mut [Feed { sequence: &mut single, token }]).unwrap();
+        }
+        prompts.prefill(&mut whole, &tokens[start..end]).unwrap();
+        assert_eq!(bits(&steps.logits(0).unwrap()), bits(&prompts.logits(0).unwrap()), "after {end}");
+        start = end;
+    }
+    assert_eq!(single.snapshot().unwrap(), whole.snapshot().unwrap());
+    // 4096 positions are prepared at first, then 8192, then all.
+    assert_eq!((steps.stats().captures, steps.stats().replays), (3, 10_000));
+}

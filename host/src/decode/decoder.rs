@@ -490,7 +490,8 @@ impl Decoder {
         if result.is_err() {
             self.logits = 0;
             self.samplers.forget();
-            if let Err(error) = self.stream.synchronize() {
+            let settled = self.stream.synchronize().and_then(|()| self.buffers.restore(&self.stream));
+            if let Err(error) = settled {
                 // The caller gets the first error; this one is most likely its echo.
                 tracing::debug!(%error, "waiting after a failed step failed too");
             }

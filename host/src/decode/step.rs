@@ -193,6 +193,11 @@ impl Buffers {
         self.x.id()
     }
 
+    /// Makes what launches rely on as it was at first: a launch that failed midway may have left it otherwise.
+    pub fn restore(&mut self, stream: &Stream) -> Result<(), Error> {
+        stream.fill(&mut self.counters, 0)
+    }
+
     /// The logits of one of the columns that got any.
     pub fn logits_of(&self, place: usize) -> &DeviceSlice<f32> {
         &self.logits[place * self.sizes.logits..][..self.vocab]
