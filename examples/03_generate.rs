@@ -14,8 +14,8 @@ use warpsmith::tokenizer::{Special, Tokenizer};
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let path =
-        args.next().unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/models/tiny-qwen3-q4_0.gguf").into());
-    let prompt = args.next().unwrap_or_else(|| "Hi, GPU!".into());
+        args.next().unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/models/warpsmith-2m-q8_0.gguf").into());
+    let prompt = args.next().unwrap_or_else(|| "The woman said to him,".into());
 
     let file = ModelFile::open(&path)?;
     let tokenizer = Tokenizer::from_gguf(file.gguf())?;

@@ -13,7 +13,7 @@ from pathlib import Path
 import llama_cpp
 import numpy as np
 
-PROMPTS = ["In the beginning", "Jesus answered them,", "The king of Babylon"]
+PROMPTS = ["The woman said to him,", "Jesus answered them,", "The king of Babylon"]
 
 
 def greedy(path: Path, prompt: str, count: int):
@@ -48,13 +48,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--warpsmith", type=Path, help="binary to compare with")
+    parser.add_argument("--prompt", action="append", help=f"text to continue, any number of times [default: {PROMPTS}]")
     parser.add_argument("-n", type=int, default=200)
     parser.add_argument("--golden", type=Path, help="write llama.cpp's tokens and margins as JSON for tests")
     parser.add_argument("--golden-count", type=int, default=32)
     args = parser.parse_args()
     golden = []
     for path in args.files:
-        for prompt in PROMPTS:
+        for prompt in args.prompt or PROMPTS:
             tokens, expected, rows, text = greedy(path, prompt, args.n)
             margins = [margin(row) for row in rows]
             n = args.golden_count

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the shipped models from nothing: about an hour on two cores. What was begun and stopped goes on.
+# Makes the shipped models from nothing: half an hour on two cores. What was begun and stopped goes on.
 # Usage: models/make.sh [FOLDER], a folder outside the repository for the environment, the text and checkpoints.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,8 +13,8 @@ python() { PYTHONDONTWRITEBYTECODE=1 nice -n 19 "$build/venv/bin/python" "$@"; }
 cd "$here"
 [ -f "$build/corpus.txt" ] || python corpus.py --directory "$build"
 [ -f "$build/tokenizer.json" ] || python bpe.py --directory "$build"
-python train.py --directory "$build" --scheme f32 --steps 660
-python train.py --directory "$build" --scheme q1_0 --steps 300 --rate 0.01 --start "$build/f32.pt" &
-python train.py --directory "$build" --scheme tq2_0 --steps 300 --rate 0.01 --start "$build/f32.pt"
+python train.py --directory "$build" --scheme f32 --steps 700
+python train.py --directory "$build" --scheme q1_0 --steps 160 --rate 0.03 --start "$build/f32.pt" &
+python train.py --directory "$build" --scheme tq2_0 --steps 160 --rate 0.03 --start "$build/f32.pt"
 wait
 python export.py --directory "$build" --out "$here"

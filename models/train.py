@@ -96,6 +96,7 @@ def main():
             logits = torch.cat([model(r[None]) for r in rows])
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), rows[:, 1:].flatten()).item()
 
+    warm_up = 5 if args.start else 30
     mean, started = 0.0, time.time()
     for step in range(first, args.steps):
         # Seeded by the step, so that a run that goes on sees what it would have seen.
@@ -107,7 +108,7 @@ def main():
         loss.backward()
         progress = step / args.steps
         # Warm up, hold, then fall to nothing over the last half.
-        scale = min((step + 1) / 30, 1.0, 2.0 * (1.0 - progress))
+        scale = min((step + 1) / warm_up, 1.0, 2.0 * (1.0 - progress))
         for group, rate in rates:
             group["lr"] = rate * scale
         muon.step()
@@ -119,7 +120,7 @@ def main():
         if step % 10 == 9:
             rate = (step + 1 - first) / (time.time() - started)
             print(f"{args.scheme} step {step + 1}/{args.steps} loss {mean:.3f}, {rate:.2f} steps/s", flush=True)
-        if step % 50 == 49:
+        if step % 25 == 24:
             save(step + 1)
     save(args.steps)
     used = cpu + time.process_time()

@@ -85,7 +85,7 @@ pub enum Verify {
 /// Arguments of `run`.
 #[derive(Debug, Default, Args)]
 pub struct RunArgs {
-    /// GGUF model (architectures qwen3, qwen2, llama) [default: the tiny Q4_0 model that ships with the project]
+    /// GGUF model (architectures qwen3, qwen2, llama) [default: models/warpsmith-2m-q8_0.gguf, which ships with the project]
     #[arg(long, value_name = "M.gguf")]
     pub model: Option<PathBuf>,
     /// Text to continue.

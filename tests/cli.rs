@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/tiny-qwen3-q4_0.gguf");
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny-qwen3-q4_0.gguf");
 const HI_GPU: &str = "72,105,44,32,71,80,85,33";
 /// `greedy_next_8` of tests/data/manifest.json for both tiny models: llama.cpp and the f64 oracle agree on them.
 const GREEDY: [u64; 8] = [196, 201, 145, 231, 30, 187, 191, 250];
@@ -108,9 +108,17 @@ fn text_output_names_the_engine_and_closes_with_table_and_verdict() {
     let run = warpsmith(&["run", "--driver", "software", "-n", "4"]);
     assert!(run.status.success(), "{}", stderr(&run));
     let text = stdout(&run);
-    for part in
-        ["software", "tiny-qwen3-q4_0", "tokens/s", "launches", "instructions", "gemv_q4_0", "reference", "pass"]
-    {
+    for part in [
+        "software",
+        "warpsmith-2m-q8_0",
+        "The woman said to him,",
+        "tokens/s",
+        "launches",
+        "instructions",
+        "gemv_q8_0",
+        "reference",
+        "pass",
+    ] {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
 }
@@ -126,7 +134,7 @@ fn bad_input_has_its_exit_code_and_names_what_is_wrong() {
     refused(&["run", "--model", "no/such.gguf"], 3, &["no/such.gguf"]);
     refused(&["run", "--model", junk.to_str().unwrap()], 3, &["junk.gguf", "GGUF"]);
     refused(&["run", "--model", cut.to_str().unwrap()], 3, &["cut.gguf"]);
-    refused(&["run", "--tokens", "72,256"], 3, &["256", "vocabulary"]);
+    refused(&["run", "--tokens", "72,1024"], 3, &["1024", "vocabulary"]);
     refused(&["run", "--tokens", "72", "-n", "600"], 3, &["512", "context"]);
     refused(&["run", "--prompt", ""], 3, &["empty"]);
     refused(&["run", "--tokens", "x"], 2, &["x"]);

@@ -24,7 +24,7 @@ pub fn f16_path() -> PathBuf {
 }
 
 pub fn q4_0_path() -> PathBuf {
-    root().join("models/tiny-qwen3-q4_0.gguf")
+    root().join("tests/data/tiny-qwen3-q4_0.gguf")
 }
 
 /// A golden array of f64.
