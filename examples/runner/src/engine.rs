@@ -1,7 +1,7 @@
 //! Continuous batching: a thread that owns the decoder, and a queue of requests.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender};
 
 use warpsmith_host::decode::{
     DecodeError, Decoder, DecoderOptions, Feed, KvType, Model, Sampling, Sequence, SequenceOptions,
@@ -74,12 +74,7 @@ pub fn serve(model: &Model, options: &Options, requests: &Receiver<Request>) -> 
                 Err(_) => return Ok(()),
             }
         }
-        loop {
-            match requests.try_recv() {
-                Ok(request) => waiting.push_back(request),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
-        }
+        waiting.extend(requests.try_iter());
         // One prompt a step at most, so that those who wait for a prompt do not stop those who are served.
         if active.len() < options.batch
             && let Some(request) = waiting.pop_front()

@@ -48,7 +48,7 @@ fn overlapping_requests_get_their_own_texts() {
 
     let prompts = ["Hi, GPU!", "a", "The second of them", "zz top", "one more than the batch"];
     let sampling =
-        |i: usize| Sampling { temperature: if i % 2 == 0 { 0.0 } else { 0.9 }, seed: 7, ..Default::default() };
+        |i: usize| Sampling { temperature: if i.is_multiple_of(2) { 0.0 } else { 0.9 }, seed: 7, ..Default::default() };
     let alone: Vec<String> = prompts
         .iter()
         .enumerate()

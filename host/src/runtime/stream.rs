@@ -205,7 +205,7 @@ impl Stream {
     pub fn write_pinned<T: Element>(&self, from: &Pinned<T>, to: &mut DeviceSlice<T>) -> Result<(), Error> {
         const OPERATION: &str = "Stream::write_pinned";
         ops::same_length(OPERATION, to.len(), from.len())?;
-        self.from_pinned(OPERATION, from, to)
+        self.copy_from_pinned(OPERATION, from, to)
     }
 
     /// Copies the first `to.len()` elements of staging memory to the device, as [`Stream::write_pinned`] does all.
@@ -214,10 +214,10 @@ impl Stream {
         if to.len() > from.len() {
             return Err(Error::SizeMismatch { operation: OPERATION, to: to.len(), from: from.len() });
         }
-        self.from_pinned(OPERATION, from, to)
+        self.copy_from_pinned(OPERATION, from, to)
     }
 
-    fn from_pinned<T: Element>(
+    fn copy_from_pinned<T: Element>(
         &self,
         operation: &'static str,
         from: &Pinned<T>,
