@@ -34,8 +34,12 @@ fn json(args: &[&str], code: i32) -> Value {
 
 /// The program with the planted defect; it has the driver linked in, as programs of this workspace do.
 fn program() -> String {
+    example("04_checked")
+}
+
+fn example(name: &str) -> String {
     let bin = Path::new(env!("CARGO_BIN_EXE_warpsmith"));
-    let path = bin.with_file_name("examples").join(format!("04_checked{}", std::env::consts::EXE_SUFFIX));
+    let path = bin.with_file_name("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
     assert!(path.exists(), "{}: `cargo build --examples` makes it", path.display());
     path.to_str().unwrap().to_owned()
 }
@@ -160,6 +164,57 @@ fn approximate_instructions_are_stated_once_a_kernel() {
     assert_eq!(found["launches"][0]["approximate"][0]["instruction"], "ex2.approx.f32");
     let (out, _) = ends(&["profile", "swiglu"], 0);
     assert!(out.contains("ex2.approx.f32 (2 ulp"), "{out}");
+}
+
+/// 257 words each, copied by two threads of the host. No access races; the sum of integers is the same in any order.
+#[test]
+fn results_that_depend_on_the_schedule_are_found() {
+    let program = example("05_schedule");
+    let (out, _) = ends(&["check", "--seeds", "4", "--", &program], 0);
+    assert!(out.contains("exit code and 2 copies to the host (2056 bytes) of 4 runs: the same"), "{out}");
+    for mode in ["tickets", "floats"] {
+        let (out, err) = ends(&["check", "--seeds", "4", "--", &program, mode], 7);
+        for part in [
+            "error[schedule::nondeterminism]: copy 1 to the host, of 1028 bytes, delivers other bytes under seed",
+            "called by cuMemcpyDtoH_v2",
+            "replay: warpsmith check --sm 90 --seed 0 --seeds",
+        ] {
+            assert!(err.contains(part), "{mode}: {part:?} is missing:\n{err}");
+        }
+        assert!(out.contains("of 4 runs: dependent on the schedule") && out.contains("1 error, 0 warnings"), "{out}");
+        assert!(!err.contains("[race::"), "{err}");
+    }
+    let (out, _) = ends(&["check", "--seeds", "4", "--json", "--", &program, "tickets"], 7);
+    // Every run prints for itself first.
+    let found: Value = serde_json::from_str(&out[out.find('{').unwrap()..]).unwrap();
+    assert_eq!(found["outputs"]["verdict"], "dependent on the schedule");
+    let finding = &found["findings"][0];
+    assert_eq!((&finding["rule"], &finding["seeds"][0]), (&"schedule::nondeterminism".into(), &0.into()));
+    let seed = finding["seeds"][1].as_u64().unwrap();
+    let replay = format!("warpsmith check --sm 90 --seed 0 --seeds {} -- {program} tickets", seed + 1);
+    assert_eq!(finding["replay"], replay);
+    assert_eq!(found["approximate"].as_array().unwrap().len(), 0);
+}
+
+/// What differs from run to run under one seed is no doing of the schedule.
+#[test]
+fn programs_that_differ_by_themselves_are_told_apart() {
+    let program = example("05_schedule");
+    let (out, err) = ends(&["check", "--seeds", "3", "--", &program, "clock"], 0);
+    assert!(out.contains("different from run to run under one seed") && out.contains("0 errors"), "{out}\n{err}");
+    let allowed = ["check", "--seeds", "3", "--allow", "schedule::nondeterminism", "--", &program, "tickets"];
+    let (out, err) = ends(&allowed, 0);
+    assert!(!err.contains("nondeterminism") && out.contains("0 errors"), "{out}\n{err}");
+}
+
+/// The program's kernels as well; the bound is that of section 9.7.3.21 of PTX ISA 9.1.
+#[test]
+fn a_programs_approximate_instructions_are_stated() {
+    let (out, _) = ends(&["check", "--", &example("05_schedule"), "floats"], 0);
+    let line = "  floats: ex2.approx.ftz.f32 (2 ulp; computed in f64 and rounded once to nearest)";
+    assert_eq!(out.lines().filter(|l| *l == line).count(), 1, "{out}");
+    let (out, _) = ends(&["profile", "--", &example("05_schedule"), "floats"], 0);
+    assert_eq!(out.lines().filter(|l| *l == line).count(), 1, "{out}");
 }
 
 #[test]

@@ -36,3 +36,8 @@ fn generate() {
 fn checked() {
     run("04_checked");
 }
+
+#[test]
+fn schedule() {
+    run("05_schedule");
+}

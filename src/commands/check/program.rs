@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use warpsmith_driver_api::software::Allow;
+use warpsmith_driver_api::software::{Allow, quote};
 
+use super::outputs::{Difference, Outcome};
 use super::render::{annotation, place, verdict};
 use super::{Failure, Kind, plural};
 use crate::cli::CheckArgs;
@@ -115,7 +116,7 @@ fn has_driver(path: &Path) -> bool {
 }
 
 /// Runs `warpsmith check -- PROGRAM`.
-pub fn run(args: &CheckArgs, _: &[Allow]) -> Result<(), Failure> {
+pub fn run(args: &CheckArgs, accepted: &[Allow]) -> Result<(), Failure> {
     if !args.kernels.is_empty() || args.shape.is_some() {
         return Err(Failure::usage("either kernels or a program after `--`, not both"));
     }
@@ -124,16 +125,34 @@ pub fn run(args: &CheckArgs, _: &[Allow]) -> Result<(), Failure> {
         let text = std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
         allow = format!("{allow}\n{text}");
     }
+    let accepted = accepted.iter().any(|a| a.covers(&super::nondeterminism("", 0, 0)));
     let mut findings: Vec<Value> = Vec::new();
     let mut approximate = Approximate::default();
     let mut code = 0;
-    for seed in args.seed..args.seed.saturating_add(args.seeds.max(1)) {
+    let seeds = args.seed..args.seed.saturating_add(args.seeds.max(1));
+    let one = |seed: u64| {
         let mut variables = vec![("WARPSMITH_CHECK", args.checks.clone()), ("WARPSMITH_SEED", seed.to_string())];
+        if args.seeds > 1 {
+            variables.push(("WARPSMITH_OUTPUTS", "1".to_owned()));
+        }
         if !allow.trim().is_empty() {
             variables.push(("WARPSMITH_ALLOW", allow.clone()));
         }
-        let ran = start(&args.program, args.sm, &variables)?;
+        start(&args.program, args.sm, &variables)
+    };
+    let mut compared = Compared::new(args);
+    for seed in seeds {
+        let ran = one(seed)?;
         code = if code == 0 { ran.code } else { code };
+        if let Some(difference) = compared.add(seed, Outcome::new(ran.code, &ran.lines)) {
+            // A program whose results differ from run to run says nothing about schedules.
+            let again = one(args.seed)?;
+            let finding = compared.conclude(seed, &difference, &Outcome::new(again.code, &again.lines));
+            if let Some(finding) = finding.filter(|_| !accepted) {
+                eprintln!("{}\n", finding["text"].as_str().unwrap_or_default());
+                findings.push(finding);
+            }
+        }
         approximate.extend(approximate_of(&ran.lines));
         merge(&mut findings, ran.lines);
     }
@@ -151,6 +170,7 @@ pub fn run(args: &CheckArgs, _: &[Allow]) -> Result<(), Failure> {
                 "checks": checks,
                 "exit_code": code,
                 "approximate": approximate.to_json(),
+            "outputs": compared.to_json(),
                 "findings": findings,
             })
         );
@@ -163,6 +183,7 @@ pub fn run(args: &CheckArgs, _: &[Allow]) -> Result<(), Failure> {
             println!("{:>6} x {}[{}]{at}: {}", finding["count"], text("severity"), text("rule"), text("message"));
         }
         approximate.print();
+        compared.print();
         println!("{}: {}", args.program[0].to_string_lossy(), verdict(errors, warnings, infos));
     }
     if code != 0 {
@@ -172,6 +193,71 @@ pub fn run(args: &CheckArgs, _: &[Allow]) -> Result<(), Failure> {
         return Err(Failure::new(Kind::Findings, plural(errors, "error was found", "errors were found")));
     }
     Ok(())
+}
+
+/// What runs under several seeds did, compared with the first.
+struct Compared<'a> {
+    args: &'a CheckArgs,
+    first: Option<Outcome>,
+    runs: u64,
+    verdict: &'static str,
+}
+
+const SAME: &str = "the same";
+const DEPENDS: &str = "dependent on the schedule";
+const UNSTABLE: &str = "different from run to run under one seed, which says nothing about the schedule";
+
+impl<'a> Compared<'a> {
+    fn new(args: &'a CheckArgs) -> Compared<'a> {
+        Compared { args, first: None, runs: 0, verdict: SAME }
+    }
+
+    /// Adds a run; the answer is how it differs, for the first that does.
+    fn add(&mut self, seed: u64, outcome: Outcome) -> Option<Difference> {
+        if self.args.seeds < 2 {
+            return None;
+        }
+        self.runs += 1;
+        if seed == self.args.seed {
+            self.first = Some(outcome);
+            return None;
+        }
+        let difference = self.first.as_ref().and_then(|first| first.difference(&outcome));
+        difference.filter(|_| self.verdict == SAME)
+    }
+
+    /// The finding, unless a second run under the first seed shows that seeds have nothing to do with it.
+    fn conclude(&mut self, seed: u64, difference: &Difference, again: &Outcome) -> Option<Value> {
+        if self.first.as_ref().is_some_and(|first| first.difference(again).is_some()) {
+            self.verdict = UNSTABLE;
+            return None;
+        }
+        self.verdict = DEPENDS;
+        let (first, sm) = (self.args.seed, self.args.sm);
+        let program: Vec<_> = self.args.program.iter().map(|word| quote(&word.to_string_lossy())).collect();
+        let count = seed - first + 1;
+        let replay = format!("warpsmith check --sm {sm} --seed {first} --seeds {count} -- {}", program.join(" "));
+        Some(difference.finding((first, seed), &replay))
+    }
+
+    fn to_json(&self) -> Value {
+        let Some(first) = &self.first else { return Value::Null };
+        let (copies, bytes) = first.size();
+        json!({ "runs": self.runs, "copies": copies, "bytes": bytes, "verdict": self.verdict })
+    }
+
+    fn print(&self) {
+        if let Some(first) = &self.first {
+            let (copies, bytes) = first.size();
+            println!(
+                "exit code and {} to the host ({}) of {} runs: {}",
+                plural(copies as usize, "copy", "copies"),
+                plural(bytes as usize, "byte", "bytes"),
+                self.runs,
+                self.verdict
+            );
+        }
+    }
 }
 
 /// The approximate instructions that a report file names.

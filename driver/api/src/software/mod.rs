@@ -12,7 +12,7 @@
 //!
 //! `WARPSMITH_SM` (default 90), `WARPSMITH_DEVICES` (1), `WARPSMITH_MEMORY` (16G) and
 //! `WARPSMITH_THREADS` (all cores) shape it; `WARPSMITH_CHECK` (`all`, or some of `init,races,sync`), `WARPSMITH_SEED` (the
-//! order of blocks, warps and lanes), `WARPSMITH_PROFILE=1`, `WARPSMITH_REPORT` (a file) and `WARPSMITH_ALLOW` (accepted
+//! order of blocks, warps and lanes), `WARPSMITH_PROFILE=1`, `WARPSMITH_OUTPUTS=1`, `WARPSMITH_REPORT` (a file) and `WARPSMITH_ALLOW` (accepted
 //! findings) watch it. A value that makes no sense fails `cuInit`. Under
 //! `WARPSMITH_CHECK` the engine keeps the order of operations as CUDA promises it, and where the host allocated and launched.
 
@@ -63,7 +63,7 @@ pub use track::{
 
 pub use checks::{
     Allow, CheckGuard, Group, HostFrame, HostSite, LaunchProfile, Report, approximate_json, check, checks, finding_of,
-    findings, has_errors, launch_profiles, parse_checks, reset_launch_profiles, take_findings, undefined_output,
+    findings, has_errors, launch_profiles, parse_checks, quote, reset_launch_profiles, take_findings, undefined_output,
 };
 pub use occupancy::Occupancy;
 pub use report::{KernelProfile, last_report, profile, reset_profile, take_report};

@@ -190,6 +190,7 @@ pub(super) fn run(context: u64, steps: Vec<Todo>) -> Res {
                 if let Err(error) = copy(&op) {
                     return fail(context, format!("copy of {} bytes: {error}", op.width * op.height * op.depth));
                 }
+                checks::copied(&op);
             }
             Step::Fill(op) => {
                 checks::fills(&op, ordering.as_ref());

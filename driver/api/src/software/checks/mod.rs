@@ -7,6 +7,7 @@
 
 mod leaks;
 mod leave;
+mod outputs;
 mod overlap;
 mod places;
 mod record;
@@ -28,6 +29,7 @@ use warpsmith_simt::{Checks, Counters, Fault, Finding, Instance, Launch, Severit
 pub(super) use leaks::{LeftBy, leaked};
 pub(super) use leave::leaves;
 pub use leave::undefined_output;
+pub(super) use outputs::copied;
 pub(super) use overlap::{copies, fills, retires};
 
 pub use record::{LaunchProfile, approximate_json, launch_profiles, reset_launch_profiles};
@@ -75,7 +77,7 @@ pub(super) fn start(settings: &Settings, devices: &[Device]) {
     if TRACKING.load(Ordering::Relaxed) {
         devices.iter().for_each(|d| leave::track(&d.machine));
     }
-    if watched(settings.checks) {
+    if watched(settings.checks) || settings.outputs {
         let sm = devices.first().map(|d| d.spec.sm);
         let line = json!({ "type": "start", "process": std::process::id(), "sm": sm, "seed": settings.checks.seed });
         append(lock(&FOUND).get_or_insert_with(Found::default), settings, &[line]);
@@ -319,7 +321,7 @@ fn replay() -> String {
 }
 
 /// A word as a shell takes it.
-fn quote(word: &str) -> String {
+pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
@@ -331,7 +333,7 @@ fn quote(word: &str) -> String {
 /// At the end of the process: memory that nobody freed, how often each group was seen, and the profiles.
 pub(crate) fn finish() {
     let Some(settings) = SETTINGS.get() else { return };
-    if !watched(settings.checks) {
+    if !watched(settings.checks) && !settings.outputs {
         return;
     }
     // A program that a fault has stopped had no chance to free anything.
@@ -339,6 +341,7 @@ pub(crate) fn finish() {
         leave(track::left_over(), LeftBy::Process);
     }
     let mut lines: Vec<Value> = launch_profiles().iter().map(LaunchProfile::to_json).collect();
+    lines.extend(outputs::line());
     // Another thread may hold the lock for ever now.
     let Ok(mut guard) = FOUND.try_lock() else { return };
     let found = guard.get_or_insert_with(Found::default);

@@ -87,7 +87,7 @@ impl Report {
 /// See [`Report::group`].
 pub type Group = (Rule, String, Vec<(u32, Option<Frame>)>, String);
 
-fn host(site: &HostSite) -> Value {
+pub(super) fn host(site: &HostSite) -> Value {
     let frame = |f: &HostFrame| json!({ "function": f.function, "file": f.file, "line": f.line });
     json!({ "api": site.api, "frames": site.frames.iter().map(frame).collect::<Vec<_>>() })
 }

@@ -71,6 +71,8 @@ pub(crate) struct Settings {
     pub checks: Checks,
     pub report: Option<PathBuf>,
     pub allow: Vec<Allow>,
+    /// Digests of what copies to the host deliver go into the report.
+    pub outputs: bool,
 }
 
 impl Settings {
@@ -85,16 +87,18 @@ impl Settings {
             checks.seed =
                 text.parse().map_err(|_| format!("WARPSMITH_SEED={text}: expected a number from 0 to {}", u64::MAX))?;
         }
-        checks.profile = match get("WARPSMITH_PROFILE")?.as_deref() {
-            None | Some("0") => false,
-            Some("1") => true,
-            Some(text) => return Err(format!("WARPSMITH_PROFILE={text}: expected 0 or 1")),
+        let switch = |name: &str| match get(name)?.as_deref() {
+            None | Some("0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(text) => Err(format!("{name}={text}: expected 0 or 1")),
         };
+        checks.profile = switch("WARPSMITH_PROFILE")?;
+        let outputs = switch("WARPSMITH_OUTPUTS")?;
         let allow = match get("WARPSMITH_ALLOW")? {
             None => Vec::new(),
             Some(text) => Allow::parse(&text).map_err(|e| format!("WARPSMITH_ALLOW={text}: {e}"))?,
         };
-        Ok(Settings { checks, report: get("WARPSMITH_REPORT")?.map(PathBuf::from), allow })
+        Ok(Settings { checks, report: get("WARPSMITH_REPORT")?.map(PathBuf::from), allow, outputs })
     }
 }
 
@@ -133,6 +137,7 @@ mod tests {
             ("WARPSMITH_CHECK", "init,race"),
             ("WARPSMITH_SEED", "-1"),
             ("WARPSMITH_PROFILE", "yes"),
+            ("WARPSMITH_OUTPUTS", "2"),
             ("WARPSMITH_ALLOW", "races"),
         ] {
             let message = read(&[(name, value)]).unwrap_err();

@@ -1,0 +1,125 @@
+//! What a program is told by its kernels: a digest of every copy from a device to the host, for `warpsmith check --seeds`,
+//! which compares them between schedules.
+//!
+//! Copies are kept by the thread that issued them, in its order: that does not depend on how threads overtake each other.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+
+use super::super::ops::{Copy, Place};
+use super::super::{engine, thread};
+use super::{HostSite, SETTINGS, report};
+use crate::engine::lock;
+
+/// Copies of a thread that are kept one by one; those after go into one digest.
+const MOST: usize = 1 << 16;
+/// Device addresses lie above those of host memory.
+const DEVICE_BASE: u64 = 1 << 48;
+/// Frames that tell places apart.
+const DEPTH: usize = 48;
+
+static OUTPUTS: Mutex<Option<Outputs>> = Mutex::new(None);
+
+#[derive(Default)]
+struct Outputs {
+    threads: BTreeMap<u64, Lane>,
+    sites: Vec<HostSite>,
+    known: HashMap<Vec<usize>, usize>,
+}
+
+/// The copies of a thread.
+#[derive(Default)]
+struct Lane {
+    copies: Vec<Copied>,
+    more: u64,
+    rest: DefaultHasher,
+}
+
+struct Copied {
+    site: usize,
+    bytes: u64,
+    digest: u64,
+}
+
+fn wanted() -> bool {
+    SETTINGS.get().is_some_and(|s| s.outputs)
+}
+
+/// A copy is done.
+pub(in crate::software) fn copied(op: &Copy) {
+    let to_host = op.dst.device.is_none() || op.dst.address < DEVICE_BASE;
+    let (Some(device), true, true) = (op.src.device, to_host, wanted()) else { return };
+    let Some(digest) = digest(device, &op.src, op) else { return };
+    let (key, trace) = (thread::key().unwrap_or(0), addresses());
+    let known = lock(&OUTPUTS).get_or_insert_with(Outputs::default).known.get(&trace).copied();
+    // Names are looked up once for each place.
+    let site = known.is_none().then(|| HostSite::of(&std::backtrace::Backtrace::force_capture()));
+    let mut guard = lock(&OUTPUTS);
+    let Outputs { threads, sites, known } = guard.get_or_insert_with(Outputs::default);
+    let site = *known.entry(trace).or_insert_with(|| {
+        let site = site.unwrap_or_default();
+        sites.iter().position(|s| *s == site).unwrap_or_else(|| {
+            sites.push(site);
+            sites.len() - 1
+        })
+    });
+    let lane = threads.entry(key).or_default();
+    let bytes = (op.width * op.height * op.depth) as u64;
+    if lane.copies.len() < MOST {
+        lane.copies.push(Copied { site, bytes, digest });
+    } else {
+        lane.more += 1;
+        lane.rest.write_u64(bytes);
+        lane.rest.write_u64(digest);
+    }
+}
+
+/// Of what the copy has read; its source is as it was.
+fn digest(device: i32, src: &Place, op: &Copy) -> Option<u64> {
+    let found = engine().and_then(|e| e.device(device)).ok()?;
+    let mut hasher = DefaultHasher::new();
+    let mut row = vec![0u8; op.width];
+    for z in 0..op.depth {
+        for y in 0..op.height {
+            let address = src.address.wrapping_add((z * src.slice + y * src.pitch) as u64);
+            found.machine.memory().read(address, &mut row).ok()?;
+            hasher.write(&row);
+        }
+    }
+    Some(hasher.finish())
+}
+
+/// Return addresses of the callers: cheap, and the same for the same place within a process.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn addresses() -> Vec<usize> {
+    let mut frames = [std::ptr::null_mut(); DEPTH];
+    // SAFETY: there is room for as many addresses as it is told.
+    let n = unsafe { libc::backtrace(frames.as_mut_ptr(), DEPTH as libc::c_int) };
+    frames.iter().take(n.max(0) as usize).map(|f| f.addr()).collect()
+}
+
+/// Elsewhere every copy looks up its names.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn addresses() -> Vec<usize> {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    vec![DEPTH, NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)]
+}
+
+/// All of it as a line of the report file; `None` if it is not wanted.
+pub(super) fn line() -> Option<Value> {
+    let outputs = OUTPUTS.try_lock();
+    let (true, Ok(guard)) = (wanted(), outputs) else { return None };
+    let empty = Outputs::default();
+    let outputs = guard.as_ref().unwrap_or(&empty);
+    let sites: Vec<Value> = outputs.sites.iter().map(report::host).collect();
+    let lane = |lane: &Lane| {
+        let copies: Vec<Value> =
+            lane.copies.iter().map(|c| json!([c.site, c.bytes, format!("{:016x}", c.digest)])).collect();
+        json!({ "copies": copies, "more": lane.more, "rest": format!("{:016x}", lane.rest.finish()) })
+    };
+    let threads: Vec<Value> = outputs.threads.values().map(lane).collect();
+    Some(json!({ "type": "outputs", "process": std::process::id(), "sites": sites, "threads": threads }))
+}
