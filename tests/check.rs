@@ -207,6 +207,36 @@ fn programs_that_differ_by_themselves_are_told_apart() {
     assert!(!err.contains("nondeterminism") && out.contains("0 errors"), "{out}\n{err}");
 }
 
+/// ptxas' count where it is found, which is at most what the kernel's bounds leave; an estimate that says so where not.
+#[test]
+fn registers_are_those_of_ptxas_where_it_is_found() {
+    let run = |ptxas: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));
+        command.args(["profile", "residual_add", "--shape", "n=256", "--gpu", "a100"]).current_dir(ROOT);
+        let output = command.env("WARPSMITH_PTXAS", ptxas).output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, _, err) = run("/no/such/ptxas");
+    assert!(code == Some(2) && err.contains("WARPSMITH_PTXAS=/no/such/ptxas is no ptxas"), "{code:?} {err}");
+    let Some(ptxas) = warpsmith_builder::ptxas::find() else {
+        println!(
+            "SKIPPED: ptxas was not found (WARPSMITH_PTXAS); its output is parsed in warpsmith-builder's unit tests"
+        );
+        return;
+    };
+    let (code, out, err) = run(ptxas.path().to_str().unwrap());
+    assert_eq!(code, Some(0), "{err}");
+    let occupancy = out.lines().find(|l| l.trim_start().starts_with("occupancy")).unwrap();
+    let registers = occupancy.split("; ").find_map(|p| p.split_once(" registers by ptxas")).unwrap().0;
+    // A thread of sm_80 has at most 255, and needs a few for two addresses and an index.
+    assert!((4..=255).contains(&registers.trim().parse::<u32>().unwrap()), "{occupancy}");
+    let (_, ptx) = warpsmith::builtin_image().code_for(80).unwrap();
+    let arch = "sm_80".parse().unwrap();
+    let found = ptxas.assemble_entry(ptx, "residual_add", arch).unwrap().unwrap();
+    assert_eq!(found.registers.to_string(), registers.trim());
+    assert!(ptxas.assemble_entry(ptx, "no_such_kernel", arch).map_or(true, |found| found.is_none()));
+}
+
 /// The program's kernels as well; the bound is that of section 9.7.3.21 of PTX ISA 9.1.
 #[test]
 fn a_programs_approximate_instructions_are_stated() {

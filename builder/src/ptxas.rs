@@ -115,9 +115,26 @@ impl Ptxas {
     /// Assembles a PTX file for an architecture and answers what each entry needs, in the order of the
     /// text. The machine code is thrown away.
     pub fn assemble(&self, ptx: &Path, arch: Arch) -> Result<Vec<Resources>, BuildError> {
+        self.assemble_some(ptx, arch, None)
+    }
+
+    /// What one entry of a text needs; `None` if the text has no such entry. The others cost no time.
+    pub fn assemble_entry(&self, ptx: &str, entry: &str, arch: Arch) -> Result<Option<Resources>, BuildError> {
+        let file = scratch_file("ptx");
+        std::fs::write(&file, ptx).map_err(BuildError::io("write", &file))?;
+        let result = self.assemble_some(&file, arch, Some(entry));
+        let _ = std::fs::remove_file(&file);
+        Ok(result?.into_iter().find(|r| r.kernel == entry))
+    }
+
+    fn assemble_some(&self, ptx: &Path, arch: Arch, entry: Option<&str>) -> Result<Vec<Resources>, BuildError> {
         let output = scratch_file("cubin");
-        let result =
-            run(clean_command(&self.path).arg("-v").arg(format!("-arch={arch}")).arg(ptx).arg("-o").arg(&output));
+        let mut command = clean_command(&self.path);
+        command.arg("-v").arg(format!("-arch={arch}"));
+        if let Some(entry) = entry {
+            command.arg("--entry").arg(entry);
+        }
+        let result = run(command.arg(ptx).arg("-o").arg(&output));
         let _ = std::fs::remove_file(&output);
         let result = result?;
         let mut text = String::from_utf8_lossy(&result.stdout).into_owned();

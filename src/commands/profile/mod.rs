@@ -68,17 +68,18 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
 
 /// Registers by ptxas, if it is found.
 fn registers(kernel: &str, sm: u32) -> Result<Option<u32>, Failure> {
-    let Some(assembler) = ptxas::find() else { return Ok(None) };
+    let Some(assembler) = ptxas::find() else {
+        return match std::env::var_os("WARPSMITH_PTXAS").filter(|p| !p.is_empty()) {
+            Some(path) => Err(Failure::usage(format!("WARPSMITH_PTXAS={} is no ptxas", path.display()))),
+            None => Ok(None),
+        };
+    };
     let name = format!("sm_{sm}");
     let arch: Arch = name.parse().map_err(|e| Failure::new(Kind::Operation, format!("{e}")))?;
     let (_, text) = warpsmith_host::builtin_image().code_for(sm)?;
-    let io = |e: std::io::Error| Failure::new(Kind::Operation, format!("cannot write PTX for ptxas: {e}"));
-    let dir = tempfile::tempdir().map_err(io)?;
-    let path = dir.path().join("kernels.ptx");
-    std::fs::write(&path, text).map_err(io)?;
-    let refused = |e| Failure::new(Kind::Toolchain, format!("ptxas refuses the kernels on {name}: {e}"));
-    let all = assembler.assemble(&path, arch).map_err(refused)?;
-    Ok(all.into_iter().find(|r| r.kernel == kernel).map(|r| r.registers))
+    let refused = |e| Failure::new(Kind::Toolchain, format!("ptxas refuses `{kernel}` on {name}: {e}"));
+    let found = assembler.assemble_entry(text, kernel, arch).map_err(refused)?;
+    Ok(found.map(|r| r.registers))
 }
 
 /// A program's launches, as its driver wrote them down.

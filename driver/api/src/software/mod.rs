@@ -144,8 +144,17 @@ fn with_context<R>(f: impl FnOnce(&mut State, &'static Software, u64) -> Res<R>)
     })
 }
 
+const RUNTIME: &str = "the CUDA runtime (libcudart) asks for tables that are private to NVIDIA's driver; programs on the \
+                       driver API run";
+
 /// What the software engine does not have.
 pub(crate) fn unsupported(name: &'static str) -> Res {
-    report(format!("{name} is not supported by the software driver"));
+    let text = format!("{name} is not supported by the software driver");
+    if name == "cuGetExportTable" {
+        // Its caller only says that something failed.
+        static TOLD: std::sync::Once = std::sync::Once::new();
+        TOLD.call_once(|| eprintln!("warning: {text}: {RUNTIME}"));
+    }
+    report(text);
     Err(Code::NOT_SUPPORTED)
 }

@@ -93,6 +93,10 @@ fn is_library(frame: &HostFrame) -> bool {
     if frame.file.as_ref().is_some_and(|f| f.starts_with("/rustc/") || f.contains("/lib/rustlib/src/rust/library/")) {
         return true;
     }
+    // A library without symbols.
+    if frame.function == "<unknown>" {
+        return true;
+    }
     let name = frame.function.trim_start_matches('<');
     ["std::", "core::", "alloc::", "test::", "cust::", "warpsmith_host::runtime::", "warpsmith_driver_api::"]
         .iter()
@@ -115,9 +119,10 @@ mod tests {
              at host/src/runtime/stream.rs:90:9
    4: app::step
              at /home/me/app/src/main.rs:42:13
-   5: app::main
-   6: core::ops::function::FnOnce::call_once
-   7: std::rt::lang_start
+   5: <unknown>
+   6: app::main
+   7: core::ops::function::FnOnce::call_once
+   8: std::rt::lang_start
 ";
         let site = HostSite::parse(text);
         assert_eq!(site.api, "cuLaunchKernel");
