@@ -295,3 +295,53 @@ fn null_pointers_are_errors() {
         assert_eq!(code, 1, "{name} answers {}", result_name(code));
     }
 }
+
+/// The codes that `cust_raw` 0.11.3 declares, read off its source: any other would be undefined behaviour in a program on it.
+const CUST_RAW: [std::ops::RangeInclusive<i32>; 14] = [
+    0..=8,
+    34..=34,
+    100..=102,
+    200..=202,
+    205..=224,
+    300..=304,
+    400..=401,
+    500..=500,
+    600..=600,
+    700..=705,
+    708..=720,
+    800..=809,
+    900..=911,
+    999..=999,
+];
+
+/// Every function of CUDA 13.5, with nothing but zeros, and when it is told to fail with a code of later versions.
+#[test]
+fn no_function_answers_a_code_that_cust_does_not_know() {
+    let _gpu = gpu();
+    let list = include_str!("cuda-13.5.txt");
+    let names = list.lines().filter(|l| !l.starts_with('#')).flat_map(|l| l.split_whitespace().skip(1));
+    let names: Vec<&str> = names.map(|n| n.split_once(':').map_or(n, |(_, name)| name)).collect();
+    assert!(names.len() > 600, "{}", names.len());
+    let known = |code: i32| CUST_RAW.iter().any(|range| range.contains(&code));
+    for name in names {
+        let (text, mut address) = (CString::new(name).unwrap(), null_mut());
+        let found = cu!(cuGetProcAddress_v2(text.as_ptr(), &mut address, 13050, 0, null_mut()));
+        // CUDA gives `cuGetProcAddress` out under its base name only.
+        if found != 0 || name.starts_with("cuGetProcAddress") {
+            assert!(known(found), "{name}: {found}");
+            continue;
+        }
+        // SAFETY: a function of the C ABI that is given more arguments than it takes ignores them; null is null, and 0 is
+        // no handle.
+        let f: unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64) -> CUresult =
+            unsafe { std::mem::transmute(address) };
+        let code = cu!(f(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+        assert!(known(code), "{name} answers {code}");
+        assert_ne!(code, 999, "{name} answered a code that was cut: {}", last_raw_result());
+        for newer in [36, 46, 226, 402, 721, 812, 912, 918, 1000, -1] {
+            let _armed = software::inject_failure(Some(name), 0, newer);
+            let code = cu!(f(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+            assert!(known(code), "{name}, told to answer {newer}, answers {code}");
+        }
+    }
+}
