@@ -33,16 +33,16 @@ fn floor(file: &ModelFile, positions: u64, kv: KvType) -> u64 {
     weights as u64 + 2 * positions * (c.layers * c.kv_heads) as u64 * row
 }
 
-/// Decodes `tokens` greedily, five times, and prints the median rate; on the software driver also what a token costs.
+/// Decodes tokens greedily, three times, and prints the median rate; on the software driver also what a token costs.
 fn decode(path: &Path, mode: Mode) -> Outcome {
-    const TOKENS: u64 = 100;
+    const TOKENS: u64 = 50;
     let device = Device::open(0)?;
     let file = ModelFile::open(path)?;
     let model = Model::load(&device, &file)?;
     let capacity = Some(file.config().context.min(128));
     let mut session = Session::new(&model, SessionOptions { capacity, mode, ..Default::default() })?;
     let mut times = Vec::new();
-    for round in 0..6 {
+    for round in 0..4 {
         session.reset();
         let mut token = 72;
         // The first round captures the graph and warms caches; the last one's launches are counted.
@@ -58,7 +58,7 @@ fn decode(path: &Path, mode: Mode) -> Outcome {
     let seconds = median(times).as_secs_f64();
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     println!(
-        "decode, {name}, {mode:?}: {:.1} tokens/s on {} (median of 5 runs of {TOKENS})",
+        "decode, {name}, {mode:?}: {:.1} tokens/s on {} (median of 3 runs of {TOKENS})",
         TOKENS as f64 / seconds,
         device.engine()
     );
