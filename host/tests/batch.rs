@@ -11,13 +11,22 @@ use device::*;
 use gpu_kernels::format::Format;
 use warpsmith_driver_api::software;
 use warpsmith_host::decode::{
-    DecodeError, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Sequence, SequenceOptions,
+    DecodeError, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Sequence, SequenceOptions, bound,
 };
 use warpsmith_host::gguf::Gguf;
 use warpsmith_host::model::ModelFile;
+use warpsmith_host::reference::{KvRounding, Reference};
 
 fn decoder(model: &Model, batch: usize, mode: Mode) -> Decoder {
     Decoder::new(model, DecoderOptions { batch, mode, ..Default::default() }).unwrap()
+}
+
+fn rounding(kv: KvType) -> KvRounding {
+    match kv {
+        KvType::F16 => KvRounding::F16,
+        KvType::F32 => KvRounding::F32,
+        KvType::Int8 => KvRounding::Int8,
+    }
 }
 
 fn empty(model: &Model, kv: KvType) -> Sequence {
@@ -97,6 +106,8 @@ fn a_sequence_gets_the_same_bits_in_every_batch() {
     }
     let llama = Synthetic { architecture: "llama", heads: 6, kv_heads: 2, head_dim: 32, ..Default::default() };
     random_steps(&llama.file(), KvType::F16, 9, 20, 4);
+    let window = Synthetic { window: 5, ..llama };
+    random_steps(&window.file(), KvType::Int8, 3, 20, 5);
 }
 
 #[test]
@@ -137,6 +148,73 @@ fn a_prompt_gives_the_same_bits_however_it_is_cut() {
             assert!(snapshot.keys() == want.1 && snapshot.values() == want.2, "{kv} chunks of {chunk}");
         }
     }
+}
+
+/// The kernel made for prompts, against the f64 reference, for every cache, with and without a window: prompts in chunks
+/// that do not fill its blocks, a second prompt on top, and decoding on what it left.
+#[test]
+fn fast_prompts_lie_within_the_bounds_and_leave_the_same_cache() {
+    for (m, kv) in [(0, KvType::F16), (0, KvType::F32), (0, KvType::Int8), (9, KvType::F16)]
+        .into_iter()
+        .flat_map(|(window, kv)| [(Synthetic { window, context: 128, ..Default::default() }, kv)])
+        .chain([(
+            Synthetic { architecture: "llama", heads: 6, head_dim: 80, seed: 7, context: 128, ..Default::default() },
+            KvType::F16,
+        )])
+    {
+        let file = m.file();
+        let model = load(&file);
+        let options = DecoderOptions { fast_prefill: true, chunk: 48, ..Default::default() };
+        let (mut fast, mut s) = (Decoder::new(&model, options).unwrap(), empty(&model, kv));
+        let (mut exact, mut same) = (decoder(&model, 1, Mode::Eager), empty(&model, kv));
+        let tokens: Vec<u32> = (0..90).map(|p| text(0, p, m.vocab)).collect();
+        let (mut fed, mut logits) = (0, vec![Vec::new(); 90]);
+        for end in [1, 70, 83] {
+            fast.prefill(&mut s, &tokens[fed..end]).unwrap();
+            exact.prefill(&mut same, &tokens[fed..end]).unwrap();
+            logits[end - 1] = fast.logits(0).unwrap();
+            let differs = bits(&logits[end - 1]) != bits(&exact.logits(0).unwrap());
+            assert!(end == 1 || differs, "{kv} {m:?}: prompts attend by the kernel of single steps");
+            fed = end;
+        }
+        for p in fed..90 {
+            fast.step(&mut [Feed { sequence: &mut s, token: tokens[p] }]).unwrap();
+            exact.step(&mut [Feed { sequence: &mut same, token: tokens[p] }]).unwrap();
+            logits[p] = fast.logits(0).unwrap();
+        }
+        // What a prompt did not give logits for is not compared.
+        let mut reference = Reference::new(&file, rounding(kv));
+        let mut worst_of_all = 0f64;
+        for (&token, got) in tokens.iter().zip(&logits) {
+            let want = reference.feed(token).unwrap().logits;
+            let d = worst(got.iter().map(|&x| x.into()), want.iter().copied()) / deviation(&want);
+            worst_of_all = worst_of_all.max(d);
+        }
+        // Queries and weights of attention rounded to f16 weigh as much as keys and values do: five roundoffs.
+        let bound = if kv == KvType::F16 { bound(kv).max(5.0 / 2048.0) } else { bound(kv) };
+        eprintln!("{kv} window {} {}: {worst_of_all:.2e} of the standard deviation", m.window, m.architecture);
+        assert!(worst_of_all > 0.0 && worst_of_all <= bound, "{kv} {m:?}: {worst_of_all:e}");
+        // The first layer's keys and values do not depend on how a prompt attends.
+        let (a, b) = (s.snapshot().unwrap(), same.snapshot().unwrap());
+        let first = |bytes: &[u8]| bytes[..bytes.len() / m.layers].to_vec();
+        assert!(first(a.keys()) == first(b.keys()) && !first(a.keys()).is_empty(), "{kv} {m:?}");
+    }
+}
+
+/// A window drops what lies before it: a token that is out of reach of every layer changes nothing.
+#[test]
+fn a_window_forgets() {
+    let m = Synthetic { window: 4, context: 64, ..Default::default() };
+    let model = load(&m.file());
+    let logits = |first: u32, length: usize| {
+        let (mut d, mut s) = (decoder(&model, 1, Mode::Graph), empty(&model, KvType::F32));
+        let tokens: Vec<u32> = (0..length).map(|p| if p == 0 { first } else { text(0, p, m.vocab) }).collect();
+        d.prefill(&mut s, &tokens).unwrap();
+        bits(&d.logits(0).unwrap())
+    };
+    // Two layers reach 2 * 3 positions back.
+    assert_ne!(logits(1, 7), logits(2, 7));
+    assert_eq!(logits(1, 8), logits(2, 8));
 }
 
 /// Models of equal shape in turn, and one sequence on two decoders.

@@ -198,6 +198,7 @@ fn groups_of_one_to_sixteen_query_heads_agree_with_the_reference() {
         agrees(Synthetic { heads, kv_heads, head_dim, tied: kv_heads == 2, seed: 7, ..Default::default() });
     }
     agrees(Synthetic { heads: 6, kv_heads: 2, head_dim: 32, hidden: 192, seed: 8, ..Default::default() });
+    agrees(Synthetic { window: 3, seed: 10, ..Default::default() });
     agrees(Synthetic { heads: 16, kv_heads: 1, head_dim: 32, seed: 9, ..Default::default() });
 }
 

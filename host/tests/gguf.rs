@@ -344,6 +344,14 @@ fn rz_13_configurations_that_make_no_model_are_refused() {
     assert!(set("qwen3.vocab_size", 9).contains("token_embd.weight has 8 rows"));
     assert!(set("qwen3.block_count", u32::MAX).contains("`blk.1."), "{}", set("qwen3.block_count", u32::MAX));
     assert!(set("qwen3.expert_count", 8).contains("mixture"));
+    assert!(set("qwen3.attention.sliding_window_pattern", 2).contains("some of the layers"));
+    for (window, want) in [(7, 7), (64, 0), (65, 0), (0, 0)] {
+        let mut w = Synthetic { context: 64, ..small() }.writer();
+        w.key("qwen3.attention.sliding_window", window as u32);
+        assert_eq!(model(&w).unwrap().config().window, want);
+    }
+    let e = refused(|w| _ = w.key("qwen3.attention.sliding_window", "wide"));
+    assert!(e.to_string().contains("sliding_window"), "{e}");
     assert!(set("split.count", 2).contains("part 1 of 2"));
     for key in [
         "block_count",

@@ -76,10 +76,10 @@ fn rz_25_the_reference_rounds_nothing_but_the_cache_and_only_on_request() {
 /// Two small models with what the golden ones lack, against logits that numpy computed in f64 from the same files
 /// with gguf's own reader and decoders, all positions at once under a causal mask: a tied llama (neighbours
 /// rotated, `rope_freqs`, linear scaling, Q8_0 and F16), a qwen3 whose heads are wider than its hidden state, a tied
-/// qwen2 (biases, halves rotated), and a llama under YaRN (`make_small.py` wrote the last two).
+/// qwen2 (biases, halves rotated), a llama under YaRN, and one whose tokens attend to three (`make_small.py` wrote the last three).
 #[test]
 fn small_models_of_every_architecture_match_another_implementation() {
-    for name in ["llama-small", "qwen3-small", "qwen2-small", "llama-yarn-small"] {
+    for name in ["llama-small", "qwen3-small", "qwen2-small", "llama-yarn-small", "llama-window-small"] {
         let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
         let model = ModelFile::open(data.join(format!("{name}.gguf"))).unwrap();
         let want = read_f64(&data.join(format!("{name}.logits.f64")));

@@ -126,7 +126,7 @@ fn layer(c: &Config) -> Layer {
         head_dim: c.head_dim as u32,
         n_rot: c.rope.dims as u32,
         context: 0,
-        window: 0,
+        window: c.window as u32,
         flags: 0,
         eps: c.eps,
     }

@@ -116,6 +116,9 @@ pub struct Config {
     pub eps: f32,
     /// Rotary embedding.
     pub rope: Rope,
+    /// Positions that a token attends to, its own among them, in every layer (`attention.sliding_window`); 0: all
+    /// before it.
+    pub window: usize,
 }
 
 impl Config {
@@ -209,6 +212,7 @@ impl Config {
             context,
             eps,
             rope,
+            window: keys.window(context)?,
         })
     }
 }
@@ -246,11 +250,24 @@ impl Keys<'_> {
         }
     }
 
+    /// A window as wide as the context is none.
+    fn window(&self, context: usize) -> Result<usize, ModelError> {
+        let key = "attention.sliding_window";
+        if let Some(value @ Value::Array(_)) = self.file.get(&self.name(key)) {
+            return Err(self.wrong(
+                key,
+                value.describe(),
+                "windows that differ between layers are not supported".into(),
+            ));
+        }
+        Ok(self.file.u32(&self.name(key))?.map(|n| n as usize).filter(|&n| n < context).unwrap_or(0))
+    }
+
     /// Refuses keys that announce a computation which is not implemented.
     fn refuse_extras(&self) -> Result<(), ModelError> {
         let zero_or_absent = [
             ("expert_count", "mixture-of-experts models are not supported"),
-            ("attention.sliding_window", "sliding-window attention is not supported"),
+            ("attention.sliding_window_pattern", "a window in some of the layers only is not supported"),
             ("attn_logit_softcapping", "capped attention logits are not supported"),
             ("final_logit_softcapping", "capped logits are not supported"),
             ("attention.scale", "an attention scale other than 1/sqrt(head width) is not supported"),

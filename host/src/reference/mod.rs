@@ -214,12 +214,18 @@ impl Reference {
 }
 
 fn attend(q: &[f64], cache: &LayerCache, kv_head: usize, c: &Config) -> Vec<f64> {
+    let rows = cache.k.len() / c.kv_dim();
+    let first = if c.window == 0 { 0 } else { rows.saturating_sub(c.window) };
     let place = |row: &[f64]| kv_head * c.head_dim..(kv_head * c.head_dim + q.len()).min(row.len());
-    let mut scores: Vec<f64> =
-        cache.k.chunks_exact(c.kv_dim()).map(|k| dot(q, &k[place(k)]) / (c.head_dim as f64).sqrt()).collect();
+    let mut scores: Vec<f64> = cache
+        .k
+        .chunks_exact(c.kv_dim())
+        .skip(first)
+        .map(|k| dot(q, &k[place(k)]) / (c.head_dim as f64).sqrt())
+        .collect();
     softmax(&mut scores);
     let mut out = vec![0.0; q.len()];
-    for (p, v) in scores.iter().zip(cache.v.chunks_exact(c.kv_dim())) {
+    for (p, v) in scores.iter().zip(cache.v.chunks_exact(c.kv_dim()).skip(first)) {
         for (o, v) in out.iter_mut().zip(&v[place(v)]) {
             *o += p * v;
         }

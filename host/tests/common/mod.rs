@@ -79,6 +79,8 @@ pub struct Synthetic {
     pub tied: bool,
     pub rope_freqs: bool,
     pub linear_scale: Option<f32>,
+    /// Positions that a token attends to; 0: the key is not there.
+    pub window: usize,
     /// Taken in turn by the matrices in the order they are written.
     pub formats: Vec<Format>,
     pub seed: u64,
@@ -99,6 +101,7 @@ impl Default for Synthetic {
             tied: false,
             rope_freqs: false,
             linear_scale: None,
+            window: 0,
             formats: vec![Format::Q4_0],
             seed: 1,
         }
@@ -168,6 +171,9 @@ impl Synthetic {
             .key(format!("{a}.rope.freq_base"), 10000f32);
         if let Some(s) = self.linear_scale {
             w.key(format!("{a}.rope.scaling.type"), "linear").key(format!("{a}.rope.scaling.factor"), s);
+        }
+        if self.window > 0 {
+            w.key(format!("{a}.attention.sliding_window"), self.window as u32);
         }
         let mut formats = self.formats.iter().copied().cycle();
         let mut matrix = |w: &mut GgufWriter, rng: &mut Rng, name: String, rows: usize, cols: usize, gain: f64| {

@@ -44,7 +44,7 @@ def turn(x, theta, stretch, neox):
     return out
 
 
-def make(name, arch, neox, layers, hidden, ffn, heads, kv, dim, vocab, context, biases, tied, scaling):
+def make(name, arch, neox, layers, hidden, ffn, heads, kv, dim, vocab, context, biases, tied, scaling, window=0):
     base, eps = 10000.0, 1e-6
     w = GGUFWriter(f"{name}.gguf", arch)
     w.add_name(name)
@@ -58,6 +58,8 @@ def make(name, arch, neox, layers, hidden, ffn, heads, kv, dim, vocab, context, 
     w.add_value_length(dim)
     w.add_layer_norm_rms_eps(eps)
     w.add_rope_freq_base(base)
+    if window:
+        w.add_uint32(f"{arch}.attention.sliding_window", window)
     if scaling:
         w.add_string(f"{arch}.rope.scaling.type", "yarn")
         w.add_float32(f"{arch}.rope.scaling.factor", scaling["factor"])
@@ -95,6 +97,8 @@ def make(name, arch, neox, layers, hidden, ffn, heads, kv, dim, vocab, context, 
     eps = float(np.float32(eps))
     x = t["token_embd.weight"][TOKENS]
     mask = np.triu(np.full((n, n), -np.inf), 1)
+    if window:  # a token and the window - 1 before it (Jiang et al., arXiv 2310.06825, section 2)
+        mask += np.tril(np.full((n, n), -np.inf), -window)
     for l in range(layers):
         p = f"blk.{l}."
         h = rms(x, t[p + "attn_norm.weight"], eps)
@@ -119,3 +123,4 @@ if __name__ == "__main__":
     make("qwen2-small", "qwen2", True, 2, 48, 64, 6, 2, 16, 48, 64, True, True, None)
     make("llama-yarn-small", "llama", False, 2, 32, 48, 4, 2, 16, 48, 64, False, False,
          dict(factor=4.0, original=16, fast=32.0, slow=1.0))
+    make("llama-window-small", "llama", False, 2, 32, 48, 4, 2, 16, 48, 64, False, False, None, 3)
