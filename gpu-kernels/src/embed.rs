@@ -1,11 +1,14 @@
-//! Embedding: the rows of the tokens that are fed, as f32.
+//! Embedding: the rows of the tokens that are fed, as f32; and whole matrices, as f32 or f16.
 //!
 //! | | |
 //! |---|---|
 //! | `table` | records of [`format`](mod@format), `[vocab]` |
 //! | `y` | f32 `[columns, cols]`, exactly the decoded weights; column `n` from `n * stride` on, at multiples of 16 bytes |
 //! | `columns` | [`Column`]; the tokens are read when the kernel runs |
+//! | `half` | with the flag [`HALF`]: f16, laid out as `y`, which is then not written: the weights, rounded to nearest even |
 //! | `next_weight`, `scaled`, `next_sums` | with the flag [`NEXT`]: what the norm before the first product needs, as in [`gemv`](crate::gemv); [`parts`] sums a column |
+//!
+//! With the flag [`ROWS`] column `n` is row `n`, and `columns` is not read: [`Dequantize`] decodes a matrix so.
 //!
 //! A thread takes 32 elements. A token at or past `vocab` gives NaN throughout: the host refuses it
 //! before, and no row of the table stands in for it in any case. [`Embed`] picks the entry point.
@@ -13,6 +16,13 @@
 pub use crate::gemv::NEXT;
 use crate::{format, format::record::UNIT, state::Column};
 use warpsmith_device::prelude::*;
+
+/// Flag: all `vocab` rows, in order.
+pub const ROWS: u32 = 8;
+/// Flag: into `half`.
+pub const HALF: u32 = 16;
+/// Most rows of a launch with [`ROWS`]: the most blocks in y.
+pub const MAX_ROWS: u32 = 65535;
 
 /// Threads of a block.
 pub const THREADS: u32 = 128;
@@ -32,18 +42,19 @@ pub fn reference(table: &[f32], token: usize, cols: usize) -> Vec<f32> {
 
 #[cfg(target_arch = "nvptx64")]
 mod frame {
-    use super::{Column, NEXT, THREADS};
+    use super::{Column, HALF, NEXT, ROWS, THREADS};
     use crate::format::{
         decode::{Decode, QUADS},
         record::{InMemory, UNIT},
     };
-    use warpsmith_device::{prelude::*, shared::Shared};
+    use warpsmith_device::{convert::pack_f16x2, prelude::*, shared::Shared};
 
     pub struct Args {
         pub table: In<U32x4>,
         pub columns: In<Column>,
         pub next_weight: In<f32>,
         pub y: Out<f32>,
+        pub half: Out<f16>,
         pub scaled: Out<f32>,
         pub next_sums: Out<f32>,
         pub vocab: u32,
@@ -70,12 +81,30 @@ mod frame {
         }
     }
 
+    /// The same, as f16.
+    #[inline(always)]
+    unsafe fn put_half<F: Decode>(to: Out<f16>, at: usize, within: usize, v: [f32; 4]) {
+        // SAFETY: as in `put`.
+        unsafe {
+            if F::SCALED {
+                let words = U32x2([pack_f16x2(v[0], v[1]), pack_f16x2(v[2], v[3])]);
+                to.from(at).cast::<U32x2>().set(0, words);
+                return;
+            }
+            for i in 0..4 {
+                if i < within {
+                    to.set(at + i, convert::f32_to_f16(v[i]));
+                }
+            }
+        }
+    }
+
     #[device]
     pub unsafe fn run<F: Decode>(a: &Args, scratch: Shared<f32>) {
         let record = F::SPEC.record(a.cols, a.block_units);
         let u = block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize;
         let column = block::idx_y() as usize;
-        let token = a.columns.at(column).token;
+        let token = if a.flags & ROWS != 0 { column as u32 } else { a.columns.at(column).token };
         let row = column * a.stride;
         let mut squares = 0.0;
         if u < record.units {
@@ -96,7 +125,11 @@ mod frame {
                 }
                 let c = u * UNIT + 4 * q;
                 if F::SCALED || c < a.cols {
-                    put::<F>(a.y, row + c, a.cols - c, w);
+                    if a.flags & HALF != 0 {
+                        put_half::<F>(a.half, row + c, a.cols - c, w);
+                    } else {
+                        put::<F>(a.y, row + c, a.cols - c, w);
+                    }
                     if a.flags & NEXT != 0 {
                         for i in 0..4 {
                             if F::SCALED || c + i < a.cols {
@@ -128,6 +161,7 @@ macro_rules! entries {
             columns: In<Column>,
             next_weight: In<f32>,
             y: Out<f32>,
+            half: Out<f16>,
             scaled: Out<f32>,
             next_sums: Out<f32>,
             vocab: u32,
@@ -139,14 +173,15 @@ macro_rules! entries {
             let scratch = shared_array!($shared: [f32; 32]);
             let (cols, stride) = (cols as usize, stride as usize);
             let args = frame::Args {
-                table, columns, next_weight, y, scaled, next_sums, vocab, cols, stride, block_units, flags,
+                table, columns, next_weight, y, half, scaled, next_sums, vocab, cols, stride, block_units, flags,
             };
             frame::run::<format::$F>(&args, scratch);
         }
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
-                Geometry::grid(parts(self.cols), self.columns.len() as u64, 1u32)
+                let columns = if self.flags & ROWS != 0 { self.vocab.into() } else { self.columns.len() as u64 };
+                Geometry::grid(parts(self.cols), columns, 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
                 launch::check::<format::$F>(Self::META, &launch::Shapes {
@@ -154,6 +189,7 @@ macro_rules! entries {
                     columns: self.columns,
                     next_weight: self.next_weight,
                     y: self.y,
+                    half: self.half,
                     scaled: self.scaled,
                     next_sums: self.next_sums,
                     vocab: self.vocab,
@@ -189,7 +225,7 @@ entries! {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use launch::Embed;
+pub use launch::{Decoded, Dequantize, Embed};
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch {
@@ -204,6 +240,7 @@ mod launch {
         pub columns: &'a DeviceSlice<Column>,
         pub next_weight: &'a DeviceSlice<f32>,
         pub y: &'a DeviceSlice<f32>,
+        pub half: &'a DeviceSlice<f16>,
         pub scaled: &'a DeviceSlice<f32>,
         pub next_sums: &'a DeviceSlice<f32>,
         pub vocab: u32,
@@ -217,20 +254,31 @@ mod launch {
     pub fn check<F: Decode>(m: &'static KernelMeta, s: &Shapes<'_>) -> Result<(), ContractError> {
         contract::require(m, s.vocab > 0, "vocab", "at least 1", 0)?;
         check_weights::<F>(m, ("table", s.table), s.vocab.into(), s.cols, s.block_units)?;
-        state::check_columns(m, s.columns)?;
-        let rows = |name, slice: &DeviceSlice<f32>| {
-            let place = (s.columns.len(), s.stride);
-            state::check_strided(m, name, slice.len(), place, (s.cols.into(), "cols"))?;
-            contract::multiple_of(m, name, (slice.address(), "its address"), align_of::<F32x4>() as u32)
+        let allowed = [0, NEXT, ROWS, ROWS | HALF].contains(&s.flags);
+        contract::require(m, allowed, "flags", "nothing, NEXT, ROWS, or ROWS and HALF", s.flags)?;
+        let columns = if s.flags & ROWS != 0 {
+            contract::require(m, s.vocab <= MAX_ROWS, "vocab", format_args!("at most {MAX_ROWS} (ROWS)"), s.vocab)?;
+            s.vocab as usize
+        } else {
+            state::check_columns(m, s.columns)?;
+            s.columns.len()
         };
-        if s.columns.len() > 1 {
+        if columns > 1 {
             contract::multiple_of(m, "stride", s.stride, 4u32)?;
         }
-        rows("y", s.y)?;
-        contract::require(m, s.flags & !NEXT == 0, "flags", format_args!("0 or {NEXT}"), s.flags)?;
+        let rows = |name, (len, address): (usize, u64), align: usize| {
+            state::check_strided(m, name, len, (columns, s.stride), (s.cols.into(), "cols"))?;
+            contract::multiple_of(m, name, (address, "its address"), align as u32)
+        };
+        let floats = |name, slice: &DeviceSlice<f32>| rows(name, (slice.len(), slice.address()), align_of::<F32x4>());
+        if s.flags & HALF != 0 {
+            rows("half", (s.half.len(), s.half.address()), align_of::<U32x2>())?;
+        } else {
+            floats("y", s.y)?;
+        }
         if s.flags & NEXT != 0 {
             contract::at_least(m, "next_weight", s.next_weight.len(), (s.cols, "cols"))?;
-            rows("scaled", s.scaled)?;
+            floats("scaled", s.scaled)?;
             let sums = s.columns.len() as u64 * u64::from(parts(s.cols));
             contract::at_least(m, "next_sums", s.next_sums.len(), (sums, "columns * parts"))?;
         }
@@ -267,7 +315,131 @@ mod launch {
             let flags = if next.is_some() { NEXT } else { 0 };
             let (next_weight, scaled, next_sums) =
                 next.unwrap_or((DeviceSlice::empty(), DeviceSlice::empty_mut(), DeviceSlice::empty_mut()));
+            let half = DeviceSlice::empty_mut();
             let block_units = format.block_units();
+            Entry { table, columns, next_weight, y, half, scaled, next_sums, vocab, cols, stride, block_units, flags }
+                .launch(format, launcher)
+        }
+    }
+
+    /// Where a decoded matrix goes: rows `stride` apart.
+    #[derive(Debug)]
+    pub enum Decoded<'a> {
+        /// The weights exactly as ggml decodes them.
+        F32(&'a mut DeviceSlice<f32>),
+        /// The same, rounded to nearest even.
+        F16(&'a mut DeviceSlice<f16>),
+    }
+
+    /// A whole matrix of any format, decoded: for kernels and libraries that take dense weights.
+    pub struct Dequantize<'a> {
+        /// The matrix' format.
+        pub format: Format,
+        /// Its records.
+        pub weights: &'a DeviceSlice<U32x4>,
+        /// `[rows, cols]`.
+        pub y: Decoded<'a>,
+        /// Its rows.
+        pub rows: u32,
+        /// Its columns.
+        pub cols: u32,
+        /// Elements from a row of `y` to the next: a multiple of 4, at least `cols`.
+        pub stride: u32,
+    }
+
+    impl Dequantize<'_> {
+        /// Launches the format's entry point, once for every [`MAX_ROWS`] rows.
+        ///
+        /// # Errors
+        /// What the launcher reports, a broken contract first of all.
+        pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
+            let Dequantize { format, mut weights, y, rows, cols, stride } = self;
+            let (mut y, mut half, flags) = match y {
+                Decoded::F32(y) => (y, DeviceSlice::empty_mut(), ROWS),
+                Decoded::F16(half) => (DeviceSlice::empty_mut(), half, ROWS | HALF),
+            };
+            // What does not fit is left to the contract of the last launch, which names it.
+            let record = format.tensor_vectors(1, cols as usize).unwrap_or(0);
+            let mut left = rows;
+            loop {
+                let vocab = left.min(MAX_ROWS);
+                let at = vocab as usize;
+                let more = left > vocab;
+                let (table, weights_after) = split(weights, at * record, more);
+                let (now_y, y_after) = split_mut(y, at * stride as usize, more);
+                let (now_half, half_after) = split_mut(half, at * stride as usize, more);
+                Entry {
+                    table,
+                    columns: DeviceSlice::empty(),
+                    next_weight: DeviceSlice::empty(),
+                    y: now_y,
+                    half: now_half,
+                    scaled: DeviceSlice::empty_mut(),
+                    next_sums: DeviceSlice::empty_mut(),
+                    vocab,
+                    cols,
+                    stride,
+                    block_units: format.block_units(),
+                    flags,
+                }
+                .launch(format, launcher)?;
+                if !more {
+                    return Ok(());
+                }
+                (weights, y, half, left) = (weights_after, y_after, half_after, left - vocab);
+            }
+        }
+    }
+
+    /// What a launch takes and what is left for the ones after it; a slice that is too short is taken whole.
+    fn split<T: Element>(s: &DeviceSlice<T>, at: usize, more: bool) -> (&DeviceSlice<T>, &DeviceSlice<T>) {
+        if more { s.split_at(at).unwrap_or((s, DeviceSlice::empty())) } else { (s, DeviceSlice::empty()) }
+    }
+
+    fn split_mut<T: Element>(
+        s: &mut DeviceSlice<T>,
+        at: usize,
+        more: bool,
+    ) -> (&mut DeviceSlice<T>, &mut DeviceSlice<T>) {
+        if more && at <= s.len() {
+            s.split_at_mut(at).unwrap_or((DeviceSlice::empty_mut(), DeviceSlice::empty_mut()))
+        } else {
+            (s, DeviceSlice::empty_mut())
+        }
+    }
+
+    /// The arguments of the entry points, which all are alike.
+    struct Entry<'a> {
+        table: &'a DeviceSlice<U32x4>,
+        columns: &'a DeviceSlice<Column>,
+        next_weight: &'a DeviceSlice<f32>,
+        y: &'a mut DeviceSlice<f32>,
+        half: &'a mut DeviceSlice<f16>,
+        scaled: &'a mut DeviceSlice<f32>,
+        next_sums: &'a mut DeviceSlice<f32>,
+        vocab: u32,
+        cols: u32,
+        stride: u32,
+        block_units: u32,
+        flags: u32,
+    }
+
+    impl Entry<'_> {
+        fn launch<L: Launcher>(self, format: Format, launcher: &mut L) -> Result<(), L::Error> {
+            let Entry {
+                table,
+                columns,
+                next_weight,
+                y,
+                half,
+                scaled,
+                next_sums,
+                vocab,
+                cols,
+                stride,
+                block_units,
+                flags,
+            } = self;
             macro_rules! with {
                 ($entry:ident) => {
                     launcher.launch($entry {
@@ -275,6 +447,7 @@ mod launch {
                         columns,
                         next_weight,
                         y,
+                        half,
                         scaled,
                         next_sums,
                         vocab,
@@ -330,6 +503,7 @@ mod tests {
                 columns: DeviceSlice::from_raw(0x4000, columns),
                 next_weight: DeviceSlice::from_raw(0x5000, 64),
                 y: DeviceSlice::from_raw_mut(0x8000, y),
+                half: DeviceSlice::from_raw_mut(0xB000, y),
                 scaled: DeviceSlice::from_raw_mut(0x9000, y),
                 next_sums: DeviceSlice::from_raw_mut(0xA000, 2),
                 vocab: 3,
@@ -350,5 +524,11 @@ mod tests {
         assert_eq!(launch(9, 256, 2, 64, 66, 0).unwrap_err().argument, "stride");
         assert_eq!(launch(9, 256, 3, 64, 64, NEXT).unwrap_err().argument, "next_sums");
         assert_eq!(launch(9, 64, 1, 64, 64, 1).unwrap_err().argument, "flags");
+        assert_eq!(launch(9, 64, 1, 64, 64, HALF).unwrap_err().argument, "flags");
+        // Three rows, whatever the columns.
+        assert!(launch(9, 192, 0, 64, 64, ROWS).is_ok());
+        assert_eq!(launch(9, 191, 9, 64, 64, ROWS).unwrap_err().argument, "y");
+        assert_eq!(launch(9, 191, 9, 64, 64, ROWS | HALF).unwrap_err().argument, "half");
+        assert_eq!(launch(9, 192, 0, 64, 66, ROWS).unwrap_err().argument, "stride");
     }
 }

@@ -207,19 +207,27 @@ fn is_capturing(stream: &StreamInner) -> bool {
     asked.is_ok() && status != sys::CAPTURE_STATUS_NONE
 }
 
-/// A captured graph that is not executable yet. Destroyed when dropped.
+/// A graph that is not executable yet. Destroyed when dropped.
 pub struct Template {
     raw: Handle<CUgraph_st>,
 }
 
 impl Template {
+    /// A graph without nodes. The context is current.
+    pub fn empty() -> Result<Template, Error> {
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: `graph` is a live pointer variable.
+        unsafe { cu!(cuGraphCreate(&mut graph, 0)) }?;
+        Ok(Template { raw: Handle(graph) })
+    }
+
     pub fn raw(&self) -> *mut CUgraph_st {
         self.raw.0
     }
 
     /// Whether the driver recorded as much as we did: a launch that went elsewhere, or a node that
     /// nobody asked for, is found here.
-    fn check(&self, recorded: usize) -> Result<(), Error> {
+    pub fn check(&self, recorded: usize) -> Result<(), Error> {
         let mut nodes = 0usize;
         // SAFETY: the graph is alive; without an array of nodes, only their number is written.
         unsafe { cu!(cuGraphGetNodes(self.raw.0, std::ptr::null_mut(), &mut nodes)) }

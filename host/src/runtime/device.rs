@@ -286,6 +286,11 @@ fn running_engine() -> Result<Engine, Error> {
 }
 
 impl DeviceInner {
+    /// For driver calls that take it.
+    pub fn raw_context(&self) -> *mut cust::sys::CUctx_st {
+        self.context.as_raw()
+    }
+
     /// Makes the context current on the calling thread, unless it is.
     ///
     /// The driver is asked each time, which is one thread-local read of its own: a flag of ours

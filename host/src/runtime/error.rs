@@ -270,6 +270,22 @@ pub enum Error {
         /// Launches, copies and fills of the closure.
         recorded: usize,
     },
+    /// Two operations of a graph touch the same memory in no order.
+    #[error(
+        "`{}` of `{}` and `{}` of `{}` (operation {index}) touch the same memory in no order\n\
+         hint: let the one follow the other, by `GraphBuilder::after`", second.1, second.0, first.1, first.0
+    )]
+    Unordered {
+        /// Operation and argument of what is there.
+        first: (&'static str, &'static str),
+        /// Which operation it is, from 0 on.
+        index: usize,
+        /// Operation and argument of what was to be added.
+        second: (&'static str, &'static str),
+    },
+    /// A node of one graph was named to another.
+    #[error("the node belongs to another graph builder")]
+    OtherGraph,
     /// A graph that does not fit what it is to be used for.
     #[error("graph mismatch: {what}: the graph has {graph}, asked for {asked}\nhint: capture it again")]
     GraphMismatch {

@@ -4,7 +4,7 @@ use super::memory::Allocation;
 use super::module::BoundKernel;
 use super::sys::cu;
 use super::{DeviceInner, Error, Pinned};
-use cust::sys::CUstream_st;
+use cust::sys::{CUDA_KERNEL_NODE_PARAMS_st, CUgraph_st, CUgraphNode_st, CUstream_st};
 use std::ffi::c_void;
 use std::sync::Arc;
 use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, KernelMeta};
@@ -122,7 +122,7 @@ impl Prepared {
         kernel.args(&mut params);
         params.finish()?;
         let mut owners = Vec::with_capacity(params.buffers.len());
-        for &(argument, address, bytes) in &params.buffers {
+        for &(argument, address, bytes, _) in &params.buffers {
             match device.owner(meta.name, argument, address, bytes)? {
                 Some(owner) => owners.push(owner),
                 None if accept == Owners::Known && bytes > 0 => {
@@ -168,6 +168,41 @@ impl Prepared {
                 std::ptr::null_mut(),
             ))
         }
+    }
+}
+
+impl Prepared {
+    /// The buffers among its arguments: name, address, bytes, and what the kernel does with them.
+    pub fn touches(&self) -> impl Iterator<Item = (&'static str, u64, u64, Access)> {
+        self.params.buffers.iter().copied()
+    }
+
+    /// Adds it to a graph as a node behind others.
+    ///
+    /// # Safety
+    /// The graph is alive and its device's context current; `follows` are nodes of it.
+    pub unsafe fn add_to(
+        &mut self,
+        graph: *mut CUgraph_st,
+        follows: &[*mut CUgraphNode_st],
+        node: *mut *mut CUgraphNode_st,
+    ) -> Result<(), Error> {
+        let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (self.grid, self.block);
+        let mut pointers = self.params.pointers();
+        let launch = CUDA_KERNEL_NODE_PARAMS_st {
+            func: self.kernel.function.0,
+            gridDimX: grid_x,
+            gridDimY: grid_y,
+            gridDimZ: grid_z,
+            blockDimX: block_x,
+            blockDimY: block_y,
+            blockDimZ: block_z,
+            sharedMemBytes: self.dynamic_shared,
+            kernelParams: pointers.as_mut_ptr(),
+            extra: std::ptr::null_mut(),
+        };
+        // SAFETY: as in `enqueue`.
+        unsafe { cu!(cuGraphAddKernelNode(node, graph, follows.as_ptr(), follows.len(), &launch)) }
     }
 }
 
@@ -227,7 +262,7 @@ struct Params {
     /// Aligned to 16, which is the largest alignment of an element.
     words: Vec<u128>,
     given: usize,
-    buffers: Vec<(&'static str, u64, u64)>,
+    buffers: Vec<(&'static str, u64, u64, Access)>,
     wrong: Option<String>,
 }
 
@@ -282,8 +317,8 @@ impl Params {
 }
 
 impl ArgSink for Params {
-    fn buffer(&mut self, arg: &'static ArgMeta, address: u64, bytes: u64, _access: Access) {
-        self.buffers.push((arg.name, address, bytes));
+    fn buffer(&mut self, arg: &'static ArgMeta, address: u64, bytes: u64, access: Access) {
+        self.buffers.push((arg.name, address, bytes, access));
         self.put(arg, &address.to_ne_bytes());
     }
 

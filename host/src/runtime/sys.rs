@@ -6,7 +6,10 @@
 //! with plain integers. The definitions are in `warpsmith-driver`, which forwards to the engine.
 
 use super::Error;
-use cust::sys::{CUctx_st, CUevent_st, CUfunc_st, CUgraph_st, CUgraphExec_st, CUgraphNode_st, CUmod_st, CUstream_st};
+use cust::sys::{
+    CUDA_KERNEL_NODE_PARAMS_st, CUDA_MEMCPY3D_st, CUDA_MEMSET_NODE_PARAMS_st, CUctx_st, CUevent_st, CUfunc_st,
+    CUgraph_st, CUgraphExec_st, CUgraphNode_st, CUmod_st, CUstream_st,
+};
 use std::ffi::{c_int, c_uint, c_void};
 
 /// Not ordered with the null stream.
@@ -86,6 +89,30 @@ unsafe extern "C" {
     pub fn cuMemsetD16Async(to: u64, value: u16, count: usize, stream: *mut CUstream_st) -> i32;
     pub fn cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: *mut CUstream_st) -> i32;
 
+    pub fn cuGraphCreate(graph: *mut *mut CUgraph_st, flags: c_uint) -> i32;
+    pub fn cuGraphAddKernelNode(
+        node: *mut *mut CUgraphNode_st,
+        graph: *mut CUgraph_st,
+        follows: *const *mut CUgraphNode_st,
+        count: usize,
+        launch: *const CUDA_KERNEL_NODE_PARAMS_st,
+    ) -> i32;
+    pub fn cuGraphAddMemcpyNode(
+        node: *mut *mut CUgraphNode_st,
+        graph: *mut CUgraph_st,
+        follows: *const *mut CUgraphNode_st,
+        count: usize,
+        copy: *const CUDA_MEMCPY3D_st,
+        context: *mut CUctx_st,
+    ) -> i32;
+    pub fn cuGraphAddMemsetNode(
+        node: *mut *mut CUgraphNode_st,
+        graph: *mut CUgraph_st,
+        follows: *const *mut CUgraphNode_st,
+        count: usize,
+        fill: *const CUDA_MEMSET_NODE_PARAMS_st,
+        context: *mut CUctx_st,
+    ) -> i32;
     pub fn cuGraphGetNodes(graph: *mut CUgraph_st, nodes: *mut *mut CUgraphNode_st, count: *mut usize) -> i32;
     pub fn cuGraphDestroy(graph: *mut CUgraph_st) -> i32;
     pub fn cuGraphInstantiateWithFlags(exec: *mut *mut CUgraphExec_st, graph: *mut CUgraph_st, flags: u64) -> i32;
