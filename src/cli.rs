@@ -11,8 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 ///
 /// Exit codes: 0 success; 1 a driver call, launch or file operation failed; 2 wrong usage; 3 the model or the prompt cannot
 /// be used; 4 the engine that was asked for is absent; 5 the result differs from the CPU reference; 6 doctor found
-/// something that stops the build, or ptxas refused a kernel; 7 check found errors. `check -- PROGRAM` and `profile --
-/// PROGRAM` end with the program's own code if that is not 0.
+/// something that stops the build, a tool of NVIDIA's is missing, or ptxas refused a kernel; 7 check found errors; 8 a
+/// kernel is over its budget. `check -- PROGRAM` and `profile -- PROGRAM` end with the program's own code if that is not 0.
 #[derive(Debug, Parser)]
 #[command(name = "warpsmith", version, max_term_width = 100)]
 pub struct Cli {
@@ -34,6 +34,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Count what a kernel does, per launch and per line, by Nsight Compute's names; project it onto a GPU's roofline.
     Profile(ProfileArgs),
+    /// Hold kernels to their budgets: issue slots a weight by machine code and by count, registers, bytes; name what binds.
+    Budget(BudgetArgs),
 }
 
 /// Which CUDA driver to use.
@@ -228,6 +230,26 @@ pub struct ProfileArgs {
     /// A program and its arguments, to be run on the software driver and profiled.
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
+}
+
+/// Arguments of `budget`.
+#[derive(Debug, Args)]
+pub struct BudgetArgs {
+    /// Only families or kernels whose name contains this, e.g. Q1_0 or gemv_q4_k.
+    #[arg(value_name = "FILTER")]
+    pub filter: Option<String>,
+    /// Rows of weights that are run; the figures are a weight's.
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub rows: usize,
+    /// Columns.
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    pub cols: usize,
+    /// Print the hot loop of each kernel, instruction by instruction.
+    #[arg(long, conflicts_with = "json")]
+    pub sass: bool,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `90`, `sm_90`, `sm_90a`, of an architecture that the software driver has figures of.

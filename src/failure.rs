@@ -19,10 +19,12 @@ pub enum Kind {
     NoEngine = 4,
     /// The result differs from the CPU reference.
     Verification = 5,
-    /// `doctor` found something that stops the build, or ptxas refused a kernel.
+    /// `doctor` found something that stops the build, a tool of NVIDIA's is missing, or ptxas refused a kernel.
     Toolchain = 6,
     /// `check` found errors.
     Findings = 7,
+    /// A kernel is over its budget.
+    Budget = 8,
 }
 
 /// A message and its exit code.

@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         Some(Command::Kernels(args)) => commands::kernels::run(&args),
         Some(Command::Check(args)) => commands::check::run(&args),
         Some(Command::Profile(args)) => commands::profile::run(&args),
+        Some(Command::Budget(args)) => commands::budget::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

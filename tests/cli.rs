@@ -170,6 +170,20 @@ fn doctor_reports_every_probe_and_the_fix_for_what_is_missing() {
 }
 
 #[test]
+fn a_budget_without_its_tools_says_how_to_get_them() {
+    let without = |variable: &str, tool: &str, package: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));
+        command.args(["budget", "Q4_0", "--rows", "32", "--cols", "256"]).env(variable, "/nonexistent/tool");
+        let output = command.current_dir(ROOT).output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(6), "{text}");
+        assert!(text.contains(tool) && text.contains(package) && text.contains(variable), "{text}");
+    };
+    without("WARPSMITH_PTXAS", "ptxas", "nvidia-cuda-nvcc==");
+    refused(&["budget", "nothing"], 2, &["nothing", "Q1_0"]);
+}
+
+#[test]
 fn kernels_lists_every_kernel_with_its_arguments() {
     let list = json(&["kernels", "--json"]);
     let kernels = list["kernels"].as_array().unwrap();

@@ -33,6 +33,7 @@
 //! | `WARPSMITH_CACHE_DIR` | where `core` and the kernels' build live; overrides [`KernelCrate::cache_dir`] |
 //! | `WARPSMITH_RUST_SRC` | the `library` directory of the Rust source, if it is in no usual place |
 //! | `WARPSMITH_PTXAS` | the `ptxas` that [`ptxas::find`] returns |
+//! | `WARPSMITH_NVDISASM` | the `nvdisasm` that [`nvdisasm::find`] returns |
 
 mod arch;
 mod cache;
@@ -41,6 +42,7 @@ mod cuda_builder;
 mod error;
 mod kernel_crate;
 mod manifest;
+pub mod nvdisasm;
 mod output;
 mod probe;
 mod process;

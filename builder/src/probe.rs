@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::cuda_builder::{CUDA_BUILDER_REPOSITORY, CUDA_BUILDER_REVISION, CUDA_BUILDER_TOOLCHAIN};
 use crate::process::{clean_command, find_on_path, probe_stdout};
 use crate::toolchain::{SourceSearch, TESTED_RUSTC, Toolchain};
-use crate::{MissingPiece, ptxas};
+use crate::{MissingPiece, nvdisasm, ptxas};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -62,11 +62,20 @@ impl Probe {
 pub fn probe() -> Vec<Probe> {
     let mut probes = required();
     let found = ptxas::find();
+    let disassembler = nvdisasm::find(found.as_ref());
     probes.push(Probe::new(
         "ptxas",
         Scope::Optional,
         found.map(|p| format!("release {} at {}", p.release(), p.path().display())).ok_or_else(|| "not found".to_owned()),
         "pip install nvidia-cuda-nvcc in an active virtual environment, or install a CUDA toolkit; or set WARPSMITH_PTXAS",
+    ));
+    probes.push(Probe::new(
+        "nvdisasm",
+        Scope::Optional,
+        disassembler
+            .map(|p| format!("release {} at {}", p.release(), p.path().display()))
+            .ok_or_else(|| "not found".to_owned()),
+        "pip install nvidia-cuda-nvdisasm in an active virtual environment, or install a CUDA toolkit; or set WARPSMITH_NVDISASM",
     ));
     probes.extend(cuda_builder());
     probes
@@ -294,6 +303,7 @@ mod tests {
             "rust-src",
             "C linker",
             "ptxas",
+            "nvdisasm",
             "nightly-2026-04-02",
             "rust-src of nightly-2026-04-02",
             "rustc-dev of nightly-2026-04-02",

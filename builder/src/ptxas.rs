@@ -67,16 +67,22 @@ pub fn find() -> Option<Ptxas> {
     if let Some(path) = std::env::var_os("WARPSMITH_PTXAS").filter(|p| !p.is_empty()) {
         return Ptxas::at(Path::new(&path));
     }
-    let name = format!("ptxas{}", std::env::consts::EXE_SUFFIX);
-    let mut candidates: Vec<PathBuf> = find_on_path("ptxas").into_iter().collect();
+    candidates("ptxas").iter().find_map(|path| Ptxas::at(path))
+}
+
+/// Executable files of this name where NVIDIA's tools are kept.
+pub(crate) fn candidates(tool: &str) -> Vec<PathBuf> {
+    let name = format!("{tool}{}", std::env::consts::EXE_SUFFIX);
+    let mut found: Vec<PathBuf> = find_on_path(tool).into_iter().collect();
     for variable in ["CUDA_PATH", "CUDA_HOME", "CUDA_ROOT"] {
-        candidates.extend(std::env::var_os(variable).map(|root| Path::new(&root).join("bin").join(&name)));
+        found.extend(std::env::var_os(variable).map(|root| Path::new(&root).join("bin").join(&name)));
     }
-    candidates.push(Path::new("/usr/local/cuda/bin").join(&name));
+    found.push(Path::new("/usr/local/cuda/bin").join(&name));
     if let Some(venv) = std::env::var_os("VIRTUAL_ENV") {
-        candidates.extend(wheel_binaries(Path::new(&venv), &name));
+        found.extend(wheel_binaries(Path::new(&venv), &name));
     }
-    candidates.iter().filter(|path| is_executable(path)).find_map(|path| Ptxas::at(path))
+    found.retain(|path| is_executable(path));
+    found
 }
 
 /// `lib/python*/site-packages/nvidia/*/bin/<name>`.
@@ -98,8 +104,7 @@ impl Ptxas {
     /// The assembler at this path, if it is one.
     pub fn at(path: &Path) -> Option<Ptxas> {
         let text = probe_stdout(Command::new(path).arg("--version"), Duration::from_secs(10))?;
-        let release = text.lines().find_map(|line| line.split_once("release ")?.1.split(',').next())?;
-        Some(Ptxas { path: path.to_path_buf(), release: release.trim().to_owned() })
+        Some(Ptxas { path: path.to_path_buf(), release: release_in(&text)? })
     }
 
     /// Where it is.
@@ -115,27 +120,59 @@ impl Ptxas {
     /// Assembles a PTX file for an architecture and answers what each entry needs, in the order of the
     /// text. The machine code is thrown away.
     pub fn assemble(&self, ptx: &Path, arch: Arch) -> Result<Vec<Resources>, BuildError> {
-        self.assemble_some(ptx, arch, None)
+        self.assemble_some(ptx, arch, None, None)
     }
 
     /// What one entry of a text needs; `None` if the text has no such entry. The others cost no time.
     pub fn assemble_entry(&self, ptx: &str, entry: &str, arch: Arch) -> Result<Option<Resources>, BuildError> {
         let file = scratch_file("ptx");
         std::fs::write(&file, ptx).map_err(BuildError::io("write", &file))?;
-        let result = self.assemble_some(&file, arch, Some(entry));
+        let result = self.assemble_some(&file, arch, Some(entry), None);
         let _ = std::fs::remove_file(&file);
         Ok(result?.into_iter().find(|r| r.kernel == entry))
     }
 
-    fn assemble_some(&self, ptx: &Path, arch: Arch, entry: Option<&str>) -> Result<Vec<Resources>, BuildError> {
-        let output = scratch_file("cubin");
+    /// The same, and the machine code with the lines of the PTX text that its instructions are from, for
+    /// [`Nvdisasm`](crate::nvdisasm::Nvdisasm).
+    pub fn compile_entry(
+        &self,
+        ptx: &str,
+        entry: &str,
+        arch: Arch,
+    ) -> Result<Option<(Resources, Vec<u8>)>, BuildError> {
+        let (file, cubin) = (scratch_file("ptx"), scratch_file("cubin"));
+        std::fs::write(&file, ptx).map_err(BuildError::io("write", &file))?;
+        let result = self.assemble_some(&file, arch, Some(entry), Some(&cubin));
+        let _ = std::fs::remove_file(&file);
+        let code = result.and_then(|all| {
+            let Some(resources) = all.into_iter().find(|r| r.kernel == entry) else { return Ok(None) };
+            Ok(Some((resources, std::fs::read(&cubin).map_err(BuildError::io("read", &cubin))?)))
+        });
+        let _ = std::fs::remove_file(&cubin);
+        code
+    }
+
+    /// `keep`: where the machine code stays, with line information.
+    fn assemble_some(
+        &self,
+        ptx: &Path,
+        arch: Arch,
+        entry: Option<&str>,
+        keep: Option<&Path>,
+    ) -> Result<Vec<Resources>, BuildError> {
+        let output = keep.map_or_else(|| scratch_file("cubin"), Path::to_path_buf);
         let mut command = clean_command(&self.path);
         command.arg("-v").arg(format!("-arch={arch}"));
+        if keep.is_some() {
+            command.arg("-lineinfo");
+        }
         if let Some(entry) = entry {
             command.arg("--entry").arg(entry);
         }
         let result = run(command.arg(ptx).arg("-o").arg(&output));
-        let _ = std::fs::remove_file(&output);
+        if keep.is_none() {
+            let _ = std::fs::remove_file(&output);
+        }
         let result = result?;
         let mut text = String::from_utf8_lossy(&result.stdout).into_owned();
         text.push_str(&String::from_utf8_lossy(&result.stderr));
@@ -159,8 +196,14 @@ impl Ptxas {
     }
 }
 
+/// `13.0` in `Cuda compilation tools, release 13.0, V13.0.48`.
+pub(crate) fn release_in(version: &str) -> Option<String> {
+    let release = version.lines().find_map(|line| line.split_once("release ")?.1.split(',').next())?;
+    Some(release.trim().to_owned())
+}
+
 /// A name in the system's temporary folder that no other call uses.
-fn scratch_file(extension: &str) -> PathBuf {
+pub(crate) fn scratch_file(extension: &str) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("warpsmith-{}-{number}.{extension}", std::process::id()))

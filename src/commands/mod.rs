@@ -1,6 +1,7 @@
 //! One module a command.
 
 pub mod approximate;
+pub mod budget;
 pub mod check;
 pub mod doctor;
 pub mod kernels;

@@ -1,0 +1,98 @@
+//! The budgets, by family of weights.
+
+use warpsmith_host::KernelEntry;
+use warpsmith_host::gpu_kernels::format::Format;
+
+/// What a kernel multiplies weights with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activations {
+    /// f32, f16 or bf16.
+    Float,
+    /// Codes of eight bits.
+    Int8,
+}
+
+impl Activations {
+    /// As reports have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Activations::Float => "float",
+            Activations::Int8 => "int8",
+        }
+    }
+
+    /// By the kernel's argument `x`.
+    pub fn of(kernel: &KernelEntry) -> Activations {
+        let float = |ty: &str| ["f32", "f16", "bf16"].iter().any(|f| ty.contains(f)) || ty.contains("F32x4");
+        match kernel.args.iter().find(|a| a.name == "x") {
+            Some(x) if float(&x.ty) => Activations::Float,
+            _ => Activations::Int8,
+        }
+    }
+}
+
+/// A family of formats with a budget.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// As reports have it.
+    pub name: &'static str,
+    /// The format that is run.
+    pub format: Format,
+    /// Kernels of this name, or of this name and a suffix, belong to it.
+    pub kernel: &'static str,
+    /// Bits of a weight that are its code, without scales.
+    pub code_bits: usize,
+    /// Issue slots a weight; any of these paths does if it is the only one, all of them if there are two.
+    pub limits: &'static [(Option<Activations>, f64)],
+}
+
+macro_rules! family {
+    ($name:literal, $format:ident, $kernel:literal, $bits:literal, $limits:expr) => {
+        Family { name: $name, format: Format::$format, kernel: $kernel, code_bits: $bits, limits: &$limits }
+    };
+}
+
+/// Budgets on sm_90: half of the issue slots that an H200 has while it loads a weight, or less.
+pub static ALL: [Family; 8] = [
+    family!("Q1_0", Q1_0, "gemv_q1_0", 1, [(Some(Activations::Int8), 0.55), (Some(Activations::Float), 1.05)]),
+    family!("TQ2/Q2", TQ2_0_G128, "gemv_q2_0", 2, [(None, 1.0)]),
+    family!("Q4_0", Q4_0, "gemv_q4_0", 4, [(None, 2.1)]),
+    family!("Q4_K", Q4_K, "gemv_q4_k", 4, [(None, 2.1)]),
+    family!("Q5_K", Q5_K, "gemv_q5_k", 5, [(None, 2.6)]),
+    family!("Q6_K", Q6_K, "gemv_q6_k", 6, [(None, 3.1)]),
+    family!("Q8_0", Q8_0, "gemv_q8_0", 8, [(None, 3.0)]),
+    family!("F16", F16, "gemv_f16", 16, [(None, 4.0)]),
+];
+
+/// Bytes of memory traffic by those that are needed.
+pub const TRAFFIC: f64 = 1.02;
+/// Bytes that a multiprocessor of an H200 has to have on the way: 4.48 TB/s for 0.65 us, by 132 (Little's law).
+pub const IN_FLIGHT: f64 = 22.0 * 1024.0;
+
+impl Family {
+    /// Whether the kernel is one of its.
+    pub fn has(&self, kernel: &str) -> bool {
+        kernel.strip_prefix(self.kernel).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    }
+
+    /// What a kernel of these activations may take, and no more.
+    pub fn limit(&self, activations: Activations) -> Option<f64> {
+        self.limits.iter().find(|l| l.0.is_none_or(|a| a == activations)).map(|l| l.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_belong_to_families_by_name() {
+        let family = |kernel: &str| ALL.iter().find(|f| f.has(kernel)).map(|f| f.name);
+        assert_eq!(family("gemv_q1_0"), Some("Q1_0"));
+        assert_eq!(family("gemv_q8_0_v1"), Some("Q8_0"));
+        assert_eq!(family("gemm_q8_0"), None);
+        assert_eq!(family("gemv_q4_1"), None);
+        assert_eq!((ALL[0].limit(Activations::Int8), ALL[0].limit(Activations::Float)), (Some(0.55), Some(1.05)));
+        assert_eq!(ALL[1].limit(Activations::Int8), Some(1.0));
+    }
+}

@@ -1,0 +1,251 @@
+//! `warpsmith budget`: what a weight costs, by machine code and by count, held to the budgets of its family.
+//!
+//! Machine code is ptxas' for sm_90, weighed by executions on the software driver (see [`slots`]); counts are that
+//! driver's, of PTX. Neither is time. A lane that takes one instruction for a weight takes one issue slot for it.
+
+mod families;
+mod pipes;
+mod report;
+mod sass;
+mod slots;
+
+use warpsmith_builder::{Arch, nvdisasm, ptxas};
+use warpsmith_driver_api::software::LaunchProfile;
+use warpsmith_host::KernelEntry;
+use warpsmith_host::gpu_kernels::cases::{Case, Subject};
+use warpsmith_simt::Checks;
+
+use super::check::bench::Gpu;
+use super::check::module;
+use crate::cli::BudgetArgs;
+use crate::failure::{Failure, Kind};
+use families::{Activations, Family, IN_FLIGHT, TRAFFIC};
+use slots::Slots;
+
+const PROFILE: Checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
+const SM: u32 = 90;
+/// The release that CI pins; others give other code.
+const PTXAS: &str = "nvidia-cuda-nvcc==13.5.37";
+const NVDISASM: &str = "nvidia-cuda-nvdisasm==13.5.37";
+
+/// What a kernel costs.
+pub struct Cost {
+    family: &'static Family,
+    kernel: String,
+    shape: String,
+    weights: u64,
+    activations: Activations,
+    limit: Option<f64>,
+    code: sass::Code,
+    slots: Slots,
+    launch: LaunchProfile,
+    spills: u32,
+    /// Bytes that have to move.
+    floor: u64,
+}
+
+/// The two tools, which have to be there.
+struct Tools {
+    ptxas: ptxas::Ptxas,
+    nvdisasm: nvdisasm::Nvdisasm,
+}
+
+impl Tools {
+    fn find() -> Result<Tools, Failure> {
+        let missing = |name: &str, package: &str, variable: &str| {
+            let path = std::env::var_os(variable).filter(|p| !p.is_empty());
+            let what = path.map_or_else(
+                || format!("{name} was not found"),
+                |p| format!("{variable}={} is no {name}", p.display()),
+            );
+            Failure::new(
+                Kind::Toolchain,
+                format!(
+                    "{what}, and budget reads machine code: pip install {package} in an active virtual environment, \
+                     or set {variable}"
+                ),
+            )
+        };
+        let ptxas = ptxas::find().ok_or_else(|| missing("ptxas", PTXAS, "WARPSMITH_PTXAS"))?;
+        let nvdisasm =
+            nvdisasm::find(Some(&ptxas)).ok_or_else(|| missing("nvdisasm", NVDISASM, "WARPSMITH_NVDISASM"))?;
+        Ok(Tools { ptxas, nvdisasm })
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
+    let wanted = |family: &Family, kernel: &str| {
+        args.filter
+            .as_ref()
+            .is_none_or(|f| family.name.to_lowercase().contains(&f.to_lowercase()) || kernel.contains(f.as_str()))
+    };
+    let manifest = warpsmith_host::kernels()?;
+    let mut chosen: Vec<(&'static Family, &KernelEntry)> = Vec::new();
+    for family in &families::ALL {
+        let of_family = manifest.kernels.iter().filter(|k| family.has(&k.name) && wanted(family, &k.name));
+        chosen.extend(of_family.map(|k| (family, k)));
+    }
+    if chosen.is_empty() {
+        let names: Vec<&str> = families::ALL.iter().map(|f| f.name).collect();
+        let filter = args.filter.as_deref().unwrap_or_default();
+        let text = format!(
+            "no family and no kernel with a budget has `{filter}` in its name: families are {}",
+            names.join(", ")
+        );
+        return Err(Failure::usage(text));
+    }
+    let tools = Tools::find()?;
+    let mut costs = Vec::new();
+    for (family, kernel) in chosen {
+        costs.push(cost(family, kernel, args, &tools)?);
+    }
+    let missed = report::print(&costs, args, &tools.ptxas, &tools.nvdisasm);
+    if missed.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(Kind::Budget, format!("over budget: {}", missed.join("; "))))
+}
+
+/// The case that runs a kernel over a family's weights.
+fn case(family: &Family, kernel: &str, args: &BudgetArgs) -> Result<Case, Failure> {
+    let launches = |s: &&Subject| s.kernels().iter().any(|k| k == kernel);
+    let of_format = |s: &&Subject| matches!(s, Subject::Gemv { format, .. } if *format == family.format);
+    let all = Subject::all();
+    let subject = all.iter().filter(launches).find(of_format).or_else(|| all.iter().find(launches));
+    let subject = subject.ok_or_else(|| Failure::new(Kind::Operation, format!("no case launches `{kernel}`")))?;
+    let text = format!("rows={},cols={}", args.rows, args.cols);
+    subject.parse(&text).map_err(|e| Failure::usage(format!("{kernel} with {text}: {e}")))
+}
+
+fn cost(family: &'static Family, kernel: &KernelEntry, args: &BudgetArgs, tools: &Tools) -> Result<Cost, Failure> {
+    let name = &kernel.name;
+    let activations = Activations::of(kernel);
+    let case = case(family, name, args)?;
+    let floor = family.format.tensor_bytes(args.rows, args.cols).map_err(|e| Failure::usage(e.to_string()))?
+        + 4 * args.rows
+        + args.cols * if activations == Activations::Float { 4 } else { 1 };
+
+    let operation = |e: String| Failure::new(Kind::Operation, format!("{name} with {case}: {e}"));
+    let mut gpu = Gpu::new(SM, &module(SM)?, PROFILE).map_err(operation)?;
+    case.run(&mut gpu).map_err(|e| operation(e.to_string()))?;
+    let ran = gpu.profiles.into_iter().find(|p| p.kernel == *name);
+    let mut launch = ran.ok_or_else(|| operation("it was not launched".to_owned()))?;
+
+    let toolchain = |e: String| Failure::new(Kind::Toolchain, format!("{name}: {e}"));
+    let arch: Arch = format!("sm_{SM}").parse().map_err(|e| toolchain(format!("{e}")))?;
+    let (_, ptx) = warpsmith_host::builtin_image().code_for(SM)?;
+    let compiled = tools.ptxas.compile_entry(ptx, name, arch).map_err(|e| toolchain(e.to_string()))?;
+    let (resources, cubin) = compiled.ok_or_else(|| toolchain("ptxas made no code of it".to_owned()))?;
+    let text = tools.nvdisasm.disassemble(&cubin).map_err(|e| toolchain(e.to_string()))?;
+    let code = sass::read(&text, name).map_err(toolchain)?;
+    let weights = (args.rows * args.cols) as u64;
+    let slots = slots::weigh(&code, &launch.profile.lines, weights * family.code_bits as u64 / 8);
+    (launch.registers, launch.registers_from) = (resources.registers, "ptxas");
+    Ok(Cost {
+        family,
+        kernel: name.clone(),
+        shape: case.to_string(),
+        weights,
+        activations,
+        limit: family.limit(activations),
+        code,
+        slots,
+        launch,
+        spills: resources.spill_stores + resources.spill_loads,
+        floor: floor as u64,
+    })
+}
+
+impl Cost {
+    fn per_weight(&self, slots: f64) -> f64 {
+        32.0 * slots / self.weights as f64
+    }
+
+    /// Issue slots a weight in the hot loop; of the whole kernel if it has no loop.
+    pub fn loop_slots(&self) -> f64 {
+        self.per_weight(self.slots.hot.as_ref().map_or(self.slots.kernel, |h| h.slots))
+    }
+
+    /// The same of the whole kernel.
+    pub fn kernel_slots(&self) -> f64 {
+        self.per_weight(self.slots.kernel)
+    }
+
+    /// The same by the software driver: instructions of PTX.
+    pub fn counted_slots(&self) -> f64 {
+        self.per_weight(self.launch.profile.total.warp_instructions as f64)
+    }
+
+    /// Bytes of memory, each sector once, by those that have to move.
+    pub fn traffic(&self) -> f64 {
+        self.launch.profile.dram_bytes().0 as f64 / self.floor as f64
+    }
+
+    /// Bytes that a full multiprocessor has on the way if each lane waits for the loads of one iteration.
+    pub fn in_flight(&self) -> Option<f64> {
+        let threads: u32 = self.launch.launch.block.iter().product();
+        let blocks = self.launch.occupancy()?.blocks();
+        let lane = self.slots.hot.as_ref()?.lane_bytes;
+        Some(lane * f64::from(threads) * f64::from(blocks))
+    }
+
+    /// Share of the bytes that the hot loop loads by 16 bytes a lane.
+    pub fn wide(&self) -> Option<f64> {
+        let hot = self.slots.hot.as_ref().filter(|h| h.bytes > 0)?;
+        Some((hot.bytes - hot.narrow_bytes) as f64 / hot.bytes as f64)
+    }
+
+    /// Every part of the budget that is missed.
+    pub fn misses(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if let Some(limit) = self.limit {
+            if self.loop_slots() > limit {
+                let binds = self.binding();
+                all.push(format!(
+                    "{:.2} issue slots a weight in its loop, budget {limit}; {binds} binds",
+                    self.loop_slots()
+                ));
+            }
+            if self.counted_slots() > limit {
+                all.push(format!("{:.2} instructions a weight counted, budget {limit}", self.counted_slots()));
+            }
+        }
+        if self.spills > 0 {
+            all.push(format!("{} bytes of spills", self.spills));
+        }
+        if self.traffic() > TRAFFIC {
+            all.push(format!("{:.3} times the bytes that have to move, budget {TRAFFIC}", self.traffic()));
+        }
+        let conflicts = self.launch.profile.total.shared_conflicts();
+        if conflicts > 0 {
+            all.push(format!("{conflicts} bank conflicts"));
+        }
+        if let Some(hot) = &self.slots.hot {
+            let codes = self.weights * self.family.code_bits as u64 / 8;
+            if hot.holds_codes && hot.bytes - hot.narrow_bytes < codes {
+                all.push("codes loaded by less than 16 bytes a lane".to_owned());
+            }
+        }
+        if let Some(bytes) = self.in_flight().filter(|b| *b < IN_FLIGHT) {
+            let (have, need) = (bytes / 1024.0, IN_FLIGHT / 1024.0);
+            all.push(format!("{have:.0} KiB on the way to a multiprocessor, {need:.0} hide the latency"));
+        }
+        all
+    }
+
+    /// What binds the hot loop, in words.
+    pub fn binding(&self) -> String {
+        let Some(hot) = &self.slots.hot else { return "no loop".to_owned() };
+        let b = hot.binding();
+        let slots = self.per_weight(b.slots);
+        if b.issue {
+            format!("issue ({} {slots:.2})", b.pipe.name())
+        } else {
+            format!("{} pipe ({slots:.2})", b.pipe.name())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

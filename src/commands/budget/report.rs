@@ -1,0 +1,189 @@
+//! How costs are printed.
+
+use serde_json::{Value, json};
+use warpsmith_builder::nvdisasm::Nvdisasm;
+use warpsmith_builder::ptxas::Ptxas;
+
+use super::Cost;
+use super::families::{self, Activations};
+use super::pipes::Pipe;
+use crate::cli::BudgetArgs;
+use crate::table::{Align, Table};
+
+/// Prints everything, and answers what is missed: by family and path the misses of the kernel that comes closest.
+pub fn print(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisasm) -> Vec<String> {
+    let missed = missed(costs);
+    if args.json {
+        let kernels: Vec<Value> = costs.iter().map(of_kernel).collect();
+        println!(
+            "{:#}",
+            json!({
+                "arch": "sm_90",
+                "rows": args.rows,
+                "cols": args.cols,
+                "ptxas": ptxas.release(),
+                "nvdisasm": nvdisasm.release(),
+                "kernels": kernels,
+                "missed": missed,
+            })
+        );
+        return missed;
+    }
+    if args.sass {
+        costs.iter().for_each(hot_loop);
+    }
+    let mut table = Table::new([
+        ("family", Align::Left),
+        ("kernel", Align::Left),
+        ("x", Align::Left),
+        ("budget", Align::Right),
+        ("loop", Align::Right),
+        ("kernel", Align::Right),
+        ("counted", Align::Right),
+        ("binds", Align::Left),
+        ("regs", Align::Right),
+        ("spills", Align::Right),
+        ("occupancy", Align::Right),
+        ("in flight", Align::Right),
+        ("DRAM/floor", Align::Right),
+        ("conflicts", Align::Right),
+        ("16-byte", Align::Right),
+        ("", Align::Left),
+    ]);
+    for c in costs {
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        table.row(vec![
+            c.family.name.to_owned(),
+            c.kernel.clone(),
+            c.activations.name().to_owned(),
+            or_dash(c.limit.map(|l| format!("{l:.2}"))),
+            format!("{:.2}", c.loop_slots()),
+            format!("{:.2}", c.kernel_slots()),
+            format!("{:.2}", c.counted_slots()),
+            c.binding(),
+            c.launch.registers.to_string(),
+            c.spills.to_string(),
+            or_dash(c.launch.occupancy().map(|o| format!("{:.0} %", o.percent()))),
+            or_dash(c.in_flight().map(|b| format!("{:.0} KiB", b / 1024.0))),
+            format!("{:.3}", c.traffic()),
+            c.launch.profile.total.shared_conflicts().to_string(),
+            or_dash(c.wide().map(|w| format!("{:.0} %", 100.0 * w))),
+            if c.misses().is_empty() { "held" } else { "missed" }.to_owned(),
+        ]);
+    }
+    print!("{table}");
+    println!();
+    println!(
+        "issue slots a weight on sm_90 over {} rows of {} columns: hot loop and whole kernel in machine code (ptxas {}, \
+         nvdisasm {}), PTX instructions counted by the software driver; not time",
+        args.rows,
+        args.cols,
+        ptxas.release(),
+        nvdisasm.release()
+    );
+    println!();
+    for c in costs {
+        for miss in c.misses() {
+            println!("{}: {miss}", c.kernel);
+        }
+    }
+    missed
+}
+
+fn missed(costs: &[Cost]) -> Vec<String> {
+    let mut all = Vec::new();
+    for family in &families::ALL {
+        let of_family: Vec<&Cost> = costs.iter().filter(|c| std::ptr::eq(c.family, family)).collect();
+        if of_family.is_empty() {
+            continue;
+        }
+        for (path, limit) in family.limits {
+            let title = path.map_or_else(|| family.name.to_owned(), |p| format!("{} {}", family.name, p.name()));
+            let on_path: Vec<&&Cost> =
+                of_family.iter().filter(|c| path.is_none_or(|p: Activations| p == c.activations)).collect();
+            let key = |c: &Cost| (c.misses().len(), c.loop_slots());
+            let best = on_path.iter().min_by(|a, b| {
+                let (a, b) = (key(a), key(b));
+                a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+            });
+            match best {
+                None => all.push(format!("{title} has no kernel (budget {limit})")),
+                Some(best) if !best.misses().is_empty() => {
+                    all.push(format!("{title} ({}): {}", best.kernel, best.misses().join(", ")));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    all
+}
+
+fn of_kernel(c: &Cost) -> Value {
+    let by_pipe = |all: &std::collections::BTreeMap<Pipe, f64>| -> Value {
+        all.iter()
+            .map(|(p, n)| (p.name().to_owned(), json!(c.per_weight(*n))))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
+    };
+    let hot = c.slots.hot.as_ref().map(|h| {
+        let b = h.binding();
+        let head = &c.code.instructions[c.code.blocks[c.code.loops[h.index].head].range.start];
+        json!({
+            "address": head.address,
+            "instructions": c.code.of(&c.code.loops[h.index].blocks).count(),
+            "iterations": h.iterations,
+            "weights_per_lane_and_iteration": c.weights as f64 / (32.0 * h.iterations),
+            "slots": by_pipe(&h.pipes),
+            "pipe_pressure": by_pipe(&h.pressure),
+            "binds": { "resource": if b.issue { "issue" } else { "pipe" }, "class": b.pipe.name(), "slots": c.per_weight(b.slots) },
+            "holds_all_codes": h.holds_codes,
+            "share_of_kernel": h.slots / c.slots.kernel,
+        })
+    });
+    json!({
+        "family": c.family.name,
+        "format": c.family.format.name(),
+        "kernel": c.kernel,
+        "activations": c.activations.name(),
+        "shape": c.shape,
+        "budget": c.limit,
+        "loop_slots_per_weight": c.loop_slots(),
+        "kernel_slots_per_weight": c.kernel_slots(),
+        "counted_instructions_per_weight": c.counted_slots(),
+        "hot_loop": hot,
+        "registers": c.launch.registers,
+        "spill_bytes": c.spills,
+        "occupancy_percent": c.launch.occupancy().map(|o| o.percent()),
+        "bytes_in_flight": c.in_flight(),
+        "dram_bytes_per_floor": c.traffic(),
+        "bank_conflicts": c.launch.profile.total.shared_conflicts(),
+        "share_of_16_byte_loads": c.wide(),
+        "misses": c.misses(),
+    })
+}
+
+/// The hot loop as text, each block with how often a warp runs it in one iteration.
+fn hot_loop(c: &Cost) {
+    let Some(hot) = &c.slots.hot else {
+        println!("{}: no loop\n", c.kernel);
+        return;
+    };
+    let weights = c.weights as f64 / (32.0 * hot.iterations);
+    println!("{}: {weights:.0} weights a lane and iteration, {:.2} issue slots a weight", c.kernel, c.loop_slots());
+    for &b in &c.code.loops[hot.index].blocks {
+        println!("  block of {} times an iteration", round(c.slots.executions[b] / hot.iterations));
+        for i in &c.code.instructions[c.code.blocks[b].range.clone()] {
+            let (guard, pipe) = (&i.guard, Pipe::of(i).name());
+            println!("    {:04x}  {pipe:<8} {guard:>5} {} {}", i.address, i.opcode, i.operands);
+        }
+    }
+    let each = hot.pipes.iter().map(|(p, n)| format!("{} {:.3}", p.name(), c.per_weight(*n)));
+    println!("  slots a weight: {}", each.collect::<Vec<_>>().join(", "));
+    let each = hot.pressure.iter().map(|(p, n)| format!("{} {:.3}", p.name(), c.per_weight(*n)));
+    println!("  slots while a pipe is busy: {}\n", each.collect::<Vec<_>>().join(", "));
+}
+
+fn round(x: f64) -> String {
+    let text = format!("{x:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

@@ -1,0 +1,94 @@
+use super::slots::{Slots, weigh};
+use super::*;
+use warpsmith_simt::check::{Class, LineProfile, Metrics};
+
+/// A kernel as nvdisasm prints it, written by hand. Line 20 of PTX loads codes, line 21 scales, line 22 multiplies and
+/// adds; ptxas has unrolled the loop by two and put the rest behind it.
+const UNROLLED: &str = "
+.text.k:
+	//## File \".nv_debug_ptx_txt\", line 10
+        /*0000*/                   LDG.E.128 R40, desc[UR6][R2.64] ;
+        /*0010*/                   STS.128 [R3], R40 ;
+.L_x_1:
+	//## File \".nv_debug_ptx_txt\", line 20
+        /*0020*/                   LDG.E.128.CONSTANT R4, desc[UR6][R10.64] ;
+        /*0030*/                   LDG.E.128.CONSTANT R8, desc[UR6][R10.64+0x200] ;
+	//## File \".nv_debug_ptx_txt\", line 21
+        /*0040*/                   LDG.E.U16.CONSTANT R12, desc[UR6][R14.64] ;
+        /*0050*/                   LDG.E.U16.CONSTANT R13, desc[UR6][R14.64+0x40] ;
+	//## File \".nv_debug_ptx_txt\", line 23
+        /*0060*/                   LOP3.LUT R20, R4, 0xf, RZ, 0xc0, !PT ;
+	//## File \".nv_debug_ptx_txt\", line 22
+        /*0070*/                   FFMA R1, R20, R16, R1 ;
+        /*0080*/                   FFMA R1, R21, R17, R1 ;
+	//## File \".nv_debug_ptx_txt\", line 24
+        /*0090*/               @P0 BRA `(.L_x_1) ;
+        /*00a0*/              @!P1 BRA `(.L_x_2) ;
+	//## File \".nv_debug_ptx_txt\", line 20
+        /*00b0*/                   LDG.E.128.CONSTANT R4, desc[UR6][R10.64] ;
+	//## File \".nv_debug_ptx_txt\", line 22
+        /*00c0*/                   FFMA R1, R20, R16, R1 ;
+.L_x_2:
+	//## File \".nv_debug_ptx_txt\", line 30
+        /*00d0*/                   STG.E desc[UR6][R2.64], R1 ;
+        /*00e0*/                   EXIT ;
+";
+
+fn line(ptx_line: u32, warps: u64, bytes: u64) -> LineProfile {
+    let mut metrics = Metrics::default();
+    (metrics.warp_instructions, metrics.global_load_bytes) = (warps, bytes);
+    LineProfile { ptx_line, ptx_text: String::new(), source: Vec::new(), class: Class::Other, metrics }
+}
+
+/// 100 warps that each went 8 times around the loop of PTX.
+fn weighed(code_bytes: u64) -> Slots {
+    let code = sass::read(UNROLLED, "k").unwrap();
+    let lines =
+        [line(10, 100, 51_200), line(20, 800, 409_600), line(21, 800, 51_200), line(22, 800, 0), line(30, 100, 0)];
+    weigh(&code, &lines, code_bytes)
+}
+
+#[test]
+fn an_unrolled_loop_runs_as_often_as_its_copies_say() {
+    let slots = weighed(409_600);
+    // Two copies in the loop: 400 iterations; the copy behind it counts for nothing, and the branch around it has no
+    // line that was counted.
+    assert_eq!(slots.executions, [100.0, 400.0, 0.0, 0.0, 100.0]);
+    let hot = slots.hot.unwrap();
+    // Eight instructions, and of them four loads.
+    assert_eq!((hot.iterations, hot.slots, hot.holds_codes), (400.0, 3200.0, true));
+    let of = |pipe| hot.pipes.get(&pipe).copied();
+    assert_eq!((of(pipes::Pipe::Global), of(pipes::Pipe::F32)), (Some(1600.0), Some(800.0)));
+    // Two of 16 bytes and two of 2; by line 51200 of 460800 bytes.
+    assert_eq!((hot.lane_bytes, hot.bytes, hot.narrow_bytes), (36.0, 460_800, 51_200));
+    // Loads go at a quarter of the issue rate, so four of them take longer than the eight take to issue.
+    let binding = hot.binding();
+    assert_eq!((binding.pipe, binding.issue, binding.slots), (pipes::Pipe::Global, false, 6400.0));
+}
+
+#[test]
+fn a_loop_that_does_not_load_all_codes_says_so() {
+    let hot = weighed(1 << 20).hot.unwrap();
+    assert_eq!((hot.iterations, hot.holds_codes), (400.0, false));
+}
+
+#[test]
+fn an_unknown_kernel_is_a_usage_error_that_names_the_families() {
+    let args = BudgetArgs { filter: Some("q9_9".into()), rows: 32, cols: 256, sass: false, json: false };
+    let text = run(&args).unwrap_err().to_string();
+    assert!(text.contains("q9_9") && text.contains("Q1_0") && text.contains("F16"), "{text}");
+}
+
+#[test]
+fn every_family_has_a_kernel_and_a_case() {
+    let manifest = warpsmith_host::kernels().unwrap();
+    let args = BudgetArgs { filter: None, rows: 32, cols: 256, sass: false, json: false };
+    for family in &families::ALL {
+        let names: Vec<&str> = manifest.kernels.iter().map(|k| k.name.as_str()).filter(|k| family.has(k)).collect();
+        assert!(!names.is_empty(), "{}", family.name);
+        for name in names {
+            let case = case(family, name, &args).ok().unwrap();
+            assert!(case.to_string().contains("rows=32,cols=256"), "{name}: {case}");
+        }
+    }
+}
