@@ -13,9 +13,10 @@
 //! | `history` | operations of the host program that use the same memory unordered |
 //! | `profile`, `metrics` | counters by operation, and their rules |
 //!
-//! Memory: races cost 0.63 bytes a byte of each 4 KiB page of global memory that the launch touches, and of shared memory by
-//! block; 16 bytes a byte where lanes do not access runs of bytes, and more where many threads read the same bytes
-//! unordered (at most 96 readers are remembered).
+//! Memory: races cost 0.63 bytes a byte of each 4 KiB page of global memory that the launch touches; 16 bytes a byte where
+//! lanes do not access runs of bytes, and more where many threads read the same bytes unordered (at most 96 readers are
+//! remembered). Of shared memory, an access costs 160 bytes until the next barrier of the block, up to 1.3 MB; where
+//! warps write what others have accessed without one, it costs what global memory does.
 
 pub(crate) mod checker;
 pub(crate) mod copies;

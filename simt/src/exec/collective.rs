@@ -327,16 +327,20 @@ pub(crate) unsafe fn collective(cx: &mut Cx, op: &Op) -> Flow {
     Flow::Next
 }
 
-/// `shfl.sync` of a full warp whose mask, lane and clamp operands are constants: the usual case.
+/// `shfl.sync` of a full warp whose mask and clamp are constants, and whose lanes name the same distance: the usual case.
 pub(crate) unsafe fn shfl_full(cx: &mut Cx, op: &Op) -> Flow {
     // SAFETY: the contract of handlers.
     unsafe {
         if cx.active != !0 {
             return collective(cx, op);
         }
+        let distances = row_of::<u32>(cx.src(op.b));
+        let b = distances[0];
+        if distances.iter().fold(0, |differ, d| differ | (d ^ b)) != 0 {
+            return collective(cx, op);
+        }
         let from = row_of::<u32>(cx.src(op.a));
         let clamp = row_of::<u32>(cx.src(op.c))[0];
-        let b = row_of::<u32>(cx.src(op.b))[0];
         let kind = Kind::of(op.imm);
         let to = cx.dst(op.d).cast::<u32>();
         let mut inside = 0;

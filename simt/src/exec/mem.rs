@@ -10,6 +10,8 @@ use std::array::from_fn;
 use super::bounds::{Place, refuse};
 use super::lanes::{Lane, lane_of, lanes_of, set_lane, simd};
 use super::local::{LocalAddress, load_local, store_local};
+#[cfg(target_arch = "x86_64")]
+use super::scattered::{load_each, store_each};
 use super::space::{
     Global, LOCAL_WINDOW, PARAM_WINDOW, Pattern, SHARED_WINDOW, Shared, Space, classify, count, count_mixed, place_of,
 };
@@ -64,7 +66,13 @@ unsafe fn load<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx,
             Pattern::Same(first) if first & (bytes - 1) == 0 => S::resolve(cx, site, first, bytes),
             _ => None,
         };
-        let Some((from, key)) = direct else { return load_mixed::<S, E, N>(cx, op, offset) };
+        let Some((from, key)) = direct else {
+            #[cfg(target_arch = "x86_64")]
+            if FAST && active == !0 && load_each::<S, E, N>(cx, op, offset) {
+                return Flow::Next;
+            }
+            return load_mixed::<S, E, N>(cx, op, offset);
+        };
         count::<S>(cx, false, active.count_ones(), bytes, pattern);
         if let Pattern::Linear(_) = pattern {
             #[cfg(target_arch = "x86_64")]
@@ -141,7 +149,13 @@ unsafe fn store<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx
             Pattern::Linear(first) if first & (bytes - 1) == 0 => S::resolve(cx, site, first, 32 * bytes),
             _ => None,
         };
-        let Some((to, key)) = direct else { return store_mixed::<S, E, N>(cx, op, offset) };
+        let Some((to, key)) = direct else {
+            #[cfg(target_arch = "x86_64")]
+            if FAST && cx.active == !0 && store_each::<S, E, N>(cx, op, offset) {
+                return Flow::Next;
+            }
+            return store_mixed::<S, E, N>(cx, op, offset);
+        };
         count::<S>(cx, true, 32, bytes, pattern);
         cx.progress += 1;
         #[cfg(target_arch = "x86_64")]

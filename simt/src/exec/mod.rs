@@ -31,6 +31,8 @@ pub(crate) mod mem;
 pub(crate) mod mma;
 pub(crate) mod remote;
 pub(crate) mod rendezvous;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod scattered;
 pub(crate) mod soft;
 pub(crate) mod space;
 pub(crate) mod stack;

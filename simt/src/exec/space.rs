@@ -5,7 +5,7 @@
 
 use super::bounds::Place;
 use super::lanes::{Lane, lane_of};
-use super::{Cx, LANES};
+use super::{Cx, LANES, Site};
 use crate::memory::lookup;
 
 /// Generic address of shared offset 0.
@@ -127,11 +127,17 @@ pub(crate) unsafe fn classify<A: Addr, const FAST: bool>(
 pub(crate) trait Space: 'static {
     type Address: Addr;
     const PLACE: Place;
+    const SHARED: bool = matches!(Self::PLACE, Place::Shared);
     /// Host address of `bytes` bytes, and the key of their storage; `None` if they are not all inside.
     ///
     /// # Safety
     /// `site` is a site of the running program.
     unsafe fn resolve(cx: &mut Cx, site: usize, address: u64, bytes: u64) -> Option<(*mut u8, u64)>;
+    /// The bytes that lie together with the one at `address`.
+    ///
+    /// # Safety
+    /// As for [`resolve`](Space::resolve).
+    unsafe fn region(cx: &mut Cx, site: usize, address: u64) -> Option<Site>;
 }
 
 /// Global memory.
@@ -154,6 +160,12 @@ impl Space for Global {
         }
         find(cx, site, address, bytes)
     }
+
+    #[inline(always)]
+    unsafe fn region(cx: &mut Cx, site: usize, address: u64) -> Option<Site> {
+        // SAFETY: by the contract; what was resolved is cached.
+        unsafe { Self::resolve(cx, site, address, 1).map(|_| *cx.sites.get_unchecked(site)) }
+    }
 }
 
 #[cold]
@@ -161,7 +173,7 @@ impl Space for Global {
 fn find(cx: &mut Cx, site: usize, address: u64, bytes: u64) -> Option<(*mut u8, u64)> {
     let entry = lookup(&cx.memory, address)?;
     let at = address - entry.base;
-    let found = super::Site { base: entry.base, size: entry.size, host: entry.host(), key: entry.key };
+    let found = Site { base: entry.base, size: entry.size, host: entry.host(), key: entry.key };
     if let Some(slot) = cx.sites.get_mut(site) {
         *slot = found;
     }
@@ -178,6 +190,11 @@ impl<A: Addr> Space for Shared<A> {
         let size = u64::from(cx.shared_bytes);
         // SAFETY: the offset is inside the block's shared memory.
         (address < size && bytes <= size - address).then(|| (unsafe { cx.shared.add(address as usize) }, 0))
+    }
+
+    #[inline(always)]
+    unsafe fn region(cx: &mut Cx, _: usize, _: u64) -> Option<Site> {
+        Some(Site { base: 0, size: cx.shared_bytes.into(), host: cx.shared, key: 0 })
     }
 }
 
@@ -203,17 +220,25 @@ pub(crate) fn count<S: Space>(cx: &mut Cx, store: bool, lanes: u32, bytes: u64, 
 
 /// Adds what depends on the single addresses of a mixed access.
 pub(crate) fn count_mixed<S: Space>(cx: &mut Cx, store: bool, addresses: &[u64], bytes: u64) {
-    if S::PLACE == Place::Shared {
-        cx.counters.shared_bank_conflicts += bank_conflicts(addresses, bytes);
+    if S::SHARED {
+        count_banks(cx, addresses, bytes);
     } else {
-        let sectors = sectors(addresses, bytes);
-        let c = &mut cx.counters;
-        *(if store { &mut c.global_store_sectors } else { &mut c.global_load_sectors }) += sectors;
+        count_sectors(cx, store, sectors(addresses, bytes));
     }
 }
 
+pub(crate) fn count_banks(cx: &mut Cx, addresses: &[u64], bytes: u64) {
+    cx.counters.shared_bank_conflicts += bank_conflicts(addresses, bytes);
+}
+
+#[inline(always)]
+pub(crate) fn count_sectors(cx: &mut Cx, store: bool, sectors: u64) {
+    let c = &mut cx.counters;
+    *(if store { &mut c.global_store_sectors } else { &mut c.global_load_sectors }) += sectors;
+}
+
 /// Distinct 32-byte sectors. Accesses are aligned, so one of up to 32 bytes lies in one sector.
-fn sectors(addresses: &[u64], bytes: u64) -> u64 {
+pub(crate) fn sectors(addresses: &[u64], bytes: u64) -> u64 {
     let per = bytes.div_ceil(32);
     let Some(&low) = addresses.iter().min() else { return 0 };
     // Most warps stay within 8 KiB of their lowest address: a bitmap of sectors does.
@@ -241,18 +266,24 @@ fn bank_conflicts(addresses: &[u64], bytes: u64) -> u64 {
     let words = bytes.div_ceil(4);
     let mut extra = 0;
     for lanes in addresses.chunks(group) {
-        let mut used = [0u8; 32];
-        let mut seen = [[0u32; 32]; 32];
-        let mut worst = 1;
+        // At most 32 words, in a list for each bank: an entry is the word and the index of the next entry, from 1.
+        let mut entries = [(0u32, 0u8); 32];
+        let (mut first, mut depth) = ([0u8; 32], [0u8; 32]);
+        let (mut n, mut worst) = (0, 1);
         for &address in lanes {
             for w in 0..words {
                 let word = (address / 4 + w) as u32;
                 let bank = (word & 31) as usize;
-                let n = usize::from(used[bank]);
-                if !seen[bank][..n].contains(&word) {
-                    seen[bank][n.min(31)] = word;
-                    used[bank] = (n + 1).min(32) as u8;
-                    worst = worst.max(used[bank]);
+                let mut at = first[bank];
+                while at != 0 && entries[usize::from(at - 1) & 31].0 != word {
+                    at = entries[usize::from(at - 1) & 31].1;
+                }
+                if at == 0 {
+                    entries[n & 31] = (word, first[bank]);
+                    n += 1;
+                    first[bank] = n as u8;
+                    depth[bank] += 1;
+                    worst = worst.max(depth[bank]);
                 }
             }
         }
@@ -287,5 +318,10 @@ mod tests {
         assert_eq!(bank_conflicts(&stride(8), 8), 0);
         assert_eq!(bank_conflicts(&stride(16), 16), 0);
         assert_eq!(bank_conflicts(&stride(1), 1), 0);
+        // Eight lanes at a time: quads of neighbouring rows of 128 bytes, in place and swizzled.
+        let quads = |swizzle: u64| (0..32).map(|i| 128 * i + 16 * (3 ^ (i & swizzle))).collect::<Vec<u64>>();
+        assert_eq!(bank_conflicts(&quads(0), 16), 4 * 7);
+        assert_eq!(bank_conflicts(&quads(7), 16), 0);
+        assert_eq!(bank_conflicts(&quads(3), 16), 4);
     }
 }

@@ -48,6 +48,110 @@ pub(crate) unsafe fn steps32(row: *const u8, step: u32) -> bool {
     }
 }
 
+/// What [`survey`] finds.
+pub(crate) struct Survey {
+    /// All lanes' bytes lie inside the region, aligned.
+    pub inside: bool,
+    /// No address is lower than that of the lane before.
+    pub rises: bool,
+    /// How often the sector of 32 bytes is another one than that of the lane before.
+    pub changes: u32,
+    /// Groups of four lanes access 4 bytes each, side by side.
+    pub quads: bool,
+}
+
+/// Looks at 32 lanes' addresses of `bytes` bytes (a power of two) in a region that begins at `base` and whose last place
+/// for an access is `last` bytes behind that; writes them to `to`, the last one twice. The row is one of `u64`, or of
+/// `u32` unless `WIDE`.
+///
+/// # Safety
+/// The CPU has AVX2; `row` points to 32 such words.
+#[inline(never)]
+#[target_feature(enable = "avx2")]
+pub(crate) unsafe fn survey<const WIDE: bool>(
+    row: *const u8,
+    offset: u64,
+    bytes: u64,
+    (base, last): (u64, u64),
+    to: &mut [u64; 33],
+) -> Survey {
+    // SAFETY: by the contract, all loads lie inside the row; `to` has room for 33.
+    unsafe {
+        let all = |v: u64| _mm256_set1_epi64x(v as i64);
+        let (offset, base, last, odd) = (all(offset), all(base), all(last), all(bytes - 1));
+        let steps = _mm256_setr_epi64x(0, 4, 8, 12);
+        let zero = _mm256_setzero_si256();
+        let (mut outside, mut unaligned, mut apart) = (zero, zero, zero);
+        let out = to.as_mut_ptr().cast::<__m256i>();
+        for k in 0..8 {
+            let register = if WIDE {
+                _mm256_loadu_si256(row.cast::<__m256i>().add(k))
+            } else {
+                _mm256_cvtepu32_epi64(_mm_loadu_si128(row.cast::<__m128i>().add(k)))
+            };
+            let address = _mm256_add_epi64(register, offset);
+            _mm256_storeu_si256(out.add(k), address);
+            let at = _mm256_sub_epi64(address, base);
+            // Regions are smaller than 2^63: what is beyond in unsigned numbers is larger or negative.
+            outside = _mm256_or_si256(outside, _mm256_or_si256(at, _mm256_cmpgt_epi64(at, last)));
+            unaligned = _mm256_or_si256(unaligned, _mm256_and_si256(address, odd));
+            let want = _mm256_add_epi64(_mm256_permute4x64_epi64::<0>(address), steps);
+            apart = _mm256_or_si256(apart, _mm256_xor_si256(address, want));
+        }
+        to[32] = to[31];
+        let (mut falls, mut same) = (zero, zero);
+        for k in 0..8 {
+            let one = _mm256_loadu_si256(to.as_ptr().add(4 * k).cast());
+            let next = _mm256_loadu_si256(to.as_ptr().add(4 * k + 1).cast());
+            falls = _mm256_or_si256(falls, _mm256_sub_epi64(next, one));
+            let sector = _mm256_srli_epi64::<5>(_mm256_xor_si256(next, one));
+            same = _mm256_sub_epi64(same, _mm256_cmpeq_epi64(sector, zero));
+        }
+        let negative = |v| _mm256_movemask_pd(_mm256_castsi256_pd(v)) != 0;
+        Survey {
+            inside: !negative(outside) && _mm256_testz_si256(unaligned, unaligned) != 0,
+            rises: !negative(falls),
+            changes: 32 - sum(same) as u32,
+            quads: bytes == 4 && _mm256_testz_si256(apart, apart) != 0,
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sum(v: __m256i) -> u64 {
+    let halves = _mm_add_epi64(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
+    (_mm_cvtsi128_si64(halves) as u64).wrapping_add(_mm_extract_epi64::<1>(halves) as u64)
+}
+
+/// Whether lanes that are served together (32, 16, 8 or 4 of them, with 4 to 32 bytes each) use every bank once.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) unsafe fn permutes(at: &[u64; 33], bytes: u64) -> bool {
+    if !(4..=32).contains(&bytes) {
+        return false;
+    }
+    let places = 128 / bytes;
+    let (shift, mask) = (_mm_cvtsi64_si128(bytes.trailing_zeros().into()), _mm256_set1_epi64x(places as i64 - 1));
+    let one = _mm256_set1_epi64x(1);
+    let mut holds = true;
+    for group in at[..32].chunks_exact(places as usize) {
+        let mut used = _mm256_setzero_si256();
+        for four in group.chunks_exact(4) {
+            // SAFETY: the chunk has four words.
+            let four = unsafe { _mm256_loadu_si256(four.as_ptr().cast()) };
+            let place = _mm256_and_si256(_mm256_srl_epi64(four, shift), mask);
+            used = _mm256_add_epi64(used, _mm256_sllv_epi64(one, place));
+        }
+        // So many powers of two have this sum only if each is there once.
+        holds &= sum(used) == u64::MAX >> (64 - places);
+    }
+    holds
+}
+
 /// Takes 32 lanes' vectors of `N` (2 or 4) words apart into `N` rows, flipping the bits of `key`.
 ///
 /// # Safety
@@ -73,12 +177,41 @@ pub(crate) unsafe fn split<const N: usize>(from: *const u8, key: u32, to: &[*mut
             let (a, b, c, d) = (load(4 * k), load(4 * k + 1), load(4 * k + 2), load(4 * k + 3));
             let (t0, t1) = (_mm256_permute2x128_si256::<0x20>(a, c), _mm256_permute2x128_si256::<0x31>(a, c));
             let (t2, t3) = (_mm256_permute2x128_si256::<0x20>(b, d), _mm256_permute2x128_si256::<0x31>(b, d));
-            let (low0, high0) = (_mm256_unpacklo_epi32(t0, t1), _mm256_unpackhi_epi32(t0, t1));
-            let (low1, high1) = (_mm256_unpacklo_epi32(t2, t3), _mm256_unpackhi_epi32(t2, t3));
-            store(0, k, _mm256_unpacklo_epi64(low0, low1));
-            store(1, k, _mm256_unpackhi_epi64(low0, low1));
-            store(2, k, _mm256_unpacklo_epi64(high0, high1));
-            store(3, k, _mm256_unpackhi_epi64(high0, high1));
+            let rows = transpose([t0, t1, t2, t3]);
+            rows.into_iter().enumerate().for_each(|(j, v)| store(j, k, v));
+        }
+    }
+}
+
+/// From the vectors of lanes 0 and 4, 1 and 5, 2 and 6, 3 and 7, the four words of all eight.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn transpose([t0, t1, t2, t3]: [__m256i; 4]) -> [__m256i; 4] {
+    let (low0, high0) = (_mm256_unpacklo_epi32(t0, t1), _mm256_unpackhi_epi32(t0, t1));
+    let (low1, high1) = (_mm256_unpacklo_epi32(t2, t3), _mm256_unpackhi_epi32(t2, t3));
+    [
+        _mm256_unpacklo_epi64(low0, low1),
+        _mm256_unpackhi_epi64(low0, low1),
+        _mm256_unpacklo_epi64(high0, high1),
+        _mm256_unpackhi_epi64(high0, high1),
+    ]
+}
+
+/// Takes 32 lanes' vectors of four words, which lie anywhere, apart into four rows, flipping the bits of `key`.
+///
+/// # Safety
+/// The CPU has AVX2; `from` gives where 16 bytes of each lane lie, each of `to` points to a row.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) unsafe fn gather(from: impl Fn(usize) -> *const u8, key: u32, to: &[*mut u8; 4]) {
+    let key = _mm256_set1_epi32(key as i32);
+    // SAFETY: by the contract.
+    unsafe {
+        let one = |lane: usize| _mm_loadu_si128(from(lane).cast::<__m128i>());
+        let two = |lane: usize| _mm256_xor_si256(_mm256_set_m128i(one(lane + 4), one(lane)), key);
+        for k in 0..4 {
+            let rows = transpose([two(8 * k), two(8 * k + 1), two(8 * k + 2), two(8 * k + 3)]);
+            rows.into_iter().zip(to).for_each(|(v, to)| _mm256_storeu_si256(to.cast::<__m256i>().add(k), v));
         }
     }
 }
@@ -156,6 +289,77 @@ mod tests {
                 (wide[i], narrow[i]) = (wide[i] ^ (1 << 60), narrow[i] ^ 1);
                 assert!(!steps64(wide.as_ptr().cast(), 16) && !steps32(narrow.as_ptr().cast(), 4));
                 (wide[i], narrow[i]) = (wide[i] ^ (1 << 60), narrow[i] ^ 1);
+            }
+        }
+    }
+
+    #[test]
+    fn surveys_agree_with_the_lanes() {
+        if !is_x86_feature_detected!("avx2") {
+            return;
+        }
+        let base = 1u64 << 48;
+        let quads = |i: u64| base + i / 4 * 512 + i % 4 * 4;
+        type Case<'a> = (&'a dyn Fn(u64) -> u64, u64, [bool; 3]);
+        let cases: [Case<'_>; 9] = [
+            (&quads, 4, [true, true, true]),
+            (&|i| quads(i) + 4092 - 3596, 4, [true, true, true]),
+            (&|i| quads(i) + 4096 - 3596, 4, [false, true, true]),
+            (&|i| quads(i) - 4, 4, [false, true, true]),
+            (&|i| quads(i) ^ (u64::from(i == 31) << 60), 4, [false, true, false]),
+            (&|i| quads(i) + u64::from(i == 17), 4, [false, true, false]),
+            (&|i| base + (i ^ 1) * 4, 4, [true, false, false]),
+            (&|i| base + i * 128 + (i % 8) * 16, 16, [true, true, false]),
+            (&|_| base + 64, 8, [true, true, false]),
+        ];
+        for (n, (address, bytes, [inside, rises, quads])) in cases.into_iter().enumerate() {
+            let row: [u64; 32] = std::array::from_fn(|i| address(i as u64).wrapping_sub(64));
+            let mut to = [0; 33];
+            // SAFETY: AVX2 was detected; the row has 32 words.
+            let found = unsafe { survey::<true>(row.as_ptr().cast(), 64, bytes, (base, 4096 - bytes), &mut to) };
+            assert_eq!((found.inside, found.rises, found.quads), (inside, rises, quads), "case {n}");
+            let want: [u64; 33] = std::array::from_fn(|i| address(i.min(31) as u64));
+            assert_eq!(to, want);
+            let changes = want.windows(2).filter(|w| w[0] / 32 != w[1] / 32).count();
+            assert_eq!(found.changes as usize, changes, "case {n}");
+            let narrow: [u32; 32] = std::array::from_fn(|i| address(i as u64) as u32);
+            // SAFETY: as above.
+            let short = unsafe { survey::<false>(narrow.as_ptr().cast(), 0, bytes, (0, 4096 - bytes), &mut to) };
+            if inside {
+                assert_eq!((short.inside, short.rises, short.changes), (true, rises, found.changes), "case {n}");
+            }
+        }
+    }
+
+    #[test]
+    fn permutations_of_the_banks_are_recognised() {
+        if !is_x86_feature_detected!("avx2") {
+            return;
+        }
+        // SAFETY: AVX2 was detected.
+        let holds = |f: &dyn Fn(u64) -> u64, bytes| unsafe { permutes(&std::array::from_fn(|i| f(i as u64)), bytes) };
+        for bytes in [4, 8, 16, 32] {
+            assert!(holds(&|i| bytes * i, bytes) && holds(&|i| bytes * (i ^ 3) + 128 * i, bytes));
+            assert!(!holds(&|i| bytes * (i - i % 2), bytes) && !holds(&|_| 0, bytes) && !holds(&|i| 128 * i, bytes));
+        }
+        assert!(holds(&|i| 128 * i + 16 * (5 ^ (i & 7)), 16) && !holds(&|i| 128 * i + 16 * (5 ^ (i & 3)), 16));
+        assert!(!holds(&|i| 2 * i, 2));
+    }
+
+    #[test]
+    fn scattered_vectors_come_apart() {
+        if !is_x86_feature_detected!("avx2") {
+            return;
+        }
+        let memory: Vec<u32> = (0..256).map(|i: u32| i.wrapping_mul(0x9e37_79b9)).collect();
+        let place = |lane: usize| 4 * (lane * 29 % 64);
+        let mut rows = [[0u32; 32]; 4];
+        let to: [*mut u8; 4] = std::array::from_fn(|j| rows[j].as_mut_ptr().cast());
+        // SAFETY: AVX2 was detected; places lie inside the memory, and the rows have 32 lanes.
+        unsafe { gather(|lane| memory.as_ptr().add(place(lane)).cast(), 0x5a5a_5a5a, &to) };
+        for lane in 0..32 {
+            for j in 0..4 {
+                assert_eq!(rows[j][lane], memory[place(lane) + j] ^ 0x5a5a_5a5a);
             }
         }
     }

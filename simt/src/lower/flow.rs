@@ -472,9 +472,7 @@ impl Builder<'_> {
         };
         let a = self.src(a, if matches!(a, Operand::F32(_)) { Type::F32 } else { Type::B32 })?;
         let (b, c, mask) = (self.src(b, Type::B32)?, self.src(c, Type::B32)?, self.src(mask, Type::B32)?);
-        let usual = self.constant_bits(mask) == Some(0xffff_ffff)
-            && self.constant_bits(b).is_some()
-            && self.constant_bits(c).is_some();
+        let usual = self.constant_bits(mask) == Some(0xffff_ffff) && self.constant_bits(c).is_some();
         let op = self.collective(kind, d, [a, b, c], mask);
         op.p = p;
         if usual {

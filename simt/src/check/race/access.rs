@@ -68,7 +68,13 @@ pub(super) unsafe fn runs(cx: &Cx, op: &Op, access: &Access, fast: bool, list: &
         };
         let shared = matches!(place, Place::Global | Place::Shared);
         let (shift, length) = match pattern {
-            Pattern::Mixed => return mixed(cx, op, access, list),
+            Pattern::Mixed => {
+                let wide = matches!(access.at, Where::Global | Where::Generic) && active == !0;
+                if !(wide && rising(cx, op, bytes, list)) {
+                    mixed(cx, op, access, list);
+                }
+                return;
+            }
             Pattern::Linear(_) => (bytes.trailing_zeros() as u8, 32 * bytes),
             Pattern::Same(_) => (TOGETHER, bytes),
         };
@@ -84,18 +90,62 @@ fn inside(cx: &Cx, run: &Run) -> bool {
     run.place != Place::Shared || run.first.checked_add(run.bytes).is_some_and(|end| end <= cx.shared_bytes.into())
 }
 
+/// Takes lanes whose addresses of global memory rise as runs; `false`, and nothing is added, if they are not that.
+///
+/// # Safety
+/// As for [`address`]; the address row is of 64 bits, and all lanes are active.
+#[inline(always)]
+unsafe fn rising(cx: &Cx, op: &Op, bytes: u64, list: &mut Vec<Run>) -> bool {
+    // SAFETY: by the contract.
+    let at: [u64; LANES] = unsafe {
+        let row = cx.src(op.a);
+        std::array::from_fn(|lane| lane_of::<u64>(row, lane).wrapping_add(op.imm))
+    };
+    // Lanes that do not follow the one before directly.
+    let (mut apart, mut wrong) = (1u32, at[0] & (bytes - 1));
+    for lane in 1..LANES {
+        let step = at[lane].wrapping_sub(at[lane - 1]);
+        apart |= u32::from(step != bytes) << lane;
+        wrong |= (at[lane] & (bytes - 1)) | step.wrapping_sub(bytes) >> 63;
+    }
+    let (first, last) = (at[0], at[LANES - 1]);
+    // Windows have 4 GiB, so that what lies between two global addresses of the same is global.
+    if wrong != 0 || last < first || first >> 32 != last >> 32 || place_of(first) != Place::Global {
+        return false;
+    }
+    while apart != 0 {
+        let from = apart.trailing_zeros();
+        apart &= apart - 1;
+        let to = if apart == 0 { LANES as u32 } else { apart.trailing_zeros() };
+        let lanes = (u32::MAX >> (32 - (to - from))) << from;
+        let shift = if to - from == 1 { TOGETHER } else { bytes.trailing_zeros() as u8 };
+        let first = at[from as usize % LANES];
+        list.push(Run { place: Place::Global, first, bytes: u64::from(to - from) * bytes, lanes, shift });
+    }
+    true
+}
+
 #[inline(never)]
 unsafe fn mixed(cx: &Cx, op: &Op, access: &Access, list: &mut Vec<Run>) {
     let bytes = access.bytes();
-    // Which addresses have been seen, roughly.
-    let mut seen = 0u64;
-    for lane in lanes_of(cx.active) {
+    let inside = |place: Place, first: u64| {
+        let run = Run { place, first, bytes, lanes: 0, shift: TOGETHER };
+        first & (bytes - 1) == 0 && matches!(place, Place::Global | Place::Shared) && inside(cx, &run)
+    };
+    let lanes = lanes_of(cx.active).filter_map(|lane| {
         // SAFETY: by the contract of `runs`.
         let (place, first) = unsafe { address(cx, op, access, lane) };
+        inside(place, first).then_some((lane, place, first))
+    });
+    gather(lanes, bytes, list);
+}
+
+/// Adds the runs of lanes that access `bytes` bytes each, aligned.
+pub(super) fn gather(lanes: impl Iterator<Item = (usize, Place, u64)>, bytes: u64, list: &mut Vec<Run>) {
+    // Which addresses have been seen, roughly.
+    let mut seen = 0u64;
+    for (lane, place, first) in lanes {
         let run = Run { place, first, bytes, lanes: 1 << lane, shift: TOGETHER };
-        if first & (bytes - 1) != 0 || !matches!(place, Place::Global | Place::Shared) || !inside(cx, &run) {
-            continue;
-        }
         let bit = 1u64 << ((first >> bytes.trailing_zeros()) & 63);
         let again = seen & bit != 0;
         seen |= bit;

@@ -81,9 +81,14 @@ pub(super) unsafe fn record(
     let flags = flags(access) | if agent.is_some() { flag::ASYNC } else { 0 };
     let like = Span { block: who, epoch, pc, warp: warp as u8, flags, ..Span::default() };
     for run in runs {
-        let shadow = if run.place == Place::Shared { &mut block.shared } else { &mut c.races.global };
         let found = &mut c.races.found;
-        spans(run, like, |address, span| shadow.apply(address, span, &now, found));
+        if run.place == Place::Shared {
+            block.shared.bring(&block.clocks, block.size);
+            block.shared.apply(run, like, &now, block.size, found);
+        } else {
+            let global = &mut c.races.global;
+            spans(run, like, |address, span| global.apply(address, span, &now, found));
+        }
         let found = std::mem::take(found);
         let (races, clocks) = (&c.races, &block.clocks);
         let scene = Scene { races, clocks, block: c.block.index, warp, op, pc, access, run, opaque: true };

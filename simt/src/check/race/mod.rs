@@ -8,6 +8,7 @@
 //! | `copy` | asynchronous copies |
 //! | `bulk` | bulk copies, which are under way until somebody has waited for them |
 //! | `matrix` | accesses by whole warps: `ldmatrix`, `stmatrix`, `wmma` |
+//! | `shared` | accesses of shared memory since the block's threads last met |
 //! | `shadow`, `cell` | the accesses of each byte that later ones must be ordered after |
 //! | `report` | findings in words |
 //! | `sync` | barriers and collectives |
@@ -21,12 +22,14 @@ mod matrix;
 mod order;
 mod report;
 mod shadow;
+mod shared;
 mod sync;
 
 use access::Run;
 use order::{Clocks, Strong, Variables};
 use report::Scene;
 use shadow::{Conflict, Now, Shadow, Span, flag};
+use shared::Shared;
 
 use super::checker::Checker;
 use super::note::{Access, Does, Note, Order, Role, Scope, Where};
@@ -126,7 +129,9 @@ impl Races {
 /// State of a block.
 pub(crate) struct BlockRaces {
     clocks: Clocks,
-    shared: Shadow,
+    shared: Shared,
+    /// Bytes of shared memory.
+    size: u32,
     variables: Variables,
     sync: sync::State,
     bulk: bulk::Bulk,
@@ -136,7 +141,8 @@ impl Default for BlockRaces {
     fn default() -> BlockRaces {
         BlockRaces {
             clocks: Clocks::new(0, 0),
-            shared: Shadow::default(),
+            shared: Shared::default(),
+            size: 0,
             variables: Variables::default(),
             sync: sync::State::default(),
             bulk: bulk::Bulk::default(),
@@ -146,7 +152,8 @@ impl Default for BlockRaces {
 
 impl BlockRaces {
     pub(crate) fn new(grid: &Grid<'_>, index: u64) -> BlockRaces {
-        BlockRaces { clocks: Clocks::new(index as u32, grid.threads), ..BlockRaces::default() }
+        let clocks = Clocks::new(index as u32, grid.threads);
+        BlockRaces { clocks, size: grid.shared_bytes, ..BlockRaces::default() }
     }
 }
 
@@ -189,6 +196,15 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
 /// # Safety
 /// The contract of handlers; `access` is the operation's.
 unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access: &Access) {
+    if matches!(access.at, Where::Shared32 | Where::Shared64) {
+        let block = &mut c.block.races;
+        let Some(clock) = block.clocks.warp(warp as usize) else { return };
+        let like = like(&block.clocks, clock, pc, warp, access);
+        // SAFETY: by the contract; `fast` says what the CPU has.
+        if unsafe { block.shared.listed(cx, op, access, clock, like, c.races.fast) } {
+            return;
+        }
+    }
     let mut runs = std::mem::take(&mut c.races.runs);
     // SAFETY: by the contract; `fast` says what the CPU has.
     unsafe {
@@ -199,6 +215,12 @@ unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
     c.races.runs = runs;
 }
 
+/// Who accesses something now, and how.
+fn like(clocks: &Clocks, clock: &order::Warp, pc: u32, warp: u32, access: &Access) -> Span {
+    let flags = access::flags(access);
+    Span { block: clocks.block, epoch: clock.epoch, pc, warp: warp as u8, flags, ..Span::default() }
+}
+
 /// # Safety
 /// The contract of handlers; `access` is the operation's, and `runs` are where it goes.
 #[inline(always)]
@@ -207,14 +229,7 @@ unsafe fn followed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
     let block_index = c.block.index;
     let Some(clock) = block.clocks.warp(warp as usize) else { return };
     let now = Now { warp: clock, here: (block.clocks.block, warp as u8), talks: c.races.talks };
-    let mut like = Span {
-        block: block.clocks.block,
-        epoch: clock.epoch,
-        pc,
-        warp: warp as u8,
-        flags: access::flags(access),
-        ..Span::default()
-    };
+    let mut like = like(&block.clocks, clock, pc, warp, access);
     // SAFETY: by the contract.
     let success = if access.cas { unsafe { access::succeed(cx, op, access, runs) } } else { !0 };
     for run in runs {
@@ -227,9 +242,14 @@ unsafe fn followed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
             let silent = lanes_of(run.lanes).all(same);
             like.flags = like.flags & !flag::SILENT | if silent { flag::SILENT } else { 0 };
         }
-        let shadow = if run.place == Place::Shared { &mut block.shared } else { &mut c.races.global };
         let found = &mut c.races.found;
-        access::spans(run, like, |address, span| shadow.apply(address, span, &now, found));
+        if run.place == Place::Shared {
+            block.shared.bring(&block.clocks, block.size);
+            block.shared.apply(run, like, &now, block.size, found);
+        } else {
+            let global = &mut c.races.global;
+            access::spans(run, like, |address, span| global.apply(address, span, &now, found));
+        }
         let together = access.does == Does::Store
             && access.order == Order::Weak
             && run.shift == shadow::TOGETHER
@@ -319,6 +339,9 @@ pub(crate) fn exited(c: &mut Checker, warp: u32, lanes: u32) {
 
 /// A barrier has opened: `set` are the warps that had arrived.
 pub(crate) fn opened(c: &mut Checker, id: u32, set: u32) {
-    c.block.races.sync.opened(id);
-    c.block.races.clocks.opened(id as usize, set);
+    let block = &mut c.block.races;
+    block.sync.opened(id);
+    let joins = block.clocks.joins(id as usize, set, block.shared.warps);
+    block.shared.barrier(&block.clocks, joins, block.size);
+    block.clocks.opened(id as usize, set);
 }

@@ -213,6 +213,19 @@ impl Clocks {
         w.epoch += 1;
     }
 
+    /// Whether a barrier that opens for the warps in `set` orders everything before it that the warps in `active` did before
+    /// everything that anybody in the block does after it.
+    pub(super) fn joins(&self, id: usize, set: u32, active: u32) -> bool {
+        let Some(barrier) = self.barriers.get(id) else { return false };
+        let waits = set & barrier.waits;
+        id != CLUSTER as usize
+            && self.warps.iter().enumerate().all(|(i, w)| {
+                let (here, before) = (waits >> i & 1 != 0, active >> i & 1 != 0);
+                // Lanes that have exited are not ordered, but do nothing any more.
+                if before { here && w.live == w.start } else { here || w.live == 0 }
+            })
+    }
+
     /// A barrier opens for the warps in `set`.
     pub(super) fn opened(&mut self, id: usize, set: u32) {
         let Some(slot) = self.barriers.get_mut(id) else { return };
@@ -433,6 +446,28 @@ impl Warp {
                     learn(&mut self.rest, &extra);
                 }
             }
+        }
+    }
+
+    /// Up to which epoch the lanes know each other, and lanes that have exited.
+    pub(super) fn settled(&self) -> (u32, u32) {
+        (self.own_all, self.start & !self.live)
+    }
+
+    /// The warp in an earlier epoch, since when it has learned nothing of other warps; it may have known more of itself.
+    pub(super) fn then(&self, epoch: u32, settled: u32, gone: u32) -> Warp {
+        Warp {
+            epoch,
+            start: self.start,
+            live: self.start & !gone,
+            left: 0,
+            know: self.know,
+            own: [0; LANES],
+            own_all: settled,
+            rest: None,
+            extras: 0,
+            lanes: None,
+            intent: None,
         }
     }
 

@@ -1,8 +1,8 @@
 //! Which accesses of each byte a later one must be ordered after.
 //!
 //! Memory is shadowed in pages of 4 KiB, made when they are first touched, and chunks of 128 bytes. As long as a chunk is only
-//! accessed in runs (lanes side by side, or all at one place), it holds a few [`Span`]s: one write and the reads since. Other
-//! accesses expand it into cells of 4 bytes with a short list of [`Record`]s each, in which every byte counts by itself.
+//! accessed in runs (lanes side by side, again and again the same ones, or all at one place), it holds a few [`Span`]s: one
+//! write and the reads since. Other accesses expand it into cells of 4 bytes with a short list of [`Record`]s each, in which every byte counts by itself.
 //! The next access that overwrites the whole chunk makes it a span again.
 //!
 //! What is kept is what a later access could race with: a write replaces what it is ordered after, a read replaces reads that
@@ -52,6 +52,8 @@ pub(super) struct Span {
     pub to: u8,
     /// Each lane has `1 << shift` bytes, in order; or [`TOGETHER`].
     pub shift: u8,
+    /// Bytes after which the lanes begin again, the last time in full; 0 if they do not.
+    pub period: u8,
 }
 
 /// Accesses of bytes of a cell.
@@ -119,9 +121,41 @@ impl Span {
         if self.shift == TOGETHER {
             return self.lanes;
         }
-        let first = self.lanes.trailing_zeros() + u32::from((from - self.from) >> self.shift);
-        let last = self.lanes.trailing_zeros() + u32::from((to - 1 - self.from) >> self.shift);
-        (u32::MAX >> (31 - (last & 31))) & (u32::MAX << (first & 31))
+        let (mut first, mut last) = (from - self.from, to - 1 - self.from);
+        if self.period != 0 {
+            (first, last) = (first % self.period, last % self.period);
+            if to - from >= self.period || last < first {
+                return self.lanes;
+            }
+        }
+        let lane = |at: u8| (self.lanes.trailing_zeros() + u32::from(at >> self.shift)) & 31;
+        (u32::MAX >> (31 - lane(last))) & (u32::MAX << lane(first))
+    }
+
+    /// Makes the span longer by `a`, the same lanes' access of the bytes behind it in the same instruction at the same time.
+    #[inline(always)]
+    fn extend(&mut self, a: &Span) -> bool {
+        if self.to != a.from || !same_access(self, a) {
+            return false;
+        }
+        let same = (self.block, self.warp, self.shift, self.lanes) == (a.block, a.warp, a.shift, a.lanes);
+        if !same {
+            return false;
+        }
+        if a.shift != TOGETHER {
+            let period = a.to - a.from;
+            let fits = match self.period {
+                0 => self.to - self.from == period,
+                known => known == period,
+            };
+            // Cells are cut lane by lane below words.
+            if a.shift < 2 || a.period != 0 || !fits {
+                return false;
+            }
+            self.period = period;
+        }
+        self.to = a.to;
+        true
     }
 
     /// Whether both give each byte to the same lane.
@@ -132,8 +166,16 @@ impl Span {
         if self.shift == TOGETHER {
             return self.lanes == a.lanes;
         }
+        if self.period != 0 {
+            // One or several rounds of the same lanes.
+            let whole = |s: &Span| s.period == self.period || s.period == 0 && s.to - s.from == self.period;
+            return self.lanes == a.lanes
+                && whole(self)
+                && whole(a)
+                && a.from.abs_diff(self.from).is_multiple_of(self.period);
+        }
         let origin = |s: &Span| i32::from(s.from) - ((s.lanes.trailing_zeros() as i32) << s.shift);
-        origin(self) == origin(a)
+        a.period == 0 && origin(self) == origin(a)
     }
 
     fn record(&self, lanes: u32, bytes: u8) -> Record {
@@ -234,6 +276,13 @@ impl Shadow {
         at
     }
 
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        if !self.pages.is_empty() {
+            *self = Shadow::default();
+        }
+    }
+
     /// An access of the chunk at `address`.
     #[inline(always)]
     pub(super) fn apply(&mut self, address: u64, a: &Span, now: &Now<'_>, out: &mut Vec<(u64, Conflict)>) {
@@ -272,9 +321,15 @@ impl Chunk {
     /// Takes an access that spans can tell; `false`, and nothing has changed, if it needs the cells.
     #[inline(always)]
     fn simple(&mut self, a: &Span, now: &Now<'_>) -> bool {
-        if self.write.epoch == 0 && !a.is(flag::WRITE) && self.reads[0].epoch == 0 && self.more.is_none() {
-            self.reads[0] = *a;
-            return true;
+        if self.write.epoch == 0 && !a.is(flag::WRITE) && self.more.is_none() {
+            let first = &mut self.reads[0];
+            if first.epoch == 0 {
+                *first = *a;
+                return true;
+            }
+            if first.extend(a) {
+                return true;
+            }
         }
         if !now.talks && self.write.epoch == 0 && !a.is(flag::WRITE) && self.stood_for(a) {
             return true;
@@ -329,8 +384,7 @@ impl Chunk {
             } else if replaces(s) {
                 *s = *a;
                 return true;
-            } else if s.to == a.from && a.shift == TOGETHER && s.alike(a) && same_access(s, a) {
-                s.to = a.to;
+            } else if s.extend(a) {
                 return true;
             }
         }
