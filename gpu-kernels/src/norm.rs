@@ -58,44 +58,66 @@ pub unsafe fn rms_norm_v1(x: In<f32>, w: In<f32>, y: Out<f32>, cols: u32, eps: f
     }
 }
 
+/// Norms a row that is gone through twice, by the same threads at the same places: `first` and `again` give its elements,
+/// four from a place on or a single one. 16 bytes at a time where rows are aligned for it.
+///
+/// # Safety
+/// All threads of the block make this call; row, weight and output have `cols` elements, and begin at a multiple of 16 bytes.
+#[device]
+#[cfg(target_arch = "nvptx64")]
+unsafe fn norm(
+    first: (impl Fn(usize) -> [f32; 4], impl Fn(usize) -> f32),
+    again: (impl Fn(usize) -> [f32; 4], impl Fn(usize) -> f32),
+    w: In<f32>,
+    y: Out<f32>,
+    (cols, eps): (usize, f32),
+    scratch: Shared<f32>,
+) {
+    let thread = thread::idx_x() as usize;
+    // The row's length alone decides whether all rows are aligned, for all threads alike.
+    let vectors = if cols % 4 == 0 { cols / 4 } else { 0 };
+    let rest = vectors * 4;
+
+    let mut squares = 0.0;
+    let mut v = thread;
+    while v < vectors {
+        let [a, b, c, d] = first.0(4 * v);
+        squares = math::fma(a, a, math::fma(b, b, math::fma(c, c, math::fma(d, d, squares))));
+        v += THREADS as usize;
+    }
+    let mut c = rest + thread;
+    while c < cols {
+        let v = first.1(c);
+        squares = math::fma(v, v, squares);
+        c += THREADS as usize;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let scale = factor(block_reduce::sum_f32(squares, scratch), cols, eps);
+        let mut v = thread;
+        while v < vectors {
+            let (a, b) = (again.0(4 * v), x4(w, 4 * v));
+            let out = [a[0] * scale * b[0], a[1] * scale * b[1], a[2] * scale * b[2], a[3] * scale * b[3]];
+            set4(y, 4 * v, out);
+            v += THREADS as usize;
+        }
+        let mut c = rest + thread;
+        while c < cols {
+            y.set(c, again.1(c) * scale * w.at(c));
+            c += THREADS as usize;
+        }
+    }
+}
+
 /// v2: as v1 with 16-byte loads and stores where every row is aligned for them.
 #[kernel(block = THREADS, min_blocks = 4, variant = "v2")]
 pub unsafe fn rms_norm(x: In<f32>, w: In<f32>, y: Out<f32>, cols: u32, eps: f32) {
     let scratch = shared_array!(RMS_NORM: [f32; 32]);
     let cols = cols as usize;
     let row = block::idx_x() as usize * cols;
-    let first = thread::idx_x() as usize;
-    // The contract asks for aligned buffers, so the row's length alone decides, for all threads alike.
-    let vectors = if cols % 4 == 0 { cols / 4 } else { 0 };
-    let rest = vectors * 4;
-
-    let mut squares = 0.0;
-    let mut v = first;
-    while v < vectors {
-        let [a, b, c, d] = x4(x, row + 4 * v);
-        squares = math::fma(a, a, math::fma(b, b, math::fma(c, c, math::fma(d, d, squares))));
-        v += THREADS as usize;
-    }
-    let mut c = rest + first;
-    while c < cols {
-        let v = x.at(row + c);
-        squares = math::fma(v, v, squares);
-        c += THREADS as usize;
-    }
-    let scale = factor(block_reduce::sum_f32(squares, scratch), cols, eps);
-
-    let mut v = first;
-    while v < vectors {
-        let (a, b) = (x4(x, row + 4 * v), x4(w, 4 * v));
-        let out = [a[0] * scale * b[0], a[1] * scale * b[1], a[2] * scale * b[2], a[3] * scale * b[3]];
-        set4(y, row + 4 * v, out);
-        v += THREADS as usize;
-    }
-    let mut c = rest + first;
-    while c < cols {
-        y.set(row + c, x.at(row + c) * scale * w.at(c));
-        c += THREADS as usize;
-    }
+    let (x, y) = (x.from(row), y.from(row));
+    let elements = (|i| x4(x, i), |i| x.at(i));
+    norm(elements, elements, w, y, (cols, eps), scratch);
 }
 
 /// Residual addition and norm in one: `residual += x`, `y = norm(residual) * w`, a block a row, 16 bytes at a time where
@@ -105,41 +127,21 @@ pub unsafe fn add_rms_norm(x: In<f32>, residual: InOut<f32>, w: In<f32>, y: Out<
     let scratch = shared_array!(ADD_RMS_NORM: [f32; 32]);
     let cols = cols as usize;
     let row = block::idx_x() as usize * cols;
-    let first = thread::idx_x() as usize;
-    let vectors = if cols % 4 == 0 { cols / 4 } else { 0 };
-    let rest = vectors * 4;
-
-    let mut squares = 0.0;
-    let mut v = first;
-    while v < vectors {
-        let (a, b) = (x4(x, row + 4 * v), residual.load4(row + 4 * v).0);
-        let [a, b, c, d] = [a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]];
-        residual.store4(row + 4 * v, F32x4([a, b, c, d]));
-        squares = math::fma(a, a, math::fma(b, b, math::fma(c, c, math::fma(d, d, squares))));
-        v += THREADS as usize;
-    }
-    let mut c = rest + first;
-    while c < cols {
-        let v = x.at(row + c) + residual.get(row + c);
-        residual.set(row + c, v);
-        squares = math::fma(v, v, squares);
-        c += THREADS as usize;
-    }
-    let scale = factor(block_reduce::sum_f32(squares, scratch), cols, eps);
-
+    let (x, residual, y) = (x.from(row), residual.from(row), y.from(row));
+    let add4 = |i| {
+        let (a, b) = (x4(x, i), residual.load4(i).0);
+        let sum = [a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]];
+        residual.store4(i, F32x4(sum));
+        sum
+    };
+    let add = |i| {
+        let sum = x.at(i) + residual.get(i);
+        residual.set(i, sum);
+        sum
+    };
     // A thread reads again what it wrote itself.
-    let mut v = first;
-    while v < vectors {
-        let (a, b) = (residual.load4(row + 4 * v).0, x4(w, 4 * v));
-        let out = [a[0] * scale * b[0], a[1] * scale * b[1], a[2] * scale * b[2], a[3] * scale * b[3]];
-        set4(y, row + 4 * v, out);
-        v += THREADS as usize;
-    }
-    let mut c = rest + first;
-    while c < cols {
-        y.set(row + c, residual.get(row + c) * scale * w.at(c));
-        c += THREADS as usize;
-    }
+    let again = (|i| residual.load4(i).0, |i| residual.get(i));
+    norm((add4, add), again, w, y, (cols, eps), scratch);
 }
 
 #[cfg(target_arch = "nvptx64")]
