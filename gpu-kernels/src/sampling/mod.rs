@@ -9,6 +9,7 @@
 //! every engine, eager or in a graph: sums are of integers, and random numbers are a function of seed and position.
 
 pub mod argmax;
+mod definition;
 pub mod penalty;
 pub mod philox;
 pub mod sample;
