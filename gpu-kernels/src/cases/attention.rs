@@ -11,7 +11,7 @@ use crate::layer::{FUSED, Layer, NEOX, QK_NORM};
 use crate::rope::{self, Rotation, rope_tables};
 use crate::state::Column;
 use half::f16;
-use warpsmith_device::{DeviceSlice, Element};
+use warpsmith_device::{DeviceSlice, Element, Launcher};
 
 /// What a cache holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -191,75 +191,92 @@ pub fn attend(q: &[f64], keys: &[f32], values: &[f32], range: std::ops::Range<us
     (0..dim).map(|d| range.clone().zip(&weights).map(|(t, w)| w * row(values, t, d)).sum::<f64>() / sum).collect()
 }
 
-/// Runs a step over caches of a type.
-pub fn step<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, kv: Kv, only_store: bool) -> Outcome {
-    macro_rules! with {
-        ($t:ty, $store:ident, $attend:ident) => {
-            step_of::<B, $t>(
-                case,
-                bench,
-                rng,
-                only_store,
-                |bench, qkv, w, t, columns, stride, layer| {
-                    bench.launch($store {
-                        qkv,
-                        q_weight: w.0,
-                        k_weight: w.1,
-                        cos: t.0,
-                        sin: t.1,
-                        columns,
-                        stride,
-                        layer,
-                    })
-                },
-                |bench, qkv, w, t, columns, (partials, counters, y), stride, y_stride, layer| {
-                    let (q_weight, k_weight, cos, sin) = (w.0, w.1, t.0, t.1);
-                    bench.launch($attend {
-                        qkv,
-                        q_weight,
-                        k_weight,
-                        cos,
-                        sin,
-                        columns,
-                        partials,
-                        counters,
-                        y,
-                        stride,
-                        y_stride,
-                        layer,
-                    })
-                },
-            )
-        };
+/// The arguments that the launches of a step share.
+#[derive(Clone, Copy)]
+pub struct StepArgs<'a> {
+    /// Weights of the norms of queries and of keys.
+    pub weights: (&'a DeviceSlice<f32>, &'a DeviceSlice<f32>),
+    /// Cosines and sines.
+    pub tables: (&'a DeviceSlice<f32>, &'a DeviceSlice<f32>),
+    /// Places and caches.
+    pub columns: &'a DeviceSlice<Column>,
+    /// From a column's queries to the next one's.
+    pub stride: u32,
+    /// Shapes and flags.
+    pub layer: Layer,
+}
+
+/// What attention writes: partial results, counters, and the output.
+pub type Work<'a> = (&'a mut DeviceSlice<f32>, &'a mut DeviceSlice<u32>, &'a mut DeviceSlice<f32>);
+
+impl StepArgs<'_> {
+    /// Launches norm, rotation and store for caches of a type.
+    ///
+    /// # Errors
+    /// Those of the launch.
+    pub fn store<L: Launcher>(&self, on: &mut L, kv: Kv, qkv: &mut DeviceSlice<f32>) -> Result<(), L::Error> {
+        let StepArgs { weights: (q_weight, k_weight), tables: (cos, sin), columns, stride, layer } = *self;
+        macro_rules! launch {
+            ($store:ident) => {
+                on.launch($store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer })
+            };
+        }
+        match kv {
+            Kv::F16 => launch!(QkvStoreF16),
+            Kv::F32 => launch!(QkvStoreF32),
+            Kv::Q8 => launch!(QkvStoreQ8),
+        }
     }
-    match kv {
-        Kv::F16 => with!(f16, QkvStoreF16, AttnStepF16),
-        Kv::F32 => with!(f32, QkvStoreF32, AttnStepF32),
-        Kv::Q8 => with!(i8, QkvStoreQ8, AttnStepQ8),
+
+    /// Launches attention over caches of a type; `y_stride` is from a column's output to the next one's.
+    ///
+    /// # Errors
+    /// Those of the launch.
+    pub fn attend<L: Launcher>(
+        &self,
+        on: &mut L,
+        kv: Kv,
+        qkv: &DeviceSlice<f32>,
+        (partials, counters, y): Work<'_>,
+        y_stride: u32,
+    ) -> Result<(), L::Error> {
+        let StepArgs { weights: (q_weight, k_weight), tables: (cos, sin), columns, stride, layer } = *self;
+        macro_rules! launch {
+            ($attend:ident) => {
+                on.launch($attend {
+                    qkv,
+                    q_weight,
+                    k_weight,
+                    cos,
+                    sin,
+                    columns,
+                    partials,
+                    counters,
+                    y,
+                    stride,
+                    y_stride,
+                    layer,
+                })
+            };
+        }
+        match kv {
+            Kv::F16 => launch!(AttnStepF16),
+            Kv::F32 => launch!(AttnStepF32),
+            Kv::Q8 => launch!(AttnStepQ8),
+        }
     }
 }
 
-type Two<'a> = (&'a DeviceSlice<f32>, &'a DeviceSlice<f32>);
-type Work<'a> = (&'a mut DeviceSlice<f32>, &'a mut DeviceSlice<u32>, &'a mut DeviceSlice<f32>);
+/// Runs a step over caches of a type.
+pub fn step<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, kv: Kv, only_store: bool) -> Outcome {
+    match kv {
+        Kv::F16 => step_of::<B, f16>(case, bench, rng, kv, only_store),
+        Kv::F32 => step_of::<B, f32>(case, bench, rng, kv, only_store),
+        Kv::Q8 => step_of::<B, i8>(case, bench, rng, kv, only_store),
+    }
+}
 
-fn step_of<B: Bench, T: Stored>(
-    case: &Case,
-    bench: &mut B,
-    rng: &mut Rng,
-    only_store: bool,
-    store: impl Fn(&mut B, &mut DeviceSlice<f32>, Two<'_>, Two<'_>, &DeviceSlice<Column>, u32, Layer) -> Result<(), String>,
-    attend_to: impl Fn(
-        &mut B,
-        &DeviceSlice<f32>,
-        Two<'_>,
-        Two<'_>,
-        &DeviceSlice<Column>,
-        Work<'_>,
-        u32,
-        u32,
-        Layer,
-    ) -> Result<(), String>,
-) -> Outcome {
+fn step_of<B: Bench, T: Stored>(case: &Case, bench: &mut B, rng: &mut Rng, kv: Kv, only_store: bool) -> Outcome {
     let size = |name| case.size(name);
     let (n, q_heads, kv_heads, dim, n_rot) =
         (size("columns"), size("q_heads"), size("kv_heads"), size("head_dim"), size("n_rot"));
@@ -314,9 +331,10 @@ fn step_of<B: Bench, T: Stored>(
     let (d_wq, d_wk) = (bench.upload(&wq)?, bench.upload(&wk)?);
     let (cos, sin) = (bench.upload(&tables.cos)?, bench.upload(&tables.sin)?);
     let (d_columns, mut qkv) = (bench.upload(&columns)?, bench.upload(&x)?);
-    let ((w, t), layer_) = (((&*d_wq, &*d_wk), (&*cos, &*sin)), layer);
+    let (weights, tables) = ((&*d_wq, &*d_wk), (&*cos, &*sin));
+    let args = StepArgs { weights, tables, columns: &d_columns, stride: stride as u32, layer };
     if only_store || !fused {
-        store(bench, &mut qkv, w, t, &d_columns, stride as u32, layer_)?;
+        args.store(bench, kv, &mut qkv)?;
     }
 
     // What queries and keys become.
@@ -331,17 +349,7 @@ fn step_of<B: Bench, T: Stored>(
         let mut partials = bench.output::<f32>(partials_len(n, &layer) as usize)?;
         let mut counters = bench.upload(&vec![0u32; n * kv_heads])?;
         let mut y = bench.upload(&vec![-77.0f32; n * y_stride])?;
-        attend_to(
-            bench,
-            &qkv,
-            w,
-            t,
-            &d_columns,
-            (&mut partials, &mut counters, &mut y),
-            stride as u32,
-            y_stride as u32,
-            layer_,
-        )?;
+        args.attend(bench, kv, &qkv, (&mut partials, &mut counters, &mut y), y_stride as u32)?;
         if bench.read(&counters)?.iter().any(|c| *c != 0) {
             return Err(Failure::Wrong("a counter is not back at zero".into()));
         }

@@ -1,9 +1,8 @@
 //! Attention of columns: what must not change a bit, and what is refused.
 
 use crate::machine::{Buffer, Gpu, Rng};
-use gpu_kernels::attention::{AttnDecode, AttnStepF16, AttnStepQ8, partials_len};
-use gpu_kernels::cases::{Kv, Subject};
-use gpu_kernels::kv::{QkvStoreF16, QkvStoreQ8};
+use gpu_kernels::attention::{AttnDecode, AttnStepF16, partials_len};
+use gpu_kernels::cases::{Kv, StepArgs, Subject};
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::rope::rope_tables;
 use gpu_kernels::state::Column;
@@ -78,7 +77,7 @@ impl Bench {
     }
 
     /// The outputs of columns whose inputs are the rows of those positions.
-    fn run(&mut self, columns: &[Column], fused: bool, int8: bool) -> Vec<Vec<u32>> {
+    fn run(&mut self, columns: &[Column], fused: bool, kv: Kv) -> Vec<Vec<u32>> {
         let layer = layer(if fused { FUSED } else { 0 });
         let x: Vec<f32> = columns.iter().flat_map(|c| self.x[c.position as usize * ROW..][..ROW].to_vec()).collect();
         let gpu = &mut self.gpu;
@@ -86,73 +85,52 @@ impl Bench {
         let mut partials = gpu.poisoned::<f32>(partials_len(columns.len(), &layer) as usize);
         let mut counters = gpu.upload(&vec![0u32; columns.len() * 2]);
         let mut y = gpu.poisoned::<f32>(columns.len() * 384);
-        let (q_weight, k_weight): (&DeviceSlice<f32>, &DeviceSlice<f32>) = (&self.q_weight, &self.k_weight);
-        let (cos, sin): (&DeviceSlice<f32>, &DeviceSlice<f32>) = (&self.cos, &self.sin);
-        let (columns, stride, y_stride) = (&*columns_, ROW as u32, 384);
-        macro_rules! launch {
-            ($store:ident, $attend:ident) => {{
-                if !fused {
-                    let qkv = &mut *qkv;
-                    gpu.launch($store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer }).unwrap();
-                }
-                let (qkv, partials, counters, y) = (&*qkv, &mut *partials, &mut *counters, &mut *y);
-                let a = $attend {
-                    qkv,
-                    q_weight,
-                    k_weight,
-                    cos,
-                    sin,
-                    columns,
-                    partials,
-                    counters,
-                    y,
-                    stride,
-                    y_stride,
-                    layer,
-                };
-                gpu.launch(a).unwrap();
-            }};
+        let args = StepArgs {
+            weights: (&self.q_weight, &self.k_weight),
+            tables: (&self.cos, &self.sin),
+            columns: &columns_,
+            stride: ROW as u32,
+            layer,
+        };
+        if !fused {
+            args.store(gpu, kv, &mut qkv).unwrap();
         }
-        if int8 {
-            launch!(QkvStoreQ8, AttnStepQ8);
-        } else {
-            launch!(QkvStoreF16, AttnStepF16);
-        }
+        args.attend(gpu, kv, &qkv, (&mut partials, &mut counters, &mut y), 384).unwrap();
         gpu.read(&y).chunks_exact(384).map(|c| c.iter().map(|v| v.to_bits()).collect()).collect()
     }
 }
 
-fn a_prompt_gives_the_bits_of_single_steps<T: Element>(int8: bool) {
+fn a_prompt_gives_the_bits_of_single_steps<T: Element>(kv: Kv) {
     let mut bench = Bench::new();
     // Steps one by one; a prompt in columns of one sequence, in pieces; another capacity.
     let single = Sequence::<T>::new(&bench.gpu, POSITIONS);
-    let want: Vec<_> = (0..POSITIONS).flat_map(|p| bench.run(&[single.column(p)], true, int8)).collect();
+    let want: Vec<_> = (0..POSITIONS).flat_map(|p| bench.run(&[single.column(p)], true, kv)).collect();
     let prompt = Sequence::<T>::new(&bench.gpu, POSITIONS + 37);
     let mut got = Vec::new();
     for piece in [0..1, 1..6, 6..80, 80..POSITIONS] {
         let columns: Vec<Column> = piece.map(|p| prompt.column(p)).collect();
-        got.extend(bench.run(&columns, false, int8));
+        got.extend(bench.run(&columns, false, kv));
     }
     assert!(want == got, "a prompt and single steps differ");
     // A step of several sequences at different places.
     let (a, b) = (Sequence::<T>::new(&bench.gpu, POSITIONS), Sequence::<T>::new(&bench.gpu, 90));
     for (p, q) in [(0, 0), (1, 1), (2, 2)] {
-        let both = bench.run(&[a.column(p), b.column(q)], true, int8);
+        let both = bench.run(&[a.column(p), b.column(q)], true, kv);
         assert!(both[0] == want[p] && both[1] == want[q], "a batch and single steps differ");
     }
     let longer = [single.column(POSITIONS - 1), b.column(3), prompt.column(100)];
-    let batch = bench.run(&longer, true, int8);
+    let batch = bench.run(&longer, true, kv);
     assert!(batch[0] == want[POSITIONS - 1] && batch[1] == want[3] && batch[2] == want[100]);
 }
 
 #[test]
 fn a_prompt_gives_the_bits_of_single_steps_f16() {
-    a_prompt_gives_the_bits_of_single_steps::<f16>(false);
+    a_prompt_gives_the_bits_of_single_steps::<f16>(Kv::F16);
 }
 
 #[test]
 fn a_prompt_gives_the_bits_of_single_steps_int8() {
-    a_prompt_gives_the_bits_of_single_steps::<i8>(true);
+    a_prompt_gives_the_bits_of_single_steps::<i8>(Kv::Q8);
 }
 
 #[test]
