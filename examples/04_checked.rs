@@ -15,6 +15,9 @@ use std::ptr::null_mut;
 
 use warpsmith::driver::*;
 
+mod support;
+use support::{function, ok, start};
+
 /// `double.rs`: line 9 is the load, line 10 the store.
 const PTX: &std::ffi::CStr = c"
 .version 8.0
@@ -43,10 +46,6 @@ const PTX: &std::ffi::CStr = c"
 .file 1 \"src/double.rs\"
 ";
 
-fn ok(call: &str, code: CUresult) -> Result<(), String> {
-    if code == 0 { Ok(()) } else { Err(format!("{call}: {} ({code})", result_name(code))) }
-}
-
 fn main() -> Result<(), String> {
     // Two blocks of 64 threads, and nobody asks whether the index is below `n`.
     let asked = |mode: &str| std::env::args().any(|a| a == mode);
@@ -55,18 +54,11 @@ fn main() -> Result<(), String> {
     let bytes = 4 * n;
     // One element more than anybody writes.
     let whole = if asked("undefined") { bytes + 4 } else { bytes };
-    let (mut device, mut address) = (0, 0);
-    let (mut context, mut module, mut kernel) = (CUcontext::NULL, CUmodule::NULL, CUfunction::NULL);
-    // SAFETY: out-pointers are to live variables, the image and the name are C strings, host ranges have `bytes` bytes,
-    // and the kernel takes one address.
+    let (_, module) = start(PTX)?;
+    let kernel = function(module, c"double")?;
+    let mut address = 0;
+    // SAFETY: the out-pointer is to a live variable, host ranges have `bytes` bytes, and the kernel takes one address.
     unsafe {
-        ok("cuInit", cuInit(0))?;
-        println!("engine: {}", engine().map(|e| e.to_string()).unwrap_or_default());
-        ok("cuDeviceGet", cuDeviceGet(&mut device, 0))?;
-        ok("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain(&mut context, device))?;
-        ok("cuCtxSetCurrent", cuCtxSetCurrent(context))?;
-        ok("cuModuleLoadData", cuModuleLoadData(&mut module, PTX.as_ptr().cast()))?;
-        ok("cuModuleGetFunction", cuModuleGetFunction(&mut kernel, module, c"double".as_ptr()))?;
         ok("cuMemAlloc", cuMemAlloc_v2(&mut address, whole))?;
         ok("cuMemcpyHtoD", cuMemcpyHtoD_v2(address, input.as_ptr().cast(), bytes))?;
         let mut arguments = [std::ptr::from_mut(&mut address).cast::<c_void>()];

@@ -14,6 +14,9 @@ use std::ptr::null_mut;
 
 use warpsmith::driver::*;
 
+mod support;
+use support::{function, ok, start};
+
 const BLOCKS: u32 = 4;
 const THREADS: u32 = 64;
 
@@ -67,24 +70,20 @@ const PTX: &CStr = c"
 }
 ";
 
-fn ok(call: &str, code: CUresult) -> Result<(), String> {
-    if code == 0 { Ok(()) } else { Err(format!("{call}: {} ({code})", result_name(code))) }
-}
-
 /// Launches the kernel and reads what it left behind.
 fn work(context: CUcontext, module: CUmodule, kernel: &CStr, first: u32) -> Result<Vec<u32>, String> {
     let mut words = vec![0u32; 1 + (BLOCKS * THREADS) as usize];
     words.fill(first);
-    let (bytes, mut address, mut function) = (4 * words.len(), 0, CUfunction::NULL);
-    // SAFETY: out-pointers are to live variables, host ranges have `bytes` bytes, and the kernel takes one address.
+    let (bytes, mut address) = (4 * words.len(), 0);
+    // SAFETY: the out-pointer is to a live variable, host ranges have `bytes` bytes, and the kernel takes one address.
     unsafe {
         ok("cuCtxSetCurrent", cuCtxSetCurrent(context))?;
-        ok("cuModuleGetFunction", cuModuleGetFunction(&mut function, module, kernel.as_ptr()))?;
+        let kernel = function(module, kernel)?;
         ok("cuMemAlloc", cuMemAlloc_v2(&mut address, bytes))?;
         ok("cuMemcpyHtoD", cuMemcpyHtoD_v2(address, words.as_ptr().cast(), bytes))?;
         let mut arguments = [std::ptr::from_mut(&mut address).cast::<c_void>()];
         let (stream, none) = (CUstream::NULL, null_mut());
-        let launched = cuLaunchKernel(function, BLOCKS, 1, 1, THREADS, 1, 1, 0, stream, arguments.as_mut_ptr(), none);
+        let launched = cuLaunchKernel(kernel, BLOCKS, 1, 1, THREADS, 1, 1, 0, stream, arguments.as_mut_ptr(), none);
         ok("cuLaunchKernel", launched)?;
         ok("cuMemcpyDtoH", cuMemcpyDtoH_v2(words.as_mut_ptr().cast(), address, bytes))?;
         ok("cuMemFree", cuMemFree_v2(address))?;
@@ -101,16 +100,7 @@ fn main() -> Result<(), String> {
     };
     // A first word that is another one in every run.
     let first = if mode == "clock" { std::process::id() } else { 0 };
-    let (mut device, mut context, mut module) = (0, CUcontext::NULL, CUmodule::NULL);
-    // SAFETY: out-pointers are to live variables, and the image is a C string.
-    unsafe {
-        ok("cuInit", cuInit(0))?;
-        println!("engine: {}", engine().map(|e| e.to_string()).unwrap_or_default());
-        ok("cuDeviceGet", cuDeviceGet(&mut device, 0))?;
-        ok("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain(&mut context, device))?;
-        ok("cuCtxSetCurrent", cuCtxSetCurrent(context))?;
-        ok("cuModuleLoadData", cuModuleLoadData(&mut module, PTX.as_ptr().cast()))?;
-    }
+    let (context, module) = start(PTX)?;
     let run = || work(context, module, kernel, first);
     let (here, there) = std::thread::scope(|scope| {
         let there = scope.spawn(run);
