@@ -48,7 +48,10 @@ impl Touched {
     }
 
     /// Marks those sectors of the 64 from `64 * word` on that `bits` names.
-    fn mark_word(&mut self, word: u64, bits: u64, load: bool, store: bool) {
+    pub(crate) fn mark_word(&mut self, word: u64, bits: u64, load: bool, store: bool) {
+        if bits == 0 {
+            return;
+        }
         let page = self.page(word >> 6);
         let at = (word & 63) as usize;
         let new_load = if load { bits & !(page.loaded[at] | page.stored[at]) } else { 0 };

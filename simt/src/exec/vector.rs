@@ -117,6 +117,40 @@ pub(crate) unsafe fn survey<const WIDE: bool>(
     }
 }
 
+/// Writes 32 lanes' addresses of `bytes` bytes (a power of two) to `to`; gives the lanes that do not begin where the one before
+/// ends, lane 0 among them, if none begins before that and all are aligned.
+///
+/// # Safety
+/// The CPU has AVX2; `row` points to 32 words of 64 bits.
+#[inline(never)]
+#[target_feature(enable = "avx2")]
+pub(crate) unsafe fn rises(row: *const u8, offset: u64, bytes: u64, to: &mut [u64; 33]) -> Option<u32> {
+    // SAFETY: by the contract, all loads lie inside the row; `to` has room for 33.
+    unsafe {
+        let all = |v: u64| _mm256_set1_epi64x(v as i64);
+        let (offset, step, odd) = (all(offset), all(bytes), all(bytes - 1));
+        let mut unaligned = _mm256_setzero_si256();
+        let out = to.as_mut_ptr().cast::<__m256i>();
+        for k in 0..8 {
+            let address = _mm256_add_epi64(_mm256_loadu_si256(row.cast::<__m256i>().add(k)), offset);
+            _mm256_storeu_si256(out.add(k), address);
+            unaligned = _mm256_or_si256(unaligned, _mm256_and_si256(address, odd));
+        }
+        to[32] = to[31].wrapping_add(bytes);
+        let (mut early, mut follow) = (_mm256_setzero_si256(), 0u64);
+        for k in 0..8 {
+            let one = _mm256_loadu_si256(to.as_ptr().add(4 * k).cast());
+            let next = _mm256_loadu_si256(to.as_ptr().add(4 * k + 1).cast());
+            let far = _mm256_sub_epi64(next, one);
+            early = _mm256_or_si256(early, _mm256_cmpgt_epi64(step, far));
+            let equal = _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(far, step)));
+            follow |= (equal as u64) << (4 * k + 1);
+        }
+        let fits = _mm256_testz_si256(early, early) & _mm256_testz_si256(unaligned, unaligned) != 0;
+        fits.then_some(!(follow as u32))
+    }
+}
+
 #[inline]
 #[target_feature(enable = "avx2")]
 fn sum(v: __m256i) -> u64 {

@@ -1,6 +1,6 @@
 //! Undefined bytes of memory: what loads bring, what stores leave.
 
-use super::place::{Known, Place, address, extent_of, get, global, narrowed, range_of, set, widened};
+use super::place::{Known, Place, address, extent_of, get, global, narrowed, range_of, set, shared_extent, widened};
 use super::report::{self, Origin};
 use super::warp;
 use crate::check::Rule;
@@ -84,6 +84,7 @@ unsafe fn load(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) 
         let easy = match access.at {
             Where::Param | Where::Const => true,
             Where::Global => plainly_defined(&mut c.init.sites, cx, op, site, bytes),
+            Where::Shared32 => c.block.init.shared_defined(shared_extent(cx, op, bytes)),
             _ => false,
         };
         if easy && !cx.tainted {

@@ -139,6 +139,15 @@ impl BlockInit {
         bits & low(n)
     }
 
+    /// Whether the `n` bytes of shared memory from `at` are all defined.
+    fn shared_defined(&self, (at, n): (u64, u64)) -> bool {
+        let Some(last) = at.checked_add(n - 1).map(|last| last / 64) else { return false };
+        let Some(words) = self.shared.get((at / 64) as usize..=last as usize) else { return false };
+        let [first, .., end] = words else { return !words[0] >> (at % 64) & low(n) == 0 };
+        let inner = words[1..words.len() - 1].iter().fold(!0, |all, word| all & word);
+        !first >> (at % 64) == 0 && inner == !0 && !end & low((at + n - 1) % 64 + 1) == 0
+    }
+
     fn set_shared(&mut self, at: u64, n: u64, bits: u64) {
         let mut done = 0;
         crate::shadow::spans(at, n, |i, mask| {

@@ -95,6 +95,44 @@ pub(super) unsafe fn extent_of(cx: &Cx, row: *const u8) -> (u64, u64) {
     unsafe { extent(row, cx.active) }
 }
 
+/// The range of shared memory that an access with its addresses in a row of 32 bits touches: its start and its length.
+pub(super) unsafe fn shared_extent(cx: &Cx, op: &Op, bytes: u64) -> (u64, u64) {
+    #[inline(always)]
+    unsafe fn ends(row: *const u8, active: u32) -> (u32, u32) {
+        // SAFETY: the row has lanes of 32 bits; some lane is active.
+        unsafe {
+            let first = lane_of::<u32>(row, active.trailing_zeros() as usize & 31);
+            let (mut lowest, mut highest) = (first, first);
+            for lane in 0..LANES {
+                let own = lane_of::<u32>(row, lane);
+                let address = if active >> lane & 1 != 0 { own } else { first };
+                lowest = lowest.min(address);
+                highest = highest.max(address);
+            }
+            (lowest, highest)
+        }
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    unsafe fn ends_avx2(row: *const u8, active: u32) -> (u32, u32) {
+        // SAFETY: by the caller.
+        unsafe { ends(row, active) }
+    }
+    // SAFETY: by the caller; the feature was looked for.
+    let (lowest, highest) = unsafe {
+        let row = cx.src(op.a);
+        #[cfg(target_arch = "x86_64")]
+        if crate::exec::lanes::simd() {
+            ends_avx2(row, cx.active)
+        } else {
+            ends(row, cx.active)
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        ends(row, cx.active)
+    };
+    (u64::from(lowest).wrapping_add(op.imm), u64::from(highest - lowest) + bytes)
+}
+
 /// The range that an access with its addresses in a row of 64 bits touches: its start and its length.
 #[inline(always)]
 pub(super) unsafe fn range_of(cx: &Cx, op: &Op, bytes: u64) -> (u64, u64) {

@@ -7,6 +7,8 @@ use crate::check::touched::Touched;
 use crate::exec::bounds::Place;
 use crate::exec::lanes::{lane_of, lanes_of};
 use crate::exec::space::{Pattern, SHARED_WINDOW, classify, place_of};
+#[cfg(target_arch = "x86_64")]
+use crate::exec::vector;
 use crate::exec::{Cx, Op, bulk, fragment, remote};
 
 impl Metrics {
@@ -95,19 +97,14 @@ impl Metrics {
         let (first, span) = match pattern {
             Pattern::Linear(first) => (first, 32 * bytes),
             Pattern::Same(first) => (first, bytes),
-            Pattern::Mixed => return false,
+            // SAFETY: by the contract.
+            Pattern::Mixed => return unsafe { self.banked(cx, op, access, touched.fast) },
         };
         let store = access.does == Does::Store;
         match access.at {
             Where::Shared32 | Where::Shared64 => {
                 let Some(passes) = regular_passes(bytes) else { return false };
-                if store {
-                    self.shared_store_requests += 1;
-                    self.shared_store_wavefronts += passes;
-                } else {
-                    self.shared_load_requests += 1;
-                    self.shared_load_wavefronts += passes;
-                }
+                self.undisturbed(store, passes);
             }
             _ => {
                 let last = first.wrapping_add(span - 1);
@@ -127,6 +124,46 @@ impl Metrics {
             }
         }
         true
+    }
+
+    /// Counts an access of shared memory by a whole warp without bank conflicts.
+    fn undisturbed(&mut self, store: bool, passes: u64) {
+        if store {
+            self.shared_store_requests += 1;
+            self.shared_store_wavefronts += passes;
+        } else {
+            self.shared_load_requests += 1;
+            self.shared_load_wavefronts += passes;
+        }
+    }
+
+    /// Counts a load or store by a whole warp whose lanes together use every bank once a pass, in any order; `false` if it is
+    /// another, or there is no fast way to tell.
+    ///
+    /// # Safety
+    /// As for [`access`](Metrics::access); with `fast`, the CPU has AVX2.
+    unsafe fn banked(&mut self, cx: &Cx, op: &Op, access: &Access, fast: bool) -> bool {
+        let wide = match access.at {
+            Where::Shared32 => false,
+            Where::Shared64 => true,
+            _ => return false,
+        };
+        let bytes = access.bytes();
+        let Some(passes) = regular_passes(bytes).filter(|_| fast && bytes.is_power_of_two()) else { return false };
+        // SAFETY: by the contract.
+        let at = std::array::from_fn(|lane| unsafe {
+            let (row, lane) = (cx.src(op.a), lane.min(31));
+            let base = if wide { lane_of::<u64>(row, lane) } else { lane_of::<u32>(row, lane).into() };
+            base.wrapping_add(op.imm) & 0xffff_ffff
+        });
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: by the contract.
+        if at.iter().all(|at| at & (bytes - 1) == 0) && unsafe { vector::permutes(&at, bytes) } {
+            self.undisturbed(access.does == Does::Store, passes);
+            return true;
+        }
+        let _: ([u64; 33], u64) = (at, passes);
+        false
     }
 
     /// Counts an asynchronous copy: a request to global memory, and its stores to shared memory.
@@ -276,7 +313,16 @@ impl Metrics {
             return;
         }
         let (load, store) = (does != Does::Store, does != Does::Load);
-        let (sectors, used) = lanes.sectors(bytes, |sector| touched.mark(sector, load, store));
+        // Sectors come in their order: 64 of them are marked at once.
+        let (mut word, mut bits) = (0, 0);
+        let (sectors, used) = lanes.sectors(bytes, |sector| {
+            if sector >> 6 != word {
+                touched.mark_word(word, bits, load, store);
+                (word, bits) = (sector >> 6, 0);
+            }
+            bits |= 1 << (sector & 63);
+        });
+        touched.mark_word(word, bits, load, store);
         match does {
             Does::Load => {
                 self.global_load_requests += 1;

@@ -6,6 +6,8 @@ use crate::check::note::{Access, Does, Order, Where};
 use crate::exec::bounds::Place;
 use crate::exec::lanes::{lane_of, lanes_of};
 use crate::exec::space::{Pattern, SHARED_WINDOW, classify, place_of};
+#[cfg(target_arch = "x86_64")]
+use crate::exec::vector;
 use crate::exec::{Cx, LANES, Op};
 use crate::memory::lookup;
 
@@ -70,7 +72,7 @@ pub(super) unsafe fn runs(cx: &Cx, op: &Op, access: &Access, fast: bool, list: &
         let (shift, length) = match pattern {
             Pattern::Mixed => {
                 let wide = matches!(access.at, Where::Global | Where::Generic) && active == !0;
-                if !(wide && rising(cx, op, bytes, list)) {
+                if !(wide && rising(cx, op, bytes, fast, list)) {
                     mixed(cx, op, access, list);
                 }
                 return;
@@ -93,24 +95,27 @@ fn inside(cx: &Cx, run: &Run) -> bool {
 /// Takes lanes whose addresses of global memory rise as runs; `false`, and nothing is added, if they are not that.
 ///
 /// # Safety
-/// As for [`address`]; the address row is of 64 bits, and all lanes are active.
+/// As for [`address`]; the address row is of 64 bits, and all lanes are active; with `fast`, the CPU has AVX2.
 #[inline(always)]
-unsafe fn rising(cx: &Cx, op: &Op, bytes: u64, list: &mut Vec<Run>) -> bool {
+unsafe fn rising(cx: &Cx, op: &Op, bytes: u64, fast: bool, list: &mut Vec<Run>) -> bool {
+    let mut at = [0u64; LANES + 1];
     // SAFETY: by the contract.
-    let at: [u64; LANES] = unsafe {
+    let found = unsafe {
         let row = cx.src(op.a);
-        std::array::from_fn(|lane| lane_of::<u64>(row, lane).wrapping_add(op.imm))
+        #[cfg(target_arch = "x86_64")]
+        if fast {
+            vector::rises(row, op.imm, bytes, &mut at)
+        } else {
+            rises(row, op.imm, bytes, &mut at)
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        rises(row, op.imm, bytes, &mut at)
     };
     // Lanes that do not follow the one before directly.
-    let (mut apart, mut wrong) = (1u32, at[0] & (bytes - 1));
-    for lane in 1..LANES {
-        let step = at[lane].wrapping_sub(at[lane - 1]);
-        apart |= u32::from(step != bytes) << lane;
-        wrong |= (at[lane] & (bytes - 1)) | step.wrapping_sub(bytes) >> 63;
-    }
+    let Some(mut apart) = found else { return false };
     let (first, last) = (at[0], at[LANES - 1]);
     // Windows have 4 GiB, so that what lies between two global addresses of the same is global.
-    if wrong != 0 || last < first || first >> 32 != last >> 32 || place_of(first) != Place::Global {
+    if last < first || first >> 32 != last >> 32 || place_of(first) != Place::Global {
         return false;
     }
     while apart != 0 {
@@ -123,6 +128,25 @@ unsafe fn rising(cx: &Cx, op: &Op, bytes: u64, list: &mut Vec<Run>) -> bool {
         list.push(Run { place: Place::Global, first, bytes: u64::from(to - from) * bytes, lanes, shift });
     }
     true
+}
+
+/// Writes 32 addresses of a row of 64 bits to `at`; lanes that do not begin where the one before ends, if none begins before
+/// that and all are aligned.
+///
+/// # Safety
+/// `row` points to such a row.
+unsafe fn rises(row: *const u8, offset: u64, bytes: u64, at: &mut [u64; LANES + 1]) -> Option<u32> {
+    for (lane, at) in at.iter_mut().take(LANES).enumerate() {
+        // SAFETY: by the contract.
+        *at = unsafe { lane_of::<u64>(row, lane) }.wrapping_add(offset);
+    }
+    let (mut apart, mut wrong) = (1u32, at[0] & (bytes - 1));
+    for lane in 1..LANES {
+        let step = at[lane].wrapping_sub(at[lane - 1]);
+        apart |= u32::from(step != bytes) << lane;
+        wrong |= (at[lane] & (bytes - 1)) | u64::from((step as i64) < bytes as i64);
+    }
+    (wrong == 0).then_some(apart)
 }
 
 #[inline(never)]
@@ -176,10 +200,17 @@ pub(super) fn gather(lanes: impl Iterator<Item = (usize, Place, u64)>, bytes: u6
 }
 
 /// The spans of a run, by chunk address. `like` says who and when.
+#[inline(always)]
 pub(super) fn spans(run: &Run, like: Span, mut f: impl FnMut(u64, &Span)) {
     // What passes the end of addresses is refused.
     let Some(end) = run.first.checked_add(run.bytes) else { return };
     let mut at = run.first;
+    let from = at % CHUNK;
+    if from + run.bytes <= CHUNK {
+        let to = (from + run.bytes) as u8;
+        f(at - from, &Span { from: from as u8, to, lanes: run.lanes, shift: run.shift, ..like });
+        return;
+    }
     let first_lane = run.lanes.trailing_zeros();
     while at < end {
         let chunk = at / CHUNK * CHUNK;
@@ -318,5 +349,37 @@ pub(super) fn order_name(order: Order) -> &'static str {
         Order::Acquire => "acquire",
         Order::Release => "release",
         Order::AcqRel => "acq_rel",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rising_lanes_are_found_alike() {
+        let base = 1u64 << 48;
+        type Case<'a> = (u64, Option<u32>, &'a dyn Fn(u64) -> u64);
+        let cases: [Case<'_>; 6] = [
+            (4, Some(0x1111_1111), &|i| base + i / 4 * 512 + i % 4 * 4),
+            (16, Some(1), &|i| base + 16 * i),
+            (4, Some(!0), &|i| base + 8 * i),
+            (4, None, &|i| base + 4 * (i ^ 1)),
+            (4, None, &|i| base + 4 * i + u64::from(i == 31)),
+            (8, None, &|i| base + 4 * i),
+        ];
+        for (bytes, want, f) in cases {
+            let row: [u64; LANES] = std::array::from_fn(|i| f(i as u64).wrapping_sub(12));
+            let (mut at, mut fast) = ([0; LANES + 1], [0; LANES + 1]);
+            // SAFETY: the row has 32 words.
+            assert_eq!(unsafe { rises(row.as_ptr().cast(), 12, bytes, &mut at) }, want);
+            assert!((0..LANES).all(|i| at[i] == f(i as u64)));
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx2") {
+                // SAFETY: as above; AVX2 was detected.
+                assert_eq!(unsafe { vector::rises(row.as_ptr().cast(), 12, bytes, &mut fast) }, want);
+                assert_eq!(at[..LANES], fast[..LANES]);
+            }
+        }
     }
 }
