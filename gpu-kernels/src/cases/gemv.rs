@@ -4,8 +4,10 @@ use super::run::{Outcome, close};
 use super::{Bench, Case, Failure, Rng, Tensor};
 use crate::embed::{self, Embed};
 use crate::format::Format;
+use crate::gemv::planes::{self, GemvQ10I8, GemvQ10I16, PlanesI8, PlanesI16};
 use crate::gemv::{self, ADD, Gemv, NEXT, NORM, first::*};
 use crate::state::Column;
+use warpsmith_device::U32x4;
 
 /// Which entry point of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +18,10 @@ pub enum Product {
     Gemv,
     /// The same of gates and ups.
     GemvSwiglu,
+    /// One column, with activations of 8 bits.
+    Int8,
+    /// One column, with activations of 16 bits.
+    Int16,
     /// Several columns.
     Gemm,
     /// The same of gates and ups.
@@ -29,7 +35,28 @@ impl Product {
         if matches!(format, Format::F32 | Format::Q8_0) {
             all.insert(0, Product::First);
         }
+        if format == Format::Q1_0 {
+            all.extend([Product::Int8, Product::Int16]);
+        }
         all
+    }
+
+    /// Bytes of an activation's code.
+    fn code_bytes(self) -> Option<u32> {
+        match self {
+            Product::Int8 => Some(1),
+            Product::Int16 => Some(2),
+            _ => None,
+        }
+    }
+
+    /// The launches before it.
+    pub fn before(self) -> Option<&'static str> {
+        match self {
+            Product::Int8 => Some("planes_i8"),
+            Product::Int16 => Some("planes_i16"),
+            _ => None,
+        }
     }
 
     fn swiglu(self) -> bool {
@@ -41,6 +68,8 @@ impl Product {
         let decoder = decoder(format);
         match self {
             Product::First => format!("gemv_{decoder}_v1"),
+            Product::Int8 => format!("gemv_{decoder}_i8"),
+            Product::Int16 => format!("gemv_{decoder}_i16"),
             Product::Gemv | Product::GemvSwiglu => format!("gemv_{decoder}"),
             Product::Gemm | Product::GemmSwiglu => format!("gemm_{decoder}"),
         }
@@ -76,13 +105,15 @@ pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     let widths: &[usize] = match product {
         Product::First => &[1, 37, 320, 1056],
         Product::Gemv => &[1, 37, 96, 320, 1056, 2144, 4352],
+        // A block; several; a run of blocks, and rests; two runs.
+        Product::Int8 | Product::Int16 => &[1, 320, 1056, 4096, 4352, 8320],
         Product::GemvSwiglu => &[96, 1056],
         Product::Gemm => &[37, 320, 1056],
         Product::GemmSwiglu => &[96],
     };
     // Flags and columns change from shape to shape.
     let flags = |i: usize| match product {
-        Product::First => 0,
+        Product::First | Product::Int8 | Product::Int16 => 0,
         Product::GemvSwiglu | Product::GemmSwiglu => [NORM | NEXT, 0, ADD | NORM, NEXT][i % 4],
         Product::Gemv | Product::Gemm => [0, ADD | NORM | NEXT, ADD, NORM, NEXT, ADD | NEXT][i % 6],
     } as usize;
@@ -94,6 +125,9 @@ pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     for (i, width) in widths.iter().enumerate() {
         // Few rows, and rows that do not fill a block.
         all.push(vec![[3, 1, 5][i % 3], cols(*width), columns(i), flags(i)]);
+    }
+    if product.code_bytes().is_some() {
+        all.extend([vec![16, 512, 1, 0], vec![17, 256, 1, 0], vec![70, 4096, 1, 0]]);
     }
     if product == Product::Gemv {
         // More than a block of long rows, of short rows.
@@ -219,6 +253,17 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
         (Product::First, Format::F32) => {
             bench.launch(GemvF32V1 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
         }
+        (Product::Int8 | Product::Int16, _) => {
+            let bytes = product.code_bytes().unwrap_or_default();
+            let mut codes = bench.upload(&vec![U32x4([u32::MAX; 4]); planes::len(cols, bytes) as usize])?;
+            if bytes == 1 {
+                bench.launch(PlanesI8 { x: &x, planes: &mut codes, cols })?;
+                bench.launch(GemvQ10I8 { weights: &records, x: &codes, y: &mut y, rows: rows32, cols })?;
+            } else {
+                bench.launch(PlanesI16 { x: &x, planes: &mut codes, cols })?;
+                bench.launch(GemvQ10I16 { weights: &records, x: &codes, y: &mut y, rows: rows32, cols })?;
+            }
+        }
         (Product::First, _) => {
             bench.launch(GemvQ80V1 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
         }
@@ -283,7 +328,10 @@ pub fn product<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, format: Form
             1.0 / (sum / cols as f64 + f64::from(*eps)).sqrt()
         });
         let dots = gemv::reference(&weights, x, None).into_iter().zip(gemv::magnitudes(&weights, x));
-        let dots: Vec<About> = dots.map(|(y, yabs)| About(y * factor, 1e-5 * yabs * factor)).collect();
+        let mut dots: Vec<About> = dots.map(|(y, yabs)| About(y * factor, 1e-5 * yabs * factor)).collect();
+        if let Some(bytes) = product.code_bytes() {
+            dots.iter_mut().zip(planes::rounding(&weights, x, bytes)).for_each(|(dot, error)| dot.1 += error);
+        }
         let want: Vec<About> = (0..rows)
             .map(|r| {
                 let About(y, error) = if product.swiglu() { swiglu(dots[r], dots[rows + r]) } else { dots[r] };

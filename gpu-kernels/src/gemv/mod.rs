@@ -31,6 +31,7 @@ pub mod first;
 mod frame;
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch;
+pub mod planes;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) use contract::check_weights;

@@ -15,6 +15,7 @@ mod kv;
 mod machine;
 mod manifest;
 mod norm;
+mod planes;
 mod rope;
 mod step;
 mod support;
