@@ -127,7 +127,7 @@ pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         all.push(vec![[3, 1, 5][i % 3], cols(*width), columns(i), flags(i)]);
     }
     if product.code_bytes().is_some() {
-        all.extend([vec![16, 512, 1, 0], vec![17, 256, 1, 0], vec![70, 4096, 1, 0]]);
+        all.extend([vec![32, 512, 1, 0], vec![33, 256, 1, 0], vec![70, 4096, 1, 0]]);
     }
     if product == Product::Gemv {
         // More than a block of long rows, of short rows.

@@ -1,6 +1,6 @@
 //! Products of 1-bit weights with activations in bit planes, on tensor cores: no weight is taken apart.
 //!
-//! The activations are rounded to codes of 8 or 16 bits once ([`planes_i8`], [`planes_i16`]), with a scale for each block of
+//! The activations are rounded to codes of 8 or 16 bits once ([`PlanesI8`], [`PlanesI16`]), with a scale for each block of
 //! 128 columns, and stored as bit planes: words of 32 columns, as the weights are. A count of common bits
 //! (`mma.m16n8k128` with `.and.popc`) of a plane and a row's signs is then the sum of that plane over the columns with a
 //! minus; with `N = sum over planes p of 2^p * count_p`, the last plane with a minus as two's complement has it,
@@ -9,7 +9,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | `weights` | records of Q1_0, `[rows]`, as for [`gemv_q1_0`](super::gemv_q1_0) |
+//! | `weights` | records of Q1_0, `[rows]`, as for [`GemvQ10`](super::GemvQ10) |
 //! | `x` | [`len`] vectors, as `planes_*` of the same width wrote them |
 //! | `y` | f32 `[rows]` |
 //! | `cols` | a multiple of 128 |
@@ -29,17 +29,16 @@
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::contract::check_weights;
+#[cfg(not(target_arch = "nvptx64"))]
 use crate::format::Q1_0;
-#[cfg(target_arch = "nvptx64")]
-use crate::format::decode::Decode;
 use warpsmith_device::prelude::*;
 
 /// Columns that share a scale.
 pub const BLOCK: u32 = 128;
-/// Rows of a block of threads.
-pub const ROWS: u32 = 16;
+/// Rows of a block of threads: two tiles of the instruction, so that activations are loaded half as often.
+pub const ROWS: u32 = 32;
 /// Warps of a block of threads, among which the columns are divided.
-const WARPS: usize = 8;
+const WARPS: usize = 4;
 
 /// Vectors of 16 bytes that `cols` activations of `bytes` bytes take.
 #[must_use]
@@ -118,31 +117,37 @@ mod frame {
         }
     }
 
-    /// Adds a block of two rows to what a lane has of them. The result is to be multiplied by `4^t`.
+    /// Rows that a lane has a part of: `g`, and every eighth behind it.
+    const PARTS: usize = ROWS as usize / 8;
+
+    /// Adds a block to what a lane has of its rows. The result is to be multiplied by `4^t`.
     #[inline(always)]
     unsafe fn add_block<const BYTES: usize>(
-        acc: &mut [f32; 2],
+        acc: &mut [f32; PARTS],
         x: In<U32x4>,
         block: usize,
-        signs: [u32; 2],
-        scales: [u16; 2],
+        signs: [u32; PARTS],
+        scales: [u16; PARTS],
         last: i32,
     ) {
         // SAFETY: the caller's promise: the block is one of `x`, and all lanes are here.
         unsafe {
             let words = x.from(block * block_vectors(BYTES)).cast::<u32>();
             let F32x2([minus_2d, all_minus]) = words.from(32 * BYTES + 2 * (lane() & 3)).cast::<F32x2>().at(0);
-            let mut sums = [0u32; 2];
+            let mut sums = [0u32; PARTS];
             for byte in 0..BYTES {
                 let seed = if byte == 0 { MAGIC } else { 0 };
-                let counts = mma_and_popc(signs, words.at(32 * byte + lane()), [seed, 0, seed, 0]);
                 let factor = if byte + 1 == BYTES { last as u32 } else { 2 };
-                for r in 0..2 {
-                    let sum = counts[2 * r].wrapping_add(counts[2 * r + 1].wrapping_mul(factor));
-                    sums[r] = sums[r].wrapping_add(sum << (8 * byte));
+                let planes = words.at(32 * byte + lane());
+                for tile in 0..PARTS / 2 {
+                    let counts = mma_and_popc([signs[2 * tile], signs[2 * tile + 1]], planes, [seed, 0, seed, 0]);
+                    for r in 0..2 {
+                        let sum = counts[2 * r].wrapping_add(counts[2 * r + 1].wrapping_mul(factor));
+                        sums[2 * tile + r] = sums[2 * tile + r].wrapping_add(sum << (8 * byte));
+                    }
                 }
             }
-            for r in 0..2 {
+            for r in 0..PARTS {
                 let minus = f32::from_bits(sums[r]) - f32::from_bits(MAGIC);
                 let scale = convert::f16_bits_to_f32(scales[r]);
                 acc[r] = math::fma(scale, math::fma(minus_2d, minus, all_minus), acc[r]);
@@ -159,54 +164,56 @@ mod frame {
         cols: u32,
         sums: Shared<f32>,
     ) {
-        let record = Q1_0::SPEC.record(cols as usize, 0);
-        let (g, t) = (lane() / 4, lane() & 3);
-        let (first, last_row) = (block::idx_x() as usize * ROWS as usize, rows as usize - 1);
-        let row: [In<U32x4>; 2] =
-            core::array::from_fn(|r| weights.from((first + g + 8 * r).min(last_row) * record.vectors));
-        let scale = |r: usize, block: usize| row[r].cast::<u16>().at(record.blocks / 2 + block);
+        // The record, whose units fill blocks: a vector of signs for each, then their scales.
+        let blocks = cols / BLOCK;
+        let vectors = blocks + blocks.div_ceil(8);
+        let (g, t) = (lane() as u32 / 4, lane() & 3);
+        let first = block::idx_x() * ROWS;
+        let row: [In<U32x4>; PARTS] = core::array::from_fn(|r| {
+            weights.from((first + g + 8 * r as u32).min(rows - 1) as usize * vectors as usize)
+        });
+        let scales = row.map(|row| row.from(blocks as usize).cast::<u16>());
         let last = last_factor(t);
-        let mut acc = [0.0f32; 2];
+        let mut acc = [0.0f32; PARTS];
 
         // In runs of 32 blocks the four vectors from `4 i` on hold the blocks `i`, `i + 8`, `i + 16`, `i + 24`.
-        let blocks = record.units / 4;
-        let full = if record.lanes_log2 == 5 { blocks / 32 } else { 0 };
-        let mut i = warp_index();
-        while i < full * 8 {
-            let (run, i_in_run) = (i / 8, i % 8);
-            let vectors: [[u32; 4]; 2] = core::array::from_fn(|r| row[r].ld_nc128(run * 32 + 4 * i_in_run + t).0);
+        let full = blocks / 32 * 32;
+        let mut at = warp_index() as u32 * 4;
+        while at < full {
+            let vectors: [[u32; 4]; PARTS] = core::array::from_fn(|r| row[r].ld_nc128(at as usize + t).0);
+            let block = ((at & !31) + (at & 31) / 4) as usize;
             for part in 0..4 {
-                let block = run * 32 + i_in_run + 8 * part;
-                let signs = [vectors[0][part], vectors[1][part]];
-                add_block::<BYTES>(&mut acc, x, block, signs, [scale(0, block), scale(1, block)], last);
+                let block = block + 8 * part;
+                let signs = vectors.map(|v| v[part]);
+                add_block::<BYTES>(&mut acc, x, block, signs, scales.map(|s| s.at(block)), last);
             }
-            i += WARPS;
+            at += 4 * WARPS as u32;
         }
         // The rest lies block after block.
-        let mut block = full * 32 + warp_index();
+        let mut block = full + warp_index() as u32;
         while block < blocks {
-            let signs = core::array::from_fn(|r| row[r].cast::<u32>().at(4 * block + t));
-            add_block::<BYTES>(&mut acc, x, block, signs, [scale(0, block), scale(1, block)], last);
-            block += WARPS;
+            let signs = core::array::from_fn(|r| row[r].cast::<u32>().at(4 * block as usize + t));
+            add_block::<BYTES>(&mut acc, x, block as usize, signs, scales.map(|s| s.at(block as usize)), last);
+            block += WARPS as u32;
         }
 
         let weight = f32::from_bits((127 + 2 * t as u32) << 23);
-        for r in 0..2 {
+        for r in 0..PARTS {
             let mut sum = acc[r] * weight;
             sum += shuffle_xor(FULL, sum, 1);
             sum += shuffle_xor(FULL, sum, 2);
             if t == 0 {
-                sums.set(warp_index() * ROWS as usize + g + 8 * r, sum);
+                sums.set(warp_index() * ROWS as usize + g as usize + 8 * r, sum);
             }
         }
         sync::block();
-        let r = thread::idx_x() as usize;
-        if r < ROWS as usize && first + r < rows as usize {
+        let r = thread::idx_x();
+        if r < ROWS && first + r < rows {
             let mut sum = 0.0;
             for warp in 0..WARPS {
-                sum += sums.get(warp * ROWS as usize + r);
+                sum += sums.get(warp * ROWS as usize + r as usize);
             }
-            y.set(first + r, sum);
+            y.set((first + r) as usize, sum);
         }
     }
 }
@@ -214,13 +221,13 @@ mod frame {
 macro_rules! entries {
     ($($bytes:literal: $planes:ident $Planes:ident, $gemv:ident $Gemv:ident $shared:ident;)*) => { $(
         /// Activations as codes in bit planes.
-        #[kernel(block = 256, min_blocks = 4, family = "gemv")]
+        #[kernel(block = 128, min_blocks = 4, family = "gemv")]
         pub unsafe fn $planes(x: In<f32>, planes: Out<U32x4>, cols: u32) {
             frame::quantize::<$bytes>(x, planes, cols);
         }
 
         /// A matrix of signs times a vector in bit planes.
-        #[kernel(block = 256, min_blocks = 4, family = "gemv")]
+        #[kernel(block = 128, min_blocks = 4, family = "gemv")]
         pub unsafe fn $gemv(weights: In<U32x4>, x: In<U32x4>, y: Out<f32>, rows: u32, cols: u32) {
             let sums = shared_array!($shared: [f32; WARPS * ROWS as usize]);
             frame::product::<$bytes>(weights, x, y, rows, cols, sums);
