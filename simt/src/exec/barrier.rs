@@ -66,18 +66,19 @@ impl Warp {
             return self.cluster(cx, op, pc, lanes, frame, barriers);
         }
         let lane = lanes.trailing_zeros() as usize & 31;
+        let counted = op.imm & bar::COUNT != 0;
         // SAFETY: lowering made `a` and, with a count, `b` rows of 32 bits; the frame is current.
-        let (ids, counts) = unsafe {
-            let counts = if op.imm & bar::COUNT != 0 { cx.src(op.b) } else { cx.src(op.a) };
-            let get = |row| lanes_of(lanes).map(|l| lane_of::<u32>(row, l)).collect::<Vec<_>>();
-            (get(cx.src(op.a)), get(counts))
+        let (id, count, alike) = unsafe {
+            let (ids, counts) = (cx.src(op.a), cx.src(if counted { op.b } else { op.a }));
+            let (id, count) = (lane_of::<u32>(ids, lane), lane_of::<u32>(counts, lane));
+            let alike = |l| lane_of::<u32>(ids, l) == id && lane_of::<u32>(counts, l) == count;
+            (id, if counted { count } else { 0 }, lanes_of(lanes).all(alike))
         };
-        let (id, count) = (ids[0], if op.imm & bar::COUNT != 0 { counts[0] } else { 0 });
-        let wrong = if ids.iter().any(|&i| i != id) || counts.iter().any(|&c| c != counts[0]) {
+        let wrong = if !alike {
             Some("lanes of one warp give different barrier operands".to_string())
         } else if id > 15 {
             Some(format!("barrier {id} does not exist; there are barriers 0 to 15"))
-        } else if count % 32 != 0 || (count == 0 && op.imm & bar::COUNT != 0) {
+        } else if count % 32 != 0 || (count == 0 && counted) {
             Some(format!("a barrier counts whole warps, not {count} threads"))
         } else {
             None

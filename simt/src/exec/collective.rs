@@ -344,6 +344,15 @@ pub(crate) unsafe fn shfl_full(cx: &mut Cx, op: &Op) -> Flow {
         let kind = Kind::of(op.imm);
         let to = cx.dst(op.d).cast::<u32>();
         let mut inside = 0;
+        if kind == Kind::ShflBfly && clamp == 31 {
+            // The whole warp is one segment, which no lane leaves.
+            for lane in 0..LANES {
+                to.add(lane).write(from[(lane ^ b as usize) & 31]);
+            }
+            cx.set_pred(op.p, !0);
+            cx.counters.collectives += 1;
+            return Flow::Next;
+        }
         for lane in 0..LANES as u32 {
             let (j, ok) = source(kind, lane, b, clamp);
             to.add(lane as usize).write(from[j as usize & 31]);

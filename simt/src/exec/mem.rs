@@ -51,6 +51,10 @@ elem!(u8 u16 u32 u64);
 /// Where the rows start in an operation's list.
 pub(super) const SLOTS: usize = 1;
 
+/// Kernels that read long rows come to the next page soon, which the CPU does not fetch by itself.
+#[cfg(target_arch = "x86_64")]
+const PAGE: usize = 4096;
+
 /// A load of `N` elements a lane.
 #[inline(always)]
 unsafe fn load<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
@@ -77,6 +81,9 @@ unsafe fn load<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx,
         if let Pattern::Linear(_) = pattern {
             #[cfg(target_arch = "x86_64")]
             if FAST && size_of::<E>() == 4 && (N == 2 || N == 4) {
+                if S::PLACE == Place::Global && N == 4 {
+                    vector::prefetch(from.wrapping_add(PAGE), 32 * bytes);
+                }
                 let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
                 vector::split(from, key as u32, &to);
                 return Flow::Next;
@@ -208,9 +215,16 @@ unsafe fn load_param<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, fixed: bool,
     // SAFETY: the contract of handlers; every address is checked before it is used.
     unsafe {
         let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
+        let size = u64::from(cx.param_bytes);
+        if fixed && cx.active == !0 && offset & (bytes - 1) == 0 && offset < size && bytes <= size - offset {
+            let values = cx.params.add(offset as usize).cast::<[E; N]>().read_unaligned();
+            for (value, to) in values.into_iter().zip(to) {
+                to.cast::<[E::Raw; LANES]>().write([value.put(); LANES]);
+            }
+            return Flow::Next;
+        }
         for lane in lanes_of(cx.active) {
             let at = if fixed { offset } else { lane_of::<u64>(cx.src(op.a), lane).wrapping_add(offset) };
-            let size = u64::from(cx.param_bytes);
             if at & (bytes - 1) != 0 || at >= size || bytes > size - at {
                 return refuse(cx, op, Place::Param, lane, at, bytes, "load");
             }

@@ -48,6 +48,15 @@ pub(crate) unsafe fn steps32(row: *const u8, step: u32) -> bool {
     }
 }
 
+/// Asks for bytes that may be needed soon, wherever they are.
+#[inline(always)]
+pub(crate) fn prefetch(from: *const u8, bytes: u64) {
+    for line in (0..bytes).step_by(64) {
+        // SAFETY: a hint; it does nothing where there is no memory.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(line as usize).cast()) }
+    }
+}
+
 /// What [`survey`] finds.
 pub(crate) struct Survey {
     /// All lanes' bytes lie inside the region, aligned.

@@ -115,7 +115,8 @@ impl Run<'_> {
         let end = AtomicU64::new(self.blocks);
         let total = Mutex::new((Counters::default(), None::<Failure>));
         let threads = pool.current_num_threads() as u64;
-        let chunk = (self.blocks / (threads * 8)).clamp(1, 64);
+        // Small enough that all end at about the same time.
+        let chunk = (self.blocks / (threads * 32)).clamp(1, 64);
         pool.broadcast(|_| {
             let mut worker = self.machine.worker();
             self.prepare(&mut worker);
