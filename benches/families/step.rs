@@ -1,0 +1,117 @@
+//! Whole steps of the models that ship with the project, and what a launch costs.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use criterion::Criterion;
+use gpu_kernels::elementwise::ResidualAdd;
+use warpsmith_device::Launcher;
+use warpsmith_host::decode::{KvType, Mode, Model, Session, SessionOptions};
+use warpsmith_host::model::ModelFile;
+
+use crate::harness::meter::Meter;
+use crate::harness::{Bench, Failed, Group, Run, Work, gpu};
+
+/// Position of the token that is measured.
+const POSITION: usize = 32;
+
+fn shipped() -> Result<Vec<PathBuf>, Failed> {
+    let folder = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("models"))?;
+    let mut all: Vec<PathBuf> = folder.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
+    all.retain(|p| p.extension().is_some_and(|e| e == "gguf"));
+    all.sort();
+    Ok(all)
+}
+
+/// Weights of the layers and of the output projection, and the bytes that a token cannot do without.
+fn work(file: &ModelFile) -> Work {
+    let c = file.config();
+    let layers = file.layers().iter().flat_map(|l| [&l.q, &l.k, &l.v, &l.attn_output, &l.gate, &l.up, &l.down]);
+    let matrices: Vec<_> = layers.chain([file.output()]).collect();
+    let row = (c.head_dim * KvType::F16.bytes()) as u64;
+    let cache = 2 * POSITION as u64 * (c.layers * c.kv_heads) as u64 * row;
+    Work {
+        elements: matrices.iter().map(|m| (m.rows * m.cols) as u64).sum(),
+        floor_bytes: matrices.iter().map(|m| file.data(m).len() as u64).sum::<u64>() + cache,
+    }
+}
+
+/// A step at [`POSITION`], eager and as a graph.
+pub fn whole(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
+    for path in shipped()? {
+        let file = ModelFile::open(&path)?;
+        let id = format!("step/{}", path.file_stem().unwrap_or_default().to_string_lossy());
+        let work = work(&file);
+        let file = Rc::new(file);
+        let setup = move |bench: &Bench, _| {
+            let model = Model::load(&bench.device, &file)?;
+            let mut runs = Vec::new();
+            for mode in [Mode::Eager, Mode::Graph] {
+                let options = SessionOptions { capacity: Some(2 * POSITION), mode, ..SessionOptions::default() };
+                let mut session = Session::new(&model, options)?;
+                for _ in 0..POSITION {
+                    session.feed(72)?;
+                }
+                runs.push(Run::Whole(Box::new(move || {
+                    session.sequence_mut().rollback(POSITION)?;
+                    session.feed(72)?;
+                    Ok(())
+                })));
+            }
+            Ok(runs)
+        };
+        let group = Group {
+            key: id.clone(),
+            id,
+            variants: ["eager", "graph"].map(|v| (v.to_owned(), work)).to_vec(),
+            rows: None,
+            setup: Box::new(setup),
+        };
+        bench.group(c, &group);
+    }
+    Ok(())
+}
+
+/// Dependent launches of a kernel that does next to nothing, one by one and as nodes of a graph.
+pub fn overhead(bench: &Bench, c: &mut Criterion<Meter>) {
+    const LAUNCHES: usize = 200;
+    if bench.counts() {
+        return;
+    }
+    let setup = |bench: &Bench, _| {
+        let buffers = || -> Result<_, Failed> {
+            let s = &bench.stream;
+            Ok((s.zeros::<f32>(32)?, s.zeros::<f32>(32)?, s.zeros::<f32>(32)?))
+        };
+        let stream = Rc::new(bench.device.stream()?);
+        let (x, residual, mut y) = buffers()?;
+        let on = Rc::clone(&stream);
+        let eager = Run::Timed(Box::new(move || {
+            let all = gpu::between_events(&on, || {
+                (0..LAUNCHES).try_for_each(|_| {
+                    let (x, residual, y) = (&x, &residual, &mut y);
+                    on.launch(ResidualAdd { x, residual, y, n: 32 })
+                })
+            })?;
+            Ok(all / LAUNCHES as f64)
+        }));
+        let (x, residual, mut y) = buffers()?;
+        let graph = gpu::captured(&stream, LAUNCHES, |on, _| {
+            let (x, residual, y) = (&x, &residual, &mut y);
+            on.launch(ResidualAdd { x, residual, y, n: 32 })
+        })?;
+        let node =
+            Run::Timed(Box::new(move || Ok(gpu::between_events(&stream, || graph.launch(&stream))? / LAUNCHES as f64)));
+        Ok(vec![eager, node])
+    };
+    let group = Group {
+        id: "overhead/launch".to_owned(),
+        variants: ["stream", "graph node"]
+            .map(|v| (v.to_owned(), Work { elements: 32, floor_bytes: 12 * 32 }))
+            .to_vec(),
+        rows: None,
+        key: "overhead/launch".to_owned(),
+        setup: Box::new(setup),
+    };
+    bench.group(c, &group);
+}

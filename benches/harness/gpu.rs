@@ -1,0 +1,66 @@
+//! Device time: graphs of launches between events, variants in turns.
+
+use std::time::Instant;
+
+use warpsmith_host::{Error, Graph, Stream};
+
+use super::{Failed, On, Run};
+
+/// Samples of each variant.
+const SAMPLES: usize = 60;
+/// Launches of a captured graph, so that the events around it cost little of a launch.
+const LAUNCHES: usize = 20;
+
+enum Ready {
+    Graph(Graph),
+    Whole(Box<dyn FnMut() -> Result<(), Failed>>),
+    Timed(Box<dyn FnMut() -> Result<f64, Error>>),
+}
+
+/// Nanoseconds of device time between events around what `work` issues.
+pub fn between_events(stream: &Stream, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
+    let start = stream.record()?;
+    work()?;
+    let end = stream.record()?;
+    stream.synchronize()?;
+    Ok(start.elapsed(&end)?.as_secs_f64() * 1e9)
+}
+
+/// A graph of `launches` launches.
+pub fn captured(
+    stream: &Stream,
+    launches: usize,
+    mut launch: impl FnMut(&mut On<'_, '_>, usize) -> Result<(), Error>,
+) -> Result<Graph, Error> {
+    stream.capture(|scope| (0..launches).try_for_each(|i| launch(&mut On::Capture(scope), i)))
+}
+
+/// Nanoseconds of one launch, [`SAMPLES`] of each variant, taken A-B-A-B after a round that warms up.
+pub fn interleaved(stream: &Stream, runs: Vec<Run>) -> Result<Vec<Vec<f64>>, Failed> {
+    let mut ready = Vec::new();
+    for run in runs {
+        ready.push(match run {
+            Run::Launches(launch) => Ready::Graph(captured(stream, LAUNCHES, launch)?),
+            Run::Whole(work) => Ready::Whole(work),
+            Run::Timed(time) => Ready::Timed(time),
+        });
+    }
+    let mut samples = vec![Vec::new(); ready.len()];
+    for round in 0..=SAMPLES {
+        for (variant, samples) in ready.iter_mut().zip(&mut samples) {
+            let nanoseconds = match variant {
+                Ready::Graph(graph) => between_events(stream, || graph.launch(stream))? / LAUNCHES as f64,
+                Ready::Whole(work) => {
+                    let start = Instant::now();
+                    work()?;
+                    start.elapsed().as_secs_f64() * 1e9
+                }
+                Ready::Timed(time) => time()?,
+            };
+            if round > 0 {
+                samples.push(nanoseconds);
+            }
+        }
+    }
+    Ok(samples)
+}

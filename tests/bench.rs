@@ -1,0 +1,178 @@
+//! What the benchmarks measure and compare with: `benches/harness`.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are not seen as tests
+
+#[path = "../benches/harness/mod.rs"]
+mod harness;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gpu_kernels::cases::{Rng, Tensor};
+use gpu_kernels::elementwise::ResidualAdd;
+use gpu_kernels::format::Format;
+use gpu_kernels::gemv::Gemv;
+use harness::baseline::{compare, read, text};
+use harness::counts::Counts;
+use harness::meter::Meter;
+use harness::report::{Spread, page};
+use harness::{Bench, Group, On, Run, Work, launches};
+use serde_json::json;
+use warpsmith_device::Launcher;
+
+fn figures(all: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    all.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect()
+}
+
+/// The driver keeps one list of profiles for the process, so those who count take turns.
+static COUNTING: Mutex<()> = Mutex::new(());
+
+/// The software driver, on which everything here runs.
+fn software() -> Option<(Bench, MutexGuard<'static, ()>)> {
+    let turn = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let bench = Bench::open().unwrap();
+    let counts = bench.counts();
+    if !counts {
+        eprintln!("a GPU: nothing is counted");
+    }
+    counts.then_some((bench, turn))
+}
+
+fn add(bench: &Bench, n: u32) -> Counts {
+    let (x, r) = (bench.stream.zeros::<f32>(n as usize).unwrap(), bench.stream.zeros::<f32>(n as usize).unwrap());
+    let mut y = bench.stream.zeros::<f32>(n as usize).unwrap();
+    Counts::of(&bench.stream, || bench.stream.launch(ResidualAdd { x: &x, residual: &r, y: &mut y, n })).unwrap()
+}
+
+#[test]
+fn a_launch_counts_the_same_twice_and_what_it_moves() {
+    let Some((bench, _turn)) = software() else { return };
+    let (first, second) = (add(&bench, 1024), add(&bench, 1024));
+    assert_eq!(first, second);
+    // Two vectors of 1024 f32 in, one out; no shared memory.
+    assert_eq!((first.dram_bytes, first.bank_conflicts, first.launches), (3 * 4096, 0, 1));
+    assert_eq!(first.sectors, 3 * 4096 / 32);
+    assert_eq!((first.kernel.as_str(), first.threads > 0), ("residual_add", true));
+}
+
+#[test]
+fn rows_that_were_not_run_are_extended_to_what_a_run_of_them_counts() {
+    let Some((bench, _turn)) = software() else { return };
+    let of = |rows: usize| {
+        let (cols, format, s) = (1024, Format::Q8_0, &bench.stream);
+        let records = format.repack(&Tensor::random(&mut Rng(1), format, rows, cols).bytes, rows, cols).unwrap();
+        let (weights, x) = (s.upload(&records).unwrap(), s.upload(&vec![1.0f32; cols]).unwrap());
+        let mut y = s.zeros::<f32>(rows).unwrap();
+        let (rows, cols) = (rows as u32, cols as u32);
+        Counts::of(s, || Gemv::new(format, &weights, rows, cols, &x, &mut y).launch(&mut &*s)).unwrap()
+    };
+    assert_eq!(of(64).extrapolated(&of(128), 5), of(320));
+}
+
+/// The way of a GPU, whose figures are not looked at here: graphs between events, variants in turns.
+#[test]
+fn variants_take_turns_and_each_has_its_samples() {
+    let _turn = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let bench = Bench::open().unwrap();
+    let s = &bench.stream;
+    let turns = Rc::new(RefCell::new(Vec::new()));
+    let (x, residual, mut y) = (s.zeros::<f32>(64).unwrap(), s.zeros::<f32>(64).unwrap(), s.zeros::<f32>(64).unwrap());
+    let add = Run::Launches(launches(move |on: &mut On<'_, '_>, _| {
+        on.launch(ResidualAdd { x: &x, residual: &residual, y: &mut y, n: 64 })
+    }));
+    let whole = |name: &'static str| {
+        let turns = Rc::clone(&turns);
+        Run::Whole(Box::new(move || {
+            turns.borrow_mut().push(name);
+            Ok(())
+        }))
+    };
+    let samples = harness::gpu::interleaved(s, vec![whole("a"), add, whole("b")]).unwrap();
+    assert!(samples.iter().all(|s| s.len() >= 50 && s.iter().all(|ns| *ns >= 0.0)));
+    assert_eq!(turns.borrow()[..4], ["a", "b", "a", "b"]);
+}
+
+#[test]
+fn criterion_is_given_the_count_of_every_iteration() {
+    let Some((bench, _turn)) = software() else { return };
+    use criterion::measurement::Measurement;
+    let meter = Meter::LaneInstructions;
+    assert_eq!(meter.to_f64(&meter.add(&3.0, &4.0)), 7.0);
+    let mut values = [20_000.0];
+    assert_eq!((meter.formatter().scale_values(20_000.0, &mut values), values), ("Kinst", [20.0]));
+    let mut values = [20_000.0];
+    let unit = meter.formatter().scale_throughputs(20_000.0, &criterion::Throughput::Elements(4_000), &mut values);
+    assert_eq!((unit, values), ("inst/elem", [5.0]));
+
+    let group = Group {
+        id: "test/add".to_owned(),
+        key: "test/add".to_owned(),
+        variants: vec![("one".to_owned(), Work { elements: 64, floor_bytes: 768 })],
+        rows: None,
+        setup: Box::new(|bench: &Bench, _| {
+            let s = &bench.stream;
+            let (x, residual, mut y) = (s.zeros::<f32>(64)?, s.zeros::<f32>(64)?, s.zeros::<f32>(64)?);
+            Ok(vec![Run::Launches(launches(move |on: &mut On<'_, '_>, _| {
+                on.launch(ResidualAdd { x: &x, residual: &residual, y: &mut y, n: 64 })
+            }))])
+        }),
+    };
+    let counted = bench.count(&group, 0).unwrap();
+    assert_eq!((counted.1, counted.0.lane_instructions), (None, add(&bench, 64).lane_instructions));
+}
+
+#[test]
+fn three_percent_more_is_worse_and_one_is_not() {
+    let baseline = figures(&[("a x", 1000), ("b x", 1000), ("c x", 1000), ("conflicts", 0), ("gone", 7)]);
+    let run = figures(&[("a x", 1030), ("b x", 1010), ("c x", 900), ("conflicts", 1), ("new", 9)]);
+    let found = compare(&baseline, &run);
+    let worse: Vec<String> = found.worse.iter().map(ToString::to_string).collect();
+    assert_eq!(worse, ["a x: 1000 -> 1030 (+3.0 %)", "conflicts: 0 -> 1"]);
+    assert_eq!(found.better.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["c x"]);
+    assert_eq!((found.new, found.gone), (vec!["new".to_owned()], vec!["gone".to_owned()]));
+    // The limit itself fails.
+    assert_eq!(compare(&figures(&[("a", 100)]), &figures(&[("a", 102)])).worse.len(), 1);
+    assert_eq!(compare(&baseline, &baseline), harness::baseline::Comparison::default());
+}
+
+#[test]
+fn a_baseline_is_a_sorted_file_of_a_figure_a_line() {
+    let all = figures(&[("b/2 lane", 2), ("a/\"1\"", 1)]);
+    let written = text(&all);
+    assert_eq!(written, "{\n  \"a/\\\"1\\\"\": 1,\n  \"b/2 lane\": 2\n}\n");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("baseline.json");
+    std::fs::write(&path, written).unwrap();
+    assert_eq!(read(&path).unwrap(), all);
+    std::fs::write(&path, "[1]").unwrap();
+    assert!(read(&path).unwrap_err().contains("no baseline"));
+    assert!(read(&dir.path().join("absent")).unwrap_err().contains("absent"));
+}
+
+#[test]
+fn the_baseline_of_the_repository_is_as_it_is_written() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/baseline.json");
+    let all = read(&path).unwrap();
+    assert!(all.keys().any(|k| k.starts_with("gemv/q1_0/4096/")), "{} figures", all.len());
+    assert_eq!(std::fs::read_to_string(path).unwrap(), text(&all));
+}
+
+#[test]
+fn percentiles_are_by_nearest_rank() {
+    let samples: Vec<f64> = (1..=60).rev().map(f64::from).collect();
+    assert_eq!(Spread::of(&samples), Spread { p10: 6.0, median: 30.0, p90: 54.0, samples: 60 });
+}
+
+#[test]
+fn the_page_needs_no_network_and_escapes_names() {
+    let rows = [json!({ "id": "gemv/q4_0/<8b>/v2", "group": "gemv/q4_0/<8b>", "issue_slots_per_element": 5.5 })];
+    let html = page(&rows, "kernels", "a & b");
+    assert!(
+        html.contains("<svg") && html.contains("5.50") && html.contains("&lt;8b&gt;") && html.contains("a &amp; b")
+    );
+    for outside in ["http", "<script", "<link", "src=", "@import", "<8b>"] {
+        assert!(!html.contains(outside), "{outside}");
+    }
+}
