@@ -5,7 +5,7 @@ use std::rc::Rc;
 use criterion::Criterion;
 use gpu_kernels::cases::{Rng, Tensor};
 use gpu_kernels::format::Format;
-use gpu_kernels::gemv::{Gemv, first};
+use gpu_kernels::gemv::{Gemv, first, planes};
 use warpsmith_device::{Launcher, U32x4};
 use warpsmith_host::Buffer;
 
@@ -40,6 +40,10 @@ fn records(bench: &Bench, format: Format, rows: usize, cols: usize) -> Result<Rc
 enum Variant {
     First,
     Default,
+    /// With activations as codes of 8 bits in bit planes, which it makes first.
+    Int8,
+    /// The same of 16 bits.
+    Int16,
     Columns8,
 }
 
@@ -48,6 +52,8 @@ impl Variant {
         match self {
             Variant::First => "v1",
             Variant::Default => "v2",
+            Variant::Int8 => "i8",
+            Variant::Int16 => "i16",
             Variant::Columns8 => "8 columns",
         }
     }
@@ -61,6 +67,9 @@ fn variants(format: Format, layer: &str) -> Vec<Variant> {
     let mut all = vec![Variant::Default];
     if matches!(format, Format::F32 | Format::Q8_0) && layer != "gate-up" {
         all.insert(0, Variant::First);
+    }
+    if format == Format::Q1_0 && layer != "gate-up" {
+        all.extend([Variant::Int8, Variant::Int16]);
     }
     if layer == "qkv" {
         all.push(Variant::Columns8);
@@ -84,12 +93,22 @@ fn runs(
         let x = bench.stream.upload(&Noise(7).floats(columns * cols))?;
         let mut y = bench.stream.zeros::<f32>(columns * rows)?;
         let weights = Rc::clone(&weights);
+        let bytes = if variant == Variant::Int8 { 1 } else { 2 };
+        let mut codes = bench.stream.zeros::<U32x4>(planes::len(m, bytes) as usize)?;
         runs.push(Run::Launches(Box::new(move |mut on, i| {
             let weights = &*weights[i % weights.len()];
             let (x, y) = (&x, &mut y);
             match (variant, format) {
                 (Variant::First, Format::F32) => {
                     return on.launch(first::GemvF32V1 { weights, x, y, rows: n, cols: m });
+                }
+                (Variant::Int8, _) => {
+                    on.launch(planes::PlanesI8 { x, planes: &mut codes, cols: m })?;
+                    return on.launch(planes::GemvQ10I8 { weights, x: &codes, y, rows: n, cols: m });
+                }
+                (Variant::Int16, _) => {
+                    on.launch(planes::PlanesI16 { x, planes: &mut codes, cols: m })?;
+                    return on.launch(planes::GemvQ10I16 { weights, x: &codes, y, rows: n, cols: m });
                 }
                 (Variant::First, _) => return on.launch(first::GemvQ80V1 { weights, x, y, rows: n, cols: m }),
                 _ => {}

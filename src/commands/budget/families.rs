@@ -8,6 +8,8 @@ use warpsmith_host::gpu_kernels::format::Format;
 pub enum Activations {
     /// f32, f16 or bf16.
     Float,
+    /// Codes of 16 bits, about as accurate as f32.
+    Int16,
     /// Codes of eight bits.
     Int8,
 }
@@ -17,15 +19,31 @@ impl Activations {
     pub fn name(self) -> &'static str {
         match self {
             Activations::Float => "float",
+            Activations::Int16 => "int16",
             Activations::Int8 => "int8",
         }
     }
 
-    /// By the kernel's argument `x`.
+    /// The budget that it is held to: codes of 16 bits are as good as floats, and cost no more.
+    pub fn path(self) -> Activations {
+        if self == Activations::Int8 { Activations::Int8 } else { Activations::Float }
+    }
+
+    /// Bytes of `cols` activations; codes have a pair of f32 for each 32 of them.
+    pub fn bytes(self, cols: usize) -> usize {
+        match self {
+            Activations::Float => 4 * cols,
+            Activations::Int16 => 2 * cols + cols / 4,
+            Activations::Int8 => cols + cols / 4,
+        }
+    }
+
+    /// By the kernel's name and its argument `x`.
     pub fn of(kernel: &KernelEntry) -> Activations {
         let float = |ty: &str| ["f32", "f16", "bf16"].iter().any(|f| ty.contains(f)) || ty.contains("F32x4");
         match kernel.args.iter().find(|a| a.name == "x") {
             Some(x) if float(&x.ty) => Activations::Float,
+            _ if kernel.name.ends_with("_i16") => Activations::Int16,
             _ => Activations::Int8,
         }
     }
@@ -77,7 +95,7 @@ impl Family {
 
     /// What a kernel of these activations may take, and no more.
     pub fn limit(&self, activations: Activations) -> Option<f64> {
-        self.limits.iter().find(|l| l.0.is_none_or(|a| a == activations)).map(|l| l.1)
+        self.limits.iter().find(|l| l.0.is_none_or(|a| a == activations.path())).map(|l| l.1)
     }
 }
 
@@ -94,5 +112,6 @@ mod tests {
         assert_eq!(family("gemv_q4_1"), None);
         assert_eq!((ALL[0].limit(Activations::Int8), ALL[0].limit(Activations::Float)), (Some(0.55), Some(1.05)));
         assert_eq!(ALL[1].limit(Activations::Int8), Some(1.0));
+        assert_eq!(ALL[0].limit(Activations::Int16), Some(1.05));
     }
 }

@@ -12,7 +12,8 @@ mod slots;
 use warpsmith_builder::{Arch, nvdisasm, ptxas};
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::KernelEntry;
-use warpsmith_host::gpu_kernels::cases::{Case, Subject};
+use warpsmith_host::gpu_kernels::cases::{Case, Inputs, Rng, Subject, Tensor, multiply};
+use warpsmith_host::gpu_kernels::gemv;
 use warpsmith_simt::Checks;
 
 use super::check::bench::Gpu;
@@ -35,6 +36,8 @@ pub struct Cost {
     shape: String,
     weights: u64,
     activations: Activations,
+    /// Largest distance from the f64 reference, as a share of the row's `sum |w * x|`.
+    error: Option<f64>,
     limit: Option<f64>,
     code: sass::Code,
     slots: Slots,
@@ -118,13 +121,30 @@ fn case(family: &Family, kernel: &str, args: &BudgetArgs) -> Result<Case, Failur
     subject.parse(&text).map_err(|e| Failure::usage(format!("{kernel} with {text}: {e}")))
 }
 
+/// How far off a product is for a few rows and activations of which one is 26 times their root mean square.
+fn error(family: &Family, case: &Case, cols: usize) -> Result<Option<f64>, String> {
+    const ROWS: usize = 64;
+    let Subject::Gemv { product, .. } = case.subject() else { return Ok(None) };
+    let mut rng = Rng(cols as u64);
+    let t = Tensor::random(&mut rng, family.format, ROWS, cols);
+    let mut x = rng.floats(cols);
+    // The others are evenly spread up to 1.
+    x[cols / 3] = 15.0;
+    let weights = family.format.decode(&t.bytes, ROWS, cols).map_err(|e| e.to_string())?;
+    let mut gpu = Gpu::new(SM, &module(SM).map_err(|e| e.to_string())?, Checks::default())?;
+    let got = multiply(&mut gpu, &t, product, &Inputs::one(&x, ROWS)).map_err(|e| e.to_string())?;
+    let wanted = gemv::reference(&weights, &x, None).into_iter().zip(gemv::magnitudes(&weights, &x));
+    let off = got.y.iter().zip(wanted).map(|(y, (want, scale))| (f64::from(*y) - want).abs() / scale);
+    Ok(Some(off.fold(0.0, f64::max)))
+}
+
 fn cost(family: &'static Family, kernel: &KernelEntry, args: &BudgetArgs, tools: &Tools) -> Result<Cost, Failure> {
     let name = &kernel.name;
     let activations = Activations::of(kernel);
     let case = case(family, name, args)?;
     let floor = family.format.tensor_bytes(args.rows, args.cols).map_err(|e| Failure::usage(e.to_string()))?
         + 4 * args.rows
-        + args.cols * if activations == Activations::Float { 4 } else { 1 };
+        + activations.bytes(args.cols);
 
     let operation = |e: String| Failure::new(Kind::Operation, format!("{name} with {case}: {e}"));
     let mut gpu = Gpu::new(SM, &module(SM)?, PROFILE).map_err(operation)?;
@@ -148,6 +168,7 @@ fn cost(family: &'static Family, kernel: &KernelEntry, args: &BudgetArgs, tools:
         shape: case.to_string(),
         weights,
         activations,
+        error: error(family, &case, args.cols).map_err(operation)?,
         limit: family.limit(activations),
         code,
         slots,

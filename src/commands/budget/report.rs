@@ -36,6 +36,7 @@ pub fn print(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisa
         ("family", Align::Left),
         ("kernel", Align::Left),
         ("x", Align::Left),
+        ("error", Align::Right),
         ("budget", Align::Right),
         ("loop", Align::Right),
         ("kernel", Align::Right),
@@ -56,6 +57,7 @@ pub fn print(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisa
             c.family.name.to_owned(),
             c.kernel.clone(),
             c.activations.name().to_owned(),
+            or_dash(c.error.map(|e| format!("{e:.0e}"))),
             or_dash(c.limit.map(|l| format!("{l:.2}"))),
             format!("{:.2}", c.loop_slots()),
             format!("{:.2}", c.kernel_slots()),
@@ -100,7 +102,7 @@ fn missed(costs: &[Cost]) -> Vec<String> {
         for (path, limit) in family.limits {
             let title = path.map_or_else(|| family.name.to_owned(), |p| format!("{} {}", family.name, p.name()));
             let on_path: Vec<&&Cost> =
-                of_family.iter().filter(|c| path.is_none_or(|p: Activations| p == c.activations)).collect();
+                of_family.iter().filter(|c| path.is_none_or(|p: Activations| p == c.activations.path())).collect();
             let key = |c: &Cost| (c.misses().len(), c.loop_slots());
             let best = on_path.iter().min_by(|a, b| {
                 let (a, b) = (key(a), key(b));
@@ -145,6 +147,7 @@ fn of_kernel(c: &Cost) -> Value {
         "format": c.family.format.name(),
         "kernel": c.kernel,
         "activations": c.activations.name(),
+        "error": c.error,
         "shape": c.shape,
         "budget": c.limit,
         "loop_slots_per_weight": c.loop_slots(),
