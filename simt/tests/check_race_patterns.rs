@@ -272,3 +272,63 @@ fn a_kernel_beside_one_that_reads_groups() {
     assert_eq!(write(5 * 512 + 128, 4), []);
     assert_eq!(write(5 * 512 - 1, 5), []);
 }
+
+/// A tile staged in shared memory, 16 bytes a thread, swizzled within 128 bytes, and read by every warp, a vector of each row.
+/// `between` stands after staging, `after` behind the reads; then it is staged again, `again` times.
+fn swizzled(between: &str, after: &str, again: u32) -> String {
+    module_text(
+        ".param .u64 p",
+        &format!(
+            ".reg .pred %p<9>; .reg .b32 %r<40>; .reg .b64 %rd<20>; .shared .align 16 .b8 s[4096];
+             ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x; mov.u32 %r10, %laneid; mov.u32 %r2, s; mov.u32 %r9, 0;
+             bfe.u32 %r3, %r1, 3, 3; xor.b32 %r3, %r3, %r1; shl.b32 %r3, %r3, 4; add.u32 %r3, %r3, %r2;
+             mov.u32 %r20, 0;
+             LOOP: add.u32 %r21, %r1, %r20; st.shared.v4.u32 [%r3], {{%r21, %r21, %r1, %r20}};
+             {between}
+             mov.u32 %r11, 0;
+             READ: and.b32 %r12, %r10, 7; xor.b32 %r12, %r12, %r11; shl.b32 %r12, %r12, 4;
+             shl.b32 %r13, %r10, 7; add.u32 %r12, %r12, %r13; add.u32 %r12, %r12, %r2;
+             ld.shared.v4.u32 {{%r14, %r15, %r16, %r17}}, [%r12]; add.u32 %r9, %r9, %r14;
+             add.u32 %r11, %r11, 1; setp.lt.u32 %p1, %r11, 8; @%p1 bra READ;
+             {after}
+             add.u32 %r20, %r20, 1; setp.le.u32 %p1, %r20, {again}; @%p1 bra LOOP;
+             mul.wide.u32 %rd2, %r1, 4; add.s64 %rd2, %rd1, %rd2; st.global.u32 [%rd2], %r9; ret;"
+        ),
+    )
+}
+
+#[test]
+fn a_swizzled_tile_needs_a_barrier_before_and_after_its_reads() {
+    let shared = |text: &str| {
+        let found = inspect(text, 1, 256);
+        let errors = found.iter().filter(|f| f.severity == Severity::Error).count();
+        (errors, found.iter().all(|f| f.rule.name() == "race::shared"), found)
+    };
+    assert!(shared(&swizzled("bar.sync 0;", "bar.sync 0;", 2)).2.is_empty());
+    assert!(shared(&swizzled("bar.sync 0;", "", 0)).2.is_empty());
+    // Not staged yet, and still read.
+    let (errors, only, found) = shared(&swizzled("", "bar.sync 0;", 0));
+    assert!(errors > 0 && only, "{found:?}");
+    let (errors, only, found) = shared(&swizzled("bar.sync 0;", "", 1));
+    assert!(errors > 0 && only, "{found:?}");
+    assert!(found.iter().any(|f| f.message.starts_with("read-write race")), "{found:?}");
+    // A barrier of some of the warps does not do.
+    let (errors, ..) =
+        shared(&swizzled("bar.sync 0;", "setp.ge.u32 %p2, %r1, 224; @%p2 bra ON; bar.sync 1, 224; ON:", 1));
+    assert!(errors > 0);
+}
+
+#[test]
+fn a_byte_of_a_swizzled_vector_is_written_while_eight_warps_read_it() {
+    // Thread 77 writes byte 3 of the vector that lane 5 of each warp reads in the round 2: row 5, place 5 ^ 2.
+    let at = 128 * 5 + 16 * (5 ^ 2) + 3;
+    let write = |at: u32| format!("setp.eq.u32 %p2, %r1, 77; @%p2 st.shared.u8 [%r2+{at}], %r1;");
+    let found = inspect(&swizzled("bar.sync 0;", &write(at), 0), 1, 256);
+    assert!(!found.is_empty());
+    for f in &found {
+        assert_eq!(f.rule.name(), "race::shared");
+        let threads: Vec<u32> = f.sites.iter().filter_map(|s| s.thread).map(|t| t[0]).collect();
+        assert!(threads.contains(&77) && threads.iter().any(|t| t % 32 == 5 && *t != 77), "{f}");
+    }
+    assert!(inspect(&swizzled("bar.sync 0;", &format!("bar.sync 0; {}", write(at)), 0), 1, 256).is_empty());
+}

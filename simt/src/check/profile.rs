@@ -13,7 +13,9 @@ use crate::program::Program;
 /// Counters of a launch by operation.
 #[derive(Default)]
 pub(crate) struct Counts {
-    by_op: Vec<Metrics>,
+    /// Of the operations that have run, and for each operation its number there, from 1; 0: it has not.
+    ran: Vec<Metrics>,
+    numbers: Vec<u32>,
     accesses: Vec<Access>,
     touched: Touched,
     /// Branches, divergent branches and arrivals at barriers before the operation.
@@ -23,13 +25,24 @@ pub(crate) struct Counts {
 impl Counts {
     pub(crate) fn new(program: &Program) -> Counts {
         let accesses = program.notes.as_ref().map(|n| n.accesses.clone()).unwrap_or_default();
-        Counts { by_op: vec![Metrics::default(); program.ops.len()], accesses, ..Counts::default() }
+        Counts { numbers: vec![0; program.ops.len()], accesses, ..Counts::default() }
+    }
+
+    /// The counters of an operation.
+    #[inline(always)]
+    fn of<'a>(ran: &'a mut Vec<Metrics>, numbers: &mut [u32], pc: u32) -> Option<&'a mut Metrics> {
+        let number = numbers.get_mut(pc as usize)?;
+        if *number == 0 {
+            ran.push(Metrics::default());
+            *number = ran.len() as u32;
+        }
+        ran.get_mut(*number as usize - 1)
     }
 
     /// An operation that no lane executes: its guard is false for all.
     pub(crate) fn skipped(&mut self, cx: &Cx, pc: u32) {
         let weight = weight(cx, pc);
-        if let Some(m) = self.by_op.get_mut(pc as usize) {
+        if let Some(m) = Counts::of(&mut self.ran, &mut self.numbers, pc) {
             m.warp_instructions += weight;
             m.thread_instructions += weight * u64::from(cx.mask.count_ones());
         }
@@ -38,7 +51,7 @@ impl Counts {
     /// # Safety
     /// The contract of handlers.
     pub(crate) unsafe fn before(&mut self, cx: &Cx, op: &Op, pc: u32, note: &Note) {
-        let Some(m) = self.by_op.get_mut(pc as usize) else { return };
+        let Some(m) = Counts::of(&mut self.ran, &mut self.numbers, pc) else { return };
         let lanes = u64::from(cx.active.count_ones());
         let weight = weight(cx, pc);
         m.warp_instructions += weight;
@@ -71,7 +84,7 @@ impl Counts {
         if !matches!(note.role, Role::Branch | Role::Barrier) {
             return;
         }
-        if let Some(m) = self.by_op.get_mut(pc as usize) {
+        if let Some(m) = Counts::of(&mut self.ran, &mut self.numbers, pc) {
             let now = seen(cx);
             m.branches += now[0].wrapping_sub(self.before[0]);
             m.divergent_branches += now[1].wrapping_sub(self.before[1]);
@@ -85,7 +98,8 @@ impl Counts {
     pub(crate) fn finish(self, module: &Module, program: &Program, notes: &Notes) -> Profile {
         let mut lines: BTreeMap<u32, LineProfile> = BTreeMap::new();
         let mut total = Metrics::default();
-        for ((op, note), metrics) in program.ops.iter().zip(&notes.notes).zip(self.by_op) {
+        for ((op, note), number) in program.ops.iter().zip(&notes.notes).zip(self.numbers) {
+            let Some(&metrics) = (number as usize).checked_sub(1).and_then(|at| self.ran.get(at)) else { continue };
             if metrics == Metrics::default() {
                 continue;
             }

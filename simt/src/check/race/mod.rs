@@ -75,7 +75,7 @@ impl Races {
             fast: simd(),
             ..Races::default()
         };
-        for note in &notes.notes {
+        for note in program.reached(grid.entry).into_iter().flat_map(|ops| notes.notes.get(ops).unwrap_or_default()) {
             let (orders, talks) = match note.role {
                 Role::Fence { acquires, scope, .. } => (true, acquires && order::wide(scope)),
                 Role::Access(i) => {
