@@ -23,8 +23,17 @@ pub struct Counts {
     pub bank_conflicts: u64,
     /// Launches of kernels.
     pub launches: u64,
-    /// The kernel that took most, its threads a block and dynamic shared memory.
-    pub kernel: String,
+    /// What was launched, one kernel and shape after the other.
+    pub kernels: Vec<KernelCounts>,
+}
+
+/// A kernel's part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounts {
+    /// Its name.
+    pub name: String,
+    /// Lanes that executed an instruction.
+    pub lane_instructions: u64,
     /// Threads of its blocks.
     pub threads: u32,
     /// Bytes of its dynamic shared memory.
@@ -53,13 +62,19 @@ impl Counts {
             all.requests += t.global_load_requests + t.global_store_requests + t.global_copy_requests;
             all.bank_conflicts += t.shared_conflicts();
             all.launches += p.launches;
-        }
-        if let Some(most) = profiles.iter().max_by_key(|p| p.profile.total.lane_instructions) {
-            all.kernel.clone_from(&most.kernel);
-            all.threads = most.launch.block.iter().product();
-            all.dynamic_shared = most.launch.dynamic_shared;
+            all.kernels.push(KernelCounts {
+                name: p.kernel.clone(),
+                lane_instructions: t.lane_instructions,
+                threads: p.launch.block.iter().product(),
+                dynamic_shared: p.launch.dynamic_shared,
+            });
         }
         all
+    }
+
+    /// The kernel that took most.
+    pub fn main_kernel(&self) -> Option<&KernelCounts> {
+        self.kernels.iter().max_by_key(|k| k.lane_instructions)
     }
 
     /// The counters, by name.
@@ -79,7 +94,12 @@ impl Counts {
     pub fn extrapolated(&self, twice: &Counts, times: u64) -> Counts {
         let more = times.saturating_sub(1);
         let at = |f: fn(&Counts) -> u64| f(self) + (f(twice).saturating_sub(f(self))) * more;
+        let grown = |(few, twice): (&KernelCounts, &KernelCounts)| {
+            let step = twice.lane_instructions.saturating_sub(few.lane_instructions);
+            KernelCounts { lane_instructions: few.lane_instructions + step * more, ..few.clone() }
+        };
         Counts {
+            kernels: self.kernels.iter().zip(&twice.kernels).map(grown).collect(),
             lane_instructions: at(|c| c.lane_instructions),
             warp_instructions: at(|c| c.warp_instructions),
             dram_bytes: at(|c| c.dram_bytes),

@@ -81,14 +81,12 @@ fn resources(rows: &[Row], sm: u32) -> BTreeMap<String, Resources> {
     let Ok((_, text)) = warpsmith_host::builtin_image().code_for(sm) else { return all };
     for row in rows {
         let Figure::Counted { counts, .. } = &row.figure else { continue };
-        if counts.kernel.is_empty() || all.contains_key(&counts.kernel) {
-            continue;
-        }
-        if let Ok(Some(r)) = assembler.assemble_entry(text, &counts.kernel, arch) {
-            let o = Occupancy::of(sm, r.registers, r.static_shared, counts.dynamic_shared, counts.threads);
+        let Some(kernel) = counts.main_kernel().filter(|k| !all.contains_key(&k.name)) else { continue };
+        if let Ok(Some(r)) = assembler.assemble_entry(text, &kernel.name, arch) {
+            let o = Occupancy::of(sm, r.registers, r.static_shared, kernel.dynamic_shared, kernel.threads);
             let spills = r.spill_stores + r.spill_loads;
             let found = Resources { registers: r.registers, spills, occupancy: o.map(|o| o.percent()) };
-            all.insert(counts.kernel.clone(), found);
+            all.insert(kernel.name.clone(), found);
         }
     }
     all
@@ -106,7 +104,8 @@ fn of_row(row: &Row, resources: &BTreeMap<String, Resources>, rate: Option<f64>)
     let bytes = row.work.floor_bytes;
     match &row.figure {
         Figure::Counted { counts: c, rows } => {
-            let r = resources.get(&c.kernel);
+            let kernel = c.main_kernel().map(|k| k.name.as_str());
+            let r = kernel.and_then(|k| resources.get(k));
             let ratio = |a: u64, b: u64| if b == 0 { Value::Null } else { json!(a as f64 / b as f64) };
             json!({
                 "id": row.id,
@@ -123,7 +122,7 @@ fn of_row(row: &Row, resources: &BTreeMap<String, Resources>, rate: Option<f64>)
                 "sectors_per_request": ratio(c.sectors, c.requests),
                 "bank_conflicts": c.bank_conflicts,
                 "launches": c.launches,
-                "kernel": c.kernel,
+                "kernel": kernel,
                 "registers": r.map(|r| r.registers),
                 "spill_bytes": r.map(|r| r.spills),
                 "occupancy_percent": r.and_then(|r| r.occupancy),

@@ -93,6 +93,11 @@ impl Family {
         kernel.strip_prefix(self.kernel).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
     }
 
+    /// Whether a filter means the family as a whole.
+    pub fn is_named(&self, filter: &str) -> bool {
+        self.name.to_lowercase().contains(&filter.to_lowercase())
+    }
+
     /// What a kernel of these activations may take, and no more.
     pub fn limit(&self, activations: Activations) -> Option<f64> {
         self.limits.iter().find(|l| l.0.is_none_or(|a| a == activations.path())).map(|l| l.1)

@@ -79,9 +79,7 @@ impl Tools {
 /// Runs the command.
 pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
     let wanted = |family: &Family, kernel: &str| {
-        args.filter
-            .as_ref()
-            .is_none_or(|f| family.name.to_lowercase().contains(&f.to_lowercase()) || kernel.contains(f.as_str()))
+        args.filter.as_ref().is_none_or(|f| family.is_named(f) || kernel.contains(f.as_str()))
     };
     let manifest = warpsmith_host::kernels()?;
     let mut chosen: Vec<(&'static Family, &KernelEntry)> = Vec::new();

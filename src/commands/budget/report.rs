@@ -12,7 +12,7 @@ use crate::table::{Align, Table};
 
 /// Prints everything, and answers what is missed: by family and path the misses of the kernel that comes closest.
 pub fn print(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisasm) -> Vec<String> {
-    let missed = missed(costs);
+    let missed = missed(costs, args);
     if args.json {
         let kernels: Vec<Value> = costs.iter().map(of_kernel).collect();
         println!(
@@ -92,7 +92,7 @@ pub fn print(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisa
     missed
 }
 
-fn missed(costs: &[Cost]) -> Vec<String> {
+fn missed(costs: &[Cost], args: &BudgetArgs) -> Vec<String> {
     let mut all = Vec::new();
     for family in &families::ALL {
         let of_family: Vec<&Cost> = costs.iter().filter(|c| std::ptr::eq(c.family, family)).collect();
@@ -109,6 +109,8 @@ fn missed(costs: &[Cost]) -> Vec<String> {
                 a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
             });
             match best {
+                // A filter by kernel leaves out the others.
+                None if args.filter.as_ref().is_some_and(|f| !family.is_named(f)) => {}
                 None => all.push(format!("{title} has no kernel (budget {limit})")),
                 Some(best) if !best.misses().is_empty() => {
                     all.push(format!("{title} ({}): {}", best.kernel, best.misses().join(", ")));
