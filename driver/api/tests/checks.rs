@@ -298,6 +298,32 @@ fn operations_that_may_overlap_are_found() {
     assert_eq!(rules(), [""; 0]);
 }
 
+/// A copy to ordinary host memory has ended when the call returns, and all before it in its stream; one to pinned memory
+/// has not.
+#[test]
+fn a_copy_to_pageable_memory_is_waited_for() {
+    let _gpu = checked();
+    let step = function(load(PTX), "step");
+    let (a, b) = (stream(), stream());
+    let mut pinned = std::ptr::null_mut();
+    ok(cu!(cuMemHostAlloc(&mut pinned, 4, 0)));
+    let mut word = 0u32;
+    for (to, expected) in [((&raw mut word).cast(), vec![]), (pinned, vec!["race::free".to_owned()])] {
+        let mut p = 0;
+        ok(cu!(cuMemAllocAsync(&mut p, 4, a)));
+        ok(cu!(cuMemsetD32Async(p, 0, 1, a)));
+        ok(launch_step(step, p, a));
+        ok(cu!(cuMemcpyDtoHAsync_v2(to, p, 4, a)));
+        rules();
+        ok(cu!(cuMemFreeAsync(p, b)));
+        let mut found = rules();
+        found.dedup();
+        assert_eq!(found, expected);
+    }
+    ok(cu!(cuCtxSynchronize()));
+    ok(cu!(cuMemFreeHost(pinned)));
+}
+
 #[test]
 fn a_free_that_overtakes_a_launch_is_found() {
     let _gpu = checked();

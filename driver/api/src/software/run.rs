@@ -105,6 +105,9 @@ pub(super) fn enqueue(stream: CUstream, make: impl FnOnce(&mut State, &'static S
                 let mut steps = Vec::with_capacity(1);
                 prepare(state, software, &op, &mut steps)?;
                 let steps = in_stream(state, key, &op, steps);
+                if fills_pageable(state, &op) {
+                    state.host_waited(key);
+                }
                 Ok(Some((owner, steps)))
             }
         }
@@ -113,6 +116,15 @@ pub(super) fn enqueue(stream: CUstream, make: impl FnOnce(&mut State, &'static S
         Some((context, steps)) => run(context, steps),
         None => Ok(()),
     }
+}
+
+/// Whether it is a copy to host memory that the driver does not know: such a call returns when the copy is done (CUDA
+/// Driver API, "API synchronization behavior").
+fn fills_pageable(state: &State, op: &Op) -> bool {
+    let Op::Copy(copy) = op else { return false };
+    let to = copy.dst.address as usize;
+    let known = state.host.range(..=to).next_back().is_some_and(|(base, range)| to - base < range.bytes);
+    copy.dst.device.is_none() && !known
 }
 
 /// Gives an operation of a stream its place in the order.
