@@ -2,7 +2,8 @@
 //!
 //! Results a clock and multiprocessor are those of the table "Throughput of Native Arithmetic Instructions" of the CUDA
 //! C++ Programming Guide for compute capability 9.0, and for matrix instructions those of the H100's data sheet divided by
-//! multiprocessors and clock. Four warps issue a clock, which is 128 lanes.
+//! multiprocessors and clock. Four warps issue a clock, which is 128 lanes. Not measured: those of `IDP` and `BMMA` are
+//! assumed, as neither is published for this architecture, and a GPU may correct any of them.
 
 use super::sass::Instruction;
 

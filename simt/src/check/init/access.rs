@@ -166,7 +166,7 @@ unsafe fn store(c: &mut Checker, cx: &mut Cx, op: &Op, access: &Access) {
 unsafe fn plain_store(sites: &mut [Known], cx: &Cx, op: &Op, site: u32, bytes: u64) -> bool {
     // SAFETY: by the contract of `done`, `a` is a row of 64 bits.
     unsafe {
-        let (lowest, highest) = extent_of(cx, cx.src(op.a));
+        let (lowest, highest) = extent_of::<u64>(cx, cx.src(op.a));
         let (first, span) = (lowest.wrapping_add(op.imm), highest - lowest + bytes);
         let Some((shadow, at)) = global(sites, cx, site, first) else {
             return sites.get(site as usize).is_some_and(|k| first.wrapping_sub(k.base) < k.size && span <= k.size);

@@ -2,7 +2,7 @@
 
 use super::{BlockInit, warp};
 use crate::check::note::Where;
-use crate::exec::lanes::lane_of;
+use crate::exec::lanes::{Lane, lane_of};
 use crate::exec::space::{LOCAL_WINDOW, PARAM_WINDOW, Pattern, SHARED_WINDOW, classify};
 use crate::exec::{Cx, LANES, Op};
 use crate::memory::lookup;
@@ -61,15 +61,15 @@ fn generic(address: u64) -> (Place, u64) {
     }
 }
 
-/// The lowest and the highest of the active lanes' addresses in a row of 64 bits.
+/// The lowest and the highest of the active lanes' addresses in a row.
 #[inline(always)]
-unsafe fn extent(row: *const u8, active: u32) -> (u64, u64) {
-    // SAFETY: the caller passes a row of 64-bit lanes; some lane is active.
+unsafe fn extent<T: Lane + Ord>(row: *const u8, active: u32) -> (T, T) {
+    // SAFETY: the caller passes a row of such lanes; some lane is active.
     unsafe {
-        let first = lane_of::<u64>(row, active.trailing_zeros() as usize & 31);
+        let first = lane_of::<T>(row, active.trailing_zeros() as usize & 31);
         let (mut lowest, mut highest) = (first, first);
         for lane in 0..LANES {
-            let own = lane_of::<u64>(row, lane);
+            let own = lane_of::<T>(row, lane);
             let address = if active >> lane & 1 != 0 { own } else { first };
             lowest = lowest.min(address);
             highest = highest.max(address);
@@ -80,12 +80,12 @@ unsafe fn extent(row: *const u8, active: u32) -> (u64, u64) {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn extent_avx2(row: *const u8, active: u32) -> (u64, u64) {
+unsafe fn extent_avx2<T: Lane + Ord>(row: *const u8, active: u32) -> (T, T) {
     // SAFETY: by the caller.
     unsafe { extent(row, active) }
 }
 
-pub(super) unsafe fn extent_of(cx: &Cx, row: *const u8) -> (u64, u64) {
+pub(super) unsafe fn extent_of<T: Lane + Ord>(cx: &Cx, row: *const u8) -> (T, T) {
     #[cfg(target_arch = "x86_64")]
     if crate::exec::lanes::simd() {
         // SAFETY: `simd` says that the feature is there; the row is the caller's.
@@ -97,39 +97,8 @@ pub(super) unsafe fn extent_of(cx: &Cx, row: *const u8) -> (u64, u64) {
 
 /// The range of shared memory that an access with its addresses in a row of 32 bits touches: its start and its length.
 pub(super) unsafe fn shared_extent(cx: &Cx, op: &Op, bytes: u64) -> (u64, u64) {
-    #[inline(always)]
-    unsafe fn ends(row: *const u8, active: u32) -> (u32, u32) {
-        // SAFETY: the row has lanes of 32 bits; some lane is active.
-        unsafe {
-            let first = lane_of::<u32>(row, active.trailing_zeros() as usize & 31);
-            let (mut lowest, mut highest) = (first, first);
-            for lane in 0..LANES {
-                let own = lane_of::<u32>(row, lane);
-                let address = if active >> lane & 1 != 0 { own } else { first };
-                lowest = lowest.min(address);
-                highest = highest.max(address);
-            }
-            (lowest, highest)
-        }
-    }
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    unsafe fn ends_avx2(row: *const u8, active: u32) -> (u32, u32) {
-        // SAFETY: by the caller.
-        unsafe { ends(row, active) }
-    }
-    // SAFETY: by the caller; the feature was looked for.
-    let (lowest, highest) = unsafe {
-        let row = cx.src(op.a);
-        #[cfg(target_arch = "x86_64")]
-        if crate::exec::lanes::simd() {
-            ends_avx2(row, cx.active)
-        } else {
-            ends(row, cx.active)
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        ends(row, cx.active)
-    };
+    // SAFETY: by the caller.
+    let (lowest, highest) = unsafe { extent_of::<u32>(cx, cx.src(op.a)) };
     (u64::from(lowest).wrapping_add(op.imm), u64::from(highest - lowest) + bytes)
 }
 
@@ -151,7 +120,7 @@ pub(super) unsafe fn range_of(cx: &Cx, op: &Op, bytes: u64) -> (u64, u64) {
             Pattern::Linear(first) => (first, 32 * bytes),
             Pattern::Same(first) => (first, bytes),
             Pattern::Mixed => {
-                let (lowest, highest) = extent_of(cx, row);
+                let (lowest, highest) = extent_of::<u64>(cx, row);
                 (lowest.wrapping_add(op.imm), highest - lowest + bytes)
             }
         }
