@@ -262,3 +262,13 @@ fn parse_sm(text: &str) -> Result<u32, String> {
         .filter(known)
         .ok_or_else(|| format!("`{text}` is no architecture that the software driver knows"))
 }
+
+/// What a command's options are if none is given.
+pub fn defaults<A: clap::Args>() -> A {
+    #[derive(clap::Parser)]
+    struct Bare<A: clap::Args> {
+        #[command(flatten)]
+        args: A,
+    }
+    <Bare<A> as clap::Parser>::parse_from([""]).args
+}

@@ -13,7 +13,7 @@ use cli::{Cli, Command, RunArgs};
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        None => commands::run::run(&RunArgs { count: 32, ..RunArgs::default() }),
+        None => commands::run::run(&cli::defaults::<RunArgs>()),
         Some(Command::Run(args)) => commands::run::run(&args),
         Some(Command::Doctor(args)) => commands::doctor::run(&args),
         Some(Command::Kernels(args)) => commands::kernels::run(&args),
