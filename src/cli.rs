@@ -85,7 +85,7 @@ pub enum Verify {
 }
 
 /// Arguments of `run`.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 pub struct RunArgs {
     /// GGUF model (architectures qwen3, qwen2, llama) [default: models/warpsmith-2m-q8_0.gguf, which ships with the project]
     #[arg(long, value_name = "M.gguf")]

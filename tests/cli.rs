@@ -123,6 +123,19 @@ fn text_output_names_the_engine_and_closes_with_table_and_verdict() {
     }
 }
 
+/// The README's first command is `cargo run --release`, without a subcommand.
+#[test]
+fn without_a_subcommand_the_shipped_model_is_run_with_the_options_defaults() {
+    let (bare, run) = (warpsmith(&[]), warpsmith(&["run"]));
+    assert!(bare.status.success(), "{}\n{}", stdout(&bare), stderr(&bare));
+    // Times differ from run to run; the text and the verdict do not.
+    let lines = |output: &Output| -> Vec<String> {
+        stdout(output).lines().filter(|l| !l.contains("tokens/s") && !l.contains('%')).map(str::to_owned).collect()
+    };
+    assert_eq!(lines(&bare), lines(&run));
+    assert!(stdout(&bare).contains("reference: pass"), "{}", stdout(&bare));
+}
+
 #[test]
 fn bad_input_has_its_exit_code_and_names_what_is_wrong() {
     let dir = tempfile::tempdir().unwrap();

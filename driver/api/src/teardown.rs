@@ -10,7 +10,6 @@ pub(crate) fn is_over() -> bool {
     OVER.load(Ordering::Relaxed)
 }
 
-#[cfg(unix)]
 extern "C" fn over() {
     // Nothing may unwind out of an exit handler.
     let _ = std::panic::catch_unwind(crate::software::finish);
@@ -19,9 +18,6 @@ extern "C" fn over() {
 
 /// Registers the exit handler; called once, when an engine starts.
 pub(crate) fn watch() {
-    #[cfg(unix)]
-    {
-        // SAFETY: the handler reads and writes statics, and unwinds nowhere. Where no slot is left, late calls are answered as early ones.
-        let _ = unsafe { libc::atexit(over) };
-    }
+    // SAFETY: the handler reads and writes statics, and unwinds nowhere. Where no slot is left, late calls are answered as early ones.
+    let _ = unsafe { libc::atexit(over) };
 }
