@@ -1,0 +1,218 @@
+//! The book in docs/, and the READMEs: listings are compiled and run, outputs are what programs print, links lead somewhere.
+//!
+//! A listing in Rust or TOML has a comment above its fence that names the file that it is taken from,
+//! `<!-- from examples/02_graph.rs -->`, and is a contiguous part of it; a line `// …` stands for lines that are left out,
+//! and indentation may be shifted as a whole. The file itself is compiled and run by the tests of its crate. Above an
+//! output stands the command that prints it, `<!-- output of: cargo run --release --example 02_graph -->`.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are not seen as tests
+
+#[path = "book/markdown.rs"]
+mod markdown;
+
+use markdown::{Listing, Page, command, pages, stands_in};
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// What the workspace compiles and tests; `tests/fixtures/first-kernel` is built and run by `tests/external_crate.rs`.
+const COMPILED: [&str; 9] = [
+    "benches/",
+    "builder/",
+    "device/",
+    "driver/",
+    "examples/",
+    "gpu-kernels/",
+    "host/",
+    "src/",
+    "tests/fixtures/first-kernel/",
+];
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn all() -> HashMap<PathBuf, Page> {
+    pages(Path::new(ROOT)).into_iter().map(|p| (p.clone(), Page::parse(&read(&p)))).collect()
+}
+
+/// Fails with all problems at once.
+#[track_caller]
+fn none(problems: Vec<String>) {
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+fn place(path: &Path, line: usize) -> String {
+    format!("{}:{line}", path.strip_prefix(ROOT).unwrap_or(path).display())
+}
+
+fn listing_problem(listing: &Listing) -> Option<String> {
+    let from = listing.note.as_ref().and_then(|n| n.strip_prefix("from "));
+    let Some(path) = from else {
+        let needed = matches!(listing.language.as_str(), "rust" | "toml");
+        return needed.then(|| "no comment `<!-- from FILE -->` above it".to_owned());
+    };
+    if !COMPILED.iter().any(|folder| path.starts_with(folder)) {
+        return Some(format!("{path} is in no folder that the tests compile"));
+    }
+    let source = match fs::read_to_string(Path::new(ROOT).join(path)) {
+        Ok(source) => source,
+        Err(error) => return Some(format!("{path}: {error}")),
+    };
+    stands_in(&listing.text, &source).err().map(|problem| format!("not as in {path}: {problem}"))
+}
+
+#[test]
+fn listings_stand_in_sources_that_are_compiled() {
+    let mut problems = Vec::new();
+    let mut taken = 0;
+    for (path, page) in all() {
+        for listing in &page.listings {
+            taken += usize::from(listing.note.as_ref().is_some_and(|n| n.starts_with("from ")));
+            problems.extend(listing_problem(listing).map(|p| format!("{}: {p}", place(&path, listing.line))));
+        }
+    }
+    none(problems);
+    assert!(taken > 5, "{taken} listings: the pages were not read");
+}
+
+#[test]
+fn links_and_anchors_lead_somewhere() {
+    let pages = all();
+    let mut problems = Vec::new();
+    for (path, page) in &pages {
+        for (line, link) in page.links.iter().filter(|(_, l)| !l.contains("://") && !l.starts_with("mailto:")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            let Ok(target) = target.canonicalize() else {
+                problems.push(format!("{}: no file {file}", place(path, *line)));
+                continue;
+            };
+            let known = || match pages.get(&target) {
+                Some(page) => page.anchors.iter().any(|a| a == anchor),
+                None => Page::parse(&read(&target)).anchors.iter().any(|a| a == anchor),
+            };
+            if !anchor.is_empty() && !known() {
+                problems.push(format!("{}: no heading #{anchor} in {}", place(path, *line), target.display()));
+            }
+        }
+    }
+    none(problems);
+}
+
+#[test]
+fn the_summary_names_every_chapter_once() {
+    let docs = Path::new(ROOT).join("docs");
+    let summary = Page::parse(&read(&docs.join("SUMMARY.md")));
+    let mut named: Vec<String> = summary.links.into_iter().map(|(_, l)| l).collect();
+    let mut chapters: Vec<String> =
+        fs::read_dir(&docs).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    chapters.retain(|c| c.ends_with(".md") && c != "SUMMARY.md");
+    named.sort();
+    chapters.sort();
+    assert_eq!(named, chapters);
+}
+
+/// Files of the workspace that say something about chapters.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && !name.starts_with('.') && !name.starts_with("target") {
+            sources(&path, found);
+        } else if [".rs", ".md", ".toml"].iter().any(|end| name.ends_with(end)) {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn chapters_that_sources_name_exist() {
+    let mut files = Vec::new();
+    for folder in ["benches", "builder", "device", "driver", "examples", "gpu-kernels", "host", "simt", "src", "tests"]
+    {
+        sources(&Path::new(ROOT).join(folder), &mut files);
+    }
+    let mut problems = Vec::new();
+    for file in files {
+        let text = read(&file);
+        for rest in text.split("docs/").skip(1) {
+            let end = rest.find(|c: char| !c.is_alphanumeric() && !matches!(c, '-' | '_' | '.'));
+            let name = rest[..end.unwrap_or(rest.len())].trim_end_matches('.');
+            if name.ends_with(".md") && !Path::new(ROOT).join("docs").join(name).exists() {
+                problems.push(format!("{}: docs/{name}", file.display()));
+            }
+        }
+    }
+    none(problems);
+}
+
+/// What a command prints, on stdout and then on stderr, with the folder of built programs called as after a release build.
+/// Nothing for a program that another crate's tests run.
+fn output(command: &str) -> Option<String> {
+    let bin = Path::new(env!("CARGO_BIN_EXE_warpsmith"));
+    let built = bin.parent().unwrap();
+    let words: Vec<&str> = command.split(' ').collect();
+    let (program, arguments) = match words[..] {
+        [.., "-p", "warpsmith-ladder", _, _] | [.., "-p", "warpsmith-ladder", _, _, _] => return None,
+        ["cargo", "run", "--release", "--example", name] => (built.join("examples").join(name), &[][..]),
+        ["cargo", "run", "--release", "--example", name, "--", ..] => (built.join("examples").join(name), &words[6..]),
+        ["cargo", "run", "--release", "--", ..] => (bin.to_owned(), &words[4..]),
+        ["warpsmith", ..] => (bin.to_owned(), &words[1..]),
+        _ => panic!("no program is known for `{command}`"),
+    };
+    let arguments = arguments.iter().map(|a| a.replace("target/release", &built.to_string_lossy()));
+    let ran = Command::new(&program)
+        .args(arguments)
+        .current_dir(ROOT)
+        .env("WARPSMITH_DRIVER", "software")
+        .output()
+        .unwrap_or_else(|e| panic!("{}: {e}; `cargo build --examples` makes it", program.display()));
+    let text = [ran.stdout, ran.stderr].map(|t| String::from_utf8_lossy(&t).into_owned()).concat();
+    Some(text.replace(&*built.to_string_lossy(), "target/release"))
+}
+
+#[test]
+fn outputs_are_what_programs_print() {
+    let mut problems = Vec::new();
+    for (path, page) in all() {
+        for listing in &page.listings {
+            let Some(text) = command(listing).and_then(output) else { continue };
+            if let Err(problem) = stands_in(&listing.text, &text) {
+                problems.push(format!("{}: {problem}; the program prints\n{text}", place(&path, listing.line)));
+            }
+        }
+    }
+    none(problems);
+}
+
+#[test]
+fn a_listing_that_is_not_in_its_source_is_told() {
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let source = "fn a() {\n    one();\n\n    two();\n    three();\n}\nfn b() {\n    one();\n    four();\n}\n";
+    for good in ["one();\n\ntwo();", "one();\n// …\nthree();", "fn b() {\n    one();\n    // …\n}", "one();\nfour();"]
+    {
+        assert_eq!(stands_in(&lines(good), source), Ok(()), "{good}");
+    }
+    for (bad, piece) in [
+        ("one();\ntwo();", "one();"),
+        ("one();\n  two();", "one();"),
+        ("three();\n// …\ntwo();", "two();"),
+        ("fn b() {\none();", "fn b() {"),
+        ("", "empty"),
+    ] {
+        assert!(stands_in(&lines(bad), source).is_err_and(|e| e.contains(piece)), "{bad}");
+    }
+    let page = Page::parse("# A `b` c: d\n[x](y.md#z), `[n](o)`\n<!-- from f -->\n```rust\n[p](q)\n```\n## A b c d\n");
+    assert_eq!(page.anchors, ["a-b-c-d", "a-b-c-d-1"]);
+    assert_eq!(page.links, [(2, "y.md#z".to_owned())]);
+    let listing = &page.listings[0];
+    assert_eq!(
+        (listing.note.as_deref(), listing.line, listing.text.as_slice()),
+        (Some("from f"), 4, &lines("[p](q)")[..])
+    );
+    assert!(listing_problem(listing).is_some());
+}
