@@ -10,8 +10,8 @@
 //! Both builds have [`Element`] (plain data that may cross the boundary), [`math`](mod@math),
 //! [`convert`](mod@convert) and the vector types, so that a helper without collectives is an
 //! ordinary function, tested on the CPU. This documentation shows both builds; what a kernel may
-//! call is in [`args`], [`thread`], [`block`], [`grid`], [`sync`], [`warp`], [`block_reduce`],
-//! [`shared`], [`mem`], [`mma`], [`mod@atomic`] and [`trap`].
+//! call is in [`args`], [`thread`], [`block`], [`grid`], [`sync`], [`warp`], [`tile`],
+//! [`block_reduce`], [`shared`], [`mem`], [`mma`], [`mod@atomic`] and [`trap`].
 //!
 //! # A kernels crate
 //!
@@ -90,6 +90,10 @@ pub mod argmax;
 pub mod convert;
 pub mod element;
 pub mod math;
+pub mod print;
+
+#[cfg(any(target_arch = "nvptx64", doc, test))]
+mod words;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod launch;
@@ -115,6 +119,8 @@ pub mod sync;
 #[cfg(any(target_arch = "nvptx64", doc))]
 pub mod thread;
 #[cfg(any(target_arch = "nvptx64", doc))]
+pub mod tile;
+#[cfg(any(target_arch = "nvptx64", doc))]
 pub mod trap;
 #[cfg(any(target_arch = "nvptx64", doc))]
 pub mod warp;
@@ -133,7 +139,8 @@ pub use launch::{
 /// Names that a kernels crate wants in scope.
 pub mod prelude {
     pub use crate::{
-        Element, F32x2, F32x4, In, InOut, Out, U32x2, U32x4, argmax::Best, bf16, convert, device, f16, kernel, math,
+        Element, F32x2, F32x4, In, InOut, Out, U32x2, U32x4, argmax::Best, bf16, convert, device, f16, gpu_assert,
+        gpu_print, gpu_println, kernel, math,
     };
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -147,6 +154,7 @@ pub mod prelude {
         block, block_reduce, device_assert, grid, mem,
         shared::{self, Shared},
         shared_array, sync, thread,
+        tile::{self, Tile},
         trap::trap,
         warp,
     };

@@ -8,7 +8,7 @@ mod common;
 #[path = "common/gpu.rs"]
 mod gpu;
 
-use all_device::{arithmetic::*, atomics::*, collectives::*, memory::*, shapes::*};
+use all_device::{arithmetic::*, atomics::*, collectives::*, memory::*, printing::*, shapes::*, tiles::*};
 use common::fixture;
 use gpu::{Gpu, block_butterfly, butterfly, noise};
 use half::{bf16, f16};
@@ -67,6 +67,14 @@ fn every_kernel_of_the_fixture_has_a_launch_struct() {
         LastBlock::META,
         SharedAtomics::META,
         Fences::META,
+        Printing::META,
+        GpuAsserts::META,
+        Tiles1::META,
+        Tiles4::META,
+        Tiles16::META,
+        Tiles32::META,
+        TileTypes::META,
+        BlockTiles::META,
     ];
     let manifest = &fixture().manifest;
     assert_eq!(manifest.kernels.len(), ours.len());

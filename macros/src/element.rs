@@ -83,5 +83,18 @@ pub fn derive(item: TokenStream) -> Result<TokenStream> {
         unsafe impl ::warpsmith_device::__private::bytemuck::Pod for #name {}
         // SAFETY: `repr(C)`, every field is an `Element`, and the assertion above excludes padding.
         unsafe impl ::warpsmith_device::Element for #name {}
+        #[cfg(target_arch = "nvptx64")]
+        impl ::warpsmith_device::shared::SharedElement for #name {
+            #[inline(always)]
+            unsafe fn load(address: u32) -> #name {
+                // SAFETY: the caller's promise.
+                unsafe { ::warpsmith_device::shared::load_plain(address) }
+            }
+            #[inline(always)]
+            unsafe fn store(address: u32, v: #name) {
+                // SAFETY: the caller's promise.
+                unsafe { ::warpsmith_device::shared::store_plain(address, v) }
+            }
+        }
     })
 }

@@ -265,8 +265,13 @@ impl<'s, 'a> Reached<'s, 'a> {
         self.variables.iter().any(|v| v.space == ".shared" && v.is_extern)
     }
 
+    /// Without the memory that a function which prints hands its arguments over in: it must be there, and costs only what
+    /// prints.
     fn local_bytes(&self) -> u64 {
-        self.variables.iter().filter(|v| v.space == ".local").fold(0, |sum, v| sum.saturating_add(v.size.unwrap_or(0)))
+        let prints = |(name, body): &&(&str, &Body<'_>)| *name != self.entry && body.names.contains("vprintf");
+        let handed_over: Vec<_> = self.bodies.iter().filter(prints).flat_map(|(_, body)| &body.variables).collect();
+        let counts = |v: &&&Variable<'_>| v.space == ".local" && !handed_over.iter().any(|own| std::ptr::eq(*own, **v));
+        self.variables.iter().filter(counts).fold(0, |sum, v| sum.saturating_add(v.size.unwrap_or(0)))
     }
 
     fn collectives(&self) -> BTreeMap<String, u32> {

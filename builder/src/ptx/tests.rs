@@ -187,6 +187,22 @@ fn local_memory_is_refused_unless_allowed() {
 }
 
 #[test]
+fn a_function_that_prints_may_hand_arguments_over_in_local_memory() {
+    let printer = |callee: &str| {
+        let text = LLVM.replace("bar.sync", "call.uni print, (p);\n\tbar.sync").replace(
+            ".shared .align 16",
+            ".extern .func (.param .b32 r) vprintf\n(\n\t.param .b64 p,\n\t.param .b64 q\n)\n;\n.shared .align 16",
+        );
+        format!(
+            "{text}.func print(\n\t.param .b64 p\n)\n{{\n\t.local .align 8 .b8 \t__local_depot1[32];\n\t\
+             call.uni (r), {callee}, (a, b);\n\tret;\n}}\n"
+        )
+    };
+    assert_eq!(ok(&printer("vprintf")).kernels[0].local_bytes, 0);
+    assert!(problems(&printer("helper")).contains("keeps 32 bytes per thread in local memory"));
+}
+
+#[test]
 fn too_much_static_shared_memory_is_refused() {
     let found = problems(&LLVM.replace("tile[2048]", "tile[49152]"));
     assert!(found.contains("declares 49168 bytes of shared memory"), "{found}");

@@ -3,10 +3,11 @@
 //! Loads are `pure, readonly`: the compiler may merge two loads of one address, but moves none
 //! over an `asm!` that may write (every store here) or over a barrier. Stores are neither.
 
-use crate::{F32x2, F32x4, U32x2, U32x4, argmax::Best, bf16, f16};
+use crate::{Element, F32x2, F32x4, U32x2, U32x4, argmax::Best, bf16, f16};
 use core::arch::asm;
 
-/// A value of 8 to 128 bits that one instruction loads and stores.
+/// A value that shared memory holds: numbers and vectors of 8 to 128 bits, one instruction each; arrays of elements and
+/// structs with `#[derive(Element)]`, in accesses as wide as their alignment.
 pub trait SharedElement: Copy {
     /// Loads from a shared address.
     ///
@@ -123,5 +124,74 @@ impl SharedElement for Best {
     unsafe fn store(address: u32, v: Best) {
         // SAFETY: the caller's promise; handles are aligned to 16, and `Best` is 8 bytes.
         unsafe { U32x2::store(address, U32x2([v.value.to_bits(), v.index])) }
+    }
+}
+
+/// Loads an element of any size, in accesses as wide as its alignment.
+///
+/// # Safety
+/// The address is within the block's shared memory and a multiple of the alignment.
+#[inline(always)]
+pub unsafe fn load_plain<T: Element>(address: u32) -> T {
+    let mut v = core::mem::MaybeUninit::<T>::uninit();
+    let to = v.as_mut_ptr().cast::<u8>();
+    let mut at = 0;
+    // SAFETY: the caller's promise; the size is a multiple of the alignment, so that the accesses fill the value, of which
+    // every bit pattern is valid.
+    unsafe {
+        while at < size_of::<T>() {
+            let (from, to) = (address.wrapping_add(at as u32), to.add(at));
+            match align_of::<T>() {
+                1 => to.write(u8::load(from)),
+                2 => to.cast::<u16>().write(u16::load(from)),
+                4 => to.cast::<u32>().write(u32::load(from)),
+                8 => to.cast::<u64>().write(u64::load(from)),
+                _ => to.cast::<U32x4>().write(U32x4::load(from)),
+            }
+            at += const { step::<T>() };
+        }
+        v.assume_init()
+    }
+}
+
+/// Stores an element of any size, in accesses as wide as its alignment.
+///
+/// # Safety
+/// The address is within the block's shared memory and a multiple of the alignment.
+#[inline(always)]
+pub unsafe fn store_plain<T: Element>(address: u32, v: T) {
+    let from = (&raw const v).cast::<u8>();
+    let mut at = 0;
+    // SAFETY: the caller's promise; an element has no padding, and its size is a multiple of its alignment.
+    unsafe {
+        while at < size_of::<T>() {
+            let (to, from) = (address.wrapping_add(at as u32), from.add(at));
+            match align_of::<T>() {
+                1 => u8::store(to, from.read()),
+                2 => u16::store(to, from.cast::<u16>().read()),
+                4 => u32::store(to, from.cast::<u32>().read()),
+                8 => u64::store(to, from.cast::<u64>().read()),
+                _ => U32x4::store(to, from.cast::<U32x4>().read()),
+            }
+            at += const { step::<T>() };
+        }
+    }
+}
+
+/// Bytes of one access.
+const fn step<T>() -> usize {
+    if align_of::<T>() < 16 { align_of::<T>() } else { 16 }
+}
+
+impl<T: Element, const N: usize> SharedElement for [T; N] {
+    #[inline(always)]
+    unsafe fn load(address: u32) -> [T; N] {
+        // SAFETY: the caller's promise.
+        unsafe { load_plain(address) }
+    }
+    #[inline(always)]
+    unsafe fn store(address: u32, v: [T; N]) {
+        // SAFETY: the caller's promise.
+        unsafe { store_plain(address, v) }
     }
 }

@@ -14,6 +14,8 @@
 mod element;
 
 pub use element::SharedElement;
+#[doc(hidden)]
+pub use element::{load_plain, store_plain};
 
 use core::marker::PhantomData;
 

@@ -7,13 +7,13 @@ use crate::{F32x2, U32x2, bf16, f16};
 #[cfg(target_arch = "nvptx64")]
 unsafe extern "C" {
     #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
-    fn shfl_bfly(mask: u32, v: u32, lane: u32, clamp: u32) -> u32;
+    pub(crate) fn shfl_bfly(mask: u32, v: u32, lane: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.down.i32"]
-    fn shfl_down(mask: u32, v: u32, delta: u32, clamp: u32) -> u32;
+    pub(crate) fn shfl_down(mask: u32, v: u32, delta: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.up.i32"]
-    fn shfl_up(mask: u32, v: u32, delta: u32, clamp: u32) -> u32;
+    pub(crate) fn shfl_up(mask: u32, v: u32, delta: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
-    fn shfl_idx(mask: u32, v: u32, lane: u32, clamp: u32) -> u32;
+    pub(crate) fn shfl_idx(mask: u32, v: u32, lane: u32, clamp: u32) -> u32;
 }
 
 /// A value that can be shuffled: 8 to 64 bits.

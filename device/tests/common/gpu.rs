@@ -1,4 +1,5 @@
 //! Runs the fixture's kernels on the SIMT machine.
+#![allow(dead_code)]
 
 use super::fixture;
 use std::{
@@ -6,7 +7,10 @@ use std::{
     sync::Arc,
 };
 use warpsmith_device::{Access, ArgMeta, ArgSink, DeviceSlice, Element, Kernel};
-use warpsmith_simt::{Fault, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
+use warpsmith_simt::{
+    Counters, Fault, Instance, Launch, LoadOptions, Machine, MachineConfig, Module,
+    check::{Checks, Inspection},
+};
 
 /// A machine with the fixture's text for one architecture.
 pub struct Gpu {
@@ -83,6 +87,7 @@ impl Gpu {
         let module = Module::load(fixture().ptx(sm), &LoadOptions { sm }).unwrap_or_else(|e| panic!("sm_{sm}: {e}"));
         let machine = Arc::new(Machine::new(MachineConfig { sm, ..MachineConfig::default() }));
         let instance = machine.instantiate(Arc::new(module)).unwrap();
+        machine.memory().track(true);
         Gpu { sm, machine, instance }
     }
 
@@ -104,6 +109,29 @@ impl Gpu {
         k.args(&mut params);
         let launch = Launch { dynamic_shared, ..Launch::new(grid, K::META.block) };
         self.machine.launch(&self.instance, K::META.name, &launch, &params.0).map(drop)
+    }
+
+    /// What a launch does under every check.
+    pub fn inspect<K: Kernel>(&self, k: K, grid: [u32; 3], dynamic_shared: u32) -> Inspection {
+        let mut params = Params(Vec::new());
+        k.args(&mut params);
+        let launch = Launch { dynamic_shared, ..Launch::new(grid, K::META.block) };
+        self.machine.inspect(&self.instance, K::META.name, &launch, &params.0, &Checks::ALL)
+    }
+
+    /// Runs under every check, which must find nothing; gives the counters.
+    pub fn check<K: Kernel>(&self, k: K, grid: [u32; 3]) -> Counters {
+        let Inspection { fault, findings, counters, .. } = self.inspect(k, grid, 0);
+        if let Some(fault) = fault {
+            panic!("sm_{}: {}: {fault}", self.sm, K::META.name);
+        }
+        assert!(findings.is_empty(), "sm_{}: {}: {}", self.sm, K::META.name, findings[0]);
+        counters
+    }
+
+    /// What kernels print goes to `sink`.
+    pub fn on_print(&self, sink: impl Fn(&[u8]) + Send + Sync + 'static) {
+        self.machine.on_print(sink);
     }
 
     pub fn run<K: Kernel>(&self, k: K, grid: [u32; 3]) {

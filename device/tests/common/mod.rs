@@ -20,22 +20,24 @@ impl Fixture {
 
 pub fn fixture() -> &'static Fixture {
     static FIXTURE: OnceLock<Fixture> = OnceLock::new();
-    FIXTURE.get_or_init(|| {
-        let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        // Test programs run at the same time: each has a folder of its own.
-        let out = scratch.join(format!("all-device-{}", std::process::id()));
-        std::fs::create_dir_all(&out).unwrap();
-        let output = KernelCrate::new("tests/fixtures/all-device")
-            .archs(ARCHS.map(|sm| format!("sm_{sm}")))
-            .out_dir(&out)
-            .cache_dir(scratch.join("../warpsmith"))
-            .quiet()
-            .build()
-            .unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(output.warnings, Vec::<String>::new());
-        let images = output.images.iter().map(|i| (i.sm, std::fs::read_to_string(&i.path).unwrap())).collect();
-        let fixture = Fixture { images, manifest: output.manifest };
-        std::fs::remove_dir_all(&out).unwrap();
-        fixture
-    })
+    FIXTURE.get_or_init(|| build(&ARCHS))
+}
+
+pub fn build(archs: &[u32]) -> Fixture {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // Test programs and their tests run at the same time: each has a folder of its own.
+    let out = scratch.join(format!("all-device-{}-{}", std::process::id(), archs[0]));
+    std::fs::create_dir_all(&out).unwrap();
+    let output = KernelCrate::new("tests/fixtures/all-device")
+        .archs(archs.iter().map(|sm| format!("sm_{sm}")))
+        .out_dir(&out)
+        .cache_dir(scratch.join("../warpsmith"))
+        .quiet()
+        .build()
+        .unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(output.warnings, Vec::<String>::new());
+    let images = output.images.iter().map(|i| (i.sm, std::fs::read_to_string(&i.path).unwrap())).collect();
+    let fixture = Fixture { images, manifest: output.manifest };
+    std::fs::remove_dir_all(&out).unwrap();
+    fixture
 }
