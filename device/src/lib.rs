@@ -102,6 +102,8 @@ pub mod launch;
 pub mod args;
 #[cfg(any(target_arch = "nvptx64", doc))]
 pub mod atomic;
+#[cfg(any(target_feature = "sm_80", doc))]
+pub mod barrier;
 #[cfg(any(target_arch = "nvptx64", doc))]
 pub mod block;
 #[cfg(any(target_arch = "nvptx64", doc))]
@@ -112,6 +114,8 @@ pub mod grid;
 pub mod mem;
 #[cfg(any(target_arch = "nvptx64", doc))]
 pub mod mma;
+#[cfg(any(target_arch = "nvptx64", doc))]
+pub mod pipeline;
 #[cfg(any(target_arch = "nvptx64", doc))]
 pub mod shared;
 #[cfg(any(target_arch = "nvptx64", doc))]
@@ -143,6 +147,8 @@ pub mod prelude {
         gpu_print, gpu_println, kernel, math,
     };
 
+    #[cfg(target_feature = "sm_80")]
+    pub use crate::barrier;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::launch::{
         Access, ArgKind, ArgMeta, ArgSink, Contract, ContractError, DeviceSlice, Geometry, Kernel, KernelMeta,
@@ -151,7 +157,7 @@ pub mod prelude {
     #[cfg(target_arch = "nvptx64")]
     pub use crate::{
         atomic::{self, Order, Scope},
-        block, block_reduce, device_assert, grid, mem,
+        block, block_reduce, device_assert, grid, mem, mma, pipeline,
         shared::{self, Shared},
         shared_array, sync, thread,
         tile::{self, Tile},

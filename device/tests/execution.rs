@@ -8,7 +8,9 @@ mod common;
 #[path = "common/gpu.rs"]
 mod gpu;
 
-use all_device::{arithmetic::*, atomics::*, collectives::*, memory::*, printing::*, shapes::*, tiles::*};
+use all_device::{
+    arithmetic::*, atomics::*, collectives::*, matrices::*, memory::*, pipelines::*, printing::*, shapes::*, tiles::*,
+};
 use common::fixture;
 use gpu::{Gpu, block_butterfly, butterfly, noise};
 use half::{bf16, f16};
@@ -67,6 +69,17 @@ fn every_kernel_of_the_fixture_has_a_launch_struct() {
         LastBlock::META,
         SharedAtomics::META,
         Fences::META,
+        Ring::META,
+        OwnCopies::META,
+        SplitBarriers::META,
+        ProductF16::META,
+        ProductBf16::META,
+        ProductI8::META,
+        ProductU8::META,
+        StagedProducts::META,
+        RowsProduct::META,
+        Turns::META,
+        SlowTurn::META,
         Printing::META,
         GpuAsserts::META,
         Tiles1::META,

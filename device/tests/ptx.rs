@@ -235,6 +235,26 @@ fn tiles_stay_in_registers_and_take_the_collectives_that_the_documentation_count
 }
 
 #[test]
+fn copies_barriers_and_products_are_the_instructions_of_their_architecture() {
+    for sm in ARCHS {
+        let counts = |entry: &str, wanted: &[(&str, usize)]| {
+            for &(prefix, n) in wanted {
+                assert_eq!(count(sm, entry, prefix), n, "{entry}, sm_{sm}: {prefix}");
+            }
+        };
+        let new = usize::from(sm >= 80);
+        counts("own_copies", &[("cp.async.ca", 2 * new), ("cp.async.commit", 2 * new), ("cp.async.wait", 2 * new)]);
+        counts("own_copies", &[("st.shared", 2 - 2 * new), ("ld.shared", 2)]);
+        counts("ring", &[("st.shared.v4", 4 - 4 * new), ("bar", 3)]);
+        counts("split_barriers", &[("mbarrier.init", 2 * new), ("cp.async.mbarrier.arrive", new)]);
+        counts("product_f16", &[("mma.sync", 2 - new), ("shfl", 0)]);
+        counts("product_i8", &[("mma.sync", 4 - 3 * new), ("shfl", 0)]);
+        counts("product_bf16", &[("mma.sync", new), ("shfl", 32 - 32 * new)]);
+        counts("rows_product", &[("ldmatrix.sync.aligned.m8n8.x4", 1), ("ldmatrix.sync.aligned.m8n8.x2.trans", 1)]);
+    }
+}
+
+#[test]
 fn ptxas_assembles_every_architecture_where_it_is_found() {
     let Some(ptxas) = warpsmith_builder::ptxas::find() else {
         println!("ptxas was not found; nothing assembled");

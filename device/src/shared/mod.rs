@@ -2,7 +2,8 @@
 //!
 //! * [`shared_array!`](crate::shared_array) declares a static array by name;
 //! * [`dynamic`] gives the part that the launch sizes (`Geometry::shared`);
-//! * [`Shared<T>`] is the handle to either: an address and a length, both free after inlining.
+//! * [`Shared<T>`] is the handle to either: an address and a length, both free after inlining;
+//! * [`Strided`] and [`Swizzled`] are matrices whose rows and columns are free of bank conflicts.
 //!
 //! Loads are `ld.shared`, stores `st.shared`, of up to 128 bits. They are not moved over each
 //! other's stores or over barriers. Memory is not initialised, and nothing orders threads but
@@ -12,10 +13,12 @@
 //! handle's length traps.
 
 mod element;
+mod layout;
 
 pub use element::SharedElement;
 #[doc(hidden)]
 pub use element::{load_plain, store_plain};
+pub use layout::{Matrix, Strided, Swizzled, odd_chunks, odd_words};
 
 use core::marker::PhantomData;
 

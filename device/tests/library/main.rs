@@ -12,5 +12,7 @@ mod gpu;
 
 use common::fixture;
 
+mod matrices;
+mod pipelines;
 mod printing;
 mod tiles;

@@ -1,33 +1,65 @@
 //! Tensor cores: products of small matrices that a warp holds in registers.
 //!
-//! `f16` operands are vectors, which this compiler passes to no intrinsic, so these are `asm!`: never `pure`, and to be kept
+//! [`A`], [`B`] and [`C`] are the fragments of C += A · B, with their shapes in their types, so that only what fits can be
+//! multiplied:
+//!
+//! ```
+//! # #![cfg_attr(target_arch = "nvptx64", no_std)]
+//! # use warpsmith_device::prelude::*;
+//! /// c[16, 8] = a[16, k] · b[8, k]ᵀ, by one warp.
+//! #[kernel(block = 32)]
+//! pub unsafe fn product(a: In<f16>, b: In<f16>, c: Out<f32>, k: u32) {
+//!     let (k, mut sum, mut at) = (k as usize, mma::C::<f16>::zero(), 0);
+//!     while at < k {
+//!         let left = mma::A::from_fn(|row, i| a.at(row * k + at + i));
+//!         let right = mma::B::from_fn(|i, column| b.at(column * k + at + i));
+//!         sum.add_product(left, right);
+//!         at += 16;
+//!     }
+//!     sum.for_each(|row, column, v| c.set(8 * row + column, v));
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! | elements | A, B, C | from sm_80 on | sm_75 | before, and under rust-cuda |
+//! |---|---|---|---|---|
+//! | `f16`, sums `f32` | 16 x 16, 16 x 8, 16 x 8 | 1 `mma` | 2 | 32 shuffles, 64 `fma` |
+//! | `bf16`, sums `f32` | 16 x 16, 16 x 8, 16 x 8 | 1 `mma` | as before | 32 shuffles, 64 `fma` |
+//! | `i8` or `u8`, sums `i32`, wrapping | 16 x 32, 32 x 8, 16 x 8 | 1 `mma` | 4 | 32 shuffles, 32 `dp4a` |
+//! | bits, sums `u32` | 16 x 128, 128 x 8, 16 x 8 | [`mma_and_popc`]: 1 `mma` | 16 shuffles | 16 shuffles |
+//!
+//! Integer sums are exact. `f32` sums are rounded as the architecture's tensor cores do, which differs between generations and
+//! from a chain of `fma`.
+//!
+//! These are `asm!`, since `f16` operands are vectors, which this compiler passes to no intrinsic: never `pure`, and to be kept
 //! in straight-line code and in branches and loops that a whole warp takes alike. Fragments are laid out as the PTX ISA
-//! says; with `g = lane / 4` and `t = lane % 4` a lane holds:
+//! says. With `g = lane / 4`, `t = lane % 4`, `w` elements in a word (two or four) and `h` half the depth (8 or 16), a lane
+//! holds:
 //!
 //! | matrix | register | elements |
 //! |---|---|---|
-//! | A, 16 x 16 | 0, 1, 2, 3 | `(g, 2t..)`, `(g + 8, 2t..)`, `(g, 2t + 8..)`, `(g + 8, 2t + 8..)`, two `f16` each |
-//! | B, 16 x 8 | 0, 1 | `(2t.., g)`, `(2t + 8.., g)`, two `f16` each, one below the other |
-//! | C, D, 16 x 8 | 0, 1, 2, 3 | `(g, 2t)`, `(g, 2t + 1)`, `(g + 8, 2t)`, `(g + 8, 2t + 1)`, `f32` |
+//! | A | 0, 1, 2, 3 | `(g, wt..)`, `(g + 8, wt..)`, `(g, wt + h..)`, `(g + 8, wt + h..)`, `w` each |
+//! | B | 0, 1 | `(wt.., g)`, `(wt + h.., g)`, `w` each, one below the other |
+//! | C | 0, 1, 2, 3 | `(g, 2t)`, `(g, 2t + 1)`, `(g + 8, 2t)`, `(g + 8, 2t + 1)` |
+
+mod factor;
+mod fragment;
+
+pub use factor::Factor;
+pub use fragment::{A, B, C};
 
 use core::arch::asm;
 
-/// `c += a * b` with `f16` factors and `f32` sums (`mma.sync.aligned.m16n8k16`).
+/// `c += a * b` with `f16` factors and `f32` sums (`mma.sync.aligned.m16n8k16`), from registers.
 ///
 /// # Safety
 /// All 32 lanes make this call together.
-#[cfg(any(target_feature = "sm_80", doc))]
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub unsafe fn mma_f16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
-    // SAFETY: the caller's promise; registers only.
-    unsafe {
-        asm!(
-            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{{0},{1},{2},{3}}}, {{{4},{5},{6},{7}}}, {{{8},{9}}}, {{{0},{1},{2},{3}}};",
-            inout(reg32) c[0], inout(reg32) c[1], inout(reg32) c[2], inout(reg32) c[3],
-            in(reg32) a[0], in(reg32) a[1], in(reg32) a[2], in(reg32) a[3], in(reg32) b[0], in(reg32) b[1],
-            options(nomem, nostack, preserves_flags)
-        );
-    }
+    let mut bits = c.map(f32::to_bits);
+    // SAFETY: the caller's promise.
+    unsafe { factor::multiply(factor::Kind::F16, &mut bits, a, b) };
+    *c = bits.map(f32::from_bits);
 }
 
 macro_rules! loads {
@@ -58,9 +90,34 @@ loads! {
     load_matrices_transposed = ".trans";
 }
 
+macro_rules! two_loads {
+    ($($(#[$doc:meta])* $name:ident = $trans:literal;)*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As [`load_matrices`], for the addresses of lanes 0 to 15.
+        #[inline(always)]
+        pub unsafe fn $name(address: u32) -> [u32; 2] {
+            let (a, b): (u32, u32);
+            // SAFETY: the caller's promise.
+            unsafe {
+                asm!(concat!("ldmatrix.sync.aligned.m8n8.x2", $trans, ".shared.b16 {{{0},{1}}}, [{2}];"),
+                    lateout(reg32) a, lateout(reg32) b, in(reg32) address, options(readonly, nostack, preserves_flags));
+            }
+            [a, b]
+        }
+    )* };
+}
+two_loads! {
+    /// As [`load_matrices`], two of them.
+    load_two_matrices = "";
+    /// As [`load_matrices_transposed`], two of them.
+    load_two_matrices_transposed = ".trans";
+}
+
 /// `c + popcount(a & b)` of rows of 128 bits (`mma.sync.aligned.m16n8k128` with `.and.popc`): element `(i, j)` counts the
 /// bits that row `i` of `a` and column `j` of `b` have in common. With `g = lane / 4` and `t = lane % 4` a lane holds words
-/// `t` of rows `g` and `g + 8` of `a`, word `t` of column `g` of `b`, and of `c` what [the table](self) says, as integers.
+/// `t` of rows `g` and `g + 8` of `a`, word `t` of column `g` of `b`, and of `c` what [the last table](self) says, as integers.
 ///
 /// One instruction from sm_80 on (native on sm_80 to sm_90, made of `s8` products by ptxas on later ones); before, the
 /// words go round among the lanes: 16 shuffles and 16 counts.
