@@ -4,6 +4,7 @@
 //! ```text
 //! cargo run --release -p warpsmith-ladder            # all steps; the table of examples/README.md
 //! cargo run --release -p warpsmith-ladder -- 12      # step 12 beside step 11
+//! WARPSMITH_CHECK=all cargo run --release -p warpsmith-ladder -- defect misaligned   # a mistake, and what the checks say of it
 //! ```
 //!
 //! The kernels stand in a crate of their own, `kernels/`, compiled by `build.rs`: a problem a file. [`problems`] has the
@@ -11,6 +12,7 @@
 
 mod bench;
 mod count;
+pub mod defects;
 pub mod problems;
 pub mod report;
 

@@ -1,11 +1,15 @@
 //! Runs the ladder: all of it, or one step beside the one before.
 
 use std::process::ExitCode;
+use warpsmith_host::Error;
+use warpsmith_ladder::defects::{DEFECTS, Defect};
 use warpsmith_ladder::{Bench, Failure, Outcome, STEPS, Step, report};
 
-const USAGE: &str = "usage: warpsmith-ladder [STEP | --write README]
+const USAGE: &str = "usage: warpsmith-ladder [STEP | defect NAME | mended NAME | --write README]
 
   STEP             a number from 1 to 20: this step beside the one before
+  defect NAME      a mistake, for the checks: WARPSMITH_CHECK=all
+  mended NAME      the same without the mistake
   --write README   all steps; puts the table into the README, between its marks
   without          all steps, and the table";
 
@@ -19,6 +23,10 @@ fn main() -> ExitCode {
             println!("{USAGE}");
             Ok(())
         }
+        [how @ ("defect" | "mended"), name] => match DEFECTS.iter().find(|d| d.name == name) {
+            Some(planted) => defect(planted, how == "mended"),
+            None => return usage(&format!("no defect {name}: there are {}", DEFECTS.map(|d| d.name).join(", "))),
+        },
         [number] => match STEPS.iter().find(|s| s.number.to_string() == number) {
             Some(step) => one(step),
             None => return usage(&format!("no step {number}: they go from 1 to {}", STEPS.len())),
@@ -63,6 +71,15 @@ fn one(step: &Step) -> Result<(), Failure> {
     let outcome = run(&bench, step)?;
     print!("{}", report::beside(step, &outcome, before.zip(old.as_ref())));
     Ok(())
+}
+
+fn defect(planted: &Defect, mended: bool) -> Result<(), Failure> {
+    let bench = open()?;
+    match (planted.run)(&bench, mended) {
+        // The driver has printed the report.
+        Err(Error::Findings { count, .. }) => Err(format!("findings of the checks: {count}").into()),
+        done => Ok(done?),
+    }
 }
 
 fn all(readme: Option<&str>) -> Result<(), Failure> {

@@ -10,11 +10,14 @@
 //! | [`q8_0`] | 15 to 18 | weights of 8 bits: the file's layout, one of our own, the swizzle again, two rows a warp |
 //! | [`race`] | 20 | a barrier that is missing |
 //!
+//! [`defects`] are no steps: mistakes and their mended twins, for the checks.
+//!
 //! Step 19 is a graph of kernels that stand above.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, f16))]
 
 pub mod add;
+pub mod defects;
 pub mod gemv;
 pub mod q8_0;
 pub mod race;
