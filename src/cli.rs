@@ -34,6 +34,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Count what a kernel does, per launch and per line, by Nsight Compute's names; project it onto a GPU's roofline.
     Profile(ProfileArgs),
+    /// Run kernels in all their shapes on the device and on a simulated one, and compare the outputs bit for bit.
+    Compare(CompareArgs),
     /// Hold kernels to their budgets: issue slots a weight by machine code and by count, registers, bytes; name what binds.
     Budget(BudgetArgs),
 }
@@ -204,6 +206,29 @@ pub struct CheckArgs {
     /// A program and its arguments, to be run on the software driver under the checks.
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
+}
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Kernels to compare [default: all]
+    #[arg(value_name = "KERNEL")]
+    pub kernels: Vec<String>,
+    /// One shape instead of all, e.g. rows=3,cols=256.
+    #[arg(long, value_name = "SIZES")]
+    pub shape: Option<String>,
+    /// CUDA driver of the device; overrides WARPSMITH_DRIVER.
+    #[arg(long, value_enum)]
+    pub driver: Option<DriverChoice>,
+    /// Device ordinal.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub device: u32,
+    /// Architecture of the simulated device [default: the device's]
+    #[arg(long, value_name = "SM", value_parser = parse_sm)]
+    pub sm: Option<u32>,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `profile`.

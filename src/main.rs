@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Some(Command::Doctor(args)) => commands::doctor::run(&args),
         Some(Command::Kernels(args)) => commands::kernels::run(&args),
         Some(Command::Check(args)) => commands::check::run(&args),
+        Some(Command::Compare(args)) => commands::compare::run(&args),
         Some(Command::Profile(args)) => commands::profile::run(&args),
         Some(Command::Budget(args)) => commands::budget::run(&args),
     };

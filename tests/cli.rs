@@ -183,6 +183,20 @@ fn doctor_reports_every_probe_and_the_fix_for_what_is_missing() {
 }
 
 #[test]
+fn compare_finds_the_bits_of_the_simulated_device_on_the_driver() {
+    let found = json(&["compare", "swiglu", "residual_add", "argmax", "--driver", "software", "--json"]);
+    let rows = found["kernels"].as_array().unwrap();
+    assert_eq!(rows.len(), 3, "{found}");
+    for row in rows {
+        assert_eq!((&row["identical"], &row["explained"]), (&Value::Bool(true), &Value::Bool(true)), "{row}");
+        assert!(row["cases"].as_u64().unwrap() > 3 && row["elements"].as_u64().unwrap() > 20, "{row}");
+    }
+    assert!(rows.iter().any(|r| r["kernels"] == "swiglu" && r["approximate"][0]["kernel"] == "swiglu"), "{found}");
+    refused(&["compare", "swigl"], 2, &["did you mean swiglu"]);
+    refused(&["compare", "swiglu", "--shape", "m=1"], 2, &["no size `m`"]);
+}
+
+#[test]
 fn a_budget_without_its_tools_says_how_to_get_them() {
     let without = |variable: &str, tool: &str, package: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::BuildError;
+use crate::dependency::Patch;
 use crate::process::{clean_command, run, stdout_of};
 use crate::sysroot::TARGET;
 use crate::toolchain::Toolchain;
@@ -30,6 +31,8 @@ pub(crate) struct Package {
     pub(crate) device_crates: Vec<String>,
     /// Files and directories of every package that lies on this machine as source.
     pub(crate) inputs: BTreeSet<PathBuf>,
+    /// What is taken in place of the registry's.
+    pub(crate) patches: Vec<Patch>,
 }
 
 impl Package {
@@ -110,21 +113,37 @@ impl MetaPackage {
     }
 }
 
-/// Asks cargo what the package in `dir` consists of when it is built for the GPU.
-pub(crate) fn package(toolchain: &Toolchain, dir: &Path) -> Result<Package, BuildError> {
+/// The name of the package in `dir`, without looking at its dependencies.
+pub(crate) fn package_name(toolchain: &Toolchain, dir: &Path) -> Result<String, BuildError> {
+    #[derive(Deserialize)]
+    struct Answer {
+        name: String,
+    }
     let manifest = dir.join("Cargo.toml");
     let text = stdout_of(
-        cargo_command(toolchain, dir)
+        cargo_command(toolchain, dir, &[]).args(["read-manifest", "--offline", "--manifest-path"]).arg(&manifest),
+        &format!("reading {} (cargo read-manifest)", manifest.display()),
+    )?;
+    let answer: Answer = serde_json::from_str(&text)
+        .map_err(|e| BuildError::Answer { what: "cargo read-manifest".to_owned(), reason: e.to_string() })?;
+    Ok(answer.name)
+}
+
+/// Asks cargo what the package in `dir` consists of when it is built for the GPU.
+pub(crate) fn package(toolchain: &Toolchain, dir: &Path, patches: Vec<Patch>) -> Result<Package, BuildError> {
+    let manifest = dir.join("Cargo.toml");
+    let text = stdout_of(
+        cargo_command(toolchain, dir, &patches)
             .args(["metadata", "--format-version=1", "--filter-platform", TARGET, "--manifest-path"])
             .arg(&manifest),
         &format!("reading {} (cargo metadata)", manifest.display()),
     )?;
     let unreadable = |reason: String| BuildError::Answer { what: "cargo metadata".to_owned(), reason };
     let metadata: Metadata = serde_json::from_str(&text).map_err(|e| unreadable(e.to_string()))?;
-    read_metadata(metadata, dir, &manifest)
+    read_metadata(metadata, dir, &manifest, patches)
 }
 
-fn read_metadata(metadata: Metadata, dir: &Path, manifest: &Path) -> Result<Package, BuildError> {
+fn read_metadata(metadata: Metadata, dir: &Path, manifest: &Path, patches: Vec<Patch>) -> Result<Package, BuildError> {
     let refuse = |reason: &str| BuildError::KernelCrate { path: dir.to_path_buf(), reason: reason.to_owned() };
     let same = |a: &Path, b: &Path| a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
     let root = metadata.packages.iter().find(|p| same(&p.manifest_path, manifest)).ok_or_else(|| {
@@ -185,12 +204,16 @@ fn read_metadata(metadata: Metadata, dir: &Path, manifest: &Path) -> Result<Pack
             .map(|t| t.name.replace('-', "_"))
             .collect(),
         inputs,
+        patches,
     })
 }
 
 /// Cargo with a clean environment, in the folder whose configuration applies.
-fn cargo_command(toolchain: &Toolchain, dir: &Path) -> std::process::Command {
+fn cargo_command(toolchain: &Toolchain, dir: &Path, patches: &[Patch]) -> std::process::Command {
     let mut command = clean_command(&toolchain.cargo);
+    for Patch { name, path } in patches {
+        command.arg("--config").arg(format!("patch.crates-io.{name}.path={:?}", path.display().to_string()));
+    }
     command.current_dir(dir).env("CARGO_TERM_COLOR", "never");
     if toolchain.rustc.is_absolute() {
         command.env("RUSTC", &toolchain.rustc);
@@ -249,7 +272,7 @@ impl Compilation<'_> {
     /// Compiles, or answers what is there already. The caller holds the lock of `target_dir`.
     pub(crate) fn run(&self) -> Result<Compiled, BuildError> {
         let dir = self.package.manifest.parent().unwrap_or(Path::new("."));
-        let mut command = cargo_command(self.toolchain, dir);
+        let mut command = cargo_command(self.toolchain, dir, &self.package.patches);
         // Cargo probes the flags with a crate called `___`.
         let unstable: Vec<&str> =
             std::iter::once("___").chain(self.package.device_crates.iter().map(String::as_str)).collect();

@@ -173,6 +173,7 @@ mod tests {
             target_directory: PathBuf::from("/w/target"),
             device_crates: Vec::new(),
             inputs: Default::default(),
+            patches: Vec::new(),
         };
         let text = linking_manifest(&package, &["extra".to_owned()], false).unwrap();
         for line in [

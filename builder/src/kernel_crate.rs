@@ -8,9 +8,9 @@ use crate::arch::Arch;
 use crate::cache::target_dir_of;
 use crate::cargo::{self, Package};
 use crate::manifest::Manifest;
-use crate::output::absolute;
+use crate::output::{Writer, absolute};
 use crate::toolchain::Toolchain;
-use crate::{BuildError, cuda_builder, stock};
+use crate::{BuildError, cuda_builder, dependency, stock};
 
 /// Which code generator compiles the kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub struct Output {
 /// [`out_dir`](KernelCrate::out_dir).
 #[derive(Clone, Debug)]
 pub struct KernelCrate {
-    path: PathBuf,
+    place: Place,
     archs: Vec<String>,
     isa: Vec<(String, (u32, u32))>,
     backend: Backend,
@@ -92,6 +92,15 @@ pub struct KernelCrate {
     out_dir: Option<PathBuf>,
     cache_dir: Option<PathBuf>,
     quiet: bool,
+}
+
+/// How the kernels crate is found.
+#[derive(Clone, Debug)]
+enum Place {
+    /// Relative to the folder of the calling package.
+    Path(PathBuf),
+    /// The `links` name of a direct dependency.
+    Dependency(String),
 }
 
 /// Major and minor number of a PTX version.
@@ -145,8 +154,19 @@ impl Speaker {
 impl KernelCrate {
     /// The package in the folder `path`, relative to the folder of the calling package.
     pub fn new(path: impl Into<PathBuf>) -> KernelCrate {
+        KernelCrate::at(Place::Path(path.into()))
+    }
+
+    /// A package that the calling package depends on, wherever cargo keeps its source: for kernels that are published as
+    /// a crate of their own. That crate declares `links = "NAME"` in its Cargo.toml, and its build script is
+    /// `println!("cargo:root={}", env!("CARGO_MANIFEST_DIR"))`.
+    pub fn dependency(links: impl Into<String>) -> KernelCrate {
+        KernelCrate::at(Place::Dependency(links.into()))
+    }
+
+    fn at(place: Place) -> KernelCrate {
         KernelCrate {
-            path: path.into(),
+            place,
             archs: Vec::new(),
             isa: Vec::new(),
             backend: Backend::default(),
@@ -235,6 +255,7 @@ impl KernelCrate {
             "WARPSMITH_CACHE_DIR",
             "WARPSMITH_RUST_SRC",
             "RUSTUP_TOOLCHAIN",
+            "DOCS_RS",
         ]);
         let dir = self.resolve_path()?;
         // Before anything can fail, so that a repaired Cargo.toml is noticed.
@@ -255,7 +276,12 @@ impl KernelCrate {
             }
         };
         let toolchain = Toolchain::discover(&dir)?;
-        let package = cargo::package(&toolchain, &dir)?;
+        if speaker.in_build_script && std::env::var_os("DOCS_RS").is_some_and(|value| !value.is_empty()) {
+            return self.without_kernels(&toolchain, &dir, &out_dir, backend, &speaker);
+        }
+        let unpacked_in = self.unpacked_in(out_dir_var.as_deref(), &out_dir)?;
+        let (dir, patches) = dependency::source(dir, &unpacked_in)?;
+        let package = cargo::package(&toolchain, &dir, patches)?;
         speaker.watch(package.inputs.iter().map(PathBuf::as_path));
         if let Some(unknown) = self.features.iter().find(|f| !package.features.contains(*f) && !f.contains('/')) {
             return Err(BuildError::KernelCrate { path: dir, reason: format!("it has no feature `{unknown}`") });
@@ -283,9 +309,35 @@ impl KernelCrate {
         Ok(output)
     }
 
+    /// What a host crate needs to be documented: an image of no kernel for no architecture. Loading it names this cause.
+    fn without_kernels(
+        &self,
+        toolchain: &Toolchain,
+        dir: &Path,
+        out_dir: &Path,
+        backend: Backend,
+        speaker: &Speaker,
+    ) -> Result<Output, BuildError> {
+        let library = cargo::package_name(toolchain, dir)?;
+        speaker.warn(&format!("DOCS_RS is set: the kernels of `{library}` are not compiled, only documented"));
+        Writer {
+            library: &library,
+            backend: backend.name(),
+            generator: "none, because DOCS_RS was set".to_owned(),
+            out_dir,
+            allow_local: &[],
+        }
+        .write(Vec::new())
+    }
+
     fn resolve_path(&self) -> Result<PathBuf, BuildError> {
-        let base = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
-        let joined = absolute(&base.join(&self.path))?;
+        let joined = match &self.place {
+            Place::Dependency(links) => dependency::root(links)?,
+            Place::Path(path) => {
+                let base = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+                absolute(&base.join(path))?
+            }
+        };
         let dir = joined.canonicalize().map_err(|error| BuildError::KernelCrate {
             path: joined.clone(),
             reason: format!("{error}; the path is relative to the folder of the calling package"),
@@ -325,14 +377,27 @@ impl KernelCrate {
     }
 
     fn resolve_cache(&self, out_dir: Option<&Path>, package: &Package) -> Result<PathBuf, BuildError> {
+        match self.known_cache(out_dir)? {
+            Some(cache) => Ok(cache),
+            None => Ok(package.target_directory.join("warpsmith")),
+        }
+    }
+
+    /// Where a package from a registry is copied to, which has no target directory of its own to speak of.
+    fn unpacked_in(&self, out_dir_var: Option<&Path>, out_dir: &Path) -> Result<PathBuf, BuildError> {
+        Ok(self.known_cache(out_dir_var)?.unwrap_or_else(|| out_dir.to_path_buf()))
+    }
+
+    /// The cache, as far as settings and the outer build tell it.
+    fn known_cache(&self, out_dir: Option<&Path>) -> Result<Option<PathBuf>, BuildError> {
         if let Some(dir) = std::env::var_os("WARPSMITH_CACHE_DIR").filter(|d| !d.is_empty()) {
-            return absolute(Path::new(&dir));
+            return absolute(Path::new(&dir)).map(Some);
         }
         if let Some(dir) = &self.cache_dir {
-            return absolute(dir);
+            return absolute(dir).map(Some);
         }
         let target = std::env::var("TARGET").ok();
         let of_outer_build = out_dir.and_then(|dir| target_dir_of(dir, target.as_deref()));
-        Ok(of_outer_build.unwrap_or_else(|| package.target_directory.clone()).join("warpsmith"))
+        Ok(of_outer_build.map(|dir| dir.join("warpsmith")))
     }
 }

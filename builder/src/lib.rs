@@ -31,6 +31,7 @@
 //! | `WARPSMITH_BACKEND` | `stock` or `cuda_builder`; overrides [`KernelCrate::backend`] |
 //! | `WARPSMITH_ARCHS` | comma-separated architectures; overrides [`KernelCrate::archs`] |
 //! | `WARPSMITH_CACHE_DIR` | where `core` and the kernels' build live; overrides [`KernelCrate::cache_dir`] |
+//! | `DOCS_RS` | set (by docs.rs) to anything: nothing is compiled, so that a host crate is documented without a toolchain for PTX |
 //! | `WARPSMITH_RUST_SRC` | the `library` directory of the Rust source, if it is in no usual place |
 //! | `WARPSMITH_PTXAS` | the `ptxas` that [`ptxas::find`] returns |
 //! | `WARPSMITH_NVDISASM` | the `nvdisasm` that [`nvdisasm::find`] returns |
@@ -39,6 +40,7 @@ mod arch;
 mod cache;
 mod cargo;
 mod cuda_builder;
+mod dependency;
 mod error;
 mod kernel_crate;
 mod manifest;

@@ -70,6 +70,19 @@ impl Consumer {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// docs.rs has no source of `core`, and no network.
+    fn documentation_needs_no_source_of_core(&self) {
+        let cache = self.fixture.dir.path().join("no cache");
+        let env = [
+            ("DOCS_RS", "1"),
+            ("WARPSMITH_RUST_SRC", "/nowhere/library"),
+            ("WARPSMITH_CACHE_DIR", cache.to_str().unwrap()),
+        ];
+        self.passes(&["doc"], &env);
+        assert_eq!(self.passes(&["run", "-q"], &env), "basic-kernels false\n");
+        assert!(!cache.exists(), "nothing was compiled");
+    }
+
     fn missing_rust_source_is_one_error_with_the_fix(&self) {
         let cache = self.fixture.dir.path().join("empty cache");
         let env = [("WARPSMITH_RUST_SRC", "/nowhere/library"), ("WARPSMITH_CACHE_DIR", cache.to_str().unwrap())];
@@ -130,6 +143,7 @@ fn every_outer_command_builds_the_same_kernels() {
     assert_eq!(consumer.passes(&["run", "-q"], &[("WARPSMITH_ARCHS", "sm_86")]), "basic-kernels true\n86 true 1\n");
 
     // In the same target directory, because what the build script needs is compiled there.
+    consumer.documentation_needs_no_source_of_core();
     consumer.missing_rust_source_is_one_error_with_the_fix();
 }
 

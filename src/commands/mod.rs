@@ -3,6 +3,7 @@
 pub mod approximate;
 pub mod budget;
 pub mod check;
+pub mod compare;
 pub mod doctor;
 pub mod kernels;
 pub mod profile;

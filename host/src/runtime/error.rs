@@ -419,7 +419,7 @@ struct Archs<'a>(&'a [u32]);
 impl std::fmt::Display for Archs<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0.is_empty() {
-            return f.write_str("no architecture");
+            return f.write_str("no architecture (as a build with DOCS_RS set leaves it)");
         }
         for (i, sm) in self.0.iter().enumerate() {
             write!(f, "{}sm_{sm}", if i == 0 { "" } else { ", " })?;
