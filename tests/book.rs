@@ -11,7 +11,7 @@
 mod markdown;
 
 use markdown::{Listing, Page, command, pages, stands_in};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -148,6 +148,30 @@ fn chapters_that_sources_name_exist() {
         }
     }
     none(problems);
+}
+
+/// The table of CUDA's constructs names items that exist: each word in code of its second column is one of a source.
+#[test]
+fn the_porting_table_names_items_that_exist() {
+    let mut files = Vec::new();
+    for folder in ["device/src", "macros/src", "host/src/runtime", "builder/src"] {
+        sources(&Path::new(ROOT).join(folder), &mut files);
+    }
+    let code: String = files.iter().map(|f| read(f)).collect::<Vec<_>>().join("\n");
+    let code: Vec<&str> = code.lines().filter(|l| !l.trim_start().starts_with("//")).collect();
+    let words: HashSet<&str> = code.iter().flat_map(|l| l.split(|c: char| !c.is_alphanumeric() && c != '_')).collect();
+    let (mut problems, mut items) = (Vec::new(), 0);
+    for row in read(&Path::new(ROOT).join("docs/porting.md")).lines().filter(|l| l.starts_with('|')) {
+        let ours = row.split('|').nth(2).unwrap_or_default();
+        for item in ours.split('`').skip(1).step_by(2).filter(|i| !i.starts_with("warpsmith ")) {
+            items += 1;
+            let name = item.split(['(', '!', ']']).next().unwrap_or_default();
+            let path = name.trim_start_matches("#[").split("::");
+            problems.extend(path.filter(|part| !words.contains(part)).map(|part| format!("`{item}`: no `{part}`")));
+        }
+    }
+    none(problems);
+    assert!(items > 50, "{items} items: the table was not read");
 }
 
 /// What a command prints, on stdout and then on stderr, with the folder of built programs called as after a release build.

@@ -113,7 +113,8 @@ pub unsafe fn double_vectors(x: InOut<f32>, n: u32) {
 pub unsafe fn reverse_without_wait(x: In<f32>, y: Out<f32>) {
     let tile = shared_array!(REVERSE_WITHOUT_WAIT: [f32; 64]);
     let t = thread::idx_x() as usize;
-    copy_async(tile, t, x.from(t));
+    pipeline::copy(tile, t, x.ptr().add(t));
+    pipeline::commit();
     sync::block();
     y.set(t, tile.get(63 - t));
 }
@@ -123,38 +124,11 @@ pub unsafe fn reverse_without_wait(x: In<f32>, y: Out<f32>) {
 pub unsafe fn reverse_with_wait(x: In<f32>, y: Out<f32>) {
     let tile = shared_array!(REVERSE_WITH_WAIT: [f32; 64]);
     let t = thread::idx_x() as usize;
-    copy_async(tile, t, x.from(t));
-    wait_for_copies();
+    pipeline::copy(tile, t, x.ptr().add(t));
+    pipeline::commit();
+    pipeline::wait::<0>();
     sync::block();
     y.set(t, tile.get(63 - t));
-}
-
-/// Copies the first element of `x` to place `i` of a tile (`cp.async`, from sm_80 on; before that, at once).
-///
-/// # Safety
-/// `x` has an element, and the tile a place `i`.
-#[inline(always)]
-#[cfg(target_arch = "nvptx64")]
-unsafe fn copy_async(tile: Shared<f32>, i: usize, x: In<f32>) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        #[cfg(target_feature = "sm_80")]
-        core::arch::asm!("cp.async.ca.shared.global [{0}], [{1}], 4;", in(reg32) tile.address_of(i), in(reg64) x.ptr(),
-            options(nostack, preserves_flags));
-        #[cfg(not(target_feature = "sm_80"))]
-        tile.set(i, x.at(0));
-    }
-}
-
-/// Waits for the calling thread's copies.
-#[inline(always)]
-#[cfg(target_arch = "nvptx64")]
-fn wait_for_copies() {
-    // SAFETY: waits, and touches no memory but what the copies write.
-    #[cfg(target_feature = "sm_80")]
-    unsafe {
-        core::arch::asm!("cp.async.wait_all;", options(nostack, preserves_flags))
-    };
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
