@@ -12,6 +12,9 @@ use crate::cache::{copy_tree, hash};
 /// What the kernels' half for the GPU must share with the half for the host: a launch is typed by it.
 const SHARED: [&str; 2] = ["warpsmith-device", "warpsmith-macros"];
 
+/// What cargo writes into a folder when it is complete.
+const MARK: &str = ".cargo-ok";
+
 /// A crate for the nested cargo in place of the registry's of that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Patch {
@@ -33,7 +36,7 @@ pub(crate) fn root(links: &str) -> Result<PathBuf, BuildError> {
 
 /// Whether cargo unpacked this folder from a registry.
 fn is_unpacked(dir: &Path) -> bool {
-    dir.join(".cargo-ok").is_file()
+    dir.join(MARK).is_file()
 }
 
 /// The folder to compile, and what to compile it against: itself if it is somebody's source; a copy of a package that
@@ -43,8 +46,10 @@ pub(crate) fn source(dir: PathBuf, cache: &Path) -> Result<(PathBuf, Vec<Patch>)
         return Ok((dir, Vec::new()));
     }
     let Some(name) = dir.file_name() else { return Ok((dir, Vec::new())) };
-    let copy = cache.join("unpacked").join(hash(&[&dir.to_string_lossy()])).join(name);
-    // What a registry has under a version never changes.
+    // A version's text never changes, but packages that are tried before they are published come and go under one name.
+    let mark = dir.join(MARK);
+    let unpacked = mark.metadata().and_then(|m| m.modified()).map_err(BuildError::io("read the time of", &mark))?;
+    let copy = cache.join("unpacked").join(hash(&[&dir.to_string_lossy(), &format!("{unpacked:?}")])).join(name);
     if !copy.is_dir() {
         let fresh = copy.with_extension("new");
         let _ = std::fs::remove_dir_all(&fresh);
