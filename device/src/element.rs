@@ -37,6 +37,47 @@ impl bf16 {
     }
 }
 
+#[cfg(target_arch = "nvptx64")]
+mod operators {
+    use super::bf16;
+    use crate::convert::{bf16_to_f32, f32_to_bf16};
+    use core::{cmp, ops};
+
+    macro_rules! operators {
+        ($($trait:ident $method:ident $operator:tt;)*) => { $(
+            impl ops::$trait for bf16 {
+                type Output = bf16;
+                /// In `f32`, rounded: for one operation that is rounding once.
+                #[inline(always)]
+                fn $method(self, other: bf16) -> bf16 {
+                    f32_to_bf16(bf16_to_f32(self) $operator bf16_to_f32(other))
+                }
+            }
+        )* };
+    }
+    operators! { Add add +; Sub sub -; Mul mul *; Div div /; }
+
+    impl ops::Neg for bf16 {
+        type Output = bf16;
+        #[inline(always)]
+        fn neg(self) -> bf16 {
+            bf16(self.0 ^ 0x8000)
+        }
+    }
+    impl PartialEq for bf16 {
+        #[inline(always)]
+        fn eq(&self, other: &bf16) -> bool {
+            bf16_to_f32(*self) == bf16_to_f32(*other)
+        }
+    }
+    impl PartialOrd for bf16 {
+        #[inline(always)]
+        fn partial_cmp(&self, other: &bf16) -> Option<cmp::Ordering> {
+            bf16_to_f32(*self).partial_cmp(&bf16_to_f32(*other))
+        }
+    }
+}
+
 /// Plain data: what a device buffer holds and what a kernel takes by value.
 ///
 /// Implemented for `u8`…`u64`, `i8`…`i64`, `f32`, `f64`, [`struct@f16`], [`bf16`], the vector types

@@ -89,8 +89,11 @@
 pub mod argmax;
 pub mod convert;
 pub mod element;
+pub mod fp8;
 pub mod math;
+pub mod packed;
 pub mod print;
+pub mod random;
 
 #[cfg(any(target_arch = "nvptx64", doc, test))]
 mod words;

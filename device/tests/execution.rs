@@ -9,7 +9,8 @@ mod common;
 mod gpu;
 
 use all_device::{
-    arithmetic::*, atomics::*, collectives::*, matrices::*, memory::*, pipelines::*, printing::*, shapes::*, tiles::*,
+    arithmetic::*, atomics::*, collectives::*, matrices::*, memory::*, narrow::*, pipelines::*, printing::*, shapes::*,
+    tiles::*,
 };
 use common::fixture;
 use gpu::{Gpu, block_butterfly, butterfly, noise};
@@ -80,6 +81,10 @@ fn every_kernel_of_the_fixture_has_a_launch_struct() {
         RowsProduct::META,
         Turns::META,
         SlowTurn::META,
+        Pairs::META,
+        BytesOfFloats::META,
+        Random::META,
+        Scalars::META,
         Printing::META,
         GpuAsserts::META,
         Tiles1::META,

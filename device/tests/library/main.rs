@@ -13,6 +13,7 @@ mod gpu;
 use common::fixture;
 
 mod matrices;
+mod narrow;
 mod pipelines;
 mod printing;
 mod tiles;
