@@ -112,6 +112,8 @@ pub mod block;
 #[cfg(any(target_arch = "nvptx64", doc))]
 pub mod block_reduce;
 #[cfg(any(target_arch = "nvptx64", doc))]
+pub mod constant;
+#[cfg(any(target_arch = "nvptx64", doc))]
 pub mod grid;
 #[cfg(any(target_arch = "nvptx64", doc))]
 pub mod mem;
@@ -160,7 +162,7 @@ pub mod prelude {
     #[cfg(target_arch = "nvptx64")]
     pub use crate::{
         atomic::{self, Order, Scope},
-        block, block_reduce, device_assert, grid, mem, mma, pipeline,
+        block, block_reduce, constant_array, device_assert, grid, mem, mma, pipeline,
         shared::{self, Shared},
         shared_array, sync, thread,
         tile::{self, Tile},

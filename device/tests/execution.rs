@@ -85,6 +85,8 @@ fn every_kernel_of_the_fixture_has_a_launch_struct() {
         BytesOfFloats::META,
         Random::META,
         Scalars::META,
+        Hinted::META,
+        Constants::META,
         Printing::META,
         GpuAsserts::META,
         Tiles1::META,

@@ -94,6 +94,29 @@ fn memory_is_reached_in_its_state_space_and_in_wide_accesses() {
         "shared_vectors",
         &[("st.shared.v4.b32", 3), ("ld.shared.v4.b32", 2), ("ld.shared.v2.b32", 2), ("st.shared.v2.b32", 1)],
     );
+    expect(
+        "hinted",
+        &[
+            ("ld.global.nc.v4.b32", 1),
+            ("ld.global.nc.L1::no_allocate.v4.b32", 1),
+            ("ld.global.cg", 2),
+            ("ld.global.cs", 2),
+            ("ld.global.L1::evict_first.v4.b32", 1),
+            ("ld.global.L1::evict_last.b64", 1),
+            ("st.global.cg", 3),
+            ("st.global.cs", 2),
+            ("st.global.wt.v4.b32", 1),
+            ("st.global.L1::evict_first.v4.b32", 1),
+            ("st.global.L1::evict_last.v4.b32", 1),
+            ("prefetch.global.L1", 1),
+        ],
+    );
+    for sm in ARCHS {
+        let policies = if sm >= 80 { 2 } else { 0 };
+        assert_eq!(count(sm, "hinted", "ld.global.L2::cache_hint"), policies);
+        assert_eq!(count(sm, "hinted", "st.global.L2::cache_hint"), policies);
+    }
+    expect("constants", &[("ld.const.b32", 3), ("ld.const.b64", 3), ("ld.global", 0)]);
     expect("tile", &[("ld.shared", 32), ("st.shared", 2), ("fma.rn.f32", 16), ("ld.global.nc.b32", 2)]);
     expect("shared_widths", &[("ld.shared", 9), ("st.shared", 9)]);
     expect("dynamic_shared", &[("ld.shared", 2), ("st.shared", 2)]);

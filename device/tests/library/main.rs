@@ -13,6 +13,7 @@ mod gpu;
 use common::fixture;
 
 mod matrices;
+mod memory;
 mod narrow;
 mod pipelines;
 mod printing;
