@@ -78,7 +78,9 @@ impl FromStr for Arch {
         let sm = digits.parse::<u32>().map_err(|_| refuse("it is not of the form sm_80".to_owned()))?;
         if sm < 70 {
             return Err(refuse(
-                "GPUs before sm_70 lack independent thread scheduling, on which warp collectives rely".to_owned(),
+                "GPUs before sm_70 lack independent thread scheduling, on which warp collectives rely; use sm_70 or a \
+                 later one"
+                    .to_owned(),
             ));
         }
         if !KNOWN.iter().any(|row| row.0 == sm) {
@@ -111,6 +113,12 @@ mod tests {
         ] {
             let error = text.parse::<Arch>().unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
+        }
+        for (text, message) in [
+            ("sm_61", include_str!("../tests/messages/old_architecture.txt")),
+            ("sm_90a", include_str!("../tests/messages/suffixed_architecture.txt")),
+        ] {
+            assert_eq!(text.parse::<Arch>().unwrap_err().to_string(), message.trim_end());
         }
     }
 }

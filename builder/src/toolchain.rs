@@ -180,16 +180,8 @@ mod tests {
     fn missing_source_names_places_and_both_fixes() {
         let dir = tempfile::tempdir().unwrap();
         let text = search(dir.path(), None).find_or_fetch().unwrap_err().to_string();
-        for part in [
-            "component rust-src",
-            "rustc 1.95.0",
-            "sysroot/lib/rustlib/src/rust/library",
-            "usr src/rustc-1.95.0/library",
-            "rustup component add rust-src --toolchain 1.95.0-x86_64-unknown-linux-gnu",
-            "apt install rust-src",
-        ] {
-            assert!(text.contains(part), "no {part:?} in {text}");
-        }
+        let text = text.replace(&*dir.path().to_string_lossy(), "");
+        assert_eq!(text, include_str!("../tests/messages/no_rust_src.txt").trim_end());
     }
 
     #[cfg(unix)]
@@ -226,7 +218,7 @@ mod tests {
         assert!(check_release("1.96.1").unwrap().unwrap().contains("1.96.1"));
         assert!(check_release("1.97.0-nightly").unwrap().is_some());
         let text = check_release("1.94.1").unwrap_err().to_string();
-        assert!(text.contains("rustc 1.94.1 is too old") && text.contains("immediate-abort"), "{text}");
+        assert_eq!(text, include_str!("../tests/messages/old_rustc.txt").trim_end());
         assert!(check_release("").is_err());
     }
 }

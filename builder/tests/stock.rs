@@ -167,18 +167,14 @@ fn a_function_that_is_defined_nowhere_is_refused() {
     let fixture = Fixture::basic();
     fixture.append("unsafe extern \"C\" { fn not_there(x: u32) -> u32; }\n");
     fixture.edit("*y = a;", "*y = not_there(a);");
-    assert!(fixture.error().contains("function `not_there` is called but defined nowhere"), "{}", fixture.error());
+    common::says("defined_nowhere", &fixture.error());
 }
 
 #[test]
 fn local_memory_is_refused_unless_allowed() {
     let fixture = Fixture::basic();
     fixture.edit("*y = a;", "let mut list = [a; 16]; let i = _thread_idx_x() as usize % 16; list[i] += 7; list[(i * 5) % 16] ^= 9; *y = list[(i * 3) % 16];");
-    assert!(
-        fixture.error().contains("kernel `dynamic` keeps 64 bytes per thread in local memory"),
-        "{}",
-        fixture.error()
-    );
+    common::says("local_memory", &fixture.error());
     let output = fixture.kernel_crate().allow_local(["dynamic"]).build().unwrap();
     assert_eq!(output.manifest.kernel("dynamic").unwrap().local_bytes, 64);
 }

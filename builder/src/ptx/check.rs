@@ -112,7 +112,8 @@ fn check_externs(scan: &Scan<'_>, problems: &mut Vec<String>) {
         if !defined.contains(function.name) && !DRIVER_FUNCTIONS.contains(&function.name) && seen.insert(function.name)
         {
             problems.push(format!(
-                "function `{}` is called but defined nowhere, so no GPU can load this. Only {} come with the driver",
+                "function `{}` is called but defined nowhere, so no GPU can load this. Write it in Rust, or leave the \
+                 call out of device code: only {} come with the driver",
                 function.name,
                 DRIVER_FUNCTIONS.join(", ")
             ));

@@ -5,6 +5,17 @@ use std::path::{Path, PathBuf};
 
 use warpsmith_builder::{BuildError, KernelCrate, Output};
 
+/// Compares a message with its file in `messages/`, which docs/mistakes.md quotes. `WARPSMITH_MESSAGES=write` writes it.
+#[track_caller]
+pub fn says(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/messages/{name}.txt"));
+    if std::env::var("WARPSMITH_MESSAGES").is_ok_and(|v| v == "write") {
+        std::fs::write(&path, format!("{text}\n")).unwrap();
+    }
+    let stands = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(stands.trim_end() == text, "{} is\n{stands}\nthe message is\n{text}", path.display());
+}
+
 /// A copy of a fixture that a test may change.
 pub struct Fixture {
     pub dir: tempfile::TempDir,

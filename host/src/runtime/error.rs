@@ -257,7 +257,7 @@ pub enum Error {
         source: Box<Error>,
     },
     /// An operation inside a capture failed and the closure went on.
-    #[error("the closure ignored the failure of an operation: {message}")]
+    #[error("the closure ignored the failure of an operation: {message}\nhint: hand it on, with `?`")]
     Ignored {
         /// The text of the first failure.
         message: String,
