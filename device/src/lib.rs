@@ -132,6 +132,8 @@ pub mod tile;
 #[cfg(any(target_arch = "nvptx64", doc))]
 pub mod trap;
 #[cfg(any(target_arch = "nvptx64", doc))]
+pub mod unroll;
+#[cfg(any(target_arch = "nvptx64", doc))]
 pub mod warp;
 
 pub use element::{Element, F32x2, F32x4, U32x2, U32x4, bf16, f16};
@@ -167,7 +169,7 @@ pub mod prelude {
         shared_array, sync, thread,
         tile::{self, Tile},
         trap::trap,
-        warp,
+        unroll, warp,
     };
 }
 

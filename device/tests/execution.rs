@@ -9,8 +9,8 @@ mod common;
 mod gpu;
 
 use all_device::{
-    arithmetic::*, atomics::*, collectives::*, matrices::*, memory::*, narrow::*, pipelines::*, printing::*, shapes::*,
-    tiles::*,
+    arithmetic::*, atomics::*, collectives::*, generic::*, matrices::*, memory::*, narrow::*, pipelines::*,
+    printing::*, shapes::*, tiles::*,
 };
 use common::fixture;
 use gpu::{Gpu, block_butterfly, butterfly, noise};
@@ -87,6 +87,11 @@ fn every_kernel_of_the_fixture_has_a_launch_struct() {
         Scalars::META,
         Hinted::META,
         Constants::META,
+        ScaleF32::META,
+        ScaleU32::META,
+        ScalePairs::META,
+        Closures::META,
+        Unrolled::META,
         Printing::META,
         GpuAsserts::META,
         Tiles1::META,

@@ -159,6 +159,8 @@ fn arithmetic_is_the_instruction_that_it_is_named_after() {
             ("cvt.rni.s32", 1),
         ],
     );
+    // Four turns at a time, and the rest.
+    expect("unrolled", &[("fma.rn.f32", 5)]);
     expect("bytes", &[("dp4a.s32.s32", 1), ("dp4a.u32.u32", 1), ("prmt.b32", 1)]);
     for op in
         ["ex2.approx.f32", "lg2.approx.f32", "rsqrt.approx.f32", "rcp.approx.f32", "sqrt.approx.f32", "tanh.approx.f32"]

@@ -1,6 +1,7 @@
 //! What `#[kernel]` writes.
 
 use crate::{
+    instances::{self, Instance},
     json,
     options::Options,
     signature::{self, Argument, Buffer, Kind, type_text},
@@ -50,14 +51,28 @@ pub fn kernel(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
 fn expand(attr: TokenStream, item: TokenStream, site: impl Fn(&Ident) -> Site) -> Result<TokenStream> {
     let f: ItemFn =
         syn::parse2(item).map_err(|_| Error::new(Span::call_site(), "`#[kernel]` stands on a function with a body"))?;
-    let (options, arguments) = match (Options::parse(attr), signature::check(&f)) {
-        (Ok(o), Ok(a)) => (o, a),
-        (Err(mut e), Err(e2)) => {
-            e.combine(e2);
+    let options = match Options::parse(attr) {
+        Ok(options) => options,
+        Err(mut e) => {
+            if let Err(e2) = signature::check(&f) {
+                e.combine(e2);
+            }
             return Err(e);
         }
-        (Err(e), _) | (_, Err(e)) => return Err(e),
     };
+    if options.instances.is_empty() {
+        return one(f, options, site);
+    }
+    let mut written = quote!(#[::warpsmith_device::device] #f);
+    for Instance { f, options } in instances::of(&f, &options)? {
+        written.extend(one(f, options, &site)?);
+    }
+    Ok(written)
+}
+
+/// One kernel.
+fn one(f: ItemFn, options: Options, site: impl Fn(&Ident) -> Site) -> Result<TokenStream> {
+    let arguments = signature::check(&f)?;
     let (mut docs, mut cfgs, mut lints) = (Vec::new(), Vec::new(), Vec::new());
     for a in f.attrs.iter().cloned() {
         if a.path().is_ident("doc") {

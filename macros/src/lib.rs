@@ -4,6 +4,7 @@
 mod device_fn;
 mod element;
 mod expand;
+mod instances;
 mod json;
 mod options;
 mod signature;
@@ -25,6 +26,20 @@ use proc_macro::TokenStream;
 /// | `name` | string | the PTX entry, if not the function's name |
 /// | `family` | string | what it belongs with; by default the name of the source file |
 /// | `variant` | string | which of several versions of one kernel this is |
+/// | `instances` | `(name<f32, 4>, …)` | kernels of a generic function, by name and what stands for its parameters |
+///
+/// **Generic kernels.** A PTX entry has one type, so a generic kernel names its instances; each becomes a kernel with a launch
+/// struct of its own, and the generic function stays what `#[device]` makes of it:
+///
+/// ```text
+/// #[kernel(block = 256, instances(scale_f32<f32, 4>, scale_u32<u32, 2>))]
+/// pub unsafe fn scale<T: Element + Mul<Output = T>, const V: usize>(x: In<T>, y: Out<T>, by: T, n: u32) { … }
+/// // ScaleF32 { x: &x, y: &mut y, by: 0.5, n }, ScaleU32 { … }
+/// ```
+///
+/// Types of arguments, `block` and `min_blocks` may use the parameters; a buffer of an associated type is written
+/// `In<<T as Trait>::Name>` there, and a value of one takes a parameter of its own. `shared_array!` in the body takes a length that does not depend on a parameter: take the largest, or
+/// `shared::dynamic`. `variant` is what stands for the parameters unless it is given.
 ///
 /// **On the device** it writes the PTX entry and a line of metadata in a PTX comment
 /// (`// @kernel {…}`), which costs nothing and which the builder reads. `unsafe` blocks are not

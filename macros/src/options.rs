@@ -2,15 +2,16 @@
 
 use proc_macro2::{Span, TokenStream};
 use syn::{
-    Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token,
+    Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token,
     parse::{Parse, ParseStream, Parser},
     punctuated::Punctuated,
     spanned::Spanned,
 };
 
-const KEYS: &str = "`block`, `min_blocks`, `name`, `family` or `variant`";
+const KEYS: &str = "`block`, `min_blocks`, `name`, `family`, `variant` or `instances`";
 
 /// What the attribute says.
+#[derive(Clone)]
 pub struct Options {
     /// Threads in x, y and z; one to three expressions.
     pub block: Vec<Expr>,
@@ -18,21 +19,40 @@ pub struct Options {
     pub name: Option<String>,
     pub family: Option<String>,
     pub variant: String,
+    /// Names of the kernels of a generic function, with what stands for its parameters.
+    pub instances: Vec<Path>,
 }
 
 struct Pair {
     key: Ident,
-    value: Expr,
+    value: Value,
+}
+
+enum Value {
+    One(Expr),
+    Paths(Vec<Path>),
 }
 
 impl Parse for Pair {
     fn parse(input: ParseStream<'_>) -> Result<Pair> {
         let key: Ident = input.parse()?;
+        if key == "instances" && input.peek(syn::token::Paren) {
+            let inside;
+            syn::parenthesized!(inside in input);
+            let paths = Punctuated::<Path, Token![,]>::parse_terminated(&inside)?;
+            if paths.is_empty() {
+                return Err(Error::new(key.span(), "`instances` has at least one: `instances(scale_f32<f32>)`"));
+            }
+            return Ok(Pair { key, value: Value::Paths(paths.into_iter().collect()) });
+        }
         if !input.peek(Token![=]) {
             return Err(Error::new(key.span(), format!("write `{key} = …`")));
         }
+        if key == "instances" {
+            return Err(Error::new(key.span(), "write `instances(scale_f32<f32>, …)`"));
+        }
         input.parse::<Token![=]>()?;
-        Ok(Pair { key, value: input.parse()? })
+        Ok(Pair { key, value: Value::One(input.parse()?) })
     }
 }
 
@@ -84,12 +104,20 @@ impl Options {
         let pairs = Punctuated::<Pair, Token![,]>::parse_terminated.parse2(attr)?;
         let mut seen: Vec<String> = Vec::new();
         let (mut dims, mut min_blocks, mut name, mut family) = (None, None, None, None);
-        let mut variant = String::new();
+        let (mut variant, mut instances) = (String::new(), Vec::new());
         for Pair { key, value } in pairs {
             let k = key.to_string();
             if seen.contains(&k) {
                 return Err(Error::new(key.span(), format!("`{k}` is given twice")));
             }
+            let value = match value {
+                Value::One(value) => value,
+                Value::Paths(paths) => {
+                    instances = paths;
+                    seen.push(k);
+                    continue;
+                }
+            };
             match k.as_str() {
                 "block" => dims = Some(block(value)?),
                 "min_blocks" => {
@@ -123,6 +151,6 @@ impl Options {
         let Some(block) = dims else {
             return Err(Error::new(Span::call_site(), "the threads of a block are missing: `#[kernel(block = 256)]`"));
         };
-        Ok(Options { block, min_blocks, name, family, variant })
+        Ok(Options { block, min_blocks, name, family, variant, instances })
     }
 }

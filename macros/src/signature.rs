@@ -218,7 +218,7 @@ fn header(f: &ItemFn) -> Result<()> {
     if !s.generics.params.is_empty() {
         no(
             &s.generics.params,
-            "a PTX entry is not generic: write a generic `#[device]` function, and a kernel for each use of it",
+            "a PTX entry is not generic: name its uses, as in `#[kernel(…, instances(scale_f32<f32>, scale_f64<f64>))]`",
         );
     }
     if let Some(w) = &s.generics.where_clause {

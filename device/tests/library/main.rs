@@ -12,6 +12,7 @@ mod gpu;
 
 use common::fixture;
 
+mod generic;
 mod matrices;
 mod memory;
 mod narrow;

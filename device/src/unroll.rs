@@ -1,0 +1,71 @@
+//! Loops that are unrolled, and loops that are not.
+//!
+//! A loop whose number of turns is a constant (a literal, a `const`, a const generic) is unrolled as a whole, up to some
+//! thousand instructions, and arrays that it indexes stay in registers: no annotation is needed. For other loops:
+//!
+//! * [`unroll!`](crate::unroll!) makes several turns one, so that their loads are under way together (`#pragma unroll 4`);
+//! * [`no_unroll`] in the body and [`opaque`] in the condition keep a loop as it is (`#pragma unroll 1`):
+//!
+//! ```text
+//! while i < unroll::opaque(n) {
+//!     unroll::no_unroll();
+//!     …
+//! }
+//! ```
+//!
+//! `ptxas` unrolls loops of its own accord where their index is a `usize`.
+
+/// A number that the compiler does not know, nor that it is the same next time: a loop that asks for its end in each turn is not
+/// unrolled by LLVM. One `mov` a call, which `ptxas` removes.
+#[inline(always)]
+pub fn opaque(n: usize) -> usize {
+    let hidden: usize;
+    // SAFETY: copies a register. Not `pure`: each call stands for itself.
+    unsafe {
+        core::arch::asm!("mov.b64 {0}, {1};", lateout(reg64) hidden, in(reg64) n, options(nomem, nostack, preserves_flags));
+    }
+    hidden
+}
+
+/// Keeps `ptxas` from unrolling the loop in whose body it stands first, to save instructions and registers; [`opaque`] keeps LLVM
+/// from it.
+#[inline(always)]
+pub fn no_unroll() {
+    // SAFETY: a directive of the assembler, not an instruction.
+    unsafe { core::arch::asm!(".pragma \"nounroll\";", options(nomem, nostack, preserves_flags)) }
+}
+
+/// `for i in (from..to).step_by(step)`, `FACTOR` turns at a time and the rest one by one.
+///
+/// ```text
+/// let mut sum = 0.0;
+/// unroll!(4, i in t, n, 256 => {
+///     sum = math::fma(x.at(i), y.at(i), sum);
+/// });
+/// ```
+///
+/// `FACTOR` is a constant; the indices are `usize`, and `to + FACTOR * step` does not overflow. `continue` goes on with the
+/// next turn, but then the compiler may leave the turns of a group in a loop; `break` leaves a group of turns only. Costs the body twice in code: once `FACTOR` times,
+/// once for the rest.
+#[macro_export]
+macro_rules! unroll {
+    ($factor:expr, $i:ident in $from:expr, $to:expr, $step:expr => $body:block) => {{
+        const FACTOR: usize = $factor;
+        const { assert!(FACTOR > 0, "a loop is unrolled at least once") };
+        let (mut at, to, step): (usize, usize, usize) = ($from, $to, $step);
+        while at + (FACTOR - 1) * step < to {
+            for turn in 0..FACTOR {
+                let $i = at + turn * step;
+                $body
+            }
+            at += FACTOR * step;
+        }
+        while at < to {
+            for _ in 0..1 {
+                let $i = at;
+                $body
+            }
+            at += step;
+        }
+    }};
+}
