@@ -74,7 +74,10 @@ pub enum Error {
     #[error(transparent)]
     Contract(#[from] ContractError),
     /// A launch asks for more than the device or the compiled kernel can give.
-    #[error("{kernel}: {what}: {requested} requested, the limit is {limit}")]
+    #[error(
+        "{kernel}: {what}: {requested} requested, the limit is {limit}\nhint: `geometry` of its contract asks for \
+         them; `Device::limits` says what there is"
+    )]
     LaunchLimit {
         /// The kernel.
         kernel: &'static str,
@@ -140,7 +143,10 @@ pub enum Error {
         address: u64,
     },
     /// Two lengths that must be equal are not.
-    #[error("{operation}: lengths differ: the destination has {to} elements, the source {from}")]
+    #[error(
+        "{operation}: lengths differ: the destination has {to} elements, the source {from}\nhint: a slice of the \
+         longer one, `&x[..n]`, has the length of the other"
+    )]
     SizeMismatch {
         /// The operation.
         operation: &'static str,
