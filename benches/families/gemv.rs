@@ -5,7 +5,7 @@ use std::rc::Rc;
 use criterion::Criterion;
 use gpu_kernels::cases::{Rng, Tensor};
 use gpu_kernels::format::Format;
-use gpu_kernels::gemv::{Gemv, first, planes};
+use gpu_kernels::gemv::{Gemv, first, int8, planes};
 use warpsmith_device::{Launcher, U32x4};
 use warpsmith_host::Buffer;
 
@@ -40,9 +40,9 @@ fn records(bench: &Bench, format: Format, rows: usize, cols: usize) -> Result<Rc
 enum Variant {
     First,
     Default,
-    /// With activations as codes of 8 bits in bit planes, which it makes first.
+    /// With activations as codes of 8 bits, which it makes first: for one-bit weights in bit planes, else in blocks of 32.
     Int8,
-    /// The same of 16 bits.
+    /// The same of 16 bits, in bit planes.
     Int16,
     Columns8,
 }
@@ -70,6 +70,8 @@ fn variants(format: Format, layer: &str) -> Vec<Variant> {
     }
     if format == Format::Q1_0 && layer != "gate-up" {
         all.extend([Variant::Int8, Variant::Int16]);
+    } else if int8::GemvI8::takes(format) && layer != "gate-up" {
+        all.push(Variant::Int8);
     }
     if layer == "qkv" {
         all.push(Variant::Columns8);
@@ -95,12 +97,18 @@ fn runs(
         let weights = Rc::clone(&weights);
         let bytes = if variant == Variant::Int8 { 1 } else { 2 };
         let mut codes = bench.stream.zeros::<U32x4>(planes::len(m, bytes) as usize)?;
+        let mut i8_codes = bench.stream.zeros::<int8::I8Vector>(int8::len(m) as usize)?;
         runs.push(Run::Launches(Box::new(move |mut on, i| {
             let weights = &*weights[i % weights.len()];
             let (x, y) = (&x, &mut y);
             match (variant, format) {
                 (Variant::First, Format::F32) => {
                     return on.launch(first::GemvF32V1 { weights, x, y, rows: n, cols: m });
+                }
+                (Variant::Int8, format) if int8::GemvI8::takes(format) => {
+                    on.launch(int8::QuantizeI8 { x, codes: &mut i8_codes, cols: m })?;
+                    let gemv = int8::GemvI8 { format, weights, rows: n, cols: m, x: &i8_codes, y };
+                    return gemv.launch(&mut on).unwrap_or(Ok(()));
                 }
                 (Variant::Int8, _) => {
                     on.launch(planes::PlanesI8 { x, planes: &mut codes, cols: m })?;

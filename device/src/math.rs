@@ -255,6 +255,26 @@ pub fn dp4a_u(a: u32, b: u32, c: u32) -> u32 {
     }
 }
 
+/// `c` plus the four products of the unsigned bytes of `a` and the signed bytes of `b`, wrapping (`dp4a.u32.s32`).
+#[inline(always)]
+pub fn dp4a_us(a: u32, b: i32, c: i32) -> i32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let d: i32;
+        // SAFETY: arithmetic on registers.
+        unsafe {
+            asm!("dp4a.u32.s32 {0}, {1}, {2}, {3};", lateout(reg32) d, in(reg32) a, in(reg32) b, in(reg32) c,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        d
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
+        (0..4).fold(c, |c, i| c.wrapping_add(i32::from(a[i]) * i32::from(b[i] as i8)))
+    }
+}
+
 /// Four bytes of `low` (numbered 0 to 3) and `high` (4 to 7), as the four lowest hex digits of
 /// `selector` say, the first digit for the lowest byte (`prmt.b32` for digits 0 to 7).
 #[inline(always)]
@@ -354,6 +374,8 @@ mod tests {
         assert_eq!(dp4a(pack([1, -2, 3, -128]), pack([5, 6, -7, -128]), 10), 10 + 5 - 12 - 21 + 16384);
         assert_eq!(dp4a(0, 0, i32::MIN), i32::MIN);
         assert_eq!(dp4a_u(0xff01_ff02, 0xff03_ff04, 1), 1 + 255 * 255 * 2 + 3 + 8);
+        assert_eq!(dp4a_us(0xff01_ff02, pack([-128, 127, 3, -1]), 9), 9 - 256 + 255 * 127 + 3 - 255);
+        assert_eq!(dp4a_us(0, -1, i32::MAX), i32::MAX);
         assert_eq!(permute_bytes(0x3322_1100, 0x7766_5544, 0x7340), 0x7733_4400);
     }
 }

@@ -4,6 +4,7 @@ use super::run::{Outcome, close};
 use super::{Bench, Case, Failure, Rng, Tensor};
 use crate::embed::{self, Embed};
 use crate::format::Format;
+use crate::gemv::int8::{self, GemvI8, I8Vector, QuantizeI8};
 use crate::gemv::planes::{self, GemvQ10I8, GemvQ10I16, PlanesI8, PlanesI16};
 use crate::gemv::{self, ADD, Gemv, NEXT, NORM, first::*};
 use crate::state::Column;
@@ -37,6 +38,8 @@ impl Product {
         }
         if format == Format::Q1_0 {
             all.extend([Product::Int8, Product::Int16]);
+        } else if GemvI8::takes(format) {
+            all.push(Product::Int8);
         }
         all
     }
@@ -51,9 +54,10 @@ impl Product {
     }
 
     /// The launches before it.
-    pub fn before(self) -> Option<&'static str> {
+    pub fn before(self, format: Format) -> Option<&'static str> {
         match self {
-            Product::Int8 => Some("planes_i8"),
+            Product::Int8 if format == Format::Q1_0 => Some("planes_i8"),
+            Product::Int8 => Some("quantize_i8"),
             Product::Int16 => Some("planes_i16"),
             _ => None,
         }
@@ -106,7 +110,9 @@ pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         Product::First => &[1, 37, 320, 1056],
         Product::Gemv => &[1, 37, 96, 320, 1056, 2144, 4352],
         // A block; several; a run of blocks, and rests; two runs.
-        Product::Int8 | Product::Int16 => &[1, 320, 1056, 4096, 4352, 8320],
+        Product::Int8 | Product::Int16 if format == Format::Q1_0 => &[1, 320, 1056, 4096, 4352, 8320],
+        // A block; several; runs of two and four units a lane, and rests.
+        Product::Int8 | Product::Int16 => &[1, 320, 1056, 4352],
         Product::GemvSwiglu => &[96, 1056],
         Product::Gemm => &[37, 320, 1056],
         Product::GemmSwiglu => &[96],
@@ -126,7 +132,10 @@ pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         // Few rows, and rows that do not fill a block.
         all.push(vec![[3, 1, 5][i % 3], cols(*width), columns(i), flags(i)]);
     }
-    if product.code_bytes().is_some() {
+    if product.code_bytes().is_some() && format != Format::Q1_0 {
+        // Several blocks of threads.
+        all.push(vec![37, cols(512), 1, 0]);
+    } else if product.code_bytes().is_some() {
         all.extend([vec![32, 512, 1, 0], vec![33, 256, 1, 0], vec![70, 4096, 1, 0]]);
     }
     if product == Product::Gemv {
@@ -253,6 +262,12 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
         (Product::First, Format::F32) => {
             bench.launch(GemvF32V1 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
         }
+        (Product::Int8, format) if format != Format::Q1_0 => {
+            let mut codes = bench.upload(&vec![I8Vector(U32x4([u32::MAX; 4])); int8::len(cols) as usize])?;
+            bench.launch(QuantizeI8 { x: &x, codes: &mut codes, cols })?;
+            let launched = GemvI8 { format, weights: &records, rows: rows32, cols, x: &codes, y: &mut y }.launch(bench);
+            launched.unwrap_or_else(|| Err(format!("{format} has no entry point for activations of eight bits")))?;
+        }
         (Product::Int8 | Product::Int16, _) => {
             let bytes = product.code_bytes().unwrap_or_default();
             let mut codes = bench.upload(&vec![U32x4([u32::MAX; 4]); planes::len(cols, bytes) as usize])?;
@@ -330,7 +345,8 @@ pub fn product<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, format: Form
         let dots = gemv::reference(&weights, x, None).into_iter().zip(gemv::magnitudes(&weights, x));
         let mut dots: Vec<About> = dots.map(|(y, yabs)| About(y * factor, 1e-5 * yabs * factor)).collect();
         if let Some(bytes) = product.code_bytes() {
-            dots.iter_mut().zip(planes::rounding(&weights, x, bytes)).for_each(|(dot, error)| dot.1 += error);
+            let block = if format == Format::Q1_0 { planes::BLOCK } else { int8::BLOCK };
+            dots.iter_mut().zip(planes::rounding(&weights, x, bytes, block)).for_each(|(dot, error)| dot.1 += error);
         }
         let want: Vec<About> = (0..rows)
             .map(|r| {

@@ -137,7 +137,7 @@ impl Subject {
             Subject::RmsNorm { v1 } => one(if v1 { "rms_norm_v1" } else { "rms_norm" }),
             Subject::AddRmsNorm => one("add_rms_norm"),
             Subject::Gemv { format, product } => {
-                product.before().map(String::from).into_iter().chain([product.kernel(format)]).collect()
+                product.before(format).map(String::from).into_iter().chain([product.kernel(format)]).collect()
             }
             Subject::Rope => one("rope"),
             Subject::QkNormRope => one("qk_norm_rope"),

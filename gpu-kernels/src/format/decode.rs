@@ -1,7 +1,7 @@
 //! What a format is to the kernels: a decoder of units, the rest is [one frame](crate::gemv).
 
 use super::record::{Memory, Record, Spec, UNIT};
-use warpsmith_device::convert::f16_bits_to_f32;
+use warpsmith_device::{convert::f16_bits_to_f32, math::dp4a_us};
 
 /// Four weights each.
 pub const QUADS: usize = UNIT / 4;
@@ -45,17 +45,35 @@ pub trait Decode: Copy + 'static {
     ///
     /// # Safety
     /// `m` is a record of the layout `r`, which has that unit.
-    unsafe fn codes<M: Memory>(m: M, r: &Record, u: usize) -> Self::Codes<M>;
+    #[inline(always)]
+    unsafe fn codes<M: Memory>(m: M, r: &Record, u: usize) -> Self::Codes<M> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::codes_of(m, r, u, Self::words(m, r, u)) }
+    }
 
-    /// As [`codes`](Decode::codes), where the words of codes are loaded: they are the first of `words`.
+    /// As [`codes`](Decode::codes), where the [words](Decode::words) are loaded: they are the first of `words`.
+    ///
+    /// # Safety
+    /// As [`codes`](Decode::codes).
+    unsafe fn codes_of<M: Memory>(m: M, r: &Record, u: usize, words: [u32; 4]) -> Self::Codes<M>;
+
+    /// The words of unit `u` in the section where units share vectors, as the first of four.
     ///
     /// # Safety
     /// As [`codes`](Decode::codes).
     #[inline(always)]
-    unsafe fn codes_of<M: Memory>(m: M, r: &Record, u: usize, words: [u32; 4]) -> Self::Codes<M> {
-        let _ = words;
+    unsafe fn words<M: Memory>(m: M, r: &Record, u: usize) -> [u32; 4] {
         // SAFETY: the caller's promise.
-        unsafe { Self::codes(m, r, u) }
+        unsafe {
+            match Self::SPEC.short_words() {
+                1 => [m.word(4 * r.short + r.word(u, 1)), 0, 0, 0],
+                2 => {
+                    let [a, b] = m.pair(4 * r.short + r.word(u, 2));
+                    [a, b, 0, 0]
+                }
+                _ => [0; 4],
+            }
+        }
     }
 
     /// The codes of columns `4 * q` to `4 * q + 3`.
@@ -66,6 +84,27 @@ pub trait Decode: Copy + 'static {
     /// # Safety
     /// As [`codes`](Decode::codes).
     unsafe fn scales<M: Memory>(m: M, r: &Record, u: usize) -> Scales;
+}
+
+/// A format whose codes are bytes less an offset: what products with integer activations read.
+pub trait Packed: Decode {
+    /// What is taken off a byte.
+    const OFFSET: i32;
+
+    /// Columns `4 * q` to `4 * q + 3` as bytes.
+    fn bytes<M: Memory>(codes: &Self::Codes<M>, q: usize) -> u32;
+
+    /// `sum (byte - OFFSET) * x` over part `part` of the [`SCALES`](Decode::SCALES) of a unit, where `x` sums up to `sum`.
+    /// Four signed bytes of `x` a word; exact, since no sum exceeds `32 * 255 * 128`.
+    #[inline(always)]
+    fn dot<M: Memory>(codes: &Self::Codes<M>, part: usize, x: &[i32; QUADS], sum: i32) -> i32 {
+        let mut dot = -Self::OFFSET * sum;
+        for k in 0..QUADS / Self::SCALES {
+            let q = part * QUADS / Self::SCALES + k;
+            dot = dp4a_us(Self::bytes(codes, q), x[q], dot);
+        }
+        dot
+    }
 }
 
 /// The f16 of a unit.

@@ -45,7 +45,7 @@ macro_rules! dense {
             const SCALED: bool = false;
             type Codes<M: Memory> = Vectors<M>;
             #[inline(always)]
-            unsafe fn codes<M: Memory>(m: M, r: &Record, u: usize) -> Vectors<M> {
+            unsafe fn codes_of<M: Memory>(m: M, r: &Record, u: usize, _: [u32; 4]) -> Vectors<M> {
                 Vectors::of(m, r, u, $words / 4)
             }
             #[inline(always)]

@@ -16,11 +16,6 @@ impl Decode for Q1_0 {
     type Codes<M: Memory> = u32;
 
     #[inline(always)]
-    unsafe fn codes<M: Memory>(m: M, r: &Record, u: usize) -> u32 {
-        // SAFETY: the caller's promise.
-        unsafe { m.word(r.word(u, 1)) }
-    }
-    #[inline(always)]
     unsafe fn codes_of<M: Memory>(_: M, _: &Record, _: usize, words: [u32; 4]) -> u32 {
         words[0]
     }
@@ -44,11 +39,6 @@ fn two_bits(words: &[u32; 2], q: usize) -> u32 {
 
 macro_rules! pairs_of_words {
     () => {
-        #[inline(always)]
-        unsafe fn codes<M: Memory>(m: M, r: &Record, u: usize) -> [u32; 2] {
-            // SAFETY: the caller's promise.
-            unsafe { m.pair(r.word(u, 2)) }
-        }
         #[inline(always)]
         unsafe fn codes_of<M: Memory>(_: M, _: &Record, _: usize, words: [u32; 4]) -> [u32; 2] {
             [words[0], words[1]]
@@ -118,12 +108,6 @@ impl Decode for Q3_K {
     const SCALES: usize = 2;
     type Codes<M: Memory> = [u32; 3];
 
-    #[inline(always)]
-    unsafe fn codes<M: Memory>(m: M, r: &Record, u: usize) -> [u32; 3] {
-        // SAFETY: the caller's promise.
-        let ([a, b], high) = unsafe { (m.pair(r.word(u, 2)), m.word(r.high + u)) };
-        [a, b, high]
-    }
     #[inline(always)]
     unsafe fn codes_of<M: Memory>(m: M, r: &Record, u: usize, words: [u32; 4]) -> [u32; 3] {
         // SAFETY: the caller's promise.

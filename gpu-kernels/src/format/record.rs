@@ -9,13 +9,14 @@
 //! | codes | unit: 1, 2 or a multiple of 4 words |
 //! | high bits | unit: 0, 1 or 2 words |
 //! | scales | unit: 0, 1, 2 or 4 bytes |
-//! | block scales | run of `2^n` units: 0, 2 or 4 bytes |
+//! | block scales | run of `2^n` units: 0, 2, 4 or 16 bytes |
 //!
 //! A row is read by `lanes` lanes, a power of two up to 32, of which lane `l` takes the units `l`, `l + lanes`, …
 //! The codes lie so that the loads of neighbouring lanes are neighbours, 16 bytes each:
 //! - units of several vectors: within each run of `lanes` units first the first vector of every unit, then the second;
-//! - units of one or two words: four words of one lane, from units `lanes` apart, share a vector
-//!   ([`Spec::together`] units); what does not fill such a run is stored unit after unit.
+//! - units of one or two words, in the codes or else in the high bits ([`Spec::short_words`]): four words of one lane, from
+//!   units `lanes` apart, share a vector ([`Spec::together`] units); what does not fill such a run is stored unit after
+//!   unit, as are high bits beside short codes.
 
 /// Columns in a unit.
 pub const UNIT: usize = 32;
@@ -46,6 +47,8 @@ pub struct Record {
     pub block_units: u32,
     /// First word of the high bits.
     pub high: usize,
+    /// First vector of the section where units share vectors, if there is one.
+    pub short: usize,
     /// First byte of the scales.
     pub scales: usize,
     /// First byte of the blocks' scales.
@@ -58,11 +61,18 @@ impl Spec {
     /// A format whose blocks' length is an argument of the kernels.
     pub const ANY: u32 = u32::MAX;
 
-    /// Units whose codes share a vector.
+    /// Words of a unit in the section where units share vectors; 0 if there is none.
+    #[inline(always)]
+    #[must_use]
+    pub const fn short_words(self) -> usize {
+        if self.code_words < 4 { self.code_words } else { self.high_words }
+    }
+
+    /// Units that share a vector.
     #[inline(always)]
     #[must_use]
     pub const fn together(self) -> usize {
-        if self.code_words < 4 { 4 / self.code_words } else { 1 }
+        if self.short_words() > 0 { 4 / self.short_words() } else { 1 }
     }
 
     /// The record of a row of `cols` columns. `block_units` counts where the format leaves it open.
@@ -77,7 +87,8 @@ impl Spec {
         let blocks = scales + (units * self.scale_bytes).div_ceil(16) * 16;
         let in_blocks = if self.block_bytes == 0 { 0 } else { ((units - 1) >> block_units) + 1 };
         let end = blocks + (in_blocks * self.block_bytes).div_ceil(16) * 16;
-        Record { units, lanes_log2, block_units, high, scales, blocks, vectors: end / 16 }
+        let short = if self.code_words < 4 { 0 } else { high / 4 };
+        Record { units, lanes_log2, block_units, high, short, scales, blocks, vectors: end / 16 }
     }
 }
 
@@ -102,18 +113,21 @@ impl Record {
         first * vectors + i * run + (u - first)
     }
 
-    /// Where the first word of unit `u` lies, for units of one or two words.
+    /// Where the first word of unit `u` lies in its section, for units of one or two words.
     #[inline(always)]
     #[must_use]
     pub const fn word(&self, u: usize, words: usize) -> usize {
-        let together = 4 / words;
-        let run_log2 = self.lanes_log2 + together.trailing_zeros();
-        let run = u >> run_log2;
-        if (run + 1) << run_log2 > self.units {
-            return u * words;
-        }
-        let (lane, part) = (u & (self.lanes() - 1), (u >> self.lanes_log2) & (together - 1));
-        ((run << self.lanes_log2) + lane) * 4 + part * words
+        // In 32 bits, which a row's units fit by far.
+        let (u, words) = (u as u32, words as u32);
+        let run = (4 / words) << self.lanes_log2;
+        let first = u & !(run - 1);
+        let place = if first + run > self.units as u32 {
+            u * words
+        } else {
+            let lane = u & ((1 << self.lanes_log2) - 1);
+            first * words + lane * 4 + ((u - first) >> self.lanes_log2) * words
+        };
+        place as usize
     }
 }
 
@@ -247,7 +261,9 @@ mod tests {
         let r = spec.record(9 * UNIT, 0);
         // 18 words, 9 words, 18 bytes, 2 blocks of 2 bytes.
         assert_eq!((r.high, r.scales, r.blocks, r.vectors), (20, 32 * 4, 32 * 4 + 32, 8 + 2 + 1));
-        assert_eq!((r.units, r.lanes()), (9, 16));
+        assert_eq!((r.units, r.lanes(), r.short), (9, 16, 0));
+        let long = Spec { code_words: 4, high_words: 2, ..spec };
+        assert_eq!((long.together(), long.record(9 * UNIT, 0).short, spec.together()), (2, 9, 2));
         assert_eq!([1, 2, 3, 4, 5, 31, 32, 33].map(|u| spec.record(u * UNIT, 0).lanes()), [1, 2, 4, 4, 8, 32, 32, 32]);
     }
 }

@@ -13,6 +13,12 @@ pub(crate) fn byte_minus<const INDEX: u32>(word: u32, offset: f32) -> f32 {
     f32::from_bits(byte_over_magic::<INDEX>(word)) - offset
 }
 
+/// A number below 2^23.
+#[inline(always)]
+pub(crate) fn small(n: u32) -> f32 {
+    f32::from_bits(MAGIC | n) - const { offset(0) }
+}
+
 /// The four bytes of a word, less the offset.
 #[inline(always)]
 pub(crate) fn bytes_minus(word: u32, offset: f32) -> [f32; 4] {
@@ -108,6 +114,26 @@ pub(crate) fn flip_sign(x: f32, minus: u32) -> f32 {
     y
 }
 
+/// The bits of `a` where `mask` is set, those of `b` elsewhere.
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+pub(crate) fn select_bits(mask: u32, a: u32, b: u32) -> u32 {
+    (mask & a) | (!mask & b)
+}
+
+/// The bits of `a` where `mask` is set, those of `b` elsewhere: one `lop3`.
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+pub(crate) fn select_bits(mask: u32, a: u32, b: u32) -> u32 {
+    let bits: u32;
+    // SAFETY: a pure instruction of one thread on registers.
+    unsafe {
+        core::arch::asm!("lop3.b32 {0}, {1}, {2}, {3}, 0xCA;", lateout(reg32) bits, in(reg32) mask, in(reg32) a,
+            in(reg32) b, options(pure, nomem, nostack, preserves_flags));
+    }
+    bits
+}
+
 /// The offset of [`byte_minus`] that subtracts `n`.
 pub(crate) const fn offset(n: u32) -> f32 {
     (8_388_608 + n) as f32
@@ -130,6 +156,7 @@ mod tests {
             assert_eq!(byte_minus::<1>(b << 8 | 0x1234_0056, offset(0)), b as f32);
             assert_eq!(byte_minus::<2>(b << 16 | 0x1200_3456, offset(128)), b as f32 - 128.0);
             assert_eq!(byte_minus::<3>(b << 24 | 0x0012_3456, offset(16)), b as f32 - 16.0);
+            assert_eq!(small(b), b as f32);
         }
     }
 

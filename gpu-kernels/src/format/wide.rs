@@ -4,42 +4,66 @@
 //! For tables, nibble `i` of word `p` is element `8 p + i`.
 
 use super::{
-    decode::{Decode, Scales, block_f16, unit_f16},
+    decode::{Decode, Packed, QUADS, Scales, block_f16, unit_f16},
     record::{Memory, Record, Spec},
-    unpack::{byte_minus, bytes_minus, half_power, look_up, offset, table},
+    unpack::{byte_minus, bytes_minus, half_power, look_up, offset, select_bits, small, table},
 };
-use warpsmith_device::convert::unpack_f16x2;
+use warpsmith_device::{convert::unpack_f16x2, math::dp4a_us};
+
+/// A nibble in the lower half of each byte, anything above it.
+#[inline(always)]
+fn low_nibbles(words: &[u32], q: usize) -> u32 {
+    words[q % 4] >> (4 * (q as u32 / 4))
+}
 
 #[inline(always)]
 fn nibbles(words: &[u32; 4], q: usize) -> u32 {
-    (words[q % 4] >> (4 * (q as u32 / 4))) & 0x0F0F_0F0F
+    low_nibbles(words, q) & 0x0F0F_0F0F
 }
 
-/// The fifth bits, at bit 4 of each byte: bit `(q + 4) % 8` of byte `j` of the word is that of element `4 q + j`.
+/// Nibbles and behind them a word of fifth bits: bit `(q + 4) % 8` of its byte `j` is that of element `4 q + j`.
 #[inline(always)]
-fn fifth_bits(high: u32, q: usize) -> u32 {
-    let q = q as u32;
-    (if q < 4 { high >> q } else { high << (8 - q) }) & 0x1010_1010
+fn five_bits(c: &[u32; 5], q: usize) -> u32 {
+    let high = if q < 4 { c[4] >> q as u32 } else { c[4] << (8 - q as u32) };
+    select_bits(0x0F0F_0F0F, low_nibbles(c, q), high) & 0x1F1F_1F1F
 }
 
-/// The fifth and sixth bits, at bit 4 of each byte: bits `2 ((q + 2) % 4)` of byte `j` of word `q / 4`.
+/// Nibbles and behind them two words of fifth and sixth bits: bits `2 ((q + 2) % 4)` and up of byte `j` of word `q / 4`.
 #[inline(always)]
-fn sixth_bits(high: &[u32; 2], q: usize) -> u32 {
-    let (word, q) = (high[q / 4], q as u32 % 4);
-    (if q < 2 { word >> (2 * q) } else { word << (8 - 2 * q) }) & 0x3030_3030
+fn six_bits(c: &[u32; 6], q: usize) -> u32 {
+    let (word, k) = (c[4 + q / 4], q as u32 % 4);
+    let high = if k < 2 { word >> (2 * k) } else { word << (8 - 2 * k) };
+    select_bits(0x0F0F_0F0F, low_nibbles(c, q), high) & 0x3F3F_3F3F
 }
 
-/// The scale and minimum of a unit of Q4_K and Q5_K: bytes `s`, `n`, and the block's `d`, `dmin`.
+/// [`Packed::dot`] of nibbles where they stand in their bytes: the high ones come first, and their sum is brought down.
+#[inline(always)]
+fn nibble_dot(words: &[u32; 4], offset: i32, x: &[i32; QUADS], sum: i32) -> i32 {
+    let mut dot = -16 * offset * sum;
+    for p in 0..4 {
+        dot = dp4a_us(words[p] & 0xF0F0_F0F0, x[4 + p], dot);
+    }
+    dot >>= 4;
+    for p in 0..4 {
+        dot = dp4a_us(words[p] & 0x0F0F_0F0F, x[p], dot);
+    }
+    dot
+}
+
+/// The scale `s` and the minimum `n` of a unit of Q4_K and Q5_K. A block's 16 bytes are `d` and `dmin`; for each of eight
+/// units a byte, `s | n >> 4 << 6`; and for each a nibble, `n & 15`.
 ///
 /// # Safety
 /// As [`Decode::scales`].
 #[inline(always)]
 unsafe fn scale_and_minimum<M: Memory>(m: M, r: &Record, u: usize) -> Scales {
     // SAFETY: the caller's promise.
-    let (sub, block) = unsafe { (u32::from(m.half(r.scales / 2 + u)), m.word(r.blocks / 4 + (u >> 3))) };
+    let [block, low, high, minima] = unsafe { m.vector(r.blocks / 16 + (u >> 3)) };
     let (d, dmin) = unpack_f16x2(block);
-    let zero = const { offset(0) };
-    Scales::shifted(d * byte_minus::<0>(sub, zero), -dmin * byte_minus::<1>(sub, zero))
+    let k = u as u32 & 7;
+    let byte = (if k < 4 { low } else { high }) >> (8 * (k & 3));
+    let minimum = (minima >> (4 * k) & 15) | (byte >> 2 & 0x30);
+    Scales::shifted(d * small(byte & 63), -dmin * small(minimum))
 }
 
 /// The f16 pair `d`, `m` of a unit.
@@ -57,8 +81,9 @@ macro_rules! decoders {
     ($($(#[$doc:meta])* $F:ident {
         record: $words:literal, $high:literal, $scale:literal, $block:literal;
         $(const $name:ident: $ty:ty = $value:expr;)*
-        codes: [u32; $codes:literal] = |$m:ident, $r:ident, $u:ident| $load:expr;
-        quad: |$c:ident, $q:ident| $quad:expr;
+        codes: [u32; $codes:literal] = |$m:ident, $r:ident, $u:ident, $short:ident| $load:expr;
+        bytes: |$c:ident, $q:ident| $bytes:expr, less $offset:literal;
+        $(dot: $dot:path;)?
         scales: $scales:expr;
     })*) => { $(
         $(#[$doc])*
@@ -73,19 +98,33 @@ macro_rules! decoders {
             type Codes<M: Memory> = [u32; $codes];
             #[inline(always)]
             #[allow(unused_variables)]
-            unsafe fn codes<M: Memory>($m: M, $r: &Record, $u: usize) -> [u32; $codes] {
+            unsafe fn codes_of<M: Memory>($m: M, $r: &Record, $u: usize, $short: [u32; 4]) -> [u32; $codes] {
                 // SAFETY: the caller's promise.
                 unsafe { $load }
             }
             #[inline(always)]
-            fn quad<M: Memory>($c: &[u32; $codes], $q: usize) -> [f32; 4] {
-                $quad
+            fn quad<M: Memory>(codes: &[u32; $codes], q: usize) -> [f32; 4] {
+                bytes_minus(Self::bytes::<M>(codes, q), const { offset($offset) })
             }
             #[inline(always)]
             unsafe fn scales<M: Memory>($m: M, $r: &Record, $u: usize) -> Scales {
                 // SAFETY: the caller's promise.
                 unsafe { $scales }
             }
+        }
+
+        impl Packed for $F {
+            const OFFSET: i32 = $offset;
+            #[inline(always)]
+            fn bytes<M: Memory>($c: &[u32; $codes], $q: usize) -> u32 {
+                $bytes
+            }
+            $(
+                #[inline(always)]
+                fn dot<M: Memory>(codes: &[u32; $codes], _: usize, x: &[i32; QUADS], sum: i32) -> i32 {
+                    $dot(codes, Self::OFFSET, x, sum)
+                }
+            )?
         }
     )* };
 }
@@ -103,70 +142,71 @@ decoders! {
     /// `d * (c - 8)`.
     Q4_0 {
         record: 4, 0, 2, 0;
-        codes: [u32; 4] = |m, r, u| m.vector(u);
-        quad: |c, q| bytes_minus(nibbles(c, q), const { offset(8) });
+        codes: [u32; 4] = |m, r, u, short| m.vector(u);
+        bytes: |c, q| nibbles(c, q), less 8;
+        dot: nibble_dot;
         scales: Scales::one(unit_f16(m, r, u));
     }
     /// `c * d + m`.
     Q4_1 {
         record: 4, 0, 4, 0;
         const SHIFTED: bool = true;
-        codes: [u32; 4] = |m, r, u| m.vector(u);
-        quad: |c, q| bytes_minus(nibbles(c, q), const { offset(0) });
+        codes: [u32; 4] = |m, r, u, short| m.vector(u);
+        bytes: |c, q| nibbles(c, q), less 0;
+        dot: nibble_dot;
         scales: scale_and_addend(m, r, u);
     }
     /// `d * (c - 16)`, five bits.
     Q5_0 {
         record: 4, 1, 2, 0;
-        codes: [u32; 5] = |m, r, u| { let [a, b, c, d] = m.vector(u); [a, b, c, d, m.word(r.high + u)] };
-        quad: |c, q| bytes_minus(nibbles(&[c[0], c[1], c[2], c[3]], q) | fifth_bits(c[4], q), const { offset(16) });
+        codes: [u32; 5] = |m, r, u, short| { let [a, b, c, d] = m.vector(u); [a, b, c, d, short[0]] };
+        bytes: |c, q| five_bits(c, q), less 16;
         scales: Scales::one(unit_f16(m, r, u));
     }
     /// `c * d + m`, five bits.
     Q5_1 {
         record: 4, 1, 4, 0;
         const SHIFTED: bool = true;
-        codes: [u32; 5] = |m, r, u| { let [a, b, c, d] = m.vector(u); [a, b, c, d, m.word(r.high + u)] };
-        quad: |c, q| bytes_minus(nibbles(&[c[0], c[1], c[2], c[3]], q) | fifth_bits(c[4], q), const { offset(0) });
+        codes: [u32; 5] = |m, r, u, short| { let [a, b, c, d] = m.vector(u); [a, b, c, d, short[0]] };
+        bytes: |c, q| five_bits(c, q), less 0;
         scales: scale_and_addend(m, r, u);
     }
     /// `d * (c - 128)`: signed bytes, 128 added.
     Q8_0 {
         record: 8, 0, 2, 0;
-        codes: [u32; 8] = |m, r, u| {
+        codes: [u32; 8] = |m, r, u, short| {
             let ([a, b, c, d], [e, f, g, h]) = (m.vector(r.vector(u, 0, 2)), m.vector(r.vector(u, 1, 2)));
             [a, b, c, d, e, f, g, h]
         };
-        quad: |c, q| bytes_minus(c[q], const { offset(128) });
+        bytes: |c, q| c[q], less 128;
         scales: Scales::one(unit_f16(m, r, u));
     }
     /// `c * d * s - dmin * n`.
     Q4_K {
-        record: 4, 0, 2, 4;
+        record: 4, 0, 0, 16;
         const SHIFTED: bool = true;
-        codes: [u32; 4] = |m, r, u| m.vector(u);
-        quad: |c, q| bytes_minus(nibbles(c, q), const { offset(0) });
+        codes: [u32; 4] = |m, r, u, short| m.vector(u);
+        bytes: |c, q| nibbles(c, q), less 0;
+        dot: nibble_dot;
         scales: scale_and_minimum(m, r, u);
     }
     /// `c * d * s - dmin * n`, five bits.
     Q5_K {
-        record: 4, 1, 2, 4;
+        record: 4, 1, 0, 16;
         const SHIFTED: bool = true;
-        codes: [u32; 5] = |m, r, u| { let [a, b, c, d] = m.vector(u); [a, b, c, d, m.word(r.high + u)] };
-        quad: |c, q| bytes_minus(nibbles(&[c[0], c[1], c[2], c[3]], q) | fifth_bits(c[4], q), const { offset(0) });
+        codes: [u32; 5] = |m, r, u, short| { let [a, b, c, d] = m.vector(u); [a, b, c, d, short[0]] };
+        bytes: |c, q| five_bits(c, q), less 0;
         scales: scale_and_minimum(m, r, u);
     }
     /// `d * s * (c - 32)`, six bits; the bytes `s` of a unit's halves are signed, 128 added.
     Q6_K {
         record: 4, 2, 2, 2;
         const SCALES: usize = 2;
-        codes: [u32; 6] = |m, r, u| {
-            let ([a, b, c, d], [e, f]) = (m.vector(u), m.pair(r.high + 2 * u));
-            [a, b, c, d, e, f]
+        codes: [u32; 6] = |m, r, u, short| {
+            let [a, b, c, d] = m.vector(u);
+            [a, b, c, d, short[0], short[1]]
         };
-        quad: |c, q| {
-            bytes_minus(nibbles(&[c[0], c[1], c[2], c[3]], q) | sixth_bits(&[c[4], c[5]], q), const { offset(32) })
-        };
+        bytes: |c, q| six_bits(c, q), less 32;
         scales: {
             let (sub, d) = (u32::from(m.half(r.scales / 2 + u)), block_f16(m, r, u));
             let centre = const { offset(128) };
@@ -176,15 +216,15 @@ decoders! {
     /// `d * T[c]`.
     IQ4_NL {
         record: 4, 0, 2, 0;
-        codes: [u32; 4] = |m, r, u| m.vector(u);
-        quad: |c, q| bytes_minus(look_up(const { table(IQ4) }, c[q / 2], q % 2), const { offset(128) });
+        codes: [u32; 4] = |m, r, u, short| m.vector(u);
+        bytes: |c, q| look_up(const { table(IQ4) }, c[q / 2], q % 2), less 128;
         scales: Scales::one(unit_f16(m, r, u));
     }
     /// `d * (s - 32) * T[c]`.
     IQ4_XS {
         record: 4, 0, 1, 2;
-        codes: [u32; 4] = |m, r, u| m.vector(u);
-        quad: |c, q| bytes_minus(look_up(const { table(IQ4) }, c[q / 2], q % 2), const { offset(128) });
+        codes: [u32; 4] = |m, r, u, short| m.vector(u);
+        bytes: |c, q| look_up(const { table(IQ4) }, c[q / 2], q % 2), less 128;
         scales: {
             let (sub, d) = (u32::from(m.byte(r.scales + u)), block_f16(m, r, u));
             Scales::one(d * byte_minus::<0>(sub, const { offset(32) }))
@@ -193,8 +233,8 @@ decoders! {
     /// `2^(e - 128) * F[c]`. The scale and its products may be subnormal.
     MXFP4 {
         record: 4, 0, 1, 0;
-        codes: [u32; 4] = |m, r, u| m.vector(u);
-        quad: |c, q| bytes_minus(look_up(const { table(E2M1) }, c[q / 2], q % 2), const { offset(128) });
+        codes: [u32; 4] = |m, r, u, short| m.vector(u);
+        bytes: |c, q| look_up(const { table(E2M1) }, c[q / 2], q % 2), less 128;
         scales: Scales::one(half_power(u32::from(m.byte(r.scales + u))));
     }
 }

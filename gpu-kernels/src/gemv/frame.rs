@@ -166,22 +166,20 @@ unsafe fn products<F: Decode, const R: usize, const N: usize, const UNITS: usize
     while from < record.units {
         let to = (from + UNITS).min(record.units);
         stage::<N, UNITS>(xs, a, from, to, column);
-        let together = F::SPEC.together();
+        // High bits that share vectors are loaded in time too: a loop over the units of a vector costs more.
+        let together = if F::SPEC.code_words < 4 { F::SPEC.together() } else { 1 };
         let mut u = from;
         while u < to {
             // `from` is a multiple of a run; what is left after the last full one is stored unit after unit.
             let run = together > 1 && N == 1 && u + lanes * together <= to;
-            // Words of codes that are loaded before the units that they belong to; other formats load theirs in time.
+            // Words that are loaded before the units that they belong to; others are loaded in time.
             let mut words = [[0u32; 4]; R];
             if together > 1 && (run || u + lane < to) {
                 for r in 0..R {
                     words[r] = if run {
-                        memory[r].vector(u / together + lane)
-                    } else if F::SPEC.code_words == 1 {
-                        [memory[r].word(record.word(u + lane, 1)), 0, 0, 0]
+                        memory[r].vector(record.short + u / together + lane)
                     } else {
-                        let [a, b] = memory[r].pair(record.word(u + lane, 2));
-                        [a, b, 0, 0]
+                        F::words(memory[r], record, u + lane)
                     };
                 }
             }
@@ -190,13 +188,19 @@ unsafe fn products<F: Decode, const R: usize, const N: usize, const UNITS: usize
             while part < parts {
                 let unit = u + lane;
                 if unit < to {
-                    let codes = core::array::from_fn(|r| F::codes_of(memory[r], record, unit, words[r]));
+                    let codes = core::array::from_fn(|r| {
+                        if together > 1 {
+                            F::codes_of(memory[r], record, unit, words[r])
+                        } else {
+                            F::codes(memory[r], record, unit)
+                        }
+                    });
                     let scales = core::array::from_fn(|r| F::scales(memory[r], record, unit));
                     add_unit::<F, R, N, UNITS>(&mut acc, &codes, &scales, xs, unit - from);
                 }
                 for r in 0..R {
                     let [a, b, c, d] = words[r];
-                    words[r] = if F::SPEC.code_words == 1 { [b, c, d, a] } else { [c, d, a, b] };
+                    words[r] = if F::SPEC.short_words() == 1 { [b, c, d, a] } else { [c, d, a, b] };
                 }
                 u += lanes;
                 part += 1;

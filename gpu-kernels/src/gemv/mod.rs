@@ -19,7 +19,8 @@
 //! - [`NEXT`]: prepare that for the next product: `scaled = y * next_weight` (laid out as `y`), and in `next_sums` a
 //!   part of the sum of squares of `y` for each block, `[columns, blocks]` with [`parts`] blocks.
 //!
-//! Beside these are variants: [`first`], to be read first, and [`planes`], with activations as integer codes.
+//! Beside these are variants: [`first`], to be read first; and with activations as integer codes [`int8`], for formats of four
+//! to eight bits, and [`planes`], for one bit.
 //!
 //! Products and sums are f32 with fused multiply-adds; the error stays within `1e-5 * sum |w * x|` of the exact sum.
 //! Which partial sums are formed depends on the row's length alone, so results are the same to the bit in every run, on
@@ -31,6 +32,7 @@ mod entries;
 pub mod first;
 #[cfg(target_arch = "nvptx64")]
 mod frame;
+pub mod int8;
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch;
 pub mod planes;

@@ -268,13 +268,14 @@ entries! {
     2: planes_i16 PlanesI16, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16;
 }
 
-/// How far products with rounded activations may be from those with exact ones: `sum |w| d / 2` for each row.
+/// How far products with activations rounded to `bytes` bytes may be from those with exact ones: `sum |w| d / 2` for each
+/// row, where `d` is the scale of `block` columns.
 #[cfg(not(target_arch = "nvptx64"))]
 #[must_use]
-pub fn rounding(weights: &[f32], x: &[f32], bytes: u32) -> Vec<f64> {
+pub fn rounding(weights: &[f32], x: &[f32], bytes: u32, block: u32) -> Vec<f64> {
     let most = if bytes == 1 { 127.0 } else { 32767.0 };
     let half: Vec<f64> = x
-        .chunks(BLOCK as usize)
+        .chunks(block as usize)
         .flat_map(|block| {
             let largest = block.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
             std::iter::repeat_n(largest / most / 2.0, block.len())

@@ -11,6 +11,7 @@ mod columns;
 mod cost;
 mod embed;
 mod gemv;
+mod int8;
 mod kv;
 mod machine;
 mod manifest;

@@ -91,7 +91,7 @@ fn what_the_width_of_the_codes_costs() {
     let yabs = vector("Q1_0_g128.yabs.f64", f64::from_le_bytes);
     let golden_weights = vector("Q1_0_g128.f32", f32::from_le_bytes);
     for (product, bytes) in [(Product::Int8, 1), (Product::Int16, 2)] {
-        let rounding = planes::rounding(&golden_weights, &x, bytes);
+        let rounding = planes::rounding(&golden_weights, &x, bytes, planes::BLOCK);
         let got = run(&mut gpu, &golden, &x, product);
         assert_close("golden", &got, &y, |i| 1e-5 * yabs[i] + rounding[i]);
         let worst = got.iter().zip(&y).zip(&yabs).map(|((g, y), a)| (f64::from(*g) - y).abs() / a).fold(0.0, f64::max);

@@ -83,6 +83,18 @@ fn six_bit_pair(s: &[u8], j: usize) -> (u8, u8) {
     }
 }
 
+/// The scales of a block of Q4_K or Q5_K, as `wide` reads them.
+fn scales_and_minima(b: &[u8]) -> [u8; 16] {
+    let mut to = [0; 16];
+    to[..4].copy_from_slice(&b[..4]);
+    for k in 0..8 {
+        let (scale, minimum) = six_bit_pair(&b[4..], k);
+        to[4 + k] = scale | minimum >> 4 << 6;
+        to[12 + k / 2] |= (minimum & 15) << (4 * (k & 1));
+    }
+    to
+}
+
 fn q4k_code(b: &[u8], at: usize, i: usize) -> u8 {
     (b[at + 32 * (i >> 6) + (i & 31)] >> (4 * (i >> 5 & 1))) & 15
 }
@@ -228,11 +240,9 @@ codecs! {
             d.0 * f32::from(scale) * f32::from(q4k_code(b, 16, i)) - d.1 * f32::from(minimum)
         },
         Pack::Blocks(|b, u, to| {
-            to.block(u, [b[0], b[1], b[2], b[3]]);
+            to.block(u, scales_and_minima(b));
             for k in 0..8 {
-                let (scale, minimum) = six_bit_pair(&b[4..], k);
                 to.codes(u + k, &nibbles(|i| q4k_code(b, 16, 32 * k + i)));
-                to.scales(u + k, [scale, minimum]);
             }
         });
     Q5_K, "Q5_K", 13, 256, 176, Scales::F16(&[0, 2]), Q5_K, 0,
@@ -241,12 +251,10 @@ codecs! {
             d.0 * f32::from(scale) * f32::from(q5k_code(b, i)) - d.1 * f32::from(minimum)
         },
         Pack::Blocks(|b, u, to| {
-            to.block(u, [b[0], b[1], b[2], b[3]]);
+            to.block(u, scales_and_minima(b));
             for k in 0..8 {
-                let (scale, minimum) = six_bit_pair(&b[4..], k);
                 to.codes(u + k, &nibbles(|i| q5k_code(b, 32 * k + i)));
                 to.high(u + k, &fifth_bits(|i| q5k_code(b, 32 * k + i)));
-                to.scales(u + k, [scale, minimum]);
             }
         });
     Q6_K, "Q6_K", 14, 256, 210, Scales::F16(&[208]), Q6_K, 0,

@@ -96,7 +96,9 @@ impl Writer<'_> {
 
     /// The high bits of unit `u`.
     pub fn high(&mut self, u: usize, high: &[u32]) {
-        let at = self.record.high + u * self.spec.high_words;
+        let short = self.record.short * 4 == self.record.high;
+        let place = if short { self.record.word(u, high.len()) } else { u * high.len() };
+        let at = self.record.high + place;
         self.words[at..at + high.len()].copy_from_slice(high);
     }
 

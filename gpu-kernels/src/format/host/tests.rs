@@ -69,11 +69,11 @@ fn weights_of<F: Decode>(record: &[U32x4], layout: &Record, cols: usize) -> Vec<
     for u in 0..layout.units {
         // SAFETY: on the host, loads are checked.
         let (codes, scales) = unsafe { (F::codes(record, layout, u), F::scales(record, layout, u)) };
-        let words = F::SPEC.code_words;
+        let words = F::SPEC.short_words();
         for q in 0..QUADS {
             let quad = F::quad(&codes, q);
-            if words < 4 {
-                let at = layout.word(u, words);
+            if words > 0 {
+                let at = 4 * layout.short + layout.word(u, words);
                 let mut shared = record[at / 4].0;
                 shared.rotate_left(at % 4);
                 // SAFETY: as above.

@@ -1,0 +1,316 @@
+//! Products of weights of four to eight bits with activations of eight: four multiplications an instruction (`dp4a`), and no
+//! code becomes a float.
+//!
+//! The activations are rounded to codes once ([`QuantizeI8`]), with a scale for each block of 32 columns, which is a unit of
+//! the weights' [records](crate::format::record). With a weight `scale * (code - offset) + shift`, and its unit's sums of
+//! integers, which are exact,
+//!
+//! `y[r] = sum over units u of d[u] * (scale[r, u] * sum (code - offset) * x + shift[r, u] * sum x)`.
+//!
+//! | | |
+//! |---|---|
+//! | `weights` | records, `[rows]`, as for the [default](super) entry points |
+//! | `x` | [`len`] vectors, as [`QuantizeI8`] wrote them |
+//! | `y` | f32 `[rows]` |
+//! | `cols` | a multiple of the format's block |
+//!
+//! Of `x` come first the vectors of columns 0 to 15 of every unit, then those of columns 16 to 31, so that the loads of
+//! neighbouring lanes are neighbours; then for each unit two words: the f32 `d`, and the sums of the two halves' codes, of
+//! 16 bits each. [`GemvI8`] picks the entry point.
+//!
+//! # Accuracy
+//! Codes are rounded to nearest: an activation is off by up to `d / 2`, where `d` is the largest magnitude of its block over
+//! 127; the product by up to `sum |w| d / 2` beyond the `1e-5 * sum |w * x|` of the default entry points. An outlier costs
+//! its block the others' precision. As shares of `sum |w * x|`, rows of 4096 columns with one of 26 times the root mean
+//! square were off by 3e-4 to 8e-4. An activation that is not finite makes everything NaN.
+//!
+//! The instruction: PTX ISA, `dp4a`.
+
+#[cfg(not(target_arch = "nvptx64"))]
+use super::contract::check_weights;
+use crate::format;
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::format::Format;
+use warpsmith_device::prelude::*;
+
+/// Columns that share a scale.
+pub const BLOCK: u32 = 32;
+/// Rows of weights that a warp takes.
+const ROWS: usize = 4;
+/// Warps of a block of threads, each with its own rows.
+const WARPS: usize = 4;
+
+/// 16 bytes of activations that [`QuantizeI8`] wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Element)]
+#[repr(C)]
+pub struct I8Vector(pub U32x4);
+
+/// Vectors that `cols` activations take.
+#[must_use]
+pub const fn len(cols: u32) -> u64 {
+    let units = cols.div_ceil(BLOCK) as u64;
+    2 * units + units.div_ceil(2)
+}
+
+#[cfg(target_arch = "nvptx64")]
+mod frame {
+    use super::*;
+    use crate::format::{
+        decode::{Packed, QUADS},
+        record::{InMemory, Memory, Record},
+    };
+    use crate::load::{lane, warp_index, x4};
+    use warpsmith_device::warp::{FULL, reduce_group, shuffle_xor};
+
+    /// A lane rounds four columns, eight lanes a unit.
+    #[device]
+    pub unsafe fn quantize(x: In<f32>, codes: Out<I8Vector>, cols: usize) {
+        let c = 4 * (block::idx_x() as usize * WARPS * 32 + thread::idx_x() as usize);
+        // Lanes behind the last column stay for the shuffles.
+        let v = if c < cols { x4(x, c) } else { [0.0; 4] };
+        let (mut largest, mut finite) = (0.0f32, true);
+        for v in v {
+            largest = math::max(largest, v.abs());
+            finite &= v.abs() < f32::INFINITY;
+        }
+        let largest = reduce_group::<8, f32>(largest, math::max);
+        let finite = reduce_group::<8, u32>(finite as u32, |a, b| a & b) != 0;
+        let mut word = 0;
+        for i in 0..4 {
+            let code = if largest > 0.0 { math::round_to_i32(v[i] / largest * 127.0) } else { 0 };
+            word |= (code as u32 & 0xFF) << (8 * i);
+        }
+        let half = reduce_group::<4, i32>(math::dp4a(word as i32, 0x0101_0101, 0), |a, b| a + b);
+        let other = shuffle_xor(FULL, half, 4);
+        if c < cols {
+            let (units, u, q) = (cols / BLOCK as usize, c / BLOCK as usize, c / 4 % QUADS);
+            codes.cast::<u32>().set(4 * (q / 4 * units + u) + q % 4, word);
+            if q == 0 {
+                let d = if finite { largest / 127.0 } else { f32::NAN };
+                let sums = (half as u32 & 0xFFFF) | (other as u32) << 16;
+                codes.from(2 * units).cast::<U32x2>().set(u, U32x2([d.to_bits(), sums]));
+            }
+        }
+    }
+
+    /// A unit of activations.
+    struct Unit {
+        codes: [i32; QUADS],
+        d: f32,
+        sums: [i32; 2],
+    }
+
+    /// Activations of unit `u` of `units`.
+    #[inline(always)]
+    unsafe fn load(x: In<I8Vector>, units: usize, u: usize) -> Unit {
+        // SAFETY: the caller's promise: the unit is one of `x`.
+        let ([I8Vector(a), I8Vector(b)], U32x2([d, sums])) =
+            unsafe { ([x.at(u), x.at(units + u)], x.from(2 * units).cast::<U32x2>().at(u)) };
+        let codes = core::array::from_fn(|q| if q < 4 { a.0[q] } else { b.0[q - 4] } as i32);
+        Unit { codes, d: f32::from_bits(d), sums: [sums as i16 as i32, sums as i32 >> 16] }
+    }
+
+    /// Adds the products of unit `u` of each row.
+    #[inline(always)]
+    unsafe fn add_unit<F: Packed>(
+        acc: &mut [f32; ROWS],
+        memory: &[InMemory; ROWS],
+        record: &Record,
+        x: &Unit,
+        u: usize,
+        words: &[[u32; 4]; ROWS],
+    ) {
+        // SAFETY: the caller's promise: the rows have that unit.
+        unsafe {
+            let both = x.sums[0] + x.sums[1];
+            for r in 0..ROWS {
+                let codes = F::codes_of(memory[r], record, u, words[r]);
+                let scales = F::scales(memory[r], record, u);
+                let mut sum = 0.0;
+                for part in 0..F::SCALES {
+                    let of_x = if F::SCALES == 1 { both } else { x.sums[part] };
+                    let dot = F::dot::<InMemory>(&codes, part, &x.codes, of_x) as f32;
+                    sum = if part == 0 { scales.scale[0] * dot } else { math::fma(scales.scale[part], dot, sum) };
+                    if F::SHIFTED {
+                        sum = math::fma(scales.shift[part], of_x as f32, sum);
+                    }
+                }
+                acc[r] = math::fma(x.d, sum, acc[r]);
+            }
+        }
+    }
+
+    /// The sums over the warp of `ROWS` numbers: lane `l` gets that of number `l / (32 / ROWS)`. For each of them the same
+    /// lanes are added in the same order.
+    #[inline(always)]
+    unsafe fn sum_rows(mut v: [f32; ROWS]) -> f32 {
+        let (mut n, mut distance) = (ROWS / 2, 16);
+        while distance > 0 {
+            let upper = lane() & distance != 0;
+            if n > 0 {
+                for i in 0..n {
+                    let (keep, send) = if upper { (v[n + i], v[i]) } else { (v[i], v[n + i]) };
+                    // SAFETY: all lanes of the warp are here.
+                    v[i] = keep + unsafe { shuffle_xor(FULL, send, distance as u32) };
+                }
+                n /= 2;
+            } else {
+                // SAFETY: all lanes of the warp are here.
+                v[0] += unsafe { shuffle_xor(FULL, v[0], distance as u32) };
+            }
+            distance /= 2;
+        }
+        v[0]
+    }
+
+    #[device]
+    pub unsafe fn product<F: Packed>(weights: In<U32x4>, x: In<I8Vector>, y: Out<f32>, rows: u32, cols: u32) {
+        let first = (block::idx_x() * WARPS as u32 + warp_index() as u32) * ROWS as u32;
+        if first >= rows {
+            return;
+        }
+        let record = F::SPEC.record(cols as usize, 0);
+        // After the last row it is taken again, and the product is dropped.
+        let memory: [InMemory; ROWS] = core::array::from_fn(|r| {
+            let row = (first + r as u32).min(rows - 1);
+            InMemory(weights.from((u64::from(row) * u64::from(record.vectors as u32)) as usize))
+        });
+        let mut acc = [0.0f32; ROWS];
+        // Runs of units of 32 lanes; rows shorter than that have fewer lanes and no such run.
+        let together = F::SPEC.together();
+        let run = if together > 1 { together } else { 2 };
+        let full = record.units / (32 * run) * (32 * run);
+        let mut base = 0;
+        while base < full {
+            let mut words = [[0u32; 4]; ROWS];
+            if together > 1 {
+                for r in 0..ROWS {
+                    words[r] = memory[r].vector(record.short + base / together + lane());
+                }
+            }
+            for part in 0..run {
+                let [a, b, c, d] = [0, 1, 2, 3].map(|i| (i + part * F::SPEC.short_words()) % 4);
+                let words = words.map(|w| [w[a], w[b], w[c], w[d]]);
+                let first = base + 32 * part;
+                // A row that ends with the 32 units: where they lie is a constant.
+                let until = Record { lanes_log2: 5, units: first + 32, ..record };
+                let x = load(x, record.units, first + lane());
+                add_unit::<F>(&mut acc, &memory, &until, &x, first + lane(), &words);
+            }
+            base += 32 * run;
+        }
+        let mut u = full + lane();
+        while u < record.units {
+            let words = memory.map(|m| F::words(m, &record, u));
+            add_unit::<F>(&mut acc, &memory, &record, &load(x, record.units, u), u, &words);
+            u += 32;
+        }
+        let sum = sum_rows(acc);
+        let lanes = 32 / ROWS;
+        let row = first + (lane() / lanes) as u32;
+        if lane() % lanes == 0 && row < rows {
+            y.set(row as usize, sum);
+        }
+    }
+}
+
+/// Activations as codes of eight bits in blocks of 32.
+#[kernel(block = 128, min_blocks = 8, family = "gemv")]
+pub unsafe fn quantize_i8(x: In<f32>, codes: Out<I8Vector>, cols: u32) {
+    frame::quantize(x, codes, cols as usize);
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl Contract for QuantizeI8<'_> {
+    fn geometry(&self) -> Geometry {
+        Geometry::blocks(self.cols.div_ceil(4 * 32 * WARPS as u32))
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        let m = Self::META;
+        contract::require(m, self.cols > 0, "cols", "at least 1", 0)?;
+        contract::multiple_of(m, "cols", self.cols, (BLOCK, "a block"))?;
+        contract::at_least(m, "x", self.x.len(), (self.cols, "cols"))?;
+        contract::multiple_of(m, "x", (self.x.address(), "its address"), align_of::<F32x4>() as u32)?;
+        contract::at_least(m, "codes", self.codes.len(), (len(self.cols), "all blocks"))
+    }
+}
+
+macro_rules! entries {
+    ($($F:ident, $blocks:literal: $gemv:ident $Gemv:ident;)*) => {
+        $(
+            /// A matrix times a vector of codes of eight bits.
+            #[kernel(block = 128, min_blocks = $blocks, family = "gemv")]
+            pub unsafe fn $gemv(
+                weights: In<U32x4>,
+                x: In<I8Vector>,
+                y: Out<f32>,
+                rows: u32,
+                cols: u32,
+            ) {
+                frame::product::<format::$F>(weights, x, y, rows, cols);
+            }
+
+            #[cfg(not(target_arch = "nvptx64"))]
+            impl Contract for $Gemv<'_> {
+                fn geometry(&self) -> Geometry {
+                    Geometry::blocks(self.rows.div_ceil((ROWS * WARPS) as u32))
+                }
+                fn check(&self) -> Result<(), ContractError> {
+                    let m = Self::META;
+                    contract::within(m, "rows", self.rows, 1u32, i32::MAX)?;
+                    let weights = ("weights", self.weights);
+                    check_weights::<format::$F>(m, weights, self.rows.into(), self.cols, 0)?;
+                    contract::at_least(m, "x", self.x.len(), (len(self.cols), "all blocks"))?;
+                    contract::at_least(m, "y", self.y.len(), (self.rows, "rows"))
+                }
+            }
+        )*
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl GemvI8<'_> {
+            /// Whether the format has an entry point here.
+            #[must_use]
+            pub fn takes(format: Format) -> bool {
+                matches!(format, $(Format::$F)|*)
+            }
+
+            /// Launches the entry point for it; `None` if the format has none here.
+            ///
+            /// # Errors
+            /// What the launcher reports, a broken contract first of all.
+            pub fn launch<L: Launcher>(self, launcher: &mut L) -> Option<Result<(), L::Error>> {
+                let GemvI8 { format, weights, rows, cols, x, y } = self;
+                match format {
+                    $(Format::$F => Some(launcher.launch($Gemv { weights, x, y, rows, cols })),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+entries! {
+    Q4_0, 4: gemv_q4_0_i8 GemvQ40I8;
+    Q8_0, 4: gemv_q8_0_i8 GemvQ80I8;
+    Q4_K, 4: gemv_q4_k_i8 GemvQ4KI8;
+    Q5_K, 3: gemv_q5_k_i8 GemvQ5KI8;
+    Q6_K, 4: gemv_q6_k_i8 GemvQ6KI8;
+}
+
+/// `y = weights * x` with a tensor of a format that has an entry point here.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use = "a product is nothing before it is launched"]
+pub struct GemvI8<'a> {
+    /// Of the weights.
+    pub format: Format,
+    /// Records of `rows` rows of `cols` columns.
+    pub weights: &'a DeviceSlice<U32x4>,
+    /// Rows.
+    pub rows: u32,
+    /// Columns.
+    pub cols: u32,
+    /// What [`QuantizeI8`] wrote.
+    pub x: &'a DeviceSlice<I8Vector>,
+    /// The product.
+    pub y: &'a mut DeviceSlice<f32>,
+}

@@ -1,0 +1,165 @@
+//! Activations of eight bits in blocks of 32, and products with them.
+
+use crate::gemv::{golden, run};
+use crate::machine::{Gpu, Rng, assert_close, vector};
+use gpu_kernels::cases::{Product, Tensor};
+use gpu_kernels::format::Format;
+use gpu_kernels::gemv::{
+    int8::{self, GemvI8, GemvQ5KI8, I8Vector, QuantizeI8},
+    planes,
+};
+use warpsmith_device::{Contract, DeviceSlice, Launcher};
+
+fn formats() -> impl Iterator<Item = Format> {
+    Format::ALL.into_iter().filter(|f| GemvI8::takes(*f))
+}
+
+#[test]
+fn codes_are_the_nearest() {
+    for mut gpu in Gpu::all() {
+        // More than a block of threads, and not a whole warp at the end.
+        let units = 19;
+        let mut x = Rng(80).floats(32 * units);
+        // A unit of zeros, one with an outlier, one whose ends are the largest, one of the smallest numbers.
+        x[32..64].fill(0.0);
+        x[70] = 26.0;
+        x[96] = -3.0;
+        x[127] = 3.0;
+        x[128..160].iter_mut().for_each(|v| *v *= 1e-38);
+        let cols = x.len() as u32;
+        let mut out = gpu.poisoned::<I8Vector>(int8::len(cols) as usize);
+        gpu.launch(QuantizeI8 { x: &gpu.upload(&x), codes: &mut out, cols }).unwrap();
+        let words: Vec<u32> = gpu.read(&out).iter().flat_map(|v| v.0.0).collect();
+        for (u, x) in x.chunks(32).enumerate() {
+            let at = |half: usize| 4 * (half * units + u);
+            let codes: Vec<i8> = [0, 1]
+                .iter()
+                .flat_map(|h| words[at(*h)..at(*h) + 4].iter().flat_map(|w| w.to_le_bytes()))
+                .map(|b| b as i8)
+                .collect();
+            let [d, sums] = [0, 1].map(|i| words[8 * units + 2 * u + i]);
+            let (d, largest) = (f32::from_bits(d), x.iter().fold(0.0f32, |m, v| m.max(v.abs())));
+            assert!(
+                (f64::from(d) - f64::from(largest) / 127.0).abs() <= 1e-7 * f64::from(d) + 1.5e-45,
+                "unit {u}: {d}"
+            );
+            for (code, x) in codes.iter().zip(x) {
+                let exact = if largest > 0.0 { f64::from(*x) * 127.0 / f64::from(largest) } else { 0.0 };
+                assert!((f64::from(*code) - exact).abs() <= 0.5 + 5e-5, "unit {u}: {code} for {exact}");
+            }
+            for (half, codes) in codes.chunks(16).enumerate() {
+                let sum: i32 = codes.iter().map(|c| i32::from(*c)).sum();
+                assert_eq!((sums >> (16 * half)) as u16 as i16, sum as i16, "unit {u}");
+            }
+        }
+    }
+}
+
+/// The golden vectors within the stated bound, on every architecture.
+#[test]
+fn golden_vectors() {
+    for mut gpu in Gpu::all() {
+        for format in formats() {
+            let name = golden(format).unwrap();
+            let t = Tensor { format, bytes: vector(&format!("{name}.q"), |[b]| b), rows: 4, cols: 512 };
+            let x = vector(&format!("{name}.x.f32"), f32::from_le_bytes);
+            let y = vector(&format!("{name}.y.f64"), f64::from_le_bytes);
+            let yabs = vector(&format!("{name}.yabs.f64"), f64::from_le_bytes);
+            let rounding = planes::rounding(&vector(&format!("{name}.f32"), f32::from_le_bytes), &x, 1, int8::BLOCK);
+            let got = run(&mut gpu, &t, &x, Product::Int8);
+            let what = format!("{name} on {}", gpu.name());
+            assert_close(&what, &got, &y, |i| 1e-5 * yabs[i] + rounding[i]);
+            let off = got.iter().zip(&y).zip(&yabs).map(|((g, y), a)| (f64::from(*g) - y).abs() / a);
+            eprintln!("{what}: {:.1e} of sum |w x|", off.fold(0.0, f64::max));
+        }
+    }
+}
+
+/// Activations that are codes themselves cost nothing, not even where every sum is the largest that there is.
+#[test]
+fn activations_that_are_codes_are_exact() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(81));
+    for format in formats() {
+        let cols = 768;
+        let mut t = Tensor::random(&mut rng, format, 2, cols);
+        let row = t.bytes.len() / 2;
+        for (block, bytes) in t.bytes[..row].chunks_mut(format.block_bytes()).enumerate() {
+            let scales: Vec<usize> = format.scale_offsets().iter().flat_map(|at| [*at, at + 1]).collect();
+            for (i, byte) in bytes.iter_mut().enumerate().filter(|(i, _)| !scales.contains(i)) {
+                // All codes and all scales at their ends; those of Q6_K are signed bytes.
+                *byte = if format == Format::Q6_K && i >= 192 { [0x7F, 0x80][block % 2] } else { [0xFF, 0][block % 2] };
+            }
+        }
+        for sign in [1.0, -1.0] {
+            let x: Vec<f32> = (0..cols)
+                .map(|c| if c < cols / 2 { sign * 127.0 } else { rng.within(0, 254) as f32 - 127.0 })
+                .enumerate()
+                .map(|(c, x)| if c % 32 == 0 { sign * 127.0 } else { x })
+                .collect();
+            let weights = format.decode(&t.bytes, 2, cols).unwrap();
+            let want = gpu_kernels::gemv::reference(&weights, &x, None);
+            let scale = gpu_kernels::gemv::magnitudes(&weights, &x);
+            let got = run(&mut gpu, &t, &x, Product::Int8);
+            assert_close(&format!("{format} {sign}"), &got, &want, |r| 1e-5 * scale[r]);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_spreads_and_zeros_stay() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(82));
+    for format in [Format::Q4_0, Format::Q5_K] {
+        let t = Tensor::random(&mut rng, format, 3, 512);
+        assert_eq!(run(&mut gpu, &t, &[0.0; 512], Product::Int8), [0.0; 3]);
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut x = rng.floats(512);
+            x[200] = bad;
+            assert!(run(&mut gpu, &t, &x, Product::Int8).iter().all(|y| y.is_nan()), "{bad} {format}");
+        }
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_other_rows() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(83));
+    for format in [Format::Q4_0, Format::Q8_0, Format::Q6_K] {
+        let t = Tensor::random(&mut rng, format, 19, 1280);
+        let x = rng.floats(1280);
+        let (row, all) = (t.bytes.len() / 19, run(&mut gpu, &t, &x, Product::Int8));
+        for r in [1, 6, 15, 18] {
+            let bytes = t.bytes[r * row..(r + 1) * row].to_vec();
+            let one = Tensor { format, bytes, rows: 1, cols: 1280 };
+            assert_eq!(all[r].to_bits(), run(&mut gpu, &one, &x, Product::Int8)[0].to_bits(), "{format} row {r}");
+        }
+    }
+}
+
+#[test]
+fn contracts_name_the_argument() {
+    // SAFETY: nothing is launched, so nothing reads or writes the memory.
+    let launch = |weights, x, y, cols| unsafe {
+        GemvQ5KI8 {
+            weights: DeviceSlice::from_raw(0x1000, weights),
+            x: DeviceSlice::from_raw(0x4000, x),
+            y: DeviceSlice::from_raw_mut(0x8000, y),
+            rows: 3,
+            cols,
+        }
+        .check()
+    };
+    // A record of two blocks: 16 vectors of nibbles, 4 of fifth bits, 2 of scales.
+    assert!(launch(66, 40, 3, 512).is_ok());
+    assert_eq!(launch(65, 40, 3, 512).unwrap_err().argument, "weights");
+    assert_eq!(launch(66, 39, 3, 512).unwrap_err().argument, "x");
+    assert_eq!(launch(66, 40, 2, 512).unwrap_err().argument, "y");
+    assert_eq!(launch(66, 40, 3, 320).unwrap_err().argument, "cols");
+    // SAFETY: as above.
+    let quantize = |address, x, codes| unsafe {
+        QuantizeI8 { x: DeviceSlice::from_raw(address, x), codes: DeviceSlice::from_raw_mut(0x4000, codes), cols: 96 }
+            .check()
+    };
+    assert!(quantize(0x1000, 96, 8).is_ok());
+    assert_eq!(quantize(0x1004, 96, 8).unwrap_err().argument, "x");
+    assert_eq!(quantize(0x1000, 95, 8).unwrap_err().argument, "x");
+    assert_eq!(quantize(0x1000, 96, 7).unwrap_err().argument, "codes");
+}
