@@ -40,7 +40,7 @@ fn records(bench: &Bench, format: Format, rows: usize, cols: usize) -> Result<Rc
 enum Variant {
     First,
     Default,
-    /// With activations as codes of 8 bits, which it makes first: for one-bit weights in bit planes, else in blocks of 32.
+    /// With activations as codes of 8 bits, which it makes first: for weights of one and two bits in bit planes, else in blocks of 32.
     Int8,
     /// The same of 16 bits, in bit planes.
     Int16,
@@ -63,12 +63,17 @@ impl Variant {
     }
 }
 
+/// Whether activations in bit planes are run: for one bit, and for one of the formats that are the two-bit one to kernels.
+fn in_planes(format: Format) -> bool {
+    matches!(format, Format::Q1_0 | Format::TQ2_0_G128)
+}
+
 fn variants(format: Format, layer: &str) -> Vec<Variant> {
     let mut all = vec![Variant::Default];
     if matches!(format, Format::F32 | Format::Q8_0) && layer != "gate-up" {
         all.insert(0, Variant::First);
     }
-    if format == Format::Q1_0 && layer != "gate-up" {
+    if in_planes(format) && layer != "gate-up" {
         all.extend([Variant::Int8, Variant::Int16]);
     } else if int8::GemvI8::takes(format) && layer != "gate-up" {
         all.push(Variant::Int8);
@@ -97,6 +102,8 @@ fn runs(
         let weights = Rc::clone(&weights);
         let bytes = if variant == Variant::Int8 { 1 } else { 2 };
         let mut codes = bench.stream.zeros::<U32x4>(planes::len(m, bytes) as usize)?;
+        let mut q2_codes = bench.stream.zeros::<planes::Q2Planes>(planes::len(m, bytes) as usize)?;
+        let block_units = format.block_units();
         let mut i8_codes = bench.stream.zeros::<int8::I8Vector>(int8::len(m) as usize)?;
         runs.push(Run::Launches(Box::new(move |mut on, i| {
             let weights = &*weights[i % weights.len()];
@@ -109,6 +116,16 @@ fn runs(
                     on.launch(int8::QuantizeI8 { x, codes: &mut i8_codes, cols: m })?;
                     let gemv = int8::GemvI8 { format, weights, rows: n, cols: m, x: &i8_codes, y };
                     return gemv.launch(&mut on).unwrap_or(Ok(()));
+                }
+                (Variant::Int8, Format::TQ2_0_G128) => {
+                    on.launch(planes::PlanesQ2I8 { x, planes: &mut q2_codes, cols: m })?;
+                    let gemv = planes::GemvQ20I8 { weights, x: &q2_codes, y, rows: n, cols: m, block_units };
+                    return on.launch(gemv);
+                }
+                (Variant::Int16, Format::TQ2_0_G128) => {
+                    on.launch(planes::PlanesQ2I16 { x, planes: &mut q2_codes, cols: m })?;
+                    let gemv = planes::GemvQ20I16 { weights, x: &q2_codes, y, rows: n, cols: m, block_units };
+                    return on.launch(gemv);
                 }
                 (Variant::Int8, _) => {
                     on.launch(planes::PlanesI8 { x, planes: &mut codes, cols: m })?;

@@ -5,7 +5,9 @@ use super::{Bench, Case, Failure, Rng, Tensor};
 use crate::embed::{self, Embed};
 use crate::format::Format;
 use crate::gemv::int8::{self, GemvI8, I8Vector, QuantizeI8};
-use crate::gemv::planes::{self, GemvQ10I8, GemvQ10I16, PlanesI8, PlanesI16};
+use crate::gemv::planes::{
+    self, GemvQ10I8, GemvQ10I16, GemvQ20I8, GemvQ20I16, PlanesI8, PlanesI16, PlanesQ2I8, PlanesQ2I16, Q2Planes,
+};
 use crate::gemv::{self, ADD, Gemv, NEXT, NORM, first::*};
 use crate::state::Column;
 use warpsmith_device::U32x4;
@@ -36,7 +38,7 @@ impl Product {
         if matches!(format, Format::F32 | Format::Q8_0) {
             all.insert(0, Product::First);
         }
-        if format == Format::Q1_0 {
+        if in_planes(format) {
             all.extend([Product::Int8, Product::Int16]);
         } else if GemvI8::takes(format) {
             all.push(Product::Int8);
@@ -55,10 +57,12 @@ impl Product {
 
     /// The launches before it.
     pub fn before(self, format: Format) -> Option<&'static str> {
-        match self {
-            Product::Int8 if format == Format::Q1_0 => Some("planes_i8"),
-            Product::Int8 => Some("quantize_i8"),
-            Product::Int16 => Some("planes_i16"),
+        match (self, format) {
+            (Product::Int8, Format::Q1_0) => Some("planes_i8"),
+            (Product::Int16, Format::Q1_0) => Some("planes_i16"),
+            (Product::Int8, format) if in_planes(format) => Some("planes_q2_i8"),
+            (Product::Int16, _) => Some("planes_q2_i16"),
+            (Product::Int8, _) => Some("quantize_i8"),
             _ => None,
         }
     }
@@ -88,6 +92,11 @@ pub fn decoder(format: Format) -> String {
     }
 }
 
+/// Whether integer activations for the format are bit planes: those of one bit, and of two where 128 weights share a scale.
+fn in_planes(format: Format) -> bool {
+    format == Format::Q1_0 || format.block_units() >= 2
+}
+
 /// Shapes of an embedding: `[vocab, cols, token, next]`.
 pub fn embedding_shapes(format: Format) -> Vec<Vec<usize>> {
     let block = format.block_elems();
@@ -110,7 +119,7 @@ pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         Product::First => &[1, 37, 320, 1056],
         Product::Gemv => &[1, 37, 96, 320, 1056, 2144, 4352],
         // A block; several; a run of blocks, and rests; two runs.
-        Product::Int8 | Product::Int16 if format == Format::Q1_0 => &[1, 320, 1056, 4096, 4352, 8320],
+        Product::Int8 | Product::Int16 if in_planes(format) => &[1, 320, 1056, 4096, 4352, 8320],
         // A block; several; runs of two and four units a lane, and rests.
         Product::Int8 | Product::Int16 => &[1, 320, 1056, 4352],
         Product::GemvSwiglu => &[96, 1056],
@@ -132,7 +141,7 @@ pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         // Few rows, and rows that do not fill a block.
         all.push(vec![[3, 1, 5][i % 3], cols(*width), columns(i), flags(i)]);
     }
-    if product.code_bytes().is_some() && format != Format::Q1_0 {
+    if product.code_bytes().is_some() && !in_planes(format) {
         // Several blocks of threads.
         all.push(vec![37, cols(512), 1, 0]);
     } else if product.code_bytes().is_some() {
@@ -262,11 +271,23 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
         (Product::First, Format::F32) => {
             bench.launch(GemvF32V1 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
         }
-        (Product::Int8, format) if format != Format::Q1_0 => {
+        (Product::Int8, format) if !in_planes(format) => {
             let mut codes = bench.upload(&vec![I8Vector(U32x4([u32::MAX; 4])); int8::len(cols) as usize])?;
             bench.launch(QuantizeI8 { x: &x, codes: &mut codes, cols })?;
             let launched = GemvI8 { format, weights: &records, rows: rows32, cols, x: &codes, y: &mut y }.launch(bench);
             launched.unwrap_or_else(|| Err(format!("{format} has no entry point for activations of eight bits")))?;
+        }
+        (Product::Int8 | Product::Int16, format) if format != Format::Q1_0 => {
+            let (bytes, block_units) = (product.code_bytes().unwrap_or_default(), format.block_units());
+            let mut codes = bench.upload(&vec![Q2Planes(U32x4([u32::MAX; 4])); planes::len(cols, bytes) as usize])?;
+            let (weights, rows) = (&*records, rows32);
+            if bytes == 1 {
+                bench.launch(PlanesQ2I8 { x: &x, planes: &mut codes, cols })?;
+                bench.launch(GemvQ20I8 { weights, x: &codes, y: &mut y, rows, cols, block_units })?;
+            } else {
+                bench.launch(PlanesQ2I16 { x: &x, planes: &mut codes, cols })?;
+                bench.launch(GemvQ20I16 { weights, x: &codes, y: &mut y, rows, cols, block_units })?;
+            }
         }
         (Product::Int8 | Product::Int16, _) => {
             let bytes = product.code_bytes().unwrap_or_default();
@@ -345,7 +366,7 @@ pub fn product<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, format: Form
         let dots = gemv::reference(&weights, x, None).into_iter().zip(gemv::magnitudes(&weights, x));
         let mut dots: Vec<About> = dots.map(|(y, yabs)| About(y * factor, 1e-5 * yabs * factor)).collect();
         if let Some(bytes) = product.code_bytes() {
-            let block = if format == Format::Q1_0 { planes::BLOCK } else { int8::BLOCK };
+            let block = if in_planes(format) { planes::BLOCK } else { int8::BLOCK };
             dots.iter_mut().zip(planes::rounding(&weights, x, bytes, block)).for_each(|(dot, error)| dot.1 += error);
         }
         let want: Vec<About> = (0..rows)

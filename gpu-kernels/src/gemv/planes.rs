@@ -1,4 +1,4 @@
-//! Products of 1-bit weights with activations in bit planes, on tensor cores: no weight is taken apart.
+//! Products of weights of one and two bits with activations in bit planes, on tensor cores: no weight is taken apart.
 //!
 //! The activations are rounded to codes of 8 or 16 bits once ([`PlanesI8`], [`PlanesI16`]), with a scale for each block of
 //! 128 columns, and stored as bit planes: words of 32 columns, as the weights are. A count of common bits
@@ -7,12 +7,21 @@
 //!
 //! `y[r] = sum over blocks b of w[r, b] * d[b] * (sum of the codes of b - 2 N[r, b])`.
 //!
+//! Weights of two bits are planes too: with `N` of their low bits and `M` of their high ones,
+//!
+//! `y[r] = sum over blocks b of w[r, b] * d[b] * (N[r, b] + 2 M[r, b] - sum of the codes of b)`.
+//!
+//! Two words of a unit, each with both bits of 16 weights, are its two planes after two shifts and two selections of bits,
+//! with the columns of its first half in the even bits and those of its second in the odd ones. Activations for them
+//! ([`PlanesQ2I8`], [`PlanesQ2I16`]) have their columns in that order.
+//!
 //! | | |
 //! |---|---|
-//! | `weights` | records of Q1_0, `[rows]`, as for [`GemvQ10`](super::GemvQ10) |
-//! | `x` | [`len`] vectors, as `planes_*` of the same width wrote them |
+//! | `weights` | records of Q1_0 or of Q2_0, `[rows]`, as for [`GemvQ10`](super::GemvQ10) and [`GemvQ20`](super::GemvQ20) |
+//! | `x` | [`len`] vectors, as `planes_*` of the same width and order wrote them |
 //! | `y` | f32 `[rows]` |
-//! | `cols` | a multiple of 128 |
+//! | `cols` | a multiple of 128 and of the format's block |
+//! | `block_units` | of two bits: 2 or 3, as at least 128 weights have to share a scale |
 //!
 //! A block of `x` is `32 * bytes` words of planes (word `4 p + t` of plane `p` is that of columns `32 t` to `32 t + 31`) and,
 //! for `t` in `0..4`, two f32: `-2 d`, and `d` times what the planes that lane `t` adds up would give if every sign were a
@@ -22,15 +31,15 @@
 //! Codes are rounded to nearest: an activation is off by up to `d[b] / 2`, where `d[b]` is the largest magnitude of its
 //! block over 127 or 32767; the product by up to `sum |w| d / 2` beyond the `1e-5 * sum |w * x|` of the other entry points.
 //! An outlier costs its block the others' precision. As shares of `sum |w * x|`, measured: a row of 4096 columns with one of
-//! 26 times the root mean square is off by 8e-4 with 8 bits, 3e-6 with 16 (and 8e-9 with f32); the golden vectors of 512
-//! columns by 3e-3 and 2e-5. An activation that is not finite makes everything NaN.
+//! 26 times the root mean square is off by 8e-4 with 8 bits, 4e-6 with 16 (and 8e-9 with f32); the golden vectors of 512
+//! columns by 3e-3 and 2e-5; ternary weights, many of which are 0, by 2e-3 and 5e-6. An activation that is not finite makes
+//! everything NaN.
 //!
 //! The instruction: PTX ISA, `mma` with `.b1` operands.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::contract::check_weights;
-#[cfg(not(target_arch = "nvptx64"))]
-use crate::format::Q1_0;
+use crate::format::{Q1_0, Q2_0};
 use warpsmith_device::prelude::*;
 
 /// Columns that share a scale.
@@ -39,6 +48,11 @@ pub const BLOCK: u32 = 128;
 pub const ROWS: u32 = 32;
 /// Warps of a block of threads, among which the columns are divided.
 const WARPS: usize = 4;
+
+/// A vector of activations in the order of weights of two bits.
+#[derive(Clone, Copy, Debug, PartialEq, Element)]
+#[repr(C)]
+pub struct Q2Planes(pub U32x4);
 
 /// Vectors of 16 bytes that `cols` activations of `bytes` bytes take.
 #[must_use]
@@ -53,6 +67,7 @@ const fn block_vectors(bytes: usize) -> usize {
 #[cfg(target_arch = "nvptx64")]
 mod frame {
     use super::*;
+    use crate::format::{decode::Decode, unpack::select_bits};
     use crate::load::{lane, warp_index};
     use warpsmith_device::mma::mma_and_popc;
     use warpsmith_device::shared::Shared;
@@ -67,17 +82,25 @@ mod frame {
         if t == 3 { -2 } else { 2 }
     }
 
-    /// A warp writes a block of codes.
+    /// The even bits of a word.
+    const EVEN: u32 = 0x5555_5555;
+
+    /// A warp writes a block of codes, for weights of `BITS` bits.
     #[device]
-    pub unsafe fn quantize<const BYTES: usize>(x: In<f32>, planes: Out<U32x4>, cols: u32) {
+    pub unsafe fn quantize<const BYTES: usize, const BITS: usize>(x: In<f32>, planes: Out<U32x4>, cols: u32) {
         let block = block::idx_x() as usize * WARPS + warp_index();
         if block >= (cols / BLOCK) as usize {
             return;
         }
+        // Bit `b` of a word of two-bit codes: byte `b / 8`, code `b / 2 % 4` in it, and its plane's half of the unit.
+        let column = match (BITS, lane()) {
+            (1, l) => l,
+            (_, l) => 16 * (l & 1) + 4 * (l / 2 % 4) + l / 8,
+        };
         let mut v = [0.0f32; 4];
         let (mut largest, mut finite) = (0.0f32, true);
         for t in 0..4 {
-            v[t] = x.at(block * BLOCK as usize + 32 * t + lane());
+            v[t] = x.at(block * BLOCK as usize + 32 * t + column);
             largest = math::max(largest, v[t].abs());
             finite &= v[t].abs() < f32::INFINITY;
         }
@@ -120,27 +143,38 @@ mod frame {
     /// Rows that a lane has a part of: `g`, and every eighth behind it.
     const PARTS: usize = ROWS as usize / 8;
 
-    /// Adds a block to what a lane has of its rows. The result is to be multiplied by `4^t`.
+    /// Adds a block to what a lane has of its rows. The result is to be multiplied by `4^t`, and with two bits by -1/2.
     #[inline(always)]
-    unsafe fn add_block<const BYTES: usize>(
+    unsafe fn add_block<const BYTES: usize, const BITS: usize>(
         acc: &mut [f32; PARTS],
         x: In<U32x4>,
         block: usize,
-        signs: [u32; PARTS],
+        words: [[u32; 2]; PARTS],
         scales: [u16; PARTS],
         last: i32,
     ) {
+        let low = words.map(|[a, b]| if BITS == 1 { a } else { select_bits(EVEN, a, b << 1) });
+        let high = words.map(|[a, b]| select_bits(EVEN, a >> 1, b));
         // SAFETY: the caller's promise: the block is one of `x`, and all lanes are here.
         unsafe {
             let words = x.from(block * block_vectors(BYTES)).cast::<u32>();
-            let F32x2([minus_2d, all_minus]) = words.from(32 * BYTES + 2 * (lane() & 3)).cast::<F32x2>().at(0);
+            let F32x2([minus_2d, mut all]) = words.from(32 * BYTES + 2 * (lane() & 3)).cast::<F32x2>().at(0);
+            if BITS == 2 {
+                all += all;
+            }
             let mut sums = [0u32; PARTS];
             for byte in 0..BYTES {
                 let seed = if byte == 0 { MAGIC } else { 0 };
                 let factor = if byte + 1 == BYTES { last as u32 } else { 2 };
                 let planes = words.at(32 * byte + lane());
                 for tile in 0..PARTS / 2 {
-                    let counts = mma_and_popc([signs[2 * tile], signs[2 * tile + 1]], planes, [seed, 0, seed, 0]);
+                    let (i, j) = (2 * tile, 2 * tile + 1);
+                    let mut counts = [seed, 0, seed, 0];
+                    if BITS == 2 {
+                        let high = mma_and_popc([high[i], high[j]], planes, [0; 4]);
+                        counts = [0, 1, 2, 3].map(|k| high[k].wrapping_mul(2).wrapping_add(counts[k]));
+                    }
+                    let counts = mma_and_popc([low[i], low[j]], planes, counts);
                     for r in 0..2 {
                         let sum = counts[2 * r].wrapping_add(counts[2 * r + 1].wrapping_mul(factor));
                         sums[2 * tile + r] = sums[2 * tile + r].wrapping_add(sum << (8 * byte));
@@ -150,54 +184,60 @@ mod frame {
             for r in 0..PARTS {
                 let minus = f32::from_bits(sums[r]) - f32::from_bits(MAGIC);
                 let scale = convert::f16_bits_to_f32(scales[r]);
-                acc[r] = math::fma(scale, math::fma(minus_2d, minus, all_minus), acc[r]);
+                acc[r] = math::fma(scale, math::fma(minus_2d, minus, all), acc[r]);
             }
         }
     }
 
     #[device]
-    pub unsafe fn product<const BYTES: usize>(
+    pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(
         weights: In<U32x4>,
         x: In<U32x4>,
         y: Out<f32>,
-        rows: u32,
-        cols: u32,
+        (rows, cols, block_units): (u32, u32, u32),
         sums: Shared<f32>,
     ) {
-        // The record, whose units fill blocks: a vector of signs for each, then their scales.
-        let blocks = cols / BLOCK;
-        let vectors = blocks + blocks.div_ceil(8);
+        // Units fill blocks: `BITS` vectors of codes for each. A scale is for one block or for several.
+        let record = F::SPEC.record(cols as usize, block_units);
+        let (blocks, vectors) = (cols / BLOCK, record.vectors as u32);
+        let shared = record.block_units - 2;
         let (g, t) = (lane() as u32 / 4, lane() & 3);
         let first = block::idx_x() * ROWS;
         let row: [In<U32x4>; PARTS] = core::array::from_fn(|r| {
             weights.from((first + g + 8 * r as u32).min(rows - 1) as usize * vectors as usize)
         });
-        let scales = row.map(|row| row.from(blocks as usize).cast::<u16>());
+        let scales = row.map(|row| row.from(record.blocks / 16).cast::<u16>());
         let last = last_factor(t);
         let mut acc = [0.0f32; PARTS];
 
-        // In runs of 32 blocks the four vectors from `4 i` on hold the blocks `i`, `i + 8`, `i + 16`, `i + 24`.
-        let full = blocks / 32 * 32;
+        // In runs of 8 blocks for each unit of a vector, the four vectors from `4 i` on hold the blocks `i`, `i + 8` and so on.
+        let units = 4 / BITS;
+        let run = 8 * units as u32;
+        let full = blocks / run * run;
         let mut at = warp_index() as u32 * 4;
-        while at < full {
+        while at < full * BITS as u32 {
             let vectors: [[u32; 4]; PARTS] = core::array::from_fn(|r| row[r].ld_nc128(at as usize + t).0);
-            let block = ((at & !31) + (at & 31) / 4) as usize;
-            for part in 0..4 {
-                let block = block + 8 * part;
-                let signs = vectors.map(|v| v[part]);
-                add_block::<BYTES>(&mut acc, x, block, signs, scales.map(|s| s.at(block)), last);
+            let first = ((at & !31) / BITS as u32 + (at & 31) / 4) as usize;
+            for part in 0..units {
+                let block = first + 8 * part;
+                let words = vectors.map(|v| [v[part * BITS], v[part * BITS + BITS - 1]]);
+                add_block::<BYTES, BITS>(&mut acc, x, block, words, scales.map(|s| s.at(block >> shared)), last);
             }
             at += 4 * WARPS as u32;
         }
         // The rest lies block after block.
-        let mut block = full + warp_index() as u32;
-        while block < blocks {
-            let signs = core::array::from_fn(|r| row[r].cast::<u32>().at(4 * block as usize + t));
-            add_block::<BYTES>(&mut acc, x, block as usize, signs, scales.map(|s| s.at(block as usize)), last);
-            block += WARPS as u32;
+        let mut block = (full + warp_index() as u32) as usize;
+        while block < blocks as usize {
+            let words = core::array::from_fn(|r| {
+                let codes = row[r].cast::<u32>();
+                if BITS == 1 { [codes.at(4 * block + t); 2] } else { codes.load2(8 * block + 2 * t).0 }
+            });
+            add_block::<BYTES, BITS>(&mut acc, x, block, words, scales.map(|s| s.at(block >> shared)), last);
+            block += WARPS;
         }
 
-        let weight = f32::from_bits((127 + 2 * t as u32) << 23);
+        // 4^t, or -4^t / 2.
+        let weight = f32::from_bits(if BITS == 1 { 127 + 2 * t as u32 } else { 256 + 126 + 2 * t as u32 } << 23);
         for r in 0..PARTS {
             let mut sum = acc[r] * weight;
             sum += shuffle_xor(FULL, sum, 1);
@@ -219,18 +259,23 @@ mod frame {
 }
 
 macro_rules! entries {
-    ($($bytes:literal: $planes:ident $Planes:ident, $gemv:ident $Gemv:ident $shared:ident;)*) => { $(
+    ($(
+        $F:ident, $bits:literal, $bytes:literal: $X:ident $planes:ident $Planes:ident,
+        $gemv:ident $Gemv:ident $shared:ident($($units:ident)?);
+    )*) => { $(
         /// Activations as codes in bit planes.
         #[kernel(block = 128, min_blocks = 4, family = "gemv")]
-        pub unsafe fn $planes(x: In<f32>, planes: Out<U32x4>, cols: u32) {
-            frame::quantize::<$bytes>(x, planes, cols);
+        pub unsafe fn $planes(x: In<f32>, planes: Out<$X>, cols: u32) {
+            frame::quantize::<$bytes, $bits>(x, planes.cast::<U32x4>(), cols);
         }
 
-        /// A matrix of signs times a vector in bit planes.
+        /// A matrix of codes of one or two bits times a vector in bit planes.
         #[kernel(block = 128, min_blocks = 4, family = "gemv")]
-        pub unsafe fn $gemv(weights: In<U32x4>, x: In<U32x4>, y: Out<f32>, rows: u32, cols: u32) {
+        pub unsafe fn $gemv(weights: In<U32x4>, x: In<$X>, y: Out<f32>, rows: u32, cols: u32 $(, $units: u32)?) {
             let sums = shared_array!($shared: [f32; WARPS * ROWS as usize]);
-            frame::product::<$bytes>(weights, x, y, rows, cols, sums);
+            let block_units = 0 $(+ $units)?;
+            let shape = (rows, cols, block_units);
+            frame::product::<$F, $bytes, $bits>(weights, x.cast::<U32x4>(), y, shape, sums);
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
@@ -255,7 +300,9 @@ macro_rules! entries {
             fn check(&self) -> Result<(), ContractError> {
                 let m = Self::META;
                 contract::within(m, "rows", self.rows, 1u32, i32::MAX)?;
-                check_weights::<Q1_0>(m, ("weights", self.weights), self.rows.into(), self.cols, 0)?;
+                $( contract::within(m, "block_units", self.$units, 2u32, 3u32)?; )?
+                let block_units = 0 $(+ self.$units)?;
+                check_weights::<$F>(m, ("weights", self.weights), self.rows.into(), self.cols, block_units)?;
                 contract::at_least(m, "x", self.x.len(), (len(self.cols, $bytes), "all blocks"))?;
                 contract::at_least(m, "y", self.y.len(), (self.rows, "rows"))
             }
@@ -264,8 +311,10 @@ macro_rules! entries {
 }
 
 entries! {
-    1: planes_i8 PlanesI8, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8;
-    2: planes_i16 PlanesI16, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16;
+    Q1_0, 1, 1: U32x4 planes_i8 PlanesI8, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8();
+    Q1_0, 1, 2: U32x4 planes_i16 PlanesI16, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16();
+    Q2_0, 2, 1: Q2Planes planes_q2_i8 PlanesQ2I8, gemv_q2_0_i8 GemvQ20I8 GEMV_Q2_0_I8(block_units);
+    Q2_0, 2, 2: Q2Planes planes_q2_i16 PlanesQ2I16, gemv_q2_0_i16 GemvQ20I16 GEMV_Q2_0_I16(block_units);
 }
 
 /// How far products with activations rounded to `bytes` bytes may be from those with exact ones: `sum |w| d / 2` for each

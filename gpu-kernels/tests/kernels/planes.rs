@@ -6,7 +6,7 @@ use gpu_kernels::cases::{Product, Subject, Tensor};
 use gpu_kernels::format::Format;
 use gpu_kernels::gemv::{
     self,
-    planes::{self, GemvQ10I8, PlanesI8, PlanesI16},
+    planes::{self, GemvQ10I8, GemvQ20I8, PlanesI8, PlanesI16},
 };
 use warpsmith_device::{Contract, DeviceSlice, Launcher, U32x4};
 
@@ -76,6 +76,27 @@ fn products_on_every_architecture() {
             for case in (Subject::Gemv { format: Format::Q1_0, product }).cases() {
                 case.run(&mut gpu).unwrap_or_else(|e| panic!("{product:?} {case} on {}: {e}", gpu.name()));
             }
+            let two_bits = Subject::Gemv { format: Format::TQ2_0_G128, product };
+            for case in two_bits.cases().iter().skip(5) {
+                case.run(&mut gpu).unwrap_or_else(|e| panic!("{product:?} {case} on {}: {e}", gpu.name()));
+            }
+        }
+    }
+}
+
+/// The golden vectors of two-bit formats within the stated bound, all four codes among them, and scales of 256 weights.
+#[test]
+fn golden_vectors_of_two_bits() {
+    let mut gpu = Gpu::new();
+    for name in ["TQ2_0_g128", "PQ2_0", "PTQ1_0", "TQ1_0", "TQ2_0"] {
+        let format = Format::ALL.into_iter().find(|f| f.name() == name).unwrap();
+        let t = Tensor { format, bytes: vector(&format!("{name}.q"), |[b]| b), rows: 4, cols: 512 };
+        let [weights, x] = [".f32", ".x.f32"].map(|end| vector(&format!("{name}{end}"), f32::from_le_bytes));
+        let [y, yabs] = [".y.f64", ".yabs.f64"].map(|end| vector(&format!("{name}{end}"), f64::from_le_bytes));
+        for (product, bytes) in [(Product::Int8, 1), (Product::Int16, 2)] {
+            let rounding = planes::rounding(&weights, &x, bytes, planes::BLOCK);
+            let got = run(&mut gpu, &t, &x, product);
+            assert_close(&format!("{name} {product:?}"), &got, &y, |i| 1e-5 * yabs[i] + rounding[i]);
         }
     }
 }
@@ -116,8 +137,13 @@ fn what_the_width_of_the_codes_costs() {
 fn what_is_not_finite_spreads_and_zeros_stay() {
     for mut gpu in Gpu::all() {
         let mut rng = Rng(72);
-        let t = Tensor::random(&mut rng, Format::Q1_0, 3, 384);
-        for product in [Product::Int8, Product::Int16] {
+        for (format, product) in [
+            (Format::Q1_0, Product::Int8),
+            (Format::Q1_0, Product::Int16),
+            (Format::PQ2_0, Product::Int8),
+            (Format::PQ2_0, Product::Int16),
+        ] {
+            let t = Tensor::random(&mut rng, format, 3, 384);
             assert_eq!(run(&mut gpu, &t, &[0.0; 384], product), [0.0; 3]);
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let mut x = rng.floats(384);
@@ -131,14 +157,16 @@ fn what_is_not_finite_spreads_and_zeros_stay() {
 #[test]
 fn results_do_not_depend_on_the_other_rows() {
     let (mut gpu, mut rng) = (Gpu::new(), Rng(73));
-    let t = Tensor::random(&mut rng, Format::Q1_0, 40, 4480);
-    let x = rng.floats(4480);
-    let row = t.bytes.len() / 40;
-    for product in [Product::Int8, Product::Int16] {
+    for (format, product) in
+        [(Format::Q1_0, Product::Int8), (Format::Q1_0, Product::Int16), (Format::TQ2_0_G128, Product::Int8)]
+    {
+        let t = Tensor::random(&mut rng, format, 40, 4480);
+        let x = rng.floats(4480);
+        let row = t.bytes.len() / 40;
         let all = run(&mut gpu, &t, &x, product);
         for r in [0, 15, 16, 31, 32, 39] {
             let bytes = t.bytes[r * row..(r + 1) * row].to_vec();
-            let one = Tensor { format: Format::Q1_0, bytes, rows: 1, cols: 4480 };
+            let one = Tensor { format, bytes, rows: 1, cols: 4480 };
             assert_eq!(all[r].to_bits(), run(&mut gpu, &one, &x, product)[0].to_bits(), "row {r}");
         }
     }
@@ -163,4 +191,19 @@ fn contracts_name_the_argument() {
     assert_eq!(launch(9, 19, 3, 256).unwrap_err().argument, "x");
     assert_eq!(launch(9, 20, 2, 256).unwrap_err().argument, "y");
     assert_eq!(launch(9, 20, 3, 200).unwrap_err().argument, "cols");
+    // SAFETY: as above.
+    let two_bits = |weights, cols, block_units| unsafe {
+        GemvQ20I8 {
+            weights: DeviceSlice::from_raw(0x1000, weights),
+            x: DeviceSlice::from_raw(0x4000, 30),
+            y: DeviceSlice::from_raw_mut(0x8000, 3),
+            rows: 3,
+            cols,
+            block_units,
+        }
+        .check()
+    };
+    assert!(two_bits(15, 256, 3).is_ok() && two_bits(21, 384, 2).is_ok());
+    assert_eq!(two_bits(21, 384, 3).unwrap_err().argument, "cols");
+    assert_eq!(two_bits(15, 256, 1).unwrap_err().argument, "block_units");
 }
