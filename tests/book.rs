@@ -174,7 +174,7 @@ fn the_porting_table_names_items_that_exist() {
     assert!(items > 50, "{items} items: the table was not read");
 }
 
-/// What a command prints, on stdout and then on stderr, with the folder of built programs called as after a release build.
+/// What a command prints, on stdout and then on stderr: paths from the workspace on, programs as after a release build.
 /// Nothing for the ladder's program, which the tests of its own crate run.
 fn output(command: &str) -> Option<String> {
     let bin = Path::new(env!("CARGO_BIN_EXE_warpsmith"));
@@ -196,7 +196,8 @@ fn output(command: &str) -> Option<String> {
         .output()
         .unwrap_or_else(|e| panic!("{}: {e}; `cargo build --examples` makes it", program.display()));
     let text = [ran.stdout, ran.stderr].map(|t| String::from_utf8_lossy(&t).into_owned()).concat();
-    Some(text.replace(&*built.to_string_lossy(), "target/release"))
+    let text = text.replace(&*built.to_string_lossy(), "target/release");
+    Some(text.replace(&format!("{ROOT}/"), "").replace(" ./", " "))
 }
 
 #[test]
