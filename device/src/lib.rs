@@ -8,10 +8,19 @@
 //! | the host | the launch description: [`DeviceSlice`], [`Kernel`], [`Contract`], [`Geometry`]; `#[kernel]` gives a struct with a field per argument |
 //!
 //! Both builds have [`Element`] (plain data that may cross the boundary), [`math`](mod@math),
-//! [`convert`](mod@convert) and the vector types, so that a helper without collectives is an
-//! ordinary function, tested on the CPU. This documentation shows both builds; what a kernel may
-//! call is in [`args`], [`thread`], [`block`], [`grid`], [`sync`], [`warp`], [`tile`],
-//! [`block_reduce`], [`shared`], [`mem`], [`mma`], [`mod@atomic`] and [`trap`].
+//! [`convert`](mod@convert), [`packed`], [`fp8`], [`random`], the printing macros ([`mod@print`]) and the vector types, so
+//! that a helper without collectives is an ordinary function, tested on the CPU. This documentation shows both builds; what
+//! a kernel may call is there and in:
+//!
+//! | | |
+//! |---|---|
+//! | [`thread`], [`block`], [`grid`] | where a thread stands |
+//! | [`args`], [`mem`], [`constant`] | buffers, cache hints, tables in constant memory |
+//! | [`shared`], [`pipeline`] | shared memory, its layouts, asynchronous copies into it |
+//! | [`sync`], [`barrier`], [`mod@atomic`] | barriers of a warp and a block, split ones, atomics with order and scope |
+//! | [`warp`], [`tile`], [`block_reduce`] | shuffles, votes, matches, reductions, scans |
+//! | [`mma`] | tensor cores |
+//! | [`mod@unroll`], [`trap`] | loops, and stopping |
 //!
 //! # A kernels crate
 //!
