@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+pub use warpsmith_bench::between_events;
 use warpsmith_host::{Error, Graph, Stream};
 
 use super::{Failed, On, Run};
@@ -15,15 +16,6 @@ enum Ready {
     Graph(Graph),
     Whole(Box<dyn FnMut() -> Result<(), Failed>>),
     Timed(Box<dyn FnMut() -> Result<f64, Error>>),
-}
-
-/// Nanoseconds of device time between events around what `work` issues.
-pub fn between_events(stream: &Stream, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
-    let start = stream.record()?;
-    work()?;
-    let end = stream.record()?;
-    stream.synchronize()?;
-    Ok(start.elapsed(&end)?.as_secs_f64() * 1e9)
 }
 
 /// A graph of `launches` launches.

@@ -10,10 +10,10 @@
 #![allow(dead_code)]
 
 pub mod baseline;
-pub mod counts;
 pub mod gpu;
-pub mod meter;
 pub mod report;
+
+pub use warpsmith_bench::{counts, meter};
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -125,22 +125,16 @@ impl Bench {
         self.read_rate.set(Some(rate));
     }
 
-    /// Criterion for this engine. Counts need no statistics, so there criterion's own work is kept short.
+    /// Criterion for this engine.
     pub fn criterion(&self) -> Criterion<Meter> {
-        let criterion = Criterion::default().without_plots();
+        let criterion = warpsmith_bench::criterion_for(&self.device);
         let short = Duration::from_millis(1);
+        // On a GPU the samples are there before criterion asks for them.
         if self.counts() {
             criterion
-                .with_measurement(Meter::LaneInstructions)
-                .sample_size(10)
-                .nresamples(1000)
-                .warm_up_time(short)
-                .measurement_time(short)
         } else {
-            // The samples are there before criterion asks for them.
-            criterion.with_measurement(Meter::DeviceTime).sample_size(50).warm_up_time(short).measurement_time(short)
+            criterion.warm_up_time(short).measurement_time(short).configure_from_args()
         }
-        .configure_from_args()
     }
 
     /// Runs those variants of a group that the command line selects.
