@@ -1,5 +1,6 @@
 //! Modules: PTX text that has been parsed, checked and lowered.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -87,7 +88,7 @@ pub struct Module {
     kernels: Vec<KernelInfo>,
     sm: u32,
     version: (u32, u32),
-    files: std::collections::BTreeMap<u32, String>,
+    files: BTreeMap<u32, String>,
     text: String,
     device: u32,
     /// The program with notes, made when it is first needed.
@@ -160,6 +161,19 @@ impl Module {
     /// `.version` as (major, minor).
     pub fn isa_version(&self) -> (u32, u32) {
         self.version
+    }
+
+    /// Where the lines of the text that have instructions are from: by line, the source places of its first instruction,
+    /// innermost first. Lines without line information are left out.
+    pub fn places(&self) -> BTreeMap<u32, Vec<Frame>> {
+        let mut all = BTreeMap::new();
+        for op in &self.program.ops {
+            let debug = self.program.debug.get(op.debug as usize).copied().unwrap_or_default();
+            if let Some(location) = self.program.locations.get(debug.location as usize) {
+                all.entry(debug.line).or_insert_with(|| self.frames(location));
+            }
+        }
+        all
     }
 
     /// A line of the text, from 1.

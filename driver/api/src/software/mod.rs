@@ -63,7 +63,8 @@ pub use track::{
 
 pub use checks::{
     Allow, CheckGuard, Group, HostFrame, HostSite, LaunchProfile, Report, approximate_json, check, checks, finding_of,
-    findings, has_errors, launch_profiles, parse_checks, quote, reset_launch_profiles, take_findings, undefined_output,
+    findings, has_errors, launch_profiles, own_frame, parse_checks, quote, reset_launch_profiles, take_findings,
+    undefined_output,
 };
 pub use occupancy::Occupancy;
 pub use report::{KernelProfile, last_report, profile, reset_profile, take_report};

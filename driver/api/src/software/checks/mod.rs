@@ -33,7 +33,7 @@ pub(super) use outputs::copied;
 pub(super) use overlap::{copies, fills, retires};
 
 pub use record::{LaunchProfile, approximate_json, launch_profiles, reset_launch_profiles};
-pub use report::{Group, Report, finding_of};
+pub use report::{Group, Report, finding_of, own_frame};
 pub(super) use settings::Settings;
 pub use settings::{Allow, parse_checks};
 pub use site::{HostFrame, HostSite};
@@ -94,10 +94,13 @@ fn watched(checks: Checks) -> bool {
     checks != Checks::default()
 }
 
-/// What launches of the calling thread are watched for.
+/// What launches of the calling thread are watched for. With `WARPSMITH_PROFILE` all are counted, whoever checks them.
 pub fn checks() -> Checks {
-    let own = OVERRIDE.try_with(Cell::get).ok().flatten();
-    own.unwrap_or_else(|| SETTINGS.get().map_or_else(Checks::default, |s| s.checks))
+    let settings = SETTINGS.get().map_or_else(Checks::default, |s| s.checks);
+    match OVERRIDE.try_with(Cell::get).ok().flatten() {
+        Some(own) => Checks { profile: own.profile || settings.profile, ..own },
+        None => settings,
+    }
 }
 
 /// Keeps a choice of checks; dropping it goes back to the one before.
