@@ -24,6 +24,10 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Make a project: a kernel with contract, reference, test, bench and host program, which builds and passes at once.
+    New(NewArgs),
+    /// After every save: build, test under the checks, and show errors, counters and their difference to the last save.
+    Watch(WatchArgs),
     /// Decode: print the engine, stream the text, and close with a table per kernel and a verdict against an f64 reference.
     Run(RunArgs),
     /// Say what is found (toolchain, components, ptxas, driver, device), what is missing, and the fix.
@@ -36,6 +40,8 @@ pub enum Command {
     Profile(ProfileArgs),
     /// Run kernels in all their shapes on the device and on a simulated one, and compare the outputs bit for bit.
     Compare(CompareArgs),
+    /// Show a kernel's code beside the Rust that it is from: PTX, machine code or Rust, with registers, spills and counters.
+    Inspect(InspectArgs),
     /// Hold kernels to their budgets: issue slots a weight by machine code and by count, registers, bytes; name what binds.
     Budget(BudgetArgs),
 }
@@ -84,6 +90,67 @@ pub enum Verify {
     Full,
     /// None.
     Off,
+}
+
+/// The kernel that a new project begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Template {
+    /// y = a x + y: a thread an element.
+    #[default]
+    Elementwise,
+    /// The sum of a vector: shuffles and shared memory.
+    Reduction,
+    /// A matrix times a vector: a warp a row, 16 bytes a load.
+    Gemv,
+    /// A matrix times a matrix: tiles in shared memory.
+    Matmul,
+}
+
+/// Arguments of `new`.
+#[derive(Debug, Args)]
+pub struct NewArgs {
+    /// Folder of the project; it must not exist yet, or be empty.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// The kernel to begin with.
+    #[arg(long, value_enum, default_value_t)]
+    pub template: Template,
+    /// Depend on warpsmith's crates in this checkout [default: the checkout that this program was built in, if it still
+    /// exists]
+    #[arg(long, value_name = "REPO", conflicts_with = "version")]
+    pub path: Option<PathBuf>,
+    /// Depend on the published crates of this version [default, where there is no checkout: this program's]
+    #[arg(long, value_name = "V")]
+    pub version: Option<String>,
+    /// Name of the package [default: the folder's]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `watch`.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// Run only the tests that have this in their names, which those of a kernel should have.
+    #[arg(value_name = "KERNEL")]
+    pub kernel: Option<String>,
+    /// Folder of the project [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    pub project: Option<PathBuf>,
+    /// Package whose tests are run [default: workspace.metadata.warpsmith.watch.package, or what cargo takes]
+    #[arg(short, long, value_name = "PACKAGE")]
+    pub package: Option<String>,
+    /// Its integration test that is run [default: workspace.metadata.warpsmith.watch.test, or all, and unit tests]
+    #[arg(long, value_name = "NAME")]
+    pub test: Option<String>,
+    /// Do one round and end with its verdict.
+    #[arg(long)]
+    pub once: bool,
+    /// Print one JSON object a round, each in a line, instead of text.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `run`.
@@ -255,6 +322,60 @@ pub struct ProfileArgs {
     /// A program and its arguments, to be run on the software driver and profiled.
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
+}
+
+/// Which code `inspect` lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// As the compiler of the kernels wrote it.
+    Ptx,
+    /// As ptxas made it.
+    Sass,
+    /// As its author wrote it.
+    Rust,
+}
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// A kernel that ships, or one of the project in the current folder, as the last round of `watch` left it.
+    #[arg(value_name = "KERNEL")]
+    pub kernel: String,
+    /// List PTX, with the Rust that it is from beside it [the default]
+    #[arg(long)]
+    pub ptx: bool,
+    /// List machine code, with the Rust that it is from beside it; needs ptxas and nvdisasm.
+    #[arg(long, conflicts_with = "ptx")]
+    pub sass: bool,
+    /// List the Rust lines, with the counters of all that they became.
+    #[arg(long, conflicts_with_all = ["ptx", "sass"])]
+    pub rust: bool,
+    /// Take the kernel from a PTX file, of whatever compiler.
+    #[arg(long, value_name = "FILE")]
+    pub ptx_file: Option<PathBuf>,
+    /// Sizes of the launch that is profiled, e.g. rows=1024,cols=4096; for kernels that ship.
+    #[arg(long, value_name = "SIZES", conflicts_with = "ptx_file")]
+    pub shape: Option<String>,
+    /// Folder of the project [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    pub project: Option<PathBuf>,
+    /// Architecture of the machine code, and of the simulated device.
+    #[arg(long, value_name = "SM", default_value = "90", value_parser = parse_sm)]
+    pub sm: u32,
+    /// Print one JSON object instead of text: PTX and Rust lines, and machine code with --sass.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl InspectArgs {
+    /// What is listed.
+    pub fn view(&self) -> View {
+        match (self.sass, self.rust) {
+            (true, _) => View::Sass,
+            (_, true) => View::Rust,
+            _ => View::Ptx,
+        }
+    }
 }
 
 /// Arguments of `budget`.

@@ -14,12 +14,15 @@ use cli::{Cli, Command, RunArgs};
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         None => commands::run::run(&cli::defaults::<RunArgs>()),
+        Some(Command::New(args)) => commands::new::run(&args),
+        Some(Command::Watch(args)) => commands::watch::run(&args),
         Some(Command::Run(args)) => commands::run::run(&args),
         Some(Command::Doctor(args)) => commands::doctor::run(&args),
         Some(Command::Kernels(args)) => commands::kernels::run(&args),
         Some(Command::Check(args)) => commands::check::run(&args),
         Some(Command::Compare(args)) => commands::compare::run(&args),
         Some(Command::Profile(args)) => commands::profile::run(&args),
+        Some(Command::Inspect(args)) => commands::inspect::run(&args),
         Some(Command::Budget(args)) => commands::budget::run(&args),
     };
     match result {

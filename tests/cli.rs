@@ -211,6 +211,39 @@ fn a_budget_without_its_tools_says_how_to_get_them() {
 }
 
 #[test]
+fn inspect_shows_the_code_of_a_kernel_that_ships_and_says_what_it_lacks() {
+    let shown = json(&["inspect", "rms_norm", "--shape", "rows=3,cols=256", "--json"]);
+    assert_eq!((&shown["kernel"], &shown["grid"][0], &shown["threads"]), (&"rms_norm".into(), &3.into(), &256.into()));
+    let sum = |list: &str, counter: &str| -> u64 {
+        shown[list].as_array().unwrap().iter().filter_map(|l| l["counters"][counter].as_u64()).sum()
+    };
+    // Every instruction that ran stands in both lists, and all of a warp's sectors: x is loaded twice, y stored, w loaded.
+    assert_eq!(sum("ptx", "warp_instructions"), shown["metrics"]["smsp__inst_executed.sum"].as_u64().unwrap());
+    assert_eq!(sum("ptx", "sectors"), 4 * 3 * 256 * 4 / 32);
+    assert_eq!(sum("rust", "sectors"), sum("ptx", "sectors"));
+    let line = |l: &&Value| l["text"].as_str().is_some_and(|t| t.contains("block_reduce::sum_f32"));
+    let sum = shown["rust"].as_array().unwrap().iter().find(line).unwrap();
+    assert!(sum["file"].as_str().unwrap().ends_with("gpu-kernels/src/norm.rs"), "{sum}");
+
+    // A text of another compiler, without lines of a source and without a profile.
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("k.ptx");
+    let ptx = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n    ret;\n}\n";
+    std::fs::write(&file, ptx).unwrap();
+    let file = file.to_str().unwrap();
+    let text = stdout(&warpsmith(&["inspect", "k", "--ptx-file", file]));
+    assert!(text.contains("ret;") && text.contains("no counters"), "{text}");
+    refused(&["inspect", "other", "--ptx-file", file], 2, &["other", "it has k"]);
+    refused(&["inspect", "nothing"], 2, &["nothing", "warpsmith kernels", "--ptx-file"]);
+    let mut without = Command::new(env!("CARGO_BIN_EXE_warpsmith"));
+    without.args(["inspect", "rms_norm", "--sass"]).env("WARPSMITH_PTXAS", "/nonexistent/tool").current_dir(ROOT);
+    let output = without.output().unwrap();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(6), "{text}");
+    assert!(text.contains("inspect --sass") && text.contains("nvidia-cuda-nvcc"), "{text}");
+}
+
+#[test]
 fn kernels_lists_every_kernel_with_its_arguments() {
     let list = json(&["kernels", "--json"]);
     let kernels = list["kernels"].as_array().unwrap();

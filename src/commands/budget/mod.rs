@@ -6,7 +6,7 @@
 mod families;
 mod pipes;
 mod report;
-mod sass;
+pub mod sass;
 mod slots;
 
 use warpsmith_builder::{Arch, nvdisasm, ptxas};
@@ -48,13 +48,14 @@ pub struct Cost {
 }
 
 /// The two tools, which have to be there.
-struct Tools {
-    ptxas: ptxas::Ptxas,
-    nvdisasm: nvdisasm::Nvdisasm,
+pub struct Tools {
+    pub ptxas: ptxas::Ptxas,
+    pub nvdisasm: nvdisasm::Nvdisasm,
 }
 
 impl Tools {
-    fn find() -> Result<Tools, Failure> {
+    /// Looks for both; `who` needs them.
+    pub fn find(who: &str) -> Result<Tools, Failure> {
         let missing = |name: &str, package: &str, variable: &str| {
             let path = std::env::var_os(variable).filter(|p| !p.is_empty());
             let what = path.map_or_else(
@@ -64,7 +65,7 @@ impl Tools {
             Failure::new(
                 Kind::Toolchain,
                 format!(
-                    "{what}, and budget reads machine code: pip install {package} in an active virtual environment, \
+                    "{what}, and {who} reads machine code: pip install {package} in an active virtual environment, \
                      or set {variable}"
                 ),
             )
@@ -96,7 +97,7 @@ pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
         );
         return Err(Failure::usage(text));
     }
-    let tools = Tools::find()?;
+    let tools = Tools::find("budget")?;
     let mut costs = Vec::new();
     for (family, kernel) in chosen {
         costs.push(cost(family, kernel, args, &tools)?);

@@ -42,12 +42,7 @@ pub fn start(program: &[OsString], sm: u32, variables: &[(&str, String)]) -> Res
     command.envs(variables.iter().map(|(name, value)| (name, value)));
     let shown = name.to_string_lossy();
     let status = command.status().map_err(|e| operation(format!("{shown} cannot be started: {e}")))?;
-    let text = std::fs::read_to_string(report.path()).map_err(|e| operation(format!("the report is lost: {e}")))?;
-    let mut lines = Vec::new();
-    for line in text.lines() {
-        let value = serde_json::from_str(line).map_err(|e| operation(format!("a line of the report: {e}: {line}")))?;
-        lines.push(value);
-    }
+    let lines = read_report(report.path())?;
     let code = code_of(status);
     if code == 0 && lines.is_empty() {
         return Err(Failure::new(
@@ -56,6 +51,14 @@ pub fn start(program: &[OsString], sm: u32, variables: &[(&str, String)]) -> Res
         ));
     }
     Ok(Run { code, lines })
+}
+
+/// The lines of a report file.
+pub fn read_report(path: &Path) -> Result<Vec<Value>, Failure> {
+    let operation = |what: String| Failure::new(Kind::Operation, what);
+    let text = std::fs::read_to_string(path).map_err(|e| operation(format!("the report is lost: {e}")))?;
+    let line = |l: &str| serde_json::from_str(l).map_err(|e| operation(format!("a line of the report: {e}: {l}")));
+    text.lines().map(line).collect()
 }
 
 #[cfg(unix)]
@@ -273,7 +276,7 @@ fn approximate_of(lines: &[Value]) -> Approximate {
 }
 
 /// Adds the findings of a report file, with the counts that the end of each process gives.
-fn merge(all: &mut Vec<Value>, lines: Vec<Value>) {
+pub fn merge(all: &mut Vec<Value>, lines: Vec<Value>) {
     let mut of_process: std::collections::HashMap<u64, Vec<usize>> = std::collections::HashMap::new();
     let mut new: Vec<Value> = Vec::new();
     for line in lines {

@@ -4,13 +4,14 @@ mod gpus;
 mod roofline;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use warpsmith_builder::{Arch, ptxas};
 use warpsmith_driver_api::software::{LaunchProfile, approximate_json};
 use warpsmith_host::gpu_kernels::cases::Failure as CaseFailure;
 use warpsmith_simt::check::Metrics;
-use warpsmith_simt::{BOUNDS_FROM, Checks};
+use warpsmith_simt::{BOUNDS_FROM, Checks, Module};
 
 use super::approximate::{Approximate, sentence};
 use super::check::bench::Gpu;
@@ -32,18 +33,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
     let Some(kernel) = &args.kernel else {
         return Err(Failure::usage("name a kernel, or a program after `--`; `warpsmith kernels` lists the kernels"));
     };
-    let module = module(sm)?;
-    let mut launches = Vec::new();
-    for subject in subjects(std::slice::from_ref(kernel))? {
-        let text = args.shape.as_deref().unwrap_or_default();
-        let case = subject.parse(text).map_err(|e| Failure::usage(format!("--shape {text}: {e}")))?;
-        let mut device = Gpu::new(sm, &module, PROFILE).map_err(|e| Failure::new(Kind::Operation, e))?;
-        case.run(&mut device).map_err(|e| match e {
-            CaseFailure::Launch(text) => Failure::new(Kind::Operation, text),
-            CaseFailure::Wrong(text) => Failure::new(Kind::Verification, format!("{kernel} {case}: {text}")),
-        })?;
-        launches.extend(device.profiles.into_iter().filter(|p| p.kernel == *kernel).map(|p| (case.to_string(), p)));
-    }
+    let launches = launches(&module(sm)?, kernel, args.shape.as_deref().unwrap_or_default(), sm)?;
     let found = registers(kernel, sm)?;
     let mut printed = Vec::new();
     for (shape, mut launch) in launches {
@@ -64,6 +54,26 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
         println!("{:#}", json!({ "launches": printed }));
     }
     Ok(())
+}
+
+/// Launches of a kernel that ships, in those sizes or in those of a layer of a small model, each with its case.
+pub fn launches(
+    module: &Arc<Module>,
+    kernel: &str,
+    shape: &str,
+    sm: u32,
+) -> Result<Vec<(String, LaunchProfile)>, Failure> {
+    let mut launches = Vec::new();
+    for subject in subjects(&[kernel.to_owned()])? {
+        let case = subject.parse(shape).map_err(|e| Failure::usage(format!("--shape {shape}: {e}")))?;
+        let mut device = Gpu::new(sm, module, PROFILE).map_err(|e| Failure::new(Kind::Operation, e))?;
+        case.run(&mut device).map_err(|e| match e {
+            CaseFailure::Launch(text) => Failure::new(Kind::Operation, text),
+            CaseFailure::Wrong(text) => Failure::new(Kind::Verification, format!("{kernel} {case}: {text}")),
+        })?;
+        launches.extend(device.profiles.into_iter().filter(|p| p.kernel == *kernel).map(|p| (case.to_string(), p)));
+    }
+    Ok(launches)
 }
 
 /// Registers by ptxas, if it is found.

@@ -1,0 +1,56 @@
+//! The files of a new project, as they stand in `templates/`.
+
+use crate::cli::Template;
+
+/// A file's path in the project, and its text.
+pub type File = (String, &'static str);
+
+/// The toolchain of this repository: kernels are compiled with the release that they were tried with.
+const TOOLCHAIN: &str = include_str!("../../../rust-toolchain.toml");
+const RUSTFMT: &str = include_str!("../../../rustfmt.toml");
+
+macro_rules! common {
+    ($file:literal) => {
+        include_str!(concat!("../../../templates/common/", $file))
+    };
+}
+
+macro_rules! of {
+    ($folder:literal, $kernel:literal) => {
+        (
+            $kernel,
+            include_str!(concat!("../../../templates/", $folder, "/lib.rs")),
+            include_str!(concat!("../../../templates/", $folder, "/", $kernel, ".rs")),
+            include_str!(concat!("../../../templates/", $folder, "/main.rs")),
+            include_str!(concat!("../../../templates/", $folder, "/test.rs")),
+            include_str!(concat!("../../../templates/", $folder, "/bench.rs")),
+        )
+    };
+}
+
+/// The kernel's name, and the files in the order in which they are read.
+pub fn files(template: Template) -> (&'static str, Vec<File>) {
+    let (kernel, lib, code, main, test, bench) = match template {
+        Template::Elementwise => of!("elementwise", "saxpy"),
+        Template::Reduction => of!("reduction", "sum"),
+        Template::Gemv => of!("gemv", "gemv"),
+        Template::Matmul => of!("matmul", "matmul"),
+    };
+    let files = vec![
+        ("README.md".to_owned(), common!("README.md")),
+        ("Cargo.toml".to_owned(), common!("Cargo.toml.in")),
+        ("build.rs".to_owned(), common!("build.rs")),
+        ("kernels/Cargo.toml".to_owned(), common!("kernels.toml.in")),
+        ("kernels/src/lib.rs".to_owned(), lib),
+        (format!("kernels/src/{kernel}.rs"), code),
+        ("src/main.rs".to_owned(), main),
+        (format!("tests/{kernel}.rs"), test),
+        (format!("benches/{kernel}.rs"), bench),
+        (".cargo/config.toml".to_owned(), common!("cargo-config.toml")),
+        ("cuda-link/lib64/README".to_owned(), common!("cuda-link.txt")),
+        ("rust-toolchain.toml".to_owned(), TOOLCHAIN),
+        ("rustfmt.toml".to_owned(), RUSTFMT),
+        (".gitignore".to_owned(), common!("gitignore")),
+    ];
+    (kernel, files)
+}

@@ -1,0 +1,156 @@
+//! One run of the tests, on the software driver under the checks: results, findings, counters.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::build::Built;
+use crate::commands::check::program;
+use crate::failure::{Failure, Kind};
+
+/// One test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Test {
+    /// Its path.
+    pub name: String,
+    /// Whether it passed.
+    pub passed: bool,
+    /// What it printed, if it failed.
+    pub output: String,
+}
+
+impl Test {
+    pub fn to_json(&self) -> Value {
+        json!({ "name": self.name, "passed": self.passed, "output": self.output })
+    }
+}
+
+/// What the tests did.
+#[derive(Debug, Default)]
+pub struct Ran {
+    /// In the order in which they ended.
+    pub tests: Vec<Test>,
+    /// Findings of the checks, each once with its count.
+    pub findings: Vec<Value>,
+    /// Profiles of launches, one for each kernel and shape and program.
+    pub profiles: Vec<Value>,
+}
+
+/// Runs those tests whose names contain the filter. `None`: `interrupted` said yes, and the program was ended.
+pub fn run(built: &Built, filter: Option<&str>, interrupted: &mut dyn FnMut() -> bool) -> Result<Option<Ran>, Failure> {
+    let mut ran = Ran::default();
+    for (path, folder) in &built.programs {
+        let operation = |what: String| Failure::new(Kind::Operation, what);
+        let report = tempfile::NamedTempFile::new().map_err(|e| operation(format!("no temporary file: {e}")))?;
+        let mut command = Command::new(path);
+        command.args(filter).current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+        command.envs([("WARPSMITH_DRIVER", "software"), ("WARPSMITH_CHECK", "all"), ("WARPSMITH_PROFILE", "1")]);
+        command.env("WARPSMITH_REPORT", report.path());
+        let output = finish(command, interrupted).map_err(|e| operation(format!("{}: {e}", path.display())))?;
+        let Some(output) = output else { return Ok(None) };
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let mut tests = results(&stdout);
+        if !output.status.success() && tests.iter().all(|t| t.passed) {
+            let name = program_name(path);
+            tests.push(Test { name, passed: false, output: format!("{}\n{stdout}{stderr}", output.status) });
+        }
+        ran.tests.extend(tests);
+        let (profiles, lines): (Vec<Value>, Vec<Value>) =
+            program::read_report(report.path())?.into_iter().partition(|l| l["type"] == "profile");
+        ran.profiles.extend(profiles);
+        program::merge(&mut ran.findings, lines);
+    }
+    Ok(Some(ran))
+}
+
+/// Waits for the end of a program, unless it is interrupted: then the program is killed.
+fn finish(mut command: Command, interrupted: &mut dyn FnMut() -> bool) -> std::io::Result<Option<Output>> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (listen(child.stdout.take()), listen(child.stderr.take()));
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if interrupted() {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    Ok(Some(Output { status, stdout: stdout.join().unwrap_or_default(), stderr: stderr.join().unwrap_or_default() }))
+}
+
+/// Reads a pipe to its end, so that the program never waits for a reader.
+fn listen(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What came before a broken pipe is what there is.
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        bytes
+    })
+}
+
+/// `saxpy` of `…/deps/saxpy-0123456789abcdef`.
+fn program_name(path: &Path) -> String {
+    let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    stem.rsplit_once('-').map_or(stem.clone(), |(name, _)| name.to_owned())
+}
+
+/// What Rust's test harness prints: a line a test, and a section for the output of each that failed.
+fn results(text: &str) -> Vec<Test> {
+    let mut tests: Vec<Test> = Vec::new();
+    let mut inside: Option<usize> = None;
+    for line in text.lines() {
+        let state = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "));
+        if let Some((name, state)) = state {
+            let name = name.trim_end_matches(" - should panic").to_owned();
+            match state {
+                "ok" => tests.push(Test { name, passed: true, output: String::new() }),
+                "FAILED" => tests.push(Test { name, passed: false, output: String::new() }),
+                _ => {}
+            }
+        } else if let Some(name) = line.strip_prefix("---- ").and_then(|l| l.strip_suffix(" stdout ----")) {
+            inside = tests.iter().position(|t| t.name == name);
+        } else if line == "failures:" {
+            inside = None;
+        } else if let Some(test) = inside.and_then(|i| tests.get_mut(i)) {
+            test.output.push_str(line);
+            test.output.push('\n');
+        }
+    }
+    for test in &mut tests {
+        test.output = test.output.trim().to_owned();
+    }
+    tests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Printed by a test program of rustc 1.95 (times and one panic shortened).
+    const TEXT: &str = "\nrunning 3 tests\ntest a::good ... ok\ntest left ... ignored\ntest a::bad ... FAILED\n\nfailures:\n\n\
+        ---- a::bad stdout ----\nError: Wrong\n\nthread 'a::bad' panicked\n\n\nfailures:\n    a::bad\n\ntest result: FAILED. \
+        1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n";
+
+    #[test]
+    fn the_harness_is_read() {
+        let tests = results(TEXT);
+        let bad = "Error: Wrong\n\nthread 'a::bad' panicked".to_owned();
+        assert_eq!(
+            tests,
+            [
+                Test { name: "a::good".into(), passed: true, output: String::new() },
+                Test { name: "a::bad".into(), passed: false, output: bad }
+            ]
+        );
+        assert_eq!(program_name(Path::new("/t/deps/my-saxpy-0123456789abcdef")), "my-saxpy");
+    }
+}
