@@ -44,6 +44,10 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Hold kernels to their budgets: issue slots a weight by machine code and by count, registers, bytes; name what binds.
     Budget(BudgetArgs),
+    /// Print what makes a shell complete this command's options: `warpsmith completions bash > FILE`.
+    Completions(CompletionsArgs),
+    /// Write the manual pages, one for each command.
+    Man(ManArgs),
 }
 
 /// Which CUDA driver to use.
@@ -376,6 +380,25 @@ impl InspectArgs {
             _ => View::Ptx,
         }
     }
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// Which shell [default: the one that SHELL names]
+    #[arg(value_enum)]
+    pub shell: Option<clap_complete::Shell>,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Where the pages go, such as ~/.local/share/man/man1; it is made if it is not there.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Print one JSON object, with the files, instead of text.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `budget`.

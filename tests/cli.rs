@@ -197,6 +197,39 @@ fn compare_finds_the_bits_of_the_simulated_device_on_the_driver() {
 }
 
 #[test]
+fn shells_and_man_know_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("man/man1");
+    let listed = json(&["man", pages.to_str().unwrap(), "--json"]);
+    let bash = warpsmith(&["completions", "bash"]);
+    assert!(bash.status.success());
+    for command in [
+        "run",
+        "doctor",
+        "kernels",
+        "check",
+        "compare",
+        "profile",
+        "budget",
+        "new",
+        "watch",
+        "inspect",
+        "completions",
+        "man",
+    ] {
+        let page = std::fs::read_to_string(pages.join(format!("warpsmith-{command}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{page}");
+        assert!(stdout(&bash).contains(&format!("warpsmith__subcmd__{command})")), "{command}: {}", stdout(&bash));
+    }
+    assert!(
+        listed["files"].as_array().unwrap().iter().any(|f| f.as_str().unwrap().ends_with("/warpsmith.1")),
+        "{listed}"
+    );
+    refused(&["completions", "cmd"], 2, &["bash", "zsh"]);
+    refused(&["man", "/dev/null/man1"], 1, &["/dev/null/man1"]);
+}
+
+#[test]
 fn a_budget_without_its_tools_says_how_to_get_them() {
     let without = |variable: &str, tool: &str, package: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));

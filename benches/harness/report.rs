@@ -94,6 +94,9 @@ fn resources(rows: &[Row], sm: u32) -> BTreeMap<String, Resources> {
 
 /// Where reports go.
 fn folder() -> PathBuf {
+    if let Some(folder) = std::env::var_os("WARPSMITH_BENCH_DIR").filter(|f| !f.is_empty()) {
+        return PathBuf::from(folder);
+    }
     // The build's folder for such things is `tmp` in the target folder.
     let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
     tmp.parent().unwrap_or(tmp).join("warpsmith/bench")

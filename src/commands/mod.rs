@@ -10,4 +10,5 @@ pub mod kernels;
 pub mod new;
 pub mod profile;
 pub mod run;
+pub mod shell;
 pub mod watch;
