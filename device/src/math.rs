@@ -8,6 +8,10 @@
 //! Plain operators do what they say: `a * b + c` rounds twice (the compiler does not contract), so
 //! sums of products want [`fma`].
 
+mod elementary;
+
+pub use elementary::{erf, ln, log2, sigmoid, tanh};
+
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
 #[cfg(target_arch = "nvptx64")]

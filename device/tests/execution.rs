@@ -92,6 +92,7 @@ fn every_kernel_of_the_fixture_has_a_launch_struct() {
         ScalePairs::META,
         Closures::META,
         Unrolled::META,
+        Elementary::META,
         Printing::META,
         GpuAsserts::META,
         Tiles1::META,

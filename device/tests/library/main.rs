@@ -12,6 +12,7 @@ mod gpu;
 
 use common::fixture;
 
+mod elementary;
 mod generic;
 mod matrices;
 mod memory;
