@@ -5,7 +5,7 @@ use std::rc::Rc;
 use criterion::Criterion;
 use gpu_kernels::cases::{Rng, Tensor};
 use gpu_kernels::format::Format;
-use gpu_kernels::gemv::{Gemv, first, int8, planes};
+use gpu_kernels::gemv::{Gemv, first, four, int8, planes};
 use warpsmith_device::{Launcher, U32x4};
 use warpsmith_host::Buffer;
 
@@ -40,6 +40,8 @@ fn records(bench: &Bench, format: Format, rows: usize, cols: usize) -> Result<Rc
 enum Variant {
     First,
     Default,
+    /// Four rows a group of lanes.
+    Four,
     /// With activations as codes of 8 bits, which it makes first: for weights of one and two bits in bit planes, else in blocks of 32.
     Int8,
     /// The same of 16 bits, in bit planes.
@@ -52,6 +54,7 @@ impl Variant {
         match self {
             Variant::First => "v1",
             Variant::Default => "v2",
+            Variant::Four => "v3",
             Variant::Int8 => "i8",
             Variant::Int16 => "i16",
             Variant::Columns8 => "8 columns",
@@ -72,6 +75,9 @@ fn variants(format: Format, layer: &str) -> Vec<Variant> {
     let mut all = vec![Variant::Default];
     if matches!(format, Format::F32 | Format::Q8_0) && layer != "gate-up" {
         all.insert(0, Variant::First);
+    }
+    if format == Format::F16 && layer != "gate-up" {
+        all.push(Variant::Four);
     }
     if in_planes(format) && layer != "gate-up" {
         all.extend([Variant::Int8, Variant::Int16]);
@@ -111,6 +117,9 @@ fn runs(
             match (variant, format) {
                 (Variant::First, Format::F32) => {
                     return on.launch(first::GemvF32V1 { weights, x, y, rows: n, cols: m });
+                }
+                (Variant::Four, _) => {
+                    return on.launch(four::GemvF16V3 { weights, x, y, rows: n, cols: m });
                 }
                 (Variant::Int8, format) if int8::GemvI8::takes(format) => {
                     on.launch(int8::QuantizeI8 { x, codes: &mut i8_codes, cols: m })?;

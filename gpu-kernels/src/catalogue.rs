@@ -38,6 +38,7 @@ pub fn catalogue() -> Vec<&'static KernelMeta> {
         gemv::GemmF32<'_>,
         gemv::GemvF16<'_>,
         gemv::GemmF16<'_>,
+        gemv::four::GemvF16V3<'_>,
         gemv::GemvBf16<'_>,
         gemv::GemmBf16<'_>,
         gemv::GemvQ10<'_>,

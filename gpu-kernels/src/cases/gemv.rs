@@ -8,7 +8,7 @@ use crate::gemv::int8::{self, GemvI8, I8Vector, QuantizeI8};
 use crate::gemv::planes::{
     self, GemvQ10I8, GemvQ10I16, GemvQ20I8, GemvQ20I16, PlanesI8, PlanesI16, PlanesQ2I8, PlanesQ2I16, Q2Planes,
 };
-use crate::gemv::{self, ADD, Gemv, NEXT, NORM, first::*};
+use crate::gemv::{self, ADD, Gemv, NEXT, NORM, first::*, four::GemvF16V3};
 use crate::state::Column;
 use warpsmith_device::U32x4;
 
@@ -17,6 +17,8 @@ use warpsmith_device::U32x4;
 pub enum Product {
     /// The first variant, one column.
     First,
+    /// The variant with four rows a group of lanes, one column.
+    Four,
     /// One column.
     Gemv,
     /// The same of gates and ups.
@@ -38,7 +40,9 @@ impl Product {
         if matches!(format, Format::F32 | Format::Q8_0) {
             all.insert(0, Product::First);
         }
-        if in_planes(format) {
+        if format == Format::F16 {
+            all.push(Product::Four);
+        } else if in_planes(format) {
             all.extend([Product::Int8, Product::Int16]);
         } else if GemvI8::takes(format) {
             all.push(Product::Int8);
@@ -76,6 +80,7 @@ impl Product {
         let decoder = decoder(format);
         match self {
             Product::First => format!("gemv_{decoder}_v1"),
+            Product::Four => format!("gemv_{decoder}_v3"),
             Product::Int8 => format!("gemv_{decoder}_i8"),
             Product::Int16 => format!("gemv_{decoder}_i16"),
             Product::Gemv | Product::GemvSwiglu => format!("gemv_{decoder}"),
@@ -116,7 +121,7 @@ pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     // One element or block; fewer units than lanes; no power of two; full runs of lanes, and rests; more than is staged
     // at a time, which is 4096 columns of one and 1024 of eight.
     let widths: &[usize] = match product {
-        Product::First => &[1, 37, 320, 1056],
+        Product::First | Product::Four => &[1, 37, 320, 1056],
         Product::Gemv => &[1, 37, 96, 320, 1056, 2144, 4352],
         // A block; several; a run of blocks, and rests; two runs.
         Product::Int8 | Product::Int16 if in_planes(format) => &[1, 320, 1056, 4096, 4352, 8320],
@@ -128,7 +133,7 @@ pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     };
     // Flags and columns change from shape to shape.
     let flags = |i: usize| match product {
-        Product::First | Product::Int8 | Product::Int16 => 0,
+        Product::First | Product::Four | Product::Int8 | Product::Int16 => 0,
         Product::GemvSwiglu | Product::GemmSwiglu => [NORM | NEXT, 0, ADD | NORM, NEXT][i % 4],
         Product::Gemv | Product::Gemm => [0, ADD | NORM | NEXT, ADD, NORM, NEXT, ADD | NEXT][i % 6],
     } as usize;
@@ -141,7 +146,10 @@ pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         // Few rows, and rows that do not fill a block.
         all.push(vec![[3, 1, 5][i % 3], cols(*width), columns(i), flags(i)]);
     }
-    if product.code_bytes().is_some() && !in_planes(format) {
+    if product == Product::Four {
+        // Several blocks of threads, also of short rows; more columns than are staged at a time.
+        all.extend([vec![37, 1024, 1, 0], vec![1030, 32, 1, 0], vec![6, 4353, 1, 0]]);
+    } else if product.code_bytes().is_some() && !in_planes(format) {
         // Several blocks of threads.
         all.push(vec![37, cols(512), 1, 0]);
     } else if product.code_bytes().is_some() {
@@ -299,6 +307,9 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
                 bench.launch(PlanesI16 { x: &x, planes: &mut codes, cols })?;
                 bench.launch(GemvQ10I16 { weights: &records, x: &codes, y: &mut y, rows: rows32, cols })?;
             }
+        }
+        (Product::Four, _) => {
+            bench.launch(GemvF16V3 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
         }
         (Product::First, _) => {
             bench.launch(GemvQ80V1 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;

@@ -3,8 +3,9 @@
 use super::{
     decode::{Decode, Scales},
     record::{Memory, Record, Spec},
+    unpack::f16_pair,
 };
-use warpsmith_device::convert::{unpack_bf16x2, unpack_f16x2};
+use warpsmith_device::convert::unpack_bf16x2;
 
 /// IEEE binary32.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +71,6 @@ fn halves<M: Memory>(codes: &Vectors<M>, q: usize, unpack: impl Fn(u32) -> (f32,
 
 dense! {
     F32: 32, |codes, q| codes.get(q).map(f32::from_bits);
-    F16: 16, |codes, q| halves(codes, q, unpack_f16x2);
+    F16: 16, |codes, q| halves(codes, q, f16_pair);
     BF16: 16, |codes, q| halves(codes, q, unpack_bf16x2);
 }

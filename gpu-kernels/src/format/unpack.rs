@@ -4,6 +4,11 @@
 //! mantissa of 2^23 is the float `2^23 + byte`, and one exact subtraction takes 2^23 and the
 //! format's offset off again.
 
+#[cfg(target_arch = "nvptx64")]
+use warpsmith_device::convert::f16_bits_to_f32;
+#[cfg(not(target_arch = "nvptx64"))]
+use warpsmith_device::convert::unpack_f16x2;
+
 /// `2^23` as bits: a byte in its low end is added to its value.
 const MAGIC: u32 = 0x4B00_0000;
 
@@ -112,6 +117,26 @@ pub(crate) fn flip_sign(x: f32, minus: u32) -> f32 {
             options(pure, nomem, nostack, preserves_flags));
     }
     y
+}
+
+/// The two f16 of a word.
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+pub(crate) fn f16_pair(word: u32) -> (f32, f32) {
+    unpack_f16x2(word)
+}
+
+/// The two f16 of a word: taken apart by one move, where the compiler makes two.
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+pub(crate) fn f16_pair(word: u32) -> (f32, f32) {
+    let (low, high): (u16, u16);
+    // SAFETY: a pure instruction of one thread on registers.
+    unsafe {
+        core::arch::asm!("mov.b32 {{{0}, {1}}}, {2};", lateout(reg16) low, lateout(reg16) high, in(reg32) word,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    (f16_bits_to_f32(low), f16_bits_to_f32(high))
 }
 
 /// The bits of `a` where `mask` is set, those of `b` elsewhere.

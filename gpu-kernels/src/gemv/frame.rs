@@ -220,6 +220,51 @@ unsafe fn products<F: Decode, const R: usize, const N: usize, const UNITS: usize
     acc
 }
 
+/// The products of a block's rows, `R` for each group of lanes, with one vector.
+#[device]
+pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
+    weights: In<U32x4>,
+    x: In<f32>,
+    y: Out<f32>,
+    rows: usize,
+    cols: usize,
+    xs: Shared<F32x4>,
+) {
+    let record = F::SPEC.record(cols, 0);
+    let group = thread::idx_x() as usize >> record.lanes_log2;
+    let first = (block::idx_x() as usize * (THREADS >> record.lanes_log2) + group) * R;
+    // As in `run`, a row after the last is the last.
+    let of_group = core::array::from_fn(|r| (first + r).min(rows - 1));
+    let a = Args {
+        weights,
+        x,
+        add: x,
+        sums: x,
+        next_weight: x,
+        y,
+        scaled: y,
+        next_sums: y,
+        rows,
+        cols,
+        columns: 1,
+        x_stride: 0,
+        y_stride: 0,
+        add_stride: 0,
+        parts: 0,
+        block_units: 0,
+        flags: 0,
+        eps: 0.0,
+    };
+    let acc = products::<F, R, 1, UNITS>(&a, &record, of_group, 0, xs);
+    if thread::idx_x() as usize & (record.lanes() - 1) == 0 {
+        for r in 0..R {
+            if first + r < rows {
+                y.set(first + r, acc[r][0]);
+            }
+        }
+    }
+}
+
 /// 1 / root mean square of an input column, from the parts of its sum of squares.
 ///
 /// All lanes of the warp make this call.

@@ -19,7 +19,7 @@
 //! - [`NEXT`]: prepare that for the next product: `scaled = y * next_weight` (laid out as `y`), and in `next_sums` a
 //!   part of the sum of squares of `y` for each block, `[columns, blocks]` with [`parts`] blocks.
 //!
-//! Beside these are variants: [`first`], to be read first; and with activations as integer codes [`int8`], for formats of four
+//! Beside these are variants: [`first`], to be read first; [`four`], with fewer instructions for a weight of F16; and with activations as integer codes [`int8`], for formats of four
 //! to eight bits, and [`planes`], for one bit.
 //!
 //! Products and sums are f32 with fused multiply-adds; the error stays within `1e-5 * sum |w * x|` of the exact sum.
@@ -30,6 +30,7 @@
 mod contract;
 mod entries;
 pub mod first;
+pub mod four;
 #[cfg(target_arch = "nvptx64")]
 mod frame;
 pub mod int8;

@@ -46,6 +46,17 @@ fn golden_vectors() {
 }
 
 #[test]
+fn four_rows_a_group_have_the_bits_of_two() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(8));
+    for cols in [37, 4500] {
+        let t = Tensor::random(&mut rng, Format::F16, 35, cols);
+        let x = rng.floats(cols);
+        let [two, four] = [Product::Gemv, Product::Four].map(|p| run(&mut gpu, &t, &x, p));
+        assert!(two.iter().zip(&four).all(|(a, b)| a.to_bits() == b.to_bits()), "{cols}: {two:?} {four:?}");
+    }
+}
+
+#[test]
 fn results_do_not_depend_on_the_other_rows() {
     let (mut gpu, mut rng) = (Gpu::new(), Rng(5));
     for format in [Format::F16, Format::Q1_0, Format::TQ2_0, Format::Q4_0, Format::Q6_K, Format::MXFP4] {
