@@ -52,6 +52,7 @@ use crate::{
 #[inline(always)]
 pub unsafe fn copy<T: Element + SharedElement>(to: Shared<T>, i: usize, from: *const T) {
     const { assert!(is_unit::<T>(), "an asynchronous copy moves 4, 8 or 16 bytes") };
+    to.check(i, 1);
     #[cfg(target_feature = "sm_80")]
     // SAFETY: the caller's promise. Not `nomem`: the wait must stay after it.
     unsafe {
@@ -82,6 +83,7 @@ pub unsafe fn copy<T: Element + SharedElement>(to: Shared<T>, i: usize, from: *c
 #[inline(always)]
 pub unsafe fn copy_or_zero<T: Element + SharedElement>(to: Shared<T>, i: usize, from: *const T, valid: bool) {
     const { assert!(is_unit::<T>(), "an asynchronous copy moves 4, 8 or 16 bytes") };
+    to.check(i, 1);
     #[cfg(target_feature = "sm_80")]
     // SAFETY: the caller's promise; as many bytes as the last operand says are read, the rest is zero.
     unsafe {

@@ -73,6 +73,7 @@ fn every_kernel_of_the_fixture_has_a_launch_struct() {
         Ring::META,
         OwnCopies::META,
         SplitBarriers::META,
+        UnwaitedCopy::META,
         ProductF16::META,
         ProductBf16::META,
         ProductI8::META,

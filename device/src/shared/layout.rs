@@ -125,7 +125,9 @@ macro_rules! layouts {
         impl<T, const $n: usize> Matrix<T> for $name<T, $n> {
             #[inline(always)]
             fn address(self, $row: usize, $column: usize) -> u32 {
-                self.0.address_of($place)
+                let place = $place;
+                self.0.check(place, 1);
+                self.0.address_of(place)
             }
         }
     )* };

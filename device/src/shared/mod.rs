@@ -92,7 +92,7 @@ impl<T> Shared<T> {
     }
 
     #[inline(always)]
-    fn check(self, i: usize, n: usize) {
+    pub(crate) fn check(self, i: usize, n: usize) {
         #[cfg(feature = "checked")]
         crate::device_assert!(i + n <= self.len());
         #[cfg(not(feature = "checked"))]

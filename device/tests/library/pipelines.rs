@@ -54,3 +54,15 @@ fn arrival_and_wait_are_two_calls() {
         }
     }
 }
+
+#[test]
+fn a_copy_that_is_not_waited_for_is_found() {
+    let x: Vec<u32> = noise(3).take(32).map(|v| v as u32).collect();
+    for gpu in Gpu::all() {
+        let (bx, mut y) = (gpu.upload(&x), gpu.alloc::<u32>(32));
+        let found = gpu.inspect(UnwaitedCopy { x: &bx, y: &mut y }, [1, 1, 1], 0).findings;
+        let rules: Vec<&str> = found.iter().map(|f| f.rule.name()).collect();
+        // Before sm_80 the copy is a load and a store, done when the call returns.
+        assert_eq!(rules, if gpu.sm >= 80 { vec!["async::missing-wait"] } else { vec![] }, "sm_{}", gpu.sm);
+    }
+}
