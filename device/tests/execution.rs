@@ -94,6 +94,7 @@ fn every_kernel_of_the_fixture_has_a_launch_struct() {
         Closures::META,
         Unrolled::META,
         Elementary::META,
+        Bounds::META,
         Printing::META,
         GpuAsserts::META,
         Tiles1::META,

@@ -84,7 +84,11 @@ impl Gpu {
     }
 
     pub fn new(sm: u32) -> Gpu {
-        let module = Module::load(fixture().ptx(sm), &LoadOptions { sm }).unwrap_or_else(|e| panic!("sm_{sm}: {e}"));
+        Gpu::of(sm, fixture().ptx(sm))
+    }
+
+    pub fn of(sm: u32, ptx: &str) -> Gpu {
+        let module = Module::load(ptx, &LoadOptions { sm }).unwrap_or_else(|e| panic!("sm_{sm}: {e}"));
         let machine = Arc::new(Machine::new(MachineConfig { sm, ..MachineConfig::default() }));
         let instance = machine.instantiate(Arc::new(module)).unwrap();
         machine.memory().track(true);

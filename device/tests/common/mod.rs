@@ -20,16 +20,17 @@ impl Fixture {
 
 pub fn fixture() -> &'static Fixture {
     static FIXTURE: OnceLock<Fixture> = OnceLock::new();
-    FIXTURE.get_or_init(|| build(&ARCHS))
+    FIXTURE.get_or_init(|| build(&ARCHS, &[]))
 }
 
-pub fn build(archs: &[u32]) -> Fixture {
+pub fn build(archs: &[u32], features: &[&str]) -> Fixture {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
     // Test programs and their tests run at the same time: each has a folder of its own.
-    let out = scratch.join(format!("all-device-{}-{}", std::process::id(), archs[0]));
+    let out = scratch.join(format!("all-device-{}-{}{}", std::process::id(), archs[0], features.concat()));
     std::fs::create_dir_all(&out).unwrap();
     let output = KernelCrate::new("tests/fixtures/all-device")
         .archs(archs.iter().map(|sm| format!("sm_{sm}")))
+        .features(features.iter().copied())
         .out_dir(&out)
         .cache_dir(scratch.join("../warpsmith"))
         .quiet()

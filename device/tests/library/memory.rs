@@ -2,8 +2,10 @@
 
 use super::{
     all_device::memory::*,
+    common::build,
     gpu::{Gpu, noise},
 };
+use warpsmith_simt::FaultKind;
 
 #[test]
 fn hints_change_no_result() {
@@ -29,5 +31,19 @@ fn constant_tables_hold_their_values() {
                 assert_eq!((at(64 + t), at(96 + t)), (sum, [std::f64::consts::PI, -0.1][t & 1] * 0.5));
             }
         }
+    }
+}
+
+#[test]
+fn the_feature_checked_traps_outside_of_shared_and_constant_memory() {
+    let checked = build(&[80], &["checked"]);
+    let gpu = Gpu::of(80, checked.ptx(80));
+    let x = gpu.upload(&[9u32]);
+    for (way, inside) in [31, 77, 31, 9, 6].into_iter().enumerate() {
+        let mut y = gpu.alloc::<u32>(1);
+        let mut at = |i| gpu.try_run(Bounds { x: &x, y: &mut y, way: way as u32, i }, [1, 1, 1], 0);
+        at(31).unwrap();
+        assert_eq!(at(32).unwrap_err().kind, FaultKind::Trap, "way {way}");
+        assert_eq!(y.read(), [inside]);
     }
 }
