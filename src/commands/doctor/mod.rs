@@ -1,5 +1,7 @@
 //! `warpsmith doctor`: what is found, what is missing, the fix. Builds and fetches nothing.
 
+mod project;
+
 use serde::Serialize;
 use warpsmith_builder::{ProbeState, Scope, probe};
 
@@ -82,7 +84,8 @@ fn engines() -> Vec<Finding> {
 
 /// Runs the command.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let mut probes: Vec<Finding> = toolchain().chain(engines()).collect();
+    let here = std::env::current_dir().unwrap_or_default();
+    let mut probes: Vec<Finding> = toolchain().chain(project::project(&here)).chain(engines()).collect();
     // Stable: what every build needs, then what runs it, then what only the other code generator needs.
     probes.sort_by_key(|p| match p.needed_for {
         "build" => 0,
