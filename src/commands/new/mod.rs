@@ -109,13 +109,14 @@ fn program() -> String {
 
 fn report(args: &NewArgs, dir: &Path, name: &str, kernel: &str, source: &Source, written: &[String]) {
     let quote = |text: &str| warpsmith_driver_api::software::quote(text);
-    let check = format!("{} check -- target/debug/{name}", quote(&program()));
+    let own = quote(&program());
     let steps = [
-        (format!("cd {}", quote(&args.dir.to_string_lossy())), String::new()),
-        ("cargo run".to_owned(), "launch it, on a GPU or on the software driver".to_owned()),
-        ("cargo test".to_owned(), "compare it with its f64 reference, under all checks".to_owned()),
-        ("cargo bench".to_owned(), "count or time it, and compare with the run before".to_owned()),
-        (check, "the host program under the checks".to_owned()),
+        (format!("cd {}", quote(&args.dir.to_string_lossy())), ""),
+        ("cargo run".to_owned(), "launch it, on a GPU or on the software driver"),
+        ("cargo test".to_owned(), "compare it with its f64 reference, under all checks"),
+        ("cargo bench".to_owned(), "count or time it, and compare with the run before"),
+        (format!("{own} watch {kernel}"), "the verdict after every save"),
+        (format!("{own} inspect {kernel}"), "its code beside the Rust, with counters, after a round of watch"),
     ];
     if args.json {
         let next: Vec<&str> = steps.iter().map(|(command, _)| command.as_str()).collect();
@@ -140,7 +141,7 @@ fn report(args: &NewArgs, dir: &Path, name: &str, kernel: &str, source: &Source,
     }
     println!();
     println!("Next (the first build takes a few minutes):");
-    let width = steps.iter().map(|(command, _)| command.chars().count()).filter(|n| *n < 40).max().unwrap_or(0);
+    let width = steps.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
     for (command, what) in &steps {
         if what.is_empty() {
             println!("  {command}");
