@@ -57,20 +57,31 @@ pub(crate) fn source(dir: PathBuf, cache: &Path) -> Result<(PathBuf, Vec<Patch>)
             std::fs::create_dir_all(parent).map_err(BuildError::io("create", parent))?;
         }
         copy_tree(&dir, &fresh)?;
-        own_workspace(&fresh.join("Cargo.toml"))?;
+        stand_alone(&fresh.join("Cargo.toml"))?;
         std::fs::rename(&fresh, &copy).map_err(BuildError::io("rename into place", &copy))?;
     }
     Ok((copy, siblings(&dir)?))
 }
 
-/// A target directory lies in a workspace as a rule, which cargo would take the copy for a member of.
-fn own_workspace(manifest: &Path) -> Result<(), BuildError> {
-    let mut text = std::fs::read_to_string(manifest).map_err(BuildError::io("read", manifest))?;
-    if !text.lines().any(|line| line.trim() == "[workspace]") {
-        text.push_str("\n[workspace]\n");
-        std::fs::write(manifest, text).map_err(BuildError::io("write", manifest))?;
+/// A target directory lies in a workspace as a rule, which cargo would take the copy for a member of. And what the package
+/// needs for its own tests is not needed here, but cargo would look for it.
+fn stand_alone(manifest: &Path) -> Result<(), BuildError> {
+    let text = std::fs::read_to_string(manifest).map_err(BuildError::io("read", manifest))?;
+    let mut keep = true;
+    let mut out = String::new();
+    // Cargo writes the manifest of a package: a table a header, each on a line of its own.
+    for line in text.lines() {
+        if line.starts_with('[') {
+            keep =
+                !(line.starts_with("[dev-dependencies") || line.contains(".dev-dependencies")) && line != "[workspace]";
+        }
+        if keep {
+            out.push_str(line);
+            out.push('\n');
+        }
     }
-    Ok(())
+    out.push_str("\n[workspace]\n");
+    std::fs::write(manifest, out).map_err(BuildError::io("write", manifest))
 }
 
 /// Of each shared crate, the folder beside `dir`, if cargo unpacked exactly one version there.
@@ -107,7 +118,12 @@ mod tests {
         let dir = registry.join(package);
         std::fs::create_dir_all(dir.join("src")).unwrap();
         std::fs::write(dir.join(".cargo-ok"), "{\"v\":1}").unwrap();
-        std::fs::write(dir.join("Cargo.toml"), format!("[package] # {package}")).unwrap();
+        let manifest = format!(
+            "[package]\nname = \"{package}\"\n\n[dependencies.a]\nversion = \"1\"\nfeatures = [\n    \"f\",\n]\n\n\
+             [dev-dependencies.b]\nversion = \"2\"\n\n[target.\"cfg(unix)\".dev-dependencies.c]\nversion = \"3\"\n\n\
+             [lints.rust]\nunsafe_op = \"deny\"\n"
+        );
+        std::fs::write(dir.join("Cargo.toml"), manifest).unwrap();
         dir
     }
 
@@ -132,7 +148,9 @@ mod tests {
         let (copy, patches) = source(kernels.clone(), &cache).unwrap();
         assert!(copy.starts_with(&cache) && copy.ends_with("my-kernels-0.3.1"), "{}", copy.display());
         let manifest = std::fs::read_to_string(copy.join("Cargo.toml")).unwrap();
-        assert_eq!(manifest, "[package] # my-kernels-0.3.1\n[workspace]\n");
+        let expected = "[package]\nname = \"my-kernels-0.3.1\"\n\n[dependencies.a]\nversion = \"1\"\nfeatures = [\n    \"f\",\n]\n\n\
+                        [lints.rust]\nunsafe_op = \"deny\"\n\n[workspace]\n";
+        assert_eq!(manifest, expected);
         assert_eq!(patches, [Patch { name: "warpsmith-device".to_owned(), path: device }]);
         assert_eq!(source(kernels, &cache).unwrap().0, copy, "the second build finds the copy");
     }
