@@ -70,10 +70,8 @@ fn configured(dir: &Path) -> Result<Option<(String, PathBuf)>, String> {
 
 /// Whether `cust` finds a toolkit by itself.
 fn toolkit() -> bool {
-    let named = ["CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"]
-        .iter()
-        .filter_map(|name| std::env::var_os(name))
-        .map(PathBuf::from);
+    let named =
+        ["CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"].iter().filter_map(std::env::var_os).map(PathBuf::from);
     named.chain(["/usr/local/cuda", "/opt/cuda"].map(PathBuf::from)).any(|p| p.join("include/cuda.h").is_file())
 }
 
