@@ -121,7 +121,7 @@ pub(crate) fn package_name(toolchain: &Toolchain, dir: &Path) -> Result<String, 
     }
     let manifest = dir.join("Cargo.toml");
     let text = stdout_of(
-        cargo_command(toolchain, dir, &[]).args(["read-manifest", "--offline", "--manifest-path"]).arg(&manifest),
+        cargo_command(toolchain, dir).args(["read-manifest", "--offline", "--manifest-path"]).arg(&manifest),
         &format!("reading {} (cargo read-manifest)", manifest.display()),
     )?;
     let answer: Answer = serde_json::from_str(&text)
@@ -133,9 +133,10 @@ pub(crate) fn package_name(toolchain: &Toolchain, dir: &Path) -> Result<String, 
 pub(crate) fn package(toolchain: &Toolchain, dir: &Path, patches: Vec<Patch>) -> Result<Package, BuildError> {
     let manifest = dir.join("Cargo.toml");
     let text = stdout_of(
-        cargo_command(toolchain, dir, &patches)
+        cargo_command(toolchain, dir)
             .args(["metadata", "--format-version=1", "--filter-platform", TARGET, "--manifest-path"])
-            .arg(&manifest),
+            .arg(&manifest)
+            .args(configured(&patches)),
         &format!("reading {} (cargo metadata)", manifest.display()),
     )?;
     let unreadable = |reason: String| BuildError::Answer { what: "cargo metadata".to_owned(), reason };
@@ -209,16 +210,19 @@ fn read_metadata(metadata: Metadata, dir: &Path, manifest: &Path, patches: Vec<P
 }
 
 /// Cargo with a clean environment, in the folder whose configuration applies.
-fn cargo_command(toolchain: &Toolchain, dir: &Path, patches: &[Patch]) -> std::process::Command {
+fn cargo_command(toolchain: &Toolchain, dir: &Path) -> std::process::Command {
     let mut command = clean_command(&toolchain.cargo);
-    for Patch { name, path } in patches {
-        command.arg("--config").arg(format!("patch.crates-io.{name}.path={:?}", path.display().to_string()));
-    }
     command.current_dir(dir).env("CARGO_TERM_COLOR", "never");
     if toolchain.rustc.is_absolute() {
         command.env("RUSTC", &toolchain.rustc);
     }
     command
+}
+
+/// Options behind the subcommand: cargo forgets those in front of it as soon as one stands behind it.
+fn configured(patches: &[Patch]) -> Vec<String> {
+    let option = |Patch { name, path }: &Patch| format!("patch.crates-io.{name}.path={:?}", path.display().to_string());
+    patches.iter().flat_map(|patch| ["--config".to_owned(), option(patch)]).collect()
 }
 
 /// One compilation.
@@ -272,7 +276,7 @@ impl Compilation<'_> {
     /// Compiles, or answers what is there already. The caller holds the lock of `target_dir`.
     pub(crate) fn run(&self) -> Result<Compiled, BuildError> {
         let dir = self.package.manifest.parent().unwrap_or(Path::new("."));
-        let mut command = cargo_command(self.toolchain, dir, &self.package.patches);
+        let mut command = cargo_command(self.toolchain, dir);
         // Cargo probes the flags with a crate called `___`.
         let unstable: Vec<&str> =
             std::iter::once("___").chain(self.package.device_crates.iter().map(String::as_str)).collect();
@@ -291,7 +295,8 @@ impl Compilation<'_> {
             .arg("--manifest-path")
             .arg(&self.package.manifest)
             .arg("--target-dir")
-            .arg(self.target_dir);
+            .arg(self.target_dir)
+            .args(configured(&self.package.patches));
         for setting in [
             "inherits=\"release\"",
             "opt-level=3",
