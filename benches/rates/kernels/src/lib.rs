@@ -1,7 +1,7 @@
 //! Loops of one instruction each, with clocks around them.
 //!
 //! Every thread steps [`CHAINS`] values that do not depend on each other, [`UNROLL`] times an iteration, and writes their
-//! exclusive or: what it must be, [`reference`] says. The first thread of a block writes the ticks between a barrier before
+//! exclusive or: what it must be, [`reference()`] says. The first thread of a block writes the ticks between a barrier before
 //! and a barrier behind the loop.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, f16))]
