@@ -78,6 +78,34 @@ mod operators {
     }
 }
 
+/// Makes a `#[repr(transparent)]` tuple struct of plain bits an element, of shared memory as well.
+macro_rules! transparent_element {
+    ($name:ident, $bits:ident) => {
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: a transparent wrapper of plain bits, for which zero is valid.
+        unsafe impl bytemuck::Zeroable for $name {}
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: a transparent wrapper of plain bits: no padding, all bits valid.
+        unsafe impl bytemuck::Pod for $name {}
+        // SAFETY: a transparent wrapper of plain bits: no padding, all bits valid.
+        unsafe impl crate::Element for $name {}
+        #[cfg(target_arch = "nvptx64")]
+        impl crate::shared::SharedElement for $name {
+            #[inline(always)]
+            unsafe fn load(address: u32) -> $name {
+                // SAFETY: the caller's promise.
+                $name(unsafe { <$bits as crate::shared::SharedElement>::load(address) })
+            }
+            #[inline(always)]
+            unsafe fn store(address: u32, v: $name) {
+                // SAFETY: the caller's promise.
+                unsafe { <$bits as crate::shared::SharedElement>::store(address, v.0) }
+            }
+        }
+    };
+}
+pub(crate) use transparent_element;
+
 /// Plain data: what a device buffer holds and what a kernel takes by value.
 ///
 /// Implemented for `u8`…`u64`, `i8`…`i64`, `f32`, `f64`, [`struct@f16`], [`bf16`], the vector types

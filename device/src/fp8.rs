@@ -26,27 +26,7 @@ macro_rules! formats {
         #[repr(transparent)]
         pub struct $name(u8);
 
-        #[cfg(not(target_arch = "nvptx64"))]
-        // SAFETY: a transparent wrapper of a byte, for which zero is valid.
-        unsafe impl bytemuck::Zeroable for $name {}
-        #[cfg(not(target_arch = "nvptx64"))]
-        // SAFETY: a transparent wrapper of a byte: no padding, all bits valid.
-        unsafe impl bytemuck::Pod for $name {}
-        // SAFETY: a transparent wrapper of a byte: no padding, all bits valid.
-        unsafe impl crate::Element for $name {}
-        #[cfg(target_arch = "nvptx64")]
-        impl crate::shared::SharedElement for $name {
-            #[inline(always)]
-            unsafe fn load(address: u32) -> $name {
-                // SAFETY: the caller's promise.
-                $name(unsafe { u8::load(address) })
-            }
-            #[inline(always)]
-            unsafe fn store(address: u32, v: $name) {
-                // SAFETY: the caller's promise.
-                unsafe { u8::store(address, v.0) }
-            }
-        }
+        crate::element::transparent_element!($name, u8);
 
         impl $name {
             /// The value of these bits.

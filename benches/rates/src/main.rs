@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use rate_kernels::{
     CHAINS, PRODUCTS, RateDp4a, RateFfma, RateGridBarrier, RateLop3, RateMmaB1, RateMmaF16, RateMmaS8, RatePopc,
-    RateShuffle, THREADS, UNROLL, product_reference, reference, step,
+    RateShuffle, THREADS, UNROLL, product_reference, reference, start, step,
 };
 use serde_json::{Value, json};
 use warpsmith_host::{Device, KernelImage, Stream, include_kernels};
@@ -119,13 +119,13 @@ impl Bench {
         lanes!("POPC (and a LOP3)", RatePopc, step::popc);
         lanes!("IDP.4A", RateDp4a, step::dp4a);
 
-        // A lane's four values go back and forth: an even number of exchanges leaves them where they were.
+        // An even number of exchanges leaves the values where they were.
         let exchanged = |t: u32| {
             let added = 3u32.wrapping_mul(self.iterations).wrapping_mul(UNROLL as u32);
-            (0..4).fold(0, |sum, c| sum ^ (t + c).wrapping_add(added))
+            (0..CHAINS).fold(0, |sum, c| sum ^ start(t, c).wrapping_add(added))
         };
         let ticks = self.ticks("SHFL", launch!(RateShuffle), exchanged)?;
-        rates.push(Rate { name: "SHFL (and an IADD)", unit: "lanes", work: lanes * (4 * UNROLL) as f64, ticks });
+        rates.push(Rate { name: "SHFL (and an IADD)", unit: "lanes", work: lanes * (CHAINS * UNROLL) as f64, ticks });
 
         macro_rules! products {
             ($name:literal, $Kernel:ident, $depth:literal) => {{

@@ -35,27 +35,7 @@ macro_rules! pairs {
         #[repr(transparent)]
         pub struct $name(u32);
 
-        #[cfg(not(target_arch = "nvptx64"))]
-        // SAFETY: a transparent wrapper of a word, for which zero is valid.
-        unsafe impl bytemuck::Zeroable for $name {}
-        #[cfg(not(target_arch = "nvptx64"))]
-        // SAFETY: a transparent wrapper of a word: no padding, all bits valid.
-        unsafe impl bytemuck::Pod for $name {}
-        // SAFETY: a transparent wrapper of a word: no padding, all bits valid.
-        unsafe impl crate::Element for $name {}
-        #[cfg(target_arch = "nvptx64")]
-        impl crate::shared::SharedElement for $name {
-            #[inline(always)]
-            unsafe fn load(address: u32) -> $name {
-                // SAFETY: the caller's promise.
-                $name(unsafe { u32::load(address) })
-            }
-            #[inline(always)]
-            unsafe fn store(address: u32, v: $name) {
-                // SAFETY: the caller's promise.
-                unsafe { u32::store(address, v.0) }
-            }
-        }
+        crate::element::transparent_element!($name, u32);
 
         impl $name {
             /// The pair of these bits, the first half in the lower ones.

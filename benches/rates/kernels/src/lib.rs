@@ -63,120 +63,112 @@ pub fn reference(step: fn(u32) -> u32, thread: u32, iterations: u32) -> u32 {
     (0..CHAINS).fold(0, |sum, c| sum ^ chain(c))
 }
 
-macro_rules! loops {
-    ($($(#[$doc:meta])* $name:ident: $step:path;)*) => { $(
+/// Kernels with clocks around a loop: the state of a thread, what an iteration does to it, and the number that it ends as.
+macro_rules! timed {
+    ($(#[$doc:meta])* $name:ident: $state:ident = $start:expr; $iteration:expr; $sum:expr) => {
         $(#[$doc])*
         #[kernel(block = THREADS, min_blocks = 1)]
         pub unsafe fn $name(sums: Out<u32>, ticks: Out<u64>, iterations: u32) {
-            let t = thread::idx_x();
-            let mut values = [0u32; CHAINS];
-            let mut c = 0;
-            while c < CHAINS {
-                values[c] = start(t, c);
-                c += 1;
-            }
+            let mut $state = $start;
             sync::block();
             let before = thread::clock();
             let mut i = 0;
             while i < iterations {
-                let mut u = 0;
-                while u < UNROLL {
-                    let mut c = 0;
-                    while c < CHAINS {
-                        values[c] = $step(values[c]);
-                        c += 1;
-                    }
-                    u += 1;
-                }
+                $iteration;
                 i += 1;
             }
             sync::block();
             let after = thread::clock();
-            let mut sum = 0;
-            let mut c = 0;
-            while c < CHAINS {
-                sum ^= values[c];
-                c += 1;
-            }
-            sums.set(thread::global_x(), sum);
-            if t == 0 {
+            sums.set(thread::global_x(), $sum);
+            if thread::idx_x() == 0 {
                 ticks.set(block::idx_x() as usize, after.wrapping_sub(before));
             }
+        }
+    };
+}
+
+/// What the chains of this thread start with.
+#[inline(always)]
+#[cfg(target_arch = "nvptx64")]
+fn starts() -> [u32; CHAINS] {
+    let mut values = [0; CHAINS];
+    let mut c = 0;
+    while c < CHAINS {
+        values[c] = start(thread::idx_x(), c);
+        c += 1;
+    }
+    values
+}
+
+/// The exclusive or of the chains.
+#[inline(always)]
+#[cfg(target_arch = "nvptx64")]
+fn folded(values: &[u32; CHAINS]) -> u32 {
+    let (mut sum, mut c) = (0, 0);
+    while c < CHAINS {
+        sum ^= values[c];
+        c += 1;
+    }
+    sum
+}
+
+macro_rules! loops {
+    ($($(#[$doc:meta])* $name:ident: |$v:ident| $step:expr;)*) => { $(
+        timed! {
+            $(#[$doc])*
+            $name: values = starts();
+            {
+                let mut u = 0;
+                while u < UNROLL {
+                    let mut c = 0;
+                    while c < CHAINS {
+                        let $v = values[c];
+                        values[c] = $step;
+                        c += 1;
+                    }
+                    u += 1;
+                }
+            };
+            folded(&values)
         }
     )* };
 }
 loops! {
     /// Fused multiply-additions of f32.
-    rate_ffma: step::ffma;
+    rate_ffma: |v| step::ffma(v);
     /// Logic.
-    rate_lop3: step::lop3;
+    rate_lop3: |v| step::lop3(v);
     /// Counts of bits.
-    rate_popc: step::popc;
+    rate_popc: |v| step::popc(v);
     /// Dot products of four bytes.
-    rate_dp4a: step::dp4a;
-}
-
-/// Exchanges with the neighbouring lane, each with an addition.
-#[kernel(block = THREADS, min_blocks = 1)]
-pub unsafe fn rate_shuffle(sums: Out<u32>, ticks: Out<u64>, iterations: u32) {
-    let t = thread::idx_x();
-    let mut values = [t, t + 1, t + 2, t + 3];
-    sync::block();
-    let before = thread::clock();
-    let mut i = 0;
-    while i < iterations {
-        let mut u = 0;
-        while u < UNROLL {
-            let mut c = 0;
-            while c < 4 {
-                values[c] = warp::shuffle_xor(warp::FULL, values[c], 1).wrapping_add(3);
-                c += 1;
-            }
-            u += 1;
-        }
-        i += 1;
-    }
-    sync::block();
-    let after = thread::clock();
-    sums.set(thread::global_x(), values[0] ^ values[1] ^ values[2] ^ values[3]);
-    if t == 0 {
-        ticks.set(block::idx_x() as usize, after.wrapping_sub(before));
-    }
+    rate_dp4a: |v| step::dp4a(v);
+    /// Exchanges with the neighbouring lane, each with an addition.
+    rate_shuffle: |v| warp::shuffle_xor(warp::FULL, v, 1).wrapping_add(3);
 }
 
 /// Chains of tensor-core products of a warp.
 pub const PRODUCTS: usize = 4;
 
 macro_rules! products {
-    ($($(#[$doc:meta])* $name:ident: $sum:expr, |$c:ident| $multiply:expr, $bits:expr;)*) => { $(
-        $(#[$doc])*
-        #[kernel(block = THREADS, min_blocks = 1)]
-        pub unsafe fn $name(sums: Out<u32>, ticks: Out<u64>, iterations: u32) {
-            let mut products = [$sum; PRODUCTS];
-            sync::block();
-            let before = thread::clock();
-            let mut i = 0;
-            while i < iterations {
+    ($($(#[$doc:meta])* $name:ident: $zero:expr, |$c:ident| $multiply:expr, $total:ident;)*) => { $(
+        timed! {
+            $(#[$doc])*
+            $name: products = [$zero; PRODUCTS];
+            {
                 let mut p = 0;
                 while p < PRODUCTS {
                     let $c = &mut products[p];
                     $multiply;
                     p += 1;
                 }
-                i += 1;
-            }
-            sync::block();
-            let after = thread::clock();
-            let mut sum = 0u32;
-            let mut p = 0;
-            while p < PRODUCTS {
-                let c = &products[p];
-                sum = sum.wrapping_add($bits(c));
-                p += 1;
-            }
-            sums.set(thread::global_x(), sum);
-            if thread::idx_x() == 0 {
-                ticks.set(block::idx_x() as usize, after.wrapping_sub(before));
+            };
+            {
+                let (mut sum, mut p) = (0u32, 0);
+                while p < PRODUCTS {
+                    sum = sum.wrapping_add($total(&products[p]));
+                    p += 1;
+                }
+                sum
             }
         }
     )* };
