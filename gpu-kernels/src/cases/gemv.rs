@@ -8,7 +8,7 @@ use crate::gemv::int8::{self, GemvI8, I8Vector, QuantizeI8};
 use crate::gemv::planes::{
     self, GemvQ10I8, GemvQ10I16, GemvQ20I8, GemvQ20I16, PlanesI8, PlanesI16, PlanesQ2I8, PlanesQ2I16, Q2Planes,
 };
-use crate::gemv::{self, ADD, Gemv, NEXT, NORM, first::*, four::GemvF16V3};
+use crate::gemv::{self, ADD, Gemv, NEXT, NORM, first::*, four::GemvF16V3, in_planes};
 use crate::state::Column;
 use warpsmith_device::U32x4;
 
@@ -95,11 +95,6 @@ pub fn decoder(format: Format) -> String {
         0 => format.name().to_lowercase(),
         _ => "q2_0".into(),
     }
-}
-
-/// Whether integer activations for the format are bit planes: those of one bit, and of two where 128 weights share a scale.
-fn in_planes(format: Format) -> bool {
-    format == Format::Q1_0 || format.block_units() >= 2
 }
 
 /// Shapes of an embedding: `[vocab, cols, token, next]`.

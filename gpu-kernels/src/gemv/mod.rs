@@ -27,6 +27,8 @@
 //! every device, beside any other rows, and beside any other columns, in `gemm` as in `gemv`.
 
 #[cfg(not(target_arch = "nvptx64"))]
+mod choice;
+#[cfg(not(target_arch = "nvptx64"))]
 mod contract;
 mod entries;
 pub mod first;
@@ -38,6 +40,8 @@ pub mod int8;
 mod launch;
 pub mod planes;
 
+#[cfg(not(target_arch = "nvptx64"))]
+pub use choice::{Activations, choose, in_planes};
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) use contract::check_weights;
 pub use entries::*;
