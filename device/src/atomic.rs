@@ -9,7 +9,20 @@
 //! ```
 //!
 //! Shared memory has the same operations as methods of [`Shared`], at the scope of the block.
+//!
+//! | operation | types | cost |
+//! |---|---|---|
+//! | [`fetch_add`] | `u32`, `i32`, `u64`, `i64`, `f32`, `f64`, [`F16x2`](crate::packed::F16x2), `f16` | 1 `atom` (the assembler makes a `red` of it where the result is not used) |
+//! | | [`Bf16x2`](crate::packed::Bf16x2), `bf16` | 1 `atom` from sm_90 on; before, a loop of `compare_exchange`, about 15 a turn |
+//! | [`swap`], [`compare_exchange`], [`load`], [`store`] | all of these but `f16` and `bf16` | 1 |
+//! | [`fetch_min`], [`fetch_max`], [`fetch_and`], [`fetch_or`], [`fetch_xor`] | the integers | 1 |
+//! | [`add_each`] | [`F32x2`](crate::F32x2), [`F32x4`](crate::F32x4) | 1 `red` for sm_100 and later, and for sm_90 with PTX ISA 8.1; else one for each element |
+//!
+//! Sums of floats depend on the order in which threads arrive: such a result differs from run to run in its last bits.
+//!
 //! Source: PTX ISA, memory consistency model, which sm_70 and later follow.
+
+pub use narrow::{AtomicVector, add_each};
 
 use crate::shared::Shared;
 use core::arch::asm;
@@ -128,6 +141,8 @@ macro_rules! st {
     };
 }
 
+mod narrow;
+
 #[inline(always)]
 fn before_seq_cst(order: Order, scope: Scope) {
     if let Order::SeqCst = order {
@@ -135,16 +150,25 @@ fn before_seq_cst(order: Order, scope: Scope) {
     }
 }
 
-/// A number that the GPU updates atomically: `u32`, `i32`, `u64`, `i64`, `f32`, `f64`.
+/// A number that the GPU adds to atomically: those of [`Atomic`], and `f16` and `bf16`.
+///
+/// # Safety
+/// As [`Atomic`].
+pub unsafe trait AtomicAdd: Copy {
+    #[doc(hidden)]
+    unsafe fn add<const SHARED: bool>(address: u64, v: Self, order: Order, scope: Scope) -> Self;
+}
+
+/// A number that the GPU updates atomically: `u32`, `i32`, `u64`, `i64`, `f32`, `f64`, and the pairs
+/// [`F16x2`](crate::packed::F16x2) and [`Bf16x2`](crate::packed::Bf16x2), whose halves are added one by one (the pair is
+/// not one atomic sum) and whose other operations are those of a word.
 ///
 /// The methods take the address of an aligned value in global memory, or in shared memory where
 /// `SHARED` says so; call the functions of this module, or the methods of [`Shared`], instead.
 ///
 /// # Safety
 /// The methods are the PTX instructions of their names.
-pub unsafe trait Atomic: Copy {
-    #[doc(hidden)]
-    unsafe fn add<const SHARED: bool>(address: u64, v: Self, order: Order, scope: Scope) -> Self;
+pub unsafe trait Atomic: AtomicAdd {
     #[doc(hidden)]
     unsafe fn swap<const SHARED: bool>(address: u64, v: Self, order: Order, scope: Scope) -> Self;
     #[doc(hidden)]
@@ -192,8 +216,12 @@ macro_rules! rmw_methods {
 macro_rules! atomics {
     ($($t:ty: $class:ident, $bits:literal, $add:literal, $swap:literal;)*) => { $(
         // SAFETY: each method is the PTX instruction of its name, for this width.
+        unsafe impl AtomicAdd for $t {
+            rmw_methods!($t, $class, add = $add);
+        }
+        // SAFETY: as above.
         unsafe impl Atomic for $t {
-            rmw_methods!($t, $class, add = $add, swap = $swap);
+            rmw_methods!($t, $class, swap = $swap);
             #[inline(always)]
             unsafe fn cas<const SHARED: bool>(address: u64, old: $t, new: $t, order: Order, scope: Scope) -> $t {
                 before_seq_cst(order, scope);
@@ -287,8 +315,10 @@ macro_rules! functions {
         }
     };
 }
+functions! { AtomicAdd:
+    "Adds `v`, wrapping or rounding to nearest even; gives the value before." fetch_add = add;
+}
 functions! { Atomic:
-    "Adds `v`, wrapping; gives the value before." fetch_add = add;
     "Replaces the value by `v`; gives the value before." swap = swap;
 }
 functions! { AtomicInt:

@@ -9,8 +9,10 @@
 //! sums of products want [`fma`].
 
 mod elementary;
+mod powers;
 
 pub use elementary::{erf, ln, log2, sigmoid, tanh};
+pub use powers::{cbrt, hypot, pow, pow_approx, rsqrt};
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;

@@ -206,6 +206,25 @@ fn atomics_keep_order_and_scope() {
             ("ld.acquire.cta.shared.b32", 1),
         ],
     );
+    for sm in ARCHS {
+        let (new, old) = (usize::from(sm >= 90), usize::from(sm < 90));
+        let vectors = usize::from(sm >= 100);
+        for (prefix, n) in [
+            ("atom.relaxed.gpu.global.add.noftz.f16x2", 1),
+            ("atom.relaxed.gpu.global.add.noftz.f16", 1 + 1),
+            ("atom.relaxed.cta.shared.add.noftz.f16x2", 1),
+            ("atom.acq_rel.gpu.global.add.noftz.bf16", 2 * new),
+            ("atom.acq_rel.gpu.global.cas.b32", old),
+            ("atom.acq_rel.gpu.global.cas.b16", old),
+            ("atom.acq_rel.cta.shared.cas.b16", old),
+            ("red.relaxed.gpu.global.add.v2.f32", vectors),
+            ("red.relaxed.sys.global.add.v4.f32", vectors),
+            ("atom.relaxed.gpu.global.add.f32", 2 - 2 * vectors),
+            ("atom.relaxed.sys.global.add.f32", 4 - 4 * vectors),
+        ] {
+            assert_eq!(count(sm, "narrow_atomics", prefix), n, "sm_{sm}: {prefix}");
+        }
+    }
     expect("fences", &[("fence.acq_rel.cta", 1), ("fence.acq_rel.gpu", 1), ("fence.sc.sys", 1), ("st.global", 4)]);
 }
 

@@ -7,7 +7,7 @@ use super::{exp, fma};
 
 /// c[0] xⁿ + … + c[n], by Horner's rule.
 #[inline(always)]
-fn polynomial<const N: usize>(x: f32, c: [f32; N]) -> f32 {
+pub(super) fn polynomial<const N: usize>(x: f32, c: [f32; N]) -> f32 {
     let (mut sum, mut i) = (c[0], 1);
     while i < N {
         sum = fma(sum, x, c[i]);
@@ -18,7 +18,7 @@ fn polynomial<const N: usize>(x: f32, c: [f32; N]) -> f32 {
 
 /// x as m · 2^e with √½ ≤ m < √2, for positive finite x: m − 1 and e.
 #[inline(always)]
-fn parts(x: f32) -> (f32, f32) {
+pub(super) fn parts(x: f32) -> (f32, f32) {
     // A subnormal number is made a normal one.
     let small = x < f32::MIN_POSITIVE;
     let bits = if small { (x * 33_554_432.0).to_bits() } else { x.to_bits() };

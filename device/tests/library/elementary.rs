@@ -1,7 +1,7 @@
 //! Elementary functions on the device: logarithms have the host's bits, and what contains `exp` keeps its bound.
 
 use super::{
-    all_device::arithmetic::Elementary,
+    all_device::arithmetic::{Elementary, Powers},
     gpu::{Gpu, noise},
 };
 use warpsmith_device::math;
@@ -31,6 +31,42 @@ fn elementary_functions_are_the_hosts() {
                 let same =
                     (ours.is_nan() && host.is_nan()) || (ours - host).abs() <= host.abs() * 2f32.powi(-21) + 1e-44;
                 assert!(same, "function {column} of {u:e}: {ours} for {host}");
+            }
+        }
+    }
+}
+
+#[test]
+fn powers_and_roots_are_the_hosts() {
+    let edges = [0.0, -0.0, 1.0, -1.0, 2.0, -3.0, 0.5, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-45, f32::MAX];
+    let (mut a, mut b): (Vec<f32>, Vec<f32>) = edges.iter().flat_map(|&x| edges.map(|y| (x, y))).unzip();
+    a.extend(noise(3).take(500).map(|v| f32::from_bits(v as u32)));
+    b.extend(noise(4).take(500).map(|v| f32::from_bits(v as u32 % 0x4200_0000)));
+    a.extend(noise(5).take(500).map(|v| (v >> 40) as f32 / (1 << 20) as f32));
+    b.extend(noise(6).take(500).map(|v| (v >> 40) as f32 / (1 << 20) as f32 - 8.0));
+    let n = a.len();
+    for gpu in Gpu::all() {
+        let mut y = gpu.alloc::<f32>(5 * n);
+        let launch = Powers { a: &gpu.upload(&a), b: &gpu.upload(&b), y: &mut y, n: n as u32 };
+        gpu.check(launch, [n.div_ceil(128) as u32, 1, 1]);
+        let y = y.read();
+        for (i, (&u, &v)) in a.iter().zip(&b).enumerate() {
+            let exact = [math::pow(u, v), math::cbrt(u), math::hypot(u, v)];
+            for (column, host) in exact.into_iter().enumerate() {
+                let ours = y[column * n + i];
+                let same = ours.to_bits() == host.to_bits() || (ours.is_nan() && host.is_nan());
+                assert!(same, "function {column} of {u:e}, {v:e}: {ours:e} for {host:e}");
+            }
+            // They start from the instructions, which are not the host's.
+            let (ours, host) = (y[3 * n + i], math::rsqrt(u));
+            let near = ours == host || (ours / host - 1.0).abs() <= f32::EPSILON || (ours.is_nan() && host.is_nan());
+            assert!(near, "rsqrt({u:e}): {ours:e} for {host:e}");
+            let truth = f64::from(u).powf(f64::from(v));
+            if v.is_finite() && u > 1e-37 && u < 1e37 && truth > 1e-37 && truth < 1e38 {
+                let bound =
+                    2f64.powi(-21) + (f64::from(v) * f64::from(u).log2()).abs().max(f64::from(v).abs()) / 4194304.0;
+                let ours = f64::from(y[4 * n + i]);
+                assert!((ours / truth - 1.0).abs() <= bound, "pow_approx({u:e}, {v:e}): {ours:e} for {truth:e}");
             }
         }
     }

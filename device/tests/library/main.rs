@@ -12,6 +12,7 @@ mod gpu;
 
 use common::fixture;
 
+mod atomics;
 mod elementary;
 mod generic;
 mod matrices;
