@@ -36,8 +36,8 @@ macro_rules! one_instruction {
     )* };
 }
 one_instruction! {
-    target_arch = "nvptx64": F16x2, "f16x2", reg32, u32;
-    target_arch = "nvptx64": f16, "f16", reg16, u16;
+    any(target_arch = "nvptx64", doc): F16x2, "f16x2", reg32, u32;
+    any(target_arch = "nvptx64", doc): f16, "f16", reg16, u16;
     target_feature = "sm_90": Bf16x2, "bf16x2", reg32, u32;
     target_feature = "sm_90": bf16, "bf16", reg16, u16;
 }

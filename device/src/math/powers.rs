@@ -310,7 +310,7 @@ mod tests {
     fn roots_keep_their_bounds() {
         let (mut cube, mut length) = (Worst::default(), Worst::default());
         for (i, v) in noise(200_000).enumerate() {
-            let x = f32::from_bits((v as u32 & 0x807f_ffff) | ((v >> 33) as u32 % 0x7f80_0000 & 0x7f80_0000));
+            let x = f32::from_bits((v as u32 & 0x807f_ffff) | (((v >> 33) as u32 % 0x7f80_0000) & 0x7f80_0000));
             cube.see(cbrt(x), f64::from(x).cbrt(), x);
             let other = f32::from_bits((v >> 32) as u32 % 0x7f80_0000);
             let y = if i % 2 == 0 { other } else { x * ((v >> 40) as f32 / (1 << 24) as f32) };
