@@ -44,6 +44,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Hold kernels to their budgets: issue slots a weight by machine code and by count, registers, bytes; name what binds.
     Budget(BudgetArgs),
+    /// Find the fastest activations by architecture, format and shape: the table that decoders choose by.
+    Tune(TuneArgs),
     /// Print what makes a shell complete this command's options: `warpsmith completions bash > FILE`.
     Completions(CompletionsArgs),
     /// Write the manual pages, one for each command.
@@ -417,6 +419,23 @@ pub struct BudgetArgs {
     #[arg(long, conflicts_with = "json")]
     pub sass: bool,
     /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `tune`.
+#[derive(Debug, Args)]
+pub struct TuneArgs {
+    /// Only for this GPU, e.g. h200; else one GPU for each architecture that is claimed.
+    #[arg(long, value_name = "NAME")]
+    pub gpu: Option<String>,
+    /// Write the rows into the table in the source, gpu-kernels/src/gemv/tuned.rs.
+    #[arg(long)]
+    pub write: bool,
+    /// Fail if the table that is built in says otherwise.
+    #[arg(long, conflicts_with = "write")]
+    pub check: bool,
+    /// Print one JSON object, with the times of all shapes, instead of text.
     #[arg(long)]
     pub json: bool,
 }

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Some(Command::Profile(args)) => commands::profile::run(&args),
         Some(Command::Inspect(args)) => commands::inspect::run(&args),
         Some(Command::Budget(args)) => commands::budget::run(&args),
+        Some(Command::Tune(args)) => commands::tune::run(&args),
         Some(Command::Completions(args)) => commands::shell::completions(&args),
         Some(Command::Man(args)) => commands::shell::man(&args),
     };

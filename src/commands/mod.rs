@@ -11,4 +11,5 @@ pub mod new;
 pub mod profile;
 pub mod run;
 pub mod shell;
+pub mod tune;
 pub mod watch;

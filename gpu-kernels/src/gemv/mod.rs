@@ -39,14 +39,18 @@ pub mod int8;
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch;
 pub mod planes;
+#[cfg(not(target_arch = "nvptx64"))]
+mod tuned;
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use choice::{Activations, choose, in_planes};
+pub use choice::{Activations, Provenance, Tuned, choose, fastest, in_planes};
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) use contract::check_weights;
 pub use entries::*;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::Gemv;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use tuned::{PROVENANCE, TUNED};
 
 /// Threads of a block.
 pub const THREADS: usize = 256;

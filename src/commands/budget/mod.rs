@@ -4,10 +4,10 @@
 //! driver's, of PTX. Neither is time. A lane that takes one instruction for a weight takes one issue slot for it.
 
 mod families;
-mod pipes;
+pub mod pipes;
 mod report;
 pub mod sass;
-mod slots;
+pub mod slots;
 
 use warpsmith_builder::{Arch, nvdisasm, ptxas};
 use warpsmith_driver_api::software::LaunchProfile;

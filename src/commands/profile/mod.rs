@@ -1,6 +1,6 @@
 //! `warpsmith profile`: what launches do, counted, by Nsight Compute's names and rules; and what that would mean on a GPU.
 
-mod gpus;
+pub mod gpus;
 mod roofline;
 
 use std::path::Path;

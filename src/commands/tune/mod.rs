@@ -1,0 +1,221 @@
+//! `warpsmith tune`: which activations are fastest, by architecture, format and shape, as the table that decoders read.
+
+mod fit;
+mod model;
+mod shapes;
+mod table;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rayon::prelude::*;
+use serde_json::{Value, json};
+use warpsmith_host::gpu_kernels::cases::Product;
+use warpsmith_host::gpu_kernels::format::Format;
+use warpsmith_host::gpu_kernels::gemv::{Activations, PROVENANCE, TUNED, Tuned};
+
+use super::budget::Tools;
+use super::profile::gpus::{self, Figures};
+use crate::cli::TuneArgs;
+use crate::failure::{Failure, Kind};
+use crate::table::{Align, Table};
+use fit::Timed;
+use table::Origin;
+
+/// What was found for one architecture.
+struct Found {
+    origin: Origin,
+    sm: u32,
+    /// Times of all shapes, by format.
+    evidence: Vec<(Format, Vec<Timed>)>,
+}
+
+/// Runs the command.
+pub fn run(args: &TuneArgs) -> Result<(), Failure> {
+    let gpus: Vec<&'static Figures> = match &args.gpu {
+        Some(name) => vec![gpus::find(name).map_err(Failure::usage)?],
+        None => model::GPUS.iter().map(|name| gpus::find(name).map_err(Failure::usage)).collect::<Result<_, _>>()?,
+    };
+    let formats: Vec<Format> = Format::ALL.into_iter().filter(|f| Activations::Int8.take(*f)).collect();
+    let tools = Tools::find("tune")?;
+    let bar = ProgressBar::new((gpus.len() * formats.len()) as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    let found = gpus.into_par_iter().map(|gpu| by_model(gpu, &formats, &tools, &bar));
+    let found: Vec<Found> = found.collect::<Result<_, _>>()?;
+    bar.finish_and_clear();
+    let rows: Vec<Tuned> = found.iter().flat_map(Found::rows).collect();
+    print(&found, &rows, args);
+    if args.write {
+        write(&found, &rows)?;
+    }
+    if args.check { check(&rows) } else { Ok(()) }
+}
+
+impl Found {
+    /// Rows of the table.
+    fn rows(&self) -> Vec<Tuned> {
+        let of = |(format, shapes): &(Format, Vec<Timed>)| {
+            let allowed = [Activations::Int16, Activations::Int8].into_iter().filter(|a| a.take(*format));
+            allowed.map(|a| fit::row(self.sm, *format, a, shapes)).collect::<Vec<_>>()
+        };
+        self.evidence.iter().flat_map(of).collect()
+    }
+}
+
+fn product(activations: Activations) -> Product {
+    match activations {
+        Activations::F32 => Product::Gemv,
+        Activations::Int16 => Product::Int16,
+        Activations::Int8 => Product::Int8,
+    }
+}
+
+/// Times that instructions and bytes would take on a GPU.
+fn by_model(gpu: &'static Figures, formats: &[Format], tools: &Tools, bar: &ProgressBar) -> Result<Found, Failure> {
+    let operation = |e: String| Failure::new(Kind::Operation, e);
+    let mut codes = model::Codes::new(tools, gpu.sm).map_err(operation)?;
+    let mut evidence = Vec::new();
+    for &format in formats {
+        bar.set_message(format!("{} {format}", gpu.title));
+        let mut costs = HashMap::new();
+        let mut timed = Vec::new();
+        for (shape, rows, cols) in shapes::all() {
+            let mut times = Vec::new();
+            for activations in Activations::ALL.into_iter().filter(|a| a.take(format)) {
+                let cost = match costs.entry((activations, cols)) {
+                    std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+                    std::collections::hash_map::Entry::Vacant(new) => {
+                        let cost = codes.cost(gpu, format, product(activations), cols as usize);
+                        new.insert(cost.map_err(|e| operation(format!("{format} with {activations}: {e}")))?)
+                    }
+                };
+                times.push((activations, cost.time(gpu, rows)));
+            }
+            timed.push(Timed { shape, size: (rows, cols), times });
+        }
+        evidence.push((format, timed));
+        bar.inc(1);
+    }
+    let with = format!("ptxas {}, warpsmith {}", tools.ptxas.release(), env!("CARGO_PKG_VERSION"));
+    let origin = Origin { sm: gpu.sm, by: "model".to_owned(), gpu: gpu.title.to_owned(), with };
+    Ok(Found { origin, sm: gpu.sm, evidence })
+}
+
+fn print(found: &[Found], rows: &[Tuned], args: &TuneArgs) {
+    if args.json {
+        let of = |f: &Found| -> Value {
+            let shapes = f.evidence.iter().flat_map(|(format, timed)| {
+                timed.iter().map(move |t| {
+                    let times: serde_json::Map<String, Value> =
+                        t.times.iter().map(|(a, us)| (a.to_string(), json!(us))).collect();
+                    json!({ "format": format.name(), "shape": t.shape, "rows": t.size.0, "cols": t.size.1, "us": times })
+                })
+            });
+            let rows = rows.iter().filter(|r| r.sm == f.sm).map(|r| {
+                json!({
+                    "format": r.format.name(),
+                    "allowed": r.allowed.to_string(),
+                    "fastest": r.fastest.to_string(),
+                    "from_weights": (r.from != u64::MAX).then_some(r.from),
+                })
+            });
+            json!({
+                "sm": f.sm,
+                "by": f.origin.by,
+                "gpu": f.origin.gpu,
+                "with": f.origin.with,
+                "rows": rows.collect::<Vec<_>>(),
+                "shapes": shapes.collect::<Vec<_>>(),
+            })
+        };
+        println!("{:#}", json!({ "architectures": found.iter().map(of).collect::<Vec<_>>() }));
+        return;
+    }
+    for f in found {
+        println!("{} (sm_{}), by {} with {}\n", f.origin.gpu, f.sm, f.origin.by, f.origin.with);
+        let mut out = Table::new([
+            ("format", Align::Left),
+            ("allowed", Align::Left),
+            ("fastest", Align::Left),
+            ("from weights", Align::Right),
+            ("8b-down, us: f32", Align::Right),
+            ("int16", Align::Right),
+            ("int8", Align::Right),
+        ]);
+        for r in rows.iter().filter(|r| r.sm == f.sm) {
+            let shapes = f.evidence.iter().find(|e| e.0 == r.format).map(|e| &e.1);
+            let down = shapes.and_then(|s| s.iter().find(|t| t.shape == "8b-down"));
+            let time = |a: Activations| {
+                let us = down.and_then(|t| t.times.iter().find(|t| t.0 == a));
+                us.map_or_else(|| "-".to_owned(), |t| format!("{:.2}", t.1))
+            };
+            let never = r.from == u64::MAX;
+            let instead =
+                if r.allowed == Activations::Int8 && Activations::Int16.take(r.format) { "as int16" } else { "f32" };
+            out.row(vec![
+                r.format.to_string(),
+                r.allowed.to_string(),
+                if never { instead.to_owned() } else { r.fastest.to_string() },
+                if never { "never".to_owned() } else { r.from.to_string() },
+                time(Activations::F32),
+                time(Activations::Int16),
+                time(Activations::Int8),
+            ]);
+        }
+        println!("{out}");
+    }
+    if found.iter().any(|f| f.origin.by == "model") {
+        println!("by model: instructions and bytes over the rates of data sheets; not measured");
+    }
+}
+
+/// Replaces the rows of the architectures that were looked at, and keeps the others.
+fn write(found: &[Found], rows: &[Tuned]) -> Result<(), Failure> {
+    let path = Path::new(table::PATH);
+    if !path.is_file() {
+        let text = format!("--write: {} is not here; run it at the root of a checkout of warpsmith", table::PATH);
+        return Err(Failure::usage(text));
+    }
+    let new = |sm: u32| found.iter().any(|f| f.sm == sm);
+    let text = |s: &str| s.to_owned();
+    let kept = PROVENANCE.iter().filter(|p| !new(p.sm));
+    let mut origins: Vec<Origin> =
+        kept.map(|p| Origin { sm: p.sm, by: text(p.by), gpu: text(p.gpu), with: text(p.with) }).collect();
+    origins.extend(found.iter().map(|f| f.origin.clone()));
+    origins.sort_by_key(|o| o.sm);
+    let mut all: Vec<Tuned> = TUNED.iter().copied().filter(|t| !new(t.sm)).chain(rows.iter().copied()).collect();
+    all.sort_by_key(|t| (t.sm, t.format, t.allowed));
+    std::fs::write(path, table::source(&origins, &all))
+        .map_err(|e| Failure::new(Kind::Operation, format!("{}: {e}", path.display())))?;
+    println!("written: {}", path.display());
+    Ok(())
+}
+
+/// Whether the table that is built in says the same.
+fn check(rows: &[Tuned]) -> Result<(), Failure> {
+    let show = |t: &Tuned| match t.from {
+        u64::MAX => "never".to_owned(),
+        from => format!("{} from {from}", t.fastest),
+    };
+    let differ = rows.iter().filter_map(|new| {
+        let old = TUNED.iter().find(|t| (t.sm, t.format, t.allowed) == (new.sm, new.format, new.allowed));
+        let what = format!("sm_{} {} {}", new.sm, new.format, new.allowed);
+        match old {
+            // Rows by time are not the model's to judge.
+            Some(_) if PROVENANCE.iter().any(|p| p.sm == new.sm && p.by != "model") => None,
+            Some(old) if old == new => None,
+            Some(old) => Some(format!("{what}: {} is {} now", show(old), show(new))),
+            None => Some(format!("{what}: not in the table")),
+        }
+    });
+    match differ.collect::<Vec<_>>() {
+        all if all.is_empty() => Ok(()),
+        all => Err(Failure::new(
+            Kind::Budget,
+            format!("the table is stale (warpsmith tune --write renews it): {}", all.join("; ")),
+        )),
+    }
+}

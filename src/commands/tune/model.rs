@@ -1,0 +1,190 @@
+//! Time of a product without a GPU: instructions of machine code and bytes of memory over the rates of a data sheet.
+//!
+//! ```text
+//! launch  = step + max(memory, issue, pipe)
+//! memory  = DRAM bytes / min(bandwidth, bytes in flight / latency)
+//! issue   = instructions of warps / (4 a clock and busy multiprocessor)
+//! pipe    = the same, with the slots that issue while the busiest pipe works
+//! product = its own launch + the one that makes the activations' codes
+//! ```
+//!
+//! A block of rows costs what every other costs, so a few rows are run, and the rest is their multiple.
+
+use warpsmith_builder::Arch;
+use warpsmith_driver_api::software::LaunchProfile;
+use warpsmith_host::gpu_kernels::cases::{Product, Subject};
+use warpsmith_host::gpu_kernels::format::Format;
+use warpsmith_simt::{Checks, Module};
+
+use crate::commands::budget::pipes::Pipe;
+use crate::commands::budget::{Tools, sass, slots};
+use crate::commands::check::bench::Gpu;
+use crate::commands::profile::gpus::{Figures, ISSUE};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Rows that are run.
+const ROWS: u64 = 128;
+/// From a launch to one that depends on it, in microseconds, in a graph on an H200 (gpu-benches, small kernels).
+pub const STEP: f64 = 1.31;
+/// Of a load from memory, in microseconds.
+const LATENCY: f64 = 0.65;
+/// Share of a data sheet's bandwidth that a stream of reads reaches (BabelStream Dot on an H200: 4.48 of 4.8 TB/s).
+const READS: f64 = 0.933;
+
+/// The GPUs that stand for the architectures that are claimed.
+pub const GPUS: [&str; 6] = ["t4", "a100", "rtx3090", "rtx4090", "h200", "rtx5090"];
+
+/// Time of the tensor cores for an instruction by that on sm_90, from data sheets: `BMMA` up to sm_90, `IMMA` behind it.
+fn tensor(sm: u32) -> f64 {
+    match sm {
+        80 | 90 => 1.0,
+        75 | 86 | 89 => 2.0,
+        _ => 4.0,
+    }
+}
+
+/// Slots that issue while the pipe works, by those on sm_90, which is what [`slots`] gives.
+fn by_pipe(gpu: &Figures, pipe: Pipe) -> f64 {
+    match pipe {
+        Pipe::F32 => 128.0 / f64::from(gpu.fp32),
+        Pipe::Tensor => tensor(gpu.sm),
+        _ => 1.0,
+    }
+}
+
+/// Machine code of kernels for one architecture, made once.
+pub struct Codes<'a> {
+    tools: &'a Tools,
+    sm: u32,
+    module: Arc<Module>,
+    codes: HashMap<String, sass::Code>,
+}
+
+/// What a launch of a product costs.
+#[derive(Clone, Debug)]
+struct Launch {
+    /// Blocks and instructions of warps, issued and by the busiest pipe, for [`ROWS`] rows.
+    blocks: f64,
+    issue: f64,
+    pipe: f64,
+    /// Bytes that a multiprocessor has on the way, when it is full.
+    in_flight: f64,
+    /// Whether more rows make more blocks.
+    by_rows: bool,
+}
+
+/// What a product with some activations costs in rows of one length.
+#[derive(Clone, Debug)]
+pub struct Cost {
+    launches: Vec<Launch>,
+    /// Bytes of a row of weights on the device.
+    row: f64,
+}
+
+impl<'a> Codes<'a> {
+    pub fn new(tools: &'a Tools, sm: u32) -> Result<Codes<'a>, String> {
+        let module = crate::commands::check::module(sm).map_err(|e| e.to_string())?;
+        Ok(Codes { tools, sm, module, codes: HashMap::new() })
+    }
+
+    /// Compiles a kernel, if that was not done yet.
+    fn code(&mut self, kernel: &str) -> Result<&sass::Code, String> {
+        if !self.codes.contains_key(kernel) {
+            let arch: Arch = format!("sm_{}", self.sm).parse().map_err(|e| format!("{e}"))?;
+            let (_, ptx) = warpsmith_host::builtin_image().code_for(self.sm).map_err(|e| e.to_string())?;
+            let compiled = self.tools.ptxas.compile_entry(ptx, kernel, arch).map_err(|e| e.to_string())?;
+            let (_, cubin) = compiled.ok_or_else(|| format!("ptxas made no code of {kernel}"))?;
+            let text = self.tools.nvdisasm.disassemble(&cubin).map_err(|e| e.to_string())?;
+            self.codes.insert(kernel.to_owned(), sass::read(&text, kernel)?);
+        }
+        self.codes.get(kernel).ok_or_else(|| format!("no code of {kernel}"))
+    }
+
+    /// Runs a product, and weighs its machine code.
+    pub fn cost(&mut self, gpu: &Figures, format: Format, product: Product, cols: usize) -> Result<Cost, String> {
+        let subject = Subject::Gemv { format, product };
+        let case = subject.parse(&format!("rows={ROWS},cols={cols}")).map_err(|e| e.to_string())?;
+        let checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
+        let mut bench = Gpu::new(self.sm, &self.module, checks)?;
+        case.run(&mut bench).map_err(|e| format!("{case}: {e}"))?;
+        let own = product.kernel(format);
+        let bytes = 16 * format.tensor_vectors(ROWS as usize, cols).map_err(|e| e.to_string())?;
+        // Codes without scales take whole bits.
+        let weights = ROWS as usize * cols;
+        let codes = bytes * 8 / weights * weights / 8;
+        let mut launches = Vec::new();
+        for profile in &bench.profiles {
+            let code = self.code(&profile.kernel)?;
+            launches.push(launch(code, profile, gpu, (profile.kernel == own).then_some(codes as u64)));
+        }
+        Ok(Cost { launches, row: bytes as f64 / ROWS as f64 })
+    }
+}
+
+/// `codes` are the bytes of codes that the product itself reads.
+fn launch(code: &sass::Code, profile: &LaunchProfile, gpu: &Figures, codes: Option<u64>) -> Launch {
+    let slots = slots::weigh(code, &profile.profile.lines, codes.unwrap_or(0));
+    let hot = slots.hot.as_ref();
+    let busiest = hot.map_or(0.0, |h| h.pressure.iter().map(|(p, s)| s * by_pipe(gpu, *p)).fold(0.0, f64::max));
+    // What is not in the loop issues before or after it.
+    let pipe = busiest + slots.kernel - hot.map_or(0.0, |h| h.slots);
+    let threads: u32 = profile.launch.block.iter().product();
+    let resident = profile.occupancy().map_or(1.0, |o| f64::from(o.blocks()));
+    let in_flight = hot.map_or(0.0, |h| h.lane_bytes) * f64::from(threads) * resident;
+    let blocks = profile.launch.grid.iter().map(|g| f64::from(*g)).product();
+    Launch { blocks, issue: slots.kernel, pipe, in_flight, by_rows: codes.is_some() }
+}
+
+impl Cost {
+    /// Microseconds of a matrix of so many rows on a GPU.
+    pub fn time(&self, gpu: &Figures, rows: u64) -> f64 {
+        let times = self.launches.iter().map(|l| {
+            let more = if l.by_rows { rows as f64 / ROWS as f64 } else { 1.0 };
+            let busy = (l.blocks * more).ceil().clamp(1.0, f64::from(gpu.multiprocessors));
+            let clocks = busy * f64::from(gpu.clock_mhz);
+            let issue = l.issue.max(l.pipe) * more / ISSUE / clocks;
+            // Bytes a microsecond.
+            let full = gpu.bandwidth * 1e3 * READS;
+            let reached = if l.in_flight > 0.0 { full.min(l.in_flight * busy / LATENCY) } else { full };
+            let memory = if l.by_rows { self.row * rows as f64 / reached } else { 0.0 };
+            STEP + issue.max(memory)
+        });
+        times.sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::profile::gpus;
+
+    fn cost(issue: f64, launches: usize) -> Cost {
+        let own = Launch { blocks: 16.0, issue, pipe: issue, in_flight: 1e6, by_rows: true };
+        let codes = Launch { issue: 0.0, pipe: 0.0, by_rows: false, ..own.clone() };
+        let launches = std::iter::once(own).chain(std::iter::repeat_n(codes, launches - 1)).collect();
+        Cost { launches, row: 4096.0 * 18.0 / 128.0 }
+    }
+
+    #[test]
+    fn memory_binds_where_instructions_are_few() {
+        let gpu = gpus::find("h200").unwrap();
+        // 4096 columns of one bit and a scale for each 128: 14.2 MB of gates and ups take 3.2 us at 4.48 TB/s.
+        let time = cost(1.0, 1).time(gpu, 24576);
+        assert!((time - STEP - 3.16).abs() < 0.02, "{time}");
+        // One slot a weight: 24576 * 4096 lanes at 33.45 T a second.
+        let slots = ROWS as f64 * 4096.0 / 32.0;
+        let time = cost(4.0 * slots, 1).time(gpu, 24576);
+        assert!((time - STEP - 12.04).abs() < 0.02, "{time}");
+        assert!((cost(1.0, 2).time(gpu, 24576) - cost(1.0, 1).time(gpu, 24576) - STEP).abs() < 1e-9);
+    }
+
+    #[test]
+    fn small_matrices_do_not_fill_a_gpu() {
+        let gpu = gpus::find("h200").unwrap();
+        let slots = ROWS as f64 * 4096.0 / 32.0 * 4.0;
+        // 16 blocks keep 16 of 132 multiprocessors busy.
+        let [few, many] = [256, 2560].map(|rows| cost(slots, 1).time(gpu, rows) - STEP);
+        assert!(many < 2.0 * few, "{few} {many}");
+    }
+}
