@@ -184,7 +184,7 @@ mod tests {
         let gpu = gpus::find("h200").unwrap();
         let slots = ROWS as f64 * 4096.0 / 32.0 * 4.0;
         // 16 blocks keep 16 of 132 multiprocessors busy.
-        let [few, many] = [256, 2560].map(|rows| cost(slots, 1).time(gpu, rows) - STEP);
+        let [few, many] = [128, 1280].map(|rows| cost(slots, 1).time(gpu, rows) - STEP);
         assert!(many < 2.0 * few, "{few} {many}");
     }
 }
