@@ -10,7 +10,10 @@ mod harness;
 use std::process::ExitCode;
 
 fn main() -> Result<ExitCode, harness::Failed> {
-    let bench = harness::Bench::open()?;
+    let mut bench = harness::Bench::open()?;
+    if let Some(image) = harness::against::image()? {
+        bench = bench.against(&image)?;
+    }
     let mut criterion = bench.criterion();
     families::all(&bench, &mut criterion)?;
     // Without a filter, all figures have to be there.

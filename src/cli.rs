@@ -238,6 +238,10 @@ pub struct KernelsArgs {
     /// Assemble every kernel for every architecture that the project claims; needs ptxas.
     #[arg(long)]
     pub assemble: bool,
+    /// Write the kernels of this build there: manifest.json and a PTX file an architecture. `cargo bench` compares another
+    /// build with them (WARPSMITH_BENCH_AGAINST).
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["assemble", "filter"])]
+    pub export: Option<PathBuf>,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,

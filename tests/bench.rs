@@ -90,9 +90,49 @@ fn variants_take_turns_and_each_has_its_samples() {
             Ok(())
         }))
     };
-    let samples = harness::gpu::interleaved(s, vec![whole("a"), add, whole("b")]).unwrap();
+    let samples = harness::gpu::interleaved([whole("a"), add, whole("b")].map(|run| (s, run))).unwrap();
     assert!(samples.iter().all(|s| s.len() >= 50 && s.iter().all(|ns| *ns >= 0.0)));
     assert_eq!(turns.borrow()[..4], ["a", "b", "a", "b"]);
+}
+
+/// One variant: a sum of 64 elements.
+fn group() -> Group<'static> {
+    Group {
+        id: "test/add".to_owned(),
+        key: "test/add".to_owned(),
+        variants: vec![("one".to_owned(), Work { elements: 64, floor_bytes: 768 })],
+        rows: None,
+        setup: Box::new(|bench: &Bench, _| {
+            let s = &bench.stream;
+            let (x, residual, mut y) = (s.zeros::<f32>(64)?, s.zeros::<f32>(64)?, s.zeros::<f32>(64)?);
+            Ok(vec![Run::Launches(launches(move |on: &mut On<'_, '_>, _| {
+                on.launch(ResidualAdd { x: &x, residual: &residual, y: &mut y, n: 64 })
+            }))])
+        }),
+    }
+}
+
+#[test]
+fn another_build_of_the_kernels_is_measured_beside_this_one() {
+    let Some((bench, _turn)) = software() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    assert!(harness::against::read(folder).unwrap_err().contains("manifest.json"));
+    let image = warpsmith_host::builtin_image();
+    std::fs::write(folder.join("manifest.json"), image.manifest_text()).unwrap();
+    assert!(harness::against::read(folder).unwrap_err().contains("no sm_*.ptx"));
+    for (sm, ptx) in image.code() {
+        // One instruction more at the end of the kernel.
+        let start = ptx.find(".entry residual_add(").unwrap();
+        let end = start + ptx[start..].find("ret;").unwrap();
+        let slower = format!("{}membar.gl;\n\t{}", &ptx[..end], &ptx[end..]);
+        std::fs::write(folder.join(format!("sm_{sm}.ptx")), slower).unwrap();
+    }
+    let bench = bench.against(&harness::against::read(folder).unwrap()).unwrap();
+    let counts: Vec<u64> = bench.builds().map(|b| b.count(&group(), 0).unwrap().0.lane_instructions).collect();
+    // A block of 256 threads, of which each ends once.
+    assert_eq!(counts.len(), 2);
+    assert!(counts[1] > counts[0] && counts[1] <= counts[0] + 256, "{counts:?}");
 }
 
 #[test]
@@ -107,19 +147,7 @@ fn criterion_is_given_the_count_of_every_iteration() {
     let unit = meter.formatter().scale_throughputs(20_000.0, &criterion::Throughput::Elements(4_000), &mut values);
     assert_eq!((unit, values), ("inst/elem", [5.0]));
 
-    let group = Group {
-        id: "test/add".to_owned(),
-        key: "test/add".to_owned(),
-        variants: vec![("one".to_owned(), Work { elements: 64, floor_bytes: 768 })],
-        rows: None,
-        setup: Box::new(|bench: &Bench, _| {
-            let s = &bench.stream;
-            let (x, residual, mut y) = (s.zeros::<f32>(64)?, s.zeros::<f32>(64)?, s.zeros::<f32>(64)?);
-            Ok(vec![Run::Launches(launches(move |on: &mut On<'_, '_>, _| {
-                on.launch(ResidualAdd { x: &x, residual: &residual, y: &mut y, n: 64 })
-            }))])
-        }),
-    };
+    let group = group();
     let counted = bench.count(&group, 0).unwrap();
     assert_eq!((counted.1, counted.0.lane_instructions), (None, add(&bench, 64).lane_instructions));
 }

@@ -277,6 +277,22 @@ fn inspect_shows_the_code_of_a_kernel_that_ships_and_says_what_it_lacks() {
 }
 
 #[test]
+fn kernels_are_exported_as_the_builder_wrote_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("image");
+    let listed = json(&["kernels", "--export", folder.to_str().unwrap(), "--json"]);
+    let image = warpsmith_host::builtin_image();
+    assert_eq!(listed["files"].as_array().unwrap().len(), 1 + image.code().len());
+    assert_eq!(std::fs::read_to_string(folder.join("manifest.json")).unwrap(), image.manifest_text());
+    for (sm, ptx) in image.code() {
+        assert_eq!(std::fs::read_to_string(folder.join(format!("sm_{sm}.ptx"))).unwrap(), *ptx);
+    }
+    let file = folder.join("manifest.json");
+    let refused = warpsmith(&["kernels", "--export", file.to_str().unwrap()]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("--export"), "{refused:?}");
+}
+
+#[test]
 fn kernels_lists_every_kernel_with_its_arguments() {
     let list = json(&["kernels", "--json"]);
     let kernels = list["kernels"].as_array().unwrap();

@@ -157,7 +157,8 @@ fn runs(
 /// On a GPU: the rate of a read-only sweep of 4 GiB by 16-byte loads, a product with f32.
 fn read_rate(bench: &Bench) -> Result<f64, Failed> {
     let (rows, cols) = (131_072, 8192);
-    let samples = gpu::interleaved(&bench.stream, runs(bench, Format::F32, rows, cols, false, &[Variant::Default])?)?;
+    let sweep = runs(bench, Format::F32, rows, cols, false, &[Variant::Default])?;
+    let samples = gpu::interleaved(sweep.into_iter().map(|run| (&bench.stream, run)))?;
     let median = Spread::of(samples.first().ok_or("no samples")?).median;
     Ok((4 * rows * cols) as f64 / median)
 }

@@ -12,8 +12,8 @@ const SAMPLES: usize = 60;
 /// Launches of a captured graph, so that the events around it cost little of a launch.
 const LAUNCHES: usize = 20;
 
-enum Ready {
-    Graph(Graph),
+enum Ready<'a> {
+    Graph(&'a Stream, Graph),
     Whole(Box<dyn FnMut() -> Result<(), Failed>>),
     Timed(Box<dyn FnMut() -> Result<f64, Error>>),
 }
@@ -28,11 +28,11 @@ pub fn captured(
 }
 
 /// Nanoseconds of one launch, [`SAMPLES`] of each variant, taken A-B-A-B after a round that warms up.
-pub fn interleaved(stream: &Stream, runs: Vec<Run>) -> Result<Vec<Vec<f64>>, Failed> {
+pub fn interleaved<'a>(runs: impl IntoIterator<Item = (&'a Stream, Run)>) -> Result<Vec<Vec<f64>>, Failed> {
     let mut ready = Vec::new();
-    for run in runs {
+    for (stream, run) in runs {
         ready.push(match run {
-            Run::Launches(launch) => Ready::Graph(captured(stream, LAUNCHES, launch)?),
+            Run::Launches(launch) => Ready::Graph(stream, captured(stream, LAUNCHES, launch)?),
             Run::Whole(work) => Ready::Whole(work),
             Run::Timed(time) => Ready::Timed(time),
         });
@@ -41,7 +41,7 @@ pub fn interleaved(stream: &Stream, runs: Vec<Run>) -> Result<Vec<Vec<f64>>, Fai
     for round in 0..=SAMPLES {
         for (variant, samples) in ready.iter_mut().zip(&mut samples) {
             let nanoseconds = match variant {
-                Ready::Graph(graph) => between_events(stream, || graph.launch(stream))? / LAUNCHES as f64,
+                Ready::Graph(stream, graph) => between_events(stream, || graph.launch(stream))? / LAUNCHES as f64,
                 Ready::Whole(work) => {
                     let start = Instant::now();
                     work()?;

@@ -9,6 +9,7 @@
 // `tests/bench.rs` uses a part of this.
 #![allow(dead_code)]
 
+pub mod against;
 pub mod baseline;
 pub mod gpu;
 pub mod report;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
 use warpsmith_device::{Contract, Launcher};
-use warpsmith_host::{Capture, Device, Engine, Error, Stream};
+use warpsmith_host::{Capture, Device, Engine, Error, KernelImage, Stream};
 
 use counts::Counts;
 use meter::Meter;
@@ -103,6 +104,8 @@ pub struct Bench {
     counted: RefCell<HashMap<String, (Counts, Counts)>>,
     figures: RefCell<baseline::Figures>,
     read_rate: Cell<Option<f64>>,
+    /// The same device with another build of the kernels; see [`against`].
+    other: Option<Box<Bench>>,
 }
 
 impl Bench {
@@ -110,9 +113,26 @@ impl Bench {
     pub fn open() -> Result<Bench, Error> {
         let device = Device::open(0)?;
         eprintln!("engine: {} ({})", device.engine(), device.name());
+        Bench::on(device)
+    }
+
+    fn on(device: Device) -> Result<Bench, Error> {
         let stream = device.stream()?;
         let (rows, counted, figures, read_rate) = Default::default();
-        Ok(Bench { device, stream, rows, counted, figures, read_rate })
+        Ok(Bench { device, stream, rows, counted, figures, read_rate, other: None })
+    }
+
+    /// The same variants also with another build of the kernels, in turns with those of this one.
+    pub fn against(self, image: &KernelImage) -> Result<Bench, Error> {
+        // A device of its own, whose modules are its own.
+        let device = Device::open(self.device.ordinal())?;
+        device.load(image)?;
+        Ok(Bench { other: Some(Box::new(Bench::on(device)?)), ..self })
+    }
+
+    /// This and the other build.
+    pub fn builds(&self) -> impl Iterator<Item = &Bench> {
+        std::iter::once(self).chain(self.other.as_deref())
     }
 
     /// Whether figures are counts of the software driver.
@@ -141,14 +161,17 @@ impl Bench {
     pub fn group(&self, criterion: &mut Criterion<Meter>, group: &Group<'_>) {
         let mut handle = criterion.benchmark_group(&group.id);
         let mut samples: Option<Vec<Vec<f64>>> = None;
-        for (v, (name, work)) in group.variants.iter().enumerate() {
+        let builds = self.builds().zip(["", against::SUFFIX]);
+        let all =
+            builds.flat_map(|(_, suffix)| group.variants.iter().map(move |(n, work)| (format!("{n}{suffix}"), work)));
+        for (v, (name, work)) in all.enumerate() {
             handle.throughput(if self.counts() {
                 Throughput::Elements(work.elements)
             } else {
                 Throughput::Bytes(work.floor_bytes)
             });
             let mut figure = None;
-            handle.bench_function(name, |b| {
+            handle.bench_function(&name, |b| {
                 let mut next = 0;
                 b.iter_custom(|iterations| match self.value(group, v, &mut samples, &mut figure, &mut next) {
                     Ok(value) => value * iterations as f64,
@@ -178,14 +201,20 @@ impl Bench {
             if let Some(Figure::Counted { counts, .. }) = figure {
                 return Ok(counts.lane_instructions as f64);
             }
-            let (counts, rows) = self.count(group, v)?;
+            let variants = group.variants.len();
+            let build = self.builds().nth(v / variants).ok_or("a variant of no build")?;
+            let (counts, rows) = build.count(group, v % variants)?;
             let value = counts.lane_instructions as f64;
             *figure = Some(Figure::Counted { counts: Box::new(counts), rows });
             return Ok(value);
         }
         if samples.is_none() {
-            let runs = (group.setup)(self, group.rows.unwrap_or(0))?;
-            *samples = Some(gpu::interleaved(&self.stream, runs)?);
+            let mut runs = Vec::new();
+            for build in self.builds() {
+                let of_build = (group.setup)(build, group.rows.unwrap_or(0))?;
+                runs.extend(of_build.into_iter().map(|run| (&build.stream, run)));
+            }
+            *samples = Some(gpu::interleaved(runs)?);
         }
         let all = samples.as_ref().and_then(|s| s.get(v)).filter(|s| !s.is_empty()).ok_or("no samples")?;
         *figure = Some(Figure::Timed(Spread::of(all)));

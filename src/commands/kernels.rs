@@ -1,6 +1,7 @@
 //! `warpsmith kernels`: the list of kernels, and what ptxas says of them.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use warpsmith_builder::{Arch, ptxas};
@@ -85,10 +86,30 @@ fn assemble(
     Ok(all)
 }
 
+/// Writes an image as the builder leaves it.
+fn export(image: &KernelImage, dir: &Path, json: bool) -> Result<(), Failure> {
+    let written = || -> std::io::Result<Vec<PathBuf>> {
+        std::fs::create_dir_all(dir)?;
+        let mut files = vec![(dir.join("manifest.json"), image.manifest_text())];
+        files.extend(image.code().iter().map(|(sm, ptx)| (dir.join(format!("sm_{sm}.ptx")), *ptx)));
+        files.into_iter().map(|(path, text)| std::fs::write(&path, text).map(|()| path)).collect()
+    };
+    let files = written().map_err(|e| Failure::new(Kind::Operation, format!("--export {}: {e}", dir.display())))?;
+    if json {
+        println!("{:#}", serde_json::json!({ "library": image.library(), "files": files }));
+    } else {
+        files.iter().for_each(|f| println!("{}", f.display()));
+    }
+    Ok(())
+}
+
 /// Runs the command.
 pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
     let manifest = warpsmith_host::kernels()?;
     let image = warpsmith_host::builtin_image();
+    if let Some(dir) = &args.export {
+        return export(image, dir, args.json);
+    }
     let wanted =
         |k: &&KernelEntry| args.filter.as_ref().is_none_or(|f| k.name.contains(f) || k.family.contains(f.as_str()));
     let mut entries: Vec<KernelEntry> = manifest.kernels.iter().filter(wanted).cloned().collect();

@@ -54,6 +54,11 @@ impl KernelImage {
         self.code
     }
 
+    /// The manifest as the builder wrote it.
+    pub const fn manifest_text(&self) -> &'static str {
+        self.manifest
+    }
+
     /// What the builder says about the kernels.
     pub fn manifest(&self) -> Result<Manifest, Error> {
         let refuse = |problem| Error::Image { library: self.library.into(), problem };
