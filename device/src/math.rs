@@ -129,6 +129,9 @@ macro_rules! approximations {
 approximations! {
     /// 2^x within 2 ulp (`ex2.approx.f32`). Exact for integers; 0 below −150, ∞ from 128 on.
     exp2_approx = "ex2.approx.f32", |x| x.exp2();
+    /// As [`exp2_approx`], with 0 for results below 2^-126 (`ex2.approx.ftz.f32`). One instruction of machine code, where
+    /// results that may be subnormal take four.
+    exp2_approx_ftz = "ex2.approx.ftz.f32", |x| if x < -126.0 { 0.0 } else { x.exp2() };
     /// log2(x), off by 2^-22 absolutely within 0.5..2 and relatively elsewhere (`lg2.approx.f32`).
     log2_approx = "lg2.approx.f32", |x| x.log2();
     /// 1/√x within a relative 2^-22.9 (`rsqrt.approx.f32`). ∞ for 0, NaN below.

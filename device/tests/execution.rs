@@ -543,12 +543,12 @@ fn approximations_keep_their_bounds() {
     let mut a: Vec<f32> = floats(24, 4000, 80.0);
     a.extend(floats(25, 4000, 2.0));
     a.extend(floats(26, 2000, 1e-3));
-    a.extend([0.0, 1.0, 2.0, 0.5, 88.7, -87.3, -103.0]);
+    a.extend([0.0, 1.0, 2.0, 0.5, 88.7, -87.3, -103.0, -126.0, -126.01, -140.0]);
     let b: Vec<f32> = floats(27, a.len(), 50.0);
     let n = a.len();
     for gpu in Gpu::all() {
         let (ba, bb) = (gpu.upload(&a), gpu.upload(&b));
-        let mut y = gpu.alloc::<f32>(12 * n);
+        let mut y = gpu.alloc::<f32>(13 * n);
         gpu.run(Approximate { a: &ba, b: &bb, y: &mut y, n: n as u32 }, [n.div_ceil(128) as u32, 1, 1]);
         let y = y.read();
         for i in 0..n {
@@ -574,6 +574,7 @@ fn approximations_keep_their_bounds() {
             close(9, u.exp(), u.exp() * p(-21.0) + 2.0 * p(-149.0), "exp");
             close(10, u.sin(), p(-23.0), "sin");
             close(11, u.cos(), p(-23.0), "cos");
+            close(12, if u < -126.0 { 0.0 } else { u.exp2() }, u.exp2() * p(-22.0), "exp2_approx_ftz");
         }
     }
 }

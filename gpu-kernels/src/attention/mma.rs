@@ -1,167 +1,244 @@
-//! Prefill on tensor cores: 16 columns a warp, 64 a block, keys and values in tiles through shared memory.
+//! Prefill on tensor cores: a warp takes two tiles of 16 columns, so that what `ldmatrix` brings is multiplied twice; keys
+//! and values come through a ring in shared memory, copied while the tile before is computed.
+//!
+//! What binds otherwise, by `warpsmith budget prefill`: with one tile of 16 columns a warp, shared memory is busy for twice as
+//! long as the tensor cores. The scale goes into the exponent's `fma`, and weights that would be subnormal are zero, so that a
+//! weight takes two instructions. Sums and values are scaled down only when a row's largest score has grown by [`SLACK`] since
+//! they last were, which is rare after a row's first tile. Only tiles on the diagonal and at a window's edge are masked.
 
-use super::prefill::{ROWS, THREADS, frame::Args};
+use super::prefill::{THREADS, frame::Args, rows};
 use crate::{
-    kv::cached::{Cached, Rows},
+    kv::cached::Rows,
     load::{lane, warp_index},
 };
 use warpsmith_device::{
-    convert::{pack_f16x2, unpack_f16x2},
+    convert::pack_f16x2,
     mma::{load_matrices, load_matrices_transposed, mma_f16},
+    pipeline::{self, Ring},
     prelude::*,
+    unroll,
 };
 
-/// Most positions of a tile.
-const MOST: usize = 32;
-/// Largest head, and the gap after a row, which puts rows into different banks.
-const ROW: usize = 256 + GAP;
-const GAP: usize = 8;
+/// Chunks of 16 bytes in the ring: two stages of keys and values, each row with a chunk more to put rows into different banks.
+const CHUNKS: usize = 2 * 2 * 64 * (64 / 8 + 1);
+/// Powers of two that a score may be above the one that weights are relative to; f16 holds weights of up to 2^8.
+const SLACK: f32 = 8.0;
 
 #[device]
 pub unsafe fn flash(a: Args) {
     // The same choice in every thread.
     match a.layer.head_dim {
-        32 => attend::<32, 2, 4, 4>(&a),
-        64 => attend::<64, 4, 8, 4>(&a),
-        80 => attend::<80, 5, 10, 4>(&a),
-        96 => attend::<96, 6, 12, 4>(&a),
-        128 => attend::<128, 8, 16, 4>(&a),
-        192 => attend::<192, 12, 24, 4>(&a),
-        // The registers of a thread hold no more scores beside so many values.
-        _ => attend::<256, 16, 32, 2>(&a),
+        32 => attend::<32, 2, 4, 2, 8>(&a),
+        64 => attend::<64, 4, 8, 2, 8>(&a),
+        80 => attend::<80, 5, 10, 2, 4>(&a),
+        96 => attend::<96, 6, 12, 2, 4>(&a),
+        128 => attend::<128, 8, 16, 2, 4>(&a),
+        // The registers of a thread hold the results of one tile.
+        192 => attend::<192, 12, 24, 1, 2>(&a),
+        _ => attend::<256, 16, 32, 1, 2>(&a),
     }
 }
 
-/// `STEPS` is `DIM / 16`, `OUTS` is `DIM / 8`; a tile has `8 * NEXT` positions.
+/// A thread's part of the copies of tiles of `8 * NEXT` positions.
+struct Copies<const DIM: usize, const NEXT: usize> {
+    /// Its first 16 bytes of the next tile's keys and values.
+    keys: u64,
+    values: u64,
+}
+
+impl<const DIM: usize, const NEXT: usize> Copies<DIM, NEXT> {
+    /// Threads for a row, of which the last may have nothing to copy, and chunks of 16 bytes from a row to the next.
+    const LANES: usize = (DIM / 8).next_power_of_two();
+    const STRIDE: usize = DIM / 8 + 1;
+
+    #[inline(always)]
+    fn of(keys: &Rows, values: &Rows, base: u32) -> Self {
+        let (r, e) = (thread::idx_x() as usize / Self::LANES, thread::idx_x() as usize % Self::LANES);
+        let own = (r * DIM * 2 + 16 * e) as u64;
+        Copies { keys: keys.row(base) + own, values: values.row(base) + own }
+    }
+
+    /// Starts those of the next tile, of which `left` positions are there; the others become zeros, of which a weight of 0 takes
+    /// nothing.
+    #[inline(always)]
+    unsafe fn start(&mut self, stage: Shared<U32x4>, left: i32) {
+        let (r, e) = (thread::idx_x() as usize / Self::LANES, thread::idx_x() as usize % Self::LANES);
+        if e < DIM / 8 {
+            let (at_once, left) = (THREADS as usize / Self::LANES, left - r as i32);
+            for n in 0..8 * NEXT / at_once {
+                let (to, from) = ((r + n * at_once) * Self::STRIDE + e, (n * at_once * DIM * 2) as u64);
+                let valid = left > (n * at_once) as i32;
+                // SAFETY: within the stage, and within the cache where `valid`.
+                unsafe {
+                    pipeline::copy_or_zero(stage, to, (self.keys + from) as *const U32x4, valid);
+                    let to = to + 8 * NEXT * Self::STRIDE;
+                    pipeline::copy_or_zero(stage, to, (self.values + from) as *const U32x4, valid);
+                }
+            }
+        }
+        self.keys += (8 * NEXT * DIM * 2) as u64;
+        self.values += (8 * NEXT * DIM * 2) as u64;
+        pipeline::commit();
+    }
+}
+
+/// `STEPS` is `DIM / 16`, `OUTS` is `DIM / 8`; a warp has `TILES` times 16 columns, and takes `8 * NEXT` positions at once.
 #[device]
-unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize, const NEXT: usize>(a: &Args) {
-    let tile = 8 * NEXT;
-    let keys = shared_array!(PREFILL_KEYS: [u16; MOST * ROW]);
-    let values = shared_array!(PREFILL_VALUES: [u16; MOST * ROW]);
-    let stride = DIM + GAP;
-    let (lane, thread) = (lane(), thread::idx_x() as usize);
-    let (g, t) = (lane / 4, lane % 4);
+unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize, const TILES: usize, const NEXT: usize>(
+    a: &Args,
+) {
+    let ring = Ring::<U32x4, 2>::of(shared_array!(PREFILL_RING: [U32x4; CHUNKS]));
+    const fn bytes(dim: usize) -> u32 {
+        16 * (dim / 8 + 1) as u32
+    }
+    let (lane, (g, t)) = (lane(), (lane() / 4, lane() % 4));
     let head = block::idx_y();
-    let first_row = block::idx_x() * ROWS;
-    let row = first_row + warp_index() as u32 * 16 + g as u32;
+    let first_row = block::idx_x() * rows(DIM as u32);
     let c = a.columns.at(first_row as usize);
     let (k, v) = Rows::of::<f16>(&c, a.layer.index, a.layer.kv_heads, head / a.layer.group(), DIM as u32);
 
-    // Queries of rows `g` and `g + 8` as fragments.
-    let ranges = [a.range(row), a.range(row + 8)];
-    let mut q = [[0u32; 4]; STEPS];
-    for half in 0..2 {
-        if ranges[half].1 > 0 {
-            let at = (row as usize + 8 * half) * a.stride as usize + head as usize * DIM + 2 * t;
-            for s in 0..STEPS {
-                let (low, high) = (a.qkv.load2(at + 16 * s).0, a.qkv.load2(at + 16 * s + 8).0);
-                q[s][half] = pack_f16x2(low[0], low[1]);
-                q[s][half + 2] = pack_f16x2(high[0], high[1]);
-            }
-        }
-    }
-
-    // What any row of the block attends to, and any of the warp: positions are consecutive.
-    let last = if a.count - first_row < ROWS { a.count - 1 } else { first_row + ROWS - 1 };
+    // What any row of the block attends to; positions are consecutive.
+    let last = if a.count - first_row < rows(DIM as u32) { a.count - 1 } else { first_row + rows(DIM as u32) - 1 };
     let limit = if c.capacity < a.layer.context { c.capacity } else { a.layer.context };
     let end = a.columns.at(last as usize).position;
     let end = if end < limit { end + 1 } else { limit };
-    let start = a.layer.first(c.position);
+    let base = a.layer.first(c.position);
+    let mut left = if base < end { (end - base) as i32 } else { 0 };
+    let mut copies = Copies::<DIM, NEXT>::of(&k, &v, base);
+    if left > 0 {
+        copies.start(ring.stage(left as usize / (8 * NEXT)), left);
+    }
+
+    let first_of_warp = warp_index() as u32 * 16 * TILES as u32;
+    let row = first_row + first_of_warp + g as u32;
+    // From the end of all to the warp's first position, and how far back a position attends. A warp without a column has
+    // nothing to attend to.
+    let lowest = (c.position + first_of_warp) as i32 - end as i32;
+    let lowest = if first_row + first_of_warp < a.count { lowest } else { i32::MIN };
+    let reach = if a.layer.window == 0 || a.layer.window > i32::MAX as u32 { i32::MAX } else { a.layer.window as i32 };
+
+    // Queries as fragments: each tile's rows `g` and `g + 8`.
+    let mut q = [[[0u32; 4]; STEPS]; TILES];
+    for m in 0..TILES {
+        for half in 0..2 {
+            let r = row as usize + 16 * m + 8 * half;
+            if r < a.count as usize {
+                let at = r * a.stride as usize + head as usize * DIM + 2 * t;
+                for s in 0..STEPS {
+                    let (low, high) = (a.qkv.load2(at + 16 * s).0, a.qkv.load2(at + 16 * s + 8).0);
+                    q[m][s][half] = pack_f16x2(low[0], low[1]);
+                    q[m][s][half + 2] = pack_f16x2(high[0], high[1]);
+                }
+            }
+        }
+    }
 
     let scale = core::f32::consts::LOG2_E / math::sqrt(DIM as f32);
-    let (mut largest, mut sums) = ([f32::MIN; 2], [0.0f32; 2]);
-    let mut out = [[0.0f32; 4]; OUTS];
-    let mut base = start;
-    while base < end {
-        sync::block();
-        let mut i = thread;
-        while i < NEXT * DIM {
-            let (r, e) = (i / (DIM / 8), i % (DIM / 8) * 8);
-            let at = base + r as u32;
-            let (mut x, mut y) = ([0u32; 4], [0u32; 4]);
-            // Rows past the end are zeros: a weight of 0 takes nothing of them.
-            if at < end {
-                x = f16::load8(k.row(at) + 2 * e as u64);
-                y = f16::load8(v.row(at) + 2 * e as u64);
-            }
-            keys.cast::<u32>().set4((r * stride + e) / 2, U32x4(x));
-            values.cast::<u32>().set4((r * stride + e) / 2, U32x4(y));
-            i += THREADS as usize;
+    // What weights are relative to, times `scale`, and sums of weights; rows `g` and `g + 8` of each tile.
+    let (mut largest, mut sums) = ([[f32::MIN; 2]; TILES], [[0.0f32; 2]; TILES]);
+    let mut out = [[[0.0f32; 4]; OUTS]; TILES];
+    while left > 0 {
+        // Steps count down.
+        let step = left as usize / (8 * NEXT);
+        let stage = ring.acquire(step);
+        if left > 8 * NEXT as i32 {
+            copies.start(ring.stage(step + 1), left - 8 * NEXT as i32);
         }
-        sync::block();
-
-        // Scores: tiles of 16 rows and 8 positions.
-        let mut scores = [[0.0f32; 4]; NEXT];
-        for n in 0..NEXT / 2 {
+        // From the tile's first position to the warp's. The same in every lane.
+        let ahead = lowest + left;
+        // What follows from it takes less to work out again than registers to keep.
+        let lane = unroll::opaque(lane);
+        if ahead + 16 * TILES as i32 > 0 && ahead - (8 * NEXT as i32 - 1) < reach {
             // Lanes give rows of: positions 0 to 7 and dims 0 to 7, dims 8 to 15, then positions 8 to 15.
-            let r = 16 * n + lane % 8 + lane / 16 * 8;
-            let place = keys.address_of(r * stride + lane / 8 % 2 * 8);
+            let place = stage.address() + (lane % 8 + lane / 16 * 8) as u32 * bytes(DIM) + (lane / 8 % 2 * 16) as u32;
+            let mut scores = [[[0.0f32; 4]; NEXT]; TILES];
             for s in 0..STEPS {
-                let b = load_matrices(place + 32 * s as u32);
-                mma_f16(&mut scores[2 * n], q[s], [b[0], b[1]]);
-                mma_f16(&mut scores[2 * n + 1], q[s], [b[2], b[3]]);
+                for n in 0..NEXT / 2 {
+                    let b = load_matrices(place + 16 * n as u32 * bytes(DIM) + 32 * s as u32);
+                    for m in 0..TILES {
+                        mma_f16(&mut scores[m][2 * n], q[m][s], [b[0], b[1]]);
+                        mma_f16(&mut scores[m][2 * n + 1], q[m][s], [b[2], b[3]]);
+                    }
+                }
+            }
+            if ahead < 8 * NEXT as i32 - 1 || ahead + 16 * TILES as i32 > reach {
+                let back = ahead + g as i32 - 2 * t as i32;
+                for m in 0..TILES {
+                    for i in 0..4 * NEXT {
+                        let back = back + (16 * m + 8 * (i / 2 % 2)) as i32 - (8 * (i / 4) + i % 2) as i32;
+                        // Before the row's position, and not too far.
+                        if back as u32 >= reach as u32 {
+                            scores[m][i / 4][i % 4] = f32::NEG_INFINITY;
+                        }
+                    }
+                }
+            }
+            let (mut new, mut grown) = ([[f32::MIN; 2]; TILES], false);
+            for m in 0..TILES {
+                for half in 0..2 {
+                    for n in 0..NEXT {
+                        let two = &scores[m][n];
+                        new[m][half] = math::max(new[m][half], math::max(two[2 * half], two[2 * half + 1]));
+                    }
+                    new[m][half] *= scale;
+                    grown |= new[m][half] > largest[m][half] + SLACK;
+                }
+            }
+            if warp::any(warp::FULL, grown) {
+                for m in 0..TILES {
+                    for half in 0..2 {
+                        // A row is spread over the four lanes of a group.
+                        let most = math::max(largest[m][half], new[m][half]);
+                        let most = math::max(most, warp::shuffle_xor(warp::FULL, most, 1));
+                        let most = math::max(most, warp::shuffle_xor(warp::FULL, most, 2));
+                        let shrink = math::exp2_approx_ftz(largest[m][half] - most);
+                        largest[m][half] = most;
+                        sums[m][half] *= shrink;
+                        for o in 0..OUTS {
+                            out[m][o][2 * half] *= shrink;
+                            out[m][o][2 * half + 1] *= shrink;
+                        }
+                    }
+                }
+            }
+            // Weights, rounded to f16, are the left factor of the product with the values. Lanes give rows of: positions 0 to
+            // 7 and 8 to 15 of dims 0 to 7, then of dims 8 to 15.
+            let place = stage.address() + (8 * NEXT + lane % 16) as u32 * bytes(DIM) + (lane / 16 * 16) as u32;
+            for n in 0..NEXT / 2 {
+                let mut p = [[0u32; 4]; TILES];
+                for m in 0..TILES {
+                    for i in 0..4 {
+                        let (half, from) = (i % 2, &scores[m][2 * n + i / 2]);
+                        let weight = |s: f32| math::exp2_approx_ftz(math::fma(s, scale, -largest[m][half]));
+                        let (low, high) = (weight(from[2 * half]), weight(from[2 * half + 1]));
+                        sums[m][half] += low + high;
+                        p[m][i] = pack_f16x2(low, high);
+                    }
+                }
+                for o in 0..OUTS / 2 {
+                    let b = load_matrices_transposed(place + 16 * n as u32 * bytes(DIM) + 32 * o as u32);
+                    for m in 0..TILES {
+                        mma_f16(&mut out[m][2 * o], p[m], [b[0], b[1]]);
+                        mma_f16(&mut out[m][2 * o + 1], p[m], [b[2], b[3]]);
+                    }
+                }
             }
         }
+        left -= 8 * NEXT as i32;
+    }
 
-        let mut new = largest;
-        for n in 0..NEXT {
-            for i in 0..4 {
-                let (half, at) = (i / 2, base + (8 * n + 2 * t + i % 2) as u32);
-                let live = ranges[half].0 <= at && at < ranges[half].1;
-                scores[n][i] = if live { scores[n][i] * scale } else { f32::NEG_INFINITY };
-                new[half] = math::max(new[half], scores[n][i]);
-            }
-        }
-        let mut shrink = [1.0f32; 2];
+    for m in 0..TILES {
         for half in 0..2 {
-            // A row is spread over the four lanes of a group.
-            let m = math::max(new[half], warp::shuffle_xor(warp::FULL, new[half], 1));
-            new[half] = math::max(m, warp::shuffle_xor(warp::FULL, m, 2));
-            shrink[half] = math::exp2_approx(largest[half] - new[half]);
-            largest[half] = new[half];
-            sums[half] *= shrink[half];
-        }
-        for o in 0..OUTS {
-            for i in 0..4 {
-                out[o][i] *= shrink[i / 2];
-            }
-        }
-        // Weights, rounded before they are added up, are the left factor of the product with the values.
-        for n in 0..NEXT / 2 {
-            let mut p = [0u32; 4];
-            for i in 0..4 {
-                let (half, from) = (i % 2, 2 * n + i / 2);
-                let low = math::exp2_approx(scores[from][2 * half] - new[half]);
-                let high = math::exp2_approx(scores[from][2 * half + 1] - new[half]);
-                p[i] = pack_f16x2(low, high);
-                let (low, high) = unpack_f16x2(p[i]);
-                sums[half] += low + high;
-            }
-            // Lanes give rows of: positions 0 to 7 and 8 to 15 of dims 0 to 7, then of dims 8 to 15.
-            let r = 16 * n + lane % 16;
-            let place = values.address_of(r * stride + lane / 16 * 8);
-            for o in 0..OUTS / 2 {
-                let b = load_matrices_transposed(place + 32 * o as u32);
-                mma_f16(&mut out[2 * o], p, [b[0], b[1]]);
-                mma_f16(&mut out[2 * o + 1], p, [b[2], b[3]]);
-            }
-        }
-        base += tile as u32;
-    }
-
-    for half in 0..2 {
-        let sum = sums[half] + warp::shuffle_xor(warp::FULL, sums[half], 1);
-        sums[half] = sum + warp::shuffle_xor(warp::FULL, sum, 2);
-    }
-    for half in 0..2 {
-        let r = row + 8 * half as u32;
-        if r < a.count {
-            let at = r as usize * a.y_stride as usize + head as usize * DIM + 2 * t;
-            let none = ranges[half].1 == 0;
-            for o in 0..OUTS {
-                let (x, y) = (out[o][2 * half] / sums[half], out[o][2 * half + 1] / sums[half]);
-                let pair = if none { [f32::NAN; 2] } else { [x, y] };
-                a.y.store2(at + 8 * o, F32x2(pair));
+            let sum = sums[m][half] + warp::shuffle_xor(warp::FULL, sums[m][half], 1);
+            let sum = sum + warp::shuffle_xor(warp::FULL, sum, 2);
+            let r = row + 16 * m as u32 + 8 * half as u32;
+            if r < a.count {
+                let at = r as usize * a.y_stride as usize + head as usize * DIM + 2 * t;
+                let share = if a.range(r).1 == 0 { f32::NAN } else { 1.0 / sum };
+                for o in 0..OUTS {
+                    let pair = [out[m][o][2 * half] * share, out[m][o][2 * half + 1] * share];
+                    a.y.store2(at + 8 * o, F32x2(pair));
+                }
             }
         }
     }

@@ -7,26 +7,32 @@
 //! | `layer` | [`Layer`]; tables and norms are not looked at |
 //! | `y` | f32, column `c` from `c * y_stride` on: `[q_heads, head_dim]` |
 //!
-//! A block takes 64 columns of a query head, a warp 16 of them. From sm_80 on and over f16 caches that is a flash attention
-//! on tensor cores (`mma.sync` m16n8k16): queries and weights are rounded to f16, everything is added up in f32. Elsewhere
-//! each warp passes over keys and values with four columns at a time, in f32 throughout. A column whose position is not
-//! below its capacity and the tables' context gives NaN.
+//! A block takes 128 columns of a query head, or 64 of heads of more than 128 elements, its warps a part of them each. From sm_80
+//! on and over f16 caches that is a flash attention on tensor cores (`mma.sync` m16n8k16): queries and weights are rounded to
+//! f16, everything is added up in f32. Elsewhere each warp passes over keys and values with four columns at a time, in f32
+//! throughout. A column whose position is not below its capacity and the tables' context gives NaN.
 //!
 //! Accuracy. f32: as [`step`](super::step), which gives the exact bits of single steps; this kernel does not. Tensor cores:
 //! a query's elements are off by a relative 2^-11, so its scores by at most `d = 2^-11 max_t sum_i |q_i k_ti| / sqrt(head_dim)`,
 //! and the weights by a factor within `e^±2d` of each other, which moves a mean of values by at most `(e^2d - 1) max |v|`. Weights
-//! are rounded to f16 before they are added up and used: a relative 2^-11 each, or 2^-25 where they are subnormal, which moves
-//! the mean by at most `(2^-10 + 2^-24 length) max |v|`. Source: Dao, arXiv 2307.08691.
+//! are relative to the largest score so far or one that is at most 8 powers of two below it, so one of them is 1 or more. They
+//! are added up in f32, and rounded to f16 where they are used: a relative 2^-11 each, or 2^-25 where they are subnormal, which
+//! moves the mean by at most `(2^-11 + 2^-25 length) max |v|`. Source: Dao, arXiv 2307.08691.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::{layer, state};
 use crate::{layer::Layer, state::Column};
 use warpsmith_device::prelude::*;
 
-/// Columns of a block.
-pub const ROWS: u32 = 64;
 /// Threads of a block.
 pub const THREADS: u32 = 128;
+
+/// Columns of a block: as many as its registers hold results of.
+#[must_use]
+#[inline(always)]
+pub const fn rows(head_dim: u32) -> u32 {
+    if head_dim > 128 { 64 } else { 128 }
+}
 
 #[cfg(target_arch = "nvptx64")]
 pub(super) mod frame {
@@ -83,15 +89,14 @@ pub(super) mod frame {
     #[device]
     unsafe fn passes<T: Cached, const LANES: usize>(a: &Args) {
         let (head, dim) = (block::idx_y(), a.layer.head_dim as usize);
-        let first = block::idx_x() * super::ROWS + warp_index() as u32 * 16;
-        let c = a.columns.at((block::idx_x() * super::ROWS) as usize);
+        let rows = super::rows(a.layer.head_dim);
+        let first = block::idx_x() * rows + warp_index() as u32 * (rows / 4);
+        let c = a.columns.at((block::idx_x() * rows) as usize);
         let of = head / a.layer.group();
         let (keys, values) = Rows::of::<T>(&c, a.layer.index, a.layer.kv_heads, of, a.layer.head_dim);
         let scale = core::f32::consts::LOG2_E / math::sqrt(dim as f32);
-        // Sixteen, as the count is below 2^31; said so that the compiler does not write the loop out.
-        let columns = 16 + (a.count >> 31);
         let mut pass = 0;
-        while pass < columns {
+        while pass < rows / 4 {
             let row = first + pass;
             let mut ranges = [(0u32, 0u32); AT_ONCE];
             let mut q = [[0.0f32; 8]; AT_ONCE];
@@ -159,7 +164,7 @@ macro_rules! entries {
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
-                Geometry::grid(self.count.div_ceil(ROWS), self.layer.q_heads, 1u32)
+                Geometry::grid(self.count.div_ceil(rows(self.layer.head_dim)), self.layer.q_heads, 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
                 let (m, l) = (Self::META, &self.layer);
@@ -198,5 +203,5 @@ entries! {
 #[must_use]
 pub fn tensor_bound(reach: f64, length: usize) -> f64 {
     let d = 2f64.powi(-11) * reach;
-    (2.0 * d).exp_m1() + 2f64.powi(-10) + length as f64 * 2f64.powi(-24) + 3e-5
+    (2.0 * d).exp_m1() + 2f64.powi(-11) + length as f64 * 2f64.powi(-25) + 3e-5
 }

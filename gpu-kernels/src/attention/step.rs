@@ -165,7 +165,7 @@ mod frame {
                 let get = |d: usize| unsafe { a.qkv.at(at + d) };
                 let to = if item < group { memory.values.from(item * dim) } else { key };
                 // SAFETY: a head has at most 256 elements, and there are at most 16 of them.
-                let put = |d: usize, v: f32| unsafe { to.set(d, v) };
+                let put = |d: usize, v: f32| unsafe { to.set(spread(d), v) };
                 if item > group {
                     store_row::<T>(&values, c.position, dim, get);
                 } else if fused {
@@ -174,7 +174,7 @@ mod frame {
                     if item == group {
                         sync::warp(warp::FULL);
                         // SAFETY: written before the barrier.
-                        store_row::<T>(&keys, c.position, dim, |d| unsafe { key.get(d) });
+                        store_row::<T>(&keys, c.position, dim, |d| unsafe { key.get(spread(d)) });
                     }
                 } else {
                     let mut d = lane();
@@ -226,10 +226,10 @@ mod frame {
             while i < group * dim {
                 let (h, d) = ((i as u32 / dim as u32) as usize, (i as u32 % dim as u32) as usize);
                 let own = h / queries * sharing * QUERIES + h % queries;
-                let mut value = 0.0f32;
+                let (mut value, mut at) = (0.0f32, own * dim + spread(d));
                 for w in 0..sharing {
-                    let at = own + w * QUERIES;
-                    value = math::fma(memory.shares.get(at), memory.values.get(at * dim + d), value);
+                    value = math::fma(memory.shares.get(own + w * QUERIES), memory.values.get(at), value);
+                    at += QUERIES * dim;
                 }
                 if used == 1 {
                     a.y.set(y_at + i, quotient(value, memory.totals.get(own)));
@@ -321,8 +321,8 @@ mod frame {
             for j in 0..QW {
                 let at = warp * QUERIES + j;
                 let v = state.values[j];
-                memory.values.set4(at * p.dim + e, F32x4([v[0], v[1], v[2], v[3]]));
-                memory.values.set4(at * p.dim + e + 4, F32x4([v[4], v[5], v[6], v[7]]));
+                memory.values.set4(at * p.dim + spread(e), F32x4([v[0], v[1], v[2], v[3]]));
+                memory.values.set4(at * p.dim + spread(e + 4), F32x4([v[4], v[5], v[6], v[7]]));
                 if e == 0 {
                     memory.largest.set(at, state.largest[j]);
                     memory.sums.set(at, state.sum[j]);

@@ -24,13 +24,20 @@ pub fn element<const LANES: usize>() -> usize {
     lane() % LANES * 8
 }
 
+/// Where element `d` of a head lies in shared memory. A lane has two times four elements, of which lanes take the first at once:
+/// of every other 32 elements it is the second that lies first, so that eight lanes find them in different banks.
+#[inline(always)]
+pub fn spread(d: usize) -> usize {
+    d ^ (d >> 3 & 4)
+}
+
 /// This lane's elements of a query in shared memory, times `scale`; zeros past the head.
 #[inline(always)]
 pub unsafe fn query<const LANES: usize>(head: Shared<f32>, dim: usize, scale: f32) -> [f32; 8] {
     let e = element::<LANES>();
     if e < dim {
         // SAFETY: the head has `dim` elements, a multiple of 8; it was written before a barrier.
-        let (a, b) = unsafe { (head.get4(e).0, head.get4(e + 4).0) };
+        let (a, b) = unsafe { (head.get4(spread(e)).0, head.get4(spread(e + 4)).0) };
         [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]].map(|v| v * scale)
     } else {
         [0.0; 8]

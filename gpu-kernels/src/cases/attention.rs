@@ -429,6 +429,10 @@ pub fn prefill_shapes() -> Vec<Vec<usize>> {
         vec![70, 2, 2, 32, 16, 200, 100],
         vec![40, 1, 1, 32, 1, 60, 0],
         vec![80, 3, 1, 32, 50, 90, 0],
+        // More than a block of columns, and tiles that a window's edge crosses for some of a block's warps.
+        vec![150, 1, 1, 128, 40, 200, 20],
+        vec![140, 1, 1, 80, 0, 160, 7],
+        vec![70, 2, 1, 256, 33, 90, 3],
         // The last columns have no place in the cache; then none has.
         vec![20, 2, 1, 32, 0, 30, 20],
         vec![66, 1, 1, 64, 0, 65, 1],

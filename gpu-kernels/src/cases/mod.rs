@@ -13,7 +13,7 @@ use crate::format::Format;
 use std::fmt;
 use warpsmith_device::{DeviceSlice, Element, Launcher};
 
-pub use attention::{Kv, StepArgs, Work};
+pub use attention::{Kv, StepArgs, Work, attend};
 pub use data::{Rng, Tensor};
 pub use gemv::{Inputs, Outputs, Product, multiply};
 
