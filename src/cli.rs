@@ -410,10 +410,10 @@ pub struct ManArgs {
 /// Arguments of `budget`.
 #[derive(Debug, Args)]
 pub struct BudgetArgs {
-    /// Only families or kernels whose name contains this, e.g. Q1_0 or gemv_q4_k.
+    /// Only families or kernels whose name contains this, e.g. Q1_0, gemv_q4_k, attention or prefill.
     #[arg(value_name = "FILTER")]
     pub filter: Option<String>,
-    /// Rows of weights that are run; the figures are a weight's.
+    /// Rows of weights that are run; the figures are a weight's. Attention has shapes of its own.
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub rows: usize,
     /// Columns.

@@ -1,8 +1,10 @@
-//! `warpsmith budget`: what a weight costs, by machine code and by count, held to the budgets of its family.
+//! `warpsmith budget`: what a weight costs, by machine code and by count, held to the budgets of its family; and what
+//! [attention] does.
 //!
 //! Machine code is ptxas' for sm_90, weighed by executions on the software driver (see [`slots`]); counts are that
 //! driver's, of PTX. Neither is time. A lane that takes one instruction for a weight takes one issue slot for it.
 
+mod attention;
 mod families;
 pub mod pipes;
 mod report;
@@ -88,8 +90,9 @@ pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
         let of_family = manifest.kernels.iter().filter(|k| family.has(&k.name) && wanted(family, &k.name));
         chosen.extend(of_family.map(|k| (family, k)));
     }
-    if chosen.is_empty() {
-        let names: Vec<&str> = families::ALL.iter().map(|f| f.name).collect();
+    let runs = attention::Run::chosen(args.filter.as_deref());
+    if chosen.is_empty() && runs.is_empty() {
+        let names: Vec<&str> = families::ALL.iter().map(|f| f.name).chain(["attention", "prefill"]).collect();
         let filter = args.filter.as_deref().unwrap_or_default();
         let text = format!(
             "no family and no kernel with a budget has `{filter}` in its name: families are {}",
@@ -102,7 +105,8 @@ pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
     for (family, kernel) in chosen {
         costs.push(cost(family, kernel, args, &tools)?);
     }
-    let missed = report::print(&costs, args, &tools.ptxas, &tools.nvdisasm);
+    let attention = runs.into_iter().map(|r| attention::cost(r, &tools)).collect::<Result<Vec<_>, _>>()?;
+    let missed = report::print(&costs, &attention, args, &tools.ptxas, &tools.nvdisasm);
     if missed.is_empty() {
         return Ok(());
     }
@@ -137,6 +141,26 @@ fn error(family: &Family, case: &Case, cols: usize) -> Result<Option<f64>, Strin
     Ok(Some(off.fold(0.0, f64::max)))
 }
 
+/// The launches of a case, which is compared with its reference too.
+fn profiles(case: &Case) -> Result<Vec<LaunchProfile>, Failure> {
+    let operation = |e: String| Failure::new(Kind::Operation, format!("{case}: {e}"));
+    let mut gpu = Gpu::new(SM, &module(SM)?, PROFILE).map_err(operation)?;
+    case.run(&mut gpu).map_err(|e| operation(e.to_string()))?;
+    Ok(gpu.profiles)
+}
+
+/// A kernel's machine code, its registers, and bytes of spills.
+fn assemble(name: &str, tools: &Tools) -> Result<(sass::Code, u32, u32), Failure> {
+    let toolchain = |e: String| Failure::new(Kind::Toolchain, format!("{name}: {e}"));
+    let arch: Arch = format!("sm_{SM}").parse().map_err(|e| toolchain(format!("{e}")))?;
+    let (_, ptx) = warpsmith_host::builtin_image().code_for(SM)?;
+    let compiled = tools.ptxas.compile_entry(ptx, name, arch).map_err(|e| toolchain(e.to_string()))?;
+    let (resources, cubin) = compiled.ok_or_else(|| toolchain("ptxas made no code of it".to_owned()))?;
+    let text = tools.nvdisasm.disassemble(&cubin).map_err(|e| toolchain(e.to_string()))?;
+    let code = sass::read(&text, name).map_err(toolchain)?;
+    Ok((code, resources.registers, resources.spill_stores + resources.spill_loads))
+}
+
 fn cost(family: &'static Family, kernel: &KernelEntry, args: &BudgetArgs, tools: &Tools) -> Result<Cost, Failure> {
     let name = &kernel.name;
     let activations = Activations::of(kernel);
@@ -146,21 +170,12 @@ fn cost(family: &'static Family, kernel: &KernelEntry, args: &BudgetArgs, tools:
         + activations.bytes(args.cols);
 
     let operation = |e: String| Failure::new(Kind::Operation, format!("{name} with {case}: {e}"));
-    let mut gpu = Gpu::new(SM, &module(SM)?, PROFILE).map_err(operation)?;
-    case.run(&mut gpu).map_err(|e| operation(e.to_string()))?;
-    let ran = gpu.profiles.into_iter().find(|p| p.kernel == *name);
+    let ran = profiles(&case)?.into_iter().find(|p| p.kernel == *name);
     let mut launch = ran.ok_or_else(|| operation("it was not launched".to_owned()))?;
-
-    let toolchain = |e: String| Failure::new(Kind::Toolchain, format!("{name}: {e}"));
-    let arch: Arch = format!("sm_{SM}").parse().map_err(|e| toolchain(format!("{e}")))?;
-    let (_, ptx) = warpsmith_host::builtin_image().code_for(SM)?;
-    let compiled = tools.ptxas.compile_entry(ptx, name, arch).map_err(|e| toolchain(e.to_string()))?;
-    let (resources, cubin) = compiled.ok_or_else(|| toolchain("ptxas made no code of it".to_owned()))?;
-    let text = tools.nvdisasm.disassemble(&cubin).map_err(|e| toolchain(e.to_string()))?;
-    let code = sass::read(&text, name).map_err(toolchain)?;
+    let (code, registers, spills) = assemble(name, tools)?;
     let weights = (args.rows * args.cols) as u64;
     let slots = slots::weigh(&code, &launch.profile.lines, weights * family.code_bits as u64 / 8);
-    (launch.registers, launch.registers_from) = (resources.registers, "ptxas");
+    (launch.registers, launch.registers_from) = (registers, "ptxas");
     Ok(Cost {
         family,
         kernel: name.clone(),
@@ -172,7 +187,7 @@ fn cost(family: &'static Family, kernel: &KernelEntry, args: &BudgetArgs, tools:
         code,
         slots,
         launch,
-        spills: resources.spill_stores + resources.spill_loads,
+        spills,
         floor: floor as u64,
     })
 }

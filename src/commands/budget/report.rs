@@ -4,17 +4,30 @@ use serde_json::{Value, json};
 use warpsmith_builder::nvdisasm::Nvdisasm;
 use warpsmith_builder::ptxas::Ptxas;
 
-use super::Cost;
 use super::families::{self, Activations};
 use super::pipes::Pipe;
+use super::sass::Code;
+use super::slots::Slots;
+use super::{Cost, attention};
 use crate::cli::BudgetArgs;
 use crate::table::{Align, Table};
 
 /// Prints everything, and answers what is missed: by family and path the misses of the kernel that comes closest.
-pub fn print(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisasm) -> Vec<String> {
-    let missed = missed(costs, args);
+pub fn print(
+    costs: &[Cost],
+    runs: &[attention::Cost],
+    args: &BudgetArgs,
+    ptxas: &Ptxas,
+    nvdisasm: &Nvdisasm,
+) -> Vec<String> {
+    let mut missed = missed(costs, args);
+    // Every run has to hold, as each is another format or head.
+    for c in runs.iter().filter(|c| !c.misses().is_empty()) {
+        missed.push(format!("{} ({}, {}): {}", c.run.family(), c.run.kernel(), c.shape(), c.misses().join(", ")));
+    }
     if args.json {
         let kernels: Vec<Value> = costs.iter().map(of_kernel).collect();
+        let attention: Vec<Value> = runs.iter().map(attention::Cost::json).collect();
         println!(
             "{:#}",
             json!({
@@ -24,14 +37,35 @@ pub fn print(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisa
                 "ptxas": ptxas.release(),
                 "nvdisasm": nvdisasm.release(),
                 "kernels": kernels,
+                "attention": attention,
                 "missed": missed,
             })
         );
         return missed;
     }
     if args.sass {
-        costs.iter().for_each(hot_loop);
+        costs.iter().for_each(|c| {
+            let each = c.slots.hot.as_ref().map_or(0.0, |h| c.weights as f64 / (32.0 * h.iterations));
+            let title = format!("{each:.0} weights a lane and iteration, {:.2} issue slots a weight", c.loop_slots());
+            hot_loop(&c.kernel, &title, (&c.code, &c.slots), ("weight", &|slots| c.per_weight(slots)));
+        });
+        for c in runs {
+            let (each, turns) = (c.slots.hot.as_ref(), c.slots.hot.as_ref().map_or(1.0, |h| h.iterations));
+            let title = format!("{}, {:.0} issue slots an iteration", c.shape(), each.map_or(0.0, |h| h.slots / turns));
+            hot_loop(&c.run.kernel(), &title, (&c.code, &c.slots), ("iteration", &|slots| slots / turns));
+        }
     }
+    if !costs.is_empty() {
+        weights(costs, args, ptxas, nvdisasm);
+    }
+    if !runs.is_empty() {
+        attention::print(runs);
+    }
+    missed
+}
+
+/// The table of weights.
+fn weights(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisasm) {
     let mut table = Table::new([
         ("family", Align::Left),
         ("kernel", Align::Left),
@@ -89,7 +123,6 @@ pub fn print(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisa
             println!("{}: {miss}", c.kernel);
         }
     }
-    missed
 }
 
 fn missed(costs: &[Cost], args: &BudgetArgs) -> Vec<String> {
@@ -167,24 +200,23 @@ fn of_kernel(c: &Cost) -> Value {
     })
 }
 
-/// The hot loop as text, each block with how often a warp runs it in one iteration.
-fn hot_loop(c: &Cost) {
-    let Some(hot) = &c.slots.hot else {
-        println!("{}: no loop\n", c.kernel);
+/// The hot loop as text, each block with how often a warp runs it in one iteration; slots are given for each `unit`.
+fn hot_loop(kernel: &str, title: &str, (code, slots): (&Code, &Slots), (unit, per): (&str, &dyn Fn(f64) -> f64)) {
+    let Some(hot) = &slots.hot else {
+        println!("{kernel}: no loop\n");
         return;
     };
-    let weights = c.weights as f64 / (32.0 * hot.iterations);
-    println!("{}: {weights:.0} weights a lane and iteration, {:.2} issue slots a weight", c.kernel, c.loop_slots());
-    for &b in &c.code.loops[hot.index].blocks {
-        println!("  block of {} times an iteration", round(c.slots.executions[b] / hot.iterations));
-        for i in &c.code.instructions[c.code.blocks[b].range.clone()] {
+    println!("{kernel}: {title}");
+    for &b in &code.loops[hot.index].blocks {
+        println!("  block of {} times an iteration", round(slots.executions[b] / hot.iterations));
+        for i in &code.instructions[code.blocks[b].range.clone()] {
             let (guard, pipe) = (&i.guard, Pipe::of(i).name());
             println!("    {:04x}  {pipe:<8} {guard:>5} {} {}", i.address, i.opcode, i.operands);
         }
     }
-    let each = hot.pipes.iter().map(|(p, n)| format!("{} {:.3}", p.name(), c.per_weight(*n)));
-    println!("  slots a weight: {}", each.collect::<Vec<_>>().join(", "));
-    let each = hot.pressure.iter().map(|(p, n)| format!("{} {:.3}", p.name(), c.per_weight(*n)));
+    let each = hot.pipes.iter().map(|(p, n)| format!("{} {:.3}", p.name(), per(*n)));
+    println!("  slots a {unit}: {}", each.collect::<Vec<_>>().join(", "));
+    let each = hot.pressure.iter().map(|(p, n)| format!("{} {:.3}", p.name(), per(*n)));
     println!("  slots while a pipe is busy: {}\n", each.collect::<Vec<_>>().join(", "));
 }
 

@@ -72,6 +72,60 @@ fn a_loop_that_does_not_load_all_codes_says_so() {
     assert_eq!((hot.iterations, hot.holds_codes), (400.0, false));
 }
 
+/// A loop over keys, written by hand: line 20 of PTX copies them, 21 loads matrices, 22 multiplies, 23 adds.
+const PRODUCTS: &str = "
+.text.k:
+.L_x_1:
+	//## File \".nv_debug_ptx_txt\", line 20
+        /*0000*/                   LDGSTS.E.BYPASS.128 [R7], desc[UR6][R2.64], !P1 ;
+	//## File \".nv_debug_ptx_txt\", line 21
+        /*0010*/                   LDSM.16.M88.4 R16, [R4] ;
+	//## File \".nv_debug_ptx_txt\", line 22
+        /*0020*/                   HMMA.16816.F32 R8, R20, R16, R8 ;
+        /*0030*/                   HMMA.16816.F32 R12, R20, R18, R12 ;
+	//## File \".nv_debug_ptx_txt\", line 23
+        /*0040*/                   FADD R0, R8, R9 ;
+        /*0050*/                   FADD R0, R0, R10 ;
+        /*0060*/                   FADD R0, R0, R11 ;
+        /*0070*/                   FADD R0, R0, R12 ;
+        /*0080*/                   FADD R0, R0, R13 ;
+	//## File \".nv_debug_ptx_txt\", line 24
+        /*0090*/               @P0 BRA `(.L_x_1) ;
+        /*00a0*/                   EXIT ;
+";
+
+#[test]
+fn tensor_cores_get_what_issuing_and_the_busiest_pipe_leave() {
+    let code = sass::read(PRODUCTS, "k").unwrap();
+    // 100 iterations of two products each; `passes` of shared memory.
+    let hot = |passes: u64| {
+        let mut lines = [line(20, 100, 0), line(21, 100, 0), line(22, 200, 0), line(23, 500, 0)];
+        lines[0].metrics.global_copy_bytes = 51_200;
+        lines[1].metrics.shared_load_wavefronts = passes;
+        weigh(&code, &lines, 51_200).hot.unwrap()
+    };
+    // Two products take 8 of the 10 slots that an iteration issues.
+    assert_eq!((hot(0).iterations, hot(0).slots, hot(0).bytes), (100.0, 1000.0, 51_200));
+    assert_eq!(attention::tensor_rate(&hot(0)), Some(0.8));
+    // Four passes an iteration are 16 slots, and shared memory binds.
+    assert_eq!(attention::tensor_rate(&hot(400)), Some(0.5));
+    assert_eq!(hot(400).binding().pipe, pipes::Pipe::Shared);
+    assert_eq!(attention::tensor_rate(&weighed(409_600).hot.unwrap()), None);
+}
+
+#[test]
+fn every_run_of_attention_has_a_kernel_and_a_case() {
+    let manifest = warpsmith_host::kernels().unwrap();
+    let all = attention::Run::chosen(None);
+    assert_eq!((all.len(), all[0].family(), all[7].family()), (8, "attention", "prefill"));
+    assert!(all.iter().all(|r| manifest.kernels.iter().any(|k| k.name == r.kernel()) && r.case().is_ok()));
+    // Keys and values of 8 heads: rows of 128 codes and a scale; for a prompt 128, 256, ... 1024 of one, twice.
+    let needed = |r: attention::Run| r.needed();
+    assert_eq!(needed(attention::Run::Step(warpsmith_host::gpu_kernels::cases::Kv::Q8, 1000)), 2 * 8 * 1000 * 132);
+    assert_eq!(needed(attention::Run::Prompt(128)), 2 * 2 * 4608 * 256);
+    assert_eq!(attention::Run::chosen(Some("attn_step_q8")).len(), 2);
+}
+
 #[test]
 fn an_unknown_kernel_is_a_usage_error_that_names_the_families() {
     let args = BudgetArgs { filter: Some("q9_9".into()), rows: 32, cols: 256, sass: false, json: false };

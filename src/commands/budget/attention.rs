@@ -1,0 +1,344 @@
+//! Budgets of attention: of a step (decode) over caches of every type and of two lengths, and of a prompt on tensor cores.
+//!
+//! A step has to read keys and values once for all query heads that share them, in one launch, which is split over positions
+//! where there are more than [`WHOLE`]. A prompt's loop over keys has to leave tensor cores [`RATE`] of their time at least: an
+//! `HMMA.16816` is 16 * 8 * 16 multiply-adds, of which a multiprocessor does 2048 a clock and one of its four parts 512, so it
+//! takes 4 clocks, in which that part issues 4 instructions. A loop of `s` issue slots, `h` of them matrix products, leaves
+//! tensor cores the share `4 h / s` at most, or less if another pipe is busy for longer.
+
+use serde_json::{Value, json};
+use warpsmith_driver_api::software::LaunchProfile;
+use warpsmith_host::gpu_kernels::attention::{prefill, step};
+use warpsmith_host::gpu_kernels::cases::{Case, Kv, Subject};
+
+use super::families::{IN_FLIGHT, TRAFFIC};
+use super::pipes::Pipe;
+use super::slots::{Binding, Slots};
+use super::{Tools, assemble, profiles, sass, slots};
+use crate::failure::{Failure, Kind};
+use crate::table::{Align, Table};
+
+/// Positions that one part may hold.
+const WHOLE: usize = 1024;
+/// Share of the time in which tensor cores are busy, at least.
+const RATE: f64 = 0.60;
+/// Lengths of caches that steps are run over.
+const LENGTHS: [usize; 2] = [1000, 4096];
+/// Heads of prompts that are run, and their tokens.
+const DIMS: [usize; 2] = [64, 128];
+const TOKENS: usize = 1024;
+
+/// What is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// One token at the end of so many positions, with the heads of Qwen3 8B.
+    Step(Kv, usize),
+    /// [`TOKENS`] tokens from the first on, over f16 caches, with heads of so many elements.
+    Prompt(usize),
+}
+
+impl Run {
+    /// Those of a filter.
+    pub fn chosen(filter: Option<&str>) -> Vec<Run> {
+        let steps = Kv::ALL.into_iter().flat_map(|kv| LENGTHS.map(|n| Run::Step(kv, n)));
+        let all = steps.chain(DIMS.map(Run::Prompt));
+        let named = |r: &Run, f: &str| r.family().contains(&f.to_lowercase()) || r.kernel().contains(f);
+        all.filter(|r| filter.is_none_or(|f| named(r, f))).collect()
+    }
+
+    /// As reports have it.
+    pub fn family(self) -> &'static str {
+        match self {
+            Run::Step(..) => "attention",
+            Run::Prompt(_) => "prefill",
+        }
+    }
+
+    /// The kernel that is launched.
+    pub fn kernel(self) -> String {
+        match self {
+            Run::Step(kv, _) => format!("attn_step_{}", kv.name()),
+            Run::Prompt(_) => "attn_prefill_f16".to_owned(),
+        }
+    }
+
+    /// Query heads, key heads, elements of a head.
+    fn heads(self) -> [usize; 3] {
+        match self {
+            Run::Step(..) => [32, 8, 128],
+            Run::Prompt(dim) => [2, 1, dim],
+        }
+    }
+
+    /// The case that runs it.
+    pub fn case(self) -> Result<Case, Failure> {
+        let [q_heads, kv_heads, dim] = self.heads();
+        let heads = format!("q_heads={q_heads},kv_heads={kv_heads},head_dim={dim}");
+        let (subject, sizes) = match self {
+            Run::Step(kv, n) => {
+                let place = format!("columns=1,n_rot={dim},capacity={n},position={}", n - 1);
+                (Subject::AttentionStep(kv), place)
+            }
+            Run::Prompt(_) => (Subject::AttentionPrefill(Kv::F16), format!("columns={TOKENS},capacity={TOKENS}")),
+        };
+        subject.parse(&format!("{heads},{sizes}")).map_err(|e| Failure::new(Kind::Operation, e))
+    }
+
+    /// Bytes of keys and values that have to be read: by a step once for each key head, by a prompt once for each block.
+    pub fn needed(self) -> u64 {
+        let [q_heads, kv_heads, dim] = self.heads();
+        let bytes = match self {
+            Run::Step(kv, n) => {
+                let row = match kv {
+                    Kv::F32 => 4 * dim,
+                    Kv::F16 => 2 * dim,
+                    Kv::Q8 => dim + 4,
+                };
+                2 * kv_heads * n * row
+            }
+            Run::Prompt(_) => {
+                let rows = prefill::rows(dim as u32) as usize;
+                let positions: usize = (1..=TOKENS.div_ceil(rows)).map(|b| TOKENS.min(b * rows)).sum();
+                2 * q_heads * positions * 2 * dim
+            }
+        };
+        bytes as u64
+    }
+
+    /// Blocks that have work.
+    fn blocks(self, launch: &LaunchProfile) -> u64 {
+        match self {
+            Run::Step(_, n) => {
+                let kv_heads = self.heads()[1] as u32;
+                u64::from(kv_heads * step::parts(n as u32, step::splits(kv_heads)).0)
+            }
+            Run::Prompt(_) => launch.launch.grid.iter().map(|n| u64::from(*n)).product(),
+        }
+    }
+}
+
+/// What a run costs.
+pub struct Cost {
+    pub run: Run,
+    pub code: sass::Code,
+    pub slots: Slots,
+    launch: LaunchProfile,
+    launches: usize,
+    spills: u32,
+    /// Bytes of keys and values that warps asked for, each time that they did; and of the sectors that these lie in.
+    read: u64,
+    sectors: u64,
+}
+
+/// Runs and weighs.
+pub fn cost(run: Run, tools: &Tools) -> Result<Cost, Failure> {
+    let (name, case) = (run.kernel(), run.case()?);
+    let mut all = profiles(&case)?;
+    let of_kernel = all.iter().position(|p| p.kernel == name);
+    let operation = |e: &str| Failure::new(Kind::Operation, format!("{name} with {case}: {e}"));
+    let launches = all.len();
+    let mut launch = all.swap_remove(of_kernel.ok_or_else(|| operation("it was not launched"))?);
+    let lines = &launch.profile.lines;
+    // Steps load rows by functions of the cache; all that prompts copy are rows.
+    let of_cache = lines.iter().filter(|l| l.source.iter().any(|f| f.file.ends_with("kv/cached.rs")));
+    let (mut read, mut sectors) = (0, 0);
+    match run {
+        Run::Step(..) => of_cache.for_each(|l| {
+            read += l.metrics.global_load_bytes;
+            sectors += l.metrics.global_load_sectors;
+        }),
+        Run::Prompt(_) => {
+            (read, sectors) = (launch.profile.total.global_copy_bytes, launch.profile.total.global_copy_sectors)
+        }
+    }
+    if read == 0 {
+        return Err(operation("no access to keys and values was counted"));
+    }
+    let (code, registers, spills) = assemble(&name, tools)?;
+    let slots = slots::weigh(&code, lines, run.needed());
+    (launch.registers, launch.registers_from) = (registers, "ptxas");
+    Ok(Cost { run, code, slots, launch, launches, spills, read, sectors: 32 * sectors })
+}
+
+impl Cost {
+    /// Bytes of keys and values asked for, by those that have to be.
+    fn traffic(&self) -> f64 {
+        self.read as f64 / self.run.needed() as f64
+    }
+
+    /// The same of whole sectors, which is what L2 gives if no cache above it helps.
+    fn sectors(&self) -> f64 {
+        self.sectors as f64 / self.run.needed() as f64
+    }
+
+    /// Issue slots of a lane for a byte of keys and values.
+    fn slots_per_byte(&self) -> f64 {
+        32.0 * self.slots.kernel / self.run.needed() as f64
+    }
+
+    /// Share of the time in which the loop lets tensor cores be busy.
+    fn rate(&self) -> Option<f64> {
+        self.slots.hot.as_ref().and_then(tensor_rate)
+    }
+
+    fn in_flight(&self) -> Option<f64> {
+        let threads: u32 = self.launch.launch.block.iter().product();
+        Some(self.slots.hot.as_ref()?.lane_bytes * f64::from(threads) * f64::from(self.launch.occupancy()?.blocks()))
+    }
+
+    /// What binds the loop, in words; shares are of its issue slots.
+    fn binding(&self) -> String {
+        let Some(hot) = &self.slots.hot else { return "no loop".to_owned() };
+        let Binding { pipe, slots, issue } = hot.binding();
+        let share = slots / hot.slots;
+        if issue { format!("issue ({} {share:.2})", pipe.name()) } else { format!("{} pipe ({share:.2})", pipe.name()) }
+    }
+
+    /// Every part of the budget that is missed.
+    pub fn misses(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if self.spills > 0 {
+            all.push(format!("{} bytes of spills", self.spills));
+        }
+        let conflicts = self.launch.profile.total.shared_conflicts();
+        if conflicts > 0 {
+            all.push(format!("{conflicts} bank conflicts"));
+        }
+        if self.traffic() > TRAFFIC {
+            all.push(format!("keys and values read {:.3} times, budget {TRAFFIC}", self.traffic()));
+        }
+        match self.run {
+            Run::Step(_, n) => {
+                if self.launches != 1 {
+                    all.push(format!("{} launches, budget 1", self.launches));
+                }
+                if n > WHOLE && self.run.blocks(&self.launch) <= self.run.heads()[1] as u64 {
+                    all.push(format!("{n} positions in one part"));
+                }
+                if let Some(bytes) = self.in_flight().filter(|b| *b < IN_FLIGHT) {
+                    let (have, need) = (bytes / 1024.0, IN_FLIGHT / 1024.0);
+                    all.push(format!("{have:.0} KiB on the way to a multiprocessor, {need:.0} hide the latency"));
+                }
+            }
+            Run::Prompt(_) => match self.rate() {
+                None => all.push("no matrix instruction in its loop".to_owned()),
+                Some(rate) if rate < RATE => all.push(format!(
+                    "{:.0} % of the tensor cores' rate, budget {:.0} %; {} binds",
+                    100.0 * rate,
+                    100.0 * RATE,
+                    self.binding()
+                )),
+                Some(_) => {}
+            },
+        }
+        all
+    }
+
+    /// Heads and positions.
+    pub fn shape(&self) -> String {
+        let [q_heads, kv_heads, dim] = self.run.heads();
+        let n = match self.run {
+            Run::Step(_, n) => n,
+            Run::Prompt(_) => TOKENS,
+        };
+        format!("{q_heads}/{kv_heads} x {dim}, {n}")
+    }
+
+    /// For machines.
+    pub fn json(&self) -> Value {
+        let hot = self.slots.hot.as_ref().map(|h| {
+            let each = |all: &std::collections::BTreeMap<Pipe, f64>| -> Value {
+                let each = all.iter().map(|(p, n)| (p.name().to_owned(), json!(n / h.iterations)));
+                each.collect::<serde_json::Map<_, _>>().into()
+            };
+            json!({
+                "iterations": h.iterations,
+                "slots_per_iteration": h.slots / h.iterations,
+                "slots": each(&h.pipes),
+                "pipe_pressure": each(&h.pressure),
+                "binds": self.binding(),
+                "share_of_kernel": h.slots / self.slots.kernel,
+            })
+        });
+        json!({
+            "family": self.run.family(),
+            "kernel": self.run.kernel(),
+            "shape": self.shape(),
+            "launches": self.launches,
+            "blocks": self.run.blocks(&self.launch),
+            "cache_bytes": self.run.needed(),
+            "cache_bytes_read": self.read,
+            "cache_sector_bytes_read": self.sectors,
+            "kernel_slots_per_cache_byte": self.slots_per_byte(),
+            "tensor_rate": self.rate(),
+            "hot_loop": hot,
+            "registers": self.launch.registers,
+            "spill_bytes": self.spills,
+            "occupancy_percent": self.launch.occupancy().map(|o| o.percent()),
+            "bytes_in_flight": self.in_flight(),
+            "bank_conflicts": self.launch.profile.total.shared_conflicts(),
+            "misses": self.misses(),
+        })
+    }
+}
+
+/// By how long its matrix instructions take, and what takes longest.
+pub fn tensor_rate(hot: &slots::Hot) -> Option<f64> {
+    let tensor = *hot.pressure.get(&Pipe::Tensor)?;
+    Some(tensor / hot.pressure.values().fold(hot.slots, |most, p| most.max(*p)))
+}
+
+/// Prints the table.
+pub fn print(costs: &[Cost]) {
+    let mut table = Table::new([
+        ("family", Align::Left),
+        ("kernel", Align::Left),
+        ("heads, positions", Align::Left),
+        ("K/V read", Align::Right),
+        ("sectors", Align::Right),
+        ("slots/byte", Align::Right),
+        ("tensor", Align::Right),
+        ("binds", Align::Left),
+        ("launches", Align::Right),
+        ("blocks", Align::Right),
+        ("regs", Align::Right),
+        ("spills", Align::Right),
+        ("occupancy", Align::Right),
+        ("in flight", Align::Right),
+        ("conflicts", Align::Right),
+        ("", Align::Left),
+    ]);
+    for c in costs {
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        table.row(vec![
+            c.run.family().to_owned(),
+            c.run.kernel(),
+            c.shape(),
+            format!("{:.3}", c.traffic()),
+            format!("{:.3}", c.sectors()),
+            format!("{:.2}", c.slots_per_byte()),
+            or_dash(c.rate().map(|r| format!("{:.0} %", 100.0 * r))),
+            c.binding(),
+            c.launches.to_string(),
+            c.run.blocks(&c.launch).to_string(),
+            c.launch.registers.to_string(),
+            c.spills.to_string(),
+            or_dash(c.launch.occupancy().map(|o| format!("{:.0} %", o.percent()))),
+            or_dash(c.in_flight().map(|b| format!("{:.0} KiB", b / 1024.0))),
+            c.launch.profile.total.shared_conflicts().to_string(),
+            if c.misses().is_empty() { "held" } else { "missed" }.to_owned(),
+        ]);
+    }
+    print!("{table}");
+    println!();
+    println!(
+        "query heads / key heads x elements of a head; K/V read: bytes of keys and values asked for, by those that each key \
+         head (prefill: each block) needs; tensor: share of the time in which the loop lets tensor cores be busy; not time"
+    );
+    println!();
+    for c in costs {
+        for miss in c.misses() {
+            println!("{} {}: {miss}", c.run.kernel(), c.shape());
+        }
+    }
+}
