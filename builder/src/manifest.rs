@@ -64,6 +64,9 @@ pub struct ManifestKernel {
     /// Whether it uses the shared memory given at launch.
     #[serde(default)]
     pub dynamic_shared_used: bool,
+    /// Whether it has barriers of the whole grid, so that its launch has to be cooperative.
+    #[serde(default)]
+    pub grid_barrier: bool,
     /// Bytes of local memory that LLVM reserved for a thread. Normally 0.
     #[serde(default)]
     pub local_bytes: u32,
@@ -148,6 +151,7 @@ impl Manifest {
             known.archs.push(sm);
             known.static_shared = known.static_shared.max(kernel.static_shared);
             known.dynamic_shared_used |= kernel.dynamic_shared_used;
+            known.grid_barrier |= kernel.grid_barrier;
             known.local_bytes = known.local_bytes.max(kernel.local_bytes);
             for (kind, count) in kernel.collectives {
                 let known = known.collectives.entry(kind).or_default();

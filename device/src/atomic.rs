@@ -4,8 +4,18 @@
 //! not. They are one `atom`, `ld` or `st` each; [`Order::SeqCst`] adds a `fence.sc`. Orders and
 //! scopes are constants in practice and cost nothing at run time.
 //!
-//! ```text
-//! let ticket = atomic::fetch_add(counter.ptr_at(0), 1, Order::AcqRel, Scope::Gpu);
+//! ```
+//! # #![cfg_attr(target_arch = "nvptx64", no_std)]
+//! # use warpsmith_device::prelude::*;
+//! /// y[v] += how many of x are v.
+//! #[kernel(block = 256)]
+//! pub unsafe fn count(x: In<u32>, y: InOut<u32>, n: u32) {
+//!     let i = thread::global_x();
+//!     if i < n as usize {
+//!         atomic::fetch_add(y.ptr_at(x.at(i) as usize), 1, Order::Relaxed, Scope::Gpu);
+//!     }
+//! }
+//! # fn main() {}
 //! ```
 //!
 //! Shared memory has the same operations as methods of [`Shared`], at the scope of the block.

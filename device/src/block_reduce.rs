@@ -5,9 +5,19 @@
 //! store per 32 bits. The block is one of whole warps; `scratch` has an element per warp (32 is
 //! always enough) and may be used again right after: the first barrier keeps the uses apart.
 //!
-//! ```text
-//! let scratch = shared_array!(ROW_SUM: [f32; 32]);
-//! let total = block_reduce::sum_f32(partial, scratch);
+//! ```
+//! # #![cfg_attr(target_arch = "nvptx64", no_std)]
+//! # use warpsmith_device::prelude::*;
+//! /// y[b] = Σ_t x[256 b + t].
+//! #[kernel(block = 256)]
+//! pub unsafe fn block_sums(x: In<f32>, y: Out<f32>) {
+//!     let scratch = shared_array!(BLOCK_SUM: [f32; 32]);
+//!     let total = block_reduce::sum_f32(x.at(thread::global_x()), scratch);
+//!     if thread::idx_x() == 0 {
+//!         y.set(block::idx_x() as usize, total);
+//!     }
+//! }
+//! # fn main() {}
 //! ```
 
 use crate::{

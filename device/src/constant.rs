@@ -116,8 +116,17 @@ words! {
 
 /// Declares a table in constant memory and gives its [`Constant`](crate::constant::Constant) handle.
 ///
-/// ```text
-/// let taps = constant_array!(TAPS: [f32] = [0.25, 0.5, 0.25]);
+/// ```
+/// # #![cfg_attr(target_arch = "nvptx64", no_std)]
+/// # use warpsmith_device::prelude::*;
+/// /// y[i] = the days of month x[i], from 0 on.
+/// #[kernel(block = 256)]
+/// pub unsafe fn days(x: In<u32>, y: Out<u32>) {
+///     let days = constant_array!(DAYS: [u32] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]);
+///     let i = thread::global_x();
+///     y.set(i, days.get(x.at(i) as usize));
+/// }
+/// # fn main() {}
 /// ```
 ///
 /// The name is a symbol of the whole PTX module, as that of [`shared_array!`](crate::shared_array). The elements are `u32`,

@@ -44,6 +44,7 @@
 //!     }
 //! }
 //!
+//! #[cfg(not(target_arch = "nvptx64"))]
 //! impl Contract for Saxpy<'_> {
 //!     fn geometry(&self) -> Geometry {
 //!         Geometry::blocks(self.n.div_ceil(256))

@@ -6,11 +6,21 @@
 //! * [`unroll!`](crate::unroll!) makes several turns one, so that their loads are under way together (`#pragma unroll 4`);
 //! * [`no_unroll`] in the body and [`opaque`] in the condition keep a loop as it is (`#pragma unroll 1`):
 //!
-//! ```text
-//! while i < unroll::opaque(n) {
-//!     unroll::no_unroll();
-//!     …
+//! ```
+//! # #![cfg_attr(target_arch = "nvptx64", no_std)]
+//! # use warpsmith_device::prelude::*;
+//! /// y[t] = Σ_i x[i + t], a turn at a time.
+//! #[kernel(block = 256)]
+//! pub unsafe fn windows(x: In<f32>, y: Out<f32>, n: u32) {
+//!     let (t, n, mut i, mut sum) = (thread::global_x(), n as usize, 0, 0.0);
+//!     while i < unroll::opaque(n) {
+//!         unroll::no_unroll();
+//!         sum += x.at(i + t);
+//!         i += 1;
+//!     }
+//!     y.set(t, sum);
 //! }
+//! # fn main() {}
 //! ```
 //!
 //! `ptxas` unrolls loops of its own accord where their index is a `usize`.
@@ -37,11 +47,19 @@ pub fn no_unroll() {
 
 /// `for i in (from..to).step_by(step)`, `FACTOR` turns at a time and the rest one by one.
 ///
-/// ```text
-/// let mut sum = 0.0;
-/// unroll!(4, i in t, n, 256 => {
-///     sum = math::fma(x.at(i), y.at(i), sum);
-/// });
+/// ```
+/// # #![cfg_attr(target_arch = "nvptx64", no_std)]
+/// # use warpsmith_device::prelude::*;
+/// /// z[t] = Σ_k x[256 k + t] y[256 k + t].
+/// #[kernel(block = 256)]
+/// pub unsafe fn columns(x: In<f32>, y: In<f32>, z: Out<f32>, n: u32) {
+///     let (t, n, mut sum) = (thread::idx_x() as usize, n as usize, 0.0);
+///     unroll!(4, i in t, n, 256 => {
+///         sum = math::fma(x.at(i), y.at(i), sum);
+///     });
+///     z.set(t, sum);
+/// }
+/// # fn main() {}
 /// ```
 ///
 /// `FACTOR` is a constant; the indices are `usize`, and `to + FACTOR * step` does not overflow. `continue` goes on with the

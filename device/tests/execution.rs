@@ -71,6 +71,8 @@ fn every_kernel_of_the_fixture_has_a_launch_struct() {
         SharedAtomics::META,
         Fences::META,
         NarrowAtomics::META,
+        GridRounds::META,
+        Dependent::META,
         Ring::META,
         OwnCopies::META,
         SplitBarriers::META,

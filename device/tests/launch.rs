@@ -190,10 +190,8 @@ fn indexing_out_of_range_panics_with_numbers() {
 fn geometry_saturates_and_is_refused() {
     let meta = Demo::META;
     assert_eq!(Geometry::blocks(7u64).grid, [7, 1, 1]);
-    assert_eq!(
-        Geometry::grid(1u32, 2usize, 3i32).shared(48 * 1024usize),
-        Geometry { grid: [1, 2, 3], block: None, dynamic_shared: 49152 }
-    );
+    let shaped = Geometry::grid(1u32, 2usize, 3i32).shared(48 * 1024usize);
+    assert_eq!((shaped.grid, shaped.block, shaped.dynamic_shared), ([1, 2, 3], None, 49152));
     for (g, text) in [
         (Geometry::blocks(0u32), "argument `grid`: expected 1 to [2147483647, 65535, 65535] blocks, got [0, 1, 1]"),
         (

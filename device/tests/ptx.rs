@@ -49,6 +49,11 @@ fn collectives_are_not_copied_into_divergent_branches() {
     expect("helpers_between_branches", &[("bar", 2), ("shfl", 10)]);
     expect("counting_barriers", &[("bar", 3)]);
     expect("tile", &[("bar", 2)]);
+    expect("grid_rounds", &[("bar", 2), ("atom.acq_rel.gpu.global.add.u32", 1), ("ld.acquire.gpu.global.b32", 1)]);
+    for sm in ARCHS {
+        assert_eq!(count(sm, "dependent", "griddepcontrol.wait"), usize::from(sm >= 90), "sm_{sm}");
+        assert_eq!(count(sm, "dependent", "griddepcontrol.launch_dependents"), usize::from(sm >= 90), "sm_{sm}");
+    }
 }
 
 #[test]

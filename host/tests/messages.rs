@@ -32,6 +32,9 @@ fn launches() {
     says("no_blocks", stream.launch(Axpy { x: &x, y: &mut y, n: 0, a: 1.0 }));
     let mut word = stream.zeros::<u32>(1).unwrap();
     says("shared_memory", stream.launch(LastWord { out: &mut word, words: 1 << 20 }));
+    let mut met = stream.zeros::<u32>(1 << 16).unwrap();
+    says("not_cooperative", stream.launch(Meet { word: &mut word, out: &mut met[..8], cooperative: 0 }));
+    says("too_many_resident", stream.launch(Meet { word: &mut word, out: &mut met, cooperative: 1 }));
     says("lengths_differ", stream.copy(&x[..10], &mut y));
     says("no_device", Device::open(7));
 

@@ -310,3 +310,128 @@ fn launches_are_profiled_per_kernel() {
     let ((), profile) = stream.profile(|_| Ok(())).unwrap();
     assert!(profile.kernels.is_empty());
 }
+
+#[test]
+fn cooperative_launches_have_all_their_blocks_on_the_device_or_are_refused() {
+    let (device, stream) = device();
+    let run = |word: &mut _, out: &mut _, cooperative| stream.launch(Meet { word, out, cooperative });
+    let (mut word, mut out) = (stream.zeros::<u32>(1).unwrap(), stream.zeros::<u32>(24).unwrap());
+    run(&mut word, &mut out, 1).unwrap();
+    assert_eq!(stream.read(&out).unwrap(), [24; 24]);
+
+    let error = run(&mut word, &mut out, 0).unwrap_err();
+    assert!(matches!(error, Error::NotCooperative { kernel: "meet" }), "{error}");
+    let most = device.resident_blocks(Meet::META, 0).unwrap();
+    assert!(most >= u64::from(device.limits().multiprocessors), "{most}");
+    let mut many = stream.zeros::<u32>(most as usize + 1).unwrap();
+    match run(&mut word, &mut many, 1).unwrap_err() {
+        Error::TooManyResident { kernel: "meet", blocks, resident, per_multiprocessor, multiprocessors } => {
+            assert_eq!((blocks, resident), (most + 1, most));
+            assert_eq!(resident, u64::from(per_multiprocessor) * u64::from(multiprocessors));
+        }
+        other => panic!("{other}"),
+    }
+    // More shared memory for each, fewer blocks.
+    let (shared, processors) = (device.limits().shared_optin, device.limits().multiprocessors);
+    assert_eq!(device.resident_blocks(LastWord::META, shared).unwrap(), u64::from(processors));
+
+    // Recorded, and as a node.
+    for built in [false, true] {
+        let (mut word, mut out) = (stream.zeros::<u32>(1).unwrap(), stream.zeros::<u32>(9).unwrap());
+        let graph = if built {
+            let mut builder = stream.graph_builder().unwrap();
+            builder.fill(&mut word, 0).unwrap();
+            builder.launch(Meet { word: &mut word, out: &mut out, cooperative: 1 }).unwrap();
+            builder.finish().unwrap()
+        } else {
+            let record = |scope: &mut warpsmith_host::Capture<'_>| {
+                scope.fill(&mut word, 0)?;
+                scope.launch(Meet { word: &mut word, out: &mut out, cooperative: 1 })
+            };
+            stream.capture(record).unwrap()
+        };
+        graph.launch(&stream).unwrap();
+        graph.launch(&stream).unwrap();
+        assert_eq!(stream.read(&out).unwrap(), [9; 9]);
+    }
+}
+
+#[test]
+fn programmatic_launches_give_what_ordered_ones_give() {
+    let (device, stream) = device();
+    let x: Vec<u32> = (0..256).collect();
+    // Code that waits where the device has the instruction, and the code without, which runs everywhere.
+    for image in [kernels_that_wait("before the load"), KERNELS] {
+        if image.code()[0].0 > device.sm() || (image.code()[0].0 < 90 && device.sm() >= 90 && !device.is_software()) {
+            continue;
+        }
+        device.load(&image).unwrap();
+        let (a, mut b, mut c) =
+            (stream.upload(&x).unwrap(), stream.zeros::<u32>(256).unwrap(), stream.zeros::<u32>(256).unwrap());
+        stream.launch(Follow { x: &a, y: &mut b }).unwrap();
+        stream.launch(Follow { x: &b, y: &mut c }).unwrap();
+        assert_eq!(stream.read(&c).unwrap(), x.iter().map(|v| v + 2).collect::<Vec<_>>());
+        for built in [false, true] {
+            stream.fill(&mut c, 0).unwrap();
+            let graph = if built {
+                let mut builder = stream.graph_builder().unwrap();
+                builder.launch(Follow { x: &a, y: &mut b }).unwrap();
+                builder.launch(Follow { x: &b, y: &mut c }).unwrap();
+                builder.finish().unwrap()
+            } else {
+                let record = |scope: &mut warpsmith_host::Capture<'_>| {
+                    scope.launch(Follow { x: &a, y: &mut b })?;
+                    scope.launch(Follow { x: &b, y: &mut c })
+                };
+                stream.capture(record).unwrap()
+            };
+            graph.launch(&stream).unwrap();
+            assert_eq!(stream.read(&c).unwrap(), x.iter().map(|v| v + 2).collect::<Vec<_>>());
+        }
+    }
+}
+
+/// What the checks say of two launches of `follow` in a row, the second reading what the first writes.
+fn following(device: &Device, place: &str, capture: bool) -> Option<String> {
+    device.load(&kernels_that_wait(place)).unwrap();
+    let stream = device.stream().unwrap();
+    let a = stream.upload(&[7u32; 128]).unwrap();
+    let (mut b, mut c) = (stream.zeros::<u32>(128).unwrap(), stream.zeros::<u32>(128).unwrap());
+    stream.synchronize().unwrap();
+    if capture {
+        let record = |scope: &mut warpsmith_host::Capture<'_>| {
+            scope.launch(Follow { x: &a, y: &mut b })?;
+            scope.launch(Follow { x: &b, y: &mut c })
+        };
+        stream.capture(record).unwrap().launch(&stream).unwrap();
+    } else {
+        stream.launch(Follow { x: &a, y: &mut b }).unwrap();
+        stream.launch(Follow { x: &b, y: &mut c }).unwrap();
+    }
+    match stream.read(&c) {
+        Ok(c) => {
+            assert_eq!(c, [9; 128]);
+            None
+        }
+        Err(Error::Findings { text, .. }) => Some(text),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn what_a_programmatic_launch_reads_before_it_waits_is_a_race() {
+    if !is_child() {
+        let environment = [("WARPSMITH_DRIVER", "software"), ("WARPSMITH_CHECK", "1"), ("WARPSMITH_SM", "90")];
+        return child_passes("what_a_programmatic_launch_reads_before_it_waits_is_a_race", &environment);
+    }
+    let (device, _) = device();
+    for capture in [false, true] {
+        assert_eq!(following(&device, "before the load", capture), None);
+        // The first launch has the same defect, behind a fill that has ended: only what may still run is a race.
+        let text = following(&device, "behind the load", capture).expect("a finding");
+        assert!(text.contains("error[race::stream]: write-read race on global memory"), "{text}");
+        assert!(text.contains("a programmatic launch does not wait for the one before it"), "{text}");
+        assert!(text.contains("call `grid::wait_dependencies()`"), "{text}");
+        assert_eq!(text.matches("error[").count(), 1, "{text}");
+    }
+}

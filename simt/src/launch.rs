@@ -269,10 +269,12 @@ impl Machine {
         let ran = self.with_grid(instance, program, kernel, launch, params, |run| {
             let mut checker = Box::new(Checker::new(*checks, run.grid));
             let variables = program.globals.iter().zip(&instance.addresses);
+            checker.races.early = ordering.and_then(|o| o.early).map(|_| Vec::new());
             checker.races.statics = variables.map(|(g, &address)| (address, g.size, g.name.clone())).collect();
             let (result, checker) = run.serial(Some(checker));
-            let (findings, counts, uses) = checker.map_or_else(Default::default, |c| {
-                (c.findings, c.counts, if ordering.is_some() { c.races.uses() } else { Vec::new() })
+            let (findings, counts, uses, early) = checker.map_or_else(Default::default, |c| {
+                let uses = if ordering.is_some() { c.races.uses() } else { Vec::new() };
+                (c.findings, c.counts, uses, check::race::joined(c.races.early.unwrap_or_default()))
             });
             let profile =
                 checker::notes(program).filter(|_| checks.profile).map(|notes| counts.finish(module, program, notes));
@@ -293,6 +295,7 @@ impl Machine {
                     RawSite { label: label(write), thread: Some(thread), pc, note: String::new() }
                         .finish(module, run.grid)
                 };
+                findings.extend(self.memory.overtaken(kernel, &early, ordering, site));
                 findings.extend(self.memory.record(kernel, &uses, ordering, site));
             }
             Inspection { counters, findings, profile, fault }

@@ -64,7 +64,9 @@ fn a_good_text_gets_bounds_offsets_and_shared_memory() {
     assert_eq!(kernel.static_shared, 2064);
     let without = LLVM.replace(".extern .shared .align 16 .b8 dyn_smem[];\n", "");
     assert_eq!(ok(&without).kernels[0].static_shared, 2054);
-    assert!(!kernel.dynamic_shared_used);
+    assert!(!kernel.dynamic_shared_used && !kernel.grid_barrier);
+    let with = LLVM.replace("bar.sync", "{ .reg .b32 warpsmith_grid_barrier; }\n\tbar.sync");
+    assert!(ok(&with).kernels[0].grid_barrier);
     assert_eq!(kernel.collectives.get("barrier"), Some(&1));
     assert_eq!(kernel.collectives.get("shfl"), Some(&1));
     assert!(checked.warnings.is_empty(), "{:?}", checked.warnings);

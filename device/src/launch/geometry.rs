@@ -12,6 +12,7 @@ use super::{ContractError, KernelMeta, contract};
 /// assert_eq!((g.grid, g.block, g.dynamic_shared), ([513, 1, 1], None, 1024));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Geometry {
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
@@ -19,6 +20,20 @@ pub struct Geometry {
     pub block: Option<[u32; 3]>,
     /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
+    /// When its blocks start.
+    pub start: Start,
+}
+
+/// When the blocks of a launch start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Start {
+    /// Behind everything before it on the stream, as many at a time as fit.
+    #[default]
+    Ordered,
+    /// All at the same time, so that they can wait for one another: [`Geometry::cooperative`].
+    Cooperative,
+    /// While the launch before it ends: [`Geometry::programmatic`].
+    Programmatic,
 }
 
 fn saturate(n: impl TryInto<u64>) -> u32 {
@@ -35,12 +50,17 @@ impl Geometry {
 
     /// `n` blocks in x.
     pub fn blocks(n: impl TryInto<u64>) -> Geometry {
-        Geometry { grid: [saturate(n), 1, 1], block: None, dynamic_shared: 0 }
+        Geometry { grid: [saturate(n), 1, 1], block: None, dynamic_shared: 0, start: Start::Ordered }
     }
 
     /// A grid of up to three dimensions.
     pub fn grid(x: impl TryInto<u64>, y: impl TryInto<u64>, z: impl TryInto<u64>) -> Geometry {
-        Geometry { grid: [saturate(x), saturate(y), saturate(z)], block: None, dynamic_shared: 0 }
+        Geometry {
+            grid: [saturate(x), saturate(y), saturate(z)],
+            block: None,
+            dynamic_shared: 0,
+            start: Start::Ordered,
+        }
     }
 
     /// The same with `bytes` of dynamic shared memory.
@@ -54,6 +74,37 @@ impl Geometry {
     #[must_use]
     pub fn block(mut self, block: [u32; 3]) -> Geometry {
         self.block = Some(block);
+        self
+    }
+
+    /// The same with all blocks on the GPU at the same time (`cuLaunchCooperativeKernel`), which a kernel with
+    /// `grid::sync` needs. More blocks than fit are an error of the launch; the host's `Device::resident_blocks` says how many
+    /// do.
+    ///
+    /// ```
+    /// use warpsmith_device::{Geometry, launch::Start};
+    /// assert_eq!(Geometry::blocks(132u32).cooperative().start, Start::Cooperative);
+    /// ```
+    #[must_use]
+    pub fn cooperative(mut self) -> Geometry {
+        self.start = Start::Cooperative;
+        self
+    }
+
+    /// The same with blocks that start as soon as those of the launch before it on the stream let them, by
+    /// `grid::launch_dependents` or by ending (`CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`): what it takes to
+    /// start, and work that does not depend on that launch, costs no time of its own.
+    ///
+    /// The kernel calls `grid::wait_dependencies` before it touches what earlier launches wrote, or writes what they touch.
+    /// Before sm_90, and as a node of a graph builder, it is an ordinary launch, with the same results.
+    ///
+    /// ```
+    /// use warpsmith_device::{Geometry, launch::Start};
+    /// assert_eq!(Geometry::blocks(132u32).programmatic().start, Start::Programmatic);
+    /// ```
+    #[must_use]
+    pub fn programmatic(mut self) -> Geometry {
+        self.start = Start::Programmatic;
         self
     }
 

@@ -16,7 +16,7 @@ mod meta;
 mod slice;
 
 pub use contract::ContractError;
-pub use geometry::Geometry;
+pub use geometry::{Geometry, Start};
 pub use launcher::Launcher;
 pub use markers::{In, InOut, Out};
 pub use meta::{Access, ArgKind, ArgMeta, ArgSink, Contract, Kernel, KernelMeta};

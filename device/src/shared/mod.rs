@@ -218,9 +218,19 @@ pub fn dynamic_bytes() -> usize {
 
 /// Declares a static array in shared memory and gives its [`Shared`](crate::shared::Shared) handle.
 ///
-/// ```text
-/// let tile = shared_array!(MATMUL_TILE: [f32; 16 * 16]);
-/// tile.set(i, v);
+/// ```
+/// # #![cfg_attr(target_arch = "nvptx64", no_std)]
+/// # use warpsmith_device::prelude::*;
+/// /// y[t] = x[255 - t] in each block.
+/// #[kernel(block = 256)]
+/// pub unsafe fn backwards(x: In<f32>, y: Out<f32>) {
+///     let (t, i) = (thread::idx_x() as usize, thread::global_x());
+///     let row = shared_array!(BACKWARDS: [f32; 256]);
+///     row.set(t, x.at(i));
+///     sync::block();
+///     y.set(i, row.get(255 - t));
+/// }
+/// # fn main() {}
 /// ```
 ///
 /// The name is a symbol of the whole PTX module: it is used once, begins with a letter, and is

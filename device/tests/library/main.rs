@@ -14,7 +14,9 @@ use common::fixture;
 
 mod atomics;
 mod elementary;
+mod examples;
 mod generic;
+mod grids;
 mod matrices;
 mod memory;
 mod narrow;

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use libloading::Library;
 
 use crate::codes::{Code, Res, result_name, result_text};
+use crate::refused;
 use crate::software::Software;
 
 /// Names the exported symbol by which this library recognises itself.
@@ -257,8 +258,10 @@ type DeviceList = Vec<(String, (i32, i32))>;
 
 fn real_with_devices() -> Result<(Arc<Real>, DeviceList), String> {
     let real = load_real()?;
-    real.init(0)
-        .map_err(|Code(c)| format!("cuInit of {} answers {} ({})", real.name, result_name(c), result_text(c)))?;
+    if let Some(why) = refused::too_old(&real.name, real.version) {
+        return Err(why);
+    }
+    real.init(0).map_err(|Code(code)| refused::at_init(&real.name, real.version, code))?;
     let devices = real
         .devices()
         .map_err(|Code(c)| format!("{} cannot list its devices: {} ({})", real.name, result_name(c), result_text(c)))?;

@@ -12,10 +12,11 @@ use std::sync::OnceLock;
 use warpsmith_driver_api::*;
 
 const STAND_IN: &str = r#"
-#[no_mangle] pub extern "C" fn cuInit(flags: u32) -> i32 { if flags == 0 { 0 } else { 1 } }
-#[no_mangle] pub unsafe extern "C" fn cuDriverGetVersion(v: *mut i32) -> i32 { *v = 13010; 0 }
+#[no_mangle] pub extern "C" fn cuInit(flags: u32) -> i32 { if flags == 0 { set("STAND_IN_INIT").unwrap_or(0) } else { 1 } }
+#[no_mangle] pub unsafe extern "C" fn cuDriverGetVersion(v: *mut i32) -> i32 { *v = set("STAND_IN_VERSION").unwrap_or(13010); 0 }
+fn set(name: &str) -> Option<i32> { std::env::var(name).ok()?.parse().ok() }
 #[no_mangle] pub unsafe extern "C" fn cuDeviceGetCount(n: *mut i32) -> i32 {
-    *n = std::env::var("STAND_IN_DEVICES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    *n = set("STAND_IN_DEVICES").unwrap_or(1);
     0
 }
 #[no_mangle] pub unsafe extern "C" fn cuDeviceGet(d: *mut i32, ordinal: i32) -> i32 { *d = ordinal; 0 }
@@ -142,4 +143,52 @@ fn no_devices() {
 fn a_driver_without_devices_is_not_taken() {
     child("no_devices", "0", "cuda");
     child("no_devices", "0", "auto");
+}
+
+#[test]
+#[ignore = "run by the other tests, in a process of its own"]
+fn refused() {
+    if !is_child() {
+        return;
+    }
+    // SAFETY: no pointers.
+    let code = unsafe { cuInit(0) };
+    assert_eq!(code, 100);
+    let library = std::env::var("WARPSMITH_CUDA_LIBRARY").unwrap();
+    let mut text = init_error().unwrap().replace(&library, "libcuda.so.1");
+    // What this machine's kernel module is, if it has one.
+    let known = |t: &str| t.find("The kernel module is ").map(|at| (at, at + t[at..].find(',').unwrap()));
+    if let Some((from, to)) = known(&text) {
+        text.replace_range(from..to, "The kernel module's version is in /proc/driver/nvidia/version");
+    }
+    println!("<<{text}>>");
+}
+
+/// Compares what is said of a driver with a file in `messages/`; `WARPSMITH_MESSAGES=write` writes it.
+#[track_caller]
+fn says(name: &str, environment: [(&str, &str); 2]) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "refused", "--ignored", "--nocapture"])
+        .env("WARPSMITH_CUDA_LIBRARY", stand_in())
+        .env("WARPSMITH_TEST_CHILD", "1")
+        .env("WARPSMITH_DRIVER", "cuda")
+        .envs(environment)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = text.split_once("<<").and_then(|(_, t)| t.split_once(">>")).expect("a message").0;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/messages/{name}.txt"));
+    if std::env::var("WARPSMITH_MESSAGES").is_ok_and(|v| v == "write") {
+        std::fs::write(&path, format!("{said}\n")).unwrap();
+    }
+    let stands = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(stands.trim_end() == said, "{} is\n{stands}\nthe message is\n{said}", path.display());
+}
+
+#[test]
+fn drivers_that_cannot_be_used_say_what_is_needed() {
+    says("old_driver", [("STAND_IN_VERSION", "10020"), ("STAND_IN_INIT", "0")]);
+    says("stub", [("STAND_IN_VERSION", "0"), ("STAND_IN_INIT", "34")]);
+    says("mismatched_driver", [("STAND_IN_VERSION", "12040"), ("STAND_IN_INIT", "803")]);
+    says("compatibility_library", [("STAND_IN_VERSION", "13010"), ("STAND_IN_INIT", "804")]);
 }

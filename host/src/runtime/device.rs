@@ -16,6 +16,7 @@
 //! # Ok::<(), warpsmith_host::Error>(())
 //! ```
 
+use super::launch::check_shared;
 use super::memory::{Allocation, Dead, Memory, Place, lock, unique_id};
 use super::module::Modules;
 use super::stream::StreamInner;
@@ -25,7 +26,7 @@ use cust::device::DeviceAttribute;
 use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
-use warpsmith_device::Element;
+use warpsmith_device::{Element, KernelMeta};
 use warpsmith_driver_api::Engine;
 
 /// A device of the engine.
@@ -189,6 +190,16 @@ impl Device {
     /// What it can do at most.
     pub fn limits(&self) -> &Limits {
         &self.inner.limits
+    }
+
+    /// How many blocks of a kernel (`RmsNorm::META`, say), with so many bytes of dynamic shared memory each, can be on the
+    /// device at the same time: what a [cooperative](warpsmith_device::Geometry::cooperative) launch may have at most.
+    pub fn resident_blocks(&self, meta: &'static KernelMeta, dynamic_shared: u32) -> Result<u64, Error> {
+        self.inner.enter("Device::resident_blocks")?;
+        let bound = self.inner.modules.bind(&self.inner, meta)?;
+        check_shared(&self.inner, &bound, meta, dynamic_shared)?;
+        let per_multiprocessor = bound.blocks_per_multiprocessor(meta.threads(), dynamic_shared)?;
+        Ok(u64::from(per_multiprocessor) * u64::from(self.inner.limits.multiprocessors))
     }
 
     /// Its memory, free and in all.

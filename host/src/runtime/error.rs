@@ -88,6 +88,34 @@ pub enum Error {
         /// What there is.
         limit: u64,
     },
+    /// A kernel with barriers of the whole grid was launched as if it had none.
+    #[error(
+        "{kernel}: it has barriers of the whole grid (`grid::sync`), and its launch is not cooperative\nhint: let \
+         `geometry` of its contract end in `.cooperative()`"
+    )]
+    NotCooperative {
+        /// The kernel.
+        kernel: &'static str,
+    },
+    /// The blocks of a cooperative launch cannot be on the device at the same time.
+    #[error(
+        "{kernel}: {blocks} blocks in a cooperative launch, and {resident} can be on the device at the same time \
+         ({per_multiprocessor} on each of {multiprocessors} multiprocessors)\nhint: launch as many as \
+         `Device::resident_blocks` says, and let each do several blocks' work in a loop; fewer registers or less shared \
+         memory let more fit"
+    )]
+    TooManyResident {
+        /// The kernel.
+        kernel: &'static str,
+        /// Blocks of the launch.
+        blocks: u64,
+        /// Blocks that fit.
+        resident: u64,
+        /// Blocks that fit on one multiprocessor.
+        per_multiprocessor: u32,
+        /// Multiprocessors of the device.
+        multiprocessors: u32,
+    },
     /// A buffer argument is a null pointer.
     #[error("{kernel}: argument `{argument}` is a null pointer (address {address:#x})")]
     NullPointer {

@@ -2,12 +2,13 @@
 
 use super::memory::Allocation;
 use super::module::BoundKernel;
-use super::sys::cu;
+use super::sys::{self, cu};
 use super::{DeviceInner, Error, Pinned};
 use cust::sys::{CUDA_KERNEL_NODE_PARAMS_st, CUgraph_st, CUgraphNode_st, CUstream_st};
 use std::ffi::c_void;
 use std::sync::Arc;
-use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, KernelMeta};
+use warpsmith_device::launch::Start;
+use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, Geometry, KernelMeta};
 
 /// What takes launches and copies in order: a [`Stream`](crate::Stream) runs them, a
 /// [`Capture`](crate::Capture) records them.
@@ -94,6 +95,7 @@ pub struct Prepared {
     grid: [u32; 3],
     block: [u32; 3],
     dynamic_shared: u32,
+    start: Start,
     params: Params,
 }
 
@@ -117,6 +119,7 @@ impl Prepared {
         let block = geometry.block_for(meta);
         check_limits(device, &bound, meta, geometry.grid, block)?;
         check_shared(device, &bound, meta, geometry.dynamic_shared)?;
+        let start = check_start(device, &bound, meta, &geometry)?;
 
         let mut params = Params::new(meta, &bound);
         kernel.args(&mut params);
@@ -138,6 +141,7 @@ impl Prepared {
             grid: geometry.grid,
             block,
             dynamic_shared: geometry.dynamic_shared,
+            start,
             params,
         })
     }
@@ -150,25 +154,60 @@ impl Prepared {
         let [grid_x, grid_y, grid_z] = self.grid;
         let [block_x, block_y, block_z] = self.block;
         let mut pointers = self.params.pointers();
+        let function = self.kernel.function.0;
         // SAFETY: the function belongs to a loaded module, which `self.kernel` holds; `pointers`
         // has an entry per parameter, each to as many bytes as the manifest (which was compared)
-        // says the parameter has. The driver copies them before it returns.
+        // says the parameter has. The driver copies them, and the attribute, before it returns.
         unsafe {
-            cu!(cuLaunchKernel(
-                self.kernel.function.0,
-                grid_x,
-                grid_y,
-                grid_z,
-                block_x,
-                block_y,
-                block_z,
-                self.dynamic_shared,
-                stream,
-                pointers.as_mut_ptr(),
-                std::ptr::null_mut(),
-            ))
+            match self.start {
+                Start::Ordered => cu!(cuLaunchKernel(
+                    function,
+                    grid_x,
+                    grid_y,
+                    grid_z,
+                    block_x,
+                    block_y,
+                    block_z,
+                    self.dynamic_shared,
+                    stream,
+                    pointers.as_mut_ptr(),
+                    std::ptr::null_mut(),
+                )),
+                Start::Cooperative => cu!(cuLaunchCooperativeKernel(
+                    function,
+                    grid_x,
+                    grid_y,
+                    grid_z,
+                    block_x,
+                    block_y,
+                    block_z,
+                    self.dynamic_shared,
+                    stream,
+                    pointers.as_mut_ptr(),
+                )),
+                Start::Programmatic => {
+                    let attribute =
+                        sys::LaunchAttribute { id: sys::LAUNCH_PROGRAMMATIC, padding: [0; 4], value: flag() };
+                    let config = sys::LaunchConfig {
+                        grid: self.grid,
+                        block: self.block,
+                        dynamic_shared: self.dynamic_shared,
+                        stream,
+                        attributes: &attribute,
+                        count: 1,
+                    };
+                    cu!(cuLaunchKernelEx(&config, function, pointers.as_mut_ptr(), std::ptr::null_mut()))
+                }
+            }
         }
     }
+}
+
+/// The value of a launch attribute that is on.
+fn flag() -> [u32; 16] {
+    let mut value = [0; 16];
+    value[0] = 1;
+    value
 }
 
 impl Prepared {
@@ -202,7 +241,14 @@ impl Prepared {
             extra: std::ptr::null_mut(),
         };
         // SAFETY: as in `enqueue`.
-        unsafe { cu!(cuGraphAddKernelNode(node, graph, follows.as_ptr(), follows.len(), &launch)) }
+        unsafe { cu!(cuGraphAddKernelNode(node, graph, follows.as_ptr(), follows.len(), &launch)) }?;
+        match self.start {
+            // SAFETY: the node was added just now; the value is copied.
+            Start::Cooperative => unsafe {
+                cu!(cuGraphKernelNodeSetAttribute(*node, sys::LAUNCH_COOPERATIVE, &flag()))
+            },
+            Start::Ordered | Start::Programmatic => Ok(()),
+        }
     }
 }
 
@@ -233,7 +279,7 @@ fn check_limits(
 }
 
 /// Shared memory: below 48 KiB it is just there; above, the function has to be told.
-fn check_shared(
+pub fn check_shared(
     device: &DeviceInner,
     bound: &BoundKernel,
     meta: &'static KernelMeta,
@@ -253,6 +299,31 @@ fn check_shared(
         });
     }
     bound.raise_dynamic_shared(limit)
+}
+
+/// How the launch starts: all blocks of a cooperative one have to be on the device at the same time.
+fn check_start(
+    device: &DeviceInner,
+    bound: &BoundKernel,
+    meta: &'static KernelMeta,
+    geometry: &Geometry,
+) -> Result<Start, Error> {
+    match geometry.start {
+        Start::Cooperative => {}
+        _ if bound.grid_barrier => return Err(Error::NotCooperative { kernel: meta.name }),
+        // Older devices refuse the attribute; the order that it relaxes gives the same results.
+        Start::Programmatic if device.sm < 90 => return Ok(Start::Ordered),
+        start => return Ok(start),
+    }
+    let threads = geometry.block_for(meta).iter().product();
+    let per_multiprocessor = bound.blocks_per_multiprocessor(threads, geometry.dynamic_shared)?;
+    let multiprocessors = device.limits.multiprocessors;
+    let resident = u64::from(per_multiprocessor) * u64::from(multiprocessors);
+    let blocks = geometry.grid.iter().map(|&n| u64::from(n)).fold(1, u64::saturating_mul);
+    if blocks <= resident {
+        return Ok(Start::Cooperative);
+    }
+    Err(Error::TooManyResident { kernel: meta.name, blocks, resident, per_multiprocessor, multiprocessors })
 }
 
 /// The parameters of a launch, laid out as the kernel wants them.

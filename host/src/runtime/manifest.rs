@@ -45,6 +45,9 @@ pub struct KernelEntry {
     /// Whether it uses dynamic shared memory.
     #[serde(default)]
     pub dynamic_shared_used: bool,
+    /// Whether it has barriers of the whole grid, so that its launch has to be cooperative.
+    #[serde(default)]
+    pub grid_barrier: bool,
     /// Bytes of local memory that the compiler reserved for a thread. Normally 0.
     #[serde(default)]
     pub local_bytes: u32,

@@ -116,6 +116,8 @@ pub struct BoundKernel {
     /// Threads of a block that the compiled code allows.
     pub max_threads: u32,
     pub static_shared: u32,
+    /// Whether it waits for all blocks of its grid.
+    pub grid_barrier: bool,
     /// Where each argument starts among the parameters.
     pub offsets: Vec<u32>,
     pub param_bytes: u32,
@@ -216,7 +218,7 @@ impl LoadedModule {
             Err(error) => {
                 // `cust` has no option for the compiler's log: try again, to hear the reason.
                 let error = Error::driver("cuModuleLoadDataEx", error as u32 as i32);
-                let source = Box::new(with_log(error, ptx));
+                let source = Box::new(with_versions(with_log(error, ptx), ptx));
                 return Err(Error::ModuleLoad { library: image.library.into(), sm, source });
             }
         };
@@ -244,6 +246,36 @@ impl LoadedModule {
         tracing::debug!(library = image.library, sm, kernels = functions.len(), "module loaded");
         Ok(LoadedModule { image: *image, manifest, functions, _module: module })
     }
+}
+
+/// Says which versions meet, where the driver is older than the code.
+fn with_versions(error: Error, ptx: &str) -> Error {
+    match error {
+        Error::Driver { call, code, name, text, detail: None, hint } if code == sys::code::UNSUPPORTED_PTX_VERSION => {
+            let isa =
+                ptx.lines().find_map(|l| l.trim().strip_prefix(".version")).map_or("of an unknown version", str::trim);
+            let needed = cuda_of(isa).map_or_else(String::new, |cuda| format!(", which came with CUDA {cuda}"));
+            let installed = warpsmith_driver_api::engine().map_or_else(String::new, |e| format!("; installed is {e}"));
+            let detail = Some(format!("the code is PTX ISA {isa}{needed}{installed}"));
+            Error::Driver { call, code, name, text, detail, hint }
+        }
+        other => other,
+    }
+}
+
+/// The CUDA that brought a version of the PTX ISA. Source: PTX ISA, release notes.
+fn cuda_of(isa: &str) -> Option<String> {
+    let (major, minor) = isa.split_once('.')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    Some(match (major, minor) {
+        (6, 0..=2) => format!("9.{minor}"),
+        (6, 3..=5) => format!("10.{}", minor - 3),
+        (7, 0..=8) => format!("11.{minor}"),
+        (8, 0..=5) => format!("12.{minor}"),
+        (8, 6..=8) => format!("12.{}", minor + 1),
+        (9, _) => format!("13.{minor}"),
+        _ => return None,
+    })
 }
 
 /// Loads `ptx` once more for the compiler's log, and adds that to `error`.
@@ -290,11 +322,27 @@ impl BoundKernel {
             function: function.handle,
             max_threads: function.max_threads,
             static_shared: function.static_shared,
+            grid_barrier: entry.grid_barrier,
             offsets,
             param_bytes,
             module,
             dynamic_raised: AtomicBool::new(false),
         })
+    }
+
+    /// How many blocks of `threads` threads a multiprocessor holds at the same time.
+    pub fn blocks_per_multiprocessor(&self, threads: u32, dynamic_shared: u32) -> Result<u32, Error> {
+        let mut blocks = 0;
+        // SAFETY: the function belongs to a loaded module, which `self` holds; `blocks` is a live integer.
+        unsafe {
+            cu!(cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut blocks,
+                self.function.0,
+                i32::try_from(threads).unwrap_or(i32::MAX),
+                dynamic_shared as usize
+            ))
+        }?;
+        Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
     /// Allows launches with as much dynamic shared memory as the device has.

@@ -24,6 +24,10 @@ pub const EVENT_DISABLE_TIMING: c_uint = 2;
 pub const FUNCTION_MAX_DYNAMIC_SHARED: c_int = 8;
 /// `CUdevice_attribute`: shared memory of one block, if the function opted in.
 pub const DEVICE_SHARED_OPTIN: c_int = 97;
+/// `CUlaunchAttributeID`: all blocks at the same time.
+pub const LAUNCH_COOPERATIVE: c_uint = 2;
+/// `CUlaunchAttributeID`: while the launch before it ends.
+pub const LAUNCH_PROGRAMMATIC: c_uint = 6;
 /// `CUjit_option`s of `cuModuleLoadDataEx`.
 pub const JIT_ERROR_LOG_BUFFER: c_int = 5;
 /// Bytes of the buffer above.
@@ -33,10 +37,32 @@ pub const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: c_int = 6;
 pub mod code {
     /// Device memory is exhausted.
     pub const OUT_OF_MEMORY: i32 = 2;
+    /// The driver is older than the code.
+    pub const UNSUPPORTED_PTX_VERSION: i32 = 222;
     /// An event or a stream has not got there yet.
     pub const NOT_READY: i32 = 600;
     /// What `cust` and a clamping driver make of a code that they do not know.
     pub const UNKNOWN: i32 = 999;
+}
+
+/// `CUlaunchAttribute`.
+#[repr(C)]
+pub struct LaunchAttribute {
+    pub id: c_uint,
+    pub padding: [u8; 4],
+    /// A union of 64 bytes; a flag is in the first four.
+    pub value: [u32; 16],
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+pub struct LaunchConfig {
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub dynamic_shared: c_uint,
+    pub stream: *mut CUstream_st,
+    pub attributes: *const LaunchAttribute,
+    pub count: c_uint,
 }
 
 unsafe extern "C" {
@@ -65,6 +91,30 @@ unsafe extern "C" {
         stream: *mut CUstream_st,
         params: *mut *mut c_void,
         extra: *mut *mut c_void,
+    ) -> i32;
+    pub fn cuLaunchCooperativeKernel(
+        function: *mut CUfunc_st,
+        grid_x: c_uint,
+        grid_y: c_uint,
+        grid_z: c_uint,
+        block_x: c_uint,
+        block_y: c_uint,
+        block_z: c_uint,
+        dynamic_shared: c_uint,
+        stream: *mut CUstream_st,
+        params: *mut *mut c_void,
+    ) -> i32;
+    pub fn cuLaunchKernelEx(
+        config: *const LaunchConfig,
+        function: *mut CUfunc_st,
+        params: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    ) -> i32;
+    pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: *mut c_int,
+        function: *mut CUfunc_st,
+        threads: c_int,
+        dynamic_shared: usize,
     ) -> i32;
 
     pub fn cuStreamCreateWithPriority(stream: *mut *mut CUstream_st, flags: c_uint, priority: c_int) -> i32;
@@ -97,6 +147,7 @@ unsafe extern "C" {
         count: usize,
         launch: *const CUDA_KERNEL_NODE_PARAMS_st,
     ) -> i32;
+    pub fn cuGraphKernelNodeSetAttribute(node: *mut CUgraphNode_st, attribute: c_uint, value: *const [u32; 16]) -> i32;
     pub fn cuGraphAddMemcpyNode(
         node: *mut *mut CUgraphNode_st,
         graph: *mut CUgraph_st,

@@ -53,6 +53,41 @@ impl Contract for LastWord<'_> {
     }
 }
 
+/// Waits until all blocks have come. `cooperative` is for the host: whether the launch says so.
+#[kernel(block = 32)]
+pub unsafe fn meet(word: InOut<u32>, out: Out<u32>, cooperative: u32) {}
+
+impl Contract for Meet<'_> {
+    fn geometry(&self) -> Geometry {
+        let geometry = Geometry::blocks(self.out.len());
+        if self.cooperative == 0 { geometry } else { geometry.cooperative() }
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        contract::exactly(Self::META, "word", self.word.len(), 1u32)
+    }
+}
+
+/// y = x + 1, beside the end of the launch before it.
+#[kernel(block = 64)]
+pub unsafe fn follow(x: In<u32>, y: Out<u32>) {}
+
+impl Contract for Follow<'_> {
+    fn geometry(&self) -> Geometry {
+        Geometry::blocks(self.x.len() / 64).programmatic()
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        contract::multiple_of(Self::META, "x", self.x.len(), 64u32)?;
+        contract::exactly(Self::META, "y", self.y.len(), (self.x.len(), "x"))
+    }
+}
+
+/// The kernels for sm_90, where `follow` waits for the launch before it at `place`: `before the load` or `behind the load`.
+pub fn kernels_that_wait(place: &str) -> KernelImage {
+    let text = PTX.replace(".version 6.3\n.target sm_75", ".version 7.8\n.target sm_90");
+    let text = text.replace(&format!("// wait {place}"), "griddepcontrol.wait;");
+    KernelImage::from_parts(("warpsmith-host", MANIFEST, vec![(90, &*text.leak())].leak()))
+}
+
 /// Stores its arguments.
 #[kernel(block = 1)]
 pub unsafe fn unpack(out: Out<u32>, a: u8, b: u64, c: U32x4, d: u16, e: f32) {}

@@ -18,6 +18,9 @@ pub struct Ordering<'a> {
     pub name: &'a str,
     /// Whether an operation that was recorded earlier must have ended before this one begins.
     pub before: &'a dyn Fn(u32) -> bool,
+    /// For a launch that may begin before those in front of it have ended, the same for what it does before
+    /// `griddepcontrol.wait`.
+    pub early: Option<&'a dyn Fn(u32) -> bool>,
 }
 
 /// What an operation did to some bytes.
@@ -142,6 +145,24 @@ impl History {
         }
     }
 
+    /// Adds to `clashes` each earlier use that a use of `start..end` clashes with, and records nothing.
+    pub(crate) fn compare(
+        &self,
+        (start, end): (u64, u64),
+        write: bool,
+        before: &dyn Fn(u32) -> bool,
+        clashes: &mut Vec<Clash>,
+    ) {
+        let first = self.ranges.range(..=start).next_back().map_or(start, |r| *r.0);
+        for (&from, uses) in self.ranges.range(first..end).filter(|(_, uses)| uses.end > start) {
+            for earlier in uses.writer.iter().chain(uses.readers.iter().filter(|_| write)) {
+                if !before(earlier.op) && !clashes.iter().any(|c: &Clash| Arc::ptr_eq(&c.1, earlier)) {
+                    clashes.push((from.max(start), earlier.clone()));
+                }
+            }
+        }
+    }
+
     /// The uses of `start..end` that are not ordered before an operation; they are forgotten.
     pub(crate) fn retire(&mut self, start: u64, end: u64, before: &dyn Fn(u32) -> bool) -> Vec<Clash> {
         self.cut(start);
@@ -203,6 +224,25 @@ pub(crate) fn finding(kernel: &str, mine: &Touch, (at, theirs): &Clash, memory: 
             theirs.name, mine.name
         ),
         count: 1,
+    }
+}
+
+/// The finding about a launch that uses bytes of one before it without having waited for it.
+fn early(kernel: &str, mine: &Touch, clash: &Clash, memory: String) -> Finding {
+    let (at, theirs) = clash;
+    let verb = |t: &Touch| if t.write { "write" } else { "read" };
+    Finding {
+        message: format!(
+            "{}-{} race on global memory at {at:#x}: a programmatic launch does not wait for the one before it",
+            verb(theirs),
+            verb(mine)
+        ),
+        help: format!(
+            "`{}` may still run: call `grid::wait_dependencies()` (griddepcontrol.wait) before this access, or launch without \
+             `Geometry::programmatic`",
+            theirs.name
+        ),
+        ..finding(kernel, mine, clash, memory)
     }
 }
 
@@ -275,6 +315,36 @@ impl Memory {
                     None => {
                         known.insert(key, findings.len());
                         findings.push(finding(kernel, touch, clash, self.describe(clash.0)));
+                    }
+                }
+            }
+        }
+        findings
+    }
+
+    /// Reports what a launch has used before it waited for launches that may not have ended.
+    pub(crate) fn overtaken(
+        &self,
+        kernel: &str,
+        uses: &[Use],
+        ordering: &Ordering<'_>,
+        site: impl Fn((u32, (u64, u32, u32)), bool) -> Site,
+    ) -> Vec<Finding> {
+        let Some(before) = ordering.early else { return Vec::new() };
+        let mut findings: Vec<Finding> = Vec::new();
+        let mut known: HashMap<(u32, bool, *const Touch), usize> = HashMap::new();
+        for &(write, from, to, place) in uses {
+            let mut clashes = Vec::new();
+            self.history().compare((from, to), write, before, &mut clashes);
+            for clash in clashes {
+                let key = (place.0, write, Arc::as_ptr(&clash.1));
+                match known.get(&key).and_then(|&i| findings.get_mut(i)) {
+                    Some(known) => known.count += 1,
+                    None => {
+                        known.insert(key, findings.len());
+                        let site = site(place, write);
+                        let mine = Touch { op: ordering.op, name: ordering.name.to_string(), write, site };
+                        findings.push(early(kernel, &mine, &clash, self.describe(clash.0)));
                     }
                 }
             }

@@ -222,6 +222,8 @@ pub(crate) enum Role {
         left: u32,
         read: bool,
     },
+    /// `griddepcontrol.wait`.
+    WaitDependencies,
 }
 
 /// Class of an instruction, as the profile counts it.
@@ -345,6 +347,7 @@ impl Role {
                 | Role::Divide(_)
                 | Role::CommitBulk
                 | Role::WaitBulk { .. }
+                | Role::WaitDependencies
         )
     }
 }

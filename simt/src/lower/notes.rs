@@ -150,6 +150,7 @@ fn role(b: &Builder<'_>, i: &Instruction, p: &Proto, notes: &mut Notes) -> Role 
             access(b, i, p, notes, if i.opcode == "st" { Does::Store } else { Does::Load })
         }
         "atom" | "red" if p.list.is_some() => access(b, i, p, notes, Does::Atomic),
+        "griddepcontrol" if m.take("wait") => Role::WaitDependencies,
         "fence" | "membar" if m.skip(|w| w.starts_with("proxy") || w == "mbarrier_init") => Role::Plain,
         "fence" | "membar" => {
             let (acquire, release) = (m.take("acquire"), m.take("release"));

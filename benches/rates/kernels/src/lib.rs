@@ -204,22 +204,14 @@ products! {
     rate_mma_b1: [0u32; 4], |c| *c = mma::mma_and_popc([!0; 2], !0, *c), total_bits;
 }
 
-/// Barriers of all blocks, which have to be on the device at the same time: `arrived` counts blocks and starts at 0.
-///
-/// The last block to arrive at barrier `i` lets `arrived` reach `(i + 1) * blocks`, which all wait for.
+/// Barriers of all blocks, one behind the other.
 #[kernel(block = 256, min_blocks = 1)]
-pub unsafe fn rate_grid_barrier(arrived: InOut<u32>, ticks: Out<u64>, barriers: u32) {
-    let blocks = grid::dim_x();
+pub unsafe fn rate_grid_barrier(word: InOut<u32>, ticks: Out<u64>, barriers: u32) {
     sync::block();
     let before = thread::clock();
     let mut i = 0;
     while i < barriers {
-        sync::block();
-        if thread::idx_x() == 0 {
-            atomic::fetch_add(arrived.ptr_at(0), 1, Order::Release, Scope::Gpu);
-            while atomic::load(arrived.ptr_at(0), Order::Acquire, Scope::Gpu) < (i + 1) * blocks {}
-        }
-        sync::block();
+        grid::sync(word.ptr_at(0));
         i += 1;
     }
     let after = thread::clock();
@@ -255,10 +247,10 @@ contracts!(RateFfma, RateLop3, RatePopc, RateDp4a, RateShuffle, RateMmaF16, Rate
 #[cfg(not(target_arch = "nvptx64"))]
 impl Contract for RateGridBarrier<'_> {
     fn geometry(&self) -> Geometry {
-        Geometry::blocks(self.ticks.len())
+        Geometry::blocks(self.ticks.len()).cooperative()
     }
     fn check(&self) -> Result<(), ContractError> {
         contract::within(Self::META, "ticks", self.ticks.len(), 1u32, 65535)?;
-        contract::exactly(Self::META, "arrived", self.arrived.len(), (1u32, "a counter"))
+        contract::exactly(Self::META, "word", self.word.len(), (1u32, "a counter"))
     }
 }

@@ -198,7 +198,8 @@ pub(crate) fn launch(exec: CUgraphExec, stream: CUstream) -> Res {
         flatten(&plan, &[], &mut flat);
         let orderings = match state.checks.is_some() {
             true => {
-                let nodes: Vec<_> = flat.iter().map(|(op, deps)| (run::describe(state, op), deps.clone())).collect();
+                let nodes: Vec<_> =
+                    flat.iter().map(|(op, deps)| (run::describe(state, op), run::follows(op), deps.clone())).collect();
                 state.issue_graph(key, &nodes)
             }
             false => Vec::new(),

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::function::max_threads;
-use super::ops::{HostCall, HostFunction, Kernel, Op};
+use super::ops::{HostCall, HostFunction, Kernel, Op, PROGRAMMATIC};
 use super::params::Params;
 use super::spec::{MAX_BLOCK, MAX_GRID, MAX_THREADS};
 use super::state::State;
@@ -52,6 +52,7 @@ pub(super) fn checked(
     Ok(Kernel { function: function.id(), grid, block, shared, params, attributes: BTreeMap::new() })
 }
 
+#[allow(clippy::too_many_arguments)]
 fn launch(
     function: CUfunction,
     grid: [u32; 3],
@@ -60,6 +61,7 @@ fn launch(
     stream: CUstream,
     list: Out<*mut c_void>,
     extra: Out<*mut c_void>,
+    attributes: BTreeMap<u32, [u32; 16]>,
 ) -> Res {
     run::enqueue(stream, |state, software, context| {
         let function = library::resolve(state, software, context, function)?;
@@ -67,7 +69,8 @@ fn launch(
         if state.function(function)?.context != context {
             return Err(Code::INVALID_HANDLE);
         }
-        checked(state, software, function, grid, block, shared, list.input(), extra.input()).map(Op::Kernel)
+        let kernel = checked(state, software, function, grid, block, shared, list.input(), extra.input())?;
+        Ok(Op::Kernel(Kernel { attributes, ..kernel }))
     })
 }
 
@@ -85,11 +88,20 @@ pub(crate) fn kernel(
     list: Out<*mut c_void>,
     extra: Out<*mut c_void>,
 ) -> Res {
-    launch(function, [grid_x, grid_y, grid_z], [block_x, block_y, block_z], shared, stream, list, extra)
+    launch(
+        function,
+        [grid_x, grid_y, grid_z],
+        [block_x, block_y, block_z],
+        shared,
+        stream,
+        list,
+        extra,
+        BTreeMap::new(),
+    )
 }
 
-/// All blocks of a cooperative launch must fit on the device at once. There is no grid barrier in
-/// the machine; a kernel that waits for other blocks is reported as the deadlock that it then is.
+/// All blocks of a cooperative launch must fit on the device at once. The machine starts blocks beside one that waits for
+/// them, under every launch.
 fn fits_at_once(function: CUfunction, grid: [u32; 3], block: [u32; 3], shared: u32) -> Res {
     let blocks: u64 = grid.iter().map(|n| u64::from(*n)).fold(1, u64::saturating_mul);
     let threads = block.iter().fold(1u32, |a, n| a.saturating_mul(*n));
@@ -118,7 +130,7 @@ pub(crate) fn cooperative(
 ) -> Res {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     fits_at_once(function, grid, block, shared)?;
-    launch(function, grid, block, shared, stream, list, Out::null())
+    launch(function, grid, block, shared, stream, list, Out::null(), BTreeMap::new())
 }
 
 pub(crate) fn kernel_ex(
@@ -131,11 +143,15 @@ pub(crate) fn kernel_ex(
     let (grid, block) = (config.grid, config.block);
     // SAFETY: the caller of the API vouches for the attributes that its structure names.
     let attributes = unsafe { crate::arg::Raw::wrap(config.attributes) }.input();
+    let mut kept = BTreeMap::new();
     for attribute in attributes.list(config.num_attributes as usize)? {
         let [x, y, z, ..] = attribute.value;
         match attribute.id {
-            // Ignore, access window, synchronisation policy, programmatic serialisation, priority.
-            0 | 1 | 3 | 6 | 8 => {}
+            // Ignore, access window, synchronisation policy, priority.
+            0 | 1 | 3 | 8 => {}
+            PROGRAMMATIC => {
+                kept.insert(PROGRAMMATIC, attribute.value);
+            }
             2 if x == 0 => {}
             2 => fits_at_once(function, grid, block, config.shared_mem_bytes)?,
             // Clusters of one block are no clusters.
@@ -143,7 +159,7 @@ pub(crate) fn kernel_ex(
             _ => return Err(Code::NOT_SUPPORTED),
         }
     }
-    launch(function, grid, block, config.shared_mem_bytes, config.stream, list, extra)
+    launch(function, grid, block, config.shared_mem_bytes, config.stream, list, extra, kept)
 }
 
 pub(crate) fn host_function(stream: CUstream, function: CUhostFn, user_data: Out<c_void>) -> Res {

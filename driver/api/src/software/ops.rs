@@ -48,9 +48,20 @@ pub(super) struct Kernel {
     pub block: [u32; 3],
     pub shared: u32,
     pub params: Arc<Params>,
-    /// Attributes of a graph's kernel node, by `CUlaunchAttributeID`; they are kept, and change nothing here.
+    /// Attributes of the launch or the graph's node, by `CUlaunchAttributeID`. They are kept, and change nothing in how it
+    /// runs.
     pub attributes: BTreeMap<u32, [u32; 16]>,
 }
+
+impl Kernel {
+    /// Whether it may begin while the launch in front of it ends, where the checks ask.
+    pub fn is_programmatic(&self) -> bool {
+        self.attributes.get(&PROGRAMMATIC).is_some_and(|value| value[0] != 0)
+    }
+}
+
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
+pub(super) const PROGRAMMATIC: u32 = 6;
 
 /// Where a copy reads or writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

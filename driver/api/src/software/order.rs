@@ -80,6 +80,8 @@ impl Places {
 pub struct Ordering {
     id: OpId,
     clock: Clock,
+    /// For a launch that may begin before the one in front of it has ended: the clock until it waits for that.
+    early: Option<Clock>,
     /// Every operation below comes before.
     settled: OpId,
     places: Arc<Places>,
@@ -100,13 +102,27 @@ impl Ordering {
     /// Whether CUDA promises that operation `earlier` is complete when this one begins. Not so for the operation
     /// itself, nor for any that was issued after it.
     pub fn ordered_before(&self, earlier: OpId) -> bool {
+        self.after(&self.clock, earlier)
+    }
+
+    /// The same for what a kernel does before `griddepcontrol.wait`, where its launch may begin before others have ended.
+    pub fn ordered_before_wait(&self, earlier: OpId) -> bool {
+        self.after(self.early.as_ref().unwrap_or(&self.clock), earlier)
+    }
+
+    /// Whether the operation may begin before the one in front of it has ended.
+    pub fn begins_early(&self) -> bool {
+        self.early.is_some()
+    }
+
+    fn after(&self, clock: &Clock, earlier: OpId) -> bool {
         if earlier >= self.id {
             return false;
         }
         if earlier < self.settled {
             return true;
         }
-        self.places.get(earlier).is_none_or(|(timeline, tick)| tick <= self.clock.get(timeline))
+        self.places.get(earlier).is_none_or(|(timeline, tick)| tick <= clock.get(timeline))
     }
 }
 
@@ -119,12 +135,25 @@ pub(super) struct Lane {
     pub blocking: bool,
 }
 
+/// How a launch follows what is in front of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Follows {
+    /// It is no kernel.
+    Other,
+    /// A kernel that begins when what is in front has ended.
+    Ended,
+    /// A kernel that begins when a kernel in front lets it, or has ended (programmatic serialisation).
+    Begun,
+}
+
 struct Stream {
     context: u64,
     blocking: bool,
     destroyed: bool,
     /// What the next operation comes after, but for what the host knows by then.
     clock: Clock,
+    /// If the last operation is a kernel, what that began after.
+    kernel: Option<Clock>,
     /// Its timelines: its own, then those of graph branches.
     timelines: Vec<usize>,
 }
@@ -167,23 +196,39 @@ impl Order {
     }
 
     /// An operation is issued on a stream.
-    pub fn begin(&mut self, lane: Lane) -> Ordering {
+    pub fn begin(&mut self, lane: Lane, follows: Follows) -> Ordering {
         let clock = self.before(lane);
+        let kernel = self.stream(lane).kernel.take().filter(|_| follows == Follows::Begun);
+        let early = kernel.map(|mut kernel| {
+            kernel.join(&self.beside(lane, false));
+            kernel
+        });
         let timeline = self.timeline(lane, 0);
-        let ordering = self.issue(timeline, clock);
+        let ordering = Ordering { early, ..self.issue(timeline, clock) };
         self.after(lane, &ordering, timeline);
+        if follows != Follows::Other {
+            self.stream(lane).kernel = Some(ordering.early.as_ref().unwrap_or(&ordering.clock).clone());
+        }
         ordering
     }
 
     /// A graph is launched on a stream: an operation for each node, in an order in which dependencies, places in the
     /// same list, come first.
-    pub fn begin_graph(&mut self, lane: Lane, dependencies: &[Vec<usize>]) -> Vec<Ordering> {
+    pub fn begin_graph(&mut self, lane: Lane, nodes: &[(Follows, Vec<usize>)]) -> Vec<Ordering> {
         let base = self.before(lane);
-        let mut issued: Vec<(Ordering, usize)> = Vec::with_capacity(dependencies.len());
+        self.stream(lane).kernel = None;
+        let mut issued: Vec<(Ordering, usize)> = Vec::with_capacity(nodes.len());
         // Branches whose last node has a successor already, or whose end is open.
         let mut continued: HashSet<usize> = HashSet::new();
         let mut branches = 0;
-        for deps in dependencies {
+        for (follows, deps) in nodes {
+            // A programmatic edge leads from one kernel to another.
+            let early = match deps.as_slice() {
+                [dep] if *follows == Follows::Begun && nodes.get(*dep).is_some_and(|n| n.0 != Follows::Other) => {
+                    issued.get(*dep).map(|(o, _): &(Ordering, usize)| o.early.as_ref().unwrap_or(&o.clock).clone())
+                }
+                _ => None,
+            };
             let mut clock = base.clone();
             let mut branch = None;
             for dep in deps {
@@ -203,7 +248,7 @@ impl Order {
                     self.timeline(lane, branches)
                 }
             };
-            issued.push((self.issue(timeline, clock), timeline));
+            issued.push((Ordering { early, ..self.issue(timeline, clock) }, timeline));
         }
         for (ordering, timeline) in &issued {
             self.after(lane, ordering, *timeline);
@@ -214,6 +259,11 @@ impl Order {
     /// What a stream's next operation comes after.
     fn before(&mut self, lane: Lane) -> Clock {
         self.stream(lane);
+        self.beside(lane, true)
+    }
+
+    /// The same, with or without what is in front on its own stream.
+    fn beside(&self, lane: Lane, with_own: bool) -> Clock {
         let mut clock = self.host.clone();
         for (key, stream) in &self.streams {
             let own = *key == lane.key;
@@ -223,7 +273,7 @@ impl Order {
                     StreamKey::Legacy(_) => stream.blocking,
                     _ => matches!(key, StreamKey::Legacy(_)),
                 };
-            if own || legacy {
+            if (own && with_own) || (!own && legacy) {
                 clock.join(&stream.clock);
             }
         }
@@ -243,6 +293,7 @@ impl Order {
             blocking: lane.blocking,
             destroyed: false,
             clock: Clock::default(),
+            kernel: None,
             timelines: Vec::new(),
         })
     }
@@ -284,19 +335,22 @@ impl Order {
         if let Some(place) = self.places.chunks.get(at / CHUNK).and_then(|c| c.get(at % CHUNK)) {
             place.store((timeline as u64) << 32 | u64::from(tick), Atomic::Relaxed);
         }
-        Ordering { id, clock, settled: self.settled, places: Arc::clone(&self.places) }
+        Ordering { id, clock, early: None, settled: self.settled, places: Arc::clone(&self.places) }
     }
 
     /// An event is recorded: it stands for what its stream's next operation would come after.
     pub fn record(&mut self, event: u64, lane: Lane) {
         let clock = self.before(lane);
+        self.stream(lane).kernel = None;
         self.events.insert(event, clock);
     }
 
     /// A stream waits for an event; one that was never recorded is no edge.
     pub fn wait(&mut self, lane: Lane, event: u64) {
         if let Some(clock) = self.events.get(&event).cloned() {
-            self.stream(lane).clock.join(&clock);
+            let stream = self.stream(lane);
+            stream.clock.join(&clock);
+            stream.kernel = None;
         }
     }
 
@@ -380,10 +434,49 @@ mod tests {
         Lane { key: StreamKey::Legacy(1), context: 1, blocking: true }
     }
 
+    /// A graph's nodes by what they depend on, none of them kernels.
+    fn plain(nodes: &[&[usize]]) -> Vec<(Follows, Vec<usize>)> {
+        nodes.iter().map(|deps| (Follows::Other, deps.to_vec())).collect()
+    }
+
+    #[test]
+    fn programmatic_launches_may_begin_before_the_kernel_in_front_has_ended() {
+        use Follows::{Begun, Ended, Other};
+        let mut order = Order::default();
+        let copy = order.begin(own(1), Other);
+        let a = order.begin(own(1), Ended);
+        let b = order.begin(own(1), Begun);
+        assert!(b.begins_early() && b.ordered_before(a.id()) && b.ordered_before_wait(copy.id()));
+        assert!(!b.ordered_before_wait(a.id()));
+        // `b` may have let it begin before `a` had ended.
+        let c = order.begin(own(1), Begun);
+        assert!(!c.ordered_before_wait(b.id()) && !c.ordered_before_wait(a.id()) && c.ordered_before_wait(copy.id()));
+        // An ordinary launch, one behind a copy, and one whose predecessor the host has waited for.
+        let d = order.begin(own(1), Ended);
+        assert!(!d.begins_early() && [a.id(), b.id(), c.id()].iter().all(|&op| d.ordered_before_wait(op)));
+        order.begin(own(1), Other);
+        assert!(!order.begin(own(1), Begun).begins_early());
+        let e = order.begin(own(1), Ended);
+        order.stream_done(own(1));
+        let f = order.begin(own(1), Begun);
+        assert!(f.ordered_before_wait(e.id()));
+        // Nodes: a copy, a kernel, two programmatic ones behind it, and one with two dependencies.
+        let deps: [(Follows, &[usize]); 5] =
+            [(Other, &[]), (Ended, &[0]), (Begun, &[1]), (Begun, &[0]), (Begun, &[2, 3])];
+        let g = order.begin_graph(own(1), &deps.map(|(f, deps)| (f, deps.to_vec())));
+        assert!(g[2].begins_early() && !g[2].ordered_before_wait(g[1].id()) && g[2].ordered_before_wait(g[0].id()));
+        assert!(!g[3].begins_early() && !g[4].begins_early() && g[4].ordered_before_wait(g[2].id()));
+        assert!(!order.begin(own(1), Begun).begins_early(), "a graph is not left before it has ended");
+    }
+
     #[test]
     fn a_stream_is_in_order_and_two_are_not() {
         let mut order = Order::default();
-        let (a, b, c) = (order.begin(own(1)), order.begin(own(1)), order.begin(own(2)));
+        let (a, b, c) = (
+            order.begin(own(1), Follows::Other),
+            order.begin(own(1), Follows::Other),
+            order.begin(own(2), Follows::Other),
+        );
         assert!(b.ordered_before(a.id()));
         assert!(!a.ordered_before(b.id()), "issued later");
         assert!(!a.ordered_before(a.id()), "itself");
@@ -393,77 +486,77 @@ mod tests {
     #[test]
     fn events_carry_what_came_before_them_and_no_more() {
         let mut order = Order::default();
-        let first = order.begin(own(1));
+        let first = order.begin(own(1), Follows::Other);
         order.record(9, own(1));
-        let second = order.begin(own(1));
+        let second = order.begin(own(1), Follows::Other);
         order.wait(own(2), 9);
-        let waiter = order.begin(own(2));
+        let waiter = order.begin(own(2), Follows::Other);
         assert!(waiter.ordered_before(first.id()));
         assert!(!waiter.ordered_before(second.id()));
         // Through a third stream, by a second event.
         order.record(10, own(2));
         order.wait(own(3), 10);
-        let third = order.begin(own(3));
+        let third = order.begin(own(3), Follows::Other);
         assert!(third.ordered_before(first.id()) && third.ordered_before(waiter.id()));
         assert!(!third.ordered_before(second.id()));
         // Recorded anew, the event stands for more.
         order.record(9, own(1));
         order.wait(own(3), 9);
-        assert!(order.begin(own(3)).ordered_before(second.id()));
+        assert!(order.begin(own(3), Follows::Other).ordered_before(second.id()));
         order.wait(own(4), 777);
-        assert!(!order.begin(own(4)).ordered_before(first.id()), "an event that nobody recorded");
+        assert!(!order.begin(own(4), Follows::Other).ordered_before(first.id()), "an event that nobody recorded");
     }
 
     #[test]
     fn the_legacy_stream_orders_blocking_streams_alone() {
         let mut order = Order::default();
-        let (a, free) = (order.begin(blocking(1)), order.begin(own(2)));
-        let null = order.begin(legacy());
+        let (a, free) = (order.begin(blocking(1), Follows::Other), order.begin(own(2), Follows::Other));
+        let null = order.begin(legacy(), Follows::Other);
         assert!(null.ordered_before(a.id()) && !null.ordered_before(free.id()));
-        let (b, other) = (order.begin(blocking(3)), order.begin(own(2)));
+        let (b, other) = (order.begin(blocking(3), Follows::Other), order.begin(own(2), Follows::Other));
         assert!(b.ordered_before(null.id()) && b.ordered_before(a.id()));
         assert!(!other.ordered_before(null.id()));
         let elsewhere = Lane { context: 2, ..blocking(4) };
-        assert!(!order.begin(elsewhere).ordered_before(null.id()), "another context's");
+        assert!(!order.begin(elsewhere, Follows::Other).ordered_before(null.id()), "another context's");
     }
 
     #[test]
     fn what_the_host_waited_for_is_before_what_it_issues() {
         let mut order = Order::default();
-        let (a, b) = (order.begin(own(1)), order.begin(own(2)));
+        let (a, b) = (order.begin(own(1), Follows::Other), order.begin(own(2), Follows::Other));
         order.stream_done(own(1));
-        let c = order.begin(own(3));
+        let c = order.begin(own(3), Follows::Other);
         assert!(c.ordered_before(a.id()) && !c.ordered_before(b.id()));
         order.record(5, own(2));
-        let late = order.begin(own(2));
+        let late = order.begin(own(2), Follows::Other);
         order.event_done(5);
-        let d = order.begin(own(3));
+        let d = order.begin(own(3), Follows::Other);
         assert!(d.ordered_before(b.id()) && !d.ordered_before(late.id()));
         order.context_done(1);
-        assert!(order.begin(own(4)).ordered_before(late.id()));
+        assert!(order.begin(own(4), Follows::Other).ordered_before(late.id()));
         assert!(!c.ordered_before(b.id()), "what was issued before does not change");
     }
 
     #[test]
     fn branches_of_a_graph_are_not_ordered() {
         let mut order = Order::default();
-        let before = order.begin(own(1));
+        let before = order.begin(own(1), Follows::Other);
         // A diamond with a tail on one side: 0 -> {1 -> 4, 2} -> 3.
-        let nodes = order.begin_graph(own(1), &[vec![], vec![0], vec![0], vec![2, 4], vec![1]][..3]);
+        let nodes = order.begin_graph(own(1), &plain(&[&[], &[0], &[0]]));
         assert!(nodes.iter().all(|n| n.ordered_before(before.id())));
         assert!(nodes[1].ordered_before(nodes[0].id()) && nodes[2].ordered_before(nodes[0].id()));
         assert!(!nodes[2].ordered_before(nodes[1].id()), "two branches");
-        let after = order.begin(own(1));
+        let after = order.begin(own(1), Follows::Other);
         assert!(nodes.iter().all(|n| after.ordered_before(n.id())), "a launch is done before what follows it");
-        let other = order.begin(own(2));
+        let other = order.begin(own(2), Follows::Other);
         assert!(nodes.iter().all(|n| !other.ordered_before(n.id())));
 
-        let diamond = order.begin_graph(own(1), &[vec![], vec![0], vec![0], vec![1, 2], vec![2]]);
+        let diamond = order.begin_graph(own(1), &plain(&[&[], &[0], &[0], &[1, 2], &[2]]));
         assert!((0..3).all(|n| diamond[3].ordered_before(diamond[n].id())));
         assert!(!diamond[4].ordered_before(diamond[3].id()) && !diamond[4].ordered_before(diamond[1].id()));
         assert!(diamond.iter().all(|n| n.ordered_before(nodes[2].id())), "one launch after the other");
         // Nodes without edges.
-        let loose = order.begin_graph(own(1), &[vec![], vec![], vec![]]);
+        let loose = order.begin_graph(own(1), &plain(&[&[], &[], &[]]));
         assert!(!loose[2].ordered_before(loose[0].id()) && !loose[1].ordered_before(loose[0].id()));
     }
 
@@ -491,7 +584,7 @@ mod tests {
             };
             match random(20) {
                 0..12 => {
-                    let op = order.begin(lanes[lane]);
+                    let op = order.begin(lanes[lane], Follows::Other);
                     let mut all = before(&streams, &host);
                     for earlier in 1..op.id() {
                         assert_eq!(op.ordered_before(earlier), all.contains(&earlier), "{earlier} before {}", op.id());
@@ -527,7 +620,7 @@ mod tests {
         for round in 0..200u64 {
             let lane = own(round + 1);
             for _ in 0..100 {
-                order.begin_graph(lane, &[vec![], vec![0], vec![0]]);
+                order.begin_graph(lane, &plain(&[&[], &[0], &[0]]));
             }
             order.stream_destroyed(lane.key);
             order.context_done(1);
@@ -535,11 +628,11 @@ mod tests {
         assert!(order.places.chunks.len() <= 1, "settled operations are forgotten");
         assert!(order.ticks.len() <= 3 && order.streams.is_empty(), "timelines are used again");
         // Without any wait the window is bounded, and what falls out of it counts as ordered.
-        let first = order.begin(own(1)).id();
+        let first = order.begin(own(1), Follows::Other).id();
         for _ in 0..MOST + 2 * CHUNK {
-            order.begin(own(2));
+            order.begin(own(2), Follows::Other);
         }
         assert!(order.places.chunks.len() <= MOST / CHUNK);
-        assert!(order.begin(own(2)).ordered_before(first));
+        assert!(order.begin(own(2), Follows::Other).ordered_before(first));
     }
 }

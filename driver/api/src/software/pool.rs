@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
+use super::order::Follows;
 use super::state::State;
 use super::{capture, checks, context, graph_memory, memory, with, with_context};
 use crate::arg::{In, Out};
@@ -68,7 +69,7 @@ fn take(address: Out<CUdeviceptr>, bytes: usize, pool: Option<CUmemoryPool>, str
             return address.set(graph_memory::captured_alloc(state, software, capture, key, device, bytes)?);
         }
         let owner = state.stream_context(key)?;
-        let op = state.issue(key, "allocation").map_or(0, |o| o.id());
+        let op = state.issue(key, "allocation", Follows::Other).map_or(0, |o| o.id());
         let taken = memory::take(state, software, owner, bytes, Some((pool, op)))?;
         if let Some(pool) = state.pools.get_mut(&pool) {
             pool.used += bytes as u64;
@@ -107,7 +108,7 @@ pub(crate) fn free_async(address: CUdeviceptr, stream: CUstream) -> Res {
         }
         // Looked up before it is issued: a free of nothing is no operation.
         memory::find(state, software, context, address).ok_or(Code::INVALID_VALUE)?;
-        let ordering = state.issue(key, "free");
+        let ordering = state.issue(key, "free", Follows::Other);
         let device = software.device(state.device_of(context)?)?;
         let found = ordering.as_ref().map_or_else(Vec::new, |o| checks::retires(device, address, o));
         memory::give_back(state, software, context, address, ordering.map_or(0, |o| o.id()))?;

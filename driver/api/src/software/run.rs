@@ -9,7 +9,7 @@ use warpsmith_simt::{FaultKind, Instance, Launch, MemoryError};
 use super::device::Device;
 use super::graph_memory::{self, GraphAllocation};
 use super::ops::{Copy, Fill, HostCall, HostFunction, Op, Place};
-use super::order::Ordering;
+use super::order::{Follows, Ordering};
 use super::params::Params;
 use super::state::{EventState, State, StreamKey};
 use super::{Software, capture, checks, report, thread, track, with, with_context};
@@ -142,11 +142,20 @@ pub(super) fn in_stream(state: &mut State, key: StreamKey, op: &Op, steps: Vec<S
                     checks.order.wait(lane, *event);
                     None
                 }
-                _ => state.issue(key, &what),
+                _ => state.issue(key, &what, follows(op)),
             }
         }
     };
     steps.into_iter().map(|step| Todo { step, ordering: ordering.clone() }).collect()
+}
+
+/// How it follows what is in front of it.
+pub(super) fn follows(op: &Op) -> Follows {
+    match op {
+        Op::Kernel(kernel) if kernel.is_programmatic() => Follows::Begun,
+        Op::Kernel(_) => Follows::Ended,
+        _ => Follows::Other,
+    }
 }
 
 /// What a report calls an operation.

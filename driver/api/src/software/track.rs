@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
 use super::checks::{HostSite, LeftBy, Report, leaked};
 use super::device::Device;
 use super::engine;
-use super::order::{Lane, OpId, Order, Ordering};
+use super::order::{Follows, Lane, OpId, Order, Ordering};
 use super::state::{State, StreamKey};
 use crate::engine::lock;
 
@@ -260,22 +260,22 @@ impl State {
     }
 
     /// Issues an operation on a stream, if checks are on.
-    pub fn issue(&mut self, key: StreamKey, what: &str) -> Option<Ordering> {
+    pub fn issue(&mut self, key: StreamKey, what: &str, follows: Follows) -> Option<Ordering> {
         let lane = self.lane(key);
         let checks = self.checks.as_mut()?;
-        let ordering = checks.order.begin(lane);
+        let ordering = checks.order.begin(lane, follows);
         checks.issued(what, &ordering, &Site::here());
         Some(ordering)
     }
 
     /// Issues a graph's operations, each with what it is and the places of those before it; empty if checks are off.
-    pub fn issue_graph(&mut self, key: StreamKey, nodes: &[(String, Vec<usize>)]) -> Vec<Ordering> {
+    pub fn issue_graph(&mut self, key: StreamKey, nodes: &[(String, Follows, Vec<usize>)]) -> Vec<Ordering> {
         let lane = self.lane(key);
         let Some(checks) = self.checks.as_mut() else { return Vec::new() };
-        let dependencies: Vec<Vec<usize>> = nodes.iter().map(|(_, deps)| deps.clone()).collect();
+        let dependencies: Vec<_> = nodes.iter().map(|(_, follows, deps)| (*follows, deps.clone())).collect();
         let orderings = checks.order.begin_graph(lane, &dependencies);
         let site = Site::here();
-        for (ordering, (what, _)) in orderings.iter().zip(nodes) {
+        for (ordering, (what, ..)) in orderings.iter().zip(nodes) {
             checks.issued(what, ordering, &site);
         }
         orderings

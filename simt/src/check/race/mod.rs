@@ -50,6 +50,8 @@ pub(crate) struct Races {
     accesses: Vec<Access>,
     ops: usize,
     lines: Vec<u32>,
+    /// What warps have accessed before they waited for earlier launches, where the launch may begin before those have ended.
+    pub early: Option<Vec<Use>>,
     /// Module variables in global memory: address, size, name.
     pub statics: Vec<(u64, u64, String)>,
     /// Blocks may synchronise: something acquires at a scope beyond the block.
@@ -112,18 +114,31 @@ impl Races {
             let thread = (u64::from(bulk::owner(r.block, 0)), u32::from(r.warp), r.lanes.trailing_zeros() & 31);
             list.push((r.flags & flag::WRITE != 0, at, at + bytes, (r.pc, thread)));
         });
-        list.sort_unstable();
-        let mut joined: Vec<Use> = Vec::new();
-        for next in list {
-            match joined.last_mut() {
-                Some(last) if last.0 == next.0 && last.3.0 == next.3.0 && next.1 <= last.2 => {
-                    last.2 = last.2.max(next.2)
-                }
-                _ => joined.push(next),
-            }
-        }
-        joined
+        joined(list)
     }
+}
+
+/// A warp that has not waited accesses global memory.
+fn note_early(early: &mut Vec<Use>, write: bool, run: &Run, pc: u32, (block, warp): (u64, u32)) {
+    let thread = (block, warp, run.lanes.trailing_zeros() & 31);
+    early.push((write, run.first, run.first.saturating_add(run.bytes), (pc, thread)));
+    // Loops access side by side: what is joined now and then stays short.
+    if early.len() >= 4096 && early.len().is_power_of_two() {
+        *early = joined(std::mem::take(early));
+    }
+}
+
+/// Uses in order, those of one place that overlap or follow each other as one.
+pub(crate) fn joined(mut list: Vec<Use>) -> Vec<Use> {
+    list.sort_unstable();
+    let mut joined: Vec<Use> = Vec::new();
+    for next in list {
+        match joined.last_mut() {
+            Some(last) if last.0 == next.0 && last.3.0 == next.3.0 && next.1 <= last.2 => last.2 = last.2.max(next.2),
+            _ => joined.push(next),
+        }
+    }
+    joined
 }
 
 /// State of a block.
@@ -135,6 +150,8 @@ pub(crate) struct BlockRaces {
     variables: Variables,
     sync: sync::State,
     bulk: bulk::Bulk,
+    /// Warps that have waited for earlier launches, or have met at a barrier behind one that had.
+    waited: u32,
 }
 
 impl Default for BlockRaces {
@@ -146,6 +163,7 @@ impl Default for BlockRaces {
             variables: Variables::default(),
             sync: sync::State::default(),
             bulk: bulk::Bulk::default(),
+            waited: 0,
         }
     }
 }
@@ -179,6 +197,7 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
         Role::CopyBulk if races => unsafe { bulk::copied(c, cx, op, pc, warp) },
         // SAFETY: by the contract.
         Role::StoreAsync if races => unsafe { bulk::stored(c, cx, op, pc, warp) },
+        Role::WaitDependencies if races => c.block.races.waited |= 1 << (warp & 31),
         Role::CommitBulk if races => c.block.races.bulk.commit(warp, cx.active),
         Role::WaitBulk { left, read } if races => bulk::waited(c, warp, cx.active, left, read),
         // SAFETY: by the contract.
@@ -247,6 +266,11 @@ unsafe fn followed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
             block.shared.bring(&block.clocks, block.size);
             block.shared.apply(run, like, &now, block.size, found);
         } else {
+            if let Some(early) = &mut c.races.early
+                && block.waited >> (warp & 31) & 1 == 0
+            {
+                note_early(early, access.writes(), run, pc, (block_index, warp));
+            }
             let global = &mut c.races.global;
             access::spans(run, like, |address, span| global.apply(address, span, &now, found));
         }

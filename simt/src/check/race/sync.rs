@@ -243,6 +243,10 @@ pub(crate) fn arrived(c: &mut Checker, warp: u32, id: u32, waits: bool) {
     if let Some(b) = c.block.races.sync.barriers.get_mut(id as usize) {
         b.arrived |= 1 << (warp & 31);
     }
+    // Behind the barrier all have waited if one had: what it waited for is visible to the grid.
+    if c.block.races.waited != 0 {
+        c.block.races.waited = !0;
+    }
     c.block.races.clocks.arrived(warp as usize, id as usize, waits);
 }
 

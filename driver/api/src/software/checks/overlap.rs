@@ -26,7 +26,9 @@ impl<'a> Place<'a> {
     /// Calls `f` with the place as the machine wants it.
     pub fn with<R>(&self, f: impl FnOnce(&Ordering<'_>) -> R) -> R {
         let before = |earlier| self.ordering.ordered_before(earlier);
-        f(&Ordering { op: self.ordering.id(), name: &self.name, before: &before })
+        let early = |earlier| self.ordering.ordered_before_wait(earlier);
+        let early = self.ordering.begins_early().then_some(&early as &dyn Fn(u32) -> bool);
+        f(&Ordering { op: self.ordering.id(), name: &self.name, before: &before, early })
     }
 }
 
