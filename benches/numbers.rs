@@ -10,7 +10,7 @@ use std::{fs, io};
 use warpsmith_builder::KernelCrate;
 use warpsmith_driver_api::software;
 use warpsmith_host::Device;
-use warpsmith_host::decode::{KvType, Mode, Model, Session, SessionOptions};
+use warpsmith_host::decode::{Activations, KvType, Mode, Model, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -34,13 +34,13 @@ fn floor(file: &ModelFile, positions: u64, kv: KvType) -> u64 {
 }
 
 /// Decodes tokens greedily, three times, and prints the median rate; on the software driver also what a token costs.
-fn decode(path: &Path, mode: Mode) -> Outcome {
+fn decode(path: &Path, mode: Mode, activations: Activations) -> Outcome {
     const TOKENS: u64 = 50;
     let device = Device::open(0)?;
     let file = ModelFile::open(path)?;
     let model = Model::load(&device, &file)?;
     let capacity = Some(file.config().context.min(128));
-    let mut session = Session::new(&model, SessionOptions { capacity, mode, ..Default::default() })?;
+    let mut session = Session::new(&model, SessionOptions { capacity, mode, activations, ..Default::default() })?;
     let mut times = Vec::new();
     for round in 0..4 {
         session.reset();
@@ -58,7 +58,7 @@ fn decode(path: &Path, mode: Mode) -> Outcome {
     let seconds = median(times).as_secs_f64();
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     println!(
-        "decode, {name}, {mode:?}: {:.1} tokens/s on {} (median of 3 runs of {TOKENS})",
+        "decode, {name}, {mode:?}, {activations} activations: {:.1} tokens/s on {} (median of 3 runs of {TOKENS})",
         TOKENS as f64 / seconds,
         device.engine()
     );
@@ -160,14 +160,26 @@ fn edit_to_ptx() -> Outcome {
     Ok(())
 }
 
+/// Whether a file's name has one of these formats in it.
+fn name_has(path: &Path, formats: &[&str]) -> bool {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    formats.iter().any(|f| name.contains(f))
+}
+
 fn main() -> Outcome {
     // `cargo bench -- FILTER` runs what has the filter in its name.
     if std::env::args().skip(1).any(|a| !a.starts_with('-') && !"numbers".contains(&a)) {
         return Ok(());
     }
     for path in shipped()? {
-        decode(&path, Mode::Graph)?;
-        decode(&path, Mode::Eager)?;
+        decode(&path, Mode::Graph, Activations::F32)?;
+        decode(&path, Mode::Eager, Activations::F32)?;
+        if name_has(&path, &["q1_0", "tq2_0"]) {
+            decode(&path, Mode::Graph, Activations::Int16)?;
+        }
+        if !name_has(&path, &["f16"]) {
+            decode(&path, Mode::Graph, Activations::Int8)?;
+        }
     }
     edit_to_ptx()
 }

@@ -86,6 +86,18 @@ pub enum KvChoice {
     Int8,
 }
 
+/// What weights may be multiplied with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ActivationsChoice {
+    /// Single precision.
+    #[default]
+    F32,
+    /// Codes of 16 bits where a format has kernels for them: about as accurate.
+    Int16,
+    /// Codes of eight bits where a format has kernels for them: coarser, above all where single activations are large.
+    Int8,
+}
+
 /// How much of the run is compared with the CPU reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Verify {
@@ -186,6 +198,12 @@ pub struct RunArgs {
     /// Type of the KV cache.
     #[arg(long, value_enum, default_value_t)]
     pub kv: KvChoice,
+    /// Cheapest activations that weights may be multiplied with; formats without kernels for them take more exact ones.
+    #[arg(long, value_enum, default_value_t)]
+    pub activations: ActivationsChoice,
+    /// Take those activations only in matrices for which the table of `warpsmith tune` has them as faster.
+    #[arg(long)]
+    pub tuned: bool,
     /// Context length: positions that the KV cache holds [default: what the run needs, at most the model's]
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,

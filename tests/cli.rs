@@ -90,6 +90,17 @@ fn dumped_logits_are_one_row_per_fed_position_and_match_the_golden_ones() {
 }
 
 #[test]
+fn integer_activations_are_run_where_they_are_asked_for_and_pass() {
+    let run = warpsmith(&["run", "-n", "4", "--activations", "int8", "--json"]);
+    assert!(run.status.success(), "{}", stderr(&run));
+    let report: serde_json::Value = serde_json::from_str(&stdout(&run)).unwrap();
+    assert_eq!((&report["activations"], &report["reference"]["verdict"]), (&"int8".into(), &"pass".into()));
+    let kernels: Vec<&str> = report["kernels"].as_array().unwrap().iter().filter_map(|k| k["name"].as_str()).collect();
+    assert!(kernels.contains(&"quantize_i8") && kernels.contains(&"gemv_q8_0_i8"), "{kernels:?}");
+    assert!(!kernels.contains(&"gemv_q8_0"), "{kernels:?}");
+}
+
+#[test]
 fn eager_and_graph_runs_print_the_same_logits_to_the_bit() {
     let dir = tempfile::tempdir().unwrap();
     let files = [dir.path().join("graph"), dir.path().join("eager")];

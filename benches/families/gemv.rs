@@ -5,7 +5,7 @@ use std::rc::Rc;
 use criterion::Criterion;
 use gpu_kernels::cases::{Rng, Tensor};
 use gpu_kernels::format::Format;
-use gpu_kernels::gemv::{Gemv, first, four, int8, planes};
+use gpu_kernels::gemv::{Activations, Coded, Gemv, Quantize, first, four};
 use warpsmith_device::{Launcher, U32x4};
 use warpsmith_host::Buffer;
 
@@ -42,9 +42,9 @@ enum Variant {
     Default,
     /// Four rows a group of lanes.
     Four,
-    /// With activations as codes of 8 bits, which it makes first: for weights of one and two bits in bit planes, else in blocks of 32.
+    /// With activations as codes of 8 bits, which it makes first.
     Int8,
-    /// The same of 16 bits, in bit planes.
+    /// The same of 16 bits.
     Int16,
     Columns8,
 }
@@ -61,14 +61,22 @@ impl Variant {
         }
     }
 
+    fn activations(self) -> Activations {
+        match self {
+            Variant::Int8 => Activations::Int8,
+            Variant::Int16 => Activations::Int16,
+            _ => Activations::F32,
+        }
+    }
+
     fn columns(self) -> usize {
         if self == Variant::Columns8 { 8 } else { 1 }
     }
 }
 
-/// Whether activations in bit planes are run: for one bit, and for one of the formats that are the two-bit one to kernels.
-fn in_planes(format: Format) -> bool {
-    matches!(format, Format::Q1_0 | Format::TQ2_0_G128)
+/// Whether activations as codes are run: of the formats that are the two-bit one to kernels, for one.
+fn coded(format: Format) -> bool {
+    format.block_units() == 0 || format == Format::TQ2_0_G128
 }
 
 fn variants(format: Format, layer: &str) -> Vec<Variant> {
@@ -79,10 +87,9 @@ fn variants(format: Format, layer: &str) -> Vec<Variant> {
     if format == Format::F16 && layer != "gate-up" {
         all.push(Variant::Four);
     }
-    if in_planes(format) && layer != "gate-up" {
-        all.extend([Variant::Int8, Variant::Int16]);
-    } else if int8::GemvI8::takes(format) && layer != "gate-up" {
-        all.push(Variant::Int8);
+    if coded(format) {
+        let takes = |v: &Variant| v.activations().take(format);
+        all.extend([Variant::Int8, Variant::Int16].into_iter().filter(takes));
     }
     if layer == "qkv" {
         all.push(Variant::Columns8);
@@ -106,11 +113,8 @@ fn runs(
         let x = bench.stream.upload(&Noise(7).floats(columns * cols))?;
         let mut y = bench.stream.zeros::<f32>(columns * rows)?;
         let weights = Rc::clone(&weights);
-        let bytes = if variant == Variant::Int8 { 1 } else { 2 };
-        let mut codes = bench.stream.zeros::<U32x4>(planes::len(m, bytes) as usize)?;
-        let mut q2_codes = bench.stream.zeros::<planes::Q2Planes>(planes::len(m, bytes) as usize)?;
-        let block_units = format.block_units();
-        let mut i8_codes = bench.stream.zeros::<int8::I8Vector>(int8::len(m) as usize)?;
+        let of = Coded::of(format, variant.activations());
+        let mut codes = bench.stream.zeros::<U32x4>(of.map_or(1, |c| c.codes().len(m) as usize))?;
         runs.push(Run::Launches(Box::new(move |mut on, i| {
             let weights = &*weights[i % weights.len()];
             let (x, y) = (&x, &mut y);
@@ -121,33 +125,16 @@ fn runs(
                 (Variant::Four, _) => {
                     return on.launch(four::GemvF16V3 { weights, x, y, rows: n, cols: m });
                 }
-                (Variant::Int8, format) if int8::GemvI8::takes(format) => {
-                    on.launch(int8::QuantizeI8 { x, codes: &mut i8_codes, cols: m })?;
-                    let gemv = int8::GemvI8 { format, weights, rows: n, cols: m, x: &i8_codes, y };
-                    return gemv.launch(&mut on).unwrap_or(Ok(()));
-                }
-                (Variant::Int8, Format::TQ2_0_G128) => {
-                    on.launch(planes::PlanesQ2I8 { x, planes: &mut q2_codes, cols: m })?;
-                    let gemv = planes::GemvQ20I8 { weights, x: &q2_codes, y, rows: n, cols: m, block_units };
-                    return on.launch(gemv);
-                }
-                (Variant::Int16, Format::TQ2_0_G128) => {
-                    on.launch(planes::PlanesQ2I16 { x, planes: &mut q2_codes, cols: m })?;
-                    let gemv = planes::GemvQ20I16 { weights, x: &q2_codes, y, rows: n, cols: m, block_units };
-                    return on.launch(gemv);
-                }
-                (Variant::Int8, _) => {
-                    on.launch(planes::PlanesI8 { x, planes: &mut codes, cols: m })?;
-                    return on.launch(planes::GemvQ10I8 { weights, x: &codes, y, rows: n, cols: m });
-                }
-                (Variant::Int16, _) => {
-                    on.launch(planes::PlanesI16 { x, planes: &mut codes, cols: m })?;
-                    return on.launch(planes::GemvQ10I16 { weights, x: &codes, y, rows: n, cols: m });
-                }
                 (Variant::First, _) => return on.launch(first::GemvQ80V1 { weights, x, y, rows: n, cols: m }),
                 _ => {}
             }
-            let gemv = Gemv::new(format, weights, n, m, x, y).columns(columns as u32, m, n);
+            let gemv = match of {
+                None => Gemv::new(format, weights, n, m, x, y).columns(columns as u32, m, n),
+                Some(of) => {
+                    Quantize::new(of.codes(), x, &mut codes, m).launch(&mut on)?;
+                    Gemv::coded(of, weights, n, m, &codes, y)
+                }
+            };
             if swiglu { gemv.swiglu().launch(&mut on) } else { gemv.launch(&mut on) }
         })));
     }

@@ -9,7 +9,7 @@ mod device;
 use common::*;
 use device::*;
 use warpsmith_driver_api::software;
-use warpsmith_host::decode::{DecodeError, KvType, Mode, Model, Session, SessionOptions};
+use warpsmith_host::decode::{Activations, DecodeError, KvType, Mode, Model, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
 
 const OUT_OF_MEMORY: i32 = 2;
@@ -122,7 +122,7 @@ fn inner_memory_is_given_back() {
             s.set_capacity(32).unwrap();
             s.feed(4).unwrap();
             let taken = loaded.1.free - d.memory_info().unwrap().free;
-            let budget = 2 * Session::device_bytes(&model, 64, KvType::F16).unwrap();
+            let budget = 2 * Session::device_bytes(&model, 64, KvType::F16, Activations::F32).unwrap();
             assert!(taken <= budget, "{taken} of {budget}");
             drop(s);
             assert_eq!((d.live_allocations(), d.memory_info().unwrap()), loaded, "round {round}");

@@ -4,11 +4,9 @@ use super::run::{Outcome, close};
 use super::{Bench, Case, Failure, Rng, Tensor};
 use crate::embed::{self, Embed};
 use crate::format::Format;
-use crate::gemv::int8::{self, GemvI8, I8Vector, QuantizeI8};
-use crate::gemv::planes::{
-    self, GemvQ10I8, GemvQ10I16, GemvQ20I8, GemvQ20I16, PlanesI8, PlanesI16, PlanesQ2I8, PlanesQ2I16, Q2Planes,
+use crate::gemv::{
+    self, ADD, Activations, Coded, Codes, Gemv, NEXT, NORM, Quantize, first::*, four::GemvF16V3, planes,
 };
-use crate::gemv::{self, ADD, Gemv, NEXT, NORM, first::*, four::GemvF16V3, in_planes};
 use crate::state::Column;
 use warpsmith_device::U32x4;
 
@@ -23,10 +21,14 @@ pub enum Product {
     Gemv,
     /// The same of gates and ups.
     GemvSwiglu,
-    /// One column, with activations of 8 bits.
+    /// With activations of 8 bits.
     Int8,
-    /// One column, with activations of 16 bits.
+    /// The same of gates and ups.
+    Int8Swiglu,
+    /// With activations of 16 bits.
     Int16,
+    /// The same of gates and ups.
+    Int16Swiglu,
     /// Several columns.
     Gemm,
     /// The same of gates and ups.
@@ -42,37 +44,32 @@ impl Product {
         }
         if format == Format::F16 {
             all.push(Product::Four);
-        } else if in_planes(format) {
-            all.extend([Product::Int8, Product::Int16]);
-        } else if GemvI8::takes(format) {
-            all.push(Product::Int8);
         }
+        let coded = [Product::Int8, Product::Int16, Product::Int8Swiglu, Product::Int16Swiglu];
+        all.extend(coded.into_iter().filter(|p| p.codes(format).is_some()));
         all
     }
 
-    /// Bytes of an activation's code.
-    fn code_bytes(self) -> Option<u32> {
+    /// What weights are multiplied with.
+    fn activations(self) -> Activations {
         match self {
-            Product::Int8 => Some(1),
-            Product::Int16 => Some(2),
-            _ => None,
+            Product::Int8 | Product::Int8Swiglu => Activations::Int8,
+            Product::Int16 | Product::Int16Swiglu => Activations::Int16,
+            _ => Activations::F32,
         }
     }
 
-    /// The launches before it.
-    pub fn before(self, format: Format) -> Option<&'static str> {
-        match (self, format) {
-            (Product::Int8, Format::Q1_0) => Some("planes_i8"),
-            (Product::Int16, Format::Q1_0) => Some("planes_i16"),
-            (Product::Int8, format) if in_planes(format) => Some("planes_q2_i8"),
-            (Product::Int16, _) => Some("planes_q2_i16"),
-            (Product::Int8, _) => Some("quantize_i8"),
-            _ => None,
-        }
+    fn coded(self, format: Format) -> Option<Coded> {
+        Coded::of(format, self.activations())
+    }
+
+    /// The codes that it reads.
+    pub fn codes(self, format: Format) -> Option<Codes> {
+        self.coded(format).map(Coded::codes)
     }
 
     fn swiglu(self) -> bool {
-        matches!(self, Product::GemvSwiglu | Product::GemmSwiglu)
+        matches!(self, Product::GemvSwiglu | Product::GemmSwiglu | Product::Int8Swiglu | Product::Int16Swiglu)
     }
 
     /// The entry point's name.
@@ -81,8 +78,8 @@ impl Product {
         match self {
             Product::First => format!("gemv_{decoder}_v1"),
             Product::Four => format!("gemv_{decoder}_v3"),
-            Product::Int8 => format!("gemv_{decoder}_i8"),
-            Product::Int16 => format!("gemv_{decoder}_i16"),
+            Product::Int8 | Product::Int8Swiglu => format!("gemv_{decoder}_i8"),
+            Product::Int16 | Product::Int16Swiglu => format!("gemv_{decoder}_i16"),
             Product::Gemv | Product::GemvSwiglu => format!("gemv_{decoder}"),
             Product::Gemm | Product::GemmSwiglu => format!("gemm_{decoder}"),
         }
@@ -115,25 +112,29 @@ pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     let cols = |n: usize| n.div_ceil(block) * block;
     // One element or block; fewer units than lanes; no power of two; full runs of lanes, and rests; more than is staged
     // at a time, which is 4096 columns of one and 1024 of eight.
+    let in_planes = |codes: Option<Codes>| codes.is_some_and(|c| c != Codes::I8);
+    let codes = product.codes(format);
     let widths: &[usize] = match product {
         Product::First | Product::Four => &[1, 37, 320, 1056],
         Product::Gemv => &[1, 37, 96, 320, 1056, 2144, 4352],
         // A block; several; a run of blocks, and rests; two runs.
-        Product::Int8 | Product::Int16 if in_planes(format) => &[1, 320, 1056, 4096, 4352, 8320],
+        Product::Int8 | Product::Int16 if in_planes(codes) => &[1, 320, 1056, 4096, 4352, 8320],
         // A block; several; runs of two and four units a lane, and rests.
         Product::Int8 | Product::Int16 => &[1, 320, 1056, 4352],
-        Product::GemvSwiglu => &[96, 1056],
+        Product::GemvSwiglu | Product::Int8Swiglu | Product::Int16Swiglu => &[96, 1056],
         Product::Gemm => &[37, 320, 1056],
         Product::GemmSwiglu => &[96],
     };
     // Flags and columns change from shape to shape.
     let flags = |i: usize| match product {
-        Product::First | Product::Four | Product::Int8 | Product::Int16 => 0,
-        Product::GemvSwiglu | Product::GemmSwiglu => [NORM | NEXT, 0, ADD | NORM, NEXT][i % 4],
-        Product::Gemv | Product::Gemm => [0, ADD | NORM | NEXT, ADD, NORM, NEXT, ADD | NEXT][i % 6],
+        Product::First | Product::Four => 0,
+        _ if product.swiglu() => [NORM | NEXT, 0, ADD | NORM, NEXT][i % 4],
+        _ => [0, ADD | NORM | NEXT, ADD, NORM, NEXT, ADD | NEXT][i % 6],
     } as usize;
     let columns = |i: usize| match product {
         Product::Gemm | Product::GemmSwiglu => [3, 9, 2, 8][i % 4],
+        Product::Int8 | Product::Int16 => [1, 3, 2][i % 3],
+        Product::Int8Swiglu | Product::Int16Swiglu => [2, 1][i % 2],
         _ => 1,
     };
     let mut all: Vec<Vec<usize>> = Vec::new();
@@ -144,11 +145,13 @@ pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     if product == Product::Four {
         // Several blocks of threads, also of short rows; more columns than are staged at a time.
         all.extend([vec![37, 1024, 1, 0], vec![1030, 32, 1, 0], vec![6, 4353, 1, 0]]);
-    } else if product.code_bytes().is_some() && !in_planes(format) {
+    } else if codes.is_some() && product.swiglu() {
         // Several blocks of threads.
-        all.push(vec![37, cols(512), 1, 0]);
-    } else if product.code_bytes().is_some() {
-        all.extend([vec![32, 512, 1, 0], vec![33, 256, 1, 0], vec![70, 4096, 1, 0]]);
+        all.push(vec![37, cols(256), 1, flags(2)]);
+    } else if codes == Some(Codes::I8) {
+        all.push(vec![37, cols(512), 1, flags(5)]);
+    } else if codes.is_some() {
+        all.extend([vec![32, 512, 1, 0], vec![33, 256, 1, flags(5)], vec![70, 4096, 1, flags(1)]]);
     }
     if product == Product::Gemv {
         // More than a block of long rows, of short rows.
@@ -268,40 +271,15 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
     let nothing = |n: usize| vec![f32::NAN; n];
     let mut y = bench.upload(&nothing(i.columns * i.y_stride))?;
     let mut scaled = bench.upload(&nothing(i.columns * i.y_stride))?;
-    let parts = gemv::parts(rows32, cols, product.swiglu()) as usize;
+    let (columns, codes) = (i.columns as u32, product.codes(t.format));
+    let parts = gemv::parts_with(codes, rows32, cols, product.swiglu()) as usize;
     let mut sums = bench.upload(&nothing(i.columns * parts))?;
+    // Codes that are not written give sums that nobody expects.
+    let vectors = codes.map_or(1, |c| i.columns * c.len(cols) as usize);
+    let mut codes = bench.upload(&vec![U32x4([u32::MAX; 4]); vectors])?;
     match (product, t.format) {
         (Product::First, Format::F32) => {
             bench.launch(GemvF32V1 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
-        }
-        (Product::Int8, format) if !in_planes(format) => {
-            let mut codes = bench.upload(&vec![I8Vector(U32x4([u32::MAX; 4])); int8::len(cols) as usize])?;
-            bench.launch(QuantizeI8 { x: &x, codes: &mut codes, cols })?;
-            let launched = GemvI8 { format, weights: &records, rows: rows32, cols, x: &codes, y: &mut y }.launch(bench);
-            launched.unwrap_or_else(|| Err(format!("{format} has no entry point for activations of eight bits")))?;
-        }
-        (Product::Int8 | Product::Int16, format) if format != Format::Q1_0 => {
-            let (bytes, block_units) = (product.code_bytes().unwrap_or_default(), format.block_units());
-            let mut codes = bench.upload(&vec![Q2Planes(U32x4([u32::MAX; 4])); planes::len(cols, bytes) as usize])?;
-            let (weights, rows) = (&*records, rows32);
-            if bytes == 1 {
-                bench.launch(PlanesQ2I8 { x: &x, planes: &mut codes, cols })?;
-                bench.launch(GemvQ20I8 { weights, x: &codes, y: &mut y, rows, cols, block_units })?;
-            } else {
-                bench.launch(PlanesQ2I16 { x: &x, planes: &mut codes, cols })?;
-                bench.launch(GemvQ20I16 { weights, x: &codes, y: &mut y, rows, cols, block_units })?;
-            }
-        }
-        (Product::Int8 | Product::Int16, _) => {
-            let bytes = product.code_bytes().unwrap_or_default();
-            let mut codes = bench.upload(&vec![U32x4([u32::MAX; 4]); planes::len(cols, bytes) as usize])?;
-            if bytes == 1 {
-                bench.launch(PlanesI8 { x: &x, planes: &mut codes, cols })?;
-                bench.launch(GemvQ10I8 { weights: &records, x: &codes, y: &mut y, rows: rows32, cols })?;
-            } else {
-                bench.launch(PlanesI16 { x: &x, planes: &mut codes, cols })?;
-                bench.launch(GemvQ10I16 { weights: &records, x: &codes, y: &mut y, rows: rows32, cols })?;
-            }
         }
         (Product::Four, _) => {
             bench.launch(GemvF16V3 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
@@ -310,15 +288,25 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
             bench.launch(GemvQ80V1 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
         }
         _ => {
-            let mut launch = Gemv::new(t.format, &records, rows32, cols, &x, &mut y);
-            launch = launch.columns(i.columns as u32, i.x_stride as u32, i.y_stride as u32);
+            let mut launch = match product.coded(t.format) {
+                None => Gemv::new(t.format, &records, rows32, cols, &x, &mut y),
+                Some(coded) => {
+                    let mut quantize = Quantize::new(coded.codes(), &x, &mut codes, cols);
+                    if let Some((sums, eps)) = &norm {
+                        quantize = quantize.norm(sums, (sums.len() / i.columns) as u32, *eps);
+                    }
+                    quantize.columns(columns, i.x_stride as u32).launch(bench)?;
+                    Gemv::coded(coded, &records, rows32, cols, &codes, &mut y)
+                }
+            };
+            launch = launch.columns(columns, i.x_stride as u32, i.y_stride as u32);
             if product.swiglu() {
                 launch = launch.swiglu();
             }
             if let Some((add, stride)) = &add {
                 launch = launch.add(add, *stride);
             }
-            if let Some((sums, eps)) = &norm {
+            if let (Some((sums, eps)), None) = (&norm, product.codes(t.format)) {
                 launch = launch.norm(sums, (sums.len() / i.columns) as u32, *eps);
             }
             if let Some(weight) = &weight {
@@ -371,9 +359,9 @@ pub fn product<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, format: Form
         });
         let dots = gemv::reference(&weights, x, None).into_iter().zip(gemv::magnitudes(&weights, x));
         let mut dots: Vec<About> = dots.map(|(y, yabs)| About(y * factor, 1e-5 * yabs * factor)).collect();
-        if let Some(bytes) = product.code_bytes() {
-            let block = if in_planes(format) { planes::BLOCK } else { int8::BLOCK };
-            dots.iter_mut().zip(planes::rounding(&weights, x, bytes, block)).for_each(|(dot, error)| dot.1 += error);
+        if let Some(codes) = product.codes(format) {
+            let rounding = planes::rounding(&weights, x, codes.bytes(), codes.block());
+            dots.iter_mut().zip(rounding).for_each(|(dot, error)| dot.1 += factor * error);
         }
         let want: Vec<About> = (0..rows)
             .map(|r| {

@@ -136,9 +136,12 @@ impl Subject {
             Subject::Embed(f) => vec![format!("embed_{}", gemv::decoder(f))],
             Subject::RmsNorm { v1 } => one(if v1 { "rms_norm_v1" } else { "rms_norm" }),
             Subject::AddRmsNorm => one("add_rms_norm"),
-            Subject::Gemv { format, product } => {
-                product.before(format).map(String::from).into_iter().chain([product.kernel(format)]).collect()
-            }
+            Subject::Gemv { format, product } => product
+                .codes(format)
+                .map(|c| c.kernel().to_owned())
+                .into_iter()
+                .chain([product.kernel(format)])
+                .collect(),
             Subject::Rope => one("rope"),
             Subject::QkNormRope => one("qk_norm_rope"),
             Subject::KvStore { f32 } => one(if f32 { "kv_store_f32" } else { "kv_store" }),

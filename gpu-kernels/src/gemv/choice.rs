@@ -1,6 +1,6 @@
 //! Which activations a product is run with.
 
-use super::int8;
+use super::Coded;
 use super::tuned::TUNED;
 use crate::format::Format;
 use std::fmt;
@@ -24,11 +24,7 @@ impl Activations {
     /// Whether a format has entry points for them.
     #[must_use]
     pub fn take(self, format: Format) -> bool {
-        match self {
-            Activations::F32 => true,
-            Activations::Int16 => in_planes(format),
-            Activations::Int8 => in_planes(format) || int8::GemvI8::takes(format),
-        }
+        self == Activations::F32 || Coded::of(format, self).is_some()
     }
 }
 
@@ -40,13 +36,6 @@ impl fmt::Display for Activations {
             Activations::Int8 => "int8",
         })
     }
-}
-
-/// Whether integer activations for the format are bit planes: those of one bit, and of two where at least 128 weights share
-/// a scale.
-#[must_use]
-pub fn in_planes(format: Format) -> bool {
-    format == Format::Q1_0 || format.block_units() >= 2
 }
 
 /// The activations for a matrix of `rows` by `cols` on a device of compute capability `sm` (90 is 9.0): those that are

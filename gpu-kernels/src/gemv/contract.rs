@@ -1,5 +1,6 @@
 //! What all entry points ask for.
 
+use super::coded::parts as coded_parts;
 use super::{ADD, MAX_COLUMNS, NEXT, NORM, SWIGLU, parts};
 use crate::format::{
     decode::Decode,
@@ -10,26 +11,50 @@ use warpsmith_device::{
     prelude::{ContractError, F32x4, KernelMeta, U32x4, contract},
 };
 
-/// The arguments of an entry point.
+/// The arguments of an entry point with activations of f32.
 pub struct Shapes<'a> {
     pub weights: &'a DeviceSlice<U32x4>,
+    pub inputs: Inputs<'a>,
+    pub block_units: u32,
+    pub outputs: Outputs<'a>,
+}
+
+/// Columns of f32, and the norm that they may still need.
+pub struct Inputs<'a> {
     pub x: &'a DeviceSlice<f32>,
-    pub add: &'a DeviceSlice<f32>,
     pub sums: &'a DeviceSlice<f32>,
+    pub cols: u32,
+    pub columns: u32,
+    pub x_stride: u32,
+    pub parts: u32,
+    pub eps: f32,
+}
+
+/// Where outputs go, and what becomes of them.
+pub struct Outputs<'a> {
+    pub add: &'a DeviceSlice<f32>,
     pub next_weight: &'a DeviceSlice<f32>,
     pub y: &'a DeviceSlice<f32>,
     pub scaled: &'a DeviceSlice<f32>,
     pub next_sums: &'a DeviceSlice<f32>,
     pub rows: u32,
-    pub cols: u32,
     pub columns: u32,
-    pub x_stride: u32,
     pub y_stride: u32,
     pub add_stride: u32,
-    pub parts: u32,
-    pub block_units: u32,
     pub flags: u32,
-    pub eps: f32,
+}
+
+/// The arguments of an entry point with activations as codes.
+pub struct Coded<'a> {
+    pub weights: &'a DeviceSlice<U32x4>,
+    /// Its length, and that of a column.
+    pub x: (usize, u64),
+    pub cols: u32,
+    /// Given, and the largest that there is; the least is 2 where it is not 0.
+    pub block_units: (u32, u32),
+    /// Rows of weights of a block of threads.
+    pub block_rows: u32,
+    pub outputs: Outputs<'a>,
 }
 
 /// A table of weights: its shape and its length.
@@ -74,36 +99,97 @@ pub fn check_columns(
     contract::at_least(m, name, slice.len(), (needed, "whole columns"))
 }
 
+impl Inputs<'_> {
+    /// What they have to be; `norm`: they need one.
+    pub fn check(&self, m: &'static KernelMeta, norm: bool) -> Result<(), ContractError> {
+        check_columns(m, ("x", self.x), (self.columns, "x_stride", self.x_stride), (self.cols, "cols"))?;
+        contract::multiple_of(m, "x", (self.x.address(), "its address"), align_of::<F32x4>() as u32)?;
+        if self.columns > 1 {
+            contract::multiple_of(m, "x_stride", self.x_stride, 4u32)?;
+        }
+        if norm {
+            contract::require(m, self.parts > 0, "parts", "at least 1", 0)?;
+            let needed = u64::from(self.columns) * u64::from(self.parts);
+            contract::at_least(m, "sums", self.sums.len(), (needed, "columns * parts"))?;
+            contract::require(
+                m,
+                self.eps >= 0.0 && self.eps.is_finite(),
+                "eps",
+                "a finite number, not negative",
+                self.eps,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Outputs<'_> {
+    fn swiglu(&self) -> bool {
+        self.flags & SWIGLU != 0
+    }
+
+    /// Rows of weights.
+    fn stacked(&self) -> u64 {
+        u64::from(self.rows) * if self.swiglu() { 2 } else { 1 }
+    }
+
+    /// What is asked for, and how many columns of how many rows.
+    fn check_flags(&self, m: &'static KernelMeta, known: u32, most: u32) -> Result<(), ContractError> {
+        contract::require(m, self.flags & !known == 0, "flags", format_args!("only flags out of {known}"), self.flags)?;
+        contract::within(m, "rows", self.rows, 1u32, i32::MAX / 2)?;
+        contract::within(m, "columns", self.columns, 1u32, most)
+    }
+
+    /// Every buffer that is used; a column's sum of squares comes in `parts` parts.
+    fn check(&self, m: &'static KernelMeta, parts: u32) -> Result<(), ContractError> {
+        let (columns, rows) = (u64::from(self.columns), (self.rows, "rows"));
+        check_columns(m, ("y", self.y), (self.columns, "y_stride", self.y_stride), rows)?;
+        if self.flags & ADD != 0 {
+            let needed = (columns - 1) * u64::from(self.add_stride) + u64::from(self.rows);
+            contract::at_least(m, "add", self.add.len(), (needed, "rows of all columns"))?;
+        }
+        if self.flags & NEXT != 0 {
+            contract::at_least(m, "next_weight", self.next_weight.len(), rows)?;
+            check_columns(m, ("scaled", self.scaled), (self.columns, "y_stride", self.y_stride), rows)?;
+            let needed = columns * u64::from(parts);
+            contract::at_least(m, "next_sums", self.next_sums.len(), (needed, "columns * blocks"))?;
+        }
+        Ok(())
+    }
+}
+
 /// The contract of an entry point that takes `most` columns, or up to 64 if that is not 1.
 pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, s: &Shapes<'_>) -> Result<(), ContractError> {
-    let known = ADD | NORM | NEXT | SWIGLU;
-    contract::require(m, s.flags & !known == 0, "flags", format_args!("only flags out of {known}"), s.flags)?;
-    let swiglu = s.flags & SWIGLU != 0;
-    contract::within(m, "rows", s.rows, 1u32, i32::MAX / 2)?;
-    contract::within(m, "columns", s.columns, 1u32, if most == 1 { 1 } else { MAX_COLUMNS })?;
-    let rows = u64::from(s.rows) * if swiglu { 2 } else { 1 };
-    check_weights::<F>(m, ("weights", s.weights), rows, s.cols, s.block_units)?;
-    check_columns(m, ("x", s.x), (s.columns, "x_stride", s.x_stride), (s.cols, "cols"))?;
-    contract::multiple_of(m, "x", (s.x.address(), "its address"), align_of::<F32x4>() as u32)?;
-    if s.columns > 1 {
-        contract::multiple_of(m, "x_stride", s.x_stride, 4u32)?;
-    }
-    check_columns(m, ("y", s.y), (s.columns, "y_stride", s.y_stride), (s.rows, "rows"))?;
-    if s.flags & ADD != 0 {
-        let needed = u64::from(s.columns - 1) * u64::from(s.add_stride) + u64::from(s.rows);
-        contract::at_least(m, "add", s.add.len(), (needed, "rows of all columns"))?;
-    }
-    if s.flags & NORM != 0 {
-        contract::require(m, s.parts > 0, "parts", "at least 1", 0)?;
-        let needed = u64::from(s.columns) * u64::from(s.parts);
-        contract::at_least(m, "sums", s.sums.len(), (needed, "columns * parts"))?;
-        contract::require(m, s.eps >= 0.0 && s.eps.is_finite(), "eps", "a finite number, not negative", s.eps)?;
-    }
-    if s.flags & NEXT != 0 {
-        contract::at_least(m, "next_weight", s.next_weight.len(), (s.rows, "rows"))?;
-        check_columns(m, ("scaled", s.scaled), (s.columns, "y_stride", s.y_stride), (s.rows, "rows"))?;
-        let needed = u64::from(s.columns) * u64::from(parts(s.rows, s.cols, swiglu));
-        contract::at_least(m, "next_sums", s.next_sums.len(), (needed, "columns * blocks"))?;
-    }
-    Ok(())
+    let (x, to) = (&s.inputs, &s.outputs);
+    to.check_flags(m, ADD | NORM | NEXT | SWIGLU, if most == 1 { 1 } else { MAX_COLUMNS })?;
+    check_weights::<F>(m, ("weights", s.weights), to.stacked(), x.cols, s.block_units)?;
+    x.check(m, to.flags & NORM != 0)?;
+    to.check(m, parts(to.rows, x.cols, to.swiglu()))
+}
+
+/// The contract of an entry point whose activations are codes.
+pub fn check_coded<F: Decode>(m: &'static KernelMeta, s: &Coded<'_>) -> Result<(), ContractError> {
+    let to = &s.outputs;
+    to.check_flags(m, ADD | NEXT | SWIGLU, MAX_COLUMNS)?;
+    let (units, most) = s.block_units;
+    contract::within(m, "block_units", units, if most == 0 { 0u32 } else { 2 }, most)?;
+    check_weights::<F>(m, ("weights", s.weights), to.stacked(), s.cols, units)?;
+    let (len, column) = s.x;
+    contract::at_least(m, "x", len, (u64::from(to.columns) * column, "all blocks of all columns"))?;
+    to.check(m, coded_parts(to.rows, s.block_rows, to.swiglu()))
+}
+
+/// The contract of an entry point that writes codes of blocks of `block` columns; `codes`: its length, and that of a column.
+pub fn check_quantizer(
+    m: &'static KernelMeta,
+    x: &Inputs<'_>,
+    block: u32,
+    codes: (usize, u64),
+) -> Result<(), ContractError> {
+    contract::require(m, x.cols > 0, "cols", "at least 1", 0)?;
+    contract::multiple_of(m, "cols", x.cols, (block, "a block"))?;
+    contract::within(m, "columns", x.columns, 1u32, MAX_COLUMNS)?;
+    x.check(m, x.parts > 0)?;
+    let needed = u64::from(x.columns) * codes.1;
+    contract::at_least(m, "codes", codes.0, (needed, "all blocks of all columns"))
 }

@@ -37,22 +37,24 @@ macro_rules! entry {
             let args = frame::Args {
                 weights,
                 x,
-                add,
                 sums,
-                next_weight,
-                y,
-                scaled,
-                next_sums,
                 rows: rows as usize,
                 cols: cols as usize,
                 columns: columns as usize,
                 x_stride: x_stride as usize,
-                y_stride: y_stride as usize,
-                add_stride: add_stride as usize,
                 parts: parts as usize,
                 block_units,
-                flags,
                 eps,
+                ends: super::ends::Ends {
+                    add,
+                    next_weight,
+                    y,
+                    scaled,
+                    next_sums,
+                    y_stride: y_stride as usize,
+                    add_stride: add_stride as usize,
+                    flags,
+                },
             };
             frame::run::<format::$F, N, $UNITS>(&args, xs);
         }
@@ -64,25 +66,31 @@ macro_rules! entry {
                 Geometry::grid(parts(self.rows, self.cols, self.flags & super::SWIGLU != 0), columns, 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
-                super::contract::check::<format::$F>(Self::META, $N, &super::contract::Shapes {
+                use super::contract::{Inputs, Outputs, Shapes, check};
+                check::<format::$F>(Self::META, $N, &Shapes {
                     weights: self.weights,
-                    x: self.x,
-                    add: self.add,
-                    sums: self.sums,
-                    next_weight: self.next_weight,
-                    y: self.y,
-                    scaled: self.scaled,
-                    next_sums: self.next_sums,
-                    rows: self.rows,
-                    cols: self.cols,
-                    columns: self.columns,
-                    x_stride: self.x_stride,
-                    y_stride: self.y_stride,
-                    add_stride: self.add_stride,
-                    parts: self.parts,
+                    inputs: Inputs {
+                        x: self.x,
+                        sums: self.sums,
+                        cols: self.cols,
+                        columns: self.columns,
+                        x_stride: self.x_stride,
+                        parts: self.parts,
+                        eps: self.eps,
+                    },
                     block_units: self.block_units,
-                    flags: self.flags,
-                    eps: self.eps,
+                    outputs: Outputs {
+                        add: self.add,
+                        next_weight: self.next_weight,
+                        y: self.y,
+                        scaled: self.scaled,
+                        next_sums: self.next_sums,
+                        rows: self.rows,
+                        columns: self.columns,
+                        y_stride: self.y_stride,
+                        add_stride: self.add_stride,
+                        flags: self.flags,
+                    },
                 })
             }
         }

@@ -10,7 +10,8 @@
 //!
 //! Only the loop over a unit's quads is unrolled: there are many formats, and the rest of the code is not hot.
 
-use super::{ADD, COLUMNS, NEXT, NORM, ROWS, SWIGLU, THREADS};
+use super::ends::{Ends, inverse_root};
+use super::{COLUMNS, NEXT, NORM, ROWS, SWIGLU, THREADS};
 use crate::elementwise::silu;
 use crate::format::{
     decode::{Decode, QUADS, Scales},
@@ -25,22 +26,15 @@ use warpsmith_device::warp::{FULL, shuffle_xor};
 pub struct Args {
     pub weights: In<U32x4>,
     pub x: In<f32>,
-    pub add: In<f32>,
     pub sums: In<f32>,
-    pub next_weight: In<f32>,
-    pub y: Out<f32>,
-    pub scaled: Out<f32>,
-    pub next_sums: Out<f32>,
     pub rows: usize,
     pub cols: usize,
     pub columns: usize,
     pub x_stride: usize,
-    pub y_stride: usize,
-    pub add_stride: usize,
     pub parts: usize,
     pub block_units: u32,
-    pub flags: u32,
     pub eps: f32,
+    pub ends: Ends,
 }
 
 /// The number, which the compiler does not know: a loop up to it stays a loop.
@@ -238,22 +232,15 @@ pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
     let a = Args {
         weights,
         x,
-        add: x,
         sums: x,
-        next_weight: x,
-        y,
-        scaled: y,
-        next_sums: y,
         rows,
         cols,
         columns: 1,
         x_stride: 0,
-        y_stride: 0,
-        add_stride: 0,
         parts: 0,
         block_units: 0,
-        flags: 0,
         eps: 0.0,
+        ends: Ends { add: x, next_weight: x, y, scaled: y, next_sums: y, y_stride: 0, add_stride: 0, flags: 0 },
     };
     let acc = products::<F, R, 1, UNITS>(&a, &record, of_group, 0, xs);
     if thread::idx_x() as usize & (record.lanes() - 1) == 0 {
@@ -265,20 +252,6 @@ pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
     }
 }
 
-/// 1 / root mean square of an input column, from the parts of its sum of squares.
-///
-/// All lanes of the warp make this call.
-#[device]
-unsafe fn inverse_root(a: &Args, column: usize) -> f32 {
-    let mut sum = 0.0;
-    let mut i = thread::lane() as usize;
-    while i < a.parts {
-        sum += a.sums.at(column * a.parts + i);
-        i += 32;
-    }
-    1.0 / math::sqrt(warp::sum_f32(sum) / a.cols as f32 + a.eps)
-}
-
 /// A block's outputs.
 #[device]
 pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, xs: Shared<F32x4>) {
@@ -286,7 +259,7 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, xs: S
     let group = thread::idx_x() as usize >> record.lanes_log2;
     let groups = THREADS >> record.lanes_log2;
     let column = if N == 1 { 0 } else { block::idx_y() as usize * COLUMNS };
-    let swiglu = a.flags & SWIGLU != 0;
+    let swiglu = a.ends.has(SWIGLU);
     let outputs = if swiglu { groups } else { groups * ROWS };
     let first = block::idx_x() as usize * outputs;
     // A group after the last row takes it again, and the results are dropped: all threads stage.
@@ -316,7 +289,7 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, xs: S
     let my_column = column + warp;
     let busy = warp < N && my_column < a.columns;
     if busy {
-        let factor = if a.flags & NORM != 0 { inverse_root(a, my_column) } else { 1.0 };
+        let factor = if a.ends.has(NORM) { inverse_root(a.sums, a.parts, my_column, a.cols, a.eps) } else { 1.0 };
         if thread::lane() == 0 {
             sums.set(factors + warp, factor);
         }
@@ -336,20 +309,12 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, xs: S
             if swiglu {
                 y = silu(y) * (sums.get(at + groups * N) * factor);
             }
-            let c = column + n;
-            if a.flags & ADD != 0 {
-                y += a.add.at(c * a.add_stride + row);
-            }
-            a.y.set(c * a.y_stride + row, y);
-            if a.flags & NEXT != 0 {
-                a.scaled.set(c * a.y_stride + row, y * a.next_weight.at(row));
-                square = y * y;
-            }
+            square = a.ends.write(column + n, row, y);
         }
         sums.set(at, square);
         i += THREADS;
     }
-    if a.flags & NEXT != 0 {
+    if a.ends.has(NEXT) {
         sync::block();
         if busy {
             let mut sum = 0.0;
@@ -360,7 +325,7 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, xs: S
             }
             let sum = warp::sum_f32(sum);
             if thread::lane() == 0 {
-                a.next_sums.set(my_column * grid::dim_x() as usize + block::idx_x() as usize, sum);
+                a.ends.write_sum(my_column, sum);
             }
         }
     }

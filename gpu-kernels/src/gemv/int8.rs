@@ -9,14 +9,16 @@
 //!
 //! | | |
 //! |---|---|
-//! | `weights` | records, `[rows]`, as for the [default](super) entry points |
-//! | `x` | [`len`] vectors, as [`QuantizeI8`] wrote them |
-//! | `y` | f32 `[rows]` |
+//! | `weights` | records, as for the [default](super) entry points |
+//! | `x` | [`len`] vectors for each column, as [`QuantizeI8`] wrote them |
 //! | `cols` | a multiple of the format's block |
 //!
-//! Of `x` come first the vectors of columns 0 to 15 of every unit, then those of columns 16 to 31, so that the loads of
+//! The other arguments are those of all [`coded`](super::coded) activations; [`Quantize`](super::Quantize) and
+//! [`Gemv::coded`](super::Gemv::coded) pick the entry points.
+//!
+//! Of a column come first the vectors of columns 0 to 15 of every unit, then those of columns 16 to 31, so that the loads of
 //! neighbouring lanes are neighbours; then for each unit two words: the f32 `d`, and the sums of the two halves' codes, of
-//! 16 bits each. [`GemvI8`] picks the entry point.
+//! 16 bits each.
 //!
 //! # Accuracy
 //! Codes are rounded to nearest: an activation is off by up to `d / 2`, where `d` is the largest magnitude of its block over
@@ -26,11 +28,8 @@
 //!
 //! The instruction: PTX ISA, `dp4a`.
 
-#[cfg(not(target_arch = "nvptx64"))]
-use super::contract::check_weights;
+use super::coded;
 use crate::format;
-#[cfg(not(target_arch = "nvptx64"))]
-use crate::format::Format;
 use warpsmith_device::prelude::*;
 
 /// Columns that share a scale.
@@ -39,6 +38,8 @@ pub const BLOCK: u32 = 32;
 const ROWS: usize = 4;
 /// Warps of a block of threads, each with its own rows.
 const WARPS: usize = 4;
+/// Rows of weights of a block of threads.
+pub const BLOCK_ROWS: u32 = (ROWS * WARPS) as u32;
 
 /// 16 bytes of activations that [`QuantizeI8`] wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Element)]
@@ -54,17 +55,20 @@ pub const fn len(cols: u32) -> u64 {
 
 #[cfg(target_arch = "nvptx64")]
 mod frame {
+    use super::super::ends::{Place, again};
+    use super::coded::Args;
     use super::*;
     use crate::format::{
         decode::{Packed, QUADS},
         record::{InMemory, Memory, Record},
     };
-    use crate::load::{lane, warp_index, x4};
+    use crate::load::{lane, x4};
+    use warpsmith_device::shared::Shared;
     use warpsmith_device::warp::{FULL, reduce_group, shuffle_xor};
 
-    /// A lane rounds four columns, eight lanes a unit.
+    /// A lane rounds four columns of `factor * x`, eight lanes a unit.
     #[device]
-    pub unsafe fn quantize(x: In<f32>, codes: Out<I8Vector>, cols: usize) {
+    pub unsafe fn quantize(x: In<f32>, factor: f32, codes: Out<I8Vector>, cols: usize) {
         let c = 4 * (block::idx_x() as usize * WARPS * 32 + thread::idx_x() as usize);
         // Lanes behind the last column stay for the shuffles.
         let v = if c < cols { x4(x, c) } else { [0.0; 4] };
@@ -86,7 +90,7 @@ mod frame {
             let (units, u, q) = (cols / BLOCK as usize, c / BLOCK as usize, c / 4 % QUADS);
             codes.cast::<u32>().set(4 * (q / 4 * units + u) + q % 4, word);
             if q == 0 {
-                let d = if finite { largest / 127.0 } else { f32::NAN };
+                let d = if finite { largest / 127.0 * factor } else { f32::NAN };
                 let sums = (half as u32 & 0xFFFF) | (other as u32) << 16;
                 codes.from(2 * units).cast::<U32x2>().set(u, U32x2([d.to_bits(), sums]));
             }
@@ -143,10 +147,10 @@ mod frame {
     /// The sums over the warp of `ROWS` numbers: lane `l` gets that of number `l / (32 / ROWS)`. For each of them the same
     /// lanes are added in the same order.
     #[inline(always)]
-    unsafe fn sum_rows(mut v: [f32; ROWS]) -> f32 {
+    unsafe fn sum_rows(mut v: [f32; ROWS], lane: usize) -> f32 {
         let (mut n, mut distance) = (ROWS / 2, 16);
         while distance > 0 {
-            let upper = lane() & distance != 0;
+            let upper = lane & distance != 0;
             if n > 0 {
                 for i in 0..n {
                     let (keep, send) = if upper { (v[n + i], v[i]) } else { (v[i], v[n + i]) };
@@ -163,18 +167,21 @@ mod frame {
         v[0]
     }
 
+    /// A block's outputs, by way of `sums`.
     #[device]
-    pub unsafe fn product<F: Packed>(weights: In<U32x4>, x: In<I8Vector>, y: Out<f32>, rows: u32, cols: u32) {
-        let first = (block::idx_x() * WARPS as u32 + warp_index() as u32) * ROWS as u32;
-        if first >= rows {
-            return;
-        }
-        let record = F::SPEC.record(cols as usize, 0);
-        // After the last row it is taken again, and the product is dropped.
-        let memory: [InMemory; ROWS] = core::array::from_fn(|r| {
-            let row = (first + r as u32).min(rows - 1);
-            InMemory(weights.from((u64::from(row) * u64::from(record.vectors as u32)) as usize))
-        });
+    pub unsafe fn product<F: Packed>(a: Args, sums: Shared<f32>) {
+        const N: usize = BLOCK_ROWS as usize;
+        // Where rows and column are. SAFETY: the caller's promise: they are there.
+        let find = |place: Place, rows: u32, cols: u32| unsafe {
+            let record = F::SPEC.record(cols as usize, 0);
+            let first = place.thread / 32 * ROWS as u32;
+            let memory: [InMemory; ROWS] = core::array::from_fn(|r| {
+                let i = place.block * BLOCK_ROWS + first + r as u32 % 2;
+                InMemory(a.row(rows, i, (r & !1) as u32, record.vectors as u32))
+            });
+            (record, memory, a.x.from(place.column as usize * len(cols) as usize).cast::<I8Vector>())
+        };
+        let (record, memory, x) = find(Place::now(), a.rows, a.cols);
         let mut acc = [0.0f32; ROWS];
         // Runs of units of 32 lanes; rows shorter than that have fewer lanes and no such run.
         let together = F::SPEC.together();
@@ -199,118 +206,53 @@ mod frame {
             }
             base += 32 * run;
         }
-        let mut u = full + lane();
-        while u < record.units {
-            let words = memory.map(|m| F::words(m, &record, u));
-            add_unit::<F>(&mut acc, &memory, &record, &load(x, record.units, u), u, &words);
-            u += 32;
+        // Found anew: what is kept over the loop costs registers in it.
+        let cols = again(a.cols);
+        if (base as u32) < cols / BLOCK {
+            let (record, memory, x) = find(Place::again(), again(a.rows), cols);
+            let mut u = base + Place::again().thread as usize % 32;
+            while u < record.units {
+                let words = memory.map(|m| F::words(m, &record, u));
+                add_unit::<F>(&mut acc, &memory, &record, &load(x, record.units, u), u, &words);
+                u += 32;
+            }
         }
-        let sum = sum_rows(acc);
-        let lanes = 32 / ROWS;
-        let row = first + (lane() / lanes) as u32;
-        if lane() % lanes == 0 && row < rows {
-            y.set(row as usize, sum);
+        let place = Place::again();
+        let thread = place.thread as usize;
+        let sum = sum_rows(acc, thread % 32);
+        // The lanes that have the sum of one row.
+        const LANES: usize = 32 / ROWS;
+        if thread % LANES == 0 {
+            sums.set(thread / LANES, sum);
+        }
+        sync::block();
+        if thread < 32 {
+            a.ends.finish::<N>(a.rows, place, sums.get(thread % N));
         }
     }
 }
 
-/// Activations as codes of eight bits in blocks of 32.
-#[kernel(block = 128, min_blocks = 8, family = "gemv")]
-pub unsafe fn quantize_i8(x: In<f32>, codes: Out<I8Vector>, cols: u32) {
-    frame::quantize(x, codes, cols as usize);
-}
-
-#[cfg(not(target_arch = "nvptx64"))]
-impl Contract for QuantizeI8<'_> {
-    fn geometry(&self) -> Geometry {
-        Geometry::blocks(self.cols.div_ceil(4 * 32 * WARPS as u32))
-    }
-    fn check(&self) -> Result<(), ContractError> {
-        let m = Self::META;
-        contract::require(m, self.cols > 0, "cols", "at least 1", 0)?;
-        contract::multiple_of(m, "cols", self.cols, (BLOCK, "a block"))?;
-        contract::at_least(m, "x", self.x.len(), (self.cols, "cols"))?;
-        contract::multiple_of(m, "x", (self.x.address(), "its address"), align_of::<F32x4>() as u32)?;
-        contract::at_least(m, "codes", self.codes.len(), (len(self.cols), "all blocks"))
+coded::quantizer! {
+    /// Activations as codes of eight bits in blocks of 32.
+    quantize_i8 QuantizeI8: I8Vector, 8, blocks of BLOCK, len, |x, factor, codes, cols| {
+        frame::quantize(x, factor, codes, cols as usize)
     }
 }
 
 macro_rules! entries {
-    ($($F:ident, $blocks:literal: $gemv:ident $Gemv:ident;)*) => {
-        $(
-            /// A matrix times a vector of codes of eight bits.
-            #[kernel(block = 128, min_blocks = $blocks, family = "gemv")]
-            pub unsafe fn $gemv(
-                weights: In<U32x4>,
-                x: In<I8Vector>,
-                y: Out<f32>,
-                rows: u32,
-                cols: u32,
-            ) {
-                frame::product::<format::$F>(weights, x, y, rows, cols);
-            }
-
-            #[cfg(not(target_arch = "nvptx64"))]
-            impl Contract for $Gemv<'_> {
-                fn geometry(&self) -> Geometry {
-                    Geometry::blocks(self.rows.div_ceil((ROWS * WARPS) as u32))
-                }
-                fn check(&self) -> Result<(), ContractError> {
-                    let m = Self::META;
-                    contract::within(m, "rows", self.rows, 1u32, i32::MAX)?;
-                    let weights = ("weights", self.weights);
-                    check_weights::<format::$F>(m, weights, self.rows.into(), self.cols, 0)?;
-                    contract::at_least(m, "x", self.x.len(), (len(self.cols), "all blocks"))?;
-                    contract::at_least(m, "y", self.y.len(), (self.rows, "rows"))
-                }
-            }
-        )*
-
-        #[cfg(not(target_arch = "nvptx64"))]
-        impl GemvI8<'_> {
-            /// Whether the format has an entry point here.
-            #[must_use]
-            pub fn takes(format: Format) -> bool {
-                matches!(format, $(Format::$F)|*)
-            }
-
-            /// Launches the entry point for it; `None` if the format has none here.
-            ///
-            /// # Errors
-            /// What the launcher reports, a broken contract first of all.
-            pub fn launch<L: Launcher>(self, launcher: &mut L) -> Option<Result<(), L::Error>> {
-                let GemvI8 { format, weights, rows, cols, x, y } = self;
-                match format {
-                    $(Format::$F => Some(launcher.launch($Gemv { weights, x, y, rows, cols })),)*
-                    _ => None,
-                }
-            }
+    ($($F:ident, $blocks:literal: $gemv:ident $Gemv:ident $shared:ident;)*) => { $(
+        coded::product! {
+            /// A matrix times columns of codes of eight bits.
+            $gemv $Gemv: I8Vector, $blocks, format::$F, units 0, rows of BLOCK_ROWS, len,
+            $shared of BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F>(a, sums)
         }
-    };
+    )* };
 }
 
 entries! {
-    Q4_0, 4: gemv_q4_0_i8 GemvQ40I8;
-    Q8_0, 4: gemv_q8_0_i8 GemvQ80I8;
-    Q4_K, 4: gemv_q4_k_i8 GemvQ4KI8;
-    Q5_K, 3: gemv_q5_k_i8 GemvQ5KI8;
-    Q6_K, 4: gemv_q6_k_i8 GemvQ6KI8;
-}
-
-/// `y = weights * x` with a tensor of a format that has an entry point here.
-#[cfg(not(target_arch = "nvptx64"))]
-#[must_use = "a product is nothing before it is launched"]
-pub struct GemvI8<'a> {
-    /// Of the weights.
-    pub format: Format,
-    /// Records of `rows` rows of `cols` columns.
-    pub weights: &'a DeviceSlice<U32x4>,
-    /// Rows.
-    pub rows: u32,
-    /// Columns.
-    pub cols: u32,
-    /// What [`QuantizeI8`] wrote.
-    pub x: &'a DeviceSlice<I8Vector>,
-    /// The product.
-    pub y: &'a mut DeviceSlice<f32>,
+    Q4_0, 4: gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8;
+    Q8_0, 4: gemv_q8_0_i8 GemvQ80I8 GEMV_Q8_0_I8;
+    Q4_K, 4: gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8;
+    Q5_K, 3: gemv_q5_k_i8 GemvQ5KI8 GEMV_Q5_K_I8;
+    Q6_K, 4: gemv_q6_k_i8 GemvQ6KI8 GEMV_Q6_K_I8;
 }

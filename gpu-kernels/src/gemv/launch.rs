@@ -1,13 +1,23 @@
 //! The way from a format to its entry points.
 
+use super::codes::Entry;
+use super::int8::*;
+use super::planes::*;
 use super::*;
 use crate::format::Format;
 use warpsmith_device::prelude::*;
+
+/// What weights are multiplied with.
+enum Input<'a> {
+    F32(&'a DeviceSlice<f32>),
+    Coded(Coded, &'a DeviceSlice<U32x4>),
+}
 
 /// A product with a tensor of any format.
 ///
 /// ```text
 /// Gemv::new(format, weights, rows, cols, x, y).add(residual, 0).launch(on)
+/// Gemv::coded(Coded::of(format, Activations::Int8)?, weights, rows, cols, codes, y).swiglu().launch(on)
 /// ```
 #[must_use = "a product is nothing before it is launched"]
 pub struct Gemv<'a> {
@@ -15,7 +25,7 @@ pub struct Gemv<'a> {
     weights: &'a DeviceSlice<U32x4>,
     rows: u32,
     cols: u32,
-    x: &'a DeviceSlice<f32>,
+    x: Input<'a>,
     y: &'a mut DeviceSlice<f32>,
     swiglu: bool,
     columns: u32,
@@ -36,13 +46,35 @@ impl<'a> Gemv<'a> {
         x: &'a DeviceSlice<f32>,
         y: &'a mut DeviceSlice<f32>,
     ) -> Gemv<'a> {
+        Self::of(format, weights, (rows, cols), Input::F32(x), y)
+    }
+
+    /// The same of activations that [`Quantize`] wrote as the codes of `coded`.
+    pub fn coded(
+        coded: Coded,
+        weights: &'a DeviceSlice<U32x4>,
+        rows: u32,
+        cols: u32,
+        codes: &'a DeviceSlice<U32x4>,
+        y: &'a mut DeviceSlice<f32>,
+    ) -> Gemv<'a> {
+        Self::of(coded.format(), weights, (rows, cols), Input::Coded(coded, codes), y)
+    }
+
+    fn of(
+        format: Format,
+        weights: &'a DeviceSlice<U32x4>,
+        (rows, cols): (u32, u32),
+        x: Input<'a>,
+        y: &'a mut DeviceSlice<f32>,
+    ) -> Gemv<'a> {
         let (add, norm, next) = (None, None, None);
         let (x_stride, y_stride) = (cols, rows);
         Gemv { format, weights, rows, cols, x, y, swiglu: false, columns: 1, x_stride, y_stride, add, norm, next }
     }
 
     /// `columns` columns, `x_stride` elements apart in `x` and `y_stride` in `y` (and in `scaled` of [`next`](Self::next)).
-    /// `x_stride` is a multiple of 4.
+    /// `x_stride` is a multiple of 4; codes lie one column behind the other whatever it is.
     pub fn columns(mut self, columns: u32, x_stride: u32, y_stride: u32) -> Self {
         (self.columns, self.x_stride, self.y_stride) = (columns, x_stride, y_stride);
         self
@@ -61,7 +93,7 @@ impl<'a> Gemv<'a> {
     }
 
     /// `x` is `scaled` of a producer: divides by the root mean square of what it scaled, whose squares sum up to `parts`
-    /// numbers a column in `sums`.
+    /// numbers a column in `sums`. Codes have that behind them ([`Quantize::norm`]): for them this breaks the contract.
     pub fn norm(mut self, sums: &'a DeviceSlice<f32>, parts: u32, eps: f32) -> Self {
         self.norm = Some((sums, parts, eps));
         self
@@ -81,7 +113,11 @@ impl<'a> Gemv<'a> {
     /// Parts of a column's sum of squares that [`next`](Self::next) writes.
     #[must_use]
     pub fn parts(&self) -> u32 {
-        parts(self.rows, self.cols, self.swiglu)
+        let codes = match self.x {
+            Input::F32(_) => None,
+            Input::Coded(coded, _) => Some(coded.codes()),
+        };
+        parts_with(codes, self.rows, self.cols, self.swiglu)
     }
 
     /// Launches the entry point for it.
@@ -99,6 +135,43 @@ impl<'a> Gemv<'a> {
             DeviceSlice::empty_mut(),
         ));
         let block_units = format.block_units();
+        let x = match x {
+            Input::F32(x) => x,
+            Input::Coded(coded, codes) => {
+                macro_rules! with {
+                    ($entry:ident) => {
+                        launcher.launch($entry {
+                            weights,
+                            // Vectors of other names, of one size: what does not fit is too short, which the contract says.
+                            x: codes.cast().unwrap_or(DeviceSlice::empty()),
+                            add,
+                            next_weight,
+                            y,
+                            scaled,
+                            next_sums,
+                            rows,
+                            cols,
+                            columns,
+                            y_stride,
+                            add_stride,
+                            block_units,
+                            flags,
+                        })
+                    };
+                }
+                return match coded.entry() {
+                    Entry::Q10I8 => with!(GemvQ10I8),
+                    Entry::Q10I16 => with!(GemvQ10I16),
+                    Entry::Q20I8 => with!(GemvQ20I8),
+                    Entry::Q20I16 => with!(GemvQ20I16),
+                    Entry::Q40I8 => with!(GemvQ40I8),
+                    Entry::Q80I8 => with!(GemvQ80I8),
+                    Entry::Q4KI8 => with!(GemvQ4KI8),
+                    Entry::Q5KI8 => with!(GemvQ5KI8),
+                    Entry::Q6KI8 => with!(GemvQ6KI8),
+                };
+            }
+        };
         macro_rules! with {
             ($entry:ident) => {
                 launcher.launch($entry {

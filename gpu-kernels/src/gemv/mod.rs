@@ -19,8 +19,9 @@
 //! - [`NEXT`]: prepare that for the next product: `scaled = y * next_weight` (laid out as `y`), and in `next_sums` a
 //!   part of the sum of squares of `y` for each block, `[columns, blocks]` with [`parts`] blocks.
 //!
-//! Beside these are variants: [`first`], to be read first; [`four`], with fewer instructions for a weight of F16; and with activations as integer codes [`int8`], for formats of four
-//! to eight bits, and [`planes`], for one bit.
+//! Beside these are variants: [`first`], to be read first; [`four`], with fewer instructions for a weight of F16; and with
+//! activations as integer codes ([`coded`]) [`int8`], for formats of four to eight bits, and [`planes`], for one and two.
+//! [`choose`] says which activations a product takes.
 //!
 //! Products and sums are f32 with fused multiply-adds; the error stays within `1e-5 * sum |w * x|` of the exact sum.
 //! Which partial sums are formed depends on the row's length alone, so results are the same to the bit in every run, on
@@ -28,8 +29,13 @@
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod choice;
+pub mod coded;
+#[cfg(not(target_arch = "nvptx64"))]
+mod codes;
 #[cfg(not(target_arch = "nvptx64"))]
 mod contract;
+#[cfg(target_arch = "nvptx64")]
+mod ends;
 mod entries;
 pub mod first;
 pub mod four;
@@ -43,7 +49,9 @@ pub mod planes;
 mod tuned;
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use choice::{Activations, Provenance, Tuned, choose, fastest, in_planes};
+pub use choice::{Activations, Provenance, Tuned, choose, fastest};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use codes::{Coded, Codes, Quantize};
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) use contract::check_weights;
 pub use entries::*;
@@ -77,6 +85,13 @@ pub fn parts(rows: u32, cols: u32, swiglu: bool) -> u32 {
     let units = cols.div_ceil(crate::format::record::UNIT as u32);
     let groups = THREADS as u32 / units.clamp(1, 32).next_power_of_two();
     rows.div_ceil(groups * if swiglu { 1 } else { ROWS as u32 })
+}
+
+/// The same of any activations: of `codes`, or of f32.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn parts_with(codes: Option<Codes>, rows: u32, cols: u32, swiglu: bool) -> u32 {
+    codes.map_or_else(|| parts(rows, cols, swiglu), |c| c.parts(rows, swiglu))
 }
 
 /// The product in f64: what every entry point is held to. `weights` are the decoded weights.

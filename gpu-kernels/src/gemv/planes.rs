@@ -17,11 +17,13 @@
 //!
 //! | | |
 //! |---|---|
-//! | `weights` | records of Q1_0 or of Q2_0, `[rows]`, as for [`GemvQ10`](super::GemvQ10) and [`GemvQ20`](super::GemvQ20) |
-//! | `x` | [`len`] vectors, as `planes_*` of the same width and order wrote them |
-//! | `y` | f32 `[rows]` |
+//! | `weights` | records of Q1_0 or of Q2_0, as for [`GemvQ10`](super::GemvQ10) and [`GemvQ20`](super::GemvQ20) |
+//! | `x` | [`len`] vectors for each column, as `planes_*` of the same width and order wrote them |
 //! | `cols` | a multiple of 128 and of the format's block |
-//! | `block_units` | of two bits: 2 or 3, as at least 128 weights have to share a scale |
+//! | `block_units` | of two bits: 2 or 3, as at least 128 weights have to share a scale; else 0 |
+//!
+//! The other arguments are those of all [`coded`](super::coded) activations; [`Quantize`](super::Quantize) and
+//! [`Gemv::coded`](super::Gemv::coded) pick the entry points.
 //!
 //! A block of `x` is `32 * bytes` words of planes (word `4 p + t` of plane `p` is that of columns `32 t` to `32 t + 31`) and,
 //! for `t` in `0..4`, two f32: `-2 d`, and `d` times what the planes that lane `t` adds up would give if every sign were a
@@ -37,8 +39,7 @@
 //!
 //! The instruction: PTX ISA, `mma` with `.b1` operands.
 
-#[cfg(not(target_arch = "nvptx64"))]
-use super::contract::check_weights;
+use super::coded;
 use crate::format::{Q1_0, Q2_0};
 use warpsmith_device::prelude::*;
 
@@ -47,6 +48,7 @@ pub const BLOCK: u32 = 128;
 /// Rows of a block of threads: two tiles of the instruction, so that activations are loaded half as often.
 pub const ROWS: u32 = 32;
 /// Warps of a block of threads, among which the columns are divided.
+#[cfg(target_arch = "nvptx64")]
 const WARPS: usize = 4;
 
 /// A vector of activations in the order of weights of two bits.
@@ -60,12 +62,18 @@ pub const fn len(cols: u32, bytes: u32) -> u64 {
     cols.div_ceil(BLOCK) as u64 * block_vectors(bytes as usize) as u64
 }
 
+const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
+    len(cols, BYTES)
+}
+
 const fn block_vectors(bytes: usize) -> usize {
     8 * bytes + 2
 }
 
 #[cfg(target_arch = "nvptx64")]
 mod frame {
+    use super::super::ends::Place;
+    use super::coded::Args;
     use super::*;
     use crate::format::{decode::Decode, unpack::select_bits};
     use crate::load::{lane, warp_index};
@@ -85,9 +93,14 @@ mod frame {
     /// The even bits of a word.
     const EVEN: u32 = 0x5555_5555;
 
-    /// A warp writes a block of codes, for weights of `BITS` bits.
+    /// A warp writes a block of the codes of `factor * x`, for weights of `BITS` bits.
     #[device]
-    pub unsafe fn quantize<const BYTES: usize, const BITS: usize>(x: In<f32>, planes: Out<U32x4>, cols: u32) {
+    pub unsafe fn quantize<const BYTES: usize, const BITS: usize>(
+        x: In<f32>,
+        factor: f32,
+        planes: Out<U32x4>,
+        cols: u32,
+    ) {
         let block = block::idx_x() as usize * WARPS + warp_index();
         if block >= (cols / BLOCK) as usize {
             return;
@@ -106,7 +119,7 @@ mod frame {
         }
         let largest = warp::max_f32(largest);
         let most = if BYTES == 1 { 127.0 } else { 32767.0 };
-        let d = if warp::all(FULL, finite) { largest / most } else { f32::NAN };
+        let d = if warp::all(FULL, finite) { largest / most * factor } else { f32::NAN };
         let mut codes = [0u32; 4];
         for t in 0..4 {
             let code = if largest > 0.0 { math::round_to_i32(v[t] / largest * most) } else { 0 };
@@ -189,22 +202,17 @@ mod frame {
         }
     }
 
+    /// A block's outputs, by way of `sums`.
     #[device]
-    pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(
-        weights: In<U32x4>,
-        x: In<U32x4>,
-        y: Out<f32>,
-        (rows, cols, block_units): (u32, u32, u32),
-        sums: Shared<f32>,
-    ) {
+    pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(a: Args, sums: Shared<f32>) {
         // Units fill blocks: `BITS` vectors of codes for each. A scale is for one block or for several.
-        let record = F::SPEC.record(cols as usize, block_units);
-        let (blocks, vectors) = (cols / BLOCK, record.vectors as u32);
+        let record = F::SPEC.record(a.cols as usize, a.block_units);
+        let blocks = a.cols / BLOCK;
+        let x = a.x.from(block::idx_y() as usize * len(a.cols, BYTES as u32) as usize);
         let shared = record.block_units - 2;
-        let (g, t) = (lane() as u32 / 4, lane() & 3);
-        let first = block::idx_x() * ROWS;
+        let (g, t) = (lane() / 4, lane() & 3);
         let row: [In<U32x4>; PARTS] = core::array::from_fn(|r| {
-            weights.from((first + g + 8 * r as u32).min(rows - 1) as usize * vectors as usize)
+            a.row(a.rows, block::idx_x() * ROWS + g as u32, 8 * r as u32, record.vectors as u32)
         });
         let scales = row.map(|row| row.from(record.blocks / 16).cast::<u16>());
         let last = last_factor(t);
@@ -243,78 +251,45 @@ mod frame {
             sum += shuffle_xor(FULL, sum, 1);
             sum += shuffle_xor(FULL, sum, 2);
             if t == 0 {
-                sums.set(warp_index() * ROWS as usize + g as usize + 8 * r, sum);
+                sums.set(warp_index() * ROWS as usize + g + 8 * r, sum);
             }
         }
         sync::block();
-        let r = thread::idx_x();
-        if r < ROWS && first + r < rows {
+        let place = Place::again();
+        if place.thread < 32 {
             let mut sum = 0.0;
             for warp in 0..WARPS {
-                sum += sums.get(warp * ROWS as usize + r as usize);
+                sum += sums.get(warp * ROWS as usize + place.thread as usize);
             }
-            y.set((first + r) as usize, sum);
+            a.ends.finish::<{ ROWS as usize }>(a.rows, place, sum);
         }
     }
 }
 
 macro_rules! entries {
     ($(
-        $F:ident, $bits:literal, $bytes:literal: $X:ident $planes:ident $Planes:ident,
-        $gemv:ident $Gemv:ident $shared:ident($($units:ident)?);
+        $F:ident, $bits:literal, $bytes:literal, $units:literal: $X:ident $planes:ident $Planes:ident,
+        $gemv:ident $Gemv:ident $shared:ident;
     )*) => { $(
-        /// Activations as codes in bit planes.
-        #[kernel(block = 128, min_blocks = 4, family = "gemv")]
-        pub unsafe fn $planes(x: In<f32>, planes: Out<$X>, cols: u32) {
-            frame::quantize::<$bytes, $bits>(x, planes.cast::<U32x4>(), cols);
-        }
-
-        /// A matrix of codes of one or two bits times a vector in bit planes.
-        #[kernel(block = 128, min_blocks = 4, family = "gemv")]
-        pub unsafe fn $gemv(weights: In<U32x4>, x: In<$X>, y: Out<f32>, rows: u32, cols: u32 $(, $units: u32)?) {
-            let sums = shared_array!($shared: [f32; WARPS * ROWS as usize]);
-            let block_units = 0 $(+ $units)?;
-            let shape = (rows, cols, block_units);
-            frame::product::<$F, $bytes, $bits>(weights, x.cast::<U32x4>(), y, shape, sums);
-        }
-
-        #[cfg(not(target_arch = "nvptx64"))]
-        impl Contract for $Planes<'_> {
-            fn geometry(&self) -> Geometry {
-                Geometry::blocks((self.cols / BLOCK).div_ceil(WARPS as u32))
-            }
-            fn check(&self) -> Result<(), ContractError> {
-                let m = Self::META;
-                contract::require(m, self.cols > 0, "cols", "at least 1", 0)?;
-                contract::multiple_of(m, "cols", self.cols, (BLOCK, "a block"))?;
-                contract::at_least(m, "x", self.x.len(), (self.cols, "cols"))?;
-                contract::at_least(m, "planes", self.planes.len(), (len(self.cols, $bytes), "all blocks"))
+        coded::quantizer! {
+            /// Activations as codes in bit planes.
+            $planes $Planes: $X, 4, blocks of BLOCK, len_of::<$bytes>, |x, factor, codes, cols| {
+                frame::quantize::<$bytes, $bits>(x, factor, codes.cast::<U32x4>(), cols)
             }
         }
-
-        #[cfg(not(target_arch = "nvptx64"))]
-        impl Contract for $Gemv<'_> {
-            fn geometry(&self) -> Geometry {
-                Geometry::blocks(self.rows.div_ceil(ROWS))
-            }
-            fn check(&self) -> Result<(), ContractError> {
-                let m = Self::META;
-                contract::within(m, "rows", self.rows, 1u32, i32::MAX)?;
-                $( contract::within(m, "block_units", self.$units, 2u32, 3u32)?; )?
-                let block_units = 0 $(+ self.$units)?;
-                check_weights::<$F>(m, ("weights", self.weights), self.rows.into(), self.cols, block_units)?;
-                contract::at_least(m, "x", self.x.len(), (len(self.cols, $bytes), "all blocks"))?;
-                contract::at_least(m, "y", self.y.len(), (self.rows, "rows"))
-            }
+        coded::product! {
+            /// A matrix of codes of one or two bits times columns in bit planes.
+            $gemv $Gemv: $X, 4, $F, units $units, rows of ROWS, len_of::<$bytes>,
+            $shared of WARPS * ROWS as usize, |a, sums| frame::product::<$F, $bytes, $bits>(a, sums)
         }
     )* };
 }
 
 entries! {
-    Q1_0, 1, 1: U32x4 planes_i8 PlanesI8, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8();
-    Q1_0, 1, 2: U32x4 planes_i16 PlanesI16, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16();
-    Q2_0, 2, 1: Q2Planes planes_q2_i8 PlanesQ2I8, gemv_q2_0_i8 GemvQ20I8 GEMV_Q2_0_I8(block_units);
-    Q2_0, 2, 2: Q2Planes planes_q2_i16 PlanesQ2I16, gemv_q2_0_i16 GemvQ20I16 GEMV_Q2_0_I16(block_units);
+    Q1_0, 1, 1, 0: U32x4 planes_i8 PlanesI8, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8;
+    Q1_0, 1, 2, 0: U32x4 planes_i16 PlanesI16, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16;
+    Q2_0, 2, 1, 3: Q2Planes planes_q2_i8 PlanesQ2I8, gemv_q2_0_i8 GemvQ20I8 GEMV_Q2_0_I8;
+    Q2_0, 2, 2, 3: Q2Planes planes_q2_i16 PlanesQ2I16, gemv_q2_0_i16 GemvQ20I16 GEMV_Q2_0_I16;
 }
 
 /// How far products with activations rounded to `bytes` bytes may be from those with exact ones: `sum |w| d / 2` for each

@@ -5,13 +5,14 @@ use crate::machine::{Gpu, Rng, assert_close, vector};
 use gpu_kernels::cases::{Product, Tensor};
 use gpu_kernels::format::Format;
 use gpu_kernels::gemv::{
-    int8::{self, GemvI8, GemvQ5KI8, I8Vector, QuantizeI8},
+    ADD, Codes, NEXT, NORM, Quantize, SWIGLU,
+    int8::{self, GemvQ5KI8, QuantizeI8},
     planes,
 };
-use warpsmith_device::{Contract, DeviceSlice, Launcher};
+use warpsmith_device::{Contract, DeviceSlice, U32x4};
 
 fn formats() -> impl Iterator<Item = Format> {
-    Format::ALL.into_iter().filter(|f| GemvI8::takes(*f))
+    Format::ALL.into_iter().filter(|f| Product::Int8.codes(*f) == Some(Codes::I8))
 }
 
 #[test]
@@ -27,9 +28,10 @@ fn codes_are_the_nearest() {
         x[127] = 3.0;
         x[128..160].iter_mut().for_each(|v| *v *= 1e-38);
         let cols = x.len() as u32;
-        let mut out = gpu.poisoned::<I8Vector>(int8::len(cols) as usize);
-        gpu.launch(QuantizeI8 { x: &gpu.upload(&x), codes: &mut out, cols }).unwrap();
-        let words: Vec<u32> = gpu.read(&out).iter().flat_map(|v| v.0.0).collect();
+        let mut out = gpu.poisoned::<U32x4>(int8::len(cols) as usize);
+        let x_on_device = gpu.upload(&x);
+        Quantize::new(Codes::I8, &x_on_device, &mut out, cols).launch(&mut gpu).unwrap();
+        let words: Vec<u32> = gpu.read(&out).iter().flat_map(|v| v.0).collect();
         for (u, x) in x.chunks(32).enumerate() {
             let at = |half: usize| 4 * (half * units + u);
             let codes: Vec<i8> = [0, 1]
@@ -137,29 +139,59 @@ fn results_do_not_depend_on_the_other_rows() {
 #[test]
 fn contracts_name_the_argument() {
     // SAFETY: nothing is launched, so nothing reads or writes the memory.
-    let launch = |weights, x, y, cols| unsafe {
+    let launch = |weights, x, y, cols, columns, flags| unsafe {
         GemvQ5KI8 {
             weights: DeviceSlice::from_raw(0x1000, weights),
             x: DeviceSlice::from_raw(0x4000, x),
+            add: DeviceSlice::from_raw(0x5000, 3),
+            next_weight: DeviceSlice::empty(),
             y: DeviceSlice::from_raw_mut(0x8000, y),
+            scaled: DeviceSlice::empty_mut(),
+            next_sums: DeviceSlice::empty_mut(),
             rows: 3,
             cols,
+            columns,
+            y_stride: 3,
+            add_stride: 0,
+            block_units: 0,
+            flags,
         }
         .check()
     };
+    let argument = |result: Result<(), warpsmith_device::prelude::ContractError>| result.unwrap_err().argument;
     // A record of two blocks: 16 vectors of nibbles, 4 of fifth bits, 2 of scales.
-    assert!(launch(66, 40, 3, 512).is_ok());
-    assert_eq!(launch(65, 40, 3, 512).unwrap_err().argument, "weights");
-    assert_eq!(launch(66, 39, 3, 512).unwrap_err().argument, "x");
-    assert_eq!(launch(66, 40, 2, 512).unwrap_err().argument, "y");
-    assert_eq!(launch(66, 40, 3, 320).unwrap_err().argument, "cols");
+    assert!(launch(66, 40, 3, 512, 1, 0).is_ok() && launch(66, 80, 6, 512, 2, ADD).is_ok());
+    assert_eq!(argument(launch(65, 40, 3, 512, 1, 0)), "weights");
+    // Gates and ups are twice the rows.
+    assert_eq!(argument(launch(66, 40, 3, 512, 1, SWIGLU)), "weights");
+    assert_eq!(argument(launch(66, 39, 3, 512, 1, 0)), "x");
+    assert_eq!(argument(launch(66, 79, 6, 512, 2, 0)), "x");
+    assert_eq!(argument(launch(66, 40, 2, 512, 1, 0)), "y");
+    assert_eq!(argument(launch(66, 80, 5, 512, 2, 0)), "y");
+    assert_eq!(argument(launch(66, 40, 3, 320, 1, 0)), "cols");
+    assert_eq!(argument(launch(66, 40, 3, 512, 65, 0)), "columns");
+    assert_eq!(argument(launch(66, 40, 3, 512, 1, NEXT)), "next_weight");
+    // The norm is behind the codes.
+    assert_eq!(argument(launch(66, 40, 3, 512, 1, NORM)), "flags");
     // SAFETY: as above.
-    let quantize = |address, x, codes| unsafe {
-        QuantizeI8 { x: DeviceSlice::from_raw(address, x), codes: DeviceSlice::from_raw_mut(0x4000, codes), cols: 96 }
-            .check()
+    let quantize = |address, x, codes, columns, parts| unsafe {
+        QuantizeI8 {
+            x: DeviceSlice::from_raw(address, x),
+            sums: DeviceSlice::from_raw(0x5000, 7),
+            codes: DeviceSlice::from_raw_mut(0x4000, codes),
+            cols: 96,
+            columns,
+            x_stride: 100,
+            parts,
+            eps: 1e-6,
+        }
+        .check()
     };
-    assert!(quantize(0x1000, 96, 8).is_ok());
-    assert_eq!(quantize(0x1004, 96, 8).unwrap_err().argument, "x");
-    assert_eq!(quantize(0x1000, 95, 8).unwrap_err().argument, "x");
-    assert_eq!(quantize(0x1000, 96, 7).unwrap_err().argument, "codes");
+    assert!(quantize(0x1000, 96, 8, 1, 7).is_ok() && quantize(0x1000, 196, 16, 2, 3).is_ok());
+    assert_eq!(argument(quantize(0x1004, 96, 8, 1, 0)), "x");
+    assert_eq!(argument(quantize(0x1000, 95, 8, 1, 0)), "x");
+    assert_eq!(argument(quantize(0x1000, 195, 16, 2, 0)), "x");
+    assert_eq!(argument(quantize(0x1000, 96, 7, 1, 0)), "codes");
+    assert_eq!(argument(quantize(0x1000, 196, 15, 2, 0)), "codes");
+    assert_eq!(argument(quantize(0x1000, 96, 8, 1, 8)), "sums");
 }

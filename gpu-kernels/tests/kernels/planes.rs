@@ -2,13 +2,13 @@
 
 use crate::gemv::run;
 use crate::machine::{Gpu, Rng, assert_close, vector};
-use gpu_kernels::cases::{Product, Subject, Tensor};
+use gpu_kernels::cases::{Inputs, Product, Subject, Tensor, multiply};
 use gpu_kernels::format::Format;
 use gpu_kernels::gemv::{
-    self,
-    planes::{self, GemvQ10I8, GemvQ20I8, PlanesI8, PlanesI16},
+    self, Activations, Coded, Codes, Gemv, Quantize,
+    planes::{self, GemvQ20I8},
 };
-use warpsmith_device::{Contract, DeviceSlice, Launcher, U32x4};
+use warpsmith_device::{Contract, DeviceSlice, U32x4};
 
 /// The codes and the scale of every block, from what the device wrote.
 fn codes(words: &[u32], bytes: usize) -> Vec<(Vec<i32>, f32)> {
@@ -47,10 +47,8 @@ fn codes_are_the_nearest() {
         for bytes in [1usize, 2] {
             let cols = x.len() as u32;
             let mut out = gpu.poisoned::<U32x4>(planes::len(cols, bytes as u32) as usize);
-            match bytes {
-                1 => gpu.launch(PlanesI8 { x: &input, planes: &mut out, cols }).unwrap(),
-                _ => gpu.launch(PlanesI16 { x: &input, planes: &mut out, cols }).unwrap(),
-            }
+            let of = [Codes::PlanesI8, Codes::PlanesI16][bytes - 1];
+            Quantize::new(of, &input, &mut out, cols).launch(&mut gpu).unwrap();
             let words: Vec<u32> = gpu.read(&out).iter().flat_map(|v| v.0).collect();
             let most = if bytes == 1 { 127.0 } else { 32767.0 };
             for (b, ((codes, d), x)) in codes(&words, bytes).into_iter().zip(x.chunks(128)).enumerate() {
@@ -172,38 +170,81 @@ fn results_do_not_depend_on_the_other_rows() {
     }
 }
 
+/// Of both kinds of codes: columns beside others have the bits that they have alone, also after a norm, and so do outputs
+/// that are added to and prepared for the next norm.
+#[test]
+fn results_do_not_depend_on_the_other_columns() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(74));
+    for (format, product) in
+        [(Format::Q1_0, Product::Int16), (Format::TQ2_0_G128, Product::Int8), (Format::Q4_K, Product::Int8)]
+    {
+        let (rows, cols, parts) = (37, 768, 5);
+        let t = Tensor::random(&mut rng, format, rows, cols);
+        let mut floats = |n| -> Vec<Vec<f32>> { (0..3).map(|_| rng.floats(n)).collect() };
+        let (x, add, sums) = (floats(cols), floats(rows), floats(parts));
+        let weight = rng.floats(rows);
+        let inputs = |n: &[usize]| {
+            let of = |v: &[Vec<f32>]| n.iter().flat_map(|&n| v[n].clone()).collect::<Vec<_>>();
+            Inputs {
+                x: of(&x),
+                columns: n.len(),
+                x_stride: cols,
+                y_stride: rows,
+                add: Some((of(&add), rows)),
+                norm: Some((of(&sums).iter().map(|s| s.abs()).collect(), 1e-6)),
+                next: Some(weight.clone()),
+            }
+        };
+        let all = multiply(&mut gpu, &t, product, &inputs(&[0, 1, 2])).unwrap();
+        for n in 0..3 {
+            let one = multiply(&mut gpu, &t, product, &inputs(&[n])).unwrap();
+            let part =
+                |v: &[f32]| v.iter().skip(n * v.len() / 3).take(v.len() / 3).map(|f| f.to_bits()).collect::<Vec<_>>();
+            let bits = |v: &[f32]| v.iter().map(|f| f.to_bits()).collect::<Vec<_>>();
+            assert_eq!(part(&all.y), bits(&one.y), "{format} {product:?} column {n}");
+            assert_eq!(part(&all.scaled), bits(&one.scaled), "{format} {product:?} column {n}");
+            assert_eq!(part(&all.sums), bits(&one.sums), "{format} {product:?} column {n}");
+        }
+    }
+}
+
 #[test]
 fn contracts_name_the_argument() {
     // SAFETY: nothing is launched, so nothing reads or writes the memory.
-    let launch = |weights, x, y, cols| unsafe {
-        GemvQ10I8 {
-            weights: DeviceSlice::from_raw(0x1000, weights),
-            x: DeviceSlice::from_raw(0x4000, x),
-            y: DeviceSlice::from_raw_mut(0x8000, y),
-            rows: 3,
-            cols,
-        }
-        .check()
-    };
-    // A record of two blocks: two vectors of signs and one of scales.
-    assert!(launch(9, 20, 3, 256).is_ok());
-    assert_eq!(launch(8, 20, 3, 256).unwrap_err().argument, "weights");
-    assert_eq!(launch(9, 19, 3, 256).unwrap_err().argument, "x");
-    assert_eq!(launch(9, 20, 2, 256).unwrap_err().argument, "y");
-    assert_eq!(launch(9, 20, 3, 200).unwrap_err().argument, "cols");
-    // SAFETY: as above.
     let two_bits = |weights, cols, block_units| unsafe {
         GemvQ20I8 {
             weights: DeviceSlice::from_raw(0x1000, weights),
             x: DeviceSlice::from_raw(0x4000, 30),
+            add: DeviceSlice::empty(),
+            next_weight: DeviceSlice::empty(),
             y: DeviceSlice::from_raw_mut(0x8000, 3),
+            scaled: DeviceSlice::empty_mut(),
+            next_sums: DeviceSlice::empty_mut(),
             rows: 3,
             cols,
+            columns: 1,
+            y_stride: 3,
+            add_stride: 0,
             block_units,
+            flags: 0,
         }
         .check()
     };
     assert!(two_bits(15, 256, 3).is_ok() && two_bits(21, 384, 2).is_ok());
     assert_eq!(two_bits(21, 384, 3).unwrap_err().argument, "cols");
     assert_eq!(two_bits(15, 256, 1).unwrap_err().argument, "block_units");
+    // Through the launch type: the records of three rows of two blocks take two vectors of signs and one of scales each.
+    let mut gpu = Gpu::new();
+    let (weights, codes) = (gpu.upload(&[U32x4([0; 4]); 9]), gpu.upload(&[U32x4([0; 4]); 20]));
+    let mut y = gpu.poisoned::<f32>(3);
+    let coded = Coded::of(Format::Q1_0, Activations::Int8).unwrap();
+    let mut launch = |w: usize, x: usize, cols| {
+        let (w, x) = (weights.get(..w).unwrap(), codes.get(..x).unwrap());
+        Gemv::coded(coded, w, 3, cols, x, &mut y).launch(&mut gpu)
+    };
+    assert_eq!(launch(9, 20, 256), Ok(()));
+    assert!(launch(8, 20, 256).unwrap_err().contains("`weights`"));
+    assert!(launch(9, 19, 256).unwrap_err().contains("`x`"));
+    assert!(launch(9, 20, 200).unwrap_err().contains("`cols`"));
+    assert!(Coded::of(Format::Q4_K, Activations::Int16).is_none());
 }

@@ -1,11 +1,12 @@
 //! The engine of decoding: a stream, the buffers of a step, and the graphs of its shapes.
 
+use super::input::Choice;
 use super::sampling::Samplers;
 use super::sequence::Sequence;
 use super::step::{Buffers, Counted, Dry, RopeTables, Shape, Step, Take};
 use super::{DecodeError, KvType, Model};
 use crate::{Error, Graph, GraphKey, Pinned, Profile, Stream};
-use gpu_kernels::gemv::MAX_COLUMNS;
+use gpu_kernels::gemv::{Activations, MAX_COLUMNS};
 use gpu_kernels::sampling::NONE;
 use gpu_kernels::state::Column;
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ pub struct DecoderOptions {
     /// Most sequences in one step: 1 to 64.
     pub batch: usize,
     /// Tokens of a prompt that are fed at once: 1 to 64. What one and what several at once give is the same, bit for bit,
-    /// unless [`fast_prefill`](Self::fast_prefill) is on.
+    /// unless [`fast_prefill`](Self::fast_prefill) is on. It is also what steps give if their activations are f32.
     pub chunk: usize,
     /// Positions that steps are prepared for from the start. Where a sequence gets longer, more are prepared, which
     /// allocates; `None`: 4096, or the model's context if that is shorter.
@@ -38,6 +39,12 @@ pub struct DecoderOptions {
     /// Prompts attend by [`gpu_kernels::attention::prefill`]: on tensor cores where the cache is f16 and the device has them,
     /// with queries and weights rounded to f16, and in another order of sums elsewhere.
     pub fast_prefill: bool,
+    /// The cheapest activations that decoding steps may multiply weights with. A matrix whose format has no kernel for them
+    /// is multiplied with the next more exact ones; prompts of several tokens are always multiplied with f32.
+    pub activations: Activations,
+    /// They are used only in matrices for which `warpsmith tune` found them faster on such a device
+    /// ([`gpu_kernels::gemv::fastest`]); else in all whose formats have kernels for them.
+    pub tuned: bool,
 }
 
 impl Default for DecoderOptions {
@@ -49,6 +56,8 @@ impl Default for DecoderOptions {
             mode: Mode::Graph,
             capture_after: 0,
             fast_prefill: false,
+            activations: Activations::F32,
+            tuned: false,
         }
     }
 }
@@ -159,12 +168,12 @@ impl Decoder {
             return Err(DecodeError::Capacity { capacity: positions, most: c.context });
         }
         let columns = options.batch.max(options.chunk);
-        check_memory(model, options.batch, columns, positions)?;
+        check_memory(model, &options, columns, positions)?;
         let device = model.device();
         let stream = device.stream()?;
         let mut decoder = Decoder {
             tables: RopeTables::new(&stream, model, positions)?,
-            buffers: Buffers::new(device, &stream, c, options.batch, columns)?,
+            buffers: Buffers::new(&stream, c, options.batch, columns, options.activations)?,
             samplers: Samplers::new(device, options.batch)?,
             stages: (0..STAGES).map(|_| device.pinned(columns)).collect::<Result<_, Error>>()?,
             stage: 0,
@@ -190,7 +199,7 @@ impl Decoder {
     pub fn device_bytes(model: &Model, options: &DecoderOptions) -> Option<u64> {
         let c = model.config();
         let positions = options.positions.unwrap_or(4096.min(c.context));
-        let [tables, buffers] = parts(model, options.batch, options.batch.max(options.chunk), positions)?;
+        let [tables, buffers] = parts(model, options, options.batch.max(options.chunk), positions)?;
         tables.checked_add(buffers)
     }
 
@@ -518,6 +527,8 @@ impl Decoder {
     }
 
     fn work(&mut self, shape: Shape) -> (Step<'_>, &Stream) {
+        // Prompts are multiplied with f32: their products take several columns at once.
+        let allowed = if shape.prompt { Activations::F32 } else { self.options.activations };
         let step = Step {
             config: self.model.config(),
             weights: self.model.weights(),
@@ -525,6 +536,7 @@ impl Decoder {
             buffers: &mut self.buffers,
             samplers: self.samplers.device(),
             shape,
+            choice: Choice { allowed, tuned: self.options.tuned, sm: self.model.device().sm() },
             parts: 0,
         };
         (step, &self.stream)
@@ -548,14 +560,15 @@ pub(super) fn profiled<R>(
     }
 }
 
-fn parts(model: &Model, batch: usize, columns: usize, positions: usize) -> Option<[u64; 2]> {
-    let c = model.config();
-    Some([RopeTables::bytes(c, positions)?, Buffers::bytes(c, batch, columns)?.checked_add(Samplers::bytes(batch))?])
+fn parts(model: &Model, options: &DecoderOptions, columns: usize, positions: usize) -> Option<[u64; 2]> {
+    let (c, batch) = (model.config(), options.batch);
+    let buffers = Buffers::bytes(c, batch, columns, options.activations)?;
+    Some([RopeTables::bytes(c, positions)?, buffers.checked_add(Samplers::bytes(batch))?])
 }
 
-fn check_memory(model: &Model, batch: usize, columns: usize, positions: usize) -> Result<(), DecodeError> {
+fn check_memory(model: &Model, options: &DecoderOptions, columns: usize, positions: usize) -> Result<(), DecodeError> {
     let memory = model.device().memory_info()?;
-    let parts = parts(model, batch, columns, positions);
+    let parts = parts(model, options, columns, positions);
     let needed = parts.and_then(|[a, b]| a.checked_add(b)).unwrap_or(u64::MAX);
     if needed <= memory.free {
         return Ok(());

@@ -33,6 +33,7 @@
 
 mod decoder;
 mod error;
+mod input;
 mod kv;
 mod sampling;
 mod sequence;
@@ -43,6 +44,7 @@ mod weights;
 
 pub use decoder::{Decoder, DecoderOptions, Feed, GraphInfo, Hidden, Mode, Stats};
 pub use error::DecodeError;
+pub use gpu_kernels::gemv::Activations;
 pub use kv::{KvType, Snapshot};
 pub use sampling::Sampling;
 pub use sequence::{Sequence, SequenceOptions};

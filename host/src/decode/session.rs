@@ -1,8 +1,8 @@
 //! A decoder with one sequence of its own: what a program with a single conversation needs.
 
 use super::{
-    DecodeError, Decoder, DecoderOptions, Feed, GraphInfo, Hidden, KvType, Mode, Model, Sampling, Sequence,
-    SequenceOptions, Snapshot, Stats,
+    Activations, DecodeError, Decoder, DecoderOptions, Feed, GraphInfo, Hidden, KvType, Mode, Model, Sampling,
+    Sequence, SequenceOptions, Snapshot, Stats,
 };
 use crate::Profile;
 use std::ops::ControlFlow;
@@ -22,13 +22,17 @@ pub struct SessionOptions {
     pub capture_after: u64,
     /// Tokens of a prompt that are fed at once.
     pub chunk: usize,
+    /// See [`DecoderOptions::activations`].
+    pub activations: Activations,
+    /// See [`DecoderOptions::tuned`].
+    pub tuned: bool,
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        let DecoderOptions { mode, capture_after, chunk, .. } = DecoderOptions::default();
+        let DecoderOptions { mode, capture_after, chunk, activations, tuned, .. } = DecoderOptions::default();
         let SequenceOptions { capacity, kv, sampling } = SequenceOptions::default();
-        SessionOptions { capacity, kv, sampling, mode, capture_after, chunk }
+        SessionOptions { capacity, kv, sampling, mode, capture_after, chunk, activations, tuned }
     }
 }
 
@@ -43,18 +47,19 @@ pub struct Session {
 impl Session {
     /// An empty session. If it does not fit into free memory, nothing is allocated.
     pub fn new(model: &Model, options: SessionOptions) -> Result<Session, DecodeError> {
-        let SessionOptions { capacity, kv, sampling, mode, capture_after, chunk } = options;
+        let SessionOptions { capacity, kv, sampling, mode, capture_after, chunk, activations, tuned } = options;
         let sequence = Sequence::new(model, SequenceOptions { capacity, kv, sampling })?;
         let positions = Some(sequence.capacity());
-        let options = DecoderOptions { batch: 1, chunk, positions, mode, capture_after, fast_prefill: false };
+        let options =
+            DecoderOptions { batch: 1, chunk, positions, mode, capture_after, fast_prefill: false, activations, tuned };
         let mut decoder = Decoder::new(model, options)?;
         let launches = decoder.launches_per_step(1, kv)?;
         Ok(Session { decoder, sequence, launches })
     }
 
     /// Device memory that a session of `capacity` positions takes beside the weights.
-    pub fn device_bytes(model: &Model, capacity: usize, kv: KvType) -> Option<u64> {
-        let decoder = DecoderOptions { positions: Some(capacity), ..Default::default() };
+    pub fn device_bytes(model: &Model, capacity: usize, kv: KvType, activations: Activations) -> Option<u64> {
+        let decoder = DecoderOptions { positions: Some(capacity), activations, ..Default::default() };
         Sequence::device_bytes(model, capacity, kv)?.checked_add(Decoder::device_bytes(model, &decoder)?)
     }
 

@@ -4,26 +4,29 @@
 //! attention, with norm, rotation and store inside; its output onto the residual stream; gate, up and SwiGLU; down onto
 //! the residual stream. RMS norms are split between their neighbours: what writes the residual stream `x` also writes
 //! `x * w`, with the weight `w` of the norm that follows, and sums of squares; what reads it divides its result by the
-//! root of their mean. Where a file stores parts of a projection in different formats, each part is a launch, and a
+//! root of their mean. Where [`Activations`](gpu_kernels::gemv::Activations) other than f32 are allowed, decoding steps
+//! round what a projection reads to codes in one more launch, whatever the number of products that read them; prompts do
+//! not. Where a file stores parts of a projection in different formats, each part is a launch, and a
 //! prompt stores its keys and values before it attends.
 
 use super::Model;
+use super::input::{Choice, Input, most_vectors};
 use super::kv::KvType;
 use super::sampling::Parameters;
-use super::weights::{LayerWeights, Stack, Weights, padded};
+use super::weights::{LayerWeights, Weights, padded};
 use crate::model::{Config, RopeStyle};
-use crate::{Buffer, Device, Error, Stream};
+use crate::{Buffer, Error, Stream};
 use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, step as attn};
 use gpu_kernels::elementwise::Swiglu;
 use gpu_kernels::embed::{self, Embed};
-use gpu_kernels::gemv::{self, Gemv};
+use gpu_kernels::gemv::{self, Activations, Codes};
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::sample::Sample;
 use gpu_kernels::state::Column;
 use gpu_kernels::{kv, rope};
 use std::ops::Range;
-use warpsmith_device::{Contract, DeviceSlice, Launcher};
+use warpsmith_device::{Contract, DeviceSlice, Launcher, U32x4};
 
 /// Which columns get logits and a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,15 +90,18 @@ struct Sizes {
     parts: usize,
     partials: usize,
     counters: usize,
+    /// Vectors of codes, of a column.
+    codes: usize,
 }
 
 impl Sizes {
-    fn new(c: &Config) -> Sizes {
-        let parts = [
-            embed::parts(c.hidden as u32),
-            gemv::parts(c.hidden as u32, c.q_dim() as u32, false),
-            gemv::parts(c.hidden as u32, c.feed_forward as u32, false),
-        ];
+    fn new(c: &Config, activations: Activations) -> Sizes {
+        let coded = Codes::ALL.map(Some).into_iter().filter(|_| activations != Activations::F32);
+        let parts = [c.q_dim(), c.feed_forward].into_iter().flat_map(|cols| {
+            let parts = move |codes| gemv::parts_with(codes, c.hidden as u32, cols as u32, false);
+            coded.clone().chain([None]).map(parts)
+        });
+        let widest = c.hidden.max(c.q_dim()).max(c.feed_forward);
         Sizes {
             hidden: stride(c.hidden),
             qkv: stride(c.q_dim() + 2 * c.kv_dim()),
@@ -103,9 +109,10 @@ impl Sizes {
             gate_up: 2 * stride(c.feed_forward),
             inner: stride(c.feed_forward),
             logits: stride(c.vocab),
-            parts: parts.into_iter().max().unwrap_or(1) as usize,
+            parts: parts.chain([embed::parts(c.hidden as u32)]).max().unwrap_or(1) as usize,
             partials: attn::partials_len(1, &layer(c)) as usize,
             counters: c.kv_heads,
+            codes: if activations == Activations::F32 { 0 } else { most_vectors(widest) },
         }
     }
 
@@ -150,6 +157,8 @@ pub(super) struct Buffers {
     attended: Buffer<f32>,
     partials: Buffer<f32>,
     counters: Buffer<u32>,
+    /// Of what a projection reads.
+    codes: Buffer<U32x4>,
     /// The gates of all columns, then their ups.
     gate_up: Buffer<f32>,
     inner: Buffer<f32>,
@@ -158,15 +167,22 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    pub fn bytes(c: &Config, batch: usize, columns: usize) -> Option<u64> {
-        let s = Sizes::new(c);
+    pub fn bytes(c: &Config, batch: usize, columns: usize, activations: Activations) -> Option<u64> {
+        let s = Sizes::new(c, activations);
         let floats = s.floats(columns).into_iter().chain([s.logits.checked_mul(batch)?, s.counters * columns, batch]);
+        let floats = floats.chain([4 * s.codes * batch]);
         let columns = padded((columns * size_of::<Column>()) as u64);
         floats.map(|n| padded(n as u64 * 4)).try_fold(columns, u64::checked_add)
     }
 
-    pub fn new(device: &Device, stream: &Stream, c: &Config, batch: usize, columns: usize) -> Result<Buffers, Error> {
-        let s = Sizes::new(c);
+    pub fn new(
+        stream: &Stream,
+        c: &Config,
+        batch: usize,
+        columns: usize,
+        activations: Activations,
+    ) -> Result<Buffers, Error> {
+        let (device, s) = (stream.device(), Sizes::new(c, activations));
         let [x, y, scaled, qkv, attended, gate_up, inner, sums, partials] = s.floats(columns);
         Ok(Buffers {
             columns: device.alloc(columns)?,
@@ -179,6 +195,7 @@ impl Buffers {
             partials: device.alloc(partials)?,
             // Every launch leaves them at zero.
             counters: stream.zeros(s.counters * columns)?,
+            codes: device.alloc(s.codes * batch)?,
             gate_up: device.alloc(gate_up)?,
             inner: device.alloc(inner)?,
             logits: device.alloc(s.logits * batch)?,
@@ -247,6 +264,7 @@ pub(super) struct Step<'a> {
     pub buffers: &'a mut Buffers,
     pub samplers: &'a DeviceSlice<Parameters>,
     pub shape: Shape,
+    pub choice: Choice,
     /// Parts of a column's sum of squares that the last launch left.
     pub parts: u32,
 }
@@ -290,29 +308,35 @@ impl Step<'_> {
         let Some(layer) = weights.layers.get(index) else { return Ok(()) };
         self.project_qkv(on, layer)?;
         self.attend(on, layer, index)?;
-        let n = self.shape.columns as u32;
         {
-            let Buffers { x, y, scaled, sums, attended, sizes, .. } = &mut *self.buffers;
-            let product = product(&layer.attn_output, attended, y, (n, sizes.attended, sizes.hidden));
+            let (columns, choice) = (self.shape.columns as u32, self.choice);
+            let Buffers { x, y, scaled, sums, attended, codes, sizes, .. } = &mut *self.buffers;
+            let stride = sizes.attended;
+            let mut input = Input { x: attended, columns, stride, norm: None, choice, codes, ready: None };
+            let product = input.product(on, &layer.attn_output, layer.attn_output.rows(), (y, sizes.hidden))?;
             let product = product.add(x, sizes.hidden as u32).next(&layer.ffn_norm, scaled, sums);
             self.parts = product.parts();
             product.launch(on)?;
         }
         self.feed_forward(on, layer)?;
         let weight: &DeviceSlice<f32> = weights.layers.get(index + 1).map_or(&weights.output_norm, |l| &l.attn_norm);
-        let Buffers { x, y, scaled, sums, inner, sizes, .. } = &mut *self.buffers;
-        let product = product(&layer.down, inner, x, (n, sizes.inner, sizes.hidden));
+        let (columns, choice) = (self.shape.columns as u32, self.choice);
+        let Buffers { x, y, scaled, sums, inner, codes, sizes, .. } = &mut *self.buffers;
+        let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, codes, ready: None };
+        let product = input.product(on, &layer.down, layer.down.rows(), (x, sizes.hidden))?;
         let product = product.add(y, sizes.hidden as u32).next(weight, scaled, sums);
         self.parts = product.parts();
         product.launch(on)
     }
 
     fn project_qkv<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
-        let (n, eps, parts) = (self.shape.columns as u32, self.config.eps, self.parts);
-        let Buffers { scaled, sums, qkv, sizes, .. } = &mut *self.buffers;
-        for stack in &layer.qkv.stacks {
+        let (columns, eps, parts, choice) = (self.shape.columns as u32, self.config.eps, self.parts, self.choice);
+        let Buffers { scaled, sums, qkv, codes, sizes, .. } = &mut *self.buffers;
+        let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
+        let mut input = Input { x: scaled, columns, stride, norm, choice, codes, ready: None };
+        for stack in choice.sorted(&layer.qkv.stacks) {
             let y = &mut qkv[stack.outputs.start..];
-            let mut product = product(stack, scaled, y, (n, sizes.hidden, sizes.qkv)).norm(sums, parts, eps);
+            let mut product = input.product(on, stack, stack.rows(), (y, sizes.qkv))?;
             if let Some(bias) = &layer.qkv_bias {
                 product = product.add(&bias[stack.outputs.clone()], 0);
             }
@@ -375,21 +399,19 @@ impl Step<'_> {
 
     /// Gate, up and SwiGLU: one launch where gate and up have one format.
     fn feed_forward<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
-        let (n, eps, parts) = (self.shape.columns, self.config.eps, self.parts);
-        let Buffers { scaled, sums, gate_up, inner, sizes, .. } = &mut *self.buffers;
+        let (n, eps, parts, choice) = (self.shape.columns, self.config.eps, self.parts, self.choice);
+        let Buffers { scaled, sums, gate_up, inner, codes, sizes, .. } = &mut *self.buffers;
         let rows = self.config.feed_forward;
+        let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
+        let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, codes, ready: None };
         if let [both] = &layer.gate_up.stacks[..] {
-            return Gemv::new(both.format, both.records(), rows as u32, both.cols, scaled, inner)
-                .columns(n as u32, sizes.hidden as u32, sizes.inner as u32)
-                .swiglu()
-                .norm(sums, parts, eps)
-                .launch(on);
+            return input.product(on, both, rows as u32, (inner, sizes.inner))?.swiglu().launch(on);
         }
         // All gates, then all ups; what pads the columns is computed with them and never read.
         let half = n * sizes.inner;
-        for stack in &layer.gate_up.stacks {
+        for stack in choice.sorted(&layer.gate_up.stacks) {
             let y = &mut gate_up[if stack.outputs.start < rows { 0 } else { half }..];
-            product(stack, scaled, y, (n as u32, sizes.hidden, sizes.inner)).norm(sums, parts, eps).launch(on)?;
+            input.product(on, stack, stack.rows(), (y, sizes.inner))?.launch(on)?;
         }
         let (gate, up) = gate_up.split_at(half).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
         on.launch(Swiglu { gate, up, y: inner, n: half as u32 })
@@ -398,11 +420,13 @@ impl Step<'_> {
     /// The logits of the columns that get any, and their tokens.
     pub fn head<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
         let taken = self.shape.taken();
-        let (n, eps, parts) = (taken.len() as u32, self.config.eps, self.parts);
-        let Buffers { columns, scaled, sums, logits, next, sizes, vocab, .. } = &mut *self.buffers;
+        let (n, eps, parts, choice) = (taken.len() as u32, self.config.eps, self.parts, self.choice);
+        let Buffers { columns, scaled, sums, logits, next, codes, sizes, vocab, .. } = &mut *self.buffers;
         let x = &scaled[taken.start * sizes.hidden..];
         let sums = &sums[taken.start * parts as usize..];
-        product(self.weights.output(), x, logits, (n, sizes.hidden, sizes.logits)).norm(sums, parts, eps).launch(on)?;
+        let (stack, stride, norm) = (self.weights.output(), sizes.hidden, Some((sums, parts, eps)));
+        let mut input = Input { x, columns: n, stride, norm, choice, codes, ready: None };
+        input.product(on, stack, stack.rows(), (logits, sizes.logits))?.launch(on)?;
         let (params, stride) = (&self.samplers[..taken.len()], sizes.logits as u32);
         on.launch(Sample { logits, params, columns: &columns[taken], y: next, n: *vocab as u32, stride })
     }
@@ -420,16 +444,6 @@ impl Step<'_> {
         on.launch(RmsNorm { x: &x[..n], w, y: &mut y[..n], cols: n as u32, eps })?;
         Ok(&self.buffers.y[..n])
     }
-}
-
-/// `y = W x` for `n` columns, with strides.
-fn product<'a>(
-    m: &'a Stack,
-    x: &'a DeviceSlice<f32>,
-    y: &'a mut DeviceSlice<f32>,
-    (n, x_stride, y_stride): (u32, usize, usize),
-) -> Gemv<'a> {
-    Gemv::new(m.format, m.records(), m.rows(), m.cols, x, y).columns(n, x_stride as u32, y_stride as u32)
 }
 
 /// Passes launches on to a stream or a capture, and counts them.

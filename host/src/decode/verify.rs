@@ -1,6 +1,6 @@
 //! What a device computed, compared with the f64 forward pass on the CPU.
 
-use super::{DecodeError, KvType, Mode, Model, Session, SessionOptions};
+use super::{Activations, DecodeError, KvType, Mode, Model, Session, SessionOptions};
 use crate::model::ModelFile;
 use crate::reference::{KvRounding, Reference, ReferenceError};
 
@@ -26,24 +26,39 @@ impl Comparison {
     }
 }
 
+/// What activations of 16 bits may change a logit by, in standard deviations: twice what they do where a channel is 26
+/// times as large as the others; four to ten times what they do elsewhere.
+const INT16: f64 = 3e-3;
+/// The same of eight bits: a model still says much the same, no more.
+const INT8: f64 = 0.5;
+
 /// Largest difference of a logit, as a share of the logits' standard deviation, that counts as equal.
 ///
 /// With an f32 cache what differs is the order and rounding of f32 sums. With another cache the reference rounds its keys
 /// and values too, but from values that differ in the last bits of f32, so a few of them fall on the other side of a
 /// rounding boundary and differ by a whole step (2^-11 of an f16, 1/127 of the largest element of an int8 head): the bound
 /// allows for that.
-pub fn bound(kv: KvType) -> f64 {
-    match kv {
+///
+/// Activations that are rounded to codes are not rounded in the reference: their bounds come from measurements with small
+/// models (`host/tests/activations.rs`).
+pub fn bound(kv: KvType, activations: Activations) -> f64 {
+    let cache: f64 = match kv {
         KvType::F32 => 1e-4,
         KvType::F16 => 1e-3,
         KvType::Int8 => 1e-2,
-    }
+    };
+    let codes = match activations {
+        Activations::F32 => 0.0,
+        Activations::Int16 => INT16,
+        Activations::Int8 => INT8,
+    };
+    cache.max(codes)
 }
 
 /// Feeds the reference `fed` and compares its logits with `logits`, position by position; `each` is told how many are done.
 pub fn compare(
     file: &ModelFile,
-    kv: KvType,
+    (kv, activations): (KvType, Activations),
     fed: &[u32],
     logits: &[Vec<f32>],
     mut each: impl FnMut(usize),
@@ -54,7 +69,7 @@ pub fn compare(
         KvType::Int8 => KvRounding::Int8,
     };
     let mut reference = Reference::new(file, rounding);
-    let (positions, bound_in_std) = (fed.len().min(logits.len()), bound(kv));
+    let (positions, bound_in_std) = (fed.len().min(logits.len()), bound(kv, activations));
     let mut result =
         Comparison { positions, max_difference: 0.0, max_difference_in_std: 0.0, bound_in_std, wrong_tokens: 0 };
     for (i, (&token, row)) in fed.iter().zip(logits).enumerate() {
@@ -80,9 +95,16 @@ pub fn compare(
 impl Model {
     /// Decodes `tokens` and as many greedily chosen ones again, by graph, and compares the logits of all with the f64
     /// reference. For the start of a program: it takes some seconds a billion weights.
-    pub fn self_check(&self, tokens: &[u32], kv: KvType) -> Result<Comparison, DecodeError> {
+    pub fn self_check(&self, tokens: &[u32], kv: KvType, activations: Activations) -> Result<Comparison, DecodeError> {
         let length = 2 * tokens.len();
-        let options = SessionOptions { capacity: Some(length), kv, mode: Mode::Graph, chunk: 1, ..Default::default() };
+        let options = SessionOptions {
+            capacity: Some(length),
+            kv,
+            mode: Mode::Graph,
+            chunk: 1,
+            activations,
+            ..Default::default()
+        };
         let mut session = Session::new(self, options)?;
         let (mut fed, mut logits) = (Vec::with_capacity(length), Vec::with_capacity(length));
         let mut next = 0;
@@ -92,7 +114,7 @@ impl Model {
             fed.push(token);
             logits.push(session.logits()?);
         }
-        let comparison = compare(self.file(), kv, &fed, &logits, |_| {})?;
+        let comparison = compare(self.file(), (kv, activations), &fed, &logits, |_| {})?;
         tracing::debug!(?comparison, "self-check");
         Ok(comparison)
     }

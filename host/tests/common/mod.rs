@@ -79,6 +79,8 @@ pub struct Synthetic {
     pub tied: bool,
     pub rope_freqs: bool,
     pub linear_scale: Option<f32>,
+    /// How much larger than the others a channel of every normed activation is.
+    pub outlier: f32,
     /// Positions that a token attends to; 0: the key is not there.
     pub window: usize,
     /// Taken in turn by the matrices in the order they are written.
@@ -101,6 +103,7 @@ impl Default for Synthetic {
             tied: false,
             rope_freqs: false,
             linear_scale: None,
+            outlier: 1.0,
             window: 0,
             formats: vec![Format::Q4_0],
             seed: 1,
@@ -181,10 +184,14 @@ impl Synthetic {
             let data = random_matrix(rng, f, rows, cols, gain);
             w.tensor(name, &[cols as u64, rows as u64], tensor_type(f), data).unwrap();
         };
-        fn norm(w: &mut GgufWriter, rng: &mut Rng, name: String, n: usize) {
-            let v: Vec<f32> = (0..n).map(|_| (1.0 + 0.1 * rng.normal()) as f32).collect();
+        let outlier = (self.hidden, self.outlier);
+        let norm = |w: &mut GgufWriter, rng: &mut Rng, name: String, n: usize| {
+            let mut v: Vec<f32> = (0..n).map(|_| (1.0 + 0.1 * rng.normal()) as f32).collect();
+            if n == outlier.0 {
+                v[n / 3] *= outlier.1;
+            }
             w.tensor_f32(name, &[n as u64], &v).unwrap();
-        }
+        };
         let (h, q, kv, f) = (self.hidden, self.heads * self.head_dim, self.kv_heads * self.head_dim, self.feed_forward);
         let per = |n: usize| 1.0 / (n as f64).sqrt();
         matrix(&mut w, &mut rng, "token_embd.weight".into(), self.vocab, h, 1.0);

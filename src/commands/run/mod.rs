@@ -10,11 +10,11 @@ use std::time::Instant;
 
 use warpsmith_driver_api::software;
 use warpsmith_host::Device;
-use warpsmith_host::decode::{KvType, LoadProgress, Mode, Model, Sampling, Session, SessionOptions};
+use warpsmith_host::decode::{Activations, KvType, LoadProgress, Mode, Model, Sampling, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::{Special, TextStream, Tokenizer};
 
-use crate::cli::{KvChoice, RunArgs};
+use crate::cli::{ActivationsChoice, KvChoice, RunArgs};
 use crate::failure::{Failure, Kind};
 use crate::table::bytes;
 use report::{EngineReport, GraphReport, KernelRow, ModelReport, Report};
@@ -267,10 +267,16 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         KvChoice::F32 => KvType::F32,
         KvChoice::Int8 => KvType::Int8,
     };
+    let activations = match args.activations {
+        ActivationsChoice::F32 => Activations::F32,
+        ActivationsChoice::Int16 => Activations::Int16,
+        ActivationsChoice::Int8 => Activations::Int8,
+    };
     let mode = if args.eager { Mode::Eager } else { Mode::Graph };
-    let RunArgs { temperature, top_k, top_p, penalty, seed, .. } = *args;
+    let RunArgs { temperature, top_k, top_p, penalty, seed, tuned, .. } = *args;
     let sampling = Sampling { temperature, top_k, top_p, penalty, seed };
-    let options = SessionOptions { capacity: Some(capacity), kv, sampling, mode, ..Default::default() };
+    let options =
+        SessionOptions { capacity: Some(capacity), kv, sampling, mode, activations, tuned, ..Default::default() };
     let mut sequence = Session::new(&model, options)?;
 
     let plan = verify::Plan::new(args.verify, &loaded.file, prompt.len() + args.count.saturating_sub(1));
@@ -281,12 +287,13 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let graph = GraphReport::new(&sequence);
     let kernels = kernel_rows(&device, &mut sequence, &decoded)?;
-    let reference = verify::compare(&plan, &loaded.file, kv, &decoded.fed, &decoded.logits, args.json)?;
+    let reference = verify::compare(&plan, &loaded.file, (kv, activations), &decoded.fed, &decoded.logits, args.json)?;
 
     let report = Report {
         engine,
         model: model_report,
         kv: kv.to_string(),
+        activations: activations.to_string(),
         context: capacity,
         tokens_per_second: (decoded.fed.len() as f64 / decoded.seconds.max(1e-9)),
         text: loaded.tokenizer.as_ref().ok().map(|t| t.decode_continuation(&decoded.generated)),

@@ -200,6 +200,8 @@ pub struct Report {
     pub model: ModelReport,
     /// Type of the KV cache.
     pub kv: String,
+    /// The cheapest activations that were allowed.
+    pub activations: String,
     /// Positions that the cache held.
     pub context: usize,
     /// Prompt and generated tokens that were fed, in order.

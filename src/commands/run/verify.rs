@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use warpsmith_host::decode::{KvType, compare as compare_logits};
+use warpsmith_host::decode::{Activations, KvType, compare as compare_logits};
 use warpsmith_host::model::ModelFile;
 
 use crate::cli::Verify;
@@ -78,7 +78,7 @@ impl std::fmt::Display for Comparison {
 pub fn compare(
     plan: &Plan,
     file: &ModelFile,
-    kv: KvType,
+    kinds: (KvType, Activations),
     fed: &[u32],
     logits: &[Vec<f32>],
     quiet: bool,
@@ -89,7 +89,7 @@ pub fn compare(
     }
     let start = Instant::now();
     let mut said = start;
-    let c = compare_logits(file, kv, &fed[..positions], logits, |done| {
+    let c = compare_logits(file, kinds, &fed[..positions], logits, |done| {
         if !quiet && said.elapsed() > Duration::from_secs(2) {
             eprintln!("comparing with the f64 reference: {done} of {positions} positions");
             said = Instant::now();

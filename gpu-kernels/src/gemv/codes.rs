@@ -1,0 +1,217 @@
+//! The way from a format and its activations to entry points that code activations, and to those that read the codes.
+
+use super::int8::{self, QuantizeI8};
+use super::planes::{self, PlanesI8, PlanesI16, PlanesQ2I8, PlanesQ2I16};
+use super::{Activations, coded};
+use crate::format::Format;
+use warpsmith_device::prelude::*;
+
+/// How activations are coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Codes {
+    /// Bit planes of eight bits.
+    PlanesI8,
+    /// Bit planes of 16 bits.
+    PlanesI16,
+    /// Bit planes of eight bits, in the order of weights of two bits.
+    PlanesQ2I8,
+    /// The same of 16 bits.
+    PlanesQ2I16,
+    /// Eight bits in blocks of 32.
+    I8,
+}
+
+/// Entry points of products with codes: the list from which formats and launches are found.
+macro_rules! entries {
+    ($($entry:ident: $codes:ident, $($format:ident)|+;)*) => {
+        #[derive(Clone, Copy, Debug)]
+        pub(super) enum Entry { $($entry,)* }
+
+        impl Entry {
+            fn of(format: Format, codes: Codes) -> Option<Entry> {
+                match (codes, format) {
+                    $((Codes::$codes, $(Format::$format)|+) => Some(Entry::$entry),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+entries! {
+    Q10I8: PlanesI8, Q1_0;
+    Q10I16: PlanesI16, Q1_0;
+    // Of two bits: those in which at least 128 weights share a scale.
+    Q20I8: PlanesQ2I8, TQ2_0_G128 | PQ2_0 | PTQ1_0 | TQ1_0 | TQ2_0;
+    Q20I16: PlanesQ2I16, TQ2_0_G128 | PQ2_0 | PTQ1_0 | TQ1_0 | TQ2_0;
+    Q40I8: I8, Q4_0;
+    Q80I8: I8, Q8_0;
+    Q4KI8: I8, Q4_K;
+    Q5KI8: I8, Q5_K;
+    Q6KI8: I8, Q6_K;
+}
+
+/// A format whose products read codes, and which: a pair that has an entry point.
+#[derive(Clone, Copy, Debug)]
+pub struct Coded {
+    format: Format,
+    codes: Codes,
+    entry: Entry,
+}
+
+impl Coded {
+    /// `None`: the activations are f32, or products of the format have no entry point for them.
+    #[must_use]
+    pub fn of(format: Format, activations: Activations) -> Option<Coded> {
+        let of = |codes| Some(Coded { format, codes, entry: Entry::of(format, codes)? });
+        Codes::ALL.into_iter().filter(|c| c.activations() == activations).find_map(of)
+    }
+
+    /// Of the weights.
+    #[must_use]
+    pub fn format(self) -> Format {
+        self.format
+    }
+
+    /// What [`Quantize`] has to write.
+    #[must_use]
+    pub fn codes(self) -> Codes {
+        self.codes
+    }
+
+    pub(super) fn entry(self) -> Entry {
+        self.entry
+    }
+}
+
+impl Codes {
+    /// All of them.
+    pub const ALL: [Codes; 5] = [Codes::PlanesI8, Codes::PlanesI16, Codes::PlanesQ2I8, Codes::PlanesQ2I16, Codes::I8];
+
+    /// What they stand for.
+    #[must_use]
+    pub fn activations(self) -> Activations {
+        if self.bytes() == 2 { Activations::Int16 } else { Activations::Int8 }
+    }
+
+    /// The entry point that writes them.
+    #[must_use]
+    pub fn kernel(self) -> &'static str {
+        match self {
+            Codes::PlanesI8 => PlanesI8::META.name,
+            Codes::PlanesI16 => PlanesI16::META.name,
+            Codes::PlanesQ2I8 => PlanesQ2I8::META.name,
+            Codes::PlanesQ2I16 => PlanesQ2I16::META.name,
+            Codes::I8 => QuantizeI8::META.name,
+        }
+    }
+
+    /// Bytes of a code.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        if matches!(self, Codes::PlanesI16 | Codes::PlanesQ2I16) { 2 } else { 1 }
+    }
+
+    /// Columns that share a scale.
+    #[must_use]
+    pub fn block(self) -> u32 {
+        if self == Codes::I8 { int8::BLOCK } else { planes::BLOCK }
+    }
+
+    /// Vectors of 16 bytes that a column of `cols` activations takes.
+    #[must_use]
+    pub fn len(self, cols: u32) -> u64 {
+        if self == Codes::I8 { int8::len(cols) } else { planes::len(cols, self.bytes()) }
+    }
+
+    /// Rows of weights of a block of threads of the products that read them.
+    fn block_rows(self) -> u32 {
+        if self == Codes::I8 { int8::BLOCK_ROWS } else { planes::ROWS }
+    }
+
+    /// Parts of a column's sum of squares that products with them write.
+    pub(super) fn parts(self, rows: u32, swiglu: bool) -> u32 {
+        coded::parts(rows, self.block_rows(), swiglu)
+    }
+}
+
+/// Rounds columns of activations to codes.
+///
+/// ```text
+/// Quantize::new(codes, x, to, cols).norm(sums, parts, eps).launch(on)
+/// ```
+#[must_use = "codes are nothing before they are launched"]
+pub struct Quantize<'a> {
+    codes: Codes,
+    x: &'a DeviceSlice<f32>,
+    to: &'a mut DeviceSlice<U32x4>,
+    cols: u32,
+    columns: u32,
+    x_stride: u32,
+    norm: (&'a DeviceSlice<f32>, u32, f32),
+}
+
+impl<'a> Quantize<'a> {
+    /// The codes of one column of `cols` elements, [`Codes::len`] vectors.
+    pub fn new(codes: Codes, x: &'a DeviceSlice<f32>, to: &'a mut DeviceSlice<U32x4>, cols: u32) -> Quantize<'a> {
+        Quantize { codes, x, to, cols, columns: 1, x_stride: cols, norm: (DeviceSlice::empty(), 0, 0.0) }
+    }
+
+    /// `columns` columns, `x_stride` elements apart in `x`, a multiple of 4. Those of the codes lie one behind the other.
+    pub fn columns(mut self, columns: u32, x_stride: u32) -> Self {
+        (self.columns, self.x_stride) = (columns, x_stride);
+        self
+    }
+
+    /// As [`Gemv::norm`](super::Gemv::norm), for all products that read the codes.
+    pub fn norm(mut self, sums: &'a DeviceSlice<f32>, parts: u32, eps: f32) -> Self {
+        self.norm = (sums, parts, eps);
+        self
+    }
+
+    /// Launches the entry point for it.
+    ///
+    /// # Errors
+    /// What the launcher reports, a broken contract first of all.
+    pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
+        let Quantize { codes, x, to, cols, columns, x_stride, norm: (sums, parts, eps) } = self;
+        macro_rules! with {
+            ($entry:ident) => {{
+                // Vectors of other names, of one size: what does not fit is too short, which the contract says.
+                let codes = to.cast_mut().unwrap_or(DeviceSlice::empty_mut());
+                launcher.launch($entry { x, sums, codes, cols, columns, x_stride, parts, eps })
+            }};
+        }
+        match codes {
+            Codes::PlanesI8 => with!(PlanesI8),
+            Codes::PlanesI16 => with!(PlanesI16),
+            Codes::PlanesQ2I8 => with!(PlanesQ2I8),
+            Codes::PlanesQ2I16 => with!(PlanesQ2I16),
+            Codes::I8 => with!(QuantizeI8),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Entry points are listed by format; which formats they take follows from the records.
+    #[test]
+    fn formats_have_what_their_records_allow() {
+        for format in Format::ALL {
+            let planes = format == Format::Q1_0 || format.block_units() >= 2;
+            let of = |a| Coded::of(format, a).map(Coded::codes);
+            assert_eq!(of(Activations::F32), None);
+            assert_eq!(of(Activations::Int16).is_some(), planes, "{format}");
+            assert_eq!(of(Activations::Int8).is_some_and(|c| c != Codes::I8), planes, "{format}");
+            for codes in [of(Activations::Int8), of(Activations::Int16)].into_iter().flatten() {
+                assert!(
+                    (format.block_elems() as u32).is_multiple_of(codes.block()),
+                    "{format} in blocks of {}",
+                    codes.block()
+                );
+            }
+        }
+    }
+}

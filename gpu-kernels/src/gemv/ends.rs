@@ -1,0 +1,159 @@
+//! What comes before and after a product, in one definition for all entry points.
+
+use super::{ADD, NEXT, SWIGLU};
+use crate::elementwise::silu;
+use crate::load::lane;
+use warpsmith_device::prelude::*;
+use warpsmith_device::warp::{FULL, shuffle_xor};
+
+/// 1 / root mean square of column `column` of `cols` elements, from the `parts` parts of its sum of squares.
+///
+/// All lanes of the warp make this call.
+#[device]
+pub unsafe fn inverse_root(sums: In<f32>, parts: usize, column: usize, cols: usize, eps: f32) -> f32 {
+    let mut sum = 0.0;
+    let mut i = lane();
+    while i < parts {
+        sum += sums.at(column * parts + i);
+        i += 32;
+    }
+    1.0 / math::sqrt(warp::sum_f32(sum) / cols as f32 + eps)
+}
+
+/// Where outputs go, and what becomes of them on the way.
+#[derive(Clone, Copy)]
+pub struct Ends {
+    pub add: In<f32>,
+    pub next_weight: In<f32>,
+    pub y: Out<f32>,
+    pub scaled: Out<f32>,
+    pub next_sums: Out<f32>,
+    pub y_stride: usize,
+    pub add_stride: usize,
+    pub flags: u32,
+}
+
+impl Ends {
+    #[inline(always)]
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Writes output `row` of a column; its square if a norm follows, else 0.
+    #[inline(always)]
+    pub unsafe fn write(&self, column: usize, row: usize, product: f32) -> f32 {
+        // SAFETY: the caller's promise: the output is one of `y`.
+        unsafe {
+            let mut y = product;
+            if self.has(ADD) {
+                y += self.add.at(column * self.add_stride + row);
+            }
+            self.y.set(column * self.y_stride + row, y);
+            if !self.has(NEXT) {
+                return 0.0;
+            }
+            self.scaled.set(column * self.y_stride + row, y * self.next_weight.at(row));
+            y * y
+        }
+    }
+
+    /// Writes this block's part of a column's sum of squares, in one lane.
+    #[inline(always)]
+    pub unsafe fn write_sum(&self, column: usize, sum: f32) {
+        // SAFETY: the caller's promise: `next_sums` has a part for each block of each column.
+        unsafe { self.next_sums.set(column * grid::dim_x() as usize + block::idx_x() as usize, sum) }
+    }
+
+    /// 1 if two rows of weights, a gate and its up, give an output, else 0.
+    #[inline(always)]
+    fn shift(&self) -> u32 {
+        u32::from(self.has(SWIGLU))
+    }
+
+    /// The row of weights that is number `i + even` of all blocks'; `even` is. A gate and its up are neighbours. After the
+    /// last row it is taken again, and what comes of it is dropped.
+    #[inline(always)]
+    pub fn row(&self, rows: u32, i: u32, even: u32) -> u32 {
+        let up = if i & self.shift() == 0 { 0 } else { rows };
+        up + ((i >> self.shift()) + (even >> self.shift())).min(rows - 1)
+    }
+
+    /// A block's outputs from the products of its `N` rows of weights, of which lane `l` has that of number `l`.
+    ///
+    /// All lanes of the block's first warp make this call.
+    #[inline(always)]
+    pub unsafe fn finish<const N: usize>(&self, rows: u32, place: Place, mut product: f32) {
+        // SAFETY: the caller's promise: all lanes are here, and rows below `rows` are outputs.
+        unsafe {
+            if self.has(SWIGLU) {
+                let up = shuffle_xor(FULL, product, 1);
+                product = silu(product) * up;
+            }
+            let (lane, column) = (place.thread, place.column as usize);
+            let row = (place.block * N as u32 + lane) >> self.shift();
+            let mut square = 0.0;
+            if lane < N as u32 && lane & self.shift() == 0 && row < rows {
+                square = self.write(column, row as usize, product);
+            }
+            if self.has(NEXT) {
+                let sum = warp::sum_f32(square);
+                if lane == 0 {
+                    self.write_sum(column, sum);
+                }
+            }
+        }
+    }
+}
+
+macro_rules! again {
+    ($($name:ident: $register:literal;)*) => { $(
+        #[inline(always)]
+        fn $name() -> u32 {
+            let value: u32;
+            // SAFETY: reads a register. Not `pure`, or an earlier value might be taken for it.
+            unsafe {
+                core::arch::asm!(concat!("mov.u32 {0}, %", $register, ";"), lateout(reg32) value,
+                    options(nomem, nostack, preserves_flags));
+            }
+            value
+        }
+    )* };
+}
+
+again! {
+    thread_x: "tid.x";
+    block_x: "ctaid.x";
+    block_y: "ctaid.y";
+}
+
+/// The same number, of which the compiler does not know: what follows from it is computed anew.
+#[inline(always)]
+pub fn again(n: u32) -> u32 {
+    let same: u32;
+    // SAFETY: a move between registers.
+    unsafe {
+        core::arch::asm!("mov.u32 {0}, {1};", lateout(reg32) same, in(reg32) n, options(nomem, nostack, preserves_flags));
+    }
+    same
+}
+
+/// Where a thread is.
+#[derive(Clone, Copy)]
+pub struct Place {
+    pub thread: u32,
+    pub block: u32,
+    pub column: u32,
+}
+
+impl Place {
+    #[inline(always)]
+    pub fn now() -> Place {
+        Place { thread: warpsmith_device::thread::idx_x(), block: block::idx_x(), column: block::idx_y() }
+    }
+
+    /// Read anew: what is kept over a loop costs registers in it.
+    #[inline(always)]
+    pub fn again() -> Place {
+        Place { thread: thread_x(), block: block_x(), column: block_y() }
+    }
+}
