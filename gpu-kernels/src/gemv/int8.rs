@@ -13,7 +13,7 @@
 //! | `x` | [`len`] vectors for each column, as [`QuantizeI8`] wrote them |
 //! | `cols` | a multiple of the format's block |
 //!
-//! The other arguments are those of all [`coded`](super::coded) activations; [`Quantize`](super::Quantize) and
+//! The other arguments are those of [all activations in codes](super::coded); [`Quantize`](super::Quantize) and
 //! [`Gemv::coded`](super::Gemv::coded) pick the entry points.
 //!
 //! Of a column come first the vectors of columns 0 to 15 of every unit, then those of columns 16 to 31, so that the loads of

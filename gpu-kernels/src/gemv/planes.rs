@@ -22,7 +22,7 @@
 //! | `cols` | a multiple of 128 and of the format's block |
 //! | `block_units` | of two bits: 2 or 3, as at least 128 weights have to share a scale; else 0 |
 //!
-//! The other arguments are those of all [`coded`](super::coded) activations; [`Quantize`](super::Quantize) and
+//! The other arguments are those of [all activations in codes](super::coded); [`Quantize`](super::Quantize) and
 //! [`Gemv::coded`](super::Gemv::coded) pick the entry points.
 //!
 //! A block of `x` is `32 * bytes` words of planes (word `4 p + t` of plane `p` is that of columns `32 t` to `32 t + 31`) and,
