@@ -38,11 +38,10 @@ impl fmt::Display for Activations {
     }
 }
 
-/// The activations for a matrix of `rows` by `cols` on a device of compute capability `sm` (90 is 9.0): those that are
-/// allowed, or where the format has no entry point for them the next more exact ones that it has one for.
+/// The activations that are allowed, or where the format has no entry point for them the next more exact ones that it has
+/// one for; [`fastest`] also asks whether they pay.
 #[must_use]
-pub fn choose(format: Format, rows: u32, cols: u32, allowed: Activations, sm: u32) -> Activations {
-    let _ = (rows, cols, sm);
+pub fn choose(format: Format, allowed: Activations) -> Activations {
     Activations::ALL.into_iter().rev().find(|a| *a <= allowed && a.take(format)).unwrap_or_default()
 }
 
@@ -66,11 +65,11 @@ pub struct Tuned {
 pub struct Provenance {
     /// Compute capability.
     pub sm: u32,
-    /// `model` for instructions and bytes over a data sheet's rates, `time` for device time.
+    /// `model`: instructions and bytes over a data sheet's rates. Nothing is tuned by device time yet.
     pub by: &'static str,
     /// The GPU.
     pub gpu: &'static str,
-    /// Versions, and for times the date.
+    /// Versions of the tools.
     pub with: &'static str,
 }
 
@@ -93,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_cheapest_that_are_allowed_and_exist() {
-        let choices = |format| Activations::ALL.map(|allowed| choose(format, 64, 512, allowed, 90).to_string());
+        let choices = |format| Activations::ALL.map(|allowed| choose(format, allowed).to_string());
         assert_eq!(choices(Format::Q1_0), ["f32", "int16", "int8"]);
         assert_eq!(choices(Format::TQ2_0), ["f32", "int16", "int8"]);
         assert_eq!(choices(Format::Q4_K), ["f32", "f32", "int8"]);

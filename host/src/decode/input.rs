@@ -19,8 +19,11 @@ pub(super) struct Choice {
 impl Choice {
     /// The codes that a stack's product reads, if it does not read f32.
     pub fn of(self, stack: &Stack) -> Option<Coded> {
-        let choose = if self.tuned { fastest } else { choose };
-        Coded::of(stack.format, choose(stack.format, stack.rows(), stack.cols, self.allowed, self.sm))
+        let activations = match self.tuned {
+            true => fastest(stack.format, stack.rows(), stack.cols, self.allowed, self.sm),
+            false => choose(stack.format, self.allowed),
+        };
+        Coded::of(stack.format, activations)
     }
 
     /// Stacks in an order in which no codes are written twice.

@@ -154,7 +154,7 @@ pub fn cost(run: Run, tools: &Tools) -> Result<Cost, Failure> {
     if read == 0 {
         return Err(operation("no access to keys and values was counted"));
     }
-    let (code, registers, spills) = assemble(&name, tools)?;
+    let (code, registers, spills) = assemble(&name, super::SM, tools)?;
     let slots = slots::weigh(&code, lines, run.needed());
     (launch.registers, launch.registers_from) = (registers, "ptxas");
     Ok(Cost { run, code, slots, launch, launches, spills, read, sectors: 32 * sectors })

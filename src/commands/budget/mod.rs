@@ -25,7 +25,7 @@ use crate::failure::{Failure, Kind};
 use families::{Activations, Family, IN_FLIGHT, TRAFFIC};
 use slots::Slots;
 
-const PROFILE: Checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
+pub const PROFILE: Checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
 const SM: u32 = 90;
 /// The release that CI pins; others give other code.
 const PTXAS: &str = "nvidia-cuda-nvcc==13.5.37";
@@ -149,11 +149,11 @@ fn profiles(case: &Case) -> Result<Vec<LaunchProfile>, Failure> {
     Ok(gpu.profiles)
 }
 
-/// A kernel's machine code, its registers, and bytes of spills.
-fn assemble(name: &str, tools: &Tools) -> Result<(sass::Code, u32, u32), Failure> {
+/// A kernel's machine code for an architecture, its registers, and bytes of spills.
+pub fn assemble(name: &str, sm: u32, tools: &Tools) -> Result<(sass::Code, u32, u32), Failure> {
     let toolchain = |e: String| Failure::new(Kind::Toolchain, format!("{name}: {e}"));
-    let arch: Arch = format!("sm_{SM}").parse().map_err(|e| toolchain(format!("{e}")))?;
-    let (_, ptx) = warpsmith_host::builtin_image().code_for(SM)?;
+    let arch: Arch = format!("sm_{sm}").parse().map_err(|e| toolchain(format!("{e}")))?;
+    let (_, ptx) = warpsmith_host::builtin_image().code_for(sm)?;
     let compiled = tools.ptxas.compile_entry(ptx, name, arch).map_err(|e| toolchain(e.to_string()))?;
     let (resources, cubin) = compiled.ok_or_else(|| toolchain("ptxas made no code of it".to_owned()))?;
     let text = tools.nvdisasm.disassemble(&cubin).map_err(|e| toolchain(e.to_string()))?;
@@ -172,7 +172,7 @@ fn cost(family: &'static Family, kernel: &KernelEntry, args: &BudgetArgs, tools:
     let operation = |e: String| Failure::new(Kind::Operation, format!("{name} with {case}: {e}"));
     let ran = profiles(&case)?.into_iter().find(|p| p.kernel == *name);
     let mut launch = ran.ok_or_else(|| operation("it was not launched".to_owned()))?;
-    let (code, registers, spills) = assemble(name, tools)?;
+    let (code, registers, spills) = assemble(name, SM, tools)?;
     let weights = (args.rows * args.cols) as u64;
     let slots = slots::weigh(&code, &launch.profile.lines, weights * family.code_bits as u64 / 8);
     (launch.registers, launch.registers_from) = (registers, "ptxas");

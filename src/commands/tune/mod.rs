@@ -167,9 +167,7 @@ fn print(found: &[Found], rows: &[Tuned], args: &TuneArgs) {
         }
         println!("{out}");
     }
-    if found.iter().any(|f| f.origin.by == "model") {
-        println!("by model: instructions and bytes over the rates of data sheets; not measured");
-    }
+    println!("by model: instructions and bytes over the rates of data sheets; not measured");
 }
 
 /// Replaces the rows of the architectures that were looked at, and keeps the others.
@@ -204,8 +202,6 @@ fn check(rows: &[Tuned]) -> Result<(), Failure> {
         let old = TUNED.iter().find(|t| (t.sm, t.format, t.allowed) == (new.sm, new.format, new.allowed));
         let what = format!("sm_{} {} {}", new.sm, new.format, new.allowed);
         match old {
-            // Rows by time are not the model's to judge.
-            Some(_) if PROVENANCE.iter().any(|p| p.sm == new.sm && p.by != "model") => None,
             Some(old) if old == new => None,
             Some(old) => Some(format!("{what}: {} is {} now", show(old), show(new))),
             None => Some(format!("{what}: not in the table")),

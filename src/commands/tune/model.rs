@@ -10,14 +10,13 @@
 //!
 //! A block of rows costs what every other costs, so a few rows are run, and the rest is their multiple.
 
-use warpsmith_builder::Arch;
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::{Product, Subject};
 use warpsmith_host::gpu_kernels::format::Format;
-use warpsmith_simt::{Checks, Module};
+use warpsmith_simt::Module;
 
 use crate::commands::budget::pipes::Pipe;
-use crate::commands::budget::{Tools, sass, slots};
+use crate::commands::budget::{PROFILE, Tools, assemble, sass, slots};
 use crate::commands::check::bench::Gpu;
 use crate::commands::profile::gpus::{Figures, ISSUE};
 use std::collections::HashMap;
@@ -91,12 +90,8 @@ impl<'a> Codes<'a> {
     /// Compiles a kernel, if that was not done yet.
     fn code(&mut self, kernel: &str) -> Result<&sass::Code, String> {
         if !self.codes.contains_key(kernel) {
-            let arch: Arch = format!("sm_{}", self.sm).parse().map_err(|e| format!("{e}"))?;
-            let (_, ptx) = warpsmith_host::builtin_image().code_for(self.sm).map_err(|e| e.to_string())?;
-            let compiled = self.tools.ptxas.compile_entry(ptx, kernel, arch).map_err(|e| e.to_string())?;
-            let (_, cubin) = compiled.ok_or_else(|| format!("ptxas made no code of {kernel}"))?;
-            let text = self.tools.nvdisasm.disassemble(&cubin).map_err(|e| e.to_string())?;
-            self.codes.insert(kernel.to_owned(), sass::read(&text, kernel)?);
+            let (code, ..) = assemble(kernel, self.sm, self.tools).map_err(|e| e.to_string())?;
+            self.codes.insert(kernel.to_owned(), code);
         }
         self.codes.get(kernel).ok_or_else(|| format!("no code of {kernel}"))
     }
@@ -105,8 +100,7 @@ impl<'a> Codes<'a> {
     pub fn cost(&mut self, gpu: &Figures, format: Format, product: Product, cols: usize) -> Result<Cost, String> {
         let subject = Subject::Gemv { format, product };
         let case = subject.parse(&format!("rows={ROWS},cols={cols}")).map_err(|e| e.to_string())?;
-        let checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
-        let mut bench = Gpu::new(self.sm, &self.module, checks)?;
+        let mut bench = Gpu::new(self.sm, &self.module, PROFILE)?;
         case.run(&mut bench).map_err(|e| format!("{case}: {e}"))?;
         let own = product.kernel(format);
         let bytes = 16 * format.tensor_vectors(ROWS as usize, cols).map_err(|e| e.to_string())?;
