@@ -182,8 +182,7 @@ impl Cost {
     }
 
     fn in_flight(&self) -> Option<f64> {
-        let threads: u32 = self.launch.launch.block.iter().product();
-        Some(self.slots.hot.as_ref()?.lane_bytes * f64::from(threads) * f64::from(self.launch.occupancy()?.blocks()))
+        self.slots.in_flight(&self.launch)
     }
 
     /// What binds the loop, in words; shares are of its issue slots.

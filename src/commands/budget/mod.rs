@@ -219,10 +219,7 @@ impl Cost {
 
     /// Bytes that a full multiprocessor has on the way if each lane waits for the loads of one iteration.
     pub fn in_flight(&self) -> Option<f64> {
-        let threads: u32 = self.launch.launch.block.iter().product();
-        let blocks = self.launch.occupancy()?.blocks();
-        let lane = self.slots.hot.as_ref()?.lane_bytes;
-        Some(lane * f64::from(threads) * f64::from(blocks))
+        self.slots.in_flight(&self.launch)
     }
 
     /// Share of the bytes that the hot loop loads by 16 bytes a lane.

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::pipes::{ISSUE, Pipe};
 use super::sass::Code;
+use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_simt::check::LineProfile;
 
 /// What the code of a run costs.
@@ -172,6 +173,16 @@ pub fn weigh(code: &Code, profile: &[LineProfile], code_bytes: u64) -> Slots {
         Hot { index, iterations, slots: slots(blocks), pipes, pressure, bytes, narrow_bytes, lane_bytes, holds_codes }
     });
     Slots { executions, kernel, hot }
+}
+
+impl Slots {
+    /// Bytes that a multiprocessor that is full of this launch has on the way if each lane waits for the loads of one
+    /// iteration.
+    pub fn in_flight(&self, launch: &LaunchProfile) -> Option<f64> {
+        let threads: u32 = launch.launch.block.iter().product();
+        let blocks = launch.occupancy()?.blocks();
+        Some(self.hot.as_ref()?.lane_bytes * f64::from(threads) * f64::from(blocks))
+    }
 }
 
 impl Hot {

@@ -123,9 +123,7 @@ fn launch(code: &sass::Code, profile: &LaunchProfile, gpu: &Figures, codes: Opti
     let busiest = hot.map_or(0.0, |h| h.pressure.iter().map(|(p, s)| s * by_pipe(gpu, *p)).fold(0.0, f64::max));
     // What is not in the loop issues before or after it.
     let pipe = busiest + slots.kernel - hot.map_or(0.0, |h| h.slots);
-    let threads: u32 = profile.launch.block.iter().product();
-    let resident = profile.occupancy().map_or(1.0, |o| f64::from(o.blocks()));
-    let in_flight = hot.map_or(0.0, |h| h.lane_bytes) * f64::from(threads) * resident;
+    let in_flight = slots.in_flight(profile).unwrap_or(0.0);
     let blocks = profile.launch.grid.iter().map(|g| f64::from(*g)).product();
     Launch { blocks, issue: slots.kernel, pipe, in_flight, by_rows: codes.is_some() }
 }
