@@ -14,6 +14,77 @@ pub fn warp_index() -> usize {
     (thread::idx_x() / 32) as usize
 }
 
+/// Values that are read: an [`In`], or an [`InOut`] that other blocks of the launch wrote before a barrier of the grid. Loads
+/// take the read-only path where the compiler sees that the pointer is that of an `In`, and so never for the latter.
+#[derive(Clone, Copy)]
+pub struct Source(*const f32);
+
+impl From<In<f32>> for Source {
+    #[inline(always)]
+    fn from(x: In<f32>) -> Source {
+        Source(x.ptr())
+    }
+}
+
+impl From<InOut<f32>> for Source {
+    #[inline(always)]
+    fn from(x: InOut<f32>) -> Source {
+        Source(x.ptr())
+    }
+}
+
+impl Source {
+    /// Element `i`.
+    ///
+    /// # Safety
+    /// `i` is below the buffer's length, and nobody writes the element meanwhile.
+    #[inline(always)]
+    pub unsafe fn at(self, i: usize) -> f32 {
+        // SAFETY: the caller's promise; the launch aligned the buffer to its elements.
+        unsafe { *self.0.add(i) }
+    }
+
+    /// Elements `i` to `i + 3` in one access.
+    ///
+    /// # Safety
+    /// As [`at`](Self::at), for all four; `i` is a multiple of 4, and the buffer is aligned to 16 bytes.
+    #[inline(always)]
+    pub unsafe fn load4(self, i: usize) -> F32x4 {
+        // SAFETY: the caller's promise.
+        unsafe { *self.0.add(i).cast::<F32x4>() }
+    }
+}
+
+/// Which block of a grid is meant, where a kernel's work is written for one: asked for where it is used, as registers that hold
+/// it over a loop are lost to the loop.
+pub trait Role: Copy {
+    /// Its index in x.
+    fn block(self) -> u32;
+    /// Blocks in x.
+    fn blocks(self) -> u32;
+    /// Its index in y.
+    fn column(self) -> u32;
+}
+
+/// The block that was launched.
+#[derive(Clone, Copy)]
+pub struct Launched;
+
+impl Role for Launched {
+    #[inline(always)]
+    fn block(self) -> u32 {
+        block::idx_x()
+    }
+    #[inline(always)]
+    fn blocks(self) -> u32 {
+        grid::dim_x()
+    }
+    #[inline(always)]
+    fn column(self) -> u32 {
+        block::idx_y()
+    }
+}
+
 /// `x[i .. i + 4]` as one load.
 ///
 /// # Safety

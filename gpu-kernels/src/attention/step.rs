@@ -67,7 +67,7 @@ mod frame {
         head::{Turn, turned},
         kv::cached::{Cached, Rows, store_row},
         layer::FUSED,
-        load::{lane, warp_index},
+        load::{Role, Source, lane, warp_index},
     };
     use warpsmith_device::prelude::*;
 
@@ -77,7 +77,7 @@ mod frame {
 
     #[derive(Clone, Copy)]
     pub struct Args {
-        pub qkv: In<f32>,
+        pub qkv: Source,
         pub weights: (In<f32>, In<f32>),
         pub tables: (In<f32>, In<f32>),
         pub columns: In<Column>,
@@ -101,8 +101,9 @@ mod frame {
         to: u32,
     }
 
+    /// A block's shared memory.
     #[derive(Clone, Copy)]
-    struct Memory {
+    pub struct Memory {
         /// Queries first, then each warp's values.
         values: Shared<f32>,
         largest: Shared<f32>,
@@ -110,24 +111,36 @@ mod frame {
         /// What each warp's values count for; then, for the first of those that share queries, all sums and the largest.
         shares: Shared<f32>,
         totals: Shared<f32>,
+        key: Shared<f32>,
+        ticket: Shared<u32>,
     }
 
-    #[device]
-    pub unsafe fn attend<T: Cached>(a: Args) {
-        let memory = Memory {
-            values: shared_array!(ATTN_STEP_VALUES: [f32; WARPS * QUERIES * 256]),
-            largest: shared_array!(ATTN_STEP_LARGEST: [f32; WARPS * QUERIES]),
-            sums: shared_array!(ATTN_STEP_SUMS: [f32; WARPS * QUERIES]),
-            shares: shared_array!(ATTN_STEP_SHARES: [f32; WARPS * QUERIES]),
-            totals: shared_array!(ATTN_STEP_TOTALS: [f32; 2 * WARPS * QUERIES]),
-        };
-        let key = shared_array!(ATTN_STEP_KEY: [f32; 256]);
-        let ticket = shared_array!(ATTN_STEP_TICKET: [u32; 4]);
+    impl Memory {
+        /// Arrays of its own.
+        #[inline(always)]
+        pub unsafe fn declared() -> Memory {
+            Memory {
+                values: shared_array!(ATTN_STEP_VALUES: [f32; WARPS * QUERIES * 256]),
+                largest: shared_array!(ATTN_STEP_LARGEST: [f32; WARPS * QUERIES]),
+                sums: shared_array!(ATTN_STEP_SUMS: [f32; WARPS * QUERIES]),
+                shares: shared_array!(ATTN_STEP_SHARES: [f32; WARPS * QUERIES]),
+                totals: shared_array!(ATTN_STEP_TOTALS: [f32; 2 * WARPS * QUERIES]),
+                key: shared_array!(ATTN_STEP_KEY: [f32; 256]),
+                ticket: shared_array!(ATTN_STEP_TICKET: [u32; 4]),
+            }
+        }
+    }
 
+    /// What a block does for a column.
+    ///
+    /// All threads of the block make this call.
+    #[device]
+    pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
+        let Memory { key, ticket, .. } = memory;
         let layer = a.layer;
         let splits = splits(layer.kv_heads);
-        let (head, split) = (block::idx_x() / splits, block::idx_x() % splits);
-        let column = block::idx_y() as usize;
+        let (head, split) = (role.block() / splits, role.block() % splits);
+        let column = role.column() as usize;
         let thread = thread::idx_x() as usize;
         let c = a.columns.at(column);
         let (dim, group) = (layer.head_dim as usize, layer.group() as usize);
@@ -354,7 +367,9 @@ macro_rules! entries {
             layer: Layer,
         ) {
             let (weights, tables) = ((q_weight, k_weight), (cos, sin));
-            frame::attend::<$T>(frame::Args { qkv, weights, tables, columns, partials, counters, y, stride, y_stride, layer });
+            let qkv = qkv.into();
+            let args = frame::Args { qkv, weights, tables, columns, partials, counters, y, stride, y_stride, layer };
+            frame::attend::<$T>(args, crate::load::Launched, frame::Memory::declared());
         }
 
         #[cfg(not(target_arch = "nvptx64"))]

@@ -75,7 +75,7 @@ macro_rules! quantizer {
             let (column, $cols) = (block::idx_y() as usize, cols);
             let $factor = match parts {
                 0 => 1.0,
-                _ => super::ends::inverse_root(sums, parts as usize, column, cols as usize, eps),
+                _ => super::ends::inverse_root(sums.into(), parts as usize, column, cols as usize, eps),
             };
             let $x = x.from(column * x_stride as usize);
             let $codes = codes.from(column * $len(cols) as usize);
@@ -138,7 +138,7 @@ macro_rules! product {
                 cols,
                 block_units,
                 ends: super::ends::Ends {
-                    add,
+                    add: add.into(),
                     next_weight,
                     y,
                     scaled,

@@ -2,7 +2,7 @@
 
 use super::{ADD, NEXT, SWIGLU};
 use crate::elementwise::silu;
-use crate::load::lane;
+use crate::load::{Launched, Role, Source, lane};
 use warpsmith_device::prelude::*;
 use warpsmith_device::warp::{FULL, shuffle_xor};
 
@@ -10,7 +10,7 @@ use warpsmith_device::warp::{FULL, shuffle_xor};
 ///
 /// All lanes of the warp make this call.
 #[device]
-pub unsafe fn inverse_root(sums: In<f32>, parts: usize, column: usize, cols: usize, eps: f32) -> f32 {
+pub unsafe fn inverse_root(sums: Source, parts: usize, column: usize, cols: usize, eps: f32) -> f32 {
     let mut sum = 0.0;
     let mut i = lane();
     while i < parts {
@@ -23,7 +23,7 @@ pub unsafe fn inverse_root(sums: In<f32>, parts: usize, column: usize, cols: usi
 /// Where outputs go, and what becomes of them on the way.
 #[derive(Clone, Copy)]
 pub struct Ends {
-    pub add: In<f32>,
+    pub add: Source,
     pub next_weight: In<f32>,
     pub y: Out<f32>,
     pub scaled: Out<f32>,
@@ -59,9 +59,9 @@ impl Ends {
 
     /// Writes this block's part of a column's sum of squares, in one lane.
     #[inline(always)]
-    pub unsafe fn write_sum(&self, column: usize, sum: f32) {
+    pub unsafe fn write_sum(&self, column: usize, role: impl Role, sum: f32) {
         // SAFETY: the caller's promise: `next_sums` has a part for each block of each column.
-        unsafe { self.next_sums.set(column * grid::dim_x() as usize + block::idx_x() as usize, sum) }
+        unsafe { self.next_sums.set(column * role.blocks() as usize + role.block() as usize, sum) }
     }
 
     /// 1 if two rows of weights, a gate and its up, give an output, else 0.
@@ -98,7 +98,7 @@ impl Ends {
             if self.has(NEXT) {
                 let sum = warp::sum_f32(square);
                 if lane == 0 {
-                    self.write_sum(column, sum);
+                    self.write_sum(column, Launched, sum);
                 }
             }
         }

@@ -5,6 +5,8 @@ use super::parts;
 #[cfg(target_arch = "nvptx64")]
 use super::{COLUMNS, frame};
 use crate::format;
+#[cfg(target_arch = "nvptx64")]
+use crate::load::Launched;
 use warpsmith_device::prelude::*;
 
 macro_rules! entry {
@@ -36,8 +38,8 @@ macro_rules! entry {
             let xs = shared_array!($shared: [F32x4; $N * $UNITS * 8]);
             let args = frame::Args {
                 weights,
-                x,
-                sums,
+                x: x.into(),
+                sums: sums.into(),
                 rows: rows as usize,
                 cols: cols as usize,
                 columns: columns as usize,
@@ -46,7 +48,7 @@ macro_rules! entry {
                 block_units,
                 eps,
                 ends: super::ends::Ends {
-                    add,
+                    add: add.into(),
                     next_weight,
                     y,
                     scaled,
@@ -56,7 +58,7 @@ macro_rules! entry {
                     flags,
                 },
             };
-            frame::run::<format::$F, N, $UNITS>(&args, xs);
+            frame::run::<format::$F, N, $UNITS>(&args, Launched, xs);
         }
 
         #[cfg(not(target_arch = "nvptx64"))]

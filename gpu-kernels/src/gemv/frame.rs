@@ -17,6 +17,7 @@ use crate::format::{
     decode::{Decode, QUADS, Scales},
     record::{InMemory, Memory, Record, UNIT},
 };
+use crate::load::{Role, Source};
 use warpsmith_device::prelude::*;
 use warpsmith_device::shared::Shared;
 use warpsmith_device::warp::{FULL, shuffle_xor};
@@ -25,8 +26,8 @@ use warpsmith_device::warp::{FULL, shuffle_xor};
 #[derive(Clone, Copy)]
 pub struct Args {
     pub weights: In<U32x4>,
-    pub x: In<f32>,
-    pub sums: In<f32>,
+    pub x: Source,
+    pub sums: Source,
     pub rows: usize,
     pub cols: usize,
     pub columns: usize,
@@ -231,8 +232,8 @@ pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
     let of_group = core::array::from_fn(|r| (first + r).min(rows - 1));
     let a = Args {
         weights,
-        x,
-        sums: x,
+        x: x.into(),
+        sums: x.into(),
         rows,
         cols,
         columns: 1,
@@ -240,7 +241,7 @@ pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
         parts: 0,
         block_units: 0,
         eps: 0.0,
-        ends: Ends { add: x, next_weight: x, y, scaled: y, next_sums: y, y_stride: 0, add_stride: 0, flags: 0 },
+        ends: Ends { add: x.into(), next_weight: x, y, scaled: y, next_sums: y, y_stride: 0, add_stride: 0, flags: 0 },
     };
     let acc = products::<F, R, 1, UNITS>(&a, &record, of_group, 0, xs);
     if thread::idx_x() as usize & (record.lanes() - 1) == 0 {
@@ -252,16 +253,18 @@ pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
     }
 }
 
-/// A block's outputs.
+/// A block's outputs. `xs` holds `N * UNITS * QUADS` vectors; a block may take several roles, one after the other.
+///
+/// All threads of the block make this call.
 #[device]
-pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, xs: Shared<F32x4>) {
+pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role: impl Role, xs: Shared<F32x4>) {
     let record = F::SPEC.record(a.cols, a.block_units);
     let group = thread::idx_x() as usize >> record.lanes_log2;
     let groups = THREADS >> record.lanes_log2;
-    let column = if N == 1 { 0 } else { block::idx_y() as usize * COLUMNS };
+    let column = if N == 1 { 0 } else { role.column() as usize * COLUMNS };
     let swiglu = a.ends.has(SWIGLU);
     let outputs = if swiglu { groups } else { groups * ROWS };
-    let first = block::idx_x() as usize * outputs;
+    let first = role.block() as usize * outputs;
     // A group after the last row takes it again, and the results are dropped: all threads stage.
     let last = a.rows - 1;
     let rows = if swiglu {
@@ -325,7 +328,7 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, xs: S
             }
             let sum = warp::sum_f32(sum);
             if thread::lane() == 0 {
-                a.ends.write_sum(my_column, sum);
+                a.ends.write_sum(my_column, role, sum);
             }
         }
     }
