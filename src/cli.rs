@@ -86,6 +86,18 @@ pub enum KvChoice {
     Int8,
 }
 
+/// How `tune` finds times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TuneBy {
+    /// By time where a GPU is there, unless --gpu or --check ask for the model.
+    #[default]
+    Auto,
+    /// Measured on this machine's GPU, for its architecture.
+    Time,
+    /// Instructions and bytes over the rates of data sheets.
+    Model,
+}
+
 /// What weights may be multiplied with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ActivationsChoice {
@@ -448,13 +460,19 @@ pub struct BudgetArgs {
 /// Arguments of `tune`.
 #[derive(Debug, Args)]
 pub struct TuneArgs {
-    /// Only for this GPU, e.g. h200; else one GPU for each architecture that is claimed.
+    /// How times are found.
+    #[arg(long, value_enum, default_value_t)]
+    pub by: TuneBy,
+    /// By model, and only for this GPU, e.g. h200; else one GPU for each architecture that is claimed.
     #[arg(long, value_name = "NAME")]
     pub gpu: Option<String>,
+    /// Device that is measured.
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "gpu")]
+    pub device: u32,
     /// Write the rows into the table in the source, gpu-kernels/src/gemv/tuned.rs.
     #[arg(long)]
     pub write: bool,
-    /// Fail if the table that is built in says otherwise.
+    /// Fail if the table that is built in says otherwise; by model, of the architectures whose rows are.
     #[arg(long, conflicts_with = "write")]
     pub check: bool,
     /// Print one JSON object, with the times of all shapes, instead of text.

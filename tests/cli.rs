@@ -241,6 +241,16 @@ fn shells_and_man_know_every_command() {
 }
 
 #[test]
+fn tuning_by_time_needs_a_gpu() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));
+    let output = command.args(["tune", "--by", "time"]).env("WARPSMITH_DRIVER", "software").output().unwrap();
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--by model"), "{}", stderr(&output));
+    refused(&["tune", "--by", "time", "--gpu", "h200"], 2, &["--gpu", "the one that is here"]);
+    refused(&["tune", "--gpu", "voodoo2"], 2, &["voodoo2", "h200"]);
+}
+
+#[test]
 fn a_budget_without_its_tools_says_how_to_get_them() {
     let without = |variable: &str, tool: &str, package: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));

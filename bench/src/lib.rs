@@ -78,9 +78,5 @@ pub fn launches(bencher: &mut Bencher<'_, Meter>, stream: &Stream, mut work: imp
 
 /// Nanoseconds of device time between events around what `work` issues.
 pub fn between_events(stream: &Stream, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
-    let start = stream.record()?;
-    work()?;
-    let end = stream.record()?;
-    stream.synchronize()?;
-    Ok(start.elapsed(&end)?.as_secs_f64() * 1e9)
+    Ok(stream.device_time(work)?.as_secs_f64() * 1e9)
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use criterion::Criterion;
-use gpu_kernels::cases::{Rng, Tensor};
+use gpu_kernels::cases::Tensor;
 use gpu_kernels::format::Format;
 use gpu_kernels::gemv::{Activations, Coded, Gemv, Quantize, first, four};
 use warpsmith_device::{Launcher, U32x4};
@@ -25,12 +25,9 @@ const VOCABULARY: usize = 151_936;
 /// On a GPU, enough copies of the weights that a round of them does not fit the L2 cache (at most 60 MB on an H200).
 const COLD_BYTES: usize = 240 << 20;
 
-/// Records of random rows, of which there are not more than 64 different ones: making them takes longer than running them.
+/// Weights, as often as they are rotated.
 fn records(bench: &Bench, format: Format, rows: usize, cols: usize) -> Result<Rc<Vec<Buffer<U32x4>>>, Failed> {
-    let some = rows.min(64);
-    let mut rng = Rng(rows as u64 * 31 + cols as u64);
-    let records = format.repack(&Tensor::random(&mut rng, format, some, cols).bytes, some, cols)?;
-    let all: Vec<U32x4> = records.iter().copied().cycle().take(format.tensor_vectors(rows, cols)?).collect();
+    let all = Tensor::many_records(format, rows, cols)?;
     let copies = if bench.counts() { 1 } else { COLD_BYTES.div_ceil(16 * all.len()).clamp(1, 64) };
     Ok(Rc::new((0..copies).map(|_| bench.stream.upload(&all)).collect::<Result<_, _>>()?))
 }

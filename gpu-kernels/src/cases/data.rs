@@ -1,7 +1,8 @@
 //! Inputs of cases.
 
-use crate::format::Format;
+use crate::format::{Format, FormatError};
 use half::{bf16, f16};
+use warpsmith_device::U32x4;
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -75,5 +76,14 @@ impl Tensor {
             }
         }
         Tensor { format, bytes, rows, cols }
+    }
+
+    /// Records of random rows as kernels read them, of which no more than 64 differ: making them takes longer than
+    /// multiplying them.
+    pub fn many_records(format: Format, rows: usize, cols: usize) -> Result<Vec<U32x4>, FormatError> {
+        let some = rows.min(64);
+        let mut rng = Rng(rows as u64 * 31 + cols as u64);
+        let records = format.repack(&Tensor::random(&mut rng, format, some, cols).bytes, some, cols)?;
+        Ok(records.iter().copied().cycle().take(format.tensor_vectors(rows, cols)?).collect())
     }
 }

@@ -65,7 +65,7 @@ pub struct Tuned {
 pub struct Provenance {
     /// Compute capability.
     pub sm: u32,
-    /// `model`: instructions and bytes over a data sheet's rates. Nothing is tuned by device time yet.
+    /// `time`: measured on the GPU; `model`: instructions and bytes over a data sheet's rates.
     pub by: &'static str,
     /// The GPU.
     pub gpu: &'static str,

@@ -15,6 +15,7 @@ use cust::sys::CUstream_st;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 use warpsmith_device::{Contract, DeviceSlice, Element};
 
 /// A queue of work on a device. It may be used from several threads; each call is one step of it.
@@ -269,6 +270,15 @@ impl Stream {
             // SAFETY: stream and event are alive.
             unsafe { cu!(cuStreamWaitEvent(stream, event.raw.0, 0)) }
         })
+    }
+
+    /// Device time of what `work` issues on this stream, between two events. Waits for it.
+    pub fn device_time(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Duration, Error> {
+        let start = self.record()?;
+        work()?;
+        let end = self.record()?;
+        self.synchronize()?;
+        start.elapsed(&end)
     }
 
     /// Runs `f` and measures each launch on this stream meanwhile, with events around it. Waits

@@ -11,10 +11,10 @@ use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::attention::{prefill, step};
 use warpsmith_host::gpu_kernels::cases::{Case, Kv, Subject};
 
-use super::families::{IN_FLIGHT, TRAFFIC};
+use super::families::TRAFFIC;
 use super::pipes::Pipe;
-use super::slots::{Binding, Slots};
-use super::{Tools, assemble, profiles, sass, slots};
+use super::weighed::Weighed;
+use super::{Tools, profiles, slots};
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
 
@@ -120,11 +120,8 @@ impl Run {
 /// What a run costs.
 pub struct Cost {
     pub run: Run,
-    pub code: sass::Code,
-    pub slots: Slots,
-    launch: LaunchProfile,
+    pub weighed: Weighed,
     launches: usize,
-    spills: u32,
     /// Bytes of keys and values that warps asked for, each time that they did; and of the sectors that these lie in.
     read: u64,
     sectors: u64,
@@ -137,7 +134,7 @@ pub fn cost(run: Run, tools: &Tools) -> Result<Cost, Failure> {
     let of_kernel = all.iter().position(|p| p.kernel == name);
     let operation = |e: &str| Failure::new(Kind::Operation, format!("{name} with {case}: {e}"));
     let launches = all.len();
-    let mut launch = all.swap_remove(of_kernel.ok_or_else(|| operation("it was not launched"))?);
+    let launch = all.swap_remove(of_kernel.ok_or_else(|| operation("it was not launched"))?);
     let lines = &launch.profile.lines;
     // Steps load rows by functions of the cache; all that prompts copy are rows.
     let of_cache = lines.iter().filter(|l| l.source.iter().any(|f| f.file.ends_with("kv/cached.rs")));
@@ -154,10 +151,7 @@ pub fn cost(run: Run, tools: &Tools) -> Result<Cost, Failure> {
     if read == 0 {
         return Err(operation("no access to keys and values was counted"));
     }
-    let (code, registers, spills) = assemble(&name, super::SM, tools)?;
-    let slots = slots::weigh(&code, lines, run.needed());
-    (launch.registers, launch.registers_from) = (registers, "ptxas");
-    Ok(Cost { run, code, slots, launch, launches, spills, read, sectors: 32 * sectors })
+    Ok(Cost { run, weighed: Weighed::new(launch, run.needed(), tools)?, launches, read, sectors: 32 * sectors })
 }
 
 impl Cost {
@@ -173,36 +167,23 @@ impl Cost {
 
     /// Issue slots of a lane for a byte of keys and values.
     fn slots_per_byte(&self) -> f64 {
-        32.0 * self.slots.kernel / self.run.needed() as f64
+        32.0 * self.weighed.slots.kernel / self.run.needed() as f64
     }
 
     /// Share of the time in which the loop lets tensor cores be busy.
     fn rate(&self) -> Option<f64> {
-        self.slots.hot.as_ref().and_then(tensor_rate)
-    }
-
-    fn in_flight(&self) -> Option<f64> {
-        self.slots.in_flight(&self.launch)
+        self.weighed.slots.hot.as_ref().and_then(tensor_rate)
     }
 
     /// What binds the loop, in words; shares are of its issue slots.
     fn binding(&self) -> String {
-        let Some(hot) = &self.slots.hot else { return "no loop".to_owned() };
-        let Binding { pipe, slots, issue } = hot.binding();
-        let share = slots / hot.slots;
-        if issue { format!("issue ({} {share:.2})", pipe.name()) } else { format!("{} pipe ({share:.2})", pipe.name()) }
+        let slots = self.weighed.slots.hot.as_ref().map_or(1.0, |h| h.slots);
+        self.weighed.binding(|s| s / slots)
     }
 
     /// Every part of the budget that is missed.
     pub fn misses(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        if self.spills > 0 {
-            all.push(format!("{} bytes of spills", self.spills));
-        }
-        let conflicts = self.launch.profile.total.shared_conflicts();
-        if conflicts > 0 {
-            all.push(format!("{conflicts} bank conflicts"));
-        }
+        let mut all = self.weighed.misses();
         if self.traffic() > TRAFFIC {
             all.push(format!("keys and values read {:.3} times, budget {TRAFFIC}", self.traffic()));
         }
@@ -211,13 +192,10 @@ impl Cost {
                 if self.launches != 1 {
                     all.push(format!("{} launches, budget 1", self.launches));
                 }
-                if n > WHOLE && self.run.blocks(&self.launch) <= self.run.heads()[1] as u64 {
+                if n > WHOLE && self.run.blocks(&self.weighed.launch) <= self.run.heads()[1] as u64 {
                     all.push(format!("{n} positions in one part"));
                 }
-                if let Some(bytes) = self.in_flight().filter(|b| *b < IN_FLIGHT) {
-                    let (have, need) = (bytes / 1024.0, IN_FLIGHT / 1024.0);
-                    all.push(format!("{have:.0} KiB on the way to a multiprocessor, {need:.0} hide the latency"));
-                }
+                all.extend(self.weighed.exposed());
             }
             Run::Prompt(_) => match self.rate() {
                 None => all.push("no matrix instruction in its loop".to_owned()),
@@ -245,39 +223,23 @@ impl Cost {
 
     /// For machines.
     pub fn json(&self) -> Value {
-        let hot = self.slots.hot.as_ref().map(|h| {
-            let each = |all: &std::collections::BTreeMap<Pipe, f64>| -> Value {
-                let each = all.iter().map(|(p, n)| (p.name().to_owned(), json!(n / h.iterations)));
-                each.collect::<serde_json::Map<_, _>>().into()
-            };
-            json!({
-                "iterations": h.iterations,
-                "slots_per_iteration": h.slots / h.iterations,
-                "slots": each(&h.pipes),
-                "pipe_pressure": each(&h.pressure),
-                "binds": self.binding(),
-                "share_of_kernel": h.slots / self.slots.kernel,
-            })
-        });
-        json!({
+        let hot = self.weighed.slots.hot.as_ref();
+        let turns = hot.map_or(1.0, |h| h.iterations);
+        let more = json!({
             "family": self.run.family(),
             "kernel": self.run.kernel(),
             "shape": self.shape(),
             "launches": self.launches,
-            "blocks": self.run.blocks(&self.launch),
+            "blocks": self.run.blocks(&self.weighed.launch),
             "cache_bytes": self.run.needed(),
             "cache_bytes_read": self.read,
             "cache_sector_bytes_read": self.sectors,
             "kernel_slots_per_cache_byte": self.slots_per_byte(),
             "tensor_rate": self.rate(),
-            "hot_loop": hot,
-            "registers": self.launch.registers,
-            "spill_bytes": self.spills,
-            "occupancy_percent": self.launch.occupancy().map(|o| o.percent()),
-            "bytes_in_flight": self.in_flight(),
-            "bank_conflicts": self.launch.profile.total.shared_conflicts(),
             "misses": self.misses(),
-        })
+        });
+        let of_loop = json!({ "slots_per_iteration": hot.map(|h| h.slots / turns) });
+        self.weighed.json(|slots| slots / turns, more, of_loop)
     }
 }
 
@@ -319,12 +281,12 @@ pub fn print(costs: &[Cost]) {
             or_dash(c.rate().map(|r| format!("{:.0} %", 100.0 * r))),
             c.binding(),
             c.launches.to_string(),
-            c.run.blocks(&c.launch).to_string(),
-            c.launch.registers.to_string(),
-            c.spills.to_string(),
-            or_dash(c.launch.occupancy().map(|o| format!("{:.0} %", o.percent()))),
-            or_dash(c.in_flight().map(|b| format!("{:.0} KiB", b / 1024.0))),
-            c.launch.profile.total.shared_conflicts().to_string(),
+            c.run.blocks(&c.weighed.launch).to_string(),
+            c.weighed.launch.registers.to_string(),
+            c.weighed.spills.to_string(),
+            or_dash(c.weighed.occupancy().map(|o| format!("{o:.0} %"))),
+            or_dash(c.weighed.in_flight().map(|b| format!("{:.0} KiB", b / 1024.0))),
+            c.weighed.conflicts().to_string(),
             if c.misses().is_empty() { "held" } else { "missed" }.to_owned(),
         ]);
     }

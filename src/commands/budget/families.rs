@@ -1,51 +1,28 @@
 //! The budgets, by family of weights.
 
-use warpsmith_host::KernelEntry;
 use warpsmith_host::gpu_kernels::format::Format;
+use warpsmith_host::gpu_kernels::gemv::Activations;
 
-/// What a kernel multiplies weights with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activations {
-    /// f32, f16 or bf16.
-    Float,
-    /// Codes of 16 bits, about as accurate as f32.
-    Int16,
-    /// Codes of eight bits.
-    Int8,
+/// The budget that activations are held to: codes of 16 bits are as good as f32, and cost no more.
+pub fn path(activations: Activations) -> Activations {
+    if activations == Activations::Int8 { Activations::Int8 } else { Activations::F32 }
 }
 
-impl Activations {
-    /// As reports have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Activations::Float => "float",
-            Activations::Int16 => "int16",
-            Activations::Int8 => "int8",
-        }
+/// Bytes of `cols` activations; codes have a pair of f32 for each 32 of them.
+pub fn bytes(activations: Activations, cols: usize) -> usize {
+    match activations {
+        Activations::F32 => 4 * cols,
+        Activations::Int16 => 2 * cols + cols / 4,
+        Activations::Int8 => cols + cols / 4,
     }
+}
 
-    /// The budget that it is held to: codes of 16 bits are as good as floats, and cost no more.
-    pub fn path(self) -> Activations {
-        if self == Activations::Int8 { Activations::Int8 } else { Activations::Float }
-    }
-
-    /// Bytes of `cols` activations; codes have a pair of f32 for each 32 of them.
-    pub fn bytes(self, cols: usize) -> usize {
-        match self {
-            Activations::Float => 4 * cols,
-            Activations::Int16 => 2 * cols + cols / 4,
-            Activations::Int8 => cols + cols / 4,
-        }
-    }
-
-    /// By the kernel's name and its argument `x`.
-    pub fn of(kernel: &KernelEntry) -> Activations {
-        let float = |ty: &str| ["f32", "f16", "bf16"].iter().any(|f| ty.contains(f)) || ty.contains("F32x4");
-        match kernel.args.iter().find(|a| a.name == "x") {
-            Some(x) if float(&x.ty) => Activations::Float,
-            _ if kernel.name.ends_with("_i16") => Activations::Int16,
-            _ => Activations::Int8,
-        }
+/// What a kernel multiplies weights with, by its name.
+pub fn activations(kernel: &str) -> Activations {
+    match kernel {
+        _ if kernel.ends_with("_i16") => Activations::Int16,
+        _ if kernel.ends_with("_i8") => Activations::Int8,
+        _ => Activations::F32,
     }
 }
 
@@ -72,7 +49,7 @@ macro_rules! family {
 
 /// Budgets on sm_90: half of the issue slots that an H200 has while it loads a weight, or less.
 pub static ALL: [Family; 8] = [
-    family!("Q1_0", Q1_0, "gemv_q1_0", 1, [(Some(Activations::Int8), 0.55), (Some(Activations::Float), 1.05)]),
+    family!("Q1_0", Q1_0, "gemv_q1_0", 1, [(Some(Activations::Int8), 0.55), (Some(Activations::F32), 1.05)]),
     family!("TQ2/Q2", TQ2_0_G128, "gemv_q2_0", 2, [(None, 1.0)]),
     family!("Q4_0", Q4_0, "gemv_q4_0", 4, [(None, 2.1)]),
     family!("Q4_K", Q4_K, "gemv_q4_k", 4, [(None, 2.1)]),
@@ -100,7 +77,7 @@ impl Family {
 
     /// What a kernel of these activations may take, and no more.
     pub fn limit(&self, activations: Activations) -> Option<f64> {
-        self.limits.iter().find(|l| l.0.is_none_or(|a| a == activations.path())).map(|l| l.1)
+        self.limits.iter().find(|l| l.0.is_none_or(|a| a == path(activations))).map(|l| l.1)
     }
 }
 
@@ -115,7 +92,7 @@ mod tests {
         assert_eq!(family("gemv_q8_0_v1"), Some("Q8_0"));
         assert_eq!(family("gemm_q8_0"), None);
         assert_eq!(family("gemv_q4_1"), None);
-        assert_eq!((ALL[0].limit(Activations::Int8), ALL[0].limit(Activations::Float)), (Some(0.55), Some(1.05)));
+        assert_eq!((ALL[0].limit(Activations::Int8), ALL[0].limit(Activations::F32)), (Some(0.55), Some(1.05)));
         assert_eq!(ALL[1].limit(Activations::Int8), Some(1.0));
         assert_eq!(ALL[0].limit(Activations::Int16), Some(1.05));
     }

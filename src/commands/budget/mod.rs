@@ -10,20 +10,21 @@ pub mod pipes;
 mod report;
 pub mod sass;
 pub mod slots;
+mod weighed;
 
 use warpsmith_builder::{Arch, nvdisasm, ptxas};
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::KernelEntry;
 use warpsmith_host::gpu_kernels::cases::{Case, Inputs, Rng, Subject, Tensor, multiply};
-use warpsmith_host::gpu_kernels::gemv;
+use warpsmith_host::gpu_kernels::gemv::{self, Activations};
 use warpsmith_simt::Checks;
 
 use super::check::bench::Gpu;
 use super::check::module;
 use crate::cli::BudgetArgs;
 use crate::failure::{Failure, Kind};
-use families::{Activations, Family, IN_FLIGHT, TRAFFIC};
-use slots::Slots;
+use families::{Family, TRAFFIC};
+use weighed::Weighed;
 
 pub const PROFILE: Checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
 const SM: u32 = 90;
@@ -41,10 +42,7 @@ pub struct Cost {
     /// Largest distance from the f64 reference, as a share of the row's `sum |w * x|`.
     error: Option<f64>,
     limit: Option<f64>,
-    code: sass::Code,
-    slots: Slots,
-    launch: LaunchProfile,
-    spills: u32,
+    weighed: Weighed,
     /// Bytes that have to move.
     floor: u64,
 }
@@ -163,19 +161,16 @@ pub fn assemble(name: &str, sm: u32, tools: &Tools) -> Result<(sass::Code, u32, 
 
 fn cost(family: &'static Family, kernel: &KernelEntry, args: &BudgetArgs, tools: &Tools) -> Result<Cost, Failure> {
     let name = &kernel.name;
-    let activations = Activations::of(kernel);
+    let activations = families::activations(name);
     let case = case(family, name, args)?;
     let floor = family.format.tensor_bytes(args.rows, args.cols).map_err(|e| Failure::usage(e.to_string()))?
         + 4 * args.rows
-        + activations.bytes(args.cols);
+        + families::bytes(activations, args.cols);
 
     let operation = |e: String| Failure::new(Kind::Operation, format!("{name} with {case}: {e}"));
     let ran = profiles(&case)?.into_iter().find(|p| p.kernel == *name);
-    let mut launch = ran.ok_or_else(|| operation("it was not launched".to_owned()))?;
-    let (code, registers, spills) = assemble(name, SM, tools)?;
+    let launch = ran.ok_or_else(|| operation("it was not launched".to_owned()))?;
     let weights = (args.rows * args.cols) as u64;
-    let slots = slots::weigh(&code, &launch.profile.lines, weights * family.code_bits as u64 / 8);
-    (launch.registers, launch.registers_from) = (registers, "ptxas");
     Ok(Cost {
         family,
         kernel: name.clone(),
@@ -184,10 +179,7 @@ fn cost(family: &'static Family, kernel: &KernelEntry, args: &BudgetArgs, tools:
         activations,
         error: error(family, &case, args.cols).map_err(operation)?,
         limit: family.limit(activations),
-        code,
-        slots,
-        launch,
-        spills,
+        weighed: Weighed::new(launch, weights * family.code_bits as u64 / 8, tools)?,
         floor: floor as u64,
     })
 }
@@ -199,32 +191,27 @@ impl Cost {
 
     /// Issue slots a weight in the hot loop; of the whole kernel if it has no loop.
     pub fn loop_slots(&self) -> f64 {
-        self.per_weight(self.slots.hot.as_ref().map_or(self.slots.kernel, |h| h.slots))
+        self.per_weight(self.weighed.slots.hot.as_ref().map_or(self.weighed.slots.kernel, |h| h.slots))
     }
 
     /// The same of the whole kernel.
     pub fn kernel_slots(&self) -> f64 {
-        self.per_weight(self.slots.kernel)
+        self.per_weight(self.weighed.slots.kernel)
     }
 
     /// The same by the software driver: instructions of PTX.
     pub fn counted_slots(&self) -> f64 {
-        self.per_weight(self.launch.profile.total.warp_instructions as f64)
+        self.per_weight(self.weighed.launch.profile.total.warp_instructions as f64)
     }
 
     /// Bytes of memory, each sector once, by those that have to move.
     pub fn traffic(&self) -> f64 {
-        self.launch.profile.dram_bytes().0 as f64 / self.floor as f64
-    }
-
-    /// Bytes that a full multiprocessor has on the way if each lane waits for the loads of one iteration.
-    pub fn in_flight(&self) -> Option<f64> {
-        self.slots.in_flight(&self.launch)
+        self.weighed.launch.profile.dram_bytes().0 as f64 / self.floor as f64
     }
 
     /// Share of the bytes that the hot loop loads by 16 bytes a lane.
     pub fn wide(&self) -> Option<f64> {
-        let hot = self.slots.hot.as_ref().filter(|h| h.bytes > 0)?;
+        let hot = self.weighed.slots.hot.as_ref().filter(|h| h.bytes > 0)?;
         Some((hot.bytes - hot.narrow_bytes) as f64 / hot.bytes as f64)
     }
 
@@ -243,39 +230,23 @@ impl Cost {
                 all.push(format!("{:.2} instructions a weight counted, budget {limit}", self.counted_slots()));
             }
         }
-        if self.spills > 0 {
-            all.push(format!("{} bytes of spills", self.spills));
-        }
+        all.extend(self.weighed.misses());
         if self.traffic() > TRAFFIC {
             all.push(format!("{:.3} times the bytes that have to move, budget {TRAFFIC}", self.traffic()));
         }
-        let conflicts = self.launch.profile.total.shared_conflicts();
-        if conflicts > 0 {
-            all.push(format!("{conflicts} bank conflicts"));
-        }
-        if let Some(hot) = &self.slots.hot {
+        if let Some(hot) = &self.weighed.slots.hot {
             let codes = self.weights * self.family.code_bits as u64 / 8;
             if hot.holds_codes && hot.bytes - hot.narrow_bytes < codes {
                 all.push("codes loaded by less than 16 bytes a lane".to_owned());
             }
         }
-        if let Some(bytes) = self.in_flight().filter(|b| *b < IN_FLIGHT) {
-            let (have, need) = (bytes / 1024.0, IN_FLIGHT / 1024.0);
-            all.push(format!("{have:.0} KiB on the way to a multiprocessor, {need:.0} hide the latency"));
-        }
+        all.extend(self.weighed.exposed());
         all
     }
 
     /// What binds the hot loop, in words.
     pub fn binding(&self) -> String {
-        let Some(hot) = &self.slots.hot else { return "no loop".to_owned() };
-        let b = hot.binding();
-        let slots = self.per_weight(b.slots);
-        if b.issue {
-            format!("issue ({} {slots:.2})", b.pipe.name())
-        } else {
-            format!("{} pipe ({slots:.2})", b.pipe.name())
-        }
+        self.weighed.binding(|slots| self.per_weight(slots))
     }
 }
 

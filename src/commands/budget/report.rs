@@ -4,10 +4,9 @@ use serde_json::{Value, json};
 use warpsmith_builder::nvdisasm::Nvdisasm;
 use warpsmith_builder::ptxas::Ptxas;
 
-use super::families::{self, Activations};
+use super::families;
 use super::pipes::Pipe;
-use super::sass::Code;
-use super::slots::Slots;
+use super::weighed::Weighed;
 use super::{Cost, attention};
 use crate::cli::BudgetArgs;
 use crate::table::{Align, Table};
@@ -45,14 +44,15 @@ pub fn print(
     }
     if args.sass {
         costs.iter().for_each(|c| {
-            let each = c.slots.hot.as_ref().map_or(0.0, |h| c.weights as f64 / (32.0 * h.iterations));
+            let each = c.weighed.slots.hot.as_ref().map_or(0.0, |h| c.weights as f64 / (32.0 * h.iterations));
             let title = format!("{each:.0} weights a lane and iteration, {:.2} issue slots a weight", c.loop_slots());
-            hot_loop(&c.kernel, &title, (&c.code, &c.slots), ("weight", &|slots| c.per_weight(slots)));
+            hot_loop(&c.kernel, &title, &c.weighed, ("weight", &|slots| c.per_weight(slots)));
         });
         for c in runs {
-            let (each, turns) = (c.slots.hot.as_ref(), c.slots.hot.as_ref().map_or(1.0, |h| h.iterations));
+            let (each, turns) =
+                (c.weighed.slots.hot.as_ref(), c.weighed.slots.hot.as_ref().map_or(1.0, |h| h.iterations));
             let title = format!("{}, {:.0} issue slots an iteration", c.shape(), each.map_or(0.0, |h| h.slots / turns));
-            hot_loop(&c.run.kernel(), &title, (&c.code, &c.slots), ("iteration", &|slots| slots / turns));
+            hot_loop(&c.run.kernel(), &title, &c.weighed, ("iteration", &|slots| slots / turns));
         }
     }
     if !costs.is_empty() {
@@ -90,19 +90,19 @@ fn weights(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisasm
         table.row(vec![
             c.family.name.to_owned(),
             c.kernel.clone(),
-            c.activations.name().to_owned(),
+            c.activations.to_string(),
             or_dash(c.error.map(|e| format!("{e:.0e}"))),
             or_dash(c.limit.map(|l| format!("{l:.2}"))),
             format!("{:.2}", c.loop_slots()),
             format!("{:.2}", c.kernel_slots()),
             format!("{:.2}", c.counted_slots()),
             c.binding(),
-            c.launch.registers.to_string(),
-            c.spills.to_string(),
-            or_dash(c.launch.occupancy().map(|o| format!("{:.0} %", o.percent()))),
-            or_dash(c.in_flight().map(|b| format!("{:.0} KiB", b / 1024.0))),
+            c.weighed.launch.registers.to_string(),
+            c.weighed.spills.to_string(),
+            or_dash(c.weighed.occupancy().map(|o| format!("{o:.0} %"))),
+            or_dash(c.weighed.in_flight().map(|b| format!("{:.0} KiB", b / 1024.0))),
             format!("{:.3}", c.traffic()),
-            c.launch.profile.total.shared_conflicts().to_string(),
+            c.weighed.conflicts().to_string(),
             or_dash(c.wide().map(|w| format!("{:.0} %", 100.0 * w))),
             if c.misses().is_empty() { "held" } else { "missed" }.to_owned(),
         ]);
@@ -133,9 +133,9 @@ fn missed(costs: &[Cost], args: &BudgetArgs) -> Vec<String> {
             continue;
         }
         for (path, limit) in family.limits {
-            let title = path.map_or_else(|| family.name.to_owned(), |p| format!("{} {}", family.name, p.name()));
+            let title = path.map_or_else(|| family.name.to_owned(), |p| format!("{} {p}", family.name));
             let on_path: Vec<&&Cost> =
-                of_family.iter().filter(|c| path.is_none_or(|p: Activations| p == c.activations.path())).collect();
+                of_family.iter().filter(|c| path.is_none_or(|p| p == families::path(c.activations))).collect();
             let key = |c: &Cost| (c.misses().len(), c.loop_slots());
             let best = on_path.iter().min_by(|a, b| {
                 let (a, b) = (key(a), key(b));
@@ -156,52 +156,37 @@ fn missed(costs: &[Cost], args: &BudgetArgs) -> Vec<String> {
 }
 
 fn of_kernel(c: &Cost) -> Value {
-    let by_pipe = |all: &std::collections::BTreeMap<Pipe, f64>| -> Value {
-        all.iter()
-            .map(|(p, n)| (p.name().to_owned(), json!(c.per_weight(*n))))
-            .collect::<serde_json::Map<_, _>>()
-            .into()
-    };
-    let hot = c.slots.hot.as_ref().map(|h| {
-        let b = h.binding();
-        let head = &c.code.instructions[c.code.blocks[c.code.loops[h.index].head].range.start];
-        json!({
-            "address": head.address,
-            "instructions": c.code.of(&c.code.loops[h.index].blocks).count(),
-            "iterations": h.iterations,
-            "weights_per_lane_and_iteration": c.weights as f64 / (32.0 * h.iterations),
-            "slots": by_pipe(&h.pipes),
-            "pipe_pressure": by_pipe(&h.pressure),
-            "binds": { "resource": if b.issue { "issue" } else { "pipe" }, "class": b.pipe.name(), "slots": c.per_weight(b.slots) },
-            "holds_all_codes": h.holds_codes,
-            "share_of_kernel": h.slots / c.slots.kernel,
-        })
-    });
-    json!({
+    let more = json!({
         "family": c.family.name,
         "format": c.family.format.name(),
         "kernel": c.kernel,
-        "activations": c.activations.name(),
+        "activations": c.activations.to_string(),
         "error": c.error,
         "shape": c.shape,
         "budget": c.limit,
         "loop_slots_per_weight": c.loop_slots(),
         "kernel_slots_per_weight": c.kernel_slots(),
         "counted_instructions_per_weight": c.counted_slots(),
-        "hot_loop": hot,
-        "registers": c.launch.registers,
-        "spill_bytes": c.spills,
-        "occupancy_percent": c.launch.occupancy().map(|o| o.percent()),
-        "bytes_in_flight": c.in_flight(),
         "dram_bytes_per_floor": c.traffic(),
-        "bank_conflicts": c.launch.profile.total.shared_conflicts(),
         "share_of_16_byte_loads": c.wide(),
         "misses": c.misses(),
-    })
+    });
+    let of_loop = c.weighed.slots.hot.as_ref().map(|h| {
+        json!({
+            "weights_per_lane_and_iteration": c.weights as f64 / (32.0 * h.iterations),
+            "holds_all_codes": h.holds_codes,
+        })
+    });
+    c.weighed.json(|slots| c.per_weight(slots), more, of_loop.unwrap_or_default())
 }
 
 /// The hot loop as text, each block with how often a warp runs it in one iteration; slots are given for each `unit`.
-fn hot_loop(kernel: &str, title: &str, (code, slots): (&Code, &Slots), (unit, per): (&str, &dyn Fn(f64) -> f64)) {
+fn hot_loop(
+    kernel: &str,
+    title: &str,
+    Weighed { code, slots, .. }: &Weighed,
+    (unit, per): (&str, &dyn Fn(f64) -> f64),
+) {
     let Some(hot) = &slots.hot else {
         println!("{kernel}: no loop\n");
         return;

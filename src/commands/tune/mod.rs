@@ -4,6 +4,7 @@ mod fit;
 mod model;
 mod shapes;
 mod table;
+mod time;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,14 +15,19 @@ use serde_json::{Value, json};
 use warpsmith_host::gpu_kernels::cases::Product;
 use warpsmith_host::gpu_kernels::format::Format;
 use warpsmith_host::gpu_kernels::gemv::{Activations, PROVENANCE, TUNED, Tuned};
+use warpsmith_host::{Device, Engine};
 
 use super::budget::Tools;
 use super::profile::gpus::{self, Figures};
-use crate::cli::TuneArgs;
+use crate::cli::{TuneArgs, TuneBy};
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
 use fit::Timed;
 use table::Origin;
+
+/// How rows were found, as the table has it.
+const BY_MODEL: &str = "model";
+const BY_TIME: &str = "time";
 
 /// What was found for one architecture.
 struct Found {
@@ -33,25 +39,63 @@ struct Found {
 
 /// Runs the command.
 pub fn run(args: &TuneArgs) -> Result<(), Failure> {
-    let gpus: Vec<&'static Figures> = match &args.gpu {
-        Some(name) => vec![gpus::find(name).map_err(Failure::usage)?],
-        None => model::GPUS.iter().map(|name| gpus::find(name).map_err(Failure::usage)).collect::<Result<_, _>>()?,
-    };
     let formats: Vec<Format> = Format::ALL.into_iter().filter(|f| Activations::Int8.take(*f)).collect();
-    let tools = Tools::find("tune")?;
-    let bar = ProgressBar::new((gpus.len() * formats.len()) as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
-        bar.set_style(style);
-    }
-    let found = gpus.into_par_iter().map(|gpu| by_model(gpu, &formats, &tools, &bar));
-    let found: Vec<Found> = found.collect::<Result<_, _>>()?;
-    bar.finish_and_clear();
+    let found = match gpu(args)? {
+        Some(device) => vec![by_time(&device, &formats)?],
+        None => by_models(args, &formats)?,
+    };
     let rows: Vec<Tuned> = found.iter().flat_map(Found::rows).collect();
     print(&found, &rows, args);
     if args.write {
         write(&found, &rows)?;
     }
     if args.check { check(&rows) } else { Ok(()) }
+}
+
+/// The GPU to be measured, if any is.
+fn gpu(args: &TuneArgs) -> Result<Option<Device>, Failure> {
+    match args.by {
+        TuneBy::Model => return Ok(None),
+        TuneBy::Auto if args.gpu.is_some() || args.check => return Ok(None),
+        TuneBy::Time if args.gpu.is_some() => {
+            return Err(Failure::usage("--gpu names a GPU of the model; --by time measures the one that is here"));
+        }
+        _ => {}
+    }
+    let device = Device::open(args.device)?;
+    match args.by {
+        TuneBy::Auto if device.is_software() => Ok(None),
+        TuneBy::Time if device.is_software() => {
+            let text = "--by time needs a GPU: the software driver's times say nothing about one; --by model does";
+            Err(Failure::new(Kind::NoEngine, text))
+        }
+        _ => Ok(Some(device)),
+    }
+}
+
+/// A bar of so many steps, with what is being done.
+fn progress(steps: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Of the GPU that was named, or of one for each architecture; with `--check` those that were not measured.
+fn by_models(args: &TuneArgs, formats: &[Format]) -> Result<Vec<Found>, Failure> {
+    let measured = |gpu: &Figures| PROVENANCE.iter().any(|p| p.sm == gpu.sm && p.by != BY_MODEL);
+    let gpus: Vec<&'static Figures> = match &args.gpu {
+        Some(name) => vec![gpus::find(name).map_err(Failure::usage)?],
+        None => model::GPUS.iter().map(|name| gpus::find(name).map_err(Failure::usage)).collect::<Result<_, _>>()?,
+    };
+    let gpus: Vec<&'static Figures> = gpus.into_iter().filter(|g| !args.check || !measured(g)).collect();
+    let tools = Tools::find("tune")?;
+    let bar = progress(gpus.len() * formats.len());
+    let found = gpus.into_par_iter().map(|gpu| by_model(gpu, formats, &tools, &bar));
+    let found = found.collect::<Result<_, _>>()?;
+    bar.finish_and_clear();
+    Ok(found)
 }
 
 impl Found {
@@ -71,6 +115,35 @@ fn product(activations: Activations) -> Product {
         Activations::Int16 => Product::Int16,
         Activations::Int8 => Product::Int8,
     }
+}
+
+/// Times on a GPU that is here.
+fn by_time(device: &Device, formats: &[Format]) -> Result<Found, Failure> {
+    let stream = device.stream()?;
+    let all = shapes::all();
+    let bar = progress(formats.len() * all.len());
+    let mut evidence = Vec::new();
+    for &format in formats {
+        let mut timed = Vec::new();
+        for &(shape, rows, cols) in &all {
+            bar.set_message(format!("{format} {shape}"));
+            let size = u32::try_from(rows).ok().zip(u32::try_from(cols).ok());
+            let size = size.ok_or_else(|| Failure::new(Kind::Operation, format!("{shape} is too large")))?;
+            let times = time::times(&stream, format, size, time::SAMPLES);
+            let times = times.map_err(|e| Failure::new(Kind::Operation, format!("{format} {shape}: {e}")))?;
+            timed.push(Timed { shape, size: (rows, cols), times });
+            bar.inc(1);
+        }
+        evidence.push((format, timed));
+    }
+    bar.finish_and_clear();
+    let driver = match device.engine() {
+        Engine::Cuda { version, .. } => format!("driver of CUDA {}.{}, ", version / 1000, version % 1000 / 10),
+        Engine::Software { .. } => String::new(),
+    };
+    let with = format!("{driver}warpsmith {}", env!("CARGO_PKG_VERSION"));
+    let origin = Origin { sm: device.sm(), by: BY_TIME.to_owned(), gpu: device.name().to_owned(), with };
+    Ok(Found { sm: origin.sm, origin, evidence })
 }
 
 /// Times that instructions and bytes would take on a GPU.
@@ -100,7 +173,7 @@ fn by_model(gpu: &'static Figures, formats: &[Format], tools: &Tools, bar: &Prog
         bar.inc(1);
     }
     let with = format!("ptxas {}, warpsmith {}", tools.ptxas.release(), env!("CARGO_PKG_VERSION"));
-    let origin = Origin { sm: gpu.sm, by: "model".to_owned(), gpu: gpu.title.to_owned(), with };
+    let origin = Origin { sm: gpu.sm, by: BY_MODEL.to_owned(), gpu: gpu.title.to_owned(), with };
     Ok(Found { origin, sm: gpu.sm, evidence })
 }
 
@@ -167,7 +240,15 @@ fn print(found: &[Found], rows: &[Tuned], args: &TuneArgs) {
         }
         println!("{out}");
     }
-    println!("by model: instructions and bytes over the rates of data sheets; not measured");
+    if found.iter().any(|f| f.origin.by == BY_TIME) {
+        println!(
+            "by time: medians of {} graphs of {} products each, with what makes their codes, over weights that no cache holds",
+            time::SAMPLES,
+            time::PRODUCTS
+        );
+    } else {
+        println!("by model: instructions and bytes over the rates of data sheets; not measured");
+    }
 }
 
 /// Replaces the rows of the architectures that were looked at, and keeps the others.
