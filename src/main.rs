@@ -11,7 +11,17 @@ use clap::Parser;
 
 use cli::{Cli, Command, RunArgs};
 
+/// `warpsmith … | head` ends when nobody reads any more, as other tools do: Rust ignores the signal, and printing would panic.
+fn end_with_the_reader() {
+    #[cfg(unix)]
+    // SAFETY: no other thread is there yet, and the default action is no handler of ours.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}
+
 fn main() -> ExitCode {
+    end_with_the_reader();
     let result = match Cli::parse().command {
         None => commands::run::run(&cli::defaults::<RunArgs>()),
         Some(Command::New(args)) => commands::new::run(&args),

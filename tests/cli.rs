@@ -240,6 +240,20 @@ fn shells_and_man_know_every_command() {
     refused(&["man", "/dev/null/man1"], 1, &["/dev/null/man1"]);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_reader_that_goes_ends_it_quietly() {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));
+    let output =
+        command.args(["kernels", "--json"]).stdout(Stdio::from(writer)).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(stderr(&output), "");
+    assert_eq!(output.status.signal(), Some(13), "SIGPIPE: {}", output.status);
+}
+
 #[test]
 fn tuning_by_time_needs_a_gpu() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));
