@@ -295,8 +295,8 @@ impl Machine {
                     RawSite { label: label(write), thread: Some(thread), pc, note: String::new() }
                         .finish(module, run.grid)
                 };
-                findings.extend(self.memory.overtaken(kernel, &early, ordering, site));
-                findings.extend(self.memory.record(kernel, &uses, ordering, site));
+                findings.extend(self.memory.overtaken(kernel, &early, ordering, &site));
+                findings.extend(self.memory.record(kernel, &uses, ordering, &site));
             }
             Inspection { counters, findings, profile, fault }
         });

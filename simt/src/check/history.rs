@@ -199,6 +199,9 @@ pub(crate) fn nowhere(label: &str) -> Site {
     }
 }
 
+/// Names places of a kernel, each with whether it writes.
+pub(crate) type Places<'a> = &'a dyn Fn((u32, (u64, u32, u32)), bool) -> Site;
+
 /// The finding about two operations that use the same bytes.
 pub(crate) fn finding(kernel: &str, mine: &Touch, (at, theirs): &Clash, memory: String) -> Finding {
     let verb = |t: &Touch| if t.write { "write" } else { "read" };
@@ -292,12 +295,36 @@ impl Memory {
     }
 
     /// Records what a launch has used; `site` names places of its kernel.
-    pub(crate) fn record(
+    pub(crate) fn record(&self, kernel: &str, uses: &[Use], ordering: &Ordering<'_>, site: Places<'_>) -> Vec<Finding> {
+        let report = |mine: &Touch, clash: &Clash, memory| finding(kernel, mine, clash, memory);
+        self.clashing(uses, ordering, site, report, |history, range, touch, clashes| {
+            history.touch(range, touch, ordering.before, clashes);
+        })
+    }
+
+    /// Reports what a launch has used before it waited for launches that may not have ended.
+    pub(crate) fn overtaken(
         &self,
         kernel: &str,
         uses: &[Use],
         ordering: &Ordering<'_>,
-        site: impl Fn((u32, (u64, u32, u32)), bool) -> Site,
+        site: Places<'_>,
+    ) -> Vec<Finding> {
+        let Some(before) = ordering.early else { return Vec::new() };
+        let report = |mine: &Touch, clash: &Clash, memory| early(kernel, mine, clash, memory);
+        self.clashing(uses, ordering, site, report, |history, range, touch, clashes| {
+            history.compare(range, touch.write, before, clashes);
+        })
+    }
+
+    /// One finding, by `report`, for each place of the kernel and earlier operation that clash by `find`.
+    fn clashing(
+        &self,
+        uses: &[Use],
+        ordering: &Ordering<'_>,
+        site: Places<'_>,
+        report: impl Fn(&Touch, &Clash, String) -> Finding,
+        find: impl Fn(&mut History, (u64, u64), &Arc<Touch>, &mut Vec<Clash>),
     ) -> Vec<Finding> {
         let mut touches: HashMap<(u32, bool), Arc<Touch>> = HashMap::new();
         let mut findings: Vec<Finding> = Vec::new();
@@ -307,44 +334,14 @@ impl Memory {
                 Arc::new(Touch { op: ordering.op, name: ordering.name.to_string(), write, site: site(place, write) })
             });
             let mut clashes = Vec::new();
-            self.history().touch((from, to), touch, ordering.before, &mut clashes);
+            find(&mut self.history(), (from, to), touch, &mut clashes);
             for clash in &clashes {
                 let key = (place.0, write, Arc::as_ptr(&clash.1));
                 match known.get(&key).and_then(|&i| findings.get_mut(i)) {
                     Some(known) => known.count += 1,
                     None => {
                         known.insert(key, findings.len());
-                        findings.push(finding(kernel, touch, clash, self.describe(clash.0)));
-                    }
-                }
-            }
-        }
-        findings
-    }
-
-    /// Reports what a launch has used before it waited for launches that may not have ended.
-    pub(crate) fn overtaken(
-        &self,
-        kernel: &str,
-        uses: &[Use],
-        ordering: &Ordering<'_>,
-        site: impl Fn((u32, (u64, u32, u32)), bool) -> Site,
-    ) -> Vec<Finding> {
-        let Some(before) = ordering.early else { return Vec::new() };
-        let mut findings: Vec<Finding> = Vec::new();
-        let mut known: HashMap<(u32, bool, *const Touch), usize> = HashMap::new();
-        for &(write, from, to, place) in uses {
-            let mut clashes = Vec::new();
-            self.history().compare((from, to), write, before, &mut clashes);
-            for clash in clashes {
-                let key = (place.0, write, Arc::as_ptr(&clash.1));
-                match known.get(&key).and_then(|&i| findings.get_mut(i)) {
-                    Some(known) => known.count += 1,
-                    None => {
-                        known.insert(key, findings.len());
-                        let site = site(place, write);
-                        let mine = Touch { op: ordering.op, name: ordering.name.to_string(), write, site };
-                        findings.push(early(kernel, &mine, &clash, self.describe(clash.0)));
+                        findings.push(report(touch, clash, self.describe(clash.0)));
                     }
                 }
             }
