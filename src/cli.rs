@@ -216,6 +216,10 @@ pub struct RunArgs {
     /// Take those activations only in matrices for which the table of `warpsmith tune` has them as faster.
     #[arg(long)]
     pub tuned: bool,
+    /// Let the blocks of each launch of a step begin, and ask for weights, while the launch before ends; ordinary launches before
+    /// sm_90.
+    #[arg(long)]
+    pub programmatic: bool,
     /// Context length: positions that the KV cache holds [default: what the run needs, at most the model's]
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,

@@ -36,7 +36,7 @@ fn work(file: &ModelFile) -> Work {
     }
 }
 
-/// A step at [`POSITION`], eager and as a graph.
+/// A step at [`POSITION`], eager, as a graph, and as one of programmatic launches.
 pub fn whole(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
     for path in shipped()? {
         let file = ModelFile::open(&path)?;
@@ -46,8 +46,9 @@ pub fn whole(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
         let setup = move |bench: &Bench, _| {
             let model = Model::load(&bench.device, &file)?;
             let mut runs = Vec::new();
-            for mode in [Mode::Eager, Mode::Graph] {
-                let options = SessionOptions { capacity: Some(2 * POSITION), mode, ..SessionOptions::default() };
+            for (mode, programmatic) in [(Mode::Eager, false), (Mode::Graph, false), (Mode::Graph, true)] {
+                let options =
+                    SessionOptions { capacity: Some(2 * POSITION), mode, programmatic, ..SessionOptions::default() };
                 let mut session = Session::new(&model, options)?;
                 for _ in 0..POSITION {
                     session.feed(72)?;
@@ -63,7 +64,7 @@ pub fn whole(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
         let group = Group {
             key: id.clone(),
             id,
-            variants: ["eager", "graph"].map(|v| (v.to_owned(), work)).to_vec(),
+            variants: ["eager", "graph", "programmatic"].map(|v| (v.to_owned(), work)).to_vec(),
             rows: None,
             setup: Box::new(setup),
         };

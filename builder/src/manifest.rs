@@ -67,6 +67,9 @@ pub struct ManifestKernel {
     /// Whether it has barriers of the whole grid, so that its launch has to be cooperative.
     #[serde(default)]
     pub grid_barrier: bool,
+    /// Whether it waits for the launches before it, from sm_90 on, so that its launch may be programmatic.
+    #[serde(default)]
+    pub waits: bool,
     /// Bytes of local memory that LLVM reserved for a thread. Normally 0.
     #[serde(default)]
     pub local_bytes: u32,
@@ -152,6 +155,7 @@ impl Manifest {
             known.static_shared = known.static_shared.max(kernel.static_shared);
             known.dynamic_shared_used |= kernel.dynamic_shared_used;
             known.grid_barrier |= kernel.grid_barrier;
+            known.waits |= kernel.waits;
             known.local_bytes = known.local_bytes.max(kernel.local_bytes);
             for (kind, count) in kernel.collectives {
                 let known = known.collectives.entry(kind).or_default();

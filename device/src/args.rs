@@ -1,4 +1,4 @@
-//! The buffer arguments of a kernel: [`In`], [`Out`], [`InOut`].
+//! The buffer arguments of a kernel: [`In`], [`Awaited`], [`Out`], [`InOut`].
 //!
 //! Each is one pointer. Accessors take `usize` indices, are unchecked (the launch's contract has
 //! checked the lengths) and become `ld.global`/`st.global`; elements of 8 and 16 bytes with that
@@ -8,6 +8,10 @@
 //! written as `&mut`. So its loads may go through the read-only path (`ld.global.nc`) and may be
 //! moved over stores to other buffers. `Out` and `InOut` promise nothing of the kind: threads may
 //! pass values to each other through them, with fences or atomics.
+//!
+//! What a [programmatic](crate::launch::Geometry::programmatic) launch reads of the launches before it may still be written when
+//! it begins: such a buffer is an [`Awaited`], whose loads stay behind
+//! [`grid::wait_dependencies`](crate::grid::wait_dependencies). Those of an `In` may be moved before it.
 
 use crate::{
     Element, F32x2, F32x4, U32x2, U32x4,
@@ -18,6 +22,9 @@ use core::marker::PhantomData;
 /// A buffer that the kernel only reads.
 #[repr(transparent)]
 pub struct In<T>(*const T);
+/// A buffer that the kernel only reads, once it has waited: an earlier launch may still write it when the kernel begins.
+#[repr(transparent)]
+pub struct Awaited<T>(*const T);
 /// A buffer that the kernel only writes.
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
@@ -42,7 +49,7 @@ macro_rules! handles {
         impl<T> Copy for $name<T> {}
     )* };
 }
-handles!(In, Out, InOut);
+handles!(In, Awaited, Out, InOut);
 
 impl<T: Element> In<T> {
     #[doc(hidden)]
@@ -108,6 +115,24 @@ impl<T: Element> In<T> {
     #[inline(always)]
     pub unsafe fn cast<U: Element>(self) -> In<U> {
         In(self.0.cast())
+    }
+}
+
+impl<T: Element> Awaited<T> {
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn from_raw(p: *const T) -> Awaited<T> {
+        Awaited(p)
+    }
+
+    /// The buffer. Its loads are `ld.global`, and are not moved over the wait.
+    ///
+    /// # Safety
+    /// The thread loads by it only behind [`grid::wait_dependencies`](crate::grid::wait_dependencies), and does not name a
+    /// read-only path ([`In::ld_nc`]).
+    #[inline(always)]
+    pub unsafe fn buffer(self) -> In<T> {
+        In(self.0)
     }
 }
 

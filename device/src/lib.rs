@@ -150,18 +150,18 @@ pub use element::{Element, F32x2, F32x4, U32x2, U32x4, bf16, f16};
 pub use warpsmith_macros::{Element, device, kernel};
 
 #[cfg(target_arch = "nvptx64")]
-pub use args::{In, InOut, Out};
+pub use args::{Awaited, In, InOut, Out};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{
-    Access, ArgKind, ArgMeta, ArgSink, Contract, ContractError, DeviceSlice, Geometry, In, InOut, Kernel, KernelMeta,
-    Launcher, Out, contract,
+    Access, ArgKind, ArgMeta, ArgSink, Awaited, Contract, ContractError, DeviceSlice, Geometry, In, InOut, Kernel,
+    KernelMeta, Launcher, Out, Programmatic, contract,
 };
 
 /// Names that a kernels crate wants in scope.
 pub mod prelude {
     pub use crate::{
-        Element, F32x2, F32x4, In, InOut, Out, U32x2, U32x4, argmax::Best, bf16, convert, device, f16, gpu_assert,
-        gpu_print, gpu_println, kernel, math,
+        Awaited, Element, F32x2, F32x4, In, InOut, Out, U32x2, U32x4, argmax::Best, bf16, convert, device, f16,
+        gpu_assert, gpu_print, gpu_println, kernel, math,
     };
 
     #[cfg(target_feature = "sm_80")]
@@ -169,7 +169,7 @@ pub mod prelude {
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::launch::{
         Access, ArgKind, ArgMeta, ArgSink, Contract, ContractError, DeviceSlice, Geometry, Kernel, KernelMeta,
-        Launcher, contract,
+        Launcher, Programmatic, contract,
     };
     #[cfg(target_arch = "nvptx64")]
     pub use crate::{

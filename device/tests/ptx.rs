@@ -53,6 +53,11 @@ fn collectives_are_not_copied_into_divergent_branches() {
     for sm in ARCHS {
         assert_eq!(count(sm, "dependent", "griddepcontrol.wait"), usize::from(sm >= 90), "sm_{sm}");
         assert_eq!(count(sm, "dependent", "griddepcontrol.launch_dependents"), usize::from(sm >= 90), "sm_{sm}");
+        // What may still be written when the kernel begins must not take the read-only path, nor come before the wait.
+        let dependent = instructions(sm, "dependent");
+        let at = |prefix: &str| dependent.iter().position(|l| opcode(l).starts_with(prefix));
+        assert_eq!((count(sm, "dependent", "ld.global"), count(sm, "dependent", "ld.global.nc")), (2, 1), "sm_{sm}");
+        assert!(at("griddepcontrol.wait") < at("ld.global.b32"), "sm_{sm}");
     }
 }
 

@@ -36,8 +36,10 @@ pub unsafe fn residual_add(x: In<f32>, residual: In<f32>, y: Out<f32>, n: u32) {
 
 /// `y = silu(gate) * up`, an element a thread.
 #[kernel(block = THREADS, min_blocks = 4)]
-pub unsafe fn swiglu(gate: In<f32>, up: In<f32>, y: Out<f32>, n: u32) {
-    let i = index();
+pub unsafe fn swiglu(gate: Awaited<f32>, up: Awaited<f32>, y: Out<f32>, n: u32) {
+    grid::launch_dependents();
+    grid::wait_dependencies();
+    let ((gate, up), i) = ((gate.buffer(), up.buffer()), index());
     if i < n as usize {
         y.set(i, silu(gate.at(i)) * up.at(i));
     }

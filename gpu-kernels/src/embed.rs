@@ -101,6 +101,7 @@ mod frame {
 
     #[device]
     pub unsafe fn run<F: Decode>(a: &Args, scratch: Shared<f32>) {
+        grid::launch_dependents();
         let record = F::SPEC.record(a.cols, a.block_units);
         let u = block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize;
         let column = block::idx_y() as usize;

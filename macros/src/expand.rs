@@ -252,6 +252,7 @@ impl Parts {
             let (name, element) = (&a.name, a.element());
             match a.kind {
                 Kind::Buffer(Buffer::In, _) => quote! { #name: &::warpsmith_device::__private::Glob<#element> },
+                Kind::Buffer(Buffer::Awaited, _) => quote! { #name: *const #element },
                 Kind::Buffer(..) => quote! { #name: *mut #element },
                 Kind::Scalar | Kind::Struct => quote! { #name: #element },
             }
@@ -302,7 +303,7 @@ impl Parts {
                 quote!(#(#docs)* #[doc = ""] #[doc = #text])
             };
             let ty = match a.kind {
-                Kind::Buffer(Buffer::In, _) => quote!(&'a ::warpsmith_device::DeviceSlice<#element>),
+                Kind::Buffer(Buffer::In | Buffer::Awaited, _) => quote!(&'a ::warpsmith_device::DeviceSlice<#element>),
                 Kind::Buffer(..) => quote!(&'a mut ::warpsmith_device::DeviceSlice<#element>),
                 Kind::Scalar | Kind::Struct => quote!(#element),
             };
@@ -312,6 +313,7 @@ impl Parts {
             let (id, ty, element) = (a.name.unraw().to_string(), type_text(&a.ty), a.element());
             let element_name = type_text(element);
             let (kind, param) = match &a.kind {
+                Kind::Buffer(Buffer::In | Buffer::Awaited, _) => ("In", quote!(u64)),
                 Kind::Buffer(b, _) => (b.type_name(), quote!(u64)),
                 Kind::Scalar => ("Scalar", quote!(#element)),
                 Kind::Struct => ("Struct", quote!(#element)),
@@ -333,7 +335,7 @@ impl Parts {
         let calls = arguments.iter().enumerate().map(|(i, a)| {
             let id = &a.name;
             let access = match a.kind {
-                Kind::Buffer(Buffer::In, _) => Some("Read"),
+                Kind::Buffer(Buffer::In | Buffer::Awaited, _) => Some("Read"),
                 Kind::Buffer(Buffer::Out, _) => Some("Write"),
                 Kind::Buffer(Buffer::InOut, _) => Some("ReadWrite"),
                 Kind::Scalar | Kind::Struct => None,

@@ -46,11 +46,11 @@ use proc_macro::TokenStream;
 /// needed in the body.
 ///
 /// **On the host** it writes a struct named after the function in camel case, with a public field
-/// per argument that keeps the argument's documentation: `In<T>` becomes `&DeviceSlice<T>`,
+/// per argument that keeps the argument's documentation: `In<T>` and `Awaited<T>` become `&DeviceSlice<T>`,
 /// `Out<T>` and `InOut<T>` become `&mut DeviceSlice<T>`, values stay values. The struct implements
 /// `Kernel`. The body is not compiled there.
 ///
-/// Arguments are `In<T>`, `Out<T>`, `InOut<T>`, integers of 8 to 64 bits, `f32`, `f64`, `f16`,
+/// Arguments are `In<T>`, `Awaited<T>`, `Out<T>`, `InOut<T>`, integers of 8 to 64 bits, `f32`, `f64`, `f16`,
 /// `bf16`, and `#[repr(C)]` structs with `#[derive(Element)]`. Everything else is refused, since
 /// code generators do not agree how to pass it.
 ///

@@ -8,7 +8,7 @@ use syn::{
 
 /// How one argument is passed.
 pub enum Kind {
-    /// `In`, `Out` or `InOut`, and the element type.
+    /// `In`, `Awaited`, `Out` or `InOut`, and the element type.
     Buffer(Buffer, Box<Type>),
     /// A number.
     Scalar,
@@ -19,15 +19,17 @@ pub enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Buffer {
     In,
+    Awaited,
     Out,
     InOut,
 }
 
 impl Buffer {
-    /// The type in `warpsmith_device`, which is also the variant of `ArgKind`.
+    /// The type in `warpsmith_device`.
     pub const fn type_name(self) -> &'static str {
         match self {
             Buffer::In => "In",
+            Buffer::Awaited => "Awaited",
             Buffer::Out => "Out",
             Buffer::InOut => "InOut",
         }
@@ -46,7 +48,7 @@ impl Argument {
     /// The name that the metadata uses for the kind.
     pub fn kind_name(&self) -> &'static str {
         match self.kind {
-            Kind::Buffer(Buffer::In, _) => "in",
+            Kind::Buffer(Buffer::In | Buffer::Awaited, _) => "in",
             Kind::Buffer(Buffer::Out, _) => "out",
             Kind::Buffer(Buffer::InOut, _) => "inout",
             Kind::Scalar => "scalar",
@@ -142,6 +144,7 @@ fn classify(ty: &Type) -> Result<Kind> {
     let name = last.ident.to_string();
     let buffer = match name.as_str() {
         "In" => Some(Buffer::In),
+        "Awaited" => Some(Buffer::Awaited),
         "Out" => Some(Buffer::Out),
         "InOut" => Some(Buffer::InOut),
         _ => None,

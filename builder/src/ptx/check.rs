@@ -60,7 +60,8 @@ pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String
         }
         kernel.static_shared = u32::try_from(shared).unwrap_or(u32::MAX);
         kernel.dynamic_shared_used = reached.uses_dynamic_shared();
-        kernel.grid_barrier = reached.has_grid_barrier();
+        kernel.grid_barrier = reached.has("warpsmith_grid_barrier");
+        kernel.waits = reached.has("griddepcontrol.wait");
         kernel.local_bytes = u32::try_from(reached.local_bytes()).unwrap_or(u32::MAX);
         if kernel.local_bytes > 0 && !line.allow_local && !rules.allow_local.iter().any(|k| k == entry.name) {
             problems.push(format!(
@@ -267,9 +268,9 @@ impl<'s, 'a> Reached<'s, 'a> {
         self.variables.iter().any(|v| v.space == ".shared" && v.is_extern)
     }
 
-    /// A register of this name is declared where `grid::sync` stands.
-    fn has_grid_barrier(&self) -> bool {
-        self.bodies.iter().any(|(_, body)| body.names.contains("warpsmith_grid_barrier"))
+    /// Whether an instruction or a name is there; a register `warpsmith_grid_barrier` is declared where `grid::sync` stands.
+    fn has(&self, name: &str) -> bool {
+        self.bodies.iter().any(|(_, body)| body.names.contains(name))
     }
 
     /// Without the memory that a function which prints hands its arguments over in: it must be there, and costs only what

@@ -38,7 +38,7 @@ pub(crate) fn read(scan: &Scan<'_>, problems: &mut Vec<String>) -> Vec<KernelLin
                 }
                 // These are found out, not claimed.
                 (kernel.static_shared, kernel.dynamic_shared_used, kernel.local_bytes) = (0, false, 0);
-                kernel.grid_barrier = false;
+                (kernel.grid_barrier, kernel.waits) = (false, false);
                 kernel.collectives.clear();
                 kernel.archs.clear();
                 lines.push(KernelLine { kernel, allow_local: options.allow_local, expected: options.collectives });

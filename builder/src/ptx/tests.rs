@@ -67,6 +67,9 @@ fn a_good_text_gets_bounds_offsets_and_shared_memory() {
     assert!(!kernel.dynamic_shared_used && !kernel.grid_barrier);
     let with = LLVM.replace("bar.sync", "{ .reg .b32 warpsmith_grid_barrier; }\n\tbar.sync");
     assert!(ok(&with).kernels[0].grid_barrier);
+    assert!(!kernel.waits);
+    assert!(ok(&LLVM.replace("bar.sync", "griddepcontrol.wait;\n\tbar.sync")).kernels[0].waits);
+    assert!(!ok(&LLVM.replace("bar.sync", "griddepcontrol.launch_dependents;\n\tbar.sync")).kernels[0].waits);
     assert_eq!(kernel.collectives.get("barrier"), Some(&1));
     assert_eq!(kernel.collectives.get("shfl"), Some(&1));
     assert!(checked.warnings.is_empty(), "{:?}", checked.warnings);

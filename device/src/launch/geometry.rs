@@ -1,6 +1,6 @@
 //! How many blocks, threads and bytes of shared memory a launch takes.
 
-use super::{ContractError, KernelMeta, contract};
+use super::{ArgSink, Contract, ContractError, Kernel, KernelMeta, contract};
 
 /// The shape of a launch. Numbers that do not fit saturate, and [`Geometry::check`] refuses them:
 /// a launch that is too large is an error, never a smaller launch.
@@ -95,8 +95,9 @@ impl Geometry {
     /// `grid::launch_dependents` or by ending (`CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`): what it takes to
     /// start, and work that does not depend on that launch, costs no time of its own.
     ///
-    /// The kernel calls `grid::wait_dependencies` before it touches what earlier launches wrote, or writes what they touch.
-    /// Before sm_90, and as a node of a graph builder, it is an ordinary launch, with the same results.
+    /// The kernel calls `grid::wait_dependencies` before it touches what earlier launches wrote, or writes what they touch; what
+    /// it reads of them is an `Awaited`. A kernel whose code never waits is refused. Before sm_90, with code for before sm_90,
+    /// and as a node of a graph builder, it is an ordinary launch, with the same results.
     ///
     /// ```
     /// use warpsmith_device::{Geometry, launch::Start};
@@ -141,5 +142,33 @@ impl Geometry {
             format_args!("at most {bound} threads (the kernel is compiled for {:?})", meta.block),
             format_args!("{block:?}, which is {threads}"),
         )
+    }
+}
+
+/// A launch as its contract has it, but [programmatic](Geometry::programmatic).
+///
+/// ```
+/// use warpsmith_device::{Contract, Geometry, Programmatic, launch::Start};
+/// fn starts<K: Contract>(kernel: K) -> Start {
+///     Programmatic(kernel).geometry().start
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Programmatic<K>(pub K);
+
+// SAFETY: the kernel's own metadata and arguments.
+unsafe impl<K: Kernel> Kernel for Programmatic<K> {
+    const META: &'static KernelMeta = K::META;
+    fn args(&self, sink: &mut dyn ArgSink) {
+        self.0.args(sink);
+    }
+}
+
+impl<K: Contract> Contract for Programmatic<K> {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry().programmatic()
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        self.0.check()
     }
 }

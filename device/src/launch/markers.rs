@@ -9,6 +9,9 @@ use core::{convert::Infallible, marker::PhantomData};
 /// A buffer that the kernel only reads: `&DeviceSlice<T>` in the launch struct.
 pub struct In<T>(Infallible, PhantomData<T>);
 
+/// A buffer that the kernel only reads, once it has waited for the launches before it: `&DeviceSlice<T>` in the launch struct.
+pub struct Awaited<T>(Infallible, PhantomData<T>);
+
 /// A buffer that the kernel only writes: `&mut DeviceSlice<T>` in the launch struct.
 pub struct Out<T>(Infallible, PhantomData<T>);
 

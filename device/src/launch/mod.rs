@@ -16,9 +16,9 @@ mod meta;
 mod slice;
 
 pub use contract::ContractError;
-pub use geometry::{Geometry, Start};
+pub use geometry::{Geometry, Programmatic, Start};
 pub use launcher::Launcher;
-pub use markers::{In, InOut, Out};
+pub use markers::{Awaited, In, InOut, Out};
 pub use meta::{Access, ArgKind, ArgMeta, ArgSink, Contract, Kernel, KernelMeta};
 pub use slice::DeviceSlice;
 

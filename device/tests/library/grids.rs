@@ -49,11 +49,18 @@ fn the_manifest_says_which_kernels_wait_for_their_grid() {
 }
 
 #[test]
+fn the_manifest_says_which_kernels_wait_for_the_launches_before() {
+    let waiting: Vec<&str> = fixture().manifest.kernels.iter().filter(|k| k.waits).map(|k| k.name.as_str()).collect();
+    assert_eq!(waiting, ["dependent"]);
+}
+
+#[test]
 fn dependent_kernels_run_as_ordinary_ones() {
-    let x: Vec<u32> = noise(1).take(128).map(|v| v as u32 >> 1).collect();
+    let x: Vec<u32> = noise(1).take(128).map(|v| v as u32 >> 2).collect();
+    let table: Vec<u32> = noise(2).take(128).map(|v| v as u32 >> 2).collect();
     for gpu in Gpu::all() {
         let mut y = gpu.alloc::<u32>(128);
-        gpu.check(Dependent { x: &gpu.upload(&x), y: &mut y }, [2, 1, 1]);
-        assert_eq!(y.read(), x.iter().map(|v| v + 1).collect::<Vec<u32>>());
+        gpu.check(Dependent { x: &gpu.upload(&x), table: &gpu.upload(&table), y: &mut y }, [2, 1, 1]);
+        assert_eq!(y.read(), x.iter().zip(&table).map(|(v, t)| v + t + 1).collect::<Vec<u32>>());
     }
 }

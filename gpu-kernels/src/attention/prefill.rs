@@ -150,14 +150,17 @@ macro_rules! entries {
         $(#[$doc])*
         #[kernel(block = THREADS, min_blocks = 2, family = "attention", variant = "prefill")]
         pub unsafe fn $name(
-            qkv: In<f32>,
-            columns: In<Column>,
+            qkv: Awaited<f32>,
+            columns: Awaited<Column>,
             y: Out<f32>,
             count: u32,
             stride: u32,
             y_stride: u32,
             layer: Layer,
         ) {
+            grid::launch_dependents();
+            grid::wait_dependencies();
+            let (qkv, columns) = (qkv.buffer(), columns.buffer());
             $run(frame::Args { qkv, columns, y, stride, y_stride, count, layer });
         }
 

@@ -353,12 +353,12 @@ macro_rules! entries {
         $(#[$doc])*
         #[kernel(block = THREADS, min_blocks = $blocks, family = "attention", variant = "v3")]
         pub unsafe fn $name(
-            qkv: In<f32>,
+            qkv: Awaited<f32>,
             q_weight: In<f32>,
             k_weight: In<f32>,
             cos: In<f32>,
             sin: In<f32>,
-            columns: In<Column>,
+            columns: Awaited<Column>,
             partials: InOut<f32>,
             counters: InOut<u32>,
             y: Out<f32>,
@@ -366,6 +366,9 @@ macro_rules! entries {
             y_stride: u32,
             layer: Layer,
         ) {
+            grid::launch_dependents();
+            grid::wait_dependencies();
+            let (qkv, columns) = (qkv.buffer(), columns.buffer());
             let (weights, tables) = ((q_weight, k_weight), (cos, sin));
             let qkv = qkv.into();
             let args = frame::Args { qkv, weights, tables, columns, partials, counters, y, stride, y_stride, layer };

@@ -19,6 +19,9 @@ use super::ends::Ends;
 #[cfg(target_arch = "nvptx64")]
 use warpsmith_device::prelude::*;
 
+/// Threads of a block.
+#[cfg(target_arch = "nvptx64")]
+const THREADS: u32 = 128;
 /// Columns that a block of threads of a quantizing entry point takes.
 pub const COLUMNS: u32 = 512;
 
@@ -49,6 +52,20 @@ impl Args {
         // SAFETY: the row is one of the weights.
         unsafe { self.weights.from((u64::from(row) * u64::from(vectors)) as usize) }
     }
+
+    /// The start of every product, of `block_rows` rows of `vectors` vectors each a block: the launch behind may begin, and this
+    /// one waits for those before it.
+    #[inline(always)]
+    pub(super) unsafe fn begin(&self, block_rows: u32, vectors: u32) {
+        grid::launch_dependents();
+        let (thread, lines) = (thread::idx_x(), THREADS / block_rows);
+        // SAFETY: as in `row`.
+        unsafe {
+            let row = self.row(self.rows, block::idx_x() * block_rows + thread / lines, 0, vectors);
+            self.ends.ask(row, vectors as usize, (thread % lines) as usize);
+        }
+        grid::wait_dependencies();
+    }
 }
 
 /// A quantizing entry point and its contract.
@@ -61,8 +78,8 @@ macro_rules! quantizer {
         #[kernel(block = 128, min_blocks = $min_blocks, family = "gemv")]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name(
-            x: In<f32>,
-            sums: In<f32>,
+            x: Awaited<f32>,
+            sums: Awaited<f32>,
             codes: Out<$Codes>,
             cols: u32,
             columns: u32,
@@ -72,6 +89,9 @@ macro_rules! quantizer {
         ) {
             // The grid has them.
             let _ = columns;
+            grid::launch_dependents();
+            grid::wait_dependencies();
+            let (x, sums) = (x.buffer(), sums.buffer());
             let (column, $cols) = (block::idx_y() as usize, cols);
             let $factor = match parts {
                 0 => 1.0,
@@ -114,8 +134,8 @@ macro_rules! product {
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name(
             weights: In<U32x4>,
-            x: In<$Codes>,
-            add: In<f32>,
+            x: Awaited<$Codes>,
+            add: Awaited<f32>,
             next_weight: In<f32>,
             y: Out<f32>,
             scaled: Out<f32>,
@@ -133,12 +153,12 @@ macro_rules! product {
             let $memory = shared_array!($shared: [f32; $sums]);
             let $args = super::coded::Args {
                 weights,
-                x: x.cast::<U32x4>(),
+                x: x.buffer().cast::<U32x4>(),
                 rows,
                 cols,
                 block_units,
                 ends: super::ends::Ends {
-                    add: add.into(),
+                    add: add.buffer().into(),
                     next_weight,
                     y,
                     scaled,
@@ -155,7 +175,7 @@ macro_rules! product {
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
                 let swiglu = self.flags & super::SWIGLU != 0;
-                Geometry::grid(super::coded::parts(self.rows, $rows, swiglu), self.columns, 1u32)
+                super::contract::grid(super::coded::parts(self.rows, $rows, swiglu), self.columns, self.flags)
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Coded, Outputs, check_coded};

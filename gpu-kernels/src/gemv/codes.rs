@@ -149,12 +149,14 @@ pub struct Quantize<'a> {
     columns: u32,
     x_stride: u32,
     norm: (&'a DeviceSlice<f32>, u32, f32),
+    ahead: bool,
 }
 
 impl<'a> Quantize<'a> {
     /// The codes of one column of `cols` elements, [`Codes::len`] vectors.
     pub fn new(codes: Codes, x: &'a DeviceSlice<f32>, to: &'a mut DeviceSlice<U32x4>, cols: u32) -> Quantize<'a> {
-        Quantize { codes, x, to, cols, columns: 1, x_stride: cols, norm: (DeviceSlice::empty(), 0, 0.0) }
+        let norm = (DeviceSlice::empty(), 0, 0.0);
+        Quantize { codes, x, to, cols, columns: 1, x_stride: cols, norm, ahead: false }
     }
 
     /// `columns` columns, `x_stride` elements apart in `x`, a multiple of 4. Those of the codes lie one behind the other.
@@ -169,17 +171,23 @@ impl<'a> Quantize<'a> {
         self
     }
 
+    /// As a [`Programmatic`] launch.
+    pub fn ahead(mut self, ahead: bool) -> Self {
+        self.ahead = ahead;
+        self
+    }
+
     /// Launches the entry point for it.
     ///
     /// # Errors
     /// What the launcher reports, a broken contract first of all.
     pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
-        let Quantize { codes, x, to, cols, columns, x_stride, norm: (sums, parts, eps) } = self;
+        let Quantize { codes, x, to, cols, columns, x_stride, norm: (sums, parts, eps), ahead } = self;
         macro_rules! with {
             ($entry:ident) => {{
                 // Vectors of other names, of one size: what does not fit is too short, which the contract says.
                 let codes = to.cast_mut().unwrap_or(DeviceSlice::empty_mut());
-                launcher.launch($entry { x, sums, codes, cols, columns, x_stride, parts, eps })
+                launcher.launch_ahead($entry { x, sums, codes, cols, columns, x_stride, parts, eps }, ahead)
             }};
         }
         match codes {

@@ -1,15 +1,21 @@
 //! What all entry points ask for.
 
 use super::coded::parts as coded_parts;
-use super::{ADD, MAX_COLUMNS, NEXT, NORM, SWIGLU, parts};
+use super::{ADD, AHEAD, MAX_COLUMNS, NEXT, NORM, SWIGLU, parts};
 use crate::format::{
     decode::Decode,
     record::{Spec, UNIT},
 };
 use warpsmith_device::{
     DeviceSlice,
-    prelude::{ContractError, F32x4, KernelMeta, U32x4, contract},
+    prelude::{ContractError, F32x4, Geometry, KernelMeta, U32x4, contract},
 };
+
+/// The grid of a product with these flags.
+pub fn grid(blocks: u32, columns: u32, flags: u32) -> Geometry {
+    let grid = Geometry::grid(blocks, columns, 1u32);
+    if flags & AHEAD != 0 { grid.programmatic() } else { grid }
+}
 
 /// The arguments of an entry point with activations of f32.
 pub struct Shapes<'a> {
@@ -161,7 +167,7 @@ impl Outputs<'_> {
 /// The contract of an entry point that takes `most` columns, or up to 64 if that is not 1.
 pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, s: &Shapes<'_>) -> Result<(), ContractError> {
     let (x, to) = (&s.inputs, &s.outputs);
-    to.check_flags(m, ADD | NORM | NEXT | SWIGLU, if most == 1 { 1 } else { MAX_COLUMNS })?;
+    to.check_flags(m, ADD | NORM | NEXT | SWIGLU | AHEAD, if most == 1 { 1 } else { MAX_COLUMNS })?;
     check_weights::<F>(m, ("weights", s.weights), to.stacked(), x.cols, s.block_units)?;
     x.check(m, to.flags & NORM != 0)?;
     to.check(m, parts(to.rows, x.cols, to.swiglu()))
@@ -170,7 +176,7 @@ pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, s: &Shapes<'_>) -> 
 /// The contract of an entry point whose activations are codes.
 pub fn check_coded<F: Decode>(m: &'static KernelMeta, s: &Coded<'_>) -> Result<(), ContractError> {
     let to = &s.outputs;
-    to.check_flags(m, ADD | NEXT | SWIGLU, MAX_COLUMNS)?;
+    to.check_flags(m, ADD | NEXT | SWIGLU | AHEAD, MAX_COLUMNS)?;
     let (units, most) = s.block_units;
     contract::within(m, "block_units", units, if most == 0 { 0u32 } else { 2 }, most)?;
     check_weights::<F>(m, ("weights", s.weights), to.stacked(), s.cols, units)?;

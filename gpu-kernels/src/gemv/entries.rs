@@ -16,9 +16,9 @@ macro_rules! entry {
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name(
             weights: In<U32x4>,
-            x: In<f32>,
-            add: In<f32>,
-            sums: In<f32>,
+            x: Awaited<f32>,
+            add: Awaited<f32>,
+            sums: Awaited<f32>,
             next_weight: In<f32>,
             y: Out<f32>,
             scaled: Out<f32>,
@@ -38,8 +38,8 @@ macro_rules! entry {
             let xs = shared_array!($shared: [F32x4; $N * $UNITS * 8]);
             let args = frame::Args {
                 weights,
-                x: x.into(),
-                sums: sums.into(),
+                x: x.buffer().into(),
+                sums: sums.buffer().into(),
                 rows: rows as usize,
                 cols: cols as usize,
                 columns: columns as usize,
@@ -48,7 +48,7 @@ macro_rules! entry {
                 block_units,
                 eps,
                 ends: super::ends::Ends {
-                    add: add.into(),
+                    add: add.buffer().into(),
                     next_weight,
                     y,
                     scaled,
@@ -58,6 +58,7 @@ macro_rules! entry {
                     flags,
                 },
             };
+            frame::begin::<format::$F>(&args);
             frame::run::<format::$F, N, $UNITS>(&args, Launched, xs);
         }
 
@@ -65,7 +66,8 @@ macro_rules! entry {
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
                 let columns = if $N == 1 { 1 } else { self.columns.div_ceil(super::COLUMNS as u32) };
-                Geometry::grid(parts(self.rows, self.cols, self.flags & super::SWIGLU != 0), columns, 1u32)
+                let blocks = parts(self.rows, self.cols, self.flags & super::SWIGLU != 0);
+                super::contract::grid(blocks, columns, self.flags)
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Inputs, Outputs, Shapes, check};

@@ -253,6 +253,34 @@ pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
     }
 }
 
+/// The rows of weights of a group of a block whose first output is `first`. A group after the last row takes it again, and the
+/// results are dropped: all threads stage.
+#[inline(always)]
+fn rows_of(a: &Args, first: usize, group: usize) -> [usize; ROWS] {
+    let last = a.rows - 1;
+    if a.ends.has(SWIGLU) {
+        let row = (first + group).min(last);
+        [row, a.rows + row]
+    } else {
+        let row = first + group * ROWS;
+        [row.min(last), (row + 1).min(last)]
+    }
+}
+
+/// The start of a launch: the one behind may begin, and this one waits for those before it.
+#[device]
+pub unsafe fn begin<F: Decode>(a: &Args) {
+    grid::launch_dependents();
+    let record = F::SPEC.record(a.cols, a.block_units);
+    let (lane, group) =
+        (thread::idx_x() as usize & (record.lanes() - 1), thread::idx_x() as usize >> record.lanes_log2);
+    let outputs = (THREADS >> record.lanes_log2) * if a.ends.has(SWIGLU) { 1 } else { ROWS };
+    let [even, odd] = rows_of(a, block::idx_x() as usize * outputs, group);
+    let row = if lane & 1 == 0 { even } else { odd };
+    a.ends.ask(a.weights.from(row * record.vectors), record.vectors, lane / 2);
+    grid::wait_dependencies();
+}
+
 /// A block's outputs. `xs` holds `N * UNITS * QUADS` vectors; a block may take several roles, one after the other.
 ///
 /// All threads of the block make this call.
@@ -265,15 +293,7 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
     let swiglu = a.ends.has(SWIGLU);
     let outputs = if swiglu { groups } else { groups * ROWS };
     let first = role.block() as usize * outputs;
-    // A group after the last row takes it again, and the results are dropped: all threads stage.
-    let last = a.rows - 1;
-    let rows = if swiglu {
-        let row = (first + group).min(last);
-        [row, a.rows + row]
-    } else {
-        let row = first + group * ROWS;
-        [row.min(last), (row + 1).min(last)]
-    };
+    let rows = rows_of(a, first, group);
     let acc = products::<F, ROWS, N, UNITS>(a, &record, rows, column, xs);
 
     // The sums of all groups, `[row][group][column]`, and behind them a factor for each column.

@@ -182,6 +182,7 @@ mod frame {
             (record, memory, a.x.from(place.column as usize * len(cols) as usize).cast::<I8Vector>())
         };
         let (record, memory, x) = find(Place::now(), a.rows, a.cols);
+        a.begin(BLOCK_ROWS, record.vectors as u32);
         let mut acc = [0.0f32; ROWS];
         // Runs of units of 32 lanes; rows shorter than that have fewer lanes and no such run.
         let together = F::SPEC.together();

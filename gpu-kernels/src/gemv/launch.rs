@@ -28,6 +28,7 @@ pub struct Gemv<'a> {
     x: Input<'a>,
     y: &'a mut DeviceSlice<f32>,
     swiglu: bool,
+    ahead: bool,
     columns: u32,
     x_stride: u32,
     y_stride: u32,
@@ -70,7 +71,22 @@ impl<'a> Gemv<'a> {
     ) -> Gemv<'a> {
         let (add, norm, next) = (None, None, None);
         let (x_stride, y_stride) = (cols, rows);
-        Gemv { format, weights, rows, cols, x, y, swiglu: false, columns: 1, x_stride, y_stride, add, norm, next }
+        Gemv {
+            format,
+            weights,
+            rows,
+            cols,
+            x,
+            y,
+            swiglu: false,
+            ahead: false,
+            columns: 1,
+            x_stride,
+            y_stride,
+            add,
+            norm,
+            next,
+        }
     }
 
     /// `columns` columns, `x_stride` elements apart in `x` and `y_stride` in `y` (and in `scaled` of [`next`](Self::next)).
@@ -83,6 +99,12 @@ impl<'a> Gemv<'a> {
     /// `silu(gate * x) * (up * x)`: `weights` are the records of `rows` gate rows, then of `rows` up rows.
     pub fn swiglu(mut self) -> Self {
         self.swiglu = true;
+        self
+    }
+
+    /// [`AHEAD`]: the launch is programmatic, and asks for weights before it waits.
+    pub fn ahead(mut self, ahead: bool) -> Self {
+        self.ahead = ahead;
         self
     }
 
@@ -126,7 +148,7 @@ impl<'a> Gemv<'a> {
     /// What the launcher reports, a broken contract first of all.
     pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
         let Gemv { format, weights, rows, cols, x, y, swiglu, columns, x_stride, y_stride, .. } = self;
-        let mut flags = if swiglu { SWIGLU } else { 0 };
+        let mut flags = if swiglu { SWIGLU } else { 0 } | if self.ahead { AHEAD } else { 0 };
         let (add, add_stride) = self.add.inspect(|_| flags |= ADD).unwrap_or((DeviceSlice::empty(), 0));
         let (sums, parts, eps) = self.norm.inspect(|_| flags |= NORM).unwrap_or((DeviceSlice::empty(), 0, 0.0));
         let (next_weight, scaled, next_sums) = self.next.inspect(|_| flags |= NEXT).unwrap_or((

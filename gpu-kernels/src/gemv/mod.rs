@@ -18,6 +18,9 @@
 //!   divided by the root mean square of `v`, whose squares sum up to the `parts` numbers of column `n` in `sums`.
 //! - [`NEXT`]: prepare that for the next product: `scaled = y * next_weight` (laid out as `y`), and in `next_sums` a
 //!   part of the sum of squares of `y` for each block, `[columns, blocks]` with [`parts`] blocks.
+//! - [`AHEAD`]: the launch is [programmatic](Geometry::programmatic). From sm_90 on its blocks begin when those of the launch
+//!   before have begun, as far as there is room for both, ask for the first of their weights in L2, and only then wait for the
+//!   launch before. Weights and `next_weight` are then not what it writes.
 //!
 //! Beside these are variants: [`first`], to be read first; [`four`], with fewer instructions for a weight of F16; and with
 //! activations as integer codes ([`coded`]) [`int8`], for formats of four to eight bits, and [`planes`], for one and two.
@@ -77,6 +80,8 @@ pub const NORM: u32 = 2;
 pub const NEXT: u32 = 4;
 /// Flag: gates and ups.
 pub const SWIGLU: u32 = 8;
+/// Flag: begin while the launch before ends, and ask for weights meanwhile.
+pub const AHEAD: u32 = 16;
 
 /// Blocks of a launch along its rows, and so the parts of a sum of squares that [`NEXT`] gives a column.
 #[must_use]

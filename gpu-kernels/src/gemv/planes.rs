@@ -207,6 +207,7 @@ mod frame {
     pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(a: Args, sums: Shared<f32>) {
         // Units fill blocks: `BITS` vectors of codes for each. A scale is for one block or for several.
         let record = F::SPEC.record(a.cols as usize, a.block_units);
+        a.begin(ROWS, record.vectors as u32);
         let blocks = a.cols / BLOCK;
         let x = a.x.from(block::idx_y() as usize * len(a.cols, BYTES as u32) as usize);
         let shared = record.block_units - 2;

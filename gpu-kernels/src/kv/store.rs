@@ -78,11 +78,13 @@ macro_rules! entries {
             k_weight: In<f32>,
             cos: In<f32>,
             sin: In<f32>,
-            columns: In<Column>,
+            columns: Awaited<Column>,
             stride: u32,
             layer: Layer,
         ) {
-            store::<$T>(qkv, (q_weight, k_weight), (cos, sin), columns, stride, layer);
+            grid::launch_dependents();
+            grid::wait_dependencies();
+            store::<$T>(qkv, (q_weight, k_weight), (cos, sin), columns.buffer(), stride, layer);
         }
 
         #[cfg(not(target_arch = "nvptx64"))]

@@ -293,8 +293,17 @@ mod frame {
 
 /// A token of each column by temperature, top-k, top-p and a seed.
 #[kernel(block = THREADS, min_blocks = 1, family = "sampling")]
-pub unsafe fn sample(logits: In<f32>, params: In<Sampling>, columns: In<Column>, y: Out<u32>, n: u32, stride: u32) {
-    frame::sample(logits, params, columns, y, n, stride);
+pub unsafe fn sample(
+    logits: Awaited<f32>,
+    params: Awaited<Sampling>,
+    columns: Awaited<Column>,
+    y: Out<u32>,
+    n: u32,
+    stride: u32,
+) {
+    grid::launch_dependents();
+    grid::wait_dependencies();
+    frame::sample(logits.buffer(), params.buffer(), columns.buffer(), y, n, stride);
 }
 
 #[cfg(not(target_arch = "nvptx64"))]

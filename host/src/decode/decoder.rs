@@ -45,6 +45,10 @@ pub struct DecoderOptions {
     /// They are used only in matrices for which `warpsmith tune` found them faster on such a device
     /// ([`gpu_kernels::gemv::fastest`]); else in all whose formats have kernels for them.
     pub tuned: bool,
+    /// All launches of a step but the first are [programmatic](warpsmith_device::Geometry::programmatic): their blocks begin while
+    /// the launch before ends, and ask for weights before they wait for it. Results are the same to the bit. Where a device has
+    /// none (before sm_90) launches are ordinary ones; [`Decoder::programmatic`] says which.
+    pub programmatic: bool,
 }
 
 impl Default for DecoderOptions {
@@ -58,6 +62,7 @@ impl Default for DecoderOptions {
             fast_prefill: false,
             activations: Activations::F32,
             tuned: false,
+            programmatic: false,
         }
     }
 }
@@ -216,6 +221,11 @@ impl Decoder {
     /// What was done so far.
     pub fn stats(&self) -> Stats {
         self.stats
+    }
+
+    /// Whether launches of its steps are programmatic: [`DecoderOptions::programmatic`], on a device that has such launches.
+    pub fn programmatic(&self) -> bool {
+        self.options.programmatic && self.model.device().sm() >= 90
     }
 
     /// How steps are run.
@@ -529,6 +539,7 @@ impl Decoder {
     fn work(&mut self, shape: Shape) -> (Step<'_>, &Stream) {
         // Prompts are multiplied with f32: their products take several columns at once.
         let allowed = if shape.prompt { Activations::F32 } else { self.options.activations };
+        let ahead = self.programmatic();
         let step = Step {
             config: self.model.config(),
             weights: self.model.weights(),
@@ -536,7 +547,7 @@ impl Decoder {
             buffers: &mut self.buffers,
             samplers: self.samplers.device(),
             shape,
-            choice: Choice { allowed, tuned: self.options.tuned, sm: self.model.device().sm() },
+            choice: Choice { allowed, tuned: self.options.tuned, sm: self.model.device().sm(), ahead },
             parts: 0,
         };
         (step, &self.stream)

@@ -5,7 +5,7 @@ use crate::Error;
 use gpu_kernels::gemv::{Activations, Coded, Codes, Gemv, Quantize, choose, fastest};
 use warpsmith_device::{DeviceSlice, Launcher, U32x4};
 
-/// Which activations products take.
+/// Which activations products take, and how they are launched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
     /// The cheapest that are allowed.
@@ -14,6 +14,8 @@ pub(super) struct Choice {
     pub tuned: bool,
     /// The device's compute capability.
     pub sm: u32,
+    /// Launches begin while those before them end.
+    pub ahead: bool,
 }
 
 impl Choice {
@@ -78,7 +80,7 @@ impl Input<'_> {
                 }
             }
         };
-        Ok(gemv.columns(columns, stride, y_stride as u32))
+        Ok(gemv.columns(columns, stride, y_stride as u32).ahead(self.choice.ahead))
     }
 
     fn code<L: Launcher<Error = Error>>(&mut self, on: &mut L, codes: Codes, cols: u32) -> Result<(), Error> {
@@ -89,7 +91,7 @@ impl Input<'_> {
         if let Some((sums, parts, eps)) = self.norm {
             quantize = quantize.norm(sums, parts, eps);
         }
-        quantize.launch(on)?;
+        quantize.ahead(self.choice.ahead).launch(on)?;
         self.ready = Some(codes);
         Ok(())
     }

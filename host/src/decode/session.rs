@@ -26,13 +26,16 @@ pub struct SessionOptions {
     pub activations: Activations,
     /// See [`DecoderOptions::tuned`].
     pub tuned: bool,
+    /// See [`DecoderOptions::programmatic`].
+    pub programmatic: bool,
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        let DecoderOptions { mode, capture_after, chunk, activations, tuned, .. } = DecoderOptions::default();
+        let DecoderOptions { mode, capture_after, chunk, activations, tuned, programmatic, .. } =
+            DecoderOptions::default();
         let SequenceOptions { capacity, kv, sampling } = SequenceOptions::default();
-        SessionOptions { capacity, kv, sampling, mode, capture_after, chunk, activations, tuned }
+        SessionOptions { capacity, kv, sampling, mode, capture_after, chunk, activations, tuned, programmatic }
     }
 }
 
@@ -47,11 +50,21 @@ pub struct Session {
 impl Session {
     /// An empty session. If it does not fit into free memory, nothing is allocated.
     pub fn new(model: &Model, options: SessionOptions) -> Result<Session, DecodeError> {
-        let SessionOptions { capacity, kv, sampling, mode, capture_after, chunk, activations, tuned } = options;
+        let SessionOptions { capacity, kv, sampling, mode, capture_after, chunk, activations, tuned, programmatic } =
+            options;
         let sequence = Sequence::new(model, SequenceOptions { capacity, kv, sampling })?;
         let positions = Some(sequence.capacity());
-        let options =
-            DecoderOptions { batch: 1, chunk, positions, mode, capture_after, fast_prefill: false, activations, tuned };
+        let options = DecoderOptions {
+            batch: 1,
+            chunk,
+            positions,
+            mode,
+            capture_after,
+            fast_prefill: false,
+            activations,
+            tuned,
+            programmatic,
+        };
         let mut decoder = Decoder::new(model, options)?;
         let launches = decoder.launches_per_step(1, kv)?;
         Ok(Session { decoder, sequence, launches })

@@ -6,7 +6,8 @@
 //! `x * w`, with the weight `w` of the norm that follows, and sums of squares; what reads it divides its result by the
 //! root of their mean. Where [`Activations`](gpu_kernels::gemv::Activations) other than f32 are allowed, decoding steps
 //! round what a projection reads to codes in one more launch, whatever the number of products that read them; prompts do
-//! not. Where a file stores parts of a projection in different formats, each part is a launch, and a
+//! not. Launches may be programmatic: from sm_90 on the blocks of each then begin while the launch before ends, ask for their
+//! weights in L2, and wait. The first of a step follows a copy and is an ordinary one. Where a file stores parts of a projection in different formats, each part is a launch, and a
 //! prompt stores its keys and values before it attends.
 
 use super::Model;
@@ -199,7 +200,8 @@ impl Buffers {
             gate_up: device.alloc(gate_up)?,
             inner: device.alloc(inner)?,
             logits: device.alloc(s.logits * batch)?,
-            next: device.alloc(batch)?,
+            // Read as a whole, also where a prompt gives one token.
+            next: stream.zeros(batch)?,
             vocab: c.vocab,
             sizes: s,
         })
@@ -363,18 +365,20 @@ impl Step<'_> {
         let Buffers { columns, qkv, attended, partials, counters, sizes, .. } = &mut *self.buffers;
         let columns = &columns[..self.shape.columns];
         let (stride, y_stride) = (sizes.qkv as u32, sizes.attended as u32);
+        let ahead = self.choice.ahead;
         macro_rules! launches {
             ($store:ident, $attend:ident, $prompt:ident) => {{
                 if self.shape.prompt {
-                    on.launch(kv::$store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer })?;
+                    on.launch_ahead(kv::$store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer }, ahead)?;
                     if self.shape.fast {
                         let count = columns.len() as u32;
-                        return on.launch($prompt { qkv, columns, y: attended, count, stride, y_stride, layer });
+                        let prompt = $prompt { qkv, columns, y: attended, count, stride, y_stride, layer };
+                        return on.launch_ahead(prompt, ahead);
                     }
                 } else {
                     layer.flags |= FUSED;
                 }
-                on.launch(attn::$attend {
+                let attend = attn::$attend {
                     qkv,
                     q_weight,
                     k_weight,
@@ -387,7 +391,8 @@ impl Step<'_> {
                     stride,
                     y_stride,
                     layer,
-                })
+                };
+                on.launch_ahead(attend, ahead)
             }};
         }
         match self.shape.kv {
@@ -414,7 +419,7 @@ impl Step<'_> {
             input.product(on, stack, stack.rows(), (y, sizes.inner))?.launch(on)?;
         }
         let (gate, up) = gate_up.split_at(half).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
-        on.launch(Swiglu { gate, up, y: inner, n: half as u32 })
+        on.launch_ahead(Swiglu { gate, up, y: inner, n: half as u32 }, choice.ahead)
     }
 
     /// The logits of the columns that get any, and their tokens.
@@ -428,7 +433,8 @@ impl Step<'_> {
         let mut input = Input { x, columns: n, stride, norm, choice, codes, ready: None };
         input.product(on, stack, stack.rows(), (logits, sizes.logits))?.launch(on)?;
         let (params, stride) = (&self.samplers[..taken.len()], sizes.logits as u32);
-        on.launch(Sample { logits, params, columns: &columns[taken], y: next, n: *vocab as u32, stride })
+        let sample = Sample { logits, params, columns: &columns[taken], y: next, n: *vocab as u32, stride };
+        on.launch_ahead(sample, choice.ahead)
     }
 
     /// The residual stream of the first column, after [`Step::embed`] or [`Step::layer`].

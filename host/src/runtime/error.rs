@@ -97,6 +97,16 @@ pub enum Error {
         /// The kernel.
         kernel: &'static str,
     },
+    /// A kernel that never waits was launched as if it did.
+    #[error(
+        "{kernel}: it never waits for the launches before it (`grid::wait_dependencies`), and its launch is programmatic: the launch \
+         behind it would run beside them\nhint: let it wait, in every thread and before it touches what they touch, or launch it \
+         without `Geometry::programmatic`"
+    )]
+    NeverWaits {
+        /// The kernel.
+        kernel: &'static str,
+    },
     /// The blocks of a cooperative launch cannot be on the device at the same time.
     #[error(
         "{kernel}: {blocks} blocks in a cooperative launch, and {resident} can be on the device at the same time \

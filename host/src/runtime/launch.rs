@@ -311,9 +311,15 @@ fn check_start(
     match geometry.start {
         Start::Cooperative => {}
         _ if bound.grid_barrier => return Err(Error::NotCooperative { kernel: meta.name }),
-        // Older devices refuse the attribute; the order that it relaxes gives the same results.
-        Start::Programmatic if device.sm < 90 => return Ok(Start::Ordered),
-        start => return Ok(start),
+        // Older devices refuse the attribute, and older code has no wait; the order that it relaxes gives the same results.
+        Start::Programmatic => {
+            return match bound.waits {
+                None => Ok(Start::Ordered),
+                Some(true) => Ok(Start::Programmatic),
+                Some(false) => Err(Error::NeverWaits { kernel: meta.name }),
+            };
+        }
+        Start::Ordered => return Ok(Start::Ordered),
     }
     let threads = geometry.block_for(meta).iter().product();
     let per_multiprocessor = bound.blocks_per_multiprocessor(threads, geometry.dynamic_shared)?;

@@ -48,6 +48,9 @@ pub struct KernelEntry {
     /// Whether it has barriers of the whole grid, so that its launch has to be cooperative.
     #[serde(default)]
     pub grid_barrier: bool,
+    /// Whether it waits for the launches before it, from sm_90 on, so that its launch may be programmatic.
+    #[serde(default)]
+    pub waits: bool,
     /// Bytes of local memory that the compiler reserved for a thread. Normally 0.
     #[serde(default)]
     pub local_bytes: u32,

@@ -99,6 +99,8 @@ pub struct LoadedModule {
     image: KernelImage,
     manifest: Manifest,
     functions: HashMap<String, Function>,
+    /// What the code is for.
+    sm: u32,
     // Unloads the code when it is dropped, which only the device does, after its last work.
     _module: cust::module::Module,
 }
@@ -118,6 +120,8 @@ pub struct BoundKernel {
     pub static_shared: u32,
     /// Whether it waits for all blocks of its grid.
     pub grid_barrier: bool,
+    /// Whether it waits for the launches before it; `None`: the code is for architectures that cannot.
+    pub waits: Option<bool>,
     /// Where each argument starts among the parameters.
     pub offsets: Vec<u32>,
     pub param_bytes: u32,
@@ -244,7 +248,7 @@ impl LoadedModule {
             functions.insert(name.clone(), function);
         }
         tracing::debug!(library = image.library, sm, kernels = functions.len(), "module loaded");
-        Ok(LoadedModule { image: *image, manifest, functions, _module: module })
+        Ok(LoadedModule { image: *image, manifest, functions, sm, _module: module })
     }
 }
 
@@ -323,6 +327,7 @@ impl BoundKernel {
             max_threads: function.max_threads,
             static_shared: function.static_shared,
             grid_barrier: entry.grid_barrier,
+            waits: (module.sm >= 90).then_some(entry.waits),
             offsets,
             param_bytes,
             module,

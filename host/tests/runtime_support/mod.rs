@@ -69,7 +69,7 @@ impl Contract for Meet<'_> {
 
 /// y = x + 1, beside the end of the launch before it.
 #[kernel(block = 64)]
-pub unsafe fn follow(x: In<u32>, y: Out<u32>) {}
+pub unsafe fn follow(x: Awaited<u32>, y: Out<u32>) {}
 
 impl Contract for Follow<'_> {
     fn geometry(&self) -> Geometry {

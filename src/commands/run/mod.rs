@@ -273,10 +273,18 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         ActivationsChoice::Int8 => Activations::Int8,
     };
     let mode = if args.eager { Mode::Eager } else { Mode::Graph };
-    let RunArgs { temperature, top_k, top_p, penalty, seed, tuned, .. } = *args;
+    let RunArgs { temperature, top_k, top_p, penalty, seed, tuned, programmatic, .. } = *args;
     let sampling = Sampling { temperature, top_k, top_p, penalty, seed };
-    let options =
-        SessionOptions { capacity: Some(capacity), kv, sampling, mode, activations, tuned, ..Default::default() };
+    let options = SessionOptions {
+        capacity: Some(capacity),
+        kv,
+        sampling,
+        mode,
+        activations,
+        tuned,
+        programmatic,
+        ..Default::default()
+    };
     let mut sequence = Session::new(&model, options)?;
 
     let plan = verify::Plan::new(args.verify, &loaded.file, prompt.len() + args.count.saturating_sub(1));
@@ -285,7 +293,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some((path, file)) = dump {
         write_logits(path, file, &decoded.logits)?;
     }
-    let graph = GraphReport::new(&sequence);
+    let graph = GraphReport::new(&sequence, programmatic);
     let kernels = kernel_rows(&device, &mut sequence, &decoded)?;
     let reference = verify::compare(&plan, &loaded.file, (kv, activations), &decoded.fed, &decoded.logits, args.json)?;
 

@@ -124,11 +124,16 @@ pub struct GraphReport {
     captures: u64,
     /// Steps run launch by launch.
     eager_steps: u64,
+    /// Whether launches were programmatic.
+    programmatic: bool,
+    /// Whether that was asked for; a device before sm_90 has none.
+    #[serde(skip)]
+    wanted: bool,
 }
 
 impl GraphReport {
     /// What this sequence did.
-    pub fn new(sequence: &Session) -> Self {
+    pub fn new(sequence: &Session, wanted: bool) -> Self {
         let stats = sequence.stats();
         Self {
             nodes: sequence.graph().map_or(0, |g| g.nodes),
@@ -136,6 +141,8 @@ impl GraphReport {
             replays: stats.replays,
             captures: stats.captures,
             eager_steps: stats.eager_steps,
+            programmatic: sequence.decoder().programmatic(),
+            wanted,
         }
     }
 }
@@ -243,6 +250,11 @@ impl std::fmt::Display for Report {
             )?;
         } else {
             writeln!(f, "eager: {} launches a step, {} steps", g.eager_launches, g.eager_steps)?;
+        }
+        match (g.wanted, g.programmatic) {
+            (_, true) => writeln!(f, "launches programmatic: each begins while the one before ends")?,
+            (true, false) => writeln!(f, "launches ordinary: sm_{} has no programmatic ones", self.engine.sm)?,
+            (false, false) => {}
         }
         writeln!(f)?;
         let counted = self.kernels.iter().any(|k| k.lane_instructions.is_some());

@@ -1,0 +1,183 @@
+//! Steps of programmatic launches: the same bits, and what is said of kernels that do not wait in time, or never.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+#[path = "common/device.rs"]
+mod device;
+mod runtime_support;
+
+use common::*;
+use gpu_kernels::format::Format;
+use runtime_support::{child_passes, is_child};
+use warpsmith_host::decode::{
+    Activations, DecodeError, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Sequence, SequenceOptions, Session,
+    SessionOptions,
+};
+use warpsmith_host::driver::software::{self, Checks};
+use warpsmith_host::{Device, Error, KernelImage, builtin_image};
+
+/// Width 256, so that blocks of every format fit.
+fn wide(formats: &[Format]) -> Synthetic {
+    Synthetic { hidden: 256, formats: formats.to_vec(), ..Default::default() }
+}
+
+/// A prompt in chunks, then steps: tokens, and the bits of logits.
+fn session(model: &Model, options: SessionOptions) -> Vec<(u32, Vec<u32>)> {
+    let mut s = Session::new(model, SessionOptions { chunk: 3, ..options }).unwrap();
+    assert_eq!(s.decoder().programmatic(), options.programmatic && model.device().sm() >= 90);
+    let mut token = s.prefill(&[5, 9, 70, 31]).unwrap();
+    let mut all = vec![(token, device::bits(&s.logits().unwrap()))];
+    for _ in 0..3 {
+        token = s.feed(token).unwrap();
+        all.push((token, device::bits(&s.logits().unwrap())));
+    }
+    all
+}
+
+/// Three sequences of different lengths in one step, a prompt of one of them on its own kernel.
+fn batch(model: &Model, options: DecoderOptions) -> Vec<Vec<u32>> {
+    let mut decoder = Decoder::new(model, DecoderOptions { batch: 3, fast_prefill: true, ..options }).unwrap();
+    let mut all: Vec<Sequence> = (0..3).map(|_| Sequence::new(model, SequenceOptions::default()).unwrap()).collect();
+    decoder.prefill(&mut all[1], &[7, 8, 9]).unwrap();
+    let mut seen = Vec::new();
+    for p in 0..2 {
+        let tokens = [0, 1, 2].map(|i| device::token(10 * i + p, 96));
+        let mut feeds: Vec<Feed<'_>> =
+            all.iter_mut().zip(tokens).map(|(sequence, token)| Feed { sequence, token }).collect();
+        decoder.step(&mut feeds).unwrap();
+        seen.extend((0..3).map(|i| device::bits(&decoder.logits(i).unwrap())));
+    }
+    seen
+}
+
+#[test]
+fn programmatic_steps_give_the_same_bits() {
+    let _checked = software::check(Checks::ALL);
+    let mixed = [Format::F16, Format::Q8_0, Format::Q4_K, Format::F32];
+    for (formats, activations, kv) in [
+        (&[Format::F32][..], Activations::F32, KvType::F32),
+        (&[Format::Q4_K], Activations::Int8, KvType::F16),
+        (&[Format::Q1_0], Activations::Int16, KvType::Int8),
+        (&mixed, Activations::Int8, KvType::F16),
+    ] {
+        let model = device::load(&wide(formats).file());
+        for mode in [Mode::Eager, Mode::Graph] {
+            let run = |programmatic| {
+                session(&model, SessionOptions { mode, kv, activations, programmatic, ..Default::default() })
+            };
+            assert_eq!(run(true), run(false), "{formats:?} {activations} {mode:?}");
+            let run =
+                |programmatic| batch(&model, DecoderOptions { mode, activations, programmatic, ..Default::default() });
+            assert_eq!(run(true), run(false), "{formats:?} {activations} {mode:?}, three sequences");
+        }
+    }
+}
+
+/// The body of an entry: where it begins and ends in the text.
+fn body(ptx: &str, kernel: &str) -> std::ops::Range<usize> {
+    let from = ptx.find(&format!(".entry {kernel}(")).unwrap();
+    from..from + ptx[from..].find("\n}").unwrap()
+}
+
+const WAIT: &str = "griddepcontrol.wait;";
+
+/// The kernels with one that waits at its end, where its results are written, instead of at its beginning.
+fn late(kernel: &str) -> KernelImage {
+    let image = builtin_image();
+    let move_wait = |&(sm, ptx): &(u32, &'static str)| {
+        let mut text = ptx.to_owned();
+        let place = body(&text, kernel);
+        if sm >= 90 {
+            assert_eq!(text[place.clone()].matches(WAIT).count(), 1, "{kernel}");
+            let moved = text[place.clone()].replace(WAIT, "").replace("ret;", &format!("{WAIT} ret;"));
+            text.replace_range(place, &moved);
+        }
+        (sm, &*text.leak())
+    };
+    let code: Vec<_> = image.code().iter().map(move_wait).collect();
+    KernelImage::from_parts((image.library(), image.manifest_text(), code.leak()))
+}
+
+/// What a step says with these kernels.
+fn step(kernels: &KernelImage, activations: Activations, mode: Mode) -> Result<(), DecodeError> {
+    let device = Device::open(0).unwrap();
+    device.load(kernels).unwrap();
+    let model = Model::load(&device, &wide(&[Format::Q8_0]).file()).unwrap();
+    let options = SessionOptions { activations, mode, programmatic: true, ..Default::default() };
+    let mut session = Session::new(&model, options)?;
+    session.feed(7)?;
+    // The call that tells what was found.
+    session.logits().map(drop)
+}
+
+#[test]
+fn a_kernel_of_a_step_that_waits_too_late_is_found() {
+    if !is_child() {
+        let environment = [("WARPSMITH_DRIVER", "software"), ("WARPSMITH_CHECK", "1"), ("WARPSMITH_SM", "90")];
+        return child_passes("a_kernel_of_a_step_that_waits_too_late_is_found", &environment);
+    }
+    let (f32, int8) = (Activations::F32, Activations::Int8);
+    for (kernel, activations, mode) in
+        [("gemv_q8_0", f32, Mode::Graph), ("attn_step_f16", f32, Mode::Eager), ("quantize_i8", int8, Mode::Graph)]
+    {
+        let error = step(&late(kernel), activations, mode).expect_err(kernel);
+        let DecodeError::Runtime(Error::Findings { text, .. }) = error else { panic!("{kernel}: {error}") };
+        assert!(text.contains("a programmatic launch does not wait for the one before it"), "{kernel}: {text}");
+        assert!(text.contains(&format!("in kernel `{kernel}`")), "{kernel}: {text}");
+    }
+}
+
+#[test]
+fn a_kernel_that_never_waits_is_refused() {
+    let image = builtin_image();
+    let mut manifest: serde_json::Value = serde_json::from_str(image.manifest_text()).unwrap();
+    for kernel in manifest["kernels"].as_array_mut().unwrap() {
+        if kernel["name"] == "attn_step_f16" {
+            kernel["waits"] = false.into();
+        }
+    }
+    let manifest = manifest.to_string();
+    let kernels = KernelImage::from_parts((image.library(), manifest.leak(), image.code()));
+    let device = Device::open(0).unwrap();
+    let refused = step(&kernels, Activations::F32, Mode::Eager);
+    // Another device's launches are ordinary ones.
+    assert_eq!(refused.is_err(), device.sm() >= 90);
+    if let Err(error) = refused {
+        let never = matches!(error, DecodeError::Runtime(Error::NeverWaits { kernel: "attn_step_f16" }));
+        assert!(never, "{error}");
+    }
+}
+
+/// What a launch finds in memory when it begins: nothing that a launch of a step writes.
+const CONSTANT: [&str; 6] = ["weights", "next_weight", "q_weight", "k_weight", "cos", "sin"];
+
+#[test]
+fn every_kernel_that_reads_of_launches_before_waits_for_them() {
+    let image = builtin_image();
+    let manifest = image.manifest().unwrap();
+    let &(sm, ptx) = image.code().iter().max_by_key(|(sm, _)| *sm).unwrap();
+    assert!(sm >= 90, "sm_{sm}");
+    let mut waiting = 0;
+    for kernel in &manifest.kernels {
+        let awaits = kernel.args.iter().any(|a| a.ty.starts_with("Awaited<"));
+        assert_eq!(kernel.waits, awaits, "{}", kernel.name);
+        if !awaits {
+            continue;
+        }
+        waiting += 1;
+        for arg in kernel.args.iter().filter(|a| a.ty.starts_with("In<")) {
+            assert!(CONSTANT.contains(&arg.name.as_str()), "{}: {} is read before the wait", kernel.name, arg.name);
+        }
+        let text = &ptx[body(ptx, &kernel.name)];
+        let (before, behind) = text.split_once(WAIT).unwrap_or_else(|| panic!("{} never waits", kernel.name));
+        assert!(!behind.contains(WAIT), "{} waits twice", kernel.name);
+        // All threads wait: nothing ends before, and nothing is accessed.
+        for instruction in ["ret;", "exit;", "ld.global", "st.global", "atom.", "red.", "bar.", "ld.v", "ld.b", "st.b"]
+        {
+            assert!(!before.contains(&format!("\t{instruction}")), "{}: {instruction} before the wait", kernel.name);
+        }
+        assert!(before.contains("griddepcontrol.launch_dependents;"), "{}", kernel.name);
+    }
+    // 18 formats twice, 9 products with codes and 5 that write them, 3 attentions for steps and 3 for prompts, 3 stores, and two.
+    assert_eq!(waiting, 36 + 9 + 5 + 3 + 3 + 3 + 2);
+}
