@@ -20,6 +20,8 @@
 //! [`state`]. Everything else is a launch argument, checked by the kernel's contract.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, f16))]
+// Functions of the GPU that have to be inlined are followed to a depth of half of this: a limit of 128 is too low.
+#![recursion_limit = "256"]
 
 pub mod attention;
 #[cfg(not(target_arch = "nvptx64"))]

@@ -27,6 +27,8 @@ pub mod step;
 #[cfg(target_arch = "nvptx64")]
 mod sweep;
 pub mod three;
+#[cfg(target_arch = "nvptx64")]
+mod tiles;
 
 use crate::state::Column;
 use warpsmith_device::prelude::*;

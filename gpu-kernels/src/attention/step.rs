@@ -17,6 +17,13 @@
 //! positions. How many parts are used depends on the length alone, and is decided on the device; the last block to finish
 //! merges them in order. So neither batch nor capacity nor schedule changes a bit.
 //! int8 rows are attended to as they are stored, the newest one too.
+//!
+//! From sm_80 on, over caches of f16 and int8 and for heads of up to 128 elements, products are those of tensor cores, with each
+//! query and each weight in two parts of f16. Elsewhere they are made in f32.
+//!
+//! Accuracy, both ways: a score is off by at most `d = 2^-20 max_t sum_i |q_i k_ti| / sqrt(head_dim)`, so that weights are by a
+//! factor within `e^±2d` of each other, which moves a mean of values by at most `(e^2d - 1) max |v|`; weights and sums in f32 add
+//! `1e-5 max |v|`. A NaN of a query, a key or a value is handed on; on tensor cores so is an infinite one, as NaN.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::{layer, state};
@@ -28,17 +35,19 @@ pub const THREADS: u32 = 256;
 /// Positions that a part has at least, where there are several.
 pub const PART: u32 = 64;
 
-/// Parts that the launch has room for: enough to fill a large GPU with the blocks of one column.
+/// Parts that the launch has room for: enough to fill a large GPU with the blocks of one column. A power of two, by which the
+/// device divides with a shift.
 #[must_use]
 #[inline(always)]
 pub const fn splits(kv_heads: u32) -> u32 {
-    let n = 128 / kv_heads;
-    if n > 32 {
-        32
-    } else if n < 4 {
-        4
+    // 128 / kv_heads, to the next power of two.
+    let shift = (kv_heads | 1).leading_zeros() as i32 - 24;
+    1 << if shift > 5 {
+        5
+    } else if shift < 2 {
+        2
     } else {
-        n
+        shift
     }
 }
 
@@ -46,10 +55,15 @@ pub const fn splits(kv_heads: u32) -> u32 {
 #[must_use]
 #[inline(always)]
 pub const fn parts(length: u32, splits: u32) -> (u32, u32) {
-    let wanted = length.div_ceil(PART);
-    let wanted = if wanted > splits { splits } else { wanted };
-    let part = length.div_ceil(wanted).next_multiple_of(8);
+    let part = positions(length, splits);
     (length.div_ceil(part), part)
+}
+
+/// Positions of a part, without the division.
+#[inline(always)]
+const fn positions(length: u32, splits: u32) -> u32 {
+    let even = length.div_ceil(splits).next_multiple_of(16);
+    if even < PART { PART } else { even }
 }
 
 /// Elements of `partials` for `columns` columns: each part's values, its largest score and its sum.
@@ -61,18 +75,21 @@ pub fn partials_len(columns: usize, layer: &Layer) -> u64 {
 }
 
 #[cfg(target_arch = "nvptx64")]
-mod frame {
-    use super::{super::sweep::*, Column, Layer, THREADS, parts, splits};
+pub(super) mod frame {
+    use super::{
+        super::{sweep::*, tiles},
+        Column, Layer, THREADS, parts, positions, splits,
+    };
     use crate::{
         head::{Turn, turned},
         kv::cached::{Cached, Rows, store_row},
         layer::FUSED,
         load::{Role, Source, lane, warp_index},
     };
-    use warpsmith_device::prelude::*;
+    use warpsmith_device::{prelude::*, unroll};
 
-    const WARPS: usize = THREADS as usize / 32;
-    /// Most queries of a warp.
+    pub const WARPS: usize = THREADS as usize / 32;
+    /// Most queries of a warp without tensor cores.
     const QUERIES: usize = 4;
 
     #[derive(Clone, Copy)]
@@ -104,14 +121,19 @@ mod frame {
     /// A block's shared memory.
     #[derive(Clone, Copy)]
     pub struct Memory {
-        /// Queries first, then each warp's values.
-        values: Shared<f32>,
+        /// Queries first, then each warp's values. On tensor cores queries are factors of products, and after the largest of
+        /// them there is room for a head of each warp.
+        pub values: Shared<f32>,
         largest: Shared<f32>,
         sums: Shared<f32>,
-        /// What each warp's values count for; then, for the first of those that share queries, all sums and the largest.
-        shares: Shared<f32>,
-        totals: Shared<f32>,
-        key: Shared<f32>,
+        /// What each warp's values count for. On tensor cores: what the queries' scores are scaled by.
+        pub shares: Shared<f32>,
+        /// For the first warp of those that share queries, all sums and the largest. On tensor cores: each warp's largest.
+        pub totals: Shared<f32>,
+        /// The new key. On tensor cores: each warp's sums.
+        pub key: Shared<f32>,
+        /// Whose turn the block was to finish, how many parts there are, and the block's own: kept here over the sweep, which takes
+        /// all registers.
         ticket: Shared<u32>,
     }
 
@@ -131,6 +153,41 @@ mod frame {
         }
     }
 
+    /// The block's place, and that of its heads in what it writes.
+    #[derive(Clone, Copy)]
+    struct Spot {
+        column: usize,
+        head: u32,
+        split: u32,
+        splits: u32,
+    }
+
+    impl Spot {
+        /// Worked out anew wherever it is asked for: registers that hold it over the sweep are lost to the sweep.
+        #[inline(always)]
+        fn of(a: &Args, role: impl Role) -> Spot {
+            let splits = splits(a.layer.kv_heads);
+            let block = unroll::opaque(role.block() as usize) as u32;
+            let column = unroll::opaque(role.column() as usize);
+            Spot { column, head: block / splits, split: block % splits, splits }
+        }
+
+        /// Its first element of the output.
+        #[inline(always)]
+        fn output(&self, a: &Args) -> usize {
+            let first = self.head as usize * a.layer.group() as usize;
+            self.column * a.y_stride as usize + first * a.layer.head_dim as usize
+        }
+
+        /// The first element of the workspace for head `h` of the group and the first part, and elements of a part.
+        #[inline(always)]
+        fn workspace(&self, a: &Args, h: usize) -> (usize, usize) {
+            let head = self.head as usize * a.layer.group() as usize + h;
+            let part = a.layer.head_dim as usize + 4;
+            ((self.column * a.layer.q_heads as usize + head) * self.splits as usize * part, part)
+        }
+    }
+
     /// What a block does for a column.
     ///
     /// All threads of the block make this call.
@@ -138,45 +195,57 @@ mod frame {
     pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
         let Memory { key, ticket, .. } = memory;
         let layer = a.layer;
-        let splits = splits(layer.kv_heads);
-        let (head, split) = (role.block() / splits, role.block() % splits);
-        let column = role.column() as usize;
+        // The same in every thread.
+        let tensor = cfg!(target_feature = "sm_80") && T::HALF && layer.head_dim as usize <= tiles::MOST;
+        let Spot { column, head, split, splits } = Spot::of(&a, role);
         let thread = thread::idx_x() as usize;
         let c = a.columns.at(column);
         let (dim, group) = (layer.head_dim as usize, layer.group() as usize);
-        let first_head = head as usize * group;
-        let y_at = column * a.y_stride as usize + first_head * dim;
 
         let valid = c.position < c.capacity && c.position < layer.context;
         let start = layer.first(c.position);
-        let (used, part) = parts(if valid { c.position + 1 - start } else { 1 }, splits);
+        let length = if valid { c.position + 1 - start } else { 1 };
+        let part = positions(length, splits);
+        let before = split * part;
         if !valid && split == 0 {
-            let mut i = thread;
+            let (to, mut i) = (Spot::of(&a, role).output(&a), thread);
             while i < group * dim {
-                a.y.set(y_at + i, f32::NAN);
+                a.y.set(to + i, f32::NAN);
                 i += THREADS as usize;
             }
         }
-        if valid && split < used {
-            let from = start + split * part;
-            let to = if split + 1 == used { c.position + 1 } else { from + part };
+        if valid && before < length {
+            let from = start + before;
+            let newest = length - before <= part;
+            let to = if newest { c.position + 1 } else { from + part };
             let (keys, values) = Rows::of::<T>(&c, layer.index, layer.kv_heads, head, layer.head_dim);
 
+            if thread == 0 {
+                ticket.set(1, parts(length, splits).0);
+                ticket.set(2, from);
+                ticket.set(3, to);
+            }
             // Queries go to shared memory; where the part ends with this token, so do its key and value to the cache.
             let fused = layer.has(FUSED);
             let x = column * a.stride as usize;
             let mut item = warp_index();
-            let items = if fused && split + 1 == used { group + 2 } else { group };
+            let items = if fused && newest { group + 2 } else { group };
             while item < items {
                 let at = if item < group {
-                    first_head + item
+                    head as usize * group + item
                 } else {
                     layer.q_heads as usize + (item - group) * layer.kv_heads as usize + head as usize
                 };
                 let at = x + at * dim;
                 // SAFETY: within the column's heads.
                 let get = |d: usize| unsafe { a.qkv.at(at + d) };
-                let to = if item < group { memory.values.from(item * dim) } else { key };
+                let to = if tensor {
+                    memory.values.from((16 + warp_index()) * 256)
+                } else if item < group {
+                    memory.values.from(item * dim)
+                } else {
+                    key
+                };
                 // SAFETY: a head has at most 256 elements, and there are at most 16 of them.
                 let put = |d: usize, v: f32| unsafe { to.set(spread(d), v) };
                 if item > group {
@@ -187,7 +256,7 @@ mod frame {
                     if item == group {
                         sync::warp(warp::FULL);
                         // SAFETY: written before the barrier.
-                        store_row::<T>(&keys, c.position, dim, |d| unsafe { key.get(spread(d)) });
+                        store_row::<T>(&keys, c.position, dim, |d| unsafe { to.get(spread(d)) });
                     }
                 } else {
                     let mut d = lane();
@@ -196,95 +265,73 @@ mod frame {
                         d += 32;
                     }
                 }
+                if tensor {
+                    sync::warp(warp::FULL);
+                    if item < group {
+                        // SAFETY: written before the barrier.
+                        tiles::keep(&memory, item, dim, |d| unsafe { to.get2(spread(d)).0 });
+                        sync::warp(warp::FULL);
+                    }
+                }
                 item += WARPS;
             }
             sync::block();
 
-            let queries = if group < QUERIES { group.next_power_of_two() } else { QUERIES };
-            let sharing = WARPS / group.div_ceil(queries).next_power_of_two();
-            let place = Place { dim, group, sharing, from, to };
-            let rows = (&keys, &values);
-            // The same choice in every thread.
-            if queries == 1 {
-                by_width::<T, 1>(&place, rows, &memory);
-            } else if queries == 2 {
-                by_width::<T, 2>(&place, rows, &memory);
-            } else {
-                by_width::<T, 4>(&place, rows, &memory);
-            }
-            sync::block();
-
-            // The warps' results in order: first what each counts for, a thread each.
-            if thread < WARPS * QUERIES && thread % QUERIES < queries {
-                let own = thread / QUERIES / sharing * sharing * QUERIES + thread % QUERIES;
-                let mut largest = f32::MIN;
-                for w in 0..sharing {
-                    largest = math::max(largest, memory.largest.get(own + w * QUERIES));
-                }
-                memory.shares.set(thread, math::exp2_approx(memory.largest.get(thread) - largest));
-                if thread == own {
-                    let mut sum = 0.0f32;
-                    for w in 0..sharing {
-                        let share = math::exp2_approx(memory.largest.get(own + w * QUERIES) - largest);
-                        sum = math::fma(share, memory.sums.get(own + w * QUERIES), sum);
-                    }
-                    memory.totals.set(own, sum);
-                    memory.totals.set(WARPS * QUERIES + own, largest);
-                }
-            }
-            sync::block();
-
-            let slot = dim + 4;
-            let mut i = thread;
-            while i < group * dim {
-                let (h, d) = ((i as u32 / dim as u32) as usize, (i as u32 % dim as u32) as usize);
-                let own = h / queries * sharing * QUERIES + h % queries;
-                let (mut value, mut at) = (0.0f32, own * dim + spread(d));
-                for w in 0..sharing {
-                    value = math::fma(memory.shares.get(own + w * QUERIES), memory.values.get(at), value);
-                    at += QUERIES * dim;
-                }
-                if used == 1 {
-                    a.y.set(y_at + i, quotient(value, memory.totals.get(own)));
+            // SAFETY: within the column's heads, and within the part's place.
+            let put = |h: usize, d: usize, value: [f32; 4], largest: f32, sum: f32| unsafe {
+                let spot = Spot::of(&a, role);
+                if ticket.get(1) == 1 {
+                    finish(a.y.from(spot.output(&a) + h * dim + d), value, sum);
                 } else {
-                    let at =
-                        ((column * layer.q_heads as usize + first_head + h) * splits as usize + split as usize) * slot;
-                    a.partials.set(at + d, value);
+                    let (first, of_part) = spot.workspace(&a, h);
+                    let at = first + spot.split as usize * of_part;
+                    a.partials.store4(at + d, F32x4(value));
                     if d == 0 {
-                        a.partials.set(at + dim, memory.totals.get(WARPS * QUERIES + own));
-                        a.partials.set(at + dim + 1, memory.totals.get(own));
+                        a.partials.store2(at + dim, F32x2([largest, sum]));
                     }
                 }
-                i += THREADS as usize;
+            };
+            // Asked for again, as they would take registers all the way from where the new row was stored.
+            let spot = Spot::of(&a, role);
+            let c = a.columns.at(spot.column);
+            let (keys, values) = Rows::of::<T>(&c, layer.index, layer.kv_heads, spot.head, layer.head_dim);
+            let (rows, range) = ((&keys, &values), (ticket.get(2), ticket.get(3)));
+            if tensor {
+                tiles::part::<T>((dim, group), range, rows, &memory, put);
+            } else {
+                plain::<T>((dim, group), range, rows, &memory, put);
             }
 
+            let used = ticket.get(1);
             if used > 1 {
                 // What the block wrote is before the counter for thread 0, by the barrier, and so for who reads it after.
                 sync::block();
-                let counter = a.counters.ptr_at(column * layer.kv_heads as usize + head as usize);
+                let spot = Spot::of(&a, role);
+                let counter = a.counters.ptr_at(spot.column * layer.kv_heads as usize + spot.head as usize);
                 if thread == 0 {
                     ticket.set(0, atomic::fetch_add(counter, 1, Order::AcqRel, Scope::Gpu));
                 }
                 sync::block();
                 if ticket.get(0) + 1 == used {
-                    let mut i = thread;
-                    while i < group * dim {
-                        let (h, d) = ((i as u32 / dim as u32) as usize, (i as u32 % dim as u32) as usize);
-                        let at = (column * layer.q_heads as usize + first_head + h) * splits as usize * slot;
+                    by_fours(group, dim, |h, d| {
+                        let (first, of_part) = spot.workspace(&a, h);
                         let mut largest = f32::MIN;
                         for s in 0..used as usize {
-                            largest = math::max(largest, a.partials.get(at + s * slot + dim));
+                            largest = math::max(largest, a.partials.get(first + s * of_part + dim));
                         }
-                        let (mut sum, mut value) = (0.0f32, 0.0f32);
+                        let (mut sum, mut value) = (0.0f32, [0.0f32; 4]);
                         for s in 0..used as usize {
-                            let at = at + s * slot;
-                            let share = math::exp2_approx(a.partials.get(at + dim) - largest);
-                            sum = math::fma(share, a.partials.get(at + dim + 1), sum);
-                            value = math::fma(share, a.partials.get(at + d), value);
+                            let at = first + s * of_part;
+                            let [own, weights] = a.partials.load2(at + dim).0;
+                            let share = math::exp2_approx_ftz(own - largest);
+                            sum = math::fma(share, weights, sum);
+                            let v = a.partials.load4(at + d).0;
+                            for i in 0..4 {
+                                value[i] = math::fma(share, v[i], value[i]);
+                            }
                         }
-                        a.y.set(y_at + i, quotient(value, sum));
-                        i += THREADS as usize;
-                    }
+                        finish(a.y.from(spot.output(&a) + h * dim + d), value, sum);
+                    });
                     if thread == 0 {
                         atomic::store(counter, 0, Order::Relaxed, Scope::Gpu);
                     }
@@ -293,10 +340,87 @@ mod frame {
         }
     }
 
-    /// NaN is not zero: it is handed on.
+    /// `run` with every head and every fourth element, over the threads of the block.
+    #[device]
+    unsafe fn by_fours(group: usize, dim: usize, run: impl Fn(usize, usize)) {
+        // A power of two for each head takes no division.
+        let shift = (dim as u32 / 4).next_power_of_two().trailing_zeros();
+        let mut i = thread::idx_x();
+        while i < (group as u32) << shift {
+            let (h, d) = ((i >> shift) as usize, (4 * (i & ((1 << shift) - 1))) as usize);
+            if d < dim {
+                run(h, d);
+            }
+            i += THREADS;
+        }
+    }
+
+    /// Four results. Without weights they are zero; NaN is not, and is handed on.
     #[inline(always)]
-    fn quotient(value: f32, sum: f32) -> f32 {
-        if sum == 0.0 { 0.0 } else { value / sum }
+    unsafe fn finish(y: Out<f32>, value: [f32; 4], sum: f32) {
+        // A sum is 1 or more. A division's rare case is a call, for which registers were kept all over the kernel.
+        let share = if sum == 0.0 { 0.0 } else { math::rcp_approx(sum) };
+        for i in 0..4 {
+            // SAFETY: the caller's promise.
+            unsafe { y.set(i, value[i] * share) };
+        }
+    }
+
+    /// The block's positions in f32; `put` is as for [`tiles::part`].
+    #[device]
+    unsafe fn plain<T: Cached>(
+        (dim, group): (usize, usize),
+        (from, to): (u32, u32),
+        rows: (&Rows, &Rows),
+        memory: &Memory,
+        put: impl Fn(usize, usize, [f32; 4], f32, f32),
+    ) {
+        let thread = thread::idx_x() as usize;
+        let queries = if group < QUERIES { group.next_power_of_two() } else { QUERIES };
+        let sharing = WARPS / group.div_ceil(queries).next_power_of_two();
+        let place = Place { dim, group, sharing, from, to };
+        // The same choice in every thread.
+        if queries == 1 {
+            by_width::<T, 1>(&place, rows, memory);
+        } else if queries == 2 {
+            by_width::<T, 2>(&place, rows, memory);
+        } else {
+            by_width::<T, 4>(&place, rows, memory);
+        }
+        sync::block();
+
+        // The warps' results in order: first what each counts for, a thread each.
+        if thread < WARPS * QUERIES && thread % QUERIES < queries {
+            let own = thread / QUERIES / sharing * sharing * QUERIES + thread % QUERIES;
+            let mut largest = f32::MIN;
+            for w in 0..sharing {
+                largest = math::max(largest, memory.largest.get(own + w * QUERIES));
+            }
+            memory.shares.set(thread, math::exp2_approx(memory.largest.get(thread) - largest));
+            if thread == own {
+                let mut sum = 0.0f32;
+                for w in 0..sharing {
+                    let share = math::exp2_approx(memory.largest.get(own + w * QUERIES) - largest);
+                    sum = math::fma(share, memory.sums.get(own + w * QUERIES), sum);
+                }
+                memory.totals.set(own, sum);
+                memory.totals.set(WARPS * QUERIES + own, largest);
+            }
+        }
+        sync::block();
+
+        by_fours(group, dim, |h, d| {
+            let own = h / queries * sharing * QUERIES + h % queries;
+            let (mut value, mut at) = ([0.0f32; 4], own * dim + spread(d));
+            for w in 0..sharing {
+                let (share, v) = (memory.shares.get(own + w * QUERIES), memory.values.get4(at).0);
+                for i in 0..4 {
+                    value[i] = math::fma(share, v[i], value[i]);
+                }
+                at += QUERIES * dim;
+            }
+            put(h, d, value, memory.totals.get(WARPS * QUERIES + own), memory.totals.get(own));
+        });
     }
 
     #[device]
@@ -393,6 +517,7 @@ macro_rules! entries {
                 state::check_strided(m, "qkv", self.qkv.len(), (n, self.stride), part)?;
                 state::check_strided(m, "y", self.y.len(), (n, self.y_stride), (q_heads * dim, "q_heads * head_dim"))?;
                 contract::at_least(m, "partials", self.partials.len(), (partials_len(n, l), "partials_len"))?;
+                contract::multiple_of(m, "partials", (self.partials.address(), "its address"), 16u32)?;
                 contract::at_least(m, "counters", self.counters.len(), (n as u64 * kv_heads, "columns * kv_heads"))
             }
         }
@@ -405,5 +530,13 @@ entries! {
     /// The same over f32 caches.
     f32: attn_step_f32 AttnStepF32, 1;
     /// The same over int8 caches with a scale a row.
-    Q8: attn_step_q8 AttnStepQ8, 2;
+    Q8: attn_step_q8 AttnStepQ8, 1;
+}
+
+/// How far a result may be from the definition, as a share of the largest value: see the module. `reach` is the largest
+/// `sum_i |q_i k_i| / sqrt(head_dim)` of the row.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn step_bound(reach: f64) -> f64 {
+    (2.0 * 2f64.powi(-20) * reach).exp_m1() + 1e-5
 }

@@ -3,7 +3,12 @@
 
 use crate::{load::lane, state::Column};
 use core::arch::asm;
-use warpsmith_device::{convert::unpack_f16x2, prelude::*};
+use warpsmith_device::{
+    convert::{pack_f16x2, unpack_f16x2},
+    math::permute_bytes,
+    packed::F16x2,
+    prelude::*,
+};
 
 /// An element of a cache.
 pub trait Cached: Copy {
@@ -11,12 +16,18 @@ pub trait Cached: Copy {
     const SCALED: bool;
     /// Bytes of an element.
     const BYTES: u64;
+    /// Whether f16 holds every element.
+    const HALF: bool;
     /// Eight elements as they are loaded.
     type Eight: Copy;
+    /// Eight zeros.
+    const NONE: Self::Eight;
     /// Eight elements from an address on, which is a multiple of their size or of 16.
     unsafe fn load8(address: u64) -> Self::Eight;
     /// Their values, without the scale.
     fn widen(raw: Self::Eight) -> [f32; 8];
+    /// The same as pairs of f16, rounded if f16 does not hold them.
+    fn halves(raw: Self::Eight) -> [u32; 4];
     /// Writes `v` as element `d` of a row.
     unsafe fn put(row: u64, d: usize, v: f32, scale: f32);
 }
@@ -58,7 +69,9 @@ unsafe fn store_f32(address: u64, v: f32) {
 impl Cached for f32 {
     const SCALED: bool = false;
     const BYTES: u64 = 4;
+    const HALF: bool = false;
     type Eight = [[u32; 4]; 2];
+    const NONE: [[u32; 4]; 2] = [[0; 4]; 2];
     #[inline(always)]
     unsafe fn load8(address: u64) -> [[u32; 4]; 2] {
         // SAFETY: the caller's promise.
@@ -67,6 +80,11 @@ impl Cached for f32 {
     #[inline(always)]
     fn widen([a, b]: [[u32; 4]; 2]) -> [f32; 8] {
         [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]].map(f32::from_bits)
+    }
+    #[inline(always)]
+    fn halves([a, b]: [[u32; 4]; 2]) -> [u32; 4] {
+        let pair = |a: u32, b: u32| pack_f16x2(f32::from_bits(a), f32::from_bits(b));
+        [pair(a[0], a[1]), pair(a[2], a[3]), pair(b[0], b[1]), pair(b[2], b[3])]
     }
     #[inline(always)]
     unsafe fn put(row: u64, d: usize, v: f32, _: f32) {
@@ -78,7 +96,9 @@ impl Cached for f32 {
 impl Cached for f16 {
     const SCALED: bool = false;
     const BYTES: u64 = 2;
+    const HALF: bool = true;
     type Eight = [u32; 4];
+    const NONE: [u32; 4] = [0; 4];
     #[inline(always)]
     unsafe fn load8(address: u64) -> [u32; 4] {
         // SAFETY: the caller's promise.
@@ -88,6 +108,10 @@ impl Cached for f16 {
     fn widen(raw: [u32; 4]) -> [f32; 8] {
         let [(a, b), (c, d), (e, f), (g, h)] = raw.map(unpack_f16x2);
         [a, b, c, d, e, f, g, h]
+    }
+    #[inline(always)]
+    fn halves(raw: [u32; 4]) -> [u32; 4] {
+        raw
     }
     #[inline(always)]
     unsafe fn put(row: u64, d: usize, v: f32, _: f32) {
@@ -102,7 +126,9 @@ impl Cached for f16 {
 impl Cached for Q8 {
     const SCALED: bool = true;
     const BYTES: u64 = 1;
+    const HALF: bool = true;
     type Eight = [u32; 2];
+    const NONE: [u32; 2] = [0; 2];
     #[inline(always)]
     unsafe fn load8(address: u64) -> [u32; 2] {
         let (a, b): (u32, u32);
@@ -117,6 +143,16 @@ impl Cached for Q8 {
     fn widen([a, b]: [u32; 2]) -> [f32; 8] {
         let byte = |w: u32, i: u32| (w >> (8 * i)) as i8 as f32;
         [byte(a, 0), byte(a, 1), byte(a, 2), byte(a, 3), byte(b, 0), byte(b, 1), byte(b, 2), byte(b, 3)]
+    }
+    #[inline(always)]
+    fn halves([a, b]: [u32; 2]) -> [u32; 4] {
+        // The f16 of 1024 + 128 + code has the code's lowest seven bits and its sign turned around below its exponent.
+        let (a, b) = (a ^ 0x8080_8080, b ^ 0x8080_8080);
+        let pair = |word: u32, selector: u32| {
+            let lifted = F16x2::from_bits(permute_bytes(word, 0x6464_6464, selector));
+            (lifted - F16x2::from_bits(0x6480_6480)).to_bits()
+        };
+        [pair(a, 0x4140), pair(a, 0x4342), pair(b, 0x4140), pair(b, 0x4342)]
     }
     #[inline(always)]
     unsafe fn put(row: u64, d: usize, v: f32, scale: f32) {

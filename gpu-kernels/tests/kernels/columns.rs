@@ -1,7 +1,9 @@
 //! Attention of columns: what must not change a bit, and what is refused.
 
 use crate::machine::{Buffer, Gpu, Rng, assert_close};
-use gpu_kernels::attention::{AttnDecode, AttnPrefillF16, AttnStepF16, partials_len, prefill::tensor_bound};
+use gpu_kernels::attention::{
+    AttnDecode, AttnPrefillF16, AttnStepF16, partials_len, prefill::tensor_bound, step::step_bound,
+};
 use gpu_kernels::cases::{Kv, StepArgs, Subject, attend};
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::rope::rope_tables;
@@ -214,11 +216,64 @@ fn scores_that_rise_while_they_are_passed_over() {
     }
 }
 
+/// Queries, keys and values whose elements differ by powers of two, as outliers of real models do: what f16 holds of one of them
+/// at a time is not enough.
+#[test]
+fn outliers_keep_the_accuracy_of_f32() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(95));
+    for (q_heads, dim, count) in [(8u32, 128usize, 131usize), (3, 80, 17), (16, 64, 70)] {
+        let mut spread = |n: usize, low: i32, high: i32| -> Vec<f32> {
+            let powers = rng.floats(n);
+            let power = |p: f32| (low as f32 + (p * 0.5 + 0.5) * (high - low) as f32).round().exp2();
+            rng.floats(n).iter().zip(powers).map(|(v, p)| v * power(p)).collect()
+        };
+        let halves = |v: Vec<f32>| v.into_iter().map(f16::from_f32).collect::<Vec<_>>();
+        let queries: Vec<f32> = spread(q_heads as usize * dim, -12, 6);
+        let (keys, values) = (halves(spread(count * dim, -10, 1)), halves(spread(count * dim, -14, 14)));
+        let (k, v) = (gpu.upload(&keys), gpu.upload(&values));
+        let place =
+            Column { capacity: count as u32, k: k.address(), v: v.address(), ..Column::at(0, count as u32 - 1) };
+        let layer = Layer { q_heads, kv_heads: 1, head_dim: dim as u32, context: count as u32, ..Layer::default() };
+        let mut qkv = queries.clone();
+        qkv.resize((q_heads as usize + 2) * dim, 0.0);
+        let (columns, qkv, none) = (gpu.upload(&[place]), gpu.upload(&qkv), gpu.upload(&[0.0f32]));
+        let mut partials = gpu.poisoned::<f32>(partials_len(1, &layer) as usize);
+        let (mut counters, mut y) = (gpu.upload(&[0u32; 1]), gpu.poisoned::<f32>(queries.len()));
+        gpu.launch(AttnStepF16 {
+            qkv: &qkv,
+            q_weight: &none,
+            k_weight: &none,
+            cos: &none,
+            sin: &none,
+            columns: &columns,
+            partials: &mut partials,
+            counters: &mut counters,
+            y: &mut y,
+            stride: (q_heads + 2) * dim as u32,
+            y_stride: q_heads * dim as u32,
+            layer,
+        })
+        .unwrap();
+        let wide = |all: &[f16]| all.iter().map(|v| v.to_f32()).collect::<Vec<_>>();
+        let (keys, values, got) = (wide(&keys), wide(&values), gpu.read(&y));
+        let largest = values.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
+        for (h, got) in got.chunks_exact(dim).enumerate() {
+            let q: Vec<f64> = queries[h * dim..][..dim].iter().map(|v| f64::from(*v)).collect();
+            let size = |t: usize| (0..dim).map(|d| (q[d] * f64::from(keys[t * dim + d])).abs()).sum::<f64>();
+            let reach = (0..count).map(size).fold(0.0, f64::max) / (dim as f64).sqrt();
+            let want = attend(&q, &keys, &values, 0..count);
+            // One f16 for each query alone would be off by as much as this.
+            assert!(tensor_bound(reach, count) > 20.0 * step_bound(reach), "head {h}: reach {reach}");
+            assert_close(&format!("{dim}, head {h}"), got, &want, |_| step_bound(reach) * largest);
+        }
+    }
+}
+
 /// Lane instructions for a position, a query head and an element, where keys and values are many.
 #[test]
 fn a_position_costs_fewer_instructions_than_one_head_at_a_time() {
     // Blocks merge what their warps found: little, where parts are long.
-    for (length, most) in [(1024u32, 14.2), (4096, 9.6)] {
+    for (length, most) in [(1024u32, 6.1), (4096, 3.6)] {
         let (v2, v3) = cost(length);
         println!("{length}: instructions for a position, head and element: v2 {v2:.2}, v3 {v3:.2}");
         assert!(v3 < most && v3 < v2, "{length}: v2 {v2:.2}, v3 {v3:.2}");

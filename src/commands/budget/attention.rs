@@ -1,7 +1,7 @@
 //! Budgets of attention: of a step (decode) over caches of every type and of two lengths, and of a prompt on tensor cores.
 //!
 //! A step has to read keys and values once for all query heads that share them, in one launch, which is split over positions
-//! where there are more than [`WHOLE`]. A prompt's loop over keys has to leave tensor cores [`RATE`] of their time at least: an
+//! where there are more than [`WHOLE`], and to issue no more than [`SLOTS`] for each of their bytes ([`Run::slots`]). A prompt's loop over keys has to leave tensor cores [`RATE`] of their time at least: an
 //! `HMMA.16816` is 16 * 8 * 16 multiply-adds, of which a multiprocessor does 2048 a clock and one of its four parts 512, so it
 //! takes 4 clocks, in which that part issues 4 instructions. A loop of `s` issue slots, `h` of them matrix products, leaves
 //! tensor cores the share `4 h / s` at most, or less if another pipe is busy for longer.
@@ -20,6 +20,9 @@ use crate::table::{Align, Table};
 
 /// Positions that one part may hold.
 const WHOLE: usize = 1024;
+/// Issue slots of a lane that an H200 has in the time in which memory delivers a byte: 132 multiprocessors of 128 lanes at
+/// 1.98 GHz, 4.48 TB/s read.
+const SLOTS: f64 = 7.5;
 /// Share of the time in which tensor cores are busy, at least.
 const RATE: f64 = 0.60;
 /// Lengths of caches that steps are run over.
@@ -105,6 +108,16 @@ impl Run {
         bytes as u64
     }
 
+    /// Issue slots for a byte of keys and values, at most. What a block does before and after its positions is the same for all
+    /// types of caches; at 1000 positions it is more than what the few bytes of int8 ones leave time for.
+    pub fn slots(self) -> Option<f64> {
+        match self {
+            Run::Step(Kv::Q8, n) if n <= WHOLE => None,
+            Run::Step(..) => Some(SLOTS),
+            Run::Prompt(_) => None,
+        }
+    }
+
     /// Blocks that have work.
     fn blocks(self, launch: &LaunchProfile) -> u64 {
         match self {
@@ -186,6 +199,12 @@ impl Cost {
         let mut all = self.weighed.misses();
         if self.traffic() > TRAFFIC {
             all.push(format!("keys and values read {:.3} times, budget {TRAFFIC}", self.traffic()));
+        }
+        if let Some(limit) = self.run.slots().filter(|limit| self.slots_per_byte() > *limit) {
+            let (have, binds) = (self.slots_per_byte(), self.binding());
+            all.push(format!(
+                "{have:.2} issue slots a byte of keys and values, budget {limit}; {binds} binds its loop"
+            ));
         }
         match self.run {
             Run::Step(_, n) => {
