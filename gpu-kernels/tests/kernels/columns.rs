@@ -1,9 +1,7 @@
 //! Attention of columns: what must not change a bit, and what is refused.
 
 use crate::machine::{Buffer, Gpu, Rng, assert_close};
-use gpu_kernels::attention::{
-    AttnDecode, AttnPrefillF16, AttnStepF16, partials_len, prefill::tensor_bound, step::step_bound,
-};
+use gpu_kernels::attention::{AttnDecode, AttnPrefillF16, AttnStepF16, partials_len, prefill::tensor_bound, step};
 use gpu_kernels::cases::{Kv, StepArgs, Subject, attend};
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::rope::rope_tables;
@@ -216,6 +214,17 @@ fn scores_that_rise_while_they_are_passed_over() {
     }
 }
 
+#[test]
+fn parts_fill_a_gpu_and_cover_all_positions() {
+    assert_eq!([1, 2, 4, 5, 8, 10, 32, 64].map(step::splits), [32, 32, 32, 32, 16, 16, 4, 4]);
+    assert_eq!([1, 64, 65, 1000, 4096].map(|n| step::parts(n, 16)), [(1, 64), (1, 64), (2, 64), (16, 64), (16, 256)]);
+    for (length, splits) in (1..5000).flat_map(|n| [4, 16, 32].map(|s| (n, s))) {
+        let (used, part) = step::parts(length, splits);
+        let covers = (used - 1) * part < length && length <= used * part;
+        assert!(used <= splits && part.is_multiple_of(16) && covers, "{length} in {used} of {part}");
+    }
+}
+
 /// Queries, keys and values whose elements differ by powers of two, as outliers of real models do: what f16 holds of one of them
 /// at a time is not enough.
 #[test]
@@ -263,8 +272,8 @@ fn outliers_keep_the_accuracy_of_f32() {
             let reach = (0..count).map(size).fold(0.0, f64::max) / (dim as f64).sqrt();
             let want = attend(&q, &keys, &values, 0..count);
             // One f16 for each query alone would be off by as much as this.
-            assert!(tensor_bound(reach, count) > 20.0 * step_bound(reach), "head {h}: reach {reach}");
-            assert_close(&format!("{dim}, head {h}"), got, &want, |_| step_bound(reach) * largest);
+            assert!(tensor_bound(reach, count) > 20.0 * step::step_bound(reach), "head {h}: reach {reach}");
+            assert_close(&format!("{dim}, head {h}"), got, &want, |_| step::step_bound(reach) * largest);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Budgets of attention: of a step (decode) over caches of every type and of two lengths, and of a prompt on tensor cores.
 //!
 //! A step has to read keys and values once for all query heads that share them, in one launch, which is split over positions
-//! where there are more than [`WHOLE`], and to issue no more than [`SLOTS`] for each of their bytes ([`Run::slots`]). A prompt's loop over keys has to leave tensor cores [`RATE`] of their time at least: an
+//! where there are more than [`WHOLE`], and then to issue no more than [`SLOTS`] for each of their bytes. A prompt's loop over keys has to leave tensor cores [`RATE`] of their time at least: an
 //! `HMMA.16816` is 16 * 8 * 16 multiply-adds, of which a multiprocessor does 2048 a clock and one of its four parts 512, so it
 //! takes 4 clocks, in which that part issues 4 instructions. A loop of `s` issue slots, `h` of them matrix products, leaves
 //! tensor cores the share `4 h / s` at most, or less if another pipe is busy for longer.
@@ -108,14 +108,12 @@ impl Run {
         bytes as u64
     }
 
-    /// Issue slots for a byte of keys and values, at most. What a block does before and after its positions is the same for all
-    /// types of caches; at 1000 positions it is more than what the few bytes of int8 ones leave time for.
-    pub fn slots(self) -> Option<f64> {
-        match self {
-            Run::Step(Kv::Q8, n) if n <= WHOLE => None,
-            Run::Step(..) => Some(SLOTS),
-            Run::Prompt(_) => None,
-        }
+    /// What is missed by issuing so many slots for a byte of keys and values. What a block does before and after its positions
+    /// does not depend on their number, and with few of them it is most of what is issued, so only long sequences are held to
+    /// what memory leaves time for.
+    pub fn issued(self, slots: f64) -> Option<String> {
+        let held = matches!(self, Run::Step(_, n) if n > WHOLE);
+        (held && slots > SLOTS).then(|| format!("{slots:.2} issue slots a byte of keys and values, budget {SLOTS}"))
     }
 
     /// Blocks that have work.
@@ -200,11 +198,8 @@ impl Cost {
         if self.traffic() > TRAFFIC {
             all.push(format!("keys and values read {:.3} times, budget {TRAFFIC}", self.traffic()));
         }
-        if let Some(limit) = self.run.slots().filter(|limit| self.slots_per_byte() > *limit) {
-            let (have, binds) = (self.slots_per_byte(), self.binding());
-            all.push(format!(
-                "{have:.2} issue slots a byte of keys and values, budget {limit}; {binds} binds its loop"
-            ));
+        if let Some(miss) = self.run.issued(self.slots_per_byte()) {
+            all.push(format!("{miss}; {} binds its loop", self.binding()));
         }
         match self.run {
             Run::Step(_, n) => {
@@ -214,7 +209,10 @@ impl Cost {
                 if n > WHOLE && self.run.blocks(&self.weighed.launch) <= self.run.heads()[1] as u64 {
                     all.push(format!("{n} positions in one part"));
                 }
-                all.extend(self.weighed.exposed());
+                // With few positions the loop over them may not be the one that takes most.
+                if n > WHOLE || self.weighed.slots.hot.as_ref().is_some_and(|h| h.holds_codes) {
+                    all.extend(self.weighed.exposed());
+                }
             }
             Run::Prompt(_) => match self.rate() {
                 None => all.push("no matrix instruction in its loop".to_owned()),

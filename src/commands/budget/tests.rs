@@ -127,6 +127,18 @@ fn every_run_of_attention_has_a_kernel_and_a_case() {
 }
 
 #[test]
+fn a_step_over_many_positions_that_issues_more_than_memory_leaves_time_for_misses_its_budget() {
+    use warpsmith_host::gpu_kernels::cases::Kv;
+    for kv in Kv::ALL {
+        let miss = attention::Run::Step(kv, 4096).issued(7.51).unwrap();
+        assert!(miss.contains("7.51 issue slots") && miss.contains("budget 7.5"), "{miss}");
+        assert_eq!(attention::Run::Step(kv, 4096).issued(7.5), None);
+        assert_eq!(attention::Run::Step(kv, 1000).issued(20.0), None);
+    }
+    assert_eq!(attention::Run::Prompt(128).issued(20.0), None);
+}
+
+#[test]
 fn an_unknown_kernel_is_a_usage_error_that_names_the_families() {
     let args = BudgetArgs { filter: Some("q9_9".into()), rows: 32, cols: 256, sass: false, json: false };
     let text = run(&args).unwrap_err().to_string();
