@@ -526,7 +526,7 @@ macro_rules! entries {
 
 entries! {
     /// A decode step's attention over f16 caches: norm, rotation, store and attention, split over positions.
-    f16: attn_step_f16 AttnStepF16, 2;
+    f16: attn_step_f16 AttnStepF16, 1;
     /// The same over f32 caches.
     f32: attn_step_f32 AttnStepF32, 1;
     /// The same over int8 caches with a scale a row.
