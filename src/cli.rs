@@ -220,6 +220,10 @@ pub struct RunArgs {
     /// sm_90.
     #[arg(long)]
     pub programmatic: bool,
+    /// Do a layer in one launch, whose blocks wait for one another, where its weights and the cache allow that; the report says
+    /// for how many layers they did.
+    #[arg(long)]
+    pub persistent: bool,
     /// Context length: positions that the KV cache holds [default: what the run needs, at most the model's]
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,

@@ -36,7 +36,7 @@ fn work(file: &ModelFile) -> Work {
     }
 }
 
-/// A step at [`POSITION`], eager, as a graph, and as one of programmatic launches.
+/// A step at [`POSITION`], eager, as a graph, as one of programmatic launches, and as one of layers in one launch each.
 pub fn whole(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
     for path in shipped()? {
         let file = ModelFile::open(&path)?;
@@ -46,9 +46,14 @@ pub fn whole(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
         let setup = move |bench: &Bench, _| {
             let model = Model::load(&bench.device, &file)?;
             let mut runs = Vec::new();
-            for (mode, programmatic) in [(Mode::Eager, false), (Mode::Graph, false), (Mode::Graph, true)] {
-                let options =
-                    SessionOptions { capacity: Some(2 * POSITION), mode, programmatic, ..SessionOptions::default() };
+            for (mode, programmatic, persistent) in [
+                (Mode::Eager, false, false),
+                (Mode::Graph, false, false),
+                (Mode::Graph, true, false),
+                (Mode::Graph, false, true),
+            ] {
+                let capacity = Some(2 * POSITION);
+                let options = SessionOptions { capacity, mode, programmatic, persistent, ..SessionOptions::default() };
                 let mut session = Session::new(&model, options)?;
                 for _ in 0..POSITION {
                     session.feed(72)?;
@@ -64,7 +69,7 @@ pub fn whole(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
         let group = Group {
             key: id.clone(),
             id,
-            variants: ["eager", "graph", "programmatic"].map(|v| (v.to_owned(), work)).to_vec(),
+            variants: ["eager", "graph", "programmatic", "persistent"].map(|v| (v.to_owned(), work)).to_vec(),
             rows: None,
             setup: Box::new(setup),
         };

@@ -242,6 +242,14 @@ impl<T: Element> InOut<T> {
     }
 }
 
+impl<T: Element> From<InOut<T>> for Out<T> {
+    /// For a function that only writes it.
+    #[inline(always)]
+    fn from(buffer: InOut<T>) -> Out<T> {
+        Out(buffer.0)
+    }
+}
+
 macro_rules! vector_loads {
     ($($buffer:ident<$t:ty>: $v2:ident, $v4:ident, $read:ident;)*) => { $(
         impl $buffer<$t> {

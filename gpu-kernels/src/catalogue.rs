@@ -1,6 +1,6 @@
 //! The list of all kernels.
 
-use crate::{attention, elementwise, embed, gemv, kv, norm, rope, sampling};
+use crate::{attention, elementwise, embed, gemv, kv, norm, persistent, rope, sampling};
 use warpsmith_device::{Kernel, KernelMeta};
 
 macro_rules! metas {
@@ -103,6 +103,7 @@ pub fn catalogue() -> Vec<&'static KernelMeta> {
         attention::AttnStepF16<'_>,
         attention::AttnStepF32<'_>,
         attention::AttnStepQ8<'_>,
+        persistent::LayerF16<'_>,
         elementwise::ResidualAdd<'_>,
         elementwise::Swiglu<'_>,
         sampling::argmax::Argmax<'_>,

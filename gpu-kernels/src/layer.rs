@@ -52,6 +52,12 @@ impl Layer {
         self.q_heads / self.kv_heads
     }
 
+    /// Elements of all query heads, all key heads and all value heads.
+    #[inline(always)]
+    pub const fn qkv(&self) -> u32 {
+        (self.q_heads + 2 * self.kv_heads) * self.head_dim
+    }
+
     /// The first position that `position` attends to.
     #[inline(always)]
     pub const fn first(&self, position: u32) -> u32 {

@@ -13,12 +13,15 @@
 //! | [`rope`] | rotary embedding, with or without a norm of each head |
 //! | [`kv`] | keys and values into the cache, with norm and rotation on the way |
 //! | [`attention`] | one token over the cache; a step of any number of columns in one launch; a prompt |
+//! | [`persistent`] | a layer of a step in one launch |
 //! | [`elementwise`] | residual addition, SwiGLU |
 //! | [`sampling`] | from logits to a token |
 //!
 //! What changes from token to token (token, position, length) is read from device memory:
 //! [`state`]. Everything else is a launch argument, checked by the kernel's contract.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
+// Functions of a kernel are inlined before LLVM runs, up to this many calls: a layer in one launch has those of eight decoders.
+#![recursion_limit = "1024"]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, f16))]
 // Functions of the GPU that have to be inlined are followed to a depth of half of this: a limit of 128 is too low.
 #![recursion_limit = "256"]
@@ -37,6 +40,7 @@ pub mod layer;
 #[cfg(target_arch = "nvptx64")]
 mod load;
 pub mod norm;
+pub mod persistent;
 pub mod rope;
 pub mod sampling;
 pub mod state;

@@ -28,6 +28,15 @@ mod support;
 /// Where the golden vectors are.
 const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gpu-kernels/tests/vectors");
 
+/// Blocks that wait for one another have to be on the device at the same time: more than fit are refused, not started.
+#[test]
+fn a_layer_of_more_blocks_than_fit_is_refused() {
+    use gpu_kernels::cases::{Failure, Subject};
+    let case = Subject::Layer(gpu_kernels::format::Format::Q1_0).parse("blocks=1000000").unwrap();
+    let Err(Failure::Launch(text)) = case.run(&mut machine::Gpu::new()) else { panic!("it was launched") };
+    assert!(text.contains("layer_f16: 1000000 blocks in a cooperative launch, and "), "{text}");
+}
+
 /// The kernels that this crate embeds are those that the kernels crate lists, argument by argument.
 #[test]
 fn the_embedded_manifest_lists_every_kernel() {

@@ -75,7 +75,7 @@ pub fn partials_len(columns: usize, layer: &Layer) -> u64 {
 }
 
 #[cfg(target_arch = "nvptx64")]
-pub(super) mod frame {
+pub(crate) mod frame {
     use super::{
         super::{sweep::*, tiles},
         Column, Layer, THREADS, parts, positions, splits,
@@ -149,6 +149,28 @@ pub(super) mod frame {
                 totals: shared_array!(ATTN_STEP_TOTALS: [f32; 2 * WARPS * QUERIES]),
                 key: shared_array!(ATTN_STEP_KEY: [f32; 256]),
                 ticket: shared_array!(ATTN_STEP_TICKET: [u32; 4]),
+            }
+        }
+
+        /// Bytes of [`within`](Self::within).
+        pub const BYTES: usize = 4 * (WARPS * QUERIES * (256 + 5) + 256 + 4);
+
+        /// One after the other in an array of [`BYTES`](Self::BYTES).
+        #[inline(always)]
+        pub unsafe fn within(array: Shared<f32>) -> Memory {
+            // SAFETY: the caller's promise; each begins at a multiple of 16 bytes.
+            unsafe {
+                let largest = array.from(WARPS * QUERIES * 256);
+                let key = largest.from(WARPS * QUERIES * 5);
+                Memory {
+                    values: array,
+                    largest,
+                    sums: largest.from(WARPS * QUERIES),
+                    shares: largest.from(WARPS * QUERIES * 2),
+                    totals: largest.from(WARPS * QUERIES * 3),
+                    key,
+                    ticket: key.from(256).cast(),
+                }
             }
         }
     }

@@ -6,6 +6,7 @@
 mod attention;
 mod data;
 mod gemv;
+mod layer;
 mod run;
 mod sampling;
 
@@ -94,6 +95,8 @@ pub enum Subject {
     AttentionStep(Kv),
     /// Attention of many tokens of one sequence.
     AttentionPrefill(Kv),
+    /// A layer of a decoding step in one launch, beside the five that it replaces.
+    Layer(Format),
     /// Residual addition.
     ResidualAdd,
     /// SwiGLU.
@@ -124,6 +127,7 @@ impl Subject {
         all.extend(Kv::ALL.map(Subject::QkvStore));
         all.extend(Kv::ALL.map(Subject::AttentionStep));
         all.extend(Kv::ALL.map(Subject::AttentionPrefill));
+        all.extend(layer::FORMATS.map(Subject::Layer));
         all.extend([Subject::ResidualAdd, Subject::Swiglu, Subject::Argmax]);
         all.extend([Subject::ArgmaxMasked, Subject::RepetitionPenalty, Subject::Sample]);
         all
@@ -150,6 +154,9 @@ impl Subject {
             Subject::QkvStore(kv) => vec![format!("qkv_store_{}", kv.name())],
             Subject::AttentionStep(kv) => vec![format!("attn_step_{}", kv.name())],
             Subject::AttentionPrefill(kv) => vec![format!("attn_prefill_{}", kv.name())],
+            Subject::Layer(format) => {
+                ["layer_f16".to_owned(), format!("gemv_{}", gemv::decoder(format)), "attn_step_f16".to_owned()].to_vec()
+            }
             Subject::ResidualAdd => one("residual_add"),
             Subject::Swiglu => one("swiglu"),
             Subject::Argmax => one("argmax"),
@@ -178,6 +185,7 @@ impl Subject {
             }
             Subject::QkvStore(_) | Subject::AttentionStep(_) => attention::STEP,
             Subject::AttentionPrefill(_) => attention::PREFILL,
+            Subject::Layer(_) => layer::SIZES,
             Subject::ResidualAdd | Subject::Swiglu => &[("n", 4096)],
             Subject::Argmax | Subject::ArgmaxMasked | Subject::RepetitionPenalty => &[("columns", 1), ("n", 32000)],
             Subject::Sample => &[("columns", 1), ("n", 4096)],
@@ -266,6 +274,7 @@ impl Subject {
             }
             Subject::QkvStore(kv) | Subject::AttentionStep(kv) => attention::step_shapes(kv),
             Subject::AttentionPrefill(_) => attention::prefill_shapes(),
+            Subject::Layer(format) => layer::shapes(format),
             Subject::ResidualAdd | Subject::Swiglu => one(&[1, 255, 256, 257, 1000, 4096]),
             Subject::Argmax | Subject::ArgmaxMasked | Subject::RepetitionPenalty => {
                 let all = [1, 2, 31, 32, 33, 1000, 1023, 1024, 1025, 2049, 32000];

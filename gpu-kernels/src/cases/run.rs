@@ -25,6 +25,7 @@ pub fn run<B: Bench>(case: &Case, bench: &mut B) -> Outcome {
         Subject::QkvStore(kv) => super::attention::step(case, bench, &mut rng, kv, true),
         Subject::AttentionStep(kv) => super::attention::step(case, bench, &mut rng, kv, false),
         Subject::AttentionPrefill(kv) => super::attention::prefill(case, bench, &mut rng, kv),
+        Subject::Layer(format) => super::layer::run(case, bench, &mut rng, format),
         Subject::ResidualAdd => residual_add(case, bench, &mut rng),
         Subject::Swiglu => swiglu(case, bench, &mut rng),
         Subject::Argmax => super::sampling::largest(case, bench, &mut rng, false),

@@ -38,12 +38,12 @@ mod codes;
 #[cfg(not(target_arch = "nvptx64"))]
 mod contract;
 #[cfg(target_arch = "nvptx64")]
-mod ends;
+pub(crate) mod ends;
 mod entries;
 pub mod first;
 pub mod four;
 #[cfg(target_arch = "nvptx64")]
-mod frame;
+pub(crate) mod frame;
 pub mod int8;
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch;
@@ -83,13 +83,20 @@ pub const SWIGLU: u32 = 8;
 /// Flag: begin while the launch before ends, and ask for weights meanwhile.
 pub const AHEAD: u32 = 16;
 
-/// Blocks of a launch along its rows, and so the parts of a sum of squares that [`NEXT`] gives a column.
+/// Groups of lanes in a block, each of which takes [`ROWS`] rows of `cols` columns.
 #[must_use]
-pub fn parts(rows: u32, cols: u32, swiglu: bool) -> u32 {
+#[inline(always)]
+pub(crate) fn groups(cols: u32) -> u32 {
     // Not by a `Record` of the format: the lanes are the same for all.
     let units = cols.div_ceil(crate::format::record::UNIT as u32);
-    let groups = THREADS as u32 / units.clamp(1, 32).next_power_of_two();
-    rows.div_ceil(groups * if swiglu { 1 } else { ROWS as u32 })
+    THREADS as u32 / units.clamp(1, 32).next_power_of_two()
+}
+
+/// Blocks of a launch along its rows, and so the parts of a sum of squares that [`NEXT`] gives a column.
+#[must_use]
+#[inline(always)]
+pub fn parts(rows: u32, cols: u32, swiglu: bool) -> u32 {
+    rows.div_ceil(groups(cols) * if swiglu { 1 } else { ROWS as u32 })
 }
 
 /// The same of any activations: of `codes`, or of f32.

@@ -76,6 +76,11 @@ fn prompts() {
 }
 
 #[test]
+fn layers() {
+    all_of(|s| matches!(s, Subject::Layer(_)));
+}
+
+#[test]
 fn sampling() {
     let wanted = [Subject::Argmax, Subject::ArgmaxMasked, Subject::RepetitionPenalty, Subject::Sample];
     all_of(|s| wanted.contains(&s));

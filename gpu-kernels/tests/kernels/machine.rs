@@ -54,6 +54,15 @@ impl Gpu {
             let text = std::fs::read_to_string(&image.path).unwrap();
             Arc::new(Module::load(&text, &LoadOptions { sm }).unwrap_or_else(|e| panic!("{e}")))
         });
+        Gpu::with(sm, module)
+    }
+
+    /// A device with kernels of another text.
+    pub fn from_text(sm: u32, text: &str) -> Gpu {
+        Gpu::with(sm, &Arc::new(Module::load(text, &LoadOptions { sm }).unwrap_or_else(|e| panic!("{e}"))))
+    }
+
+    fn with(sm: u32, module: &Arc<Module>) -> Gpu {
         let machine = Machine::new(MachineConfig { sm, threads: 1, ..MachineConfig::default() });
         machine.memory().track(true);
         let instance = machine.instantiate(module.clone()).unwrap();

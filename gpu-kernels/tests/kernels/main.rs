@@ -16,6 +16,7 @@ mod kv;
 mod machine;
 mod manifest;
 mod norm;
+mod persistent;
 mod planes;
 mod rope;
 mod step;

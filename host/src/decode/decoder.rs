@@ -4,6 +4,7 @@ use super::input::Choice;
 use super::sampling::Samplers;
 use super::sequence::Sequence;
 use super::step::{Buffers, Counted, Dry, RopeTables, Shape, Step, Take};
+use super::whole::Plan;
 use super::{DecodeError, KvType, Model};
 use crate::{Error, Graph, GraphKey, Pinned, Profile, Stream};
 use gpu_kernels::gemv::{Activations, MAX_COLUMNS};
@@ -49,6 +50,11 @@ pub struct DecoderOptions {
     /// the launch before ends, and ask for weights before they wait for it. Results are the same to the bit. Where a device has
     /// none (before sm_90) launches are ordinary ones; [`Decoder::programmatic`] says which.
     pub programmatic: bool,
+    /// Steps of one sequence with a cache of f16 do a layer in one launch, whose blocks wait for one another between its phases
+    /// ([`gpu_kernels::persistent`]), wherever that kernel takes the layer's weights: in formats that it decodes, each
+    /// projection in one format, multiplied with f32. [`Decoder::persistent_layers`] counts those layers. The results have the
+    /// same bits. Nothing about it was measured on a GPU.
+    pub persistent: bool,
 }
 
 impl Default for DecoderOptions {
@@ -63,6 +69,7 @@ impl Default for DecoderOptions {
             activations: Activations::F32,
             tuned: false,
             programmatic: false,
+            persistent: false,
         }
     }
 }
@@ -139,6 +146,7 @@ pub struct Decoder {
     tables: RopeTables,
     buffers: Buffers,
     samplers: Samplers,
+    plan: Plan,
     stages: Vec<Pinned<Column>>,
     stage: usize,
     /// What is staged next; as long as the stages.
@@ -175,11 +183,13 @@ impl Decoder {
         let columns = options.batch.max(options.chunk);
         check_memory(model, &options, columns, positions)?;
         let device = model.device();
+        let plan = if options.persistent { Plan::new(model, choice(model, &options))? } else { Plan::default() };
         let stream = device.stream()?;
         let mut decoder = Decoder {
             tables: RopeTables::new(&stream, model, positions)?,
             buffers: Buffers::new(&stream, c, options.batch, columns, options.activations)?,
             samplers: Samplers::new(device, options.batch)?,
+            plan,
             stages: (0..STAGES).map(|_| device.pinned(columns)).collect::<Result<_, Error>>()?,
             stage: 0,
             columns: vec![Column::default(); columns],
@@ -242,6 +252,11 @@ impl Decoder {
     pub fn launches_per_step(&mut self, batch: usize, kv: KvType) -> Result<usize, DecodeError> {
         self.check_batch(batch)?;
         self.launches_of(Shape::decode(batch, kv))
+    }
+
+    /// Layers that a step of one sequence with a cache of f16 does in one launch each.
+    pub fn persistent_layers(&self) -> usize {
+        self.plan.layers()
     }
 
     /// The captured steps, by number of sequences.
@@ -538,8 +553,11 @@ impl Decoder {
 
     fn work(&mut self, shape: Shape) -> (Step<'_>, &Stream) {
         // Prompts are multiplied with f32: their products take several columns at once.
-        let allowed = if shape.prompt { Activations::F32 } else { self.options.activations };
-        let ahead = self.programmatic();
+        let mut choice = choice(&self.model, &self.options);
+        if shape.prompt {
+            choice.allowed = Activations::F32;
+        }
+        choice.ahead = self.programmatic();
         let step = Step {
             config: self.model.config(),
             weights: self.model.weights(),
@@ -547,7 +565,8 @@ impl Decoder {
             buffers: &mut self.buffers,
             samplers: self.samplers.device(),
             shape,
-            choice: Choice { allowed, tuned: self.options.tuned, sm: self.model.device().sm(), ahead },
+            choice,
+            plan: &self.plan,
             parts: 0,
         };
         (step, &self.stream)
@@ -569,6 +588,11 @@ pub(super) fn profiled<R>(
         Some(Err(e)) => Err(e),
         None => Err(DecodeError::NoLogits),
     }
+}
+
+/// The activations of decoding steps.
+fn choice(model: &Model, options: &DecoderOptions) -> Choice {
+    Choice { allowed: options.activations, tuned: options.tuned, sm: model.device().sm(), ahead: false }
 }
 
 fn parts(model: &Model, options: &DecoderOptions, columns: usize, positions: usize) -> Option<[u64; 2]> {

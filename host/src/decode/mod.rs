@@ -41,6 +41,7 @@ mod session;
 mod step;
 mod verify;
 mod weights;
+mod whole;
 
 pub use decoder::{Decoder, DecoderOptions, Feed, GraphInfo, Hidden, Mode, Stats};
 pub use error::DecodeError;

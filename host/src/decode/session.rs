@@ -28,14 +28,27 @@ pub struct SessionOptions {
     pub tuned: bool,
     /// See [`DecoderOptions::programmatic`].
     pub programmatic: bool,
+    /// See [`DecoderOptions::persistent`].
+    pub persistent: bool,
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        let DecoderOptions { mode, capture_after, chunk, activations, tuned, programmatic, .. } =
+        let DecoderOptions { mode, capture_after, chunk, activations, tuned, programmatic, persistent, .. } =
             DecoderOptions::default();
         let SequenceOptions { capacity, kv, sampling } = SequenceOptions::default();
-        SessionOptions { capacity, kv, sampling, mode, capture_after, chunk, activations, tuned, programmatic }
+        SessionOptions {
+            capacity,
+            kv,
+            sampling,
+            mode,
+            capture_after,
+            chunk,
+            activations,
+            tuned,
+            programmatic,
+            persistent,
+        }
     }
 }
 
@@ -50,8 +63,8 @@ pub struct Session {
 impl Session {
     /// An empty session. If it does not fit into free memory, nothing is allocated.
     pub fn new(model: &Model, options: SessionOptions) -> Result<Session, DecodeError> {
-        let SessionOptions { capacity, kv, sampling, mode, capture_after, chunk, activations, tuned, programmatic } =
-            options;
+        let SessionOptions { capacity, kv, sampling, mode, capture_after, chunk, activations, .. } = options;
+        let SessionOptions { tuned, programmatic, persistent, .. } = options;
         let sequence = Sequence::new(model, SequenceOptions { capacity, kv, sampling })?;
         let positions = Some(sequence.capacity());
         let options = DecoderOptions {
@@ -64,6 +77,7 @@ impl Session {
             activations,
             tuned,
             programmatic,
+            persistent,
         };
         let mut decoder = Decoder::new(model, options)?;
         let launches = decoder.launches_per_step(1, kv)?;
@@ -125,6 +139,11 @@ impl Session {
     /// Launches of a step.
     pub fn launches_per_step(&self) -> usize {
         self.launches
+    }
+
+    /// Layers that a step does in one launch each.
+    pub fn persistent_layers(&self) -> usize {
+        if self.kv_type() == KvType::F16 { self.decoder.persistent_layers() } else { 0 }
     }
 
     /// The captured step, if there is one.

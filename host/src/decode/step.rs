@@ -6,15 +6,17 @@
 //! `x * w`, with the weight `w` of the norm that follows, and sums of squares; what reads it divides its result by the
 //! root of their mean. Where [`Activations`](gpu_kernels::gemv::Activations) other than f32 are allowed, decoding steps
 //! round what a projection reads to codes in one more launch, whatever the number of products that read them; prompts do
-//! not. Launches may be programmatic: from sm_90 on the blocks of each then begin while the launch before ends, ask for their
-//! weights in L2, and wait. The first of a step follows a copy and is an ordinary one. Where a file stores parts of a projection in different formats, each part is a launch, and a
-//! prompt stores its keys and values before it attends.
+//! not. A step of one column may do a whole layer in one launch ([`whole`](super::whole)). Launches may be programmatic: from
+//! sm_90 on the blocks of each then begin while the launch before ends, ask for their weights in L2, and wait. The first of a
+//! step follows a copy and is an ordinary one. Where a file stores parts of a projection in different formats, each part is a
+//! launch, and a prompt stores its keys and values before it attends.
 
 use super::Model;
 use super::input::{Choice, Input, most_vectors};
 use super::kv::KvType;
 use super::sampling::Parameters;
 use super::weights::{LayerWeights, Weights, padded};
+use super::whole::Plan;
 use crate::model::{Config, RopeStyle};
 use crate::{Buffer, Error, Stream};
 use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, step as attn};
@@ -111,7 +113,7 @@ impl Sizes {
             inner: stride(c.feed_forward),
             logits: stride(c.vocab),
             parts: parts.chain([embed::parts(c.hidden as u32)]).max().unwrap_or(1) as usize,
-            partials: attn::partials_len(1, &layer(c)) as usize,
+            partials: attn::partials_len(1, &layer_of(c)) as usize,
             counters: c.kv_heads,
             codes: if activations == Activations::F32 { 0 } else { most_vectors(widest) },
         }
@@ -126,7 +128,7 @@ impl Sizes {
 }
 
 /// What kernels are told of a layer's heads; the index, flags and tables are the step's.
-fn layer(c: &Config) -> Layer {
+pub(super) fn layer_of(c: &Config) -> Layer {
     Layer {
         index: 0,
         q_heads: c.heads as u32,
@@ -140,6 +142,14 @@ fn layer(c: &Config) -> Layer {
     }
 }
 
+/// Weights of the norms of query and key heads; empty ones where there are none.
+pub(super) fn head_norms(weights: &LayerWeights) -> (&DeviceSlice<f32>, &DeviceSlice<f32>) {
+    match &weights.head_norms {
+        Some((q, k)) => (q, k),
+        None => (DeviceSlice::empty(), DeviceSlice::empty()),
+    }
+}
+
 /// The buffers that a step works in; their addresses do not change while a decoder lives. A column of each lies a stride
 /// behind the one before.
 pub(super) struct Buffers {
@@ -148,21 +158,23 @@ pub(super) struct Buffers {
     /// What is fed.
     pub columns: Buffer<Column>,
     /// The residual stream; a layer reads one and writes the other, and then back.
-    x: Buffer<f32>,
-    y: Buffer<f32>,
+    pub x: Buffer<f32>,
+    pub y: Buffer<f32>,
     /// The residual stream times the weight of the norm that follows, and the parts of its sum of squares.
-    scaled: Buffer<f32>,
-    sums: Buffer<f32>,
+    pub scaled: Buffer<f32>,
+    pub sums: Buffer<f32>,
     /// All query heads, all key heads, all value heads.
-    qkv: Buffer<f32>,
-    attended: Buffer<f32>,
-    partials: Buffer<f32>,
-    counters: Buffer<u32>,
+    pub qkv: Buffer<f32>,
+    pub attended: Buffer<f32>,
+    pub partials: Buffer<f32>,
+    pub counters: Buffer<u32>,
+    /// What the blocks of a layer in one launch wait for one another by.
+    pub barrier: Buffer<u32>,
     /// Of what a projection reads.
     codes: Buffer<U32x4>,
     /// The gates of all columns, then their ups.
     gate_up: Buffer<f32>,
-    inner: Buffer<f32>,
+    pub inner: Buffer<f32>,
     logits: Buffer<f32>,
     pub next: Buffer<u32>,
 }
@@ -170,7 +182,8 @@ pub(super) struct Buffers {
 impl Buffers {
     pub fn bytes(c: &Config, batch: usize, columns: usize, activations: Activations) -> Option<u64> {
         let s = Sizes::new(c, activations);
-        let floats = s.floats(columns).into_iter().chain([s.logits.checked_mul(batch)?, s.counters * columns, batch]);
+        let floats =
+            s.floats(columns).into_iter().chain([s.logits.checked_mul(batch)?, s.counters * columns, 1, batch]);
         let floats = floats.chain([4 * s.codes * batch]);
         let columns = padded((columns * size_of::<Column>()) as u64);
         floats.map(|n| padded(n as u64 * 4)).try_fold(columns, u64::checked_add)
@@ -196,6 +209,7 @@ impl Buffers {
             partials: device.alloc(partials)?,
             // Every launch leaves them at zero.
             counters: stream.zeros(s.counters * columns)?,
+            barrier: stream.zeros(1)?,
             codes: device.alloc(s.codes * batch)?,
             gate_up: device.alloc(gate_up)?,
             inner: device.alloc(inner)?,
@@ -214,7 +228,8 @@ impl Buffers {
 
     /// Makes what launches rely on as it was at first: a launch that failed midway may have left it otherwise.
     pub fn restore(&mut self, stream: &Stream) -> Result<(), Error> {
-        stream.fill(&mut self.counters, 0)
+        stream.fill(&mut self.counters, 0)?;
+        stream.fill(&mut self.barrier, 0)
     }
 
     /// The logits of one of the columns that got any.
@@ -225,8 +240,8 @@ impl Buffers {
 
 /// Cosines and sines of positions.
 pub(super) struct RopeTables {
-    cos: Buffer<f32>,
-    sin: Buffer<f32>,
+    pub cos: Buffer<f32>,
+    pub sin: Buffer<f32>,
     pub context: u32,
 }
 
@@ -267,6 +282,8 @@ pub(super) struct Step<'a> {
     pub samplers: &'a DeviceSlice<Parameters>,
     pub shape: Shape,
     pub choice: Choice,
+    /// Layers in one launch.
+    pub plan: &'a Plan,
     /// Parts of a column's sum of squares that the last launch left.
     pub parts: u32,
 }
@@ -308,6 +325,9 @@ impl Step<'_> {
     pub fn layer<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize) -> Result<(), Error> {
         let weights = self.weights;
         let Some(layer) = weights.layers.get(index) else { return Ok(()) };
+        if self.whole(on, layer, index)? {
+            return Ok(());
+        }
         self.project_qkv(on, layer)?;
         self.attend(on, layer, index)?;
         {
@@ -347,6 +367,13 @@ impl Step<'_> {
         Ok(())
     }
 
+    /// Sizes and options of a layer's attention.
+    pub(super) fn heads(&self, weights: &LayerWeights, index: usize) -> Layer {
+        let neox = if self.config.rope.style == RopeStyle::Neox { NEOX } else { 0 };
+        let norm = if weights.head_norms.is_some() { QK_NORM } else { 0 };
+        Layer { index: index as u32, context: self.tables.context, flags: neox | norm, ..layer_of(self.config) }
+    }
+
     /// Norm and rotation of queries and keys, the store of keys and values, and attention to all that are stored.
     fn attend<L: Launcher<Error = Error>>(
         &mut self,
@@ -354,14 +381,9 @@ impl Step<'_> {
         weights: &LayerWeights,
         index: usize,
     ) -> Result<(), Error> {
-        let RopeTables { cos, sin, context } = self.tables;
-        let (q_weight, k_weight): (&DeviceSlice<f32>, &DeviceSlice<f32>) = match &weights.head_norms {
-            Some((q, k)) => (q, k),
-            None => (DeviceSlice::empty(), DeviceSlice::empty()),
-        };
-        let neox = if self.config.rope.style == RopeStyle::Neox { NEOX } else { 0 };
-        let norm = if weights.head_norms.is_some() { QK_NORM } else { 0 };
-        let mut layer = Layer { index: index as u32, context: *context, flags: neox | norm, ..layer(self.config) };
+        let RopeTables { cos, sin, .. } = self.tables;
+        let (q_weight, k_weight) = head_norms(weights);
+        let mut layer = self.heads(weights, index);
         let Buffers { columns, qkv, attended, partials, counters, sizes, .. } = &mut *self.buffers;
         let columns = &columns[..self.shape.columns];
         let (stride, y_stride) = (sizes.qkv as u32, sizes.attended as u32);

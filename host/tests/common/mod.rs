@@ -201,6 +201,12 @@ impl Synthetic {
             matrix(&mut w, &mut rng, name("attn_q"), q, h, per(h));
             matrix(&mut w, &mut rng, name("attn_k"), kv, h, per(h));
             matrix(&mut w, &mut rng, name("attn_v"), kv, h, per(h));
+            if a == "qwen2" {
+                for (part, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
+                    let bias: Vec<f32> = (0..n).map(|_| (0.3 * rng.normal()) as f32).collect();
+                    w.tensor_f32(format!("blk.{l}.{part}.bias"), &[n as u64], &bias).unwrap();
+                }
+            }
             if a == "qwen3" {
                 norm(&mut w, &mut rng, name("attn_q_norm"), self.head_dim);
                 norm(&mut w, &mut rng, name("attn_k_norm"), self.head_dim);

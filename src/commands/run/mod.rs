@@ -273,7 +273,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         ActivationsChoice::Int8 => Activations::Int8,
     };
     let mode = if args.eager { Mode::Eager } else { Mode::Graph };
-    let RunArgs { temperature, top_k, top_p, penalty, seed, tuned, programmatic, .. } = *args;
+    let RunArgs { temperature, top_k, top_p, penalty, seed, tuned, programmatic, persistent, .. } = *args;
     let sampling = Sampling { temperature, top_k, top_p, penalty, seed };
     let options = SessionOptions {
         capacity: Some(capacity),
@@ -283,6 +283,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         activations,
         tuned,
         programmatic,
+        persistent,
         ..Default::default()
     };
     let mut sequence = Session::new(&model, options)?;

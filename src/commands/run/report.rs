@@ -129,11 +129,17 @@ pub struct GraphReport {
     /// Whether that was asked for; a device before sm_90 has none.
     #[serde(skip)]
     wanted: bool,
+    /// Layers that a step does in one launch each; `None` without `--persistent`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    persistent_layers: Option<usize>,
+    #[serde(skip)]
+    layers: usize,
 }
 
 impl GraphReport {
     /// What this sequence did.
     pub fn new(sequence: &Session, wanted: bool) -> Self {
+        let persistent = sequence.decoder().options().persistent;
         let stats = sequence.stats();
         Self {
             nodes: sequence.graph().map_or(0, |g| g.nodes),
@@ -143,6 +149,8 @@ impl GraphReport {
             eager_steps: stats.eager_steps,
             programmatic: sequence.decoder().programmatic(),
             wanted,
+            persistent_layers: persistent.then(|| sequence.persistent_layers()),
+            layers: sequence.model().config().layers,
         }
     }
 }
@@ -255,6 +263,9 @@ impl std::fmt::Display for Report {
             (_, true) => writeln!(f, "launches programmatic: each begins while the one before ends")?,
             (true, false) => writeln!(f, "launches ordinary: sm_{} has no programmatic ones", self.engine.sm)?,
             (false, false) => {}
+        }
+        if let Some(n) = g.persistent_layers {
+            writeln!(f, "{n} of {} layers in one launch each", g.layers)?;
         }
         writeln!(f)?;
         let counted = self.kernels.iter().any(|k| k.lane_instructions.is_some());
