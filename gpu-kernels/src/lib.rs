@@ -21,10 +21,8 @@
 //! [`state`]. Everything else is a launch argument, checked by the kernel's contract.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 // Functions of a kernel are inlined before LLVM runs, up to this many calls: a layer in one launch has those of eight decoders.
-#![recursion_limit = "1024"]
+#![recursion_limit = "2048"]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, f16))]
-// Functions of the GPU that have to be inlined are followed to a depth of half of this: a limit of 128 is too low.
-#![recursion_limit = "256"]
 
 pub mod attention;
 #[cfg(not(target_arch = "nvptx64"))]
