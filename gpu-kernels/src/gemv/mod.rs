@@ -18,7 +18,7 @@
 //!   divided by the root mean square of `v`, whose squares sum up to the `parts` numbers of column `n` in `sums`.
 //! - [`NEXT`]: prepare that for the next product: `scaled = y * next_weight` (laid out as `y`), and in `next_sums` a
 //!   part of the sum of squares of `y` for each block, `[columns, blocks]` with [`parts`] blocks.
-//! - [`AHEAD`]: the launch is [programmatic](Geometry::programmatic). From sm_90 on its blocks begin when those of the launch
+//! - [`AHEAD`]: the launch is [programmatic](warpsmith_device::Geometry::programmatic). From sm_90 on its blocks begin when those of the launch
 //!   before have begun, as far as there is room for both, ask for the first of their weights in L2, and only then wait for the
 //!   launch before. Weights and `next_weight` are then not what it writes.
 //!
