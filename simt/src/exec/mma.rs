@@ -10,9 +10,10 @@
 
 use super::lanes::{lane_of, set_lane};
 use super::soft::Round;
-use super::tensor::{self, Kind, Part, Sum};
+use super::tensor::{self, Halves, Kind, Part, Sum};
 use super::{Cx, Flow, LANES, Op};
 use crate::fault::FaultKind;
+use std::cell::OnceCell;
 
 /// A product of matrices, packed into `Op::imm`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -298,14 +299,24 @@ pub(crate) unsafe fn mma(cx: &mut Cx, op: &Op) -> Flow {
             let b = factor(cx, op, nd + na, nb, (shape.n, shape.k, shape.b));
             debug_assert!(a.row(0).len() == b.row(0).len());
             let width = a.width;
-            let (a, b) = (Factor::new(&a, shape.a), Factor::new(&b, shape.b));
+            let halves = [shape.a, shape.b, shape.c, shape.d] == [Kind::F16, Kind::F16, Kind::F32, Kind::F32];
+            let halves = halves.then(|| (Halves::new(&a.words, width), Halves::new(&b.words, width)));
+            // Where it is not by halves.
+            let parts = OnceCell::new();
             debug_assert!(nc > 0);
             let mut results = vec![[0u64; LANES]; shape.m * shape.n / LANES];
             for (e, lanes) in results.iter_mut().enumerate() {
                 for (lane, result) in lanes.iter_mut().enumerate() {
                     let (i, j) = accumulator_place(shape.m, lane, e);
                     let c = get(cx, op, nd + na + nb, shape.c, lane, e);
-                    *result = element(shape, sum, (&a, i), (&b, j), width, c);
+                    let quick = halves.as_ref().and_then(|(a, b)| a.dot(i, b, j, c as u32, sum));
+                    *result = quick.map_or_else(
+                        || {
+                            let (a, b) = parts.get_or_init(|| (Factor::new(&a, shape.a), Factor::new(&b, shape.b)));
+                            element(shape, sum, (a, i), (b, j), width, c)
+                        },
+                        u64::from,
+                    );
                 }
             }
             put(cx, op, shape.d, &results);
