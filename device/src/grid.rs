@@ -105,8 +105,9 @@ pub unsafe fn sync(word: *mut u32) {
 /// them, and must touch nothing that they write and write nothing that they touch.
 ///
 /// Every thread that touches such memory calls it; what it reads of them it takes as [`Awaited`](crate::Awaited), as loads of an
-/// [`In`](crate::In) may be moved before the call. Since a launch that never waits would let the launch behind it run beside the
-/// one before, programmatic launches of kernels without this call are refused. Nothing to wait for under any other launch, and no instruction before sm_90.
+/// [`In`](crate::In) may be moved before the call. A launch that never waits would let the launch behind it run beside the one
+/// before, so programmatic launches of kernels without this call are refused. Nothing to wait for under any other launch, and no
+/// instruction before sm_90.
 #[inline(always)]
 pub fn wait_dependencies() {
     // SAFETY: waits; accesses behind it may not be moved before it (no `nomem`).
