@@ -74,6 +74,8 @@ pub struct Block {
     pub range: std::ops::Range<usize>,
     /// Blocks that may follow.
     pub next: Vec<usize>,
+    /// Whether threads may end in it.
+    pub leaves: bool,
 }
 
 /// A natural loop: what a branch back to a block that dominates it closes.
@@ -155,7 +157,8 @@ fn blocks(code: &[Instruction], labels: &HashMap<String, usize>) -> Result<Vec<B
         if !last.never_falls_through() && b + 1 < starts.len() && !next.contains(&(b + 1)) {
             next.push(b + 1);
         }
-        all.push(Block { range: *start..end, next });
+        let leaves = matches!(last.stem(), "EXIT" | "RET" | "KILL");
+        all.push(Block { range: *start..end, next, leaves });
     }
     Ok(all)
 }

@@ -6,7 +6,8 @@
 //! 1. The driver counted `e` executions of a PTX line by warps, and the assembler made `n` instructions of it that have
 //!    one operation. If some stand in loops, only those in the deepest ones count, and if loops of one depth share a line,
 //!    those with the most copies: ptxas unrolls a loop and appends the rest of it, which a run of a real shape hardly enters.
-//! 2. Each of the `n` then votes for `e / n`, the copies that do not count for 0.
+//! 2. Each of the `n` then votes for `e / n`, the copies that do not count for 0, and so do instructions as in 3 of lines that
+//!    were never executed.
 //! 3. A block runs as often as the median vote of its instructions that touch memory, multiply, shuffle or meet a barrier,
 //!    which the assembler neither drops nor splits. Without such it is the median vote of all its instructions, but at
 //!    least as often as the blocks that lead nowhere but to it, and as those that only it leads to.
@@ -71,7 +72,9 @@ fn executions(code: &Code, lines: &HashMap<u32, &LineProfile>) -> Vec<f64> {
     let mut copies: HashMap<(u32, &str), Vec<usize>> = HashMap::new();
     for (b, block) in code.blocks.iter().enumerate() {
         for i in &code.instructions[block.range.clone()] {
-            if lines.contains_key(&i.ptx_line) {
+            // In `lines` are those that were executed.
+            let never = i.ptx_line != 0 && anchors(Pipe::of(i));
+            if never || lines.contains_key(&i.ptx_line) {
                 copies.entry((i.ptx_line, i.stem())).or_default().push(b);
             }
         }
@@ -114,7 +117,8 @@ fn executions(code: &Code, lines: &HashMap<u32, &LineProfile>) -> Vec<f64> {
         for b in (0..found.len()).filter(|b| !known[*b]) {
             let next = &code.blocks[b].next;
             let after: f64 = next.iter().filter(|s| before[**s] == [b]).map(|s| found[*s]).sum();
-            let into: f64 = before[b].iter().filter(|p| code.blocks[**p].next == [b]).map(|p| found[*p]).sum();
+            let only = |p: &&usize| code.blocks[**p].next == [b] && !code.blocks[**p].leaves;
+            let into: f64 = before[b].iter().filter(only).map(|p| found[*p]).sum();
             found[b] = found[b].max(after).max(into);
         }
     }

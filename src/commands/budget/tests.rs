@@ -72,6 +72,31 @@ fn a_loop_that_does_not_load_all_codes_says_so() {
     assert_eq!((hot.iterations, hot.holds_codes), (400.0, false));
 }
 
+/// After line 31 most threads have left; what is behind it, lines 40 to 42, no warp of the run came to.
+const LEFT: &str = "
+.text.k:
+	//## File \".nv_debug_ptx_txt\", line 30
+        /*0000*/                   LDG.E.128 R4, desc[UR6][R2.64] ;
+	//## File \".nv_debug_ptx_txt\", line 31
+        /*0010*/               @P0 EXIT ;
+	//## File \".nv_debug_ptx_txt\", line 40
+        /*0020*/                   IADD3 R8, R4, R5, RZ ;
+        /*0030*/               @P1 BRA `(.L_x_1) ;
+	//## File \".nv_debug_ptx_txt\", line 41
+        /*0040*/                   LDG.E.128 R12, desc[UR6][R8.64] ;
+	//## File \".nv_debug_ptx_txt\", line 42
+        /*0050*/                   FFMA R1, R12, R13, R1 ;
+.L_x_1:
+        /*0060*/                   EXIT ;
+";
+
+#[test]
+fn what_no_warp_came_to_costs_nothing() {
+    let code = sass::read(LEFT, "k").unwrap();
+    let slots = weigh(&code, &[line(30, 100, 51_200), line(31, 100, 0)], 51_200);
+    assert_eq!((slots.executions, slots.kernel), (vec![100.0, 0.0, 0.0, 0.0], 200.0));
+}
+
 /// A loop over keys, written by hand: line 20 of PTX copies them, 21 loads matrices, 22 multiplies, 23 adds.
 const PRODUCTS: &str = "
 .text.k:
