@@ -51,9 +51,9 @@ impl Rig {
                 "cols" | "x_stride" => COLS.into(),
                 "y_stride" => ROWS.into(),
                 "columns" => 1,
-                // What is added, and norms, are off.
-                "add" | "sums" | "next_weight" | "scaled" | "next_sums" => y,
-                "add_stride" | "parts" | "block_units" | "flags" | "eps" => 0,
+                // What is added, norms, and codes of outputs, are off.
+                "add" | "sums" | "next_weight" | "scaled" | "next_sums" | "coded" | "counted" => y,
+                "add_stride" | "parts" | "block_units" | "flags" | "codes" | "eps" => 0,
                 other => {
                     return Err(
                         format!("`{kernel}` has an argument `{other}` that this benchmark does not know").into()

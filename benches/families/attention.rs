@@ -3,11 +3,12 @@
 use std::rc::Rc;
 
 use criterion::Criterion;
+use gpu_kernels::gemv::coding::NONE;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::state::Column;
 use gpu_kernels::{attention, rope};
 use half::f16;
-use warpsmith_device::Launcher;
+use warpsmith_device::{DeviceSlice, Launcher};
 
 use crate::harness::meter::Meter;
 use crate::harness::{Bench, Failed, Group, Noise, Run, Work};
@@ -82,8 +83,11 @@ fn runs(bench: &Bench, capacity: u32) -> Result<Vec<Run>, Failed> {
             partials: &mut partials,
             counters: &mut counters,
             y: &mut y,
+            coded: DeviceSlice::empty_mut(),
+            counted: DeviceSlice::empty_mut(),
             stride: qkv.len() as u32,
             y_stride: q_heads * head_dim,
+            codes: NONE,
             layer,
         })
     }));

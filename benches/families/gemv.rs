@@ -5,7 +5,7 @@ use std::rc::Rc;
 use criterion::Criterion;
 use gpu_kernels::cases::Tensor;
 use gpu_kernels::format::Format;
-use gpu_kernels::gemv::{Activations, Coded, Gemv, Quantize, first, four};
+use gpu_kernels::gemv::{Activations, Coded, Gemv, Quantize, Written, coding, first, four};
 use warpsmith_device::{Launcher, U32x4};
 use warpsmith_host::Buffer;
 
@@ -111,7 +111,14 @@ fn runs(
         let mut y = bench.stream.zeros::<f32>(columns * rows)?;
         let weights = Rc::clone(&weights);
         let of = Coded::of(format, variant.activations());
+        // Codes come from the launch before, and those of what is computed are part of the product.
         let mut codes = bench.stream.zeros::<U32x4>(of.map_or(1, |c| c.codes().len(m) as usize))?;
+        if let Some(of) = of {
+            Quantize::new(of.codes(), &x, &mut codes, m).launch(&mut &bench.stream)?;
+        }
+        let next = of.map(Coded::codes).filter(|c| n.is_multiple_of(c.block()));
+        let mut coded = bench.stream.zeros::<U32x4>(next.map_or(1, |c| c.len(n) as usize))?;
+        let mut counted = bench.stream.zeros::<u32>(coding::groups(n) as usize)?;
         runs.push(Run::Launches(Box::new(move |mut on, i| {
             let weights = &*weights[i % weights.len()];
             let (x, y) = (&x, &mut y);
@@ -127,11 +134,9 @@ fn runs(
             }
             let gemv = match of {
                 None => Gemv::new(format, weights, n, m, x, y).columns(columns as u32, m, n),
-                Some(of) => {
-                    Quantize::new(of.codes(), x, &mut codes, m).launch(&mut on)?;
-                    Gemv::coded(of, weights, n, m, &codes, y)
-                }
+                Some(of) => Gemv::coded(of, weights, n, m, &codes, y),
             };
+            let gemv = gemv.code(next.map(|codes| Written { codes, coded: &mut coded, counted: &mut counted }));
             if swiglu { gemv.swiglu().launch(&mut on) } else { gemv.launch(&mut on) }
         })));
     }

@@ -14,7 +14,8 @@ pub fn warp_index() -> usize {
     (thread::idx_x() / 32) as usize
 }
 
-/// Values that are read: an [`In`], or an [`InOut`] that other blocks of the launch wrote before a barrier of the grid. Loads
+/// Values that are read: an [`In`], or an [`InOut`] that other blocks of the launch wrote before a barrier of the grid, or before
+/// an atomic that says so. Loads
 /// take the read-only path where the compiler sees that the pointer is that of an `In`, and so never for the latter.
 #[derive(Clone, Copy)]
 pub struct Source(*const f32);
@@ -29,6 +30,14 @@ impl From<In<f32>> for Source {
 impl From<InOut<f32>> for Source {
     #[inline(always)]
     fn from(x: InOut<f32>) -> Source {
+        Source(x.ptr())
+    }
+}
+
+impl From<Out<f32>> for Source {
+    /// Of a buffer that the kernel's argument says is read too: an [`InOut`] by another name.
+    #[inline(always)]
+    fn from(x: Out<f32>) -> Source {
         Source(x.ptr())
     }
 }

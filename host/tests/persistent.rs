@@ -71,6 +71,30 @@ fn a_layer_in_one_launch_has_the_bits_of_five_launches() {
     }
 }
 
+/// Blocks of a cooperative launch wait for one another, which they could not while those of another hold their places: layers in
+/// one launch are ordinary launches among programmatic ones.
+#[test]
+fn layers_in_one_launch_among_programmatic_launches_have_the_same_bits() {
+    let _checked = software::check(Checks { profile: false, ..Checks::ALL });
+    for (kind, layers) in models().into_iter().filter(|m| m.1 > 0).take(2) {
+        let file = kind.file();
+        let model = load(&file);
+        let mut plain = session(&model, Mode::Eager, true);
+        let mut all = [Mode::Eager, Mode::Graph].map(|mode| {
+            let options = SessionOptions { mode, persistent: true, programmatic: true, ..options(mode, KvType::F16) };
+            Session::new(&model, options).unwrap()
+        });
+        assert!(all.iter().all(|s| s.decoder().programmatic() == (model.device().sm() >= 90)), "{kind:?}");
+        for p in 0..3 {
+            let t = token(p, file.config().vocab);
+            let want = feed(&mut plain, t);
+            for s in &mut all {
+                assert_eq!((feed(s, t), s.persistent_layers()), (want.clone(), layers), "position {p}, {kind:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn golden_logits_of_a_layer_in_one_launch() {
     for (path, name, std) in [(f16_path(), "tiny-qwen3-f16", STD_F16), (q4_0_path(), "tiny-qwen3-q4_0", STD_Q4_0)] {

@@ -7,6 +7,7 @@
 //! | `partials` | f32 workspace of [`partials_len`] |
 //! | `counters` | u32 `[columns, kv_heads]`: zero before the first launch, and again after every launch |
 //! | `y` | f32, column `c` from `c * y_stride` on: `[q_heads, head_dim]` |
+//! | `codes`, `coded`, `counted` | [codes](crate::gemv::coding) of `y` that are asked for |
 //!
 //! With [`FUSED`](crate::layer::FUSED) each column is of a sequence of its own, and `qkv` is as the projection left it. Without,
 //! [`store`](crate::kv::store) came before, `qkv` holds turned queries, and columns may be of one sequence: token `i` of a
@@ -26,7 +27,7 @@
 //! `1e-5 max |v|`. A NaN of a query, a key or a value is handed on; on tensor cores so is an infinite one, as NaN.
 
 #[cfg(not(target_arch = "nvptx64"))]
-use crate::{layer, state};
+use crate::{gemv::Coding, layer, state};
 use crate::{layer::Layer, state::Column};
 use warpsmith_device::prelude::*;
 
@@ -81,6 +82,7 @@ pub(crate) mod frame {
         Column, Layer, THREADS, parts, positions, splits,
     };
     use crate::{
+        gemv::coding::{Coding, GROUP},
         head::{Turn, turned},
         kv::cached::{Cached, Rows, store_row},
         layer::FUSED,
@@ -101,6 +103,8 @@ pub(crate) mod frame {
         pub partials: InOut<f32>,
         pub counters: InOut<u32>,
         pub y: Out<f32>,
+        /// Codes of `y` that are asked for.
+        pub coding: Option<Coding>,
         pub stride: u32,
         pub y_stride: u32,
         pub layer: Layer,
@@ -229,7 +233,9 @@ pub(crate) mod frame {
         let length = if valid { c.position + 1 - start } else { 1 };
         let part = positions(length, splits);
         let before = split * part;
-        if !valid && split == 0 {
+        // Whether the block completes its heads' results.
+        let mut complete = !valid && split == 0;
+        if complete {
             let (to, mut i) = (Spot::of(&a, role).output(&a), thread);
             while i < group * dim {
                 a.y.set(to + i, f32::NAN);
@@ -325,6 +331,7 @@ pub(crate) mod frame {
             }
 
             let used = ticket.get(1);
+            complete = used == 1;
             if used > 1 {
                 // What the block wrote is before the counter for thread 0, by the barrier, and so for who reads it after.
                 sync::block();
@@ -334,7 +341,8 @@ pub(crate) mod frame {
                     ticket.set(0, atomic::fetch_add(counter, 1, Order::AcqRel, Scope::Gpu));
                 }
                 sync::block();
-                if ticket.get(0) + 1 == used {
+                complete = ticket.get(0) + 1 == used;
+                if complete {
                     by_fours(group, dim, |h, d| {
                         let (first, of_part) = spot.workspace(&a, h);
                         let mut largest = f32::MIN;
@@ -359,6 +367,27 @@ pub(crate) mod frame {
                     }
                 }
             }
+        }
+        if complete && let Some(coding) = a.coding {
+            sync::block();
+            code(&a, coding, role);
+        }
+    }
+
+    /// Brings the results of the block's heads to be coded, a group a warp.
+    ///
+    /// All threads of the block make this call.
+    #[device]
+    unsafe fn code(a: &Args, coding: Coding, role: impl Role) {
+        let spot = Spot::of(a, role);
+        let (of_group, cols) = (a.layer.group() * a.layer.head_dim, a.layer.q_heads * a.layer.head_dim);
+        let (from, to) = (spot.head * of_group, (spot.head + 1) * of_group);
+        let y = a.y.from(spot.column * a.y_stride as usize);
+        let mut group = from / GROUP + warp_index() as u32;
+        while group * GROUP < to {
+            let (first, end) = ((group * GROUP).max(from), ((group + 1) * GROUP).min(to));
+            coding.bring(y.into(), spot.column, cols, first, end - first);
+            group += WARPS as u32;
         }
     }
 
@@ -492,7 +521,7 @@ pub(crate) mod frame {
 }
 
 #[cfg(target_arch = "nvptx64")]
-use crate::kv::cached::Q8;
+use crate::{gemv::coding::Coding, kv::cached::Q8};
 
 macro_rules! entries {
     ($( $(#[$doc:meta])* $T:ty: $name:ident $Name:ident, $blocks:literal; )*) => { $(
@@ -507,17 +536,22 @@ macro_rules! entries {
             columns: Awaited<Column>,
             partials: InOut<f32>,
             counters: InOut<u32>,
-            y: Out<f32>,
+            y: InOut<f32>,
+            coded: Out<U32x4>,
+            counted: InOut<u32>,
             stride: u32,
             y_stride: u32,
+            codes: u32,
             layer: Layer,
         ) {
             grid::launch_dependents();
             grid::wait_dependencies();
             let (qkv, columns) = (qkv.buffer(), columns.buffer());
             let (weights, tables) = ((q_weight, k_weight), (cos, sin));
-            let qkv = qkv.into();
-            let args = frame::Args { qkv, weights, tables, columns, partials, counters, y, stride, y_stride, layer };
+            let (qkv, y) = (qkv.into(), y.into());
+            let coding = Coding::asked(codes, coded, counted);
+            let args =
+                frame::Args { qkv, weights, tables, columns, partials, counters, y, coding, stride, y_stride, layer };
             frame::attend::<$T>(args, crate::load::Launched, frame::Memory::declared());
         }
 
@@ -540,7 +574,9 @@ macro_rules! entries {
                 state::check_strided(m, "y", self.y.len(), (n, self.y_stride), (q_heads * dim, "q_heads * head_dim"))?;
                 contract::at_least(m, "partials", self.partials.len(), (partials_len(n, l), "partials_len"))?;
                 contract::multiple_of(m, "partials", (self.partials.address(), "its address"), 16u32)?;
-                contract::at_least(m, "counters", self.counters.len(), (n as u64 * kv_heads, "columns * kv_heads"))
+                contract::at_least(m, "counters", self.counters.len(), (n as u64 * kv_heads, "columns * kv_heads"))?;
+                let coding = Coding { codes: self.codes, coded: self.coded, counted: self.counted };
+                coding.check(m, n as u32, (l.q_heads * l.head_dim, "q_heads * head_dim"))
             }
         }
     )* };

@@ -1,11 +1,13 @@
 //! Cases of norm, rotation and store, and of attention, over caches of every type.
 
+use super::codes::{Asked, in_turn};
 use super::run::{Outcome, close};
 use super::{Bench, Case, Failure, Rng};
 use crate::attention::{
     AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, AttnStepF16, AttnStepF32, AttnStepQ8, partials_len,
     prefill::tensor_bound,
 };
+use crate::gemv::Written;
 use crate::kv::{QkvStoreF16, QkvStoreF32, QkvStoreQ8, int8_code, int8_scale};
 use crate::layer::{FUSED, Layer, NEOX, QK_NORM};
 use crate::rope::{self, Rotation, rope_tables};
@@ -51,12 +53,17 @@ pub const STEP: &[(&str, usize)] = &[
     ("capacity", 256),
     ("position", 255),
     ("fused", 1),
+    // Number of the codes that results are written as too.
+    ("codes", 0),
 ];
 
 /// Every head size, group, edge of a part and of the window that the step has to get right.
 pub fn step_shapes(kv: Kv) -> Vec<Vec<usize>> {
-    let mut all = Vec::new();
-    let mut add = |v: [usize; 11]| all.push(v.to_vec());
+    let mut all: Vec<Vec<usize>> = Vec::new();
+    let mut add = |v: [usize; 11]| {
+        let codes = in_turn(all.len(), v[1] * v[3]);
+        all.push(v.into_iter().chain([codes]).collect());
+    };
     // Head sizes, and rotations of both kinds, whole and partial.
     for (i, dim) in [32, 64, 80, 96, 128, 192, 256].into_iter().enumerate() {
         add([1, 4, 2, dim, dim, i % 2, 1, 0, 40, 35, 1]);
@@ -206,8 +213,8 @@ pub struct StepArgs<'a> {
     pub layer: Layer,
 }
 
-/// What attention writes: partial results, counters, and the output.
-pub type Work<'a> = (&'a mut DeviceSlice<f32>, &'a mut DeviceSlice<u32>, &'a mut DeviceSlice<f32>);
+/// What attention writes: partial results, counters, the output, and codes of that.
+pub type Work<'a> = (&'a mut DeviceSlice<f32>, &'a mut DeviceSlice<u32>, &'a mut DeviceSlice<f32>, Option<Written<'a>>);
 
 impl StepArgs<'_> {
     /// Launches norm, rotation and store for caches of a type.
@@ -237,9 +244,10 @@ impl StepArgs<'_> {
         on: &mut L,
         kv: Kv,
         qkv: &DeviceSlice<f32>,
-        (partials, counters, y): Work<'_>,
+        (partials, counters, y, written): Work<'_>,
         y_stride: u32,
     ) -> Result<(), L::Error> {
+        let (codes, coded, counted) = Written::arguments(written);
         let StepArgs { weights: (q_weight, k_weight), tables: (cos, sin), columns, stride, layer } = *self;
         macro_rules! launch {
             ($attend:ident) => {
@@ -253,8 +261,11 @@ impl StepArgs<'_> {
                     partials,
                     counters,
                     y,
+                    coded,
+                    counted,
                     stride,
                     y_stride,
+                    codes,
                     layer,
                 })
             };
@@ -349,11 +360,16 @@ fn step_of<B: Bench, T: Stored>(case: &Case, bench: &mut B, rng: &mut Rng, kv: K
         let mut partials = bench.output::<f32>(partials_len(n, &layer) as usize)?;
         let mut counters = bench.upload(&vec![0u32; n * kv_heads])?;
         let mut y = bench.upload(&vec![-77.0f32; n * y_stride])?;
-        args.attend(bench, kv, &qkv, (&mut partials, &mut counters, &mut y), y_stride as u32)?;
+        let mut asked = Asked::new(bench, size("codes"), n, q_heads * dim)?;
+        let written = asked.as_mut().map(Asked::written);
+        args.attend(bench, kv, &qkv, (&mut partials, &mut counters, &mut y, written), y_stride as u32)?;
         if bench.read(&counters)?.iter().any(|c| *c != 0) {
             return Err(Failure::Wrong("a counter is not back at zero".into()));
         }
         kept = bench.read(&y)?;
+        if let Some(asked) = asked {
+            asked.check(bench, &kept, y_stride)?;
+        }
     }
     let mut stored = Vec::new();
     for (s, (k, v)) in caches.iter().enumerate() {

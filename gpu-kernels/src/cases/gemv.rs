@@ -1,5 +1,6 @@
 //! Embeddings and products.
 
+use super::codes::{Asked, in_turn};
 use super::run::{Outcome, close};
 use super::{Bench, Case, Failure, Rng, Tensor};
 use crate::embed::{self, Embed};
@@ -59,6 +60,11 @@ impl Product {
         }
     }
 
+    /// Whether that is codes.
+    pub(super) fn is_coded(self) -> bool {
+        self.activations() != Activations::F32
+    }
+
     fn coded(self, format: Format) -> Option<Coded> {
         Coded::of(format, self.activations())
     }
@@ -106,7 +112,7 @@ pub fn embedding_shapes(format: Format) -> Vec<Vec<usize>> {
     all
 }
 
-/// Shapes of a product: `[rows, cols, columns, flags]`.
+/// Shapes of a product: `[rows, cols, columns, flags]`, and of one with codes also the number of those that it writes.
 pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     let block = format.block_elems();
     let cols = |n: usize| n.div_ceil(block) * block;
@@ -152,6 +158,15 @@ pub fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         all.push(vec![37, cols(512), 1, flags(5)]);
     } else if codes.is_some() {
         all.extend([vec![32, 512, 1, 0], vec![33, 256, 1, flags(5)], vec![70, 4096, 1, flags(1)]]);
+    }
+    if codes.is_some() {
+        // Outputs of whole blocks, of one group and of several, the last of which may be of fewer.
+        let rows = [32, 128, 160, 288, 384];
+        let n = codes.map_or(0, |c| c as usize) + usize::from(product.swiglu());
+        all.extend((0..4).map(|i| vec![rows[(n + i) % 5], cols(96), 1 + (n + i) % 2, flags(n + i)]));
+        for (i, shape) in all.iter_mut().enumerate() {
+            shape.push(in_turn(n + i, shape[0]));
+        }
     }
     if product == Product::Gemv {
         // More than a block of long rows, of short rows.
@@ -250,6 +265,8 @@ pub struct Inputs {
     pub norm: Option<(Vec<f32>, f32)>,
     /// The weight of the next norm.
     pub next: Option<Vec<f32>>,
+    /// Number of the codes that outputs are written as too, and compared with what a launch of its own gives; 0: none.
+    pub codes: usize,
 }
 
 impl Inputs {
@@ -277,6 +294,7 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
     // Codes that are not written give sums that nobody expects.
     let vectors = codes.map_or(1, |c| i.columns * c.len(cols) as usize);
     let mut codes = bench.upload(&vec![U32x4([u32::MAX; 4]); vectors])?;
+    let mut asked = Asked::new(bench, i.codes, i.columns, rows)?;
     match (product, t.format) {
         (Product::First, Format::F32) => {
             bench.launch(GemvF32V1 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
@@ -291,10 +309,7 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
             let mut launch = match product.coded(t.format) {
                 None => Gemv::new(t.format, &records, rows32, cols, &x, &mut y),
                 Some(coded) => {
-                    let mut quantize = Quantize::new(coded.codes(), &x, &mut codes, cols);
-                    if let Some((sums, eps)) = &norm {
-                        quantize = quantize.norm(sums, (sums.len() / i.columns) as u32, *eps);
-                    }
+                    let quantize = Quantize::new(coded.codes(), &x, &mut codes, cols);
                     quantize.columns(columns, i.x_stride as u32).launch(bench)?;
                     Gemv::coded(coded, &records, rows32, cols, &codes, &mut y)
                 }
@@ -306,14 +321,18 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
             if let Some((add, stride)) = &add {
                 launch = launch.add(add, *stride);
             }
-            if let (Some((sums, eps)), None) = (&norm, product.codes(t.format)) {
+            if let Some((sums, eps)) = &norm {
                 launch = launch.norm(sums, (sums.len() / i.columns) as u32, *eps);
             }
             if let Some(weight) = &weight {
                 launch = launch.next(weight, &mut scaled, &mut sums);
             }
-            launch.launch(bench)?;
+            launch.code(asked.as_mut().map(Asked::written)).launch(bench)?;
         }
+    }
+    if let Some(asked) = asked {
+        let values = bench.read(if i.next.is_some() { &scaled } else { &y })?;
+        asked.check(bench, &values, i.y_stride)?;
     }
     Ok(Outputs { y: bench.read(&y)?, scaled: bench.read(&scaled)?, sums: bench.read(&sums)? })
 }
@@ -348,6 +367,7 @@ pub fn product<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, format: Form
     if flags & NEXT != 0 {
         inputs.next = Some(rng.floats(rows));
     }
+    inputs.codes = case.size("codes");
     let got = multiply(bench, &t, product, &inputs)?;
 
     let parts = got.sums.len() / columns;

@@ -111,7 +111,7 @@ fn five<B: Bench>(
     product.launch(bench)?;
     let (weights, tables) = ((&*w.heads[0], &*w.heads[1]), (&*w.cos, &*w.sin));
     let step = StepArgs { weights, tables, columns: &s.columns, stride: layer.qkv(), layer };
-    step.attend(bench, Kv::F16, &s.qkv, (&mut s.partials, &mut s.counters, &mut s.attended), q)?;
+    step.attend(bench, Kv::F16, &s.qkv, (&mut s.partials, &mut s.counters, &mut s.attended, None), q)?;
     let product = Gemv::new(format, &w.output, h, q, &s.attended, &mut s.y).add(&s.x, 0);
     product.next(&w.norms[0], &mut s.scaled, &mut s.sums).launch(bench)?;
     let product = Gemv::new(format, &w.gate_up, f, h, &s.scaled, &mut s.inner).swiglu();

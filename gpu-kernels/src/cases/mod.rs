@@ -4,6 +4,7 @@
 //! on is a [`Bench`]. Inputs come from a generator that the shape seeds, so a case gives the same bits every time.
 
 mod attention;
+mod codes;
 mod data;
 mod gemv;
 mod layer;
@@ -174,6 +175,9 @@ impl Subject {
             Subject::Gemv { product: Product::Gemm | Product::GemmSwiglu, .. } => {
                 &[("rows", 1024), ("cols", 1024), ("columns", 8), ("flags", 0)]
             }
+            Subject::Gemv { product, .. } if product.is_coded() => {
+                &[("rows", 1024), ("cols", 1024), ("columns", 1), ("flags", 0), ("codes", 0)]
+            }
             Subject::Gemv { .. } => &[("rows", 1024), ("cols", 1024), ("columns", 1), ("flags", 0)],
             Subject::Rope => &[("heads", 16), ("head_dim", 128), ("n_rot", 128), ("neox", 1), ("position", 100)],
             Subject::QkNormRope => {
@@ -341,6 +345,22 @@ mod tests {
         let covered: std::collections::BTreeSet<String> = all().iter().flat_map(|c| c.subject().kernels()).collect();
         let listed = crate::catalogue().iter().map(|m| m.name.to_owned()).collect();
         assert_eq!(covered, listed);
+    }
+
+    /// Shapes choose the codes in turn: that a kernel is asked for none would not show.
+    #[test]
+    fn every_kernel_that_can_is_asked_for_codes() {
+        let (mut asked, mut kernels) = (std::collections::BTreeMap::<_, usize>::new(), 0);
+        // A store has the shapes of the attention behind it, and writes no codes.
+        let can = |s: &Subject| !matches!(s, Subject::QkvStore(_)) && s.sizes().iter().any(|n| n.0 == "codes");
+        for subject in Subject::all().into_iter().filter(can) {
+            let of: Vec<usize> = subject.cases().iter().map(|c| c.size("codes")).filter(|n| *n != 0).collect();
+            assert!(!of.is_empty(), "{subject:?}");
+            of.into_iter().for_each(|n| *asked.entry(n).or_default() += 1);
+            kernels += 1;
+        }
+        // Codes have the numbers 1 to 5. Attention's three caches alone go through all of them.
+        assert!(kernels > 20 && asked.len() == 5 && asked.values().all(|n| *n >= 10), "{kernels}: {asked:?}");
     }
 
     #[test]

@@ -1,23 +1,34 @@
 //! Entry points with activations as codes: what [`planes`](super::planes) and [`int8`](super::int8) have in common.
 //!
-//! A launch rounds columns of f32 to codes, and divides them by their root mean square first where a norm is due, which is a
-//! matter of scales alone; any number of products then read the codes. Columns of codes lie one behind the other; a launch
-//! has as many blocks of threads for each, in the second dimension of its grid.
+//! A launch rounds columns of f32 to codes; any number of products then read them. Columns of codes lie one behind the other;
+//! a launch has as many blocks of threads for each, in the second dimension of its grid.
 //!
 //! | argument | of a quantizing entry point |
 //! |---|---|
 //! | `x` | f32 `[columns, cols]`, column `n` from `n * x_stride` on |
-//! | `sums`, `parts`, `eps` | as for [`NORM`](super::NORM); with 0 `parts` there is no norm |
 //! | `codes` | a number of vectors of 16 bytes for each column |
 //!
-//! Products can, at run time (`flags`), [`ADD`](super::ADD), prepare the [`NEXT`](super::NEXT) norm, in [`parts`] parts for
-//! each column, and take gates and ups ([`SWIGLU`](super::SWIGLU)), with outputs and strides as the default entry points have
-//! them.
+//! Products can, at run time (`flags`), divide by a root mean square ([`NORM`](super::NORM)), [`ADD`](super::ADD), prepare the
+//! [`NEXT`](super::NEXT) norm, in [`parts`] parts for each column, and take gates and ups ([`SWIGLU`](super::SWIGLU)), with
+//! outputs and strides as the default entry points have them. What they compute, or with [`NEXT`](super::NEXT) `scaled`, they
+//! can [code](super::coding) for the products behind them, for which no launch that only rounds is then needed.
 
 #[cfg(target_arch = "nvptx64")]
-use super::ends::Ends;
+use super::{
+    NEXT, NORM, SWIGLU,
+    coding::Coding,
+    ends::{Ends, Place, inverse_root},
+};
 #[cfg(target_arch = "nvptx64")]
-use warpsmith_device::prelude::*;
+use crate::{
+    elementwise::silu,
+    load::{Launched, Source},
+};
+#[cfg(target_arch = "nvptx64")]
+use warpsmith_device::{
+    prelude::*,
+    warp::{FULL, shuffle_xor},
+};
 
 /// Threads of a block.
 #[cfg(target_arch = "nvptx64")]
@@ -40,7 +51,13 @@ pub(super) struct Args {
     pub rows: u32,
     pub cols: u32,
     pub block_units: u32,
+    /// Of the input, as [`NORM`] has it.
+    pub sums: Source,
+    pub parts: u32,
+    pub eps: f32,
     pub ends: Ends,
+    /// Codes that are asked for of what is computed.
+    pub coding: Option<Coding>,
 }
 
 #[cfg(target_arch = "nvptx64")]
@@ -66,38 +83,66 @@ impl Args {
         }
         grid::wait_dependencies();
     }
+
+    /// A block's outputs from the products of its `N` rows of weights, of which lane `l` has that of number `l`.
+    ///
+    /// All lanes of the block's first warp make this call.
+    #[inline(always)]
+    pub(super) unsafe fn finish<const N: usize>(&self, place: Place, mut product: f32) {
+        let Args { ends, rows, coding, .. } = self;
+        // SAFETY: the caller's promise: all lanes are here, and rows below `rows` are outputs.
+        unsafe {
+            let (lane, column) = (place.thread, place.column as usize);
+            if ends.has(NORM) {
+                product *= inverse_root(self.sums, self.parts as usize, column, self.cols as usize, self.eps);
+            }
+            if ends.has(SWIGLU) {
+                let up = shuffle_xor(FULL, product, 1);
+                product = silu(product) * up;
+            }
+            let first = (place.block * N as u32) >> ends.shift();
+            let row = first + (lane >> ends.shift());
+            let mut square = 0.0;
+            if lane < N as u32 && lane & ends.shift() == 0 && row < *rows {
+                square = ends.write(column, row as usize, product);
+            }
+            if ends.has(NEXT) {
+                let sum = warp::sum_f32(square);
+                if lane == 0 {
+                    ends.write_sum(column, Launched, sum);
+                }
+            }
+            if let Some(coding) = coding {
+                let values = if ends.has(NEXT) { ends.scaled } else { ends.y }.from(column * ends.y_stride);
+                let n = (N as u32 >> ends.shift()).min(rows - first);
+                coding.bring(values.into(), column, *rows, first, n);
+            }
+        }
+    }
 }
 
 /// A quantizing entry point and its contract.
 macro_rules! quantizer {
     (
         $(#[$doc:meta])* $name:ident $Name:ident: $Codes:ty, $min_blocks:literal, blocks of $block:expr, $len:expr,
-        |$x:ident, $factor:ident, $codes:ident, $cols:ident| $body:expr
+        |$x:ident, $codes:ident, $cols:ident| $body:expr
     ) => {
         $(#[$doc])*
         #[kernel(block = 128, min_blocks = $min_blocks, family = "gemv")]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name(
             x: Awaited<f32>,
-            sums: Awaited<f32>,
             codes: Out<$Codes>,
             cols: u32,
             columns: u32,
             x_stride: u32,
-            parts: u32,
-            eps: f32,
         ) {
             // The grid has them.
             let _ = columns;
             grid::launch_dependents();
             grid::wait_dependencies();
-            let (x, sums) = (x.buffer(), sums.buffer());
             let (column, $cols) = (block::idx_y() as usize, cols);
-            let $factor = match parts {
-                0 => 1.0,
-                _ => super::ends::inverse_root(sums.into(), parts as usize, column, cols as usize, eps),
-            };
-            let $x = x.from(column * x_stride as usize);
+            let $x = x.buffer().from(column * x_stride as usize);
             let $codes = codes.from(column * $len(cols) as usize);
             $body
         }
@@ -108,14 +153,11 @@ macro_rules! quantizer {
                 Geometry::grid(self.cols.div_ceil(super::coded::COLUMNS), self.columns, 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
-                let x = super::contract::Inputs {
+                let x = super::contract::Columns {
                     x: self.x,
-                    sums: self.sums,
                     cols: self.cols,
                     columns: self.columns,
                     x_stride: self.x_stride,
-                    parts: self.parts,
-                    eps: self.eps,
                 };
                 super::contract::check_quantizer(Self::META, &x, $block, (self.codes.len(), $len(self.cols)))
             }
@@ -136,17 +178,23 @@ macro_rules! product {
             weights: In<U32x4>,
             x: Awaited<$Codes>,
             add: Awaited<f32>,
+            sums: Awaited<f32>,
             next_weight: In<f32>,
-            y: Out<f32>,
-            scaled: Out<f32>,
+            y: InOut<f32>,
+            scaled: InOut<f32>,
             next_sums: Out<f32>,
+            coded: Out<U32x4>,
+            counted: InOut<u32>,
             rows: u32,
             cols: u32,
             columns: u32,
             y_stride: u32,
             add_stride: u32,
+            parts: u32,
             block_units: u32,
             flags: u32,
+            codes: u32,
+            eps: f32,
         ) {
             // The grid has them.
             let _ = columns;
@@ -157,11 +205,15 @@ macro_rules! product {
                 rows,
                 cols,
                 block_units,
+                sums: sums.buffer().into(),
+                parts,
+                eps,
+                coding: super::coding::Coding::asked(codes, coded, counted),
                 ends: super::ends::Ends {
                     add: add.buffer().into(),
                     next_weight,
-                    y,
-                    scaled,
+                    y: y.into(),
+                    scaled: scaled.into(),
                     next_sums,
                     y_stride: y_stride as usize,
                     add_stride: add_stride as usize,
@@ -178,11 +230,13 @@ macro_rules! product {
                 super::contract::grid(super::coded::parts(self.rows, $rows, swiglu), self.columns, self.flags)
             }
             fn check(&self) -> Result<(), ContractError> {
-                use super::contract::{Coded, Outputs, check_coded};
+                use super::contract::{Coded, Coding, Norm, Outputs, check_coded};
                 check_coded::<$F>(Self::META, &Coded {
                     weights: self.weights,
                     x: (self.x.len(), $len(self.cols)),
                     cols: self.cols,
+                    norm: Norm { sums: self.sums, parts: self.parts, eps: self.eps },
+                    coding: Coding { codes: self.codes, coded: self.coded, counted: self.counted },
                     block_units: (self.block_units, $units),
                     block_rows: $rows,
                     outputs: Outputs {

@@ -2,23 +2,24 @@
 
 use super::int8::{self, QuantizeI8};
 use super::planes::{self, PlanesI8, PlanesI16, PlanesQ2I8, PlanesQ2I16};
-use super::{Activations, coded};
+use super::{Activations, coded, coding};
 use crate::format::Format;
 use warpsmith_device::prelude::*;
 
-/// How activations are coded.
+/// How activations are coded; kernels get the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
 pub enum Codes {
     /// Bit planes of eight bits.
-    PlanesI8,
+    PlanesI8 = 1,
     /// Bit planes of 16 bits.
-    PlanesI16,
+    PlanesI16 = 2,
     /// Bit planes of eight bits, in the order of weights of two bits.
-    PlanesQ2I8,
+    PlanesQ2I8 = 3,
     /// The same of 16 bits.
-    PlanesQ2I16,
+    PlanesQ2I16 = 4,
     /// Eight bits in blocks of 32.
-    I8,
+    I8 = coding::I8,
 }
 
 /// Entry points of products with codes: the list from which formats and launches are found.
@@ -88,6 +89,12 @@ impl Codes {
     /// All of them.
     pub const ALL: [Codes; 5] = [Codes::PlanesI8, Codes::PlanesI16, Codes::PlanesQ2I8, Codes::PlanesQ2I16, Codes::I8];
 
+    /// Those of a number.
+    #[must_use]
+    pub fn numbered(number: u32) -> Option<Codes> {
+        Codes::ALL.into_iter().find(|c| *c as u32 == number)
+    }
+
     /// What they stand for.
     #[must_use]
     pub fn activations(self) -> Activations {
@@ -109,7 +116,7 @@ impl Codes {
     /// Bytes of a code.
     #[must_use]
     pub fn bytes(self) -> u32 {
-        if matches!(self, Codes::PlanesI16 | Codes::PlanesQ2I16) { 2 } else { 1 }
+        if self == Codes::I8 { 1 } else { coding::planes_of(self as u32).0 }
     }
 
     /// Columns that share a scale.
@@ -138,7 +145,7 @@ impl Codes {
 /// Rounds columns of activations to codes.
 ///
 /// ```text
-/// Quantize::new(codes, x, to, cols).norm(sums, parts, eps).launch(on)
+/// Quantize::new(codes, x, to, cols).columns(columns, x_stride).launch(on)
 /// ```
 #[must_use = "codes are nothing before they are launched"]
 pub struct Quantize<'a> {
@@ -148,26 +155,18 @@ pub struct Quantize<'a> {
     cols: u32,
     columns: u32,
     x_stride: u32,
-    norm: (&'a DeviceSlice<f32>, u32, f32),
     ahead: bool,
 }
 
 impl<'a> Quantize<'a> {
     /// The codes of one column of `cols` elements, [`Codes::len`] vectors.
     pub fn new(codes: Codes, x: &'a DeviceSlice<f32>, to: &'a mut DeviceSlice<U32x4>, cols: u32) -> Quantize<'a> {
-        let norm = (DeviceSlice::empty(), 0, 0.0);
-        Quantize { codes, x, to, cols, columns: 1, x_stride: cols, norm, ahead: false }
+        Quantize { codes, x, to, cols, columns: 1, x_stride: cols, ahead: false }
     }
 
     /// `columns` columns, `x_stride` elements apart in `x`, a multiple of 4. Those of the codes lie one behind the other.
     pub fn columns(mut self, columns: u32, x_stride: u32) -> Self {
         (self.columns, self.x_stride) = (columns, x_stride);
-        self
-    }
-
-    /// As [`Gemv::norm`](super::Gemv::norm), for all products that read the codes.
-    pub fn norm(mut self, sums: &'a DeviceSlice<f32>, parts: u32, eps: f32) -> Self {
-        self.norm = (sums, parts, eps);
         self
     }
 
@@ -182,12 +181,12 @@ impl<'a> Quantize<'a> {
     /// # Errors
     /// What the launcher reports, a broken contract first of all.
     pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
-        let Quantize { codes, x, to, cols, columns, x_stride, norm: (sums, parts, eps), ahead } = self;
+        let Quantize { codes, x, to, cols, columns, x_stride, ahead } = self;
         macro_rules! with {
             ($entry:ident) => {{
                 // Vectors of other names, of one size: what does not fit is too short, which the contract says.
                 let codes = to.cast_mut().unwrap_or(DeviceSlice::empty_mut());
-                launcher.launch_ahead($entry { x, sums, codes, cols, columns, x_stride, parts, eps }, ahead)
+                launcher.launch_ahead($entry { x, codes, cols, columns, x_stride }, ahead)
             }};
         }
         match codes {
@@ -200,9 +199,39 @@ impl<'a> Quantize<'a> {
     }
 }
 
+/// Where the codes of what a kernel computes go.
+#[derive(Debug)]
+pub struct Written<'a> {
+    /// Which.
+    pub codes: Codes,
+    /// [`Codes::len`] vectors for each column.
+    pub coded: &'a mut DeviceSlice<U32x4>,
+    /// [`coding::groups`] numbers for each column: zero before the first launch, and again after every launch.
+    pub counted: &'a mut DeviceSlice<u32>,
+}
+
+impl<'a> Written<'a> {
+    /// As a kernel takes them.
+    pub fn arguments(of: Option<Written<'a>>) -> (u32, &'a mut DeviceSlice<U32x4>, &'a mut DeviceSlice<u32>) {
+        match of {
+            Some(Written { codes, coded, counted }) => (codes as u32, coded, counted),
+            None => (coding::NONE, DeviceSlice::empty_mut(), DeviceSlice::empty_mut()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_say_what_planes_they_are() {
+        let of = |c: Codes| coding::planes_of(c as u32);
+        assert_eq!([Codes::PlanesI8, Codes::PlanesI16].map(of), [(1, 1), (2, 1)]);
+        assert_eq!([Codes::PlanesQ2I8, Codes::PlanesQ2I16].map(of), [(1, 2), (2, 2)]);
+        assert_eq!(Codes::ALL.map(|c| Codes::numbered(c as u32)), Codes::ALL.map(Some));
+        assert!([coding::NONE, 6, u32::MAX].iter().all(|n| Codes::numbered(*n).is_none()));
+    }
 
     /// Entry points are listed by format; which formats they take follows from the records.
     #[test]

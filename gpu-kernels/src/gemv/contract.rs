@@ -1,7 +1,8 @@
 //! What all entry points ask for.
 
 use super::coded::parts as coded_parts;
-use super::{ADD, AHEAD, MAX_COLUMNS, NEXT, NORM, SWIGLU, parts};
+use super::coding::{NONE, groups};
+use super::{ADD, AHEAD, Codes, MAX_COLUMNS, NEXT, NORM, SWIGLU, parts};
 use crate::format::{
     decode::Decode,
     record::{Spec, UNIT},
@@ -20,20 +21,32 @@ pub fn grid(blocks: u32, columns: u32, flags: u32) -> Geometry {
 /// The arguments of an entry point with activations of f32.
 pub struct Shapes<'a> {
     pub weights: &'a DeviceSlice<U32x4>,
-    pub inputs: Inputs<'a>,
+    pub x: Columns<'a>,
+    pub norm: Norm<'a>,
     pub block_units: u32,
     pub outputs: Outputs<'a>,
 }
 
-/// Columns of f32, and the norm that they may still need.
-pub struct Inputs<'a> {
+/// Columns of f32.
+pub struct Columns<'a> {
     pub x: &'a DeviceSlice<f32>,
-    pub sums: &'a DeviceSlice<f32>,
     pub cols: u32,
     pub columns: u32,
     pub x_stride: u32,
+}
+
+/// The norm that columns may still need.
+pub struct Norm<'a> {
+    pub sums: &'a DeviceSlice<f32>,
     pub parts: u32,
     pub eps: f32,
+}
+
+/// What outputs are coded as, and where to.
+pub struct Coding<'a> {
+    pub codes: u32,
+    pub coded: &'a DeviceSlice<U32x4>,
+    pub counted: &'a DeviceSlice<u32>,
 }
 
 /// Where outputs go, and what becomes of them.
@@ -56,6 +69,8 @@ pub struct Coded<'a> {
     /// Its length, and that of a column.
     pub x: (usize, u64),
     pub cols: u32,
+    pub norm: Norm<'a>,
+    pub coding: Coding<'a>,
     /// Given, and the largest that there is; the least is 2 where it is not 0.
     pub block_units: (u32, u32),
     /// Rows of weights of a block of threads.
@@ -105,27 +120,41 @@ pub fn check_columns(
     contract::at_least(m, name, slice.len(), (needed, "whole columns"))
 }
 
-impl Inputs<'_> {
-    /// What they have to be; `norm`: they need one.
-    pub fn check(&self, m: &'static KernelMeta, norm: bool) -> Result<(), ContractError> {
+impl Columns<'_> {
+    pub fn check(&self, m: &'static KernelMeta) -> Result<(), ContractError> {
         check_columns(m, ("x", self.x), (self.columns, "x_stride", self.x_stride), (self.cols, "cols"))?;
         contract::multiple_of(m, "x", (self.x.address(), "its address"), align_of::<F32x4>() as u32)?;
         if self.columns > 1 {
             contract::multiple_of(m, "x_stride", self.x_stride, 4u32)?;
         }
-        if norm {
-            contract::require(m, self.parts > 0, "parts", "at least 1", 0)?;
-            let needed = u64::from(self.columns) * u64::from(self.parts);
-            contract::at_least(m, "sums", self.sums.len(), (needed, "columns * parts"))?;
-            contract::require(
-                m,
-                self.eps >= 0.0 && self.eps.is_finite(),
-                "eps",
-                "a finite number, not negative",
-                self.eps,
-            )?;
-        }
         Ok(())
+    }
+}
+
+impl Norm<'_> {
+    pub fn check(&self, m: &'static KernelMeta, columns: u32) -> Result<(), ContractError> {
+        contract::require(m, self.parts > 0, "parts", "at least 1", 0)?;
+        let needed = u64::from(columns) * u64::from(self.parts);
+        contract::at_least(m, "sums", self.sums.len(), (needed, "columns * parts"))?;
+        let possible = self.eps >= 0.0 && self.eps.is_finite();
+        contract::require(m, possible, "eps", "a finite number, not negative", self.eps)
+    }
+}
+
+impl Coding<'_> {
+    /// What it has to be for `columns` columns of `n` elements.
+    pub fn check(&self, m: &'static KernelMeta, columns: u32, n: (u32, &'static str)) -> Result<(), ContractError> {
+        if self.codes == NONE {
+            return Ok(());
+        }
+        let codes = Codes::numbered(self.codes);
+        contract::require(m, codes.is_some(), "codes", "0 or the number of `Codes`", self.codes)?;
+        let Some(codes) = codes else { return Ok(()) };
+        contract::multiple_of(m, n.1, n.0, (codes.block(), "a block of the codes"))?;
+        let needed = u64::from(columns) * codes.len(n.0);
+        contract::at_least(m, "coded", self.coded.len(), (needed, "all blocks of all columns"))?;
+        let needed = u64::from(columns) * u64::from(groups(n.0));
+        contract::at_least(m, "counted", self.counted.len(), (needed, "columns * groups"))
     }
 }
 
@@ -166,36 +195,43 @@ impl Outputs<'_> {
 
 /// The contract of an entry point that takes `most` columns, or up to 64 if that is not 1.
 pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, s: &Shapes<'_>) -> Result<(), ContractError> {
-    let (x, to) = (&s.inputs, &s.outputs);
+    let (x, to) = (&s.x, &s.outputs);
     to.check_flags(m, ADD | NORM | NEXT | SWIGLU | AHEAD, if most == 1 { 1 } else { MAX_COLUMNS })?;
     check_weights::<F>(m, ("weights", s.weights), to.stacked(), x.cols, s.block_units)?;
-    x.check(m, to.flags & NORM != 0)?;
+    x.check(m)?;
+    if to.flags & NORM != 0 {
+        s.norm.check(m, to.columns)?;
+    }
     to.check(m, parts(to.rows, x.cols, to.swiglu()))
 }
 
 /// The contract of an entry point whose activations are codes.
 pub fn check_coded<F: Decode>(m: &'static KernelMeta, s: &Coded<'_>) -> Result<(), ContractError> {
     let to = &s.outputs;
-    to.check_flags(m, ADD | NEXT | SWIGLU | AHEAD, MAX_COLUMNS)?;
+    to.check_flags(m, ADD | NORM | NEXT | SWIGLU | AHEAD, MAX_COLUMNS)?;
     let (units, most) = s.block_units;
     contract::within(m, "block_units", units, if most == 0 { 0u32 } else { 2 }, most)?;
     check_weights::<F>(m, ("weights", s.weights), to.stacked(), s.cols, units)?;
     let (len, column) = s.x;
     contract::at_least(m, "x", len, (u64::from(to.columns) * column, "all blocks of all columns"))?;
-    to.check(m, coded_parts(to.rows, s.block_rows, to.swiglu()))
+    if to.flags & NORM != 0 {
+        s.norm.check(m, to.columns)?;
+    }
+    to.check(m, coded_parts(to.rows, s.block_rows, to.swiglu()))?;
+    s.coding.check(m, to.columns, (to.rows, "rows"))
 }
 
 /// The contract of an entry point that writes codes of blocks of `block` columns; `codes`: its length, and that of a column.
 pub fn check_quantizer(
     m: &'static KernelMeta,
-    x: &Inputs<'_>,
+    x: &Columns<'_>,
     block: u32,
     codes: (usize, u64),
 ) -> Result<(), ContractError> {
     contract::require(m, x.cols > 0, "cols", "at least 1", 0)?;
     contract::multiple_of(m, "cols", x.cols, (block, "a block"))?;
     contract::within(m, "columns", x.columns, 1u32, MAX_COLUMNS)?;
-    x.check(m, x.parts > 0)?;
+    x.check(m)?;
     let needed = u64::from(x.columns) * codes.1;
     contract::at_least(m, "codes", codes.0, (needed, "all blocks of all columns"))
 }

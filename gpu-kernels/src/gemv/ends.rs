@@ -1,10 +1,8 @@
 //! What comes before and after a product, in one definition for all entry points.
 
 use super::{ADD, AHEAD, NEXT, SWIGLU};
-use crate::elementwise::silu;
-use crate::load::{Launched, Role, Source, lane};
+use crate::load::{Role, Source, lane};
 use warpsmith_device::prelude::*;
-use warpsmith_device::warp::{FULL, shuffle_xor};
 
 /// 1 / root mean square of column `column` of `cols` elements, from the `parts` parts of its sum of squares.
 ///
@@ -80,7 +78,7 @@ impl Ends {
 
     /// 1 if two rows of weights, a gate and its up, give an output, else 0.
     #[inline(always)]
-    fn shift(&self) -> u32 {
+    pub fn shift(&self) -> u32 {
         u32::from(self.has(SWIGLU))
     }
 
@@ -90,32 +88,6 @@ impl Ends {
     pub fn row(&self, rows: u32, i: u32, even: u32) -> u32 {
         let up = if i & self.shift() == 0 { 0 } else { rows };
         up + ((i >> self.shift()) + (even >> self.shift())).min(rows - 1)
-    }
-
-    /// A block's outputs from the products of its `N` rows of weights, of which lane `l` has that of number `l`.
-    ///
-    /// All lanes of the block's first warp make this call.
-    #[inline(always)]
-    pub unsafe fn finish<const N: usize>(&self, rows: u32, place: Place, mut product: f32) {
-        // SAFETY: the caller's promise: all lanes are here, and rows below `rows` are outputs.
-        unsafe {
-            if self.has(SWIGLU) {
-                let up = shuffle_xor(FULL, product, 1);
-                product = silu(product) * up;
-            }
-            let (lane, column) = (place.thread, place.column as usize);
-            let row = (place.block * N as u32 + lane) >> self.shift();
-            let mut square = 0.0;
-            if lane < N as u32 && lane & self.shift() == 0 && row < rows {
-                square = self.write(column, row as usize, product);
-            }
-            if self.has(NEXT) {
-                let sum = warp::sum_f32(square);
-                if lane == 0 {
-                    self.write_sum(column, Launched, sum);
-                }
-            }
-        }
     }
 }
 

@@ -70,18 +70,11 @@ macro_rules! entry {
                 super::contract::grid(blocks, columns, self.flags)
             }
             fn check(&self) -> Result<(), ContractError> {
-                use super::contract::{Inputs, Outputs, Shapes, check};
+                use super::contract::{Columns, Norm, Outputs, Shapes, check};
                 check::<format::$F>(Self::META, $N, &Shapes {
                     weights: self.weights,
-                    inputs: Inputs {
-                        x: self.x,
-                        sums: self.sums,
-                        cols: self.cols,
-                        columns: self.columns,
-                        x_stride: self.x_stride,
-                        parts: self.parts,
-                        eps: self.eps,
-                    },
+                    x: Columns { x: self.x, cols: self.cols, columns: self.columns, x_stride: self.x_stride },
+                    norm: Norm { sums: self.sums, parts: self.parts, eps: self.eps },
                     block_units: self.block_units,
                     outputs: Outputs {
                         add: self.add,

@@ -30,6 +30,8 @@
 
 use super::coded;
 use crate::format;
+#[cfg(target_arch = "nvptx64")]
+use crate::load::x4;
 use warpsmith_device::prelude::*;
 
 /// Columns that share a scale.
@@ -54,35 +56,38 @@ pub const fn len(cols: u32) -> u64 {
 }
 
 #[cfg(target_arch = "nvptx64")]
-mod frame {
-    use super::super::ends::{Place, again};
+pub(super) mod frame {
+    use super::super::{
+        coding::Rounding,
+        ends::{Place, again},
+    };
     use super::coded::Args;
     use super::*;
     use crate::format::{
         decode::{Packed, QUADS},
         record::{InMemory, Memory, Record},
     };
-    use crate::load::{lane, x4};
+    use crate::load::lane;
     use warpsmith_device::shared::Shared;
     use warpsmith_device::warp::{FULL, reduce_group, shuffle_xor};
 
-    /// A lane rounds four columns of `factor * x`, eight lanes a unit.
+    /// A lane rounds the four columns of `x` from `c` on, eight lanes a unit.
+    ///
+    /// All lanes of the warp make this call, for columns that follow one another from a multiple of [`BLOCK`] on.
     #[device]
-    pub unsafe fn quantize(x: In<f32>, factor: f32, codes: Out<I8Vector>, cols: usize) {
-        let c = 4 * (block::idx_x() as usize * WARPS * 32 + thread::idx_x() as usize);
+    pub unsafe fn quantize(x: impl Fn(usize) -> [f32; 4], codes: Out<I8Vector>, c: usize, cols: usize) {
         // Lanes behind the last column stay for the shuffles.
-        let v = if c < cols { x4(x, c) } else { [0.0; 4] };
+        let v = if c < cols { x(c) } else { [0.0; 4] };
         let (mut largest, mut finite) = (0.0f32, true);
-        for v in v {
-            largest = math::max(largest, v.abs());
-            finite &= v.abs() < f32::INFINITY;
+        for i in 0..4 {
+            largest = math::max(largest, v[i].abs());
+            finite &= v[i].abs() < f32::INFINITY;
         }
         let largest = reduce_group::<8, f32>(largest, math::max);
         let finite = reduce_group::<8, u32>(finite as u32, |a, b| a & b) != 0;
-        let mut word = 0;
+        let (rounding, mut word) = (Rounding::new(largest, 127.0), 0);
         for i in 0..4 {
-            let code = if largest > 0.0 { math::round_to_i32(v[i] / largest * 127.0) } else { 0 };
-            word |= (code as u32 & 0xFF) << (8 * i);
+            word |= (rounding.code(v[i]) as u32 & 0xFF) << (8 * i);
         }
         let half = reduce_group::<4, i32>(math::dp4a(word as i32, 0x0101_0101, 0), |a, b| a + b);
         let other = shuffle_xor(FULL, half, 4);
@@ -90,7 +95,7 @@ mod frame {
             let (units, u, q) = (cols / BLOCK as usize, c / BLOCK as usize, c / 4 % QUADS);
             codes.cast::<u32>().set(4 * (q / 4 * units + u) + q % 4, word);
             if q == 0 {
-                let d = if finite { largest / 127.0 * factor } else { f32::NAN };
+                let d = if finite { largest * (1.0 / 127.0) } else { f32::NAN };
                 let sums = (half as u32 & 0xFFFF) | (other as u32) << 16;
                 codes.from(2 * units).cast::<U32x2>().set(u, U32x2([d.to_bits(), sums]));
             }
@@ -228,15 +233,15 @@ mod frame {
         }
         sync::block();
         if thread < 32 {
-            a.ends.finish::<N>(a.rows, place, sums.get(thread % N));
+            a.finish::<N>(place, sums.get(thread % N));
         }
     }
 }
 
 coded::quantizer! {
     /// Activations as codes of eight bits in blocks of 32.
-    quantize_i8 QuantizeI8: I8Vector, 8, blocks of BLOCK, len, |x, factor, codes, cols| {
-        frame::quantize(x, factor, codes, cols as usize)
+    quantize_i8 QuantizeI8: I8Vector, 8, blocks of BLOCK, len, |x, codes, cols| {
+        frame::quantize(|c| x4(x, c), codes, 4 * thread::global_x(), cols as usize)
     }
 }
 

@@ -35,6 +35,7 @@ pub struct Gemv<'a> {
     add: Option<(&'a DeviceSlice<f32>, u32)>,
     norm: Option<(&'a DeviceSlice<f32>, u32, f32)>,
     next: Option<(&'a DeviceSlice<f32>, &'a mut DeviceSlice<f32>, &'a mut DeviceSlice<f32>)>,
+    code: Option<Written<'a>>,
 }
 
 impl<'a> Gemv<'a> {
@@ -69,7 +70,7 @@ impl<'a> Gemv<'a> {
         x: Input<'a>,
         y: &'a mut DeviceSlice<f32>,
     ) -> Gemv<'a> {
-        let (add, norm, next) = (None, None, None);
+        let (add, norm, next, code) = (None, None, None, None);
         let (x_stride, y_stride) = (cols, rows);
         Gemv {
             format,
@@ -86,6 +87,7 @@ impl<'a> Gemv<'a> {
             add,
             norm,
             next,
+            code,
         }
     }
 
@@ -114,8 +116,8 @@ impl<'a> Gemv<'a> {
         self
     }
 
-    /// `x` is `scaled` of a producer: divides by the root mean square of what it scaled, whose squares sum up to `parts`
-    /// numbers a column in `sums`. Codes have that behind them ([`Quantize::norm`]): for them this breaks the contract.
+    /// `x` is `scaled` of a producer, or codes of that: divides by the root mean square of what it scaled, whose squares sum up to
+    /// `parts` numbers a column in `sums`.
     pub fn norm(mut self, sums: &'a DeviceSlice<f32>, parts: u32, eps: f32) -> Self {
         self.norm = Some((sums, parts, eps));
         self
@@ -129,6 +131,13 @@ impl<'a> Gemv<'a> {
         sums: &'a mut DeviceSlice<f32>,
     ) -> Self {
         self.next = Some((weight, scaled, sums));
+        self
+    }
+
+    /// Also writes codes of `y`, or with [`next`](Self::next) of `scaled`: in the same launch if the product reads codes itself,
+    /// else in one more.
+    pub fn code(mut self, to: Option<Written<'a>>) -> Self {
+        self.code = to;
         self
     }
 
@@ -147,8 +156,8 @@ impl<'a> Gemv<'a> {
     /// # Errors
     /// What the launcher reports, a broken contract first of all.
     pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
-        let Gemv { format, weights, rows, cols, x, y, swiglu, columns, x_stride, y_stride, .. } = self;
-        let mut flags = if swiglu { SWIGLU } else { 0 } | if self.ahead { AHEAD } else { 0 };
+        let Gemv { format, weights, rows, cols, x, y, swiglu, ahead, columns, x_stride, y_stride, .. } = self;
+        let mut flags = if swiglu { SWIGLU } else { 0 } | if ahead { AHEAD } else { 0 };
         let (add, add_stride) = self.add.inspect(|_| flags |= ADD).unwrap_or((DeviceSlice::empty(), 0));
         let (sums, parts, eps) = self.norm.inspect(|_| flags |= NORM).unwrap_or((DeviceSlice::empty(), 0, 0.0));
         let (next_weight, scaled, next_sums) = self.next.inspect(|_| flags |= NEXT).unwrap_or((
@@ -159,29 +168,36 @@ impl<'a> Gemv<'a> {
         let block_units = format.block_units();
         let x = match x {
             Input::F32(x) => x,
-            Input::Coded(coded, codes) => {
+            Input::Coded(of, input) => {
+                let (codes, coded, counted) = Written::arguments(self.code);
                 macro_rules! with {
                     ($entry:ident) => {
                         launcher.launch($entry {
                             weights,
                             // Vectors of other names, of one size: what does not fit is too short, which the contract says.
-                            x: codes.cast().unwrap_or(DeviceSlice::empty()),
+                            x: input.cast().unwrap_or(DeviceSlice::empty()),
                             add,
+                            sums,
                             next_weight,
                             y,
                             scaled,
                             next_sums,
+                            coded,
+                            counted,
                             rows,
                             cols,
                             columns,
                             y_stride,
                             add_stride,
+                            parts,
                             block_units,
                             flags,
+                            codes,
+                            eps,
                         })
                     };
                 }
-                return match coded.entry() {
+                return match of.entry() {
                     Entry::Q10I8 => with!(GemvQ10I8),
                     Entry::Q10I16 => with!(GemvQ10I16),
                     Entry::Q20I8 => with!(GemvQ20I8),
@@ -202,8 +218,8 @@ impl<'a> Gemv<'a> {
                     add,
                     sums,
                     next_weight,
-                    y,
-                    scaled,
+                    y: &mut *y,
+                    scaled: &mut *scaled,
                     next_sums,
                     rows,
                     cols,
@@ -244,6 +260,13 @@ impl<'a> Gemv<'a> {
             Format::TQ2_0_G128 | Format::Q2_0 | Format::PQ2_0 | Format::PTQ1_0 | Format::TQ1_0 | Format::TQ2_0 => {
                 of!(GemvQ20, GemmQ20)
             }
+        }?;
+        match self.code {
+            Some(Written { codes, coded, .. }) => {
+                let values = if flags & NEXT != 0 { scaled } else { y };
+                Quantize::new(codes, values, coded, rows).columns(columns, y_stride).ahead(ahead).launch(launcher)
+            }
+            None => Ok(()),
         }
     }
 }

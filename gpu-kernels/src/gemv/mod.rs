@@ -23,7 +23,8 @@
 //!   launch before. Weights and `next_weight` are then not what it writes.
 //!
 //! Beside these are variants: [`first`], to be read first; [`four`], with fewer instructions for a weight of F16; and with
-//! activations as integer codes ([`coded`]) [`int8`], for formats of four to eight bits, and [`planes`], for one and two.
+//! activations as integer codes ([`coded`]) [`int8`], for formats of four to eight bits, and [`planes`], for one and two; a
+//! kernel may write the codes of what it computes ([`coding`]).
 //! [`choose`] says which activations a product takes.
 //!
 //! Products and sums are f32 with fused multiply-adds; the error stays within `1e-5 * sum |w * x|` of the exact sum.
@@ -35,6 +36,7 @@ mod choice;
 pub mod coded;
 #[cfg(not(target_arch = "nvptx64"))]
 mod codes;
+pub mod coding;
 #[cfg(not(target_arch = "nvptx64"))]
 mod contract;
 #[cfg(target_arch = "nvptx64")]
@@ -54,9 +56,9 @@ mod tuned;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use choice::{Activations, Provenance, Tuned, choose, fastest};
 #[cfg(not(target_arch = "nvptx64"))]
-pub use codes::{Coded, Codes, Quantize};
+pub use codes::{Coded, Codes, Quantize, Written};
 #[cfg(not(target_arch = "nvptx64"))]
-pub(crate) use contract::check_weights;
+pub(crate) use contract::{Coding, check_weights};
 pub use entries::*;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::Gemv;

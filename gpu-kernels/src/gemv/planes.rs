@@ -41,6 +41,8 @@
 
 use super::coded;
 use crate::format::{Q1_0, Q2_0};
+#[cfg(target_arch = "nvptx64")]
+use crate::load::warp_index;
 use warpsmith_device::prelude::*;
 
 /// Columns that share a scale.
@@ -71,12 +73,13 @@ const fn block_vectors(bytes: usize) -> usize {
 }
 
 #[cfg(target_arch = "nvptx64")]
-mod frame {
+pub(super) mod frame {
+    use super::super::coding::Rounding;
     use super::super::ends::Place;
     use super::coded::Args;
     use super::*;
     use crate::format::{decode::Decode, unpack::select_bits};
-    use crate::load::{lane, warp_index};
+    use crate::load::lane;
     use warpsmith_device::mma::mma_and_popc;
     use warpsmith_device::shared::Shared;
     use warpsmith_device::warp::{FULL, ballot, shuffle_idx, shuffle_xor};
@@ -93,49 +96,39 @@ mod frame {
     /// The even bits of a word.
     const EVEN: u32 = 0x5555_5555;
 
-    /// A warp writes a block of the codes of `factor * x`, for weights of `BITS` bits.
+    /// A warp writes block `block` of the codes of `x`, of `bytes` bytes, for weights of `bits` bits.
+    ///
+    /// All lanes of the warp make this call.
     #[device]
-    pub unsafe fn quantize<const BYTES: usize, const BITS: usize>(
-        x: In<f32>,
-        factor: f32,
-        planes: Out<U32x4>,
-        cols: u32,
-    ) {
-        let block = block::idx_x() as usize * WARPS + warp_index();
-        if block >= (cols / BLOCK) as usize {
-            return;
-        }
+    pub unsafe fn quantize(bytes: usize, bits: usize, x: impl Fn(usize) -> f32, planes: Out<U32x4>, block: usize) {
         // Bit `b` of a word of two-bit codes: byte `b / 8`, code `b / 2 % 4` in it, and its plane's half of the unit.
-        let column = match (BITS, lane()) {
+        let column = match (bits, lane()) {
             (1, l) => l,
             (_, l) => 16 * (l & 1) + 4 * (l / 2 % 4) + l / 8,
         };
-        let mut v = [0.0f32; 4];
+        let v: [f32; 4] = core::array::from_fn(|t| x(block * BLOCK as usize + 32 * t + column));
         let (mut largest, mut finite) = (0.0f32, true);
         for t in 0..4 {
-            v[t] = x.at(block * BLOCK as usize + 32 * t + column);
             largest = math::max(largest, v[t].abs());
             finite &= v[t].abs() < f32::INFINITY;
         }
         let largest = warp::max_f32(largest);
-        let most = if BYTES == 1 { 127.0 } else { 32767.0 };
-        let d = if warp::all(FULL, finite) { largest / most * factor } else { f32::NAN };
-        let mut codes = [0u32; 4];
-        for t in 0..4 {
-            let code = if largest > 0.0 { math::round_to_i32(v[t] / largest * most) } else { 0 };
-            codes[t] = code as u32;
-        }
-        let words = planes.from(block * block_vectors(BYTES)).cast::<u32>();
+        let (most, step) = if bytes == 1 { (127.0, 1.0 / 127.0) } else { (32767.0, 1.0 / 32767.0) };
+        let d = if warp::all(FULL, finite) { largest * step } else { f32::NAN };
+        let rounding = Rounding::new(largest, most);
+        let codes = v.map(|v| rounding.code(v) as u32);
+        let words = planes.from(block * block_vectors(bytes)).cast::<u32>();
         let t = lane() & 3;
         let mut all_minus = 0i32;
-        for byte in 0..BYTES {
+        let mut byte = 0;
+        while byte < bytes {
             let mut mine = 0;
             for p in 0..8 {
-                for t in 0..4 {
-                    let word = ballot(FULL, codes[t] >> (8 * byte + p) & 1 != 0);
-                    if lane() == 4 * p + t {
-                        mine = word;
-                    }
+                let [a, b, c, d] = codes.map(|code| ballot(FULL, code >> (8 * byte + p) & 1 != 0));
+                let (even, odd) = (if t & 2 == 0 { a } else { c }, if t & 2 == 0 { b } else { d });
+                let word = if t & 1 == 0 { even } else { odd };
+                if lane() / 4 == p {
+                    mine = word;
                 }
             }
             words.set(32 * byte + lane(), mine);
@@ -144,12 +137,13 @@ mod frame {
             count += shuffle_xor(FULL, count, 1);
             count += shuffle_xor(FULL, count, 2);
             let (low, high) = (shuffle_idx(FULL, count, 8 * t as u32), shuffle_idx(FULL, count, 8 * t as u32 + 4));
-            let factor = if byte + 1 == BYTES { last_factor(t) } else { 2 };
+            let factor = if byte + 1 == bytes { last_factor(t) } else { 2 };
             all_minus += (low as i32 + high as i32 * factor) << (8 * byte);
+            byte += 1;
         }
         if lane() < 4 {
             let pair = F32x2([-2.0 * d, d * all_minus as f32]);
-            words.from(32 * BYTES + 2 * t).cast::<F32x2>().set(0, pair);
+            words.from(32 * bytes + 2 * t).cast::<F32x2>().set(0, pair);
         }
     }
 
@@ -262,7 +256,7 @@ mod frame {
             for warp in 0..WARPS {
                 sum += sums.get(warp * ROWS as usize + place.thread as usize);
             }
-            a.ends.finish::<{ ROWS as usize }>(a.rows, place, sum);
+            a.finish::<{ ROWS as usize }>(place, sum);
         }
     }
 }
@@ -274,8 +268,11 @@ macro_rules! entries {
     )*) => { $(
         coded::quantizer! {
             /// Activations as codes in bit planes.
-            $planes $Planes: $X, 4, blocks of BLOCK, len_of::<$bytes>, |x, factor, codes, cols| {
-                frame::quantize::<$bytes, $bits>(x, factor, codes.cast::<U32x4>(), cols)
+            $planes $Planes: $X, 4, blocks of BLOCK, len_of::<$bytes>, |x, codes, cols| {
+                let block = block::idx_x() as usize * WARPS + warp_index();
+                if block < (cols / BLOCK) as usize {
+                    frame::quantize($bytes, $bits, |c| x.at(c), codes.cast::<U32x4>(), block);
+                }
             }
         }
         coded::product! {

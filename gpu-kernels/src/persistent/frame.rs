@@ -185,6 +185,7 @@ pub unsafe fn layer<T: Cached>(a: Args, shared: Shared<F32x4>) {
                 partials: a.partials,
                 counters: a.counters,
                 y: a.attended.into(),
+                coding: None,
                 stride: 0,
                 y_stride: 0,
                 layer: a.layer,

@@ -3,6 +3,7 @@
 use crate::machine::{Buffer, Gpu, Rng, assert_close};
 use gpu_kernels::attention::{AttnDecode, AttnPrefillF16, AttnStepF16, partials_len, prefill::tensor_bound, step};
 use gpu_kernels::cases::{Kv, StepArgs, Subject, attend};
+use gpu_kernels::gemv::coding::NONE;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::rope::rope_tables;
 use gpu_kernels::state::Column;
@@ -95,7 +96,7 @@ impl Bench {
         if !fused {
             args.store(gpu, kv, &mut qkv).unwrap();
         }
-        args.attend(gpu, kv, &qkv, (&mut partials, &mut counters, &mut y), 384).unwrap();
+        args.attend(gpu, kv, &qkv, (&mut partials, &mut counters, &mut y, None), 384).unwrap();
         gpu.read(&y).chunks_exact(384).map(|c| c.iter().map(|v| v.to_bits()).collect()).collect()
     }
 }
@@ -149,8 +150,11 @@ fn what_the_kernels_cannot_take_is_refused_with_the_reason() {
             partials: DeviceSlice::from_raw_mut(0x8000, partials_len(columns, &layer) as usize),
             counters: DeviceSlice::from_raw_mut(0x8000, columns * 2),
             y: DeviceSlice::from_raw_mut(0x8000, y),
+            coded: DeviceSlice::empty_mut(),
+            counted: DeviceSlice::empty_mut(),
             stride: 640,
             y_stride: 384,
+            codes: NONE,
             layer,
         }
         .check()
@@ -258,8 +262,11 @@ fn outliers_keep_the_accuracy_of_f32() {
             partials: &mut partials,
             counters: &mut counters,
             y: &mut y,
+            coded: DeviceSlice::empty_mut(),
+            counted: DeviceSlice::empty_mut(),
             stride: (q_heads + 2) * dim as u32,
             y_stride: q_heads * dim as u32,
+            codes: NONE,
             layer,
         })
         .unwrap();
@@ -282,7 +289,7 @@ fn outliers_keep_the_accuracy_of_f32() {
 #[test]
 fn a_position_costs_fewer_instructions_than_one_head_at_a_time() {
     // Blocks merge what their warps found: little, where parts are long.
-    for (length, most) in [(1024u32, 6.1), (4096, 3.6)] {
+    for (length, most) in [(1024u32, 6.4), (4096, 3.6)] {
         let (v2, v3) = cost(length);
         println!("{length}: instructions for a position, head and element: v2 {v2:.2}, v3 {v3:.2}");
         assert!(v3 < most && v3 < v2, "{length}: v2 {v2:.2}, v3 {v3:.2}");
@@ -326,8 +333,11 @@ fn cost(length: u32) -> (f64, f64) {
         partials: &mut partials,
         counters: &mut counters,
         y: &mut y,
+        coded: DeviceSlice::empty_mut(),
+        counted: DeviceSlice::empty_mut(),
         stride: 12 * 128,
         y_stride: 1024,
+        codes: NONE,
         layer,
     })
     .unwrap();

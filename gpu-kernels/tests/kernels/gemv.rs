@@ -86,6 +86,7 @@ fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
                 if swiglu { (Product::GemvSwiglu, Product::GemmSwiglu) } else { (Product::Gemv, Product::Gemm) };
             let x_stride = cols.next_multiple_of(4);
             let inputs = Inputs {
+                codes: 0,
                 x: rng.floats(all * x_stride),
                 columns: all,
                 x_stride,

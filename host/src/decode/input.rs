@@ -1,8 +1,8 @@
-//! What products read: columns of f32, or codes that they are rounded to once for all products that read them.
+//! What products read: columns of f32, or codes of them, which the launch that computes the columns writes, or one of its own.
 
 use super::weights::Stack;
-use crate::Error;
-use gpu_kernels::gemv::{Activations, Coded, Codes, Gemv, Quantize, choose, fastest};
+use crate::{Buffer, Error, Stream};
+use gpu_kernels::gemv::{Activations, Coded, Codes, Gemv, Quantize, Written, choose, coding, fastest};
 use warpsmith_device::{DeviceSlice, Launcher, U32x4};
 
 /// Which activations products take, and how they are launched.
@@ -28,6 +28,11 @@ impl Choice {
         Coded::of(stack.format, activations)
     }
 
+    /// The codes that the first of several products reads that reads any.
+    pub fn wanted(self, stacks: &[Stack]) -> Option<Codes> {
+        stacks.iter().filter_map(|s| self.of(s)).map(Coded::codes).min()
+    }
+
     /// Stacks in an order in which no codes are written twice.
     pub fn sorted(self, stacks: &[Stack]) -> Vec<&Stack> {
         let mut all: Vec<&Stack> = stacks.iter().collect();
@@ -36,9 +41,56 @@ impl Choice {
     }
 }
 
-/// Vectors that a column of `cols` activations takes as codes of any kind.
-pub(super) fn most_vectors(cols: usize) -> usize {
-    Codes::ALL.map(|c| c.len(cols as u32) as usize).into_iter().max().unwrap_or(0)
+/// Codes on their way from the launch that computes columns to the products that read them: in one of two sets, as a launch
+/// that writes the next ones still reads those before.
+pub(super) struct Handover {
+    sets: [Buffer<U32x4>; 2],
+    /// How many elements of each group were computed; every launch leaves them at zero.
+    counted: Buffer<u32>,
+    /// The set that is read next, and what is there.
+    at: usize,
+    ready: Option<Codes>,
+}
+
+/// What a launch reads and writes of a [`Handover`]: a set of codes, those that are there, and where the next ones go.
+pub(super) type Passage<'a> = (&'a mut DeviceSlice<U32x4>, Option<Codes>, Option<Written<'a>>);
+
+impl Handover {
+    /// Sizes for columns of up to `cols` elements: vectors of a set, and counters.
+    pub fn sizes(cols: usize) -> (usize, usize) {
+        let vectors = Codes::ALL.map(|c| c.len(cols as u32) as usize).into_iter().max().unwrap_or(0);
+        (vectors, coding::groups(cols as u32) as usize)
+    }
+
+    /// For `columns` columns with these sizes.
+    pub fn new(stream: &Stream, (vectors, groups): (usize, usize), columns: usize) -> Result<Handover, Error> {
+        let device = stream.device();
+        let sets = [device.alloc(vectors * columns)?, device.alloc(vectors * columns)?];
+        Ok(Handover { sets, counted: stream.zeros(groups * columns)?, at: 0, ready: None })
+    }
+
+    /// Counters as launches rely on them.
+    pub fn restore(&mut self, stream: &Stream) -> Result<(), Error> {
+        stream.fill(&mut self.counted, 0)
+    }
+
+    /// Nothing is there.
+    pub fn clear(&mut self) {
+        (self.at, self.ready) = (0, None);
+    }
+
+    /// For the launches that read what is there and, where those behind them want codes, write these.
+    pub fn pass(&mut self, wanted: Option<Codes>) -> Passage<'_> {
+        let (ready, at) = (self.ready, self.at);
+        let [a, b] = &mut self.sets;
+        let (read, write) = if at == 0 { (a, b) } else { (b, a) };
+        self.ready = wanted;
+        if wanted.is_some() {
+            self.at = 1 - at;
+        }
+        let written = wanted.map(|codes| Written { codes, coded: write, counted: &mut self.counted });
+        (read, ready, written)
+    }
 }
 
 /// Columns that one or several products read.
@@ -72,13 +124,11 @@ impl Input<'_> {
                 self.code(on, coded.codes(), stack.cols)?;
                 Gemv::coded(coded, stack.records(), rows, stack.cols, self.codes, y)
             }
-            None => {
-                let gemv = Gemv::new(stack.format, stack.records(), rows, stack.cols, self.x, y);
-                match self.norm {
-                    Some((sums, parts, eps)) => gemv.norm(sums, parts, eps),
-                    None => gemv,
-                }
-            }
+            None => Gemv::new(stack.format, stack.records(), rows, stack.cols, self.x, y),
+        };
+        let gemv = match self.norm {
+            Some((sums, parts, eps)) => gemv.norm(sums, parts, eps),
+            None => gemv,
         };
         Ok(gemv.columns(columns, stride, y_stride as u32).ahead(self.choice.ahead))
     }
@@ -87,10 +137,7 @@ impl Input<'_> {
         if self.ready == Some(codes) {
             return Ok(());
         }
-        let mut quantize = Quantize::new(codes, self.x, self.codes, cols).columns(self.columns, self.stride as u32);
-        if let Some((sums, parts, eps)) = self.norm {
-            quantize = quantize.norm(sums, parts, eps);
-        }
+        let quantize = Quantize::new(codes, self.x, self.codes, cols).columns(self.columns, self.stride as u32);
         quantize.ahead(self.choice.ahead).launch(on)?;
         self.ready = Some(codes);
         Ok(())

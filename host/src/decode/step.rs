@@ -4,15 +4,15 @@
 //! attention, with norm, rotation and store inside; its output onto the residual stream; gate, up and SwiGLU; down onto
 //! the residual stream. RMS norms are split between their neighbours: what writes the residual stream `x` also writes
 //! `x * w`, with the weight `w` of the norm that follows, and sums of squares; what reads it divides its result by the
-//! root of their mean. Where [`Activations`](gpu_kernels::gemv::Activations) other than f32 are allowed, decoding steps
-//! round what a projection reads to codes in one more launch, whatever the number of products that read them; prompts do
-//! not. A step of one column may do a whole layer in one launch ([`whole`](super::whole)). Launches may be programmatic: from
+//! root of their mean. Where [`Activations`](gpu_kernels::gemv::Activations) other than f32 are allowed, what a projection
+//! of a decoding step reads is rounded to codes by the launch that computes it; only what no product with codes and no
+//! attention computes, such as the embedding, takes one more launch for that. Prompts read f32. A step of one column may do a whole layer in one launch ([`whole`](super::whole)). Launches may be programmatic: from
 //! sm_90 on the blocks of each then begin while the launch before ends, ask for their weights in L2, and wait. The first of a
 //! step follows a copy and is an ordinary one. Where a file stores parts of a projection in different formats, each part is a
 //! launch, and a prompt stores its keys and values before it attends.
 
 use super::Model;
-use super::input::{Choice, Input, most_vectors};
+use super::input::{Choice, Handover, Input};
 use super::kv::KvType;
 use super::sampling::Parameters;
 use super::weights::{LayerWeights, Weights, padded};
@@ -22,14 +22,14 @@ use crate::{Buffer, Error, Stream};
 use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, step as attn};
 use gpu_kernels::elementwise::Swiglu;
 use gpu_kernels::embed::{self, Embed};
-use gpu_kernels::gemv::{self, Activations, Codes};
+use gpu_kernels::gemv::{self, Activations, Codes, Written};
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::sample::Sample;
 use gpu_kernels::state::Column;
 use gpu_kernels::{kv, rope};
 use std::ops::Range;
-use warpsmith_device::{Contract, DeviceSlice, Launcher, U32x4};
+use warpsmith_device::{Contract, DeviceSlice, Launcher};
 
 /// Which columns get logits and a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,8 +93,8 @@ struct Sizes {
     parts: usize,
     partials: usize,
     counters: usize,
-    /// Vectors of codes, of a column.
-    codes: usize,
+    /// Of codes, of a column.
+    codes: (usize, usize),
 }
 
 impl Sizes {
@@ -115,7 +115,7 @@ impl Sizes {
             parts: parts.chain([embed::parts(c.hidden as u32)]).max().unwrap_or(1) as usize,
             partials: attn::partials_len(1, &layer_of(c)) as usize,
             counters: c.kv_heads,
-            codes: if activations == Activations::F32 { 0 } else { most_vectors(widest) },
+            codes: if activations == Activations::F32 { (0, 0) } else { Handover::sizes(widest) },
         }
     }
 
@@ -171,7 +171,7 @@ pub(super) struct Buffers {
     /// What the blocks of a layer in one launch wait for one another by.
     pub barrier: Buffer<u32>,
     /// Of what a projection reads.
-    codes: Buffer<U32x4>,
+    codes: Handover,
     /// The gates of all columns, then their ups.
     gate_up: Buffer<f32>,
     pub inner: Buffer<f32>,
@@ -184,7 +184,8 @@ impl Buffers {
         let s = Sizes::new(c, activations);
         let floats =
             s.floats(columns).into_iter().chain([s.logits.checked_mul(batch)?, s.counters * columns, 1, batch]);
-        let floats = floats.chain([4 * s.codes * batch]);
+        let (vectors, groups) = s.codes;
+        let floats = floats.chain([4 * vectors * batch, 4 * vectors * batch, groups * batch]);
         let columns = padded((columns * size_of::<Column>()) as u64);
         floats.map(|n| padded(n as u64 * 4)).try_fold(columns, u64::checked_add)
     }
@@ -210,7 +211,7 @@ impl Buffers {
             // Every launch leaves them at zero.
             counters: stream.zeros(s.counters * columns)?,
             barrier: stream.zeros(1)?,
-            codes: device.alloc(s.codes * batch)?,
+            codes: Handover::new(stream, s.codes, batch)?,
             gate_up: device.alloc(gate_up)?,
             inner: device.alloc(inner)?,
             logits: device.alloc(s.logits * batch)?,
@@ -229,7 +230,8 @@ impl Buffers {
     /// Makes what launches rely on as it was at first: a launch that failed midway may have left it otherwise.
     pub fn restore(&mut self, stream: &Stream) -> Result<(), Error> {
         stream.fill(&mut self.counters, 0)?;
-        stream.fill(&mut self.barrier, 0)
+        stream.fill(&mut self.barrier, 0)?;
+        self.codes.restore(stream)
     }
 
     /// The logits of one of the columns that got any.
@@ -306,7 +308,8 @@ impl Step<'_> {
         let weights = self.weights;
         let weight: &DeviceSlice<f32> = weights.layers.first().map_or(&weights.output_norm, |l| &l.attn_norm);
         let table = &weights.embedding;
-        let Buffers { columns, x, scaled, sums, sizes, .. } = &mut *self.buffers;
+        let Buffers { columns, x, scaled, sums, codes, sizes, .. } = &mut *self.buffers;
+        codes.clear();
         self.parts = embed::parts(table.cols);
         Embed {
             format: table.format,
@@ -333,20 +336,29 @@ impl Step<'_> {
         {
             let (columns, choice) = (self.shape.columns as u32, self.choice);
             let Buffers { x, y, scaled, sums, attended, codes, sizes, .. } = &mut *self.buffers;
+            let (codes, ready, written) = codes.pass(choice.wanted(&layer.gate_up.stacks));
             let stride = sizes.attended;
-            let mut input = Input { x: attended, columns, stride, norm: None, choice, codes, ready: None };
+            let mut input = Input { x: attended, columns, stride, norm: None, choice, codes, ready };
             let product = input.product(on, &layer.attn_output, layer.attn_output.rows(), (y, sizes.hidden))?;
-            let product = product.add(x, sizes.hidden as u32).next(&layer.ffn_norm, scaled, sums);
+            let product = product.add(x, sizes.hidden as u32).next(&layer.ffn_norm, scaled, sums).code(written);
             self.parts = product.parts();
             product.launch(on)?;
         }
         self.feed_forward(on, layer)?;
-        let weight: &DeviceSlice<f32> = weights.layers.get(index + 1).map_or(&weights.output_norm, |l| &l.attn_norm);
         let (columns, choice) = (self.shape.columns as u32, self.choice);
+        let next = weights.layers.get(index + 1);
+        let weight: &DeviceSlice<f32> = next.map_or(&weights.output_norm, |l| &l.attn_norm);
+        let wanted = match (next, self.shape.take) {
+            (Some(next), _) => choice.wanted(&next.qkv.stacks),
+            // The logits of some columns only, or none.
+            (None, Take::None | Take::Last) => None,
+            (None, Take::All) => choice.wanted(std::slice::from_ref(weights.output())),
+        };
         let Buffers { x, y, scaled, sums, inner, codes, sizes, .. } = &mut *self.buffers;
-        let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, codes, ready: None };
+        let (codes, ready, written) = codes.pass(wanted);
+        let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, codes, ready };
         let product = input.product(on, &layer.down, layer.down.rows(), (x, sizes.hidden))?;
-        let product = product.add(y, sizes.hidden as u32).next(weight, scaled, sums);
+        let product = product.add(y, sizes.hidden as u32).next(weight, scaled, sums).code(written);
         self.parts = product.parts();
         product.launch(on)
     }
@@ -355,7 +367,8 @@ impl Step<'_> {
         let (columns, eps, parts, choice) = (self.shape.columns as u32, self.config.eps, self.parts, self.choice);
         let Buffers { scaled, sums, qkv, codes, sizes, .. } = &mut *self.buffers;
         let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
-        let mut input = Input { x: scaled, columns, stride, norm, choice, codes, ready: None };
+        let (codes, ready, _) = codes.pass(None);
+        let mut input = Input { x: scaled, columns, stride, norm, choice, codes, ready };
         for stack in choice.sorted(&layer.qkv.stacks) {
             let y = &mut qkv[stack.outputs.start..];
             let mut product = input.product(on, stack, stack.rows(), (y, sizes.qkv))?;
@@ -384,8 +397,11 @@ impl Step<'_> {
         let RopeTables { cos, sin, .. } = self.tables;
         let (q_weight, k_weight) = head_norms(weights);
         let mut layer = self.heads(weights, index);
-        let Buffers { columns, qkv, attended, partials, counters, sizes, .. } = &mut *self.buffers;
+        let wanted = self.choice.wanted(std::slice::from_ref(&weights.attn_output));
+        let Buffers { columns, qkv, attended, partials, counters, codes, sizes, .. } = &mut *self.buffers;
         let columns = &columns[..self.shape.columns];
+        let (_, _, written) = codes.pass(wanted.filter(|_| !(self.shape.prompt && self.shape.fast)));
+        let (codes, coded, counted) = Written::arguments(written);
         let (stride, y_stride) = (sizes.qkv as u32, sizes.attended as u32);
         let ahead = self.choice.ahead;
         macro_rules! launches {
@@ -410,8 +426,11 @@ impl Step<'_> {
                     partials,
                     counters,
                     y: attended,
+                    coded,
+                    counted,
                     stride,
                     y_stride,
+                    codes,
                     layer,
                 };
                 on.launch_ahead(attend, ahead)
@@ -430,9 +449,13 @@ impl Step<'_> {
         let Buffers { scaled, sums, gate_up, inner, codes, sizes, .. } = &mut *self.buffers;
         let rows = self.config.feed_forward;
         let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
-        let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, codes, ready: None };
+        let fused = layer.gate_up.stacks.len() == 1;
+        let wanted = choice.wanted(std::slice::from_ref(&layer.down)).filter(|_| fused);
+        let (codes, ready, written) = codes.pass(wanted);
+        let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, codes, ready };
         if let [both] = &layer.gate_up.stacks[..] {
-            return input.product(on, both, rows as u32, (inner, sizes.inner))?.swiglu().launch(on);
+            let product = input.product(on, both, rows as u32, (inner, sizes.inner))?;
+            return product.swiglu().code(written).launch(on);
         }
         // All gates, then all ups; what pads the columns is computed with them and never read.
         let half = n * sizes.inner;
@@ -452,7 +475,8 @@ impl Step<'_> {
         let x = &scaled[taken.start * sizes.hidden..];
         let sums = &sums[taken.start * parts as usize..];
         let (stack, stride, norm) = (self.weights.output(), sizes.hidden, Some((sums, parts, eps)));
-        let mut input = Input { x, columns: n, stride, norm, choice, codes, ready: None };
+        let (codes, ready, _) = codes.pass(None);
+        let mut input = Input { x, columns: n, stride, norm, choice, codes, ready };
         input.product(on, stack, stack.rows(), (logits, sizes.logits))?.launch(on)?;
         let (params, stride) = (&self.samplers[..taken.len()], sizes.logits as u32);
         let sample = Sample { logits, params, columns: &columns[taken], y: next, n: *vocab as u32, stride };

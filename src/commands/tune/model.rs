@@ -5,12 +5,13 @@
 //! memory  = DRAM bytes / min(bandwidth, bytes in flight / latency)
 //! issue   = instructions of warps / (4 a clock and busy multiprocessor)
 //! pipe    = the same, with the slots that issue while the busiest pipe works
-//! product = its own launch + the one that makes the activations' codes
+//! product = its launch; with codes, which it also writes of what it computes, 2 latencies more
 //! ```
+//!
+//! The last block of a group of outputs counts it, and reads it again: two ways to memory and back, one after the other.
 //!
 //! A block of rows costs what every other costs, so a few rows are run, and the rest is their multiple.
 
-use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::{Product, Subject};
 use warpsmith_host::gpu_kernels::format::Format;
 use warpsmith_simt::Module;
@@ -60,23 +61,17 @@ pub struct Codes<'a> {
     codes: HashMap<String, sass::Code>,
 }
 
-/// What a launch of a product costs.
+/// What a product with some activations costs in rows of one length.
 #[derive(Clone, Debug)]
-struct Launch {
+pub struct Cost {
     /// Blocks and instructions of warps, issued and by the busiest pipe, for [`ROWS`] rows.
     blocks: f64,
     issue: f64,
     pipe: f64,
     /// Bytes that a multiprocessor has on the way, when it is full.
     in_flight: f64,
-    /// Whether more rows make more blocks.
-    by_rows: bool,
-}
-
-/// What a product with some activations costs in rows of one length.
-#[derive(Clone, Debug)]
-pub struct Cost {
-    launches: Vec<Launch>,
+    /// Whether it writes codes.
+    codes: bool,
     /// Bytes of a row of weights on the device.
     row: f64,
 }
@@ -99,7 +94,9 @@ impl<'a> Codes<'a> {
     /// Runs a product, and weighs its machine code.
     pub fn cost(&mut self, gpu: &Figures, format: Format, product: Product, cols: usize) -> Result<Cost, String> {
         let subject = Subject::Gemv { format, product };
-        let case = subject.parse(&format!("rows={ROWS},cols={cols}")).map_err(|e| e.to_string())?;
+        let written = product.codes(format);
+        let asked = written.map_or(String::new(), |c| format!(",codes={}", c as u32));
+        let case = subject.parse(&format!("rows={ROWS},cols={cols}{asked}")).map_err(|e| e.to_string())?;
         let mut bench = Gpu::new(self.sm, &self.module, PROFILE)?;
         case.run(&mut bench).map_err(|e| format!("{case}: {e}"))?;
         let own = product.kernel(format);
@@ -107,42 +104,36 @@ impl<'a> Codes<'a> {
         // Codes without scales take whole bits.
         let weights = ROWS as usize * cols;
         let codes = bytes * 8 / weights * weights / 8;
-        let mut launches = Vec::new();
-        for profile in &bench.profiles {
-            let code = self.code(&profile.kernel)?;
-            launches.push(launch(code, profile, gpu, (profile.kernel == own).then_some(codes as u64)));
-        }
-        Ok(Cost { launches, row: bytes as f64 / ROWS as f64 })
+        // Those that only round are not its own.
+        let profile = bench.profiles.iter().find(|p| p.kernel == own).ok_or_else(|| format!("{case} ran no {own}"))?;
+        let code = self.code(&own)?;
+        let slots = slots::weigh(code, &profile.profile.lines, codes as u64);
+        let hot = slots.hot.as_ref();
+        let busiest = hot.map_or(0.0, |h| h.pressure.iter().map(|(p, s)| s * by_pipe(gpu, *p)).fold(0.0, f64::max));
+        Ok(Cost {
+            blocks: profile.launch.grid.iter().map(|g| f64::from(*g)).product(),
+            issue: slots.kernel,
+            // What is not in the loop issues before or after it.
+            pipe: busiest + slots.kernel - hot.map_or(0.0, |h| h.slots),
+            in_flight: slots.in_flight(profile).unwrap_or(0.0),
+            codes: written.is_some(),
+            row: bytes as f64 / ROWS as f64,
+        })
     }
-}
-
-/// `codes` are the bytes of codes that the product itself reads.
-fn launch(code: &sass::Code, profile: &LaunchProfile, gpu: &Figures, codes: Option<u64>) -> Launch {
-    let slots = slots::weigh(code, &profile.profile.lines, codes.unwrap_or(0));
-    let hot = slots.hot.as_ref();
-    let busiest = hot.map_or(0.0, |h| h.pressure.iter().map(|(p, s)| s * by_pipe(gpu, *p)).fold(0.0, f64::max));
-    // What is not in the loop issues before or after it.
-    let pipe = busiest + slots.kernel - hot.map_or(0.0, |h| h.slots);
-    let in_flight = slots.in_flight(profile).unwrap_or(0.0);
-    let blocks = profile.launch.grid.iter().map(|g| f64::from(*g)).product();
-    Launch { blocks, issue: slots.kernel, pipe, in_flight, by_rows: codes.is_some() }
 }
 
 impl Cost {
     /// Microseconds of a matrix of so many rows on a GPU.
     pub fn time(&self, gpu: &Figures, rows: u64) -> f64 {
-        let times = self.launches.iter().map(|l| {
-            let more = if l.by_rows { rows as f64 / ROWS as f64 } else { 1.0 };
-            let busy = (l.blocks * more).ceil().clamp(1.0, f64::from(gpu.multiprocessors));
-            let clocks = busy * f64::from(gpu.clock_mhz);
-            let issue = l.issue.max(l.pipe) * more / ISSUE / clocks;
-            // Bytes a microsecond.
-            let full = gpu.bandwidth * 1e3 * READS;
-            let reached = if l.in_flight > 0.0 { full.min(l.in_flight * busy / LATENCY) } else { full };
-            let memory = if l.by_rows { self.row * rows as f64 / reached } else { 0.0 };
-            STEP + issue.max(memory)
-        });
-        times.sum()
+        let more = rows as f64 / ROWS as f64;
+        let busy = (self.blocks * more).ceil().clamp(1.0, f64::from(gpu.multiprocessors));
+        let clocks = busy * f64::from(gpu.clock_mhz);
+        let issue = self.issue.max(self.pipe) * more / ISSUE / clocks;
+        // Bytes a microsecond.
+        let full = gpu.bandwidth * 1e3 * READS;
+        let reached = if self.in_flight > 0.0 { full.min(self.in_flight * busy / LATENCY) } else { full };
+        let memory = self.row * rows as f64 / reached;
+        STEP + issue.max(memory) + if self.codes { 2.0 * LATENCY } else { 0.0 }
     }
 }
 
@@ -151,24 +142,22 @@ mod tests {
     use super::*;
     use crate::commands::profile::gpus;
 
-    fn cost(issue: f64, launches: usize) -> Cost {
-        let own = Launch { blocks: 16.0, issue, pipe: issue, in_flight: 1e6, by_rows: true };
-        let codes = Launch { issue: 0.0, pipe: 0.0, by_rows: false, ..own.clone() };
-        let launches = std::iter::once(own).chain(std::iter::repeat_n(codes, launches - 1)).collect();
-        Cost { launches, row: 4096.0 * 18.0 / 128.0 }
+    fn cost(issue: f64, codes: bool) -> Cost {
+        Cost { blocks: 16.0, issue, pipe: issue, in_flight: 1e6, codes, row: 4096.0 * 18.0 / 128.0 }
     }
 
     #[test]
     fn memory_binds_where_instructions_are_few() {
         let gpu = gpus::find("h200").unwrap();
         // 4096 columns of one bit and a scale for each 128: 14.2 MB of gates and ups take 3.2 us at 4.48 TB/s.
-        let time = cost(1.0, 1).time(gpu, 24576);
+        let time = cost(1.0, false).time(gpu, 24576);
         assert!((time - STEP - 3.16).abs() < 0.02, "{time}");
         // One slot a weight: 24576 * 4096 lanes at 33.45 T a second.
         let slots = ROWS as f64 * 4096.0 / 32.0;
-        let time = cost(4.0 * slots, 1).time(gpu, 24576);
+        let time = cost(4.0 * slots, false).time(gpu, 24576);
         assert!((time - STEP - 12.04).abs() < 0.02, "{time}");
-        assert!((cost(1.0, 2).time(gpu, 24576) - cost(1.0, 1).time(gpu, 24576) - STEP).abs() < 1e-9);
+        let [with, without] = [true, false].map(|codes| cost(1.0, codes).time(gpu, 24576));
+        assert!((with - without - 2.0 * LATENCY).abs() < 1e-9);
     }
 
     #[test]
@@ -176,7 +165,7 @@ mod tests {
         let gpu = gpus::find("h200").unwrap();
         let slots = ROWS as f64 * 4096.0 / 32.0 * 4.0;
         // 16 blocks keep 16 of 132 multiprocessors busy.
-        let [few, many] = [128, 1280].map(|rows| cost(slots, 1).time(gpu, rows) - STEP);
+        let [few, many] = [128, 1280].map(|rows| cost(slots, false).time(gpu, rows) - STEP);
         assert!(many < 2.0 * few, "{few} {many}");
     }
 }

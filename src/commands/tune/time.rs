@@ -3,7 +3,7 @@
 use warpsmith_device::U32x4;
 use warpsmith_host::gpu_kernels::cases::Tensor;
 use warpsmith_host::gpu_kernels::format::Format;
-use warpsmith_host::gpu_kernels::gemv::{Activations, Coded, Gemv, Quantize};
+use warpsmith_host::gpu_kernels::gemv::{Activations, Coded, Gemv, Quantize, Written, coding};
 use warpsmith_host::{Buffer, Error, Graph, Stream};
 
 /// Samples of each kind of activations, behind one that warms up.
@@ -15,7 +15,7 @@ const COLD_BYTES: usize = 320 << 20;
 /// Copies of small weights, at most: each has a launch to itself.
 const COPIES: usize = PRODUCTS;
 
-/// Microseconds of a product with what makes its codes, by the activations that the format takes; medians.
+/// Microseconds of a product, which with codes writes those of what it computes, by the activations that the format takes; medians.
 pub fn times(
     stream: &Stream,
     format: Format,
@@ -59,12 +59,19 @@ fn products(
     let mut y = stream.zeros::<f32>(rows as usize)?;
     let of = Coded::of(format, activations);
     let mut codes = stream.zeros::<U32x4>(of.map_or(1, |c| c.codes().len(cols) as usize))?;
+    if let Some(of) = of {
+        Quantize::new(of.codes(), &x, &mut codes, cols).launch(&mut &*stream)?;
+    }
+    // As in a decoding step: a product writes the codes of what it computes.
+    let next = of.map(Coded::codes).filter(|c| rows.is_multiple_of(c.block()));
+    let mut coded = stream.zeros::<U32x4>(next.map_or(1, |c| c.len(rows) as usize))?;
+    let mut counted = stream.zeros::<u32>(coding::groups(rows) as usize)?;
     stream.capture(|scope| {
         weights.iter().cycle().take(PRODUCTS).try_for_each(|weights| match of {
             None => Gemv::new(format, weights, rows, cols, &x, &mut y).launch(scope),
             Some(of) => {
-                Quantize::new(of.codes(), &x, &mut codes, cols).launch(scope)?;
-                Gemv::coded(of, weights, rows, cols, &codes, &mut y).launch(scope)
+                let written = next.map(|codes| Written { codes, coded: &mut coded, counted: &mut counted });
+                Gemv::coded(of, weights, rows, cols, &codes, &mut y).code(written).launch(scope)
             }
         })
     })
