@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 ///
 /// Exit codes: 0 success; 1 a driver call, launch or file operation failed; 2 wrong usage; 3 the model or the prompt cannot
 /// be used; 4 the engine that was asked for is absent; 5 the result differs from the CPU reference; 6 doctor found
-/// something that stops the build, a tool of NVIDIA's is missing, or ptxas refused a kernel; 7 check or watch found errors; 8 a
+/// something that stops builds or runs, a tool of NVIDIA's is missing, or ptxas refused a kernel; 7 check or watch found errors; 8 a
 /// kernel is over its budget. `check -- PROGRAM` and `profile -- PROGRAM` end with the program's own code if that is not 0.
 #[derive(Debug, Parser)]
 #[command(name = "warpsmith", version, max_term_width = 100)]
@@ -432,6 +432,9 @@ pub struct CompletionsArgs {
     /// Which shell [default: the one that SHELL names]
     #[arg(value_enum)]
     pub shell: Option<clap_complete::Shell>,
+    /// Print one JSON object, with shell and script, instead of the script.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `man`.

@@ -19,7 +19,7 @@ pub enum Kind {
     NoEngine = 4,
     /// The result differs from the CPU reference.
     Verification = 5,
-    /// `doctor` found something that stops the build, a tool of NVIDIA's is missing, or ptxas refused a kernel.
+    /// `doctor` found something that stops builds or runs, a tool of NVIDIA's is missing, or ptxas refused a kernel.
     Toolchain = 6,
     /// `check` found errors.
     Findings = 7,

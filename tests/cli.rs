@@ -194,6 +194,39 @@ fn doctor_reports_every_probe_and_the_fix_for_what_is_missing() {
 }
 
 #[test]
+fn doctor_names_a_setting_that_stops_builds_or_runs() {
+    let doctor = |name: &str, value: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));
+        let output = command.args(["doctor", "--json"]).env(name, value).current_dir(ROOT).output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), report)
+    };
+    let probe = |report: &Value, name: &str| {
+        report["probes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|p| p["name"] == name)
+            .unwrap_or_else(|| panic!("{name}"))
+            .clone()
+    };
+    for (variable, value, name, part) in [
+        ("WARPSMITH_DRIVER", "gpu", "engine", "expected auto, cuda or software"),
+        ("WARPSMITH_MEMORY", "lots", "engine", "WARPSMITH_MEMORY"),
+        ("WARPSMITH_ARCHS", "sm_61", "WARPSMITH_ARCHS", "sm_70"),
+    ] {
+        let (code, report) = doctor(variable, value);
+        let found = probe(&report, name);
+        assert_eq!((code, &report["ok"], &found["state"]), (Some(6), &false.into(), &"missing".into()), "{found}");
+        assert!(found["detail"].as_str().unwrap().contains(part) && found["fix"].is_string(), "{found}");
+    }
+    // What only rust-cuda needs is needed by the build that asks for it.
+    let needs = |report: &Value| probe(report, "llvm-config of LLVM 7")["needed_for"].clone();
+    assert_eq!(needs(&doctor("WARPSMITH_BACKEND", "").1), "cuda_builder");
+    assert_eq!(needs(&doctor("WARPSMITH_BACKEND", "cuda_builder").1), "build");
+}
+
+#[test]
 fn compare_finds_the_bits_of_the_simulated_device_on_the_driver() {
     let found = json(&["compare", "swiglu", "residual_add", "argmax", "--driver", "software", "--json"]);
     let rows = found["kernels"].as_array().unwrap();
@@ -238,6 +271,27 @@ fn shells_and_man_know_every_command() {
     );
     refused(&["completions", "cmd"], 2, &["bash", "zsh"]);
     refused(&["man", "/dev/null/man1"], 1, &["/dev/null/man1"]);
+}
+
+#[test]
+fn every_command_has_json() {
+    let help = stdout(&warpsmith(&["--help"]));
+    let listed = help.split("Commands:").nth(1).and_then(|rest| rest.split("Options:").next()).unwrap();
+    // A name stands two columns in, what it does below or behind it further.
+    let names: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.strip_prefix("  "))
+        .filter(|line| !line.starts_with(' '))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(names.len() >= 13, "{help}");
+    for name in names {
+        assert!(stdout(&warpsmith(&[name, "--help"])).contains("--json"), "{name}");
+    }
+    let completions = json(&["completions", "fish", "--json"]);
+    assert_eq!(completions["shell"], "fish");
+    assert_eq!(completions["script"].as_str().unwrap(), stdout(&warpsmith(&["completions", "fish"])));
 }
 
 #[cfg(unix)]

@@ -1,5 +1,6 @@
 //! What a build would find: for `warpsmith doctor`. Looks only; builds and fetches nothing.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use crate::cuda_builder::{CUDA_BUILDER_REPOSITORY, CUDA_BUILDER_REVISION, CUDA_BUILDER_TOOLCHAIN};
 use crate::process::{clean_command, find_on_path, probe_stdout};
 use crate::toolchain::{SourceSearch, TESTED_RUSTC, Toolchain};
-use crate::{MissingPiece, nvdisasm, ptxas};
+use crate::{Arch, Backend, MissingPiece, nvdisasm, ptxas};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -61,12 +62,22 @@ impl Probe {
 /// Looks for everything that a build of kernels can use. Takes up to some seconds.
 pub fn probe() -> Vec<Probe> {
     let mut probes = required();
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let chosen = settings(variable);
+    let with_cuda_builder =
+        chosen.iter().any(|p| p.name == "WARPSMITH_BACKEND" && p.detail == Backend::CudaBuilder.name());
+    probes.extend(chosen);
     let found = ptxas::find();
     let disassembler = nvdisasm::find(found.as_ref());
+    // A tool that a variable names is looked for nowhere else.
+    let absent = |name: &str| match variable(name) {
+        Some(path) => format!("{name} names {}, which does not run", path.to_string_lossy()),
+        None => "not found".to_owned(),
+    };
     probes.push(Probe::new(
         "ptxas",
         Scope::Optional,
-        found.map(|p| format!("release {} at {}", p.release(), p.path().display())).ok_or_else(|| "not found".to_owned()),
+        found.map(|p| format!("release {} at {}", p.release(), p.path().display())).ok_or_else(|| absent("WARPSMITH_PTXAS")),
         "pip install nvidia-cuda-nvcc in an active virtual environment, or install a CUDA toolkit; or set WARPSMITH_PTXAS",
     ));
     probes.push(Probe::new(
@@ -74,11 +85,50 @@ pub fn probe() -> Vec<Probe> {
         Scope::Optional,
         disassembler
             .map(|p| format!("release {} at {}", p.release(), p.path().display()))
-            .ok_or_else(|| "not found".to_owned()),
+            .ok_or_else(|| absent("WARPSMITH_NVDISASM")),
         "pip install nvidia-cuda-nvdisasm in an active virtual environment, or install a CUDA toolkit; or set WARPSMITH_NVDISASM",
     ));
-    probes.extend(cuda_builder());
+    probes.extend(cuda_builder().into_iter().map(|probe| match with_cuda_builder {
+        true => Probe { scope: Scope::Required, ..probe },
+        false => probe,
+    }));
     probes
+}
+
+/// The variables that a build reads, as far as they are set: a value that makes no sense stops it.
+fn settings(variable: impl Fn(&str) -> Option<OsString>) -> Vec<Probe> {
+    let mut probes = Vec::new();
+    let mut add = |name: &str, read: &dyn Fn(&str) -> Result<String, String>, fix: &str| {
+        if let Some(value) = variable(name) {
+            let found = value.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(read);
+            probes.push(Probe::new(name, Scope::Required, found, fix));
+        }
+    };
+    let backend = |text: &str| text.parse().map(|b: Backend| b.name().to_owned()).map_err(|e| e.to_string());
+    add("WARPSMITH_BACKEND", &backend, "unset it, or set it to stock or cuda_builder");
+    let archs = |text: &str| {
+        let named = text.split(',').map(|a| a.trim().parse::<Arch>().map_err(|e| e.to_string()));
+        named.collect::<Result<Vec<_>, _>>().map(|_| text.to_owned())
+    };
+    add("WARPSMITH_ARCHS", &archs, "unset it, or list architectures, as in sm_75,sm_90");
+    let cache = |text: &str| {
+        // The folder that is there already, in which the build makes the rest.
+        let there = Path::new(text).ancestors().find(|dir| dir.exists());
+        let dir = there.filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        match tempfile_in(dir) {
+            Ok(()) => Ok(text.to_owned()),
+            Err(error) => Err(format!("{text}: nothing can be written in {}: {error}", dir.display())),
+        }
+    };
+    add("WARPSMITH_CACHE_DIR", &cache, "unset it, or name a folder that can be written");
+    probes
+}
+
+/// Whether a file can be made there; it is gone at once.
+fn tempfile_in(dir: &Path) -> std::io::Result<()> {
+    let file = dir.join(format!(".warpsmith-probe-{}", std::process::id()));
+    std::fs::File::create_new(&file)?;
+    std::fs::remove_file(&file)
 }
 
 fn required() -> Vec<Probe> {
@@ -106,20 +156,45 @@ fn required() -> Vec<Probe> {
                 release,
                 rustup: None,
             };
-            let fix = format!("rustup component add rust-src --toolchain {}", search.toolchain);
-            let found = search.find().map(|dir| dir.display().to_string());
-            let found = found.ok_or_else(|| "the source of `core` was not found".to_owned());
+            let (absent, fix) = match &search.explicit {
+                Some(path) => (
+                    format!("WARPSMITH_RUST_SRC names {}, which holds no core/src/lib.rs", path.display()),
+                    "unset WARPSMITH_RUST_SRC, or name the folder `library` of rustc's source".to_owned(),
+                ),
+                None => (
+                    "the source of `core` was not found".to_owned(),
+                    format!("rustup component add rust-src --toolchain {}", search.toolchain),
+                ),
+            };
+            let found = search.find().map(|dir| dir.display().to_string()).ok_or(absent);
             probes.push(Probe::new("rust-src", Scope::Required, found, &fix));
         }
     }
-    let linker = ["cc", "clang", "gcc"].iter().find_map(|name| find_on_path(name));
-    probes.push(Probe::new(
-        "C linker",
-        Scope::Required,
-        linker.map(|p| p.display().to_string()).ok_or_else(|| "no `cc` on PATH".to_owned()),
-        "apt install build-essential, or the compiler package of your system",
-    ));
+    probes.push(match cfg!(windows) {
+        true => {
+            let detail = "not looked for: rustc finds Visual Studio's by itself";
+            Probe::new("C linker", Scope::Required, Ok(detail.to_owned()), "")
+        }
+        false => linker(find_on_path),
+    });
     probes
+}
+
+/// rustc calls `cc`, unless cargo is told of another one.
+fn linker(find: impl Fn(&str) -> Option<PathBuf>) -> Probe {
+    let found = find("cc").map(|path| path.display().to_string()).ok_or_else(|| "no `cc` on PATH".to_owned());
+    let fix = "apt install build-essential, or the compiler package of your system";
+    let probe = Probe::new("C linker", Scope::Required, found, fix);
+    match ["clang", "gcc"].iter().find_map(|name| find(name)) {
+        Some(other) if probe.state == ProbeState::Missing => Probe {
+            state: ProbeState::Warning,
+            detail: format!("no `cc` on PATH, which rustc calls; {} is there", other.display()),
+            fix: "name it in .cargo/config.toml: linker = \"clang\" under [target.x86_64-unknown-linux-gnu], or install `cc`"
+                .to_owned(),
+            ..probe
+        },
+        _ => probe,
+    }
 }
 
 /// The pieces of the `cuda_builder` backend that are missing.
@@ -294,6 +369,44 @@ fn cargo_home() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_that_stops_a_build_is_named_and_so_is_a_linker_that_rustc_does_not_call() {
+        let dir = tempfile::tempdir().unwrap();
+        let (good, file) = (dir.path().join("a/b"), dir.path().join("file"));
+        std::fs::write(&file, "").unwrap();
+        let found = |name: &str, value: &std::ffi::OsStr| {
+            let mut probes = settings(|asked| (asked == name).then(|| value.to_owned()));
+            assert_eq!(probes.len(), 1, "{name}");
+            probes.remove(0)
+        };
+        for (name, value) in [
+            ("WARPSMITH_BACKEND", "stock".as_ref()),
+            ("WARPSMITH_BACKEND", "cuda_builder".as_ref()),
+            ("WARPSMITH_ARCHS", "sm_75, sm_90".as_ref()),
+            ("WARPSMITH_CACHE_DIR", good.as_os_str()),
+        ] {
+            let probe = found(name, value);
+            assert_eq!((probe.state, probe.fix.as_str()), (ProbeState::Ok, ""), "{probe:?}");
+        }
+        for (name, value, part) in [
+            ("WARPSMITH_BACKEND", "nvcc".as_ref(), "nvcc"),
+            ("WARPSMITH_ARCHS", "sm_75,sm_61".as_ref(), "sm_61"),
+            ("WARPSMITH_CACHE_DIR", file.join("x").as_os_str(), "file"),
+        ] {
+            let probe = found(name, value);
+            assert_eq!((probe.state, probe.scope), (ProbeState::Missing, Scope::Required), "{probe:?}");
+            assert!(probe.detail.contains(part) && !probe.fix.is_empty(), "{probe:?}");
+        }
+        assert!(settings(|_| None).is_empty());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "a probe leaves nothing");
+
+        let only = |there: &'static [&str]| linker(|name| there.contains(&name).then(|| PathBuf::from(name)));
+        assert_eq!(only(&["cc", "gcc"]).state, ProbeState::Ok);
+        assert_eq!(only(&[]).state, ProbeState::Missing);
+        let clang = only(&["clang"]);
+        assert!(clang.state == ProbeState::Warning && clang.fix.contains("linker"), "{clang:?}");
+    }
 
     #[test]
     fn every_piece_is_named_and_every_gap_has_a_fix() {

@@ -215,17 +215,34 @@ pub(crate) fn init(flags: c_uint) -> Res {
     }
 }
 
+/// What `WARPSMITH_DRIVER` asks for.
+fn asked_for() -> Result<Choice, String> {
+    match std::env::var("WARPSMITH_DRIVER") {
+        Err(std::env::VarError::NotPresent) => Ok(Choice::Auto),
+        Ok(text) if text.trim().is_empty() => Ok(Choice::Auto),
+        Ok(text) => text.parse().map_err(|e: SelectError| format!("WARPSMITH_DRIVER: {e}")),
+        Err(e) => Err(format!("WARPSMITH_DRIVER: {e}")),
+    }
+}
+
+/// Reads the variables that choose and size an engine, without choosing one.
+///
+/// # Errors
+/// The variable whose value makes no sense, or the driver that was asked for and is not there, in words.
+pub fn probe_settings() -> Result<Choice, String> {
+    let choice = asked_for()?;
+    if choice == Choice::Cuda {
+        real_with_devices().map_err(|why| format!("WARPSMITH_DRIVER=cuda: {why}"))?;
+    } else {
+        Software::check_environment()?;
+    }
+    Ok(choice)
+}
+
 fn choose(wanted: Option<Choice>) -> Result<Active, (Code, String)> {
     let choice = match wanted {
         Some(choice) => choice,
-        None => match std::env::var("WARPSMITH_DRIVER") {
-            Err(std::env::VarError::NotPresent) => Choice::Auto,
-            Ok(text) if text.trim().is_empty() => Choice::Auto,
-            Ok(text) => {
-                text.parse().map_err(|e: SelectError| (Code::INVALID_VALUE, format!("WARPSMITH_DRIVER: {e}")))?
-            }
-            Err(e) => return Err((Code::INVALID_VALUE, format!("WARPSMITH_DRIVER: {e}"))),
-        },
+        None => asked_for().map_err(|reason| (Code::INVALID_VALUE, reason))?,
     };
     if choice != Choice::Software {
         match real_with_devices() {

@@ -38,7 +38,9 @@ mod types;
 
 pub use api::*;
 pub use codes::{result_name, result_text};
-pub use engine::{Choice, Engine, RealProbe, SelectError, engine, init_error, probe_real, select, why_not_cuda};
+pub use engine::{
+    Choice, Engine, RealProbe, SelectError, engine, init_error, probe_real, probe_settings, select, why_not_cuda,
+};
 pub use instrument::last_raw_result;
 pub use types::*;
 

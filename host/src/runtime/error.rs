@@ -71,8 +71,8 @@ pub enum Error {
         requested: u64,
     },
     /// A launch breaks its kernel's contract.
-    #[error(transparent)]
-    Contract(#[from] ContractError),
+    #[error("{0}\nhint: {hint}", hint = contract_hint(.0))]
+    Contract(ContractError),
     /// A launch asks for more than the device or the compiled kernel can give.
     #[error(
         "{kernel}: {what}: {requested} requested, the limit is {limit}\nhint: `geometry` of its contract asks for \
@@ -428,6 +428,24 @@ fn hint(code: i32) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+// Not as its source: the text has all that it says.
+impl From<ContractError> for Error {
+    fn from(error: ContractError) -> Error {
+        Error::Contract(error)
+    }
+}
+
+fn contract_hint(error: &ContractError) -> &'static str {
+    match error.argument {
+        "grid" => {
+            "`geometry` of its contract gave these: leave out a launch that has nothing to do, or let `check` ask for at \
+             least one element; what does not fit y or z goes into x"
+        }
+        "block" => "`geometry` of its contract gave these: `#[kernel(block = …)]` says how many threads it may give",
+        _ => "`check` of its contract asks for this: pass buffers and numbers that fit each other",
+    }
 }
 
 /// A prefix and an optional text.

@@ -79,20 +79,27 @@ fn engines() -> Vec<Finding> {
         }
     }
     found.push(finding("driver (software)", "run", "ok", "built in".into(), ""));
+    if let Err(reason) = warpsmith_driver_api::probe_settings() {
+        let fix = "unset the variable, or give it a value that it takes: without any, the real driver is used if it can be, \
+                   else the software one";
+        found.push(finding("engine", "run", "missing", reason, fix));
+    }
     found
 }
 
 /// Runs the command.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let here = std::env::current_dir().unwrap_or_default();
-    let mut probes: Vec<Finding> = toolchain().chain(project::project(&here)).chain(engines()).collect();
+    let mut probes: Vec<Finding> =
+        toolchain().chain(project::project(&here)).chain(project::book(&here)).chain(engines()).collect();
     // Stable: what every build needs, then what runs it, then what only the other code generator needs.
     probes.sort_by_key(|p| match p.needed_for {
         "build" => 0,
         "cuda_builder" => 2,
         _ => 1,
     });
-    let blockers = probes.iter().filter(|p| p.needed_for == "build" && p.state == "missing").count();
+    let needed = |p: &&Finding| matches!(p.needed_for, "build" | "run") && p.state == "missing";
+    let blockers = probes.iter().filter(needed).count();
     let report = Report { probes, ok: blockers == 0 };
     if args.json {
         println!(
@@ -125,10 +132,10 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     }
     match blockers {
         0 => Ok(()),
-        1 => Err(Failure::new(Kind::Toolchain, "one thing that the build needs is missing; its fix is above")),
+        1 => Err(Failure::new(Kind::Toolchain, "one thing that builds or runs need is missing; its fix is above")),
         n => Err(Failure::new(
             Kind::Toolchain,
-            format!("{n} things that the build needs are missing; their fixes are above"),
+            format!("{n} things that builds or runs need are missing; their fixes are above"),
         )),
     }
 }

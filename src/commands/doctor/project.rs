@@ -75,6 +75,26 @@ fn toolkit() -> bool {
     named.chain(["/usr/local/cuda", "/opt/cuda"].map(PathBuf::from)).any(|p| p.join("include/cuda.h").is_file())
 }
 
+/// What renders a book, where there is one.
+pub fn book(dir: &Path) -> Option<Finding> {
+    let book = dir.ancestors().map(|d| d.join("docs/book.toml")).find(|file| file.is_file())?;
+    let version = std::process::Command::new("mdbook").arg("--version").output().ok().filter(|o| o.status.success());
+    let finding = |state, detail, fix: &str| Finding {
+        name: "mdbook".to_owned(),
+        needed_for: "optional",
+        state,
+        detail,
+        fix: fix.to_owned(),
+    };
+    Some(match version {
+        Some(output) => finding("ok", String::from_utf8_lossy(&output.stdout).trim().to_owned(), ""),
+        None => {
+            let detail = format!("not found; it renders {}, which reads as it stands", book.display());
+            finding("missing", detail, "cargo install mdbook")
+        }
+    })
+}
+
 /// Without the file, the next `rustup update` may bring a compiler that nobody tried on kernels.
 fn toolchain_file(root: &Path) -> Finding {
     let file = root.join("rust-toolchain.toml");

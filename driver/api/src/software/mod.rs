@@ -110,6 +110,14 @@ impl Software {
         Ok(Software { devices, state, sm: config.spec.sm })
     }
 
+    /// Whether [`from_environment`](Software::from_environment) would give one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_environment() -> Result<(), String> {
+        config::Config::from_environment().map(drop)
+    }
+
     pub fn sm(&self) -> u32 {
         self.sm
     }
