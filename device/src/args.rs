@@ -4,6 +4,42 @@
 //! checked the lengths) and become `ld.global`/`st.global`; elements of 8 and 16 bytes with that
 //! alignment ([`F32x4`] and friends) become one access.
 //!
+//! ```
+//! # #![cfg_attr(target_arch = "nvptx64", no_std)]
+//! # use warpsmith_device::prelude::*;
+//! /// y = 2 x, 16 bytes a load and a store.
+//! #[kernel(block = 256)]
+//! pub unsafe fn doubled(x: In<f32>, y: Out<f32>, n: u32) {
+//!     let i = 4 * thread::global_x();
+//!     if i < n as usize {
+//!         let F32x4(v) = x.load4(i);
+//!         y.store4(i, F32x4(v.map(|v| 2.0 * v)));
+//!     }
+//! }
+//!
+//! #[cfg(not(target_arch = "nvptx64"))]
+//! impl Contract for Doubled<'_> {
+//!     fn geometry(&self) -> Geometry {
+//!         Geometry::blocks((self.n / 4).div_ceil(256))
+//!     }
+//!     fn check(&self) -> Result<(), ContractError> {
+//!         contract::multiple_of(Self::META, "n", self.n, 4u32)?;
+//!         contract::at_least(Self::META, "x", self.x.len(), (self.n, "n"))?;
+//!         contract::at_least(Self::META, "y", self.y.len(), (self.n, "n"))?;
+//!         contract::multiple_of(Self::META, "x", (self.x.address(), "its address"), 16u32)?;
+//!         contract::multiple_of(Self::META, "y", (self.y.address(), "its address"), 16u32)
+//!     }
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! | | moves | cost |
+//! |---|---|---|
+//! | `at`, `get`, `set` | an element | 1 access, or one for each 16 bytes; for each field, where the alignment is less than the size |
+//! | `load2`, `load4`, `store2`, `store4` | two or four elements of 4 bytes | 1, of 8 or 16 bytes |
+//! | `ld_nc`, `ld_nc128` | an element, or 16 bytes, past L1 | 1 |
+//! | `from`, `cast`, `ptr`, `ptr_at` | nothing | none: part of an address |
+//!
 //! An `In<T>` is not written by anyone while the kernel runs: the host lends it as `&`, everything
 //! written as `&mut`. So its loads may go through the read-only path (`ld.global.nc`) and may be
 //! moved over stores to other buffers. `Out` and `InOut` promise nothing of the kind: threads may

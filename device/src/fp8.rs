@@ -6,8 +6,9 @@
 //! | [`E5m2`] | 5, 2 bits, bias 15 | 57344 | 2^-14, 2^-16 | `0x7c` and `0xfc`; `0x7d` to `0x7f`, `0xfd` to `0xff` |
 //!
 //! Rounding is to nearest, ties to even; what is too large, infinities included, becomes the largest number (`satfinite`); a
-//! NaN becomes `0x7f`. Host and device give the same bits. There is no arithmetic in 8 bits: products go through `f32`, `f16`
-//! ([`packed`](crate::packed)) or tensor cores.
+//! NaN becomes `0x7f`. Host and device give the same bits. No GPU calculates in 8 bits, and neither do these: sums and products of
+//! elements go through `f32`, or pairs of `f16` (`unpack_f16x2`, [`packed`](crate::packed)), and tensor cores multiply
+//! [fragments](crate::mma) of either type.
 //!
 //! ```
 //! use warpsmith_device::fp8::E4m3;
@@ -17,6 +18,8 @@
 //!
 //! Cost of a pair: one or two instructions from sm_90 on, about 20 before. Source: OCP 8-bit Floating Point Specification 1.0;
 //! PTX ISA, `cvt`.
+
+use crate::packed::F16x2;
 
 macro_rules! formats {
     ($($(#[$doc:meta])* $name:ident: $exponent:literal, $fraction:literal, $largest:literal, $ptx:literal;)*) => { $(
@@ -73,9 +76,9 @@ macro_rules! formats {
                 }
             }
 
-            /// Two values, exactly, the first of the lower byte.
+            /// Two values, exactly, the first of the lower byte, as a pair that can be calculated with.
             #[inline(always)]
-            pub fn unpack(bits: u16) -> (f32, f32) {
+            pub fn unpack_f16x2(bits: u16) -> F16x2 {
                 #[cfg(target_feature = "sm_90")]
                 {
                     let halves: u32;
@@ -84,7 +87,20 @@ macro_rules! formats {
                         core::arch::asm!(concat!("cvt.rn.f16x2.", $ptx, "x2 {0}, {1};"), lateout(reg32) halves,
                             in(reg16) bits, options(pure, nomem, nostack, preserves_flags));
                     }
-                    crate::convert::unpack_f16x2(halves)
+                    F16x2::from_bits(halves)
+                }
+                #[cfg(not(target_feature = "sm_90"))]
+                {
+                    halves::<$exponent>(bits)
+                }
+            }
+
+            /// Two values, exactly, the first of the lower byte.
+            #[inline(always)]
+            pub fn unpack(bits: u16) -> (f32, f32) {
+                #[cfg(target_feature = "sm_90")]
+                {
+                    crate::convert::unpack_f16x2($name::unpack_f16x2(bits).to_bits())
                 }
                 #[cfg(not(target_feature = "sm_90"))]
                 {
@@ -129,6 +145,22 @@ fn encode<const EXPONENT: u32, const FRACTION: u32, const LARGEST: u32>(v: f32) 
     sign | if code < LARGEST { code } else { LARGEST } as u8
 }
 
+/// Two codes as `f16`: each is the upper byte of one with five bits of exponent; with four, its magnitude is a place lower and
+/// 2^8 too small.
+#[cfg(not(target_feature = "sm_90"))]
+#[inline(always)]
+fn halves<const EXPONENT: u32>(bits: u16) -> F16x2 {
+    let bytes = (bits as u32 & 0xff) << 8 | (bits as u32 & 0xff00) << 16;
+    if EXPONENT == 5 {
+        return F16x2::from_bits(bytes);
+    }
+    let magnitude = bytes & 0x7f00_7f00;
+    let scaled = F16x2::from_bits(bytes & 0x8000_8000 | magnitude >> 1) * F16x2::from_bits(0x5c00_5c00);
+    // The code with all bits set is NaN.
+    let nan = (magnitude + 0x0100_0100) & 0x8000_8000;
+    F16x2::from_bits(scaled.to_bits() | (nan - (nan >> 15)))
+}
+
 #[cfg(not(target_feature = "sm_90"))]
 #[inline(always)]
 fn decode<const EXPONENT: u32, const FRACTION: u32, const LARGEST: u32>(bits: u8) -> f32 {
@@ -169,6 +201,13 @@ mod tests {
                         assert_eq!($t::from_f32(v as f32).to_bits(), code);
                     }
                     None => assert!(!$t::from_bits(code).to_f32().is_finite(), "{code:#x}"),
+                }
+            }
+            for (low, high) in (0..=255u8).flat_map(|low| [0u8, 0x7f, 0x80, low].map(|high| (low, high))) {
+                let (a, b) = $t::unpack_f16x2(u16::from_le_bytes([low, high])).to_f32();
+                for (code, v) in [(low, a), (high, b)] {
+                    let wanted = $t::from_bits(code).to_f32();
+                    assert!(v.to_bits() == wanted.to_bits() || v.is_nan() && wanted.is_nan(), "{code:#x}: {v}");
                 }
             }
             for (code, pair) in values.windows(2).enumerate() {

@@ -57,6 +57,37 @@
 //! # fn main() {}
 //! ```
 //!
+//! # Generic kernels, closures, launch bounds
+//!
+//! A kernel may be generic over types and constants: `instances` names those that become PTX entries. Helpers are generic as
+//! any function is, and take closures; all of it is inlined and costs nothing. `block` is the launch bound of threads, and
+//! `min_blocks`, how many blocks a multiprocessor should hold, bounds the registers.
+//!
+//! ```
+//! # #![cfg_attr(target_arch = "nvptx64", no_std)]
+//! use core::ops::{Add, Mul};
+//! # use warpsmith_device::prelude::*;
+//!
+//! /// y[i] = f(x[i]) for `V` elements, `step` apart.
+//! #[device]
+//! unsafe fn map<T: Element, const V: usize>(x: In<T>, y: Out<T>, first: usize, step: usize, f: impl Fn(T) -> T) {
+//!     for v in 0..V {
+//!         y.set(first + v * step, f(x.at(first + v * step)));
+//!     }
+//! }
+//!
+//! /// y = by · x + x, for whole blocks of 256 · `V` elements.
+//! #[kernel(block = 256, min_blocks = 8, instances(grow_f32<f32, 4>, grow_u32<u32, 2>))]
+//! pub unsafe fn grow<T: Element + Add<Output = T> + Mul<Output = T>, const V: usize>(x: In<T>, y: Out<T>, by: T) {
+//!     let first = block::idx_x() as usize * 256 * V + thread::idx_x() as usize;
+//!     map::<T, V>(x, y, first, 256, |v| by * v + v);
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! Each instance has a launch struct, here `GrowF32` and `GrowU32`. A closure holds no barrier and no warp collective; the other
+//! limits are in [`kernel`](macro@kernel), [`device`](macro@device) and the book's chapter on device code.
+//!
 //! # Rules that the device half keeps for you
 //!
 //! * Barriers and warp collectives are LLVM intrinsics, which are `convergent`, in functions that
@@ -74,7 +105,8 @@
 //! are the same text there; `#[kernel]` writes another entry (`extern "C"` with
 //! `nvvm_internal::kernel`), barriers and the active mask are named as LLVM 7 names them, and
 //! integer reductions are shuffle trees. `target_feature = "sm_80"` is never set there, so the
-//! forms for sm_75 are used.
+//! forms for sm_75 are used. The tests have rustc's own generator compile these forms as well, and run them; what LLVM 7 and
+//! libNVVM make of them takes a machine that has both.
 //!
 //! Nothing here needs `cuda_std`. Its indices and barriers are the same `core::arch::nvptx`
 //! functions; its `shared_array!` was unsound and is gone, its `grid_fence` fences the block only,

@@ -8,6 +8,28 @@
 //! | `__stcg`, `__stcs`, `__stwt` | [`store`]`(p, v, Store::L2)`, `Store::Once`, `Store::Through` | `st.global.cg`, `.cs`, `.wt` |
 //! | `cuda::annotated_ptr`, `createpolicy` | [`load_by`]`(p, Policy::keep())` | `ld.global.L2::cache_hint` |
 //!
+//! ```
+//! # #![cfg_attr(target_arch = "nvptx64", no_std)]
+//! # use warpsmith_device::prelude::*;
+//! /// y += a x, 16 bytes a load: x passes by L1, the 4 KiB of `a` stay in L2.
+//! #[kernel(block = 256)]
+//! pub unsafe fn axpy4(a: In<f32>, x: In<f32>, y: InOut<f32>, n: u32) {
+//!     let i = 4 * thread::global_x();
+//!     if i < n as usize {
+//!         let F32x4(a) = mem::load_by(a.ptr().add(i % 1024).cast::<F32x4>(), mem::Policy::keep());
+//!         let F32x4(x) = mem::load(x.ptr().add(i).cast::<F32x4>(), mem::Load::Streamed);
+//!         let F32x4(y0) = y.load4(i);
+//!         let sum = F32x4([0, 1, 2, 3].map(|k| math::fma(a[k], x[k], y0[k])));
+//!         mem::store(y.ptr_at(i).cast::<F32x4>(), sum, mem::Store::Once);
+//!     }
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! A value has 2, 4, 8 or 16 bytes ([`Streamed`]) and is one access, aligned to its size: 16 bytes a lane are the widest, four
+//! lines of 128 bytes a warp. A [`Policy`] is one `createpolicy` more, outside of loops; before sm_80 there is none, and the
+//! access is an ordinary one. [`prefetch_l2`] and [`prefetch_l1`] are one instruction, and nothing waits for them.
+//!
 //! Hints are constants in practice and cost nothing; no result depends on them. They need PTX ISA 7.4, which the builder sets
 //! for every architecture. Source: PTX ISA, "Cache operators" and "Cache eviction priority hints".
 

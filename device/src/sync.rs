@@ -7,6 +7,32 @@
 //! hint at that point. Helpers of your own get the same from [`#[device]`](macro@crate::device).
 //! A closure is a function too: keep barriers and collectives out of closures, and loop with
 //! `while` or `for` around them.
+//!
+//! ```
+//! # #![cfg_attr(target_arch = "nvptx64", no_std)]
+//! # use warpsmith_device::prelude::*;
+//! /// y[b] = how many of x[256 b ..][..256] are larger than their neighbour.
+//! #[kernel(block = 256)]
+//! pub unsafe fn larger(x: In<f32>, y: Out<u32>) {
+//!     let (t, row) = (thread::idx_x() as usize, shared_array!(ROW: [f32; 256]));
+//!     row.set(t, x.at(thread::global_x()));
+//!     // Each thread reads what another one wrote.
+//!     sync::block();
+//!     let count = sync::block_count(row.get(t) > row.get(t ^ 1));
+//!     if t == 0 {
+//!         y.set(block::idx_x() as usize, count);
+//!     }
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! | | cost | orders |
+//! |---|---|---|
+//! | [`block`] | one `bar.sync`: the wait for the last warp | shared and global memory, among the threads of the block |
+//! | [`block_count`], [`block_any`], [`block_all`] | one `bar.red` | the same |
+//! | [`warp()`] | one `bar.warp.sync` | the same, among the lanes of the mask |
+//!
+//! Of the whole grid: [`grid::sync`](crate::grid::sync). In two halves: [`barrier`](crate::barrier).
 
 #[cfg(target_arch = "nvptx64")]
 unsafe extern "C" {

@@ -291,6 +291,28 @@ fn tiles_stay_in_registers_and_take_the_collectives_that_the_documentation_count
     expect("block_tiles", &[("bar", 2 * 5 + 3 + 1), ("shfl", 11 + 12 + 10 + 4 * 11)]);
 }
 
+/// Each row of the table in `math` has functions and costs, and functions and costs of fast forms: the instructions of one call.
+#[test]
+fn functions_cost_what_the_documentation_counts() {
+    let cost = |name: &str| {
+        let calls = |sm| instructions(sm, &format!("cost_{name}")).len();
+        ARCHS.map(|sm| calls(sm) - instructions(sm, "cost_nothing").len()).into_iter().max().unwrap()
+    };
+    let mut counted = 0;
+    for row in include_str!("../src/math.rs").lines().filter(|l| l.starts_with("//! | [`")) {
+        let cells: Vec<&str> = row.split('|').skip(1).collect();
+        for pair in cells.chunks_exact(2) {
+            let names = pair[0].split(['[', ']']).skip(1).step_by(2).map(|n| n.trim_matches('`'));
+            for (name, says) in names.zip(pair[1].split(',')) {
+                let says: usize = says.trim().parse().unwrap_or_else(|_| panic!("{row}"));
+                assert_eq!(cost(name), says, "{name}");
+                counted += 1;
+            }
+        }
+    }
+    assert!(counted >= 20, "{counted}");
+}
+
 #[test]
 fn copies_barriers_and_products_are_the_instructions_of_their_architecture() {
     for sm in ARCHS {
@@ -307,6 +329,11 @@ fn copies_barriers_and_products_are_the_instructions_of_their_architecture() {
         counts("product_f16", &[("mma.sync", 2 - new), ("shfl", 0)]);
         counts("product_i8", &[("mma.sync", 4 - 3 * new), ("shfl", 0)]);
         counts("product_bf16", &[("mma.sync", new), ("shfl", 32 - 32 * new)]);
+        let native = usize::from(sm >= 100);
+        for entry in ["product_e4m3", "product_e5m2"] {
+            counts(entry, &[("mma.sync", if sm >= 80 { 2 - native } else { 4 }), ("shfl", 0)]);
+            counts(entry, &[("cvt.rn.f16x2.e", if sm >= 90 { 12 - 12 * native } else { 0 })]);
+        }
         counts("rows_product", &[("ldmatrix.sync.aligned.m8n8.x4", 1), ("ldmatrix.sync.aligned.m8n8.x2.trans", 1)]);
     }
 }

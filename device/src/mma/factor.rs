@@ -1,6 +1,9 @@
 //! What tensor cores multiply, by element type.
 
-use crate::{Element, bf16, f16};
+use crate::{
+    Element, bf16, f16,
+    fp8::{E4m3, E5m2},
+};
 #[cfg(target_feature = "sm_75")]
 use core::arch::asm;
 
@@ -15,9 +18,14 @@ pub enum Kind {
     I8,
     /// `u8`.
     U8,
+    /// `fp8::E4m3`.
+    E4m3,
+    /// `fp8::E5m2`.
+    E5m2,
 }
 
-/// An element of the factors of a tensor-core product: `f16` and `bf16` with `f32` sums, `i8` and `u8` with `i32` sums.
+/// An element of the factors of a tensor-core product: `f16`, `bf16`, `fp8::E4m3` and `fp8::E5m2` with `f32` sums,
+/// `i8` and `u8` with `i32` sums.
 ///
 /// # Safety
 /// `KIND` is that of the type, and `Sum` has 4 bytes.
@@ -44,6 +52,8 @@ factors! {
     bf16: Bf16, f32;
     i8: I8, i32;
     u8: U8, i32;
+    E4m3: E4m3, f32;
+    E5m2: E5m2, f32;
 }
 
 /// `c += a * b` of the warp; sums are bits.
@@ -52,6 +62,41 @@ factors! {
 /// All 32 lanes make this call together.
 #[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
 pub(super) unsafe fn multiply(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
+    // Eight bits as two products of 16, in which every value of theirs is exact: the lower two bytes of each word, then the
+    // upper two. Which columns of A meet in a product is all one, as long as B's rows are the same.
+    #[cfg(all(target_feature = "sm_75", not(all(target_feature = "sm_89", target_feature = "ptx84"))))]
+    if let Some(halves) = halves_of(kind) {
+        let mut shift = 0;
+        while shift < 32 {
+            let half = |word: u32| halves((word >> shift) as u16).to_bits();
+            let (a, b) = ([half(a[0]), half(a[1]), half(a[2]), half(a[3])], [half(b[0]), half(b[1])]);
+            // SAFETY: the caller's promise.
+            unsafe { multiply_words(Kind::F16, c, a, b) };
+            shift += 16;
+        }
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { multiply_words(kind, c, a, b) }
+}
+
+/// How a pair of eight-bit floats becomes one of `f16`.
+#[cfg(all(target_feature = "sm_75", not(all(target_feature = "sm_89", target_feature = "ptx84"))))]
+#[inline(always)]
+fn halves_of(kind: Kind) -> Option<fn(u16) -> crate::packed::F16x2> {
+    match kind {
+        Kind::E4m3 => Some(E4m3::unpack_f16x2),
+        Kind::E5m2 => Some(E5m2::unpack_f16x2),
+        _ => None,
+    }
+}
+
+/// The same, of elements for which there is an instruction.
+///
+/// # Safety
+/// As [`multiply`].
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
+unsafe fn multiply_words(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
     /// One instruction from sm_80 on.
     #[cfg(target_feature = "sm_80")]
     macro_rules! full {
@@ -89,6 +134,13 @@ pub(super) unsafe fn multiply(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32
             Kind::Bf16 => full!("m16n8k16.row.col.f32.bf16.bf16.f32"),
             Kind::I8 => full!("m16n8k32.row.col.s32.s8.s8.s32"),
             Kind::U8 => full!("m16n8k32.row.col.s32.u8.u8.s32"),
+            #[cfg(all(target_feature = "sm_89", target_feature = "ptx84"))]
+            Kind::E4m3 => full!("m16n8k32.row.col.f32.e4m3.e4m3.f32"),
+            #[cfg(all(target_feature = "sm_89", target_feature = "ptx84"))]
+            Kind::E5m2 => full!("m16n8k32.row.col.f32.e5m2.e5m2.f32"),
+            // They came as `f16`.
+            #[cfg(not(all(target_feature = "sm_89", target_feature = "ptx84")))]
+            Kind::E4m3 | Kind::E5m2 => {}
         }
         #[cfg(all(target_feature = "sm_75", not(target_feature = "sm_80")))]
         match kind {
@@ -99,6 +151,7 @@ pub(super) unsafe fn multiply(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32
             Kind::Bf16 => by_shuffles(kind, c, a, b),
             Kind::I8 => quarter!("m8n8k16.row.col.s32.s8.s8.s32", 0 1 2 3),
             Kind::U8 => quarter!("m8n8k16.row.col.s32.u8.u8.s32", 0 1 2 3),
+            Kind::E4m3 | Kind::E5m2 => {}
         }
         #[cfg(not(target_feature = "sm_75"))]
         by_shuffles(kind, c, a, b);
@@ -155,5 +208,18 @@ fn dot(kind: Kind, a: u32, b: u32, c: u32) -> u32 {
         Kind::Bf16 => pairs(unpack_bf16x2(a), unpack_bf16x2(b)),
         Kind::I8 => dp4a(a as i32, b as i32, c as i32) as u32,
         Kind::U8 => dp4a_u(a, b, c),
+        Kind::E4m3 => quads(E4m3::unpack, a, b, c),
+        Kind::E5m2 => quads(E5m2::unpack, a, b, c),
     }
+}
+
+/// [`dot`] of four eight-bit floats a word.
+#[cfg(not(target_feature = "sm_80"))]
+#[inline(always)]
+fn quads(unpack: impl Fn(u16) -> (f32, f32), a: u32, b: u32, c: u32) -> u32 {
+    let pair = |shift: u32, sum: f32| {
+        let ((a0, a1), (b0, b1)) = (unpack((a >> shift) as u16), unpack((b >> shift) as u16));
+        crate::math::fma(a1, b1, crate::math::fma(a0, b0, sum))
+    };
+    pair(16, pair(0, f32::from_bits(c))).to_bits()
 }

@@ -9,6 +9,12 @@
 //! other's stores or over barriers. Memory is not initialised, and nothing orders threads but
 //! barriers: a value that another thread wrote may be read after [`sync::block`](crate::sync::block).
 //!
+//! | | shape | cost |
+//! |---|---|---|
+//! | [`Shared::get`], [`Shared::set`] | an element of 1 to 16 bytes, or a struct | 1 `ld.shared` or `st.shared` for each 16 bytes at most; none for the handle |
+//! | `get2`, `get4`, `set2`, `set4` | two or four neighbours of 4 bytes | 1 |
+//! | a warp's access | 32 elements | a pass for each 128 bytes, and one more for each further word that it wants of one bank |
+//!
 //! Bounds are the caller's promise. With the feature `checked` of this crate, an access outside a
 //! handle's length traps.
 
@@ -183,6 +189,36 @@ core::arch::global_asm!(".extern .shared .align 16 .b8 warpsmith_dynamic_shared[
 
 /// Dynamic shared memory as `len` elements, from byte `offset` on: what `Geometry::shared` asked
 /// for, carved up by offsets that kernel and contract agree on.
+///
+/// ```
+/// # #![cfg_attr(target_arch = "nvptx64", no_std)]
+/// # use warpsmith_device::prelude::*;
+/// /// Each row backwards, in place; a block a row.
+/// #[kernel(block = 256)]
+/// pub unsafe fn rows_backwards(x: InOut<f32>, cols: u32) {
+///     let n = cols as usize;
+///     let (row, cells) = (x.from(block::idx_x() as usize * n), shared::dynamic::<f32>(0, n));
+///     let first = thread::idx_x() as usize;
+///     unroll!(2, i in first, n, 256 => {
+///         cells.set(i, row.get(i));
+///     });
+///     sync::block();
+///     unroll!(2, i in first, n, 256 => {
+///         row.set(i, cells.get(n - 1 - i));
+///     });
+/// }
+///
+/// #[cfg(not(target_arch = "nvptx64"))]
+/// impl Contract for RowsBackwards<'_> {
+///     fn geometry(&self) -> Geometry {
+///         Geometry::blocks(self.x.len() / self.cols.max(1) as usize).shared(4 * u64::from(self.cols))
+///     }
+///     fn check(&self) -> Result<(), ContractError> {
+///         contract::multiple_of(Self::META, "x", self.x.len(), self.cols)
+///     }
+/// }
+/// # fn main() {}
+/// ```
 ///
 /// # Safety
 /// `offset` is a multiple of `T`'s alignment, and the launch has `offset + len * size_of::<T>()`

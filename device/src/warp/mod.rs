@@ -7,6 +7,35 @@
 //! All are `unsafe` for the same reason: **every lane of the mask must reach the same call**, and
 //! the calling lane must be in the mask. Otherwise the result is undefined, or the warp hangs.
 //!
+//! ```
+//! # #![cfg_attr(target_arch = "nvptx64", no_std)]
+//! # use warpsmith_device::prelude::*;
+//! /// x without its zeros, in order, for each 32 elements; how many are left.
+//! #[kernel(block = 32)]
+//! pub unsafe fn compact(x: In<u32>, y: Out<u32>, left: Out<u32>) {
+//!     let v = x.at(thread::global_x());
+//!     let kept = warp::ballot(warp::FULL, v != 0);
+//!     let (b, place) = (block::idx_x() as usize, (kept & warp::lanes_below()).count_ones());
+//!     if v != 0 {
+//!         y.set(32 * b + place as usize, v);
+//!     }
+//!     let largest = warp::max_u32(v);
+//!     if thread::lane() == 0 {
+//!         left.set(2 * b, kept.count_ones());
+//!         left.set(2 * b + 1, largest);
+//!     }
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! | | shape | cost |
+//! |---|---|---|
+//! | [`shuffle_idx`], `_up`, `_down`, `_xor` | a value of 8 to 64 bits a lane | 1 `shfl.sync` per 32 bits |
+//! | [`ballot`], [`any`], [`all`] | a condition a lane; a bit a lane, or one for all | 1 `vote.sync` |
+//! | [`match_any`] | 32 bits a lane; the lanes with the same | 1 `match.sync`, some 20 cycles per distinct value |
+//! | [`sum_u32`] and friends | 32 bits a lane; the result in every lane | 1 `redux.sync` from sm_80 on, else 5 shuffles and 5 operations |
+//! | [`reduce`], [`sum_f32`], [`argmax`] | a value a lane; the result in every lane | 5 shuffles and 5 operations per 32 bits |
+//!
 //! Shuffles and votes are LLVM intrinsics that are `convergent`, inlined before LLVM runs (see
 //! [`sync`](crate::sync)). Under rust-cuda the same names exist, except for `redux` (a shuffle
 //! tree stands in).

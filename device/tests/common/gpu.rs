@@ -1,7 +1,7 @@
 //! Runs the fixture's kernels on the SIMT machine.
 #![allow(dead_code)]
 
-use super::fixture;
+use super::common::{fixture, nvvm::nvvm};
 use std::{
     ops::{Deref, DerefMut},
     sync::Arc,
@@ -79,8 +79,13 @@ impl ArgSink for Params {
 impl Gpu {
     /// One machine per architecture, each with the text for it: without `redux` and the packed
     /// conversions, with them, and the newest that the machine knows all instructions of.
-    pub fn all() -> Vec<Gpu> {
+    pub fn stock() -> Vec<Gpu> {
         [75, 80, 90].map(Gpu::new).into()
+    }
+
+    /// The same, and one with the forms for rust-cuda.
+    pub fn all() -> Vec<Gpu> {
+        Gpu::stock().into_iter().chain([Gpu::of(75, nvvm())]).collect()
     }
 
     pub fn new(sm: u32) -> Gpu {
@@ -138,8 +143,9 @@ impl Gpu {
         self.machine.on_print(sink);
     }
 
+    /// The same where nobody wants the counters.
     pub fn run<K: Kernel>(&self, k: K, grid: [u32; 3]) {
-        self.try_run(k, grid, 0).unwrap_or_else(|fault| panic!("sm_{}: {fault}", self.sm));
+        self.check(k, grid);
     }
 }
 

@@ -1,6 +1,9 @@
 //! The fixture crate as PTX, built once per test program.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod examples;
+pub mod nvvm;
+
 use std::{path::Path, sync::OnceLock};
 use warpsmith_builder::{KernelCrate, Manifest};
 

@@ -10,8 +10,6 @@ mod common;
 #[path = "../common/gpu.rs"]
 mod gpu;
 
-use common::fixture;
-
 mod atomics;
 mod elementary;
 mod examples;
@@ -20,6 +18,7 @@ mod grids;
 mod matrices;
 mod memory;
 mod narrow;
+mod nvvm;
 mod pipelines;
 mod printing;
 mod tiles;

@@ -6,6 +6,7 @@ use super::{
 };
 use half::{bf16, f16};
 use std::ops::Mul;
+use warpsmith_device::fp8::{E4m3, E5m2};
 
 /// Σ_i a[row, i] b[column, i] as wide numbers, and Σ |a b|.
 fn reference<T: Copy, W: Copy + Mul<Output = W> + Into<f64>>(
@@ -45,7 +46,20 @@ fn fragments_multiply_elements_of_every_type() {
         let bf16s = reference(&ba, &bb, k, f64::from);
         let i8s = reference(&ia, &ib, k, i32::from);
         let u8s = reference(&ua, &ub, k, i32::from);
-        for gpu in Gpu::all() {
+        let (ea, eb): (Vec<E4m3>, Vec<E4m3>) =
+            (n(16, 9).map(|v| E4m3::from_f32(unit(v))).collect(), n(8, 10).map(|v| E4m3::from_f32(unit(v))).collect());
+        let (fa, fb): (Vec<E5m2>, Vec<E5m2>) =
+            (n(16, 11).map(|v| E5m2::from_f32(unit(v))).collect(), n(8, 12).map(|v| E5m2::from_f32(unit(v))).collect());
+        let e4m3s = reference(&ea, &eb, k, |v| f64::from(v.to_f32()));
+        let e5m2s = reference(&fa, &fb, k, |v| f64::from(v.to_f32()));
+        // Those of sm_120 have an instruction for eight-bit floats.
+        for gpu in Gpu::all().into_iter().chain([Gpu::new(120)]) {
+            let mut c = gpu.alloc::<f32>(128);
+            gpu.check(ProductE4m3 { a: &gpu.upload(&ea), b: &gpu.upload(&eb), c: &mut c, k: k as u32 }, [1, 1, 1]);
+            near(&c.read(), &e4m3s, 1.0, "e4m3");
+            let mut c = gpu.alloc::<f32>(128);
+            gpu.check(ProductE5m2 { a: &gpu.upload(&fa), b: &gpu.upload(&fb), c: &mut c, k: k as u32 }, [1, 1, 1]);
+            near(&c.read(), &e5m2s, 1.0, "e5m2");
             let mut c = gpu.alloc::<f32>(128);
             gpu.check(ProductF16 { a: &gpu.upload(&ha), b: &gpu.upload(&hb), c: &mut c, k: k as u32 }, [1, 1, 1]);
             near(&c.read(), &f16s, 1.0, "f16");
