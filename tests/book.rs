@@ -77,6 +77,9 @@ fn links_and_anchors_lead_somewhere() {
     for (path, page) in &pages {
         for (line, link) in page.links.iter().filter(|(_, l)| !l.contains("://") && !l.starts_with("mailto:")) {
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            if file == "SUMMARY.md" {
+                problems.push(format!("{}: mdBook makes no page of the summary", place(path, *line)));
+            }
             let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
             let Ok(target) = target.canonicalize() else {
                 problems.push(format!("{}: no file {file}", place(path, *line)));
