@@ -6,96 +6,53 @@
 //! weight takes two instructions. Sums and values are scaled down only when a row's largest score has grown by [`SLACK`] since
 //! they last were, which is rare after a row's first tile. Only tiles on the diagonal and at a window's edge are masked.
 
-use super::prefill::{THREADS, frame::Args, rows};
+use super::{
+    prefill::{frame::Args, rows},
+    staged::{Copies, SLACK, SMALLER, Staged, Tile, row_bytes, share},
+};
 use crate::{
-    kv::cached::Rows,
+    kv::cached::{Cached, Rows},
     load::{lane, warp_index},
 };
 use warpsmith_device::{
     convert::pack_f16x2,
     mma::{load_matrices, load_matrices_transposed, mma_f16},
-    pipeline::{self, Ring},
     prelude::*,
     unroll,
 };
 
-/// Chunks of 16 bytes in the ring: two stages of keys and values, each row with a chunk more to put rows into different banks.
-const CHUNKS: usize = 2 * 2 * 64 * (64 / 8 + 1);
-/// Powers of two that a score may be above the one that weights are relative to; f16 holds weights of up to 2^8.
-const SLACK: f32 = 8.0;
-
 #[device]
-pub unsafe fn flash(a: Args) {
+pub unsafe fn flash<T: Cached + Staged>(a: Args) {
     // The same choice in every thread.
     match a.layer.head_dim {
-        32 => attend::<32, 2, 4, 2, 8>(&a),
-        64 => attend::<64, 4, 8, 2, 8>(&a),
-        80 => attend::<80, 5, 10, 2, 4>(&a),
-        96 => attend::<96, 6, 12, 2, 4>(&a),
-        128 => attend::<128, 8, 16, 2, 4>(&a),
+        32 => attend::<T, 32, 2, 4, 2, 8>(&a),
+        64 => attend::<T, 64, 4, 8, 2, 8>(&a),
+        80 => attend::<T, 80, 5, 10, 2, 4>(&a),
+        96 => attend::<T, 96, 6, 12, 2, 4>(&a),
+        128 => attend::<T, 128, 8, 16, 2, 4>(&a),
         // The registers of a thread hold the results of one tile.
-        192 => attend::<192, 12, 24, 1, 2>(&a),
-        _ => attend::<256, 16, 32, 1, 2>(&a),
-    }
-}
-
-/// A thread's part of the copies of tiles of `8 * NEXT` positions.
-struct Copies<const DIM: usize, const NEXT: usize> {
-    /// Its first 16 bytes of the next tile's keys and values.
-    keys: u64,
-    values: u64,
-}
-
-impl<const DIM: usize, const NEXT: usize> Copies<DIM, NEXT> {
-    /// Threads for a row, of which the last may have nothing to copy, and chunks of 16 bytes from a row to the next.
-    const LANES: usize = (DIM / 8).next_power_of_two();
-    const STRIDE: usize = DIM / 8 + 1;
-
-    #[inline(always)]
-    fn of(keys: &Rows, values: &Rows, base: u32) -> Self {
-        let (r, e) = (thread::idx_x() as usize / Self::LANES, thread::idx_x() as usize % Self::LANES);
-        let own = (r * DIM * 2 + 16 * e) as u64;
-        Copies { keys: keys.row(base) + own, values: values.row(base) + own }
-    }
-
-    /// Starts those of the next tile, of which `left` positions are there; the others become zeros, of which a weight of 0 takes
-    /// nothing.
-    #[inline(always)]
-    unsafe fn start(&mut self, stage: Shared<U32x4>, left: i32) {
-        let (r, e) = (thread::idx_x() as usize / Self::LANES, thread::idx_x() as usize % Self::LANES);
-        if e < DIM / 8 {
-            let (at_once, left) = (THREADS as usize / Self::LANES, left - r as i32);
-            for n in 0..8 * NEXT / at_once {
-                let (to, from) = ((r + n * at_once) * Self::STRIDE + e, (n * at_once * DIM * 2) as u64);
-                let valid = left > (n * at_once) as i32;
-                // SAFETY: within the stage, and within the cache where `valid`.
-                unsafe {
-                    pipeline::copy_or_zero(stage, to, (self.keys + from) as *const U32x4, valid);
-                    let to = to + 8 * NEXT * Self::STRIDE;
-                    pipeline::copy_or_zero(stage, to, (self.values + from) as *const U32x4, valid);
-                }
-            }
-        }
-        self.keys += (8 * NEXT * DIM * 2) as u64;
-        self.values += (8 * NEXT * DIM * 2) as u64;
-        pipeline::commit();
+        192 => attend::<T, 192, 12, 24, 1, 2>(&a),
+        _ => attend::<T, 256, 16, 32, 1, 2>(&a),
     }
 }
 
 /// `STEPS` is `DIM / 16`, `OUTS` is `DIM / 8`; a warp has `TILES` times 16 columns, and takes `8 * NEXT` positions at once.
 #[device]
-unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize, const TILES: usize, const NEXT: usize>(
+unsafe fn attend<
+    T: Cached + Staged,
+    const DIM: usize,
+    const STEPS: usize,
+    const OUTS: usize,
+    const TILES: usize,
+    const NEXT: usize,
+>(
     a: &Args,
 ) {
-    let ring = Ring::<U32x4, 2>::of(shared_array!(PREFILL_RING: [U32x4; CHUNKS]));
-    const fn bytes(dim: usize) -> u32 {
-        16 * (dim / 8 + 1) as u32
-    }
     let (lane, (g, t)) = (lane(), (lane() / 4, lane() % 4));
     let head = block::idx_y();
     let first_row = block::idx_x() * rows(DIM as u32);
     let c = a.columns.at(first_row as usize);
-    let (k, v) = Rows::of::<f16>(&c, a.layer.index, a.layer.kv_heads, head / a.layer.group(), DIM as u32);
+    let (k, v) = Rows::of::<T>(&c, a.layer.index, a.layer.kv_heads, head / a.layer.group(), DIM as u32);
 
     // What any row of the block attends to; positions are consecutive.
     let last = if a.count - first_row < rows(DIM as u32) { a.count - 1 } else { first_row + rows(DIM as u32) - 1 };
@@ -104,10 +61,7 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize, const 
     let end = if end < limit { end + 1 } else { limit };
     let base = a.layer.first(c.position);
     let mut left = if base < end { (end - base) as i32 } else { 0 };
-    let mut copies = Copies::<DIM, NEXT>::of(&k, &v, base);
-    if left > 0 {
-        copies.start(ring.stage(left as usize / (8 * NEXT)), left);
-    }
+    let mut copies = T::Copies::<DIM, NEXT>::begin((&k, &v), base, left);
 
     let first_of_warp = warp_index() as u32 * 16 * TILES as u32;
     let row = first_row + first_of_warp + g as u32;
@@ -115,6 +69,12 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize, const 
     // nothing to attend to.
     let lowest = (c.position + first_of_warp) as i32 - end as i32;
     let lowest = if first_row + first_of_warp < a.count { lowest } else { i32::MIN };
+    // In shared memory, as registers are short.
+    let held = shared_array!(PREFILL_LOWEST: [i32; 4]);
+    if lane == 0 {
+        held.set(warp_index(), lowest);
+    }
+    sync::warp(warp::FULL);
     let reach = if a.layer.window == 0 || a.layer.window > i32::MAX as u32 { i32::MAX } else { a.layer.window as i32 };
 
     // Queries as fragments: each tile's rows `g` and `g + 8`.
@@ -133,31 +93,38 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize, const 
         }
     }
 
-    let scale = core::f32::consts::LOG2_E / math::sqrt(DIM as f32);
+    let scale = const { share(DIM) };
     // What weights are relative to, times `scale`, and sums of weights; rows `g` and `g + 8` of each tile.
     let (mut largest, mut sums) = ([[f32::MIN; 2]; TILES], [[0.0f32; 2]; TILES]);
     let mut out = [[[0.0f32; 4]; OUTS]; TILES];
     while left > 0 {
-        // Steps count down.
-        let step = left as usize / (8 * NEXT);
-        let stage = ring.acquire(step);
-        if left > 8 * NEXT as i32 {
-            copies.start(ring.stage(step + 1), left - 8 * NEXT as i32);
-        }
+        let tile = copies.acquire(left);
         // From the tile's first position to the warp's. The same in every lane.
-        let ahead = lowest + left;
+        let warp = unroll::opaque(thread::idx_x() as usize) / 32;
+        let ahead = held.get(warp) + left;
         // What follows from it takes less to work out again than registers to keep.
-        let lane = unroll::opaque(lane);
+        let lane = unroll::opaque(thread::idx_x() as usize) % 32;
+        let (g, t) = (lane / 4, lane % 4);
         if ahead + 16 * TILES as i32 > 0 && ahead - (8 * NEXT as i32 - 1) < reach {
             // Lanes give rows of: positions 0 to 7 and dims 0 to 7, dims 8 to 15, then positions 8 to 15.
-            let place = stage.address() + (lane % 8 + lane / 16 * 8) as u32 * bytes(DIM) + (lane / 8 % 2 * 16) as u32;
+            let place = tile.keys() + (lane % 8 + lane / 16 * 8) as u32 * row_bytes(DIM) + (lane / 8 % 2 * 16) as u32;
             let mut scores = [[[0.0f32; 4]; NEXT]; TILES];
             for s in 0..STEPS {
                 for n in 0..NEXT / 2 {
-                    let b = load_matrices(place + 16 * n as u32 * bytes(DIM) + 32 * s as u32);
+                    let b = load_matrices(place + 16 * n as u32 * row_bytes(DIM) + 32 * s as u32);
                     for m in 0..TILES {
                         mma_f16(&mut scores[m][2 * n], q[m][s], [b[0], b[1]]);
                         mma_f16(&mut scores[m][2 * n + 1], q[m][s], [b[2], b[3]]);
+                    }
+                }
+            }
+            if T::SCALED {
+                for n in 0..NEXT {
+                    let by = tile.key_scales(8 * n + 2 * t);
+                    for m in 0..TILES {
+                        for i in 0..4 {
+                            scores[m][n][i] *= by[i % 2];
+                        }
                     }
                 }
             }
@@ -173,6 +140,7 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize, const 
                     }
                 }
             }
+            let lift = tile.lift();
             let (mut new, mut grown) = ([[f32::MIN; 2]; TILES], false);
             for m in 0..TILES {
                 for half in 0..2 {
@@ -180,8 +148,8 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize, const 
                         let two = &scores[m][n];
                         new[m][half] = math::max(new[m][half], math::max(two[2 * half], two[2 * half + 1]));
                     }
-                    new[m][half] *= scale;
-                    grown |= new[m][half] > largest[m][half] + SLACK;
+                    new[m][half] = if T::SCALED { new[m][half] + lift } else { new[m][half] * scale };
+                    grown |= new[m][half] > largest[m][half] + SLACK as f32;
                 }
             }
             if warp::any(warp::FULL, grown) {
@@ -191,9 +159,11 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize, const 
                         let most = math::max(largest[m][half], new[m][half]);
                         let most = math::max(most, warp::shuffle_xor(warp::FULL, most, 1));
                         let most = math::max(most, warp::shuffle_xor(warp::FULL, most, 2));
-                        let shrink = math::exp2_approx_ftz(largest[m][half] - most);
+                        // In two steps: scales may fall by more powers of two than f32 has below 1, and weights not.
+                        let root = math::exp2_approx_ftz(0.5 * (largest[m][half] - most));
+                        let shrink = root * root;
                         largest[m][half] = most;
-                        sums[m][half] *= shrink;
+                        sums[m][half] = sums[m][half] * root * root;
                         for o in 0..OUTS {
                             out[m][o][2 * half] *= shrink;
                             out[m][o][2 * half + 1] *= shrink;
@@ -203,20 +173,27 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize, const 
             }
             // Weights, rounded to f16, are the left factor of the product with the values. Lanes give rows of: positions 0 to
             // 7 and 8 to 15 of dims 0 to 7, then of dims 8 to 15.
-            let place = stage.address() + (8 * NEXT + lane % 16) as u32 * bytes(DIM) + (lane / 16 * 16) as u32;
+            let place = tile.keys() + (8 * NEXT + lane % 16) as u32 * row_bytes(DIM) + (lane / 16 * 16) as u32;
             for n in 0..NEXT / 2 {
                 let mut p = [[0u32; 4]; TILES];
+                let mut by = [[1.0f32; 2]; 2];
+                if T::SCALED {
+                    by = [0, 1].map(|i| tile.value_scales(8 * (2 * n + i) + 2 * t));
+                }
                 for m in 0..TILES {
                     for i in 0..4 {
                         let (half, from) = (i % 2, &scores[m][2 * n + i / 2]);
-                        let weight = |s: f32| math::exp2_approx_ftz(math::fma(s, scale, -largest[m][half]));
+                        let above =
+                            |s| if T::SCALED { s - largest[m][half] } else { math::fma(s, scale, -largest[m][half]) };
+                        let weight = |s: f32| math::exp2_approx_ftz(above(s));
                         let (low, high) = (weight(from[2 * half]), weight(from[2 * half + 1]));
                         sums[m][half] += low + high;
-                        p[m][i] = pack_f16x2(low, high);
+                        let by = by[i / 2];
+                        p[m][i] = if T::SCALED { pack_f16x2(low * by[0], high * by[1]) } else { pack_f16x2(low, high) };
                     }
                 }
                 for o in 0..OUTS / 2 {
-                    let b = load_matrices_transposed(place + 16 * n as u32 * bytes(DIM) + 32 * o as u32);
+                    let b = load_matrices_transposed(place + 16 * n as u32 * row_bytes(DIM) + 32 * o as u32);
                     for m in 0..TILES {
                         mma_f16(&mut out[m][2 * o], p[m], [b[0], b[1]]);
                         mma_f16(&mut out[m][2 * o + 1], p[m], [b[2], b[3]]);
@@ -227,6 +204,9 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize, const 
         left -= 8 * NEXT as i32;
     }
 
+    let tid = unroll::opaque(thread::idx_x() as usize);
+    let (g, t) = (tid % 32 / 4, tid % 4);
+    let row = first_row + (tid / 32 * 16 * TILES + g) as u32;
     for m in 0..TILES {
         for half in 0..2 {
             let sum = sums[m][half] + warp::shuffle_xor(warp::FULL, sums[m][half], 1);
@@ -234,7 +214,8 @@ unsafe fn attend<const DIM: usize, const STEPS: usize, const OUTS: usize, const 
             let r = row + 16 * m as u32 + 8 * half as u32;
             if r < a.count {
                 let at = r as usize * a.y_stride as usize + head as usize * DIM + 2 * t;
-                let share = if a.range(r).1 == 0 { f32::NAN } else { 1.0 / sum };
+                let larger = if T::SCALED { const { (1 << SMALLER) as f32 } } else { 1.0 };
+                let share = if a.range(r).1 == 0 { f32::NAN } else { larger / sum };
                 for o in 0..OUTS {
                     let pair = [out[m][o][2 * half] * share, out[m][o][2 * half + 1] * share];
                     a.y.store2(at + 8 * o, F32x2(pair));

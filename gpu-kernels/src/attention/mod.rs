@@ -23,6 +23,8 @@
 mod mma;
 pub mod one;
 pub mod prefill;
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_80"))]
+mod staged;
 pub mod step;
 #[cfg(target_arch = "nvptx64")]
 mod sweep;

@@ -8,16 +8,19 @@
 //! | `y` | f32, column `c` from `c * y_stride` on: `[q_heads, head_dim]` |
 //!
 //! A block takes 128 columns of a query head, or 64 of heads of more than 128 elements, its warps a part of them each. From sm_80
-//! on and over f16 caches that is a flash attention on tensor cores (`mma.sync` m16n8k16): queries and weights are rounded to
-//! f16, everything is added up in f32. Elsewhere each warp passes over keys and values with four columns at a time, in f32
-//! throughout. A column whose position is not below its capacity and the tables' context gives NaN.
+//! on and over caches of f16 and int8 that is a flash attention on tensor cores (`mma.sync` m16n8k16): queries and weights are
+//! rounded to f16, which holds keys and values and codes of them exactly; everything is added up in f32. Elsewhere, and over f32
+//! caches, of which tensor cores would lose what they are kept for, each warp passes over keys and values with four columns at a
+//! time, in f32 throughout. A column whose position is not below its capacity and the tables' context gives NaN.
 //!
 //! Accuracy. f32: as [`step`](super::step), which gives the exact bits of single steps; this kernel does not. Tensor cores:
 //! a query's elements are off by a relative 2^-11, so its scores by at most `d = 2^-11 max_t sum_i |q_i k_ti| / sqrt(head_dim)`,
 //! and the weights by a factor within `e^±2d` of each other, which moves a mean of values by at most `(e^2d - 1) max |v|`. Weights
 //! are relative to the largest score so far or one that is at most 8 powers of two below it, so one of them is 1 or more. They
 //! are added up in f32, and rounded to f16 where they are used: a relative 2^-11 each, or 2^-25 where they are subnormal, which
-//! moves the mean by at most `(2^-11 + 2^-25 length) max |v|`. Source: Dao, arXiv 2307.08691.
+//! moves the mean by at most `(2^-11 + 2^-25 length) max |v|`. Over int8 caches it is weights times scales of values that are
+//! rounded, with six bits more below: `2^-31 length` times the largest value of the tiles that the column looks into, which end up
+//! to 63 positions after its own, beside `2^-11 max |v|`. Source: Dao, arXiv 2307.08691.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::{layer, state};
@@ -141,8 +144,8 @@ use crate::kv::cached::Q8;
 use super::mma::flash;
 #[cfg(all(target_arch = "nvptx64", not(target_feature = "sm_80")))]
 #[device]
-unsafe fn flash(a: frame::Args) {
-    frame::plain::<f16>(a);
+unsafe fn flash<T: crate::kv::cached::Cached>(a: frame::Args) {
+    frame::plain::<T>(a);
 }
 
 macro_rules! entries {
@@ -193,11 +196,11 @@ macro_rules! entries {
 
 entries! {
     /// Attention of a prompt over f16 caches: on tensor cores from sm_80 on.
-    attn_prefill_f16 AttnPrefillF16 = flash;
+    attn_prefill_f16 AttnPrefillF16 = flash::<f16>;
     /// Attention of a prompt over f32 caches.
     attn_prefill_f32 AttnPrefillF32 = frame::plain::<f32>;
-    /// Attention of a prompt over int8 caches.
-    attn_prefill_q8 AttnPrefillQ8 = frame::plain::<Q8>;
+    /// Attention of a prompt over int8 caches: on tensor cores from sm_80 on.
+    attn_prefill_q8 AttnPrefillQ8 = flash::<Q8>;
 }
 
 /// How far a result of the tensor-core form may be from the definition, as a share of the largest value: see the module.

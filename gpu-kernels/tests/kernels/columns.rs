@@ -1,8 +1,8 @@
 //! Attention of columns: what must not change a bit, and what is refused.
 
 use crate::machine::{Buffer, Gpu, Rng, assert_close};
-use gpu_kernels::attention::{AttnDecode, AttnPrefillF16, AttnStepF16, partials_len, prefill::tensor_bound, step};
-use gpu_kernels::cases::{Kv, StepArgs, Subject, attend};
+use gpu_kernels::attention::{AttnDecode, AttnStepF16, partials_len, prefill::tensor_bound, step};
+use gpu_kernels::cases::{Kv, StepArgs, attend};
 use gpu_kernels::gemv::coding::NONE;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::rope::rope_tables;
@@ -175,46 +175,6 @@ fn what_the_kernels_cannot_take_is_refused_with_the_reason() {
     ] {
         let e = refused(layer, 3, 3 * 384).unwrap_err();
         assert!(e.argument == "layer" && e.to_string().contains(why), "{e}");
-    }
-}
-
-#[test]
-fn prompts_without_tensor_cores() {
-    let mut gpu = Gpu::of(75);
-    for case in Subject::AttentionPrefill(Kv::F16).cases() {
-        case.run(&mut gpu).unwrap_or_else(|e| panic!("{case}: {e}"));
-    }
-}
-
-/// Weights are relative to a score that lags behind the largest: scores that rise fast, slowly, not at all, and that fall.
-#[test]
-fn scores_that_rise_while_they_are_passed_over() {
-    let (mut gpu, mut rng) = (Gpu::new(), Rng(94));
-    let (count, dim) = (200usize, 64usize);
-    for slope in [1.0f32, 0.05, 0.0, -1.0] {
-        // `q · k / sqrt(dim)` of position t is `slope * t`.
-        let key = |t: usize| f16::from_f32(slope * t as f32 / 4.0);
-        let keys: Vec<f16> = (0..count * dim).map(|i| key(i / dim)).collect();
-        let values: Vec<f16> = rng.floats(count * dim).into_iter().map(f16::from_f32).collect();
-        let (k, v, qkv) = (gpu.upload(&keys), gpu.upload(&values), gpu.upload(&vec![0.5f32; count * dim]));
-        let place = |position: usize| Column {
-            capacity: count as u32,
-            k: k.address(),
-            v: v.address(),
-            ..Column::at(0, position as u32)
-        };
-        let columns = gpu.upload(&(0..count).map(place).collect::<Vec<_>>());
-        let mut y = gpu.poisoned::<f32>(count * dim);
-        let (count, stride) = (count as u32, dim as u32);
-        let layer = Layer { q_heads: 1, kv_heads: 1, head_dim: stride, context: count, ..Layer::default() };
-        gpu.launch(AttnPrefillF16 { qkv: &qkv, columns: &columns, y: &mut y, count, stride, y_stride: stride, layer })
-            .unwrap();
-        let wide = |all: &[f16]| all.iter().map(|v| v.to_f32()).collect::<Vec<_>>();
-        let (keys, values, got) = (wide(&keys), wide(&values), gpu.read(&y));
-        for (t, got) in got.chunks_exact(dim).enumerate() {
-            let want = attend(&[0.5; 64], &keys, &values, 0..t + 1);
-            assert_close(&format!("slope {slope}, position {t}"), got, &want, |_| tensor_bound(0.0, t + 1));
-        }
     }
 }
 

@@ -18,6 +18,7 @@ mod manifest;
 mod norm;
 mod persistent;
 mod planes;
+mod prompts;
 mod rope;
 mod step;
 mod support;

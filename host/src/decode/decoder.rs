@@ -37,7 +37,7 @@ pub struct DecoderOptions {
     pub mode: Mode,
     /// Steps that are run eagerly before one is captured.
     pub capture_after: u64,
-    /// Prompts attend by [`gpu_kernels::attention::prefill`]: on tensor cores where the cache is f16 and the device has them,
+    /// Prompts attend by [`gpu_kernels::attention::prefill`]: on tensor cores where the cache is f16 or int8 and the device has them,
     /// with queries and weights rounded to f16, and in another order of sums elsewhere.
     pub fast_prefill: bool,
     /// The cheapest activations that decoding steps may multiply weights with. A matrix whose format has no kernel for them

@@ -36,15 +36,17 @@ const TOKENS: usize = 1024;
 pub enum Run {
     /// One token at the end of so many positions, with the heads of Qwen3 8B.
     Step(Kv, usize),
-    /// [`TOKENS`] tokens from the first on, over f16 caches, with heads of so many elements.
-    Prompt(usize),
+    /// [`TOKENS`] tokens from the first on, with heads of so many elements.
+    Prompt(Kv, usize),
 }
 
 impl Run {
     /// Those of a filter.
     pub fn chosen(filter: Option<&str>) -> Vec<Run> {
         let steps = Kv::ALL.into_iter().flat_map(|kv| LENGTHS.map(|n| Run::Step(kv, n)));
-        let all = steps.chain(DIMS.map(Run::Prompt));
+        // Prompts over caches of f32 are taken without rounding, and so without tensor cores.
+        let prompts = [Kv::F16, Kv::Q8].into_iter().flat_map(|kv| DIMS.map(|dim| Run::Prompt(kv, dim)));
+        let all = steps.chain(prompts);
         let named = |r: &Run, f: &str| r.family().contains(&f.to_lowercase()) || r.kernel().contains(f);
         all.filter(|r| filter.is_none_or(|f| named(r, f))).collect()
     }
@@ -53,7 +55,7 @@ impl Run {
     pub fn family(self) -> &'static str {
         match self {
             Run::Step(..) => "attention",
-            Run::Prompt(_) => "prefill",
+            Run::Prompt(..) => "prefill",
         }
     }
 
@@ -61,7 +63,7 @@ impl Run {
     pub fn kernel(self) -> String {
         match self {
             Run::Step(kv, _) => format!("attn_step_{}", kv.name()),
-            Run::Prompt(_) => "attn_prefill_f16".to_owned(),
+            Run::Prompt(kv, _) => format!("attn_prefill_{}", kv.name()),
         }
     }
 
@@ -69,7 +71,7 @@ impl Run {
     fn heads(self) -> [usize; 3] {
         match self {
             Run::Step(..) => [32, 8, 128],
-            Run::Prompt(dim) => [2, 1, dim],
+            Run::Prompt(_, dim) => [2, 1, dim],
         }
     }
 
@@ -82,7 +84,7 @@ impl Run {
                 let place = format!("columns=1,n_rot={dim},capacity={n},position={}", n - 1);
                 (Subject::AttentionStep(kv), place)
             }
-            Run::Prompt(_) => (Subject::AttentionPrefill(Kv::F16), format!("columns={TOKENS},capacity={TOKENS}")),
+            Run::Prompt(kv, _) => (Subject::AttentionPrefill(kv), format!("columns={TOKENS},capacity={TOKENS}")),
         };
         subject.parse(&format!("{heads},{sizes}")).map_err(|e| Failure::new(Kind::Operation, e))
     }
@@ -90,19 +92,17 @@ impl Run {
     /// Bytes of keys and values that have to be read: by a step once for each key head, by a prompt once for each block.
     pub fn needed(self) -> u64 {
         let [q_heads, kv_heads, dim] = self.heads();
+        let row = |kv| match kv {
+            Kv::F32 => 4 * dim,
+            Kv::F16 => 2 * dim,
+            Kv::Q8 => dim + 4,
+        };
         let bytes = match self {
-            Run::Step(kv, n) => {
-                let row = match kv {
-                    Kv::F32 => 4 * dim,
-                    Kv::F16 => 2 * dim,
-                    Kv::Q8 => dim + 4,
-                };
-                2 * kv_heads * n * row
-            }
-            Run::Prompt(_) => {
+            Run::Step(kv, n) => 2 * kv_heads * n * row(kv),
+            Run::Prompt(kv, _) => {
                 let rows = prefill::rows(dim as u32) as usize;
                 let positions: usize = (1..=TOKENS.div_ceil(rows)).map(|b| TOKENS.min(b * rows)).sum();
-                2 * q_heads * positions * 2 * dim
+                2 * q_heads * positions * row(kv)
             }
         };
         bytes as u64
@@ -123,7 +123,7 @@ impl Run {
                 let kv_heads = self.heads()[1] as u32;
                 u64::from(kv_heads * step::parts(n as u32, step::splits(kv_heads)).0)
             }
-            Run::Prompt(_) => launch.launch.grid.iter().map(|n| u64::from(*n)).product(),
+            Run::Prompt(..) => launch.launch.grid.iter().map(|n| u64::from(*n)).product(),
         }
     }
 }
@@ -147,18 +147,14 @@ pub fn cost(run: Run, tools: &Tools) -> Result<Cost, Failure> {
     let launches = all.len();
     let launch = all.swap_remove(of_kernel.ok_or_else(|| operation("it was not launched"))?);
     let lines = &launch.profile.lines;
-    // Steps load rows by functions of the cache; all that prompts copy are rows.
+    // Rows are loaded by functions of the cache, or else copied, as nothing else is.
     let of_cache = lines.iter().filter(|l| l.source.iter().any(|f| f.file.ends_with("kv/cached.rs")));
-    let (mut read, mut sectors) = (0, 0);
-    match run {
-        Run::Step(..) => of_cache.for_each(|l| {
-            read += l.metrics.global_load_bytes;
-            sectors += l.metrics.global_load_sectors;
-        }),
-        Run::Prompt(_) => {
-            (read, sectors) = (launch.profile.total.global_copy_bytes, launch.profile.total.global_copy_sectors)
-        }
-    }
+    let mut read = launch.profile.total.global_copy_bytes;
+    let mut sectors = launch.profile.total.global_copy_sectors;
+    of_cache.for_each(|l| {
+        read += l.metrics.global_load_bytes;
+        sectors += l.metrics.global_load_sectors;
+    });
     if read == 0 {
         return Err(operation("no access to keys and values was counted"));
     }
@@ -214,7 +210,7 @@ impl Cost {
                     all.extend(self.weighed.exposed());
                 }
             }
-            Run::Prompt(_) => match self.rate() {
+            Run::Prompt(..) => match self.rate() {
                 None => all.push("no matrix instruction in its loop".to_owned()),
                 Some(rate) if rate < RATE => all.push(format!(
                     "{:.0} % of the tensor cores' rate, budget {:.0} %; {} binds",
@@ -233,7 +229,7 @@ impl Cost {
         let [q_heads, kv_heads, dim] = self.run.heads();
         let n = match self.run {
             Run::Step(_, n) => n,
-            Run::Prompt(_) => TOKENS,
+            Run::Prompt(..) => TOKENS,
         };
         format!("{q_heads}/{kv_heads} x {dim}, {n}")
     }

@@ -142,18 +142,17 @@ fn tensor_cores_get_what_issuing_and_the_busiest_pipe_leave() {
 fn every_run_of_attention_has_a_kernel_and_a_case() {
     let manifest = warpsmith_host::kernels().unwrap();
     let all = attention::Run::chosen(None);
-    assert_eq!((all.len(), all[0].family(), all[7].family()), (8, "attention", "prefill"));
+    assert_eq!((all.len(), all[0].family(), all[9].family()), (10, "attention", "prefill"));
     assert!(all.iter().all(|r| manifest.kernels.iter().any(|k| k.name == r.kernel()) && r.case().is_ok()));
     // Keys and values of 8 heads: rows of 128 codes and a scale; for a prompt 128, 256, ... 1024 of one, twice.
-    let needed = |r: attention::Run| r.needed();
-    assert_eq!(needed(attention::Run::Step(warpsmith_host::gpu_kernels::cases::Kv::Q8, 1000)), 2 * 8 * 1000 * 132);
-    assert_eq!(needed(attention::Run::Prompt(128)), 2 * 2 * 4608 * 256);
+    assert_eq!(attention::Run::Step(Kv::Q8, 1000).needed(), 2 * 8 * 1000 * 132);
+    assert_eq!(attention::Run::Prompt(Kv::F16, 128).needed(), 2 * 2 * 4608 * 256);
+    assert_eq!(attention::Run::Prompt(Kv::Q8, 128).needed(), 2 * 2 * 4608 * 132);
     assert_eq!(attention::Run::chosen(Some("attn_step_q8")).len(), 2);
 }
 
 #[test]
 fn a_step_over_many_positions_that_issues_more_than_memory_leaves_time_for_misses_its_budget() {
-    use warpsmith_host::gpu_kernels::cases::Kv;
     for kv in Kv::ALL {
         let miss = attention::Run::Step(kv, 4096).issued(7.51).unwrap();
         assert!(miss.contains("7.51 issue slots") && miss.contains("budget 7.5"), "{miss}");
