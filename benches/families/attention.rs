@@ -118,42 +118,66 @@ pub fn decode(bench: &Bench, c: &mut Criterion<Meter>) {
     }
 }
 
+fn codes(seed: u64, n: usize) -> Vec<i8> {
+    Noise(seed).floats(n).into_iter().map(|v| (127.0 * v) as i8).collect()
+}
+
+/// A prompt of `count` tokens over caches of f16, int8 and f32.
+fn prompts(bench: &Bench, count: u32) -> Result<Vec<Run>, Failed> {
+    let row = Q_HEADS * HEAD_DIM;
+    let cache = (KV_HEADS * count * HEAD_DIM) as usize;
+    let layer = Layer { q_heads: Q_HEADS, kv_heads: KV_HEADS, head_dim: HEAD_DIM, context: count, ..Layer::default() };
+    let (stride, y_stride) = (row, row);
+    let stream = &bench.stream;
+    let qkv = Rc::new(stream.upload(&Noise(3).floats((count * row) as usize))?);
+    macro_rules! run {
+        ($Attend:ident, $values:expr) => {{
+            let (k, v) = (stream.upload(&$values(1, cache))?, stream.upload(&$values(2, cache))?);
+            let scales = stream.upload(&vec![1.0f32 / 127.0; (KV_HEADS * count) as usize])?;
+            let place = |position| Column {
+                capacity: count,
+                k: k.address(),
+                v: v.address(),
+                k_scales: scales.address(),
+                v_scales: scales.address(),
+                ..Column::at(0, position)
+            };
+            let columns = stream.upload(&(0..count).map(place).collect::<Vec<_>>())?;
+            let mut y = stream.zeros::<f32>((count * row) as usize)?;
+            let qkv = qkv.clone();
+            Run::Launches(Box::new(move |on, _| {
+                // The caches are known by address alone, and have to live.
+                let _alive = (&k, &v, &scales);
+                let (qkv, columns, y) = (&**qkv, &*columns, &mut *y);
+                on.launch(attention::$Attend { qkv, columns, y, count, stride, y_stride, layer })
+            }))
+        }};
+    }
+    Ok(vec![
+        run!(AttnPrefillF16, halves),
+        run!(AttnPrefillQ8, codes),
+        run!(AttnPrefillF32, |seed, n| Noise(seed).floats(n)),
+    ])
+}
+
 /// A prompt from its first token on.
 pub fn prefill(bench: &Bench, c: &mut Criterion<Meter>) {
     let lengths: &[u32] = if bench.counts() { &[64, 128] } else { &[512, 4096, 16384] };
     for &count in lengths {
-        let row = Q_HEADS * HEAD_DIM;
-        let cache = (KV_HEADS * count * HEAD_DIM) as usize;
+        let (heads, row) = (u64::from(KV_HEADS * count), u64::from(Q_HEADS * HEAD_DIM));
         // Two products over the lower triangle.
-        let pairs = u64::from(count) * u64::from(count + 1) / 2 * u64::from(row);
+        let pairs = u64::from(count) * u64::from(count + 1) / 2 * row;
+        let dim = u64::from(HEAD_DIM);
         let id = format!("prefill/32q8kv-d128-{count}");
-        let setup = move |bench: &Bench, _| {
-            let stream = &bench.stream;
-            let (k, v) = (stream.upload(&halves(1, cache))?, stream.upload(&halves(2, cache))?);
-            let place =
-                |position| Column { capacity: count, k: k.address(), v: v.address(), ..Column::at(0, position) };
-            let columns = stream.upload(&(0..count).map(place).collect::<Vec<_>>())?;
-            let qkv = stream.upload(&Noise(3).floats((count * row) as usize))?;
-            let mut y = stream.zeros::<f32>((count * row) as usize)?;
-            let layer =
-                Layer { q_heads: Q_HEADS, kv_heads: KV_HEADS, head_dim: HEAD_DIM, context: count, ..Layer::default() };
-            let run = Run::Launches(Box::new(move |on, _| {
-                let _alive = (&k, &v);
-                let (stride, y_stride) = (row, row);
-                let (qkv, columns, y) = (&*qkv, &*columns, &mut *y);
-                on.launch(attention::AttnPrefillF16 { qkv, columns, y, count, stride, y_stride, layer })
-            }));
-            Ok(vec![run])
+        let variant = |(name, bytes): (&str, u64)| {
+            (name.to_owned(), Work { elements: 2 * pairs, floor_bytes: 2 * heads * bytes + 8 * u64::from(count) * row })
         };
         let group = Group {
             key: id.clone(),
             id,
-            variants: vec![(
-                "flash".to_owned(),
-                Work { elements: 2 * pairs, floor_bytes: (4 * cache) as u64 + 8 * u64::from(count * row) },
-            )],
+            variants: [("flash", 2 * dim), ("flash-int8", dim + 4), ("f32", 4 * dim)].map(variant).to_vec(),
             rows: None,
-            setup: Box::new(setup),
+            setup: Box::new(move |bench, _| prompts(bench, count)),
         };
         bench.group(c, &group);
     }

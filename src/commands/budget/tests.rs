@@ -1,5 +1,6 @@
 use super::slots::{Slots, weigh};
 use super::*;
+use warpsmith_host::gpu_kernels::cases::Kv;
 use warpsmith_simt::check::{Class, LineProfile, Metrics};
 
 /// A kernel as nvdisasm prints it, written by hand. Line 20 of PTX loads codes, line 21 scales, line 22 multiplies and
@@ -159,7 +160,7 @@ fn a_step_over_many_positions_that_issues_more_than_memory_leaves_time_for_misse
         assert_eq!(attention::Run::Step(kv, 4096).issued(7.5), None);
         assert_eq!(attention::Run::Step(kv, 1000).issued(20.0), None);
     }
-    assert_eq!(attention::Run::Prompt(128).issued(20.0), None);
+    assert_eq!(attention::Run::Prompt(Kv::F16, 128).issued(20.0), None);
 }
 
 #[test]
