@@ -1,9 +1,9 @@
 //! How tiles of keys and values come into shared memory as f16, for [`mma`](super::mma): a ring of two stages, of which one is
 //! filled while the other is multiplied.
 //!
-//! Caches of f16 are copied as they are ([`Halves`]). Codes of int8 ([`Codes`]) are copied to a place of the thread that will
-//! turn them into f16, which holds them exactly, so that one barrier a tile is enough for both; the scales of their rows stay
-//! numbers of a position, by which scores and weights are multiplied.
+//! Caches of f16 are copied as they are ([`Halves`]). Codes of int8 ([`Codes`]) are loaded and stored as f16, which holds them
+//! exactly; the scales of their rows stay numbers of a position, by which scores and weights are multiplied. Either takes one
+//! barrier a tile.
 
 #![allow(unsafe_op_in_unsafe_fn)] // as in functions that are `#[device]`, which those of traits cannot be
 
@@ -69,7 +69,7 @@ pub trait Copies: Copy {
     unsafe fn begin(rows: (&Rows, &Rows), base: u32, left: i32) -> Self;
 
     /// The tile of which `left` positions are there, or would be if it were full, among them those that follow: as many fewer
-    /// from call to call as a tile has. Other positions of it are zeros.
+    /// from call to call as a tile has. Other positions of it are zeros, or repeat the last one: nothing may attend to them.
     unsafe fn acquire(&mut self, left: i32) -> Self::Tile;
 }
 
@@ -185,7 +185,7 @@ impl Tile for HalvesTile {
 #[derive(Clone, Copy)]
 pub struct Codes<const DIM: usize, const NEXT: usize>;
 
-/// What a thread brings of a tile: of keys and values, two rows' first and second eight elements.
+/// What a thread brings of a tile: of keys and of values, of two rows, eight elements in each half.
 type Raw = [[[<Q8 as Cached>::Eight; 2]; 2]; 2];
 /// The scales that it brings: of keys and values of two positions.
 type RawScales = [[f32; 2]; 2];
