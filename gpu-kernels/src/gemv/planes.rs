@@ -93,6 +93,18 @@ pub(super) mod frame {
         if t == 3 { -2 } else { 2 }
     }
 
+    /// `a * B + c` as one instruction: of a power of two, LLVM makes a shift and an addition.
+    #[inline(always)]
+    fn multiply_add<const B: u32>(a: u32, c: u32) -> u32 {
+        let sum: u32;
+        // SAFETY: a pure instruction of one thread on registers.
+        unsafe {
+            core::arch::asm!("mad.lo.u32 {0}, {1}, {b}, {2};", lateout(reg32) sum, in(reg32) a, in(reg32) c, b = const B,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        sum
+    }
+
     /// The even bits of a word.
     const EVEN: u32 = 0x5555_5555;
 
@@ -160,6 +172,7 @@ pub(super) mod frame {
         scales: [u16; PARTS],
         last: i32,
     ) {
+        const { assert!(BYTES <= 2) };
         let low = words.map(|[a, b]| if BITS == 1 { a } else { select_bits(EVEN, a, b << 1) });
         let high = words.map(|[a, b]| select_bits(EVEN, a >> 1, b));
         // SAFETY: the caller's promise: the block is one of `x`, and all lanes are here.
@@ -179,12 +192,13 @@ pub(super) mod frame {
                     let mut counts = [seed, 0, seed, 0];
                     if BITS == 2 {
                         let high = mma_and_popc([high[i], high[j]], planes, [0; 4]);
-                        counts = [0, 1, 2, 3].map(|k| high[k].wrapping_mul(2).wrapping_add(counts[k]));
+                        counts = [0, 1, 2, 3].map(|k| multiply_add::<2>(high[k], counts[k]));
                     }
                     let counts = mma_and_popc([low[i], low[j]], planes, counts);
                     for r in 0..2 {
                         let sum = counts[2 * r].wrapping_add(counts[2 * r + 1].wrapping_mul(factor));
-                        sums[2 * tile + r] = sums[2 * tile + r].wrapping_add(sum << (8 * byte));
+                        let of = &mut sums[2 * tile + r];
+                        *of = if byte == 0 { sum } else { multiply_add::<256>(sum, *of) };
                     }
                 }
             }
