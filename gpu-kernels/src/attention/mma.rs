@@ -3,8 +3,9 @@
 //!
 //! What binds otherwise, by `warpsmith budget prefill`: with one tile of 16 columns a warp, shared memory is busy for twice as
 //! long as the tensor cores. The scale goes into the exponent's `fma`, and weights that would be subnormal are zero, so that a
-//! weight takes two instructions. Sums and values are scaled down only when a row's largest score has grown by [`SLACK`] since
-//! they last were, which is rare after a row's first tile. Only tiles on the diagonal and at a window's edge are masked.
+//! weight takes two instructions, or four where positions have scales. Sums and values are scaled down only when a row's
+//! largest score has grown by [`SLACK`] since they last were, which is rare after a row's first tile. Only tiles on the
+//! diagonal and at a window's edge are masked.
 
 use super::{
     prefill::{frame::Args, rows},
