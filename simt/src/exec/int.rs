@@ -461,7 +461,9 @@ pub(crate) fn compare(op: Cmp, ty: Type) -> Option<OpFn> {
     })
 }
 
-/// Extended-precision operations.
+/// Extended-precision operations. The flag is what the hardware's adder has: a subtraction is `a + !b` plus the flag,
+/// or plus 1 if it reads none, and what it leaves is the carry of that sum, which is set when nothing was borrowed. All
+/// of them share it, so that a chain may mix them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Carry {
     Add,
@@ -474,7 +476,7 @@ macro_rules! carry_of {
     ($op:expr, $u:ty, $wide:ty, $s:ty, $swide:ty) => {
         match $op {
             Carry::Add => carry(|a: $u, b: $u, _: $u, cin: bool| a.carrying_add_(b, cin)),
-            Carry::Sub => carry(|a: $u, b: $u, _: $u, cin: bool| a.borrowing_sub_(b, cin)),
+            Carry::Sub => carry(|a: $u, b: $u, _: $u, cin: bool| a.carrying_add_(!b, cin)),
             Carry::MadLo => carry(|a: $u, b: $u, c: $u, cin: bool| a.wrapping_mul(b).carrying_add_(c, cin)),
             Carry::MadHi { signed: false } => carry(|a: $u, b: $u, c: $u, cin: bool| {
                 (((a as $wide * b as $wide) >> <$u>::BITS) as $u).carrying_add_(c, cin)
@@ -488,7 +490,6 @@ macro_rules! carry_of {
 
 trait WithCarry: Lane {
     fn carrying_add_(self, b: Self, carry: bool) -> (Self, bool);
-    fn borrowing_sub_(self, b: Self, borrow: bool) -> (Self, bool);
 }
 
 macro_rules! with_carry {
@@ -498,12 +499,6 @@ macro_rules! with_carry {
             fn carrying_add_(self, b: $t, carry: bool) -> ($t, bool) {
                 let (x, c) = self.overflowing_add(b);
                 let (y, d) = x.overflowing_add(carry as $t);
-                (y, c | d)
-            }
-            #[inline(always)]
-            fn borrowing_sub_(self, b: $t, borrow: bool) -> ($t, bool) {
-                let (x, c) = self.overflowing_sub(b);
-                let (y, d) = x.overflowing_sub(borrow as $t);
                 (y, c | d)
             }
         }

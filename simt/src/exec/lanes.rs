@@ -440,14 +440,15 @@ pub(crate) unsafe fn row_of<T: Lane>(row: *const u8) -> [T::Raw; LANES] {
 }
 
 /// Extended-precision arithmetic: `d = f(a, b, c, carry in)`, carry out to the carry flag. `imm` bit 0: the
-/// operation reads the flag; bit 1: it writes it.
+/// operation reads the flag; bit 1: it writes it; bit 2: what takes its place if it is not read.
 pub(crate) fn carry<T: Lane, F: Fn(T, T, T, bool) -> (T, bool) + Copy>(_: F) -> OpFn {
     unsafe fn handler<T: Lane, F: Fn(T, T, T, bool) -> (T, bool) + Copy>(cx: &mut Cx, op: &Op) -> Flow {
         let f: F = only();
         // SAFETY: the contract of handlers: operands are rows of the frame.
         unsafe {
             let (a, b, c, d) = (cx.src(op.a), cx.src(op.b), cx.src(op.c), cx.dst(op.d));
-            let carry_in = if op.imm & 1 != 0 { cx.pred(PRED_CARRY << 1) } else { 0 };
+            let unread = u32::from(op.imm & 4 != 0).wrapping_neg();
+            let carry_in = if op.imm & 1 != 0 { cx.pred(PRED_CARRY << 1) } else { unread };
             let mut out = 0u32;
             for lane in lanes_of(cx.active) {
                 let cin = carry_in >> lane & 1 != 0;

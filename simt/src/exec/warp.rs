@@ -179,10 +179,20 @@ impl Warp {
         };
         for &(at, wide) in &function.unset_rows {
             let first = ((frame.row + at) / ROW) as usize;
-            self.regs[first..first + 1 + usize::from(wide)].iter_mut().for_each(|r| blank(r, 0));
+            match &mut self.regs[first..first + 1 + usize::from(wide)] {
+                // Lane `l` of 64 bits has words `2 l` and `2 l + 1` of the two rows.
+                [low, high] => {
+                    for l in lanes_of(lanes) {
+                        let row = if l < LANES / 2 { &mut *low } else { &mut *high };
+                        row.0[2 * l % LANES..][..2].fill(0);
+                    }
+                }
+                rows => rows.iter_mut().for_each(|r| blank(r, 0)),
+            }
         }
         let preds = &mut self.preds[frame.pred as usize..];
-        preds[PRED_TRUE as usize] = !0;
+        // Of these lanes only: here may be a predicate of another function, where other lanes are.
+        preds[PRED_TRUE as usize] |= lanes;
         preds[PRED_CARRY as usize] &= !lanes;
         for &p in &function.unset_preds {
             preds[p as usize] &= !lanes;

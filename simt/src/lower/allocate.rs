@@ -4,6 +4,10 @@
 //! places of different widths never overlap. Liveness is that of a single thread, which is enough:
 //! lanes never touch each other's part of a row. A guarded write does not end the life of
 //! the value before it.
+//!
+//! That holds between frames as well: lanes of one warp that are in different functions have frames in the same rows,
+//! and those of another width would hold another lane's part there. So all frames above an entry's are made of
+//! units of the same shape, one row of 64-bit registers and one of 32-bit registers each: see [`Shape`].
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -49,6 +53,45 @@ impl Places {
             P::Reg(r, negated) => (self.slot[r as usize] as u16) << 1 | u16::from(negated),
             P::True => PRED_TRUE << 1,
             P::False | P::Sink => PRED_TRUE << 1 | 1,
+        }
+    }
+}
+
+/// Where the rows of a frame lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Shape {
+    /// All rows of 64-bit registers, then those of 32-bit registers: for entries, whose frame is the first of every
+    /// lane, so that no other overlaps it.
+    Packed,
+    /// Units of a row of each width, for functions: wherever frames overlap, rows of a width lie on rows of that width.
+    Units,
+}
+
+/// Bytes of a unit: a row of 64-bit registers and one of 32-bit registers.
+const UNIT: u32 = 3 * ROW;
+
+impl Shape {
+    /// Place of row number `n` of 64-bit registers.
+    fn wide(self, n: u32) -> u32 {
+        match self {
+            Shape::Packed => n * 2 * ROW,
+            Shape::Units => n * UNIT,
+        }
+    }
+
+    /// Place of row number `n` of 32-bit registers, behind `wide` rows of 64-bit ones.
+    fn narrow(self, n: u32, wide: u32) -> u32 {
+        match self {
+            Shape::Packed => (2 * wide + n) * ROW,
+            Shape::Units => n * UNIT + 2 * ROW,
+        }
+    }
+
+    /// Bytes of a frame with so many rows.
+    fn bytes(self, narrow: u32, wide: u32) -> u32 {
+        match self {
+            Shape::Packed => (2 * wide + narrow) * ROW,
+            Shape::Units => narrow.max(wide) * UNIT,
         }
     }
 }
@@ -192,6 +235,7 @@ pub(super) fn allocate(
     blocks: &[Block],
     order: &[usize],
     classes: &[Class],
+    shape: Shape,
 ) -> Result<Places, String> {
     let registers = classes.len();
     let (number, shared) = across(protos, blocks, order, registers);
@@ -278,17 +322,16 @@ pub(super) fn allocate(
     if count[0] + 2 * count[1] > MAX_ROWS || count[2] + u32::from(PRED_FIRST) > 1 << 14 {
         return Err("too many registers are live at once".to_string());
     }
-    // Wide rows come first.
     for (s, class) in slot.iter_mut().zip(classes).filter(|(s, _)| **s != u32::MAX) {
         *s = match class {
-            Class::Wide => *s * 2 * ROW,
+            Class::Wide => shape.wide(*s),
             Class::Pred => *s + u32::from(PRED_FIRST),
-            _ => (2 * count[1] + *s) * ROW,
+            _ => shape.narrow(*s, count[1]),
         };
     }
     Ok(Places {
         slot,
-        row_bytes: (2 * count[1] + count[0]) * ROW,
+        row_bytes: shape.bytes(count[0], count[1]),
         preds: count[2] + u32::from(PRED_FIRST),
         unset,
         pressure,

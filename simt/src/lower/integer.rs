@@ -80,7 +80,7 @@ impl Builder<'_> {
         let [a, b, c] = [self.src(sources[0], ty)?, self.src(sources[1], ty)?, self.src(sources[2], ty)?];
         let d = self.dst(d, ty)?;
         self.op3(int::extended(op, wide(ty)), d, a, b, c);
-        self.last().imm = u64::from(cin) | u64::from(cout) << 1;
+        self.last().imm = u64::from(cin) | u64::from(cout) << 1 | u64::from(op == Carry::Sub) << 2;
         Ok(())
     }
 

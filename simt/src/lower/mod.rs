@@ -33,7 +33,7 @@ use crate::module::{KernelInfo, ParamInfo};
 use crate::program::{Const, Debug, Entry, Function, Global, Program, SharedVariable, Slot, Target};
 use crate::ptx::Diagnostic;
 use crate::ptx::ast::{self, Linkage, Pos, Space};
-use allocate::Places;
+use allocate::{Places, Shape};
 use proto::{Builder, Kind, P, Symbol, X};
 
 /// Statically declared shared memory of a kernel, and constant memory of a module.
@@ -281,7 +281,8 @@ impl<'a> Lowering<'a> {
     ) -> Result<(), String> {
         let blocks = graph::blocks(&b.protos, labels);
         let order = graph::layout(&blocks);
-        let places = allocate::allocate(&b.protos, &blocks, &order, &b.classes)?;
+        let shape = if b.function.is_entry { Shape::Packed } else { Shape::Units };
+        let places = allocate::allocate(&b.protos, &blocks, &order, &b.classes, shape)?;
         let mut predecessors = vec![0u32; blocks.len()];
         for &block in &order {
             blocks[block].successors().for_each(|s| predecessors[s] += 1);
