@@ -9,24 +9,25 @@
 //! current block only spins, it waits for another: then the next block starts beside it, as blocks on a GPU are resident
 //! together.
 
+mod flight;
+mod prepare;
 mod run;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
-use crate::check::checker::{self, Checker, RawSite};
-use crate::check::race::sync_fault;
 use crate::check::{self, Checks, Inspection};
 use crate::counters::Counters;
+use crate::exec::Cx;
 use crate::exec::block::{Block, Grid};
 use crate::exec::library::Services;
-use crate::exec::space::CODE_WINDOW;
-use crate::exec::warp::Row;
-use crate::exec::{Cx, LANES, uniform};
+use crate::exec::limit::{Sample, Sink, StillRunning};
 use crate::fault::{Fault, FaultKind};
 use crate::memory::{Memory, MemoryError, Snapshot};
 use crate::module::Module;
-use crate::program::{Const, Entry, Program};
-use run::{Failure, Run};
+pub use flight::{Progress, Start, Waiting};
+use prepare::{empty_context, resolve};
+use run::Failure;
 
 /// How a machine is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +42,20 @@ pub struct MachineConfig {
     pub instruction_limit: u64,
     /// Rounds of spinning warps without any memory changing before that is called a deadlock; 0 means no limit.
     pub spin_limit: u64,
+    /// How long a launch takes before somebody is told ([`Machine::on_progress`]).
+    pub progress_after: Duration,
 }
 
 impl Default for MachineConfig {
     fn default() -> MachineConfig {
-        MachineConfig { sm: 90, total_memory: 16 << 30, threads: 0, instruction_limit: 0, spin_limit: 1 << 20 }
+        MachineConfig {
+            sm: 90,
+            total_memory: 16 << 30,
+            threads: 0,
+            instruction_limit: 0,
+            spin_limit: 1 << 20,
+            progress_after: Duration::from_secs(10),
+        }
     }
 }
 
@@ -69,10 +79,6 @@ impl Launch {
     }
 }
 
-/// Local memory of a thread.
-const MAX_LOCAL: u32 = 512 << 10;
-/// Shared memory of a block without opting in to more.
-const DEFAULT_SHARED: u32 = 48 << 10;
 /// Multiprocessors of the device, and threads that each holds.
 const MULTIPROCESSORS: u32 = 132;
 const RESIDENT_THREADS: u32 = 2048;
@@ -130,20 +136,7 @@ pub struct Machine {
     services: Arc<Services>,
     idle: Mutex<Vec<Worker>>,
     pool: OnceLock<Option<rayon::ThreadPool>>,
-}
-
-/// Bytes of shared memory that a block may have at most on an architecture.
-fn max_shared(sm: u32) -> u32 {
-    let kib = match sm {
-        ..=69 => 48,
-        70..=74 => 96,
-        75..=79 => 64,
-        80 | 87 => 163,
-        81..=89 => 99,
-        90..=119 => 227,
-        _ => 99,
-    };
-    kib << 10
+    progress: RwLock<Option<Sink>>,
 }
 
 impl Machine {
@@ -151,7 +144,8 @@ impl Machine {
     pub fn new(config: MachineConfig) -> Machine {
         let memory = Arc::new(Memory::new(config.total_memory));
         let services = Arc::new(Services::new(memory.clone()));
-        Machine { config, memory, services, idle: Mutex::new(Vec::new()), pool: OnceLock::new() }
+        let (idle, pool) = (Mutex::new(Vec::new()), OnceLock::new());
+        Machine { config, memory, services, idle, pool, progress: RwLock::new(None) }
     }
 
     /// The configuration.
@@ -205,19 +199,8 @@ impl Machine {
         launch: &Launch,
         params: &[u8],
     ) -> Result<Counters, Box<Fault>> {
-        let module = &instance.module;
-        let ran = self.with_grid(instance, &module.program, kernel, launch, params, |run| {
-            let threads = u64::from(run.grid.threads);
-            let worth = run.blocks > 1 && run.blocks.saturating_mul(threads) >= PARALLEL_THREADS;
-            let result = match self.pool().filter(|_| !run.serial && worth) {
-                Some(pool) => run.parallel(pool),
-                None => run.serial(None).0,
-            };
-            result.map_err(|failure| Box::new(self.report(module, kernel, run.grid, failure)))
-        });
-        // Nobody has followed which bytes the kernel wrote.
-        self.memory.define_all();
-        ran.flatten()
+        let inspection = self.inspect(instance, kernel, launch, params, &Checks::default());
+        inspection.fault.map_or(Ok(inspection.counters), Err)
     }
 
     /// Runs a kernel as [`launch`](Machine::launch) does, serially, and watches it.
@@ -229,7 +212,7 @@ impl Machine {
         params: &[u8],
         checks: &Checks,
     ) -> Inspection {
-        self.inspect_with(instance, kernel, launch, params, checks, None)
+        self.to_the_end(instance, Start { checks: *checks, ..Start::new(kernel, launch, params) })
     }
 
     /// As [`inspect`](Machine::inspect), for a launch that other operations of the host program may overlap: with
@@ -244,111 +227,14 @@ impl Machine {
         checks: &Checks,
         ordering: &check::Ordering<'_>,
     ) -> Inspection {
-        self.inspect_with(instance, kernel, launch, params, checks, Some(ordering))
+        let start = Start { checks: *checks, ordering: Some(ordering), ..Start::new(kernel, launch, params) };
+        self.to_the_end(instance, start)
     }
 
-    fn inspect_with(
-        &self,
-        instance: &Instance,
-        kernel: &str,
-        launch: &Launch,
-        params: &[u8],
-        checks: &Checks,
-        ordering: Option<&check::Ordering<'_>>,
-    ) -> Inspection {
-        let module = &instance.module;
-        let nothing = |fault| Inspection {
-            counters: Counters::default(),
-            findings: Vec::new(),
-            profile: None,
-            fault: Some(fault),
-        };
-        let Some(program) = module.checked() else {
-            return nothing(Box::new(bad_launch(kernel, "the module cannot be prepared for checks".to_string())));
-        };
-        let ran = self.with_grid(instance, program, kernel, launch, params, |run| {
-            let mut checker = Box::new(Checker::new(*checks, run.grid));
-            let variables = program.globals.iter().zip(&instance.addresses);
-            checker.races.early = ordering.and_then(|o| o.early).map(|_| Vec::new());
-            checker.races.statics = variables.map(|(g, &address)| (address, g.size, g.name.clone())).collect();
-            let (result, checker) = run.serial(Some(checker));
-            let (findings, counts, uses, early) = checker.map_or_else(Default::default, |c| {
-                let uses = if ordering.is_some() { c.races.uses() } else { Vec::new() };
-                (c.findings, c.counts, uses, check::race::joined(c.races.early.unwrap_or_default()))
-            });
-            let profile =
-                checker::notes(program).filter(|_| checks.profile).map(|notes| counts.finish(module, program, notes));
-            let mut findings = findings;
-            if let Err((block, warp, raw)) = &result
-                && checks.sync
-            {
-                sync_fault(&mut findings, *block, *warp, raw);
-            }
-            let (counters, fault) = match result {
-                Ok(counters) => (counters, None),
-                Err(failure) => (Counters::default(), Some(Box::new(self.report(module, kernel, run.grid, failure)))),
-            };
-            let mut findings = findings.finish(module, kernel, run.grid);
-            if let Some(ordering) = ordering {
-                let label = |write| format!("{} by kernel `{kernel}`", if write { "write" } else { "read" });
-                let site = |(pc, thread), write| {
-                    RawSite { label: label(write), thread: Some(thread), pc, note: String::new() }
-                        .finish(module, run.grid)
-                };
-                findings.extend(self.memory.overtaken(kernel, &early, ordering, &site));
-                findings.extend(self.memory.record(kernel, &uses, ordering, &site));
-            }
-            Inspection { counters, findings, profile, fault }
-        });
-        if !checks.init {
-            self.memory.define_all();
-        }
-        ran.unwrap_or_else(nothing)
-    }
-
-    /// Checks a launch and runs `f` on it.
-    fn with_grid<R>(
-        &self,
-        instance: &Instance,
-        program: &Program,
-        kernel: &str,
-        launch: &Launch,
-        params: &[u8],
-        f: impl FnOnce(&Run<'_>) -> R,
-    ) -> Result<R, Box<Fault>> {
-        let module = &instance.module;
-        let at = module.kernels().position(|k| k.name == kernel);
-        let entry = at.and_then(|i| program.entries.get(i));
-        let checked = match entry {
-            None => Err("the module has no such kernel".to_string()),
-            Some(entry) => self.check(module, kernel, entry, launch, params).map(|shared| (entry, shared)),
-        };
-        let (entry, shared_bytes) = checked.map_err(|why| Box::new(bad_launch(kernel, why)))?;
-        // At most 1024, as was checked.
-        let threads = launch.block.iter().product::<u32>();
-        let pools = pools(program, entry, &instance.addresses);
-        let grid = Grid {
-            program,
-            pools: &pools,
-            entry: entry.function,
-            grid: launch.grid,
-            block: launch.block,
-            threads,
-            shared_bytes,
-            dynamic_shared: launch.dynamic_shared,
-        };
-        let mut params = params.to_vec();
-        params.resize(params.len().next_multiple_of(16) + 16, 0);
-        let run = Run {
-            machine: self,
-            grid: &grid,
-            params: &params,
-            param_bytes: module.kernel(kernel).map_or(0, |k| k.param_bytes),
-            memory: self.memory.snapshot(),
-            blocks: launch.grid.iter().fold(1u64, |p, &n| p.saturating_mul(n.into())),
-            serial: entry.serial,
-        };
-        Ok(f(&run))
+    /// Gives what is said of launches that take their time to `sink`: after [`MachineConfig::progress_after`], and from then on
+    /// each time they have taken twice as long. Nobody is told otherwise.
+    pub fn on_progress(&self, sink: impl Fn(&StillRunning) + Send + Sync + 'static) {
+        *self.progress.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(sink));
     }
 
     fn pool(&self) -> Option<&rayon::ThreadPool> {
@@ -362,66 +248,6 @@ impl Machine {
             rayon::ThreadPoolBuilder::new().num_threads(threads.min(256)).thread_name(name).build().ok()
         };
         self.pool.get_or_init(make).as_ref()
-    }
-
-    /// Checks the launch; gives the block's bytes of shared memory.
-    fn check(
-        &self,
-        module: &Module,
-        kernel: &str,
-        entry: &Entry,
-        launch: &Launch,
-        params: &[u8],
-    ) -> Result<u32, String> {
-        let Some(info) = module.kernel(kernel) else { return Err("the module has no such kernel".into()) };
-        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
-        if launch.grid.contains(&0) || launch.block.contains(&0) {
-            return Err(format!("grid {gx}×{gy}×{gz} of blocks {bx}×{by}×{bz}: no dimension may be 0"));
-        }
-        if gx > i32::MAX as u32 || gy > 65535 || gz > 65535 {
-            return Err(format!("grid {gx}×{gy}×{gz}: the most is 2147483647×65535×65535"));
-        }
-        let threads = u64::from(bx).saturating_mul(by.into()).saturating_mul(bz.into());
-        if threads > 1024 || bz > 64 {
-            return Err(format!("block {bx}×{by}×{bz}: the most is 1024 threads in 1024×1024×64"));
-        }
-        let limit = info.max_threads.map(|m| m.iter().fold(1u64, |p, &n| p.saturating_mul(n.max(1).into())));
-        if let Some(limit) = limit.filter(|&l| threads > l) {
-            return Err(format!(
-                "block of {threads} threads, but the kernel was compiled for at most {limit} (.maxntid)"
-            ));
-        }
-        if let Some(required) = info.required_threads {
-            let required = required.map(|n| n.max(1));
-            if required != launch.block {
-                let [x, y, z] = required;
-                return Err(format!("block {bx}×{by}×{bz}, but the kernel requires {x}×{y}×{z} (.reqntid)"));
-            }
-        }
-        let dynamic = launch.dynamic_shared;
-        let own = entry.shared_bytes;
-        let allowed = launch.max_dynamic_shared.max(DEFAULT_SHARED.saturating_sub(own));
-        if dynamic > allowed {
-            return Err(format!(
-                "{dynamic} bytes of dynamic shared memory, but {allowed} are allowed (raise the kernel's maximum dynamic shared size)"
-            ));
-        }
-        let total = own.saturating_add(dynamic);
-        let most = max_shared(self.config.sm);
-        if total > most {
-            return Err(format!(
-                "{total} bytes of shared memory, but a block has at most {most} on sm_{}",
-                self.config.sm
-            ));
-        }
-        let local = module.program.functions.get(entry.function as usize).map_or(0, |f| f.local_bytes);
-        if local > MAX_LOCAL {
-            return Err(format!("{local} bytes of local memory, but a thread has at most {MAX_LOCAL}"));
-        }
-        if params.len() < info.param_bytes as usize {
-            return Err(format!("{} bytes of parameters, but the kernel takes {}", params.len(), info.param_bytes));
-        }
-        Ok(total)
     }
 
     /// Turns a raw fault into a report.
@@ -470,106 +296,7 @@ impl Machine {
         worker.blocks.truncate(1);
         (worker.cx.tainted, worker.cx.counting, worker.cx.dice) = (false, false, 0);
         worker.cx.parallel = false;
+        (worker.cx.pulse, worker.cx.sample) = (None, Sample::default());
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
-    }
-}
-
-fn bad_launch(kernel: &str, why: String) -> Fault {
-    Fault {
-        kind: FaultKind::BadLaunch(why),
-        kernel: kernel.to_string(),
-        block: [0; 3],
-        thread: [0; 3],
-        lane: 0,
-        ptx_line: 0,
-        ptx_text: String::new(),
-        source: None,
-        frames: Vec::new(),
-        address: None,
-        detail: String::new(),
-    }
-}
-
-/// The value of a constant, with the kernel's places of shared variables.
-fn resolve(value: Const, globals: &[u64], shared: &[(u32, u32)]) -> u64 {
-    match value {
-        Const::Bits(bits) => bits,
-        Const::Global(i, offset) => globals.get(i as usize).copied().unwrap_or(0).wrapping_add_signed(offset),
-        Const::Shared(i, offset) => {
-            let at = shared.iter().find(|s| s.0 == i).map_or(0, |s| s.1);
-            u64::from(at).wrapping_add_signed(offset)
-        }
-        Const::Function(i) => CODE_WINDOW + 16 * u64::from(i),
-    }
-}
-
-/// Constant pools of the functions that an entry reaches.
-fn pools(program: &Program, entry: &Entry, globals: &[u64]) -> Vec<Vec<Row>> {
-    let mut pools: Vec<Vec<Row>> = vec![Vec::new(); program.functions.len()];
-    for &f in &entry.reachable {
-        let function = &program.functions[f as usize];
-        let mut rows = vec![Row([0; LANES]); (function.const_bytes / 128) as usize];
-        for constant in &function.consts {
-            let value = resolve(constant.value, globals, &entry.shared);
-            let at = (constant.at / 128) as usize;
-            if !constant.wide {
-                rows[at].0 = [value as u32; LANES];
-                continue;
-            }
-            // A row of 64-bit lanes: low and high words alternate over two rows.
-            let words = [value as u32, (value >> 32) as u32];
-            for row in &mut rows[at..at + 2] {
-                row.0 = std::array::from_fn(|i| words[i % 2]);
-            }
-        }
-        pools[f as usize] = rows;
-    }
-    pools
-}
-
-fn empty_context() -> Cx {
-    Cx {
-        regs: std::ptr::null_mut(),
-        consts: std::ptr::null(),
-        preds: std::ptr::null_mut(),
-        active: 0,
-        mask: 0,
-        live: 0,
-        next: 0,
-        taken: 0,
-        stop: 0,
-        spins: 0,
-        sync_seen: false,
-        parallel: false,
-        progress: 0,
-        executed: 0,
-        limit: u64::MAX,
-        code: std::ptr::null(),
-        lists: std::ptr::null(),
-        weights: std::ptr::null(),
-        memory: Snapshot::default(),
-        sites: Vec::new(),
-        shared: std::ptr::null_mut(),
-        shared_bytes: 0,
-        local: std::ptr::null_mut(),
-        local_base: 0,
-        local_top: 0,
-        services: None,
-        stack: std::ptr::null_mut(),
-        params: std::ptr::null(),
-        param_bytes: 0,
-        tid: [std::ptr::null(); 3],
-        uniform: [0; uniform::COUNT],
-        counters: Counters::default(),
-        fault: None,
-        checker: None,
-        notes: std::ptr::null(),
-        tainted: false,
-        watching: false,
-        counting: false,
-        dice: 0,
-        interrupts: 0,
-        frame_row: 0,
-        frame_pred: 0,
     }
 }

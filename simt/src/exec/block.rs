@@ -3,7 +3,7 @@
 use super::barrier::{self, BARRIERS, Barrier, CLUSTER};
 use super::lanes::lanes_of;
 use super::warp::{Row, State, Stop, Warp};
-use super::{Cx, LANES, RawFault, Waiter, uniform};
+use super::{Cx, LANES, RawFault, Waiter, limit, uniform};
 use crate::check::checker::{self, BlockState};
 use crate::check::{init, race};
 use crate::fault::FaultKind;
@@ -161,6 +161,7 @@ impl Block {
                     Stop::Spinning => {
                         left = true;
                         spun = true;
+                        limit::look(cx, grid, self.index, Some(warp));
                     }
                     Stop::Fault => {
                         return match cx.fault.take() {

@@ -25,6 +25,7 @@ pub(crate) mod half;
 pub(crate) mod int;
 pub(crate) mod lanes;
 pub(crate) mod library;
+pub(crate) mod limit;
 pub(crate) mod local;
 pub(crate) mod mbarrier;
 pub(crate) mod mem;
@@ -194,6 +195,13 @@ pub(crate) struct Cx {
     pub executed: u64,
     /// The launch stops when `executed` passes this.
     pub limit: u64,
+    /// Where it does.
+    pub sample: limit::Sample,
+    /// Whom to tell of a launch that takes its time; the count of instructions at the last look at the clock, and at the
+    /// next one.
+    pub pulse: Option<std::sync::Arc<limit::Pulse>>,
+    pub looked: u64,
+    pub look_at: u64,
 
     pub code: *const Op,
     pub lists: *const u32,

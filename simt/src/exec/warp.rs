@@ -12,9 +12,8 @@ use std::collections::HashMap;
 use super::barrier::{BARRIERS, Barrier};
 use super::lanes::lanes_of;
 use super::stack::Stack;
-use super::{Cx, Flow, LANES, PRED_CARRY, PRED_TRUE, ROW, rendezvous};
+use super::{Cx, Flow, LANES, PRED_CARRY, PRED_TRUE, ROW, limit, rendezvous};
 use crate::check::{checker, race};
-use crate::fault::FaultKind;
 use crate::memory::POISON_KEY;
 use crate::program::{Function, Program};
 
@@ -468,9 +467,8 @@ unsafe fn run_body<const CHECKED: bool>(cx: &mut Cx, mut pc: u32) -> (Flow, u32)
         let next = cx.next;
         if next <= pc {
             cx.spins += 1;
-            if cx.executed > cx.limit {
-                let detail = format!("a block has executed {} instructions", cx.executed);
-                return (cx.raise(op, FaultKind::InstructionLimit, active.trailing_zeros() & 31, None, detail), pc);
+            if cx.executed > cx.limit && limit::passed(cx, next, pc) {
+                return (Flow::Fault, pc);
             }
             let patience = if cx.sync_seen { SPINS } else { LONG_SPINS };
             if cx.spins >= patience || (CHECKED && interrupts(cx)) {

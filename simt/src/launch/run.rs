@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{MULTIPROCESSORS, Machine, RESIDENT_THREADS, Worker};
+use super::flight::Flight;
+use super::{MULTIPROCESSORS, Machine, PARALLEL_THREADS, RESIDENT_THREADS, Worker};
 use crate::check::checker::{self, Checker};
 use crate::counters::Counters;
 use crate::exec::block::{Block, Grid, Outcome};
+use crate::exec::limit::{self, Pulse, Sample};
 use crate::exec::{Cx, RawFault, Site};
 use crate::memory::Snapshot;
 
@@ -19,6 +21,60 @@ pub(super) struct Run<'a> {
     pub memory: Snapshot,
     pub blocks: u64,
     pub serial: bool,
+    /// Instructions that one block may execute.
+    pub limit: u64,
+    pub pulse: Option<Arc<Pulse>>,
+}
+
+/// How long blocks run that only spin.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    /// Turns in which nothing changes, beyond one for each resident block.
+    pub quiet: u64,
+    /// Instructions, if they change memory meanwhile.
+    pub busy: u64,
+}
+
+/// How letting blocks run went.
+pub(super) enum Ended {
+    Done,
+    /// All threads wait for what they do not do themselves; `changing` memory, or not.
+    Waiting {
+        changing: bool,
+    },
+}
+
+/// Which blocks are resident, and whose turn it is.
+#[derive(Default)]
+pub(super) struct Schedule {
+    resident: Vec<Block>,
+    started: u64,
+    seed: u64,
+    turn: usize,
+    /// Turns in a row in which a block only spun; those in which nothing changed.
+    idle_turns: u64,
+    stale: u64,
+}
+
+impl Schedule {
+    /// The fault that a deadlock is, as the block whose turn it is sees it.
+    pub fn deadlock(&self, why: &str) -> Option<Failure> {
+        let block = self.resident.get(self.turn).or(self.resident.first())?;
+        match block.deadlock(why) {
+            Outcome::Fault(warp, raw) => Some((block.index, warp, raw)),
+            Outcome::Done | Outcome::Spinning => None,
+        }
+    }
+
+    /// Whether nothing has changed for more than `limit` turns.
+    pub fn is_stale(&self, limit: u64) -> bool {
+        self.stale > limit.saturating_add(self.resident.len() as u64)
+    }
+
+    /// The buffers.
+    pub fn into_blocks(self) -> Vec<Block> {
+        self.resident
+    }
 }
 
 /// Block, warp, and what stopped it.
@@ -39,14 +95,20 @@ impl Run<'_> {
         cx.counters = Counters::default();
         cx.fault = None;
         cx.services = Some(Arc::clone(&self.machine.services));
-        cx.limit = match self.machine.config.instruction_limit {
-            0 => u64::MAX,
-            n => n,
-        };
+        cx.limit = self.limit;
+        cx.sample = Sample::default();
+        cx.pulse = self.pulse.clone();
+        (cx.looked, cx.look_at) = (0, if self.pulse.is_some() { 0 } else { u64::MAX });
     }
 
-    /// Blocks in order; further ones beside those that only spin.
-    pub fn serial(&self, checker: Option<Box<Checker>>) -> (Result<Counters, Failure>, Option<Box<Checker>>) {
+    /// Whether its blocks are to run on several cores.
+    pub fn is_worth_sharing(&self) -> bool {
+        let threads = u64::from(self.grid.threads);
+        !self.serial && self.blocks > 1 && self.blocks.saturating_mul(threads) >= PARALLEL_THREADS
+    }
+
+    /// A launch whose blocks run in order, further ones beside those that only spin.
+    pub fn begin(&self, checker: Option<Box<Checker>>) -> Flight {
         let mut worker = self.machine.worker();
         self.prepare(&mut worker);
         worker.cx.counting = checker.as_ref().is_some_and(|c| c.checks.profile);
@@ -54,55 +116,68 @@ impl Run<'_> {
         worker.cx.dice = checker.as_ref().map_or(0, |c| c.checks.seed);
         worker.cx.notes = checker::notes(self.grid.program).map_or(std::ptr::null(), |n| n.notes.as_ptr());
         worker.cx.checker = checker.filter(|_| !worker.cx.notes.is_null());
-        let Worker { cx, blocks: spare } = &mut worker;
-        let result = self.in_order(cx, spare);
-        let counters = Counters { blocks: self.blocks, ..cx.counters };
-        let checker = cx.checker.take();
-        self.machine.put_back(worker);
-        (result.map(|()| counters), checker)
+        let schedule = Schedule { seed: worker.cx.dice, ..Schedule::default() };
+        Flight { worker, schedule }
     }
 
-    fn in_order(&self, cx: &mut Cx, spare: &mut Vec<Block>) -> Result<(), Failure> {
-        let mut resident: Vec<Block> = Vec::new();
-        let mut started = 0;
-        let seed = cx.dice;
-        let (mut turn, mut idle_turns, mut stale) = (0, 0u64, 0u64);
+    /// Lets blocks run: to the end, or until all of them have only spun for longer than `patience`.
+    pub fn turns(&self, flight: &mut Flight, patience: Option<Patience>) -> Result<Ended, Failure> {
+        let Flight { worker: Worker { cx, blocks: spare }, schedule: s } = flight;
         let limit = self.machine.config.spin_limit;
+        let (mut quiet, mut busy) = (0, cx.counters.warp_instructions);
         // As many as a device would hold.
         let most = (MULTIPROCESSORS * (RESIDENT_THREADS / self.grid.threads.max(1)).clamp(1, 32)) as usize;
         loop {
-            let all_spin = idle_turns >= resident.len() as u64;
-            if all_spin && started < self.blocks && resident.len() < most {
+            let all_spin = s.idle_turns >= s.resident.len() as u64;
+            if all_spin && s.started < self.blocks && s.resident.len() < most {
                 let mut block = spare.pop().unwrap_or_else(Block::new);
-                block.start(cx, self.grid, nth(started, self.blocks, seed));
-                started += 1;
-                turn = resident.len();
-                resident.push(block);
-                idle_turns = idle_turns.min(resident.len() as u64 - 1);
+                block.start(cx, self.grid, nth(s.started, self.blocks, s.seed));
+                s.started += 1;
+                s.turn = s.resident.len();
+                s.resident.push(block);
+                s.idle_turns = s.idle_turns.min(s.resident.len() as u64 - 1);
+                (quiet, busy) = (0, cx.counters.warp_instructions);
             }
-            if resident.is_empty() {
-                return Ok(());
+            if s.resident.is_empty() {
+                return Ok(Ended::Done);
             }
-            turn %= resident.len();
+            s.turn %= s.resident.len();
             let before = cx.progress;
-            match resident[turn].run(cx, self.grid) {
+            let block = &mut s.resident[s.turn];
+            match block.run(cx, self.grid) {
                 Outcome::Done => {
-                    spare.push(resident.remove(turn));
-                    stale = 0;
-                    idle_turns = if resident.is_empty() { 0 } else { idle_turns.min(resident.len() as u64 - 1) };
+                    limit::look(cx, self.grid, block.index, None);
+                    spare.push(s.resident.remove(s.turn));
+                    (s.stale, quiet, busy) = (0, 0, cx.counters.warp_instructions);
+                    let others = s.resident.len() as u64;
+                    s.idle_turns = if others == 0 { 0 } else { s.idle_turns.min(others - 1) };
                 }
                 Outcome::Spinning => {
-                    idle_turns += 1;
-                    stale = if cx.progress == before { stale + 1 } else { 0 };
-                    if limit != 0 && stale > limit.saturating_add(resident.len() as u64) {
-                        let why = "all resident threads spin or wait, and nothing has changed for a long time";
-                        if let Outcome::Fault(warp, raw) = resident[turn].deadlock(why) {
-                            return Err((resident[turn].index, warp, raw));
+                    s.idle_turns += 1;
+                    let changed = cx.progress != before;
+                    (s.stale, quiet) = if changed { (0, 0) } else { (s.stale + 1, quiet + 1) };
+                    let waits = |p: Patience| {
+                        let (still, most) =
+                            (p.quiet.saturating_add(s.resident.len() as u64), busy.saturating_add(p.busy));
+                        // Blocks that have not begun may be what the others wait for.
+                        all_spin && (quiet > still || cx.counters.warp_instructions > most)
+                    };
+                    match patience {
+                        None if limit != 0 && s.is_stale(limit) => {
+                            let why = "all resident threads spin or wait, and nothing has changed for a long time";
+                            if let Some(failure) = s.deadlock(why) {
+                                return Err(failure);
+                            }
                         }
+                        Some(patience) if waits(patience) => {
+                            s.turn += 1;
+                            return Ok(Ended::Waiting { changing: quiet <= patience.quiet });
+                        }
+                        _ => {}
                     }
-                    turn += 1;
+                    s.turn += 1;
                 }
-                Outcome::Fault(warp, raw) => return Err((resident[turn].index, warp, raw)),
+                Outcome::Fault(warp, raw) => return Err((block.index, warp, raw)),
             }
         }
     }
@@ -161,7 +236,10 @@ impl Run<'_> {
         loop {
             let before = cx.progress;
             match block.run(cx, self.grid) {
-                Outcome::Done => return Ok(()),
+                Outcome::Done => {
+                    limit::look(cx, self.grid, index, None);
+                    return Ok(());
+                }
                 Outcome::Fault(warp, raw) => return Err((index, warp, raw)),
                 Outcome::Spinning => {
                     idle_turns = if cx.progress == before { idle_turns + 1 } else { 0 };

@@ -1,0 +1,304 @@
+//! What a launch needs before it begins: that it is allowed, its constants, its parameters.
+
+use std::ops::Deref;
+use std::sync::{Arc, PoisonError};
+
+use super::run::Run;
+use super::{Instance, Launch, Machine, Start};
+use crate::check::Checks;
+use crate::counters::Counters;
+use crate::exec::block::Grid;
+use crate::exec::limit::{Pulse, Sample};
+use crate::exec::space::CODE_WINDOW;
+use crate::exec::warp::Row;
+use crate::exec::{Cx, LANES, uniform};
+use crate::fault::{Fault, FaultKind};
+use crate::memory::Snapshot;
+use crate::module::Module;
+use crate::program::{Const, Entry, Program};
+
+/// Local memory of a thread.
+const MAX_LOCAL: u32 = 512 << 10;
+/// Shared memory of a block without opting in to more.
+const DEFAULT_SHARED: u32 = 48 << 10;
+
+/// Bytes of shared memory that a block may have at most on an architecture.
+fn max_shared(sm: u32) -> u32 {
+    let kib = match sm {
+        ..=69 => 48,
+        70..=74 => 96,
+        75..=79 => 64,
+        80 | 87 => 163,
+        81..=89 => 99,
+        90..=119 => 227,
+        _ => 99,
+    };
+    kib << 10
+}
+
+/// A launch that is allowed, with everything that it refers to.
+pub(super) struct Prepared<I> {
+    pub instance: I,
+    pub kernel: String,
+    pub checks: Checks,
+    launch: Launch,
+    threads: u32,
+    shared_bytes: u32,
+    function: u32,
+    serial: bool,
+    pools: Vec<Vec<Row>>,
+    params: Vec<u8>,
+    param_bytes: u32,
+    memory: Snapshot,
+    limit: u64,
+    pulse: Option<Arc<Pulse>>,
+}
+
+/// The form of a program that a launch runs; `None` if it cannot be made.
+fn program<'a>(instance: &'a Instance, checks: &Checks) -> Option<&'a Program> {
+    let module = &instance.module;
+    if *checks == Checks::default() { Some(&module.program) } else { module.checked() }
+}
+
+impl<I: Deref<Target = Instance>> Prepared<I> {
+    /// What its blocks have in common.
+    pub fn grid(&self) -> Grid<'_> {
+        Grid {
+            // It was made when the launch was prepared.
+            program: program(&self.instance, &self.checks).unwrap_or(&self.instance.module.program),
+            pools: &self.pools,
+            entry: self.function,
+            grid: self.launch.grid,
+            block: self.launch.block,
+            threads: self.threads,
+            shared_bytes: self.shared_bytes,
+            dynamic_shared: self.launch.dynamic_shared,
+        }
+    }
+
+    pub fn run<'a>(&'a self, machine: &'a Machine, grid: &'a Grid<'a>) -> Run<'a> {
+        Run {
+            machine,
+            grid,
+            params: &self.params,
+            param_bytes: self.param_bytes,
+            memory: self.memory.clone(),
+            blocks: self.launch.grid.iter().fold(1u64, |p, &n| p.saturating_mul(n.into())),
+            serial: self.serial,
+            limit: self.limit,
+            pulse: self.pulse.clone(),
+        }
+    }
+}
+
+impl Machine {
+    /// Checks a launch and gets together what it needs.
+    pub(super) fn prepare<I: Deref<Target = Instance>>(
+        &self,
+        instance: I,
+        start: &Start<'_>,
+    ) -> Result<Prepared<I>, Box<Fault>> {
+        let (kernel, launch) = (start.kernel, start.launch);
+        let module = &instance.module;
+        let bad = |why: &str| Box::new(bad_launch(kernel, why.to_owned()));
+        let Some(program) = program(&instance, &start.checks) else {
+            return Err(bad("the module cannot be prepared for checks"));
+        };
+        let at = module.kernels().position(|k| k.name == kernel);
+        let entry = at.and_then(|i| program.entries.get(i)).ok_or_else(|| bad("the module has no such kernel"))?;
+        let shared_bytes = self.check(module, kernel, entry, launch, start.params).map_err(|why| bad(&why))?;
+        let pools = pools(program, entry, &instance.addresses);
+        let (function, serial) = (entry.function, entry.serial);
+        let param_bytes = module.kernel(kernel).map_or(0, |k| k.param_bytes);
+        let mut params = start.params.to_vec();
+        params.resize(params.len().next_multiple_of(16) + 16, 0);
+        let sink = self.progress.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let pulse = |sink| Arc::new(Pulse::new(Arc::clone(module), kernel, self.config.progress_after, sink));
+        let pulse = sink.map(pulse);
+        let limit = match start.instruction_limit.unwrap_or(self.config.instruction_limit) {
+            0 => u64::MAX,
+            n => n,
+        };
+        Ok(Prepared {
+            kernel: kernel.to_owned(),
+            checks: start.checks,
+            launch: *launch,
+            // At most 1024, as was checked.
+            threads: launch.block.iter().product(),
+            shared_bytes,
+            function,
+            serial,
+            pools,
+            params,
+            param_bytes,
+            memory: self.memory.snapshot(),
+            limit,
+            pulse,
+            instance,
+        })
+    }
+
+    /// Checks the launch; gives the block's bytes of shared memory.
+    fn check(
+        &self,
+        module: &Module,
+        kernel: &str,
+        entry: &Entry,
+        launch: &Launch,
+        params: &[u8],
+    ) -> Result<u32, String> {
+        let Some(info) = module.kernel(kernel) else { return Err("the module has no such kernel".into()) };
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        if launch.grid.contains(&0) || launch.block.contains(&0) {
+            return Err(format!("grid {gx}×{gy}×{gz} of blocks {bx}×{by}×{bz}: no dimension may be 0"));
+        }
+        if gx > i32::MAX as u32 || gy > 65535 || gz > 65535 {
+            return Err(format!("grid {gx}×{gy}×{gz}: the most is 2147483647×65535×65535"));
+        }
+        let threads = u64::from(bx).saturating_mul(by.into()).saturating_mul(bz.into());
+        if threads > 1024 || bz > 64 {
+            return Err(format!("block {bx}×{by}×{bz}: the most is 1024 threads in 1024×1024×64"));
+        }
+        let limit = info.max_threads.map(|m| m.iter().fold(1u64, |p, &n| p.saturating_mul(n.max(1).into())));
+        if let Some(limit) = limit.filter(|&l| threads > l) {
+            return Err(format!(
+                "block of {threads} threads, but the kernel was compiled for at most {limit} (.maxntid)"
+            ));
+        }
+        if let Some(required) = info.required_threads {
+            let required = required.map(|n| n.max(1));
+            if required != launch.block {
+                let [x, y, z] = required;
+                return Err(format!("block {bx}×{by}×{bz}, but the kernel requires {x}×{y}×{z} (.reqntid)"));
+            }
+        }
+        let dynamic = launch.dynamic_shared;
+        let own = entry.shared_bytes;
+        let allowed = launch.max_dynamic_shared.max(DEFAULT_SHARED.saturating_sub(own));
+        if dynamic > allowed {
+            return Err(format!(
+                "{dynamic} bytes of dynamic shared memory, but {allowed} are allowed (raise the kernel's maximum dynamic shared size)"
+            ));
+        }
+        let total = own.saturating_add(dynamic);
+        let most = max_shared(self.config.sm);
+        if total > most {
+            return Err(format!(
+                "{total} bytes of shared memory, but a block has at most {most} on sm_{}",
+                self.config.sm
+            ));
+        }
+        let local = module.program.functions.get(entry.function as usize).map_or(0, |f| f.local_bytes);
+        if local > MAX_LOCAL {
+            return Err(format!("{local} bytes of local memory, but a thread has at most {MAX_LOCAL}"));
+        }
+        if params.len() < info.param_bytes as usize {
+            return Err(format!("{} bytes of parameters, but the kernel takes {}", params.len(), info.param_bytes));
+        }
+        Ok(total)
+    }
+}
+
+fn bad_launch(kernel: &str, why: String) -> Fault {
+    Fault {
+        kind: FaultKind::BadLaunch(why),
+        kernel: kernel.to_string(),
+        block: [0; 3],
+        thread: [0; 3],
+        lane: 0,
+        ptx_line: 0,
+        ptx_text: String::new(),
+        source: None,
+        frames: Vec::new(),
+        address: None,
+        detail: String::new(),
+    }
+}
+
+/// The value of a constant, with the kernel's places of shared variables.
+pub(super) fn resolve(value: Const, globals: &[u64], shared: &[(u32, u32)]) -> u64 {
+    match value {
+        Const::Bits(bits) => bits,
+        Const::Global(i, offset) => globals.get(i as usize).copied().unwrap_or(0).wrapping_add_signed(offset),
+        Const::Shared(i, offset) => {
+            let at = shared.iter().find(|s| s.0 == i).map_or(0, |s| s.1);
+            u64::from(at).wrapping_add_signed(offset)
+        }
+        Const::Function(i) => CODE_WINDOW + 16 * u64::from(i),
+    }
+}
+
+/// Constant pools of the functions that an entry reaches.
+fn pools(program: &Program, entry: &Entry, globals: &[u64]) -> Vec<Vec<Row>> {
+    let mut pools: Vec<Vec<Row>> = vec![Vec::new(); program.functions.len()];
+    for &f in &entry.reachable {
+        let function = &program.functions[f as usize];
+        let mut rows = vec![Row([0; LANES]); (function.const_bytes / 128) as usize];
+        for constant in &function.consts {
+            let value = resolve(constant.value, globals, &entry.shared);
+            let at = (constant.at / 128) as usize;
+            if !constant.wide {
+                rows[at].0 = [value as u32; LANES];
+                continue;
+            }
+            // A row of 64-bit lanes: low and high words alternate over two rows.
+            let words = [value as u32, (value >> 32) as u32];
+            for row in &mut rows[at..at + 2] {
+                row.0 = std::array::from_fn(|i| words[i % 2]);
+            }
+        }
+        pools[f as usize] = rows;
+    }
+    pools
+}
+
+pub(super) fn empty_context() -> Cx {
+    Cx {
+        regs: std::ptr::null_mut(),
+        consts: std::ptr::null(),
+        preds: std::ptr::null_mut(),
+        active: 0,
+        mask: 0,
+        live: 0,
+        next: 0,
+        taken: 0,
+        stop: 0,
+        spins: 0,
+        sync_seen: false,
+        parallel: false,
+        progress: 0,
+        executed: 0,
+        limit: u64::MAX,
+        sample: Sample::default(),
+        pulse: None,
+        looked: 0,
+        look_at: 0,
+        code: std::ptr::null(),
+        lists: std::ptr::null(),
+        weights: std::ptr::null(),
+        memory: Snapshot::default(),
+        sites: Vec::new(),
+        shared: std::ptr::null_mut(),
+        shared_bytes: 0,
+        local: std::ptr::null_mut(),
+        local_base: 0,
+        local_top: 0,
+        services: None,
+        stack: std::ptr::null_mut(),
+        params: std::ptr::null(),
+        param_bytes: 0,
+        tid: [std::ptr::null(); 3],
+        uniform: [0; uniform::COUNT],
+        counters: Counters::default(),
+        fault: None,
+        checker: None,
+        notes: std::ptr::null(),
+        tainted: false,
+        watching: false,
+        counting: false,
+        dice: 0,
+        interrupts: 0,
+        frame_row: 0,
+        frame_pred: 0,
+    }
+}
