@@ -78,8 +78,10 @@ pub struct KernelInfo {
     pub static_shared: u32,
     /// Bytes of local memory that a thread needs, callees included.
     pub local_bytes: u32,
-    /// 32-bit registers live at once: an estimate of what an assembler would allocate, at most 255.
+    /// 32-bit registers live at once: an estimate of what an assembler would allocate, at most 255 and `.maxnreg`.
     pub registers: u32,
+    /// Bytes of the module's `.const` variables: they are in one bank, which every kernel of the module has.
+    pub const_bytes: u32,
 }
 
 /// A loaded module; immutable.

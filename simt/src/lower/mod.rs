@@ -442,6 +442,12 @@ impl<'a> Lowering<'a> {
     /// Works out what each kernel needs, callees included.
     fn entries(&mut self) -> Vec<KernelInfo> {
         let mut kernels = Vec::new();
+        let constants =
+            self.module.variables.iter().filter(|v| v.space == Space::Const && v.linkage != Linkage::Extern);
+        // `declare` has refused more than fits.
+        let constants =
+            constants.fold(0u64, |end, v| end.next_multiple_of(v.align.max(1).into()).saturating_add(v.size));
+        let constants = u32::try_from(constants).unwrap_or(u32::MAX);
         for (index, function) in self.module.functions.iter().enumerate() {
             if !function.is_entry || function.body.is_none() {
                 continue;
@@ -497,7 +503,8 @@ impl<'a> Lowering<'a> {
                 static_shared: start,
                 local_bytes: local,
                 // A few for addresses and scratch that an assembler always needs.
-                registers: (registers + 8).min(255),
+                registers: (registers + 8).min(255).min(function.directives.maxnreg.unwrap_or(255)),
+                const_bytes: constants,
             });
             let approximate = reachable.iter().fold(0, |set, i| set | of(i).approximate);
             let function = index as u32;

@@ -20,9 +20,13 @@ pub mod ast;
 mod diagnostics;
 pub mod isa;
 mod lexer;
+mod link;
 mod parser;
+mod tune;
 
 pub use diagnostics::Diagnostic;
+pub use link::{Input, link};
+pub use tune::Tuning;
 
 /// Parses a PTX module.
 ///

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use super::{api, api_always};
-use crate::software::{context, device, function, module, occupancy};
+use crate::software::{context, device, function, link, module, occupancy};
 use crate::types::*;
 
 api_always! {
@@ -118,28 +118,28 @@ api! {
     ) => module::get_global;
     [cuLinkCreate 5050] cuLinkCreate(
         count: c_uint, options: *mut c_int, values: *mut *mut c_void, state: *mut CUlinkState,
-    ) => module::link_create;
+    ) => link::create;
     [cuLinkAddData 5050] cuLinkAddData(
         state: CUlinkState, kind: c_int, data: *mut c_void, size: usize, name: *const c_char,
         count: c_uint, options: *mut c_int, values: *mut *mut c_void,
-    ) => module::link_add_data;
+    ) => link::add_data;
     [cuLinkAddFile 5050] cuLinkAddFile(
         state: CUlinkState, kind: c_int, path: *const c_char, count: c_uint, options: *mut c_int, values: *mut *mut c_void,
-    ) => module::link_add_file;
+    ) => link::add_file;
     [cuLinkCreate 6050] cuLinkCreate_v2(
         count: c_uint, options: *mut c_int, values: *mut *mut c_void, state: *mut CUlinkState,
-    ) => module::link_create;
+    ) => link::create;
     [cuLinkAddData 6050] cuLinkAddData_v2(
         state: CUlinkState, kind: c_int, data: *mut c_void, size: usize, name: *const c_char,
         count: c_uint, options: *mut c_int, values: *mut *mut c_void,
-    ) => module::link_add_data;
+    ) => link::add_data;
     [cuLinkAddFile 6050] cuLinkAddFile_v2(
         state: CUlinkState, kind: c_int, path: *const c_char, count: c_uint, options: *mut c_int, values: *mut *mut c_void,
-    ) => module::link_add_file;
+    ) => link::add_file;
     [cuLinkComplete 5050] cuLinkComplete(
         state: CUlinkState, image: *mut *mut c_void, size: *mut usize,
-    ) => module::link_complete;
-    [cuLinkDestroy 5050] cuLinkDestroy(state: CUlinkState) => module::link_destroy;
+    ) => link::complete;
+    [cuLinkDestroy 5050] cuLinkDestroy(state: CUlinkState) => link::destroy;
 
     [cuFuncGetAttribute 2020] cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: CUfunction) => function::get_attribute;
     [cuFuncSetAttribute 9000] cuFuncSetAttribute(function: CUfunction, attribute: c_int, value: c_int) => function::set_attribute;

@@ -8,7 +8,7 @@ use super::copy;
 use super::graph_memory::{self, GraphAllocation};
 use super::ops::Place;
 use super::state::State;
-use super::{capture, with_context};
+use super::{capture, report, spec, with_context};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -19,8 +19,61 @@ pub(crate) struct Array {
     shape: ArrayDescriptor3D,
 }
 
-/// Layers, surfaces, cube maps, gathers, colour: they matter to textures and surfaces only.
-const FLAGS: u32 = 0x01 | 0x02 | 0x04 | 0x08 | 0x20;
+const LAYERED: u32 = 0x01;
+const SURFACE: u32 = 0x02;
+const CUBEMAP: u32 = 0x04;
+const GATHER: u32 = 0x08;
+/// Colour attachments: they matter to graphics only.
+const COLOR: u32 = 0x20;
+const SUPPORTED: u32 = LAYERED | SURFACE | CUBEMAP | GATHER | COLOR;
+/// Those of CUDA 13: depth textures, sparse arrays, deferred mapping, video, too.
+const KNOWN: u32 = 0x1ff;
+
+/// Whether there are arrays of this shape: by its flags and by which extents it has, it is of one kind, and fits that kind's
+/// limits, if kernels may write it those of surfaces too.
+fn check(shape: &ArrayDescriptor3D) -> Res {
+    let &ArrayDescriptor3D { width, height, depth, flags, .. } = shape;
+    if flags & !KNOWN != 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    if flags & !SUPPORTED != 0 {
+        report(format!("arrays with the flags {:#x} are not supported by the software driver", flags & !SUPPORTED));
+        return Err(Code::NOT_SUPPORTED);
+    }
+    let (layered, cubemap, gather) = (flags & LAYERED != 0, flags & CUBEMAP != 0, flags & GATHER != 0);
+    let flat = height > 0 && depth == 0;
+    let kinds: (&[i32], i32) = match (cubemap, layered) {
+        (true, true) => (&[spec::TEXTURE_CUBEMAP_LAYERED], spec::SURFACE_CUBEMAP_LAYERED),
+        (true, false) => (&[spec::TEXTURE_CUBEMAP], spec::SURFACE_CUBEMAP),
+        (false, true) if height == 0 => (&[spec::TEXTURE_1D_LAYERED], spec::SURFACE_1D_LAYERED),
+        (false, true) => (&[spec::TEXTURE_2D_LAYERED], spec::SURFACE_2D_LAYERED),
+        _ if depth > 0 => (&[spec::TEXTURE_3D, spec::TEXTURE_3D_ALTERNATE], spec::SURFACE_3D),
+        _ if gather => (&[spec::TEXTURE_2D_GATHER], spec::SURFACE_2D),
+        _ if flat => (&[spec::TEXTURE_2D], spec::SURFACE_2D),
+        _ => (&[spec::TEXTURE_1D], spec::SURFACE_1D),
+    };
+    // The extents that such a kind has, in the order of its limits.
+    let extents: &[usize] = match (cubemap, layered) {
+        (true, true) => &[width, depth],
+        (true, false) => &[width],
+        (false, true) if height == 0 => &[width, depth],
+        (false, true) => &[width, height, depth],
+        _ if depth > 0 => &[width, height, depth],
+        _ if flat => &[width, height],
+        _ => &[width],
+    };
+    let within = |kind: &i32| {
+        let most = spec::array_limits(*kind);
+        most.len() == extents.len() && extents.iter().zip(most).all(|(n, most)| (1..=*most as usize).contains(n))
+    };
+    let sides = match (cubemap, layered) {
+        (true, true) => width == height && depth % 6 == 0,
+        (true, false) => width == height && depth == 6,
+        _ => true,
+    };
+    let good = kinds.0.iter().any(within) && sides && (!gather || flat) && (flags & SURFACE == 0 || within(&kinds.1));
+    if good { Ok(()) } else { Err(Code::INVALID_VALUE) }
+}
 
 fn element(shape: &ArrayDescriptor3D) -> Res<usize> {
     let channel = match shape.format {
@@ -79,11 +132,7 @@ pub(crate) fn create_3d(array: Out<*mut c_void>, shape: In<ArrayDescriptor3D>) -
 
 fn make(array: Out<*mut c_void>, shape: ArrayDescriptor3D) -> Res {
     array.check()?;
-    // Layers of one-dimensional arrays have a depth without a height; other arrays do not.
-    let layered = shape.flags & 1 != 0;
-    if shape.flags & !FLAGS != 0 || shape.width == 0 || (shape.height == 0 && shape.depth > 0 && !layered) {
-        return Err(Code::INVALID_VALUE);
-    }
+    check(&shape)?;
     let row = element(&shape)?.checked_mul(shape.width).ok_or(Code::INVALID_VALUE)?;
     let bytes = row
         .checked_mul(shape.height.max(1))

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use warpsmith_simt::Machine;
 
 use super::engine;
-use super::spec::{CONSTANT, MAX_BLOCK, MAX_GRID, MAX_THREADS, REGISTERS, SHARED_DEFAULT, Spec, WARP};
+use super::spec::{CONSTANT, MAX_BLOCK, MAX_GRID, MAX_THREADS, REGISTERS, SHARED_DEFAULT, Spec, WARP, array_limit};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -44,7 +44,7 @@ impl Device {
             11 => i32::MAX as u32,
             12 | 82 => REGISTERS,
             13 => s.clock_khz,
-            14 => 512,
+            14 | 30 => 512, // alignment of textures and surfaces
             16 => s.multiprocessors,
             19 => 1, // mapped host memory
             31 => 1, // concurrent kernels
@@ -72,7 +72,7 @@ impl Device {
             111 => s.shared_reserved,
             115 => 1, // memory pools
             33 => self.ordinal as u32 + 1,
-            _ => 0,
+            _ => array_limit(attribute).unwrap_or(0),
         };
         value as i32
     }

@@ -48,10 +48,11 @@ const NODE_TYPE_CHANGED: i32 = 3;
 const PARAMETERS_CHANGED: i32 = 5;
 const UNSUPPORTED_FUNCTION_CHANGE: i32 = 7;
 
-/// AUTO_FREE_ON_LAUNCH, UPLOAD, USE_NODE_PRIORITY mean nothing more here; DEVICE_LAUNCH is not to be had.
-const KNOWN_FLAGS: u64 = 1 | 2 | 8;
-const DEVICE_LAUNCH: u64 = 4;
+/// UPLOAD and USE_NODE_PRIORITY mean nothing more here; DEVICE_LAUNCH is not to be had.
+const KNOWN_FLAGS: u64 = 1 | 2 | 4 | 8;
 const AUTO_FREE_ON_LAUNCH: u64 = 1;
+const UPLOAD: u64 = 2;
+const DEVICE_LAUNCH: u64 = 4;
 
 impl Plan {
     fn of(graph: &Graph) -> Option<Plan> {
@@ -121,11 +122,18 @@ pub(crate) fn instantiate(
     })
 }
 
+/// What cannot be is a wrong argument, whether or not each flag alone is to be had: a graph that devices launch does not
+/// free its memory by itself, as the documentation of the flags says.
 fn check_flags(flags: u64) -> Res {
+    let exclusive = AUTO_FREE_ON_LAUNCH | DEVICE_LAUNCH;
+    if flags & !KNOWN_FLAGS != 0 || flags & exclusive == exclusive {
+        return Err(Code::INVALID_VALUE);
+    }
     if flags & DEVICE_LAUNCH != 0 {
+        report("graphs that kernels launch (CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) are not supported".to_owned());
         return Err(Code::NOT_SUPPORTED);
     }
-    if flags & !KNOWN_FLAGS != 0 { Err(Code::INVALID_VALUE) } else { Ok(()) }
+    Ok(())
 }
 
 pub(crate) fn instantiate_with_flags(exec: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Res {
@@ -166,7 +174,8 @@ pub(crate) fn destroy(exec: CUgraphExec) -> Res {
 }
 
 pub(crate) fn get_flags(exec: CUgraphExec, flags: Out<u64>) -> Res {
-    with(|state, _| flags.set(find(state, exec)?.flags))
+    // The upload was the instantiation's.
+    with(|state, _| flags.set(find(state, exec)?.flags & !UPLOAD))
 }
 
 /// The stream that a graph runs on: not one that captures.

@@ -41,12 +41,25 @@ pub(super) fn max_threads(info: &KernelInfo) -> u32 {
     declared_threads(info).unwrap_or(MAX_THREADS).min((warps * WARP).max(WARP))
 }
 
+/// Whether a kernel may be launched with such a block. A block that breaks the bounds which the kernel declares is a wrong
+/// argument; one for whose threads there are not enough registers lacks resources.
+pub(super) fn check_block(info: &KernelInfo, block: [u32; 3]) -> Res {
+    let threads = block.iter().fold(1u32, |all, n| all.saturating_mul(*n));
+    if info.required_threads.is_some_and(|required| required != block)
+        || declared_threads(info).is_some_and(|most| threads > most)
+    {
+        return Err(Code::INVALID_VALUE);
+    }
+    if threads > max_threads(info) { Err(Code::LAUNCH_OUT_OF_RESOURCES) } else { Ok(()) }
+}
+
 /// An attribute that follows from the code and the device alone.
 pub(super) fn attribute(info: &KernelInfo, target_sm: u32, device_sm: u32, attribute: i32) -> Res<u32> {
     Ok(match attribute {
         0 => max_threads(info),
         1 => info.static_shared,
-        2 | 7 => 0,
+        2 => info.const_bytes,
+        7 => 0,
         3 => info.local_bytes,
         4 => registers(info),
         5 => target_sm,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use super::function::max_threads;
+use super::function::check_block;
 use super::ops::{HostCall, HostFunction, Kernel, Op, PROGRAMMATIC};
 use super::params::Params;
 use super::spec::{MAX_BLOCK, MAX_GRID, MAX_THREADS};
@@ -39,12 +39,7 @@ pub(super) fn checked(
     }
     let info = found.info()?;
     let spec = software.device(state.device_of(found.context)?)?.spec;
-    if threads > max_threads(info) {
-        return Err(Code::LAUNCH_OUT_OF_RESOURCES);
-    }
-    if info.required_threads.is_some_and(|required| required != block) {
-        return Err(Code::INVALID_VALUE);
-    }
+    check_block(info, block)?;
     if shared > found.max_dynamic_shared || info.static_shared.saturating_add(shared) > spec.shared_optin {
         return Err(Code::INVALID_VALUE);
     }

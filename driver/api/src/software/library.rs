@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use warpsmith_simt::{KernelInfo, Module as Ptx};
 
-use super::module::{self, Logs};
+use super::jit::Options;
 use super::state::State;
-use super::{Software, capture, engine, function, with, with_context};
+use super::{Software, capture, engine, function, image, module, with, with_context};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -46,7 +46,7 @@ pub(crate) fn load_data(
     library_count: u32,
 ) -> Res {
     library.check()?;
-    load(library, &module::text_of(code)?, &Logs::read(count, options, values)?, library_options, library_count)
+    load(library, &image::at(code)?, &Options::read(count, options, values)?, library_options, library_count)
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -61,15 +61,15 @@ pub(crate) fn load_file(
     library_count: u32,
 ) -> Res {
     library.check()?;
-    let text = module::read_file(&path.text()?)?;
-    load(library, &text, &Logs::read(count, options, values)?, library_options, library_count)
+    let text = image::of_file(&path.text()?)?;
+    load(library, &text, &Options::read(count, options, values)?, library_options, library_count)
 }
 
-fn load(library: Out<CUlibrary>, text: &str, logs: &Logs, options: Out<i32>, count: u32) -> Res {
+fn load(library: Out<CUlibrary>, text: &str, jit: &Options, options: Out<i32>, count: u32) -> Res {
     if options.input().list(count as usize)?.iter().any(|o| !(0..=OPTIONS).contains(o)) {
         return Err(Code::INVALID_VALUE);
     }
-    let ptx = module::parse(text, engine()?.sm(), Some(logs))?;
+    let ptx = module::parse(text, engine()?.sm(), jit)?;
     with(|state, _| {
         let id = state.fresh();
         state.libraries.insert(id, Library { ptx, modules: HashMap::new(), kernels: HashMap::new() });

@@ -27,7 +27,9 @@ fn add(
     })
 }
 
-/// The operation of kernel parameters, checked as a launch is.
+/// The operation of kernel parameters, checked as a launch is: a grid without blocks answers `CUDA_ERROR_INVALID_VALUE` when
+/// the node is added or changed, as it does when it is launched. Programs that run on NVIDIA's driver count with that and
+/// put an empty node in its place (Kokkos: `create_parallel_launch_graph_node`).
 pub(super) fn kernel_op(state: &mut State, software: &Software, p: &KernelNodeParams) -> Res<Kernel> {
     // SAFETY: the caller of the API vouches for the lists of arguments that its structure names.
     let (list, extra): (Out<*mut c_void>, Out<*mut c_void>) = unsafe { (p.kernel_params.wrap(), p.extra.wrap()) };

@@ -229,6 +229,7 @@ mod tests {
             static_shared,
             local_bytes: 0,
             registers,
+            const_bytes: 0,
         }
     }
 

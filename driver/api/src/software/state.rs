@@ -15,7 +15,7 @@ use super::graph::Graph;
 use super::graph_memory::GraphAllocation;
 use super::host::HostRange;
 use super::library::{Kernel, Library};
-use super::module::Link;
+use super::link::Link;
 use super::objects::UserObject;
 use super::pool::Pool;
 use super::thread;
