@@ -104,6 +104,13 @@ def autotune(configs, key, **options):
     return ORIGINAL_AUTOTUNE(configs[:1], key, **{k: v for k, v in options.items() if k != "prune_configs_by"})
 
 
+def layer_norm(x, shape, weight, bias, eps):
+    """The reference in f32: PyTorch on a CPU adds gradients of f16 in f16, and is then 0.07 off where the tutorial allows 0.01."""
+    return ORIGINAL_LAYER_NORM(x.float(), shape, weight.float(), bias.float(), eps)
+
+
+ORIGINAL_LAYER_NORM = torch.nn.functional.layer_norm
+torch.nn.functional.layer_norm = layer_norm
 ORIGINAL_AUTOTUNE = triton.autotune
 triton.autotune = autotune
 triton.testing.perf_report = Benchmarks
