@@ -40,6 +40,9 @@ pub struct DecoderOptions {
     /// Prompts attend by [`gpu_kernels::attention::prefill`]: on tensor cores where the cache is f16 or int8 and the device has them,
     /// with queries and weights rounded to f16, and in another order of sums elsewhere.
     pub fast_prefill: bool,
+    /// Memory for the logits of every token of a chunk, which [`Decoder::prefill_each`] gives; else a prompt has those of its
+    /// last token alone.
+    pub prompt_logits: bool,
     /// The cheapest activations that decoding steps may multiply weights with. A matrix whose format has no kernel for them
     /// is multiplied with the next more exact ones; prompts of several tokens are always multiplied with f32.
     pub activations: Activations,
@@ -66,6 +69,7 @@ impl Default for DecoderOptions {
             mode: Mode::Graph,
             capture_after: 0,
             fast_prefill: false,
+            prompt_logits: false,
             activations: Activations::F32,
             tuned: false,
             programmatic: false,
@@ -187,7 +191,7 @@ impl Decoder {
         let stream = device.stream()?;
         let mut decoder = Decoder {
             tables: RopeTables::new(&stream, model, positions)?,
-            buffers: Buffers::new(&stream, c, options.batch, columns, options.activations)?,
+            buffers: Buffers::new(&stream, c, options.batch, columns, logits(&options), options.activations)?,
             samplers: Samplers::new(device, options.batch)?,
             plan,
             stages: (0..STAGES).map(|_| device.pinned(columns)).collect::<Result<_, Error>>()?,
@@ -205,7 +209,7 @@ impl Decoder {
         for kv in KvType::ALL {
             decoder.launches_of(Shape::decode(1, kv))?;
             decoder.launches_of(Shape::decode(options.batch, kv))?;
-            decoder.launches_of(Shape::prompt(options.chunk, kv, true, options.fast_prefill))?;
+            decoder.launches_of(decoder.prompt(options.chunk, kv, true, options.prompt_logits))?;
         }
         Ok(decoder)
     }
@@ -317,22 +321,61 @@ impl Decoder {
     /// Appends the tokens of a prompt, up to [`DecoderOptions::chunk`] at once, and gives the token that follows. A prompt
     /// of one token is a step like any other; longer ones are launched eagerly, whatever the mode.
     pub fn prefill(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> Result<u32, DecodeError> {
+        self.prefill_chunks(sequence, tokens, None)
+    }
+
+    /// The same, and gives the logits of every token of the prompt, in order, as chunks are done. If it fails, those that were
+    /// given are of positions that the sequence does not have.
+    pub fn prefill_each(
+        &mut self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        mut each: impl FnMut(Vec<f32>),
+    ) -> Result<u32, DecodeError> {
+        if !self.options.prompt_logits {
+            return Err(DecodeError::NoLogits);
+        }
+        self.prefill_chunks(sequence, tokens, Some(&mut each))
+    }
+
+    fn prefill_chunks(
+        &mut self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        each: Option<&mut dyn FnMut(Vec<f32>)>,
+    ) -> Result<u32, DecodeError> {
         if let [token] = *tokens {
-            return Ok(self.step(&mut [Feed { sequence, token }])?.first().copied().unwrap_or(NONE));
+            let next = self.step(&mut [Feed { sequence, token }])?.first().copied().unwrap_or(NONE);
+            if let Some(each) = each {
+                each(self.logits(0)?);
+            }
+            return Ok(next);
         }
         self.check_sequence(sequence, sequence.kv_type())?;
         sequence.check(tokens)?;
         self.prepare_positions(sequence.len() + tokens.len())?;
-        let result = self.try_prefill(sequence, tokens);
+        let every = each.is_some();
+        let result = self.try_prefill(sequence, tokens, each);
         self.settle(&result);
         result?;
         let next = self.tokens.first().copied().ok_or(DecodeError::NoLogits)?;
         sequence.advance(tokens, next);
-        self.logits = 1;
+        // Those of every token were given, and lie elsewhere.
+        self.logits = usize::from(!every);
         Ok(next)
     }
 
-    fn try_prefill(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> Result<(), DecodeError> {
+    /// What the launches of a part of a prompt depend on.
+    fn prompt(&self, columns: usize, kv: KvType, last: bool, logits: bool) -> Shape {
+        Shape::prompt(columns, kv, last, logits, self.options.fast_prefill)
+    }
+
+    fn try_prefill(
+        &mut self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        mut each: Option<&mut dyn FnMut(Vec<f32>)>,
+    ) -> Result<(), DecodeError> {
         let parameters = sequence.parameters(tokens, &self.stream)?;
         self.samplers.set(0, parameters);
         self.samplers.write(&self.stream, 1)?;
@@ -344,7 +387,12 @@ impl Decoder {
                 *column = sequence.column(token, before + n);
             }
             self.stage_columns(chunk.len())?;
-            self.eager(Shape::prompt(chunk.len(), sequence.kv_type(), i == last, self.options.fast_prefill))?;
+            self.eager(self.prompt(chunk.len(), sequence.kv_type(), i == last, each.is_some()))?;
+            if let Some(each) = &mut each {
+                for place in 0..chunk.len() {
+                    each(self.stream.read(self.buffers.logits_of(place))?);
+                }
+            }
         }
         let position = sequence.len() + tokens.len() - 1;
         self.finish(|_| position, 1)
@@ -595,9 +643,14 @@ fn choice(model: &Model, options: &DecoderOptions) -> Choice {
     Choice { allowed: options.activations, tuned: options.tuned, sm: model.device().sm(), ahead: false }
 }
 
+/// Columns that have logits at once.
+fn logits(options: &DecoderOptions) -> usize {
+    if options.prompt_logits { options.batch.max(options.chunk) } else { options.batch }
+}
+
 fn parts(model: &Model, options: &DecoderOptions, columns: usize, positions: usize) -> Option<[u64; 2]> {
     let (c, batch) = (model.config(), options.batch);
-    let buffers = Buffers::bytes(c, batch, columns, options.activations)?;
+    let buffers = Buffers::bytes(c, batch, columns, logits(options), options.activations)?;
     Some([RopeTables::bytes(c, positions)?, buffers.checked_add(Samplers::bytes(batch))?])
 }
 

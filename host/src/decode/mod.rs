@@ -50,5 +50,5 @@ pub use kv::{KvType, Snapshot};
 pub use sampling::Sampling;
 pub use sequence::{Sequence, SequenceOptions};
 pub use session::{Session, SessionOptions};
-pub use verify::{Comparison, bound, compare};
+pub use verify::{Comparison, Precision, bound, compare};
 pub use weights::{LoadProgress, Model};

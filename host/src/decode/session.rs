@@ -22,6 +22,10 @@ pub struct SessionOptions {
     pub capture_after: u64,
     /// Tokens of a prompt that are fed at once.
     pub chunk: usize,
+    /// See [`DecoderOptions::fast_prefill`].
+    pub fast_prefill: bool,
+    /// See [`DecoderOptions::prompt_logits`].
+    pub prompt_logits: bool,
     /// See [`DecoderOptions::activations`].
     pub activations: Activations,
     /// See [`DecoderOptions::tuned`].
@@ -34,8 +38,8 @@ pub struct SessionOptions {
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        let DecoderOptions { mode, capture_after, chunk, activations, tuned, programmatic, persistent, .. } =
-            DecoderOptions::default();
+        let DecoderOptions { mode, capture_after, chunk, fast_prefill, prompt_logits, .. } = DecoderOptions::default();
+        let DecoderOptions { activations, tuned, programmatic, persistent, .. } = DecoderOptions::default();
         let SequenceOptions { capacity, kv, sampling } = SequenceOptions::default();
         SessionOptions {
             capacity,
@@ -44,6 +48,8 @@ impl Default for SessionOptions {
             mode,
             capture_after,
             chunk,
+            fast_prefill,
+            prompt_logits,
             activations,
             tuned,
             programmatic,
@@ -64,7 +70,7 @@ impl Session {
     /// An empty session. If it does not fit into free memory, nothing is allocated.
     pub fn new(model: &Model, options: SessionOptions) -> Result<Session, DecodeError> {
         let SessionOptions { capacity, kv, sampling, mode, capture_after, chunk, activations, .. } = options;
-        let SessionOptions { tuned, programmatic, persistent, .. } = options;
+        let SessionOptions { fast_prefill, prompt_logits, tuned, programmatic, persistent, .. } = options;
         let sequence = Sequence::new(model, SequenceOptions { capacity, kv, sampling })?;
         let positions = Some(sequence.capacity());
         let options = DecoderOptions {
@@ -73,7 +79,8 @@ impl Session {
             positions,
             mode,
             capture_after,
-            fast_prefill: false,
+            fast_prefill,
+            prompt_logits,
             activations,
             tuned,
             programmatic,
@@ -170,6 +177,11 @@ impl Session {
     /// Appends tokens and returns the one that follows.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<u32, DecodeError> {
         self.decoder.prefill(&mut self.sequence, tokens)
+    }
+
+    /// See [`Decoder::prefill_each`].
+    pub fn prefill_each(&mut self, tokens: &[u32], each: impl FnMut(Vec<f32>)) -> Result<u32, DecodeError> {
+        self.decoder.prefill_each(&mut self.sequence, tokens, each)
     }
 
     /// Feeds the prompt, then up to `count` times the token that follows. `each` sees every generated token before it is

@@ -40,6 +40,10 @@ pub(super) enum Take {
     Last,
     /// All.
     All,
+    /// Logits of all, and no token: a part of a prompt.
+    Logits,
+    /// Logits of all, and the token after the last: the end of a prompt.
+    LogitsAndLast,
 }
 
 /// What the launches of a step depend on.
@@ -60,9 +64,14 @@ impl Shape {
         Shape { columns, kv, take: Take::All, prompt: false, fast: false }
     }
 
-    /// Several tokens of one sequence.
-    pub fn prompt(columns: usize, kv: KvType, last: bool, fast: bool) -> Shape {
-        let take = if last { Take::Last } else { Take::None };
+    /// Several tokens of one sequence, the last of a prompt or those before; with logits of all of them, or of the last.
+    pub fn prompt(columns: usize, kv: KvType, last: bool, logits: bool, fast: bool) -> Shape {
+        let take = match (last, logits) {
+            (false, false) => Take::None,
+            (true, false) => Take::Last,
+            (false, true) => Take::Logits,
+            (true, true) => Take::LogitsAndLast,
+        };
         Shape { columns, kv, take, prompt: true, fast }
     }
 
@@ -71,6 +80,15 @@ impl Shape {
         match self.take {
             Take::None => 0..0,
             Take::Last => self.columns - 1..self.columns,
+            Take::All | Take::Logits | Take::LogitsAndLast => 0..self.columns,
+        }
+    }
+
+    /// The columns that get a token: the last of those that get logits.
+    fn sampled(&self) -> Range<usize> {
+        match self.take {
+            Take::None | Take::Logits => 0..0,
+            Take::Last | Take::LogitsAndLast => self.columns - 1..self.columns,
             Take::All => 0..self.columns,
         }
     }
@@ -180,10 +198,11 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    pub fn bytes(c: &Config, batch: usize, columns: usize, activations: Activations) -> Option<u64> {
+    /// `logits` columns at once have any.
+    pub fn bytes(c: &Config, batch: usize, columns: usize, logits: usize, activations: Activations) -> Option<u64> {
         let s = Sizes::new(c, activations);
         let floats =
-            s.floats(columns).into_iter().chain([s.logits.checked_mul(batch)?, s.counters * columns, 1, batch]);
+            s.floats(columns).into_iter().chain([s.logits.checked_mul(logits)?, s.counters * columns, 1, batch]);
         let (vectors, groups) = s.codes;
         let floats = floats.chain([4 * vectors * batch, 4 * vectors * batch, groups * batch]);
         let columns = padded((columns * size_of::<Column>()) as u64);
@@ -195,6 +214,7 @@ impl Buffers {
         c: &Config,
         batch: usize,
         columns: usize,
+        logits: usize,
         activations: Activations,
     ) -> Result<Buffers, Error> {
         let (device, s) = (stream.device(), Sizes::new(c, activations));
@@ -214,7 +234,7 @@ impl Buffers {
             codes: Handover::new(stream, s.codes, batch)?,
             gate_up: device.alloc(gate_up)?,
             inner: device.alloc(inner)?,
-            logits: device.alloc(s.logits * batch)?,
+            logits: device.alloc(s.logits * logits)?,
             // Read as a whole, also where a prompt gives one token.
             next: stream.zeros(batch)?,
             vocab: c.vocab,
@@ -299,7 +319,7 @@ impl Step<'_> {
         }
         match self.shape.take {
             Take::None => Ok(()),
-            Take::Last | Take::All => self.head(on),
+            Take::Last | Take::All | Take::Logits | Take::LogitsAndLast => self.head(on),
         }
     }
 
@@ -350,8 +370,8 @@ impl Step<'_> {
         let weight: &DeviceSlice<f32> = next.map_or(&weights.output_norm, |l| &l.attn_norm);
         let wanted = match (next, self.shape.take) {
             (Some(next), _) => choice.wanted(&next.qkv.stacks),
-            // The logits of some columns only, or none.
-            (None, Take::None | Take::Last) => None,
+            // The logits of some columns only, or none; or of a prompt, which is multiplied with f32.
+            (None, Take::None | Take::Last | Take::Logits | Take::LogitsAndLast) => None,
             (None, Take::All) => choice.wanted(std::slice::from_ref(weights.output())),
         };
         let Buffers { x, y, scaled, sums, inner, codes, sizes, .. } = &mut *self.buffers;
@@ -469,7 +489,7 @@ impl Step<'_> {
 
     /// The logits of the columns that get any, and their tokens.
     pub fn head<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
-        let taken = self.shape.taken();
+        let (taken, sampled) = (self.shape.taken(), self.shape.sampled());
         let (n, eps, parts, choice) = (taken.len() as u32, self.config.eps, self.parts, self.choice);
         let Buffers { columns, scaled, sums, logits, next, codes, sizes, vocab, .. } = &mut *self.buffers;
         let x = &scaled[taken.start * sizes.hidden..];
@@ -478,8 +498,12 @@ impl Step<'_> {
         let (codes, ready, _) = codes.pass(None);
         let mut input = Input { x, columns: n, stride, norm, choice, codes, ready };
         input.product(on, stack, stack.rows(), (logits, sizes.logits))?.launch(on)?;
-        let (params, stride) = (&self.samplers[..taken.len()], sizes.logits as u32);
-        let sample = Sample { logits, params, columns: &columns[taken], y: next, n: *vocab as u32, stride };
+        if sampled.is_empty() {
+            return Ok(());
+        }
+        let (params, stride) = (&self.samplers[..sampled.len()], sizes.logits as u32);
+        let logits = &logits[(sampled.start - taken.start) * sizes.logits..];
+        let sample = Sample { logits, params, columns: &columns[sampled], y: next, n: *vocab as u32, stride };
         on.launch_ahead(sample, choice.ahead)
     }
 

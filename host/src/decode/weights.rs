@@ -55,6 +55,7 @@ impl Model {
         file: &ModelFile,
         progress: impl FnMut(LoadProgress<'_>),
     ) -> Result<Model, DecodeError> {
+        file.check_kernels()?;
         let bytes = Self::device_bytes(file)?;
         let memory = device.memory_info()?;
         if bytes > memory.free {
