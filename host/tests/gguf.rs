@@ -1,60 +1,21 @@
 //! The GGUF reader on good, bad and hostile files, and the rules between keys and tensors.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "common/allocations.rs"]
+mod allocations;
 mod common;
 
 use common::*;
 use gpu_kernels::format::Format;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use warpsmith_host::gguf::{Gguf, GgufError, GgufWriter, TensorType, Value, ValueType};
 use warpsmith_host::model::{Architecture, ModelError, ModelFile, RopeStyle};
-
-/// Remembers the largest allocation that a thread asked for, so that tests can bound it.
-struct Watch;
-
-thread_local! {
-    static LARGEST: Cell<usize> = const { Cell::new(0) };
-}
-
-fn note(size: usize) {
-    // `try_with`: threads allocate while their locals are being destroyed, too.
-    let _ = LARGEST.try_with(|l| l.set(l.get().max(size)));
-}
-
-// SAFETY: every call goes to the system's allocator with the same arguments.
-unsafe impl GlobalAlloc for Watch {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
-        // SAFETY: the caller's duties are those of `System::alloc`.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
-        // SAFETY: `p` came from `System` with this layout.
-        unsafe { System.dealloc(p, layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
-        // SAFETY: the caller's duties are those of `System::alloc_zeroed`.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-    unsafe fn realloc(&self, p: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(size);
-        // SAFETY: `p` came from `System` with this layout.
-        unsafe { System.realloc(p, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Watch = Watch;
 
 /// Opens, reads every key and tensor, and tries the model; the largest allocation must stay in
 /// proportion to the file.
 fn survive(bytes: &[u8], what: &dyn Fn() -> String) -> Result<(), String> {
     let bound = 64 * 1024 + 16 * bytes.len();
     let input = bytes.to_vec();
-    LARGEST.set(0);
-    let result = match Gguf::from_bytes(input) {
+    let (result, largest) = allocations::largest(|| match Gguf::from_bytes(input) {
         Err(e) => Err(e.to_string()),
         Ok(file) => {
             for (_, v) in file.keys() {
@@ -67,8 +28,7 @@ fn survive(bytes: &[u8], what: &dyn Fn() -> String) -> Result<(), String> {
             }
             ModelFile::from_gguf(file).map(|_| ()).map_err(|e| e.to_string())
         }
-    };
-    let largest = LARGEST.get();
+    });
     assert!(largest <= bound, "{}: an allocation of {largest} bytes for a file of {}", what(), bytes.len());
     if let Err(message) = &result {
         assert!(message.len() < 4096, "{}: a message of {} bytes", what(), message.len());
@@ -299,6 +259,7 @@ fn tensor_faults_name_the_tensor() {
     assert!(matches!(fault(OFFSET, &8u64.to_le_bytes()), GgufError::Misaligned { start: 8, alignment: 32, .. }));
     assert!(matches!(fault(OFFSET, &(1u64 << 20).to_le_bytes()), GgufError::OutsideFile { .. }));
     assert!(matches!(fault(OFFSET, &0u64.to_le_bytes()), GgufError::Overlap { start: 0, .. }));
+    tensors_are_packed_in_order();
     let mut w = GgufWriter::new();
     w.tensor_f32("same", &[1], &[0.0]).unwrap().tensor_f32("same", &[1], &[0.0]).unwrap();
     assert!(matches!(Gguf::from_bytes(w.to_bytes()), Err(GgufError::DuplicateTensor { .. })));
@@ -306,6 +267,33 @@ fn tensor_faults_name_the_tensor() {
         let mut w = GgufWriter::new();
         w.tensor_f32("n".repeat(length), &[1], &[0.0]).unwrap();
         assert_eq!(Gguf::from_bytes(w.to_bytes()).is_ok(), good);
+    }
+}
+
+/// ggml's rule (gguf.cpp, `gguf_init_from_reader`): each offset is the padded end of the tensor before it.
+fn tensors_are_packed_in_order() {
+    let of = |offsets: [u64; 3], end: usize| {
+        let mut w = GgufWriter::new();
+        for name in ["a", "b", "c"] {
+            w.tensor_f32(name, &[8], &[0.0; 8]).unwrap();
+        }
+        let mut b = w.to_bytes();
+        for (name, offset) in [b'a', b'b', b'c'].into_iter().zip(offsets) {
+            let entry = [1, 0, 0, 0, 0, 0, 0, 0, name, 1, 0, 0, 0];
+            let at = b.windows(entry.len()).position(|w| w == entry).unwrap() + entry.len() + 8 + 4;
+            b[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+        }
+        b.resize(b.len() + end, 0);
+        Gguf::from_bytes(b)
+    };
+    assert!(of([0, 32, 64], 0).is_ok());
+    for (offsets, tensor, expected) in
+        [([0, 32, 96], "c", 64), ([0, 64, 32], "b", 32), ([32, 64, 96], "a", 0), ([64, 0, 32], "a", 0)]
+    {
+        let e = of(offsets, 64).unwrap_err();
+        let named =
+            matches!(&e, GgufError::Gap { tensor: t, expected: x, alignment: 32, .. } if t == tensor && *x == expected);
+        assert!(named, "{offsets:?}: {e}");
     }
 }
 

@@ -238,6 +238,20 @@ pub enum GgufError {
         /// Start of the second, from the start of the data section.
         start: u64,
     },
+    /// A tensor that does not follow the one before it.
+    #[error(
+        "tensor `{tensor}` starts at data offset {start}, expected {expected}: tensors are stored in the order of the header, each padded to the alignment {alignment}, without gaps; convert the model again"
+    )]
+    Gap {
+        /// The tensor.
+        tensor: String,
+        /// Its offset from the start of the data section.
+        start: u64,
+        /// Where the tensor before it ends, padded.
+        expected: u64,
+        /// The file's alignment.
+        alignment: u64,
+    },
     /// A required key is absent.
     #[error("key `{key}` is missing; without it the model cannot be run")]
     MissingKey {

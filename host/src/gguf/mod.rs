@@ -5,9 +5,8 @@
 //! tensor for type, shape, alignment and place. Afterwards metadata and tensor bytes are borrowed
 //! from the mapping. Nothing panics on any input.
 //!
-//! Versions 2 and 3, little-endian. Stricter than ggml: a repeated key is refused, and so are zero
-//! dimensions. Laxer in one point: ggml wants tensors packed in order without gaps; here tensors may
-//! stand in any order and leave gaps, but they must not overlap.
+//! Versions 2 and 3, little-endian. As in ggml, tensors are packed in the order of the header, without gaps but for the
+//! padding to the alignment. Stricter than ggml: a repeated key is refused, and so are zero dimensions.
 //!
 //! The caller must not shorten the file while it is mapped: the operating system answers a read past
 //! the new end with a signal (`SIGBUS`), as for every mapped file. [`Gguf::from_bytes`] has no such rule.

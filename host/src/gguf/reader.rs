@@ -419,7 +419,7 @@ fn read_tensor(c: &mut Cursor<'_>, index: u64) -> Result<TensorInfo, GgufError> 
     Ok(TensorInfo { name, kind, dims, offset: start, bytes, entry })
 }
 
-/// Checks alignment, bounds and overlap, and makes the offsets absolute.
+/// Checks alignment, bounds, overlap and order, and makes the offsets absolute.
 fn place(tensors: &mut [TensorInfo], data: u64, alignment: u64, file: u64) -> Result<(), GgufError> {
     for t in tensors.iter() {
         if !t.offset.is_multiple_of(alignment) {
@@ -443,7 +443,13 @@ fn place(tensors: &mut [TensorInfo], data: u64, alignment: u64, file: u64) -> Re
             });
         }
     }
+    let mut expected = 0;
     for t in tensors.iter_mut() {
+        if t.offset != expected {
+            return Err(GgufError::Gap { tensor: t.name.clone(), start: t.offset, expected, alignment });
+        }
+        // Within the file, which is a slice, and the alignment is below 2^32: no overflow.
+        expected = (t.offset + t.bytes).next_multiple_of(alignment);
         t.offset += data;
     }
     Ok(())

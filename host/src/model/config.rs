@@ -182,6 +182,7 @@ impl Config {
         if !head_dim.is_multiple_of(2) {
             return Err(keys.wrong("attention.key_length", head_dim, "RoPE needs an even head width".into()));
         }
+        keys.check_widths(heads, kv_heads, head_dim)?;
         let value_length = keys.count_or("attention.value_length", head_dim)?;
         if value_length != head_dim {
             return Err(keys.wrong(
@@ -248,6 +249,16 @@ impl Keys<'_> {
             Some(n) => Ok(n),
             None => Ok(self.file.require_u32(&self.name(key))? as usize),
         }
+    }
+
+    /// Kernels take sizes as u32; so no sum of these widths overflows afterwards.
+    fn check_widths(&self, heads: usize, kv_heads: usize, head_dim: usize) -> Result<(), ModelError> {
+        let all = kv_heads.checked_mul(2).and_then(|n| n.checked_add(heads)).and_then(|n| n.checked_mul(head_dim));
+        if all.is_some_and(|n| u32::try_from(n).is_ok()) {
+            return Ok(());
+        }
+        let reason = format!("{heads} query heads and {kv_heads} key heads of {head_dim} elements are more than 2^32");
+        Err(self.wrong("attention.head_count", heads, reason))
     }
 
     /// A window as wide as the context is none.

@@ -4,6 +4,7 @@ use super::config::Presence;
 use super::{Config, ModelError};
 use crate::gguf::{Gguf, Tensor, TensorType};
 use gpu_kernels::format::Format;
+use gpu_kernels::layer::{HEAD_DIMS, MAX_GROUP};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -95,6 +96,28 @@ impl ModelFile {
         }
         find.refuse_unknown(&layers)?;
         Ok(ModelFile(Arc::new(Inner { config, embedding, output, output_norm, rope_freqs, layers, gguf })))
+    }
+
+    /// Whether kernels exist for the model's heads. [`Model::load`](crate::decode::Model::load) asks this; the forward pass
+    /// on the CPU takes heads of any size.
+    pub fn check_kernels(&self) -> Result<(), ModelError> {
+        let c = self.config();
+        let name = |key: &str| format!("{}.attention.{key}", c.architecture.name());
+        if !u32::try_from(c.head_dim).is_ok_and(|n| HEAD_DIMS.contains(&n)) {
+            let (stated, sizes) = (name("key_length"), HEAD_DIMS.map(|n| n.to_string()).join(", "));
+            let reason = format!("heads have {} elements; there are kernels for heads of {sizes}", c.head_dim);
+            // Without that key the size follows from the number of heads.
+            let (key, value) = match self.gguf().get(&stated) {
+                Some(_) => (stated, c.head_dim),
+                None => (name("head_count"), c.heads),
+            };
+            return Err(ModelError::Config { key, value: value.to_string(), reason });
+        }
+        if c.group() > MAX_GROUP as usize {
+            let reason = format!("{} query heads share a key head; there are kernels for up to {MAX_GROUP}", c.group());
+            return Err(ModelError::Config { key: name("head_count_kv"), value: c.kv_heads.to_string(), reason });
+        }
+        Ok(())
     }
 
     /// The container, for metadata and the tokenizer.
@@ -273,7 +296,8 @@ impl Find<'_> {
         if !needed {
             return Ok(None);
         }
-        let mut bias = Vec::with_capacity(c.q_dim() + 2 * c.kv_dim());
+        // Grown as tensors are found to have these lengths: keys that lie cost an error, not memory.
+        let mut bias = Vec::new();
         for (part, len) in parts {
             bias.extend(self.vector(&name(part), len)?);
         }
