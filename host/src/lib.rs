@@ -7,6 +7,7 @@
 //! | [`Stream::launch`] | a typed launch, checked against its contract, its device and its code |
 //! | [`Stream::capture`], [`Graph`], [`GraphKey`] | recorded work that owns all it refers to |
 //! | [`gguf`], [`tokenizer`], [`model`] | a model's file, its vocabulary, its tensors |
+//! | [`chat`] | conversations as prompts, by the template of the model |
 //! | [`reference`](mod@reference) | the model on the CPU, in f64 |
 //! | [`decode`] | the model on a device, token by token |
 //!
@@ -27,6 +28,7 @@
 //! them to NVIDIA's driver or runs PTX on the CPU. A program that depends on this crate needs
 //! neither a CUDA toolkit nor a driver to build and to start.
 
+pub mod chat;
 pub mod decode;
 pub mod gguf;
 pub mod model;

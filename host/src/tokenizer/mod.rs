@@ -25,6 +25,7 @@
 //! ```
 
 mod bpe;
+mod ends;
 mod error;
 mod keys;
 mod split;
@@ -81,6 +82,9 @@ pub struct Tokenizer {
     specials: Vec<(String, u32)>,
     bos: Option<u32>,
     eos: Option<u32>,
+    unknown: Option<u32>,
+    padding: Option<u32>,
+    ends: Vec<u32>,
     add_bos: bool,
     add_eos: bool,
 }
@@ -95,7 +99,7 @@ impl Tokenizer {
             other => return Err(TokenizerError::Model { model: other.to_owned() }),
         };
         let tokens = keys::strings(file, "tokenizer.ggml.tokens")?;
-        let kinds = keys::kinds(file, tokens.len())?;
+        let mut kinds = keys::kinds(file, tokens.len())?;
         let mut ids = HashMap::with_capacity(tokens.len());
         for (id, text) in (0u32..).zip(&tokens) {
             if let Some(first) = ids.insert(text.clone(), id) {
@@ -114,6 +118,25 @@ impl Tokenizer {
             let byte_ids = bpe::byte_characters().map(|c| ids.get(c.encode_utf8(&mut [0; 4])).copied());
             Scheme::ByteLevel { merges: Merges::new(&merges, &ids)?, byte_ids, splitter }
         };
+        let special = |key: &'static str| -> Result<Option<u32>, TokenizerError> {
+            match file.u32(key)? {
+                Some(id) if id as usize >= tokens.len() => {
+                    Err(TokenizerError::SpecialId { key, id, tokens: tokens.len() })
+                }
+                other => Ok(other),
+            }
+        };
+        let named = |key, default: u32| match special(key)? {
+            // SentencePiece's own ids, where the file has such tokens.
+            None if sentence_piece && kinds.get(default as usize) == Some(&Kind::Control) => Ok(Some(default)),
+            other => Ok::<_, TokenizerError>(other),
+        };
+        let bos = named("tokenizer.ggml.bos_token_id", 1)?;
+        let eos = named("tokenizer.ggml.eos_token_id", 2)?;
+        let unknown = named("tokenizer.ggml.unknown_token_id", 0)?;
+        let padding = special("tokenizer.ggml.padding_token_id")?;
+        let stated = ends::KEYS.iter().map(|key| special(key)).collect::<Result<Vec<_>, _>>()?;
+        let ends = ends::find(&ids, &mut kinds, eos, &stated);
         let mut specials: Vec<(String, u32)> = (0u32..)
             .zip(&tokens)
             .filter(|(id, t)| matches!(kinds[*id as usize], Kind::Control | Kind::UserDefined) && !t.is_empty())
@@ -122,25 +145,13 @@ impl Tokenizer {
         // Longest first: of two that match at one place, the longer one is meant.
         specials.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then(a.1.cmp(&b.1)));
 
-        let special = |key: &'static str, default: u32| -> Result<Option<u32>, TokenizerError> {
-            match file.u32(key)? {
-                Some(id) if id as usize >= tokens.len() => {
-                    Err(TokenizerError::SpecialId { key, id, tokens: tokens.len() })
-                }
-                // SentencePiece's own ids, where the file has such tokens.
-                None if sentence_piece && kinds.get(default as usize) == Some(&Kind::Control) => Ok(Some(default)),
-                other => Ok(other),
-            }
-        };
-        let bos = special("tokenizer.ggml.bos_token_id", 1)?;
-        let eos = special("tokenizer.ggml.eos_token_id", 2)?;
         let bos_by_default = match &scheme {
-            Scheme::ByteLevel { splitter, .. } => splitter.llama3(),
+            Scheme::ByteLevel { splitter, .. } => splitter.rule().starts_text,
             Scheme::SentencePiece(_) => true,
         };
         let add_bos = file.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(bos_by_default);
         let add_eos = file.bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
-        Ok(Tokenizer { tokens, kinds, ids, scheme, specials, bos, eos, add_bos, add_eos })
+        Ok(Tokenizer { tokens, kinds, ids, scheme, specials, bos, eos, unknown, padding, ends, add_bos, add_eos })
     }
 
     /// Number of tokens.
@@ -161,6 +172,26 @@ impl Tokenizer {
     /// The token that ends a text, if the file names one.
     pub fn eos(&self) -> Option<u32> {
         self.eos
+    }
+
+    /// The token for what the vocabulary does not have, if the file names one.
+    pub fn unknown(&self) -> Option<u32> {
+        self.unknown
+    }
+
+    /// The token that fills up batches in training, if the file names one.
+    pub fn padding(&self) -> Option<u32> {
+        self.padding
+    }
+
+    /// The tokens that end what a model generates, by rising id: the end of a text, of a turn, of a message.
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// Whether this token ends what a model generates.
+    pub fn is_end(&self, id: u32) -> bool {
+        self.ends.binary_search(&id).is_ok()
     }
 
     /// Whether [`Tokenizer::encode`] puts the start token in front.
@@ -184,15 +215,63 @@ impl Tokenizer {
         if self.add_bos {
             out.extend(self.bos);
         }
+        self.encode_pieces(text, special, None, &mut out)?;
+        if self.add_eos {
+            out.extend(self.eos);
+        }
+        Ok(out)
+    }
+
+    /// The text between special tokens without `mark`, and the special tokens.
+    fn encode_pieces(
+        &self,
+        text: &str,
+        special: Special,
+        mark: Option<char>,
+        out: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
         let mut plain = 0;
+        let encode = |piece: &str, out: &mut Vec<u32>| match mark {
+            Some(mark) if piece.contains(mark) => self.encode_plain(&piece.replace(mark, ""), out),
+            _ => self.encode_plain(piece, out),
+        };
         for (range, id) in self.special_places(text, special) {
-            self.encode_plain(&text[plain..range.start], &mut out)?;
+            encode(&text[plain..range.start], out)?;
             out.push(id);
             plain = range.end;
         }
-        self.encode_plain(&text[plain..], &mut out)?;
-        if self.add_eos {
-            out.extend(self.eos);
+        encode(&text[plain..], out)
+    }
+
+    /// The text with `mark` inside everything that would be parsed as a control token. [`Tokenizer::encode_prompt`] takes the
+    /// marks away again.
+    pub(crate) fn broken_up(&self, text: &str, mark: char) -> String {
+        let mut text = text.to_owned();
+        loop {
+            let inside = |range: &std::ops::Range<usize>| {
+                let mut characters = text[range.clone()].char_indices().skip(1);
+                characters.next().map(|(at, _)| range.start + at)
+            };
+            let control = |id: u32| self.kinds.get(id as usize) == Some(&Kind::Control);
+            let places = self.special_places(&text, Special::Parse);
+            let mut marks: Vec<usize> = places.iter().filter(|p| control(p.1)).filter_map(|p| inside(&p.0)).collect();
+            // Breaking up one may leave another that began within it.
+            if marks.is_empty() {
+                return text;
+            }
+            while let Some(at) = marks.pop() {
+                text.insert(at, mark);
+            }
+        }
+    }
+
+    /// The tokens of a whole prompt: special tokens are parsed but where a `mark` is in them. The start token stands in front
+    /// if the file asks for it, once.
+    pub(crate) fn encode_prompt(&self, text: &str, mark: char) -> Result<Vec<u32>, TokenizerError> {
+        let mut out = Vec::new();
+        self.encode_pieces(text, Special::Parse, Some(mark), &mut out)?;
+        if let Some(bos) = self.bos.filter(|bos| self.add_bos && out.first() != Some(bos)) {
+            out.insert(0, bos);
         }
         Ok(out)
     }
@@ -227,7 +306,7 @@ impl Tokenizer {
             Scheme::SentencePiece(spm) => return spm.encode(text, spm.space_prefix, &self.ids, &self.kinds, out),
         };
         for word in splitter.split(text)? {
-            if splitter.llama3()
+            if splitter.rule().whole_words
                 && let Some(&id) = self.ids.get(&bpe::to_characters(word.as_bytes()))
             {
                 out.push(id);

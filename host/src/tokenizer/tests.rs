@@ -7,6 +7,11 @@ fn fixture() -> Json {
     serde_json::from_str(include_str!("../../tests/data/bpe.json")).unwrap()
 }
 
+/// The same of rules that came later; `make_rules.py` beside it wrote them.
+fn later() -> Json {
+    serde_json::from_str(include_str!("../../tests/data/rules.json")).unwrap()
+}
+
 fn texts(v: &Json) -> Vec<String> {
     v.as_array().unwrap().iter().map(|s| s.as_str().unwrap().to_owned()).collect()
 }
@@ -33,7 +38,7 @@ fn bytes_only() -> GgufWriter {
 
 #[test]
 fn encodes_as_the_oracle_does() {
-    for rule in fixture()["rules"].as_array().unwrap() {
+    for rule in fixture()["rules"].as_array().unwrap().iter().chain(later()["rules"].as_array().unwrap()) {
         let pre = rule["pre"].as_str().unwrap();
         let t = tokenizer(&file(pre, texts(&rule["tokens"]), texts(&rule["merges"]))).unwrap();
         // The oracle's llama-bpe case was made without Llama 3's short cut for whole words; with merges
@@ -99,7 +104,7 @@ fn long_text_does_not_take_quadratic_time() {
     let ids = t.encode(&"a".repeat(1 << 18), Special::Text).unwrap();
     assert_eq!(ids, vec![266; (1 << 18) >> 11]);
     let spaces = format!("{}x\n", " ".repeat(1 << 16));
-    for pre in ["gpt-2", "qwen2", "llama-bpe", "smollm", "default"] {
+    for pre in ["gpt-2", "qwen2", "llama-bpe", "smollm", "default", "tekken", "gpt-4o", "llama4", "qwen35"] {
         let mut w = bytes_only();
         w.key("tokenizer.ggml.pre", pre);
         let t = tokenizer(&w).unwrap();
@@ -119,6 +124,39 @@ fn start_and_end_tokens() {
     w.key("tokenizer.ggml.bos_token_id", 256u32);
     let e = tokenizer(&w).unwrap_err();
     assert!(matches!(e, TokenizerError::SpecialId { id: 256, tokens: 256, .. }), "{e}");
+}
+
+#[test]
+fn everything_that_ends_a_reply_is_an_end() {
+    let with = |tokens: &[(&str, i32)], keys: &[(&str, u32)]| {
+        let mut w = bytes_only();
+        let base = (0..256).map(|b| bpe::byte_characters()[b].to_string());
+        let all: Vec<String> = base.chain(tokens.iter().map(|t| t.0.to_owned())).collect();
+        let types: Vec<i32> = [1i32; 256].into_iter().chain(tokens.iter().map(|t| t.1)).collect();
+        w.key("tokenizer.ggml.tokens", all).key("tokenizer.ggml.token_type", types);
+        for (key, id) in keys {
+            w.key(format!("tokenizer.ggml.{key}_token_id"), *id);
+        }
+        tokenizer(&w).unwrap()
+    };
+    // Named by keys, whatever their texts; by their texts, whatever the keys.
+    let t = with(&[("<a>", 3), ("<b>", 3), ("<c>", 3), ("<|im_end|>", 3)], &[("eos", 256), ("eot", 257), ("eom", 258)]);
+    assert_eq!(t.ends(), [256, 257, 258, 259]);
+    assert!(t.is_end(259) && !t.is_end(65));
+    // A name that nothing else has counts though the file has it as an ordinary token, and is then not shown.
+    let t = with(&[("<|im_end|>", 1), ("</s>", 1), ("<|end_of_text|>", 4)], &[]);
+    assert_eq!((t.ends(), t.decode(&[256, 257])), (&[256, 258][..], "</s>".to_owned()));
+    assert_eq!(with(&[("</s>", 3)], &[]).ends(), [256]);
+    // Harmony: an end of a part is none of the reply.
+    let t = with(&[("<|end|>", 3), ("<|return|>", 3), ("<|call|>", 3)], &[]);
+    assert_eq!(t.ends(), [257, 258]);
+    assert_eq!(with(&[("<|end|>", 3)], &[]).ends(), [256]);
+    // Files are separated by tokens with keys, or with names.
+    assert_eq!(with(&[("<|file_sep|>", 3), ("<|fim_pad|>", 1), ("<PAD>", 3)], &[]).ends(), [256, 258]);
+    assert_eq!(with(&[("<|file_sep|>", 3), ("<x>", 3)], &[("fim_sep", 257)]).ends(), [257]);
+    let mut w = bytes_only();
+    w.key("tokenizer.ggml.eot_token_id", 256u32);
+    assert!(matches!(tokenizer(&w), Err(TokenizerError::SpecialId { key: "tokenizer.ggml.eot_token_id", .. })));
 }
 
 #[test]

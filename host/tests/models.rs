@@ -1,0 +1,88 @@
+//! The tables of docs/models.md against what the loader says.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::*;
+use gpu_kernels::format::Format;
+use warpsmith_host::gguf::{Gguf, GgufWriter};
+use warpsmith_host::model::ModelFile;
+use warpsmith_host::tokenizer::Tokenizer;
+
+fn chapter() -> String {
+    std::fs::read_to_string(root().join("docs/models.md")).unwrap()
+}
+
+/// A model of that architecture, of the shape of the nearest one that there is.
+fn writer(architecture: &str) -> GgufWriter {
+    let known = ["qwen3", "qwen2"].into_iter().find(|a| *a == architecture).unwrap_or("llama");
+    let model =
+        Synthetic { architecture: known, layers: 1, head_dim: 32, formats: vec![Format::F16], ..Default::default() };
+    let mut w = model.writer();
+    w.key("general.architecture", architecture);
+    w
+}
+
+fn opened(w: &GgufWriter) -> Result<(), String> {
+    let gguf = Gguf::from_bytes(w.to_bytes()).map_err(|e| e.to_string())?;
+    let file = ModelFile::from_gguf(gguf).map_err(|e| e.to_string())?;
+    file.check_kernels().map_err(|e| e.to_string())
+}
+
+#[test]
+fn every_row_of_the_table_is_what_the_loader_says() {
+    let (mut loaded, mut refused) = (0, 0);
+    for row in chapter().lines().filter(|l| l.contains("| loads |") || l.contains("| refused |")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [_, in_file, verdict, says] = cells[..] else { panic!("{row}") };
+        // The architecture, and keys as `name = number`.
+        let mut said = in_file.split(", ").map(|part| part.trim_matches('`'));
+        let mut w = writer(said.next().unwrap());
+        for key in said {
+            let (name, number) = key.split_once(" = ").unwrap();
+            let mut n: u32 = number.parse().unwrap();
+            if name.ends_with("key_length") {
+                // A model of that size throughout: the kernels are what is missing.
+                let model = Synthetic {
+                    architecture: "llama",
+                    layers: 1,
+                    head_dim: n as usize,
+                    formats: vec![Format::F16],
+                    ..Default::default()
+                };
+                w = model.writer();
+            }
+            if name.ends_with("sliding_window") {
+                n = n.min(63);
+            }
+            w.key(name, n);
+        }
+        match (verdict, opened(&w)) {
+            ("loads", Ok(())) => loaded += 1,
+            ("refused", Err(e)) => {
+                assert!(!says.is_empty() && e.contains(says), "{row}\n{e}");
+                refused += 1;
+            }
+            (_, got) => panic!("{row}\n{got:?}"),
+        }
+    }
+    assert!(loaded >= 4 && refused >= 15, "{loaded} {refused}");
+}
+
+#[test]
+fn every_rule_that_is_named_splits_text() {
+    let chapter = chapter();
+    let section = chapter.split("## Text").nth(1).unwrap().split("## Chat").next().unwrap();
+    let list = section.split("\n\n").find(|p| p.starts_with("`qwen2`")).unwrap();
+    let names: Vec<&str> = list.split('`').filter(|n| !n.trim().is_empty()).collect();
+    assert!(names.len() >= 16, "{names:?}");
+    for name in names {
+        let mut w = GgufWriter::new();
+        w.key("tokenizer.ggml.model", "gpt2")
+            .key("tokenizer.ggml.pre", name)
+            .key("tokenizer.ggml.tokens", vec!["a".to_owned(), "b".to_owned()]);
+        let gguf = Gguf::from_bytes(w.to_bytes()).unwrap();
+        let tokenizer = Tokenizer::from_gguf(&gguf).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(tokenizer.encode("ab", warpsmith_host::tokenizer::Special::Text).unwrap(), [0, 1], "{name}");
+    }
+}
