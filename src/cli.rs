@@ -30,6 +30,8 @@ pub enum Command {
     Watch(WatchArgs),
     /// Decode: print the engine, stream the text, and close with a table per kernel and a verdict against an f64 reference.
     Run(RunArgs),
+    /// Talk with a model that was trained for it: a message a line, replies as they come, until the input ends (Ctrl-D).
+    Chat(ChatArgs),
     /// Say what is found (toolchain, components, ptxas, driver, device), what is missing, and the fix.
     Doctor(DoctorArgs),
     /// List every kernel: family, variants, arguments, block, shared memory; registers and spills if ptxas is found.
@@ -198,6 +200,55 @@ pub struct RunArgs {
     /// Tokens to generate.
     #[arg(short = 'n', long = "count", value_name = "N", default_value_t = 32)]
     pub count: usize,
+    /// How the model is run.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// How tokens are chosen, and when they end.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Write the logits of every position that is fed, f32 little-endian [positions, vocab].
+    #[arg(long, value_name = "FILE")]
+    pub dump_logits: Option<PathBuf>,
+    /// How much to compare with the f64 reference on the CPU.
+    #[arg(long, value_enum, default_value_t)]
+    pub verify: Verify,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `chat`.
+#[derive(Debug, Args)]
+pub struct ChatArgs {
+    /// GGUF model (architectures qwen3, qwen2, llama), with a chat template or with --template.
+    #[arg(long, value_name = "M.gguf")]
+    pub model: PathBuf,
+    /// What the model is told before the first message.
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// Take the chat template from a file (Jinja, as in tokenizer_config.json) instead of the model's.
+    #[arg(long, value_name = "FILE")]
+    pub template: Option<PathBuf>,
+    /// A variable of the template, e.g. enable_thinking=false; the value is JSON, or text.
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_variable)]
+    pub variables: Vec<(String, warpsmith_host::chat::Value)>,
+    /// Most tokens of a reply.
+    #[arg(short = 'n', long = "count", value_name = "N", default_value_t = 1024)]
+    pub count: usize,
+    /// How the model is run.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// How tokens are chosen, and when they end.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Print one JSON object a turn, each in a line, instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a model is run: options of `run` and `chat`.
+#[derive(Clone, Debug, Args)]
+pub struct EngineArgs {
     /// CUDA driver to use; overrides WARPSMITH_DRIVER.
     #[arg(long, value_enum)]
     pub driver: Option<DriverChoice>,
@@ -224,9 +275,18 @@ pub struct RunArgs {
     /// for how many layers they did.
     #[arg(long)]
     pub persistent: bool,
-    /// Context length: positions that the KV cache holds [default: what the run needs, at most the model's]
+    /// Let prompts attend on tensor cores, with queries and weights rounded to f16, where the device and the cache allow that:
+    /// faster, and no longer the bits that feeding token by token gives.
+    #[arg(long)]
+    pub fast_prefill: bool,
+    /// Context length: positions that the KV cache holds [default: what `run` needs, 4096 for `chat`, at most the model's]
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
+}
+
+/// How tokens are chosen: options of `run` and `chat`.
+#[derive(Clone, Debug, Args)]
+pub struct SamplingArgs {
     /// Divide logits by this and draw the token; 0 takes the most likely one.
     #[arg(long, value_name = "T", default_value_t = 0.0)]
     pub temperature: f32,
@@ -242,18 +302,12 @@ pub struct RunArgs {
     /// Seed of the draws.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Go on after the model's end-of-text token.
+    /// End before this text; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+    /// Go on after the model's tokens for the end of a text or a turn.
     #[arg(long)]
     pub ignore_eos: bool,
-    /// Write the logits of every position that is fed, f32 little-endian [positions, vocab].
-    #[arg(long, value_name = "FILE")]
-    pub dump_logits: Option<PathBuf>,
-    /// How much to compare with the f64 reference on the CPU.
-    #[arg(long, value_enum, default_value_t)]
-    pub verify: Verify,
-    /// Print one JSON object instead of text.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Arguments of `doctor`.
@@ -489,6 +543,13 @@ pub struct TuneArgs {
     /// Print one JSON object, with the times of all shapes, instead of text.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `enable_thinking=false`.
+fn parse_variable(text: &str) -> Result<(String, warpsmith_host::chat::Value), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=VALUE"))?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    Ok((name.to_owned(), value))
 }
 
 /// `90`, `sm_90`, `sm_90a`, of an architecture that the software driver has figures of.

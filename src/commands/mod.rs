@@ -2,6 +2,7 @@
 
 pub mod approximate;
 pub mod budget;
+pub mod chat;
 pub mod check;
 pub mod compare;
 pub mod doctor;
@@ -10,6 +11,7 @@ pub mod kernels;
 pub mod new;
 pub mod profile;
 pub mod run;
+mod session;
 pub mod shell;
 pub mod tune;
 pub mod watch;

@@ -14,12 +14,13 @@ pub fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     let shell = args.shell.or_else(Shell::from_env).ok_or_else(|| {
         Failure::usage("SHELL names no shell that is known: say bash, elvish, fish, powershell or zsh")
     })?;
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "warpsmith", &mut script);
+    let script = String::from_utf8_lossy(&script);
     if args.json {
-        let mut script = Vec::new();
-        clap_complete::generate(shell, &mut Cli::command(), "warpsmith", &mut script);
-        println!("{:#}", json!({ "shell": shell.to_string(), "script": String::from_utf8_lossy(&script) }));
+        println!("{:#}", json!({ "shell": shell.to_string(), "script": script }));
     } else {
-        clap_complete::generate(shell, &mut Cli::command(), "warpsmith", &mut std::io::stdout());
+        print!("{script}");
     }
     Ok(())
 }

@@ -3,8 +3,6 @@
 mod listing;
 mod subject;
 
-use std::io::Write as _;
-
 use serde_json::{Value, json};
 use warpsmith_builder::{Arch, ptxas, ptxas::Resources};
 use warpsmith_driver_api::software::Occupancy;
@@ -59,12 +57,8 @@ pub fn run(args: &InspectArgs) -> Result<(), Failure> {
 
 /// Writes a long text, of which a pager or `head` may not want all.
 fn print(text: &str) -> Result<(), Failure> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Kind::Operation, format!("cannot write to standard output: {e}")))
-        }
-        _ => Ok(()),
-    }
+    print!("{text}");
+    crate::output::check()
 }
 
 /// Registers of a thread, and bytes of shared memory of a block that are declared; by ptxas if it was found.

@@ -1,22 +1,22 @@
 //! `warpsmith run`: decode, and say what was run, how, and whether it is right.
 
-mod report;
+mod logits;
+pub mod report;
 mod verify;
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use warpsmith_driver_api::software;
 use warpsmith_host::Device;
-use warpsmith_host::decode::{Activations, KvType, LoadProgress, Mode, Model, Sampling, Session, SessionOptions};
-use warpsmith_host::model::ModelFile;
+use warpsmith_host::chat::Stops;
+use warpsmith_host::decode::{Mode, Session};
 use warpsmith_host::tokenizer::{Special, TextStream, Tokenizer};
 
-use crate::cli::{ActivationsChoice, KvChoice, RunArgs};
+use super::session::{self, BY_COUNT, BY_STOP, BY_TOKEN, Loaded, Rate, printable};
+use crate::cli::RunArgs;
 use crate::failure::{Failure, Kind};
-use crate::table::bytes;
+use crate::output;
 use report::{EngineReport, GraphReport, KernelRow, ModelReport, Report};
 
 /// Decoded when neither `--prompt` nor `--tokens` is given.
@@ -34,116 +34,103 @@ fn shipped_model() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Everything about the model that does not need a device.
-struct Loaded {
-    path: PathBuf,
-    file: ModelFile,
-    /// `Err` says why this file's text cannot be read or written; token ids still work.
-    tokenizer: Result<Tokenizer, String>,
+/// The tokens to continue.
+fn prompt(loaded: &Loaded, args: &RunArgs) -> Result<Vec<u32>, Failure> {
+    let vocab = loaded.file.config().vocab;
+    let tokens = match (&args.tokens, &loaded.tokenizer) {
+        (Some(tokens), _) => tokens.clone(),
+        (None, Ok(tokenizer)) => {
+            let text = args.prompt.as_deref().unwrap_or(DEFAULT_PROMPT);
+            tokenizer.encode(text, Special::Parse).map_err(Failure::input)?
+        }
+        (None, Err(reason)) => {
+            return Err(Failure::input(format!(
+                "the prompt cannot be turned into tokens: {reason}; give ids with --tokens"
+            )));
+        }
+    };
+    if tokens.is_empty() {
+        return Err(Failure::input("the prompt is empty: there is nothing to continue"));
+    }
+    if let Some((i, token)) = tokens.iter().enumerate().find(|&(_, &t)| t as usize >= vocab) {
+        return Err(Failure::input(format!(
+            "token {token} (number {i} of the prompt) is not in the vocabulary of {vocab}"
+        )));
+    }
+    Ok(tokens)
 }
 
-impl Loaded {
-    fn open(path: PathBuf) -> Result<Self, Failure> {
-        let named = |e: &dyn std::fmt::Display| Failure::input(format!("{}: {e}", path.display()));
-        let file = ModelFile::open(&path).map_err(|e| named(&e))?;
-        let tokenizer = Tokenizer::from_gguf(file.gguf()).map_err(|e| e.to_string());
-        Ok(Self { path, file, tokenizer })
+/// Positions that the run needs, if the model and `--context` allow them.
+fn context(loaded: &Loaded, prompt: usize, args: &RunArgs) -> Result<usize, Failure> {
+    let most = loaded.file.config().context;
+    // The last generated token is printed, not fed.
+    let needed = prompt.saturating_add(args.count.saturating_sub(1));
+    let limit = args.engine.context.unwrap_or(most);
+    if limit == 0 || limit > most {
+        return Err(Failure::input(format!("--context {limit}: the model's context is {most} positions")));
     }
-
-    fn prompt(&self, args: &RunArgs) -> Result<Vec<u32>, Failure> {
-        let vocab = self.file.config().vocab;
-        let tokens = match (&args.tokens, &self.tokenizer) {
-            (Some(tokens), _) => tokens.clone(),
-            (None, Ok(tokenizer)) => {
-                let text = args.prompt.as_deref().unwrap_or(DEFAULT_PROMPT);
-                tokenizer.encode(text, Special::Parse).map_err(Failure::input)?
-            }
-            (None, Err(reason)) => {
-                return Err(Failure::input(format!(
-                    "the prompt cannot be turned into tokens: {reason}; give ids with --tokens"
-                )));
-            }
+    if needed > limit {
+        let room = (limit + 1).saturating_sub(prompt);
+        let hint = if prompt > limit {
+            "shorten the prompt".to_owned()
+        } else {
+            format!("generate at most {room} tokens (-n {room}) or shorten the prompt")
         };
-        if tokens.is_empty() {
-            return Err(Failure::input("the prompt is empty: there is nothing to continue"));
-        }
-        if let Some((i, token)) = tokens.iter().enumerate().find(|&(_, &t)| t as usize >= vocab) {
-            return Err(Failure::input(format!(
-                "token {token} (number {i} of the prompt) is not in the vocabulary of {vocab}"
-            )));
-        }
-        Ok(tokens)
+        return Err(Failure::input(format!(
+            "{prompt} prompt tokens and {} generated ones need {needed} positions, but the context is {limit}: {hint}",
+            args.count
+        )));
     }
-
-    /// Positions that the run needs, if the model and `--context` allow them.
-    fn context(&self, prompt: usize, args: &RunArgs) -> Result<usize, Failure> {
-        let most = self.file.config().context;
-        // The last generated token is printed, not fed.
-        let needed = prompt.saturating_add(args.count.saturating_sub(1));
-        let limit = args.context.unwrap_or(most);
-        if limit == 0 || limit > most {
-            return Err(Failure::input(format!("--context {limit}: the model's context is {most} positions")));
-        }
-        if needed > limit {
-            let room = (limit + 1).saturating_sub(prompt);
-            let hint = if prompt > limit {
-                "shorten the prompt".to_owned()
-            } else {
-                format!("generate at most {room} tokens (-n {room}) or shorten the prompt")
-            };
-            return Err(Failure::input(format!(
-                "{prompt} prompt tokens and {} generated ones need {needed} positions, but the context is {limit}: {hint}",
-                args.count
-            )));
-        }
-        Ok(args.context.unwrap_or(needed))
-    }
+    Ok(args.engine.context.unwrap_or(needed))
 }
 
-/// Prints text as it comes, unless the run reports in JSON.
+/// Prints text as it comes, unless the run reports in JSON, and looks for texts that end it.
 struct Printer<'a> {
     stream: Option<TextStream<'a>>,
+    stops: Stops,
     silent: bool,
 }
 
 impl<'a> Printer<'a> {
-    fn new(tokenizer: &'a Result<Tokenizer, String>, silent: bool) -> Self {
-        Self { stream: tokenizer.as_ref().ok().map(Tokenizer::stream), silent }
+    fn new(tokenizer: &'a Result<Tokenizer, String>, stops: Stops, silent: bool) -> Self {
+        Self { stream: tokenizer.as_ref().ok().map(Tokenizer::stream), stops, silent }
     }
 
-    /// Broken pipes end the output, not the run: the report or the logits may still be wanted.
-    fn push(&mut self, token: u32) {
-        if self.silent {
-            return;
-        }
-        let text = match &mut self.stream {
+    fn text(&mut self, token: u32) -> String {
+        match &mut self.stream {
             Some(stream) => stream.push(token),
             None => format!("{token} "),
-        };
-        let mut out = std::io::stdout();
-        let _ = out.write_all(printable(&text).as_bytes()).and_then(|()| out.flush());
-    }
-
-    fn finish(self) {
-        if let (Some(stream), false) = (self.stream, self.silent) {
-            println!("{}", printable(&stream.finish()));
-        } else if !self.silent {
-            println!();
         }
     }
-}
 
-/// Model output is not trusted with the terminal: control characters but newline and tab are shown, not obeyed.
-fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() && c != '\n' && c != '\t' {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
+    fn show(&self, text: &str) {
+        if !self.silent {
+            print!("{}", printable(text));
+            output::flush();
         }
     }
-    out
+
+    /// A token of the prompt, in which nothing ends the text.
+    fn prompt(&mut self, token: u32) {
+        let text = self.text(token);
+        self.show(&text);
+    }
+
+    /// A generated token; whether a text ended with it that ends the run.
+    fn generated(&mut self, token: u32) -> bool {
+        let text = self.text(token);
+        let text = self.stops.push(&text);
+        self.show(&text);
+        self.stops.found()
+    }
+
+    fn finish(mut self) {
+        let last = self.stream.take().map(TextStream::finish).unwrap_or_default();
+        let mut text = self.stops.push(&last);
+        text.push_str(&std::mem::take(&mut self.stops).finish());
+        text.push('\n');
+        self.show(&text);
+    }
 }
 
 /// What the decoding gave.
@@ -152,9 +139,10 @@ struct Decoded {
     generated: Vec<u32>,
     /// One row per fed position, where they are wanted.
     logits: Vec<Vec<f32>>,
-    /// Why it ended before the asked-for count.
+    /// Why it ended.
     ended_by: &'static str,
-    seconds: f64,
+    prompt: Rate,
+    generation: Rate,
 }
 
 fn decode(
@@ -164,49 +152,41 @@ fn decode(
     args: &RunArgs,
     keep_logits: bool,
 ) -> Result<Decoded, Failure> {
-    let mut printer = Printer::new(&loaded.tokenizer, args.json);
-    let eos = loaded.tokenizer.as_ref().ok().and_then(Tokenizer::eos).filter(|_| !args.ignore_eos);
-    let mut decoded =
-        Decoded { fed: Vec::new(), generated: Vec::new(), logits: Vec::new(), ended_by: "count", seconds: 0.0 };
+    let mut printer = Printer::new(&loaded.tokenizer, session::stops(&args.sampling)?, args.json);
+    let ends = loaded.tokenizer.as_ref().ok().filter(|_| !args.sampling.ignore_eos);
+    let mut logits = Vec::new();
+    prompt.iter().for_each(|&token| printer.prompt(token));
     let start = Instant::now();
-    let feed = |decoded: &mut Decoded, sequence: &mut Session, token: u32| -> Result<u32, Failure> {
-        let next = sequence.feed(token)?;
-        decoded.fed.push(token);
-        if keep_logits {
-            decoded.logits.push(sequence.logits()?);
-        }
-        Ok(next)
+    let mut next = match keep_logits {
+        true => sequence.prefill_each(prompt, |row| logits.push(row))?,
+        false => sequence.prefill(prompt)?,
     };
-    let mut next = 0;
-    for &token in prompt {
-        printer.push(token);
-        next = feed(&mut decoded, sequence, token)?;
-    }
-    while decoded.generated.len() < args.count {
-        decoded.generated.push(next);
-        if eos == Some(next) {
-            decoded.ended_by = "end of text";
+    let of_prompt = Rate::since(start, prompt.len());
+    let (mut fed, mut generated, mut ended_by) = (prompt.to_vec(), Vec::new(), BY_COUNT);
+    let start = Instant::now();
+    while generated.len() < args.count {
+        generated.push(next);
+        if ends.is_some_and(|t| t.is_end(next)) {
+            ended_by = BY_TOKEN;
             break;
         }
-        printer.push(next);
-        if decoded.generated.len() < args.count {
-            next = feed(&mut decoded, sequence, next)?;
+        if printer.generated(next) {
+            ended_by = BY_STOP;
+            break;
+        }
+        if generated.len() < args.count {
+            let token = next;
+            next = sequence.feed(token)?;
+            fed.push(token);
+            if keep_logits {
+                logits.push(sequence.logits()?);
+            }
         }
     }
-    decoded.seconds = start.elapsed().as_secs_f64();
+    // The first token came with the prompt.
+    let generation = Rate::since(start, fed.len() - prompt.len());
     printer.finish();
-    Ok(decoded)
-}
-
-fn write_logits(path: &Path, file: File, rows: &[Vec<f32>]) -> Result<(), Failure> {
-    let mut out = BufWriter::new(file);
-    let mut write = || -> std::io::Result<()> {
-        for value in rows.iter().flatten() {
-            out.write_all(&value.to_le_bytes())?;
-        }
-        out.flush()
-    };
-    write().map_err(|e| Failure::write(path, &e))
+    Ok(Decoded { fed, generated, logits, ended_by, prompt: of_prompt, generation })
 }
 
 /// Rows of the table: counted by the software driver, or timed by events on a GPU.
@@ -222,35 +202,21 @@ fn kernel_rows(device: &Device, sequence: &mut Session, decoded: &Decoded) -> Re
     Ok(KernelRow::timed(&profile))
 }
 
-/// Uploads the weights; says how far it is, where that takes more than two seconds.
-fn load(device: &Device, file: &ModelFile, quiet: bool) -> Result<Model, Failure> {
-    let mut said = Instant::now();
-    Ok(Model::load_with(device, file, |LoadProgress { tensor, done, total }| {
-        if !quiet && said.elapsed().as_secs() >= 2 {
-            eprintln!("loading: {} of {} ({tensor})", bytes(done), bytes(total));
-            said = Instant::now();
-        }
-    })?)
-}
-
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
-    if let Some(choice) = args.driver {
-        warpsmith_driver_api::select(choice.into()).map_err(|e| Failure::new(Kind::NoEngine, e.to_string()))?;
-    }
-    // Input first: nothing is uploaded for a prompt that cannot be run, and no file is left half written.
+    // Input first: nothing is uploaded for a prompt that cannot be run.
     let loaded = Loaded::open(match &args.model {
         Some(path) => path.clone(),
         None => shipped_model()?,
     })?;
-    let prompt = loaded.prompt(args)?;
-    let capacity = loaded.context(prompt.len(), args)?;
-    let dump = match &args.dump_logits {
-        Some(path) => Some((path, File::create(path).map_err(|e| Failure::write(path, &e))?)),
-        None => None,
-    };
+    let prompt = prompt(&loaded, args)?;
+    let capacity = context(&loaded, prompt.len(), args)?;
+    if let (Err(reason), false) = (&loaded.tokenizer, args.sampling.stop.is_empty()) {
+        return Err(Failure::input(format!("--stop looks for text, which this file does not give: {reason}")));
+    }
+    let dump = args.dump_logits.as_ref().map(|path| logits::Dump::new(path, &loaded.path)).transpose()?;
 
-    let device = Device::open(args.device)?;
+    let device = session::open_device(&args.engine)?;
     let engine = EngineReport::new(&device);
     let model_report = ModelReport::new(&loaded.path, &loaded.file);
     if !args.json {
@@ -261,64 +227,45 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         println!();
     }
 
-    let model = load(&device, &loaded.file, args.json)?;
-    let kv = match args.kv {
-        KvChoice::F16 => KvType::F16,
-        KvChoice::F32 => KvType::F32,
-        KvChoice::Int8 => KvType::Int8,
-    };
-    let activations = match args.activations {
-        ActivationsChoice::F32 => Activations::F32,
-        ActivationsChoice::Int16 => Activations::Int16,
-        ActivationsChoice::Int8 => Activations::Int8,
-    };
-    let mode = if args.eager { Mode::Eager } else { Mode::Graph };
-    let RunArgs { temperature, top_k, top_p, penalty, seed, tuned, programmatic, persistent, .. } = *args;
-    let sampling = Sampling { temperature, top_k, top_p, penalty, seed };
-    let options = SessionOptions {
-        capacity: Some(capacity),
-        kv,
-        sampling,
-        mode,
-        activations,
-        tuned,
-        programmatic,
-        persistent,
-        ..Default::default()
-    };
-    let mut sequence = Session::new(&model, options)?;
-
+    let model = session::load(&device, &loaded.file, args.json)?;
     let plan = verify::Plan::new(args.verify, &loaded.file, prompt.len() + args.count.saturating_sub(1));
+    let keep_logits = dump.is_some() || plan.positions > 0;
+    let mut sequence = session::session(&model, &args.engine, &args.sampling, (capacity, keep_logits))?;
     software::reset_profile();
-    let decoded = decode(&mut sequence, &loaded, &prompt, args, dump.is_some() || plan.positions > 0)?;
-    if let Some((path, file)) = dump {
-        write_logits(path, file, &decoded.logits)?;
+    let decoded = decode(&mut sequence, &loaded, &prompt, args, keep_logits)?;
+    if let Some(dump) = dump {
+        dump.write(&decoded.logits)?;
     }
-    let graph = GraphReport::new(&sequence, programmatic);
+    let precision = session::precision(&args.engine);
+    let graph = GraphReport::new(&sequence, args.engine.programmatic);
     let kernels = kernel_rows(&device, &mut sequence, &decoded)?;
-    let reference = verify::compare(&plan, &loaded.file, (kv, activations), &decoded.fed, &decoded.logits, args.json)?;
+    let reference = verify::compare(&plan, &loaded.file, precision, &decoded.fed, &decoded.logits, args.json)?;
 
+    let stops = session::stops(&args.sampling)?;
+    let text = loaded.tokenizer.as_ref().ok().map(|t| t.decode_continuation(&decoded.generated));
+    let (seconds, fed) = (decoded.prompt.seconds + decoded.generation.seconds, decoded.fed.len());
     let report = Report {
         engine,
         model: model_report,
-        kv: kv.to_string(),
-        activations: activations.to_string(),
+        kv: precision.kv.to_string(),
+        activations: precision.activations.to_string(),
+        fast_prefill: precision.fast_prefill,
         context: capacity,
-        tokens_per_second: (decoded.fed.len() as f64 / decoded.seconds.max(1e-9)),
-        text: loaded.tokenizer.as_ref().ok().map(|t| t.decode_continuation(&decoded.generated)),
+        text: text.map(|t| stops.cut(&t).to_owned()),
         ended_by: decoded.ended_by,
         tokens_fed: decoded.fed,
         tokens_generated: decoded.generated,
         graph,
-        seconds: decoded.seconds,
+        seconds,
+        tokens_per_second: Rate::of(fed, seconds).tokens_per_second,
+        prompt: decoded.prompt,
+        generation: decoded.generation,
         kernels,
         reference,
     };
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&report).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?
-        );
+        let text = serde_json::to_string_pretty(&report).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?;
+        println!("{text}");
     } else {
         print!("{report}");
     }

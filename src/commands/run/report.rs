@@ -10,6 +10,7 @@ use warpsmith_host::model::ModelFile;
 use warpsmith_host::{Device, Engine, Profile};
 
 use super::verify::Comparison;
+use crate::commands::session::Rate;
 use crate::table::{Align, Table, bytes, count};
 
 /// Which engine ran.
@@ -217,6 +218,8 @@ pub struct Report {
     pub kv: String,
     /// The cheapest activations that were allowed.
     pub activations: String,
+    /// Whether the prompt attended by the faster kernel, which rounds more.
+    pub fast_prefill: bool,
     /// Positions that the cache held.
     pub context: usize,
     /// Prompt and generated tokens that were fed, in order.
@@ -225,14 +228,18 @@ pub struct Report {
     pub tokens_generated: Vec<u32>,
     /// Their text, if the file's tokenizer can be read.
     pub text: Option<String>,
-    /// `count` or `end of text`.
+    /// `count`, `end of text` or `stop text`.
     pub ended_by: &'static str,
     /// Graph or eager.
     pub graph: GraphReport,
     /// Wall time of decoding, without loading and without the reference.
     pub seconds: f64,
-    /// Positions fed per second.
+    /// Positions fed per second, of the prompt and of what was generated.
     pub tokens_per_second: f64,
+    /// The prompt, which was fed at once.
+    pub prompt: Rate,
+    /// What was fed token by token.
+    pub generation: Rate,
     /// Per kernel. On a GPU these are the launches of one step, timed by events.
     pub kernels: Vec<KernelRow>,
     /// The comparison with the f64 reference.
@@ -241,14 +248,17 @@ pub struct Report {
 
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(
-            f,
-            "\n{} tokens fed, {} generated in {:.3} s: {:.1} tokens/s",
-            self.tokens_fed.len(),
-            self.tokens_generated.len(),
-            self.seconds,
-            self.tokens_per_second
-        )?;
+        let Rate { tokens, seconds, tokens_per_second } = self.prompt;
+        writeln!(f, "\nprompt of {tokens} tokens in {seconds:.3} s: {tokens_per_second:.1} tokens/s")?;
+        if self.fast_prefill {
+            writeln!(
+                f,
+                "it attended by the kernel for prompts (--fast-prefill), which rounds queries and weights to f16"
+            )?;
+        }
+        let Rate { seconds, tokens_per_second, .. } = self.generation;
+        let generated = self.tokens_generated.len();
+        writeln!(f, "{generated} tokens generated in {seconds:.3} s: {tokens_per_second:.1} tokens/s")?;
         let g = &self.graph;
         if g.replays > 0 {
             writeln!(

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use warpsmith_host::decode::{Activations, KvType, compare as compare_logits};
+use warpsmith_host::decode::{Precision, compare as compare_logits};
 use warpsmith_host::model::ModelFile;
 
 use crate::cli::Verify;
@@ -64,7 +64,7 @@ impl std::fmt::Display for Comparison {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "reference: {}, {} of {} positions against f64 on the CPU: largest difference {:.1e} of the logits' standard deviation (bound {:.0e})",
+            "reference: {}, {} of {} positions against f64 on the CPU: largest difference {:.1e} of the logits' standard deviation (bound {:.1e})",
             self.verdict, self.positions, self.of, self.max_difference_in_std, self.bound_in_std
         )?;
         if self.wrong_tokens > 0 {
@@ -78,7 +78,7 @@ impl std::fmt::Display for Comparison {
 pub fn compare(
     plan: &Plan,
     file: &ModelFile,
-    kinds: (KvType, Activations),
+    precision: Precision,
     fed: &[u32],
     logits: &[Vec<f32>],
     quiet: bool,
@@ -89,7 +89,7 @@ pub fn compare(
     }
     let start = Instant::now();
     let mut said = start;
-    let c = compare_logits(file, kinds, &fed[..positions], logits, |done| {
+    let c = compare_logits(file, precision, &fed[..positions], logits, |done| {
         if !quiet && said.elapsed() > Duration::from_secs(2) {
             eprintln!("comparing with the f64 reference: {done} of {positions} positions");
             said = Instant::now();

@@ -80,6 +80,7 @@ pub fn run(args: &WatchArgs) -> Result<(), Failure> {
         // Interrupted by the next save.
         if let Some(outcome) = outcome {
             outcome.print(args, &history);
+            crate::output::check()?;
             if args.once {
                 return outcome.end(args);
             }

@@ -1,0 +1,144 @@
+//! What `run` and `chat` share: a model on disk, on a device, and the text that it generates.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::Serialize;
+use warpsmith_host::Device;
+use warpsmith_host::chat::Stops;
+use warpsmith_host::decode::{
+    Activations, KvType, LoadProgress, Mode, Model, Precision, Sampling, Session, SessionOptions,
+};
+use warpsmith_host::model::ModelFile;
+use warpsmith_host::tokenizer::Tokenizer;
+
+use crate::cli::{ActivationsChoice, EngineArgs, KvChoice, SamplingArgs};
+use crate::failure::{Failure, Kind};
+use crate::table::bytes;
+
+/// Everything about the model that does not need a device.
+pub struct Loaded {
+    pub path: PathBuf,
+    pub file: ModelFile,
+    /// `Err` says why this file's text cannot be read or written; token ids still work.
+    pub tokenizer: Result<Tokenizer, String>,
+}
+
+impl Loaded {
+    /// Opens a model, and refuses one for which there are no kernels.
+    pub fn open(path: PathBuf) -> Result<Self, Failure> {
+        let named = |e: &dyn std::fmt::Display| Failure::input(format!("{}: {e}", path.display()));
+        let file = ModelFile::open(&path).map_err(|e| named(&e))?;
+        file.check_kernels().map_err(|e| named(&e))?;
+        let tokenizer = Tokenizer::from_gguf(file.gguf()).map_err(|e| e.to_string());
+        Ok(Self { path, file, tokenizer })
+    }
+}
+
+/// Opens the device that the options name.
+pub fn open_device(args: &EngineArgs) -> Result<Device, Failure> {
+    if let Some(choice) = args.driver {
+        warpsmith_driver_api::select(choice.into()).map_err(|e| Failure::new(Kind::NoEngine, e.to_string()))?;
+    }
+    Ok(Device::open(args.device)?)
+}
+
+/// Uploads the weights; says how far it is, where that takes more than two seconds.
+pub fn load(device: &Device, file: &ModelFile, quiet: bool) -> Result<Model, Failure> {
+    let mut said = Instant::now();
+    Ok(Model::load_with(device, file, |LoadProgress { tensor, done, total }| {
+        if !quiet && said.elapsed().as_secs() >= 2 {
+            eprintln!("loading: {} of {} ({tensor})", bytes(done), bytes(total));
+            said = Instant::now();
+        }
+    })?)
+}
+
+/// How the run rounds, as the options say.
+pub fn precision(args: &EngineArgs) -> Precision {
+    let kv = match args.kv {
+        KvChoice::F16 => KvType::F16,
+        KvChoice::F32 => KvType::F32,
+        KvChoice::Int8 => KvType::Int8,
+    };
+    let activations = match args.activations {
+        ActivationsChoice::F32 => Activations::F32,
+        ActivationsChoice::Int16 => Activations::Int16,
+        ActivationsChoice::Int8 => Activations::Int8,
+    };
+    Precision { kv, activations, fast_prefill: args.fast_prefill }
+}
+
+/// A session with the options' engine and sampling, for `capacity` positions.
+pub fn session(
+    model: &Model,
+    engine: &EngineArgs,
+    sampling: &SamplingArgs,
+    (capacity, prompt_logits): (usize, bool),
+) -> Result<Session, Failure> {
+    let Precision { kv, activations, fast_prefill } = precision(engine);
+    let EngineArgs { eager, tuned, programmatic, persistent, .. } = *engine;
+    let SamplingArgs { temperature, top_k, top_p, penalty, seed, .. } = *sampling;
+    let options = SessionOptions {
+        capacity: Some(capacity),
+        kv,
+        sampling: Sampling { temperature, top_k, top_p, penalty, seed },
+        mode: if eager { Mode::Eager } else { Mode::Graph },
+        fast_prefill,
+        prompt_logits,
+        activations,
+        tuned,
+        programmatic,
+        persistent,
+        ..Default::default()
+    };
+    Ok(Session::new(model, options)?)
+}
+
+/// The texts that end a reply.
+pub fn stops(args: &SamplingArgs) -> Result<Stops, Failure> {
+    Stops::new(args.stop.iter().cloned()).map_err(|e| Failure::usage(format!("--stop: {e}")))
+}
+
+/// Why a text ended.
+pub const BY_COUNT: &str = "count";
+/// A token that ends texts.
+pub const BY_TOKEN: &str = "end of text";
+/// One of `--stop`.
+pub const BY_STOP: &str = "stop text";
+
+/// Tokens and how long they took.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Rate {
+    /// Tokens.
+    pub tokens: usize,
+    /// Wall time.
+    pub seconds: f64,
+    /// Their quotient.
+    pub tokens_per_second: f64,
+}
+
+impl Rate {
+    /// Of so many tokens since `start`.
+    pub fn since(start: Instant, tokens: usize) -> Rate {
+        Rate::of(tokens, start.elapsed().as_secs_f64())
+    }
+
+    /// Of so many tokens in so many seconds.
+    pub fn of(tokens: usize, seconds: f64) -> Rate {
+        Rate { tokens, seconds, tokens_per_second: tokens as f64 / seconds.max(1e-9) }
+    }
+}
+
+/// Model output is not trusted with the terminal: control characters but newline and tab are shown, not obeyed.
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && c != '\n' && c != '\t' {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
