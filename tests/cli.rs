@@ -282,7 +282,7 @@ const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/warpsmith-2m-
 fn a_chat_keeps_what_was_said_in_the_cache() {
     let dir = tempfile::tempdir().unwrap();
     let template = dir.path().join("template.jinja");
-    let source = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}[reply]{% endif %}";
+    let source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
     std::fs::write(&template, source).unwrap();
     let args =
         ["--model", SHIPPED, "--template", template.to_str().unwrap(), "-n", "6", "--json", "--system", "Be brief."];

@@ -134,7 +134,7 @@ fn numbers(w: &GgufWriter) -> Vec<(String, OwnedValue)> {
 fn the_models_that_are_mutated_are_good_ones() {
     for w in bases() {
         survives(w.to_bytes(), &|| "as it is".into()).unwrap();
-        assert!(numbers(&w).len() >= 18, "{:?}", numbers(&w));
+        assert!(numbers(w).len() >= 18, "{:?}", numbers(w));
     }
 }
 
