@@ -70,12 +70,15 @@ pub struct Launch {
     pub dynamic_shared: u32,
     /// The most dynamic shared memory that the kernel has opted in to; 0 means what fits into 48 KiB.
     pub max_dynamic_shared: u32,
+    /// All blocks run at once and may wait for each other: kernels find a workspace for that by `%envreg1` and `%envreg2`, as
+    /// cooperative groups do.
+    pub cooperative: bool,
 }
 
 impl Launch {
     /// A launch without dynamic shared memory.
     pub fn new(grid: [u32; 3], block: [u32; 3]) -> Launch {
-        Launch { grid, block, dynamic_shared: 0, max_dynamic_shared: 0 }
+        Launch { grid, block, dynamic_shared: 0, max_dynamic_shared: 0, cooperative: false }
     }
 }
 
@@ -178,6 +181,9 @@ impl Machine {
             self.memory.fill(address, &[0], global.size)?;
             let bytes = global.init.len().min(global.size as usize);
             self.memory.write(address, &global.init[..bytes])?;
+            if global.constant {
+                self.memory.protect(address);
+            }
         }
         for (global, &base) in module.program.globals.iter().zip(&instance.addresses) {
             for &(at, value) in &global.addresses {

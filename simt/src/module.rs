@@ -88,6 +88,7 @@ pub struct KernelInfo {
 pub struct Module {
     pub(crate) program: Program,
     kernels: Vec<KernelInfo>,
+    refused: BTreeMap<String, LoadError>,
     sm: u32,
     version: (u32, u32),
     files: BTreeMap<u32, String>,
@@ -106,27 +107,51 @@ impl Module {
     /// Everything that `ptxas` would refuse and is checked here, and everything that the machine cannot
     /// execute, with its line.
     pub fn load(text: &str, options: &LoadOptions) -> Result<Module, LoadError> {
+        let module = Module::load_entries(text, options)?;
+        if module.refused.is_empty() {
+            return Ok(module);
+        }
+        // What several entries reach is said once.
+        let mut all: Vec<Diagnostic> = module.refused.into_values().flat_map(|e| e.diagnostics).collect();
+        all.sort_by(|a, b| (a.pos, &a.message).cmp(&(b.pos, &b.message)));
+        all.dedup_by(|a, b| (a.pos, &a.message) == (b.pos, &b.message));
+        all.truncate(ptx::MAX_DIAGNOSTICS);
+        Err(LoadError { diagnostics: all })
+    }
+
+    /// As [`load`](Module::load), but what the machine cannot execute costs only the entries that reach it, as
+    /// [`refused`](Module::refused) tells; so does a GPU's loader take a module whose other entries are never used.
+    ///
+    /// # Errors
+    /// Everything that `ptxas` would refuse and is checked here, with its line.
+    pub fn load_entries(text: &str, options: &LoadOptions) -> Result<Module, LoadError> {
+        let error = |mut diagnostics: Vec<Diagnostic>| {
+            diagnostics.sort_by_key(|d| d.pos);
+            diagnostics.truncate(ptx::MAX_DIAGNOSTICS);
+            Diagnostic::attach_text(&mut diagnostics, text);
+            LoadError { diagnostics }
+        };
         let ast = ptx::parse(text).map_err(|diagnostics| LoadError { diagnostics })?;
         let mut found = ptx::isa::check(&ast);
         found.extend(target(&ast, options.sm));
-        let (program, kernels) = match lower::lower(&ast, options.sm) {
-            Ok(lowered) if found.is_empty() => lowered,
-            lowered => {
-                if let Err(errors) = lowered {
-                    // One finding per place: what the ISA forbids need not be called unsupported as well.
-                    let known: std::collections::HashSet<Pos> = found.iter().map(|d| d.pos).collect();
-                    found.extend(errors.into_iter().filter(|d| d.pos.line == 0 || !known.contains(&d.pos)));
-                }
-                found.sort_by_key(|d| d.pos);
-                found.truncate(ptx::MAX_DIAGNOSTICS);
-                Diagnostic::attach_text(&mut found, text);
-                return Err(LoadError { diagnostics: found });
-            }
-        };
+        let lowered = lower::lower(&ast, options.sm);
+        if !found.is_empty() {
+            let errors = match lowered {
+                Ok(lowered) => lowered.refused.into_iter().flat_map(|(_, reasons)| reasons).collect(),
+                Err(errors) => errors,
+            };
+            // One finding per place: what the ISA forbids need not be called unsupported as well.
+            let mut known: std::collections::HashSet<Pos> = found.iter().map(|d| d.pos).collect();
+            found.extend(errors.into_iter().filter(|d| d.pos.line == 0 || known.insert(d.pos)));
+            return Err(error(found));
+        }
+        let lower::Lowered { program, kernels, refused } = lowered.map_err(error)?;
+        let refused = refused.into_iter().map(|(name, reasons)| (name, error(reasons))).collect();
         let ast::Module { version, files, .. } = ast;
         Ok(Module {
             program,
             kernels,
+            refused,
             sm: ast.target.sm,
             version,
             files,
@@ -137,7 +162,12 @@ impl Module {
         })
     }
 
-    /// The entries, in text order.
+    /// The entries that the machine cannot execute, and why, by name.
+    pub fn refused(&self) -> &BTreeMap<String, LoadError> {
+        &self.refused
+    }
+
+    /// The entries that can run, in text order.
     pub fn kernels(&self) -> impl Iterator<Item = &KernelInfo> {
         self.kernels.iter()
     }

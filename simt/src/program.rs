@@ -58,6 +58,8 @@ pub(crate) struct Function {
     pub registers: u32,
     /// Something in it orders or combines memory accesses of different blocks.
     pub talks: bool,
+    /// It asks where the shared memory that is reserved for the system is.
+    pub reserved: bool,
     /// Kinds of the reductions in it that commute with their like.
     pub reductions: u32,
     /// The approximate instructions in it.
@@ -105,6 +107,8 @@ pub(crate) struct Global {
     pub name: String,
     pub size: u64,
     pub align: u32,
+    /// Kernels may only read it.
+    pub constant: bool,
     pub init: Vec<u8>,
     /// Byte offset and value of each address in the initialiser.
     pub addresses: Vec<(u64, Const)>,
@@ -131,6 +135,8 @@ pub(crate) struct Entry {
     pub serial: bool,
     /// The approximate instructions in it and in what it calls.
     pub approximate: crate::approx::Set,
+    /// It uses the shared memory that is reserved for the system.
+    pub reserved: bool,
 }
 
 /// A lowered module.

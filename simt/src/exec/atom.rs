@@ -80,8 +80,8 @@ fn atomic<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(_: F) -> OpFn {
                     return refuse(cx, op, place, lane, at, align, "atomic operation");
                 }
                 let found = match place {
-                    Place::Global => Global::resolve(cx, site, at, bytes),
-                    Place::Shared => Shared::<u64>::resolve(cx, site, at, bytes),
+                    Place::Global => Global::resolve::<true>(cx, site, at, bytes),
+                    Place::Shared => Shared::<u64>::resolve::<true>(cx, site, at, bytes),
                     _ => None,
                 };
                 let Some((p, key)) = found else { return refuse(cx, op, place, lane, at, bytes, "atomic operation") };
@@ -147,8 +147,8 @@ pub(crate) unsafe fn atomic128(cx: &mut Cx, op: &Op) -> Flow {
             let (place, at) = address(cx, op, lane);
             let found = match place {
                 _ if at & 15 != 0 => None,
-                Place::Global => Global::resolve(cx, site, at, 16),
-                Place::Shared => Shared::<u64>::resolve(cx, site, at, 16),
+                Place::Global => Global::resolve::<true>(cx, site, at, 16),
+                Place::Shared => Shared::<u64>::resolve::<true>(cx, site, at, 16),
                 _ => None,
             };
             let Some((p, key)) = found else { return refuse(cx, op, place, lane, at, 16, "atomic operation") };

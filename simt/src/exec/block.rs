@@ -20,9 +20,18 @@ pub(crate) struct Grid<'a> {
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub threads: u32,
+    /// With what is reserved.
     pub shared_bytes: u32,
     pub dynamic_shared: u32,
+    /// Bytes at the end of shared memory that are reserved for the system: [`RESERVED`] if the kernel asks for them, or none.
+    pub reserved: u32,
+    /// Address of a cooperative launch's workspace.
+    pub workspace: Option<u64>,
 }
+
+/// Bytes of shared memory that every block has for the system from sm_80 on, beside its own. They begin as zeros: cooperative
+/// groups keep their barriers there.
+pub(crate) const RESERVED: u32 = 1024;
 
 impl Grid<'_> {
     pub(crate) fn coordinates(&self, index: u64) -> [u32; 3] {
@@ -108,7 +117,11 @@ impl Block {
         }
         let poison = u128::from(POISON_KEY) << 64 | u128::from(POISON_KEY);
         self.shared.clear();
+        let own = (grid.shared_bytes - grid.reserved) as usize / 16;
         self.shared.resize((grid.shared_bytes as usize).div_ceil(16), poison);
+        if grid.reserved != 0 {
+            self.shared[own..].fill(0);
+        }
     }
 
     /// Points the context at this block.
@@ -127,7 +140,12 @@ impl Block {
         cx.uniform[uniform::SMID] = self.index % 132;
         cx.uniform[uniform::GRIDID] = 1;
         cx.uniform[uniform::DYNAMIC_SHARED] = grid.dynamic_shared.into();
-        cx.uniform[uniform::TOTAL_SHARED] = grid.shared_bytes.into();
+        let own = u64::from(grid.shared_bytes - grid.reserved);
+        cx.uniform[uniform::TOTAL_SHARED] = own;
+        cx.uniform[uniform::RESERVED] = own;
+        let workspace = grid.workspace.unwrap_or(0);
+        cx.uniform[uniform::WORKSPACE_HIGH] = workspace >> 32;
+        cx.uniform[uniform::WORKSPACE_LOW] = workspace & 0xffff_ffff;
     }
 
     /// Runs the block as far as it goes.

@@ -3,6 +3,7 @@
 use super::space::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 use super::{Cx, Flow, Op};
 use crate::fault::FaultKind;
+use crate::memory::lookup;
 
 /// A state space as reports name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +30,9 @@ pub(crate) fn refuse(cx: &mut Cx, op: &Op, place: Place, lane: usize, address: u
         Place::Global if address < NULL_PAGE => {
             let detail = format!("{what} of {bytes} bytes at a null pointer plus {address}");
             return cx.raise(op, FaultKind::NullPointer, lane, Some(address), detail);
+        }
+        Place::Global if lookup(&cx.memory, address).is_some_and(|e| e.read_only) && what != "load" => {
+            format!("{what} of {bytes} bytes in constant memory, which kernels may only read")
         }
         Place::Global => {
             let window = match address & !0xffff_ffff {

@@ -47,15 +47,20 @@ pub(crate) fn reaches(cx: &Cx, at: u64, bytes: u64) -> bool {
 }
 
 /// Host address and key of a range.
-unsafe fn range(cx: &mut Cx, site: u32, (place, at): (Place, u64), bytes: u64) -> Option<(*mut u8, u64)> {
+unsafe fn range<const WRITE: bool>(
+    cx: &mut Cx,
+    site: u32,
+    (place, at): (Place, u64),
+    bytes: u64,
+) -> Option<(*mut u8, u64)> {
     if at & 15 != 0 {
         return None;
     }
     // SAFETY: the site is one of the running program.
     unsafe {
         match place {
-            Place::Global => Global::resolve(cx, site as usize, at, bytes),
-            Place::Shared => Shared::<u64>::resolve(cx, 0, at, bytes),
+            Place::Global => Global::resolve::<WRITE>(cx, site as usize, at, bytes),
+            Place::Shared => Shared::<u64>::resolve::<WRITE>(cx, 0, at, bytes),
             _ => None,
         }
     }
@@ -90,13 +95,13 @@ pub(crate) unsafe fn bulk_copy(cx: &mut Cx, op: &Op) -> Flow {
             let to_at = address(cx, op.a, op.imm, to_via, lane);
             let from_at = address(cx, op.b, from_offset, from_via, lane);
             if bytes > 0 {
-                let Some((from, from_key)) = range(cx, from_site, from_at, bytes) else {
+                let Some((from, from_key)) = range::<false>(cx, from_site, from_at, bytes) else {
                     return refuse_range(cx, op, lane, from_at, bytes);
                 };
                 let mut data = vec![0u8; bytes as usize];
                 from.copy_to_nonoverlapping(data.as_mut_ptr(), data.len());
                 data.iter_mut().for_each(|b| *b ^= from_key as u8);
-                let Some((to, to_key)) = range(cx, to_site, to_at, bytes) else {
+                let Some((to, to_key)) = range::<true>(cx, to_site, to_at, bytes) else {
                     return refuse_range(cx, op, lane, to_at, bytes);
                 };
                 if reduction.0 != NO_REDUCTION {

@@ -350,22 +350,34 @@ fn from_fp8(x: u8, e5m2: bool) -> f32 {
     if x & 0x80 != 0 { -value } else { value }
 }
 
-/// `cvt.rn.satfinite.{e4m3x2,e5m2x2}.f32 d, a, b`.
-pub(crate) fn fp8_from_f32(e5m2: bool) -> OpFn {
-    if e5m2 {
-        each2(|a: f32, b: f32| u16::from(to_fp8(a, true)) << 8 | u16::from(to_fp8(b, true)))
-    } else {
-        each2(|a: f32, b: f32| u16::from(to_fp8(a, false)) << 8 | u16::from(to_fp8(b, false)))
+/// As [`to_fp8`]; with `RELU`, numbers below zero become zero, and NaN stays what it is.
+#[inline(always)]
+fn fp8<const E5M2: bool, const RELU: bool>(x: f32) -> u16 {
+    to_fp8(if RELU && x.is_sign_negative() && !x.is_nan() { 0.0 } else { x }, E5M2).into()
+}
+
+/// `cvt.rn.satfinite{.relu}.{e4m3x2,e5m2x2}.f32 d, a, b`.
+pub(crate) fn fp8_from_f32(e5m2: bool, relu: bool) -> OpFn {
+    match (e5m2, relu) {
+        (true, true) => each2(|a: f32, b: f32| fp8::<true, true>(a) << 8 | fp8::<true, true>(b)),
+        (true, false) => each2(|a: f32, b: f32| fp8::<true, false>(a) << 8 | fp8::<true, false>(b)),
+        (false, true) => each2(|a: f32, b: f32| fp8::<false, true>(a) << 8 | fp8::<false, true>(b)),
+        (false, false) => each2(|a: f32, b: f32| fp8::<false, false>(a) << 8 | fp8::<false, false>(b)),
     }
 }
 
-/// `cvt.rn.satfinite.{e4m3x2,e5m2x2}.f16x2 d, a`.
-pub(crate) fn fp8_from_f16(e5m2: bool) -> OpFn {
+/// `cvt.rn.satfinite{.relu}.{e4m3x2,e5m2x2}.f16x2 d, a`.
+pub(crate) fn fp8_from_f16(e5m2: bool, relu: bool) -> OpFn {
     #[inline(always)]
-    fn both<const E5M2: bool>(a: X2<H>) -> u16 {
-        u16::from(to_fp8(a.1.to_f32(), E5M2)) << 8 | u16::from(to_fp8(a.0.to_f32(), E5M2))
+    fn both<const E5M2: bool, const RELU: bool>(a: X2<H>) -> u16 {
+        fp8::<E5M2, RELU>(a.1.to_f32()) << 8 | fp8::<E5M2, RELU>(a.0.to_f32())
     }
-    if e5m2 { each1(both::<true>) } else { each1(both::<false>) }
+    match (e5m2, relu) {
+        (true, true) => each1(both::<true, true>),
+        (true, false) => each1(both::<true, false>),
+        (false, true) => each1(both::<false, true>),
+        (false, false) => each1(both::<false, false>),
+    }
 }
 
 /// `cvt.rn.f16x2.{e4m3x2,e5m2x2} d, a`.

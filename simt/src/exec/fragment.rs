@@ -30,7 +30,7 @@ unsafe fn row(cx: &mut Cx, op: &Op, lane: usize, what: &str) -> Result<*mut u8, 
         let (place, at) = address(cx, op, lane);
         let site = cx.list(op, 0) as usize;
         let inside = place == Place::Shared && at & 15 == 0;
-        match if inside { Shared::<u64>::resolve(cx, site, at, 16) } else { None } {
+        match if inside { Shared::<u64>::resolve::<false>(cx, site, at, 16) } else { None } {
             Some((host, _)) => Ok(host),
             None => Err(refuse(cx, op, place, lane, at, 16, what)),
         }
@@ -263,7 +263,8 @@ impl Tile {
 }
 
 /// Host address of a piece.
-unsafe fn piece(cx: &mut Cx, op: &Op, lane: usize, offset: u64, bytes: u64, what: &str) -> Result<Found, Flow> {
+unsafe fn piece<const WRITE: bool>(cx: &mut Cx, op: &Op, lane: usize, offset: u64, bytes: u64) -> Result<Found, Flow> {
+    let what = if WRITE { "store" } else { "load" };
     // SAFETY: the contract of handlers.
     unsafe {
         let (place, base) = address(cx, op, lane);
@@ -271,8 +272,8 @@ unsafe fn piece(cx: &mut Cx, op: &Op, lane: usize, offset: u64, bytes: u64, what
         let site = cx.list(op, 0) as usize;
         let found = match place {
             _ if at & (bytes - 1) != 0 => None,
-            Place::Global => Global::resolve(cx, site, at, bytes),
-            Place::Shared => Shared::<u64>::resolve(cx, site, at, bytes),
+            Place::Global => Global::resolve::<WRITE>(cx, site, at, bytes),
+            Place::Shared => Shared::<u64>::resolve::<WRITE>(cx, site, at, bytes),
             _ => None,
         };
         match found {
@@ -376,7 +377,7 @@ pub(crate) unsafe fn wmma_load(cx: &mut Cx, op: &Op) -> Flow {
                 for (lane, value) in result.iter_mut().enumerate() {
                     let stride = lane_of::<u32>(cx.src(op.b), lane).into();
                     let offset = tile.offset(lane, r, p, stride);
-                    let found = match piece(cx, op, lane, offset, bytes, "load") {
+                    let found = match piece::<false>(cx, op, lane, offset, bytes) {
                         Ok(found) => found,
                         Err(flow) => return flow,
                     };
@@ -424,7 +425,7 @@ pub(crate) unsafe fn wmma_store(cx: &mut Cx, op: &Op) -> Flow {
                 for lane in 0..LANES {
                     let stride = lane_of::<u32>(cx.src(op.b), lane).into();
                     let offset = tile.offset(lane, r, p, stride);
-                    let found = match piece(cx, op, lane, offset, bytes, "store") {
+                    let found = match piece::<true>(cx, op, lane, offset, bytes) {
                         Ok(found) => found,
                         Err(flow) => return flow,
                     };

@@ -126,7 +126,7 @@ unsafe fn object(cx: &mut Cx, op: &Op, lane: usize) -> Result<*mut u64, Flow> {
         let (place, at) = address(cx, op, lane);
         let site = cx.list(op, 0) as usize;
         let inside = place == Place::Shared && at & 7 == 0;
-        match if inside { Shared::<u64>::resolve(cx, site, at, 8) } else { None } {
+        match if inside { Shared::<u64>::resolve::<true>(cx, site, at, 8) } else { None } {
             Some((host, _)) => Ok(host.cast()),
             None => Err(refuse(cx, op, place, lane, at, 8, "mbarrier operation")),
         }
@@ -170,7 +170,7 @@ pub(crate) unsafe fn edge(cx: &mut Cx, op: &Op, lane: usize) -> Option<(u64, Edg
             act::ARRIVE | act::ASYNC => Some((at, Edge::Release, ordered)),
             act::TEST => {
                 let site = cx.list(op, 0) as usize;
-                let (host, _) = Shared::<u64>::resolve(cx, site, at, 8)?;
+                let (host, _) = Shared::<u64>::resolve::<true>(cx, site, at, 8)?;
                 let word = host.cast::<u64>().read_unaligned();
                 Object::unpack(word)?.passed(cx, op, lane, word).then_some((at, Edge::Acquire, ordered))
             }
@@ -292,7 +292,7 @@ pub(super) unsafe fn complete(
     // SAFETY: `resolve` vouches for the range that it returns.
     unsafe {
         let inside = place == Place::Shared && at & 7 == 0;
-        let Some((host, _)) = (if inside { Shared::<u64>::resolve(cx, 0, at, 8) } else { None }) else {
+        let Some((host, _)) = (if inside { Shared::<u64>::resolve::<true>(cx, 0, at, 8) } else { None }) else {
             return Some(refuse(cx, op, place, lane, at, 8, "mbarrier operation"));
         };
         let host = host.cast::<u64>();

@@ -66,8 +66,8 @@ unsafe fn load<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx,
         let site = cx.list(op, 0) as usize;
         let pattern = classify::<S::Address, FAST>(row, active, offset, bytes);
         let direct = match pattern {
-            Pattern::Linear(first) if first & (bytes - 1) == 0 => S::resolve(cx, site, first, 32 * bytes),
-            Pattern::Same(first) if first & (bytes - 1) == 0 => S::resolve(cx, site, first, bytes),
+            Pattern::Linear(first) if first & (bytes - 1) == 0 => S::resolve::<false>(cx, site, first, 32 * bytes),
+            Pattern::Same(first) if first & (bytes - 1) == 0 => S::resolve::<false>(cx, site, first, bytes),
             _ => None,
         };
         let Some((from, key)) = direct else {
@@ -127,7 +127,7 @@ unsafe fn load_mixed<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, of
         let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
         for lane in lanes_of(cx.active) {
             let address = super::space::Addr::wide(lane_of::<S::Address>(row, lane)).wrapping_add(offset);
-            let found = if address & (bytes - 1) == 0 { S::resolve(cx, site, address, bytes) } else { None };
+            let found = if address & (bytes - 1) == 0 { S::resolve::<false>(cx, site, address, bytes) } else { None };
             let Some((from, key)) = found else { return refuse(cx, op, S::PLACE, lane, address, bytes, "load") };
             let values = from.cast::<[E; N]>().read_unaligned();
             for (value, to) in values.into_iter().zip(to) {
@@ -153,7 +153,7 @@ unsafe fn store<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx
         let pattern =
             if cx.active == !0 { classify::<S::Address, FAST>(row, !0, offset, bytes) } else { Pattern::Mixed };
         let direct = match pattern {
-            Pattern::Linear(first) if first & (bytes - 1) == 0 => S::resolve(cx, site, first, 32 * bytes),
+            Pattern::Linear(first) if first & (bytes - 1) == 0 => S::resolve::<true>(cx, site, first, 32 * bytes),
             _ => None,
         };
         let Some((to, key)) = direct else {
@@ -194,7 +194,7 @@ unsafe fn store_mixed<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, o
         let from: [*const u8; N] = from_fn(|j| cx.src(cx.list(op, SLOTS + j)));
         for lane in lanes_of(cx.active) {
             let address = super::space::Addr::wide(lane_of::<S::Address>(row, lane)).wrapping_add(offset);
-            let found = if address & (bytes - 1) == 0 { S::resolve(cx, site, address, bytes) } else { None };
+            let found = if address & (bytes - 1) == 0 { S::resolve::<true>(cx, site, address, bytes) } else { None };
             let Some((to, key)) = found else { return refuse(cx, op, S::PLACE, lane, address, bytes, "store") };
             let values: [E; N] = from_fn(|j| lane_of::<E>(from[j], lane).xor(key));
             to.cast::<[E; N]>().write_unaligned(values);
@@ -472,7 +472,7 @@ pub(crate) unsafe fn copy_async(cx: &mut Cx, op: &Op) -> Flow {
             let from_address = lane_of::<u64>(cx.src(op.b), lane).wrapping_add(offset);
             let wanted = u64::from(lane_of::<u32>(cx.src(op.c), lane)).min(bytes);
             let aligned = to_address & (bytes - 1) == 0;
-            let to = if aligned { Shared::<u64>::resolve(cx, site, to_address, bytes) } else { None };
+            let to = if aligned { Shared::<u64>::resolve::<true>(cx, site, to_address, bytes) } else { None };
             let Some((to, _)) = to else {
                 return refuse(cx, op, Place::Shared, lane, to_address, bytes, "asynchronous copy");
             };
@@ -481,7 +481,7 @@ pub(crate) unsafe fn copy_async(cx: &mut Cx, op: &Op) -> Flow {
                 continue;
             }
             let aligned = from_address & (bytes - 1) == 0;
-            let from = if aligned { Global::resolve(cx, site, from_address, wanted) } else { None };
+            let from = if aligned { Global::resolve::<false>(cx, site, from_address, wanted) } else { None };
             let Some((from, key)) = from else {
                 return refuse(cx, op, Place::Global, lane, from_address, bytes, "asynchronous copy");
             };

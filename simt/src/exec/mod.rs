@@ -160,7 +160,11 @@ pub(crate) mod uniform {
     pub(crate) const GRIDID: usize = 13;
     pub(crate) const DYNAMIC_SHARED: usize = 14;
     pub(crate) const TOTAL_SHARED: usize = 15;
-    pub(crate) const COUNT: usize = 16;
+    /// Address of a cooperative launch's workspace, and offset of the reserved shared memory.
+    pub(crate) const WORKSPACE_HIGH: usize = 16;
+    pub(crate) const WORKSPACE_LOW: usize = 17;
+    pub(crate) const RESERVED: usize = 18;
+    pub(crate) const COUNT: usize = 19;
 }
 
 /// What handlers see: the current warp's frame and the worker's state.

@@ -60,7 +60,7 @@ pub(crate) unsafe fn store_async(cx: &mut Cx, op: &Op) -> Flow {
             let target = Target::of(cx, op, lane);
             let ((place, at), bytes) = (target.to, target.bytes());
             let inside = place == Place::Shared && at % bytes == 0;
-            let Some((host, _)) = (if inside { Shared::<u64>::resolve(cx, 0, at, bytes) } else { None }) else {
+            let Some((host, _)) = (if inside { Shared::<u64>::resolve::<true>(cx, 0, at, bytes) } else { None }) else {
                 return refuse(cx, op, place, lane, at, bytes, "asynchronous store");
             };
             for j in 0..target.count as usize {

@@ -10,7 +10,7 @@ use super::{Cx, LANES, Op, Site};
 
 /// Where all lanes' addresses are, if they are all in one allocation and aligned.
 #[inline(always)]
-unsafe fn located<S: Space>(
+unsafe fn located<S: Space, const WRITE: bool>(
     cx: &mut Cx,
     op: &Op,
     offset: u64,
@@ -22,7 +22,7 @@ unsafe fn located<S: Space>(
         let row = cx.src(op.a);
         let wide = size_of::<S::Address>() == 8;
         let first = if wide { lane_of::<u64>(row, 0) } else { lane_of::<u32>(row, 0).into() };
-        let site = S::region(cx, cx.list(op, 0) as usize, first.wrapping_add(offset))?;
+        let site = S::region::<WRITE>(cx, cx.list(op, 0) as usize, first.wrapping_add(offset))?;
         let range = (site.base, site.size.checked_sub(bytes)?);
         let found = match wide {
             true => vector::survey::<true>(row, offset, bytes, range, to),
@@ -61,7 +61,7 @@ pub(super) unsafe fn load_each<S: Space, E: Elem, const N: usize>(cx: &mut Cx, o
     let mut at = [0; LANES + 1];
     // SAFETY: the contract of handlers; what is located lies in the allocation.
     unsafe {
-        let Some((site, found)) = located::<S>(cx, op, offset, bytes, &mut at) else { return false };
+        let Some((site, found)) = located::<S, false>(cx, op, offset, bytes, &mut at) else { return false };
         counted::<S>(cx, false, &at, bytes, &found);
         let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
         let from = |lane: usize| site.host.cast_const().wrapping_add(at[lane].wrapping_sub(site.base) as usize);
@@ -98,7 +98,7 @@ pub(super) unsafe fn store_each<S: Space, E: Elem, const N: usize>(cx: &mut Cx, 
     let mut at = [0; LANES + 1];
     // SAFETY: the contract of handlers; what is located lies in the allocation.
     unsafe {
-        let Some((site, found)) = located::<S>(cx, op, offset, bytes, &mut at) else { return false };
+        let Some((site, found)) = located::<S, true>(cx, op, offset, bytes, &mut at) else { return false };
         cx.progress += 1;
         counted::<S>(cx, true, &at, bytes, &found);
         let from: [*const u8; N] = from_fn(|j| cx.src(cx.list(op, SLOTS + j)));

@@ -128,16 +128,17 @@ pub(crate) trait Space: 'static {
     type Address: Addr;
     const PLACE: Place;
     const SHARED: bool = matches!(Self::PLACE, Place::Shared);
-    /// Host address of `bytes` bytes, and the key of their storage; `None` if they are not all inside.
+    /// Host address of `bytes` bytes, and the key of their storage; `None` if they are not all inside, or are to be written
+    /// and may not be. All accesses of a site either write or do not.
     ///
     /// # Safety
     /// `site` is a site of the running program.
-    unsafe fn resolve(cx: &mut Cx, site: usize, address: u64, bytes: u64) -> Option<(*mut u8, u64)>;
+    unsafe fn resolve<const WRITE: bool>(cx: &mut Cx, site: usize, address: u64, bytes: u64) -> Option<(*mut u8, u64)>;
     /// The bytes that lie together with the one at `address`.
     ///
     /// # Safety
     /// As for [`resolve`](Space::resolve).
-    unsafe fn region(cx: &mut Cx, site: usize, address: u64) -> Option<Site>;
+    unsafe fn region<const WRITE: bool>(cx: &mut Cx, site: usize, address: u64) -> Option<Site>;
 }
 
 /// Global memory.
@@ -150,7 +151,7 @@ impl Space for Global {
     const PLACE: Place = Place::Global;
 
     #[inline(always)]
-    unsafe fn resolve(cx: &mut Cx, site: usize, address: u64, bytes: u64) -> Option<(*mut u8, u64)> {
+    unsafe fn resolve<const WRITE: bool>(cx: &mut Cx, site: usize, address: u64, bytes: u64) -> Option<(*mut u8, u64)> {
         // SAFETY: `site` is below the number of sites, by the contract.
         let cached = unsafe { *cx.sites.get_unchecked(site) };
         let at = address.wrapping_sub(cached.base);
@@ -158,20 +159,20 @@ impl Space for Global {
             // SAFETY: `at` is inside the allocation, which the snapshot keeps alive.
             return Some((unsafe { cached.host.add(at as usize) }, cached.key));
         }
-        find(cx, site, address, bytes)
+        find(cx, site, address, bytes, WRITE)
     }
 
     #[inline(always)]
-    unsafe fn region(cx: &mut Cx, site: usize, address: u64) -> Option<Site> {
+    unsafe fn region<const WRITE: bool>(cx: &mut Cx, site: usize, address: u64) -> Option<Site> {
         // SAFETY: by the contract; what was resolved is cached.
-        unsafe { Self::resolve(cx, site, address, 1).map(|_| *cx.sites.get_unchecked(site)) }
+        unsafe { Self::resolve::<WRITE>(cx, site, address, 1).map(|_| *cx.sites.get_unchecked(site)) }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn find(cx: &mut Cx, site: usize, address: u64, bytes: u64) -> Option<(*mut u8, u64)> {
-    let entry = lookup(&cx.memory, address)?;
+fn find(cx: &mut Cx, site: usize, address: u64, bytes: u64, write: bool) -> Option<(*mut u8, u64)> {
+    let entry = lookup(&cx.memory, address).filter(|e| !(write && e.read_only))?;
     let at = address - entry.base;
     let found = Site { base: entry.base, size: entry.size, host: entry.host(), key: entry.key };
     if let Some(slot) = cx.sites.get_mut(site) {
@@ -186,14 +187,14 @@ impl<A: Addr> Space for Shared<A> {
     const PLACE: Place = Place::Shared;
 
     #[inline(always)]
-    unsafe fn resolve(cx: &mut Cx, _: usize, address: u64, bytes: u64) -> Option<(*mut u8, u64)> {
+    unsafe fn resolve<const WRITE: bool>(cx: &mut Cx, _: usize, address: u64, bytes: u64) -> Option<(*mut u8, u64)> {
         let size = u64::from(cx.shared_bytes);
         // SAFETY: the offset is inside the block's shared memory.
         (address < size && bytes <= size - address).then(|| (unsafe { cx.shared.add(address as usize) }, 0))
     }
 
     #[inline(always)]
-    unsafe fn region(cx: &mut Cx, _: usize, _: u64) -> Option<Site> {
+    unsafe fn region<const WRITE: bool>(cx: &mut Cx, _: usize, _: u64) -> Option<Site> {
         Some(Site { base: 0, size: cx.shared_bytes.into(), host: cx.shared, key: 0 })
     }
 }

@@ -7,13 +7,13 @@ use super::run::Run;
 use super::{Instance, Launch, Machine, Start};
 use crate::check::Checks;
 use crate::counters::Counters;
-use crate::exec::block::Grid;
+use crate::exec::block::{Grid, RESERVED};
 use crate::exec::limit::{Pulse, Sample};
 use crate::exec::space::CODE_WINDOW;
 use crate::exec::warp::Row;
 use crate::exec::{Cx, LANES, uniform};
 use crate::fault::{Fault, FaultKind};
-use crate::memory::Snapshot;
+use crate::memory::{Memory, MemoryError, Snapshot};
 use crate::module::Module;
 use crate::program::{Const, Entry, Program};
 
@@ -52,6 +52,34 @@ pub(super) struct Prepared<I> {
     memory: Snapshot,
     limit: u64,
     pulse: Option<Arc<Pulse>>,
+    reserved: u32,
+    workspace: Option<Workspace>,
+}
+
+/// Global memory of a cooperative launch: its size, and the barrier of its blocks.
+struct Workspace {
+    memory: Arc<Memory>,
+    address: u64,
+}
+
+impl Workspace {
+    /// Words of it; what is behind the barrier is for others of the driver's own.
+    const WORDS: [u32; 4] = [16, 0, 0, 0];
+
+    fn new(memory: &Arc<Memory>) -> Result<Workspace, MemoryError> {
+        let address = memory.alloc(16, 256)?;
+        let workspace = Workspace { memory: Arc::clone(memory), address };
+        let bytes: Vec<u8> = Workspace::WORDS.iter().flat_map(|w| w.to_le_bytes()).collect();
+        memory.write(address, &bytes)?;
+        Ok(workspace)
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        // Nobody else knows the address: it is there.
+        let _ = self.memory.free(self.address);
+    }
 }
 
 /// The form of a program that a launch runs; `None` if it cannot be made.
@@ -73,6 +101,8 @@ impl<I: Deref<Target = Instance>> Prepared<I> {
             threads: self.threads,
             shared_bytes: self.shared_bytes,
             dynamic_shared: self.launch.dynamic_shared,
+            reserved: self.reserved,
+            workspace: self.workspace.as_ref().map(|w| w.address),
         }
     }
 
@@ -106,7 +136,11 @@ impl Machine {
         };
         let at = module.kernels().position(|k| k.name == kernel);
         let entry = at.and_then(|i| program.entries.get(i)).ok_or_else(|| bad("the module has no such kernel"))?;
-        let shared_bytes = self.check(module, kernel, entry, launch, start.params).map_err(|why| bad(&why))?;
+        let own = self.check(module, kernel, entry, launch, start.params).map_err(|why| bad(&why))?;
+        let reserved = if entry.reserved { RESERVED } else { 0 };
+        let shared_bytes = if entry.reserved { own.next_multiple_of(16) + RESERVED } else { own };
+        let no_room = |e: MemoryError| bad(&format!("there is no room for the workspace of a cooperative launch: {e}"));
+        let workspace = launch.cooperative.then(|| Workspace::new(&self.memory)).transpose().map_err(no_room)?;
         let pools = pools(program, entry, &instance.addresses);
         let (function, serial) = (entry.function, entry.serial);
         let param_bytes = module.kernel(kernel).map_or(0, |k| k.param_bytes);
@@ -134,6 +168,8 @@ impl Machine {
             memory: self.memory.snapshot(),
             limit,
             pulse,
+            reserved,
+            workspace,
             instance,
         })
     }

@@ -104,14 +104,15 @@ impl Builder<'_> {
                 Ok(Address { space: if in_frame { Space::Local } else { space }, via, row, offset })
             }
             Base::Symbol(name) => match (self.symbol(name)?, space) {
-                (Symbol::Global(i), Space::Global | Space::Const | Space::Generic) => {
+                (Symbol::Global(i), Space::Global | Space::Generic) | (Symbol::Const(i), Space::Const) => {
                     let row = self.constant(Const::Global(i, 0), true);
                     Ok(Address { space, via: Via::Register64, row, offset })
                 }
-                (Symbol::Shared(i), Space::Shared) => {
+                // What takes generic addresses of shared memory only is here, too.
+                (Symbol::Shared(i), Space::Shared | Space::Generic) => {
                     self.use_shared(i);
                     let row = self.constant(Const::Shared(i, 0), false);
-                    Ok(Address { space, via: Via::Register32, row, offset })
+                    Ok(Address { space: Space::Shared, via: Via::Register32, row, offset })
                 }
                 (Symbol::Local(at), Space::Local) | (Symbol::Slot(at, _), Space::Param) => Ok(Address {
                     space: Space::Local,

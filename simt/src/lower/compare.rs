@@ -143,7 +143,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// `set`: a comparison whose result is all ones, or 1.0.
+    /// `set`: a comparison whose result is all ones, or 1.0. Which types go together is for `ptx::isa` to say.
     pub(super) fn set(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
         let (name, join) = Self::comparison_words(m)?;
         let (dty, sty) = (m.ty()?, m.ty()?);
@@ -155,7 +155,10 @@ impl Builder<'_> {
         let (a, b) = (self.src(a, sty)?, self.src(b, sty)?);
         let halves = self.comparison(m, name, sty, a, b)?;
         m.finish()?;
+        let pair = halves[1].is_some();
         let one = match dty {
+            // Each half has its own result.
+            Type::U32 | Type::S32 if pair => 0xffff,
             Type::U32 | Type::S32 => 0xffff_ffff,
             Type::U16 | Type::S16 => 0xffff,
             Type::F32 => 0x3f80_0000,
@@ -163,10 +166,6 @@ impl Builder<'_> {
             Type::BF16 | Type::BF16x2 => 0x3f80,
             _ => return Err(unsupported("this result type")),
         };
-        let pair = halves[1].is_some();
-        if pair != matches!(dty, Type::F16x2 | Type::BF16x2) {
-            return Err(unsupported("this combination of types"));
-        }
         let d = self.dst(d, dty)?;
         let mut results = [V::None; 2];
         for (n, half) in halves.into_iter().enumerate() {

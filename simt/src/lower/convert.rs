@@ -213,16 +213,16 @@ impl Builder<'_> {
                 let d = self.dst(d, Type::B32)?;
                 self.op1(cvt::tf32(round).ok_or_else(what)?, d, a);
             }
-            ("e4m3x2" | "e5m2x2", "f32") if finite && !relu && round == Round::Nearest => {
+            ("e4m3x2" | "e5m2x2", "f32") if finite && round == Round::Nearest => {
                 let (a, b) = f32_pair(self)?;
                 let d = self.dst(d, Type::B16)?;
-                self.op2(cvt::fp8_from_f32(to == "e5m2x2"), d, a, b);
+                self.op2(cvt::fp8_from_f32(to == "e5m2x2", relu), d, a, b);
             }
-            ("e4m3x2" | "e5m2x2", "f16x2") if finite && !relu && round == Round::Nearest => {
+            ("e4m3x2" | "e5m2x2", "f16x2") if finite && round == Round::Nearest => {
                 let [d, a] = operands(i)?;
                 let a = self.src(a, Type::B32)?;
                 let d = self.dst(d, Type::B16)?;
-                self.op1(cvt::fp8_from_f16(to == "e5m2x2"), d, a);
+                self.op1(cvt::fp8_from_f16(to == "e5m2x2", relu), d, a);
             }
             ("f16x2", "e4m3x2" | "e5m2x2") if !finite && round == Round::Nearest => {
                 let [d, a] = operands(i)?;
@@ -270,10 +270,40 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// `mov.v2.u32 {a, b}, {c, d}` and the like: all sources are read before anything is written.
+    fn mov_vector(&mut self, d: &Operand, a: &Operand, ty: Type, count: u32) -> Lowered<()> {
+        let Operand::Vector(to) = d else { return Err("Result vector expected".to_string()) };
+        let from: Vec<Operand> = match a {
+            Operand::Vector(items) => items.clone(),
+            Operand::Special(name) if !name.contains('.') => {
+                "xyzw".chars().map(|x| Operand::Special(format!("{name}.{x}"))).collect()
+            }
+            one => vec![one.clone(); count as usize],
+        };
+        if to.len() != count as usize || from.len() != to.len() {
+            return Err("Argument vector size mismatch for instruction 'mov'".to_string());
+        }
+        let mut read = Vec::with_capacity(to.len());
+        for operand in &from {
+            let (v, t) = (self.src(operand, ty)?, self.temp(wide(ty)));
+            self.copy(t, v, wide(ty));
+            read.push(t);
+        }
+        for (operand, v) in to.iter().zip(read) {
+            let d = self.dst(operand, ty)?;
+            self.copy(d, v, wide(ty));
+        }
+        Ok(())
+    }
+
     pub(super) fn mov(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let count = m.any(&["v2", "v4"]);
         let ty = m.ty()?;
         m.finish()?;
         let [d, a] = operands(i)?;
+        if let Some(count) = count {
+            return self.mov_vector(d, a, ty, if count == "v2" { 2 } else { 4 });
+        }
         match (d, a) {
             _ if ty == Type::Pred => {
                 let (p, q) = (self.pred_dst(d)?, self.pred(a)?);

@@ -6,6 +6,7 @@ use super::proto::{Builder, Kind, List, Lowered, P, Symbol, V, X};
 use crate::check::note::Taint;
 use crate::exec::barrier::bar;
 use crate::exec::collective::{self, COLLECTIVE};
+use crate::exec::int::{self, Cmp};
 use crate::exec::mem::{self, Via};
 use crate::exec::{control, stack};
 use crate::program::{Call, Library, Slot, Target};
@@ -145,9 +146,7 @@ impl Builder<'_> {
             return Ok(());
         }
         for (param, slot) in self.function.returns.iter().zip(self.slots(&self.function.returns)?) {
-            if let Some(v) = self.register_named(param) {
-                self.frame_access(v, param.ty, slot.at, false)?;
-            }
+            self.pass(&self.registers_named(param), param, slot.at)?;
         }
         Ok(())
     }
@@ -164,9 +163,7 @@ impl Builder<'_> {
             self.saved_stack = Some(d);
         }
         for (param, slot) in self.function.params.iter().zip(self.slots(&self.function.params)?) {
-            if let Some(v) = self.register_named(param) {
-                self.frame_access(v, param.ty, slot.at, true)?;
-            }
+            self.receive(&self.registers_named(param), param, slot.at)?;
         }
         Ok(())
     }
@@ -180,12 +177,69 @@ impl Builder<'_> {
         params.iter().map(slot).collect()
     }
 
-    fn register_named(&self, param: &ast::Param) -> Option<V> {
+    /// The registers that a parameter is: one, those of a vector, or none if it lies in memory.
+    fn registers_named(&self, param: &ast::Param) -> Vec<Operand> {
         if !param.in_register {
-            return None;
+            return Vec::new();
         }
-        let at = self.body.registers.iter().position(|(_, name)| *name == param.name)?;
-        Some(V::Reg(at as u32))
+        let named = |name: String| {
+            let at = self.body.registers.iter().position(|(_, known)| *known == name)?;
+            Some(Operand::Reg(ast::Reg(at as u32)))
+        };
+        match param.vector {
+            1 => named(param.name.clone()).into_iter().collect(),
+            n => "xyzw".chars().take(n as usize).filter_map(|x| named(format!("{}.{x}", param.name))).collect(),
+        }
+    }
+
+    /// Offset of element `n` of a parameter that is passed in registers.
+    fn part(param: &ast::Param, n: usize) -> u32 {
+        n as u32 * (param.size / param.vector.max(1))
+    }
+
+    /// Stores what a parameter gets, element by element, at an offset in the frame; a predicate as 0 or 1.
+    fn pass(&mut self, values: &[Operand], param: &ast::Param, at: u32) -> Lowered<()> {
+        for (n, value) in values.iter().enumerate() {
+            let at = at + Self::part(param, n);
+            if param.ty != Type::Pred {
+                let v = self.src(value, param.ty)?;
+                self.frame_access(v, param.ty, at, false)?;
+                continue;
+            }
+            let (q, yes, no, t) = (self.pred(value)?, self.bits32(1), self.bits32(0), self.temp(false));
+            let op = self.push(int::sel(false));
+            (op.d, op.a, op.b, op.q) = (t, yes, no, q);
+            self.frame_access(t, Type::B32, at, false)?;
+        }
+        Ok(())
+    }
+
+    /// Loads a parameter into the registers that are to have it.
+    fn receive(&mut self, registers: &[Operand], param: &ast::Param, at: u32) -> Lowered<()> {
+        for (n, register) in registers.iter().enumerate() {
+            let at = at + Self::part(param, n);
+            if param.ty != Type::Pred {
+                let v = self.dst(register, param.ty)?;
+                self.frame_access(v, param.ty, at, true)?;
+                continue;
+            }
+            let (p, t, zero) = (self.pred_dst(register)?, self.temp(false), self.bits32(0));
+            self.frame_access(t, Type::B32, at, true)?;
+            let f = int::compare(Cmp::Ne, Type::B32).ok_or_else(|| unsupported("a predicate as a parameter"))?;
+            let op = self.push(f);
+            (op.a, op.b, op.p) = (t, zero, p);
+        }
+        Ok(())
+    }
+
+    /// The elements of an argument or a result in registers.
+    fn parts<'o>(operand: &'o Operand, param: &ast::Param) -> Lowered<&'o [Operand]> {
+        match operand {
+            Operand::Vector(items) if items.len() == param.vector as usize => Ok(items),
+            Operand::Vector(_) => Err(format!("Type of argument does not match formal parameter '{}'", param.name)),
+            single if param.vector == 1 => Ok(std::slice::from_ref(single)),
+            _ => Err(format!("Type of argument does not match formal parameter '{}'", param.name)),
+        }
     }
 
     /// Loads or stores a register at an offset in the frame's local memory.
@@ -287,8 +341,7 @@ impl Builder<'_> {
                 Some(slot) => slot,
                 None => {
                     let at = self.reserve(param.size, param.align)?;
-                    let v = self.src(arg, param.ty)?;
-                    self.frame_access(v, param.ty, at, false)?;
+                    self.pass(Self::parts(arg, param)?, param, at)?;
                     Slot { at, size: param.size }
                 }
             };
@@ -304,7 +357,7 @@ impl Builder<'_> {
                 Some(slot) => slot,
                 None => {
                     let at = self.reserve(param.size, param.align)?;
-                    loads.push((self.dst(result, param.ty)?, param.ty, at));
+                    loads.push((Self::parts(result, param)?, param, at));
                     Slot { at, size: param.size }
                 }
             };
@@ -323,10 +376,7 @@ impl Builder<'_> {
         let op = self.push(control::call);
         // The row is named here too, so that it is kept alive; emission copies its place into the call.
         (op.x, op.a) = (X::Raw(index), row);
-        for (v, ty, at) in loads {
-            self.frame_access(v, ty, at, true)?;
-        }
-        Ok(())
+        loads.into_iter().try_for_each(|(registers, param, at)| self.receive(registers, param, at))
     }
 
     /// An argument is declared with the alignment of its parameter.

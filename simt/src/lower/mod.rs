@@ -24,15 +24,15 @@ mod seeds;
 mod taint;
 mod video;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::check::note::Notes;
 use crate::exec::{Op, control};
 use crate::module::{KernelInfo, ParamInfo};
 use crate::program::{Const, Debug, Entry, Function, Global, Program, SharedVariable, Slot, Target};
-use crate::ptx::Diagnostic;
 use crate::ptx::ast::{self, Linkage, Pos, Space};
+use crate::ptx::{self, Diagnostic};
 use allocate::{Places, Shape};
 use proto::{Builder, Kind, P, Symbol, X};
 
@@ -40,23 +40,41 @@ use proto::{Builder, Kind, P, Symbol, X};
 const MAX_STATIC_SHARED: u64 = 48 << 10;
 const MAX_CONST: u64 = 64 << 10;
 
+/// A module in its executable form.
+pub(crate) struct Lowered {
+    pub program: Program,
+    pub kernels: Vec<KernelInfo>,
+    /// Entries that are not in the program, because they reach something that is not supported: name and reasons.
+    pub refused: Vec<(String, Vec<Diagnostic>)>,
+}
+
 /// Lowers a module.
-pub(crate) fn lower(module: &ast::Module, sm: u32) -> Result<(Program, Vec<KernelInfo>), Vec<Diagnostic>> {
+pub(crate) fn lower(module: &ast::Module, sm: u32) -> Result<Lowered, Vec<Diagnostic>> {
     run(module, sm, None)
 }
 
 /// Lowers a module once more, with notes for checked launches.
 pub(crate) fn annotated(module: &ast::Module, sm: u32) -> Result<Program, Vec<Diagnostic>> {
-    run(module, sm, Some(Notes::default())).map(|(program, _)| program)
+    run(module, sm, Some(Notes::default())).map(|lowered| lowered.program)
 }
 
-fn run(module: &ast::Module, sm: u32, notes: Option<Notes>) -> Result<(Program, Vec<KernelInfo>), Vec<Diagnostic>> {
+fn run(module: &ast::Module, sm: u32, notes: Option<Notes>) -> Result<Lowered, Vec<Diagnostic>> {
     let program = Program { notes, ..Program::default() };
-    let mut lowering = Lowering { module, sm, program, errors: Vec::new(), names: Rc::default() };
+    let (errors, refused) = (Vec::new(), BTreeMap::new());
+    let mut lowering = Lowering { module, sm, program, errors, refused, names: Rc::default() };
     lowering.variables();
     lowering.functions();
-    let kernels = lowering.entries();
-    if lowering.errors.is_empty() { Ok((lowering.program, kernels)) } else { Err(lowering.errors) }
+    let (kernels, refused) = lowering.entries();
+    match lowering.errors.is_empty() {
+        true => Ok(Lowered { program: lowering.program, kernels, refused }),
+        // Everything that is wrong, once.
+        false => Err(lowering.errors.into_iter().chain(lowering.refused.into_values().flatten()).collect()),
+    }
+}
+
+/// Whether an error says that the module is right, but this machine cannot run it: such errors say so in these words.
+fn unsupported(error: &Diagnostic) -> bool {
+    error.message.contains("not supported")
 }
 
 struct Lowering<'a> {
@@ -64,6 +82,8 @@ struct Lowering<'a> {
     sm: u32,
     program: Program,
     errors: Vec<Diagnostic>,
+    /// By function: what in it is not supported.
+    refused: BTreeMap<u32, Vec<Diagnostic>>,
     names: Rc<HashMap<&'a str, Symbol>>,
 }
 
@@ -110,7 +130,7 @@ impl<'a> Lowering<'a> {
             }
             for r in &v.relocations {
                 let value = match self.names.get(r.symbol.as_str()) {
-                    Some(&Symbol::Global(i)) => Const::Global(i, r.addend),
+                    Some(&(Symbol::Global(i) | Symbol::Const(i))) => Const::Global(i, r.addend),
                     Some(&Symbol::Function(i)) => Const::Function(i),
                     _ => {
                         self.error(v.pos, format!("the address of '{}' cannot be used in an initialiser", r.symbol));
@@ -135,14 +155,8 @@ impl<'a> Lowering<'a> {
                 Symbol::Shared(self.program.shared.len() as u32 - 1)
             }
             Space::Global | Space::Const => {
-                self.program.globals.push(Global {
-                    name: v.name.clone(),
-                    size: v.size,
-                    align: v.align.max(1),
-                    init: v.init.clone(),
-                    addresses: Vec::new(),
-                });
-                Symbol::Global(self.program.globals.len() as u32 - 1)
+                self.program.globals.push(global(v));
+                in_memory(v, self.program.globals.len() as u32 - 1)
             }
             _ => {
                 self.error(v.pos, format!("variable '{}' cannot be declared here", v.name));
@@ -154,18 +168,23 @@ impl<'a> Lowering<'a> {
 
     fn functions(&mut self) {
         let module = self.module;
-        for function in &module.functions {
+        for (index, function) in module.functions.iter().enumerate() {
+            let before = self.errors.len();
             let lowered = match &function.body {
                 Some(body) => self.function(function, body),
                 None => Function { entry: u32::MAX, ..Function::default() },
             };
             self.program.functions.push(lowered);
+            if self.errors.len() > before && self.errors[before..].iter().all(unsupported) {
+                self.refused.insert(index as u32, self.errors.split_off(before));
+            }
         }
         self.program.weights.push(self.program.weights.last().copied().unwrap_or(0));
     }
 
     /// Lowers a function with a body.
     fn function(&mut self, function: &'a ast::Function, body: &'a ast::Body) -> Function {
+        let before = self.errors.len();
         let mut builder = Builder::new(&self.module.functions, function, body, Rc::clone(&self.names));
         builder.sm = self.sm;
         builder.first_call = self.program.calls.len() as u32;
@@ -182,7 +201,6 @@ impl<'a> Lowering<'a> {
         let mut result = Function { entry: u32::MAX, ..Function::default() };
         self.declare(&mut builder, &mut result);
         let mut starts = Vec::with_capacity(body.instructions.len() + 1);
-        let before = self.errors.len();
         if let Err(message) = builder.load_params() {
             self.error(function.pos, message);
         }
@@ -193,6 +211,9 @@ impl<'a> Lowering<'a> {
             let decoded = builder.begin(at, instruction).and_then(|()| builder.decode(instruction));
             if let Err(message) = decoded {
                 builder.protos.truncate(kept);
+                // What no ISA has is an error of the module, not a limit of this machine.
+                let known = ptx::isa::knows(instruction);
+                let message = if known { message } else { message.replace("is not supported", "is unknown") };
                 self.error(instruction.pos, message);
             }
         }
@@ -208,6 +229,10 @@ impl<'a> Lowering<'a> {
             if let Err(message) = self.emit(&mut builder, body, &labels, &mut result) {
                 self.error(function.pos, message);
             }
+        }
+        if self.errors.len() > before {
+            // It has no code, but what it calls is known.
+            return Function { entry: u32::MAX, callees: builder.callees, ..Function::default() };
         }
         result
     }
@@ -253,14 +278,8 @@ impl<'a> Lowering<'a> {
                     b.locals.insert(&v.name, Symbol::Shared(self.program.shared.len() as u32 - 1));
                 }
                 Space::Global | Space::Const => {
-                    self.program.globals.push(Global {
-                        name: v.name.clone(),
-                        size: v.size,
-                        align: v.align.max(1),
-                        init: v.init.clone(),
-                        addresses: Vec::new(),
-                    });
-                    b.locals.insert(&v.name, Symbol::Global(self.program.globals.len() as u32 - 1));
+                    self.program.globals.push(global(v));
+                    b.locals.insert(&v.name, in_memory(v, self.program.globals.len() as u32 - 1));
                     if !v.relocations.is_empty() {
                         let message = "addresses in an initialiser inside a function are not supported";
                         self.errors.push(Diagnostic::new(v.pos, message));
@@ -437,11 +456,12 @@ impl<'a> Lowering<'a> {
         result.shared = std::mem::take(&mut b.shared);
         result.registers = places.pressure;
         result.talks = b.talks;
+        result.reserved = b.reserved;
     }
 
-    /// Works out what each kernel needs, callees included.
-    fn entries(&mut self) -> Vec<KernelInfo> {
-        let mut kernels = Vec::new();
+    /// Works out what each kernel needs, callees included; and which cannot run, and why.
+    fn entries(&mut self) -> (Vec<KernelInfo>, Vec<(String, Vec<Diagnostic>)>) {
+        let (mut kernels, mut refused) = (Vec::new(), Vec::new());
         let constants =
             self.module.variables.iter().filter(|v| v.space == Space::Const && v.linkage != Linkage::Extern);
         // `declare` has refused more than fits.
@@ -453,6 +473,12 @@ impl<'a> Lowering<'a> {
                 continue;
             }
             let reachable = self.reachable(index as u32);
+            let reasons = reachable.iter().filter_map(|i| self.refused.get(i)).flatten().cloned();
+            let reasons: Vec<Diagnostic> = reasons.collect();
+            if !reasons.is_empty() {
+                refused.push((function.name.clone(), reasons));
+                continue;
+            }
             let of = |i: &u32| &self.program.functions[*i as usize];
             let mut variables: Vec<u32> = reachable.iter().flat_map(|i| of(i).shared.iter().copied()).collect();
             variables.sort_unstable();
@@ -507,10 +533,12 @@ impl<'a> Lowering<'a> {
                 const_bytes: constants,
             });
             let approximate = reachable.iter().fold(0, |set, i| set | of(i).approximate);
-            let function = index as u32;
-            self.program.entries.push(Entry { function, reachable, shared, shared_bytes: start, serial, approximate });
+            let reserved = reachable.iter().any(|i| of(i).reserved);
+            let (function, shared_bytes) = (index as u32, start);
+            let entry = Entry { function, reachable, shared, shared_bytes, serial, approximate, reserved };
+            self.program.entries.push(entry);
         }
-        kernels
+        (kernels, refused)
     }
 
     fn reachable(&self, from: u32) -> Vec<u32> {
@@ -538,6 +566,22 @@ impl<'a> Lowering<'a> {
         }
         list
     }
+}
+
+fn global(v: &ast::Variable) -> Global {
+    Global {
+        name: v.name.clone(),
+        size: v.size,
+        align: v.align.max(1),
+        constant: v.space == Space::Const,
+        init: v.init.clone(),
+        addresses: Vec::new(),
+    }
+}
+
+/// What the name of a `.global` or `.const` variable stands for.
+fn in_memory(v: &ast::Variable, index: u32) -> Symbol {
+    if v.space == Space::Const { Symbol::Const(index) } else { Symbol::Global(index) }
 }
 
 /// A jump in the place of another operation.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::mods::{bits, wide};
 use crate::check::note::Taint;
+use crate::exec::block::RESERVED;
 use crate::exec::lanes::map0;
 use crate::exec::{CONST, OpFn, ROW, control, cvt, int, local, uniform};
 use crate::program::{Call, Const, Pooled};
@@ -97,6 +98,7 @@ pub(super) enum Class {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Symbol {
     Global(u32),
+    Const(u32),
     Shared(u32),
     /// Offset in the frame's local memory.
     Local(u32),
@@ -131,6 +133,8 @@ pub(super) struct Builder<'a> {
     pub callees: Vec<u32>,
     pub local_bytes: u32,
     pub talks: bool,
+    /// It asks where the shared memory that is reserved for the system is.
+    pub reserved: bool,
     /// Relaxed integer operations on global memory that commute with their like: operation, and kind as a bit.
     pub reductions: Vec<(usize, u32)>,
     /// The approximate instructions so far.
@@ -180,6 +184,7 @@ impl<'a> Builder<'a> {
             callees: Vec::new(),
             local_bytes: 0,
             talks: false,
+            reserved: false,
             reductions: Vec::new(),
             approximate: 0,
             sm: 0,
@@ -439,8 +444,8 @@ impl<'a> Builder<'a> {
     /// The address of a symbol in its own space.
     pub(super) fn address_of(&mut self, name: &str, offset: i64, is_wide: bool) -> Lowered<V> {
         match self.symbol(name)? {
-            Symbol::Global(i) if is_wide => Ok(self.constant(Const::Global(i, offset), true)),
-            Symbol::Global(_) => Err(format!("the address of `{name}` needs 64 bits")),
+            Symbol::Global(i) | Symbol::Const(i) if is_wide => Ok(self.constant(Const::Global(i, offset), true)),
+            Symbol::Global(_) | Symbol::Const(_) => Err(format!("the address of `{name}` needs 64 bits")),
             Symbol::Shared(i) => {
                 self.use_shared(i);
                 Ok(self.constant(Const::Shared(i, offset), is_wide))
@@ -522,12 +527,34 @@ impl<'a> Builder<'a> {
                 op.imm = if base.ends_with("_hi") { 32 } else { 0 };
                 return Ok(d);
             }
+            // Where a cooperative launch has its workspace.
+            "envreg1" => uniform::WORKSPACE_HIGH,
+            "envreg2" => uniform::WORKSPACE_LOW,
             _ if base.starts_with("envreg") => return constant(self, 0),
+            "reserved_smem_offset_cap" => return constant(self, RESERVED.into()),
+            "reserved_smem_offset_begin" | "reserved_smem_offset_0" => return self.reserved(0, is_wide),
+            "reserved_smem_offset_1" => return self.reserved(RESERVED / 2, is_wide),
+            "reserved_smem_offset_end" => return self.reserved(RESERVED, is_wide),
             _ => return Err(format!("special register `%{name}` is not supported")),
         };
         let d = self.temp(is_wide);
         let op = self.push(control::uniform);
         (op.d, op.imm, op.x) = (d, slot as u64, X::Raw(is_wide.into()));
+        Ok(d)
+    }
+
+    /// An offset in the shared memory that is reserved for the system.
+    fn reserved(&mut self, offset: u32, is_wide: bool) -> Lowered<V> {
+        self.reserved = true;
+        let d = self.temp(is_wide);
+        let op = self.push(control::uniform);
+        (op.d, op.imm, op.x) = (d, uniform::RESERVED as u64, X::Raw(is_wide.into()));
+        if offset != 0 {
+            let ty = if is_wide { Type::U64 } else { Type::U32 };
+            let add = int::bin(int::Bin::Add, ty).ok_or("this special register is not supported")?;
+            let by = self.constant(Const::Bits(offset.into()), is_wide);
+            self.op2(add, d, d, by);
+        }
         Ok(d)
     }
 

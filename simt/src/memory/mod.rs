@@ -141,7 +141,7 @@ impl Memory {
         let backing = Arc::new(backing);
         state.next = next;
         state.used += charged;
-        Arc::make_mut(&mut state.live).push(Entry { base, size: bytes, key: POISON_KEY, backing });
+        Arc::make_mut(&mut state.live).push(Entry { base, size: bytes, key: POISON_KEY, read_only: false, backing });
         // Host mappings lie below, so that pushing keeps the order.
         Ok(base)
     }
@@ -165,6 +165,16 @@ impl Memory {
         Ok(())
     }
 
+    /// From now on kernels may only read the allocation that starts at `base`; the host writes it as before.
+    pub(crate) fn protect(&self, base: u64) {
+        let mut state = self.state();
+        if let Ok(at) = state.live.binary_search_by_key(&base, |e| e.base)
+            && let Some(entry) = Arc::make_mut(&mut state.live).get_mut(at)
+        {
+            entry.read_only = true;
+        }
+    }
+
     /// Makes `bytes` bytes of host memory accessible to kernels at their host address
     /// (mapped and managed memory). They count neither as used nor as an allocation.
     ///
@@ -186,7 +196,7 @@ impl Memory {
             return Err(MemoryError::OutOfBounds { address: base, bytes, nearest });
         }
         let backing = Arc::new(Backing { host, layout: None, shadow: None });
-        Arc::make_mut(&mut state.live).insert(at, Entry { base, size: bytes, key: 0, backing });
+        Arc::make_mut(&mut state.live).insert(at, Entry { base, size: bytes, key: 0, read_only: false, backing });
         Ok(())
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct Entry {
     pub size: u64,
     /// XOR of stored and visible bytes: `POISON_KEY`, or 0 for host memory.
     pub key: u64,
+    /// Kernels may not write there.
+    pub read_only: bool,
     pub(super) backing: Arc<Backing>,
 }
 

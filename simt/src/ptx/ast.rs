@@ -2,6 +2,8 @@
 //!
 //! The parser resolves what needs only names: registers, labels and `.loc` lines become indices,
 //! nested scopes are flattened (a register or variable that shadows another gets its own entry).
+//! Shorthands are written out: `%r1+4` as an operand and `x[%r1]` become instructions before the one that they stand
+//! in, and a load or store without a space whose address is a symbol gets the symbol's space.
 //! What an instruction *means* is decided later, by lowering; here it is an opcode, its
 //! dot-separated modifiers, and operands.
 
@@ -171,9 +173,13 @@ pub struct Param {
     pub name: String,
     /// Element type.
     pub ty: Type,
+    /// Elements of a vector type (`.v2`, `.v4`), else 1.
+    pub vector: u32,
+    /// Declared with dimensions.
+    pub array: bool,
     /// Alignment in bytes.
     pub align: u32,
-    /// Size in bytes.
+    /// Size in bytes; a predicate takes 4.
     pub size: u32,
     /// Byte offset in the parameter block of an entry (natural layout by alignment).
     pub offset: u32,

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::function::check_block;
-use super::ops::{HostCall, HostFunction, Kernel, Op, PROGRAMMATIC};
+use super::ops::{COOPERATIVE, HostCall, HostFunction, Kernel, Op, PROGRAMMATIC};
 use super::params::Params;
 use super::spec::{MAX_BLOCK, MAX_GRID, MAX_THREADS};
 use super::state::State;
@@ -125,7 +125,9 @@ pub(crate) fn cooperative(
 ) -> Res {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     fits_at_once(function, grid, block, shared)?;
-    launch(function, grid, block, shared, stream, list, Out::null(), BTreeMap::new())
+    let mut value = [0; 16];
+    value[0] = 1;
+    launch(function, grid, block, shared, stream, list, Out::null(), BTreeMap::from([(COOPERATIVE, value)]))
 }
 
 pub(crate) fn kernel_ex(
@@ -147,8 +149,11 @@ pub(crate) fn kernel_ex(
             PROGRAMMATIC => {
                 kept.insert(PROGRAMMATIC, attribute.value);
             }
-            2 if x == 0 => {}
-            2 => fits_at_once(function, grid, block, config.shared_mem_bytes)?,
+            COOPERATIVE if x == 0 => {}
+            COOPERATIVE => {
+                fits_at_once(function, grid, block, config.shared_mem_bytes)?;
+                kept.insert(COOPERATIVE, attribute.value);
+            }
             // Clusters of one block are no clusters.
             4 if [x, y, z] == [1, 1, 1] => {}
             _ => return Err(Code::NOT_SUPPORTED),

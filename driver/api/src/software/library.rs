@@ -118,7 +118,7 @@ fn kernel_of(state: &mut State, library: CUlibrary, name: &str) -> Res<CUkernel>
     if let Some(id) = found.kernels.get(name) {
         return Ok(CUkernel::from_id(*id));
     }
-    found.ptx.kernel(name).ok_or(Code::NOT_FOUND)?;
+    module::kernel_of(&found.ptx, name)?;
     let id = state.fresh();
     let made = Kernel {
         library: library.id(),

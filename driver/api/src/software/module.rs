@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-use warpsmith_simt::{LoadOptions, Module as Ptx};
+use warpsmith_simt::{KernelInfo, LoadOptions, Module as Ptx};
 
 use super::function::default_dynamic_shared;
 use super::jit::Options;
@@ -22,7 +22,7 @@ use crate::types::*;
 pub(super) fn parse(text: &str, sm: u32, options: &Options) -> Res<Arc<Ptx>> {
     let start = Instant::now();
     let tuned = if options.tuning.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(options.tuning.apply(text)) };
-    let loaded = Ptx::load(&tuned, &LoadOptions { sm });
+    let loaded = Ptx::load_entries(&tuned, &LoadOptions { sm });
     options.took(start);
     match loaded {
         Ok(ptx) => {
@@ -70,6 +70,9 @@ fn summary(ptx: &Ptx, sm: u32) -> String {
             "info: '{}': about {} registers, {} bytes smem, {} bytes stack, {} bytes of parameters",
             k.name, k.registers, k.static_shared, k.local_bytes, k.param_bytes
         );
+    }
+    for (name, why) in ptx.refused() {
+        let _ = writeln!(text, "warning: '{name}' cannot run here:\n{why}");
     }
     text
 }
@@ -119,13 +122,25 @@ pub(crate) fn get_function(function: Out<CUfunction>, module: CUmodule, name: In
     with_context(|state, _, _| function.set(CUfunction::from_id(function_of(state, module.id(), &name)?)))
 }
 
+/// A kernel of that name. One that the software driver cannot run says why now, when it is asked for.
+pub(super) fn kernel_of<'p>(ptx: &'p Ptx, name: &str) -> Res<&'p KernelInfo> {
+    match (ptx.kernel(name), ptx.refused().get(name)) {
+        (Some(info), _) => Ok(info),
+        (None, Some(why)) => {
+            report(format!("the software driver cannot run the kernel `{name}`:\n{why}"));
+            Err(Code::NOT_SUPPORTED)
+        }
+        (None, None) => Err(Code::NOT_FOUND),
+    }
+}
+
 /// The handle of a module's kernel, the same at every question.
 pub(super) fn function_of(state: &mut State, module: u64, name: &str) -> Res<u64> {
     let found = state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
     if let Some(id) = found.functions.get(name) {
         return Ok(*id);
     }
-    let info = found.instance.module().kernel(name).ok_or(Code::NOT_FOUND)?;
+    let info = kernel_of(found.instance.module(), name)?;
     let made = Function {
         module,
         context: found.context,

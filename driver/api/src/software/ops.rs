@@ -48,18 +48,25 @@ pub(super) struct Kernel {
     pub block: [u32; 3],
     pub shared: u32,
     pub params: Arc<Params>,
-    /// Attributes of the launch or the graph's node, by `CUlaunchAttributeID`. They are kept, and change nothing in how it
-    /// runs.
+    /// Attributes of the launch or the graph's node, by `CUlaunchAttributeID`. Of those that are kept, a cooperative launch's
+    /// alone changes how it runs: its blocks have a workspace for waiting for each other.
     pub attributes: BTreeMap<u32, [u32; 16]>,
 }
 
 impl Kernel {
+    /// Whether all its blocks run at once and may wait for each other.
+    pub fn is_cooperative(&self) -> bool {
+        self.attributes.get(&COOPERATIVE).is_some_and(|value| value[0] != 0)
+    }
+
     /// Whether it may begin while the launch in front of it ends, where the checks ask.
     pub fn is_programmatic(&self) -> bool {
         self.attributes.get(&PROGRAMMATIC).is_some_and(|value| value[0] != 0)
     }
 }
 
+/// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`.
+pub(super) const COOPERATIVE: u32 = 2;
 /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
 pub(super) const PROGRAMMATIC: u32 = 6;
 

@@ -58,6 +58,7 @@ pub(super) fn prepare(state: &State, software: &'static Software, op: &Op, steps
                     block: kernel.block,
                     dynamic_shared: kernel.shared,
                     max_dynamic_shared: function.max_dynamic_shared,
+                    cooperative: kernel.is_cooperative(),
                 },
                 params: Arc::clone(&kernel.params),
             });

@@ -128,7 +128,12 @@ impl BlockInit {
             warps.push(warp);
         }
         // One word more: an access that ends at the last byte may look at the next.
-        BlockInit { warps, shared: vec![0; grid.shared_bytes as usize / 64 + 2] }
+        let mut shared = vec![0u64; grid.shared_bytes as usize / 64 + 2];
+        // What is reserved begins as zeros.
+        for at in (grid.shared_bytes - grid.reserved) as usize..grid.shared_bytes as usize {
+            shared[at / 64] |= 1 << (at % 64);
+        }
+        BlockInit { warps, shared }
     }
 
     /// Whether the `n` bytes of shared memory from `at`, at most 64, are defined, one bit each.

@@ -161,8 +161,17 @@ fn operands(i: &Instruction, registers: &[(Type, String)]) -> Option<String> {
         return None;
     }
     let (Some(first), Some(last)) = (type_of(first), type_of(last)) else { return None };
-    if i.opcode == "mov" && i.operands.iter().any(|o| matches!(o, Operand::Vector(_))) {
-        return packing(i, first, &ty);
+    if i.opcode == "mov" {
+        let count = if has_word(i, "v2") { 2 } else { 4 };
+        if has_word(i, "v2") || has_word(i, "v4") {
+            return vectors(i, first, count, &ty);
+        }
+        if matches!(i.operands.get(1), Some(Operand::Special(name)) if is_vector(name)) {
+            return Some("Argument vector size mismatch for instruction 'mov'".to_string());
+        }
+        if i.operands.iter().any(|o| matches!(o, Operand::Vector(_))) {
+            return packing(i, first, &ty);
+        }
     }
     for (role, operand) in form.roles.chars().zip(&i.operands) {
         let want = match role {
@@ -193,6 +202,37 @@ fn operands(i: &Instruction, registers: &[(Type, String)]) -> Option<String> {
         }
     }
     None
+}
+
+fn has_word(i: &Instruction, word: &str) -> bool {
+    i.modifiers.iter().any(|m| m == word)
+}
+
+/// Special registers of four components, without a selector.
+fn is_vector(name: &str) -> bool {
+    let names = ["tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid"];
+    names.contains(&name)
+}
+
+/// `mov.v2` and `mov.v4`: vectors of so many elements of the type; a constant stands for all of them.
+fn vectors(i: &Instruction, element: Type, count: usize, ty: &impl Fn(&Reg) -> Type) -> Option<String> {
+    if bits(element) as usize * count > 128 {
+        return Some("Vector type too large, exceeds 128 bit limit".to_string());
+    }
+    if element == Type::Pred {
+        return Some("Vector qualifier is not allowed for instruction 'mov'".to_string());
+    }
+    let [d, a] = i.operands.as_slice() else { return mismatch(i) };
+    if !matches!(d, Operand::Vector(_)) {
+        return Some("Result vector expected".to_string());
+    }
+    let fine = |o: &Operand| match o {
+        Operand::Vector(items) => items.len() == count && items.iter().all(|o| fits(Want::Same(element), o, ty, false)),
+        Operand::Special(name) => count == 4 && is_vector(name) && special_fits(Want::Same(element), name),
+        Operand::Int(_) | Operand::F32(_) | Operand::F64(_) => fits(Want::Same(element), o, ty, false),
+        _ => false,
+    };
+    if fine(d) && fine(a) { None } else { Some("Argument vector size mismatch for instruction 'mov'".to_string()) }
 }
 
 /// `mov` between a register and a vector: the elements have the register's bits together.
@@ -401,6 +441,23 @@ fn comparison(i: &Instruction) -> Option<String> {
     };
     let op = i.modifiers.iter().map(String::as_str).find(|m| is(m))?;
     let ty = i.modifiers.iter().rev().find_map(|m| type_of(m))?;
+    if i.opcode == "set"
+        && let [to, _] = i.modifiers.iter().filter_map(|m| type_of(m)).collect::<Vec<Type>>()[..]
+        && !result_fits(to, ty)
+    {
+        return Some("Unexpected instruction types specified for 'set'".to_string());
+    }
+    if i.opcode == "setp"
+        && matches!(ty, Type::F16 | Type::BF16)
+        && matches!(i.operands.first(), Some(Operand::Pair(..)))
+    {
+        return Some("Predicate output not allowed for instruction 'setp'".to_string());
+    }
+    let to = i.modifiers.iter().find_map(|m| type_of(m));
+    let flushes = matches!(ty, Type::F32 | Type::F16 | Type::F16x2) && !matches!(to, Some(Type::BF16 | Type::BF16x2));
+    if has_word(i, "ftz") && !flushes {
+        return Some(format!("Illegal modifier '.ftz' for instruction '{}'", i.opcode));
+    }
     let fine = match op {
         "eq" | "ne" => true,
         _ if is_float(ty) => !unsigned.contains(&op),
@@ -409,6 +466,21 @@ fn comparison(i: &Instruction) -> Option<String> {
         _ => unsigned.contains(&op) && matches!(ty, Type::U16 | Type::U32 | Type::U64),
     };
     (!fine).then(|| "Mismatch between instruction type and comparison qualifier".to_string())
+}
+
+/// The result types that `set` has for a type that is compared.
+fn result_fits(to: Type, from: Type) -> bool {
+    let packed = matches!(from, Type::F16x2 | Type::BF16x2);
+    let half = matches!(from, Type::F16 | Type::BF16);
+    match to {
+        Type::U16 | Type::S16 => half,
+        Type::U32 | Type::S32 => from != Type::B128 && bits(from) >= 16,
+        Type::F16 => !packed && from != Type::BF16 && bits(from) >= 16,
+        Type::BF16 => !packed && bits(from) >= 16,
+        Type::F32 => !packed && !half && bits(from) >= 16,
+        Type::F16x2 | Type::BF16x2 => to == from,
+        _ => false,
+    }
 }
 
 /// Which conversions round, and which must not say so.
@@ -450,8 +522,13 @@ fn type_of(word: &str) -> Option<Type> {
     }
 }
 
+/// Opcodes that forms are known of, separated by `|`.
+pub(super) fn opcodes() -> impl Iterator<Item = &'static str> {
+    FORMS.iter().map(|f| f.opcodes)
+}
+
 /// Whether a modifier is a type, known here or not.
-fn names_type(word: &str) -> bool {
+pub(super) fn names_type(word: &str) -> bool {
     type_of(word).is_some()
         || matches!(word, "f32x2" | "tf32" | "ue8m0x2" | "s2f6x2" | "s4" | "u4" | "s2" | "u2" | "b1")
         || matches!(word, "e4m3" | "e5m2" | "e4m3x2" | "e5m2x2" | "e2m3x2" | "e3m2x2" | "e2m1x2")

@@ -13,7 +13,7 @@ mod table;
 use super::ast::{Function, Instruction, Linkage, Module, Operand, Pos, Reg, Target, Type};
 use super::{Diagnostic, MAX_DIAGNOSTICS};
 use foldhash::{HashMap, HashMapExt};
-use table::{RULES, Rule, SPECIAL, TARGETS};
+use table::{OTHERS, RULES, Rule, SPECIAL, TARGETS};
 
 /// The newest PTX ISA version that is known.
 pub const LATEST: (u32, u32) = (9, 5);
@@ -40,6 +40,17 @@ pub fn check(module: &Module) -> Vec<Diagnostic> {
     }
     checker.found.sort_by_key(|d| d.pos);
     checker.found
+}
+
+/// Whether an instruction's opcode is one of the ISA's, and what look like types among its modifiers are.
+pub(crate) fn knows(instruction: &Instruction) -> bool {
+    let opcode = instruction.opcode.as_str();
+    let mut opcodes = RULES.iter().map(|r| r.opcodes).chain(forms::opcodes()).chain(OTHERS.iter().copied());
+    let typed = |m: &String| {
+        let number = m.strip_prefix(['b', 'u', 's', 'f']).filter(|n| n.bytes().all(|c| c.is_ascii_digit()));
+        number.is_none_or(|n| n.is_empty() || forms::names_type(m))
+    };
+    opcodes.any(|list| list.split('|').any(|o| o == opcode)) && instruction.modifiers.iter().all(typed)
 }
 
 /// `sm_90a`.

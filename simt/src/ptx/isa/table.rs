@@ -69,6 +69,13 @@ fn family_120(t: &Target) -> bool {
     matches!(t.sm, 120 | 121) && t.suffix.is_some()
 }
 
+/// Opcodes that need nothing and have no form of their own, separated by `|`.
+pub(super) static OTHERS: &[&str] = &[
+    "bmsk|szext|fns|ret|exit|trap|brkpt|bra|call|membar|pmevent|lop3|tex|tld4|txq|suld|sust|sured|suq|prefetchu",
+    "vadd|vsub|vabsdiff|vmin|vmax|vshl|vshr|vmad|vset|vadd2|vsub2|vavrg2|vabsdiff2|vmin2|vmax2|vset2",
+    "vadd4|vsub4|vavrg4|vabsdiff4|vmin4|vmax4|vset4",
+];
+
 /// Architectures and the ISA version that introduced them.
 pub(super) static TARGETS: &[(u32, Option<char>, (u32, u32))] = &[
     (10, None, (1, 0)),

@@ -4,7 +4,7 @@ use super::super::ast::{Body, Instruction, Label, Location, Operand};
 use super::super::lexer::{Kind, Token};
 use super::functions::{Owner, Params};
 use super::names::Scopes;
-use super::operands::{Names, PENDING};
+use super::operands::{Names, PENDING, Place};
 use super::{MAX_DIAGNOSTICS, Parsed, Parser, shorten};
 
 /// How deep blocks may nest.
@@ -112,7 +112,7 @@ impl<'a> Parser<'a> {
 
     /// A label or an instruction.
     fn statement(&mut self, scopes: &mut Scopes<'a>) -> Parsed<()> {
-        let pos = self.token.pos;
+        let start = self.token.pos;
         let guarded = self.take(b'@');
         let guard = if guarded { self.guard(scopes)? } else { None };
         let opcode = self.expect_ident("an instruction")?;
@@ -135,7 +135,9 @@ impl<'a> Parser<'a> {
         if !self.at(b';') {
             loop {
                 let pos = self.token.pos;
-                let operand = self.operand(scopes, names, call)?;
+                let place =
+                    Place { opcode: opcode.text, modifiers: &modifiers, first: operands.is_empty(), pos: start };
+                let operand = self.operand(scopes, names, call, &place)?;
                 // Only video instructions have parts of registers, and only `vmad` has negation; lowering looks at the rest.
                 match &operand {
                     Operand::Selected(..) if !opcode.text.starts_with('v') => {
@@ -159,14 +161,10 @@ impl<'a> Parser<'a> {
             scopes.unresolved.push(scopes.body.instructions.len());
         }
         self.end_statement();
-        scopes.body.instructions.push(Instruction {
-            guard,
-            opcode: opcode.text.to_string(),
-            modifiers,
-            operands,
-            pos,
-            loc: scopes.location,
-        });
+        let opcode = opcode.text.to_string();
+        let mut instruction = Instruction { guard, opcode, modifiers, operands, pos: start, loc: scopes.location };
+        self.spaced(scopes, &mut instruction);
+        scopes.body.instructions.push(instruction);
         Ok(())
     }
 

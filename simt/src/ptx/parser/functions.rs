@@ -1,6 +1,6 @@
 //! Entries, functions, their parameters and directives.
 
-use super::super::ast::{Directives, Function, Linkage, Param, Space};
+use super::super::ast::{Directives, Function, Linkage, Param, Space, Type};
 use super::super::lexer::{Kind, Token};
 use super::names::Scopes;
 use super::{Global, Parsed, Parser, shorten};
@@ -179,18 +179,19 @@ impl<'a> Parser<'a> {
                 return self.fail(name.pos, format!("{whose} '{text}' must have .param state space"));
             }
         };
-        if head.vector > 1 {
-            let place = if in_register { "a register here" } else { ".param state space" };
-            return self.fail(name.pos, format!("Variable '{text}' cannot be allocated in {place}"));
-        }
         let dims = self.dims()?;
+        if head.vector > 1 && !in_register && dims.is_empty() {
+            return self.fail(name.pos, format!("Variable '{text}' cannot be allocated in .param state space"));
+        }
         if in_register && !dims.is_empty() {
             return self.fail(name.pos, format!("Variable '{text}' cannot be allocated into a register"));
         }
         if owner == Owner::Entry && dims.contains(&0) {
             return self.fail(name.pos, format!("Entry parameter '{text}' has incomplete type"));
         }
-        let size = self.array_size(name, head.element(), &dims)?;
+        // A predicate is passed as a word.
+        let element = if head.ty == Type::Pred { 4 } else { head.element() };
+        let size = self.array_size(name, element, &dims)?;
         let mask = head.align - 1;
         let offset = end.checked_add(mask).map(|at| at & !mask);
         let fits = u32::try_from(size).ok().zip(offset).and_then(|(size, at)| Some((size, at, at.checked_add(size)?)));
@@ -198,8 +199,17 @@ impl<'a> Parser<'a> {
             return self.fail(name.pos, format!("Parameter '{text}' does not fit the parameter space"));
         };
         *end = behind;
-        let param =
-            Param { name: name.text.to_string(), ty: head.ty, align: head.align, size, offset, ptr, in_register };
+        let param = Param {
+            name: name.text.to_string(),
+            ty: head.ty,
+            vector: head.vector,
+            array: !dims.is_empty(),
+            align: head.align,
+            size,
+            offset,
+            ptr,
+            in_register,
+        };
         Ok((param, name))
     }
 

@@ -9,6 +9,7 @@
 
 mod body;
 mod constant;
+mod elements;
 mod functions;
 mod names;
 mod operands;

@@ -26,8 +26,8 @@ pub(super) enum Entry<'a> {
 #[derive(Default)]
 pub(super) struct Scope<'a> {
     names: HashMap<&'a str, Entry<'a>>,
-    /// `%r<70>`: prefix → type and count.
-    ranges: HashMap<&'a str, (Type, u32)>,
+    /// `%r<70>`: prefix → what each is, and count.
+    ranges: HashMap<&'a str, (Entry<'a>, u32)>,
     /// For every declared name with a number at its end: prefix → least such number.
     numbered: HashMap<&'a str, u64>,
     /// Label references that no label of this block has met yet.
@@ -55,6 +55,16 @@ pub(super) struct Scopes<'a> {
     /// Symbol names in use → how many renamed copies there are.
     taken: HashMap<String, u32>,
     tables: HashMap<&'a str, u32>,
+    /// Parameters outside registers: element type, and whether they are arrays.
+    pub params: HashMap<&'a str, (Type, bool)>,
+}
+
+/// A register or a vector of them that is not used yet.
+pub(super) fn register<'a>(ty: Type, vector: u32) -> Entry<'a> {
+    match vector {
+        1 => Entry::Register(ty, None),
+        n => Entry::Vector(ty, n as u8, [None; 4]),
+    }
 }
 
 /// A name that was found.
@@ -78,6 +88,7 @@ impl<'a> Scopes<'a> {
             location: None,
             taken: HashMap::new(),
             tables: HashMap::new(),
+            params: HashMap::new(),
         }
     }
 
@@ -132,7 +143,7 @@ impl<'a> Scopes<'a> {
     }
 
     /// Declares `prefix<count>`; `Err` with the name that is there already.
-    pub fn declare_range(&mut self, prefix: &'a str, ty: Type, count: u32) -> Result<(), String> {
+    pub fn declare_range(&mut self, prefix: &'a str, each: Entry<'a>, count: u32) -> Result<(), String> {
         let Some(scope) = self.stack.last_mut() else { return Ok(()) };
         if let Some(&least) = scope.numbered.get(prefix)
             && least < u64::from(count)
@@ -142,7 +153,7 @@ impl<'a> Scopes<'a> {
         if scope.ranges.contains_key(prefix) {
             return Err(format!("{prefix}<"));
         }
-        scope.ranges.insert(prefix, (ty, count));
+        scope.ranges.insert(prefix, (each, count));
         Ok(())
     }
 
@@ -150,6 +161,11 @@ impl<'a> Scopes<'a> {
     pub fn find(&mut self, name: &'a str) -> Option<Found<'a>> {
         let registers = &mut self.body.registers;
         for scope in self.stack.iter_mut().rev() {
+            if !scope.names.contains_key(name)
+                && let Some(each) = scope.range_of(name)
+            {
+                scope.names.insert(name, each);
+            }
             if let Some(entry) = scope.names.get_mut(name) {
                 return Some(match entry {
                     Entry::Register(_, Some(reg)) => Found::Register(*reg),
@@ -170,13 +186,13 @@ impl<'a> Scopes<'a> {
                     Entry::Unknown => Found::Unknown,
                 });
             }
-            if let Some(ty) = scope.range_of(name) {
-                let reg = materialise(registers, ty, name.to_string());
-                scope.names.insert(name, Entry::Register(ty, Some(reg)));
-                return Some(Found::Register(reg));
-            }
         }
         None
+    }
+
+    /// A new register that no name of the text stands for.
+    pub fn temporary(&mut self, ty: Type, name: String) -> Reg {
+        materialise(&mut self.body.registers, ty, name)
     }
 
     /// Remembers that a name is unknown, so that it is reported once.
@@ -269,11 +285,11 @@ impl<'a> Scopes<'a> {
         let mut duplicates = Vec::new();
         for (index, (param, name)) in params.iter().zip(names).enumerate() {
             self.reserve(name);
-            let fresh = if param.in_register {
-                self.declare(name, Entry::Register(param.ty, None))
-            } else {
-                self.declare(name, Entry::Symbol(name))
-            };
+            let entry = if param.in_register { register(param.ty, param.vector) } else { Entry::Symbol(name) };
+            let fresh = self.declare(name, entry);
+            if !param.in_register {
+                self.params.insert(name, (param.ty, param.array));
+            }
             if !fresh {
                 duplicates.push(index);
             } else if param.in_register {
@@ -285,15 +301,15 @@ impl<'a> Scopes<'a> {
     }
 }
 
-impl Scope<'_> {
-    /// The type of `%r12` if a range of this block holds it.
-    fn range_of(&self, name: &str) -> Option<Type> {
+impl<'a> Scope<'a> {
+    /// What `%r12` is if a range of this block holds it.
+    fn range_of(&self, name: &str) -> Option<Entry<'a>> {
         if self.ranges.is_empty() {
             return None;
         }
         splits(name).find_map(|(prefix, number)| {
-            let (ty, count) = self.ranges.get(prefix)?;
-            (number < u64::from(*count)).then_some(*ty)
+            let (each, count) = self.ranges.get(prefix)?;
+            (number < u64::from(*count)).then_some(*each)
         })
     }
 }

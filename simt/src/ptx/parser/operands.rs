@@ -20,14 +20,35 @@ pub(super) enum Names {
     Labels,
 }
 
+/// Where an operand stands.
+pub(super) struct Place<'p> {
+    pub opcode: &'p str,
+    pub modifiers: &'p [String],
+    /// It is the first of its instruction.
+    pub first: bool,
+    /// Of the instruction.
+    pub pos: Pos,
+}
+
 impl<'a> Parser<'a> {
     /// One operand; `call`'s parenthesised lists if `call`.
-    pub(super) fn operand(&mut self, scopes: &mut Scopes<'a>, names: Names, call: bool) -> Parsed<Operand> {
+    pub(super) fn operand(
+        &mut self,
+        scopes: &mut Scopes<'a>,
+        names: Names,
+        call: bool,
+        place: &Place<'_>,
+    ) -> Parsed<Operand> {
         let first = match self.token.kind {
             Kind::Punct(b'{') => return self.vector(scopes),
             Kind::Punct(b'[') => return self.address_operand(scopes),
             Kind::Punct(b'(') if call => return self.call_list(scopes),
             _ => self.simple(scopes, names)?,
+        };
+        let first = match first {
+            Operand::Reg(reg) if self.at(b'+') => self.sum(scopes, reg, place)?,
+            Operand::Symbol(name, 0) if self.at(b'[') => self.subscript(scopes, &name, place)?,
+            other => other,
         };
         if self.at(b'|') {
             self.advance();
@@ -168,9 +189,6 @@ impl<'a> Parser<'a> {
 
     /// The offset behind a symbol.
     fn symbol(&mut self, name: String) -> Parsed<Operand> {
-        if self.at(b'[') {
-            return self.unexpected("array subscripts are not supported: write `[symbol+bytes]`");
-        }
         let offset = if self.take(b'+') { self.integer()? } else { 0 };
         Ok(Operand::Symbol(name, offset))
     }

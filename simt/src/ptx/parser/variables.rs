@@ -3,7 +3,7 @@
 use super::super::ast::{Linkage, Pos, Relocation, Space, Type, Variable};
 use super::super::lexer::{Kind, Token};
 use super::constant::Constant;
-use super::names::{Entry, Scopes};
+use super::names::{Scopes, register};
 use super::{Global, Parsed, Parser, shorten};
 
 /// How many dimensions an array may have.
@@ -268,19 +268,12 @@ impl<'a> Parser<'a> {
             self.advance();
             let count = self.expect_u32()?;
             self.expect(b'>')?;
-            if head.vector > 1 {
-                return self.fail(name.pos, "A range of vector registers is not supported");
-            }
-            if let Err(twice) = scopes.declare_range(name.text, head.ty, count) {
+            if let Err(twice) = scopes.declare_range(name.text, register(head.ty, head.vector), count) {
                 self.error(name.pos, format!("Duplicate definition of variable '{}'", shorten(&twice)));
             }
             return Ok(());
         }
-        let entry = match head.vector {
-            1 => Entry::Register(head.ty, None),
-            n => Entry::Vector(head.ty, n as u8, [None; 4]),
-        };
-        if !scopes.declare(name.text, entry) {
+        if !scopes.declare(name.text, register(head.ty, head.vector)) {
             self.duplicate(name);
         }
         Ok(())
@@ -303,6 +296,10 @@ impl<'a> Parser<'a> {
             }
             self.advance();
             self.initialiser(head, &mut dims, &mut init)?;
+        }
+        if space == Space::Param && head.vector > 1 && dims.is_empty() {
+            let text = format!("Variable '{}' cannot be allocated in .param state space", shorten(name.text));
+            self.error(name.pos, text);
         }
         if dims.contains(&0) && linkage != Linkage::Extern {
             let text = format!("Non-external variable '{}' has incomplete type", shorten(name.text));
