@@ -117,6 +117,7 @@ pub(crate) struct Global {
 /// A `.shared` variable; one of size 0 is the start of dynamic shared memory.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedVariable {
+    pub name: String,
     pub size: u64,
     pub align: u32,
 }

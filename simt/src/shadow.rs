@@ -1,4 +1,5 @@
-//! Which bytes of an allocation are defined: one bit a byte, and a flag for the usual case that all are.
+//! Which bytes of an allocation are defined: one bit a byte, and a flag for the usual case that all are. Where undefined data has
+//! been stored, four bytes have four more that say where it came from.
 //!
 //! Bits are 1 where a byte is defined, so that zero pages from the operating system are "nothing is defined yet" and memory
 //! that nobody touches costs nothing. Words are changed with plain loads and stores of atomics: a checked launch is
@@ -6,29 +7,65 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Atomics that begin as zeros, in pages that cost nothing until they are touched.
+struct Zeros<T> {
+    first: NonNull<T>,
+    len: usize,
+    layout: Layout,
+}
+
+/// Integers that any thread may change and for which zero bytes are a value.
+trait Atomic {}
+impl Atomic for AtomicU32 {}
+impl Atomic for AtomicU64 {}
+
+// SAFETY: the elements are atomics that this value owns.
+unsafe impl<T: Atomic> Send for Zeros<T> {}
+// SAFETY: as for Send.
+unsafe impl<T: Atomic> Sync for Zeros<T> {}
+
+impl<T> Drop for Zeros<T> {
+    fn drop(&mut self) {
+        // SAFETY: `first` came from `alloc_zeroed` with this layout and is freed once, here.
+        unsafe { dealloc(self.first.as_ptr().cast(), self.layout) }
+    }
+}
+
+impl<T: Atomic> Zeros<T> {
+    /// At least `len` of them; `None` if there is no room.
+    fn new(len: u64) -> Option<Zeros<T>> {
+        let len = usize::try_from(len.max(1)).ok()?;
+        let layout = Layout::array::<T>(len).ok()?;
+        // SAFETY: the layout is not empty; zeroed bytes are valid atomics.
+        let first = NonNull::new(unsafe { alloc_zeroed(layout) })?.cast();
+        Some(Zeros { first, len, layout })
+    }
+
+    #[inline(always)]
+    fn at(&self, i: usize) -> &T {
+        debug_assert!(i < self.len);
+        // SAFETY: callers stay inside the allocation, for whose bytes there are elements; checked again in debug builds.
+        unsafe { &*self.first.as_ptr().add(i) }
+    }
+}
+
+/// Bytes that share one story.
+const GRANULE: u64 = 4;
 
 /// The bits of one allocation.
 pub(crate) struct Shadow {
-    words: NonNull<AtomicU64>,
-    len: usize,
-    layout: Layout,
+    words: Zeros<AtomicU64>,
+    bytes: u64,
     /// Every byte is defined; the bits are out of date.
     full: AtomicBool,
-    /// Undefined bytes have been stored: a byte that is not defined may have been written all the same.
-    stored: AtomicBool,
-}
-
-// SAFETY: the words are atomics that this value owns.
-unsafe impl Send for Shadow {}
-// SAFETY: as for Send.
-unsafe impl Sync for Shadow {}
-
-impl Drop for Shadow {
-    fn drop(&mut self) {
-        // SAFETY: `words` came from `alloc_zeroed` with this layout and is freed once, here.
-        unsafe { dealloc(self.words.as_ptr().cast(), self.layout) }
-    }
+    /// For each four bytes the number of the story (`check::story`) of the undefined data that was stored there last; made when
+    /// such data is stored for the first time. It means nothing where bytes are defined.
+    stories: OnceLock<Option<Zeros<AtomicU32>>>,
+    /// The story of a store to the allocation, whatever its value.
+    writer: AtomicU32,
 }
 
 /// The `n` lowest bits, for `n` up to 64.
@@ -55,18 +92,18 @@ pub(crate) fn spans(at: u64, n: u64, mut f: impl FnMut(usize, u64) -> bool) -> b
 impl Shadow {
     /// Bits for `bytes` bytes, none of which is defined; `None` if there is no room.
     pub(crate) fn new(bytes: u64) -> Option<Shadow> {
-        let len = usize::try_from(bytes.div_ceil(64).max(1)).ok()?;
-        let layout = Layout::array::<AtomicU64>(len).ok()?;
-        // SAFETY: the layout has at least eight bytes; zeroed bytes are valid atomics.
-        let words = NonNull::new(unsafe { alloc_zeroed(layout) })?.cast();
-        Some(Shadow { words, len, layout, full: AtomicBool::new(false), stored: AtomicBool::new(false) })
+        Some(Shadow {
+            words: Zeros::new(bytes.div_ceil(64))?,
+            bytes,
+            full: AtomicBool::new(false),
+            stories: OnceLock::new(),
+            writer: AtomicU32::new(0),
+        })
     }
 
     #[inline(always)]
     fn word(&self, i: usize) -> &AtomicU64 {
-        debug_assert!(i < self.len);
-        // SAFETY: callers stay inside the allocation, whose bits all lie in the words; checked again in debug builds.
-        unsafe { &*self.words.as_ptr().add(i) }
+        self.words.at(i)
     }
 
     #[inline(always)]
@@ -74,9 +111,29 @@ impl Shadow {
         self.full.load(Relaxed)
     }
 
-    /// Whether undefined bytes have been stored here.
-    pub(crate) fn stored(&self) -> bool {
-        self.stored.load(Relaxed)
+    /// The story of the undefined data at `at`; 0: nothing has been stored there.
+    pub(crate) fn story(&self, at: u64) -> u32 {
+        let told = self.stories.get().and_then(Option::as_ref).filter(|_| at < self.bytes);
+        told.map_or(0, |s| s.at((at / GRANULE) as usize).load(Relaxed))
+    }
+
+    /// Undefined data with this story has been stored to some of the `n` bytes from `at`. Without room for stories, none is told.
+    fn tell(&self, at: u64, n: u64, story: u32) {
+        let stories = self.stories.get_or_init(|| Zeros::new(self.bytes.div_ceil(GRANULE)));
+        if let Some(stories) = stories.as_ref().filter(|_| n > 0) {
+            let granules = at / GRANULE..=(at + n - 1) / GRANULE;
+            granules.for_each(|i| stories.at(i as usize).store(story, Relaxed));
+        }
+    }
+
+    /// The story of a store to the allocation; 0: no kernel has been seen to store here.
+    pub(crate) fn writer(&self) -> u32 {
+        self.writer.load(Relaxed)
+    }
+
+    /// A store with this story goes here.
+    pub(crate) fn written(&self, story: u32) {
+        self.writer.store(story, Relaxed);
     }
 
     /// Declares every byte defined.
@@ -119,14 +176,16 @@ impl Shadow {
         });
     }
 
-    /// Sets the bits of the `n` bytes from `at`, at most 64.
-    pub(crate) fn put(&self, at: u64, n: u64, bits: u64) {
+    /// Sets the bits of the `n` bytes from `at`, at most 64; undefined ones have this story.
+    pub(crate) fn put(&self, at: u64, n: u64, bits: u64, story: u32) {
         if bits & low(n) == low(n) {
             return self.define(at, n);
         }
-        self.stored.store(true, Relaxed);
+        let missing = !bits & low(n);
+        let first = u64::from(missing.trailing_zeros());
+        self.tell(at + first, 64 - u64::from(missing.leading_zeros()) - first, story);
         if self.full() {
-            for i in 0..self.len {
+            for i in 0..self.words.len {
                 self.word(i).store(!0, Relaxed);
             }
             self.full.store(false, Relaxed);
@@ -140,26 +199,34 @@ impl Shadow {
         });
     }
 
-    /// Takes over the bits of `n` bytes of another allocation, or of this one; the ranges may overlap.
-    pub(crate) fn copy(&self, at: u64, from: &Shadow, from_at: u64, n: u64) {
+    /// Takes over the bits and stories of `n` bytes of another allocation, or of this one; the ranges may overlap. Bytes that
+    /// have never been written get the story `blank`.
+    pub(crate) fn copy(&self, at: u64, from: &Shadow, from_at: u64, n: u64, blank: u32) {
         if from.all(from_at, n) {
             return self.define(at, n);
         }
         let chunk = |done: u64| {
-            let count = (n - done).min(64);
+            let count = (n - done).min(GRANULE);
             let bits = from.get(from_at + done, count);
             if bits & low(count) == low(count) {
-                self.define(at + done, count)
-            } else {
-                self.put(at + done, count, bits)
+                return self.define(at + done, count);
             }
+            let first = u64::from((!bits).trailing_zeros());
+            let story = from.story(from_at + done + first);
+            self.put(at + done, count, bits, if story == 0 { blank } else { story })
         };
-        let chunks = n.div_ceil(64);
-        if std::ptr::eq(self, from) && at > from_at {
-            (0..chunks).rev().for_each(|i| chunk(64 * i));
-        } else {
-            (0..chunks).for_each(|i| chunk(64 * i));
-        }
+        let back = std::ptr::eq(self, from) && at > from_at;
+        let each = |n: u64, step: u64, f: &dyn Fn(u64)| {
+            let steps = n.div_ceil(step);
+            (0..steps).for_each(|i| f(step * if back { steps - 1 - i } else { i }));
+        };
+        each(n, 64, &|done| {
+            let count = (n - done).min(64);
+            match from.all(from_at + done, count) {
+                true => self.define(at + done, count),
+                false => each(count, GRANULE, &|more| chunk(done + more)),
+            }
+        });
     }
 
     /// The first undefined byte of the `n` from `at`, counted from `at`, and how many of them are.
@@ -209,12 +276,12 @@ mod tests {
                 }
                 1 => {
                     let (len, bits) = (len.min(64), next(1 << 31) | next(1 << 31) << 32);
-                    s.put(at, len, bits);
+                    s.put(at, len, bits, 7);
                     (0..len).for_each(|i| want[(at + i) as usize] = bits >> i & 1 == 1);
                 }
                 _ => {
                     let to = next(n - len + 1);
-                    s.copy(to, &s, at, len);
+                    s.copy(to, &s, at, len, 9);
                     want.copy_within(at as usize..(at + len) as usize, to as usize);
                 }
             }
@@ -231,9 +298,25 @@ mod tests {
     fn a_full_allocation_can_lose_bytes_again() {
         let s = Shadow::new(100).unwrap();
         s.fill();
-        assert!(s.all(0, 100) && s.undefined(0, 100).is_none() && !s.stored());
-        s.put(10, 4, 0b1001);
+        assert!(s.all(0, 100) && s.undefined(0, 100).is_none());
+        s.put(10, 4, 0b1001, 5);
         assert_eq!(s.undefined(0, 100), Some((11, 2)));
-        assert!(s.stored());
+    }
+
+    #[test]
+    fn stories_travel_with_undefined_bytes() {
+        let (a, b) = (Shadow::new(64).unwrap(), Shadow::new(64).unwrap());
+        a.fill();
+        assert_eq!(a.story(12), 0);
+        a.put(12, 4, 0, 5);
+        a.put(20, 8, 0x0f, 6);
+        let told: Vec<u32> = (0..64).step_by(4).map(|at| a.story(at)).collect();
+        assert_eq!(told[..8], [0, 0, 0, 5, 0, 0, 6, 0]);
+        b.copy(1, &a, 12, 16, 9);
+        assert_eq!((b.story(1), b.story(4), b.story(13), b.undefined(0, 64)), (5, 5, 6, Some((0, 56))));
+        // What nobody has written has the story of the copy that brings it.
+        a.copy(32, &b, 40, 4, 9);
+        assert_eq!((a.story(32), a.undefined(32, 4)), (9, Some((0, 4))));
+        assert_eq!(a.story(u64::MAX), 0);
     }
 }

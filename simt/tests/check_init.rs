@@ -743,3 +743,74 @@ fn asynchronous_copies_carry_undefined_bytes() {
     clean(&body.replace("[%rd4], 4;", "[%rd4], 4, 0;"), 0);
     defect(&body.replace("[%rd4], 4;", "[%rd4], 4, 1;"), 0, Rule::UndefinedBranch, 0);
 }
+
+/// What a copy of the first word of `b` to the host is told about.
+fn output(case: &Case) -> warpsmith_simt::Finding {
+    case.rig.machine.memory().undefined_output(case.b, 4).unwrap()
+}
+
+#[test]
+fn an_output_names_the_store_and_the_first_load() {
+    let body = "ld.global.u32 %r2, [%rd4]; //?\nadd.u32 %r2, %r2, 1;\nst.global.u32 [%rd5], %r2; //!\nret;";
+    let case = Case::new(text("", body), 0);
+    // A buffer that has been zeroed and then poisoned has been given a value.
+    case.rig.machine.memory().fill(case.b, &[0], 1024).unwrap();
+    assert!(case.inspect(32).findings.is_empty());
+    let f = output(&case);
+    assert_eq!((f.rule, f.severity, f.kernel.as_str()), (Rule::UndefinedOutput, Severity::Error, "k"));
+    let lines: Vec<u32> = f.sites.iter().map(|s| s.ptx_line).collect();
+    assert_eq!(lines, [marked(&case.text, "//!"), marked(&case.text, "//?")], "{f}");
+    assert!(!f.help.contains("has given these bytes a value"), "{f}");
+    let source = format!("of the allocation of 1024 bytes at {:#x}: never written", case.a);
+    assert!(f.memory.contains(&source), "{f}");
+    // Bytes beside it are as they were.
+    assert_eq!(case.rig.machine.memory().undefined_output(case.b + 128, 896), None);
+    assert_eq!(case.rig.machine.memory().undefined_output(case.b, 0), None, "nothing is copied");
+}
+
+#[test]
+fn the_origin_travels_through_launches_and_copies() {
+    // A word goes from `a` to `b`, as 128 bytes do by a copy on to a third buffer, which is then the kernel's source.
+    let body = "ld.global.u32 %r2, [%rd4];\nst.global.u32 [%rd5], %r2;\nret;";
+    let case = Case::new(text("", body), 0);
+    let memory = case.rig.machine.memory();
+    case.inspect(32);
+    let third = case.rig.alloc(1024);
+    memory.copy(third, case.b, 128).unwrap();
+    let f = memory.undefined_output(third, 128).unwrap();
+    assert_eq!((f.kernel.as_str(), f.sites.len()), ("k", 2), "{f}");
+    let launch = Launch::new([1, 1, 1], [32, 1, 1]);
+    let fourth = case.rig.alloc(1024);
+    let params: Vec<u8> = [third, fourth].iter().flat_map(|p| p.to_le_bytes()).collect();
+    let checks = Checks { init: true, ..Checks::default() };
+    case.rig.machine.inspect(&case.rig.instance, "k", &launch, &params, &checks);
+    let f = memory.undefined_output(fourth, 128).unwrap();
+    assert!(f.memory.contains(&format!("1024 bytes at {:#x}: never written", case.a)), "{f}");
+    let labels: Vec<&str> = f.sites.iter().map(|s| s.label.as_str()).collect();
+    assert_eq!(labels.len(), 4, "{labels:?}");
+    assert_eq!(labels[2], "store of undefined data by kernel `k`");
+}
+
+#[test]
+fn copies_of_what_nobody_wrote_say_so() {
+    let case = Case::new(text("", "ret;"), 0);
+    let memory = case.rig.machine.memory();
+    memory.fill(case.b, &[0], 1024).unwrap();
+    memory.copy(case.b, case.a + 16, 64).unwrap();
+    let f = output(&case);
+    assert!(f.help.starts_with("a copy within the device has brought"), "{f}");
+    assert!(f.memory.contains(&format!("byte 16 of the allocation of 1024 bytes at {:#x}", case.a)), "{f}");
+}
+
+#[test]
+fn memory_that_no_kernel_wrote_names_none() {
+    let case = Case::new(text("", "st.global.u32 [%rd4], %r1; ret;"), 0);
+    case.inspect(32);
+    let f = output(&case);
+    assert!(f.kernel.is_empty() && f.sites.is_empty(), "{f}");
+    assert_eq!(f.help, "no kernel, copy or fill has given these bytes a value");
+    // The same buffer, beside what the kernel has written.
+    let f = case.rig.machine.memory().undefined_output(case.a, 1024).unwrap();
+    assert_eq!((f.kernel.as_str(), f.sites.len()), ("k", 1), "{f}");
+    assert!(f.help.ends_with("the kernel stores to this allocation, but not there"), "{f}");
+}

@@ -103,6 +103,8 @@ fn clean(body: &str, grid: u32, block: u32) {
 }
 
 const SHARED: &[(&str, Severity)] = &[("race::shared", Error)];
+/// Lanes of one warp that only lockstep orders.
+const LOCKSTEP: &[(&str, Severity)] = &[("race::shared", Warning)];
 const GLOBAL: &[(&str, Severity)] = &[("race::global", Error)];
 
 /// Reads the shared word of thread `tid ^ x` and writes it out.
@@ -114,9 +116,10 @@ fn read_other(x: u32) -> String {
 fn a_missing_block_barrier() {
     let read = read_other(32);
     let found = expect(&format!("st.shared.u32 [%r6], %r1; {read}"), 1, 64, SHARED);
-    // One warp is too late for the other's write, one too early.
-    assert_eq!(found.len(), 2);
-    let f = found.iter().find(|f| f.message == "write-read race on smem+0x0 (4 bytes)").unwrap();
+    // One warp is too late for the other's write, one too early: one barrier is missing, so that is one finding.
+    assert_eq!((found.len(), found[0].also.len()), (1, 1));
+    let f = &found[0];
+    assert_eq!(f.message, "write-read race on smem+0x0 (4 bytes)");
     assert_eq!((f.sites[0].thread, f.sites[1].thread), (Some([32, 0, 0]), Some([0, 0, 0])));
     assert!(f.sites[0].ptx_text.contains("ld.shared.u32"), "{f}");
     assert!(f.sites[1].ptx_text.contains("st.shared.u32"), "{f}");
@@ -132,14 +135,31 @@ fn a_missing_block_barrier() {
 #[test]
 fn lanes_of_a_warp_are_not_ordered_without_a_sync() {
     let read = read_other(1);
-    let found = expect(&format!("st.shared.u32 [%r6], %r1; {read}"), 1, 32, &[("race::shared", Info)]);
-    assert!(found[0].help.contains("no bar.warp.sync orders lane"), "{}", found[0]);
+    let found = expect(&format!("st.shared.u32 [%r6], %r1; {read}"), 1, 32, LOCKSTEP);
+    assert!(found[0].help.contains("no bar.warp.sync (__syncwarp) orders lane"), "{}", found[0]);
+    assert!(found[0].help.contains("only execution in lockstep does"), "{}", found[0]);
     clean(&format!("st.shared.u32 [%r6], %r1; bar.warp.sync -1; {read}"), 1, 32);
     clean(&format!("st.shared.u32 [%r6], %r1; bar.sync 0; {read}"), 1, 32);
     // The same through generic addresses.
     let generic = "cvt.u64.u32 %rd3, %r6; cvta.shared.u64 %rd3, %rd3; st.u32 [%rd3], %r1;";
-    expect(&format!("{generic} {read}"), 1, 32, &[("race::shared", Info)]);
+    expect(&format!("{generic} {read}"), 1, 32, LOCKSTEP);
     expect(&format!("{generic} {}", read_other(32)), 1, 64, SHARED);
+}
+
+#[test]
+fn arms_of_a_branch_run_in_any_order() {
+    // The lower half writes in one arm, the upper half reads in the other (CUDA C++ Programming Guide, "Independent Thread
+    // Scheduling": threads of a warp can diverge and interleave anywhere).
+    let arms = |sync: &str, join: &str| {
+        format!(
+            "setp.ge.u32 %p2, %r1, 16; @%p2 bra UPPER; st.shared.u32 [%r6], %r1; {sync} bra DONE;
+             UPPER: {sync} {} {join} DONE:",
+            read_other(16)
+        )
+    };
+    let found = expect(&arms("", ""), 1, 32, SHARED);
+    assert!(found[0].help.contains("different arms of a branch, which run in any order"), "{}", found[0]);
+    clean(&arms("bar.warp.sync -1;", ""), 1, 32);
 }
 
 /// A tree reduction within a warp.
@@ -158,7 +178,7 @@ fn warp_reduction(sync: &str) -> String {
 
 #[test]
 fn warp_synchronous_reductions() {
-    expect(&warp_reduction(""), 1, 32, &[("race::shared", Info)]);
+    expect(&warp_reduction(""), 1, 32, LOCKSTEP);
     clean(&warp_reduction("bar.warp.sync 0xffffffff;"), 1, 32);
 }
 
@@ -173,7 +193,7 @@ fn partial_masks_order_the_lanes_that_they_name() {
     };
     clean(&half("0xffff", 1), 1, 32);
     // Lane 16 and up have not taken part.
-    expect(&half("0xffff", 16), 1, 32, &[("race::shared", Info)]);
+    expect(&half("0xffff", 16), 1, 32, LOCKSTEP);
     // What a half has agreed on holds for a later sync of all.
     let both = format!(
         "{} bar.warp.sync -1; xor.b32 %r8, %r4, 64; add.u32 %r8, %r5, %r8; st.shared.u32 [%r8], %r1;",
@@ -244,7 +264,7 @@ fn barriers_with_a_reduction_order_as_well() {
 #[test]
 fn same_values_are_graded_down() {
     // All threads of one warp, in one instruction.
-    let found = expect("mov.u32 %r9, 1; st.shared.u32 [%r5], %r9;", 1, 32, &[("race::shared", Warning)]);
+    let found = expect("mov.u32 %r9, 1; st.shared.u32 [%r5], %r9;", 1, 32, &[("race::shared", Info)]);
     assert!(found[0].message.contains("the same value"), "{}", found[0]);
     // Two warps: the second one's write changes nothing.
     let one = "setp.eq.u32 %p2, %r10, 0; mov.u32 %r9, 1; @%p2 st.shared.u32 [%r5], %r9;";
@@ -779,4 +799,160 @@ fn operations_of_the_host_race_where_nothing_orders_them() {
     memory.free(a).unwrap();
     memory.forget();
     assert_eq!(copy(b, 1024, true, 10, &[]), []);
+}
+
+#[test]
+fn a_spin_beside_a_barrier_is_no_missing_barrier() {
+    // Thread 0 waits for a flag that warp 1 would set behind the barrier.
+    let (found, fault) = faulty(
+        "@!%p1 bra WAIT; SPIN: ld.volatile.global.u32 %r9, [%rd1+64]; setp.eq.u32 %p2, %r9, 0; @%p2 bra SPIN;
+         WAIT: bar.sync 0; setp.eq.u32 %p3, %r1, 32; mov.u32 %r9, 1; @%p3 st.volatile.global.u32 [%rd1+64], %r9;",
+        1,
+        64,
+    );
+    assert_eq!(grades(&found), [("sync::deadlock", Error)]);
+    assert!(found[0].sites[0].label.ends_with("spin"), "{}", found[0]);
+    assert!(found[0].help.contains("a loop that waits needs somebody who ends it"), "{}", found[0]);
+    assert!(fault.contains("wait at barrier 0"), "{fault}");
+}
+
+#[test]
+fn barriers_that_threads_go_around() {
+    let missing: &[(&str, Severity)] = &[("sync::barrier-missing", Warning)];
+    let branch =
+        |c: &str| format!("setp.ge.u32 %p2, {c}, 32; @%p2 bra SKIP; bar.sync 0; SKIP: st.global.u32 [%rd2], %r1;");
+    let found = expect(&branch("%r1"), 1, 96, missing);
+    assert!(found[0].message.contains("the 64 threads that went around it have exited"), "{}", found[0]);
+    // All threads of a block take the same way.
+    clean(&branch("%r3"), 1, 64);
+    clean(&branch("%r3"), 1, 32);
+    // Within a loop, where threads come by as often as others wait.
+    let rounds = |c: &str| {
+        format!(
+            "mov.u32 %r20, 0; LOOP: setp.ge.u32 %p2, {c}, 32; @%p2 bra SKIP; bar.sync 0; SKIP: st.global.u32 [%rd2], %r20;
+             add.u32 %r20, %r20, 1; setp.lt.u32 %p3, %r20, 3; @%p3 bra LOOP;"
+        )
+    };
+    expect(&rounds("%r1"), 1, 64, missing);
+    clean(&rounds("%r3"), 1, 64);
+    // Threads that return early, before the barrier or out of a loop with barriers, are not counted, which is what it is for.
+    clean("setp.ge.u32 %p2, %r1, 50; @%p2 bra DONE; bar.sync 0; st.global.u32 [%rd2], %r1; DONE: ret;", 1, 96);
+    clean("setp.ge.u32 %p2, %r1, 50; @%p2 exit; bar.sync 0; st.global.u32 [%rd2], %r1;", 1, 96);
+    clean(
+        "mov.u32 %r20, 0; LOOP: setp.ge.u32 %p2, %r20, %r1; @%p2 bra OUT; bar.sync 0; add.u32 %r20, %r20, 32; bra LOOP;
+         OUT: st.global.u32 [%rd2], %r1;",
+        1,
+        32,
+    );
+    // Both arms have one.
+    clean(
+        "setp.ge.u32 %p2, %r1, 32; @%p2 bra UPPER; bar.sync 0; bra JOIN; UPPER: bar.sync 0; JOIN: st.global.u32 [%rd2], %r1;",
+        1,
+        64,
+    );
+    // A number of threads counts those that come.
+    clean("setp.ge.u32 %p2, %r1, 64; @%p2 bra SKIP; bar.sync 1, 64; SKIP: st.global.u32 [%rd2], %r1;", 1, 96);
+}
+
+#[test]
+fn masks_that_disagree() {
+    let mask: &[(&str, Severity)] = &[("sync::membermask", Error)];
+    let halves = |lower: &str, upper: &str, call: &str| {
+        format!("setp.lt.u32 %p2, %r10, 16; selp.b32 %r11, {lower}, {upper}, %p2; {call} st.global.u32 [%rd2], %r1;")
+    };
+    for call in
+        ["bar.warp.sync %r11;", "vote.sync.ballot.b32 %r12, %p1, %r11;", "shfl.sync.bfly.b32 %r12, %r1, 1, 31, %r11;"]
+    {
+        let found = expect(&halves("0xffff", "-1", call), 1, 32, mask);
+        assert!(found[0].message.contains("lanes 0xffff0000 wait for lanes 0x0000ffff"), "{}", found[0]);
+        clean(&halves("0xffff", "0xffff0000", call), 1, 64);
+        clean(&halves("-1", "-1", call), 1, 64);
+    }
+    // A part meets by itself, then all.
+    clean(&halves("0xffff", "0xffff0000", "bar.warp.sync %r11; bar.warp.sync -1;"), 1, 32);
+    let first = "setp.lt.u32 %p2, %r10, 16; @!%p2 bra ALL; bar.warp.sync 0xffff; ALL: bar.warp.sync -1; st.global.u32 [%rd2], %r1;";
+    clean(first, 1, 32);
+    // Lanes that have met all others may exit, whoever names them afterwards.
+    clean(
+        "bar.warp.sync -1; setp.ge.u32 %p2, %r10, 16; @%p2 exit; bar.warp.sync -1; st.global.u32 [%rd2], %r1;",
+        1,
+        32,
+    );
+    clean("setp.ge.u32 %p2, %r10, 16; @%p2 exit; bar.warp.sync -1; st.global.u32 [%rd2], %r1;", 1, 32);
+    // Lanes of a lower half end after a vote of their own, those of the upper half after one of all.
+    let arms = "setp.ge.u32 %p2, %r10, 16; @%p2 bra UPPER; vote.sync.any.pred %p3, %p1, 0xffff; bra DONE; UPPER: vote.sync.any.pred %p3, %p1, -1; DONE:";
+    expect(arms, 1, 32, mask);
+    clean(&arms.replace("%p1, -1", "%p1, 0xffff0000"), 1, 32);
+}
+
+#[test]
+fn accesses_stay_in_their_shared_variable() {
+    let bounds: &[(&str, Severity)] = &[("memory::out-of-bounds", Error)];
+    // Variables of a module lie in front of those of a function: 128 bytes of `t`, then 4096 of `s`.
+    let globals = ".shared .align 4 .b8 t[128];";
+    let use_t =
+        "mov.u32 %r20, t; shl.b32 %r21, %r10, 2; add.u32 %r20, %r20, %r21; st.shared.u32 [%r20], %r1; bar.sync 0;";
+    let at = |access: &str| format!("{use_t} {access}");
+    let found = expect_in(globals, &at("st.shared.u32 [%r20+4], %r1;"), 1, 32, bounds);
+    assert_eq!(
+        found[0].message,
+        "store of 4 bytes runs out of the shared variable `t`: in `s` (4096 bytes at offset 128)"
+    );
+    let said =
+        "offset 128 of shared memory, 0 bytes past the end of `t`; the address was made from 128 bytes at offset 0";
+    assert_eq!(found[0].memory, said);
+    assert_eq!(found[0].sites[0].thread, Some([31, 0, 0]));
+    let found = expect_in(globals, &at("ld.shared.u32 %r9, [%r6+-4];"), 1, 32, bounds);
+    assert!(found[0].memory.contains("4 bytes before `s`"), "{}", found[0]);
+    expect_in(globals, &at("ld.shared.u32 %r9, [%r20]; st.shared.u32 [%r6+3968], %r1;"), 1, 32, &[]);
+    // An address that one of two variables gives may reach both.
+    let either = format!("{use_t} setp.lt.u32 %p2, %r1, 16; selp.u32 %r22, %r6, %r20, %p2; st.shared.u32 [%r22], %r1;");
+    expect_in(globals, &either, 1, 32, &[]);
+    // What comes out of memory is not followed.
+    let stored = format!(
+        "{use_t} add.u32 %r22, %r6, 3972; st.global.u32 [%rd2], %r22; ld.global.u32 %r23, [%rd2]; ld.shared.u32 %r24, [%r23];"
+    );
+    let found = findings(&text(globals, &stored), 1, 32, 0);
+    assert!(found.iter().all(|f| f.rule.name() != "memory::out-of-bounds"), "{found:?}");
+}
+
+#[test]
+fn addresses_at_the_end_of_all_are_refused_without_wrapping() {
+    // Each lane some bytes before 2^64 or 2^32, at which sums wrap; alone, side by side, and all at one place.
+    let kinds = [
+        ("global", "ld.global.u32 %r9, [%rd3];"),
+        ("global", "st.global.u64 [%rd3], %rd1;"),
+        ("global", "ld.global.v4.u32 {%r20, %r21, %r22, %r23}, [%rd3];"),
+        ("global", "atom.global.add.u32 %r9, [%rd3], 1;"),
+        ("global", "atom.global.cas.b64 %rd5, [%rd3], %rd1, %rd2;"),
+        ("global", "ld.u32 %r9, [%rd3];"),
+        ("global", "st.v2.u64 [%rd3], {%rd1, %rd2};"),
+        ("global", "cp.async.ca.shared.global [%r5], [%rd3], 16;"),
+        ("global", "cp.async.bulk.global.shared::cta.bulk_group [%rd3], [%r5], 64;"),
+        ("shared", "ld.shared.u32 %r9, [%r8];"),
+        ("shared", "st.shared.v2.u64 [%r8], {%rd1, %rd2};"),
+        ("shared", "atom.shared.add.u64 %rd5, [%r8], 1;"),
+        ("shared", "cp.async.ca.shared.global [%r8], [%rd1], 16;"),
+        ("shared", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r20, %r21, %r22, %r23}, [%r8];"),
+        ("shared", "mbarrier.init.shared.b64 [%r8], 1;"),
+        ("local", "ld.local.u64 %rd5, [%r8];"),
+        ("local", "st.local.v4.u32 [%r8], {%r1, %r1, %r1, %r1};"),
+    ];
+    for (space, access) in kinds {
+        for (step, back) in [(0, 16), (4, 16), (16, 512), (4, 128), (16, 16), (0, 1)] {
+            let body = format!(
+                "mul.lo.u32 %r8, %r10, {step}; sub.u32 %r8, %r8, {back}; cvt.u64.u32 %rd3, %r10; mul.lo.u64 %rd3, %rd3, {step};
+                 sub.u64 %rd3, %rd3, {back}; {access}"
+            );
+            let rig = Rig::with(MachineConfig { threads: 1, ..MachineConfig::default() }, &text("", &body));
+            rig.machine.memory().track(true);
+            let out = rig.upload(&vec![0u32; WORDS]);
+            let launch = Launch::new([1, 1, 1], [32, 1, 1]);
+            for profile in [false, true] {
+                let checks = Checks { profile, ..Checks::ALL };
+                let ran = rig.machine.inspect(&rig.instance, "k", &launch, &out.to_le_bytes(), &checks);
+                assert!(ran.fault.is_some(), "{space} {access} steps of {step} from {back} before the end");
+            }
+        }
+    }
 }

@@ -11,6 +11,7 @@ thread_local! {
     static FAILURES: RefCell<Vec<Failure>> = const { RefCell::new(Vec::new()) };
     static NEXT_FAILURE: Cell<u64> = const { Cell::new(0) };
     static LAST_RAW: Cell<i32> = const { Cell::new(0) };
+    static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
 struct Failure {
@@ -98,10 +99,16 @@ pub(crate) fn set_last_raw(code: i32) {
     let _ = LAST_RAW.try_with(|c| c.set(code));
 }
 
+/// The number of the calling thread's last call, which none before it had.
+pub(crate) fn call_number() -> u64 {
+    CALLS.try_with(Cell::get).unwrap_or(0)
+}
+
 /// Counts a call; the answer is an injected failure, if one is due. `None` in the outer place when
 /// the thread is so far gone that its thread-local values are destroyed.
 pub(crate) fn enter(name: &'static str) -> Option<Option<i32>> {
     COUNTS.try_with(|c| *c.borrow_mut().entry(name).or_insert(0) += 1).ok()?;
+    let _ = CALLS.try_with(|c| c.set(c.get().wrapping_add(1)));
     FAILURES
         .try_with(|f| {
             let mut failures = f.borrow_mut();

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use super::copies::{self, BlockCopies};
+use super::finding::Also;
 use super::init::{BlockInit, Init};
 use super::note::{Note, Notes, Role};
 use super::profile::Counts;
 use super::race::{BlockRaces, Races};
-use super::{Checks, Finding, Rule, Severity, Site};
+use super::{Checks, Finding, Rule, Severity, Site, fold};
 use crate::exec::block::Grid;
 use crate::exec::{Cx, Flow, Op};
 use crate::module::Module;
@@ -55,6 +56,8 @@ pub(crate) struct RawFinding {
     pub sites: Vec<RawSite>,
     pub memory: String,
     pub help: String,
+    /// For accesses of one block that its barriers could have ordered: how many had opened when they clashed.
+    pub interval: Option<u32>,
 }
 
 /// Findings, grouped by rule and the positions of their sites.
@@ -98,20 +101,37 @@ impl Findings {
         }
     }
 
-    /// The findings with their places named.
+    /// The rule of an error that explains why what the operation at `pc` reads is undefined.
+    pub(crate) fn explains(&self, pc: u32) -> Option<Rule> {
+        let reads = |f: &RawFinding| {
+            let unordered = fold::is_race(f.rule) || f.rule == Rule::MissingWait;
+            unordered && f.severity == Severity::Error && f.sites.iter().any(|s| s.pc == pc)
+        };
+        self.list.iter().map(|f| &f.0).find(|f| reads(f)).map(|f| f.rule)
+    }
+
+    /// The findings, each with what follows from it, with their places named; errors first.
     pub(crate) fn finish(self, module: &Module, kernel: &str, grid: &Grid<'_>) -> Vec<Finding> {
-        let site = |raw: RawSite| raw.finish(module, grid);
-        self.list
+        let sites = |raw: Vec<RawSite>| raw.into_iter().map(|site| site.finish(module, grid)).collect();
+        let also = |(raw, count): (RawFinding, u64)| Also {
+            rule: raw.rule,
+            severity: raw.severity,
+            message: raw.message,
+            sites: sites(raw.sites),
+            count,
+        };
+        fold::fold(self.list)
             .into_iter()
-            .map(|(raw, count)| Finding {
+            .map(|fold::Folded { finding: raw, count, also: rest }| Finding {
                 rule: raw.rule,
                 severity: raw.severity,
                 kernel: kernel.to_string(),
                 message: raw.message,
-                sites: raw.sites.into_iter().map(site).collect(),
+                sites: sites(raw.sites),
                 memory: raw.memory,
                 help: raw.help,
                 count,
+                also: rest.into_iter().map(also).collect(),
             })
             .collect()
     }

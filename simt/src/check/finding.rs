@@ -76,6 +76,8 @@ rules! {
     MissingWait = "async::missing-wait",
     /// A barrier object is used before it is initialised, or initialised twice.
     BarrierObject = "async::barrier-object",
+    /// A call of the driver that is wrong, and was refused.
+    ApiMisuse = "api::misuse",
     /// Results depend on the order of blocks, warps or lanes.
     Nondeterminism = "schedule::nondeterminism",
     /// An integer division by zero.
@@ -142,6 +144,41 @@ pub(crate) fn frames(file: &str, location: &Location) -> Vec<Frame> {
     frames
 }
 
+/// Of a place and the calls that it was inlined through, the innermost in the crate of the kernel; else the innermost that
+/// is not in Rust's own library.
+pub fn own_frame(frames: &[Frame]) -> Option<&Frame> {
+    own_at(frames).and_then(|at| frames.get(at))
+}
+
+/// The position of [`own_frame`].
+fn own_at(frames: &[Frame]) -> Option<usize> {
+    let crate_of = |f: &Frame| f.file.rfind("src/").map(|at| f.file[..at].to_owned());
+    let home = frames.last().and_then(crate_of);
+    let first = |wanted: &dyn Fn(&Frame) -> bool| frames.iter().position(|f| f.line != 0 && wanted(f));
+    first(&|f| home.is_some() && crate_of(f) == home && !in_core(&f.file))
+        .or_else(|| first(&|f| !in_core(&f.file)))
+        .or_else(|| first(&|_| true))
+}
+
+/// Whether a file is one of Rust's own library.
+fn in_core(file: &str) -> bool {
+    file.starts_with("/rustc/") || file.contains("/library/core/") || file.contains("/library/alloc/")
+}
+
+/// Writes a place: first the line of the kernel's own crate, then what that was inlined into, then what of other crates lies
+/// between it and the instruction.
+fn write_place(f: &mut fmt::Formatter<'_>, frames: &[Frame]) -> fmt::Result {
+    let Some(own) = own_at(frames).or(frames.len().checked_sub(1)) else { return Ok(()) };
+    write!(f, "\n    at {}", frames[own])?;
+    frames[own + 1..].iter().try_for_each(|frame| write!(f, "\n    inlined into {frame}"))?;
+    let mut inner = frames[..own].iter().rev();
+    if let Some(first) = inner.next() {
+        write!(f, "\n    in {first}")?;
+        inner.try_for_each(|frame| write!(f, ", in {frame}"))?;
+    }
+    Ok(())
+}
+
 /// One side of a finding: who did what, where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
@@ -182,7 +219,38 @@ pub struct Finding {
     pub help: String,
     /// How often it was seen in the launch; the sites are those of the first time.
     pub count: u64,
+    /// What was found beside it and has the same cause.
+    pub also: Vec<Also>,
 }
+
+/// A finding that follows from another, or from what that follows from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Also {
+    /// What it is about.
+    pub rule: Rule,
+    /// How bad it would be alone.
+    pub severity: Severity,
+    /// One line: what is wrong.
+    pub message: String,
+    /// Where.
+    pub sites: Vec<Site>,
+    /// How often it was seen.
+    pub count: u64,
+}
+
+impl Also {
+    /// The lines of its first two sides: those of the kernel's own crate, else of the PTX.
+    fn lines(&self) -> Vec<String> {
+        let line = |s: &Site| match own_frame(&s.source) {
+            Some(frame) => frame.to_string(),
+            None => format!("PTX line {}", s.ptx_line),
+        };
+        self.sites.iter().take(2).filter(|s| s.ptx_line != 0).map(line).collect()
+    }
+}
+
+/// What follows from a finding, of which a report shows so many lines.
+const SHOWN: usize = 4;
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -202,12 +270,23 @@ impl fmt::Display for Finding {
             if !site.note.is_empty() {
                 write!(f, ": {}", site.note)?;
             }
-            for (i, frame) in site.source.iter().enumerate() {
-                write!(f, "\n    {} {frame}", if i == 0 { "at" } else { "inlined into" })?;
-            }
+            write_place(f, &site.source)?;
             if site.ptx_line != 0 {
                 write!(f, "\n    PTX line {}: {}", site.ptx_line, site.ptx_text.trim())?;
             }
+        }
+        for also in self.also.iter().take(SHOWN) {
+            write!(f, "\n  also {}: {}", also.rule.name(), also.message)?;
+            if also.count > 1 {
+                write!(f, " ({} times)", also.count)?;
+            }
+            let lines = also.lines();
+            if !lines.is_empty() {
+                write!(f, ", {}", lines.join(" and "))?;
+            }
+        }
+        if self.also.len() > SHOWN {
+            write!(f, "\n  and {} more places with the same cause", self.also.len() - SHOWN)?;
         }
         for (word, text) in [("memory", &self.memory), ("help", &self.help)] {
             for (i, line) in text.lines().enumerate() {
@@ -232,6 +311,45 @@ mod tests {
         let location = Location { file: 1, line: 83, col: 5, comment, inlined: Vec::new() };
         let shown: Vec<String> = frames("core/mod.rs", &location).iter().map(Frame::to_string).collect();
         assert_eq!(shown, ["core/mod.rs:83:5", "src/lib.rs:9:47", "src/lib.rs:13:13"]);
+    }
+
+    #[test]
+    fn the_own_frame_is_the_innermost_line_of_the_kernels_crate() {
+        let frame = |file: &str, line| Frame { file: file.into(), line, column: 0 };
+        let chain = [
+            frame("/r/lib/rustlib/src/rust/library/core/src/ptr/mod.rs", 9),
+            frame("/w/device/src/args.rs", 67),
+            frame("/w/app/kernels/src/a.rs", 0),
+            frame("/w/app/kernels/src/a.rs", 5),
+            frame("/w/app/kernels/src/lib.rs", 1),
+        ];
+        assert_eq!(own_frame(&chain), Some(&chain[3]));
+        assert_eq!(own_frame(&chain[..2]), Some(&chain[1]));
+        assert_eq!(own_frame(&chain[..1]), Some(&chain[0]));
+        assert_eq!(own_frame(&[]), None);
+    }
+
+    #[test]
+    fn the_users_line_stands_before_the_librarys() {
+        let frame = |file: &str, line| Frame { file: file.into(), line, column: 0 };
+        struct Shown(Vec<Frame>);
+        impl fmt::Display for Shown {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write_place(f, &self.0)
+            }
+        }
+        let chain = [
+            frame("core/src/ptr.rs", 9),
+            frame("/d/src/args.rs", 67),
+            frame("/k/src/a.rs", 5),
+            frame("/k/src/lib.rs", 1),
+        ];
+        let text = Shown(chain.to_vec()).to_string();
+        assert_eq!(
+            text,
+            "\n    at /k/src/a.rs:5\n    inlined into /k/src/lib.rs:1\n    in /d/src/args.rs:67, in core/src/ptr.rs:9"
+        );
+        assert_eq!(Shown(Vec::new()).to_string(), "");
     }
 
     #[test]

@@ -227,6 +227,7 @@ pub(crate) fn finding(kernel: &str, mine: &Touch, (at, theirs): &Clash, memory: 
             theirs.name, mine.name
         ),
         count: 1,
+        also: Vec::new(),
     }
 }
 
@@ -262,6 +263,7 @@ pub(crate) fn freed(name: &str, (at, theirs): &Clash, memory: String) -> Finding
         memory,
         help: format!("nothing orders `{}` before the free: synchronise, or free in the same stream", theirs.name),
         count: 1,
+        also: Vec::new(),
     }
 }
 

@@ -10,6 +10,8 @@
 //! | `copies` | asynchronous copies that are used before the wait for them; bulk copies: `race` |
 //! | `init` | undefined bytes: in memory one bit a byte, in registers one bit a bit, made when the first undefined value turns up; they may be copied around freely and are reported where they decide something or leave the device |
 //! | `race` | unordered accesses under the PTX memory model; barriers and collectives |
+//! | `fold` | findings of one cause, as one |
+//! | `story` | how undefined data came to where it is, for later launches and for copies to the host |
 //! | `history` | operations of the host program that use the same memory unordered |
 //! | `profile`, `metrics` | counters by operation, and their rules |
 //!
@@ -21,15 +23,17 @@
 pub(crate) mod checker;
 pub(crate) mod copies;
 pub(crate) mod finding;
+pub(crate) mod fold;
 pub(crate) mod history;
 pub(crate) mod init;
 pub(crate) mod metrics;
 pub(crate) mod note;
 pub(crate) mod profile;
 pub(crate) mod race;
+pub(crate) mod story;
 pub(crate) mod touched;
 
-pub use finding::{Finding, Frame, Rule, Severity, Site};
+pub use finding::{Also, Finding, Frame, Rule, Severity, Site, own_frame};
 pub use history::Ordering;
 pub use metrics::Metrics;
 pub use note::Class;
@@ -59,7 +63,7 @@ impl Checks {
 }
 
 /// What a watched launch gave.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Inspection {
     /// What it did.
     pub counters: Counters,
@@ -69,4 +73,6 @@ pub struct Inspection {
     pub profile: Option<Profile>,
     /// What stopped it, if something did.
     pub fault: Option<Box<Fault>>,
+    /// One of the findings is about the fault.
+    pub fault_told: bool,
 }

@@ -3,6 +3,8 @@
 //! Notes are made when a module is first launched under checks, by lowering its text once more
 //! (`lower::notes`); unchecked launches pay nothing for them.
 
+use std::collections::HashMap;
+
 use super::metrics::Work;
 use crate::exec::CONST;
 
@@ -173,6 +175,8 @@ pub(crate) struct Access {
     pub seed: bool,
     /// `atom…cas`.
     pub cas: bool,
+    /// Which of [`Notes::objects`] its address was made from; 0 if that is not known.
+    pub objects: u32,
 }
 
 impl Access {
@@ -319,6 +323,8 @@ pub(crate) struct Note {
     pub work: Work,
     /// The operation stands for a PTX instruction (its first one does, others are its continuation).
     pub first: bool,
+    /// It has [`Notes::marks`].
+    pub marked: bool,
     /// Destinations are registers of 16 bits: what lies above in their rows never counts.
     pub short: bool,
     /// Where its registers start in [`Notes::regs`]: sources first, then destinations.
@@ -327,12 +333,26 @@ pub(crate) struct Note {
     pub writes: u16,
 }
 
+/// A place of the code that matters to barriers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// A barrier of the whole block, of a group of which each thread comes by one.
+    Barrier(u32),
+    /// Where ways through the barriers of that group and ways around them meet.
+    Behind(u32),
+}
+
 /// Notes of a program, one for each of its operations.
 #[derive(Default, Debug)]
 pub(crate) struct Notes {
     pub notes: Vec<Note>,
     pub regs: Vec<Reg>,
     pub accesses: Vec<Access>,
+    /// Shared variables that an address may have been made from, numbered from 1.
+    pub objects: Vec<Vec<u32>>,
+    pub marks: HashMap<u32, Vec<Mark>>,
+    /// Groups of barriers that marks name.
+    pub groups: u32,
 }
 
 impl Role {

@@ -6,7 +6,7 @@
 
 use super::lanes::{lane_of, lanes_of, set_lane};
 use super::warp::{Row, State, Warp};
-use super::{Cx, Flow, Op, Waiter};
+use super::{Cx, Flow, Op, Waiter, Waits};
 use crate::check::{checker, race};
 use crate::fault::FaultKind;
 use crate::program::Program;
@@ -161,7 +161,7 @@ impl Warp {
         let mut waiting = self.splits.iter().filter(|s| s.state == State::Barrier { id });
         if aligned
             && let Some(first) = waiting.next()
-            && let Some(other) = waiting.find(|s| s.pc != first.pc)
+            && let Some(other) = waiting.find(|s| (s.pc, s.frame) != (first.pc, first.frame))
         {
             let (here, elsewhere) = (first.mask, other.mask);
             let detail = format!(
@@ -172,8 +172,13 @@ impl Warp {
             let flow = cx.raise(op, FaultKind::DivergentBarrier, here.trailing_zeros() & 31, None, detail);
             let waiters = self.splits.iter().filter(|s| s.state == State::Barrier { id });
             let warp = self.index;
-            let waiters =
-                waiters.map(|s| Waiter { warp, lanes: s.mask, pc: s.pc, what: format!("wait at {}", name(id)) });
+            let waiters = waiters.map(|s| Waiter {
+                warp,
+                lanes: s.mask,
+                pc: s.pc,
+                does: Waits::AtBarrier,
+                what: format!("wait at {}", name(id)),
+            });
             if let Some(fault) = &mut cx.fault {
                 fault.waiters = waiters.collect();
             }

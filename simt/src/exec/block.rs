@@ -3,7 +3,7 @@
 use super::barrier::{self, BARRIERS, Barrier, CLUSTER};
 use super::lanes::lanes_of;
 use super::warp::{Row, State, Stop, Warp};
-use super::{Cx, LANES, RawFault, Waiter, limit, uniform};
+use super::{Cx, LANES, RawFault, Waiter, Waits, limit, uniform};
 use crate::check::checker::{self, BlockState};
 use crate::check::{init, race};
 use crate::fault::FaultKind;
@@ -261,7 +261,12 @@ impl Block {
                         format!("wait for lanes {:#010x} of the warp", warp.live & !split.mask)
                     }
                 };
-                waiters.push(Waiter { warp: warp.index, lanes: split.mask, pc: split.pc, what });
+                let does = match split.state {
+                    State::Ready => Waits::Spins,
+                    State::Barrier { .. } => Waits::AtBarrier,
+                    State::Collective { .. } | State::Converge => Waits::ForLanes,
+                };
+                waiters.push(Waiter { warp: warp.index, lanes: split.mask, pc: split.pc, does, what });
                 let lane = split.mask.trailing_zeros() & 31;
                 if first.is_none() || split.state == State::Ready {
                     first.get_or_insert((warp.index, lane, split.pc));
@@ -271,7 +276,7 @@ impl Block {
         // Who has left early, by place: a barrier or a mask may still count on them.
         let exits = self.warps.iter().flat_map(|w| w.exits.iter().map(|&(pc, lanes)| (w.index, lanes, pc)));
         for (warp, lanes, pc) in exits.take(EXITS) {
-            waiters.push(Waiter { warp, lanes, pc, what: "have exited".to_string() });
+            waiters.push(Waiter { warp, lanes, pc, does: Waits::HasExited, what: "have exited".to_string() });
         }
         let (warp, lane, pc) = first.unwrap_or((0, 0, 0));
         let raw = RawFault { kind: FaultKind::Deadlock, lane, pc, address: None, detail: why.to_string(), waiters };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::block::Grid;
 use super::warp::{State, Warp};
-use super::{Cx, Op, Waiter, uniform};
+use super::{Cx, Op, Waiter, Waits, uniform};
 use crate::fault::FaultKind;
 use crate::module::Module;
 
@@ -163,7 +163,8 @@ pub(crate) fn passed(cx: &mut Cx, next: u32, pc: u32) -> bool {
     let op: &Op = unsafe { &*cx.code.add(from as usize) };
     let detail = format!("a block has executed {executed} instructions; the limit is {limit}");
     cx.raise(op, FaultKind::InstructionLimit, lane, None, detail);
-    let waiter = |pc, what: &str| Waiter { warp: warp as u32, lanes: cx.mask, pc, what: what.to_owned() };
+    let (lanes, does) = (cx.mask, Waits::Spins);
+    let waiter = |pc, what: &str| Waiter { warp: warp as u32, lanes, pc, does, what: what.to_owned() };
     let waiters = vec![waiter(to, "the loop begins here"), waiter(from, "and goes back from here")];
     if let Some(fault) = &mut cx.fault {
         fault.waiters = waiters;

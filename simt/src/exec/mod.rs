@@ -144,8 +144,20 @@ pub(crate) struct Waiter {
     pub warp: u32,
     pub lanes: u32,
     pub pc: u32,
+    pub does: Waits,
     /// In words.
     pub what: String,
+}
+
+/// What somebody does who keeps a block from going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Waits {
+    /// It runs, and nothing comes of it.
+    Spins,
+    /// It waits for other warps, or for other lanes of its warp.
+    AtBarrier,
+    ForLanes,
+    HasExited,
 }
 
 /// Index into [`Cx::uniform`].

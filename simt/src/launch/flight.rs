@@ -168,16 +168,17 @@ impl Machine {
         ordering: Option<&check::Ordering<'_>>,
     ) -> Inspection {
         let (grid, module, kernel) = (prepared.grid(), &prepared.instance.module, prepared.kernel.as_str());
-        let mut all = Inspection { counters: Counters::default(), findings: Vec::new(), profile: None, fault: None };
+        let mut all = Inspection::default();
         if let Some(checker) = checker {
             let checks = prepared.checks;
-            let Checker { mut findings, races, counts, .. } = *checker;
+            let Checker { mut findings, races, counts, init, .. } = *checker;
+            init.tell(kernel, &self.memory.snapshot(), &|pc| findings.explains(pc), &|raw| raw.finish(module, &grid));
             let notes = checker::notes(grid.program).filter(|_| checks.profile);
             all.profile = notes.map(|notes| counts.finish(module, grid.program, notes));
             if let Err((block, warp, raw)) = &result
                 && checks.sync
             {
-                sync_fault(&mut findings, *block, *warp, raw);
+                all.fault_told = sync_fault(&mut findings, *block, *warp, raw);
             }
             all.findings = findings.finish(module, kernel, &grid);
             if let Some(ordering) = ordering {
@@ -201,7 +202,7 @@ impl Machine {
 
 /// A launch that did not begin.
 fn nothing(fault: Box<Fault>) -> Inspection {
-    Inspection { counters: Counters::default(), findings: Vec::new(), profile: None, fault: Some(fault) }
+    Inspection { fault: Some(fault), ..Inspection::default() }
 }
 
 impl Waiting {

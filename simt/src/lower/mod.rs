@@ -9,6 +9,7 @@
 mod access;
 mod allocate;
 mod asynchronous;
+mod behind;
 mod compare;
 mod convert;
 mod decode;
@@ -19,6 +20,7 @@ mod integer;
 mod matrix;
 mod mods;
 mod notes;
+mod objects;
 mod proto;
 mod seeds;
 mod taint;
@@ -151,7 +153,7 @@ impl<'a> Lowering<'a> {
     fn variable(&mut self, v: &'a ast::Variable) {
         let symbol = match v.space {
             Space::Shared => {
-                self.program.shared.push(SharedVariable { size: v.size, align: v.align.max(1) });
+                self.program.shared.push(SharedVariable { name: v.name.clone(), size: v.size, align: v.align.max(1) });
                 Symbol::Shared(self.program.shared.len() as u32 - 1)
             }
             Space::Global | Space::Const => {
@@ -274,7 +276,11 @@ impl<'a> Lowering<'a> {
                     }
                 }
                 Space::Shared => {
-                    self.program.shared.push(SharedVariable { size: v.size, align: v.align.max(1) });
+                    self.program.shared.push(SharedVariable {
+                        name: v.name.clone(),
+                        size: v.size,
+                        align: v.align.max(1),
+                    });
                     b.locals.insert(&v.name, Symbol::Shared(self.program.shared.len() as u32 - 1));
                 }
                 Space::Global | Space::Const => {
@@ -320,6 +326,11 @@ impl<'a> Lowering<'a> {
         }
         result.entry = program.ops.len() as u32;
         let seeds = if program.notes.is_some() { seeds::seeds(body) } else { HashSet::new() };
+        let holds = if program.notes.is_some() { objects::holds(b) } else { Vec::new() };
+        let mut marks = HashMap::new();
+        if let Some(notes) = &mut program.notes {
+            (marks, notes.groups) = behind::marks(b, &blocks, notes.groups);
+        }
         let mut position = vec![u32::MAX; blocks.len()];
         // Operations whose targets are not known yet: position in the code, block.
         let mut patches = Vec::new();
@@ -327,13 +338,17 @@ impl<'a> Lowering<'a> {
         for (n, &block) in order.iter().enumerate() {
             position[block] = program.ops.len() as u32;
             let this = &blocks[block];
-            for proto in &b.protos[this.start..this.end] {
+            for (at, proto) in (this.start..).zip(&b.protos[this.start..this.end]) {
                 if proto.kind != Kind::Plain && proto.kind != Kind::Stop {
                     patches.push((program.ops.len(), block));
                 }
                 let op = operation(proto, &places, debug, &mut program.lists);
                 if let Some(notes) = &mut program.notes {
-                    let note = notes::note(b, proto, &places, &seeds, notes);
+                    let mut note = notes::note(b, proto, &places, (&seeds, &holds), notes);
+                    if let Some(marks) = marks.remove(&at) {
+                        (note.busy, note.marked) = (true, true);
+                        notes.marks.insert(program.ops.len() as u32, marks);
+                    }
                     notes.notes.push(note);
                 }
                 program.ops.push(op);

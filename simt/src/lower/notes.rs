@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::allocate::Places;
 use super::mods::{Mods, bits, is_int};
+use super::objects::{self, Holds};
 use super::proto::{Builder, Class as Width, List, P, Proto, V, X};
 use super::taint::{is_short, taint};
 use crate::check::metrics::Work;
@@ -20,6 +21,7 @@ pub(super) fn blank(notes: &Notes) -> Note {
         class: Class::Control,
         work: Work::None,
         first: false,
+        marked: false,
         short: false,
         regs: notes.regs.len() as u32,
         reads: 0,
@@ -28,7 +30,13 @@ pub(super) fn blank(notes: &Notes) -> Note {
 }
 
 /// The note of an operation.
-pub(super) fn note(b: &Builder<'_>, proto: &Proto, places: &Places, seeds: &HashSet<usize>, notes: &mut Notes) -> Note {
+pub(super) fn note(
+    b: &Builder<'_>,
+    proto: &Proto,
+    places: &Places,
+    (seeds, holds): (&HashSet<usize>, &[Holds]),
+    notes: &mut Notes,
+) -> Note {
     let instruction = b.body.instructions.get(proto.instruction as usize);
     let regs = notes.regs.len() as u32;
     let reads = sources(b, proto, places, &mut notes.regs);
@@ -42,13 +50,37 @@ pub(super) fn note(b: &Builder<'_>, proto: &Proto, places: &Places, seeds: &Hash
                 && let Some(access) = notes.accesses.get_mut(at as usize)
             {
                 access.seed = seeds.contains(&(proto.instruction as usize));
+                let shared = matches!(access.at, Where::Shared32 | Where::Shared64 | Where::Generic);
+                if let Holds::Address(variables) = objects::of(b, holds, proto.a)
+                    && shared
+                {
+                    let list: Vec<u32> = variables.into_iter().collect();
+                    let known = notes.objects.iter().position(|o| *o == list);
+                    let at = known.unwrap_or_else(|| {
+                        notes.objects.push(list);
+                        notes.objects.len() - 1
+                    });
+                    access.objects = at as u32 + 1;
+                }
             }
             (role, class(i), taint(i, proto, role))
         }
     };
     let work = instruction.map_or(Work::None, work);
     let short = is_short(b, proto);
-    Note { busy: role != Role::Plain, role, taint, class, work, first: proto.weight > 0, short, regs, reads, writes }
+    Note {
+        busy: role != Role::Plain,
+        role,
+        taint,
+        class,
+        work,
+        first: proto.weight > 0,
+        marked: false,
+        short,
+        regs,
+        reads,
+        writes,
+    }
 }
 
 /// An access of a parameter or return value that is a register: in the frame's local memory.
@@ -64,6 +96,7 @@ fn frame(p: &Proto, size: u8, notes: &mut Notes) -> Role {
         nc: false,
         cas: false,
         seed: false,
+        objects: 0,
     });
     Role::Access(notes.accesses.len() as u32 - 1)
 }
@@ -258,7 +291,7 @@ fn access(b: &Builder<'_>, i: &Instruction, p: &Proto, notes: &mut Notes, does: 
         (16, false) => (8, 2 * count),
         (size, false) => (size, count),
     };
-    notes.accesses.push(Access { does, at, size, count, order, scope, nc, cas, seed: false });
+    notes.accesses.push(Access { does, at, size, count, order, scope, nc, cas, seed: false, objects: 0 });
     Role::Access(notes.accesses.len() as u32 - 1)
 }
 

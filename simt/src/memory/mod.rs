@@ -11,8 +11,8 @@
 //! nothing.
 //!
 //! **Undefined bytes.** With [`Memory::track`] on, allocations carry one bit a byte that says whether it has been given a
-//! value: 12.5 % more memory, of which the operating system provides only the pages that are touched. Copies take the
-//! bits along. Host memory, and memory that was allocated while tracking was off, counts as defined. A launch that is not
+//! value: 12.5 % more memory, of which the operating system provides only the pages that are touched; and, where undefined data is
+//! stored, as much again for where it came from. Copies take both along. Host memory, and memory that was allocated while tracking was off, counts as defined. A launch that is not
 //! checked does not follow the bits, so after it everything counts as defined.
 //!
 //! **Sharing.** A launch works on a snapshot of the allocation table that keeps the storage alive:
@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::check::history::History;
+use crate::check::{Finding, story};
 use crate::shadow::Shadow;
 
 mod error;
@@ -92,11 +93,24 @@ impl Memory {
     /// The undefined bytes of a range: the offset of the first in the range, and how many there are. `None` if there are none,
     /// or if that is not known because the memory is not tracked.
     ///
-    /// A copy to the host that covers undefined bytes is what the rule `init::output` is about: ask before it.
     pub fn undefined(&self, address: u64, bytes: u64) -> Option<(u64, u64)> {
         let state = self.state();
         let entry = lookup(&state.live, address).filter(|e| bytes <= e.size - (address - e.base))?;
         entry.shadow()?.undefined(address - entry.base, bytes)
+    }
+
+    /// The finding `init::output` that a copy of this range to the host takes [undefined bytes](Memory::undefined) along: who
+    /// stored them, and where they were undefined first.
+    pub fn undefined_output(&self, address: u64, bytes: u64) -> Option<Finding> {
+        let (offset, count) = self.undefined(address, bytes)?;
+        let first = address.checked_add(offset)?;
+        let (number, writer, place) = {
+            let state = self.state();
+            let entry = lookup(&state.live, first)?;
+            let shadow = entry.shadow()?;
+            (shadow.story(first - entry.base), shadow.writer(), describe(&state, first))
+        };
+        Some(story::output(bytes, count, first, place, number, writer))
     }
 
     /// Declares all bytes of all allocations defined.
@@ -271,7 +285,14 @@ impl Memory {
             }
         }
         match (to_entry.shadow(), from_entry.shadow()) {
-            (Some(to), Some(from)) => to.copy(dst - to_entry.base, from, src - from_entry.base, bytes),
+            (Some(to), Some(from)) => {
+                let at = src - from_entry.base;
+                // Only where something is missing is there anything to tell.
+                let blank = from.undefined(at, bytes).map_or(0, |(first, _)| {
+                    story::copied(from_entry.base, to_entry.base, self.describe(src.saturating_add(first)))
+                });
+                to.copy(dst - to_entry.base, from, at, bytes, blank);
+            }
             _ => to_entry.define(dst, bytes),
         }
         Ok(())

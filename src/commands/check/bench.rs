@@ -5,9 +5,9 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, Launcher};
-use warpsmith_driver_api::software::{LaunchProfile, Report, approximate_json, finding_of, undefined_output};
+use warpsmith_driver_api::software::{LaunchProfile, Report, approximate_json, finding_of};
 use warpsmith_host::gpu_kernels::cases::Bench;
-use warpsmith_simt::{Checks, Counters, Finding, Instance, Launch, Machine, MachineConfig, Module};
+use warpsmith_simt::{Checks, Counters, Instance, Launch, Machine, MachineConfig, Module};
 
 use crate::commands::approximate::Approximate;
 
@@ -78,7 +78,7 @@ impl Launcher for Gpu {
             let module = self.instance.module();
             self.profiles.push(LaunchProfile::new(self.machine.config().sm, module, info, &launch, profile));
         }
-        let fault = ran.fault.iter().map(|f| finding_of(f));
+        let fault = ran.fault.iter().filter(|_| !ran.fault_told).map(|f| finding_of(f));
         for finding in ran.findings.into_iter().chain(fault) {
             self.reports.push(Report { launch: Some(launch), ..Report::new(finding) });
         }
@@ -110,11 +110,12 @@ impl Bench for Gpu {
             self.machine.memory().read(buffer.base, &mut bytes).map_err(|e| e.to_string())?;
         }
         if self.checks.init
-            && let Some((offset, count)) = self.machine.memory().undefined(buffer.base, bytes.len() as u64)
+            && let Some(mut finding) = self.machine.memory().undefined_output(buffer.base, bytes.len() as u64)
         {
-            let place = self.machine.memory().describe(buffer.base + offset);
-            let finding = undefined_output(buffer.base, bytes.len() as u64, offset, count, &place);
-            self.reports.push(Report::new(Finding { kernel: self.last.to_owned(), ..finding }));
+            if finding.kernel.is_empty() {
+                finding.kernel = self.last.to_owned();
+            }
+            self.reports.push(Report::new(finding));
         }
         self.outputs.write(&bytes);
         Ok(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect())

@@ -208,6 +208,7 @@ fn nondeterminism(kernel: &str, before: u64, seed: u64) -> Finding {
                such as a floating-point atomic addition"
                 .to_owned(),
         count: 1,
+        also: Vec::new(),
     }
 }
 

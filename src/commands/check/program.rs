@@ -159,6 +159,7 @@ pub fn run(args: &CheckArgs, accepted: &[Allow]) -> Result<(), Failure> {
         approximate.extend(approximate_of(&ran.lines));
         merge(&mut findings, ran.lines);
     }
+    findings.sort_by_key(|f| ["error", "warning", "info"].iter().position(|s| f["severity"] == *s));
     let of = |severity: &str| findings.iter().filter(|f| f["severity"] == severity).count();
     let (errors, warnings, infos) = (of("error"), of("warning"), of("info"));
     if args.github {

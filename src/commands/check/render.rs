@@ -55,9 +55,16 @@ impl<'a> Groups<'a> {
         self.of(Severity::Error)
     }
 
+    /// The groups from this one on, with their shapes, the gravest first.
+    fn ranked(&self, from: usize) -> Vec<(&Report, &Option<String>)> {
+        let mut groups: Vec<_> = self.all.iter().zip(&self.shapes).skip(from).collect();
+        groups.sort_by_key(|(report, _)| std::cmp::Reverse(report.finding.severity));
+        groups
+    }
+
     /// Prints the groups from this one on.
     pub fn print_from(&self, from: usize) {
-        for (report, shape) in self.all.iter().zip(&self.shapes).skip(from) {
+        for (report, shape) in self.ranked(from) {
             println!("{report}");
             if let Some(shape) = shape {
                 println!("  first seen with {shape}");
@@ -72,7 +79,7 @@ impl<'a> Groups<'a> {
             value["shape"] = json!(shape);
             value
         };
-        self.all.iter().zip(&self.shapes).map(one).collect()
+        self.ranked(0).into_iter().map(one).collect()
     }
 
     /// Prints annotations for GitHub, with paths relative to the folder.

@@ -60,7 +60,9 @@ pub(crate) fn dispatch(
         Some(Active::Software(_)) if software::in_callback() => Code::NOT_PERMITTED.0,
         Some(Active::Software(_)) => {
             let _default_stream = software::DefaultStream::enter(per_thread);
-            guarded(name, software)
+            let code = guarded(name, software);
+            crate::software::refused(name, code);
+            code
         }
     };
     after(raw)

@@ -68,13 +68,12 @@ pub use track::{
 pub use checks::{
     Allow, CheckGuard, Group, HostFrame, HostSite, LaunchProfile, Report, approximate_json, check, checks, finding_of,
     findings, has_errors, launch_profiles, own_frame, parse_checks, quote, reset_launch_profiles, take_findings,
-    undefined_output,
 };
 pub use occupancy::Occupancy;
 pub use report::{KernelProfile, last_report, profile, reset_profile, take_report};
 pub use warpsmith_simt::{Checks, Finding, Rule, Severity};
 
-pub(crate) use checks::finish;
+pub(crate) use checks::{finish, refused};
 pub(crate) use report::report;
 pub(crate) use thread::{DefaultStream, in_callback};
 

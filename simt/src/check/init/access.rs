@@ -1,7 +1,10 @@
 //! Undefined bytes of memory: what loads bring, what stores leave.
 
-use super::place::{Known, Place, address, extent_of, get, global, narrowed, range_of, set, shared_extent, widened};
-use super::report::{self, Origin};
+use super::place::{
+    Known, Left, Place, address, brought, extent_of, get, global, narrowed, note_writer, range_of, set, shared_extent,
+    widened,
+};
+use super::report::{self, UNSET};
 use super::warp;
 use crate::check::Rule;
 use crate::check::checker::Checker;
@@ -66,7 +69,7 @@ pub(super) unsafe fn done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note: 
     unsafe {
         match (access.does, note.taint) {
             (Does::Load, _) => load(c, cx, op, pc, access),
-            (Does::Store, _) => store(c, cx, op, access),
+            (Does::Store, _) => store(c, cx, op, pc, access),
             (Does::Atomic, taint) => atomic(c, cx, op, pc, access, taint == Taint::Exchange),
         }
     }
@@ -107,8 +110,7 @@ unsafe fn load(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) 
         if lanes != 0 {
             let lane = lanes.trailing_zeros() as usize & 31;
             let (place, at) = address(cx, op, access.at, lane);
-            let thread = (c.block.index, warp(cx) as u32, lane as u32);
-            origin = c.init.origins.add(Origin { pc, thread, place, address: at, bytes, missing: missing[lane] });
+            origin = brought(c, cx, pc, site, (place, at, bytes, lane), missing[lane].into());
         }
         let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
         if lanes != 0 {
@@ -134,7 +136,7 @@ unsafe fn load(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) 
     }
 }
 
-unsafe fn store(c: &mut Checker, cx: &mut Cx, op: &Op, access: &Access) {
+unsafe fn store(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) {
     let bytes = access.bytes();
     // SAFETY: by the contract of `done`.
     unsafe {
@@ -146,18 +148,22 @@ unsafe fn store(c: &mut Checker, cx: &mut Cx, op: &Op, access: &Access) {
             || c.block.init.warps.get(warp(cx)).is_none_or(|w| rows.iter().all(|&r| !w.registers.touched(cx, r)));
         if clean && access.at == Where::Global && cx.active == !0 && plain_store(&mut c.init.sites, cx, op, site, bytes)
         {
-            return;
+            let thread = (c.block.index, warp(cx) as u32, 0);
+            return note_writer(c, cx, site, lane_of::<u64>(cx.src(op.a), 0).wrapping_add(op.imm), pc, thread);
         }
         for lane in lanes_of(cx.active) {
             let (place, at) = address(cx, op, access.at, lane);
-            let mut undefined = 0;
+            let (mut undefined, mut origin) = (0, UNSET);
             if let Some(w) = c.block.init.warps.get(warp(cx)).filter(|_| !clean) {
                 for (j, &row) in rows.iter().enumerate() {
                     let bits = narrowed(w.registers.get(cx, row, lane)) & low(access.size.into());
                     undefined |= bits << (j as u32 * access.size);
+                    if bits != 0 {
+                        origin = w.registers.origin(cx, row);
+                    }
                 }
             }
-            set(&mut c.block.init, &mut c.init.sites, cx, site, place, at, bytes, lane, !undefined);
+            set(c, cx, &Left { site, pc, place, at, bytes, lane, bits: !undefined, origin });
         }
     }
 }
@@ -204,15 +210,15 @@ unsafe fn atomic(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access
             let w = c.block.init.warps.get(warp(cx));
             let of = |reg| w.map_or(0, |w| narrowed(w.registers.get(cx, reg, lane)));
             let all = if cx.tainted { of(operand) } else { 0 };
+            let swapped = if access.cas && cx.tainted { of(other) } else { 0 };
+            let given_from = w.map_or(UNSET, |w| w.registers.origin(cx, if access.cas { other } else { operand }));
             if old != 0 && origin == 0 {
-                let thread = (c.block.index, warp(cx) as u32, lane as u32);
-                let missing = old as u32;
-                origin = c.init.origins.add(Origin { pc, thread, place, address: at, bytes, missing });
+                origin = brought(c, cx, pc, site, (place, at, bytes, lane), old);
             }
             // What is compared decides, and is reported; afterwards memory holds what it was given.
             let new = if access.cas {
                 compared |= u32::from(old != 0) << lane;
-                if cx.tainted { of(other) } else { 0 }
+                swapped
             } else if exchange {
                 all
             } else if old | all != 0 {
@@ -221,7 +227,9 @@ unsafe fn atomic(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access
                 0
             };
             if old != 0 || new != 0 {
-                set(&mut c.block.init, &mut c.init.sites, cx, site, place, at, bytes, lane, !new);
+                // What was there stays in the sum; what was not defined by the operand came from there.
+                let from = if old != 0 && !access.cas && !exchange { origin } else { given_from };
+                set(c, cx, &Left { site, pc, place, at, bytes, lane, bits: !new, origin: from });
             }
             let given = if access.cas { 0 } else { old };
             let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
@@ -255,13 +263,15 @@ unsafe fn atomic128(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Acc
         let (place, at) = unsafe { address(cx, op, access.at, lane) };
         let old = !get(&c.block.init, &mut c.init.sites, cx, site, place, at, 16, lane) & low(16);
         let w = c.block.init.warps.get(warp(cx)).filter(|_| cx.tainted);
-        let given = w.is_some_and(|w| notes.reads(note).iter().any(|&r| w.registers.get(cx, r, lane) != 0));
-        let bits = if given { 0 } else { low(16) };
-        set(&mut c.block.init, &mut c.init.sites, cx, site, place, at, 16, lane, bits);
+        let given = w.and_then(|w| {
+            let reads = notes.reads(note).iter();
+            reads.copied().find(|&r| w.registers.get(cx, r, lane) != 0).map(|r| w.registers.origin(cx, r))
+        });
+        let bits = if given.is_some() { 0 } else { low(16) };
         if old != 0 && origin == 0 {
-            let thread = (c.block.index, warp(cx) as u32, lane as u32);
-            origin = c.init.origins.add(Origin { pc, thread, place, address: at, bytes: 16, missing: old as u32 });
+            origin = brought(c, cx, pc, site, (place, at, 16, lane), old);
         }
+        set(c, cx, &Left { site, pc, place, at, bytes: 16, lane, bits, origin: given.unwrap_or(UNSET) });
         compared |= u32::from(access.cas && old != 0) << lane;
         let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
         let old = if access.cas { 0 } else { old };

@@ -1,7 +1,8 @@
 //! Undefined bytes of asynchronous copies, bulk copies and mbarrier objects.
 
 use super::access::row_decides;
-use super::place::{Place, get, narrowed, set};
+use super::place::{Left, Place, brought, get, narrowed, set};
+use super::report::UNSET;
 use super::warp;
 use crate::check::Rule;
 use crate::check::checker::Checker;
@@ -29,7 +30,7 @@ pub(super) unsafe fn copy_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn copy_done(c: &mut Checker, cx: &mut Cx, op: &Op) {
+pub(super) unsafe fn copy_done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
     // SAFETY: by the contract, as in `exec::mem::copy_async`.
     unsafe {
         let (site, offset) = (cx.list(op, 0), cx.list(op, 1) as i32 as i64 as u64);
@@ -42,7 +43,13 @@ pub(super) unsafe fn copy_done(c: &mut Checker, cx: &mut Cx, op: &Op) {
                 0 => 0,
                 n => get(&c.block.init, &mut c.init.sites, cx, site, Place::Global, from, n, lane),
             };
-            set(&mut c.block.init, &mut c.init.sites, cx, site, Place::Shared, to, bytes, lane, bits | !low(wanted));
+            let missing = !bits & low(wanted);
+            let origin = match missing {
+                0 => UNSET,
+                _ => brought(c, cx, pc, site, (Place::Global, from, wanted, lane), missing),
+            };
+            let bits = bits | !low(wanted);
+            set(c, cx, &Left { site, pc, place: Place::Shared, at: to, bytes, lane, bits, origin });
         }
     }
 }
@@ -77,7 +84,7 @@ pub(super) unsafe fn bulk_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn bulk_done(c: &mut Checker, cx: &mut Cx, op: &Op) {
+pub(super) unsafe fn bulk_done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
     // SAFETY: by the contract; `exec::bulk` says what the list holds.
     unsafe {
         let [to_site, to_via, from_site, from_via] = [0, 1, 2, 3].map(|i| cx.list(op, i));
@@ -90,11 +97,22 @@ pub(super) unsafe fn bulk_done(c: &mut Checker, cx: &mut Cx, op: &Op) {
             for done in (0..bytes).step_by(64) {
                 let n = (bytes - done).min(64);
                 let (block, sites) = (&mut c.block.init, &mut c.init.sites);
-                let mut bits = get(block, sites, cx, from_site, from_place, from + done, n, lane);
+                let (from, at) = (from + done, to + done);
+                let mut bits = get(block, sites, cx, from_site, from_place, from, n, lane);
+                let mut load = (from_site, from_place, from);
                 if reduces {
-                    bits &= get(block, sites, cx, to_site, to_place, to + done, n, lane);
+                    let old = get(block, sites, cx, to_site, to_place, at, n, lane);
+                    if bits & low(n) == low(n) {
+                        load = (to_site, to_place, at);
+                    }
+                    bits &= old;
                 }
-                set(block, sites, cx, to_site, to_place, to + done, n, lane, bits);
+                let missing = !bits & low(n);
+                let origin = match missing {
+                    0 => UNSET,
+                    _ => brought(c, cx, pc, load.0, (load.1, load.2, n, lane), missing),
+                };
+                set(c, cx, &Left { site: to_site, pc, place: to_place, at, bytes: n, lane, bits, origin });
             }
         }
     }
@@ -113,11 +131,11 @@ fn named((place, at): (bounds::Place, u64)) -> (Place, u64) {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn stored(c: &mut Checker, cx: &mut Cx, op: &Op) {
+pub(super) unsafe fn stored(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
     for lane in lanes_of(cx.active) {
         // SAFETY: by the contract.
         let target = unsafe { Target::of(cx, op, lane) };
-        let mut undefined = 0;
+        let (mut undefined, mut origin) = (0, UNSET);
         for j in 0..target.count as usize {
             // SAFETY: by the contract, the list has a row for each element.
             let row = unsafe { cx.list(op, remote::ROWS + j) };
@@ -125,13 +143,20 @@ pub(super) unsafe fn stored(c: &mut Checker, cx: &mut Cx, op: &Op) {
             let w = c.block.init.warps.get(warp(cx)).filter(|_| cx.tainted);
             let bits = w.map_or(0, |w| narrowed(w.registers.get(cx, reg, lane)));
             undefined |= (bits & low(target.size)) << (j as u64 * target.size);
+            if bits != 0 {
+                origin = w.map_or(UNSET, |w| w.registers.origin(cx, reg));
+            }
         }
         let (bytes, (place, at)) = (target.bytes(), named(target.to));
-        let (block, sites) = (&mut c.block.init, &mut c.init.sites);
         if target.reduces() {
-            undefined |= !get(block, sites, cx, 0, place, at, bytes, lane);
+            let old = !get(&c.block.init, &mut c.init.sites, cx, 0, place, at, bytes, lane) & low(bytes);
+            if old != 0 {
+                origin = brought(c, cx, pc, 0, (place, at, bytes, lane), old);
+            }
+            undefined |= old;
         }
-        set(block, sites, cx, 0, place, at, bytes, lane, !undefined & low(bytes));
+        let bits = !undefined & low(bytes);
+        set(c, cx, &Left { site: 0, pc, place, at, bytes, lane, bits, origin });
     }
 }
 
@@ -143,7 +168,7 @@ pub(super) unsafe fn object_done(c: &mut Checker, cx: &mut Cx, op: &Op) {
     for lane in lanes_of(cx.active) {
         // SAFETY: by the contract; addresses are found as those of atomics.
         if let (Place::Shared, at) = named(unsafe { atom::address(cx, op, lane) }) {
-            c.block.init.set_shared(at, 8, low(8));
+            c.block.init.set_shared(at, 8, low(8), UNSET);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::super::checker::Checker;
 use super::super::note::{Note, Reg, Taint};
-use super::place::{self, Place};
-use super::report::Origin;
+use super::place::{self, Left, Place};
+use super::report::UNSET;
 use super::warp;
 use crate::exec::fragment::{self, Piece};
 use crate::exec::mma::{Shape, accumulator_place, factor_place};
@@ -98,9 +98,11 @@ pub(super) unsafe fn access(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
     if stores {
         for p in &pieces {
             let w = c.block.init.warps.get(warp(cx)).filter(|_| cx.tainted);
-            let undefined = w.map_or(0, |w| place::narrowed(w.registers.get(cx, reg(p), p.lane) >> p.bit));
-            let (sites, block) = (&mut c.init.sites, &mut c.block.init);
-            place::set(block, sites, cx, site, holder(p), p.at, p.bytes, p.lane, !undefined & low(p.bytes));
+            let (undefined, origin) = w.map_or((0, UNSET), |w| {
+                (place::narrowed(w.registers.get(cx, reg(p), p.lane) >> p.bit), w.registers.origin(cx, reg(p)))
+            });
+            let (at, bytes, lane, bits) = (p.at, p.bytes, p.lane, !undefined & low(p.bytes));
+            place::set(c, cx, &Left { site, pc, place: holder(p), at, bytes, lane, bits, origin });
         }
         return;
     }
@@ -116,9 +118,7 @@ pub(super) unsafe fn access(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
         if missing == 0 {
             continue;
         }
-        let thread = (c.block.index, warp(cx) as u32, p.lane as u32);
-        let origin = Origin { pc, thread, place: holder(p), address: p.at, bytes: p.bytes, missing: missing as u32 };
-        let origin = c.init.origins.add(origin);
+        let origin = place::brought(c, cx, pc, site, (holder(p), p.at, p.bytes, p.lane), missing);
         let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
         w.registers.make();
         (w.tainted, cx.tainted) = (true, true);

@@ -21,21 +21,22 @@ mod registers;
 mod report;
 mod rules;
 
-use super::checker::Checker;
+use super::checker::{Checker, RawSite};
 use super::note::{Note, Notes, Role, Taint};
-use super::{Rule, Severity};
+use super::{Rule, Severity, Site};
 use crate::exec::atom::via;
 use crate::exec::block::Grid;
 use crate::exec::lanes::{lane_of, lanes_of};
 use crate::exec::{Cx, Flow, LANES, Op, uniform};
-use crate::program::Function;
+use crate::memory::Snapshot;
+use crate::program::{Function, Program};
 use crate::shadow::low;
 pub(crate) use access::shared_address;
 use collective::Brought;
 pub(crate) use collective::{bring, give};
 pub(crate) use copies::copy_target;
 use registers::Registers;
-use report::Origins;
+use report::{Origins, Past};
 
 /// Branches after which a warp looks whether all its registers are defined again.
 const LOOK: u32 = 16;
@@ -43,6 +44,7 @@ const LOOK: u32 = 16;
 /// State of a launch.
 pub(crate) struct Init {
     notes: *const Notes,
+    program: *const Program,
     sites: Vec<place::Known>,
     origins: Origins,
     brought: Brought,
@@ -52,10 +54,27 @@ impl Init {
     pub(crate) fn new(grid: &Grid<'_>) -> Init {
         Init {
             notes: super::checker::notes(grid.program).map_or(std::ptr::null(), std::ptr::from_ref),
+            program: std::ptr::from_ref(grid.program),
             sites: vec![place::Known::default(); grid.program.sites as usize + 1],
             origins: Origins::default(),
             brought: Brought::default(),
         }
+    }
+
+    /// What tells the program from others while it lives.
+    fn program(&self) -> u64 {
+        self.program as usize as u64
+    }
+
+    /// Tells how the undefined data came to where it is that the launch leaves in global memory.
+    pub(crate) fn tell(
+        &self,
+        kernel: &str,
+        memory: &Snapshot,
+        follows: &dyn Fn(u32) -> Option<Rule>,
+        finish: &dyn Fn(RawSite) -> Site,
+    ) {
+        self.origins.tell(kernel, memory, follows, finish);
     }
 
     /// The program's notes.
@@ -74,6 +93,8 @@ struct WarpInit {
     registers: Registers,
     /// Undefined bytes of local memory, four bits a word: word `w` of lane `l` is element `32 w + l`.
     local: Vec<u8>,
+    /// Of each such word, the origin of the undefined data that was stored there, plus 1; empty until some is.
+    local_origins: Vec<u32>,
     tainted: bool,
     branches: u32,
 }
@@ -89,6 +110,12 @@ impl WarpInit {
         for word in self.local[(local / 4) as usize * LANES..words * LANES].chunks_mut(LANES) {
             lanes_of(lanes).for_each(|l| word[l] = 15);
         }
+        if !self.local_origins.is_empty() {
+            self.local_origins.resize(self.local.len(), 0);
+            for word in self.local_origins[(local / 4) as usize * LANES..words * LANES].chunks_mut(LANES) {
+                lanes_of(lanes).for_each(|l| word[l] = 0);
+            }
+        }
         for &(at, wide) in &function.unset_rows {
             self.registers.unset(row + at, wide, lanes);
         }
@@ -103,9 +130,37 @@ impl WarpInit {
             let (from, to) = ((from / 4 + word) as usize * LANES, (to / 4 + word) as usize * LANES);
             for lane in lanes_of(lanes) {
                 self.local[to + lane] = self.local[from + lane];
+                if !self.local_origins.is_empty() {
+                    self.local_origins[to + lane] = self.local_origins[from + lane];
+                }
             }
         }
     }
+
+    /// Sets the defined bytes of a lane's local memory, and where the others came from.
+    fn set_local(&mut self, at: u64, n: u64, lane: usize, bits: u64, origin: u32) {
+        for i in 0..n {
+            let word = ((at + i) / 4) as usize * LANES + lane;
+            let Some(mask) = self.local.get_mut(word) else { continue };
+            let bit = 1 << ((at + i) & 3);
+            if bits >> i & 1 != 0 {
+                *mask &= !bit;
+                continue;
+            }
+            *mask |= bit;
+            self.local_origins.resize(self.local.len(), 0);
+            self.local_origins[word] = origin + 1;
+        }
+    }
+
+    fn past_of_local(&self, at: u64, lane: usize) -> Past {
+        past(self.local_origins.get((at / 4) as usize * LANES + lane))
+    }
+}
+
+/// The past of what lies where this was noted.
+fn past(noted: Option<&u32>) -> Past {
+    noted.and_then(|n| n.checked_sub(1)).map_or(Past::Unwritten, Past::Stored)
 }
 
 /// State of a block.
@@ -114,6 +169,8 @@ pub(crate) struct BlockInit {
     warps: Vec<WarpInit>,
     /// Defined bytes of shared memory.
     shared: Vec<u64>,
+    /// Of each four bytes of it, the origin of the undefined data that was stored there, plus 1; empty until some is.
+    shared_origins: Vec<u32>,
 }
 
 impl BlockInit {
@@ -133,7 +190,7 @@ impl BlockInit {
         for at in (grid.shared_bytes - grid.reserved) as usize..grid.shared_bytes as usize {
             shared[at / 64] |= 1 << (at % 64);
         }
-        BlockInit { warps, shared }
+        BlockInit { warps, shared, shared_origins: Vec::new() }
     }
 
     /// Whether the `n` bytes of shared memory from `at`, at most 64, are defined, one bit each.
@@ -153,7 +210,20 @@ impl BlockInit {
         !first >> (at % 64) == 0 && inner == !0 && !end & low((at + n - 1) % 64 + 1) == 0
     }
 
-    fn set_shared(&mut self, at: u64, n: u64, bits: u64) {
+    fn past_of_shared(&self, at: u64) -> Past {
+        past(self.shared_origins.get((at / 4) as usize))
+    }
+
+    fn set_shared(&mut self, at: u64, n: u64, bits: u64, origin: u32) {
+        let missing = !bits & low(n);
+        if missing != 0 {
+            self.shared_origins.resize(self.shared.len() * 16, 0);
+            for byte in positions(missing) {
+                if let Some(noted) = self.shared_origins.get_mut(((at + byte) / 4) as usize) {
+                    *noted = origin + 1;
+                }
+            }
+        }
         let mut done = 0;
         crate::shadow::spans(at, n, |i, mask| {
             if let Some(word) = self.shared.get_mut(i) {
@@ -163,6 +233,15 @@ impl BlockInit {
             true
         });
     }
+}
+
+/// The positions of the bits that are set.
+fn positions(mut bits: u64) -> impl Iterator<Item = u64> {
+    std::iter::from_fn(move || {
+        let at = bits.trailing_zeros();
+        bits &= bits.wrapping_sub(1);
+        (at < 64).then_some(at.into())
+    })
 }
 
 /// The running warp.
@@ -199,7 +278,9 @@ pub(crate) fn left(c: &mut Checker, cx: &Cx, lanes: u32, copies: impl Iterator<I
 
 /// The machine itself has written bytes of a lane's local memory.
 pub(crate) fn given(c: &mut Checker, cx: &Cx, at: u32, bytes: u32, lane: usize) {
-    place::set_local(&mut c.block.init, cx, at.into(), bytes.into(), lane);
+    if let Some(w) = c.block.init.warps.get_mut(warp(cx)) {
+        w.set_local(at.into(), bytes.into(), lane, !0, report::UNSET);
+    }
 }
 
 /// The allocation table has changed: places that are known may be gone.
@@ -302,9 +383,9 @@ pub(crate) unsafe fn after(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note:
                     access::done(c, cx, op, pc, note, &access);
                 }
             }
-            Role::CopyAsync => copies::copy_done(c, cx, op),
-            Role::CopyBulk => copies::bulk_done(c, cx, op),
-            Role::StoreAsync => copies::stored(c, cx, op),
+            Role::CopyAsync => copies::copy_done(c, cx, op, pc),
+            Role::CopyBulk => copies::bulk_done(c, cx, op, pc),
+            Role::StoreAsync => copies::stored(c, cx, op, pc),
             Role::Object => copies::object_done(c, cx, op),
             Role::MatrixAccess if flow == Flow::Next => matrix::access(c, cx, op, pc, note),
             Role::Collective if cx.tainted && flow == Flow::Next => collective::after(c, cx, op),
@@ -355,5 +436,6 @@ unsafe fn division(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, bits: u8) {
         }],
         memory: String::new(),
         help: "the result is unspecified: test the divisor first".to_string(),
+        interval: None,
     });
 }

@@ -1,6 +1,8 @@
 //! Where the bits of bytes lie: global memory in its allocation, shared memory in the block, local memory in the warp.
 
+use super::report::{Origin, Past};
 use super::{BlockInit, warp};
+use crate::check::checker::Checker;
 use crate::check::note::Where;
 use crate::exec::lanes::{Lane, lane_of};
 use crate::exec::space::{LOCAL_WINDOW, PARAM_WINDOW, Pattern, SHARED_WINDOW, classify};
@@ -24,11 +26,13 @@ pub(super) struct Known {
     pub base: u64,
     pub size: u64,
     shadow: *const Shadow,
+    /// Stores of this launch to it have been noted.
+    noted: bool,
 }
 
 impl Default for Known {
     fn default() -> Known {
-        Known { base: 0, size: 0, shadow: std::ptr::null() }
+        Known { base: 0, size: 0, shadow: std::ptr::null(), noted: false }
     }
 }
 
@@ -143,6 +147,7 @@ pub(super) fn global<'a>(sites: &mut [Known], cx: &'a Cx, site: u32, address: u6
             base: entry.base,
             size: entry.size,
             shadow: entry.shadow().map_or(std::ptr::null(), std::ptr::from_ref),
+            noted: false,
         };
     }
     // SAFETY: the context's snapshot of the allocation table keeps the shadow alive: when that changes, what is known is
@@ -177,43 +182,76 @@ pub(super) fn get(
     }
 }
 
-/// Sets them.
-#[allow(clippy::too_many_arguments)]
-pub(super) fn set(
-    block: &mut BlockInit,
-    sites: &mut [Known],
-    cx: &Cx,
-    site: u32,
-    place: Place,
-    at: u64,
-    n: u64,
-    lane: usize,
-    bits: u64,
-) {
+/// What a lane's access leaves in memory.
+pub(super) struct Left {
+    pub site: u32,
+    pub pc: u32,
+    pub place: Place,
+    pub at: u64,
+    pub bytes: u64,
+    pub lane: usize,
+    /// Which of the bytes are defined, and where the others came from.
+    pub bits: u64,
+    pub origin: u32,
+}
+
+/// Sets the defined bytes of a lane's access.
+pub(super) fn set(c: &mut Checker, cx: &Cx, left: &Left) {
+    let &Left { site, pc, place, at, bytes, lane, bits, origin } = left;
+    let missing = bits & low(bytes) != low(bytes);
     match place {
         Place::Global => {
-            if let Some((shadow, at)) = global(sites, cx, site, at) {
-                shadow.put(at, n, bits);
-            }
+            let thread = (c.block.index, warp(cx) as u32, lane as u32);
+            note_writer(c, cx, site, at, pc, thread);
+            let Some((shadow, at)) = global(&mut c.init.sites, cx, site, at) else { return };
+            let story = if missing { c.init.origins.stored(c.init.program(), origin, pc, thread) } else { 0 };
+            shadow.put(at, bytes, bits, story);
         }
-        Place::Shared => block.set_shared(at, n, bits),
+        Place::Shared => c.block.init.set_shared(at, bytes, bits, origin),
         Place::Local => {
-            let Some(w) = block.warps.get_mut(warp(cx)) else { return };
-            for i in 0..n {
-                let at = at + i;
-                if let Some(word) = w.local.get_mut((at / 4) as usize * LANES + lane) {
-                    let bit = 1 << (at & 3);
-                    *word = if bits >> i & 1 != 0 { *word & !bit } else { *word | bit };
-                }
-            }
+            let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+            w.set_local(at, bytes, lane, bits, origin);
         }
         Place::Other => {}
     }
 }
 
-/// Declares bytes of a lane's local memory defined.
-pub(super) fn set_local(block: &mut BlockInit, cx: &Cx, at: u64, n: u64, lane: usize) {
-    set(block, &mut [], cx, 0, Place::Local, at, n, lane, !0);
+/// Notes that the launch stores to the allocation at an address, the first time that a site does.
+pub(super) fn note_writer(c: &mut Checker, cx: &Cx, site: u32, at: u64, pc: u32, thread: (u64, u32, u32)) {
+    let program = c.init.program();
+    if let Some((shadow, _)) = global(&mut c.init.sites, cx, site, at) {
+        let writer = shadow;
+        if c.init.sites.get(site as usize).is_some_and(|k| !k.noted) {
+            writer.written(c.init.origins.wrote(program, pc, thread));
+            if let Some(known) = c.init.sites.get_mut(site as usize) {
+                known.noted = true;
+            }
+        }
+    }
+}
+
+/// Records that a lane's load at `pc` brings undefined bytes; the number of their origin.
+pub(super) fn brought(
+    c: &mut Checker,
+    cx: &Cx,
+    pc: u32,
+    site: u32,
+    load: (Place, u64, u64, usize),
+    missing: u64,
+) -> u32 {
+    let (place, address, bytes, lane) = load;
+    let first = address.wrapping_add(u64::from(missing.trailing_zeros()));
+    let past = match place {
+        Place::Global => match global(&mut c.init.sites, cx, site, first).map_or(0, |(shadow, at)| shadow.story(at)) {
+            0 => Past::Unwritten,
+            number => Past::Told(number),
+        },
+        Place::Shared => c.block.init.past_of_shared(first),
+        Place::Local => c.block.init.warps.get(warp(cx)).map_or(Past::Unwritten, |w| w.past_of_local(first, lane)),
+        Place::Other => Past::Unwritten,
+    };
+    let thread = (c.block.index, warp(cx) as u32, lane as u32);
+    c.init.origins.add(Origin { pc, thread, place, address, bytes, missing, past })
 }
 
 /// Bits of bytes, widened to bits of bits.

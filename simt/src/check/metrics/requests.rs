@@ -374,7 +374,7 @@ impl Metrics {
         }
         let mut words = std::collections::BTreeSet::new();
         for (lane, at) in lanes.iter() {
-            for word in at / 4..(at + bytes).div_ceil(4) {
+            for word in at / 4..at.saturating_add(bytes).div_ceil(4) {
                 words.insert((32 * word + lane as u64) / 8);
             }
         }

@@ -187,7 +187,8 @@ pub(super) fn gather(lanes: impl Iterator<Item = (usize, Place, u64)>, bytes: u6
         let last = &mut list[to.max(1) - 1];
         let next = last.lanes != 0 && run.lanes == (1 << (31 - last.lanes.leading_zeros())) << 1;
         let single = last.shift != TOGETHER || last.lanes & last.lanes.wrapping_sub(1) == 0;
-        if to > 0 && next && single && last.place == run.place && last.first + last.bytes == run.first {
+        if to > 0 && next && single && last.place == run.place && last.first.checked_add(last.bytes) == Some(run.first)
+        {
             last.shift = bytes.trailing_zeros() as u8;
             last.lanes |= run.lanes;
             last.bytes += bytes;

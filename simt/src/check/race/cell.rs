@@ -67,7 +67,7 @@ impl Cell {
         if merged {
             return;
         }
-        let class = |r: &Record| r.flags & !(flag::SILENT | flag::WIDE);
+        let class = |r: &Record| r.flags & !(flag::SILENT | flag::WIDE | flag::WHOLE);
         let stands =
             |r: &Record| r.epoch != 0 && r.block != a.block && class(r) == class(a) && r.bytes & a.bytes == a.bytes;
         let shared = !now.talks && (a.flags & flag::WRITE == 0 || a.flags & flag::STRONG != 0);

@@ -25,6 +25,7 @@ pub(super) const fn weak(does: Does, bytes: u32) -> Access {
         nc: false,
         seed: false,
         cas: false,
+        objects: 0,
     }
 }
 

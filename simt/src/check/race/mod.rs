@@ -12,13 +12,19 @@
 //! | `shadow`, `cell` | the accesses of each byte that later ones must be ordered after |
 //! | `report` | findings in words |
 //! | `sync` | barriers and collectives |
+//! | `masks` | lanes whose masks of a collective disagree |
+//! | `left_out` | barriers in a branch that threads go around |
+//! | `objects` | accesses that run from one shared variable into another |
 
 mod access;
 mod bulk;
 mod cell;
 mod clock;
 mod copy;
+mod left_out;
+mod masks;
 mod matrix;
+mod objects;
 mod order;
 mod report;
 mod shadow;
@@ -54,6 +60,7 @@ pub(crate) struct Races {
     pub early: Option<Vec<Use>>,
     /// Module variables in global memory: address, size, name.
     pub statics: Vec<(u64, u64, String)>,
+    objects: objects::Objects,
     /// Blocks may synchronise: something acquires at a scope beyond the block.
     talks: bool,
     /// There are strong accesses, and such as order others.
@@ -75,6 +82,7 @@ impl Races {
             ops: program.ops.len(),
             lines: program.debug.iter().map(|d| d.line).collect(),
             fast: simd(),
+            objects: objects::Objects::new(grid),
             ..Races::default()
         };
         for note in program.reached(grid.entry).into_iter().flat_map(|ops| notes.notes.get(ops).unwrap_or_default()) {
@@ -149,6 +157,8 @@ pub(crate) struct BlockRaces {
     size: u32,
     variables: Variables,
     sync: sync::State,
+    masks: masks::Masks,
+    left_out: left_out::LeftOut,
     bulk: bulk::Bulk,
     /// Warps that have waited for earlier launches, or have met at a barrier behind one that had.
     waited: u32,
@@ -162,6 +172,8 @@ impl Default for BlockRaces {
             size: 0,
             variables: Variables::default(),
             sync: sync::State::default(),
+            masks: masks::Masks::default(),
+            left_out: left_out::LeftOut::default(),
             bulk: bulk::Bulk::default(),
             waited: 0,
         }
@@ -182,9 +194,17 @@ impl BlockRaces {
 pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
     let warp = cx.uniform[uniform::WARPID] as u32;
     let races = c.checks.races;
+    if note.marked && c.checks.sync {
+        left_out::came_by(c, cx, pc, warp);
+    }
     match note.role {
-        Role::Access(i) if races => {
+        Role::Access(i) => {
             let Some(&access) = c.races.accesses.get(i as usize) else { return };
+            // SAFETY: by the contract; the note is the operation's.
+            unsafe { objects::accessed(c, cx, op, pc, warp, &access) }
+            if !races {
+                return;
+            }
             // SAFETY: by the contract; the note is the operation's.
             unsafe { accessed(c, cx, op, pc, warp, &access) }
         }
@@ -218,7 +238,7 @@ unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
     if matches!(access.at, Where::Shared32 | Where::Shared64) {
         let block = &mut c.block.races;
         let Some(clock) = block.clocks.warp(warp as usize) else { return };
-        let like = like(&block.clocks, clock, pc, warp, access);
+        let like = like(&block.clocks, clock, cx, pc, warp, access);
         // SAFETY: by the contract; `fast` says what the CPU has.
         if unsafe { block.shared.listed(cx, op, access, clock, like, c.races.fast) } {
             return;
@@ -235,8 +255,8 @@ unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
 }
 
 /// Who accesses something now, and how.
-fn like(clocks: &Clocks, clock: &order::Warp, pc: u32, warp: u32, access: &Access) -> Span {
-    let flags = access::flags(access);
+fn like(clocks: &Clocks, clock: &order::Warp, cx: &Cx, pc: u32, warp: u32, access: &Access) -> Span {
+    let flags = access::flags(access) | if cx.mask == cx.live { flag::WHOLE } else { 0 };
     Span { block: clocks.block, epoch: clock.epoch, pc, warp: warp as u8, flags, ..Span::default() }
 }
 
@@ -248,7 +268,7 @@ unsafe fn followed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
     let block_index = c.block.index;
     let Some(clock) = block.clocks.warp(warp as usize) else { return };
     let now = Now { warp: clock, here: (block.clocks.block, warp as u8), talks: c.races.talks };
-    let mut like = like(&block.clocks, clock, pc, warp, access);
+    let mut like = like(&block.clocks, clock, cx, pc, warp, access);
     // SAFETY: by the contract.
     let success = if access.cas { unsafe { access::succeed(cx, op, access, runs) } } else { !0 };
     for run in runs {
@@ -359,12 +379,20 @@ unsafe fn object(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, warp: u32) {
 /// Lanes of a warp exit.
 pub(crate) fn exited(c: &mut Checker, warp: u32, lanes: u32) {
     c.block.races.clocks.exited(warp as usize, lanes);
+    let live = c.block.races.clocks.warp(warp as usize).map_or(0, |w| w.live);
+    if c.checks.sync {
+        masks::exited(c, warp, live);
+    }
 }
 
 /// A barrier has opened: `set` are the warps that had arrived.
 pub(crate) fn opened(c: &mut Checker, id: u32, set: u32) {
+    if let Some(first) = c.block.races.sync.first(id).filter(|_| c.checks.sync) {
+        left_out::opened(c, first);
+    }
     let block = &mut c.block.races;
     block.sync.opened(id);
+    block.masks.met(set);
     let joins = block.clocks.joins(id as usize, set, block.shared.warps);
     block.shared.barrier(&block.clocks, joins, block.size);
     block.clocks.opened(id as usize, set);

@@ -59,10 +59,12 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
             && s.access.does == Does::Store
             && silent(cx, s.op, s.access, lane, s.run.place, lane_address(s.run, lane))
     };
+    let lockstep = theirs.flags & flag::WHOLE != 0 || cx.mask >> (c.their_lane & 31) & 1 != 0;
     let intended = warp.intended(theirs.block, theirs.warp, c.their_lane, theirs.epoch);
     let severity = match c.kind {
         Clash::Race if under_way => Severity::Error,
-        Clash::Race if same_warp => Severity::Info,
+        // What lockstep orders today has had no effect on this run; lanes in different arms of a branch run in any order.
+        Clash::Race if same_warp && lockstep => Severity::Warning,
         Clash::Race | Clash::Stale if silent || theirs.flags & flag::SILENT != 0 => Severity::Warning,
         Clash::Race if intended => Severity::Warning,
         _ => Severity::Error,
@@ -138,7 +140,7 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
                 line(m.acquire)
             )
         }
-        (Clash::Race, None) => s.edge(c, same_block, same_warp, intended),
+        (Clash::Race, None) => s.edge(c, same_block, same_warp.then_some(lockstep), intended),
     };
     let mut help = edge;
     if silent || theirs.flags & flag::SILENT != 0 {
@@ -162,7 +164,8 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
             (None, None) => String::new(),
         },
     };
-    findings.add(RawFinding { rule, severity, message, sites, memory, help });
+    let interval = (same_block && !same_warp && !under_way).then_some(s.clocks.openings);
+    findings.add(RawFinding { rule, severity, message, sites, memory, help, interval });
 }
 
 /// What ends a bulk copy.
@@ -195,7 +198,7 @@ pub(super) unsafe fn collide(s: &Scene<'_>, cx: &Cx, findings: &mut Findings) {
     let [first, ..] = lanes[..] else { return };
     let wanted = value(first);
     let other = lanes.iter().copied().find(|&l| value(l) != wanted);
-    let severity = if other.is_some() { Severity::Error } else { Severity::Warning };
+    let severity = if other.is_some() { Severity::Error } else { Severity::Info };
     let rule = if s.run.place == Place::Shared { Rule::RaceShared } else { Rule::RaceGlobal };
     if findings.seen(rule, s.pc, s.pc, severity) {
         return;
@@ -229,6 +232,7 @@ pub(super) unsafe fn collide(s: &Scene<'_>, cx: &Cx, findings: &mut Findings) {
         sites: vec![site("write", last), site("write", first)],
         memory,
         help: help.to_string(),
+        interval: None,
     });
 }
 
@@ -279,16 +283,17 @@ fn scope_edge(s: &Scene<'_>, theirs: Option<&Access>, block: u32) -> String {
 
 impl Scene<'_> {
     /// The order that is missing, in words.
-    fn edge(&self, c: &Conflict, same_block: bool, same_warp: bool, intended: bool) -> String {
+    fn edge(&self, c: &Conflict, same_block: bool, same_warp: Option<bool>, intended: bool) -> String {
         let (theirs, mine) = (c.their_lane, c.my_lane);
         let gone =
             same_block && self.clocks.warp(c.theirs.warp.into()).is_some_and(|w| w.gone(theirs, self.clocks.openings));
         let exited = if gone { "; that lane has exited, and later barriers do not count it" } else { "" };
-        if same_warp {
-            return format!(
-                "no bar.warp.sync orders lane {theirs} before lane {mine}: only execution in lockstep does, which PTX does \
-                 not promise{exited}"
-            );
+        if let Some(lockstep) = same_warp {
+            let why = match lockstep {
+                true => "only execution in lockstep does, which neither PTX nor CUDA promises since sm_70",
+                false => "they stand in different arms of a branch, which run in any order",
+            };
+            return format!("no bar.warp.sync (__syncwarp) orders lane {theirs} before lane {mine}: {why}{exited}");
         }
         if same_block {
             return format!(

@@ -37,6 +37,8 @@ pub(super) mod flag {
     pub(crate) const SILENT: u8 = 16;
     /// By a bulk copy, under way until somebody has waited for it: not ordered even after its own thread.
     pub(crate) const ASYNC: u8 = 32;
+    /// By an instruction at which all lanes of the warp that had not exited stood together.
+    pub(crate) const WHOLE: u8 = 64;
 }
 
 /// Lanes of a warp that access consecutive bytes of a chunk in one instruction. An epoch of 0: none.

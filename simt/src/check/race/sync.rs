@@ -1,12 +1,16 @@
 //! Barriers and collectives: what orders lanes, and what is wrong with how they are used.
 
+use super::masks;
 use crate::check::checker::{Checker, Findings, RawFinding, RawSite};
 use crate::check::{Rule, Severity};
 use crate::exec::barrier::bar;
 use crate::exec::collective::{Kind, named, source};
 use crate::exec::lanes::{lane_of, lanes_of};
-use crate::exec::{Cx, LANES, Op, RawFault, Waiter};
+use crate::exec::{Cx, LANES, Op, RawFault, Waiter, Waits};
 use crate::fault::FaultKind;
+
+/// Places that a report about waiting names.
+const PLACES: usize = 6;
 
 /// Barriers of a block that warps have arrived at and that have not opened.
 #[derive(Default)]
@@ -23,6 +27,11 @@ struct Pending {
 }
 
 impl State {
+    /// Who arrived first at a barrier that has not opened: warp, lane and position.
+    pub(super) fn first(&self, id: u32) -> Option<(u32, u32, u32)> {
+        self.barriers.get(id as usize)?.first.map(|(_, warp, lane, pc)| (warp, lane, pc))
+    }
+
     pub(super) fn opened(&mut self, id: u32) {
         if let Some(b) = self.barriers.get_mut(id as usize) {
             *b = Pending::default();
@@ -30,7 +39,7 @@ impl State {
     }
 }
 
-fn site(c: &Checker, label: &str, warp: u32, lane: u32, pc: u32, note: String) -> RawSite {
+pub(super) fn site(c: &Checker, label: &str, warp: u32, lane: u32, pc: u32, note: String) -> RawSite {
     RawSite { label: label.to_string(), thread: Some((c.block.index, warp, lane)), pc, note }
 }
 
@@ -45,6 +54,16 @@ pub(super) unsafe fn collective(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp
     let mask_of = |lane: usize| unsafe { named(cx, op, lane) };
     let mask = mask_of(first);
     let uniform = lanes_of(active).all(|l| mask_of(l) == mask);
+    if c.checks.sync {
+        let mut rest = active;
+        while rest != 0 {
+            let mask = mask_of(rest.trailing_zeros() as usize % LANES);
+            let group =
+                if uniform { rest } else { lanes_of(rest).filter(|&l| mask_of(l) == mask).fold(0, |m, l| m | 1 << l) };
+            masks::executed(c, warp, (op.imm, mask, pc), group, cx.live);
+            rest &= !group;
+        }
+    }
     // Otherwise they wait for others, and are looked at when these have come.
     let complete = lanes_of(active).all(|l| mask_of(l) & cx.live & !active == 0);
     if c.checks.races {
@@ -105,6 +124,7 @@ pub(crate) unsafe fn sources(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u
             memory: String::new(),
             help: "the value is undefined: name the lane and let it execute the shuffle, or do not use the result"
                 .into(),
+            interval: None,
         };
         c.findings.add(finding);
     }
@@ -147,6 +167,7 @@ pub(crate) fn met(c: &mut Checker, warp: u32, lanes: u32, kind: Kind, sites: &[(
         sites: places.iter().map(of).collect(),
         memory: String::new(),
         help: help.into(),
+        interval: None,
     };
     c.findings.add(finding);
 }
@@ -187,12 +208,12 @@ pub(super) unsafe fn barrier(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u
     ];
     let help = help.to_string();
     let (rule, severity, memory) = (Rule::BarrierDivergence, Severity::Error, String::new());
-    c.findings.add(RawFinding { rule, severity, message, sites, memory, help });
+    c.findings.add(RawFinding { rule, severity, message, sites, memory, help, interval: None });
 }
 
-/// A fault that is about barriers, masks or waiting, as a finding with everybody who waits.
-pub(crate) fn fault(findings: &mut Findings, block: u64, warp: u32, raw: &RawFault) {
-    let at_barrier = raw.waiters.iter().any(|w| w.what.contains("barrier"));
+/// A fault that is about barriers, masks or waiting, as a finding with everybody who waits; `false` for any other.
+pub(crate) fn fault(findings: &mut Findings, block: u64, warp: u32, raw: &RawFault) -> bool {
+    let some = |does: Waits| raw.waiters.iter().any(|w| w.does == does);
     let (rule, help) = match raw.kind {
         FaultKind::DivergentBarrier => (
             Rule::BarrierDivergence,
@@ -202,30 +223,55 @@ pub(crate) fn fault(findings: &mut Findings, block: u64, warp: u32, raw: &RawFau
             Rule::Membermask,
             "a lane may only execute a collective whose membermask names it, and all lanes must name the same lanes",
         ),
-        FaultKind::Deadlock if at_barrier => (
+        FaultKind::Deadlock if some(Waits::Spins) => (
+            Rule::Deadlock,
+            "a loop that waits needs somebody who ends it: whoever should change what it reads waits for it, has exited, or never \
+             gets there",
+        ),
+        FaultKind::Deadlock if some(Waits::AtBarrier) => (
             Rule::BarrierMissing,
             "the threads that are missing took another way or have exited: move the barrier out of the branch, or count them out",
         ),
-        FaultKind::Deadlock => (
-            Rule::Deadlock,
-            "a collective waits for all lanes that its membermask names and that have not exited; a loop that waits needs \
-             somebody who ends it",
-        ),
-        _ => return,
+        FaultKind::Deadlock => {
+            (Rule::Deadlock, "a collective waits for all lanes that its membermask names and that have not exited")
+        }
+        _ => return false,
     };
-    let site = |w: &Waiter| RawSite {
-        label: format!("warp {}, lanes {:#010x}: {}", w.warp, w.lanes, w.what),
-        thread: Some((block, w.warp, w.lanes.trailing_zeros() & 31)),
-        pc: w.pc,
-        note: String::new(),
-    };
-    let mut sites: Vec<RawSite> = raw.waiters.iter().map(site).collect();
+    let mut sites = waiting(block, &raw.waiters);
     if sites.is_empty() {
         let thread = Some((block, warp, raw.lane));
         sites.push(RawSite { label: "here".into(), thread, pc: raw.pc, note: String::new() });
     }
     let (severity, message, memory) = (Severity::Error, raw.detail.clone(), String::new());
-    findings.add(RawFinding { rule, severity, message, sites, memory, help: help.into() });
+    findings.add(RawFinding { rule, severity, message, sites, memory, help: help.into(), interval: None });
+    true
+}
+
+/// Who waits, once for each place, those first who spin; at most [`PLACES`].
+fn waiting(block: u64, waiters: &[Waiter]) -> Vec<RawSite> {
+    let mut order: Vec<&Waiter> = waiters.iter().collect();
+    order.sort_by_key(|w| w.does);
+    let mut places: Vec<(&Waiter, usize)> = Vec::new();
+    for w in order {
+        match places.iter_mut().find(|p| (p.0.pc, p.0.does) == (w.pc, w.does)) {
+            Some(known) => known.1 += 1,
+            None => places.push((w, 0)),
+        }
+    }
+    let site = |&(w, more): &(&Waiter, usize)| {
+        let others = match more {
+            0 => String::new(),
+            1 => "; so does another group of lanes".to_string(),
+            n => format!("; so do {n} more groups of lanes"),
+        };
+        RawSite {
+            label: format!("warp {}, lanes {:#010x}: {}{others}", w.warp, w.lanes, w.what),
+            thread: Some((block, w.warp, w.lanes.trailing_zeros() & 31)),
+            pc: w.pc,
+            note: String::new(),
+        }
+    };
+    places.iter().take(PLACES).map(site).collect()
 }
 
 fn name(kind: u64) -> &'static str {

@@ -48,6 +48,7 @@ pub(in crate::software) fn leaked(records: Vec<AllocationRecord>, left_by: LeftB
             memory,
             help: String::new(),
             count,
+            also: Vec::new(),
         };
         Report { allocation: Some(site), ..Report::new(finding) }
     };

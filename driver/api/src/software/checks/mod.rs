@@ -7,6 +7,7 @@
 
 mod leaks;
 mod leave;
+mod misuse;
 mod outputs;
 mod overlap;
 mod places;
@@ -28,15 +29,16 @@ use warpsmith_simt::{Checks, Counters, Fault, Finding, Instance, Launch, Severit
 
 pub(super) use leaks::{LeftBy, leaked};
 pub(super) use leave::leaves;
-pub use leave::undefined_output;
+pub(crate) use misuse::refused;
 pub(super) use outputs::copied;
 pub(super) use overlap::{copies, fills, retires};
 
 pub use record::{LaunchProfile, approximate_json, launch_profiles, reset_launch_profiles};
-pub use report::{Group, Report, finding_of, own_frame};
+pub use report::{Group, Report, finding_of};
 pub(super) use settings::Settings;
 pub use settings::{Allow, parse_checks};
 pub use site::{HostFrame, HostSite};
+pub use warpsmith_simt::check::own_frame;
 
 use super::device::Device;
 use super::order;
@@ -193,7 +195,7 @@ pub(super) fn launch(
     }
     approximate(instance, name);
     let mut findings = inspection.findings;
-    findings.extend(inspection.fault.iter().map(|fault| finding_of(fault)));
+    findings.extend(inspection.fault.iter().filter(|_| !inspection.fault_told).map(|fault| finding_of(fault)));
     submit(findings, Some(*launch));
     match inspection.fault {
         Some(fault) => {
@@ -232,8 +234,11 @@ pub(super) fn submit(findings: Vec<Finding>, launch: Option<Launch>) {
     let site = HostSite::of(&Backtrace::force_capture());
     let replay = replay();
     for finding in findings {
-        let (allocation, freed) = places::of_finding(&finding);
-        add(Report { finding, launch, site: site.clone(), allocation, freed, replay: replay.clone() }, settings);
+        let places::Places { allocation, freed, source } = places::of_finding(&finding);
+        add(
+            Report { finding, launch, site: site.clone(), allocation, freed, source, replay: replay.clone() },
+            settings,
+        );
     }
 }
 
@@ -254,6 +259,7 @@ pub(super) fn leave(records: Vec<AllocationRecord>, left_by: LeftBy) {
 
 /// Keeps a report for the thread, and publishes it.
 fn add(report: Report, settings: &Settings) {
+    misuse::told();
     let _ = PENDING.try_with(|p| {
         let mut pending = p.borrow_mut();
         if pending.len() < MOST_PENDING {

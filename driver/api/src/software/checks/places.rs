@@ -1,19 +1,31 @@
 //! Who allocated and freed device memory, for reports: from the records that the engine keeps.
 
-use warpsmith_simt::Finding;
+use warpsmith_simt::{Finding, Rule};
 
 use super::super::track;
 use super::HostSite;
 
-/// Who allocated and who freed the memory that a finding names first.
-pub(super) fn of_finding(finding: &Finding) -> (Option<HostSite>, Option<HostSite>) {
+/// Who had to do with the memory that a finding names.
+#[derive(Default)]
+pub(super) struct Places {
+    /// Who allocated and who freed what it names first.
+    pub allocation: Option<HostSite>,
+    pub freed: Option<HostSite>,
+    /// Who allocated what undefined data was read from first, if that is other memory.
+    pub source: Option<HostSite>,
+}
+
+/// Who had to do with the memory that a finding names.
+pub(super) fn of_finding(finding: &Finding) -> Places {
     let addresses = addresses_in(&finding.memory).chain(addresses_in(&finding.message));
-    match addresses.filter_map(track::allocation_at).next() {
-        Some(record) => {
-            let site = |s: &track::Site| HostSite::of(s.trace());
-            (Some(site(&record.allocated_at)), record.freed.as_ref().map(|(_, s)| site(s)))
-        }
-        None => (None, None),
+    let mut records = addresses.filter_map(track::allocation_at);
+    let Some(first) = records.next() else { return Places::default() };
+    let site = |s: &track::Site| HostSite::of(s.trace());
+    let other = records.find(|r| finding.rule == Rule::UndefinedOutput && r.address != first.address);
+    Places {
+        allocation: Some(site(&first.allocated_at)),
+        freed: first.freed.as_ref().map(|(_, s)| site(s)),
+        source: other.map(|r| site(&r.allocated_at)),
     }
 }
 

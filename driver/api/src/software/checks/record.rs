@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use serde_json::{Map, Value, json};
-use warpsmith_simt::check::{Metrics, Profile};
+use warpsmith_simt::check::{Metrics, Profile, own_frame};
 use warpsmith_simt::{Approximation, Instance, KernelInfo, Launch, Module};
 
 use super::super::occupancy::Occupancy;
-use super::report::own_frame;
 use crate::engine::lock;
 
 /// What the launches of one kernel in one shape did.

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use serde_json::{Value, json};
-use warpsmith_simt::{Fault, FaultKind, Finding, Launch, Rule, Severity, check::Frame, check::Site};
+use warpsmith_simt::check::{Also, Frame, Site, own_frame};
+use warpsmith_simt::{Fault, FaultKind, Finding, Launch, Rule, Severity};
 
 use super::site::{HostFrame, HostSite};
 
@@ -20,6 +21,8 @@ pub struct Report {
     pub allocation: Option<HostSite>,
     /// Who freed it.
     pub freed: Option<HostSite>,
+    /// Of undefined data, who allocated the memory that it was read from first, if that is other memory.
+    pub source: Option<HostSite>,
     /// A command that shows it again; empty if unknown.
     pub replay: String,
 }
@@ -28,7 +31,7 @@ impl Report {
     /// A finding of which nothing more is known.
     pub fn new(finding: Finding) -> Report {
         let site = HostSite::default();
-        Report { finding, launch: None, site, allocation: None, freed: None, replay: String::new() }
+        Report { finding, launch: None, site, allocation: None, freed: None, source: None, replay: String::new() }
     }
 
     /// The place that the finding is best shown at: the innermost in the code of the kernel's own crate.
@@ -62,6 +65,15 @@ impl Report {
                 "ptx": { "line": s.ptx_line, "text": s.ptx_text.trim() },
             })
         };
+        let also = |a: &Also| {
+            json!({
+                "rule": a.rule.name(),
+                "severity": a.severity.name(),
+                "message": a.message,
+                "count": a.count,
+                "sites": a.sites.iter().map(site).collect::<Vec<_>>(),
+            })
+        };
         let launch = |l: &Launch| json!({ "grid": l.grid, "block": l.block, "dynamic_shared": l.dynamic_shared });
         json!({
             "type": "finding",
@@ -72,12 +84,14 @@ impl Report {
             "count": f.count,
             "place": self.place().map(frame),
             "sites": f.sites.iter().map(site).collect::<Vec<_>>(),
+            "also": f.also.iter().map(also).collect::<Vec<_>>(),
             "memory": f.memory,
             "help": f.help,
             "launch": self.launch.as_ref().map(launch),
             "call": host(&self.site),
             "allocated": self.allocation.as_ref().map(host),
             "freed": self.freed.as_ref().map(host),
+            "source_allocated": self.source.as_ref().map(host),
             "replay": self.replay,
             "text": self.to_string(),
         })
@@ -90,21 +104,6 @@ pub type Group = (Rule, String, Vec<(u32, Option<Frame>)>, String);
 pub(super) fn host(site: &HostSite) -> Value {
     let frame = |f: &HostFrame| json!({ "function": f.function, "file": f.file, "line": f.line });
     json!({ "api": site.api, "frames": site.frames.iter().map(frame).collect::<Vec<_>>() })
-}
-
-/// Of a place and the calls that it was inlined through, the innermost in the crate of the kernel; else the innermost that
-/// is not in Rust's own library.
-pub fn own_frame(frames: &[Frame]) -> Option<&Frame> {
-    let crate_of = |f: &Frame| f.file.rfind("src/").map(|at| f.file[..at].to_owned());
-    let home = frames.last().and_then(crate_of);
-    let known = || frames.iter().filter(|f| f.line != 0);
-    let own = known().find(|f| home.is_some() && crate_of(f) == home && !in_core(&f.file));
-    own.or_else(|| known().find(|f| !in_core(&f.file))).or(known().next())
-}
-
-/// Whether a file is one of Rust's own library.
-fn in_core(file: &str) -> bool {
-    file.starts_with("/rustc/") || file.contains("/library/core/") || file.contains("/library/alloc/")
 }
 
 impl fmt::Display for Report {
@@ -132,6 +131,9 @@ impl fmt::Display for Report {
         }
         if let Some(site) = &self.freed {
             place("memory freed", site)?;
+        }
+        if let Some(site) = &self.source {
+            place("memory of the undefined data allocated", site)?;
         }
         if !self.replay.is_empty() {
             write!(f, "\n  replay: {}", self.replay)?;
@@ -184,28 +186,13 @@ pub fn finding_of(fault: &Fault) -> Finding {
         memory: rest.join("\n"),
         help: String::new(),
         count: 1,
+        also: Vec::new(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_place_is_the_innermost_line_of_the_kernels_crate() {
-        let frame = |file: &str, line| Frame { file: file.into(), line, column: 0 };
-        let chain = [
-            frame("/r/lib/rustlib/src/rust/library/core/src/ptr/mod.rs", 9),
-            frame("/w/device/src/args.rs", 67),
-            frame("/w/app/kernels/src/a.rs", 0),
-            frame("/w/app/kernels/src/a.rs", 5),
-            frame("/w/app/kernels/src/lib.rs", 1),
-        ];
-        assert_eq!(own_frame(&chain), Some(&chain[3]));
-        assert_eq!(own_frame(&chain[..2]), Some(&chain[1]));
-        assert_eq!(own_frame(&chain[..1]), Some(&chain[0]));
-        assert_eq!(own_frame(&[]), None);
-    }
 
     #[test]
     fn a_fault_is_a_finding_with_its_place() {
