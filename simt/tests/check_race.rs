@@ -910,7 +910,7 @@ fn accesses_stay_in_their_shared_variable() {
     expect_in(globals, &either, 1, 32, &[]);
     // What comes out of memory is not followed.
     let stored = format!(
-        "{use_t} add.u32 %r22, %r6, 3972; st.global.u32 [%rd2], %r22; ld.global.u32 %r23, [%rd2]; ld.shared.u32 %r24, [%r23];"
+        "{use_t} add.u32 %r22, %r20, 128; st.global.u32 [%rd2], %r22; ld.global.u32 %r23, [%rd2]; ld.shared.u32 %r24, [%r23];"
     );
     let found = findings(&text(globals, &stored), 1, 32, 0);
     assert!(found.iter().all(|f| f.rule.name() != "memory::out-of-bounds"), "{found:?}");

@@ -131,3 +131,74 @@ fn first_a_guard_then_the_engine() {
     ok(cu!(cuMemHostAlloc(&mut pinned, 32, 0)));
     assert!(software::allocation_at(pinned.addr() as u64).is_some());
 }
+
+/// A refused call does nothing: who does not look at the code is told.
+#[test]
+fn calls_that_are_refused_are_told() {
+    let _gpu = gpu();
+    let p = alloc(16);
+    let _guard = check(Checks::ALL);
+    ok(cu!(cuMemFree_v2(p)));
+    assert_eq!(rules(), [""; 0]);
+    is(cu!(cuMemFree_v2(p)), 1);
+    let found = take_findings();
+    let [report] = &found[..] else { panic!("{found:?}") };
+    let text = report.to_string();
+    let first = "warning[api::misuse]: cuMemFree_v2 is refused: CUDA_ERROR_INVALID_VALUE (1), invalid argument\n";
+    assert!(text.starts_with(first) && text.contains("called by cuMemFree_v2") && text.contains("guard.rs"), "{text}");
+    let gone = stream();
+    ok(cu!(cuStreamDestroy_v2(gone)));
+    is(cu!(cuStreamSynchronize(gone)), 400);
+    assert_eq!(rules(), ["api::misuse"]);
+    // A launch that is refused for its geometry, and once only.
+    is(launch(function(load(PTX), "bounded"), 1, 65, 0, CUstream::NULL, &[no_args()]), 1);
+    assert_eq!(rules().len(), 1);
+    // Questions are answered.
+    let (mut value, mut context) = (0u32, CUcontext::NULL);
+    is(cu!(cuPointerGetAttribute((&raw mut value).cast(), 2, 64)), 1);
+    ok(cu!(cuCtxGetCurrent(&mut context)));
+    assert_eq!(rules(), [""; 0]);
+    // Nobody asked.
+    drop(_guard);
+    is(cu!(cuMemFree_v2(p)), 1);
+    assert_eq!(rules(), [""; 0]);
+}
+
+/// The kernel, its line and the memory that was undefined are named where the host copies the result back.
+#[test]
+fn an_undefined_output_names_the_kernel_and_both_allocations() {
+    let _gpu = gpu();
+    let add = function(load(PTX), "add");
+    let _guard = check(Checks::ALL);
+    let (x, y) = (an_allocation_with_a_name(), upload(&[1]));
+    let (k, n) = (5u32, 1u32);
+    ok(launch(add, 1, 1, 0, CUstream::NULL, &[arg(&x), arg(&y), arg(&k), arg(&n)]));
+    download(y, 1);
+    let found = take_findings();
+    let [report] = &found[..] else { panic!("{found:?}") };
+    let text = report.to_string();
+    for part in [
+        "error[init::output]: a copy of 4 bytes to the host contains 4 undefined ones",
+        "in kernel `add`",
+        "st.global.u32 [%rd5], %r7;",
+        "ld.global.u32 %r7, [%rd4];",
+        &format!("of the allocation of 4 bytes at {x:#x}: never written"),
+        "memory of the undefined data allocated by cuMemAlloc_v2",
+        "an_allocation_with_a_name",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing:\n{text}");
+    }
+    assert!(!text.contains("has given these bytes a value"), "{text}");
+}
+
+#[test]
+fn a_copy_of_nothing_takes_nothing_undefined_along() {
+    let _gpu = gpu();
+    let _guard = check(Checks::ALL);
+    let p = alloc(16);
+    let mut word = 0u32;
+    ok(cu!(cuMemcpyDtoH_v2((&raw mut word).cast(), p, 0)));
+    ok(cu!(cuMemcpyDtoHAsync_v2((&raw mut word).cast(), p, 0, CUstream::NULL)));
+    ok(cu!(cuMemcpyDtoH_v2((&raw mut word).cast(), p + 16, 0)));
+    assert_eq!(rules(), [""; 0]);
+}
