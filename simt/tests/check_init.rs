@@ -814,3 +814,33 @@ fn memory_that_no_kernel_wrote_names_none() {
     assert_eq!((f.kernel.as_str(), f.sites.len()), ("k", 1), "{f}");
     assert!(f.help.ends_with("the kernel stores to this allocation, but not there"), "{f}");
 }
+
+#[test]
+fn what_a_missing_barrier_leaves_undefined_follows_from_its_race() {
+    // Warp 0 reads what warp 1 has not written yet; that decides a branch, and goes to the output.
+    let body = |sync: &str| {
+        format!(
+            ".shared .align 4 .b8 s[256]; mov.u32 %r9, s; shl.b32 %r10, %r1, 2; add.u32 %r11, %r9, %r10; st.shared.u32 [%r11], %r1; {sync}
+             xor.b32 %r10, %r10, 128; add.u32 %r11, %r9, %r10; ld.shared.u32 %r2, [%r11]; st.global.u32 [%rd5], %r2;
+             setp.eq.u32 %p1, %r2, 77; @%p1 bra DONE; st.global.u32 [%rd5+512], %r1; DONE: ret;"
+        )
+    };
+    let run = |sync: &str| {
+        let case = Case::new(text("", &body(sync)), 0);
+        let params: Vec<u8> = [case.a, case.b].iter().flat_map(|p| p.to_le_bytes()).collect();
+        let launch = Launch::new([1, 1, 1], [64, 1, 1]);
+        let found = case.rig.machine.inspect(&case.rig.instance, "k", &launch, &params, &Checks::ALL);
+        (found.findings, case.rig.machine.memory().undefined_output(case.b, 256))
+    };
+    let (found, output) = run("");
+    let [cause] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((cause.rule, cause.severity), (Rule::RaceShared, Severity::Error));
+    assert!(cause.also.iter().any(|a| a.rule == Rule::UndefinedBranch), "{cause}");
+    let shown = cause.to_string();
+    assert!(shown.contains("\n  also init::branch: ") && shown.lines().count() < 16, "{shown}");
+    let output = output.unwrap();
+    assert_eq!(output.help, "this follows from the race::shared that was reported for the kernel");
+    assert!(output.sites.is_empty() && output.kernel == "k", "{output}");
+    let (found, output) = run("bar.sync 0;");
+    assert!(found.is_empty() && output.is_none(), "{found:?} {output:?}");
+}
