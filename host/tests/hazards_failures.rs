@@ -169,6 +169,92 @@ fn rz_23_a_token_allocates_nothing_and_costs_two_copies() {
     }
 }
 
+/// Lets each driver call of `work` fail once. A failure is an error and leaves nothing behind, or is none; either way the
+/// work can be done after it, and `same` compares what it did with an undisturbed run.
+fn every_call_may_fail<T, R: PartialEq + std::fmt::Debug>(
+    what: &str,
+    mut start: impl FnMut() -> T,
+    mut work: impl FnMut(&mut T) -> Result<(), DecodeError>,
+    mut outcome: impl FnMut(&mut T) -> R,
+) {
+    let d = device();
+    let mut undisturbed = start();
+    work(&mut undisturbed).unwrap();
+    let want = outcome(&mut undisturbed);
+    drop(undisturbed);
+    let mut failures = 0;
+    for n in 0.. {
+        let before = (d.live_allocations(), d.memory_info().unwrap());
+        let mut subject = start();
+        let ready = (d.live_allocations(), d.memory_info().unwrap());
+        let guard = software::inject_failure(None, n, 700);
+        let result = work(&mut subject);
+        let fired = guard.fired();
+        drop(guard);
+        if !fired {
+            result.unwrap();
+            assert!(n > 2 && failures > 2, "{what}: {n} calls, {failures} failures");
+            return;
+        }
+        // The next call frees what could not be freed.
+        d.synchronize().unwrap();
+        if let Err(error) = result {
+            failures += 1;
+            assert!(!error.to_string().is_empty());
+            assert_eq!((d.live_allocations(), d.memory_info().unwrap()), ready, "{what}, call {n}: {error}");
+            work(&mut subject).unwrap_or_else(|e| panic!("{what}, call {n}, repeated: {e}"));
+        }
+        assert_eq!(outcome(&mut subject), want, "{what}, call {n}");
+        drop(subject);
+        while d.take_deferred_error().is_some() {}
+        assert_eq!((d.live_allocations(), d.memory_info().unwrap()), before, "{what}, call {n}: something stays");
+    }
+}
+
+/// Other tests use the device too: a process of its own, where memory can be counted.
+#[test]
+fn every_driver_call_of_loading_and_resizing_may_fail() {
+    alone("inner_loading_and_resizing", "64M");
+}
+
+#[test]
+#[ignore = "run by `every_driver_call_of_loading_and_resizing_may_fail` in a process of its own"]
+fn inner_loading_and_resizing() {
+    let d = device();
+    let file = Synthetic { layers: 1, hidden: 64, feed_forward: 64, ..Default::default() }.file();
+    let model = Model::load(&d, &file).unwrap();
+    let o = || SessionOptions { capacity: Some(4), ..options(Mode::Graph, KvType::F16) };
+    let fill = |s: &mut Session| -> Vec<u32> { (0..3).flat_map(|p| feed(s, token(p, 96))).collect() };
+    // The kernels' code is loaded once for all.
+    fill(&mut Session::new(&model, o()).unwrap());
+
+    every_call_may_fail(
+        "Model::load",
+        || None,
+        |loaded| Model::load(&d, &file).map(|m| *loaded = Some(m)),
+        |loaded| fill(&mut Session::new(loaded.as_ref().unwrap(), o()).unwrap()),
+    );
+    every_call_may_fail(
+        "Session::new",
+        || None,
+        |made| Session::new(&model, o()).map(|s| *made = Some(s)),
+        |made| fill(made.as_mut().unwrap()),
+    );
+    let filled = || {
+        let mut s = Session::new(&model, o()).unwrap();
+        fill(&mut s);
+        s
+    };
+    every_call_may_fail("set_capacity", filled, |s| s.set_capacity(50), |s| (s.snapshot().unwrap(), feed(s, 7)));
+    let snapshot = filled().snapshot().unwrap();
+    every_call_may_fail(
+        "restore",
+        || Session::new(&model, o()).unwrap(),
+        |s| s.restore(&snapshot),
+        |s| (s.snapshot().unwrap(), feed(s, 7)),
+    );
+}
+
 #[test]
 fn threads_decode_side_by_side() {
     let files = trio();

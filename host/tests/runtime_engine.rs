@@ -132,3 +132,31 @@ fn errors_of_drop_are_kept_for_whoever_asks() {
     assert!(matches!(error, Error::Driver { call: "cuMemFree_v2", code: 1, .. }), "{error}");
     assert!(device.take_deferred_error().is_none());
 }
+
+/// What a graph owns is given back though the driver fails when it is dropped: at once, or at the next call.
+#[test]
+fn a_graph_that_is_dropped_while_the_driver_fails_is_not_lost() {
+    let (device, stream) = device();
+    if !device.is_software() {
+        return eprintln!("skipped: failures are injected into the software driver");
+    }
+    let fail = |function| warpsmith_driver_api::software::inject_failure(Some(function), 0, 999);
+    for failing in [&["cuCtxGetCurrent"][..], &["cuCtxGetCurrent", "cuCtxSetCurrent"], &["cuMemFree_v2"]] {
+        let before = (device.live_allocations(), device.memory_info().unwrap());
+        let mut buffers: Vec<_> = (0..26).map(|_| stream.zeros::<u32>(64).unwrap()).collect();
+        let graph = stream
+            .capture(|scope| buffers.iter_mut().try_for_each(|cells| scope.launch(Bump { cells, n: 64, by: 1 })))
+            .unwrap();
+        graph.launch(&stream).unwrap();
+        stream.synchronize().unwrap();
+        drop(buffers);
+        let guards: Vec<_> = failing.iter().map(|f| fail(f)).collect();
+        drop(graph);
+        assert!(guards.iter().all(|g| g.fired()), "{failing:?}");
+        drop(guards);
+        // Any call that enters the device.
+        stream.synchronize().unwrap();
+        assert_eq!((device.live_allocations(), device.memory_info().unwrap()), before, "{failing:?}");
+        while device.take_deferred_error().is_some() {}
+    }
+}

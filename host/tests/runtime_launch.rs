@@ -7,6 +7,7 @@ mod runtime_support;
 use gpu_kernels::elementwise::{ResidualAdd, Swiglu, swiglu_reference};
 use runtime_support::*;
 use warpsmith_device::{DeviceSlice, Kernel, U32x4};
+use warpsmith_driver_api::software;
 use warpsmith_host::{Device, Error, KernelImage};
 
 #[test]
@@ -173,15 +174,84 @@ fn a_newer_image_takes_the_place_of_an_older_one() {
     assert_eq!(stream.read(&cells).unwrap(), [221]);
 }
 
+/// The kernels, with another addend in `bump`.
+fn adding(by: u32) -> KernelImage {
+    let text = PTX.replace("add.u32 %r7, %r7, %r2;", &format!("add.u32 %r7, %r7, {by};"));
+    let code: &'static [(u32, &'static str)] = vec![(75, &*text.leak())].leak();
+    KernelImage::from_parts(("warpsmith-host", MANIFEST, code))
+}
+
+/// Modules that this thread has loaded and not unloaded.
+fn loaded() -> i64 {
+    let counts = software::call_counts();
+    let of = |name: &str| counts.get(name) as i64;
+    of("cuModuleLoadDataEx") + of("cuModuleLoadData") - of("cuModuleUnload")
+}
+
+#[test]
+fn modules_that_were_replaced_are_unloaded() {
+    let (device, stream) = device();
+    if !device.is_software() {
+        return eprintln!("skipped: calls are counted by the software driver");
+    }
+    let mut cells = stream.zeros::<u32>(1).unwrap();
+    software::reset_call_counts();
+    for by in 1..=40u32 {
+        device.load(&adding(by)).unwrap();
+        stream.launch(Bump { cells: &mut cells, n: 1, by: 1000 }).unwrap();
+        assert!(loaded() <= 1, "after {by} loads {} modules are there", loaded());
+    }
+    assert_eq!(stream.read(&cells).unwrap(), [820]);
+    // A graph keeps what it was captured with, and only as long as it is there.
+    let graph = stream.capture(|scope| scope.launch(Bump { cells: &mut cells, n: 1, by: 0 })).unwrap();
+    device.load(&adding(100)).unwrap();
+    device.load(&adding(200)).unwrap();
+    assert_eq!(loaded(), 2);
+    graph.launch(&stream).unwrap();
+    assert_eq!(stream.read(&cells).unwrap(), [860]);
+    drop(graph);
+    device.load(&adding(300)).unwrap();
+    assert_eq!(loaded(), 1);
+    // One that cannot be unloaded is unloaded at the next load.
+    let fails = software::inject_failure(Some("cuModuleUnload"), 0, 1);
+    device.load(&adding(400)).unwrap();
+    assert!(fails.fired());
+    assert!(device.take_deferred_error().is_some_and(|e| e.to_string().contains("cuModuleUnload")));
+    device.load(&adding(500)).unwrap();
+    // Three attempts for the two: the one that failed was counted as a call.
+    assert_eq!(loaded(), 0);
+}
+
+#[test]
+fn while_a_stream_is_captured_replaced_modules_stay() {
+    let (device, stream) = device();
+    let other = device.stream().unwrap();
+    let mut cells = stream.zeros::<u32>(1).unwrap();
+    device.load(&adding(1)).unwrap();
+    stream.launch(Bump { cells: &mut cells, n: 1, by: 0 }).unwrap();
+    stream.synchronize().unwrap();
+    let graph = other
+        .capture(|scope| {
+            let device = device.clone();
+            std::thread::spawn(move || device.load(&adding(2))).join().unwrap()?;
+            scope.launch(Bump { cells: &mut cells, n: 1, by: 0 })
+        })
+        .unwrap();
+    graph.launch(&other).unwrap();
+    assert_eq!(other.read(&cells).unwrap(), [3]);
+    device.load(&adding(3)).unwrap();
+    graph.launch(&other).unwrap();
+    assert_eq!(other.read(&cells).unwrap(), [5]);
+    assert!(device.take_deferred_error().is_none());
+}
+
 #[test]
 fn rz_24_images_are_told_apart_by_their_text() {
     // The same library and the same kernel name with other code must never be served from a cache.
     let (device, stream) = device();
     let mut cells = stream.zeros::<u32>(1).unwrap();
     for by in 1..=5u32 {
-        let text = PTX.replace("add.u32 %r7, %r7, %r2;", &format!("add.u32 %r7, %r7, {by};"));
-        let code: &'static [(u32, &'static str)] = vec![(75, &*text.leak())].leak();
-        device.load(&KernelImage::from_parts(("warpsmith-host", MANIFEST, code))).unwrap();
+        device.load(&adding(by)).unwrap();
         stream.launch(Bump { cells: &mut cells, n: 1, by: 1000 }).unwrap();
     }
     assert_eq!(stream.read(&cells).unwrap(), [1 + 2 + 3 + 4 + 5]);

@@ -165,7 +165,7 @@ impl<'a> OpenCapture<'a> {
     fn close(&mut self) -> Result<Template, Error> {
         self.open = false;
         let mut state = self.stream.state_mut();
-        let bound = self.stream.device.bind();
+        let bound = self.stream.device.bind_to_free();
         let ended = bound.and_then(|()| end_capture(self.stream));
         *state = match &ended {
             // A failed end may leave the capture open; try once more before giving up.

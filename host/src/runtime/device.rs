@@ -231,10 +231,13 @@ impl Device {
     ///
     /// The code for the newest architecture that the device can run is chosen. An image that is
     /// loaded already costs nothing; another image of the same library takes its place for later
-    /// launches, while graphs keep the one that they were captured with.
+    /// launches, while graphs keep the one that they were captured with. What nothing refers to any
+    /// more is unloaded, after the work of the device's streams so far.
     pub fn load(&self, image: &KernelImage) -> Result<(), Error> {
         self.inner.enter("Device::load")?;
-        self.inner.modules.load(&self.inner, image)
+        self.inner.modules.load(&self.inner, image)?;
+        self.inner.modules.unload_retired(&self.inner);
+        Ok(())
     }
 
     /// The libraries whose kernels are loaded.
@@ -243,14 +246,10 @@ impl Device {
     }
 
     /// Waits for all work on the streams of this handle and its clones.
-    ///
-    /// They are waited for one by one: to wait for a whole context would void every capture that
-    /// another thread makes in it.
     pub fn synchronize(&self) -> Result<(), Error> {
         const CALL: &str = "Device::synchronize";
         self.inner.enter(CALL)?;
-        let streams: Vec<_> = lock(&self.inner.streams).iter().filter_map(Weak::upgrade).collect();
-        streams.iter().try_for_each(|stream| stream.synchronize(CALL))?;
+        self.inner.settle(CALL)?;
         findings()
     }
 
@@ -323,7 +322,27 @@ impl DeviceInner {
         if CAPTURING.with(Cell::get) {
             return Err(Error::InsideCapture { call });
         }
-        self.bind()
+        self.bind()?;
+        for dead in self.memory.take_overdue() {
+            dead.free(self);
+        }
+        Ok(())
+    }
+
+    /// [`bind`](DeviceInner::bind) where nobody can repeat the call: if the driver does not say which context is current,
+    /// ours is made it.
+    pub fn bind_to_free(&self) -> Result<(), Error> {
+        // SAFETY: the context is retained for as long as `self` lives.
+        self.bind().or_else(|_| unsafe { cu!(cuCtxSetCurrent(self.context.as_raw())) })
+    }
+
+    /// Waits for all work on the streams of this device.
+    ///
+    /// They are waited for one by one: to wait for a whole context would void every capture that
+    /// another thread makes in it.
+    pub fn settle(&self, call: &'static str) -> Result<(), Error> {
+        let streams: Vec<_> = lock(&self.streams).iter().filter_map(Weak::upgrade).collect();
+        streams.iter().try_for_each(|stream| stream.synchronize(call))
     }
 
     pub fn memory_info(&self) -> Result<MemoryInfo, Error> {
@@ -416,12 +435,12 @@ impl DeviceInner {
     }
 
     fn free(&self, dead: Dead) {
-        match self.bind() {
+        match self.bind_to_free() {
             Ok(()) => dead.free(self),
             // Without its context the memory cannot be freed; a graph's parts must not be
             // dropped piecemeal either.
             Err(error) => {
-                std::mem::forget(dead);
+                self.memory.put_aside(dead);
                 self.defer_error(error);
             }
         }

@@ -70,7 +70,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        let destroyed = self.device.bind().and_then(|()| {
+        let destroyed = self.device.bind_to_free().and_then(|()| {
             // SAFETY: made by `Event::new`, destroyed here only; the driver keeps what streams
             // still wait for.
             unsafe { cu!(cuEventDestroy_v2(self.raw.0)) }

@@ -4,7 +4,8 @@
 //! and each graph that uses it holds another. The device knows its allocations by address, which
 //! is how a launch finds the owner of a slice. The memory is freed when the last owner goes. While
 //! any stream of the device is being captured it is only put aside, and freed when the capture
-//! ends: inside a capture, the driver forbids to free in most modes.
+//! ends: inside a capture, the driver forbids to free in most modes. What the driver could not free is put aside as well,
+//! until the next call that enters the device.
 
 use super::device::DeviceInner;
 use super::graph::GraphParts;
@@ -12,7 +13,7 @@ use super::pinned::PinnedMemory;
 use super::sys;
 use cust::memory::DevicePointer;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A number that no other object of this process has or will have.
@@ -38,14 +39,14 @@ pub struct Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         self.device.memory.forget(self.address);
-        self.device.discard(Dead::Memory(self.address));
+        self.device.discard(Dead::Memory { address: self.address, tried: false });
     }
 }
 
 /// What waits for the end of a capture to be freed.
 pub enum Dead {
-    /// Device memory.
-    Memory(u64),
+    /// Device memory, and whether the driver has refused to free it before.
+    Memory { address: u64, tried: bool },
     /// Staging memory.
     Pinned(PinnedMemory),
     /// An executable graph and what it owns.
@@ -53,14 +54,20 @@ pub enum Dead {
 }
 
 impl Dead {
-    /// Frees it. Failures go to the device's list: there is nobody to return them to.
+    /// Frees it. Failures go to the device's list: there is nobody to return them to. Memory that could not be freed is
+    /// kept for one more try, unless the device is lost.
     pub fn free(self, device: &DeviceInner) {
         let freed = match self {
-            Dead::Memory(address) => {
+            Dead::Memory { address, tried } => {
                 // SAFETY: the address came from `cuda_malloc` and its only owner was the
                 // `Allocation` that has just been dropped. The driver waits for the work that
                 // still uses the memory before it frees it.
-                sys::cust("cuMemFree_v2", unsafe { cust::memory::cuda_free::<u8>(DevicePointer::from_raw(address)) })
+                let freed = unsafe { cust::memory::cuda_free::<u8>(DevicePointer::from_raw(address)) };
+                let freed = sys::cust("cuMemFree_v2", freed);
+                if freed.as_ref().is_err_and(|error| !tried && !error.is_device_lost()) {
+                    device.memory.put_aside(Dead::Memory { address, tried: true });
+                }
+                freed
             }
             Dead::Pinned(memory) => memory.free(),
             Dead::Graph(parts) => return parts.destroy(),
@@ -76,6 +83,10 @@ impl Dead {
 pub struct Memory {
     owners: Mutex<BTreeMap<u64, Weak<Allocation>>>,
     waiting: Mutex<Waiting>,
+    /// What could not be freed when it should have been.
+    overdue: Mutex<Vec<Dead>>,
+    /// Whether there is any: asked at every call.
+    is_overdue: AtomicBool,
 }
 
 #[derive(Default)]
@@ -136,6 +147,27 @@ impl Memory {
         let mut waiting = lock(&self.waiting);
         waiting.captures = waiting.captures.saturating_sub(1);
         if waiting.captures == 0 { std::mem::take(&mut waiting.dead) } else { Vec::new() }
+    }
+
+    /// Whether any stream of the device is being captured.
+    pub fn capturing(&self) -> bool {
+        lock(&self.waiting).captures > 0
+    }
+
+    /// Keeps what could not be freed now.
+    pub fn put_aside(&self, dead: Dead) {
+        lock(&self.overdue).push(dead);
+        self.is_overdue.store(true, Ordering::Release);
+    }
+
+    /// What was put aside, to be freed again; nothing while a capture goes on.
+    #[must_use]
+    pub fn take_overdue(&self) -> Vec<Dead> {
+        if !self.is_overdue.load(Ordering::Acquire) || self.capturing() {
+            return Vec::new();
+        }
+        self.is_overdue.store(false, Ordering::Release);
+        std::mem::take(&mut lock(&self.overdue))
     }
 
     /// Puts `dead` aside if a capture is going on, else gives it back to be freed now.

@@ -2,8 +2,9 @@
 //!
 //! An image is what the builder puts into a program: PTX per architecture, and a manifest. Loading
 //! compiles the PTX for the device and looks up every kernel, so that a launch, also one inside a
-//! capture, only has to find it. Modules live as long as their device: a kernel that runs never
-//! loses its code.
+//! capture, only has to find it. A module lives as long as its device, or until another image of
+//! its library takes its place: then it is unloaded at a later load, once no graph keeps it and
+//! every stream has done its work, so that a kernel that runs never loses its code.
 //!
 //! A launch is bound to its module once: arguments, kinds, sizes, offsets and the block are
 //! compared between the program's own description (`Kernel::META`) and the manifest of what was
@@ -102,7 +103,7 @@ pub struct LoadedModule {
     /// What the code is for.
     sm: u32,
     // Unloads the code when it is dropped, which only the device does, after its last work.
-    _module: cust::module::Module,
+    module: cust::module::Module,
 }
 
 #[derive(Clone, Copy)]
@@ -173,6 +174,32 @@ impl Modules {
             }
         });
         Ok(())
+    }
+
+    /// Unloads what was replaced and nobody refers to any more. Kernels of it may still run: the streams are waited for. What
+    /// cannot be unloaded now, as while a stream is captured, is tried again at the next load. The device's context is
+    /// current, and the thread is not in the middle of using a stream.
+    pub fn unload_retired(&self, device: &DeviceInner) {
+        // Who holds no reference can get none: the table alone has one, and binds nothing to what is retired.
+        let idle = |module: &mut Arc<LoadedModule>| Arc::strong_count(module) == 1;
+        let idle: Vec<_> = self.with_table(|table| table.retired.extract_if(.., idle).collect());
+        if idle.is_empty() {
+            return;
+        }
+        let settled = if device.memory.capturing() { Ok(false) } else { device.settle("Device::load").map(|()| true) };
+        let mut kept = Vec::new();
+        for module in idle {
+            match (settled.as_ref().is_ok_and(|done| *done), Arc::try_unwrap(module)) {
+                (true, Ok(module)) => kept.extend(module.unload(device).map(Arc::new)),
+                (false, Ok(module)) => kept.push(Arc::new(module)),
+                (_, Err(module)) => kept.push(module),
+            }
+        }
+        self.with_table(|table| table.retired.extend(kept));
+        match settled {
+            Ok(_) | Err(Error::StreamCapturing { .. }) => {}
+            Err(error) => device.defer_error(error),
+        }
     }
 
     /// The code of a kernel, checked against the program's description of it.
@@ -248,7 +275,22 @@ impl LoadedModule {
             functions.insert(name.clone(), function);
         }
         tracing::debug!(library = image.library, sm, kernels = functions.len(), "module loaded");
-        Ok(LoadedModule { image: *image, manifest, functions, sm, _module: module })
+        Ok(LoadedModule { image: *image, manifest, functions, sm, module })
+    }
+}
+
+impl LoadedModule {
+    /// Unloads the code; the module if the driver could not, though the device is not lost.
+    fn unload(self, device: &DeviceInner) -> Option<LoadedModule> {
+        let LoadedModule { image, manifest, functions, sm, module } = self;
+        let (error, module) = match cust::module::Module::drop(module) {
+            Ok(()) => return None,
+            Err(failed) => failed,
+        };
+        let error = Error::driver("cuModuleUnload", error as u32 as i32);
+        let lost = error.is_device_lost();
+        device.defer_error(error);
+        (!lost).then_some(LoadedModule { image, manifest, functions, sm, module })
     }
 }
 

@@ -385,7 +385,7 @@ impl StreamInner {
 
 impl Drop for StreamInner {
     fn drop(&mut self) {
-        let destroyed = self.device.bind().and_then(|()| {
+        let destroyed = self.device.bind_to_free().and_then(|()| {
             // SAFETY: made by `Stream::new`, destroyed here only.
             unsafe {
                 let waited = cu!(cuStreamSynchronize(self.raw.0));
