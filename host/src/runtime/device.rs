@@ -467,6 +467,10 @@ impl Drop for DeviceInner {
     fn drop(&mut self) {
         // Modules are unloaded from the current context, which on this thread may be none. If it
         // cannot be made current it is lost, and its modules with it.
-        let _ = self.bind();
+        if self.bind_to_free().is_ok() {
+            for dead in self.memory.take_overdue() {
+                dead.free(self);
+            }
+        }
     }
 }
