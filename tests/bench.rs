@@ -1,9 +1,6 @@
-//! What the benchmarks measure and compare with: `benches/harness`.
+//! What the benchmarks compare and measure: the crate `warpsmith-bench`.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are not seen as tests
-
-#[path = "../benches/harness/mod.rs"]
-mod harness;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,13 +11,12 @@ use gpu_kernels::cases::{Rng, Tensor};
 use gpu_kernels::elementwise::ResidualAdd;
 use gpu_kernels::format::Format;
 use gpu_kernels::gemv::Gemv;
-use harness::baseline::{compare, read, text};
-use harness::counts::Counts;
-use harness::meter::Meter;
-use harness::report::{Spread, page};
-use harness::{Bench, Group, On, Run, Work, launches};
 use serde_json::json;
+use warpsmith_bench::baseline::{Comparison, compare, read, text};
+use warpsmith_bench::report::Spread;
+use warpsmith_bench::{Bench, Counts, Group, Output, Run, Work, Wrong, against, gpu, page};
 use warpsmith_device::Launcher;
+use warpsmith_host::Stream;
 
 fn figures(all: &[(&str, u64)]) -> BTreeMap<String, u64> {
     all.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect()
@@ -32,7 +28,7 @@ static COUNTING: Mutex<()> = Mutex::new(());
 /// The software driver, on which everything here runs.
 fn software() -> Option<(Bench, MutexGuard<'static, ()>)> {
     let turn = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
-    let bench = Bench::open().unwrap();
+    let bench = Bench::quiet(warpsmith_host::builtin_image()).unwrap();
     let counts = bench.counts();
     if !counts {
         eprintln!("a GPU: nothing is counted");
@@ -76,40 +72,66 @@ fn rows_that_were_not_run_are_extended_to_what_a_run_of_them_counts() {
 #[test]
 fn variants_take_turns_and_each_has_its_samples() {
     let _turn = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
-    let bench = Bench::open().unwrap();
+    let bench = Bench::quiet(warpsmith_host::builtin_image()).unwrap();
     let s = &bench.stream;
     let turns = Rc::new(RefCell::new(Vec::new()));
-    let (x, residual, mut y) = (s.zeros::<f32>(64).unwrap(), s.zeros::<f32>(64).unwrap(), s.zeros::<f32>(64).unwrap());
-    let add = Run::Launches(launches(move |on: &mut On<'_, '_>, _| {
-        on.launch(ResidualAdd { x: &x, residual: &residual, y: &mut y, n: 64 })
-    }));
     let whole = |name: &'static str| {
         let turns = Rc::clone(&turns);
-        Run::Whole(Box::new(move || {
-            turns.borrow_mut().push(name);
-            Ok(())
-        }))
+        Run::whole(
+            turns,
+            move |turns| {
+                turns.borrow_mut().push(name);
+                Ok(())
+            },
+            |_, _| Ok(Vec::new()),
+        )
     };
-    let samples = harness::gpu::interleaved([whole("a"), add, whole("b")].map(|run| (s, run))).unwrap();
+    let samples = gpu::interleaved([whole("a"), sum(s, 2.0).unwrap(), whole("b")].map(|run| (s, run))).unwrap();
     assert!(samples.iter().all(|s| s.len() >= 50 && s.iter().all(|ns| *ns >= 0.0)));
     assert_eq!(turns.borrow()[..4], ["a", "b", "a", "b"]);
 }
 
+/// A sum of 64 ones and ones, and what it should give.
+fn sum(s: &Stream, want: f64) -> Result<Run, warpsmith_bench::Failed> {
+    let buffers = (s.upload(&[1.0f32; 64])?, s.upload(&[1.0f32; 64])?, s.zeros::<f32>(64)?);
+    Ok(Run::launches(
+        buffers,
+        |(x, residual, y), on, _| on.launch(ResidualAdd { x, residual, y, n: 64 }),
+        move |(_, _, y), s| Ok(vec![Output::near("y", &s.read(y)?, &[want; 64], |_| 0.0)]),
+    ))
+}
+
 /// One variant: a sum of 64 elements.
-fn group() -> Group<'static> {
+fn group(want: f64) -> Group<'static> {
     Group {
         id: "test/add".to_owned(),
         key: "test/add".to_owned(),
         variants: vec![("one".to_owned(), Work { elements: 64, floor_bytes: 768 })],
         rows: None,
-        setup: Box::new(|bench: &Bench, _| {
-            let s = &bench.stream;
-            let (x, residual, mut y) = (s.zeros::<f32>(64)?, s.zeros::<f32>(64)?, s.zeros::<f32>(64)?);
-            Ok(vec![Run::Launches(launches(move |on: &mut On<'_, '_>, _| {
-                on.launch(ResidualAdd { x: &x, residual: &residual, y: &mut y, n: 64 })
-            }))])
-        }),
+        setup: Box::new(move |bench: &Bench, _| Ok(vec![sum(&bench.stream, want)?])),
     }
+}
+
+#[test]
+fn what_is_wrong_is_not_counted() {
+    let Some((bench, _turn)) = software() else { return };
+    let refused = bench.count(&group(3.0), 0).unwrap_err();
+    assert!(refused.is::<Wrong>(), "{refused}");
+    assert!(refused.to_string().starts_with("y: element 0 is 2e0 where the reference gives 3e0"), "{refused}");
+    // Nothing to look at is no reason to trust a kernel either.
+    let blind = Group {
+        setup: Box::new(|bench: &Bench, _| {
+            let (x, y) = (bench.stream.zeros::<f32>(64)?, bench.stream.zeros::<f32>(64)?);
+            let launch = |(x, y): &mut (_, _), on: &mut warpsmith_bench::On<'_, '_>, _| {
+                let x: &warpsmith_host::Buffer<f32> = x;
+                let y: &mut warpsmith_host::Buffer<f32> = y;
+                on.launch(ResidualAdd { x, residual: x, y, n: 64 })
+            };
+            Ok(vec![Run::launches((x, y), launch, |_, _| Ok(Vec::new()))])
+        }),
+        ..group(2.0)
+    };
+    assert!(bench.count(&blind, 0).unwrap_err().to_string().contains("nothing was compared"));
 }
 
 #[test]
@@ -117,10 +139,10 @@ fn another_build_of_the_kernels_is_measured_beside_this_one() {
     let Some((bench, _turn)) = software() else { return };
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path();
-    assert!(harness::against::read(folder).unwrap_err().contains("manifest.json"));
+    assert!(against::read(folder).unwrap_err().contains("manifest.json"));
     let image = warpsmith_host::builtin_image();
     std::fs::write(folder.join("manifest.json"), image.manifest_text()).unwrap();
-    assert!(harness::against::read(folder).unwrap_err().contains("no sm_*.ptx"));
+    assert!(against::read(folder).unwrap_err().contains("no sm_*.ptx"));
     for (sm, ptx) in image.code() {
         // One instruction more at the end of the kernel.
         let start = ptx.find(".entry residual_add(").unwrap();
@@ -128,27 +150,17 @@ fn another_build_of_the_kernels_is_measured_beside_this_one() {
         let slower = format!("{}membar.gl;\n\t{}", &ptx[..end], &ptx[end..]);
         std::fs::write(folder.join(format!("sm_{sm}.ptx")), slower).unwrap();
     }
-    let bench = bench.against(&harness::against::read(folder).unwrap()).unwrap();
-    let counts: Vec<u64> = bench.builds().map(|b| b.count(&group(), 0).unwrap().0.lane_instructions).collect();
+    let bench = bench.against(&against::read(folder).unwrap()).unwrap();
+    let counts: Vec<u64> = bench.builds().map(|b| b.count(&group(2.0), 0).unwrap().0.lane_instructions).collect();
     // A block of 256 threads, of which each ends once.
     assert_eq!(counts.len(), 2);
     assert!(counts[1] > counts[0] && counts[1] <= counts[0] + 256, "{counts:?}");
 }
 
 #[test]
-fn criterion_is_given_the_count_of_every_iteration() {
+fn the_launch_that_is_compared_is_the_one_that_is_counted() {
     let Some((bench, _turn)) = software() else { return };
-    use criterion::measurement::Measurement;
-    let meter = Meter::LaneInstructions;
-    assert_eq!(meter.to_f64(&meter.add(&3.0, &4.0)), 7.0);
-    let mut values = [20_000.0];
-    assert_eq!((meter.formatter().scale_values(20_000.0, &mut values), values), ("Kinst", [20.0]));
-    let mut values = [20_000.0];
-    let unit = meter.formatter().scale_throughputs(20_000.0, &criterion::Throughput::Elements(4_000), &mut values);
-    assert_eq!((unit, values), ("inst/elem", [5.0]));
-
-    let group = group();
-    let counted = bench.count(&group, 0).unwrap();
+    let counted = bench.count(&group(2.0), 0).unwrap();
     assert_eq!((counted.1, counted.0.lane_instructions), (None, add(&bench, 64).lane_instructions));
 }
 
@@ -163,7 +175,7 @@ fn three_percent_more_is_worse_and_one_is_not() {
     assert_eq!((found.new, found.gone), (vec!["new".to_owned()], vec!["gone".to_owned()]));
     // The limit itself fails.
     assert_eq!(compare(&figures(&[("a", 100)]), &figures(&[("a", 102)])).worse.len(), 1);
-    assert_eq!(compare(&baseline, &baseline), harness::baseline::Comparison::default());
+    assert_eq!(compare(&baseline, &baseline), Comparison::default());
 }
 
 #[test]

@@ -1,82 +1,62 @@
-//! What a kernel costs, by [criterion]: device time on a GPU, counted lane instructions on the software driver.
+//! Benchmarks of kernels: outputs are compared with their references first, then what launches cost is measured, as device
+//! time on a GPU and as counted work on the software driver.
 //!
 //! ```no_run
-//! use warpsmith_host::{Device, gpu_kernels::elementwise::ResidualAdd};
+//! use std::process::ExitCode;
+//! use warpsmith_bench::{Failed, Harness, Noise, Output, Run, Work};
+//! use warpsmith_host::device::Launcher;
+//! use warpsmith_host::gpu_kernels::elementwise::{ResidualAdd, residual_add_reference};
 //!
 //! // A bench target with `harness = false`.
-//! # fn main() -> Result<(), warpsmith_host::Error> {
-//! let device = Device::open(0)?;
-//! let stream = device.stream()?;
-//! let x = stream.upload(&[1.0f32; 1000])?;
-//! let mut y = stream.zeros::<f32>(1000)?;
-//! let mut criterion = warpsmith_bench::criterion_for(&device);
-//! criterion.bench_function("residual_add", |b| {
-//!     warpsmith_bench::launches(b, &stream, || {
-//!         stream.launch(ResidualAdd { x: &x, residual: &x, y: &mut y, n: 1000 })
-//!     });
-//! });
-//! # Ok(())
-//! # }
+//! fn main() -> ExitCode {
+//!     Harness::new("add", warpsmith_host::builtin_image()).run(|bench| {
+//!         let n = 1000u32;
+//!         // Two vectors in, one out.
+//!         let work = Work { elements: n.into(), floor_bytes: 12 * u64::from(n) };
+//!         bench
+//!             .group(format!("add/{n}"), work)
+//!             .variant("a thread an element", |stream| {
+//!                 let (a, b) = (Noise(1).floats(n as usize), Noise(2).floats(n as usize));
+//!                 let buffers = (stream.upload(&a)?, stream.upload(&b)?, stream.zeros::<f32>(n as usize)?);
+//!                 let want = residual_add_reference(&a, &b);
+//!                 Ok(Run::launches(
+//!                     buffers,
+//!                     move |(x, residual, y), on, _| on.launch(ResidualAdd { x, residual, y, n }),
+//!                     move |(_, _, y), stream| Ok(vec![Output::near("y", &stream.read(y)?, &want, |_| 1e-6)]),
+//!                 ))
+//!             })
+//!             .measure();
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
-//! The same launch always counts the same, so on the software driver it runs once and criterion gets that count for every
-//! iteration; figures repeat to the digit. Counts are not time, and are not shown as if they were.
+//! The same launch always counts the same, so on the software driver it runs once; figures repeat to the digit. Counts are not
+//! time, and are not shown as if they were: criterion, which calls every figure a time, measures on a GPU alone.
+//!
+//! A run closes with a table, and writes it as text, JSON and a page with plots below `warpsmith/bench` in cargo's target
+//! folder. Counters are compared with a file of the package, which `WARPSMITH_BASELINE=write` writes;
+//! `WARPSMITH_BENCH_AGAINST` names another build of the kernels to be measured beside this one.
 
+pub mod against;
+pub mod baseline;
 pub mod counts;
+pub mod gpu;
+mod group;
+mod harness;
 pub mod meter;
-
-use std::time::Duration;
+mod noise;
+mod options;
+mod output;
+mod page;
+pub mod report;
 
 pub use criterion;
-use criterion::{Bencher, Criterion};
-use warpsmith_host::{Device, Error, Stream};
 
 pub use counts::{Counts, KernelCounts};
+pub use group::{Failed, Group, Launches, On, Outputs, Run, Variants, Work, Wrong};
+pub use harness::{Bench, FEW_ROWS, Harness, OUTPUTS};
 pub use meter::Meter;
-
-/// Criterion for the engine of `device`, with the options of the command line. Counts need no statistics, so on the
-/// software driver criterion's own work is kept short.
-#[must_use]
-pub fn criterion_for(device: &Device) -> Criterion<Meter> {
-    let criterion = Criterion::default().without_plots();
-    let short = Duration::from_millis(1);
-    if device.is_software() {
-        criterion
-            .with_measurement(Meter::LaneInstructions)
-            .sample_size(10)
-            .nresamples(1000)
-            .warm_up_time(short)
-            .measurement_time(short)
-    } else {
-        criterion.with_measurement(Meter::DeviceTime).sample_size(50)
-    }
-    .configure_from_args()
-}
-
-/// One iteration is what `work` launches on `stream`: the lane instructions that it counts, or the nanoseconds of device
-/// time that it takes among others of its kind. A launch that fails ends the process with its error, since criterion has
-/// no way to be told.
-pub fn launches(bencher: &mut Bencher<'_, Meter>, stream: &Stream, mut work: impl FnMut() -> Result<(), Error>) {
-    let software = stream.device().is_software();
-    let mut counted: Option<f64> = None;
-    bencher.iter_custom(|iterations| {
-        let value = match counted {
-            Some(one) => Ok(one * iterations as f64),
-            None if software => Counts::of(stream, &mut work).map(|counts| {
-                let one = counts.lane_instructions as f64;
-                counted = Some(one);
-                one * iterations as f64
-            }),
-            None => between_events(stream, || (0..iterations).try_for_each(|_| work())),
-        };
-        value.unwrap_or_else(|error| {
-            eprintln!("error: {error}");
-            std::process::exit(1)
-        })
-    });
-}
-
-/// Nanoseconds of device time between events around what `work` issues.
-pub fn between_events(stream: &Stream, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
-    Ok(stream.device_time(work)?.as_secs_f64() * 1e9)
-}
+pub use noise::Noise;
+pub use output::Output;
+pub use page::page;

@@ -1,15 +1,10 @@
-//! Criterion's measurement: nanoseconds of device time on a GPU, counted lane instructions on the software driver.
+//! Criterion's measurement on a GPU: nanoseconds of device time.
 
 use criterion::Throughput;
 use criterion::measurement::{Measurement, ValueFormatter};
 
-/// What criterion measures with.
-pub enum Meter {
-    /// A GPU: time between two events.
-    DeviceTime,
-    /// The software driver: lane instructions.
-    LaneInstructions,
-}
+/// Device time, in nanoseconds.
+pub struct Meter;
 
 impl Measurement for Meter {
     type Intermediate = ();
@@ -30,26 +25,21 @@ impl Measurement for Meter {
         *value
     }
     fn formatter(&self) -> &dyn ValueFormatter {
-        match self {
-            Meter::DeviceTime => &Nanoseconds,
-            Meter::LaneInstructions => &Instructions,
-        }
+        &Nanoseconds
     }
 }
 
 struct Nanoseconds;
-struct Instructions;
-
-fn scaled(values: &mut [f64], typical: f64, units: [(f64, f64, &'static str); 3]) -> &'static str {
-    let [first, second, last] = units;
-    let (_, factor, unit) = [first, second].into_iter().find(|u| typical < u.0).unwrap_or(last);
-    values.iter_mut().for_each(|v| *v *= factor);
-    unit
-}
 
 impl ValueFormatter for Nanoseconds {
     fn scale_values(&self, typical: f64, values: &mut [f64]) -> &'static str {
-        scaled(values, typical, [(1e3, 1.0, "ns"), (1e6, 1e-3, "us"), (0.0, 1e-6, "ms")])
+        let (factor, unit) = match typical {
+            t if t < 1e3 => (1.0, "ns"),
+            t if t < 1e6 => (1e-3, "us"),
+            _ => (1e-6, "ms"),
+        };
+        values.iter_mut().for_each(|v| *v *= factor);
+        unit
     }
     fn scale_throughputs(&self, _: f64, throughput: &Throughput, values: &mut [f64]) -> &'static str {
         let (amount, unit) = match throughput {
@@ -62,23 +52,5 @@ impl ValueFormatter for Nanoseconds {
     }
     fn scale_for_machines(&self, _: &mut [f64]) -> &'static str {
         "ns"
-    }
-}
-
-impl ValueFormatter for Instructions {
-    fn scale_values(&self, typical: f64, values: &mut [f64]) -> &'static str {
-        scaled(values, typical, [(1e4, 1.0, "inst"), (1e7, 1e-3, "Kinst"), (0.0, 1e-6, "Minst")])
-    }
-    fn scale_throughputs(&self, _: f64, throughput: &Throughput, values: &mut [f64]) -> &'static str {
-        let (amount, unit) = match throughput {
-            Throughput::Bytes(n) | Throughput::BytesDecimal(n) => (*n as f64, "inst/byte"),
-            Throughput::Elements(n) => (*n as f64, "inst/elem"),
-            _ => (1.0, "inst"),
-        };
-        values.iter_mut().for_each(|v| *v /= amount);
-        unit
-    }
-    fn scale_for_machines(&self, _: &mut [f64]) -> &'static str {
-        "inst"
     }
 }

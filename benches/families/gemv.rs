@@ -2,16 +2,13 @@
 
 use std::rc::Rc;
 
-use criterion::Criterion;
-use gpu_kernels::cases::Tensor;
+use gpu_kernels::cases::{Rng, Tensor};
 use gpu_kernels::format::Format;
-use gpu_kernels::gemv::{Activations, Coded, Gemv, Quantize, Written, coding, first, four};
+use gpu_kernels::gemv::{self, Activations, Coded, Gemv, Quantize, Written, coding, first, four, planes};
+use warpsmith_bench::report::Spread;
+use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work, gpu};
 use warpsmith_device::{Launcher, U32x4};
-use warpsmith_host::Buffer;
-
-use crate::harness::meter::Meter;
-use crate::harness::report::Spread;
-use crate::harness::{Bench, Failed, Group, Noise, Run, Work, gpu};
+use warpsmith_host::{Buffer, Stream};
 
 /// Hidden size, width of queries, of queries, keys and values, and of the feed-forward layer: Qwen3's.
 const MODELS: [(&str, usize, usize, usize, usize); 4] = [
@@ -94,6 +91,58 @@ fn variants(format: Format, layer: &str) -> Vec<Variant> {
     all
 }
 
+/// Rows of weights that differ: those after them are the same again.
+const DIFFERENT: usize = 64;
+
+/// Weights as [`Tensor::many_records`] makes them, decoded, and what a product with them has to give.
+struct Reference {
+    weights: Vec<f32>,
+    rows: usize,
+    cols: usize,
+    swiglu: bool,
+    codes: Option<gemv::Codes>,
+}
+
+impl Reference {
+    fn new(format: Format, rows: usize, cols: usize, swiglu: bool, codes: Option<gemv::Codes>) -> Result<Self, Failed> {
+        let all = if swiglu { 2 * rows } else { rows };
+        let some = all.min(DIFFERENT);
+        let tensor = Tensor::random(&mut Rng(all as u64 * 31 + cols as u64), format, some, cols);
+        Ok(Reference { weights: format.decode(&tensor.bytes, some, cols)?, rows, cols, swiglu, codes })
+    }
+
+    /// A column's numbers and how far off each may be.
+    fn column(&self, x: &[f32]) -> (Vec<f64>, Vec<f64>) {
+        let dots = gemv::reference(&self.weights, x, None);
+        let mut errors: Vec<f64> = gemv::magnitudes(&self.weights, x).iter().map(|m| 1e-5 * m).collect();
+        if let Some(codes) = self.codes {
+            let rounding = planes::rounding(&self.weights, x, codes.bytes(), codes.block());
+            errors.iter_mut().zip(rounding).for_each(|(error, more)| *error += more);
+        }
+        let one = |r: usize| {
+            let at = |row: usize| (dots[row % dots.len()], errors[row % dots.len()]);
+            let ((gate, gate_error), (up, up_error)) = (at(r), at(self.rows + r));
+            if !self.swiglu {
+                return (gate, gate_error);
+            }
+            // The derivative of SiLU is at most 1.1.
+            let silu = gate / (1.0 + (-gate).exp());
+            let want = silu * up;
+            let error = 1.1 * gate_error * (up.abs() + up_error) + silu.abs() * up_error + 2e-6 * want.abs() + 1e-42;
+            (want, error)
+        };
+        (0..self.rows).map(one).unzip()
+    }
+
+    /// All columns, side by side.
+    fn outputs(&self, stream: &Stream, x: &[f32], y: &Buffer<f32>) -> Result<Vec<Output>, Failed> {
+        let columns = x.chunks_exact(self.cols).map(|x| self.column(x));
+        let (want, bounds): (Vec<Vec<f64>>, Vec<Vec<f64>>) = columns.unzip();
+        let (want, bounds) = (want.concat(), bounds.concat());
+        Ok(vec![Output::near("y", &stream.read(y)?, &want, |i| bounds[i])])
+    }
+}
+
 fn runs(
     bench: &Bench,
     format: Format,
@@ -107,8 +156,9 @@ fn runs(
     let mut runs = Vec::new();
     for variant in all.iter().copied() {
         let columns = variant.columns();
-        let x = bench.stream.upload(&Noise(7).floats(columns * cols))?;
-        let mut y = bench.stream.zeros::<f32>(columns * rows)?;
+        let host_x = Noise(7).floats(columns * cols);
+        let x = bench.stream.upload(&host_x)?;
+        let y = bench.stream.zeros::<f32>(columns * rows)?;
         let weights = Rc::clone(&weights);
         let of = Coded::of(format, variant.activations());
         // Codes come from the launch before, and those of what is computed are part of the product.
@@ -117,28 +167,34 @@ fn runs(
             Quantize::new(of.codes(), &x, &mut codes, m).launch(&mut &bench.stream)?;
         }
         let next = of.map(Coded::codes).filter(|c| n.is_multiple_of(c.block()));
-        let mut coded = bench.stream.zeros::<U32x4>(next.map_or(1, |c| c.len(n) as usize))?;
-        let mut counted = bench.stream.zeros::<u32>(coding::groups(n) as usize)?;
-        runs.push(Run::Launches(Box::new(move |mut on, i| {
-            let weights = &*weights[i % weights.len()];
-            let (x, y) = (&x, &mut y);
-            match (variant, format) {
-                (Variant::First, Format::F32) => {
-                    return on.launch(first::GemvF32V1 { weights, x, y, rows: n, cols: m });
+        let coded = bench.stream.zeros::<U32x4>(next.map_or(1, |c| c.len(n) as usize))?;
+        let counted = bench.stream.zeros::<u32>(coding::groups(n) as usize)?;
+        let codes_read = of.map(Coded::codes);
+        runs.push(Run::launches(
+            (x, y, codes, coded, counted),
+            move |(x, y, codes, coded, counted), mut on, i| {
+                let weights = &*weights[i % weights.len()];
+                match (variant, format) {
+                    (Variant::First, Format::F32) => {
+                        return on.launch(first::GemvF32V1 { weights, x, y, rows: n, cols: m });
+                    }
+                    (Variant::Four, _) => {
+                        return on.launch(four::GemvF16V3 { weights, x, y, rows: n, cols: m });
+                    }
+                    (Variant::First, _) => return on.launch(first::GemvQ80V1 { weights, x, y, rows: n, cols: m }),
+                    _ => {}
                 }
-                (Variant::Four, _) => {
-                    return on.launch(four::GemvF16V3 { weights, x, y, rows: n, cols: m });
-                }
-                (Variant::First, _) => return on.launch(first::GemvQ80V1 { weights, x, y, rows: n, cols: m }),
-                _ => {}
-            }
-            let gemv = match of {
-                None => Gemv::new(format, weights, n, m, x, y).columns(columns as u32, m, n),
-                Some(of) => Gemv::coded(of, weights, n, m, &codes, y),
-            };
-            let gemv = gemv.code(next.map(|codes| Written { codes, coded: &mut coded, counted: &mut counted }));
-            if swiglu { gemv.swiglu().launch(&mut on) } else { gemv.launch(&mut on) }
-        })));
+                let gemv = match of {
+                    None => Gemv::new(format, weights, n, m, x, y).columns(columns as u32, m, n),
+                    Some(of) => Gemv::coded(of, weights, n, m, codes, y),
+                };
+                let gemv = gemv.code(next.map(|codes| Written { codes, coded, counted }));
+                if swiglu { gemv.swiglu().launch(&mut on) } else { gemv.launch(&mut on) }
+            },
+            move |(_, y, ..), stream| {
+                Reference::new(format, rows, cols, swiglu, codes_read)?.outputs(stream, &host_x, y)
+            },
+        ));
     }
     Ok(runs)
 }
@@ -153,8 +209,8 @@ fn read_rate(bench: &Bench) -> Result<f64, Failed> {
 }
 
 /// Every format.
-pub fn family(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
-    if !bench.counts() {
+pub fn family(bench: &Bench) -> Result<(), Failed> {
+    if bench.times() {
         bench.set_read_rate(read_rate(bench)?);
     }
     for format in Format::ALL {
@@ -186,7 +242,7 @@ pub fn family(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
                     key: format!("gemv/{name}/{cols}{}", if swiglu { "-swiglu" } else { "" }),
                     setup: Box::new(move |bench, rows| runs(bench, format, rows, cols, swiglu, &all)),
                 };
-                bench.group(c, &group);
+                bench.measure(&group);
             }
         }
     }

@@ -2,22 +2,20 @@
 
 mod attention;
 mod gemv;
+mod prefill;
 mod small;
 mod step;
 
-use criterion::Criterion;
-
-use crate::harness::meter::Meter;
-use crate::harness::{Bench, Failed};
+use warpsmith_bench::{Bench, Failed};
 
 /// All groups, in the order of a step.
-pub fn all(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
-    gemv::family(bench, c)?;
-    small::norms(bench, c);
-    attention::decode(bench, c);
-    attention::prefill(bench, c);
-    small::rest(bench, c);
-    step::whole(bench, c)?;
-    step::overhead(bench, c);
+pub fn all(bench: &Bench) -> Result<(), Failed> {
+    gemv::family(bench)?;
+    small::norms(bench);
+    attention::decode(bench);
+    prefill::prompts(bench);
+    small::rest(bench);
+    step::whole(bench)?;
+    step::overhead(bench);
     Ok(())
 }

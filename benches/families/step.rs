@@ -3,17 +3,34 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use criterion::Criterion;
 use gpu_kernels::elementwise::ResidualAdd;
+use warpsmith_bench::{Bench, Failed, Group, Output, Run, Work, gpu};
 use warpsmith_device::Launcher;
 use warpsmith_host::decode::{KvType, Mode, Model, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
-
-use crate::harness::meter::Meter;
-use crate::harness::{Bench, Failed, Group, Run, Work, gpu};
+use warpsmith_host::reference::{KvRounding, Reference};
 
 /// Position of the token that is measured.
 const POSITION: usize = 32;
+/// The token, at every position.
+const TOKEN: u32 = 72;
+/// How far a logit may be off, in standard deviations of all.
+const BOUND: f64 = 1e-3;
+
+/// The logits at that position, in f64.
+fn reference(file: &ModelFile) -> Result<Vec<f64>, Failed> {
+    let mut reference = Reference::new(file, KvRounding::F16);
+    for _ in 0..POSITION {
+        reference.feed(TOKEN)?;
+    }
+    Ok(reference.feed(TOKEN)?.logits)
+}
+
+fn standard_deviation(values: &[f64]) -> f64 {
+    let n = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt()
+}
 
 fn shipped() -> Result<Vec<PathBuf>, Failed> {
     let folder = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("models"))?;
@@ -37,7 +54,7 @@ fn work(file: &ModelFile) -> Work {
 }
 
 /// A step at [`POSITION`], eager, as a graph, as one of programmatic launches, and as one of layers in one launch each.
-pub fn whole(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
+pub fn whole(bench: &Bench) -> Result<(), Failed> {
     for path in shipped()? {
         let file = ModelFile::open(&path)?;
         let id = format!("step/{}", path.file_stem().unwrap_or_default().to_string_lossy());
@@ -45,6 +62,7 @@ pub fn whole(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
         let file = Rc::new(file);
         let setup = move |bench: &Bench, _| {
             let model = Model::load(&bench.device, &file)?;
+            let logits = reference(&file)?;
             let mut runs = Vec::new();
             for (mode, programmatic, persistent) in [
                 (Mode::Eager, false, false),
@@ -56,13 +74,21 @@ pub fn whole(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
                 let options = SessionOptions { capacity, mode, programmatic, persistent, ..SessionOptions::default() };
                 let mut session = Session::new(&model, options)?;
                 for _ in 0..POSITION {
-                    session.feed(72)?;
+                    session.feed(TOKEN)?;
                 }
-                runs.push(Run::Whole(Box::new(move || {
-                    session.sequence_mut().rollback(POSITION)?;
-                    session.feed(72)?;
-                    Ok(())
-                })));
+                let want = logits.clone();
+                runs.push(Run::whole(
+                    session,
+                    |session| {
+                        session.sequence_mut().rollback(POSITION)?;
+                        session.feed(TOKEN)?;
+                        Ok(())
+                    },
+                    move |session, _| {
+                        let allowed = BOUND * standard_deviation(&want);
+                        Ok(vec![Output::near("logits", &session.logits()?, &want, |_| allowed)])
+                    },
+                ));
             }
             Ok(runs)
         };
@@ -73,15 +99,15 @@ pub fn whole(bench: &Bench, c: &mut Criterion<Meter>) -> Result<(), Failed> {
             rows: None,
             setup: Box::new(setup),
         };
-        bench.group(c, &group);
+        bench.measure(&group);
     }
     Ok(())
 }
 
 /// Dependent launches of a kernel that does next to nothing, one by one and as nodes of a graph.
-pub fn overhead(bench: &Bench, c: &mut Criterion<Meter>) {
+pub fn overhead(bench: &Bench) {
     const LAUNCHES: usize = 200;
-    if bench.counts() {
+    if !bench.times() {
         return;
     }
     let setup = |bench: &Bench, _| {
@@ -92,7 +118,7 @@ pub fn overhead(bench: &Bench, c: &mut Criterion<Meter>) {
         let stream = Rc::new(bench.device.stream()?);
         let (x, residual, mut y) = buffers()?;
         let on = Rc::clone(&stream);
-        let eager = Run::Timed(Box::new(move || {
+        let eager = Run::timed(move || {
             let all = gpu::between_events(&on, || {
                 (0..LAUNCHES).try_for_each(|_| {
                     let (x, residual, y) = (&x, &residual, &mut y);
@@ -100,14 +126,13 @@ pub fn overhead(bench: &Bench, c: &mut Criterion<Meter>) {
                 })
             })?;
             Ok(all / LAUNCHES as f64)
-        }));
+        });
         let (x, residual, mut y) = buffers()?;
         let graph = gpu::captured(&stream, LAUNCHES, |on, _| {
             let (x, residual, y) = (&x, &residual, &mut y);
             on.launch(ResidualAdd { x, residual, y, n: 32 })
         })?;
-        let node =
-            Run::Timed(Box::new(move || Ok(gpu::between_events(&stream, || graph.launch(&stream))? / LAUNCHES as f64)));
+        let node = Run::timed(move || Ok(gpu::between_events(&stream, || graph.launch(&stream))? / LAUNCHES as f64));
         Ok(vec![eager, node])
     };
     let group = Group {
@@ -119,5 +144,5 @@ pub fn overhead(bench: &Bench, c: &mut Criterion<Meter>) {
         key: "overhead/launch".to_owned(),
         setup: Box::new(setup),
     };
-    bench.group(c, &group);
+    bench.measure(&group);
 }

@@ -2,10 +2,9 @@
 
 use std::time::Instant;
 
-pub use warpsmith_bench::between_events;
 use warpsmith_host::{Error, Graph, Stream};
 
-use super::{Failed, On, Run};
+use crate::group::{Failed, How, On, Run};
 
 /// Samples of each variant.
 const SAMPLES: usize = 60;
@@ -16,6 +15,11 @@ enum Ready<'a> {
     Graph(&'a Stream, Graph),
     Whole(Box<dyn FnMut() -> Result<(), Failed>>),
     Timed(Box<dyn FnMut() -> Result<f64, Error>>),
+}
+
+/// Nanoseconds of device time between events around what `work` issues.
+pub fn between_events(stream: &Stream, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
+    Ok(stream.device_time(work)?.as_secs_f64() * 1e9)
 }
 
 /// A graph of `launches` launches.
@@ -31,10 +35,10 @@ pub fn captured(
 pub fn interleaved<'a>(runs: impl IntoIterator<Item = (&'a Stream, Run)>) -> Result<Vec<Vec<f64>>, Failed> {
     let mut ready = Vec::new();
     for (stream, run) in runs {
-        ready.push(match run {
-            Run::Launches(launch) => Ready::Graph(stream, captured(stream, LAUNCHES, launch)?),
-            Run::Whole(work) => Ready::Whole(work),
-            Run::Timed(time) => Ready::Timed(time),
+        ready.push(match run.how {
+            How::Launches(launch) => Ready::Graph(stream, captured(stream, LAUNCHES, launch)?),
+            How::Whole(work) => Ready::Whole(work),
+            How::Timed(time) => Ready::Timed(time),
         });
     }
     let mut samples = vec![Vec::new(); ready.len()];
