@@ -318,6 +318,17 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
+/// Whose kernels a command means.
+#[derive(Debug, Default, Args)]
+pub struct Place {
+    /// Folder of the project whose kernels are meant [default: the current one, if a project with kernels is there]
+    #[arg(long, value_name = "DIR")]
+    pub project: Option<PathBuf>,
+    /// Take the kernels that ship with warpsmith, in a project with kernels of its own too.
+    #[arg(long, conflicts_with = "project")]
+    pub shipped: bool,
+}
+
 /// Arguments of `kernels`.
 #[derive(Debug, Args)]
 pub struct KernelsArgs {
@@ -334,6 +345,9 @@ pub struct KernelsArgs {
     /// build with them (WARPSMITH_BENCH_AGAINST).
     #[arg(long, value_name = "DIR", conflicts_with_all = ["assemble", "filter"])]
     pub export: Option<PathBuf>,
+    /// Whose kernels are meant.
+    #[command(flatten)]
+    pub place: Place,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
@@ -366,6 +380,9 @@ pub struct CheckArgs {
     /// A file of such entries, one a line.
     #[arg(long, value_name = "FILE")]
     pub allow_file: Option<PathBuf>,
+    /// Whose kernels are meant.
+    #[command(flatten)]
+    pub place: Place,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
@@ -395,6 +412,9 @@ pub struct CompareArgs {
     /// Architecture of the simulated device [default: the device's]
     #[arg(long, value_name = "SM", value_parser = parse_sm)]
     pub sm: Option<u32>,
+    /// Whose kernels are meant.
+    #[command(flatten)]
+    pub place: Place,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
@@ -418,6 +438,9 @@ pub struct ProfileArgs {
     /// Lines to list.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub lines: usize,
+    /// Whose kernels are meant.
+    #[command(flatten)]
+    pub place: Place,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
@@ -517,6 +540,9 @@ pub struct BudgetArgs {
     /// Print the hot loop of each kernel, instruction by instruction.
     #[arg(long, conflicts_with = "json")]
     pub sass: bool,
+    /// Whose kernels are meant.
+    #[command(flatten)]
+    pub place: Place,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,

@@ -18,8 +18,8 @@ pub struct Table {
 
 impl Table {
     /// A table with these column headings.
-    pub fn new<const N: usize>(columns: [(&str, Align); N]) -> Self {
-        Self { columns: columns.iter().map(|&(name, align)| (name.to_owned(), align)).collect(), rows: Vec::new() }
+    pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Align)>) -> Self {
+        Self { columns: columns.into_iter().map(|(name, align)| (name.to_owned(), align)).collect(), rows: Vec::new() }
     }
 
     /// Adds a row; missing cells are empty, surplus ones are dropped.

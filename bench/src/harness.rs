@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -67,7 +68,10 @@ impl<'a> Harness<'a> {
         let listing = options.list;
         let mut bench = Bench::open(self.kernels, options)?;
         if let Some(file) = std::env::var_os(OUTPUTS).filter(|f| !f.is_empty()) {
-            bench.outputs = Some(RefCell::new(std::fs::File::create(PathBuf::from(file))?));
+            let mut file = std::fs::File::create(PathBuf::from(file))?;
+            let (device, engine, sm) = (bench.device.name(), bench.device.engine().to_string(), bench.device.sm());
+            writeln!(file, "{}", json!({ "device": device, "engine": engine, "sm": sm }))?;
+            bench.outputs = Some(RefCell::new(file));
         }
         if let Some(image) = against::image()? {
             bench = bench.against(&image)?;
@@ -225,6 +229,10 @@ impl Bench {
     }
 
     fn refuse(&self, id: &str, error: &(dyn std::error::Error + 'static)) {
+        if let Some(file) = &self.outputs {
+            // What cannot be written is missing there.
+            let _ = writeln!(file.borrow_mut(), "{}", json!({ "id": id, "wrong": error.to_string() }));
+        }
         let wrong = if error.is::<Wrong>() { "wrong, and not measured" } else { "failed" };
         println!("{id}: {wrong}: {error}");
         self.wrong.borrow_mut().push(id.to_owned());
@@ -236,7 +244,6 @@ impl Bench {
             let mut run = build.setup(group, v, group.rows.map_or(0, |r| r.min(2 * FEW_ROWS)))?;
             if !matches!(run.how, How::Timed(_)) {
                 let outputs: Vec<_> = run.first(&build.stream)?.iter().map(Output::to_json).collect();
-                use std::io::Write as _;
                 writeln!(file.borrow_mut(), "{}", json!({ "id": id, "outputs": outputs }))?;
             }
             return Ok(None);

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use warpsmith_builder::{Arch, ptxas};
-use warpsmith_host::{KernelEntry, KernelImage};
+use warpsmith_host::KernelEntry;
 
+use super::project::{Library, Project};
 use crate::cli::KernelsArgs;
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
@@ -26,9 +27,9 @@ struct Resources {
 }
 
 #[derive(Debug, Serialize)]
-struct Row<'a> {
+struct Row {
     #[serde(flatten)]
-    kernel: &'a KernelEntry,
+    kernel: KernelEntry,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resources: Vec<Resources>,
 }
@@ -38,7 +39,7 @@ struct List<'a> {
     library: &'a str,
     backend: &'a str,
     ptxas: Option<String>,
-    kernels: Vec<Row<'a>>,
+    kernels: Vec<Row>,
 }
 
 /// Registers and spills of every kernel, by architecture.
@@ -50,7 +51,7 @@ fn parse_arch(name: &str) -> Result<Arch, Failure> {
 
 fn assemble(
     assembler: &ptxas::Ptxas,
-    image: &KernelImage,
+    library: &Library,
     entries: &[KernelEntry],
     archs: &[&str],
 ) -> Result<Assembled, Failure> {
@@ -59,7 +60,7 @@ fn assemble(
     let mut all = Assembled::new();
     for name in archs {
         let arch = parse_arch(name)?;
-        let (sm, text) = image.code_for(arch.sm())?;
+        let (sm, text) = library.code_for(arch.sm())?;
         let path = dir.path().join(format!("kernels.sm_{sm}.ptx"));
         std::fs::write(&path, text).map_err(io)?;
         let found = assembler
@@ -87,16 +88,16 @@ fn assemble(
 }
 
 /// Writes an image as the builder leaves it.
-fn export(image: &KernelImage, dir: &Path, json: bool) -> Result<(), Failure> {
+fn export(library: &Library, dir: &Path, json: bool) -> Result<(), Failure> {
     let written = || -> std::io::Result<Vec<PathBuf>> {
         std::fs::create_dir_all(dir)?;
-        let mut files = vec![(dir.join("manifest.json"), image.manifest_text())];
-        files.extend(image.code().iter().map(|(sm, ptx)| (dir.join(format!("sm_{sm}.ptx")), *ptx)));
+        let mut files = vec![(dir.join("manifest.json"), &library.text)];
+        files.extend(library.code.iter().map(|(sm, ptx)| (dir.join(format!("sm_{sm}.ptx")), ptx)));
         files.into_iter().map(|(path, text)| std::fs::write(&path, text).map(|()| path)).collect()
     };
     let files = written().map_err(|e| Failure::new(Kind::Operation, format!("--export {}: {e}", dir.display())))?;
     if json {
-        println!("{:#}", serde_json::json!({ "library": image.library(), "files": files }));
+        println!("{:#}", serde_json::json!({ "library": library.manifest.library, "files": files }));
     } else {
         files.iter().for_each(|f| println!("{}", f.display()));
     }
@@ -105,24 +106,47 @@ fn export(image: &KernelImage, dir: &Path, json: bool) -> Result<(), Failure> {
 
 /// Runs the command.
 pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
-    let manifest = warpsmith_host::kernels()?;
-    let image = warpsmith_host::builtin_image();
+    let libraries = match Project::here(&args.place)? {
+        Some(project) => project.build(!args.json)?.libraries,
+        None => vec![Library::shipped(warpsmith_host::builtin_image())?],
+    };
     if let Some(dir) = &args.export {
-        return export(image, dir, args.json);
+        return match libraries.as_slice() {
+            [one] => export(one, dir, args.json),
+            several => several.iter().try_for_each(|l| export(l, &dir.join(&l.manifest.library), args.json)),
+        };
     }
+    let lists = libraries.iter().filter_map(|l| list(args, l).transpose()).collect::<Result<Vec<_>, _>>()?;
+    if lists.is_empty() {
+        let filter = args.filter.as_deref().unwrap_or_default();
+        return Err(Failure::new(Kind::Operation, format!("no kernel has `{filter}` in its name or family")));
+    }
+    if args.json {
+        let text = match lists.as_slice() {
+            [one] => serde_json::to_string_pretty(one),
+            several => serde_json::to_string_pretty(several),
+        };
+        println!("{}", text.map_err(|e| Failure::new(Kind::Operation, e.to_string()))?);
+        return Ok(());
+    }
+    lists.iter().for_each(|list| print(args, list));
+    Ok(())
+}
+
+/// The kernels of a library that are meant, and what ptxas says of them.
+fn list<'a>(args: &KernelsArgs, library: &'a Library) -> Result<Option<List<'a>>, Failure> {
+    let manifest = &library.manifest;
     let wanted =
         |k: &&KernelEntry| args.filter.as_ref().is_none_or(|f| k.name.contains(f) || k.family.contains(f.as_str()));
     let mut entries: Vec<KernelEntry> = manifest.kernels.iter().filter(wanted).cloned().collect();
     entries.sort_by(|a, b| (&a.family, &a.name).cmp(&(&b.family, &b.name)));
     if entries.is_empty() {
-        let filter = args.filter.as_deref().unwrap_or_default();
-        return Err(Failure::new(Kind::Operation, format!("no kernel has `{filter}` in its name or family")));
+        return Ok(None);
     }
-
     let assembler = ptxas::find();
-    let archs: Vec<&str> = if args.assemble { CLAIMED.to_vec() } else { vec![args.arch.as_str()] };
+    let archs = archs(args);
     let assembled = match &assembler {
-        Some(assembler) => assemble(assembler, image, &entries, &archs)?,
+        Some(assembler) => assemble(assembler, library, &entries, &archs)?,
         None if args.assemble => {
             let fix = "pip install nvidia-cuda-nvcc in an active virtual environment, or set WARPSMITH_PTXAS";
             return Err(Failure::new(Kind::Toolchain, format!("--assemble needs ptxas, which was not found; {fix}")));
@@ -130,20 +154,21 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
         None => Assembled::new(),
     };
 
-    let list = List {
+    let row = |kernel: KernelEntry| Row { resources: assembled.get(&kernel.name).cloned().unwrap_or_default(), kernel };
+    Ok(Some(List {
         library: &manifest.library,
         backend: &manifest.backend,
         ptxas: assembler.as_ref().map(|a| a.release().to_owned()),
-        kernels: entries
-            .iter()
-            .map(|kernel| Row { kernel, resources: assembled.get(&kernel.name).cloned().unwrap_or_default() })
-            .collect(),
-    };
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&list).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?);
-        return Ok(());
-    }
+        kernels: entries.into_iter().map(row).collect(),
+    }))
+}
 
+/// The architectures that are asked for.
+fn archs(args: &KernelsArgs) -> Vec<&str> {
+    if args.assemble { CLAIMED.to_vec() } else { vec![args.arch.as_str()] }
+}
+
+fn print(args: &KernelsArgs, list: &List<'_>) {
     let mut table = Table::new([
         ("family", Align::Left),
         ("kernel", Align::Left),
@@ -156,7 +181,7 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
         ("arguments", Align::Left),
     ]);
     for row in &list.kernels {
-        let k = row.kernel;
+        let k = &row.kernel;
         let shared =
             if k.dynamic_shared_used { format!("{}+dyn", k.static_shared) } else { k.static_shared.to_string() };
         let worst = row.resources.iter().max_by_key(|r| (r.spill_stores + r.spill_loads, r.registers));
@@ -181,21 +206,19 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
     }
     print!("{table}");
     println!();
-    let archs_text = archs.join(", ");
+    let (archs_text, number) = (archs(args).join(", "), list.kernels.len());
     match &list.ptxas {
         Some(release) if args.assemble => {
             println!(
                 "{} kernels assembled for {archs_text} by ptxas {release}; registers and spills are the worst of them",
-                entries.len()
+                number
             );
         }
-        Some(release) => println!(
-            "{} kernels; registers, spills and blocks per SM on {archs_text} from ptxas {release}",
-            entries.len()
-        ),
+        Some(release) => {
+            println!("{} kernels; registers, spills and blocks per SM on {archs_text} from ptxas {release}", number)
+        }
         None => {
-            println!("{} kernels; registers and spills need ptxas (warpsmith doctor says how to get it)", entries.len())
+            println!("{} kernels; registers and spills need ptxas (warpsmith doctor says how to get it)", number)
         }
     }
-    Ok(())
 }

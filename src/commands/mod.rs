@@ -10,6 +10,7 @@ pub mod inspect;
 pub mod kernels;
 pub mod new;
 pub mod profile;
+pub mod project;
 pub mod run;
 mod session;
 pub mod shell;

@@ -1,29 +1,40 @@
-//! What the kernel costs: device time on a GPU, counted lane instructions on the software driver.
+//! What the kernel costs: device time on a GPU, counted instructions on the software driver.
 //!
-//! `cargo bench` compares with the run before. A variant of the kernel goes beside the first, in the same group.
+//! Outputs are compared with the reference first; what is wrong is not measured. A variant of the kernel goes beside the
+//! first, in the same group.
 
-use kernels::saxpy::Saxpy;
-use warpsmith_bench::criterion::{BenchmarkId, Throughput};
-use warpsmith_host::{Device, Error, KernelImage, include_kernels};
+use std::process::ExitCode;
+
+use kernels::saxpy::{Saxpy, reference};
+use warpsmith_bench::{Harness, Noise, Output, Run, Work};
+use warpsmith_host::device::Launcher;
+use warpsmith_host::{KernelImage, include_kernels};
 
 static KERNELS: KernelImage = include_kernels!("kernels");
 
-fn main() -> Result<(), Error> {
-    let device = Device::open(0)?;
-    device.load(&KERNELS)?;
-    println!("engine: {}", device.engine());
-    let stream = device.stream()?;
-    let mut criterion = warpsmith_bench::criterion_for(&device);
-    let mut group = criterion.benchmark_group("saxpy");
-    for n in [1 << 10, 1 << 14] {
-        let x = stream.upload(&vec![1.0f32; n as usize])?;
-        let mut y = stream.upload(&vec![1.0f32; n as usize])?;
-        group.throughput(Throughput::Elements(n.into()));
-        group.bench_function(BenchmarkId::new("a thread an element", n), |b| {
-            warpsmith_bench::launches(b, &stream, || stream.launch(Saxpy { x: &x, y: &mut y, a: 1.0, n }));
-        });
-    }
-    group.finish();
-    criterion.final_summary();
-    Ok(())
+fn main() -> ExitCode {
+    Harness::new("saxpy", &KERNELS).run(|bench| {
+        for n in [1u32 << 10, 1 << 14] {
+            // Two vectors in and one out are what no kernel can do without.
+            let work = Work { elements: n.into(), floor_bytes: 12 * u64::from(n) };
+            bench
+                .group(format!("saxpy/{n}"), work)
+                .variant("a thread an element", |stream| {
+                    let a = 1.7;
+                    let (xs, ys) = (Noise(1).floats(n as usize), Noise(2).floats(n as usize));
+                    let want = reference(a, &xs, &ys);
+                    Ok(Run::launches(
+                        (stream.upload(&xs)?, stream.upload(&ys)?),
+                        move |(x, y), on, _| on.launch(Saxpy { x, y, a, n }),
+                        // After the first launch. It rounds once, and values are below 3.
+                        move |(_, y), stream| {
+                            let got = stream.read(y)?;
+                            Ok(vec![Output::near("y", &got, &want, |_| f64::from(f32::EPSILON))])
+                        },
+                    ))
+                })
+                .measure();
+        }
+        Ok(())
+    })
 }

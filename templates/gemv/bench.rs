@@ -1,32 +1,43 @@
-//! What the kernel costs: device time on a GPU, counted lane instructions on the software driver.
+//! What the kernel costs: device time on a GPU, counted instructions on the software driver.
 //!
-//! `cargo bench` compares with the run before. A variant of the kernel goes beside the first, in
-//! the same group.
+//! Outputs are compared with the reference first; what is wrong is not measured. A variant of the
+//! kernel goes beside the first, in the same group.
 
-use kernels::gemv::Gemv;
-use warpsmith_bench::criterion::{BenchmarkId, Throughput};
-use warpsmith_host::{Device, Error, KernelImage, include_kernels};
+use std::process::ExitCode;
+
+use kernels::gemv::{Gemv, reference};
+use warpsmith_bench::{Harness, Noise, Output, Run, Work};
+use warpsmith_host::device::Launcher;
+use warpsmith_host::{KernelImage, include_kernels};
 
 static KERNELS: KernelImage = include_kernels!("kernels");
 
-fn main() -> Result<(), Error> {
-    let device = Device::open(0)?;
-    device.load(&KERNELS)?;
-    println!("engine: {}", device.engine());
-    let stream = device.stream()?;
-    let mut criterion = warpsmith_bench::criterion_for(&device);
-    let mut group = criterion.benchmark_group("gemv");
-    for (rows, cols) in [(64, 512), (64, 1024)] {
-        let w = stream.upload(&vec![1.0f32; (rows * cols) as usize])?;
-        let x = stream.upload(&vec![1.0f32; cols as usize])?;
-        let mut y = stream.zeros::<f32>(rows as usize)?;
-        group.throughput(Throughput::Elements((rows * cols).into()));
-        let id = BenchmarkId::new("a warp a row", format!("{rows}x{cols}"));
-        group.bench_function(id, |b| {
-            warpsmith_bench::launches(b, &stream, || stream.launch(Gemv { w: &w, x: &x, y: &mut y, rows, cols }));
-        });
-    }
-    group.finish();
-    criterion.final_summary();
-    Ok(())
+fn main() -> ExitCode {
+    Harness::new("gemv", &KERNELS).run(|bench| {
+        for (rows, cols) in [(64u32, 512u32), (64, 1024)] {
+            // The matrix and the vector in, and a vector out, are what no kernel can do without.
+            let elements = u64::from(rows * cols);
+            let work = Work { elements, floor_bytes: 4 * (elements + u64::from(cols + rows)) };
+            bench
+                .group(format!("gemv/{rows}x{cols}"), work)
+                .variant("a warp a row", |stream| {
+                    let ws = Noise(1).floats((rows * cols) as usize);
+                    let xs = Noise(2).floats(cols as usize);
+                    let (want, sizes): (Vec<f64>, Vec<f64>) =
+                        reference(&ws, &xs).into_iter().unzip();
+                    let y = stream.zeros::<f32>(rows as usize)?;
+                    Ok(Run::launches(
+                        (stream.upload(&ws)?, stream.upload(&xs)?, y),
+                        move |(w, x, y), on, _| on.launch(Gemv { w, x, y, rows, cols }),
+                        // After the first launch.
+                        move |(_, _, y), stream| {
+                            let got = stream.read(y)?;
+                            Ok(vec![Output::near("y", &got, &want, |r| 1e-5 * sizes[r])])
+                        },
+                    ))
+                })
+                .measure();
+        }
+        Ok(())
+    })
 }

@@ -21,6 +21,7 @@ use warpsmith_simt::Checks;
 
 use super::check::bench::Gpu;
 use super::check::module;
+use super::project::{self, Project};
 use crate::cli::BudgetArgs;
 use crate::failure::{Failure, Kind};
 use families::{Family, TRAFFIC};
@@ -56,29 +57,35 @@ pub struct Tools {
 impl Tools {
     /// Looks for both; `who` needs them.
     pub fn find(who: &str) -> Result<Tools, Failure> {
-        let missing = |name: &str, package: &str, variable: &str| {
-            let path = std::env::var_os(variable).filter(|p| !p.is_empty());
-            let what = path.map_or_else(
-                || format!("{name} was not found"),
-                |p| format!("{variable}={} is no {name}", p.display()),
-            );
-            Failure::new(
-                Kind::Toolchain,
-                format!(
-                    "{what}, and {who} reads machine code: pip install {package} in an active virtual environment, \
-                     or set {variable}"
-                ),
-            )
-        };
-        let ptxas = ptxas::find().ok_or_else(|| missing("ptxas", PTXAS, "WARPSMITH_PTXAS"))?;
+        let ptxas = ptxas_for(who)?;
         let nvdisasm =
-            nvdisasm::find(Some(&ptxas)).ok_or_else(|| missing("nvdisasm", NVDISASM, "WARPSMITH_NVDISASM"))?;
+            nvdisasm::find(Some(&ptxas)).ok_or_else(|| missing(who, "nvdisasm", NVDISASM, "WARPSMITH_NVDISASM"))?;
         Ok(Tools { ptxas, nvdisasm })
     }
 }
 
+/// Looks for ptxas; `who` needs it.
+pub fn ptxas_for(who: &str) -> Result<ptxas::Ptxas, Failure> {
+    ptxas::find().ok_or_else(|| missing(who, "ptxas", PTXAS, "WARPSMITH_PTXAS"))
+}
+
+fn missing(who: &str, name: &str, package: &str, variable: &str) -> Failure {
+    let path = std::env::var_os(variable).filter(|p| !p.is_empty());
+    let what =
+        path.map_or_else(|| format!("{name} was not found"), |p| format!("{variable}={} is no {name}", p.display()));
+    Failure::new(
+        Kind::Toolchain,
+        format!(
+            "{what}, and {who} reads machine code: pip install {package} in an active virtual environment, or set {variable}"
+        ),
+    )
+}
+
 /// Runs the command.
 pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
+    if let Some(project) = Project::here(&args.place)? {
+        return project::budget(args, &project);
+    }
     let wanted = |family: &Family, kernel: &str| {
         args.filter.as_ref().is_none_or(|f| family.is_named(f) || kernel.contains(f.as_str()))
     };

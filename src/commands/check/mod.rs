@@ -15,6 +15,7 @@ use warpsmith_host::gpu_kernels::cases::{Case, Failure as CaseFailure, Subject};
 use warpsmith_simt::{Checks, Finding, LoadOptions, Module, Rule, Severity};
 
 use super::approximate::Approximate;
+use super::project::{self, Project};
 use crate::cli::CheckArgs;
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table, count};
@@ -30,7 +31,13 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         return Err(Failure::usage("--checks names nothing to check"));
     }
     let allow = allowed(args)?;
-    if args.program.is_empty() { kernels(args, checks, &allow) } else { program::run(args, &allow) }
+    if !args.program.is_empty() {
+        return program::run(args, &allow);
+    }
+    match Project::here(&args.place)? {
+        Some(project) => project::check(args, &project, &allow),
+        None => kernels(args, checks, &allow),
+    }
 }
 
 /// The findings that the user accepts.

@@ -123,17 +123,50 @@ pub fn run(args: &CheckArgs, accepted: &[Allow]) -> Result<(), Failure> {
     if !args.kernels.is_empty() || args.shape.is_some() {
         return Err(Failure::usage("either kernels or a program after `--`, not both"));
     }
+    let name = args.program[0].to_string_lossy();
+    let words: Vec<_> = args.program.iter().map(|word| quote(&word.to_string_lossy())).collect();
+    let subject = Subject { name: name.to_string(), replay: format!("-- {}", words.join(" ")) };
+    let verdict = under_checks(args, accepted, &subject, |variables| start(&args.program, args.sm, variables))?;
+    verdict.report(args, &subject, &json!({}));
+    if verdict.code != 0 {
+        return Err(Failure::program(verdict.code, &name));
+    }
+    verdict.errors()
+}
+
+/// What is run under the checks.
+pub struct Subject {
+    /// As the closing line has it.
+    pub name: String,
+    /// Behind `warpsmith check` and its options, what runs it again.
+    pub replay: String,
+}
+
+/// What runs under the checks gave.
+pub struct Verdict<'a> {
+    /// The first exit code that is not 0.
+    pub code: u8,
+    findings: Vec<Value>,
+    approximate: Approximate,
+    compared: Compared<'a>,
+}
+
+/// Runs it under every seed, with the variables that say so.
+pub fn under_checks<'a>(
+    args: &'a CheckArgs,
+    accepted: &[Allow],
+    subject: &'a Subject,
+    mut run: impl FnMut(&[(&str, String)]) -> Result<Run, Failure>,
+) -> Result<Verdict<'a>, Failure> {
     let mut allow = args.allow.join(",");
     if let Some(path) = &args.allow_file {
         let text = std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
         allow = format!("{allow}\n{text}");
     }
     let accepted = accepted.iter().any(|a| a.covers(&super::nondeterminism("", 0, 0)));
-    let mut findings: Vec<Value> = Vec::new();
-    let mut approximate = Approximate::default();
-    let mut code = 0;
-    let seeds = args.seed..args.seed.saturating_add(args.seeds.max(1));
-    let one = |seed: u64| {
+    let compared = Compared::new(args, &subject.replay);
+    let mut all = Verdict { code: 0, findings: Vec::new(), approximate: Approximate::default(), compared };
+    let mut one = |seed: u64| {
         let mut variables = vec![("WARPSMITH_CHECK", args.checks.clone()), ("WARPSMITH_SEED", seed.to_string())];
         if args.seeds > 1 {
             variables.push(("WARPSMITH_OUTPUTS", "1".to_owned()));
@@ -141,67 +174,82 @@ pub fn run(args: &CheckArgs, accepted: &[Allow]) -> Result<(), Failure> {
         if !allow.trim().is_empty() {
             variables.push(("WARPSMITH_ALLOW", allow.clone()));
         }
-        start(&args.program, args.sm, &variables)
+        run(&variables)
     };
-    let mut compared = Compared::new(args);
-    for seed in seeds {
+    for seed in args.seed..args.seed.saturating_add(args.seeds.max(1)) {
         let ran = one(seed)?;
-        code = if code == 0 { ran.code } else { code };
-        if let Some(difference) = compared.add(seed, Outcome::new(ran.code, &ran.lines)) {
+        all.code = if all.code == 0 { ran.code } else { all.code };
+        if let Some(difference) = all.compared.add(seed, Outcome::new(ran.code, &ran.lines)) {
             // A program whose results differ from run to run says nothing about schedules.
             let again = one(args.seed)?;
-            let finding = compared.conclude(seed, &difference, &Outcome::new(again.code, &again.lines));
+            let finding = all.compared.conclude(seed, &difference, &Outcome::new(again.code, &again.lines));
             if let Some(finding) = finding.filter(|_| !accepted) {
                 eprintln!("{}\n", finding["text"].as_str().unwrap_or_default());
-                findings.push(finding);
+                all.findings.push(finding);
             }
         }
-        approximate.extend(approximate_of(&ran.lines));
-        merge(&mut findings, ran.lines);
+        all.approximate.extend(approximate_of(&ran.lines));
+        merge(&mut all.findings, ran.lines);
     }
-    findings.sort_by_key(|f| ["error", "warning", "info"].iter().position(|s| f["severity"] == *s));
-    let of = |severity: &str| findings.iter().filter(|f| f["severity"] == severity).count();
-    let (errors, warnings, infos) = (of("error"), of("warning"), of("info"));
-    if args.github {
-        findings.iter().for_each(|f| println!("{}", annotation(f, Path::new("."))));
+    all.findings.sort_by_key(|f| ["error", "warning", "info"].iter().position(|s| f["severity"] == *s));
+    Ok(all)
+}
+
+impl Verdict<'_> {
+    fn of(&self, severity: &str) -> usize {
+        self.findings.iter().filter(|f| f["severity"] == severity).count()
     }
-    if args.json {
-        let checks = &args.checks;
-        println!(
-            "{:#}",
-            json!({
+
+    /// Prints everything; an object of JSON also has what `more` has.
+    pub fn report(&self, args: &CheckArgs, subject: &Subject, more: &Value) {
+        if args.github {
+            self.findings.iter().for_each(|f| println!("{}", annotation(f, Path::new("."))));
+        }
+        if args.json {
+            let mut value = json!({
                 "sm": args.sm,
-                "checks": checks,
-                "exit_code": code,
-                "approximate": approximate.to_json(),
-            "outputs": compared.to_json(),
-                "findings": findings,
-            })
-        );
-    } else {
+                "checks": args.checks,
+                "exit_code": self.code,
+                "approximate": self.approximate.to_json(),
+                "outputs": self.compared.to_json(),
+                "findings": self.findings,
+            });
+            if let (Some(value), Some(more)) = (value.as_object_mut(), more.as_object()) {
+                value.extend(more.clone());
+            }
+            println!("{value:#}");
+            return;
+        }
         // The findings themselves were printed as they came.
-        for finding in &findings {
+        for finding in &self.findings {
             let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
             let place = place(finding).map_or_else(|| text("kernel"), |(file, line, _)| format!("{file}:{line}"));
             let at = if place.is_empty() { place } else { format!(" {place}") };
             println!("{:>6} x {}[{}]{at}: {}", finding["count"], text("severity"), text("rule"), text("message"));
         }
-        approximate.print();
-        compared.print();
-        println!("{}: {}", args.program[0].to_string_lossy(), verdict(errors, warnings, infos));
+        self.approximate.print();
+        self.compared.print();
+        println!("{}: {}", subject.name, verdict(self.of("error"), self.of("warning"), self.of("info")));
     }
-    if code != 0 {
-        return Err(Failure::program(code, &args.program[0].to_string_lossy()));
+
+    /// Whether errors were found.
+    pub fn errors(&self) -> Result<(), Failure> {
+        match self.of("error") {
+            0 => Ok(()),
+            n => Err(Failure::new(Kind::Findings, plural(n, "error was found", "errors were found"))),
+        }
     }
-    if errors > 0 {
-        return Err(Failure::new(Kind::Findings, plural(errors, "error was found", "errors were found")));
+
+    /// The texts of all findings, for what did not print them as they came.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.findings.iter().filter_map(|f| f["text"].as_str())
     }
-    Ok(())
 }
 
 /// What runs under several seeds did, compared with the first.
 struct Compared<'a> {
     args: &'a CheckArgs,
+    replay: &'a str,
     first: Option<Outcome>,
     runs: u64,
     verdict: &'static str,
@@ -212,8 +260,8 @@ const DEPENDS: &str = "dependent on the schedule";
 const UNSTABLE: &str = "different from run to run under one seed, which says nothing about the schedule";
 
 impl<'a> Compared<'a> {
-    fn new(args: &'a CheckArgs) -> Compared<'a> {
-        Compared { args, first: None, runs: 0, verdict: SAME }
+    fn new(args: &'a CheckArgs, replay: &'a str) -> Compared<'a> {
+        Compared { args, replay, first: None, runs: 0, verdict: SAME }
     }
 
     /// Adds a run; the answer is how it differs, for the first that does.
@@ -238,9 +286,8 @@ impl<'a> Compared<'a> {
         }
         self.verdict = DEPENDS;
         let (first, sm) = (self.args.seed, self.args.sm);
-        let program: Vec<_> = self.args.program.iter().map(|word| quote(&word.to_string_lossy())).collect();
         let count = seed - first + 1;
-        let replay = format!("warpsmith check --sm {sm} --seed {first} --seeds {count} -- {}", program.join(" "));
+        let replay = format!("warpsmith check --sm {sm} --seed {first} --seeds {count} {}", self.replay);
         Some(difference.finding((first, seed), &replay))
     }
 

@@ -1,7 +1,7 @@
 //! `warpsmith compare`: every kernel in all its shapes on the device that a program would get, and on the simulated one,
 //! output by output and bit by bit.
 
-mod sides;
+pub mod sides;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -12,23 +12,28 @@ use warpsmith_simt::Checks;
 use super::approximate::Approximate;
 use super::check::bench::Gpu;
 use super::check::{module, plural, subjects};
+use super::project::{self, Project};
 use crate::cli::CompareArgs;
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
 use sides::{Distance, Driver, Recorder};
 
 /// What the cases of one subject gave.
-struct Row {
+pub struct Row {
     kernels: String,
     cases: usize,
-    distance: Distance,
+    pub distance: Distance,
     /// Approximate instructions, by kernel.
-    approximate: Vec<Value>,
+    pub approximate: Vec<Value>,
     /// What failed on the device: a launch, or the comparison with the f64 reference.
-    wrong: Vec<String>,
+    pub wrong: Vec<String>,
 }
 
 impl Row {
+    pub fn new(kernels: String, cases: usize) -> Row {
+        Row { kernels, cases, distance: Distance::default(), approximate: Vec::new(), wrong: Vec::new() }
+    }
+
     /// Only the rounding of an approximate instruction may differ, and only the bits of floats.
     fn is_explained(&self) -> bool {
         self.wrong.is_empty() && !self.distance.unlike && (self.distance.differ == 0 || !self.approximate.is_empty())
@@ -64,15 +69,15 @@ impl Row {
 
 /// Runs the command.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
+    if let Some(project) = Project::here(&args.place)? {
+        return project::compare(args, &project);
+    }
     if let Some(choice) = args.driver {
         warpsmith_driver_api::select(choice.into()).map_err(|e| Failure::new(Kind::NoEngine, e.to_string()))?;
     }
     let device = Device::open(args.device)?;
     let sm = args.sm.unwrap_or(device.sm());
     let subjects = subjects(&args.kernels)?;
-    if !args.json {
-        println!("device     {} ({})\nsimulated  sm_{sm}\n", device.name(), device.engine());
-    }
     let module = module(sm)?;
     let bar = ProgressBar::new(subjects.len() as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
@@ -86,13 +91,18 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         bar.inc(1);
     }
     bar.finish_and_clear();
+    verdict(args, &rows, (&device.name(), &device.engine().to_string(), sm))
+}
+
+/// Prints what was compared, and says whether all of it is explained.
+pub fn verdict(args: &CompareArgs, rows: &[Row], (device, engine, sm): (&str, &str, u32)) -> Result<(), Failure> {
     let unexplained = rows.iter().filter(|r| !r.is_explained()).count();
     if args.json {
-        let engine = device.engine().to_string();
         let rows: Vec<Value> = rows.iter().map(Row::to_json).collect();
-        println!("{:#}", json!({ "device": device.name(), "engine": engine, "simulated_sm": sm, "kernels": rows }));
+        println!("{:#}", json!({ "device": device, "engine": engine, "simulated_sm": sm, "kernels": rows }));
     } else {
-        print(&rows);
+        println!("device     {device} ({engine})\nsimulated  sm_{sm}\n");
+        print(rows);
     }
     match unexplained {
         0 => Ok(()),
@@ -113,13 +123,7 @@ fn compare(
         Some(text) => vec![subject.parse(text).map_err(|e| Failure::usage(format!("--shape {text}: {e}")))?],
         None => subject.cases(),
     };
-    let mut row = Row {
-        kernels: subject.kernels().join(", "),
-        cases: cases.len(),
-        distance: Distance::default(),
-        approximate: Vec::new(),
-        wrong: Vec::new(),
-    };
+    let mut row = Row::new(subject.kernels().join(", "), cases.len());
     let mut approximate = Approximate::default();
     for case in &cases {
         let mut ours = Recorder::new(simulated()?);

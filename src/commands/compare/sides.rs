@@ -54,6 +54,25 @@ pub struct Read {
     bytes: Vec<u8>,
 }
 
+impl Read {
+    /// An output as a benchmark writes it: the type of its elements, and bytes as hexadecimal digits.
+    pub fn parse(value: &serde_json::Value) -> Result<Read, String> {
+        let kind = match value["kind"].as_str().unwrap_or_default() {
+            "f32" => Kind::F32,
+            "f16" => Kind::F16,
+            "words of 8 bits" => Kind::Plain(1),
+            "words of 16 bits" => Kind::Plain(2),
+            "words of 32 bits" => Kind::Plain(4),
+            "words of 64 bits" => Kind::Plain(8),
+            other => return Err(format!("outputs of an unknown type `{other}`")),
+        };
+        let digits = value["bytes"].as_str().unwrap_or_default().as_bytes();
+        let byte = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|p| u8::from_str_radix(p, 16).ok());
+        let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+        bytes.map(|bytes| Read { kind, bytes }).ok_or_else(|| "outputs that are no hexadecimal digits".to_owned())
+    }
+}
+
 /// A bench that keeps everything that was read.
 pub struct Recorder<B> {
     pub inner: B,

@@ -11,8 +11,8 @@ use warpsmith_simt::{LoadOptions, Module};
 use crate::cli::InspectArgs;
 use crate::commands::check::module;
 use crate::commands::profile;
+use crate::commands::project::cargo;
 use crate::commands::watch::LAST_PROFILE;
-use crate::commands::watch::project::cargo;
 use crate::failure::{Failure, Kind};
 
 /// File and line.

@@ -1,9 +1,9 @@
 //! What a launch would take on a GPU at least, resource by resource. A projection, not a measurement.
 
 use serde_json::{Value, json};
-use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_simt::check::Class;
 
+use super::counted::Counted;
 use super::gpus::{Figures, ISSUE, SPECIAL};
 
 /// Times of one launch in microseconds, each as if its resource were the only one that is used up.
@@ -18,16 +18,16 @@ pub struct Projection {
 }
 
 impl Projection {
-    pub fn new(launch: &LaunchProfile, gpu: &'static Figures) -> Projection {
+    pub fn new(launch: &Counted, gpu: &'static Figures) -> Projection {
         let n = launch.launches.max(1) as f64;
-        let total = &launch.profile.total;
-        let blocks: u64 = launch.launch.grid.iter().map(|g| u64::from(*g)).product();
+        let total = &launch.total;
+        let blocks: u64 = launch.grid.iter().product();
         let busy = blocks.clamp(1, u64::from(gpu.multiprocessors));
         // Clocks of the busy multiprocessors, per microsecond.
         let clocks = busy as f64 * f64::from(gpu.clock_mhz);
-        let (low, high) = launch.profile.dram_bytes();
+        let (low, high) = launch.dram;
         let bytes_per_us = gpu.bandwidth * 1e3;
-        let lanes = |class: Class| launch.profile.classes().into_iter().find(|c| c.0 == class).map_or(0, |c| c.2);
+        let lanes = |class: Class| launch.classes.iter().find(|c| c.0 == class.name()).map_or(0, |c| c.2);
         let f32_operations = (total.fadd + total.fmul + total.ffma) as f64 / f64::from(gpu.fp32);
         let f64_operations = (total.dadd + total.dmul + total.dfma) as f64 / f64::from(gpu.fp64);
         let all = [

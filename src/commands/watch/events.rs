@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::project::Project;
+use crate::commands::project::Project;
 use crate::failure::{Failure, Kind};
 
 /// Editors write a file in several steps; this long after the last one a save is over.

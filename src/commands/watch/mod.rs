@@ -3,11 +3,8 @@
 //! A round is one build of the project's tests by cargo and one run of those that are meant, on the software driver. Nothing
 //! is taken from earlier rounds but figures to compare with: what was built and run is what stands on disk.
 
-mod build;
 mod counters;
 mod events;
-mod harness;
-pub mod project;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -16,13 +13,11 @@ use serde_json::{Value, json};
 use warpsmith_builder::ptxas;
 
 use super::check::plural;
+use super::project::{self, Built, Project, Ran, Selection, Test};
 use crate::cli::WatchArgs;
 use crate::failure::{Failure, Kind};
-use build::Built;
 use counters::{History, Round};
 use events::Saves;
-use harness::Ran;
-use project::Project;
 
 /// Architecture of the software driver's device, unless `WARPSMITH_SM` says otherwise.
 const SM: u32 = 90;
@@ -70,7 +65,9 @@ struct Outcome {
 
 /// Runs the command.
 pub fn run(args: &WatchArgs) -> Result<(), Failure> {
-    let mut project = Project::read(args)?;
+    let selection =
+        Selection { dir: args.project.as_deref(), package: args.package.as_deref(), test: args.test.as_deref() };
+    let mut project = Project::read(selection)?;
     let ptxas = ptxas::find();
     let mut history = History::new();
     let mut changed = Vec::new();
@@ -89,7 +86,7 @@ pub fn run(args: &WatchArgs) -> Result<(), Failure> {
         let Some(waiting) = &mut saves else { return Ok(()) };
         changed = waiting.wait()?;
         if changed.iter().any(|path| path.ends_with("Cargo.toml")) {
-            match Project::read(args) {
+            match Project::read(selection) {
                 Ok(new) => {
                     project = new;
                     saves = Some(Saves::of(&project)?);
@@ -111,7 +108,7 @@ fn round(
     saves: &mut Option<Saves>,
 ) -> Result<Option<Outcome>, Failure> {
     let start = Instant::now();
-    let built = build::build(project, number == 1 && !args.json)?;
+    let built = project::build(project, project::Targets::Tests, number == 1 && !args.json)?;
     let build_seconds = start.elapsed().as_secs_f64();
     let mut outcome = Outcome {
         number,
@@ -127,7 +124,10 @@ fn round(
         return Ok(Some(outcome));
     }
     let mut interrupted = || saves.as_mut().is_some_and(Saves::any);
-    let Some(ran) = harness::run(&outcome.built, args.kernel.as_deref(), &mut interrupted)? else { return Ok(None) };
+    let filter: Vec<String> = args.kernel.iter().cloned().collect();
+    let variables = [("WARPSMITH_CHECK", "all".to_owned()), ("WARPSMITH_PROFILE", "1".to_owned())];
+    let ran = project::run(&outcome.built, &filter, &variables, &mut interrupted)?;
+    let Some(ran) = ran else { return Ok(None) };
     outcome.ran = ran;
     outcome.counters = counters::of(&outcome.ran.profiles);
     // A name of one kernel means that one, if its tests also launch others.
@@ -229,7 +229,7 @@ impl Outcome {
     }
 
     fn to_json(&self, history: &History) -> Value {
-        let tests: Vec<Value> = self.ran.tests.iter().map(harness::Test::to_json).collect();
+        let tests: Vec<Value> = self.ran.tests.iter().map(Test::to_json).collect();
         json!({
             "round": self.number,
             "changed": self.changed,

@@ -43,6 +43,11 @@ macro_rules! metrics {
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$(($ncu, self.$name)),*].into_iter()
             }
+
+            /// The inverse of [`iter`](Metrics::iter): every sum by its name.
+            pub fn named(value: impl Fn(&str) -> u64) -> Metrics {
+                Metrics { $($name: value($ncu),)* }
+            }
         }
     };
 }

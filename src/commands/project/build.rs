@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use super::project::{Project, cargo};
+use super::{Project, cargo};
 use crate::failure::{Failure, Kind};
 
 /// What a build gave.
@@ -18,16 +18,31 @@ pub struct Built {
     pub warnings: Vec<String>,
     /// Test programs, each with the folder of its package.
     pub programs: Vec<(PathBuf, PathBuf)>,
-    /// Manifests of kernels that build scripts of the project wrote.
+    /// Manifests of kernels that build scripts of local packages wrote.
     pub manifests: Vec<PathBuf>,
+    /// Those of packages of the workspace.
+    pub own: Vec<PathBuf>,
+    /// Programs of benchmarks, each with the folder of its package.
+    pub benches: Vec<(PathBuf, PathBuf)>,
 }
 
-/// Builds the tests. Lines that say what is compiled go on to stderr if `talk`: a first build takes minutes.
-pub fn build(project: &Project, talk: bool) -> Result<Built, Failure> {
+/// What is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Targets {
+    /// The tests that are meant.
+    Tests,
+    /// All benchmarks, as tests are built: their programs' own work is none that matters.
+    Benches,
+}
+
+/// Builds them. Lines that say what is compiled go on to stderr if `talk`: a first build takes minutes.
+pub fn build(project: &Project, targets: Targets, talk: bool) -> Result<Built, Failure> {
+    let benches = ["--bench".to_owned(), "*".to_owned()];
+    let selection: &[String] = if targets == Targets::Tests { &project.selection } else { &benches };
     let failed = |e: std::io::Error| Failure::new(Kind::Toolchain, format!("cargo cannot be run: {e}"));
     let mut child = cargo(&project.dir)
         .args(["test", "--no-run", "--message-format=json"])
-        .args(&project.selection)
+        .args(selection)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -79,13 +94,20 @@ impl Built {
             }
             Some("compiler-artifact") if message["profile"]["test"] == true => {
                 if let (Some(program), Some(folder)) = (message["executable"].as_str(), package) {
-                    self.programs.push((PathBuf::from(program), folder.clone()));
+                    let kinds = message["target"]["kind"].as_array().into_iter().flatten();
+                    let bench = kinds.into_iter().any(|kind| kind == "bench");
+                    let list = if bench { &mut self.benches } else { &mut self.programs };
+                    list.push((PathBuf::from(program), folder.clone()));
                 }
             }
             Some("build-script-executed") if package.is_some() => {
                 let folders = message["out_dir"].as_str().and_then(|dir| std::fs::read_dir(dir).ok());
                 let manifests = folders.into_iter().flatten().flatten().map(|e| e.path().join("manifest.json"));
-                self.manifests.extend(manifests.filter(|m| m.is_file()));
+                let manifests: Vec<PathBuf> = manifests.filter(|m| m.is_file()).collect();
+                if message["package_id"].as_str().is_some_and(|id| project.members.contains(id)) {
+                    self.own.extend(manifests.iter().cloned());
+                }
+                self.manifests.extend(manifests);
             }
             _ => {}
         }

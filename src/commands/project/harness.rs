@@ -1,4 +1,4 @@
-//! One run of the tests, on the software driver under the checks: results, findings, counters.
+//! One run of the tests on the software driver: results, findings, counters.
 
 use std::io::Read;
 use std::path::Path;
@@ -23,6 +23,18 @@ pub struct Test {
     pub output: String,
 }
 
+impl Ran {
+    /// An error if a test has failed, with what it printed.
+    pub fn passed(&self) -> Result<(), Failure> {
+        let failed: Vec<&Test> = self.tests.iter().filter(|t| !t.passed).collect();
+        if failed.is_empty() {
+            return Ok(());
+        }
+        let words: Vec<String> = failed.iter().map(|t| format!("test {} fails:\n{}", t.name, t.output)).collect();
+        Err(Failure::new(Kind::Verification, words.join("\n")))
+    }
+}
+
 impl Test {
     pub fn to_json(&self) -> Value {
         json!({ "name": self.name, "passed": self.passed, "output": self.output })
@@ -38,17 +50,28 @@ pub struct Ran {
     pub findings: Vec<Value>,
     /// Profiles of launches, one for each kernel and shape and program.
     pub profiles: Vec<Value>,
+    /// Everything else that the driver wrote down.
+    pub lines: Vec<Value>,
 }
 
-/// Runs those tests whose names contain the filter. `None`: `interrupted` said yes, and the program was ended.
-pub fn run(built: &Built, filter: Option<&str>, interrupted: &mut dyn FnMut() -> bool) -> Result<Option<Ran>, Failure> {
+/// Variables under which tests are run.
+pub type Variables<'a> = &'a [(&'a str, String)];
+
+/// Runs those tests whose names contain one of the filters, or all if there is none. `None`: `interrupted` said yes, and the
+/// program was ended.
+pub fn run(
+    built: &Built,
+    filters: &[String],
+    variables: Variables<'_>,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Result<Option<Ran>, Failure> {
     let mut ran = Ran::default();
     for (path, folder) in &built.programs {
         let operation = |what: String| Failure::new(Kind::Operation, what);
         let report = tempfile::NamedTempFile::new().map_err(|e| operation(format!("no temporary file: {e}")))?;
         let mut command = Command::new(path);
-        command.args(filter).current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
-        command.envs([("WARPSMITH_DRIVER", "software"), ("WARPSMITH_CHECK", "all"), ("WARPSMITH_PROFILE", "1")]);
+        command.args(filters).current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+        command.env("WARPSMITH_DRIVER", "software").envs(variables.iter().map(|(name, value)| (name, value)));
         command.env("WARPSMITH_REPORT", report.path());
         let output = finish(command, interrupted).map_err(|e| operation(format!("{}: {e}", path.display())))?;
         let Some(output) = output else { return Ok(None) };
@@ -62,13 +85,14 @@ pub fn run(built: &Built, filter: Option<&str>, interrupted: &mut dyn FnMut() ->
         let (profiles, lines): (Vec<Value>, Vec<Value>) =
             program::read_report(report.path())?.into_iter().partition(|l| l["type"] == "profile");
         ran.profiles.extend(profiles);
+        ran.lines.extend(lines.iter().cloned());
         program::merge(&mut ran.findings, lines);
     }
     Ok(Some(ran))
 }
 
 /// Waits for the end of a program, unless it is interrupted: then the program is killed.
-fn finish(mut command: Command, interrupted: &mut dyn FnMut() -> bool) -> std::io::Result<Option<Output>> {
+pub fn finish(mut command: Command, interrupted: &mut dyn FnMut() -> bool) -> std::io::Result<Option<Output>> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (listen(child.stdout.take()), listen(child.stderr.take()));
     let status = loop {
