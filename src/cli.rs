@@ -26,6 +26,8 @@ pub struct Cli {
 pub enum Command {
     /// Make a project: a kernel with contract, reference, test, bench and host program, which builds and passes at once.
     New(NewArgs),
+    /// Add a kernel to a project: its source, test and bench, and the lines that name them; nothing is overwritten.
+    Add(AddArgs),
     /// After every save: build, test under the checks, and show errors, counters and their difference to the last save.
     Watch(WatchArgs),
     /// Decode: print the engine, stream the text, and close with a table per kernel and a verdict against an f64 reference.
@@ -34,17 +36,21 @@ pub enum Command {
     Chat(ChatArgs),
     /// Say what is found (toolchain, components, ptxas, driver, device), what is missing, and the fix.
     Doctor(DoctorArgs),
-    /// List every kernel: family, variants, arguments, block, shared memory; registers and spills if ptxas is found.
+    /// List every kernel, of the project here or those that ship: arguments, block, shared memory; registers and spills if ptxas
+    /// is found.
     Kernels(KernelsArgs),
-    /// Check kernels: ours in all their shapes against their references, or any CUDA program, on the software driver.
+    /// Check kernels on the software driver: the project's as its tests launch them, those that ship in all their shapes
+    /// against their references, or any CUDA program.
     Check(CheckArgs),
     /// Count what a kernel does, per launch and per line, by Nsight Compute's names; project it onto a GPU's roofline.
     Profile(ProfileArgs),
-    /// Run kernels in all their shapes on the device and on a simulated one, and compare the outputs bit for bit.
+    /// Run kernels on the device and on a simulated one, and compare the outputs bit for bit: the project's as its benchmarks
+    /// launch them, those that ship in all their shapes.
     Compare(CompareArgs),
     /// Show a kernel's code beside the Rust that it is from: PTX, machine code or Rust, with registers, spills and counters.
     Inspect(InspectArgs),
-    /// Hold kernels to their budgets: issue slots a weight by machine code and by count, registers, bytes; name what binds.
+    /// Hold kernels to their budgets, and name what binds: the project's to those in its Cargo.toml, those that ship to issue
+    /// slots a weight by machine code and by count, registers, bytes.
     Budget(BudgetArgs),
     /// Find the fastest activations by architecture, format and shape: the table that decoders choose by.
     Tune(TuneArgs),
@@ -157,6 +163,26 @@ pub struct NewArgs {
     /// Name of the package [default: the folder's]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `add`.
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// The kernel's name, such as row_scale.
+    #[arg(value_name = "KERNEL")]
+    pub kernel: String,
+    /// What it is made from.
+    #[arg(long, value_enum, default_value_t)]
+    pub template: Template,
+    /// Folder of the project [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    pub project: Option<PathBuf>,
+    /// Package that builds the kernels, if several do.
+    #[arg(short, long, value_name = "PACKAGE")]
+    pub package: Option<String>,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
@@ -356,7 +382,7 @@ pub struct KernelsArgs {
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Kernels to check [default: all]
+    /// Kernels to check [default: all]; of a project, the tests that have one of these in their names, or all if none has.
     #[arg(value_name = "KERNEL")]
     pub kernels: Vec<String>,
     /// What to check for: all, or some of init,races,sync. Bounds, alignment and deadlock are always checked.
@@ -423,7 +449,7 @@ pub struct CompareArgs {
 /// Arguments of `profile`.
 #[derive(Debug, Args)]
 pub struct ProfileArgs {
-    /// Kernel to profile.
+    /// Kernel to profile; of a project, all if none is named.
     #[arg(value_name = "KERNEL")]
     pub kernel: Option<String>,
     /// Its sizes, e.g. rows=1024,cols=4096 [default: those of a layer of a small model]

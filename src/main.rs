@@ -57,6 +57,7 @@ fn main() -> ExitCode {
     end(match cli.command {
         None => commands::run::run(&cli::defaults::<RunArgs>()),
         Some(Command::New(args)) => commands::new::run(&args),
+        Some(Command::Add(args)) => commands::add::run(&args),
         Some(Command::Watch(args)) => commands::watch::run(&args),
         Some(Command::Run(args)) => commands::run::run(&args),
         Some(Command::Chat(args)) => commands::chat::run(&args),

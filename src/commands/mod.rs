@@ -1,5 +1,6 @@
 //! One module a command.
 
+pub mod add;
 pub mod approximate;
 pub mod budget;
 pub mod chat;

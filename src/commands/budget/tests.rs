@@ -165,7 +165,7 @@ fn a_step_over_many_positions_that_issues_more_than_memory_leaves_time_for_misse
 
 #[test]
 fn an_unknown_kernel_is_a_usage_error_that_names_the_families() {
-    let args = BudgetArgs { filter: Some("q9_9".into()), rows: 32, cols: 256, sass: false, json: false };
+    let args = BudgetArgs { filter: Some("q9_9".into()), rows: 32, cols: 256, sass: false, place: Place::default(), json: false };
     let text = run(&args).unwrap_err().to_string();
     assert!(text.contains("q9_9") && text.contains("Q1_0") && text.contains("F16"), "{text}");
 }
@@ -173,7 +173,7 @@ fn an_unknown_kernel_is_a_usage_error_that_names_the_families() {
 #[test]
 fn every_family_has_a_kernel_and_a_case() {
     let manifest = warpsmith_host::kernels().unwrap();
-    let args = BudgetArgs { filter: None, rows: 32, cols: 256, sass: false, json: false };
+    let args = BudgetArgs { filter: None, rows: 32, cols: 256, sass: false, place: Place::default(), json: false };
     for family in &families::ALL {
         let names: Vec<&str> = manifest.kernels.iter().map(|k| k.name.as_str()).filter(|k| family.has(k)).collect();
         assert!(!names.is_empty(), "{}", family.name);

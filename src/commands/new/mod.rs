@@ -1,7 +1,7 @@
 //! `warpsmith new`: a project with one kernel and all that belongs to it.
 
 mod source;
-mod templates;
+pub mod templates;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use source::Source;
 const TAKEN: [&str; 8] = ["kernels", "test", "core", "std", "alloc", "proc_macro", "deps", "build"];
 
 /// Rust's keywords, of all editions.
-const KEYWORDS: &str = "abstract as async await become box break const continue crate do dyn else enum extern false final \
+pub const KEYWORDS: &str = "abstract as async await become box break const continue crate do dyn else enum extern false final \
     fn for gen if impl in let loop macro match mod move mut override priv pub ref return self static struct super trait \
     true try type typeof unsafe unsized use virtual where while yield";
 
@@ -100,7 +100,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// How this program is called: by name if that finds it.
-fn program() -> String {
+pub fn program() -> String {
     let Ok(own) = std::env::current_exe() else { return "warpsmith".to_owned() };
     let path = std::env::var_os("PATH").unwrap_or_default();
     let same = |dir: PathBuf| dir.join("warpsmith").canonicalize().is_ok_and(|p| Some(p) == own.canonicalize().ok());
@@ -117,6 +117,8 @@ fn report(args: &NewArgs, dir: &Path, name: &str, kernel: &str, source: &Source,
         ("cargo bench".to_owned(), "count or time it, and compare with the run before"),
         (format!("{own} watch {kernel}"), "the verdict after every save"),
         (format!("{own} inspect {kernel}"), "its code beside the Rust, with counters, after a round of watch"),
+        (format!("{own} profile {kernel}"), "what its launches count, and what that means on a GPU"),
+        (format!("{own} add another"), "a second kernel, with test and bench"),
     ];
     if args.json {
         let next: Vec<&str> = steps.iter().map(|(command, _)| command.as_str()).collect();

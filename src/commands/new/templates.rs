@@ -15,27 +15,49 @@ macro_rules! common {
     };
 }
 
+/// What belongs to one kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    /// Its name.
+    pub kernel: &'static str,
+    /// The root of its crate.
+    pub lib: &'static str,
+    /// The kernel, its contract and its reference.
+    pub code: &'static str,
+    /// A host program.
+    pub main: &'static str,
+    /// Its test.
+    pub test: &'static str,
+    /// Its benchmark.
+    pub bench: &'static str,
+}
+
 macro_rules! of {
     ($folder:literal, $kernel:literal) => {
-        (
-            $kernel,
-            include_str!(concat!("../../../templates/", $folder, "/lib.rs")),
-            include_str!(concat!("../../../templates/", $folder, "/", $kernel, ".rs")),
-            include_str!(concat!("../../../templates/", $folder, "/main.rs")),
-            include_str!(concat!("../../../templates/", $folder, "/test.rs")),
-            include_str!(concat!("../../../templates/", $folder, "/bench.rs")),
-        )
+        Parts {
+            kernel: $kernel,
+            lib: include_str!(concat!("../../../templates/", $folder, "/lib.rs")),
+            code: include_str!(concat!("../../../templates/", $folder, "/", $kernel, ".rs")),
+            main: include_str!(concat!("../../../templates/", $folder, "/main.rs")),
+            test: include_str!(concat!("../../../templates/", $folder, "/test.rs")),
+            bench: include_str!(concat!("../../../templates/", $folder, "/bench.rs")),
+        }
     };
 }
 
-/// The kernel's name, and the files in the order in which they are read.
-pub fn files(template: Template) -> (&'static str, Vec<File>) {
-    let (kernel, lib, code, main, test, bench) = match template {
+/// The kernel of a template.
+pub fn parts(template: Template) -> Parts {
+    match template {
         Template::Elementwise => of!("elementwise", "saxpy"),
         Template::Reduction => of!("reduction", "sum"),
         Template::Gemv => of!("gemv", "gemv"),
         Template::Matmul => of!("matmul", "matmul"),
-    };
+    }
+}
+
+/// The kernel's name, and the files in the order in which they are read.
+pub fn files(template: Template) -> (&'static str, Vec<File>) {
+    let Parts { kernel, lib, code, main, test, bench } = parts(template);
     let files = vec![
         ("README.md".to_owned(), common!("README.md")),
         ("Cargo.toml".to_owned(), common!("Cargo.toml.in")),
