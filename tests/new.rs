@@ -99,7 +99,196 @@ fn every_template_builds_passes_its_tests_and_runs() {
         assert!(ran.contains("engine: software") && ran.contains(result), "{ran}");
     }
 
+    kernels_of_its_own(&project);
+    benchmarks_of_its_own(&project);
+    a_second_kernel(&project);
     watch_and_inspect(&project);
+}
+
+/// The tool in a project: what it prints if it ends with this code.
+fn tool(project: &Path, args: &[&str], code: i32) -> (String, String) {
+    let output = clean(env!("CARGO_BIN_EXE_warpsmith"), project).args(args).output().unwrap();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "warpsmith {args:?}:\n{stdout}\n{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    (stdout, stderr)
+}
+
+fn tool_json(project: &Path, args: &[&str], code: i32) -> Value {
+    let (stdout, stderr) = tool(project, args, code);
+    serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("warpsmith {args:?}: {e}\n{stdout}\n{stderr}"))
+}
+
+/// Commands mean the project's kernels in the project, as they mean those that ship elsewhere.
+fn kernels_of_its_own(project: &Path) {
+    let listed = tool_json(project, &["kernels", "--json"], 0);
+    assert_eq!((&listed["library"], &listed["kernels"][0]["name"]), (&"kernels".into(), &"saxpy".into()), "{listed}");
+    assert_eq!(listed["kernels"].as_array().unwrap().len(), 1);
+    assert!(tool_json(project, &["kernels", "--json", "--shipped"], 0)["kernels"].as_array().unwrap().len() > 50);
+
+    let (out, _) = tool(project, &["check"], 0);
+    assert!(out.contains("2 of 2 tests pass") && out.contains("0 errors, 0 warnings"), "{out}");
+    let checked = tool_json(project, &["check", "saxpy", "--seeds", "2", "--json"], 0);
+    assert_eq!(
+        (&checked["outputs"]["runs"], &checked["outputs"]["verdict"]),
+        (&2.into(), &"the same".into()),
+        "{checked}"
+    );
+    let (_, err) = tool(project, &["check", "sxapy"], 2);
+    assert!(err.contains("sxapy") && err.contains("it has saxpy") && err.contains("--shipped"), "{err}");
+
+    // The launch of 10,000 elements: x and y in, y out, in sectors of 32 bytes.
+    let profiled = tool_json(project, &["profile", "saxpy", "--gpu", "h100", "--json"], 0);
+    let launches = profiled["launches"].as_array().unwrap();
+    let largest = launches.iter().find(|l| l["grid"][0] == 40).unwrap();
+    assert_eq!(launches.len(), 3, "grids of 1, of 2 and of 40 blocks: {profiled}");
+    assert_eq!(largest["dram_bytes"]["at_least"], 3 * 40_000, "{largest}");
+    // 120,000 bytes at 3350 GB/s.
+    let projection = &largest["projection"];
+    assert_eq!((&projection["gpu"], &projection["projection"]), (&"NVIDIA H100 SXM".into(), &true.into()));
+    assert!((projection["dram_us"]["at_least"].as_f64().unwrap() - 0.035_82).abs() < 1e-4, "{projection}");
+    assert!(tool(project, &["profile", "saxpy"], 0).0.contains("projection on NVIDIA H200"), "the default");
+
+    // A program is projected as well.
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("external-target/debug/first-kernel");
+    let program = program.to_str().unwrap();
+    let output = clean(env!("CARGO_BIN_EXE_warpsmith"), project)
+        .args(["profile", "--gpu", "h100", "--json", "--", program])
+        .stdout(Stdio::piped())
+        .output()
+        .unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}");
+    // The program prints too.
+    let ran: Value = serde_json::from_str(&out[out.find('{').unwrap()..]).unwrap();
+    let launch = &ran["launches"][0];
+    assert_eq!(
+        (&launch["kernel"], &launch["projection"]["gpu"]),
+        (&"saxpy".into(), &"NVIDIA H100 SXM".into()),
+        "{launch}"
+    );
+
+    // The same bits on the driver's device and on the simulated one: fused multiply-add is exact.
+    let compared = tool_json(project, &["compare", "--driver", "software", "--json"], 0);
+    let rows = compared["kernels"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "two sizes are benched: {compared}");
+    assert!(rows.iter().all(|r| r["identical"] == true && r["elements"].as_u64().unwrap() >= 1024), "{compared}");
+
+    // A budget is held to ptxas, which not every machine has.
+    let manifest = project.join("Cargo.toml");
+    let before = fs::read_to_string(&manifest).unwrap();
+    let budget = "[package.metadata.warpsmith.budget.saxpy]\nregisters = 4\n";
+    fs::write(&manifest, format!("{before}\n{budget}")).unwrap();
+    match env::var_os("WARPSMITH_PTXAS").filter(|p| !p.is_empty()) {
+        None => drop(tool(project, &["budget"], if on_path("ptxas") { 8 } else { 6 })),
+        Some(ptxas) => {
+            let mut command = clean(env!("CARGO_BIN_EXE_warpsmith"), project);
+            let output = command.args(["budget", "--json"]).env("WARPSMITH_PTXAS", ptxas).output().unwrap();
+            let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(output.status.code(), Some(8), "{said}");
+            let missed = said["kernels"][0]["missed"][0].as_str().unwrap();
+            assert!(missed.starts_with("registers is ") && missed.ends_with("at most 4 are allowed"), "{said}");
+        }
+    }
+    fs::write(&manifest, format!("{before}\n{}", budget.replace("registers", "registres"))).unwrap();
+    assert!(tool(project, &["budget"], 2).1.contains("registres"));
+    fs::write(&manifest, before).unwrap();
+}
+
+fn on_path(program: &str) -> bool {
+    env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(program).is_file())
+}
+
+/// A benchmark as `cargo bench` runs it, but in the profile in which everything is built already.
+fn bench(project: &Path, variables: &[(&str, &str)], code: i32) -> String {
+    let mut command = cargo(project, &["test", "--quiet", "--bench", "saxpy", "--", "--bench"]);
+    let reports = project.join("target/reports");
+    let output = command.env("WARPSMITH_BENCH_DIR", reports).envs(variables.iter().copied()).output().unwrap();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.success(), code == 0, "{stdout}\n{stderr}");
+    stdout
+}
+
+/// Table, page, figures of the run before, baseline, and another build beside this one.
+fn benchmarks_of_its_own(project: &Path) {
+    let first = bench(project, &[], 0);
+    for word in ["saxpy/1024/a thread an element: ", " lane instructions", "inst/elem", "Outputs were compared"] {
+        assert!(first.contains(word), "{word}: {first}");
+    }
+    assert!(!first.contains("time:"), "counts are no time: {first}");
+    let reports = project.join("target/reports");
+    let page = fs::read_to_string(reports.join("saxpy.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("saxpy/1024"), "{page}");
+    let figures: Value = serde_json::from_str(&fs::read_to_string(reports.join("saxpy.json")).unwrap()).unwrap();
+    // Two vectors of 1024 f32 in, one out.
+    assert_eq!(
+        (&figures["benchmarks"][0]["dram_bytes"], &figures["benchmarks"][0]["launches"]),
+        (&12_288.into(), &1.into())
+    );
+
+    let written = bench(project, &[("WARPSMITH_BASELINE", "write")], 0);
+    assert!(written.contains("(as before)") && written.contains("saxpy.baseline.json"), "{written}");
+    let image = project.join("target/image");
+    tool(project, &["kernels", "--export", image.to_str().unwrap()], 0);
+    let kernel = project.join("kernels/src/saxpy.rs");
+    let good = fs::read_to_string(&kernel).unwrap();
+
+    // A barrier more is worse than the baseline, and stands beside the build from before.
+    fs::write(&kernel, good.replace("let i = thread::global_x();", "sync::block();\n    let i = thread::global_x();"))
+        .unwrap();
+    let worse = bench(project, &[("WARPSMITH_BENCH_AGAINST", image.to_str().unwrap())], 1);
+    assert!(worse.contains("worse: saxpy/1024/a thread an element lane_instructions"), "{worse}");
+    assert!(worse.contains("saxpy/1024/a thread an element (against)"), "{worse}");
+
+    // What is wrong is not measured, by the benchmark or by the tests.
+    fs::write(&kernel, good.replace("math::fma(a,", "math::fma(a + 1.0,")).unwrap();
+    let wrong = bench(project, &[], 1);
+    assert!(wrong.contains("saxpy/1024/a thread an element: wrong, and not measured: y: element 0 is"), "{wrong}");
+    assert!(!wrong.contains("inst/elem"), "{wrong}");
+    let (out, _) = tool(project, &["check"], 5);
+    assert!(out.contains("test saxpy_is_its_reference fails") && out.contains("1 of 2 tests pass"), "{out}");
+    assert!(tool(project, &["profile", "saxpy"], 5).1.contains("saxpy_is_its_reference"));
+    let (out, _) = tool(project, &["compare", "--driver", "software"], 5);
+    assert!(out.contains("y: element 0 is"), "{out}");
+
+    // Reading past the end is an error of the checks.
+    fs::write(&kernel, good.replace("if i < n as usize", "if i <= n as usize")).unwrap();
+    let found = tool_json(project, &["check", "saxpy", "--json"], 7);
+    let finding = &found["findings"][0];
+    assert_eq!(
+        (&finding["rule"], &finding["place"]["line"]),
+        (&"memory::out-of-bounds".into(), &15.into()),
+        "{finding}"
+    );
+    fs::write(&kernel, good).unwrap();
+}
+
+/// `add` writes a kernel with test and benchmark, which pass at once, and overwrites nothing.
+fn a_second_kernel(project: &Path) {
+    let said = tool_json(project, &["add", "row_total", "--template", "reduction", "--json"], 0);
+    let files = ["kernels/src/row_total.rs", "tests/row_total.rs", "benches/row_total.rs"];
+    assert_eq!(said["files"], serde_json::json!(files), "{said}");
+    passes(project, &["fmt", "--package", "first-kernel", "--package", "kernels", "--check"]);
+    let tested = passes(project, &["test", "--quiet", "--test", "row_total", "--bench", "row_total"]);
+    assert!(tested.contains("2 passed") && tested.contains("Testing row_total/1024/block_reduce"), "{tested}");
+    let listed = tool_json(project, &["kernels", "row_total", "--json"], 0);
+    assert_eq!(listed["kernels"][0]["name"], "row_total", "{listed}");
+
+    let before = fs::read_to_string(project.join("Cargo.toml")).unwrap();
+    for (kernel, why) in [("row_total", "already"), ("saxpy", "already"), ("2fast", "letter"), ("fn", "keyword")] {
+        let (_, err) = tool(project, &["add", kernel], 2);
+        assert!(err.contains(why) && err.contains(kernel), "{err}");
+    }
+    // A file in the way, and nothing else: what was not written before it is not written either.
+    fs::write(project.join("tests/third.rs"), "mine").unwrap();
+    assert!(tool(project, &["add", "third"], 2).1.contains("tests/third.rs is there already"));
+    assert!(!project.join("kernels/src/third.rs").exists());
+    assert_eq!(fs::read_to_string(project.join("tests/third.rs")).unwrap(), "mine");
+    fs::remove_file(project.join("tests/third.rs")).unwrap();
+    assert_eq!(fs::read_to_string(project.join("Cargo.toml")).unwrap(), before);
+    assert!(
+        tool(&project.join("kernels/src"), &["add", "x", "--project", "/nonexistent"], 6).1.contains("/nonexistent")
+    );
 }
 
 /// A program that prints one JSON object a line, until it is dropped.
@@ -217,6 +406,14 @@ fn a_project_on_published_crates_names_their_version() {
     }
     let kernels = fs::read_to_string(project.join("kernels/Cargo.toml")).unwrap();
     assert!(kernels.contains("warpsmith-device = \"0.1\""), "{kernels}");
+    // Published crates need no variable to build.
+    assert!(!project.join(".cargo").exists());
+    // Projects on one checkout have the same variable, so that they can share a target folder.
+    let configs = ["one", "two"].map(|name| {
+        assert!(warpsmith(dir.path(), &["new", name, "--path", ROOT]).status.success());
+        fs::read_to_string(dir.path().join(name).join(".cargo/config.toml")).unwrap()
+    });
+    assert!(configs[0] == configs[1] && configs[0].contains(ROOT) && !configs[0].contains("relative"), "{configs:?}");
 }
 
 #[test]
@@ -240,7 +437,6 @@ fn what_cannot_be_made_is_refused_with_the_reason_and_leaves_nothing() {
     refused(&["my kernels"], &["my kernels", "--name"]);
     refused(&["x", "--name", "fn"], &["keyword"]);
     refused(&["x", "--name", "kernels"], &["taken"]);
-    refused(&["a:b", "--name", "x"], &["colon", "CUDA_LIBRARY_PATH"]);
     refused(&["x", "--path", "full"], &["full", "host/Cargo.toml"]);
     refused(&["x", "--version", "newest"], &["newest", "0.1.0"]);
     refused(&["x", "--template", "conv"], &["conv", "matmul"]);

@@ -1,5 +1,6 @@
 use super::slots::{Slots, weigh};
 use super::*;
+use crate::cli::Place;
 use warpsmith_host::gpu_kernels::cases::Kv;
 use warpsmith_simt::check::{Class, LineProfile, Metrics};
 
@@ -165,7 +166,14 @@ fn a_step_over_many_positions_that_issues_more_than_memory_leaves_time_for_misse
 
 #[test]
 fn an_unknown_kernel_is_a_usage_error_that_names_the_families() {
-    let args = BudgetArgs { filter: Some("q9_9".into()), rows: 32, cols: 256, sass: false, place: Place::default(), json: false };
+    let args = BudgetArgs {
+        filter: Some("q9_9".into()),
+        rows: 32,
+        cols: 256,
+        sass: false,
+        place: Place::default(),
+        json: false,
+    };
     let text = run(&args).unwrap_err().to_string();
     assert!(text.contains("q9_9") && text.contains("Q1_0") && text.contains("F16"), "{text}");
 }

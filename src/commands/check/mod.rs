@@ -1,6 +1,7 @@
 //! `warpsmith check`: our kernels against their references, or any CUDA program, under the checks.
 
 pub mod bench;
+mod library;
 mod outputs;
 pub mod program;
 mod render;

@@ -1,13 +1,13 @@
 //! Programs: started with the software driver in front of any other, and with the checks in their environment.
 
-use std::ffi::{OsStr, OsString};
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 use warpsmith_driver_api::software::{Allow, quote};
 
+use super::library::library_for;
 use super::outputs::{Difference, Outcome};
 use super::render::{annotation, place, verdict};
 use super::{Failure, Kind, plural};
@@ -71,51 +71,6 @@ fn code_of(status: std::process::ExitStatus) -> u8 {
 #[cfg(not(unix))]
 fn code_of(status: std::process::ExitStatus) -> u8 {
     status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1)
-}
-
-/// The folder of the software driver's `libcuda.so.1`; `None` for a program that has the driver built in.
-fn library_for(program: &OsStr) -> Result<Option<PathBuf>, Failure> {
-    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(|dir| dir.join("software-cuda")));
-    if let Some(folder) = beside.filter(|f| f.join("libcuda.so.1").exists()) {
-        return Ok(Some(folder));
-    }
-    if find_program(program).is_some_and(|path| has_driver(&path)) {
-        return Ok(None);
-    }
-    Err(Failure::new(
-        Kind::NoEngine,
-        "the software driver's libcuda.so.1 is not beside this program (in the folder software-cuda): build it with \
-         `cargo build --release -p warpsmith-driver`",
-    ))
-}
-
-fn find_program(name: &OsStr) -> Option<PathBuf> {
-    let path = Path::new(name);
-    if path.components().count() > 1 {
-        return Some(path.to_path_buf());
-    }
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(path)).find(|p| p.is_file())
-}
-
-/// Whether a file holds the marker of the software driver.
-fn has_driver(path: &Path) -> bool {
-    const MARKER: &[u8] = b"warpsmith_software_driver";
-    let Ok(mut file) = std::fs::File::open(path) else { return false };
-    let (mut buffer, mut kept) = (vec![0u8; 1 << 20], 0);
-    loop {
-        let Ok(n) = file.read(&mut buffer[kept..]) else { return false };
-        if n == 0 {
-            return false;
-        }
-        let end = kept + n;
-        if buffer[..end].windows(MARKER.len()).any(|w| w == MARKER) {
-            return true;
-        }
-        // The marker may lie across two pieces.
-        let tail = end.min(MARKER.len() - 1);
-        buffer.copy_within(end - tail..end, 0);
-        kept = tail;
-    }
 }
 
 /// Runs `warpsmith check -- PROGRAM`.

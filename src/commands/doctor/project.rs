@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::Finding;
 
-/// Nothing if no crate here uses `cust`, which is what wants a CUDA library directory.
+/// Nothing if no crate here uses `cust` from the registry, which is what wants a CUDA library directory; warpsmith's published
+/// crates use it without its build script.
 pub fn project(dir: &Path) -> Vec<Finding> {
     let uses_cust = |dir: &&Path| {
         let lock = std::fs::read_to_string(dir.join("Cargo.lock")).unwrap_or_default();
@@ -16,8 +17,8 @@ pub fn project(dir: &Path) -> Vec<Finding> {
 
 /// What `CUDA_LIBRARY_PATH` will be for cargo in `dir`, and who says so.
 fn library_path(dir: &Path) -> Finding {
-    let fix = "write into .cargo/config.toml: [env] and CUDA_LIBRARY_PATH = { value = \"cuda-link\", relative = true }, and make \
-               an empty folder cuda-link/lib64; `warpsmith new` shows it";
+    let fix = "set it to a folder that holds a folder lib64, which may be empty, such as driver/link of a checkout of warpsmith, in \
+               the environment or in [env] of .cargo/config.toml; published crates of warpsmith do not need it";
     let finding = |state, detail: String| Finding {
         name: "CUDA_LIBRARY_PATH".to_owned(),
         needed_for: "build",

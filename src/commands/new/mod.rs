@@ -24,14 +24,8 @@ pub const KEYWORDS: &str = "abstract as async await become box break const conti
 pub fn run(args: &NewArgs) -> Result<(), Failure> {
     let dir = std::path::absolute(&args.dir).map_err(|e| Failure::usage(format!("{}: {e}", args.dir.display())))?;
     let name = name(args, &dir)?;
-    if dir.to_string_lossy().contains(':') {
-        return Err(Failure::usage(format!(
-            "{}: a path with a colon cannot hold a project, because CUDA_LIBRARY_PATH, which points into it, is a list \
-             separated by colons",
-            dir.display()
-        )));
-    }
     let source = Source::choose(args)?;
+    let config = source.config()?;
     refuse_occupied(&dir)?;
 
     let (kernel, files) = templates::files(args.template);
@@ -43,6 +37,10 @@ pub fn run(args: &NewArgs) -> Result<(), Failure> {
         }
         write(&dir.join(&path), &text)?;
         written.push(path);
+    }
+    if let Some(config) = config {
+        write(&dir.join(".cargo/config.toml"), &config)?;
+        written.push(".cargo/config.toml".to_owned());
     }
     if let Some(lock) = source.lock() {
         write(&dir.join("Cargo.lock"), &lock)?;

@@ -67,6 +67,20 @@ impl Source {
         }
     }
 
+    /// The configuration of cargo that a project on a checkout needs; one on published crates needs none.
+    pub fn config(&self) -> Result<Option<String>, Failure> {
+        let Source::Checkout { root, .. } = self else { return Ok(None) };
+        let link = root.join("driver/link").to_string_lossy().into_owned();
+        if link.contains(':') {
+            return Err(Failure::usage(format!(
+                "{}: projects cannot depend on a checkout whose path has a colon, because CUDA_LIBRARY_PATH, which points into \
+                 it, is a list separated by colons",
+                root.display()
+            )));
+        }
+        Ok(Some(super::templates::CONFIG.replace("@LINK@", &json!(link).to_string())))
+    }
+
     /// The checkout's lock file: with it a project begins with the versions of other crates that the checkout is tested with.
     pub fn lock(&self) -> Option<String> {
         match self {

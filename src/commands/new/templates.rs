@@ -15,6 +15,9 @@ macro_rules! common {
     };
 }
 
+/// The configuration of cargo for a project on a checkout.
+pub const CONFIG: &str = common!("cargo-config.toml");
+
 /// What belongs to one kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
@@ -68,8 +71,6 @@ pub fn files(template: Template) -> (&'static str, Vec<File>) {
         ("src/main.rs".to_owned(), main),
         (format!("tests/{kernel}.rs"), test),
         (format!("benches/{kernel}.rs"), bench),
-        (".cargo/config.toml".to_owned(), common!("cargo-config.toml")),
-        ("cuda-link/lib64/README".to_owned(), common!("cuda-link.txt")),
         ("rust-toolchain.toml".to_owned(), TOOLCHAIN),
         ("rustfmt.toml".to_owned(), RUSTFMT),
         (".gitignore".to_owned(), common!("gitignore")),
