@@ -250,7 +250,7 @@ impl Report {
         let resources = if testing { BTreeMap::new() } else { resources(rows, sm, kernels) };
         let values: Vec<Value> = rows.iter().map(|r| of_row(r, &resources, rate)).collect();
         let extended = values.iter().any(|v| !v["rows_run"].is_null());
-        let note = if counted { counted_note(&engine, sm, extended) } else { timed_note(&device, rate) };
+        let note = if counted { counted_note(&engine, sm, extended) } else { timed_note(device, rate) };
         let columns: &[(&str, &str, usize)] = if counted { &COUNTED } else { &TIMED };
         let text = format!("{}\n{note}\n", table(&values, columns));
         println!("\n{text}");

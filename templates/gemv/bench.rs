@@ -23,8 +23,7 @@ fn main() -> ExitCode {
                 .variant("a warp a row", |stream| {
                     let ws = Noise(1).floats((rows * cols) as usize);
                     let xs = Noise(2).floats(cols as usize);
-                    let (want, sizes): (Vec<f64>, Vec<f64>) =
-                        reference(&ws, &xs).into_iter().unzip();
+                    let (want, sizes): (Vec<f64>, Vec<f64>) = reference(&ws, &xs).into_iter().unzip();
                     let y = stream.zeros::<f32>(rows as usize)?;
                     Ok(Run::launches(
                         (stream.upload(&ws)?, stream.upload(&xs)?, y),

@@ -24,8 +24,7 @@ fn main() -> ExitCode {
                 .group(format!("matmul/{size}"), work)
                 .variant("tiles of 16", |stream| {
                     let (a, b) = (Noise(1).floats(elements), Noise(2).floats(elements));
-                    let (want, sizes): (Vec<f64>, Vec<f64>) =
-                        reference(&a, &b, n, k).into_iter().unzip();
+                    let (want, sizes): (Vec<f64>, Vec<f64>) = reference(&a, &b, n, k).into_iter().unzip();
                     let c = stream.zeros::<f32>(elements)?;
                     Ok(Run::launches(
                         (stream.upload(&a)?, stream.upload(&b)?, c),

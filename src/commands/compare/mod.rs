@@ -91,7 +91,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    verdict(args, &rows, (&device.name(), &device.engine().to_string(), sm))
+    verdict(args, &rows, (device.name(), &device.engine().to_string(), sm))
 }
 
 /// Prints what was compared, and says whether all of it is explained.
