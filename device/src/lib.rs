@@ -108,10 +108,10 @@
 //! forms for sm_75 are used. The tests have rustc's own generator compile these forms as well, and run them; what LLVM 7 and
 //! libNVVM make of them takes a machine that has both.
 //!
-//! Nothing here needs `cuda_std`. Its indices and barriers are the same `core::arch::nvptx`
-//! functions; its `shared_array!` was unsound and is gone, its `grid_fence` fences the block only,
-//! its atomics are those of `core`, and it brings a panic handler and an allocator: a kernels
-//! crate that wants it for something else turns the feature `panic-handler` of this crate off.
+//! Nothing here needs `cuda_std`. Its indices, and the types that it re-exports, may be used beside
+//! this crate; the book's chapter on the second code generator has a table of what may not. It
+//! brings a panic handler and an allocator: a kernels crate that uses it turns the feature
+//! `panic-handler` of this crate off.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
@@ -136,6 +136,7 @@ pub mod math;
 pub mod packed;
 pub mod print;
 pub mod random;
+pub mod static_for;
 
 #[cfg(any(target_arch = "nvptx64", doc, test))]
 mod words;

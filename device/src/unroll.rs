@@ -23,6 +23,8 @@
 //! # fn main() {}
 //! ```
 //!
+//! * [`static_for!`](crate::static_for!) writes the turns out for a generator that leaves long bodies in a loop, as rust-cuda does.
+//!
 //! `ptxas` unrolls loops of its own accord where their index is a `usize`.
 
 /// A number that the compiler does not know, nor that it is the same next time: a loop that asks for its end in each turn is not

@@ -47,7 +47,7 @@ mod frame {
         decode::{Decode, QUADS},
         record::{InMemory, UNIT},
     };
-    use warpsmith_device::{convert::pack_f16x2, prelude::*, shared::Shared};
+    use warpsmith_device::{convert::pack_f16x2, prelude::*, shared::Shared, static_for};
 
     pub struct Args {
         pub table: In<U32x4>,
@@ -113,7 +113,10 @@ mod frame {
             // An unknown token reads the first row and drops it.
             let memory = InMemory(a.table.from(if known { token as usize * record.vectors } else { 0 }));
             let (codes, scales) = (F::codes(memory, &record, u), F::scales(memory, &record, u));
-            for q in 0..QUADS {
+            // Constants are added last, so that they become part of the addresses.
+            let (first, left) = (u * UNIT, a.cols - u * UNIT);
+            let to = row + first;
+            static_for!(q in 0..QUADS => {
                 let part = q * F::SCALES / QUADS;
                 let mut w = F::quad(&codes, q);
                 for i in 0..4 {
@@ -124,24 +127,23 @@ mod frame {
                     }
                     w[i] = if known { w[i] } else { f32::NAN };
                 }
-                let c = u * UNIT + 4 * q;
-                if F::SCALED || c < a.cols {
+                if F::SCALED || 4 * q < left {
                     if a.flags & HALF != 0 {
-                        put_half::<F>(a.half, row + c, a.cols - c, w);
+                        put_half::<F>(a.half.from(to), 4 * q, left - 4 * q, w);
                     } else {
-                        put::<F>(a.y, row + c, a.cols - c, w);
+                        put::<F>(a.y.from(to), 4 * q, left - 4 * q, w);
                     }
                     if a.flags & NEXT != 0 {
                         for i in 0..4 {
-                            if F::SCALED || c + i < a.cols {
+                            if F::SCALED || 4 * q + i < left {
                                 squares = math::fma(w[i], w[i], squares);
-                                w[i] *= a.next_weight.at(c + i);
+                                w[i] *= a.next_weight.from(first).at(4 * q + i);
                             }
                         }
-                        put::<F>(a.scaled, row + c, a.cols - c, w);
+                        put::<F>(a.scaled.from(to), 4 * q, left - 4 * q, w);
                     }
                 }
-            }
+            });
         }
         if a.flags & NEXT != 0 {
             let sum = block_reduce::sum_f32(squares, scratch);

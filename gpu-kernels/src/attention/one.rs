@@ -23,7 +23,7 @@ mod frame {
         load::{lane, warp_index},
         state::Column,
     };
-    use warpsmith_device::{convert::unpack_f16x2, prelude::*};
+    use warpsmith_device::{convert::unpack_f16x2, prelude::*, static_for};
 
     /// Positions that a warp takes at a time.
     const GROUP: usize = 4;
@@ -110,7 +110,7 @@ mod frame {
             let mut t = warp * GROUP;
             while t < length {
                 let mut scores = [0.0f32; GROUP];
-                for i in 0..GROUP {
+                static_for!(i in 0..GROUP => {
                     // Positions past the end repeat the last one and get the weight 0 below.
                     let row = first + math_min(t + i, length - 1) * half;
                     for j in 0..N {
@@ -119,20 +119,20 @@ mod frame {
                             scores[i] = math::fma(q[j].0, x, math::fma(q[j].1, y, scores[i]));
                         }
                     }
-                }
+                });
                 let mut new = largest;
-                for i in 0..GROUP {
+                static_for!(i in 0..GROUP => {
                     let s = warp::sum_f32(scores[i]);
                     scores[i] = if t + i < length { s } else { f32::NEG_INFINITY };
                     new = math::max(new, scores[i]);
-                }
+                });
                 let shrink = math::exp2_approx(largest - new);
                 largest = new;
                 sum *= shrink;
                 for j in 0..N {
                     values[j] = (values[j].0 * shrink, values[j].1 * shrink);
                 }
-                for i in 0..GROUP {
+                static_for!(i in 0..GROUP => {
                     let p = math::exp2_approx(scores[i] - largest);
                     sum += p;
                     let row = first + math_min(t + i, length - 1) * half;
@@ -142,7 +142,7 @@ mod frame {
                             values[j] = (math::fma(p, x, values[j].0), math::fma(p, y, values[j].1));
                         }
                     }
-                }
+                });
                 t += WARPS * GROUP;
             }
 

@@ -91,6 +91,13 @@ pub(crate) mod frame {
     use warpsmith_device::{prelude::*, unroll};
 
     pub const WARPS: usize = THREADS as usize / 32;
+
+    /// The power of two from `n` on. Counted in 32 bits: rust-cuda miscompiles counts of bits in 64.
+    #[inline(always)]
+    fn power_of_two(n: usize) -> usize {
+        (n as u32).next_power_of_two() as usize
+    }
+
     /// Most queries of a warp without tensor cores.
     const QUERIES: usize = 4;
 
@@ -427,8 +434,8 @@ pub(crate) mod frame {
         put: impl Fn(usize, usize, [f32; 4], f32, f32),
     ) {
         let thread = thread::idx_x() as usize;
-        let queries = if group < QUERIES { group.next_power_of_two() } else { QUERIES };
-        let sharing = WARPS / group.div_ceil(queries).next_power_of_two();
+        let queries = if group < QUERIES { power_of_two(group) } else { QUERIES };
+        let sharing = WARPS / power_of_two(group.div_ceil(queries));
         let place = Place { dim, group, sharing, from, to };
         // The same choice in every thread.
         if queries == 1 {

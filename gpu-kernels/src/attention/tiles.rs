@@ -122,7 +122,7 @@ pub unsafe fn part<T: Cached>(
     }
     sync::block();
 
-    let (per_warp, active, shift) = (HEADS, place.active() as usize, width(dim).trailing_zeros() - 2);
+    let (per_warp, active, shift) = (HEADS, place.active() as usize, (width(dim) as u32).trailing_zeros() - 2);
     let sharing = sharing as usize;
     let mut i = thread::idx_x();
     while i < (group as u32) << shift {

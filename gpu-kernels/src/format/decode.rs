@@ -1,7 +1,7 @@
 //! What a format is to the kernels: a decoder of units, the rest is [one frame](crate::gemv).
 
 use super::record::{Memory, Record, Spec, UNIT};
-use warpsmith_device::{convert::f16_bits_to_f32, math::dp4a_us};
+use warpsmith_device::{convert::f16_bits_to_f32, math::dp4a_us, static_for};
 
 /// Four weights each.
 pub const QUADS: usize = UNIT / 4;
@@ -99,10 +99,10 @@ pub trait Packed: Decode {
     #[inline(always)]
     fn dot<M: Memory>(codes: &Self::Codes<M>, part: usize, x: &[i32; QUADS], sum: i32) -> i32 {
         let mut dot = -Self::OFFSET * sum;
-        for k in 0..QUADS / Self::SCALES {
+        static_for!(k in 0..QUADS / Self::SCALES => {
             let q = part * QUADS / Self::SCALES + k;
             dot = dp4a_us(Self::bytes(codes, q), x[q], dot);
-        }
+        });
         dot
     }
 }

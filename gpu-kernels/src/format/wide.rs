@@ -8,7 +8,7 @@ use super::{
     record::{Memory, Record, Spec},
     unpack::{byte_minus, bytes_minus, half_power, look_up, offset, select_bits, small, table},
 };
-use warpsmith_device::{convert::unpack_f16x2, math::dp4a_us};
+use warpsmith_device::{convert::unpack_f16x2, math::dp4a_us, static_for};
 
 /// A nibble in the lower half of each byte, anything above it.
 #[inline(always)]
@@ -40,13 +40,13 @@ fn six_bits(c: &[u32; 6], q: usize) -> u32 {
 #[inline(always)]
 fn nibble_dot(words: &[u32; 4], offset: i32, x: &[i32; QUADS], sum: i32) -> i32 {
     let mut dot = -16 * offset * sum;
-    for p in 0..4 {
+    static_for!(p in 0..4 => {
         dot = dp4a_us(words[p] & 0xF0F0_F0F0, x[4 + p], dot);
-    }
+    });
     dot >>= 4;
-    for p in 0..4 {
+    static_for!(p in 0..4 => {
         dot = dp4a_us(words[p] & 0x0F0F_0F0F, x[p], dot);
-    }
+    });
     dot
 }
 

@@ -20,6 +20,7 @@ use crate::format::{
 use crate::load::{Role, Source};
 use warpsmith_device::prelude::*;
 use warpsmith_device::shared::Shared;
+use warpsmith_device::static_for;
 use warpsmith_device::warp::{FULL, shuffle_xor};
 
 /// What a kernel got.
@@ -110,33 +111,46 @@ unsafe fn add_unit<F: Decode, const R: usize, const N: usize, const UNITS: usize
         // SAFETY: the unit is staged.
         unsafe { Shared::<F32x4>::from_raw(address, 1).get(0).0 }
     };
-    for part in 0..F::SCALES {
-        let (mut dots, mut sums) = ([[0.0f32; N]; R], [0.0f32; N]);
-        for k in 0..QUADS / F::SCALES {
-            let q = part * QUADS / F::SCALES + k;
-            let w: [[f32; 4]; R] = core::array::from_fn(|r| F::quad(&codes[r], q));
-            for n in 0..N {
-                let x = x(n, q);
-                for r in 0..R {
-                    for i in 0..4 {
-                        dots[r][n] = math::fma(w[r][i], x[i], dots[r][n]);
-                    }
-                }
-                if F::SHIFTED {
-                    sums[n] += (x[0] + x[1]) + (x[2] + x[3]);
+    let (mut dots, mut sums) = ([[0.0f32; N]; R], [0.0f32; N]);
+    static_for!(q in 0..QUADS => {
+        let w: [[f32; 4]; R] = core::array::from_fn(|r| F::quad(&codes[r], q));
+        static_for!(n in 0..N => {
+            let x = x(n, q);
+            for r in 0..R {
+                for i in 0..4 {
+                    dots[r][n] = math::fma(w[r][i], x[i], dots[r][n]);
                 }
             }
+            if F::SHIFTED {
+                sums[n] += (x[0] + x[1]) + (x[2] + x[3]);
+            }
+        });
+        // The last quad of those that share a scale.
+        if (q + 1) % (QUADS / F::SCALES) == 0 {
+            add_scaled::<F, R, N>(acc, scales, q * F::SCALES / QUADS, &dots, &sums);
+            (dots, sums) = ([[0.0; N]; R], [0.0; N]);
         }
-        for r in 0..R {
-            for n in 0..N {
-                acc[r][n] = if F::SCALED {
-                    math::fma(scales[r].scale[part], dots[r][n], acc[r][n])
-                } else {
-                    acc[r][n] + dots[r][n]
-                };
-                if F::SHIFTED {
-                    acc[r][n] = math::fma(scales[r].shift[part], sums[n], acc[r][n]);
-                }
+    });
+}
+
+/// Adds the sums of products that share the scales `part`.
+#[inline(always)]
+fn add_scaled<F: Decode, const R: usize, const N: usize>(
+    acc: &mut [[f32; N]; R],
+    scales: &[Scales; R],
+    part: usize,
+    dots: &[[f32; N]; R],
+    sums: &[f32; N],
+) {
+    for r in 0..R {
+        for n in 0..N {
+            acc[r][n] = if F::SCALED {
+                math::fma(scales[r].scale[part], dots[r][n], acc[r][n])
+            } else {
+                acc[r][n] + dots[r][n]
+            };
+            if F::SHIFTED {
+                acc[r][n] = math::fma(scales[r].shift[part], sums[n], acc[r][n]);
             }
         }
     }

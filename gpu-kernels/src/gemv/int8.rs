@@ -65,10 +65,11 @@ pub(super) mod frame {
     use super::*;
     use crate::format::{
         decode::{Packed, QUADS},
-        record::{InMemory, Memory, Record},
+        record::{InMemory, Memory, Record, Spec},
     };
     use crate::load::lane;
     use warpsmith_device::shared::Shared;
+    use warpsmith_device::static_for;
     use warpsmith_device::warp::{FULL, reduce_group, shuffle_xor};
 
     /// A lane rounds the four columns of `x` from `c` on, eight lanes a unit.
@@ -102,6 +103,11 @@ pub(super) mod frame {
         }
     }
 
+    /// Units that a lane takes at a time.
+    const fn units_of_a_run(spec: Spec) -> usize {
+        if spec.together() > 1 { spec.together() } else { 2 }
+    }
+
     /// A unit of activations.
     struct Unit {
         codes: [i32; QUADS],
@@ -132,7 +138,7 @@ pub(super) mod frame {
         // SAFETY: the caller's promise: the rows have that unit.
         unsafe {
             let both = x.sums[0] + x.sums[1];
-            for r in 0..ROWS {
+            static_for!(r in 0..ROWS => {
                 let codes = F::codes_of(memory[r], record, u, words[r]);
                 let scales = F::scales(memory[r], record, u);
                 let mut sum = 0.0;
@@ -145,7 +151,7 @@ pub(super) mod frame {
                     }
                 }
                 acc[r] = math::fma(x.d, sum, acc[r]);
-            }
+            });
         }
     }
 
@@ -153,22 +159,22 @@ pub(super) mod frame {
     /// lanes are added in the same order.
     #[inline(always)]
     unsafe fn sum_rows(mut v: [f32; ROWS], lane: usize) -> f32 {
-        let (mut n, mut distance) = (ROWS / 2, 16);
-        while distance > 0 {
+        static_for!(step in 0..5 => {
+            let (distance, n) = (16 >> step, (ROWS / 2) >> step);
             let upper = lane & distance != 0;
             if n > 0 {
-                for i in 0..n {
-                    let (keep, send) = if upper { (v[n + i], v[i]) } else { (v[i], v[n + i]) };
-                    // SAFETY: all lanes of the warp are here.
-                    v[i] = keep + unsafe { shuffle_xor(FULL, send, distance as u32) };
-                }
-                n /= 2;
+                static_for!(i in 0..ROWS / 2 => {
+                    if i < n {
+                        let (keep, send) = if upper { (v[n + i], v[i]) } else { (v[i], v[n + i]) };
+                        // SAFETY: all lanes of the warp are here.
+                        v[i] = keep + unsafe { shuffle_xor(FULL, send, distance as u32) };
+                    }
+                });
             } else {
                 // SAFETY: all lanes of the warp are here.
                 v[0] += unsafe { shuffle_xor(FULL, v[0], distance as u32) };
             }
-            distance /= 2;
-        }
+        });
         v[0]
     }
 
@@ -191,7 +197,7 @@ pub(super) mod frame {
         let mut acc = [0.0f32; ROWS];
         // Runs of units of 32 lanes; rows shorter than that have fewer lanes and no such run.
         let together = F::SPEC.together();
-        let run = if together > 1 { together } else { 2 };
+        let run = units_of_a_run(F::SPEC);
         let full = record.units / (32 * run) * (32 * run);
         let mut base = 0;
         while base < full {
@@ -201,7 +207,7 @@ pub(super) mod frame {
                     words[r] = memory[r].vector(record.short + base / together + lane());
                 }
             }
-            for part in 0..run {
+            static_for!(part in 0..units_of_a_run(F::SPEC) => {
                 let [a, b, c, d] = [0, 1, 2, 3].map(|i| (i + part * F::SPEC.short_words()) % 4);
                 let words = words.map(|w| [w[a], w[b], w[c], w[d]]);
                 let first = base + 32 * part;
@@ -209,7 +215,7 @@ pub(super) mod frame {
                 let until = Record { lanes_log2: 5, units: first + 32, ..record };
                 let x = load(x, record.units, first + lane());
                 add_unit::<F>(&mut acc, &memory, &until, &x, first + lane(), &words);
-            }
+            });
             base += 32 * run;
         }
         // Found anew: what is kept over the loop costs registers in it.
