@@ -153,6 +153,9 @@ pub struct NewArgs {
     /// The kernel to begin with.
     #[arg(long, value_enum, default_value_t)]
     pub template: Template,
+    /// What generates the kernels' code: rustc's own generator, or rust-cuda's.
+    #[arg(long, value_enum, default_value_t)]
+    pub backend: Generator,
     /// Depend on warpsmith's crates in this checkout [default: the checkout that this program was built in, if it still
     /// exists]
     #[arg(long, value_name = "REPO", conflicts_with = "version")]
@@ -186,6 +189,17 @@ pub struct AddArgs {
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
+}
+
+/// What generates the kernels' code of a new project.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Generator {
+    /// rustc's own
+    #[default]
+    Stock,
+    /// rust-cuda's, whose toolchain `builder/cuda-builder/setup` makes
+    #[value(name = "cuda_builder")]
+    CudaBuilder,
 }
 
 /// Arguments of `watch`.

@@ -32,7 +32,7 @@ fn clean(program: impl AsRef<OsStr>, dir: &Path) -> Command {
         let ours = name_text.starts_with("CARGO") && name_text != "CARGO_HOME" || name_text.starts_with("CUDA");
         if ours
             || name_text.starts_with("RUSTC")
-            || name_text.starts_with("WARPSMITH")
+            || name_text.starts_with("WARPSMITH") && name_text != "WARPSMITH_RUST_CUDA"
             || name_text == "LD_LIBRARY_PATH"
         {
             command.env_remove(&name);
@@ -414,6 +414,31 @@ fn a_project_on_published_crates_names_their_version() {
         fs::read_to_string(dir.path().join(name).join(".cargo/config.toml")).unwrap()
     });
     assert!(configs[0] == configs[1] && configs[0].contains(ROOT) && !configs[0].contains("relative"), "{configs:?}");
+}
+
+#[test]
+fn a_project_for_the_other_generator_builds_where_its_toolchain_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = place(&dir);
+    let new =
+        |more: &[&str]| warpsmith(&place, &[&["new", "by-rust-cuda", "--backend", "cuda_builder"], more].concat());
+    let refused = new(&["--version", "0.1"]);
+    assert!(text(&refused.stderr).contains("not on crates.io"), "{}", text(&refused.stderr));
+    let made = new(&["--path", ROOT]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let project = place.join("by-rust-cuda");
+    passes(&project, &["fmt", "--package", "by-rust-cuda", "--package", "kernels", "--check"]);
+    let script = fs::read_to_string(project.join("build.rs")).unwrap();
+    assert!(script.contains(".backend(warpsmith_builder::Backend::CudaBuilder);\n"), "{script}");
+
+    let mut doctor = clean(env!("CARGO_BIN_EXE_warpsmith"), &project);
+    let doctor = doctor.arg("doctor").env("WARPSMITH_BACKEND", "cuda_builder").output().unwrap();
+    if !doctor.status.success() {
+        println!("SKIPPED: the project was not built, since rust-cuda's toolchain is not found");
+        return;
+    }
+    let tested = passes(&project, &["test", "--quiet"]);
+    assert!(tested.contains("2 passed"), "{tested}");
 }
 
 #[test]

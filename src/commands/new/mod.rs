@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::cli::NewArgs;
+use crate::cli::{Generator, NewArgs};
 use crate::failure::{Failure, Kind};
 use source::Source;
 
@@ -25,6 +25,11 @@ pub fn run(args: &NewArgs) -> Result<(), Failure> {
     let dir = std::path::absolute(&args.dir).map_err(|e| Failure::usage(format!("{}: {e}", args.dir.display())))?;
     let name = name(args, &dir)?;
     let source = Source::choose(args)?;
+    if args.backend == Generator::CudaBuilder && matches!(source, Source::Registry(_)) {
+        return Err(Failure::usage(
+            "--backend cuda_builder: the package that drives rust-cuda is not on crates.io; give a checkout with --path",
+        ));
+    }
     let config = source.config()?;
     refuse_occupied(&dir)?;
 
@@ -32,6 +37,9 @@ pub fn run(args: &NewArgs) -> Result<(), Failure> {
     let mut written = Vec::new();
     for (path, text) in files {
         let mut text = text.replace("@NAME@", &name).replace("@KERNEL@", kernel);
+        if path == "build.rs" && args.backend == Generator::CudaBuilder {
+            text = by_rust_cuda(&text);
+        }
         for (mark, folder) in source::CRATES {
             text = text.replace(mark, &source.dependency(folder));
         }
@@ -48,6 +56,13 @@ pub fn run(args: &NewArgs) -> Result<(), Failure> {
     }
     report(args, &dir, &name, kernel, &source, &written);
     Ok(())
+}
+
+/// The build script with the other code generator.
+fn by_rust_cuda(text: &str) -> String {
+    let backend = "\n        // rust-cuda's: `warpsmith doctor` says whether its toolchain is found, and what makes it.\n        \
+                   .backend(warpsmith_builder::Backend::CudaBuilder);\n";
+    text.replacen("(\"kernels\").archs", "(\"kernels\")\n        .archs", 1).replacen(";\n", backend, 1)
 }
 
 /// The package's name, which cargo has to accept.
