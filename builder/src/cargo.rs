@@ -29,6 +29,8 @@ pub(crate) struct Package {
     pub(crate) target_directory: PathBuf,
     /// Crate names of everything that is compiled for the GPU.
     pub(crate) device_crates: Vec<String>,
+    /// Those of them that lie on this machine as source, as in their Cargo.toml.
+    pub(crate) device_packages: Vec<String>,
     /// Files and directories of every package that lies on this machine as source.
     pub(crate) inputs: BTreeSet<PathBuf>,
     /// What is taken in place of the registry's.
@@ -203,6 +205,12 @@ fn read_metadata(metadata: Metadata, dir: &Path, manifest: &Path, patches: Vec<P
             .iter()
             .filter_map(|id| packages.get(id)?.library())
             .map(|t| t.name.replace('-', "_"))
+            .collect(),
+        device_packages: device
+            .iter()
+            .filter_map(|id| packages.get(id))
+            .filter(|p| p.source.is_none())
+            .map(|p| p.name.clone())
             .collect(),
         inputs,
         patches,

@@ -3,18 +3,20 @@
 //! rust-cuda needs its own nightly, LLVM 7 and a CUDA toolkit, and it is not on crates.io. So it is
 //! reached through a package outside the workspace, `builder/cuda-builder`, which this module runs
 //! with that nightly. What it compiles is a generated crate that does nothing but link the kernels
-//! crate, with the feature `nvvm` if that crate has one; so the kernels crate needs no `cdylib` and
+//! crate, with the feature `nvvm`; so the kernels crate needs no `cdylib` and
 //! no profile of its own. The passes over the text are the same as for the stock generator.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::arch::Arch;
 use crate::cache::{DirLock, hash, write_if_changed};
 use crate::cargo::Package;
 use crate::kernel_crate::{Backend, Output, Plan};
+use crate::made::Made;
 use crate::output::{Generated, Writer};
 use crate::process::{clean_command, run};
-use crate::{BuildError, MissingPiece, probe};
+use crate::{BuildError, MissingPiece, mir, probe, ptx};
 
 /// The nightly that rust-cuda is written for.
 pub const CUDA_BUILDER_TOOLCHAIN: &str = "nightly-2026-04-02";
@@ -35,15 +37,30 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
         return Err(BuildError::CudaBuilderUnavailable { missing });
     }
 
+    if !plan.package.features.contains("nvvm") {
+        return Err(BuildError::KernelCrate {
+            path: plan.package.manifest.clone(),
+            reason: "it has no feature `nvvm`, by which kernels are written for rust-cuda's code generator. Put \
+                     `nvvm = [\"warpsmith-device/nvvm\"]` under [features]"
+                .to_owned(),
+        });
+    }
+
     let cache = plan.cache.join("cuda-builder");
     let _lock = DirLock::acquire(&cache, ".warpsmith.lock", "cuda_builder")?;
     let kernels = write_linking_crate(plan, &cache)?;
-    let mut generated = Vec::new();
+    let (mut generated, mut warnings) = (Vec::new(), Vec::new());
     for (arch, _) in &plan.archs {
         let file = kernels.join(format!("{arch}.ptx"));
         let _ = std::fs::remove_file(&file);
-        run_one(plan, &runner, &cache, &kernels, *arch, &file)?;
+        for warning in run_one(plan, &runner, &cache, &kernels, *arch, &file)? {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+        refuse_counts(plan, &kernels, *arch)?;
         let ptx = std::fs::read_to_string(&file).map_err(BuildError::io("read", &file))?;
+        let ptx = ptx::without_moves(&ptx);
         generated.push(Generated { arch: *arch, isa: None, ptx, fresh: false });
     }
     let writer = Writer {
@@ -52,11 +69,17 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
         generator: format!("rust-cuda {CUDA_BUILDER_REVISION}, {CUDA_BUILDER_TOOLCHAIN}"),
         out_dir: &plan.out_dir,
         allow_local: &plan.allow_local,
+        refuse_local: false,
     };
-    writer.write(generated)
+    let mut output = writer.write(generated)?;
+    warnings.append(&mut output.warnings);
+    Ok(Output { warnings, ..output })
 }
 
-fn runner_dir() -> PathBuf {
+/// The program of `builder/cuda-builder`.
+pub(crate) const RUNNER: &str = "warpsmith-cuda-builder";
+
+pub(crate) fn runner_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda-builder")
 }
 
@@ -67,45 +90,96 @@ fn run_one(
     kernels: &Path,
     arch: Arch,
     file: &Path,
-) -> Result<(), BuildError> {
+) -> Result<Vec<String>, BuildError> {
     eprintln!("warpsmith: rust-cuda compiles `{}` for {arch}", plan.package.name);
+    let made = Made::find();
     let mut command = clean_command("rustup");
     command
         // `rustup run` and not `cargo +toolchain`: the CARGO of a build script knows no `+`.
-        .args(["run", CUDA_BUILDER_TOOLCHAIN, "cargo", "run", "--release", "--manifest-path"])
+        .args(["run", CUDA_BUILDER_TOOLCHAIN, "cargo", "run", "--release", "--locked", "--manifest-path"])
         .arg(runner.join("Cargo.toml"))
         .arg("--")
         .arg(kernels)
         .arg(format!("compute_{}", arch.sm()))
         .arg(cache.join("kernels"))
         .arg(file)
+        .args(plan.package.device_packages.iter().flat_map(|name| [name.into(), mir_file(plan, kernels, arch, name)]))
         .current_dir(runner)
         // cuda_builder looks for its code generator in this directory.
-        .env("CARGO_TARGET_DIR", cache.join("runner"))
+        .env("CARGO_TARGET_DIR", made.as_ref().map_or_else(|| cache.join("runner"), Made::target))
         .env_remove("RUSTUP_TOOLCHAIN")
         // Ours may hold an empty linker script for libcuda.
         .env_remove("CUDA_LIBRARY_PATH");
+    environment(&mut command, made.as_ref());
+    let output = run(&mut command)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        return Ok(warnings_in(&said));
+    }
+    // cuda_builder lets cargo render the compiler's messages on stderr.
+    Err(BuildError::Compile { package: plan.package.name.clone(), arch: arch.to_string(), rendered: said.into_owned() })
+}
+
+/// The warnings in what cargo printed, each from its headline to the empty line behind it: neither cargo's own nor those of
+/// attributes that rust-cuda adds to every crate.
+fn warnings_in(said: &str) -> Vec<String> {
+    let own = |text: &str| text.contains("\n  --> ") || text.contains("\n --> ") || text.contains("\n   --> ");
+    said.split("\n\n")
+        .filter_map(|block| {
+            Some(&block[block.find("warning: ").filter(|at| *at == 0 || block[..*at].ends_with('\n'))?..])
+        })
+        .filter(|text| own(text) && !text.contains("<crate attribute>"))
+        .map(|text| format!("{text}\n"))
+        .collect()
+}
+
+/// Where the MIR of a package goes. With other features it is another file, for which cargo compiles anew.
+fn mir_file(plan: &Plan, kernels: &Path, arch: Arch, package: &str) -> PathBuf {
+    let features = hash(&[&plan.features.join(","), &plan.default_features.to_string()]);
+    kernels.join(format!("{package}-{features}-{arch}.mir"))
+}
+
+/// Reads in MIR what this generator gets wrong without a word: see [`mir`].
+fn refuse_counts(plan: &Plan, kernels: &Path, arch: Arch) -> Result<(), BuildError> {
+    let mut problems = Vec::new();
+    for package in &plan.package.device_packages {
+        let file = mir_file(plan, kernels, arch, package);
+        let found = file.with_extension("counts");
+        // Written anew only when the package is compiled anew, and large: what was found in it is kept instead.
+        if file.exists() {
+            let text = std::fs::read_to_string(&file).map_err(BuildError::io("read", &file))?;
+            let lines: Vec<String> = mir::counts(&text).iter().map(ToString::to_string).collect();
+            write_if_changed(&found, &lines.join("\n"))?;
+            std::fs::remove_file(&file).map_err(BuildError::io("remove", &file))?;
+        }
+        let text = std::fs::read_to_string(&found).map_err(BuildError::io("read", &found))?;
+        problems.extend(text.lines().map(str::to_owned));
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(BuildError::Miscompiled { library: plan.package.name.clone(), problems }),
+    }
+}
+
+/// What rust-cuda's build scripts, its compiler and cargo read: the process's own settings before those of the folder.
+fn environment(command: &mut Command, made: Option<&Made>) {
+    for (name, value) in made.into_iter().flat_map(Made::variables) {
+        if std::env::var_os(name).is_none_or(|own| own.is_empty()) {
+            command.env(name, value);
+        }
+    }
     if let Ok(llvm_config) = probe::llvm_config() {
         command.env("LLVM_CONFIG", llvm_config);
     }
+    let mut libraries: Vec<PathBuf> = made.into_iter().flat_map(Made::libraries).collect();
     if let Some((root, _)) = probe::cuda_root() {
-        let mut dirs = vec![root.join("nvvm/lib64")];
-        dirs.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
-        if let Ok(joined) = std::env::join_paths(dirs) {
-            command.env("LD_LIBRARY_PATH", joined);
-        }
+        libraries.insert(0, root.join("nvvm/lib64"));
         command.env("CUDA_PATH", root);
     }
-    let output = run(&mut command)?;
-    if output.status.success() {
-        return Ok(());
+    libraries.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
+    if let Ok(joined) = std::env::join_paths(libraries) {
+        command.env("LD_LIBRARY_PATH", joined);
     }
-    // cuda_builder lets cargo render the compiler's messages on stderr.
-    Err(BuildError::Compile {
-        package: plan.package.name.clone(),
-        arch: arch.to_string(),
-        rendered: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
 }
 
 /// A crate that links the kernels crate into one PTX.
@@ -131,7 +205,7 @@ fn linking_manifest(package: &Package, features: &[String], default_features: bo
         reason: "its path is not UTF-8 and cannot stand in a Cargo.toml".to_owned(),
     })?;
     let mut features = features.to_vec();
-    if package.features.contains("nvvm") && !features.iter().any(|f| f == "nvvm") {
+    if !features.iter().any(|f| f == "nvvm") {
         features.push("nvvm".to_owned());
     }
     // JSON strings are TOML strings.
@@ -172,6 +246,7 @@ mod tests {
             workspace_root: PathBuf::from("/w"),
             target_directory: PathBuf::from("/w/target"),
             device_crates: Vec::new(),
+            device_packages: Vec::new(),
             inputs: Default::default(),
             patches: Vec::new(),
         };

@@ -108,6 +108,14 @@ pub enum BuildError {
         /// One sentence for each finding.
         problems: Vec<String>,
     },
+    /// The kernels use what the chosen generator miscompiles. All places together.
+    #[error("`{library}` is refused, because rust-cuda would compile it wrong:\n{}", problems.iter().map(|p| format!("  - {p}")).collect::<Vec<_>>().join("\n"))]
+    Miscompiled {
+        /// The kernels crate.
+        library: String,
+        /// One sentence for each place.
+        problems: Vec<String>,
+    },
     /// Reading or writing failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {

@@ -220,7 +220,7 @@ impl KernelCrate {
     }
 
     /// Kernels that may use local memory. In all others an array that did not stay in registers is
-    /// an error. The same as `"allow_local": true` in a kernel's metadata.
+    /// an error; a warning with `cuda_builder`, whose LLVM 7 unrolls fewer loops. The same as `"allow_local": true` in a kernel's metadata.
     pub fn allow_local<S: Into<String>>(mut self, kernels: impl IntoIterator<Item = S>) -> KernelCrate {
         self.allow_local = kernels.into_iter().map(Into::into).collect();
         self
@@ -251,6 +251,7 @@ impl KernelCrate {
         let speaker = Speaker { in_build_script: !self.quiet && self.out_dir.is_none() && out_dir_var.is_some() };
         speaker.watch_env(&[
             "WARPSMITH_BACKEND",
+            "WARPSMITH_RUST_CUDA",
             "WARPSMITH_ARCHS",
             "WARPSMITH_CACHE_DIR",
             "WARPSMITH_RUST_SRC",
@@ -326,6 +327,7 @@ impl KernelCrate {
             generator: "none, because DOCS_RS was set".to_owned(),
             out_dir,
             allow_local: &[],
+            refuse_local: true,
         }
         .write(Vec::new())
     }

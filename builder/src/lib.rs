@@ -29,6 +29,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `WARPSMITH_BACKEND` | `stock` or `cuda_builder`; overrides [`KernelCrate::backend`] |
+//! | `WARPSMITH_RUST_CUDA` | the folder that `builder/cuda-builder/setup` made; default: `warpsmith/rust-cuda` in the user's cache |
 //! | `WARPSMITH_ARCHS` | comma-separated architectures; overrides [`KernelCrate::archs`] |
 //! | `WARPSMITH_CACHE_DIR` | where `core` and the kernels' build live; overrides [`KernelCrate::cache_dir`] |
 //! | `DOCS_RS` | set (by docs.rs) to anything: nothing is compiled, so that a host crate is documented without a toolchain for PTX |
@@ -43,7 +44,9 @@ mod cuda_builder;
 mod dependency;
 mod error;
 mod kernel_crate;
+mod made;
 mod manifest;
+mod mir;
 pub mod nvdisasm;
 mod output;
 mod probe;

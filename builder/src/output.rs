@@ -25,6 +25,7 @@ pub(crate) struct Writer<'a> {
     pub(crate) generator: String,
     pub(crate) out_dir: &'a Path,
     pub(crate) allow_local: &'a [String],
+    pub(crate) refuse_local: bool,
 }
 
 impl Writer<'_> {
@@ -41,7 +42,8 @@ impl Writer<'_> {
                 arch: one.arch.to_string(),
                 problems,
             };
-            let rules = Rules { arch: one.arch, isa: one.isa, allow_local: self.allow_local };
+            let rules =
+                Rules { arch: one.arch, isa: one.isa, allow_local: self.allow_local, refuse_local: self.refuse_local };
             let checked = ptx::check(&ptx::compact(&one.ptx), &rules).map_err(refuse)?;
             let conflicts = Manifest::join(&mut kernels, one.arch.sm(), checked.kernels);
             if !conflicts.is_empty() {

@@ -6,9 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::cuda_builder::{CUDA_BUILDER_REPOSITORY, CUDA_BUILDER_REVISION, CUDA_BUILDER_TOOLCHAIN};
+use crate::made::{self, Made};
 use crate::process::{clean_command, find_on_path, probe_stdout};
 use crate::toolchain::{SourceSearch, TESTED_RUSTC, Toolchain};
-use crate::{Arch, Backend, MissingPiece, nvdisasm, ptxas};
+use crate::{Arch, Backend, MissingPiece, cuda_builder, nvdisasm, ptxas};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -207,6 +208,25 @@ pub(crate) fn missing_for_cuda_builder() -> Vec<MissingPiece> {
 }
 
 fn cuda_builder() -> Vec<Probe> {
+    let mut probes = pieces();
+    // One command makes all of it; a warning is about a piece that somebody chose.
+    let setup = cuda_builder::runner_dir().join("setup");
+    for probe in probes.iter_mut().filter(|p| p.state == ProbeState::Missing && setup.is_file()) {
+        probe.fix = format!("{} makes all of it; or {}", setup.display(), probe.fix);
+    }
+    let name = "toolchain by builder/cuda-builder/setup";
+    probes.extend(Made::find().map(|made| {
+        let there = made.target().join("release").join(cuda_builder::RUNNER);
+        let found = match there.is_file() {
+            true => Ok(made.dir.display().to_string()),
+            false => Err(format!("{} is not complete: {} is missing", made.dir.display(), there.display())),
+        };
+        Probe::new(name, Scope::CudaBuilder, found, &format!("run {} again", setup.display()))
+    }));
+    probes
+}
+
+fn pieces() -> Vec<Probe> {
     let mut probes = Vec::new();
     let mut add = |name: &str, found: Result<String, String>, fix: &str| {
         probes.push(Probe::new(name, Scope::CudaBuilder, found, fix));
@@ -276,7 +296,7 @@ fn cuda_builder() -> Vec<Probe> {
 
 /// `LLVM_CONFIG` or `llvm-config`, if it is of LLVM 7.
 pub(crate) fn llvm_config() -> Result<PathBuf, String> {
-    let explicit = std::env::var_os("LLVM_CONFIG").map(PathBuf::from);
+    let explicit = made::variable("LLVM_CONFIG").map(PathBuf::from);
     let candidates: Vec<PathBuf> = match explicit {
         Some(path) => vec![path],
         None => ["llvm-config-7", "llvm-config"].iter().filter_map(|name| find_on_path(name)).collect(),
@@ -306,7 +326,7 @@ fn libclang() -> Option<PathBuf> {
             .map(|entry| entry.path())
             .find(|path| is_libclang(path) && path.extension().is_none_or(|e| e != "a"))
     };
-    let mut dirs: Vec<PathBuf> = std::env::var_os("LIBCLANG_PATH").map(PathBuf::from).into_iter().collect();
+    let mut dirs: Vec<PathBuf> = made::variable("LIBCLANG_PATH").map(PathBuf::from).into_iter().collect();
     dirs.extend(["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"].map(PathBuf::from));
     dirs.extend(std::fs::read_dir("/usr/lib").into_iter().flatten().flatten().filter_map(|entry| {
         entry.file_name().to_string_lossy().starts_with("llvm-").then(|| entry.path().join("lib"))
@@ -317,7 +337,7 @@ fn libclang() -> Option<PathBuf> {
 /// The CUDA toolkit that rust-cuda's build scripts would take, with its release if it says one.
 pub(crate) fn cuda_root() -> Option<(PathBuf, Option<String>)> {
     let by_variable =
-        ["CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"].iter().filter_map(std::env::var_os).map(PathBuf::from);
+        ["CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"].iter().filter_map(|n| made::variable(n)).map(PathBuf::from);
     let usual = ["/usr/lib/cuda", "/usr/local/cuda", "/opt/cuda", "/usr/local/cuda-12.9"].map(PathBuf::from);
     let root = by_variable.chain(usual).find(|root| {
         ["include/cuda.h", "nvvm/libdevice/libdevice.10.bc", "nvvm/lib64/libnvvm.so.4"]

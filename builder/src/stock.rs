@@ -42,6 +42,7 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
         generator: format!("rustc {}", plan.toolchain.release),
         out_dir: &plan.out_dir,
         allow_local: &plan.allow_local,
+        refuse_local: true,
     };
     let mut output = writer.write(generated)?;
     warnings.append(&mut output.warnings);

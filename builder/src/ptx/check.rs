@@ -64,12 +64,8 @@ pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String
         kernel.waits = reached.has("griddepcontrol.wait");
         kernel.local_bytes = u32::try_from(reached.local_bytes()).unwrap_or(u32::MAX);
         if kernel.local_bytes > 0 && !line.allow_local && !rules.allow_local.iter().any(|k| k == entry.name) {
-            problems.push(format!(
-                "kernel `{}` keeps {} bytes per thread in local memory, which is slow: an array is indexed by a value \
-                 that is not constant, or its loop is not unrolled. Index with constants, or allow it with \
-                 `\"allow_local\": true` or KernelCrate::allow_local",
-                entry.name, kernel.local_bytes
-            ));
+            let to = if rules.refuse_local { &mut problems } else { &mut warnings };
+            to.push(local_memory(entry.name, kernel.local_bytes, rules.refuse_local));
         }
         kernel.collectives = reached.collectives();
         check_collectives(&kernel.name, line, &kernel.collectives, &mut problems);
@@ -121,6 +117,18 @@ fn check_externs(scan: &Scan<'_>, problems: &mut Vec<String>) {
             ));
         }
     }
+}
+
+/// A generator that has no better loops to give is no fault of the kernel.
+fn local_memory(kernel: &str, bytes: u32, refused: bool) -> String {
+    let remedy = match refused {
+        true => "Index with constants, or allow it with `\"allow_local\": true` or KernelCrate::allow_local",
+        false => "Write the loop with static_for!, which leaves none",
+    };
+    format!(
+        "kernel `{kernel}` keeps {bytes} bytes per thread in local memory, which is slow: an array is indexed by a value \
+         that is not constant, or its loop is not unrolled. {remedy}"
+    )
 }
 
 /// Offset of every parameter: each at the next multiple of its alignment.

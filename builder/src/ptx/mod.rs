@@ -10,6 +10,7 @@
 mod check;
 mod lines;
 mod meta;
+mod moves;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use crate::manifest::ManifestKernel;
 
 pub(crate) use check::check;
 pub(crate) use lines::compact;
+pub(crate) use moves::without_moves;
 
 /// What a text must satisfy.
 pub(crate) struct Rules<'a> {
@@ -27,6 +29,8 @@ pub(crate) struct Rules<'a> {
     pub(crate) isa: Option<(u32, u32)>,
     /// Kernels that may use local memory although their metadata does not say so.
     pub(crate) allow_local: &'a [String],
+    /// Whether local memory is refused in all others, or told.
+    pub(crate) refuse_local: bool,
 }
 
 /// A text that satisfies the rules.

@@ -39,7 +39,7 @@ const LLVM: &str = r#"//
 "#;
 
 fn rules<'a>() -> Rules<'a> {
-    Rules { arch: "sm_80".parse().unwrap(), isa: Some((7, 4)), allow_local: &[] }
+    Rules { arch: "sm_80".parse().unwrap(), isa: Some((7, 4)), allow_local: &[], refuse_local: true }
 }
 
 fn ok(text: &str) -> Checked {
@@ -187,6 +187,11 @@ fn local_memory_is_refused_unless_allowed() {
     assert!(problems(&text).contains("keeps 32 bytes per thread in local memory"));
     let allowed = text.replace("\"line\":7", "\"line\":7,\"allow_local\":true");
     assert_eq!(ok(&allowed).kernels[0].local_bytes, 32);
+    // rust-cuda's generator leaves loops that rustc's own unrolls: told, with the figure.
+    let told = check(&text, &Rules { refuse_local: false, ..rules() }).unwrap();
+    assert_eq!(told.kernels[0].local_bytes, 32);
+    assert!(told.warnings[0].contains("`saxpy` keeps 32 bytes per thread in local memory"), "{:?}", told.warnings);
+    assert!(check(&allowed, &Rules { refuse_local: false, ..rules() }).unwrap().warnings.is_empty());
     let by_builder = Rules { allow_local: &["saxpy".to_owned()], ..rules() };
     assert!(check(&text, &by_builder).is_ok());
 }

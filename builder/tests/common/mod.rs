@@ -16,6 +16,20 @@ pub fn says(name: &str, text: &str) {
     assert!(stands.trim_end() == text, "{} is\n{stands}\nthe message is\n{text}", path.display());
 }
 
+/// The generator of these tests, as the manifest names it.
+pub fn generator() -> String {
+    std::env::var("WARPSMITH_BACKEND").ok().filter(|b| !b.is_empty()).unwrap_or_else(|| "stock".to_owned())
+}
+
+/// Whether it is not the stock generator, of which the calling test is.
+pub fn other_generator() -> bool {
+    let other = generator() != "stock";
+    if other {
+        println!("SKIPPED: a test of the stock generator");
+    }
+    other
+}
+
 /// A copy of a fixture that a test may change.
 pub struct Fixture {
     pub dir: tempfile::TempDir,
