@@ -21,6 +21,15 @@ impl Fixture {
     }
 }
 
+/// Whether `WARPSMITH_BACKEND` names another generator than the stock one, of which the calling test is.
+pub fn other_generator() -> bool {
+    let other = std::env::var("WARPSMITH_BACKEND").is_ok_and(|backend| !backend.is_empty() && backend != "stock");
+    if other {
+        println!("SKIPPED: a test of the stock generator");
+    }
+    other
+}
+
 pub fn fixture() -> &'static Fixture {
     static FIXTURE: OnceLock<Fixture> = OnceLock::new();
     FIXTURE.get_or_init(|| build(&ARCHS, &[]))
@@ -39,7 +48,8 @@ pub fn build(archs: &[u32], features: &[&str]) -> Fixture {
         .quiet()
         .build()
         .unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(output.warnings, Vec::<String>::new());
+    // The other generator's LLVM 7 keeps more in local memory, and says so.
+    assert!(output.warnings.is_empty() || output.manifest.backend != "stock", "{:?}", output.warnings);
     let images = output.images.iter().map(|i| (i.sm, std::fs::read_to_string(&i.path).unwrap())).collect();
     let fixture = Fixture { images, manifest: output.manifest };
     std::fs::remove_dir_all(&out).unwrap();
