@@ -4,6 +4,7 @@
 #[macro_use]
 mod output;
 
+mod child;
 mod cli;
 mod commands;
 mod failure;

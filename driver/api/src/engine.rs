@@ -190,6 +190,9 @@ pub(crate) fn init(flags: c_uint) -> Res {
     if flags != 0 {
         return Err(Code::INVALID_VALUE);
     }
+    if crate::teardown::is_forked() {
+        return Err(Code::NOT_INITIALIZED);
+    }
     // Held throughout, so that two threads make one choice.
     let wanted = lock(&CHOICE);
     if let Some(active) = ACTIVE.get() {
@@ -203,8 +206,12 @@ pub(crate) fn init(flags: c_uint) -> Res {
     match outcome {
         Ok(active) => {
             why.init_error = None;
+            let software = matches!(active, Active::Software(_));
             let _ = ACTIVE.set(active);
             crate::teardown::watch();
+            if software {
+                crate::teardown::watch_forks();
+            }
             Ok(())
         }
         Err((code, reason)) => {

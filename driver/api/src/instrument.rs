@@ -75,6 +75,9 @@ impl Drop for InjectionGuard {
 /// The `nth` call (from 0) on this thread of `function`, or with `None` of any fallible function,
 /// answers `code`, once, without doing anything. A code that callers cannot hold becomes 999.
 ///
+/// # Panics
+/// With the code 0: a call that answers success and does nothing leaves its caller with results that nobody wrote.
+///
 /// ```
 /// use warpsmith_driver_api::{cuInit, software};
 /// let guard = software::inject_failure(Some("cuInit"), 0, 100);
@@ -83,6 +86,10 @@ impl Drop for InjectionGuard {
 /// assert!(guard.fired());
 /// ```
 pub fn inject_failure(function: Option<&str>, nth: u64, code: i32) -> InjectionGuard {
+    assert!(
+        code != 0,
+        "inject_failure: the code 0 is success, which is no failure to answer; name a CUDA error such as 2"
+    );
     let id = NEXT_FAILURE.try_with(|n| n.replace(n.get() + 1)).unwrap_or(0);
     let failure = Failure { id, function: function.map(str::to_owned), remaining: nth, code: clamp(code) };
     let _ = FAILURES.try_with(|f| f.borrow_mut().push(failure));
@@ -145,6 +152,12 @@ mod tests {
         assert_eq!((counts.get("cuA"), counts.get("cuB"), counts.total()), (4, 1, 5));
         reset_call_counts();
         assert_eq!(call_counts().total(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "the code 0 is success")]
+    fn success_is_no_failure() {
+        let _guard = inject_failure(Some("cuMemAllocHost_v2"), 0, 0);
     }
 
     #[test]

@@ -347,6 +347,7 @@ fn host_functions_and_empty_and_child_nodes() {
     let exec = instantiate(graph);
     ok(cu!(cuGraphLaunch(exec, s)));
     ok(cu!(cuGraphLaunch(exec, s)));
+    ok(cu!(cuStreamSynchronize(s)));
     assert_eq!((*count, download(p, 1)[0]), (4, step_n(4, 1)));
 }
 

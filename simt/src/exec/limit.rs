@@ -61,6 +61,7 @@ pub(crate) struct Pulse {
     kernel: String,
     sink: Sink,
     began: Instant,
+    after: Duration,
     /// When it is told next, in milliseconds since it began; each time is twice the one before.
     due: AtomicU64,
     instructions: AtomicU64,
@@ -74,9 +75,16 @@ impl Pulse {
             kernel: kernel.to_owned(),
             sink,
             began: Instant::now(),
+            after,
             due: AtomicU64::new(due),
             instructions: AtomicU64::new(0),
         }
+    }
+
+    /// The launch waits: whoever has set it aside says so. It is told again when it has run for as long as at first.
+    pub(crate) fn waits(&self) {
+        let due = self.began.elapsed().saturating_add(self.after);
+        self.due.fetch_max(u64::try_from(due.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Adds instructions, and tells of the launch if that is due.

@@ -219,6 +219,9 @@ impl Waiting {
         let outcome = match run.turns(&mut self.flight, Some(AGAIN)) {
             Ok(Ended::Waiting { changing }) => {
                 self.changing = changing;
+                if !changing {
+                    self.prepared.waits();
+                }
                 return Progress::Waiting(self);
             }
             Ok(Ended::Done) => Ok(()),
@@ -240,6 +243,11 @@ impl Waiting {
     /// Whether it changes memory while it waits, so that it may be getting on.
     pub fn is_changing(&self) -> bool {
         self.changing
+    }
+
+    /// Whether it has an instruction limit.
+    pub fn is_limited(&self) -> bool {
+        self.prepared.is_limited()
     }
 
     /// Whether the machine's configuration calls what it does a deadlock: nothing has changed for so long.

@@ -106,6 +106,17 @@ impl<I: Deref<Target = Instance>> Prepared<I> {
         }
     }
 
+    /// It is set aside, and runs no more for a while.
+    pub fn waits(&self) {
+        if let Some(pulse) = &self.pulse {
+            pulse.waits();
+        }
+    }
+
+    pub fn is_limited(&self) -> bool {
+        self.limit != u64::MAX
+    }
+
     pub fn run<'a>(&'a self, machine: &'a Machine, grid: &'a Grid<'a>) -> Run<'a> {
         Run {
             machine,

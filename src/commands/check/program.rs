@@ -11,6 +11,7 @@ use super::library::library_for;
 use super::outputs::{Difference, Outcome};
 use super::render::{annotation, place, verdict};
 use super::{Failure, Kind, plural};
+use crate::child;
 use crate::cli::CheckArgs;
 use crate::commands::approximate::Approximate;
 
@@ -41,7 +42,7 @@ pub fn start(program: &[OsString], sm: u32, variables: &[(&str, String)]) -> Res
     command.env("WARPSMITH_REPORT", report.path());
     command.envs(variables.iter().map(|(name, value)| (name, value)));
     let shown = name.to_string_lossy();
-    let status = command.status().map_err(|e| operation(format!("{shown} cannot be started: {e}")))?;
+    let status = child::status(&mut command).map_err(|e| operation(format!("{shown} cannot be started: {e}")))?;
     let lines = read_report(report.path())?;
     let code = code_of(status);
     if code == 0 && lines.is_empty() {

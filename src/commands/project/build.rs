@@ -7,6 +7,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use super::{Project, cargo};
+use crate::child;
 use crate::failure::{Failure, Kind};
 
 /// What a build gave.
@@ -40,14 +41,11 @@ pub fn build(project: &Project, targets: Targets, talk: bool) -> Result<Built, F
     let benches = ["--bench".to_owned(), "*".to_owned()];
     let selection: &[String] = if targets == Targets::Tests { &project.selection } else { &benches };
     let failed = |e: std::io::Error| Failure::new(Kind::Toolchain, format!("cargo cannot be run: {e}"));
-    let mut child = cargo(&project.dir)
-        .args(["test", "--no-run", "--message-format=json"])
-        .args(selection)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    let pipe = child.stderr.take();
+    let mut command = cargo(&project.dir);
+    command.args(["test", "--no-run", "--message-format=json"]).args(selection);
+    let mut guarded = child::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped())).map_err(failed)?;
+    let stdout = child::listen(guarded.child().stdout.take());
+    let pipe = guarded.child().stderr.take();
     let listener = std::thread::spawn(move || {
         let mut all = String::new();
         for line in pipe.into_iter().flat_map(|p| BufReader::new(p).lines()).map_while(Result::ok) {
@@ -58,10 +56,10 @@ pub fn build(project: &Project, targets: Targets, talk: bool) -> Result<Built, F
             all.push_str(&line);
             all.push('\n');
         }
-        all
+        all.into_bytes()
     });
-    let output = child.wait_with_output().map_err(failed)?;
-    let said = listener.join().unwrap_or_default();
+    let output = guarded.output(stdout, listener).map_err(failed)?;
+    let said = String::from_utf8_lossy(&output.stderr);
     let mut built = Built::default();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         if let Ok(message) = serde_json::from_str::<Value>(line) {

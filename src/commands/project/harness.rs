@@ -1,16 +1,19 @@
 //! One run of the tests on the software driver: results, findings, counters.
 
-use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use warpsmith_driver_api::software::DEFAULT_LIMIT;
 
 use super::build::Built;
+use crate::child;
 use crate::commands::check::program;
 use crate::failure::{Failure, Kind};
+
+/// What says how many instructions a block may execute.
+const LIMIT: &str = "WARPSMITH_INSTRUCTION_LIMIT";
 
 /// One test.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +76,10 @@ pub fn run(
         command.args(filters).current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
         command.env("WARPSMITH_DRIVER", "software").envs(variables.iter().map(|(name, value)| (name, value)));
         command.env("WARPSMITH_REPORT", report.path());
+        // A kernel that does not end fails its test, unless somebody wants it otherwise.
+        if std::env::var_os(LIMIT).is_none_or(|v| v.is_empty()) {
+            command.env(LIMIT, DEFAULT_LIMIT.to_string());
+        }
         let output = finish(command, interrupted).map_err(|e| operation(format!("{}: {e}", path.display())))?;
         let Some(output) = output else { return Ok(None) };
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -93,32 +100,17 @@ pub fn run(
 
 /// Waits for the end of a program, unless it is interrupted: then the program is killed.
 pub fn finish(mut command: Command, interrupted: &mut dyn FnMut() -> bool) -> std::io::Result<Option<Output>> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let (stdout, stderr) = (listen(child.stdout.take()), listen(child.stderr.take()));
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
+    let mut guarded = child::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    let stdout = child::listen(guarded.child().stdout.take());
+    let stderr = child::listen_and_tell(guarded.child().stderr.take());
+    while guarded.try_wait()?.is_none() {
         if interrupted() {
-            child.kill()?;
-            child.wait()?;
+            guarded.kill()?;
             return Ok(None);
         }
         std::thread::sleep(Duration::from_millis(5));
-    };
-    Ok(Some(Output { status, stdout: stdout.join().unwrap_or_default(), stderr: stderr.join().unwrap_or_default() }))
-}
-
-/// Reads a pipe to its end, so that the program never waits for a reader.
-fn listen(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
-            // What came before a broken pipe is what there is.
-            let _ = pipe.read_to_end(&mut bytes);
-        }
-        bytes
-    })
+    }
+    guarded.output(stdout, stderr).map(Some)
 }
 
 /// `saxpy` of `…/deps/saxpy-0123456789abcdef`.

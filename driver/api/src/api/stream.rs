@@ -31,7 +31,7 @@ api! {
     [cuStreamDestroy 2000] cuStreamDestroy(stream: CUstream) => stream::destroy;
     [cuEventDestroy 2000] cuEventDestroy(event: CUevent) => event::destroy;
     [cuStreamSynchronize 2000 | cuStreamSynchronize_ptsz] cuStreamSynchronize(stream: CUstream) => stream::synchronize;
-    [cuStreamQuery 2000 | cuStreamQuery_ptsz] cuStreamQuery(stream: CUstream) => stream::synchronize;
+    [cuStreamQuery 2000 | cuStreamQuery_ptsz] cuStreamQuery(stream: CUstream) => stream::query;
     [cuStreamWaitEvent 3020 | cuStreamWaitEvent_ptsz] cuStreamWaitEvent(
         stream: CUstream, event: CUevent, flags: c_uint,
     ) => event::wait;
@@ -71,7 +71,7 @@ api! {
     [cuEventRecordWithFlags 11010 | cuEventRecordWithFlags_ptsz] cuEventRecordWithFlags(
         event: CUevent, stream: CUstream, flags: c_uint,
     ) => event::record_with_flags;
-    [cuEventQuery 2000] cuEventQuery(event: CUevent) => event::synchronize;
+    [cuEventQuery 2000] cuEventQuery(event: CUevent) => event::query;
     [cuEventSynchronize 2000] cuEventSynchronize(event: CUevent) => event::synchronize;
     [cuEventElapsedTime 2000] cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent) => event::elapsed;
     [cuEventElapsedTime 12080] cuEventElapsedTime_v2(milliseconds: *mut f32, start: CUevent, end: CUevent) => event::elapsed;

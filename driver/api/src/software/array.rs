@@ -8,7 +8,7 @@ use super::copy;
 use super::graph_memory::{self, GraphAllocation};
 use super::ops::Place;
 use super::state::State;
-use super::{capture, report, spec, with_context};
+use super::{capture, report, run, spec, with_context};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -159,6 +159,7 @@ pub(crate) fn get_descriptor_3d(shape: Out<ArrayDescriptor3D>, array: Out<c_void
 }
 
 pub(crate) fn destroy(array: Out<c_void>) -> Res {
+    run::finish_device()?;
     with_context(|state, _, _| {
         find(state, array.address())?;
         capture::unsafe_call(state)?;

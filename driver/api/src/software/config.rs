@@ -1,5 +1,7 @@
 //! The environment variables that shape the software engine.
 
+use std::time::Duration;
+
 use super::checks::Settings;
 use super::spec::{self, Spec};
 
@@ -9,6 +11,8 @@ pub(super) struct Config {
     pub memory: u64,
     /// 0: all cores.
     pub threads: usize,
+    /// How long a kernel runs before somebody is told.
+    pub progress: Duration,
     /// What launches are watched for.
     pub settings: Settings,
 }
@@ -54,7 +58,14 @@ impl Config {
                 format!("WARPSMITH_MEMORY={text}: expected bytes, or a number with K, M, G or T, from 1M to 16T")
             })?,
         };
-        Ok(Config { spec, devices, memory, threads, settings: Settings::read(get)? })
+        let progress = match get("WARPSMITH_PROGRESS")? {
+            None => Duration::from_secs(10),
+            Some(text) if text == "0" => Duration::MAX,
+            Some(text) => (text.parse::<f64>().ok())
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                .ok_or_else(|| format!("WARPSMITH_PROGRESS={text}: expected seconds, or 0 for never"))?,
+        };
+        Ok(Config { spec, devices, memory, threads, progress, settings: Settings::read(get)? })
     }
 }
 
@@ -110,6 +121,8 @@ mod tests {
             ("WARPSMITH_MEMORY", "12"),
             ("WARPSMITH_MEMORY", "99999999999999999999G"),
             ("WARPSMITH_THREADS", "2.5"),
+            ("WARPSMITH_PROGRESS", "soon"),
+            ("WARPSMITH_PROGRESS", "-1"),
         ] {
             let Err(message) = read(&[(name, value)]) else { panic!("{name}={value} accepted") };
             assert!(message.starts_with(&format!("{name}={value}: ")), "{message}");

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use super::capture;
 use super::state::{Context, Remains, State};
-use super::{Software, thread, with, with_context};
+use super::{Software, engine, thread, with, with_context};
 use crate::arg::Out;
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -22,7 +22,21 @@ pub(crate) fn primary_retain(context: Out<CUcontext>, device: CUdevice) -> Res {
     })
 }
 
+/// Ends the work in a primary context, if a call is about to end the context.
+fn close_primary(device: CUdevice, last: impl FnOnce(u64) -> bool) -> Res {
+    let id = with(|state, software| {
+        software.device(device)?;
+        let (id, primary) = state.primary(device)?;
+        Ok(Some(id).filter(|_| last(primary.references)))
+    })?;
+    if let Some(id) = id {
+        engine()?.close(id);
+    }
+    Ok(())
+}
+
 pub(crate) fn primary_release(device: CUdevice) -> Res {
+    close_primary(device, |references| references == 1)?;
     let gone = with(|state, software| {
         software.device(device)?;
         let (id, primary) = state.primary(device)?;
@@ -37,6 +51,7 @@ pub(crate) fn primary_release(device: CUdevice) -> Res {
 }
 
 pub(crate) fn primary_reset(device: CUdevice) -> Res {
+    close_primary(device, |_| true)?;
     let gone = with(|state, software| {
         software.device(device)?;
         let (id, primary) = state.primary(device)?;
@@ -107,6 +122,9 @@ pub(crate) fn create_v4(context: Out<CUcontext>, parameters: Out<c_void>, flags:
 
 pub(crate) fn destroy(context: CUcontext) -> Res {
     let id = context.id();
+    if with(|state, _| Ok(state.contexts.get(&id).is_some_and(|c| !c.primary)))? {
+        engine()?.close(id);
+    }
     let gone = with(|state, software| {
         match state.contexts.get(&id) {
             None => return Err(Code::INVALID_CONTEXT),
@@ -116,6 +134,8 @@ pub(crate) fn destroy(context: CUcontext) -> Res {
         }
         let gone = state.clear_context(id, software);
         state.contexts.remove(&id);
+        // Its engine thread ends.
+        software.changed.notify_all();
         Ok(gone)
     })?;
     gone.settle();
@@ -176,16 +196,23 @@ pub(crate) fn get_id(context: CUcontext, id: Out<u64>) -> Res {
     })
 }
 
-fn wait(state: &mut State, context: u64) -> Res {
-    capture::context_sync(state, context)?;
-    if let Some(checks) = state.checks.as_mut() {
-        checks.order.context_done(context);
-    }
-    Ok(())
+/// Waits for all work in a context.
+fn wait(context: u64) -> Res {
+    let tickets = with(|state, _| {
+        capture::context_sync(state, context)?;
+        Ok(state.queue.of_contexts(|c| c == context))
+    })?;
+    engine()?.wait(&tickets);
+    with(|state, _| {
+        if let Some(checks) = state.checks.as_mut() {
+            checks.order.context_done(context);
+        }
+        state.check_failed(context)
+    })
 }
 
 pub(crate) fn synchronize() -> Res {
-    with_context(|state, _, context| wait(state, context))
+    wait(with_context(|_, _, context| Ok(context))?)
 }
 
 fn limits(device_limits: i32) -> Option<usize> {
@@ -321,11 +348,12 @@ pub(crate) fn get_device_v2(device: Out<CUdevice>, context: CUcontext) -> Res {
 }
 
 pub(crate) fn synchronize_v2(context: CUcontext) -> Res {
-    with(|state, _| {
+    let context = with(|state, _| {
         let context = named_or_current(state, context)?;
         state.check_failed(context)?;
-        wait(state, context)
-    })
+        Ok(context)
+    })?;
+    wait(context)
 }
 
 pub(crate) fn set_flags(flags: u32) -> Res {

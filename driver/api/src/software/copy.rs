@@ -4,6 +4,7 @@
 use std::ffi::c_void;
 
 use super::ops::{Copy, Op, Place};
+use super::queue::Batch;
 use super::state::State;
 use super::{Software, array, capture, memory, run, with, with_context};
 use crate::arg::{In, Out};
@@ -64,12 +65,14 @@ pub(super) fn sync(bytes: usize, make: Make<'_>) -> Res {
         let op = make(state, software, context)?;
         let mut steps = Vec::new();
         run::prepare(state, software, &op, &mut steps)?;
-        let steps = run::in_stream(state, key, &op, steps);
+        let lane = state.lane(key);
+        let before = state.queue.before(lane);
+        let todos = run::in_stream(state, key, &op, steps);
         state.host_waited(key);
-        Ok(Some((context, steps)))
+        Ok(Some((context, before, Batch::one(lane, todos, Vec::new()))))
     })?;
-    let Some((context, steps)) = todo else { return Ok(()) };
-    run::run(context, steps)?;
+    let Some((context, before, batch)) = todo else { return Ok(()) };
+    run::after(&before, batch)?;
     with(|state, _| state.check_failed(context))
 }
 

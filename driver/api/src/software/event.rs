@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
+use super::checks::Caller;
 use super::ops::Op;
-use super::run;
-use super::state::{Event, EventState};
-use super::{capture, with_context};
+use super::queue::{Batch, Ticket};
+use super::run::{self, Step, Todo};
+use super::state::{Event, EventState, State};
+use super::{capture, engine, with_context, worker};
 use crate::arg::Out;
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -55,7 +57,7 @@ pub(crate) fn record_with_flags(event: CUevent, stream: CUstream, flags: u32) ->
             state.events.get(&id).map(|_| Op::EventRecord(id)).ok_or(Code::INVALID_HANDLE)
         });
     }
-    with_context(|state, _, context| {
+    with_context(|state, software, context| {
         let key = state.stream_key(context, stream)?;
         let owner = state.stream_context(key)?;
         state.check_failed(owner)?;
@@ -69,6 +71,14 @@ pub(crate) fn record_with_flags(event: CUevent, stream: CUstream, flags: u32) ->
                 let lane = state.lane(key);
                 if let Some(checks) = state.checks.as_mut() {
                     checks.order.record(id, lane);
+                }
+                let before = state.queue.before(lane);
+                if !before.is_empty() {
+                    worker::ensure(state, software, owner)?;
+                    let todos = vec![Todo { step: Step::Record(id), ordering: None }];
+                    state.put(Batch::one(lane, todos, Vec::new()), 0, &before, &Caller::here());
+                    software.changed.notify_all();
+                    return Ok(());
                 }
                 EventState::Done(Instant::now())
             }
@@ -96,10 +106,12 @@ pub(crate) fn wait(stream: CUstream, event: CUevent, flags: u32) -> Res {
         let mark = state.events.get(&id).ok_or(Code::INVALID_HANDLE)?.state.clone();
         match mark {
             EventState::Captured { capture, nodes } => capture::join(state, key, capture, &nodes),
-            // Whatever it marks has run; in a capture this would be an edge from outside.
-            EventState::Never | EventState::Done(_) => {
+            // In a capture this would be an edge from outside.
+            EventState::Never | EventState::Done(_) | EventState::Pending(_) => {
                 capture::isolated(state, key)?;
                 let lane = state.lane(key);
+                let tickets: Vec<_> = state.event_ticket(id).into_iter().collect();
+                state.queue.wait_for(lane, &tickets);
                 if let Some(checks) = state.checks.as_mut() {
                     checks.order.wait(lane, id);
                 }
@@ -109,18 +121,47 @@ pub(crate) fn wait(stream: CUstream, event: CUevent, flags: u32) -> Res {
     })
 }
 
-/// Waits for an event, or asks whether it was passed.
-pub(crate) fn synchronize(event: CUevent) -> Res {
+/// Whether a call may ask for an event; the task that it waits for.
+fn asked(state: &mut State, event: CUevent) -> Res<Option<Ticket>> {
+    let mark = state.events.get(&event.id()).ok_or(Code::INVALID_HANDLE)?.state.clone();
+    if let EventState::Captured { capture, .. } = mark {
+        capture::invalidate(state, capture);
+        return Err(Code::CAPTURED_EVENT);
+    }
+    capture::unsafe_call(state)?;
+    Ok(state.event_ticket(event.id()))
+}
+
+fn known(state: &mut State, event: CUevent) {
+    if let Some(checks) = state.checks.as_mut() {
+        checks.order.event_done(event.id());
+    }
+}
+
+/// Asks whether an event was passed.
+pub(crate) fn query(event: CUevent) -> Res {
     with_context(|state, _, _| {
-        let mark = state.events.get(&event.id()).ok_or(Code::INVALID_HANDLE)?.state.clone();
-        if let EventState::Captured { capture, .. } = mark {
-            capture::invalidate(state, capture);
-            return Err(Code::CAPTURED_EVENT);
+        if asked(state, event)?.is_some() {
+            return Err(Code::NOT_READY);
         }
-        capture::unsafe_call(state)?;
-        if let Some(checks) = state.checks.as_mut() {
-            checks.order.event_done(event.id());
+        known(state, event);
+        Ok(())
+    })
+}
+
+/// Waits for an event.
+pub(crate) fn synchronize(event: CUevent) -> Res {
+    let ticket = with_context(|state, _, _| {
+        let ticket = asked(state, event)?;
+        if ticket.is_none() {
+            known(state, event);
         }
+        Ok(ticket)
+    })?;
+    let Some(ticket) = ticket else { return Ok(()) };
+    engine()?.wait(&[ticket]);
+    with_context(|state, _, _| {
+        known(state, event);
         Ok(())
     })
 }
@@ -134,6 +175,7 @@ pub(crate) fn elapsed(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> R
                 _ if event.flags & DISABLE_TIMING != 0 => Err(Code::INVALID_HANDLE),
                 EventState::Done(at) => Ok(at),
                 EventState::Never => Err(Code::INVALID_HANDLE),
+                EventState::Pending(_) => Err(Code::NOT_READY),
                 EventState::Captured { .. } => Err(Code::CAPTURED_EVENT),
             }
         };

@@ -3,12 +3,16 @@
 use std::ffi::c_char;
 use std::sync::{Arc, Mutex};
 
+use super::checks::Caller;
 use super::graph::Graph;
 use super::objects::{self, Held};
 use super::ops::Op;
+use super::queue::{Batch, Node, Rest, Ticket};
 use super::run::Todo;
-use super::state::State;
-use super::{Software, capture, copy, fill, graph, graph_memory, nodes, report, run, with, with_context};
+use super::state::{State, StreamKey};
+use super::{
+    Software, capture, copy, engine, fill, graph, graph_memory, nodes, report, run, with, with_context, worker,
+};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::engine::lock;
@@ -16,8 +20,9 @@ use crate::types::*;
 
 pub(crate) struct Exec {
     plan: Arc<Plan>,
-    /// Two launches of one executable graph do not overlap.
+    /// Two launches of one executable graph do not overlap: held by the one that runs in its call; the tasks of the last one.
     turn: Arc<Mutex<()>>,
+    last: Vec<Ticket>,
     flags: u64,
     /// References to user objects that go with it.
     objects: Held,
@@ -99,7 +104,7 @@ fn make(exec: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Result<(), Refusa
         let objects = graph::find(state, graph)?.objects.clone();
         objects::share(state, &objects);
         let id = state.fresh();
-        state.execs.insert(id, Exec { plan: Arc::new(plan), turn: Arc::default(), flags, objects });
+        state.execs.insert(id, Exec { plan: Arc::new(plan), turn: Arc::default(), last: Vec::new(), flags, objects });
         exec.set(CUgraphExec::from_id(id))
     });
     made.map_err(|code| refusal.unwrap_or_else(|| plain(code)))
@@ -163,9 +168,16 @@ fn find(state: &State, exec: CUgraphExec) -> Res<&Exec> {
 }
 
 pub(crate) fn destroy(exec: CUgraphExec) -> Res {
-    let (gone, calls) = with(|state, _| {
+    let (gone, calls) = with(|state, software| {
         let gone = state.execs.remove(&exec.id()).ok_or(Code::INVALID_VALUE)?;
-        let calls = objects::release_all(state, &gone.objects);
+        let mut calls = objects::release_all(state, &gone.objects);
+        // What it refers to is let go of when its last launch is done.
+        if let Some(context) = state.queue.context_of(&gone.last)
+            && !calls.is_empty()
+        {
+            state.call_behind(context, gone.last.clone(), std::mem::take(&mut calls), &Caller::here());
+            software.changed.notify_all();
+        }
         Ok((gone, calls))
     })?;
     drop(gone);
@@ -197,38 +209,74 @@ pub(crate) fn upload(exec: CUgraphExec, stream: CUstream) -> Res {
 pub(crate) fn launch(exec: CUgraphExec, stream: CUstream) -> Res {
     let turn = with_context(|state, _, _| Ok(Arc::clone(&find(state, exec)?.turn)))?;
     let _turn = lock(&turn);
-    let (owner, steps) = with_context(|state, software, context| {
+    // Which memory a graph may allocate depends on what was freed in front of it.
+    let before = with_context(|state, _, context| {
+        let uses_memory = find(state, exec)?.plan.nodes.iter().any(|n| matches!(n.op, Op::Alloc(_) | Op::Free(..)));
+        let key = state.stream_key(context, stream)?;
+        Ok(if uses_memory { state.queue.before(state.lane(key)) } else { Vec::new() })
+    })?;
+    engine()?.wait(&before);
+    let now = with_context(|state, software, context| {
         let found = find(state, exec)?;
         let (plan, automatic_free) = (Arc::clone(&found.plan), found.flags & AUTO_FREE_ON_LAUNCH != 0);
+        let mut before = found.last.clone();
         let owner = eager_stream(state, context, stream)?;
         graph_memory::check_launch(state, plan.nodes.iter().map(|n| &n.op), automatic_free)?;
         let key = state.stream_key(context, stream)?;
-        let mut flat = Vec::with_capacity(plan.order.len());
-        flatten(&plan, &[], &mut flat);
-        let orderings = match state.checks.is_some() {
-            true => {
-                let nodes: Vec<_> =
-                    flat.iter().map(|(op, deps)| (run::describe(state, op), run::follows(op), deps.clone())).collect();
-                state.issue_graph(key, &nodes)
-            }
-            false => Vec::new(),
-        };
-        let mut steps = Vec::with_capacity(flat.len());
-        for (at, (op, _)) in flat.iter().enumerate() {
-            let mut of_node = Vec::new();
-            if let Err(code) = run::prepare(state, software, op, &mut of_node) {
-                report(format!(
-                    "graph launch: node {at} of {} refers to a kernel, context or event that no longer exists; \
-                     keep what a graph uses alive as long as the graph",
-                    flat.len()
-                ));
-                return Err(code);
-            }
-            steps.extend(of_node.into_iter().map(|step| Todo { step, ordering: orderings.get(at).cloned() }));
+        let batch = batch(state, software, &plan, key)?;
+        before.extend(state.queue.before(batch.lane));
+        before.retain(|t| !state.queue.is_done(*t));
+        if before.is_empty() {
+            return Ok(Some(batch));
         }
-        Ok((owner, steps))
+        worker::ensure(state, software, owner)?;
+        let last = state.put(batch, 0, &before, &Caller::here());
+        software.changed.notify_all();
+        note(state, exec, last);
+        Ok(None)
     })?;
-    run::run(owner, steps)
+    let Some(batch) = now else { return Ok(()) };
+    let last = run::inline(batch)?;
+    with(|state, _| {
+        note(state, exec, last);
+        Ok(())
+    })
+}
+
+/// Keeps the tasks of a launch for the next one.
+fn note(state: &mut State, exec: CUgraphExec, last: Vec<Ticket>) {
+    if let Some(exec) = state.execs.get_mut(&exec.id()) {
+        exec.last = last;
+    }
+}
+
+/// The nodes of a plan as a stream runs them.
+fn batch(state: &mut State, software: &'static Software, plan: &Plan, key: StreamKey) -> Res<Batch> {
+    let mut flat = Vec::with_capacity(plan.order.len());
+    flatten(plan, &[], &mut flat);
+    let orderings = match state.checks.is_some() {
+        true => {
+            let nodes: Vec<_> =
+                flat.iter().map(|(op, deps)| (run::describe(state, op), run::follows(op), deps.clone())).collect();
+            state.issue_graph(key, &nodes)
+        }
+        false => Vec::new(),
+    };
+    let count = flat.len();
+    let mut nodes = Vec::with_capacity(count);
+    for (at, (op, deps)) in flat.into_iter().enumerate() {
+        let mut steps = Vec::new();
+        if let Err(code) = run::prepare(state, software, &op, &mut steps) {
+            report(format!(
+                "graph launch: node {at} of {count} refers to a kernel, context or event that no longer exists; keep what a \
+                 graph uses alive as long as the graph"
+            ));
+            return Err(code);
+        }
+        let todos = steps.into_iter().map(|step| Todo { step, ordering: orderings.get(at).cloned() });
+        nodes.push(Node { rest: Rest::of(todos), deps, events: run::event_tickets(state, &op) });
+    }
+    Ok(Batch { lane: state.lane(key), nodes })
 }
 
 /// The operations of a plan in order, each with the places of those it depends on, child graphs in place of their nodes;

@@ -9,7 +9,7 @@ use warpsmith_simt::POISON;
 
 use super::state::State;
 use super::track::AllocationKind;
-use super::{Software, capture, with_context};
+use super::{Software, capture, run, with_context};
 use crate::arg::Out;
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -135,6 +135,7 @@ pub(crate) fn alloc_managed(address: Out<CUdeviceptr>, bytes: usize, flags: u32)
 }
 
 pub(crate) fn free(pointer: Out<c_void>) -> Res {
+    run::finish_all()?;
     with_context(|state, software, _| {
         capture::unsafe_call(state)?;
         give_back(state, software, pointer.address().addr(), HostKind::Pinned)
@@ -184,6 +185,7 @@ pub(crate) fn register(pointer: Out<c_void>, bytes: usize, flags: u32) -> Res {
 
 pub(crate) fn unregister(pointer: Out<c_void>) -> Res {
     let base = NonNull::new(pointer.address().cast::<u8>()).ok_or(Code::INVALID_VALUE)?;
+    run::finish_all()?;
     with_context(|state, software, _| {
         capture::unsafe_call(state)?;
         let address = base.addr().get();

@@ -9,7 +9,7 @@ use warpsmith_simt::{KernelInfo, Module as Ptx};
 
 use super::jit::Options;
 use super::state::State;
-use super::{Software, capture, engine, function, image, module, with, with_context};
+use super::{Software, capture, engine, function, image, module, run, with, with_context};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -78,6 +78,7 @@ fn load(library: Out<CUlibrary>, text: &str, jit: &Options, options: Out<i32>, c
 }
 
 pub(crate) fn unload(library: CUlibrary) -> Res {
+    run::finish_device()?;
     let gone = with(|state, _| {
         if !state.libraries.contains_key(&library.id()) {
             return Err(Code::INVALID_HANDLE);

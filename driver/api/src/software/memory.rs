@@ -6,7 +6,7 @@ use super::host::{self, HostKind};
 use super::order::OpId;
 use super::state::{Allocation, State};
 use super::track::AllocationKind;
-use super::{Software, capture, graph_memory, with_context};
+use super::{Software, capture, graph_memory, run, with_context};
 use crate::arg::{In, Out, Raw};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -97,6 +97,7 @@ pub(crate) fn alloc_pitch(
 }
 
 pub(crate) fn free(address: CUdeviceptr) -> Res {
+    run::finish_device()?;
     with_context(|state, software, context| {
         capture::unsafe_call(state)?;
         if address == 0 {

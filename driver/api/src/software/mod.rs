@@ -1,8 +1,9 @@
 //! The software engine: the driver API over the SIMT machine of `warpsmith-simt`.
 //!
-//! - Work runs at the call that issues it, so that the order of issue is the order of execution on
-//!   every stream. What CUDA answers late it answers late here too: a kernel that faults lets its
-//!   launch succeed and makes its context answer the error from then on.
+//! - Work runs at the call that issues it, so that the order of issue is the order of execution. Only what depends on the
+//!   host (host functions, kernels that wait for what the host or another stream does next) and what comes after that runs
+//!   later, on an engine thread of its context (`queue`). What CUDA answers late it answers late here too: a kernel that
+//!   faults lets its launch succeed and makes its context answer the error from then on.
 //! - Handles are numbers that are never given out twice. A stale, foreign or invented handle is an
 //!   error code, never a crash. Pointers to host memory are the caller's word, as in CUDA.
 //! - One lock guards the tables of handles; no kernel and no host function runs under it. Each
@@ -13,7 +14,8 @@
 //! `WARPSMITH_SM` (default 90), `WARPSMITH_DEVICES` (1), `WARPSMITH_MEMORY` (16G) and
 //! `WARPSMITH_THREADS` (all cores) shape it; `WARPSMITH_CHECK` (`all`, or some of `init,races,sync`), `WARPSMITH_SEED` (the
 //! order of blocks, warps and lanes), `WARPSMITH_PROFILE=1`, `WARPSMITH_OUTPUTS=1`, `WARPSMITH_REPORT` (a file) and `WARPSMITH_ALLOW` (accepted
-//! findings) watch it. A value that makes no sense fails `cuInit`. Under
+//! findings) watch it; `WARPSMITH_INSTRUCTION_LIMIT` (instructions of a block, 0 for no limit) ends kernels that do not end, and
+//! `WARPSMITH_PROGRESS` (10 seconds) says after which time a kernel that runs is reported. A value that makes no sense fails `cuInit`. Under
 //! `WARPSMITH_CHECK` the engine keeps the order of operations as CUDA promises it, and where the host allocated and launched.
 
 pub(crate) mod array;
@@ -46,6 +48,7 @@ mod ops;
 mod order;
 mod params;
 pub(crate) mod pool;
+mod queue;
 mod report;
 mod run;
 mod spec;
@@ -53,8 +56,10 @@ mod state;
 pub(crate) mod stream;
 mod thread;
 mod track;
+mod worker;
 
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 use warpsmith_simt::{Machine, MachineConfig};
 
@@ -66,16 +71,18 @@ pub use track::{
 };
 
 pub use checks::{
-    Allow, CheckGuard, Group, HostFrame, HostSite, LaunchProfile, Report, approximate_json, check, checks, finding_of,
-    findings, has_errors, launch_profiles, own_frame, parse_checks, quote, reset_launch_profiles, take_findings,
+    Allow, CheckGuard, DEFAULT_LIMIT, Group, HostFrame, HostSite, LaunchProfile, Report, approximate_json, check,
+    checks, finding_of, findings, has_errors, instruction_limit, launch_profiles, own_frame, parse_checks, quote,
+    reset_launch_profiles, set_instruction_limit, take_findings,
 };
 pub use occupancy::Occupancy;
 pub use report::{KernelProfile, last_report, profile, reset_profile, take_report};
 pub use warpsmith_simt::{Checks, Finding, Rule, Severity};
 
-pub(crate) use checks::{finish, refused};
+pub(crate) use checks::refused;
 pub(crate) use report::report;
-pub(crate) use thread::{DefaultStream, in_callback};
+pub(crate) use thread::{DefaultStream, in_callback, present};
+pub(crate) use worker::finish;
 
 use crate::codes::{Code, Res};
 use crate::engine::{Active, active, lock};
@@ -89,7 +96,11 @@ pub(crate) const VERSION: i32 = 13050;
 pub(crate) struct Software {
     pub(in crate::software) devices: Vec<Device>,
     state: Mutex<State>,
+    /// Something that an engine thread or a call that waits may look for has happened to the tables.
+    changed: Condvar,
     sm: u32,
+    /// How long a kernel runs or waits before somebody is told.
+    progress: Duration,
 }
 
 impl Software {
@@ -103,6 +114,7 @@ impl Software {
                     sm: config.spec.sm,
                     total_memory: config.memory,
                     threads: config.threads,
+                    progress_after: config.progress,
                     ..MachineConfig::default()
                 };
                 Device::new(ordinal as i32, config.spec, Machine::new(machine))
@@ -110,7 +122,7 @@ impl Software {
             .collect::<Vec<_>>();
         checks::start(&config.settings, &devices);
         let state = Mutex::new(State::new(&devices));
-        Ok(Software { devices, state, sm: config.spec.sm })
+        Ok(Software { devices, state, changed: Condvar::new(), sm: config.spec.sm, progress: config.progress })
     }
 
     /// Whether [`from_environment`](Software::from_environment) would give one.

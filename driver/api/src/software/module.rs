@@ -12,7 +12,7 @@ use warpsmith_simt::{KernelInfo, LoadOptions, Module as Ptx};
 use super::function::default_dynamic_shared;
 use super::jit::Options;
 use super::state::{Function, Module, State};
-use super::{Software, capture, image, report, with_context};
+use super::{Software, capture, image, report, run, with_context};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -99,6 +99,7 @@ pub(crate) fn load_file(module: Out<CUmodule>, path: In<c_char>) -> Res {
 }
 
 pub(crate) fn unload(module: CUmodule) -> Res {
+    run::finish_device()?;
     let gone = with_context(|state, _, _| {
         let module_id = module.id();
         if !state.modules.contains_key(&module_id) {

@@ -1,12 +1,16 @@
-//! Stream-ordered allocation and its pools. Work runs at the call, so an allocation is there at
-//! once and a free takes effect at once: the stream's order is the order of the calls.
+//! Stream-ordered allocation and its pools. An allocation is there at once, and a free takes effect when what is in front of it
+//! is done, which mostly is at once.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
+use super::checks::Caller;
+use super::ops::Op;
 use super::order::Follows;
+use super::queue::Batch;
+use super::run::{Step, Todo};
 use super::state::State;
-use super::{capture, checks, context, graph_memory, memory, with, with_context};
+use super::{capture, checks, context, graph_memory, memory, with, with_context, worker};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -103,6 +107,22 @@ pub(crate) fn free_async(address: CUdeviceptr, stream: CUstream) -> Res {
             let op = graph_memory::free_op(state, address)?;
             return capture::add(state, capture, key, op).map(|_| Vec::new());
         }
+        let lane = state.lane(key);
+        let before = state.queue.before(lane);
+        let later = |state: &mut State, step: Step| {
+            let owner = lane.context;
+            worker::ensure(state, software, owner)?;
+            let todos = vec![Todo { step, ordering: None }];
+            state.put(Batch::one(lane, todos, Vec::new()), 0, &before, &Caller::here());
+            software.changed.notify_all();
+            Ok(())
+        };
+        if !before.is_empty()
+            && let Ok(Op::Free(device, address)) = graph_memory::free_op(state, address)
+        {
+            later(state, Step::Free(device, address))?;
+            return Ok(Vec::new());
+        }
         if graph_memory::give_back(state, address) {
             return Ok(Vec::new());
         }
@@ -111,7 +131,12 @@ pub(crate) fn free_async(address: CUdeviceptr, stream: CUstream) -> Res {
         let ordering = state.issue(key, "free", Follows::Other);
         let device = software.device(state.device_of(context)?)?;
         let found = ordering.as_ref().map_or_else(Vec::new, |o| checks::retires(device, address, o));
-        memory::give_back(state, software, context, address, ordering.map_or(0, |o| o.id()))?;
+        let op = ordering.map_or(0, |o| o.id());
+        if before.is_empty() {
+            memory::give_back(state, software, context, address, op)?;
+        } else {
+            later(state, Step::GiveBack(context, address, op))?;
+        }
         Ok(found)
     })?;
     checks::submit(found, None);

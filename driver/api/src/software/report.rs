@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use warpsmith_simt::Counters;
 
+use super::checks::settled;
 use crate::engine::lock;
 
 static LAST: Mutex<Option<String>> = Mutex::new(None);
@@ -33,16 +34,19 @@ pub struct KernelProfile {
 
 /// This process's last report: a device fault, a JIT log, or why something is not supported.
 pub fn last_report() -> Option<String> {
+    settled();
     lock(&LAST).clone()
 }
 
 /// Takes the last report, so that the next fault can be told from it.
 pub fn take_report() -> Option<String> {
+    settled();
     lock(&LAST).take()
 }
 
 /// Per kernel, in alphabetical order, for the whole process.
 pub fn profile() -> Vec<KernelProfile> {
+    settled();
     lock(&PROFILE)
         .iter()
         .map(|(name, e)| KernelProfile {
@@ -56,6 +60,7 @@ pub fn profile() -> Vec<KernelProfile> {
 
 /// Forgets the profile.
 pub fn reset_profile() {
+    settled();
     lock(&PROFILE).clear();
 }
 

@@ -18,6 +18,7 @@ use super::library::{Kernel, Library};
 use super::link::Link;
 use super::objects::UserObject;
 use super::pool::Pool;
+use super::queue::{Queue, Ticket};
 use super::thread;
 use super::track::{AllocationRecord, Checks};
 use crate::codes::{Code, Res};
@@ -55,6 +56,8 @@ pub(super) struct State {
     pub captures: HashMap<u64, Capture>,
     /// The capture that a stream takes part in.
     pub capturing: HashMap<StreamKey, u64>,
+    /// Operations that did not run in the calls that issued them.
+    pub queue: Queue,
 }
 
 pub(super) struct Context {
@@ -119,6 +122,8 @@ pub(super) struct Event {
 pub(super) enum EventState {
     Never,
     Done(Instant),
+    /// Recorded behind work that is not done: the task that passes it.
+    Pending(Ticket),
     /// Recorded in a capture, after these nodes.
     Captured {
         capture: u64,
@@ -168,6 +173,7 @@ impl State {
             paused_checks: None,
             captures: HashMap::new(),
             capturing: HashMap::new(),
+            queue: Queue::default(),
         };
         for device in devices {
             let context = state.fresh();

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
-use super::state::{Stream, StreamKey};
-use super::{capture, with_context};
+use super::queue::Ticket;
+use super::state::{State, Stream, StreamKey};
+use super::{capture, engine, with_context};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
@@ -80,15 +81,36 @@ pub(crate) fn get_context(stream: CUstream, out: Out<CUcontext>) -> Res {
     })
 }
 
-/// Waits for a stream, or asks whether it is done: its work ran when it was issued.
-pub(crate) fn synchronize(stream: CUstream) -> Res {
-    with_context(|state, _, context| {
-        let key = state.stream_key(context, stream)?;
-        state.check_failed(state.stream_context(key)?)?;
-        capture::waits_for(state, key)?;
+/// Whether a call may wait for a stream; what it waits for.
+fn asked(state: &mut State, context: u64, stream: CUstream) -> Res<(StreamKey, Vec<Ticket>)> {
+    let key = state.stream_key(context, stream)?;
+    state.check_failed(state.stream_context(key)?)?;
+    capture::waits_for(state, key)?;
+    let before = state.queue.before(state.lane(key));
+    if before.is_empty() {
         state.host_waited(key);
-        Ok(())
+    }
+    Ok((key, before))
+}
+
+/// Waits for a stream.
+pub(crate) fn synchronize(stream: CUstream) -> Res {
+    let (key, before) = with_context(|state, _, context| asked(state, context, stream))?;
+    if before.is_empty() {
+        return Ok(());
+    }
+    engine()?.wait(&before);
+    with_context(|state, _, _| {
+        state.host_waited(key);
+        // A stream that was destroyed meanwhile has no error of its own.
+        state.stream_context(key).map_or(Ok(()), |owner| state.check_failed(owner))
     })
+}
+
+/// Asks whether a stream is done.
+pub(crate) fn query(stream: CUstream) -> Res {
+    let (_, before) = with_context(|state, _, context| asked(state, context, stream))?;
+    if before.is_empty() { Ok(()) } else { Err(Code::NOT_READY) }
 }
 
 pub(crate) fn get_context_v2(stream: CUstream, out: Out<CUcontext>, green: Out<*mut c_void>) -> Res {

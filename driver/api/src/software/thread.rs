@@ -1,7 +1,7 @@
 //! What belongs to a thread: its stack of contexts, its default stream, its capture mode.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::codes::{Code, Res};
 
@@ -10,10 +10,40 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
     static PER_THREAD_DEFAULT: Cell<bool> = const { Cell::new(false) };
     static CAPTURE_MODE: Cell<i32> = const { Cell::new(0) };
-    static KEY: u64 = {
+    static KEY: Presence = {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        NEXT.fetch_add(1, Ordering::Relaxed)
+        CALLERS.fetch_add(1, Ordering::SeqCst);
+        Presence(NEXT.fetch_add(1, Ordering::Relaxed))
     };
+}
+
+/// Threads that have called the driver and live, and how often any has.
+static CALLERS: AtomicUsize = AtomicUsize::new(0);
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// The number of a thread, which counts among the callers while it lives.
+struct Presence(u64);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        CALLERS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Notes a call of the calling thread.
+pub(crate) fn present() {
+    CALLS.fetch_add(1, Ordering::Relaxed);
+    let _ = key();
+}
+
+/// How many threads have called the driver and live.
+pub(super) fn callers() -> usize {
+    CALLERS.load(Ordering::SeqCst)
+}
+
+/// How often the driver was called.
+pub(super) fn calls() -> u64 {
+    CALLS.load(Ordering::Relaxed)
 }
 
 /// Works on the thread's stack of contexts; the last is current.
@@ -23,7 +53,7 @@ pub(super) fn stack<R>(f: impl FnOnce(&mut Vec<u64>) -> R) -> Res<R> {
 
 /// A number for the calling thread that no other thread has or had.
 pub(super) fn key() -> Res<u64> {
-    KEY.try_with(|k| *k).map_err(|_| Code::DEINITIALIZED)
+    KEY.try_with(|k| k.0).map_err(|_| Code::DEINITIALIZED)
 }
 
 pub(super) fn capture_mode() -> i32 {

@@ -5,8 +5,10 @@
 //! kernel, places) is first seen in the process, appended to the file in `WARPSMITH_REPORT`, kept for [`findings`], and
 //! kept for [`take_findings`] of the thread whose call caused it.
 
+mod caller;
 mod leaks;
 mod leave;
+mod limit;
 mod misuse;
 mod outputs;
 mod overlap;
@@ -16,19 +18,20 @@ mod report;
 mod settings;
 mod site;
 
-use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Value, json};
-use warpsmith_simt::{Checks, Counters, Fault, Finding, Instance, Launch, Severity};
+use warpsmith_simt::{Checks, Counters, Fault, Finding, Instance, Launch, Progress, Severity, Start, Waiting};
 
+pub(super) use caller::{Caller, is_acting};
 pub(super) use leaks::{LeftBy, leaked};
 pub(super) use leave::leaves;
+pub use limit::{DEFAULT_LIMIT, instruction_limit, set_instruction_limit};
 pub(crate) use misuse::refused;
 pub(super) use outputs::copied;
 pub(super) use overlap::{copies, fills, retires};
@@ -43,6 +46,7 @@ pub use warpsmith_simt::check::own_frame;
 use super::device::Device;
 use super::order;
 use super::track::{self, AllocationRecord};
+use super::worker;
 use crate::engine::lock;
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -55,7 +59,7 @@ static FAULTED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static OVERRIDE: Cell<Option<Checks>> = const { Cell::new(None) };
-    static PENDING: RefCell<Vec<Report>> = const { RefCell::new(Vec::new()) };
+    static PENDING: RefCell<Arc<Mutex<Vec<Report>>>> = RefCell::default();
 }
 
 /// Findings of a thread beyond which further ones are only counted.
@@ -76,6 +80,7 @@ struct Found {
 pub(super) fn start(settings: &Settings, devices: &[Device]) {
     let _ = SETTINGS.set(settings.clone());
     note(settings.checks);
+    devices.iter().for_each(|d| d.machine.on_progress(|still| worker::say(&still.to_string())));
     if TRACKING.load(Ordering::Relaxed) {
         devices.iter().for_each(|d| leave::track(&d.machine));
     }
@@ -116,6 +121,7 @@ pub struct CheckGuard {
 
 impl Drop for CheckGuard {
     fn drop(&mut self) {
+        settled();
         let _ = OVERRIDE.try_with(|o| o.set(self.before));
         track::guard_ends();
     }
@@ -152,57 +158,119 @@ pub fn check(checks: Checks) -> CheckGuard {
     CheckGuard { before, _thread: PhantomData }
 }
 
+/// Waits for operations that did not run in the calls that issued them; not for what waits for the host.
+pub(super) fn settled() {
+    if let Ok(engine) = super::engine() {
+        engine.settled();
+    }
+}
+
 /// All findings of this process so far, grouped, each with its count.
 pub fn findings() -> Vec<Report> {
+    settled();
     lock(&FOUND).as_ref().map(|f| f.reports.clone()).unwrap_or_default()
 }
 
 /// Takes the findings that calls of this thread have caused since it last asked.
 pub fn take_findings() -> Vec<Report> {
-    PENDING.try_with(|p| std::mem::take(&mut *p.borrow_mut())).unwrap_or_default()
+    settled();
+    PENDING.try_with(|p| std::mem::take(&mut *lock(&p.borrow()))).unwrap_or_default()
 }
 
 /// Whether calls of this thread have caused findings that are errors since it last took them.
 pub fn has_errors() -> bool {
     let error = |r: &Report| r.finding.severity == Severity::Error;
-    PENDING.try_with(|p| p.borrow().iter().any(error)).unwrap_or(false)
+    settled();
+    PENDING.try_with(|p| lock(&p.borrow()).iter().any(error)).unwrap_or(false)
 }
 
-/// Runs a kernel, watched if somebody asked for it.
+/// What came of letting a launch run.
+pub(super) enum Launched {
+    Done(Counters),
+    Fault(Box<Fault>),
+    Waiting(Box<Waiting>),
+}
+
+/// Begins a launch, watched if somebody asked for it.
 pub(super) fn launch(
     device: &Device,
-    instance: &Instance,
+    instance: &Arc<Instance>,
     name: &str,
     launch: &Launch,
     params: &[u8],
     ordering: Option<&order::Ordering>,
-) -> Result<Counters, Box<Fault>> {
-    let checks = checks();
-    if !watched(checks) {
+) -> Launched {
+    let (checks, limit) = (checks(), limit::effective());
+    let progress = placed(checks, ordering, |ordering| {
+        let start = Start { checks, ordering, instruction_limit: Some(limit), ..Start::new(name, launch, params) };
         let _one_at_a_time = lock(&device.order);
-        return device.machine.launch(instance, name, launch, params);
+        device.machine.start(instance, start)
+    });
+    outcome(device, instance, name, launch, progress)
+}
+
+/// Asks a launch that waits whether it can go on.
+pub(super) fn resume(
+    device: &Device,
+    instance: &Arc<Instance>,
+    name: &str,
+    launch: &Launch,
+    waiting: Box<Waiting>,
+    ordering: Option<&order::Ordering>,
+) -> Launched {
+    let progress = placed(checks(), ordering, |ordering| {
+        let _one_at_a_time = lock(&device.order);
+        waiting.resume(&device.machine, ordering)
+    });
+    outcome(device, instance, name, launch, progress)
+}
+
+/// Ends a launch that waits, as a deadlock.
+pub(super) fn deadlock(
+    device: &Device,
+    instance: &Arc<Instance>,
+    name: &str,
+    launch: &Launch,
+    waiting: Box<Waiting>,
+    ordering: Option<&order::Ordering>,
+) -> Launched {
+    let inspection = placed(checks(), ordering, |ordering| waiting.deadlock(&device.machine, ordering));
+    outcome(device, instance, name, launch, Progress::Ended(Box::new(inspection)))
+}
+
+/// Calls `f` with the place in the order that races are judged by.
+fn placed<R>(
+    checks: Checks,
+    ordering: Option<&order::Ordering>,
+    f: impl FnOnce(Option<&warpsmith_simt::check::Ordering<'_>>) -> R,
+) -> R {
+    match ordering.filter(|_| checks.races).map(overlap::Place::of) {
+        Some(place) => place.with(|o| f(Some(o))),
+        None => f(None),
     }
-    let inspection = {
-        let place = ordering.filter(|_| checks.races).map(overlap::Place::of);
-        let _one_at_a_time = lock(&device.order);
-        match &place {
-            Some(place) => place.with(|o| device.machine.inspect_ordered(instance, name, launch, params, &checks, o)),
-            None => device.machine.inspect(instance, name, launch, params, &checks),
-        }
+}
+
+/// Writes down what came of a launch.
+fn outcome(device: &Device, instance: &Instance, name: &str, launch: &Launch, progress: Progress) -> Launched {
+    let inspection = match progress {
+        Progress::Ended(inspection) => *inspection,
+        Progress::Waiting(waiting) => return Launched::Waiting(waiting),
     };
-    if let Some(profile) = inspection.profile {
-        record::record(device.spec.sm, instance, name, launch, profile);
-    }
-    approximate(instance, name);
-    let mut findings = inspection.findings;
-    findings.extend(inspection.fault.iter().filter(|_| !inspection.fault_told).map(|fault| finding_of(fault)));
-    submit(findings, Some(*launch));
-    match inspection.fault {
-        Some(fault) => {
-            FAULTED.store(true, Ordering::Relaxed);
-            Err(fault)
+    if watched(checks()) {
+        if let Some(profile) = inspection.profile {
+            record::record(device.spec.sm, instance, name, launch, profile);
         }
-        None => Ok(inspection.counters),
+        approximate(instance, name);
+        let mut findings = inspection.findings;
+        findings.extend(inspection.fault.iter().filter(|_| !inspection.fault_told).map(|fault| finding_of(fault)));
+        submit(findings, Some(*launch));
+        if inspection.fault.is_some() {
+            FAULTED.store(true, Ordering::Relaxed);
+        }
+    }
+    match inspection.fault {
+        Some(fault) => Launched::Fault(fault),
+        None => Launched::Done(inspection.counters),
     }
 }
 
@@ -231,7 +299,7 @@ pub(super) fn submit(findings: Vec<Finding>, launch: Option<Launch>) {
     if findings.is_empty() {
         return;
     }
-    let site = HostSite::of(&Backtrace::force_capture());
+    let site = caller::site();
     let replay = replay();
     for finding in findings {
         let places::Places { allocation, freed, source } = places::of_finding(&finding);
@@ -261,7 +329,8 @@ pub(super) fn leave(records: Vec<AllocationRecord>, left_by: LeftBy) {
 fn add(report: Report, settings: &Settings) {
     misuse::told();
     let _ = PENDING.try_with(|p| {
-        let mut pending = p.borrow_mut();
+        let pending = p.borrow();
+        let mut pending = lock(&pending);
         if pending.len() < MOST_PENDING {
             pending.push(report.clone());
         }
@@ -318,12 +387,11 @@ fn replay() -> String {
     words.push(format!("WARPSMITH_SEED={}", checks.seed));
     let mut args: Vec<String> = std::env::args_os().map(|a| quote(&a.to_string_lossy())).collect();
     // A test of Rust's harness runs in a thread of its name.
-    let thread = std::thread::current();
-    if let Some(name) = thread.name().filter(|n| *n != "main")
+    if let Some(name) = caller::thread_name().filter(|n| n != "main")
         && args.first().is_some_and(|a| a.contains("/deps/"))
     {
         args.truncate(1);
-        args.extend(["--exact".to_owned(), quote(name), "--nocapture".to_owned()]);
+        args.extend(["--exact".to_owned(), quote(&name), "--nocapture".to_owned()]);
     }
     words.extend(args);
     words.join(" ")

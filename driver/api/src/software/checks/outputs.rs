@@ -9,9 +9,9 @@ use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
+use super::super::engine;
 use super::super::ops::{Copy, Place};
-use super::super::{engine, thread};
-use super::{HostSite, SETTINGS, report};
+use super::{HostSite, SETTINGS, caller, report};
 use crate::engine::lock;
 
 /// Copies of a thread that are kept one by one; those after go into one digest.
@@ -48,15 +48,20 @@ fn wanted() -> bool {
     SETTINGS.get().is_some_and(|s| s.outputs)
 }
 
+/// Where the calling thread is, if copies are kept.
+pub(super) fn trace() -> Vec<usize> {
+    if wanted() { addresses() } else { Vec::new() }
+}
+
 /// A copy is done.
 pub(in crate::software) fn copied(op: &Copy) {
     let to_host = op.dst.device.is_none() || op.dst.address < DEVICE_BASE;
     let (Some(device), true, true) = (op.src.device, to_host, wanted()) else { return };
     let Some(digest) = digest(device, &op.src, op) else { return };
-    let (key, trace) = (thread::key().unwrap_or(0), addresses());
+    let (key, trace) = caller::output_lane();
     let known = lock(&OUTPUTS).get_or_insert_with(Outputs::default).known.get(&trace).copied();
     // Names are looked up once for each place.
-    let site = known.is_none().then(|| HostSite::of(&std::backtrace::Backtrace::force_capture()));
+    let site = known.is_none().then(caller::site);
     let mut guard = lock(&OUTPUTS);
     let Outputs { threads, sites, known } = guard.get_or_insert_with(Outputs::default);
     let site = *known.entry(trace).or_insert_with(|| {

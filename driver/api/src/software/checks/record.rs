@@ -39,11 +39,13 @@ static PROFILES: Mutex<BTreeMap<Key, LaunchProfile>> = Mutex::new(BTreeMap::new(
 
 /// Per kernel and shape, for the whole process: what launches did while they were profiled.
 pub fn launch_profiles() -> Vec<LaunchProfile> {
+    super::settled();
     lock(&PROFILES).values().cloned().collect()
 }
 
 /// Forgets them.
 pub fn reset_launch_profiles() {
+    super::settled();
     lock(&PROFILES).clear();
 }
 

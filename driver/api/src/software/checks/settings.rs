@@ -73,6 +73,8 @@ pub(crate) struct Settings {
     pub allow: Vec<Allow>,
     /// Digests of what copies to the host deliver go into the report.
     pub outputs: bool,
+    /// Instructions that a block may execute, 0 for no limit.
+    pub limit: Option<u64>,
 }
 
 impl Settings {
@@ -98,7 +100,14 @@ impl Settings {
             None => Vec::new(),
             Some(text) => Allow::parse(&text).map_err(|e| format!("WARPSMITH_ALLOW={text}: {e}"))?,
         };
-        Ok(Settings { checks, report: get("WARPSMITH_REPORT")?.map(PathBuf::from), allow, outputs })
+        let limit = match get("WARPSMITH_INSTRUCTION_LIMIT")? {
+            None => None,
+            Some(text) => Some(text.parse().map_err(|_| {
+                format!("WARPSMITH_INSTRUCTION_LIMIT={text}: expected a number from 0 (no limit) to {}", u64::MAX)
+            })?),
+        };
+        let report = get("WARPSMITH_REPORT")?.map(PathBuf::from);
+        Ok(Settings { checks, report, allow, outputs, limit })
     }
 }
 
@@ -139,6 +148,8 @@ mod tests {
             ("WARPSMITH_PROFILE", "yes"),
             ("WARPSMITH_OUTPUTS", "2"),
             ("WARPSMITH_ALLOW", "races"),
+            ("WARPSMITH_INSTRUCTION_LIMIT", "-1"),
+            ("WARPSMITH_INSTRUCTION_LIMIT", "many"),
         ] {
             let message = read(&[(name, value)]).unwrap_err();
             assert!(message.starts_with(&format!("{name}={value}: ")), "{message}");
