@@ -108,8 +108,8 @@ fn what_the_writer_writes_is_read_back() {
         assert_eq!(floats, [Value::F32(1.5), Value::F32(-2.0)]);
         let t = f.tensor("t").unwrap();
         assert_eq!((t.info.cols(), t.info.rows(), t.info.offset % 64), (3, 2, 0));
-        assert_eq!(t.data[4..8], 1f32.to_le_bytes());
-        assert_eq!(f.tensor("b").unwrap().data, [9; 18]);
+        assert_eq!(t.data.to_vec().unwrap()[4..8], 1f32.to_le_bytes());
+        assert_eq!(f.tensor("b").unwrap().data.to_vec().unwrap(), [9; 18]);
         assert!(f.tensor("").is_none() && f.get("a").is_none());
     }
     let e = w.tensor("short", &[32], TensorType::Q4_0, vec![0; 17]).unwrap_err();

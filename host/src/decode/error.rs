@@ -18,6 +18,12 @@ pub enum DecodeError {
     /// The model file.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The model file cannot be read any more, as a result is compared with the reference.
+    #[error("{problem}")]
+    Reference {
+        /// What the file says.
+        problem: String,
+    },
     /// A tensor's bytes.
     #[error("tensor `{tensor}`: {source}")]
     Tensor {

@@ -118,6 +118,7 @@ pub fn compare(
         let step = reference.feed(token).map_err(|e| match e {
             ReferenceError::Token { token, vocab } => DecodeError::Token { token, index: i, vocab },
             ReferenceError::Rollback { to, length } => DecodeError::Rollback { to, length },
+            ReferenceError::Tensor { problem } => DecodeError::Reference { problem },
         })?;
         let std = standard_deviation(&step.logits).max(f64::MIN_POSITIVE);
         let differences = step.logits.iter().zip(row).map(|(&want, &got)| (want - f64::from(got)).abs());

@@ -1,7 +1,7 @@
 //! Weights on the device: uploaded once, in the records that the kernels read.
 
 use super::DecodeError;
-use crate::model::{Config, LayerTensors, Matrix, ModelFile};
+use crate::model::{Config, LayerTensors, Matrix, ModelError, ModelFile};
 use crate::{Buffer, Device, Pinned, Stream};
 use gpu_kernels::format::Format;
 use rayon::prelude::*;
@@ -241,19 +241,18 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
             let stage = &self.stages[self.stage];
             self.stage = 1 - self.stage;
             let rows = (stage.len() / row).clamp(1, m.rows - first);
-            let bytes = data.get(first * row_bytes..(first + rows) * row_bytes).unwrap_or(&[]);
             // Waits for the copy before the last one.
-            stage
-                .with_mut(|records| {
-                    // Pieces that keep every core busy and are worth a task.
-                    let piece = rows.div_ceil(4 * rayon::current_num_threads()).max(16);
-                    let pieces =
-                        records[..rows * row].par_chunks_mut(piece * row).zip(bytes.par_chunks(piece * row_bytes));
-                    pieces.try_for_each(|(records, bytes)| {
-                        m.format.repack_into(bytes, bytes.len() / row_bytes, m.cols, records)
-                    })
-                })?
-                .map_err(failed)?;
+            stage.with_mut(|records| {
+                // Pieces that keep every core busy and are worth a task.
+                let piece = rows.div_ceil(4 * rayon::current_num_threads()).max(16);
+                let pieces = records[..rows * row].par_chunks_mut(piece * row).enumerate();
+                pieces.try_for_each(|(i, records)| {
+                    let count = records.len() / row;
+                    let mut bytes = vec![0; count * row_bytes];
+                    data.read((first + i * piece) * row_bytes, &mut bytes).map_err(ModelError::from)?;
+                    m.format.repack_into(&bytes, count, m.cols, records).map_err(failed)
+                })
+            })??;
             self.stream.write_pinned_part(stage, &mut to[first * row..(first + rows) * row])?;
             first += rows;
             self.advance(&m.name, rows * row * size_of::<U32x4>());

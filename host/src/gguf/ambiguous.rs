@@ -12,6 +12,7 @@
 
 use super::GgufError;
 use super::reader::TensorInfo;
+use super::source::Source;
 use super::types::{AMBIGUOUS_TYPE_ID, TensorType};
 use half::f16;
 
@@ -22,7 +23,7 @@ const CODES: usize = 32;
 const BLOCK: usize = 34;
 
 /// Sets type and size of the tensors of the ambiguous id. Offsets are still those from `data` on.
-pub(super) fn resolve(tensors: &mut [TensorInfo], file: &[u8], data: u64, alignment: u64) -> Result<(), GgufError> {
+pub(super) fn resolve(tensors: &mut [TensorInfo], file: &Source, data: u64, alignment: u64) -> Result<(), GgufError> {
     let of_id: Vec<usize> = (0..tensors.len()).filter(|&i| tensors[i].kind.id() == AMBIGUOUS_TYPE_ID).collect();
     let Some(&first) = of_id.first() else { return Ok(()) };
     let refuse =
@@ -34,7 +35,7 @@ pub(super) fn resolve(tensors: &mut [TensorInfo], file: &[u8], data: u64, alignm
     let mut long = None;
     for t in of_id.iter().map(|&i| &tensors[i]) {
         let next = starts.get(starts.partition_point(|&s| s <= t.offset)).copied();
-        let end = next.unwrap_or((file.len() as u64).saturating_sub(data));
+        let end = next.unwrap_or(file.len().saturating_sub(data));
         let span = end.saturating_sub(t.offset);
         // The last tensor may end with the file, without padding.
         let fits = |bytes: u64| bytes.next_multiple_of(alignment) == span || (next.is_none() && bytes == span);
@@ -50,13 +51,12 @@ pub(super) fn resolve(tensors: &mut [TensorInfo], file: &[u8], data: u64, alignm
         None => return refuse(&tensors[first], "the tensors are too small to tell by their sizes"),
         Some(false) => TensorType::Q2_0,
         Some(true) => {
-            let readings = of_id.iter().map(|&i| &tensors[i]).map(|t| {
-                let start = usize::try_from(data.saturating_add(t.offset)).unwrap_or(usize::MAX);
-                let len = bytes_of(t, TensorType::TQ2_0_g128).and_then(|b| usize::try_from(b).ok()).unwrap_or(0);
-                let bytes = start.checked_add(len).and_then(|end| file.get(start..end)).unwrap_or_default();
-                (plausible(bytes, 0), plausible(bytes, CODES))
-            });
-            let (scale_first, scale_last) = readings.fold((true, true), |a, b| (a.0 && b.0, a.1 && b.1));
+            let (mut scale_first, mut scale_last) = (true, true);
+            for t in of_id.iter().map(|&i| &tensors[i]) {
+                let blocks = samples(t, file, data)?;
+                scale_first &= plausible(&blocks, 0);
+                scale_last &= plausible(&blocks, CODES);
+            }
             match (scale_first, scale_last) {
                 (true, false) => TensorType::PQ2_0,
                 (false, true) => TensorType::TQ2_0_g128,
@@ -80,11 +80,28 @@ fn bytes_of(t: &TensorInfo, kind: TensorType) -> Option<u64> {
     kind.bytes_for(t.dims.iter().product()).filter(|_| rows_fit)
 }
 
-/// Whether blocks of 34 bytes make sense with the scale at byte `at` and the codes in the rest.
-fn plausible(bytes: &[u8], at: usize) -> bool {
-    let blocks = bytes.len() / BLOCK;
+/// Blocks of a tensor, spread over it; none where it is not within the file.
+fn samples(t: &TensorInfo, file: &Source, data: u64) -> Result<Vec<[u8; BLOCK]>, GgufError> {
+    let bytes = bytes_of(t, TensorType::TQ2_0_g128).unwrap_or(0);
+    let start = data.saturating_add(t.offset);
+    if start.checked_add(bytes).is_none_or(|end| end > file.len()) {
+        return Ok(Vec::new());
+    }
+    let blocks = bytes / BLOCK as u64;
+    let step = (blocks / SAMPLES as u64).max(1);
+    (0..blocks.div_ceil(step))
+        .map(|i| {
+            let mut block = [0; BLOCK];
+            let what = || format!("tensor `{}`", t.name);
+            file.read(start + i * step * BLOCK as u64, &mut block, what).map(|()| block)
+        })
+        .collect()
+}
+
+/// Whether blocks make sense with the scale at byte `at` and the codes in the rest.
+fn plausible(blocks: &[[u8; BLOCK]], at: usize) -> bool {
     let mut scales = Vec::new();
-    for block in bytes.chunks_exact(BLOCK).step_by((blocks / SAMPLES).max(1)) {
+    for block in blocks {
         let scale = f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
         let codes = if at == 0 { &block[2..] } else { &block[..CODES] };
         // A code is 3 where both of its bits are set.

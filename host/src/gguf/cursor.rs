@@ -1,4 +1,4 @@
-//! A bounds-checked cursor over the file; it never allocates more than an error message.
+//! A bounds-checked cursor over the start of a file; it never allocates more than an error message.
 
 use super::GgufError;
 use std::ops::Range;
@@ -14,13 +14,24 @@ pub(super) fn at<'a>(file: &'a [u8], range: &Range<usize>) -> Option<&'a [u8]> {
 }
 
 pub(super) struct Cursor<'a> {
+    /// What was read of the file so far.
     bytes: &'a [u8],
+    /// Bytes of the whole file.
+    file: u64,
     position: usize,
+    /// Something was asked for that the file has, beyond `bytes`.
+    short: bool,
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Cursor { bytes, position: 0 }
+    /// Over `bytes`, with which a file of `file` bytes starts.
+    pub(super) fn new(bytes: &'a [u8], file: u64) -> Self {
+        Cursor { bytes, file, position: 0, short: false }
+    }
+
+    /// Whether it failed for want of bytes that the file has: with more of them read, it may succeed.
+    pub(super) fn is_short(&self) -> bool {
+        self.short
     }
 
     pub(super) fn all(&self) -> &'a [u8] {
@@ -36,7 +47,7 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn left(&self) -> u64 {
-        (self.bytes.len() - self.position) as u64
+        self.file.saturating_sub(self.position as u64)
     }
 
     /// The next `count` bytes; `what` names them in the error.
@@ -54,6 +65,11 @@ impl<'a> Cursor<'a> {
                 needed: count,
                 available: self.left(),
             });
+        }
+        if count > (self.bytes.len() - self.position) as u64 {
+            self.short = true;
+            let available = (self.bytes.len() - self.position) as u64;
+            return Err(GgufError::Truncated { what: what(), offset: self.offset(), needed: count, available });
         }
         let start = self.position;
         // `count` is at most what is left of a slice, so it fits usize and the sum cannot overflow.

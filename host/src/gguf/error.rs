@@ -16,6 +16,26 @@ pub enum GgufError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// Bytes that were there when the file was opened cannot be read.
+    #[error(
+        "cannot read {needed} bytes of {what} at offset {offset}: {source}; was the file changed since it was opened?"
+    )]
+    Read {
+        /// What they are, with the name of the tensor.
+        what: String,
+        /// Where they start.
+        offset: u64,
+        /// How many there were.
+        needed: u64,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A header that is larger than any model's.
+    #[error("the header is larger than {most} bytes, which no model needs: the file is corrupt")]
+    HeaderSize {
+        /// Bytes that are read of it at most.
+        most: u64,
+    },
     /// The first four bytes are not `GGUF`.
     #[error("not a GGUF file: it starts with bytes {found:02x?}, expected 47 47 55 46 (`GGUF`)")]
     Magic {

@@ -2,11 +2,12 @@
 
 use super::ambiguous;
 use super::cursor::Cursor;
+use super::source::{Source, TensorData};
 use super::types::{AMBIGUOUS_TYPE_ID, TensorType, note_on};
 use super::value::{Raw, Value, ValueType};
 use super::{Array, GgufError};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Longest key, as in the GGUF specification.
 const KEY_LENGTH: u64 = 65535;
@@ -17,19 +18,10 @@ const LEAST_KEY_BYTES: u64 = 8 + 1 + 4 + 1;
 /// Least bytes of a tensor entry: length, one byte of name, dimension count, one dimension, type, offset.
 const LEAST_TENSOR_BYTES: u64 = 8 + 1 + 4 + 8 + 4 + 8;
 
-enum Bytes {
-    Mapped(memmap2::Mmap),
-    Owned(Vec<u8>),
-}
-
-impl Bytes {
-    fn all(&self) -> &[u8] {
-        match self {
-            Bytes::Mapped(map) => map,
-            Bytes::Owned(bytes) => bytes,
-        }
-    }
-}
+/// Bytes of the header that are read at first; more where it is longer.
+const HEADER: u64 = 1 << 20;
+/// Bytes of the header that are read at most. The largest vocabularies take some 20 MB.
+const LARGEST_HEADER: u64 = 256 << 20;
 
 struct Key {
     name: String,
@@ -72,16 +64,24 @@ pub struct Tensor<'a> {
     /// Name, type, shape.
     pub info: &'a TensorInfo,
     /// Its bytes, in the type's block layout.
-    pub data: &'a [u8],
+    pub data: TensorData<'a>,
 }
 
 /// An open GGUF file. See the module's documentation.
 pub struct Gguf {
-    path: Option<PathBuf>,
-    bytes: Bytes,
+    source: Source,
+    /// What was read of a file: all metadata.
+    start: Vec<u8>,
+    header: Header,
+}
+
+/// What the header says.
+struct Header {
     version: u32,
     alignment: u64,
     data_offset: u64,
+    /// Where it ends.
+    end: usize,
     keys: Vec<Key>,
     key_order: Vec<u32>,
     tensors: Vec<TensorInfo>,
@@ -91,17 +91,17 @@ pub struct Gguf {
 impl std::fmt::Debug for Gguf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gguf")
-            .field("path", &self.path)
-            .field("version", &self.version)
-            .field("bytes", &self.file().len())
-            .field("keys", &self.keys.len())
-            .field("tensors", &self.tensors.len())
+            .field("path", &self.path())
+            .field("version", &self.version())
+            .field("bytes", &self.source.len())
+            .field("keys", &self.header.keys.len())
+            .field("tensors", &self.header.tensors.len())
             .finish()
     }
 }
 
 impl Gguf {
-    /// Maps and checks a file.
+    /// Opens and checks a file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let path = path.as_ref();
         let io = |source| GgufError::Io { path: path.to_owned(), source };
@@ -110,112 +110,92 @@ impl Gguf {
         if meta.is_dir() {
             return Err(io(std::io::Error::from(std::io::ErrorKind::IsADirectory)));
         }
-        let bytes = if meta.is_file() && meta.len() > 0 {
-            // SAFETY: the mapping is read-only and its bytes are only ever read as `u8`, for which every
-            // bit pattern is valid; that the file is not shortened meanwhile is the caller's part of the
-            // module's contract, and the system answers a breach with a signal, not with wrong memory.
-            Bytes::Mapped(unsafe { memmap2::Mmap::map(&file) }.map_err(io)?)
-        } else {
-            Bytes::Owned(Vec::new())
+        // What is no file, such as a pipe, has no length.
+        let len = if meta.is_file() { meta.len() } else { 0 };
+        let source = Source::File { file, len, path: path.to_owned() };
+        let mut start = Vec::new();
+        let mut wanted = HEADER.min(len);
+        let header = loop {
+            let known = start.len();
+            start.resize(usize::try_from(wanted).unwrap_or(usize::MAX), 0);
+            source.read(known as u64, &mut start[known..], || "the header".into())?;
+            let mut cursor = Cursor::new(&start, len);
+            match Header::read(&mut cursor) {
+                Err(_) if cursor.is_short() && wanted < LARGEST_HEADER => wanted = (2 * wanted).min(len),
+                Err(_) if cursor.is_short() => return Err(GgufError::HeaderSize { most: LARGEST_HEADER }),
+                header => break header?,
+            }
         };
-        Self::parse(bytes, Some(path.to_owned()))
+        start.truncate(header.end);
+        start.shrink_to_fit();
+        Self::checked(source, start, header)
     }
 
     /// Checks a file that is in memory.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, GgufError> {
-        Self::parse(Bytes::Owned(bytes), None)
+        let header = Header::read(&mut Cursor::new(&bytes, bytes.len() as u64))?;
+        Self::checked(Source::Memory(bytes), Vec::new(), header)
     }
 
-    fn parse(bytes: Bytes, path: Option<PathBuf>) -> Result<Self, GgufError> {
-        let file = bytes.all();
-        let mut c = Cursor::new(file);
-        if !file.starts_with(b"GGUF") {
-            return Err(GgufError::Magic { found: file.iter().take(4).copied().collect() });
-        }
-        c.skip(4, || "the magic".into())?;
-        let version = c.u32(|| "the version".into())?;
-        if version & 0xffff == 0 {
-            return Err(GgufError::BigEndian { field: version });
-        }
-        if !(2..=3).contains(&version) {
-            return Err(GgufError::Version { version });
-        }
-        let tensor_count = c.count(LEAST_TENSOR_BYTES, || "the number of tensors".into())?;
-        let key_count = c.count(LEAST_KEY_BYTES, || "the number of keys".into())?;
-
-        // Grown as they are read: a count that lies costs an error, not memory.
-        let mut keys = Vec::new();
-        for index in 0..key_count {
-            keys.push(read_key(&mut c, index)?);
-        }
-        let key_order = order(&keys, |k| &k.name);
-        if let Some((_, second)) = repeated(&keys, &key_order, |k| &k.name) {
-            return Err(GgufError::DuplicateKey { key: second.name.clone(), offset: second.offset });
-        }
-        let alignment = alignment(file, &keys, &key_order)?;
-
-        let mut tensors = Vec::new();
-        for index in 0..tensor_count {
-            tensors.push(read_tensor(&mut c, index)?);
-        }
-        let tensor_order = order(&tensors, |t| &t.name);
-        if let Some((_, second)) = repeated(&tensors, &tensor_order, |t| &t.name) {
-            return Err(GgufError::DuplicateTensor { tensor: second.name.clone(), offset: second.entry });
-        }
-        // The position is below 2^63 and the alignment below 2^32: no overflow.
-        let data_offset = c.offset().next_multiple_of(alignment);
-        ambiguous::resolve(&mut tensors, file, data_offset, alignment)?;
-        place(&mut tensors, data_offset, alignment, file.len() as u64)?;
-
-        Ok(Gguf { path, bytes, version, alignment, data_offset, keys, key_order, tensors, tensor_order })
+    fn checked(source: Source, start: Vec<u8>, mut header: Header) -> Result<Self, GgufError> {
+        let Header { tensors, data_offset, alignment, .. } = &mut header;
+        ambiguous::resolve(tensors, &source, *data_offset, *alignment)?;
+        place(tensors, *data_offset, *alignment, source.len())?;
+        Ok(Gguf { source, start, header })
     }
 
-    fn file(&self) -> &[u8] {
-        self.bytes.all()
+    /// The bytes with the metadata.
+    fn metadata(&self) -> &[u8] {
+        match &self.source {
+            Source::File { .. } => &self.start,
+            Source::Memory(bytes) => bytes,
+        }
     }
 
     /// The file that was opened, if it was one.
     pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+        match &self.source {
+            Source::File { path, .. } => Some(path),
+            Source::Memory(_) => None,
+        }
     }
 
     /// 2 or 3.
     pub fn version(&self) -> u32 {
-        self.version
+        self.header.version
     }
 
     /// `general.alignment`, or 32.
     pub fn alignment(&self) -> u64 {
-        self.alignment
+        self.header.alignment
     }
 
     /// Where tensor data starts, from the start of the file.
     pub fn data_offset(&self) -> u64 {
-        self.data_offset
+        self.header.data_offset
     }
 
     /// All keys with their values, in the order of the file.
     pub fn keys(&self) -> impl Iterator<Item = (&str, Value<'_>)> {
-        self.keys.iter().filter_map(|k| Some((k.name.as_str(), k.value.read(self.file())?)))
+        self.header.keys.iter().filter_map(|k| Some((k.name.as_str(), k.value.read(self.metadata())?)))
     }
 
     /// All tensors, in the order of the file.
     pub fn tensors(&self) -> &[TensorInfo] {
-        &self.tensors
+        &self.header.tensors
     }
 
     /// A tensor by its exact name.
     pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
-        let info = find(&self.tensors, &self.tensor_order, name, |t| &t.name)?;
+        let info = find(&self.header.tensors, &self.header.tensor_order, name, |t| &t.name)?;
         // Both were checked against the length of the file when it was opened.
-        let start = usize::try_from(info.offset).ok()?;
-        let end = usize::try_from(info.offset + info.bytes).ok()?;
-        Some(Tensor { info, data: self.file().get(start..end)? })
+        let len = usize::try_from(info.bytes).ok()?;
+        Some(Tensor { info, data: TensorData::new(&self.source, &info.name, info.offset, len) })
     }
 
     /// A value by its exact key.
     pub fn get(&self, key: &str) -> Option<Value<'_>> {
-        find(&self.keys, &self.key_order, key, |k| &k.name)?.value.read(self.file())
+        find(&self.header.keys, &self.header.key_order, key, |k| &k.name)?.value.read(self.metadata())
     }
 
     /// An unsigned integer, stored in any integer type, if the key is there.
@@ -284,6 +264,49 @@ impl Gguf {
             Some(v) => Ok(Some(v)),
             None => Err(GgufError::KeyType { key: key.to_owned(), expected, actual: value.describe() }),
         }
+    }
+}
+
+impl Header {
+    /// Reads and checks it, but for where the tensors lie.
+    fn read(c: &mut Cursor<'_>) -> Result<Header, GgufError> {
+        let file = c.all();
+        if !file.starts_with(b"GGUF") {
+            return Err(GgufError::Magic { found: file.iter().take(4).copied().collect() });
+        }
+        c.skip(4, || "the magic".into())?;
+        let version = c.u32(|| "the version".into())?;
+        if version & 0xffff == 0 {
+            return Err(GgufError::BigEndian { field: version });
+        }
+        if !(2..=3).contains(&version) {
+            return Err(GgufError::Version { version });
+        }
+        let tensor_count = c.count(LEAST_TENSOR_BYTES, || "the number of tensors".into())?;
+        let key_count = c.count(LEAST_KEY_BYTES, || "the number of keys".into())?;
+
+        // Grown as they are read: a count that lies costs an error, not memory.
+        let mut keys = Vec::new();
+        for index in 0..key_count {
+            keys.push(read_key(c, index)?);
+        }
+        let key_order = order(&keys, |k| &k.name);
+        if let Some((_, second)) = repeated(&keys, &key_order, |k| &k.name) {
+            return Err(GgufError::DuplicateKey { key: second.name.clone(), offset: second.offset });
+        }
+        let alignment = alignment(file, &keys, &key_order)?;
+
+        let mut tensors = Vec::new();
+        for index in 0..tensor_count {
+            tensors.push(read_tensor(c, index)?);
+        }
+        let tensor_order = order(&tensors, |t| &t.name);
+        if let Some((_, second)) = repeated(&tensors, &tensor_order, |t| &t.name) {
+            return Err(GgufError::DuplicateTensor { tensor: second.name.clone(), offset: second.entry });
+        }
+        // The position is below 2^63 and the alignment below 2^32: no overflow.
+        let (end, data_offset) = (c.position(), c.offset().next_multiple_of(alignment));
+        Ok(Header { version, alignment, data_offset, end, keys, key_order, tensors, tensor_order })
     }
 }
 

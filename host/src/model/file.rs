@@ -2,8 +2,8 @@
 
 use super::config::Presence;
 use super::{Config, ModelError};
-use crate::gguf::{Gguf, Tensor, TensorType};
-use gpu_kernels::format::Format;
+use crate::gguf::{Gguf, Tensor, TensorData, TensorType};
+use gpu_kernels::format::{Format, FormatError};
 use gpu_kernels::layer::{HEAD_DIMS, MAX_GROUP};
 use std::path::Path;
 use std::sync::Arc;
@@ -161,10 +161,10 @@ impl ModelFile {
     }
 
     /// The bytes of a matrix of this file, in its format's block layout; empty for one of another file.
-    pub fn data(&self, matrix: &Matrix) -> &[u8] {
+    pub fn data(&self, matrix: &Matrix) -> TensorData<'_> {
         match self.0.gguf.tensor(&matrix.name) {
             Some(t) if format_of(t.info.kind) == Some(matrix.format) && t.info.rows() == matrix.rows as u64 => t.data,
-            _ => &[],
+            _ => TensorData::empty(),
         }
     }
 
@@ -187,6 +187,30 @@ fn format_of(kind: TensorType) -> Option<Format> {
         TensorType::TQ2_0_g128 => Some(Format::TQ2_0_G128),
         kind => Format::from_type_id(kind.id()).ok(),
     }
+}
+
+/// Bytes of a matrix that are read and validated at a time.
+const PIECE: usize = 1 << 20;
+
+/// [`Format::validate`], some rows at a time.
+fn validate(tensor: &Tensor<'_>, format: Format, rows: usize, cols: usize) -> Result<(), ModelError> {
+    let refuse = |source| ModelError::TensorData { tensor: tensor.info.name.clone(), source };
+    let row_bytes = format.row_bytes(cols).map_err(refuse)?;
+    let piece = (PIECE / row_bytes.max(1)).clamp(1, rows.max(1));
+    let mut bytes = vec![0; piece * row_bytes];
+    for first in (0..rows).step_by(piece) {
+        let count = piece.min(rows - first);
+        let bytes = &mut bytes[..count * row_bytes];
+        tensor.data.read(first * row_bytes, bytes)?;
+        format.validate(bytes, count, cols).map_err(|error| match error {
+            FormatError::NotFinite { format, block, row, first: column, end, value } => {
+                let block = block + first * (cols / format.block_elems());
+                refuse(FormatError::NotFinite { format, block, row: row + first, first: column, end, value })
+            }
+            other => refuse(other),
+        })?;
+    }
+    Ok(())
 }
 
 struct Find<'a> {
@@ -222,9 +246,7 @@ impl Find<'_> {
                 supported: MATRIX_TYPES,
             });
         };
-        format
-            .validate(tensor.data, rows, cols)
-            .map_err(|source| ModelError::TensorData { tensor: name.to_owned(), source })?;
+        validate(&tensor, format, rows, cols)?;
         Ok(Matrix { name: name.to_owned(), format, rows, cols })
     }
 
@@ -238,8 +260,9 @@ impl Find<'_> {
             });
         }
         let data = |source| ModelError::TensorData { tensor: name.to_owned(), source };
-        Format::F32.validate(tensor.data, 1, len).map_err(data)?;
-        Format::F32.decode(tensor.data, 1, len).map_err(data)
+        let bytes = tensor.data.to_vec()?;
+        Format::F32.validate(&bytes, 1, len).map_err(data)?;
+        Format::F32.decode(&bytes, 1, len).map_err(data)
     }
 
     fn rope_freqs(&self) -> Result<Option<Vec<f32>>, ModelError> {

@@ -1,6 +1,6 @@
 //! The forward pass on the CPU in f64: what the kernels are compared with.
 //!
-//! Weights are the exact f32 values of the stored blocks, decoded row by row from the mapped file;
+//! Weights are the exact f32 values of the stored blocks, decoded row by row from the file;
 //! everything else is f64 and nothing is rounded, except keys and values if [`KvRounding::F16`] asks for
 //! it. With the rounding that the device's cache uses, a comparison shows arithmetic errors alone; without
 //! it, it shows them together with the cache's.
@@ -48,9 +48,15 @@ impl KvRounding {
 }
 
 /// Why a token cannot be fed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReferenceError {
+    /// A tensor cannot be read any more.
+    #[error("{problem}")]
+    Tensor {
+        /// What the file says.
+        problem: String,
+    },
     /// The token is not in the vocabulary.
     #[error("token {token} is not in the vocabulary of {vocab}")]
     Token {
@@ -160,25 +166,34 @@ impl Reference {
         if token as usize >= c.vocab {
             return Err(ReferenceError::Token { token, vocab: c.vocab });
         }
-        let mut x = row(&model, model.embedding(), token as usize);
+        let step = self.step(&model, c, token);
+        match step {
+            Ok(_) => self.length += 1,
+            // Some layers have cached it already.
+            Err(_) => self.truncate(self.length),
+        }
+        step
+    }
+
+    fn step(&mut self, model: &ModelFile, c: &Config, token: u32) -> Result<Step, ReferenceError> {
+        let mut x = row(model, model.embedding(), token as usize)?;
         let mut hidden = vec![x.clone()];
         for layer in 0..c.layers {
-            self.layer(&model, c, layer, &mut x);
+            self.layer(model, c, layer, &mut x)?;
             hidden.push(x.clone());
         }
         let h = rms_norm(&x, model.output_norm(), c.eps);
-        let logits = product(&model, model.output(), &h);
+        let logits = product(model, model.output(), &h)?;
         hidden.push(h);
-        self.length += 1;
         Ok(Step { logits, hidden })
     }
 
-    fn layer(&mut self, model: &ModelFile, c: &Config, index: usize, x: &mut [f64]) {
+    fn layer(&mut self, model: &ModelFile, c: &Config, index: usize, x: &mut [f64]) -> Result<(), ReferenceError> {
         let weights = &model.layers()[index];
         let h = rms_norm(x, &weights.attn_norm, c.eps);
-        let mut q = product(model, &weights.q, &h);
-        let mut k = product(model, &weights.k, &h);
-        let mut v = product(model, &weights.v, &h);
+        let mut q = product(model, &weights.q, &h)?;
+        let mut k = product(model, &weights.k, &h)?;
+        let mut v = product(model, &weights.v, &h)?;
         if let Some(bias) = &weights.qkv_bias {
             let biased = q.iter_mut().chain(&mut k).chain(&mut v);
             biased.zip(bias).for_each(|(x, b)| *x += f64::from(*b));
@@ -203,13 +218,14 @@ impl Reference {
             .enumerate()
             .flat_map_iter(|(head, q)| attend(q, &self.cache[index], head / c.group(), c))
             .collect();
-        add(x, &product(model, &weights.attn_output, &attended));
+        add(x, &product(model, &weights.attn_output, &attended)?);
 
         let h = rms_norm(x, &weights.ffn_norm, c.eps);
-        let gate = product(model, &weights.gate, &h);
-        let up = product(model, &weights.up, &h);
+        let gate = product(model, &weights.gate, &h)?;
+        let up = product(model, &weights.up, &h)?;
         let inner: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
-        add(x, &product(model, &weights.down, &inner));
+        add(x, &product(model, &weights.down, &inner)?);
+        Ok(())
     }
 }
 
@@ -249,26 +265,32 @@ fn row_bytes(m: &Matrix) -> usize {
     m.cols / m.format.block_elems() * m.format.block_bytes()
 }
 
-fn row(model: &ModelFile, m: &Matrix, row: usize) -> Vec<f64> {
+/// Rows of a matrix, as stored.
+fn rows(model: &ModelFile, m: &Matrix, first: usize, count: usize) -> Result<Vec<u8>, ReferenceError> {
+    let mut bytes = vec![0; count * row_bytes(m)];
+    let read = model.data(m).read(first * row_bytes(m), &mut bytes);
+    read.map(|()| bytes).map_err(|error| ReferenceError::Tensor { problem: error.to_string() })
+}
+
+fn row(model: &ModelFile, m: &Matrix, row: usize) -> Result<Vec<f64>, ReferenceError> {
     let mut out = vec![0f32; m.cols];
-    if let Some(bytes) = model.data(m).chunks_exact(row_bytes(m)).nth(row) {
-        decode_row(m, bytes, &mut out);
-    }
-    out.into_iter().map(f64::from).collect()
+    decode_row(m, &rows(model, m, row, 1)?, &mut out);
+    Ok(out.into_iter().map(f64::from).collect())
 }
 
 /// Matrix times vector.
-fn product(model: &ModelFile, m: &Matrix, x: &[f64]) -> Vec<f64> {
-    model
-        .data(m)
-        .par_chunks_exact(row_bytes(m))
-        .with_min_len(16)
-        .map_init(
-            || vec![0f32; m.cols],
-            |weights, bytes| {
-                decode_row(m, bytes, weights);
-                weights.iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum()
-            },
-        )
-        .collect()
+fn product(model: &ModelFile, m: &Matrix, x: &[f64]) -> Result<Vec<f64>, ReferenceError> {
+    /// Rows that are read at a time.
+    const PIECE: usize = 32;
+    let pieces = (0..m.rows.div_ceil(PIECE)).into_par_iter().map(|piece| {
+        let first = piece * PIECE;
+        let bytes = rows(model, m, first, PIECE.min(m.rows - first))?;
+        let mut weights = vec![0f32; m.cols];
+        let one = |row| {
+            decode_row(m, row, &mut weights);
+            weights.iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum()
+        };
+        Ok(bytes.chunks_exact(row_bytes(m)).map(one).collect::<Vec<f64>>())
+    });
+    Ok(pieces.collect::<Result<Vec<_>, _>>()?.concat())
 }

@@ -1,0 +1,123 @@
+//! Where the bytes of a file come from.
+//!
+//! A file is read, never mapped: another process may change or shorten it at any time, and a `&[u8]` or a `&str` into a mapping
+//! would change under its reader, or end in a signal. What is read is a copy, and a file that has become too short is an error.
+
+use super::GgufError;
+use std::fs::File;
+use std::path::PathBuf;
+
+/// An open file, or bytes in memory.
+#[derive(Debug)]
+pub(super) enum Source {
+    File { file: File, len: u64, path: PathBuf },
+    Memory(Vec<u8>),
+}
+
+static NOTHING: Source = Source::Memory(Vec::new());
+
+impl Source {
+    /// Bytes, as they were counted when it was opened.
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Source::File { len, .. } => *len,
+            Source::Memory(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Copies the bytes from `offset` on; `what` names them in the error.
+    pub(super) fn read(&self, offset: u64, to: &mut [u8], what: impl Fn() -> String) -> Result<(), GgufError> {
+        let gone = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+        let read = match self {
+            Source::File { file, .. } => read_exact_at(file, offset, to),
+            Source::Memory(bytes) => {
+                let start = usize::try_from(offset).ok();
+                let from = start.and_then(|s| bytes.get(s..s.checked_add(to.len())?));
+                from.map(|from| to.copy_from_slice(from)).ok_or_else(gone)
+            }
+        };
+        read.map_err(|source| GgufError::Read { what: what(), offset, needed: to.len() as u64, source })
+    }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, offset: u64, to: &mut [u8]) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, to, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut offset: u64, mut to: &mut [u8]) -> std::io::Result<()> {
+    while !to.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, to, offset)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            n => {
+                to = &mut std::mem::take(&mut to)[n..];
+                offset += n as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a tensor, in its type's block layout: in a file, from which they are copied.
+///
+/// Each copy is what the file holds at that moment. What is copied twice may differ, where another process writes the file
+/// meanwhile; nothing that was copied changes.
+#[derive(Clone, Copy)]
+pub struct TensorData<'a> {
+    source: &'a Source,
+    name: &'a str,
+    offset: u64,
+    len: usize,
+}
+
+impl<'a> TensorData<'a> {
+    pub(super) fn new(source: &'a Source, name: &'a str, offset: u64, len: usize) -> TensorData<'a> {
+        TensorData { source, name, offset, len }
+    }
+
+    /// Of nothing.
+    pub(crate) fn empty() -> TensorData<'static> {
+        TensorData { source: &NOTHING, name: "", offset: 0, len: 0 }
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the bytes from byte `at` on, as many as `to` has.
+    pub fn read(&self, at: usize, to: &mut [u8]) -> Result<(), GgufError> {
+        let what = || format!("tensor `{}`", self.name);
+        if at.checked_add(to.len()).is_none_or(|end| end > self.len) {
+            let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("it has {} bytes", self.len));
+            return Err(GgufError::Read { what: what(), offset: at as u64, needed: to.len() as u64, source });
+        }
+        self.source.read(self.offset + at as u64, to, what)
+    }
+
+    /// A copy of all bytes.
+    pub fn to_vec(&self) -> Result<Vec<u8>, GgufError> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(self.len).map_err(|_| GgufError::Read {
+            what: format!("tensor `{}`", self.name),
+            offset: self.offset,
+            needed: self.len as u64,
+            source: std::io::ErrorKind::OutOfMemory.into(),
+        })?;
+        bytes.resize(self.len, 0);
+        self.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+impl std::fmt::Debug for TensorData<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes of `{}`", self.len, self.name)
+    }
+}
