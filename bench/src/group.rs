@@ -31,10 +31,13 @@ pub enum On<'a, 'b> {
 
 impl Launcher for On<'_, '_> {
     type Error = Error;
-    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
-        match self {
-            On::Stream(stream) => stream.launch(kernel),
-            On::Capture(capture) => capture.launch(kernel),
+    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                On::Stream(stream) => stream.launch_unchecked(kernel),
+                On::Capture(capture) => capture.launch_unchecked(kernel),
+            }
         }
     }
 }

@@ -81,6 +81,17 @@ mod operators {
 /// Makes a `#[repr(transparent)]` tuple struct of plain bits an element, of shared memory as well.
 macro_rules! transparent_element {
     ($name:ident, $bits:ident) => {
+        crate::element::transparent_bits!($name, $bits);
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: a number.
+        unsafe impl crate::element::Plain for $name {}
+    };
+}
+pub(crate) use transparent_element;
+
+/// The same for what may be an address.
+macro_rules! transparent_bits {
+    ($name:ident, $bits:ident) => {
         #[cfg(not(target_arch = "nvptx64"))]
         // SAFETY: a transparent wrapper of plain bits, for which zero is valid.
         unsafe impl bytemuck::Zeroable for $name {}
@@ -104,7 +115,7 @@ macro_rules! transparent_element {
         }
     };
 }
-pub(crate) use transparent_element;
+pub(crate) use transparent_bits;
 
 /// Plain data: what a device buffer holds and what a kernel takes by value.
 ///
@@ -123,6 +134,22 @@ pub(crate) use transparent_element;
 #[cfg(not(target_arch = "nvptx64"))]
 pub unsafe trait Element: Copy + bytemuck::Pod + 'static {}
 
+/// An [`Element`] in which no [`DeviceAddress`](crate::DeviceAddress) lies: a kernel that takes nothing else reaches the
+/// buffers of its arguments and no other memory.
+///
+/// `#[derive(Element)]` implements it for a struct all of whose fields have it.
+///
+/// # Safety
+/// No kernel takes any of its bits for an address.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` may be an address: a kernel that takes elements with addresses follows them to memory that its launch does not borrow",
+    label = "not checked by `launch`: what the addresses lead to",
+    note = "`unsafe {{ … .launch_unchecked(…) }}` takes it; its caller keeps that memory alive and apart from what else is written",
+    note = "a kernel that only carries the addresses along says so: `#[kernel(…, addresses = \"ignored\")]`"
+)]
+#[cfg(not(target_arch = "nvptx64"))]
+pub unsafe trait Plain: Element {}
+
 /// Plain data: what a device buffer holds and what a kernel takes by value.
 ///
 /// # Safety
@@ -140,12 +167,18 @@ macro_rules! elements {
     ($($t:ty),* $(,)?) => { $(
         // SAFETY: a primitive number (or a transparent wrapper of one): no padding, all bits valid.
         unsafe impl Element for $t {}
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: a number.
+        unsafe impl Plain for $t {}
     )* };
 }
 elements!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64, f16, bf16);
 
 // SAFETY: an array has the size of its elements laid one after the other, and they are elements.
 unsafe impl<T: Element, const N: usize> Element for [T; N] {}
+#[cfg(not(target_arch = "nvptx64"))]
+// SAFETY: its elements hold no addresses.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
 macro_rules! vectors {
     ($($(#[$doc:meta])* $name:ident = [$t:ty; $n:literal], $align:literal;)*) => { $(
@@ -163,6 +196,9 @@ macro_rules! vectors {
         unsafe impl bytemuck::Pod for $name {}
         // SAFETY: the assertion above: no padding; the array's elements are plain numbers.
         unsafe impl Element for $name {}
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: numbers.
+        unsafe impl Plain for $name {}
     )* };
 }
 vectors! {

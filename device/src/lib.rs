@@ -128,6 +128,7 @@
 )]
 #![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
 
+mod address;
 pub mod argmax;
 pub mod convert;
 pub mod element;
@@ -179,6 +180,9 @@ pub mod unroll;
 #[cfg(any(target_arch = "nvptx64", doc))]
 pub mod warp;
 
+pub use address::DeviceAddress;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use element::Plain;
 pub use element::{Element, F32x2, F32x4, U32x2, U32x4, bf16, f16};
 pub use warpsmith_macros::{Element, device, kernel};
 
@@ -186,23 +190,23 @@ pub use warpsmith_macros::{Element, device, kernel};
 pub use args::{Awaited, In, InOut, Out};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{
-    Access, ArgKind, ArgMeta, ArgSink, Awaited, Contract, ContractError, DeviceSlice, Geometry, In, InOut, Kernel,
-    KernelMeta, Launcher, Out, Programmatic, contract,
+    Access, ArgKind, ArgMeta, ArgSink, Awaited, Confined, Contract, ContractError, DeviceSlice, Geometry, In, InOut,
+    Kernel, KernelMeta, Launcher, Out, Programmatic, contract,
 };
 
 /// Names that a kernels crate wants in scope.
 pub mod prelude {
     pub use crate::{
-        Awaited, Element, F32x2, F32x4, In, InOut, Out, U32x2, U32x4, argmax::Best, bf16, convert, device, f16,
-        gpu_assert, gpu_print, gpu_println, kernel, math,
+        Awaited, DeviceAddress, Element, F32x2, F32x4, In, InOut, Out, U32x2, U32x4, argmax::Best, bf16, convert,
+        device, f16, gpu_assert, gpu_print, gpu_println, kernel, math,
     };
 
     #[cfg(target_feature = "sm_80")]
     pub use crate::barrier;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::launch::{
-        Access, ArgKind, ArgMeta, ArgSink, Contract, ContractError, DeviceSlice, Geometry, Kernel, KernelMeta,
-        Launcher, Programmatic, contract,
+        Access, ArgKind, ArgMeta, ArgSink, Confined, Contract, ContractError, DeviceSlice, Geometry, Kernel,
+        KernelMeta, Launcher, Programmatic, contract,
     };
     #[cfg(target_arch = "nvptx64")]
     pub use crate::{

@@ -133,11 +133,11 @@ fn arguments_in_order() {
 #[test]
 fn slices() {
     let s = slice::<f32>(0x1000, 100);
-    assert_eq!((s.len(), s.byte_len(), s.address(), s.is_empty()), (100, 400, 0x1000, false));
+    assert_eq!((s.len(), s.byte_len(), s.address().raw(), s.is_empty()), (100, 400, 0x1000, false));
     assert_eq!(format!("{s:?}"), "DeviceSlice { address: 0x1000, len: 100 }");
     let part = &s[10..20];
-    assert_eq!((part.address(), part.len()), (0x1028, 10));
-    assert_eq!((s[..=4].len(), s[95..].len(), s[..].len(), s[3..=3].address()), (5, 5, 100, 0x100c));
+    assert_eq!((part.address().raw(), part.len()), (0x1028, 10));
+    assert_eq!((s[..=4].len(), s[95..].len(), s[..].len(), s[3..=3].address().raw()), (5, 5, 100, 0x100c));
     assert!(s.get(90..101).is_none());
     #[allow(clippy::reversed_empty_ranges)]
     let reversed = s.get(5..4).is_none();
@@ -146,7 +146,7 @@ fn slices() {
     assert_eq!(s.get(100..).map(DeviceSlice::len), Some(0));
     assert!(s.split_at(101).is_none());
     let (a, b) = s.split_at_mut(30).unwrap();
-    assert_eq!((a.len(), b.len(), a.address() + 120), (30, 70, b.address()));
+    assert_eq!((a.len(), b.len(), a.address().raw() + 120), (30, 70, b.address().raw()));
     assert!(b.split_at_mut(71).is_none());
     let both = (&mut a[1..], &mut b[..1]);
     assert_eq!((both.0.len(), both.1.len()), (29, 1));
@@ -155,8 +155,8 @@ fn slices() {
 #[test]
 fn an_empty_slice_has_an_aligned_address() {
     for s in [DeviceSlice::<U32x4>::empty(), &*slice(0, 0), DeviceSlice::empty_mut()] {
-        assert_eq!((s.len(), s.address() % 16), (0, 0));
-        assert_ne!(s.address(), 0);
+        assert_eq!((s.len(), s.address().raw() % 16), (0, 0));
+        assert_ne!(s.address().raw(), 0);
     }
 }
 
@@ -168,7 +168,7 @@ fn casts_check_address_and_length() {
     assert!(s.cast::<u64>().is_none(), "address");
     assert!(slice::<f32>(0x1000, 9).cast::<F32x4>().is_none(), "length");
     let mut m = slice::<f32>(0x1000, 8);
-    assert_eq!(m.cast_mut::<F32x4>().map(|v| (v.address(), v.len())), Some((0x1000, 2)));
+    assert_eq!(m.cast_mut::<F32x4>().map(|v| (v.address().raw(), v.len())), Some((0x1000, 2)));
     assert!(m.cast::<[f32; 0]>().is_none());
     m = &mut m[..0];
     assert_eq!(m.cast::<F32x4>().map(DeviceSlice::len), Some(0));

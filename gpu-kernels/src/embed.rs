@@ -157,7 +157,7 @@ mod frame {
 macro_rules! entries {
     ($($F:ident: $name:ident $Name:ident $shared:ident;)*) => { $(
         /// Rows of a table.
-        #[kernel(block = THREADS, min_blocks = 4)]
+        #[kernel(block = THREADS, min_blocks = 4, addresses = "ignored")]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name(
             table: In<U32x4>,
@@ -273,9 +273,10 @@ mod launch {
             state::check_strided(m, name, len, (columns, s.stride), (s.cols.into(), "cols"))?;
             contract::multiple_of(m, name, (address, "its address"), align as u32)
         };
-        let floats = |name, slice: &DeviceSlice<f32>| rows(name, (slice.len(), slice.address()), align_of::<F32x4>());
+        let floats =
+            |name, slice: &DeviceSlice<f32>| rows(name, (slice.len(), slice.address().raw()), align_of::<F32x4>());
         if s.flags & HALF != 0 {
-            rows("half", (s.half.len(), s.half.address()), align_of::<U32x2>())?;
+            rows("half", (s.half.len(), s.half.address().raw()), align_of::<U32x2>())?;
         } else {
             floats("y", s.y)?;
         }

@@ -180,7 +180,7 @@ unsafe fn place(
 }
 
 /// Rotary embedding alone, a warp a head.
-#[kernel(block = 32 * HEADS_PER_BLOCK, min_blocks = 4)]
+#[kernel(block = 32 * HEADS_PER_BLOCK, min_blocks = 4, addresses = "ignored")]
 pub unsafe fn rope(
     qk: InOut<f32>,
     cos: In<f32>,
@@ -204,7 +204,7 @@ pub unsafe fn rope(
 }
 
 /// RMS norm of each head and rotary embedding, a warp a head.
-#[kernel(block = 32 * HEADS_PER_BLOCK, min_blocks = 4)]
+#[kernel(block = 32 * HEADS_PER_BLOCK, min_blocks = 4, addresses = "ignored")]
 pub unsafe fn qk_norm_rope(
     qk: InOut<f32>,
     q_weight: In<f32>,

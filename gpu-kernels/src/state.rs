@@ -18,14 +18,14 @@ pub struct Column {
     pub capacity: u32,
     /// Reserved: 0.
     pub flags: u32,
-    /// Device address of the keys of all layers, `[layer][kv_head][capacity][head_dim]`; a multiple of 16.
-    pub k: u64,
-    /// Device address of the values, laid out as the keys are.
-    pub v: u64,
-    /// Of an int8 cache: device address of the keys' scales, f32 `[layer][kv_head][capacity]`; else 0.
-    pub k_scales: u64,
-    /// Of an int8 cache: device address of the values' scales.
-    pub v_scales: u64,
+    /// The keys of all layers, `[layer][kv_head][capacity][head_dim]`; a multiple of 16.
+    pub k: DeviceAddress,
+    /// The values, laid out as the keys are.
+    pub v: DeviceAddress,
+    /// Of an int8 cache: the keys' scales, f32 `[layer][kv_head][capacity]`; else null.
+    pub k_scales: DeviceAddress,
+    /// Of an int8 cache: the values' scales.
+    pub v_scales: DeviceAddress,
 }
 
 const _: () = assert!(size_of::<Column>() == 48 && align_of::<Column>() == 8);

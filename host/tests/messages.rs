@@ -9,7 +9,7 @@ use runtime_support::*;
 use std::path::Path;
 use warpsmith_host::driver::software::inject_failure;
 use warpsmith_host::driver::{Choice, select};
-use warpsmith_host::{Device, Error, KernelImage};
+use warpsmith_host::{Device, Error};
 
 /// Compares a message with its file.
 #[track_caller]
@@ -47,15 +47,12 @@ fn launches() {
     // PTX of a source in which an argument had another name.
     let older = MANIFEST.replace(r#""name": "by""#, r#""name": "step""#);
     let stale = Device::open(0).unwrap();
-    stale.load(&KernelImage::from_parts(("warpsmith-host", older.leak(), &[(75, PTX)]))).unwrap();
+    stale.load(&image(("warpsmith-host", older.leak(), &[(75, PTX)]))).unwrap();
     let on = stale.stream().unwrap();
     let mut cells = on.zeros::<u32>(1).unwrap();
     says("stale_ptx", on.launch(Bump { cells: &mut cells, n: 1, by: 1 }));
 
-    says(
-        "no_code_for_device",
-        device.load(&KernelImage::from_parts(("warpsmith-host", MANIFEST, &[(100, PTX), (120, PTX)]))),
-    );
+    says("no_code_for_device", device.load(&image(("warpsmith-host", MANIFEST, &[(100, PTX), (120, PTX)]))));
     // What a driver of before the PTX's version answers.
     let guard = inject_failure(Some("cuModuleLoadDataEx"), 0, 222);
     says("driver_too_old", Device::open(0).unwrap().load(&KERNELS));

@@ -106,7 +106,7 @@ fn a_library_that_is_not_loaded_is_named() {
 fn with_manifest(change: impl Fn(&str) -> String) -> KernelImage {
     let changed = change(MANIFEST);
     assert_ne!(changed, MANIFEST, "the change must apply");
-    KernelImage::from_parts(("warpsmith-host", changed.leak(), &[(75, PTX)]))
+    image(("warpsmith-host", changed.leak(), &[(75, PTX)]))
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_newer_image_takes_the_place_of_an_older_one() {
     device.load(&KERNELS).unwrap(); // The same image: nothing happens.
     let doubled = PTX.replace("add.u32 %r7, %r7, %r2;", "add.u32 %r7, %r7, %r2;\n    add.u32 %r7, %r7, %r2;");
     let code: &'static [(u32, &'static str)] = vec![(75, &*doubled.leak())].leak();
-    let newer = KernelImage::from_parts(("warpsmith-host", MANIFEST, code));
+    let newer = image(("warpsmith-host", MANIFEST, code));
     let graph = stream.capture(|scope| scope.launch(Bump { cells: &mut cells, n: 1, by: 100 })).unwrap();
     device.load(&newer).unwrap();
     stream.launch(Bump { cells: &mut cells, n: 1, by: 10 }).unwrap();
@@ -178,7 +178,7 @@ fn a_newer_image_takes_the_place_of_an_older_one() {
 fn adding(by: u32) -> KernelImage {
     let text = PTX.replace("add.u32 %r7, %r7, %r2;", &format!("add.u32 %r7, %r7, {by};"));
     let code: &'static [(u32, &'static str)] = vec![(75, &*text.leak())].leak();
-    KernelImage::from_parts(("warpsmith-host", MANIFEST, code))
+    image(("warpsmith-host", MANIFEST, code))
 }
 
 /// Modules that this thread has loaded and not unloaded.
@@ -260,7 +260,7 @@ fn rz_24_images_are_told_apart_by_their_text() {
 #[test]
 fn images_that_cannot_be_used_say_why() {
     let device = Device::open(0).unwrap();
-    let load = |manifest, code| device.load(&KernelImage::from_parts(("warpsmith-host", manifest, code)));
+    let load = |manifest, code| device.load(&image(("warpsmith-host", manifest, code)));
     let error = load(MANIFEST, &[(75, "this is not PTX")]).unwrap_err();
     let text = error.to_string();
     assert!(matches!(&error, Error::ModuleLoad { sm: 75, .. }), "{text}");
@@ -291,7 +291,7 @@ fn images_that_cannot_be_used_say_why() {
 
 #[test]
 fn the_newest_code_that_runs_is_chosen() {
-    let image = KernelImage::from_parts(("l", "{}", &[(75, "a"), (90, "c"), (80, "b"), (120, "d")]));
+    let image = image(("l", "{}", &[(75, "a"), (90, "c"), (80, "b"), (120, "d")]));
     for (sm, best) in [(75, 75), (79, 75), (80, 80), (89, 80), (90, 90), (103, 90), (120, 120), (121, 120)] {
         assert_eq!(image.code_for(sm).unwrap().0, best);
     }
@@ -338,11 +338,7 @@ fn rz_20_null_pointers_are_refused_before_the_launch() {
 fn rz_20_code_that_does_not_load_leaves_a_usable_device() {
     let (device, stream) = device();
     for _ in 0..3 {
-        let bad = KernelImage::from_parts((
-            "bad",
-            r#"{"library":"bad","kernels":[]}"#,
-            &[(75, ".version 99.9\n.target sm_75\nrubbish")],
-        ));
+        let bad = image(("bad", r#"{"library":"bad","kernels":[]}"#, &[(75, ".version 99.9\n.target sm_75\nrubbish")]));
         assert!(matches!(device.load(&bad), Err(Error::ModuleLoad { .. })));
         let mut cells = stream.zeros::<u32>(4).unwrap();
         stream.launch(Bump { cells: &mut cells, n: 4, by: 2 }).unwrap();
@@ -355,7 +351,7 @@ fn a_slice_beyond_its_allocation_is_refused() {
     let (_device, stream) = device();
     let cells = stream.zeros::<u32>(16).unwrap();
     // SAFETY: never reaches the device: that is the test.
-    let beyond: &mut DeviceSlice<u32> = unsafe { DeviceSlice::from_raw_mut(cells.address() + 32, 16) };
+    let beyond: &mut DeviceSlice<u32> = unsafe { DeviceSlice::from_raw_mut(cells.address().raw() + 32, 16) };
     let error = stream.launch(Bump { cells: beyond, n: 1, by: 1 }).unwrap_err();
     assert!(matches!(error, Error::OutOfRange { argument: "cells", size: 64, bytes: 64, .. }), "{error}");
 }

@@ -83,6 +83,9 @@ pub fn derive(item: TokenStream) -> Result<TokenStream> {
         unsafe impl ::warpsmith_device::__private::bytemuck::Pod for #name {}
         // SAFETY: `repr(C)`, every field is an `Element`, and the assertion above excludes padding.
         unsafe impl ::warpsmith_device::Element for #name {}
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: no field holds an address. (`for` lets the bound be false: the struct is then no `Plain`.)
+        unsafe impl ::warpsmith_device::Plain for #name where #(for<'plain> #types: ::warpsmith_device::Plain),* {}
         #[cfg(target_arch = "nvptx64")]
         impl ::warpsmith_device::shared::SharedElement for #name {
             #[inline(always)]

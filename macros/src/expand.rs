@@ -344,7 +344,7 @@ impl Parts {
                 Some(access) => quote! {
                     sink.buffer(
                         &args[#i],
-                        self.#id.address(),
+                        self.#id.address().raw(),
                         self.#id.byte_len() as u64,
                         ::warpsmith_device::Access::#access,
                     );
@@ -365,6 +365,11 @@ impl Parts {
         let [x, y, z] = self.block();
         let min_blocks = self.min_blocks();
         let line = u32::try_from(*line).unwrap_or(0);
+        let held =
+            arguments.iter().filter(|a| !self.options.ignores_addresses && !matches!(a.kind, Kind::Scalar)).map(|a| {
+                let ty = a.element();
+                quote_spanned! {ty.span()=> for<'plain> #ty: ::warpsmith_device::Plain }
+            });
         let blank = if docs.is_empty() { quote!() } else { quote!(#[doc = ""]) };
         quote! {
             #(#cfgs)*
@@ -399,6 +404,12 @@ impl Parts {
                     #(#calls)*
                 }
             }
+
+            #(#cfgs)*
+            #[cfg(not(target_arch = "nvptx64"))]
+            // SAFETY: no type of an argument holds an address, or the author of the `unsafe fn` says that it follows none.
+            // (`for` lets a bound be false: the kernel is then not `Confined`.)
+            unsafe impl ::warpsmith_device::launch::Confined for #name #anonymous where #(#held),* {}
 
             #(#cfgs)*
             #[cfg(not(target_arch = "nvptx64"))]

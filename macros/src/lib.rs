@@ -26,6 +26,7 @@ use proc_macro::TokenStream;
 /// | `name` | string | the PTX entry, if not the function's name |
 /// | `family` | string | what it belongs with; by default the name of the source file |
 /// | `variant` | string | which of several versions of one kernel this is |
+/// | `addresses` | `"ignored"` | it follows none of the addresses that its elements hold |
 /// | `instances` | `(name<f32, 4>, …)` | kernels of a generic function, by name and what stands for its parameters |
 ///
 /// **Generic kernels.** A PTX entry has one type, so a generic kernel names its instances; each becomes a kernel with a launch
@@ -53,6 +54,10 @@ use proc_macro::TokenStream;
 /// Arguments are `In<T>`, `Awaited<T>`, `Out<T>`, `InOut<T>`, integers of 8 to 64 bits, `f32`, `f64`, `f16`,
 /// `bf16`, and `#[repr(C)]` structs with `#[derive(Element)]`. Everything else is refused, since
 /// code generators do not agree how to pass it.
+///
+/// **Addresses.** A kernel touches the buffers of its arguments, and memory that a `DeviceAddress` in its elements leads to. Where
+/// it takes such elements, its launch struct is not `Confined`: only `launch_unchecked`, which is `unsafe`, launches it.
+/// `addresses = "ignored"` promises that the body follows none of them, and makes it `Confined`.
 ///
 /// An attribute below `#[kernel]` goes where it belongs: documentation to the struct, lint levels
 /// to the body, `cfg` to everything that is written.

@@ -8,7 +8,7 @@ use syn::{
     spanned::Spanned,
 };
 
-const KEYS: &str = "`block`, `min_blocks`, `name`, `family`, `variant` or `instances`";
+const KEYS: &str = "`block`, `min_blocks`, `name`, `family`, `variant`, `addresses` or `instances`";
 
 /// What the attribute says.
 #[derive(Clone)]
@@ -19,6 +19,8 @@ pub struct Options {
     pub name: Option<String>,
     pub family: Option<String>,
     pub variant: String,
+    /// It follows no address of its elements.
+    pub ignores_addresses: bool,
     /// Names of the kernels of a generic function, with what stands for its parameters.
     pub instances: Vec<Path>,
 }
@@ -104,7 +106,7 @@ impl Options {
         let pairs = Punctuated::<Pair, Token![,]>::parse_terminated.parse2(attr)?;
         let mut seen: Vec<String> = Vec::new();
         let (mut dims, mut min_blocks, mut name, mut family) = (None, None, None, None);
-        let (mut variant, mut instances) = (String::new(), Vec::new());
+        let (mut variant, mut instances, mut ignores_addresses) = (String::new(), Vec::new(), false);
         for Pair { key, value } in pairs {
             let k = key.to_string();
             if seen.contains(&k) {
@@ -144,6 +146,16 @@ impl Options {
                 }
                 "family" => family = Some(text(&key, &value)?.value()),
                 "variant" => variant = text(&key, &value)?.value(),
+                "addresses" => {
+                    let s = text(&key, &value)?;
+                    if s.value() != "ignored" {
+                        return Err(Error::new(
+                            s.span(),
+                            "`addresses` is \"ignored\", for a kernel that follows none of those in its elements; else leave it out",
+                        ));
+                    }
+                    ignores_addresses = true;
+                }
                 _ => return Err(Error::new(key.span(), format!("unknown key `{k}`: expected {KEYS}"))),
             }
             seen.push(k);
@@ -151,6 +163,6 @@ impl Options {
         let Some(block) = dims else {
             return Err(Error::new(Span::call_site(), "the threads of a block are missing: `#[kernel(block = 256)]`"));
         };
-        Ok(Options { block, min_blocks, name, family, variant, instances })
+        Ok(Options { block, min_blocks, name, family, variant, ignores_addresses, instances })
     }
 }

@@ -12,6 +12,7 @@
 //! ```
 
 use super::KernelMeta;
+use crate::DeviceAddress;
 use std::fmt;
 
 /// A launch breaks its kernel's contract; nothing was launched.
@@ -68,6 +69,12 @@ macro_rules! extents {
     )* };
 }
 extents!(u8, u16, u32, u64, usize, i32, i64);
+
+impl From<(DeviceAddress, &'static str)> for Extent {
+    fn from((address, what): (DeviceAddress, &'static str)) -> Extent {
+        Extent::from((address.raw(), what))
+    }
+}
 
 fn elements(n: Extent) -> String {
     let unit = if n.count == 1 { "element" } else { "elements" };

@@ -1,6 +1,6 @@
 //! How many blocks, threads and bytes of shared memory a launch takes.
 
-use super::{ArgSink, Contract, ContractError, Kernel, KernelMeta, contract};
+use super::{ArgSink, Confined, Contract, ContractError, Kernel, KernelMeta, contract};
 
 /// The shape of a launch. Numbers that do not fit saturate, and [`Geometry::check`] refuses them:
 /// a launch that is too large is an error, never a smaller launch.
@@ -150,11 +150,23 @@ impl Geometry {
 /// ```
 /// use warpsmith_device::{Contract, Geometry, Programmatic, launch::Start};
 /// fn starts<K: Contract>(kernel: K) -> Start {
-///     Programmatic(kernel).geometry().start
+///     // SAFETY: nothing is launched.
+///     unsafe { Programmatic::new(kernel) }.geometry().start
 /// }
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Programmatic<K>(pub K);
+pub struct Programmatic<K>(K);
+
+impl<K> Programmatic<K> {
+    /// Lets `kernel` begin while the launch before it ends.
+    ///
+    /// # Safety
+    /// Wherever it is launched, what its `In` arguments refer to was written before the launch before it began: it may read
+    /// them before it waits. What it reads of that launch is an `Awaited`.
+    pub const unsafe fn new(kernel: K) -> Programmatic<K> {
+        Programmatic(kernel)
+    }
+}
 
 // SAFETY: the kernel's own metadata and arguments.
 unsafe impl<K: Kernel> Kernel for Programmatic<K> {
@@ -163,6 +175,9 @@ unsafe impl<K: Kernel> Kernel for Programmatic<K> {
         self.0.args(sink);
     }
 }
+
+// SAFETY: the kernel's own arguments and code.
+unsafe impl<K: Confined> Confined for Programmatic<K> {}
 
 impl<K: Contract> Contract for Programmatic<K> {
     fn geometry(&self) -> Geometry {

@@ -144,6 +144,21 @@ pub trait Contract: Kernel {
     fn check(&self) -> Result<(), ContractError>;
 }
 
+/// A kernel that reaches the buffers of its arguments and no other memory, so that the borrows of its launch say all that
+/// it may touch.
+///
+/// `#[kernel]` implements it where no type of an argument holds a [`DeviceAddress`](crate::DeviceAddress), and where the
+/// attribute says `addresses = "ignored"`.
+///
+/// # Safety
+/// It dereferences no address that it did not get as an `In`, `Awaited`, `Out` or `InOut` argument.
+#[diagnostic::on_unimplemented(
+    message = "the kernel of `{Self}` follows addresses in device memory",
+    label = "not checked by `launch`: what the addresses lead to",
+    note = "`unsafe {{ … .launch_unchecked(…) }}` takes it; its caller keeps that memory alive and apart from what else is written"
+)]
+pub unsafe trait Confined: Kernel {}
+
 /// Whether the arguments fit the parameters that every driver accepts.
 #[doc(hidden)]
 pub const fn args_fit(args: &[ArgMeta]) -> bool {

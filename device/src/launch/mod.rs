@@ -4,6 +4,7 @@
 //! * [`Kernel`]: what `#[kernel]` implements: metadata, and the arguments in order;
 //! * [`Contract`]: what the kernel's author implements: geometry and checks;
 //! * [`contract`]: helpers for those checks;
+//! * [`Confined`]: kernels that reach no memory but that of their arguments, which is what a safe launch takes;
 //! * [`Launcher`]: what takes launches.
 //!
 //! Nothing here calls a driver: a runtime gives an [`ArgSink`] and does the rest.
@@ -19,7 +20,7 @@ pub use contract::ContractError;
 pub use geometry::{Geometry, Programmatic, Start};
 pub use launcher::Launcher;
 pub use markers::{Awaited, In, InOut, Out};
-pub use meta::{Access, ArgKind, ArgMeta, ArgSink, Contract, Kernel, KernelMeta};
+pub use meta::{Access, ArgKind, ArgMeta, ArgSink, Confined, Contract, Kernel, KernelMeta};
 pub use slice::DeviceSlice;
 
 #[doc(hidden)]

@@ -1,6 +1,6 @@
 //! [`DeviceSlice`]: a borrow of device memory.
 
-use crate::Element;
+use crate::{DeviceAddress, Element};
 use core::{
     fmt,
     marker::PhantomData,
@@ -22,7 +22,7 @@ use core::{
 /// # fn f(buffer: &mut DeviceSlice<f32>) {
 /// let (head, tail) = buffer.split_at_mut(128).unwrap();
 /// let first = &head[..64];
-/// assert_eq!(first.address() + 4 * 128, tail.address());
+/// assert_eq!(first.address().byte_add(4 * 128), tail.address());
 /// # }
 /// # f(unsafe { DeviceSlice::from_raw_mut(0x1000, 256) })
 /// ```
@@ -52,8 +52,8 @@ impl<T> DeviceSlice<T> {
     }
 
     /// Its device address. Not an address of the host; of an empty slice it may be any.
-    pub fn address(&self) -> u64 {
-        self.units.as_ptr().addr() as u64
+    pub fn address(&self) -> DeviceAddress {
+        DeviceAddress::new(self.units.as_ptr().addr() as u64)
     }
 
     /// Its bytes.
@@ -136,19 +136,19 @@ impl<T: Element> DeviceSlice<T> {
         let len = self.cast_len::<U>()?;
         // SAFETY: the same bytes under the same borrow; alignment and length were checked, and
         // any bits are a valid element.
-        Some(unsafe { DeviceSlice::from_raw(self.address(), len) })
+        Some(unsafe { DeviceSlice::from_raw(self.address().raw(), len) })
     }
 
     /// The same bytes as elements of another type, exclusively.
     pub fn cast_mut<U: Element>(&mut self) -> Option<&mut DeviceSlice<U>> {
         let len = self.cast_len::<U>()?;
         // SAFETY: as in `cast`, and the exclusive borrow goes over to the result.
-        Some(unsafe { DeviceSlice::from_raw_mut(self.address(), len) })
+        Some(unsafe { DeviceSlice::from_raw_mut(self.address().raw(), len) })
     }
 
     fn cast_len<U: Element>(&self) -> Option<usize> {
         let fits = size_of::<U>() != 0
-            && self.address().is_multiple_of(align_of::<U>() as u64)
+            && self.address().raw().is_multiple_of(align_of::<U>() as u64)
             && self.byte_len().is_multiple_of(size_of::<U>());
         if self.is_empty() {
             return Some(0);
@@ -173,7 +173,7 @@ impl<T: Element> DeviceSlice<T> {
     /// # Safety
     /// `r` lies within the slice.
     unsafe fn part(&self, r: Range<usize>) -> &DeviceSlice<T> {
-        let address = self.address() + (r.start * size_of::<T>()) as u64;
+        let address = self.address().raw() + (r.start * size_of::<T>()) as u64;
         // SAFETY: a part of this slice (the caller's promise) has this slice's guarantees.
         unsafe { Self::from_raw(address, r.len()) }
     }
@@ -182,7 +182,7 @@ impl<T: Element> DeviceSlice<T> {
     /// `r` lies within the slice, and no other part that overlaps it is alive for `'a`, which
     /// this slice's exclusive borrow covers.
     unsafe fn part_mut<'a>(&self, r: Range<usize>) -> &'a mut DeviceSlice<T> {
-        let address = self.address() + (r.start * size_of::<T>()) as u64;
+        let address = self.address().raw() + (r.start * size_of::<T>()) as u64;
         // SAFETY: a part of this slice (the caller's promise) has this slice's guarantees.
         unsafe { Self::from_raw_mut(address, r.len()) }
     }
@@ -190,10 +190,7 @@ impl<T: Element> DeviceSlice<T> {
 
 impl<T: Element> fmt::Debug for DeviceSlice<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceSlice")
-            .field("address", &format_args!("{:#x}", self.address()))
-            .field("len", &self.len())
-            .finish()
+        f.debug_struct("DeviceSlice").field("address", &self.address()).field("len", &self.len()).finish()
     }
 }
 

@@ -20,6 +20,11 @@ use crate::software::Software;
 /// Names the exported symbol by which this library recognises itself.
 pub(crate) const MARKER: &CStr = c"warpsmith_software_driver";
 
+/// What the function of that name answers while the software engine runs, or none does.
+pub(crate) const SOFTWARE: c_int = 1;
+/// What it answers while NVIDIA's driver runs.
+pub(crate) const FORWARDED: c_int = 2;
+
 /// Which engine a program asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Choice {
@@ -119,6 +124,10 @@ pub(crate) struct Real {
     library: Library,
     name: String,
     version: i32,
+    /// It is another copy of this library, which other code has loaded.
+    joined: bool,
+    /// That copy is the software driver: its architecture and its devices.
+    stands_for: Option<(u32, u32)>,
 }
 
 pub(crate) enum Active {
@@ -152,7 +161,10 @@ pub fn engine() -> Option<Engine> {
 
 fn describe(active: &Active) -> Engine {
     match active {
-        Active::Cuda(real) => Engine::Cuda { library: real.name.clone(), version: real.version },
+        Active::Cuda(real) => match real.stands_for {
+            Some((sm, devices)) => Engine::Software { sm, devices },
+            None => Engine::Cuda { library: real.name.clone(), version: real.version },
+        },
         Active::Software(software) => Engine::Software { sm: software.sm(), devices: software.device_count() as u32 },
     }
 }
@@ -165,8 +177,8 @@ pub fn select(choice: Choice) -> Result<(), SelectError> {
     let mut wanted = lock(&CHOICE);
     let fits = match (choice, ACTIVE.get()) {
         (Choice::Auto, _) | (_, None) => true,
-        (Choice::Cuda, Some(active)) => matches!(active, Active::Cuda(_)),
-        (Choice::Software, Some(active)) => matches!(active, Active::Software(_)),
+        (Choice::Cuda, Some(active)) => matches!(describe(active), Engine::Cuda { .. }),
+        (Choice::Software, Some(active)) => matches!(describe(active), Engine::Software { .. }),
     };
     if let (false, Some(active)) = (fits, ACTIVE.get()) {
         return Err(SelectError::AlreadyRunning { running: describe(active).to_string(), wanted: choice });
@@ -251,6 +263,11 @@ fn choose(wanted: Option<Choice>) -> Result<Active, (Code, String)> {
         Some(choice) => choice,
         None => asked_for().map_err(|reason| (Code::INVALID_VALUE, reason))?,
     };
+    if choice != Choice::Cuda
+        && let Some(copy) = loaded_copy()
+    {
+        return Ok(Active::Cuda(Arc::new(copy)));
+    }
     if choice != Choice::Software {
         match real_with_devices() {
             Ok((real, _)) => return Ok(Active::Cuda(real)),
@@ -338,6 +355,75 @@ fn load_real() -> Result<Arc<Real>, String> {
     Err(format!("no CUDA driver library loads ({})", reasons.join("; ")))
 }
 
+/// The name by which CUDA's programs load the driver.
+#[cfg(unix)]
+const LOADED_AS: &str = "libcuda.so.1";
+
+/// The driver library that other code of this process has loaded, if it has.
+#[cfg(unix)]
+fn loaded_library() -> Option<Library> {
+    use libloading::os::unix::{Library, RTLD_NOW};
+    /// Only what is loaded already. The same on every libc that CUDA runs on.
+    const RTLD_NOLOAD: c_int = 4;
+    // SAFETY: nothing is loaded, so nothing of it runs.
+    unsafe { Library::open(Some(LOADED_AS), RTLD_NOW | RTLD_NOLOAD) }.ok().map(Into::into)
+}
+
+/// Whether it is the software driver, but not the copy of it that this code belongs to.
+#[cfg(unix)]
+fn is_other_copy(library: &Library) -> bool {
+    let ours: extern "C" fn() -> c_int = crate::warpsmith_software_driver;
+    // SAFETY: the symbol is only compared, never called or read.
+    let theirs = unsafe { library.get::<*const c_void>(MARKER.to_bytes_with_nul()) };
+    theirs.is_ok_and(|marker| unsafe { marker.try_as_raw_ptr() }.is_some_and(|at| at.addr() != ours as usize))
+}
+
+/// The software driver as a library that other code of this process has loaded: two of them would not know each other's
+/// handles, so this one joins it.
+#[cfg(unix)]
+fn loaded_copy() -> Option<Real> {
+    let library = loaded_library().filter(is_other_copy)?;
+    let mut real = Real { joined: true, ..Real::of(library, LOADED_AS).ok()? };
+    real.init(0).ok()?;
+    let runs = real.symbol(MARKER)?;
+    // SAFETY: the function of this name has this signature in every copy.
+    let runs: extern "C" fn() -> c_int = unsafe { std::mem::transmute(runs) };
+    if runs() != SOFTWARE {
+        return Some(real);
+    }
+    let devices = real.devices().ok()?;
+    let (_, (major, minor)) = devices.first()?;
+    real.stands_for = Some(((major * 10 + minor).unsigned_abs(), devices.len() as u32));
+    Some(real)
+}
+
+#[cfg(not(unix))]
+fn loaded_copy() -> Option<Real> {
+    None
+}
+
+/// The driver library that other code of this process has loaded, if it is another than the engine that runs. Handles that the
+/// one made mean nothing to the other.
+pub fn other_driver() -> Option<String> {
+    #[cfg(unix)]
+    {
+        let library = loaded_library()?;
+        let other = match ACTIVE.get()? {
+            Active::Cuda(real) if real.joined => false,
+            Active::Cuda(_) => is_other_copy(&library),
+            // This very library may have been loaded as the driver.
+            Active::Software(_) => {
+                is_other_copy(&library)
+                    // SAFETY: the symbol is only tested for presence.
+                    || unsafe { library.get::<*const c_void>(MARKER.to_bytes_with_nul()) }.is_err()
+            }
+        };
+        other.then(|| LOADED_AS.to_owned())
+    }
+    #[cfg(not(unix))]
+    None
+}
+
 impl Real {
     fn open(name: &str) -> Result<Real, String> {
         // SAFETY: loading runs the library's initialisers; these names are the CUDA driver's, or the user's choice.
@@ -347,7 +433,11 @@ impl Real {
         if ours {
             return Err(format!("{name}: is the software driver itself"));
         }
-        let mut real = Real { library, name: name.to_owned(), version: 0 };
+        Real::of(library, name)
+    }
+
+    fn of(library: Library, name: &str) -> Result<Real, String> {
+        let mut real = Real { library, name: name.to_owned(), version: 0, joined: false, stands_for: None };
         if real.symbol(c"cuInit").is_none() {
             return Err(format!("{name}: has no cuInit"));
         }

@@ -39,15 +39,19 @@ mod types;
 pub use api::*;
 pub use codes::{result_name, result_text};
 pub use engine::{
-    Choice, Engine, RealProbe, SelectError, engine, init_error, probe_real, probe_settings, select, why_not_cuda,
+    Choice, Engine, RealProbe, SelectError, engine, init_error, other_driver, probe_real, probe_settings, select,
+    why_not_cuda,
 };
 pub use instrument::last_raw_result;
 pub use types::*;
 
-/// Marks this library, so that it does not take itself for NVIDIA's.
+/// Marks this library, so that it does not take itself for NVIDIA's. 2 while it forwards to NVIDIA's driver, else 1.
 #[unsafe(no_mangle)]
 pub extern "C" fn warpsmith_software_driver() -> i32 {
-    1
+    match engine() {
+        Some(Engine::Cuda { .. }) => engine::FORWARDED,
+        _ => engine::SOFTWARE,
+    }
 }
 
 /// The address of an exported function by its full name, such as `cuMemAlloc_v2`.

@@ -186,7 +186,7 @@ mod frame {
 macro_rules! entries {
     ($( $(#[$doc:meta])* $T:ty: $name:ident $Name:ident; )*) => { $(
         $(#[$doc])*
-        #[kernel(block = 32 * WARPS, min_blocks = 3, family = "attention", variant = "v2")]
+        #[kernel(block = 32 * WARPS, min_blocks = 3, family = "attention", variant = "v2", addresses = "ignored")]
         pub unsafe fn $name(
             q: In<f32>,
             k_cache: In<$T>,

@@ -18,7 +18,7 @@ pub const THREADS: u32 = 256;
 pub const POSITIONS_PER_BLOCK: u32 = THREADS / 32;
 
 /// Scores of every position up to the token's own, a warp a position.
-#[kernel(block = THREADS, min_blocks = 4, family = "attention", variant = "v1")]
+#[kernel(block = THREADS, min_blocks = 4, family = "attention", variant = "v1", addresses = "ignored")]
 pub unsafe fn attn_scores(
     q: In<f32>,
     k_cache: In<f16>,
@@ -49,7 +49,7 @@ pub unsafe fn attn_scores(
 }
 
 /// Softmax of every head's scores in place, a block a head.
-#[kernel(block = THREADS, min_blocks = 4, family = "attention", variant = "v1")]
+#[kernel(block = THREADS, min_blocks = 4, family = "attention", variant = "v1", addresses = "ignored")]
 pub unsafe fn attn_softmax(scores: InOut<f32>, columns: In<Column>, q_heads: u32, capacity: u32) {
     let scratch = shared_array!(ATTN_SOFTMAX: [f32; 32]);
     let length = length(columns, capacity);
@@ -80,7 +80,7 @@ pub unsafe fn attn_softmax(scores: InOut<f32>, columns: In<Column>, q_heads: u32
 }
 
 /// The values' weighted sum, a block a head and a thread an element.
-#[kernel(block = THREADS, min_blocks = 4, family = "attention", variant = "v1")]
+#[kernel(block = THREADS, min_blocks = 4, family = "attention", variant = "v1", addresses = "ignored")]
 pub unsafe fn attn_weighted_sum(
     scores: In<f32>,
     v_cache: In<f16>,

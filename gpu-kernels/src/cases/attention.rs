@@ -13,7 +13,7 @@ use crate::layer::{FUSED, Layer, NEOX, QK_NORM};
 use crate::rope::{self, Rotation, rope_tables};
 use crate::state::Column;
 use half::f16;
-use warpsmith_device::{DeviceSlice, Element, Launcher};
+use warpsmith_device::{DeviceAddress, DeviceSlice, Element, Launcher};
 
 /// What a cache holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -221,11 +221,15 @@ impl StepArgs<'_> {
     ///
     /// # Errors
     /// Those of the launch.
-    pub fn store<L: Launcher>(&self, on: &mut L, kv: Kv, qkv: &mut DeviceSlice<f32>) -> Result<(), L::Error> {
+    ///
+    /// # Safety
+    /// As for [`Launcher::launch_unchecked`], of the caches that the columns lead to.
+    pub unsafe fn store<L: Launcher>(&self, on: &mut L, kv: Kv, qkv: &mut DeviceSlice<f32>) -> Result<(), L::Error> {
         let StepArgs { weights: (q_weight, k_weight), tables: (cos, sin), columns, stride, layer } = *self;
         macro_rules! launch {
             ($store:ident) => {
-                on.launch($store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer })
+                // SAFETY: the caller's promise.
+                unsafe { on.launch_unchecked($store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer }) }
             };
         }
         match kv {
@@ -239,7 +243,10 @@ impl StepArgs<'_> {
     ///
     /// # Errors
     /// Those of the launch.
-    pub fn attend<L: Launcher>(
+    ///
+    /// # Safety
+    /// As for [`Launcher::launch_unchecked`], of the caches that the columns lead to.
+    pub unsafe fn attend<L: Launcher>(
         &self,
         on: &mut L,
         kv: Kv,
@@ -251,23 +258,26 @@ impl StepArgs<'_> {
         let StepArgs { weights: (q_weight, k_weight), tables: (cos, sin), columns, stride, layer } = *self;
         macro_rules! launch {
             ($attend:ident) => {
-                on.launch($attend {
-                    qkv,
-                    q_weight,
-                    k_weight,
-                    cos,
-                    sin,
-                    columns,
-                    partials,
-                    counters,
-                    y,
-                    coded,
-                    counted,
-                    stride,
-                    y_stride,
-                    codes,
-                    layer,
-                })
+                // SAFETY: the caller's promise.
+                unsafe {
+                    on.launch_unchecked($attend {
+                        qkv,
+                        q_weight,
+                        k_weight,
+                        cos,
+                        sin,
+                        columns,
+                        partials,
+                        counters,
+                        y,
+                        coded,
+                        counted,
+                        stride,
+                        y_stride,
+                        codes,
+                        layer,
+                    })
+                }
             };
         }
         match kv {
@@ -319,7 +329,7 @@ fn step_of<B: Bench, T: Stored>(case: &Case, bench: &mut B, rng: &mut Rng, kv: K
     let columns: Vec<Column> = (0..n)
         .map(|c| {
             let (k, v) = &caches[if fused { c } else { 0 }];
-            let scales = |cache: &Cache<B, T>| if T::SCALED { cache.scales.address() } else { 0 };
+            let scales = |cache: &Cache<B, T>| if T::SCALED { cache.scales.address() } else { DeviceAddress::NULL };
             Column {
                 token: 1,
                 position: position(c) as u32,
@@ -345,7 +355,8 @@ fn step_of<B: Bench, T: Stored>(case: &Case, bench: &mut B, rng: &mut Rng, kv: K
     let (weights, tables) = ((&*d_wq, &*d_wk), (&*cos, &*sin));
     let args = StepArgs { weights, tables, columns: &d_columns, stride: stride as u32, layer };
     if only_store || !fused {
-        args.store(bench, kv, &mut qkv)?;
+        // SAFETY: the caches are buffers of this function, which nothing else touches meanwhile.
+        unsafe { args.store(bench, kv, &mut qkv) }?;
     }
 
     // What queries and keys become.
@@ -362,7 +373,9 @@ fn step_of<B: Bench, T: Stored>(case: &Case, bench: &mut B, rng: &mut Rng, kv: K
         let mut y = bench.upload(&vec![-77.0f32; n * y_stride])?;
         let mut asked = Asked::new(bench, size("codes"), n, q_heads * dim)?;
         let written = asked.as_mut().map(Asked::written);
-        args.attend(bench, kv, &qkv, (&mut partials, &mut counters, &mut y, written), y_stride as u32)?;
+        let work = (&mut *partials, &mut *counters, &mut *y, written);
+        // SAFETY: as for the store.
+        unsafe { args.attend(bench, kv, &qkv, work, y_stride as u32) }?;
         if bench.read(&counters)?.iter().any(|c| *c != 0) {
             return Err(Failure::Wrong("a counter is not back at zero".into()));
         }
@@ -462,7 +475,18 @@ pub fn prefill<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, kv: Kv) -> O
     macro_rules! with {
         ($t:ty, $attend:ident) => {
             prefill_of::<B, $t>(case, bench, rng, kv, |bench, qkv, columns, y, stride, y_stride, layer| {
-                bench.launch($attend { qkv, columns, y, count: columns.len() as u32, stride, y_stride, layer })
+                // SAFETY: the caches are buffers of `prefill_of`, which nothing else touches meanwhile.
+                unsafe {
+                    bench.launch_unchecked($attend {
+                        qkv,
+                        columns,
+                        y,
+                        count: columns.len() as u32,
+                        stride,
+                        y_stride,
+                        layer,
+                    })
+                }
             })
         };
     }
@@ -501,6 +525,7 @@ fn prefill_of<B: Bench, T: Stored>(
     };
     let rows = 2 * kv_heads * capacity;
     let (k, v) = (Cache::<B, T>::new(bench, rng, rows, dim)?, Cache::<B, T>::new(bench, rng, rows, dim)?);
+    let scales = |cache: &Cache<B, T>| if T::SCALED { cache.scales.address() } else { DeviceAddress::NULL };
     let columns: Vec<Column> = (first..first + n)
         .map(|position| Column {
             token: 0,
@@ -509,8 +534,8 @@ fn prefill_of<B: Bench, T: Stored>(
             flags: 0,
             k: k.data.address(),
             v: v.data.address(),
-            k_scales: if T::SCALED { k.scales.address() } else { 0 },
-            v_scales: if T::SCALED { v.scales.address() } else { 0 },
+            k_scales: scales(&k),
+            v_scales: scales(&v),
         })
         .collect();
     let (stride, y_stride) = ((q_heads + 2 * kv_heads) * dim, q_heads * dim + 2);

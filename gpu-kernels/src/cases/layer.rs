@@ -111,7 +111,9 @@ fn five<B: Bench>(
     product.launch(bench)?;
     let (weights, tables) = ((&*w.heads[0], &*w.heads[1]), (&*w.cos, &*w.sin));
     let step = StepArgs { weights, tables, columns: &s.columns, stride: layer.qkv(), layer };
-    step.attend(bench, Kv::F16, &s.qkv, (&mut s.partials, &mut s.counters, &mut s.attended, None), q)?;
+    let work = (&mut *s.partials, &mut *s.counters, &mut *s.attended, None);
+    // SAFETY: keys and values are buffers of the state, which nothing else touches meanwhile.
+    unsafe { step.attend(bench, Kv::F16, &s.qkv, work, q) }?;
     let product = Gemv::new(format, &w.output, h, q, &s.attended, &mut s.y).add(&s.x, 0);
     product.next(&w.norms[0], &mut s.scaled, &mut s.sums).launch(bench)?;
     let product = Gemv::new(format, &w.gate_up, f, h, &s.scaled, &mut s.inner).swiglu();
@@ -156,7 +158,8 @@ fn one<B: Bench>(
         layer,
         sizes,
     };
-    Ok(whole.launch(bench)?)
+    // SAFETY: keys and values are buffers of the state, which nothing else touches meanwhile.
+    Ok(unsafe { whole.launch(bench) }?)
 }
 
 fn bits(v: &[f32]) -> Vec<u32> {

@@ -7,6 +7,7 @@ use crate::sampling::penalty::{RepetitionPenalty, penalised};
 use crate::sampling::sample::{self, RECORD, Sample, Sampling, bitset};
 use crate::sampling::words;
 use crate::state::Column;
+use warpsmith_device::DeviceAddress;
 
 /// Rows that are apart, with what nobody may read between them.
 fn rows(rng: &mut Rng, columns: usize, n: usize, stride: usize) -> Vec<f32> {
@@ -106,7 +107,10 @@ pub fn sample<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
         allowed[13 * width..14 * width].fill(0);
     }
     let (d_seen, d_allowed) = (bench.upload(&seen)?, bench.upload(&allowed)?);
-    let with = |on: bool, address: u64, c: usize| if on { address + 4 * (c * width) as u64 } else { 0 };
+    let with = |on: bool, all: DeviceAddress, c: usize| match on {
+        true => all.byte_add(4 * (c * width) as u64),
+        false => DeviceAddress::NULL,
+    };
     let params: Vec<Sampling> = (0..columns)
         .map(|c| Sampling {
             penalty: if c % 2 == 0 { 1.2 } else { 1.0 },
@@ -120,20 +124,16 @@ pub fn sample<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
     let (dx, d_params, d_columns) = (bench.upload(&x)?, bench.upload(&params)?, bench.upload(&at)?);
     let mut y = bench.output::<u32>(columns)?;
     let (columns_, params_, n32) = (&*d_columns, &*d_params, n as u32);
-    bench.launch(Sample {
-        logits: &dx,
-        params: params_,
-        columns: columns_,
-        y: &mut y,
-        n: n32,
-        stride: stride as u32,
-    })?;
+    let sample = Sample { logits: &dx, params: params_, columns: columns_, y: &mut y, n: n32, stride: stride as u32 };
+    // SAFETY: both bitsets are buffers of this case, a part of them each column's own.
+    unsafe { bench.launch_unchecked(sample) }?;
     let mut want = Vec::new();
     for (c, s) in params.iter().enumerate() {
-        let set = |address: u64, all: &[u32]| (address != 0).then(|| all[c * width..][..width].to_vec());
+        let set =
+            |address: DeviceAddress, all: &[u32]| (!address.is_null()).then(|| all[c * width..][..width].to_vec());
         let (own, may) = (set(s.seen, &seen), set(s.allowed, &allowed));
         let token = sample::reference(&x[c * stride..][..n], s, at[c].position, own.as_deref(), may.as_deref());
-        if s.flags & RECORD != 0 && s.seen != 0 && token < n32 {
+        if s.flags & RECORD != 0 && !s.seen.is_null() && token < n32 {
             for (to, from) in seen[c * width..].iter_mut().zip(bitset(n32, [token])) {
                 *to |= from;
             }

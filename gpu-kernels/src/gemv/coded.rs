@@ -227,7 +227,7 @@ macro_rules! product {
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
                 let swiglu = self.flags & super::SWIGLU != 0;
-                super::contract::grid(super::coded::parts(self.rows, $rows, swiglu), self.columns, self.flags)
+                super::contract::grid(super::coded::parts(self.rows, $rows, swiglu), self.columns)
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Coded, Coding, Norm, Outputs, check_coded};

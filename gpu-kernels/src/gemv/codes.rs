@@ -171,7 +171,10 @@ impl<'a> Quantize<'a> {
     }
 
     /// As a [`Programmatic`] launch.
-    pub fn ahead(mut self, ahead: bool) -> Self {
+    ///
+    /// # Safety
+    /// With `true`, as for [`Programmatic::new`]: what it reads without waiting was written before the launch before it began.
+    pub unsafe fn ahead(mut self, ahead: bool) -> Self {
         self.ahead = ahead;
         self
     }
@@ -186,7 +189,8 @@ impl<'a> Quantize<'a> {
             ($entry:ident) => {{
                 // Vectors of other names, of one size: what does not fit is too short, which the contract says.
                 let codes = to.cast_mut().unwrap_or(DeviceSlice::empty_mut());
-                launcher.launch_ahead($entry { x, codes, cols, columns, x_stride }, ahead)
+                // SAFETY: the kernels follow no addresses; what `ahead` asks for was promised where it was set.
+                unsafe { launcher.launch_ahead($entry { x, codes, cols, columns, x_stride }, ahead) }
             }};
         }
         match codes {

@@ -12,10 +12,9 @@ use warpsmith_device::{
     prelude::{ContractError, F32x4, Geometry, KernelMeta, U32x4, contract},
 };
 
-/// The grid of a product with these flags.
-pub fn grid(blocks: u32, columns: u32, flags: u32) -> Geometry {
-    let grid = Geometry::grid(blocks, columns, 1u32);
-    if flags & AHEAD != 0 { grid.programmatic() } else { grid }
+/// The grid of a product.
+pub fn grid(blocks: u32, columns: u32) -> Geometry {
+    Geometry::grid(blocks, columns, 1u32)
 }
 
 /// The arguments of an entry point with activations of f32.

@@ -67,7 +67,7 @@ macro_rules! entry {
             fn geometry(&self) -> Geometry {
                 let columns = if $N == 1 { 1 } else { self.columns.div_ceil(super::COLUMNS as u32) };
                 let blocks = parts(self.rows, self.cols, self.flags & super::SWIGLU != 0);
-                super::contract::grid(blocks, columns, self.flags)
+                super::contract::grid(blocks, columns)
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Columns, Norm, Outputs, Shapes, check};

@@ -105,7 +105,10 @@ impl<'a> Gemv<'a> {
     }
 
     /// [`AHEAD`]: the launch is programmatic, and asks for weights before it waits.
-    pub fn ahead(mut self, ahead: bool) -> Self {
+    ///
+    /// # Safety
+    /// With `true`, as for [`Programmatic::new`]: what it multiplies with was written before the launch before it began.
+    pub unsafe fn ahead(mut self, ahead: bool) -> Self {
         self.ahead = ahead;
         self
     }
@@ -166,13 +169,19 @@ impl<'a> Gemv<'a> {
             DeviceSlice::empty_mut(),
         ));
         let block_units = format.block_units();
+        macro_rules! launch {
+            ($kernel:expr) => {
+                // SAFETY: the kernels follow no addresses; what `ahead` asks for was promised where it was set.
+                unsafe { launcher.launch_ahead($kernel, ahead) }
+            };
+        }
         let x = match x {
             Input::F32(x) => x,
             Input::Coded(of, input) => {
                 let (codes, coded, counted) = Written::arguments(self.code);
                 macro_rules! with {
                     ($entry:ident) => {
-                        launcher.launch($entry {
+                        launch!($entry {
                             weights,
                             // Vectors of other names, of one size: what does not fit is too short, which the contract says.
                             x: input.cast().unwrap_or(DeviceSlice::empty()),
@@ -212,7 +221,7 @@ impl<'a> Gemv<'a> {
         };
         macro_rules! with {
             ($entry:ident) => {
-                launcher.launch($entry {
+                launch!($entry {
                     weights,
                     x,
                     add,
@@ -264,7 +273,9 @@ impl<'a> Gemv<'a> {
         match self.code {
             Some(Written { codes, coded, .. }) => {
                 let values = if flags & NEXT != 0 { scaled } else { y };
-                Quantize::new(codes, values, coded, rows).columns(columns, y_stride).ahead(ahead).launch(launcher)
+                let quantize = Quantize::new(codes, values, coded, rows).columns(columns, y_stride);
+                // SAFETY: it reads nothing but what it awaits.
+                unsafe { quantize.ahead(ahead) }.launch(launcher)
             }
             None => Ok(()),
         }

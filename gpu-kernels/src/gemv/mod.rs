@@ -18,7 +18,7 @@
 //!   divided by the root mean square of `v`, whose squares sum up to the `parts` numbers of column `n` in `sums`.
 //! - [`NEXT`]: prepare that for the next product: `scaled = y * next_weight` (laid out as `y`), and in `next_sums` a
 //!   part of the sum of squares of `y` for each block, `[columns, blocks]` with [`parts`] blocks.
-//! - [`AHEAD`]: the launch is [programmatic](warpsmith_device::Geometry::programmatic). From sm_90 on its blocks begin when those of the launch
+//! - [`AHEAD`]: for a launch that is [`Programmatic`](warpsmith_device::Programmatic), which [`Gemv::ahead`] makes. From sm_90 on its blocks begin when those of the launch
 //!   before have begun, as far as there is room for both, ask for the first of their weights in L2, and only then wait for the
 //!   launch before. Weights and `next_weight` are then not what it writes.
 //!
@@ -82,7 +82,7 @@ pub const NORM: u32 = 2;
 pub const NEXT: u32 = 4;
 /// Flag: gates and ups.
 pub const SWIGLU: u32 = 8;
-/// Flag: begin while the launch before ends, and ask for weights meanwhile.
+/// Flag: ask for weights before the launches before it are waited for.
 pub const AHEAD: u32 = 16;
 
 /// Groups of lanes in a block, each of which takes [`ROWS`] rows of `cols` columns.

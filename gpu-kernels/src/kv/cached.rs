@@ -182,7 +182,7 @@ impl Rows {
         let first = (layer as u64 * kv_heads as u64 + head as u64) * c.capacity as u64;
         let bytes = head_dim as u64 * T::BYTES;
         let rows = |data: u64, scales: u64| Rows { data: data + first * bytes, scales: scales + first * 4, bytes };
-        (rows(c.k, c.k_scales), rows(c.v, c.v_scales))
+        (rows(c.k.raw(), c.k_scales.raw()), rows(c.v.raw(), c.v_scales.raw()))
     }
 
     /// Address of a row.

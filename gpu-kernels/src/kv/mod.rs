@@ -76,7 +76,7 @@ unsafe fn place(columns: In<Column>, i: usize, kv_heads: u32, head_dim: u32, cap
 }
 
 /// Keys and values of one token into f16 caches, an element of each a thread.
-#[kernel(block = THREADS, min_blocks = 4)]
+#[kernel(block = THREADS, min_blocks = 4, addresses = "ignored")]
 pub unsafe fn kv_store(
     k: In<f32>,
     v: In<f32>,
@@ -95,7 +95,7 @@ pub unsafe fn kv_store(
 }
 
 /// Keys and values of one token into f32 caches, an element of each a thread.
-#[kernel(block = THREADS, min_blocks = 4)]
+#[kernel(block = THREADS, min_blocks = 4, addresses = "ignored")]
 pub unsafe fn kv_store_f32(
     k: In<f32>,
     v: In<f32>,

@@ -93,7 +93,10 @@ impl WholeLayer<'_> {
     ///
     /// # Errors
     /// What the launch fails with: weights whose format has no [`decoder`] break the contract.
-    pub fn launch<L: Launcher>(self, on: &mut L) -> Result<(), L::Error> {
+    ///
+    /// # Safety
+    /// As for [`Launcher::launch_unchecked`], of the cache that the column leads to.
+    pub unsafe fn launch<L: Launcher>(self, on: &mut L) -> Result<(), L::Error> {
         let bias = self.bias.unwrap_or(DeviceSlice::empty());
         let matrices = self.matrices.map(|m| Records {
             decoder: decoder(m.format).unwrap_or(u32::MAX),
@@ -108,7 +111,7 @@ impl WholeLayer<'_> {
             ..self.sizes
         };
         let [qkv_weights, output_weights, gate_up_weights, down_weights] = self.matrices.map(|m| m.records);
-        on.launch(LayerF16 {
+        let layer = LayerF16 {
             qkv_weights,
             output_weights,
             gate_up_weights,
@@ -134,6 +137,8 @@ impl WholeLayer<'_> {
             barrier: self.barrier,
             layer: self.layer,
             sizes,
-        })
+        };
+        // SAFETY: the caller's promise.
+        unsafe { on.launch_unchecked(layer) }
     }
 }

@@ -30,10 +30,10 @@ pub struct Sampling {
     pub flags: u32,
     /// Reserved: 0.
     pub reserved: u32,
-    /// Device address of the bitset of seen tokens, of this column alone; 0: none.
-    pub seen: u64,
-    /// Device address of the bitset of allowed tokens; 0: all are.
-    pub allowed: u64,
+    /// The bitset of seen tokens, of this column alone; null: none.
+    pub seen: DeviceAddress,
+    /// The bitset of allowed tokens; null: all are.
+    pub allowed: DeviceAddress,
 }
 
 const _: () = assert!(size_of::<Sampling>() == 48 && align_of::<Sampling>() == 8);
@@ -49,8 +49,8 @@ impl Sampling {
         seed_high: 0,
         flags: 0,
         reserved: 0,
-        seen: 0,
-        allowed: 0,
+        seen: DeviceAddress::NULL,
+        allowed: DeviceAddress::NULL,
     };
 
     /// Whether there is no draw.
@@ -62,7 +62,7 @@ impl Sampling {
     #[cfg(target_arch = "nvptx64")]
     #[inline(always)]
     pub(super) fn penalises(&self) -> bool {
-        self.penalty > 0.0 && self.penalty != 1.0 && self.seen != 0
+        self.penalty > 0.0 && self.penalty != 1.0 && !self.seen.is_null()
     }
 }
 

@@ -62,11 +62,11 @@ mod frame {
             let (word, bit) = (4 * (i / 32) as u64, i % 32);
             // SAFETY: `i` is below `n`; bitsets have a bit for each token.
             unsafe {
-                if self.s.allowed != 0 && global_u32(self.s.allowed + word) >> bit & 1 == 0 {
+                if !self.s.allowed.is_null() && global_u32(self.s.allowed.raw() + word) >> bit & 1 == 0 {
                     return 0;
                 }
                 let v = self.x.at(i);
-                let seen = self.s.penalises() && global_u32(self.s.seen + word) >> bit & 1 != 0;
+                let seen = self.s.penalises() && global_u32(self.s.seen.raw() + word) >> bit & 1 != 0;
                 key(if seen { penalised(v, self.s.penalty) } else { v })
             }
         }
@@ -283,8 +283,8 @@ mod frame {
         }
         if thread == 0 {
             y.set(column, token);
-            if token != NONE && s.flags & RECORD != 0 && s.seen != 0 {
-                let word = (s.seen + 4 * (token / 32) as u64) as *mut u32;
+            if token != NONE && s.flags & RECORD != 0 && !s.seen.is_null() {
+                let word = s.seen.byte_add(4 * (token / 32) as u64).ptr();
                 atomic::fetch_or(word, 1 << (token % 32), Order::Relaxed, Scope::Gpu);
             }
         }

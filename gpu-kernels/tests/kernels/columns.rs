@@ -94,9 +94,11 @@ impl Bench {
             layer,
         };
         if !fused {
-            args.store(gpu, kv, &mut qkv).unwrap();
+            // SAFETY: the columns lead to buffers of the caller, which nothing else touches meanwhile.
+            unsafe { args.store(gpu, kv, &mut qkv) }.unwrap();
         }
-        args.attend(gpu, kv, &qkv, (&mut partials, &mut counters, &mut y, None), 384).unwrap();
+        // SAFETY: as for the store.
+        unsafe { args.attend(gpu, kv, &qkv, (&mut partials, &mut counters, &mut y, None), 384) }.unwrap();
         gpu.read(&y).chunks_exact(384).map(|c| c.iter().map(|v| v.to_bits()).collect()).collect()
     }
 }
@@ -212,7 +214,7 @@ fn outliers_keep_the_accuracy_of_f32() {
         let (columns, qkv, none) = (gpu.upload(&[place]), gpu.upload(&qkv), gpu.upload(&[0.0f32]));
         let mut partials = gpu.poisoned::<f32>(partials_len(1, &layer) as usize);
         let (mut counters, mut y) = (gpu.upload(&[0u32; 1]), gpu.poisoned::<f32>(queries.len()));
-        gpu.launch(AttnStepF16 {
+        let launch = AttnStepF16 {
             qkv: &qkv,
             q_weight: &none,
             k_weight: &none,
@@ -228,8 +230,9 @@ fn outliers_keep_the_accuracy_of_f32() {
             y_stride: q_heads * dim as u32,
             codes: NONE,
             layer,
-        })
-        .unwrap();
+        };
+        // SAFETY: the cache is the test's, which nothing else touches meanwhile.
+        unsafe { gpu.launch_unchecked(launch) }.unwrap();
         let wide = |all: &[f16]| all.iter().map(|v| v.to_f32()).collect::<Vec<_>>();
         let (keys, values, got) = (wide(&keys), wide(&values), gpu.read(&y));
         let largest = values.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
@@ -283,7 +286,7 @@ fn cost(length: u32) -> (f64, f64) {
     })
     .unwrap();
     let (v2, before) = (gpu.counters.lane_instructions as f64 / work, gpu.read(&y));
-    gpu.launch(AttnStepF16 {
+    let launch = AttnStepF16 {
         qkv: &qkv,
         q_weight: &none,
         k_weight: &none,
@@ -299,8 +302,9 @@ fn cost(length: u32) -> (f64, f64) {
         y_stride: 1024,
         codes: NONE,
         layer,
-    })
-    .unwrap();
+    };
+    // SAFETY: the cache is the test's, which nothing else touches meanwhile.
+    unsafe { gpu.launch_unchecked(launch) }.unwrap();
     let (v3, after) = (gpu.counters.lane_instructions as f64 / work, gpu.read(&y));
     for (a, b) in before.iter().zip(&after) {
         assert!((a - b).abs() < 1e-6, "{a} and {b}");

@@ -87,7 +87,7 @@ impl Gpu {
     /// Writes elements from `at` on.
     pub fn write<T: Element>(&self, buffer: &mut Buffer<T>, at: usize, data: &[T]) {
         assert!(at + data.len() <= buffer.len);
-        let address = buffer.address() + (at * size_of::<T>()) as u64;
+        let address = buffer.start() + (at * size_of::<T>()) as u64;
         self.machine.memory().write(address, bytemuck::cast_slice(data)).unwrap();
     }
 
@@ -122,7 +122,7 @@ impl Gpu {
 
 impl Launcher for Gpu {
     type Error = String;
-    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
         self.try_launch(kernel)
     }
 }
@@ -155,7 +155,7 @@ pub struct Buffer<T> {
 }
 
 impl<T: Element> Buffer<T> {
-    pub fn address(&self) -> u64 {
+    fn start(&self) -> u64 {
         self.base + (GUARD * size_of::<T>()) as u64
     }
 }
@@ -164,13 +164,13 @@ impl<T: Element> std::ops::Deref for Buffer<T> {
     type Target = DeviceSlice<T>;
     fn deref(&self) -> &DeviceSlice<T> {
         // SAFETY: `len` elements of a live allocation of the machine, which lives as long as the test.
-        unsafe { DeviceSlice::from_raw(self.address(), self.len) }
+        unsafe { DeviceSlice::from_raw(self.start(), self.len) }
     }
 }
 
 impl<T: Element> std::ops::DerefMut for Buffer<T> {
     fn deref_mut(&mut self) -> &mut DeviceSlice<T> {
         // SAFETY: as in `deref`; the buffer is borrowed exclusively.
-        unsafe { DeviceSlice::from_raw_mut(self.address(), self.len) }
+        unsafe { DeviceSlice::from_raw_mut(self.start(), self.len) }
     }
 }

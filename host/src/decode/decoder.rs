@@ -311,9 +311,13 @@ impl Decoder {
         self.samplers.write(&self.stream, feeds.len())?;
         self.stage_columns(feeds.len())?;
         let shape = Shape::decode(feeds.len(), kv);
-        match self.options.mode {
-            Mode::Graph if self.stats.eager_steps >= self.options.capture_after => self.replay(shape)?,
-            _ => self.eager(shape)?,
+        // SAFETY: each column and sampler leads to what its sequence owns. The feeds borrow the sequences, each once, until
+        // the step has ended: `finish` waits for it, and on every error `settle` does.
+        unsafe {
+            match self.options.mode {
+                Mode::Graph if self.stats.eager_steps >= self.options.capture_after => self.replay(shape)?,
+                _ => self.eager(shape)?,
+            }
         }
         self.finish(|i| feeds.get(i).map_or(0, |f| f.sequence.len()), feeds.len())
     }
@@ -387,7 +391,9 @@ impl Decoder {
                 *column = sequence.column(token, before + n);
             }
             self.stage_columns(chunk.len())?;
-            self.eager(self.prompt(chunk.len(), sequence.kv_type(), i == last, each.is_some()))?;
+            let shape = self.prompt(chunk.len(), sequence.kv_type(), i == last, each.is_some());
+            // SAFETY: as in `try_step`; `sequence` is borrowed until the prompt has been computed.
+            unsafe { self.eager(shape) }?;
             if let Some(each) = &mut each {
                 for place in 0..chunk.len() {
                     each(self.stream.read(self.buffers.logits_of(place))?);
@@ -440,10 +446,13 @@ impl Decoder {
         step.embed(&mut counted)?;
         states.push(stream.read(step.residual())?);
         for layer in 0..layers {
-            step.layer(&mut counted, layer)?;
+            // SAFETY: the column leads to the cache of `sequence`, which is borrowed until the step has ended: `finish`
+            // or `settle` waits for it.
+            unsafe { step.layer(&mut counted, layer) }?;
             states.push(stream.read(step.residual())?);
         }
-        step.head(&mut counted)?;
+        // SAFETY: as for the layers.
+        unsafe { step.head(&mut counted) }?;
         let launches = counted.launches as u64;
         // An extra launch, of the norm that the step folds into the projection.
         states.push(stream.read(step.normed(&mut on)?)?);
@@ -508,11 +517,14 @@ impl Decoder {
         self.stream.write_pinned(stage, &mut self.buffers.columns)
     }
 
-    fn eager(&mut self, shape: Shape) -> Result<(), DecodeError> {
+    /// # Safety
+    /// That of [`Step`], for the columns that were staged last.
+    unsafe fn eager(&mut self, shape: Shape) -> Result<(), DecodeError> {
         self.logits = 0;
         let (mut step, mut stream) = self.work(shape);
         let mut counted = Counted::new(&mut stream);
-        let result = step.run(&mut counted);
+        // SAFETY: the caller's promise.
+        let result = unsafe { step.run(&mut counted) };
         let launches = counted.launches as u64;
         self.stats.eager_launches += launches;
         result?;
@@ -520,7 +532,9 @@ impl Decoder {
         Ok(())
     }
 
-    fn replay(&mut self, shape: Shape) -> Result<(), DecodeError> {
+    /// # Safety
+    /// That of [`Step`], for the columns that were staged last.
+    unsafe fn replay(&mut self, shape: Shape) -> Result<(), DecodeError> {
         let key = self.key(shape);
         if self.graphs.get(&shape).is_none_or(|c| c.graph.key() != &key) {
             // The old graph goes only when there is a new one.
@@ -542,7 +556,8 @@ impl Decoder {
         let mut launches = 0;
         let recorded = stream.capture(|scope| {
             let mut counted = Counted::new(scope);
-            step.run(&mut counted)?;
+            // SAFETY: the graph is launched by `replay` alone, whose caller promises it each time.
+            unsafe { step.run(&mut counted) }?;
             launches = counted.launches;
             Ok(())
         });
@@ -583,7 +598,8 @@ impl Decoder {
     /// Launches of a step, found without a device.
     fn launches_of(&mut self, shape: Shape) -> Result<usize, DecodeError> {
         let mut dry = Dry::default();
-        self.work(shape).0.run(&mut dry)?;
+        // SAFETY: nothing is launched.
+        unsafe { self.work(shape).0.run(&mut dry) }?;
         Ok(dry.launches)
     }
 

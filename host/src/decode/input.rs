@@ -130,7 +130,8 @@ impl Input<'_> {
             Some((sums, parts, eps)) => gemv.norm(sums, parts, eps),
             None => gemv,
         };
-        Ok(gemv.columns(columns, stride, y_stride as u32).ahead(self.choice.ahead))
+        // SAFETY: it multiplies with weights, which were written before the first step; the rest it awaits.
+        Ok(unsafe { gemv.columns(columns, stride, y_stride as u32).ahead(self.choice.ahead) })
     }
 
     fn code<L: Launcher<Error = Error>>(&mut self, on: &mut L, codes: Codes, cols: u32) -> Result<(), Error> {
@@ -138,7 +139,8 @@ impl Input<'_> {
             return Ok(());
         }
         let quantize = Quantize::new(codes, self.x, self.codes, cols).columns(self.columns, self.stride as u32);
-        quantize.ahead(self.choice.ahead).launch(on)?;
+        // SAFETY: it reads nothing but what it awaits.
+        unsafe { quantize.ahead(self.choice.ahead) }.launch(on)?;
         self.ready = Some(codes);
         Ok(())
     }

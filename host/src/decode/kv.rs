@@ -6,6 +6,7 @@ use crate::model::Config;
 use crate::{Buffer, Device, Error, Stream};
 use gpu_kernels::state::Column;
 use std::ops::Range;
+use warpsmith_device::DeviceAddress;
 
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -149,7 +150,7 @@ impl KvCache {
 
     /// What a kernel is told of a token at `position`.
     pub fn column(&self, token: u32, position: usize) -> Column {
-        let address = |i: usize| self.planes.get(i).map_or(0, |p| p.bytes.address());
+        let address = |i: usize| self.planes.get(i).map_or(DeviceAddress::NULL, |p| p.bytes.address());
         Column {
             token,
             // The capacity was checked to fit u32, and the position to be below it.

@@ -4,7 +4,7 @@ use super::{DecodeError, Model};
 use crate::{Buffer, Device, Error, Pinned, Stream};
 use gpu_kernels::sampling::sample::{self, RECORD, bitset};
 use gpu_kernels::sampling::words;
-use warpsmith_device::DeviceSlice;
+use warpsmith_device::{DeviceAddress, DeviceSlice};
 
 pub(super) use sample::Sampling as Parameters;
 
@@ -127,7 +127,7 @@ impl Choice {
             top_k: s.top_k,
             seed_low: s.seed as u32,
             seed_high: (s.seed >> 32) as u32,
-            allowed: self.allowed.as_ref().map_or(0, |a| a.address()),
+            allowed: self.allowed.as_ref().map_or(DeviceAddress::NULL, |a| a.address()),
             ..Parameters::GREEDY
         };
         if s.penalises()

@@ -296,6 +296,11 @@ impl RopeTables {
 }
 
 /// Everything that a step refers to.
+///
+/// # Safety of its launches
+/// Columns and samplers in device memory lead to caches and bitsets of sequences that nothing else uses until what was
+/// launched has ended: for each launch of a step, eager or by its graph, whoever staged them sees to that. Weights, tables and
+/// norms, which programmatic launches read before they wait, were uploaded, and waited for, before the first step.
 pub(super) struct Step<'a> {
     pub config: &'a Config,
     pub weights: &'a Weights,
@@ -312,14 +317,19 @@ pub(super) struct Step<'a> {
 
 impl Step<'_> {
     /// All launches of a step, in order.
-    pub fn run<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
+    ///
+    /// # Safety
+    /// That of [`Step`].
+    pub unsafe fn run<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
         self.embed(on)?;
         for layer in 0..self.config.layers {
-            self.layer(on, layer)?;
+            // SAFETY: the caller's promise.
+            unsafe { self.layer(on, layer) }?;
         }
         match self.shape.take {
             Take::None => Ok(()),
-            Take::Last | Take::All | Take::Logits | Take::LogitsAndLast => self.head(on),
+            // SAFETY: the caller's promise.
+            Take::Last | Take::All | Take::Logits | Take::LogitsAndLast => unsafe { self.head(on) },
         }
     }
 
@@ -345,14 +355,19 @@ impl Step<'_> {
     }
 
     /// One layer: reads and writes the residual stream `x`.
-    pub fn layer<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize) -> Result<(), Error> {
+    ///
+    /// # Safety
+    /// That of [`Step`].
+    pub unsafe fn layer<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize) -> Result<(), Error> {
         let weights = self.weights;
         let Some(layer) = weights.layers.get(index) else { return Ok(()) };
-        if self.whole(on, layer, index)? {
+        // SAFETY: the caller's promise.
+        if unsafe { self.whole(on, layer, index) }? {
             return Ok(());
         }
         self.project_qkv(on, layer)?;
-        self.attend(on, layer, index)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.attend(on, layer, index) }?;
         {
             let (columns, choice) = (self.shape.columns as u32, self.choice);
             let Buffers { x, y, scaled, sums, attended, codes, sizes, .. } = &mut *self.buffers;
@@ -408,7 +423,10 @@ impl Step<'_> {
     }
 
     /// Norm and rotation of queries and keys, the store of keys and values, and attention to all that are stored.
-    fn attend<L: Launcher<Error = Error>>(
+    ///
+    /// # Safety
+    /// That of [`Step`].
+    unsafe fn attend<L: Launcher<Error = Error>>(
         &mut self,
         on: &mut L,
         weights: &LayerWeights,
@@ -427,11 +445,14 @@ impl Step<'_> {
         macro_rules! launches {
             ($store:ident, $attend:ident, $prompt:ident) => {{
                 if self.shape.prompt {
-                    on.launch_ahead(kv::$store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer }, ahead)?;
+                    let store = kv::$store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer };
+                    // SAFETY: the caller's promise.
+                    unsafe { on.launch_ahead(store, ahead) }?;
                     if self.shape.fast {
                         let count = columns.len() as u32;
                         let prompt = $prompt { qkv, columns, y: attended, count, stride, y_stride, layer };
-                        return on.launch_ahead(prompt, ahead);
+                        // SAFETY: the caller's promise.
+                        return unsafe { on.launch_ahead(prompt, ahead) };
                     }
                 } else {
                     layer.flags |= FUSED;
@@ -453,7 +474,8 @@ impl Step<'_> {
                     codes,
                     layer,
                 };
-                on.launch_ahead(attend, ahead)
+                // SAFETY: the caller's promise.
+                unsafe { on.launch_ahead(attend, ahead) }
             }};
         }
         match self.shape.kv {
@@ -484,11 +506,15 @@ impl Step<'_> {
             input.product(on, stack, stack.rows(), (y, sizes.inner))?.launch(on)?;
         }
         let (gate, up) = gate_up.split_at(half).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
-        on.launch_ahead(Swiglu { gate, up, y: inner, n: half as u32 }, choice.ahead)
+        // SAFETY: it follows no address, and reads nothing but what it awaits.
+        unsafe { on.launch_ahead(Swiglu { gate, up, y: inner, n: half as u32 }, choice.ahead) }
     }
 
     /// The logits of the columns that get any, and their tokens.
-    pub fn head<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
+    ///
+    /// # Safety
+    /// That of [`Step`].
+    pub unsafe fn head<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
         let (taken, sampled) = (self.shape.taken(), self.shape.sampled());
         let (n, eps, parts, choice) = (taken.len() as u32, self.config.eps, self.parts, self.choice);
         let Buffers { columns, scaled, sums, logits, next, codes, sizes, vocab, .. } = &mut *self.buffers;
@@ -504,7 +530,8 @@ impl Step<'_> {
         let (params, stride) = (&self.samplers[..sampled.len()], sizes.logits as u32);
         let logits = &logits[(sampled.start - taken.start) * sizes.logits..];
         let sample = Sample { logits, params, columns: &columns[sampled], y: next, n: *vocab as u32, stride };
-        on.launch_ahead(sample, choice.ahead)
+        // SAFETY: the caller's promise.
+        unsafe { on.launch_ahead(sample, choice.ahead) }
     }
 
     /// The residual stream of the first column, after [`Step::embed`] or [`Step::layer`].
@@ -537,8 +564,9 @@ impl<'a, L: crate::Launcher> Counted<'a, L> {
 impl<L: crate::Launcher> Launcher for Counted<'_, L> {
     type Error = Error;
 
-    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
-        self.on.launch(kernel)?;
+    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.on.launch_unchecked(kernel) }?;
         self.launches += 1;
         Ok(())
     }
@@ -553,7 +581,7 @@ pub(super) struct Dry {
 impl Launcher for Dry {
     type Error = Error;
 
-    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
         kernel.check()?;
         kernel.geometry().check(K::META)?;
         self.launches += 1;

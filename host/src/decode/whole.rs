@@ -60,7 +60,10 @@ fn sizes(c: &Config) -> Sizes {
 
 impl Step<'_> {
     /// A layer in one launch; `false`: it takes several, and nothing was launched.
-    pub(super) fn whole<L: Launcher<Error = Error>>(
+    ///
+    /// # Safety
+    /// That of [`Step`].
+    pub(super) unsafe fn whole<L: Launcher<Error = Error>>(
         &mut self,
         on: &mut L,
         layer: &LayerWeights,
@@ -102,7 +105,8 @@ impl Step<'_> {
             sizes: Sizes { parts: self.parts, blocks, ..sizes(c) },
         };
         self.parts = whole.parts();
-        whole.launch(on)?;
+        // SAFETY: the caller's promise.
+        unsafe { whole.launch(on) }?;
         Ok(true)
     }
 }

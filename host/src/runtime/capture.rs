@@ -20,7 +20,7 @@ use super::sys::{self, Handle, cu};
 use super::{Error, Pinned, Stream};
 use cust::sys::CUgraph_st;
 use std::marker::PhantomData;
-use warpsmith_device::{Contract, DeviceSlice, Element};
+use warpsmith_device::{Confined, Contract, DeviceSlice, Element};
 
 /// What a closure under [`Stream::capture`] records with. What it takes is checked as a stream
 /// checks it; memory that belongs to no [`Buffer`](crate::Buffer) is refused.
@@ -144,9 +144,15 @@ impl<'a> OpenCapture<'a> {
             State::Lost => return Err(Error::StreamLost { call: CALL }),
         }
         stream.device.memory.begin_capture();
-        // SAFETY: the stream is alive and, by its state, captures nothing.
-        let begun = unsafe { cu!(cuStreamBeginCapture_v2(stream.raw(), sys::CAPTURE_MODE_RELAXED)) };
+        // SAFETY: the stream is alive and, by its state, captures nothing; its context is current.
+        let begun = unsafe {
+            stream
+                .lane
+                .begin_capture(stream.raw())
+                .and_then(|()| cu!(cuStreamBeginCapture_v2(stream.raw(), sys::CAPTURE_MODE_RELAXED)))
+        };
         if let Err(error) = begun {
+            stream.lane.end_capture(stream.raw());
             drop(state);
             stream.device.end_capture();
             return Err(failed("beginning", error));
@@ -175,6 +181,9 @@ impl<'a> OpenCapture<'a> {
             }
             _ => State::Open,
         };
+        if *state == State::Open {
+            self.stream.lane.end_capture(self.stream.raw());
+        }
         drop(state);
         set_capturing(false);
         self.stream.device.end_capture();
@@ -269,7 +278,16 @@ impl Capture<'_> {
     }
 
     /// Records a kernel launch.
-    pub fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+    pub fn launch<K: Contract + Confined>(&mut self, kernel: K) -> Result<(), Error> {
+        // SAFETY: it follows no address.
+        unsafe { self.launch_unchecked(kernel) }
+    }
+
+    /// Records the launch of a kernel, also of one that follows addresses in device memory.
+    ///
+    /// # Safety
+    /// That of [`launch_unchecked`](warpsmith_device::Launcher::launch_unchecked), for every launch of the graph.
+    pub unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
         self.record(|stream, recorded| {
             let mut launch = Prepared::new(&stream.device, &kernel, Owners::Known)?;
             // SAFETY: the stream is alive; `Stream::capture` has made its context current, and
@@ -289,13 +307,15 @@ impl Capture<'_> {
         self.record(|stream, recorded| {
             ops::same_length(OPERATION, to.len(), from.len())?;
             let owners = [
-                ops::owner(&stream.device, OPERATION, "from", from, Owners::Known)?,
-                ops::owner(&stream.device, OPERATION, "to", to, Owners::Known)?,
+                ops::source(&stream.device, OPERATION, "from", from, Owners::Known)?,
+                ops::target(&stream.device, OPERATION, "to", to, Owners::Known)?,
             ];
             recorded.copied(owners, to.is_empty(), || {
                 // SAFETY: two borrowed slices of one length; `&mut` keeps them apart. The graph
                 // keeps their owners.
-                unsafe { cu!(cuMemcpyDtoDAsync_v2(to.address(), from.address(), to.byte_len(), stream.raw())) }
+                unsafe {
+                    cu!(cuMemcpyDtoDAsync_v2(to.address().raw(), from.address().raw(), to.byte_len(), stream.raw()))
+                }
             })
         })
     }
@@ -305,11 +325,11 @@ impl Capture<'_> {
         const OPERATION: &str = "Capture::fill";
         self.record(|stream, recorded| {
             let pattern = Pattern::of(&value)?;
-            let owner = ops::owner(&stream.device, OPERATION, "to", to, Owners::Known)?;
+            let owner = ops::target(&stream.device, OPERATION, "to", to, Owners::Known)?;
             recorded.copied([owner], to.byte_len() == 0, || {
                 // SAFETY: the slice is borrowed exclusively and aligned for its elements, each of
                 // which is a whole number of patterns. The graph keeps its owner.
-                unsafe { pattern.fill(to.address(), to.byte_len(), stream.raw()) }
+                unsafe { pattern.fill(to.address().raw(), to.byte_len(), stream.raw()) }
             })
         })
     }
@@ -319,13 +339,13 @@ impl Capture<'_> {
         const OPERATION: &str = "Capture::write_pinned";
         self.record(|stream, recorded| {
             ops::same_length(OPERATION, to.len(), from.len())?;
-            let owner = ops::owner(&stream.device, OPERATION, "to", to, Owners::Known)?;
+            let owner = ops::target(&stream.device, OPERATION, "to", to, Owners::Known)?;
             stream.same_device(OPERATION, "staging memory", &from.inner().device)?;
             let base = from.inner().address(OPERATION)?;
             recorded.copied([owner], to.is_empty(), || {
                 // SAFETY: both have `byte_len` bytes. The graph keeps both, and takes note of the
                 // use at each of its launches.
-                unsafe { cu!(cuMemcpyHtoDAsync_v2(to.address(), base.cast(), to.byte_len(), stream.raw())) }
+                unsafe { cu!(cuMemcpyHtoDAsync_v2(to.address().raw(), base.cast(), to.byte_len(), stream.raw())) }
             })?;
             recorded.retained.pinned(from.inner());
             Ok(())
@@ -337,12 +357,12 @@ impl Capture<'_> {
         const OPERATION: &str = "Capture::read_pinned";
         self.record(|stream, recorded| {
             ops::same_length(OPERATION, to.len(), from.len())?;
-            let owner = ops::owner(&stream.device, OPERATION, "from", from, Owners::Known)?;
+            let owner = ops::source(&stream.device, OPERATION, "from", from, Owners::Known)?;
             stream.same_device(OPERATION, "staging memory", &to.inner().device)?;
             let base = to.inner().address(OPERATION)?;
             recorded.copied([owner], from.is_empty(), || {
                 // SAFETY: as in `write_pinned`, in the other direction.
-                unsafe { cu!(cuMemcpyDtoHAsync_v2(base.cast(), from.address(), from.byte_len(), stream.raw())) }
+                unsafe { cu!(cuMemcpyDtoHAsync_v2(base.cast(), from.address().raw(), from.byte_len(), stream.raw())) }
             })?;
             recorded.retained.pinned(to.inner());
             Ok(())
@@ -356,7 +376,7 @@ impl Recorded {
     /// Issues and counts a copy, unless it is empty, and keeps the owners of its memory.
     fn copied<const N: usize>(
         &mut self,
-        owners: [Option<std::sync::Arc<super::memory::Allocation>>; N],
+        owners: [Option<super::order::Use>; N],
         empty: bool,
         issue: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -384,7 +404,7 @@ mod tests {
                 scope.fill(&mut cells, 1)?;
                 // As another library would that got hold of the stream.
                 // SAFETY: 16 bytes of a live buffer on a live stream.
-                unsafe { cu!(cuMemsetD8Async(cells.address(), 0, 16, scope.stream.raw())) }
+                unsafe { cu!(cuMemsetD8Async(cells.address().raw(), 0, 16, scope.stream.raw())) }
             })
             .unwrap_err();
         assert!(matches!(error.root(), Error::NodeCount { nodes: 2, recorded: 1 }), "{error}");

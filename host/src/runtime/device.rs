@@ -20,10 +20,12 @@ use super::launch::check_shared;
 use super::memory::{Allocation, Dead, Memory, Place, lock, unique_id};
 use super::module::Modules;
 use super::stream::StreamInner;
-use super::sys::{self, cu};
-use super::{Buffer, Error, KernelImage, Pinned, Stream, findings};
+use super::sys::{self, Handle, cu};
+use super::{Buffer, Error, KernelImage, Pinned, Stream, findings, foreign};
 use cust::device::DeviceAttribute;
+use cust::sys::CUctx_st;
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use warpsmith_device::{Element, KernelMeta};
@@ -75,7 +77,15 @@ pub(crate) struct DeviceInner {
     streams: Mutex<Vec<Weak<StreamInner>>>,
     // Released last: fields are dropped in the order of their declaration. No kernel of `modules`
     // runs any more by then: each stream has waited for its work when it was dropped.
-    context: cust::context::Context,
+    context: Context,
+}
+
+/// A context of the driver.
+enum Context {
+    /// The device's primary one, retained.
+    Primary(cust::context::Context),
+    /// One that somebody else made and keeps.
+    Borrowed(Handle<CUctx_st>),
 }
 
 /// Errors of `drop` that are kept; more say nothing new.
@@ -102,6 +112,47 @@ impl Device {
             return Err(Error::NoDevice { ordinal, count, engine: engine.to_string() });
         }
         let device = sys::cust("cuDeviceGet", cust::device::Device::get_device(ordinal))?;
+        Self::of(engine, ordinal, device, || {
+            let context = sys::cust("cuDevicePrimaryCtxRetain", cust::context::Context::new(device))?;
+            Ok(Context::Primary(context))
+        })
+    }
+
+    /// The device of a context that other code of this process has made on the same driver, such as `cust` or `cudarc`. What is
+    /// made with it lives in that context. Not needed for the device's primary context: [`Device::open`] shares it.
+    ///
+    /// # Safety
+    /// `context` is a live `CUcontext`, and stays so until this device and everything made with it have been dropped.
+    pub unsafe fn from_context(context: *mut c_void) -> Result<Device, Error> {
+        const CALL: &str = "Device::from_context";
+        let count = Device::count()?;
+        let engine = running_engine()?;
+        foreign::one_driver(CALL)?;
+        let raw = context.cast::<CUctx_st>();
+        let mut number = 0;
+        // SAFETY: the caller's promise; `number` is a live integer.
+        let found = unsafe { cu!(cuCtxSetCurrent(raw)).and_then(|()| cu!(cuCtxGetDevice(&mut number))) };
+        found.map_err(|error| foreign::explain(CALL, error))?;
+        for ordinal in 0..count {
+            let device = sys::cust("cuDeviceGet", cust::device::Device::get_device(ordinal))?;
+            if device.as_raw() == number {
+                return Self::of(engine, ordinal, device, || Ok(Context::Borrowed(Handle(raw))));
+            }
+        }
+        Err(Error::NoDevice { ordinal: u32::try_from(number).unwrap_or(u32::MAX), count, engine: engine.to_string() })
+    }
+
+    /// The context that its handles live in, a `CUcontext`: for other code on the same driver.
+    pub fn raw_context(&self) -> *mut c_void {
+        self.inner.raw_context().cast()
+    }
+
+    fn of(
+        engine: Engine,
+        ordinal: u32,
+        device: cust::device::Device,
+        context: impl FnOnce() -> Result<Context, Error>,
+    ) -> Result<Device, Error> {
         let name = sys::cust("cuDeviceGetName", device.name())?;
         let read = |attribute| -> Result<u32, Error> {
             let value = sys::cust("cuDeviceGetAttribute", device.get_attribute(attribute))?;
@@ -129,7 +180,7 @@ impl Device {
             multiprocessors: read(DeviceAttribute::MultiprocessorCount)?,
             l2_cache: read(DeviceAttribute::L2CacheSize)?,
         };
-        let context = sys::cust("cuDevicePrimaryCtxRetain", cust::context::Context::new(device))?;
+        let context = context()?;
         let inner = Arc::new(DeviceInner {
             ordinal,
             engine,
@@ -298,7 +349,15 @@ fn running_engine() -> Result<Engine, Error> {
 impl DeviceInner {
     /// For driver calls that take it.
     pub fn raw_context(&self) -> *mut cust::sys::CUctx_st {
-        self.context.as_raw()
+        match &self.context {
+            Context::Primary(context) => context.as_raw(),
+            Context::Borrowed(context) => context.0,
+        }
+    }
+
+    /// Whether handles of the other are handles of this one.
+    pub fn shares_context(&self, other: &DeviceInner) -> bool {
+        self.raw_context() == other.raw_context()
     }
 
     /// Makes the context current on the calling thread, unless it is.
@@ -306,7 +365,7 @@ impl DeviceInner {
     /// The driver is asked each time, which is one thread-local read of its own: a flag of ours
     /// would miss that other code on the thread has changed the current context.
     pub fn bind(&self) -> Result<(), Error> {
-        let ours = self.context.as_raw();
+        let ours = self.raw_context();
         let mut current = std::ptr::null_mut();
         // SAFETY: `current` is a live pointer variable.
         unsafe { cu!(cuCtxGetCurrent(&mut current)) }?;
@@ -367,7 +426,9 @@ impl DeviceInner {
             Err(cust::error::CudaError::OutOfMemory) => return Err(exhausted(bytes)),
             Err(error) => return sys::cust("cuMemAlloc_v2", Err(error)),
         };
-        let allocation = Arc::new(Allocation { device: this.clone(), address, bytes: bytes.max(1), id: unique_id() });
+        let (bytes, id) = (bytes.max(1), unique_id());
+        let uses = Mutex::default();
+        let allocation = Arc::new(Allocation { device: this.clone(), address, bytes, id, uses, keeper: None });
         this.memory.remember(&allocation);
         Ok(allocation)
     }
@@ -406,7 +467,7 @@ impl DeviceInner {
         let others: Vec<_> = lock(&OPEN).iter().filter_map(Weak::upgrade).collect();
         for other in others {
             if let Place::Within(owner) = other.memory.place(address, bytes) {
-                if other.ordinal == self.ordinal {
+                if other.shares_context(self) {
                     return Ok(Some(owner)); // Another handle of the same device.
                 }
                 return Err(Error::ForeignDevice {

@@ -27,6 +27,36 @@ pub enum Error {
         /// What to do about it.
         hint: Option<&'static str>,
     },
+    /// Two copies of the CUDA driver are loaded in this process, and a handle is of the other one.
+    #[error(
+        "{call}: this process has two CUDA drivers: this crate runs on {ours}, and other code loaded {other}; handles of one mean \
+         nothing to the other\nhint: let the other code open its device first, with the software driver's `libcuda.so.1` on the \
+         loader's path, and this crate joins it; or run both on NVIDIA's driver"
+    )]
+    TwoDrivers {
+        /// What was called.
+        call: &'static str,
+        /// The engine of this crate.
+        ours: String,
+        /// The library that other code has loaded.
+        other: String,
+    },
+    /// Memory that was to be adopted belongs to an allocation that the device knows.
+    #[error("Buffer::from_raw: {bytes} bytes at {address:#x} belong to a buffer that exists already")]
+    Owned {
+        /// Where the memory starts.
+        address: u64,
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// A handle that was to be adopted is of another context.
+    #[error(
+        "{call}: it belongs to another context than the device; `Device::from_context` makes the device of a context"
+    )]
+    ForeignContext {
+        /// What was called.
+        call: &'static str,
+    },
     /// There is no engine to run on.
     #[error(
         "no engine to run on: {reason}\nhint: set WARPSMITH_DRIVER=software for the software driver, \

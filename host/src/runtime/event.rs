@@ -1,5 +1,6 @@
 //! [`Event`]: a point in a stream's work.
 
+use super::order::Lane;
 use super::sys::{self, Handle, cu};
 use super::{DeviceInner, Error};
 use cust::sys::CUevent_st;
@@ -23,22 +24,54 @@ use std::time::Duration;
 pub struct Event {
     pub(crate) raw: Handle<CUevent_st>,
     pub(crate) device: Arc<DeviceInner>,
+    /// Whose work it is behind, and how much of it.
+    lane: Option<Arc<Lane>>,
+    upto: u64,
+    /// Somebody else destroys it.
+    borrowed: bool,
 }
 
 impl Event {
     /// A new event, not recorded yet. The device's context is current.
-    pub(crate) fn new(device: &Arc<DeviceInner>) -> Result<Event, Error> {
+    pub(crate) fn new(device: &Arc<DeviceInner>, lane: &Arc<Lane>) -> Result<Event, Error> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: `raw` is a live pointer variable.
         unsafe { cu!(cuEventCreate(&mut raw, 0)) }?;
-        Ok(Event { raw: Handle(raw), device: device.clone() })
+        Ok(Event {
+            raw: Handle(raw),
+            device: device.clone(),
+            lane: Some(lane.clone()),
+            upto: lane.issued(),
+            borrowed: false,
+        })
+    }
+
+    /// One of somebody else's.
+    pub(super) fn borrowed(device: &Arc<DeviceInner>, raw: *mut CUevent_st) -> Event {
+        Event { raw: Handle(raw), device: device.clone(), lane: None, upto: 0, borrowed: true }
+    }
+
+    /// The work before it has ended.
+    fn reached(&self) {
+        if let Some(lane) = &self.lane {
+            lane.ended(self.upto);
+        }
     }
 
     /// Waits until the stream has got there.
     pub fn synchronize(&self) -> Result<(), Error> {
         self.device.enter("Event::synchronize")?;
         // SAFETY: the event lives as long as `self`.
-        unsafe { cu!(cuEventSynchronize(self.raw.0)) }
+        unsafe { cu!(cuEventSynchronize(self.raw.0)) }?;
+        self.reached();
+        Ok(())
+    }
+
+    /// Takes note that what follows on another stream comes after it.
+    pub(crate) fn is_before(&self, other: &Lane) {
+        if let Some(lane) = &self.lane {
+            other.knows(lane.id, self.upto);
+        }
     }
 
     /// Whether the stream has got there.
@@ -47,7 +80,11 @@ impl Event {
         // SAFETY: the event lives as long as `self`.
         match unsafe { sys::cuEventQuery(self.raw.0) } {
             sys::code::NOT_READY => Ok(false),
-            code => sys::check("cuEventQuery", code).map(|()| true),
+            code => {
+                sys::check("cuEventQuery", code)?;
+                self.reached();
+                Ok(true)
+            }
         }
     }
 
@@ -70,6 +107,9 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
+        if self.borrowed {
+            return;
+        }
         let destroyed = self.device.bind_to_free().and_then(|()| {
             // SAFETY: made by `Event::new`, destroyed here only; the driver keeps what streams
             // still wait for.

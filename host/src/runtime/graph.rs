@@ -9,8 +9,9 @@
 //! device memory, or from [`Pinned`](crate::Pinned) memory by a recorded copy.
 
 use super::capture::{Capture, Recorded, Template, failed};
-use super::memory::{Allocation, Dead, lock};
+use super::memory::{Dead, lock};
 use super::module::LoadedModule;
+use super::order::Use;
 use super::pinned::PinnedInner;
 use super::stream::StreamInner;
 use super::sys::{Handle, cu};
@@ -92,15 +93,15 @@ impl GraphKey {
 /// What a graph keeps alive.
 #[derive(Default)]
 pub struct Retained {
-    allocations: BTreeMap<u64, Arc<Allocation>>,
+    allocations: BTreeMap<u64, Use>,
     // In the order of their ids, in which they are locked.
     pinned: BTreeMap<u64, Arc<PinnedInner>>,
     modules: Vec<Arc<LoadedModule>>,
 }
 
 impl Retained {
-    pub fn allocation(&mut self, owner: Arc<Allocation>) {
-        self.allocations.insert(owner.id, owner);
+    pub fn allocation(&mut self, (owner, writes): Use) {
+        self.allocations.entry(owner.id).or_insert((owner, false)).1 |= writes;
     }
 
     pub fn pinned(&mut self, memory: &Arc<PinnedInner>) {
@@ -298,6 +299,11 @@ fn update_result(result: i32) -> &'static str {
 impl GraphParts {
     /// Launches on a stream whose state is held.
     fn launch(&self, call: &'static str, stream: &Arc<StreamInner>) -> Result<(), Error> {
+        // SAFETY: the stream's state is held: it is open, and its context is current.
+        unsafe { stream.lane.issue(stream.raw(), self.retained.allocations.values(), || self.enqueue(call, stream)) }
+    }
+
+    fn enqueue(&self, call: &'static str, stream: &Arc<StreamInner>) -> Result<(), Error> {
         let mut in_flight = lock(&self.in_flight);
         let mut staging: Vec<_> = self.retained.pinned.values().map(|p| p.lock()).collect();
         for memory in &mut staging {

@@ -1,7 +1,7 @@
 //! From a typed launch to the driver's arguments, checked on the way.
 
-use super::memory::Allocation;
 use super::module::BoundKernel;
+use super::order::Use;
 use super::sys::{self, cu};
 use super::{DeviceInner, Error, Pinned};
 use cust::sys::{CUDA_KERNEL_NODE_PARAMS_st, CUgraph_st, CUgraphNode_st, CUstream_st};
@@ -45,11 +45,12 @@ macro_rules! launchers {
     ($($on:ty => $inherent:ty),* $(,)?) => { $(
         impl warpsmith_device::Launcher for $on {
             type Error = $crate::Error;
-            fn launch<K: warpsmith_device::Contract>(
+            unsafe fn launch_unchecked<K: warpsmith_device::Contract>(
                 &mut self,
                 kernel: K,
             ) -> Result<(), $crate::Error> {
-                <$inherent>::launch(self, kernel)
+                // SAFETY: the caller's promise.
+                unsafe { <$inherent>::launch_unchecked(self, kernel) }
             }
         }
         impl $crate::Launcher for $on {
@@ -91,7 +92,7 @@ pub struct Prepared {
     pub kernel: Arc<BoundKernel>,
     pub name: &'static str,
     /// The owners of the buffers, where the device knows them.
-    pub owners: Vec<Arc<Allocation>>,
+    pub owners: Vec<Use>,
     grid: [u32; 3],
     block: [u32; 3],
     dynamic_shared: u32,
@@ -125,9 +126,9 @@ impl Prepared {
         kernel.args(&mut params);
         params.finish()?;
         let mut owners = Vec::with_capacity(params.buffers.len());
-        for &(argument, address, bytes, _) in &params.buffers {
+        for &(argument, address, bytes, access) in &params.buffers {
             match device.owner(meta.name, argument, address, bytes)? {
-                Some(owner) => owners.push(owner),
+                Some(owner) => owners.push((owner, access != Access::Read)),
                 None if accept == Owners::Known && bytes > 0 => {
                     return Err(Error::UnknownOwner { operation: meta.name, argument, address });
                 }

@@ -9,6 +9,7 @@
 
 use super::device::DeviceInner;
 use super::graph::GraphParts;
+use super::order::Uses;
 use super::pinned::PinnedMemory;
 use super::sys;
 use cust::memory::DevicePointer;
@@ -34,12 +35,24 @@ pub struct Allocation {
     pub address: u64,
     pub bytes: u64,
     pub id: u64,
+    /// The streams that used it last.
+    pub uses: Mutex<Uses>,
+    /// Frees it, where that is not for us to do.
+    pub keeper: Option<Box<dyn Keeper>>,
 }
+
+/// What owns memory that was not allocated here, and frees it when it is dropped.
+pub trait Keeper: Send + Sync {}
+
+impl<T: Send + Sync> Keeper for T {}
 
 impl Drop for Allocation {
     fn drop(&mut self) {
         self.device.memory.forget(self.address);
-        self.device.discard(Dead::Memory { address: self.address, tried: false });
+        self.device.discard(match self.keeper.take() {
+            None => Dead::Memory { address: self.address, tried: false },
+            Some(keeper) => Dead::Kept(std::mem::take(&mut *lock(&self.uses)), keeper),
+        });
     }
 }
 
@@ -47,6 +60,8 @@ impl Drop for Allocation {
 pub enum Dead {
     /// Device memory, and whether the driver has refused to free it before.
     Memory { address: u64, tried: bool },
+    /// Device memory of somebody else, with those who used it here.
+    Kept(Uses, Box<dyn Keeper>),
     /// Staging memory.
     Pinned(PinnedMemory),
     /// An executable graph and what it owns.
@@ -69,6 +84,17 @@ impl Dead {
                 }
                 freed
             }
+            Dead::Kept(uses, keeper) => match uses.settle() {
+                Ok(()) => {
+                    drop(keeper);
+                    Ok(())
+                }
+                // The device may still use the memory, for all that is known: it is never freed.
+                Err(error) => {
+                    std::mem::forget(keeper);
+                    Err(error)
+                }
+            },
             Dead::Pinned(memory) => memory.free(),
             Dead::Graph(parts) => return parts.destroy(),
         };

@@ -38,8 +38,17 @@ pub struct KernelImage {
 
 impl KernelImage {
     /// From what the builder's generated file holds: the library's name, its manifest as JSON, and
-    /// PTX by compute capability (`75` is sm_75).
-    pub const fn from_parts(
+    /// PTX by compute capability (`75` is sm_75). [`include_kernels!`](crate::include_kernels) is the safe way.
+    ///
+    /// # Safety
+    /// All three are of one run of the builder: code and manifest of the kernels of this program's `#[kernel]` functions. What a
+    /// launch may touch follows from those functions and their contracts; other code under their names would touch anything.
+    ///
+    /// ```compile_fail,E0133
+    /// use warpsmith_host::KernelImage;
+    /// KernelImage::from_parts(("gpu-kernels", "{}", &[]));
+    /// ```
+    pub const unsafe fn from_parts(
         (library, manifest, code): (&'static str, &'static str, &'static [(u32, &'static str)]),
     ) -> KernelImage {
         KernelImage { library, manifest, code }
@@ -91,7 +100,8 @@ impl KernelImage {
 #[macro_export]
 macro_rules! include_kernels {
     ($library:literal) => {
-        $crate::KernelImage::from_parts(include!(concat!(env!("OUT_DIR"), "/", $library, ".rs")))
+        // SAFETY: what the builder wrote into the folder that is its own.
+        unsafe { $crate::KernelImage::from_parts(include!(concat!(env!("OUT_DIR"), "/", $library, ".rs"))) }
     };
 }
 

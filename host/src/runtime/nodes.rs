@@ -4,7 +4,8 @@
 //! capturing is not possible: while another capture of the device is going on elsewhere, or under a tool that forbids
 //! it. By default each operation follows the one before, as on a stream; [`GraphBuilder::after`] says otherwise for the
 //! next one. Two operations without an order that touch the same memory, and not only to read it, are
-//! [`Error::Unordered`]. What kernels reach by addresses that lie in device memory is not seen by that check.
+//! [`Error::Unordered`]. What kernels reach by addresses that lie in device memory is not seen by that check: such launches
+//! are `unsafe`.
 //!
 //! The graph owns what it refers to, as a captured one does, and is the same type.
 
@@ -19,7 +20,7 @@ use super::{Error, Pinned, Stream};
 use cust::sys::{CUDA_MEMCPY3D_st, CUDA_MEMSET_NODE_PARAMS_st, CUgraphNode_st, CUmemorytype_enum as MemoryType};
 use std::fmt;
 use std::sync::Arc;
-use warpsmith_device::{Access, Contract, DeviceSlice, Element};
+use warpsmith_device::{Access, Confined, Contract, DeviceSlice, Element};
 
 /// An operation of a [`GraphBuilder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,7 +118,17 @@ impl GraphBuilder {
     }
 
     /// Adds a kernel launch. Checked as [`Stream::launch`] checks it.
-    pub fn launch<K: Contract>(&mut self, kernel: K) -> Result<Node, Error> {
+    pub fn launch<K: Contract + Confined>(&mut self, kernel: K) -> Result<Node, Error> {
+        // SAFETY: it follows no address.
+        unsafe { self.launch_unchecked(kernel) }
+    }
+
+    /// Adds the launch of a kernel, also of one that follows addresses in device memory.
+    ///
+    /// # Safety
+    /// That of [`launch_unchecked`](warpsmith_device::Launcher::launch_unchecked), for every launch of the graph; operations of
+    /// the graph without an order between them count as at the same time.
+    pub unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<Node, Error> {
         self.record("GraphBuilder::launch", |b| {
             let mut launch = Prepared::new(&b.stream.device, &kernel, Owners::Known)?;
             let touches = launch.touches().map(|(n, start, bytes, a)| Touch::new(n, start, bytes, a)).collect();
@@ -140,15 +151,21 @@ impl GraphBuilder {
         const OPERATION: &str = "GraphBuilder::copy";
         self.record(OPERATION, |b| {
             ops::same_length(OPERATION, to.len(), from.len())?;
-            b.copy_node(OPERATION, Place::Device(from.address()), Place::Device(to.address()), to.byte_len(), |b| {
-                let device = &b.stream.device;
-                let owners = [
-                    ops::owner(device, OPERATION, "from", from, Owners::Known)?,
-                    ops::owner(device, OPERATION, "to", to, Owners::Known)?,
-                ];
-                owners.into_iter().flatten().for_each(|owner| b.recorded.retained.allocation(owner));
-                Ok(())
-            })
+            b.copy_node(
+                OPERATION,
+                Place::Device(from.address().raw()),
+                Place::Device(to.address().raw()),
+                to.byte_len(),
+                |b| {
+                    let device = &b.stream.device;
+                    let owners = [
+                        ops::source(device, OPERATION, "from", from, Owners::Known)?,
+                        ops::target(device, OPERATION, "to", to, Owners::Known)?,
+                    ];
+                    owners.into_iter().flatten().for_each(|owner| b.recorded.retained.allocation(owner));
+                    Ok(())
+                },
+            )
         })
     }
 
@@ -161,20 +178,20 @@ impl GraphBuilder {
                 Pattern::Half(v) => (v.into(), 2),
                 Pattern::Word(v) => (v, 4),
             };
-            let owner = ops::owner(&b.stream.device, OPERATION, "to", to, Owners::Known)?;
+            let owner = ops::target(&b.stream.device, OPERATION, "to", to, Owners::Known)?;
             let bytes = to.byte_len();
             if bytes == 0 {
                 return Ok(None);
             }
             let fill = CUDA_MEMSET_NODE_PARAMS_st {
-                dst: to.address(),
+                dst: to.address().raw(),
                 pitch: bytes,
                 value,
                 elementSize: size,
                 width: bytes / size as usize,
                 height: 1,
             };
-            let touch = Touch::new("to", to.address(), bytes as u64, Access::Write);
+            let touch = Touch::new("to", to.address().raw(), bytes as u64, Access::Write);
             let node = b.add(OPERATION, vec![touch], |b, follows, node| {
                 let (raw, context) = (b.template.raw(), b.stream.device.raw_context());
                 // SAFETY: as for a launch; the range lies in a buffer that the graph keeps, and is a whole number of
@@ -197,9 +214,9 @@ impl GraphBuilder {
         self.record(OPERATION, |b| {
             ops::same_length(OPERATION, to.len(), from.len())?;
             let base = from.inner().address(OPERATION)? as u64;
-            b.copy_node(OPERATION, Place::Host(base), Place::Device(to.address()), to.byte_len(), |b| {
+            b.copy_node(OPERATION, Place::Host(base), Place::Device(to.address().raw()), to.byte_len(), |b| {
                 b.stream.same_device(OPERATION, "staging memory", &from.inner().device)?;
-                let owner = ops::owner(&b.stream.device, OPERATION, "to", to, Owners::Known)?;
+                let owner = ops::target(&b.stream.device, OPERATION, "to", to, Owners::Known)?;
                 owner.into_iter().for_each(|owner| b.recorded.retained.allocation(owner));
                 b.recorded.retained.pinned(from.inner());
                 Ok(())
@@ -213,9 +230,9 @@ impl GraphBuilder {
         self.record(OPERATION, |b| {
             ops::same_length(OPERATION, to.len(), from.len())?;
             let base = to.inner().address(OPERATION)? as u64;
-            b.copy_node(OPERATION, Place::Device(from.address()), Place::Host(base), from.byte_len(), |b| {
+            b.copy_node(OPERATION, Place::Device(from.address().raw()), Place::Host(base), from.byte_len(), |b| {
                 b.stream.same_device(OPERATION, "staging memory", &to.inner().device)?;
-                let owner = ops::owner(&b.stream.device, OPERATION, "from", from, Owners::Known)?;
+                let owner = ops::source(&b.stream.device, OPERATION, "from", from, Owners::Known)?;
                 owner.into_iter().for_each(|owner| b.recorded.retained.allocation(owner));
                 b.recorded.retained.pinned(to.inner());
                 Ok(())
@@ -384,8 +401,9 @@ impl GraphBuilder {
 }
 
 impl InOrder<'_> {
-    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
-        self.0.launch(kernel).map(|_| ())
+    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.launch_unchecked(kernel) }.map(|_| ())
     }
     fn copy<T: Element>(&mut self, from: &DeviceSlice<T>, to: &mut DeviceSlice<T>) -> Result<(), Error> {
         self.0.copy(from, to).map(|_| ())

@@ -1,11 +1,10 @@
 //! Copies and fills: their checks, and their driver calls, shared by streams and captures.
 
 use super::launch::Owners;
-use super::memory::Allocation;
+use super::order::Use;
 use super::sys::cu;
 use super::{DeviceInner, Error};
 use cust::sys::CUstream_st;
-use std::sync::Arc;
 use warpsmith_device::{DeviceSlice, Element};
 
 /// Checks the lengths of a copy.
@@ -13,20 +12,31 @@ pub fn same_length(operation: &'static str, to: usize, from: usize) -> Result<()
     if to == from { Ok(()) } else { Err(Error::SizeMismatch { operation, to, from }) }
 }
 
-/// The owner of a slice, checked as for a launch.
-pub fn owner<T: Element>(
+/// The owner of a slice that is read, checked as for a launch.
+pub fn source<T: Element>(
     device: &DeviceInner,
     operation: &'static str,
     argument: &'static str,
     slice: &DeviceSlice<T>,
     accept: Owners,
-) -> Result<Option<Arc<Allocation>>, Error> {
-    let address = slice.address();
+) -> Result<Option<Use>, Error> {
+    let address = slice.address().raw();
     let owner = device.owner(operation, argument, address, slice.byte_len() as u64)?;
     if owner.is_none() && accept == Owners::Known && !slice.is_empty() {
         return Err(Error::UnknownOwner { operation, argument, address });
     }
-    Ok(owner)
+    Ok(owner.map(|owner| (owner, false)))
+}
+
+/// The owner of a slice that is written.
+pub fn target<T: Element>(
+    device: &DeviceInner,
+    operation: &'static str,
+    argument: &'static str,
+    slice: &DeviceSlice<T>,
+    accept: Owners,
+) -> Result<Option<Use>, Error> {
+    Ok(source(device, operation, argument, slice, accept)?.map(|(owner, _)| (owner, true)))
 }
 
 /// The shortest pattern that a value repeats.

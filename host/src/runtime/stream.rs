@@ -1,13 +1,15 @@
 //! [`Stream`]: launches and copies, in order.
 //!
 //! A stream of ours is non-blocking: it is not ordered with the null stream, which this crate
-//! never uses, nor with any other stream, unless by [`Stream::wait`]. Every copy is issued on it.
+//! never uses. With other streams it is ordered by [`Stream::wait`], and by the memory that both use: what one stream wrote or
+//! reads, another one waits for before it reads or writes it, without being told. Every copy is issued on it.
 //! Copies from and to ordinary host memory wait until they are done, since the borrow of that
 //! memory ends with the call; [`Pinned`] memory is for copies that do not wait.
 
 use super::launch::{Owners, Prepared, launchers};
 use super::memory::{lock, unique_id};
 use super::ops::{self, Pattern};
+use super::order::{Lane, Use};
 use super::profile::{Profile, Profiler};
 use super::sys::{self, Handle, cu};
 use super::{Buffer, Device, DeviceInner, Error, Event, Pinned, findings};
@@ -16,7 +18,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
-use warpsmith_device::{Contract, DeviceSlice, Element};
+use warpsmith_device::{Confined, Contract, DeviceSlice, Element};
 
 /// A queue of work on a device. It may be used from several threads; each call is one step of it.
 ///
@@ -26,10 +28,11 @@ use warpsmith_device::{Contract, DeviceSlice, Element};
 /// # use warpsmith_host::Device;
 /// # let device = Device::open(0)?;
 /// let (a, b) = (device.stream()?, device.stream()?);
-/// let mut x = a.upload(&[1u32, 2, 3])?;
-/// let ready = a.record()?;
-/// b.wait(&ready)?; // What follows on `b` comes after what is on `a` so far.
-/// b.fill(&mut x, 0)?;
+/// let (mut x, mut y) = (a.zeros::<u32>(3)?, b.zeros::<u32>(3)?);
+/// a.fill(&mut x, 1)?;
+/// b.copy(&x, &mut y)?; // Waits on the device for the fill: both use `x`.
+/// let filled = a.record()?;
+/// b.wait(&filled)?; // All that follows on `b` comes after what is on `a` so far.
 /// # Ok::<(), warpsmith_host::Error>(())
 /// ```
 pub struct Stream {
@@ -40,6 +43,10 @@ pub struct StreamInner {
     pub device: Arc<DeviceInner>,
     pub id: u64,
     raw: Handle<CUstream_st>,
+    /// The order of its work and that of other streams.
+    pub lane: Arc<Lane>,
+    /// Somebody else destroys it.
+    borrowed: bool,
     /// Read by every call for as long as it uses the stream; written to begin and end a capture.
     state: RwLock<State>,
     launches: AtomicU64,
@@ -65,10 +72,17 @@ impl Stream {
         let mut raw = std::ptr::null_mut();
         // SAFETY: `raw` is a live pointer variable.
         unsafe { cu!(cuStreamCreateWithPriority(&mut raw, sys::STREAM_NON_BLOCKING, 0)) }?;
+        Ok(Stream::of(device, raw, false))
+    }
+
+    pub(super) fn of(device: &Arc<DeviceInner>, raw: *mut CUstream_st, borrowed: bool) -> Stream {
+        let id = unique_id();
         let inner = StreamInner {
             device: device.clone(),
-            id: unique_id(),
+            id,
             raw: Handle(raw),
+            lane: Lane::new(id, raw),
+            borrowed,
             state: RwLock::new(State::Open),
             launches: AtomicU64::new(0),
             copies: AtomicU64::new(0),
@@ -76,7 +90,7 @@ impl Stream {
         };
         let inner = Arc::new(inner);
         device.remember_stream(&inner);
-        Ok(Stream { inner })
+        Stream { inner }
     }
 
     /// Its device.
@@ -96,12 +110,34 @@ impl Stream {
 
     /// Launches a kernel. Its contract, the limits of the device and the match of program and
     /// loaded code are checked before; an error means that nothing was launched.
-    pub fn launch<K: Contract>(&self, kernel: K) -> Result<(), Error> {
+    ///
+    /// A kernel that follows addresses in device memory does not compile here:
+    ///
+    /// ```compile_fail,E0277
+    /// # use gpu_kernels::{sampling::sample::*, state::Column};
+    /// # use warpsmith_host::{Buffer, Error, Stream};
+    /// # fn f(s: Stream, logits: Buffer<f32>, params: Buffer<Sampling>, columns: Buffer<Column>, mut y: Buffer<u32>) -> Result<(), Error> {
+    /// s.launch(Sample { logits: &logits, params: &params, columns: &columns, y: &mut y, n: 32, stride: 32 })?;
+    /// # Ok(()) }
+    /// ```
+    pub fn launch<K: Contract + Confined>(&self, kernel: K) -> Result<(), Error> {
+        // SAFETY: it follows no address.
+        unsafe { self.launch_unchecked(kernel) }
+    }
+
+    /// Launches a kernel, also one that follows addresses in device memory. The rest is checked as [`Stream::launch`] does.
+    ///
+    /// # Safety
+    /// That of [`launch_unchecked`](warpsmith_device::Launcher::launch_unchecked).
+    pub unsafe fn launch_unchecked<K: Contract>(&self, kernel: K) -> Result<(), Error> {
         self.inner.issue("Stream::launch", |stream| {
             let mut launch = Prepared::new(&self.inner.device, &kernel, Owners::Any)?;
-            self.inner.timed(launch.name, || {
-                // SAFETY: the stream is alive, and `issue` has made its context current.
-                unsafe { launch.enqueue(stream) }
+            let owners = std::mem::take(&mut launch.owners);
+            self.inner.behind(&owners, || {
+                self.inner.timed(launch.name, || {
+                    // SAFETY: the stream is alive, and `issue` has made its context current.
+                    unsafe { launch.enqueue(stream) }
+                })
             })?;
             self.inner.launches.fetch_add(1, Ordering::Relaxed);
             Ok(())
@@ -127,16 +163,13 @@ impl Stream {
         const OPERATION: &str = "Stream::write";
         ops::same_length(OPERATION, to.len(), values.len())?;
         self.inner.issue(OPERATION, |stream| {
-            ops::owner(&self.inner.device, OPERATION, "to", to, Owners::Any)?;
-            if values.is_empty() {
-                return Ok(());
-            }
-            // SAFETY: both ranges have `byte_len` bytes, and `values` stays borrowed until the
-            // stream has been waited for.
-            unsafe { cu!(cuMemcpyHtoDAsync_v2(to.address(), values.as_ptr().cast(), to.byte_len(), stream)) }?;
-            self.inner.copies.fetch_add(1, Ordering::Relaxed);
-            // SAFETY: the stream is alive.
-            unsafe { cu!(cuStreamSynchronize(stream)) }
+            let target = ops::target(&self.inner.device, OPERATION, "to", to, Owners::Any)?;
+            self.inner.copied(values.is_empty(), &[target], || {
+                // SAFETY: both ranges have `byte_len` bytes, and `values` stays borrowed until the
+                // stream has been waited for.
+                unsafe { cu!(cuMemcpyHtoDAsync_v2(to.address().raw(), values.as_ptr().cast(), to.byte_len(), stream)) }
+            })?;
+            if values.is_empty() { Ok(()) } else { self.inner.wait() }
         })
     }
 
@@ -160,16 +193,14 @@ impl Stream {
         const OPERATION: &str = "Stream::read";
         ops::same_length(OPERATION, values.len(), from.len())?;
         self.inner.issue(OPERATION, |stream| {
-            ops::owner(&self.inner.device, OPERATION, "from", from, Owners::Any)?;
-            if values.is_empty() {
-                return Ok(());
-            }
-            // SAFETY: both ranges have `byte_len` bytes; any bits are a valid element; `values`
-            // stays borrowed until the stream has been waited for.
-            unsafe { cu!(cuMemcpyDtoHAsync_v2(values.as_mut_ptr().cast(), from.address(), from.byte_len(), stream)) }?;
-            self.inner.copies.fetch_add(1, Ordering::Relaxed);
-            // SAFETY: the stream is alive.
-            unsafe { cu!(cuStreamSynchronize(stream)) }
+            let source = ops::source(&self.inner.device, OPERATION, "from", from, Owners::Any)?;
+            self.inner.copied(values.is_empty(), &[source], || {
+                let to = values.as_mut_ptr().cast();
+                // SAFETY: both ranges have `byte_len` bytes; any bits are a valid element; `values`
+                // stays borrowed until the stream has been waited for.
+                unsafe { cu!(cuMemcpyDtoHAsync_v2(to, from.address().raw(), from.byte_len(), stream)) }
+            })?;
+            if values.is_empty() { Ok(()) } else { self.inner.wait() }
         })?;
         findings()
     }
@@ -179,11 +210,11 @@ impl Stream {
         const OPERATION: &str = "Stream::copy";
         ops::same_length(OPERATION, to.len(), from.len())?;
         self.inner.issue(OPERATION, |stream| {
-            ops::owner(&self.inner.device, OPERATION, "from", from, Owners::Any)?;
-            ops::owner(&self.inner.device, OPERATION, "to", to, Owners::Any)?;
-            self.inner.copied(from.is_empty(), || {
+            let source = ops::source(&self.inner.device, OPERATION, "from", from, Owners::Any)?;
+            let target = ops::target(&self.inner.device, OPERATION, "to", to, Owners::Any)?;
+            self.inner.copied(from.is_empty(), &[source, target], || {
                 // SAFETY: two borrowed slices of one length; `&mut` keeps them apart.
-                unsafe { cu!(cuMemcpyDtoDAsync_v2(to.address(), from.address(), to.byte_len(), stream)) }
+                unsafe { cu!(cuMemcpyDtoDAsync_v2(to.address().raw(), from.address().raw(), to.byte_len(), stream)) }
             })
         })
     }
@@ -193,11 +224,11 @@ impl Stream {
         const OPERATION: &str = "Stream::fill";
         let pattern = Pattern::of(&value)?;
         self.inner.issue(OPERATION, |stream| {
-            ops::owner(&self.inner.device, OPERATION, "to", to, Owners::Any)?;
-            self.inner.copied(to.byte_len() == 0, || {
+            let target = ops::target(&self.inner.device, OPERATION, "to", to, Owners::Any)?;
+            self.inner.copied(to.byte_len() == 0, &[target], || {
                 // SAFETY: the slice is borrowed exclusively and aligned for its elements, each of
                 // which is a whole number of patterns.
-                unsafe { pattern.fill(to.address(), to.byte_len(), stream) }
+                unsafe { pattern.fill(to.address().raw(), to.byte_len(), stream) }
             })
         })
     }
@@ -225,13 +256,13 @@ impl Stream {
         to: &mut DeviceSlice<T>,
     ) -> Result<(), Error> {
         self.inner.issue(operation, |stream| {
-            ops::owner(&self.inner.device, operation, "to", to, Owners::Any)?;
+            let target = ops::target(&self.inner.device, operation, "to", to, Owners::Any)?;
             self.inner.same_device(operation, "staging memory", &from.inner().device)?;
-            self.inner.copied(to.is_empty(), || {
+            self.inner.copied(to.is_empty(), &[target], || {
                 from.inner().use_on(operation, &self.inner, |base| {
                     // SAFETY: both have `byte_len` bytes at least; the staging memory is not touched by
                     // the host until the copy is done.
-                    unsafe { cu!(cuMemcpyHtoDAsync_v2(to.address(), base.cast(), to.byte_len(), stream)) }
+                    unsafe { cu!(cuMemcpyHtoDAsync_v2(to.address().raw(), base.cast(), to.byte_len(), stream)) }
                 })
             })
         })
@@ -242,12 +273,12 @@ impl Stream {
         const OPERATION: &str = "Stream::read_pinned";
         ops::same_length(OPERATION, to.len(), from.len())?;
         self.inner.issue(OPERATION, |stream| {
-            ops::owner(&self.inner.device, OPERATION, "from", from, Owners::Any)?;
+            let source = ops::source(&self.inner.device, OPERATION, "from", from, Owners::Any)?;
             self.inner.same_device(OPERATION, "staging memory", &to.inner().device)?;
-            self.inner.copied(from.is_empty(), || {
+            self.inner.copied(from.is_empty(), &[source], || {
                 to.inner().use_on(OPERATION, &self.inner, |base| {
                     // SAFETY: as in `write_pinned`, in the other direction.
-                    unsafe { cu!(cuMemcpyDtoHAsync_v2(base.cast(), from.address(), from.byte_len(), stream)) }
+                    unsafe { cu!(cuMemcpyDtoHAsync_v2(base.cast(), from.address().raw(), from.byte_len(), stream)) }
                 })
             })
         })
@@ -268,7 +299,9 @@ impl Stream {
     pub fn wait(&self, event: &Event) -> Result<(), Error> {
         self.inner.issue("Stream::wait", |stream| {
             // SAFETY: stream and event are alive.
-            unsafe { cu!(cuStreamWaitEvent(stream, event.raw.0, 0)) }
+            unsafe { cu!(cuStreamWaitEvent(stream, event.raw.0, 0)) }?;
+            event.is_before(&self.inner.lane);
+            Ok(())
         })
     }
 
@@ -339,13 +372,31 @@ impl StreamInner {
     }
 
     pub fn synchronize(&self, call: &'static str) -> Result<(), Error> {
+        self.issue(call, |_| self.wait())
+    }
+
+    /// Waits for what was issued so far. The state is held, and the context current.
+    pub fn wait(&self) -> Result<(), Error> {
+        let issued = self.lane.issued();
         // SAFETY: the stream is alive for the length of the call.
-        self.issue(call, |stream| unsafe { cu!(cuStreamSynchronize(stream)) })
+        unsafe { cu!(cuStreamSynchronize(self.raw.0)) }?;
+        self.lane.ended(issued);
+        Ok(())
+    }
+
+    /// Issues an operation behind what used its memory on other streams. The state is held, and the context current.
+    fn behind<'a>(
+        &self,
+        uses: impl IntoIterator<Item = &'a Use>,
+        operation: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        // SAFETY: `issue` has seen that the stream is open, and has made its context current.
+        unsafe { self.lane.issue(self.raw.0, uses, operation) }
     }
 
     /// An event at this point. The context is current.
     fn record(&self) -> Result<Event, Error> {
-        let event = Event::new(&self.device)?;
+        let event = Event::new(&self.device, &self.lane)?;
         // SAFETY: stream and event are alive.
         unsafe { cu!(cuEventRecord(event.raw.0, self.raw.0)) }?;
         Ok(event)
@@ -365,20 +416,20 @@ impl StreamInner {
         Ok(())
     }
 
-    /// Runs and counts a copy, unless it is empty.
-    fn copied(&self, empty: bool, f: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    /// Issues and counts a copy behind what used its memory on other streams, unless it is empty.
+    fn copied(&self, empty: bool, owners: &[Option<Use>], f: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         if !empty {
-            f()?;
+            self.behind(owners.iter().flatten(), f)?;
             self.copies.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
 
     pub fn same_device(&self, operation: &'static str, what: &'static str, owner: &DeviceInner) -> Result<(), Error> {
-        let (owner, device) = (owner.ordinal, self.device.ordinal);
-        if owner == device {
+        if owner.shares_context(&self.device) {
             return Ok(());
         }
+        let (owner, device) = (owner.ordinal, self.device.ordinal);
         Err(Error::ForeignDevice { operation, what, owner, device })
     }
 }
@@ -386,10 +437,11 @@ impl StreamInner {
 impl Drop for StreamInner {
     fn drop(&mut self) {
         let destroyed = self.device.bind_to_free().and_then(|()| {
-            // SAFETY: made by `Stream::new`, destroyed here only.
+            // SAFETY: made by `Stream::new`, destroyed here only; or borrowed, and alive by the promise of who lent it.
             unsafe {
                 let waited = cu!(cuStreamSynchronize(self.raw.0));
-                waited.and(cu!(cuStreamDestroy_v2(self.raw.0)))
+                self.lane.close();
+                if self.borrowed { waited } else { waited.and(cu!(cuStreamDestroy_v2(self.raw.0))) }
             }
         });
         if let Err(error) = destroyed {

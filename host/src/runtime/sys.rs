@@ -39,6 +39,10 @@ pub mod code {
     pub const OUT_OF_MEMORY: i32 = 2;
     /// The driver is older than the code.
     pub const UNSUPPORTED_PTX_VERSION: i32 = 222;
+    /// A context that the driver does not know.
+    pub const INVALID_CONTEXT: i32 = 201;
+    /// A handle that the driver does not know.
+    pub const INVALID_HANDLE: i32 = 400;
     /// An event or a stream has not got there yet.
     pub const NOT_READY: i32 = 600;
     /// What `cust` and a clamping driver make of a code that they do not know.
@@ -68,6 +72,7 @@ pub struct LaunchConfig {
 unsafe extern "C" {
     pub fn cuCtxGetCurrent(context: *mut *mut CUctx_st) -> i32;
     pub fn cuCtxSetCurrent(context: *mut CUctx_st) -> i32;
+    pub fn cuCtxGetDevice(device: *mut c_int) -> i32;
     pub fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> i32;
 
     pub fn cuModuleLoadDataEx(
@@ -118,6 +123,7 @@ unsafe extern "C" {
     ) -> i32;
 
     pub fn cuStreamCreateWithPriority(stream: *mut *mut CUstream_st, flags: c_uint, priority: c_int) -> i32;
+    pub fn cuStreamGetCtx(stream: *mut CUstream_st, context: *mut *mut CUctx_st) -> i32;
     pub fn cuStreamDestroy_v2(stream: *mut CUstream_st) -> i32;
     pub fn cuStreamSynchronize(stream: *mut CUstream_st) -> i32;
     pub fn cuStreamWaitEvent(stream: *mut CUstream_st, event: *mut CUevent_st, flags: c_uint) -> i32;

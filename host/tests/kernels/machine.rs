@@ -68,8 +68,9 @@ impl Gpu {
 
 impl Launcher for Gpu {
     type Error = String;
-    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
-        self.stream.launch(kernel).map_err(|e| e.to_string())?;
+    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+        // SAFETY: the caller's promise.
+        unsafe { self.stream.launch_unchecked(kernel) }.map_err(|e| e.to_string())?;
         self.stream.synchronize().map_err(|e| e.to_string())
     }
 }

@@ -6,11 +6,17 @@ use std::process::{Command, Output};
 use warpsmith_device::{U32x4, prelude::*};
 use warpsmith_host::{Device, KernelImage, Stream};
 
+/// An image of code that the test has written, under the names of its kernels: it touches their arguments alone.
+pub const fn image(parts: (&'static str, &'static str, &'static [(u32, &'static str)])) -> KernelImage {
+    // SAFETY: as above.
+    unsafe { KernelImage::from_parts(parts) }
+}
+
 pub const MANIFEST: &str = include_str!("manifest.json");
 pub const PTX: &str = include_str!("kernels.ptx");
 
 /// The kernels below. They belong to this package, so the library has its name.
-pub static KERNELS: KernelImage = KernelImage::from_parts(("warpsmith-host", MANIFEST, &[(75, PTX)]));
+pub static KERNELS: KernelImage = image(("warpsmith-host", MANIFEST, &[(75, PTX)]));
 
 /// y = a * x + y.
 #[kernel(block = 128)]
@@ -85,7 +91,7 @@ impl Contract for Follow<'_> {
 pub fn kernels_that_wait(place: &str) -> KernelImage {
     let text = PTX.replace(".version 6.3\n.target sm_75", ".version 7.8\n.target sm_90");
     let text = text.replace(&format!("// wait {place}"), "griddepcontrol.wait;");
-    KernelImage::from_parts(("warpsmith-host", MANIFEST, vec![(90, &*text.leak())].leak()))
+    image(("warpsmith-host", MANIFEST, vec![(90, &*text.leak())].leak()))
 }
 
 /// Stores its arguments.

@@ -59,7 +59,7 @@ impl Gpu {
 
 impl Launcher for Gpu {
     type Error = String;
-    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
         kernel.check().map_err(|e| e.to_string())?;
         let geometry = kernel.geometry();
         geometry.check(K::META).map_err(|e| e.to_string())?;

@@ -14,8 +14,9 @@ pub struct Driver<'a> {
 
 impl Launcher for Driver<'_> {
     type Error = String;
-    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
-        self.stream.launch(kernel).map_err(|e| e.to_string())?;
+    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+        // SAFETY: the caller's promise.
+        unsafe { self.stream.launch_unchecked(kernel) }.map_err(|e| e.to_string())?;
         self.stream.synchronize().map_err(|e| e.to_string())
     }
 }
@@ -87,8 +88,9 @@ impl<B> Recorder<B> {
 
 impl<B: Launcher> Launcher for Recorder<B> {
     type Error = B::Error;
-    fn launch<K: Contract>(&mut self, kernel: K) -> Result<(), B::Error> {
-        self.inner.launch(kernel)
+    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), B::Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.launch_unchecked(kernel) }
     }
 }
 
