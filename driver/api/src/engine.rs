@@ -375,7 +375,9 @@ fn is_other_copy(library: &Library) -> bool {
     let ours: extern "C" fn() -> c_int = crate::warpsmith_software_driver;
     // SAFETY: the symbol is only compared, never called or read.
     let theirs = unsafe { library.get::<*const c_void>(MARKER.to_bytes_with_nul()) };
-    theirs.is_ok_and(|marker| unsafe { marker.try_as_raw_ptr() }.is_some_and(|at| at.addr() != ours as usize))
+    let Ok(marker) = theirs else { return false };
+    // SAFETY: the address is compared while the library is borrowed.
+    unsafe { marker.try_as_raw_ptr() }.is_some_and(|at| at.addr() != ours as usize)
 }
 
 /// The software driver as a library that other code of this process has loaded: two of them would not know each other's

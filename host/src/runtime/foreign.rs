@@ -94,7 +94,7 @@ impl<T: Element> Buffer<T> {
     ) -> Result<Buffer<T>, Error> {
         const CALL: &str = "Buffer::from_raw";
         device.inner.enter(CALL)?;
-        let bytes = (len as u64).checked_mul(size_of::<T>() as u64).unwrap_or(u64::MAX).max(1);
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64).max(1);
         if address == 0 || !address.is_multiple_of(align_of::<T>() as u64) {
             return Err(Error::NullPointer { kernel: CALL, argument: "address", address });
         }

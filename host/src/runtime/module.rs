@@ -99,10 +99,11 @@ impl KernelImage {
 /// the kernels package's, with `_` for `-`.
 #[macro_export]
 macro_rules! include_kernels {
-    ($library:literal) => {
+    ($library:literal) => {{
+        let parts = include!(concat!(env!("OUT_DIR"), "/", $library, ".rs"));
         // SAFETY: what the builder wrote into the folder that is its own.
-        unsafe { $crate::KernelImage::from_parts(include!(concat!(env!("OUT_DIR"), "/", $library, ".rs"))) }
-    };
+        unsafe { $crate::KernelImage::from_parts(parts) }
+    }};
 }
 
 /// A library on a device.

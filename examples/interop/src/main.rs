@@ -1,0 +1,80 @@
+//! Kernels of `gpu-kernels` in a program on cudarc: its context, its stream, its buffers, and buffers handed back.
+//!
+//! `warpsmith-interop late` opens the device before cudarc has loaded a driver, and shows what is said where there are two.
+
+use cudarc::driver::{CudaContext, DevicePtr, DevicePtrMut};
+use std::error::Error;
+use warpsmith_host::device::DeviceSlice;
+use warpsmith_host::gpu_kernels::elementwise::ResidualAdd;
+use warpsmith_host::{Buffer, Device, Stream};
+
+const N: usize = 1000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    if std::env::args().nth(1).as_deref() == Some("late") {
+        return late();
+    }
+    // First: cudarc loads the driver, and what comes after joins it.
+    let context = CudaContext::new(0)?;
+    let theirs = context.new_stream()?;
+    let x = theirs.clone_htod(&[1.0f32; N])?;
+    let mut y = theirs.alloc_zeros::<f32>(N)?;
+
+    // cudarc's context is the device's primary one, which `open` shares.
+    let device = Device::open(0)?;
+    println!("engine: {}", device.engine());
+    // SAFETY: `theirs` lives to the end, and so do cudarc's buffers; all work on them is on this stream.
+    let stream = unsafe { Stream::from_raw(&device, theirs.cu_stream().cast()) }?;
+
+    one_launch(&stream, &theirs, &x, &mut y)?;
+    println!("a launch on cudarc's buffers: {}", theirs.clone_dtoh(&y)?[N - 1]);
+
+    // A graph keeps what it uses, so it takes buffers, and a buffer can keep cudarc's.
+    let (address, _) = y.device_ptr(&theirs);
+    // SAFETY: `y` is moved into the buffer, which frees it last; work on it is on this stream.
+    let mut y = unsafe { Buffer::<f32>::from_raw(&device, address, N, y) }?;
+    let one = stream.upload(&[1.0f32; N])?;
+    let mut sum = stream.zeros::<f32>(N)?;
+    let graph = stream.capture(|scope| {
+        scope.launch(ResidualAdd { x: &one, residual: &y, y: &mut sum, n: N as u32 })?;
+        scope.copy(&sum, &mut y)
+    })?;
+    for _ in 0..10 {
+        graph.launch(&stream)?;
+    }
+    println!("after ten replays: {}", stream.read(&y)?[N - 1]);
+
+    // Memory of ours, in a call of theirs.
+    let mut host = [0.0f32; N];
+    // SAFETY: `sum` has as many elements and lives on; the stream has been waited for.
+    unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut host, sum.address().raw()) }?;
+    println!("read by cudarc: {}", host[N - 1]);
+    Ok(())
+}
+
+/// y = x + x
+fn one_launch(
+    stream: &Stream,
+    theirs: &cudarc::driver::CudaStream,
+    x: &cudarc::driver::CudaSlice<f32>,
+    y: &mut cudarc::driver::CudaSlice<f32>,
+) -> Result<(), warpsmith_host::Error> {
+    // cudarc takes note of the use when the second half of each pair is dropped.
+    let ((x, _x), (y, _y)) = (x.device_ptr(theirs), y.device_ptr_mut(theirs));
+    // SAFETY: N elements each of live allocations, borrowed shared and exclusively; the launch is on the stream that cudarc knows.
+    let (x, y) = unsafe { (DeviceSlice::from_raw(x, N), DeviceSlice::from_raw_mut(y, N)) };
+    stream.launch(ResidualAdd { x, residual: x, y, n: N as u32 })
+}
+
+/// The other way round, on the software driver: this crate has started its own by then, and cudarc loads another.
+fn late() -> Result<(), Box<dyn Error>> {
+    let device = Device::open(0)?;
+    let context = CudaContext::new(0)?;
+    let theirs = context.new_stream()?;
+    // SAFETY: `theirs` lives longer.
+    match unsafe { Stream::from_raw(&device, theirs.cu_stream().cast()) } {
+        Ok(_) => println!("one driver: {}", device.engine()),
+        Err(error) => println!("refused: {error}"),
+    }
+    Ok(())
+}
