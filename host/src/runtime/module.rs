@@ -100,7 +100,7 @@ impl KernelImage {
 #[macro_export]
 macro_rules! include_kernels {
     ($library:literal) => {{
-        let parts = include!(concat!(env!("OUT_DIR"), "/", $library, ".rs"));
+        let parts: (&str, &str, &[(u32, &str)]) = include!(concat!(env!("OUT_DIR"), "/", $library, ".rs"));
         // SAFETY: what the builder wrote into the folder that is its own.
         unsafe { $crate::KernelImage::from_parts(parts) }
     }};
