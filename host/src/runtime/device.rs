@@ -392,7 +392,7 @@ impl DeviceInner {
     /// ours is made it.
     pub fn bind_to_free(&self) -> Result<(), Error> {
         // SAFETY: the context is retained for as long as `self` lives.
-        self.bind().or_else(|_| unsafe { cu!(cuCtxSetCurrent(self.context.as_raw())) })
+        self.bind().or_else(|_| unsafe { cu!(cuCtxSetCurrent(self.raw_context())) })
     }
 
     /// Waits for all work on the streams of this device.
