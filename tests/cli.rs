@@ -343,7 +343,9 @@ fn a_forced_engine_that_is_absent_is_an_error_and_never_a_fallback() {
         assert_eq!(run["engine"]["kind"], "cuda");
     } else {
         assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
-        assert!(stderr(&output).contains("libcuda"), "{}", stderr(&output));
+        let text = stderr(&output);
+        assert!(text.contains("libcuda"), "{text}");
+        assert_eq!(text.matches("the CUDA driver was asked for").count(), 1, "said once: {text}");
     }
 }
 

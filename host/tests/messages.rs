@@ -14,7 +14,10 @@ use warpsmith_host::{Device, Error};
 /// Compares a message with its file.
 #[track_caller]
 fn says<T>(name: &str, result: Result<T, Error>) {
-    let text = result.map(|_| ()).unwrap_err().to_string();
+    let error = result.map(|_| ()).unwrap_err();
+    let text = error.to_string();
+    // A `main` that returns it prints this.
+    assert_eq!(format!("{error:?}"), text);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/messages/{name}.txt"));
     if std::env::var("WARPSMITH_MESSAGES").is_ok_and(|v| v == "write") {
         std::fs::write(&path, format!("{text}\n")).unwrap();

@@ -16,7 +16,7 @@ use crate::DeviceAddress;
 use std::fmt;
 
 /// A launch breaks its kernel's contract; nothing was launched.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kernel}: argument `{argument}`: expected {expected}, got {actual}")]
 pub struct ContractError {
     /// The kernel's entry name.
@@ -27,6 +27,13 @@ pub struct ContractError {
     pub expected: String,
     /// What was given.
     pub actual: String,
+}
+
+/// The text of `Display`: what a `main` that returns the error, or an `unwrap`, prints.
+impl fmt::Debug for ContractError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// A number with, at choice, the words for where it comes from: `256u32` or `(256u32, "cols")`.

@@ -60,7 +60,7 @@ impl FromStr for Choice {
 }
 
 /// Why a choice of engine was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
     /// An engine already runs in this process, and it is another one.
     #[error("the {running} engine already runs in this process: choose `{wanted}` before the first cuInit")]
@@ -76,6 +76,13 @@ pub enum SelectError {
         /// The name given.
         given: String,
     },
+}
+
+/// The text of `Display`: what a `main` that returns the error, or an `unwrap`, prints.
+impl fmt::Debug for SelectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// The engine that runs.
@@ -187,6 +194,18 @@ pub fn select(choice: Choice) -> Result<(), SelectError> {
     Ok(())
 }
 
+thread_local! {
+    static QUIET: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Runs what calls `cuInit` without a line on stderr if that fails: the caller tells [`init_error`] itself.
+pub fn init_quietly<T>(init: impl FnOnce() -> T) -> T {
+    let before = QUIET.replace(true);
+    let result = init();
+    QUIET.set(before);
+    result
+}
+
 /// Why the last `cuInit` failed, in words that name the remedy.
 pub fn init_error() -> Option<String> {
     lock(&WHY).init_error.clone()
@@ -227,7 +246,9 @@ pub(crate) fn init(flags: c_uint) -> Res {
             Ok(())
         }
         Err((code, reason)) => {
-            eprintln!("warpsmith driver: {reason}");
+            if !QUIET.get() {
+                eprintln!("warpsmith driver: {reason}");
+            }
             why.init_error = Some(reason);
             Err(code)
         }

@@ -39,8 +39,8 @@ mod types;
 pub use api::*;
 pub use codes::{result_name, result_text};
 pub use engine::{
-    Choice, Engine, RealProbe, SelectError, engine, init_error, other_driver, probe_real, probe_settings, select,
-    why_not_cuda,
+    Choice, Engine, RealProbe, SelectError, engine, init_error, init_quietly, other_driver, probe_real, probe_settings,
+    select, why_not_cuda,
 };
 pub use instrument::last_raw_result;
 pub use types::*;

@@ -4,12 +4,13 @@ use super::KvType;
 use crate::Error;
 use crate::model::ModelError;
 use gpu_kernels::format::FormatError;
+use std::fmt;
 
 /// Why a model cannot be loaded or a token cannot be fed.
 ///
 /// A sequence whose call failed is as it was before the call: the same length, the same cached
 /// positions. It can go on, unless the text says that the device is lost.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The runtime or the driver.
@@ -177,4 +178,11 @@ pub enum DecodeError {
         /// Launches of the same step run eagerly.
         launches: usize,
     },
+}
+
+/// The text of `Display`: what a `main` that returns the error, or an `unwrap`, prints.
+impl fmt::Debug for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

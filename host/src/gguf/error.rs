@@ -1,11 +1,12 @@
 //! Errors of the GGUF reader and writer.
 
+use std::fmt;
 use std::path::PathBuf;
 
 /// Why a file is not a GGUF file that can be used, or why a key cannot be read as asked.
 ///
 /// Every offset is in bytes from the start of the file.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum GgufError {
     /// The operating system refused the file.
@@ -298,4 +299,11 @@ pub enum GgufError {
         /// Bytes given.
         actual: u64,
     },
+}
+
+/// The text of `Display`: what a `main` that returns the error, or an `unwrap`, prints.
+impl fmt::Debug for GgufError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

@@ -2,9 +2,10 @@
 
 use crate::gguf::GgufError;
 use gpu_kernels::format::FormatError;
+use std::fmt;
 
 /// Why a model cannot be run.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
     /// The container or one of its keys.
@@ -82,4 +83,11 @@ pub enum ModelError {
         /// What is wrong, and in which block.
         source: FormatError,
     },
+}
+
+/// The text of `Display`: what a `main` that returns the error, or an `unwrap`, prints.
+impl fmt::Debug for ModelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

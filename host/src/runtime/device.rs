@@ -327,7 +327,7 @@ impl fmt::Debug for Device {
 }
 
 fn start_engine() -> Result<(), Error> {
-    match cust::init(cust::CudaFlags::empty()) {
+    match warpsmith_driver_api::init_quietly(|| cust::init(cust::CudaFlags::empty())) {
         Ok(()) => Ok(()),
         Err(error) => {
             let error = Error::driver("cuInit", error as u32 as i32);

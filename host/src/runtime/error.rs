@@ -5,10 +5,11 @@
 //! and streams stay usable unless the text says that the device is lost.
 
 use super::sys::code;
+use std::fmt;
 use warpsmith_device::ContractError;
 
 /// What went wrong in the runtime.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A driver function failed.
@@ -384,6 +385,13 @@ pub enum Error {
         /// The call.
         call: &'static str,
     },
+}
+
+/// The text of `Display`: what a `main` that returns the error, or an `unwrap`, prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -1,9 +1,10 @@
 //! What can be wrong with the tokenizer keys of a file, or with a text.
 
 use crate::gguf::GgufError;
+use std::fmt;
 
 /// Why text cannot be turned into tokens with this file.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenizerError {
     /// A key is missing or of the wrong type.
@@ -83,4 +84,11 @@ pub enum TokenizerError {
         /// What the expression engine said.
         reason: String,
     },
+}
+
+/// The text of `Display`: what a `main` that returns the error, or an `unwrap`, prints.
+impl fmt::Debug for TokenizerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
