@@ -37,7 +37,7 @@ impl Best {
     }
 }
 
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 // SAFETY: the two words are the two fields.
 unsafe impl crate::warp::Shuffle for Best {
     const WIDE: bool = true;

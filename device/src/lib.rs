@@ -145,39 +145,39 @@ mod words;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod launch;
 
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod args;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod atomic;
-#[cfg(any(target_feature = "sm_80", doc))]
+#[cfg(any(target_feature = "sm_80", doc, rust_analyzer))]
 pub mod barrier;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod block;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod block_reduce;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod constant;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod grid;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod mem;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod mma;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod pipeline;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod shared;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod sync;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod thread;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod tile;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod trap;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod unroll;
-#[cfg(any(target_arch = "nvptx64", doc))]
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
 pub mod warp;
 
 pub use address::DeviceAddress;
@@ -186,13 +186,15 @@ pub use element::Plain;
 pub use element::{Element, F32x2, F32x4, U32x2, U32x4, bf16, f16};
 pub use warpsmith_macros::{Element, device, kernel};
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub use args::{Awaited, In, InOut, Out};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{
-    Access, ArgKind, ArgMeta, ArgSink, Awaited, Confined, Contract, ContractError, DeviceSlice, Geometry, In, InOut,
-    Kernel, KernelMeta, Launcher, Out, Programmatic, contract,
+    Access, ArgKind, ArgMeta, ArgSink, Confined, Contract, ContractError, DeviceSlice, Geometry, Kernel, KernelMeta,
+    Launcher, Programmatic, contract,
 };
+#[cfg(not(any(target_arch = "nvptx64", rust_analyzer)))]
+pub use launch::{Awaited, In, InOut, Out};
 
 /// Names that a kernels crate wants in scope.
 pub mod prelude {
@@ -201,14 +203,14 @@ pub mod prelude {
         device, f16, gpu_assert, gpu_print, gpu_println, kernel, math,
     };
 
-    #[cfg(target_feature = "sm_80")]
+    #[cfg(any(target_feature = "sm_80", rust_analyzer))]
     pub use crate::barrier;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::launch::{
         Access, ArgKind, ArgMeta, ArgSink, Confined, Contract, ContractError, DeviceSlice, Geometry, Kernel,
         KernelMeta, Launcher, Programmatic, contract,
     };
-    #[cfg(target_arch = "nvptx64")]
+    #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
     pub use crate::{
         atomic::{self, Order, Scope},
         block, block_reduce, constant_array, device_assert, grid, mem, mma, pipeline,
@@ -230,6 +232,22 @@ macro_rules! __device_fn {
         #[rustc_force_inline]
         $($f)*
     };
+}
+
+/// What an editor reads of kernels and `#[device]` functions on the host: their bodies, with the device's half of this crate.
+///
+/// rust-analyzer sets `cfg(rust_analyzer)` for what it reads; a build leaves the bodies out.
+#[cfg(rust_analyzer)]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __editor {
+    ($($item:tt)*) => { $($item)* };
+}
+#[cfg(not(rust_analyzer))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __editor {
+    ($($item:tt)*) => {};
 }
 
 /// What the macros expand to; not for direct use.

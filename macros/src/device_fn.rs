@@ -22,6 +22,12 @@ pub fn device(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
         }
     }
     Ok(quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
+        ::warpsmith_device::__editor! {
+            #[allow(unsafe_op_in_unsafe_fn, dead_code)]
+            #f
+        }
+
         #[cfg(target_arch = "nvptx64")]
         ::warpsmith_device::__device_fn! {
             #[allow(unsafe_op_in_unsafe_fn)]

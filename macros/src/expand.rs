@@ -87,8 +87,9 @@ fn one(f: ItemFn, options: Options, site: impl Fn(&Ident) -> Site) -> Result<Tok
     let family = options.family.clone().unwrap_or_else(|| file_module(&file, &library));
     let entry = options.name.clone().unwrap_or_else(|| f.sig.ident.unraw().to_string());
     let parts = Parts { line, nvvm, f, arguments, options, entry, family, library, file, docs, cfgs, lints };
-    let (device, host, common) = (parts.device(), parts.host(), parts.common());
-    Ok(quote! { #common #device #host })
+    let (device, host, common, editor) = (parts.device(), parts.host(), parts.common(), parts.editor());
+    // Completion takes the first copy of the body.
+    Ok(quote! { #editor #common #device #host })
 }
 
 /// The module that a source file is: its stem, or its folder's name for `mod.rs`.
@@ -280,6 +281,23 @@ impl Parts {
             #vis unsafe #abi fn #ident(#(#raw),*) {
                 #(#wrapped)*
                 #(#statements)*
+            }
+        }
+    }
+
+    /// What an editor reads on the host: the function as it is written, which nothing calls.
+    fn editor(&self) -> TokenStream {
+        let Parts { cfgs, lints, arguments, .. } = self;
+        let (ident, body) = (&self.f.sig.ident, &self.f.block);
+        let arguments = arguments.iter().map(|Argument { name, mutability, ty, .. }| quote!(#mutability #name: #ty));
+        quote! {
+            #(#cfgs)*
+            #[cfg(not(target_arch = "nvptx64"))]
+            ::warpsmith_device::__editor! {
+                #(#lints)*
+                #[doc(hidden)]
+                #[allow(dead_code, unsafe_op_in_unsafe_fn)]
+                unsafe fn #ident(#(#arguments),*) #body
             }
         }
     }

@@ -9,8 +9,8 @@ use warpsmith_device::prelude::*;
 
 /// Rows and columns of a tile, and threads of a block in x and in y.
 pub const TILE: u32 = 16;
-#[cfg(target_arch = "nvptx64")]
-const T: usize = TILE as usize;
+/// The same, as an index.
+pub const T: usize = TILE as usize;
 
 /// A product of two matrices, by tiles in shared memory.
 #[kernel(block = (TILE, TILE), min_blocks = 4)]
