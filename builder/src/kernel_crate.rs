@@ -142,6 +142,14 @@ impl Speaker {
         }
     }
 
+    /// Tells `include_kernels!` where the image of this library is. A name that no build script told is an error that the
+    /// macro words.
+    fn name_image(&self, output: &Output) {
+        if let (true, Some(stem)) = (self.in_build_script, output.rust_path.file_stem()) {
+            println!("cargo:rustc-env=WARPSMITH_KERNELS_{}={}", stem.display(), output.rust_path.display());
+        }
+    }
+
     pub(crate) fn warn(&self, text: &str) {
         if self.in_build_script {
             for line in text.trim_end().lines() {
@@ -307,6 +315,7 @@ impl KernelCrate {
         for warning in &output.warnings {
             plan.speaker.warn(warning);
         }
+        plan.speaker.name_image(&output);
         Ok(output)
     }
 
@@ -321,7 +330,7 @@ impl KernelCrate {
     ) -> Result<Output, BuildError> {
         let library = cargo::package_name(toolchain, dir)?;
         speaker.warn(&format!("DOCS_RS is set: the kernels of `{library}` are not compiled, only documented"));
-        Writer {
+        let output = Writer {
             library: &library,
             backend: backend.name(),
             generator: "none, because DOCS_RS was set".to_owned(),
@@ -329,7 +338,9 @@ impl KernelCrate {
             allow_local: &[],
             refuse_local: true,
         }
-        .write(Vec::new())
+        .write(Vec::new())?;
+        speaker.name_image(&output);
+        Ok(output)
     }
 
     fn resolve_path(&self) -> Result<PathBuf, BuildError> {

@@ -43,6 +43,7 @@ mod cargo;
 mod cuda_builder;
 mod dependency;
 mod error;
+mod hints;
 mod kernel_crate;
 mod made;
 mod manifest;

@@ -21,6 +21,7 @@ pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String
 
     let isa = check_header(&scan, rules, &mut problems);
     check_externs(&scan, &mut problems);
+    check_shared_names(&scan, &mut problems);
     let lines = meta::read(&scan, &mut problems);
     let unreadable = lines.len() != scan.kernel_lines.len();
     let mut by_name: BTreeMap<&str, &KernelLine> = BTreeMap::new();
@@ -129,6 +130,23 @@ fn local_memory(kernel: &str, bytes: u32, refused: bool) -> String {
         "kernel `{kernel}` keeps {bytes} bytes per thread in local memory, which is slow: an array is indexed by a value \
          that is not constant, or its loop is not unrolled. {remedy}"
     )
+}
+
+/// Shared arrays are symbols of the whole module, whichever function declares them.
+fn check_shared_names(scan: &Scan<'_>, problems: &mut Vec<String>) {
+    let functions: BTreeSet<&str> = scan.functions.iter().map(|f| f.name).collect();
+    let (mut seen, mut told) = (BTreeSet::new(), BTreeSet::new());
+    for variable in scan.variables.iter().filter(|v| !v.is_extern) {
+        let twice = !seen.insert(variable.name);
+        if (twice || functions.contains(variable.name)) && told.insert(variable.name) {
+            let other = if twice { "another variable" } else { "a kernel" };
+            problems.push(format!(
+                "`{name}` is the name of {other} too: the name that `shared_array!({name}: …)` or `constant_array!` is given is \
+                 a symbol of the whole library, so each name is used once. Rename one, or declare the array once and hand it on",
+                name = variable.name
+            ));
+        }
+    }
 }
 
 /// Offset of every parameter: each at the next multiple of its alignment.

@@ -270,9 +270,8 @@ pub fn dynamic_bytes() -> usize {
 /// ```
 ///
 /// The name is a symbol of the whole PTX module: it is used once, begins with a letter, and is
-/// neither a kernel's name nor a PTX word. A name that is used twice is an error of the assembler
-/// ("duplicate definition"), on the GPU's and on the software driver's. The length is a constant
-/// that the *module* around the function can see. The array begins at a multiple of 16 and is not
+/// neither a kernel's name nor a PTX word. A name that is used twice is an error of the builder.
+/// The length is a constant that the *module* around the function can see. The array begins at a multiple of 16 and is not
 /// initialised. A kernel has 48 KiB of static shared memory; ask for more as dynamic.
 ///
 /// Declare it once at the top of a kernel and pass the handle on. Every kernel that reaches the

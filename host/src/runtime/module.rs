@@ -100,7 +100,15 @@ impl KernelImage {
 #[macro_export]
 macro_rules! include_kernels {
     ($library:literal) => {{
-        let parts: (&str, &str, &[(u32, &str)]) = include!(concat!(env!("OUT_DIR"), "/", $library, ".rs"));
+        let parts: (&str, &str, &[(u32, &str)]) = include!(env!(
+            concat!("WARPSMITH_KERNELS_", $library),
+            concat!(
+                "no kernels are called `",
+                $library,
+                "`: it is the name of the kernels crate, with `_` for `-`, that the build script of this package compiles with \
+                 `warpsmith_builder::KernelCrate`"
+            )
+        ));
         // SAFETY: what the builder wrote into the folder that is its own.
         unsafe { $crate::KernelImage::from_parts(parts) }
     }};
