@@ -88,6 +88,44 @@ fn copy_into(from: &Path, to: &Path) -> Result<(), BuildError> {
     Ok(())
 }
 
+/// A checksum of a file of the cache, kept beside it: length and CRC-32.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sum(String);
+
+impl Sum {
+    pub(crate) fn of(bytes: &[u8]) -> Sum {
+        Sum(format!("{} {:08x}", bytes.len(), crc32fast::hash(bytes)))
+    }
+
+    pub(crate) fn of_file(path: &Path) -> Result<Sum, BuildError> {
+        Ok(Sum::of(&std::fs::read(path).map_err(BuildError::io("read", path))?))
+    }
+
+    fn place(path: &Path) -> PathBuf {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".sum");
+        PathBuf::from(name)
+    }
+
+    pub(crate) fn write_beside(&self, path: &Path) -> Result<(), BuildError> {
+        let place = Sum::place(path);
+        std::fs::write(&place, &self.0).map_err(BuildError::io("write", &place))
+    }
+
+    /// What was noted when the file was written.
+    pub(crate) fn noted(path: &Path) -> Option<Sum> {
+        std::fs::read_to_string(Sum::place(path)).ok().map(Sum)
+    }
+
+    /// Whether the file is as it was written.
+    pub(crate) fn stands_beside(path: &Path) -> bool {
+        match (Sum::of_file(path), Sum::noted(path)) {
+            (Ok(found), Some(noted)) => found == noted,
+            _ => false,
+        }
+    }
+}
+
 /// FNV-1a, 64 bits: stable between releases of the standard library.
 pub(crate) fn hash(parts: &[&str]) -> String {
     let mut state = 0xcbf2_9ce4_8422_2325_u64;
@@ -138,6 +176,22 @@ mod tests {
         assert_eq!(std::fs::read_to_string(to.join("a/b.txt")).unwrap(), "text");
         assert_eq!(to.join("a/b.txt").metadata().unwrap().modified().unwrap(), long_ago);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing partial is left");
+    }
+
+    #[test]
+    fn a_sum_tells_cut_and_changed_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rlib");
+        write_if_changed(&path, "what was written").unwrap();
+        assert!(!Sum::stands_beside(&path), "nothing was noted");
+        Sum::of_file(&path).unwrap().write_beside(&path).unwrap();
+        assert!(Sum::stands_beside(&path));
+        for damage in ["what was", "what was writtem", ""] {
+            std::fs::write(&path, damage).unwrap();
+            assert!(!Sum::stands_beside(&path), "{damage}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(!Sum::stands_beside(&path));
     }
 
     #[test]

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::BuildError;
+use crate::cache::Sum;
 use crate::dependency::Patch;
+use crate::hints::with_hint;
 use crate::process::{clean_command, run, stdout_of};
 use crate::sysroot::TARGET;
 use crate::toolchain::Toolchain;
@@ -336,6 +338,12 @@ impl Compilation<'_> {
                 false => messages.errors.concat(),
                 true => stderr.into_owned(),
             };
+            // Of a library that was cut, and of its bitcode.
+            let unreadable =
+                ["error[E0786]", "failed to load bitcode", "failed to mmap rmeta", "invalid metadata files"];
+            if unreadable.iter().any(|words| rendered.contains(words)) {
+                return Err(BuildError::Damaged { path: self.target_dir.to_path_buf() });
+            }
             return Err(BuildError::Compile { package: self.package.name.clone(), arch: self.arch.clone(), rendered });
         }
         let archive = messages.archive.ok_or_else(|| BuildError::Answer {
@@ -344,7 +352,14 @@ impl Compilation<'_> {
         })?;
         let ptx_path =
             assembly_of(&archive, &self.package.crate_name, &self.target_dir.join(TARGET).join(PROFILE).join("deps"))?;
-        let ptx = std::fs::read_to_string(&ptx_path).map_err(BuildError::io("read", &ptx_path))?;
+        let bytes = std::fs::read(&ptx_path).map_err(BuildError::io("read", &ptx_path))?;
+        // Cargo looks at times alone, so a text that it calls fresh may have been cut.
+        let sum = Sum::of(&bytes);
+        if messages.fresh && Sum::noted(&ptx_path).is_some_and(|noted| noted != sum) {
+            return Err(BuildError::Damaged { path: ptx_path });
+        }
+        sum.write_beside(&ptx_path)?;
+        let ptx = String::from_utf8(bytes).map_err(|_| BuildError::Damaged { path: ptx_path.clone() })?;
         let inputs = std::fs::read_to_string(archive.with_extension("d"))
             .map(|text| dep_info_files(&text, &self.package.workspace_root))
             .unwrap_or_default();
@@ -389,7 +404,7 @@ impl Messages {
         let Some(rendered) = rendered else { return };
         // A failure note is the hint at `rustc --explain`.
         if level.starts_with("error") || level == "failure-note" {
-            self.errors.push(rendered);
+            self.errors.push(with_hint(&message, rendered));
         } else if level == "warning" {
             // Ours, and meant: the PTX version is a target feature that rustc calls unstable.
             let about_flags = message.contains("specified for `-Ctarget-feature`");

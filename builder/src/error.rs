@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// Why a build of kernels failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// The kernels crate cannot be used as it is.
@@ -126,12 +126,28 @@ pub enum BuildError {
         /// Why.
         source: io::Error,
     },
+    /// A part of the build cache is not what was written, and stays so after it was made anew.
+    #[error(
+        "{} in the build cache is damaged, also after it was made anew: is the disk full or failing? Remove the folder, or \
+         name another one in WARPSMITH_CACHE_DIR", path.display()
+    )]
+    Damaged {
+        /// The file or the folder.
+        path: PathBuf,
+    },
     /// The `cuda_builder` backend lacks pieces. Names every one.
     #[error("the cuda_builder backend cannot run here. Missing:\n{}\nThe stock backend needs none of these: unset WARPSMITH_BACKEND", missing.iter().map(|m| m.to_string()).collect::<Vec<_>>().join("\n"))]
     CudaBuilderUnavailable {
         /// Each missing piece with its fix.
         missing: Vec<MissingPiece>,
     },
+}
+
+/// The text of `Display`: what a `main` that returns the error, or an `unwrap`, prints.
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// A piece of a toolchain that is missing, with the fix.

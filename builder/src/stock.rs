@@ -107,11 +107,24 @@ impl Kernels<'_> {
         hosts.into_iter().next()
     }
 
+    /// Compiles for one architecture. What a full disk or an interrupted copy left damaged is made anew, once.
     fn compile(&self, arch: Arch, isa: Isa) -> Result<Compiled, BuildError> {
+        let target_dir = self.dir.join(arch.to_string());
+        match self.compile_in(&target_dir, arch, isa) {
+            Err(BuildError::Damaged { path }) => {
+                eprintln!("warpsmith: {} is damaged; the kernels are compiled anew for {arch}", path.display());
+                std::fs::remove_dir_all(&target_dir).map_err(BuildError::io("remove", &target_dir))?;
+                self.compile_in(&target_dir, arch, isa)
+            }
+            other => other,
+        }
+    }
+
+    fn compile_in(&self, target_dir: &Path, arch: Arch, isa: Isa) -> Result<Compiled, BuildError> {
         Compilation {
             package: &self.plan.package,
             toolchain: &self.plan.toolchain,
-            target_dir: &self.dir.join(arch.to_string()),
+            target_dir,
             rustflags: &rustflags(&self.sysroot, arch, isa, self.plan.line_info),
             features: &self.plan.features,
             default_features: self.plan.default_features,

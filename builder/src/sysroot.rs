@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::BuildError;
-use crate::cache::{DirLock, hash};
+use crate::cache::{DirLock, Sum, hash};
 use crate::process::{clean_command, run};
 use crate::toolchain::Toolchain;
 
@@ -46,12 +46,15 @@ pub(crate) fn ensure(toolchain: &Toolchain, cache: &Path) -> Result<PathBuf, Bui
         env!("CARGO_PKG_VERSION"),
     ]);
     let sysroot = cache.join(format!("sysroot-{key}"));
-    if is_complete(&sysroot) {
+    if is_whole(&sysroot) {
         return Ok(sysroot);
     }
     let _lock = DirLock::acquire(cache, "sysroot.lock", "`core` for the GPU")?;
-    if is_complete(&sysroot) {
+    if is_whole(&sysroot) {
         return Ok(sysroot);
+    }
+    if sysroot.exists() {
+        eprintln!("warpsmith: {} is damaged and is made anew", sysroot.display());
     }
     let library = toolchain.rust_src()?;
     eprintln!("warpsmith: compiling `core` for the GPU with rustc {}; once, about 15 s", toolchain.release);
@@ -64,7 +67,11 @@ pub(crate) fn ensure(toolchain: &Toolchain, cache: &Path) -> Result<PathBuf, Bui
     compile(toolchain, "core", &library.join("core/src/lib.rs"), &core, None)?;
     let source = work.join("compiler_builtins.rs");
     std::fs::write(&source, EMPTY_COMPILER_BUILTINS).map_err(BuildError::io("write", &source))?;
-    compile(toolchain, "compiler_builtins", &source, &lib.join("libcompiler_builtins.rlib"), Some(&core))?;
+    let builtins = lib.join("libcompiler_builtins.rlib");
+    compile(toolchain, "compiler_builtins", &source, &builtins, Some(&core))?;
+    for library in [&core, &builtins] {
+        Sum::of_file(library)?.write_beside(library)?;
+    }
 
     let _ = std::fs::remove_dir_all(&sysroot);
     std::fs::rename(&work, &sysroot).map_err(BuildError::io("rename into place", &sysroot))?;
@@ -75,9 +82,10 @@ fn lib_dir(sysroot: &Path) -> PathBuf {
     sysroot.join("lib/rustlib").join(TARGET).join("lib")
 }
 
-fn is_complete(sysroot: &Path) -> bool {
+/// Whether everything is there as it was written: disks fill up, and files are cut.
+fn is_whole(sysroot: &Path) -> bool {
     let lib = lib_dir(sysroot);
-    lib.join("libcore.rlib").is_file() && lib.join("libcompiler_builtins.rlib").is_file()
+    ["libcore.rlib", "libcompiler_builtins.rlib"].iter().all(|name| Sum::stands_beside(&lib.join(name)))
 }
 
 fn compile(

@@ -106,6 +106,56 @@ fn a_second_build_compiles_nothing_and_an_edit_reaches_the_ptx() {
     assert_eq!(third.rust_path.metadata().unwrap().modified().unwrap(), times[4], "the expression did not change");
 }
 
+/// The files below a folder whose names end so.
+fn files(dir: &std::path::Path, ends: &str) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()) {
+        match entry.is_dir() {
+            true => found.extend(files(&entry, ends)),
+            false if entry.to_string_lossy().ends_with(ends) => found.push(entry),
+            false => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn a_damaged_cache_heals() {
+    let fixture = Fixture::basic();
+    // Its own: others use the shared one at the same time.
+    let cache = fixture.dir.path().join("cache");
+    let build = || fixture.kernel_crate().cache_dir(&cache).build().unwrap();
+    let text = |output: &warpsmith_builder::Output| std::fs::read_to_string(&output.images[0].path).unwrap();
+    let cut = |path: &std::path::Path| {
+        let length = path.metadata().unwrap().len();
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(length / 2).unwrap();
+    };
+    let whole = text(&build());
+    let ptx = files(&cache, ".s");
+    let libraries: Vec<_> =
+        files(&cache.join("kernels"), ".rlib").into_iter().filter(|p| p.to_string_lossy().contains("nvptx")).collect();
+    assert!(!ptx.is_empty() && !libraries.is_empty());
+    // What the assembly says, with nothing else changed.
+    cut(&ptx[0]);
+    assert_eq!(text(&build()), whole);
+    // A library that the next compilation reads.
+    for library in files(&cache.join("kernels"), ".rlib") {
+        cut(&library);
+    }
+    fixture.append("// changed\n");
+    assert_eq!(text(&build()), whole);
+    // `core`: cut, and then emptied, as a full disk leaves files.
+    for damage in [true, false] {
+        let core = files(&cache, "libcore.rlib").remove(0);
+        match damage {
+            true => cut(&core),
+            false => std::fs::write(&core, "").unwrap(),
+        }
+        fixture.append("// changed again\n");
+        assert_eq!(text(&build()), whole);
+    }
+}
+
 #[test]
 fn a_compile_error_is_shown_as_rustc_shows_it() {
     let fixture = Fixture::basic();
