@@ -144,6 +144,37 @@ fn chapters_that_sources_name_exist() {
     none(problems);
 }
 
+/// The chapter on the environment has every variable that a source reads, and no other.
+#[test]
+fn every_environment_variable_has_its_row() {
+    let mut files = Vec::new();
+    for folder in ["bench", "benches", "builder", "device", "driver", "gpu-kernels", "host", "simt", "src"] {
+        sources(&Path::new(ROOT).join(folder), &mut files);
+    }
+    let read_by: HashSet<String> = files
+        .iter()
+        .filter(|f| f.extension().is_some_and(|e| e == "rs"))
+        .flat_map(|f| {
+            let text = read(f);
+            let names = text.split("\"WARPSMITH_").skip(1).map(|rest| rest.split('"').next().unwrap_or_default());
+            // A variable of the tests' own processes, and a prefix of names that the builder makes.
+            names
+                .filter(|n| {
+                    *n != "TEST_CHILD" && n.chars().all(|c| c.is_ascii_uppercase() || c == '_') && !n.ends_with('_')
+                })
+                .map(|n| format!("WARPSMITH_{n}"))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let chapter = read(&Path::new(ROOT).join("docs/environment.md"));
+    let rows = chapter.lines().filter_map(|l| l.strip_prefix("| `WARPSMITH_")?.split('`').next());
+    let told: HashSet<String> = rows.map(|n| format!("WARPSMITH_{n}")).collect();
+    let missing = read_by.difference(&told).map(|n| format!("docs/environment.md: no row for {n}"));
+    let stale = told.difference(&read_by).map(|n| format!("docs/environment.md: no source reads {n}"));
+    none(missing.chain(stale).collect());
+    assert!(told.len() > 15, "{told:?}");
+}
+
 /// The table of CUDA's constructs names items that exist: each word in code of its second column is one of a source.
 #[test]
 fn the_porting_table_names_items_that_exist() {

@@ -39,13 +39,22 @@
 //! | [`tanh`] | 40 | [`tanh_approx`] | 1 |
 //! | [`sigmoid`], [`erf`] | 45, 64 | | |
 //! | [`cbrt`], [`hypot`] | 50, 27 | | |
-//! | [`sin_cos`] | 37 | | |
+//! | [`sin_cos`], [`tan`] | 37, 32 | | |
+//! | [`atan`], [`atan2`], [`asin`], [`acos`] | 24, 41, 42, 44 | | |
+//!
+//! [`double`] has them in `f64`.
 
+mod angles;
+pub mod double;
 mod elementary;
 mod powers;
+mod two_pi;
 
+pub use angles::{acos, asin, atan, atan2, tan};
 pub use elementary::{erf, ln, log2, sigmoid, tanh};
 pub use powers::{cbrt, hypot, pow, pow_approx, rsqrt};
+
+use two_pi::quadrant;
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
@@ -232,27 +241,13 @@ fn power_of_two(n: i32) -> f32 {
 /// The same code runs on host and device. Source of the polynomials: Cephes `sinf`, `cosf`.
 #[inline(always)]
 pub fn sin_cos(x: f32) -> (f32, f32) {
-    const PI_2_HIGH: f64 = core::f64::consts::FRAC_PI_2;
-    const PI_2_LOW: f64 = 6.123_233_995_736_766e-17;
-    let wide = x as f64;
-    let n = {
-        let turns = wide * core::f64::consts::FRAC_2_PI;
-        #[cfg(target_arch = "nvptx64")]
-        {
-            m64::round_ties_even(turns)
-        }
-        #[cfg(not(target_arch = "nvptx64"))]
-        {
-            turns.round_ties_even()
-        }
-    };
-    let r = fma_f64(-n, PI_2_LOW, fma_f64(-n, PI_2_HIGH, wide)) as f32;
+    let (r, quadrant) = quadrant(x);
+    let r = r as f32;
     let z = r * r;
     let s = fma(fma(-1.951_529_6e-4, z, 8.332_161e-3), z, -1.666_665_5e-1);
     let s = fma(s * z, r, r);
     let c = fma(fma(2.443_315_7e-5, z, -1.388_731_6e-3), z, 4.166_664_6e-2);
     let c = fma(c * z, z, fma(-0.5, z, 1.0));
-    let quadrant = n as i64 as u32 & 3;
     let (s, c) = if quadrant & 1 == 0 { (s, c) } else { (c, s) };
     (if quadrant & 2 == 0 { s } else { -s }, if (quadrant + 1) & 2 == 0 { c } else { -c })
 }

@@ -170,10 +170,10 @@ pub fn hypot(x: f32, y: f32) -> f32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn noise(n: u64) -> impl Iterator<Item = u64> {
+    pub(in super::super) fn noise(n: u64) -> impl Iterator<Item = u64> {
         (1..=n).map(|i| {
             let z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -192,15 +192,15 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Worst(f64, String);
+    pub(in super::super) struct Worst(f64, String);
     impl Worst {
-        fn see(&mut self, ours: f32, truth: f64, of: impl std::fmt::Debug) {
+        pub(in super::super) fn see(&mut self, ours: f32, truth: f64, of: impl std::fmt::Debug) {
             let off = ulps(ours, truth);
             if off.is_nan() || off > self.0 {
                 *self = Worst(off, format!("{of:?}: {ours:e} for {truth:e}"));
             }
         }
-        fn within(&self, bound: f64) {
+        pub(in super::super) fn within(&self, bound: f64) {
             println!("{} ulp at {}", self.0, self.1);
             assert!(self.0 <= bound, "{} ulp at {}", self.0, self.1);
         }

@@ -1,10 +1,10 @@
 //! Elementary functions on the device: logarithms have the host's bits, and what contains `exp` keeps its bound.
 
 use super::{
-    all_device::arithmetic::{Elementary, Powers},
+    all_device::arithmetic::{Angles, Doubles, Elementary, Powers},
     gpu::{Gpu, noise},
 };
-use warpsmith_device::math;
+use warpsmith_device::math::{self, double};
 
 #[test]
 fn elementary_functions_are_the_hosts() {
@@ -67,6 +67,70 @@ fn powers_and_roots_are_the_hosts() {
                     2f64.powi(-21) + (f64::from(v) * f64::from(u).log2()).abs().max(f64::from(v).abs()) / 4194304.0;
                 let ours = f64::from(y[4 * n + i]);
                 assert!((ours / truth - 1.0).abs() <= bound, "pow_approx({u:e}, {v:e}): {ours:e} for {truth:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn angles_are_the_hosts() {
+    let edges = [0.0, -0.0, 1.0, -1.0, 2.0, -3.0, 0.5, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-45, f32::MAX];
+    let (mut a, mut b): (Vec<f32>, Vec<f32>) = edges.iter().flat_map(|&x| edges.map(|y| (x, y))).unzip();
+    a.extend(noise(7).take(500).map(|v| f32::from_bits(v as u32)));
+    b.extend(noise(8).take(500).map(|v| f32::from_bits(v as u32)));
+    a.extend(noise(9).take(500).map(|v| (v >> 40) as f32 / (1 << 23) as f32 - 1.0));
+    b.extend(noise(10).take(500).map(|v| (v >> 40) as f32 / (1 << 23) as f32 - 1.0));
+    let n = a.len();
+    for gpu in Gpu::all() {
+        let mut y = gpu.alloc::<f32>(5 * n);
+        let launch = Angles { a: &gpu.upload(&a), b: &gpu.upload(&b), y: &mut y, n: n as u32 };
+        gpu.check(launch, [n.div_ceil(128) as u32, 1, 1]);
+        let y = y.read();
+        for (i, (&u, &v)) in a.iter().zip(&b).enumerate() {
+            let host = [math::tan(u), math::atan(u), math::atan2(u, v), math::asin(u), math::acos(u)];
+            for (column, host) in host.into_iter().enumerate() {
+                let ours = y[column * n + i];
+                let same = ours.to_bits() == host.to_bits() || (ours.is_nan() && host.is_nan());
+                assert!(same, "function {column} of {u:e}, {v:e}: {ours:e} for {host:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn functions_of_f64_are_the_hosts() {
+    let edges = [0.0, -0.0, 1.0, -1.0, 2.5, -3.0, 0.5, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 5e-324, 1e9];
+    let (mut a, mut b): (Vec<f64>, Vec<f64>) = edges.iter().flat_map(|&x| edges.map(|y| (x, y))).unzip();
+    let unit = |v: u64| (v >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
+    for scale in [1.0, 40.0, 1e6] {
+        a.extend(noise(11).take(200).map(|v| unit(v) * scale));
+        b.extend(noise(12).take(200).map(|v| unit(v) * 8.0));
+    }
+    let n = a.len();
+    for gpu in Gpu::all() {
+        let mut y = gpu.alloc::<f64>(11 * n);
+        let launch = Doubles { a: &gpu.upload(&a), b: &gpu.upload(&b), y: &mut y, n: n as u32 };
+        gpu.check(launch, [n.div_ceil(128) as u32, 1, 1]);
+        let y = y.read();
+        for (i, (&u, &v)) in a.iter().zip(&b).enumerate() {
+            let (sin, cos) = double::sin_cos(u);
+            let host = [
+                double::sqrt(u),
+                double::floor(u),
+                double::exp(u),
+                double::ln(u),
+                sin,
+                cos,
+                double::tan(u),
+                double::hypot(u, v),
+                double::acos(u),
+                double::atan2(u, v),
+                double::fma(u, v, u),
+            ];
+            for (column, host) in host.into_iter().enumerate() {
+                let ours = y[column * n + i];
+                let same = ours.to_bits() == host.to_bits() || (ours.is_nan() && host.is_nan());
+                assert!(same, "function {column} of {u:e}, {v:e}: {ours:e} for {host:e}");
             }
         }
     }
