@@ -39,8 +39,8 @@
 //! | [`tanh`] | 40 | [`tanh_approx`] | 1 |
 //! | [`sigmoid`], [`erf`] | 45, 64 | | |
 //! | [`cbrt`], [`hypot`] | 50, 27 | | |
-//! | [`sin_cos`], [`tan`] | 37, 32 | | |
-//! | [`atan`], [`atan2`], [`asin`], [`acos`] | 24, 41, 42, 44 | | |
+//! | [`sin_cos`], [`tan`] | 37, 26 | | |
+//! | [`atan`], [`atan2`], [`asin`], [`acos`] | 32, 36, 37, 45 | | |
 //!
 //! [`double`] has them in `f64`.
 

@@ -319,18 +319,21 @@ fn functions_cost_what_the_documentation_counts() {
         let calls = |sm| instructions(sm, &format!("cost_{name}")).len();
         ARCHS.map(|sm| calls(sm) - instructions(sm, "cost_nothing").len()).into_iter().max().unwrap()
     };
-    let mut counted = 0;
+    let (mut counted, mut wrong) = (0, Vec::new());
     for row in include_str!("../src/math.rs").lines().filter(|l| l.starts_with("//! | [`")) {
         let cells: Vec<&str> = row.split('|').skip(1).collect();
         for pair in cells.chunks_exact(2) {
             let names = pair[0].split(['[', ']']).skip(1).step_by(2).map(|n| n.trim_matches('`'));
             for (name, says) in names.zip(pair[1].split(',')) {
                 let says: usize = says.trim().parse().unwrap_or_else(|_| panic!("{row}"));
-                assert_eq!(cost(name), says, "{name}");
+                if cost(name) != says {
+                    wrong.push(format!("{name}: {} instructions, {says} in the documentation", cost(name)));
+                }
                 counted += 1;
             }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(counted >= 20, "{counted}");
 }
 
