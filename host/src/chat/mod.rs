@@ -31,7 +31,7 @@ use crate::tokenizer::Tokenizer;
 use minijinja::Environment;
 use minijinja::value::{Serde, ValueKind};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use error::ChatError;
 /// What templates compute with. It deserialises from JSON, and keeps the order of fields, which prompts show.
@@ -167,10 +167,17 @@ fn guarded(value: &Value, guard: &dyn Fn(&str) -> String) -> Value {
     }
 }
 
-/// A character of a private area that none of these values has.
+/// A character of the private areas that none of these values has.
 fn unused_character(values: &[&Value]) -> char {
-    let all: String = values.iter().map(|v| v.to_string()).collect();
-    ('\u{F0000}'..='\u{FFFFD}').find(|c| !all.contains(*c)).unwrap_or('\u{F0000}')
+    let private = |c: &char| *c >= FIRST_PRIVATE;
+    let used: BTreeSet<char> =
+        values.iter().flat_map(|v| v.to_string().chars().collect::<Vec<_>>()).filter(private).collect();
+    // A text that has all of them is no text; it loses one.
+    (FIRST_PRIVATE..=char::MAX).find(|c| !used.contains(c)).unwrap_or(FIRST_PRIVATE)
 }
+
+/// Where Unicode's two planes for private use begin.
+const FIRST_PRIVATE: char = '\u{F0000}';
+
 #[cfg(test)]
 mod tests;
