@@ -270,12 +270,12 @@ fn judge(case: &Case, bench: &Bench, run: &Inspection, named: &mut BTreeSet<u32>
     if let Some(f) = undefined.iter().find(|f| f.kernel != "defect") {
         wrong.push(format!("the kernel is not named:\n{f}"));
     }
-    if let Expect::Finding(rule, severity) = &case.expect {
-        if !found.iter().any(|f| severity.is_none_or(|s| f.severity == s)) {
-            let all: String = run.findings.iter().map(|f| format!("\n{f}")).collect();
-            let severity = severity.map_or("any", Severity::name);
-            wrong.push(format!("no finding {rule} of severity {severity}, but {}:{all}", run.findings.len()));
-        }
+    if let Expect::Finding(rule, severity) = &case.expect
+        && !found.iter().any(|f| severity.is_none_or(|s| f.severity == s))
+    {
+        let all: String = run.findings.iter().map(|f| format!("\n{f}")).collect();
+        let severity = severity.map_or("any", Severity::name);
+        wrong.push(format!("no finding {rule} of severity {severity}, but {}:{all}", run.findings.len()));
     }
     for finding in found {
         for site in finding.sites.iter().chain(finding.also.iter().flat_map(|a| &a.sites)) {
