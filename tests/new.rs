@@ -110,7 +110,8 @@ fn tool(project: &Path, args: &[&str], code: i32) -> (String, String) {
     let output = clean(env!("CARGO_BIN_EXE_warpsmith"), project).args(args).output().unwrap();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(code), "warpsmith {args:?}:\n{stdout}\n{stderr}");
-    assert!(!stderr.contains("panicked"), "{stderr}");
+    // Tests of the project may; the tool may not.
+    assert!(!stderr.contains("thread 'main'"), "{stderr}");
     (stdout, stderr)
 }
 
