@@ -90,7 +90,11 @@ fn is_end(function: &str) -> bool {
 /// The runtime between a program and the driver.
 fn is_library(frame: &HostFrame) -> bool {
     // Inlined functions go by their short names: only the file tells where they come from.
-    if frame.file.as_ref().is_some_and(|f| f.starts_with("/rustc/") || f.contains("/lib/rustlib/src/rust/library/")) {
+    let of_library = |file: &String| {
+        file.starts_with("/rustc/")
+            || ["/lib/rustlib/src/rust/library/", "/registry/src/", "host/src/runtime/"].iter().any(|f| file.contains(f))
+    };
+    if frame.file.as_ref().is_some_and(of_library) {
         return true;
     }
     // A library without symbols.
@@ -117,6 +121,10 @@ mod tests {
              at driver/api/src/api/mod.rs:10:5
    3: warpsmith_host::runtime::stream::Stream::launch
              at host/src/runtime/stream.rs:90:9
+   4: issue<(), app::Work>
+             at host/src/runtime/stream.rs:120:5
+   4: cuda_malloc<u8>
+             at /home/me/.cargo/registry/src/index-1/cust-0.3.2/src/memory/malloc.rs:49:9
    4: app::step
              at /home/me/app/src/main.rs:42:13
    5: <unknown>
