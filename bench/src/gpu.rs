@@ -31,7 +31,7 @@ pub fn captured(
     stream.capture(|scope| (0..launches).try_for_each(|i| launch(&mut On::Capture(scope), i)))
 }
 
-/// Nanoseconds of one launch, [`SAMPLES`] of each variant, taken A-B-A-B after a round that warms up.
+/// Nanoseconds of one launch, several of each variant, taken A-B-A-B after a round that warms up.
 pub fn interleaved<'a>(runs: impl IntoIterator<Item = (&'a Stream, Run)>) -> Result<Vec<Vec<f64>>, Failed> {
     let mut ready = Vec::new();
     for (stream, run) in runs {
