@@ -20,13 +20,25 @@ pub(crate) fn is_forked() -> bool {
     if forked && !TOLD.swap(true, Ordering::Relaxed) {
         let text = "warpsmith driver: CUDA was initialised before this process was forked, and cannot be used in it: start the \
                     process anew (in Python, multiprocessing's start method `spawn`), or fork before the first cuInit\n";
-        // Another thread may have held the lock of standard error when the process was forked: past it.
-        // SAFETY: the pointer is to so many bytes.
-        let _ = unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+        tell(text);
     }
     forked
 }
 
+/// Another thread may have held the lock of standard error when the process was forked: past it.
+#[cfg(unix)]
+fn tell(text: &str) {
+    // SAFETY: the pointer is to so many bytes.
+    let _ = unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+}
+
+/// Processes are not forked here.
+#[cfg(not(unix))]
+fn tell(text: &str) {
+    eprint!("{text}");
+}
+
+#[cfg(unix)]
 extern "C" fn forked() {
     FORKED.store(true, Ordering::Relaxed);
 }

@@ -92,7 +92,9 @@ fn is_library(frame: &HostFrame) -> bool {
     // Inlined functions go by their short names: only the file tells where they come from.
     let of_library = |file: &String| {
         file.starts_with("/rustc/")
-            || ["/lib/rustlib/src/rust/library/", "/registry/src/", "host/src/runtime/"].iter().any(|f| file.contains(f))
+            || ["/lib/rustlib/src/rust/library/", "/registry/src/", "host/src/runtime/"]
+                .iter()
+                .any(|f| file.contains(f))
     };
     if frame.file.as_ref().is_some_and(of_library) {
         return true;
