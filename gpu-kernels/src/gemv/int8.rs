@@ -65,7 +65,7 @@ pub(super) mod frame {
     use super::*;
     use crate::format::{
         decode::{Packed, QUADS},
-        record::{InMemory, Memory, Record, Spec},
+        record::{InMemory, Memory, Record},
     };
     use crate::load::lane;
     use warpsmith_device::shared::Shared;
@@ -103,11 +103,6 @@ pub(super) mod frame {
         }
     }
 
-    /// Units that a lane takes at a time.
-    const fn units_of_a_run(spec: Spec) -> usize {
-        if spec.together() > 1 { spec.together() } else { 2 }
-    }
-
     /// A unit of activations.
     struct Unit {
         codes: [i32; QUADS],
@@ -138,7 +133,7 @@ pub(super) mod frame {
         // SAFETY: the caller's promise: the rows have that unit.
         unsafe {
             let both = x.sums[0] + x.sums[1];
-            static_for!(r in 0..ROWS => {
+            for r in 0..ROWS {
                 let codes = F::codes_of(memory[r], record, u, words[r]);
                 let scales = F::scales(memory[r], record, u);
                 let mut sum = 0.0;
@@ -151,7 +146,7 @@ pub(super) mod frame {
                     }
                 }
                 acc[r] = math::fma(x.d, sum, acc[r]);
-            });
+            }
         }
     }
 
@@ -197,7 +192,7 @@ pub(super) mod frame {
         let mut acc = [0.0f32; ROWS];
         // Runs of units of 32 lanes; rows shorter than that have fewer lanes and no such run.
         let together = F::SPEC.together();
-        let run = units_of_a_run(F::SPEC);
+        let run = if together > 1 { together } else { 2 };
         let full = record.units / (32 * run) * (32 * run);
         let mut base = 0;
         while base < full {
@@ -207,7 +202,7 @@ pub(super) mod frame {
                     words[r] = memory[r].vector(record.short + base / together + lane());
                 }
             }
-            static_for!(part in 0..units_of_a_run(F::SPEC) => {
+            for part in 0..run {
                 let [a, b, c, d] = [0, 1, 2, 3].map(|i| (i + part * F::SPEC.short_words()) % 4);
                 let words = words.map(|w| [w[a], w[b], w[c], w[d]]);
                 let first = base + 32 * part;
@@ -215,7 +210,7 @@ pub(super) mod frame {
                 let until = Record { lanes_log2: 5, units: first + 32, ..record };
                 let x = load(x, record.units, first + lane());
                 add_unit::<F>(&mut acc, &memory, &until, &x, first + lane(), &words);
-            });
+            }
             base += 32 * run;
         }
         // Found anew: what is kept over the loop costs registers in it.
