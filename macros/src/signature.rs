@@ -2,8 +2,8 @@
 
 use quote::ToTokens;
 use syn::{
-    Attribute, Error, FnArg, GenericArgument, Ident, ItemFn, Pat, PatIdent, PathArguments, Result, ReturnType, Token,
-    Type,
+    Attribute, Error, FnArg, GenericArgument, Ident, ItemFn, Pat, PatIdent, PathArguments, PointerMutability, Result,
+    ReturnType, Safety, Token, Type,
 };
 
 /// How one argument is passed.
@@ -103,7 +103,7 @@ fn classify(ty: &Type) -> Result<Kind> {
             };
         }
         Type::Ptr(p) => {
-            let use_ = if p.mutability.is_some() { "InOut" } else { "In" };
+            let use_ = if matches!(p.mutability, PointerMutability::Mut(_)) { "InOut" } else { "In" };
             return refuse(
                 ty,
                 format!(
@@ -125,7 +125,7 @@ fn classify(ty: &Type) -> Result<Kind> {
             );
         }
         Type::Slice(_) => return refuse(ty, "a slice has no size: take `In<T>` and the length as a `u32` of its own"),
-        Type::BareFn(_) => return refuse(ty, "a function on the host has no address on the GPU"),
+        Type::FnPtr(_) => return refuse(ty, "a function on the host has no address on the GPU"),
         Type::ImplTrait(_) | Type::TraitObject(_) => {
             return refuse(ty, "a kernel argument has one concrete type: a PTX entry is not generic");
         }
@@ -212,7 +212,7 @@ fn header(f: &ItemFn) -> Result<()> {
     if let Some(t) = &s.abi {
         no(t, "leave the ABI out: `#[kernel]` writes the one that the code generator needs");
     }
-    if s.unsafety.is_none() {
+    if !matches!(s.safety, Safety::Unsafe(_)) {
         no(
             &s.fn_token,
             "a kernel is an `unsafe fn`: what it may touch is the contract of its launch, which the compiler cannot check",

@@ -115,7 +115,7 @@ fn without_generation_blocks(source: &str) -> Cow<'_, str> {
 
 /// Today, as `format` says, in local time.
 fn strftime_now(format: &str) -> Result<String, Error> {
-    jiff::fmt::strtime::format(format, &jiff::Zoned::now())
+    jiff::fmt::strtime::format(format, &jiff::ZonedDateTime::now())
         .map_err(|e| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {e}")))
 }
 
