@@ -93,9 +93,6 @@ pub struct Module {
     version: (u32, u32),
     files: BTreeMap<u32, String>,
     text: String,
-    device: u32,
-    /// The program with notes, made when it is first needed.
-    checked: OnceLock<Option<Program>>,
     /// Where each line of the text starts, once somebody asks for one.
     line_starts: OnceLock<Vec<usize>>,
 }
@@ -156,8 +153,6 @@ impl Module {
             version,
             files,
             text: text.to_string(),
-            device: options.sm,
-            checked: OnceLock::new(),
             line_starts: OnceLock::new(),
         })
     }
@@ -216,13 +211,6 @@ impl Module {
         });
         let from = (number as usize).checked_sub(1).and_then(|n| starts.get(n));
         from.and_then(|&at| self.text.get(at..)).and_then(|rest| rest.lines().next()).unwrap_or("")
-    }
-
-    /// The program with notes for checked launches.
-    pub(crate) fn checked(&self) -> Option<&Program> {
-        // The text has been parsed and lowered before: it will be again.
-        let make = || ptx::parse(&self.text).ok().and_then(|ast| lower::annotated(&ast, self.device).ok());
-        self.checked.get_or_init(make).as_ref()
     }
 
     /// Source places of a location, innermost first.

@@ -157,8 +157,8 @@ pub(crate) struct Program {
     pub entries: Vec<Entry>,
     /// Cache sites of loads and stores.
     pub sites: u32,
-    /// For checked launches.
-    pub notes: Option<Notes>,
+    /// What checked launches know of each operation.
+    pub notes: Notes,
 }
 
 impl Program {

@@ -509,6 +509,28 @@ fn arithmetic_spreads() {
     clean(&body("sub.s32 %r3, %r2, %r2;"), 0);
 }
 
+/// The high half of a product has the high bits of its factors in its low bits, with a carry as without.
+#[test]
+fn high_halves_of_products_mix_all_bits() {
+    let body = |how: &str| {
+        format!(
+            "ld.global.u32 %r2, [%rd4]; //?
+             {how} and.b32 %r3, %r3, 1; setp.eq.u32 %p1, %r3, 1;
+             @%p1 bra DONE; //!
+             mov.u32 %r3, 7; DONE: mov.u32 %r2, 1; {STORE}"
+        )
+    };
+    for how in [
+        "mul.hi.u32 %r3, %r2, 7;",
+        "mad.hi.u32 %r3, %r2, 7, 0;",
+        "mad.lo.cc.u32 %r4, %r1, 3, 0; madc.hi.u32 %r3, %r2, 7, 0;",
+    ] {
+        // Two bytes of the first word have a value.
+        defect(&body(how), 2, Rule::UndefinedBranch, 0);
+        clean(&body(how), 128);
+    }
+}
+
 #[test]
 fn atomics_add_to_what_memory_holds() {
     let body = "atom.global.add.u32 %r2, [%rd5], 1; //?

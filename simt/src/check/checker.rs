@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::copies::{self, BlockCopies};
 use super::finding::Also;
 use super::init::{BlockInit, Init};
-use super::note::{Note, Notes, Role};
+use super::note::{Note, Role};
 use super::profile::Counts;
 use super::race::{BlockRaces, Races};
 use super::{Checks, Finding, Rule, Severity, Site, fold};
@@ -280,9 +280,4 @@ pub(crate) fn with(cx: &mut Cx, f: impl FnOnce(&mut Checker, &mut Cx)) {
         f(&mut checker, cx);
         cx.checker = Some(checker);
     }
-}
-
-/// Notes of a program whose checked form they are in.
-pub(crate) fn notes(program: &crate::program::Program) -> Option<&Notes> {
-    program.notes.as_ref()
 }

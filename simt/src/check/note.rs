@@ -1,7 +1,6 @@
 //! What a checked launch knows of each operation, beside the code itself.
 //!
-//! Notes are made when a module is first launched under checks, by lowering its text once more
-//! (`lower::notes`); unchecked launches pay nothing for them.
+//! Notes are made by the lowering that makes the code (`lower::facts`); unchecked launches do not look at them.
 
 use std::collections::HashMap;
 
@@ -63,8 +62,6 @@ pub(crate) enum Taint {
     Load,
     Atomic,
     Exchange,
-    /// Lowering's word for an access of one value of so many bytes in the frame.
-    Frame(u8),
     /// `cp.async.mbarrier.arrive`: the thread's copies are an mbarrier's from now on.
     HandOver,
     /// Always defined.

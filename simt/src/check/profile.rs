@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::finding::Frame;
 use super::metrics::Metrics;
-use super::note::{Access, Class, Note, Notes, Role};
+use super::note::{Access, Class, Note, Role};
 use super::touched::Touched;
 use crate::exec::{Cx, Op};
 use crate::module::Module;
@@ -24,7 +24,7 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn new(program: &Program) -> Counts {
-        let accesses = program.notes.as_ref().map(|n| n.accesses.clone()).unwrap_or_default();
+        let accesses = program.notes.accesses.clone();
         Counts { numbers: vec![0; program.ops.len()], accesses, ..Counts::default() }
     }
 
@@ -95,10 +95,10 @@ impl Counts {
     }
 
     /// Sums up by line of the PTX text, in its order.
-    pub(crate) fn finish(self, module: &Module, program: &Program, notes: &Notes) -> Profile {
+    pub(crate) fn finish(self, module: &Module, program: &Program) -> Profile {
         let mut lines: BTreeMap<u32, LineProfile> = BTreeMap::new();
         let mut total = Metrics::default();
-        for ((op, note), number) in program.ops.iter().zip(&notes.notes).zip(self.numbers) {
+        for ((op, note), number) in program.ops.iter().zip(&program.notes.notes).zip(self.numbers) {
             let Some(&metrics) = (number as usize).checked_sub(1).and_then(|at| self.ran.get(at)) else { continue };
             if metrics == Metrics::default() {
                 continue;

@@ -173,8 +173,7 @@ impl Machine {
             let checks = prepared.checks;
             let Checker { mut findings, races, counts, init, .. } = *checker;
             init.tell(kernel, &self.memory.snapshot(), &|pc| findings.explains(pc), &|raw| raw.finish(module, &grid));
-            let notes = checker::notes(grid.program).filter(|_| checks.profile);
-            all.profile = notes.map(|notes| counts.finish(module, grid.program, notes));
+            all.profile = checks.profile.then(|| counts.finish(module, grid.program));
             if let Err((block, warp, raw)) = &result
                 && checks.sync
             {

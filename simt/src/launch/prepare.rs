@@ -82,18 +82,11 @@ impl Drop for Workspace {
     }
 }
 
-/// The form of a program that a launch runs; `None` if it cannot be made.
-fn program<'a>(instance: &'a Instance, checks: &Checks) -> Option<&'a Program> {
-    let module = &instance.module;
-    if *checks == Checks::default() { Some(&module.program) } else { module.checked() }
-}
-
 impl<I: Deref<Target = Instance>> Prepared<I> {
     /// What its blocks have in common.
     pub fn grid(&self) -> Grid<'_> {
         Grid {
-            // It was made when the launch was prepared.
-            program: program(&self.instance, &self.checks).unwrap_or(&self.instance.module.program),
+            program: &self.instance.module.program,
             pools: &self.pools,
             entry: self.function,
             grid: self.launch.grid,
@@ -142,9 +135,7 @@ impl Machine {
         let (kernel, launch) = (start.kernel, start.launch);
         let module = &instance.module;
         let bad = |why: &str| Box::new(bad_launch(kernel, why.to_owned()));
-        let Some(program) = program(&instance, &start.checks) else {
-            return Err(bad("the module cannot be prepared for checks"));
-        };
+        let program = &module.program;
         let at = module.kernels().position(|k| k.name == kernel);
         let entry = at.and_then(|i| program.entries.get(i)).ok_or_else(|| bad("the module has no such kernel"))?;
         let own = self.check(module, kernel, entry, launch, start.params).map_err(|why| bad(&why))?;

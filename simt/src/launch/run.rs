@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::flight::Flight;
 use super::{MULTIPROCESSORS, Machine, PARALLEL_THREADS, RESIDENT_THREADS, Worker};
-use crate::check::checker::{self, Checker};
+use crate::check::checker::Checker;
 use crate::counters::Counters;
 use crate::exec::block::{Block, Grid, Outcome};
 use crate::exec::limit::{self, Pulse, Sample};
@@ -114,8 +114,8 @@ impl Run<'_> {
         worker.cx.counting = checker.as_ref().is_some_and(|c| c.checks.profile);
         worker.cx.watching = checker.as_ref().is_some_and(|c| c.checks.races || c.checks.sync);
         worker.cx.dice = checker.as_ref().map_or(0, |c| c.checks.seed);
-        worker.cx.notes = checker::notes(self.grid.program).map_or(std::ptr::null(), |n| n.notes.as_ptr());
-        worker.cx.checker = checker.filter(|_| !worker.cx.notes.is_null());
+        worker.cx.notes = self.grid.program.notes.notes.as_ptr();
+        worker.cx.checker = checker;
         let schedule = Schedule { seed: worker.cx.dice, ..Schedule::default() };
         Flight { worker, schedule }
     }

@@ -1,9 +1,11 @@
 //! Decoding of loads, stores, atomics and copies.
 
 use super::allocate;
+use super::facts::{self, Facts, Ordered, accesses};
 use super::integer::unsupported;
 use super::mods::{Mods, bits, is_signed, wide};
 use super::proto::{Builder, Class, List, Lowered, Symbol, V};
+use crate::check::note::{Access, Does, Scope, Taint};
 use crate::exec::cvt::{self, Extend};
 use crate::exec::mem::{self, Via};
 use crate::exec::{atom, control};
@@ -16,14 +18,6 @@ pub(super) struct Address {
     pub via: Via,
     pub row: V,
     pub offset: u64,
-}
-
-/// What a load, store or atomic says about its memory order.
-struct Order {
-    /// Stronger than weak: other threads may be waited for.
-    strong: bool,
-    /// Reaches beyond the block.
-    wide: bool,
 }
 
 impl Builder<'_> {
@@ -47,13 +41,6 @@ impl Builder<'_> {
             Some(w) if w.starts_with("param") => Space::Param,
             Some(_) => Space::Shared,
         }
-    }
-
-    fn order(m: &Mods<'_>) -> Order {
-        m.take("mmio");
-        let sem = m.any(&["weak", "volatile", "relaxed", "acquire", "release", "acq_rel"]);
-        let scope = m.any(&["cta", "cluster", "gpu", "sys"]);
-        Order { strong: !matches!(sem, None | Some("weak")), wide: scope != Some("cta") }
     }
 
     /// Refuses what `ptxas` does: an order without a scope, a type that memory does not have.
@@ -158,18 +145,20 @@ impl Builder<'_> {
         }
     }
 
-    fn note(&mut self, order: &Order, space: Space) {
-        if order.strong && !matches!(space, Space::Local | Space::Param) {
-            self.push(control::note_sync);
-            self.talks |= space != Space::Shared && order.wide;
+    /// Before a strong access: other threads may be waited for.
+    fn note(&mut self, ordered: Ordered, space: Space) {
+        if ordered.order.strong() && !matches!(space, Space::Local | Space::Param) {
+            self.push(control::note_sync, Facts::registers(Taint::Defined));
+            self.talks |= space != Space::Shared && ordered.scope != Scope::Cta;
         }
     }
 
     pub(super) fn load(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
         Self::scoped(i, m)?;
-        let order = Self::order(m);
+        let ordered = Ordered::access(m);
         let space = Self::space(m);
-        if space != Space::Global && m.peek(&["nc"]).is_some() {
+        let nc = m.peek(&["nc"]).is_some();
+        if space != Space::Global && nc {
             return Err("Modifier '.nc' requires .global space".to_string());
         }
         let policy = Self::hints(m);
@@ -186,7 +175,7 @@ impl Builder<'_> {
         let address = self.address(address, space)?;
         let f = mem::load_handler(address.space, address.via, size, items).filter(|_| ty != Type::B128 || count == 1);
         let f = f.ok_or_else(|| unsupported("this access"))?;
-        self.note(&order, space);
+        self.note(ordered, space);
         let mut rows = Vec::with_capacity(count as usize);
         let mut fixes = Vec::new();
         for operand in Self::elements(d, count)? {
@@ -208,7 +197,8 @@ impl Builder<'_> {
             }
         }
         let site = self.site();
-        let op = self.push(f);
+        let access = accesses(Does::Load, facts::place(&address), (size, items), ordered);
+        let op = self.push(f, Facts::access(Access { nc, ..access }, Taint::Load));
         (op.a, op.imm, op.apart) = (address.row, address.offset, true);
         op.list = Some(Box::new(List { head: vec![site], writes: rows, rows: Vec::new() }));
         for (v, t, is_wide) in fixes {
@@ -221,7 +211,7 @@ impl Builder<'_> {
 
     pub(super) fn store(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
         Self::scoped(i, m)?;
-        let order = Self::order(m);
+        let ordered = Ordered::access(m);
         let space = Self::space(m);
         let policy = Self::hints(m);
         let count = Self::count(m);
@@ -236,7 +226,7 @@ impl Builder<'_> {
         let (size, items) = if ty == Type::B128 { (8, 2 * count) } else { (bits(ty) / 8, count) };
         let f = mem::store_handler(address.space, address.via, size, items).filter(|_| ty != Type::B128 || count == 1);
         let f = f.ok_or_else(|| unsupported("this access"))?;
-        self.note(&order, space);
+        self.note(ordered, space);
         let mut rows = Vec::with_capacity(count as usize);
         for operand in Self::elements(a, count)? {
             if ty == Type::B128 {
@@ -246,7 +236,8 @@ impl Builder<'_> {
             }
         }
         let site = self.site();
-        let op = self.push(f);
+        let access = accesses(Does::Store, facts::place(&address), (size, items), ordered);
+        let op = self.push(f, Facts::access(access, Taint::All));
         (op.a, op.imm) = (address.row, address.offset);
         op.list = Some(Box::new(List { head: vec![site], writes: Vec::new(), rows }));
         Ok(())
@@ -255,8 +246,7 @@ impl Builder<'_> {
     /// `atom` and `red`.
     pub(super) fn atomic(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
         let relaxed = m.peek(&["acquire", "release", "acq_rel"]).is_none();
-        let order = m.any(&["relaxed", "acquire", "release", "acq_rel"]);
-        m.any(&["cta", "cluster", "gpu", "sys"]);
+        let ordered = Ordered::atomic(m);
         let space = Self::space(m);
         let policy = Self::hints(m);
         let noftz = m.take("noftz");
@@ -267,7 +257,7 @@ impl Builder<'_> {
         m.finish()?;
         let what = || unsupported(&format!("`{}.{name}` of this type", i.opcode));
         let atom = i.opcode == "atom";
-        if !atom && (matches!(name, "exch" | "cas") || matches!(order, Some("acquire" | "acq_rel"))) {
+        if !atom && (matches!(name, "exch" | "cas") || ordered.order.acquires()) {
             return Err(what());
         }
         let halves = matches!(ty, Type::F16 | Type::BF16 | Type::F16x2 | Type::BF16x2);
@@ -301,7 +291,7 @@ impl Builder<'_> {
         let commutes = commuting(name, ty).filter(|_| relaxed);
         self.talks |= address.space != Space::Shared && commutes.is_none();
         if ty == Type::B128 {
-            return self.atomic128(name, d, rest, &address, via);
+            return self.atomic128(name, d, rest, &address, (via, ordered));
         }
         let f = atom::handler(name, ty).ok_or_else(what)?;
         let raw = raw_type(ty);
@@ -320,6 +310,7 @@ impl Builder<'_> {
             None | Some(Operand::Sink) => Vec::new(),
             Some(d) => Self::elements(d, count)?,
         };
+        let facts = Facts::atomic(name, &address, size, ordered);
         let mut moves = Vec::new();
         for (n, &b) in sources.iter().enumerate() {
             let d = match results.get(n) {
@@ -333,7 +324,7 @@ impl Builder<'_> {
                 Some(d) => self.dst(d, raw)?,
             };
             let site = self.site();
-            let op = self.push(f);
+            let op = self.push(f, facts);
             (op.d, op.a, op.b, op.c) = (d, address.row, b, c.unwrap_or(b));
             (op.imm, op.apart) = (address.offset.wrapping_add(u64::from(n as u32 * size)), true);
             let align = if n == 0 { size * count } else { size };
@@ -353,7 +344,7 @@ impl Builder<'_> {
         d: Option<&Operand>,
         rest: &[Operand],
         address: &Address,
-        via: u32,
+        (via, ordered): (u32, Ordered),
     ) -> Lowered<()> {
         if !matches!(name, "exch" | "cas") {
             return Err(unsupported(&format!("`atom.{name}.b128`")));
@@ -366,7 +357,7 @@ impl Builder<'_> {
             _ => vec![self.temp(true), self.temp(true)],
         };
         let site = self.site();
-        let op = self.push(atom::atomic128);
+        let op = self.push(atom::atomic128, Facts::atomic(name, address, 16, ordered));
         (op.a, op.imm, op.apart) = (address.row, address.offset, true);
         let head = vec![site, via, u32::from(result) | u32::from(name == "cas") << 1, 16];
         op.list = Some(Box::new(List { head, writes, rows }));
@@ -426,7 +417,7 @@ impl Builder<'_> {
             return Err("the fence's scope is missing".to_string());
         }
         self.talks |= !block_only;
-        self.nop();
+        self.nop(Facts::fence(i));
         Ok(())
     }
 }

@@ -1,8 +1,10 @@
 //! Decoding of asynchronous copies, `mbarrier`, and of hints about caches and scheduling.
 
+use super::facts::Facts;
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, List, Lowered, V};
+use crate::check::note::{Role, Taint};
 use crate::exec::atom::Reduce;
 use crate::exec::mbarrier::{self, act};
 use crate::exec::mem::{self, Via};
@@ -32,10 +34,13 @@ impl Builder<'_> {
         }
         if let Some(word) = m.any(&["commit_group", "wait_group", "wait_all"]) {
             m.finish()?;
-            match (word, i.operands.as_slice()) {
-                ("wait_group", [Operand::Int(0..)]) | ("commit_group" | "wait_all", []) => self.nop(),
+            let role = match (word, i.operands.as_slice()) {
+                ("wait_group", [Operand::Int(n @ 0..)]) => Role::WaitGroup(*n as u32),
+                ("wait_all", []) => Role::WaitGroup(u32::MAX),
+                ("commit_group", []) => Role::CommitGroup,
                 _ => return mismatch(i),
-            }
+            };
+            self.nop(Facts::role(role, Taint::Defined));
             return Ok(());
         }
         if m.take("mbarrier") {
@@ -46,7 +51,7 @@ impl Builder<'_> {
             }
             m.finish()?;
             let [address] = operands(i)?;
-            self.barrier_object(address, space, what)?;
+            self.barrier_object(address, space, what)?.facts.taint = Taint::HandOver;
             return Ok(());
         }
         let ca = match m.any(&["ca", "cg"]) {
@@ -79,15 +84,14 @@ impl Builder<'_> {
             Some(p) if self.is_pred(p) => {
                 let q = self.pred(p)?;
                 let t = self.temp(false);
-                let op = self.push(crate::exec::int::sel(false));
-                (op.d, op.a, op.b, op.q) = (t, zero, all, q);
+                self.select(false, t, [zero, all], q);
                 t
             }
             Some(n) => self.src(n, Type::U32)?,
         };
         let (to_offset, from_offset) = (near(to.offset)?, near(from.offset)?);
         let site = self.site();
-        let op = self.push(mem::copy_async);
+        let op = self.push(mem::copy_async, Facts::role(Role::CopyAsync, Taint::All));
         (op.a, op.b, op.c) = (to.row, from.row, wanted);
         op.imm = u64::from(to_offset) | bytes << 32;
         let head = vec![site, from_offset, u32::from(to.via == Via::Register64)];
@@ -103,11 +107,12 @@ impl Builder<'_> {
         if let Some(word) = m.any(&["commit_group", "wait_group"]) {
             let read = m.take("read");
             m.finish()?;
-            match (word, i.operands.as_slice()) {
-                ("wait_group", [Operand::Int(0..)]) => self.nop(),
-                ("commit_group", []) if !read => self.nop(),
+            let role = match (word, i.operands.as_slice()) {
+                ("wait_group", [Operand::Int(n @ 0..)]) => Role::WaitBulk { left: *n as u32, read },
+                ("commit_group", []) if !read => Role::CommitBulk,
                 _ => return mismatch(i),
-            }
+            };
+            self.nop(Facts::role(role, Taint::Defined));
             return Ok(());
         }
         if m.take("prefetch") {
@@ -118,7 +123,7 @@ impl Builder<'_> {
                 [address, size] | [address, size, _] if fits && (i.operands.len() == 3) == policy => {
                     self.address(address, Space::Global)?;
                     self.src(size, Type::U32)?;
-                    self.nop();
+                    self.nop(Facts::registers(Taint::Defined));
                 }
                 _ => return mismatch(i),
             }
@@ -204,7 +209,7 @@ impl Builder<'_> {
             reduction.0,
             reduction.1,
         ];
-        let op = self.push(bulk::bulk_copy);
+        let op = self.push(bulk::bulk_copy, Facts::role(Role::CopyBulk, Taint::All));
         (op.a, op.b, op.c, op.imm) = (to.row, from.row, size, to.offset);
         op.list = Some(Box::new(List { head, writes: Vec::new(), rows: vec![barrier_row] }));
         Ok(())
@@ -213,6 +218,7 @@ impl Builder<'_> {
     /// `st.async`, `red.async`: into the shared memory of the cluster, which is one block.
     pub(super) fn store_async(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
         let reduces = i.opcode == "red";
+        m.take("async");
         m.take("weak");
         if reduces && !(m.take("relaxed") && m.take("cluster")) || !m.take("mbarrier::complete_tx::bytes") {
             return Err(unsupported("this form of an asynchronous store"));
@@ -246,7 +252,7 @@ impl Builder<'_> {
         }
         let (via, object_via) = (Self::via(&to)?, Self::via(&object)?);
         let head = vec![self.site(), via, object_via, near(object.offset)?, reduction, size, count];
-        let op = self.push(remote::store_async);
+        let op = self.push(remote::store_async, Facts::role(Role::StoreAsync, Taint::All));
         (op.a, op.imm) = (to.row, to.offset);
         op.list = Some(Box::new(List { head, writes: Vec::new(), rows }));
         Ok(())
@@ -257,7 +263,7 @@ impl Builder<'_> {
         let address = self.address(operand, space)?;
         let via = Self::via(&address)?;
         let site = self.site();
-        let op = self.push(mbarrier::mbarrier);
+        let op = self.push(mbarrier::mbarrier, Facts::role(Role::Object, Taint::All));
         (op.a, op.imm, op.apart) = (address.row, address.offset, true);
         op.list = Some(Box::new(List { head: vec![site, via, what], ..List::default() }));
         Ok(op)
@@ -298,8 +304,7 @@ impl Builder<'_> {
         match (kind, i.operands.as_slice()) {
             ("pending_count", [d, token]) => {
                 let (d, a) = (self.dst(d, u)?, self.src(token, Type::B64)?);
-                self.op1(mbarrier::pending_count, d, a);
-                self.last().apart = true;
+                self.op1(mbarrier::pending_count, Taint::All, d, a).apart = true;
             }
             ("init", [address, count]) => {
                 let count = self.src(count, u)?;
@@ -372,14 +377,14 @@ impl Builder<'_> {
         let [d, a, rank] = operands(i)?;
         let (a, rank) = (self.src(a, ty)?, self.src(rank, Type::U32)?);
         let d = self.dst(d, ty)?;
-        let op = self.push(control::own_rank);
-        op.a = rank;
+        self.op1(control::own_rank, Taint::All, V::None, rank);
         self.copy(d, a, ty == Type::U64);
         Ok(())
     }
 
     /// Instructions without effect here: hints about caches and scheduling.
     pub(super) fn hint(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let mut facts = Facts::registers(Taint::Defined);
         match i.opcode.as_str() {
             "createpolicy" => {
                 m.skip(|_| true);
@@ -401,14 +406,17 @@ impl Builder<'_> {
                 m.finish()?;
                 let [time] = operands(i)?;
                 self.src(time, Type::U32)?;
-                self.push(control::note_sync);
+                self.push(control::note_sync, Facts::registers(Taint::Defined));
                 return Ok(());
             }
             "griddepcontrol" => {
-                let known = m.any(&["wait", "launch_dependents"]).is_some();
+                let what = m.any(&["wait", "launch_dependents"]);
                 m.finish()?;
-                if !known || !i.operands.is_empty() {
+                if what.is_none() || !i.operands.is_empty() {
                     return Err(unsupported("this form of `griddepcontrol`"));
+                }
+                if what == Some("wait") {
+                    facts = Facts::role(Role::WaitDependencies, Taint::Defined);
                 }
             }
             "setmaxnreg" => {
@@ -444,7 +452,7 @@ impl Builder<'_> {
                 }
             }
         }
-        self.nop();
+        self.nop(facts);
         Ok(())
     }
 }

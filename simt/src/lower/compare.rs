@@ -1,12 +1,14 @@
 //! Decoding of comparisons and selections.
 
+use super::facts::{OF_FLOATS, relation};
 use super::integer::{operands, unsupported};
-use super::mods::{Mods, wide};
-use super::proto::{Builder, Lowered, P, V, X};
+use super::mods::{Mods, is_signed, wide};
+use super::proto::{Builder, Lowered, P, V};
+use crate::check::note::{Relation, Taint};
+use crate::exec::OpFn;
 use crate::exec::float::{self, FloatCmp, FloatType};
 use crate::exec::int::{self, Bin, Cmp};
 use crate::exec::lanes::combine;
-use crate::exec::{OpFn, control};
 use crate::ptx::ast::{Instruction, Operand, Type};
 
 /// What `setp` and `set` can ask.
@@ -14,8 +16,8 @@ const COMPARISONS: &[&str] = &[
     "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan",
 ];
 
-/// A comparison's handler and operands.
-type Half = Option<(OpFn, V, V)>;
+/// A comparison's handler, what it asks, and its operands.
+type Half = Option<(OpFn, Relation, [V; 2])>;
 
 impl Builder<'_> {
     /// The comparison's handlers: of the whole, or of both halves of a pair.
@@ -54,7 +56,8 @@ impl Builder<'_> {
                 (other, _) => other,
             };
             let f = int::compare(op, ty).ok_or_else(|| unsupported("this type"))?;
-            return Ok([Some((f, a, b)), None]);
+            let relation = relation(name, ty, is_signed(ty));
+            return Ok([Some((f, relation, [a, b])), None]);
         };
         let base = |n: &str| {
             Some(match n {
@@ -86,11 +89,11 @@ impl Builder<'_> {
             let Some(shift) = int::shift(int::Shift::Right, Type::B32) else { return Err(unsupported("this type")) };
             let sixteen = self.bits32(16);
             let (high_a, high_b) = (self.temp(false), self.temp(false));
-            self.op2(shift, high_a, a, sixteen);
-            self.op2(shift, high_b, b, sixteen);
-            return Ok([Some((f, a, b)), Some((f, high_a, high_b))]);
+            self.op2(shift, Taint::Same(2), high_a, [a, sixteen]);
+            self.op2(shift, Taint::Same(2), high_b, [b, sixteen]);
+            return Ok([Some((f, OF_FLOATS, [a, b])), Some((f, OF_FLOATS, [high_a, high_b]))]);
         }
-        Ok([Some((f, a, b)), None])
+        Ok([Some((f, OF_FLOATS, [a, b])), None])
     }
 
     /// Comparison, and how to combine it with a predicate.
@@ -130,14 +133,13 @@ impl Builder<'_> {
         if !whole && join != combine::NONE {
             // The first result may replace the predicate that the second still needs.
             let t = self.temp_pred();
-            let op = self.push(control::pred_logic);
-            (op.p, op.q, op.x) = (t, q, X::Pred(P::True));
+            self.logic_of(t, q, P::True, 0);
             q = t;
         }
         for (half, (p, r)) in [(first, (p, if whole { r } else { P::Sink })), (second, (r, P::Sink))] {
-            if let Some((f, a, b)) = half {
-                let op = self.push(f);
-                (op.a, op.b, op.p, op.r, op.q, op.imm) = (a, b, p, r, q, join);
+            if let Some((f, relation, sources)) = half {
+                let op = self.op2(f, Taint::Compare(relation), V::None, sources);
+                (op.p, op.r, op.q, op.imm) = (p, r, q, join);
             }
         }
         Ok(())
@@ -169,18 +171,17 @@ impl Builder<'_> {
         let d = self.dst(d, dty)?;
         let mut results = [V::None; 2];
         for (n, half) in halves.into_iter().enumerate() {
-            let Some((f, a, b)) = half else { continue };
+            let Some((f, relation, sources)) = half else { continue };
             let p = self.temp_pred();
-            let op = self.push(f);
-            (op.a, op.b, op.p, op.q, op.imm) = (a, b, p, q, join);
+            let op = self.op2(f, Taint::Compare(relation), V::None, sources);
+            (op.p, op.q, op.imm) = (p, q, join);
             let yes = self.bits32(if n == 1 { one << 16 } else { one });
             let no = self.bits32(0);
             results[n] = if pair { self.temp(false) } else { d };
-            let op = self.push(int::sel(false));
-            (op.d, op.a, op.b, op.q) = (results[n], yes, no, p);
+            self.select(false, results[n], [yes, no], p);
         }
         if pair && let Some(or) = int::bin(Bin::Or, Type::B32) {
-            self.op2(or, d, results[0], results[1]);
+            self.op2(or, Taint::Or, d, results);
         }
         Ok(())
     }
@@ -191,8 +192,7 @@ impl Builder<'_> {
         let [d, a, b, q] = operands(i)?;
         let (a, b, q) = (self.src(a, ty)?, self.src(b, ty)?, self.pred(q)?);
         let d = self.dst(d, ty)?;
-        let op = self.push(int::sel(wide(ty)));
-        (op.d, op.a, op.b, op.q) = (d, a, b, q);
+        self.select(wide(ty), d, [a, b], q);
         Ok(())
     }
 
@@ -209,8 +209,7 @@ impl Builder<'_> {
             c = self.flushed(c, Type::F32);
         }
         let d = self.dst(d, ty)?;
-        self.op3(int::slct(wide(ty), selector == Type::F32), d, a, b, c);
-        self.last().apart = true;
+        self.op3(int::slct(wide(ty), selector == Type::F32), Taint::All, d, [a, b, c]).apart = true;
         Ok(())
     }
 }

@@ -1,15 +1,16 @@
 //! Decoding of `cvt`, `mov` and address conversions.
 
+use super::facts::Facts;
 use super::integer::{operands, unsupported};
 use super::mods::{Mods, bits, is_int, is_signed, wide};
-use super::proto::{Builder, Class, Lowered, V, X};
+use super::proto::{Builder, Class, Lowered, P, V};
 use crate::check::note::Taint;
 use crate::exec::cvt::{self, Extend, General, Kind};
 use crate::exec::half::{self, B, H, HalfOp, X2};
 use crate::exec::int::{self, Bin, Shift};
+use crate::exec::mem;
 use crate::exec::soft::Round;
 use crate::exec::space::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
-use crate::exec::{control, mem};
 use crate::ptx::ast::{Instruction, Operand, Type};
 
 fn kind(ty: Type) -> Option<Kind> {
@@ -116,11 +117,12 @@ impl Builder<'_> {
         };
         let direct = if sat || finite { None } else { cvt::direct(dst, direct_src, mode, is_integral) };
         match direct {
-            Some(f) => self.op1(f, row, direct_a),
+            Some(f) => {
+                self.op1(f, Taint::All, row, direct_a);
+            }
             None => {
                 let how = General { dst, src, round: mode, integral: is_integral, sat, finite };
-                self.op1(cvt::general, row, a);
-                let op = self.last();
+                let op = self.op1(cvt::general, Taint::All, row, a);
                 (op.imm, op.apart) = (how.pack(), true);
             }
         }
@@ -130,7 +132,7 @@ impl Builder<'_> {
         }
         if relu {
             let f = if dty == Type::F16 { half::op::<H>(HalfOp::Relu) } else { half::op::<B>(HalfOp::Relu) };
-            self.op1(f, row, row);
+            self.op1(f, Taint::All, row, row);
         }
         self.widen_into(row, dty, wider);
         Ok(())
@@ -201,36 +203,36 @@ impl Builder<'_> {
                 let bf16 = to == "bf16x2";
                 let f = cvt::pack2(bf16, round, finite).ok_or_else(what)?;
                 let d = self.dst(d, Type::B32)?;
-                self.op2(f, d, a, b);
+                self.op2(f, Taint::Pack, d, [a, b]);
                 if relu {
                     let f = if bf16 { half::op::<X2<B>>(HalfOp::Relu) } else { half::op::<X2<H>>(HalfOp::Relu) };
-                    self.op1(f, d, d);
+                    self.op1(f, Taint::Halves, d, d);
                 }
             }
             ("tf32", "f32") if !relu && !finite => {
                 let [d, a] = operands(i)?;
                 let a = self.src(a, Type::F32)?;
                 let d = self.dst(d, Type::B32)?;
-                self.op1(cvt::tf32(round).ok_or_else(what)?, d, a);
+                self.op1(cvt::tf32(round).ok_or_else(what)?, Taint::All, d, a);
             }
             ("e4m3x2" | "e5m2x2", "f32") if finite && round == Round::Nearest => {
                 let (a, b) = f32_pair(self)?;
                 let d = self.dst(d, Type::B16)?;
-                self.op2(cvt::fp8_from_f32(to == "e5m2x2", relu), d, a, b);
+                self.op2(cvt::fp8_from_f32(to == "e5m2x2", relu), Taint::All, d, [a, b]);
             }
             ("e4m3x2" | "e5m2x2", "f16x2") if finite && round == Round::Nearest => {
                 let [d, a] = operands(i)?;
                 let a = self.src(a, Type::B32)?;
                 let d = self.dst(d, Type::B16)?;
-                self.op1(cvt::fp8_from_f16(to == "e5m2x2", relu), d, a);
+                self.op1(cvt::fp8_from_f16(to == "e5m2x2", relu), Taint::All, d, a);
             }
             ("f16x2", "e4m3x2" | "e5m2x2") if !finite && round == Round::Nearest => {
                 let [d, a] = operands(i)?;
                 let a = self.src(a, Type::B16)?;
                 let d = self.dst(d, Type::B32)?;
-                self.op1(cvt::f16_from_fp8(from == "e5m2x2"), d, a);
+                self.op1(cvt::f16_from_fp8(from == "e5m2x2"), Taint::All, d, a);
                 if relu {
-                    self.op1(half::op::<X2<H>>(HalfOp::Relu), d, d);
+                    self.op1(half::op::<X2<H>>(HalfOp::Relu), Taint::Halves, d, d);
                 }
             }
             _ => return Err(what()),
@@ -264,8 +266,7 @@ impl Builder<'_> {
         let (a, b) = (self.src(a, u)?, self.src(b, u)?);
         let c = if c == V::None { a } else { c };
         let d = self.dst(d, u)?;
-        self.op3(cvt::pack_sat, d, a, b, c);
-        let op = self.last();
+        let op = self.op3(cvt::pack_sat, Taint::All, d, [a, b, c]);
         (op.imm, op.apart) = (u64::from(to) | u64::from(signed) << 8, true);
         Ok(())
     }
@@ -307,8 +308,7 @@ impl Builder<'_> {
         match (d, a) {
             _ if ty == Type::Pred => {
                 let (p, q) = (self.pred_dst(d)?, self.pred(a)?);
-                let op = self.push(control::pred_logic);
-                (op.p, op.q, op.x) = (p, q, X::Pred(super::proto::P::True));
+                self.logic_of(p, q, P::True, 0);
                 Ok(())
             }
             _ if ty == Type::B128 => self.mov128(d, a),
@@ -384,8 +384,8 @@ impl Builder<'_> {
         let (low, high) = (self.widened(low, true), self.widened(high, true));
         let by = self.bits32(32);
         let (t, d) = (self.temp(true), self.temp(true));
-        self.op2(shl, t, high, by);
-        self.op2(or, d, low, t);
+        self.op2(shl, Taint::Same(2), t, [high, by]);
+        self.op2(or, Taint::Or, d, [low, t]);
         Ok(d)
     }
 
@@ -394,9 +394,9 @@ impl Builder<'_> {
         let Some(shr) = int::shift(Shift::Right, Type::B64) else { return Err(unsupported("this type")) };
         let by = self.bits32(32);
         let (t, low, high) = (self.temp(true), self.temp(false), self.temp(false));
-        self.op1(cvt::extend(Extend::Truncate), low, v);
-        self.op2(shr, t, v, by);
-        self.op1(cvt::extend(Extend::Truncate), high, t);
+        self.moved(cvt::extend(Extend::Truncate), low, v);
+        self.op2(shr, Taint::Same(2), t, [v, by]);
+        self.moved(cvt::extend(Extend::Truncate), high, t);
         Ok((low, high))
     }
 
@@ -432,12 +432,10 @@ impl Builder<'_> {
             if n > 0 {
                 let amount = self.bits32(n as u32 * width);
                 let t = self.temp(is_wide);
-                self.op2(shl, t, v, amount);
-                self.last().taint = Some(Taint::Same(2));
+                self.op2(shl, Taint::Same(2), t, [v, amount]);
                 v = t;
                 let t = self.temp(is_wide);
-                self.op2(or, t, sum, v);
-                self.last().taint = Some(Taint::Or);
+                self.op2(or, Taint::Or, t, [sum, v]);
                 v = t;
             }
             sum = v;
@@ -469,8 +467,7 @@ impl Builder<'_> {
             if n > 0 {
                 let amount = self.bits32(n as u32 * bits(part));
                 let t = self.temp(is_wide);
-                self.op2(shr, t, v, amount);
-                self.last().taint = Some(Taint::Same(2));
+                self.op2(shr, Taint::Same(2), t, [v, amount]);
                 v = t;
             }
             if is_wide {
@@ -488,7 +485,7 @@ impl Builder<'_> {
             }
         }
         if self.protos.last().is_none_or(|p| p.instruction != self.at) {
-            self.nop();
+            self.nop(Facts::registers(Taint::Defined));
         }
         Ok(())
     }
@@ -521,7 +518,7 @@ impl Builder<'_> {
             return Err(unsupported("cvta"));
         };
         let window = self.bits64(window);
-        self.op2(f, d, a, window);
+        self.op2(f, Taint::Left, d, [a, window]);
         Ok(())
     }
 
@@ -538,8 +535,8 @@ impl Builder<'_> {
         m.finish()?;
         let [p, a] = operands(i)?;
         let (p, a) = (self.pred_dst(p)?, self.src(a, Type::U64)?);
-        let op = self.push(mem::isspacep);
-        (op.p, op.a, op.imm) = (p, a, window);
+        let op = self.op1(mem::isspacep, Taint::All, V::None, a);
+        (op.p, op.imm) = (p, window);
         Ok(())
     }
 }

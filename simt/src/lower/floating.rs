@@ -1,9 +1,11 @@
 //! Decoding of floating-point instructions.
 
+use super::facts::arithmetic as halves_or_all;
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, Lowered, V};
 use crate::approx;
+use crate::check::note::Taint;
 use crate::exec::OpFn;
 use crate::exec::cvt::{self, Kind};
 use crate::exec::float::{self, Approx, Arith, Unary};
@@ -31,23 +33,23 @@ impl Builder<'_> {
     pub(super) fn flushed(&mut self, v: V, ty: Type) -> V {
         let t = self.temp(ty == Type::F64);
         let f = half_op(HalfOp::Flush, ty).unwrap_or_else(|| float::unary(Unary::Flush, ty == Type::F64));
-        self.op1(f, t, v);
+        self.op1(f, halves_or_all(ty), t, v);
         t
     }
 
     /// Applies `.ftz`, `.sat` and `.relu` to a result in place.
     fn finish_float(&mut self, d: V, ty: Type, ftz: bool, sat: bool, relu: bool) {
-        let wide = ty == Type::F64;
+        let (wide, taint) = (ty == Type::F64, halves_or_all(ty));
         if ftz {
             let f = half_op(HalfOp::Flush, ty).unwrap_or_else(|| float::unary(Unary::Flush, wide));
-            self.op1(f, d, d);
+            self.op1(f, taint, d, d);
         }
         if sat {
             let f = half_op(HalfOp::Saturate, ty).unwrap_or_else(|| float::unary(Unary::Saturate, wide));
-            self.op1(f, d, d);
+            self.op1(f, taint, d, d);
         }
         if relu && let Some(f) = half_op(HalfOp::Relu, ty) {
-            self.op1(f, d, d);
+            self.op1(f, taint, d, d);
         }
     }
 
@@ -121,8 +123,7 @@ impl Builder<'_> {
             }
         }
         let d = self.dst(&i.operands[0], ty)?;
-        let [a, b, c] = sources;
-        self.op3(f, d, a, b, c);
+        self.op3(f, halves_or_all(ty), d, sources);
         self.finish_float(d, ty, flush, sat, relu);
         Ok(())
     }
@@ -133,7 +134,7 @@ impl Builder<'_> {
         let a = self.src(operand, ty)?;
         let f = cvt::direct(Kind::F32, kind, Round::Nearest, false).ok_or_else(|| unsupported("this type"))?;
         let t = self.temp(false);
-        self.op1(f, t, a);
+        self.op1(f, Taint::All, t, a);
         Ok(t)
     }
 
@@ -164,8 +165,7 @@ impl Builder<'_> {
         }
         let d = self.dst(d, Type::B64)?;
         if let Some(f) = float::arith32x2(op, ftz).filter(|_| round == Round::Nearest) {
-            let [a, b, c] = rows;
-            self.op3(f, d, a, b, c);
+            self.op3(f, Taint::All, d, rows);
             return Ok(());
         }
         // Directed rounding: one half after the other.
@@ -179,9 +179,8 @@ impl Builder<'_> {
         }
         let mut results = [V::None; 2];
         for (half, result) in halves.into_iter().zip(&mut results) {
-            let [a, b, c] = half;
             *result = self.temp(false);
-            self.op3(f, *result, a, b, c);
+            self.op3(f, Taint::All, *result, half);
             self.finish_float(*result, Type::F32, ftz, false, false);
         }
         let whole = self.joined(results[0], results[1])?;
@@ -218,7 +217,7 @@ impl Builder<'_> {
             (a, b) = (self.flushed(a, Type::F32), self.flushed(b, Type::F32));
         }
         let d = self.dst(d, Type::F32)?;
-        self.op2(float::div_approx(kind == "full"), d, a, b);
+        self.op2(float::div_approx(kind == "full"), Taint::All, d, [a, b]);
         self.approximate |= approx::one("div", kind, ftz, "f32");
         self.finish_float(d, Type::F32, ftz, false, false);
         Ok(())
@@ -256,7 +255,7 @@ impl Builder<'_> {
             (a, b) = (self.flushed(a, ty), self.flushed(b, ty));
         }
         let d = self.dst(d, ty)?;
-        self.op2(f, d, a, b);
+        self.op2(f, halves_or_all(ty), d, [a, b]);
         Ok(())
     }
 
@@ -271,15 +270,15 @@ impl Builder<'_> {
             }
             if abs {
                 let t = self.temp(false);
-                self.op1(float::unary(Unary::Abs, false), t, *row);
+                self.op1(float::unary(Unary::Abs, false), Taint::All, t, *row);
                 *row = t;
             }
         }
         let d = self.dst(d, Type::F32)?;
         let [a, b, c] = rows;
         let t = self.temp(false);
-        self.op2(f, t, a, b);
-        self.op2(f, d, t, c);
+        self.op2(f, Taint::All, t, [a, b]);
+        self.op2(f, Taint::All, d, [t, c]);
         Ok(())
     }
 
@@ -300,7 +299,7 @@ impl Builder<'_> {
             a = self.flushed(a, ty);
         }
         let d = self.dst(d, ty)?;
-        self.op1(f, d, a);
+        self.op1(f, halves_or_all(ty), d, a);
         Ok(())
     }
 
@@ -350,7 +349,7 @@ impl Builder<'_> {
             a = self.flushed(a, ty);
         }
         let d = self.dst(d, ty)?;
-        self.op1(f, d, a);
+        self.op1(f, halves_or_all(ty), d, a);
         self.finish_float(d, ty, flush, false, false);
         Ok(())
     }
@@ -364,7 +363,7 @@ impl Builder<'_> {
         let [d, a, b] = operands(i)?;
         let (a, b) = (self.src(a, ty)?, self.src(b, ty)?);
         let d = self.dst(d, ty)?;
-        self.op2(float::copysign(ty == Type::F64), d, a, b);
+        self.op2(float::copysign(ty == Type::F64), Taint::All, d, [a, b]);
         Ok(())
     }
 
@@ -379,8 +378,7 @@ impl Builder<'_> {
         let f = f.ok_or_else(|| unsupported("this property or type"))?;
         let [p, a] = operands(i)?;
         let (p, a) = (self.pred_dst(p)?, self.src(a, ty)?);
-        let op = self.push(f);
-        (op.p, op.a, op.b) = (p, a, a);
+        self.op2(f, Taint::All, V::None, [a, a]).p = p;
         Ok(())
     }
 }

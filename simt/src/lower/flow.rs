@@ -1,9 +1,10 @@
 //! Decoding of control flow, barriers and warp collectives.
 
+use super::facts::{self, Facts};
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, Kind, List, Lowered, P, Symbol, V, X};
-use crate::check::note::Taint;
+use crate::check::note::{Role, Taint};
 use crate::exec::barrier::bar;
 use crate::exec::collective::{self, COLLECTIVE};
 use crate::exec::int::{self, Cmp};
@@ -31,10 +32,11 @@ impl Builder<'_> {
         let [Operand::Label(label)] = i.operands.as_slice() else { return Err("a label is needed".to_string()) };
         self.check_label(*label)?;
         let guard = self.guard();
+        let decides = Facts::role(Role::Branch, Taint::All);
         if guard == P::True {
-            self.push(control::jump).kind = Kind::Jump(*label);
+            self.push(control::jump, decides).kind = Kind::Jump(*label);
         } else {
-            let op = self.push(control::branch);
+            let op = self.push(control::branch, decides);
             // The guard decides where lanes go; all of them execute the branch.
             (op.guard, op.q, op.kind) = (P::True, guard, Kind::Branch(*label));
         }
@@ -59,7 +61,7 @@ impl Builder<'_> {
         let targets = self.body.branch_targets.get(name).ok_or_else(|| format!("`{name}` is not a list of targets"))?;
         targets.iter().try_for_each(|&l| self.check_label(l))?;
         let a = self.src(index, Type::U32)?;
-        let op = self.push(control::branch_indexed);
+        let op = self.push(control::branch_indexed, Facts::role(Role::Branch, Taint::All));
         (op.a, op.kind) = (a, Kind::Indexed(targets.clone()));
         Ok(())
     }
@@ -69,7 +71,7 @@ impl Builder<'_> {
         m.take("uni");
         m.finish()?;
         if i.opcode == "brkpt" {
-            self.nop();
+            self.nop(Facts::registers(Taint::Defined));
             return Ok(());
         }
         if i.opcode == "ret" {
@@ -82,7 +84,7 @@ impl Builder<'_> {
             _ => control::trap as crate::exec::OpFn,
         };
         let unguarded = self.guard() == P::True;
-        let op = self.push(f);
+        let op = self.push(f, Facts::registers(Taint::Defined));
         if unguarded {
             op.kind = Kind::Stop;
         }
@@ -92,8 +94,7 @@ impl Builder<'_> {
     /// Before a return: what the function took with `alloca` is gone.
     fn give_back_stack(&mut self) {
         if let Some(v) = self.saved_stack {
-            let op = self.push(stack::restore);
-            (op.a, op.x) = (v, X::Raw(1));
+            self.op1(stack::restore, Taint::All, V::None, v).x = X::Raw(1);
         }
     }
 
@@ -113,18 +114,17 @@ impl Builder<'_> {
                     _ => return Err("the alignment of `alloca` is a power of two".to_string()),
                 };
                 let (d, a) = (self.dst(d, ty)?, self.src(size, ty)?);
-                let op = self.push(stack::alloca);
-                (op.d, op.a, op.imm, op.x, op.apart) = (d, a, align, wide, true);
+                let op = self.op1(stack::alloca, Taint::All, d, a);
+                (op.imm, op.x, op.apart) = (align, wide, true);
             }
             ("stacksave", [d]) => {
                 let d = self.dst(d, ty)?;
-                let op = self.push(stack::save);
+                let op = self.push(stack::save, Facts::registers(Taint::Defined));
                 (op.d, op.x) = (d, wide);
             }
             ("stackrestore", [a]) => {
                 let a = self.src(a, ty)?;
-                let op = self.push(stack::restore);
-                (op.a, op.x) = (a, wide);
+                self.op1(stack::restore, Taint::All, V::None, a).x = wide;
             }
             _ => return Err(format!("Arguments mismatch for instruction '{}'", i.opcode)),
         }
@@ -135,7 +135,7 @@ impl Builder<'_> {
     pub(super) fn end(&mut self) -> Lowered<()> {
         self.store_returns()?;
         self.give_back_stack();
-        let op = self.push(control::ret);
+        let op = self.push(control::ret, Facts::registers(Taint::Defined));
         (op.kind, op.guard, op.weight) = (Kind::Stop, P::True, 0);
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Builder<'_> {
         }
         if self.body.instructions.iter().any(|i| i.opcode == "alloca") {
             let d = self.temp(true);
-            let op = self.push(stack::save);
+            let op = self.push(stack::save, Facts::registers(Taint::Defined));
             (op.d, op.x, op.guard, op.weight) = (d, X::Raw(1), P::True, 0);
             self.saved_stack = Some(d);
         }
@@ -207,8 +207,7 @@ impl Builder<'_> {
                 continue;
             }
             let (q, yes, no, t) = (self.pred(value)?, self.bits32(1), self.bits32(0), self.temp(false));
-            let op = self.push(int::sel(false));
-            (op.d, op.a, op.b, op.q) = (t, yes, no, q);
+            self.select(false, t, [yes, no], q);
             self.frame_access(t, Type::B32, at, false)?;
         }
         Ok(())
@@ -226,8 +225,7 @@ impl Builder<'_> {
             let (p, t, zero) = (self.pred_dst(register)?, self.temp(false), self.bits32(0));
             self.frame_access(t, Type::B32, at, true)?;
             let f = int::compare(Cmp::Ne, Type::B32).ok_or_else(|| unsupported("a predicate as a parameter"))?;
-            let op = self.push(f);
-            (op.a, op.b, op.p) = (t, zero, p);
+            self.op2(f, facts::ANY_BIT, V::None, [t, zero]).p = p;
         }
         Ok(())
     }
@@ -251,8 +249,8 @@ impl Builder<'_> {
             return Err("a parameter's register has another width".to_string());
         }
         let site = self.site();
-        let op = self.push(f);
-        (op.imm, op.apart, op.taint) = (at.into(), load, Some(Taint::Frame(size as u8)));
+        let op = self.push(f, Facts::frame(size, load));
+        (op.imm, op.apart) = (at.into(), load);
         let (writes, rows) = if load { (vec![v], Vec::new()) } else { (Vec::new(), vec![v]) };
         op.list = Some(Box::new(List { head: vec![site], writes, rows }));
         Ok(())
@@ -373,7 +371,7 @@ impl Builder<'_> {
             _ => V::None,
         };
         self.calls.push(call);
-        let op = self.push(control::call);
+        let op = self.push(control::call, Facts::registers(Taint::All));
         // The row is named here too, so that it is kept alive; emission copies its place into the call.
         (op.x, op.a) = (X::Raw(index), row);
         loads.into_iter().try_for_each(|(registers, param, at)| self.receive(registers, param, at))
@@ -461,7 +459,7 @@ impl Builder<'_> {
                 self.src(count, u)?
             }
         };
-        let op = self.push(control::barrier);
+        let op = self.push(control::barrier, Facts::role(Role::Barrier, Taint::All));
         (op.d, op.a, op.b, op.p, op.q, op.imm) = (d, a, b, p, q, imm);
         op.apart = true;
         Ok(())
@@ -483,14 +481,15 @@ impl Builder<'_> {
         };
         m.finish()?;
         let [] = operands(i)?;
-        let op = self.push(control::barrier);
+        // Nobody but this block is in the cluster, and what it orders other than the block's barrier does is nothing.
+        let op = self.push(control::barrier, Facts::registers(Taint::All));
         op.imm = kind | bar::CLUSTER | if aligned { bar::ALIGNED } else { 0 };
         op.apart = true;
         Ok(())
     }
 
     fn collective(&mut self, kind: collective::Kind, d: V, [a, b, c]: [V; 3], mask: V) -> &mut super::proto::Proto {
-        let op = self.push(collective::collective);
+        let op = self.push(collective::collective, Facts::role(Role::Collective, Taint::All));
         (op.d, op.a, op.b, op.c, op.x) = (d, a, b, c, X::Row(mask));
         op.imm = kind as u64 | COLLECTIVE;
         op.apart = true;
@@ -622,7 +621,7 @@ impl Builder<'_> {
         m.finish()?;
         let [d] = operands(i)?;
         let d = self.dst(d, Type::B32)?;
-        self.push(collective::activemask).d = d;
+        self.push(collective::activemask, Facts::registers(Taint::Defined)).d = d;
         Ok(())
     }
 }

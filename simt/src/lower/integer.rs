@@ -1,10 +1,12 @@
 //! Decoding of integer, bit and logic instructions, comparisons and selections.
 
+use super::facts::{self, Facts, cancels};
 use super::mods::{Mods, bits, is_int, is_signed, wide};
-use super::proto::{Builder, Lowered, P, V, X};
+use super::proto::{Builder, Lowered, P, V};
+use crate::check::note::{Role, Taint};
+use crate::exec::cvt;
 use crate::exec::int::{self, Bin, Carry, Cmp, Un};
 use crate::exec::lanes::combine;
-use crate::exec::{control, cvt};
 use crate::ptx::ast::{Instruction, Operand, Type};
 
 pub(super) fn unsupported(what: &str) -> String {
@@ -19,22 +21,31 @@ pub(super) fn operands<const N: usize>(i: &Instruction) -> Lowered<&[Operand; N]
 }
 
 impl Builder<'_> {
-    fn binary(&mut self, f: Option<crate::exec::OpFn>, ty: Type, i: &Instruction) -> Lowered<()> {
+    fn binary(&mut self, f: Option<crate::exec::OpFn>, facts: Facts, ty: Type, i: &Instruction) -> Lowered<()> {
         let f = f.ok_or_else(|| unsupported("this type"))?;
         let [d, a, b] = operands(i)?;
         let (a, b) = (self.src(a, ty)?, self.src(b, ty)?);
         let d = self.dst(d, ty)?;
-        self.op2(f, d, a, b);
+        let op = self.push(f, facts);
+        (op.d, op.a, op.b) = (d, a, b);
+        Ok(())
+    }
+
+    /// As [`binary`](Self::binary), of two sources that cancel each other where they are one register.
+    fn cancelling(&mut self, f: Option<crate::exec::OpFn>, taint: Taint, ty: Type, i: &Instruction) -> Lowered<()> {
+        self.binary(f, Facts::registers(taint), ty, i)?;
+        let op = self.last();
+        op.facts.taint = cancels(op.a, op.b, taint);
         Ok(())
     }
 
     /// `add`, `sub` of integers.
-    pub(super) fn add_sub(&mut self, i: &Instruction, m: &Mods<'_>, sub: bool) -> Lowered<()> {
+    fn add_sub(&mut self, i: &Instruction, m: &Mods<'_>, sub: bool) -> Lowered<()> {
         let x2 = m.any(&["u16x2", "s16x2"]);
         if x2.is_some() {
             m.finish()?;
             return match sub {
-                false => self.binary(int::bin_x2(Bin::Add, true), Type::B32, i),
+                false => self.binary(int::bin_x2(Bin::Add, true), Facts::registers(Taint::Halves), Type::B32, i),
                 true => Err(unsupported("this type")),
             };
         }
@@ -56,15 +67,39 @@ impl Builder<'_> {
         if !is_int(ty) || bits(ty) == 8 {
             return Err(unsupported("this type"));
         }
-        self.binary(int::bin(op, ty), ty, i)
+        let taint = if sat { Taint::All } else { Taint::Left };
+        match sub {
+            true => self.cancelling(int::bin(op, ty), taint, ty, i),
+            false => self.binary(int::bin(op, ty), Facts::registers(taint), ty, i),
+        }
     }
 
     /// `addc`, `subc`.
-    pub(super) fn add_sub_carry(&mut self, i: &Instruction, m: &Mods<'_>, sub: bool) -> Lowered<()> {
+    fn add_sub_carry(&mut self, i: &Instruction, m: &Mods<'_>, sub: bool) -> Lowered<()> {
         let cc = m.take("cc");
         let ty = m.ty()?;
         m.finish()?;
         self.extended(i, ty, if sub { Carry::Sub } else { Carry::Add }, true, cc)
+    }
+
+    /// `add`.
+    pub(super) fn add(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        self.add_sub(i, m, false)
+    }
+
+    /// `sub`.
+    pub(super) fn sub(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        self.add_sub(i, m, true)
+    }
+
+    /// `addc`.
+    pub(super) fn add_carry(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        self.add_sub_carry(i, m, false)
+    }
+
+    /// `subc`.
+    pub(super) fn sub_borrow(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        self.add_sub_carry(i, m, true)
     }
 
     fn extended(&mut self, i: &Instruction, ty: Type, op: Carry, cin: bool, cout: bool) -> Lowered<()> {
@@ -79,8 +114,14 @@ impl Builder<'_> {
         };
         let [a, b, c] = [self.src(sources[0], ty)?, self.src(sources[1], ty)?, self.src(sources[2], ty)?];
         let d = self.dst(d, ty)?;
-        self.op3(int::extended(op, wide(ty)), d, a, b, c);
-        self.last().imm = u64::from(cin) | u64::from(cout) << 1 | u64::from(op == Carry::Sub) << 2;
+        let taint = match op {
+            Carry::Sub if !cin => cancels(a, b, Taint::Left),
+            Carry::MadHi { .. } => Taint::All,
+            Carry::Add | Carry::Sub | Carry::MadLo => Taint::Left,
+        };
+        let sum = self.op3(int::extended(op, wide(ty)), taint, d, [a, b, c]);
+        sum.imm = u64::from(cin) | u64::from(cout) << 1 | u64::from(op == Carry::Sub) << 2;
+        sum.carry = (cin, cout);
         Ok(())
     }
 
@@ -125,13 +166,12 @@ impl Builder<'_> {
                 let [d, a, b, c] = operands(i)?;
                 let (a, b, c) = (self.src(a, ty)?, self.src(b, ty)?, self.src(c, result)?);
                 let d = self.dst(d, result)?;
-                self.op3(f, d, a, b, c);
-                self.last().apart = true;
+                self.op3(f, Taint::Left, d, [a, b, c]).apart = true;
             } else {
                 let [d, a, b] = operands(i)?;
                 let (a, b) = (self.src(a, ty)?, self.src(b, ty)?);
                 let d = self.dst(d, result)?;
-                self.op2(f, d, a, b);
+                self.op2(f, Taint::Left, d, [a, b]);
             }
             return Ok(());
         }
@@ -141,8 +181,9 @@ impl Builder<'_> {
             (true, "lo") => Bin::Mul24Lo,
             (true, _) => Bin::Mul24Hi,
         };
+        let taint = if op == Bin::MulLo { Taint::Left } else { Taint::All };
         if !mad {
-            return self.binary(int::bin(op, ty), ty, i);
+            return self.binary(int::bin(op, ty), Facts::registers(taint), ty, i);
         }
         let [d, a, b, c] = operands(i)?;
         let (a, b, c) = (self.src(a, ty)?, self.src(b, ty)?, self.src(c, ty)?);
@@ -150,7 +191,7 @@ impl Builder<'_> {
         if op == Bin::MulLo
             && let Some(f) = int::mad_lo(ty)
         {
-            self.op3(f, d, a, b, c);
+            self.op3(f, taint, d, [a, b, c]);
             return Ok(());
         }
         let (Some(product), Some(sum)) = (int::bin(op, ty), int::bin(if sat { Bin::AddSat } else { Bin::Add }, ty))
@@ -158,8 +199,8 @@ impl Builder<'_> {
             return Err(unsupported("this type"));
         };
         let t = self.temp(wide(ty));
-        self.op2(product, t, a, b);
-        self.op2(sum, d, t, c);
+        self.op2(product, taint, t, [a, b]);
+        self.op2(sum, if sat { Taint::All } else { Taint::Left }, d, [t, c]);
         Ok(())
     }
 
@@ -170,7 +211,8 @@ impl Builder<'_> {
         if !is_int(ty) || bits(ty) == 8 {
             return Err(unsupported("this type"));
         }
-        self.binary(int::bin(if i.opcode == "div" { Bin::Div } else { Bin::Rem }, ty), ty, i)
+        let facts = Facts::role(Role::Divide(bits(ty) as u8), Taint::All);
+        self.binary(int::bin(if i.opcode == "div" { Bin::Div } else { Bin::Rem }, ty), facts, ty, i)
     }
 
     /// `min`, `max` of integers.
@@ -188,10 +230,11 @@ impl Builder<'_> {
             return Err(unsupported("this type"));
         }
         let f = if x2.is_some() { int::bin_x2(op, is_signed(ty)) } else { int::bin(op, ty) };
-        self.binary(f, ty, i)?;
+        let taint = if x2.is_some() { Taint::Halves } else { Taint::All };
+        self.binary(f, Facts::registers(taint), ty, i)?;
         if relu {
             let d = self.last().d;
-            self.op1(int::relu(ty, x2.is_some()), d, d);
+            self.op1(int::relu(ty, x2.is_some()), taint, d, d);
         }
         Ok(())
     }
@@ -201,15 +244,15 @@ impl Builder<'_> {
         let shift = m.take("shiftamt");
         let ty = m.ty()?;
         m.finish()?;
-        let (op, narrow) = match i.opcode.as_str() {
-            "neg" => (Un::Neg, false),
-            "abs" => (Un::Abs, false),
-            "not" => (Un::Not, false),
-            "cnot" => (Un::Cnot, false),
-            "brev" => (Un::Brev, false),
-            "popc" => (Un::Popc, true),
-            "clz" => (Un::Clz, true),
-            _ => (if shift { Un::BfindShift } else { Un::Bfind }, true),
+        let (op, taint, narrow) = match i.opcode.as_str() {
+            "neg" => (Un::Neg, Taint::Left, false),
+            "abs" => (Un::Abs, Taint::All, false),
+            "not" => (Un::Not, Taint::Xor, false),
+            "cnot" => (Un::Cnot, Taint::All, false),
+            "brev" => (Un::Brev, Taint::Same(0), false),
+            "popc" => (Un::Popc, Taint::All, true),
+            "clz" => (Un::Clz, Taint::All, true),
+            _ => (if shift { Un::BfindShift } else { Un::Bfind }, Taint::All, true),
         };
         let [d, a] = operands(i)?;
         if ty == Type::Pred && op == Un::Not {
@@ -219,14 +262,13 @@ impl Builder<'_> {
                 P::True => P::False,
                 _ => P::True,
             };
-            let op = self.push(control::pred_logic);
-            (op.p, op.q, op.x) = (p, q, X::Pred(P::True));
+            self.logic_of(p, q, P::True, 0);
             return Ok(());
         }
         let f = int::un(op, ty).ok_or_else(|| unsupported("this type"))?;
         let a = self.src(a, ty)?;
         let d = self.dst(d, if narrow { Type::U32 } else { ty })?;
-        self.op1(f, d, a);
+        self.op1(f, taint, d, a);
         Ok(())
     }
 
@@ -234,10 +276,10 @@ impl Builder<'_> {
     pub(super) fn logic(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
         let ty = m.ty()?;
         m.finish()?;
-        let op = match i.opcode.as_str() {
-            "and" => Bin::And,
-            "or" => Bin::Or,
-            _ => Bin::Xor,
+        let (op, taint) = match i.opcode.as_str() {
+            "and" => (Bin::And, Taint::And),
+            "or" => (Bin::Or, Taint::Or),
+            _ => (Bin::Xor, Taint::Xor),
         };
         if ty == Type::Pred {
             let [d, a, b] = operands(i)?;
@@ -247,14 +289,16 @@ impl Builder<'_> {
                 Bin::Or => 1,
                 _ => 2,
             };
-            let op = self.push(control::pred_logic);
-            (op.p, op.q, op.x, op.imm) = (p, a, X::Pred(b), code);
+            self.logic_of(p, a, b, code);
             return Ok(());
         }
         if !matches!(ty, Type::B16 | Type::B32 | Type::B64) {
             return Err(unsupported("this type"));
         }
-        self.binary(int::bin(op, ty), ty, i)
+        match op {
+            Bin::Xor => self.cancelling(int::bin(op, ty), taint, ty, i),
+            _ => self.binary(int::bin(op, ty), Facts::registers(taint), ty, i),
+        }
     }
 
     /// `shl`, `shr`.
@@ -269,7 +313,7 @@ impl Builder<'_> {
         let [d, a, n] = operands(i)?;
         let (a, n) = (self.src(a, ty)?, self.src(n, Type::U32)?);
         let d = self.dst(d, ty)?;
-        self.op2(f, d, a, n);
+        self.op2(f, Taint::Same(2), d, [a, n]);
         Ok(())
     }
 
@@ -286,7 +330,7 @@ impl Builder<'_> {
                     Some(mode) => mode == "clamp",
                     None => return Err("`.clamp` or `.wrap` is missing".to_string()),
                 };
-                self.fixed3(i, m, &[Type::B32], int::funnel(left, clamp), [u; 3], u)
+                self.fixed3(i, m, &[Type::B32], int::funnel(left, clamp), Taint::Same(4))
             }
             "prmt" => {
                 let ty = m.ty()?;
@@ -299,7 +343,7 @@ impl Builder<'_> {
                 let [d, a, b, c] = operands(i)?;
                 let (a, b, c) = (self.src(a, u)?, self.src(b, u)?, self.src(c, u)?);
                 let d = self.dst(d, u)?;
-                self.op3(f, d, a, b, c);
+                self.op3(f, Taint::Same(4), d, [a, b, c]);
                 Ok(())
             }
             "bfe" => {
@@ -309,7 +353,7 @@ impl Builder<'_> {
                 let [d, a, b, c] = operands(i)?;
                 let (a, b, c) = (self.src(a, ty)?, self.src(b, u)?, self.src(c, u)?);
                 let d = self.dst(d, ty)?;
-                self.op3(f, d, a, b, c);
+                self.op3(f, Taint::Same(6), d, [a, b, c]);
                 Ok(())
             }
             "bfi" => {
@@ -319,7 +363,7 @@ impl Builder<'_> {
                 let [d, a, b, c, e] = operands(i)?;
                 let sources = [self.src(a, ty)?, self.src(b, ty)?, self.src(c, u)?, self.src(e, u)?];
                 let d = self.dst(d, ty)?;
-                self.op4(f, d, sources);
+                self.op4(f, Taint::Same(12), d, sources);
                 Ok(())
             }
             "bmsk" | "szext" => {
@@ -334,9 +378,9 @@ impl Builder<'_> {
                     ("szext", Type::U32 | Type::S32) => int::szext(ty == Type::S32, clamp),
                     _ => return Err(unsupported("this type")),
                 };
-                self.binary(Some(f), u, i)
+                self.binary(Some(f), Facts::registers(Taint::All), u, i)
             }
-            "fns" => self.fixed3(i, m, &[Type::B32], int::fns(), [u; 3], u),
+            "fns" => self.fixed3(i, m, &[Type::B32], int::fns(), Taint::All),
             "sad" => {
                 let ty = m.ty()?;
                 m.finish()?;
@@ -344,13 +388,13 @@ impl Builder<'_> {
                 let [d, a, b, c] = operands(i)?;
                 let (a, b, c) = (self.src(a, ty)?, self.src(b, ty)?, self.src(c, ty)?);
                 let d = self.dst(d, ty)?;
-                self.op3(f, d, a, b, c);
+                self.op3(f, Taint::All, d, [a, b, c]);
                 Ok(())
             }
             "dp4a" => {
                 let (a, b) = (m.ty()?, m.ty()?);
                 let f = int::dp4a(sign_of(a)?, sign_of(b)?);
-                self.fixed3(i, m, &[], f, [u; 3], u)
+                self.fixed3(i, m, &[], f, Taint::All)
             }
             _ => {
                 let high = match m.any(&["lo", "hi"]) {
@@ -363,7 +407,7 @@ impl Builder<'_> {
                 let [d, a, b, c] = operands(i)?;
                 let sources = [self.src(a, u)?, self.src(b, u)?, self.src(c, u)?, self.bits32(mode)];
                 let d = self.dst(d, u)?;
-                self.op4(int::dp2a(), d, sources);
+                self.op4(int::dp2a(), Taint::All, d, sources);
                 Ok(())
             }
         }
@@ -375,8 +419,7 @@ impl Builder<'_> {
         m: &Mods<'_>,
         types: &[Type],
         f: crate::exec::OpFn,
-        sources: [Type; 3],
-        result: Type,
+        taint: Taint,
     ) -> Lowered<()> {
         for &ty in types {
             if m.ty()? != ty {
@@ -385,9 +428,10 @@ impl Builder<'_> {
         }
         m.finish()?;
         let [d, a, b, c] = operands(i)?;
-        let (a, b, c) = (self.src(a, sources[0])?, self.src(b, sources[1])?, self.src(c, sources[2])?);
-        let d = self.dst(d, result)?;
-        self.op3(f, d, a, b, c);
+        let u = Type::U32;
+        let (a, b, c) = (self.src(a, u)?, self.src(b, u)?, self.src(c, u)?);
+        let d = self.dst(d, u)?;
+        self.op3(f, taint, d, [a, b, c]);
         Ok(())
     }
 
@@ -414,13 +458,13 @@ impl Builder<'_> {
         };
         sources[3] = self.bits32(u32::from(*table as u8));
         let d = self.dst(d, u)?;
-        self.op4(int::lop3(), d, sources);
+        self.op4(int::lop3(), Taint::Lop3, d, sources);
         if let (Some(p), Some(q)) = (p, q) {
             let (p, q) = (self.pred_dst(p)?, self.pred(q)?);
             let zero = self.bits32(0);
             let Some(f) = int::compare(Cmp::Ne, Type::B32) else { return Err(unsupported("this type")) };
-            let op = self.push(f);
-            (op.a, op.b, op.p, op.q) = (d, zero, p, q);
+            let op = self.op2(f, facts::ANY_BIT, V::None, [d, zero]);
+            (op.p, op.q) = (p, q);
             op.imm = if join == Some("or") { combine::OR } else { combine::AND };
         }
         Ok(())

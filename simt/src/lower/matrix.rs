@@ -1,8 +1,11 @@
 //! Decoding of matrix instructions.
 
+use super::facts::Facts;
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, List, Lowered, V};
+use crate::check::note::{Role, Taint};
+use crate::exec::OpFn;
 use crate::exec::fragment::{self, TRANSPOSED, Tile};
 use crate::exec::mma::{self, Shape, accumulator_registers, factor_registers};
 use crate::exec::soft::Round;
@@ -10,7 +13,7 @@ use crate::exec::tensor::Kind;
 use crate::ptx::ast::{Instruction, Operand, Space, Type};
 
 /// `m16n8k16` as numbers.
-fn size(word: &str) -> Option<[usize; 3]> {
+pub(super) fn size(word: &str) -> Option<[usize; 3]> {
     let (m, rest) = word.strip_prefix('m')?.split_once('n')?;
     let (n, k) = rest.split_once('k')?;
     Some([m.parse().ok()?, n.parse().ok()?, k.parse().ok()?])
@@ -138,7 +141,7 @@ impl Builder<'_> {
         rows.extend(self.fragment(b, nb, shape.b, false)?);
         rows.extend(self.fragment(c, nc, shape.c, false)?);
         let writes = self.fragment(d, nd, shape.d, true)?;
-        let op = self.push(mma::mma);
+        let op = self.push(mma::mma, Facts::registers(Taint::Matrix));
         (op.imm, op.apart) = (shape.pack(), true);
         op.list = Some(Box::new(List { rows, writes, ..List::default() }));
         Ok(())
@@ -171,7 +174,9 @@ impl Builder<'_> {
         let data = self.fragment(data, count, Kind::B1, load)?;
         let head = vec![self.site(), via, count as u32 | if transposed { TRANSPOSED } else { 0 }];
         let (writes, rows) = if load { (data, Vec::new()) } else { (Vec::new(), data) };
-        let op = self.push(if load { fragment::ldmatrix } else { fragment::stmatrix });
+        let (f, taint): (OpFn, _) =
+            if load { (fragment::ldmatrix, Taint::LoadMatrix) } else { (fragment::stmatrix, Taint::StoreMatrix) };
+        let op = self.push(f, Facts::role(Role::MatrixAccess, taint));
         (op.a, op.imm, op.apart) = (address.row, address.offset, true);
         op.list = Some(Box::new(List { head, writes, rows }));
         Ok(())
@@ -186,8 +191,7 @@ impl Builder<'_> {
         }
         let [d, a] = operands(i)?;
         let (d, a) = (self.dst(d, Type::B32)?, self.src(a, Type::B32)?);
-        self.op1(fragment::movmatrix, d, a);
-        self.last().apart = true;
+        self.op1(fragment::movmatrix, Taint::All, d, a).apart = true;
         Ok(())
     }
 
@@ -260,7 +264,9 @@ impl Builder<'_> {
         let mut head = vec![self.site(), via];
         head.extend(tile.words());
         let (writes, rows) = if load { (data, Vec::new()) } else { (Vec::new(), data) };
-        let op = self.push(if load { fragment::wmma_load } else { fragment::wmma_store });
+        let (f, taint): (OpFn, _) =
+            if load { (fragment::wmma_load, Taint::LoadTile) } else { (fragment::wmma_store, Taint::StoreTile) };
+        let op = self.push(f, Facts::role(Role::MatrixAccess, taint));
         (op.a, op.b, op.imm, op.apart) = (address.row, stride, address.offset, true);
         op.list = Some(Box::new(List { head, writes, rows }));
         Ok(())

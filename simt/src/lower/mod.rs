@@ -13,6 +13,7 @@ mod behind;
 mod compare;
 mod convert;
 mod decode;
+mod facts;
 mod floating;
 mod flow;
 mod graph;
@@ -23,13 +24,11 @@ mod notes;
 mod objects;
 mod proto;
 mod seeds;
-mod taint;
 mod video;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use crate::check::note::Notes;
 use crate::exec::{Op, control};
 use crate::module::{KernelInfo, ParamInfo};
 use crate::program::{Const, Debug, Entry, Function, Global, Program, SharedVariable, Slot, Target};
@@ -52,18 +51,8 @@ pub(crate) struct Lowered {
 
 /// Lowers a module.
 pub(crate) fn lower(module: &ast::Module, sm: u32) -> Result<Lowered, Vec<Diagnostic>> {
-    run(module, sm, None)
-}
-
-/// Lowers a module once more, with notes for checked launches.
-pub(crate) fn annotated(module: &ast::Module, sm: u32) -> Result<Program, Vec<Diagnostic>> {
-    run(module, sm, Some(Notes::default())).map(|lowered| lowered.program)
-}
-
-fn run(module: &ast::Module, sm: u32, notes: Option<Notes>) -> Result<Lowered, Vec<Diagnostic>> {
-    let program = Program { notes, ..Program::default() };
     let (errors, refused) = (Vec::new(), BTreeMap::new());
-    let mut lowering = Lowering { module, sm, program, errors, refused, names: Rc::default() };
+    let mut lowering = Lowering { module, sm, program: Program::default(), errors, refused, names: Rc::default() };
     lowering.variables();
     lowering.functions();
     let (kernels, refused) = lowering.entries();
@@ -325,12 +314,10 @@ impl<'a> Lowering<'a> {
             program.debug.push(Debug { line: b.function.pos.line, location: u32::MAX });
         }
         result.entry = program.ops.len() as u32;
-        let seeds = if program.notes.is_some() { seeds::seeds(body) } else { HashSet::new() };
-        let holds = if program.notes.is_some() { objects::holds(b) } else { Vec::new() };
-        let mut marks = HashMap::new();
-        if let Some(notes) = &mut program.notes {
-            (marks, notes.groups) = behind::marks(b, &blocks, notes.groups);
-        }
+        let (seeds, holds) = (seeds::seeds(body), objects::holds(b));
+        let notes = &mut program.notes;
+        let (mut marks, groups) = behind::marks(b, &blocks, notes.groups);
+        notes.groups = groups;
         let mut position = vec![u32::MAX; blocks.len()];
         // Operations whose targets are not known yet: position in the code, block.
         let mut patches = Vec::new();
@@ -343,14 +330,12 @@ impl<'a> Lowering<'a> {
                     patches.push((program.ops.len(), block));
                 }
                 let op = operation(proto, &places, debug, &mut program.lists);
-                if let Some(notes) = &mut program.notes {
-                    let mut note = notes::note(b, proto, &places, (&seeds, &holds), notes);
-                    if let Some(marks) = marks.remove(&at) {
-                        (note.busy, note.marked) = (true, true);
-                        notes.marks.insert(program.ops.len() as u32, marks);
-                    }
-                    notes.notes.push(note);
+                let mut note = notes::note(b, proto, &places, (&seeds, &holds), notes);
+                if let Some(marks) = marks.remove(&at) {
+                    (note.busy, note.marked) = (true, true);
+                    notes.marks.insert(program.ops.len() as u32, marks);
                 }
+                notes.notes.push(note);
                 program.ops.push(op);
                 program.weights.push(weight);
                 weight += proto.weight;
@@ -365,9 +350,7 @@ impl<'a> Lowering<'a> {
             let mut op = operation(&bare(blank), &places, debug, &mut program.lists);
             op.x = next as u32;
             patches.push((program.ops.len(), usize::MAX));
-            if let Some(notes) = &mut program.notes {
-                notes.notes.push(notes::blank(notes));
-            }
+            notes.notes.push(notes::blank(notes));
             program.ops.push(op);
             program.weights.push(weight);
         }
@@ -394,9 +377,8 @@ impl<'a> Lowering<'a> {
             x: 0,
             debug: (self.program.debug.len() as u32).saturating_sub(1),
         };
-        if let Some(notes) = &mut self.program.notes {
-            notes.notes.push(notes::blank(notes));
-        }
+        let notes = &mut self.program.notes;
+        notes.notes.push(notes::blank(notes));
         self.program.ops.push(trap);
         self.program.weights.push(total);
     }
@@ -618,7 +600,10 @@ fn bare(like: &proto::Proto) -> proto::Proto {
         apart: false,
         instruction: like.instruction,
         weight: 0,
-        taint: None,
+        carry: (false, false),
+        facts: facts::Facts::registers(crate::check::note::Taint::Defined),
+        class: crate::check::note::Class::Control,
+        work: crate::check::metrics::Work::None,
     }
 }
 

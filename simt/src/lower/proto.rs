@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::facts::Facts;
 use super::mods::{bits, wide};
-use crate::check::note::Taint;
+use crate::check::metrics::Work;
+use crate::check::note::{Class as Kinds, Taint};
 use crate::exec::block::RESERVED;
 use crate::exec::lanes::map0;
 use crate::exec::{CONST, OpFn, ROW, control, cvt, int, local, uniform};
@@ -81,8 +83,13 @@ pub(super) struct Proto {
     pub instruction: u32,
     /// PTX instructions that it stands for.
     pub weight: u32,
-    /// How undefined bits pass through, where the instruction does not say.
-    pub taint: Option<Taint>,
+    /// It takes the carry; it leaves one.
+    pub carry: (bool, bool),
+    /// What the checks need to know of it.
+    pub facts: Facts,
+    /// Class and cost of its instruction.
+    pub class: Kinds,
+    pub work: Work,
 }
 
 /// What a register is.
@@ -144,6 +151,9 @@ pub(super) struct Builder<'a> {
     /// The instruction that is being decoded.
     pub at: u32,
     guard: P,
+    /// Class and cost of the instruction that is being decoded.
+    pub(super) class_of: Kinds,
+    pub(super) work_of: Work,
     fresh: bool,
     /// Where the function's stack pointer is kept, if it uses `alloca`.
     pub saved_stack: Option<V>,
@@ -190,6 +200,8 @@ impl<'a> Builder<'a> {
             sm: 0,
             at: 0,
             guard: P::True,
+            class_of: Kinds::Control,
+            work_of: Work::None,
             fresh: true,
             saved_stack: None,
             quads: HashMap::new(),
@@ -216,7 +228,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds an operation.
-    pub(super) fn push(&mut self, f: OpFn) -> &mut Proto {
+    pub(super) fn push(&mut self, f: OpFn, facts: Facts) -> &mut Proto {
         let weight = u32::from(self.fresh);
         self.fresh = false;
         self.protos.push(Proto {
@@ -236,40 +248,69 @@ impl<'a> Builder<'a> {
             apart: false,
             instruction: self.at,
             weight,
-            taint: None,
+            carry: (false, false),
+            facts,
+            class: self.class_of,
+            work: self.work_of,
         });
         let last = self.protos.len() - 1;
         &mut self.protos[last]
     }
 
-    pub(super) fn op1(&mut self, f: OpFn, d: V, a: V) {
-        let op = self.push(f);
+    /// An operation on registers alone, of one source.
+    pub(super) fn op1(&mut self, f: OpFn, taint: Taint, d: V, a: V) -> &mut Proto {
+        let op = self.push(f, Facts::registers(taint));
         (op.d, op.a) = (d, a);
+        op
     }
 
     /// An operation that only moves bits of its source.
     pub(super) fn moved(&mut self, f: OpFn, d: V, a: V) {
-        let op = self.push(f);
-        (op.d, op.a, op.taint) = (d, a, Some(Taint::Same(0)));
+        self.op1(f, Taint::Same(0), d, a);
     }
 
-    pub(super) fn op2(&mut self, f: OpFn, d: V, a: V, b: V) {
-        let op = self.push(f);
+    /// Of two sources.
+    pub(super) fn op2(&mut self, f: OpFn, taint: Taint, d: V, [a, b]: [V; 2]) -> &mut Proto {
+        let op = self.push(f, Facts::registers(taint));
         (op.d, op.a, op.b) = (d, a, b);
+        op
     }
 
-    pub(super) fn op3(&mut self, f: OpFn, d: V, a: V, b: V, c: V) {
-        let op = self.push(f);
+    /// Of three.
+    pub(super) fn op3(&mut self, f: OpFn, taint: Taint, d: V, [a, b, c]: [V; 3]) -> &mut Proto {
+        let op = self.push(f, Facts::registers(taint));
         (op.d, op.a, op.b, op.c) = (d, a, b, c);
+        op
     }
 
-    pub(super) fn op4(&mut self, f: OpFn, d: V, [a, b, c, x]: [V; 4]) {
-        let op = self.push(f);
+    /// Of four.
+    pub(super) fn op4(&mut self, f: OpFn, taint: Taint, d: V, [a, b, c, x]: [V; 4]) -> &mut Proto {
+        let op = self.push(f, Facts::registers(taint));
         (op.d, op.a, op.b, op.c, op.x) = (d, a, b, c, X::Row(x));
+        op
     }
 
-    pub(super) fn nop(&mut self) {
-        self.push(control::nop);
+    /// `q ? a : b`.
+    pub(super) fn select(&mut self, is_wide: bool, d: V, [a, b]: [V; 2], q: P) {
+        self.op2(int::sel(is_wide), Taint::Select, d, [a, b]).q = q;
+    }
+
+    /// Logic on predicates: `q` and `x`, combined as `code` says.
+    pub(super) fn logic_of(&mut self, p: P, q: P, x: P, code: u64) {
+        let op = self.push(control::pred_logic, Facts::registers(Taint::Logic));
+        (op.p, op.q, op.x, op.imm) = (p, q, X::Pred(x), code);
+    }
+
+    /// An instruction without effect here; to the checks, it has a role.
+    pub(super) fn nop(&mut self, facts: Facts) {
+        self.push(control::nop, facts);
+    }
+
+    /// A value that depends on nothing that may be undefined.
+    fn given(&mut self, f: OpFn, d: V) -> &mut Proto {
+        let op = self.push(f, Facts::registers(Taint::Defined));
+        op.d = d;
+        op
     }
 
     /// A new register.
@@ -452,8 +493,8 @@ impl<'a> Builder<'a> {
             }
             Symbol::Local(at) | Symbol::Slot(at, _) => {
                 let d = self.temp(is_wide);
-                let op = self.push(local::local_symbol);
-                (op.d, op.imm, op.x) = (d, u64::from(at).wrapping_add_signed(offset), X::Raw(is_wide.into()));
+                let op = self.given(local::local_symbol, d);
+                (op.imm, op.x) = (u64::from(at).wrapping_add_signed(offset), X::Raw(is_wide.into()));
                 Ok(d)
             }
             Symbol::Param(at, _) => Ok(self.constant(Const::Bits(u64::from(at).wrapping_add_signed(offset)), is_wide)),
@@ -488,7 +529,7 @@ impl<'a> Builder<'a> {
         let constant = |b: &mut Self, v: u64| Ok(b.constant(Const::Bits(v), is_wide));
         let lanes = |b: &mut Self, f: OpFn| {
             let narrow = b.temp(false);
-            b.push(f).d = narrow;
+            b.given(f, narrow);
             Ok(b.widened(narrow, is_wide))
         };
         let slot = match base {
@@ -497,8 +538,8 @@ impl<'a> Builder<'a> {
             "ntid" | "nctaid" | "cluster_nctaid" | "nclusterid" if dimension == 3 => return constant(self, 1),
             "tid" => {
                 let d = self.temp(is_wide);
-                let op = self.push(control::thread_index);
-                (op.d, op.imm, op.x) = (d, dimension as u64, X::Raw(is_wide.into()));
+                let op = self.given(control::thread_index, d);
+                (op.imm, op.x) = (dimension as u64, X::Raw(is_wide.into()));
                 return Ok(d);
             }
             "laneid" => return lanes(self, map0(|l| l as u32)),
@@ -522,8 +563,8 @@ impl<'a> Builder<'a> {
             "cluster_nctaid" | "cluster_nctarank" => return constant(self, 1),
             "clock" | "clock64" | "globaltimer" | "globaltimer_lo" | "clock_hi" | "globaltimer_hi" => {
                 let d = self.temp(is_wide);
-                let op = self.push(control::clock);
-                (op.d, op.x) = (d, X::Raw(is_wide.into()));
+                let op = self.given(control::clock, d);
+                op.x = X::Raw(is_wide.into());
                 op.imm = if base.ends_with("_hi") { 32 } else { 0 };
                 return Ok(d);
             }
@@ -538,8 +579,8 @@ impl<'a> Builder<'a> {
             _ => return Err(format!("special register `%{name}` is not supported")),
         };
         let d = self.temp(is_wide);
-        let op = self.push(control::uniform);
-        (op.d, op.imm, op.x) = (d, slot as u64, X::Raw(is_wide.into()));
+        let op = self.given(control::uniform, d);
+        (op.imm, op.x) = (slot as u64, X::Raw(is_wide.into()));
         Ok(d)
     }
 
@@ -547,13 +588,13 @@ impl<'a> Builder<'a> {
     fn reserved(&mut self, offset: u32, is_wide: bool) -> Lowered<V> {
         self.reserved = true;
         let d = self.temp(is_wide);
-        let op = self.push(control::uniform);
-        (op.d, op.imm, op.x) = (d, uniform::RESERVED as u64, X::Raw(is_wide.into()));
+        let op = self.given(control::uniform, d);
+        (op.imm, op.x) = (uniform::RESERVED as u64, X::Raw(is_wide.into()));
         if offset != 0 {
             let ty = if is_wide { Type::U64 } else { Type::U32 };
             let add = int::bin(int::Bin::Add, ty).ok_or("this special register is not supported")?;
             let by = self.constant(Const::Bits(offset.into()), is_wide);
-            self.op2(add, d, d, by);
+            self.op2(add, Taint::Left, d, [d, by]);
         }
         Ok(d)
     }

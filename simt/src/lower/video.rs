@@ -3,6 +3,7 @@
 use super::integer::{sign_of, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, Lowered, V};
+use crate::check::note::Taint;
 use crate::exec::int;
 use crate::exec::video::{self, Compare, Mode, Scalar, Second, Video, WHOLE};
 use crate::ptx::ast::{Instruction, Operand, Reg, Type};
@@ -140,7 +141,7 @@ impl Builder<'_> {
         };
         let mode = self.bits32(mode.word());
         let d = self.dst(&to.operand, u)?;
-        self.op4(video::scalar(), d, [a, b, c, mode]);
+        self.op4(video::scalar(), Taint::All, d, [a, b, c, mode]);
         Ok(())
     }
 
@@ -186,7 +187,7 @@ impl Builder<'_> {
         let mode = Mode { op, halves, a_signed, b_signed, d_signed, saturate, accumulate, mask, compare };
         let mode = self.bits32(mode.word());
         let d = self.dst(&to.operand, u)?;
-        self.op4(video::parts(), d, [a, b, c, mode]);
+        self.op4(video::parts(), Taint::All, d, [a, b, c, mode]);
         Ok(())
     }
 
@@ -204,7 +205,7 @@ impl Builder<'_> {
         let bytes = self.bits32(bytes);
         let f = int::prmt("").ok_or_else(|| unsupported("this selector"))?;
         let chosen = self.temp(false);
-        self.op3(f, chosen, a, b, bytes);
+        self.op3(f, Taint::Same(4), chosen, [a, b, bytes]);
         Ok(chosen)
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Init {
 impl Init {
     pub(crate) fn new(grid: &Grid<'_>) -> Init {
         Init {
-            notes: super::checker::notes(grid.program).map_or(std::ptr::null(), std::ptr::from_ref),
+            notes: std::ptr::from_ref(&grid.program.notes),
             program: std::ptr::from_ref(grid.program),
             sites: vec![place::Known::default(); grid.program.sites as usize + 1],
             origins: Origins::default(),

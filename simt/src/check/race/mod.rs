@@ -76,7 +76,7 @@ pub(crate) struct Races {
 impl Races {
     pub(crate) fn new(grid: &Grid<'_>) -> Races {
         let program = grid.program;
-        let Some(notes) = &program.notes else { return Races::default() };
+        let notes = &program.notes;
         let mut races = Races {
             accesses: notes.accesses.clone(),
             ops: program.ops.len(),

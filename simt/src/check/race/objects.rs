@@ -32,7 +32,8 @@ impl Objects {
     pub(super) fn new(grid: &Grid<'_>) -> Objects {
         let program = grid.program;
         let entry = program.entries.iter().find(|e| e.function == grid.entry);
-        let (Some(entry), Some(notes)) = (entry, &program.notes) else { return Objects::default() };
+        let Some(entry) = entry else { return Objects::default() };
+        let notes = &program.notes;
         if entry.shared.len() < 2 || notes.objects.is_empty() {
             return Objects::default();
         }
