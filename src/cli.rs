@@ -621,7 +621,7 @@ fn parse_variable(text: &str) -> Result<(String, warpsmith_host::chat::Value), S
 /// `90`, `sm_90`, `sm_90a`, of an architecture that the software driver has figures of.
 fn parse_sm(text: &str) -> Result<u32, String> {
     let digits = text.strip_prefix("sm_").unwrap_or(text).trim_end_matches(['a', 'f']);
-    let known = |sm: &u32| warpsmith_driver_api::software::Occupancy::of(*sm, 1, 0, 0, 32).is_some();
+    let known = |sm: &u32| warpsmith_arch::Gpu::of(*sm).is_some();
     digits
         .parse()
         .ok()

@@ -1,10 +1,14 @@
-//! GPU architectures: which exist, the lowest PTX ISA version of each, and their limits.
+//! GPU architectures as a build names them.
 //!
 //! The ISA version decides which drivers can load the text, so it is the lowest that both LLVM and
 //! `ptxas` accept, with a floor of 7.4: cache hints on loads (`.L1::no_allocate`) need that.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
+
+use warpsmith_arch::Architecture;
 
 use crate::BuildError;
 
@@ -12,51 +16,57 @@ use crate::BuildError;
 ///
 /// PTX for one architecture runs on every later one. Targets with a suffix (`sm_90a`) run on
 /// exactly one GPU generation; the image table has no place for that, so they are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arch {
-    sm: u32,
+    limits: &'static Architecture,
 }
 
-/// Number, lowest ISA version, resident threads per multiprocessor.
-const KNOWN: &[(u32, (u32, u32), u32)] = &[
-    (70, (7, 4), 2048),
-    (72, (7, 4), 2048),
-    (75, (7, 4), 1024),
-    (80, (7, 4), 2048),
-    (86, (7, 4), 1536),
-    (87, (7, 4), 1536),
-    (89, (7, 8), 1536),
-    (90, (7, 8), 2048),
-    (100, (8, 6), 2048),
-    (103, (8, 8), 2048),
-    (120, (8, 7), 1536),
-    (121, (8, 8), 1536),
-];
+/// Cache hints on loads (`.L1::no_allocate`) need this version.
+const FLOOR: (u32, u32) = (7, 4);
 
 impl Arch {
     /// The number of the architecture: 80 for `sm_80`.
     pub fn sm(self) -> u32 {
-        self.sm
+        self.limits.sm
     }
 
     /// The lowest PTX ISA version that this architecture is compiled for.
     pub fn lowest_isa(self) -> (u32, u32) {
-        self.row().1
+        self.limits.isa.max(FLOOR)
+    }
+
+    /// Its limits.
+    pub fn limits(self) -> &'static Architecture {
+        self.limits
     }
 
     /// Threads that one multiprocessor can hold.
     pub fn threads_per_multiprocessor(self) -> u32 {
-        self.row().2
+        self.limits.threads
     }
+}
 
-    fn row(self) -> (u32, (u32, u32), u32) {
-        KNOWN.iter().copied().find(|row| row.0 == self.sm).unwrap_or((self.sm, (8, 8), 2048))
+impl PartialOrd for Arch {
+    fn partial_cmp(&self, other: &Arch) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Arch {
+    fn cmp(&self, other: &Arch) -> Ordering {
+        self.sm().cmp(&other.sm())
+    }
+}
+
+impl Hash for Arch {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.sm().hash(state);
     }
 }
 
 impl fmt::Display for Arch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sm_{}", self.sm)
+        write!(f, "sm_{}", self.sm())
     }
 }
 
@@ -83,11 +93,11 @@ impl FromStr for Arch {
                     .to_owned(),
             ));
         }
-        if !KNOWN.iter().any(|row| row.0 == sm) {
-            let known: Vec<String> = KNOWN.iter().map(|row| format!("sm_{}", row.0)).collect();
-            return Err(refuse(format!("known are {}", known.join(", "))));
-        }
-        Ok(Arch { sm })
+        let limits = Architecture::find(sm).ok_or_else(|| {
+            let known: Vec<String> = Architecture::ALL.iter().map(|a| format!("sm_{}", a.sm)).collect();
+            refuse(format!("known are {}", known.join(", ")))
+        })?;
+        Ok(Arch { limits })
     }
 }
 

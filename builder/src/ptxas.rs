@@ -8,6 +8,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use warpsmith_arch::{Demand, Occupancy};
+
 use crate::BuildError;
 use crate::arch::Arch;
 use crate::process::{clean_command, find_on_path, is_executable, probe_stdout, run};
@@ -42,22 +44,8 @@ impl Resources {
     /// Blocks of `threads` threads that one multiprocessor holds at once, by registers, shared
     /// memory (declared and `dynamic_shared`) and threads.
     pub fn blocks_per_multiprocessor(&self, arch: Arch, threads: u32, dynamic_shared: u32) -> u32 {
-        let warps = threads.div_ceil(32).max(1);
-        // Registers come in portions of 256 for a warp; 65536 of them are there.
-        let registers_of_warp = (self.registers.max(1) * 32).next_multiple_of(256);
-        let by_registers = (65536 / registers_of_warp) / warps;
-        let by_threads = arch.threads_per_multiprocessor() / (warps * 32);
-        let (shared_total, reserved, by_slots) = match arch.sm() {
-            70 | 72 => (96, 0, 32),
-            75 => (64, 0, 16),
-            80 | 87 => (164, 1, 32),
-            86 | 89 | 120 | 121 => (100, 1, 24),
-            _ => (228, 1, 32),
-        };
-        // Shared memory comes in portions of 128 bytes, and newer GPUs keep 1 KiB for each block.
-        let shared = (self.static_shared.saturating_add(dynamic_shared) + reserved * 1024).next_multiple_of(128);
-        let by_shared = (shared_total * 1024_u32).checked_div(shared).unwrap_or(by_slots);
-        by_registers.min(by_threads).min(by_shared).min(by_slots)
+        let shared = self.static_shared.saturating_add(dynamic_shared);
+        Occupancy::on(arch.limits(), Demand { registers: self.registers, threads, shared }).blocks()
     }
 }
 
@@ -291,5 +279,8 @@ ptxas info    : Used 255 registers, 400 bytes cmem[0]
         assert_eq!(of(16, 0).blocks_per_multiprocessor(ampere, 32, 0), 32);
         assert_eq!(of(255, 0).blocks_per_multiprocessor(ampere, 1024, 0), 0);
         assert_eq!(of(32, 0).blocks_per_multiprocessor("sm_75".parse().unwrap(), 256, 0), 4);
+        // As the software driver says: 16 blocks at most, and warps in fours.
+        assert_eq!(of(16, 0).blocks_per_multiprocessor("sm_86".parse().unwrap(), 32, 0), 16);
+        assert_eq!(of(96, 0).blocks_per_multiprocessor("sm_90".parse().unwrap(), 672, 0), 0);
     }
 }

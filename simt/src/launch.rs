@@ -16,6 +16,8 @@ mod run;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use warpsmith_arch::{Architecture, Demand, Gpu, Occupancy};
+
 use crate::check::{self, Checks, Inspection};
 use crate::counters::Counters;
 use crate::exec::Cx;
@@ -82,9 +84,20 @@ impl Launch {
     }
 }
 
-/// Multiprocessors of the device, and threads that each holds.
-const MULTIPROCESSORS: u32 = 132;
-const RESIDENT_THREADS: u32 = 2048;
+/// The GPU that stands for an architecture, or for the newest before it that one is known of.
+fn gpu(sm: u32) -> &'static Gpu {
+    let known = || Gpu::standing().filter(|g| g.sm <= sm).last().or_else(|| Gpu::standing().next());
+    Gpu::of(sm).or_else(known).unwrap_or(const { &Gpu::ALL[0] })
+}
+
+/// Blocks of so many threads that its multiprocessors hold, if nothing but warps and blocks limits them.
+fn resident(sm: u32, threads: u32) -> u32 {
+    let gpu = gpu(sm);
+    let limits = Architecture::up_to(sm).unwrap_or(const { &Architecture::ALL[0] });
+    let block = Demand { registers: 1, threads, shared: 0 };
+    gpu.multiprocessors * Occupancy::on(limits, block).blocks().max(1)
+}
+
 /// Grids below this number of threads are not worth waking other cores for.
 const PARALLEL_THREADS: u64 = 4096;
 

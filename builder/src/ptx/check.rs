@@ -7,8 +7,8 @@ use super::scan::{Body, Function, Scan, Variable, scan};
 use super::{Checked, Rules};
 
 /// Shared memory that a kernel may declare; more must be asked for at launch.
-const STATIC_SHARED_LIMIT: u64 = 48 * 1024;
-const THREADS_LIMIT: u64 = 1024;
+const STATIC_SHARED_LIMIT: u64 = warpsmith_arch::DEFAULT_SHARED as u64;
+const THREADS_LIMIT: u64 = warpsmith_arch::MAX_THREADS as u64;
 
 /// Functions that the driver provides.
 const DRIVER_FUNCTIONS: &[&str] = &["vprintf", "__assertfail", "malloc", "free"];

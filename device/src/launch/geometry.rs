@@ -42,11 +42,11 @@ fn saturate(n: impl TryInto<u64>) -> u32 {
 
 impl Geometry {
     /// Blocks that every GPU takes in x, y and z.
-    pub const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
+    pub const MAX_GRID: [u32; 3] = warpsmith_arch::MAX_GRID;
     /// Threads that every GPU takes in x, y and z of a block; 1024 in all.
-    pub const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
+    pub const MAX_BLOCK: [u32; 3] = warpsmith_arch::MAX_BLOCK;
     /// Threads of a block in all.
-    pub const MAX_THREADS: u32 = 1024;
+    pub const MAX_THREADS: u32 = warpsmith_arch::MAX_THREADS;
 
     /// `n` blocks in x.
     pub fn blocks(n: impl TryInto<u64>) -> Geometry {

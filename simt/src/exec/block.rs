@@ -18,6 +18,8 @@ pub(crate) struct Grid<'a> {
     /// Index of the entry's function.
     pub entry: u32,
     pub grid: [u32; 3],
+    /// Multiprocessors that the device says it has.
+    pub multiprocessors: u32,
     pub block: [u32; 3],
     pub threads: u32,
     /// With what is reserved.
@@ -136,8 +138,8 @@ impl Block {
             }
         }
         cx.uniform[uniform::NWARPID] = self.warps.len() as u64;
-        cx.uniform[uniform::NSMID] = 132;
-        cx.uniform[uniform::SMID] = self.index % 132;
+        cx.uniform[uniform::NSMID] = grid.multiprocessors.into();
+        cx.uniform[uniform::SMID] = self.index % u64::from(grid.multiprocessors);
         cx.uniform[uniform::GRIDID] = 1;
         cx.uniform[uniform::DYNAMIC_SHARED] = grid.dynamic_shared.into();
         let own = u64::from(grid.shared_bytes - grid.reserved);

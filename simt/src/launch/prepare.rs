@@ -3,8 +3,10 @@
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError};
 
+use warpsmith_arch::{Architecture, DEFAULT_SHARED, MAX_BLOCK, MAX_GRID, MAX_LOCAL, MAX_THREADS};
+
 use super::run::Run;
-use super::{Instance, Launch, Machine, Start};
+use super::{Instance, Launch, Machine, Start, gpu};
 use crate::check::Checks;
 use crate::counters::Counters;
 use crate::exec::block::{Grid, RESERVED};
@@ -17,23 +19,9 @@ use crate::memory::{Memory, MemoryError, Snapshot};
 use crate::module::Module;
 use crate::program::{Const, Entry, Program};
 
-/// Local memory of a thread.
-const MAX_LOCAL: u32 = 512 << 10;
-/// Shared memory of a block without opting in to more.
-const DEFAULT_SHARED: u32 = 48 << 10;
-
-/// Bytes of shared memory that a block may have at most on an architecture.
+/// Bytes of shared memory that a block may have at most on an architecture; before the first that is known what every GPU has.
 fn max_shared(sm: u32) -> u32 {
-    let kib = match sm {
-        ..=69 => 48,
-        70..=74 => 96,
-        75..=79 => 64,
-        80 | 87 => 163,
-        81..=89 => 99,
-        90..=119 => 227,
-        _ => 99,
-    };
-    kib << 10
+    Architecture::up_to(sm).map_or(DEFAULT_SHARED, |a| a.shared_optin)
 }
 
 /// A launch that is allowed, with everything that it refers to.
@@ -54,6 +42,7 @@ pub(super) struct Prepared<I> {
     pulse: Option<Arc<Pulse>>,
     reserved: u32,
     workspace: Option<Workspace>,
+    multiprocessors: u32,
 }
 
 /// Global memory of a cooperative launch: its size, and the barrier of its blocks.
@@ -90,6 +79,7 @@ impl<I: Deref<Target = Instance>> Prepared<I> {
             pools: &self.pools,
             entry: self.function,
             grid: self.launch.grid,
+            multiprocessors: self.multiprocessors,
             block: self.launch.block,
             threads: self.threads,
             shared_bytes: self.shared_bytes,
@@ -172,6 +162,7 @@ impl Machine {
             pulse,
             reserved,
             workspace,
+            multiprocessors: gpu(self.config.sm).multiprocessors,
             instance,
         })
     }
@@ -190,12 +181,15 @@ impl Machine {
         if launch.grid.contains(&0) || launch.block.contains(&0) {
             return Err(format!("grid {gx}×{gy}×{gz} of blocks {bx}×{by}×{bz}: no dimension may be 0"));
         }
-        if gx > i32::MAX as u32 || gy > 65535 || gz > 65535 {
-            return Err(format!("grid {gx}×{gy}×{gz}: the most is 2147483647×65535×65535"));
+        let over = |of: [u32; 3], most: [u32; 3]| of.iter().zip(most).any(|(n, most)| *n > most);
+        if over(launch.grid, MAX_GRID) {
+            let [x, y, z] = MAX_GRID;
+            return Err(format!("grid {gx}×{gy}×{gz}: the most is {x}×{y}×{z}"));
         }
         let threads = u64::from(bx).saturating_mul(by.into()).saturating_mul(bz.into());
-        if threads > 1024 || bz > 64 {
-            return Err(format!("block {bx}×{by}×{bz}: the most is 1024 threads in 1024×1024×64"));
+        if threads > MAX_THREADS.into() || over(launch.block, MAX_BLOCK) {
+            let [x, y, z] = MAX_BLOCK;
+            return Err(format!("block {bx}×{by}×{bz}: the most is {MAX_THREADS} threads in {x}×{y}×{z}"));
         }
         let limit = info.max_threads.map(|m| m.iter().fold(1u64, |p, &n| p.saturating_mul(n.max(1).into())));
         if let Some(limit) = limit.filter(|&l| threads > l) {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::flight::Flight;
-use super::{MULTIPROCESSORS, Machine, PARALLEL_THREADS, RESIDENT_THREADS, Worker};
+use super::{Machine, PARALLEL_THREADS, Worker, resident};
 use crate::check::checker::Checker;
 use crate::counters::Counters;
 use crate::exec::block::{Block, Grid, Outcome};
@@ -126,7 +126,7 @@ impl Run<'_> {
         let limit = self.machine.config.spin_limit;
         let (mut quiet, mut busy) = (0, cx.counters.warp_instructions);
         // As many as a device would hold.
-        let most = (MULTIPROCESSORS * (RESIDENT_THREADS / self.grid.threads.max(1)).clamp(1, 32)) as usize;
+        let most = resident(self.machine.config.sm, self.grid.threads) as usize;
         loop {
             let all_spin = s.idle_turns >= s.resident.len() as u64;
             if all_spin && s.started < self.blocks && s.resident.len() < most {

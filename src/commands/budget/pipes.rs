@@ -1,14 +1,16 @@
 //! What an instruction of sm_90 occupies: the issue slot that each one takes, and the pipe behind it.
 //!
 //! Results a clock and multiprocessor are those of the table "Throughput of Native Arithmetic Instructions" of the CUDA
-//! C++ Programming Guide for compute capability 9.0, and for matrix instructions those of the H100's data sheet divided by
-//! multiprocessors and clock. Four warps issue a clock, which is 128 lanes. Not measured: those of `IDP` and `BMMA` are
+//! C++ Programming Guide for compute capability 9.0, and for matrix instructions those of [`Rates`]. Four warps issue a clock,
+//! which is 128 lanes. Not measured: those of `IDP` and `BMMA` are
 //! assumed, as neither is published for this architecture, and a GPU may correct any of them.
+
+use warpsmith_arch::{PARTITIONS, Rates, WARP};
 
 use super::sass::Instruction;
 
 /// Lanes that a multiprocessor issues a clock.
-pub const ISSUE: f64 = 128.0;
+pub const ISSUE: f64 = (PARTITIONS * WARP) as f64;
 
 /// A group of instructions that share a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,8 +104,7 @@ impl Pipe {
     }
 }
 
-/// Lanes of warps that a multiprocessor's tensor cores take a clock, by multiply-adds: 1024 of f16 a clock and quarter is
-/// its dense peak of 989 TFLOP/s; twice that for bytes. Rates of `BMMA` are published for sm_80 alone, and taken from there.
+/// Lanes of warps that a multiprocessor's tensor cores take a clock, by multiply-adds.
 fn tensor(opcode: &str) -> f64 {
     // The shape as in `HMMA.16816.F32`: m16 n8 k16.
     let k = opcode.split('.').find_map(|m| match m {
@@ -118,11 +119,11 @@ fn tensor(opcode: &str) -> f64 {
     });
     let products = 16.0 * 8.0 * k.unwrap_or(16.0);
     let peak = match opcode.split('.').next() {
-        Some("BMMA") => 16384.0,
-        Some("IMMA" | "QMMA") => 4096.0,
-        Some("DMMA") => 64.0,
-        _ if opcode.contains("TF32") => 1024.0,
-        _ => 2048.0,
+        Some("BMMA") => f64::from(Rates::SM90.tensor_b1),
+        Some("IMMA" | "QMMA") => f64::from(Rates::SM90.tensor_int8),
+        Some("DMMA") => f64::from(Rates::SM90.fp64),
+        _ if opcode.contains("TF32") => f64::from(Rates::SM90.tensor_f16 / 2),
+        _ => f64::from(Rates::SM90.tensor_f16),
     };
     32.0 * peak / products
 }

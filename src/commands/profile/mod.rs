@@ -8,6 +8,7 @@ pub mod roofline;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use warpsmith_arch::Gpu as Sheet;
 use warpsmith_builder::{Arch, ptxas};
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::Failure as CaseFailure;
@@ -21,7 +22,6 @@ use crate::cli::ProfileArgs;
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table, bytes, count};
 use counted::Counted;
-use gpus::Figures;
 use roofline::Projection;
 
 const PROFILE: Checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
@@ -54,7 +54,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
 }
 
 /// Prints launches, each with the words behind its name and with its shape if it is one of a kernel that ships.
-fn print_all(args: &ProfileArgs, gpu: &'static Figures, launches: Vec<(String, Option<String>, Counted)>) {
+fn print_all(args: &ProfileArgs, gpu: &'static Sheet, launches: Vec<(String, Option<String>, Counted)>) {
     let mut printed = Vec::new();
     for (words, shape, launch) in launches {
         let projection = Projection::new(&launch, gpu);
@@ -73,7 +73,7 @@ fn print_all(args: &ProfileArgs, gpu: &'static Figures, launches: Vec<(String, O
 }
 
 /// Launches of the project's kernel, as its tests do them.
-fn of_project(args: &ProfileArgs, project: &Project, gpu: &'static Figures, sm: u32) -> Result<(), Failure> {
+fn of_project(args: &ProfileArgs, project: &Project, gpu: &'static Sheet, sm: u32) -> Result<(), Failure> {
     if args.shape.is_some() {
         return Err(Failure::usage(
             "--shape is for kernels that ship; a project's are profiled as its tests launch them",
@@ -141,7 +141,7 @@ fn registers(text: &str, kernel: &str, sm: u32) -> Result<Option<u32>, Failure> 
 }
 
 /// A program's launches, as its driver wrote them down.
-fn of_program(args: &ProfileArgs, gpu: &'static Figures, sm: u32) -> Result<(), Failure> {
+fn of_program(args: &ProfileArgs, gpu: &'static Sheet, sm: u32) -> Result<(), Failure> {
     if args.kernel.is_some() || args.shape.is_some() {
         return Err(Failure::usage("either a kernel or a program after `--`, not both"));
     }

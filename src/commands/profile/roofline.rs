@@ -1,14 +1,14 @@
 //! What a launch would take on a GPU at least, resource by resource. A projection, not a measurement.
 
 use serde_json::{Value, json};
+use warpsmith_arch::{Gpu, PARTITIONS};
 use warpsmith_simt::check::Class;
 
 use super::counted::Counted;
-use super::gpus::{Figures, ISSUE, SPECIAL};
 
 /// Times of one launch in microseconds, each as if its resource were the only one that is used up.
 pub struct Projection {
-    pub gpu: &'static Figures,
+    pub gpu: &'static Gpu,
     /// Multiprocessors that get a block.
     pub busy: u64,
     /// Memory, with perfect caches and with none.
@@ -18,7 +18,7 @@ pub struct Projection {
 }
 
 impl Projection {
-    pub fn new(launch: &Counted, gpu: &'static Figures) -> Projection {
+    pub fn new(launch: &Counted, gpu: &'static Gpu) -> Projection {
         let n = launch.launches.max(1) as f64;
         let total = &launch.total;
         let blocks: u64 = launch.grid.iter().product();
@@ -28,13 +28,13 @@ impl Projection {
         let (low, high) = launch.dram;
         let bytes_per_us = gpu.bandwidth * 1e3;
         let lanes = |class: Class| launch.classes.iter().find(|c| c.0 == class.name()).map_or(0, |c| c.2);
-        let f32_operations = (total.fadd + total.fmul + total.ffma) as f64 / f64::from(gpu.fp32);
-        let f64_operations = (total.dadd + total.dmul + total.dfma) as f64 / f64::from(gpu.fp64);
+        let f32_operations = (total.fadd + total.fmul + total.ffma) as f64 / f64::from(gpu.rates.fp32);
+        let f64_operations = (total.dadd + total.dmul + total.dfma) as f64 / f64::from(gpu.rates.fp64);
         let all = [
-            ("issue", total.warp_instructions as f64 / ISSUE),
+            ("issue", total.warp_instructions as f64 / f64::from(PARTITIONS)),
             ("f32", f32_operations),
             ("f64", f64_operations),
-            ("special functions", lanes(Class::Special) as f64 / SPECIAL),
+            ("special functions", lanes(Class::Special) as f64 / f64::from(gpu.rates.special)),
             ("shared memory", total.shared_wavefronts() as f64),
         ];
         Projection {

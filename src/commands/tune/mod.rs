@@ -12,13 +12,14 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use serde_json::{Value, json};
+use warpsmith_arch::Gpu;
 use warpsmith_host::gpu_kernels::cases::Product;
 use warpsmith_host::gpu_kernels::format::Format;
 use warpsmith_host::gpu_kernels::gemv::{Activations, PROVENANCE, TUNED, Tuned};
 use warpsmith_host::{Device, Engine};
 
 use super::budget::Tools;
-use super::profile::gpus::{self, Figures};
+use super::profile::gpus;
 use crate::cli::{TuneArgs, TuneBy};
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
@@ -84,12 +85,12 @@ fn progress(steps: usize) -> ProgressBar {
 
 /// Of the GPU that was named, or of one for each architecture; with `--check` those that were not measured.
 fn by_models(args: &TuneArgs, formats: &[Format]) -> Result<Vec<Found>, Failure> {
-    let measured = |gpu: &Figures| PROVENANCE.iter().any(|p| p.sm == gpu.sm && p.by != BY_MODEL);
-    let gpus: Vec<&'static Figures> = match &args.gpu {
+    let measured = |gpu: &Gpu| PROVENANCE.iter().any(|p| p.sm == gpu.sm && p.by != BY_MODEL);
+    let gpus: Vec<&'static Gpu> = match &args.gpu {
         Some(name) => vec![gpus::find(name).map_err(Failure::usage)?],
         None => model::GPUS.iter().map(|name| gpus::find(name).map_err(Failure::usage)).collect::<Result<_, _>>()?,
     };
-    let gpus: Vec<&'static Figures> = gpus.into_iter().filter(|g| !args.check || !measured(g)).collect();
+    let gpus: Vec<&'static Gpu> = gpus.into_iter().filter(|g| !args.check || !measured(g)).collect();
     let tools = Tools::find("tune")?;
     let bar = progress(gpus.len() * formats.len());
     let found = gpus.into_par_iter().map(|gpu| by_model(gpu, formats, &tools, &bar));
@@ -147,7 +148,7 @@ fn by_time(device: &Device, formats: &[Format]) -> Result<Found, Failure> {
 }
 
 /// Times that instructions and bytes would take on a GPU.
-fn by_model(gpu: &'static Figures, formats: &[Format], tools: &Tools, bar: &ProgressBar) -> Result<Found, Failure> {
+fn by_model(gpu: &'static Gpu, formats: &[Format], tools: &Tools, bar: &ProgressBar) -> Result<Found, Failure> {
     let operation = |e: String| Failure::new(Kind::Operation, e);
     let mut codes = model::Codes::new(tools, gpu.sm).map_err(operation)?;
     let mut evidence = Vec::new();

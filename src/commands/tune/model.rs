@@ -12,6 +12,7 @@
 //!
 //! A block of rows costs what every other costs, so a few rows are run, and the rest is their multiple.
 
+use warpsmith_arch::{Gpu as Sheet, PARTITIONS, Rates};
 use warpsmith_host::gpu_kernels::cases::{Product, Subject};
 use warpsmith_host::gpu_kernels::format::Format;
 use warpsmith_simt::Module;
@@ -19,7 +20,6 @@ use warpsmith_simt::Module;
 use crate::commands::budget::pipes::Pipe;
 use crate::commands::budget::{PROFILE, Tools, assemble, sass, slots};
 use crate::commands::check::bench::Gpu;
-use crate::commands::profile::gpus::{Figures, ISSUE};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -35,20 +35,21 @@ const READS: f64 = 0.933;
 /// The GPUs that stand for the architectures that are claimed.
 pub const GPUS: [&str; 6] = ["t4", "a100", "rtx3090", "rtx4090", "h200", "rtx5090"];
 
-/// Time of the tensor cores for an instruction by that on sm_90, from data sheets: `BMMA` up to sm_90, `IMMA` behind it.
-fn tensor(sm: u32) -> f64 {
-    match sm {
-        80 | 90 => 1.0,
-        75 | 86 | 89 => 2.0,
-        _ => 4.0,
-    }
+/// Time of the tensor cores for an instruction by that on sm_90: of `BMMA`, and where there is none of the `IMMA` that the
+/// assembler makes of it.
+fn tensor(rates: &Rates) -> f64 {
+    let (own, hopper) = match rates.tensor_b1 {
+        0 => (rates.tensor_int8, Rates::SM90.tensor_int8),
+        b1 => (b1, Rates::SM90.tensor_b1),
+    };
+    f64::from(hopper) / f64::from(own)
 }
 
 /// Slots that issue while the pipe works, by those on sm_90, which is what [`slots`] gives.
-fn by_pipe(gpu: &Figures, pipe: Pipe) -> f64 {
+fn by_pipe(gpu: &Sheet, pipe: Pipe) -> f64 {
     match pipe {
-        Pipe::F32 => 128.0 / f64::from(gpu.fp32),
-        Pipe::Tensor => tensor(gpu.sm),
+        Pipe::F32 => f64::from(Rates::SM90.fp32) / f64::from(gpu.rates.fp32),
+        Pipe::Tensor => tensor(&gpu.rates),
         _ => 1.0,
     }
 }
@@ -92,7 +93,7 @@ impl<'a> Codes<'a> {
     }
 
     /// Runs a product, and weighs its machine code.
-    pub fn cost(&mut self, gpu: &Figures, format: Format, product: Product, cols: usize) -> Result<Cost, String> {
+    pub fn cost(&mut self, gpu: &Sheet, format: Format, product: Product, cols: usize) -> Result<Cost, String> {
         let subject = Subject::Gemv { format, product };
         let written = product.codes(format);
         let asked = written.map_or(String::new(), |c| format!(",codes={}", c as u32));
@@ -124,11 +125,11 @@ impl<'a> Codes<'a> {
 
 impl Cost {
     /// Microseconds of a matrix of so many rows on a GPU.
-    pub fn time(&self, gpu: &Figures, rows: u64) -> f64 {
+    pub fn time(&self, gpu: &Sheet, rows: u64) -> f64 {
         let more = rows as f64 / ROWS as f64;
         let busy = (self.blocks * more).ceil().clamp(1.0, f64::from(gpu.multiprocessors));
         let clocks = busy * f64::from(gpu.clock_mhz);
-        let issue = self.issue.max(self.pipe) * more / ISSUE / clocks;
+        let issue = self.issue.max(self.pipe) * more / f64::from(PARTITIONS) / clocks;
         // Bytes a microsecond.
         let full = gpu.bandwidth * 1e3 * READS;
         let reached = if self.in_flight > 0.0 { full.min(self.in_flight * busy / LATENCY) } else { full };

@@ -6,7 +6,7 @@ use super::checks::Settings;
 use super::spec::{self, Spec};
 
 pub(super) struct Config {
-    pub spec: &'static Spec,
+    pub spec: Spec,
     pub devices: u32,
     pub memory: u64,
     /// 0: all cores.
@@ -36,7 +36,7 @@ impl Config {
             }
         };
         let spec = spec.ok_or_else(|| {
-            let known: Vec<String> = spec::ALL.iter().map(|s| s.sm.to_string()).collect();
+            let known: Vec<String> = spec::all().map(|s| s.sm().to_string()).collect();
             format!(
                 "WARPSMITH_SM={}: not an architecture that the software driver knows ({})",
                 get("WARPSMITH_SM").ok().flatten().unwrap_or_default(),
@@ -97,13 +97,13 @@ mod tests {
     #[test]
     fn defaults() {
         let config = read(&[]).unwrap();
-        assert_eq!((config.spec.sm, config.devices, config.memory, config.threads), (90, 1, 16 << 30, 0));
+        assert_eq!((config.spec.sm(), config.devices, config.memory, config.threads), (90, 1, 16 << 30, 0));
     }
 
     #[test]
     fn good_values() {
         for (text, sm) in [("80", 80), ("sm_90a", 90), ("sm_120", 120)] {
-            assert_eq!(read(&[("WARPSMITH_SM", text)]).unwrap().spec.sm, sm);
+            assert_eq!(read(&[("WARPSMITH_SM", text)]).unwrap().spec.sm(), sm);
         }
         for (text, bytes) in [("8G", 8 << 30), ("512MiB", 512 << 20), ("2gb", 2 << 30), ("1048576", 1 << 20)] {
             assert_eq!(read(&[("WARPSMITH_MEMORY", text)]).unwrap().memory, bytes, "{text}");

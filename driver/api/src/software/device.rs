@@ -6,14 +6,15 @@ use std::sync::Mutex;
 use warpsmith_simt::Machine;
 
 use super::engine;
-use super::spec::{CONSTANT, MAX_BLOCK, MAX_GRID, MAX_THREADS, REGISTERS, SHARED_DEFAULT, Spec, WARP, array_limit};
+use super::spec::{Spec, array_limit};
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::types::*;
+use warpsmith_arch::{CONSTANT, DEFAULT_SHARED, MAX_BLOCK, MAX_GRID, MAX_THREADS, REGISTERS, WARP};
 
 pub(crate) struct Device {
     pub ordinal: i32,
-    pub spec: &'static Spec,
+    pub spec: Spec,
     pub machine: Machine,
     pub name: String,
     /// Held by the kernel that runs.
@@ -21,14 +22,14 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    pub fn new(ordinal: i32, spec: &'static Spec, machine: Machine) -> Device {
-        let name = format!("warpsmith software driver (sm_{})", spec.sm);
+    pub fn new(ordinal: i32, spec: Spec, machine: Machine) -> Device {
+        let name = format!("warpsmith software driver (sm_{})", spec.sm());
         Device { ordinal, spec, machine, name, order: Mutex::new(()) }
     }
 
     /// Compute capability.
     pub fn capability(&self) -> (i32, i32) {
-        (self.spec.sm as i32 / 10, self.spec.sm as i32 % 10)
+        (self.spec.sm() as i32 / 10, self.spec.sm() as i32 % 10)
     }
 
     /// An attribute; those that say nothing of a device such as this are 0.
@@ -38,38 +39,38 @@ impl Device {
             1 => MAX_THREADS,
             2..=4 => MAX_BLOCK[attribute as usize - 2],
             5..=7 => MAX_GRID[attribute as usize - 5],
-            8 => SHARED_DEFAULT,
+            8 => DEFAULT_SHARED,
             9 => CONSTANT,
             10 => WARP,
             11 => i32::MAX as u32,
             12 | 82 => REGISTERS,
-            13 => s.clock_khz,
+            13 => s.gpu.clock_mhz * 1000,
             14 | 30 => 512, // alignment of textures and surfaces
-            16 => s.multiprocessors,
+            16 => s.gpu.multiprocessors,
             19 => 1, // mapped host memory
             31 => 1, // concurrent kernels
-            36 => s.memory_khz,
-            37 => s.bus_bits,
-            38 => s.l2_bytes,
-            39 => s.max_threads_per_sm,
+            36 => s.gpu.memory_khz,
+            37 => s.gpu.bus_bits,
+            38 => s.gpu.l2_kib * 1024,
+            39 => s.arch.threads,
             41 => 1, // unified addressing
             51 => 32,
-            75 => s.sm / 10,
-            76 => s.sm % 10,
+            75 => s.sm() / 10,
+            76 => s.sm() % 10,
             78..=80 => 1, // stream priorities, L1 caches
-            81 => s.shared_per_sm,
+            81 => s.arch.shared,
             83 => 1, // managed memory
-            87 => match s.sm {
+            87 => match s.sm() {
                 80 | 90 | 100 => 2,
                 75 => 32,
                 _ => 64,
             },
             89..=91 => 1, // concurrent managed access, compute preemption, host pointers of registered memory
             95 => 1,      // cooperative launch
-            97 => s.shared_optin,
+            97 => s.arch.shared_optin,
             99 => 1, // host registration
-            106 => s.max_blocks_per_sm,
-            111 => s.shared_reserved,
+            106 => s.arch.blocks,
+            111 => s.arch.shared_reserved,
             115 => 1, // memory pools
             33 => self.ordinal as u32 + 1,
             _ => array_limit(attribute).unwrap_or(0),
@@ -79,7 +80,7 @@ impl Device {
 
     fn uuid(&self) -> [u8; 16] {
         let mut bytes = *b"warpsmith-sw\0\0\0\0";
-        bytes[12] = self.spec.sm as u8;
+        bytes[12] = self.spec.sm() as u8;
         bytes[15] = self.ordinal as u8;
         bytes
     }
@@ -127,12 +128,12 @@ pub(crate) fn properties(properties: Out<CUdevprop>, device: CUdevice) -> Res {
         max_threads_per_block: MAX_THREADS as i32,
         max_threads_dim: MAX_BLOCK.map(|n| n as i32),
         max_grid_size: MAX_GRID.map(|n| n as i32),
-        shared_mem_per_block: SHARED_DEFAULT as i32,
+        shared_mem_per_block: DEFAULT_SHARED as i32,
         total_constant_memory: CONSTANT as i32,
         simd_width: WARP as i32,
         mem_pitch: i32::MAX,
         regs_per_block: REGISTERS as i32,
-        clock_rate: d.spec.clock_khz as i32,
+        clock_rate: (d.spec.gpu.clock_mhz * 1000) as i32,
         texture_align: 512,
     })
 }

@@ -2,9 +2,10 @@
 
 use std::ffi::c_char;
 
+use warpsmith_arch::{DEFAULT_SHARED, MAX_THREADS, REGISTERS, WARP};
 use warpsmith_simt::KernelInfo;
 
-use super::spec::{MAX_THREADS, REGISTERS, SHARED_DEFAULT, Spec, WARP};
+use super::spec::Spec;
 use super::state::{Function, State};
 use super::{Software, library, with_context};
 use crate::arg::Out;
@@ -19,7 +20,7 @@ impl Function {
 
 /// The most dynamic shared memory that a kernel may have before it opts in to more.
 pub(super) fn default_dynamic_shared(info: &KernelInfo) -> u32 {
-    SHARED_DEFAULT.saturating_sub(info.static_shared)
+    DEFAULT_SHARED.saturating_sub(info.static_shared)
 }
 
 /// Threads of a block as the kernel declares them.
@@ -75,7 +76,7 @@ pub(crate) fn get_attribute(value: Out<i32>, attribute: i32, function: CUfunctio
     with_context(|state, software, context| {
         let function = library::resolve(state, software, context, function)?;
         let found = state.function(function)?;
-        let sm = software.device(state.device_of(found.context)?)?.spec.sm;
+        let sm = software.device(state.device_of(found.context)?)?.spec.sm();
         value.set(match attribute {
             8 => found.max_dynamic_shared as i32,
             9 => found.carveout,
@@ -85,8 +86,8 @@ pub(crate) fn get_attribute(value: Out<i32>, attribute: i32, function: CUfunctio
 }
 
 /// Whether an attribute may be set to a value: dynamic shared memory, and the carve-out.
-pub(super) fn check_settable(info: &KernelInfo, spec: &Spec, attribute: i32, value: i32) -> Res {
-    let room = spec.shared_optin.saturating_sub(info.static_shared);
+pub(super) fn check_settable(info: &KernelInfo, spec: Spec, attribute: i32, value: i32) -> Res {
+    let room = spec.arch.shared_optin.saturating_sub(info.static_shared);
     match (attribute, u32::try_from(value)) {
         (8, Ok(bytes)) if bytes <= room => Ok(()),
         // -1: as the driver likes.

@@ -3,9 +3,9 @@
 use std::ffi::{c_char, c_void};
 use std::time::Instant;
 
+use warpsmith_arch::{MAX_THREADS, REGISTERS, WARP};
 use warpsmith_simt::ptx::Tuning;
 
-use super::spec::{MAX_THREADS, REGISTERS, WARP};
 use crate::arg::Out;
 use crate::codes::{Code, Res};
 

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use warpsmith_arch::{MAX_BLOCK, MAX_GRID, MAX_THREADS};
+
 use super::function::check_block;
 use super::ops::{COOPERATIVE, HostCall, HostFunction, Kernel, Op, PROGRAMMATIC};
 use super::params::Params;
-use super::spec::{MAX_BLOCK, MAX_GRID, MAX_THREADS};
 use super::state::State;
 use super::{Software, library, occupancy, run, with_context};
 use crate::arg::{In, Out};
@@ -40,7 +41,7 @@ pub(super) fn checked(
     let info = found.info()?;
     let spec = software.device(state.device_of(found.context)?)?.spec;
     check_block(info, block)?;
-    if shared > found.max_dynamic_shared || info.static_shared.saturating_add(shared) > spec.shared_optin {
+    if shared > found.max_dynamic_shared || info.static_shared.saturating_add(shared) > spec.arch.shared_optin {
         return Err(Code::INVALID_VALUE);
     }
     let params = Arc::new(Params::read(info, list, extra)?);
@@ -105,7 +106,7 @@ fn fits_at_once(function: CUfunction, grid: [u32; 3], block: [u32; 3], shared: u
         let found = state.function(function)?;
         let spec = software.device(state.device_of(found.context)?)?.spec;
         Ok(u64::from(occupancy::blocks_per_sm(spec, found.info()?, threads, shared as usize))
-            * u64::from(spec.multiprocessors))
+            * u64::from(spec.gpu.multiprocessors))
     })?;
     if blocks > room { Err(Code::COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
 }

@@ -248,7 +248,7 @@ pub(crate) fn get_attribute(value: Out<i32>, attribute: i32, of: CUkernel, devic
             (8 | 9, Some(set)) => set,
             (8, None) => function::default_dynamic_shared(info) as i32,
             (9, None) => -1,
-            _ => function::attribute(info, library.ptx.target_sm(), device.spec.sm, attribute)? as i32,
+            _ => function::attribute(info, library.ptx.target_sm(), device.spec.sm(), attribute)? as i32,
         })
     })
 }

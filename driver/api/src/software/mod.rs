@@ -75,8 +75,8 @@ pub use checks::{
     checks, finding_of, findings, has_errors, instruction_limit, launch_profiles, own_frame, parse_checks, quote,
     reset_launch_profiles, set_instruction_limit, take_findings,
 };
-pub use occupancy::Occupancy;
 pub use report::{KernelProfile, last_report, profile, reset_profile, take_report};
+pub use warpsmith_arch::Occupancy;
 pub use warpsmith_simt::{Checks, Finding, Rule, Severity};
 
 pub(crate) use checks::refused;
@@ -111,7 +111,7 @@ impl Software {
         let devices = (0..config.devices)
             .map(|ordinal| {
                 let machine = MachineConfig {
-                    sm: config.spec.sm,
+                    sm: config.spec.sm(),
                     total_memory: config.memory,
                     threads: config.threads,
                     progress_after: config.progress,
@@ -122,7 +122,7 @@ impl Software {
             .collect::<Vec<_>>();
         checks::start(&config.settings, &devices);
         let state = Mutex::new(State::new(&devices));
-        Ok(Software { devices, state, changed: Condvar::new(), sm: config.spec.sm, progress: config.progress })
+        Ok(Software { devices, state, changed: Condvar::new(), sm: config.spec.sm(), progress: config.progress })
     }
 
     /// Whether [`from_environment`](Software::from_environment) would give one.

@@ -55,7 +55,7 @@ fn load(module: Out<CUmodule>, text: &str, options: &Options) -> Res {
     module.check()?;
     let sm = with_context(|state, software, context| {
         capture::unsafe_call(state)?;
-        Ok(software.device(state.device_of(context)?)?.spec.sm)
+        Ok(software.device(state.device_of(context)?)?.spec.sm())
     })?;
     // Outside the lock: parsing takes its time.
     let ptx = parse(text, sm, options)?;

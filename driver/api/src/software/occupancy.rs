@@ -1,88 +1,22 @@
-//! How many blocks of a kernel fit on a multiprocessor, by NVIDIA's occupancy calculator: threads,
-//! blocks, registers (in units of 256 a warp, warps in fours), shared memory (in units of 128 bytes).
+//! How many blocks of a kernel fit on a multiprocessor.
 
+use warpsmith_arch::{Demand, Occupancy, WARP};
 use warpsmith_simt::KernelInfo;
 
 use super::function::{max_threads, registers};
-use super::spec::{REGISTERS, Spec, WARP};
+use super::spec::Spec;
 use super::{library, with_context};
 use crate::arg::{In, Out, Raw};
 use crate::codes::{Code, Res};
 use crate::types::*;
 
-const SHARED_UNIT: usize = 128;
-
-/// Blocks of a kernel on a multiprocessor, by each resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Occupancy {
-    /// Blocks that a multiprocessor holds at most.
-    pub by_blocks: u32,
-    /// Blocks whose warps fit.
-    pub by_warps: u32,
-    /// Blocks whose registers fit.
-    pub by_registers: u32,
-    /// Blocks whose shared memory fits; `u32::MAX` if they use none.
-    pub by_shared: u32,
-    /// Warps of a block.
-    pub warps: u32,
-    /// Warps that a multiprocessor holds.
-    pub max_warps: u32,
-}
-
-impl Occupancy {
-    /// By NVIDIA's occupancy calculator; `None` for an architecture that the software driver does not know.
-    pub fn of(sm: u32, registers: u32, static_shared: u32, dynamic_shared: u32, threads: u32) -> Option<Occupancy> {
-        super::spec::find(sm).map(|s| limits(s, registers, static_shared, dynamic_shared as usize, threads))
-    }
-
-    /// Blocks that are resident at once.
-    pub fn blocks(&self) -> u32 {
-        self.by_blocks.min(self.by_warps).min(self.by_registers).min(self.by_shared)
-    }
-
-    /// Resident warps, of 100 possible ones.
-    pub fn percent(&self) -> f64 {
-        100.0 * f64::from(self.blocks() * self.warps) / f64::from(self.max_warps.max(1))
-    }
-
-    /// The resource that allows the fewest blocks.
-    pub fn limiter(&self) -> &'static str {
-        let all = [
-            (self.by_registers, "registers"),
-            (self.by_shared, "shared memory"),
-            (self.by_warps, "warps"),
-            (self.by_blocks, "blocks"),
-        ];
-        all.into_iter().min_by_key(|l| l.0).map_or("nothing", |l| l.1)
-    }
-}
-
-fn limits(spec: &Spec, registers: u32, static_shared: u32, dynamic: usize, threads: u32) -> Occupancy {
-    let warps = threads.div_ceil(WARP).max(1);
-    let registers_per_warp = (registers.max(1) * WARP).next_multiple_of(256);
-    let shared = (static_shared as usize).saturating_add(dynamic);
-    let by_shared = if shared > spec.shared_optin as usize {
-        0
-    } else {
-        let shared = (shared + spec.shared_reserved as usize).next_multiple_of(SHARED_UNIT);
-        (spec.shared_per_sm as usize).checked_div(shared).unwrap_or(usize::MAX)
-    };
-    Occupancy {
-        by_blocks: spec.max_blocks_per_sm,
-        by_warps: spec.max_threads_per_sm / (warps * WARP),
-        by_registers: ((REGISTERS / registers_per_warp) & !3) / warps,
-        by_shared: u32::try_from(by_shared).unwrap_or(u32::MAX),
-        warps,
-        max_warps: spec.max_threads_per_sm / WARP,
-    }
-}
-
 /// Blocks of `threads` threads and `dynamic` bytes of shared memory on one multiprocessor.
-pub(super) fn blocks_per_sm(spec: &Spec, info: &KernelInfo, threads: u32, dynamic: usize) -> u32 {
+pub(super) fn blocks_per_sm(spec: Spec, info: &KernelInfo, threads: u32, dynamic: usize) -> u32 {
     if threads == 0 || threads > max_threads(info) {
         return 0;
     }
-    limits(spec, registers(info), info.static_shared, dynamic, threads).blocks()
+    let shared = u32::try_from(dynamic).map_or(u32::MAX, |dynamic| info.static_shared.saturating_add(dynamic));
+    Occupancy::on(spec.arch, Demand { registers: registers(info), threads, shared }).blocks()
 }
 
 pub(crate) fn max_active_blocks(blocks: Out<i32>, function: CUfunction, block_size: i32, shared: usize) -> Res {
@@ -158,7 +92,7 @@ pub(crate) fn max_potential_with_flags(
         size = if size % WARP == 0 { size - WARP } else { size / WARP * WARP };
     }
     block.set(best.2 as i32)?;
-    grid.set((best.1 * spec.multiprocessors) as i32)
+    grid.set((best.1 * spec.gpu.multiprocessors) as i32)
 }
 
 pub(crate) fn available_shared(bytes: Out<usize>, function: CUfunction, blocks: i32, block_size: i32) -> Res {
@@ -174,9 +108,10 @@ pub(crate) fn available_shared(bytes: Out<usize>, function: CUfunction, blocks: 
         if blocks_per_sm(spec, info, block_size as u32, 0) < blocks as u32 {
             return Err(Code::INVALID_VALUE);
         }
-        let share = spec.shared_per_sm as usize / blocks as usize / SHARED_UNIT * SHARED_UNIT;
-        let used = spec.shared_reserved as usize + info.static_shared as usize;
-        bytes.set(share.saturating_sub(used).min((spec.shared_optin - info.static_shared) as usize))
+        let (arch, blocks) = (spec.arch, blocks as u32);
+        let share = arch.shared / blocks / arch.shared_unit * arch.shared_unit;
+        let used = arch.shared_reserved + info.static_shared;
+        bytes.set(share.saturating_sub(used).min(arch.shared_optin - info.static_shared) as usize)
     })
 }
 
@@ -191,7 +126,7 @@ pub(crate) fn max_active_clusters(clusters: Out<i32>, function: CUfunction, conf
         let found = state.function(function)?;
         let spec = software.device(state.device_of(found.context)?)?.spec;
         let blocks = blocks_per_sm(spec, found.info()?, threads, config.shared_mem_bytes as usize);
-        clusters.set((blocks * spec.multiprocessors) as i32)
+        clusters.set((blocks * spec.gpu.multiprocessors) as i32)
     })
 }
 

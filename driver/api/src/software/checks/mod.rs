@@ -85,7 +85,7 @@ pub(super) fn start(settings: &Settings, devices: &[Device]) {
         devices.iter().for_each(|d| leave::track(&d.machine));
     }
     if watched(settings.checks) || settings.outputs {
-        let sm = devices.first().map(|d| d.spec.sm);
+        let sm = devices.first().map(|d| d.spec.sm());
         let line = json!({ "type": "start", "process": std::process::id(), "sm": sm, "seed": settings.checks.seed });
         append(lock(&FOUND).get_or_insert_with(Found::default), settings, &[line]);
     }
@@ -258,7 +258,7 @@ fn outcome(device: &Device, instance: &Instance, name: &str, launch: &Launch, pr
     };
     if watched(checks()) {
         if let Some(profile) = inspection.profile {
-            record::record(device.spec.sm, instance, name, launch, profile);
+            record::record(device.spec.sm(), instance, name, launch, profile);
         }
         approximate(instance, name);
         let mut findings = inspection.findings;

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use warpsmith_simt::check::{Metrics, Profile, own_frame};
 use warpsmith_simt::{Approximation, Instance, KernelInfo, Launch, Module};
 
-use super::super::occupancy::Occupancy;
 use crate::engine::lock;
+use warpsmith_arch::Occupancy;
 
 /// What the launches of one kernel in one shape did.
 #[derive(Clone, Debug)]
