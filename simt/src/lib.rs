@@ -2,7 +2,7 @@
 //!
 //! The crate knows PTX and nothing of any CUDA API. It has three layers, used in this order:
 //!
-//! 1. [`Module::load`] parses PTX text ([`ptx`]) and lowers it to an executable form. Whatever the
+//! 1. [`Module::load`] parses PTX text ([`ptx`], a crate of its own) and lowers it to an executable form. Whatever the
 //!    machine cannot execute is an error here, with its text and line; there are no wrong answers
 //!    later.
 //! 2. [`Machine`] owns one device's [`Memory`] and [instantiates](Machine::instantiate) modules:
@@ -51,7 +51,6 @@ mod lower;
 mod memory;
 mod module;
 mod program;
-pub mod ptx;
 mod shadow;
 
 pub use approx::{Approximation, BOUNDS_FROM, approximations};
@@ -62,7 +61,7 @@ pub use fault::{Fault, FaultKind};
 pub use launch::{Instance, Launch, Machine, MachineConfig, Progress, Start, Waiting};
 pub use memory::{AllocationInfo, Memory, MemoryError, POISON};
 pub use module::{KernelInfo, LoadError, LoadOptions, Module, ParamInfo};
-pub use ptx::Diagnostic;
+pub use warpsmith_ptx::{self as ptx, Diagnostic};
 
 /// Switches for tests.
 #[doc(hidden)]

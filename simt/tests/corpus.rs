@@ -21,12 +21,14 @@ const REFUSED: &[&str] = &[
     "ptx/nvcc_sm90.ptx",
 ];
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
+/// A file or folder of the corpus. What lies below `ptx` is the parser's.
+fn path(name: &str) -> PathBuf {
+    let tests = if name.starts_with("ptx") { "../ptx/tests" } else { "tests" };
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(tests).join(name)
 }
 
 fn read(file: &str) -> String {
-    let path = folder().join(file);
+    let path = path(file);
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
@@ -84,7 +86,7 @@ fn loads_what_ptxas_accepts() {
     let rows = rows("corpus/verdicts.tsv");
     let listed: BTreeSet<String> = rows.iter().map(|r| r[0].clone()).collect();
     for place in ["corpus/ptx", "ptx"] {
-        for entry in std::fs::read_dir(folder().join(place)).unwrap() {
+        for entry in std::fs::read_dir(path(place)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             let known = !name.ends_with(".ptx") || listed.contains(&format!("{place}/{name}"));
             assert!(known, "{place}/{name} has no verdict: run verdicts.py");

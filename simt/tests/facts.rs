@@ -21,8 +21,13 @@ fn compiled(name: &str, file: &str, plant: impl Fn(&str) -> String) -> Result<()
     // Versions are those of the lock file.
     fs::write(
         copy.join("Cargo.toml"),
-        "[package]\nname = \"warpsmith-simt\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
-         [dependencies]\nfoldhash = \"*\"\nhalf = \"*\"\nrayon = \"*\"\nthiserror = \"*\"\n",
+        format!(
+            "[package]\nname = \"warpsmith-simt\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
+             [dependencies]\nhalf = \"*\"\nrayon = \"*\"\nthiserror = \"*\"\nwarpsmith-ptx = {{ path = {:?} }}\n\
+             warpsmith-arch = {{ path = {:?} }}\n",
+            here.join("../ptx"),
+            here.join("../arch")
+        ),
     )
     .unwrap();
     fs::copy(here.join("../Cargo.lock"), copy.join("Cargo.lock")).unwrap();

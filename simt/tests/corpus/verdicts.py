@@ -54,8 +54,10 @@ def main():
     banner = subprocess.run([assembler, "--version"], capture_output=True, text=True, check=True).stdout
     if f"V{VERSION}" not in banner:
         raise SystemExit(f"ptxas {VERSION} is needed, this is:\n{banner}")
-    paths = sorted(HERE.glob("ptx/*.ptx")) + sorted(HERE.parent.glob("ptx/*.ptx"))
-    files = {str(p.relative_to(HERE.parent)): p.read_text() for p in paths}
+    # The parser's own texts are named from its folder of tests.
+    own, parser = HERE.parent, HERE.parents[2] / "ptx/tests"
+    files = {str(p.relative_to(own)): p.read_text() for p in sorted(HERE.glob("ptx/*.ptx"))}
+    files |= {str(p.relative_to(parser)): p.read_text() for p in sorted(parser.glob("ptx/*.ptx"))}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         jobs = {n: pool.submit(ptxas, assembler, t, sm_of(t)) for n, t in files.items()}
         with open(HERE / "verdicts.tsv", "w") as out:

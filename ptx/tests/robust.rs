@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
-use warpsmith_simt::ptx;
+use warpsmith_ptx as ptx;
 
 const FIXTURES: &[&str] = &[
     include_str!("ptx/forms.ptx"),

@@ -1,6 +1,6 @@
 //! The table: which form needs which PTX ISA version and which architecture.
 
-use crate::ptx::ast::Target;
+use crate::ast::Target;
 
 /// A demand that a form of an instruction makes.
 pub(super) struct Rule {

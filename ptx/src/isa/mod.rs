@@ -43,7 +43,7 @@ pub fn check(module: &Module) -> Vec<Diagnostic> {
 }
 
 /// Whether an instruction's opcode is one of the ISA's, and what look like types among its modifiers are.
-pub(crate) fn knows(instruction: &Instruction) -> bool {
+pub fn knows(instruction: &Instruction) -> bool {
     let opcode = instruction.opcode.as_str();
     let mut opcodes = RULES.iter().map(|r| r.opcodes).chain(forms::opcodes()).chain(OTHERS.iter().copied());
     let typed = |m: &String| {

@@ -1,7 +1,7 @@
 //! The ISA table against the verdicts of `ptxas`, as `ptx/isa.tsv` records them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use warpsmith_simt::ptx::{self, Diagnostic};
+use warpsmith_ptx::{self as ptx, Diagnostic};
 
 /// A module around one instruction, which stands on line 10.
 fn module(instruction: &str, version: &str, target: &str) -> String {

@@ -9,7 +9,7 @@
 //! only registers that are used get an entry.
 //!
 //! ```
-//! let module = warpsmith_simt::ptx::parse(
+//! let module = warpsmith_ptx::parse(
 //!     ".version 7.0\n.target sm_80\n.address_size 64\n.entry k() { ret; }",
 //! )
 //! .unwrap();

@@ -1,8 +1,8 @@
 //! The PTX frontend on real texts and on every syntactic form.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use warpsmith_simt::ptx::ast::*;
-use warpsmith_simt::ptx::{self, Diagnostic};
+use warpsmith_ptx::ast::*;
+use warpsmith_ptx::{self as ptx, Diagnostic};
 
 const FORMS: &str = include_str!("ptx/forms.ptx");
 const TRITON: &str = include_str!("ptx/triton_style.ptx");
