@@ -36,7 +36,7 @@ use crate::gguf::Gguf;
 use bpe::Merges;
 use split::Splitter;
 use spm::Spm;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 pub use error::TokenizerError;
 pub use stream::TextStream;
@@ -254,14 +254,20 @@ impl Tokenizer {
             };
             let control = |id: u32| self.kinds.get(id as usize) == Some(&Kind::Control);
             let places = self.special_places(&text, Special::Parse);
-            let mut marks: Vec<usize> = places.iter().filter(|p| control(p.1)).filter_map(|p| inside(&p.0)).collect();
+            let marks: Vec<usize> = places.iter().filter(|p| control(p.1)).filter_map(|p| inside(&p.0)).collect();
             // Breaking up one may leave another that began within it.
             if marks.is_empty() {
                 return text;
             }
-            while let Some(at) = marks.pop() {
-                text.insert(at, mark);
+            let mut marked = String::with_capacity(text.len() + marks.len() * mark.len_utf8());
+            let mut done = 0;
+            for at in marks {
+                marked.push_str(&text[done..at]);
+                marked.push(mark);
+                done = at;
             }
+            marked.push_str(&text[done..]);
+            text = marked;
         }
     }
 
@@ -278,7 +284,8 @@ impl Tokenizer {
 
     /// Where whole special tokens stand in the text, from left to right.
     fn special_places(&self, text: &str, special: Special) -> Vec<(std::ops::Range<usize>, u32)> {
-        let mut places: Vec<(std::ops::Range<usize>, u32)> = Vec::new();
+        // By their starts: none overlaps another, so that the last that starts before an end is the only one to look at.
+        let mut places: BTreeMap<usize, (usize, u32)> = BTreeMap::new();
         let wanted = |id: u32| match self.kinds[id as usize] {
             Kind::Normal | Kind::Unused | Kind::Byte => false,
             Kind::Control => special == Special::Parse,
@@ -288,13 +295,12 @@ impl Tokenizer {
         for (token, id) in self.specials.iter().filter(|(_, id)| wanted(*id)) {
             for (start, _) in text.match_indices(token.as_str()) {
                 let end = start + token.len();
-                let before = places.partition_point(|(r, _)| r.end <= start);
-                if places.get(before).is_none_or(|(r, _)| r.start >= end) {
-                    places.insert(before, (start..end, *id));
+                if places.range(..end).next_back().is_none_or(|(_, place)| place.0 <= start) {
+                    places.insert(start, (end, *id));
                 }
             }
         }
-        places
+        places.into_iter().map(|(start, (end, id))| (start..end, id)).collect()
     }
 
     fn encode_plain(&self, text: &str, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
