@@ -1,9 +1,15 @@
-//! An inference server in three parts, on nothing but `warpsmith-host`:
+//! An inference server on nothing but `warpsmith-host` and an HTTP stack:
 //!
 //! - [`engine`]: one thread that owns model, decoder and sequences. Requests join and leave between two steps
 //!   (continuous batching), and each gets the tokens that it would get alone.
-//! - [`http`]: `POST /v1/completions` with the fields of OpenAI's API that apply, streamed or not, and `GET /health`.
+//! - [`queue`]: how a request reaches it, and its tokens the client. Both ends notice when the other one leaves.
+//! - [`http`]: completions and chat completions in the shapes of OpenAI's API, whole or streamed, models, health, metrics.
+//! - [`serve`]: connections, their limits, and how the server ends.
+//! - [`metrics`]: what it counts.
 //! - `main`: options, and prompts given on the command line instead of a server.
 
 pub mod engine;
 pub mod http;
+pub mod metrics;
+pub mod queue;
+pub mod serve;

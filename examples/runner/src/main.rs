@@ -1,62 +1,33 @@
 //! `warpsmith-runner`: serve a GGUF model over HTTP, or continue some prompts together.
 
+mod cli;
+
+use std::any::Any;
 use std::error::Error;
-use std::path::PathBuf;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
-use tiny_http::Server;
+use clap::Parser;
+use cli::Cli;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use warpsmith_host::Device;
-use warpsmith_host::decode::{KvType, LoadProgress, Model, Sampling};
+use warpsmith_host::chat::ChatTemplate;
+use warpsmith_host::decode::{LoadProgress, Model, Sampling};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::{Special, Tokenizer};
-use warpsmith_runner::engine::{self, Event, Options, Request};
+use warpsmith_runner::engine::{self, Options};
+use warpsmith_runner::http::request::Defaults;
 use warpsmith_runner::http::{self, Service};
+use warpsmith_runner::metrics::Metrics;
+use warpsmith_runner::queue::{Event, Prompt, Queue, Requests};
+use warpsmith_runner::serve::{self, Limits, Signals};
 
-/// Serves a GGUF model: requests are decoded together, one graph launch for a token of each.
-///
-///   warpsmith-runner --model M.gguf                       serves on http://127.0.0.1:8080
-///   warpsmith-runner --model M.gguf "One" "Another"       continues these prompts and ends
-#[derive(Parser)]
-#[command(version, verbatim_doc_comment)]
-struct Cli {
-    /// GGUF model.
-    #[arg(long, value_name = "M.gguf")]
-    model: PathBuf,
-    /// Prompts to continue, instead of a server.
-    #[arg(value_name = "PROMPT")]
-    prompts: Vec<String>,
-    /// Address to serve on.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
-    listen: String,
-    /// Requests that are decoded together, 1 to 64.
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    batch: usize,
-    /// Positions that a request may use [default: the model's context]
-    #[arg(long, value_name = "N")]
-    context: Option<usize>,
-    /// Type of the KV cache.
-    #[arg(long, value_enum, default_value_t = Kv::F16)]
-    kv: Kv,
-    /// Device ordinal.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    device: u32,
-    /// Tokens to generate for each prompt of the command line.
-    #[arg(short = 'n', long = "count", value_name = "N", default_value_t = 64)]
-    count: usize,
-    /// Logits are divided by it; 0 takes the most likely token.
-    #[arg(long, value_name = "T", default_value_t = 0.0)]
-    temperature: f32,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Kv {
-    F16,
-    F32,
-    Int8,
-}
+/// Time for the engine to end the step that it is in, once nobody waits for it.
+const LAST_STEP: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     match run(&Cli::parse()) {
@@ -69,6 +40,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
+    Sampling { temperature: cli.temperature, ..Default::default() }.check()?;
     let file = ModelFile::open(&cli.model)?;
     let tokenizer = Tokenizer::from_gguf(file.gguf())?;
     let device = Device::open(cli.device)?;
@@ -81,56 +53,169 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
         }
     })?;
     eprintln!("engine: {}", device.engine());
-    let kv = match cli.kv {
-        Kv::F16 => KvType::F16,
-        Kv::F32 => KvType::F32,
-        Kv::Int8 => KvType::Int8,
-    };
-    let options = Options { batch: cli.batch, context: cli.context, kv, end: tokenizer.eos() };
+    let ends = tokenizer.ends().to_vec();
+    let (batch, context, prefill, kv) = (cli.batch, cli.context, cli.prefill, cli.kv.into());
+    let options = Options { batch, context, prefill, kv, ends };
     if cli.prompts.is_empty() {
-        serve(cli, &model, tokenizer, &options)
+        let template = template(cli, &file, &tokenizer)?;
+        serve(cli, model, tokenizer, template, options)
     } else {
         complete(cli, &model, &tokenizer, &options)
     }
 }
 
-fn serve(cli: &Cli, model: &Model, tokenizer: Tokenizer, options: &Options) -> Result<(), Box<dyn Error>> {
-    let server = Server::http(&cli.listen).map_err(|e| format!("cannot listen on {}: {e}", cli.listen))?;
-    eprintln!("serving http://{}/v1/completions", server.server_addr());
-    let (queue, requests) = channel();
-    let name = model.config().name.clone().unwrap_or_else(|| cli.model.display().to_string());
-    let service = Arc::new(Service { tokenizer, model: name, queue });
-    std::thread::scope(|threads| {
-        threads.spawn(|| http::run(&server, &service));
-        let result = engine::serve(model, options, &requests);
-        server.unblock();
-        result
+/// The template of the options, or the model's. A model without one still completes texts.
+fn template(
+    cli: &Cli,
+    file: &ModelFile,
+    tokenizer: &Tokenizer,
+) -> Result<Result<ChatTemplate, String>, Box<dyn Error>> {
+    let Some(path) = &cli.server.chat_template else {
+        let template = ChatTemplate::from_gguf(file.gguf(), tokenizer);
+        return Ok(template.map_err(|e| format!("{e}; the server's option --chat-template FILE gives one")));
+    };
+    let source =
+        std::fs::read_to_string(path).map_err(|e| format!("cannot read the chat template {}: {e}", path.display()))?;
+    let template = ChatTemplate::new(&source, tokenizer).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(Ok(template))
+}
+
+fn serve(
+    cli: &Cli,
+    model: Model,
+    tokenizer: Tokenizer,
+    template: Result<ChatTemplate, String>,
+    options: Options,
+) -> Result<(), Box<dyn Error>> {
+    let server = &cli.server;
+    let limits = Limits {
+        connections: server.max_connections,
+        header: server.max_header,
+        header_timeout: server.header_timeout,
+        write_timeout: server.write_timeout,
+        shutdown_timeout: server.shutdown_timeout,
+    };
+    if let Err(reason) = &template {
+        eprintln!("warning: no /v1/chat/completions: {reason}");
+    }
+    let stem = || cli.model.file_stem().map_or_else(|| "model".into(), |s| s.to_string_lossy().into_owned());
+    let name = server.name.clone().or_else(|| model.config().name.clone()).unwrap_or_else(stem);
+    let (queue, requests) = Queue::new(server.queue);
+    let metrics = Arc::new(Metrics::default());
+    let service = Arc::new(Service {
+        tokenizer,
+        template,
+        model: name,
+        created: http::reply::now(),
+        vocab: model.config().vocab,
+        context: options.positions(&model),
+        defaults: Defaults { max_tokens: cli.count, temperature: cli.temperature },
+        max_body: server.max_body,
+        body_timeout: server.body_timeout,
+        queue,
+        metrics: metrics.clone(),
+        answers: AtomicU64::new(0),
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(server.threads)
+        .enable_all()
+        .build()?;
+    let mut ended = start_engine(model, options, requests, metrics.clone())?;
+    let served: Result<Option<String>, Box<dyn Error>> = runtime.block_on(async {
+        let listener = TcpListener::bind(&server.listen).await;
+        let listener = listener.map_err(|e| format!("cannot listen on {}: {e}", server.listen))?;
+        let mut signals = Signals::new()?;
+        eprintln!("serving http://{}/v1", listener.local_addr()?);
+        let mut failed = None;
+        let stop = async {
+            tokio::select! {
+                signal = signals.next() => {
+                    eprintln!("{signal}: no new requests; those that run have {} s", limits.shutdown_timeout.as_secs_f64());
+                    tokio::spawn(async move {
+                        let signal = signals.next().await;
+                        eprintln!("{signal}: ended at once");
+                        std::process::exit(128 + i32::from(signal.number));
+                    });
+                }
+                end = &mut ended => failed = Some(end.unwrap_or_else(|_| "it left without a word".into())),
+            }
+        };
+        if !serve::serve(listener, http::router(service), &limits, &metrics, stop).await {
+            eprintln!("warning: some requests did not end in time and were dropped");
+        }
+        Ok(failed)
+    });
+    // Requests that are still there go, and with the last of them the engine.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    if let Some(reason) = served? {
+        return Err(format!("the engine has stopped: {reason}").into());
+    }
+    wait_for_end(ended)
+}
+
+fn wait_for_end(ended: oneshot::Receiver<String>) -> Result<(), Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    match runtime.block_on(async { tokio::time::timeout(LAST_STEP, ended).await }) {
+        // It dropped its end without a word: there was nothing to say.
+        Ok(Err(_)) => Ok(()),
+        Ok(Ok(reason)) => Err(format!("the engine has stopped: {reason}").into()),
+        Err(_) => {
+            eprintln!("warning: the engine is still in a step");
+            Ok(())
+        }
+    }
+}
+
+/// Runs the engine on a thread of its own. What is received says why it ended, if that was not because all was done.
+fn start_engine(
+    model: Model,
+    options: Options,
+    mut requests: Requests,
+    metrics: Arc<Metrics>,
+) -> Result<oneshot::Receiver<String>, Box<dyn Error>> {
+    let (sender, ended) = oneshot::channel();
+    std::thread::Builder::new().name("engine".into()).spawn(move || {
+        let served = catch_unwind(AssertUnwindSafe(|| engine::serve(&model, &options, &mut requests, &metrics)));
+        // Requests in the queue are told by its end.
+        drop(requests);
+        let reason = match served {
+            // The device's memory goes before anybody is told that this is the end.
+            Ok(Ok(())) => return drop(model),
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => format!("it panicked: {}", panic_text(&*panic)),
+        };
+        let _ = sender.send(reason);
     })?;
-    Ok(())
+    Ok(ended)
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a text")
 }
 
 fn complete(cli: &Cli, model: &Model, tokenizer: &Tokenizer, options: &Options) -> Result<(), Box<dyn Error>> {
-    let (queue, requests) = channel();
+    let (queue, mut requests) = Queue::new(cli.prompts.len());
     let mut replies = Vec::new();
     for prompt in &cli.prompts {
         let tokens = tokenizer.encode(prompt, Special::Text)?;
-        let (reply, events) = channel();
         let sampling = Sampling { temperature: cli.temperature, ..Default::default() };
-        queue.send(Request { tokens, max_tokens: cli.count, sampling, reply })?;
-        replies.push(events);
+        let place = queue.enter().ok_or("there are more prompts than places")?;
+        replies.push(place.send(Prompt { tokens, max_tokens: cli.count, sampling })?);
     }
     drop(queue);
-    engine::serve(model, options, &requests)?;
-    for (prompt, events) in cli.prompts.iter().zip(replies) {
+    engine::serve(model, options, &mut requests, &Metrics::default())?;
+    for (prompt, mut events) in cli.prompts.iter().zip(replies) {
         let mut tokens = Vec::new();
-        for event in events {
+        while let Some(event) = events.blocking_recv() {
             match event {
                 Event::Token(token) => tokens.push(token),
                 Event::Done(_) => {}
-                Event::Failed(text) => return Err(format!("{prompt:?}: {text}").into()),
+                Event::Failed(failure) => return Err(format!("{prompt:?}: {failure:?}").into()),
             }
         }
-        println!("{prompt}{}", tokenizer.decode(&tokens));
+        println!("{prompt}{}", tokenizer.decode_continuation(&tokens));
     }
     Ok(())
 }

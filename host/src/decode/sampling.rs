@@ -33,8 +33,8 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Whether the numbers make sense.
-    pub(super) fn check(&self) -> Result<(), DecodeError> {
+    /// Whether the numbers make sense; [`DecodeError::Sampling`] names the first that does not. Sequences refuse it too.
+    pub fn check(&self) -> Result<(), DecodeError> {
         let bad = |what, value: f32, expected| Err(DecodeError::Sampling { what, value, expected });
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
             return bad("temperature", self.temperature, "a finite number, 0 or more");

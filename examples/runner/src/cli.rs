@@ -1,0 +1,122 @@
+//! Options.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, Parser, ValueEnum};
+use warpsmith_host::decode::KvType;
+
+/// Serves a GGUF model: requests are decoded together, one graph launch for a token of each.
+///
+///   warpsmith-runner --model M.gguf                       serves on http://127.0.0.1:8080
+///   warpsmith-runner --model M.gguf "One" "Another"       continues these prompts and ends
+///
+/// docs/serving.md lists endpoints, fields, limits and metrics.
+#[derive(Debug, Parser)]
+#[command(version, verbatim_doc_comment)]
+pub struct Cli {
+    /// GGUF model.
+    #[arg(long, value_name = "M.gguf")]
+    pub model: PathBuf,
+    /// Prompts to continue, instead of a server.
+    #[arg(value_name = "PROMPT")]
+    pub prompts: Vec<String>,
+    /// Requests that are decoded together, 1 to 64.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_most(1, 64))]
+    pub batch: usize,
+    /// Positions that a request may use [default: the model's context]
+    #[arg(long, value_name = "N", value_parser = at_most(1, 1 << 30))]
+    pub context: Option<usize>,
+    /// Tokens of a prompt that are fed between two steps of the others.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_most(1, 1 << 30))]
+    pub prefill: usize,
+    /// Type of the KV cache.
+    #[arg(long, value_enum, default_value_t = Kv::F16)]
+    pub kv: Kv,
+    /// Device ordinal.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub device: u32,
+    /// Tokens to generate at most, where a request does not say.
+    #[arg(short = 'n', long = "count", value_name = "N", default_value_t = 256, value_parser = at_most(1, 1 << 30))]
+    pub count: usize,
+    /// Logits are divided by it, where a request does not say; 0 takes the most likely token.
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    pub temperature: f32,
+    #[command(flatten)]
+    pub server: Server,
+}
+
+/// What is for the server alone.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Server")]
+pub struct Server {
+    /// Address to serve on; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub listen: String,
+    /// Name of the model in requests and answers [default: the one in the file, or the file's]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Chat template, instead of the model's.
+    #[arg(long, value_name = "FILE")]
+    pub chat_template: Option<PathBuf>,
+    /// Requests that may wait for the engine; others are answered 429.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_most(1, 1 << 20))]
+    pub queue: usize,
+    /// Connections that are served at once; others wait.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = at_most(1, 1 << 20))]
+    pub max_connections: usize,
+    /// Bytes of a request's header; longer ones are answered 431.
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = at_most(8 << 10, 1 << 20))]
+    pub max_header: usize,
+    /// Bytes of a request's body; longer ones are answered 413.
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = at_most(1, 1 << 30))]
+    pub max_body: usize,
+    /// Time for a header to arrive; ends idle connections, too.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub header_timeout: Duration,
+    /// Time for a body to arrive.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub body_timeout: Duration,
+    /// Time for a client to take what is sent to it, before it is left.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub write_timeout: Duration,
+    /// Time for running requests to end after SIGTERM or SIGINT; a second signal ends them at once.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub shutdown_timeout: Duration,
+    /// Threads that turn texts into tokens.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = at_most(1, 64))]
+    pub threads: usize,
+}
+
+/// How keys and values are stored.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Kv {
+    F16,
+    F32,
+    Int8,
+}
+
+impl From<Kv> for KvType {
+    fn from(kv: Kv) -> KvType {
+        match kv {
+            Kv::F16 => KvType::F16,
+            Kv::F32 => KvType::F32,
+            Kv::Int8 => KvType::Int8,
+        }
+    }
+}
+
+fn at_most(least: u64, most: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(least..=most)
+}
+
+/// Seconds, up to a day.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let expected = || "expected seconds, 0 to 86400, such as 30 or 0.5".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| expected())?;
+    if !(0.0..=86400.0).contains(&seconds) {
+        return Err(expected());
+    }
+    Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())
+}

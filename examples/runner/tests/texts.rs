@@ -1,0 +1,123 @@
+//! The texts that clients get: each what it would get alone, whole or streamed, however many at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Server, tiny, with_keys};
+use warpsmith_host::Device;
+use warpsmith_host::decode::{Model, Sampling, Session, SessionOptions};
+use warpsmith_host::model::ModelFile;
+use warpsmith_host::tokenizer::{Special, Tokenizer};
+
+/// What a session generates that has the model for itself.
+fn alone(cases: &[(&str, usize, Sampling)]) -> Vec<String> {
+    let file = ModelFile::open(tiny()).unwrap();
+    let tokenizer = Tokenizer::from_gguf(file.gguf()).unwrap();
+    let model = Model::load(&Device::open(0).unwrap(), &file).unwrap();
+    let text = |&(prompt, count, sampling): &(&str, usize, Sampling)| {
+        let tokens = tokenizer.encode(prompt, Special::Text).unwrap();
+        let options = SessionOptions { sampling, ..Default::default() };
+        let mut session = Session::new(&model, options).unwrap();
+        let generated = session.generate(&tokens, count, |_| std::ops::ControlFlow::Continue(())).unwrap();
+        let end = generated.iter().position(|t| tokenizer.is_end(*t)).unwrap_or(generated.len());
+        tokenizer.decode_continuation(&generated[..end])
+    };
+    cases.iter().map(text).collect()
+}
+
+fn streamed(events: &[Value]) -> String {
+    events.iter().map(|e| e["choices"][0]["text"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn overlapping_requests_get_their_own_texts() {
+    // The third prompt is fed in parts, while others are served.
+    let long = "The third of them is long. ".repeat(9);
+    let prompts = ["Hi, GPU!", "a", &long, "zz top", "one more than the batch"];
+    let sampling =
+        |i: usize| Sampling { temperature: if i.is_multiple_of(2) { 0.0 } else { 0.9 }, seed: 7, ..Default::default() };
+    let cases: Vec<_> = prompts.iter().enumerate().map(|(i, p)| (*p, 6 + i, sampling(i))).collect();
+    let alone = alone(&cases);
+    let server = Server::start(&["--batch", "3", "--prefill", "50"]);
+    std::thread::scope(|threads| {
+        let server = &server;
+        let clients: Vec<_> = cases
+            .iter()
+            .enumerate()
+            .map(|(i, (prompt, count, s))| {
+                let body = json!({
+                    "prompt": prompt, "max_tokens": count, "temperature": s.temperature, "seed": s.seed,
+                    "stream": i == 1 || i == 2,
+                });
+                threads.spawn(move || server.post("/v1/completions", &body))
+            })
+            .collect();
+        for (i, client) in clients.into_iter().enumerate() {
+            let answer = client.join().unwrap();
+            let got = if i == 1 || i == 2 { streamed(&answer.events()) } else { answer.text() };
+            assert_eq!(got, alone[i], "{:?}", prompts[i]);
+        }
+    });
+    assert_eq!(server.metric("requests_ended_total"), 5.0);
+    assert_eq!(server.metric("prompt_tokens_total"), prompts.iter().map(|p| p.len()).sum::<usize>() as f64);
+}
+
+/// A client that waits for the end of a stream, on a connection that goes on.
+#[test]
+fn streams_end_on_connections_that_stay_open() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    let mut texts = Vec::new();
+    for stream in [true, false, true] {
+        let mut body = support::tokens("Hi, GPU!", 5);
+        body["stream"] = stream.into();
+        client.post("/v1/completions", &body);
+        let answer = client.answer();
+        texts.push(if stream { streamed(&answer.events()) } else { answer.text() });
+    }
+    assert!(!texts[0].is_empty() && texts[0] == texts[1] && texts[1] == texts[2], "{texts:?}");
+}
+
+#[test]
+fn a_text_ends_before_a_stop_text() {
+    let server = Server::start(&[]);
+    let whole = server.post("/v1/completions", &support::tokens("Hi, GPU!", 60)).text();
+    let letters: Vec<char> = whole.chars().collect();
+    // Two characters from the middle, that may come in pieces.
+    let stop: String = letters[letters.len() / 2..][..2].iter().collect();
+    let want = &whole[..whole.find(&stop).unwrap()];
+    for stream in [false, true] {
+        let body = json!({
+            "prompt": "Hi, GPU!", "max_tokens": 60, "stop": ["never said", stop], "stream": stream,
+        });
+        let answer = server.post("/v1/completions", &body);
+        let (text, reason) = if stream {
+            let events = answer.events();
+            (streamed(&events), events.last().unwrap()["choices"][0]["finish_reason"].clone())
+        } else {
+            (answer.text(), answer.json()["choices"][0]["finish_reason"].clone())
+        };
+        assert_eq!((text.as_str(), reason.as_str()), (want, Some("stop")));
+    }
+}
+
+/// The end of a turn is another token than the end of a text.
+#[test]
+fn every_token_that_ends_a_reply_ends_it() {
+    let file = ModelFile::open(tiny()).unwrap();
+    let tokenizer = Tokenizer::from_gguf(file.gguf()).unwrap();
+    let model = Model::load(&Device::open(0).unwrap(), &file).unwrap();
+    let mut session = Session::new(&model, SessionOptions::default()).unwrap();
+    let prompt = tokenizer.encode("Hi, GPU!", Special::Text).unwrap();
+    let generated = session.generate(&prompt, 12, |_| std::ops::ControlFlow::Continue(())).unwrap();
+    let (at, &end) = generated.iter().enumerate().skip(3).find(|(i, t)| !generated[..*i].contains(t)).unwrap();
+    assert_ne!(Some(end), tokenizer.eos());
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = with_keys(folder.path(), &[], &[("tokenizer.ggml.eot_token_id", end)]);
+    let server = Server::of(&path, &[], &[]);
+    let answer = server.post("/v1/completions", &support::tokens("Hi, GPU!", 12)).json();
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    assert_eq!(answer["usage"]["completion_tokens"], at);
+}
