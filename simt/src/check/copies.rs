@@ -11,6 +11,7 @@ use super::{Rule, Severity};
 use crate::exec::bounds::Place;
 use crate::exec::lanes::{lane_of, lanes_of};
 use crate::exec::remote::Target;
+use crate::exec::words::{Bulk, Words};
 use crate::exec::{Cx, LANES, Op, bulk, fragment, uniform};
 
 /// A copy under way.
@@ -163,14 +164,10 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
         }
         Role::CopyBulk if copies.under_way > 0 => {
             for lane in lanes_of(cx.active) {
-                // SAFETY: by the contract; `exec::bulk` says what the list holds.
-                let (bytes, from, to) = unsafe {
-                    let offset = cx.list(op, 4) as i32 as i64 as u64;
-                    (
-                        u64::from(lane_of::<u32>(cx.src(op.c), lane)),
-                        bulk::address(cx, op.b, offset, cx.list(op, 3), lane),
-                        bulk::address(cx, op.a, op.imm, cx.list(op, 1), lane),
-                    )
+                // SAFETY: by the contract; the list is a `Bulk`.
+                let (bytes, (to, from)) = unsafe {
+                    let bytes = u64::from(lane_of::<u32>(cx.src(op.c), lane));
+                    (bytes, bulk::ends(cx, op, &Bulk::of(cx, op), lane))
                 };
                 for (what, (place, at)) in [("read", from), ("write", to)] {
                     if place == Place::Shared && bytes > 0 {

@@ -3,9 +3,8 @@
 //! Kernels with atomics that other blocks could see run serially (see `launch`), so each lane's
 //! operation is an ordinary read and write, in lane order; but reductions that commute run on all cores. A vector of operations is one operation an element.
 //!
-//! **Where addresses are.** Row `op.a` plus `op.imm`, read as the second word of the list ([`via`]) says; the list holds
-//! the cache site, that word, whether the old value goes to row `op.d`, and the alignment (that of the whole
-//! vector for its first element). Operands: rows `op.b` and, for `cas`, `op.c`.
+//! **Where addresses are.** Row `op.a` plus `op.imm`, read as the list ([`Atomic`]) says. Operands: rows `op.b` and, for `cas`,
+//! `op.c`; the old value goes to row `op.d`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -15,10 +14,11 @@ use super::half::{B, H, Half};
 use super::lanes::{lane_of, lanes_of, only, set_lane};
 use super::mem::Elem;
 use super::space::{Global, SHARED_WINDOW, Shared, Space, place_of};
+use super::words::{Atomic, Via, Words};
 use super::{Cx, Flow, Op, OpFn};
 use crate::ptx::ast::Type;
 
-/// How the address operand is to be read; the second word of the operation's list.
+/// How the address operand is to be read.
 pub(crate) mod via {
     pub(crate) const GLOBAL: u32 = 0;
     pub(crate) const SHARED32: u32 = 1;
@@ -30,7 +30,7 @@ pub(crate) mod via {
 pub(crate) unsafe fn address(cx: &Cx, op: &Op, lane: usize) -> (Place, u64) {
     // SAFETY: the contract of handlers: the list says what kind of row `a` is.
     unsafe {
-        match cx.list(op, 1) {
+        match Via::of(cx, op).via {
             via::GLOBAL => (Place::Global, lane_of::<u64>(cx.src(op.a), lane).wrapping_add(op.imm)),
             via::SHARED32 => (Place::Shared, u64::from(lane_of::<u32>(cx.src(op.a), lane)).wrapping_add(op.imm)),
             via::SHARED64 => (Place::Shared, lane_of::<u64>(cx.src(op.a), lane).wrapping_add(op.imm)),
@@ -71,9 +71,8 @@ fn atomic<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(_: F) -> OpFn {
         cx.sync_seen = true;
         // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.
         unsafe {
-            let site = cx.list(op, 0) as usize;
-            let result = cx.list(op, 2) != 0;
-            let align = u64::from(cx.list(op, 3));
+            let Atomic { at: Via { site, .. }, result, align, .. } = Atomic::of(cx, op);
+            let (site, align) = (site as usize, u64::from(align));
             for lane in lanes_of(cx.active) {
                 let (place, at) = address(cx, op, lane);
                 if at & (align - 1) != 0 {
@@ -135,14 +134,13 @@ fn pair_extreme<T: Half>(a: u32, b: u32, max: bool) -> u32 {
     u32::from(half_extreme::<T>(a as u16, b as u16, max)) | u32::from(high) << 16
 }
 
-/// `atom.cas.b128` (`imm` is the offset; the list goes on with the rows of D, B and C, two of 64 bits each) and, if C is missing from
-/// the count in the third word, `atom.exch.b128`. Bit 0 of the third word: the old value goes to D; bit 1: `cas`.
+/// `atom.cas.b128` and `atom.exch.b128`: `imm` is the offset, the rows of the list are those of D, B and C, two of 64 bits each.
 pub(crate) unsafe fn atomic128(cx: &mut Cx, op: &Op) -> Flow {
     cx.sync_seen = true;
     // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.
     unsafe {
-        let site = cx.list(op, 0) as usize;
-        let what = cx.list(op, 2);
+        let Atomic { at: Via { site, .. }, result, cas, .. } = Atomic::of(cx, op);
+        let site = site as usize;
         for lane in lanes_of(cx.active) {
             let (place, at) = address(cx, op, lane);
             let found = match place {
@@ -154,19 +152,20 @@ pub(crate) unsafe fn atomic128(cx: &mut Cx, op: &Op) -> Flow {
             let Some((p, key)) = found else { return refuse(cx, op, place, lane, at, 16, "atomic operation") };
             let p = p.cast::<[u64; 2]>();
             let old = p.read_unaligned().map(|w| w ^ key);
-            let get = |i: usize| [0, 1].map(|j| lane_of::<u64>(cx.src(cx.list(op, i + j)), lane));
-            let new = match what & 2 {
-                0 => get(6),
-                _ if old == get(6) => get(8),
-                _ => old,
+            // Behind the result's halves.
+            let get = |i: usize| [0, 1].map(|j| lane_of::<u64>(cx.src(Atomic::row(cx, op, i + j)), lane));
+            let new = match cas {
+                false => get(2),
+                true if old == get(2) => get(4),
+                true => old,
             };
             if new != old {
                 p.write_unaligned(new.map(|w| w ^ key));
                 cx.progress += 1;
             }
-            if what & 1 != 0 {
-                set_lane::<u64>(cx.dst(cx.list(op, 4)), lane, old[0]);
-                set_lane::<u64>(cx.dst(cx.list(op, 5)), lane, old[1]);
+            if result {
+                set_lane::<u64>(cx.dst(Atomic::row(cx, op, 0)), lane, old[0]);
+                set_lane::<u64>(cx.dst(Atomic::row(cx, op, 1)), lane, old[1]);
             }
         }
     }

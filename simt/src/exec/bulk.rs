@@ -1,25 +1,19 @@
 //! Bulk copies: `cp.async.bulk`, `cp.reduce.async.bulk`. They are done at once; waiting for their groups is nothing, and
 //! an `mbarrier` that they complete at gets their bytes as they end.
 //!
-//! **Where addresses are.** The destination: row `op.a` plus `op.imm`, read as the second word of the list says, as
-//! for atomics. The source: row `op.b` plus the fifth word of the list (signed), read as the fourth says. Bytes: row
-//! `op.c`, of 32 bits. The list: site and [`via`] of the destination, site and `via` of the source, offset of the source,
-//! `via` of the mbarrier (or [`NO_BARRIER`]) and its offset, the [`Reduce`] operation (or [`NO_REDUCTION`]) and the bytes of its elements, and the
-//! row of the mbarrier's address.
+//! **Where addresses are.** In rows `op.a` and `op.b`, read as the list ([`Bulk`]) says. Bytes: row `op.c`, of 32 bits.
 
 use super::atom::{Reduce, reduce, via};
 use super::bounds::{Place, refuse};
 use super::lanes::{lane_of, lanes_of};
 use super::space::{Global, SHARED_WINDOW, Shared, Space, place_of};
+use super::words::{Bulk, Words};
 use super::{Cx, Flow, Op, mbarrier};
 use crate::fault::FaultKind;
 use crate::memory::lookup;
 
 pub(crate) const NO_BARRIER: u32 = u32::MAX;
 pub(crate) const NO_REDUCTION: u32 = u32::MAX;
-
-/// Words of the list before the row of the mbarrier's address.
-pub(crate) const BARRIER_ROW: usize = 9;
 
 /// The address in a row, as `how` says.
 pub(crate) unsafe fn address(cx: &Cx, row: u32, offset: u64, how: u32, lane: usize) -> (Place, u64) {
@@ -78,37 +72,55 @@ fn refuse_range(cx: &mut Cx, op: &Op, lane: usize, (place, at): (Place, u64), by
     flow
 }
 
+/// Where a lane's copy goes, and where it comes from.
+///
+/// # Safety
+/// The contract of handlers; the list is the operation's.
+pub(crate) unsafe fn ends(cx: &Cx, op: &Op, list: &Bulk, lane: usize) -> ((Place, u64), (Place, u64)) {
+    // SAFETY: by the contract.
+    unsafe {
+        let to = address(cx, op.a, op.imm, list.to.via, lane);
+        (to, address(cx, op.b, list.from_offset.bits(), list.from.via, lane))
+    }
+}
+
+/// The mbarrier that is told of a lane's copy.
+///
+/// # Safety
+/// As for [`ends`].
+pub(crate) unsafe fn barrier(cx: &Cx, op: &Op, list: &Bulk, lane: usize) -> Option<(Place, u64)> {
+    // SAFETY: by the contract.
+    let at = || unsafe { address(cx, Bulk::row(cx, op, 0), list.barrier_offset.bits(), list.barrier_via, lane) };
+    (list.barrier_via != NO_BARRIER).then(at)
+}
+
 /// `cp.async.bulk` and `cp.reduce.async.bulk`.
 pub(crate) unsafe fn bulk_copy(cx: &mut Cx, op: &Op) -> Flow {
-    // SAFETY: the contract of handlers: the module's documentation says what the list holds; ranges are checked.
+    // SAFETY: the contract of handlers: the list is a `Bulk`; ranges are checked.
     unsafe {
-        let [to_site, to_via, from_site, from_via] = [0, 1, 2, 3].map(|i| cx.list(op, i));
-        let from_offset = cx.list(op, 4) as i32 as i64 as u64;
-        let (barrier_via, barrier_offset) = (cx.list(op, 5), cx.list(op, 6) as i32 as i64 as u64);
-        let reduction = (cx.list(op, 7), cx.list(op, 8));
+        let list = Bulk::of(cx, op);
         for lane in lanes_of(cx.active) {
             let bytes = u64::from(lane_of::<u32>(cx.src(op.c), lane));
             if bytes % 16 != 0 {
                 let detail = format!("a bulk copy moves multiples of 16 bytes, not {bytes}");
                 return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, None, detail);
             }
-            let to_at = address(cx, op.a, op.imm, to_via, lane);
-            let from_at = address(cx, op.b, from_offset, from_via, lane);
+            let (to_at, from_at) = ends(cx, op, &list, lane);
             if bytes > 0 {
-                let Some((from, from_key)) = range::<false>(cx, from_site, from_at, bytes) else {
+                let Some((from, from_key)) = range::<false>(cx, list.from.site, from_at, bytes) else {
                     return refuse_range(cx, op, lane, from_at, bytes);
                 };
                 let mut data = vec![0u8; bytes as usize];
                 from.copy_to_nonoverlapping(data.as_mut_ptr(), data.len());
                 data.iter_mut().for_each(|b| *b ^= from_key as u8);
-                let Some((to, to_key)) = range::<true>(cx, to_site, to_at, bytes) else {
+                let Some((to, to_key)) = range::<true>(cx, list.to.site, to_at, bytes) else {
                     return refuse_range(cx, op, lane, to_at, bytes);
                 };
-                if reduction.0 != NO_REDUCTION {
+                if list.reduction != NO_REDUCTION {
                     let mut old = vec![0u8; data.len()];
                     to.copy_to_nonoverlapping(old.as_mut_ptr(), old.len());
                     old.iter_mut().for_each(|b| *b ^= to_key as u8);
-                    combine(Reduce::of(reduction.0), reduction.1 as usize, &old, &mut data);
+                    combine(Reduce::of(list.reduction), list.element as usize, &old, &mut data);
                 }
                 data.iter_mut().for_each(|b| *b ^= to_key as u8);
                 to.copy_from_nonoverlapping(data.as_ptr(), data.len());
@@ -129,11 +141,10 @@ pub(crate) unsafe fn bulk_copy(cx: &mut Cx, op: &Op) -> Flow {
                 }
                 if place == Place::Shared { c.shared_requests += 1 } else { c.global_requests += 1 }
             }
-            if barrier_via != NO_BARRIER {
-                let at = address(cx, cx.list(op, BARRIER_ROW), barrier_offset, barrier_via, lane);
-                if let Some(flow) = mbarrier::complete(cx, op, lane, at, bytes) {
-                    return flow;
-                }
+            if let Some(at) = barrier(cx, op, &list, lane)
+                && let Some(flow) = mbarrier::complete(cx, op, lane, at, bytes)
+            {
+                return flow;
             }
         }
     }

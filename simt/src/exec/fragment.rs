@@ -9,13 +9,8 @@ use super::lanes::{lane_of, set_lane};
 use super::mma::{accumulator_place, all_here, factor_place};
 use super::space::{Global, Shared, Space};
 use super::tensor::Kind;
+use super::words::{Matrices, TileAccess, Via, Words};
 use super::{Cx, Flow, LANES, Op};
-
-/// Where the data rows of `ldmatrix` and `stmatrix` start in the list.
-const MATRIX_ROWS: usize = 3;
-
-/// Bits of the third word of the lists of `ldmatrix` and `stmatrix`: the number of matrices, and this.
-pub(crate) const TRANSPOSED: u32 = 1 << 8;
 
 /// The elements of an 8×8 matrix that a lane holds: row and column of the first, and of the second.
 fn pair(lane: usize, transposed: bool) -> [(usize, usize); 2] {
@@ -28,7 +23,7 @@ unsafe fn row(cx: &mut Cx, op: &Op, lane: usize, what: &str) -> Result<*mut u8, 
     // SAFETY: the contract of handlers.
     unsafe {
         let (place, at) = address(cx, op, lane);
-        let site = cx.list(op, 0) as usize;
+        let site = Via::of(cx, op).site as usize;
         let inside = place == Place::Shared && at & 15 == 0;
         match if inside { Shared::<u64>::resolve::<false>(cx, site, at, 16) } else { None } {
             Some((host, _)) => Ok(host),
@@ -45,8 +40,8 @@ pub(crate) unsafe fn ldmatrix(cx: &mut Cx, op: &Op) -> Flow {
     }
     // SAFETY: the contract of handlers; each row of a matrix is checked before it is read.
     unsafe {
-        let word = cx.list(op, 2);
-        let (matrices, transposed) = ((word & 0xff) as usize, word & TRANSPOSED != 0);
+        let Matrices { count, transposed, .. } = Matrices::of(cx, op);
+        let matrices = count as usize;
         // All is read before anything is written: a destination may be the address.
         let mut results = [[0u32; LANES]; 4];
         for (m, result) in results.iter_mut().enumerate().take(matrices) {
@@ -63,7 +58,7 @@ pub(crate) unsafe fn ldmatrix(cx: &mut Cx, op: &Op) -> Flow {
             }
         }
         for (m, result) in results.iter().enumerate().take(matrices) {
-            let to = cx.dst(cx.list(op, MATRIX_ROWS + m));
+            let to = cx.dst(Matrices::row(cx, op, m));
             result.iter().enumerate().for_each(|(lane, &value)| set_lane::<u32>(to, lane, value));
         }
         cx.counters.shared_requests += 1;
@@ -79,10 +74,10 @@ pub(crate) unsafe fn stmatrix(cx: &mut Cx, op: &Op) -> Flow {
     }
     // SAFETY: the contract of handlers; each row of a matrix is checked before it is written.
     unsafe {
-        let word = cx.list(op, 2);
-        let (matrices, transposed) = ((word & 0xff) as usize, word & TRANSPOSED != 0);
+        let Matrices { count, transposed, .. } = Matrices::of(cx, op);
+        let matrices = count as usize;
         for m in 0..matrices.min(4) {
-            let from = cx.src(cx.list(op, MATRIX_ROWS + m));
+            let from = cx.src(Matrices::row(cx, op, m));
             let mut matrix = [[0u16; 8]; 8];
             for lane in 0..LANES {
                 let value = lane_of::<u32>(from, lane);
@@ -146,11 +141,11 @@ pub(crate) struct Piece {
 pub(crate) unsafe fn matrix_pieces(cx: &Cx, op: &Op, mut f: impl FnMut(Piece)) {
     // SAFETY: by the contract.
     unsafe {
-        let word = cx.list(op, 2);
-        for m in 0..(word & 0xff).min(4) as usize {
-            let to = cx.list(op, MATRIX_ROWS + m);
+        let Matrices { count, transposed, .. } = Matrices::of(cx, op);
+        for m in 0..count.min(4) as usize {
+            let to = Matrices::row(cx, op, m);
             for lane in 0..LANES {
-                for (half, (r, column)) in pair(lane, word & TRANSPOSED != 0).into_iter().enumerate() {
+                for (half, (r, column)) in pair(lane, transposed).into_iter().enumerate() {
                     let (place, at) = address(cx, op, m * 8 + r);
                     let at = at.wrapping_add(2 * column as u64);
                     let (shared, bit) = (place == Place::Shared, 16 * half as u32);
@@ -168,7 +163,7 @@ pub(crate) unsafe fn matrix_pieces(cx: &Cx, op: &Op, mut f: impl FnMut(Piece)) {
 pub(crate) unsafe fn matrix_rows(cx: &Cx, op: &Op, mut f: impl FnMut(usize, u64)) {
     // SAFETY: by the contract.
     unsafe {
-        for lane in 0..8 * (cx.list(op, 2) & 0xff).min(4) as usize {
+        for lane in 0..8 * Matrices::of(cx, op).count.min(4) as usize {
             f(lane, address(cx, op, lane).1);
         }
     }
@@ -184,7 +179,7 @@ pub(crate) unsafe fn tile_pieces(cx: &Cx, op: &Op, mut f: impl FnMut(Piece)) {
         let tile = Tile::read(cx, op);
         let (pieces, bits) = tile.pieces();
         for r in 0..tile.registers {
-            let row = cx.list(op, Tile::ROWS + r);
+            let row = TileAccess::row(cx, op, r);
             for (p, lane) in (0..pieces).flat_map(|p| (0..LANES).map(move |l| (p, l))) {
                 let stride = lane_of::<u32>(cx.src(op.b), lane).into();
                 let (place, base) = address(cx, op, lane);
@@ -196,7 +191,7 @@ pub(crate) unsafe fn tile_pieces(cx: &Cx, op: &Op, mut f: impl FnMut(Piece)) {
     }
 }
 
-/// What `wmma.load` and `wmma.store` move; words 2 to 4 of their list, before one row a register.
+/// What `wmma.load` and `wmma.store` move.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile {
     pub kind: Kind,
@@ -211,25 +206,18 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    /// Where the data rows start in the list.
-    const ROWS: usize = 5;
-
-    pub(crate) fn words(self) -> [u32; 3] {
-        let flags = u32::from(self.accumulator) << 8 | u32::from(self.along) << 9;
-        [self.kind as u32 | flags, (self.outer as u32) << 16 | self.inner as u32, self.registers as u32]
+    /// The words of an access of the tile.
+    pub(crate) fn access(self, at: Via) -> TileAccess {
+        let [outer, inner, registers] = [self.outer, self.inner, self.registers].map(|n| n as u32);
+        let Tile { accumulator, along, .. } = self;
+        TileAccess { at, kind: self.kind as u32, accumulator, outer, inner, along, registers }
     }
 
     unsafe fn read(cx: &Cx, op: &Op) -> Tile {
         // SAFETY: the contract of handlers: lowering put the words there.
-        let [word, size, registers] = unsafe { [cx.list(op, 2), cx.list(op, 3), cx.list(op, 4)] };
-        Tile {
-            kind: Kind::of(word.into()),
-            accumulator: word >> 8 & 1 != 0,
-            along: word >> 9 & 1 != 0,
-            outer: (size >> 16) as usize,
-            inner: (size & 0xffff) as usize,
-            registers: registers as usize,
-        }
+        let TileAccess { kind, accumulator, outer, inner, along, registers, .. } = unsafe { TileAccess::of(cx, op) };
+        let [outer, inner, registers] = [outer, inner, registers].map(|n| n as usize);
+        Tile { kind: Kind::of(kind.into()), accumulator, outer, inner, along, registers }
     }
 
     /// Elements of a register that are moved one by one: all of a register at once where they are neighbours.
@@ -269,7 +257,7 @@ unsafe fn piece<const WRITE: bool>(cx: &mut Cx, op: &Op, lane: usize, offset: u6
     unsafe {
         let (place, base) = address(cx, op, lane);
         let at = base.wrapping_add(offset);
-        let site = cx.list(op, 0) as usize;
+        let site = Via::of(cx, op).site as usize;
         let found = match place {
             _ if at & (bytes - 1) != 0 => None,
             Place::Global => Global::resolve::<WRITE>(cx, site, at, bytes),
@@ -392,7 +380,7 @@ pub(crate) unsafe fn wmma_load(cx: &mut Cx, op: &Op) -> Flow {
         }
         counted(cx, false, place, &mut addresses, bytes);
         for (r, result) in results.iter().enumerate() {
-            let to = cx.dst(cx.list(op, Tile::ROWS + r));
+            let to = cx.dst(TileAccess::row(cx, op, r));
             for (lane, &value) in result.iter().enumerate() {
                 match tile.kind {
                     Kind::F64 => set_lane::<u64>(to, lane, value),
@@ -420,7 +408,7 @@ pub(crate) unsafe fn wmma_store(cx: &mut Cx, op: &Op) -> Flow {
         let mut addresses = Vec::with_capacity(tile.registers * pieces * LANES);
         let mut place = Place::Global;
         for r in 0..tile.registers {
-            let from = cx.src(cx.list(op, Tile::ROWS + r));
+            let from = cx.src(TileAccess::row(cx, op, r));
             for p in 0..pieces {
                 for lane in 0..LANES {
                     let stride = lane_of::<u32>(cx.src(op.b), lane).into();

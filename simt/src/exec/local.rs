@@ -7,7 +7,8 @@ use std::array::from_fn;
 
 use super::bounds::{Place, refuse};
 use super::lanes::{lane_of, lanes_of, set_lane};
-use super::mem::{Elem, SLOTS};
+use super::mem::Elem;
+use super::words::{Plain, Words};
 use super::{Cx, Flow, Op};
 
 /// Host address of `bytes` bytes of local memory of a lane (the next word is a row further), if they are the thread's and
@@ -101,7 +102,7 @@ pub(super) unsafe fn load_local<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, h
     let bytes = (N * size_of::<E>()) as u64;
     // SAFETY: the contract of handlers; every address is checked before it is used.
     unsafe {
-        let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
+        let to: [*mut u8; N] = from_fn(|j| cx.dst(Plain::row(cx, op, j)));
         for lane in lanes_of(cx.active) {
             let at = local_address(cx, op, how, lane, offset);
             let Some(from) = local_at(cx, at, bytes, lane) else {
@@ -128,7 +129,7 @@ pub(super) unsafe fn store_local<E: Elem, const N: usize>(
     let bytes = (N * size_of::<E>()) as u64;
     // SAFETY: the contract of handlers; every address is checked before it is used.
     unsafe {
-        let from: [*const u8; N] = from_fn(|j| cx.src(cx.list(op, SLOTS + j)));
+        let from: [*const u8; N] = from_fn(|j| cx.src(Plain::row(cx, op, j)));
         for lane in lanes_of(cx.active) {
             let at = local_address(cx, op, how, lane, offset);
             let Some(to) = local_at(cx, at, bytes, lane) else {

@@ -11,6 +11,7 @@ use super::atom::address;
 use super::bounds::{Place, refuse};
 use super::lanes::{lane_of, lanes_of, set_lane};
 use super::space::{Shared, Space};
+use super::words::{Barrier, Via, Words};
 use super::{Cx, Flow, Op};
 use crate::check;
 use crate::fault::FaultKind;
@@ -64,7 +65,7 @@ impl Object {
     unsafe fn passed(self, cx: &Cx, op: &Op, lane: usize, word: u64) -> bool {
         // SAFETY: by the contract: row `b` has 32 bits for a parity and 64 for a token.
         unsafe {
-            if cx.list(op, 2) & act::PARITY != 0 {
+            if Barrier::of(cx, op).what & act::PARITY != 0 {
                 (lane_of::<u32>(cx.src(op.b), lane) & 1 != 0) != self.odd
             } else {
                 (lane_of::<u64>(cx.src(op.b), lane) ^ word) & PHASE != 0
@@ -124,7 +125,7 @@ unsafe fn object(cx: &mut Cx, op: &Op, lane: usize) -> Result<*mut u64, Flow> {
     // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.
     unsafe {
         let (place, at) = address(cx, op, lane);
-        let site = cx.list(op, 0) as usize;
+        let site = Via::of(cx, op).site as usize;
         let inside = place == Place::Shared && at & 7 == 0;
         match if inside { Shared::<u64>::resolve::<true>(cx, site, at, 8) } else { None } {
             Some((host, _)) => Ok(host.cast()),
@@ -163,14 +164,13 @@ pub(crate) unsafe fn edge(cx: &mut Cx, op: &Op, lane: usize) -> Option<(u64, Edg
         if place != Place::Shared || at & 7 != 0 {
             return None;
         }
-        let what = cx.list(op, 2);
+        let Barrier { at: Via { site, .. }, what } = Barrier::of(cx, op);
         let ordered = what & act::RELAXED == 0;
         match what & act::KIND {
             act::INIT => Some((at, Edge::New, true)),
             act::ARRIVE | act::ASYNC => Some((at, Edge::Release, ordered)),
             act::TEST => {
-                let site = cx.list(op, 0) as usize;
-                let (host, _) = Shared::<u64>::resolve::<true>(cx, site, at, 8)?;
+                let (host, _) = Shared::<u64>::resolve::<true>(cx, site as usize, at, 8)?;
                 let word = host.cast::<u64>().read_unaligned();
                 Object::unpack(word)?.passed(cx, op, lane, word).then_some((at, Edge::Acquire, ordered))
             }
@@ -188,7 +188,7 @@ pub(crate) unsafe fn mbarrier(cx: &mut Cx, op: &Op) -> Flow {
     use act::{ARRIVE, ASYNC, COMPLETE_TX, EXPECT_TX, INIT, INVAL, KIND, TEST};
     // SAFETY: the contract of handlers: rows have the widths that `act` says.
     unsafe {
-        let what = cx.list(op, 2);
+        let what = Barrier::of(cx, op).what;
         let (mut passed, active) = (0u32, cx.active);
         for lane in lanes_of(active) {
             let at = match object(cx, op, lane) {

@@ -17,6 +17,7 @@ use super::space::{
 };
 #[cfg(target_arch = "x86_64")]
 use super::vector;
+use super::words::{CopyAsync, Plain, Words};
 use super::{Cx, Flow, LANES, Op, OpFn};
 use crate::ptx::ast;
 
@@ -48,9 +49,6 @@ macro_rules! elem {
 
 elem!(u8 u16 u32 u64);
 
-/// Where the rows start in an operation's list.
-pub(super) const SLOTS: usize = 1;
-
 /// Kernels that read long rows come to the next page soon, which the CPU does not fetch by itself.
 #[cfg(target_arch = "x86_64")]
 const PAGE: usize = 4096;
@@ -63,7 +61,7 @@ unsafe fn load<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx,
         let bytes = (N * size_of::<E>()) as u64;
         let row = cx.src(op.a);
         let active = cx.active;
-        let site = cx.list(op, 0) as usize;
+        let site = Plain::of(cx, op).site as usize;
         let pattern = classify::<S::Address, FAST>(row, active, offset, bytes);
         let direct = match pattern {
             Pattern::Linear(first) if first & (bytes - 1) == 0 => S::resolve::<false>(cx, site, first, 32 * bytes),
@@ -84,11 +82,11 @@ unsafe fn load<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx,
                 if S::PLACE == Place::Global && N == 4 {
                     vector::prefetch(from.wrapping_add(PAGE), 32 * bytes);
                 }
-                let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
+                let to: [*mut u8; N] = from_fn(|j| cx.dst(Plain::row(cx, op, j)));
                 vector::split(from, key as u32, &to);
                 return Flow::Next;
             }
-            let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
+            let to: [*mut u8; N] = from_fn(|j| cx.dst(Plain::row(cx, op, j)));
             for k in 0..4 {
                 let chunk = from.cast::<[[E; N]; 8]>().add(k).read_unaligned();
                 for (j, to) in to.iter().enumerate() {
@@ -100,7 +98,7 @@ unsafe fn load<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx,
         let values = from.cast::<[E; N]>().read_unaligned();
         for (j, value) in values.into_iter().enumerate() {
             let value = value.xor(key).put();
-            let to = cx.dst(cx.list(op, SLOTS + j)).cast::<[E::Raw; 8]>();
+            let to = cx.dst(Plain::row(cx, op, j)).cast::<[E::Raw; 8]>();
             for k in 0..4 {
                 if active == !0 {
                     to.add(k).write([value; 8]);
@@ -123,8 +121,8 @@ unsafe fn load_mixed<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, of
     // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.
     unsafe {
         let row = cx.src(op.a);
-        let site = cx.list(op, 0) as usize;
-        let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
+        let site = Plain::of(cx, op).site as usize;
+        let to: [*mut u8; N] = from_fn(|j| cx.dst(Plain::row(cx, op, j)));
         for lane in lanes_of(cx.active) {
             let address = super::space::Addr::wide(lane_of::<S::Address>(row, lane)).wrapping_add(offset);
             let found = if address & (bytes - 1) == 0 { S::resolve::<false>(cx, site, address, bytes) } else { None };
@@ -149,7 +147,7 @@ unsafe fn store<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx
     unsafe {
         let bytes = (N * size_of::<E>()) as u64;
         let row = cx.src(op.a);
-        let site = cx.list(op, 0) as usize;
+        let site = Plain::of(cx, op).site as usize;
         let pattern =
             if cx.active == !0 { classify::<S::Address, FAST>(row, !0, offset, bytes) } else { Pattern::Mixed };
         let direct = match pattern {
@@ -167,13 +165,12 @@ unsafe fn store<S: Space, E: Elem, const N: usize, const FAST: bool>(cx: &mut Cx
         cx.progress += 1;
         #[cfg(target_arch = "x86_64")]
         if FAST && size_of::<E>() == 4 && (N == 2 || N == 4) {
-            let from: [*const u8; N] = from_fn(|j| cx.src(cx.list(op, SLOTS + j)));
+            let from: [*const u8; N] = from_fn(|j| cx.src(Plain::row(cx, op, j)));
             vector::join(to, key as u32, &from);
             return Flow::Next;
         }
         for k in 0..4 {
-            let from: [[E::Raw; 8]; N] =
-                from_fn(|j| cx.src(cx.list(op, SLOTS + j)).cast::<[E::Raw; 8]>().add(k).read());
+            let from: [[E::Raw; 8]; N] = from_fn(|j| cx.src(Plain::row(cx, op, j)).cast::<[E::Raw; 8]>().add(k).read());
             let chunk: [[E; N]; 8] = from_fn(|i| from_fn(|j| E::get(from[j][i]).xor(key)));
             to.cast::<[[E; N]; 8]>().add(k).write_unaligned(chunk);
         }
@@ -190,8 +187,8 @@ unsafe fn store_mixed<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, o
     // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.
     unsafe {
         let row = cx.src(op.a);
-        let site = cx.list(op, 0) as usize;
-        let from: [*const u8; N] = from_fn(|j| cx.src(cx.list(op, SLOTS + j)));
+        let site = Plain::of(cx, op).site as usize;
+        let from: [*const u8; N] = from_fn(|j| cx.src(Plain::row(cx, op, j)));
         for lane in lanes_of(cx.active) {
             let address = super::space::Addr::wide(lane_of::<S::Address>(row, lane)).wrapping_add(offset);
             let found = if address & (bytes - 1) == 0 { S::resolve::<true>(cx, site, address, bytes) } else { None };
@@ -214,7 +211,7 @@ unsafe fn load_param<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, fixed: bool,
     let bytes = (N * size_of::<E>()) as u64;
     // SAFETY: the contract of handlers; every address is checked before it is used.
     unsafe {
-        let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
+        let to: [*mut u8; N] = from_fn(|j| cx.dst(Plain::row(cx, op, j)));
         let size = u64::from(cx.param_bytes);
         if fixed && cx.active == !0 && offset & (bytes - 1) == 0 && offset < size && bytes <= size - offset {
             let values = cx.params.add(offset as usize).cast::<[E; N]>().read_unaligned();
@@ -460,10 +457,10 @@ pub(crate) unsafe fn isspacep(cx: &mut Cx, op: &Op) -> Flow {
 /// are read, the rest is zero.
 pub(crate) unsafe fn copy_async(cx: &mut Cx, op: &Op) -> Flow {
     let bytes = op.imm >> 32;
-    // SAFETY: the contract of handlers: the list holds the site, the offset of the source and whether `a` is 64-bit.
+    // SAFETY: the contract of handlers: the list is a `CopyAsync`.
     unsafe {
-        let (site, offset) = (cx.list(op, 0) as usize, cx.list(op, 1) as i32 as i64 as u64);
-        let wide = cx.list(op, 2) != 0;
+        let CopyAsync { site, from_offset, wide } = CopyAsync::of(cx, op);
+        let (site, offset) = (site as usize, from_offset.bits());
         for lane in lanes_of(cx.active) {
             let base =
                 if wide { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };

@@ -42,6 +42,7 @@ pub(crate) mod tensor;
 pub(crate) mod vector;
 pub(crate) mod video;
 pub(crate) mod warp;
+pub(crate) mod words;
 
 use crate::check::checker::Checker;
 use crate::check::note::Note;

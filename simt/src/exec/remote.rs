@@ -1,20 +1,24 @@
 //! `st.async` and `red.async`: stores and reductions that complete at an mbarrier, as bulk copies do. They are for the
 //! shared memory of a cluster, which is one block here, and are done at once.
 //!
-//! **Where addresses are.** The destination: row `op.a` plus `op.imm`, read as the second word of the list says, as for
-//! atomics. The list: site, [`via`](super::atom::via) of the destination and of the mbarrier, offset of the mbarrier, the [`Reduce`]
-//! operation (or [`NO_REDUCTION`]), bytes of an element, number of elements; the row of the mbarrier's address, and one row an element.
+//! **Where addresses are.** The destination: row `op.a` plus `op.imm`, as for atomics; the rest is in the list ([`StoreAsync`]).
 
 use super::atom::{Reduce, reduce};
 use super::bounds::{Place, refuse};
 use super::bulk::{NO_REDUCTION, address};
 use super::lanes::{lane_of, lanes_of};
 use super::space::{Shared, Space};
+use super::words::{StoreAsync, Words};
 use super::{Cx, Flow, Op, mbarrier};
 
-const BARRIER_ROW: usize = 7;
-/// Where the rows of the elements start in the list.
-pub(crate) const ROWS: usize = 8;
+/// The row of element `j`; that of the mbarrier's address stands before them.
+///
+/// # Safety
+/// The contract of handlers: the operation is [`store_async`] of as many elements.
+pub(crate) unsafe fn element(cx: &Cx, op: &Op, j: usize) -> u32 {
+    // SAFETY: by the contract.
+    unsafe { StoreAsync::row(cx, op, 1 + j) }
+}
 
 /// What one lane stores.
 #[derive(Clone, Copy)]
@@ -32,13 +36,14 @@ impl Target {
     pub(crate) unsafe fn of(cx: &Cx, op: &Op, lane: usize) -> Target {
         // SAFETY: by the contract, the list is as the module's documentation says.
         unsafe {
-            let offset = cx.list(op, 3) as i32 as i64 as u64;
+            let list = StoreAsync::of(cx, op);
+            let barrier = StoreAsync::row(cx, op, 0);
             Target {
-                to: address(cx, op.a, op.imm, cx.list(op, 1), lane),
-                size: cx.list(op, 5).into(),
-                count: cx.list(op, 6).into(),
-                barrier: address(cx, cx.list(op, BARRIER_ROW), offset, cx.list(op, 2), lane),
-                reduction: cx.list(op, 4),
+                to: address(cx, op.a, op.imm, list.at.via, lane),
+                size: list.size.into(),
+                count: list.count.into(),
+                barrier: address(cx, barrier, list.barrier_offset.bits(), list.barrier_via, lane),
+                reduction: list.reduction,
             }
         }
     }
@@ -64,7 +69,7 @@ pub(crate) unsafe fn store_async(cx: &mut Cx, op: &Op) -> Flow {
                 return refuse(cx, op, place, lane, at, bytes, "asynchronous store");
             };
             for j in 0..target.count as usize {
-                let row = cx.src(cx.list(op, ROWS + j));
+                let row = cx.src(element(cx, op, j));
                 let value = if target.size == 8 { lane_of::<u64>(row, lane) } else { lane_of::<u32>(row, lane).into() };
                 let host = host.add(j * target.size as usize);
                 let mut old = [0u8; 8];

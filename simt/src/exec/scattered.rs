@@ -3,9 +3,10 @@
 use std::array::from_fn;
 
 use super::lanes::lane_of;
-use super::mem::{Elem, SLOTS};
+use super::mem::Elem;
 use super::space::{Pattern, Space, count, count_banks, count_sectors, sectors};
 use super::vector::{self, Survey};
+use super::words::{Plain, Words};
 use super::{Cx, LANES, Op, Site};
 
 /// Where all lanes' addresses are, if they are all in one allocation and aligned.
@@ -22,7 +23,7 @@ unsafe fn located<S: Space, const WRITE: bool>(
         let row = cx.src(op.a);
         let wide = size_of::<S::Address>() == 8;
         let first = if wide { lane_of::<u64>(row, 0) } else { lane_of::<u32>(row, 0).into() };
-        let site = S::region::<WRITE>(cx, cx.list(op, 0) as usize, first.wrapping_add(offset))?;
+        let site = S::region::<WRITE>(cx, Plain::of(cx, op).site as usize, first.wrapping_add(offset))?;
         let range = (site.base, site.size.checked_sub(bytes)?);
         let found = match wide {
             true => vector::survey::<true>(row, offset, bytes, range, to),
@@ -63,7 +64,7 @@ pub(super) unsafe fn load_each<S: Space, E: Elem, const N: usize>(cx: &mut Cx, o
     unsafe {
         let Some((site, found)) = located::<S, false>(cx, op, offset, bytes, &mut at) else { return false };
         counted::<S>(cx, false, &at, bytes, &found);
-        let to: [*mut u8; N] = from_fn(|j| cx.dst(cx.list(op, SLOTS + j)));
+        let to: [*mut u8; N] = from_fn(|j| cx.dst(Plain::row(cx, op, j)));
         let from = |lane: usize| site.host.cast_const().wrapping_add(at[lane].wrapping_sub(site.base) as usize);
         if size_of::<E>() == 4 && N == 4 {
             vector::gather(from, site.key as u32, &from_fn(|j| to[j % N]));
@@ -101,7 +102,7 @@ pub(super) unsafe fn store_each<S: Space, E: Elem, const N: usize>(cx: &mut Cx, 
         let Some((site, found)) = located::<S, true>(cx, op, offset, bytes, &mut at) else { return false };
         cx.progress += 1;
         counted::<S>(cx, true, &at, bytes, &found);
-        let from: [*const u8; N] = from_fn(|j| cx.src(cx.list(op, SLOTS + j)));
+        let from: [*const u8; N] = from_fn(|j| cx.src(Plain::row(cx, op, j)));
         for (lane, at) in at[..LANES].iter().enumerate() {
             let values: [E; N] = from_fn(|j| lane_of::<E>(from[j], lane).xor(site.key));
             let to = site.host.wrapping_add(at.wrapping_sub(site.base) as usize);

@@ -7,7 +7,8 @@ use super::mods::{Mods, bits, is_signed, wide};
 use super::proto::{Builder, Class, List, Lowered, Symbol, V};
 use crate::check::note::{Access, Does, Scope, Taint};
 use crate::exec::cvt::{self, Extend};
-use crate::exec::mem::{self, Via};
+use crate::exec::mem::{self, Via as Row};
+use crate::exec::words::{Atomic, Plain, Via, Words};
 use crate::exec::{atom, control};
 use crate::program::Const;
 use crate::ptx::ast::{Base, Instruction, Operand, Space, Type};
@@ -15,7 +16,7 @@ use crate::ptx::ast::{Base, Instruction, Operand, Space, Type};
 /// An address operand: where it points, how, and the offset.
 pub(super) struct Address {
     pub space: Space,
-    pub via: Via,
+    pub via: Row,
     pub row: V,
     pub offset: u64,
 }
@@ -74,17 +75,17 @@ impl Builder<'_> {
         let mismatch = |name: &str| format!("State space mismatch between instruction and address: `{name}`");
         match base {
             Base::Absolute => match space {
-                Space::Param | Space::Local => Ok(Address { space, via: Via::Offset, row: V::None, offset }),
+                Space::Param | Space::Local => Ok(Address { space, via: Row::Offset, row: V::None, offset }),
                 _ => {
                     let row = self.bits64(offset);
-                    Ok(Address { space, via: Via::Register64, row, offset: 0 })
+                    Ok(Address { space, via: Row::Register64, row, offset: 0 })
                 }
             },
             Base::Reg(r) => {
                 let row = V::Reg(r.0);
                 let via = match self.class(row) {
-                    Class::Wide => Via::Register64,
-                    Class::Narrow if matches!(space, Space::Shared | Space::Local) => Via::Register32,
+                    Class::Wide => Row::Register64,
+                    Class::Narrow if matches!(space, Space::Shared | Space::Local) => Row::Register32,
                     _ => return Err("an address needs a 64-bit register".to_string()),
                 };
                 let in_frame = space == Space::Param && !self.function.is_entry;
@@ -93,22 +94,22 @@ impl Builder<'_> {
             Base::Symbol(name) => match (self.symbol(name)?, space) {
                 (Symbol::Global(i), Space::Global | Space::Generic) | (Symbol::Const(i), Space::Const) => {
                     let row = self.constant(Const::Global(i, 0), true);
-                    Ok(Address { space, via: Via::Register64, row, offset })
+                    Ok(Address { space, via: Row::Register64, row, offset })
                 }
                 // What takes generic addresses of shared memory only is here, too.
                 (Symbol::Shared(i), Space::Shared | Space::Generic) => {
                     self.use_shared(i);
                     let row = self.constant(Const::Shared(i, 0), false);
-                    Ok(Address { space: Space::Shared, via: Via::Register32, row, offset })
+                    Ok(Address { space: Space::Shared, via: Row::Register32, row, offset })
                 }
                 (Symbol::Local(at), Space::Local) | (Symbol::Slot(at, _), Space::Param) => Ok(Address {
                     space: Space::Local,
-                    via: Via::Offset,
+                    via: Row::Offset,
                     row: V::None,
                     offset: offset.wrapping_add(at.into()),
                 }),
                 (Symbol::Param(at, _), Space::Param) => {
-                    Ok(Address { space, via: Via::Offset, row: V::None, offset: offset.wrapping_add(at.into()) })
+                    Ok(Address { space, via: Row::Offset, row: V::None, offset: offset.wrapping_add(at.into()) })
                 }
                 _ => Err(mismatch(name)),
             },
@@ -118,10 +119,10 @@ impl Builder<'_> {
     /// How handlers that take several spaces read an address.
     pub(super) fn via(address: &Address) -> Lowered<u32> {
         Ok(match (address.space, address.via) {
-            (Space::Global, Via::Register64) => atom::via::GLOBAL,
-            (Space::Shared, Via::Register32) => atom::via::SHARED32,
-            (Space::Shared, Via::Register64) => atom::via::SHARED64,
-            (Space::Generic, Via::Register64) => atom::via::GENERIC,
+            (Space::Global, Row::Register64) => atom::via::GLOBAL,
+            (Space::Shared, Row::Register32) => atom::via::SHARED32,
+            (Space::Shared, Row::Register64) => atom::via::SHARED64,
+            (Space::Generic, Row::Register64) => atom::via::GENERIC,
             _ => return Err(unsupported("this instruction in this space")),
         })
     }
@@ -200,7 +201,7 @@ impl Builder<'_> {
         let access = accesses(Does::Load, facts::place(&address), (size, items), ordered);
         let op = self.push(f, Facts::access(Access { nc, ..access }, Taint::Load));
         (op.a, op.imm, op.apart) = (address.row, address.offset, true);
-        op.list = Some(Box::new(List { head: vec![site], writes: rows, rows: Vec::new() }));
+        op.list = Some(Box::new(List { head: Plain { site }.list(), writes: rows, rows: Vec::new() }));
         for (v, t, is_wide) in fixes {
             let from = if is_signed(ty) { ty } else { Type::U32 };
             let last = self.extended_to(t, from, is_wide);
@@ -239,7 +240,7 @@ impl Builder<'_> {
         let access = accesses(Does::Store, facts::place(&address), (size, items), ordered);
         let op = self.push(f, Facts::access(access, Taint::All));
         (op.a, op.imm) = (address.row, address.offset);
-        op.list = Some(Box::new(List { head: vec![site], writes: Vec::new(), rows }));
+        op.list = Some(Box::new(List { head: Plain { site }.list(), writes: Vec::new(), rows }));
         Ok(())
     }
 
@@ -328,7 +329,8 @@ impl Builder<'_> {
             (op.d, op.a, op.b, op.c) = (d, address.row, b, c.unwrap_or(b));
             (op.imm, op.apart) = (address.offset.wrapping_add(u64::from(n as u32 * size)), true);
             let align = if n == 0 { size * count } else { size };
-            op.list = Some(Box::new(List { head: vec![site, via, (d != V::None).into(), align], ..List::default() }));
+            let words = Atomic { at: Via { site, via }, result: d != V::None, align, cas: name == "cas" };
+            op.list = Some(Box::new(List { head: words.list(), ..List::default() }));
             if let Some(kind) = commutes.filter(|_| address.space != Space::Shared) {
                 self.reductions.push((self.protos.len() - 1, kind));
             }
@@ -359,7 +361,7 @@ impl Builder<'_> {
         let site = self.site();
         let op = self.push(atom::atomic128, Facts::atomic(name, address, 16, ordered));
         (op.a, op.imm, op.apart) = (address.row, address.offset, true);
-        let head = vec![site, via, u32::from(result) | u32::from(name == "cas") << 1, 16];
+        let head = Atomic { at: Via { site, via }, result, align: 16, cas: name == "cas" }.list();
         op.list = Some(Box::new(List { head, writes, rows }));
         Ok(())
     }
@@ -384,7 +386,9 @@ impl Builder<'_> {
                 _ => {
                     p.d = V::None;
                     if let Some(list) = &mut p.list {
-                        list.head[2] = 0;
+                        let mut words = list.head.iter().copied();
+                        let words = Atomic::get(&mut || words.next().unwrap_or(0));
+                        list.head = Atomic { result: false, ..words }.list();
                     }
                     kinds |= kind;
                 }

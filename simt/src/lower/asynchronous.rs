@@ -7,7 +7,8 @@ use super::proto::{Builder, List, Lowered, V};
 use crate::check::note::{Role, Taint};
 use crate::exec::atom::Reduce;
 use crate::exec::mbarrier::{self, act};
-use crate::exec::mem::{self, Via};
+use crate::exec::mem::{self, Via as Row};
+use crate::exec::words::{Barrier, Bulk, CopyAsync, Offset, StoreAsync, Via, Words};
 use crate::exec::{bulk, control, remote};
 use crate::ptx::ast::{Instruction, Operand, Space, Type};
 
@@ -15,8 +16,8 @@ fn mismatch<T>(i: &Instruction) -> Lowered<T> {
     Err(format!("Arguments mismatch for instruction '{}'", i.opcode))
 }
 
-fn near(offset: u64) -> Lowered<u32> {
-    i32::try_from(offset as i64).map(|o| o as u32).map_err(|_| "the offset is too large".to_string())
+fn near(offset: u64) -> Lowered<Offset> {
+    Offset::new(offset).ok_or_else(|| "the offset is too large".to_string())
 }
 
 impl Builder<'_> {
@@ -90,12 +91,13 @@ impl Builder<'_> {
             Some(n) => self.src(n, Type::U32)?,
         };
         let (to_offset, from_offset) = (near(to.offset)?, near(from.offset)?);
+        let wide = to.via == Row::Register64;
         let site = self.site();
         let op = self.push(mem::copy_async, Facts::role(Role::CopyAsync, Taint::All));
         (op.a, op.b, op.c) = (to.row, from.row, wanted);
-        op.imm = u64::from(to_offset) | bytes << 32;
-        let head = vec![site, from_offset, u32::from(to.via == Via::Register64)];
-        op.list = Some(Box::new(List { head, ..List::default() }));
+        op.imm = to_offset.bits() & 0xffff_ffff | bytes << 32;
+        let words = CopyAsync { site, from_offset, wide };
+        op.list = Some(Box::new(List { head: words.list(), ..List::default() }));
         Ok(())
     }
 
@@ -190,28 +192,25 @@ impl Builder<'_> {
         let size = self.src(size, Type::U32)?;
         let (to_via, from_via) = (Self::via(&to)?, Self::via(&from)?);
         let (barrier_via, barrier_offset, barrier_row) = match object {
-            None => (bulk::NO_BARRIER, 0, size),
+            None => (bulk::NO_BARRIER, Offset::ZERO, size),
             Some(object) => {
                 let object = self.address(object, Space::Shared)?;
                 (Self::via(&object)?, near(object.offset)?, object.row)
             }
         };
         self.talks |= reduce && to.space == Space::Global;
-        let (to_site, from_site) = (self.site(), self.site());
-        let head = vec![
-            to_site,
-            to_via,
-            from_site,
-            from_via,
-            near(from.offset)?,
+        let words = Bulk {
+            to: Via { site: self.site(), via: to_via },
+            from: Via { site: self.site(), via: from_via },
+            from_offset: near(from.offset)?,
             barrier_via,
             barrier_offset,
-            reduction.0,
-            reduction.1,
-        ];
+            reduction: reduction.0,
+            element: reduction.1,
+        };
         let op = self.push(bulk::bulk_copy, Facts::role(Role::CopyBulk, Taint::All));
         (op.a, op.b, op.c, op.imm) = (to.row, from.row, size, to.offset);
-        op.list = Some(Box::new(List { head, writes: Vec::new(), rows: vec![barrier_row] }));
+        op.list = Some(Box::new(List { head: words.list(), writes: Vec::new(), rows: vec![barrier_row] }));
         Ok(())
     }
 
@@ -251,10 +250,17 @@ impl Builder<'_> {
             rows.push(super::access::narrowed(self, operand, ty)?);
         }
         let (via, object_via) = (Self::via(&to)?, Self::via(&object)?);
-        let head = vec![self.site(), via, object_via, near(object.offset)?, reduction, size, count];
+        let words = StoreAsync {
+            at: Via { site: self.site(), via },
+            barrier_via: object_via,
+            barrier_offset: near(object.offset)?,
+            reduction,
+            size,
+            count,
+        };
         let op = self.push(remote::store_async, Facts::role(Role::StoreAsync, Taint::All));
         (op.a, op.imm) = (to.row, to.offset);
-        op.list = Some(Box::new(List { head, writes: Vec::new(), rows }));
+        op.list = Some(Box::new(List { head: words.list(), writes: Vec::new(), rows }));
         Ok(())
     }
 
@@ -265,7 +271,7 @@ impl Builder<'_> {
         let site = self.site();
         let op = self.push(mbarrier::mbarrier, Facts::role(Role::Object, Taint::All));
         (op.a, op.imm, op.apart) = (address.row, address.offset, true);
-        op.list = Some(Box::new(List { head: vec![site, via, what], ..List::default() }));
+        op.list = Some(Box::new(List { head: Barrier { at: Via { site, via }, what }.list(), ..List::default() }));
         Ok(op)
     }
 

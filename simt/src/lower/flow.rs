@@ -9,6 +9,7 @@ use crate::exec::barrier::bar;
 use crate::exec::collective::{self, COLLECTIVE};
 use crate::exec::int::{self, Cmp};
 use crate::exec::mem::{self, Via};
+use crate::exec::words::{Plain, Words};
 use crate::exec::{control, stack};
 use crate::program::{Call, Library, Slot, Target};
 use crate::ptx::ast::{self, Instruction, Operand, Space, Type};
@@ -252,7 +253,7 @@ impl Builder<'_> {
         let op = self.push(f, Facts::frame(size, load));
         (op.imm, op.apart) = (at.into(), load);
         let (writes, rows) = if load { (vec![v], Vec::new()) } else { (Vec::new(), vec![v]) };
-        op.list = Some(Box::new(List { head: vec![site], writes, rows }));
+        op.list = Some(Box::new(List { head: Plain { site }.list(), writes, rows }));
         Ok(())
     }
 

@@ -6,10 +6,11 @@ use super::mods::Mods;
 use super::proto::{Builder, List, Lowered, V};
 use crate::check::note::{Role, Taint};
 use crate::exec::OpFn;
-use crate::exec::fragment::{self, TRANSPOSED, Tile};
+use crate::exec::fragment::{self, Tile};
 use crate::exec::mma::{self, Shape, accumulator_registers, factor_registers};
 use crate::exec::soft::Round;
 use crate::exec::tensor::Kind;
+use crate::exec::words::{Matrices, Via, Words};
 use crate::ptx::ast::{Instruction, Operand, Space, Type};
 
 /// `m16n8k16` as numbers.
@@ -172,7 +173,8 @@ impl Builder<'_> {
         let address = self.address(address, space)?;
         let via = Self::via(&address)?;
         let data = self.fragment(data, count, Kind::B1, load)?;
-        let head = vec![self.site(), via, count as u32 | if transposed { TRANSPOSED } else { 0 }];
+        let at = Via { site: self.site(), via };
+        let head = Matrices { at, count: count as u32, transposed }.list();
         let (writes, rows) = if load { (data, Vec::new()) } else { (Vec::new(), data) };
         let (f, taint): (OpFn, _) =
             if load { (fragment::ldmatrix, Taint::LoadMatrix) } else { (fragment::stmatrix, Taint::StoreMatrix) };
@@ -261,8 +263,7 @@ impl Builder<'_> {
         }
         let data = self.fragment(data, registers, kind, load)?;
         let tile = Tile { kind, accumulator, outer, inner, along, registers };
-        let mut head = vec![self.site(), via];
-        head.extend(tile.words());
+        let head = tile.access(Via { site: self.site(), via }).list();
         let (writes, rows) = if load { (data, Vec::new()) } else { (Vec::new(), data) };
         let (f, taint): (OpFn, _) =
             if load { (fragment::wmma_load, Taint::LoadTile) } else { (fragment::wmma_store, Taint::StoreTile) };

@@ -10,6 +10,7 @@ use crate::check::Rule;
 use crate::check::checker::Checker;
 use crate::check::note::{Access, Does, Note, Reg, Taint, Where};
 use crate::exec::lanes::{lane_of, lanes_of};
+use crate::exec::words::{Atomic, Plain, Via, Words};
 use crate::exec::{Cx, LANES, Op};
 use crate::shadow::low;
 
@@ -83,7 +84,7 @@ unsafe fn load(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) 
     let bytes = access.bytes();
     // SAFETY: by the contract of `done`.
     unsafe {
-        let site = cx.list(op, 0);
+        let site = Plain::of(cx, op).site;
         let easy = match access.at {
             Where::Param | Where::Const => true,
             Where::Global => plainly_defined(&mut c.init.sites, cx, op, site, bytes),
@@ -118,7 +119,7 @@ unsafe fn load(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) 
             (w.tainted, cx.tainted) = (true, true);
         }
         for j in 0..access.count {
-            let to = element(access, cx.list(op, 1 + j as usize));
+            let to = element(access, Plain::row(cx, op, j as usize));
             if lanes == 0 {
                 w.registers.define(cx, to, cx.active);
                 continue;
@@ -140,9 +141,9 @@ unsafe fn store(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access)
     let bytes = access.bytes();
     // SAFETY: by the contract of `done`.
     unsafe {
-        let site = cx.list(op, 0);
+        let site = Plain::of(cx, op).site;
         let rows: [Reg; 8] =
-            std::array::from_fn(|j| element(access, if j < access.count as usize { cx.list(op, 1 + j) } else { 0 }));
+            std::array::from_fn(|j| element(access, if j < access.count as usize { Plain::row(cx, op, j) } else { 0 }));
         let rows = &rows[..(access.count as usize).min(8)];
         let clean = !cx.tainted
             || c.block.init.warps.get(warp(cx)).is_none_or(|w| rows.iter().all(|&r| !w.registers.touched(cx, r)));
@@ -200,7 +201,7 @@ unsafe fn atomic(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access
     }
     // SAFETY: by the contract of `done`; the list says whether there is a result.
     unsafe {
-        let (site, result) = (cx.list(op, 0), cx.list(op, 2) != 0);
+        let Atomic { at: Via { site, .. }, result, .. } = Atomic::of(cx, op);
         let (operand, other) = (element(access, op.b), element(access, op.c));
         let mut compared = 0;
         let mut origin = 0;
@@ -256,7 +257,7 @@ unsafe fn atomic(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access
 /// undefined if some register is.
 unsafe fn atomic128(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) {
     // SAFETY: by the contract of `done`; a checked launch runs.
-    let (site, note, notes) = unsafe { (cx.list(op, 0), &*cx.notes.add(pc as usize), c.init.notes()) };
+    let (site, note, notes) = unsafe { (Via::of(cx, op).site, &*cx.notes.add(pc as usize), c.init.notes()) };
     let (mut compared, mut origin) = (0, 0);
     for lane in lanes_of(cx.active) {
         // SAFETY: as above.

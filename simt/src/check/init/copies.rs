@@ -11,6 +11,7 @@ use crate::exec::atom::{self, via};
 use crate::exec::lanes::{lane_of, lanes_of};
 use crate::exec::remote::{self, Target};
 use crate::exec::space::SHARED_WINDOW;
+use crate::exec::words::{Bulk, CopyAsync, Words};
 use crate::exec::{Cx, Op, bounds, bulk};
 use crate::shadow::low;
 
@@ -20,7 +21,7 @@ use crate::shadow::low;
 /// The contract of handlers.
 pub(super) unsafe fn copy_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
     // SAFETY: by the contract, the operation has a list.
-    let wide = unsafe { cx.list(op, 2) } != 0;
+    let wide = unsafe { CopyAsync::of(cx, op) }.wide;
     row_decides(c, cx, pc, op.a, wide, Rule::UndefinedAddress);
     row_decides(c, cx, pc, op.b, true, Rule::UndefinedAddress);
     row_decides(c, cx, pc, op.c, false, Rule::UndefinedOperand);
@@ -33,7 +34,8 @@ pub(super) unsafe fn copy_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
 pub(super) unsafe fn copy_done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
     // SAFETY: by the contract, as in `exec::mem::copy_async`.
     unsafe {
-        let (site, offset) = (cx.list(op, 0), cx.list(op, 1) as i32 as i64 as u64);
+        let CopyAsync { site, from_offset, .. } = CopyAsync::of(cx, op);
+        let offset = from_offset.bits();
         let bytes = op.imm >> 32;
         for lane in lanes_of(cx.active) {
             let to = copy_target(cx, op, lane);
@@ -61,7 +63,7 @@ pub(super) unsafe fn copy_done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
 pub(crate) unsafe fn copy_target(cx: &Cx, op: &Op, lane: usize) -> u64 {
     // SAFETY: by the contract, as in `exec::mem::copy_async`.
     unsafe {
-        let wide = cx.list(op, 2) != 0;
+        let CopyAsync { wide, .. } = CopyAsync::of(cx, op);
         let base = if wide { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };
         let base = if wide && base >> 32 == SHARED_WINDOW >> 32 { base & 0xffff_ffff } else { base };
         base.wrapping_add(op.imm as u32 as i32 as i64 as u64)
@@ -73,10 +75,10 @@ pub(crate) unsafe fn copy_target(cx: &Cx, op: &Op, lane: usize) -> u64 {
 /// # Safety
 /// The contract of handlers.
 pub(super) unsafe fn bulk_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
-    // SAFETY: by the contract; `exec::bulk` says what the list holds.
-    let (to, from) = unsafe { (cx.list(op, 1), cx.list(op, 3)) };
-    row_decides(c, cx, pc, op.a, to != via::SHARED32, Rule::UndefinedAddress);
-    row_decides(c, cx, pc, op.b, from != via::SHARED32, Rule::UndefinedAddress);
+    // SAFETY: by the contract; the list is a `Bulk`.
+    let Bulk { to, from, .. } = unsafe { Bulk::of(cx, op) };
+    row_decides(c, cx, pc, op.a, to.via != via::SHARED32, Rule::UndefinedAddress);
+    row_decides(c, cx, pc, op.b, from.via != via::SHARED32, Rule::UndefinedAddress);
     row_decides(c, cx, pc, op.c, false, Rule::UndefinedOperand);
 }
 
@@ -87,13 +89,13 @@ pub(super) unsafe fn bulk_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
 pub(super) unsafe fn bulk_done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
     // SAFETY: by the contract; `exec::bulk` says what the list holds.
     unsafe {
-        let [to_site, to_via, from_site, from_via] = [0, 1, 2, 3].map(|i| cx.list(op, i));
-        let offset = cx.list(op, 4) as i32 as i64 as u64;
-        let reduces = cx.list(op, 7) != bulk::NO_REDUCTION;
+        let list = Bulk::of(cx, op);
+        let (to_site, from_site) = (list.to.site, list.from.site);
+        let reduces = list.reduction != bulk::NO_REDUCTION;
         for lane in lanes_of(cx.active) {
             let bytes = u64::from(lane_of::<u32>(cx.src(op.c), lane));
-            let (to_place, to) = named(bulk::address(cx, op.a, op.imm, to_via, lane));
-            let (from_place, from) = named(bulk::address(cx, op.b, offset, from_via, lane));
+            let (to, from) = bulk::ends(cx, op, &list, lane);
+            let ((to_place, to), (from_place, from)) = (named(to), named(from));
             for done in (0..bytes).step_by(64) {
                 let n = (bytes - done).min(64);
                 let (block, sites) = (&mut c.block.init, &mut c.init.sites);
@@ -138,7 +140,7 @@ pub(super) unsafe fn stored(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
         let (mut undefined, mut origin) = (0, UNSET);
         for j in 0..target.count as usize {
             // SAFETY: by the contract, the list has a row for each element.
-            let row = unsafe { cx.list(op, remote::ROWS + j) };
+            let row = unsafe { remote::element(cx, op, j) };
             let reg = if target.size == 8 { Reg::Wide(row) } else { Reg::Narrow(row) };
             let w = c.block.init.warps.get(warp(cx)).filter(|_| cx.tainted);
             let bits = w.map_or(0, |w| narrowed(w.registers.get(cx, reg, lane)));

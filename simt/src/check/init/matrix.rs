@@ -8,6 +8,7 @@ use super::warp;
 use crate::exec::fragment::{self, Piece};
 use crate::exec::mma::{Shape, accumulator_place, factor_place};
 use crate::exec::tensor::Kind;
+use crate::exec::words::{Via, Words};
 use crate::exec::{Cx, LANES, Op};
 use crate::shadow::low;
 
@@ -90,7 +91,7 @@ pub(super) unsafe fn access(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
             Taint::LoadMatrix | Taint::StoreMatrix => fragment::matrix_pieces(cx, op, |p| pieces.push(p)),
             _ => fragment::tile_pieces(cx, op, |p| pieces.push(p)),
         }
-        cx.list(op, 0)
+        Via::of(cx, op).site
     };
     let stores = matches!(note.taint, Taint::StoreMatrix | Taint::StoreTile);
     let holder = |p: &Piece| if p.shared { Place::Shared } else { Place::Global };

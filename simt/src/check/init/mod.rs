@@ -27,6 +27,7 @@ use super::{Rule, Severity, Site};
 use crate::exec::atom::via;
 use crate::exec::block::Grid;
 use crate::exec::lanes::{lane_of, lanes_of};
+use crate::exec::words::{Via, Words};
 use crate::exec::{Cx, Flow, LANES, Op, uniform};
 use crate::memory::Snapshot;
 use crate::program::{Function, Program};
@@ -341,7 +342,7 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
             Role::CopyAsync => copies::copy_decides(c, cx, op, pc),
             // Of the registers of a matrix, only the address decides.
             Role::MatrixAccess | Role::Object => {
-                let wide = cx.list(op, 1) != via::SHARED32;
+                let wide = Via::of(cx, op).via != via::SHARED32;
                 access::row_decides(c, cx, pc, op.a, wide, Rule::UndefinedAddress);
                 if note.role == Role::Object {
                     rules::plain(c, cx, op, note);
@@ -349,7 +350,7 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
             }
             Role::CopyBulk => copies::bulk_decides(c, cx, op, pc),
             Role::StoreAsync => {
-                let wide = cx.list(op, 1) != via::SHARED32;
+                let wide = Via::of(cx, op).via != via::SHARED32;
                 access::row_decides(c, cx, pc, op.a, wide, Rule::UndefinedAddress);
             }
             Role::Collective => collective::before(c, cx, op, pc),

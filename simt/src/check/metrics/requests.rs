@@ -9,6 +9,7 @@ use crate::exec::lanes::{lane_of, lanes_of};
 use crate::exec::space::{Pattern, SHARED_WINDOW, classify, place_of};
 #[cfg(target_arch = "x86_64")]
 use crate::exec::vector;
+use crate::exec::words::{Bulk, CopyAsync, Words};
 use crate::exec::{Cx, Op, bulk, fragment, remote};
 
 impl Metrics {
@@ -173,9 +174,10 @@ impl Metrics {
     pub(in crate::check) unsafe fn copy_async(&mut self, cx: &Cx, op: &Op, touched: &mut Touched) {
         let bytes = (op.imm >> 32).max(1);
         let (mut from, mut to) = (Lanes::new(), Lanes::new());
-        // SAFETY: by the contract: the list holds the site, the offset of the source and whether `a` is 64-bit.
+        // SAFETY: by the contract, the list is a `CopyAsync`.
         unsafe {
-            let (offset, wide) = (cx.list(op, 1) as i32 as i64 as u64, cx.list(op, 2) != 0);
+            let CopyAsync { from_offset, wide, .. } = CopyAsync::of(cx, op);
+            let offset = from_offset.bits();
             for lane in lanes_of(cx.active) {
                 let row = cx.src(op.a);
                 let base = if wide { lane_of::<u64>(row, lane) } else { u64::from(lane_of::<u32>(row, lane)) };
@@ -272,15 +274,11 @@ impl Metrics {
     /// The contract of [`bulk_copy`](bulk::bulk_copy).
     pub(in crate::check) unsafe fn copy_bulk(&mut self, cx: &Cx, op: &Op, touched: &mut Touched) {
         for lane in lanes_of(cx.active) {
-            // SAFETY: by the contract; `exec::bulk` says what the list holds.
+            // SAFETY: by the contract; the list is a `Bulk`.
             let (bytes, to, from, reduces) = unsafe {
-                let offset = cx.list(op, 4) as i32 as i64 as u64;
-                (
-                    u64::from(lane_of::<u32>(cx.src(op.c), lane)),
-                    bulk::address(cx, op.a, op.imm, cx.list(op, 1), lane),
-                    bulk::address(cx, op.b, offset, cx.list(op, 3), lane),
-                    cx.list(op, 7) != bulk::NO_REDUCTION,
-                )
+                let list = Bulk::of(cx, op);
+                let (to, from) = bulk::ends(cx, op, &list, lane);
+                (u64::from(lane_of::<u32>(cx.src(op.c), lane)), to, from, list.reduction != bulk::NO_REDUCTION)
             };
             let store = to.0 == Place::Global;
             let (place, at) = if store { to } else { from };

@@ -8,6 +8,7 @@ use crate::exec::lanes::{lane_of, lanes_of};
 use crate::exec::space::{Pattern, SHARED_WINDOW, classify, place_of};
 #[cfg(target_arch = "x86_64")]
 use crate::exec::vector;
+use crate::exec::words::{Plain, Words};
 use crate::exec::{Cx, LANES, Op};
 use crate::memory::lookup;
 
@@ -279,7 +280,7 @@ pub(super) fn held(cx: &Cx, place: Place, address: u64, bytes: u64) -> Option<u6
 pub(super) unsafe fn given(cx: &Cx, op: &Op, access: &Access, lane: usize, i: u32) -> u64 {
     // SAFETY: by the contract: elements follow the site in a store's list; rows of 8-byte elements have 64-bit lanes.
     unsafe {
-        let row = if access.does == Does::Atomic { cx.src(op.b) } else { cx.src(cx.list(op, 1 + i as usize)) };
+        let row = if access.does == Does::Atomic { cx.src(op.b) } else { cx.src(Plain::row(cx, op, i as usize)) };
         match access.size {
             8 => lane_of::<u64>(row, lane),
             1 => u64::from(lane_of::<u32>(row, lane) as u8),

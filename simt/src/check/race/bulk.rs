@@ -21,9 +21,10 @@ use super::shadow::TOGETHER;
 use crate::check::checker::Checker;
 use crate::check::note::{Access, Does, Order, Scope};
 use crate::exec::bounds::Place;
-use crate::exec::bulk::{BARRIER_ROW, NO_BARRIER, NO_REDUCTION, address, reaches};
+use crate::exec::bulk::{NO_REDUCTION, barrier, ends, reaches};
 use crate::exec::lanes::{lane_of, lanes_of};
 use crate::exec::remote::Target;
+use crate::exec::words::{self, Words};
 use crate::exec::{Cx, LANES, Op};
 
 /// The first number of agents; blocks stay below it.
@@ -91,17 +92,12 @@ impl Bulk {
 /// The contract of handlers; the operation is one.
 pub(super) unsafe fn copied(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32) {
     for lane in lanes_of(cx.active) {
-        // SAFETY: by the contract; `exec::bulk` says what the list holds.
+        // SAFETY: by the contract; the list is a `Bulk`.
         let (bytes, to, from, barrier, reduces) = unsafe {
-            let barrier = cx.list(op, 5);
-            let offset = |i: usize| cx.list(op, i) as i32 as i64 as u64;
-            (
-                u64::from(lane_of::<u32>(cx.src(op.c), lane)),
-                address(cx, op.a, op.imm, cx.list(op, 1), lane),
-                address(cx, op.b, offset(4), cx.list(op, 3), lane),
-                (barrier != NO_BARRIER).then(|| address(cx, cx.list(op, BARRIER_ROW), offset(6), barrier, lane).1),
-                cx.list(op, 7) != NO_REDUCTION,
-            )
+            let list = words::Bulk::of(cx, op);
+            let (to, from) = ends(cx, op, &list, lane);
+            let bytes = u64::from(lane_of::<u32>(cx.src(op.c), lane));
+            (bytes, to, from, barrier(cx, op, &list, lane).map(|at| at.1), list.reduction != NO_REDUCTION)
         };
         let races = &mut c.block.races;
         let block = races.clocks.block;
