@@ -135,7 +135,8 @@ fn tempfile_in(dir: &Path) -> std::io::Result<()> {
 fn required() -> Vec<Probe> {
     let mut probes = Vec::new();
     let here = std::env::current_dir().unwrap_or_default();
-    let update = format!("rustup toolchain install {}.{}.0 --component rust-src", TESTED_RUSTC.0, TESTED_RUSTC.1);
+    let (major, minor) = *TESTED_RUSTC.start();
+    let update = format!("rustup toolchain install {major}.{minor}.0 --component rust-src");
     match Toolchain::discover(&here) {
         Err(error) => probes.push(Probe::new("rustc", Scope::Required, Err(error.to_string()), &update)),
         Ok(toolchain) => {

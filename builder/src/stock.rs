@@ -125,7 +125,7 @@ impl Kernels<'_> {
             package: &self.plan.package,
             toolchain: &self.plan.toolchain,
             target_dir,
-            rustflags: &rustflags(&self.sysroot, arch, isa, self.plan.line_info),
+            rustflags: &rustflags(self.plan, &self.sysroot, arch, isa),
             features: &self.plan.features,
             default_features: self.plan.default_features,
             arch: arch.to_string(),
@@ -134,16 +134,20 @@ impl Kernels<'_> {
     }
 }
 
-fn rustflags(sysroot: &Path, arch: Arch, isa: Isa, line_info: bool) -> Vec<String> {
+fn rustflags(plan: &Plan, sysroot: &Path, arch: Arch, isa: Isa) -> Vec<String> {
     let mut flags = vec![format!("--sysroot={}", sysroot.display())];
     flags.extend(COMMON_FLAGS.iter().map(|flag| (*flag).to_owned()));
     flags.push(format!("-Ctarget-cpu={arch}"));
+    if plan.toolchain.compares_target_cpu() {
+        // `core` is compiled once, for no architecture. Older compilers do not know the word.
+        flags.push("-Cunsafe-allow-abi-mismatch=target-cpu".to_owned());
+    }
     flags.push(format!("-Ctarget-feature=+ptx{}{}", isa.0, isa.1));
     // Arrays of up to some hundred accumulators stay in registers only if their loops are unrolled.
     flags.push("-Cllvm-args=-unroll-threshold=2000".to_owned());
     // Anything more than line directives is refused by ptxas.
-    flags.push(format!("-Cdebuginfo={}", if line_info { "line-directives-only" } else { "none" }));
-    if line_info {
+    flags.push(format!("-Cdebuginfo={}", if plan.line_info { "line-directives-only" } else { "none" }));
+    if plan.line_info {
         // LLVM then writes the calls that a place was inlined through behind its `.loc`, which has no field for them.
         flags.push("-Zverbose-asm".into());
     }

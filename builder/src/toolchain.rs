@@ -6,8 +6,11 @@ use std::process::Command;
 use crate::BuildError;
 use crate::process::{clean_command, find_on_path, run, stdout_of};
 
-/// The release that the flags and the lints were tried with.
-pub(crate) const TESTED_RUSTC: (u32, u32) = (1, 95);
+/// The releases that the flags and the lints were tried with: the oldest that will do, and the newest.
+pub(crate) const TESTED_RUSTC: std::ops::RangeInclusive<(u32, u32)> = (1, 95)..=(1, 99);
+
+/// From this release on, crates with another `-Ctarget-cpu` than their dependencies are refused.
+const COMPARES_TARGET_CPU: (u32, u32) = (1, 99);
 
 /// A compiler and its cargo.
 #[derive(Clone, Debug)]
@@ -49,6 +52,11 @@ impl Toolchain {
         check_release(&self.release)
     }
 
+    /// Whether it refuses to link crates that were compiled for different processors, such as `core` and a kernels crate.
+    pub(crate) fn compares_target_cpu(&self) -> bool {
+        numbers(&self.release) >= COMPARES_TARGET_CPU
+    }
+
     /// The source of `core`: looks in the usual places, then asks rustup to fetch it, once.
     pub(crate) fn rust_src(&self) -> Result<PathBuf, BuildError> {
         let search = SourceSearch {
@@ -63,20 +71,26 @@ impl Toolchain {
     }
 }
 
-fn check_release(release: &str) -> Result<Option<String>, BuildError> {
+/// Major and minor number; zeros where there are none.
+fn numbers(release: &str) -> (u32, u32) {
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if found < TESTED_RUSTC {
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+fn check_release(release: &str) -> Result<Option<String>, BuildError> {
+    let (oldest, newest) = TESTED_RUSTC.into_inner();
+    let found = numbers(release);
+    if found < oldest {
         return Err(BuildError::RustcTooOld {
             found: if release.is_empty() { "(unknown release)".to_owned() } else { release.to_owned() },
-            needed: format!("{}.{}", TESTED_RUSTC.0, TESTED_RUSTC.1),
+            needed: format!("{}.{}", oldest.0, oldest.1),
         });
     }
-    Ok((found > TESTED_RUSTC).then(|| {
+    Ok((found > newest).then(|| {
         format!(
-            "kernels were tried with rustc {}.{}; this is {release}. If a kernel hangs, compare the \
+            "kernels were tried with rustc {}.{} to {}.{}; this is {release}. If a kernel hangs, compare the \
              `collectives` of the manifest between the two",
-            TESTED_RUSTC.0, TESTED_RUSTC.1
+            oldest.0, oldest.1, newest.0, newest.1
         )
     }))
 }
@@ -215,8 +229,11 @@ mod tests {
     #[test]
     fn old_untried_and_tested_releases() {
         assert!(check_release("1.95.0").unwrap().is_none());
-        assert!(check_release("1.96.1").unwrap().unwrap().contains("1.96.1"));
-        assert!(check_release("1.97.0-nightly").unwrap().is_some());
+        assert!(check_release("1.97.1").unwrap().is_none());
+        assert!(check_release("1.99.1").unwrap().is_none());
+        let text = check_release("1.100.0").unwrap().unwrap();
+        assert!(text.contains("tried with rustc 1.95 to 1.99; this is 1.100.0"), "{text}");
+        assert!(check_release("1.101.0-nightly").unwrap().is_some());
         let text = check_release("1.94.1").unwrap_err().to_string();
         assert_eq!(text, include_str!("../tests/messages/old_rustc.txt").trim_end());
         assert!(check_release("").is_err());

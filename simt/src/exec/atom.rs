@@ -53,11 +53,11 @@ unsafe fn together<E: Elem>(p: *mut u8, key: u64, f: impl Fn(E) -> E) {
         if size_of::<E>() == 8 {
             let cell = AtomicU64::from_ptr(p.cast());
             let next = |old: u64| Some(f(E::of(old ^ key)).raw() ^ key);
-            let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+            let _ = cell.try_update(Ordering::Relaxed, Ordering::Relaxed, next);
         } else {
             let cell = AtomicU32::from_ptr(p.cast());
             let next = |old: u32| Some(f(E::of(u64::from(old ^ key as u32))).raw() as u32 ^ key as u32);
-            let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+            let _ = cell.try_update(Ordering::Relaxed, Ordering::Relaxed, next);
         }
     }
 }
