@@ -29,7 +29,7 @@ impl Rig {
         let machine = Machine::new(MachineConfig { sm: SM, threads, ..MachineConfig::default() });
         machine.memory().track(track);
         let (_, text) = builtin_image().code_for(SM)?;
-        let instance = machine.instantiate(Arc::new(Module::load(text, &LoadOptions { sm: SM })?))?;
+        let instance = machine.instantiate(Arc::new(Module::load(&text, &LoadOptions { sm: SM })?))?;
         let manifest: Manifest = builtin_image().manifest()?;
         let entry = manifest.kernel(kernel).ok_or_else(|| format!("there is no kernel `{kernel}`"))?;
         let memory = machine.memory();
@@ -148,7 +148,7 @@ fn load(rounds: usize) -> Outcome {
     let mut times = Vec::new();
     for _ in 0..rounds {
         let start = Instant::now();
-        let module = Module::load(text, &LoadOptions { sm: SM })?;
+        let module = Module::load(&text, &LoadOptions { sm: SM })?;
         times.push(start.elapsed().as_secs_f64());
         drop(module);
     }

@@ -143,7 +143,7 @@ fn another_build_of_the_kernels_is_measured_beside_this_one() {
     let image = warpsmith_host::builtin_image();
     std::fs::write(folder.join("manifest.json"), image.manifest_text()).unwrap();
     assert!(against::read(folder).unwrap_err().contains("no sm_*.ptx"));
-    for (sm, ptx) in image.code() {
+    for (sm, ptx) in image.code().unwrap() {
         // One instruction more at the end of the kernel.
         let start = ptx.find(".entry residual_add(").unwrap();
         let end = start + ptx[start..].find("ret;").unwrap();

@@ -232,9 +232,9 @@ fn registers_are_those_of_ptxas_where_it_is_found() {
     assert!((4..=255).contains(&registers.trim().parse::<u32>().unwrap()), "{occupancy}");
     let (_, ptx) = warpsmith::builtin_image().code_for(80).unwrap();
     let arch = "sm_80".parse().unwrap();
-    let found = ptxas.assemble_entry(ptx, "residual_add", arch).unwrap().unwrap();
+    let found = ptxas.assemble_entry(&ptx, "residual_add", arch).unwrap().unwrap();
     assert_eq!(found.registers.to_string(), registers.trim());
-    assert!(ptxas.assemble_entry(ptx, "no_such_kernel", arch).map_or(true, |found| found.is_none()));
+    assert!(ptxas.assemble_entry(&ptx, "no_such_kernel", arch).map_or(true, |found| found.is_none()));
 }
 
 /// The program's kernels as well; the bound is that of section 9.7.3.21 of PTX ISA 9.1.

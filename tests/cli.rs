@@ -540,9 +540,9 @@ fn kernels_are_exported_as_the_builder_wrote_them() {
     let folder = dir.path().join("image");
     let listed = json(&["kernels", "--export", folder.to_str().unwrap(), "--json"]);
     let image = warpsmith_host::builtin_image();
-    assert_eq!(listed["files"].as_array().unwrap().len(), 1 + image.code().len());
+    assert_eq!(listed["files"].as_array().unwrap().len(), 1 + image.code().unwrap().len());
     assert_eq!(std::fs::read_to_string(folder.join("manifest.json")).unwrap(), image.manifest_text());
-    for (sm, ptx) in image.code() {
+    for (sm, ptx) in image.code().unwrap() {
         assert_eq!(std::fs::read_to_string(folder.join(format!("sm_{sm}.ptx"))).unwrap(), *ptx);
     }
     let file = folder.join("manifest.json");

@@ -81,11 +81,11 @@ struct Resources {
 fn resources(rows: &[Row], sm: u32, kernels: &KernelImage) -> BTreeMap<String, Resources> {
     let mut all = BTreeMap::new();
     let (Some(assembler), Ok(arch)) = (ptxas::find(), format!("sm_{sm}").parse::<Arch>()) else { return all };
-    let Ok((_, text)) = kernels.code_for(sm) else { return all };
     for row in rows {
         let Figure::Counted { counts, .. } = &row.figure else { continue };
         let Some(kernel) = counts.main_kernel().filter(|k| !all.contains_key(&k.name)) else { continue };
-        if let Ok(Some(r)) = assembler.assemble_entry(text, &kernel.name, arch) {
+        let Ok((_, text)) = kernels.code_of(&kernel.name, sm) else { continue };
+        if let Ok(Some(r)) = assembler.assemble_entry(&text, &kernel.name, arch) {
             let o = Occupancy::of(sm, r.registers, r.static_shared, kernel.dynamic_shared, kernel.threads);
             let spills = r.spill_stores + r.spill_loads;
             let found = Resources { registers: r.registers, spills, occupancy: o.map(|o| o.percent()) };

@@ -49,8 +49,9 @@ impl DirLock {
 }
 
 /// Writes a file unless it already has this content, so that nothing downstream is rebuilt.
-pub(crate) fn write_if_changed(path: &Path, content: &str) -> Result<bool, BuildError> {
-    if std::fs::read(path).is_ok_and(|old| old == content.as_bytes()) {
+pub(crate) fn write_if_changed(path: &Path, content: impl AsRef<[u8]>) -> Result<bool, BuildError> {
+    let content = content.as_ref();
+    if std::fs::read(path).is_ok_and(|old| old == content) {
         return Ok(false);
     }
     if let Some(parent) = path.parent() {

@@ -13,9 +13,10 @@
 //! * Input: a library crate whose entries each come with one `// @kernel {json}` line in the PTX
 //!   (`#[kernel]` of `warpsmith-device` writes it).
 //! * Output, in `OUT_DIR` and rewritten only where the content changed: `<library>/sm_XX.ptx`,
-//!   `<library>/manifest.json` and `<library>.rs`. The last is one expression, of type
-//!   `(&'static str, &'static str, &'static [(u32, &'static str)])`: library name, manifest, and
-//!   architecture with PTX text. `library` in file names is the package name with `_` for `-`.
+//!   `<library>/manifest.json`, `<library>/kernels.pack` and `<library>.rs`. The pack holds the same texts, compressed, cut
+//!   into a module for each kernel (kernels that share memory of the device stay together), lines of the source apart.
+//!   The last is one expression, of type `(&'static str, &'static str, &'static [u8])`: library name, manifest, and pack.
+//!   `library` in file names is the package name with `_` for `-`.
 //! * Every entry is checked against its metadata: argument count, size, alignment and offset. Launch
 //!   bounds are inserted. The texts are linted for what fails on a GPU only as a hang or a wrong
 //!   answer: see [`Manifest`] and [`BuildError::Ptx`].
@@ -50,6 +51,7 @@ mod manifest;
 mod mir;
 pub mod nvdisasm;
 mod output;
+mod pack;
 mod probe;
 mod process;
 mod ptx;

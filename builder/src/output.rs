@@ -7,7 +7,7 @@ use crate::arch::Arch;
 use crate::cache::write_if_changed;
 use crate::manifest::{Manifest, ManifestImage, ManifestKernel};
 use crate::ptx::{self, Rules};
-use crate::{BuildError, Image, Output};
+use crate::{BuildError, Image, Output, pack};
 
 /// The PTX of one architecture, as the code generator wrote it.
 pub(crate) struct Generated {
@@ -83,22 +83,20 @@ impl Writer<'_> {
         for (image, text) in &texts {
             write_if_changed(&image.path, text)?;
         }
+        let pack_path = folder.join("kernels.pack");
+        let pack = pack::pack(self.library, texts.iter().map(|(image, text)| (image.sm, text.as_str())))?;
+        write_if_changed(&pack_path, &pack)?;
         write_if_changed(&manifest_path, &json)?;
         let images: Vec<Image> = texts.into_iter().map(|(image, _)| image).collect();
         let rust_path = self.out_dir.join(format!("{stem}.rs"));
-        write_if_changed(&rust_path, &expression(self.library, &manifest_path, &images)?)?;
+        write_if_changed(&rust_path, expression(self.library, &manifest_path, &pack_path)?)?;
         Ok(Output { images, manifest, manifest_path, rust_path, warnings })
     }
 }
 
 /// The expression of `<library>.rs`.
-fn expression(library: &str, manifest: &Path, images: &[Image]) -> Result<String, BuildError> {
-    let mut text = format!("({library:?}, include_str!({}), &[", literal(manifest)?);
-    for image in images {
-        text.push_str(&format!("({}u32, include_str!({})), ", image.sm, literal(&image.path)?));
-    }
-    text.push_str("])\n");
-    Ok(text)
+fn expression(library: &str, manifest: &Path, pack: &Path) -> Result<String, BuildError> {
+    Ok(format!("({library:?}, include_str!({}), include_bytes!({}))\n", literal(manifest)?, literal(pack)?))
 }
 
 fn literal(path: &Path) -> Result<String, BuildError> {

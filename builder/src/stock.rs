@@ -55,7 +55,7 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
 fn kernels_dir(plan: &Plan) -> Result<PathBuf, BuildError> {
     let workspace = plan.package.workspace_root.to_string_lossy();
     let dir = plan.cache.join("kernels").join(hash(&[&workspace]));
-    write_if_changed(&dir.join("workspace"), &workspace)?;
+    write_if_changed(&dir.join("workspace"), workspace.as_bytes())?;
     Ok(dir)
 }
 

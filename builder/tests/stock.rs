@@ -57,7 +57,7 @@ fn the_manifest_says_what_the_ptx_has() {
     let rust = std::fs::read_to_string(&output.rust_path).unwrap();
     assert!(output.rust_path.ends_with("basic_kernels.rs"));
     assert!(rust.starts_with("(\"basic-kernels\", include_str!(\""), "{rust}");
-    assert!(rust.contains("&[(80u32, include_str!(\""), "{rust}");
+    assert!(rust.contains("kernels.pack"), "{rust}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod runtime_support;
 use common::*;
 use gpu_kernels::format::Format;
 use runtime_support::{child_passes, is_child};
+use std::borrow::Cow;
 use warpsmith_host::decode::{
     Activations, DecodeError, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Sequence, SequenceOptions, Session,
     SessionOptions,
@@ -90,8 +91,8 @@ const WAIT: &str = "griddepcontrol.wait;";
 /// The kernels with one that waits at its end, where its results are written, instead of at its beginning.
 fn late(kernel: &str) -> KernelImage {
     let image = builtin_image();
-    let move_wait = |&(sm, ptx): &(u32, &'static str)| {
-        let mut text = ptx.to_owned();
+    let move_wait = |(sm, ptx): (u32, Cow<'static, str>)| {
+        let mut text = ptx.into_owned();
         let place = body(&text, kernel);
         if sm >= 90 {
             assert_eq!(text[place.clone()].matches(WAIT).count(), 1, "{kernel}");
@@ -100,7 +101,7 @@ fn late(kernel: &str) -> KernelImage {
         }
         (sm, &*text.leak())
     };
-    let code: Vec<_> = image.code().iter().map(move_wait).collect();
+    let code: Vec<_> = image.code().unwrap().into_iter().map(move_wait).collect();
     made((image.library(), image.manifest_text(), code.leak()))
 }
 
@@ -143,7 +144,8 @@ fn a_kernel_that_never_waits_is_refused() {
         }
     }
     let manifest = manifest.to_string();
-    let kernels = made((image.library(), manifest.leak(), image.code()));
+    let code: Vec<_> = image.code().unwrap().into_iter().map(|(sm, ptx)| (sm, &*ptx.into_owned().leak())).collect();
+    let kernels = made((image.library(), manifest.leak(), code.leak()));
     let device = Device::open(0).unwrap();
     let refused = step(&kernels, Activations::F32, Mode::Eager);
     // Another device's launches are ordinary ones.
@@ -161,7 +163,8 @@ const CONSTANT: [&str; 6] = ["weights", "next_weight", "q_weight", "k_weight", "
 fn every_kernel_that_reads_of_launches_before_waits_for_them() {
     let image = builtin_image();
     let manifest = image.manifest().unwrap();
-    let &(sm, ptx) = image.code().iter().max_by_key(|(sm, _)| *sm).unwrap();
+    let (sm, ptx) = image.code().unwrap().into_iter().max_by_key(|(sm, _)| *sm).unwrap();
+    let ptx = &*ptx;
     assert!(sm >= 90, "sm_{sm}");
     let mut waiting = 0;
     for kernel in &manifest.kernels {

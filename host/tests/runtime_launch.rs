@@ -432,7 +432,8 @@ fn programmatic_launches_give_what_ordered_ones_give() {
     let x: Vec<u32> = (0..256).collect();
     // Code that waits where the device has the instruction, and the code without, which runs everywhere.
     for image in [kernels_that_wait("before the load"), KERNELS] {
-        if image.code()[0].0 > device.sm() || (image.code()[0].0 < 90 && device.sm() >= 90 && !device.is_software()) {
+        let oldest = image.code().unwrap()[0].0;
+        if oldest > device.sm() || (oldest < 90 && device.sm() >= 90 && !device.is_software()) {
             continue;
         }
         device.load(&image).unwrap();

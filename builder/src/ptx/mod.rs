@@ -5,13 +5,14 @@
 //! reported together. Nothing here panics, whatever the text.
 //!
 //! [`scan`] finds declarations and bodies, [`meta`] reads the `// @kernel` lines, [`check`] compares
-//! the two and writes the launch bounds.
+//! the two and writes the launch bounds, [`split`](mod@split) cuts what is checked into modules.
 
 mod check;
 mod lines;
 mod meta;
 mod moves;
 mod scan;
+mod split;
 #[cfg(test)]
 mod tests;
 
@@ -19,8 +20,9 @@ use crate::arch::Arch;
 use crate::manifest::ManifestKernel;
 
 pub(crate) use check::check;
-pub(crate) use lines::compact;
+pub(crate) use lines::{compact, strip};
 pub(crate) use moves::without_moves;
+pub(crate) use split::{Piece, Split, split};
 
 /// What a text must satisfy.
 pub(crate) struct Rules<'a> {

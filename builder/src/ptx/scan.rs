@@ -14,6 +14,18 @@ pub(crate) struct Scan<'a> {
     pub(crate) kernel_lines: Vec<(usize, &'a str)>,
     pub(crate) functions: Vec<Function<'a>>,
     pub(crate) variables: Vec<Variable<'a>>,
+    /// The declarations in the order of the text.
+    pub(crate) items: Vec<Item<'a>>,
+}
+
+/// Where a function or a statement of variables stands, with its linkage.
+#[derive(Debug)]
+pub(crate) struct Item<'a> {
+    pub(crate) names: Vec<&'a str>,
+    /// State space; empty for a function.
+    pub(crate) space: &'a str,
+    pub(crate) is_entry: bool,
+    pub(crate) range: Range<usize>,
 }
 
 /// An entry or a function.
@@ -140,24 +152,39 @@ pub(crate) fn scan(text: &str) -> Scan<'_> {
     let tokens = tokens(text, &mut scan.kernel_lines);
     let mut reader = Reader { tokens: &tokens, at: 0, end: text.len() };
     let mut is_extern = false;
+    let mut linkage = None;
     while let Some(token) = reader.next() {
         match (token.kind, token.text) {
             (Kind::Word, ".version") => scan.version = reader.word().and_then(version),
             (Kind::Word, ".target") => scan.target = reader.word(),
-            (Kind::Word, ".extern") => is_extern = true,
-            (Kind::Word, ".visible" | ".weak" | ".common") => {}
+            (Kind::Word, word @ (".extern" | ".visible" | ".weak" | ".common")) => {
+                is_extern |= word == ".extern";
+                linkage.get_or_insert(token.start);
+            }
             (Kind::Word, kind @ (".entry" | ".func")) => {
                 let function = reader.function(kind == ".entry", std::mem::take(&mut is_extern));
+                let range = linkage.take().unwrap_or(token.start)..reader.offset();
+                let names = function.iter().map(|f| f.name).collect();
+                scan.items.push(Item { names, space: "", is_entry: kind == ".entry", range });
                 scan.functions.extend(function);
             }
             (Kind::Word, space @ (".shared" | ".global" | ".const" | ".local")) => {
+                let before = scan.variables.len();
                 reader.variables(space, std::mem::take(&mut is_extern), &mut scan.variables);
+                let range = linkage.take().unwrap_or(token.start)..reader.offset();
+                let names = scan.variables.iter().skip(before).map(|v| v.name).collect();
+                scan.items.push(Item { names, space, is_entry: false, range });
             }
             (Kind::Punct(b'{'), _) => reader.skip_to(b'{', b'}'),
-            _ => is_extern = false,
+            _ => (is_extern, linkage) = (false, None),
         }
     }
     scan
+}
+
+/// The words of a text, names among them, without its comments.
+pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
+    tokens(text, &mut Vec::new()).into_iter().filter(|t| t.kind == Kind::Word).map(|t| t.text)
 }
 
 fn version(text: &str) -> Option<(u32, u32)> {

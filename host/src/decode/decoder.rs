@@ -11,6 +11,7 @@ use gpu_kernels::gemv::{Activations, MAX_COLUMNS};
 use gpu_kernels::sampling::NONE;
 use gpu_kernels::state::Column;
 use std::collections::HashMap;
+use warpsmith_device::KernelMeta;
 
 /// How steps are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -207,9 +208,9 @@ impl Decoder {
             options,
         };
         for kv in KvType::ALL {
-            decoder.launches_of(Shape::decode(1, kv))?;
-            decoder.launches_of(Shape::decode(options.batch, kv))?;
-            decoder.launches_of(decoder.prompt(options.chunk, kv, true, options.prompt_logits))?;
+            decoder.kernels_of(Shape::decode(1, kv))?;
+            decoder.kernels_of(Shape::decode(options.batch, kv))?;
+            decoder.kernels_of(decoder.prompt(options.chunk, kv, true, options.prompt_logits))?;
         }
         Ok(decoder)
     }
@@ -255,7 +256,7 @@ impl Decoder {
     /// Launches of a decoding step of that many sequences.
     pub fn launches_per_step(&mut self, batch: usize, kv: KvType) -> Result<usize, DecodeError> {
         self.check_batch(batch)?;
-        self.launches_of(Shape::decode(batch, kv))
+        Ok(self.kernels_of(Shape::decode(batch, kv))?.len())
     }
 
     /// Layers that a step of one sequence with a cache of f16 does in one launch each.
@@ -551,7 +552,10 @@ impl Decoder {
     }
 
     fn capture(&mut self, shape: Shape, key: &GraphKey) -> Result<Captured, DecodeError> {
-        let expected = self.launches_of(shape)?;
+        let kernels = self.kernels_of(shape)?;
+        let expected = kernels.len();
+        // No compiler runs within the capture.
+        self.model.device().warm(kernels)?;
         let (mut step, stream) = self.work(shape);
         let mut launches = 0;
         let recorded = stream.capture(|scope| {
@@ -595,12 +599,12 @@ impl Decoder {
         }
     }
 
-    /// Launches of a step, found without a device.
-    fn launches_of(&mut self, shape: Shape) -> Result<usize, DecodeError> {
+    /// The kernels that a step launches, found without a device.
+    fn kernels_of(&mut self, shape: Shape) -> Result<Vec<&'static KernelMeta>, DecodeError> {
         let mut dry = Dry::default();
         // SAFETY: nothing is launched.
         unsafe { self.work(shape).0.run(&mut dry) }?;
-        Ok(dry.launches)
+        Ok(dry.kernels)
     }
 
     /// Identities, never addresses or sizes alone, of everything that a captured step refers to, and its shape. Caches

@@ -29,7 +29,7 @@ use gpu_kernels::sampling::sample::Sample;
 use gpu_kernels::state::Column;
 use gpu_kernels::{kv, rope};
 use std::ops::Range;
-use warpsmith_device::{Contract, DeviceSlice, Launcher};
+use warpsmith_device::{Contract, DeviceSlice, KernelMeta, Launcher};
 
 /// Which columns get logits and a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -572,10 +572,11 @@ impl<L: crate::Launcher> Launcher for Counted<'_, L> {
     }
 }
 
-/// Checks every launch's contract and launches nothing.
+/// Checks every launch's contract, takes note of its kernel, and launches nothing.
 #[derive(Default)]
 pub(super) struct Dry {
-    pub launches: usize,
+    /// A kernel for each launch.
+    pub kernels: Vec<&'static KernelMeta>,
 }
 
 impl Launcher for Dry {
@@ -584,7 +585,7 @@ impl Launcher for Dry {
     unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
         kernel.check()?;
         kernel.geometry().check(K::META)?;
-        self.launches += 1;
+        self.kernels.push(K::META);
         Ok(())
     }
 }

@@ -220,7 +220,7 @@ impl Device {
 
     /// Whether the software driver runs.
     pub fn is_software(&self) -> bool {
-        matches!(self.inner.engine, Engine::Software { .. })
+        self.inner.is_software()
     }
 
     /// The device's name.
@@ -278,10 +278,11 @@ impl Device {
         Pinned::new(self, len)
     }
 
-    /// Loads the kernels of `image`, so that they can be launched on this device.
+    /// Makes the kernels of `image` known, so that they can be launched on this device.
     ///
-    /// The code for the newest architecture that the device can run is chosen. An image that is
-    /// loaded already costs nothing; another image of the same library takes its place for later
+    /// The code for the newest architecture that the device can run is chosen. Each kernel is loaded, which on a GPU compiles
+    /// it, at its first use; [`warm`](Device::warm) does so ahead. An image that is
+    /// known already costs nothing; another image of the same library takes its place for later
     /// launches, while graphs keep the one that they were captured with. What nothing refers to any
     /// more is unloaded, after the work of the device's streams so far.
     pub fn load(&self, image: &KernelImage) -> Result<(), Error> {
@@ -289,6 +290,18 @@ impl Device {
         self.inner.modules.load(&self.inner, image)?;
         self.inner.modules.unload_retired(&self.inner);
         Ok(())
+    }
+
+    /// Loads kernels ahead of their first use (`[RmsNorm::META]`, say), so that no launch and no capture waits for a compiler.
+    pub fn warm(&self, kernels: impl IntoIterator<Item = &'static KernelMeta>) -> Result<(), Error> {
+        self.inner.enter("Device::warm")?;
+        kernels.into_iter().try_for_each(|meta| self.inner.modules.bind(&self.inner, meta).map(drop))
+    }
+
+    /// [Loads](Device::load) the image, and every kernel of it ahead of its first use.
+    pub fn warm_all(&self, image: &KernelImage) -> Result<(), Error> {
+        self.load(image)?;
+        self.inner.modules.load_all(&self.inner, image)
     }
 
     /// The libraries whose kernels are loaded.
@@ -347,6 +360,10 @@ fn running_engine() -> Result<Engine, Error> {
 }
 
 impl DeviceInner {
+    pub fn is_software(&self) -> bool {
+        matches!(self.engine, Engine::Software { .. })
+    }
+
     /// For driver calls that take it.
     pub fn raw_context(&self) -> *mut cust::sys::CUctx_st {
         match &self.context {

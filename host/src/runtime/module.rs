@@ -1,8 +1,8 @@
-//! Kernel images and the modules that a device makes of them.
+//! The modules that a device makes of kernel images.
 //!
-//! An image is what the builder puts into a program: PTX per architecture, and a manifest. Loading
-//! compiles the PTX for the device and looks up every kernel, so that a launch, also one inside a
-//! capture, only has to find it. A module lives as long as its device, or until another image of
+//! An image holds a module for each kernel, and a device loads one (a GPU's driver compiles it) when one of its kernels is
+//! first used or warmed: looked up, launched, captured. A capture of ours is relaxed, so that the driver lets a module be
+//! loaded within it; what is warm by then costs it nothing. A module lives as long as its device, or until another image of
 //! its library takes its place: then it is unloaded at a later load, once no graph keeps it and
 //! every stream has done its work, so that a kernel that runs never loses its code.
 //!
@@ -10,6 +10,7 @@
 //! compared between the program's own description (`Kernel::META`) and the manifest of what was
 //! loaded. A difference is [`Error::StaleModule`], before anything runs.
 
+use super::image::{self, KernelImage};
 use super::manifest::{ArgEntry, KernelEntry, Manifest};
 use super::memory::lock;
 use super::sys::{self, Handle, cu};
@@ -19,108 +20,21 @@ use cust::sys::CUfunc_st;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use warpsmith_device::KernelMeta;
 
-/// The compiled kernels of one library: PTX per architecture, and the manifest.
-///
-/// ```ignore
-/// use warpsmith_host::{KernelImage, include_kernels};
-/// // build.rs: warpsmith_builder::KernelCrate::new("kernels").archs(["sm_75"]).build()
-/// static KERNELS: KernelImage = include_kernels!("my_kernels");
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct KernelImage {
-    library: &'static str,
-    manifest: &'static str,
-    code: &'static [(u32, &'static str)],
-}
-
-impl KernelImage {
-    /// From what the builder's generated file holds: the library's name, its manifest as JSON, and
-    /// PTX by compute capability (`75` is sm_75). [`include_kernels!`](crate::include_kernels) is the safe way.
-    ///
-    /// # Safety
-    /// All three are of one run of the builder: code and manifest of the kernels of this program's `#[kernel]` functions. What a
-    /// launch may touch follows from those functions and their contracts; other code under their names would touch anything.
-    ///
-    /// ```compile_fail,E0133
-    /// use warpsmith_host::KernelImage;
-    /// KernelImage::from_parts(("gpu-kernels", "{}", &[]));
-    /// ```
-    pub const unsafe fn from_parts(
-        (library, manifest, code): (&'static str, &'static str, &'static [(u32, &'static str)]),
-    ) -> KernelImage {
-        KernelImage { library, manifest, code }
-    }
-
-    /// The library's name.
-    pub const fn library(&self) -> &'static str {
-        self.library
-    }
-
-    /// PTX by compute capability.
-    pub const fn code(&self) -> &'static [(u32, &'static str)] {
-        self.code
-    }
-
-    /// The manifest as the builder wrote it.
-    pub const fn manifest_text(&self) -> &'static str {
-        self.manifest
-    }
-
-    /// What the builder says about the kernels.
-    pub fn manifest(&self) -> Result<Manifest, Error> {
-        let refuse = |problem| Error::Image { library: self.library.into(), problem };
-        let manifest: Manifest = serde_json::from_str(self.manifest)
-            .map_err(|error| refuse(format!("its manifest does not parse: {error}")))?;
-        if manifest.library != self.library {
-            return Err(refuse(format!("its manifest is of library `{}`", manifest.library)));
-        }
-        Ok(manifest)
-    }
-
-    /// The code for the newest architecture that a device of capability `sm` can run.
-    pub fn code_for(&self, sm: u32) -> Result<(u32, &'static str), Error> {
-        let best = self.code.iter().filter(|(of, _)| *of <= sm).max_by_key(|(of, _)| *of);
-        best.copied().ok_or_else(|| Error::NoCodeForDevice {
-            library: self.library.into(),
-            sm,
-            available: self.code.iter().map(|(of, _)| *of).collect(),
-        })
-    }
-
-    fn same(&self, other: &KernelImage) -> bool {
-        self.manifest == other.manifest && self.code == other.code
-    }
-}
-
-/// The image that the builder made of a kernels crate in this package's build script. The name is
-/// the kernels package's, with `_` for `-`.
-#[macro_export]
-macro_rules! include_kernels {
-    ($library:literal) => {{
-        let parts: (&str, &str, &[(u32, &str)]) = include!(env!(
-            concat!("WARPSMITH_KERNELS_", $library),
-            concat!(
-                "no kernels are called `",
-                $library,
-                "`: it is the name of the kernels crate, with `_` for `-`, that the build script of this package compiles with \
-                 `warpsmith_builder::KernelCrate`"
-            )
-        ));
-        // SAFETY: what the builder wrote into the folder that is its own.
-        unsafe { $crate::KernelImage::from_parts(parts) }
-    }};
-}
-
 /// A library on a device.
-pub struct LoadedModule {
+struct Library {
     image: KernelImage,
     manifest: Manifest,
+    modules: image::Modules,
+    /// Each when it is first wanted.
+    loaded: Vec<OnceLock<Arc<LoadedModule>>>,
+}
+
+/// A module on a device.
+pub struct LoadedModule {
     functions: HashMap<String, Function>,
-    /// What the code is for.
-    sm: u32,
     // Unloads the code when it is dropped, which only the device does, after its last work.
     module: cust::module::Module,
 }
@@ -159,7 +73,7 @@ pub struct Modules {
 
 #[derive(Default)]
 struct Table {
-    libraries: BTreeMap<String, Arc<LoadedModule>>,
+    libraries: BTreeMap<String, Arc<Library>>,
     /// Replaced by a newer image of the same library; their kernels may still run.
     retired: Vec<Arc<LoadedModule>>,
     /// By the address of `Kernel::META`: a static, so the same address is the same kernel.
@@ -179,20 +93,33 @@ impl Modules {
         self.table().libraries.keys().cloned().collect()
     }
 
-    /// Loads an image. The device's context is current.
+    /// Takes an image: its text as a whole if it is one module, else none yet. The device's context is current.
     pub fn load(&self, device: &DeviceInner, image: &KernelImage) -> Result<(), Error> {
         let _one_at_a_time = lock(&self.loading);
-        if self.table().libraries.get(image.library).is_some_and(|m| m.image.same(image)) {
+        if self.table().libraries.get(image.library()).is_some_and(|library| library.image == *image) {
             return Ok(());
         }
-        let module = Arc::new(LoadedModule::new(device, image)?);
+        let library = Arc::new(Library::new(device, image)?);
+        if !library.modules.are_cut() {
+            library.load(device, 0)?;
+        }
         self.with_table(|table| {
-            if let Some(old) = table.libraries.insert(image.library.into(), module) {
-                table.bound.retain(|_, bound| !Arc::ptr_eq(&bound.module, &old));
-                table.retired.push(old);
+            if let Some(old) = table.libraries.insert(image.library().into(), library) {
+                let gone: Vec<_> = old.loaded.iter().filter_map(OnceLock::get).cloned().collect();
+                table.bound.retain(|_, bound| !gone.iter().any(|module| Arc::ptr_eq(&bound.module, module)));
+                table.retired.extend(gone);
             }
         });
         Ok(())
+    }
+
+    /// Loads every module of an image, which the device has taken. Its context is current.
+    pub fn load_all(&self, device: &DeviceInner, image: &KernelImage) -> Result<(), Error> {
+        let _one_at_a_time = lock(&self.loading);
+        let library = self.table().libraries.get(image.library()).cloned();
+        // Another thread may have put another image in its place, whose user asks for what he wants himself.
+        let Some(library) = library.filter(|library| library.image == *image) else { return Ok(()) };
+        (0..library.loaded.len()).try_for_each(|module| library.load(device, module).map(drop))
     }
 
     /// Unloads what was replaced and nobody refers to any more. Kernels of it may still run: the streams are waited for. What
@@ -221,47 +148,84 @@ impl Modules {
         }
     }
 
-    /// The code of a kernel, checked against the program's description of it.
+    /// The code of a kernel, checked against the program's description of it. Loads its module if that is not.
     pub fn bind(&self, device: &DeviceInner, meta: &'static KernelMeta) -> Result<Arc<BoundKernel>, Error> {
         let key = std::ptr::from_ref(meta).addr();
         if let Some(bound) = self.table().bound.get(&key) {
             return Ok(bound.clone());
         }
-        let loaded = self.table().libraries.get(meta.library).cloned();
-        let module = match loaded {
-            Some(module) => module,
-            None => {
-                // The kernels that come with this crate need no call to `Device::load`.
-                if let Some(image) = super::builtin::image(meta.library) {
-                    self.load(device, image)?;
-                }
-                let table = self.table();
-                table.libraries.get(meta.library).cloned().ok_or_else(|| Error::KernelNotLoaded {
-                    kernel: meta.name,
-                    library: meta.library,
-                    loaded: table.libraries.keys().cloned().collect(),
-                })?
-            }
-        };
-        let bound = Arc::new(BoundKernel::new(module, meta)?);
-        self.with_table(|table| {
-            // Only if the module was not replaced meanwhile.
-            let current = table.libraries.get(meta.library);
-            if current.is_some_and(|m| Arc::ptr_eq(m, &bound.module)) {
-                table.bound.insert(key, bound.clone());
-            }
-        });
+        let known = self.table().libraries.contains_key(meta.library);
+        if !known && let Some(image) = super::builtin::image(meta.library) {
+            // The kernels that come with this crate need no call to `Device::load`.
+            self.load(device, image)?;
+        }
+        // While this is held no other image takes the library's place.
+        let _one_at_a_time = lock(&self.loading);
+        let table = self.table();
+        let library = table.libraries.get(meta.library).cloned().ok_or_else(|| Error::KernelNotLoaded {
+            kernel: meta.name,
+            library: meta.library,
+            loaded: table.libraries.keys().cloned().collect(),
+        })?;
+        drop(table);
+        let bound = Arc::new(library.bind(device, meta)?);
+        self.with_table(|table| table.bound.insert(key, bound.clone()));
         Ok(bound)
     }
 }
 
-impl LoadedModule {
-    fn new(device: &DeviceInner, image: &KernelImage) -> Result<LoadedModule, Error> {
+impl Library {
+    fn new(device: &DeviceInner, image: &KernelImage) -> Result<Library, Error> {
         let manifest = image.manifest()?;
-        let (sm, ptx) = image.code_for(device.sm)?;
-        let refuse = |problem| Error::Image { library: image.library.into(), problem };
+        let modules = image.modules_for(device.sm)?;
+        if let Some(entry) = manifest.kernels.iter().find(|entry| modules.of(&entry.name).is_none()) {
+            return Err(image.refuse(format!("its code for sm_{} has no kernel `{}`", modules.sm, entry.name)));
+        }
+        let loaded = std::iter::repeat_with(OnceLock::new).take(modules.count()).collect();
+        Ok(Library { image: *image, manifest, modules, loaded })
+    }
+
+    fn bind(&self, device: &DeviceInner, meta: &'static KernelMeta) -> Result<BoundKernel, Error> {
+        let stale = |difference| Error::StaleModule { kernel: meta.name, library: meta.library, difference };
+        let missing = || stale("it has no kernel of this name".into());
+        let entry = self.manifest.kernel(meta.name).ok_or_else(missing)?;
+        let offsets = compare(meta, entry).map_err(stale)?;
+        let module = self.load(device, self.modules.of(meta.name).ok_or_else(missing)?)?;
+        let function = *module.functions.get(meta.name).ok_or_else(missing)?;
+        let param_bytes = offsets.iter().zip(meta.args).map(|(offset, arg)| offset + arg.size).max().unwrap_or(0);
+        Ok(BoundKernel {
+            function: function.handle,
+            max_threads: function.max_threads,
+            static_shared: function.static_shared,
+            grid_barrier: entry.grid_barrier,
+            waits: (self.modules.sm >= 90).then_some(entry.waits),
+            offsets,
+            param_bytes,
+            module,
+            dynamic_raised: AtomicBool::new(false),
+        })
+    }
+
+    /// A module, loaded now if it was not. The caller holds the lock on loading.
+    fn load(&self, device: &DeviceInner, number: usize) -> Result<Arc<LoadedModule>, Error> {
+        let missing = || self.image.refuse(format!("it has no module {number}"));
+        let place = self.loaded.get(number).ok_or_else(missing)?;
+        if let Some(module) = place.get() {
+            return Ok(module.clone());
+        }
+        // The software driver reports by lines; a GPU's has no use for them.
+        let text = self.modules.text(number, device.is_software())?;
+        let own = self.manifest.kernels.iter().filter(|entry| self.modules.of(&entry.name) == Some(number));
+        let names: Vec<&str> = own.map(|entry| entry.name.as_str()).collect();
+        let module = sys::relaxed(|| LoadedModule::new(&self.image, self.modules.sm, &text, &names))?;
+        Ok(place.get_or_init(|| Arc::new(module)).clone())
+    }
+}
+
+impl LoadedModule {
+    fn new(image: &KernelImage, sm: u32, ptx: &str, kernels: &[&str]) -> Result<LoadedModule, Error> {
         if ptx.contains('\0') {
-            return Err(refuse(format!("its code for sm_{sm} holds a zero byte")));
+            return Err(image.refuse(format!("its code for sm_{sm} holds a zero byte")));
         }
         let module = match cust::module::Module::from_ptx(ptx, &[]) {
             Ok(module) => module,
@@ -269,17 +233,16 @@ impl LoadedModule {
                 // `cust` has no option for the compiler's log: try again, to hear the reason.
                 let error = Error::driver("cuModuleLoadDataEx", error as u32 as i32);
                 let source = Box::new(with_versions(with_log(error, ptx), ptx));
-                return Err(Error::ModuleLoad { library: image.library.into(), sm, source });
+                return Err(Error::ModuleLoad { library: image.library().into(), sm, source });
             }
         };
         let mut functions = HashMap::new();
-        for entry in &manifest.kernels {
-            let name = &entry.name;
+        for &name in kernels {
             if name.contains('\0') {
-                return Err(refuse(format!("its manifest names a kernel {name:?}")));
+                return Err(image.refuse(format!("its manifest names a kernel {name:?}")));
             }
             let function = sys::cust("cuModuleGetFunction", module.get_function(name))
-                .map_err(|error| refuse(format!("its code for sm_{sm} has no kernel `{name}`: {error}")))?;
+                .map_err(|error| image.refuse(format!("its code for sm_{sm} has no kernel `{name}`: {error}")))?;
             // Asking for an attribute also makes a lazy driver load the code now: a first launch
             // inside a capture must not have to.
             let attribute = |a| -> Result<u32, Error> {
@@ -291,17 +254,15 @@ impl LoadedModule {
                 max_threads: attribute(FunctionAttribute::MaxThreadsPerBlock)?,
                 static_shared: attribute(FunctionAttribute::SharedMemorySizeBytes)?,
             };
-            functions.insert(name.clone(), function);
+            functions.insert(name.to_owned(), function);
         }
-        tracing::debug!(library = image.library, sm, kernels = functions.len(), "module loaded");
-        Ok(LoadedModule { image: *image, manifest, functions, sm, module })
+        tracing::debug!(library = image.library(), sm, ?kernels, "module loaded");
+        Ok(LoadedModule { functions, module })
     }
-}
 
-impl LoadedModule {
     /// Unloads the code; the module if the driver could not, though the device is not lost.
     fn unload(self, device: &DeviceInner) -> Option<LoadedModule> {
-        let LoadedModule { image, manifest, functions, sm, module } = self;
+        let LoadedModule { functions, module } = self;
         let (error, module) = match cust::module::Module::drop(module) {
             Ok(()) => return None,
             Err(failed) => failed,
@@ -309,7 +270,7 @@ impl LoadedModule {
         let error = Error::driver("cuModuleUnload", error as u32 as i32);
         let lost = error.is_device_lost();
         device.defer_error(error);
-        (!lost).then_some(LoadedModule { image, manifest, functions, sm, module })
+        (!lost).then_some(LoadedModule { functions, module })
     }
 }
 
@@ -374,28 +335,6 @@ fn with_log(error: Error, ptx: &str) -> Error {
 }
 
 impl BoundKernel {
-    fn new(module: Arc<LoadedModule>, meta: &'static KernelMeta) -> Result<BoundKernel, Error> {
-        let stale = |difference| Error::StaleModule { kernel: meta.name, library: meta.library, difference };
-        let entry = module.manifest.kernel(meta.name);
-        let function = module.functions.get(meta.name);
-        let (Some(entry), Some(&function)) = (entry, function) else {
-            return Err(stale("it has no kernel of this name".into()));
-        };
-        let offsets = compare(meta, entry).map_err(stale)?;
-        let param_bytes = offsets.iter().zip(meta.args).map(|(offset, arg)| offset + arg.size).max().unwrap_or(0);
-        Ok(BoundKernel {
-            function: function.handle,
-            max_threads: function.max_threads,
-            static_shared: function.static_shared,
-            grid_barrier: entry.grid_barrier,
-            waits: (module.sm >= 90).then_some(entry.waits),
-            offsets,
-            param_bytes,
-            module,
-            dynamic_raised: AtomicBool::new(false),
-        })
-    }
-
     /// How many blocks of `threads` threads a multiprocessor holds at the same time.
     pub fn blocks_per_multiprocessor(&self, threads: u32, dynamic_shared: u32) -> Result<u32, Error> {
         let mut blocks = 0;

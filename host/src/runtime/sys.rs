@@ -129,6 +129,7 @@ unsafe extern "C" {
     pub fn cuStreamWaitEvent(stream: *mut CUstream_st, event: *mut CUevent_st, flags: c_uint) -> i32;
     pub fn cuStreamBeginCapture_v2(stream: *mut CUstream_st, mode: c_int) -> i32;
     pub fn cuStreamEndCapture(stream: *mut CUstream_st, graph: *mut *mut CUgraph_st) -> i32;
+    pub fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> i32;
     pub fn cuStreamIsCapturing(stream: *mut CUstream_st, status: *mut c_int) -> i32;
 
     pub fn cuEventCreate(event: *mut *mut CUevent_st, flags: c_uint) -> i32;
@@ -222,3 +223,17 @@ macro_rules! cu {
     };
 }
 pub(crate) use cu;
+
+/// Runs something that loads code, while which no capture of the process, ours or another's, stands in its way.
+///
+/// A thread is in the mode that refuses such calls while anybody captures in it; that is meant for what would break
+/// captures, which the loading of a module does not.
+pub fn relaxed<R>(f: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+    let mut mode = CAPTURE_MODE_RELAXED;
+    // SAFETY: `mode` is a live integer, of a mode that there is, and afterwards the one that was.
+    unsafe { cu!(cuThreadExchangeStreamCaptureMode(&mut mode)) }?;
+    let result = f();
+    // SAFETY: as before.
+    let restored = unsafe { cu!(cuThreadExchangeStreamCaptureMode(&mut mode)) };
+    result.and_then(|value| restored.map(|()| value))
+}

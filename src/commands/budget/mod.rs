@@ -158,8 +158,8 @@ fn profiles(case: &Case) -> Result<Vec<LaunchProfile>, Failure> {
 pub fn assemble(name: &str, sm: u32, tools: &Tools) -> Result<(sass::Code, u32, u32), Failure> {
     let toolchain = |e: String| Failure::new(Kind::Toolchain, format!("{name}: {e}"));
     let arch: Arch = format!("sm_{sm}").parse().map_err(|e| toolchain(format!("{e}")))?;
-    let (_, ptx) = warpsmith_host::builtin_image().code_for(sm)?;
-    let compiled = tools.ptxas.compile_entry(ptx, name, arch).map_err(|e| toolchain(e.to_string()))?;
+    let (_, ptx) = warpsmith_host::builtin_image().code_of(name, sm)?;
+    let compiled = tools.ptxas.compile_entry(&ptx, name, arch).map_err(|e| toolchain(e.to_string()))?;
     let (resources, cubin) = compiled.ok_or_else(|| toolchain("ptxas made no code of it".to_owned()))?;
     let text = tools.nvdisasm.disassemble(&cubin).map_err(|e| toolchain(e.to_string()))?;
     let code = sass::read(&text, name).map_err(toolchain)?;

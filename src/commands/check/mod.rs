@@ -78,7 +78,7 @@ pub fn subjects(names: &[String]) -> Result<Vec<Subject>, Failure> {
 /// The kernels that come with this program, for a device of that architecture.
 pub fn module(sm: u32) -> Result<Arc<Module>, Failure> {
     let (_, text) = warpsmith_host::builtin_image().code_for(sm)?;
-    match Module::load(text, &LoadOptions { sm }) {
+    match Module::load(&text, &LoadOptions { sm }) {
         Ok(module) => Ok(Arc::new(module)),
         Err(error) => Err(Failure::new(Kind::Operation, format!("the kernels do not load for sm_{sm}:\n{error}"))),
     }

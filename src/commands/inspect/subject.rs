@@ -55,7 +55,7 @@ impl Subject {
         if shipped {
             let (arch, text) = warpsmith_host::builtin_image().code_for(sm)?;
             let module = module(sm)?;
-            let mut subject = Subject::of(args, &module, text.to_owned(), format!("PTX for sm_{arch}, which ships"))?;
+            let mut subject = Subject::of(args, &module, text.into_owned(), format!("PTX for sm_{arch}, which ships"))?;
             let shape = args.shape.as_deref().unwrap_or_default();
             let largest = profile::launches(&module, &args.kernel, shape, sm)?
                 .into_iter()

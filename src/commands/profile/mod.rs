@@ -40,8 +40,8 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
         return Err(Failure::usage("name a kernel, or a program after `--`; `warpsmith kernels` lists the kernels"));
     };
     let launches = launches(&module(sm)?, kernel, args.shape.as_deref().unwrap_or_default(), sm)?;
-    let (_, text) = warpsmith_host::builtin_image().code_for(sm)?;
-    let found = registers(text, kernel, sm)?;
+    let (_, text) = warpsmith_host::builtin_image().code_of(kernel, sm)?;
+    let found = registers(&text, kernel, sm)?;
     let counted = launches.into_iter().map(|(shape, launch)| {
         let mut counted = Counted::read(launch.to_json());
         if let Some(registers) = found {

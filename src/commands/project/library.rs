@@ -35,7 +35,7 @@ impl Library {
 
     /// Of the kernels that ship.
     pub fn shipped(image: &KernelImage) -> Result<Library, Failure> {
-        let code = image.code().iter().map(|(sm, text)| (*sm, (*text).to_owned())).collect();
+        let code = image.code()?.into_iter().map(|(sm, text)| (sm, text.into_owned())).collect();
         Ok(Library { manifest: image.manifest()?, text: image.manifest_text().to_owned(), code })
     }
 
