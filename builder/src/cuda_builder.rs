@@ -149,7 +149,7 @@ fn refuse_counts(plan: &Plan, kernels: &Path, arch: Arch) -> Result<(), BuildErr
         if file.exists() {
             let text = std::fs::read_to_string(&file).map_err(BuildError::io("read", &file))?;
             let lines: Vec<String> = mir::counts(&text).iter().map(ToString::to_string).collect();
-            write_if_changed(&found, &lines.join("\n"))?;
+            write_if_changed(&found, lines.join("\n"))?;
             std::fs::remove_file(&file).map_err(BuildError::io("remove", &file))?;
         }
         let text = std::fs::read_to_string(&found).map_err(BuildError::io("read", &found))?;
