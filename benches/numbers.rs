@@ -1,5 +1,5 @@
-//! The project's numbers, printed: tokens per second of the shipped model on this engine, and the time from an edit of one
-//! kernel to new PTX.
+//! The project's numbers, printed: what a program carries, tokens per second of the shipped model on this engine, and the time
+//! from an edit of one kernel to new PTX.
 //!
 //! `cargo bench --bench numbers`. Wall-clock figures: compare them on one machine only. They are printed, not asserted.
 
@@ -9,9 +9,9 @@ use std::{fs, io};
 
 use warpsmith_builder::KernelCrate;
 use warpsmith_driver_api::software;
-use warpsmith_host::Device;
 use warpsmith_host::decode::{Activations, KvType, Mode, Model, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
+use warpsmith_host::{Device, builtin_image};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -160,6 +160,22 @@ fn edit_to_ptx() -> Outcome {
     Ok(())
 }
 
+/// Bytes of the code that is embedded, of what it is unpacked, and of the release build of the tool, if there is one.
+fn sizes() -> Outcome {
+    let image = builtin_image();
+    let text: usize = image.code()?.iter().map(|(_, text)| text.len()).sum();
+    println!("embedded code: {} bytes for {text} of PTX with its lines", image.embedded_bytes());
+    let program = std::env::current_exe()?;
+    // Benchmarks lie in `deps` of the same build.
+    let tool =
+        program.ancestors().nth(2).map(|folder| folder.join(format!("warpsmith{}", std::env::consts::EXE_SUFFIX)));
+    match tool.and_then(|tool| fs::metadata(&tool).ok().map(|meta| (tool, meta.len()))) {
+        Some((tool, bytes)) => println!("{}: {bytes} bytes", tool.display()),
+        None => println!("the tool is not built beside this benchmark: `cargo build --release`"),
+    }
+    Ok(())
+}
+
 /// Whether a file's name has one of these formats in it.
 fn name_has(path: &Path, formats: &[&str]) -> bool {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -171,6 +187,7 @@ fn main() -> Outcome {
     if std::env::args().skip(1).any(|a| !a.starts_with('-') && !"numbers".contains(&a)) {
         return Ok(());
     }
+    sizes()?;
     for path in shipped()? {
         decode(&path, Mode::Graph, Activations::F32)?;
         decode(&path, Mode::Eager, Activations::F32)?;

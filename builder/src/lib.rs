@@ -25,6 +25,10 @@
 //!   share; builds at the same time wait for each other there, never for the outer cargo.
 //! * The outer build's flags, profiles and wrappers do not reach the kernels.
 //!
+//! # Features
+//!
+//! `zstd` compresses the pack by the C library of that name, to half of what ruzstd makes of it; it needs a C compiler.
+//!
 //! # Environment
 //!
 //! | variable | meaning |
