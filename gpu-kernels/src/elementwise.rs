@@ -45,7 +45,7 @@ pub unsafe fn swiglu(gate: Awaited<f32>, up: Awaited<f32>, y: Out<f32>, n: u32) 
     }
 }
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[inline(always)]
 fn index() -> usize {
     block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize

@@ -40,7 +40,7 @@ pub fn reference(table: &[f32], token: usize, cols: usize) -> Vec<f32> {
     table.chunks_exact(cols).nth(token).map_or_else(|| vec![f32::NAN; cols], <[f32]>::to_vec)
 }
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
     use super::{Column, HALF, NEXT, ROWS, THREADS};
     use crate::format::{

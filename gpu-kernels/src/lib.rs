@@ -31,11 +31,11 @@ pub mod elementwise;
 pub mod embed;
 pub mod format;
 pub mod gemv;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod head;
 pub mod kv;
 pub mod layer;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod load;
 pub mod norm;
 pub mod persistent;

@@ -32,7 +32,7 @@ pub fn reference(x: &[f32], w: &[f32], eps: f32) -> Vec<f64> {
 
 /// The factor of a row whose squares sum to `squares`. Correctly rounded: it runs once a row.
 #[inline(always)]
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 fn factor(squares: f32, cols: usize, eps: f32) -> f32 {
     1.0 / math::sqrt(squares / cols as f32 + eps)
 }
@@ -64,7 +64,7 @@ pub unsafe fn rms_norm_v1(x: In<f32>, w: In<f32>, y: Out<f32>, cols: u32, eps: f
 /// # Safety
 /// All threads of the block make this call; row, weight and output have `cols` elements, and begin at a multiple of 16 bytes.
 #[device]
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 unsafe fn norm(
     first: (impl Fn(usize) -> [f32; 4], impl Fn(usize) -> f32),
     again: (impl Fn(usize) -> [f32; 4], impl Fn(usize) -> f32),
@@ -144,7 +144,7 @@ pub unsafe fn add_rms_norm(x: In<f32>, residual: InOut<f32>, w: In<f32>, y: Out<
     norm((add4, add), again, w, y, (cols, eps), scratch);
 }
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::{set4, x4};
 
 #[cfg(not(target_arch = "nvptx64"))]

@@ -20,7 +20,7 @@
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::state;
 use crate::state::Column;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::{
     head::{Turn, turned},
     load::warp_index,

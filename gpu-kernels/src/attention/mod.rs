@@ -26,10 +26,10 @@ pub mod prefill;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_80"))]
 mod staged;
 pub mod step;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod sweep;
 pub mod three;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod tiles;
 
 use crate::state::Column;
@@ -86,7 +86,7 @@ pub fn reference(q: &[f32], k_cache: &[f32], v_cache: &[f32], length: usize, hea
 }
 
 /// How many positions there are to attend to.
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[inline(always)]
 unsafe fn length(columns: In<Column>, capacity: u32) -> usize {
     // SAFETY: the contract asks for a column.

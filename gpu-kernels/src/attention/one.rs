@@ -13,7 +13,7 @@ use warpsmith_device::prelude::*;
 /// Warps of a block.
 const WARPS: usize = 8;
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
     use super::{
         super::{MAX_HEAD_DIM, length},

@@ -37,7 +37,7 @@ pub const fn rows(head_dim: u32) -> u32 {
     if head_dim > 128 { 64 } else { 128 }
 }
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(super) mod frame {
     use super::{super::sweep::*, Column, Layer};
     use crate::{
@@ -137,7 +137,7 @@ pub(super) mod frame {
     }
 }
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::kv::cached::Q8;
 
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_80"))]

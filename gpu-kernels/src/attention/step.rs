@@ -75,7 +75,7 @@ pub fn partials_len(columns: usize, layer: &Layer) -> u64 {
     heads.saturating_mul(u64::from(splits(layer.kv_heads.max(1)))).saturating_mul(u64::from(layer.head_dim) + 4)
 }
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod frame {
     use super::{
         super::{sweep::*, tiles},
@@ -527,7 +527,7 @@ pub(crate) mod frame {
     }
 }
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::{gemv::coding::Coding, kv::cached::Q8};
 
 macro_rules! entries {

@@ -3,11 +3,11 @@
 //! Simple to follow, and each step can be looked at; but the grid of the scores spans the whole
 //! capacity, and every score makes two trips through memory.
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::length;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::{Heads, check_cache, check_heads, check_token};
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::{lane, warp_index};
 use crate::state::Column;
 use warpsmith_device::prelude::*;

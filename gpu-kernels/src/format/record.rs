@@ -161,11 +161,11 @@ pub trait Memory: Copy {
 }
 
 /// A record in the memory of the device.
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[derive(Clone, Copy)]
 pub struct InMemory(pub warpsmith_device::args::In<warpsmith_device::U32x4>);
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 impl Memory for InMemory {
     #[inline(always)]
     unsafe fn vector(self, i: usize) -> [u32; 4] {

@@ -13,25 +13,25 @@
 //! outputs and strides as the default entry points have them. What they compute, or with [`NEXT`](super::NEXT) `scaled`, they
 //! can [code](super::coding) for the products behind them, for which no launch that only rounds is then needed.
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{
     NEXT, NORM, SWIGLU,
     coding::Coding,
     ends::{Ends, Place, inverse_root},
 };
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::{
     elementwise::silu,
     load::{Launched, Source},
 };
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use warpsmith_device::{
     prelude::*,
     warp::{FULL, shuffle_xor},
 };
 
 /// Threads of a block.
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 const THREADS: u32 = 128;
 /// Columns that a block of threads of a quantizing entry point takes.
 pub const COLUMNS: u32 = 512;
@@ -44,7 +44,7 @@ pub const fn parts(rows: u32, block_rows: u32, swiglu: bool) -> u32 {
 }
 
 /// What a product got; the activations are those of all columns.
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(super) struct Args {
     pub weights: In<U32x4>,
     pub x: In<U32x4>,
@@ -60,7 +60,7 @@ pub(super) struct Args {
     pub coding: Option<Coding>,
 }
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 impl Args {
     /// The weights of row `i + even` of all blocks', as [`Ends::row`] says, of `vectors` vectors each.
     #[inline(always)]

@@ -8,11 +8,11 @@
 //! | `coded` | vectors of 16 bytes, as many for each column as [`Codes::len`](super::Codes::len) of its elements |
 //! | `counted` | u32 `[columns, groups]`, [`groups`] for each column: zero before the first launch, and again after every launch |
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{int8, planes};
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::{Source, lane};
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use warpsmith_device::{prelude::*, warp::FULL};
 
 /// No codes are asked for.
@@ -37,14 +37,14 @@ pub const fn groups(n: u32) -> u32 {
 }
 
 /// How a block of activations, the largest of which has magnitude `largest`, is rounded to codes of up to `most`.
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[derive(Clone, Copy)]
 pub struct Rounding {
     up: f32,
     factor: f32,
 }
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 impl Rounding {
     /// Without a division, the rare case of which is a call, for which registers would be kept all over the kernel: 1 / `largest`
     /// by a step of Newton's method from the approximation, so that it does not depend on how that is made.
@@ -66,7 +66,7 @@ impl Rounding {
 }
 
 /// Where codes go.
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[derive(Clone, Copy)]
 pub struct Coding {
     /// Which.
@@ -77,7 +77,7 @@ pub struct Coding {
     pub counted: InOut<u32>,
 }
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 impl Coding {
     /// What a kernel's arguments ask for.
     #[inline(always)]

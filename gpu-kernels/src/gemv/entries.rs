@@ -2,10 +2,10 @@
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::parts;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{COLUMNS, frame};
 use crate::format;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::Launched;
 use warpsmith_device::prelude::*;
 

@@ -4,14 +4,14 @@
 #[cfg(not(target_arch = "nvptx64"))]
 use super::contract::{check_columns, check_weights};
 use crate::format::{F32, Q8_0};
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::format::{decode::Decode, record::Record, record::UNIT};
 use warpsmith_device::prelude::*;
 
 /// Rows of a block.
 const WARPS: u32 = 8;
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
     use super::*;
     use crate::load::{lane, warp_index};

@@ -6,7 +6,7 @@
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::contract::{check_columns, check_weights};
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::frame;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::parts;

@@ -30,7 +30,7 @@
 
 use super::coded;
 use crate::format;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::x4;
 use warpsmith_device::prelude::*;
 
@@ -55,7 +55,7 @@ pub const fn len(cols: u32) -> u64 {
     2 * units + units.div_ceil(2)
 }
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(super) mod frame {
     use super::super::{
         coding::Rounding,

@@ -39,12 +39,12 @@ mod codes;
 pub mod coding;
 #[cfg(not(target_arch = "nvptx64"))]
 mod contract;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod ends;
 mod entries;
 pub mod first;
 pub mod four;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod frame;
 pub mod int8;
 #[cfg(not(target_arch = "nvptx64"))]

@@ -41,7 +41,7 @@
 
 use super::coded;
 use crate::format::{Q1_0, Q2_0};
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::warp_index;
 use warpsmith_device::prelude::*;
 
@@ -50,7 +50,7 @@ pub const BLOCK: u32 = 128;
 /// Rows of a block of threads: two tiles of the instruction, so that activations are loaded half as often.
 pub const ROWS: u32 = 32;
 /// Warps of a block of threads, among which the columns are divided.
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 const WARPS: usize = 4;
 
 /// A vector of activations in the order of weights of two bits.
@@ -72,7 +72,7 @@ const fn block_vectors(bytes: usize) -> usize {
     8 * bytes + 2
 }
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(super) mod frame {
     use super::super::coding::Rounding;
     use super::super::ends::Place;

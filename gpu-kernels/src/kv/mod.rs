@@ -12,7 +12,7 @@
 //! Rounding is to nearest even; what f16 cannot hold becomes an infinity. A position at or past
 //! `capacity` writes nothing: the host refuses it before, and the cache stays intact in any case.
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod cached;
 pub mod store;
 
@@ -62,7 +62,7 @@ pub fn reference(
 }
 
 /// Where thread `i` writes, if it does.
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[inline(always)]
 unsafe fn place(columns: In<Column>, i: usize, kv_heads: u32, head_dim: u32, capacity: u32) -> Option<usize> {
     let (head_dim, capacity) = (head_dim as usize, capacity as usize);

@@ -13,7 +13,7 @@
 //! (layer, head, position), `max |x| / 127`, codes to nearest even ([`int8_code`](super::int8_code)). A warp takes a head. A
 //! column whose position is not below its capacity and the tables' context changes nothing.
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::{
     head::{Turn, turned},
     kv::cached::{Cached, Q8, Rows, store_row},

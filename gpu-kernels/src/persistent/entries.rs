@@ -2,7 +2,7 @@
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::contract::{Buffers, check};
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::frame;
 use super::{Sizes, THREADS};
 use crate::{layer::Layer, state::Column};

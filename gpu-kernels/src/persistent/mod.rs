@@ -31,7 +31,7 @@
 #[cfg(not(target_arch = "nvptx64"))]
 mod contract;
 mod entries;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame;
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch;

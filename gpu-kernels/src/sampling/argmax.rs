@@ -14,7 +14,7 @@ pub use super::NONE;
 use super::words;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::state;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use warpsmith_device::argmax::Best;
 use warpsmith_device::prelude::*;
 

@@ -59,7 +59,7 @@ impl Sampling {
         self.temperature <= 0.0 || self.temperature.is_nan() || self.top_k == 1
     }
 
-    #[cfg(target_arch = "nvptx64")]
+    #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
     #[inline(always)]
     pub(super) fn penalises(&self) -> bool {
         self.penalty > 0.0 && self.penalty != 1.0 && !self.seen.is_null()

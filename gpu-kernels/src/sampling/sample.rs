@@ -36,7 +36,7 @@ pub use super::definition::{bitset, reference};
 /// Threads of the block.
 pub const THREADS: u32 = 1024;
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
     use super::{
         super::NONE, super::definition::mul_high, super::penalty::penalised, super::philox, Column, RECORD, Sampling,

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::cli::AddArgs;
-use crate::commands::project::cargo;
-use crate::failure::{Failure, Kind};
+use crate::commands::project::metadata;
+use crate::failure::Failure;
 
 /// The two packages that a kernel belongs to.
 pub struct Places {
@@ -38,20 +38,7 @@ impl Places {
     /// Those of the project that is meant.
     pub fn find(args: &AddArgs) -> Result<Places, Failure> {
         let dir = args.project.clone().unwrap_or_else(|| PathBuf::from("."));
-        let output = cargo(&dir)
-            .args(["metadata", "--format-version=1", "--no-deps"])
-            .output()
-            .map_err(|e| Failure::new(Kind::Toolchain, format!("cargo cannot be started in {}: {e}", dir.display())))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(Failure::usage(format!(
-                "cargo finds no project in {}: go to one, name one with --project, or make one with `warpsmith new`\n{}",
-                dir.display(),
-                said.trim_end()
-            )));
-        }
-        let metadata: Value = serde_json::from_slice(&output.stdout)
-            .map_err(|e| Failure::new(Kind::Operation, format!("cargo metadata cannot be read: {e}")))?;
+        let metadata = metadata(&dir, false)?;
         Places::of(&metadata, args.package.as_deref())
     }
 

@@ -62,6 +62,31 @@ pub fn cargo(dir: &Path) -> Command {
     command
 }
 
+/// What cargo says of the project in a folder, with or without what it depends on.
+///
+/// # Errors
+/// Cargo cannot be started, or finds no project, or a broken one.
+pub fn metadata(dir: &Path, dependencies: bool) -> Result<Value, Failure> {
+    let mut command = cargo(dir);
+    command.args(["metadata", "--format-version=1"]);
+    if !dependencies {
+        command.arg("--no-deps");
+    }
+    let output = command
+        .output()
+        .map_err(|e| Failure::new(Kind::Toolchain, format!("cargo cannot be started in {}: {e}", dir.display())))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure::usage(format!(
+            "cargo finds no project in {}: go to one, name one with --project, or make one with `warpsmith new`\n{}",
+            dir.display(),
+            said.trim_end()
+        )));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|e| Failure::new(Kind::Operation, format!("cargo metadata cannot be read: {e}")))
+}
+
 impl Project {
     /// The project whose kernels a command means: the one that is named, or the one in the current folder if it builds
     /// kernels. In none, and in warpsmith's own repository, those are meant that ship.
@@ -77,14 +102,8 @@ impl Project {
         if !current.ancestors().any(|dir| dir.join("Cargo.toml").is_file()) {
             return Ok(None);
         }
-        let Ok(output) = cargo(Path::new(".")).args(["metadata", "--format-version=1", "--no-deps"]).output() else {
-            return Ok(None);
-        };
-        if !output.status.success() {
-            // Where it is broken, what is meant is not known: cargo says what is wrong.
-            return Project::read(selection).map(Some);
-        }
-        let metadata: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        // Where it is broken, what is meant is not known: cargo says what is wrong.
+        let metadata = metadata(Path::new("."), false)?;
         if builds_kernels(&metadata) { Project::read(selection).map(Some) } else { Ok(None) }
     }
 
@@ -94,20 +113,7 @@ impl Project {
         if !dir.is_dir() {
             return Err(Failure::usage(format!("--project {}: there is no such folder", dir.display())));
         }
-        let output = cargo(&dir)
-            .args(["metadata", "--format-version=1"])
-            .output()
-            .map_err(|e| Failure::new(Kind::Toolchain, format!("cargo cannot be started: {e}")))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(Failure::usage(format!(
-                "cargo finds no project in {}: go to one, name one with --project, or make one with `warpsmith new`\n{}",
-                dir.display(),
-                said.trim_end()
-            )));
-        }
-        let metadata: Value = serde_json::from_slice(&output.stdout)
-            .map_err(|e| Failure::new(Kind::Operation, format!("cargo metadata cannot be read: {e}")))?;
+        let metadata = metadata(&dir, true)?;
         Project::select(selection, dir, &metadata)
     }
 
