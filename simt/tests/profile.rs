@@ -278,6 +278,9 @@ fn tiles_in_memory() {
     // Both tiles of 16 sectors begin at the first; of the second, every fourth sector is one of the first 16. The store adds nothing
     // to what was loaded.
     assert_eq!((p.sectors_loaded_once, p.sectors_stored_once), (16 + 12, 32));
+    let first = |text: &str| line(&p, text).metrics.global_first_sectors;
+    let loads = ["load.a.sync.aligned.row.m16n16k16.global", "load.b.sync.aligned.col", "store.d"];
+    assert_eq!((loads.map(first), t.global_first_sectors), ([16, 12, 0], 28));
 }
 
 /// 1024 bytes in, 512 of them out again: 32 and 16 sectors.

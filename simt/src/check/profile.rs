@@ -60,6 +60,7 @@ impl Counts {
         if note.first {
             m.work(note.work, lanes);
         }
+        let loaded = self.touched.loaded;
         match note.role {
             Role::Plain => {}
             Role::Access(i) => {
@@ -78,6 +79,7 @@ impl Counts {
             Role::MatrixAccess => unsafe { m.matrix(cx, op, note.taint, &mut self.touched) },
             _ => self.before = seen(cx),
         }
+        m.global_first_sectors += self.touched.loaded - loaded;
     }
 
     pub(crate) fn after(&mut self, cx: &Cx, pc: u32, note: &Note) {

@@ -6,15 +6,18 @@
 //! takes 4 clocks, in which that part issues 4 instructions. A loop of `s` issue slots, `h` of them matrix products, leaves
 //! tensor cores the share `4 h / s` at most, or less if another pipe is busy for longer.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::attention::{prefill, step};
 use warpsmith_host::gpu_kernels::cases::{Case, Kv, Subject};
 
 use super::families::TRAFFIC;
+use super::known::Miss;
 use super::pipes::Pipe;
 use super::weighed::Weighed;
-use super::{Tools, profiles, slots};
+use super::{Assembled, profiles, slots};
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
 
@@ -75,6 +78,16 @@ impl Run {
         }
     }
 
+    /// Heads and positions.
+    pub fn shape(self) -> String {
+        let [q_heads, kv_heads, dim] = self.heads();
+        let n = match self {
+            Run::Step(_, n) => n,
+            Run::Prompt(..) => TOKENS,
+        };
+        format!("{q_heads}/{kv_heads} x {dim}, {n}")
+    }
+
     /// The case that runs it.
     pub fn case(self) -> Result<Case, Failure> {
         let [q_heads, kv_heads, dim] = self.heads();
@@ -111,9 +124,10 @@ impl Run {
     /// What is missed by issuing so many slots for a byte of keys and values. What a block does before and after its positions
     /// does not depend on their number, and with few of them it is most of what is issued, so only long sequences are held to
     /// what memory leaves time for.
-    pub fn issued(self, slots: f64) -> Option<String> {
+    pub fn issued(self, slots: f64) -> Option<Miss> {
         let held = matches!(self, Run::Step(_, n) if n > WHOLE);
-        (held && slots > SLOTS).then(|| format!("{slots:.2} issue slots a byte of keys and values, budget {SLOTS}"))
+        let text = || format!("{slots:.2} issue slots a byte of keys and values, budget {SLOTS}");
+        (held && slots > SLOTS).then(|| Miss::larger("slots a byte", slots, text()))
     }
 
     /// Blocks that have work.
@@ -139,7 +153,7 @@ pub struct Cost {
 }
 
 /// Runs and weighs.
-pub fn cost(run: Run, tools: &Tools) -> Result<Cost, Failure> {
+pub fn cost(run: Run, code: &Arc<Assembled>) -> Result<Cost, Failure> {
     let (name, case) = (run.kernel(), run.case()?);
     let mut all = profiles(&case)?;
     let of_kernel = all.iter().position(|p| p.kernel == name);
@@ -158,7 +172,7 @@ pub fn cost(run: Run, tools: &Tools) -> Result<Cost, Failure> {
     if read == 0 {
         return Err(operation("no access to keys and values was counted"));
     }
-    Ok(Cost { run, weighed: Weighed::new(launch, run.needed(), tools)?, launches, read, sectors: 32 * sectors })
+    Ok(Cost { run, weighed: Weighed::new(launch, run.needed(), code, 1.0)?, launches, read, sectors: 32 * sectors })
 }
 
 impl Cost {
@@ -184,54 +198,57 @@ impl Cost {
 
     /// What binds the loop, in words; shares are of its issue slots.
     fn binding(&self) -> String {
-        let slots = self.weighed.slots.hot.as_ref().map_or(1.0, |h| h.slots);
-        self.weighed.binding(|s| s / slots)
+        let work = self.weighed.slots.hot.as_ref().map(|h| &h.work);
+        let slots = work.map_or(1.0, |w| w.slots);
+        Weighed::binding(work, |s| s / slots)
     }
 
     /// Every part of the budget that is missed.
-    pub fn misses(&self) -> Vec<String> {
+    pub fn misses(&self) -> Vec<Miss> {
         let mut all = self.weighed.misses();
         if self.traffic() > TRAFFIC {
-            all.push(format!("keys and values read {:.3} times, budget {TRAFFIC}", self.traffic()));
+            let text = format!("keys and values read {:.3} times, budget {TRAFFIC}", self.traffic());
+            all.push(Miss::larger("K/V read", self.traffic(), text));
         }
         if let Some(miss) = self.run.issued(self.slots_per_byte()) {
-            all.push(format!("{miss}; {} binds its loop", self.binding()));
+            all.push(Miss { text: format!("{}; {} binds its loop", miss.text, self.binding()), ..miss });
         }
         match self.run {
             Run::Step(_, n) => {
                 if self.launches != 1 {
-                    all.push(format!("{} launches, budget 1", self.launches));
+                    let text = format!("{} launches, budget 1", self.launches);
+                    all.push(Miss::larger("launches", self.launches as f64, text));
                 }
-                if n > WHOLE && self.run.blocks(&self.weighed.launch) <= self.run.heads()[1] as u64 {
-                    all.push(format!("{n} positions in one part"));
+                let (parts, heads) = (self.run.blocks(&self.weighed.launch), self.run.heads()[1] as u64);
+                if n > WHOLE && parts <= heads {
+                    all.push(Miss::smaller("blocks", parts as f64, format!("{n} positions in one part")));
                 }
                 // With few positions the loop over them may not be the one that takes most.
-                if n > WHOLE || self.weighed.slots.hot.as_ref().is_some_and(|h| h.holds_codes) {
+                if n > WHOLE || self.weighed.slots.hot.as_ref().is_some_and(|h| h.work.holds_codes) {
                     all.extend(self.weighed.exposed());
                 }
             }
-            Run::Prompt(..) => match self.rate() {
-                None => all.push("no matrix instruction in its loop".to_owned()),
-                Some(rate) if rate < RATE => all.push(format!(
-                    "{:.0} % of the tensor cores' rate, budget {:.0} %; {} binds",
-                    100.0 * rate,
-                    100.0 * RATE,
-                    self.binding()
-                )),
-                Some(_) => {}
-            },
+            Run::Prompt(..) => {
+                let rate = self.rate().unwrap_or(0.0);
+                if rate < RATE {
+                    let [have, need] = [rate, RATE].map(|r| 100.0 * r);
+                    let text =
+                        format!("{have:.0} % of the tensor cores' rate, budget {need:.0} %; {} binds", self.binding());
+                    all.push(Miss::smaller("tensor", rate, text));
+                }
+            }
         }
         all
     }
 
+    /// As the list of what is known has it.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.run.kernel(), self.shape())
+    }
+
     /// Heads and positions.
     pub fn shape(&self) -> String {
-        let [q_heads, kv_heads, dim] = self.run.heads();
-        let n = match self.run {
-            Run::Step(_, n) => n,
-            Run::Prompt(..) => TOKENS,
-        };
-        format!("{q_heads}/{kv_heads} x {dim}, {n}")
+        self.run.shape()
     }
 
     /// For machines.
@@ -249,17 +266,16 @@ impl Cost {
             "cache_sector_bytes_read": self.sectors,
             "kernel_slots_per_cache_byte": self.slots_per_byte(),
             "tensor_rate": self.rate(),
-            "misses": self.misses(),
+            "misses": super::report::texts(&self.misses()),
         });
-        let of_loop = json!({ "slots_per_iteration": hot.map(|h| h.slots / turns) });
+        let of_loop = json!({ "slots_per_iteration": hot.map(|h| h.work.slots / turns) });
         self.weighed.json(|slots| slots / turns, more, of_loop)
     }
 }
 
 /// By how long its matrix instructions take, and what takes longest.
 pub fn tensor_rate(hot: &slots::Hot) -> Option<f64> {
-    let tensor = *hot.pressure.get(&Pipe::Tensor)?;
-    Some(tensor / hot.pressure.values().fold(hot.slots, |most, p| most.max(*p)))
+    Some(*hot.work.pressure.get(&Pipe::Tensor)? / hot.work.time())
 }
 
 /// Prints the table.
@@ -276,7 +292,7 @@ pub fn print(costs: &[Cost]) {
         ("launches", Align::Right),
         ("blocks", Align::Right),
         ("regs", Align::Right),
-        ("spills", Align::Right),
+        ("local", Align::Right),
         ("occupancy", Align::Right),
         ("in flight", Align::Right),
         ("conflicts", Align::Right),
@@ -296,9 +312,9 @@ pub fn print(costs: &[Cost]) {
             c.launches.to_string(),
             c.run.blocks(&c.weighed.launch).to_string(),
             c.weighed.launch.registers.to_string(),
-            c.weighed.spills.to_string(),
+            c.weighed.assembled.local.to_string(),
             or_dash(c.weighed.occupancy().map(|o| format!("{o:.0} %"))),
-            or_dash(c.weighed.in_flight().map(|b| format!("{:.0} KiB", b / 1024.0))),
+            or_dash(c.weighed.in_flight().map(|b| format!("{:.1} KiB", b / 1024.0))),
             c.weighed.conflicts().to_string(),
             if c.misses().is_empty() { "held" } else { "missed" }.to_owned(),
         ]);
@@ -312,7 +328,7 @@ pub fn print(costs: &[Cost]) {
     println!();
     for c in costs {
         for miss in c.misses() {
-            println!("{} {}: {miss}", c.run.kernel(), c.shape());
+            println!("{}: {}", c.name(), miss.text);
         }
     }
 }

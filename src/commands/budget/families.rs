@@ -1,7 +1,8 @@
 //! The budgets, by family of weights.
 
+use warpsmith_host::gpu_kernels::cases::Product;
 use warpsmith_host::gpu_kernels::format::Format;
-use warpsmith_host::gpu_kernels::gemv::Activations;
+use warpsmith_host::gpu_kernels::gemv::{Activations, choose};
 
 /// The budget that activations are held to: codes of 16 bits are as good as f32, and cost no more.
 pub fn path(activations: Activations) -> Activations {
@@ -17,12 +18,12 @@ pub fn bytes(activations: Activations, cols: usize) -> usize {
     }
 }
 
-/// What a kernel multiplies weights with, by its name.
-pub fn activations(kernel: &str) -> Activations {
-    match kernel {
-        _ if kernel.ends_with("_i16") => Activations::Int16,
-        _ if kernel.ends_with("_i8") => Activations::Int8,
-        _ => Activations::F32,
+/// The product of one column that decoders launch for these activations.
+pub fn product(activations: Activations) -> Product {
+    match activations {
+        Activations::F32 => Product::Gemv,
+        Activations::Int16 => Product::Int16,
+        Activations::Int8 => Product::Int8,
     }
 }
 
@@ -33,8 +34,6 @@ pub struct Family {
     pub name: &'static str,
     /// The format that is run.
     pub format: Format,
-    /// Kernels of this name, or of this name and a suffix, belong to it.
-    pub kernel: &'static str,
     /// Bits of a weight that are its code, without scales.
     pub code_bits: usize,
     /// Issue slots a weight; any of these paths does if it is the only one, all of them if there are two.
@@ -42,21 +41,21 @@ pub struct Family {
 }
 
 macro_rules! family {
-    ($name:literal, $format:ident, $kernel:literal, $bits:literal, $limits:expr) => {
-        Family { name: $name, format: Format::$format, kernel: $kernel, code_bits: $bits, limits: &$limits }
+    ($name:literal, $format:ident, $bits:literal, $limits:expr) => {
+        Family { name: $name, format: Format::$format, code_bits: $bits, limits: &$limits }
     };
 }
 
 /// Budgets on sm_90: half of the issue slots that an H200 has while it loads a weight, or less.
 pub static ALL: [Family; 8] = [
-    family!("Q1_0", Q1_0, "gemv_q1_0", 1, [(Some(Activations::Int8), 0.55), (Some(Activations::F32), 1.05)]),
-    family!("TQ2/Q2", TQ2_0_G128, "gemv_q2_0", 2, [(None, 1.0)]),
-    family!("Q4_0", Q4_0, "gemv_q4_0", 4, [(None, 2.1)]),
-    family!("Q4_K", Q4_K, "gemv_q4_k", 4, [(None, 2.1)]),
-    family!("Q5_K", Q5_K, "gemv_q5_k", 5, [(None, 2.6)]),
-    family!("Q6_K", Q6_K, "gemv_q6_k", 6, [(None, 3.1)]),
-    family!("Q8_0", Q8_0, "gemv_q8_0", 8, [(None, 3.0)]),
-    family!("F16", F16, "gemv_f16", 16, [(None, 4.0)]),
+    family!("Q1_0", Q1_0, 1, [(Some(Activations::Int8), 0.55), (Some(Activations::F32), 1.05)]),
+    family!("TQ2/Q2", TQ2_0_G128, 2, [(None, 1.0)]),
+    family!("Q4_0", Q4_0, 4, [(None, 2.1)]),
+    family!("Q4_K", Q4_K, 4, [(None, 2.1)]),
+    family!("Q5_K", Q5_K, 5, [(None, 2.6)]),
+    family!("Q6_K", Q6_K, 6, [(None, 3.1)]),
+    family!("Q8_0", Q8_0, 8, [(None, 3.0)]),
+    family!("F16", F16, 16, [(None, 4.0)]),
 ];
 
 /// Bytes of memory traffic by those that are needed.
@@ -65,9 +64,11 @@ pub const TRAFFIC: f64 = 1.02;
 pub const IN_FLIGHT: f64 = 22.0 * 1024.0;
 
 impl Family {
-    /// Whether the kernel is one of its.
-    pub fn has(&self, kernel: &str) -> bool {
-        kernel.strip_prefix(self.kernel).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    /// What decoders launch for it, by all that a user may allow: the choice is theirs.
+    pub fn launched(&self) -> Vec<(Activations, Product)> {
+        let mut all: Vec<_> = Activations::ALL.map(|allowed| choose(self.format, allowed)).to_vec();
+        all.dedup();
+        all.into_iter().map(|a| (a, product(a))).collect()
     }
 
     /// Whether a filter means the family as a whole.
@@ -86,12 +87,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_belong_to_families_by_name() {
-        let family = |kernel: &str| ALL.iter().find(|f| f.has(kernel)).map(|f| f.name);
-        assert_eq!(family("gemv_q1_0"), Some("Q1_0"));
-        assert_eq!(family("gemv_q8_0_v1"), Some("Q8_0"));
-        assert_eq!(family("gemm_q8_0"), None);
-        assert_eq!(family("gemv_q4_1"), None);
+    fn budgets_are_held_by_what_decoders_launch() {
+        let kernels = |f: &Family| f.launched().iter().map(|(_, p)| p.kernel(f.format)).collect::<Vec<_>>();
+        let of = |name: &str| kernels(ALL.iter().find(|f| f.name == name).unwrap());
+        assert_eq!(of("Q1_0"), ["gemv_q1_0", "gemv_q1_0_i16", "gemv_q1_0_i8"]);
+        assert_eq!(of("Q8_0"), ["gemv_q8_0", "gemv_q8_0_i8"]);
+        // Not `gemv_f16_v3`, which no decoder launches.
+        assert_eq!(of("F16"), ["gemv_f16"]);
         assert_eq!((ALL[0].limit(Activations::Int8), ALL[0].limit(Activations::F32)), (Some(0.55), Some(1.05)));
         assert_eq!(ALL[1].limit(Activations::Int8), Some(1.0));
         assert_eq!(ALL[0].limit(Activations::Int16), Some(1.05));

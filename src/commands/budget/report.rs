@@ -1,74 +1,91 @@
 //! How costs are printed.
 
 use serde_json::{Value, json};
-use warpsmith_builder::nvdisasm::Nvdisasm;
-use warpsmith_builder::ptxas::Ptxas;
 
-use super::families;
+use super::cost::Cost;
+use super::known::{Miss, Verdict};
 use super::pipes::Pipe;
 use super::weighed::Weighed;
-use super::{Cost, attention};
+use super::{Measured, Tools, attention};
 use crate::cli::BudgetArgs;
 use crate::table::{Align, Table};
 
-/// Prints everything, and answers what is missed: by family and path the misses of the kernel that comes closest.
+/// Misses in words.
+pub fn texts(misses: &[Miss]) -> Vec<&str> {
+    misses.iter().map(|m| m.text.as_str()).collect()
+}
+
+/// Prints everything; `unbudgeted` are kernels without a budget, by why they have none.
 pub fn print(
-    costs: &[Cost],
-    runs: &[attention::Cost],
+    measured: &Measured,
+    verdict: &Verdict,
+    unbudgeted: &[(&'static str, Vec<&str>)],
     args: &BudgetArgs,
-    ptxas: &Ptxas,
-    nvdisasm: &Nvdisasm,
-) -> Vec<String> {
-    let mut missed = missed(costs, args);
-    // Every run has to hold, as each is another format or head.
-    for c in runs.iter().filter(|c| !c.misses().is_empty()) {
-        missed.push(format!("{} ({}, {}): {}", c.run.family(), c.run.kernel(), c.shape(), c.misses().join(", ")));
-    }
+    tools: &Tools,
+) {
+    let Measured { costs, attention: runs, resources } = measured;
     if args.json {
-        let kernels: Vec<Value> = costs.iter().map(of_kernel).collect();
-        let attention: Vec<Value> = runs.iter().map(attention::Cost::json).collect();
+        let named =
+            unbudgeted.iter().flat_map(|(why, all)| all.iter().map(move |k| json!({ "kernel": k, "why": why })));
         println!(
             "{:#}",
             json!({
                 "arch": "sm_90",
-                "rows": args.rows,
-                "cols": args.cols,
-                "ptxas": ptxas.release(),
-                "nvdisasm": nvdisasm.release(),
-                "kernels": kernels,
-                "attention": attention,
-                "missed": missed,
+                "ptxas": tools.ptxas.release(),
+                "nvdisasm": tools.nvdisasm.release(),
+                "kernels": costs.iter().map(of_kernel).collect::<Vec<_>>(),
+                "attention": runs.iter().map(attention::Cost::json).collect::<Vec<_>>(),
+                "unbudgeted": named.collect::<Vec<_>>(),
+                "missed": verdict.failures,
+                "known": verdict.known,
             })
         );
-        return missed;
+        return;
     }
     if args.sass {
-        costs.iter().for_each(|c| {
+        for c in costs {
             let each = c.weighed.slots.hot.as_ref().map_or(0.0, |h| c.weights as f64 / (32.0 * h.iterations));
-            let title = format!("{each:.0} weights a lane and iteration, {:.2} issue slots a weight", c.loop_slots());
+            let title = format!(
+                "{} columns, {each:.0} weights a lane and iteration, {:.2} issue slots a weight in all loops",
+                c.cols,
+                c.loop_slots()
+            );
             hot_loop(&c.kernel, &title, &c.weighed, ("weight", &|slots| c.per_weight(slots)));
-        });
+        }
         for c in runs {
             let (each, turns) =
                 (c.weighed.slots.hot.as_ref(), c.weighed.slots.hot.as_ref().map_or(1.0, |h| h.iterations));
-            let title = format!("{}, {:.0} issue slots an iteration", c.shape(), each.map_or(0.0, |h| h.slots / turns));
+            let slots = each.map_or(0.0, |h| h.work.slots);
+            let title = format!("{}, {:.0} issue slots an iteration", c.shape(), slots / turns);
             hot_loop(&c.run.kernel(), &title, &c.weighed, ("iteration", &|slots| slots / turns));
         }
     }
     if !costs.is_empty() {
-        weights(costs, args, ptxas, nvdisasm);
+        weights(costs, tools);
     }
     if !runs.is_empty() {
         attention::print(runs);
     }
-    missed
+    if args.filter.is_none() {
+        println!("\nwithout a budget of slots and bytes:");
+        unbudgeted.iter().for_each(|(why, all)| println!("  {}: {why}", all.join(", ")));
+        println!("\nlocal memory: {} kernels assembled for sm_90", resources.len());
+        super::every::LOCAL
+            .iter()
+            .for_each(|(kernel, bytes, why)| println!("  {kernel} may have {bytes} bytes: {why}"));
+    }
+    if !verdict.known.is_empty() {
+        println!("\nmissed, as it is listed:");
+        verdict.known.iter().for_each(|k| println!("  {k}"));
+    }
 }
 
 /// The table of weights.
-fn weights(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisasm) {
+fn weights(costs: &[Cost], tools: &Tools) {
     let mut table = Table::new([
         ("family", Align::Left),
         ("kernel", Align::Left),
+        ("columns", Align::Right),
         ("x", Align::Left),
         ("error", Align::Right),
         ("budget", Align::Right),
@@ -77,7 +94,7 @@ fn weights(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisasm
         ("counted", Align::Right),
         ("binds", Align::Left),
         ("regs", Align::Right),
-        ("spills", Align::Right),
+        ("local", Align::Right),
         ("occupancy", Align::Right),
         ("in flight", Align::Right),
         ("DRAM/floor", Align::Right),
@@ -90,17 +107,18 @@ fn weights(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisasm
         table.row(vec![
             c.family.name.to_owned(),
             c.kernel.clone(),
+            c.cols.to_string(),
             c.activations.to_string(),
-            or_dash(c.error.map(|e| format!("{e:.0e}"))),
+            format!("{:.0e}", c.error),
             or_dash(c.limit.map(|l| format!("{l:.2}"))),
             format!("{:.2}", c.loop_slots()),
             format!("{:.2}", c.kernel_slots()),
             format!("{:.2}", c.counted_slots()),
             c.binding(),
             c.weighed.launch.registers.to_string(),
-            c.weighed.spills.to_string(),
+            c.weighed.assembled.local.to_string(),
             or_dash(c.weighed.occupancy().map(|o| format!("{o:.0} %"))),
-            or_dash(c.weighed.in_flight().map(|b| format!("{:.0} KiB", b / 1024.0))),
+            or_dash(c.weighed.in_flight().map(|b| format!("{:.1} KiB", b / 1024.0))),
             format!("{:.3}", c.traffic()),
             c.weighed.conflicts().to_string(),
             or_dash(c.wide().map(|w| format!("{:.0} %", 100.0 * w))),
@@ -110,49 +128,11 @@ fn weights(costs: &[Cost], args: &BudgetArgs, ptxas: &Ptxas, nvdisasm: &Nvdisasm
     print!("{table}");
     println!();
     println!(
-        "issue slots a weight on sm_90 over {} rows of {} columns: hot loop and whole kernel in machine code (ptxas {}, \
-         nvdisasm {}), PTX instructions counted by the software driver; not time",
-        args.rows,
-        args.cols,
-        ptxas.release(),
-        nvdisasm.release()
+        "issue slots a weight on sm_90: all loops and the whole kernel in machine code (ptxas {}, nvdisasm {}), PTX instructions \
+         counted by the software driver; in flight: of a matrix of as many rows as columns; not time",
+        tools.ptxas.release(),
+        tools.nvdisasm.release()
     );
-    println!();
-    for c in costs {
-        for miss in c.misses() {
-            println!("{}: {miss}", c.kernel);
-        }
-    }
-}
-
-fn missed(costs: &[Cost], args: &BudgetArgs) -> Vec<String> {
-    let mut all = Vec::new();
-    for family in &families::ALL {
-        let of_family: Vec<&Cost> = costs.iter().filter(|c| std::ptr::eq(c.family, family)).collect();
-        if of_family.is_empty() {
-            continue;
-        }
-        for (path, limit) in family.limits {
-            let title = path.map_or_else(|| family.name.to_owned(), |p| format!("{} {p}", family.name));
-            let on_path: Vec<&&Cost> =
-                of_family.iter().filter(|c| path.is_none_or(|p| p == families::path(c.activations))).collect();
-            let key = |c: &Cost| (c.misses().len(), c.loop_slots());
-            let best = on_path.iter().min_by(|a, b| {
-                let (a, b) = (key(a), key(b));
-                a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
-            });
-            match best {
-                // A filter by kernel leaves out the others.
-                None if args.filter.as_ref().is_some_and(|f| !family.is_named(f)) => {}
-                None => all.push(format!("{title} has no kernel (budget {limit})")),
-                Some(best) if !best.misses().is_empty() => {
-                    all.push(format!("{title} ({}): {}", best.kernel, best.misses().join(", ")));
-                }
-                Some(_) => {}
-            }
-        }
-    }
-    all
 }
 
 fn of_kernel(c: &Cost) -> Value {
@@ -163,18 +143,20 @@ fn of_kernel(c: &Cost) -> Value {
         "activations": c.activations.to_string(),
         "error": c.error,
         "shape": c.shape,
+        "columns": c.cols,
         "budget": c.limit,
         "loop_slots_per_weight": c.loop_slots(),
+        "loop_time_per_weight": c.loop_time(),
         "kernel_slots_per_weight": c.kernel_slots(),
         "counted_instructions_per_weight": c.counted_slots(),
         "dram_bytes_per_floor": c.traffic(),
         "share_of_16_byte_loads": c.wide(),
-        "misses": c.misses(),
+        "misses": texts(&c.misses()),
     });
     let of_loop = c.weighed.slots.hot.as_ref().map(|h| {
         json!({
             "weights_per_lane_and_iteration": c.weights as f64 / (32.0 * h.iterations),
-            "holds_all_codes": h.holds_codes,
+            "holds_all_codes": h.work.holds_codes,
         })
     });
     c.weighed.json(|slots| c.per_weight(slots), more, of_loop.unwrap_or_default())
@@ -184,13 +166,14 @@ fn of_kernel(c: &Cost) -> Value {
 fn hot_loop(
     kernel: &str,
     title: &str,
-    Weighed { code, slots, .. }: &Weighed,
+    Weighed { assembled, slots, .. }: &Weighed,
     (unit, per): (&str, &dyn Fn(f64) -> f64),
 ) {
     let Some(hot) = &slots.hot else {
         println!("{kernel}: no loop\n");
         return;
     };
+    let code = &assembled.code;
     println!("{kernel}: {title}");
     for &b in &code.loops[hot.index].blocks {
         println!("  block of {} times an iteration", round(slots.executions[b] / hot.iterations));
@@ -199,9 +182,9 @@ fn hot_loop(
             println!("    {:04x}  {pipe:<8} {guard:>5} {} {}", i.address, i.opcode, i.operands);
         }
     }
-    let each = hot.pipes.iter().map(|(p, n)| format!("{} {:.3}", p.name(), per(*n)));
+    let each = hot.work.pipes.iter().map(|(p, n)| format!("{} {:.3}", p.name(), per(*n)));
     println!("  slots a {unit}: {}", each.collect::<Vec<_>>().join(", "));
-    let each = hot.pressure.iter().map(|(p, n)| format!("{} {:.3}", p.name(), per(*n)));
+    let each = hot.work.pressure.iter().map(|(p, n)| format!("{} {:.3}", p.name(), per(*n)));
     println!("  slots while a pipe is busy: {}\n", each.collect::<Vec<_>>().join(", "));
 }
 

@@ -12,14 +12,15 @@
 //!    which the assembler neither drops nor splits. Without such it is the median vote of all its instructions, but at
 //!    least as often as the blocks that lead nowhere but to it, and as those that only it leads to.
 //!
-//! The hot loop is the smallest one that loads at least the codes of all weights from global memory and takes at least half
-//! of the kernel's slots; where there is none, the one that takes most.
+//! A figure for each weight is that of all loops that ran: work that is split over several costs what they cost together. The
+//! hot loop, which is shown, is the smallest one that loads at least the codes of all weights and takes at least half of the
+//! kernel's slots; where there is none, the one that takes most.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::pipes::{ISSUE, Pipe};
 use super::sass::Code;
-use warpsmith_driver_api::software::LaunchProfile;
+use warpsmith_arch::{SECTOR, WARP};
 use warpsmith_simt::check::LineProfile;
 
 /// What the code of a run costs.
@@ -29,17 +30,17 @@ pub struct Slots {
     pub executions: Vec<f64>,
     /// Slots of the whole kernel: instructions of warps.
     pub kernel: f64,
-    /// The hot loop, if the kernel has a loop.
+    /// All loops together, if any ran.
+    pub loops: Option<Work>,
+    /// The hot loop, if any ran.
     pub hot: Option<Hot>,
+    /// Bytes of memory that a warp asks for before it waits for them; 0: it asks for none.
+    pub round: f64,
 }
 
-/// The hot loop.
+/// Work of blocks.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Hot {
-    /// Index of the loop.
-    pub index: usize,
-    /// Iterations, of warps.
-    pub iterations: f64,
+pub struct Work {
     /// Instructions of warps.
     pub slots: f64,
     /// The same by pipe.
@@ -50,10 +51,19 @@ pub struct Hot {
     pub bytes: u64,
     /// Those by loads of less than 16 bytes a lane.
     pub narrow_bytes: u64,
-    /// Bytes that a lane asks for in one iteration.
-    pub lane_bytes: f64,
     /// Whether its loads give the codes of all weights.
     pub holds_codes: bool,
+}
+
+/// The hot loop.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hot {
+    /// Index of the loop.
+    pub index: usize,
+    /// Iterations, of warps.
+    pub iterations: f64,
+    /// What it does.
+    pub work: Work,
 }
 
 /// Instructions that are neither dropped nor split, whatever the assembler does to the rest.
@@ -125,72 +135,117 @@ fn executions(code: &Code, lines: &HashMap<u32, &LineProfile>) -> Vec<f64> {
     found
 }
 
+/// Lines of PTX that ran, by number.
+type Lines<'a> = HashMap<u32, &'a LineProfile>;
+
 /// Weighs the code by a run that went over `code_bytes` bytes of weight codes.
 pub fn weigh(code: &Code, profile: &[LineProfile], code_bytes: u64) -> Slots {
-    let lines: HashMap<u32, &LineProfile> = profile.iter().map(|l| (l.ptx_line, l)).collect();
+    let lines: Lines<'_> = profile.iter().map(|l| (l.ptx_line, l)).collect();
     let executions = executions(code, &lines);
     let slots =
         |blocks: &[usize]| -> f64 { blocks.iter().map(|b| executions[*b] * code.blocks[*b].range.len() as f64).sum() };
-    let kernel = slots(&(0..code.blocks.len()).collect::<Vec<_>>());
-    // Bytes that loads in these blocks gave: all of them, those of less than 16 bytes.
-    let loaded = |blocks: &[usize]| {
-        let mut seen: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
-        for (b, i) in code.of(blocks).filter(|(_, i)| i.is_global_load()) {
-            if let Some(line) = lines.get(&i.ptx_line).filter(|_| executions[b] > 0.0) {
-                let bulk = matches!(i.stem(), "UBLKCP" | "UTMALDG");
-                let bytes = line.metrics.global_load_bytes + line.metrics.global_copy_bytes;
-                seen.insert(i.ptx_line, (bytes, i.width() < 16 && !bulk));
-            }
-        }
-        let all: u64 = seen.values().map(|v| v.0).sum();
-        (all, seen.values().filter(|v| v.1).map(|v| v.0).sum::<u64>())
-    };
+    let all: Vec<usize> = (0..code.blocks.len()).collect();
+    let kernel = slots(&all);
     let candidates: Vec<usize> = (0..code.loops.len()).filter(|l| slots(&code.loops[*l].blocks) > 0.0).collect();
     let of = |l: &usize| &code.loops[*l].blocks[..];
-    let holds = |l: &usize| loaded(of(l)).0 >= code_bytes;
+    let holds = |l: &usize| loaded(code, &lines, &executions, of(l)).0 >= code_bytes;
     let full = candidates.iter().filter(|l| holds(l) && slots(of(l)) >= kernel / 2.0);
     let size = |l: &usize| code.of(of(l)).count();
     let hot = full
         .min_by_key(|l| size(l))
         .or_else(|| candidates.iter().max_by(|a, b| slots(of(a)).total_cmp(&slots(of(b))).then(size(b).cmp(&size(a)))));
+    let weighed = |blocks: &[usize]| work(code, &lines, &executions, blocks, code_bytes);
     let hot = hot.map(|&index| {
-        let blocks = &code.loops[index].blocks;
         let iterations = executions[code.loops[index].head];
-        let (mut pipes, mut pressure) = (BTreeMap::new(), BTreeMap::new());
-        let mut lane_bytes = 0.0;
-        for (b, i) in code.of(blocks) {
-            *pipes.entry(Pipe::of(i)).or_insert(0.0) += executions[b];
-            *pressure.entry(Pipe::of(i)).or_insert(0.0) += executions[b] * ISSUE / Pipe::rate(i);
-            if i.is_global_load() && iterations > 0.0 {
-                lane_bytes += f64::from(i.width()) * executions[b] / iterations;
-            }
-        }
-        // A pass of shared memory takes a clock, in which four warps could have issued.
-        let touching: BTreeSet<u32> = code.of(blocks).map(|(_, i)| i.ptx_line).collect();
-        let passes: u64 = touching.iter().filter_map(|l| lines.get(l)).map(|l| l.metrics.shared_wavefronts()).sum();
-        if passes > 0 {
-            let busy = pressure.entry(Pipe::Shared).or_insert(0.0);
-            *busy = busy.max(4.0 * passes as f64);
-        }
-        let (bytes, narrow_bytes) = loaded(blocks);
-        let holds_codes = bytes >= code_bytes;
-        Hot { index, iterations, slots: slots(blocks), pipes, pressure, bytes, narrow_bytes, lane_bytes, holds_codes }
+        Hot { index, iterations, work: weighed(&code.loops[index].blocks) }
     });
-    Slots { executions, kernel, hot }
+    let looped: Vec<usize> = all.into_iter().filter(|b| executions[*b] > 0.0 && code.depth(*b) > 0).collect();
+    let loops = (!looped.is_empty()).then(|| weighed(&looped));
+    let round = round(code, &lines, &executions);
+    Slots { executions, kernel, loops, hot, round }
+}
+
+/// Bytes that loads in these blocks gave: all of them, and those of less than 16 bytes.
+fn loaded(code: &Code, lines: &Lines<'_>, executions: &[f64], blocks: &[usize]) -> (u64, u64) {
+    let mut seen: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
+    for (b, i) in code.of(blocks).filter(|(_, i)| i.is_global_load()) {
+        if let Some(line) = lines.get(&i.ptx_line).filter(|_| executions[b] > 0.0) {
+            let bulk = matches!(i.stem(), "UBLKCP" | "UTMALDG");
+            let bytes = line.metrics.global_load_bytes + line.metrics.global_copy_bytes;
+            seen.insert(i.ptx_line, (bytes, i.width() < 16 && !bulk));
+        }
+    }
+    let all: u64 = seen.values().map(|v| v.0).sum();
+    (all, seen.values().filter(|v| v.1).map(|v| v.0).sum())
+}
+
+fn work(code: &Code, lines: &Lines<'_>, executions: &[f64], blocks: &[usize], code_bytes: u64) -> Work {
+    let (mut slots, mut pipes, mut pressure) = (0.0, BTreeMap::new(), BTreeMap::new());
+    for (b, i) in code.of(blocks) {
+        slots += executions[b];
+        *pipes.entry(Pipe::of(i)).or_insert(0.0) += executions[b];
+        let wavefronts = lines.get(&i.ptx_line).filter(|_| Pipe::of(i) == Pipe::Global).map_or(1.0, |l| wavefronts(l));
+        *pressure.entry(Pipe::of(i)).or_insert(0.0) += executions[b] * wavefronts * ISSUE / Pipe::rate(i);
+    }
+    // A pass of shared memory takes a clock, in which four warps could have issued.
+    let touching: BTreeSet<u32> = code.of(blocks).map(|(_, i)| i.ptx_line).collect();
+    let passes: u64 = touching.iter().filter_map(|l| lines.get(l)).map(|l| l.metrics.shared_wavefronts()).sum();
+    if passes > 0 {
+        let busy = pressure.entry(Pipe::Shared).or_insert(0.0);
+        *busy = busy.max(4.0 * passes as f64);
+    }
+    let (bytes, narrow_bytes) = loaded(code, lines, executions, blocks);
+    Work { slots, pipes, pressure, bytes, narrow_bytes, holds_codes: bytes >= code_bytes }
+}
+
+/// Clocks of the first cache for a request of a line: it takes one request a clock, however narrow, and gives four sectors.
+fn wavefronts(line: &LineProfile) -> f64 {
+    let m = &line.metrics;
+    let requests = m.global_load_requests + m.global_copy_requests + m.global_store_requests;
+    let sectors = m.global_load_sectors + m.global_copy_sectors + m.global_store_sectors;
+    if requests == 0 { 1.0 } else { (sectors as f64 / requests as f64 / 4.0).max(1.0) }
+}
+
+/// Bytes of memory that a warp has on the way when it waits: those of one iteration, which is the mean of the loops that read
+/// memory, each as long as it takes part. A load whose bytes were mostly asked for before is served by a cache. Where less than
+/// half of what is read is read in loops, what is read outside of them is asked for in one round more.
+fn round(code: &Code, lines: &Lines<'_>, executions: &[f64]) -> f64 {
+    let mut copies: HashMap<u32, f64> = HashMap::new();
+    let all = || code.blocks.iter().enumerate().flat_map(|(b, block)| block.range.clone().map(move |i| (b, i)));
+    let loads = || all().filter(|(_, i)| code.instructions[*i].is_global_load());
+    loads().for_each(|(b, i)| *copies.entry(code.instructions[i].ptx_line).or_default() += executions[b]);
+    let mut read: BTreeMap<Option<usize>, f64> = BTreeMap::new();
+    for (b, i) in loads() {
+        let line = code.instructions[i].ptx_line;
+        let (Some(profile), Some(copies)) = (lines.get(&line), copies.get(&line).filter(|n| **n > 0.0)) else {
+            continue;
+        };
+        let asked = profile.metrics.global_load_bytes + profile.metrics.global_copy_bytes;
+        let bytes = u64::from(SECTOR) * profile.metrics.global_first_sectors;
+        if 2 * bytes >= asked {
+            *read.entry(code.innermost(b)).or_default() += bytes as f64 * executions[b] / copies;
+        }
+    }
+    let straight = read.remove(&None).unwrap_or(0.0);
+    read.retain(|_, bytes| *bytes > 0.0);
+    let mut bytes: f64 = read.values().sum();
+    let mut rounds: f64 = read.keys().flatten().map(|l| executions[code.loops[*l].head]).sum();
+    if straight > bytes {
+        bytes += straight;
+        rounds += executions.first().copied().unwrap_or(0.0);
+    }
+    if rounds > 0.0 { bytes / rounds } else { 0.0 }
 }
 
 impl Slots {
-    /// Bytes that a multiprocessor that is full of this launch has on the way if each lane waits for the loads of one
-    /// iteration.
-    pub fn in_flight(&self, launch: &LaunchProfile) -> Option<f64> {
-        let threads: u32 = launch.launch.block.iter().product();
-        let blocks = launch.occupancy()?.blocks();
-        Some(self.hot.as_ref()?.lane_bytes * f64::from(threads) * f64::from(blocks))
+    /// Bytes of memory that a block of so many threads has on the way if each of its warps waits for one iteration's.
+    pub fn block_in_flight(&self, threads: u32) -> f64 {
+        self.round * f64::from(threads.div_ceil(WARP))
     }
 }
 
-impl Hot {
-    /// What binds the loop: the pipe that takes longer than issuing does, else the issue slots.
+impl Work {
+    /// What binds: the pipe that takes longer than issuing does, else the issue slots.
     pub fn binding(&self) -> Binding {
         let most = |all: &BTreeMap<Pipe, f64>| all.iter().max_by(|a, b| a.1.total_cmp(b.1)).map(|(p, n)| (*p, *n));
         match (most(&self.pressure), most(&self.pipes)) {
@@ -200,6 +255,11 @@ impl Hot {
             (_, Some((pipe, slots))) => Binding { pipe, slots, issue: true },
             _ => Binding { pipe: Pipe::Control, slots: 0.0, issue: true },
         }
+    }
+
+    /// Slots that pass until it is done: those that it issues, or while the busiest pipe works if that takes longer.
+    pub fn time(&self) -> f64 {
+        self.pressure.values().fold(self.slots, |most, p| most.max(*p))
     }
 }
 

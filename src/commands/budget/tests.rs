@@ -1,4 +1,4 @@
-use super::slots::{Slots, weigh};
+use super::slots::{Hot, Slots, weigh};
 use super::*;
 use crate::cli::Place;
 use warpsmith_host::gpu_kernels::cases::Kv;
@@ -56,22 +56,22 @@ fn an_unrolled_loop_runs_as_often_as_its_copies_say() {
     // Two copies in the loop: 400 iterations; the copy behind it counts for nothing, and the branch around it has no
     // line that was counted.
     assert_eq!(slots.executions, [100.0, 400.0, 0.0, 0.0, 100.0]);
-    let hot = slots.hot.unwrap();
+    let Hot { iterations, work, .. } = slots.hot.unwrap();
     // Eight instructions, and of them four loads.
-    assert_eq!((hot.iterations, hot.slots, hot.holds_codes), (400.0, 3200.0, true));
-    let of = |pipe| hot.pipes.get(&pipe).copied();
+    assert_eq!((iterations, work.slots, work.holds_codes), (400.0, 3200.0, true));
+    let of = |pipe| work.pipes.get(&pipe).copied();
     assert_eq!((of(pipes::Pipe::Global), of(pipes::Pipe::F32)), (Some(1600.0), Some(800.0)));
-    // Two of 16 bytes and two of 2; by line 51200 of 460800 bytes.
-    assert_eq!((hot.lane_bytes, hot.bytes, hot.narrow_bytes), (36.0, 460_800, 51_200));
+    // By line 51200 of 460800 bytes.
+    assert_eq!((work.bytes, work.narrow_bytes), (460_800, 51_200));
     // Loads go at a quarter of the issue rate, so four of them take longer than the eight take to issue.
-    let binding = hot.binding();
+    let binding = work.binding();
     assert_eq!((binding.pipe, binding.issue, binding.slots), (pipes::Pipe::Global, false, 6400.0));
 }
 
 #[test]
 fn a_loop_that_does_not_load_all_codes_says_so() {
     let hot = weighed(1 << 20).hot.unwrap();
-    assert_eq!((hot.iterations, hot.holds_codes), (400.0, false));
+    assert_eq!((hot.iterations, hot.work.holds_codes), (400.0, false));
 }
 
 /// After line 31 most threads have left; what is behind it, lines 40 to 42, no warp of the run came to.
@@ -132,11 +132,12 @@ fn tensor_cores_get_what_issuing_and_the_busiest_pipe_leave() {
         weigh(&code, &lines, 51_200).hot.unwrap()
     };
     // Two products take 8 of the 10 slots that an iteration issues.
-    assert_eq!((hot(0).iterations, hot(0).slots, hot(0).bytes), (100.0, 1000.0, 51_200));
+    let work = hot(0).work;
+    assert_eq!((hot(0).iterations, work.slots, work.bytes), (100.0, 1000.0, 51_200));
     assert_eq!(attention::tensor_rate(&hot(0)), Some(0.8));
     // Four passes an iteration are 16 slots, and shared memory binds.
     assert_eq!(attention::tensor_rate(&hot(400)), Some(0.5));
-    assert_eq!(hot(400).binding().pipe, pipes::Pipe::Shared);
+    assert_eq!(hot(400).work.binding().pipe, pipes::Pipe::Shared);
     assert_eq!(attention::tensor_rate(&weighed(409_600).hot.unwrap()), None);
 }
 
@@ -157,19 +158,90 @@ fn every_run_of_attention_has_a_kernel_and_a_case() {
 fn a_step_over_many_positions_that_issues_more_than_memory_leaves_time_for_misses_its_budget() {
     for kv in Kv::ALL {
         let miss = attention::Run::Step(kv, 4096).issued(7.51).unwrap();
-        assert!(miss.contains("7.51 issue slots") && miss.contains("budget 7.5"), "{miss}");
+        assert!(miss.text.contains("7.51 issue slots") && miss.text.contains("budget 7.5"), "{}", miss.text);
         assert_eq!(attention::Run::Step(kv, 4096).issued(7.5), None);
         assert_eq!(attention::Run::Step(kv, 1000).issued(20.0), None);
     }
     assert_eq!(attention::Run::Prompt(Kv::F16, 128).issued(20.0), None);
 }
 
+/// A product whose work is split over two loops, each of half of the weights: lines 20 and 21 load, 22 and 23 multiply.
+const SPLIT: &str = "
+.text.k:
+	//## File \".nv_debug_ptx_txt\", line 10
+        /*0000*/                   STS.128 [R3], R40 ;
+.L_x_1:
+	//## File \".nv_debug_ptx_txt\", line 20
+        /*0010*/                   LDG.E.128.CONSTANT R4, desc[UR6][R10.64] ;
+	//## File \".nv_debug_ptx_txt\", line 22
+        /*0020*/                   FFMA R1, R20, R16, R1 ;
+        /*0030*/               @P0 BRA `(.L_x_1) ;
+.L_x_2:
+	//## File \".nv_debug_ptx_txt\", line 21
+        /*0040*/                   LDG.E.128.CONSTANT R4, desc[UR6][R10.64] ;
+	//## File \".nv_debug_ptx_txt\", line 23
+        /*0050*/                   FFMA R1, R20, R16, R1 ;
+        /*0060*/                   FFMA R1, R21, R17, R1 ;
+        /*0070*/                   FFMA R1, R22, R18, R1 ;
+        /*0080*/               @P0 BRA `(.L_x_2) ;
+	//## File \".nv_debug_ptx_txt\", line 30
+        /*0090*/                   EXIT ;
+";
+
+/// 100 warps: four iterations of the first loop, eight of the second.
+fn split(first: u64, second: u64) -> Slots {
+    let code = sass::read(SPLIT, "k").unwrap();
+    let mut lines = [line(10, 100, 0), line(20, 400, 204_800), line(21, 800, 409_600)].to_vec();
+    lines.extend([line(22, 400, 0), line(23, 2400, 0), line(30, 100, 0)]);
+    for (at, sectors) in [(1, first), (2, second)] {
+        lines[at].metrics.global_first_sectors = sectors;
+        lines[at].metrics.global_load_requests = lines[at].metrics.warp_instructions;
+    }
+    weigh(&code, &lines, 614_400)
+}
+
+#[test]
+fn work_that_is_split_over_loops_is_the_sum_of_them() {
+    let slots = split(6400, 12_800);
+    assert_eq!(slots.executions, [100.0, 400.0, 800.0, 100.0]);
+    // 3 instructions 400 times and 5 instructions 800 times; the larger loop alone would be 4000 over all weights.
+    let loops = slots.loops.unwrap();
+    assert_eq!((loops.slots, loops.bytes, loops.holds_codes), (5200.0, 614_400, true));
+    assert_eq!((slots.hot.unwrap().work.slots, slots.kernel), (4000.0, 5400.0));
+}
+
+#[test]
+fn on_the_way_are_bytes_of_memory_that_a_warp_waits_for_in_an_iteration() {
+    // 512 bytes a warp and iteration in both loops, all of them from memory.
+    assert_eq!(split(6400, 12_800).round, 512.0);
+    // The second loop reads what others have read: a cache gives it, and only the first loop's are from memory.
+    assert_eq!(split(6400, 100).round, 512.0);
+    assert_eq!(split(0, 0).round, 0.0);
+    // A block of 128 threads is four warps.
+    assert_eq!(split(6400, 12_800).block_in_flight(128), 2048.0);
+}
+
+#[test]
+fn narrow_loads_cost_the_first_cache_their_requests_and_sectors() {
+    // 800 loads of 2 bytes a lane, each of so many sectors: a request a clock takes four slots, and so do four sectors.
+    let pressure = |sectors: u64| {
+        let code = sass::read(UNROLLED, "k").unwrap();
+        let mut lines = [line(20, 800, 409_600), line(21, 800, 51_200), line(22, 800, 0)];
+        (lines[1].metrics.global_load_requests, lines[1].metrics.global_load_sectors) = (800, 800 * sectors);
+        weigh(&code, &lines, 409_600).loops.unwrap().pressure[&pipes::Pipe::Global]
+    };
+    // 800 wide loads whose sectors are not counted here, and 800 narrow ones.
+    assert_eq!(pressure(2), 4.0 * 800.0 + 4.0 * 800.0);
+    assert_eq!(pressure(32), 4.0 * 800.0 + 8.0 * 4.0 * 800.0);
+}
+
 #[test]
 fn an_unknown_kernel_is_a_usage_error_that_names_the_families() {
     let args = BudgetArgs {
         filter: Some("q9_9".into()),
-        rows: 32,
-        cols: 256,
+        rows: Some(32),
+        cols: Some(256),
+        write: false,
         sass: false,
         place: Place::default(),
         json: false,
@@ -179,15 +251,36 @@ fn an_unknown_kernel_is_a_usage_error_that_names_the_families() {
 }
 
 #[test]
-fn every_family_has_a_kernel_and_a_case() {
+fn every_family_has_a_kernel_and_a_case_that_writes_codes_if_it_reads_them() {
     let manifest = warpsmith_host::kernels().unwrap();
-    let args = BudgetArgs { filter: None, rows: 32, cols: 256, sass: false, place: Place::default(), json: false };
     for family in &families::ALL {
-        let names: Vec<&str> = manifest.kernels.iter().map(|k| k.name.as_str()).filter(|k| family.has(k)).collect();
-        assert!(!names.is_empty(), "{}", family.name);
-        for name in names {
-            let case = case(family, name, &args).ok().unwrap();
-            assert!(case.to_string().contains("rows=32,cols=256"), "{name}: {case}");
+        let of_family: Vec<Subject> =
+            Subject::chosen(None).into_iter().filter(|s| std::ptr::eq(s.family, family)).collect();
+        assert!(!of_family.is_empty(), "{}", family.name);
+        for subject in of_family {
+            let name = subject.kernel();
+            assert!(manifest.kernels.iter().any(|k| k.name == name), "{name}");
+            for cols in WIDTHS {
+                let case = subject.case((ROWS, cols)).ok().unwrap().to_string();
+                assert!(case.contains(&format!("rows=128,cols={cols}")), "{name}: {case}");
+                let codes = case.contains(",codes=") && !case.contains(",codes=0");
+                assert_eq!(codes, name.contains("_i"), "{name}: {case}");
+            }
         }
+    }
+}
+
+#[test]
+fn what_is_listed_as_missed_is_of_budgets_that_there_are() {
+    let paths = families::ALL.iter().flat_map(|f| f.limits.iter().map(move |l| (f, l.0)));
+    let mut names: Vec<String> = paths
+        .flat_map(|(f, p)| {
+            let title = p.map_or_else(|| f.name.to_owned(), |p| format!("{} {p}", f.name));
+            WIDTHS.map(move |w| format!("{title}, {w} columns: "))
+        })
+        .collect();
+    names.extend(attention::Run::chosen(None).iter().map(|r| format!("{} {}: ", r.kernel(), r.shape())));
+    for key in known::built_in().ok().unwrap().keys() {
+        assert!(names.iter().any(|n| key.starts_with(n.as_str())), "{key}");
     }
 }

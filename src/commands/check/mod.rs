@@ -75,6 +75,19 @@ pub fn subjects(names: &[String]) -> Result<Vec<Subject>, Failure> {
     Ok(all.into_iter().filter(|s| names.is_empty() || s.kernels().iter().any(|k| names.contains(k))).collect())
 }
 
+/// The cases of a shape: of the subjects that have its sizes, since a kernel is also launched as a part of others, which have
+/// sizes of their own.
+pub fn cases(subjects: Vec<Subject>, shape: &str) -> Result<Vec<Case>, Failure> {
+    let (cases, mut refused): (Vec<_>, Vec<_>) = subjects.into_iter().map(|s| s.parse(shape)).partition(Result::is_ok);
+    let cases: Vec<Case> = cases.into_iter().flatten().collect();
+    if !cases.is_empty() {
+        return Ok(cases);
+    }
+    refused.dedup();
+    let why: Vec<String> = refused.into_iter().filter_map(Result::err).collect();
+    Err(Failure::usage(format!("--shape {shape}: {}", why.join("; or "))))
+}
+
 /// The kernels that come with this program, for a device of that architecture.
 pub fn module(sm: u32) -> Result<Arc<Module>, Failure> {
     let (_, text) = warpsmith_host::builtin_image().code_for(sm)?;
@@ -103,11 +116,11 @@ fn kernels(args: &CheckArgs, checks: Checks, allow: &[Allow]) -> Result<(), Fail
     let mut groups = Groups::new(allow);
     let mut rows = Vec::new();
     let mut approximate = Approximate::default();
-    for subject in subjects {
-        let cases = match &args.shape {
-            Some(text) => vec![subject.parse(text).map_err(|e| Failure::usage(format!("--shape {text}: {e}")))?],
-            None => subject.cases(),
-        };
+    let runs: Vec<(Subject, Vec<Case>)> = match &args.shape {
+        Some(text) => cases(subjects, text)?.into_iter().map(|case| (case.subject(), vec![case])).collect(),
+        None => subjects.into_iter().map(|s| (s, s.cases())).collect(),
+    };
+    for (subject, cases) in runs {
         let started = Instant::now();
         let mut row = Row { kernels: subject.kernels().join(", "), cases: cases.len(), ..Row::default() };
         let seen = groups.len();
@@ -277,4 +290,24 @@ fn summary(args: &CheckArgs, groups: &Groups<'_>, rows: &[Row], approximate: &Ap
     approximate.print();
     let cases: usize = rows.iter().map(|r| r.cases).sum();
     println!("{cases} cases on sm_{}, checks {}: {}", args.sm, args.checks, groups.verdict());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_is_of_the_subjects_that_have_its_sizes() {
+        // A layer in one launch is compared with these products, and has no rows.
+        let of = |shape: &str| cases(subjects(&["gemv_q8_0".to_owned()]).ok().unwrap(), shape);
+        let printed = of("rows=64,cols=256").ok().unwrap();
+        assert!(printed.len() > 1 && printed.iter().all(|c| c.to_string().starts_with("rows=64,cols=256,")));
+        for case in printed {
+            assert!(of(&case.to_string()).ok().unwrap().contains(&case), "{case}");
+        }
+        let layer = of("hidden=256").ok().unwrap();
+        assert!(layer.len() == 1 && matches!(layer[0].subject(), Subject::Layer(_)));
+        let text = of("rws=64").err().unwrap().to_string();
+        assert!(text.contains("no size `rws`: the sizes are rows, cols"), "{text}");
+    }
 }

@@ -16,7 +16,7 @@ use warpsmith_simt::{Checks, Module};
 
 use super::approximate::Approximate;
 use super::check::bench::Gpu;
-use super::check::{module, plural, program, subjects};
+use super::check::{cases, module, plural, program, subjects};
 use super::project::Project;
 use crate::cli::ProfileArgs;
 use crate::failure::{Failure, Kind};
@@ -113,8 +113,7 @@ pub fn launches(
     sm: u32,
 ) -> Result<Vec<(String, LaunchProfile)>, Failure> {
     let mut launches = Vec::new();
-    for subject in subjects(&[kernel.to_owned()])? {
-        let case = subject.parse(shape).map_err(|e| Failure::usage(format!("--shape {shape}: {e}")))?;
+    for case in cases(subjects(&[kernel.to_owned()])?, shape)? {
         let mut device = Gpu::new(sm, module, PROFILE).map_err(|e| Failure::new(Kind::Operation, e))?;
         case.run(&mut device).map_err(|e| match e {
             CaseFailure::Launch(text) => Failure::new(Kind::Operation, text),

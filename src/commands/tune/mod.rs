@@ -13,12 +13,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use warpsmith_arch::Gpu;
-use warpsmith_host::gpu_kernels::cases::Product;
 use warpsmith_host::gpu_kernels::format::Format;
 use warpsmith_host::gpu_kernels::gemv::{Activations, PROVENANCE, TUNED, Tuned};
 use warpsmith_host::{Device, Engine};
 
 use super::budget::Tools;
+use super::budget::families::product;
 use super::profile::gpus;
 use crate::cli::{TuneArgs, TuneBy};
 use crate::failure::{Failure, Kind};
@@ -107,14 +107,6 @@ impl Found {
             allowed.map(|a| fit::row(self.sm, *format, a, shapes)).collect::<Vec<_>>()
         };
         self.evidence.iter().flat_map(of).collect()
-    }
-}
-
-fn product(activations: Activations) -> Product {
-    match activations {
-        Activations::F32 => Product::Gemv,
-        Activations::Int16 => Product::Int16,
-        Activations::Int8 => Product::Int8,
     }
 }
 

@@ -12,14 +12,15 @@
 //!
 //! A block of rows costs what every other costs, so a few rows are run, and the rest is their multiple.
 
-use warpsmith_arch::{Gpu as Sheet, PARTITIONS, Rates};
+use warpsmith_arch::{Gpu as Sheet, Occupancy, PARTITIONS, Rates};
 use warpsmith_host::gpu_kernels::cases::{Product, Subject};
 use warpsmith_host::gpu_kernels::format::Format;
 use warpsmith_simt::Module;
 
 use crate::commands::budget::pipes::Pipe;
-use crate::commands::budget::{PROFILE, Tools, assemble, sass, slots};
+use crate::commands::budget::{Assembled, PROFILE, Tools, assemble, slots};
 use crate::commands::check::bench::Gpu;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -59,7 +60,8 @@ pub struct Codes<'a> {
     tools: &'a Tools,
     sm: u32,
     module: Arc<Module>,
-    codes: HashMap<String, sass::Code>,
+    text: Cow<'static, str>,
+    codes: HashMap<String, Assembled>,
 }
 
 /// What a product with some activations costs in rows of one length.
@@ -69,8 +71,10 @@ pub struct Cost {
     blocks: f64,
     issue: f64,
     pipe: f64,
-    /// Bytes that a multiprocessor has on the way, when it is full.
+    /// Bytes of memory that a block has on the way.
     in_flight: f64,
+    /// Blocks that a multiprocessor holds.
+    resident: f64,
     /// Whether it writes codes.
     codes: bool,
     /// Bytes of a row of weights on the device.
@@ -80,13 +84,14 @@ pub struct Cost {
 impl<'a> Codes<'a> {
     pub fn new(tools: &'a Tools, sm: u32) -> Result<Codes<'a>, String> {
         let module = crate::commands::check::module(sm).map_err(|e| e.to_string())?;
-        Ok(Codes { tools, sm, module, codes: HashMap::new() })
+        let (_, text) = warpsmith_host::builtin_image().code_for(sm).map_err(|e| e.to_string())?;
+        Ok(Codes { tools, sm, module, text, codes: HashMap::new() })
     }
 
     /// Compiles a kernel, if that was not done yet.
-    fn code(&mut self, kernel: &str) -> Result<&sass::Code, String> {
+    fn code(&mut self, kernel: &str) -> Result<&Assembled, String> {
         if !self.codes.contains_key(kernel) {
-            let (code, ..) = assemble(kernel, self.sm, self.tools).map_err(|e| e.to_string())?;
+            let code = assemble(kernel, &self.text, self.sm, self.tools).map_err(|e| e.to_string())?;
             self.codes.insert(kernel.to_owned(), code);
         }
         self.codes.get(kernel).ok_or_else(|| format!("no code of {kernel}"))
@@ -107,16 +112,22 @@ impl<'a> Codes<'a> {
         let codes = bytes * 8 / weights * weights / 8;
         // Those that only round are not its own.
         let profile = bench.profiles.iter().find(|p| p.kernel == own).ok_or_else(|| format!("{case} ran no {own}"))?;
+        let sm = self.sm;
         let code = self.code(&own)?;
-        let slots = slots::weigh(code, &profile.profile.lines, codes as u64);
-        let hot = slots.hot.as_ref();
-        let busiest = hot.map_or(0.0, |h| h.pressure.iter().map(|(p, s)| s * by_pipe(gpu, *p)).fold(0.0, f64::max));
+        let slots = slots::weigh(&code.code, &profile.profile.lines, codes as u64);
+        let loops = slots.loops.as_ref();
+        let busiest = loops.map_or(0.0, |l| l.pressure.iter().map(|(p, s)| s * by_pipe(gpu, *p)).fold(0.0, f64::max));
+        let threads = profile.launch.block.iter().product();
+        let occupancy =
+            Occupancy::of(sm, code.registers, profile.static_shared, profile.launch.dynamic_shared, threads);
+        let occupancy = occupancy.ok_or_else(|| format!("no limits of sm_{sm} are known"))?;
         Ok(Cost {
             blocks: profile.launch.grid.iter().map(|g| f64::from(*g)).product(),
             issue: slots.kernel,
-            // What is not in the loop issues before or after it.
-            pipe: busiest + slots.kernel - hot.map_or(0.0, |h| h.slots),
-            in_flight: slots.in_flight(profile).unwrap_or(0.0),
+            // What is not in a loop issues before or after it.
+            pipe: busiest + slots.kernel - loops.map_or(0.0, |l| l.slots),
+            in_flight: slots.block_in_flight(threads),
+            resident: f64::from(occupancy.blocks()),
             codes: written.is_some(),
             row: bytes as f64 / ROWS as f64,
         })
@@ -127,12 +138,15 @@ impl Cost {
     /// Microseconds of a matrix of so many rows on a GPU.
     pub fn time(&self, gpu: &Sheet, rows: u64) -> f64 {
         let more = rows as f64 / ROWS as f64;
-        let busy = (self.blocks * more).ceil().clamp(1.0, f64::from(gpu.multiprocessors));
+        let blocks = (self.blocks * more).ceil().max(1.0);
+        let multiprocessors = f64::from(gpu.multiprocessors);
+        let busy = blocks.min(multiprocessors);
+        let resident = blocks.min(self.resident * multiprocessors);
         let clocks = busy * f64::from(gpu.clock_mhz);
         let issue = self.issue.max(self.pipe) * more / f64::from(PARTITIONS) / clocks;
         // Bytes a microsecond.
         let full = gpu.bandwidth * 1e3 * READS;
-        let reached = if self.in_flight > 0.0 { full.min(self.in_flight * busy / LATENCY) } else { full };
+        let reached = if self.in_flight > 0.0 { full.min(self.in_flight * resident / LATENCY) } else { full };
         let memory = self.row * rows as f64 / reached;
         STEP + issue.max(memory) + if self.codes { 2.0 * LATENCY } else { 0.0 }
     }
@@ -144,7 +158,7 @@ mod tests {
     use crate::commands::profile::gpus;
 
     fn cost(issue: f64, codes: bool) -> Cost {
-        Cost { blocks: 16.0, issue, pipe: issue, in_flight: 1e6, codes, row: 4096.0 * 18.0 / 128.0 }
+        Cost { blocks: 16.0, issue, pipe: issue, in_flight: 1e6, resident: 4.0, codes, row: 4096.0 * 18.0 / 128.0 }
     }
 
     #[test]
@@ -168,5 +182,18 @@ mod tests {
         // 16 blocks keep 16 of 132 multiprocessors busy.
         let [few, many] = [128, 1280].map(|rows| cost(slots, false).time(gpu, rows) - STEP);
         assert!(many < 2.0 * few, "{few} {many}");
+    }
+
+    #[test]
+    fn memory_is_asked_for_by_the_blocks_that_are_resident() {
+        let gpu = gpus::find("h200").unwrap();
+        // 9 KiB a block of 16 rows, four of which fit on a multiprocessor.
+        let few = Cost { blocks: 8.0, in_flight: 9216.0, ..cost(1.0, false) };
+        let memory = |rows: u64| few.time(gpu, rows) - STEP;
+        let bytes = |rows: u64| few.row * rows as f64;
+        // 132 blocks: one on each multiprocessor, 1.87 TB/s, however many would fit.
+        assert!((bytes(2112) / memory(2112) / 1e6 - 132.0 * 9216.0 / LATENCY / 1e6).abs() < 1e-6);
+        // Eight times as many: four on each, which is more than memory delivers.
+        assert!((bytes(16896) / memory(16896) / 1e6 - 4.8 * READS).abs() < 1e-6);
     }
 }

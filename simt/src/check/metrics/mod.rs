@@ -77,6 +77,8 @@ metrics! {
     global_copy_sectors = "l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts.sum",
     /// Their distinct bytes.
     global_copy_bytes = "smsp__sass_data_bytes_mem_global_op_ldgsts.sum",
+    /// Sectors that loads and copies were the first of the launch to ask for: what memory delivers if no cache forgets.
+    global_first_sectors = "lts__t_sectors_op_read_lookup_miss.sum",
     /// Warp-wide atomics in global memory that give the old value.
     global_atom_requests = "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum",
     /// Their sectors.
