@@ -402,7 +402,7 @@ fn a_project_on_published_crates_names_their_version() {
         assert!(!["@NAME@", "@KERNEL@", "@HOST@", "@DEVICE@"].iter().any(|mark| written.contains(mark)), "{file}");
     }
     let manifest = fs::read_to_string(project.join("Cargo.toml")).unwrap();
-    for line in ["name = \"my-kernels\"", "warpsmith-host = \"0.1\"", "warpsmith-builder = \"0.1\""] {
+    for line in ["name = \"my-kernels\"", "warpsmith-host = { version = \"0.1\", default-features = false }", "warpsmith-builder = \"0.1\""] {
         assert!(manifest.contains(line), "{manifest}");
     }
     let kernels = fs::read_to_string(project.join("kernels/Cargo.toml")).unwrap();

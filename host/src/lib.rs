@@ -27,15 +27,26 @@
 //! The `cu*` functions that `cust` and this crate call are those of [`driver`], which forwards
 //! them to NVIDIA's driver or runs PTX on the CPU. A program that depends on this crate needs
 //! neither a CUDA toolkit nor a driver to build and to start.
+//!
+//! The feature `llm`, which is on by default, is the kernels of `gpu-kernels`, compiled in the build script, and all that runs
+//! a model on them: the last four rows of the table, [`builtin_image`] and [`kernels`]. Programs with kernels of their own
+//! switch it off and build in a fraction of the time.
 
+#[cfg(feature = "llm")]
 pub mod chat;
+#[cfg(feature = "llm")]
 pub mod decode;
+#[cfg(feature = "llm")]
 pub mod gguf;
+#[cfg(feature = "llm")]
 pub mod model;
+#[cfg(feature = "llm")]
 pub mod reference;
 mod runtime;
+#[cfg(feature = "llm")]
 pub mod tokenizer;
 
+#[cfg(feature = "llm")]
 pub use gpu_kernels;
 pub use runtime::*;
 pub use warpsmith_device as device;

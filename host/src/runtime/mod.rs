@@ -6,6 +6,7 @@
 //! is no state of the process but the engine.
 
 mod buffer;
+#[cfg(feature = "llm")]
 mod builtin;
 mod capture;
 mod device;
@@ -29,6 +30,7 @@ mod stream;
 mod sys;
 
 pub use buffer::Buffer;
+#[cfg(feature = "llm")]
 pub use builtin::{builtin_image, kernels};
 pub use capture::Capture;
 pub use device::{Device, Limits, MemoryInfo};

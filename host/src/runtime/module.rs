@@ -154,9 +154,11 @@ impl Modules {
         if let Some(bound) = self.table().bound.get(&key) {
             return Ok(bound.clone());
         }
-        let known = self.table().libraries.contains_key(meta.library);
-        if !known && let Some(image) = super::builtin::image(meta.library) {
-            // The kernels that come with this crate need no call to `Device::load`.
+        // The kernels that come with this crate need no call to `Device::load`.
+        #[cfg(feature = "llm")]
+        if let Some(image) = super::builtin::image(meta.library)
+            && !self.table().libraries.contains_key(meta.library)
+        {
             self.load(device, image)?;
         }
         // While this is held no other image takes the library's place.

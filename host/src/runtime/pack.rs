@@ -233,5 +233,5 @@ fn number(bytes: &mut &[u8]) -> Option<usize> {
     None
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "llm"))]
 mod tests;

@@ -173,6 +173,7 @@ impl<T: Element> Pinned<T> {
 
     /// Runs `f` with the elements, as soon as the device has finished with the old ones. `f` must not touch this memory
     /// by another way: it is locked.
+    #[cfg(feature = "llm")]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(&mut [T]) -> R) -> Result<R, Error> {
         self.access("Pinned::with_mut", |base| {
             // SAFETY: `len` elements, all initialised since any bits are a valid element; the device uses none of them,

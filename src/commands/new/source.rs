@@ -56,14 +56,18 @@ impl Source {
         })
     }
 
-    /// The value of a dependency on the crate of that folder.
+    /// The value of a dependency on the crate of that folder. A project has kernels of its own: those that come with the host
+    /// layer would be most of its first build.
     pub fn dependency(&self, folder: &str) -> String {
-        match self {
-            // A string of JSON is one of TOML: both escape quotes, backslashes and control characters the same way.
-            Source::Checkout { root, .. } => {
-                format!("{{ path = {} }}", json!(root.join(folder).to_string_lossy()))
-            }
-            Source::Registry(version) => json!(version).to_string(),
+        // A string of JSON is one of TOML: both escape quotes, backslashes and control characters the same way.
+        let (key, value) = match self {
+            Source::Checkout { root, .. } => ("path", json!(root.join(folder).to_string_lossy())),
+            Source::Registry(version) => ("version", json!(version)),
+        };
+        match folder {
+            "host" => format!("{{ {key} = {value}, default-features = false }}"),
+            _ if key == "version" => value.to_string(),
+            _ => format!("{{ {key} = {value} }}"),
         }
     }
 
