@@ -292,7 +292,7 @@ impl Tokenizer {
             Kind::UserDefined => true,
         };
         // Longest token first; a place that is taken stays taken.
-        for (token, id) in self.specials.iter().filter(|(_, id)| wanted(*id)) {
+        for (token, id) in self.specials.iter().filter(|(t, id)| t.len() <= text.len() && wanted(*id)) {
             for (start, _) in text.match_indices(token.as_str()) {
                 let end = start + token.len();
                 if places.range(..end).next_back().is_none_or(|(_, place)| place.0 <= start) {
