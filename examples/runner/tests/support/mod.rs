@@ -220,11 +220,14 @@ impl Client {
             self.0.read_exact(&mut body).unwrap();
         } else {
             assert_eq!(header(&head, "transfer-encoding"), Some("chunked"), "{head}");
+            let start = Instant::now();
             loop {
                 match self.chunk() {
                     chunk if chunk.is_empty() => break,
                     chunk => body.extend(chunk),
                 }
+                // Comments keep a stream alive that does not end.
+                assert!(start.elapsed() < LONG, "a stream without an end: {}", String::from_utf8_lossy(&body));
             }
         }
         Answer { status, head, body }
