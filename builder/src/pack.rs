@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_pack_holds_what_its_index_says() {
-        let body = |n: u32| format!(".visible .entry k{n}(\n)\n{{\n\t.loc\t1 {n} 1\n\tret;\n}}\n");
+        let body = |n: u32| format!(".visible .entry k{n}(\n)\n{{\n\t.loc\t1 {n} 1\n\tret;\n\t.loc\t1 {n} 2\n}}\n");
         let text = |sm: u32| format!(".version 7.4\n.target sm_{sm}\n{}{}", body(1), body(2));
         let texts = [(75, text(75)), (80, text(80))];
         let pack = pack("l", texts.iter().map(|(sm, text)| (*sm, text.as_str()))).unwrap();
@@ -251,10 +251,11 @@ mod tests {
             content
         };
         assert_eq!(String::from_utf8(frame(0)).unwrap(), ".version 7.4\n.target sm_75\n.version 7.4\n.target sm_80\n");
-        let bare = body(2).replace("\t.loc\t1 2 1\n", "");
+        let bare = body(2).replace("\t.loc\t1 2 1\n", "").replace("\t.loc\t1 2 2\n", "");
         assert_eq!(String::from_utf8(frame(4)).unwrap(), bare.repeat(2));
-        // One place, and in each of the two pieces one directive, behind three lines.
-        assert_eq!(frame(5), [&[1, 11][..], b"\t.loc\t1 2 1", &[1, 3, 0, 1, 3, 0]].concat());
+        // Two places, and in each of the two pieces two directives, behind three lines and one more.
+        let records = [2, 3, 1, 0, 1].repeat(2);
+        assert_eq!(frame(5), [&[2, 11][..], b"\t.loc\t1 2 1", &[11], b"\t.loc\t1 2 2", &records].concat());
     }
 
     #[test]
