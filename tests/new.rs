@@ -99,10 +99,25 @@ fn every_template_builds_passes_its_tests_and_runs() {
         assert!(ran.contains("engine: software") && ran.contains(result), "{ran}");
     }
 
+    a_wrong_name(&project);
     kernels_of_its_own(&project);
     benchmarks_of_its_own(&project);
     a_second_kernel(&project);
     watch_and_inspect(&project);
+}
+
+/// Kernels under a name that no build script made: what the compiler says stands in docs/mistakes.md.
+fn a_wrong_name(project: &Path) {
+    let path = project.join("src/main.rs");
+    let source = fs::read_to_string(&path).unwrap();
+    let wrong = source.replace("include_kernels!(\"kernels\")", "include_kernels!(\"kernel\")");
+    assert_ne!(wrong, source);
+    fs::write(&path, wrong).unwrap();
+    let output = cargo(project, &["check", "--quiet", "--bin", "first-kernel"]).output().unwrap();
+    fs::write(&path, source).unwrap();
+    let said = text(&output.stderr);
+    let error = said.lines().find(|line| line.starts_with("error")).unwrap_or_default();
+    assert_eq!(error, include_str!("messages/include_kernels.txt").trim_end(), "{said}");
 }
 
 /// The tool in a project: what it prints if it ends with this code.
@@ -402,7 +417,11 @@ fn a_project_on_published_crates_names_their_version() {
         assert!(!["@NAME@", "@KERNEL@", "@HOST@", "@DEVICE@"].iter().any(|mark| written.contains(mark)), "{file}");
     }
     let manifest = fs::read_to_string(project.join("Cargo.toml")).unwrap();
-    for line in ["name = \"my-kernels\"", "warpsmith-host = { version = \"0.1\", default-features = false }", "warpsmith-builder = \"0.1\""] {
+    for line in [
+        "name = \"my-kernels\"",
+        "warpsmith-host = { version = \"0.1\", default-features = false }",
+        "warpsmith-builder = \"0.1\"",
+    ] {
         assert!(manifest.contains(line), "{manifest}");
     }
     let kernels = fs::read_to_string(project.join("kernels/Cargo.toml")).unwrap();

@@ -5,6 +5,7 @@
 //! one loads, is not this library itself, initialises and has a device. A failed choice leaves
 //! nothing behind; [`init_error`] says why, and the next `cuInit` tries anew.
 
+use std::error::Error as _;
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::fmt;
 use std::str::FromStr;
@@ -450,7 +451,9 @@ pub fn other_driver() -> Option<String> {
 impl Real {
     fn open(name: &str) -> Result<Real, String> {
         // SAFETY: loading runs the library's initialisers; these names are the CUDA driver's, or the user's choice.
-        let library = unsafe { Library::new(name) }.map_err(|e| e.to_string())?;
+        let library = unsafe { Library::new(name) }
+            // The loader's own words are the cause.
+            .map_err(|e| e.source().map_or_else(|| e.to_string(), ToString::to_string))?;
         // SAFETY: the symbol is only tested for presence, never used at a type.
         let ours = unsafe { library.get::<*const c_void>(MARKER.to_bytes_with_nul()) }.is_ok();
         if ours {
