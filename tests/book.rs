@@ -268,3 +268,57 @@ fn a_listing_that_is_not_in_its_source_is_told() {
     );
     assert!(listing_problem(listing).is_some());
 }
+
+/// Numbers of hazards in a text, such as `OX-14` or `ox_14`, as they stand in docs/hazards.md.
+fn hazards(text: &str) -> HashSet<String> {
+    let mut found = HashSet::new();
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    let words: Vec<&str> = words.filter(|w| !w.is_empty()).collect();
+    for pair in words.windows(2) {
+        let engine = pair[0].to_ascii_uppercase();
+        // In machine code, RZ is a register and numbers have zeros in front.
+        let number = pair[1].parse::<u8>().is_ok() && !pair[1].starts_with('0');
+        if matches!(engine.as_str(), "OX" | "FE" | "RZ") && number {
+            found.insert(format!("{engine}-{}", pair[1]));
+        }
+    }
+    found
+}
+
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        let name = entry.file_name();
+        match entry.file_type().unwrap().is_dir() {
+            true if !matches!(name.to_str(), Some("target" | ".git")) => sources(&path, found),
+            false if path.extension().is_some_and(|e| e == "rs") => found.push(path),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn hazards_that_tests_are_named_after_are_in_the_book_with_those_tests() {
+    let page = read(&Path::new(ROOT).join("docs/hazards.md"));
+    let (mut files, mut problems) = (Vec::new(), Vec::new());
+    ["gpu-kernels", "host", "device", "driver", "simt", "builder", "bench", "src", "examples"]
+        .iter()
+        .for_each(|dir| sources(&Path::new(ROOT).join(dir), &mut files));
+    let (listed, mut tests) = (hazards(&page), String::new());
+    for file in &files {
+        let text = read(file);
+        for unknown in hazards(&text).difference(&listed) {
+            problems.push(format!("{}: {unknown} has no row in docs/hazards.md", file.display()));
+        }
+        tests.push_str(&text);
+    }
+    let named: Vec<&str> = page.split('`').skip(1).step_by(2).collect();
+    assert!(named.len() > 40, "{named:?}");
+    problems.extend(
+        named
+            .iter()
+            .filter(|t| !tests.contains(&format!("fn {t}(")))
+            .map(|t| format!("docs/hazards.md: no test `{t}`")),
+    );
+    none(problems);
+}
