@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use warpsmith_builder::Manifest;
 use warpsmith_driver_api::software::own_frame;
+use warpsmith_host::KernelImage;
 use warpsmith_simt::{LoadOptions, Module};
 
 use crate::cli::InspectArgs;
@@ -94,8 +95,7 @@ impl Subject {
                 continue;
             }
             let file = path.with_file_name(&image.file);
-            let text = std::fs::read_to_string(&file)
-                .map_err(|e| Failure::new(Kind::Operation, format!("{}: {e}", file.display())))?;
+            let text = embedded(&path, kernel, image.sm)?;
             let mut subject = Subject::load(args, sm, text, file.display().to_string())?;
             subject.add(launch_of(&last, kernel));
             return Ok(subject);
@@ -140,6 +140,20 @@ impl Subject {
             );
         }
     }
+}
+
+/// The text of a kernel's module as the program embeds it, which is what its launches ran: from the pack beside the manifest.
+fn embedded(manifest: &Path, kernel: &str, sm: u32) -> Result<String, Failure> {
+    let file = manifest.with_file_name("kernels.pack");
+    let refuse = |path: &Path, e: std::io::Error| Failure::new(Kind::Operation, format!("{}: {e}", path.display()));
+    let pack = std::fs::read(&file).map_err(|e| refuse(&file, e))?;
+    let text = std::fs::read_to_string(manifest).map_err(|e| refuse(manifest, e))?;
+    let library = Manifest::read(manifest).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?.library;
+    // An image lives as long as the program does; this one is read once.
+    let parts: (&str, &str, &[u8]) = (library.leak(), text.leak(), pack.leak());
+    // SAFETY: nothing is launched with it, its code is read.
+    let image = unsafe { KernelImage::from_pack(parts) };
+    Ok(image.code_of(kernel, sm)?.1.into_owned())
 }
 
 /// Of the launches of a kernel, the one that issued most.

@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)] // helpers of tests are not seen as tests
+
 use super::*;
 use crate::{KernelImage, builtin_image};
 
