@@ -16,7 +16,7 @@ use warpsmith_host::{Device, builtin_image};
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// What the kernels need to be a workspace of their own.
-const MEMBERS: [&str; 5] = ["gpu-kernels", "device", "macros", "builder", "simt"];
+const MEMBERS: [&str; 7] = ["gpu-kernels", "device", "macros", "builder", "arch", "ptx", "simt"];
 
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
