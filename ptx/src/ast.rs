@@ -87,6 +87,28 @@ pub enum Type {
 }
 
 impl Type {
+    /// Bits of a value; 1 for a predicate.
+    pub fn bits(self) -> u32 {
+        match self {
+            Type::Pred => 1,
+            Type::B8 | Type::U8 | Type::S8 => 8,
+            Type::B16 | Type::U16 | Type::S16 | Type::F16 | Type::BF16 => 16,
+            Type::B32 | Type::U32 | Type::S32 | Type::F32 | Type::F16x2 | Type::BF16x2 => 32,
+            Type::B64 | Type::U64 | Type::S64 | Type::F64 => 64,
+            Type::B128 => 128,
+        }
+    }
+
+    /// Whether it is an integer with or without a sign; `.b32` and its like are neither.
+    pub fn is_int(self) -> bool {
+        matches!(self, Type::U8 | Type::U16 | Type::U32 | Type::U64) || self.is_signed()
+    }
+
+    /// Whether it is an integer with a sign.
+    pub fn is_signed(self) -> bool {
+        matches!(self, Type::S8 | Type::S16 | Type::S32 | Type::S64)
+    }
+
     /// The type that a modifier names, without its dot.
     pub fn named(word: &str) -> Option<Type> {
         Some(match word {

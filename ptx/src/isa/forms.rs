@@ -131,7 +131,7 @@ fn operands(i: &Instruction, registers: &[(Type, String)]) -> Option<String> {
     let ty = |r: &Reg| registers.get(r.0 as usize).map_or(Type::B32, |r| r.0);
     for operand in &i.operands {
         if let Operand::Address(Base::Reg(r), _) = operand
-            && !(is_bits(ty(r)) || is_int(ty(r)))
+            && !(is_bits(ty(r)) || Type::is_int(ty(r)))
         {
             let name = registers.get(r.0 as usize).map_or("?", |r| r.1.as_str());
             let word = word(ty(r));
@@ -216,7 +216,7 @@ fn is_vector(name: &str) -> bool {
 
 /// `mov.v2` and `mov.v4`: vectors of so many elements of the type; a constant stands for all of them.
 fn vectors(i: &Instruction, element: Type, count: usize, ty: &impl Fn(&Reg) -> Type) -> Option<String> {
-    if bits(element) as usize * count > 128 {
+    if element.bits() as usize * count > 128 {
         return Some("Vector type too large, exceeds 128 bit limit".to_string());
     }
     if element == Type::Pred {
@@ -239,10 +239,10 @@ fn vectors(i: &Instruction, element: Type, count: usize, ty: &impl Fn(&Reg) -> T
 fn packing(i: &Instruction, whole: Type, ty: &impl Fn(&Reg) -> Type) -> Option<String> {
     let elements = |o: &Operand| match o {
         Operand::Vector(items) => items.iter().all(|item| match item {
-            Operand::Reg(r) => ty(r) != Type::Pred && bits(ty(r)) as usize * items.len() == bits(whole) as usize,
+            Operand::Reg(r) => ty(r) != Type::Pred && Type::bits(ty(r)) as usize * items.len() == whole.bits() as usize,
             _ => true,
         }),
-        Operand::Reg(r) => bits(ty(r)) == bits(whole) && ty(r) != Type::Pred,
+        Operand::Reg(r) => Type::bits(ty(r)) == whole.bits() && ty(r) != Type::Pred,
         _ => true,
     };
     if i.operands.iter().all(elements) { None } else { mismatch(i) }
@@ -255,12 +255,12 @@ fn fits(want: Want, operand: &Operand, ty: &impl Fn(&Reg) -> Type, in_vector: bo
             match want {
                 Want::Any => true,
                 Want::Pred => have == Type::Pred,
-                Want::Count => bits(have) == 32 && (is_bits(have) || is_int(have)),
-                Want::Double(t) => bits(have) == 2 * bits(t) && (is_bits(have) || is_int(have)),
-                Want::Same(t) => bits(have) == bits(t) && related(t, have),
+                Want::Count => have.bits() == 32 && (is_bits(have) || have.is_int()),
+                Want::Double(t) => have.bits() == 2 * t.bits() && (is_bits(have) || have.is_int()),
+                Want::Same(t) => have.bits() == t.bits() && related(t, have),
                 // Elements of a vector of floats may be integers.
-                Want::Wider(t) if in_vector && t == Type::F32 && bits(have) == 32 => have != Type::F16x2,
-                Want::Wider(t) => bits(have) >= bits(t) && related(t, have),
+                Want::Wider(t) if in_vector && t == Type::F32 && have.bits() == 32 => have != Type::F16x2,
+                Want::Wider(t) => have.bits() >= t.bits() && related(t, have),
             }
         }
         Operand::Int(_) => match want {
@@ -270,7 +270,7 @@ fn fits(want: Want, operand: &Operand, ty: &impl Fn(&Reg) -> Type, in_vector: bo
         Operand::F32(_) | Operand::F64(_) => {
             let width = if matches!(operand, Operand::F32(_)) { 32 } else { 64 };
             match want {
-                Want::Same(t) | Want::Wider(t) => matches!(t, Type::F32 | Type::F64) || is_bits(t) && bits(t) == width,
+                Want::Same(t) | Want::Wider(t) => matches!(t, Type::F32 | Type::F64) || is_bits(t) && t.bits() == width,
                 Want::Any => true,
                 _ => false,
             }
@@ -284,7 +284,7 @@ fn special_fits(want: Want, name: &str) -> bool {
     let Want::Same(t) = want else { return true };
     let wide = matches!(name, "clock64" | "globaltimer" | "current_graph_exec") || name.ends_with("_64");
     let either = matches!(name, "gridid" | "is_explicit_cluster");
-    either || (is_bits(t) || is_int(t)) && (bits(t) == 64) == wide
+    either || (is_bits(t) || t.is_int()) && (t.bits() == 64) == wide
 }
 
 /// Modifiers that need or exclude each other, and numbers of operands.
@@ -474,10 +474,10 @@ fn result_fits(to: Type, from: Type) -> bool {
     let half = matches!(from, Type::F16 | Type::BF16);
     match to {
         Type::U16 | Type::S16 => half,
-        Type::U32 | Type::S32 => from != Type::B128 && bits(from) >= 16,
-        Type::F16 => !packed && from != Type::BF16 && bits(from) >= 16,
-        Type::BF16 => !packed && bits(from) >= 16,
-        Type::F32 => !packed && !half && bits(from) >= 16,
+        Type::U32 | Type::S32 => from != Type::B128 && from.bits() >= 16,
+        Type::F16 => !packed && from != Type::BF16 && from.bits() >= 16,
+        Type::BF16 => !packed && from.bits() >= 16,
+        Type::F32 => !packed && !half && from.bits() >= 16,
         Type::F16x2 | Type::BF16x2 => to == from,
         _ => false,
     }
@@ -498,8 +498,8 @@ fn conversion(i: &Instruction) -> Option<String> {
         (false, true) => (true, [true, false]),
         (true, false) => (true, [false, true]),
         (true, true) if to == from => (false, [true, false]),
-        (true, true) if bits(to) < bits(from) => (true, [false, true]),
-        (true, true) if bits(to) == bits(from) => (false, [false, true]),
+        (true, true) if to.bits() < from.bits() => (true, [false, true]),
+        (true, true) if to.bits() == from.bits() => (false, [false, true]),
         (true, true) => (false, [false, from == Type::BF16]),
     };
     if whole && !allowed[0] || round && !allowed[1] {
@@ -539,23 +539,8 @@ fn word(ty: Type) -> String {
     format!("{ty:?}").to_ascii_lowercase()
 }
 
-fn bits(ty: Type) -> u32 {
-    match ty {
-        Type::Pred => 1,
-        Type::B8 | Type::U8 | Type::S8 => 8,
-        Type::B16 | Type::U16 | Type::S16 | Type::F16 | Type::BF16 => 16,
-        Type::B32 | Type::U32 | Type::S32 | Type::F32 | Type::F16x2 | Type::BF16x2 => 32,
-        Type::B64 | Type::U64 | Type::S64 | Type::F64 => 64,
-        Type::B128 => 128,
-    }
-}
-
 fn is_bits(ty: Type) -> bool {
     matches!(ty, Type::B8 | Type::B16 | Type::B32 | Type::B64 | Type::B128)
-}
-
-fn is_int(ty: Type) -> bool {
-    matches!(ty, Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::S8 | Type::S16 | Type::S32 | Type::S64)
 }
 
 fn is_float(ty: Type) -> bool {
@@ -571,5 +556,5 @@ fn related(instruction: Type, register: Type) -> bool {
         || is_bits(register)
         || instruction == register
         // Packed halves count as an integer.
-        || is_int(instruction) && (is_int(register) || register == Type::F16x2)
+        || instruction.is_int() && (register.is_int() || register == Type::F16x2)
 }

@@ -28,14 +28,7 @@ impl Head {
 
 /// Bytes of a fundamental type; predicates have no size in memory.
 pub(super) fn size_of(ty: Type) -> u32 {
-    match ty {
-        Type::Pred => 0,
-        Type::B8 | Type::U8 | Type::S8 => 1,
-        Type::B16 | Type::U16 | Type::S16 | Type::F16 | Type::BF16 => 2,
-        Type::B32 | Type::U32 | Type::S32 | Type::F32 | Type::F16x2 | Type::BF16x2 => 4,
-        Type::B64 | Type::U64 | Type::S64 | Type::F64 => 8,
-        Type::B128 => 16,
-    }
+    if ty == Type::Pred { 0 } else { ty.bits() / 8 }
 }
 
 /// The types that variables may have.

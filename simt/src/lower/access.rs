@@ -3,7 +3,7 @@
 use super::allocate;
 use super::facts::{self, Facts, Ordered, accesses};
 use super::integer::unsupported;
-use super::mods::{Mods, bits, is_signed, wide};
+use super::mods::{Mods, wide};
 use super::proto::{Builder, Class, List, Lowered, Symbol, V};
 use crate::check::note::{Access, Does, Scope, Taint};
 use crate::exec::cvt::{self, Extend};
@@ -172,7 +172,7 @@ impl Builder<'_> {
             _ => return Err(format!("Arguments mismatch for instruction '{}'", i.opcode)),
         };
         // 128 bits are two elements of 64.
-        let (size, items) = if ty == Type::B128 { (8, 2 * count) } else { (bits(ty) / 8, count) };
+        let (size, items) = if ty == Type::B128 { (8, 2 * count) } else { (ty.bits() / 8, count) };
         let address = self.address(address, space)?;
         let f = mem::load_handler(address.space, address.via, size, items).filter(|_| ty != Type::B128 || count == 1);
         let f = f.ok_or_else(|| unsupported("this access"))?;
@@ -203,7 +203,7 @@ impl Builder<'_> {
         (op.a, op.imm, op.apart) = (address.row, address.offset, true);
         op.list = Some(Box::new(List { head: Plain { site }.list(), writes: rows, rows: Vec::new() }));
         for (v, t, is_wide) in fixes {
-            let from = if is_signed(ty) { ty } else { Type::U32 };
+            let from = if ty.is_signed() { ty } else { Type::U32 };
             let last = self.extended_to(t, from, is_wide);
             self.copy(v, last, is_wide);
         }
@@ -224,7 +224,7 @@ impl Builder<'_> {
             _ => return Err(format!("Arguments mismatch for instruction '{}'", i.opcode)),
         };
         let address = self.address(address, space)?;
-        let (size, items) = if ty == Type::B128 { (8, 2 * count) } else { (bits(ty) / 8, count) };
+        let (size, items) = if ty == Type::B128 { (8, 2 * count) } else { (ty.bits() / 8, count) };
         let f = mem::store_handler(address.space, address.via, size, items).filter(|_| ty != Type::B128 || count == 1);
         let f = f.ok_or_else(|| unsupported("this access"))?;
         self.note(ordered, space);
@@ -263,7 +263,7 @@ impl Builder<'_> {
         }
         let halves = matches!(ty, Type::F16 | Type::BF16 | Type::F16x2 | Type::BF16x2);
         let vectors = count == 1 && name == "add"
-            || count > 1 && count * bits(ty) <= 128 && matches!(name, "add" | "min" | "max");
+            || count > 1 && count * ty.bits() <= 128 && matches!(name, "add" | "min" | "max");
         if name == "cas" && !matches!(ty, Type::B16 | Type::B32 | Type::B64 | Type::B128) {
             return Err(what());
         }
@@ -298,7 +298,7 @@ impl Builder<'_> {
         let raw = raw_type(ty);
         // Float constants keep their type; everything else is bits.
         let of = |o: &Operand| if matches!(o, Operand::F32(_) | Operand::F64(_)) { ty } else { raw };
-        let size = bits(ty) / 8;
+        let size = ty.bits() / 8;
         let mut sources = Vec::new();
         for b in Self::elements(&rest[1], count)? {
             sources.push(self.src(b, of(b))?);
@@ -452,7 +452,7 @@ fn commuting(name: &str, ty: Type) -> Option<u32> {
 
 /// The bits of a type.
 fn raw_type(ty: Type) -> Type {
-    match bits(ty) {
+    match ty.bits() {
         8 => Type::B8,
         16 => Type::B16,
         32 => Type::B32,

@@ -164,7 +164,7 @@ impl Builder<'_> {
                     || (ty, name) == (Type::U64, Some("add"))
             });
             let found = found.ok_or_else(|| unsupported("this reduction"))?;
-            (found.code(), super::mods::bits(ty) / 8)
+            (found.code(), ty.bits() / 8)
         } else {
             (bulk::NO_REDUCTION, 1)
         };
@@ -227,7 +227,7 @@ impl Builder<'_> {
         let name = m.any(&["add", "min", "max", "inc", "dec", "and", "or", "xor"]).filter(|_| reduces);
         let ty = m.ty()?;
         m.finish()?;
-        let size = super::mods::bits(ty) / 8;
+        let size = ty.bits() / 8;
         if !matches!(size, 4 | 8) || count * size > 16 {
             return Err(unsupported("this type"));
         }

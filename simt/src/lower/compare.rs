@@ -2,7 +2,7 @@
 
 use super::facts::{OF_FLOATS, relation};
 use super::integer::{operands, unsupported};
-use super::mods::{Mods, is_signed, wide};
+use super::mods::{Mods, wide};
 use super::proto::{Builder, Lowered, P, V};
 use crate::check::note::{Relation, Taint};
 use crate::exec::OpFn;
@@ -56,7 +56,7 @@ impl Builder<'_> {
                 (other, _) => other,
             };
             let f = int::compare(op, ty).ok_or_else(|| unsupported("this type"))?;
-            let relation = relation(name, ty, is_signed(ty));
+            let relation = relation(name, ty, ty.is_signed());
             return Ok([Some((f, relation, [a, b])), None]);
         };
         let base = |n: &str| {

@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use super::integer::{operands, unsupported};
-use super::mods::{Mods, bits, is_int, is_signed, wide};
+use super::mods::{Mods, wide};
 use super::proto::{Builder, Class, Lowered, P, V};
 use crate::check::note::Taint;
 use crate::exec::cvt::{self, Extend, General, Kind};
@@ -19,7 +19,7 @@ fn kind(ty: Type) -> Option<Kind> {
         Type::BF16 => Kind::BF16,
         Type::F32 => Kind::F32,
         Type::F64 => Kind::F64,
-        _ if is_int(ty) => Kind::Int { bits: bits(ty) as u8, signed: is_signed(ty) },
+        _ if ty.is_int() => Kind::Int { bits: ty.bits() as u8, signed: ty.is_signed() },
         _ => return None,
     })
 }
@@ -50,7 +50,7 @@ impl Builder<'_> {
     /// Extends an integer result into a wider register.
     fn widen_into(&mut self, from: V, ty: Type, to: Option<V>) {
         if let Some(to) = to {
-            self.moved(cvt::extend(if is_signed(ty) { Extend::S32 } else { Extend::U32 }), to, from);
+            self.moved(cvt::extend(if ty.is_signed() { Extend::S32 } else { Extend::U32 }), to, from);
         }
     }
 
@@ -100,7 +100,7 @@ impl Builder<'_> {
             // To a float that may not hold the value.
             None if round.is_none()
                 && !matches!(dst, Kind::Int { .. })
-                && (matches!(src, Kind::Int { .. }) || bits(sty) > bits(dty)) =>
+                && (matches!(src, Kind::Int { .. }) || sty.bits() > dty.bits()) =>
             {
                 return Err("Rounding modifier required for instruction 'cvt'".to_string());
             }
@@ -140,7 +140,7 @@ impl Builder<'_> {
 
     /// Integer to integer without saturation: extension and truncation.
     fn int_to_int(&mut self, d: V, dty: Type, a: V, sty: Type) {
-        let (dbits, sbits) = (bits(dty), bits(sty));
+        let (dbits, sbits) = (dty.bits(), sty.bits());
         let extend = |ty: Type| match ty {
             Type::S8 => Some(Extend::S8),
             Type::U8 => Some(Extend::U8),
@@ -154,11 +154,11 @@ impl Builder<'_> {
                 (Some(step), 64) => {
                     let t = self.temp(false);
                     self.moved(cvt::extend(step), t, a);
-                    self.moved(cvt::extend(if is_signed(sty) { Extend::S32 } else { Extend::U32 }), d, t);
+                    self.moved(cvt::extend(if sty.is_signed() { Extend::S32 } else { Extend::U32 }), d, t);
                 }
                 (Some(step), _) => self.moved(cvt::extend(step), d, a),
                 (None, 64) if sbits == 32 => {
-                    self.moved(cvt::extend(if is_signed(sty) { Extend::S32 } else { Extend::U32 }), d, a);
+                    self.moved(cvt::extend(if sty.is_signed() { Extend::S32 } else { Extend::U32 }), d, a);
                 }
                 _ => self.copy(d, a, dbits == 64),
             }
@@ -247,7 +247,7 @@ impl Builder<'_> {
         let (to, signed) = match small {
             Some(word) => (if word.ends_with('2') { 2 } else { 4 }, word.starts_with('s')),
             None => match m.ty()? {
-                ty @ (Type::U16 | Type::S16 | Type::U8 | Type::S8) => (bits(ty), is_signed(ty)),
+                ty @ (Type::U16 | Type::S16 | Type::U8 | Type::S8) => (ty.bits(), ty.is_signed()),
                 _ => return Err(unsupported("this combination of types")),
             },
         };
@@ -402,7 +402,7 @@ impl Builder<'_> {
 
     /// Types of the parts of a vector `mov`.
     fn part_type(ty: Type, parts: usize) -> Lowered<Type> {
-        match (bits(ty) as usize / parts.max(1), bits(ty)) {
+        match (ty.bits() as usize / parts.max(1), ty.bits()) {
             (8, _) => Ok(Type::B8),
             (16, _) => Ok(Type::B16),
             (32, 64) => Ok(Type::B32),
@@ -416,7 +416,7 @@ impl Builder<'_> {
         let rows = parts.iter().map(|p| self.src(p, part)).collect::<Lowered<Vec<V>>>()?;
         let is_wide = wide(ty);
         let d = self.dst(d, ty)?;
-        let width = bits(part);
+        let width = part.bits();
         let (uty, any) = if is_wide { (Type::B64, Type::U64) } else { (Type::B32, Type::U32) };
         let (Some(shl), Some(or)) = (int::shift(Shift::Left, uty), int::bin(Bin::Or, any)) else {
             return Err(unsupported("this type"));
@@ -465,7 +465,7 @@ impl Builder<'_> {
             }
             let mut v = a;
             if n > 0 {
-                let amount = self.bits32(n as u32 * bits(part));
+                let amount = self.bits32(n as u32 * part.bits());
                 let t = self.temp(is_wide);
                 self.op2(shr, Taint::Same(2), t, [v, amount]);
                 v = t;

@@ -5,7 +5,7 @@
 //! checks does not compile.
 
 use super::access::Address;
-use super::mods::{Mods, bits};
+use super::mods::Mods;
 use super::proto::V;
 use crate::check::note::{Access, Class, Does, Order, Relation, Role, Scope, Taint, Test, Where};
 use crate::exec::mem::Via;
@@ -172,5 +172,5 @@ pub(super) fn relation(name: &str, ty: Type, signed: bool) -> Relation {
         "le" | "ls" => (Test::Greater, true),
         _ => return OF_FLOATS,
     };
-    Relation { test, negated, signed, bits: bits(ty) as u8 }
+    Relation { test, negated, signed, bits: ty.bits() as u8 }
 }

@@ -243,7 +243,7 @@ impl Builder<'_> {
 
     /// Loads or stores a register at an offset in the frame's local memory.
     fn frame_access(&mut self, v: V, ty: Type, at: u32, load: bool) -> Lowered<()> {
-        let size = super::mods::bits(ty).div_ceil(8);
+        let size = ty.bits().div_ceil(8);
         let f = if load { mem::load_handler } else { mem::store_handler };
         let f = f(Space::Local, Via::Offset, size, 1).ok_or_else(|| unsupported("a parameter of this type"))?;
         if super::mods::wide(ty) != (self.class(v) == super::proto::Class::Wide) && !matches!(v, V::Const(_)) {
@@ -512,7 +512,7 @@ impl Builder<'_> {
         };
         let ty = m.ty()?;
         m.finish()?;
-        if super::mods::bits(ty) != 32 {
+        if ty.bits() != 32 {
             return Err(unsupported("this type"));
         }
         let [d, a, b, c, mask] = operands(i)?;

@@ -1,7 +1,7 @@
 //! Decoding of integer, bit and logic instructions, comparisons and selections.
 
 use super::facts::{self, Facts, cancels};
-use super::mods::{Mods, bits, is_int, is_signed, wide};
+use super::mods::{Mods, wide};
 use super::proto::{Builder, Lowered, P, V};
 use crate::check::note::{Role, Taint};
 use crate::exec::cvt;
@@ -64,7 +64,7 @@ impl Builder<'_> {
             (false, true) => Bin::AddSat,
             (true, true) => Bin::SubSat,
         };
-        if !is_int(ty) || bits(ty) == 8 {
+        if !ty.is_int() || ty.bits() == 8 {
             return Err(unsupported("this type"));
         }
         let taint = if sat { Taint::All } else { Taint::Left };
@@ -103,7 +103,7 @@ impl Builder<'_> {
     }
 
     fn extended(&mut self, i: &Instruction, ty: Type, op: Carry, cin: bool, cout: bool) -> Lowered<()> {
-        if !is_int(ty) || bits(ty) < 32 {
+        if !ty.is_int() || ty.bits() < 32 {
             return Err(unsupported("this type"));
         }
         let three = matches!(op, Carry::MadLo | Carry::MadHi { .. });
@@ -140,13 +140,13 @@ impl Builder<'_> {
         let (cc, sat) = (m.take("cc"), m.take("sat"));
         let ty = m.ty()?;
         m.finish()?;
-        if !is_int(ty) || bits(ty) == 8 || (short && bits(ty) != 32) {
+        if !ty.is_int() || ty.bits() == 8 || (short && ty.bits() != 32) {
             return Err(unsupported("this type"));
         }
         if cc || carry_in {
             let op = match part {
                 "lo" => Carry::MadLo,
-                "hi" => Carry::MadHi { signed: is_signed(ty) },
+                "hi" => Carry::MadHi { signed: ty.is_signed() },
                 _ => return Err(unsupported("`.wide` with a carry")),
             };
             return self.extended(i, ty, op, carry_in, cc);
@@ -208,10 +208,10 @@ impl Builder<'_> {
     pub(super) fn divide(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
         let ty = m.ty()?;
         m.finish()?;
-        if !is_int(ty) || bits(ty) == 8 {
+        if !ty.is_int() || ty.bits() == 8 {
             return Err(unsupported("this type"));
         }
-        let facts = Facts::role(Role::Divide(bits(ty) as u8), Taint::All);
+        let facts = Facts::role(Role::Divide(ty.bits() as u8), Taint::All);
         self.binary(int::bin(if i.opcode == "div" { Bin::Div } else { Bin::Rem }, ty), facts, ty, i)
     }
 
@@ -226,10 +226,10 @@ impl Builder<'_> {
             None => m.ty()?,
         };
         m.finish()?;
-        if !is_int(ty) || bits(ty) == 8 || (relu && ty != Type::S32) {
+        if !ty.is_int() || ty.bits() == 8 || (relu && ty != Type::S32) {
             return Err(unsupported("this type"));
         }
-        let f = if x2.is_some() { int::bin_x2(op, is_signed(ty)) } else { int::bin(op, ty) };
+        let f = if x2.is_some() { int::bin_x2(op, ty.is_signed()) } else { int::bin(op, ty) };
         let taint = if x2.is_some() { Taint::Halves } else { Taint::All };
         self.binary(f, Facts::registers(taint), ty, i)?;
         if relu {
@@ -306,7 +306,7 @@ impl Builder<'_> {
         let ty = m.ty()?;
         m.finish()?;
         let op = if i.opcode == "shl" { int::Shift::Left } else { int::Shift::Right };
-        if i.opcode == "shl" && is_int(ty) {
+        if i.opcode == "shl" && ty.is_int() {
             return Err("Unexpected instruction types specified for 'shl'".to_string());
         }
         let f = int::shift(op, ty).ok_or_else(|| unsupported("this type"))?;
@@ -485,9 +485,9 @@ impl Builder<'_> {
             self.moved(cvt::extend(step), t, v);
             v = t;
         }
-        if to_wide && bits(from) < 64 {
+        if to_wide && from.bits() < 64 {
             let t = self.temp(true);
-            self.moved(cvt::extend(if is_signed(from) { cvt::Extend::S32 } else { cvt::Extend::U32 }), t, v);
+            self.moved(cvt::extend(if from.is_signed() { cvt::Extend::S32 } else { cvt::Extend::U32 }), t, v);
             v = t;
         }
         v

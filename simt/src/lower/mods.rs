@@ -87,27 +87,7 @@ impl<'a> Mods<'a> {
     }
 }
 
-/// Bits of a type; 1 for a predicate.
-pub(super) fn bits(ty: Type) -> u32 {
-    match ty {
-        Type::Pred => 1,
-        Type::B8 | Type::U8 | Type::S8 => 8,
-        Type::B16 | Type::U16 | Type::S16 | Type::F16 | Type::BF16 => 16,
-        Type::B32 | Type::U32 | Type::S32 | Type::F32 | Type::F16x2 | Type::BF16x2 => 32,
-        Type::B64 | Type::U64 | Type::S64 | Type::F64 => 64,
-        Type::B128 => 128,
-    }
-}
-
 /// Whether registers of the type have 64 bits.
 pub(super) fn wide(ty: Type) -> bool {
-    bits(ty) == 64
-}
-
-pub(super) fn is_int(ty: Type) -> bool {
-    matches!(ty, Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::S8 | Type::S16 | Type::S32 | Type::S64)
-}
-
-pub(super) fn is_signed(ty: Type) -> bool {
-    matches!(ty, Type::S8 | Type::S16 | Type::S32 | Type::S64)
+    ty.bits() == 64
 }

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use super::allocate::Places;
 use super::facts::Effect;
-use super::mods::bits;
 use super::objects::{self, Holds};
 use super::proto::{Builder, Class as Width, List, P, Proto, V, X};
 use crate::check::metrics::Work;
@@ -81,7 +80,7 @@ fn variables(b: &Builder<'_>, p: &Proto, access: &Access, holds: &[Holds], known
 /// Whether destinations are registers that the program declared with 16 bits.
 fn is_short(b: &Builder<'_>, p: &Proto) -> bool {
     match p.d {
-        V::Reg(r) => b.body.registers.get(r as usize).is_some_and(|r| bits(r.0) == 16),
+        V::Reg(r) => b.body.registers.get(r as usize).is_some_and(|r| r.0.bits() == 16),
         _ => false,
     }
 }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::facts::Facts;
-use super::mods::{bits, wide};
+use super::mods::wide;
 use crate::check::metrics::Work;
-use crate::check::note::{Class as Kinds, Taint};
+use crate::check::note::{Class as Counted, Taint};
 use crate::exec::block::RESERVED;
 use crate::exec::lanes::map0;
 use crate::exec::{CONST, OpFn, ROW, control, cvt, int, local, uniform};
@@ -88,7 +88,7 @@ pub(super) struct Proto {
     /// What the checks need to know of it.
     pub facts: Facts,
     /// Class and cost of its instruction.
-    pub class: Kinds,
+    pub class: Counted,
     pub work: Work,
 }
 
@@ -152,7 +152,7 @@ pub(super) struct Builder<'a> {
     pub at: u32,
     guard: P,
     /// Class and cost of the instruction that is being decoded.
-    pub(super) class_of: Kinds,
+    pub(super) class_of: Counted,
     pub(super) work_of: Work,
     fresh: bool,
     /// Where the function's stack pointer is kept, if it uses `alloca`.
@@ -168,7 +168,7 @@ impl<'a> Builder<'a> {
         body: &'a Body,
         globals: Rc<HashMap<&'a str, Symbol>>,
     ) -> Builder<'a> {
-        let class = |ty: &Type| match bits(*ty) {
+        let class = |ty: &Type| match ty.bits() {
             1 => Class::Pred,
             8..=32 => Class::Narrow,
             64 => Class::Wide,
@@ -200,7 +200,7 @@ impl<'a> Builder<'a> {
             sm: 0,
             at: 0,
             guard: P::True,
-            class_of: Kinds::Control,
+            class_of: Counted::Control,
             work_of: Work::None,
             fresh: true,
             saved_stack: None,
