@@ -136,8 +136,20 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn chapters_that_sources_name_exist() {
     let mut files = Vec::new();
-    for folder in ["benches", "builder", "device", "driver", "examples", "gpu-kernels", "host", "simt", "src", "tests"]
-    {
+    for folder in [
+        "benches",
+        "builder",
+        "device",
+        "driver",
+        "examples",
+        "gpu-kernels",
+        "host",
+        "llm",
+        "runtime",
+        "simt",
+        "src",
+        "tests",
+    ] {
         sources(&Path::new(ROOT).join(folder), &mut files);
     }
     let mut problems = Vec::new();
@@ -158,7 +170,9 @@ fn chapters_that_sources_name_exist() {
 #[test]
 fn every_environment_variable_has_its_row() {
     let mut files = Vec::new();
-    for folder in ["bench", "benches", "builder", "device", "driver", "gpu-kernels", "host", "simt", "src"] {
+    for folder in
+        ["bench", "benches", "builder", "device", "driver", "gpu-kernels", "host", "llm", "runtime", "simt", "src"]
+    {
         sources(&Path::new(ROOT).join(folder), &mut files);
     }
     let read_by: HashSet<String> = files
@@ -191,7 +205,7 @@ fn every_environment_variable_has_its_row() {
 #[test]
 fn the_porting_table_names_items_that_exist() {
     let mut files = Vec::new();
-    for folder in ["device/src", "macros/src", "host/src/runtime", "builder/src"] {
+    for folder in ["device/src", "macros/src", "runtime/src", "builder/src"] {
         sources(&Path::new(ROOT).join(folder), &mut files);
     }
     let code: String = files.iter().map(|f| read(f)).collect::<Vec<_>>().join("\n");
@@ -299,7 +313,7 @@ fn hazards(text: &str) -> HashSet<String> {
 fn hazards_that_tests_are_named_after_are_in_the_book_with_those_tests() {
     let page = read(&Path::new(ROOT).join("docs/hazards.md"));
     let (mut files, mut problems) = (Vec::new(), Vec::new());
-    ["gpu-kernels", "host", "device", "driver", "simt", "builder", "bench", "src", "examples"]
+    ["gpu-kernels", "host", "llm", "runtime", "device", "driver", "simt", "builder", "bench", "src", "examples"]
         .iter()
         .for_each(|dir| sources(&Path::new(ROOT).join(dir), &mut files));
     let (listed, mut tests) = (hazards(&page), String::new());

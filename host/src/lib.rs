@@ -1,15 +1,17 @@
 //! Devices, streams, typed launches and graphs on `cust`, and LLM decoding on top of them.
 //!
-//! | part | what it is |
-//! |---|---|
-//! | [`Device`], [`Stream`], [`Buffer`], [`Pinned`], [`Event`] | the CUDA runtime: handles that own what they depend on |
-//! | [`KernelImage`], [`include_kernels!`] | kernels that the builder compiled, as a program embeds them |
-//! | [`Stream::launch`] | a typed launch, checked against its contract, its device and its code |
-//! | [`Stream::capture`], [`Graph`], [`GraphKey`] | recorded work that owns all it refers to |
-//! | [`gguf`], [`tokenizer`], [`model`] | a model's file, its vocabulary, its tensors |
-//! | [`chat`] | conversations as prompts, by the template of the model |
-//! | [`reference`](mod@reference) | the model on the CPU, in f64 |
-//! | [`decode`] | the model on a device, token by token |
+//! | part | what it is | crate |
+//! |---|---|---|
+//! | [`Device`], [`Stream`], [`Buffer`], [`Pinned`], [`Event`] | the CUDA runtime: handles that own what they depend on | [`warpsmith_runtime`] |
+//! | [`KernelImage`], [`include_kernels!`] | kernels that the builder compiled, as a program embeds them | |
+//! | [`Stream::launch`] | a typed launch, checked against its contract, its device and its code | |
+//! | [`Stream::capture`], [`Graph`], [`GraphKey`] | recorded work that owns all it refers to | |
+//! | [`gguf`], [`tokenizer`], [`model`] | a model's file, its vocabulary, its tensors | [`warpsmith_llm`] |
+//! | [`chat`] | conversations as prompts, by the template of the model | |
+//! | [`reference`](mod@reference) | the model on the CPU, in f64 | |
+//! | [`decode`] | the model on a device, token by token | |
+//!
+//! This crate is the two under one name; nothing is defined here.
 //!
 //! ```no_run
 //! use gpu_kernels::elementwise::ResidualAdd;
@@ -24,31 +26,18 @@
 //! # Ok::<(), warpsmith_host::Error>(())
 //! ```
 //!
-//! The `cu*` functions that `cust` and this crate call are those of [`driver`], which forwards
+//! The `cu*` functions that `cust` and the runtime call are those of [`driver`], which forwards
 //! them to NVIDIA's driver or runs PTX on the CPU. A program that depends on this crate needs
 //! neither a CUDA toolkit nor a driver to build and to start.
 //!
-//! The feature `llm`, which is on by default, is the kernels of `gpu-kernels`, compiled in the build script, and all that runs
+//! The feature `llm`, which is on by default, is the kernels of `gpu-kernels`, compiled in a build script, and all that runs
 //! a model on them: the last four rows of the table, [`builtin_image`] and [`kernels`]. Programs with kernels of their own
 //! switch it off and build in a fraction of the time.
 
 #[cfg(feature = "llm")]
-pub mod chat;
-#[cfg(feature = "llm")]
-pub mod decode;
-#[cfg(feature = "llm")]
-pub mod gguf;
-#[cfg(feature = "llm")]
-pub mod model;
-#[cfg(feature = "llm")]
-pub mod reference;
-mod runtime;
-#[cfg(feature = "llm")]
-pub mod tokenizer;
+pub use warpsmith_llm::{builtin_image, chat, decode, gguf, gpu_kernels, kernels, model, reference, tokenizer};
 
-#[cfg(feature = "llm")]
-pub use gpu_kernels;
-pub use runtime::*;
 pub use warpsmith_device as device;
 pub use warpsmith_driver_api as driver;
 pub use warpsmith_driver_api::Engine;
+pub use warpsmith_runtime::*;

@@ -87,14 +87,18 @@ fn is_end(function: &str) -> bool {
     .any(|end| function.starts_with(end))
 }
 
+/// Where the runtime's sources are, beside ours, as the compiler was told; `None` in a registry.
+fn runtime_sources() -> Option<String> {
+    Some(format!("{}runtime/src/", file!().strip_suffix("driver/api/src/software/checks/site.rs")?))
+}
+
 /// The runtime between a program and the driver.
 fn is_library(frame: &HostFrame) -> bool {
     // Inlined functions go by their short names: only the file tells where they come from.
     let of_library = |file: &String| {
         file.starts_with("/rustc/")
-            || ["/lib/rustlib/src/rust/library/", "/registry/src/", "host/src/runtime/"]
-                .iter()
-                .any(|f| file.contains(f))
+            || ["/lib/rustlib/src/rust/library/", "/registry/src/"].iter().any(|f| file.contains(f))
+            || runtime_sources().is_some_and(|folder| file.contains(&folder))
     };
     if frame.file.as_ref().is_some_and(of_library) {
         return true;
@@ -121,10 +125,10 @@ mod tests {
              at driver/api/src/software/run.rs:1:2
    2: cuLaunchKernel
              at driver/api/src/api/mod.rs:10:5
-   3: warpsmith_host::runtime::stream::Stream::launch
-             at host/src/runtime/stream.rs:90:9
+   3: warpsmith_runtime::stream::Stream::launch
+             at runtime/src/stream.rs:90:9
    4: issue<(), app::Work>
-             at host/src/runtime/stream.rs:120:5
+             at runtime/src/stream.rs:120:5
    4: cuda_malloc<u8>
              at /home/me/.cargo/registry/src/index-1/cust-0.3.2/src/memory/malloc.rs:49:9
    4: app::step

@@ -1,0 +1,147 @@
+//! What products read: columns of f32, or codes of them, which the launch that computes the columns writes, or one of its own.
+
+use super::weights::Stack;
+use gpu_kernels::gemv::{Activations, Coded, Codes, Gemv, Quantize, Written, choose, coding, fastest};
+use warpsmith_device::{DeviceSlice, Launcher, U32x4};
+use warpsmith_runtime::{Buffer, Error, Stream};
+
+/// Which activations products take, and how they are launched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    /// The cheapest that are allowed.
+    pub allowed: Activations,
+    /// Only where they are known to be faster.
+    pub tuned: bool,
+    /// The device's compute capability.
+    pub sm: u32,
+    /// Launches begin while those before them end.
+    pub ahead: bool,
+}
+
+impl Choice {
+    /// The codes that a stack's product reads, if it does not read f32.
+    pub fn of(self, stack: &Stack) -> Option<Coded> {
+        let activations = match self.tuned {
+            true => fastest(stack.format, stack.rows(), stack.cols, self.allowed, self.sm),
+            false => choose(stack.format, self.allowed),
+        };
+        Coded::of(stack.format, activations)
+    }
+
+    /// The codes that the first of several products reads that reads any.
+    pub fn wanted(self, stacks: &[Stack]) -> Option<Codes> {
+        stacks.iter().filter_map(|s| self.of(s)).map(Coded::codes).min()
+    }
+
+    /// Stacks in an order in which no codes are written twice.
+    pub fn sorted(self, stacks: &[Stack]) -> Vec<&Stack> {
+        let mut all: Vec<&Stack> = stacks.iter().collect();
+        all.sort_by_key(|s| self.of(s).map(Coded::codes));
+        all
+    }
+}
+
+/// Codes on their way from the launch that computes columns to the products that read them: in one of two sets, as a launch
+/// that writes the next ones still reads those before.
+pub(super) struct Handover {
+    sets: [Buffer<U32x4>; 2],
+    /// How many elements of each group were computed; every launch leaves them at zero.
+    counted: Buffer<u32>,
+    /// The set that is read next, and what is there.
+    at: usize,
+    ready: Option<Codes>,
+}
+
+/// What a launch reads and writes of a [`Handover`]: a set of codes, those that are there, and where the next ones go.
+pub(super) type Passage<'a> = (&'a mut DeviceSlice<U32x4>, Option<Codes>, Option<Written<'a>>);
+
+impl Handover {
+    /// Sizes for columns of up to `cols` elements: vectors of a set, and counters.
+    pub fn sizes(cols: usize) -> (usize, usize) {
+        let vectors = Codes::ALL.map(|c| c.len(cols as u32) as usize).into_iter().max().unwrap_or(0);
+        (vectors, coding::groups(cols as u32) as usize)
+    }
+
+    /// For `columns` columns with these sizes.
+    pub fn new(stream: &Stream, (vectors, groups): (usize, usize), columns: usize) -> Result<Handover, Error> {
+        let device = stream.device();
+        let sets = [device.alloc(vectors * columns)?, device.alloc(vectors * columns)?];
+        Ok(Handover { sets, counted: stream.zeros(groups * columns)?, at: 0, ready: None })
+    }
+
+    /// Counters as launches rely on them.
+    pub fn restore(&mut self, stream: &Stream) -> Result<(), Error> {
+        stream.fill(&mut self.counted, 0)
+    }
+
+    /// Nothing is there.
+    pub fn clear(&mut self) {
+        (self.at, self.ready) = (0, None);
+    }
+
+    /// For the launches that read what is there and, where those behind them want codes, write these.
+    pub fn pass(&mut self, wanted: Option<Codes>) -> Passage<'_> {
+        let (ready, at) = (self.ready, self.at);
+        let [a, b] = &mut self.sets;
+        let (read, write) = if at == 0 { (a, b) } else { (b, a) };
+        self.ready = wanted;
+        if wanted.is_some() {
+            self.at = 1 - at;
+        }
+        let written = wanted.map(|codes| Written { codes, coded: write, counted: &mut self.counted });
+        (read, ready, written)
+    }
+}
+
+/// Columns that one or several products read.
+pub(super) struct Input<'a> {
+    pub x: &'a DeviceSlice<f32>,
+    pub columns: u32,
+    /// Elements from a column to the next.
+    pub stride: usize,
+    /// The parts of the sums of squares and eps, where a norm is due.
+    pub norm: Option<(&'a DeviceSlice<f32>, u32, f32)>,
+    pub choice: Choice,
+    /// Where codes go.
+    pub codes: &'a mut DeviceSlice<U32x4>,
+    /// Those that are there.
+    pub ready: Option<Codes>,
+}
+
+impl Input<'_> {
+    /// `y = W x`, with `y_stride` elements from a column to the next, and `rows` outputs; launches what makes the codes if
+    /// they are not there.
+    pub fn product<'a, L: Launcher<Error = Error>>(
+        &'a mut self,
+        on: &mut L,
+        stack: &'a Stack,
+        rows: u32,
+        (y, y_stride): (&'a mut DeviceSlice<f32>, usize),
+    ) -> Result<Gemv<'a>, Error> {
+        let (columns, stride) = (self.columns, self.stride as u32);
+        let gemv = match self.choice.of(stack) {
+            Some(coded) => {
+                self.code(on, coded.codes(), stack.cols)?;
+                Gemv::coded(coded, stack.records(), rows, stack.cols, self.codes, y)
+            }
+            None => Gemv::new(stack.format, stack.records(), rows, stack.cols, self.x, y),
+        };
+        let gemv = match self.norm {
+            Some((sums, parts, eps)) => gemv.norm(sums, parts, eps),
+            None => gemv,
+        };
+        // SAFETY: it multiplies with weights, which were written before the first step; the rest it awaits.
+        Ok(unsafe { gemv.columns(columns, stride, y_stride as u32).ahead(self.choice.ahead) })
+    }
+
+    fn code<L: Launcher<Error = Error>>(&mut self, on: &mut L, codes: Codes, cols: u32) -> Result<(), Error> {
+        if self.ready == Some(codes) {
+            return Ok(());
+        }
+        let quantize = Quantize::new(codes, self.x, self.codes, cols).columns(self.columns, self.stride as u32);
+        // SAFETY: it reads nothing but what it awaits.
+        unsafe { quantize.ahead(self.choice.ahead) }.launch(on)?;
+        self.ready = Some(codes);
+        Ok(())
+    }
+}

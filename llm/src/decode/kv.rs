@@ -1,0 +1,250 @@
+//! The cache of keys and values of one sequence: contiguous, one owner.
+
+use super::DecodeError;
+use super::weights::padded;
+use crate::model::Config;
+use gpu_kernels::state::Column;
+use std::ops::Range;
+use warpsmith_device::DeviceAddress;
+use warpsmith_runtime::{Buffer, Device, Error, Stream};
+
+/// How keys and values are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KvType {
+    /// Rounded to binary16: half the memory, and what long contexts are read with.
+    #[default]
+    F16,
+    /// As computed.
+    F32,
+    /// Codes of -127 to 127 with an f32 scale for each head of each position: a quarter of the memory.
+    Int8,
+}
+
+impl KvType {
+    /// All of them.
+    pub const ALL: [KvType; 3] = [KvType::F16, KvType::F32, KvType::Int8];
+
+    /// Bytes of an element, without scales.
+    pub fn bytes(self) -> usize {
+        match self {
+            KvType::F16 => 2,
+            KvType::F32 => 4,
+            KvType::Int8 => 1,
+        }
+    }
+
+    /// Bytes of the scale of a head at a position.
+    pub fn scale_bytes(self) -> usize {
+        if self == KvType::Int8 { 4 } else { 0 }
+    }
+}
+
+impl std::fmt::Display for KvType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            KvType::F16 => "f16",
+            KvType::F32 => "f32",
+            KvType::Int8 => "int8",
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub layers: usize,
+    pub kv_heads: usize,
+    pub capacity: usize,
+    pub head_dim: usize,
+}
+
+impl Shape {
+    pub fn new(c: &Config, capacity: usize) -> Shape {
+        Shape { layers: c.layers, kv_heads: c.kv_heads, capacity, head_dim: c.head_dim }
+    }
+
+    /// Heads of all layers.
+    fn heads(&self) -> usize {
+        self.layers * self.kv_heads
+    }
+
+    /// Bytes of keys and values on the device; `None` if that overflows.
+    pub fn bytes(&self, kind: KvType) -> Option<u64> {
+        let rows =
+            [self.layers, self.kv_heads, self.capacity].iter().try_fold(1u64, |n, &f| n.checked_mul(f as u64))?;
+        let small = |bytes: &u64| *bytes < 1 << 62;
+        let codes = rows.checked_mul(self.head_dim as u64)?.checked_mul(kind.bytes() as u64).filter(small)?;
+        let scales = rows.checked_mul(kind.scale_bytes() as u64).filter(small)?;
+        let scales = if scales == 0 { 0 } else { padded(scales) };
+        padded(codes).checked_add(scales)?.checked_mul(2)
+    }
+}
+
+/// A buffer of rows, `[layer][kv_head][capacity]`, of `row` bytes each.
+struct Rows {
+    bytes: Buffer<u8>,
+    row: usize,
+    heads: usize,
+    capacity: usize,
+}
+
+impl Rows {
+    fn new(device: &Device, shape: Shape, row: usize) -> Result<Rows, Error> {
+        let heads = shape.heads();
+        Ok(Rows { bytes: device.alloc(heads * shape.capacity * row)?, row, heads, capacity: shape.capacity })
+    }
+
+    /// Where the first `length` positions of a head lie.
+    fn place(&self, head: usize, length: usize) -> Range<usize> {
+        let start = head * self.capacity * self.row;
+        start..start + length * self.row
+    }
+
+    fn copy_from(&mut self, from: &Rows, length: usize, stream: &Stream) -> Result<(), Error> {
+        for head in 0..self.heads {
+            let place = self.place(head, length);
+            stream.copy(&from.bytes[from.place(head, length)], &mut self.bytes[place])?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, length: usize, stream: &Stream) -> Result<Vec<u8>, Error> {
+        let mut out = Vec::with_capacity(self.heads * length * self.row);
+        if length > 0 {
+            for head in 0..self.heads {
+                out.extend(stream.read(&self.bytes[self.place(head, length)])?);
+            }
+        }
+        Ok(out)
+    }
+
+    fn write(&mut self, length: usize, bytes: &[u8], stream: &Stream) -> Result<(), Error> {
+        if length > 0 {
+            for (head, rows) in bytes.chunks_exact(length * self.row).enumerate().take(self.heads) {
+                let place = self.place(head, length);
+                stream.write(&mut self.bytes[place], rows)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The cache of one sequence: keys, values, and the scales of both where there are any.
+pub(super) struct KvCache {
+    pub shape: Shape,
+    pub kind: KvType,
+    /// Keys, values, scales of keys, scales of values.
+    planes: Vec<Rows>,
+}
+
+impl KvCache {
+    pub fn new(device: &Device, shape: Shape, kind: KvType) -> Result<KvCache, Error> {
+        let row = shape.head_dim * kind.bytes();
+        let mut planes = vec![Rows::new(device, shape, row)?, Rows::new(device, shape, row)?];
+        if kind.scale_bytes() > 0 {
+            for _ in 0..2 {
+                planes.push(Rows::new(device, shape, kind.scale_bytes())?);
+            }
+        }
+        Ok(KvCache { shape, kind, planes })
+    }
+
+    /// What a kernel is told of a token at `position`.
+    pub fn column(&self, token: u32, position: usize) -> Column {
+        let address = |i: usize| self.planes.get(i).map_or(DeviceAddress::NULL, |p| p.bytes.address());
+        Column {
+            token,
+            // The capacity was checked to fit u32, and the position to be below it.
+            position: position as u32,
+            capacity: self.shape.capacity as u32,
+            flags: 0,
+            k: address(0),
+            v: address(1),
+            k_scales: address(2),
+            v_scales: address(3),
+        }
+    }
+
+    /// Copies the first `length` positions of a cache that differs in capacity alone.
+    pub fn copy_from(&mut self, from: &KvCache, length: usize, stream: &Stream) -> Result<(), Error> {
+        self.planes.iter_mut().zip(&from.planes).try_for_each(|(to, from)| to.copy_from(from, length, stream))
+    }
+
+    /// The first `length` positions of every plane.
+    pub fn read(&self, length: usize, stream: &Stream) -> Result<Vec<Vec<u8>>, Error> {
+        self.planes.iter().map(|p| p.read(length, stream)).collect()
+    }
+
+    /// The inverse of `read`. The lengths were compared before.
+    pub fn write(&mut self, length: usize, planes: &[Vec<u8>], stream: &Stream) -> Result<(), Error> {
+        self.planes.iter_mut().zip(planes).try_for_each(|(to, from)| to.write(length, from, stream))
+    }
+}
+
+/// The cached positions of a sequence on the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    pub(super) model: u64,
+    pub(super) kind: KvType,
+    /// What was fed, position by position.
+    pub(super) tokens: Vec<u32>,
+    pub(super) planes: Vec<Vec<u8>>,
+}
+
+impl Snapshot {
+    /// Number of positions.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// The tokens that were fed.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// How the values are stored.
+    pub fn kind(&self) -> KvType {
+        self.kind
+    }
+
+    fn plane(&self, i: usize) -> &[u8] {
+        self.planes.get(i).map_or(&[], Vec::as_slice)
+    }
+
+    /// Keys, `[layer][kv_head][position][head_dim]`, as little-endian bytes.
+    pub fn keys(&self) -> &[u8] {
+        self.plane(0)
+    }
+
+    /// Values, laid out as the keys are.
+    pub fn values(&self) -> &[u8] {
+        self.plane(1)
+    }
+
+    /// Of an int8 cache: the scales of the keys, f32 `[layer][kv_head][position]`, as little-endian bytes; else empty.
+    pub fn key_scales(&self) -> &[u8] {
+        self.plane(2)
+    }
+
+    /// Of an int8 cache: the scales of the values; else empty.
+    pub fn value_scales(&self) -> &[u8] {
+        self.plane(3)
+    }
+
+    pub(super) fn check(&self, model: u64, shape: Shape, kind: KvType) -> Result<(), DecodeError> {
+        let reason = if self.model != model {
+            "it was taken from another model".to_owned()
+        } else if self.kind != kind {
+            format!("it holds {}, the cache {kind}", self.kind)
+        } else if self.len() > shape.capacity {
+            format!("it has {} positions, the cache room for {}", self.len(), shape.capacity)
+        } else {
+            return Ok(());
+        };
+        Err(DecodeError::Snapshot { reason })
+    }
+}

@@ -1,0 +1,226 @@
+//! A sequence: the tokens that were fed, and their keys and values on the device.
+
+use super::kv::{KvCache, KvType, Shape, Snapshot};
+use super::sampling::{Choice, Parameters, Sampling};
+use super::{DecodeError, Model};
+use gpu_kernels::state::Column;
+use warpsmith_runtime::{Error, Stream};
+
+/// What a sequence is made with.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SequenceOptions {
+    /// Positions that the cache has room for; `None`: the model's context.
+    pub capacity: Option<usize>,
+    /// How keys and values are stored.
+    pub kv: KvType,
+    /// How the next token is chosen.
+    pub sampling: Sampling,
+}
+
+/// Tokens and their cached keys and values; nothing else. A [`Decoder`](super::Decoder) of the same model appends to it,
+/// alone or together with others, and any decoder of the model may do the next step.
+///
+/// A call that fails leaves the length and the cached positions as they were.
+pub struct Sequence {
+    model: Model,
+    cache: KvCache,
+    tokens: Vec<u32>,
+    choice: Choice,
+}
+
+impl std::fmt::Debug for Sequence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sequence")
+            .field("length", &self.len())
+            .field("capacity", &self.capacity())
+            .field("kv", &self.kv_type())
+            .field("sampling", self.sampling())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sequence {
+    /// An empty sequence. If it does not fit into free memory, nothing is allocated.
+    pub fn new(model: &Model, options: SequenceOptions) -> Result<Sequence, DecodeError> {
+        let c = model.config();
+        let capacity = options.capacity.unwrap_or(c.context);
+        check_capacity(capacity, c.context)?;
+        check_memory(model, capacity, options.kv)?;
+        let device = model.device();
+        Ok(Sequence {
+            choice: Choice::new(model, options.sampling)?,
+            cache: KvCache::new(device, Shape::new(c, capacity), options.kv)?,
+            model: model.clone(),
+            tokens: Vec::new(),
+        })
+    }
+
+    /// Device memory that a cache of `capacity` positions takes; `None` if no address can hold it.
+    pub fn device_bytes(model: &Model, capacity: usize, kv: KvType) -> Option<u64> {
+        Shape::new(model.config(), capacity).bytes(kv)
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Tokens fed so far.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether none was.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// What was fed, position by position.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Positions that the cache has room for.
+    pub fn capacity(&self) -> usize {
+        self.cache.shape.capacity
+    }
+
+    /// How keys and values are stored.
+    pub fn kv_type(&self) -> KvType {
+        self.cache.kind
+    }
+
+    /// How the next token is chosen.
+    pub fn sampling(&self) -> &Sampling {
+        &self.choice.sampling
+    }
+
+    /// Changes how the next token is chosen, from the next step on.
+    pub fn set_sampling(&mut self, sampling: Sampling) -> Result<(), DecodeError> {
+        self.choice.set(&self.model, sampling)
+    }
+
+    /// Lets only these tokens be chosen, from the next step on; `None`: all. If none of them has a logit that is a number,
+    /// the step fails.
+    pub fn set_allowed(&mut self, tokens: Option<&[u32]>) -> Result<(), DecodeError> {
+        self.choice.allow(&self.model, tokens)
+    }
+
+    /// Forgets all tokens; the memory stays.
+    pub fn reset(&mut self) {
+        self.tokens.clear();
+        self.choice.forget();
+    }
+
+    /// Forgets all but the first `length` tokens. What is fed next overwrites what was cached after them.
+    pub fn rollback(&mut self, length: usize) -> Result<(), DecodeError> {
+        if length > self.len() {
+            return Err(DecodeError::Rollback { to: length, length: self.len() });
+        }
+        if length < self.len() {
+            self.tokens.truncate(length);
+            self.choice.forget();
+        }
+        Ok(())
+    }
+
+    /// Changes how many positions the cache has room for and keeps what is cached.
+    pub fn set_capacity(&mut self, capacity: usize) -> Result<(), DecodeError> {
+        let c = self.model.config();
+        check_capacity(capacity, c.context)?;
+        if capacity < self.len() {
+            return Err(DecodeError::CapacityInUse { capacity, length: self.len() });
+        }
+        if capacity == self.capacity() {
+            return Ok(());
+        }
+        check_memory(&self.model, capacity, self.kv_type())?;
+        let mut cache = KvCache::new(self.model.device(), Shape::new(c, capacity), self.kv_type())?;
+        let stream = self.model.stream();
+        cache.copy_from(&self.cache, self.len(), stream)?;
+        stream.synchronize()?;
+        self.cache = cache;
+        Ok(())
+    }
+
+    /// Copies the cached positions to the host.
+    pub fn snapshot(&self) -> Result<Snapshot, DecodeError> {
+        let planes = self.cache.read(self.len(), self.model.stream())?;
+        Ok(Snapshot { model: self.model.id(), kind: self.kv_type(), tokens: self.tokens.clone(), planes })
+    }
+
+    /// Continues from a snapshot that was taken of a sequence of the same loaded model.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), DecodeError> {
+        snapshot.check(self.model.id(), self.cache.shape, self.kv_type())?;
+        // Until all of it is written, nothing of the old cache can be relied on.
+        self.reset();
+        self.cache.write(snapshot.len(), &snapshot.planes, self.model.stream())?;
+        self.tokens.extend_from_slice(&snapshot.tokens);
+        Ok(())
+    }
+
+    /// The whole cache as it is in memory, with what was never written, as bytes: keys, values, then scales.
+    /// For tests of what a step writes.
+    pub fn raw_cache(&self) -> Result<Vec<u8>, DecodeError> {
+        Ok(self.cache.read(self.capacity(), self.model.stream())?.concat())
+    }
+
+    /// Whether `tokens` may be appended.
+    pub(super) fn check(&self, tokens: &[u32]) -> Result<(), DecodeError> {
+        let c = self.model.config();
+        if tokens.is_empty() {
+            return Err(DecodeError::EmptyPrompt);
+        }
+        if let Some((index, &token)) = tokens.iter().enumerate().find(|(_, t)| **t as usize >= c.vocab) {
+            return Err(DecodeError::Token { token, index, vocab: c.vocab });
+        }
+        if tokens.len() > self.capacity() - self.len() {
+            return Err(DecodeError::ContextFull {
+                tokens: tokens.len(),
+                length: self.len(),
+                capacity: self.capacity(),
+                most: c.context,
+            });
+        }
+        Ok(())
+    }
+
+    /// What a kernel is told of `token`, `after` positions behind the last.
+    pub(super) fn column(&self, token: u32, after: usize) -> Column {
+        self.cache.column(token, self.len() + after)
+    }
+
+    /// How the device chooses what follows `fed`.
+    pub(super) fn parameters(&mut self, fed: &[u32], stream: &Stream) -> Result<Parameters, Error> {
+        self.choice.parameters(&self.tokens, fed, self.model.config().vocab, stream)
+    }
+
+    /// Takes note that the keys and values of `fed` are cached, and of what was chosen to follow.
+    pub(super) fn advance(&mut self, fed: &[u32], next: u32) {
+        self.tokens.extend_from_slice(fed);
+        self.choice.chosen(self.tokens.len(), next);
+    }
+}
+
+fn check_capacity(capacity: usize, most: usize) -> Result<(), DecodeError> {
+    if capacity == 0 || capacity > most {
+        return Err(DecodeError::Capacity { capacity, most });
+    }
+    Ok(())
+}
+
+fn check_memory(model: &Model, capacity: usize, kv: KvType) -> Result<(), DecodeError> {
+    let memory = model.device().memory_info()?;
+    let needed = Sequence::device_bytes(model, capacity, kv).unwrap_or(u64::MAX);
+    if needed <= memory.free {
+        return Ok(());
+    }
+    Err(DecodeError::Memory {
+        what: "the sequence",
+        needed,
+        parts: format!("keys and values of {capacity} positions in {kv}"),
+        free: memory.free,
+        total: memory.total,
+        hint: "ask for a smaller context or a smaller cache type",
+    })
+}

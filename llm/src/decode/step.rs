@@ -1,0 +1,591 @@
+//! One decode step, written once: run eagerly, recorded into a graph, or checked without a device.
+//!
+//! A layer is five launches for columns of several sequences, and for one: the projection to queries, keys and values;
+//! attention, with norm, rotation and store inside; its output onto the residual stream; gate, up and SwiGLU; down onto
+//! the residual stream. RMS norms are split between their neighbours: what writes the residual stream `x` also writes
+//! `x * w`, with the weight `w` of the norm that follows, and sums of squares; what reads it divides its result by the
+//! root of their mean. Where [`Activations`](gpu_kernels::gemv::Activations) other than f32 are allowed, what a projection
+//! of a decoding step reads is rounded to codes by the launch that computes it; only what no product with codes and no
+//! attention computes, such as the embedding, takes one more launch for that. Prompts read f32. A step of one column may do a whole layer in one launch ([`whole`](super::whole)). Launches may be programmatic: from
+//! sm_90 on the blocks of each then begin while the launch before ends, ask for their weights in L2, and wait. The first of a
+//! step follows a copy and is an ordinary one. Where a file stores parts of a projection in different formats, each part is a
+//! launch, and a prompt stores its keys and values before it attends.
+
+use super::Model;
+use super::input::{Choice, Handover, Input};
+use super::kv::KvType;
+use super::sampling::Parameters;
+use super::weights::{LayerWeights, Weights, padded};
+use super::whole::Plan;
+use crate::model::{Config, RopeStyle};
+use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, step as attn};
+use gpu_kernels::elementwise::Swiglu;
+use gpu_kernels::embed::{self, Embed};
+use gpu_kernels::gemv::{self, Activations, Codes, Written};
+use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
+use gpu_kernels::norm::RmsNorm;
+use gpu_kernels::sampling::sample::Sample;
+use gpu_kernels::state::Column;
+use gpu_kernels::{kv, rope};
+use std::ops::Range;
+use warpsmith_device::{Contract, DeviceSlice, KernelMeta, Launcher};
+use warpsmith_runtime::{Buffer, Error, Stream};
+
+/// Which columns get logits and a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Take {
+    /// None: a part of a prompt whose prediction nobody reads.
+    None,
+    /// The last.
+    Last,
+    /// All.
+    All,
+    /// Logits of all, and no token: a part of a prompt.
+    Logits,
+    /// Logits of all, and the token after the last: the end of a prompt.
+    LogitsAndLast,
+}
+
+/// What the launches of a step depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Shape {
+    pub columns: usize,
+    pub kv: KvType,
+    pub take: Take,
+    /// The columns are consecutive tokens of one sequence.
+    pub prompt: bool,
+    /// A prompt attends by the kernel that is made for prompts.
+    pub fast: bool,
+}
+
+impl Shape {
+    /// A token each of several sequences.
+    pub fn decode(columns: usize, kv: KvType) -> Shape {
+        Shape { columns, kv, take: Take::All, prompt: false, fast: false }
+    }
+
+    /// Several tokens of one sequence, the last of a prompt or those before; with logits of all of them, or of the last.
+    pub fn prompt(columns: usize, kv: KvType, last: bool, logits: bool, fast: bool) -> Shape {
+        let take = match (last, logits) {
+            (false, false) => Take::None,
+            (true, false) => Take::Last,
+            (false, true) => Take::Logits,
+            (true, true) => Take::LogitsAndLast,
+        };
+        Shape { columns, kv, take, prompt: true, fast }
+    }
+
+    /// The columns that get logits.
+    fn taken(&self) -> Range<usize> {
+        match self.take {
+            Take::None => 0..0,
+            Take::Last => self.columns - 1..self.columns,
+            Take::All | Take::Logits | Take::LogitsAndLast => 0..self.columns,
+        }
+    }
+
+    /// The columns that get a token: the last of those that get logits.
+    fn sampled(&self) -> Range<usize> {
+        match self.take {
+            Take::None | Take::Logits => 0..0,
+            Take::Last | Take::LogitsAndLast => self.columns - 1..self.columns,
+            Take::All => 0..self.columns,
+        }
+    }
+}
+
+/// Elements from a column of an activation to the next: 16-byte loads start at each.
+fn stride(len: usize) -> usize {
+    len.next_multiple_of(4)
+}
+
+/// Sizes of the buffers, in elements.
+struct Sizes {
+    hidden: usize,
+    qkv: usize,
+    attended: usize,
+    gate_up: usize,
+    inner: usize,
+    logits: usize,
+    /// Sums of squares, of a column.
+    parts: usize,
+    partials: usize,
+    counters: usize,
+    /// Of codes, of a column.
+    codes: (usize, usize),
+}
+
+impl Sizes {
+    fn new(c: &Config, activations: Activations) -> Sizes {
+        let coded = Codes::ALL.map(Some).into_iter().filter(|_| activations != Activations::F32);
+        let parts = [c.q_dim(), c.feed_forward].into_iter().flat_map(|cols| {
+            let parts = move |codes| gemv::parts_with(codes, c.hidden as u32, cols as u32, false);
+            coded.clone().chain([None]).map(parts)
+        });
+        let widest = c.hidden.max(c.q_dim()).max(c.feed_forward);
+        Sizes {
+            hidden: stride(c.hidden),
+            qkv: stride(c.q_dim() + 2 * c.kv_dim()),
+            attended: stride(c.q_dim()),
+            gate_up: 2 * stride(c.feed_forward),
+            inner: stride(c.feed_forward),
+            logits: stride(c.vocab),
+            parts: parts.chain([embed::parts(c.hidden as u32)]).max().unwrap_or(1) as usize,
+            partials: attn::partials_len(1, &layer_of(c)) as usize,
+            counters: c.kv_heads,
+            codes: if activations == Activations::F32 { (0, 0) } else { Handover::sizes(widest) },
+        }
+    }
+
+    /// f32 elements of `columns` columns, without logits.
+    fn floats(&self, columns: usize) -> [usize; 9] {
+        let hidden = self.hidden;
+        [hidden, hidden, hidden, self.qkv, self.attended, self.gate_up, self.inner, self.parts, self.partials]
+            .map(|n| n * columns)
+    }
+}
+
+/// What kernels are told of a layer's heads; the index, flags and tables are the step's.
+pub(super) fn layer_of(c: &Config) -> Layer {
+    Layer {
+        index: 0,
+        q_heads: c.heads as u32,
+        kv_heads: c.kv_heads as u32,
+        head_dim: c.head_dim as u32,
+        n_rot: c.rope.dims as u32,
+        context: 0,
+        window: c.window as u32,
+        flags: 0,
+        eps: c.eps,
+    }
+}
+
+/// Weights of the norms of query and key heads; empty ones where there are none.
+pub(super) fn head_norms(weights: &LayerWeights) -> (&DeviceSlice<f32>, &DeviceSlice<f32>) {
+    match &weights.head_norms {
+        Some((q, k)) => (q, k),
+        None => (DeviceSlice::empty(), DeviceSlice::empty()),
+    }
+}
+
+/// The buffers that a step works in; their addresses do not change while a decoder lives. A column of each lies a stride
+/// behind the one before.
+pub(super) struct Buffers {
+    sizes: Sizes,
+    vocab: usize,
+    /// What is fed.
+    pub columns: Buffer<Column>,
+    /// The residual stream; a layer reads one and writes the other, and then back.
+    pub x: Buffer<f32>,
+    pub y: Buffer<f32>,
+    /// The residual stream times the weight of the norm that follows, and the parts of its sum of squares.
+    pub scaled: Buffer<f32>,
+    pub sums: Buffer<f32>,
+    /// All query heads, all key heads, all value heads.
+    pub qkv: Buffer<f32>,
+    pub attended: Buffer<f32>,
+    pub partials: Buffer<f32>,
+    pub counters: Buffer<u32>,
+    /// What the blocks of a layer in one launch wait for one another by.
+    pub barrier: Buffer<u32>,
+    /// Of what a projection reads.
+    codes: Handover,
+    /// The gates of all columns, then their ups.
+    gate_up: Buffer<f32>,
+    pub inner: Buffer<f32>,
+    logits: Buffer<f32>,
+    pub next: Buffer<u32>,
+}
+
+impl Buffers {
+    /// `logits` columns at once have any.
+    pub fn bytes(c: &Config, batch: usize, columns: usize, logits: usize, activations: Activations) -> Option<u64> {
+        let s = Sizes::new(c, activations);
+        let floats =
+            s.floats(columns).into_iter().chain([s.logits.checked_mul(logits)?, s.counters * columns, 1, batch]);
+        let (vectors, groups) = s.codes;
+        let floats = floats.chain([4 * vectors * batch, 4 * vectors * batch, groups * batch]);
+        let columns = padded((columns * size_of::<Column>()) as u64);
+        floats.map(|n| padded(n as u64 * 4)).try_fold(columns, u64::checked_add)
+    }
+
+    pub fn new(
+        stream: &Stream,
+        c: &Config,
+        batch: usize,
+        columns: usize,
+        logits: usize,
+        activations: Activations,
+    ) -> Result<Buffers, Error> {
+        let (device, s) = (stream.device(), Sizes::new(c, activations));
+        let [x, y, scaled, qkv, attended, gate_up, inner, sums, partials] = s.floats(columns);
+        Ok(Buffers {
+            columns: device.alloc(columns)?,
+            x: device.alloc(x)?,
+            y: device.alloc(y)?,
+            scaled: device.alloc(scaled)?,
+            sums: device.alloc(sums)?,
+            qkv: device.alloc(qkv)?,
+            attended: device.alloc(attended)?,
+            partials: device.alloc(partials)?,
+            // Every launch leaves them at zero.
+            counters: stream.zeros(s.counters * columns)?,
+            barrier: stream.zeros(1)?,
+            codes: Handover::new(stream, s.codes, batch)?,
+            gate_up: device.alloc(gate_up)?,
+            inner: device.alloc(inner)?,
+            logits: device.alloc(s.logits * logits)?,
+            // Read as a whole, also where a prompt gives one token.
+            next: stream.zeros(batch)?,
+            vocab: c.vocab,
+            sizes: s,
+        })
+    }
+
+    /// A number that no other set of buffers has or will have.
+    pub fn id(&self) -> u64 {
+        self.x.id()
+    }
+
+    /// Makes what launches rely on as it was at first: a launch that failed midway may have left it otherwise.
+    pub fn restore(&mut self, stream: &Stream) -> Result<(), Error> {
+        stream.fill(&mut self.counters, 0)?;
+        stream.fill(&mut self.barrier, 0)?;
+        self.codes.restore(stream)
+    }
+
+    /// The logits of one of the columns that got any.
+    pub fn logits_of(&self, place: usize) -> &DeviceSlice<f32> {
+        &self.logits[place * self.sizes.logits..][..self.vocab]
+    }
+}
+
+/// Cosines and sines of positions.
+pub(super) struct RopeTables {
+    pub cos: Buffer<f32>,
+    pub sin: Buffer<f32>,
+    pub context: u32,
+}
+
+impl RopeTables {
+    pub fn bytes(c: &Config, positions: usize) -> Option<u64> {
+        let bytes = (positions as u64).checked_mul(c.rope.dims as u64 / 2)?.checked_mul(4)?;
+        padded(bytes.checked_add(512)?).checked_mul(2)
+    }
+
+    pub fn new(stream: &Stream, model: &Model, positions: usize) -> Result<RopeTables, Error> {
+        let c = model.config();
+        let (base, scale) = (f64::from(c.rope.base), f64::from(c.rope.scale));
+        let yarn = c.rope.yarn.map(|y| rope::Yarn {
+            original_context: y.original_context.into(),
+            ext_factor: y.ext_factor.into(),
+            attn_factor: y.attn_factor.into(),
+            beta_fast: y.beta_fast.into(),
+            beta_slow: y.beta_slow.into(),
+        });
+        let freqs = model.file().rope_freqs();
+        let tables = rope::yarn_tables(positions, c.rope.dims, base, freqs, scale, yarn.as_ref());
+        let (cos, sin) = (stream.upload(&tables.cos)?, stream.upload(&tables.sin)?);
+        Ok(RopeTables { cos, sin, context: positions as u32 })
+    }
+
+    /// A number that no other tables have or will have.
+    pub fn id(&self) -> u64 {
+        self.cos.id()
+    }
+}
+
+/// Everything that a step refers to.
+///
+/// # Safety of its launches
+/// Columns and samplers in device memory lead to caches and bitsets of sequences that nothing else uses until what was
+/// launched has ended: for each launch of a step, eager or by its graph, whoever staged them sees to that. Weights, tables and
+/// norms, which programmatic launches read before they wait, were uploaded, and waited for, before the first step.
+pub(super) struct Step<'a> {
+    pub config: &'a Config,
+    pub weights: &'a Weights,
+    pub tables: &'a RopeTables,
+    pub buffers: &'a mut Buffers,
+    pub samplers: &'a DeviceSlice<Parameters>,
+    pub shape: Shape,
+    pub choice: Choice,
+    /// Layers in one launch.
+    pub plan: &'a Plan,
+    /// Parts of a column's sum of squares that the last launch left.
+    pub parts: u32,
+}
+
+impl Step<'_> {
+    /// All launches of a step, in order.
+    ///
+    /// # Safety
+    /// That of [`Step`].
+    pub unsafe fn run<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
+        self.embed(on)?;
+        for layer in 0..self.config.layers {
+            // SAFETY: the caller's promise.
+            unsafe { self.layer(on, layer) }?;
+        }
+        match self.shape.take {
+            Take::None => Ok(()),
+            // SAFETY: the caller's promise.
+            Take::Last | Take::All | Take::Logits | Take::LogitsAndLast => unsafe { self.head(on) },
+        }
+    }
+
+    /// The tokens' embeddings into the residual stream.
+    pub fn embed<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
+        let weights = self.weights;
+        let weight: &DeviceSlice<f32> = weights.layers.first().map_or(&weights.output_norm, |l| &l.attn_norm);
+        let table = &weights.embedding;
+        let Buffers { columns, x, scaled, sums, codes, sizes, .. } = &mut *self.buffers;
+        codes.clear();
+        self.parts = embed::parts(table.cols);
+        Embed {
+            format: table.format,
+            table: table.records(),
+            columns: &columns[..self.shape.columns],
+            y: x,
+            next: Some((weight, scaled, sums)),
+            vocab: table.rows(),
+            cols: table.cols,
+            stride: sizes.hidden as u32,
+        }
+        .launch(on)
+    }
+
+    /// One layer: reads and writes the residual stream `x`.
+    ///
+    /// # Safety
+    /// That of [`Step`].
+    pub unsafe fn layer<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize) -> Result<(), Error> {
+        let weights = self.weights;
+        let Some(layer) = weights.layers.get(index) else { return Ok(()) };
+        // SAFETY: the caller's promise.
+        if unsafe { self.whole(on, layer, index) }? {
+            return Ok(());
+        }
+        self.project_qkv(on, layer)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.attend(on, layer, index) }?;
+        {
+            let (columns, choice) = (self.shape.columns as u32, self.choice);
+            let Buffers { x, y, scaled, sums, attended, codes, sizes, .. } = &mut *self.buffers;
+            let (codes, ready, written) = codes.pass(choice.wanted(&layer.gate_up.stacks));
+            let stride = sizes.attended;
+            let mut input = Input { x: attended, columns, stride, norm: None, choice, codes, ready };
+            let product = input.product(on, &layer.attn_output, layer.attn_output.rows(), (y, sizes.hidden))?;
+            let product = product.add(x, sizes.hidden as u32).next(&layer.ffn_norm, scaled, sums).code(written);
+            self.parts = product.parts();
+            product.launch(on)?;
+        }
+        self.feed_forward(on, layer)?;
+        let (columns, choice) = (self.shape.columns as u32, self.choice);
+        let next = weights.layers.get(index + 1);
+        let weight: &DeviceSlice<f32> = next.map_or(&weights.output_norm, |l| &l.attn_norm);
+        let wanted = match (next, self.shape.take) {
+            (Some(next), _) => choice.wanted(&next.qkv.stacks),
+            // The logits of some columns only, or none; or of a prompt, which is multiplied with f32.
+            (None, Take::None | Take::Last | Take::Logits | Take::LogitsAndLast) => None,
+            (None, Take::All) => choice.wanted(std::slice::from_ref(weights.output())),
+        };
+        let Buffers { x, y, scaled, sums, inner, codes, sizes, .. } = &mut *self.buffers;
+        let (codes, ready, written) = codes.pass(wanted);
+        let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, codes, ready };
+        let product = input.product(on, &layer.down, layer.down.rows(), (x, sizes.hidden))?;
+        let product = product.add(y, sizes.hidden as u32).next(weight, scaled, sums).code(written);
+        self.parts = product.parts();
+        product.launch(on)
+    }
+
+    fn project_qkv<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
+        let (columns, eps, parts, choice) = (self.shape.columns as u32, self.config.eps, self.parts, self.choice);
+        let Buffers { scaled, sums, qkv, codes, sizes, .. } = &mut *self.buffers;
+        let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
+        let (codes, ready, _) = codes.pass(None);
+        let mut input = Input { x: scaled, columns, stride, norm, choice, codes, ready };
+        for stack in choice.sorted(&layer.qkv.stacks) {
+            let y = &mut qkv[stack.outputs.start..];
+            let mut product = input.product(on, stack, stack.rows(), (y, sizes.qkv))?;
+            if let Some(bias) = &layer.qkv_bias {
+                product = product.add(&bias[stack.outputs.clone()], 0);
+            }
+            product.launch(on)?;
+        }
+        Ok(())
+    }
+
+    /// Sizes and options of a layer's attention.
+    pub(super) fn heads(&self, weights: &LayerWeights, index: usize) -> Layer {
+        let neox = if self.config.rope.style == RopeStyle::Neox { NEOX } else { 0 };
+        let norm = if weights.head_norms.is_some() { QK_NORM } else { 0 };
+        Layer { index: index as u32, context: self.tables.context, flags: neox | norm, ..layer_of(self.config) }
+    }
+
+    /// Norm and rotation of queries and keys, the store of keys and values, and attention to all that are stored.
+    ///
+    /// # Safety
+    /// That of [`Step`].
+    unsafe fn attend<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        weights: &LayerWeights,
+        index: usize,
+    ) -> Result<(), Error> {
+        let RopeTables { cos, sin, .. } = self.tables;
+        let (q_weight, k_weight) = head_norms(weights);
+        let mut layer = self.heads(weights, index);
+        let wanted = self.choice.wanted(std::slice::from_ref(&weights.attn_output));
+        let Buffers { columns, qkv, attended, partials, counters, codes, sizes, .. } = &mut *self.buffers;
+        let columns = &columns[..self.shape.columns];
+        let (_, _, written) = codes.pass(wanted.filter(|_| !(self.shape.prompt && self.shape.fast)));
+        let (codes, coded, counted) = Written::arguments(written);
+        let (stride, y_stride) = (sizes.qkv as u32, sizes.attended as u32);
+        let ahead = self.choice.ahead;
+        macro_rules! launches {
+            ($store:ident, $attend:ident, $prompt:ident) => {{
+                if self.shape.prompt {
+                    let store = kv::$store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer };
+                    // SAFETY: the caller's promise.
+                    unsafe { on.launch_ahead(store, ahead) }?;
+                    if self.shape.fast {
+                        let count = columns.len() as u32;
+                        let prompt = $prompt { qkv, columns, y: attended, count, stride, y_stride, layer };
+                        // SAFETY: the caller's promise.
+                        return unsafe { on.launch_ahead(prompt, ahead) };
+                    }
+                } else {
+                    layer.flags |= FUSED;
+                }
+                let attend = attn::$attend {
+                    qkv,
+                    q_weight,
+                    k_weight,
+                    cos,
+                    sin,
+                    columns,
+                    partials,
+                    counters,
+                    y: attended,
+                    coded,
+                    counted,
+                    stride,
+                    y_stride,
+                    codes,
+                    layer,
+                };
+                // SAFETY: the caller's promise.
+                unsafe { on.launch_ahead(attend, ahead) }
+            }};
+        }
+        match self.shape.kv {
+            KvType::F16 => launches!(QkvStoreF16, AttnStepF16, AttnPrefillF16),
+            KvType::F32 => launches!(QkvStoreF32, AttnStepF32, AttnPrefillF32),
+            KvType::Int8 => launches!(QkvStoreQ8, AttnStepQ8, AttnPrefillQ8),
+        }
+    }
+
+    /// Gate, up and SwiGLU: one launch where gate and up have one format.
+    fn feed_forward<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
+        let (n, eps, parts, choice) = (self.shape.columns, self.config.eps, self.parts, self.choice);
+        let Buffers { scaled, sums, gate_up, inner, codes, sizes, .. } = &mut *self.buffers;
+        let rows = self.config.feed_forward;
+        let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
+        let fused = layer.gate_up.stacks.len() == 1;
+        let wanted = choice.wanted(std::slice::from_ref(&layer.down)).filter(|_| fused);
+        let (codes, ready, written) = codes.pass(wanted);
+        let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, codes, ready };
+        if let [both] = &layer.gate_up.stacks[..] {
+            let product = input.product(on, both, rows as u32, (inner, sizes.inner))?;
+            return product.swiglu().code(written).launch(on);
+        }
+        // All gates, then all ups; what pads the columns is computed with them and never read.
+        let half = n * sizes.inner;
+        for stack in choice.sorted(&layer.gate_up.stacks) {
+            let y = &mut gate_up[if stack.outputs.start < rows { 0 } else { half }..];
+            input.product(on, stack, stack.rows(), (y, sizes.inner))?.launch(on)?;
+        }
+        let (gate, up) = gate_up.split_at(half).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
+        // SAFETY: it follows no address, and reads nothing but what it awaits.
+        unsafe { on.launch_ahead(Swiglu { gate, up, y: inner, n: half as u32 }, choice.ahead) }
+    }
+
+    /// The logits of the columns that get any, and their tokens.
+    ///
+    /// # Safety
+    /// That of [`Step`].
+    pub unsafe fn head<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
+        let (taken, sampled) = (self.shape.taken(), self.shape.sampled());
+        let (n, eps, parts, choice) = (taken.len() as u32, self.config.eps, self.parts, self.choice);
+        let Buffers { columns, scaled, sums, logits, next, codes, sizes, vocab, .. } = &mut *self.buffers;
+        let x = &scaled[taken.start * sizes.hidden..];
+        let sums = &sums[taken.start * parts as usize..];
+        let (stack, stride, norm) = (self.weights.output(), sizes.hidden, Some((sums, parts, eps)));
+        let (codes, ready, _) = codes.pass(None);
+        let mut input = Input { x, columns: n, stride, norm, choice, codes, ready };
+        input.product(on, stack, stack.rows(), (logits, sizes.logits))?.launch(on)?;
+        if sampled.is_empty() {
+            return Ok(());
+        }
+        let (params, stride) = (&self.samplers[..sampled.len()], sizes.logits as u32);
+        let logits = &logits[(sampled.start - taken.start) * sizes.logits..];
+        let sample = Sample { logits, params, columns: &columns[sampled], y: next, n: *vocab as u32, stride };
+        // SAFETY: the caller's promise.
+        unsafe { on.launch_ahead(sample, choice.ahead) }
+    }
+
+    /// The residual stream of the first column, after [`Step::embed`] or [`Step::layer`].
+    pub fn residual(&self) -> &DeviceSlice<f32> {
+        &self.buffers.x[..self.config.hidden]
+    }
+
+    /// The normed input of the output projection, as its own launch: in a step the projection does it.
+    pub fn normed<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<&DeviceSlice<f32>, Error> {
+        let Buffers { x, y, .. } = &mut *self.buffers;
+        let n = self.config.hidden;
+        let (w, eps) = (&self.weights.output_norm, self.config.eps);
+        on.launch(RmsNorm { x: &x[..n], w, y: &mut y[..n], cols: n as u32, eps })?;
+        Ok(&self.buffers.y[..n])
+    }
+}
+
+/// Passes launches on to a stream or a capture, and counts them.
+pub(super) struct Counted<'a, L> {
+    on: &'a mut L,
+    pub launches: usize,
+}
+
+impl<'a, L: warpsmith_runtime::Launcher> Counted<'a, L> {
+    pub fn new(on: &'a mut L) -> Self {
+        Counted { on, launches: 0 }
+    }
+}
+
+impl<L: warpsmith_runtime::Launcher> Launcher for Counted<'_, L> {
+    type Error = Error;
+
+    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.on.launch_unchecked(kernel) }?;
+        self.launches += 1;
+        Ok(())
+    }
+}
+
+/// Checks every launch's contract, takes note of its kernel, and launches nothing.
+#[derive(Default)]
+pub(super) struct Dry {
+    /// A kernel for each launch.
+    pub kernels: Vec<&'static KernelMeta>,
+}
+
+impl Launcher for Dry {
+    type Error = Error;
+
+    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+        kernel.check()?;
+        kernel.geometry().check(K::META)?;
+        self.kernels.push(K::META);
+        Ok(())
+    }
+}

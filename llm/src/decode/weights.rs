@@ -1,0 +1,332 @@
+//! Weights on the device: uploaded once, in the records that the kernels read.
+
+use super::DecodeError;
+use crate::model::{Config, LayerTensors, Matrix, ModelError, ModelFile};
+use gpu_kernels::format::Format;
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::Arc;
+use warpsmith_device::{DeviceSlice, U32x4};
+use warpsmith_runtime::{Buffer, Device, Pinned, Stream};
+
+/// A model on a device. Cheap to clone; sequences share its weights, which never change.
+///
+/// Loading takes memory for the weights alone, in the formats of the file; a [`Sequence`](super::Sequence) takes its
+/// cache and a [`Decoder`](super::Decoder) its buffers. Identity is that of the object: two loads of one file are two
+/// models, and nothing anywhere is looked up by name, shape or address.
+#[derive(Clone)]
+pub struct Model(Arc<Inner>);
+
+struct Inner {
+    device: Device,
+    file: ModelFile,
+    weights: Weights,
+    bytes: u64,
+    /// For copies that no decoder makes: snapshots, growing caches.
+    stream: Stream,
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model").field("file", &self.0.file).field("bytes", &self.0.bytes).finish_non_exhaustive()
+    }
+}
+
+/// How far an upload is.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadProgress<'a> {
+    /// The tensor that is being uploaded.
+    pub tensor: &'a str,
+    /// Bytes of device memory written so far.
+    pub done: u64,
+    /// Bytes in all.
+    pub total: u64,
+}
+
+impl Model {
+    /// Uploads all weights. If they do not fit into free memory, nothing is allocated.
+    pub fn load(device: &Device, file: &ModelFile) -> Result<Model, DecodeError> {
+        Self::load_with(device, file, |_| {})
+    }
+
+    /// Uploads all weights and tells `progress` how far it is, some megabytes at a time.
+    pub fn load_with(
+        device: &Device,
+        file: &ModelFile,
+        progress: impl FnMut(LoadProgress<'_>),
+    ) -> Result<Model, DecodeError> {
+        file.check_kernels()?;
+        let bytes = Self::device_bytes(file)?;
+        let memory = device.memory_info()?;
+        if bytes > memory.free {
+            return Err(DecodeError::Memory {
+                what: "the model",
+                needed: bytes,
+                parts: "its weights in the file's formats".into(),
+                free: memory.free,
+                total: memory.total,
+                hint: "take a smaller model or a smaller format; WARPSMITH_MEMORY sizes the software device",
+            });
+        }
+        let span = tracing::debug_span!("load", bytes, layers = file.config().layers);
+        let _entered = span.enter();
+        let stream = device.stream()?;
+        let mut upload = Upload::new(&stream, file, bytes, progress)?;
+        let weights = upload.weights()?;
+        drop(upload);
+        // Other streams use the weights without waiting for this one.
+        stream.synchronize()?;
+        tracing::debug!("weights uploaded");
+        Ok(Model(Arc::new(Inner { device: device.clone(), file: file.clone(), weights, bytes, stream })))
+    }
+
+    /// Device memory that the weights of a file take.
+    pub fn device_bytes(file: &ModelFile) -> Result<u64, DecodeError> {
+        let mut bytes = 0u64;
+        for m in file.matrices() {
+            bytes += padded(vectors(m)? as u64 * 16);
+        }
+        let vectors = file.layers().iter().flat_map(|l| {
+            let optional = [l.q_norm.as_ref(), l.k_norm.as_ref(), l.qkv_bias.as_ref()];
+            [Some(&l.attn_norm), Some(&l.ffn_norm)].into_iter().chain(optional).flatten()
+        });
+        let norms: u64 = vectors.map(|v| padded(v.len() as u64 * 4)).sum();
+        Ok(bytes + norms + padded(file.output_norm().len() as u64 * 4))
+    }
+
+    /// The device that holds it.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// Its numbers.
+    pub fn config(&self) -> &Config {
+        self.0.file.config()
+    }
+
+    /// The file that it was loaded from.
+    pub fn file(&self) -> &ModelFile {
+        &self.0.file
+    }
+
+    /// Device memory that the weights take.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    pub(super) fn weights(&self) -> &Weights {
+        &self.0.weights
+    }
+
+    pub(super) fn stream(&self) -> &Stream {
+        &self.0.stream
+    }
+
+    /// A number that no other loaded model has or will have.
+    pub(super) fn id(&self) -> u64 {
+        self.0.weights.output_norm.id()
+    }
+}
+
+/// Bytes as allocated: the driver gives whole 512-byte units.
+pub(super) fn padded(bytes: u64) -> u64 {
+    bytes.next_multiple_of(512)
+}
+
+/// 16-byte vectors that a matrix takes on the device.
+fn vectors(m: &Matrix) -> Result<usize, DecodeError> {
+    m.format.tensor_vectors(m.rows, m.cols).map_err(|source| DecodeError::Tensor { tensor: m.name.clone(), source })
+}
+
+/// One matrix, or several of equal format and width stacked on each other.
+pub(super) struct Stack {
+    pub format: Format,
+    pub cols: u32,
+    /// Where its outputs go in the output of the whole projection.
+    pub outputs: Range<usize>,
+    records: Buffer<U32x4>,
+}
+
+impl Stack {
+    pub fn records(&self) -> &DeviceSlice<U32x4> {
+        &self.records
+    }
+
+    pub fn rows(&self) -> u32 {
+        // Checked when it was uploaded.
+        self.outputs.len() as u32
+    }
+}
+
+/// Matrices that are applied to one input, one below the other. Neighbours of equal format are one
+/// stack, and so one launch.
+pub(super) struct Projection {
+    pub stacks: Vec<Stack>,
+}
+
+pub(super) struct LayerWeights {
+    pub attn_norm: Buffer<f32>,
+    pub qkv: Projection,
+    pub qkv_bias: Option<Buffer<f32>>,
+    /// Norms of query and key heads.
+    pub head_norms: Option<(Buffer<f32>, Buffer<f32>)>,
+    pub attn_output: Stack,
+    pub ffn_norm: Buffer<f32>,
+    pub gate_up: Projection,
+    pub down: Stack,
+}
+
+pub(super) struct Weights {
+    pub embedding: Stack,
+    pub layers: Vec<LayerWeights>,
+    pub output_norm: Buffer<f32>,
+    /// `None`: the embeddings serve.
+    output: Option<Stack>,
+}
+
+impl Weights {
+    pub fn output(&self) -> &Stack {
+        self.output.as_ref().unwrap_or(&self.embedding)
+    }
+}
+
+/// Bytes of a staging area: large enough for the bus, small beside any model.
+const STAGE_BYTES: usize = 8 << 20;
+
+/// The way of weights to the device: rows are re-arranged into one of two staging areas while the other is copied.
+struct Upload<'a, P> {
+    stream: &'a Stream,
+    file: &'a ModelFile,
+    stages: [Pinned<U32x4>; 2],
+    stage: usize,
+    done: u64,
+    total: u64,
+    progress: P,
+}
+
+impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
+    fn new(stream: &'a Stream, file: &'a ModelFile, total: u64, progress: P) -> Result<Self, DecodeError> {
+        let (mut widest, mut largest) = (1, 1);
+        for m in file.matrices() {
+            let all = vectors(m)?;
+            largest = largest.max(all);
+            widest = widest.max(all / m.rows.max(1));
+        }
+        let len = (STAGE_BYTES / size_of::<U32x4>()).min(largest).max(widest);
+        let device = stream.device();
+        let stages = [device.pinned(len)?, device.pinned(len)?];
+        Ok(Upload { stream, file, stages, stage: 0, done: 0, total, progress })
+    }
+
+    fn advance(&mut self, tensor: &str, bytes: usize) {
+        self.done += bytes as u64;
+        let (done, total) = (self.done.min(self.total), self.total);
+        (self.progress)(LoadProgress { tensor, done, total });
+    }
+
+    fn vector(&mut self, name: &str, values: &[f32]) -> Result<Buffer<f32>, DecodeError> {
+        let buffer = self.stream.upload(values)?;
+        self.advance(name, padded(values.len() as u64 * 4) as usize);
+        Ok(buffer)
+    }
+
+    /// Writes the records of a matrix.
+    fn matrix(&mut self, m: &Matrix, to: &mut DeviceSlice<U32x4>) -> Result<(), DecodeError> {
+        let failed = |source| DecodeError::Tensor { tensor: m.name.clone(), source };
+        let row = m.format.row_vectors(m.cols).map_err(failed)?;
+        let row_bytes = m.format.row_bytes(m.cols).map_err(failed)?;
+        let data = self.file.data(m);
+        let mut first = 0;
+        while first < m.rows {
+            let stage = &self.stages[self.stage];
+            self.stage = 1 - self.stage;
+            let rows = (stage.len() / row).clamp(1, m.rows - first);
+            // Waits for the copy before the last one.
+            stage.with_mut(|records| {
+                // Pieces that keep every core busy and are worth a task.
+                let piece = rows.div_ceil(4 * rayon::current_num_threads()).max(16);
+                let pieces = records[..rows * row].par_chunks_mut(piece * row).enumerate();
+                pieces.try_for_each(|(i, records)| {
+                    let count = records.len() / row;
+                    let mut bytes = vec![0; count * row_bytes];
+                    data.read((first + i * piece) * row_bytes, &mut bytes).map_err(ModelError::from)?;
+                    m.format.repack_into(&bytes, count, m.cols, records).map_err(failed)
+                })
+            })??;
+            self.stream.write_pinned_part(stage, &mut to[first * row..(first + rows) * row])?;
+            first += rows;
+            self.advance(&m.name, rows * row * size_of::<U32x4>());
+        }
+        Ok(())
+    }
+
+    fn stack(&mut self, matrices: &[&Matrix], first: usize) -> Result<Stack, DecodeError> {
+        let (format, cols) = matrices.first().map_or((Format::F32, 0), |m| (m.format, m.cols));
+        let (mut len, mut rows) = (0, 0);
+        for m in matrices {
+            len += vectors(m)?;
+            rows += m.rows;
+        }
+        for (what, size) in [("rows", rows), ("columns", cols)] {
+            if u32::try_from(size).is_err() {
+                let what = format!("the number of {what} of `{}`", matrices.first().map_or("", |m| &m.name));
+                return Err(DecodeError::Size { what, size: size as u64, limit: u32::MAX.into() });
+            }
+        }
+        let mut records = self.stream.device().alloc::<U32x4>(len)?;
+        let mut at = 0;
+        for m in matrices {
+            let len = vectors(m)?;
+            self.matrix(m, &mut records[at..at + len])?;
+            at += len;
+        }
+        Ok(Stack { format, cols: cols as u32, outputs: first..first + rows, records })
+    }
+
+    fn projection(&mut self, matrices: &[&Matrix]) -> Result<Projection, DecodeError> {
+        let mut stacks = Vec::new();
+        let mut first = 0;
+        for run in matrices.chunk_by(|a, b| a.format == b.format && a.cols == b.cols) {
+            let stack = self.stack(run, first)?;
+            first = stack.outputs.end;
+            stacks.push(stack);
+        }
+        Ok(Projection { stacks })
+    }
+
+    fn weights(&mut self) -> Result<Weights, DecodeError> {
+        let file = self.file;
+        let embedding = self.stack(&[file.embedding()], 0)?;
+        let mut layers = Vec::with_capacity(file.layers().len());
+        for l in file.layers() {
+            layers.push(self.layer(l)?);
+        }
+        let output_norm = self.vector("output_norm.weight", file.output_norm())?;
+        let output = match file.tied() {
+            true => None,
+            false => Some(self.stack(&[file.output()], 0)?),
+        };
+        Ok(Weights { embedding, layers, output_norm, output })
+    }
+
+    fn layer(&mut self, l: &LayerTensors) -> Result<LayerWeights, DecodeError> {
+        let head_norms = match (&l.q_norm, &l.k_norm) {
+            (Some(q), Some(k)) => Some((self.vector("attn_q_norm", q)?, self.vector("attn_k_norm", k)?)),
+            _ => None,
+        };
+        let qkv_bias = match &l.qkv_bias {
+            Some(bias) => Some(self.vector("biases", bias)?),
+            None => None,
+        };
+        Ok(LayerWeights {
+            attn_norm: self.vector("attn_norm", &l.attn_norm)?,
+            qkv: self.projection(&[&l.q, &l.k, &l.v])?,
+            qkv_bias,
+            head_norms,
+            attn_output: self.stack(&[&l.attn_output], 0)?,
+            ffn_norm: self.vector("ffn_norm", &l.ffn_norm)?,
+            gate_up: self.projection(&[&l.gate, &l.up])?,
+            down: self.stack(&[&l.down], 0)?,
+        })
+    }
+}

@@ -1,0 +1,554 @@
+//! [`Device`]: a GPU, or one of the software driver's.
+//!
+//! A `Device` is a handle that is cheap to clone. Streams, buffers, modules and graphs each hold
+//! one, so the order in which a program drops them does not matter: the context is released when
+//! the last of them is gone. It is the device's primary context, which is shared with `cust` and
+//! other users of it in the process. All calls may be made from any thread: each makes the context
+//! current on its thread first.
+//!
+//! ```no_run
+//! use warpsmith_runtime::Device;
+//! let device = Device::open(0)?;
+//! println!("{} on {}", device.name(), device.engine());
+//! let stream = device.stream()?;
+//! let x = stream.upload(&[1.0f32, 2.0, 3.0])?;
+//! assert_eq!(stream.read(&x)?, [1.0, 2.0, 3.0]);
+//! # Ok::<(), warpsmith_runtime::Error>(())
+//! ```
+
+use crate::launch::check_shared;
+use crate::memory::{Allocation, Dead, Memory, Place, lock, unique_id};
+use crate::module::Modules;
+use crate::stream::StreamInner;
+use crate::sys::{self, Handle, cu};
+use crate::{Buffer, Error, KernelImage, Pinned, Stream, findings, foreign};
+use cust::device::DeviceAttribute;
+use cust::sys::CUctx_st;
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+use warpsmith_device::{Element, KernelMeta};
+use warpsmith_driver_api::Engine;
+
+/// A device of the engine.
+#[derive(Clone)]
+pub struct Device {
+    pub(crate) inner: Arc<DeviceInner>,
+}
+
+/// What a device can do at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Blocks of a grid in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y and z.
+    pub block: [u32; 3],
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of shared memory of a block without further ado.
+    pub shared: u32,
+    /// Bytes of shared memory of a block that opts in, which a launch does by itself.
+    pub shared_optin: u32,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of the level-2 cache.
+    pub l2_cache: u32,
+}
+
+/// Device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes that can still be allocated, fragmentation aside.
+    pub free: u64,
+    /// Bytes of the device.
+    pub total: u64,
+}
+
+pub(crate) struct DeviceInner {
+    pub ordinal: u32,
+    pub engine: Engine,
+    pub name: String,
+    pub sm: u32,
+    pub limits: Limits,
+    pub memory: Memory,
+    pub modules: Modules,
+    deferred: Mutex<Vec<Error>>,
+    streams: Mutex<Vec<Weak<StreamInner>>>,
+    // Released last: fields are dropped in the order of their declaration. No kernel of `modules`
+    // runs any more by then: each stream has waited for its work when it was dropped.
+    context: Context,
+}
+
+/// A context of the driver.
+enum Context {
+    /// The device's primary one, retained.
+    Primary(cust::context::Context),
+    /// One that somebody else made and keeps.
+    Borrowed(Handle<CUctx_st>),
+}
+
+/// Errors of `drop` that are kept; more say nothing new.
+const DEFERRED_ERRORS: usize = 16;
+
+thread_local! {
+    static CAPTURING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks that the calling thread captures, or does so no more.
+pub(crate) fn set_capturing(on: bool) {
+    CAPTURING.with(|c| c.set(on));
+}
+
+/// The devices of this process, so that an error can say whose memory an address is.
+static OPEN: Mutex<Vec<Weak<DeviceInner>>> = Mutex::new(Vec::new());
+
+impl Device {
+    /// Opens the device of this ordinal and starts the engine if no device was opened before.
+    pub fn open(ordinal: u32) -> Result<Device, Error> {
+        let count = Device::count()?;
+        let engine = running_engine()?;
+        if ordinal >= count {
+            return Err(Error::NoDevice { ordinal, count, engine: engine.to_string() });
+        }
+        let device = sys::cust("cuDeviceGet", cust::device::Device::get_device(ordinal))?;
+        Self::of(engine, ordinal, device, || {
+            let context = sys::cust("cuDevicePrimaryCtxRetain", cust::context::Context::new(device))?;
+            Ok(Context::Primary(context))
+        })
+    }
+
+    /// The device of a context that other code of this process has made on the same driver, such as `cust` or `cudarc`. What is
+    /// made with it lives in that context. Not needed for the device's primary context: [`Device::open`] shares it.
+    ///
+    /// # Safety
+    /// `context` is a live `CUcontext`, and stays so until this device and everything made with it have been dropped.
+    pub unsafe fn from_context(context: *mut c_void) -> Result<Device, Error> {
+        const CALL: &str = "Device::from_context";
+        let count = Device::count()?;
+        let engine = running_engine()?;
+        foreign::one_driver(CALL)?;
+        let raw = context.cast::<CUctx_st>();
+        let mut number = 0;
+        // SAFETY: the caller's promise; `number` is a live integer.
+        let found = unsafe { cu!(cuCtxSetCurrent(raw)).and_then(|()| cu!(cuCtxGetDevice(&mut number))) };
+        found.map_err(|error| foreign::explain(CALL, error))?;
+        for ordinal in 0..count {
+            let device = sys::cust("cuDeviceGet", cust::device::Device::get_device(ordinal))?;
+            if device.as_raw() == number {
+                return Self::of(engine, ordinal, device, || Ok(Context::Borrowed(Handle(raw))));
+            }
+        }
+        Err(Error::NoDevice { ordinal: u32::try_from(number).unwrap_or(u32::MAX), count, engine: engine.to_string() })
+    }
+
+    /// The context that its handles live in, a `CUcontext`: for other code on the same driver.
+    pub fn raw_context(&self) -> *mut c_void {
+        self.inner.raw_context().cast()
+    }
+
+    fn of(
+        engine: Engine,
+        ordinal: u32,
+        device: cust::device::Device,
+        context: impl FnOnce() -> Result<Context, Error>,
+    ) -> Result<Device, Error> {
+        let name = sys::cust("cuDeviceGetName", device.name())?;
+        let read = |attribute| -> Result<u32, Error> {
+            let value = sys::cust("cuDeviceGetAttribute", device.get_attribute(attribute))?;
+            Ok(u32::try_from(value).unwrap_or(0))
+        };
+        let sm = read(DeviceAttribute::ComputeCapabilityMajor)? * 10 + read(DeviceAttribute::ComputeCapabilityMinor)?;
+        let shared = read(DeviceAttribute::MaxSharedMemoryPerBlock)?;
+        let mut optin = 0;
+        // SAFETY: `optin` is a live integer; the device handle is the one just opened.
+        unsafe { cu!(cuDeviceGetAttribute(&mut optin, sys::DEVICE_SHARED_OPTIN, device.as_raw())) }?;
+        let limits = Limits {
+            grid: [
+                read(DeviceAttribute::MaxGridDimX)?,
+                read(DeviceAttribute::MaxGridDimY)?,
+                read(DeviceAttribute::MaxGridDimZ)?,
+            ],
+            block: [
+                read(DeviceAttribute::MaxBlockDimX)?,
+                read(DeviceAttribute::MaxBlockDimY)?,
+                read(DeviceAttribute::MaxBlockDimZ)?,
+            ],
+            threads: read(DeviceAttribute::MaxThreadsPerBlock)?,
+            shared,
+            shared_optin: u32::try_from(optin).unwrap_or(0).max(shared),
+            multiprocessors: read(DeviceAttribute::MultiprocessorCount)?,
+            l2_cache: read(DeviceAttribute::L2CacheSize)?,
+        };
+        let context = context()?;
+        let inner = Arc::new(DeviceInner {
+            ordinal,
+            engine,
+            name,
+            sm,
+            limits,
+            memory: Memory::default(),
+            modules: Modules::default(),
+            deferred: Mutex::default(),
+            streams: Mutex::default(),
+            context,
+        });
+        // `Context::new` ignores whether it could make the context current.
+        inner.bind()?;
+        let mut open = lock(&OPEN);
+        open.retain(|device| device.strong_count() > 0);
+        open.push(Arc::downgrade(&inner));
+        drop(open);
+        tracing::debug!(ordinal, name = %inner.name, engine = %inner.engine, sm, "device opened");
+        Ok(Device { inner })
+    }
+
+    /// How many devices the engine has. Starts the engine.
+    pub fn count() -> Result<u32, Error> {
+        start_engine()?;
+        match cust::device::Device::num_devices() {
+            Ok(n) => Ok(n),
+            Err(cust::error::CudaError::NoDevice) => Ok(0),
+            Err(error) => sys::cust("cuDeviceGetCount", Err(error)),
+        }
+    }
+
+    /// The engine that runs: a GPU driver, or the software driver.
+    pub fn engine(&self) -> Engine {
+        self.inner.engine.clone()
+    }
+
+    /// Whether the software driver runs.
+    pub fn is_software(&self) -> bool {
+        self.inner.is_software()
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Its ordinal.
+    pub fn ordinal(&self) -> u32 {
+        self.inner.ordinal
+    }
+
+    /// Its compute capability as one number: 90 is 9.0.
+    pub fn sm(&self) -> u32 {
+        self.inner.sm
+    }
+
+    /// What it can do at most.
+    pub fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    /// How many blocks of a kernel (`RmsNorm::META`, say), with so many bytes of dynamic shared memory each, can be on the
+    /// device at the same time: what a [cooperative](warpsmith_device::Geometry::cooperative) launch may have at most.
+    pub fn resident_blocks(&self, meta: &'static KernelMeta, dynamic_shared: u32) -> Result<u64, Error> {
+        self.inner.enter("Device::resident_blocks")?;
+        let bound = self.inner.modules.bind(&self.inner, meta)?;
+        check_shared(&self.inner, &bound, meta, dynamic_shared)?;
+        let per_multiprocessor = bound.blocks_per_multiprocessor(meta.threads(), dynamic_shared)?;
+        Ok(u64::from(per_multiprocessor) * u64::from(self.inner.limits.multiprocessors))
+    }
+
+    /// Its memory, free and in all.
+    pub fn memory_info(&self) -> Result<MemoryInfo, Error> {
+        self.inner.enter("Device::memory_info")?;
+        self.inner.memory_info()
+    }
+
+    /// A new stream. It is ordered with no other stream, the null stream included.
+    pub fn stream(&self) -> Result<Stream, Error> {
+        Stream::new(self)
+    }
+
+    /// Memory for `len` elements, which are not initialised: the software driver fills them with
+    /// a pattern that shows. Not possible while the thread captures.
+    pub fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>, Error> {
+        self.inner.enter("Device::alloc")?;
+        let bytes = (len as u64).checked_mul(size_of::<T>() as u64);
+        let allocation = DeviceInner::alloc(&self.inner, bytes)?;
+        Ok(Buffer::new(allocation, len))
+    }
+
+    /// Page-locked host memory for `len` elements, zeroed.
+    pub fn pinned<T: Element>(&self, len: usize) -> Result<Pinned<T>, Error> {
+        Pinned::new(self, len)
+    }
+
+    /// Makes the kernels of `image` known, so that they can be launched on this device.
+    ///
+    /// The code for the newest architecture that the device can run is chosen. Each kernel is loaded, which on a GPU compiles
+    /// it, at its first use; [`warm`](Device::warm) does so ahead. An image that is
+    /// known already costs nothing; another image of the same library takes its place for later
+    /// launches, while graphs keep the one that they were captured with. What nothing refers to any
+    /// more is unloaded, after the work of the device's streams so far.
+    pub fn load(&self, image: &KernelImage) -> Result<(), Error> {
+        self.inner.enter("Device::load")?;
+        self.inner.modules.load(&self.inner, image)?;
+        self.inner.modules.unload_retired(&self.inner);
+        Ok(())
+    }
+
+    /// Loads kernels ahead of their first use (`[RmsNorm::META]`, say), so that no launch and no capture waits for a compiler.
+    pub fn warm(&self, kernels: impl IntoIterator<Item = &'static KernelMeta>) -> Result<(), Error> {
+        self.inner.enter("Device::warm")?;
+        kernels.into_iter().try_for_each(|meta| self.inner.modules.bind(&self.inner, meta).map(drop))
+    }
+
+    /// [Loads](Device::load) the image, and every kernel of it ahead of its first use.
+    pub fn warm_all(&self, image: &KernelImage) -> Result<(), Error> {
+        self.load(image)?;
+        self.inner.modules.load_all(&self.inner, image)
+    }
+
+    /// The libraries whose kernels are loaded.
+    pub fn libraries(&self) -> Vec<String> {
+        self.inner.modules.libraries()
+    }
+
+    /// Waits for all work on the streams of this handle and its clones.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        const CALL: &str = "Device::synchronize";
+        self.inner.enter(CALL)?;
+        self.inner.settle(CALL)?;
+        findings()
+    }
+
+    /// How many allocations are alive, those that graphs hold included.
+    pub fn live_allocations(&self) -> usize {
+        self.inner.memory.live()
+    }
+
+    /// The oldest error of a `drop` on this device that nobody has taken yet.
+    pub fn take_deferred_error(&self) -> Option<Error> {
+        let mut deferred = lock(&self.inner.deferred);
+        if deferred.is_empty() { None } else { Some(deferred.remove(0)) }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("ordinal", &self.inner.ordinal)
+            .field("name", &self.inner.name)
+            .field("sm", &self.inner.sm)
+            .finish_non_exhaustive()
+    }
+}
+
+fn start_engine() -> Result<(), Error> {
+    match warpsmith_driver_api::init_quietly(|| cust::init(cust::CudaFlags::empty())) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            let error = Error::driver("cuInit", error as u32 as i32);
+            Err(match warpsmith_driver_api::engine() {
+                Some(_) => error,
+                None => {
+                    Error::NoEngine { reason: warpsmith_driver_api::init_error().unwrap_or_else(|| error.to_string()) }
+                }
+            })
+        }
+    }
+}
+
+fn running_engine() -> Result<Engine, Error> {
+    warpsmith_driver_api::engine()
+        .ok_or_else(|| Error::NoEngine { reason: "cuInit succeeded without an engine".into() })
+}
+
+impl DeviceInner {
+    pub fn is_software(&self) -> bool {
+        matches!(self.engine, Engine::Software { .. })
+    }
+
+    /// For driver calls that take it.
+    pub fn raw_context(&self) -> *mut cust::sys::CUctx_st {
+        match &self.context {
+            Context::Primary(context) => context.as_raw(),
+            Context::Borrowed(context) => context.0,
+        }
+    }
+
+    /// Whether handles of the other are handles of this one.
+    pub fn shares_context(&self, other: &DeviceInner) -> bool {
+        self.raw_context() == other.raw_context()
+    }
+
+    /// Makes the context current on the calling thread, unless it is.
+    ///
+    /// The driver is asked each time, which is one thread-local read of its own: a flag of ours
+    /// would miss that other code on the thread has changed the current context.
+    pub fn bind(&self) -> Result<(), Error> {
+        let ours = self.raw_context();
+        let mut current = std::ptr::null_mut();
+        // SAFETY: `current` is a live pointer variable.
+        unsafe { cu!(cuCtxGetCurrent(&mut current)) }?;
+        if current == ours {
+            return Ok(());
+        }
+        // SAFETY: the context is retained for as long as `self` lives.
+        unsafe { cu!(cuCtxSetCurrent(ours)) }
+    }
+
+    /// What every call that is not part of a capture does first.
+    pub fn enter(&self, call: &'static str) -> Result<(), Error> {
+        if CAPTURING.with(Cell::get) {
+            return Err(Error::InsideCapture { call });
+        }
+        self.bind()?;
+        for dead in self.memory.take_overdue() {
+            dead.free(self);
+        }
+        Ok(())
+    }
+
+    /// [`bind`](DeviceInner::bind) where nobody can repeat the call: if the driver does not say which context is current,
+    /// ours is made it.
+    pub fn bind_to_free(&self) -> Result<(), Error> {
+        // SAFETY: the context is retained for as long as `self` lives.
+        self.bind().or_else(|_| unsafe { cu!(cuCtxSetCurrent(self.raw_context())) })
+    }
+
+    /// Waits for all work on the streams of this device.
+    ///
+    /// They are waited for one by one: to wait for a whole context would void every capture that
+    /// another thread makes in it.
+    pub fn settle(&self, call: &'static str) -> Result<(), Error> {
+        let streams: Vec<_> = lock(&self.streams).iter().filter_map(Weak::upgrade).collect();
+        streams.iter().try_for_each(|stream| stream.synchronize(call))
+    }
+
+    pub fn memory_info(&self) -> Result<MemoryInfo, Error> {
+        let (free, total) = sys::cust("cuMemGetInfo_v2", cust::memory::mem_get_info())?;
+        Ok(MemoryInfo { free: free as u64, total: total as u64 })
+    }
+
+    /// Allocates; `None` is a size that overflows. The context is current.
+    fn alloc(this: &Arc<DeviceInner>, bytes: Option<u64>) -> Result<Arc<Allocation>, Error> {
+        let exhausted = |requested| match this.memory_info() {
+            Ok(MemoryInfo { free, total }) => Error::OutOfMemory { requested, free, total },
+            Err(error) => error,
+        };
+        let Some(bytes) = bytes.filter(|&b| b <= isize::MAX as u64) else {
+            return Err(exhausted(u64::MAX));
+        };
+        // An empty buffer gets a byte, and with it an address of its own.
+        let size = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
+        // SAFETY: the result is handed to one `Allocation`, which frees it once.
+        let address = match unsafe { cust::memory::cuda_malloc::<u8>(size) } {
+            Ok(pointer) => pointer.as_raw(),
+            Err(cust::error::CudaError::OutOfMemory) => return Err(exhausted(bytes)),
+            Err(error) => return sys::cust("cuMemAlloc_v2", Err(error)),
+        };
+        let (bytes, id) = (bytes.max(1), unique_id());
+        let uses = Mutex::default();
+        let allocation = Arc::new(Allocation { device: this.clone(), address, bytes, id, uses, keeper: None });
+        this.memory.remember(&allocation);
+        Ok(allocation)
+    }
+
+    /// The owner of an argument, checked: not null, within one allocation, of this device.
+    /// `None` if nobody here knows the address, such as memory of `cust`'s own buffers.
+    pub fn owner(
+        &self,
+        operation: &'static str,
+        argument: &'static str,
+        address: u64,
+        bytes: u64,
+    ) -> Result<Option<Arc<Allocation>>, Error> {
+        const FIRST_PAGE: u64 = 4096;
+        if address < FIRST_PAGE {
+            if bytes == 0 {
+                return Ok(None);
+            }
+            return Err(Error::NullPointer { kernel: operation, argument, address });
+        }
+        match self.memory.place(address, bytes) {
+            Place::Within(owner) => Ok(Some(owner)),
+            Place::Beyond { base, size } => Err(Error::OutOfRange { operation, argument, address, bytes, base, size }),
+            Place::Unknown if bytes == 0 => Ok(None),
+            Place::Unknown => self.foreign_owner(operation, argument, address, bytes),
+        }
+    }
+
+    fn foreign_owner(
+        &self,
+        operation: &'static str,
+        argument: &'static str,
+        address: u64,
+        bytes: u64,
+    ) -> Result<Option<Arc<Allocation>>, Error> {
+        let others: Vec<_> = lock(&OPEN).iter().filter_map(Weak::upgrade).collect();
+        for other in others {
+            if let Place::Within(owner) = other.memory.place(address, bytes) {
+                if other.shares_context(self) {
+                    return Ok(Some(owner)); // Another handle of the same device.
+                }
+                return Err(Error::ForeignDevice {
+                    operation,
+                    what: argument,
+                    owner: other.ordinal,
+                    device: self.ordinal,
+                });
+            }
+        }
+        Ok(None)
+    }
+
+    /// Frees now, or when the capture that goes on has ended. Never fails, never panics.
+    pub fn discard(&self, dead: Dead) {
+        if let Some(dead) = self.memory.wait(dead) {
+            self.free(dead);
+        }
+    }
+
+    /// A capture has ended: frees what was waiting for that, if it was the last.
+    pub fn end_capture(&self) {
+        for dead in self.memory.end_capture() {
+            self.free(dead);
+        }
+    }
+
+    fn free(&self, dead: Dead) {
+        match self.bind_to_free() {
+            Ok(()) => dead.free(self),
+            // Without its context the memory cannot be freed; a graph's parts must not be
+            // dropped piecemeal either.
+            Err(error) => {
+                self.memory.put_aside(dead);
+                self.defer_error(error);
+            }
+        }
+    }
+
+    /// Takes note of a stream, for as long as it lives.
+    pub fn remember_stream(&self, stream: &Arc<StreamInner>) {
+        let mut streams = lock(&self.streams);
+        streams.retain(|s| s.strong_count() > 0);
+        streams.push(Arc::downgrade(stream));
+    }
+
+    /// Keeps an error that has nobody to be returned to.
+    pub fn defer_error(&self, error: Error) {
+        tracing::warn!(device = self.ordinal, %error, "while dropping");
+        let mut deferred = lock(&self.deferred);
+        if deferred.len() < DEFERRED_ERRORS {
+            deferred.push(error);
+        }
+    }
+}
+
+impl Drop for DeviceInner {
+    fn drop(&mut self) {
+        // Modules are unloaded from the current context, which on this thread may be none. If it
+        // cannot be made current it is lost, and its modules with it.
+        if self.bind_to_free().is_ok() {
+            for dead in self.memory.take_overdue() {
+                dead.free(self);
+            }
+        }
+    }
+}

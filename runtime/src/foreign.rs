@@ -1,0 +1,115 @@
+//! Handles of other code on the same driver: contexts, streams, events and memory of `cust`, `cudarc` and others.
+//!
+//! The driver knows one kind of each, whoever made it. What this crate borrows it uses like its own, and does not destroy; the
+//! functions are `unsafe`, since nothing but the caller knows how long a handle lives and what else is done with it.
+
+use crate::memory::{Allocation, Place, unique_id};
+use crate::sys::{code, cu};
+use crate::{Buffer, Device, Error, Event, Stream};
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex};
+use warpsmith_device::Element;
+
+/// Refuses where handles of another driver would reach one that follows them blindly.
+pub fn one_driver(call: &'static str) -> Result<(), Error> {
+    match (warpsmith_driver_api::engine(), warpsmith_driver_api::other_driver()) {
+        (Some(ours @ warpsmith_driver_api::Engine::Cuda { .. }), Some(other)) => {
+            Err(Error::TwoDrivers { call, ours: ours.to_string(), other })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says that there are two drivers, if that is why one of them does not know a handle.
+pub fn explain(call: &'static str, error: Error) -> Error {
+    let unknown = matches!(error, Error::Driver { code: code::INVALID_CONTEXT | code::INVALID_HANDLE, .. });
+    match (warpsmith_driver_api::engine(), warpsmith_driver_api::other_driver()) {
+        (Some(ours), Some(other)) if unknown => Error::TwoDrivers { call, ours: ours.to_string(), other },
+        _ => error,
+    }
+}
+
+impl Stream {
+    /// A stream of other code, a `CUstream`. Dropping it waits for its work, and leaves it alive.
+    ///
+    /// What this crate issues on it is ordered with other streams of this crate by the memory that they use; what the other code
+    /// issues is not seen.
+    ///
+    /// # Safety
+    /// `raw` is a live stream, and stays so until this one has been dropped. Work that other code issues on it, or elsewhere, is
+    /// ordered with what this crate does to the same memory.
+    pub unsafe fn from_raw(device: &Device, raw: *mut c_void) -> Result<Stream, Error> {
+        const CALL: &str = "Stream::from_raw";
+        device.inner.enter(CALL)?;
+        one_driver(CALL)?;
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the caller's promise; `context` is a live pointer variable.
+        unsafe { cu!(cuStreamGetCtx(raw.cast(), &mut context)) }.map_err(|error| explain(CALL, error))?;
+        if context != device.inner.raw_context() {
+            return Err(Error::ForeignContext { call: CALL });
+        }
+        Ok(Stream::of(&device.inner, raw.cast(), true))
+    }
+
+    /// The `CUstream`, for other code on the same driver: alive as long as this stream, and not to be captured or destroyed.
+    pub fn raw(&self) -> *mut c_void {
+        self.inner.raw().cast()
+    }
+}
+
+impl Event {
+    /// An event of other code, a `CUevent`, that was recorded. It is not destroyed.
+    ///
+    /// # Safety
+    /// `raw` is a live event of the device's context, and stays so until this one has been dropped.
+    pub unsafe fn from_raw(device: &Device, raw: *mut c_void) -> Result<Event, Error> {
+        const CALL: &str = "Event::from_raw";
+        device.inner.enter(CALL)?;
+        one_driver(CALL)?;
+        let event = Event::borrowed(&device.inner, raw.cast());
+        event.is_done().map_err(|error| explain(CALL, error))?;
+        Ok(event)
+    }
+
+    /// The `CUevent`, for other code on the same driver: alive as long as this event.
+    pub fn raw(&self) -> *mut c_void {
+        self.raw.0.cast()
+    }
+}
+
+impl<T: Element> Buffer<T> {
+    /// A buffer of `len` elements of memory that other code has allocated. Graphs keep it like any other.
+    ///
+    /// `keeper` is what owns the memory, or `()` where somebody else sees to that. It is dropped when the last user of the memory
+    /// is gone, the graphs among them, and when what they issued has ended.
+    ///
+    /// # Safety
+    /// Until `keeper` is dropped (with `()`: until the buffer and all graphs that use it are) the bytes are one live allocation
+    /// of the device's context, and what other code does to them is ordered with what this crate does.
+    pub unsafe fn from_raw(
+        device: &Device,
+        address: u64,
+        len: usize,
+        keeper: impl Send + Sync + 'static,
+    ) -> Result<Buffer<T>, Error> {
+        const CALL: &str = "Buffer::from_raw";
+        device.inner.enter(CALL)?;
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64).max(1);
+        if address == 0 || !address.is_multiple_of(align_of::<T>() as u64) {
+            return Err(Error::NullPointer { kernel: CALL, argument: "address", address });
+        }
+        if !matches!(device.inner.memory.place(address, 1), Place::Unknown) {
+            return Err(Error::Owned { address, bytes });
+        }
+        let allocation = Arc::new(Allocation {
+            device: device.inner.clone(),
+            address,
+            bytes,
+            id: unique_id(),
+            uses: Mutex::default(),
+            keeper: Some(Box::new(keeper)),
+        });
+        device.inner.memory.remember(&allocation);
+        Ok(Buffer::new(allocation, len))
+    }
+}
