@@ -10,13 +10,13 @@ use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use libloading::Library;
 
 use crate::codes::{Code, Res, result_name, result_text};
-use crate::refused;
-use crate::software::Software;
+use crate::lock::lock;
+use crate::{refused, software};
 
 /// Names the exported symbol by which this library recognises itself.
 pub(crate) const MARKER: &CStr = c"warpsmith_software_driver";
@@ -140,7 +140,8 @@ pub(crate) struct Real {
 
 pub(crate) enum Active {
     Cuda(Arc<Real>),
-    Software(Box<Software>),
+    /// Which one, its own half knows.
+    Software,
 }
 
 static ACTIVE: OnceLock<Active> = OnceLock::new();
@@ -151,11 +152,6 @@ static WHY: Mutex<Why> = Mutex::new(Why { init_error: None, not_cuda: None });
 struct Why {
     init_error: Option<String>,
     not_cuda: Option<String>,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while a table was locked leaves it consistent enough to answer: no entry is half-made.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn active() -> Option<&'static Active> {
@@ -173,7 +169,10 @@ fn describe(active: &Active) -> Engine {
             Some((sm, devices)) => Engine::Software { sm, devices },
             None => Engine::Cuda { library: real.name.clone(), version: real.version },
         },
-        Active::Software(software) => Engine::Software { sm: software.sm(), devices: software.device_count() as u32 },
+        Active::Software => {
+            let (sm, devices) = software::shape().unwrap_or_default();
+            Engine::Software { sm, devices }
+        }
     }
 }
 
@@ -230,7 +229,7 @@ pub(crate) fn init(flags: c_uint) -> Res {
     if let Some(active) = ACTIVE.get() {
         return match active {
             Active::Cuda(real) => real.init(flags),
-            Active::Software(_) => Ok(()),
+            Active::Software => Ok(()),
         };
     }
     let outcome = choose(*wanted);
@@ -238,7 +237,7 @@ pub(crate) fn init(flags: c_uint) -> Res {
     match outcome {
         Ok(active) => {
             why.init_error = None;
-            let software = matches!(active, Active::Software(_));
+            let software = matches!(active, Active::Software);
             let _ = ACTIVE.set(active);
             crate::teardown::watch();
             if software {
@@ -275,7 +274,7 @@ pub fn probe_settings() -> Result<Choice, String> {
     if choice == Choice::Cuda {
         real_with_devices().map_err(|why| format!("WARPSMITH_DRIVER=cuda: {why}"))?;
     } else {
-        Software::check_environment()?;
+        software::check_environment()?;
     }
     Ok(choice)
 }
@@ -303,9 +302,7 @@ fn choose(wanted: Option<Choice>) -> Result<Active, (Code, String)> {
             Err(why) => lock(&WHY).not_cuda = Some(why),
         }
     }
-    Software::from_environment()
-        .map(|software| Active::Software(Box::new(software)))
-        .map_err(|reason| (Code::INVALID_VALUE, reason))
+    software::start().map(|()| Active::Software).map_err(|reason| (Code::INVALID_VALUE, reason))
 }
 
 /// Looks for NVIDIA's driver and asks it for its devices, without choosing it.
@@ -436,7 +433,7 @@ pub fn other_driver() -> Option<String> {
             Active::Cuda(real) if real.joined => false,
             Active::Cuda(_) => is_other_copy(&library),
             // This very library may have been loaded as the driver.
-            Active::Software(_) => {
+            Active::Software => {
                 is_other_copy(&library)
                     // SAFETY: the symbol is only tested for presence.
                     || unsafe { library.get::<*const c_void>(MARKER.to_bytes_with_nul()) }.is_err()

@@ -31,6 +31,7 @@ mod arg;
 mod codes;
 mod engine;
 mod instrument;
+mod lock;
 mod refused;
 pub mod software;
 mod teardown;

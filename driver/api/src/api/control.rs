@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use super::{api, api_always};
-use crate::software::{context, device, function, link, module, occupancy};
+use crate::software::functions::{context, device, function, link, module, occupancy};
 use crate::types::*;
 
 api_always! {

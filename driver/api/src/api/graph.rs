@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use super::api;
-use crate::software::{exec, graph, graph_memory, node_params, nodes, objects};
+use crate::software::functions::{exec, graph, graph_memory, node_params, nodes, objects};
 use crate::types::*;
 
 api! {

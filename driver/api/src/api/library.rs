@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::api;
-use crate::software::library;
+use crate::software::functions::library;
 use crate::types::*;
 
 api! {

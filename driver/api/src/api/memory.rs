@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::api;
-use crate::software::{array, copy, fill, host, memory, pool};
+use crate::software::functions::{array, array_copy, copy, fill, host, memory, pool};
 use crate::types::*;
 
 api! {
@@ -77,19 +77,19 @@ api! {
     [cuArray3DCreate 3020] cuArray3DCreate_v2(array: *mut *mut c_void, shape: *const ArrayDescriptor3D) => array::create_3d;
     [cuArray3DGetDescriptor 3020] cuArray3DGetDescriptor_v2(shape: *mut ArrayDescriptor3D, array: *mut c_void) => array::get_descriptor_3d;
     [cuArrayDestroy 2000] cuArrayDestroy(array: *mut c_void) => array::destroy;
-    [cuMemcpyAtoH 3020 | cuMemcpyAtoH_v2_ptds] cuMemcpyAtoH_v2(dst: *mut c_void, array: *mut c_void, offset: usize, bytes: usize) => array::to_host;
-    [cuMemcpyHtoA 3020 | cuMemcpyHtoA_v2_ptds] cuMemcpyHtoA_v2(array: *mut c_void, offset: usize, src: *const c_void, bytes: usize) => array::from_host;
-    [cuMemcpyAtoD 3020 | cuMemcpyAtoD_v2_ptds] cuMemcpyAtoD_v2(dst: CUdeviceptr, array: *mut c_void, offset: usize, bytes: usize) => array::to_device;
-    [cuMemcpyDtoA 3020 | cuMemcpyDtoA_v2_ptds] cuMemcpyDtoA_v2(array: *mut c_void, offset: usize, src: CUdeviceptr, bytes: usize) => array::from_device;
+    [cuMemcpyAtoH 3020 | cuMemcpyAtoH_v2_ptds] cuMemcpyAtoH_v2(dst: *mut c_void, array: *mut c_void, offset: usize, bytes: usize) => array_copy::to_host;
+    [cuMemcpyHtoA 3020 | cuMemcpyHtoA_v2_ptds] cuMemcpyHtoA_v2(array: *mut c_void, offset: usize, src: *const c_void, bytes: usize) => array_copy::from_host;
+    [cuMemcpyAtoD 3020 | cuMemcpyAtoD_v2_ptds] cuMemcpyAtoD_v2(dst: CUdeviceptr, array: *mut c_void, offset: usize, bytes: usize) => array_copy::to_device;
+    [cuMemcpyDtoA 3020 | cuMemcpyDtoA_v2_ptds] cuMemcpyDtoA_v2(array: *mut c_void, offset: usize, src: CUdeviceptr, bytes: usize) => array_copy::from_device;
     [cuMemcpyAtoA 3020 | cuMemcpyAtoA_v2_ptds] cuMemcpyAtoA_v2(
         dst: *mut c_void, dst_offset: usize, src: *mut c_void, src_offset: usize, bytes: usize,
-    ) => array::to_array;
+    ) => array_copy::to_array;
     [cuMemcpyAtoHAsync 3020 | cuMemcpyAtoHAsync_v2_ptsz] cuMemcpyAtoHAsync_v2(
         dst: *mut c_void, array: *mut c_void, offset: usize, bytes: usize, stream: CUstream,
-    ) => array::to_host_async;
+    ) => array_copy::to_host_async;
     [cuMemcpyHtoAAsync 3020 | cuMemcpyHtoAAsync_v2_ptsz] cuMemcpyHtoAAsync_v2(
         array: *mut c_void, offset: usize, src: *const c_void, bytes: usize, stream: CUstream,
-    ) => array::from_host_async;
+    ) => array_copy::from_host_async;
     [cuMemcpy3DPeer 4000 | cuMemcpy3DPeer_ptds] cuMemcpy3DPeer(copy: *const Memcpy3D) => copy::peer_3d;
     [cuMemcpy3DPeerAsync 4000 | cuMemcpy3DPeerAsync_ptsz] cuMemcpy3DPeerAsync(copy: *const Memcpy3D, stream: CUstream) => copy::peer_3d_async;
     [cuMemcpyBatchAsync 12080 | cuMemcpyBatchAsync_ptsz] cuMemcpyBatchAsync(

@@ -57,9 +57,9 @@ pub(crate) fn dispatch(
     let raw = match active() {
         None => Code::NOT_INITIALIZED.0,
         Some(Active::Cuda(library)) => real(library).unwrap_or(Code::NOT_FOUND.0),
-        Some(Active::Software(_)) if teardown::is_forked() => Code::NOT_INITIALIZED.0,
-        Some(Active::Software(_)) if software::in_callback() => Code::NOT_PERMITTED.0,
-        Some(Active::Software(_)) => {
+        Some(Active::Software) if teardown::is_forked() => Code::NOT_INITIALIZED.0,
+        Some(Active::Software) if software::in_callback() => Code::NOT_PERMITTED.0,
+        Some(Active::Software) => {
             software::present();
             let _default_stream = software::DefaultStream::enter(per_thread);
             let code = guarded(name, software);

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use super::api;
-use crate::software::{capture, event, launch, stream};
+use crate::software::functions::{capture, event, launch, stream};
 use crate::types::*;
 
 api! {

@@ -27,12 +27,12 @@ use std::io::Read;
 
 use ruzstd::decoding::StreamingDecoder;
 
-use super::report;
+use super::report::report;
 use crate::codes::{Code, Res};
 
-pub(super) const MAGIC: [u8; 4] = [0x50, 0xed, 0x55, 0xba];
+pub(crate) const MAGIC: [u8; 4] = [0x50, 0xed, 0x55, 0xba];
 /// Of the structure that `nvcc` puts into programs, which points to a container.
-pub(super) const WRAPPER: [u8; 4] = [0xb1, 0x43, 0x62, 0x46];
+pub(crate) const WRAPPER: [u8; 4] = [0xb1, 0x43, 0x62, 0x46];
 
 const HEADER: usize = 16;
 const ENTRY: usize = 64;
@@ -78,7 +78,7 @@ struct Container<'a> {
 }
 
 /// The bytes of a container by its first bytes.
-pub(super) fn size(header: [u8; HEADER]) -> Res<usize> {
+pub(crate) fn size(header: [u8; HEADER]) -> Res<usize> {
     let behind = u64_at(&header, 8).unwrap_or(u64::MAX);
     let size = u64::from(u16_at(&header, 6).unwrap_or(0)).checked_add(behind);
     match size.and_then(|n| usize::try_from(n).ok()).filter(|n| *n <= MOST) {
@@ -88,7 +88,7 @@ pub(super) fn size(header: [u8; HEADER]) -> Res<usize> {
 }
 
 /// The PTX of a container that a device runs: of the newest architecture that is not newer than the device.
-pub(super) fn ptx(bytes: &[u8], sm: u32) -> Res<String> {
+pub(crate) fn ptx(bytes: &[u8], sm: u32) -> Res<String> {
     let container = Container::read(bytes).map_err(|why| invalid(&why))?;
     let mut fitting: Vec<&Entry> = container.entries.iter().filter(|e| e.kind == PTX && e.sm <= sm).collect();
     fitting.sort_by_key(|e| std::cmp::Reverse(e.sm));

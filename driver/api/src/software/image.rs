@@ -2,7 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use super::{engine, fatbin, report};
+use super::fatbin;
+use super::report::report;
+use super::tables::software::engine;
 use crate::arg::In;
 use crate::codes::{Code, Res};
 
@@ -23,7 +25,7 @@ struct Wrapper {
 }
 
 /// The PTX of an image, which has no length of its own: a NUL ends a text, and fat binaries say their size.
-pub(super) fn at(image: In<c_void>) -> Res<String> {
+pub(crate) fn at(image: In<c_void>) -> Res<String> {
     let head = head(image)?;
     match head {
         ELF => Err(machine_code("machine code")),
@@ -71,7 +73,7 @@ fn of_container(container: In<c_void>) -> Res<String> {
 }
 
 /// The PTX of an image of known length; a NUL may end a text before.
-pub(super) fn of_bytes(bytes: &[u8]) -> Res<String> {
+pub(crate) fn of_bytes(bytes: &[u8]) -> Res<String> {
     if bytes.starts_with(&ELF) {
         let cubin = bytes.get(MACHINE..MACHINE + CUDA.len()) == Some(&CUDA);
         return Err(machine_code(if cubin { "a cubin" } else { "a program, library or object file of the host" }));
@@ -83,7 +85,7 @@ pub(super) fn of_bytes(bytes: &[u8]) -> Res<String> {
     std::str::from_utf8(text).map(str::to_owned).map_err(|_| Code::INVALID_IMAGE)
 }
 
-pub(super) fn of_file(path: &str) -> Res<String> {
+pub(crate) fn of_file(path: &str) -> Res<String> {
     let bytes = std::fs::read(path).map_err(|error| {
         report(format!("{path}: {error}"));
         Code::FILE_NOT_FOUND

@@ -29,7 +29,7 @@ struct Log {
 }
 
 /// The options of one call. Those that mean nothing to an interpreter (optimisation, debug information, caches) are let be.
-pub(super) struct Options {
+pub(crate) struct Options {
     info: Log,
     errors: Log,
     pub tuning: Tuning,

@@ -14,7 +14,7 @@ const BUFFER_SIZE: usize = 2;
 /// The most bytes of parameters that any kernel may have.
 const MOST: usize = 32_764;
 
-pub(super) struct Params {
+pub(crate) struct Params {
     /// The parameter block; its elements are as aligned as any parameter needs.
     block: Vec<u128>,
     len: usize,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use warpsmith_simt::Counters;
 
-use super::checks::settled;
-use crate::engine::lock;
+use super::tables::software::settled;
+use crate::lock::lock;
 
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 static PROFILE: Mutex<BTreeMap<String, Entry>> = Mutex::new(BTreeMap::new());
@@ -78,4 +78,11 @@ pub(super) fn record(kernel: &str, time: Duration, counters: &Counters) {
         entry.time += time;
         entry.counters += *counters;
     }
+}
+
+/// Tells the user.
+pub(crate) fn say(text: &str) {
+    use std::io::Write;
+    // Where standard error is closed, nobody is told.
+    let _ = writeln!(std::io::stderr(), "warpsmith driver: {text}");
 }

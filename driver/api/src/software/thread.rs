@@ -37,30 +37,30 @@ pub(crate) fn present() {
 }
 
 /// How many threads have called the driver and live.
-pub(super) fn callers() -> usize {
+pub(crate) fn callers() -> usize {
     CALLERS.load(Ordering::SeqCst)
 }
 
 /// How often the driver was called.
-pub(super) fn calls() -> u64 {
+pub(crate) fn calls() -> u64 {
     CALLS.load(Ordering::Relaxed)
 }
 
 /// Works on the thread's stack of contexts; the last is current.
-pub(super) fn stack<R>(f: impl FnOnce(&mut Vec<u64>) -> R) -> Res<R> {
+pub(crate) fn stack<R>(f: impl FnOnce(&mut Vec<u64>) -> R) -> Res<R> {
     STACK.try_with(|s| f(&mut s.borrow_mut())).map_err(|_| Code::DEINITIALIZED)
 }
 
 /// A number for the calling thread that no other thread has or had.
-pub(super) fn key() -> Res<u64> {
+pub(crate) fn key() -> Res<u64> {
     KEY.try_with(|k| k.0).map_err(|_| Code::DEINITIALIZED)
 }
 
-pub(super) fn capture_mode() -> i32 {
+pub(crate) fn capture_mode() -> i32 {
     CAPTURE_MODE.try_with(Cell::get).unwrap_or(0)
 }
 
-pub(super) fn set_capture_mode(mode: i32) {
+pub(crate) fn set_capture_mode(mode: i32) {
     let _ = CAPTURE_MODE.try_with(|m| m.set(mode));
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn in_callback() -> bool {
 }
 
 /// Runs a host function as one.
-pub(super) fn as_callback<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn as_callback<R>(f: impl FnOnce() -> R) -> R {
     struct Reset(bool);
     impl Drop for Reset {
         fn drop(&mut self) {
@@ -82,7 +82,7 @@ pub(super) fn as_callback<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Whether null names the per-thread default stream in the call at hand.
-pub(super) fn default_is_per_thread() -> bool {
+pub(crate) fn default_is_per_thread() -> bool {
     PER_THREAD_DEFAULT.try_with(Cell::get).unwrap_or(false)
 }
 

@@ -4,218 +4,21 @@
 //! operation then keeps the host's stack. What nobody freed is told when its context is destroyed, and at the end of the
 //! process.
 
-use std::backtrace::Backtrace;
-use std::collections::{BTreeMap, VecDeque};
-use std::fmt::{self, Write as _};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering as Atomic;
 
-use super::checks::{HostSite, LeftBy, Report, leaked};
-use super::device::Device;
-use super::engine;
-use super::order::{Follows, Lane, OpId, Order, Ordering};
-use super::state::{State, StreamKey};
-use crate::engine::lock;
-
-/// Operations whose records are kept; the launch site of an older one is no longer known.
-const OPERATIONS: usize = 4096;
-/// Freed allocations that are remembered.
-const FREED: usize = 4096;
-
-/// Whether the environment asks for checks.
-pub fn checks_on() -> bool {
-    std::env::var_os("WARPSMITH_CHECK").is_some_and(|v| !v.is_empty() && v != "0")
-}
-
-/// A place in the host program: its stack, without the driver's own frames.
-#[derive(Clone)]
-pub struct Site(Arc<Backtrace>);
-
-impl Site {
-    fn here() -> Site {
-        Site(Arc::new(Backtrace::force_capture()))
-    }
-
-    pub(super) fn trace(&self) -> &Backtrace {
-        &self.0
-    }
-
-    /// The frames of the host program, innermost first: file, line and function.
-    pub fn frames(&self) -> Vec<String> {
-        HostSite::of(&self.0).frames.iter().map(ToString::to_string).collect()
-    }
-}
-
-impl fmt::Debug for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.frames()).finish()
-    }
-}
-
-/// What kind of memory an allocation is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AllocationKind {
-    /// `cuMemAlloc` and its kin.
-    Device,
-    /// Stream-ordered, of a pool.
-    Pool,
-    /// `cuMemAllocManaged`.
-    Managed,
-    /// `cuMemHostAlloc` and its kin.
-    Pinned,
-    /// The caller's own, by `cuMemHostRegister`.
-    Registered,
-    /// A variable of a module.
-    Variable,
-}
-
-impl fmt::Display for AllocationKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            AllocationKind::Device => "device memory",
-            AllocationKind::Pool => "pool memory",
-            AllocationKind::Managed => "managed memory",
-            AllocationKind::Pinned => "pinned memory",
-            AllocationKind::Registered => "registered memory",
-            AllocationKind::Variable => "a variable",
-        })
-    }
-}
-
-/// An allocation, live or freed.
-#[derive(Clone, Debug)]
-pub struct AllocationRecord {
-    /// Its number; none is used twice.
-    pub id: u64,
-    /// First address.
-    pub address: u64,
-    /// Bytes, as asked for.
-    pub bytes: u64,
-    /// What it is.
-    pub kind: AllocationKind,
-    /// The variable's name.
-    pub name: Option<String>,
-    /// The context that it lives in.
-    pub context: u64,
-    /// The operation that allocated it in a stream's order; 0 if the host did, at once.
-    pub allocated_by: OpId,
-    /// Where the host allocated it.
-    pub allocated_at: Site,
-    /// The operation that freed it (0: the host), and where.
-    pub freed: Option<(OpId, Site)>,
-}
-
-/// An operation of a stream or graph.
-#[derive(Clone, Debug)]
-pub struct OperationRecord {
-    /// Its number.
-    pub op: OpId,
-    /// What it is: the kernel's name, or `copy`, `fill` and so on.
-    pub what: String,
-    /// Its place in the order.
-    pub ordering: Ordering,
-    /// Where the host issued it.
-    pub issued_at: Site,
-}
-
-/// The order of operations, and the records.
-pub(super) struct Checks {
-    pub order: Order,
-    /// The environment asks for them, so that no guard's end stops them.
-    stays: bool,
-    next: u64,
-    live: BTreeMap<u64, AllocationRecord>,
-    freed: VecDeque<AllocationRecord>,
-    operations: VecDeque<OperationRecord>,
-}
-
-/// How many guards ask for checks.
-static GUARDS: AtomicUsize = AtomicUsize::new(0);
-
-impl Checks {
-    fn new(stays: bool) -> Box<Checks> {
-        Box::new(Checks {
-            order: Order::default(),
-            stays,
-            next: 1,
-            live: BTreeMap::new(),
-            freed: VecDeque::new(),
-            operations: VecDeque::new(),
-        })
-    }
-
-    /// What the environment and the guards of before ask for.
-    pub fn at_start() -> Option<Box<Checks>> {
-        let stays = checks_on();
-        (stays || GUARDS.load(Atomic::SeqCst) > 0).then(|| Checks::new(stays))
-    }
-
-    pub fn allocated(&mut self, address: u64, bytes: u64, kind: AllocationKind, context: u64, op: OpId) {
-        let record = AllocationRecord {
-            id: self.next,
-            address,
-            bytes,
-            kind,
-            name: None,
-            context,
-            allocated_by: op,
-            allocated_at: Site::here(),
-            freed: None,
-        };
-        self.next += 1;
-        self.live.insert(address, record);
-    }
-
-    fn named(&mut self, address: u64, name: &str) {
-        if let Some(record) = self.live.get_mut(&address) {
-            record.name = Some(name.to_owned());
-        }
-    }
-
-    pub fn freed(&mut self, address: u64, op: OpId) {
-        if let Some(mut record) = self.live.remove(&address) {
-            record.freed = Some((op, Site::here()));
-            if self.freed.len() == FREED {
-                self.freed.pop_front();
-            }
-            self.freed.push_back(record);
-        }
-    }
-
-    fn issued(&mut self, what: &str, ordering: &Ordering, site: &Site) {
-        if self.operations.len() == OPERATIONS {
-            self.operations.pop_front();
-        }
-        let issued_at = site.clone();
-        let record =
-            OperationRecord { op: ordering.id(), what: what.to_owned(), ordering: ordering.clone(), issued_at };
-        self.operations.push_back(record);
-    }
-
-    fn find(&self, address: u64) -> Option<AllocationRecord> {
-        let inside = |r: &AllocationRecord| address >= r.address && address - r.address < r.bytes;
-        let live = self.live.range(..=address).next_back().map(|(_, r)| r).filter(|r| inside(r));
-        live.or_else(|| self.freed.iter().rev().find(|r| inside(r))).cloned()
-    }
-
-    /// What a context, or the process, leaves behind; variables go with their modules.
-    fn left(&self, context: Option<u64>) -> Vec<AllocationRecord> {
-        let left = |r: &&AllocationRecord| context.is_none_or(|c| c == r.context) && r.kind != AllocationKind::Variable;
-        self.live.values().filter(left).cloned().collect()
-    }
-
-    /// A context ends: what was left in it, which is forgotten.
-    pub fn context_gone(&mut self, context: u64) -> Vec<AllocationRecord> {
-        let left = self.left(Some(context));
-        self.live.retain(|_, r| r.context != context);
-        self.order.context_done(context);
-        left
-    }
-}
+use crate::lock::lock;
+use crate::software::tables::{
+    device::Device,
+    objects::StreamKey,
+    order::{Follows, Lane, OpId, Ordering},
+    records::{AllocationKind, AllocationRecord, GUARDS, OperationRecord, Records, Site},
+    software::engine,
+    state::State,
+};
 
 /// A guard asks for checks: from now on there are records.
-pub(super) fn guard_begins() {
+pub(crate) fn guard_begins() {
     GUARDS.fetch_add(1, Atomic::SeqCst);
     if let Ok(software) = engine() {
         lock(&software.state).start_checks();
@@ -223,7 +26,7 @@ pub(super) fn guard_begins() {
 }
 
 /// The last guard's end stops them, unless the environment asks for them.
-pub(super) fn guard_ends() {
+pub(crate) fn guard_ends() {
     if GUARDS.fetch_sub(1, Atomic::SeqCst) == 1
         && let Ok(software) = engine()
     {
@@ -234,7 +37,7 @@ pub(super) fn guard_ends() {
 impl State {
     fn start_checks(&mut self) {
         if self.checks.is_none() {
-            self.checks = Some(self.paused_checks.take().unwrap_or_else(|| Checks::new(false)));
+            self.checks = Some(self.paused_checks.take().unwrap_or_else(|| Records::new(false)));
         }
     }
 
@@ -316,7 +119,7 @@ impl State {
     }
 }
 
-fn ask<R>(f: impl FnOnce(&Checks) -> R) -> Option<R> {
+fn ask<R>(f: impl FnOnce(&Records) -> R) -> Option<R> {
     let software = engine().ok()?;
     lock(&software.state).checks.as_deref().map(f)
 }
@@ -343,7 +146,7 @@ pub fn operation(op: OpId) -> Option<OperationRecord> {
 
 /// What the host did about a fault: where it issued the operation, and allocated and freed what lies at the address.
 /// Empty if checks are off.
-pub(super) fn host_side(ordering: Option<&Ordering>, address: Option<u64>) -> String {
+pub(crate) fn host_side(ordering: Option<&Ordering>, address: Option<u64>) -> String {
     let mut text = String::new();
     let mut tell = |what: &str, site: &Site| {
         let _ = write!(text, "\n  {what}");
@@ -366,13 +169,13 @@ pub(super) fn host_side(ordering: Option<&Ordering>, address: Option<u64>) -> St
     text
 }
 
-/// What nobody freed so far: what the end of the process would report; empty if checks are off.
-pub fn leaks() -> Vec<Report> {
-    leaked(ask(|checks| checks.left(None)).unwrap_or_default(), LeftBy::Process)
+/// What nobody freed so far; empty if checks are off.
+pub(crate) fn left() -> Vec<AllocationRecord> {
+    ask(|checks| checks.left(None)).unwrap_or_default()
 }
 
 /// What is allocated at the end of the process; nothing if a thread that the exit cut short holds the lock.
-pub(super) fn left_over() -> Vec<AllocationRecord> {
+pub(crate) fn left_over() -> Vec<AllocationRecord> {
     let Ok(software) = engine() else { return Vec::new() };
     let Ok(state) = software.state.try_lock() else { return Vec::new() };
     state.checks.as_deref().map(|c| c.left(None)).unwrap_or_default()

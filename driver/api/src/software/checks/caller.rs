@@ -6,15 +6,20 @@ use std::sync::{Arc, Mutex};
 
 use warpsmith_simt::Checks;
 
-use super::{HostSite, OVERRIDE, PENDING, Report, checks, outputs, watched};
+use super::asked::{OVERRIDE, PENDING, SETTINGS, checks, watched};
+use super::report::Report;
+use super::site::HostSite;
 use crate::software::thread;
+
+/// Frames that tell places apart.
+const DEPTH: usize = 48;
 
 thread_local! {
     static ACTING: RefCell<Option<Arc<Caller>>> = const { RefCell::new(None) };
 }
 
 /// Who issued an operation.
-pub(in crate::software) struct Caller {
+pub(crate) struct Caller {
     key: u64,
     thread: Option<String>,
     checks: Option<Checks>,
@@ -33,7 +38,7 @@ impl Caller {
             checks: OVERRIDE.try_with(std::cell::Cell::get).ok().flatten(),
             pending: PENDING.try_with(|p| Arc::clone(&p.borrow())).unwrap_or_default(),
             trace: watched(checks()).then(Backtrace::force_capture),
-            outputs: outputs::trace(),
+            outputs: trace(),
         })
     }
 
@@ -61,7 +66,7 @@ fn acting<R>(f: impl FnOnce(&Caller) -> R) -> Option<R> {
 }
 
 /// Whether the calling thread runs an operation for another one.
-pub(in crate::software) fn is_acting() -> bool {
+pub(crate) fn is_acting() -> bool {
     acting(|_| ()).is_some()
 }
 
@@ -81,5 +86,31 @@ pub(super) fn thread_name() -> Option<String> {
 
 /// The number of the thread that issued it, and the addresses of its stack.
 pub(super) fn output_lane() -> (u64, Vec<usize>) {
-    acting(|c| (c.key, c.outputs.clone())).unwrap_or_else(|| (thread::key().unwrap_or(0), outputs::trace()))
+    acting(|c| (c.key, c.outputs.clone())).unwrap_or_else(|| (thread::key().unwrap_or(0), trace()))
+}
+
+/// Whether copies to the host are kept.
+pub(super) fn keeps_outputs() -> bool {
+    SETTINGS.get().is_some_and(|s| s.outputs)
+}
+
+/// Where the calling thread is, if copies are kept.
+fn trace() -> Vec<usize> {
+    if keeps_outputs() { addresses() } else { Vec::new() }
+}
+
+/// Return addresses of the callers: cheap, and the same for the same place within a process.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn addresses() -> Vec<usize> {
+    let mut frames = [std::ptr::null_mut(); DEPTH];
+    // SAFETY: there is room for as many addresses as it is told.
+    let n = unsafe { libc::backtrace(frames.as_mut_ptr(), DEPTH as libc::c_int) };
+    frames.iter().take(n.max(0) as usize).map(|f| f.addr()).collect()
+}
+
+/// Elsewhere every copy looks up its names.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn addresses() -> Vec<usize> {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    vec![DEPTH, NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)]
 }

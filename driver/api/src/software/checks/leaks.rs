@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use warpsmith_simt::{Finding, Rule, Severity};
 
-use super::super::track::AllocationRecord;
-use super::{HostSite, Report};
+use super::report::Report;
+use super::site::HostSite;
+use crate::software::tables::records::AllocationRecord;
+use crate::software::track;
 
 /// What ended before the memory was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::software) enum LeftBy {
+pub(crate) enum LeftBy {
     Context,
     Process,
 }
@@ -24,7 +26,7 @@ impl LeftBy {
 }
 
 /// One report for each kind of memory and place that allocated it; its count is that of the allocations.
-pub(in crate::software) fn leaked(records: Vec<AllocationRecord>, left_by: LeftBy) -> Vec<Report> {
+pub(crate) fn leaked(records: Vec<AllocationRecord>, left_by: LeftBy) -> Vec<Report> {
     let mut groups: BTreeMap<String, (AllocationRecord, HostSite, u64, u64)> = BTreeMap::new();
     for record in records {
         let site = HostSite::of(record.allocated_at.trace());
@@ -53,4 +55,9 @@ pub(in crate::software) fn leaked(records: Vec<AllocationRecord>, left_by: LeftB
         Report { allocation: Some(site), ..Report::new(finding) }
     };
     groups.into_values().map(report).collect()
+}
+
+/// What nobody freed so far: what the end of the process would report; empty if checks are off.
+pub fn leaks() -> Vec<Report> {
+    leaked(track::left(), LeftBy::Process)
 }

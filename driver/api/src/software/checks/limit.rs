@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
-use super::{OVERRIDE, SETTINGS};
-use crate::engine::lock;
+use super::asked::{OVERRIDE, SETTINGS};
+use crate::lock::lock;
 
 /// Instructions that a block may execute (its warps together) where somebody checks launches and nobody has set a limit.
 pub const DEFAULT_LIMIT: u64 = 1 << 30;

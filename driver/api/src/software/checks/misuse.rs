@@ -5,6 +5,7 @@ use std::cell::Cell;
 
 use warpsmith_simt::{Finding, Rule, Severity};
 
+use super::asked::checks;
 use crate::codes::{result_name, result_text};
 use crate::instrument;
 
@@ -51,7 +52,7 @@ fn asks(function: &str) -> bool {
 /// A call of this thread has answered a code.
 pub(crate) fn refused(function: &str, code: i32) {
     let Some(help) = reason(code).filter(|_| !asks(function)) else { return };
-    let checks = super::checks();
+    let checks = checks();
     if !(checks.init || checks.races || checks.sync) {
         return;
     }

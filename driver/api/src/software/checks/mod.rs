@@ -5,6 +5,7 @@
 //! kernel, places) is first seen in the process, appended to the file in `WARPSMITH_REPORT`, kept for [`findings`], and
 //! kept for [`take_findings`] of the thread whose call caused it.
 
+mod asked;
 mod caller;
 mod leaks;
 mod leave;
@@ -18,17 +19,19 @@ mod report;
 mod settings;
 mod site;
 
-use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use warpsmith_simt::{Checks, Counters, Fault, Finding, Instance, Launch, Progress, Severity, Start, Waiting};
 
-pub(super) use caller::{Caller, is_acting};
+pub use asked::checks;
+pub(crate) use caller::Caller;
+pub(super) use caller::is_acting;
+pub use leaks::leaks;
 pub(super) use leaks::{LeftBy, leaked};
 pub(super) use leave::leaves;
 pub use limit::{DEFAULT_LIMIT, instruction_limit, set_instruction_limit};
@@ -43,24 +46,22 @@ pub use settings::{Allow, parse_checks};
 pub use site::{HostFrame, HostSite};
 pub use warpsmith_simt::check::own_frame;
 
-use super::device::Device;
-use super::order;
-use super::track::{self, AllocationRecord};
-use super::worker;
-use crate::engine::lock;
+use asked::{OVERRIDE, PENDING, SETTINGS, watched};
 
-static SETTINGS: OnceLock<Settings> = OnceLock::new();
+use super::report::say;
+use super::tables::device::Device;
+use super::tables::order;
+use super::tables::records::AllocationRecord;
+use super::tables::software::{engine, settled};
+use super::track;
+use crate::lock::lock;
+
 static FOUND: Mutex<Option<Found>> = Mutex::new(None);
 /// Memory is tracked for the check of undefined data.
 static TRACKING: AtomicBool = AtomicBool::new(false);
 
 /// A kernel has been stopped by a fault.
 static FAULTED: AtomicBool = AtomicBool::new(false);
-
-thread_local! {
-    static OVERRIDE: Cell<Option<Checks>> = const { Cell::new(None) };
-    static PENDING: RefCell<Arc<Mutex<Vec<Report>>>> = RefCell::default();
-}
 
 /// Findings of a thread beyond which further ones are only counted.
 const MOST_PENDING: usize = 256;
@@ -80,7 +81,7 @@ struct Found {
 pub(super) fn start(settings: &Settings, devices: &[Device]) {
     let _ = SETTINGS.set(settings.clone());
     note(settings.checks);
-    devices.iter().for_each(|d| d.machine.on_progress(|still| worker::say(&still.to_string())));
+    devices.iter().for_each(|d| d.machine.on_progress(|still| say(&still.to_string())));
     if TRACKING.load(Ordering::Relaxed) {
         devices.iter().for_each(|d| leave::track(&d.machine));
     }
@@ -94,19 +95,6 @@ pub(super) fn start(settings: &Settings, devices: &[Device]) {
 fn note(checks: Checks) {
     if checks.init {
         TRACKING.store(true, Ordering::Relaxed);
-    }
-}
-
-fn watched(checks: Checks) -> bool {
-    checks != Checks::default()
-}
-
-/// What launches of the calling thread are watched for. With `WARPSMITH_PROFILE` all are counted, whoever checks them.
-pub fn checks() -> Checks {
-    let settings = SETTINGS.get().map_or_else(Checks::default, |s| s.checks);
-    match OVERRIDE.try_with(Cell::get).ok().flatten() {
-        Some(own) => Checks { profile: own.profile || settings.profile, ..own },
-        None => settings,
     }
 }
 
@@ -149,20 +137,13 @@ pub fn check(checks: Checks) -> CheckGuard {
     note(checks);
     if checks.init
         && !tracked
-        && let Ok(engine) = super::engine()
+        && let Ok(engine) = engine()
     {
         engine.devices.iter().for_each(|d| leave::track(&d.machine));
     }
     track::guard_begins();
     let before = OVERRIDE.try_with(|o| o.replace(Some(checks))).ok().flatten();
     CheckGuard { before, _thread: PhantomData }
-}
-
-/// Waits for operations that did not run in the calls that issued them; not for what waits for the host.
-pub(super) fn settled() {
-    if let Ok(engine) = super::engine() {
-        engine.settled();
-    }
 }
 
 /// All findings of this process so far, grouped, each with its count.
@@ -381,7 +362,7 @@ fn replay() -> String {
         3 => words.push("WARPSMITH_CHECK=all".to_owned()),
         _ => words.push(format!("WARPSMITH_CHECK={}", names.join(","))),
     }
-    if let Ok(engine) = super::engine() {
+    if let Ok(engine) = engine() {
         words.push(format!("WARPSMITH_SM={}", engine.sm()));
     }
     words.push(format!("WARPSMITH_SEED={}", checks.seed));

@@ -9,18 +9,18 @@ use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
-use super::super::engine;
-use super::super::ops::{Copy, Place};
-use super::{HostSite, SETTINGS, caller, report};
-use crate::engine::lock;
+use super::site::HostSite;
+use super::{caller, report};
+use crate::lock::lock;
+use crate::software::tables::{
+    ops::{Copy, Place},
+    software::engine,
+};
 
 /// Copies of a thread that are kept one by one; those after go into one digest.
 const MOST: usize = 1 << 16;
 /// Device addresses lie above those of host memory.
 const DEVICE_BASE: u64 = 1 << 48;
-/// Frames that tell places apart.
-const DEPTH: usize = 48;
-
 static OUTPUTS: Mutex<Option<Outputs>> = Mutex::new(None);
 
 #[derive(Default)]
@@ -44,19 +44,10 @@ struct Copied {
     digest: u64,
 }
 
-fn wanted() -> bool {
-    SETTINGS.get().is_some_and(|s| s.outputs)
-}
-
-/// Where the calling thread is, if copies are kept.
-pub(super) fn trace() -> Vec<usize> {
-    if wanted() { addresses() } else { Vec::new() }
-}
-
 /// A copy is done.
-pub(in crate::software) fn copied(op: &Copy) {
+pub(crate) fn copied(op: &Copy) {
     let to_host = op.dst.device.is_none() || op.dst.address < DEVICE_BASE;
-    let (Some(device), true, true) = (op.src.device, to_host, wanted()) else { return };
+    let (Some(device), true, true) = (op.src.device, to_host, caller::keeps_outputs()) else { return };
     let Some(digest) = digest(device, &op.src, op) else { return };
     let (key, trace) = caller::output_lane();
     let known = lock(&OUTPUTS).get_or_insert_with(Outputs::default).known.get(&trace).copied();
@@ -97,26 +88,10 @@ fn digest(device: i32, src: &Place, op: &Copy) -> Option<u64> {
     Some(hasher.finish())
 }
 
-/// Return addresses of the callers: cheap, and the same for the same place within a process.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn addresses() -> Vec<usize> {
-    let mut frames = [std::ptr::null_mut(); DEPTH];
-    // SAFETY: there is room for as many addresses as it is told.
-    let n = unsafe { libc::backtrace(frames.as_mut_ptr(), DEPTH as libc::c_int) };
-    frames.iter().take(n.max(0) as usize).map(|f| f.addr()).collect()
-}
-
-/// Elsewhere every copy looks up its names.
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn addresses() -> Vec<usize> {
-    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    vec![DEPTH, NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)]
-}
-
 /// All of it as a line of the report file; `None` if it is not wanted.
 pub(super) fn line() -> Option<Value> {
     let outputs = OUTPUTS.try_lock();
-    let (true, Ok(guard)) = (wanted(), outputs) else { return None };
+    let (true, Ok(guard)) = (caller::keeps_outputs(), outputs) else { return None };
     let empty = Outputs::default();
     let outputs = guard.as_ref().unwrap_or(&empty);
     let sites: Vec<Value> = outputs.sites.iter().map(report::host).collect();

@@ -6,12 +6,18 @@
 use warpsmith_simt::check::Ordering;
 use warpsmith_simt::{Finding, Memory};
 
-use super::super::ops::{self, Copy, Fill};
-use super::super::{device::Device, engine, order, track};
-use super::{checks, submit};
+use super::asked::checks;
+use super::submit;
+use crate::software::tables::{
+    device::Device,
+    ops::{self, Copy, Fill},
+    order,
+    software::engine,
+};
+use crate::software::track;
 
 /// An operation's place in the order, and its name in reports.
-pub(in crate::software) struct Place<'a> {
+pub(crate) struct Place<'a> {
     ordering: &'a order::Ordering,
     name: String,
 }
@@ -49,7 +55,7 @@ fn touch(ordering: Option<&order::Ordering>, rows: impl Iterator<Item = (i32, u6
 }
 
 /// What a copy reads and writes.
-pub(in crate::software) fn copies(op: &Copy, ordering: Option<&order::Ordering>) {
+pub(crate) fn copies(op: &Copy, ordering: Option<&order::Ordering>) {
     let sides = [(&op.src, false), (&op.dst, true)];
     let rows = sides.into_iter().flat_map(|(side, write)| {
         let ops::Place { address, pitch, slice, device, .. } = *side;
@@ -61,7 +67,7 @@ pub(in crate::software) fn copies(op: &Copy, ordering: Option<&order::Ordering>)
 }
 
 /// What a fill writes.
-pub(in crate::software) fn fills(op: &Fill, ordering: Option<&order::Ordering>) {
+pub(crate) fn fills(op: &Fill, ordering: Option<&order::Ordering>) {
     let bytes = op.width as u64 * u64::from(op.element);
     let rows = (0..op.height).map(|y| (op.device, op.dst.wrapping_add((y * op.pitch) as u64), bytes, true));
     touch(ordering, rows);
@@ -69,7 +75,7 @@ pub(in crate::software) fn fills(op: &Fill, ordering: Option<&order::Ordering>) 
 
 /// Operations that use an allocation and are not ordered before the one that frees it: findings for [`submit`], which wants
 /// the tables unlocked.
-pub(in crate::software) fn retires(device: &Device, base: u64, ordering: &order::Ordering) -> Vec<Finding> {
+pub(crate) fn retires(device: &Device, base: u64, ordering: &order::Ordering) -> Vec<Finding> {
     if !checks().races {
         return Vec::new();
     }

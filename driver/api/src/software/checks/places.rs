@@ -2,8 +2,9 @@
 
 use warpsmith_simt::{Finding, Rule};
 
-use super::super::track;
-use super::HostSite;
+use super::site::HostSite;
+use crate::software::tables::records::Site;
+use crate::software::track;
 
 /// Who had to do with the memory that a finding names.
 #[derive(Default)]
@@ -20,7 +21,7 @@ pub(super) fn of_finding(finding: &Finding) -> Places {
     let addresses = addresses_in(&finding.memory).chain(addresses_in(&finding.message));
     let mut records = addresses.filter_map(track::allocation_at);
     let Some(first) = records.next() else { return Places::default() };
-    let site = |s: &track::Site| HostSite::of(s.trace());
+    let site = |s: &Site| HostSite::of(s.trace());
     let other = records.find(|r| finding.rule == Rule::UndefinedOutput && r.address != first.address);
     Places {
         allocation: Some(site(&first.allocated_at)),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use warpsmith_simt::check::{Metrics, Profile, own_frame};
 use warpsmith_simt::{Approximation, Instance, KernelInfo, Launch, Module};
 
-use crate::engine::lock;
+use crate::lock::lock;
 use warpsmith_arch::Occupancy;
 
 /// What the launches of one kernel in one shape did.

@@ -1,0 +1,252 @@
+//! Which file imports which: no circle of more than three files. A circle is read, changed and compiled as one piece, however
+//! small its files are; what lies below must not know what is above it.
+//!
+//! An import is a `use` of the crate's own paths, or such a path in the code. One that leads through a `pub use` leads to where
+//! the item is, so that a façade neither makes a circle nor hides one. That a file declares its submodules, and calls them by
+//! their names, is no import.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Crates that are read, by their folders.
+const CRATES: [&str; 3] = ["driver/api/src", "ptx/src", "arch/src"];
+/// Files that may import each other in a circle.
+const MOST: usize = 3;
+
+/// A module's path within its crate; the root's is empty.
+type Module = Vec<String>;
+
+/// Paths that a file's code names, as they are written.
+#[derive(Default)]
+struct Imports {
+    uses: Vec<Use>,
+    inline: Vec<Vec<String>>,
+}
+
+struct Use {
+    path: Vec<String>,
+    /// What it is called in the file.
+    name: String,
+    /// A façade is a road, not an import: what it leads to is looked up where somebody takes it.
+    public: bool,
+}
+
+struct Sources {
+    files: BTreeMap<Module, PathBuf>,
+    imports: BTreeMap<Module, Imports>,
+}
+
+impl Sources {
+    fn read(root: &Path) -> Sources {
+        let mut files = BTreeMap::new();
+        collect(root, root, &mut files);
+        let imports =
+            files.iter().map(|(m, path)| (m.clone(), parse(&fs::read_to_string(root.join(path)).unwrap()))).collect();
+        Sources { files, imports }
+    }
+
+    /// An absolute path within the crate, if the path leads into it.
+    fn absolute(&self, from: &Module, path: &[String]) -> Option<Vec<String>> {
+        let (mut at, mut rest) = (from.clone(), path);
+        match rest.first()?.as_str() {
+            "crate" => (at, rest) = (Module::new(), &rest[1..]),
+            "self" => rest = &rest[1..],
+            "super" => {
+                while rest.first().is_some_and(|s| s == "super") {
+                    at.pop();
+                    rest = &rest[1..];
+                }
+            }
+            name => {
+                let child = [from.as_slice(), &[name.to_owned()]].concat();
+                self.files.get(&child)?;
+            }
+        }
+        Some([at, rest.to_vec()].concat())
+    }
+
+    /// The file in which a path ends.
+    fn target(&self, path: &[String], depth: usize) -> Module {
+        let n = (0..=path.len()).rev().find(|n| self.files.contains_key(&path[..*n])).unwrap();
+        let (module, rest) = (path[..n].to_vec(), &path[n..]);
+        let facade = |name: &String| self.imports[&module].uses.iter().find(|u| u.name == *name);
+        if let Some(through) = rest.first().filter(|_| depth < 8).and_then(facade)
+            && let Some(on) = self.absolute(&module, &through.path)
+        {
+            return self.target(&[&on, &rest[1..]].concat(), depth + 1);
+        }
+        module
+    }
+
+    fn edges(&self) -> BTreeMap<Module, BTreeSet<Module>> {
+        let of = |module: &Module, imports: &Imports| {
+            let paths = imports.uses.iter().filter(|u| !u.public).map(|u| &u.path).chain(&imports.inline);
+            let absolute = paths.filter_map(|p| self.absolute(module, p));
+            let targets: BTreeSet<Module> =
+                absolute.map(|p| self.target(&p, 0)).filter(|target| target != module).collect();
+            targets
+        };
+        self.imports.iter().map(|(m, imports)| (m.clone(), of(m, imports))).collect()
+    }
+}
+
+fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<Module, PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(root, &path, files);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let relative = path.strip_prefix(root).unwrap();
+            let mut module: Module =
+                relative.with_extension("").iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+            module.pop_if(|last| matches!(last.as_str(), "mod" | "lib" | "main"));
+            files.insert(module, relative.to_owned());
+        }
+    }
+}
+
+/// What the code of a file names, but for its tests.
+fn parse(text: &str) -> Imports {
+    let code: String = text.lines().map(|l| l.split("//").next().unwrap_or("").to_owned() + "\n").collect();
+    let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let (mut found, mut rest, mut lines) = (Imports::default(), String::new(), code.lines());
+    while let Some(line) = lines.next() {
+        let words = line.trim_start();
+        let public = words.starts_with("pub");
+        let bare = words.strip_prefix("pub").map_or(words, |w| w.trim_start_matches(|c: char| c != ' ').trim_start());
+        let Some(tree) = bare.strip_prefix("use ") else {
+            rest.push_str(line);
+            rest.push('\n');
+            continue;
+        };
+        let mut tree = tree.to_owned();
+        while !tree.contains(';') {
+            tree.push_str(lines.next().expect("a use ends"));
+        }
+        let mut paths = Vec::new();
+        flatten(&[], tree.split(';').next().unwrap(), &mut paths);
+        found.uses.extend(paths.into_iter().map(|(path, name)| Use { path, name, public }));
+    }
+    let word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let rest = rest.replace("(in crate", "(");
+    let own = rest.split(|c| !word(c)).filter(|p| ["crate::", "super::", "self::"].iter().any(|s| p.starts_with(s)));
+    found.inline = own.map(|p| p.split("::").filter(|s| !s.is_empty()).map(str::to_owned).collect()).collect();
+    found
+}
+
+/// The paths of a tree of `use`, each with the name that it gets.
+fn flatten(prefix: &[String], tree: &str, out: &mut Vec<(Vec<String>, String)>) {
+    let tree = tree.trim();
+    let segments =
+        |text: &str| text.split("::").map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()).collect::<Vec<_>>();
+    if let (Some(open), true) = (tree.find('{'), tree.ends_with('}')) {
+        let prefix = [prefix, &segments(&tree[..open])].concat();
+        let (mut depth, mut start, inner) = (0, 0, &tree[open + 1..tree.len() - 1]);
+        for (at, c) in inner.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 0 => {
+                    flatten(&prefix, &inner[start..at], out);
+                    start = at + 1;
+                }
+                _ => {}
+            }
+        }
+        flatten(&prefix, &inner[start..], out);
+        return;
+    }
+    let (path, renamed) = tree.split_once(" as ").map_or((tree, None), |(path, name)| (path, Some(name.trim())));
+    let mut path = [prefix, &segments(path)].concat();
+    if path.len() > 1 && path.last().is_some_and(|s| s == "self") {
+        path.pop();
+    }
+    if !tree.is_empty()
+        && let Some(name) = renamed.map(str::to_owned).or_else(|| path.last().cloned())
+    {
+        out.push((path, name));
+    }
+}
+
+/// Sets of files each of which reaches all others, larger than [`MOST`].
+fn circles(edges: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<Vec<&Module>> {
+    let reach = |from: &Module| {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![from.clone()]);
+        while let Some(at) = open.pop() {
+            open.extend(edges[&at].iter().filter(|next| seen.insert((*next).clone())).cloned());
+        }
+        seen
+    };
+    let reached: BTreeMap<&Module, BTreeSet<Module>> = edges.keys().map(|m| (m, reach(m))).collect();
+    let mut found: Vec<Vec<&Module>> = Vec::new();
+    for from in edges.keys() {
+        let circle: Vec<&Module> =
+            edges.keys().filter(|to| reached[from].contains(*to) && reached[to].contains(from)).collect();
+        if circle.len() > MOST && circle.first() == Some(&from) {
+            found.push(circle);
+        }
+    }
+    found
+}
+
+/// The circles of a crate, each as its files with what they import of each other.
+fn report(root: &Path) -> Vec<String> {
+    let sources = Sources::read(root);
+    let edges = sources.edges();
+    let name = |m: &Module| sources.files[m].display().to_string();
+    let tell = |circle: &Vec<&Module>| {
+        let line = |m: &&Module| {
+            let inside: Vec<String> = edges[*m].iter().filter(|to| circle.contains(to)).map(name).collect();
+            format!("\n    {} imports {}", name(m), inside.join(", "))
+        };
+        format!("{} files import each other in a circle:{}", circle.len(), circle.iter().map(line).collect::<String>())
+    };
+    circles(&edges).iter().map(tell).collect()
+}
+
+#[test]
+fn no_more_than_three_files_import_each_other_in_a_circle() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let found: Vec<String> = (CRATES.iter())
+        .flat_map(|folder| report(&workspace.join(folder)).into_iter().map(move |circle| format!("{folder}: {circle}")))
+        .collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The driver's tables are below its rules and how work runs, and its functions are above both.
+#[test]
+fn the_tables_of_the_driver_know_no_function_of_it() {
+    let sources = Sources::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let above = |part: &str, upper: &[&str]| {
+        for (from, targets) in sources.edges().iter().filter(|(m, _)| m.get(1).is_some_and(|p| p == part)) {
+            let up = targets.iter().find(|t| t.get(1).is_some_and(|p| upper.contains(&p.as_str())));
+            assert_eq!(up, None, "{} imports what is above it", from.join("::"));
+        }
+    };
+    above("tables", &["rules", "run", "functions", "report", "track"]);
+    above("rules", &["run", "functions"]);
+    above("run", &["functions"]);
+}
+
+/// That circles are found, through `use`, through paths in code, and behind a façade.
+#[test]
+fn a_circle_is_found_however_it_is_written() {
+    let folder = std::env::temp_dir().join(format!("warpsmith-layers-{}", std::process::id()));
+    fs::create_dir_all(folder.join("low")).unwrap();
+    let write = |file: &str, text: &str| fs::write(folder.join(file), text).unwrap();
+    write("lib.rs", "mod a;\nmod b;\nmod c;\npub mod low;\npub use low::{deep::Deep, deep};\n");
+    write("a.rs", "use crate::{b::{self, B}};\npub struct A;\n");
+    write("b.rs", "// use crate::a::A;\npub(crate) fn b() -> super::c::C { super::c::C }\npub struct B;\n");
+    write("c.rs", "use crate::Deep;\npub struct C;\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n");
+    write("low/mod.rs", "pub mod deep;\n");
+    write("low/deep.rs", "pub struct Deep;\n");
+    assert_eq!(report(&folder), [""; 0]);
+    write("low/deep.rs", "use crate::\n    a::A as Other;\npub struct Deep;\n");
+    let found = report(&folder);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("4 files") && found[0].contains("c.rs imports low/deep.rs"), "{found:?}");
+    fs::remove_dir_all(&folder).unwrap();
+}
