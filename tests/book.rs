@@ -19,7 +19,7 @@ use std::process::Command;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// What the workspace compiles and tests; projects made of `templates/` are built and run by `tests/new.rs`.
-const COMPILED: [&str; 10] = [
+const COMPILED: [&str; 12] = [
     "benches/",
     "builder/",
     "device/",
@@ -27,6 +27,8 @@ const COMPILED: [&str; 10] = [
     "examples/",
     "gpu-kernels/",
     "host/",
+    "llm/",
+    "runtime/",
     "src/",
     "templates/",
     "tests/messages/",

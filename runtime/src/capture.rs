@@ -16,11 +16,11 @@ use crate::graph::{Graph, Retained};
 use crate::launch::{Owners, Prepared, launchers};
 use crate::ops::{self, Pattern};
 use crate::stream::{State, StreamInner};
-use crate::sys::{self, Handle, cu};
+use crate::sys::{self, cu};
 use crate::{Error, Pinned, Stream};
-use cust::sys::CUgraph_st;
 use std::marker::PhantomData;
 use warpsmith_device::{Confined, Contract, DeviceSlice, Element};
+use warpsmith_driver_api::CUgraph;
 
 /// What a closure under [`Stream::capture`] records with. What it takes is checked as a stream
 /// checks it; memory that belongs to no [`Buffer`](crate::Buffer) is refused.
@@ -200,11 +200,11 @@ impl Drop for OpenCapture<'_> {
 }
 
 fn end_capture(stream: &StreamInner) -> Result<Template, Error> {
-    let mut graph = std::ptr::null_mut();
+    let mut graph = CUgraph::NULL;
     // SAFETY: the stream is alive; `graph` is a live pointer variable.
     let ended = unsafe { cu!(cuStreamEndCapture(stream.raw(), &mut graph)) };
     // What there is of a graph is owned from here on, also if the capture failed.
-    let template = Template { raw: Handle(graph) };
+    let template = Template { raw: graph };
     ended.map(|()| template)
 }
 
@@ -218,20 +218,20 @@ fn is_capturing(stream: &StreamInner) -> bool {
 
 /// A graph that is not executable yet. Destroyed when dropped.
 pub struct Template {
-    raw: Handle<CUgraph_st>,
+    raw: CUgraph,
 }
 
 impl Template {
     /// A graph without nodes. The context is current.
     pub fn empty() -> Result<Template, Error> {
-        let mut graph = std::ptr::null_mut();
+        let mut graph = CUgraph::NULL;
         // SAFETY: `graph` is a live pointer variable.
         unsafe { cu!(cuGraphCreate(&mut graph, 0)) }?;
-        Ok(Template { raw: Handle(graph) })
+        Ok(Template { raw: graph })
     }
 
-    pub fn raw(&self) -> *mut CUgraph_st {
-        self.raw.0
+    pub fn raw(&self) -> CUgraph {
+        self.raw
     }
 
     /// Whether the driver recorded as much as we did: a launch that went elsewhere, or a node that
@@ -239,7 +239,7 @@ impl Template {
     pub fn check(&self, recorded: usize) -> Result<(), Error> {
         let mut nodes = 0usize;
         // SAFETY: the graph is alive; without an array of nodes, only their number is written.
-        unsafe { cu!(cuGraphGetNodes(self.raw.0, std::ptr::null_mut(), &mut nodes)) }
+        unsafe { cu!(cuGraphGetNodes(self.raw, std::ptr::null_mut(), &mut nodes)) }
             .map_err(|error| failed("counting nodes", error))?;
         if nodes == recorded {
             return Ok(());
@@ -253,7 +253,7 @@ impl Drop for Template {
         if !self.raw.0.is_null() {
             // SAFETY: made by the end of a capture, destroyed here only. Executable graphs made
             // of it do not refer to it.
-            let _ = unsafe { cu!(cuGraphDestroy(self.raw.0)) };
+            let _ = unsafe { cu!(cuGraphDestroy(self.raw)) };
         }
     }
 }

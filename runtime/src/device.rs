@@ -20,15 +20,15 @@ use crate::launch::check_shared;
 use crate::memory::{Allocation, Dead, Memory, Place, lock, unique_id};
 use crate::module::Modules;
 use crate::stream::StreamInner;
-use crate::sys::{self, Handle, cu};
+use crate::sys::{self, cu};
 use crate::{Buffer, Error, KernelImage, Pinned, Stream, findings, foreign};
 use cust::device::DeviceAttribute;
-use cust::sys::CUctx_st;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use warpsmith_device::{Element, KernelMeta};
+use warpsmith_driver_api::CUcontext;
 use warpsmith_driver_api::Engine;
 
 /// A device of the engine.
@@ -85,7 +85,7 @@ enum Context {
     /// The device's primary one, retained.
     Primary(cust::context::Context),
     /// One that somebody else made and keeps.
-    Borrowed(Handle<CUctx_st>),
+    Borrowed(CUcontext),
 }
 
 /// Errors of `drop` that are kept; more say nothing new.
@@ -128,7 +128,7 @@ impl Device {
         let count = Device::count()?;
         let engine = running_engine()?;
         foreign::one_driver(CALL)?;
-        let raw = context.cast::<CUctx_st>();
+        let raw = CUcontext(context);
         let mut number = 0;
         // SAFETY: the caller's promise; `number` is a live integer.
         let found = unsafe { cu!(cuCtxSetCurrent(raw)).and_then(|()| cu!(cuCtxGetDevice(&mut number))) };
@@ -136,7 +136,7 @@ impl Device {
         for ordinal in 0..count {
             let device = sys::cust("cuDeviceGet", cust::device::Device::get_device(ordinal))?;
             if device.as_raw() == number {
-                return Self::of(engine, ordinal, device, || Ok(Context::Borrowed(Handle(raw))));
+                return Self::of(engine, ordinal, device, || Ok(Context::Borrowed(raw)));
             }
         }
         Err(Error::NoDevice { ordinal: u32::try_from(number).unwrap_or(u32::MAX), count, engine: engine.to_string() })
@@ -144,7 +144,7 @@ impl Device {
 
     /// The context that its handles live in, a `CUcontext`: for other code on the same driver.
     pub fn raw_context(&self) -> *mut c_void {
-        self.inner.raw_context().cast()
+        self.inner.raw_context().0
     }
 
     fn of(
@@ -365,10 +365,10 @@ impl DeviceInner {
     }
 
     /// For driver calls that take it.
-    pub fn raw_context(&self) -> *mut cust::sys::CUctx_st {
+    pub fn raw_context(&self) -> CUcontext {
         match &self.context {
-            Context::Primary(context) => context.as_raw(),
-            Context::Borrowed(context) => context.0,
+            Context::Primary(context) => CUcontext(context.as_raw().cast()),
+            Context::Borrowed(context) => *context,
         }
     }
 
@@ -383,7 +383,7 @@ impl DeviceInner {
     /// would miss that other code on the thread has changed the current context.
     pub fn bind(&self) -> Result<(), Error> {
         let ours = self.raw_context();
-        let mut current = std::ptr::null_mut();
+        let mut current = CUcontext::NULL;
         // SAFETY: `current` is a live pointer variable.
         unsafe { cu!(cuCtxGetCurrent(&mut current)) }?;
         if current == ours {

@@ -1,12 +1,12 @@
 //! [`Event`]: a point in a stream's work.
 
 use crate::order::Lane;
-use crate::sys::{self, Handle, cu};
+use crate::sys::{self, cu};
 use crate::{DeviceInner, Error};
-use cust::sys::CUevent_st;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use warpsmith_driver_api::CUevent;
 
 /// A point in a stream's work that other streams and the host can wait for, and that has a time.
 /// [`Stream::record`](crate::Stream::record) makes one.
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct Event {
-    pub(crate) raw: Handle<CUevent_st>,
+    pub(crate) raw: CUevent,
     pub(crate) device: Arc<DeviceInner>,
     /// Whose work it is behind, and how much of it.
     lane: Option<Arc<Lane>>,
@@ -34,21 +34,15 @@ pub struct Event {
 impl Event {
     /// A new event, not recorded yet. The device's context is current.
     pub(crate) fn new(device: &Arc<DeviceInner>, lane: &Arc<Lane>) -> Result<Event, Error> {
-        let mut raw = std::ptr::null_mut();
+        let mut raw = CUevent::NULL;
         // SAFETY: `raw` is a live pointer variable.
         unsafe { cu!(cuEventCreate(&mut raw, 0)) }?;
-        Ok(Event {
-            raw: Handle(raw),
-            device: device.clone(),
-            lane: Some(lane.clone()),
-            upto: lane.issued(),
-            borrowed: false,
-        })
+        Ok(Event { raw, device: device.clone(), lane: Some(lane.clone()), upto: lane.issued(), borrowed: false })
     }
 
     /// One of somebody else's.
-    pub(super) fn borrowed(device: &Arc<DeviceInner>, raw: *mut CUevent_st) -> Event {
-        Event { raw: Handle(raw), device: device.clone(), lane: None, upto: 0, borrowed: true }
+    pub(super) fn borrowed(device: &Arc<DeviceInner>, raw: CUevent) -> Event {
+        Event { raw, device: device.clone(), lane: None, upto: 0, borrowed: true }
     }
 
     /// The work before it has ended.
@@ -62,7 +56,7 @@ impl Event {
     pub fn synchronize(&self) -> Result<(), Error> {
         self.device.enter("Event::synchronize")?;
         // SAFETY: the event lives as long as `self`.
-        unsafe { cu!(cuEventSynchronize(self.raw.0)) }?;
+        unsafe { cu!(cuEventSynchronize(self.raw)) }?;
         self.reached();
         Ok(())
     }
@@ -78,7 +72,7 @@ impl Event {
     pub fn is_done(&self) -> Result<bool, Error> {
         self.device.enter("Event::is_done")?;
         // SAFETY: the event lives as long as `self`.
-        match unsafe { sys::cuEventQuery(self.raw.0) } {
+        match unsafe { warpsmith_driver_api::cuEventQuery(self.raw) } {
             sys::code::NOT_READY => Ok(false),
             code => {
                 sys::check("cuEventQuery", code)?;
@@ -94,7 +88,7 @@ impl Event {
         later.synchronize()?;
         let mut milliseconds = 0.0;
         // SAFETY: both events are alive, recorded with times and done.
-        unsafe { cu!(cuEventElapsedTime(&mut milliseconds, self.raw.0, later.raw.0)) }?;
+        unsafe { cu!(cuEventElapsedTime(&mut milliseconds, self.raw, later.raw)) }?;
         Ok(milliseconds)
     }
 
@@ -113,7 +107,7 @@ impl Drop for Event {
         let destroyed = self.device.bind_to_free().and_then(|()| {
             // SAFETY: made by `Event::new`, destroyed here only; the driver keeps what streams
             // still wait for.
-            unsafe { cu!(cuEventDestroy_v2(self.raw.0)) }
+            unsafe { cu!(cuEventDestroy_v2(self.raw)) }
         });
         if let Err(error) = destroyed {
             self.device.defer_error(error);
@@ -123,6 +117,6 @@ impl Drop for Event {
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Event").field("raw", &self.raw.0).finish_non_exhaustive()
+        f.debug_struct("Event").field("raw", &self.raw).finish_non_exhaustive()
     }
 }

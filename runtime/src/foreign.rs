@@ -9,6 +9,7 @@ use crate::{Buffer, Device, Error, Event, Stream};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 use warpsmith_device::Element;
+use warpsmith_driver_api::{CUcontext, CUevent, CUstream};
 
 /// Refuses where handles of another driver would reach one that follows them blindly.
 pub fn one_driver(call: &'static str) -> Result<(), Error> {
@@ -42,18 +43,18 @@ impl Stream {
         const CALL: &str = "Stream::from_raw";
         device.inner.enter(CALL)?;
         one_driver(CALL)?;
-        let mut context = std::ptr::null_mut();
+        let mut context = CUcontext::NULL;
         // SAFETY: the caller's promise; `context` is a live pointer variable.
-        unsafe { cu!(cuStreamGetCtx(raw.cast(), &mut context)) }.map_err(|error| explain(CALL, error))?;
+        unsafe { cu!(cuStreamGetCtx(CUstream(raw), &mut context)) }.map_err(|error| explain(CALL, error))?;
         if context != device.inner.raw_context() {
             return Err(Error::ForeignContext { call: CALL });
         }
-        Ok(Stream::of(&device.inner, raw.cast(), true))
+        Ok(Stream::of(&device.inner, CUstream(raw), true))
     }
 
     /// The `CUstream`, for other code on the same driver: alive as long as this stream, and not to be captured or destroyed.
     pub fn raw(&self) -> *mut c_void {
-        self.inner.raw().cast()
+        self.inner.raw().0
     }
 }
 
@@ -66,7 +67,7 @@ impl Event {
         const CALL: &str = "Event::from_raw";
         device.inner.enter(CALL)?;
         one_driver(CALL)?;
-        let event = Event::borrowed(&device.inner, raw.cast());
+        let event = Event::borrowed(&device.inner, CUevent(raw));
         event.is_done().map_err(|error| explain(CALL, error))?;
         Ok(event)
     }

@@ -14,13 +14,13 @@ use crate::module::LoadedModule;
 use crate::order::Use;
 use crate::pinned::PinnedInner;
 use crate::stream::StreamInner;
-use crate::sys::{Handle, cu};
+use crate::sys::cu;
 use crate::{DeviceInner, Error, Stream};
-use cust::sys::CUgraphExec_st;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use warpsmith_driver_api::{CUgraphExec, CUgraphNode};
 
 /// A captured graph, ready to be launched.
 pub struct Graph {
@@ -118,7 +118,7 @@ impl Retained {
 /// The executable graph and what it owns; destroyed as a whole, after its last launch.
 pub struct GraphParts {
     device: Arc<DeviceInner>,
-    exec: Handle<CUgraphExec_st>,
+    exec: CUgraphExec,
     retained: Retained,
     /// The streams that it was launched on since they were last waited for. Locked by a launch:
     /// the driver allows one at a time.
@@ -128,7 +128,7 @@ pub struct GraphParts {
 impl Graph {
     /// Makes a captured graph executable and uploads it.
     pub(crate) fn new(stream: &Arc<StreamInner>, template: Template, recorded: Recorded) -> Result<Graph, Error> {
-        let mut exec = std::ptr::null_mut();
+        let mut exec = CUgraphExec::NULL;
         // SAFETY: the template is alive; `exec` is a live pointer variable. No flags: freeing on
         // launch is for graphs with allocations, which a capture of ours cannot hold.
         unsafe { cu!(cuGraphInstantiateWithFlags(&mut exec, template.raw(), 0)) }
@@ -143,7 +143,7 @@ impl Graph {
             void: false,
             parts: Some(GraphParts {
                 device: stream.device.clone(),
-                exec: Handle(exec),
+                exec,
                 retained: recorded.retained,
                 in_flight: Mutex::new(vec![stream.clone()]), // The upload.
             }),
@@ -253,9 +253,9 @@ impl Graph {
             ));
         }
         parts.settle(CALL)?;
-        let (mut node, mut result) = (std::ptr::null_mut(), 0);
+        let (mut node, mut result) = (CUgraphNode::NULL, 0);
         // SAFETY: both graphs are alive, and no launch of this one is under way.
-        let updated = unsafe { cu!(cuGraphExecUpdate(parts.exec.0, template.raw(), &mut node, &mut result)) };
+        let updated = unsafe { cu!(cuGraphExecUpdate(parts.exec, template.raw(), &mut node, &mut result)) };
         if let Err(error) = updated {
             const TOPOLOGY_AND_LATER: std::ops::RangeInclusive<i32> = 2..=7;
             return Err(match result {
@@ -313,7 +313,7 @@ impl GraphParts {
             in_flight.push(stream.clone());
         }
         // SAFETY: executable graph and stream are alive; the lock makes this its only launch.
-        unsafe { cu!(cuGraphLaunch(self.exec.0, stream.raw())) }?;
+        unsafe { cu!(cuGraphLaunch(self.exec, stream.raw())) }?;
         let mut noted = Ok(());
         for memory in &mut staging {
             noted = noted.and(memory.after_use(call, stream));
@@ -345,7 +345,7 @@ impl GraphParts {
         }
         // SAFETY: made by `Graph::new`, destroyed here only, and its launches have ended (or the
         // context is lost, and nothing runs any more).
-        if let Err(error) = unsafe { cu!(cuGraphExecDestroy(self.exec.0)) } {
+        if let Err(error) = unsafe { cu!(cuGraphExecDestroy(self.exec)) } {
             device.defer_error(error);
         }
     }

@@ -4,11 +4,11 @@ use crate::module::BoundKernel;
 use crate::order::Use;
 use crate::sys::{self, cu};
 use crate::{DeviceInner, Error, Pinned};
-use cust::sys::{CUDA_KERNEL_NODE_PARAMS_st, CUgraph_st, CUgraphNode_st, CUstream_st};
 use std::ffi::c_void;
 use std::sync::Arc;
 use warpsmith_device::launch::Start;
 use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, Geometry, KernelMeta};
+use warpsmith_driver_api::{CUgraph, CUgraphNode, CUstream, KernelNodeParams, LaunchAttribute, LaunchConfig};
 
 /// What takes launches and copies in order: a [`Stream`](crate::Stream) runs them, a
 /// [`Capture`](crate::Capture) records them.
@@ -151,11 +151,11 @@ impl Prepared {
     ///
     /// # Safety
     /// The stream is alive, its device's context is current, and it is this launch's device.
-    pub unsafe fn enqueue(&mut self, stream: *mut CUstream_st) -> Result<(), Error> {
+    pub unsafe fn enqueue(&mut self, stream: CUstream) -> Result<(), Error> {
         let [grid_x, grid_y, grid_z] = self.grid;
         let [block_x, block_y, block_z] = self.block;
         let mut pointers = self.params.pointers();
-        let function = self.kernel.function.0;
+        let function = self.kernel.function;
         // SAFETY: the function belongs to a loaded module, which `self.kernel` holds; `pointers`
         // has an entry per parameter, each to as many bytes as the manifest (which was compared)
         // says the parameter has. The driver copies them, and the attribute, before it returns.
@@ -187,15 +187,14 @@ impl Prepared {
                     pointers.as_mut_ptr(),
                 )),
                 Start::Programmatic => {
-                    let attribute =
-                        sys::LaunchAttribute { id: sys::LAUNCH_PROGRAMMATIC, padding: [0; 4], value: flag() };
-                    let config = sys::LaunchConfig {
+                    let mut attribute = LaunchAttribute { id: sys::LAUNCH_PROGRAMMATIC, pad: [0; 4], value: flag() };
+                    let config = LaunchConfig {
                         grid: self.grid,
                         block: self.block,
-                        dynamic_shared: self.dynamic_shared,
+                        shared_mem_bytes: self.dynamic_shared,
                         stream,
-                        attributes: &attribute,
-                        count: 1,
+                        attributes: &mut attribute,
+                        num_attributes: 1,
                     };
                     cu!(cuLaunchKernelEx(&config, function, pointers.as_mut_ptr(), std::ptr::null_mut()))
                 }
@@ -223,22 +222,17 @@ impl Prepared {
     /// The graph is alive and its device's context current; `follows` are nodes of it.
     pub unsafe fn add_to(
         &mut self,
-        graph: *mut CUgraph_st,
-        follows: &[*mut CUgraphNode_st],
-        node: *mut *mut CUgraphNode_st,
+        graph: CUgraph,
+        follows: &[CUgraphNode],
+        node: *mut CUgraphNode,
     ) -> Result<(), Error> {
-        let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (self.grid, self.block);
         let mut pointers = self.params.pointers();
-        let launch = CUDA_KERNEL_NODE_PARAMS_st {
-            func: self.kernel.function.0,
-            gridDimX: grid_x,
-            gridDimY: grid_y,
-            gridDimZ: grid_z,
-            blockDimX: block_x,
-            blockDimY: block_y,
-            blockDimZ: block_z,
-            sharedMemBytes: self.dynamic_shared,
-            kernelParams: pointers.as_mut_ptr(),
+        let launch = KernelNodeParams {
+            func: self.kernel.function,
+            grid: self.grid,
+            block: self.block,
+            shared_mem_bytes: self.dynamic_shared,
+            kernel_params: pointers.as_mut_ptr(),
             extra: std::ptr::null_mut(),
         };
         // SAFETY: as in `enqueue`.
@@ -246,7 +240,7 @@ impl Prepared {
         match self.start {
             // SAFETY: the node was added just now; the value is copied.
             Start::Cooperative => unsafe {
-                cu!(cuGraphKernelNodeSetAttribute(*node, sys::LAUNCH_COOPERATIVE, &flag()))
+                cu!(cuGraphKernelNodeSetAttribute(*node, sys::LAUNCH_COOPERATIVE, flag().as_ptr().cast()))
             },
             Start::Ordered | Start::Programmatic => Ok(()),
         }

@@ -13,15 +13,15 @@
 use crate::image::{self, KernelImage, SHIPPED};
 use crate::manifest::{ArgEntry, KernelEntry, Manifest};
 use crate::memory::lock;
-use crate::sys::{self, Handle, cu};
+use crate::sys::{self, cu};
 use crate::{DeviceInner, Error};
 use cust::function::FunctionAttribute;
-use cust::sys::CUfunc_st;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use warpsmith_device::KernelMeta;
+use warpsmith_driver_api::{CUfunction, CUmodule};
 
 /// A library on a device.
 struct Library {
@@ -41,14 +41,14 @@ pub struct LoadedModule {
 
 #[derive(Clone, Copy)]
 struct Function {
-    handle: Handle<CUfunc_st>,
+    handle: CUfunction,
     max_threads: u32,
     static_shared: u32,
 }
 
 /// A kernel of the program, and its code on the device: known to fit each other.
 pub struct BoundKernel {
-    pub function: Handle<CUfunc_st>,
+    pub function: CUfunction,
     /// Threads of a block that the compiled code allows.
     pub max_threads: u32,
     pub static_shared: u32,
@@ -250,7 +250,7 @@ impl LoadedModule {
                 Ok(u32::try_from(value).unwrap_or(0))
             };
             let function = Function {
-                handle: Handle(function.to_raw()),
+                handle: CUfunction(function.to_raw().cast()),
                 max_threads: attribute(FunctionAttribute::MaxThreadsPerBlock)?,
                 static_shared: attribute(FunctionAttribute::SharedMemorySizeBytes)?,
             };
@@ -312,7 +312,7 @@ fn with_log(error: Error, ptx: &str) -> Error {
     let mut names = [sys::JIT_ERROR_LOG_BUFFER, sys::JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
     // The driver takes numbers in the place of pointers here.
     let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
-    let mut module = std::ptr::null_mut();
+    let mut module = CUmodule::NULL;
     // SAFETY: the image is a C string; two options with two values; the log buffer has the size
     // that is given and outlives the call.
     let again = unsafe {
@@ -342,7 +342,7 @@ impl BoundKernel {
         unsafe {
             cu!(cuOccupancyMaxActiveBlocksPerMultiprocessor(
                 &mut blocks,
-                self.function.0,
+                self.function,
                 i32::try_from(threads).unwrap_or(i32::MAX),
                 dynamic_shared as usize
             ))
@@ -359,7 +359,7 @@ impl BoundKernel {
         // SAFETY: the function belongs to a loaded module, which `self` holds.
         unsafe {
             cu!(cuFuncSetAttribute(
-                self.function.0,
+                self.function,
                 sys::FUNCTION_MAX_DYNAMIC_SHARED,
                 i32::try_from(most).unwrap_or(i32::MAX)
             ))

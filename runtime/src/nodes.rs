@@ -15,12 +15,12 @@ use crate::launch::{Owners, Prepared, launchers};
 use crate::memory::unique_id;
 use crate::ops::{self, Pattern};
 use crate::stream::StreamInner;
-use crate::sys::{Handle, cu};
+use crate::sys::{self, cu};
 use crate::{Error, Pinned, Stream};
-use cust::sys::{CUDA_MEMCPY3D_st, CUDA_MEMSET_NODE_PARAMS_st, CUgraphNode_st, CUmemorytype_enum as MemoryType};
 use std::fmt;
 use std::sync::Arc;
 use warpsmith_device::{Access, Confined, Contract, DeviceSlice, Element};
+use warpsmith_driver_api::{CUgraphNode, Memcpy3D, MemsetNodeParams};
 
 /// An operation of a [`GraphBuilder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +57,7 @@ pub struct GraphBuilder {
 }
 
 struct Operation {
-    raw: Handle<CUgraphNode_st>,
+    raw: CUgraphNode,
     name: &'static str,
     /// What it follows, directly or not: a bit for each operation before it.
     before: Vec<u64>,
@@ -183,11 +183,11 @@ impl GraphBuilder {
             if bytes == 0 {
                 return Ok(None);
             }
-            let fill = CUDA_MEMSET_NODE_PARAMS_st {
+            let fill = MemsetNodeParams {
                 dst: to.address().raw(),
                 pitch: bytes,
                 value,
-                elementSize: size,
+                element_size: size,
                 width: bytes / size as usize,
                 height: 1,
             };
@@ -268,7 +268,7 @@ impl GraphBuilder {
         &mut self,
         name: &'static str,
         touches: Vec<Touch>,
-        issue: impl FnOnce(&GraphBuilder, &[*mut CUgraphNode_st], *mut *mut CUgraphNode_st) -> Result<(), Error>,
+        issue: impl FnOnce(&GraphBuilder, &[CUgraphNode], *mut CUgraphNode) -> Result<(), Error>,
     ) -> Result<Node, Error> {
         let mut before = vec![0u64; self.nodes.len().div_ceil(64)];
         for &index in &self.after {
@@ -290,12 +290,11 @@ impl GraphBuilder {
                 }
             }
         }
-        let follows: Vec<*mut CUgraphNode_st> =
-            self.after.iter().filter_map(|&i| self.nodes.get(i)).map(|n| n.raw.0).collect();
-        let mut raw = std::ptr::null_mut();
+        let follows: Vec<CUgraphNode> = self.after.iter().filter_map(|&i| self.nodes.get(i)).map(|n| n.raw).collect();
+        let mut raw = CUgraphNode::NULL;
         issue(self, &follows, &mut raw)?;
         let index = self.nodes.len();
-        self.nodes.push(Operation { raw: Handle(raw), name, before, touches });
+        self.nodes.push(Operation { raw, name, before, touches });
         self.after = vec![index];
         Ok(Node { builder: self.id, index })
     }
@@ -342,43 +341,43 @@ impl Place {
     }
 
     /// Type of memory, host address, device address.
-    fn parts(self) -> (MemoryType, u64, u64) {
+    fn parts(self) -> (u32, u64, u64) {
         match self {
-            Place::Device(address) => (MemoryType::CU_MEMORYTYPE_DEVICE, 0, address),
-            Place::Host(address) => (MemoryType::CU_MEMORYTYPE_HOST, address, 0),
+            Place::Device(address) => (sys::MEMORY_TYPE_DEVICE, 0, address),
+            Place::Host(address) => (sys::MEMORY_TYPE_HOST, address, 0),
         }
     }
 }
 
 /// One row of `bytes` bytes.
-fn copy_params(from: Place, to: Place, bytes: usize) -> CUDA_MEMCPY3D_st {
+fn copy_params(from: Place, to: Place, bytes: usize) -> Memcpy3D {
     let ((from_type, from_host, from_device), (to_type, to_host, to_device)) = (from.parts(), to.parts());
-    CUDA_MEMCPY3D_st {
-        srcXInBytes: 0,
-        srcY: 0,
-        srcZ: 0,
-        srcLOD: 0,
-        srcMemoryType: from_type,
-        srcHost: from_host as *const _,
-        srcDevice: from_device,
-        srcArray: std::ptr::null_mut(),
+    Memcpy3D {
+        src_x_in_bytes: 0,
+        src_y: 0,
+        src_z: 0,
+        src_lod: 0,
+        src_memory_type: from_type,
+        src_host: from_host as *const _,
+        src_device: from_device,
+        src_array: std::ptr::null_mut(),
         reserved0: std::ptr::null_mut(),
-        srcPitch: bytes,
-        srcHeight: 1,
-        dstXInBytes: 0,
-        dstY: 0,
-        dstZ: 0,
-        dstLOD: 0,
-        dstMemoryType: to_type,
-        dstHost: to_host as *mut _,
-        dstDevice: to_device,
-        dstArray: std::ptr::null_mut(),
+        src_pitch: bytes,
+        src_height: 1,
+        dst_x_in_bytes: 0,
+        dst_y: 0,
+        dst_z: 0,
+        dst_lod: 0,
+        dst_memory_type: to_type,
+        dst_host: to_host as *mut _,
+        dst_device: to_device,
+        dst_array: std::ptr::null_mut(),
         reserved1: std::ptr::null_mut(),
-        dstPitch: bytes,
-        dstHeight: 1,
-        WidthInBytes: bytes,
-        Height: 1,
-        Depth: 1,
+        dst_pitch: bytes,
+        dst_height: 1,
+        width_in_bytes: bytes,
+        height: 1,
+        depth: 1,
     }
 }
 

@@ -4,8 +4,8 @@ use crate::launch::Owners;
 use crate::order::Use;
 use crate::sys::cu;
 use crate::{DeviceInner, Error};
-use cust::sys::CUstream_st;
 use warpsmith_device::{DeviceSlice, Element};
+use warpsmith_driver_api::CUstream;
 
 /// Checks the lengths of a copy.
 pub fn same_length(operation: &'static str, to: usize, from: usize) -> Result<(), Error> {
@@ -65,7 +65,7 @@ impl Pattern {
     /// # Safety
     /// The range is device memory that the stream's work may write, a whole number of patterns,
     /// and aligned to the pattern; the stream is alive and its context current.
-    pub unsafe fn fill(self, address: u64, bytes: usize, stream: *mut CUstream_st) -> Result<(), Error> {
+    pub unsafe fn fill(self, address: u64, bytes: usize, stream: CUstream) -> Result<(), Error> {
         // SAFETY: the caller's promise.
         unsafe {
             match self {

@@ -14,11 +14,11 @@
 
 use crate::Error;
 use crate::memory::{Allocation, lock};
-use crate::sys::{self, Handle, cu};
-use cust::sys::{CUevent_st, CUstream_st};
+use crate::sys::{self, cu};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use warpsmith_driver_api::{CUevent, CUstream};
 
 /// Memory that an operation uses, and whether it writes there.
 pub type Use = (Arc<Allocation>, bool);
@@ -39,7 +39,7 @@ pub struct Lane {
 /// Where others wait for a lane.
 enum Place {
     /// Behind what the stream was given so far.
-    Stream(Handle<CUstream_st>),
+    Stream(CUstream),
     /// The stream is being captured: behind what it was given before.
     Before(Option<OrderEvent>),
     /// Its work has ended.
@@ -53,19 +53,19 @@ const KNOWN: usize = 256;
 static NOTING: Mutex<()> = Mutex::new(());
 
 /// An event without a time.
-struct OrderEvent(Handle<CUevent_st>);
+struct OrderEvent(CUevent);
 
 impl OrderEvent {
     /// At the end of what a stream was given so far.
     ///
     /// # Safety
     /// The stream is alive and not being captured; its device's context is current.
-    unsafe fn record(stream: *mut CUstream_st) -> Result<OrderEvent, Error> {
-        let mut raw = std::ptr::null_mut();
+    unsafe fn record(stream: CUstream) -> Result<OrderEvent, Error> {
+        let mut raw = CUevent::NULL;
         // SAFETY: `raw` is a live pointer variable; the stream is the caller's promise.
         unsafe {
             cu!(cuEventCreate(&mut raw, sys::EVENT_DISABLE_TIMING))?;
-            let event = OrderEvent(Handle(raw));
+            let event = OrderEvent(raw);
             cu!(cuEventRecord(raw, stream))?;
             Ok(event)
         }
@@ -73,28 +73,28 @@ impl OrderEvent {
 
     /// # Safety
     /// The stream is alive, and its device's context is current.
-    unsafe fn hold_back(&self, stream: *mut CUstream_st) -> Result<(), Error> {
+    unsafe fn hold_back(&self, stream: CUstream) -> Result<(), Error> {
         // SAFETY: the event lives as long as `self`; the stream is the caller's promise.
-        unsafe { cu!(cuStreamWaitEvent(stream, self.0.0, 0)) }
+        unsafe { cu!(cuStreamWaitEvent(stream, self.0, 0)) }
     }
 }
 
 impl Drop for OrderEvent {
     fn drop(&mut self) {
         // SAFETY: made by `record`, destroyed here only; the driver keeps what streams still wait for.
-        let _ = unsafe { cu!(cuEventDestroy_v2(self.0.0)) };
+        let _ = unsafe { cu!(cuEventDestroy_v2(self.0)) };
     }
 }
 
 impl Lane {
-    pub fn new(id: u64, stream: *mut CUstream_st) -> Arc<Lane> {
+    pub fn new(id: u64, stream: CUstream) -> Arc<Lane> {
         Arc::new(Lane {
             id,
             turn: Mutex::new(0),
             issued: Mutex::new(0),
             changed: Condvar::new(),
             ended: AtomicU64::new(0),
-            place: Mutex::new(Place::Stream(Handle(stream))),
+            place: Mutex::new(Place::Stream(stream)),
             known: Mutex::default(),
         })
     }
@@ -105,7 +105,7 @@ impl Lane {
     /// `stream` is this lane's, alive and not being captured; its device's context is current.
     pub unsafe fn issue<'a, R>(
         self: &Arc<Lane>,
-        stream: *mut CUstream_st,
+        stream: CUstream,
         uses: impl IntoIterator<Item = &'a Use>,
         operation: impl FnOnce() -> Result<R, Error>,
     ) -> Result<R, Error> {
@@ -134,7 +134,7 @@ impl Lane {
     ///
     /// # Safety
     /// As for [`Lane::issue`].
-    unsafe fn follow(&self, stream: *mut CUstream_st, other: &Lane, upto: u64) -> Result<(), Error> {
+    unsafe fn follow(&self, stream: CUstream, other: &Lane, upto: u64) -> Result<(), Error> {
         let known = lock(&self.known).get(&other.id).is_some_and(|&n| n >= upto);
         if known || other.ended.load(Ordering::Acquire) >= upto {
             return Ok(());
@@ -143,7 +143,7 @@ impl Lane {
         match &*lock(&other.place) {
             // SAFETY: a stream is destroyed only after its lane says `Ended`, and captured only while it says `Before`;
             // the rest is the caller's promise. Both are of one device: they used the same memory.
-            Place::Stream(raw) => unsafe { OrderEvent::record(raw.0)?.hold_back(stream) }?,
+            Place::Stream(raw) => unsafe { OrderEvent::record(*raw)?.hold_back(stream) }?,
             // SAFETY: the caller's promise.
             Place::Before(Some(event)) => unsafe { event.hold_back(stream) }?,
             Place::Before(None) | Place::Ended => {}
@@ -184,7 +184,7 @@ impl Lane {
     ///
     /// # Safety
     /// As for [`Lane::issue`].
-    pub unsafe fn begin_capture(&self, stream: *mut CUstream_st) -> Result<(), Error> {
+    pub unsafe fn begin_capture(&self, stream: CUstream) -> Result<(), Error> {
         let idle = self.ended.load(Ordering::Acquire) >= self.issued();
         // SAFETY: the caller's promise.
         let before = if idle { None } else { Some(unsafe { OrderEvent::record(stream) }?) };
@@ -193,8 +193,8 @@ impl Lane {
     }
 
     /// It is captured no more.
-    pub fn end_capture(&self, stream: *mut CUstream_st) {
-        *lock(&self.place) = Place::Stream(Handle(stream));
+    pub fn end_capture(&self, stream: CUstream) {
+        *lock(&self.place) = Place::Stream(stream);
     }
 
     /// Waits, on the host, for the operations up to a number. The context is current.
@@ -205,9 +205,9 @@ impl Lane {
         self.wait_until_issued(upto);
         match &*lock(&self.place) {
             // SAFETY: a stream is destroyed only after its lane says `Ended`, and captured only while it says `Before`.
-            Place::Stream(raw) => unsafe { cu!(cuStreamSynchronize(raw.0)) }?,
+            Place::Stream(raw) => unsafe { cu!(cuStreamSynchronize(*raw)) }?,
             // SAFETY: the event lives as long as it stands there.
-            Place::Before(Some(event)) => unsafe { cu!(cuEventSynchronize(event.0.0)) }?,
+            Place::Before(Some(event)) => unsafe { cu!(cuEventSynchronize(event.0)) }?,
             Place::Before(None) | Place::Ended => {}
         }
         self.ended(upto);

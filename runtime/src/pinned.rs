@@ -7,14 +7,14 @@
 //! before it has been read.
 
 use crate::memory::{Dead, lock, unique_id};
-use crate::sys::{self, Handle, cu};
+use crate::sys::{self, cu};
 use crate::{Device, DeviceInner, Error};
 use cust::error::CudaError;
-use cust::sys::{CUevent_st, CUstream_st};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard};
 use warpsmith_device::Element;
+use warpsmith_driver_api::CUevent;
 
 /// Staging memory for a number of elements. The streams of its device may copy from and to it.
 ///
@@ -53,10 +53,19 @@ pub struct State {
     lost: bool,
 }
 
+/// The address of page-locked memory.
+#[derive(Clone, Copy)]
+struct Base(*mut u8);
+
+// SAFETY: an address; what reads and writes there holds the lock of its `Pinned`.
+unsafe impl Send for Base {}
+// SAFETY: as above.
+unsafe impl Sync for Base {}
+
 /// The memory, and an event recorded after each use of it.
 pub struct PinnedMemory {
-    base: Handle<u8>,
-    event: Handle<CUevent_st>,
+    base: Base,
+    event: CUevent,
     in_use: bool,
 }
 
@@ -66,12 +75,12 @@ impl PinnedMemory {
         if self.in_use {
             // SAFETY: the event is alive: it is destroyed below only. If waiting fails, the memory
             // is leaked, as a copy may still be going on.
-            unsafe { cu!(cuEventSynchronize(self.event.0)) }?;
+            unsafe { cu!(cuEventSynchronize(self.event)) }?;
         }
         // SAFETY: made by `Pinned::new`; `self` is its only owner, and nothing uses it any more.
         unsafe {
             let freed = sys::cust("cuMemFreeHost", cust::memory::cuda_free_locked::<u8>(self.base.0));
-            freed.and(cu!(cuEventDestroy_v2(self.event.0)))
+            freed.and(cu!(cuEventDestroy_v2(self.event)))
         }
     }
 }
@@ -81,7 +90,7 @@ impl<T: Element> Pinned<T> {
         device.inner.enter("Device::pinned")?;
         let bytes = len.checked_mul(size_of::<T>()).filter(|&b| b <= isize::MAX as usize);
         let bytes = bytes.ok_or(Error::OutOfHostMemory { requested: u64::MAX })?;
-        let mut event = std::ptr::null_mut();
+        let mut event = CUevent::NULL;
         // SAFETY: `event` is a live pointer variable.
         unsafe { cu!(cuEventCreate(&mut event, sys::EVENT_DISABLE_TIMING)) }?;
         // SAFETY: the result is handed to one `PinnedMemory`, which frees it once.
@@ -100,7 +109,7 @@ impl<T: Element> Pinned<T> {
         };
         // SAFETY: that many bytes were allocated.
         unsafe { base.write_bytes(0, bytes.max(1)) };
-        let memory = PinnedMemory { base: Handle(base), event: Handle(event), in_use: false };
+        let memory = PinnedMemory { base: Base(base), event, in_use: false };
         let state = State { memory: Some(memory), used_on: None, lost: false };
         let inner = Arc::new(PinnedInner { device: device.inner.clone(), id: unique_id(), state: Mutex::new(state) });
         Ok(Pinned { inner, len, element: PhantomData })
@@ -243,7 +252,7 @@ impl State {
         let memory = self.memory(call)?;
         if used {
             // SAFETY: the event lives as long as the memory.
-            unsafe { cu!(cuEventSynchronize(memory.event.0)) }?;
+            unsafe { cu!(cuEventSynchronize(memory.event)) }?;
             memory.in_use = false;
             self.used_on = None;
         }
@@ -256,17 +265,17 @@ impl State {
         let memory = self.memory(call)?;
         if elsewhere {
             // SAFETY: event and stream are alive.
-            unsafe { cu!(cuStreamWaitEvent(stream.raw(), memory.event.0, 0)) }?;
+            unsafe { cu!(cuStreamWaitEvent(stream.raw(), memory.event, 0)) }?;
         }
         Ok(())
     }
 
     /// Takes note of a use that was issued on `stream`.
     pub fn after_use(&mut self, call: &'static str, stream: &super::stream::StreamInner) -> Result<(), Error> {
-        let raw: *mut CUstream_st = stream.raw();
+        let raw = stream.raw();
         let memory = self.memory(call)?;
         // SAFETY: event and stream are alive.
-        let recorded = unsafe { cu!(cuEventRecord(memory.event.0, raw)) };
+        let recorded = unsafe { cu!(cuEventRecord(memory.event, raw)) };
         if recorded.is_ok() {
             memory.in_use = true;
             self.used_on = Some(stream.id);

@@ -11,14 +11,14 @@ use crate::memory::{lock, unique_id};
 use crate::ops::{self, Pattern};
 use crate::order::{Lane, Use};
 use crate::profile::{Profile, Profiler};
-use crate::sys::{self, Handle, cu};
+use crate::sys::{self, cu};
 use crate::{Buffer, Device, DeviceInner, Error, Event, Pinned, findings};
-use cust::sys::CUstream_st;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use warpsmith_device::{Confined, Contract, DeviceSlice, Element};
+use warpsmith_driver_api::CUstream;
 
 /// A queue of work on a device. It may be used from several threads; each call is one step of it.
 ///
@@ -46,7 +46,7 @@ pub struct Stream {
 pub struct StreamInner {
     pub device: Arc<DeviceInner>,
     pub id: u64,
-    raw: Handle<CUstream_st>,
+    raw: CUstream,
     /// The order of its work and that of other streams.
     pub lane: Arc<Lane>,
     /// Somebody else destroys it.
@@ -73,18 +73,18 @@ impl Stream {
     pub(crate) fn new(device: &Device) -> Result<Stream, Error> {
         let device = &device.inner;
         device.enter("Device::stream")?;
-        let mut raw = std::ptr::null_mut();
+        let mut raw = CUstream::NULL;
         // SAFETY: `raw` is a live pointer variable.
         unsafe { cu!(cuStreamCreateWithPriority(&mut raw, sys::STREAM_NON_BLOCKING, 0)) }?;
         Ok(Stream::of(device, raw, false))
     }
 
-    pub(super) fn of(device: &Arc<DeviceInner>, raw: *mut CUstream_st, borrowed: bool) -> Stream {
+    pub(super) fn of(device: &Arc<DeviceInner>, raw: CUstream, borrowed: bool) -> Stream {
         let id = unique_id();
         let inner = StreamInner {
             device: device.clone(),
             id,
-            raw: Handle(raw),
+            raw,
             lane: Lane::new(id, raw),
             borrowed,
             state: RwLock::new(State::Open),
@@ -303,7 +303,7 @@ impl Stream {
     pub fn wait(&self, event: &Event) -> Result<(), Error> {
         self.inner.issue("Stream::wait", |stream| {
             // SAFETY: stream and event are alive.
-            unsafe { cu!(cuStreamWaitEvent(stream, event.raw.0, 0)) }?;
+            unsafe { cu!(cuStreamWaitEvent(stream, event.raw, 0)) }?;
             event.is_before(&self.inner.lane);
             Ok(())
         })
@@ -338,8 +338,8 @@ impl Stream {
 }
 
 impl StreamInner {
-    pub fn raw(&self) -> *mut CUstream_st {
-        self.raw.0
+    pub fn raw(&self) -> CUstream {
+        self.raw
     }
 
     pub fn state(&self) -> RwLockReadGuard<'_, State> {
@@ -352,24 +352,16 @@ impl StreamInner {
 
     /// Runs `f` with the stream's handle, with the context current, and not while a capture of
     /// the stream goes on.
-    pub fn issue<R>(
-        &self,
-        call: &'static str,
-        f: impl FnOnce(*mut CUstream_st) -> Result<R, Error>,
-    ) -> Result<R, Error> {
+    pub fn issue<R>(&self, call: &'static str, f: impl FnOnce(CUstream) -> Result<R, Error>) -> Result<R, Error> {
         self.device.enter(call)?;
         self.issue_bound(call, f)
     }
 
     /// The same for calls that have made the context current themselves, such as those of `drop`.
-    pub fn issue_bound<R>(
-        &self,
-        call: &'static str,
-        f: impl FnOnce(*mut CUstream_st) -> Result<R, Error>,
-    ) -> Result<R, Error> {
+    pub fn issue_bound<R>(&self, call: &'static str, f: impl FnOnce(CUstream) -> Result<R, Error>) -> Result<R, Error> {
         let state = self.state();
         match *state {
-            State::Open => f(self.raw.0),
+            State::Open => f(self.raw),
             State::Capturing => Err(Error::StreamCapturing { call }),
             State::Lost => Err(Error::StreamLost { call }),
         }
@@ -383,7 +375,7 @@ impl StreamInner {
     pub fn wait(&self) -> Result<(), Error> {
         let issued = self.lane.issued();
         // SAFETY: the stream is alive for the length of the call.
-        unsafe { cu!(cuStreamSynchronize(self.raw.0)) }?;
+        unsafe { cu!(cuStreamSynchronize(self.raw)) }?;
         self.lane.ended(issued);
         Ok(())
     }
@@ -395,14 +387,14 @@ impl StreamInner {
         operation: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
         // SAFETY: `issue` has seen that the stream is open, and has made its context current.
-        unsafe { self.lane.issue(self.raw.0, uses, operation) }
+        unsafe { self.lane.issue(self.raw, uses, operation) }
     }
 
     /// An event at this point. The context is current.
     fn record(&self) -> Result<Event, Error> {
         let event = Event::new(&self.device, &self.lane)?;
         // SAFETY: stream and event are alive.
-        unsafe { cu!(cuEventRecord(event.raw.0, self.raw.0)) }?;
+        unsafe { cu!(cuEventRecord(event.raw, self.raw)) }?;
         Ok(event)
     }
 
@@ -443,9 +435,9 @@ impl Drop for StreamInner {
         let destroyed = self.device.bind_to_free().and_then(|()| {
             // SAFETY: made by `Stream::new`, destroyed here only; or borrowed, and alive by the promise of who lent it.
             unsafe {
-                let waited = cu!(cuStreamSynchronize(self.raw.0));
+                let waited = cu!(cuStreamSynchronize(self.raw));
                 self.lane.close();
-                if self.borrowed { waited } else { waited.and(cu!(cuStreamDestroy_v2(self.raw.0))) }
+                if self.borrowed { waited } else { waited.and(cu!(cuStreamDestroy_v2(self.raw))) }
             }
         });
         if let Err(error) = destroyed {
