@@ -7,8 +7,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use warpsmith_check::{CheckedMemory, Checks, Inspect};
 use warpsmith_host::{Manifest, builtin_image};
-use warpsmith_simt::{Checks, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
+use warpsmith_simt::{Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 

@@ -1,8 +1,8 @@
 //! What the software driver counts of a launch, and of a larger one by two smaller ones.
 
+use warpsmith_check::Checks;
 use warpsmith_driver_api::software::{self, LaunchProfile};
 use warpsmith_host::{Error, Stream};
-use warpsmith_simt::Checks;
 
 const PROFILE: Checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
 

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use warpsmith_simt::{Checks, Launch, LoadOptions, Machine, MachineConfig, Module};
+use warpsmith_check::{Checks, Inspect};
+use warpsmith_simt::{Launch, LoadOptions, Machine, MachineConfig, Module};
 
 fuzz_target!(|data: &[u8]| {
     let [shape, text @ ..] = data else { return };

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use warpsmith_simt::{Checks, Launch, LoadOptions, Machine, MachineConfig, Module};
+use warpsmith_check::{CheckedMemory, Checks, Inspect};
+use warpsmith_simt::{Launch, LoadOptions, Machine, MachineConfig, Module};
 
 const HEAD: &str = ".version 8.0\n.target sm_90\n.address_size 64\n";
 

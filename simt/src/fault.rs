@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::check::Frame;
+use crate::memory::Nearest;
+use crate::source::Frame;
 
 /// The class of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +61,129 @@ impl FaultKind {
     }
 }
 
+/// A state space as reports name it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Global memory, constants included.
+    Global,
+    /// Shared memory of a block.
+    Shared,
+    /// Local memory of a thread.
+    Local,
+    /// Kernel parameters.
+    Param,
+}
+
+/// An access that a fault is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadAccess {
+    /// What accesses: `load`, `store`, `bulk copy`.
+    pub what: &'static str,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The state space.
+    pub place: Place,
+    /// The address, or the offset in the space.
+    pub address: u64,
+    /// Why it must not happen.
+    pub problem: Problem,
+}
+
+/// Why an access must not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// Its address is no multiple of so many bytes.
+    Misaligned(u64),
+    /// Its address is a null pointer, or near one.
+    Null,
+    /// Kernels may only read there.
+    ReadOnly,
+    /// Not all of it lies in memory. Spaces other than global memory have so many bytes.
+    Outside(u64),
+    /// It takes an address of this space for one of global memory.
+    OtherSpace(Place),
+}
+
+impl fmt::Display for BadAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BadAccess { what, bytes, place, address, problem } = *self;
+        write!(f, "{what} of {bytes} bytes")?;
+        match (problem, place) {
+            (Problem::Misaligned(n), _) => write!(f, " needs an address that is a multiple of {n}"),
+            (Problem::Null, _) => write!(f, " at a null pointer plus {address}"),
+            (Problem::ReadOnly, Place::Param) => {
+                write!(f, " at parameter offset {address}: kernel parameters are read-only")
+            }
+            (Problem::ReadOnly, _) => f.write_str(" in constant memory, which kernels may only read"),
+            (Problem::OtherSpace(space), _) => {
+                let kind = match space {
+                    Place::Global => "host",
+                    Place::Shared => "shared-memory",
+                    Place::Local => "local-memory",
+                    Place::Param => "parameter",
+                };
+                write!(f, " in global memory (a {kind} address, used as a global one)")
+            }
+            (Problem::Outside(_), Place::Global) => f.write_str(" in global memory"),
+            (Problem::Outside(n), Place::Shared) => {
+                write!(f, " at shared offset {address}; the block has {n} bytes of shared memory")
+            }
+            (Problem::Outside(n), Place::Local) => {
+                write!(f, " at local offset {address}; the thread has {n} bytes of local memory")
+            }
+            (Problem::Outside(n), Place::Param) => {
+                write!(f, " at parameter offset {address}; the kernel has {n} bytes of parameters")
+            }
+        }
+    }
+}
+
+/// What somebody does who keeps a block from going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Waits {
+    /// It runs, and nothing comes of it.
+    Spins,
+    /// It waits for other warps.
+    AtBarrier,
+    /// It waits for other lanes of its warp.
+    ForLanes,
+    /// It has left.
+    HasExited,
+}
+
+/// Lanes of a warp that wait, spin or have exited, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// The warp.
+    pub warp: u32,
+    /// Its lanes.
+    pub lanes: u32,
+    /// Their position in the module's code.
+    pub pc: u32,
+    /// What they do.
+    pub does: Waits,
+    /// What for, in words.
+    pub what: String,
+    /// Line in the PTX text, 0 if none.
+    pub ptx_line: u32,
+    /// The source place, as in [`Fault::source`].
+    pub source: Option<String>,
+}
+
+impl Waiter {
+    /// One whose lines are not known yet.
+    pub(crate) fn new(warp: u32, lanes: u32, pc: u32, does: Waits, what: String) -> Waiter {
+        Waiter { warp, lanes, pc, does, what, ptx_line: 0, source: None }
+    }
+}
+
+impl fmt::Display for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "warp {}, lanes {:#010x}, PTX line {}: {}", self.warp, self.lanes, self.ptx_line, self.what)?;
+        self.source.iter().try_for_each(|source| write!(f, " ({source})"))
+    }
+}
+
 /// Why a launch stopped, and where.
 #[derive(Clone, Debug)]
 pub struct Fault {
@@ -69,10 +193,16 @@ pub struct Fault {
     pub kernel: String,
     /// Index of the block.
     pub block: [u32; 3],
+    /// The same as one number.
+    pub linear_block: u64,
     /// Index of the (first) thread at fault.
     pub thread: [u32; 3],
+    /// Its warp in the block.
+    pub warp: u32,
     /// Lane of that thread in its warp.
     pub lane: u32,
+    /// Position in the module's code.
+    pub pc: u32,
     /// Line in the PTX text, 0 if none.
     pub ptx_line: u32,
     /// That line.
@@ -83,8 +213,60 @@ pub struct Fault {
     pub frames: Vec<Frame>,
     /// The address, for memory faults.
     pub address: Option<u64>,
-    /// What is known beyond that: the nearest allocation, who waits for whom.
-    pub detail: String,
+    /// The access, if it is one that must not happen.
+    pub access: Option<BadAccess>,
+    /// What is wrong, in words, if it is no access. May be empty.
+    pub reason: String,
+    /// Who waits for whom, or has left.
+    pub waiters: Vec<Waiter>,
+    /// Of an access to global memory, the allocation that its address lies in or next to.
+    pub nearest: Option<Nearest>,
+}
+
+impl Fault {
+    /// A fault of a kernel of which nothing more is known.
+    pub fn new(kind: FaultKind, kernel: &str) -> Fault {
+        Fault {
+            kind,
+            kernel: kernel.to_owned(),
+            block: [0; 3],
+            linear_block: 0,
+            thread: [0; 3],
+            warp: 0,
+            lane: 0,
+            pc: u32::MAX,
+            ptx_line: 0,
+            ptx_text: String::new(),
+            source: None,
+            frames: Vec::new(),
+            address: None,
+            access: None,
+            reason: String::new(),
+            waiters: Vec::new(),
+            nearest: None,
+        }
+    }
+
+    /// What is wrong, in words.
+    pub fn message(&self) -> String {
+        self.access.map_or_else(|| self.reason.clone(), |access| access.to_string())
+    }
+
+    /// What is known beyond that, a line each: who waits for whom, the nearest allocation.
+    pub fn circumstances(&self) -> Vec<String> {
+        let nearest = self.nearest.iter().map(ToString::to_string);
+        self.waiters.iter().map(ToString::to_string).chain(nearest).collect()
+    }
+
+    /// Both, as lines.
+    pub fn detail(&self) -> String {
+        let mut text = self.message();
+        for line in self.circumstances() {
+            text += "\n";
+            text += &line;
+        }
+        text
+    }
 }
 
 impl fmt::Display for Fault {
@@ -104,7 +286,7 @@ impl fmt::Display for Fault {
         if self.ptx_line != 0 {
             write!(f, "\n  PTX line {}: {}", self.ptx_line, self.ptx_text.trim())?;
         }
-        for line in self.detail.lines() {
+        for line in self.detail().lines() {
             write!(f, "\n  {line}")?;
         }
         Ok(())
@@ -119,23 +301,24 @@ mod tests {
 
     #[test]
     fn report_names_kernel_block_thread_line_and_detail() {
+        let access =
+            BadAccess { what: "store", bytes: 4, place: Place::Global, address: 0x1000, problem: Problem::Outside(0) };
         let fault = Fault {
-            kind: FaultKind::OutOfBounds,
-            kernel: "k".into(),
             block: [1, 0, 0],
             thread: [5, 0, 0],
             lane: 5,
             ptx_line: 12,
             ptx_text: "\tst.global.b32 [%rd1], %r1;".into(),
             source: Some("src/k.rs:7".into()),
-            frames: Vec::new(),
             address: Some(0x1000),
-            detail: "4 bytes\nnearest: none".into(),
+            access: Some(access),
+            nearest: Some(Nearest { address: 0x1000, allocation: None, freed: false }),
+            ..Fault::new(FaultKind::OutOfBounds, "k")
         };
         assert_eq!(
             fault.to_string(),
             "error[out of bounds]: address 0x1000\n  kernel `k`, block (1,0,0), thread (5,0,0)\n  at src/k.rs:7\n  \
-             PTX line 12: st.global.b32 [%rd1], %r1;\n  4 bytes\n  nearest: none"
+             PTX line 12: st.global.b32 [%rd1], %r1;\n  store of 4 bytes in global memory\n  no memory is allocated"
         );
     }
 }

@@ -18,16 +18,15 @@ use std::time::Duration;
 
 use warpsmith_arch::{Architecture, Demand, Gpu, Occupancy};
 
-use crate::check::{self, Checks, Inspection};
 use crate::counters::Counters;
-use crate::exec::Cx;
 use crate::exec::block::{Block, Grid};
 use crate::exec::library::Services;
 use crate::exec::limit::{Sample, Sink, StillRunning};
+use crate::exec::{Cx, RawFault};
 use crate::fault::{Fault, FaultKind};
 use crate::memory::{Memory, MemoryError, Snapshot};
 use crate::module::Module;
-pub use flight::{Progress, Start, Waiting};
+pub use flight::{Ended, Progress, Start, Waiting};
 use prepare::{empty_context, resolve};
 use run::Failure;
 
@@ -218,36 +217,8 @@ impl Machine {
         launch: &Launch,
         params: &[u8],
     ) -> Result<Counters, Box<Fault>> {
-        let inspection = self.inspect(instance, kernel, launch, params, &Checks::default());
-        inspection.fault.map_or(Ok(inspection.counters), Err)
-    }
-
-    /// Runs a kernel as [`launch`](Machine::launch) does, serially, and watches it.
-    pub fn inspect(
-        &self,
-        instance: &Instance,
-        kernel: &str,
-        launch: &Launch,
-        params: &[u8],
-        checks: &Checks,
-    ) -> Inspection {
-        self.to_the_end(instance, Start { checks: *checks, ..Start::new(kernel, launch, params) })
-    }
-
-    /// As [`inspect`](Machine::inspect), for a launch that other operations of the host program may overlap: with
-    /// [`Checks::races`], what it accesses in global memory is compared with what earlier operations did that are not ordered
-    /// before it, and recorded for later ones.
-    pub fn inspect_ordered(
-        &self,
-        instance: &Instance,
-        kernel: &str,
-        launch: &Launch,
-        params: &[u8],
-        checks: &Checks,
-        ordering: &check::Ordering<'_>,
-    ) -> Inspection {
-        let start = Start { checks: *checks, ordering: Some(ordering), ..Start::new(kernel, launch, params) };
-        self.to_the_end(instance, start)
+        let ended = self.run(instance, Start::new(kernel, launch, params));
+        ended.fault.map_or(Ok(ended.counters), Err)
     }
 
     /// Gives what is said of launches that take their time to `sink`: after [`MachineConfig::progress_after`], and from then on
@@ -269,38 +240,39 @@ impl Machine {
         self.pool.get_or_init(make).as_ref()
     }
 
-    /// Turns a raw fault into a report.
+    /// A raw fault with the names of its places.
     fn report(&self, module: &Module, kernel: &str, grid: &Grid<'_>, (block, warp, raw): Failure) -> Fault {
         let program = grid.program;
-        let debug = program.ops.get(raw.pc as usize).and_then(|op| program.debug.get(op.debug as usize));
-        let line = debug.map_or(0, |d| d.line);
-        let location = debug.and_then(|d| program.locations.get(d.location as usize));
-        let mut detail = raw.detail;
-        for w in &raw.waiters {
-            let debug = program.ops.get(w.pc as usize).and_then(|op| program.debug.get(op.debug as usize));
-            let line = debug.map_or(0, |d| d.line);
-            detail += &format!("\nwarp {}, lanes {:#010x}, PTX line {line}: {}", w.warp, w.lanes, w.what);
-            if let Some(location) = debug.and_then(|d| program.locations.get(d.location as usize)) {
-                detail += &format!(" ({})", module.source(location));
-            }
+        let place = |pc: u32| {
+            let debug = program.ops.get(pc as usize).and_then(|op| program.debug.get(op.debug as usize));
+            let location = debug.and_then(|d| program.locations.get(d.location as usize));
+            (debug.map_or(0, |d| d.line), location)
+        };
+        let RawFault { kind, lane, pc, address, access, detail, mut waiters } = *raw;
+        for w in &mut waiters {
+            let (line, location) = place(w.pc);
+            (w.ptx_line, w.source) = (line, location.map(|l| module.source(l)));
         }
-        let memory_fault = matches!(raw.kind, FaultKind::OutOfBounds | FaultKind::Misaligned);
-        if let Some(address) = raw.address.filter(|&a| memory_fault && a >= 1 << 32) {
-            detail += "\n";
-            detail += &self.memory.describe(address);
-        }
+        let (ptx_line, location) = place(pc);
+        let memory_fault = matches!(kind, FaultKind::OutOfBounds | FaultKind::Misaligned);
+        let nearest = address.filter(|&a| memory_fault && a >= 1 << 32).map(|a| self.memory.nearest(a));
         Fault {
-            kind: raw.kind,
-            kernel: kernel.to_string(),
             block: grid.coordinates(block),
-            thread: grid.thread(warp, raw.lane),
-            lane: raw.lane,
-            ptx_line: line,
-            ptx_text: module.line(line).to_string(),
+            linear_block: block,
+            thread: grid.thread(warp, lane),
+            warp,
+            lane,
+            pc,
+            ptx_line,
+            ptx_text: module.line(ptx_line).to_string(),
             source: location.map(|l| module.source(l)),
             frames: location.map(|l| module.frames(l)).unwrap_or_default(),
-            address: raw.address,
-            detail,
+            address,
+            access,
+            reason: detail,
+            waiters,
+            nearest,
+            ..Fault::new(kind, kernel)
         }
     }
 
@@ -313,7 +285,7 @@ impl Machine {
         // The snapshot would keep freed memory alive.
         worker.cx.memory = Snapshot::default();
         worker.blocks.truncate(1);
-        (worker.cx.tainted, worker.cx.counting, worker.cx.dice) = (false, false, 0);
+        (worker.cx.following, worker.cx.counting, worker.cx.dice) = (false, false, 0);
         worker.cx.parallel = false;
         (worker.cx.pulse, worker.cx.sample) = (None, Sample::default());
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);

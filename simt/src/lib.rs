@@ -10,6 +10,9 @@
 //! 3. [`Machine::launch`] runs a kernel to its end and returns its [`Counters`], or the [`Fault`]
 //!    that stopped it.
 //!
+//! Who wants to know more of a launch [watches](observer) it; the machine publishes what it does and knows nothing of what
+//! observers look for.
+//!
 //! Execution is deterministic: blocks run in order of their index, or on several cores where the
 //! result cannot differ. Lanes are scheduled independently, as on Volta and later.
 //!
@@ -42,25 +45,34 @@
 //! ```
 
 mod approx;
-pub mod check;
 mod counters;
+#[doc(hidden)]
 mod exec;
 mod fault;
 mod launch;
 mod lower;
+#[doc(hidden)]
+pub mod machine;
 mod memory;
 mod module;
-mod program;
-mod shadow;
+#[doc(hidden)]
+pub mod note;
+pub mod observer;
+#[doc(hidden)]
+pub mod program;
+#[doc(hidden)]
+pub mod shadow;
+mod source;
 
 pub use approx::{Approximation, BOUNDS_FROM, approximations};
-pub use check::{Checks, Finding, Inspection, Rule, Severity};
 pub use counters::Counters;
 pub use exec::limit::StillRunning;
-pub use fault::{Fault, FaultKind};
-pub use launch::{Instance, Launch, Machine, MachineConfig, Progress, Start, Waiting};
-pub use memory::{AllocationInfo, Memory, MemoryError, POISON};
+pub use fault::{BadAccess, Fault, FaultKind, Place, Problem, Waiter, Waits};
+pub use launch::{Ended, Instance, Launch, Machine, MachineConfig, Progress, Start, Waiting};
+pub use memory::{AllocationInfo, Memory, MemoryError, Nearest, Origin, POISON};
 pub use module::{KernelInfo, LoadError, LoadOptions, Module, ParamInfo};
+pub use note::Class;
+pub use source::Frame;
 pub use warpsmith_ptx::{self as ptx, Diagnostic};
 
 /// Switches for tests.

@@ -5,12 +5,11 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use crate::approx::{self, Approximation};
-use crate::check::Frame;
-use crate::check::finding::frames;
 use crate::lower;
 use crate::program::Program;
 use crate::ptx::ast::{self, Pos};
 use crate::ptx::{self, Diagnostic};
+use crate::source::{Frame, frames};
 
 /// What the text is loaded for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +85,8 @@ pub struct KernelInfo {
 
 /// A loaded module; immutable.
 pub struct Module {
-    pub(crate) program: Program,
+    #[doc(hidden)]
+    pub program: Program,
     kernels: Vec<KernelInfo>,
     refused: BTreeMap<String, LoadError>,
     sm: u32,
@@ -203,8 +203,8 @@ impl Module {
         all
     }
 
-    /// A line of the text, from 1.
-    pub(crate) fn line(&self, number: u32) -> &str {
+    /// A line of the text, from 1; empty if there is none.
+    pub fn line(&self, number: u32) -> &str {
         let starts = self.line_starts.get_or_init(|| {
             let behind = self.text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at + 1);
             std::iter::once(0).chain(behind).collect()
@@ -214,7 +214,7 @@ impl Module {
     }
 
     /// Source places of a location, innermost first.
-    pub(crate) fn frames(&self, location: &ast::Location) -> Vec<Frame> {
+    pub fn frames(&self, location: &ast::Location) -> Vec<Frame> {
         let file = |index: &u32| self.files.get(index).map_or("?", String::as_str);
         let mut frames = frames(file(&location.file), location);
         // LLVM's comments name the callers' files relative to the crate's workspace; the file table knows them in full.

@@ -1,12 +1,12 @@
 //! The executable form of a module, as lowering makes it and the executor runs it.
 
-use crate::check::note::Notes;
 use crate::exec::Op;
+use crate::note::Notes;
 use crate::ptx::ast;
 
 /// A value in a function's constant pool, the same for all lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Const {
+pub enum Const {
     Bits(u64),
     /// Address of a global or constant variable (index into [`Program::globals`]) plus an offset.
     Global(u32, i64),
@@ -18,7 +18,7 @@ pub(crate) enum Const {
 
 /// A constant's place in the pool.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pooled {
+pub struct Pooled {
     pub value: Const,
     /// Byte offset of its row.
     pub at: u32,
@@ -27,14 +27,14 @@ pub(crate) struct Pooled {
 
 /// A parameter or return value of a function in its frame's local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub struct Slot {
     pub at: u32,
     pub size: u32,
 }
 
 /// A function's code and what a frame of it needs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Function {
+pub struct Function {
     /// Position of its first operation; `u32::MAX` for one without a body.
     pub entry: u32,
     /// Bytes of register rows.
@@ -68,7 +68,7 @@ pub(crate) struct Function {
 
 /// What a call goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub enum Target {
     Function(u32),
     /// The address is in this row (64 bits).
     Indirect(u32),
@@ -78,7 +78,7 @@ pub(crate) enum Target {
 
 /// A function that the driver provides to kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Library {
+pub enum Library {
     Assert,
     Printf,
     Malloc,
@@ -87,7 +87,7 @@ pub(crate) enum Library {
 
 /// A call site.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
+pub struct Call {
     pub target: Target,
     pub args: Vec<Slot>,
     pub returns: Vec<Slot>,
@@ -95,7 +95,7 @@ pub(crate) struct Call {
 
 /// Where an operation comes from.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Debug {
+pub struct Debug {
     pub line: u32,
     /// Index into [`Program::locations`], or `u32::MAX`.
     pub location: u32,
@@ -103,7 +103,7 @@ pub(crate) struct Debug {
 
 /// A `.global` or `.const` variable.
 #[derive(Clone, Debug)]
-pub(crate) struct Global {
+pub struct Global {
     pub name: String,
     pub size: u64,
     pub align: u32,
@@ -116,7 +116,7 @@ pub(crate) struct Global {
 
 /// A `.shared` variable; one of size 0 is the start of dynamic shared memory.
 #[derive(Clone, Debug)]
-pub(crate) struct SharedVariable {
+pub struct SharedVariable {
     pub name: String,
     pub size: u64,
     pub align: u32,
@@ -124,7 +124,7 @@ pub(crate) struct SharedVariable {
 
 /// An entry.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub struct Entry {
     pub function: u32,
     /// Functions reachable from it, itself included.
     pub reachable: Vec<u32>,
@@ -142,7 +142,7 @@ pub(crate) struct Entry {
 
 /// A lowered module.
 #[derive(Default)]
-pub(crate) struct Program {
+pub struct Program {
     pub ops: Vec<Op>,
     pub lists: Vec<u32>,
     /// PTX instructions before each operation; one more entry than operations.
@@ -163,7 +163,7 @@ pub(crate) struct Program {
 
 impl Program {
     /// Where the operations of the kernel with this function lie, those of what it calls included.
-    pub(crate) fn reached(&self, entry: u32) -> Vec<std::ops::Range<usize>> {
+    pub fn reached(&self, entry: u32) -> Vec<std::ops::Range<usize>> {
         let all = self.ops.len();
         let Some(entry) = self.entries.iter().find(|e| e.function == entry) else {
             return std::iter::once(0..all).collect();

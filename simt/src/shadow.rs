@@ -56,12 +56,12 @@ impl<T: Atomic> Zeros<T> {
 const GRANULE: u64 = 4;
 
 /// The bits of one allocation.
-pub(crate) struct Shadow {
+pub struct Shadow {
     words: Zeros<AtomicU64>,
     bytes: u64,
     /// Every byte is defined; the bits are out of date.
     full: AtomicBool,
-    /// For each four bytes the number of the story (`check::story`) of the undefined data that was stored there last; made when
+    /// For each four bytes the number of the story of the undefined data that was stored there last; made when
     /// such data is stored for the first time. It means nothing where bytes are defined.
     stories: OnceLock<Option<Zeros<AtomicU32>>>,
     /// The story of a store to the allocation, whatever its value.
@@ -70,13 +70,13 @@ pub(crate) struct Shadow {
 
 /// The `n` lowest bits, for `n` up to 64.
 #[inline(always)]
-pub(crate) fn low(n: u64) -> u64 {
+pub fn low(n: u64) -> u64 {
     if n >= 64 { !0 } else { (1 << n) - 1 }
 }
 
 /// Calls `f` with each word that the `n` bits from `at` touch, and the bits of it that are meant.
 #[inline(always)]
-pub(crate) fn spans(at: u64, n: u64, mut f: impl FnMut(usize, u64) -> bool) -> bool {
+pub fn spans(at: u64, n: u64, mut f: impl FnMut(usize, u64) -> bool) -> bool {
     let (mut at, end) = (at, at + n);
     while at < end {
         let bit = at & 63;
@@ -91,7 +91,7 @@ pub(crate) fn spans(at: u64, n: u64, mut f: impl FnMut(usize, u64) -> bool) -> b
 
 impl Shadow {
     /// Bits for `bytes` bytes, none of which is defined; `None` if there is no room.
-    pub(crate) fn new(bytes: u64) -> Option<Shadow> {
+    pub fn new(bytes: u64) -> Option<Shadow> {
         Some(Shadow {
             words: Zeros::new(bytes.div_ceil(64))?,
             bytes,
@@ -107,12 +107,12 @@ impl Shadow {
     }
 
     #[inline(always)]
-    pub(crate) fn full(&self) -> bool {
+    pub fn full(&self) -> bool {
         self.full.load(Relaxed)
     }
 
     /// The story of the undefined data at `at`; 0: nothing has been stored there.
-    pub(crate) fn story(&self, at: u64) -> u32 {
+    pub fn story(&self, at: u64) -> u32 {
         let told = self.stories.get().and_then(Option::as_ref).filter(|_| at < self.bytes);
         told.map_or(0, |s| s.at((at / GRANULE) as usize).load(Relaxed))
     }
@@ -127,29 +127,29 @@ impl Shadow {
     }
 
     /// The story of a store to the allocation; 0: no kernel has been seen to store here.
-    pub(crate) fn writer(&self) -> u32 {
+    pub fn writer(&self) -> u32 {
         self.writer.load(Relaxed)
     }
 
     /// A store with this story goes here.
-    pub(crate) fn written(&self, story: u32) {
+    pub fn written(&self, story: u32) {
         self.writer.store(story, Relaxed);
     }
 
     /// Declares every byte defined.
-    pub(crate) fn fill(&self) {
+    pub fn fill(&self) {
         self.full.store(true, Relaxed);
     }
 
     /// Whether the `n` bytes from `at`, which lie inside the allocation, are all defined.
     #[inline(always)]
-    pub(crate) fn all(&self, at: u64, n: u64) -> bool {
+    pub fn all(&self, at: u64, n: u64) -> bool {
         self.full() || spans(at, n, |i, mask| self.word(i).load(Relaxed) & mask == mask)
     }
 
     /// The bits of the `n` bytes from `at`, at most 64, lowest first.
     #[inline(always)]
-    pub(crate) fn get(&self, at: u64, n: u64) -> u64 {
+    pub fn get(&self, at: u64, n: u64) -> u64 {
         if self.full() {
             return low(n);
         }
@@ -163,7 +163,7 @@ impl Shadow {
 
     /// Declares the `n` bytes from `at` defined.
     #[inline(always)]
-    pub(crate) fn define(&self, at: u64, n: u64) {
+    pub fn define(&self, at: u64, n: u64) {
         if self.full() {
             return;
         }
@@ -177,7 +177,7 @@ impl Shadow {
     }
 
     /// Sets the bits of the `n` bytes from `at`, at most 64; undefined ones have this story.
-    pub(crate) fn put(&self, at: u64, n: u64, bits: u64, story: u32) {
+    pub fn put(&self, at: u64, n: u64, bits: u64, story: u32) {
         if bits & low(n) == low(n) {
             return self.define(at, n);
         }
@@ -201,7 +201,7 @@ impl Shadow {
 
     /// Takes over the bits and stories of `n` bytes of another allocation, or of this one; the ranges may overlap. Bytes that
     /// have never been written get the story `blank`.
-    pub(crate) fn copy(&self, at: u64, from: &Shadow, from_at: u64, n: u64, blank: u32) {
+    pub fn copy(&self, at: u64, from: &Shadow, from_at: u64, n: u64, blank: u32) {
         if from.all(from_at, n) {
             return self.define(at, n);
         }
@@ -230,7 +230,7 @@ impl Shadow {
     }
 
     /// The first undefined byte of the `n` from `at`, counted from `at`, and how many of them are.
-    pub(crate) fn undefined(&self, at: u64, n: u64) -> Option<(u64, u64)> {
+    pub fn undefined(&self, at: u64, n: u64) -> Option<(u64, u64)> {
         if self.full() {
             return None;
         }

@@ -151,7 +151,7 @@ fn misused_mbarriers() {
         ("mov.b64 %rd4, 7; mbarrier.pending_count.b64 %r2, %rd4;", "no mbarrier operation"),
     ] {
         let f = fails(body, 1);
-        assert!(f.kind == FaultKind::BarrierMisuse && f.detail.contains(text), "{body}: {f}");
+        assert!(f.kind == FaultKind::BarrierMisuse && f.detail().contains(text), "{body}: {f}");
     }
     assert_eq!(fails("mbarrier.init.shared.b64 [s+4], 1;", 1).kind, FaultKind::Misaligned);
     assert_eq!(fails("mbarrier.init.shared.b64 [s+1024], 1;", 1).kind, FaultKind::OutOfBounds);
@@ -235,11 +235,11 @@ fn bulk_copies() {
         assert_eq!(got[t as usize], if t < 16 { 2 * t } else { t }, "{t}");
     }
     let f = fails("mov.u32 %r2, s; cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], 24;", 1);
-    assert!(f.kind == FaultKind::IllegalInstruction && f.detail.contains("multiples of 16"), "{f}");
+    assert!(f.kind == FaultKind::IllegalInstruction && f.detail().contains("multiples of 16"), "{f}");
     let f = fails("mov.u32 %r2, s; cp.async.bulk.global.shared::cta.bulk_group [%rd1+8], [%r2], 16;", 1);
     assert_eq!(f.kind, FaultKind::Misaligned);
     let f = fails("mov.u32 %r2, s; cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], 8192;", 1);
-    assert!(f.kind == FaultKind::OutOfBounds && f.detail.contains("8192"), "{f}");
+    assert!(f.kind == FaultKind::OutOfBounds && f.detail().contains("8192"), "{f}");
     let f = fails(
         "mov.u32 %r2, s; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2+16], [%rd1], 16, [%r2];",
         1,
@@ -449,12 +449,12 @@ fn the_barrier_of_a_cluster_of_one_block() {
     assert_eq!(rig.download::<u32>(out, 90), want);
     let f = fails("barrier.cluster.wait;", 32);
     assert_eq!(f.kind, FaultKind::DivergentBarrier);
-    assert!(f.detail.contains("has not arrived"), "{f}");
+    assert!(f.detail().contains("has not arrived"), "{f}");
     let f = fails("barrier.cluster.arrive; barrier.cluster.arrive;", 32);
-    assert!(f.kind == FaultKind::DivergentBarrier && f.detail.contains("before it has waited"), "{f}");
+    assert!(f.kind == FaultKind::DivergentBarrier && f.detail().contains("before it has waited"), "{f}");
     let f = fails("setp.lt.u32 %p1, %r1, 32; @%p1 barrier.cluster.arrive; @%p1 barrier.cluster.wait; bar.sync 0;", 64);
     assert_eq!(f.kind, FaultKind::Deadlock);
-    assert!(f.detail.contains("the barrier of the cluster, which warps 1 have not reached"), "{f}");
+    assert!(f.detail().contains("the barrier of the cluster, which warps 1 have not reached"), "{f}");
 }
 
 /// By the ISA: `st.async` writes what the mbarrier's phase then makes visible, and completes its bytes there; `red.async` adds, in the

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{Rig, load};
-use warpsmith_simt::{Checks, Launch, LoadOptions, Machine, MachineConfig, Module};
+use warpsmith_check::{Checks, Inspect};
+use warpsmith_simt::{Launch, LoadOptions, Machine, MachineConfig, Module};
 
 /// Shuffled schedules that each program runs under, besides the reference.
 const SCHEDULES: u64 = 6;

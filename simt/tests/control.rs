@@ -283,18 +283,18 @@ fn deadlocks_are_proved_and_explained() {
         32,
     );
     assert_eq!(f.kind, FaultKind::Deadlock);
-    assert!(f.detail.contains("wait at barrier 0, which lanes 0x0000ffff of the warp have not reached"), "{f}");
-    assert!(f.detail.contains("wait in a collective of lanes 0xffffffff for lanes 0xffff0000"), "{f}");
+    assert!(f.detail().contains("wait at barrier 0, which lanes 0x0000ffff of the warp have not reached"), "{f}");
+    assert!(f.detail().contains("wait in a collective of lanes 0xffffffff for lanes 0xffff0000"), "{f}");
     // A warp that waits for a count that never comes.
     let f = fails("setp.ge.u32 %p1, %r1, 32; @%p1 exit; barrier.sync 1, 64; ret;", 64);
     assert_eq!(f.kind, FaultKind::Deadlock);
-    assert!(f.detail.contains("(32 of 64 threads)"), "{f}");
+    assert!(f.detail().contains("(32 of 64 threads)"), "{f}");
     // Two barriers crosswise.
     let f = fails("setp.ge.u32 %p1, %r1, 32; @%p1 bra B; bar.sync 1; ret; B: bar.sync 2; ret;", 64);
-    assert!(f.kind == FaultKind::Deadlock && f.detail.contains("barrier 1, which warps 1"), "{f}");
+    assert!(f.kind == FaultKind::Deadlock && f.detail().contains("barrier 1, which warps 1"), "{f}");
     // Spinning on memory that nobody changes.
     let f = fails("L: ld.volatile.global.u32 %r3, [%rd1]; setp.eq.u32 %p1, %r3, 0; @%p1 bra L; ret;", 64);
-    assert!(f.kind == FaultKind::Deadlock && f.detail.contains("spin"), "{f}");
+    assert!(f.kind == FaultKind::Deadlock && f.detail().contains("spin"), "{f}");
 }
 
 #[test]
@@ -305,13 +305,13 @@ fn misused_barriers_and_masks() {
     let rig = rig("setp.lt.u32 %p1, %r1, 16; @%p1 bra A; barrier.sync 0; bra J; A: barrier.sync 0; J: ret;");
     rig.run(1, 32, &[0]);
     let f = fails("shfl.sync.idx.b32 %r2, %r1, 0, 31, 0xff;", 32);
-    assert!(f.kind == FaultKind::MaskMisuse && f.detail.contains("lane 8"), "{f}");
+    assert!(f.kind == FaultKind::MaskMisuse && f.detail().contains("lane 8"), "{f}");
     let f = fails("setp.lt.u32 %p1, %r1, 32; @%p1 bar.sync 1, 32; @!%p1 bar.sync 1, 64; ret;", 64);
     assert!(matches!(f.kind, FaultKind::DivergentBarrier | FaultKind::Deadlock), "{f}");
     let f = fails("bar.sync %r1; ret;", 32);
     assert_eq!(f.kind, FaultKind::DivergentBarrier);
     let f = fails("mov.u32 %r2, 33; bar.sync 0, %r2; ret;", 64);
-    assert!(f.detail.contains("whole warps"), "{f}");
+    assert!(f.detail().contains("whole warps"), "{f}");
 }
 
 #[test]
@@ -394,7 +394,7 @@ fn failed_assertions_give_their_text() {
             ret; }";
     let f = Rig::new(text).try_run(1, 1, &[]).unwrap_err();
     assert_eq!(f.kind, FaultKind::AssertFailed);
-    assert!(f.detail.contains("a.rs:17") && f.detail.contains("`x > 0`"), "{f}");
+    assert!(f.detail().contains("a.rs:17") && f.detail().contains("`x > 0`"), "{f}");
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use common::corpus::Arg::Pointer;
 use common::{Rng, bytes_of, corpus};
-use warpsmith_simt::{Checks, FaultKind, Launch, LoadOptions, Machine, MachineConfig, Module};
+use warpsmith_check::{Checks, Inspect};
+use warpsmith_simt::{FaultKind, Launch, LoadOptions, Machine, MachineConfig, Module};
 
 const HEAD: &str = ".version 8.2\n.target sm_90\n.address_size 64\n";
 
@@ -168,7 +169,7 @@ fn kernels_only_read_constant_memory() {
         let fault =
             machine.launch(&instance, name, &warp, &out.to_le_bytes()).err().unwrap_or_else(|| panic!("{name}"));
         assert_eq!(fault.kind, FaultKind::OutOfBounds, "{name}");
-        assert!(fault.detail.contains("constant memory, which kernels may only read"), "{fault}");
+        assert!(fault.detail().contains("constant memory, which kernels may only read"), "{fault}");
         let fault = machine.inspect(&instance, name, &warp, &out.to_le_bytes(), &Checks::ALL).fault;
         assert!(fault.is_some_and(|f| f.kind == FaultKind::OutOfBounds), "{name}, watched");
         assert_eq!(kept(), before, "{name}");

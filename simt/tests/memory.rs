@@ -151,7 +151,7 @@ fn dynamic_shared_memory() {
     assert_eq!(rig.download::<u32>(o, 4), [0, 256, 288, 32]);
     let short = run(&launch(255, 0)).unwrap_err();
     assert_eq!(short.kind, FaultKind::OutOfBounds);
-    assert!(short.detail.contains("shared"), "{short}");
+    assert!(short.detail().contains("shared"), "{short}");
     assert!(matches!(run(&launch(50 << 10, 0)).unwrap_err().kind, FaultKind::BadLaunch(_)));
     run(&launch(50 << 10, 60 << 10)).unwrap();
     assert!(matches!(run(&launch(240 << 10, 240 << 10)).unwrap_err().kind, FaultKind::BadLaunch(_)));
@@ -297,9 +297,9 @@ fn accesses_outside_are_faults_that_say_where() {
     assert!(f.ptx_text.contains("st.global.u32 [%rd1], %r1"), "{f}");
     assert_eq!(f.ptx_line, 8);
     let f = fault("ld.param.u64 %rd1, [p]; ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [%rd1+-16];", 1, &[]);
-    assert!(f.detail.contains("16 bytes before the nearest allocation"), "{f}");
+    assert!(f.detail().contains("16 bytes before the nearest allocation"), "{f}");
     let f = fault("ld.param.u64 %rd1, [p]; ld.global.u32 %r1, [%rd1+96]; ld.global.u64 %rd2, [%rd1+96];", 1, &[]);
-    assert!(f.detail.contains("byte 96 of the allocation of 100 bytes"), "{f}");
+    assert!(f.detail().contains("byte 96 of the allocation of 100 bytes"), "{f}");
 }
 
 #[test]
@@ -310,11 +310,11 @@ fn null_and_misaligned_addresses() {
     assert_eq!((f.kind.clone(), f.address.unwrap() % 4), (FaultKind::Misaligned, 2));
     let f = fault("ld.param.u64 %rd1, [p]; ld.global.v2.u32 {%r1, %r2}, [%rd1+4];", 3, &[]);
     assert_eq!(f.kind, FaultKind::Misaligned);
-    assert!(f.detail.contains("multiple of 8"), "{f}");
+    assert!(f.detail().contains("multiple of 8"), "{f}");
     let f = fault("mov.u32 %r1, 0; ld.shared.u32 %r2, [%r1];", 3, &[]);
-    assert!(f.detail.contains("shared offset 0; the block has 0 bytes"), "{f}");
+    assert!(f.detail().contains("shared offset 0; the block has 0 bytes"), "{f}");
     let f = fault(".local .b8 l[8]; mov.u64 %rd1, l; st.local.u32 [%rd1+8], 1;", 3, &[]);
-    assert!(f.detail.contains("local offset 8; the thread has 8 bytes"), "{f}");
+    assert!(f.detail().contains("local offset 8; the thread has 8 bytes"), "{f}");
     let f = fault("ld.param.u64 %rd1, [p]; atom.global.add.u32 %r1, [%rd1+100], 1;", 3, &[]);
     assert_eq!(f.kind, FaultKind::OutOfBounds);
 }
@@ -329,7 +329,7 @@ fn freed_memory_and_neighbours_are_out_of_bounds() {
     rig.run(1, 1, &[a]);
     rig.machine.memory().free(a).unwrap();
     let f = rig.try_run(1, 1, &[a]).unwrap_err();
-    assert!(f.detail.contains("has been freed"), "{f}");
+    assert!(f.detail().contains("has been freed"), "{f}");
     // Everything between two allocations belongs to neither.
     let c = rig.alloc(64);
     for p in (b + 64..c).step_by(4096) {

@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use warpsmith_simt::{Checks, FaultKind, Launch, LoadOptions, Machine, MachineConfig, Module};
+use warpsmith_check::{Checks, Inspect};
+use warpsmith_simt::{FaultKind, Launch, LoadOptions, Machine, MachineConfig, Module};
 
 /// `entry(out)`: thread 0 of each block takes a ticket; `out[block]` is the ticket, `out[64]` the counter, which
 /// starts at 0.

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{load, module_text};
-use warpsmith_simt::{Checks, FaultKind, Instance, Launch, Machine, MachineConfig, Progress, Start};
+use warpsmith_check::{Checks, Inspect, Progress, Start};
+use warpsmith_simt::{FaultKind, Instance, Launch, Machine, MachineConfig};
 
 fn machine(config: MachineConfig, text: &str) -> (Machine, Arc<Instance>) {
     let machine = Machine::new(config);
@@ -47,7 +48,7 @@ fn a_launch_that_waits_for_the_host_goes_on_when_the_host_has_written() {
         let out = machine.memory().alloc(4, 256).unwrap();
         let (launch, params) = (Launch::new([1, 1, 1], [64, 1, 1]), params(place.as_ptr() as u64, out));
         let start = Start { checks, ..Start::new("k", &launch, &params) };
-        let Progress::Waiting(waiting) = machine.start(&instance, start) else { panic!("it does not wait") };
+        let Progress::Waiting(waiting) = machine.begin(&instance, start) else { panic!("it does not wait") };
         let Progress::Waiting(waiting) = waiting.resume(&machine, None) else { panic!("it goes on") };
         assert!(waiting.sees_host() && !waiting.is_changing() && !waiting.is_stale(&machine));
         assert!(waiting.describe(&machine).contains("warp 1, lanes 0xffffffff, PTX line 7: spin"));
@@ -70,7 +71,7 @@ fn a_launch_that_waits_for_device_memory_sees_another_launch_and_is_a_deadlock_w
         let out = machine.memory().alloc(4, 256).unwrap();
         machine.memory().fill(flag, &[0], 4).unwrap();
         let (launch, params) = (Launch::new([1, 1, 1], [32, 1, 1]), params(flag, out));
-        let Progress::Waiting(mut waiting) = machine.start(&instance, Start::new("k", &launch, &params)) else {
+        let Progress::Waiting(mut waiting) = machine.begin(&instance, Start::new("k", &launch, &params)) else {
             panic!("it does not wait")
         };
         if ends {
@@ -107,7 +108,7 @@ fn a_launch_that_waits_and_writes_is_no_deadlock() {
         machine.memory().fill(at, &[0], 4).unwrap();
     }
     let (launch, params) = (Launch::new([1, 1, 1], [1, 1, 1]), params(flag, out));
-    let Progress::Waiting(waiting) = machine.start(&instance, Start::new("k", &launch, &params)) else {
+    let Progress::Waiting(waiting) = machine.begin(&instance, Start::new("k", &launch, &params)) else {
         panic!("it does not wait")
     };
     assert!(waiting.is_changing());
@@ -133,7 +134,7 @@ fn the_instruction_limit_names_the_outer_loop_and_the_thread() {
         let (machine, instance) = machine(MachineConfig::default(), &module_text("", NESTED));
         let launch = Launch::new([3, 1, 1], [32, 1, 1]);
         let start = Start { checks, instruction_limit: Some(100_000), ..Start::new("k", &launch, &[]) };
-        let Progress::Ended(inspection) = machine.start(&instance, start) else { panic!("it waits") };
+        let Progress::Ended(inspection) = machine.begin(&instance, start) else { panic!("it waits") };
         let fault = inspection.fault.unwrap();
         assert_eq!((&fault.kind, fault.ptx_line), (&FaultKind::InstructionLimit, 13), "{fault}");
         let text = fault.to_string();

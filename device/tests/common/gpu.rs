@@ -6,11 +6,9 @@ use std::{
     ops::{Deref, DerefMut},
     sync::Arc,
 };
+use warpsmith_check::{CheckedMemory, Checks, Inspect, Inspection};
 use warpsmith_device::{Access, ArgMeta, ArgSink, DeviceSlice, Element, Kernel};
-use warpsmith_simt::{
-    Counters, Fault, Instance, Launch, LoadOptions, Machine, MachineConfig, Module,
-    check::{Checks, Inspection},
-};
+use warpsmith_simt::{Counters, Fault, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
 /// A machine with the fixture's text for one architecture.
 pub struct Gpu {

@@ -5,7 +5,8 @@ use super::{
     gpu::{Gpu, noise},
 };
 use std::sync::{Arc, Mutex};
-use warpsmith_simt::{FaultKind, check::Inspection};
+use warpsmith_check::Inspection;
+use warpsmith_simt::FaultKind;
 
 fn with_text(gpu: &Gpu) -> Arc<Mutex<String>> {
     let text = Arc::new(Mutex::new(String::new()));

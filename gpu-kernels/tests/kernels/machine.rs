@@ -3,8 +3,9 @@
 pub use crate::support::{Rng, assert_close, vector};
 use std::sync::{Arc, OnceLock};
 use warpsmith_builder::{KernelCrate, Output};
+use warpsmith_check::{CheckedMemory, Checks, Inspect, Severity};
 use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, Launcher};
-use warpsmith_simt::{Checks, Counters, Instance, Launch, LoadOptions, Machine, MachineConfig, Module, Severity};
+use warpsmith_simt::{Counters, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
 /// Elements of poison on each side of a buffer.
 const GUARD: usize = 64;

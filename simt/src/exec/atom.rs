@@ -19,15 +19,15 @@ use super::{Cx, Flow, Op, OpFn};
 use crate::ptx::ast::Type;
 
 /// How the address operand is to be read.
-pub(crate) mod via {
-    pub(crate) const GLOBAL: u32 = 0;
-    pub(crate) const SHARED32: u32 = 1;
-    pub(crate) const SHARED64: u32 = 2;
-    pub(crate) const GENERIC: u32 = 3;
+pub mod via {
+    pub const GLOBAL: u32 = 0;
+    pub const SHARED32: u32 = 1;
+    pub const SHARED64: u32 = 2;
+    pub const GENERIC: u32 = 3;
 }
 
 /// The address of a lane's operand, and where it points.
-pub(crate) unsafe fn address(cx: &Cx, op: &Op, lane: usize) -> (Place, u64) {
+pub unsafe fn address(cx: &Cx, op: &Op, lane: usize) -> (Place, u64) {
     // SAFETY: the contract of handlers: the list says what kind of row `a` is.
     unsafe {
         match Via::of(cx, op).via {
@@ -135,7 +135,7 @@ fn pair_extreme<T: Half>(a: u32, b: u32, max: bool) -> u32 {
 }
 
 /// `atom.cas.b128` and `atom.exch.b128`: `imm` is the offset, the rows of the list are those of D, B and C, two of 64 bits each.
-pub(crate) unsafe fn atomic128(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn atomic128(cx: &mut Cx, op: &Op) -> Flow {
     cx.sync_seen = true;
     // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.
     unsafe {
@@ -175,7 +175,7 @@ pub(crate) unsafe fn atomic128(cx: &mut Cx, op: &Op) -> Flow {
 
 /// An operation of `cp.reduce.async.bulk`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Reduce(u32);
+pub struct Reduce(u32);
 
 impl Reduce {
     const NAMES: [&'static str; 8] = ["add", "min", "max", "inc", "dec", "and", "or", "xor"];
@@ -183,7 +183,7 @@ impl Reduce {
         [Type::U32, Type::S32, Type::U64, Type::S64, Type::F32, Type::F64, Type::F16, Type::BF16, Type::B32, Type::B64];
 
     /// The operation, if there is one of that name and type.
-    pub(crate) fn new(name: &str, ty: Type) -> Option<Reduce> {
+    pub fn new(name: &str, ty: Type) -> Option<Reduce> {
         let (n, t) = (Reduce::NAMES.iter().position(|x| *x == name)?, Reduce::TYPES.iter().position(|x| *x == ty)?);
         let exists = match (name, ty) {
             ("inc" | "dec", _) => ty == Type::U32,
@@ -194,11 +194,11 @@ impl Reduce {
         exists.then_some(Reduce(n as u32 | (t as u32) << 8))
     }
 
-    pub(crate) fn of(code: u32) -> Reduce {
+    pub fn of(code: u32) -> Reduce {
         Reduce(code)
     }
 
-    pub(crate) fn code(self) -> u32 {
+    pub fn code(self) -> u32 {
         self.0
     }
 }
@@ -232,7 +232,7 @@ pub(super) fn reduce(how: Reduce, old: u64, b: u64) -> u64 {
 }
 
 /// The handler of an atomic operation on a type; `add` on `.f16` … is `add.noftz`.
-pub(crate) fn handler(name: &str, ty: Type) -> Option<OpFn> {
+pub fn handler(name: &str, ty: Type) -> Option<OpFn> {
     use Type::{B16, B32, B64, BF16, BF16x2, F16, F16x2, F32, F64, S32, S64, U32, U64};
     Some(match (name, ty) {
         ("add", U32 | S32) => atomic(|a: u32, b: u32, _, _| a.wrapping_add(b)),

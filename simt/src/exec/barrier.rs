@@ -6,14 +6,13 @@
 
 use super::lanes::{lane_of, lanes_of, set_lane};
 use super::warp::{Row, State, Warp};
-use super::{Cx, Flow, Op, Waiter, Waits};
-use crate::check::{checker, race};
-use crate::fault::FaultKind;
+use super::{Cx, Flow, Op};
+use crate::fault::{FaultKind, Waiter, Waits};
 use crate::program::Program;
 
 /// A block barrier.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Barrier {
+pub struct Barrier {
     /// Warps that have arrived, as a set and counted.
     pub set: u32,
     pub arrived: u32,
@@ -27,28 +26,28 @@ pub(crate) struct Barrier {
 }
 
 /// A block's barriers: 16 that have numbers, and the one of its cluster.
-pub(crate) const BARRIERS: usize = 17;
-pub(crate) const CLUSTER: u32 = 16;
+pub const BARRIERS: usize = 17;
+pub const CLUSTER: u32 = 16;
 
 /// A barrier in words.
-pub(crate) fn name(id: u32) -> String {
+pub fn name(id: u32) -> String {
     if id == CLUSTER { "the barrier of the cluster".to_string() } else { format!("barrier {id}") }
 }
 
 /// `bar` operands, packed into `Op::imm`.
-pub(crate) mod bar {
-    pub(crate) const SYNC: u64 = 0;
-    pub(crate) const ARRIVE: u64 = 1;
-    pub(crate) const RED_POPC: u64 = 2;
-    pub(crate) const RED_AND: u64 = 3;
-    pub(crate) const RED_OR: u64 = 4;
-    pub(crate) const KIND: u64 = 7;
-    pub(crate) const ALIGNED: u64 = 8;
-    pub(crate) const COUNT: u64 = 16;
+pub mod bar {
+    pub const SYNC: u64 = 0;
+    pub const ARRIVE: u64 = 1;
+    pub const RED_POPC: u64 = 2;
+    pub const RED_AND: u64 = 3;
+    pub const RED_OR: u64 = 4;
+    pub const KIND: u64 = 7;
+    pub const ALIGNED: u64 = 8;
+    pub const COUNT: u64 = 16;
     /// `barrier.cluster.arrive`, or `wait` with [`SYNC`]; it has no operands.
-    pub(crate) const CLUSTER: u64 = 32;
+    pub const CLUSTER: u64 = 32;
     /// An arrival that releases nothing.
-    pub(crate) const RELAXED: u64 = 64;
+    pub const RELAXED: u64 = 64;
 }
 
 impl Warp {
@@ -146,8 +145,8 @@ impl Warp {
         let (late, done) = (lanes & self.pending, lanes & !self.pending);
         self.add(pc, late, frame, State::Barrier { id: CLUSTER });
         self.add(pc + 1, done, frame, State::Ready);
-        if done != 0 && cx.checker.is_some() {
-            checker::with(cx, |c, _| race::cluster_waited(c, self.index, done));
+        if done != 0 {
+            cx.observe(|o, _| o.cluster_waited(self.index, done));
         }
         Flow::Next
     }
@@ -172,13 +171,8 @@ impl Warp {
             let flow = cx.raise(op, FaultKind::DivergentBarrier, here.trailing_zeros() & 31, None, detail);
             let waiters = self.splits.iter().filter(|s| s.state == State::Barrier { id });
             let warp = self.index;
-            let waiters = waiters.map(|s| Waiter {
-                warp,
-                lanes: s.mask,
-                pc: s.pc,
-                does: Waits::AtBarrier,
-                what: format!("wait at {}", name(id)),
-            });
+            let what = || format!("wait at {}", name(id));
+            let waiters = waiters.map(|s| Waiter::new(warp, s.mask, s.pc, Waits::AtBarrier, what()));
             if let Some(fault) = &mut cx.fault {
                 fault.waiters = waiters.collect();
             }
@@ -190,9 +184,9 @@ impl Warp {
         barrier.arrived += 1;
         cx.counters.barriers += 1;
         cx.progress += 1;
-        if cx.checker.is_some() && barrier.relaxed >> self.index & 1 == 0 {
+        if cx.observer.is_some() && barrier.relaxed >> self.index & 1 == 0 {
             let waits = self.splits.iter().any(|s| s.state == State::Barrier { id });
-            checker::with(cx, |c, _| race::arrived(c, self.index, id, waits));
+            cx.observe(|o, _| o.barrier_arrived(self.index, id, waits));
         }
         Flow::Next
     }
@@ -215,7 +209,7 @@ impl Warp {
     }
 
     /// Lets the splits that wait at a barrier go on.
-    pub(crate) fn release(&mut self, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], id: u32, barrier: &Barrier) {
+    pub fn release(&mut self, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], id: u32, barrier: &Barrier) {
         if id == CLUSTER {
             self.pending = 0;
         }
@@ -224,8 +218,8 @@ impl Warp {
             if split.state != (State::Barrier { id }) {
                 continue;
             }
-            if id == CLUSTER && cx.checker.is_some() {
-                checker::with(cx, |c, _| race::cluster_waited(c, self.index, split.mask));
+            if id == CLUSTER {
+                cx.observe(|o, _| o.cluster_waited(self.index, split.mask));
             }
             self.splits[i].state = State::Ready;
             self.splits[i].pc = split.pc + 1;

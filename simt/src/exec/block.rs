@@ -3,15 +3,13 @@
 use super::barrier::{self, BARRIERS, Barrier, CLUSTER};
 use super::lanes::lanes_of;
 use super::warp::{Row, State, Stop, Warp};
-use super::{Cx, LANES, RawFault, Waiter, Waits, limit, uniform};
-use crate::check::checker::{self, BlockState};
-use crate::check::{init, race};
-use crate::fault::FaultKind;
+use super::{Cx, LANES, RawFault, limit, uniform};
+use crate::fault::{FaultKind, Waiter, Waits};
 use crate::memory::POISON_KEY;
 use crate::program::Program;
 
 /// What all blocks of a launch have in common.
-pub(crate) struct Grid<'a> {
+pub struct Grid<'a> {
     pub program: &'a Program,
     /// Constant pools by function; empty for functions that the kernel does not reach.
     pub pools: &'a [Vec<Row>],
@@ -33,16 +31,16 @@ pub(crate) struct Grid<'a> {
 
 /// Bytes of shared memory that every block has for the system from sm_80 on, beside its own. They begin as zeros: cooperative
 /// groups keep their barriers there.
-pub(crate) const RESERVED: u32 = 1024;
+pub const RESERVED: u32 = 1024;
 
 impl Grid<'_> {
-    pub(crate) fn coordinates(&self, index: u64) -> [u32; 3] {
+    pub fn coordinates(&self, index: u64) -> [u32; 3] {
         let [x, y, _] = self.grid.map(u64::from);
         [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]
     }
 
     /// Thread index of a lane.
-    pub(crate) fn thread(&self, warp: u32, lane: u32) -> [u32; 3] {
+    pub fn thread(&self, warp: u32, lane: u32) -> [u32; 3] {
         let linear = warp * LANES as u32 + lane;
         let [x, y, _] = self.block;
         [linear % x, linear / x % y, linear / x / y]
@@ -50,7 +48,7 @@ impl Grid<'_> {
 }
 
 /// Why a block stopped running.
-pub(crate) enum Outcome {
+pub enum Outcome {
     Done,
     /// Its warps spin, and a whole round of them has changed nothing.
     Spinning,
@@ -59,7 +57,7 @@ pub(crate) enum Outcome {
 }
 
 /// A block in execution; its buffers are used again for the next one.
-pub(crate) struct Block {
+pub struct Block {
     pub index: u64,
     warps: Vec<Warp>,
     barriers: [Barrier; BARRIERS],
@@ -67,8 +65,6 @@ pub(crate) struct Block {
     shared: Vec<u128>,
     executed: u64,
     shape: [u32; 3],
-    /// What the checkers of a checked launch know of the block.
-    watched: BlockState,
 }
 
 /// Exits that a report of a deadlock lists.
@@ -77,7 +73,7 @@ const EXITS: usize = 16;
 const PATIENCE: u32 = 4096;
 
 impl Block {
-    pub(crate) fn new() -> Block {
+    pub fn new() -> Block {
         Block {
             index: 0,
             warps: Vec::new(),
@@ -85,13 +81,12 @@ impl Block {
             shared: Vec::new(),
             executed: 0,
             shape: [0; 3],
-            watched: BlockState::default(),
         }
     }
 
     /// Prepares the block with linear index `index`.
-    pub(crate) fn start(&mut self, cx: &mut Cx, grid: &Grid<'_>, index: u64) {
-        checker::with(cx, |c, _| self.watched = c.begin(grid, index));
+    pub fn start(&mut self, cx: &mut Cx, grid: &Grid<'_>, index: u64) {
+        cx.observe(|o, _| o.block_begins(grid, index));
         self.index = index;
         self.executed = 0;
         cx.interrupts = 0;
@@ -151,11 +146,11 @@ impl Block {
     }
 
     /// Runs the block as far as it goes.
-    pub(crate) fn run(&mut self, cx: &mut Cx, grid: &Grid<'_>) -> Outcome {
+    pub fn run(&mut self, cx: &mut Cx, grid: &Grid<'_>) -> Outcome {
         self.enter(cx, grid);
-        checker::with(cx, |c, _| std::mem::swap(&mut c.block, &mut self.watched));
+        cx.observe(|o, _| o.block_runs(self.index));
         let outcome = self.rounds(cx, grid);
-        checker::with(cx, |c, _| std::mem::swap(&mut c.block, &mut self.watched));
+        cx.observe(|o, _| o.block_rests(self.index, matches!(outcome, Outcome::Done)));
         self.executed = cx.executed;
         outcome
     }
@@ -174,7 +169,7 @@ impl Block {
                 }
                 ran = true;
                 cx.uniform[uniform::WARPID] = w as u64;
-                checker::with(cx, init::resume);
+                cx.observe(|o, cx| o.warp_runs(cx));
                 match warp.run(cx, grid.program, grid.pools, &mut self.barriers) {
                     Stop::Done => {}
                     Stop::Blocked => left = true,
@@ -221,7 +216,7 @@ impl Block {
                 continue;
             }
             self.barriers[id as usize] = Barrier::default();
-            checker::with(cx, |c, _| race::opened(c, id, barrier.set));
+            cx.observe(|o, _| o.barrier_opened(id, barrier.set));
             for warp in self.warps.iter_mut().filter(|w| barrier.set >> w.index & 1 != 0) {
                 warp.release(cx, grid.program, grid.pools, id, &barrier);
             }
@@ -229,7 +224,7 @@ impl Block {
     }
 
     /// Describes who waits for what.
-    pub(crate) fn deadlock(&self, why: &str) -> Outcome {
+    pub fn deadlock(&self, why: &str) -> Outcome {
         let mut waiters = Vec::new();
         let mut first = None;
         for warp in &self.warps {
@@ -268,7 +263,7 @@ impl Block {
                     State::Barrier { .. } => Waits::AtBarrier,
                     State::Collective { .. } | State::Converge => Waits::ForLanes,
                 };
-                waiters.push(Waiter { warp: warp.index, lanes: split.mask, pc: split.pc, does, what });
+                waiters.push(Waiter::new(warp.index, split.mask, split.pc, does, what));
                 let lane = split.mask.trailing_zeros() & 31;
                 if first.is_none() || split.state == State::Ready {
                     first.get_or_insert((warp.index, lane, split.pc));
@@ -278,10 +273,11 @@ impl Block {
         // Who has left early, by place: a barrier or a mask may still count on them.
         let exits = self.warps.iter().flat_map(|w| w.exits.iter().map(|&(pc, lanes)| (w.index, lanes, pc)));
         for (warp, lanes, pc) in exits.take(EXITS) {
-            waiters.push(Waiter { warp, lanes, pc, does: Waits::HasExited, what: "have exited".to_string() });
+            waiters.push(Waiter::new(warp, lanes, pc, Waits::HasExited, "have exited".to_string()));
         }
         let (warp, lane, pc) = first.unwrap_or((0, 0, 0));
-        let raw = RawFault { kind: FaultKind::Deadlock, lane, pc, address: None, detail: why.to_string(), waiters };
+        let (kind, detail) = (FaultKind::Deadlock, why.to_string());
+        let raw = RawFault { kind, lane, pc, address: None, access: None, detail, waiters };
         Outcome::Fault(warp, Box::new(raw))
     }
 

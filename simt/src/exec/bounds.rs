@@ -2,17 +2,9 @@
 
 use super::space::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 use super::{Cx, Flow, Op};
-use crate::fault::FaultKind;
+pub use crate::fault::Place;
+use crate::fault::{BadAccess, FaultKind, Problem};
 use crate::memory::lookup;
-
-/// A state space as reports name it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
-    Global,
-    Shared,
-    Local,
-    Param,
-}
 
 /// Addresses below this are taken for null pointers with an offset.
 const NULL_PAGE: u64 = 64 << 10;
@@ -20,44 +12,45 @@ const NULL_PAGE: u64 = 64 << 10;
 /// One lane's access that must not happen: says why.
 #[cold]
 #[inline(never)]
-pub(crate) fn refuse(cx: &mut Cx, op: &Op, place: Place, lane: usize, address: u64, bytes: u64, what: &str) -> Flow {
-    let lane = lane as u32;
-    if address & (bytes - 1) != 0 {
-        let detail = format!("{what} of {bytes} bytes needs an address that is a multiple of {bytes}");
-        return cx.raise(op, FaultKind::Misaligned, lane, Some(address), detail);
-    }
-    let detail = match place {
-        Place::Global if address < NULL_PAGE => {
-            let detail = format!("{what} of {bytes} bytes at a null pointer plus {address}");
-            return cx.raise(op, FaultKind::NullPointer, lane, Some(address), detail);
-        }
+pub fn refuse(cx: &mut Cx, op: &Op, place: Place, lane: usize, address: u64, bytes: u64, what: &'static str) -> Flow {
+    refuse_aligned(cx, op, lane, (place, address), bytes, bytes, what)
+}
+
+/// The same of an access whose address need not be a multiple of its bytes, but of `align`.
+#[cold]
+#[inline(never)]
+pub fn refuse_aligned(
+    cx: &mut Cx,
+    op: &Op,
+    lane: usize,
+    (place, address): (Place, u64),
+    bytes: u64,
+    align: u64,
+    what: &'static str,
+) -> Flow {
+    let (kind, problem) = match place {
+        _ if address & (align - 1) != 0 => (FaultKind::Misaligned, Problem::Misaligned(align)),
+        Place::Global if address < NULL_PAGE => (FaultKind::NullPointer, Problem::Null),
         Place::Global if lookup(&cx.memory, address).is_some_and(|e| e.read_only) && what != "load" => {
-            format!("{what} of {bytes} bytes in constant memory, which kernels may only read")
+            (FaultKind::OutOfBounds, Problem::ReadOnly)
         }
         Place::Global => {
-            let window = match address & !0xffff_ffff {
-                SHARED_WINDOW => " (a shared-memory address, used as a global one)",
-                LOCAL_WINDOW => " (a local-memory address, used as a global one)",
-                PARAM_WINDOW => " (a parameter address, used as a global one)",
-                _ => "",
+            let problem = match address & !0xffff_ffff {
+                SHARED_WINDOW => Problem::OtherSpace(Place::Shared),
+                LOCAL_WINDOW => Problem::OtherSpace(Place::Local),
+                PARAM_WINDOW => Problem::OtherSpace(Place::Param),
+                _ => Problem::Outside(0),
             };
-            format!("{what} of {bytes} bytes in global memory{window}")
+            (FaultKind::OutOfBounds, problem)
         }
-        Place::Shared => {
-            let size = cx.shared_bytes;
-            format!("{what} of {bytes} bytes at shared offset {address}; the block has {size} bytes of shared memory")
-        }
-        Place::Local => {
-            let size = cx.local_top;
-            format!("{what} of {bytes} bytes at local offset {address}; the thread has {size} bytes of local memory")
-        }
-        Place::Param if what == "load" => {
-            let size = cx.param_bytes;
-            format!("{what} of {bytes} bytes at parameter offset {address}; the kernel has {size} bytes of parameters")
-        }
-        Place::Param => {
-            format!("{what} of {bytes} bytes at parameter offset {address}: kernel parameters are read-only")
-        }
+        Place::Shared => (FaultKind::OutOfBounds, Problem::Outside(cx.shared_bytes.into())),
+        Place::Local => (FaultKind::OutOfBounds, Problem::Outside(cx.local_top.into())),
+        Place::Param if what == "load" => (FaultKind::OutOfBounds, Problem::Outside(cx.param_bytes.into())),
+        Place::Param => (FaultKind::OutOfBounds, Problem::ReadOnly),
     };
-    cx.raise(op, FaultKind::OutOfBounds, lane, Some(address), detail)
+    let flow = cx.raise(op, kind, lane as u32, Some(address), String::new());
+    if let Some(fault) = &mut cx.fault {
+        fault.access = Some(BadAccess { what, bytes, place, address, problem });
+    }
+    flow
 }

@@ -4,7 +4,7 @@
 //! **Where addresses are.** In rows `op.a` and `op.b`, read as the list ([`Bulk`]) says. Bytes: row `op.c`, of 32 bits.
 
 use super::atom::{Reduce, reduce, via};
-use super::bounds::{Place, refuse};
+use super::bounds::{Place, refuse_aligned};
 use super::lanes::{lane_of, lanes_of};
 use super::space::{Global, SHARED_WINDOW, Shared, Space, place_of};
 use super::words::{Bulk, Words};
@@ -12,11 +12,11 @@ use super::{Cx, Flow, Op, mbarrier};
 use crate::fault::FaultKind;
 use crate::memory::lookup;
 
-pub(crate) const NO_BARRIER: u32 = u32::MAX;
-pub(crate) const NO_REDUCTION: u32 = u32::MAX;
+pub const NO_BARRIER: u32 = u32::MAX;
+pub const NO_REDUCTION: u32 = u32::MAX;
 
 /// The address in a row, as `how` says.
-pub(crate) unsafe fn address(cx: &Cx, row: u32, offset: u64, how: u32, lane: usize) -> (Place, u64) {
+pub unsafe fn address(cx: &Cx, row: u32, offset: u64, how: u32, lane: usize) -> (Place, u64) {
     // SAFETY: the contract of handlers: `how` says how wide the row is.
     let at = unsafe {
         match how {
@@ -36,7 +36,7 @@ pub(crate) unsafe fn address(cx: &Cx, row: u32, offset: u64, how: u32, lane: usi
 }
 
 /// Whether an allocation holds all of a range of global memory.
-pub(crate) fn reaches(cx: &Cx, at: u64, bytes: u64) -> bool {
+pub fn reaches(cx: &Cx, at: u64, bytes: u64) -> bool {
     lookup(&cx.memory, at).is_some_and(|e| bytes <= e.size - (at - e.base))
 }
 
@@ -61,22 +61,16 @@ unsafe fn range<const WRITE: bool>(
 }
 
 /// Refuses a range: its start if that is wrong, else its end.
-fn refuse_range(cx: &mut Cx, op: &Op, lane: usize, (place, at): (Place, u64), bytes: u64) -> Flow {
-    if at & 15 != 0 {
-        return refuse(cx, op, place, lane, at, 16, "bulk copy");
-    }
-    let flow = refuse(cx, op, place, lane, at, 16, "bulk copy");
-    if let Some(fault) = &mut cx.fault {
-        fault.detail = fault.detail.replace("of 16 bytes", &format!("of {bytes} bytes"));
-    }
-    flow
+fn refuse_range(cx: &mut Cx, op: &Op, lane: usize, at: (Place, u64), bytes: u64) -> Flow {
+    let bytes = if at.1 & 15 != 0 { 16 } else { bytes };
+    refuse_aligned(cx, op, lane, at, bytes, 16, "bulk copy")
 }
 
 /// Where a lane's copy goes, and where it comes from.
 ///
 /// # Safety
 /// The contract of handlers; the list is the operation's.
-pub(crate) unsafe fn ends(cx: &Cx, op: &Op, list: &Bulk, lane: usize) -> ((Place, u64), (Place, u64)) {
+pub unsafe fn ends(cx: &Cx, op: &Op, list: &Bulk, lane: usize) -> ((Place, u64), (Place, u64)) {
     // SAFETY: by the contract.
     unsafe {
         let to = address(cx, op.a, op.imm, list.to.via, lane);
@@ -88,14 +82,14 @@ pub(crate) unsafe fn ends(cx: &Cx, op: &Op, list: &Bulk, lane: usize) -> ((Place
 ///
 /// # Safety
 /// As for [`ends`].
-pub(crate) unsafe fn barrier(cx: &Cx, op: &Op, list: &Bulk, lane: usize) -> Option<(Place, u64)> {
+pub unsafe fn barrier(cx: &Cx, op: &Op, list: &Bulk, lane: usize) -> Option<(Place, u64)> {
     // SAFETY: by the contract.
     let at = || unsafe { address(cx, Bulk::row(cx, op, 0), list.barrier_offset.bits(), list.barrier_via, lane) };
     (list.barrier_via != NO_BARRIER).then(at)
 }
 
 /// `cp.async.bulk` and `cp.reduce.async.bulk`.
-pub(crate) unsafe fn bulk_copy(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn bulk_copy(cx: &mut Cx, op: &Op) -> Flow {
     // SAFETY: the contract of handlers: the list is a `Bulk`; ranges are checked.
     unsafe {
         let list = Bulk::of(cx, op);

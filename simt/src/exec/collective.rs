@@ -12,16 +12,16 @@ use crate::fault::FaultKind;
 use crate::memory::POISON_KEY;
 
 /// Set in `Op::imm` of every collective. The rest of `imm` is its [`Kind`]; all of it is the key by which arrivals match.
-pub(crate) const COLLECTIVE: u64 = 1 << 63;
+pub const COLLECTIVE: u64 = 1 << 63;
 
 /// Set in `Op::imm` of `redux.f32`: `.abs`, and `.NaN`.
-pub(crate) const ABS: u64 = 1 << 8;
-pub(crate) const NAN: u64 = 1 << 9;
+pub const ABS: u64 = 1 << 8;
+pub const NAN: u64 = 1 << 9;
 
 /// What a collective does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub enum Kind {
     ShflUp,
     ShflDown,
     ShflBfly,
@@ -76,12 +76,12 @@ impl Kind {
         Kind::ReduxMaxF,
     ];
 
-    pub(crate) fn of(imm: u64) -> Kind {
+    pub fn of(imm: u64) -> Kind {
         Kind::ALL[usize::from(imm as u8).min(Kind::ALL.len() - 1)]
     }
 
     /// As PTX calls it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Kind::ShflUp => "shfl.sync.up",
             Kind::ShflDown => "shfl.sync.down",
@@ -99,22 +99,22 @@ impl Kind {
         }
     }
 
-    pub(crate) fn wide(self) -> bool {
+    pub fn wide(self) -> bool {
         matches!(self, Kind::MatchAny64 | Kind::MatchAll64)
     }
 
-    pub(crate) fn has_value(self) -> bool {
+    pub fn has_value(self) -> bool {
         !matches!(self, Kind::VoteAll | Kind::VoteAny | Kind::VoteUni | Kind::VoteBallot | Kind::Elect | Kind::WarpSync)
     }
 
     /// Whether the result is (also) a row.
-    pub(crate) fn has_row(self) -> bool {
+    pub fn has_row(self) -> bool {
         !matches!(self, Kind::VoteAll | Kind::VoteAny | Kind::VoteUni | Kind::WarpSync)
     }
 }
 
 /// What lanes bring, and what they get.
-pub(crate) struct Exchange {
+pub struct Exchange {
     /// Lanes that take part.
     pub present: u32,
     a: [u64; LANES],
@@ -125,8 +125,8 @@ pub(crate) struct Exchange {
     q: u32,
 }
 
-impl Exchange {
-    pub(crate) fn new() -> Exchange {
+impl Default for Exchange {
+    fn default() -> Exchange {
         Exchange { present: 0, a: [0; LANES], b: [0; LANES], c: [0; LANES], p: 0, d: [0; LANES], q: 0 }
     }
 }
@@ -135,7 +135,7 @@ impl Exchange {
 ///
 /// # Safety
 /// The contract of handlers: `x` is a row of 32 bits.
-pub(crate) unsafe fn named(cx: &Cx, op: &Op, lane: usize) -> u32 {
+pub unsafe fn named(cx: &Cx, op: &Op, lane: usize) -> u32 {
     // SAFETY: by the contract.
     unsafe { lane_of::<u32>(cx.src(op.x), lane) }
 }
@@ -144,7 +144,7 @@ pub(crate) unsafe fn named(cx: &Cx, op: &Op, lane: usize) -> u32 {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(crate) unsafe fn gather(cx: &Cx, op: &Op, lanes: u32, to: &mut Exchange) {
+pub unsafe fn gather(cx: &Cx, op: &Op, lanes: u32, to: &mut Exchange) {
     let kind = Kind::of(op.imm);
     to.present |= lanes;
     // SAFETY: by the contract; kinds without a value have no rows but the mask.
@@ -170,7 +170,7 @@ pub(crate) unsafe fn gather(cx: &Cx, op: &Op, lanes: u32, to: &mut Exchange) {
 
 /// The lane that `lane` reads in a shuffle, and whether it lies in range.
 #[inline(always)]
-pub(crate) fn source(kind: Kind, lane: u32, b: u32, c: u32) -> (u32, bool) {
+pub fn source(kind: Kind, lane: u32, b: u32, c: u32) -> (u32, bool) {
     let (b, clamp, segment) = ((b & 31) as i32, c & 31, c >> 8 & 31);
     let max = ((lane & segment) | (clamp & !segment)) as i32;
     let min = (lane & segment) as i32;
@@ -190,7 +190,7 @@ fn equal(x: &Exchange, lane: usize) -> u32 {
 }
 
 /// Computes the results for all lanes present.
-pub(crate) fn compute(imm: u64, x: &mut Exchange) {
+pub fn compute(imm: u64, x: &mut Exchange) {
     let kind = Kind::of(imm);
     let present = x.present;
     let reduce = |f: fn(u32, u32) -> u32| {
@@ -253,7 +253,7 @@ pub(crate) fn compute(imm: u64, x: &mut Exchange) {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(crate) unsafe fn scatter(cx: &mut Cx, op: &Op, lanes: u32, x: &Exchange) {
+pub unsafe fn scatter(cx: &mut Cx, op: &Op, lanes: u32, x: &Exchange) {
     let all = cx.active;
     cx.active = lanes;
     // SAFETY: by the contract; kinds without a row write none.
@@ -273,7 +273,7 @@ pub(crate) unsafe fn scatter(cx: &mut Cx, op: &Op, lanes: u32, x: &Exchange) {
 /// # Safety
 /// The contract of handlers.
 unsafe fn perform(cx: &mut Cx, op: &Op, lanes: u32) {
-    let mut x = Exchange::new();
+    let mut x = Exchange::default();
     // SAFETY: by the contract.
     unsafe {
         gather(cx, op, lanes, &mut x);
@@ -284,13 +284,13 @@ unsafe fn perform(cx: &mut Cx, op: &Op, lanes: u32) {
 }
 
 /// Raises the fault of a lane that executes a collective that does not name it.
-pub(crate) fn unnamed(cx: &mut Cx, op: &Op, lane: usize, mask: u32) -> Flow {
+pub fn unnamed(cx: &mut Cx, op: &Op, lane: usize, mask: u32) -> Flow {
     let detail = format!("lane {lane} executes a collective whose membermask {mask:#010x} does not name it");
     cx.raise(op, FaultKind::MaskMisuse, lane as u32, None, detail)
 }
 
 /// The handler of every collective.
-pub(crate) unsafe fn collective(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn collective(cx: &mut Cx, op: &Op) -> Flow {
     // SAFETY: the contract of handlers.
     unsafe {
         let active = cx.active;
@@ -328,7 +328,7 @@ pub(crate) unsafe fn collective(cx: &mut Cx, op: &Op) -> Flow {
 }
 
 /// `shfl.sync` of a full warp whose mask and clamp are constants, and whose lanes name the same distance: the usual case.
-pub(crate) unsafe fn shfl_full(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn shfl_full(cx: &mut Cx, op: &Op) -> Flow {
     // SAFETY: the contract of handlers.
     unsafe {
         if cx.active != !0 {
@@ -365,7 +365,7 @@ pub(crate) unsafe fn shfl_full(cx: &mut Cx, op: &Op) -> Flow {
 }
 
 /// `activemask`: the lanes that execute it together.
-pub(crate) unsafe fn activemask(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn activemask(cx: &mut Cx, op: &Op) -> Flow {
     // SAFETY: the contract of handlers: `d` is a row of 32 bits.
     unsafe {
         for lane in lanes_of(cx.active) {

@@ -19,7 +19,7 @@ fn pair(lane: usize, transposed: bool) -> [(usize, usize); 2] {
 }
 
 /// A 16-byte row of a matrix in shared memory.
-unsafe fn row(cx: &mut Cx, op: &Op, lane: usize, what: &str) -> Result<*mut u8, Flow> {
+unsafe fn row(cx: &mut Cx, op: &Op, lane: usize, what: &'static str) -> Result<*mut u8, Flow> {
     // SAFETY: the contract of handlers.
     unsafe {
         let (place, at) = address(cx, op, lane);
@@ -34,7 +34,7 @@ unsafe fn row(cx: &mut Cx, op: &Op, lane: usize, what: &str) -> Result<*mut u8, 
 
 /// `ldmatrix`: lane `8 m + r` gives the address of row `r` of matrix `m`, of 16 bytes in shared memory. The list holds the
 /// site, how addresses are read, the number of matrices and [`TRANSPOSED`], and one destination row a matrix.
-pub(crate) unsafe fn ldmatrix(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn ldmatrix(cx: &mut Cx, op: &Op) -> Flow {
     if let Some(flow) = all_here(cx, op) {
         return flow;
     }
@@ -68,7 +68,7 @@ pub(crate) unsafe fn ldmatrix(cx: &mut Cx, op: &Op) -> Flow {
 }
 
 /// `stmatrix`: as [`ldmatrix`], with source rows.
-pub(crate) unsafe fn stmatrix(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn stmatrix(cx: &mut Cx, op: &Op) -> Flow {
     if let Some(flow) = all_here(cx, op) {
         return flow;
     }
@@ -100,7 +100,7 @@ pub(crate) unsafe fn stmatrix(cx: &mut Cx, op: &Op) -> Flow {
 }
 
 /// `movmatrix`: row `d` gets the 8×8 matrix in row `a`, transposed.
-pub(crate) unsafe fn movmatrix(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn movmatrix(cx: &mut Cx, op: &Op) -> Flow {
     if let Some(flow) = all_here(cx, op) {
         return flow;
     }
@@ -123,7 +123,7 @@ pub(crate) unsafe fn movmatrix(cx: &mut Cx, op: &Op) -> Flow {
 
 /// A part of a register that a matrix instruction loads or stores, and where it lies in memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub struct Piece {
     pub lane: usize,
     /// The register's row, whether it has 64-bit lanes, and where the part starts in it.
     pub row: u32,
@@ -138,7 +138,7 @@ pub(crate) struct Piece {
 ///
 /// # Safety
 /// The contract of handlers; all lanes are here.
-pub(crate) unsafe fn matrix_pieces(cx: &Cx, op: &Op, mut f: impl FnMut(Piece)) {
+pub unsafe fn matrix_pieces(cx: &Cx, op: &Op, mut f: impl FnMut(Piece)) {
     // SAFETY: by the contract.
     unsafe {
         let Matrices { count, transposed, .. } = Matrices::of(cx, op);
@@ -160,7 +160,7 @@ pub(crate) unsafe fn matrix_pieces(cx: &Cx, op: &Op, mut f: impl FnMut(Piece)) {
 ///
 /// # Safety
 /// The contract of handlers; all lanes are here.
-pub(crate) unsafe fn matrix_rows(cx: &Cx, op: &Op, mut f: impl FnMut(usize, u64)) {
+pub unsafe fn matrix_rows(cx: &Cx, op: &Op, mut f: impl FnMut(usize, u64)) {
     // SAFETY: by the contract.
     unsafe {
         for lane in 0..8 * Matrices::of(cx, op).count.min(4) as usize {
@@ -173,7 +173,7 @@ pub(crate) unsafe fn matrix_rows(cx: &Cx, op: &Op, mut f: impl FnMut(usize, u64)
 ///
 /// # Safety
 /// The contract of handlers; all lanes are here.
-pub(crate) unsafe fn tile_pieces(cx: &Cx, op: &Op, mut f: impl FnMut(Piece)) {
+pub unsafe fn tile_pieces(cx: &Cx, op: &Op, mut f: impl FnMut(Piece)) {
     // SAFETY: by the contract.
     unsafe {
         let tile = Tile::read(cx, op);
@@ -193,7 +193,7 @@ pub(crate) unsafe fn tile_pieces(cx: &Cx, op: &Op, mut f: impl FnMut(Piece)) {
 
 /// What `wmma.load` and `wmma.store` move.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tile {
+pub struct Tile {
     pub kind: Kind,
     /// An accumulator rather than a factor.
     pub accumulator: bool,
@@ -207,7 +207,7 @@ pub(crate) struct Tile {
 
 impl Tile {
     /// The words of an access of the tile.
-    pub(crate) fn access(self, at: Via) -> TileAccess {
+    pub fn access(self, at: Via) -> TileAccess {
         let [outer, inner, registers] = [self.outer, self.inner, self.registers].map(|n| n as u32);
         let Tile { accumulator, along, .. } = self;
         TileAccess { at, kind: self.kind as u32, accumulator, outer, inner, along, registers }
@@ -279,7 +279,7 @@ struct Found {
 }
 
 /// Refuses rows that do not start where the ISA says.
-unsafe fn aligned(cx: &mut Cx, op: &Op, tile: Tile, what: &str) -> Option<Flow> {
+unsafe fn aligned(cx: &mut Cx, op: &Op, tile: Tile, what: &'static str) -> Option<Flow> {
     // SAFETY: the contract of handlers: `b` is a row of 32 bits.
     unsafe {
         let stride = u64::from(lane_of::<u32>(cx.src(op.b), 0)) * u64::from(tile.kind.bits()) / 8;
@@ -295,7 +295,7 @@ unsafe fn aligned(cx: &mut Cx, op: &Op, tile: Tile, what: &str) -> Option<Flow> 
 
 /// What a tile costs, however its elements are dealt to lanes, which the ISA leaves open.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Cost {
+pub struct Cost {
     /// Distinct sectors, in order, and distinct bytes.
     pub sectors: Vec<u64>,
     pub bytes: u64,
@@ -306,7 +306,7 @@ pub(crate) struct Cost {
 
 impl Cost {
     /// Of pieces of so many bytes each, aligned to that, at these addresses.
-    pub(crate) fn of(addresses: &mut Vec<u64>, bytes: u64) -> Cost {
+    pub fn of(addresses: &mut Vec<u64>, bytes: u64) -> Cost {
         addresses.sort_unstable();
         addresses.dedup();
         let each = |shift: u32| {
@@ -344,7 +344,7 @@ fn counted(cx: &mut Cx, store: bool, place: Place, addresses: &mut Vec<u64>, byt
 }
 
 /// `wmma.load`: the matrix lies at row `op.a` + `op.imm`, its rows (or columns) the elements in row `op.b` apart.
-pub(crate) unsafe fn wmma_load(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn wmma_load(cx: &mut Cx, op: &Op) -> Flow {
     if let Some(flow) = all_here(cx, op) {
         return flow;
     }
@@ -393,7 +393,7 @@ pub(crate) unsafe fn wmma_load(cx: &mut Cx, op: &Op) -> Flow {
 }
 
 /// `wmma.store`: as [`wmma_load`], with source rows.
-pub(crate) unsafe fn wmma_store(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn wmma_store(cx: &mut Cx, op: &Op) -> Flow {
     if let Some(flow) = all_here(cx, op) {
         return flow;
     }

@@ -4,8 +4,8 @@ use super::lanes::{lane_of, lanes_of};
 use super::space::CODE_WINDOW;
 use super::warp::{Frame, Row, State, Warp};
 use super::{Cx, Flow, Op};
-use crate::check::{checker, init};
 use crate::fault::FaultKind;
+use crate::observer::{Entered, LocalCopy};
 use crate::program::{Function, Program, Target};
 
 /// Depth of calls, and bytes of local memory of a thread, before the stack overflows.
@@ -114,27 +114,35 @@ impl Warp {
         for (arg, param) in program.calls[op.x as usize].args.iter().zip(&to.params) {
             self.copy_local(caller.local + arg.at, next.local + param.at, arg.size.min(param.size), lanes);
         }
-        if cx.checker.is_some() {
+        if cx.observer.is_some() {
             let slots = program.calls[op.x as usize].args.iter().zip(&to.params);
-            let copies = slots.map(|(a, p)| (caller.local + a.at, next.local + p.at, a.size.min(p.size)));
-            let places = (next.row, next.pred, next.local);
-            checker::with(cx, |c, cx| init::entered(c, cx, places, to, lanes, copies));
+            let mut copies = slots.map(|(a, p)| LocalCopy {
+                from: caller.local + a.at,
+                to: next.local + p.at,
+                bytes: a.size.min(p.size),
+            });
+            let entered = Entered { row: next.row, pred: next.pred, local: next.local, function: to, lanes };
+            cx.observe(|o, cx| o.entered(cx, &entered, &mut copies));
         }
         self.add(to.entry, lanes, id, State::Ready);
         Flow::Next
     }
 
-    /// Tells the checkers that lanes have returned.
+    /// Tells the observer that lanes have returned.
     pub(super) fn left(&self, cx: &mut Cx, program: &Program, lanes: u32, frame: u32) {
-        if cx.checker.is_none() {
+        if cx.observer.is_none() {
             return;
         }
         let callee = self.frames[frame as usize];
         let caller = self.frames[callee.parent as usize];
         let function = &program.functions[callee.function as usize];
         let slots = program.calls[callee.call as usize].returns.iter().zip(&function.returns);
-        let copies = slots.map(|(to, from)| (callee.local + from.at, caller.local + to.at, from.size.min(to.size)));
-        checker::with(cx, |c, cx| init::left(c, cx, lanes, copies));
+        let mut copies = slots.map(|(to, from)| LocalCopy {
+            from: callee.local + from.at,
+            to: caller.local + to.at,
+            bytes: from.size.min(to.size),
+        });
+        cx.observe(|o, cx| o.left(cx, lanes, &mut copies));
     }
 
     /// Lanes return from a function.

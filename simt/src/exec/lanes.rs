@@ -15,12 +15,12 @@ use super::{Cx, Flow, LANES, Op, OpFn, PRED_CARRY, PRED_SINK};
 static PORTABLE: AtomicBool = AtomicBool::new(false);
 
 /// Makes code that is lowered from now on use the portable handlers, for tests.
-pub(crate) fn force_portable(on: bool) {
+pub fn force_portable(on: bool) {
     PORTABLE.store(on, Ordering::Relaxed);
 }
 
 /// Whether lowered code may use the handlers compiled for AVX2, FMA and F16C.
-pub(crate) fn simd() -> bool {
+pub fn simd() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         !PORTABLE.load(Ordering::Relaxed)
@@ -37,7 +37,7 @@ pub(crate) fn simd() -> bool {
 }
 
 /// A type that a lane's register can hold.
-pub(crate) trait Lane: Copy + 'static {
+pub trait Lane: Copy + 'static {
     /// `u32` or `u64`: what a row is made of.
     type Raw: Copy + Default;
     fn get(raw: Self::Raw) -> Self;
@@ -75,7 +75,7 @@ lane! {
 
 /// The value of a closure type that captures nothing.
 #[inline(always)]
-pub(crate) fn only<F: Copy>() -> F {
+pub fn only<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0, "handlers are made of closures that capture nothing") };
     // SAFETY: `F` has no bytes, and the makers were given a value of it, so it is inhabited.
     unsafe { NonNull::<F>::dangling().read() }
@@ -89,7 +89,7 @@ macro_rules! maker {
     ($(#[$doc:meta])* $name:ident, $each:ident, $chunks:ident, $lanes:ident, [$($t:ident),*], ($($arg:ty),*) -> $ret:ty) => {
         $(#[$doc])*
         #[allow(dead_code)]
-        pub(crate) fn $name<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(f: F) -> OpFn {
+        pub fn $name<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(f: F) -> OpFn {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
@@ -112,7 +112,7 @@ macro_rules! maker {
 
         $(#[$doc])*
         #[allow(dead_code)]
-        pub(crate) fn $each<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(_: F) -> OpFn {
+        pub fn $each<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(_: F) -> OpFn {
             unsafe fn handler<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(cx: &mut Cx, op: &Op) -> Flow {
                 // SAFETY: the contract of handlers.
                 unsafe { $lanes::<$($t,)* F>(cx, op, only()) }
@@ -245,11 +245,11 @@ unsafe fn map4_body<A: Lane, B: Lane, C: Lane, D: Lane, R: Lane, F: Fn(A, B, C, 
 }
 
 /// How `setp` combines its comparison with a predicate; in `Op::imm`.
-pub(crate) mod combine {
-    pub(crate) const NONE: u64 = 0;
-    pub(crate) const AND: u64 = 1;
-    pub(crate) const OR: u64 = 2;
-    pub(crate) const XOR: u64 = 3;
+pub mod combine {
+    pub const NONE: u64 = 0;
+    pub const AND: u64 = 1;
+    pub const OR: u64 = 2;
+    pub const XOR: u64 = 3;
 }
 
 #[inline(always)]
@@ -398,7 +398,7 @@ maker!(
 
 /// Lanes of a mask in rising order.
 #[inline(always)]
-pub(crate) fn lanes_of(mut mask: u32) -> impl Iterator<Item = usize> {
+pub fn lanes_of(mut mask: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         if mask == 0 {
             return None;
@@ -414,7 +414,7 @@ pub(crate) fn lanes_of(mut mask: u32) -> impl Iterator<Item = usize> {
 /// # Safety
 /// `row` is a row of `T` and `lane < 32`.
 #[inline(always)]
-pub(crate) unsafe fn lane_of<T: Lane>(row: *const u8, lane: usize) -> T {
+pub unsafe fn lane_of<T: Lane>(row: *const u8, lane: usize) -> T {
     // SAFETY: by the contract.
     T::get(unsafe { row.cast::<T::Raw>().add(lane).read() })
 }
@@ -424,7 +424,7 @@ pub(crate) unsafe fn lane_of<T: Lane>(row: *const u8, lane: usize) -> T {
 /// # Safety
 /// `row` is a row of `T` and `lane < 32`.
 #[inline(always)]
-pub(crate) unsafe fn set_lane<T: Lane>(row: *mut u8, lane: usize, value: T) {
+pub unsafe fn set_lane<T: Lane>(row: *mut u8, lane: usize, value: T) {
     // SAFETY: by the contract.
     unsafe { row.cast::<T::Raw>().add(lane).write(value.put()) }
 }
@@ -434,14 +434,14 @@ pub(crate) unsafe fn set_lane<T: Lane>(row: *mut u8, lane: usize, value: T) {
 /// # Safety
 /// `row` is a row of `T`.
 #[inline(always)]
-pub(crate) unsafe fn row_of<T: Lane>(row: *const u8) -> [T::Raw; LANES] {
+pub unsafe fn row_of<T: Lane>(row: *const u8) -> [T::Raw; LANES] {
     // SAFETY: by the contract.
     unsafe { row.cast::<[T::Raw; LANES]>().read() }
 }
 
 /// Extended-precision arithmetic: `d = f(a, b, c, carry in)`, carry out to the carry flag. `imm` bit 0: the
 /// operation reads the flag; bit 1: it writes it; bit 2: what takes its place if it is not read.
-pub(crate) fn carry<T: Lane, F: Fn(T, T, T, bool) -> (T, bool) + Copy>(_: F) -> OpFn {
+pub fn carry<T: Lane, F: Fn(T, T, T, bool) -> (T, bool) + Copy>(_: F) -> OpFn {
     unsafe fn handler<T: Lane, F: Fn(T, T, T, bool) -> (T, bool) + Copy>(cx: &mut Cx, op: &Op) -> Flow {
         let f: F = only();
         // SAFETY: the contract of handlers: operands are rows of the frame.

@@ -12,7 +12,6 @@ use super::lanes::lanes_of;
 use super::space::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, place_of};
 use super::warp::Warp;
 use super::{Cx, Flow, Op, Site, bounds::Place};
-use crate::check::{checker, init};
 use crate::fault::FaultKind;
 use crate::memory::Memory;
 use crate::program::{Call, Library, Slot};
@@ -111,7 +110,7 @@ impl Warp {
                     cx.memory = services.memory.snapshot();
                     // Cached places may be those of what is gone.
                     cx.sites.fill(Site::EMPTY);
-                    checker::with(cx, |c, _| init::forget(c));
+                    cx.observe(|o, _| o.allocations_changed());
                     0
                 }
                 Library::Printf => match self.printf(cx, &call.args, lane) {
@@ -129,7 +128,7 @@ impl Warp {
             if let Some(slot) = call.returns.first() {
                 self.set_local(cx, *slot, lane, result);
                 let at = cx.local_base + slot.at;
-                checker::with(cx, |c, cx| init::given(c, cx, at, slot.size, lane));
+                cx.observe(|o, cx| o.local_written(cx, at, slot.size, lane));
             }
         }
         cx.progress += 1;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::block::Grid;
 use super::warp::{State, Warp};
-use super::{Cx, Op, Waiter, Waits, uniform};
-use crate::fault::FaultKind;
+use super::{Cx, Op, uniform};
+use crate::fault::{FaultKind, Waiter, Waits};
 use crate::module::Module;
 
 /// Instructions between two looks at the clock.
@@ -172,7 +172,7 @@ pub(crate) fn passed(cx: &mut Cx, next: u32, pc: u32) -> bool {
     let detail = format!("a block has executed {executed} instructions; the limit is {limit}");
     cx.raise(op, FaultKind::InstructionLimit, lane, None, detail);
     let (lanes, does) = (cx.mask, Waits::Spins);
-    let waiter = |pc, what: &str| Waiter { warp: warp as u32, lanes, pc, does, what: what.to_owned() };
+    let waiter = |pc, what: &str| Waiter::new(warp as u32, lanes, pc, does, what.to_owned());
     let waiters = vec![waiter(to, "the loop begins here"), waiter(from, "and goes back from here")];
     if let Some(fault) = &mut cx.fault {
         fault.waiters = waiters;

@@ -13,7 +13,6 @@ use super::lanes::{lane_of, lanes_of, set_lane};
 use super::space::{Shared, Space};
 use super::words::{Barrier, Via, Words};
 use super::{Cx, Flow, Op};
-use crate::check;
 use crate::fault::FaultKind;
 
 /// The largest count that an object holds.
@@ -95,29 +94,29 @@ impl Object {
 }
 
 /// What an operation does; the third word of its list.
-pub(crate) mod act {
+pub mod act {
     /// `op.b`: the count.
-    pub(crate) const INIT: u32 = 0;
-    pub(crate) const INVAL: u32 = 1;
+    pub const INIT: u32 = 0;
+    pub const INVAL: u32 = 1;
     /// `op.b`: how many arrive; with [`EXPECT`], `op.c`: bytes to wait for; `op.d`: the token, unless [`SILENT`].
-    pub(crate) const ARRIVE: u32 = 2;
+    pub const ARRIVE: u32 = 2;
     /// `op.b`: bytes.
-    pub(crate) const EXPECT_TX: u32 = 3;
-    pub(crate) const COMPLETE_TX: u32 = 4;
+    pub const EXPECT_TX: u32 = 3;
+    pub const COMPLETE_TX: u32 = 4;
     /// `op.p`: whether the phase of the token in `op.b` (64 bits), or of the parity there, is complete.
-    pub(crate) const TEST: u32 = 5;
+    pub const TEST: u32 = 5;
     /// `cp.async.mbarrier.arrive`: the thread's copies are complete already, so that it arrives at once; without
     /// `.noinc` it had been added to the pending ones, which leaves all as it was.
-    pub(crate) const ASYNC: u32 = 6;
-    pub(crate) const KIND: u32 = 15;
-    pub(crate) const DROP: u32 = 16;
-    pub(crate) const EXPECT: u32 = 32;
-    pub(crate) const NO_COMPLETE: u32 = 64;
-    pub(crate) const PARITY: u32 = 128;
-    pub(crate) const NO_INC: u32 = 256;
-    pub(crate) const SILENT: u32 = 512;
+    pub const ASYNC: u32 = 6;
+    pub const KIND: u32 = 15;
+    pub const DROP: u32 = 16;
+    pub const EXPECT: u32 = 32;
+    pub const NO_COMPLETE: u32 = 64;
+    pub const PARITY: u32 = 128;
+    pub const NO_INC: u32 = 256;
+    pub const SILENT: u32 = 512;
     /// `.relaxed`: orders nothing, which only the check of races asks for.
-    pub(crate) const RELAXED: u32 = 1024;
+    pub const RELAXED: u32 = 1024;
 }
 
 /// The object at a lane's address: where it is in host memory.
@@ -134,16 +133,14 @@ unsafe fn object(cx: &mut Cx, op: &Op, lane: usize) -> Result<*mut u64, Flow> {
     }
 }
 
-/// Tells a checked launch that a phase of the object at this offset has ended.
+/// Tells the observer that a phase of the object at this offset has ended.
 fn ended(cx: &mut Cx, at: usize) {
-    if cx.checker.is_some() {
-        check::checker::with(cx, |c, _| check::race::phase_ended(c, at as u64));
-    }
+    cx.observe(|o, _| o.phase_ended(at as u64));
 }
 
 /// What an operation is about to do to the order of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Edge {
+pub enum Edge {
     /// A new object: what was known of the old one does not count.
     New,
     /// An arrival.
@@ -157,7 +154,7 @@ pub(crate) enum Edge {
 ///
 /// # Safety
 /// The contract of handlers, for [`mbarrier`].
-pub(crate) unsafe fn edge(cx: &mut Cx, op: &Op, lane: usize) -> Option<(u64, Edge, bool)> {
+pub unsafe fn edge(cx: &mut Cx, op: &Op, lane: usize) -> Option<(u64, Edge, bool)> {
     // SAFETY: by the contract; `resolve` vouches for the range that it returns.
     unsafe {
         let (place, at) = address(cx, op, lane);
@@ -184,7 +181,7 @@ fn misuse(cx: &mut Cx, op: &Op, lane: usize, detail: String) -> Flow {
 }
 
 /// The handler of every `mbarrier` operation on an object.
-pub(crate) unsafe fn mbarrier(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn mbarrier(cx: &mut Cx, op: &Op) -> Flow {
     use act::{ARRIVE, ASYNC, COMPLETE_TX, EXPECT_TX, INIT, INVAL, KIND, TEST};
     // SAFETY: the contract of handlers: rows have the widths that `act` says.
     unsafe {
@@ -264,7 +261,7 @@ pub(crate) unsafe fn mbarrier(cx: &mut Cx, op: &Op) -> Flow {
 }
 
 /// `mbarrier.pending_count`: row `d` (32 bits) gets the pending arrivals in the token in row `a`.
-pub(crate) unsafe fn pending_count(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn pending_count(cx: &mut Cx, op: &Op) -> Flow {
     // SAFETY: the contract of handlers: `a` is a row of 64 bits, `d` one of 32.
     unsafe {
         for lane in lanes_of(cx.active) {

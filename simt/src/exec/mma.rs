@@ -17,7 +17,7 @@ use std::cell::OnceCell;
 
 /// A product of matrices, packed into `Op::imm`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Shape {
+pub struct Shape {
     pub m: usize,
     pub n: usize,
     pub k: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Shape {
     /// `.and.popc` rather than `.xor.popc`.
     pub and: bool,
     /// Rounding of f64.
-    pub round: Round,
+    pub(crate) round: Round,
     pub wmma: bool,
     /// Layouts of A and B of `m8n8k4.f16`: A by columns, B by rows.
     pub a_columns: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn pack(self) -> u64 {
+    pub fn pack(self) -> u64 {
         let round = match self.round {
             Round::Zero => 1,
             Round::Down => 2,
@@ -64,7 +64,7 @@ impl Shape {
         fields.iter().fold(0, |word, (value, at)| word | value << at)
     }
 
-    pub(crate) fn unpack(imm: u64) -> Shape {
+    pub fn unpack(imm: u64) -> Shape {
         let flag = |i: u32| imm >> (34 + i) & 1 != 0;
         Shape {
             m: (imm as usize & 7) * 8,
@@ -90,12 +90,12 @@ impl Shape {
     }
 
     /// The product that four pairs of quads of a warp compute four times.
-    pub(crate) fn is_quads(self) -> bool {
+    pub fn is_quads(self) -> bool {
         self.k == 4 && self.a == Kind::F16
     }
 
     /// Registers of A, B, C, D.
-    pub(crate) fn registers(self) -> [usize; 4] {
+    pub fn registers(self) -> [usize; 4] {
         if self.is_quads() {
             let of = |kind| if kind == Kind::F16 { 4 } else { 8 };
             return [2, 2, of(self.c), of(self.d)];
@@ -110,17 +110,17 @@ impl Shape {
 }
 
 /// Registers of a factor of `rows` rows (or columns) of `k` elements.
-pub(crate) fn factor_registers(rows: usize, k: usize, kind: Kind, wmma: bool) -> usize {
+pub fn factor_registers(rows: usize, k: usize, kind: Kind, wmma: bool) -> usize {
     if wmma && kind == Kind::F16 { 8 } else { rows * k / (LANES * kind.per_register()) }
 }
 
 /// Registers of an accumulator.
-pub(crate) fn accumulator_registers(m: usize, n: usize, kind: Kind) -> usize {
+pub fn accumulator_registers(m: usize, n: usize, kind: Kind) -> usize {
     m * n / LANES / if kind == Kind::F16 { 2 } else { 1 }
 }
 
 /// Row (or column) and first element of k that a lane's register of a factor holds.
-pub(crate) fn factor_place(rows: usize, k: usize, kind: Kind, lane: usize, register: usize) -> (usize, usize) {
+pub fn factor_place(rows: usize, k: usize, kind: Kind, lane: usize, register: usize) -> (usize, usize) {
     let per = kind.per_register();
     // Beyond the last register the elements repeat.
     let register = register % (rows * k / (LANES * per)).max(1);
@@ -129,7 +129,7 @@ pub(crate) fn factor_place(rows: usize, k: usize, kind: Kind, lane: usize, regis
 }
 
 /// Row and column of an element of an accumulator.
-pub(crate) fn accumulator_place(m: usize, lane: usize, element: usize) -> (usize, usize) {
+pub fn accumulator_place(m: usize, lane: usize, element: usize) -> (usize, usize) {
     let (pair, e) = (element / 2, element % 2);
     let tiles = m / 8;
     (lane / 4 + 8 * (pair % tiles), lane % 4 * 2 + e + 8 * (pair / tiles))
@@ -283,7 +283,7 @@ fn element(shape: Shape, sum: Sum, (a, i): (&Factor, usize), (b, j): (&Factor, u
 }
 
 /// `mma.sync` and `wmma.mma`: `imm` is the [`Shape`]; the list holds the rows of D, A, B and C. No memory is touched.
-pub(crate) unsafe fn mma(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn mma(cx: &mut Cx, op: &Op) -> Flow {
     if let Some(flow) = all_here(cx, op) {
         return flow;
     }

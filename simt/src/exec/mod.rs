@@ -30,6 +30,7 @@ pub(crate) mod local;
 pub(crate) mod mbarrier;
 pub(crate) mod mem;
 pub(crate) mod mma;
+pub(crate) mod publish;
 pub(crate) mod remote;
 pub(crate) mod rendezvous;
 #[cfg(target_arch = "x86_64")]
@@ -44,32 +45,32 @@ pub(crate) mod video;
 pub(crate) mod warp;
 pub(crate) mod words;
 
-use crate::check::checker::Checker;
-use crate::check::note::Note;
 use crate::counters::Counters;
-use crate::fault::FaultKind;
+use crate::fault::{BadAccess, FaultKind, Waiter};
 use crate::memory::Snapshot;
+use crate::note::Note;
+use crate::observer::Observer;
 
 /// Lanes of a warp.
-pub(crate) const LANES: usize = 32;
+pub const LANES: usize = 32;
 /// Bytes of a row of 32-bit registers; a row of 64-bit registers has twice that.
-pub(crate) const ROW: u32 = 128;
+pub const ROW: u32 = 128;
 /// Set in an operand that lies in the constant pool.
-pub(crate) const CONST: u32 = 1 << 31;
+pub const CONST: u32 = 1 << 31;
 /// Predicate slot that is always true: the guard of unguarded operations.
-pub(crate) const PRED_TRUE: u16 = 0;
+pub const PRED_TRUE: u16 = 0;
 /// Predicate slot that holds the carry flag of extended-precision arithmetic.
-pub(crate) const PRED_CARRY: u16 = 1;
+pub const PRED_CARRY: u16 = 1;
 /// Predicate slot for destinations that nobody reads.
-pub(crate) const PRED_SINK: u16 = 2;
+pub const PRED_SINK: u16 = 2;
 /// First predicate slot for a function's own predicates.
-pub(crate) const PRED_FIRST: u16 = 3;
+pub const PRED_FIRST: u16 = 3;
 
-pub(crate) type OpFn = unsafe fn(&mut Cx, &Op) -> Flow;
+pub type OpFn = unsafe fn(&mut Cx, &Op) -> Flow;
 
 /// One executable operation.
 #[derive(Clone, Copy)]
-pub(crate) struct Op {
+pub struct Op {
     pub f: OpFn,
     /// Destination row.
     pub d: u32,
@@ -93,7 +94,7 @@ pub(crate) struct Op {
 
 /// What the run loop does after a handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Flow {
+pub enum Flow {
     /// Go on with the next operation.
     Next,
     /// Go to `Cx::next`.
@@ -117,7 +118,7 @@ pub(crate) enum Flow {
 
 /// A cached allocation of one load or store site.
 #[derive(Clone, Copy)]
-pub(crate) struct Site {
+pub struct Site {
     pub base: u64,
     pub size: u64,
     pub host: *mut u8,
@@ -125,63 +126,42 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) const EMPTY: Site = Site { base: 0, size: 0, host: std::ptr::null_mut(), key: 0 };
+    pub const EMPTY: Site = Site { base: 0, size: 0, host: std::ptr::null_mut(), key: 0 };
 }
 
 /// A fault as a handler raises it.
-pub(crate) struct RawFault {
+pub struct RawFault {
     pub kind: FaultKind,
     pub lane: u32,
     pub pc: u32,
     pub address: Option<u64>,
+    pub access: Option<BadAccess>,
     pub detail: String,
     /// Who waits, or has left, if that is what it is about.
     pub waiters: Vec<Waiter>,
 }
 
-/// Lanes of a warp that wait, spin or have exited, and where.
-#[derive(Clone, Debug)]
-pub(crate) struct Waiter {
-    pub warp: u32,
-    pub lanes: u32,
-    pub pc: u32,
-    pub does: Waits,
-    /// In words.
-    pub what: String,
-}
-
-/// What somebody does who keeps a block from going on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Waits {
-    /// It runs, and nothing comes of it.
-    Spins,
-    /// It waits for other warps, or for other lanes of its warp.
-    AtBarrier,
-    ForLanes,
-    HasExited,
-}
-
 /// Index into [`Cx::uniform`].
-pub(crate) mod uniform {
-    pub(crate) const NTID: usize = 0;
-    pub(crate) const CTAID: usize = 3;
-    pub(crate) const NCTAID: usize = 6;
-    pub(crate) const WARPID: usize = 9;
-    pub(crate) const NWARPID: usize = 10;
-    pub(crate) const SMID: usize = 11;
-    pub(crate) const NSMID: usize = 12;
-    pub(crate) const GRIDID: usize = 13;
-    pub(crate) const DYNAMIC_SHARED: usize = 14;
-    pub(crate) const TOTAL_SHARED: usize = 15;
+pub mod uniform {
+    pub const NTID: usize = 0;
+    pub const CTAID: usize = 3;
+    pub const NCTAID: usize = 6;
+    pub const WARPID: usize = 9;
+    pub const NWARPID: usize = 10;
+    pub const SMID: usize = 11;
+    pub const NSMID: usize = 12;
+    pub const GRIDID: usize = 13;
+    pub const DYNAMIC_SHARED: usize = 14;
+    pub const TOTAL_SHARED: usize = 15;
     /// Address of a cooperative launch's workspace, and offset of the reserved shared memory.
-    pub(crate) const WORKSPACE_HIGH: usize = 16;
-    pub(crate) const WORKSPACE_LOW: usize = 17;
-    pub(crate) const RESERVED: usize = 18;
-    pub(crate) const COUNT: usize = 19;
+    pub const WORKSPACE_HIGH: usize = 16;
+    pub const WORKSPACE_LOW: usize = 17;
+    pub const RESERVED: usize = 18;
+    pub const COUNT: usize = 19;
 }
 
 /// What handlers see: the current warp's frame and the worker's state.
-pub(crate) struct Cx {
+pub struct Cx {
     /// Register rows of the current frame.
     pub regs: *mut u8,
     /// Constant pool of the current function.
@@ -213,10 +193,10 @@ pub(crate) struct Cx {
     /// The launch stops when `executed` passes this.
     pub limit: u64,
     /// Where it does.
-    pub sample: limit::Sample,
+    pub(crate) sample: limit::Sample,
     /// Whom to tell of a launch that takes its time; the count of instructions at the last look at the clock, and at the
     /// next one.
-    pub pulse: Option<std::sync::Arc<limit::Pulse>>,
+    pub(crate) pulse: Option<std::sync::Arc<limit::Pulse>>,
     pub looked: u64,
     pub look_at: u64,
 
@@ -238,20 +218,20 @@ pub(crate) struct Cx {
     pub param_bytes: u32,
 
     /// What the device provides beyond executing.
-    pub services: Option<std::sync::Arc<library::Services>>,
+    pub(crate) services: Option<std::sync::Arc<library::Services>>,
     /// Memory that `alloca` gives, of the warp that runs.
-    pub stack: *mut stack::Stack,
+    pub(crate) stack: *mut stack::Stack,
     /// Thread indices of the warp's lanes.
     pub tid: [*const u32; 3],
     pub uniform: [u64; uniform::COUNT],
     pub counters: Counters,
     pub fault: Option<Box<RawFault>>,
 
-    /// Of a checked launch: its checkers, and the notes on its operations.
-    pub checker: Option<Box<Checker>>,
+    /// Of a watched launch: its observer, and the notes on its operations.
+    pub observer: Option<Box<dyn Observer>>,
     pub notes: *const Note,
-    /// Some register of the running warp may hold undefined data.
-    pub tainted: bool,
+    /// The observer follows every operation of the running warp, guards included; it says so itself.
+    pub following: bool,
     /// Accesses and synchronisation are looked at before they are executed.
     pub watching: bool,
     /// Every operation is counted.
@@ -266,8 +246,17 @@ pub(crate) struct Cx {
 }
 
 impl Cx {
+    /// Tells the observer of a watched launch something.
+    #[inline(always)]
+    pub(crate) fn observe(&mut self, tell: impl FnOnce(&mut dyn Observer, &mut Cx)) {
+        if let Some(mut observer) = self.observer.take() {
+            tell(&mut *observer, self);
+            self.observer = Some(observer);
+        }
+    }
+
     /// A number below `n` that decides about the schedule: 0 in the reference schedule, else from the seed (xorshift64*).
-    pub(crate) fn roll(&mut self, n: usize) -> usize {
+    pub fn roll(&mut self, n: usize) -> usize {
         if self.dice == 0 || n < 2 {
             return 0;
         }
@@ -280,13 +269,13 @@ impl Cx {
     /// Records a fault and stops.
     #[cold]
     #[inline(never)]
-    pub(crate) fn raise(&mut self, op: &Op, kind: FaultKind, lane: u32, address: Option<u64>, detail: String) -> Flow {
+    pub fn raise(&mut self, op: &Op, kind: FaultKind, lane: u32, address: Option<u64>, detail: String) -> Flow {
         let pc = self.position(op);
-        self.fault = Some(Box::new(RawFault { kind, lane, pc, address, detail, waiters: Vec::new() }));
+        self.fault = Some(Box::new(RawFault { kind, lane, pc, address, access: None, detail, waiters: Vec::new() }));
         Flow::Fault
     }
 
-    pub(crate) fn position(&self, op: &Op) -> u32 {
+    pub fn position(&self, op: &Op) -> u32 {
         let bytes = (std::ptr::from_ref(op) as usize).wrapping_sub(self.code as usize);
         (bytes / size_of::<Op>()) as u32
     }
@@ -296,7 +285,7 @@ impl Cx {
     /// # Safety
     /// `at` is an operand of an operation of the current frame.
     #[inline(always)]
-    pub(crate) unsafe fn src(&self, at: u32) -> *const u8 {
+    pub unsafe fn src(&self, at: u32) -> *const u8 {
         let base = if at & CONST != 0 { self.consts } else { self.regs.cast_const() };
         // SAFETY: lowering made `at` an offset inside the pool or the frame.
         unsafe { base.add((at & !CONST) as usize) }
@@ -307,7 +296,7 @@ impl Cx {
     /// # Safety
     /// As for [`src`](Cx::src).
     #[inline(always)]
-    pub(crate) unsafe fn dst(&self, at: u32) -> *mut u8 {
+    pub unsafe fn dst(&self, at: u32) -> *mut u8 {
         // SAFETY: lowering made `at` an offset inside the frame.
         unsafe { self.regs.add(at as usize) }
     }
@@ -317,7 +306,7 @@ impl Cx {
     /// # Safety
     /// `q` is an operand of an operation of the current frame.
     #[inline(always)]
-    pub(crate) unsafe fn pred(&self, q: u16) -> u32 {
+    pub unsafe fn pred(&self, q: u16) -> u32 {
         // SAFETY: lowering made the slot one of the frame.
         unsafe { *self.preds.add((q >> 1) as usize) ^ u32::from(q & 1).wrapping_neg() }
     }
@@ -327,7 +316,7 @@ impl Cx {
     /// # Safety
     /// `slot` is a destination of an operation of the current frame.
     #[inline(always)]
-    pub(crate) unsafe fn set_pred(&mut self, slot: u16, bits: u32) {
+    pub unsafe fn set_pred(&mut self, slot: u16, bits: u32) {
         // SAFETY: lowering made the slot one of the frame.
         unsafe {
             let p = self.preds.add(slot as usize);
@@ -340,7 +329,7 @@ impl Cx {
     /// # Safety
     /// `op.x + i` lies inside the list that lowering made for the operation.
     #[inline(always)]
-    pub(crate) unsafe fn list(&self, op: &Op, i: usize) -> u32 {
+    pub unsafe fn list(&self, op: &Op, i: usize) -> u32 {
         // SAFETY: by the contract.
         unsafe { *self.lists.add(op.x as usize + i) }
     }

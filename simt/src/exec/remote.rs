@@ -15,14 +15,14 @@ use super::{Cx, Flow, Op, mbarrier};
 ///
 /// # Safety
 /// The contract of handlers: the operation is [`store_async`] of as many elements.
-pub(crate) unsafe fn element(cx: &Cx, op: &Op, j: usize) -> u32 {
+pub unsafe fn element(cx: &Cx, op: &Op, j: usize) -> u32 {
     // SAFETY: by the contract.
     unsafe { StoreAsync::row(cx, op, 1 + j) }
 }
 
 /// What one lane stores.
 #[derive(Clone, Copy)]
-pub(crate) struct Target {
+pub struct Target {
     pub to: (Place, u64),
     pub size: u64,
     pub count: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Target {
 impl Target {
     /// # Safety
     /// The contract of handlers: the operation is [`store_async`].
-    pub(crate) unsafe fn of(cx: &Cx, op: &Op, lane: usize) -> Target {
+    pub unsafe fn of(cx: &Cx, op: &Op, lane: usize) -> Target {
         // SAFETY: by the contract, the list is as the module's documentation says.
         unsafe {
             let list = StoreAsync::of(cx, op);
@@ -48,17 +48,17 @@ impl Target {
         }
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.size * self.count
     }
 
-    pub(crate) fn reduces(&self) -> bool {
+    pub fn reduces(&self) -> bool {
         self.reduction != NO_REDUCTION
     }
 }
 
 /// `st.async`, `red.async`.
-pub(crate) unsafe fn store_async(cx: &mut Cx, op: &Op) -> Flow {
+pub unsafe fn store_async(cx: &mut Cx, op: &Op) -> Flow {
     // SAFETY: the contract of handlers; `resolve` vouches for the range that it returns.
     unsafe {
         for lane in lanes_of(cx.active) {

@@ -5,9 +5,9 @@
 
 use super::collective::{COLLECTIVE, Exchange, Kind, compute, gather, named, scatter, unnamed};
 use super::lanes::lanes_of;
-use super::warp::{Row, State, Warp};
+use super::warp::{Row, Split, State, Warp};
 use super::{Cx, Flow};
-use crate::check::{checker, init, race};
+use crate::observer::{Meeting, Party};
 use crate::program::Program;
 
 /// Lanes arrive at the collective at `pc`; the context stands in their frame.
@@ -68,43 +68,45 @@ pub(crate) fn complete(warp: &mut Warp, cx: &mut Cx, program: &Program, pools: &
     }
 }
 
+/// What the observer is told of a split in a collective.
+fn party<'a>(warp: &Warp, program: &'a Program, split: Split, first: bool) -> Party<'a> {
+    Party { op: &program.ops[split.pc as usize], pc: split.pc, warp: warp.index, lanes: split.mask, first }
+}
+
 fn perform(warp: &mut Warp, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], state: State) {
     let State::Collective { imm, .. } = state else { return };
-    let mut exchange = Exchange::new();
+    let mut exchange = Exchange::default();
     let parties: Vec<usize> = (0..warp.splits.len()).filter(|&i| warp.splits[i].state == state).collect();
     for &i in &parties {
         let split = warp.splits[i];
         warp.enter(cx, program, pools, split.frame);
         // SAFETY: the split waits at a collective, and the context stands in its frame.
         unsafe { gather(cx, &program.ops[split.pc as usize], split.mask, &mut exchange) };
-        if cx.tainted {
-            let op = &program.ops[split.pc as usize];
+        if cx.following {
+            let party = party(warp, program, split, i == parties[0]);
             // SAFETY: as above.
-            checker::with(cx, |c, cx| unsafe { init::bring(c, cx, op, split.mask, i == parties[0]) });
+            cx.observe(|o, cx| unsafe { o.gathered(cx, &party) });
         }
     }
     compute(imm, &mut exchange);
     for &i in &parties {
         let split = warp.splits[i];
         warp.enter(cx, program, pools, split.frame);
-        if cx.checker.is_some() {
-            let (op, index) = (&program.ops[split.pc as usize], warp.index);
-            // SAFETY: as above.
-            checker::with(cx, |c, cx| unsafe { race::sources(c, cx, op, split.pc, index, split.mask) });
-        }
+        let party = party(warp, program, split, i == parties[0]);
+        // SAFETY: as above.
+        cx.observe(|o, cx| unsafe { o.scatters(cx, &party) });
         // SAFETY: as above.
         unsafe { scatter(cx, &program.ops[split.pc as usize], split.mask, &exchange) };
-        if cx.tainted {
-            let op = &program.ops[split.pc as usize];
-            checker::with(cx, |c, cx| init::give(c, cx, op, split.mask, &exchange, i == parties[0]));
+        if cx.following {
+            cx.observe(|o, cx| o.scattered(cx, &party, &exchange));
         }
         warp.splits[i].state = State::Ready;
         warp.splits[i].pc = split.pc + 1;
     }
-    if cx.checker.is_some() {
+    if cx.observer.is_some() {
         let sites: Vec<(u32, u32)> = parties.iter().map(|&i| (warp.splits[i].pc - 1, warp.splits[i].mask)).collect();
-        let kind = Kind::of(imm);
-        checker::with(cx, |c, _| race::met(c, warp.index, exchange.present, kind, &sites));
+        let meeting = Meeting { warp: warp.index, lanes: exchange.present, kind: Kind::of(imm), sites: &sites };
+        cx.observe(|o, _| o.met(&meeting));
     }
     cx.counters.collectives += 1;
     cx.progress += 1;

@@ -9,17 +9,17 @@ use super::{Cx, LANES, Site};
 use crate::memory::lookup;
 
 /// Generic address of shared offset 0.
-pub(crate) const SHARED_WINDOW: u64 = 0x8000_0000_0000;
+pub const SHARED_WINDOW: u64 = 0x8000_0000_0000;
 /// Generic address of local offset 0.
-pub(crate) const LOCAL_WINDOW: u64 = 0x9000_0000_0000;
+pub const LOCAL_WINDOW: u64 = 0x9000_0000_0000;
 /// Generic address of parameter offset 0.
-pub(crate) const PARAM_WINDOW: u64 = 0xA000_0000_0000;
+pub const PARAM_WINDOW: u64 = 0xA000_0000_0000;
 /// Addresses of functions: 16 apart.
-pub(crate) const CODE_WINDOW: u64 = 0xB000_0000_0000;
+pub const CODE_WINDOW: u64 = 0xB000_0000_0000;
 
 /// The place that a generic address points to.
 #[inline(always)]
-pub(crate) fn place_of(address: u64) -> Place {
+pub fn place_of(address: u64) -> Place {
     match address >> 32 {
         0x8000 => Place::Shared,
         0x9000 => Place::Local,
@@ -29,7 +29,7 @@ pub(crate) fn place_of(address: u64) -> Place {
 }
 
 /// A type of address registers.
-pub(crate) trait Addr: Lane {
+pub trait Addr: Lane {
     fn wide(self) -> u64;
     /// Whether all lanes step by `bytes`, and whether all are equal; all lanes are active.
     ///
@@ -84,7 +84,7 @@ addr!(u32, steps32; u64, steps64;);
 
 /// How the addresses of the active lanes relate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pattern {
+pub enum Pattern {
     /// All 32 lanes, each `bytes` after the one before; the first address.
     Linear(u64),
     /// One address for all.
@@ -97,12 +97,7 @@ pub(crate) enum Pattern {
 /// # Safety
 /// `row` is a row of `A`; `active` is not 0; with `FAST`, the CPU has AVX2.
 #[inline(always)]
-pub(crate) unsafe fn classify<A: Addr, const FAST: bool>(
-    row: *const u8,
-    active: u32,
-    offset: u64,
-    bytes: u64,
-) -> Pattern {
+pub unsafe fn classify<A: Addr, const FAST: bool>(row: *const u8, active: u32, offset: u64, bytes: u64) -> Pattern {
     // SAFETY: by the contract.
     unsafe {
         if active == !0 {
@@ -124,7 +119,7 @@ pub(crate) unsafe fn classify<A: Addr, const FAST: bool>(
 }
 
 /// A space whose bytes lie in host memory in address order.
-pub(crate) trait Space: 'static {
+pub trait Space: 'static {
     type Address: Addr;
     const PLACE: Place;
     const SHARED: bool = matches!(Self::PLACE, Place::Shared);
@@ -142,9 +137,9 @@ pub(crate) trait Space: 'static {
 }
 
 /// Global memory.
-pub(crate) struct Global;
+pub struct Global;
 /// Shared memory addressed by registers of type `A`.
-pub(crate) struct Shared<A>(std::marker::PhantomData<A>);
+pub struct Shared<A>(std::marker::PhantomData<A>);
 
 impl Space for Global {
     type Address = u64;
@@ -201,7 +196,7 @@ impl<A: Addr> Space for Shared<A> {
 
 /// Counts one warp-wide access of `bytes` bytes a lane.
 #[inline(always)]
-pub(crate) fn count<S: Space>(cx: &mut Cx, store: bool, lanes: u32, bytes: u64, pattern: Pattern) {
+pub fn count<S: Space>(cx: &mut Cx, store: bool, lanes: u32, bytes: u64, pattern: Pattern) {
     let total = u64::from(lanes) * bytes;
     let c = &mut cx.counters;
     if S::PLACE == Place::Shared {
@@ -220,7 +215,7 @@ pub(crate) fn count<S: Space>(cx: &mut Cx, store: bool, lanes: u32, bytes: u64, 
 }
 
 /// Adds what depends on the single addresses of a mixed access.
-pub(crate) fn count_mixed<S: Space>(cx: &mut Cx, store: bool, addresses: &[u64], bytes: u64) {
+pub fn count_mixed<S: Space>(cx: &mut Cx, store: bool, addresses: &[u64], bytes: u64) {
     if S::SHARED {
         count_banks(cx, addresses, bytes);
     } else {
@@ -228,18 +223,18 @@ pub(crate) fn count_mixed<S: Space>(cx: &mut Cx, store: bool, addresses: &[u64],
     }
 }
 
-pub(crate) fn count_banks(cx: &mut Cx, addresses: &[u64], bytes: u64) {
+pub fn count_banks(cx: &mut Cx, addresses: &[u64], bytes: u64) {
     cx.counters.shared_bank_conflicts += bank_conflicts(addresses, bytes);
 }
 
 #[inline(always)]
-pub(crate) fn count_sectors(cx: &mut Cx, store: bool, sectors: u64) {
+pub fn count_sectors(cx: &mut Cx, store: bool, sectors: u64) {
     let c = &mut cx.counters;
     *(if store { &mut c.global_store_sectors } else { &mut c.global_load_sectors }) += sectors;
 }
 
 /// Distinct 32-byte sectors. Accesses are aligned, so one of up to 32 bytes lies in one sector.
-pub(crate) fn sectors(addresses: &[u64], bytes: u64) -> u64 {
+pub fn sectors(addresses: &[u64], bytes: u64) -> u64 {
     let per = bytes.div_ceil(32);
     let Some(&low) = addresses.iter().min() else { return 0 };
     // Most warps stay within 8 KiB of their lowest address: a bitmap of sectors does.

@@ -12,7 +12,7 @@ use super::soft::{self, Format, Round};
 /// The type of a factor or an accumulator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub enum Kind {
     F16,
     BF16,
     TF32,
@@ -45,11 +45,11 @@ impl Kind {
         Kind::S32,
     ];
 
-    pub(crate) fn of(code: u64) -> Kind {
+    pub fn of(code: u64) -> Kind {
         Kind::ALL[(code as usize & 15).min(Kind::ALL.len() - 1)]
     }
 
-    pub(crate) fn named(word: &str) -> Option<Kind> {
+    pub fn named(word: &str) -> Option<Kind> {
         Some(match word {
             "f16" => Kind::F16,
             "bf16" => Kind::BF16,
@@ -68,7 +68,7 @@ impl Kind {
         })
     }
 
-    pub(crate) fn bits(self) -> u32 {
+    pub fn bits(self) -> u32 {
         match self {
             Kind::F16 | Kind::BF16 => 16,
             Kind::TF32 | Kind::F32 | Kind::S32 => 32,
@@ -80,17 +80,17 @@ impl Kind {
     }
 
     /// Elements in one register of a fragment.
-    pub(crate) fn per_register(self) -> usize {
+    pub fn per_register(self) -> usize {
         (32 / self.bits()).max(1) as usize
     }
 
-    pub(crate) fn is_int(self) -> bool {
+    pub fn is_int(self) -> bool {
         matches!(self, Kind::S8 | Kind::U8 | Kind::S4 | Kind::U4 | Kind::S32)
     }
 }
 
 /// The value of an integer element.
-pub(crate) fn integer(kind: Kind, bits: u32) -> i64 {
+pub fn integer(kind: Kind, bits: u32) -> i64 {
     match kind {
         Kind::S8 => i64::from(bits as u8 as i8),
         Kind::U8 => i64::from(bits as u8),
@@ -102,7 +102,7 @@ pub(crate) fn integer(kind: Kind, bits: u32) -> i64 {
 
 /// A floating-point element: ± m · 2^(e - fraction bits of its type).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Part {
+pub struct Part {
     m: i32,
     e: i32,
     /// Infinite or NaN: what it is, else 0.
@@ -123,7 +123,7 @@ fn layout(kind: Kind) -> (u32, u32) {
 }
 
 /// Takes an element apart. Zero has the exponent -126 whatever its type.
-pub(crate) fn part(kind: Kind, bits: u32) -> Part {
+pub fn part(kind: Kind, bits: u32) -> Part {
     let (fraction, exponent) = layout(kind);
     let bits = if kind == Kind::TF32 { bits >> 13 } else { bits };
     let bias = (1 << (exponent - 1)) - 1;
@@ -149,7 +149,7 @@ pub(crate) fn part(kind: Kind, bits: u32) -> Part {
 
 /// How an architecture sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sum {
+pub struct Sum {
     /// Fraction bits that the aligned terms keep.
     fraction: i32,
     /// Products that are summed at once.
@@ -159,7 +159,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    pub(crate) fn of(sm: u32, kind: Kind) -> Sum {
+    pub fn of(sm: u32, kind: Kind) -> Sum {
         let (fraction, group, result) = match (sm, kind) {
             (90.., _) => (25, 32, 23),
             (75..=89, Kind::E4M3 | Kind::E5M2) => (13, 16, 13),
@@ -179,7 +179,7 @@ fn value(kind: Kind, p: Part) -> f64 {
 }
 
 /// `c + Σ a·b` of one group; `c` and the result are of type `acc` (f16 or f32), as bits.
-pub(crate) fn dot(kind: [Kind; 2], a: &[Part], b: &[Part], c: u32, acc: Kind, sum: Sum) -> u32 {
+pub fn dot(kind: [Kind; 2], a: &[Part], b: &[Part], c: u32, acc: Kind, sum: Sum) -> u32 {
     let own = part(acc, c);
     let mut special = own.special != 0.0;
     let mut top = own.e;
@@ -213,7 +213,7 @@ pub(crate) fn dot(kind: [Kind; 2], a: &[Part], b: &[Part], c: u32, acc: Kind, su
 
 /// Rows of f16 for sums in f32, as most products of matrices are: what [`dot`] does, in steps that a CPU takes for several
 /// elements at once. Products of f16 are exact in f32.
-pub(crate) struct Halves {
+pub struct Halves {
     values: Vec<f32>,
     /// Those of [`Part`].
     exponents: Vec<i16>,
@@ -224,7 +224,7 @@ pub(crate) struct Halves {
 
 impl Halves {
     /// Rows of `width` elements.
-    pub(crate) fn new(words: &[u64], width: usize) -> Halves {
+    pub fn new(words: &[u64], width: usize) -> Halves {
         let parts = words.iter().map(|&w| part(Kind::F16, w as u32));
         let (exponents, special): (Vec<i16>, Vec<bool>) = parts.map(|p| (p.e as i16, p.special != 0.0)).unzip();
         let finite = special.chunks(width).map(|row| !row.contains(&true)).collect();
@@ -232,7 +232,7 @@ impl Halves {
     }
 
     /// `c + Σ a·b` of row `i` of these and row `j` of the others, as bits of f32; none where [`dot`] has to be asked.
-    pub(crate) fn dot(&self, i: usize, other: &Halves, j: usize, c: u32, sum: Sum) -> Option<u32> {
+    pub fn dot(&self, i: usize, other: &Halves, j: usize, c: u32, sum: Sum) -> Option<u32> {
         if !self.finite[i] || !other.finite[j] {
             return None;
         }
@@ -293,7 +293,7 @@ fn finish(total: i64, e: i32, acc: Kind, result: u32) -> u32 {
 }
 
 /// The element of a product of f64 matrices.
-pub(crate) fn dot64(a: &[f64], b: &[f64], c: f64, round: Round) -> f64 {
+pub fn dot64(a: &[f64], b: &[f64], c: f64, round: Round) -> f64 {
     a.iter().zip(b).fold(c, |sum, (&x, &y)| match round {
         Round::Nearest => f64::from_bits(super::float::canon64(x.mul_add(y, sum))),
         _ => f64::from_bits(soft::fma(x, y, sum, Format::F64, round)),
@@ -301,7 +301,7 @@ pub(crate) fn dot64(a: &[f64], b: &[f64], c: f64, round: Round) -> f64 {
 }
 
 /// An accumulator of another type.
-pub(crate) fn accumulator(bits: u32, from: Kind, to: Kind) -> u32 {
+pub fn accumulator(bits: u32, from: Kind, to: Kind) -> u32 {
     match (from, to) {
         (Kind::F16, Kind::F32) => f16_to_f32(bits as u16).to_bits(),
         (Kind::F32, Kind::F16) => super::half::f32_to_f16(f32::from_bits(bits)).into(),

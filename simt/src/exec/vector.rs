@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 /// The CPU has AVX2; `row` points to 32 words of 64 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) unsafe fn steps64(row: *const u8, step: u64) -> bool {
+pub unsafe fn steps64(row: *const u8, step: u64) -> bool {
     // SAFETY: by the contract, all loads lie inside the row.
     unsafe {
         let first = row.cast::<u64>().read();
@@ -31,7 +31,7 @@ pub(crate) unsafe fn steps64(row: *const u8, step: u64) -> bool {
 /// The CPU has AVX2; `row` points to 32 words of 32 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) unsafe fn steps32(row: *const u8, step: u32) -> bool {
+pub unsafe fn steps32(row: *const u8, step: u32) -> bool {
     // SAFETY: by the contract, all loads lie inside the row.
     unsafe {
         let first = _mm256_set1_epi32(row.cast::<i32>().read());
@@ -50,7 +50,7 @@ pub(crate) unsafe fn steps32(row: *const u8, step: u32) -> bool {
 
 /// Asks for bytes that may be needed soon, wherever they are.
 #[inline(always)]
-pub(crate) fn prefetch(from: *const u8, bytes: u64) {
+pub fn prefetch(from: *const u8, bytes: u64) {
     for line in (0..bytes).step_by(64) {
         // SAFETY: a hint; it does nothing where there is no memory.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(line as usize).cast()) }
@@ -58,7 +58,7 @@ pub(crate) fn prefetch(from: *const u8, bytes: u64) {
 }
 
 /// What [`survey`] finds.
-pub(crate) struct Survey {
+pub struct Survey {
     /// All lanes' bytes lie inside the region, aligned.
     pub inside: bool,
     /// No address is lower than that of the lane before.
@@ -77,7 +77,7 @@ pub(crate) struct Survey {
 /// The CPU has AVX2; `row` points to 32 such words.
 #[inline(never)]
 #[target_feature(enable = "avx2")]
-pub(crate) unsafe fn survey<const WIDE: bool>(
+pub unsafe fn survey<const WIDE: bool>(
     row: *const u8,
     offset: u64,
     bytes: u64,
@@ -133,7 +133,7 @@ pub(crate) unsafe fn survey<const WIDE: bool>(
 /// The CPU has AVX2; `row` points to 32 words of 64 bits.
 #[inline(never)]
 #[target_feature(enable = "avx2")]
-pub(crate) unsafe fn rises(row: *const u8, offset: u64, bytes: u64, to: &mut [u64; 33]) -> Option<u32> {
+pub unsafe fn rises(row: *const u8, offset: u64, bytes: u64, to: &mut [u64; 33]) -> Option<u32> {
     // SAFETY: by the contract, all loads lie inside the row; `to` has room for 33.
     unsafe {
         let all = |v: u64| _mm256_set1_epi64x(v as i64);
@@ -173,7 +173,7 @@ fn sum(v: __m256i) -> u64 {
 /// The CPU has AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) unsafe fn permutes(at: &[u64; 33], bytes: u64) -> bool {
+pub unsafe fn permutes(at: &[u64; 33], bytes: u64) -> bool {
     if !(4..=32).contains(&bytes) {
         return false;
     }
@@ -201,7 +201,7 @@ pub(crate) unsafe fn permutes(at: &[u64; 33], bytes: u64) -> bool {
 /// The CPU has AVX2; `from` points to 32 · N words, each of `to` to a row.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) unsafe fn split<const N: usize>(from: *const u8, key: u32, to: &[*mut u8; N]) {
+pub unsafe fn split<const N: usize>(from: *const u8, key: u32, to: &[*mut u8; N]) {
     let key = _mm256_set1_epi32(key as i32);
     // SAFETY: by the contract, all offsets lie inside the vectors and the rows.
     unsafe {
@@ -246,7 +246,7 @@ fn transpose([t0, t1, t2, t3]: [__m256i; 4]) -> [__m256i; 4] {
 /// The CPU has AVX2; `from` gives where 16 bytes of each lane lie, each of `to` points to a row.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) unsafe fn gather(from: impl Fn(usize) -> *const u8, key: u32, to: &[*mut u8; 4]) {
+pub unsafe fn gather(from: impl Fn(usize) -> *const u8, key: u32, to: &[*mut u8; 4]) {
     let key = _mm256_set1_epi32(key as i32);
     // SAFETY: by the contract.
     unsafe {
@@ -265,7 +265,7 @@ pub(crate) unsafe fn gather(from: impl Fn(usize) -> *const u8, key: u32, to: &[*
 /// The CPU has AVX2; `to` points to 32 · N words, each of `from` to a row.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) unsafe fn join<const N: usize>(to: *mut u8, key: u32, from: &[*const u8; N]) {
+pub unsafe fn join<const N: usize>(to: *mut u8, key: u32, from: &[*const u8; N]) {
     let key = _mm256_set1_epi32(key as i32);
     // SAFETY: by the contract, all offsets lie inside the vectors and the rows.
     unsafe {

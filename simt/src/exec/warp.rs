@@ -12,17 +12,16 @@ use std::collections::HashMap;
 use super::barrier::{BARRIERS, Barrier};
 use super::lanes::lanes_of;
 use super::stack::Stack;
-use super::{Cx, Flow, LANES, PRED_CARRY, PRED_TRUE, ROW, limit, rendezvous};
-use crate::check::{checker, race};
+use super::{Cx, Flow, LANES, PRED_CARRY, PRED_TRUE, ROW, limit, publish, rendezvous};
 use crate::memory::POISON_KEY;
 use crate::program::{Function, Program};
 
 /// A row of 32-bit registers.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub(crate) struct Row(pub [u32; LANES]);
+pub struct Row(pub [u32; LANES]);
 
-pub(crate) const POISON_ROW: Row = Row([POISON_KEY as u32; LANES]);
+pub const POISON_ROW: Row = Row([POISON_KEY as u32; LANES]);
 
 /// Scheduling decisions for which a split that was let through keeps its preference.
 const FAVOUR: u32 = 256;
@@ -34,7 +33,7 @@ const INTERRUPTS: u32 = 4096;
 
 /// Why a split does not run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub enum State {
     Ready,
     /// In a collective of this kind and mask.
     Collective {
@@ -51,7 +50,7 @@ pub(crate) enum State {
 
 /// Lanes at one position.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Split {
+pub struct Split {
     pub pc: u32,
     pub mask: u32,
     pub frame: u32,
@@ -63,7 +62,7 @@ pub(crate) struct Split {
 
 /// An activation of a function; the same for all lanes that came the same way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame {
+pub struct Frame {
     pub(super) parent: u32,
     pub function: u32,
     pub(super) call: u32,
@@ -76,7 +75,7 @@ pub(crate) struct Frame {
 
 /// Why a warp stopped running.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stop {
+pub enum Stop {
     /// All lanes have exited.
     Done,
     /// No split can run before other warps have.
@@ -87,7 +86,7 @@ pub(crate) enum Stop {
 }
 
 /// A warp of a block.
-pub(crate) struct Warp {
+pub struct Warp {
     pub index: u32,
     pub live: u32,
     pub splits: Vec<Split>,
@@ -110,7 +109,7 @@ pub(crate) struct Warp {
 }
 
 impl Warp {
-    pub(crate) fn new(index: u32) -> Warp {
+    pub fn new(index: u32) -> Warp {
         Warp {
             index,
             live: 0,
@@ -131,7 +130,7 @@ impl Warp {
     }
 
     /// Prepares the warp to run a kernel from its start.
-    pub(crate) fn start(&mut self, program: &Program, entry: u32, live: u32) {
+    pub fn start(&mut self, program: &Program, entry: u32, live: u32) {
         let Some(function) = program.functions.get(entry as usize) else { return };
         self.live = live;
         self.at_barrier = [0; BARRIERS];
@@ -201,7 +200,7 @@ impl Warp {
     }
 
     /// Points the context at a frame of this warp.
-    pub(crate) fn enter(&mut self, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], frame: u32) {
+    pub fn enter(&mut self, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], frame: u32) {
         let frame = self.frames[frame as usize];
         let function = &program.functions[frame.function as usize];
         // SAFETY: `reserve` made room for the frame behind each of these offsets.
@@ -223,12 +222,12 @@ impl Warp {
     }
 
     /// Whether some split can run.
-    pub(crate) fn ready(&self) -> bool {
+    pub fn ready(&self) -> bool {
         self.splits.iter().any(|s| s.state == State::Ready)
     }
 
     /// Adds lanes at a position, with those that are there already.
-    pub(crate) fn add(&mut self, pc: u32, mask: u32, frame: u32, state: State) {
+    pub fn add(&mut self, pc: u32, mask: u32, frame: u32, state: State) {
         if mask == 0 {
             return;
         }
@@ -275,7 +274,7 @@ impl Warp {
     }
 
     /// Runs until no split can.
-    pub(crate) fn run(
+    pub fn run(
         &mut self,
         cx: &mut Cx,
         program: &Program,
@@ -354,9 +353,7 @@ impl Warp {
                     self.add(pc + 1, rest, split.frame, State::Ready);
                     self.live &= !lanes;
                     self.exits.push((pc, lanes));
-                    if cx.checker.is_some() {
-                        checker::with(cx, |c, _| race::exited(c, self.index, lanes));
-                    }
+                    cx.observe(|o, _| o.exited(self.index, lanes));
                     cx.live = self.live;
                     cx.progress += 1;
                     rendezvous::complete(self, cx, program, pools);
@@ -389,7 +386,7 @@ fn run_split(cx: &mut Cx, pc: u32) -> (Flow, u32) {
         // SAFETY: as for the portable call.
         unsafe { run_body::<CHECKED>(cx, pc) }
     }
-    let checked = cx.checker.is_some();
+    let checked = cx.observer.is_some() || cx.dice != 0;
     #[cfg(target_arch = "x86_64")]
     if super::lanes::simd() {
         // SAFETY: `simd` says that the feature is there; a checked launch has a note for every operation.
@@ -424,9 +421,9 @@ unsafe fn run_body<const CHECKED: bool>(cx: &mut Cx, mut pc: u32) -> (Flow, u32)
         // SAFETY: guards are predicates of the frame.
         let active = cx.mask & unsafe { cx.pred(op.guard) };
         cx.active = active;
-        if CHECKED && cx.tainted && op.guard >> 1 != PRED_TRUE {
+        if CHECKED && cx.following && op.guard >> 1 != PRED_TRUE {
             // SAFETY: as below.
-            unsafe { checker::guarded(cx, op, pc) }
+            unsafe { publish::guarded(cx, op, pc) }
         }
         if active != cx.mask {
             // SAFETY: there is one weight more than there are operations.
@@ -435,7 +432,7 @@ unsafe fn run_body<const CHECKED: bool>(cx: &mut Cx, mut pc: u32) -> (Flow, u32)
             cx.counters.lane_instructions = cx.counters.lane_instructions.wrapping_sub(off);
             if active == 0 {
                 if CHECKED {
-                    checker::skipped(cx, pc);
+                    publish::skipped(cx, pc);
                 }
                 pc += 1;
                 continue;
@@ -443,13 +440,13 @@ unsafe fn run_body<const CHECKED: bool>(cx: &mut Cx, mut pc: u32) -> (Flow, u32)
         }
         if CHECKED {
             // SAFETY: as below; `run_split` takes this way only with notes.
-            unsafe { checker::before(cx, op, pc) }
+            unsafe { publish::before(cx, op, pc) }
         }
         // SAFETY: the contract of handlers, which lowering established for this operation.
         let flow = unsafe { (op.f)(cx, op) };
         if CHECKED && flow != Flow::Fault {
             // SAFETY: as above.
-            unsafe { checker::after(cx, op, pc, flow) }
+            unsafe { publish::after(cx, op, pc, flow) }
         }
         if flow == Flow::Next {
             pc += 1;

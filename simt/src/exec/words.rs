@@ -6,7 +6,7 @@
 use super::{Cx, Op};
 
 /// What lists are made of.
-pub(crate) trait Words: Sized + Copy {
+pub trait Words: Sized + Copy {
     /// How many words it has: where the rows of its list start.
     const COUNT: usize;
 
@@ -69,20 +69,20 @@ impl Words for bool {
 
 /// An offset of an address, which fits into 32 bits with its sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Offset(i32);
+pub struct Offset(i32);
 
 impl Offset {
     /// `None` if it does not fit.
-    pub(crate) fn new(offset: u64) -> Option<Offset> {
+    pub fn new(offset: u64) -> Option<Offset> {
         i32::try_from(offset as i64).ok().map(Offset)
     }
 
     /// Nothing is added.
-    pub(crate) const ZERO: Offset = Offset(0);
+    pub const ZERO: Offset = Offset(0);
 
     /// To be added to an address, wrapping.
     #[inline(always)]
-    pub(crate) fn bits(self) -> u64 {
+    pub fn bits(self) -> u64 {
         i64::from(self.0) as u64
     }
 }
@@ -102,7 +102,7 @@ macro_rules! words {
     ($($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $ty:ty),* $(,)? })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) struct $name {
+        pub struct $name {
             $($(#[$about])* pub $field: $ty,)*
         }
 

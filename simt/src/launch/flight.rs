@@ -5,14 +5,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::prepare::Prepared;
-use super::run::{Ended, Failure, Patience, Schedule};
+use super::run::{Failure, Patience, Schedule, Turned};
 use super::{Instance, Launch, Machine, Worker};
-use crate::check::checker::{self, Checker, RawSite};
-use crate::check::race::sync_fault;
-use crate::check::{self, Checks, Inspection};
 use crate::counters::Counters;
 use crate::exec::Site;
 use crate::fault::Fault;
+use crate::observer::{Launching, Observer, Watch};
 
 /// When a launch is said to wait.
 const FIRST: Patience = Patience { quiet: 1 << 12, busy: 1 << 28 };
@@ -28,10 +26,10 @@ pub struct Start<'a> {
     pub launch: &'a Launch,
     /// The parameter block.
     pub params: &'a [u8],
-    /// What it is watched for.
-    pub checks: Checks,
-    /// Its place among the operations of the host program, where that is known.
-    pub ordering: Option<&'a check::Ordering<'a>>,
+    /// Makes who watches it.
+    pub watch: Option<Watch<'a>>,
+    /// Shuffles the order of blocks, warps and lanes; 0 is the reference order.
+    pub seed: u64,
     /// Instructions that one block may execute, 0 for no limit; `None`: as the machine's configuration says.
     pub instruction_limit: Option<u64>,
 }
@@ -39,14 +37,26 @@ pub struct Start<'a> {
 impl<'a> Start<'a> {
     /// A launch that nobody watches.
     pub fn new(kernel: &'a str, launch: &'a Launch, params: &'a [u8]) -> Start<'a> {
-        Start { kernel, launch, params, checks: Checks::default(), ordering: None, instruction_limit: None }
+        Start { kernel, launch, params, watch: None, seed: 0, instruction_limit: None }
     }
+}
+
+/// A launch that has ended.
+#[derive(Default)]
+pub struct Ended {
+    /// What it did, if nothing stopped it.
+    pub counters: Counters,
+    /// What stopped it, if something did.
+    pub fault: Option<Box<Fault>>,
+    /// Who watched it, with what they have seen; `None` if it did not begin.
+    #[doc(hidden)]
+    pub observer: Option<Box<dyn Observer>>,
 }
 
 /// What came of letting a launch run.
 pub enum Progress {
     /// It has ended.
-    Ended(Box<Inspection>),
+    Ended(Box<Ended>),
     /// All its threads wait for something that they do not do themselves.
     Waiting(Box<Waiting>),
 }
@@ -67,8 +77,8 @@ pub(super) struct Flight {
     pub schedule: Schedule,
 }
 
-// SAFETY: the raw pointers of context, blocks and checker point into their own buffers and into the program, parameters and
-// constants of the launch, all on the heap and kept by it, or are set anew before each use.
+// SAFETY: the raw pointers of context and blocks point into their own buffers and into the program, parameters and
+// constants of the launch, all on the heap and kept by it, or are set anew before each use; observers can be sent.
 unsafe impl Send for Flight {}
 
 impl Machine {
@@ -79,7 +89,7 @@ impl Machine {
             Err(fault) => return Progress::Ended(Box::new(nothing(fault))),
         };
         match self.fly(&prepared, &start, Some(FIRST)) {
-            Ok(inspection) => Progress::Ended(Box::new(inspection)),
+            Ok(ended) => Progress::Ended(Box::new(ended)),
             Err((flight, changing)) => {
                 Progress::Waiting(Box::new(Waiting { prepared, flight: *flight, looked: false, changing }))
             }
@@ -87,12 +97,12 @@ impl Machine {
     }
 
     /// Runs a launch to its end.
-    pub(super) fn to_the_end(&self, instance: &Instance, start: Start<'_>) -> Inspection {
+    pub fn run(&self, instance: &Instance, start: Start<'_>) -> Ended {
         let prepared = match self.prepare(instance, &start) {
             Ok(prepared) => prepared,
             Err(fault) => return nothing(fault),
         };
-        self.fly(&prepared, &start, None).unwrap_or_else(|(flight, _)| self.stop(&prepared, *flight, start.ordering))
+        self.fly(&prepared, &start, None).unwrap_or_else(|(flight, _)| self.stop(&prepared, *flight))
     }
 
     /// Begins; the state comes back if it waits, and whether it changes memory.
@@ -101,42 +111,36 @@ impl Machine {
         prepared: &Prepared<I>,
         start: &Start<'_>,
         patience: Option<Patience>,
-    ) -> Result<Inspection, (Box<Flight>, bool)> {
+    ) -> Result<Ended, (Box<Flight>, bool)> {
         let grid = prepared.grid();
         let run = prepared.run(self, &grid);
-        if start.checks == Checks::default()
+        if start.watch.is_none()
+            && start.seed == 0
             && let Some(pool) = self.pool().filter(|_| run.is_worth_sharing())
         {
             let ended = run.parallel(pool);
             self.memory.define_all();
-            return Ok(self.inspection(prepared, ended, None, None));
+            return Ok(self.ended(prepared, ended, None));
         }
-        let checker = (start.checks != Checks::default()).then(|| {
-            let mut checker = Box::new(Checker::new(start.checks, &grid));
-            let variables = grid.program.globals.iter().zip(&prepared.instance.addresses);
-            checker.races.early = start.ordering.and_then(|o| o.early).map(|_| Vec::new());
-            checker.races.statics = variables.map(|(g, &address)| (address, g.size, g.name.clone())).collect();
-            checker
+        let Instance { module, addresses, .. } = &*prepared.instance;
+        let observer = start.watch.map(|watch| {
+            let kernel = &prepared.kernel;
+            watch(&Launching { module, kernel, grid: &grid, globals: addresses })
         });
-        let mut flight = run.begin(checker);
+        let mut flight = run.begin(observer, start.seed);
         match run.turns(&mut flight, patience) {
-            Ok(Ended::Waiting { changing }) => Err((Box::new(flight), changing)),
-            Ok(Ended::Done) => Ok(self.conclude(prepared, flight, Ok(()), start.ordering)),
-            Err(failure) => Ok(self.conclude(prepared, flight, Err(failure), start.ordering)),
+            Ok(Turned::Waiting { changing }) => Err((Box::new(flight), changing)),
+            Ok(Turned::Done) => Ok(self.conclude(prepared, flight, Ok(()))),
+            Err(failure) => Ok(self.conclude(prepared, flight, Err(failure))),
         }
     }
 
     /// Ends a launch that waits, as a deadlock.
-    fn stop<I: Deref<Target = Instance>>(
-        &self,
-        prepared: &Prepared<I>,
-        flight: Flight,
-        ordering: Option<&check::Ordering<'_>>,
-    ) -> Inspection {
+    fn stop<I: Deref<Target = Instance>>(&self, prepared: &Prepared<I>, flight: Flight) -> Ended {
         let outcome =
             flight.schedule.deadlock("all resident threads spin or wait, and nobody is left who could end that");
         let failed = outcome.map_or(Ok(()), Err);
-        self.conclude(prepared, flight, failed, ordering)
+        self.conclude(prepared, flight, failed)
     }
 
     /// Gives the buffers back and says what came of the launch.
@@ -145,93 +149,69 @@ impl Machine {
         prepared: &Prepared<I>,
         flight: Flight,
         outcome: Result<(), Failure>,
-        ordering: Option<&check::Ordering<'_>>,
-    ) -> Inspection {
+    ) -> Ended {
         let Flight { mut worker, schedule } = flight;
         let blocks = prepared.grid().grid.iter().fold(1u64, |p, &n| p.saturating_mul(n.into()));
         let counters = Counters { blocks, ..worker.cx.counters };
-        let checker = worker.cx.checker.take();
+        let observer = worker.cx.observer.take();
         worker.blocks.extend(schedule.into_blocks());
         self.put_back(worker);
-        if !prepared.checks.init {
+        if !observer.as_ref().is_some_and(|o| o.interest().definedness) {
             // Nobody has followed which bytes the kernel wrote.
             self.memory.define_all();
         }
-        self.inspection(prepared, outcome.map(|()| counters), checker, ordering)
+        self.ended(prepared, outcome.map(|()| counters), observer)
     }
 
-    fn inspection<I: Deref<Target = Instance>>(
+    fn ended<I: Deref<Target = Instance>>(
         &self,
         prepared: &Prepared<I>,
         result: Result<Counters, Failure>,
-        checker: Option<Box<Checker>>,
-        ordering: Option<&check::Ordering<'_>>,
-    ) -> Inspection {
-        let (grid, module, kernel) = (prepared.grid(), &prepared.instance.module, prepared.kernel.as_str());
-        let mut all = Inspection::default();
-        if let Some(checker) = checker {
-            let checks = prepared.checks;
-            let Checker { mut findings, races, counts, init, .. } = *checker;
-            init.tell(kernel, &self.memory.snapshot(), &|pc| findings.explains(pc), &|raw| raw.finish(module, &grid));
-            all.profile = checks.profile.then(|| counts.finish(module, grid.program));
-            if let Err((block, warp, raw)) = &result
-                && checks.sync
-            {
-                all.fault_told = sync_fault(&mut findings, *block, *warp, raw);
-            }
-            all.findings = findings.finish(module, kernel, &grid);
-            if let Some(ordering) = ordering {
-                let label = |write| format!("{} by kernel `{kernel}`", if write { "write" } else { "read" });
-                let site = |(pc, thread), write| {
-                    RawSite { label: label(write), thread: Some(thread), pc, note: String::new() }.finish(module, &grid)
-                };
-                let uses = races.uses();
-                let early = check::race::joined(races.early.unwrap_or_default());
-                all.findings.extend(self.memory.overtaken(kernel, &early, ordering, &site));
-                all.findings.extend(self.memory.record(kernel, &uses, ordering, &site));
-            }
-        }
+        observer: Option<Box<dyn Observer>>,
+    ) -> Ended {
         match result {
-            Ok(counters) => all.counters = counters,
-            Err(failure) => all.fault = Some(Box::new(self.report(module, kernel, &grid, failure))),
+            Ok(counters) => Ended { counters, fault: None, observer },
+            Err(failure) => {
+                let fault = self.report(&prepared.instance.module, &prepared.kernel, &prepared.grid(), failure);
+                Ended { counters: Counters::default(), fault: Some(Box::new(fault)), observer }
+            }
         }
-        all
     }
 }
 
 /// A launch that did not begin.
-fn nothing(fault: Box<Fault>) -> Inspection {
-    Inspection { fault: Some(fault), ..Inspection::default() }
+fn nothing(fault: Box<Fault>) -> Ended {
+    Ended { fault: Some(fault), ..Ended::default() }
 }
 
 impl Waiting {
     /// Lets the launch look again whether it can go on. It sees what was allocated and freed meanwhile.
-    pub fn resume(mut self: Box<Self>, machine: &Machine, ordering: Option<&check::Ordering<'_>>) -> Progress {
+    pub fn resume(mut self: Box<Self>, machine: &Machine) -> Progress {
         let cx = &mut self.flight.worker.cx;
         cx.memory = machine.memory.snapshot();
         // Cached places may be those of what is gone.
         cx.sites.fill(Site::EMPTY);
-        checker::with(cx, |c, _| check::init::forget(c));
+        cx.observe(|o, _| o.allocations_changed());
         self.looked = true;
         let grid = self.prepared.grid();
         let run = self.prepared.run(machine, &grid);
         let outcome = match run.turns(&mut self.flight, Some(AGAIN)) {
-            Ok(Ended::Waiting { changing }) => {
+            Ok(Turned::Waiting { changing }) => {
                 self.changing = changing;
                 if !changing {
                     self.prepared.waits();
                 }
                 return Progress::Waiting(self);
             }
-            Ok(Ended::Done) => Ok(()),
+            Ok(Turned::Done) => Ok(()),
             Err(failure) => Err(failure),
         };
-        Progress::Ended(Box::new(machine.conclude(&self.prepared, self.flight, outcome, ordering)))
+        Progress::Ended(Box::new(machine.conclude(&self.prepared, self.flight, outcome)))
     }
 
     /// Ends the launch as a deadlock.
-    pub fn deadlock(self: Box<Self>, machine: &Machine, ordering: Option<&check::Ordering<'_>>) -> Inspection {
-        machine.stop(&self.prepared, self.flight, ordering)
+    pub fn deadlock(self: Box<Self>, machine: &Machine) -> Ended {
+        machine.stop(&self.prepared, self.flight)
     }
 
     /// The kernel.
@@ -265,6 +245,6 @@ impl Waiting {
     pub fn describe(&self, machine: &Machine) -> String {
         let Some(failure) = self.flight.schedule.deadlock("all its threads wait") else { return String::new() };
         let (module, grid) = (&self.prepared.instance.module, self.prepared.grid());
-        machine.report(module, &self.prepared.kernel, &grid, failure).detail
+        machine.report(module, &self.prepared.kernel, &grid, failure).detail()
     }
 }

@@ -7,7 +7,6 @@ use warpsmith_arch::{Architecture, DEFAULT_SHARED, MAX_BLOCK, MAX_GRID, MAX_LOCA
 
 use super::run::Run;
 use super::{Instance, Launch, Machine, Start, gpu};
-use crate::check::Checks;
 use crate::counters::Counters;
 use crate::exec::block::{Grid, RESERVED};
 use crate::exec::limit::{Pulse, Sample};
@@ -28,7 +27,6 @@ fn max_shared(sm: u32) -> u32 {
 pub(super) struct Prepared<I> {
     pub instance: I,
     pub kernel: String,
-    pub checks: Checks,
     launch: Launch,
     threads: u32,
     shared_bytes: u32,
@@ -124,7 +122,7 @@ impl Machine {
     ) -> Result<Prepared<I>, Box<Fault>> {
         let (kernel, launch) = (start.kernel, start.launch);
         let module = &instance.module;
-        let bad = |why: &str| Box::new(bad_launch(kernel, why.to_owned()));
+        let bad = |why: &str| Box::new(Fault::new(FaultKind::BadLaunch(why.to_owned()), kernel));
         let program = &module.program;
         let at = module.kernels().position(|k| k.name == kernel);
         let entry = at.and_then(|i| program.entries.get(i)).ok_or_else(|| bad("the module has no such kernel"))?;
@@ -147,7 +145,6 @@ impl Machine {
         };
         Ok(Prepared {
             kernel: kernel.to_owned(),
-            checks: start.checks,
             launch: *launch,
             // At most 1024, as was checked.
             threads: launch.block.iter().product(),
@@ -231,22 +228,6 @@ impl Machine {
     }
 }
 
-fn bad_launch(kernel: &str, why: String) -> Fault {
-    Fault {
-        kind: FaultKind::BadLaunch(why),
-        kernel: kernel.to_string(),
-        block: [0; 3],
-        thread: [0; 3],
-        lane: 0,
-        ptx_line: 0,
-        ptx_text: String::new(),
-        source: None,
-        frames: Vec::new(),
-        address: None,
-        detail: String::new(),
-    }
-}
-
 /// The value of a constant, with the kernel's places of shared variables.
 pub(super) fn resolve(value: Const, globals: &[u64], shared: &[(u32, u32)]) -> u64 {
     match value {
@@ -323,9 +304,9 @@ pub(super) fn empty_context() -> Cx {
         uniform: [0; uniform::COUNT],
         counters: Counters::default(),
         fault: None,
-        checker: None,
+        observer: None,
         notes: std::ptr::null(),
-        tainted: false,
+        following: false,
         watching: false,
         counting: false,
         dice: 0,

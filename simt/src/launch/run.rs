@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::flight::Flight;
 use super::{Machine, PARALLEL_THREADS, Worker, resident};
-use crate::check::checker::Checker;
 use crate::counters::Counters;
 use crate::exec::block::{Block, Grid, Outcome};
 use crate::exec::limit::{self, Pulse, Sample};
 use crate::exec::{Cx, RawFault, Site};
 use crate::memory::Snapshot;
+use crate::observer::Observer;
 
 /// A launch in progress.
 pub(super) struct Run<'a> {
@@ -36,7 +36,7 @@ pub(super) struct Patience {
 }
 
 /// How letting blocks run went.
-pub(super) enum Ended {
+pub(super) enum Turned {
     Done,
     /// All threads wait for what they do not do themselves; `changing` memory, or not.
     Waiting {
@@ -108,20 +108,20 @@ impl Run<'_> {
     }
 
     /// A launch whose blocks run in order, further ones beside those that only spin.
-    pub fn begin(&self, checker: Option<Box<Checker>>) -> Flight {
+    pub fn begin(&self, observer: Option<Box<dyn Observer>>, seed: u64) -> Flight {
         let mut worker = self.machine.worker();
         self.prepare(&mut worker);
-        worker.cx.counting = checker.as_ref().is_some_and(|c| c.checks.profile);
-        worker.cx.watching = checker.as_ref().is_some_and(|c| c.checks.races || c.checks.sync);
-        worker.cx.dice = checker.as_ref().map_or(0, |c| c.checks.seed);
+        let interest = observer.as_ref().map(|o| o.interest()).unwrap_or_default();
+        (worker.cx.counting, worker.cx.watching) = (interest.operations, interest.accesses);
+        worker.cx.dice = seed;
         worker.cx.notes = self.grid.program.notes.notes.as_ptr();
-        worker.cx.checker = checker;
-        let schedule = Schedule { seed: worker.cx.dice, ..Schedule::default() };
+        worker.cx.observer = observer;
+        let schedule = Schedule { seed, ..Schedule::default() };
         Flight { worker, schedule }
     }
 
     /// Lets blocks run: to the end, or until all of them have only spun for longer than `patience`.
-    pub fn turns(&self, flight: &mut Flight, patience: Option<Patience>) -> Result<Ended, Failure> {
+    pub fn turns(&self, flight: &mut Flight, patience: Option<Patience>) -> Result<Turned, Failure> {
         let Flight { worker: Worker { cx, blocks: spare }, schedule: s } = flight;
         let limit = self.machine.config.spin_limit;
         let (mut quiet, mut busy) = (0, cx.counters.warp_instructions);
@@ -139,7 +139,7 @@ impl Run<'_> {
                 (quiet, busy) = (0, cx.counters.warp_instructions);
             }
             if s.resident.is_empty() {
-                return Ok(Ended::Done);
+                return Ok(Turned::Done);
             }
             s.turn %= s.resident.len();
             let before = cx.progress;
@@ -171,7 +171,7 @@ impl Run<'_> {
                         }
                         Some(patience) if waits(patience) => {
                             s.turn += 1;
-                            return Ok(Ended::Waiting { changing: quiet <= patience.quiet });
+                            return Ok(Turned::Waiting { changing: quiet <= patience.quiet });
                         }
                         _ => {}
                     }

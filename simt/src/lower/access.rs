@@ -5,11 +5,11 @@ use super::facts::{self, Facts, Ordered, accesses};
 use super::integer::unsupported;
 use super::mods::{Mods, wide};
 use super::proto::{Builder, Class, List, Lowered, Symbol, V};
-use crate::check::note::{Access, Does, Scope, Taint};
 use crate::exec::cvt::{self, Extend};
 use crate::exec::mem::{self, Via as Row};
 use crate::exec::words::{Atomic, Plain, Via, Words};
 use crate::exec::{atom, control};
+use crate::note::{Access, Does, Scope, Taint};
 use crate::program::Const;
 use crate::ptx::ast::{Base, Instruction, Operand, Space, Type};
 

@@ -4,12 +4,12 @@ use super::facts::Facts;
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, List, Lowered, V};
-use crate::check::note::{Role, Taint};
 use crate::exec::atom::Reduce;
 use crate::exec::mbarrier::{self, act};
 use crate::exec::mem::{self, Via as Row};
 use crate::exec::words::{Barrier, Bulk, CopyAsync, Offset, StoreAsync, Via, Words};
 use crate::exec::{bulk, control, remote};
+use crate::note::{Role, Taint};
 use crate::ptx::ast::{Instruction, Operand, Space, Type};
 
 fn mismatch<T>(i: &Instruction) -> Lowered<T> {

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use super::graph::Block;
 use super::proto::{Builder, Kind, P};
-use crate::check::note::Mark;
 use crate::exec::barrier::bar;
+use crate::note::Mark;
 
 /// Marks by operation of the function: barriers that all threads of the block wait at, and the places behind them. Groups are numbered
 /// from `first` on.

@@ -4,11 +4,11 @@ use super::facts::{OF_FLOATS, relation};
 use super::integer::{operands, unsupported};
 use super::mods::{Mods, wide};
 use super::proto::{Builder, Lowered, P, V};
-use crate::check::note::{Relation, Taint};
 use crate::exec::OpFn;
 use crate::exec::float::{self, FloatCmp, FloatType};
 use crate::exec::int::{self, Bin, Cmp};
 use crate::exec::lanes::combine;
+use crate::note::{Relation, Taint};
 use crate::ptx::ast::{Instruction, Operand, Type};
 
 /// What `setp` and `set` can ask.

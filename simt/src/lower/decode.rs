@@ -4,8 +4,8 @@ use super::floating::is_float;
 use super::integer::unsupported;
 use super::mods::Mods;
 use super::proto::{Builder, Lowered};
-use crate::check::metrics::Work;
-use crate::check::note::Class;
+use crate::note::Class;
+use crate::note::Work;
 use crate::ptx::ast::Instruction;
 
 /// The opcodes that the machine knows, by their words.

@@ -7,8 +7,8 @@
 use super::access::Address;
 use super::mods::Mods;
 use super::proto::V;
-use crate::check::note::{Access, Class, Does, Order, Relation, Role, Scope, Taint, Test, Where};
 use crate::exec::mem::Via;
+use crate::note::{Access, Class, Does, Order, Relation, Role, Scope, Taint, Test, Where};
 use crate::ptx::ast::{Instruction, Space, Type};
 
 /// What an operation does besides computing registers.

@@ -5,12 +5,12 @@ use super::integer::{operands, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, Lowered, V};
 use crate::approx;
-use crate::check::note::Taint;
 use crate::exec::OpFn;
 use crate::exec::cvt::{self, Kind};
 use crate::exec::float::{self, Approx, Arith, Unary};
 use crate::exec::half::{self, B, H, HalfOp, X2};
 use crate::exec::soft::Round;
+use crate::note::Taint;
 use crate::ptx::ast::{Instruction, Operand, Type};
 
 /// The handler of a half-precision operation, if the type is one.

@@ -4,13 +4,13 @@ use super::facts::{self, Facts};
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, Kind, List, Lowered, P, Symbol, V, X};
-use crate::check::note::{Role, Taint};
 use crate::exec::barrier::bar;
 use crate::exec::collective::{self, COLLECTIVE};
 use crate::exec::int::{self, Cmp};
 use crate::exec::mem::{self, Via};
 use crate::exec::words::{Plain, Words};
 use crate::exec::{control, stack};
+use crate::note::{Role, Taint};
 use crate::program::{Call, Library, Slot, Target};
 use crate::ptx::ast::{self, Instruction, Operand, Space, Type};
 

@@ -3,10 +3,10 @@
 use super::facts::{self, Facts, cancels};
 use super::mods::{Mods, wide};
 use super::proto::{Builder, Lowered, P, V};
-use crate::check::note::{Role, Taint};
 use crate::exec::cvt;
 use crate::exec::int::{self, Bin, Carry, Cmp, Un};
 use crate::exec::lanes::combine;
+use crate::note::{Role, Taint};
 use crate::ptx::ast::{Instruction, Operand, Type};
 
 pub(super) fn unsupported(what: &str) -> String {

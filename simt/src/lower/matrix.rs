@@ -4,13 +4,13 @@ use super::facts::Facts;
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, List, Lowered, V};
-use crate::check::note::{Role, Taint};
 use crate::exec::OpFn;
 use crate::exec::fragment::{self, Tile};
 use crate::exec::mma::{self, Shape, accumulator_registers, factor_registers};
 use crate::exec::soft::Round;
 use crate::exec::tensor::Kind;
 use crate::exec::words::{Matrices, Via, Words};
+use crate::note::{Role, Taint};
 use crate::ptx::ast::{Instruction, Operand, Space, Type};
 
 /// `m16n8k16` as numbers.

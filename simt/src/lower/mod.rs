@@ -601,9 +601,9 @@ fn bare(like: &proto::Proto) -> proto::Proto {
         instruction: like.instruction,
         weight: 0,
         carry: (false, false),
-        facts: facts::Facts::registers(crate::check::note::Taint::Defined),
-        class: crate::check::note::Class::Control,
-        work: crate::check::metrics::Work::None,
+        facts: facts::Facts::registers(crate::note::Taint::Defined),
+        class: crate::note::Class::Control,
+        work: crate::note::Work::None,
     }
 }
 

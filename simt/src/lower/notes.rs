@@ -6,9 +6,9 @@ use super::allocate::Places;
 use super::facts::Effect;
 use super::objects::{self, Holds};
 use super::proto::{Builder, Class as Width, List, P, Proto, V, X};
-use crate::check::metrics::Work;
-use crate::check::note::{Access, Class, Note, Notes, Reg, Role, Taint, Where};
 use crate::exec::{CONST, PRED_CARRY};
+use crate::note::Work;
+use crate::note::{Access, Class, Note, Notes, Reg, Role, Taint, Where};
 
 /// The note of an operation that was made of nothing: a jump between blocks, a sentinel.
 pub(super) fn blank(notes: &Notes) -> Note {

@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use super::facts::Facts;
 use super::mods::wide;
-use crate::check::metrics::Work;
-use crate::check::note::{Class as Counted, Taint};
 use crate::exec::block::RESERVED;
 use crate::exec::lanes::map0;
 use crate::exec::{CONST, OpFn, ROW, control, cvt, int, local, uniform};
+use crate::note::Work;
+use crate::note::{Class as Counted, Taint};
 use crate::program::{Call, Const, Pooled};
 use crate::ptx::ast::{self, Body, Instruction, Label, Operand, Type};
 

@@ -3,9 +3,9 @@
 use super::integer::{sign_of, unsupported};
 use super::mods::Mods;
 use super::proto::{Builder, Lowered, V};
-use crate::check::note::Taint;
 use crate::exec::int;
 use crate::exec::video::{self, Compare, Mode, Scalar, Second, Video, WHOLE};
+use crate::note::Taint;
 use crate::ptx::ast::{Instruction, Operand, Reg, Type};
 
 /// What stands for a source or the destination.

@@ -10,7 +10,7 @@
 //! zero pages from the operating system then *are* poison, and memory that nobody touches costs
 //! nothing.
 //!
-//! **Undefined bytes.** With [`Memory::track`] on, allocations carry one bit a byte that says whether it has been given a
+//! **Undefined bytes.** With [`Memory::keep_definedness`] on, allocations carry one bit a byte that says whether it has been given a
 //! value: 12.5 % more memory, of which the operating system provides only the pages that are touched; and, where undefined data is
 //! stored, as much again for where it came from. Copies take both along. Host memory, and memory that was allocated while tracking was off, counts as defined. A launch that is not
 //! checked does not follow the bits, so after it everything counts as defined.
@@ -24,19 +24,17 @@
 use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::check::history::History;
-use crate::check::{Finding, story};
+use crate::observer::MemoryObserver;
 use crate::shadow::Shadow;
 
 mod error;
 mod table;
 
 pub use error::MemoryError;
-pub use table::AllocationInfo;
-use table::{Backing, State, describe};
-pub(crate) use table::{Entry, Snapshot, lookup};
+pub use table::{AllocationInfo, Entry, Nearest, Snapshot, lookup};
+use table::{Backing, State, describe, nearest};
 
 /// The byte that fresh memory reads as.
 pub const POISON: u8 = 0xA5;
@@ -52,6 +50,15 @@ const GRANULE: u64 = 64 << 10;
 /// Freed ranges that reports remember.
 const REMEMBERED: usize = 4096;
 
+/// Numbers that stand for how undefined data came to where it is; what they stand for only their observer knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Of the byte; 0 if nothing has been stored there.
+    pub number: u32,
+    /// Of a store to the same allocation; 0 if no kernel has been seen to store there.
+    pub writer: u32,
+}
+
 /// The global memory of one device; `Send + Sync`.
 pub struct Memory {
     total: u64,
@@ -60,8 +67,7 @@ pub struct Memory {
     /// Other devices' memories that kernels here may reach.
     peers: Mutex<Vec<Arc<Mutex<State>>>>,
     tracking: AtomicBool,
-    /// What operations of the host program have used, where they say so.
-    pub(crate) history: Mutex<History>,
+    observer: OnceLock<Box<dyn MemoryObserver>>,
 }
 
 impl Memory {
@@ -80,13 +86,13 @@ impl Memory {
             state,
             peers: Mutex::default(),
             tracking: AtomicBool::new(false),
-            history: Mutex::default(),
+            observer: OnceLock::new(),
         }
     }
 
     /// Whether allocations from now on carry bits that say which of their bytes are defined. Existing ones stay as
     /// they are.
-    pub fn track(&self, on: bool) {
+    pub fn keep_definedness(&self, on: bool) {
         self.tracking.store(on, Ordering::Relaxed);
     }
 
@@ -99,18 +105,17 @@ impl Memory {
         entry.shadow()?.undefined(address - entry.base, bytes)
     }
 
-    /// The finding `init::output` that a copy of this range to the host takes [undefined bytes](Memory::undefined) along: who
-    /// stored them, and where they were undefined first.
-    pub fn undefined_output(&self, address: u64, bytes: u64) -> Option<Finding> {
-        let (offset, count) = self.undefined(address, bytes)?;
-        let first = address.checked_add(offset)?;
-        let (number, writer, place) = {
-            let state = self.state();
-            let entry = lookup(&state.live, first)?;
-            let shadow = entry.shadow()?;
-            (shadow.story(first - entry.base), shadow.writer(), describe(&state, first))
-        };
-        Some(story::output(bytes, count, first, place, number, writer))
+    /// Where the undefined byte at `address` came from, as far as kernels and the [observer](MemoryObserver) have said.
+    pub fn origin(&self, address: u64) -> Option<Origin> {
+        let state = self.state();
+        let entry = lookup(&state.live, address)?;
+        let shadow = entry.shadow()?;
+        Some(Origin { number: shadow.story(address - entry.base), writer: shadow.writer() })
+    }
+
+    /// Who keeps books about the memory; `make` makes the observer if there is none yet.
+    pub fn observed_by(&self, make: impl FnOnce() -> Box<dyn MemoryObserver>) -> &dyn MemoryObserver {
+        &**self.observer.get_or_init(make)
     }
 
     /// Declares all bytes of all allocations defined.
@@ -170,7 +175,9 @@ impl Memory {
             return Err(MemoryError::NotAnAllocation { address: base, nearest });
         };
         let entry = Arc::make_mut(&mut state.live).remove(at);
-        self.history().retire(base, base.saturating_add(entry.size), &|_| true);
+        if let Some(observer) = self.observer.get() {
+            observer.freed(base, base.saturating_add(entry.size));
+        }
         state.used -= entry.size.next_multiple_of(512);
         if state.freed.len() == REMEMBERED {
             state.freed.pop_front();
@@ -288,8 +295,9 @@ impl Memory {
             (Some(to), Some(from)) => {
                 let at = src - from_entry.base;
                 // Only where something is missing is there anything to tell.
-                let blank = from.undefined(at, bytes).map_or(0, |(first, _)| {
-                    story::copied(from_entry.base, to_entry.base, self.describe(src.saturating_add(first)))
+                let blank = self.observer.get().zip(from.undefined(at, bytes)).map_or(0, |(observer, (first, _))| {
+                    let first = self.nearest(src.saturating_add(first));
+                    observer.copied(from_entry.base, to_entry.base, &first)
                 });
                 to.copy(dst - to_entry.base, from, at, bytes, blank);
             }
@@ -347,7 +355,12 @@ impl Memory {
         self.state().live.iter().filter(|e| e.key == POISON_KEY).count()
     }
 
-    /// Says in words what lies at `address`, or nearest to it, freed memory included.
+    /// What lies at `address`, or nearest to it, freed memory included.
+    pub fn nearest(&self, address: u64) -> Nearest {
+        nearest(&self.state(), address)
+    }
+
+    /// The same in words.
     pub fn describe(&self, address: u64) -> String {
         describe(&self.state(), address)
     }
@@ -358,7 +371,8 @@ impl Memory {
         *self.peers.lock().unwrap_or_else(PoisonError::into_inner) = others.collect();
     }
 
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    #[doc(hidden)]
+    pub fn snapshot(&self) -> Snapshot {
         let own = self.state().live.clone();
         let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if peers.is_empty() {
@@ -469,7 +483,7 @@ mod tests {
         let m = Memory::new(1 << 20);
         let before = m.alloc(64, 256).unwrap();
         assert_eq!(m.undefined(before, 64), None, "allocated before tracking");
-        m.track(true);
+        m.keep_definedness(true);
         let (a, b) = (m.alloc(64, 256).unwrap(), m.alloc(100, 256).unwrap());
         assert_eq!(m.undefined(a, 64), Some((0, 64)));
         m.write(a + 8, &[0; 8]).unwrap();

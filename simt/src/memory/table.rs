@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, dealloc};
 use std::collections::VecDeque;
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -41,8 +42,9 @@ impl Drop for Backing {
 }
 
 /// An entry of the allocation table.
+#[doc(hidden)]
 #[derive(Clone)]
-pub(crate) struct Entry {
+pub struct Entry {
     pub base: u64,
     pub size: u64,
     /// XOR of stored and visible bytes: `POISON_KEY`, or 0 for host memory.
@@ -53,12 +55,13 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn host(&self) -> *mut u8 {
+    #[doc(hidden)]
+    pub fn host(&self) -> *mut u8 {
         self.backing.host.as_ptr()
     }
 
     /// Which bytes are defined; `None`: all.
-    pub(crate) fn shadow(&self) -> Option<&Shadow> {
+    pub fn shadow(&self) -> Option<&Shadow> {
         self.backing.shadow.as_ref()
     }
 
@@ -71,9 +74,10 @@ impl Entry {
 }
 
 /// Live allocations sorted by address, as a launch sees them.
-pub(crate) type Snapshot = Arc<Vec<Entry>>;
+pub type Snapshot = Arc<Vec<Entry>>;
 
-pub(crate) fn lookup(live: &[Entry], address: u64) -> Option<&Entry> {
+#[doc(hidden)]
+pub fn lookup(live: &[Entry], address: u64) -> Option<&Entry> {
     let at = live.partition_point(|e| e.base <= address);
     live.get(at.checked_sub(1)?).filter(|e| address - e.base < e.size)
 }
@@ -86,29 +90,47 @@ pub(super) struct State {
     pub used: u64,
 }
 
-pub(super) fn describe(state: &State, address: u64) -> String {
+/// What lies at an address, or nearest to it; as text, in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nearest {
+    /// The address.
+    pub address: u64,
+    /// The allocation; `None` if there is none at all.
+    pub allocation: Option<AllocationInfo>,
+    /// It has been freed. Such an allocation contains the address.
+    pub freed: bool,
+}
+
+impl fmt::Display for Nearest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(AllocationInfo { base, size }) = self.allocation else { return f.write_str("no memory is allocated") };
+        let address = self.address;
+        if address < base {
+            return write!(f, "{} bytes before the nearest allocation, {size} bytes at {base:#x}", base - address);
+        }
+        let at = address - base;
+        if self.freed {
+            write!(f, "byte {at} of an allocation of {size} bytes at {base:#x} that has been freed")
+        } else if at < size {
+            write!(f, "byte {at} of the allocation of {size} bytes at {base:#x}, {} before its end", size - at)
+        } else {
+            write!(f, "{} bytes past the end of the nearest allocation, {size} bytes at {base:#x}", at - size)
+        }
+    }
+}
+
+pub(super) fn nearest(state: &State, address: u64) -> Nearest {
     let inside = |i: &AllocationInfo| address >= i.base && address - i.base < i.size;
-    if let Some(a) = state.freed.iter().rev().find(|a| inside(a)) {
-        let at = address - a.base;
-        return format!("byte {at} of an allocation of {} bytes at {:#x} that has been freed", a.size, a.base);
+    if let Some(&freed) = state.freed.iter().rev().find(|a| inside(a)) {
+        return Nearest { address, allocation: Some(freed), freed: true };
     }
     let live = state.live.iter().map(|e| AllocationInfo { base: e.base, size: e.size });
     let distance = |i: &AllocationInfo| {
         if address < i.base { i.base - address } else { (address - i.base).saturating_sub(i.size - 1) }
     };
-    match live.min_by_key(distance) {
-        None => "no memory is allocated".to_string(),
-        Some(a) if inside(&a) => {
-            let (at, left) = (address - a.base, a.size - (address - a.base));
-            format!("byte {at} of the allocation of {} bytes at {:#x}, {left} before its end", a.size, a.base)
-        }
-        Some(a) if address < a.base => {
-            let by = a.base - address;
-            format!("{by} bytes before the nearest allocation, {} bytes at {:#x}", a.size, a.base)
-        }
-        Some(a) => {
-            let by = address - a.base - a.size;
-            format!("{by} bytes past the end of the nearest allocation, {} bytes at {:#x}", a.size, a.base)
-        }
-    }
+    Nearest { address, allocation: live.min_by_key(distance), freed: false }
+}
+
+pub(super) fn describe(state: &State, address: u64) -> String {
+    nearest(state, address).to_string()
 }

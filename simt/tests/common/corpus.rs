@@ -2,7 +2,8 @@
 #![allow(dead_code)]
 
 use super::{Rig, Rng};
-use warpsmith_simt::{Checks, Launch, MachineConfig, Severity};
+use warpsmith_check::{Checks, Inspect, Severity};
+use warpsmith_simt::{Launch, MachineConfig};
 
 /// An argument.
 pub enum Arg {

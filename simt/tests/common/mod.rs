@@ -5,7 +5,8 @@ pub mod corpus;
 
 use std::sync::Arc;
 
-use warpsmith_simt::{Checks, Counters, Fault, Finding, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
+use warpsmith_check::{CheckedMemory, Checks, Finding, Inspect};
+use warpsmith_simt::{Counters, Fault, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
 /// A machine, a module on it, and output memory.
 pub struct Rig {

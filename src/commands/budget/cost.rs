@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use warpsmith_check::Checks;
 use warpsmith_host::gpu_kernels::cases::{self, Case, Inputs, Product, Rng, Tensor, multiply};
 use warpsmith_host::gpu_kernels::gemv::{self, Activations};
-use warpsmith_simt::Checks;
 
 use super::families::{self, Family, TRAFFIC};
 use super::known::Miss;

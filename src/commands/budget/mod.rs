@@ -21,9 +21,9 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use warpsmith_builder::ptxas::Resources;
 use warpsmith_builder::{Arch, nvdisasm, ptxas};
+use warpsmith_check::Checks;
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::Case;
-use warpsmith_simt::Checks;
 
 use super::check::bench::Gpu;
 use super::check::module;

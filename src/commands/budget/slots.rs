@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::pipes::{ISSUE, Pipe};
 use super::sass::Code;
 use warpsmith_arch::{SECTOR, WARP};
-use warpsmith_simt::check::LineProfile;
+use warpsmith_check::LineProfile;
 
 /// What the code of a run costs.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,8 +1,8 @@
 use super::slots::{Hot, Slots, weigh};
 use super::*;
 use crate::cli::Place;
+use warpsmith_check::{Class, LineProfile, Metrics};
 use warpsmith_host::gpu_kernels::cases::Kv;
-use warpsmith_simt::check::{Class, LineProfile, Metrics};
 
 /// A kernel as nvdisasm prints it, written by hand. Line 20 of PTX loads codes, line 21 scales, line 22 multiplies and
 /// adds; ptxas has unrolled the loop by two and put the rest behind it.

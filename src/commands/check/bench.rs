@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
+use warpsmith_check::{CheckedMemory, Checks, Inspect};
 use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, Launcher};
 use warpsmith_driver_api::software::{LaunchProfile, Report, approximate_json, finding_of};
 use warpsmith_host::gpu_kernels::cases::Bench;
-use warpsmith_simt::{Checks, Counters, Instance, Launch, Machine, MachineConfig, Module};
+use warpsmith_simt::{Counters, Instance, Launch, Machine, MachineConfig, Module};
 
 use crate::commands::approximate::Approximate;
 

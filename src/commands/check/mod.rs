@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use warpsmith_check::{Checks, Finding, Rule, Severity};
 use warpsmith_driver_api::software::{Allow, Report, parse_checks};
 use warpsmith_host::gpu_kernels::cases::{Case, Failure as CaseFailure, Subject};
-use warpsmith_simt::{Checks, Finding, LoadOptions, Module, Rule, Severity};
+use warpsmith_simt::{LoadOptions, Module};
 
 use super::approximate::Approximate;
 use super::project::{self, Project};

@@ -4,7 +4,7 @@
 //! whose threads overtake each other, but copy the same, is the same.
 
 use serde_json::{Value, json};
-use warpsmith_simt::{Rule, Severity};
+use warpsmith_check::{Rule, Severity};
 
 use super::plural;
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use warpsmith_check::Severity;
 use warpsmith_driver_api::software::{Allow, Report};
-use warpsmith_simt::Severity;
 
 use super::plural;
 

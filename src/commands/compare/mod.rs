@@ -5,9 +5,9 @@ pub mod sides;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use warpsmith_check::Checks;
 use warpsmith_host::gpu_kernels::cases::{Case, Subject};
 use warpsmith_host::{Device, Stream};
-use warpsmith_simt::Checks;
 
 use super::approximate::Approximate;
 use super::check::bench::Gpu;

@@ -1,8 +1,8 @@
 //! A launch as a report file has it: of a kernel that ships, of a program, or of a project's tests.
 
 use serde_json::{Value, json};
+use warpsmith_check::Metrics;
 use warpsmith_driver_api::software::Occupancy;
-use warpsmith_simt::check::Metrics;
 
 /// What a launch did.
 #[derive(Clone, Debug)]

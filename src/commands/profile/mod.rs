@@ -10,9 +10,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use warpsmith_arch::Gpu as Sheet;
 use warpsmith_builder::{Arch, ptxas};
+use warpsmith_check::Checks;
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::Failure as CaseFailure;
-use warpsmith_simt::{Checks, Module};
+use warpsmith_simt::Module;
 
 use super::approximate::Approximate;
 use super::check::bench::Gpu;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use warpsmith_check::Metrics;
 use warpsmith_simt::BOUNDS_FROM;
-use warpsmith_simt::check::Metrics;
 
 use super::counted::Counted;
 use super::roofline::Projection;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use warpsmith_arch::{Gpu, PARTITIONS};
-use warpsmith_simt::check::Class;
+use warpsmith_check::Class;
 
 use super::counted::Counted;
 

@@ -50,7 +50,7 @@ pub use checks::{
 };
 pub use report::{KernelProfile, last_report, profile, reset_profile, take_report};
 pub use warpsmith_arch::Occupancy;
-pub use warpsmith_simt::{Checks, Finding, Rule, Severity};
+pub use warpsmith_check::{Checks, Finding, Rule, Severity};
 
 pub(crate) use checks::refused;
 pub(crate) use report::report;

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use warpsmith_simt::Checks;
+use warpsmith_check::Checks;
 
 use super::report::Report;
 use super::settings::Settings;

@@ -4,7 +4,7 @@ use std::backtrace::Backtrace;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
-use warpsmith_simt::Checks;
+use warpsmith_check::Checks;
 
 use super::asked::{OVERRIDE, PENDING, SETTINGS, checks, watched};
 use super::report::Report;

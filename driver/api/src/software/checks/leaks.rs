@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use warpsmith_simt::{Finding, Rule, Severity};
+use warpsmith_check::{Finding, Rule, Severity};
 
 use super::report::Report;
 use super::site::HostSite;

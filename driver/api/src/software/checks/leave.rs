@@ -1,5 +1,6 @@
 //! Undefined bytes: memory is watched for them, and they are reported when a copy takes them to the host.
 
+use warpsmith_check::CheckedMemory;
 use warpsmith_simt::Machine;
 
 use super::asked::checks;

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use warpsmith_simt::{Finding, Rule, Severity};
+use warpsmith_check::{Finding, Rule, Severity};
 
 use super::asked::checks;
 use crate::codes::{result_name, result_text};

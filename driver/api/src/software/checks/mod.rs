@@ -1,7 +1,7 @@
 //! Checked launches: what is checked, what was found, and who is told.
 //!
 //! `WARPSMITH_CHECK`, `WARPSMITH_SEED` and `WARPSMITH_PROFILE` decide for the process, [`check`] for a thread. Launches that
-//! are watched run through [`Machine::inspect`](warpsmith_simt::Machine::inspect). A finding is printed when its group (rule,
+//! are watched run through [`Inspect::begin`](warpsmith_check::Inspect::begin). A finding is printed when its group (rule,
 //! kernel, places) is first seen in the process, appended to the file in `WARPSMITH_REPORT`, kept for [`findings`], and
 //! kept for [`take_findings`] of the thread whose call caused it.
 
@@ -26,7 +26,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use warpsmith_simt::{Checks, Counters, Fault, Finding, Instance, Launch, Progress, Severity, Start, Waiting};
+use warpsmith_check::{Checks, Finding, Inspect, Progress, Severity, Start, Waiting};
+use warpsmith_simt::{Counters, Fault, Instance, Launch};
 
 pub use asked::checks;
 pub(crate) use caller::Caller;
@@ -44,7 +45,7 @@ pub use report::{Group, Report, finding_of};
 pub(super) use settings::Settings;
 pub use settings::{Allow, parse_checks};
 pub use site::{HostFrame, HostSite};
-pub use warpsmith_simt::check::own_frame;
+pub use warpsmith_check::own_frame;
 
 use asked::{OVERRIDE, PENDING, SETTINGS, watched};
 
@@ -124,7 +125,7 @@ impl Drop for CheckGuard {
 ///
 /// ```
 /// use warpsmith_driver_api::software::{check, checks, take_findings};
-/// use warpsmith_simt::Checks;
+/// use warpsmith_check::Checks;
 /// let guard = check(Checks::ALL);
 /// assert!(checks().races);
 /// // … launches …
@@ -185,7 +186,7 @@ pub(super) fn launch(
     let progress = placed(checks, ordering, |ordering| {
         let start = Start { checks, ordering, instruction_limit: Some(limit), ..Start::new(name, launch, params) };
         let _one_at_a_time = lock(&device.order);
-        device.machine.start(instance, start)
+        device.machine.begin(instance, start)
     });
     outcome(device, instance, name, launch, progress)
 }
@@ -223,7 +224,7 @@ pub(super) fn deadlock(
 fn placed<R>(
     checks: Checks,
     ordering: Option<&order::Ordering>,
-    f: impl FnOnce(Option<&warpsmith_simt::check::Ordering<'_>>) -> R,
+    f: impl FnOnce(Option<&warpsmith_check::Ordering<'_>>) -> R,
 ) -> R {
     match ordering.filter(|_| checks.races).map(overlap::Place::of) {
         Some(place) => place.with(|o| f(Some(o))),

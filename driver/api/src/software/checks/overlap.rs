@@ -3,8 +3,8 @@
 //!
 //! Needs the order of operations, which is kept where `WARPSMITH_CHECK` is set, and the check of races.
 
-use warpsmith_simt::check::Ordering;
-use warpsmith_simt::{Finding, Memory};
+use warpsmith_check::{CheckedMemory, Finding, Ordering};
+use warpsmith_simt::Memory;
 
 use super::asked::checks;
 use super::submit;

@@ -1,6 +1,6 @@
 //! Who allocated and freed device memory, for reports: from the records that the engine keeps.
 
-use warpsmith_simt::{Finding, Rule};
+use warpsmith_check::{Finding, Rule};
 
 use super::site::HostSite;
 use crate::software::tables::records::Site;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use serde_json::{Map, Value, json};
-use warpsmith_simt::check::{Metrics, Profile, own_frame};
+use warpsmith_check::{Metrics, Profile, own_frame};
 use warpsmith_simt::{Approximation, Instance, KernelInfo, Launch, Module};
 
 use crate::lock::lock;

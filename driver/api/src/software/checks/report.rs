@@ -3,8 +3,8 @@
 use std::fmt;
 
 use serde_json::{Value, json};
-use warpsmith_simt::check::{Also, Frame, Site, own_frame};
-use warpsmith_simt::{Fault, FaultKind, Finding, Launch, Rule, Severity};
+use warpsmith_check::{Also, Finding, Frame, Rule, Severity, Site, own_frame};
+use warpsmith_simt::{Fault, FaultKind, Launch};
 
 use super::site::{HostFrame, HostSite};
 
@@ -145,7 +145,7 @@ impl fmt::Display for Report {
 /// What stopped a kernel, as a finding.
 pub fn finding_of(fault: &Fault) -> Finding {
     let rule = match fault.kind {
-        FaultKind::OutOfBounds if fault.detail.contains("freed") => Rule::UseAfterFree,
+        FaultKind::OutOfBounds if fault.nearest.is_some_and(|n| n.freed) => Rule::UseAfterFree,
         FaultKind::OutOfBounds => Rule::OutOfBounds,
         FaultKind::Misaligned => Rule::Misaligned,
         FaultKind::NullPointer => Rule::NullPointer,
@@ -156,9 +156,9 @@ pub fn finding_of(fault: &Fault) -> Finding {
         FaultKind::BarrierMisuse => Rule::BarrierObject,
         _ => Rule::Fault,
     };
-    let mut lines = fault.detail.lines();
-    let first = lines.next().unwrap_or_default();
-    let rest: Vec<&str> = lines.collect();
+    let what = fault.message();
+    let (first, more) = what.split_once('\n').unwrap_or((&what, ""));
+    let rest: Vec<String> = more.lines().map(str::to_owned).chain(fault.circumstances()).collect();
     let message = match (&fault.kind, fault.address) {
         (FaultKind::BadLaunch(why), _) => why.clone(),
         (kind, None) if first.is_empty() => kind.name().to_owned(),
@@ -192,29 +192,35 @@ pub fn finding_of(fault: &Fault) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use warpsmith_simt::{AllocationInfo, BadAccess, Nearest, Place, Problem};
+
     use super::*;
 
     #[test]
     fn a_fault_is_a_finding_with_its_place() {
+        let (address, place, problem) = (1 << 48, Place::Global, Problem::Outside(0));
+        let allocation = Some(AllocationInfo { base: address - 8, size: 4 });
+        let nearest = Nearest { address, allocation, freed: false };
         let fault = Fault {
-            kind: FaultKind::OutOfBounds,
-            kernel: "k".into(),
             block: [1, 0, 0],
             thread: [37, 0, 0],
             lane: 5,
             ptx_line: 12,
             ptx_text: "\tst.global.b32 [%rd1], %r1;".into(),
-            source: None,
             frames: vec![Frame { file: "src/k.rs".into(), line: 7, column: 3 }],
-            address: Some(0x1000),
-            detail: "store of 4 bytes in global memory\n4 bytes behind an allocation".into(),
+            address: Some(address),
+            access: Some(BadAccess { what: "store", bytes: 4, place, address, problem }),
+            nearest: Some(nearest),
+            ..Fault::new(FaultKind::OutOfBounds, "k")
         };
+        let freed = Fault { nearest: Some(Nearest { freed: true, ..nearest }), ..fault.clone() };
+        assert_eq!(finding_of(&freed).rule, Rule::UseAfterFree);
         let report = Report::new(finding_of(&fault));
         let json = report.to_json();
         assert_eq!(json["rule"], "memory::out-of-bounds");
         assert_eq!(json["place"], json!({ "file": "src/k.rs", "line": 7, "column": 3 }));
         assert_eq!(json["sites"][0]["lane"], 5);
-        assert_eq!(json["memory"], "4 bytes behind an allocation");
+        assert_eq!(json["memory"], "4 bytes past the end of the nearest allocation, 4 bytes at 0xfffffffffff8");
         let text = report.to_string();
         assert!(text.contains("src/k.rs:7:3") && text.contains("thread (37,0,0), lane 5"), "{text}");
     }

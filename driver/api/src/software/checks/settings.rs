@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use warpsmith_simt::{Checks, Finding, Rule};
+use warpsmith_check::{Checks, Finding, Rule};
 
 /// The checks that `WARPSMITH_CHECK` names, as `all` or a list such as `init,races,sync`; `0` and nothing mean none.
 ///

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use warpsmith_simt::{Instance, Launch, Waiting};
+use warpsmith_check::Waiting;
+use warpsmith_simt::{Instance, Launch};
 
 use crate::software::params::Params;
 use crate::software::tables::{

@@ -1,0 +1,371 @@
+//! The observer of a checked launch: passes what the machine publishes on to the checkers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use warpsmith_simt::machine::block::Grid;
+use warpsmith_simt::machine::collective::Exchange;
+use warpsmith_simt::machine::note::Note;
+use warpsmith_simt::machine::{Cx, Flow, LANES, Op};
+use warpsmith_simt::observer::{Entered, Interest, Launching, LocalCopy, Meeting, Observer, Party};
+use warpsmith_simt::{Fault, Memory, Module};
+
+use super::copies::{self, BlockCopies};
+use super::finding::Also;
+use super::history::{self, Ordering};
+use super::init::{self, BlockInit, Init};
+use super::profile::Counts;
+use super::race::{self, BlockRaces, Races};
+use super::{Checks, Finding, Inspection, Rule, Severity, Site, fold};
+
+/// Findings of one launch beyond which further groups are only counted.
+const MOST: usize = 256;
+
+/// The launch that findings are about: what names their places.
+pub(crate) struct Scene {
+    pub module: Arc<Module>,
+    pub kernel: String,
+    grid: [u32; 3],
+    block: [u32; 3],
+}
+
+impl Scene {
+    fn coordinates(&self, index: u64) -> [u32; 3] {
+        let [x, y, _] = self.grid.map(u64::from);
+        [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]
+    }
+
+    fn thread(&self, warp: u32, lane: u32) -> [u32; 3] {
+        let linear = warp * LANES as u32 + lane;
+        let [x, y, _] = self.block;
+        [linear % x, linear / x % y, linear / x / y]
+    }
+}
+
+/// One side of a finding as the checkers see it.
+#[derive(Clone, Debug)]
+pub(crate) struct RawSite {
+    pub label: String,
+    /// Linear block index, warp and lane; `None` for what no thread of this launch did.
+    pub thread: Option<(u64, u32, u32)>,
+    /// Position in the code; `u32::MAX` if none.
+    pub pc: u32,
+    pub note: String,
+}
+
+impl RawSite {
+    /// The site with its place named.
+    pub(crate) fn finish(self, scene: &Scene) -> Site {
+        let module = &scene.module;
+        let program = &module.program;
+        let debug = program.ops.get(self.pc as usize).and_then(|op| program.debug.get(op.debug as usize));
+        let line = debug.map_or(0, |d| d.line);
+        let location = debug.and_then(|d| program.locations.get(d.location as usize));
+        Site {
+            label: self.label,
+            block: self.thread.map(|(block, _, _)| scene.coordinates(block)),
+            thread: self.thread.map(|(_, warp, lane)| scene.thread(warp, lane)),
+            lane: self.thread.map_or(0, |t| t.2),
+            ptx_line: line,
+            ptx_text: module.line(line).to_string(),
+            source: location.map(|l| module.frames(l)).unwrap_or_default(),
+            note: self.note,
+        }
+    }
+}
+
+/// A finding before its places have names.
+#[derive(Clone, Debug)]
+pub(crate) struct RawFinding {
+    pub rule: Rule,
+    pub severity: Severity,
+    pub message: String,
+    pub sites: Vec<RawSite>,
+    pub memory: String,
+    pub help: String,
+    /// For accesses of one block that its barriers could have ordered: how many had opened when they clashed.
+    pub interval: Option<u32>,
+}
+
+/// Findings, grouped by rule and the positions of their sites.
+#[derive(Default)]
+pub(crate) struct Findings {
+    known: HashMap<(Rule, u32, u32), usize>,
+    list: Vec<(RawFinding, u64)>,
+}
+
+impl Findings {
+    /// Counts a finding of a group that is known already; `false` if it is not known and must be described.
+    pub(crate) fn again(&mut self, rule: Rule, pc: u32, other: u32) -> bool {
+        if let Some(&i) = self.known.get(&(rule, pc, other)) {
+            self.list[i].1 += 1;
+            return true;
+        }
+        self.list.len() >= MOST
+    }
+
+    /// As [`again`](Findings::again) for rules that grade: a graver finding of a known group replaces its description.
+    pub(crate) fn seen(&mut self, rule: Rule, pc: u32, other: u32, severity: Severity) -> bool {
+        let known = self.known.get(&(rule, pc, other));
+        if known.is_some_and(|&i| self.list[i].0.severity < severity) {
+            return false;
+        }
+        self.again(rule, pc, other)
+    }
+
+    /// Adds the first finding of a group, keyed by the positions of its first two sites.
+    pub(crate) fn add(&mut self, finding: RawFinding) {
+        let at = |i: usize| finding.sites.get(i).map_or(u32::MAX, |s| s.pc);
+        let key = (finding.rule, at(0), at(1));
+        if let Some((known, count)) = self.known.get(&key).map(|&i| &mut self.list[i]) {
+            *count += 1;
+            if known.severity < finding.severity {
+                *known = finding;
+            }
+        } else if self.list.len() < MOST {
+            self.known.insert(key, self.list.len());
+            self.list.push((finding, 1));
+        }
+    }
+
+    /// The rule of an error that explains why what the operation at `pc` reads is undefined.
+    pub(crate) fn explains(&self, pc: u32) -> Option<Rule> {
+        let reads = |f: &RawFinding| {
+            let unordered = fold::is_race(f.rule) || f.rule == Rule::MissingWait;
+            unordered && f.severity == Severity::Error && f.sites.iter().any(|s| s.pc == pc)
+        };
+        self.list.iter().map(|f| &f.0).find(|f| reads(f)).map(|f| f.rule)
+    }
+
+    /// The findings, each with what follows from it, with their places named; errors first.
+    pub(crate) fn finish(self, scene: &Scene) -> Vec<Finding> {
+        let sites = |raw: Vec<RawSite>| raw.into_iter().map(|site| site.finish(scene)).collect();
+        let also = |(raw, count): (RawFinding, u64)| Also {
+            rule: raw.rule,
+            severity: raw.severity,
+            message: raw.message,
+            sites: sites(raw.sites),
+            count,
+        };
+        fold::fold(self.list)
+            .into_iter()
+            .map(|fold::Folded { finding: raw, count, also: rest }| Finding {
+                rule: raw.rule,
+                severity: raw.severity,
+                kernel: scene.kernel.clone(),
+                message: raw.message,
+                sites: sites(raw.sites),
+                memory: raw.memory,
+                help: raw.help,
+                count,
+                also: rest.into_iter().map(also).collect(),
+            })
+            .collect()
+    }
+}
+
+/// The checkers' state of one block in execution.
+#[derive(Default)]
+pub(crate) struct BlockState {
+    pub index: u64,
+    pub init: BlockInit,
+    pub races: BlockRaces,
+    pub copies: BlockCopies,
+}
+
+/// The checkers of one launch.
+pub(crate) struct Checker {
+    pub checks: Checks,
+    pub findings: Findings,
+    pub init: Init,
+    pub races: Races,
+    /// The block that runs, and those that have begun and wait for their turn.
+    pub block: BlockState,
+    resting: HashMap<u64, BlockState>,
+    pub counts: Counts,
+    scene: Scene,
+}
+
+// SAFETY: the raw pointers point into the program of `scene`'s module, which is on the heap and does not change.
+unsafe impl Send for Checker {}
+
+impl Checker {
+    /// The checkers of a launch; what it does `early`, before it waits for earlier launches, is kept apart if asked for.
+    pub(crate) fn new(checks: Checks, early: bool, launch: &Launching<'_>) -> Checker {
+        let grid = launch.grid;
+        let mut races = if checks.races || checks.sync { Races::new(grid) } else { Races::default() };
+        let variables = grid.program.globals.iter().zip(launch.globals);
+        races.early = early.then(Vec::new);
+        races.statics = variables.map(|(g, &address)| (address, g.size, g.name.clone())).collect();
+        Checker {
+            checks,
+            findings: Findings::default(),
+            init: Init::new(grid),
+            races,
+            block: BlockState::default(),
+            resting: HashMap::new(),
+            counts: if checks.profile { Counts::new(grid.program) } else { Counts::default() },
+            scene: Scene {
+                module: Arc::clone(launch.module),
+                kernel: launch.kernel.to_owned(),
+                grid: grid.grid,
+                block: grid.block,
+            },
+        }
+    }
+
+    /// A block is about to run for the first time.
+    fn begin(&self, grid: &Grid<'_>, index: u64) -> BlockState {
+        let init = BlockInit::new(grid, self.checks.init);
+        BlockState { index, init, races: BlockRaces::new(grid, index), copies: BlockCopies::default() }
+    }
+
+    /// What the launch was found to have done, in the memory of its device and at its place among others.
+    pub(crate) fn finish(self, fault: Option<&Fault>, memory: &Memory, ordering: Option<&Ordering<'_>>) -> Inspection {
+        let Checker { checks, mut findings, races, counts, init, scene, .. } = self;
+        let mut all = Inspection::default();
+        let kernel = scene.kernel.as_str();
+        init.tell(kernel, &memory.snapshot(), &|pc| findings.explains(pc), &|raw| raw.finish(&scene));
+        all.profile = checks.profile.then(|| counts.finish(&scene.module));
+        if let Some(fault) = fault.filter(|_| checks.sync) {
+            all.fault_told = race::sync_fault(&mut findings, fault);
+        }
+        all.findings = findings.finish(&scene);
+        if let Some(ordering) = ordering {
+            let label = |write| format!("{} by kernel `{kernel}`", if write { "write" } else { "read" });
+            let site = |(pc, thread), write| {
+                RawSite { label: label(write), thread: Some(thread), pc, note: String::new() }.finish(&scene)
+            };
+            let uses = races.uses();
+            let early = race::joined(races.early.unwrap_or_default());
+            all.findings.extend(history::overtaken(memory, kernel, &early, ordering, &site));
+            all.findings.extend(history::record(memory, kernel, &uses, ordering, &site));
+        }
+        all
+    }
+}
+
+impl Observer for Checker {
+    fn interest(&self) -> Interest {
+        let Checks { init, races, sync, profile, .. } = self.checks;
+        Interest { accesses: races || sync, operations: profile, definedness: init }
+    }
+
+    fn block_begins(&mut self, grid: &Grid<'_>, block: u64) {
+        let state = self.begin(grid, block);
+        self.resting.insert(block, state);
+    }
+
+    fn block_runs(&mut self, block: u64) {
+        self.block = self.resting.remove(&block).unwrap_or_default();
+    }
+
+    fn block_rests(&mut self, block: u64, done: bool) {
+        let state = std::mem::take(&mut self.block);
+        if !done {
+            self.resting.insert(block, state);
+        }
+    }
+
+    fn warp_runs(&mut self, cx: &mut Cx) {
+        init::resume(self, cx);
+    }
+
+    unsafe fn guarded(&mut self, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
+        // SAFETY: by the contract.
+        unsafe { init::guarded(self, cx, op, pc, note) }
+    }
+
+    unsafe fn before(&mut self, cx: &mut Cx, op: &Op, pc: u32, note: &Note, watched: bool) {
+        if self.checks.profile {
+            // SAFETY: by the contract.
+            unsafe { self.counts.before(cx, op, pc, note) };
+        }
+        if !watched {
+            return;
+        }
+        // SAFETY: by the contract.
+        unsafe {
+            if self.checks.init {
+                init::before(self, cx, op, pc, note);
+            }
+            if self.checks.races || self.checks.sync {
+                race::before(self, cx, op, pc, note);
+            }
+        }
+    }
+
+    unsafe fn after(&mut self, cx: &mut Cx, op: &Op, pc: u32, note: &Note, flow: Flow) {
+        if self.checks.profile {
+            self.counts.after(cx, pc, note);
+        }
+        // SAFETY: by the contract.
+        unsafe {
+            if self.checks.init {
+                init::after(self, cx, op, pc, note, flow);
+            }
+            if self.checks.sync {
+                let notes = self.init.notes();
+                copies::after(self, notes, cx, op, pc, note);
+            }
+        }
+    }
+
+    fn skipped(&mut self, cx: &mut Cx, pc: u32) {
+        self.counts.skipped(cx, pc);
+    }
+
+    fn entered(&mut self, cx: &mut Cx, entered: &Entered<'_>, arguments: &mut dyn Iterator<Item = LocalCopy>) {
+        init::entered(self, cx, entered, arguments);
+    }
+
+    fn left(&mut self, cx: &mut Cx, lanes: u32, results: &mut dyn Iterator<Item = LocalCopy>) {
+        init::left(self, cx, lanes, results);
+    }
+
+    fn local_written(&mut self, cx: &mut Cx, at: u32, bytes: u32, lane: usize) {
+        init::given(self, cx, at, bytes, lane);
+    }
+
+    fn allocations_changed(&mut self) {
+        init::forget(self);
+    }
+
+    fn exited(&mut self, warp: u32, lanes: u32) {
+        race::exited(self, warp, lanes);
+    }
+
+    unsafe fn gathered(&mut self, cx: &mut Cx, party: &Party<'_>) {
+        // SAFETY: by the contract.
+        unsafe { init::bring(self, cx, party.op, party.lanes, party.first) }
+    }
+
+    unsafe fn scatters(&mut self, cx: &mut Cx, party: &Party<'_>) {
+        // SAFETY: by the contract.
+        unsafe { race::sources(self, cx, party.op, party.pc, party.warp, party.lanes) }
+    }
+
+    fn scattered(&mut self, cx: &mut Cx, party: &Party<'_>, exchange: &Exchange) {
+        init::give(self, cx, party.op, party.lanes, exchange, party.first);
+    }
+
+    fn met(&mut self, meeting: &Meeting<'_>) {
+        race::met(self, meeting.warp, meeting.lanes, meeting.kind, meeting.sites);
+    }
+
+    fn barrier_arrived(&mut self, warp: u32, barrier: u32, waits: bool) {
+        race::arrived(self, warp, barrier, waits);
+    }
+
+    fn barrier_opened(&mut self, barrier: u32, warps: u32) {
+        race::opened(self, barrier, warps);
+    }
+
+    fn cluster_waited(&mut self, warp: u32, lanes: u32) {
+        race::cluster_waited(self, warp, lanes);
+    }
+
+    fn phase_ended(&mut self, at: u64) {
+        race::phase_ended(self, at);
+    }
+}

@@ -1,0 +1,176 @@
+//! Undefined bytes of asynchronous copies, bulk copies and mbarrier objects.
+
+use super::access::row_decides;
+use super::place::{Left, Place, brought, get, narrowed, set};
+use super::report::UNSET;
+use super::warp;
+use crate::Rule;
+use crate::checker::Checker;
+use warpsmith_simt::machine::atom::{self, via};
+use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
+use warpsmith_simt::machine::note::Reg;
+use warpsmith_simt::machine::remote::{self, Target};
+use warpsmith_simt::machine::shadow::low;
+use warpsmith_simt::machine::space::SHARED_WINDOW;
+use warpsmith_simt::machine::words::{Bulk, CopyAsync, Words};
+use warpsmith_simt::machine::{Cx, Op, bounds, bulk};
+
+/// The same of an asynchronous copy.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn copy_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
+    // SAFETY: by the contract, the operation has a list.
+    let wide = unsafe { CopyAsync::of(cx, op) }.wide;
+    row_decides(c, cx, pc, op.a, wide, Rule::UndefinedAddress);
+    row_decides(c, cx, pc, op.b, true, Rule::UndefinedAddress);
+    row_decides(c, cx, pc, op.c, false, Rule::UndefinedOperand);
+}
+
+/// Follows an asynchronous copy: the source's bits, and zeros behind them.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn copy_done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
+    // SAFETY: by the contract, as in `exec::mem::copy_async`.
+    unsafe {
+        let CopyAsync { site, from_offset, .. } = CopyAsync::of(cx, op);
+        let offset = from_offset.bits();
+        let bytes = op.imm >> 32;
+        for lane in lanes_of(cx.active) {
+            let to = copy_target(cx, op, lane);
+            let from = lane_of::<u64>(cx.src(op.b), lane).wrapping_add(offset);
+            let wanted = u64::from(lane_of::<u32>(cx.src(op.c), lane)).min(bytes);
+            let bits = match wanted {
+                0 => 0,
+                n => get(&c.block.init, &mut c.init.sites, cx, site, Place::Global, from, n, lane),
+            };
+            let missing = !bits & low(wanted);
+            let origin = match missing {
+                0 => UNSET,
+                _ => brought(c, cx, pc, site, (Place::Global, from, wanted, lane), missing),
+            };
+            let bits = bits | !low(wanted);
+            set(c, cx, &Left { site, pc, place: Place::Shared, at: to, bytes, lane, bits, origin });
+        }
+    }
+}
+
+/// Where in shared memory a lane's asynchronous copy goes.
+///
+/// # Safety
+/// The contract of handlers: the operation is such a copy.
+pub(crate) unsafe fn copy_target(cx: &Cx, op: &Op, lane: usize) -> u64 {
+    // SAFETY: by the contract, as in `exec::mem::copy_async`.
+    unsafe {
+        let CopyAsync { wide, .. } = CopyAsync::of(cx, op);
+        let base = if wide { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };
+        let base = if wide && base >> 32 == SHARED_WINDOW >> 32 { base & 0xffff_ffff } else { base };
+        base.wrapping_add(op.imm as u32 as i32 as i64 as u64)
+    }
+}
+
+/// Whether the operands of a bulk copy are undefined.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn bulk_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
+    // SAFETY: by the contract; the list is a `Bulk`.
+    let Bulk { to, from, .. } = unsafe { Bulk::of(cx, op) };
+    row_decides(c, cx, pc, op.a, to.via != via::SHARED32, Rule::UndefinedAddress);
+    row_decides(c, cx, pc, op.b, from.via != via::SHARED32, Rule::UndefinedAddress);
+    row_decides(c, cx, pc, op.c, false, Rule::UndefinedOperand);
+}
+
+/// Follows a bulk copy. A reduction leaves defined what was, and undefined what either side has undefined.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn bulk_done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
+    // SAFETY: by the contract; `exec::bulk` says what the list holds.
+    unsafe {
+        let list = Bulk::of(cx, op);
+        let (to_site, from_site) = (list.to.site, list.from.site);
+        let reduces = list.reduction != bulk::NO_REDUCTION;
+        for lane in lanes_of(cx.active) {
+            let bytes = u64::from(lane_of::<u32>(cx.src(op.c), lane));
+            let (to, from) = bulk::ends(cx, op, &list, lane);
+            let ((to_place, to), (from_place, from)) = (named(to), named(from));
+            for done in (0..bytes).step_by(64) {
+                let n = (bytes - done).min(64);
+                let (block, sites) = (&mut c.block.init, &mut c.init.sites);
+                let (from, at) = (from + done, to + done);
+                let mut bits = get(block, sites, cx, from_site, from_place, from, n, lane);
+                let mut load = (from_site, from_place, from);
+                if reduces {
+                    let old = get(block, sites, cx, to_site, to_place, at, n, lane);
+                    if bits & low(n) == low(n) {
+                        load = (to_site, to_place, at);
+                    }
+                    bits &= old;
+                }
+                let missing = !bits & low(n);
+                let origin = match missing {
+                    0 => UNSET,
+                    _ => brought(c, cx, pc, load.0, (load.1, load.2, n, lane), missing),
+                };
+                set(c, cx, &Left { site: to_site, pc, place: to_place, at, bytes: n, lane, bits, origin });
+            }
+        }
+    }
+}
+
+fn named((place, at): (bounds::Place, u64)) -> (Place, u64) {
+    match place {
+        bounds::Place::Global => (Place::Global, at),
+        bounds::Place::Shared => (Place::Shared, at),
+        bounds::Place::Local => (Place::Local, at),
+        bounds::Place::Param => (Place::Other, at),
+    }
+}
+
+/// Follows `st.async` and `red.async`. A reduction leaves undefined what either side has undefined.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn stored(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
+    for lane in lanes_of(cx.active) {
+        // SAFETY: by the contract.
+        let target = unsafe { Target::of(cx, op, lane) };
+        let (mut undefined, mut origin) = (0, UNSET);
+        for j in 0..target.count as usize {
+            // SAFETY: by the contract, the list has a row for each element.
+            let row = unsafe { remote::element(cx, op, j) };
+            let reg = if target.size == 8 { Reg::Wide(row) } else { Reg::Narrow(row) };
+            let w = c.block.init.warps.get(warp(cx)).filter(|_| cx.following);
+            let bits = w.map_or(0, |w| narrowed(w.registers.get(cx, reg, lane)));
+            undefined |= (bits & low(target.size)) << (j as u64 * target.size);
+            if bits != 0 {
+                origin = w.map_or(UNSET, |w| w.registers.origin(cx, reg));
+            }
+        }
+        let (bytes, (place, at)) = (target.bytes(), named(target.to));
+        if target.reduces() {
+            let old = !get(&c.block.init, &mut c.init.sites, cx, 0, place, at, bytes, lane) & low(bytes);
+            if old != 0 {
+                origin = brought(c, cx, pc, 0, (place, at, bytes, lane), old);
+            }
+            undefined |= old;
+        }
+        let bits = !undefined & low(bytes);
+        set(c, cx, &Left { site: 0, pc, place, at, bytes, lane, bits, origin });
+    }
+}
+
+/// Whatever an operation on an mbarrier object found, now it is an object.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn object_done(c: &mut Checker, cx: &mut Cx, op: &Op) {
+    for lane in lanes_of(cx.active) {
+        // SAFETY: by the contract; addresses are found as those of atomics.
+        if let (Place::Shared, at) = named(unsafe { atom::address(cx, op, lane) }) {
+            c.block.init.set_shared(at, 8, low(8), UNSET);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Checks of kernels that run on the SIMT machine.
+//!
+//! [`Inspect::inspect`] runs a kernel as [`Machine::launch`](warpsmith_simt::Machine::launch) does, with the same
+//! results, and watches it: every operation has a note that says what it reads, writes and accesses, and the machine
+//! publishes it to its [observer](warpsmith_simt::observer) before and after it runs. What the checkers see they report as
+//! [`Finding`]s, grouped by rule and places; unlike faults, findings do not stop the kernel.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use warpsmith_check::{Checks, Inspect, Rule};
+//! use warpsmith_simt::{Launch, LoadOptions, Machine, MachineConfig, Module};
+//!
+//! let ptx = r#"
+//! .version 7.0
+//! .target sm_80
+//! .address_size 64
+//! .visible .entry last(.param .u64 p) {
+//!     .reg .b32 %r<2>; .reg .b64 %rd<2>;
+//!     ld.param.u64 %rd1, [p];
+//!     mov.u32 %r1, %tid.x;
+//!     st.global.u32 [%rd1], %r1;
+//!     ret;
+//! }"#;
+//! let module = Arc::new(Module::load(ptx, &LoadOptions { sm: 90 })?);
+//! let machine = Machine::new(MachineConfig::default());
+//! let instance = machine.instantiate(module)?;
+//! let p = machine.memory().alloc(4, 256)?;
+//! let launch = Launch::new([1, 1, 1], [64, 1, 1]);
+//! let inspection = machine.inspect(&instance, "last", &launch, &p.to_le_bytes(), &Checks::ALL);
+//! assert_eq!(inspection.findings[0].rule, Rule::RaceGlobal);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | what it watches |
+//! |---|---|
+//! | `copies` | asynchronous copies that are used before the wait for them; bulk copies: `race` |
+//! | `init` | undefined bytes: in memory one bit a byte, in registers one bit a bit, made when the first undefined value turns up; they may be copied around freely and are reported where they decide something or leave the device |
+//! | `race` | unordered accesses under the PTX memory model; barriers and collectives |
+//! | `fold` | findings of one cause, as one |
+//! | `story` | how undefined data came to where it is, for later launches and for copies to the host |
+//! | `history` | operations of the host program that use the same memory unordered |
+//! | `profile`, `metrics` | counters by operation, and their rules |
+//!
+//! Memory: races cost 0.63 bytes a byte of each 4 KiB page of global memory that the launch touches; 16 bytes a byte where
+//! lanes do not access runs of bytes, and more where many threads read the same bytes unordered (at most 96 readers are
+//! remembered). Of shared memory, an access costs 160 bytes until the next barrier of the block, up to 1.3 MB; where
+//! warps write what others have accessed without one, it costs what global memory does.
+
+mod checker;
+mod copies;
+mod finding;
+mod fold;
+mod history;
+mod init;
+mod metrics;
+mod profile;
+mod race;
+mod story;
+mod touched;
+
+mod launch;
+
+pub use finding::{Also, Finding, Rule, Severity, Site, own_frame};
+pub use history::{CheckedMemory, Ordering};
+pub use launch::{Inspect, Progress, Start, Waiting};
+pub use metrics::Metrics;
+pub use profile::{LineProfile, Profile};
+pub use warpsmith_simt::{Class, Frame};
+
+use warpsmith_simt::{Counters, Fault};
+
+/// What a launch is watched for. Bounds, alignment and deadlock are always checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checks {
+    /// Undefined data. Needs [`CheckedMemory::track`] before the memory in question is allocated.
+    pub init: bool,
+    /// Races.
+    pub races: bool,
+    /// Barriers, membermasks, convergence of collectives, asynchronous copies.
+    pub sync: bool,
+    /// Counters by operation.
+    pub profile: bool,
+    /// Shuffles the order of blocks, warps and lanes; 0 is the reference order.
+    pub seed: u64,
+}
+
+impl Checks {
+    /// Every check, no profile, reference order.
+    pub const ALL: Checks = Checks { init: true, races: true, sync: true, profile: false, seed: 0 };
+}
+
+/// What a watched launch gave.
+#[derive(Debug, Default)]
+pub struct Inspection {
+    /// What it did.
+    pub counters: Counters,
+    /// What is wrong with it, in the order in which it was first seen.
+    pub findings: Vec<Finding>,
+    /// Counters by line, if asked for.
+    pub profile: Option<Profile>,
+    /// What stopped it, if something did.
+    pub fault: Option<Box<Fault>>,
+    /// One of the findings is about the fault.
+    pub fault_told: bool,
+}

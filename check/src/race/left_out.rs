@@ -1,0 +1,95 @@
+//! Barriers in a branch: threads go around them, do more, and exit.
+//!
+//! A barrier counts all threads that have not exited (PTX ISA, `bar`), so that it opens once those who have left it out are
+//! gone, and the run goes on. `__syncthreads` in conditional code is allowed only where all threads of the block take the same
+//! way (CUDA C++ Programming Guide, Synchronization Functions). Threads that leave the kernel in front of the barrier are
+//! something else, see `lower::behind`.
+
+use std::collections::HashMap;
+
+use super::sync::site;
+use crate::checker::{Checker, RawFinding};
+use crate::{Rule, Severity};
+use warpsmith_simt::machine::lanes::lanes_of;
+use warpsmith_simt::machine::note::Mark;
+use warpsmith_simt::machine::{Cx, LANES};
+
+/// How often each lane of a warp has been at the barriers of a group, and behind them.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    at: [u32; LANES],
+    behind: [u32; LANES],
+    /// Where that is.
+    pc: u32,
+}
+
+/// What is known of a block, by group and warp.
+#[derive(Default)]
+pub(super) struct LeftOut {
+    counts: HashMap<(u32, u32), Box<Counts>>,
+}
+
+/// A warp comes to an operation that has marks.
+pub(super) fn came_by(c: &mut Checker, cx: &Cx, pc: u32, warp: u32) {
+    // SAFETY: a checked launch runs, whose program has notes.
+    let notes = unsafe { c.init.notes() };
+    for mark in notes.marks.get(&pc).into_iter().flatten() {
+        let (Mark::Barrier(group) | Mark::Behind(group)) = *mark;
+        let counts = c.block.races.left_out.counts.entry((group, warp)).or_default();
+        match mark {
+            Mark::Barrier(_) => lanes_of(cx.active).for_each(|l| counts.at[l] = counts.at[l].saturating_add(1)),
+            // Its guard, if it has one, has nothing to do with the way that led there.
+            Mark::Behind(_) => {
+                counts.pc = pc;
+                lanes_of(cx.mask).for_each(|l| counts.behind[l] = counts.behind[l].saturating_add(1));
+            }
+        }
+    }
+}
+
+/// A barrier opens that somebody waited for at `pc`.
+pub(super) fn opened(c: &mut Checker, (warp, lane, pc): (u32, u32, u32)) {
+    if c.block.races.left_out.counts.is_empty() {
+        return;
+    }
+    // SAFETY: as above.
+    let notes = unsafe { c.init.notes() };
+    let group = notes.marks.get(&pc).into_iter().flatten().find_map(|m| match m {
+        Mark::Barrier(group) => Some(*group),
+        Mark::Behind(_) => None,
+    });
+    let Some(group) = group else { return };
+    let (mut missing, mut first) = (0, None);
+    for (index, clock) in c.block.races.clocks.warps.iter().enumerate() {
+        let Some(counts) = c.block.races.left_out.counts.get(&(group, index as u32)) else { continue };
+        let gone = clock.settled().1;
+        for lane in lanes_of(gone).filter(|&l| counts.behind[l] > counts.at[l]) {
+            missing += 1;
+            first.get_or_insert((index as u32, lane as u32, counts.pc));
+        }
+    }
+    let Some((other_warp, other_lane, behind)) = first else { return };
+    if c.findings.seen(Rule::BarrierMissing, pc, behind, Severity::Warning) {
+        return;
+    }
+    let others = if missing == 1 { String::new() } else { format!("and {} other threads of the block", missing - 1) };
+    let sites = vec![
+        site(c, "barrier", warp, lane, pc, String::new()),
+        site(c, "gone around it, and exited", other_warp, other_lane, behind, others),
+    ];
+    c.findings.add(RawFinding {
+        rule: Rule::BarrierMissing,
+        severity: Severity::Warning,
+        message: format!(
+            "a barrier opens only because the {} that went around it {} exited",
+            if missing == 1 { "thread".to_string() } else { format!("{missing} threads") },
+            if missing == 1 { "has" } else { "have" },
+        ),
+        sites,
+        memory: String::new(),
+        help: "a barrier may stand in a branch only if all threads of the block take the same way: move it out of the branch, or \
+               let it count the warps that come (`bar.sync` with a number of threads)"
+            .into(),
+        interval: None,
+    });
+}

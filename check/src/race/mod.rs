@@ -1,0 +1,399 @@
+//! Races, and misuse of barriers and collectives.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `order` | what happened before what: epochs, barriers, fences, releases and acquires |
+//! | `clock` | sparse vector clocks |
+//! | `access` | from an operation to the runs of bytes that its lanes access |
+//! | `copy` | asynchronous copies |
+//! | `bulk` | bulk copies, which are under way until somebody has waited for them |
+//! | `matrix` | accesses by whole warps: `ldmatrix`, `stmatrix`, `wmma` |
+//! | `shared` | accesses of shared memory since the block's threads last met |
+//! | `shadow`, `cell` | the accesses of each byte that later ones must be ordered after |
+//! | `report` | findings in words |
+//! | `sync` | barriers and collectives |
+//! | `masks` | lanes whose masks of a collective disagree |
+//! | `left_out` | barriers in a branch that threads go around |
+//! | `objects` | accesses that run from one shared variable into another |
+
+mod access;
+mod bulk;
+mod cell;
+mod clock;
+mod copy;
+mod left_out;
+mod masks;
+mod matrix;
+mod objects;
+mod order;
+mod report;
+mod shadow;
+mod shared;
+mod sync;
+
+use access::Run;
+use order::{Clocks, Strong, Variables};
+use report::Scene;
+use shadow::{Conflict, Now, Shadow, Span, flag};
+use shared::Shared;
+
+use super::checker::Checker;
+use warpsmith_simt::machine::block::Grid;
+use warpsmith_simt::machine::bounds::Place;
+use warpsmith_simt::machine::lanes::{lanes_of, simd};
+use warpsmith_simt::machine::mbarrier::{self, Edge};
+use warpsmith_simt::machine::note::{Access, Does, Note, Order, Role, Scope, Where};
+use warpsmith_simt::machine::{Cx, Op, uniform};
+
+pub(crate) use bulk::phase_ended;
+pub(crate) use sync::{arrived, cluster_waited, fault as sync_fault, met, sources};
+
+/// State of a launch.
+#[derive(Default)]
+pub(crate) struct Races {
+    global: Shadow,
+    variables: Variables,
+    accesses: Vec<Access>,
+    ops: usize,
+    lines: Vec<u32>,
+    /// What warps have accessed before they waited for earlier launches, where the launch may begin before those have ended.
+    pub early: Option<Vec<Use>>,
+    /// Module variables in global memory: address, size, name.
+    pub statics: Vec<(u64, u64, String)>,
+    objects: objects::Objects,
+    /// Blocks may synchronise: something acquires at a scope beyond the block.
+    talks: bool,
+    /// There are strong accesses, and such as order others.
+    strong: bool,
+    orders: bool,
+    /// There are atomics without an ordering of their own.
+    bare: bool,
+    fast: bool,
+    found: Vec<(u64, Conflict)>,
+    runs: Vec<Run>,
+}
+
+impl Races {
+    pub(crate) fn new(grid: &Grid<'_>) -> Races {
+        let program = grid.program;
+        let notes = &program.notes;
+        let mut races = Races {
+            accesses: notes.accesses.clone(),
+            ops: program.ops.len(),
+            lines: program.debug.iter().map(|d| d.line).collect(),
+            fast: simd(),
+            objects: objects::Objects::new(grid),
+            ..Races::default()
+        };
+        for note in program.reached(grid.entry).into_iter().flat_map(|ops| notes.notes.get(ops).unwrap_or_default()) {
+            let (orders, talks) = match note.role {
+                Role::Fence { acquires, scope, .. } => (true, acquires && order::wide(scope)),
+                Role::Access(i) => {
+                    let Some(a) = notes.accesses.get(i as usize) else { continue };
+                    let apart = !matches!(a.at, Where::Local32 | Where::Local64 | Where::Frame | Where::Param);
+                    races.strong |= a.order.strong() && apart;
+                    races.bare |= report::bare(a);
+                    let acquires = a.order.acquires();
+                    (acquires || a.order.releases(), acquires && order::wide(a.scope))
+                }
+                Role::Object => {
+                    races.strong = true;
+                    (true, false)
+                }
+                // Copies are ordered as other blocks would be.
+                Role::CopyBulk | Role::StoreAsync => (false, true),
+                _ => (false, false),
+            };
+            races.orders |= orders;
+            races.talks |= talks;
+        }
+        races
+    }
+}
+
+/// Bytes of global memory that one place of a kernel has accessed: from, to, whether it wrote, position and the first thread.
+pub(crate) type Use = (bool, u64, u64, (u32, (u64, u32, u32)));
+
+impl Races {
+    /// What the launch has accessed in global memory, reads first, in order of addresses.
+    pub(crate) fn uses(&self) -> Vec<Use> {
+        let mut list: Vec<Use> = Vec::new();
+        self.global.each(|at, bytes, r| {
+            let thread = (u64::from(bulk::owner(r.block, 0)), u32::from(r.warp), r.lanes.trailing_zeros() & 31);
+            list.push((r.flags & flag::WRITE != 0, at, at + bytes, (r.pc, thread)));
+        });
+        joined(list)
+    }
+}
+
+/// A warp that has not waited accesses global memory.
+fn note_early(early: &mut Vec<Use>, write: bool, run: &Run, pc: u32, (block, warp): (u64, u32)) {
+    let thread = (block, warp, run.lanes.trailing_zeros() & 31);
+    early.push((write, run.first, run.first.saturating_add(run.bytes), (pc, thread)));
+    // Loops access side by side: what is joined now and then stays short.
+    if early.len() >= 4096 && early.len().is_power_of_two() {
+        *early = joined(std::mem::take(early));
+    }
+}
+
+/// Uses in order, those of one place that overlap or follow each other as one.
+pub(crate) fn joined(mut list: Vec<Use>) -> Vec<Use> {
+    list.sort_unstable();
+    let mut joined: Vec<Use> = Vec::new();
+    for next in list {
+        match joined.last_mut() {
+            Some(last) if last.0 == next.0 && last.3.0 == next.3.0 && next.1 <= last.2 => last.2 = last.2.max(next.2),
+            _ => joined.push(next),
+        }
+    }
+    joined
+}
+
+/// State of a block.
+pub(crate) struct BlockRaces {
+    clocks: Clocks,
+    shared: Shared,
+    /// Bytes of shared memory.
+    size: u32,
+    variables: Variables,
+    sync: sync::State,
+    masks: masks::Masks,
+    left_out: left_out::LeftOut,
+    bulk: bulk::Bulk,
+    /// Warps that have waited for earlier launches, or have met at a barrier behind one that had.
+    waited: u32,
+}
+
+impl Default for BlockRaces {
+    fn default() -> BlockRaces {
+        BlockRaces {
+            clocks: Clocks::new(0, 0),
+            shared: Shared::default(),
+            size: 0,
+            variables: Variables::default(),
+            sync: sync::State::default(),
+            masks: masks::Masks::default(),
+            left_out: left_out::LeftOut::default(),
+            bulk: bulk::Bulk::default(),
+            waited: 0,
+        }
+    }
+}
+
+impl BlockRaces {
+    pub(crate) fn new(grid: &Grid<'_>, index: u64) -> BlockRaces {
+        let clocks = Clocks::new(index as u32, grid.threads);
+        BlockRaces { clocks, size: grid.shared_bytes, ..BlockRaces::default() }
+    }
+}
+
+/// Before an operation.
+///
+/// # Safety
+/// The contract of handlers.
+pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
+    let warp = cx.uniform[uniform::WARPID] as u32;
+    let races = c.checks.races;
+    if note.marked && c.checks.sync {
+        left_out::came_by(c, cx, pc, warp);
+    }
+    match note.role {
+        Role::Access(i) => {
+            let Some(&access) = c.races.accesses.get(i as usize) else { return };
+            // SAFETY: by the contract; the note is the operation's.
+            unsafe { objects::accessed(c, cx, op, pc, warp, &access) }
+            if !races {
+                return;
+            }
+            // SAFETY: by the contract; the note is the operation's.
+            unsafe { accessed(c, cx, op, pc, warp, &access) }
+        }
+        Role::Fence { acquires, releases, scope } if races && c.races.strong => {
+            c.block.races.clocks.fence(warp as usize, cx.active, pc, acquires, releases, scope);
+        }
+        // SAFETY: by the contract.
+        Role::CopyAsync if races => unsafe { copy::copied(c, cx, op, pc, warp) },
+        // SAFETY: by the contract.
+        Role::CopyBulk if races => unsafe { bulk::copied(c, cx, op, pc, warp) },
+        // SAFETY: by the contract.
+        Role::StoreAsync if races => unsafe { bulk::stored(c, cx, op, pc, warp) },
+        Role::WaitDependencies if races => c.block.races.waited |= 1 << (warp & 31),
+        Role::CommitBulk if races => c.block.races.bulk.commit(warp, cx.active),
+        Role::WaitBulk { left, read } if races => bulk::waited(c, warp, cx.active, left, read),
+        // SAFETY: by the contract.
+        Role::MatrixAccess if races => unsafe { matrix::accessed(c, cx, op, pc, warp, note) },
+        // SAFETY: by the contract.
+        Role::Object if races => unsafe { object(c, cx, op, pc, warp) },
+        // SAFETY: by the contract.
+        Role::Collective => unsafe { sync::collective(c, cx, op, pc, warp) },
+        // SAFETY: by the contract.
+        Role::Barrier if c.checks.sync => unsafe { sync::barrier(c, cx, op, pc, warp) },
+        _ => {}
+    }
+}
+
+/// # Safety
+/// The contract of handlers; `access` is the operation's.
+unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access: &Access) {
+    if matches!(access.at, Where::Shared32 | Where::Shared64) {
+        let block = &mut c.block.races;
+        let Some(clock) = block.clocks.warp(warp as usize) else { return };
+        let like = like(&block.clocks, clock, cx, pc, warp, access);
+        // SAFETY: by the contract; `fast` says what the CPU has.
+        if unsafe { block.shared.listed(cx, op, access, clock, like, c.races.fast) } {
+            return;
+        }
+    }
+    let mut runs = std::mem::take(&mut c.races.runs);
+    // SAFETY: by the contract; `fast` says what the CPU has.
+    unsafe {
+        access::runs(cx, op, access, c.races.fast, &mut runs);
+        followed(c, cx, op, pc, warp, access, &runs);
+    }
+    runs.clear();
+    c.races.runs = runs;
+}
+
+/// Who accesses something now, and how.
+fn like(clocks: &Clocks, clock: &order::Warp, cx: &Cx, pc: u32, warp: u32, access: &Access) -> Span {
+    let flags = access::flags(access) | if cx.mask == cx.live { flag::WHOLE } else { 0 };
+    Span { block: clocks.block, epoch: clock.epoch, pc, warp: warp as u8, flags, ..Span::default() }
+}
+
+/// # Safety
+/// The contract of handlers; `access` is the operation's, and `runs` are where it goes.
+#[inline(always)]
+unsafe fn followed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access: &Access, runs: &[Run]) {
+    let block = &mut c.block.races;
+    let block_index = c.block.index;
+    let Some(clock) = block.clocks.warp(warp as usize) else { return };
+    let now = Now { warp: clock, here: (block.clocks.block, warp as u8), talks: c.races.talks };
+    let mut like = like(&block.clocks, clock, cx, pc, warp, access);
+    // SAFETY: by the contract.
+    let success = if access.cas { unsafe { access::succeed(cx, op, access, runs) } } else { !0 };
+    for run in runs {
+        if access.does == Does::Store {
+            let same = |lane| {
+                let at = access::lane_address(run, lane);
+                // SAFETY: by the contract.
+                unsafe { access::silent(cx, op, access, lane, run.place, at) }
+            };
+            let silent = lanes_of(run.lanes).all(same);
+            like.flags = like.flags & !flag::SILENT | if silent { flag::SILENT } else { 0 };
+        }
+        let found = &mut c.races.found;
+        if run.place == Place::Shared {
+            block.shared.bring(&block.clocks, block.size);
+            block.shared.apply(run, like, &now, block.size, found);
+        } else {
+            if let Some(early) = &mut c.races.early
+                && block.waited >> (warp & 31) & 1 == 0
+            {
+                note_early(early, access.writes(), run, pc, (block_index, warp));
+            }
+            let global = &mut c.races.global;
+            access::spans(run, like, |address, span| global.apply(address, span, &now, found));
+        }
+        let together = access.does == Does::Store
+            && access.order == Order::Weak
+            && run.shift == shadow::TOGETHER
+            && run.lanes & run.lanes.wrapping_sub(1) != 0;
+        if c.races.found.is_empty() && !together {
+            continue;
+        }
+        let found = std::mem::take(&mut c.races.found);
+        let scene = Scene {
+            races: &c.races,
+            clocks: &block.clocks,
+            block: block_index,
+            warp,
+            op,
+            pc,
+            access,
+            run,
+            opaque: false,
+        };
+        // SAFETY: by the contract.
+        unsafe {
+            if together {
+                report::collide(&scene, cx, &mut c.findings);
+            }
+            for (base, conflict) in &found {
+                report::clash(&scene, cx, &mut c.findings, *base, conflict);
+            }
+        }
+    }
+    if !access.order.strong() || !c.races.orders {
+        return;
+    }
+    for run in runs {
+        for lane in lanes_of(run.lanes) {
+            let at = access::lane_address(run, lane) & !3;
+            let shared = run.place == Place::Shared;
+            let variables = if shared { &mut block.variables } else { &mut c.races.variables };
+            let strong = Strong {
+                warp: warp as u8,
+                lane: lane as u8,
+                pc,
+                reads: access.reads(),
+                writes: access.writes() && success >> lane & 1 != 0,
+                order: access.order,
+                scope: access.scope,
+            };
+            block.clocks.strong(&strong, variables.entry(at).or_default());
+        }
+    }
+}
+
+/// Arrivals at an mbarrier release, and waits that succeed acquire. What earlier phases released stays known at the object.
+///
+/// # Safety
+/// The contract of handlers; the operation is one on an mbarrier object.
+unsafe fn object(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, warp: u32) {
+    let block = &mut c.block.races;
+    for lane in lanes_of(cx.active) {
+        // SAFETY: by the contract.
+        let Some((at, edge, ordered)) = (unsafe { mbarrier::edge(cx, op, lane) }) else { continue };
+        let releases = edge == Edge::Release;
+        if edge == Edge::New {
+            block.variables.remove(&at);
+            continue;
+        }
+        let strong = Strong {
+            warp: warp as u8,
+            lane: lane as u8,
+            pc,
+            reads: true,
+            writes: releases,
+            order: match (ordered, releases) {
+                (false, _) => Order::Relaxed,
+                (true, true) => Order::Release,
+                (true, false) => Order::Acquire,
+            },
+            scope: Scope::Cta,
+        };
+        block.clocks.strong(&strong, block.variables.entry(at).or_default());
+    }
+}
+
+/// Lanes of a warp exit.
+pub(crate) fn exited(c: &mut Checker, warp: u32, lanes: u32) {
+    c.block.races.clocks.exited(warp as usize, lanes);
+    let live = c.block.races.clocks.warp(warp as usize).map_or(0, |w| w.live);
+    if c.checks.sync {
+        masks::exited(c, warp, live);
+    }
+}
+
+/// A barrier has opened: `set` are the warps that had arrived.
+pub(crate) fn opened(c: &mut Checker, id: u32, set: u32) {
+    if let Some(first) = c.block.races.sync.first(id).filter(|_| c.checks.sync) {
+        left_out::opened(c, first);
+    }
+    let block = &mut c.block.races;
+    block.sync.opened(id);
+    block.masks.met(set);
+    let joins = block.clocks.joins(id as usize, set, block.shared.warps);
+    block.shared.barrier(&block.clocks, joins, block.size);
+    block.clocks.opened(id as usize, set);
+}

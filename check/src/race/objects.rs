@@ -1,0 +1,120 @@
+//! Accesses that run from one shared variable into another.
+//!
+//! Hardware checks the bounds of a block's shared memory, not those of the variables in it, which lie side by side. Where the
+//! code shows which variable an address was made from (`lower::objects`), the access must stay inside it.
+
+use super::sync::site;
+use crate::checker::{Checker, RawFinding};
+use crate::{Rule, Severity};
+use warpsmith_simt::machine::block::Grid;
+use warpsmith_simt::machine::lanes::lanes_of;
+use warpsmith_simt::machine::note::{Access, Does};
+use warpsmith_simt::machine::{Cx, Op};
+
+/// Where a variable lies.
+struct Variable {
+    number: u32,
+    name: String,
+    from: u64,
+    to: u64,
+}
+
+/// The shared variables of a kernel.
+#[derive(Default)]
+pub(super) struct Objects {
+    /// By their offset; empty if there are not two.
+    variables: Vec<Variable>,
+    /// For each list of variables that an address may be made from, the ranges that it may reach.
+    ranges: Vec<Vec<(u64, u64)>>,
+}
+
+impl Objects {
+    pub(super) fn new(grid: &Grid<'_>) -> Objects {
+        let program = grid.program;
+        let entry = program.entries.iter().find(|e| e.function == grid.entry);
+        let Some(entry) = entry else { return Objects::default() };
+        let notes = &program.notes;
+        if entry.shared.len() < 2 || notes.objects.is_empty() {
+            return Objects::default();
+        }
+        let variable = |&(number, offset): &(u32, u32)| {
+            let v = program.shared.get(number as usize)?;
+            // What has no size is what the launch asks for, to the end.
+            let to = if v.size == 0 { grid.shared_bytes.into() } else { u64::from(offset).saturating_add(v.size) };
+            Some(Variable { number, name: v.name.clone(), from: offset.into(), to })
+        };
+        let mut variables: Vec<Variable> = entry.shared.iter().filter_map(variable).collect();
+        variables.sort_by_key(|v| (v.from, v.to));
+        let range = |number: &u32| variables.iter().find(|v| v.number == *number).map(|v| (v.from, v.to));
+        let ranges = notes.objects.iter().map(|list| list.iter().filter_map(range).collect()).collect();
+        Objects { variables, ranges }
+    }
+
+    /// Where an access may go; `None` if that is not known.
+    fn within(&self, access: &Access) -> Option<&[(u64, u64)]> {
+        let at = (access.objects as usize).checked_sub(1)?;
+        self.ranges.get(at).map(Vec::as_slice).filter(|r| !r.is_empty())
+    }
+}
+
+/// Before an access.
+///
+/// # Safety
+/// The contract of handlers; `access` is the operation's.
+pub(super) unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access: &Access) {
+    let objects = &c.races.objects;
+    if objects.variables.is_empty() {
+        return;
+    }
+    let Some(ranges) = objects.within(access) else { return };
+    let bytes = access.bytes();
+    // What lies outside shared memory altogether is a fault.
+    let total = u64::from(cx.shared_bytes);
+    let inside = |at: u64| {
+        let Some(end) = at.checked_add(bytes).filter(|&end| end <= total) else { return true };
+        ranges.iter().any(|&(from, to)| from <= at && end <= to)
+    };
+    let outside = lanes_of(cx.active).find_map(|lane| {
+        // SAFETY: by the contract.
+        let at = unsafe { crate::init::shared_address(cx, op, access, lane) }?;
+        (!inside(at)).then_some((lane, at))
+    });
+    let Some((lane, at)) = outside else { return };
+    if c.findings.seen(Rule::OutOfBounds, pc, u32::MAX, Severity::Error) {
+        return;
+    }
+    let of = |range: &(u64, u64)| objects.variables.iter().find(|v| (v.from, v.to) == *range);
+    let names: Vec<String> = ranges.iter().filter_map(of).map(|v| format!("`{}`", v.name)).collect();
+    let last = ranges.iter().filter_map(of).min_by_key(|v| at.abs_diff(v.from).min(at.abs_diff(v.to)));
+    let distance = match last {
+        Some(v) if at < v.from => format!("{} bytes before `{}`", v.from - at, v.name),
+        Some(v) if at >= v.to => format!("{} bytes past the end of `{}`", at - v.to, v.name),
+        Some(v) => format!("across the end of `{}`", v.name),
+        None => String::new(),
+    };
+    let hit = objects
+        .variables
+        .iter()
+        .find(|v| v.from <= at.saturating_add(bytes - 1) && at < v.to && !ranges.contains(&(v.from, v.to)));
+    let into = match hit {
+        Some(v) => format!("in `{}` ({} bytes at offset {})", v.name, v.to - v.from, v.from),
+        None => "between two variables".to_string(),
+    };
+    let sizes: Vec<String> = ranges.iter().map(|(from, to)| format!("{} bytes at offset {from}", to - from)).collect();
+    let verb = match access.does {
+        Does::Load => "load",
+        Does::Store => "store",
+        Does::Atomic => "atomic",
+    };
+    let finding = RawFinding {
+        rule: Rule::OutOfBounds,
+        severity: Severity::Error,
+        message: format!("{verb} of {bytes} bytes runs out of the shared variable {}: {into}", names.join(" or ")),
+        sites: vec![site(c, verb, warp, lane as u32, pc, String::new())],
+        memory: format!("offset {at} of shared memory, {distance}; the address was made from {}", sizes.join(" or ")),
+        help: "variables lie side by side in shared memory, where the hardware checks only the end of all of them"
+            .to_string(),
+        interval: None,
+    };
+    c.findings.add(finding);
+}

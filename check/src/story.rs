@@ -1,0 +1,143 @@
+//! How undefined data came to where it is: told by the launch that stored it, kept until somebody reads it.
+//!
+//! Memory holds only a number for each four undefined bytes (see `shadow`). What the number stands for is kept here for the
+//! whole process, since kernels of one device store to the memory of another: one story for each pair of a place that stored
+//! and a place that the undefined data was first read at. A later launch of the same kernel tells its stories anew.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use warpsmith_simt::{Nearest, Origin};
+
+use super::{Finding, Rule, Severity, Site};
+
+/// Stories of a process beyond which no more are kept.
+const MOST: usize = 1 << 16;
+/// The number of a story that was not kept.
+const FORGOTTEN: u32 = u32::MAX;
+
+/// What is known of some undefined data.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Story {
+    /// The kernel that stored it; empty if none did.
+    pub kernel: String,
+    /// The store, and where the data was read that it depends on.
+    pub sites: Vec<Site>,
+    /// The memory where the data was undefined first, in words.
+    pub source: String,
+    /// What would make it right.
+    pub help: String,
+    /// A finding of the launch that explains it.
+    pub follows: Option<Rule>,
+}
+
+impl Story {
+    /// Takes over what is known of data that was read with the story of `number`.
+    pub(crate) fn inherit(&mut self, number: u32, sites: &mut Vec<Site>) {
+        let Some(before) = told(number) else { return };
+        let label = |s: &Site| match before.kernel.is_empty() {
+            true => s.clone(),
+            false => Site { label: format!("{} by kernel `{}`", s.label, before.kernel), ..s.clone() },
+        };
+        sites.extend(before.sites.iter().map(label));
+        self.source.clone_from(&before.source);
+    }
+}
+
+/// What tells stories apart: a program by its address, and positions in it; or allocations that were copied.
+pub(crate) type Key = (u64, u64, u64);
+
+#[derive(Default)]
+struct Table {
+    numbers: HashMap<Key, u32>,
+    list: Vec<Option<Arc<Story>>>,
+}
+
+static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+
+fn table() -> MutexGuard<'static, Option<Table>> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number for a story that will be told.
+pub(crate) fn number(key: Key) -> u32 {
+    let mut table = table();
+    let table = table.get_or_insert_with(Table::default);
+    if let Some(&known) = table.numbers.get(&key) {
+        return known;
+    }
+    if table.list.len() >= MOST {
+        return FORGOTTEN;
+    }
+    table.list.push(None);
+    let number = table.list.len() as u32;
+    table.numbers.insert(key, number);
+    number
+}
+
+/// Tells the story of a number.
+pub(crate) fn tell(number: u32, story: Story) {
+    let at = (number as usize).wrapping_sub(1);
+    if let Some(slot) = table().as_mut().and_then(|t| t.list.get_mut(at)) {
+        *slot = Some(Arc::new(story));
+    }
+}
+
+/// The story of a number, if it has one and it is told.
+pub(crate) fn told(number: u32) -> Option<Arc<Story>> {
+    let at = (number as usize).checked_sub(1)?;
+    table().as_ref()?.list.get(at)?.clone()
+}
+
+/// The number of the story that a copy within a device has brought what nothing had given a value.
+pub(crate) fn copied(from: u64, to: u64, source: String) -> u32 {
+    let number = number((u64::MAX, from, to));
+    let help = "a copy within the device has brought these bytes from where nothing had given them a value".to_string();
+    tell(number, Story { source, help, ..Story::default() });
+    number
+}
+
+/// The finding that a copy of `bytes` bytes takes `count` undefined ones to the host, the first of which is at `place`.
+pub(crate) fn output(bytes: u64, count: u64, place: &Nearest, Origin { number, writer }: Origin) -> Finding {
+    let (story, writer, first) = (told(number), told(writer), place.address);
+    let mut finding = Finding {
+        rule: Rule::UndefinedOutput,
+        severity: Severity::Error,
+        kernel: String::new(),
+        message: format!(
+            "a copy of {bytes} bytes to the host contains {count} undefined ones, the first at {first:#x}"
+        ),
+        sites: Vec::new(),
+        memory: place.to_string(),
+        help: "no kernel, copy or fill has given these bytes a value".to_string(),
+        count: 1,
+        also: Vec::new(),
+    };
+    match (story, writer) {
+        (Some(story), _) => {
+            finding.kernel.clone_from(&story.kernel);
+            match story.follows {
+                Some(rule) => {
+                    finding.help = format!("this follows from the {} that was reported for the kernel", rule.name())
+                }
+                None => {
+                    finding.sites.clone_from(&story.sites);
+                    if !story.source.is_empty() {
+                        finding.memory += &format!("\nundefined before that: {}", story.source);
+                    }
+                    finding.help.clone_from(&story.help);
+                }
+            }
+        }
+        (None, _) if number != 0 => {
+            finding.help = "undefined data has been stored here; where it came from is not kept".to_string();
+        }
+        (None, Some(writer)) => {
+            finding.kernel.clone_from(&writer.kernel);
+            finding.sites.clone_from(&writer.sites);
+            finding.help += ": the kernel stores to this allocation, but not there";
+        }
+        (None, None) => {}
+    }
+    finding
+}

@@ -1,0 +1,78 @@
+//! Which sectors of global memory a launch has touched, each once: what would pass between memory and the chip if every
+//! cache were perfect.
+
+use std::collections::HashMap;
+
+use warpsmith_simt::machine::lanes::simd;
+
+/// The sectors of global memory that a launch has touched.
+pub(crate) struct Touched {
+    pages: HashMap<u64, u32>,
+    bits: Vec<Page>,
+    /// Pages that were used lately, by the low bits of their number.
+    recent: [(u64, u32); 16],
+    /// The CPU has AVX2, and it may be used.
+    pub fast: bool,
+    /// Sectors that were loaded before the launch had stored to them.
+    pub loaded: u64,
+    /// Sectors that were stored to.
+    pub stored: u64,
+}
+
+/// 4096 sectors.
+struct Page {
+    loaded: [u64; 64],
+    stored: [u64; 64],
+}
+
+impl Default for Touched {
+    fn default() -> Touched {
+        let recent = [(u64::MAX, 0); 16];
+        Touched { pages: HashMap::new(), bits: Vec::new(), recent, fast: simd(), loaded: 0, stored: 0 }
+    }
+}
+
+impl Touched {
+    /// The page with this number.
+    fn page(&mut self, number: u64) -> &mut Page {
+        let slot = &mut self.recent[(number & 15) as usize];
+        if slot.0 != number {
+            let bits = &mut self.bits;
+            let at = *self.pages.entry(number).or_insert_with(|| {
+                bits.push(Page { loaded: [0; 64], stored: [0; 64] });
+                bits.len() as u32 - 1
+            });
+            *slot = (number, at);
+        }
+        &mut self.bits[slot.1 as usize]
+    }
+
+    /// Marks those sectors of the 64 from `64 * word` on that `bits` names.
+    pub(crate) fn mark_word(&mut self, word: u64, bits: u64, load: bool, store: bool) {
+        if bits == 0 {
+            return;
+        }
+        let page = self.page(word >> 6);
+        let at = (word & 63) as usize;
+        let new_load = if load { bits & !(page.loaded[at] | page.stored[at]) } else { 0 };
+        page.loaded[at] |= new_load;
+        let new_store = if store { bits & !page.stored[at] } else { 0 };
+        page.stored[at] |= new_store;
+        self.loaded += u64::from(new_load.count_ones());
+        self.stored += u64::from(new_store.count_ones());
+    }
+
+    pub(crate) fn mark(&mut self, sector: u64, load: bool, store: bool) {
+        self.mark_word(sector >> 6, 1 << (sector & 63), load, store);
+    }
+
+    /// Marks the sectors from `first` to `last`; gives their number.
+    pub(crate) fn mark_all(&mut self, first: u64, last: u64, store: bool) -> u64 {
+        for word in first >> 6..=last >> 6 {
+            let from = if word == first >> 6 { first & 63 } else { 0 };
+            let to = if word == last >> 6 { last & 63 } else { 63 };
+            self.mark_word(word, (!0 << from) & (!0 >> (63 - to)), !store, store);
+        }
+        last - first + 1
+    }
+}
