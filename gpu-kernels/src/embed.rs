@@ -155,7 +155,7 @@ mod frame {
 }
 
 macro_rules! entries {
-    ($($F:ident: $name:ident $Name:ident $shared:ident;)*) => { $(
+    (() $($F:ident { $name:ident $Name:ident $shared:ident } $formats:tt)*) => { $(
         /// Rows of a table.
         #[kernel(block = THREADS, min_blocks = 4, addresses = "ignored")]
         #[allow(clippy::too_many_arguments)]
@@ -206,26 +206,7 @@ macro_rules! entries {
     )* };
 }
 
-entries! {
-    F32: embed_f32 EmbedF32 EMBED_F32;
-    F16: embed_f16 EmbedF16 EMBED_F16;
-    BF16: embed_bf16 EmbedBf16 EMBED_BF16;
-    Q1_0: embed_q1_0 EmbedQ10 EMBED_Q1_0;
-    Q2_0: embed_q2_0 EmbedQ20 EMBED_Q2_0;
-    Q4_0: embed_q4_0 EmbedQ40 EMBED_Q4_0;
-    Q4_1: embed_q4_1 EmbedQ41 EMBED_Q4_1;
-    Q5_0: embed_q5_0 EmbedQ50 EMBED_Q5_0;
-    Q5_1: embed_q5_1 EmbedQ51 EMBED_Q5_1;
-    Q8_0: embed_q8_0 EmbedQ80 EMBED_Q8_0;
-    Q2_K: embed_q2_k EmbedQ2K EMBED_Q2_K;
-    Q3_K: embed_q3_k EmbedQ3K EMBED_Q3_K;
-    Q4_K: embed_q4_k EmbedQ4K EMBED_Q4_K;
-    Q5_K: embed_q5_k EmbedQ5K EMBED_Q5_K;
-    Q6_K: embed_q6_k EmbedQ6K EMBED_Q6_K;
-    IQ4_NL: embed_iq4_nl EmbedIq4Nl EMBED_IQ4_NL;
-    IQ4_XS: embed_iq4_xs EmbedIq4Xs EMBED_IQ4_XS;
-    MXFP4: embed_mxfp4 EmbedMxfp4 EMBED_MXFP4;
-}
+crate::formats! { embed entries () }
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{Decoded, Dequantize, Embed};
@@ -233,7 +214,7 @@ pub use launch::{Decoded, Dequantize, Embed};
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch {
     use super::*;
-    use crate::format::{Format, decode::Decode};
+    use crate::format::{Format, Layout, decode::Decode};
     use crate::gemv::check_weights;
     use crate::state;
 
@@ -462,28 +443,12 @@ mod launch {
                     })
                 };
             }
-            match format {
-                Format::F32 => with!(EmbedF32),
-                Format::F16 => with!(EmbedF16),
-                Format::BF16 => with!(EmbedBf16),
-                Format::Q1_0 => with!(EmbedQ10),
-                Format::Q4_0 => with!(EmbedQ40),
-                Format::Q4_1 => with!(EmbedQ41),
-                Format::Q5_0 => with!(EmbedQ50),
-                Format::Q5_1 => with!(EmbedQ51),
-                Format::Q8_0 => with!(EmbedQ80),
-                Format::Q2_K => with!(EmbedQ2K),
-                Format::Q3_K => with!(EmbedQ3K),
-                Format::Q4_K => with!(EmbedQ4K),
-                Format::Q5_K => with!(EmbedQ5K),
-                Format::Q6_K => with!(EmbedQ6K),
-                Format::IQ4_NL => with!(EmbedIq4Nl),
-                Format::IQ4_XS => with!(EmbedIq4Xs),
-                Format::MXFP4 => with!(EmbedMxfp4),
-                Format::TQ2_0_G128 | Format::Q2_0 | Format::PQ2_0 | Format::PTQ1_0 | Format::TQ1_0 | Format::TQ2_0 => {
-                    with!(EmbedQ20)
-                }
+            macro_rules! by_layout {
+                (() $($F:ident { $name:ident $Name:ident $shared:ident } $formats:tt)*) => {
+                    match format.layout() { $(Layout::$F => with!($Name),)* }
+                };
             }
+            crate::formats!(embed by_layout ())
         }
     }
 }

@@ -50,16 +50,16 @@ fn sizes_tell_ggml_from_the_others_and_contents_tell_those() {
     assert_eq!(f.tensor("first").unwrap().data.len(), 16 * 1024 / 64 * 18);
     assert_eq!(kinds(f), [TensorType::Q2_0; 2]);
 
-    let f = two(TensorType::TQ2_0_g128, 1024, ternary(1, 128, false), ternary(2, 128, false)).unwrap();
+    let f = two(TensorType::TQ2_0_G128, 1024, ternary(1, 128, false), ternary(2, 128, false)).unwrap();
     assert_eq!(f.tensor("first").unwrap().data.to_vec().unwrap(), ternary(1, 128, false));
-    assert_eq!(kinds(f), [TensorType::TQ2_0_g128; 2]);
-    let f = two(TensorType::TQ2_0_g128, 1024, ternary(1, 128, true), ternary(2, 128, true)).unwrap();
+    assert_eq!(kinds(f), [TensorType::TQ2_0_G128; 2]);
+    let f = two(TensorType::TQ2_0_G128, 1024, ternary(1, 128, true), ternary(2, 128, true)).unwrap();
     assert_eq!(kinds(f), [TensorType::PQ2_0; 2]);
 }
 
 #[test]
 fn a_file_that_is_none_or_several_is_refused() {
-    let of = |first, second| two(TensorType::TQ2_0_g128, 1024, first, second);
+    let of = |first, second| two(TensorType::TQ2_0_G128, 1024, first, second);
     // Tensors of one file that contradict each other.
     assert_eq!(reason(of(ternary(1, 128, true), ternary(2, 128, false))), "its contents make sense neither way");
     // Code 3, negative scales, scales that are no numbers.

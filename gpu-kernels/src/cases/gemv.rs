@@ -94,10 +94,7 @@ impl Product {
 
 /// The decoder that reads a format, as names of entry points have it.
 pub fn decoder(format: Format) -> String {
-    match format.block_units() {
-        0 => format.name().to_lowercase(),
-        _ => "q2_0".into(),
-    }
+    format.layout().name().to_lowercase()
 }
 
 /// Shapes of an embedding: `[vocab, cols, token, next]`.

@@ -4,27 +4,25 @@ use super::attention::{Kv, StepArgs};
 use super::run::{Outcome, same};
 use super::{Bench, Case, Failure, Rng, Tensor};
 use crate::attention::partials_len;
-use crate::format::Format;
+use crate::format::{Format, Layout};
 use crate::gemv::{Gemv, parts};
 use crate::layer::{FUSED, Layer, NEOX, QK_NORM};
-use crate::persistent::{Matrix, Sizes, WholeLayer};
+use crate::persistent::{Matrix, Sizes, WholeLayer, decoder};
 use crate::rope::rope_tables;
 use crate::state::Column;
 use half::f16;
 use warpsmith_device::{DeviceSlice, U32x4};
 
-/// One a decoder, and formats that share one with blocks of two lengths.
-pub const FORMATS: [Format; 9] = [
-    Format::F16,
-    Format::Q1_0,
-    Format::Q2_0,
-    Format::TQ2_0,
-    Format::Q4_0,
-    Format::Q8_0,
-    Format::Q4_K,
-    Format::Q5_K,
-    Format::Q6_K,
-];
+/// One for each decoder of the kernel; where formats share one, those of the shortest blocks and of the longest.
+pub fn formats() -> Vec<Format> {
+    let taken = |l: Layout| Format::ALL.into_iter().filter(move |f| f.layout() == l && decoder(*f).is_some());
+    let mut all = Vec::new();
+    for layout in Layout::ALL {
+        all.extend(taken(layout).min_by_key(|f| f.block_units()));
+        all.extend(taken(layout).max_by_key(|f| f.block_units()).filter(|f| all.last() != Some(f)));
+    }
+    all
+}
 
 /// The sizes of a layer; `blocks` are those of the launch.
 pub const SIZES: &[(&str, usize)] = &[

@@ -128,7 +128,7 @@ impl Subject {
         all.extend(Kv::ALL.map(Subject::QkvStore));
         all.extend(Kv::ALL.map(Subject::AttentionStep));
         all.extend(Kv::ALL.map(Subject::AttentionPrefill));
-        all.extend(layer::FORMATS.map(Subject::Layer));
+        all.extend(layer::formats().into_iter().map(Subject::Layer));
         all.extend([Subject::ResidualAdd, Subject::Swiglu, Subject::Argmax]);
         all.extend([Subject::ArgmaxMasked, Subject::RepetitionPenalty, Subject::Sample]);
         all

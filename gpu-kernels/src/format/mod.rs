@@ -2,7 +2,8 @@
 //!
 //! - [`record`]: the layout of a row on the device, one for all formats;
 //! - [`decode`]: what a format is to the kernels, with the decoders in [`dense`], [`narrow`] and [`wide`];
-//! - [`Format`]: the list, with the codecs of the host (bytes → f32, bytes → records).
+//! - [`list`]: the one list of formats, from which [`Format`], entry points and tables come;
+//! - [`Format`], with the codecs of the host (bytes → f32, bytes → records).
 //!
 //! # As stored
 //! A tensor is `rows` rows of `cols` elements, a row is `cols / block_elems` blocks without padding, little-endian.
@@ -10,13 +11,14 @@
 //!
 //! # On the device
 //! One buffer of records, a row each ([`record`]); [`Format::repack`] makes them once, at upload. Formats that mean the
-//! same are one to the kernels: all two-bit and ternary ones are [`Q2_0`], whose groups' length is an argument. Codes
+//! same have one [`Layout`]: all two-bit and ternary ones have that of [`Q2_0`], whose groups' length is an argument. Codes
 //! that a format reserves are made sound on the way (code 3 of TQ2_0_g128 is 0).
 
 pub mod decode;
 pub mod dense;
 #[cfg(not(target_arch = "nvptx64"))]
 mod host;
+pub mod list;
 pub mod narrow;
 pub mod record;
 pub(crate) mod unpack;
@@ -27,4 +29,4 @@ pub use narrow::{Q1_0, Q2_0, Q2_K, Q3_K};
 pub use wide::{IQ4_NL, IQ4_XS, MXFP4, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use host::{Format, FormatError};
+pub use host::{Format, FormatError, Layout};

@@ -3,7 +3,7 @@
 use super::int8::{self, QuantizeI8};
 use super::planes::{self, PlanesI8, PlanesI16, PlanesQ2I8, PlanesQ2I16};
 use super::{Activations, coded, coding};
-use crate::format::Format;
+use crate::format::{Format, Layout};
 use warpsmith_device::prelude::*;
 
 /// How activations are coded; kernels get the number.
@@ -22,35 +22,27 @@ pub enum Codes {
     I8 = coding::I8,
 }
 
-/// Entry points of products with codes: the list from which formats and launches are found.
 macro_rules! entries {
-    ($($entry:ident: $codes:ident, $($format:ident)|+;)*) => {
+    (() $($F:ident { $($codes:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
+        /// The entry points of products with codes.
         #[derive(Clone, Copy, Debug)]
-        pub(super) enum Entry { $($entry,)* }
+        pub(super) enum Entry { $($($Gemv,)*)* }
 
         impl Entry {
+            /// Only where a whole number of the codes' blocks has one scale of the weights.
             fn of(format: Format, codes: Codes) -> Option<Entry> {
-                match (codes, format) {
-                    $((Codes::$codes, $(Format::$format)|+) => Some(Entry::$entry),)*
+                if !(format.block_elems() as u32).is_multiple_of(codes.block()) {
+                    return None;
+                }
+                match (format.layout(), codes) {
+                    $($((Layout::$F, Codes::$codes) => Some(Entry::$Gemv),)*)*
                     _ => None,
                 }
             }
         }
     };
 }
-
-entries! {
-    Q10I8: PlanesI8, Q1_0;
-    Q10I16: PlanesI16, Q1_0;
-    // Of two bits: those in which at least 128 weights share a scale.
-    Q20I8: PlanesQ2I8, TQ2_0_G128 | PQ2_0 | PTQ1_0 | TQ1_0 | TQ2_0;
-    Q20I16: PlanesQ2I16, TQ2_0_G128 | PQ2_0 | PTQ1_0 | TQ1_0 | TQ2_0;
-    Q40I8: I8, Q4_0;
-    Q80I8: I8, Q8_0;
-    Q4KI8: I8, Q4_K;
-    Q5KI8: I8, Q5_K;
-    Q6KI8: I8, Q6_K;
-}
+crate::formats! { coded entries () }
 
 /// A format whose products read codes, and which: a pair that has an entry point.
 #[derive(Clone, Copy, Debug)]

@@ -246,20 +246,21 @@ coded::quantizer! {
     }
 }
 
-macro_rules! entries {
-    ($($F:ident, $blocks:literal: $gemv:ident $Gemv:ident $shared:ident;)*) => { $(
+macro_rules! entry {
+    ($F:ident I8: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident) => {
         coded::product! {
             /// A matrix times columns of codes of eight bits.
             $gemv $Gemv: I8Vector, $blocks, format::$F, units 0, rows of BLOCK_ROWS, len,
             $shared of BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F>(a, sums)
         }
-    )* };
+    };
+    ($($other:tt)*) => {};
 }
 
-entries! {
-    Q4_0, 4: gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8;
-    Q8_0, 4: gemv_q8_0_i8 GemvQ80I8 GEMV_Q8_0_I8;
-    Q4_K, 4: gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8;
-    Q5_K, 3: gemv_q5_k_i8 GemvQ5KI8 GEMV_Q5_K_I8;
-    Q6_K, 4: gemv_q6_k_i8 GemvQ6KI8 GEMV_Q6_K_I8;
+macro_rules! entries {
+    (() $($F:ident { $($codes:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
+        $($(entry! { $F $codes: $blocks, $gemv $Gemv $shared })*)*
+    };
 }
+
+crate::formats! { coded entries () }

@@ -4,7 +4,7 @@ use super::codes::Entry;
 use super::int8::*;
 use super::planes::*;
 use super::*;
-use crate::format::Format;
+use crate::format::{Format, Layout};
 use warpsmith_device::prelude::*;
 
 /// What weights are multiplied with.
@@ -206,17 +206,14 @@ impl<'a> Gemv<'a> {
                         })
                     };
                 }
-                return match of.entry() {
-                    Entry::Q10I8 => with!(GemvQ10I8),
-                    Entry::Q10I16 => with!(GemvQ10I16),
-                    Entry::Q20I8 => with!(GemvQ20I8),
-                    Entry::Q20I16 => with!(GemvQ20I16),
-                    Entry::Q40I8 => with!(GemvQ40I8),
-                    Entry::Q80I8 => with!(GemvQ80I8),
-                    Entry::Q4KI8 => with!(GemvQ4KI8),
-                    Entry::Q5KI8 => with!(GemvQ5KI8),
-                    Entry::Q6KI8 => with!(GemvQ6KI8),
-                };
+                macro_rules! by_entry {
+                    (() $($F:ident {
+                        $($kind:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)*
+                    } $formats:tt)*) => {
+                        match of.entry() { $($(Entry::$Gemv => with!($Gemv),)*)* }
+                    };
+                }
+                return crate::formats!(coded by_entry ());
             }
         };
         macro_rules! with {
@@ -243,33 +240,16 @@ impl<'a> Gemv<'a> {
                 })
             };
         }
-        macro_rules! of {
-            ($gemv:ident, $gemm:ident) => {
-                if columns == 1 { with!($gemv) } else { with!($gemm) }
+        macro_rules! by_layout {
+            (() $($F:ident {
+                $blocks:literal: $gemv:ident $Gemv:ident $s1:ident, $gemm:ident $Gemm:ident $s2:ident
+            } $formats:tt)*) => {
+                match format.layout() {
+                    $(Layout::$F => if columns == 1 { with!($Gemv) } else { with!($Gemm) },)*
+                }
             };
         }
-        match format {
-            Format::F32 => of!(GemvF32, GemmF32),
-            Format::F16 => of!(GemvF16, GemmF16),
-            Format::BF16 => of!(GemvBf16, GemmBf16),
-            Format::Q1_0 => of!(GemvQ10, GemmQ10),
-            Format::Q4_0 => of!(GemvQ40, GemmQ40),
-            Format::Q4_1 => of!(GemvQ41, GemmQ41),
-            Format::Q5_0 => of!(GemvQ50, GemmQ50),
-            Format::Q5_1 => of!(GemvQ51, GemmQ51),
-            Format::Q8_0 => of!(GemvQ80, GemmQ80),
-            Format::Q2_K => of!(GemvQ2K, GemmQ2K),
-            Format::Q3_K => of!(GemvQ3K, GemmQ3K),
-            Format::Q4_K => of!(GemvQ4K, GemmQ4K),
-            Format::Q5_K => of!(GemvQ5K, GemmQ5K),
-            Format::Q6_K => of!(GemvQ6K, GemmQ6K),
-            Format::IQ4_NL => of!(GemvIq4Nl, GemmIq4Nl),
-            Format::IQ4_XS => of!(GemvIq4Xs, GemmIq4Xs),
-            Format::MXFP4 => of!(GemvMxfp4, GemmMxfp4),
-            Format::TQ2_0_G128 | Format::Q2_0 | Format::PQ2_0 | Format::PTQ1_0 | Format::TQ1_0 | Format::TQ2_0 => {
-                of!(GemvQ20, GemmQ20)
-            }
-        }?;
+        crate::formats!(product by_layout ())?;
         match self.code {
             Some(Written { codes, coded, .. }) => {
                 let values = if flags & NEXT != 0 { scaled } else { y };

@@ -40,7 +40,7 @@
 //! The instruction: PTX ISA, `mma` with `.b1` operands.
 
 use super::coded;
-use crate::format::{Q1_0, Q2_0};
+use crate::format;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::warp_index;
 use warpsmith_device::prelude::*;
@@ -275,11 +275,8 @@ pub(super) mod frame {
     }
 }
 
-macro_rules! entries {
-    ($(
-        $F:ident, $bits:literal, $bytes:literal, $units:literal: $X:ident $planes:ident $Planes:ident,
-        $gemv:ident $Gemv:ident $shared:ident;
-    )*) => { $(
+macro_rules! quantizers {
+    ($($bits:literal, $bytes:literal: $X:ident $planes:ident $Planes:ident;)*) => { $(
         coded::quantizer! {
             /// Activations as codes in bit planes.
             $planes $Planes: $X, 4, blocks of BLOCK, len_of::<$bytes>, |x, codes, cols| {
@@ -289,20 +286,41 @@ macro_rules! entries {
                 }
             }
         }
-        coded::product! {
-            /// A matrix of codes of one or two bits times columns in bit planes.
-            $gemv $Gemv: $X, 4, $F, units $units, rows of ROWS, len_of::<$bytes>,
-            $shared of WARPS * ROWS as usize, |a, sums| frame::product::<$F, $bytes, $bits>(a, sums)
-        }
     )* };
 }
 
-entries! {
-    Q1_0, 1, 1, 0: U32x4 planes_i8 PlanesI8, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8;
-    Q1_0, 1, 2, 0: U32x4 planes_i16 PlanesI16, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16;
-    Q2_0, 2, 1, 3: Q2Planes planes_q2_i8 PlanesQ2I8, gemv_q2_0_i8 GemvQ20I8 GEMV_Q2_0_I8;
-    Q2_0, 2, 2, 3: Q2Planes planes_q2_i16 PlanesQ2I16, gemv_q2_0_i16 GemvQ20I16 GEMV_Q2_0_I16;
+quantizers! {
+    1, 1: U32x4 planes_i8 PlanesI8;
+    1, 2: U32x4 planes_i16 PlanesI16;
+    2, 1: Q2Planes planes_q2_i8 PlanesQ2I8;
+    2, 2: Q2Planes planes_q2_i16 PlanesQ2I16;
 }
+
+macro_rules! entry {
+    ($F:ident PlanesI8: $($rest:tt)*) => { entry! { $F, 1, 1, 0, U32x4: $($rest)* } };
+    ($F:ident PlanesI16: $($rest:tt)*) => { entry! { $F, 1, 2, 0, U32x4: $($rest)* } };
+    ($F:ident PlanesQ2I8: $($rest:tt)*) => { entry! { $F, 2, 1, 3, Q2Planes: $($rest)* } };
+    ($F:ident PlanesQ2I16: $($rest:tt)*) => { entry! { $F, 2, 2, 3, Q2Planes: $($rest)* } };
+    (
+        $F:ident, $bits:literal, $bytes:literal, $units:literal, $X:ident:
+        $blocks:literal, $gemv:ident $Gemv:ident $shared:ident
+    ) => {
+        coded::product! {
+            /// A matrix of codes of one or two bits times columns in bit planes.
+            $gemv $Gemv: $X, $blocks, format::$F, units $units, rows of ROWS, len_of::<$bytes>,
+            $shared of WARPS * ROWS as usize, |a, sums| frame::product::<format::$F, $bytes, $bits>(a, sums)
+        }
+    };
+    ($($other:tt)*) => {};
+}
+
+macro_rules! entries {
+    (() $($F:ident { $($codes:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
+        $($(entry! { $F $codes: $blocks, $gemv $Gemv $shared })*)*
+    };
+}
+
+crate::formats! { coded entries () }
 
 /// How far products with activations rounded to `bytes` bytes may be from those with exact ones: `sum |w| d / 2` for each
 /// row, where `d` is the scale of `block` columns.

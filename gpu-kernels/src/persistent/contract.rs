@@ -60,7 +60,7 @@ pub fn check(m: &'static KernelMeta, l: &Layer, s: &Sizes, b: &Buffers<'_>) -> R
             };
         }
         let unknown = || contract::error(m, "sizes", "decoders that the kernel has", records.decoder);
-        by_decoder!(records.decoder, check, Err(unknown()))?;
+        crate::formats!(persistent by_decoder (records.decoder, check, Err(unknown())))?;
         contract::exactly(m, name, weights.len(), (rows * u64::from(records.vectors), "rows * vectors"))?;
     }
     let next = contract::product(m, "next_weights", &[s.next_rows.into(), s.next_vectors.into()])?;

@@ -208,7 +208,7 @@ pub unsafe fn layer<T: Cached>(a: Args, shared: Shared<F32x4>) {
                     };
                 }
                 // The same choice in every thread of the grid.
-                by_decoder!(decoder, run, ());
+                crate::formats!(persistent by_decoder (decoder, run, ()));
                 block += grid::dim_x();
             }
         }

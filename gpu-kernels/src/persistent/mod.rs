@@ -37,7 +37,7 @@ mod frame;
 mod launch;
 
 #[cfg(not(target_arch = "nvptx64"))]
-use crate::format::Format;
+use crate::format::{Format, Layout};
 pub use entries::*;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{Matrix, WholeLayer, widest};
@@ -86,18 +86,11 @@ pub struct Sizes {
     pub matrices: [Records; 4],
 }
 
-/// The decoders that are compiled in, by number.
+/// The decoder of a number, of those that are compiled in: for `formats!(persistent by_decoder (number, one, none))`.
 macro_rules! by_decoder {
-    ($number:expr, $one:ident, $none:expr) => {
+    (($number:expr, $one:ident, $none:expr) $($F:ident { $($n:literal)? } $formats:tt)*) => {
         match $number {
-            0 => $one!(F16),
-            1 => $one!(Q1_0),
-            2 => $one!(Q2_0),
-            3 => $one!(Q4_0),
-            4 => $one!(Q8_0),
-            5 => $one!(Q4_K),
-            6 => $one!(Q5_K),
-            7 => $one!(Q6_K),
+            $($($n => $one!($F),)?)*
             _ => $none,
         }
     };
@@ -108,17 +101,15 @@ use by_decoder;
 #[cfg(not(target_arch = "nvptx64"))]
 #[must_use]
 pub fn decoder(format: Format) -> Option<u32> {
-    Some(match format {
-        Format::F16 => 0,
-        Format::Q1_0 => 1,
-        Format::TQ2_0_G128 | Format::Q2_0 | Format::PQ2_0 | Format::PTQ1_0 | Format::TQ1_0 | Format::TQ2_0 => 2,
-        Format::Q4_0 => 3,
-        Format::Q8_0 => 4,
-        Format::Q4_K => 5,
-        Format::Q5_K => 6,
-        Format::Q6_K => 7,
-        _ => return None,
-    })
+    macro_rules! numbers {
+        (() $($F:ident { $($n:literal)? } $formats:tt)*) => {
+            match format.layout() {
+                $($(Layout::$F => Some($n),)?)*
+                _ => None,
+            }
+        };
+    }
+    crate::formats!(persistent numbers ())
 }
 
 const _: () = assert!(THREADS as usize == crate::gemv::THREADS && THREADS == crate::attention::step::THREADS);

@@ -39,7 +39,7 @@ pub(super) fn resolve(tensors: &mut [TensorInfo], file: &Source, data: u64, alig
         let span = end.saturating_sub(t.offset);
         // The last tensor may end with the file, without padding.
         let fits = |bytes: u64| bytes.next_multiple_of(alignment) == span || (next.is_none() && bytes == span);
-        let long_bytes = bytes_of(t, TensorType::TQ2_0_g128);
+        let long_bytes = bytes_of(t, TensorType::TQ2_0_G128);
         match (fits(t.bytes), long_bytes.is_some_and(fits)) {
             (false, false) => return refuse(t, "the tensor has the size of none of them"),
             (true, true) => {}
@@ -59,7 +59,7 @@ pub(super) fn resolve(tensors: &mut [TensorInfo], file: &Source, data: u64, alig
             }
             match (scale_first, scale_last) {
                 (true, false) => TensorType::PQ2_0,
-                (false, true) => TensorType::TQ2_0_g128,
+                (false, true) => TensorType::TQ2_0_G128,
                 (true, true) => return refuse(&tensors[first], "its contents make sense both ways"),
                 (false, false) => return refuse(&tensors[first], "its contents make sense neither way"),
             }
@@ -82,7 +82,7 @@ fn bytes_of(t: &TensorInfo, kind: TensorType) -> Option<u64> {
 
 /// Blocks of a tensor, spread over it; none where it is not within the file.
 fn samples(t: &TensorInfo, file: &Source, data: u64) -> Result<Vec<[u8; BLOCK]>, GgufError> {
-    let bytes = bytes_of(t, TensorType::TQ2_0_g128).unwrap_or(0);
+    let bytes = bytes_of(t, TensorType::TQ2_0_G128).unwrap_or(0);
     let start = data.saturating_add(t.offset);
     if start.checked_add(bytes).is_none_or(|end| end > file.len()) {
         return Ok(Vec::new());

@@ -163,7 +163,7 @@ impl ModelFile {
     /// The bytes of a matrix of this file, in its format's block layout; empty for one of another file.
     pub fn data(&self, matrix: &Matrix) -> TensorData<'_> {
         match self.0.gguf.tensor(&matrix.name) {
-            Some(t) if format_of(t.info.kind) == Some(matrix.format) && t.info.rows() == matrix.rows as u64 => t.data,
+            Some(t) if t.info.kind.format() == Some(matrix.format) && t.info.rows() == matrix.rows as u64 => t.data,
             _ => TensorData::empty(),
         }
     }
@@ -175,19 +175,17 @@ impl ModelFile {
     }
 }
 
-/// The types that [`Format`] has.
-const MATRIX_TYPES: &str = "F32, F16, BF16, Q1_0, Q2_0, PQ2_0, TQ2_0_g128, PTQ1_0, TQ1_0, TQ2_0, Q4_0, Q4_1, Q5_0, Q5_1, \
-                            Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4";
-
-/// The format of a type, if there are kernels for it.
-fn format_of(kind: TensorType) -> Option<Format> {
-    match kind {
-        // These two share an id; reading the file told them apart.
-        TensorType::Q2_0 => Some(Format::Q2_0),
-        TensorType::TQ2_0_g128 => Some(Format::TQ2_0_G128),
-        kind => Format::from_type_id(kind.id()).ok(),
-    }
+macro_rules! matrix_types {
+    (() $($layout:ident {
+        $($(#[$doc:meta])* $format:ident: $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)*
+    })*) => {
+        matrix_types!($($($name,)*)*)
+    };
+    ($first:literal, $($name:literal,)*) => { concat!($first $(, ", ", $name)*) };
 }
+
+/// The types that [`Format`] has.
+const MATRIX_TYPES: &str = gpu_kernels::formats!(stored matrix_types ());
 
 /// Bytes of a matrix that are read and validated at a time.
 const PIECE: usize = 1 << 20;
@@ -239,7 +237,7 @@ impl Find<'_> {
 
     fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
         let tensor = self.tensor(name, &[cols, rows])?;
-        let Some(format) = format_of(tensor.info.kind) else {
+        let Some(format) = tensor.info.kind.format() else {
             return Err(ModelError::TensorType {
                 tensor: name.to_owned(),
                 actual: tensor.info.kind.name(),
@@ -393,7 +391,7 @@ mod tests {
         let names: Vec<&str> = MATRIX_TYPES.split(", ").collect();
         let mut found = Vec::new();
         for &kind in TensorType::ALL {
-            if let Some(format) = format_of(kind) {
+            if let Some(format) = kind.format() {
                 assert_eq!(format.name(), kind.name());
                 assert_eq!(format.block_elems() as u64, kind.block_elements());
                 assert_eq!(format.block_bytes() as u64, kind.block_bytes());

@@ -5,8 +5,6 @@ use super::codec::{
     two_bits, words_of,
 };
 use crate::format::{
-    self as device,
-    decode::Decode,
     unpack::half_power,
     wide::{E2M1_VALUES, IQ4_VALUES},
 };
@@ -128,16 +126,9 @@ fn pack_ternary(b: &[u8], u: usize, units: usize, scale: usize, to: &mut Writer<
 }
 
 macro_rules! codecs {
-    ($($name:ident, $text:literal, $id:literal, $elems:literal, $bytes:literal, $scales:expr, $decoder:ident, $block_units:literal,
-        |$b:ident, $i:ident| $prepare:expr => $d:ident: $weight:expr, $pack:expr;)*) => { $(
+    ($($name:ident, $scales:expr, |$b:ident, $i:ident| $prepare:expr => $d:ident: $weight:expr, $pack:expr;)*) => { $(
         pub(super) static $name: Codec = Codec {
-            name: $text,
-            type_id: $id,
-            elems: $elems,
-            bytes: $bytes,
             scales: $scales,
-            spec: <device::$decoder as Decode>::SPEC,
-            block_units: $block_units,
             decode: |$b, out| {
                 let $d = $prepare;
                 each(out, |$i| $weight);
@@ -148,11 +139,11 @@ macro_rules! codecs {
 }
 
 codecs! {
-    F32, "F32", 0, 1, 4, Scales::Weight, F32, 0,
+    F32, Scales::Weight,
         |b, _i| f32::from_le_bytes([b[0], b[1], b[2], b[3]]) => v: v, Pack::Dense;
-    F16, "F16", 1, 1, 2, Scales::Weight, F16, 0, |b, _i| f16_at(b, 0) => v: v, Pack::Dense;
-    BF16, "BF16", 30, 1, 2, Scales::Weight, BF16, 0, |b, _i| bf16_at(b, 0) => v: v, Pack::Dense;
-    Q1_0, "Q1_0", 41, 128, 18, Scales::F16(&[0]), Q1_0, 0,
+    F16, Scales::Weight, |b, _i| f16_at(b, 0) => v: v, Pack::Dense;
+    BF16, Scales::Weight, |b, _i| bf16_at(b, 0) => v: v, Pack::Dense;
+    Q1_0, Scales::F16(&[0]),
         |b, i| f16_at(b, 0) => d: if bit(b, 2, i) == 1 { d } else { -d },
         Pack::Blocks(|b, u, to| {
             to.block(u, [b[0], b[1]]);
@@ -160,57 +151,57 @@ codecs! {
                 to.codes(u + k, &one_bit(|i| 1 - bit(b, 2, 32 * k + i)));
             }
         });
-    TQ2_0_G128, "TQ2_0_g128", 42, 128, 34, Scales::F16(&[32]), Q2_0, 2,
+    TQ2_0_G128, Scales::F16(&[32]),
         |b, i| f16_at(b, 32) => d: (f32::from(reserved(pair(b, 0, i))) - 1.0) * d,
         Pack::Blocks(|b, u, to| pack_ternary(b, u, 4, 32, to, |i| reserved(pair(b, 0, i))));
-    Q2_0, "Q2_0", 42, 64, 18, Scales::F16(&[0]), Q2_0, 1,
+    Q2_0, Scales::F16(&[0]),
         |b, i| f16_at(b, 0) => d: (f32::from(pair(b, 2, i)) - 1.0) * d,
         Pack::Blocks(|b, u, to| pack_ternary(b, u, 2, 0, to, |i| pair(b, 2, i)));
-    PQ2_0, "PQ2_0", 142, 128, 34, Scales::F16(&[0]), Q2_0, 2,
+    PQ2_0, Scales::F16(&[0]),
         |b, i| f16_at(b, 0) => d: (f32::from(pair(b, 2, i)) - 1.0) * d,
         Pack::Blocks(|b, u, to| pack_ternary(b, u, 4, 0, to, |i| pair(b, 2, i)));
-    PTQ1_0, "PTQ1_0", 143, 128, 28, Scales::F16(&[26]), Q2_0, 2,
+    PTQ1_0, Scales::F16(&[26]),
         |b, i| f16_at(b, 26) => d: (f32::from(ptq1_code(b, i)) - 1.0) * d,
         Pack::Blocks(|b, u, to| pack_ternary(b, u, 4, 26, to, |i| ptq1_code(b, i)));
-    TQ1_0, "TQ1_0", 34, 256, 54, Scales::F16(&[52]), Q2_0, 3,
+    TQ1_0, Scales::F16(&[52]),
         |b, i| f16_at(b, 52) => d: (f32::from(tq1_code(b, i)) - 1.0) * d,
         Pack::Blocks(|b, u, to| pack_ternary(b, u, 8, 52, to, |i| tq1_code(b, i)));
-    TQ2_0, "TQ2_0", 35, 256, 66, Scales::F16(&[64]), Q2_0, 3,
+    TQ2_0, Scales::F16(&[64]),
         |b, i| f16_at(b, 64) => d: (f32::from(strided(b, 0, i)) - 1.0) * d,
         Pack::Blocks(|b, u, to| pack_ternary(b, u, 8, 64, to, |i| strided(b, 0, i)));
-    Q4_0, "Q4_0", 2, 32, 18, Scales::F16(&[0]), Q4_0, 0,
+    Q4_0, Scales::F16(&[0]),
         |b, i| f16_at(b, 0) => d: (f32::from(nibble(b, 2, i)) - 8.0) * d,
         Pack::Blocks(|b, u, to| {
             to.codes(u, &nibbles(|i| nibble(b, 2, i)));
             to.scales(u, [b[0], b[1]]);
         });
-    Q4_1, "Q4_1", 3, 32, 20, Scales::F16(&[0, 2]), Q4_1, 0,
+    Q4_1, Scales::F16(&[0, 2]),
         |b, i| (f16_at(b, 0), f16_at(b, 2)) => d: f32::from(nibble(b, 4, i)) * d.0 + d.1,
         Pack::Blocks(|b, u, to| {
             to.codes(u, &nibbles(|i| nibble(b, 4, i)));
             to.scales(u, [b[0], b[1], b[2], b[3]]);
         });
-    Q5_0, "Q5_0", 6, 32, 22, Scales::F16(&[0]), Q5_0, 0,
+    Q5_0, Scales::F16(&[0]),
         |b, i| f16_at(b, 0) => d: (f32::from(q5(b, 2, 6, i)) - 16.0) * d,
         Pack::Blocks(|b, u, to| {
             to.codes(u, &nibbles(|i| q5(b, 2, 6, i)));
             to.high(u, &fifth_bits(|i| q5(b, 2, 6, i)));
             to.scales(u, [b[0], b[1]]);
         });
-    Q5_1, "Q5_1", 7, 32, 24, Scales::F16(&[0, 2]), Q5_1, 0,
+    Q5_1, Scales::F16(&[0, 2]),
         |b, i| (f16_at(b, 0), f16_at(b, 2)) => d: f32::from(q5(b, 4, 8, i)) * d.0 + d.1,
         Pack::Blocks(|b, u, to| {
             to.codes(u, &nibbles(|i| q5(b, 4, 8, i)));
             to.high(u, &fifth_bits(|i| q5(b, 4, 8, i)));
             to.scales(u, [b[0], b[1], b[2], b[3]]);
         });
-    Q8_0, "Q8_0", 8, 32, 34, Scales::F16(&[0]), Q8_0, 0,
+    Q8_0, Scales::F16(&[0]),
         |b, i| f16_at(b, 0) => d: f32::from(b[2 + i] as i8) * d,
         Pack::Blocks(|b, u, to| {
             to.codes(u, &words_of::<8>(&b[2..]).map(|w| w ^ 0x8080_8080));
             to.scales(u, [b[0], b[1]]);
         });
-    Q2_K, "Q2_K", 10, 256, 84, Scales::F16(&[80, 82]), Q2_K, 0,
+    Q2_K, Scales::F16(&[80, 82]),
         |b, i| (f16_at(b, 80), f16_at(b, 82)) => d: {
             let s = b[i >> 4];
             d.0 * f32::from(s & 15) * f32::from(strided(b, 16, i)) - d.1 * f32::from(s >> 4)
@@ -222,7 +213,7 @@ codecs! {
                 to.scales(u + k, [b[2 * k], b[2 * k + 1]]);
             }
         });
-    Q3_K, "Q3_K", 11, 256, 110, Scales::F16(&[108]), Q3_K, 0,
+    Q3_K, Scales::F16(&[108]),
         |b, i| f16_at(b, 108) => d: {
             d * (f32::from(q3k_scale(b, i >> 4)) - 32.0) * (f32::from(q3k_code(b, i)) - 4.0)
         },
@@ -234,7 +225,7 @@ codecs! {
                 to.scales(u + k, [q3k_scale(b, 2 * k), q3k_scale(b, 2 * k + 1)]);
             }
         });
-    Q4_K, "Q4_K", 12, 256, 144, Scales::F16(&[0, 2]), Q4_K, 0,
+    Q4_K, Scales::F16(&[0, 2]),
         |b, i| (f16_at(b, 0), f16_at(b, 2)) => d: {
             let (scale, minimum) = six_bit_pair(&b[4..], i >> 5);
             d.0 * f32::from(scale) * f32::from(q4k_code(b, 16, i)) - d.1 * f32::from(minimum)
@@ -245,7 +236,7 @@ codecs! {
                 to.codes(u + k, &nibbles(|i| q4k_code(b, 16, 32 * k + i)));
             }
         });
-    Q5_K, "Q5_K", 13, 256, 176, Scales::F16(&[0, 2]), Q5_K, 0,
+    Q5_K, Scales::F16(&[0, 2]),
         |b, i| (f16_at(b, 0), f16_at(b, 2)) => d: {
             let (scale, minimum) = six_bit_pair(&b[4..], i >> 5);
             d.0 * f32::from(scale) * f32::from(q5k_code(b, i)) - d.1 * f32::from(minimum)
@@ -257,7 +248,7 @@ codecs! {
                 to.high(u + k, &fifth_bits(|i| q5k_code(b, 32 * k + i)));
             }
         });
-    Q6_K, "Q6_K", 14, 256, 210, Scales::F16(&[208]), Q6_K, 0,
+    Q6_K, Scales::F16(&[208]),
         |b, i| f16_at(b, 208) => d: {
             d * f32::from(b[192 + (i >> 4)] as i8) * (f32::from(q6k_code(b, i)) - 32.0)
         },
@@ -269,13 +260,13 @@ codecs! {
                 to.scales(u + k, [b[192 + 2 * k] ^ 0x80, b[193 + 2 * k] ^ 0x80]);
             }
         });
-    IQ4_NL, "IQ4_NL", 20, 32, 18, Scales::F16(&[0]), IQ4_NL, 0,
+    IQ4_NL, Scales::F16(&[0]),
         |b, i| f16_at(b, 0) => d: f32::from(IQ4_VALUES[usize::from(nibble(b, 2, i))]) * d,
         Pack::Blocks(|b, u, to| {
             to.codes(u, &indices(|i| nibble(b, 2, i)));
             to.scales(u, [b[0], b[1]]);
         });
-    IQ4_XS, "IQ4_XS", 23, 256, 136, Scales::F16(&[0]), IQ4_XS, 0,
+    IQ4_XS, Scales::F16(&[0]),
         |b, i| f16_at(b, 0) => d: {
             d * (f32::from(iq4xs_scale(b, i >> 5)) - 32.0) * f32::from(IQ4_VALUES[usize::from(iq4xs_code(b, i))])
         },
@@ -286,7 +277,7 @@ codecs! {
                 to.scales(u + k, [iq4xs_scale(b, k)]);
             }
         });
-    MXFP4, "MXFP4", 39, 32, 17, Scales::E8M0, MXFP4, 0,
+    MXFP4, Scales::E8M0,
         |b, i| half_power(u32::from(b[0])) => d: f32::from(E2M1_VALUES[usize::from(nibble(b, 1, i))]) * d,
         Pack::Blocks(|b, u, to| {
             to.codes(u, &indices(|i| nibble(b, 1, i)));

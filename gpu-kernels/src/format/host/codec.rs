@@ -1,18 +1,26 @@
 //! What a codec is, and how units get into a record.
 
+use super::Layout;
 use crate::format::record::{Record, Spec, UNIT};
 use half::{bf16, f16};
 
-/// How one format is stored in a file, and how it becomes numbers and records.
-pub struct Codec {
-    pub(super) name: &'static str,
-    pub(super) type_id: u32,
-    pub(super) elems: usize,
-    pub(super) bytes: usize,
-    pub(super) scales: Scales,
-    pub(super) spec: Spec,
+/// What the [list](crate::format::list) says of a format.
+pub(super) struct Stored {
+    pub name: &'static str,
+    pub type_id: u32,
+    /// Weights of a block.
+    pub elems: usize,
+    /// Bytes of a block.
+    pub bytes: usize,
     /// Binary logarithm of the units that share a scale, where the record leaves it open.
-    pub(super) block_units: u32,
+    pub block_units: u32,
+    pub layout: Layout,
+    pub spec: Spec,
+}
+
+/// How a format's blocks become numbers and records.
+pub(super) struct Codec {
+    pub(super) scales: Scales,
     /// A block's weights.
     pub(super) decode: fn(&[u8], &mut [f32]),
     pub(super) pack: Pack,
@@ -52,21 +60,21 @@ impl Codec {
     }
 
     /// Writes a row into its record, which is zero.
-    pub(super) fn pack_row(&self, row: &[u8], record: Record, words: &mut [u32]) {
-        let mut to = Writer { spec: self.spec, record, words };
+    pub(super) fn pack_row(&self, stored: &Stored, row: &[u8], record: Record, words: &mut [u32]) {
+        let mut to = Writer { spec: stored.spec, record, words };
         match self.pack {
             Pack::Dense => {
-                let unit = UNIT * self.bytes;
+                let unit = UNIT * stored.bytes;
                 let mut padded = [0u8; 4 * UNIT];
                 for (u, bytes) in row.chunks(unit).enumerate() {
                     padded.fill(0);
                     padded[..bytes.len()].copy_from_slice(bytes);
-                    to.codes(u, &words_of::<UNIT>(&padded)[..self.spec.code_words]);
+                    to.codes(u, &words_of::<UNIT>(&padded)[..stored.spec.code_words]);
                 }
             }
             Pack::Blocks(pack) => {
-                for (b, block) in row.chunks_exact(self.bytes).enumerate() {
-                    pack(block, b * self.elems / UNIT, &mut to);
+                for (b, block) in row.chunks_exact(stored.bytes).enumerate() {
+                    pack(block, b * stored.elems / UNIT, &mut to);
                 }
             }
         }

@@ -3,61 +3,69 @@
 mod blocks;
 mod codec;
 
+use super::decode::Decode;
 use super::record::Record;
-use codec::Codec;
+use codec::{Codec, Stored};
 use warpsmith_device::U32x4;
 
-/// A weight format that the kernels read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(non_camel_case_types)]
-pub enum Format {
-    /// IEEE binary32.
-    F32,
-    /// IEEE binary16.
-    F16,
-    /// The upper half of a binary32.
-    BF16,
-    /// 128 signs and an f16 scale (also called `Q1_0_g128`).
-    Q1_0,
-    /// OxiBonsai's ternary: 128 codes of two bits, then an f16 scale; code 3 is 0.
-    TQ2_0_G128,
-    /// ggml's two bits: an f16 scale, then 64 codes.
-    Q2_0,
-    /// PrismML's two bits: an f16 scale, then 128 codes.
-    PQ2_0,
-    /// PrismML's ternary: 128 digits in base 3 and an f16 scale.
-    PTQ1_0,
-    /// ggml's ternary: 256 digits in base 3 and an f16 scale.
-    TQ1_0,
-    /// ggml's ternary: 256 codes of two bits and an f16 scale.
-    TQ2_0,
-    /// 32 four-bit codes around 8 and an f16 scale.
-    Q4_0,
-    /// 32 four-bit codes, an f16 scale and an f16 addend.
-    Q4_1,
-    /// 32 five-bit codes around 16 and an f16 scale.
-    Q5_0,
-    /// 32 five-bit codes, an f16 scale and an f16 addend.
-    Q5_1,
-    /// 32 signed bytes and an f16 scale.
-    Q8_0,
-    /// 256 two-bit codes, a scale and a minimum of four bits for each 16.
-    Q2_K,
-    /// 256 three-bit codes and a six-bit scale for each 16.
-    Q3_K,
-    /// 256 four-bit codes, a scale and a minimum of six bits for each 32.
-    Q4_K,
-    /// 256 five-bit codes, a scale and a minimum of six bits for each 32.
-    Q5_K,
-    /// 256 six-bit codes and an eight-bit scale for each 16.
-    Q6_K,
-    /// 32 indices into a table of 16 and an f16 scale.
-    IQ4_NL,
-    /// 256 indices into a table of 16 and a six-bit scale for each 32.
-    IQ4_XS,
-    /// 32 four-bit floats and a power of two.
-    MXFP4,
+macro_rules! define {
+    (() $($F:ident { $($(#[$doc:meta])* $V:ident: $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* })*) => {
+        /// A weight format that the kernels read.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(non_camel_case_types)]
+        pub enum Format {
+            $($($(#[$doc])* $V,)*)*
+        }
+
+        /// How weights lie in a row's record on the device, and so which decoder reads them: one for all formats that have the
+        /// same records.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(non_camel_case_types)]
+        pub enum Layout {
+            $(
+                #[doc = concat!("That of [`", stringify!($F), "`](crate::format::", stringify!($F), ").")]
+                $F,
+            )*
+        }
+
+        impl Format {
+            /// Every format.
+            pub const ALL: [Format; [$($(Format::$V,)*)*].len()] = [$($(Format::$V,)*)*];
+
+            fn stored(self) -> &'static Stored {
+                match self {
+                    $($(
+                        Format::$V => &Stored {
+                            name: $name,
+                            type_id: $id,
+                            elems: $elems,
+                            bytes: $bytes,
+                            block_units: $units,
+                            layout: Layout::$F,
+                            spec: <super::$F as Decode>::SPEC,
+                        },
+                    )*)*
+                }
+            }
+
+            fn codec(self) -> &'static Codec {
+                match self { $($(Format::$V => &blocks::$V,)*)* }
+            }
+        }
+
+        impl Layout {
+            /// Every layout.
+            pub const ALL: [Layout; [$(Layout::$F,)*].len()] = [$(Layout::$F,)*];
+
+            /// Its name, that of the decoder.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Layout::$F => stringify!($F),)* }
+            }
+        }
+    };
 }
+crate::formats! { stored define () }
 
 /// Why a tensor's bytes cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -67,6 +75,12 @@ pub enum FormatError {
     UnknownType {
         /// ggml's type id.
         id: u32,
+    },
+    /// A name that no format has.
+    #[error("no weight format is called `{name}`; there are {}", Format::names())]
+    UnknownName {
+        /// The name.
+        name: String,
     },
     /// A row that is not a whole number of blocks.
     #[error("{format:?} comes in blocks of {elems}: a row of {cols} elements is not a whole number of blocks")]
@@ -140,47 +154,22 @@ impl std::fmt::Display for Format {
     }
 }
 
-impl Format {
-    /// Every format.
-    pub const ALL: [Format; 23] = [
-        Format::F32,
-        Format::F16,
-        Format::BF16,
-        Format::Q1_0,
-        Format::TQ2_0_G128,
-        Format::Q2_0,
-        Format::PQ2_0,
-        Format::PTQ1_0,
-        Format::TQ1_0,
-        Format::TQ2_0,
-        Format::Q4_0,
-        Format::Q4_1,
-        Format::Q5_0,
-        Format::Q5_1,
-        Format::Q8_0,
-        Format::Q2_K,
-        Format::Q3_K,
-        Format::Q4_K,
-        Format::Q5_K,
-        Format::Q6_K,
-        Format::IQ4_NL,
-        Format::IQ4_XS,
-        Format::MXFP4,
-    ];
+/// The format of a [name](Format::name), in letters of any case.
+impl std::str::FromStr for Format {
+    type Err = FormatError;
 
+    fn from_str(name: &str) -> Result<Format, FormatError> {
+        let named = Format::ALL.into_iter().find(|f| f.name().eq_ignore_ascii_case(name));
+        named.ok_or_else(|| FormatError::UnknownName { name: name.to_owned() })
+    }
+}
+
+impl Format {
     /// Names and type ids of all formats, for messages.
     #[must_use]
     pub fn names() -> String {
         let names: Vec<_> = Format::ALL.iter().map(|f| format!("{} ({})", f.name(), f.type_id())).collect();
         names.join(", ")
-    }
-
-    fn codec(self) -> &'static Codec {
-        macro_rules! codecs {
-            ($($name:ident)*) => { match self { $(Format::$name => &blocks::$name,)* } };
-        }
-        codecs!(F32 F16 BF16 Q1_0 TQ2_0_G128 Q2_0 PQ2_0 PTQ1_0 TQ1_0 TQ2_0 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K
-            Q6_K IQ4_NL IQ4_XS MXFP4)
     }
 
     /// The format with ggml's type id `id`. Id 42 is refused: [two formats](Format::type_id) have it.
@@ -195,26 +184,26 @@ impl Format {
     /// Name as ggml spells it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        self.codec().name
+        self.stored().name
     }
 
     /// The type id in files: ggml's, or that of the program that writes the format. 42 is ggml's for [`Format::Q2_0`],
     /// OxiBonsai's for [`Format::TQ2_0_G128`], and was PrismML's for [`Format::PQ2_0`].
     #[must_use]
     pub fn type_id(self) -> u32 {
-        self.codec().type_id
+        self.stored().type_id
     }
 
     /// Weights in a block.
     #[must_use]
     pub fn block_elems(self) -> usize {
-        self.codec().elems
+        self.stored().elems
     }
 
     /// Bytes of a block in a file.
     #[must_use]
     pub fn block_bytes(self) -> usize {
-        self.codec().bytes
+        self.stored().bytes
     }
 
     /// True where a row may have any length: F32, F16, BF16.
@@ -236,7 +225,13 @@ impl Format {
     /// 0 for all others.
     #[must_use]
     pub fn block_units(self) -> u32 {
-        self.codec().block_units
+        self.stored().block_units
+    }
+
+    /// How its weights lie on the device.
+    #[must_use]
+    pub fn layout(self) -> Layout {
+        self.stored().layout
     }
 
     /// The weights of one block.
@@ -268,8 +263,8 @@ impl Format {
         if cols > usize::MAX / 16 {
             return Err(FormatError::TooLarge { format: self, rows: 1, cols });
         }
-        let codec = self.codec();
-        Ok(codec.spec.record(cols, codec.block_units))
+        let stored = self.stored();
+        Ok(stored.spec.record(cols, stored.block_units))
     }
 
     /// 16-byte vectors in a row of `cols` elements on the device.
@@ -330,7 +325,7 @@ impl Format {
         words.fill(0);
         let row_bytes = self.row_bytes(cols)?;
         for (row, words) in bytes.chunks_exact(row_bytes).zip(words.chunks_exact_mut(record.vectors * 4)) {
-            self.codec().pack_row(row, record, words);
+            self.codec().pack_row(self.stored(), row, record, words);
         }
         Ok(())
     }

@@ -100,12 +100,11 @@ fn by_record(format: Format, record: &[U32x4], cols: usize) -> Vec<f32> {
     let layout = format.record(cols).unwrap();
     assert_eq!(record.len(), layout.vectors);
     macro_rules! by_decoder {
-        ($($F:ident)*) => { match format {
-            $(Format::$F => weights_of::<device::$F>(record, &layout, cols),)*
-            _ => weights_of::<device::Q2_0>(record, &layout, cols),
+        (() $($F:ident $stored:tt)*) => { match format.layout() {
+            $(Layout::$F => weights_of::<device::$F>(record, &layout, cols),)*
         } };
     }
-    by_decoder!(F32 F16 BF16 Q1_0 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4)
+    crate::formats!(stored by_decoder ())
 }
 
 #[test]
@@ -182,6 +181,11 @@ fn ids_and_names() {
             id => assert_eq!(Format::from_type_id(id).unwrap(), format),
         }
     }
+    for format in Format::ALL {
+        assert_eq!(format.name().to_lowercase().parse(), Ok(format));
+    }
+    let unknown = "Q9_0".parse::<Format>().unwrap_err().to_string();
+    assert!(unknown.starts_with("no weight format is called `Q9_0`") && unknown.contains("Q4_0 (2)"), "{unknown}");
     for id in [42, 40, 4, 77] {
         let text = Format::from_type_id(id).unwrap_err().to_string();
         assert!(text.contains(&format!("type {id} ")) && text.contains("Q4_0 (2)"), "{text}");
