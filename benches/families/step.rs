@@ -43,7 +43,7 @@ fn shipped() -> Result<Vec<PathBuf>, Failed> {
 /// Weights of the layers and of the output projection, and the bytes that a token cannot do without.
 fn work(file: &ModelFile) -> Work {
     let c = file.config();
-    let layers = file.layers().iter().flat_map(|l| [&l.q, &l.k, &l.v, &l.attn_output, &l.gate, &l.up, &l.down]);
+    let layers = file.layers().iter().flat_map(|l| l.matrices());
     let matrices: Vec<_> = layers.chain([file.output()]).collect();
     let row = (c.head_dim * KvType::F16.bytes()) as u64;
     let cache = 2 * POSITION as u64 * (c.layers * c.kv_heads) as u64 * row;

@@ -3,8 +3,9 @@
 use super::input::Choice;
 use super::sampling::Samplers;
 use super::sequence::Sequence;
-use super::step::{Buffers, Counted, Dry, RopeTables, Shape, Step, Take};
+use super::step::{Counted, Dry, RopeTables, Shape, Step, Take};
 use super::whole::Plan;
+use super::workspace::{Extent, Workspace};
 use super::{DecodeError, KvType, Model};
 use gpu_kernels::gemv::{Activations, MAX_COLUMNS};
 use gpu_kernels::sampling::NONE;
@@ -149,7 +150,7 @@ pub struct Decoder {
     stream: Stream,
     options: DecoderOptions,
     tables: RopeTables,
-    buffers: Buffers,
+    buffers: Workspace,
     samplers: Samplers,
     plan: Plan,
     stages: Vec<Pinned<Column>>,
@@ -192,7 +193,7 @@ impl Decoder {
         let stream = device.stream()?;
         let mut decoder = Decoder {
             tables: RopeTables::new(&stream, model, positions)?,
-            buffers: Buffers::new(&stream, c, options.batch, columns, logits(&options), options.activations)?,
+            buffers: Workspace::new(&stream, c, extent(&options, columns), options.activations)?,
             samplers: Samplers::new(device, options.batch)?,
             plan,
             stages: (0..STAGES).map(|_| device.pinned(columns)).collect::<Result<_, Error>>()?,
@@ -663,14 +664,15 @@ fn choice(model: &Model, options: &DecoderOptions) -> Choice {
     Choice { allowed: options.activations, tuned: options.tuned, sm: model.device().sm(), ahead: false }
 }
 
-/// Columns that have logits at once.
-fn logits(options: &DecoderOptions) -> usize {
-    if options.prompt_logits { options.batch.max(options.chunk) } else { options.batch }
+/// What the steps of a decoder with these options hold at once, of up to `columns` columns.
+fn extent(options: &DecoderOptions, columns: usize) -> Extent {
+    let logits = if options.prompt_logits { options.batch.max(options.chunk) } else { options.batch };
+    Extent { batch: options.batch, columns, logits }
 }
 
 fn parts(model: &Model, options: &DecoderOptions, columns: usize, positions: usize) -> Option<[u64; 2]> {
     let (c, batch) = (model.config(), options.batch);
-    let buffers = Buffers::bytes(c, batch, columns, logits(options), options.activations)?;
+    let buffers = Workspace::bytes(c, extent(options, columns), options.activations)?;
     Some([RopeTables::bytes(c, positions)?, buffers.checked_add(Samplers::bytes(batch))?])
 }
 

@@ -1,9 +1,10 @@
 //! What products read: columns of f32, or codes of them, which the launch that computes the columns writes, or one of its own.
 
 use super::weights::Stack;
+use super::workspace::Memory;
 use gpu_kernels::gemv::{Activations, Coded, Codes, Gemv, Quantize, Written, choose, coding, fastest};
 use warpsmith_device::{DeviceSlice, Launcher, U32x4};
-use warpsmith_runtime::{Buffer, Error, Stream};
+use warpsmith_runtime::{Error, Stream};
 
 /// Which activations products take, and how they are launched.
 #[derive(Clone, Copy, Debug)]
@@ -43,10 +44,10 @@ impl Choice {
 
 /// Codes on their way from the launch that computes columns to the products that read them: in one of two sets, as a launch
 /// that writes the next ones still reads those before.
-pub(super) struct Handover {
-    sets: [Buffer<U32x4>; 2],
+pub(super) struct Handover<M: Memory = Stream> {
+    sets: [M::Buffer<U32x4>; 2],
     /// How many elements of each group were computed; every launch leaves them at zero.
-    counted: Buffer<u32>,
+    counted: M::Buffer<u32>,
     /// The set that is read next, and what is there.
     at: usize,
     ready: Option<Codes>,
@@ -55,18 +56,19 @@ pub(super) struct Handover {
 /// What a launch reads and writes of a [`Handover`]: a set of codes, those that are there, and where the next ones go.
 pub(super) type Passage<'a> = (&'a mut DeviceSlice<U32x4>, Option<Codes>, Option<Written<'a>>);
 
+impl<M: Memory> Handover<M> {
+    /// For `columns` columns with these sizes.
+    pub fn new(memory: &M, (vectors, groups): (usize, usize), columns: usize) -> Result<Self, M::Error> {
+        let sets = [memory.buffer(vectors, columns)?, memory.buffer(vectors, columns)?];
+        Ok(Handover { sets, counted: memory.zeros(groups, columns)?, at: 0, ready: None })
+    }
+}
+
 impl Handover {
     /// Sizes for columns of up to `cols` elements: vectors of a set, and counters.
     pub fn sizes(cols: usize) -> (usize, usize) {
         let vectors = Codes::ALL.map(|c| c.len(cols as u32) as usize).into_iter().max().unwrap_or(0);
         (vectors, coding::groups(cols as u32) as usize)
-    }
-
-    /// For `columns` columns with these sizes.
-    pub fn new(stream: &Stream, (vectors, groups): (usize, usize), columns: usize) -> Result<Handover, Error> {
-        let device = stream.device();
-        let sets = [device.alloc(vectors * columns)?, device.alloc(vectors * columns)?];
-        Ok(Handover { sets, counted: stream.zeros(groups * columns)?, at: 0, ready: None })
     }
 
     /// Counters as launches rely on them.

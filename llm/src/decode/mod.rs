@@ -42,6 +42,7 @@ mod step;
 mod verify;
 mod weights;
 mod whole;
+mod workspace;
 
 pub use decoder::{Decoder, DecoderOptions, Feed, GraphInfo, Hidden, Mode, Stats};
 pub use error::DecodeError;

@@ -12,20 +12,20 @@
 //! launch, and a prompt stores its keys and values before it attends.
 
 use super::Model;
-use super::input::{Choice, Handover, Input};
+use super::input::{Choice, Input};
 use super::kv::KvType;
 use super::sampling::Parameters;
 use super::weights::{LayerWeights, Weights, padded};
 use super::whole::Plan;
+use super::workspace::Workspace;
 use crate::model::{Config, RopeStyle};
 use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, step as attn};
 use gpu_kernels::elementwise::Swiglu;
 use gpu_kernels::embed::{self, Embed};
-use gpu_kernels::gemv::{self, Activations, Codes, Written};
+use gpu_kernels::gemv::Written;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::sample::Sample;
-use gpu_kernels::state::Column;
 use gpu_kernels::{kv, rope};
 use std::ops::Range;
 use warpsmith_device::{Contract, DeviceSlice, KernelMeta, Launcher};
@@ -94,57 +94,6 @@ impl Shape {
     }
 }
 
-/// Elements from a column of an activation to the next: 16-byte loads start at each.
-fn stride(len: usize) -> usize {
-    len.next_multiple_of(4)
-}
-
-/// Sizes of the buffers, in elements.
-struct Sizes {
-    hidden: usize,
-    qkv: usize,
-    attended: usize,
-    gate_up: usize,
-    inner: usize,
-    logits: usize,
-    /// Sums of squares, of a column.
-    parts: usize,
-    partials: usize,
-    counters: usize,
-    /// Of codes, of a column.
-    codes: (usize, usize),
-}
-
-impl Sizes {
-    fn new(c: &Config, activations: Activations) -> Sizes {
-        let coded = Codes::ALL.map(Some).into_iter().filter(|_| activations != Activations::F32);
-        let parts = [c.q_dim(), c.feed_forward].into_iter().flat_map(|cols| {
-            let parts = move |codes| gemv::parts_with(codes, c.hidden as u32, cols as u32, false);
-            coded.clone().chain([None]).map(parts)
-        });
-        let widest = c.hidden.max(c.q_dim()).max(c.feed_forward);
-        Sizes {
-            hidden: stride(c.hidden),
-            qkv: stride(c.q_dim() + 2 * c.kv_dim()),
-            attended: stride(c.q_dim()),
-            gate_up: 2 * stride(c.feed_forward),
-            inner: stride(c.feed_forward),
-            logits: stride(c.vocab),
-            parts: parts.chain([embed::parts(c.hidden as u32)]).max().unwrap_or(1) as usize,
-            partials: attn::partials_len(1, &layer_of(c)) as usize,
-            counters: c.kv_heads,
-            codes: if activations == Activations::F32 { (0, 0) } else { Handover::sizes(widest) },
-        }
-    }
-
-    /// f32 elements of `columns` columns, without logits.
-    fn floats(&self, columns: usize) -> [usize; 9] {
-        let hidden = self.hidden;
-        [hidden, hidden, hidden, self.qkv, self.attended, self.gate_up, self.inner, self.parts, self.partials]
-            .map(|n| n * columns)
-    }
-}
-
 /// What kernels are told of a layer's heads; the index, flags and tables are the step's.
 pub(super) fn layer_of(c: &Config) -> Layer {
     Layer {
@@ -165,98 +114,6 @@ pub(super) fn head_norms(weights: &LayerWeights) -> (&DeviceSlice<f32>, &DeviceS
     match &weights.head_norms {
         Some((q, k)) => (q, k),
         None => (DeviceSlice::empty(), DeviceSlice::empty()),
-    }
-}
-
-/// The buffers that a step works in; their addresses do not change while a decoder lives. A column of each lies a stride
-/// behind the one before.
-pub(super) struct Buffers {
-    sizes: Sizes,
-    vocab: usize,
-    /// What is fed.
-    pub columns: Buffer<Column>,
-    /// The residual stream; a layer reads one and writes the other, and then back.
-    pub x: Buffer<f32>,
-    pub y: Buffer<f32>,
-    /// The residual stream times the weight of the norm that follows, and the parts of its sum of squares.
-    pub scaled: Buffer<f32>,
-    pub sums: Buffer<f32>,
-    /// All query heads, all key heads, all value heads.
-    pub qkv: Buffer<f32>,
-    pub attended: Buffer<f32>,
-    pub partials: Buffer<f32>,
-    pub counters: Buffer<u32>,
-    /// What the blocks of a layer in one launch wait for one another by.
-    pub barrier: Buffer<u32>,
-    /// Of what a projection reads.
-    codes: Handover,
-    /// The gates of all columns, then their ups.
-    gate_up: Buffer<f32>,
-    pub inner: Buffer<f32>,
-    logits: Buffer<f32>,
-    pub next: Buffer<u32>,
-}
-
-impl Buffers {
-    /// `logits` columns at once have any.
-    pub fn bytes(c: &Config, batch: usize, columns: usize, logits: usize, activations: Activations) -> Option<u64> {
-        let s = Sizes::new(c, activations);
-        let floats =
-            s.floats(columns).into_iter().chain([s.logits.checked_mul(logits)?, s.counters * columns, 1, batch]);
-        let (vectors, groups) = s.codes;
-        let floats = floats.chain([4 * vectors * batch, 4 * vectors * batch, groups * batch]);
-        let columns = padded((columns * size_of::<Column>()) as u64);
-        floats.map(|n| padded(n as u64 * 4)).try_fold(columns, u64::checked_add)
-    }
-
-    pub fn new(
-        stream: &Stream,
-        c: &Config,
-        batch: usize,
-        columns: usize,
-        logits: usize,
-        activations: Activations,
-    ) -> Result<Buffers, Error> {
-        let (device, s) = (stream.device(), Sizes::new(c, activations));
-        let [x, y, scaled, qkv, attended, gate_up, inner, sums, partials] = s.floats(columns);
-        Ok(Buffers {
-            columns: device.alloc(columns)?,
-            x: device.alloc(x)?,
-            y: device.alloc(y)?,
-            scaled: device.alloc(scaled)?,
-            sums: device.alloc(sums)?,
-            qkv: device.alloc(qkv)?,
-            attended: device.alloc(attended)?,
-            partials: device.alloc(partials)?,
-            // Every launch leaves them at zero.
-            counters: stream.zeros(s.counters * columns)?,
-            barrier: stream.zeros(1)?,
-            codes: Handover::new(stream, s.codes, batch)?,
-            gate_up: device.alloc(gate_up)?,
-            inner: device.alloc(inner)?,
-            logits: device.alloc(s.logits * logits)?,
-            // Read as a whole, also where a prompt gives one token.
-            next: stream.zeros(batch)?,
-            vocab: c.vocab,
-            sizes: s,
-        })
-    }
-
-    /// A number that no other set of buffers has or will have.
-    pub fn id(&self) -> u64 {
-        self.x.id()
-    }
-
-    /// Makes what launches rely on as it was at first: a launch that failed midway may have left it otherwise.
-    pub fn restore(&mut self, stream: &Stream) -> Result<(), Error> {
-        stream.fill(&mut self.counters, 0)?;
-        stream.fill(&mut self.barrier, 0)?;
-        self.codes.restore(stream)
-    }
-
-    /// The logits of one of the columns that got any.
-    pub fn logits_of(&self, place: usize) -> &DeviceSlice<f32> {
-        &self.logits[place * self.sizes.logits..][..self.vocab]
     }
 }
 
@@ -305,7 +162,7 @@ pub(super) struct Step<'a> {
     pub config: &'a Config,
     pub weights: &'a Weights,
     pub tables: &'a RopeTables,
-    pub buffers: &'a mut Buffers,
+    pub buffers: &'a mut Workspace,
     pub samplers: &'a DeviceSlice<Parameters>,
     pub shape: Shape,
     pub choice: Choice,
@@ -338,7 +195,7 @@ impl Step<'_> {
         let weights = self.weights;
         let weight: &DeviceSlice<f32> = weights.layers.first().map_or(&weights.output_norm, |l| &l.attn_norm);
         let table = &weights.embedding;
-        let Buffers { columns, x, scaled, sums, codes, sizes, .. } = &mut *self.buffers;
+        let Workspace { columns, x, scaled, sums, codes, sizes, .. } = &mut *self.buffers;
         codes.clear();
         self.parts = embed::parts(table.cols);
         Embed {
@@ -370,7 +227,7 @@ impl Step<'_> {
         unsafe { self.attend(on, layer, index) }?;
         {
             let (columns, choice) = (self.shape.columns as u32, self.choice);
-            let Buffers { x, y, scaled, sums, attended, codes, sizes, .. } = &mut *self.buffers;
+            let Workspace { x, y, scaled, sums, attended, codes, sizes, .. } = &mut *self.buffers;
             let (codes, ready, written) = codes.pass(choice.wanted(&layer.gate_up.stacks));
             let stride = sizes.attended;
             let mut input = Input { x: attended, columns, stride, norm: None, choice, codes, ready };
@@ -389,7 +246,7 @@ impl Step<'_> {
             (None, Take::None | Take::Last | Take::Logits | Take::LogitsAndLast) => None,
             (None, Take::All) => choice.wanted(std::slice::from_ref(weights.output())),
         };
-        let Buffers { x, y, scaled, sums, inner, codes, sizes, .. } = &mut *self.buffers;
+        let Workspace { x, y, scaled, sums, inner, codes, sizes, .. } = &mut *self.buffers;
         let (codes, ready, written) = codes.pass(wanted);
         let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, codes, ready };
         let product = input.product(on, &layer.down, layer.down.rows(), (x, sizes.hidden))?;
@@ -400,7 +257,7 @@ impl Step<'_> {
 
     fn project_qkv<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
         let (columns, eps, parts, choice) = (self.shape.columns as u32, self.config.eps, self.parts, self.choice);
-        let Buffers { scaled, sums, qkv, codes, sizes, .. } = &mut *self.buffers;
+        let Workspace { scaled, sums, qkv, codes, sizes, .. } = &mut *self.buffers;
         let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
         let (codes, ready, _) = codes.pass(None);
         let mut input = Input { x: scaled, columns, stride, norm, choice, codes, ready };
@@ -436,7 +293,7 @@ impl Step<'_> {
         let (q_weight, k_weight) = head_norms(weights);
         let mut layer = self.heads(weights, index);
         let wanted = self.choice.wanted(std::slice::from_ref(&weights.attn_output));
-        let Buffers { columns, qkv, attended, partials, counters, codes, sizes, .. } = &mut *self.buffers;
+        let Workspace { columns, qkv, attended, partials, counters, codes, sizes, .. } = &mut *self.buffers;
         let columns = &columns[..self.shape.columns];
         let (_, _, written) = codes.pass(wanted.filter(|_| !(self.shape.prompt && self.shape.fast)));
         let (codes, coded, counted) = Written::arguments(written);
@@ -488,7 +345,7 @@ impl Step<'_> {
     /// Gate, up and SwiGLU: one launch where gate and up have one format.
     fn feed_forward<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
         let (n, eps, parts, choice) = (self.shape.columns, self.config.eps, self.parts, self.choice);
-        let Buffers { scaled, sums, gate_up, inner, codes, sizes, .. } = &mut *self.buffers;
+        let Workspace { scaled, sums, gate_up, inner, codes, sizes, .. } = &mut *self.buffers;
         let rows = self.config.feed_forward;
         let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
         let fused = layer.gate_up.stacks.len() == 1;
@@ -517,7 +374,7 @@ impl Step<'_> {
     pub unsafe fn head<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
         let (taken, sampled) = (self.shape.taken(), self.shape.sampled());
         let (n, eps, parts, choice) = (taken.len() as u32, self.config.eps, self.parts, self.choice);
-        let Buffers { columns, scaled, sums, logits, next, codes, sizes, vocab, .. } = &mut *self.buffers;
+        let Workspace { columns, scaled, sums, logits, next, codes, sizes, vocab, .. } = &mut *self.buffers;
         let x = &scaled[taken.start * sizes.hidden..];
         let sums = &sums[taken.start * parts as usize..];
         let (stack, stride, norm) = (self.weights.output(), sizes.hidden, Some((sums, parts, eps)));
@@ -541,7 +398,7 @@ impl Step<'_> {
 
     /// The normed input of the output projection, as its own launch: in a step the projection does it.
     pub fn normed<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<&DeviceSlice<f32>, Error> {
-        let Buffers { x, y, .. } = &mut *self.buffers;
+        let Workspace { x, y, .. } = &mut *self.buffers;
         let n = self.config.hidden;
         let (w, eps) = (&self.weights.output_norm, self.config.eps);
         on.launch(RmsNorm { x: &x[..n], w, y: &mut y[..n], cols: n as u32, eps })?;

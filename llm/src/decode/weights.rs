@@ -86,10 +86,7 @@ impl Model {
         for m in file.matrices() {
             bytes += padded(vectors(m)? as u64 * 16);
         }
-        let vectors = file.layers().iter().flat_map(|l| {
-            let optional = [l.q_norm.as_ref(), l.k_norm.as_ref(), l.qkv_bias.as_ref()];
-            [Some(&l.attn_norm), Some(&l.ffn_norm)].into_iter().chain(optional).flatten()
-        });
+        let vectors = file.layers().iter().flat_map(LayerTensors::vectors);
         let norms: u64 = vectors.map(|v| padded(v.len() as u64 * 4)).sum();
         Ok(bytes + norms + padded(file.output_norm().len() as u64 * 4))
     }

@@ -2,8 +2,9 @@
 
 use super::input::Choice;
 use super::kv::KvType;
-use super::step::{Buffers, RopeTables, Shape, Step, head_norms, layer_of};
+use super::step::{RopeTables, Shape, Step, head_norms, layer_of};
 use super::weights::{LayerWeights, Stack};
+use super::workspace::Workspace;
 use super::{DecodeError, Model};
 use crate::model::Config;
 use gpu_kernels::layer::FUSED;
@@ -77,7 +78,7 @@ impl Step<'_> {
         let mut heads = self.heads(layer, index);
         heads.flags |= FUSED;
         let RopeTables { cos, sin, .. } = self.tables;
-        let Buffers { columns, x, y, scaled, sums, qkv, attended, inner, partials, counters, barrier, .. } =
+        let Workspace { columns, x, y, scaled, sums, qkv, attended, inner, partials, counters, barrier, .. } =
             &mut *self.buffers;
         let next_norm: &DeviceSlice<f32> = next_layer.map_or(&weights.output_norm, |l| &l.attn_norm);
         let whole = WholeLayer {

@@ -1,7 +1,6 @@
 //! The tensors of a model, found, checked and named by what they do.
 
-use super::config::Presence;
-use super::{Config, ModelError};
+use super::{Config, LayerTensors, ModelError};
 use crate::gguf::{Gguf, Tensor, TensorData, TensorType};
 use gpu_kernels::format::{Format, FormatError};
 use gpu_kernels::layer::{HEAD_DIMS, MAX_GROUP};
@@ -19,35 +18,6 @@ pub struct Matrix {
     pub rows: usize,
     /// Inputs.
     pub cols: usize,
-}
-
-/// The weights of one layer.
-#[derive(Clone, Debug)]
-pub struct LayerTensors {
-    /// Norm before attention, `[hidden]`.
-    pub attn_norm: Vec<f32>,
-    /// `[q_dim, hidden]`.
-    pub q: Matrix,
-    /// `[kv_dim, hidden]`.
-    pub k: Matrix,
-    /// `[kv_dim, hidden]`.
-    pub v: Matrix,
-    /// Norm of every query head, `[head_dim]`, where the architecture has it.
-    pub q_norm: Option<Vec<f32>>,
-    /// Norm of every key head, `[head_dim]`, where the architecture has it.
-    pub k_norm: Option<Vec<f32>>,
-    /// Added to the queries, keys and values, one after the other: `[q_dim + 2 kv_dim]`.
-    pub qkv_bias: Option<Vec<f32>>,
-    /// `[hidden, q_dim]`.
-    pub attn_output: Matrix,
-    /// Norm before the feed-forward part, `[hidden]`.
-    pub ffn_norm: Vec<f32>,
-    /// `[feed_forward, hidden]`.
-    pub gate: Matrix,
-    /// `[feed_forward, hidden]`.
-    pub up: Matrix,
-    /// `[hidden, feed_forward]`.
-    pub down: Matrix,
 }
 
 /// A model on disk: its keys and tensors, all checked, ready to upload or to run on the CPU.
@@ -92,7 +62,7 @@ impl ModelFile {
         let rope_freqs = find.rope_freqs()?;
         let mut layers = Vec::new();
         for layer in 0..config.layers {
-            layers.push(find.layer(layer)?);
+            layers.push(LayerTensors::find(&find, layer)?);
         }
         find.refuse_unknown(&layers)?;
         Ok(ModelFile(Arc::new(Inner { config, embedding, output, output_norm, rope_freqs, layers, gguf })))
@@ -170,7 +140,7 @@ impl ModelFile {
 
     /// Every matrix, in the order of use; a tied table once.
     pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
-        let layers = self.0.layers.iter().flat_map(|l| [&l.q, &l.k, &l.v, &l.attn_output, &l.gate, &l.up, &l.down]);
+        let layers = self.0.layers.iter().flat_map(LayerTensors::matrices);
         std::iter::once(&self.0.embedding).chain(layers).chain(&self.0.output)
     }
 }
@@ -211,12 +181,17 @@ fn validate(tensor: &Tensor<'_>, format: Format, rows: usize, cols: usize) -> Re
     Ok(())
 }
 
-struct Find<'a> {
+/// Finds the tensors of a file, with the shapes that its keys tell.
+pub(super) struct Find<'a> {
     file: &'a Gguf,
-    config: &'a Config,
+    pub config: &'a Config,
 }
 
 impl Find<'_> {
+    pub fn has(&self, name: &str) -> bool {
+        self.file.tensor(name).is_some()
+    }
+
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor<'_>, ModelError> {
         let why = "the architecture cannot be run without it";
         let tensor =
@@ -235,7 +210,7 @@ impl Find<'_> {
         Ok(tensor)
     }
 
-    fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
+    pub fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
         let tensor = self.tensor(name, &[cols, rows])?;
         let Some(format) = tensor.info.kind.format() else {
             return Err(ModelError::TensorType {
@@ -248,7 +223,7 @@ impl Find<'_> {
         Ok(Matrix { name: name.to_owned(), format, rows, cols })
     }
 
-    fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+    pub fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
         let tensor = self.tensor(name, &[len])?;
         if tensor.info.kind != TensorType::F32 {
             return Err(ModelError::TensorType {
@@ -265,7 +240,7 @@ impl Find<'_> {
 
     fn rope_freqs(&self) -> Result<Option<Vec<f32>>, ModelError> {
         let name = "rope_freqs.weight";
-        if self.file.tensor(name).is_none() {
+        if !self.has(name) {
             return Ok(None);
         }
         let freqs = self.vector(name, self.config.rope.dims / 2)?;
@@ -277,52 +252,6 @@ impl Find<'_> {
             }),
             None => Ok(Some(freqs)),
         }
-    }
-
-    fn layer(&self, layer: usize) -> Result<LayerTensors, ModelError> {
-        let c = self.config;
-        let name = |part: &str| format!("blk.{layer}.{part}.weight");
-        let matrix = |part: &str, rows, cols| self.matrix(&name(part), rows, cols);
-        let head_norm = |part: &str| match c.has_head_norms() {
-            true => self.vector(&name(part), c.head_dim).map(Some),
-            false => Ok(None),
-        };
-        let qkv_bias = self.qkv_bias(layer)?;
-        Ok(LayerTensors {
-            qkv_bias,
-            attn_norm: self.vector(&name("attn_norm"), c.hidden)?,
-            q: matrix("attn_q", c.q_dim(), c.hidden)?,
-            k: matrix("attn_k", c.kv_dim(), c.hidden)?,
-            v: matrix("attn_v", c.kv_dim(), c.hidden)?,
-            q_norm: head_norm("attn_q_norm")?,
-            k_norm: head_norm("attn_k_norm")?,
-            attn_output: matrix("attn_output", c.hidden, c.q_dim())?,
-            ffn_norm: self.vector(&name("ffn_norm"), c.hidden)?,
-            gate: matrix("ffn_gate", c.feed_forward, c.hidden)?,
-            up: matrix("ffn_up", c.feed_forward, c.hidden)?,
-            down: matrix("ffn_down", c.hidden, c.feed_forward)?,
-        })
-    }
-
-    /// The three biases, if the architecture has them; a file that has one has all.
-    fn qkv_bias(&self, layer: usize) -> Result<Option<Vec<f32>>, ModelError> {
-        let c = self.config;
-        let parts = [("attn_q", c.q_dim()), ("attn_k", c.kv_dim()), ("attn_v", c.kv_dim())];
-        let name = |part: &str| format!("blk.{layer}.{part}.bias");
-        let needed = match c.architecture.qkv_biases() {
-            Presence::Never => false,
-            Presence::Always => true,
-            Presence::Optional => parts.iter().any(|(part, _)| self.file.tensor(&name(part)).is_some()),
-        };
-        if !needed {
-            return Ok(None);
-        }
-        // Grown as tensors are found to have these lengths: keys that lie cost an error, not memory.
-        let mut bias = Vec::new();
-        for (part, len) in parts {
-            bias.extend(self.vector(&name(part), len)?);
-        }
-        Ok(Some(bias))
     }
 
     /// Tensors that nobody asked for: those that would change the result are refused, others are named in a warning.
@@ -337,19 +266,12 @@ impl Find<'_> {
                 Some((number.parse::<usize>().ok()?, part))
             });
             let reason = match in_layer {
-                Some((n, part)) if n < layers.len() => match part.strip_suffix(".weight") {
-                    Some(
-                        "attn_norm" | "attn_q" | "attn_k" | "attn_v" | "attn_output" | "ffn_norm" | "ffn_gate"
-                        | "ffn_up" | "ffn_down",
-                    ) => continue,
-                    Some("attn_q_norm" | "attn_k_norm") if self.config.has_head_norms() => continue,
-                    None if matches!(part, "attn_q.bias" | "attn_k.bias" | "attn_v.bias")
-                        && self.config.architecture.qkv_biases() != Presence::Never =>
-                    {
+                Some((n, part)) if n < layers.len() => {
+                    if LayerTensors::knows(self.config, part) {
                         continue;
                     }
-                    _ => changes_result(part).or(Some("it is not part of this architecture as implemented")),
-                },
+                    changes_result(part).or(Some("it is not part of this architecture as implemented"))
+                }
                 _ => changes_result(name),
             };
             match reason {

@@ -9,7 +9,9 @@
 mod config;
 mod error;
 mod file;
+mod layer;
 
 pub use config::{Architecture, Config, Presence, Rope, RopeStyle, Yarn};
 pub use error::ModelError;
-pub use file::{LayerTensors, Matrix, ModelFile};
+pub use file::{Matrix, ModelFile};
+pub use layer::LayerTensors;

@@ -1,0 +1,204 @@
+//! The buffers that a step works in. What they take and where they lie is one walk over them, with a memory that only
+//! counts or with a device.
+
+use super::input::Handover;
+use super::step::layer_of;
+use super::weights::padded;
+use crate::model::Config;
+use gpu_kernels::attention::step as attn;
+use gpu_kernels::embed;
+use gpu_kernels::gemv::{self, Activations, Codes};
+use gpu_kernels::state::Column;
+use std::cell::Cell;
+use warpsmith_device::{DeviceSlice, Element};
+use warpsmith_runtime::{Buffer, Error, Stream};
+
+/// Where a workspace's buffers come from.
+pub(super) trait Memory {
+    /// `len` elements.
+    type Buffer<T: Element>;
+    /// Why there is no buffer.
+    type Error;
+
+    /// A buffer of `count` times `each` elements.
+    fn buffer<T: Element>(&self, each: usize, count: usize) -> Result<Self::Buffer<T>, Self::Error>;
+
+    /// The same, with every bit zero.
+    fn zeros<T: Element>(&self, each: usize, count: usize) -> Result<Self::Buffer<T>, Self::Error>;
+}
+
+/// Memory of its device.
+impl Memory for Stream {
+    type Buffer<T: Element> = Buffer<T>;
+    type Error = Error;
+
+    fn buffer<T: Element>(&self, each: usize, count: usize) -> Result<Buffer<T>, Error> {
+        self.device().alloc(each.saturating_mul(count))
+    }
+
+    fn zeros<T: Element>(&self, each: usize, count: usize) -> Result<Buffer<T>, Error> {
+        Stream::zeros(self, each.saturating_mul(count))
+    }
+}
+
+/// No memory: the sum of the bytes that a device would give.
+#[derive(Debug, Default)]
+pub(super) struct Measured(Cell<u64>);
+
+/// More bytes than a number holds.
+#[derive(Debug)]
+pub(super) struct TooMany;
+
+impl Memory for Measured {
+    type Buffer<T: Element> = ();
+    type Error = TooMany;
+
+    fn buffer<T: Element>(&self, each: usize, count: usize) -> Result<(), TooMany> {
+        let elements = (each as u64).checked_mul(count as u64);
+        let bytes = elements.and_then(|n| n.checked_mul(size_of::<T>() as u64)).filter(|n| *n <= u64::MAX - 511);
+        self.0.set(bytes.and_then(|n| self.0.get().checked_add(padded(n))).ok_or(TooMany)?);
+        Ok(())
+    }
+
+    fn zeros<T: Element>(&self, each: usize, count: usize) -> Result<(), TooMany> {
+        self.buffer::<T>(each, count)
+    }
+}
+
+/// How many columns a workspace is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    /// Sequences of a decoding step.
+    pub batch: usize,
+    /// Columns of any step, those of a prompt among them.
+    pub columns: usize,
+    /// Columns that have logits at once.
+    pub logits: usize,
+}
+
+/// Elements from a column of an activation to the next: 16-byte loads start at each.
+fn stride(len: usize) -> usize {
+    len.next_multiple_of(4)
+}
+
+/// Elements of a column.
+pub(super) struct Sizes {
+    pub hidden: usize,
+    pub qkv: usize,
+    pub attended: usize,
+    gate_up: usize,
+    pub inner: usize,
+    pub logits: usize,
+    /// Parts of the sum of squares.
+    parts: usize,
+    partials: usize,
+    counters: usize,
+    /// Vectors and counters of quantized activations.
+    quantized: (usize, usize),
+}
+
+impl Sizes {
+    fn new(c: &Config, activations: Activations) -> Sizes {
+        let coded = Codes::ALL.map(Some).into_iter().filter(|_| activations != Activations::F32);
+        let parts = [c.q_dim(), c.feed_forward].into_iter().flat_map(|cols| {
+            let parts = move |codes| gemv::parts_with(codes, c.hidden as u32, cols as u32, false);
+            coded.clone().chain([None]).map(parts)
+        });
+        let widest = c.hidden.max(c.q_dim()).max(c.feed_forward);
+        Sizes {
+            hidden: stride(c.hidden),
+            qkv: stride(c.q_dim() + 2 * c.kv_dim()),
+            attended: stride(c.q_dim()),
+            gate_up: 2 * stride(c.feed_forward),
+            inner: stride(c.feed_forward),
+            logits: stride(c.vocab),
+            parts: parts.chain([embed::parts(c.hidden as u32)]).max().unwrap_or(1) as usize,
+            partials: attn::partials_len(1, &layer_of(c)) as usize,
+            counters: c.kv_heads,
+            quantized: if activations == Activations::F32 { (0, 0) } else { Handover::sizes(widest) },
+        }
+    }
+}
+
+/// The buffers that a step works in; their addresses do not change while a decoder lives. A column of each lies a stride
+/// behind the one before.
+pub(super) struct Workspace<M: Memory = Stream> {
+    pub sizes: Sizes,
+    pub vocab: usize,
+    /// What is fed.
+    pub columns: M::Buffer<Column>,
+    /// The residual stream; a layer reads one and writes the other, and then back.
+    pub x: M::Buffer<f32>,
+    pub y: M::Buffer<f32>,
+    /// The residual stream times the weight of the norm that follows, and the parts of its sum of squares.
+    pub scaled: M::Buffer<f32>,
+    pub sums: M::Buffer<f32>,
+    /// All query heads, all key heads, all value heads.
+    pub qkv: M::Buffer<f32>,
+    pub attended: M::Buffer<f32>,
+    pub partials: M::Buffer<f32>,
+    pub counters: M::Buffer<u32>,
+    /// What the blocks of a layer in one launch wait for one another by.
+    pub barrier: M::Buffer<u32>,
+    /// Quantized activations that projections read.
+    pub codes: Handover<M>,
+    /// The gates of all columns, then their ups.
+    pub gate_up: M::Buffer<f32>,
+    pub inner: M::Buffer<f32>,
+    pub logits: M::Buffer<f32>,
+    pub next: M::Buffer<u32>,
+}
+
+impl<M: Memory> Workspace<M> {
+    /// The buffers for a model's steps of this extent: measured or allocated, by the memory.
+    pub fn new(memory: &M, c: &Config, of: Extent, activations: Activations) -> Result<Self, M::Error> {
+        let (Extent { batch, columns, logits }, s) = (of, Sizes::new(c, activations));
+        Ok(Workspace {
+            columns: memory.buffer(1, columns)?,
+            x: memory.buffer(s.hidden, columns)?,
+            y: memory.buffer(s.hidden, columns)?,
+            scaled: memory.buffer(s.hidden, columns)?,
+            sums: memory.buffer(s.parts, columns)?,
+            qkv: memory.buffer(s.qkv, columns)?,
+            attended: memory.buffer(s.attended, columns)?,
+            partials: memory.buffer(s.partials, columns)?,
+            // Every launch leaves them at zero.
+            counters: memory.zeros(s.counters, columns)?,
+            barrier: memory.zeros(1, 1)?,
+            codes: Handover::new(memory, s.quantized, batch)?,
+            gate_up: memory.buffer(s.gate_up, columns)?,
+            inner: memory.buffer(s.inner, columns)?,
+            logits: memory.buffer(s.logits, logits)?,
+            // Read as a whole, also where a prompt gives one token.
+            next: memory.zeros(1, batch)?,
+            vocab: c.vocab,
+            sizes: s,
+        })
+    }
+}
+
+impl Workspace {
+    /// Bytes of device memory that it takes; `None`: more than a number holds.
+    pub fn bytes(c: &Config, of: Extent, activations: Activations) -> Option<u64> {
+        let measured = Measured::default();
+        Workspace::new(&measured, c, of, activations).ok()?;
+        Some(measured.0.get())
+    }
+
+    /// A number that no other workspace has or will have.
+    pub fn id(&self) -> u64 {
+        self.x.id()
+    }
+
+    /// Makes what launches rely on as it was at first: a launch that failed midway may have left it otherwise.
+    pub fn restore(&mut self, stream: &Stream) -> Result<(), Error> {
+        stream.fill(&mut self.counters, 0)?;
+        stream.fill(&mut self.barrier, 0)?;
+        self.codes.restore(stream)
+    }
+
+    /// The logits of one of the columns that got any.
+    pub fn logits_of(&self, place: usize) -> &DeviceSlice<f32> {
+        &self.logits[place * self.sizes.logits..][..self.vocab]
+    }
+}

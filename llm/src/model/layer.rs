@@ -1,0 +1,142 @@
+//! The tensors of a layer, listed once: what a file has to hold, what is uploaded, and which names are known.
+
+use super::config::Presence;
+use super::file::Find;
+use super::{Config, Matrix, ModelError};
+
+/// What a layer holds in one field: a matrix, a vector, or a vector that only some architectures have.
+trait Held {
+    fn matrix(&self) -> Option<&Matrix> {
+        None
+    }
+    fn vector(&self) -> Option<&[f32]> {
+        None
+    }
+}
+
+impl Held for Matrix {
+    fn matrix(&self) -> Option<&Matrix> {
+        Some(self)
+    }
+}
+
+impl Held for Vec<f32> {
+    fn vector(&self) -> Option<&[f32]> {
+        Some(self)
+    }
+}
+
+impl Held for Option<Vec<f32>> {
+    fn vector(&self) -> Option<&[f32]> {
+        self.as_deref()
+    }
+}
+
+/// Makes all that is said of a layer's tensors from one list: a field, how [`InLayer`] reads it, the names of its tensors
+/// behind `blk.N.`, and its sizes; and, for tensors that only some architectures have, when they have them.
+macro_rules! layer_tensors {
+    ($($(#[$doc:meta])* $field:ident: $type:ty = $read:ident [$($name:literal),+] $sizes:expr $(, if $known:expr)?;)*) => {
+        /// The weights of one layer.
+        #[derive(Clone, Debug)]
+        pub struct LayerTensors {
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl LayerTensors {
+            /// Its matrices, in the order of use.
+            pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+                [$(self.$field.matrix()),*].into_iter().flatten()
+            }
+
+            /// Its vectors.
+            pub fn vectors(&self) -> impl Iterator<Item = &[f32]> {
+                [$(self.$field.vector()),*].into_iter().flatten()
+            }
+
+            pub(super) fn find(file: &Find<'_>, number: usize) -> Result<LayerTensors, ModelError> {
+                let layer = InLayer { file, number };
+                let c = file.config;
+                Ok(LayerTensors { $($field: layer.$read([$($name),+], ($sizes as fn(&Config) -> _)(c))?,)* })
+            }
+
+            /// Whether a layer of this model may have a tensor of this name behind `blk.N.`.
+            pub(super) fn knows(c: &Config, name: &str) -> bool {
+                $(([$($name),+].contains(&name) $(&& ($known as fn(&Config) -> bool)(c))?))||*
+            }
+        }
+    };
+}
+
+layer_tensors! {
+    /// Added to the queries, keys and values, one after the other: `[q_dim + 2 kv_dim]`.
+    qkv_bias: Option<Vec<f32>> = biases ["attn_q.bias", "attn_k.bias", "attn_v.bias"] |c| [c.q_dim(), c.kv_dim(), c.kv_dim()],
+        if |c| c.architecture.qkv_biases() != Presence::Never;
+    /// Norm before attention, `[hidden]`.
+    attn_norm: Vec<f32> = vector ["attn_norm.weight"] |c| [c.hidden];
+    /// `[q_dim, hidden]`.
+    q: Matrix = matrix ["attn_q.weight"] |c| [c.q_dim(), c.hidden];
+    /// `[kv_dim, hidden]`.
+    k: Matrix = matrix ["attn_k.weight"] |c| [c.kv_dim(), c.hidden];
+    /// `[kv_dim, hidden]`.
+    v: Matrix = matrix ["attn_v.weight"] |c| [c.kv_dim(), c.hidden];
+    /// Norm of every query head, `[head_dim]`, where the architecture has it.
+    q_norm: Option<Vec<f32>> = head_norm ["attn_q_norm.weight"] |c| [c.head_dim], if Config::has_head_norms;
+    /// Norm of every key head, `[head_dim]`, where the architecture has it.
+    k_norm: Option<Vec<f32>> = head_norm ["attn_k_norm.weight"] |c| [c.head_dim], if Config::has_head_norms;
+    /// `[hidden, q_dim]`.
+    attn_output: Matrix = matrix ["attn_output.weight"] |c| [c.hidden, c.q_dim()];
+    /// Norm before the feed-forward part, `[hidden]`.
+    ffn_norm: Vec<f32> = vector ["ffn_norm.weight"] |c| [c.hidden];
+    /// `[feed_forward, hidden]`.
+    gate: Matrix = matrix ["ffn_gate.weight"] |c| [c.feed_forward, c.hidden];
+    /// `[feed_forward, hidden]`.
+    up: Matrix = matrix ["ffn_up.weight"] |c| [c.feed_forward, c.hidden];
+    /// `[hidden, feed_forward]`.
+    down: Matrix = matrix ["ffn_down.weight"] |c| [c.hidden, c.feed_forward];
+}
+
+/// Reads the tensors of layer `number`.
+struct InLayer<'a> {
+    file: &'a Find<'a>,
+    number: usize,
+}
+
+impl InLayer<'_> {
+    fn name(&self, part: &str) -> String {
+        format!("blk.{}.{part}", self.number)
+    }
+
+    fn matrix(&self, [part]: [&str; 1], [rows, cols]: [usize; 2]) -> Result<Matrix, ModelError> {
+        self.file.matrix(&self.name(part), rows, cols)
+    }
+
+    fn vector(&self, [part]: [&str; 1], [len]: [usize; 1]) -> Result<Vec<f32>, ModelError> {
+        self.file.vector(&self.name(part), len)
+    }
+
+    /// A norm of heads, if the architecture has them.
+    fn head_norm(&self, part: [&str; 1], len: [usize; 1]) -> Result<Option<Vec<f32>>, ModelError> {
+        match self.file.config.has_head_norms() {
+            true => self.vector(part, len).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Biases one after the other, if the architecture has them; a file that has one has all.
+    fn biases<const N: usize>(&self, parts: [&str; N], lens: [usize; N]) -> Result<Option<Vec<f32>>, ModelError> {
+        let needed = match self.file.config.architecture.qkv_biases() {
+            Presence::Never => false,
+            Presence::Always => true,
+            Presence::Optional => parts.iter().any(|part| self.file.has(&self.name(part))),
+        };
+        if !needed {
+            return Ok(None);
+        }
+        // Grown as tensors are found to have these lengths: keys that lie cost an error, not memory.
+        let mut bias = Vec::new();
+        for (part, len) in parts.into_iter().zip(lens) {
+            bias.extend(self.vector([part], [len])?);
+        }
+        Ok(Some(bias))
+    }
+}
