@@ -368,9 +368,10 @@ impl Parts {
                     );
                 },
                 None => {
-                    let ty = &a.ty;
+                    // Not of the type's span: a type may be from a macro, whose `self` would be another.
+                    let (ty, argument) = (&a.ty, quote!(&self.#id));
                     let bytes = quote_spanned! {ty.span()=>
-                        ::warpsmith_device::__private::bytes_of::<#ty>(&self.#id)
+                        ::warpsmith_device::__private::bytes_of::<#ty>(#argument)
                     };
                     quote! { sink.scalar(&args[#i], #bytes); }
                 }

@@ -16,6 +16,7 @@
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{
     NEXT, NORM, SWIGLU,
+    arguments::CodedArguments,
     coding::Coding,
     ends::{Ends, Place, inverse_root},
 };
@@ -62,6 +63,39 @@ pub(super) struct Args {
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 impl Args {
+    /// The arguments of an entry point.
+    ///
+    /// # Safety
+    /// What is awaited is not read before [`begin`](Args::begin), and `x` holds vectors of 16 bytes.
+    #[inline(always)]
+    pub(super) unsafe fn of<X: Element>(given: CodedArguments<X>) -> Args {
+        // SAFETY: the caller's promise.
+        let (x, sums, add) = unsafe { (given.x.buffer().cast::<U32x4>(), given.sums.buffer(), given.add.buffer()) };
+        // The grid has the columns.
+        let _ = given.columns;
+        Args {
+            weights: given.weights,
+            x,
+            rows: given.rows,
+            cols: given.cols,
+            block_units: given.block_units,
+            sums: sums.into(),
+            parts: given.parts,
+            eps: given.eps,
+            coding: Coding::asked(given.codes, given.coded, given.counted),
+            ends: Ends {
+                add: add.into(),
+                next_weight: given.next_weight,
+                y: given.y.into(),
+                scaled: given.scaled.into(),
+                next_sums: given.next_sums,
+                y_stride: given.y_stride as usize,
+                add_stride: given.add_stride as usize,
+                flags: given.flags,
+            },
+        }
+    }
+
     /// The weights of row `i + even` of all blocks', as [`Ends::row`] says, of `vectors` vectors each.
     #[inline(always)]
     pub(super) unsafe fn row(&self, rows: u32, i: u32, even: u32, vectors: u32) -> In<U32x4> {
@@ -168,60 +202,34 @@ macro_rules! quantizer {
 /// A product and its contract; `units`: the largest `block_units`, 0 where the format has its own.
 macro_rules! product {
     (
-        $(#[$doc:meta])* $name:ident $Name:ident: $Codes:ty, $min_blocks:literal, $F:ty, units $units:literal,
+        $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $F:ty, units $units:literal,
         rows of $rows:expr, $len:expr, $shared:ident of $sums:expr, |$args:ident, $memory:ident| $body:expr
+    ) => {
+        arguments! { coded $X product_entry (
+            $(#[$doc])* $name $Name: $X, $min_blocks, $F, $units, $rows, $len, $shared, $sums, $args, $memory, $body
+        ) }
+    };
+}
+
+macro_rules! product_entry {
+    (
+        (
+            $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $F:ty, $units:literal, $rows:expr, $len:expr,
+            $shared:ident, $sums:expr, $args:ident, $memory:ident, $body:expr
+        )
+        $($argument:ident: ($($ty:tt)*),)*
     ) => {
         $(#[$doc])*
         #[kernel(block = 128, min_blocks = $min_blocks, family = "gemv")]
         #[allow(clippy::too_many_arguments)]
-        pub unsafe fn $name(
-            weights: In<U32x4>,
-            x: Awaited<$Codes>,
-            add: Awaited<f32>,
-            sums: Awaited<f32>,
-            next_weight: In<f32>,
-            y: InOut<f32>,
-            scaled: InOut<f32>,
-            next_sums: Out<f32>,
-            coded: Out<U32x4>,
-            counted: InOut<u32>,
-            rows: u32,
-            cols: u32,
-            columns: u32,
-            y_stride: u32,
-            add_stride: u32,
-            parts: u32,
-            block_units: u32,
-            flags: u32,
-            codes: u32,
-            eps: f32,
-        ) {
-            // The grid has them.
-            let _ = columns;
+        pub unsafe fn $name($($argument: $($ty)*,)*) {
             let $memory = shared_array!($shared: [f32; $sums]);
-            let $args = super::coded::Args {
-                weights,
-                x: x.buffer().cast::<U32x4>(),
-                rows,
-                cols,
-                block_units,
-                sums: sums.buffer().into(),
-                parts,
-                eps,
-                coding: super::coding::Coding::asked(codes, coded, counted),
-                ends: super::ends::Ends {
-                    add: add.buffer().into(),
-                    next_weight,
-                    y: y.into(),
-                    scaled: scaled.into(),
-                    next_sums,
-                    y_stride: y_stride as usize,
-                    add_stride: add_stride as usize,
-                    flags,
-                },
-            };
+            let $args = super::coded::Args::of(super::arguments::CodedArguments { $($argument),* });
             $body
         }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        convert! { $Name: CodedGiven CodedSeen $X, $($argument)* }
 
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
@@ -230,31 +238,10 @@ macro_rules! product {
                 super::contract::grid(super::coded::parts(self.rows, $rows, swiglu), self.columns)
             }
             fn check(&self) -> Result<(), ContractError> {
-                use super::contract::{Coded, Coding, Norm, Outputs, check_coded};
-                check_coded::<$F>(Self::META, &Coded {
-                    weights: self.weights,
-                    x: (self.x.len(), $len(self.cols)),
-                    cols: self.cols,
-                    norm: Norm { sums: self.sums, parts: self.parts, eps: self.eps },
-                    coding: Coding { codes: self.codes, coded: self.coded, counted: self.counted },
-                    block_units: (self.block_units, $units),
-                    block_rows: $rows,
-                    outputs: Outputs {
-                        add: self.add,
-                        next_weight: self.next_weight,
-                        y: self.y,
-                        scaled: self.scaled,
-                        next_sums: self.next_sums,
-                        rows: self.rows,
-                        columns: self.columns,
-                        y_stride: self.y_stride,
-                        add_stride: self.add_stride,
-                        flags: self.flags,
-                    },
-                })
+                use super::contract::{Decoded, check_coded};
+                let decoded = Decoded { column: $len(self.cols), most_units: $units, block_rows: $rows };
+                check_coded::<$F, _>(Self::META, &self.seen(), &decoded)
             }
         }
     };
 }
-
-pub(super) use {product, quantizer};

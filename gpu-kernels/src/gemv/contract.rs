@@ -1,5 +1,6 @@
 //! What all entry points ask for.
 
+use super::arguments::{CodedSeen, Seen};
 use super::coded::parts as coded_parts;
 use super::coding::{NONE, groups};
 use super::{ADD, AHEAD, Codes, MAX_COLUMNS, NEXT, NORM, SWIGLU, parts};
@@ -8,22 +9,13 @@ use crate::format::{
     record::{Spec, UNIT},
 };
 use warpsmith_device::{
-    DeviceSlice,
+    DeviceSlice, Element,
     prelude::{ContractError, F32x4, Geometry, KernelMeta, U32x4, contract},
 };
 
 /// The grid of a product.
 pub fn grid(blocks: u32, columns: u32) -> Geometry {
     Geometry::grid(blocks, columns, 1u32)
-}
-
-/// The arguments of an entry point with activations of f32.
-pub struct Shapes<'a> {
-    pub weights: &'a DeviceSlice<U32x4>,
-    pub x: Columns<'a>,
-    pub norm: Norm<'a>,
-    pub block_units: u32,
-    pub outputs: Outputs<'a>,
 }
 
 /// Columns of f32.
@@ -62,19 +54,35 @@ pub struct Outputs<'a> {
     pub flags: u32,
 }
 
-/// The arguments of an entry point with activations as codes.
-pub struct Coded<'a> {
-    pub weights: &'a DeviceSlice<U32x4>,
-    /// Its length, and that of a column.
-    pub x: (usize, u64),
-    pub cols: u32,
-    pub norm: Norm<'a>,
-    pub coding: Coding<'a>,
-    /// Given, and the largest that there is; the least is 2 where it is not 0.
-    pub block_units: (u32, u32),
+/// What an entry point with activations as codes asks of its arguments.
+pub struct Decoded {
+    /// Vectors of a column of `x`.
+    pub column: u64,
+    /// The largest `block_units`; the least is 2 where it is not 0.
+    pub most_units: u32,
     /// Rows of weights of a block of threads.
     pub block_rows: u32,
-    pub outputs: Outputs<'a>,
+}
+
+/// The norm and the outputs of a product, of either list of arguments.
+macro_rules! norm_and_outputs {
+    ($given:expr) => {
+        (
+            Norm { sums: $given.sums, parts: $given.parts, eps: $given.eps },
+            Outputs {
+                add: $given.add,
+                next_weight: $given.next_weight,
+                y: $given.y,
+                scaled: $given.scaled,
+                next_sums: $given.next_sums,
+                rows: $given.rows,
+                columns: $given.columns,
+                y_stride: $given.y_stride,
+                add_stride: $given.add_stride,
+                flags: $given.flags,
+            },
+        )
+    };
 }
 
 /// A table of weights: its shape and its length.
@@ -193,31 +201,36 @@ impl Outputs<'_> {
 }
 
 /// The contract of an entry point that takes `most` columns, or up to 64 if that is not 1.
-pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, s: &Shapes<'_>) -> Result<(), ContractError> {
-    let (x, to) = (&s.x, &s.outputs);
+pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, given: &Seen<'_>) -> Result<(), ContractError> {
+    let (norm, to) = norm_and_outputs!(given);
+    let x = Columns { x: given.x, cols: given.cols, columns: given.columns, x_stride: given.x_stride };
     to.check_flags(m, ADD | NORM | NEXT | SWIGLU | AHEAD, if most == 1 { 1 } else { MAX_COLUMNS })?;
-    check_weights::<F>(m, ("weights", s.weights), to.stacked(), x.cols, s.block_units)?;
+    check_weights::<F>(m, ("weights", given.weights), to.stacked(), x.cols, given.block_units)?;
     x.check(m)?;
     if to.flags & NORM != 0 {
-        s.norm.check(m, to.columns)?;
+        norm.check(m, to.columns)?;
     }
     to.check(m, parts(to.rows, x.cols, to.swiglu()))
 }
 
 /// The contract of an entry point whose activations are codes.
-pub fn check_coded<F: Decode>(m: &'static KernelMeta, s: &Coded<'_>) -> Result<(), ContractError> {
-    let to = &s.outputs;
+pub fn check_coded<F: Decode, X: Element>(
+    m: &'static KernelMeta,
+    given: &CodedSeen<'_, X>,
+    of: &Decoded,
+) -> Result<(), ContractError> {
+    let (norm, to) = norm_and_outputs!(given);
     to.check_flags(m, ADD | NORM | NEXT | SWIGLU | AHEAD, MAX_COLUMNS)?;
-    let (units, most) = s.block_units;
+    let (units, most) = (given.block_units, of.most_units);
     contract::within(m, "block_units", units, if most == 0 { 0u32 } else { 2 }, most)?;
-    check_weights::<F>(m, ("weights", s.weights), to.stacked(), s.cols, units)?;
-    let (len, column) = s.x;
-    contract::at_least(m, "x", len, (u64::from(to.columns) * column, "all blocks of all columns"))?;
+    check_weights::<F>(m, ("weights", given.weights), to.stacked(), given.cols, units)?;
+    contract::at_least(m, "x", given.x.len(), (u64::from(to.columns) * of.column, "all blocks of all columns"))?;
     if to.flags & NORM != 0 {
-        s.norm.check(m, to.columns)?;
+        norm.check(m, to.columns)?;
     }
-    to.check(m, coded_parts(to.rows, s.block_rows, to.swiglu()))?;
-    s.coding.check(m, to.columns, (to.rows, "rows"))
+    to.check(m, coded_parts(to.rows, of.block_rows, to.swiglu()))?;
+    let coding = Coding { codes: given.codes, coded: given.coded, counted: given.counted };
+    coding.check(m, to.columns, (to.rows, "rows"))
 }
 
 /// The contract of an entry point that writes codes of blocks of `block` columns; `codes`: its length, and that of a column.

@@ -10,6 +10,7 @@
 //!
 //! Only the loop over a unit's quads is unrolled: there are many formats, and the rest of the code is not hot.
 
+use super::arguments::Arguments;
 use super::ends::{Ends, inverse_root};
 use super::{COLUMNS, NEXT, NORM, ROWS, SWIGLU, THREADS};
 use crate::elementwise::silu;
@@ -37,6 +38,40 @@ pub struct Args {
     pub block_units: u32,
     pub eps: f32,
     pub ends: Ends,
+}
+
+impl Args {
+    /// The arguments of an entry point.
+    ///
+    /// # Safety
+    /// What is awaited is not read before [`begin`].
+    #[inline(always)]
+    pub unsafe fn of(given: Arguments) -> Args {
+        // SAFETY: the caller's promise.
+        let (x, sums, add) = unsafe { (given.x.buffer(), given.sums.buffer(), given.add.buffer()) };
+        Args {
+            weights: given.weights,
+            x: x.into(),
+            sums: sums.into(),
+            rows: given.rows as usize,
+            cols: given.cols as usize,
+            columns: given.columns as usize,
+            x_stride: given.x_stride as usize,
+            parts: given.parts as usize,
+            block_units: given.block_units,
+            eps: given.eps,
+            ends: Ends {
+                add: add.into(),
+                next_weight: given.next_weight,
+                y: given.y,
+                scaled: given.scaled,
+                next_sums: given.next_sums,
+                y_stride: given.y_stride as usize,
+                add_stride: given.add_stride as usize,
+                flags: given.flags,
+            },
+        }
+    }
 }
 
 /// The number, which the compiler does not know: a loop up to it stays a loop.

@@ -28,7 +28,6 @@
 //!
 //! The instruction: PTX ISA, `dp4a`.
 
-use super::coded;
 use crate::format;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::x4;
@@ -57,11 +56,11 @@ pub const fn len(cols: u32) -> u64 {
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(super) mod frame {
+    use super::super::coded::Args;
     use super::super::{
         coding::Rounding,
         ends::{Place, again},
     };
-    use super::coded::Args;
     use super::*;
     use crate::format::{
         decode::{Packed, QUADS},
@@ -239,7 +238,7 @@ pub(super) mod frame {
     }
 }
 
-coded::quantizer! {
+quantizer! {
     /// Activations as codes of eight bits in blocks of 32.
     quantize_i8 QuantizeI8: I8Vector, 8, blocks of BLOCK, len, |x, codes, cols| {
         frame::quantize(|c| x4(x, c), codes, 4 * thread::global_x(), cols as usize)
@@ -248,7 +247,7 @@ coded::quantizer! {
 
 macro_rules! entry {
     ($F:ident I8: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident) => {
-        coded::product! {
+        product! {
             /// A matrix times columns of codes of eight bits.
             $gemv $Gemv: I8Vector, $blocks, format::$F, units 0, rows of BLOCK_ROWS, len,
             $shared of BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F>(a, sums)

@@ -1,5 +1,6 @@
 //! The way from a format to its entry points.
 
+use super::arguments::{CodedGiven, Given};
 use super::codes::Entry;
 use super::int8::*;
 use super::planes::*;
@@ -181,7 +182,7 @@ impl<'a> Gemv<'a> {
                 let (codes, coded, counted) = Written::arguments(self.code);
                 macro_rules! with {
                     ($entry:ident) => {
-                        launch!($entry {
+                        launch!($entry::from(CodedGiven {
                             weights,
                             // Vectors of other names, of one size: what does not fit is too short, which the contract says.
                             x: input.cast().unwrap_or(DeviceSlice::empty()),
@@ -203,7 +204,7 @@ impl<'a> Gemv<'a> {
                             flags,
                             codes,
                             eps,
-                        })
+                        }))
                     };
                 }
                 macro_rules! by_entry {
@@ -216,36 +217,32 @@ impl<'a> Gemv<'a> {
                 return crate::formats!(coded by_entry ());
             }
         };
-        macro_rules! with {
-            ($entry:ident) => {
-                launch!($entry {
-                    weights,
-                    x,
-                    add,
-                    sums,
-                    next_weight,
-                    y: &mut *y,
-                    scaled: &mut *scaled,
-                    next_sums,
-                    rows,
-                    cols,
-                    columns,
-                    x_stride,
-                    y_stride,
-                    add_stride,
-                    parts,
-                    block_units,
-                    flags,
-                    eps,
-                })
-            };
-        }
+        let given = Given {
+            weights,
+            x,
+            add,
+            sums,
+            next_weight,
+            y: &mut *y,
+            scaled: &mut *scaled,
+            next_sums,
+            rows,
+            cols,
+            columns,
+            x_stride,
+            y_stride,
+            add_stride,
+            parts,
+            block_units,
+            flags,
+            eps,
+        };
         macro_rules! by_layout {
             (() $($F:ident {
                 $blocks:literal: $gemv:ident $Gemv:ident $s1:ident, $gemm:ident $Gemm:ident $s2:ident
             } $formats:tt)*) => {
                 match format.layout() {
-                    $(Layout::$F => if columns == 1 { with!($Gemv) } else { with!($Gemm) },)*
+                    $(Layout::$F => if columns == 1 { launch!($Gemv::from(given)) } else { launch!($Gemm::from(given)) },)*
                 }
             };
         }

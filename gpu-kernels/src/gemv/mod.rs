@@ -31,9 +31,12 @@
 //! Which partial sums are formed depends on the row's length alone, so results are the same to the bit in every run, on
 //! every device, beside any other rows, and beside any other columns, in `gemm` as in `gemv`.
 
+#[macro_use]
+mod arguments;
+#[macro_use]
+pub mod coded;
 #[cfg(not(target_arch = "nvptx64"))]
 mod choice;
-pub mod coded;
 #[cfg(not(target_arch = "nvptx64"))]
 mod codes;
 pub mod coding;

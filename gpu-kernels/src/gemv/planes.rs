@@ -39,7 +39,6 @@
 //!
 //! The instruction: PTX ISA, `mma` with `.b1` operands.
 
-use super::coded;
 use crate::format;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::warp_index;
@@ -74,9 +73,9 @@ const fn block_vectors(bytes: usize) -> usize {
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(super) mod frame {
+    use super::super::coded::Args;
     use super::super::coding::Rounding;
     use super::super::ends::Place;
-    use super::coded::Args;
     use super::*;
     use crate::format::{decode::Decode, unpack::select_bits};
     use crate::load::lane;
@@ -277,7 +276,7 @@ pub(super) mod frame {
 
 macro_rules! quantizers {
     ($($bits:literal, $bytes:literal: $X:ident $planes:ident $Planes:ident;)*) => { $(
-        coded::quantizer! {
+        quantizer! {
             /// Activations as codes in bit planes.
             $planes $Planes: $X, 4, blocks of BLOCK, len_of::<$bytes>, |x, codes, cols| {
                 let block = block::idx_x() as usize * WARPS + warp_index();
@@ -305,7 +304,7 @@ macro_rules! entry {
         $F:ident, $bits:literal, $bytes:literal, $units:literal, $X:ident:
         $blocks:literal, $gemv:ident $Gemv:ident $shared:ident
     ) => {
-        coded::product! {
+        product! {
             /// A matrix of codes of one or two bits times columns in bit planes.
             $gemv $Gemv: $X, $blocks, format::$F, units $units, rows of ROWS, len_of::<$bytes>,
             $shared of WARPS * ROWS as usize, |a, sums| frame::product::<format::$F, $bytes, $bits>(a, sums)
