@@ -93,6 +93,12 @@ fn copy_into(from: &Path, to: &Path) -> Result<(), BuildError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sum(String);
 
+impl std::fmt::Display for Sum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl Sum {
     pub(crate) fn of(bytes: &[u8]) -> Sum {
         Sum(format!("{} {:08x}", bytes.len(), crc32fast::hash(bytes)))

@@ -15,6 +15,7 @@ use crate::cache::Sum;
 use crate::dependency::Patch;
 use crate::hints::with_hint;
 use crate::process::{clean_command, run, stdout_of};
+use crate::ptx;
 use crate::sysroot::TARGET;
 use crate::toolchain::Toolchain;
 
@@ -259,6 +260,19 @@ pub(crate) struct Compiled {
     pub(crate) inputs: Vec<PathBuf>,
 }
 
+/// What rustc makes of the crate's modules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Units {
+    /// A text each, of which an edit changes those that it reaches. The functions of dependencies are part of them.
+    Modules,
+    /// One text of the crate and its dependencies.
+    Whole,
+}
+
+/// LLVM's passes of a module alone are those before linking; this runs those after it too. A text of the whole gets both from
+/// the compiler, and a module in it no other code than alone.
+const BOTH_ROUNDS: &str = "-Cpasses=lto<O3>";
+
 /// The cargo profile, and so the folder of what runs on the host.
 pub(crate) const PROFILE: &str = "warpsmith";
 
@@ -285,6 +299,15 @@ struct Diagnostic {
 impl Compilation<'_> {
     /// Compiles, or answers what is there already. The caller holds the lock of `target_dir`.
     pub(crate) fn run(&self) -> Result<Compiled, BuildError> {
+        let compiled = self.run_as(Units::Modules)?;
+        // A static of a dependency, for example.
+        match ptx::unresolved(&compiled.ptx).is_empty() {
+            true => Ok(compiled),
+            false => self.run_as(Units::Whole),
+        }
+    }
+
+    fn run_as(&self, units: Units) -> Result<Compiled, BuildError> {
         let dir = self.package.manifest.parent().unwrap_or(Path::new("."));
         let mut command = cargo_command(self.toolchain, dir);
         // Cargo probes the flags with a crate called `___`.
@@ -327,7 +350,19 @@ impl Compilation<'_> {
         if !self.features.is_empty() {
             command.arg("--features").arg(self.features.join(","));
         }
-        command.args(["--", "-Clto=fat", "--emit=asm,link"]);
+        command.args(["--", "--emit=asm,link"]);
+        let incremental = self.target_dir.join("incremental");
+        let had_incremental = units == Units::Modules && incremental.exists();
+        match units {
+            Units::Modules => {
+                let mut option = std::ffi::OsString::from("-Cincremental=");
+                option.push(&incremental);
+                command.args(["-Clto=off", "-Ccodegen-units=256", BOTH_ROUNDS]).arg(option);
+            }
+            Units::Whole => {
+                command.arg("-Clto=fat");
+            }
+        }
 
         let output = run(&mut command)?;
         let stdout = String::from_utf8_lossy(&output.stdout);
@@ -341,7 +376,9 @@ impl Compilation<'_> {
             // Of a library that was cut, and of its bitcode.
             let unreadable =
                 ["error[E0786]", "failed to load bitcode", "failed to mmap rmeta", "invalid metadata files"];
-            if unreadable.iter().any(|words| rendered.contains(words)) {
+            // The compiler trusts what it kept of the last compilation.
+            let stumbled = had_incremental && rendered.contains("internal compiler error");
+            if stumbled || unreadable.iter().any(|words| rendered.contains(words)) {
                 return Err(BuildError::Damaged { path: self.target_dir.to_path_buf() });
             }
             return Err(BuildError::Compile { package: self.package.name.clone(), arch: self.arch.clone(), rendered });
@@ -350,16 +387,12 @@ impl Compilation<'_> {
             what: "cargo rustc".to_owned(),
             reason: format!("it names no library of `{}`; it said:\n{stderr}", self.package.name),
         })?;
-        let ptx_path =
-            assembly_of(&archive, &self.package.crate_name, &self.target_dir.join(TARGET).join(PROFILE).join("deps"))?;
-        let bytes = std::fs::read(&ptx_path).map_err(BuildError::io("read", &ptx_path))?;
-        // Cargo looks at times alone, so a text that it calls fresh may have been cut.
-        let sum = Sum::of(&bytes);
-        if messages.fresh && Sum::noted(&ptx_path).is_some_and(|noted| noted != sum) {
-            return Err(BuildError::Damaged { path: ptx_path });
-        }
-        sum.write_beside(&ptx_path)?;
-        let ptx = String::from_utf8(bytes).map_err(|_| BuildError::Damaged { path: ptx_path.clone() })?;
+        let texts = Texts {
+            units,
+            crate_name: &self.package.crate_name,
+            deps: self.target_dir.join(TARGET).join(PROFILE).join("deps"),
+        };
+        let ptx = texts.of(&archive, messages.fresh)?;
         let inputs = std::fs::read_to_string(archive.with_extension("d"))
             .map(|text| dep_info_files(&text, &self.package.workspace_root))
             .unwrap_or_default();
@@ -416,28 +449,90 @@ impl Messages {
     }
 }
 
-/// The assembly file beside an archive. Cargo copies the archive to a name without hash, but the
-/// names of its members keep it.
-fn assembly_of(archive: &Path, crate_name: &str, deps: &Path) -> Result<PathBuf, BuildError> {
-    let bytes = std::fs::read(archive).map_err(BuildError::io("read", archive))?;
-    let unreadable =
-        |reason: &str| BuildError::Answer { what: archive.display().to_string(), reason: reason.to_owned() };
-    let needle = format!("{crate_name}-");
-    let start = bytes
-        .windows(needle.len())
-        .position(|window| window == needle.as_bytes())
-        .ok_or_else(|| unreadable("no member is named after the crate"))?;
-    let hash: String =
-        bytes[start + needle.len()..].iter().take_while(|b| b.is_ascii_hexdigit()).map(|b| char::from(*b)).collect();
-    let path = deps.join(format!("{crate_name}-{hash}.s"));
-    if !path.is_file() {
-        return Err(unreadable(&format!(
-            "{} is missing; remove the directory {} and build again",
-            path.display(),
-            deps.parent().unwrap_or(deps).display()
-        )));
+/// The assembly files of an archive.
+struct Texts<'a> {
+    units: Units,
+    crate_name: &'a str,
+    deps: PathBuf,
+}
+
+impl Texts<'_> {
+    /// The text that was compiled with this archive. It is kept beside the archive with a sum of both, because cargo looks at
+    /// times alone, so that what it calls fresh may have been cut, and because a build may have ended before it wrote the text.
+    fn of(&self, archive: &Path, is_fresh: bool) -> Result<String, BuildError> {
+        let bytes = std::fs::read(archive).map_err(BuildError::io("read", archive))?;
+        let (stem, members) = self.members(&bytes).ok_or_else(|| BuildError::Answer {
+            what: archive.display().to_string(),
+            reason: "no member is named after the crate".to_owned(),
+        })?;
+        let path = self.deps.join(format!("{stem}.ptx"));
+        let head = format!("// {}\n", Sum::of(&bytes));
+        if is_fresh {
+            let kept =
+                std::fs::read_to_string(&path).ok().filter(|kept| Sum::noted(&path) == Some(Sum::of(kept.as_bytes())));
+            return match kept.as_deref().and_then(|kept| kept.strip_prefix(&head)) {
+                Some(text) => Ok(text.to_owned()),
+                None => Err(BuildError::Damaged { path }),
+            };
+        }
+        let text = self.read(&stem, &members)?;
+        let kept = head.clone() + &text;
+        std::fs::write(&path, &kept).map_err(BuildError::io("write", &path))?;
+        Sum::of(kept.as_bytes()).write_beside(&path)?;
+        self.remove_parts(&stem);
+        Ok(text)
     }
-    Ok(path)
+
+    /// Name and hash of the crate, and its units. Cargo copies the archive to a name without hash, but the names of its members
+    /// keep it: `my_kernels-0123456789abcdef.2s3kbepjjd92l98kwmgrtxgdd.0fz4msh.rcgu.o`.
+    fn members(&self, archive: &[u8]) -> Option<(String, BTreeSet<String>)> {
+        let needle = format!("{}-", self.crate_name);
+        let find = |needle: &str, from: usize| {
+            let at = archive.get(from..)?.windows(needle.len()).position(|window| window == needle.as_bytes())?;
+            Some(from + at)
+        };
+        let word = |from: usize, is_of: fn(&u8) -> bool| -> String {
+            archive.get(from..).unwrap_or_default().iter().take_while(|b| is_of(b)).map(|b| char::from(*b)).collect()
+        };
+        let start = find(&needle, 0)?;
+        let stem = needle.clone() + &word(start + needle.len(), u8::is_ascii_hexdigit);
+        let mut members = BTreeSet::new();
+        let mut at = start;
+        while let Some(found) = find(&stem, at) {
+            let name = word(found, |b| b.is_ascii_alphanumeric() || b"._-".contains(b));
+            at = found + name.len().max(1);
+            members.extend(name.strip_suffix(".o").filter(|name| name.ends_with(".rcgu")).map(str::to_owned));
+        }
+        Some((stem, members))
+    }
+
+    fn read(&self, stem: &str, members: &BTreeSet<String>) -> Result<String, BuildError> {
+        let whole = self.deps.join(format!("{stem}.s"));
+        let units: Vec<PathBuf> = members.iter().map(|name| self.deps.join(format!("{name}.s"))).collect();
+        let damaged = || BuildError::Damaged { path: whole.clone() };
+        let read =
+            |path: &PathBuf| std::fs::read_to_string(path).map_err(|_| BuildError::Damaged { path: path.clone() });
+        match (self.units, units.as_slice()) {
+            (Units::Whole, _) => read(&whole),
+            // The compiler renames a text that is the only one.
+            (Units::Modules, [unit]) if !unit.exists() => read(&whole),
+            (Units::Modules, units) => {
+                let texts = units.iter().map(|path| read(path).map(|text| ptx::compact(&text)));
+                ptx::join(&texts.collect::<Result<Vec<_>, _>>()?).map_err(|_| damaged())
+            }
+        }
+    }
+
+    /// Removes the units' texts, also those of earlier compilations, whose names are others. The compiler has its own copies.
+    fn remove_parts(&self, stem: &str) {
+        let prefix = format!("{stem}.");
+        for entry in std::fs::read_dir(&self.deps).into_iter().flatten().flatten() {
+            let is_part = entry.file_name().to_str().is_some_and(|n| n.starts_with(&prefix) && n.ends_with(".rcgu.s"));
+            if is_part {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
 }
 
 /// File names of a Makefile-style list: separated by spaces, with `\ ` for a space in a name.

@@ -137,6 +137,8 @@ impl Kernels<'_> {
 fn rustflags(plan: &Plan, sysroot: &Path, arch: Arch, isa: Isa) -> Vec<String> {
     let mut flags = vec![format!("--sysroot={}", sysroot.display())];
     flags.extend(COMMON_FLAGS.iter().map(|flag| (*flag).to_owned()));
+    // Off otherwise where a compilation is incremental.
+    flags.push("-Zinline-mir=yes".to_owned());
     flags.push(format!("-Ctarget-cpu={arch}"));
     if plan.toolchain.compares_target_cpu() {
         // `core` is compiled once, for no architecture. Older compilers do not know the word.

@@ -20,15 +20,16 @@ pub(crate) const COMMON_FLAGS: &[&str] = &[
     "-Zunstable-options",
     "-Cpanic=immediate-abort",
     "-Zmir-enable-passes=-JumpThreading",
+    // Functions are compiled with every crate that uses them, so that a module of the kernels is whole by itself.
+    "-Zcross-crate-inline-threshold=always",
     "-Copt-level=3",
-    "-Ccodegen-units=1",
     "-Cembed-bitcode=yes",
     "-Coverflow-checks=off",
     "-Cdebug-assertions=off",
 ];
 
 const CORE_FLAGS: &[&str] =
-    &["--edition=2024", "--crate-type=rlib", "--cap-lints=allow", "-Zforce-unstable-if-unmarked"];
+    &["--edition=2024", "--crate-type=rlib", "-Ccodegen-units=1", "--cap-lints=allow", "-Zforce-unstable-if-unmarked"];
 
 /// `core` needs a crate of this name; on this target nothing in it is ever called.
 const EMPTY_COMPILER_BUILTINS: &str =

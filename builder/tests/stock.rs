@@ -131,7 +131,7 @@ fn a_damaged_cache_heals() {
         std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(length / 2).unwrap();
     };
     let whole = text(&build());
-    let ptx = files(&cache, ".s");
+    let ptx = files(&cache, ".ptx");
     let libraries: Vec<_> =
         files(&cache.join("kernels"), ".rlib").into_iter().filter(|p| p.to_string_lossy().contains("nvptx")).collect();
     assert!(!ptx.is_empty() && !libraries.is_empty());
@@ -154,6 +154,87 @@ fn a_damaged_cache_heals() {
         fixture.append("// changed again\n");
         assert_eq!(text(&build()), whole);
     }
+}
+
+/// A kernel in a module of its own, which uses a static of another module and a function that is not inlined.
+const FAR: &str = r#"
+core::arch::global_asm!("// @kernel {{\"name\":\"far\",\"block\":[32,1,1],\"args\":[\
+     {{\"name\":\"y\",\"type\":\"InOut<u32>\",\"kind\":\"inout\",\"element\":\"u32\",\"size\":8,\"align\":8}}]}}");
+entry! {
+    fn far(y: *mut u32) {
+        let at = *y as usize % 64;
+        *y = crate::mixed(*(&raw const crate::TABLE.0).cast::<u32>().add(at));
+    }
+}
+"#;
+const USED_BY_FAR: &str = "
+mod far;
+pub struct Table([u32; 64]);
+pub static TABLE: Table = { let mut t = [7; 64]; t[5] = 9; Table(t) };
+#[inline(never)]
+pub fn mixed(x: u32) -> u32 { x.wrapping_mul(2_654_435_761).rotate_left(x & 7) }
+";
+
+#[test]
+fn modules_are_compiled_apart_and_joined() {
+    if common::other_generator() {
+        return;
+    }
+    let fixture = Fixture::basic();
+    let far = fixture.path.join("src/far.rs");
+    std::fs::write(&far, FAR).unwrap();
+    fixture.append(USED_BY_FAR);
+    let build = || {
+        let output = fixture.build().unwrap();
+        let text = std::fs::read_to_string(&output.images[0].path).unwrap();
+        (output, text)
+    };
+    let (output, first) = build();
+    assert!(output.manifest.kernel("far").is_some() && output.manifest.kernel("conv3").is_some());
+    assert!(!first.contains(".extern .func") && !first.contains(".extern .global"), "{first}");
+    assert_eq!(first.lines().filter(|l| l.contains(".global .align")).count(), 1, "one table:\n{first}");
+    let assembled =
+        warpsmith_builder::ptxas::find().map(|p| p.assemble(&output.images[0].path, "sm_80".parse().unwrap()));
+    assert!(assembled.is_none_or(|answer| answer.inspect_err(|e| println!("{e}")).is_ok()));
+
+    // An edit of one module leaves the kernels of the others as they are, and what was compiled before is not taken for it.
+    let entry = |text: &str, name: &str| {
+        let from = text.find(&format!(".entry {name}(")).unwrap();
+        let body = &text[from..];
+        body[..body.find("\n}").unwrap()].to_owned()
+    };
+    std::fs::write(&far, FAR.replace("% 64", "% 32")).unwrap();
+    let (output, second) = build();
+    assert!(!output.images[0].fresh);
+    assert_ne!(entry(&first, "far"), entry(&second, "far"));
+    assert_eq!(entry(&first, "conv3"), entry(&second, "conv3"));
+    std::fs::write(&far, FAR).unwrap();
+    assert_eq!(build().1, first);
+}
+
+#[test]
+fn a_static_of_a_dependency_is_compiled_with_the_kernels() {
+    if common::other_generator() {
+        return;
+    }
+    let fixture = Fixture::basic();
+    let helper = fixture.path.join("helper/src/lib.rs");
+    let text = std::fs::read_to_string(&helper).unwrap();
+    let table =
+        "pub struct Table(pub [u32; 64]);\npub static TABLE: Table = { let mut t = [7; 64]; t[5] = 9; Table(t) };\n";
+    std::fs::write(&helper, text + table).unwrap();
+    fixture.edit(
+        "if t < n as usize {\n            *y",
+        "if t < *(&raw const helper::TABLE.0).cast::<u32>().add(n as usize % 64) as usize {\n            *y",
+    );
+    let build = || {
+        let output = fixture.build().unwrap();
+        (output.images[0].fresh, std::fs::read_to_string(&output.images[0].path).unwrap())
+    };
+    let (_, first) = build();
+    assert!(!first.contains(".extern .global"), "{first}");
+    assert_eq!(first.lines().filter(|l| l.contains(".global .align")).count(), 1, "one table:\n{first}");
+    assert_eq!(build(), (true, first));
 }
 
 #[test]

@@ -4,10 +4,11 @@
 //! the metadata or of the compiler, never of a user's input at run time. All findings of a text are
 //! reported together. Nothing here panics, whatever the text.
 //!
-//! [`scan`] finds declarations and bodies, [`meta`] reads the `// @kernel` lines, [`check`] compares
+//! [`join`](mod@join) makes one text of those that the compiler writes for a crate, [`scan`] finds declarations and bodies, [`meta`] reads the `// @kernel` lines, [`check`] compares
 //! the two and writes the launch bounds, [`split`](mod@split) cuts what is checked into modules.
 
 mod check;
+mod join;
 mod lines;
 mod meta;
 mod moves;
@@ -20,6 +21,7 @@ use crate::arch::Arch;
 use crate::manifest::ManifestKernel;
 
 pub(crate) use check::check;
+pub(crate) use join::{join, unresolved};
 pub(crate) use lines::{compact, strip};
 pub(crate) use moves::without_moves;
 pub(crate) use split::{Piece, Split, split};

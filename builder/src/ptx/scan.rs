@@ -187,6 +187,24 @@ pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     tokens(text, &mut Vec::new()).into_iter().filter(|t| t.kind == Kind::Word).map(|t| t.text)
 }
 
+/// The text with other names for some of its words.
+pub(crate) fn with_renamed(text: &str, names: &BTreeMap<&str, String>) -> String {
+    if names.is_empty() {
+        return text.to_owned();
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0;
+    for token in tokens(text, &mut Vec::new()).into_iter().filter(|t| t.kind == Kind::Word) {
+        if let Some(new) = names.get(token.text) {
+            out.push_str(text.get(from..token.start).unwrap_or_default());
+            out.push_str(new);
+            from = token.start + token.text.len();
+        }
+    }
+    out.push_str(text.get(from..).unwrap_or_default());
+    out
+}
+
 fn version(text: &str) -> Option<(u32, u32)> {
     let (major, minor) = text.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))

@@ -237,7 +237,7 @@ impl<'s, 'a> Reach<'s, 'a> {
 }
 
 /// `alloc_` and a hash is how rustc names the memory of a constant, which nothing writes.
-fn is_constant(name: &str) -> bool {
+pub(super) fn is_constant(name: &str) -> bool {
     let hash = name.trim_start_matches("__").strip_prefix("alloc_");
     hash.is_some_and(|hash| hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit()))
 }
