@@ -81,7 +81,7 @@ mod frame {
         }
     }
 
-    /// The same, as f16.
+    /// What [`put`] does, as f16.
     #[inline(always)]
     unsafe fn put_half<F: Decode>(to: Out<f16>, at: usize, within: usize, v: [f32; 4]) {
         // SAFETY: as in `put`.
@@ -274,7 +274,7 @@ mod launch {
     pub struct Embed<'a> {
         /// The table's format.
         pub format: Format,
-        /// Its records.
+        /// The records of its rows.
         pub table: &'a DeviceSlice<U32x4>,
         /// The tokens.
         pub columns: &'a DeviceSlice<Column>,
@@ -312,7 +312,7 @@ mod launch {
     pub enum Decoded<'a> {
         /// The weights exactly as ggml decodes them.
         F32(&'a mut DeviceSlice<f32>),
-        /// The same, rounded to nearest even.
+        /// The weights, rounded to nearest even.
         F16(&'a mut DeviceSlice<f16>),
     }
 
@@ -320,13 +320,13 @@ mod launch {
     pub struct Dequantize<'a> {
         /// The matrix' format.
         pub format: Format,
-        /// Its records.
+        /// The records of its rows.
         pub weights: &'a DeviceSlice<U32x4>,
         /// `[rows, cols]`.
         pub y: Decoded<'a>,
-        /// Its rows.
+        /// How many rows it has.
         pub rows: u32,
-        /// Its columns.
+        /// How many columns it has.
         pub cols: u32,
         /// Elements from a row of `y` to the next: a multiple of 4, at least `cols`.
         pub stride: u32,

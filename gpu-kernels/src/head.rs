@@ -13,7 +13,7 @@ pub struct Turn {
     pub weight: In<f32>,
     /// Whether there is a norm.
     pub norm: bool,
-    /// Of the norm.
+    /// The epsilon of the norm.
     pub eps: f32,
     /// Cosines and sines of all positions.
     pub cos: In<f32>,

@@ -19,7 +19,7 @@ pub const MAX_GROUP: u32 = 16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Element)]
 #[repr(C)]
 pub struct Layer {
-    /// Which layer of the caches.
+    /// The layer's number in the caches.
     pub index: u32,
     /// Query heads.
     pub q_heads: u32,
@@ -35,7 +35,7 @@ pub struct Layer {
     pub window: u32,
     /// [`NEOX`], [`QK_NORM`], [`FUSED`].
     pub flags: u32,
-    /// Of the norms.
+    /// The epsilon of the norms.
     pub eps: f32,
 }
 

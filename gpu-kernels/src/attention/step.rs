@@ -27,7 +27,7 @@
 //! `1e-5 max |v|`. A NaN of a query, a key or a value is handed on; on tensor cores so is an infinite one, as NaN.
 
 #[cfg(not(target_arch = "nvptx64"))]
-use crate::{gemv::Coding, layer, state};
+use crate::{gemv::QuantizedOutputs, layer, state};
 use crate::{layer::Layer, state::Column};
 use warpsmith_device::prelude::*;
 
@@ -82,7 +82,7 @@ pub(crate) mod frame {
         Column, Layer, THREADS, parts, positions, splits,
     };
     use crate::{
-        gemv::coding::{Coding, GROUP},
+        gemv::coding::{GROUP, OutputQuantizer},
         head::{Turn, turned},
         kv::cached::{Cached, Rows, store_row},
         layer::FUSED,
@@ -111,7 +111,7 @@ pub(crate) mod frame {
         pub counters: InOut<u32>,
         pub y: Out<f32>,
         /// Codes of `y` that are asked for.
-        pub coding: Option<Coding>,
+        pub quantizer: Option<OutputQuantizer>,
         pub stride: u32,
         pub y_stride: u32,
         pub layer: Layer,
@@ -375,9 +375,9 @@ pub(crate) mod frame {
                 }
             }
         }
-        if complete && let Some(coding) = a.coding {
+        if complete && let Some(quantizer) = a.quantizer {
             sync::block();
-            code(&a, coding, role);
+            code(&a, quantizer, role);
         }
     }
 
@@ -385,7 +385,7 @@ pub(crate) mod frame {
     ///
     /// All threads of the block make this call.
     #[device]
-    unsafe fn code(a: &Args, coding: Coding, role: impl Role) {
+    unsafe fn code(a: &Args, quantizer: OutputQuantizer, role: impl Role) {
         let spot = Spot::of(a, role);
         let (of_group, cols) = (a.layer.group() * a.layer.head_dim, a.layer.q_heads * a.layer.head_dim);
         let (from, to) = (spot.head * of_group, (spot.head + 1) * of_group);
@@ -393,7 +393,7 @@ pub(crate) mod frame {
         let mut group = from / GROUP + warp_index() as u32;
         while group * GROUP < to {
             let (first, end) = ((group * GROUP).max(from), ((group + 1) * GROUP).min(to));
-            coding.bring(y.into(), spot.column, cols, first, end - first);
+            quantizer.bring(y.into(), spot.column, cols, first, end - first);
             group += WARPS as u32;
         }
     }
@@ -528,7 +528,7 @@ pub(crate) mod frame {
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-use crate::{gemv::coding::Coding, kv::cached::Q8};
+use crate::{gemv::coding::OutputQuantizer, kv::cached::Q8};
 
 macro_rules! entries {
     ($( $(#[$doc:meta])* $T:ty: $name:ident $Name:ident, $blocks:literal; )*) => { $(
@@ -556,9 +556,9 @@ macro_rules! entries {
             let (qkv, columns) = (qkv.buffer(), columns.buffer());
             let (weights, tables) = ((q_weight, k_weight), (cos, sin));
             let (qkv, y) = (qkv.into(), y.into());
-            let coding = Coding::asked(codes, coded, counted);
+            let quantizer = OutputQuantizer::asked(codes, coded, counted);
             let args =
-                frame::Args { qkv, weights, tables, columns, partials, counters, y, coding, stride, y_stride, layer };
+                frame::Args { qkv, weights, tables, columns, partials, counters, y, quantizer, stride, y_stride, layer };
             frame::attend::<$T>(args, crate::load::Launched, frame::Memory::declared());
         }
 
@@ -582,8 +582,8 @@ macro_rules! entries {
                 contract::at_least(m, "partials", self.partials.len(), (partials_len(n, l), "partials_len"))?;
                 contract::multiple_of(m, "partials", (self.partials.address(), "its address"), 16u32)?;
                 contract::at_least(m, "counters", self.counters.len(), (n as u64 * kv_heads, "columns * kv_heads"))?;
-                let coding = Coding { codes: self.codes, coded: self.coded, counted: self.counted };
-                coding.check(m, n as u32, (l.q_heads * l.head_dim, "q_heads * head_dim"))
+                let outputs = QuantizedOutputs { codes: self.codes, coded: self.coded, counted: self.counted };
+                outputs.check(m, n as u32, (l.q_heads * l.head_dim, "q_heads * head_dim"))
             }
         }
     )* };

@@ -37,13 +37,13 @@ impl Rng {
 /// A matrix of weights.
 #[derive(Clone, Debug)]
 pub struct Tensor {
-    /// Of its bytes.
+    /// The format of its bytes.
     pub format: Format,
-    /// As a model's file holds them.
+    /// Its blocks, as a model's file holds them.
     pub bytes: Vec<u8>,
-    /// Rows.
+    /// How many rows it has.
     pub rows: usize,
-    /// Columns.
+    /// How many columns it has.
     pub cols: usize,
 }
 

@@ -11,7 +11,7 @@ use crate::gemv::{
 use crate::state::Column;
 use warpsmith_device::U32x4;
 
-/// Which entry point of a product.
+/// An entry point of a product, and whether it takes gates and ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Product {
     /// The first variant, one column.
@@ -20,24 +20,24 @@ pub enum Product {
     Four,
     /// One column.
     Gemv,
-    /// The same of gates and ups.
+    /// One column, with gates and ups.
     GemvSwiglu,
     /// With activations of 8 bits.
     Int8,
-    /// The same of gates and ups.
+    /// Activations of 8 bits, with gates and ups.
     Int8Swiglu,
     /// With activations of 16 bits.
     Int16,
-    /// The same of gates and ups.
+    /// Activations of 16 bits, with gates and ups.
     Int16Swiglu,
     /// Several columns.
     Gemm,
-    /// The same of gates and ups.
+    /// Several columns, with gates and ups.
     GemmSwiglu,
 }
 
 impl Product {
-    /// Those that a format has.
+    /// The products that a format has.
     pub fn of(format: Format) -> Vec<Product> {
         let mut all = vec![Product::Gemv, Product::GemvSwiglu, Product::Gemm, Product::GemmSwiglu];
         if matches!(format, Format::F32 | Format::Q8_0) {
@@ -239,7 +239,7 @@ pub fn embedding<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, format: Fo
 pub struct Outputs {
     /// `[columns, y_stride]`
     pub y: Vec<f32>,
-    /// As `y`.
+    /// The outputs times the next norm's weight, laid out as `y`.
     pub scaled: Vec<f32>,
     /// `[columns, parts]`
     pub sums: Vec<f32>,
@@ -250,7 +250,7 @@ pub struct Outputs {
 pub struct Inputs {
     /// `[columns, x_stride]`
     pub x: Vec<f32>,
-    /// Columns.
+    /// How many columns there are.
     pub columns: usize,
     /// Elements from a column of `x` to the next.
     pub x_stride: usize,

@@ -18,7 +18,7 @@ pub enum Activations {
 }
 
 impl Activations {
-    /// All of them.
+    /// Every kind of activations.
     pub const ALL: [Activations; 3] = [Activations::F32, Activations::Int16, Activations::Int8];
 
     /// Whether a format has entry points for them.
@@ -50,7 +50,7 @@ pub fn choose(format: Format, allowed: Activations) -> Activations {
 pub struct Tuned {
     /// Compute capability, 90 for 9.0.
     pub sm: u32,
-    /// Of the weights.
+    /// The format of the weights.
     pub format: Format,
     /// The cheapest activations that are allowed.
     pub allowed: Activations,

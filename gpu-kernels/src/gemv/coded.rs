@@ -11,14 +11,14 @@
 //! Products can, at run time (`flags`), divide by a root mean square ([`NORM`](super::NORM)), [`ADD`](super::ADD), prepare the
 //! [`NEXT`](super::NEXT) norm, in [`parts`] parts for each column, and take gates and ups ([`SWIGLU`](super::SWIGLU)), with
 //! outputs and strides as the default entry points have them. What they compute, or with [`NEXT`](super::NEXT) `scaled`, they
-//! can [code](super::coding) for the products behind them, for which no launch that only rounds is then needed.
+//! can [code](super::quantizer) for the products behind them, for which no launch that only rounds is then needed.
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{
     NEXT, NORM, SWIGLU,
     arguments::CodedArguments,
-    coding::Coding,
-    ends::{Ends, Place, inverse_root},
+    coding::OutputQuantizer,
+    epilogue::{Epilogue, Place, inverse_root},
 };
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::{
@@ -44,7 +44,7 @@ pub const fn parts(rows: u32, block_rows: u32, swiglu: bool) -> u32 {
     rows.div_ceil(if swiglu { block_rows / 2 } else { block_rows })
 }
 
-/// What a product got; the activations are those of all columns.
+/// What a product got; `x` holds the activations of all columns.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(super) struct Args {
     pub weights: In<U32x4>,
@@ -52,13 +52,13 @@ pub(super) struct Args {
     pub rows: u32,
     pub cols: u32,
     pub block_units: u32,
-    /// Of the input, as [`NORM`] has it.
+    /// The parts of the sums of squares of the input, as [`NORM`] has them.
     pub sums: Source,
     pub parts: u32,
     pub eps: f32,
-    pub ends: Ends,
+    pub epilogue: Epilogue,
     /// Codes that are asked for of what is computed.
-    pub coding: Option<Coding>,
+    pub quantizer: Option<OutputQuantizer>,
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
@@ -82,8 +82,8 @@ impl Args {
             sums: sums.into(),
             parts: given.parts,
             eps: given.eps,
-            coding: Coding::asked(given.codes, given.coded, given.counted),
-            ends: Ends {
+            quantizer: OutputQuantizer::asked(given.codes, given.coded, given.counted),
+            epilogue: Epilogue {
                 add: add.into(),
                 next_weight: given.next_weight,
                 y: given.y.into(),
@@ -96,10 +96,10 @@ impl Args {
         }
     }
 
-    /// The weights of row `i + even` of all blocks', as [`Ends::row`] says, of `vectors` vectors each.
+    /// The weights of row `i + even` of all blocks', as [`Epilogue::row`] says, of `vectors` vectors each.
     #[inline(always)]
     pub(super) unsafe fn row(&self, rows: u32, i: u32, even: u32, vectors: u32) -> In<U32x4> {
-        let row = self.ends.row(rows, i, even);
+        let row = self.epilogue.row(rows, i, even);
         // SAFETY: the row is one of the weights.
         unsafe { self.weights.from((u64::from(row) * u64::from(vectors)) as usize) }
     }
@@ -113,7 +113,7 @@ impl Args {
         // SAFETY: as in `row`.
         unsafe {
             let row = self.row(self.rows, block::idx_x() * block_rows + thread / lines, 0, vectors);
-            self.ends.ask(row, vectors as usize, (thread % lines) as usize);
+            self.epilogue.ask(row, vectors as usize, (thread % lines) as usize);
         }
         grid::wait_dependencies();
     }
@@ -123,33 +123,34 @@ impl Args {
     /// All lanes of the block's first warp make this call.
     #[inline(always)]
     pub(super) unsafe fn finish<const N: usize>(&self, place: Place, mut product: f32) {
-        let Args { ends, rows, coding, .. } = self;
+        let Args { epilogue, rows, quantizer, .. } = self;
         // SAFETY: the caller's promise: all lanes are here, and rows below `rows` are outputs.
         unsafe {
             let (lane, column) = (place.thread, place.column as usize);
-            if ends.has(NORM) {
+            if epilogue.has(NORM) {
                 product *= inverse_root(self.sums, self.parts as usize, column, self.cols as usize, self.eps);
             }
-            if ends.has(SWIGLU) {
+            if epilogue.has(SWIGLU) {
                 let up = shuffle_xor(FULL, product, 1);
                 product = silu(product) * up;
             }
-            let first = (place.block * N as u32) >> ends.shift();
-            let row = first + (lane >> ends.shift());
+            let first = (place.block * N as u32) >> epilogue.shift();
+            let row = first + (lane >> epilogue.shift());
             let mut square = 0.0;
-            if lane < N as u32 && lane & ends.shift() == 0 && row < *rows {
-                square = ends.write(column, row as usize, product);
+            if lane < N as u32 && lane & epilogue.shift() == 0 && row < *rows {
+                square = epilogue.write(column, row as usize, product);
             }
-            if ends.has(NEXT) {
+            if epilogue.has(NEXT) {
                 let sum = warp::sum_f32(square);
                 if lane == 0 {
-                    ends.write_sum(column, Launched, sum);
+                    epilogue.write_sum(column, Launched, sum);
                 }
             }
-            if let Some(coding) = coding {
-                let values = if ends.has(NEXT) { ends.scaled } else { ends.y }.from(column * ends.y_stride);
-                let n = (N as u32 >> ends.shift()).min(rows - first);
-                coding.bring(values.into(), column, *rows, first, n);
+            if let Some(quantizer) = quantizer {
+                let values =
+                    if epilogue.has(NEXT) { epilogue.scaled } else { epilogue.y }.from(column * epilogue.y_stride);
+                let n = (N as u32 >> epilogue.shift()).min(rows - first);
+                quantizer.bring(values.into(), column, *rows, first, n);
             }
         }
     }
@@ -238,9 +239,9 @@ macro_rules! product_entry {
                 super::contract::grid(super::coded::parts(self.rows, $rows, swiglu), self.columns)
             }
             fn check(&self) -> Result<(), ContractError> {
-                use super::contract::{Decoded, check_coded};
-                let decoded = Decoded { column: $len(self.cols), most_units: $units, block_rows: $rows };
-                check_coded::<$F, _>(Self::META, &self.seen(), &decoded)
+                use super::contract::{Limits, check_coded};
+                let limits = Limits { column: $len(self.cols), most_units: $units, block_rows: $rows };
+                check_coded::<$F, _>(Self::META, &self.seen(), &limits)
             }
         }
     };

@@ -16,7 +16,7 @@ pub enum Codes {
     PlanesI16 = 2,
     /// Bit planes of eight bits, in the order of weights of two bits.
     PlanesQ2I8 = 3,
-    /// The same of 16 bits.
+    /// Bit planes of 16 bits, in the order of weights of two bits.
     PlanesQ2I16 = 4,
     /// Eight bits in blocks of 32.
     I8 = coding::I8,
@@ -60,7 +60,7 @@ impl Coded {
         Codes::ALL.into_iter().filter(|c| c.activations() == activations).find_map(of)
     }
 
-    /// Of the weights.
+    /// The format of the weights.
     #[must_use]
     pub fn format(self) -> Format {
         self.format
@@ -78,10 +78,10 @@ impl Coded {
 }
 
 impl Codes {
-    /// All of them.
+    /// Every kind of codes.
     pub const ALL: [Codes; 5] = [Codes::PlanesI8, Codes::PlanesI16, Codes::PlanesQ2I8, Codes::PlanesQ2I16, Codes::I8];
 
-    /// Those of a number.
+    /// The codes that kernels know by this number.
     #[must_use]
     pub fn numbered(number: u32) -> Option<Codes> {
         Codes::ALL.into_iter().find(|c| *c as u32 == number)
@@ -162,7 +162,7 @@ impl<'a> Quantize<'a> {
         self
     }
 
-    /// As a [`Programmatic`] launch.
+    /// Launches it as a [`Programmatic`] launch, if `ahead` is true.
     ///
     /// # Safety
     /// With `true`, as for [`Programmatic::new`]: what it reads without waiting was written before the launch before it began.
@@ -198,7 +198,7 @@ impl<'a> Quantize<'a> {
 /// Where the codes of what a kernel computes go.
 #[derive(Debug)]
 pub struct Written<'a> {
-    /// Which.
+    /// How they are coded.
     pub codes: Codes,
     /// [`Codes::len`] vectors for each column.
     pub coded: &'a mut DeviceSlice<U32x4>,
@@ -207,7 +207,7 @@ pub struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// As a kernel takes them.
+    /// The arguments `codes`, `coded` and `counted` of a kernel.
     pub fn arguments(of: Option<Written<'a>>) -> (u32, &'a mut DeviceSlice<U32x4>, &'a mut DeviceSlice<u32>) {
         match of {
             Some(Written { codes, coded, counted }) => (codes as u32, coded, counted),

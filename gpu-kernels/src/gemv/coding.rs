@@ -65,24 +65,24 @@ impl Rounding {
     }
 }
 
-/// Where codes go.
+/// Quantizes what a kernel computes, as its arguments ask for.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[derive(Clone, Copy)]
-pub struct Coding {
-    /// Which.
+pub struct OutputQuantizer {
+    /// The number of a [`Codes`](super::Codes).
     pub codes: u32,
-    /// Those of all columns.
+    /// The codes of all columns.
     pub to: Out<U32x4>,
-    /// How many elements of each group there are.
+    /// For each group, how many of its elements are computed.
     pub counted: InOut<u32>,
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-impl Coding {
+impl OutputQuantizer {
     /// What a kernel's arguments ask for.
     #[inline(always)]
-    pub fn asked(codes: u32, to: Out<U32x4>, counted: InOut<u32>) -> Option<Coding> {
-        if codes == NONE { None } else { Some(Coding { codes, to, counted }) }
+    pub fn asked(codes: u32, to: Out<U32x4>, counted: InOut<u32>) -> Option<OutputQuantizer> {
+        if codes == NONE { None } else { Some(OutputQuantizer { codes, to, counted }) }
     }
 
     /// Elements `first` to `first + n - 1` of column `column`, all of one group, are there: the warp wrote them to `values`, or its

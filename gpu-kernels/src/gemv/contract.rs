@@ -34,7 +34,7 @@ pub struct Norm<'a> {
 }
 
 /// What outputs are coded as, and where to.
-pub struct Coding<'a> {
+pub struct QuantizedOutputs<'a> {
     pub codes: u32,
     pub coded: &'a DeviceSlice<U32x4>,
     pub counted: &'a DeviceSlice<u32>,
@@ -55,7 +55,7 @@ pub struct Outputs<'a> {
 }
 
 /// What an entry point with activations as codes asks of its arguments.
-pub struct Decoded {
+pub struct Limits {
     /// Vectors of a column of `x`.
     pub column: u64,
     /// The largest `block_units`; the least is 2 where it is not 0.
@@ -148,7 +148,7 @@ impl Norm<'_> {
     }
 }
 
-impl Coding<'_> {
+impl QuantizedOutputs<'_> {
     /// What it has to be for `columns` columns of `n` elements.
     pub fn check(&self, m: &'static KernelMeta, columns: u32, n: (u32, &'static str)) -> Result<(), ContractError> {
         if self.codes == NONE {
@@ -217,20 +217,20 @@ pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, given: &Seen<'_>) -
 pub fn check_coded<F: Decode, X: Element>(
     m: &'static KernelMeta,
     given: &CodedSeen<'_, X>,
-    of: &Decoded,
+    limits: &Limits,
 ) -> Result<(), ContractError> {
     let (norm, to) = norm_and_outputs!(given);
     to.check_flags(m, ADD | NORM | NEXT | SWIGLU | AHEAD, MAX_COLUMNS)?;
-    let (units, most) = (given.block_units, of.most_units);
+    let (units, most) = (given.block_units, limits.most_units);
     contract::within(m, "block_units", units, if most == 0 { 0u32 } else { 2 }, most)?;
     check_weights::<F>(m, ("weights", given.weights), to.stacked(), given.cols, units)?;
-    contract::at_least(m, "x", given.x.len(), (u64::from(to.columns) * of.column, "all blocks of all columns"))?;
+    contract::at_least(m, "x", given.x.len(), (u64::from(to.columns) * limits.column, "all blocks of all columns"))?;
     if to.flags & NORM != 0 {
         norm.check(m, to.columns)?;
     }
-    to.check(m, coded_parts(to.rows, of.block_rows, to.swiglu()))?;
-    let coding = Coding { codes: given.codes, coded: given.coded, counted: given.counted };
-    coding.check(m, to.columns, (to.rows, "rows"))
+    to.check(m, coded_parts(to.rows, limits.block_rows, to.swiglu()))?;
+    let outputs = QuantizedOutputs { codes: given.codes, coded: given.coded, counted: given.counted };
+    outputs.check(m, to.columns, (to.rows, "rows"))
 }
 
 /// The contract of an entry point that writes codes of blocks of `block` columns; `codes`: its length, and that of a column.

@@ -11,7 +11,7 @@
 //! Only the loop over a unit's quads is unrolled: there are many formats, and the rest of the code is not hot.
 
 use super::arguments::Arguments;
-use super::ends::{Ends, inverse_root};
+use super::epilogue::{Epilogue, inverse_root};
 use super::{COLUMNS, NEXT, NORM, ROWS, SWIGLU, THREADS};
 use crate::elementwise::silu;
 use crate::format::{
@@ -37,7 +37,7 @@ pub struct Args {
     pub parts: usize,
     pub block_units: u32,
     pub eps: f32,
-    pub ends: Ends,
+    pub epilogue: Epilogue,
 }
 
 impl Args {
@@ -60,7 +60,7 @@ impl Args {
             parts: given.parts as usize,
             block_units: given.block_units,
             eps: given.eps,
-            ends: Ends {
+            epilogue: Epilogue {
                 add: add.into(),
                 next_weight: given.next_weight,
                 y: given.y,
@@ -290,7 +290,16 @@ pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
         parts: 0,
         block_units: 0,
         eps: 0.0,
-        ends: Ends { add: x.into(), next_weight: x, y, scaled: y, next_sums: y, y_stride: 0, add_stride: 0, flags: 0 },
+        epilogue: Epilogue {
+            add: x.into(),
+            next_weight: x,
+            y,
+            scaled: y,
+            next_sums: y,
+            y_stride: 0,
+            add_stride: 0,
+            flags: 0,
+        },
     };
     let acc = products::<F, R, 1, UNITS>(&a, &record, of_group, 0, xs);
     if thread::idx_x() as usize & (record.lanes() - 1) == 0 {
@@ -307,7 +316,7 @@ pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
 #[inline(always)]
 fn rows_of(a: &Args, first: usize, group: usize) -> [usize; ROWS] {
     let last = a.rows - 1;
-    if a.ends.has(SWIGLU) {
+    if a.epilogue.has(SWIGLU) {
         let row = (first + group).min(last);
         [row, a.rows + row]
     } else {
@@ -323,10 +332,10 @@ pub unsafe fn begin<F: Decode>(a: &Args) {
     let record = F::SPEC.record(a.cols, a.block_units);
     let (lane, group) =
         (thread::idx_x() as usize & (record.lanes() - 1), thread::idx_x() as usize >> record.lanes_log2);
-    let outputs = (THREADS >> record.lanes_log2) * if a.ends.has(SWIGLU) { 1 } else { ROWS };
+    let outputs = (THREADS >> record.lanes_log2) * if a.epilogue.has(SWIGLU) { 1 } else { ROWS };
     let [even, odd] = rows_of(a, block::idx_x() as usize * outputs, group);
     let row = if lane & 1 == 0 { even } else { odd };
-    a.ends.ask(a.weights.from(row * record.vectors), record.vectors, lane / 2);
+    a.epilogue.ask(a.weights.from(row * record.vectors), record.vectors, lane / 2);
     grid::wait_dependencies();
 }
 
@@ -339,7 +348,7 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
     let group = thread::idx_x() as usize >> record.lanes_log2;
     let groups = THREADS >> record.lanes_log2;
     let column = if N == 1 { 0 } else { role.column() as usize * COLUMNS };
-    let swiglu = a.ends.has(SWIGLU);
+    let swiglu = a.epilogue.has(SWIGLU);
     let outputs = if swiglu { groups } else { groups * ROWS };
     let first = role.block() as usize * outputs;
     let rows = rows_of(a, first, group);
@@ -361,7 +370,7 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
     let my_column = column + warp;
     let busy = warp < N && my_column < a.columns;
     if busy {
-        let factor = if a.ends.has(NORM) { inverse_root(a.sums, a.parts, my_column, a.cols, a.eps) } else { 1.0 };
+        let factor = if a.epilogue.has(NORM) { inverse_root(a.sums, a.parts, my_column, a.cols, a.eps) } else { 1.0 };
         if thread::lane() == 0 {
             sums.set(factors + warp, factor);
         }
@@ -381,12 +390,12 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
             if swiglu {
                 y = silu(y) * (sums.get(at + groups * N) * factor);
             }
-            square = a.ends.write(column + n, row, y);
+            square = a.epilogue.write(column + n, row, y);
         }
         sums.set(at, square);
         i += THREADS;
     }
-    if a.ends.has(NEXT) {
+    if a.epilogue.has(NEXT) {
         sync::block();
         if busy {
             let mut sum = 0.0;
@@ -397,7 +406,7 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
             }
             let sum = warp::sum_f32(sum);
             if thread::lane() == 0 {
-                a.ends.write_sum(my_column, role, sum);
+                a.epilogue.write_sum(my_column, role, sum);
             }
         }
     }

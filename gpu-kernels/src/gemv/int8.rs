@@ -59,7 +59,7 @@ pub(super) mod frame {
     use super::super::coded::Args;
     use super::super::{
         coding::Rounding,
-        ends::{Place, again},
+        epilogue::{Place, again},
     };
     use super::*;
     use crate::format::{

@@ -52,7 +52,7 @@ impl<'a> Gemv<'a> {
         Self::of(format, weights, (rows, cols), Input::F32(x), y)
     }
 
-    /// The same of activations that [`Quantize`] wrote as the codes of `coded`.
+    /// A product of activations that [`Quantize`] wrote as the codes of `coded`.
     pub fn coded(
         coded: Coded,
         weights: &'a DeviceSlice<U32x4>,

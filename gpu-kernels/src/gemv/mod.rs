@@ -42,9 +42,9 @@ mod codes;
 pub mod coding;
 #[cfg(not(target_arch = "nvptx64"))]
 mod contract;
-#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-pub(crate) mod ends;
 mod entries;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+pub(crate) mod epilogue;
 pub mod first;
 pub mod four;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
@@ -61,7 +61,7 @@ pub use choice::{Activations, Provenance, Tuned, choose, fastest};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use codes::{Coded, Codes, Quantize, Written};
 #[cfg(not(target_arch = "nvptx64"))]
-pub(crate) use contract::{Coding, check_weights};
+pub(crate) use contract::{QuantizedOutputs, check_weights};
 pub use entries::*;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::Gemv;
@@ -104,7 +104,7 @@ pub fn parts(rows: u32, cols: u32, swiglu: bool) -> u32 {
     rows.div_ceil(groups(cols) * if swiglu { 1 } else { ROWS as u32 })
 }
 
-/// The same of any activations: of `codes`, or of f32.
+/// [`parts`] of a product with any activations: quantized ones as `codes` say, or f32.
 #[cfg(not(target_arch = "nvptx64"))]
 #[must_use]
 pub fn parts_with(codes: Option<Codes>, rows: u32, cols: u32, swiglu: bool) -> u32 {

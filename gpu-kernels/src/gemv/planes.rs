@@ -75,7 +75,7 @@ const fn block_vectors(bytes: usize) -> usize {
 pub(super) mod frame {
     use super::super::coded::Args;
     use super::super::coding::Rounding;
-    use super::super::ends::Place;
+    use super::super::epilogue::Place;
     use super::*;
     use crate::format::{decode::Decode, unpack::select_bits};
     use crate::load::lane;

@@ -4,7 +4,7 @@ use super::{ATTEND, LINE, PHASES, Sizes, by_decoder};
 use crate::{
     attention::step::{self, frame as attention},
     format::{self, decode::QUADS},
-    gemv::{self, ADD, NEXT, NORM, ROWS, SWIGLU, ends::Ends, frame as product},
+    gemv::{self, ADD, NEXT, NORM, ROWS, SWIGLU, epilogue::Epilogue, frame as product},
     kv::cached::Cached,
     layer::Layer,
     load::{Role, Source},
@@ -24,7 +24,7 @@ pub const SHARED: usize = {
 /// What a kernel got. What a launch writes is read as [`InOut`], so past no cache that may be stale.
 #[derive(Clone, Copy)]
 pub struct Args {
-    /// Of the four products.
+    /// The weights of the four products.
     pub weights: [In<U32x4>; 4],
     pub bias: In<f32>,
     pub next_weights: In<U32x4>,
@@ -124,7 +124,7 @@ impl Args {
             parts: if n == 0 { s.parts } else { gemv::parts(s.hidden, attended, false) } as usize,
             block_units: records.block_units,
             eps: l.eps,
-            ends: Ends {
+            epilogue: Epilogue {
                 add,
                 next_weight: if n == 1 { self.ffn_norm } else { self.next_norm },
                 y: to.into(),
@@ -185,7 +185,7 @@ pub unsafe fn layer<T: Cached>(a: Args, shared: Shared<F32x4>) {
                 partials: a.partials,
                 counters: a.counters,
                 y: a.attended.into(),
-                coding: None,
+                quantizer: None,
                 stride: 0,
                 y_stride: 0,
                 layer: a.layer,
@@ -199,7 +199,7 @@ pub unsafe fn layer<T: Cached>(a: Args, shared: Shared<F32x4>) {
             }
         } else {
             let Product { args, decoder } = a.product(if now > ATTEND { now - 1 } else { now });
-            let blocks = gemv::parts(args.rows as u32, args.cols as u32, args.ends.has(SWIGLU));
+            let blocks = gemv::parts(args.rows as u32, args.cols as u32, args.epilogue.has(SWIGLU));
             while block < blocks {
                 let role = Taken { block, blocks };
                 macro_rules! run {

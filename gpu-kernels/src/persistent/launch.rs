@@ -19,9 +19,9 @@ pub fn widest(l: &Layer, s: &Sizes) -> u32 {
 /// A matrix as it is on the device.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
-    /// Of its weights.
+    /// The format of its weights.
     pub format: Format,
-    /// Its rows.
+    /// How many rows it has.
     pub rows: u32,
     /// Their records.
     pub records: &'a DeviceSlice<U32x4>,
@@ -40,7 +40,7 @@ pub struct WholeLayer<'a> {
     pub matrices: [Matrix<'a>; 4],
     /// What is read after this launch: `hidden` columns of any format.
     pub next: Option<Matrix<'a>>,
-    /// Of queries, keys and values.
+    /// The bias of queries, keys and values.
     pub bias: Option<&'a DeviceSlice<f32>>,
     /// Weight of the norm before gate and up.
     pub ffn_norm: &'a DeviceSlice<f32>,
@@ -70,9 +70,9 @@ pub struct WholeLayer<'a> {
     pub attended: &'a mut DeviceSlice<f32>,
     /// What SwiGLU gives.
     pub inner: &'a mut DeviceSlice<f32>,
-    /// Of attention.
+    /// Attention's partial results.
     pub partials: &'a mut DeviceSlice<f32>,
-    /// Of attention.
+    /// Attention's counters.
     pub counters: &'a mut DeviceSlice<u32>,
     /// The word that blocks wait for one another by.
     pub barrier: &'a mut DeviceSlice<u32>,

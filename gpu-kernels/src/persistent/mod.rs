@@ -58,7 +58,7 @@ pub const LINE: u32 = 128;
 pub struct Records {
     /// Its decoder, by the number that [`decoder`] gives.
     pub decoder: u32,
-    /// As `block_units` of the products.
+    /// What the products take as `block_units`.
     pub block_units: u32,
     /// 16-byte vectors of a row.
     pub vectors: u32,
@@ -82,7 +82,7 @@ pub struct Sizes {
     pub next_rows: u32,
     /// 16-byte vectors of such a row.
     pub next_vectors: u32,
-    /// Of queries, keys and values; of attention's output; of gate and up; of down.
+    /// The matrices of queries, keys and values; of attention's output; of gate and up; of down.
     pub matrices: [Records; 4],
 }
 

@@ -1,4 +1,4 @@
-//! What comes before and after a product, in one definition for all entry points.
+//! The epilogue of a product, in one definition for all entry points: residual or bias, and what the next norm needs.
 
 use super::{ADD, AHEAD, NEXT, SWIGLU};
 use crate::load::{Role, Source, lane};
@@ -20,7 +20,7 @@ pub unsafe fn inverse_root(sums: Source, parts: usize, column: usize, cols: usiz
 
 /// Where outputs go, and what becomes of them on the way.
 #[derive(Clone, Copy)]
-pub struct Ends {
+pub struct Epilogue {
     pub add: Source,
     pub next_weight: In<f32>,
     pub y: Out<f32>,
@@ -31,7 +31,7 @@ pub struct Ends {
     pub flags: u32,
 }
 
-impl Ends {
+impl Epilogue {
     #[inline(always)]
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
@@ -112,7 +112,7 @@ again! {
     block_y: "ctaid.y";
 }
 
-/// The same number, of which the compiler does not know: what follows from it is computed anew.
+/// The number again, of which the compiler does not know that it is the same: what follows from it is computed anew.
 #[inline(always)]
 pub fn again(n: u32) -> u32 {
     let same: u32;
