@@ -16,7 +16,7 @@ use warpsmith_host::{Device, builtin_image};
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// What the kernels need to be a workspace of their own.
-const MEMBERS: [&str; 7] = ["gpu-kernels", "device", "macros", "builder", "arch", "ptx", "simt"];
+const MEMBERS: [&str; 8] = ["gpu-kernels", "device", "macros", "builder", "arch", "ptx", "simt", "check"];
 
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
@@ -27,7 +27,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 /// and values of `positions` positions.
 fn floor(file: &ModelFile, positions: u64, kv: KvType) -> u64 {
     let c = file.config();
-    let layers = file.layers().iter().flat_map(|l| l.matrices());
+    let layers = file.layers().iter().flat_map(|l| [&l.q, &l.k, &l.v, &l.attn_output, &l.gate, &l.up, &l.down]);
     let weights: usize = layers.chain([file.output()]).map(|m| file.data(m).len()).sum();
     let row = (c.head_dim * kv.bytes() + kv.scale_bytes()) as u64;
     weights as u64 + 2 * positions * (c.layers * c.kv_heads) as u64 * row
@@ -107,7 +107,7 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
 /// A copy of the kernels and what they depend on, as a workspace of its own, so that the benchmark may edit it.
 fn copy_kernels(to: &Path) -> io::Result<PathBuf> {
     let root = Path::new(ROOT);
-    // The last two are dev-dependencies: never built here, but cargo reads their manifests.
+    // The last are dev-dependencies: never built here, but cargo reads their manifests.
     for part in MEMBERS {
         copy_tree(&root.join(part), &to.join(part))?;
     }
@@ -124,39 +124,71 @@ fn copy_kernels(to: &Path) -> io::Result<PathBuf> {
     Ok(to.join("gpu-kernels"))
 }
 
-/// Edits one kernel and builds PTX for three architectures, warm, five times.
-fn edit_to_ptx() -> Outcome {
-    let dir = tempfile::tempdir()?;
-    let kernels = copy_kernels(dir.path())?;
+/// A crate of one kernel that does nothing: what cargo, rustc and the builder take at least.
+const EMPTY: &str = r#"#![no_std]
+#![feature(abi_ptx, asm_experimental_arch)]
+core::arch::global_asm!("// @kernel {{\"name\":\"empty\",\"block\":[32,1,1],\"args\":[]}}");
+#[unsafe(no_mangle)]
+pub extern "ptx-kernel" fn empty() {}
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+"#;
+
+fn empty_crate(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir.join("src"))?;
+    let manifest = "[package]\nname = \"empty\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n";
+    fs::write(dir.join("Cargo.toml"), manifest)?;
+    fs::write(dir.join("src/lib.rs"), EMPTY)
+}
+
+/// The time from an edit to new PTX, warm, the median of five. Each edit changes the text.
+fn edited(
+    kernels: &Path,
+    file: &Path,
+    edit: impl Fn(u32) -> String,
+    archs: &[&str],
+) -> Result<f64, Box<dyn std::error::Error>> {
     // Kept between runs: a developer's cache is warm.
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("numbers-cache");
-    let build = || {
-        KernelCrate::new(&kernels)
-            .archs(["sm_75", "sm_80", "sm_90"])
-            .out_dir(dir.path().join("out"))
-            .cache_dir(&cache)
-            .quiet()
-            .build()
-    };
+    let out = tempfile::tempdir()?;
+    let build =
+        || KernelCrate::new(kernels).archs(archs.to_vec()).out_dir(out.path()).cache_dir(&cache).quiet().build();
     build()?;
-    let file = kernels.join("src/norm.rs");
-    let source = fs::read_to_string(&file)?;
     let mut times = Vec::new();
     for round in 1..=5 {
-        // A change of arithmetic, so that the PTX really differs.
-        fs::write(
-            &file,
-            source.replacen("squares / cols as f32 + eps", &format!("squares / cols as f32 + {round}.0 * eps"), 1),
-        )?;
+        fs::write(file, edit(round))?;
         let start = Instant::now();
         let output = build()?;
         times.push(start.elapsed());
-        assert_eq!(output.images.len(), 3);
+        assert!(output.images.len() == archs.len() && output.images.iter().all(|image| !image.fresh));
     }
-    println!(
-        "edit of one kernel to new PTX, three architectures, warm: {:.2} s (median of 5)",
-        median(times).as_secs_f64()
-    );
+    Ok(median(times).as_secs_f64())
+}
+
+/// Edits one kernel of all, and a crate of one that does nothing, which says how fast this machine is now.
+fn edit_to_ptx() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let empty = dir.path().join("empty");
+    empty_crate(&empty)?;
+    let least = edited(&empty, &empty.join("src/lib.rs"), |round| format!("{EMPTY}// {round}\n"), &["sm_90"])?;
+    println!("edit of an empty kernel alone to new PTX, sm_90, warm: {least:.2} s (median of 5)");
+    let kernels = copy_kernels(&dir.path().join("all"))?;
+    let file = kernels.join("src/norm.rs");
+    let source = fs::read_to_string(&file)?;
+    // A change of arithmetic, so that the PTX really differs.
+    let edit =
+        |round| source.replacen("squares / cols as f32 + eps", &format!("squares / cols as f32 + {round}.0 * eps"), 1);
+    for archs in [&["sm_90"][..], &["sm_75", "sm_80", "sm_90"]] {
+        let time = edited(&kernels, &file, edit, archs)?;
+        println!(
+            "edit of one of the kernels to new PTX, {}, warm: {time:.2} s, {:.1} times an empty one (median of 5)",
+            archs.join(" "),
+            time / least
+        );
+        fs::write(&file, &source)?;
+    }
     Ok(())
 }
 
