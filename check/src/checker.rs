@@ -82,6 +82,7 @@ pub(crate) struct RawFinding {
     pub message: String,
     pub sites: Vec<RawSite>,
     pub memory: String,
+    pub addresses: Vec<u64>,
     pub help: String,
     /// For accesses of one block that its barriers could have ordered: how many had opened when they clashed.
     pub interval: Option<u32>,
@@ -156,6 +157,7 @@ impl Findings {
                 message: raw.message,
                 sites: sites(raw.sites),
                 memory: raw.memory,
+                addresses: raw.addresses,
                 help: raw.help,
                 count,
                 also: rest.into_iter().map(also).collect(),

@@ -205,7 +205,7 @@ fn used(c: &mut Checker, what: &str, warp: u32, lane: u32, pc: u32, at: u64, byt
             ],
             memory: format!("offset {at} of shared memory"),
             help: "the copying thread must commit the group and wait for it (`cp.async.wait_group`), and a barrier must follow for other threads".to_string(),
-            interval: None,
+            addresses: Vec::new(), interval: None,
         });
     }
 }

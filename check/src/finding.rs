@@ -181,6 +181,9 @@ pub struct Finding {
     pub sites: Vec<Site>,
     /// The memory in question in words: allocation, distance, whether freed. May be empty.
     pub memory: String,
+    /// Addresses of global memory that it is about: of the memory in question, and then, of undefined data, where it was
+    /// undefined before. May be empty.
+    pub addresses: Vec<u64>,
     /// Why that is wrong and what would make it right. May be empty.
     pub help: String,
     /// How often it was seen in the launch; the sites are those of the first time.

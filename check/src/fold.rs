@@ -94,7 +94,7 @@ mod tests {
         let site = |&pc| RawSite { label: String::new(), thread: None, pc, note: String::new() };
         let sites = places.iter().map(site).collect();
         let (message, memory, help) = Default::default();
-        (RawFinding { rule, severity, message, sites, memory, help, interval }, 1)
+        (RawFinding { rule, severity, message, sites, memory, addresses: Vec::new(), help, interval }, 1)
     }
 
     fn groups(list: Vec<(RawFinding, u64)>) -> Vec<(Rule, usize)> {

@@ -224,6 +224,7 @@ pub(crate) fn finding(kernel: &str, mine: &Touch, (at, theirs): &Clash, memory: 
         ),
         sites: vec![site(mine, ""), site(theirs, "earlier ")],
         memory: memory.to_string(),
+        addresses: vec![*at],
         help: format!(
             "`{}` may still run when `{}` begins: use one stream, let the second wait for an event of the first, or add the \
              edge to the graph",
@@ -264,6 +265,7 @@ pub(crate) fn freed(name: &str, (at, theirs): &Clash, memory: &Nearest) -> Findi
         message: format!("{name} frees memory at {at:#x} that an operation may still use"),
         sites: vec![nowhere(name), site],
         memory: memory.to_string(),
+        addresses: vec![*at],
         help: format!("nothing orders `{}` before the free: synchronise, or free in the same stream", theirs.name),
         count: 1,
         also: Vec::new(),
@@ -290,7 +292,7 @@ impl Ledger {
 
 impl MemoryObserver for Ledger {
     fn copied(&self, from: u64, to: u64, at: &Nearest) -> u32 {
-        story::copied(from, to, at.to_string())
+        story::copied(from, to, at)
     }
 
     fn freed(&self, base: u64, end: u64) {

@@ -25,6 +25,8 @@ pub(crate) struct Story {
     pub sites: Vec<Site>,
     /// The memory where the data was undefined first, in words.
     pub source: String,
+    /// Its address, if it is global memory.
+    pub address: Option<u64>,
     /// What would make it right.
     pub help: String,
     /// A finding of the launch that explains it.
@@ -41,6 +43,7 @@ impl Story {
         };
         sites.extend(before.sites.iter().map(label));
         self.source.clone_from(&before.source);
+        self.address = before.address;
     }
 }
 
@@ -90,10 +93,11 @@ pub(crate) fn told(number: u32) -> Option<Arc<Story>> {
 }
 
 /// The number of the story that a copy within a device has brought what nothing had given a value.
-pub(crate) fn copied(from: u64, to: u64, source: String) -> u32 {
+pub(crate) fn copied(from: u64, to: u64, at: &Nearest) -> u32 {
     let number = number((u64::MAX, from, to));
     let help = "a copy within the device has brought these bytes from where nothing had given them a value".to_string();
-    tell(number, Story { source, help, ..Story::default() });
+    let (source, address) = (at.to_string(), Some(at.address));
+    tell(number, Story { source, address, help, ..Story::default() });
     number
 }
 
@@ -109,6 +113,7 @@ pub(crate) fn output(bytes: u64, count: u64, place: &Nearest, Origin { number, w
         ),
         sites: Vec::new(),
         memory: place.to_string(),
+        addresses: vec![first],
         help: "no kernel, copy or fill has given these bytes a value".to_string(),
         count: 1,
         also: Vec::new(),
@@ -122,6 +127,7 @@ pub(crate) fn output(bytes: u64, count: u64, place: &Nearest, Origin { number, w
                 }
                 None => {
                     finding.sites.clone_from(&story.sites);
+                    finding.addresses.extend(story.address);
                     if !story.source.is_empty() {
                         finding.memory += &format!("\nundefined before that: {}", story.source);
                     }

@@ -435,6 +435,7 @@ unsafe fn division(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, bits: u8) {
         }],
         memory: String::new(),
         help: "the result is unspecified: test the divisor first".to_string(),
+        addresses: Vec::new(),
         interval: None,
     });
 }

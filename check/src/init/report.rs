@@ -24,6 +24,18 @@ pub(super) struct Origin {
     pub past: Past,
 }
 
+impl Origin {
+    /// Where the first undefined byte is.
+    fn first(&self) -> u64 {
+        self.address.wrapping_add(self.missing.trailing_zeros().into())
+    }
+
+    /// The same, if that is an address of global memory.
+    fn global(&self) -> Option<u64> {
+        matches!(self.place, Place::Global | Place::Other).then(|| self.first())
+    }
+}
+
 /// How undefined bytes of memory came there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Past {
@@ -123,6 +135,7 @@ impl Origins {
                 };
                 sites.push(site("undefined bytes loaded", o.thread, o.pc));
                 told.source = describe(memory, &o);
+                told.address = o.global();
                 told.follows = told.follows.or_else(|| follows(o.pc));
                 steps += 1;
                 at = match o.past {
@@ -165,6 +178,7 @@ pub(super) fn deciding(c: &mut Checker, cx: &Cx, rule: Rule, pc: u32, lanes: u32
         pc,
         note: if others == 0 { String::new() } else { format!("and {others} other lanes of the warp") },
     }];
+    let addresses = from.and_then(|o| o.global()).into_iter().collect();
     let memory = match from {
         None => "a register that nothing has written before it is read".to_string(),
         Some(o) => {
@@ -183,13 +197,22 @@ pub(super) fn deciding(c: &mut Checker, cx: &Cx, rule: Rule, pc: u32, lanes: u32
     };
     let message = format!("{what} depends on undefined data");
     let severity = Severity::Error;
-    c.findings.add(RawFinding { rule, severity, message, sites, memory, help: help.to_string(), interval: None });
+    c.findings.add(RawFinding {
+        rule,
+        severity,
+        message,
+        sites,
+        memory,
+        help: help.to_string(),
+        addresses,
+        interval: None,
+    });
 }
 
 /// Says in words which bytes are undefined, and why.
 fn describe(memory: &Snapshot, o: &Origin) -> String {
-    let (first, count) = (u64::from(o.missing.trailing_zeros()), o.missing.count_ones());
-    let at = o.address.wrapping_add(first);
+    let count = o.missing.count_ones();
+    let at = o.first();
     let which = format!("{count} of {} bytes", o.bytes);
     let why = |nobody: &str| match o.past {
         Past::Unwritten => nobody.to_string(),

@@ -90,6 +90,6 @@ pub(super) fn opened(c: &mut Checker, (warp, lane, pc): (u32, u32, u32)) {
         help: "a barrier may stand in a branch only if all threads of the block take the same way: move it out of the branch, or \
                let it count the warps that come (`bar.sync` with a number of threads)"
             .into(),
-        interval: None,
+        addresses: Vec::new(), interval: None,
     });
 }

@@ -146,6 +146,6 @@ fn report(c: &mut Checker, warp: u32, found: &Disagreement) {
         help: "all lanes that a mask names and that have not exited must execute the collective with the same mask: what happens \
                else is undefined"
             .into(),
-        interval: None,
+        addresses: Vec::new(), interval: None,
     });
 }

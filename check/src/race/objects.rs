@@ -114,6 +114,7 @@ pub(super) unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: 
         memory: format!("offset {at} of shared memory, {distance}; the address was made from {}", sizes.join(" or ")),
         help: "variables lie side by side in shared memory, where the hardware checks only the end of all of them"
             .to_string(),
+        addresses: Vec::new(),
         interval: None,
     };
     c.findings.add(finding);

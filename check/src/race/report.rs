@@ -165,7 +165,8 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
         },
     };
     let interval = (same_block && !same_warp && !under_way).then_some(s.clocks.openings);
-    findings.add(RawFinding { rule, severity, message, sites, memory, help, interval });
+    let addresses = if s.run.place == Place::Global { vec![at] } else { Vec::new() };
+    findings.add(RawFinding { rule, severity, message, sites, memory, addresses, help, interval });
 }
 
 /// What ends a bulk copy.
@@ -232,6 +233,7 @@ pub(super) unsafe fn collide(s: &Scene<'_>, cx: &Cx, findings: &mut Findings) {
         sites: vec![site("write", last), site("write", first)],
         memory,
         help: help.to_string(),
+        addresses: if s.run.place == Place::Global { vec![s.run.first] } else { Vec::new() },
         interval: None,
     });
 }

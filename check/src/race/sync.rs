@@ -124,6 +124,7 @@ pub(crate) unsafe fn sources(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u
             memory: String::new(),
             help: "the value is undefined: name the lane and let it execute the shuffle, or do not use the result"
                 .into(),
+            addresses: Vec::new(),
             interval: None,
         };
         c.findings.add(finding);
@@ -167,6 +168,7 @@ pub(crate) fn met(c: &mut Checker, warp: u32, lanes: u32, kind: Kind, sites: &[(
         sites: places.iter().map(of).collect(),
         memory: String::new(),
         help: help.into(),
+        addresses: Vec::new(),
         interval: None,
     };
     c.findings.add(finding);
@@ -208,7 +210,7 @@ pub(super) unsafe fn barrier(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u
     ];
     let help = help.to_string();
     let (rule, severity, memory) = (Rule::BarrierDivergence, Severity::Error, String::new());
-    c.findings.add(RawFinding { rule, severity, message, sites, memory, help, interval: None });
+    c.findings.add(RawFinding { rule, severity, message, sites, memory, help, addresses: Vec::new(), interval: None });
 }
 
 /// A fault that is about barriers, masks or waiting, as a finding with everybody who waits; `false` for any other.
@@ -243,7 +245,16 @@ pub(crate) fn fault(findings: &mut Findings, fault: &Fault) -> bool {
         sites.push(RawSite { label: "here".into(), thread, pc: fault.pc, note: String::new() });
     }
     let (severity, message, memory) = (Severity::Error, fault.message(), String::new());
-    findings.add(RawFinding { rule, severity, message, sites, memory, help: help.into(), interval: None });
+    findings.add(RawFinding {
+        rule,
+        severity,
+        message,
+        sites,
+        memory,
+        help: help.into(),
+        addresses: Vec::new(),
+        interval: None,
+    });
     true
 }
 

@@ -225,6 +225,7 @@ fn nondeterminism(kernel: &str, before: u64, seed: u64) -> Finding {
         message: format!("the outputs under seed {seed} differ in their bits from those under seed {before}"),
         sites: Vec::new(),
         memory: String::new(),
+        addresses: Vec::new(),
         help:
             "the result depends on the order of blocks, warps or lanes: a race, or an operation that does not commute, \
                such as a floating-point atomic addition"

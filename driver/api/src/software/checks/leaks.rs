@@ -48,6 +48,7 @@ pub(crate) fn leaked(records: Vec<AllocationRecord>, left_by: LeftBy) -> Vec<Rep
             message: format!("{bytes} byte{plural} of {} {verb} not freed before {}", first.kind, left_by.name()),
             sites: Vec::new(),
             memory,
+            addresses: vec![first.address],
             help: String::new(),
             count,
             also: Vec::new(),

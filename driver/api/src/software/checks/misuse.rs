@@ -67,6 +67,7 @@ pub(crate) fn refused(function: &str, code: i32) {
         message: format!("{function} is refused: {} ({code}), {}", result_name(code), result_text(code)),
         sites: Vec::new(),
         memory: String::new(),
+        addresses: Vec::new(),
         help: help.to_owned(),
         count: 1,
         also: Vec::new(),

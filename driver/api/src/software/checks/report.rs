@@ -167,6 +167,7 @@ pub fn finding_of(fault: &Fault) -> Finding {
         (kind, Some(address)) => format!("{} at {address:#x}: {first}", kind.name()),
     };
     let ran = fault.ptx_line != 0;
+    let nearest = fault.nearest.and_then(|n| n.allocation);
     let site = Site {
         label: "executed".to_owned(),
         block: ran.then_some(fault.block),
@@ -184,6 +185,7 @@ pub fn finding_of(fault: &Fault) -> Finding {
         message,
         sites: if ran { vec![site] } else { Vec::new() },
         memory: rest.join("\n"),
+        addresses: nearest.map(|a| a.base).into_iter().chain(fault.address).collect(),
         help: String::new(),
         count: 1,
         also: Vec::new(),
