@@ -202,3 +202,21 @@ fn a_copy_of_nothing_takes_nothing_undefined_along() {
     ok(cu!(cuMemcpyDtoH_v2((&raw mut word).cast(), p + 16, 0)));
     assert_eq!(rules(), [""; 0]);
 }
+
+#[test]
+fn addresses_of_freed_memory_come_again_under_a_guard() {
+    let _gpu = gpu();
+    let free = |p| assert_eq!(cu!(cuMemFree_v2(p)), 0);
+    let lost = alloc(5000);
+    free(lost);
+    let guard = software::reuse_addresses();
+    let inner = software::reuse_addresses();
+    let p = alloc(5000);
+    assert_ne!(p, lost, "freed before");
+    free(p);
+    drop(inner);
+    assert_eq!(alloc(5000), p);
+    free(p);
+    drop(guard);
+    assert_ne!(alloc(5000), p);
+}

@@ -4,7 +4,9 @@
 //! map on x86-64 or AArch64, so dereferencing one on the host faults instead of reading
 //! something. Allocations never touch: behind each lies a gap at least as large as the
 //! allocation itself (and 64 KiB), and a freed range is never handed out again, so an access that
-//! runs out of `A` cannot land in `B`, and a use after free is seen as such.
+//! runs out of `A` cannot land in `B`, and a use after free is seen as such. A GPU's driver does hand freed ranges out again, and
+//! programs that take an address for the memory that was there once are right here and wrong there: [`Memory::reuse`] makes
+//! addresses come again as soon as they can.
 //!
 //! **Poison.** Fresh memory reads as `0xA5` bytes, not zero. Storage holds every byte XOR `0xA5`:
 //! zero pages from the operating system then *are* poison, and memory that nobody touches costs
@@ -67,6 +69,8 @@ pub struct Memory {
     /// Other devices' memories that kernels here may reach.
     peers: Mutex<Vec<Arc<Mutex<State>>>>,
     tracking: AtomicBool,
+    /// Freed ranges are handed out again.
+    reusing: AtomicBool,
     observer: OnceLock<Box<dyn MemoryObserver>>,
 }
 
@@ -86,6 +90,7 @@ impl Memory {
             state,
             peers: Mutex::default(),
             tracking: AtomicBool::new(false),
+            reusing: AtomicBool::new(false),
             observer: OnceLock::new(),
         }
     }
@@ -94,6 +99,15 @@ impl Memory {
     /// they are.
     pub fn keep_definedness(&self, on: bool) {
         self.tracking.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether ranges that are freed from now on are handed out again: each allocation gets the lowest of them that is of its size,
+    /// in steps of 64 KiB, so that the same sizes in the same order get the same addresses.
+    pub fn reuse(&self, on: bool) {
+        self.reusing.store(on, Ordering::Relaxed);
+        if !on {
+            self.state().spare.clear();
+        }
     }
 
     /// The undefined bytes of a range: the offset of the first in the range, and how many there are. `None` if there are none,
@@ -145,7 +159,8 @@ impl Memory {
             return Err(full);
         }
         let slot = bytes.max(GRANULE).next_multiple_of(GRANULE);
-        let base = state.next;
+        let again = state.spare.iter().find(|(_, room)| **room == slot).map(|(base, _)| *base);
+        let base = again.unwrap_or(state.next);
         let Some(next) = slot.checked_mul(2).and_then(|s| base.checked_add(s)).filter(|&n| n <= self.end) else {
             return Err(full);
         };
@@ -158,14 +173,20 @@ impl Memory {
             backing.shadow = Some(Shadow::new(bytes).ok_or(full)?);
         }
         let backing = Arc::new(backing);
-        state.next = next;
+        match again.and_then(|base| state.spare.remove(&base)) {
+            // Reports tell of what is there now.
+            Some(_) => state.freed.retain(|f| f.base != base),
+            None => state.next = next,
+        }
         state.used += charged;
-        Arc::make_mut(&mut state.live).push(Entry { base, size: bytes, key: POISON_KEY, read_only: false, backing });
-        // Host mappings lie below, so that pushing keeps the order.
+        // Host mappings lie below, and what was never used before above.
+        let at = state.live.partition_point(|e| e.base < base);
+        let entry = Entry { base, size: bytes, key: POISON_KEY, read_only: false, backing };
+        Arc::make_mut(&mut state.live).insert(at, entry);
         Ok(base)
     }
 
-    /// Frees the allocation that starts at `base`. Its addresses are never used again.
+    /// Frees the allocation that starts at `base`. Its addresses are never used again, unless [`reuse`](Memory::reuse) is on.
     pub fn free(&self, base: u64) -> Result<(), MemoryError> {
         let mut state = self.state();
         let found = state.live.binary_search_by_key(&base, |e| e.base);
@@ -179,6 +200,9 @@ impl Memory {
             observer.freed(base, base.saturating_add(entry.size));
         }
         state.used -= entry.size.next_multiple_of(512);
+        if self.reusing.load(Ordering::Relaxed) {
+            state.spare.insert(base, entry.size.max(GRANULE).next_multiple_of(GRANULE));
+        }
         if state.freed.len() == REMEMBERED {
             state.freed.pop_front();
         }
@@ -413,6 +437,38 @@ unsafe fn xor_copy(to: *mut u8, from: *const u8, n: usize, key: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_come_again_where_that_is_asked_for_and_nowhere_else() {
+        let m = Memory::new(1 << 24);
+        let first = m.alloc(1000, 1).unwrap();
+        m.free(first).unwrap();
+        assert_ne!(m.alloc(1000, 1).unwrap(), first, "a use after free is seen");
+        m.reuse(true);
+        let sizes = [1000, 70_000, 500, 200_000];
+        let all = || sizes.map(|bytes| m.alloc(bytes, 256).unwrap());
+        let before = all();
+        m.write(before[1], &[7; 70_000]).unwrap();
+        // In another order than they were allocated in, and others are there.
+        for at in [2, 0, 3, 1] {
+            m.free(before[at]).unwrap();
+        }
+        assert!(m.describe(before[1]).contains("has been freed"));
+        let other = m.alloc(150_000, 1).unwrap();
+        assert_eq!(all(), before);
+        let mut byte = [0];
+        m.read(before[1] + 69_999, &mut byte).unwrap();
+        assert_eq!(byte, [POISON], "fresh all the same");
+        assert!(
+            m.describe(before[1]).starts_with("byte 0 of the allocation of 70000 bytes"),
+            "{}",
+            m.describe(before[1])
+        );
+        assert_eq!((m.find(before[2]).unwrap().size, m.find(other).unwrap().size), (500, 150_000));
+        m.reuse(false);
+        m.free(before[0]).unwrap();
+        assert!(m.read(before[0], &mut byte).is_err() && m.alloc(1000, 1).unwrap() != before[0]);
+    }
 
     #[test]
     fn fresh_memory_is_poison_and_round_trips() {

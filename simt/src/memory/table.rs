@@ -1,7 +1,7 @@
 //! The table of allocations, and what lies at an address.
 
 use std::alloc::{Layout, dealloc};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -87,6 +87,8 @@ pub(super) struct State {
     pub live: Snapshot,
     pub freed: VecDeque<AllocationInfo>,
     pub next: u64,
+    /// Freed ranges that are handed out again: first address, and the bytes that an allocation there may have.
+    pub spare: BTreeMap<u64, u64>,
     pub used: u64,
 }
 

@@ -11,6 +11,8 @@ pub(super) struct Config {
     pub memory: u64,
     /// 0: all cores.
     pub threads: usize,
+    /// Addresses of freed memory are handed out again.
+    pub reuse: bool,
     /// How long a kernel runs before somebody is told.
     pub progress: Duration,
     /// What launches are watched for.
@@ -58,6 +60,11 @@ impl Config {
                 format!("WARPSMITH_MEMORY={text}: expected bytes, or a number with K, M, G or T, from 1M to 16T")
             })?,
         };
+        let reuse = match get("WARPSMITH_REUSE")?.as_deref() {
+            None | Some("0") => false,
+            Some("1") => true,
+            Some(text) => return Err(format!("WARPSMITH_REUSE={text}: expected 0 or 1")),
+        };
         let progress = match get("WARPSMITH_PROGRESS")? {
             None => Duration::from_secs(10),
             Some(text) if text == "0" => Duration::MAX,
@@ -65,7 +72,7 @@ impl Config {
                 .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
                 .ok_or_else(|| format!("WARPSMITH_PROGRESS={text}: expected seconds, or 0 for never"))?,
         };
-        Ok(Config { spec, devices, memory, threads, progress, settings: Settings::read(get)? })
+        Ok(Config { spec, devices, memory, threads, reuse, progress, settings: Settings::read(get)? })
     }
 }
 
@@ -121,6 +128,7 @@ mod tests {
             ("WARPSMITH_MEMORY", "12"),
             ("WARPSMITH_MEMORY", "99999999999999999999G"),
             ("WARPSMITH_THREADS", "2.5"),
+            ("WARPSMITH_REUSE", "yes"),
             ("WARPSMITH_PROGRESS", "soon"),
             ("WARPSMITH_PROGRESS", "-1"),
         ] {

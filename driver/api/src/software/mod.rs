@@ -12,7 +12,7 @@
 //!   memory that kernels reach at its host address.
 //!
 //! `WARPSMITH_SM` (default 90), `WARPSMITH_DEVICES` (1), `WARPSMITH_MEMORY` (16G) and
-//! `WARPSMITH_THREADS` (all cores) shape it; `WARPSMITH_CHECK` (`all`, or some of `init,races,sync`), `WARPSMITH_SEED` (the
+//! `WARPSMITH_THREADS` (all cores) shape it; `WARPSMITH_REUSE=1` hands out addresses of freed memory again; `WARPSMITH_CHECK` (`all`, or some of `init,races,sync`), `WARPSMITH_SEED` (the
 //! order of blocks, warps and lanes), `WARPSMITH_PROFILE=1`, `WARPSMITH_OUTPUTS=1`, `WARPSMITH_REPORT` (a file) and `WARPSMITH_ALLOW` (accepted
 //! findings) watch it; `WARPSMITH_INSTRUCTION_LIMIT` (instructions of a block, 0 for no limit) ends kernels that do not end, and
 //! `WARPSMITH_PROGRESS` (10 seconds) says after which time a kernel that runs is reported. A value that makes no sense fails `cuInit`. Under
@@ -26,6 +26,7 @@ mod image;
 mod jit;
 mod params;
 mod report;
+mod reuse;
 mod rules;
 mod run;
 mod spec;
@@ -49,6 +50,7 @@ pub use checks::{
     reset_launch_profiles, set_instruction_limit, take_findings,
 };
 pub use report::{KernelProfile, last_report, profile, reset_profile, take_report};
+pub use reuse::{ReuseGuard, reuse_addresses};
 pub use warpsmith_arch::Occupancy;
 pub use warpsmith_check::{Checks, Finding, Rule, Severity};
 
@@ -86,6 +88,7 @@ pub(crate) fn start() -> Result<(), String> {
     // They live as long as the process.
     let devices: &'static [Device] = devices.leak();
     checks::start(&config.settings, devices);
+    reuse::start(config.reuse, devices);
     let state = Mutex::new(State::new(devices));
     software::install(Software {
         devices,
