@@ -9,7 +9,10 @@ mod device;
 use common::*;
 use device::*;
 use warpsmith_driver_api::software;
-use warpsmith_host::decode::{Activations, DecodeError, KvType, Mode, Model, Session, SessionOptions};
+use warpsmith_host::decode::{
+    Activations, DecodeError, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Sampling, Sequence, SequenceOptions,
+    Session, SessionOptions,
+};
 use warpsmith_host::model::ModelFile;
 
 const OUT_OF_MEMORY: i32 = 2;
@@ -52,6 +55,55 @@ fn ox_13_rz_6_a_failed_step_changes_nothing_and_can_be_repeated() {
         failure_at("cuMemcpyHtoDAsync_v2", LAUNCH_FAILED, n, Mode::Eager);
         failure_at("cuMemcpyDtoHAsync_v2", LAUNCH_FAILED, n, Mode::Graph);
         failure_at("cuGraphLaunch", LAUNCH_FAILED, n, Mode::Graph);
+    }
+}
+
+/// What a step that fails leaves of itself: no logits, no part of what it wrote for its sampling, and no work under way. OX-13, RZ-6.
+#[test]
+fn after_a_failed_step_there_are_no_logits_and_everything_is_written_anew() {
+    if !device().is_software() {
+        return eprintln!("skipped: failures are injected into the software driver");
+    }
+    let model = tiny(q4_0_path());
+    for mode in [Mode::Eager, Mode::Graph] {
+        let mut decoder = Decoder::new(&model, DecoderOptions { mode, ..Default::default() }).unwrap();
+        let mut s = Sequence::new(&model, SequenceOptions::default()).unwrap();
+        let mut clean = sequence(&model, Mode::Eager);
+        let step = |decoder: &mut Decoder, s: &mut Sequence, token| {
+            decoder.step(&mut [Feed { sequence: s, token }]).map(|next| next[0])
+        };
+        for p in 0..2 {
+            assert_eq!(step(&mut decoder, &mut s, token(p, 256)).unwrap(), clean.feed(token(p, 256)).unwrap());
+        }
+        // The first copy of a step is that of its sampling, where that has changed.
+        let hot = Sampling { temperature: 2.0, seed: 5, ..Default::default() };
+        s.set_sampling(hot).unwrap();
+        let guard = software::inject_failure(Some("cuMemcpyHtoDAsync_v2"), 0, LAUNCH_FAILED);
+        software::reset_call_counts();
+        step(&mut decoder, &mut s, 7).unwrap_err();
+        let counts = software::call_counts();
+        assert!(guard.fired());
+        drop(guard);
+        // The buffers that launches count in may have been left midway, and what was queued must be over.
+        assert!(counts.get("cuStreamSynchronize") > 0 && counts.get("cuMemsetD8Async") > 0, "{mode:?}: {counts:?}");
+        // The step before had logits; they are not those of where the sequence would be.
+        assert!(matches!(decoder.logits(0), Err(DecodeError::NoLogits)), "{mode:?}");
+        // Chosen as before again: nothing of the failed step's sampling may be on the device.
+        s.set_sampling(Sampling::default()).unwrap();
+        for p in 2..6 {
+            let next = step(&mut decoder, &mut s, token(p, 256)).unwrap();
+            assert_eq!(next, clean.feed(token(p, 256)).unwrap(), "{mode:?} position {p}");
+            assert_eq!(bits(&decoder.logits(0).unwrap()), bits(&clean.logits().unwrap()), "{mode:?} position {p}");
+        }
+        // The second copy is of the columns: the sampling was written, and the step fails behind it.
+        s.set_sampling(hot).unwrap();
+        let guard = software::inject_failure(Some("cuMemcpyHtoDAsync_v2"), 1, LAUNCH_FAILED);
+        step(&mut decoder, &mut s, 7).unwrap_err();
+        assert!(guard.fired());
+        drop(guard);
+        software::reset_call_counts();
+        step(&mut decoder, &mut s, 7).unwrap();
+        assert_eq!(software::call_counts().get("cuMemcpyHtoDAsync_v2"), 2, "{mode:?}: both are copied again");
     }
 }
 

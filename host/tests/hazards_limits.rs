@@ -8,7 +8,9 @@ mod device;
 
 use common::*;
 use device::*;
+use gpu_kernels::embed::Embed;
 use gpu_kernels::format::Format;
+use warpsmith_driver_api::software;
 use warpsmith_host::decode::{DecodeError, KvType, Mode, Model, Session, SessionOptions};
 use warpsmith_host::gguf::{Gguf, TensorType};
 use warpsmith_host::model::ModelFile;
@@ -217,4 +219,63 @@ fn rz_12_types_are_declared_and_never_inferred_from_sizes() {
     let mut w = Synthetic::default().writer();
     w.key("general.file_type", 7u32);
     ModelFile::from_gguf(Gguf::from_bytes(w.to_bytes()).unwrap()).unwrap();
+}
+
+/// FE-28: a graph that was cut into pieces cost more than the launches that it stood for. Here it is one call, whatever the step has.
+#[test]
+fn fe_28_a_step_by_graph_is_one_launch_and_never_more_calls_than_an_eager_one() {
+    for layers in [1, 6] {
+        let model = load(&Synthetic { layers, ..Default::default() }.file());
+        let calls = |mode| {
+            let mut s = sequence(&model, mode);
+            for p in 0..3 {
+                s.feed(token(p, 96)).unwrap();
+            }
+            software::reset_call_counts();
+            s.feed(token(3, 96)).unwrap();
+            let launches = s.launches_per_step() as u64;
+            (software::call_counts(), launches)
+        };
+        let ((eager, launches), (graph, _)) = (calls(Mode::Eager), calls(Mode::Graph));
+        assert_eq!((eager.get("cuLaunchKernel"), eager.get("cuGraphLaunch")), (launches, 0), "{layers} layers");
+        assert_eq!((graph.get("cuLaunchKernel"), graph.get("cuGraphLaunch")), (0, 1), "{layers} layers");
+        assert!(graph.total() <= eager.total() - launches + 1, "{layers} layers: {graph:?} for {eager:?}");
+    }
+}
+
+/// OX-17: offsets in bytes beyond 2³². Memory that nobody touches costs nothing, so the table is as large as it says.
+#[test]
+fn ox_17_a_row_that_lies_beyond_four_gibibytes() {
+    let device = device();
+    if !device.is_software() {
+        return eprintln!("skipped: a GPU's memory is not there for tests to take");
+    }
+    let stream = device.stream().unwrap();
+    let (format, vocab, cols) = (Format::F16, 16_500usize, 131_072usize);
+    let row: Vec<u8> = (0..cols).flat_map(|i| half::f16::from_f32((i % 1000) as f32).to_le_bytes()).collect();
+    let record = format.repack(&row, 1, cols).unwrap();
+    let vectors = format.tensor_vectors(vocab, cols).unwrap();
+    let mut table = device.alloc::<warpsmith_device::U32x4>(vectors).unwrap();
+    let start = (vocab - 1) * record.len();
+    assert!((start * 16) as u64 > 1 << 32);
+    stream.write(&mut table[start..start + record.len()], &record).unwrap();
+    let columns = stream.upload(&[gpu_kernels::state::Column::at(vocab as u32 - 1, 0)]).unwrap();
+    let mut y = stream.zeros::<f32>(cols).unwrap();
+    let (vocab, cols) = (vocab as u32, cols as u32);
+    let embed = Embed { format, table: &table, columns: &columns, y: &mut y, next: None, vocab, cols, stride: cols };
+    embed.launch(&mut &stream).unwrap();
+    assert_eq!(stream.read(&y).unwrap(), format.decode(&row, 1, cols as usize).unwrap());
+}
+
+/// FE-23: zero points of another engine's codes were taken for those of the symmetric ones. Codes that the format does not have
+/// are refused by name; nothing is computed from the rest.
+#[test]
+fn fe_22_fe_23_weights_that_come_with_zero_points_or_an_order_are_refused() {
+    for part in ["qzeros", "g_idx", "scales"] {
+        let name = format!("blk.0.attn_q.{part}");
+        let mut w = Synthetic::default().writer();
+        w.tensor_f32(name.clone(), &[4], &[7.0; 4]).unwrap();
+        let error = ModelFile::from_gguf(Gguf::from_bytes(w.to_bytes()).unwrap()).unwrap_err().to_string();
+        assert!(error.contains(&name), "{error}");
+    }
 }

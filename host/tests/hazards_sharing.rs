@@ -27,27 +27,6 @@ fn ox_1_models_of_equal_depth_alternate_without_sharing_weights() {
 }
 
 #[test]
-fn ox_2_a_model_at_the_addresses_of_a_dropped_one_is_another_model() {
-    let [a, b, _] = trio();
-    let want = fresh(&b, 0..3);
-    let mut s = sequence(&load(&a), Mode::Graph);
-    feed(&mut s, 1);
-    let snapshot = s.snapshot().unwrap();
-    drop(s);
-    // The same sizes in the same order: an allocator may hand out the same addresses.
-    let mut s = sequence(&load(&b), Mode::Graph);
-    assert!(matches!(s.restore(&snapshot), Err(DecodeError::Snapshot { .. })));
-    let got: Vec<_> = (0..3).map(|p| feed(&mut s, token(p, 96))).collect();
-    assert_eq!(got, want);
-    // The same file loaded twice is two models as well.
-    let (x, y) = (load(&b), load(&b));
-    let s = sequence(&x, Mode::Eager);
-    let snapshot = s.snapshot().unwrap();
-    assert!(matches!(sequence(&y, Mode::Eager).restore(&snapshot), Err(DecodeError::Snapshot { .. })));
-    sequence(&x, Mode::Eager).restore(&snapshot).unwrap();
-}
-
-#[test]
 fn ox_3_a_graph_belongs_to_one_model_and_its_epsilon() {
     let m = Synthetic { seed: 3, ..Default::default() };
     let mut w = m.writer();
@@ -107,6 +86,17 @@ fn rz_8_caches_of_different_size_are_independent() {
         let mut s = Session::new(&model, SessionOptions { capacity: Some(capacity), ..Default::default() }).unwrap();
         for (p, want) in want.iter().enumerate() {
             assert_eq!(&feed(&mut s, token(p, 96)), want, "capacity {capacity} position {p}");
+        }
+    }
+    // One that is given another size has memory of that size, with what it had, in every mode.
+    for mode in [Mode::Eager, Mode::Graph] {
+        let mut s = Session::new(&model, SessionOptions { capacity: Some(3), mode, ..Default::default() }).unwrap();
+        let row = s.raw_cache().unwrap().len() / 3;
+        for (p, want) in want.iter().enumerate() {
+            let capacity = [3, 3, 3, 7, 7, 7, 7, 64, 64, 10][p];
+            s.set_capacity(capacity).unwrap();
+            assert_eq!(s.raw_cache().unwrap().len(), capacity * row, "{mode:?} position {p}");
+            assert_eq!(&feed(&mut s, token(p, 96)), want, "{mode:?} position {p}");
         }
     }
 }
@@ -259,4 +249,18 @@ fn rz_9_a_longer_prompt_after_capture_is_decoded_like_any_other() {
     }
     // Prompts are launched one by one.
     assert_eq!(s.stats().captures, 1);
+    // A prompt longer than the tables of positions were made for moves them: the graph of before is not launched again.
+    let o = SessionOptions { capacity: Some(4), ..options(Mode::Graph, KvType::F16) };
+    let (mut s, mut fresh) = (Session::new(&model, o).unwrap(), sequence(&model, Mode::Eager));
+    for (grown, captures) in [(false, 1), (true, 2)] {
+        if grown {
+            s.set_capacity(48).unwrap();
+            s.prefill(&long[..40]).unwrap();
+            fresh.prefill(&long[..40]).unwrap();
+        }
+        for &t in &long[..3] {
+            assert_eq!(feed(&mut s, t), feed(&mut fresh, t), "grown: {grown}");
+        }
+        assert_eq!(s.stats().captures, captures, "grown: {grown}");
+    }
 }

@@ -277,6 +277,7 @@ fn fe_9_a_thousand_replays() {
             scope.launch(Bump { cells: &mut cells[..128], n: 128, by: 1 })
         })
         .unwrap();
+    assert_eq!(graph.flags().unwrap(), 0, "nothing is freed by a launch");
     reset_call_counts();
     for _ in 0..1000 {
         graph.launch(&stream).unwrap();

@@ -194,6 +194,17 @@ impl Graph {
         self.replays.load(Ordering::Relaxed)
     }
 
+    /// What the driver says that it was instantiated with (`CUgraphInstantiate_flags`): 0, in particular nothing that frees memory
+    /// when it is launched.
+    pub fn flags(&self) -> Result<u64, Error> {
+        const CALL: &str = "Graph::flags";
+        let (mut flags, Some(parts)) = (0, &self.parts) else { return Ok(0) };
+        parts.device.enter(CALL)?;
+        // SAFETY: the executable graph is alive, and `flags` is a live variable.
+        unsafe { cu!(cuGraphExecGetFlags(parts.exec, &mut flags)) }?;
+        Ok(flags)
+    }
+
     /// Whether it refers to the buffer or staging memory of this id.
     pub fn uses(&self, id: u64) -> bool {
         self.parts.as_ref().is_some_and(|parts| {
