@@ -9,7 +9,9 @@ use std::{fs, io};
 
 use warpsmith_builder::KernelCrate;
 use warpsmith_driver_api::software;
-use warpsmith_host::decode::{Activations, KvType, Mode, Model, Session, SessionOptions};
+use warpsmith_host::decode::{
+    Activations, DecoderOptions, KvType, Mode, Model, SequenceOptions, Session, SessionOptions,
+};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::{Device, builtin_image};
 
@@ -40,7 +42,13 @@ fn decode(path: &Path, mode: Mode, activations: Activations) -> Outcome {
     let file = ModelFile::open(path)?;
     let model = Model::load(&device, &file)?;
     let capacity = Some(file.config().context.min(128));
-    let mut session = Session::new(&model, SessionOptions { capacity, mode, activations, ..Default::default() })?;
+    let mut session = Session::new(
+        &model,
+        SessionOptions {
+            sequence: SequenceOptions { capacity, ..Default::default() },
+            decoder: DecoderOptions { mode, activations, ..Default::default() },
+        },
+    )?;
     let mut times = Vec::new();
     for round in 0..4 {
         session.reset();

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use warpsmith::Device;
-use warpsmith::decode::{Model, Session, SessionOptions};
+use warpsmith::decode::{Model, SequenceOptions, Session};
 use warpsmith::model::ModelFile;
 use warpsmith::tokenizer::{Special, Tokenizer};
 
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = Device::open(0)?;
     println!("engine: {}", device.engine());
     let model = Model::load(&device, &file)?;
-    let mut sequence = Session::new(&model, SessionOptions { capacity: Some(128), ..Default::default() })?;
+    let mut sequence = Session::new(&model, SequenceOptions { capacity: Some(128), ..Default::default() })?;
 
     let tokens = tokenizer.encode(&prompt, Special::Parse)?;
     let mut text = tokenizer.stream();

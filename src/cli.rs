@@ -2,8 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use warpsmith_host::decode::{Activations, KvType, UnknownName};
 
 /// Run LLM decode kernels written in Rust, on an NVIDIA GPU or on the software CUDA driver.
 ///
@@ -83,16 +86,17 @@ impl From<DriverChoice> for warpsmith_driver_api::Choice {
     }
 }
 
-/// Type of the KV cache's elements.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum KvChoice {
-    /// Half precision: half the bytes; keys and values are rounded.
-    #[default]
-    F16,
-    /// Single precision.
-    F32,
-    /// Eight-bit codes with a scale for each head of each position: a quarter of the bytes, coarser.
-    Int8,
+/// A choice of the library by its name.
+fn one_of<T>(
+    all: &[T],
+    name: fn(T) -> &'static str,
+    about: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> + use<T>
+where
+    T: FromStr<Err = UnknownName> + Copy + Send + Sync + 'static,
+{
+    let values = all.iter().map(|choice| PossibleValue::new(name(*choice)).help(about(*choice)));
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<T>())
 }
 
 /// How `tune` finds times.
@@ -105,18 +109,6 @@ pub enum TuneBy {
     Time,
     /// Instructions and bytes over the rates of data sheets.
     Model,
-}
-
-/// What weights may be multiplied with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ActivationsChoice {
-    /// Single precision.
-    #[default]
-    F32,
-    /// Codes of 16 bits where a format has kernels for them: about as accurate.
-    Int16,
-    /// Codes of eight bits where a format has kernels for them: coarser, above all where single activations are large.
-    Int8,
 }
 
 /// How much of the run is compared with the CPU reference.
@@ -300,11 +292,11 @@ pub struct EngineArgs {
     #[arg(long)]
     pub eager: bool,
     /// Type of the KV cache.
-    #[arg(long, value_enum, default_value_t)]
-    pub kv: KvChoice,
+    #[arg(long, default_value_t, value_parser = one_of(&KvType::ALL, KvType::name, KvType::about))]
+    pub kv: KvType,
     /// Cheapest activations that weights may be multiplied with; formats without kernels for them take more exact ones.
-    #[arg(long, value_enum, default_value_t)]
-    pub activations: ActivationsChoice,
+    #[arg(long, default_value_t, value_parser = one_of(&Activations::ALL, Activations::name, Activations::about))]
+    pub activations: Activations,
     /// Take those activations only in matrices for which the table of `warpsmith tune` has them as faster.
     #[arg(long)]
     pub tuned: bool,

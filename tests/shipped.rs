@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use warpsmith_host::Device;
-use warpsmith_host::decode::{Model, Session, SessionOptions};
+use warpsmith_host::decode::{Model, SequenceOptions, Session};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::{Special, Tokenizer};
 
@@ -41,7 +41,7 @@ fn same_text_as_llama_cpp(format: &str) {
         let prompt = tokenizer.encode(case["prompt"].as_str().unwrap(), Special::Parse).unwrap();
         assert_eq!(prompt, numbers(&case["prompt_tokens"]), "{name}: {}", case["prompt"]);
         let want = numbers(&case["tokens"]);
-        let options = SessionOptions { capacity: Some(prompt.len() + want.len()), ..Default::default() };
+        let options = SequenceOptions { capacity: Some(prompt.len() + want.len()), ..Default::default() };
         let mut session = Session::new(&model, options).unwrap();
         let mut next = 0;
         for &token in &prompt {

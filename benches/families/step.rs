@@ -6,7 +6,7 @@ use std::rc::Rc;
 use gpu_kernels::elementwise::ResidualAdd;
 use warpsmith_bench::{Bench, Failed, Group, Output, Run, Work, gpu};
 use warpsmith_device::Launcher;
-use warpsmith_host::decode::{KvType, Mode, Model, Session, SessionOptions};
+use warpsmith_host::decode::{DecoderOptions, KvType, Mode, Model, SequenceOptions, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::reference::{KvRounding, Reference};
 
@@ -71,7 +71,10 @@ pub fn whole(bench: &Bench) -> Result<(), Failed> {
                 (Mode::Graph, false, true),
             ] {
                 let capacity = Some(2 * POSITION);
-                let options = SessionOptions { capacity, mode, programmatic, persistent, ..SessionOptions::default() };
+                let options = SessionOptions {
+                    sequence: SequenceOptions { capacity, ..Default::default() },
+                    decoder: DecoderOptions { mode, programmatic, persistent, ..Default::default() },
+                };
                 let mut session = Session::new(&model, options)?;
                 for _ in 0..POSITION {
                     session.feed(TOKEN)?;

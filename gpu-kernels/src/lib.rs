@@ -37,6 +37,8 @@ pub mod kv;
 pub mod layer;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod load;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod names;
 pub mod norm;
 pub mod persistent;
 pub mod rope;

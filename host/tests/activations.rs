@@ -15,7 +15,14 @@ use warpsmith_host::model::ModelFile;
 use warpsmith_host::reference::{KvRounding, Reference};
 
 fn session(model: &Model, mode: Mode, activations: Activations) -> Session {
-    Session::new(model, SessionOptions { mode, activations, kv: KvType::F32, ..Default::default() }).unwrap()
+    Session::new(
+        model,
+        SessionOptions {
+            sequence: SequenceOptions { kv: KvType::F32, ..Default::default() },
+            decoder: DecoderOptions { mode, activations, ..Default::default() },
+        },
+    )
+    .unwrap()
 }
 
 /// A model of width 256, so that blocks of every format fit.
@@ -38,7 +45,7 @@ fn codes_come_with_what_they_are_of() {
     assert_eq!(all(Format::Q4_K), [2 * 5 + 3, 2 * 5 + 3, 2 * 5 + 4]);
     assert_eq!(all(Format::F16), [2 * 5 + 3; 3]);
     // Matrices as small as these are as fast with f32.
-    let options = SessionOptions { activations: Activations::Int8, tuned: true, ..Default::default() };
+    let options = DecoderOptions { activations: Activations::Int8, tuned: true, ..Default::default() };
     let small = Session::new(&load(&wide(&[Format::Q1_0]).file()), options).unwrap();
     assert_eq!(small.launches_per_step(), 2 * 5 + 3);
     // Embedding, q, k, v, output, gate, up, down and so on: with a layer of two kinds of codes and f32 between them.

@@ -15,18 +15,10 @@ use warpsmith_host::decode::{
 };
 use warpsmith_host::gguf::Gguf;
 use warpsmith_host::model::ModelFile;
-use warpsmith_host::reference::{KvRounding, Reference};
+use warpsmith_host::reference::Reference;
 
 fn decoder(model: &Model, batch: usize, mode: Mode) -> Decoder {
     Decoder::new(model, DecoderOptions { batch, mode, ..Default::default() }).unwrap()
-}
-
-fn rounding(kv: KvType) -> KvRounding {
-    match kv {
-        KvType::F16 => KvRounding::F16,
-        KvType::F32 => KvRounding::F32,
-        KvType::Int8 => KvRounding::Int8,
-    }
 }
 
 fn empty(model: &Model, kv: KvType) -> Sequence {
@@ -183,7 +175,7 @@ fn fast_prompts_lie_within_the_bounds_and_leave_the_same_cache() {
             logits[p] = fast.logits(0).unwrap();
         }
         // What a prompt did not give logits for is not compared.
-        let mut reference = Reference::new(&file, rounding(kv));
+        let mut reference = Reference::new(&file, kv.into());
         let mut worst_of_all = 0f64;
         for (&token, got) in tokens.iter().zip(&logits) {
             let want = reference.feed(token).unwrap().logits;

@@ -8,7 +8,7 @@ mod device;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
-use warpsmith_host::decode::{KvType, Mode, Session, SessionOptions};
+use warpsmith_host::decode::{DecoderOptions, KvType, Mode, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::reference::{KvRounding, Reference};
 
@@ -298,7 +298,7 @@ fn rz_10_eager_and_graph_agree_in_every_bit_from_position_100() {
 fn the_cache_does_not_depend_on_when_the_step_is_captured() {
     let model = tiny(q4_0_path());
     let run = |mode, capture_after| {
-        let o = SessionOptions { mode, capture_after, ..Default::default() };
+        let o = DecoderOptions { mode, capture_after, ..Default::default() };
         let mut s = Session::new(&model, o).unwrap();
         let logits: Vec<_> = (0..12).map(|p| feed(&mut s, token(p, 256))).collect();
         (logits, s.snapshot().unwrap(), s.len(), s.stats())

@@ -9,7 +9,8 @@ use common::*;
 use device::*;
 use gpu_kernels::format::Format;
 use warpsmith_host::decode::{
-    Activations, Comparison, KvType, Mode, Precision, Session, SessionOptions, bound, compare,
+    Activations, Comparison, DecoderOptions, KvType, Mode, Precision, SequenceOptions, Session, SessionOptions, bound,
+    compare,
 };
 use warpsmith_host::gguf::{Gguf, GgufWriter};
 use warpsmith_host::model::ModelFile;
@@ -24,7 +25,10 @@ fn deep() -> Synthetic {
 /// What `run` decodes, compared with the reference of `right`.
 fn verdict(run: &ModelFile, right: &ModelFile, precision: Precision, tokens: usize) -> Comparison {
     let Precision { kv, activations, fast_prefill } = precision;
-    let options = SessionOptions { kv, activations, fast_prefill, prompt_logits: true, ..Default::default() };
+    let options = SessionOptions {
+        sequence: SequenceOptions { kv, ..Default::default() },
+        decoder: DecoderOptions { activations, fast_prefill, prompt_logits: true, ..Default::default() },
+    };
     let mut session = Session::new(&load(run), options).unwrap();
     let fed: Vec<u32> = (0..tokens).map(|p| token(p, right.config().vocab)).collect();
     let mut logits = Vec::new();
@@ -107,7 +111,7 @@ fn integer_activations_add_up_with_depth_too() {
     {
         let file = Synthetic { layers, hidden: 256, formats: vec![Format::Q1_0], ..Default::default() }.file();
         let mut session =
-            Session::new(&load(&file), SessionOptions { activations, mode: Mode::Graph, ..Default::default() })
+            Session::new(&load(&file), DecoderOptions { activations, mode: Mode::Graph, ..Default::default() })
                 .unwrap();
         let fed: Vec<u32> = (0..3).map(|p| token(p, 96)).collect();
         let logits: Vec<Vec<f32>> = fed
@@ -145,7 +149,7 @@ fn a_prompt_gives_the_logits_of_every_token() {
     let mut alone = sequence(&model, Mode::Eager);
     let want: Vec<_> = fed.iter().map(|&t| feed(&mut alone, t)).collect();
     for chunk in [1, 4, 20, 64] {
-        let options = SessionOptions { chunk, prompt_logits: true, ..Default::default() };
+        let options = DecoderOptions { chunk, prompt_logits: true, ..Default::default() };
         let mut session = Session::new(&model, options).unwrap();
         let mut got = Vec::new();
         let next = session.prefill_each(&fed, |row| got.push(bits(&row))).unwrap();

@@ -123,7 +123,7 @@ fn fe_10_rz_4_a_failed_capture_leaves_stream_and_sequence_usable() {
     ] {
         let model = tiny(q4_0_path());
         let mut clean = sequence(&model, Mode::Eager);
-        let o = SessionOptions { capacity: Some(4), ..options(Mode::Graph, KvType::F16) };
+        let o = SequenceOptions { capacity: Some(4), ..Default::default() };
         let mut s = Session::new(&model, o).unwrap();
         for p in 0..8 {
             let t = token(p, 256);
@@ -277,7 +277,7 @@ fn inner_loading_and_resizing() {
     let d = device();
     let file = Synthetic { layers: 1, hidden: 64, feed_forward: 64, ..Default::default() }.file();
     let model = Model::load(&d, &file).unwrap();
-    let o = || SessionOptions { capacity: Some(4), ..options(Mode::Graph, KvType::F16) };
+    let o = || SequenceOptions { capacity: Some(4), ..Default::default() };
     let fill = |s: &mut Session| -> Vec<u32> { (0..3).flat_map(|p| feed(s, token(p, 96))).collect() };
     // The kernels' code is loaded once for all.
     fill(&mut Session::new(&model, o()).unwrap());
@@ -347,7 +347,7 @@ fn a_context_that_does_not_fit_into_memory_is_refused_with_the_sizes() {
     let e = Session::new(&model, SessionOptions::default()).unwrap_err();
     assert!(matches!(&e, DecodeError::Memory { needed, free, .. } if needed > free), "{e}");
     assert!(e.to_string().contains("positions in f16"), "{e}");
-    Session::new(&model, SessionOptions { capacity: Some(16), ..Default::default() }).unwrap().feed(1).unwrap();
+    Session::new(&model, SequenceOptions { capacity: Some(16), ..Default::default() }).unwrap().feed(1).unwrap();
 }
 
 #[test]
@@ -376,6 +376,6 @@ fn inner_small_device() {
     // Buffers for one column fit, those for a prompt's 64 do not.
     let e = Session::new(&model, SessionOptions::default()).unwrap_err();
     assert!(matches!(&e, DecodeError::Memory { what: "the decoder", .. }), "{e}");
-    let o = SessionOptions { chunk: 1, ..Default::default() };
+    let o = DecoderOptions { chunk: 1, ..Default::default() };
     Session::new(&model, o).unwrap().feed(1).unwrap();
 }

@@ -11,14 +11,19 @@ use device::*;
 use gpu_kernels::embed::Embed;
 use gpu_kernels::format::Format;
 use warpsmith_driver_api::software;
-use warpsmith_host::decode::{DecodeError, KvType, Mode, Model, Session, SessionOptions};
+use warpsmith_host::decode::{
+    DecodeError, DecoderOptions, KvType, Mode, Model, SequenceOptions, Session, SessionOptions,
+};
 use warpsmith_host::gguf::{Gguf, TensorType};
 use warpsmith_host::model::ModelFile;
 
 fn at_the_limit(mode: Mode, kv: KvType) {
     let file = Synthetic { layers: 2, ..Default::default() }.file();
     let model = load(&file);
-    let o = SessionOptions { capacity: Some(5), mode, kv, ..Default::default() };
+    let o = SessionOptions {
+        sequence: SequenceOptions { capacity: Some(5), kv, ..Default::default() },
+        decoder: DecoderOptions { mode, ..Default::default() },
+    };
     let mut s = Session::new(&model, o).unwrap();
     for p in 0..5 {
         s.feed(token(p, 96)).unwrap();
@@ -53,7 +58,7 @@ fn ox_14_a_step_writes_its_own_rows_of_the_cache_and_no_others() {
     let m = Synthetic { layers: 3, ..Default::default() };
     let model = load(&m.file());
     for (kv, size) in [(KvType::F16, 2), (KvType::F32, 4)] {
-        let o = SessionOptions { capacity: Some(7), kv, ..Default::default() };
+        let o = SequenceOptions { capacity: Some(7), kv, ..Default::default() };
         let mut s = Session::new(&model, o).unwrap();
         let row = m.head_dim * size;
         let mut before = s.raw_cache().unwrap();
@@ -86,14 +91,14 @@ fn fe_5_fe_11_a_graph_serves_every_length_up_to_the_capacity() {
 #[test]
 fn fe_11_a_prompt_longer_than_the_context_is_refused_as_a_whole() {
     let model = load(&Synthetic::default().file());
-    let mut s = Session::new(&model, SessionOptions { capacity: Some(4), ..Default::default() }).unwrap();
+    let mut s = Session::new(&model, SequenceOptions { capacity: Some(4), ..Default::default() }).unwrap();
     let e = s.prefill(&[1, 2, 3, 4, 5]).unwrap_err();
     assert!(matches!(e, DecodeError::ContextFull { tokens: 5, length: 0, capacity: 4, most: 64 }), "{e}");
     assert!(s.is_empty() && s.stats() == Default::default());
     s.prefill(&[1, 2, 3, 4]).unwrap();
     assert!(matches!(s.prefill(&[]), Err(DecodeError::EmptyPrompt)));
     for capacity in [0, 65, usize::MAX] {
-        let o = SessionOptions { capacity: Some(capacity), ..Default::default() };
+        let o = SequenceOptions { capacity: Some(capacity), ..Default::default() };
         assert!(matches!(Session::new(&model, o), Err(DecodeError::Capacity { .. })), "{capacity}");
     }
 }
@@ -183,7 +188,7 @@ fn fe_17_f16_and_f32_caches_hold_the_same_values() {
     let m = Synthetic { layers: 4, kv_heads: 4, ..Default::default() };
     let model = load(&m.file());
     let run = |kv| {
-        let mut s = Session::new(&model, SessionOptions { capacity: Some(9), kv, ..Default::default() }).unwrap();
+        let mut s = Session::new(&model, SequenceOptions { capacity: Some(9), kv, ..Default::default() }).unwrap();
         s.prefill(&(0..9).map(|p| token(p, 96)).collect::<Vec<_>>()).unwrap();
         s.snapshot().unwrap()
     };

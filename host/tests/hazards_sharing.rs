@@ -9,7 +9,7 @@ mod device;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
-use warpsmith_host::decode::{DecodeError, KvType, Mode, Session, SessionOptions};
+use warpsmith_host::decode::{DecodeError, DecoderOptions, KvType, Mode, SequenceOptions, Session, SessionOptions};
 use warpsmith_host::gguf::Gguf;
 use warpsmith_host::model::ModelFile;
 
@@ -55,7 +55,7 @@ fn ox_4_a_cache_may_grow_and_shrink_under_a_graph() {
     let file = Synthetic { context: 64, ..Default::default() }.file();
     let want = fresh(&file, 0..20);
     let model = load(&file);
-    let o = SessionOptions { capacity: Some(8), ..Default::default() };
+    let o = SequenceOptions { capacity: Some(8), ..Default::default() };
     let mut s = Session::new(&model, o).unwrap();
     for (p, want) in want.iter().enumerate() {
         match p {
@@ -83,7 +83,7 @@ fn rz_8_caches_of_different_size_are_independent() {
     let model = load(&file);
     let want = fresh(&file, 0..10);
     for capacity in [10, 64, 11] {
-        let mut s = Session::new(&model, SessionOptions { capacity: Some(capacity), ..Default::default() }).unwrap();
+        let mut s = Session::new(&model, SequenceOptions { capacity: Some(capacity), ..Default::default() }).unwrap();
         for (p, want) in want.iter().enumerate() {
             assert_eq!(&feed(&mut s, token(p, 96)), want, "capacity {capacity} position {p}");
         }
@@ -130,7 +130,7 @@ fn ox_8_a_prompt_costs_its_launches_and_no_more() {
     s.prefill(&PROMPT).unwrap();
     assert_eq!(s.stats().eager_launches, 2 * 6 + 1 + 2);
     assert_eq!(s.stats().eager_steps, 1);
-    let o = SessionOptions { mode: Mode::Eager, chunk: 3, ..Default::default() };
+    let o = DecoderOptions { mode: Mode::Eager, chunk: 3, ..Default::default() };
     let mut s = Session::new(&model, o).unwrap();
     s.prefill(&PROMPT).unwrap();
     assert_eq!((s.stats().eager_launches, s.stats().eager_steps), (3 * (2 * 6 + 1) + 2, 3));
@@ -223,14 +223,14 @@ fn a_snapshot_continues_where_it_was_taken() {
     s.prefill(&PROMPT).unwrap();
     let snapshot = s.snapshot().unwrap();
     let want = feed(&mut s, 3);
-    let mut t = Session::new(&model, SessionOptions { capacity: Some(20), ..Default::default() }).unwrap();
+    let mut t = Session::new(&model, SequenceOptions { capacity: Some(20), ..Default::default() }).unwrap();
     t.feed(200).unwrap();
     t.restore(&snapshot).unwrap();
     assert_eq!(t.len(), 8);
     assert_eq!(feed(&mut t, 3), want);
     let mut f32s = Session::new(&model, options(Mode::Graph, KvType::F32)).unwrap();
     assert!(f32s.restore(&snapshot).unwrap_err().to_string().contains("it holds f16, the cache f32"));
-    let mut short = Session::new(&model, SessionOptions { capacity: Some(7), ..Default::default() }).unwrap();
+    let mut short = Session::new(&model, SequenceOptions { capacity: Some(7), ..Default::default() }).unwrap();
     assert!(matches!(short.restore(&snapshot), Err(DecodeError::Snapshot { .. })));
 }
 

@@ -13,7 +13,7 @@ use warpsmith_host::decode::{Sequence, SequenceOptions, Session, SessionOptions}
 use warpsmith_host::driver::software::{self, Checks};
 
 fn session(model: &Model, mode: Mode, persistent: bool) -> Session {
-    Session::new(model, SessionOptions { mode, persistent, ..options(mode, KvType::F16) }).unwrap()
+    Session::new(model, DecoderOptions { mode, persistent, ..Default::default() }).unwrap()
 }
 
 /// Models of every kind, and how many of their layers the kernel takes.
@@ -81,7 +81,7 @@ fn layers_in_one_launch_among_programmatic_launches_have_the_same_bits() {
         let model = load(&file);
         let mut plain = session(&model, Mode::Eager, true);
         let mut all = [Mode::Eager, Mode::Graph].map(|mode| {
-            let options = SessionOptions { mode, persistent: true, programmatic: true, ..options(mode, KvType::F16) };
+            let options = DecoderOptions { mode, persistent: true, programmatic: true, ..Default::default() };
             Session::new(&model, options).unwrap()
         });
         assert!(all.iter().all(|s| s.decoder().programmatic() == (model.device().sm() >= 90)), "{kind:?}");
@@ -117,11 +117,12 @@ fn what_it_does_not_take_is_done_in_five_launches() {
     let model = load(&Synthetic { formats: vec![Format::Q1_0], hidden: 128, ..Synthetic::default() }.file());
     let five = session(&model, Mode::Eager, false).launches_per_step();
     for (options, launches) in [
-        (SessionOptions { kv: KvType::F32, ..Default::default() }, five),
-        (SessionOptions { kv: KvType::Int8, ..Default::default() }, five),
-        (SessionOptions { activations: Activations::Int8, ..Default::default() }, 0),
+        (SessionOptions::from(SequenceOptions { kv: KvType::F32, ..Default::default() }), five),
+        (SequenceOptions { kv: KvType::Int8, ..Default::default() }.into(), five),
+        (DecoderOptions { activations: Activations::Int8, ..Default::default() }.into(), 0),
     ] {
-        let s = Session::new(&model, SessionOptions { persistent: true, ..options }).unwrap();
+        let decoder = DecoderOptions { persistent: true, ..options.decoder };
+        let s = Session::new(&model, SessionOptions { decoder, ..options }).unwrap();
         let same = Session::new(&model, options).unwrap();
         assert_eq!(s.persistent_layers(), 0, "{options:?}");
         assert_eq!(s.launches_per_step(), same.launches_per_step(), "{options:?}");

@@ -30,8 +30,10 @@ fn wide(formats: &[Format]) -> Synthetic {
 
 /// A prompt in chunks, then steps: tokens, and the bits of logits.
 fn session(model: &Model, options: SessionOptions) -> Vec<(u32, Vec<u32>)> {
-    let mut s = Session::new(model, SessionOptions { chunk: 3, ..options }).unwrap();
-    assert_eq!(s.decoder().programmatic(), options.programmatic && model.device().sm() >= 90);
+    let mut s =
+        Session::new(model, SessionOptions { decoder: DecoderOptions { chunk: 3, ..options.decoder }, ..options })
+            .unwrap();
+    assert_eq!(s.decoder().programmatic(), options.decoder.programmatic && model.device().sm() >= 90);
     let mut token = s.prefill(&[5, 9, 70, 31]).unwrap();
     let mut all = vec![(token, device::bits(&s.logits().unwrap()))];
     for _ in 0..3 {
@@ -70,7 +72,13 @@ fn programmatic_steps_give_the_same_bits() {
         let model = device::load(&wide(formats).file());
         for mode in [Mode::Eager, Mode::Graph] {
             let run = |programmatic| {
-                session(&model, SessionOptions { mode, kv, activations, programmatic, ..Default::default() })
+                session(
+                    &model,
+                    SessionOptions {
+                        sequence: SequenceOptions { kv, ..Default::default() },
+                        decoder: DecoderOptions { mode, activations, programmatic, ..Default::default() },
+                    },
+                )
             };
             assert_eq!(run(true), run(false), "{formats:?} {activations} {mode:?}");
             let run =
@@ -110,7 +118,7 @@ fn step(kernels: &KernelImage, activations: Activations, mode: Mode) -> Result<(
     let device = Device::open(0).unwrap();
     device.load(kernels).unwrap();
     let model = Model::load(&device, &wide(&[Format::Q8_0]).file()).unwrap();
-    let options = SessionOptions { activations, mode, programmatic: true, ..Default::default() };
+    let options = DecoderOptions { activations, mode, programmatic: true, ..Default::default() };
     let mut session = Session::new(&model, options)?;
     session.feed(7)?;
     // The call that tells what was found.

@@ -21,7 +21,14 @@ fn model() -> Model {
 }
 
 fn session(model: &Model, mode: Mode, sampling: Sampling) -> Session {
-    Session::new(model, SessionOptions { mode, sampling, ..Default::default() }).unwrap()
+    Session::new(
+        model,
+        SessionOptions {
+            sequence: SequenceOptions { sampling, ..Default::default() },
+            decoder: DecoderOptions { mode, ..Default::default() },
+        },
+    )
+    .unwrap()
 }
 
 /// What the definition chooses from the session's logits, after `seen` tokens were fed.
@@ -164,7 +171,7 @@ fn numbers_that_make_no_sense_are_refused() {
         ("penalty", Sampling { penalty: 0.0, ..Default::default() }),
         ("penalty", Sampling { penalty: f32::INFINITY, ..Default::default() }),
     ] {
-        let e = Session::new(&model, SessionOptions { sampling: s, ..Default::default() }).unwrap_err();
+        let e = Session::new(&model, SequenceOptions { sampling: s, ..Default::default() }).unwrap_err();
         assert!(matches!(&e, DecodeError::Sampling { what: w, .. } if *w == what), "{e}");
         let mut session = session(&model, Mode::Graph, Sampling::default());
         assert!(session.sequence_mut().set_sampling(s).is_err());

@@ -8,7 +8,7 @@ mod device;
 use common::*;
 use gpu_kernels::elementwise::{ResidualAdd, Swiglu};
 use gpu_kernels::format::Format;
-use warpsmith_host::decode::{DecodeError, Mode, Session, SessionOptions};
+use warpsmith_host::decode::{DecodeError, DecoderOptions, Mode, Session, SessionOptions};
 use warpsmith_host::device::Kernel as _;
 use warpsmith_host::driver::software;
 use warpsmith_host::{Device, Error, Stream, builtin_image};
@@ -113,7 +113,7 @@ fn a_decoder_loads_what_its_steps_launch_before_it_captures_them() {
     let Some((device, stream)) = fresh() else { return };
     drop((device, stream));
     let file = Synthetic { hidden: 256, formats: vec![Format::Q8_0], ..Default::default() }.file();
-    let options = SessionOptions { mode: Mode::Graph, ..Default::default() };
+    let options = DecoderOptions { mode: Mode::Graph, ..Default::default() };
     let feed = || Session::new(&device::load(&file), options)?.feed(7);
     software::reset_call_counts();
     feed().unwrap();

@@ -7,12 +7,12 @@ use serde::Serialize;
 use warpsmith_host::Device;
 use warpsmith_host::chat::Stops;
 use warpsmith_host::decode::{
-    Activations, KvType, LoadProgress, Mode, Model, Precision, Sampling, Session, SessionOptions,
+    DecoderOptions, LoadProgress, Mode, Model, Precision, Sampling, SequenceOptions, Session, SessionOptions,
 };
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::Tokenizer;
 
-use crate::cli::{ActivationsChoice, EngineArgs, KvChoice, SamplingArgs};
+use crate::cli::{EngineArgs, SamplingArgs};
 use crate::failure::{Failure, Kind};
 use crate::table::bytes;
 
@@ -56,17 +56,7 @@ pub fn load(device: &Device, file: &ModelFile, quiet: bool) -> Result<Model, Fai
 
 /// How the run rounds, as the options say.
 pub fn precision(args: &EngineArgs) -> Precision {
-    let kv = match args.kv {
-        KvChoice::F16 => KvType::F16,
-        KvChoice::F32 => KvType::F32,
-        KvChoice::Int8 => KvType::Int8,
-    };
-    let activations = match args.activations {
-        ActivationsChoice::F32 => Activations::F32,
-        ActivationsChoice::Int16 => Activations::Int16,
-        ActivationsChoice::Int8 => Activations::Int8,
-    };
-    Precision { kv, activations, fast_prefill: args.fast_prefill }
+    Precision { kv: args.kv, activations: args.activations, fast_prefill: args.fast_prefill }
 }
 
 /// A session with the options' engine and sampling, for `capacity` positions.
@@ -80,17 +70,21 @@ pub fn session(
     let EngineArgs { eager, tuned, programmatic, persistent, .. } = *engine;
     let SamplingArgs { temperature, top_k, top_p, penalty, seed, .. } = *sampling;
     let options = SessionOptions {
-        capacity: Some(capacity),
-        kv,
-        sampling: Sampling { temperature, top_k, top_p, penalty, seed },
-        mode: if eager { Mode::Eager } else { Mode::Graph },
-        fast_prefill,
-        prompt_logits,
-        activations,
-        tuned,
-        programmatic,
-        persistent,
-        ..Default::default()
+        sequence: SequenceOptions {
+            capacity: Some(capacity),
+            kv,
+            sampling: Sampling { temperature, top_k, top_p, penalty, seed },
+        },
+        decoder: DecoderOptions {
+            mode: if eager { Mode::Eager } else { Mode::Graph },
+            fast_prefill,
+            prompt_logits,
+            activations,
+            tuned,
+            programmatic,
+            persistent,
+            ..Default::default()
+        },
     };
     Ok(Session::new(model, options)?)
 }

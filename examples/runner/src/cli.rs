@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::RangedU64ValueParser;
-use clap::{Args, Parser, ValueEnum};
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
+use clap::{Args, Parser};
 use warpsmith_host::decode::KvType;
 
 /// Serves a GGUF model: requests are decoded together, one graph launch for a token of each.
@@ -32,8 +32,8 @@ pub struct Cli {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_most(1, 1 << 30))]
     pub prefill: usize,
     /// Type of the KV cache.
-    #[arg(long, value_enum, default_value_t = Kv::F16)]
-    pub kv: Kv,
+    #[arg(long, default_value_t, value_parser = PossibleValuesParser::new(KvType::ALL.map(KvType::name)).try_map(|kv| kv.parse::<KvType>()))]
+    pub kv: KvType,
     /// Device ordinal.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub device: u32,
@@ -87,24 +87,6 @@ pub struct Server {
     /// Threads that turn texts into tokens.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = at_most(1, 64))]
     pub threads: usize,
-}
-
-/// How keys and values are stored.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Kv {
-    F16,
-    F32,
-    Int8,
-}
-
-impl From<Kv> for KvType {
-    fn from(kv: Kv) -> KvType {
-        match kv {
-            Kv::F16 => KvType::F16,
-            Kv::F32 => KvType::F32,
-            Kv::Int8 => KvType::Int8,
-        }
-    }
 }
 
 fn at_most(least: u64, most: u64) -> RangedU64ValueParser<usize> {

@@ -54,7 +54,7 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
     })?;
     eprintln!("engine: {}", device.engine());
     let ends = tokenizer.ends().to_vec();
-    let (batch, context, prefill, kv) = (cli.batch, cli.context, cli.prefill, cli.kv.into());
+    let (batch, context, prefill, kv) = (cli.batch, cli.context, cli.prefill, cli.kv);
     let options = Options { batch, context, prefill, kv, ends };
     if cli.prompts.is_empty() {
         let template = template(cli, &file, &tokenizer)?;

@@ -6,7 +6,7 @@ mod support;
 use serde_json::{Value, json};
 use support::{Server, tiny, with_keys};
 use warpsmith_host::Device;
-use warpsmith_host::decode::{Model, Sampling, Session, SessionOptions};
+use warpsmith_host::decode::{Model, Sampling, SequenceOptions, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::{Special, Tokenizer};
 
@@ -17,7 +17,7 @@ fn alone(cases: &[(&str, usize, Sampling)]) -> Vec<String> {
     let model = Model::load(&Device::open(0).unwrap(), &file).unwrap();
     let text = |&(prompt, count, sampling): &(&str, usize, Sampling)| {
         let tokens = tokenizer.encode(prompt, Special::Text).unwrap();
-        let options = SessionOptions { sampling, ..Default::default() };
+        let options = SequenceOptions { sampling, ..Default::default() };
         let mut session = Session::new(&model, options).unwrap();
         let generated = session.generate(&tokens, count, |_| std::ops::ControlFlow::Continue(())).unwrap();
         let end = generated.iter().position(|t| tokenizer.is_end(*t)).unwrap_or(generated.len());

@@ -3,7 +3,7 @@
 use super::Coded;
 use super::tuned::TUNED;
 use crate::format::Format;
-use std::fmt;
+use crate::names::named;
 
 /// What weights are multiplied with, from the most exact to the cheapest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,9 +18,6 @@ pub enum Activations {
 }
 
 impl Activations {
-    /// Every kind of activations.
-    pub const ALL: [Activations; 3] = [Activations::F32, Activations::Int16, Activations::Int8];
-
     /// Whether a format has entry points for them.
     #[must_use]
     pub fn take(self, format: Format) -> bool {
@@ -28,14 +25,11 @@ impl Activations {
     }
 }
 
-impl fmt::Display for Activations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Activations::F32 => "f32",
-            Activations::Int16 => "int16",
-            Activations::Int8 => "int8",
-        })
-    }
+named! {
+    Activations, "kind of activations", 3:
+    F32 = "f32", "single precision";
+    Int16 = "int16", "codes of 16 bits where a format has kernels for them: about as accurate";
+    Int8 = "int8", "codes of eight bits where a format has kernels for them: coarser, above all where single activations are large";
 }
 
 /// The activations that are allowed, or where the format has no entry point for them the next more exact ones that it has

@@ -20,6 +20,10 @@ use crate::state::Column;
 use warpsmith_device::prelude::*;
 
 #[cfg(not(target_arch = "nvptx64"))]
+mod kind;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use kind::KvType;
+#[cfg(not(target_arch = "nvptx64"))]
 pub use store::{QkvStoreF16, QkvStoreF32, QkvStoreQ8};
 
 /// Threads of a block.

@@ -6,7 +6,7 @@ use gpu_kernels::format::Format;
 use std::path::PathBuf;
 use std::sync::Once;
 use warpsmith_host::Device;
-use warpsmith_host::decode::{KvType, Mode, Model, Session, SessionOptions};
+use warpsmith_host::decode::{DecoderOptions, KvType, Mode, Model, SequenceOptions, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
 
 /// The first device of whatever engine runs; says once which.
@@ -26,7 +26,10 @@ pub fn tiny(path: PathBuf) -> Model {
 }
 
 pub fn options(mode: Mode, kv: KvType) -> SessionOptions {
-    SessionOptions { mode, kv, ..Default::default() }
+    SessionOptions {
+        sequence: SequenceOptions { kv, ..Default::default() },
+        decoder: DecoderOptions { mode, ..Default::default() },
+    }
 }
 
 pub fn sequence(model: &Model, mode: Mode) -> Session {

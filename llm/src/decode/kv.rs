@@ -3,51 +3,11 @@
 use super::DecodeError;
 use super::weights::padded;
 use crate::model::Config;
+use gpu_kernels::kv::KvType;
 use gpu_kernels::state::Column;
 use std::ops::Range;
 use warpsmith_device::DeviceAddress;
 use warpsmith_runtime::{Buffer, Device, Error, Stream};
-
-/// How keys and values are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum KvType {
-    /// Rounded to binary16: half the memory, and what long contexts are read with.
-    #[default]
-    F16,
-    /// As computed.
-    F32,
-    /// Codes of -127 to 127 with an f32 scale for each head of each position: a quarter of the memory.
-    Int8,
-}
-
-impl KvType {
-    /// All of them.
-    pub const ALL: [KvType; 3] = [KvType::F16, KvType::F32, KvType::Int8];
-
-    /// Bytes of an element, without scales.
-    pub fn bytes(self) -> usize {
-        match self {
-            KvType::F16 => 2,
-            KvType::F32 => 4,
-            KvType::Int8 => 1,
-        }
-    }
-
-    /// Bytes of the scale of a head at a position.
-    pub fn scale_bytes(self) -> usize {
-        if self == KvType::Int8 { 4 } else { 0 }
-    }
-}
-
-impl std::fmt::Display for KvType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            KvType::F16 => "f16",
-            KvType::F32 => "f32",
-            KvType::Int8 => "int8",
-        })
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {

@@ -1,8 +1,8 @@
 //! A sequence: the tokens that were fed, and their keys and values on the device.
 
-use super::kv::{KvCache, KvType, Shape, Snapshot};
+use super::kv::{KvCache, Shape, Snapshot};
 use super::sampling::{Choice, Parameters, Sampling};
-use super::{DecodeError, Model};
+use super::{DecodeError, KvType, Model};
 use gpu_kernels::state::Column;
 use warpsmith_runtime::{Error, Stream};
 

@@ -1,60 +1,31 @@
 //! A decoder with one sequence of its own: what a program with a single conversation needs.
 
 use super::{
-    Activations, DecodeError, Decoder, DecoderOptions, Feed, GraphInfo, Hidden, KvType, Mode, Model, Sampling,
-    Sequence, SequenceOptions, Snapshot, Stats,
+    Activations, DecodeError, Decoder, DecoderOptions, Feed, GraphInfo, Hidden, KvType, Mode, Model, Sequence,
+    SequenceOptions, Snapshot, Stats,
 };
 use std::ops::ControlFlow;
 use warpsmith_runtime::Profile;
 
-/// What a session is made with.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What a session is made with. [`Session::new`] also takes one of the two alone, with the other's defaults.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SessionOptions {
-    /// Positions that the cache has room for; `None`: the model's context.
-    pub capacity: Option<usize>,
-    /// How keys and values are stored.
-    pub kv: KvType,
-    /// How the next token is chosen.
-    pub sampling: Sampling,
-    /// How steps are run.
-    pub mode: Mode,
-    /// Steps that are run eagerly before one is captured.
-    pub capture_after: u64,
-    /// Tokens of a prompt that are fed at once.
-    pub chunk: usize,
-    /// See [`DecoderOptions::fast_prefill`].
-    pub fast_prefill: bool,
-    /// See [`DecoderOptions::prompt_logits`].
-    pub prompt_logits: bool,
-    /// See [`DecoderOptions::activations`].
-    pub activations: Activations,
-    /// See [`DecoderOptions::tuned`].
-    pub tuned: bool,
-    /// See [`DecoderOptions::programmatic`].
-    pub programmatic: bool,
-    /// See [`DecoderOptions::persistent`].
-    pub persistent: bool,
+    /// Of its sequence: the cache, and how tokens are chosen.
+    pub sequence: SequenceOptions,
+    /// Of its decoder: how steps are run. A session has one sequence, whatever [`batch`](DecoderOptions::batch) says, and
+    /// [`positions`](DecoderOptions::positions) are those of the sequence unless they are given.
+    pub decoder: DecoderOptions,
 }
 
-impl Default for SessionOptions {
-    fn default() -> Self {
-        let DecoderOptions { mode, capture_after, chunk, fast_prefill, prompt_logits, .. } = DecoderOptions::default();
-        let DecoderOptions { activations, tuned, programmatic, persistent, .. } = DecoderOptions::default();
-        let SequenceOptions { capacity, kv, sampling } = SequenceOptions::default();
-        SessionOptions {
-            capacity,
-            kv,
-            sampling,
-            mode,
-            capture_after,
-            chunk,
-            fast_prefill,
-            prompt_logits,
-            activations,
-            tuned,
-            programmatic,
-            persistent,
-        }
+impl From<SequenceOptions> for SessionOptions {
+    fn from(sequence: SequenceOptions) -> SessionOptions {
+        SessionOptions { sequence, ..SessionOptions::default() }
+    }
+}
+
+impl From<DecoderOptions> for SessionOptions {
+    fn from(decoder: DecoderOptions) -> SessionOptions {
+        SessionOptions { decoder, ..SessionOptions::default() }
     }
 }
 
@@ -68,26 +39,13 @@ pub struct Session {
 
 impl Session {
     /// An empty session. If it does not fit into free memory, nothing is allocated.
-    pub fn new(model: &Model, options: SessionOptions) -> Result<Session, DecodeError> {
-        let SessionOptions { capacity, kv, sampling, mode, capture_after, chunk, activations, .. } = options;
-        let SessionOptions { fast_prefill, prompt_logits, tuned, programmatic, persistent, .. } = options;
-        let sequence = Sequence::new(model, SequenceOptions { capacity, kv, sampling })?;
-        let positions = Some(sequence.capacity());
-        let options = DecoderOptions {
-            batch: 1,
-            chunk,
-            positions,
-            mode,
-            capture_after,
-            fast_prefill,
-            prompt_logits,
-            activations,
-            tuned,
-            programmatic,
-            persistent,
-        };
+    pub fn new(model: &Model, options: impl Into<SessionOptions>) -> Result<Session, DecodeError> {
+        let SessionOptions { sequence, decoder } = options.into();
+        let sequence = Sequence::new(model, sequence)?;
+        let positions = decoder.positions.or(Some(sequence.capacity()));
+        let options = DecoderOptions { batch: 1, positions, ..decoder };
         let mut decoder = Decoder::new(model, options)?;
-        let launches = decoder.launches_per_step(1, kv)?;
+        let launches = decoder.launches_per_step(1, sequence.kv_type())?;
         Ok(Session { decoder, sequence, launches })
     }
 

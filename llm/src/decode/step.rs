@@ -11,9 +11,9 @@
 //! step follows a copy and is an ordinary one. Where a file stores parts of a projection in different formats, each part is a
 //! launch, and a prompt stores its keys and values before it attends.
 
+use super::KvType;
 use super::Model;
 use super::input::{Choice, Input};
-use super::kv::KvType;
 use super::sampling::Parameters;
 use super::weights::{LayerWeights, Weights, padded};
 use super::whole::Plan;

@@ -1,8 +1,8 @@
 //! What a device computed, compared with the f64 forward pass on the CPU.
 
-use super::{Activations, DecodeError, KvType, Mode, Model, Session, SessionOptions};
+use super::{Activations, DecodeError, DecoderOptions, KvType, Mode, Model, SequenceOptions, Session, SessionOptions};
 use crate::model::ModelFile;
-use crate::reference::{KvRounding, Reference, ReferenceError};
+use crate::reference::{Reference, ReferenceError};
 
 /// How far logits are from the reference's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,12 +105,7 @@ pub fn compare(
     logits: &[Vec<f32>],
     mut each: impl FnMut(usize),
 ) -> Result<Comparison, DecodeError> {
-    let rounding = match precision.kv {
-        KvType::F16 => KvRounding::F16,
-        KvType::F32 => KvRounding::F32,
-        KvType::Int8 => KvRounding::Int8,
-    };
-    let mut reference = Reference::new(file, rounding);
+    let mut reference = Reference::new(file, precision.kv.into());
     let (positions, bound_in_std) = (fed.len().min(logits.len()), bound(file.config().layers, precision));
     let mut result =
         Comparison { positions, max_difference: 0.0, max_difference_in_std: 0.0, bound_in_std, wrong_tokens: 0 };
@@ -141,12 +136,8 @@ impl Model {
     pub fn self_check(&self, tokens: &[u32], kv: KvType, activations: Activations) -> Result<Comparison, DecodeError> {
         let length = 2 * tokens.len();
         let options = SessionOptions {
-            capacity: Some(length),
-            kv,
-            mode: Mode::Graph,
-            chunk: 1,
-            activations,
-            ..Default::default()
+            sequence: SequenceOptions { capacity: Some(length), kv, ..Default::default() },
+            decoder: DecoderOptions { mode: Mode::Graph, chunk: 1, activations, ..Default::default() },
         };
         let mut session = Session::new(self, options)?;
         let (mut fed, mut logits) = (Vec::with_capacity(length), Vec::with_capacity(length));

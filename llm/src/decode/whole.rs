@@ -1,7 +1,7 @@
 //! Layers that a step does in one launch each: [`DecoderOptions::persistent`](super::DecoderOptions::persistent).
 
+use super::KvType;
 use super::input::Choice;
-use super::kv::KvType;
 use super::step::{RopeTables, Shape, Step, head_norms, layer_of};
 use super::weights::{LayerWeights, Stack};
 use super::workspace::Workspace;

@@ -11,6 +11,7 @@
 mod math;
 
 use crate::model::{Config, Matrix, ModelFile};
+use gpu_kernels::kv::KvType;
 use math::{dot, rms_norm, rope, softmax};
 use rayon::prelude::*;
 
@@ -25,6 +26,17 @@ pub enum KvRounding {
     F16,
     /// To codes of -127 to 127 with a scale of f32 for each head of each position: `max |x| / 127`.
     Int8,
+}
+
+impl From<KvType> for KvRounding {
+    /// What a cache of this type does.
+    fn from(kv: KvType) -> KvRounding {
+        match kv {
+            KvType::F16 => KvRounding::F16,
+            KvType::F32 => KvRounding::F32,
+            KvType::Int8 => KvRounding::Int8,
+        }
+    }
 }
 
 impl KvRounding {
