@@ -8,7 +8,7 @@ mod device;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
-use warpsmith_host::decode::{DecoderOptions, KvType, Mode, Session, SessionOptions};
+use warpsmith_host::decode::{DecoderOptions, KvType, Mode, Session};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::reference::{KvRounding, Reference};
 

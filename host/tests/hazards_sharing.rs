@@ -9,7 +9,7 @@ mod device;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
-use warpsmith_host::decode::{DecodeError, DecoderOptions, KvType, Mode, SequenceOptions, Session, SessionOptions};
+use warpsmith_host::decode::{DecodeError, DecoderOptions, KvType, Mode, SequenceOptions, Session};
 use warpsmith_host::gguf::Gguf;
 use warpsmith_host::model::ModelFile;
 

@@ -8,7 +8,7 @@ mod device;
 use common::*;
 use gpu_kernels::elementwise::{ResidualAdd, Swiglu};
 use gpu_kernels::format::Format;
-use warpsmith_host::decode::{DecodeError, DecoderOptions, Mode, Session, SessionOptions};
+use warpsmith_host::decode::{DecodeError, DecoderOptions, Mode, Session};
 use warpsmith_host::device::Kernel as _;
 use warpsmith_host::driver::software;
 use warpsmith_host::{Device, Error, Stream, builtin_image};
