@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use device::*;
 use warpsmith_driver_api::software;
-use warpsmith_host::decode::{DecodeError, KvType, Mode, Session, SessionOptions};
+use warpsmith_host::decode::{DecodeError, Mode, SequenceOptions, Session};
 
 /// The tests take turns, each in the mode.
 static TURN: Mutex<()> = Mutex::new(());
@@ -54,7 +54,7 @@ fn graphs_go_on_while_what_they_use_comes_and_goes_at_the_same_addresses() {
     let models = files.map(load);
     for round in 0..2 {
         for (model, want) in models.iter().zip(&want) {
-            let o = SessionOptions { capacity: Some(2), ..options(Mode::Graph, KvType::F16) };
+            let o = SequenceOptions { capacity: Some(2), ..Default::default() };
             let mut s = Session::new(model, o).unwrap();
             for (p, want) in want.iter().enumerate() {
                 // The old cache and the old tables are freed; those of the next size, and of the next session, follow them.

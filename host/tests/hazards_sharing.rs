@@ -9,7 +9,7 @@ mod device;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
-use warpsmith_host::decode::{DecodeError, DecoderOptions, KvType, Mode, SequenceOptions, Session};
+use warpsmith_host::decode::{DecodeError, DecoderOptions, KvType, Mode, SequenceOptions, Session, SessionOptions};
 use warpsmith_host::gguf::Gguf;
 use warpsmith_host::model::ModelFile;
 
@@ -90,7 +90,10 @@ fn rz_8_caches_of_different_size_are_independent() {
     }
     // One that is given another size has memory of that size, with what it had, in every mode.
     for mode in [Mode::Eager, Mode::Graph] {
-        let mut s = Session::new(&model, SessionOptions { capacity: Some(3), mode, ..Default::default() }).unwrap();
+        let sequence = SequenceOptions { capacity: Some(3), ..Default::default() };
+        let decoder = DecoderOptions { mode, ..Default::default() };
+        let options = SessionOptions { sequence, decoder };
+        let mut s = Session::new(&model, options).unwrap();
         let row = s.raw_cache().unwrap().len() / 3;
         for (p, want) in want.iter().enumerate() {
             let capacity = [3, 3, 3, 7, 7, 7, 7, 64, 64, 10][p];
@@ -250,7 +253,7 @@ fn rz_9_a_longer_prompt_after_capture_is_decoded_like_any_other() {
     // Prompts are launched one by one.
     assert_eq!(s.stats().captures, 1);
     // A prompt longer than the tables of positions were made for moves them: the graph of before is not launched again.
-    let o = SessionOptions { capacity: Some(4), ..options(Mode::Graph, KvType::F16) };
+    let o = SequenceOptions { capacity: Some(4), ..Default::default() };
     let (mut s, mut fresh) = (Session::new(&model, o).unwrap(), sequence(&model, Mode::Eager));
     for (grown, captures) in [(false, 1), (true, 2)] {
         if grown {
