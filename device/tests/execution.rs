@@ -51,6 +51,10 @@ fn every_kernel_of_the_fixture_has_a_launch_struct() {
         FloatReductions::META,
         IntegerReductions::META,
         BlockReductions::META,
+        BlockOf32::META,
+        BlockOf64::META,
+        BlockOf512::META,
+        BlockOf1024::META,
         CountingBarriers::META,
         WideGlobal::META,
         Streamed::META,
@@ -306,6 +310,26 @@ fn reductions_of_a_block() {
         same(part(3), &[255.0; 256], "integer maximum");
         same(part(4), &[best as f32; 256], "argmax");
         same(part(5), &[block_butterfly(&scaled, 1.0, |a, b| a * b); 256], "product");
+    }
+}
+
+/// FE-13: scratch memory for eight warps was written by 32 of them.
+#[test]
+fn fe_13_blocks_of_one_warp_to_thirty_two_reduce_in_scratch_of_their_size() {
+    for n in [32, 64, 512, 1024] {
+        let x = floats(n as u64, n, 10.0);
+        for gpu in Gpu::all() {
+            let (bx, mut y) = (gpu.upload(&x), gpu.alloc::<f32>(2 * n));
+            match n {
+                32 => gpu.run(BlockOf32 { x: &bx, y: &mut y }, [1, 1, 1]),
+                64 => gpu.run(BlockOf64 { x: &bx, y: &mut y }, [1, 1, 1]),
+                512 => gpu.run(BlockOf512 { x: &bx, y: &mut y }, [1, 1, 1]),
+                _ => gpu.run(BlockOf1024 { x: &bx, y: &mut y }, [1, 1, 1]),
+            };
+            let y = y.read();
+            same(&y[..n], &vec![block_butterfly(&x, 0.0, |a, b| a + b); n], "sum");
+            same(&y[n..], &vec![x.iter().copied().fold(f32::NEG_INFINITY, f32::max); n], "max");
+        }
     }
 }
 

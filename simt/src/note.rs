@@ -19,6 +19,7 @@ pub enum Reg {
 
 impl Reg {
     /// Whether it is a constant: always defined.
+    #[inline]
     pub fn is_const(self) -> bool {
         matches!(self, Reg::Narrow(at) | Reg::Wide(at) if at & CONST != 0)
     }
@@ -99,12 +100,15 @@ pub enum Order {
 
 impl Order {
     /// Stronger than weak.
+    #[inline]
     pub fn strong(self) -> bool {
         self != Order::Weak
     }
+    #[inline]
     pub fn acquires(self) -> bool {
         matches!(self, Order::Acquire | Order::AcqRel)
     }
+    #[inline]
     pub fn releases(self) -> bool {
         matches!(self, Order::Release | Order::AcqRel)
     }
@@ -176,12 +180,15 @@ pub struct Access {
 }
 
 impl Access {
+    #[inline]
     pub fn bytes(&self) -> u64 {
         u64::from(self.size * self.count)
     }
+    #[inline]
     pub fn writes(&self) -> bool {
         self.does != Does::Load
     }
+    #[inline]
     pub fn reads(&self) -> bool {
         self.does != Does::Store
     }
@@ -388,10 +395,12 @@ impl Role {
 }
 
 impl Notes {
+    #[inline]
     pub fn reads(&self, note: &Note) -> &[Reg] {
         let from = note.regs as usize;
         &self.regs[from..from + note.reads as usize]
     }
+    #[inline]
     pub fn writes(&self, note: &Note) -> &[Reg] {
         let from = note.regs as usize + note.reads as usize;
         &self.regs[from..from + note.writes as usize]

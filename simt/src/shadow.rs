@@ -112,6 +112,7 @@ impl Shadow {
     }
 
     /// The story of the undefined data at `at`; 0: nothing has been stored there.
+    #[inline]
     pub fn story(&self, at: u64) -> u32 {
         let told = self.stories.get().and_then(Option::as_ref).filter(|_| at < self.bytes);
         told.map_or(0, |s| s.at((at / GRANULE) as usize).load(Relaxed))
@@ -132,6 +133,7 @@ impl Shadow {
     }
 
     /// A store with this story goes here.
+    #[inline]
     pub fn written(&self, story: u32) {
         self.writer.store(story, Relaxed);
     }
@@ -177,6 +179,7 @@ impl Shadow {
     }
 
     /// Sets the bits of the `n` bytes from `at`, at most 64; undefined ones have this story.
+    #[inline]
     pub fn put(&self, at: u64, n: u64, bits: u64, story: u32) {
         if bits & low(n) == low(n) {
             return self.define(at, n);

@@ -91,6 +91,10 @@ pub fn step_shapes(kv: Kv) -> Vec<Vec<usize>> {
         // More parts than there is room for without longer ones.
         add([1, 2, 1, 64, 64, 1, 1, 0, 2600, 2599, 1]);
     }
+    if kv == Kv::Q8 {
+        // A context as long as those that int8 is taken for: scales, parts and sums far beyond the first of each.
+        add([1, 2, 1, 64, 64, 1, 1, 0, 8192, 8191, 1]);
+    }
     all
 }
 

@@ -76,6 +76,7 @@ impl Kind {
         Kind::ReduxMaxF,
     ];
 
+    #[inline]
     pub fn of(imm: u64) -> Kind {
         Kind::ALL[usize::from(imm as u8).min(Kind::ALL.len() - 1)]
     }
@@ -135,6 +136,7 @@ impl Default for Exchange {
 ///
 /// # Safety
 /// The contract of handlers: `x` is a row of 32 bits.
+#[inline]
 pub unsafe fn named(cx: &Cx, op: &Op, lane: usize) -> u32 {
     // SAFETY: by the contract.
     unsafe { lane_of::<u32>(cx.src(op.x), lane) }

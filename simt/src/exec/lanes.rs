@@ -20,6 +20,7 @@ pub fn force_portable(on: bool) {
 }
 
 /// Whether lowered code may use the handlers compiled for AVX2, FMA and F16C.
+#[inline]
 pub fn simd() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

@@ -56,11 +56,13 @@ pub struct Entry {
 
 impl Entry {
     #[doc(hidden)]
+    #[inline]
     pub fn host(&self) -> *mut u8 {
         self.backing.host.as_ptr()
     }
 
     /// Which bytes are defined; `None`: all.
+    #[inline]
     pub fn shadow(&self) -> Option<&Shadow> {
         self.backing.shadow.as_ref()
     }
@@ -77,6 +79,7 @@ impl Entry {
 pub type Snapshot = Arc<Vec<Entry>>;
 
 #[doc(hidden)]
+#[inline]
 pub fn lookup(live: &[Entry], address: u64) -> Option<&Entry> {
     let at = live.partition_point(|e| e.base <= address);
     live.get(at.checked_sub(1)?).filter(|e| address - e.base < e.size)
