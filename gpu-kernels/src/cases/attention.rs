@@ -8,37 +8,13 @@ use crate::attention::{
     prefill::tensor_bound,
 };
 use crate::gemv::Written;
+use crate::kv::KvType;
 use crate::kv::{QkvStoreF16, QkvStoreF32, QkvStoreQ8, int8_code, int8_scale};
 use crate::layer::{FUSED, Layer, NEOX, QK_NORM};
 use crate::rope::{self, Rotation, rope_tables};
 use crate::state::Column;
 use half::f16;
 use warpsmith_device::{DeviceAddress, DeviceSlice, Element, Launcher};
-
-/// What a cache holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kv {
-    /// Rounded to binary16.
-    F16,
-    /// As computed.
-    F32,
-    /// Codes of eight bits with a scale a row.
-    Q8,
-}
-
-impl Kv {
-    /// All of them.
-    pub const ALL: [Kv; 3] = [Kv::F16, Kv::F32, Kv::Q8];
-
-    /// As entries are named.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kv::F16 => "f16",
-            Kv::F32 => "f32",
-            Kv::Q8 => "q8",
-        }
-    }
-}
 
 /// The sizes of a step: `columns` tokens, of sequences of their own (`fused`), or of one.
 pub const STEP: &[(&str, usize)] = &[
@@ -58,7 +34,7 @@ pub const STEP: &[(&str, usize)] = &[
 ];
 
 /// Every head size, group, edge of a part and of the window that the step has to get right.
-pub fn step_shapes(kv: Kv) -> Vec<Vec<usize>> {
+pub fn step_shapes(kv: KvType) -> Vec<Vec<usize>> {
     let mut all: Vec<Vec<usize>> = Vec::new();
     let mut add = |v: [usize; 11]| {
         let codes = in_turn(all.len(), v[1] * v[3]);
@@ -87,11 +63,11 @@ pub fn step_shapes(kv: Kv) -> Vec<Vec<usize>> {
     add([1, 4, 2, 64, 64, 1, 1, 0, 90, 66, 0]);
     add([6, 4, 1, 80, 40, 1, 1, 0, 140, 64, 0]);
     add([9, 2, 1, 64, 64, 0, 0, 5, 16, 10, 0]);
-    if kv == Kv::F16 {
+    if kv == KvType::F16 {
         // More parts than there is room for without longer ones.
         add([1, 2, 1, 64, 64, 1, 1, 0, 2600, 2599, 1]);
     }
-    if kv == Kv::Q8 {
+    if kv == KvType::Int8 {
         // A context as long as those that int8 is taken for: scales, parts and sums far beyond the first of each.
         add([1, 2, 1, 64, 64, 1, 1, 0, 8192, 8191, 1]);
     }
@@ -228,7 +204,12 @@ impl StepArgs<'_> {
     ///
     /// # Safety
     /// As for [`Launcher::launch_unchecked`], of the caches that the columns lead to.
-    pub unsafe fn store<L: Launcher>(&self, on: &mut L, kv: Kv, qkv: &mut DeviceSlice<f32>) -> Result<(), L::Error> {
+    pub unsafe fn store<L: Launcher>(
+        &self,
+        on: &mut L,
+        kv: KvType,
+        qkv: &mut DeviceSlice<f32>,
+    ) -> Result<(), L::Error> {
         let StepArgs { weights: (q_weight, k_weight), tables: (cos, sin), columns, stride, layer } = *self;
         macro_rules! launch {
             ($store:ident) => {
@@ -237,9 +218,9 @@ impl StepArgs<'_> {
             };
         }
         match kv {
-            Kv::F16 => launch!(QkvStoreF16),
-            Kv::F32 => launch!(QkvStoreF32),
-            Kv::Q8 => launch!(QkvStoreQ8),
+            KvType::F16 => launch!(QkvStoreF16),
+            KvType::F32 => launch!(QkvStoreF32),
+            KvType::Int8 => launch!(QkvStoreQ8),
         }
     }
 
@@ -253,7 +234,7 @@ impl StepArgs<'_> {
     pub unsafe fn attend<L: Launcher>(
         &self,
         on: &mut L,
-        kv: Kv,
+        kv: KvType,
         qkv: &DeviceSlice<f32>,
         (partials, counters, y, written): Work<'_>,
         y_stride: u32,
@@ -285,23 +266,23 @@ impl StepArgs<'_> {
             };
         }
         match kv {
-            Kv::F16 => launch!(AttnStepF16),
-            Kv::F32 => launch!(AttnStepF32),
-            Kv::Q8 => launch!(AttnStepQ8),
+            KvType::F16 => launch!(AttnStepF16),
+            KvType::F32 => launch!(AttnStepF32),
+            KvType::Int8 => launch!(AttnStepQ8),
         }
     }
 }
 
 /// Runs a step over caches of a type.
-pub fn step<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, kv: Kv, only_store: bool) -> Outcome {
+pub fn step<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, kv: KvType, only_store: bool) -> Outcome {
     match kv {
-        Kv::F16 => step_of::<B, f16>(case, bench, rng, kv, only_store),
-        Kv::F32 => step_of::<B, f32>(case, bench, rng, kv, only_store),
-        Kv::Q8 => step_of::<B, i8>(case, bench, rng, kv, only_store),
+        KvType::F16 => step_of::<B, f16>(case, bench, rng, kv, only_store),
+        KvType::F32 => step_of::<B, f32>(case, bench, rng, kv, only_store),
+        KvType::Int8 => step_of::<B, i8>(case, bench, rng, kv, only_store),
     }
 }
 
-fn step_of<B: Bench, T: Stored>(case: &Case, bench: &mut B, rng: &mut Rng, kv: Kv, only_store: bool) -> Outcome {
+fn step_of<B: Bench, T: Stored>(case: &Case, bench: &mut B, rng: &mut Rng, kv: KvType, only_store: bool) -> Outcome {
     let size = |name| case.size(name);
     let (n, q_heads, kv_heads, dim, n_rot) =
         (size("columns"), size("q_heads"), size("kv_heads"), size("head_dim"), size("n_rot"));
@@ -475,7 +456,7 @@ pub fn prefill_shapes() -> Vec<Vec<usize>> {
 }
 
 /// Runs a prompt over caches of a type.
-pub fn prefill<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, kv: Kv) -> Outcome {
+pub fn prefill<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, kv: KvType) -> Outcome {
     macro_rules! with {
         ($t:ty, $attend:ident) => {
             prefill_of::<B, $t>(case, bench, rng, kv, |bench, qkv, columns, y, stride, y_stride, layer| {
@@ -495,9 +476,9 @@ pub fn prefill<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, kv: Kv) -> O
         };
     }
     match kv {
-        Kv::F16 => with!(f16, AttnPrefillF16),
-        Kv::F32 => with!(f32, AttnPrefillF32),
-        Kv::Q8 => with!(i8, AttnPrefillQ8),
+        KvType::F16 => with!(f16, AttnPrefillF16),
+        KvType::F32 => with!(f32, AttnPrefillF32),
+        KvType::Int8 => with!(i8, AttnPrefillQ8),
     }
 }
 
@@ -505,7 +486,7 @@ fn prefill_of<B: Bench, T: Stored>(
     case: &Case,
     bench: &mut B,
     rng: &mut Rng,
-    kv: Kv,
+    kv: KvType,
     launch: impl Fn(
         &mut B,
         &DeviceSlice<f32>,
@@ -574,7 +555,7 @@ fn prefill_of<B: Bench, T: Stored>(
             let reach = range.clone().map(size).fold(0.0f64, f64::max) / (dim as f64).sqrt();
             let reach = if exact { 0.0 } else { reach };
             // Where there are tensor cores, all but f32 is multiplied on them; the plain form is far within that bound.
-            let bound = if kv == Kv::F32 { 3e-5 } else { tensor_bound(reach, range.len()) };
+            let bound = if kv == KvType::F32 { 3e-5 } else { tensor_bound(reach, range.len()) };
             close(&y[h * dim..][..dim], &want, |_| bound * largest)
                 .map_err(|e| Failure::Wrong(format!("column {c} head {h}: {e}")))?;
         }

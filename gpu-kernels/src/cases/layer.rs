@@ -1,11 +1,12 @@
 //! Cases of a layer in one launch: what it writes is what five launches write, bit for bit, and those have cases of their own.
 
-use super::attention::{Kv, StepArgs};
+use super::attention::StepArgs;
 use super::run::{Outcome, same};
 use super::{Bench, Case, Failure, Rng, Tensor};
 use crate::attention::partials_len;
 use crate::format::{Format, Layout};
 use crate::gemv::{Gemv, parts};
+use crate::kv::KvType;
 use crate::layer::{FUSED, Layer, NEOX, QK_NORM};
 use crate::persistent::{Matrix, Sizes, WholeLayer, decoder};
 use crate::rope::rope_tables;
@@ -111,7 +112,7 @@ fn five<B: Bench>(
     let step = StepArgs { weights, tables, columns: &s.columns, stride: layer.qkv(), layer };
     let work = (&mut *s.partials, &mut *s.counters, &mut *s.attended, None);
     // SAFETY: keys and values are buffers of the state, which nothing else touches meanwhile.
-    unsafe { step.attend(bench, Kv::F16, &s.qkv, work, q) }?;
+    unsafe { step.attend(bench, KvType::F16, &s.qkv, work, q) }?;
     let product = Gemv::new(format, &w.output, h, q, &s.attended, &mut s.y).add(&s.x, 0);
     product.next(&w.norms[0], &mut s.scaled, &mut s.sums).launch(bench)?;
     let product = Gemv::new(format, &w.gate_up, f, h, &s.scaled, &mut s.inner).swiglu();

@@ -12,10 +12,11 @@ mod run;
 mod sampling;
 
 use crate::format::Format;
+use crate::kv::KvType;
 use std::fmt;
 use warpsmith_device::{DeviceSlice, Element, Launcher};
 
-pub use attention::{Kv, StepArgs, Work, attend};
+pub use attention::{StepArgs, Work, attend};
 pub use data::{Rng, Tensor};
 pub use gemv::{Inputs, Outputs, Product, multiply};
 
@@ -91,11 +92,11 @@ pub enum Subject {
         f32: bool,
     },
     /// Norm, rotation and store of any number of columns.
-    QkvStore(Kv),
+    QkvStore(KvType),
     /// A decode step's attention, of any number of columns.
-    AttentionStep(Kv),
+    AttentionStep(KvType),
     /// Attention of many tokens of one sequence.
-    AttentionPrefill(Kv),
+    AttentionPrefill(KvType),
     /// A layer of a decoding step in one launch, beside the five that it replaces.
     Layer(Format),
     /// Residual addition.
@@ -125,9 +126,9 @@ impl Subject {
         all.extend([false, true].map(|f32| Subject::KvStore { f32 }));
         all.push(Subject::AttentionThree);
         all.extend([false, true].map(|f32| Subject::Attention { f32 }));
-        all.extend(Kv::ALL.map(Subject::QkvStore));
-        all.extend(Kv::ALL.map(Subject::AttentionStep));
-        all.extend(Kv::ALL.map(Subject::AttentionPrefill));
+        all.extend(KvType::ALL.map(Subject::QkvStore));
+        all.extend(KvType::ALL.map(Subject::AttentionStep));
+        all.extend(KvType::ALL.map(Subject::AttentionPrefill));
         all.extend(layer::formats().into_iter().map(Subject::Layer));
         all.extend([Subject::ResidualAdd, Subject::Swiglu, Subject::Argmax]);
         all.extend([Subject::ArgmaxMasked, Subject::RepetitionPenalty, Subject::Sample]);
@@ -152,9 +153,9 @@ impl Subject {
             Subject::KvStore { f32 } => one(if f32 { "kv_store_f32" } else { "kv_store" }),
             Subject::AttentionThree => ["attn_scores", "attn_softmax", "attn_weighted_sum"].map(String::from).to_vec(),
             Subject::Attention { f32 } => one(if f32 { "attn_decode_f32" } else { "attn_decode" }),
-            Subject::QkvStore(kv) => vec![format!("qkv_store_{}", kv.name())],
-            Subject::AttentionStep(kv) => vec![format!("attn_step_{}", kv.name())],
-            Subject::AttentionPrefill(kv) => vec![format!("attn_prefill_{}", kv.name())],
+            Subject::QkvStore(kv) => vec![format!("qkv_store_{}", kv.entry())],
+            Subject::AttentionStep(kv) => vec![format!("attn_step_{}", kv.entry())],
+            Subject::AttentionPrefill(kv) => vec![format!("attn_prefill_{}", kv.entry())],
             Subject::Layer(format) => {
                 ["layer_f16".to_owned(), format!("gemv_{}", gemv::decoder(format)), "attn_step_f16".to_owned()].to_vec()
             }

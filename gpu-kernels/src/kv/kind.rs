@@ -22,6 +22,16 @@ named! {
 }
 
 impl KvType {
+    /// What the names of entry points end with: `attn_step_q8` is over int8.
+    #[must_use]
+    pub fn entry(self) -> &'static str {
+        match self {
+            KvType::F16 => "f16",
+            KvType::F32 => "f32",
+            KvType::Int8 => "q8",
+        }
+    }
+
     /// Bytes of an element, without scales.
     #[must_use]
     pub fn bytes(self) -> usize {

@@ -2,8 +2,9 @@
 
 use crate::machine::{Buffer, Gpu, Rng, assert_close};
 use gpu_kernels::attention::{AttnDecode, AttnStepF16, partials_len, prefill::tensor_bound, step};
-use gpu_kernels::cases::{Kv, StepArgs, attend};
+use gpu_kernels::cases::{StepArgs, attend};
 use gpu_kernels::gemv::coding::NONE;
+use gpu_kernels::kv::KvType;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::rope::rope_tables;
 use gpu_kernels::state::Column;
@@ -78,7 +79,7 @@ impl Bench {
     }
 
     /// The outputs of columns whose inputs are the rows of those positions.
-    fn run(&mut self, columns: &[Column], fused: bool, kv: Kv) -> Vec<Vec<u32>> {
+    fn run(&mut self, columns: &[Column], fused: bool, kv: KvType) -> Vec<Vec<u32>> {
         let layer = layer(if fused { FUSED } else { 0 });
         let x: Vec<f32> = columns.iter().flat_map(|c| self.x[c.position as usize * ROW..][..ROW].to_vec()).collect();
         let gpu = &mut self.gpu;
@@ -103,7 +104,7 @@ impl Bench {
     }
 }
 
-fn a_prompt_gives_the_bits_of_single_steps<T: Element>(kv: Kv) {
+fn a_prompt_gives_the_bits_of_single_steps<T: Element>(kv: KvType) {
     let mut bench = Bench::new();
     // Steps one by one; a prompt in columns of one sequence, in pieces; another capacity.
     let single = Sequence::<T>::new(&bench.gpu, POSITIONS);
@@ -128,12 +129,12 @@ fn a_prompt_gives_the_bits_of_single_steps<T: Element>(kv: Kv) {
 
 #[test]
 fn a_prompt_gives_the_bits_of_single_steps_f16() {
-    a_prompt_gives_the_bits_of_single_steps::<f16>(Kv::F16);
+    a_prompt_gives_the_bits_of_single_steps::<f16>(KvType::F16);
 }
 
 #[test]
 fn a_prompt_gives_the_bits_of_single_steps_int8() {
-    a_prompt_gives_the_bits_of_single_steps::<i8>(Kv::Q8);
+    a_prompt_gives_the_bits_of_single_steps::<i8>(KvType::Int8);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::machine::{Buffer, Gpu, Rng, assert_close};
 use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillQ8, prefill::tensor_bound};
-use gpu_kernels::cases::{Kv, Subject, attend};
+use gpu_kernels::cases::{Subject, attend};
+use gpu_kernels::kv::KvType;
 use gpu_kernels::kv::{int8_code, int8_scale};
 use gpu_kernels::layer::Layer;
 use gpu_kernels::state::Column;
@@ -59,7 +60,7 @@ fn run<T: Element>(gpu: &mut Gpu, (k, v): (&Cache<T>, &Cache<T>), q: &[f32], dim
 #[test]
 fn prompts_without_tensor_cores() {
     let mut gpu = Gpu::of(75);
-    for kv in [Kv::F16, Kv::Q8] {
+    for kv in [KvType::F16, KvType::Int8] {
         for case in Subject::AttentionPrefill(kv).cases() {
             case.run(&mut gpu).unwrap_or_else(|e| panic!("{case}: {e}"));
         }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::attention::{prefill, step};
-use warpsmith_host::gpu_kernels::cases::{Case, Kv, Subject};
+use warpsmith_host::gpu_kernels::cases::{Case, Subject};
+use warpsmith_host::gpu_kernels::kv::KvType;
 
 use super::families::TRAFFIC;
 use super::known::Miss;
@@ -38,17 +39,17 @@ const TOKENS: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Run {
     /// One token at the end of so many positions, with the heads of Qwen3 8B.
-    Step(Kv, usize),
+    Step(KvType, usize),
     /// [`TOKENS`] tokens from the first on, with heads of so many elements.
-    Prompt(Kv, usize),
+    Prompt(KvType, usize),
 }
 
 impl Run {
     /// Those of a filter.
     pub fn chosen(filter: Option<&str>) -> Vec<Run> {
-        let steps = Kv::ALL.into_iter().flat_map(|kv| LENGTHS.map(|n| Run::Step(kv, n)));
+        let steps = KvType::ALL.into_iter().flat_map(|kv| LENGTHS.map(|n| Run::Step(kv, n)));
         // Prompts over caches of f32 are taken without rounding, and so without tensor cores.
-        let prompts = [Kv::F16, Kv::Q8].into_iter().flat_map(|kv| DIMS.map(|dim| Run::Prompt(kv, dim)));
+        let prompts = [KvType::F16, KvType::Int8].into_iter().flat_map(|kv| DIMS.map(|dim| Run::Prompt(kv, dim)));
         let all = steps.chain(prompts);
         let named = |r: &Run, f: &str| r.family().contains(&f.to_lowercase()) || r.kernel().contains(f);
         all.filter(|r| filter.is_none_or(|f| named(r, f))).collect()
@@ -105,11 +106,7 @@ impl Run {
     /// Bytes of keys and values that have to be read: by a step once for each key head, by a prompt once for each block.
     pub fn needed(self) -> u64 {
         let [q_heads, kv_heads, dim] = self.heads();
-        let row = |kv| match kv {
-            Kv::F32 => 4 * dim,
-            Kv::F16 => 2 * dim,
-            Kv::Q8 => dim + 4,
-        };
+        let row = |kv: KvType| dim * kv.bytes() as u64 + kv.scale_bytes() as u64;
         let bytes = match self {
             Run::Step(kv, n) => 2 * kv_heads * n * row(kv),
             Run::Prompt(kv, _) => {

@@ -2,7 +2,7 @@ use super::slots::{Hot, Slots, weigh};
 use super::*;
 use crate::cli::Place;
 use warpsmith_check::{Class, LineProfile, Metrics};
-use warpsmith_host::gpu_kernels::cases::Kv;
+use warpsmith_host::gpu_kernels::kv::KvType;
 
 /// A kernel as nvdisasm prints it, written by hand. Line 20 of PTX loads codes, line 21 scales, line 22 multiplies and
 /// adds; ptxas has unrolled the loop by two and put the rest behind it.
@@ -148,21 +148,21 @@ fn every_run_of_attention_has_a_kernel_and_a_case() {
     assert_eq!((all.len(), all[0].family(), all[9].family()), (10, "attention", "prefill"));
     assert!(all.iter().all(|r| manifest.kernels.iter().any(|k| k.name == r.kernel()) && r.case().is_ok()));
     // Keys and values of 8 heads: rows of 128 codes and a scale; for a prompt 128, 256, ... 1024 of one, twice.
-    assert_eq!(attention::Run::Step(Kv::Q8, 1000).needed(), 2 * 8 * 1000 * 132);
-    assert_eq!(attention::Run::Prompt(Kv::F16, 128).needed(), 2 * 2 * 4608 * 256);
-    assert_eq!(attention::Run::Prompt(Kv::Q8, 128).needed(), 2 * 2 * 4608 * 132);
+    assert_eq!(attention::Run::Step(KvType::Int8, 1000).needed(), 2 * 8 * 1000 * 132);
+    assert_eq!(attention::Run::Prompt(KvType::F16, 128).needed(), 2 * 2 * 4608 * 256);
+    assert_eq!(attention::Run::Prompt(KvType::Int8, 128).needed(), 2 * 2 * 4608 * 132);
     assert_eq!(attention::Run::chosen(Some("attn_step_q8")).len(), 2);
 }
 
 #[test]
 fn a_step_over_many_positions_that_issues_more_than_memory_leaves_time_for_misses_its_budget() {
-    for kv in Kv::ALL {
+    for kv in KvType::ALL {
         let miss = attention::Run::Step(kv, 4096).issued(7.51).unwrap();
         assert!(miss.text.contains("7.51 issue slots") && miss.text.contains("budget 7.5"), "{}", miss.text);
         assert_eq!(attention::Run::Step(kv, 4096).issued(7.5), None);
         assert_eq!(attention::Run::Step(kv, 1000).issued(20.0), None);
     }
-    assert_eq!(attention::Run::Prompt(Kv::F16, 128).issued(20.0), None);
+    assert_eq!(attention::Run::Prompt(KvType::F16, 128).issued(20.0), None);
 }
 
 /// A product whose work is split over two loops, each of half of the weights: lines 20 and 21 load, 22 and 23 multiply.
