@@ -106,7 +106,7 @@ impl Run {
     /// Bytes of keys and values that have to be read: by a step once for each key head, by a prompt once for each block.
     pub fn needed(self) -> u64 {
         let [q_heads, kv_heads, dim] = self.heads();
-        let row = |kv: KvType| dim * kv.bytes() as u64 + kv.scale_bytes() as u64;
+        let row = |kv: KvType| dim * kv.bytes() + kv.scale_bytes();
         let bytes = match self {
             Run::Step(kv, n) => 2 * kv_heads * n * row(kv),
             Run::Prompt(kv, _) => {
