@@ -141,6 +141,7 @@ fn chapters_that_sources_name_exist() {
     for folder in [
         "benches",
         "builder",
+        "check",
         "device",
         "driver",
         "examples",
@@ -172,9 +173,20 @@ fn chapters_that_sources_name_exist() {
 #[test]
 fn every_environment_variable_has_its_row() {
     let mut files = Vec::new();
-    for folder in
-        ["bench", "benches", "builder", "device", "driver", "gpu-kernels", "host", "llm", "runtime", "simt", "src"]
-    {
+    for folder in [
+        "bench",
+        "benches",
+        "builder",
+        "check",
+        "device",
+        "driver",
+        "gpu-kernels",
+        "host",
+        "llm",
+        "runtime",
+        "simt",
+        "src",
+    ] {
         sources(&Path::new(ROOT).join(folder), &mut files);
     }
     let read_by: HashSet<String> = files
@@ -315,9 +327,22 @@ fn hazards(text: &str) -> HashSet<String> {
 fn hazards_that_tests_are_named_after_are_in_the_book_with_those_tests() {
     let page = read(&Path::new(ROOT).join("docs/hazards.md"));
     let (mut files, mut problems) = (Vec::new(), Vec::new());
-    ["gpu-kernels", "host", "llm", "runtime", "device", "driver", "simt", "builder", "bench", "src", "examples"]
-        .iter()
-        .for_each(|dir| sources(&Path::new(ROOT).join(dir), &mut files));
+    [
+        "gpu-kernels",
+        "host",
+        "llm",
+        "runtime",
+        "check",
+        "device",
+        "driver",
+        "simt",
+        "builder",
+        "bench",
+        "src",
+        "examples",
+    ]
+    .iter()
+    .for_each(|dir| sources(&Path::new(ROOT).join(dir), &mut files));
     let (listed, mut tests) = (hazards(&page), String::new());
     for file in &files {
         let text = read(file);

@@ -16,7 +16,7 @@ use crate::dependency::Patch;
 use crate::hints::with_hint;
 use crate::process::{clean_command, run, stdout_of};
 use crate::ptx;
-use crate::sysroot::TARGET;
+use crate::sysroot::{self, TARGET};
 use crate::toolchain::Toolchain;
 
 /// The kernels crate and what it is made of.
@@ -241,10 +241,14 @@ pub(crate) struct Compilation<'a> {
     pub(crate) package: &'a Package,
     pub(crate) toolchain: &'a Toolchain,
     pub(crate) target_dir: &'a Path,
+    /// Where sysroots are.
+    pub(crate) cache: &'a Path,
     /// Flags for every crate that runs on the GPU.
     pub(crate) rustflags: &'a [String],
     pub(crate) features: &'a [String],
     pub(crate) default_features: bool,
+    /// Kernels that may use local memory although their metadata does not say so.
+    pub(crate) allow_local: &'a [String],
     /// For messages.
     pub(crate) arch: String,
 }
@@ -268,6 +272,12 @@ enum Units {
     /// One text of the crate and its dependencies.
     Whole,
 }
+
+/// Flags of all crates, `core` among them, for [`Units::Modules`]. Functions are compiled with every crate that uses them, so that a
+/// module of the kernels is whole by itself. Without the second, incremental compilations
+/// inline nothing before LLVM. rustc inlines more with them, and LLVM then leaves some loops over arrays as they are: what that
+/// puts into local memory is compiled as a whole, without them.
+const MODULE_FLAGS: [&str; 2] = ["-Zcross-crate-inline-threshold=always", "-Zinline-mir=yes"];
 
 /// LLVM's passes of a module alone are those before linking; this runs those after it too. A text of the whole gets both from
 /// the compiler, and a module in it no other code than alone.
@@ -300,8 +310,8 @@ impl Compilation<'_> {
     /// Compiles, or answers what is there already. The caller holds the lock of `target_dir`.
     pub(crate) fn run(&self) -> Result<Compiled, BuildError> {
         let compiled = self.run_as(Units::Modules)?;
-        // A static of a dependency, for example.
-        match ptx::unresolved(&compiled.ptx).is_empty() {
+        // A static of a dependency, for example; or an array that stays in registers only where the whole is seen.
+        match ptx::unresolved(&compiled.ptx).is_empty() && !ptx::keeps_local_memory(&compiled.ptx, self.allow_local) {
             true => Ok(compiled),
             false => self.run_as(Units::Whole),
         }
@@ -310,12 +320,16 @@ impl Compilation<'_> {
     fn run_as(&self, units: Units) -> Result<Compiled, BuildError> {
         let dir = self.package.manifest.parent().unwrap_or(Path::new("."));
         let mut command = cargo_command(self.toolchain, dir);
+        let flags: &[&str] = if units == Units::Modules { &MODULE_FLAGS } else { &[] };
+        let sysroot = sysroot::ensure(self.toolchain, self.cache, flags)?;
+        let mut rustflags = vec![format!("--sysroot={}", sysroot.display())];
+        rustflags.extend(self.rustflags.iter().cloned().chain(flags.iter().map(|flag| (*flag).to_owned())));
         // Cargo probes the flags with a crate called `___`.
         let unstable: Vec<&str> =
             std::iter::once("___").chain(self.package.device_crates.iter().map(String::as_str)).collect();
         command
             .env("RUSTC_BOOTSTRAP", unstable.join(","))
-            .env("CARGO_ENCODED_RUSTFLAGS", self.rustflags.join("\x1f"))
+            .env("CARGO_ENCODED_RUSTFLAGS", rustflags.join("\x1f"))
             .env("CARGO_INCREMENTAL", "0")
             // Empty, not unset: this also overrides a wrapper in the user's configuration.
             .env("RUSTC_WRAPPER", "")

@@ -12,12 +12,11 @@ use crate::cache::{DirLock, copy_tree, hash, write_if_changed};
 use crate::cargo::{Compilation, Compiled, PROFILE};
 use crate::kernel_crate::{Backend, Isa, Output, Plan};
 use crate::output::{Generated, Writer};
-use crate::sysroot::{self, COMMON_FLAGS};
+use crate::sysroot::COMMON_FLAGS;
 
 pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
     let mut warnings: Vec<String> = plan.toolchain.check_release()?.into_iter().collect();
-    let sysroot = sysroot::ensure(&plan.toolchain, &plan.cache)?;
-    let kernels = Kernels { plan, sysroot, dir: kernels_dir(plan)? };
+    let kernels = Kernels { plan, dir: kernels_dir(plan)? };
     let compiled = {
         // Held until the texts are read: another build could put its own in the same place.
         let _lock = DirLock::acquire(&kernels.dir, ".warpsmith.lock", "kernels")?;
@@ -61,7 +60,6 @@ fn kernels_dir(plan: &Plan) -> Result<PathBuf, BuildError> {
 
 struct Kernels<'a> {
     plan: &'a Plan,
-    sysroot: PathBuf,
     dir: PathBuf,
 }
 
@@ -125,20 +123,19 @@ impl Kernels<'_> {
             package: &self.plan.package,
             toolchain: &self.plan.toolchain,
             target_dir,
-            rustflags: &rustflags(self.plan, &self.sysroot, arch, isa),
+            cache: &self.plan.cache,
+            rustflags: &rustflags(self.plan, arch, isa),
             features: &self.plan.features,
             default_features: self.plan.default_features,
+            allow_local: &self.plan.allow_local,
             arch: arch.to_string(),
         }
         .run()
     }
 }
 
-fn rustflags(plan: &Plan, sysroot: &Path, arch: Arch, isa: Isa) -> Vec<String> {
-    let mut flags = vec![format!("--sysroot={}", sysroot.display())];
-    flags.extend(COMMON_FLAGS.iter().map(|flag| (*flag).to_owned()));
-    // Off otherwise where a compilation is incremental.
-    flags.push("-Zinline-mir=yes".to_owned());
+fn rustflags(plan: &Plan, arch: Arch, isa: Isa) -> Vec<String> {
+    let mut flags: Vec<String> = COMMON_FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
     flags.push(format!("-Ctarget-cpu={arch}"));
     if plan.toolchain.compares_target_cpu() {
         // `core` is compiled once, for no architecture. Older compilers do not know the word.

@@ -20,8 +20,6 @@ pub(crate) const COMMON_FLAGS: &[&str] = &[
     "-Zunstable-options",
     "-Cpanic=immediate-abort",
     "-Zmir-enable-passes=-JumpThreading",
-    // Functions are compiled with every crate that uses them, so that a module of the kernels is whole by itself.
-    "-Zcross-crate-inline-threshold=always",
     "-Copt-level=3",
     "-Cembed-bitcode=yes",
     "-Coverflow-checks=off",
@@ -35,13 +33,14 @@ const CORE_FLAGS: &[&str] =
 const EMPTY_COMPILER_BUILTINS: &str =
     "#![no_std]\n#![feature(compiler_builtins)]\n#![compiler_builtins]\n#![allow(internal_features)]\n";
 
-/// The sysroot in `cache`, built first if need be (about 12 s).
-pub(crate) fn ensure(toolchain: &Toolchain, cache: &Path) -> Result<PathBuf, BuildError> {
+/// The sysroot in `cache` whose `core` was compiled with these flags too, built first if need be (about 12 s).
+pub(crate) fn ensure(toolchain: &Toolchain, cache: &Path, flags: &[&str]) -> Result<PathBuf, BuildError> {
     let key = hash(&[
         &toolchain.verbose_version,
         &toolchain.sysroot.to_string_lossy(),
         &std::env::var("WARPSMITH_RUST_SRC").unwrap_or_default(),
         &COMMON_FLAGS.join(" "),
+        &flags.join(" "),
         &CORE_FLAGS.join(" "),
         EMPTY_COMPILER_BUILTINS,
         env!("CARGO_PKG_VERSION"),
@@ -65,11 +64,11 @@ pub(crate) fn ensure(toolchain: &Toolchain, cache: &Path) -> Result<PathBuf, Bui
     let lib = lib_dir(&work);
     std::fs::create_dir_all(&lib).map_err(BuildError::io("create", &lib))?;
     let core = lib.join("libcore.rlib");
-    compile(toolchain, "core", &library.join("core/src/lib.rs"), &core, None)?;
+    compile(toolchain, "core", &library.join("core/src/lib.rs"), &core, (None, flags))?;
     let source = work.join("compiler_builtins.rs");
     std::fs::write(&source, EMPTY_COMPILER_BUILTINS).map_err(BuildError::io("write", &source))?;
     let builtins = lib.join("libcompiler_builtins.rlib");
-    compile(toolchain, "compiler_builtins", &source, &builtins, Some(&core))?;
+    compile(toolchain, "compiler_builtins", &source, &builtins, (Some(&core), flags))?;
     for library in [&core, &builtins] {
         Sum::of_file(library)?.write_beside(library)?;
     }
@@ -94,7 +93,7 @@ fn compile(
     name: &str,
     source: &Path,
     output: &Path,
-    core: Option<&Path>,
+    (core, flags): (Option<&Path>, &[&str]),
 ) -> Result<(), BuildError> {
     let mut command = clean_command(&toolchain.rustc);
     command
@@ -103,6 +102,7 @@ fn compile(
         .arg(source)
         .args(["--target", TARGET])
         .args(COMMON_FLAGS)
+        .args(flags)
         .args(CORE_FLAGS)
         .arg("-o")
         .arg(output);

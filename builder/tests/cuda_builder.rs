@@ -47,7 +47,8 @@ fn a_crate_comes_out_as_from_the_stock_generator() {
     assert_eq!((shared.static_shared, shared.dynamic_shared_used), (2160, false));
     assert_eq!(output.warnings, Vec::<String>::new());
     let text = std::fs::read_to_string(&output.images[0].path).unwrap();
-    assert!(text.contains(".target sm_80") && text.contains(")\n.maxntid 128, 1, 1\n.minnctapersm 4\n{"), "{text}");
+    let target = format!(".target sm_{}\n", output.images[0].sm);
+    assert!(text.contains(&target) && text.contains(")\n.maxntid 128, 1, 1\n.minnctapersm 4\n{"), "{text}");
 }
 
 #[test]

@@ -37,8 +37,8 @@ struct Site {
 }
 
 pub fn kernel(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
-    expand(attr, item, |name| {
-        let at = name.span().unwrap();
+    expand(attr, item, |at| {
+        let at = at.unwrap();
         Site {
             library: std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| String::from("kernels")),
             file: at.file().replace('\\', "/"),
@@ -48,7 +48,7 @@ pub fn kernel(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
     })
 }
 
-fn expand(attr: TokenStream, item: TokenStream, site: impl Fn(&Ident) -> Site) -> Result<TokenStream> {
+fn expand(attr: TokenStream, item: TokenStream, site: impl Fn(Span) -> Site) -> Result<TokenStream> {
     let f: ItemFn =
         syn::parse2(item).map_err(|_| Error::new(Span::call_site(), "`#[kernel]` stands on a function with a body"))?;
     let options = match Options::parse(attr) {
@@ -71,7 +71,7 @@ fn expand(attr: TokenStream, item: TokenStream, site: impl Fn(&Ident) -> Site) -
 }
 
 /// One kernel.
-fn one(f: ItemFn, options: Options, site: impl Fn(&Ident) -> Site) -> Result<TokenStream> {
+fn one(f: ItemFn, options: Options, site: impl Fn(Span) -> Site) -> Result<TokenStream> {
     let arguments = signature::check(&f)?;
     let (mut docs, mut cfgs, mut lints) = (Vec::new(), Vec::new(), Vec::new());
     for a in f.attrs.iter().cloned() {
@@ -83,7 +83,8 @@ fn one(f: ItemFn, options: Options, site: impl Fn(&Ident) -> Site) -> Result<Tok
             lints.push(a);
         }
     }
-    let Site { library, file, line, nvvm } = site(&f.sig.ident);
+    // Of the function as it is written: a macro may have taken the name from elsewhere.
+    let Site { library, file, line, nvvm } = site(f.sig.fn_token.span);
     let family = options.family.clone().unwrap_or_else(|| file_module(&file, &library));
     let entry = options.name.clone().unwrap_or_else(|| f.sig.ident.unraw().to_string());
     let parts = Parts { line, nvvm, f, arguments, options, entry, family, library, file, docs, cfgs, lints };
@@ -455,7 +456,7 @@ mod tests {
     }
 
     fn written(attr: TokenStream, item: TokenStream, nvvm: bool) -> String {
-        let site = |_: &Ident| Site {
+        let site = |_: Span| Site {
             library: String::from("my-kernels"),
             file: String::from("src/norm {1}.rs"),
             line: 7,

@@ -64,7 +64,7 @@ pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String
         kernel.grid_barrier = reached.has("warpsmith_grid_barrier");
         kernel.waits = reached.has("griddepcontrol.wait");
         kernel.local_bytes = u32::try_from(reached.local_bytes()).unwrap_or(u32::MAX);
-        if kernel.local_bytes > 0 && !line.allow_local && !rules.allow_local.iter().any(|k| k == entry.name) {
+        if kernel.local_bytes > 0 && !may_use_local(line, rules.allow_local) {
             let to = if rules.refuse_local { &mut problems } else { &mut warnings };
             to.push(local_memory(entry.name, kernel.local_bytes, rules.refuse_local));
         }
@@ -121,6 +121,24 @@ fn check_externs(scan: &Scan<'_>, problems: &mut Vec<String>) {
 }
 
 /// A generator that has no better loops to give is no fault of the kernel.
+fn may_use_local(line: &KernelLine, allowed: &[String]) -> bool {
+    line.allow_local || allowed.contains(&line.kernel.name)
+}
+
+/// Whether a kernel that may not use local memory does.
+pub(crate) fn keeps_local_memory(text: &str, allowed: &[String]) -> bool {
+    if !text.contains(".local ") {
+        return false;
+    }
+    let scan = scan(text);
+    let lines = meta::read(&scan, &mut Vec::new());
+    let refused = |name: &str| lines.iter().any(|line| line.kernel.name == name && !may_use_local(line, allowed));
+    scan.functions
+        .iter()
+        .filter(|f| f.is_entry && refused(f.name))
+        .any(|entry| Reached::from(entry, &scan).local_bytes() > 0)
+}
+
 fn local_memory(kernel: &str, bytes: u32, refused: bool) -> String {
     let remedy = match refused {
         true => "Index with constants, or allow it with `\"allow_local\": true` or KernelCrate::allow_local",

@@ -20,7 +20,7 @@ mod tests;
 use crate::arch::Arch;
 use crate::manifest::ManifestKernel;
 
-pub(crate) use check::check;
+pub(crate) use check::{check, keeps_local_memory};
 pub(crate) use join::{join, unresolved};
 pub(crate) use lines::{compact, strip};
 pub(crate) use moves::without_moves;

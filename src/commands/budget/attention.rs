@@ -66,8 +66,8 @@ impl Run {
     /// The kernel that is launched.
     pub fn kernel(self) -> String {
         match self {
-            Run::Step(kv, _) => format!("attn_step_{}", kv.name()),
-            Run::Prompt(kv, _) => format!("attn_prefill_{}", kv.name()),
+            Run::Step(kv, _) => format!("attn_step_{}", kv.entry()),
+            Run::Prompt(kv, _) => format!("attn_prefill_{}", kv.entry()),
         }
     }
 
