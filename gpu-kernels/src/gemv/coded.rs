@@ -11,7 +11,7 @@
 //! Products can, at run time (`flags`), divide by a root mean square ([`NORM`](super::NORM)), [`ADD`](super::ADD), prepare the
 //! [`NEXT`](super::NEXT) norm, in [`parts`] parts for each column, and take gates and ups ([`SWIGLU`](super::SWIGLU)), with
 //! outputs and strides as the default entry points have them. What they compute, or with [`NEXT`](super::NEXT) `scaled`, they
-//! can [code](super::quantizer) for the products behind them, for which no launch that only rounds is then needed.
+//! can [quantize](super::coding) for the products behind them, for which no launch that only rounds is then needed.
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{

@@ -23,7 +23,7 @@ pub struct Grid<'a> {
     /// With what is reserved.
     pub shared_bytes: u32,
     pub dynamic_shared: u32,
-    /// Bytes at the end of shared memory that are reserved for the system: [`RESERVED`] if the kernel asks for them, or none.
+    /// Bytes at the end of shared memory that are reserved for the system: `RESERVED` if the kernel asks for them, or none.
     pub reserved: u32,
     /// Address of a cooperative launch's workspace.
     pub workspace: Option<u64>,

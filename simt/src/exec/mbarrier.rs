@@ -153,7 +153,7 @@ pub enum Edge {
 /// have to be).
 ///
 /// # Safety
-/// The contract of handlers, for [`mbarrier`].
+/// The contract of handlers, for `mbarrier`.
 pub unsafe fn edge(cx: &mut Cx, op: &Op, lane: usize) -> Option<(u64, Edge, bool)> {
     // SAFETY: by the contract; `resolve` vouches for the range that it returns.
     unsafe {

@@ -14,7 +14,7 @@ use super::{Cx, Flow, Op, mbarrier};
 /// The row of element `j`; that of the mbarrier's address stands before them.
 ///
 /// # Safety
-/// The contract of handlers: the operation is [`store_async`] of as many elements.
+/// The contract of handlers: the operation is `store_async` of as many elements.
 pub unsafe fn element(cx: &Cx, op: &Op, j: usize) -> u32 {
     // SAFETY: by the contract.
     unsafe { StoreAsync::row(cx, op, 1 + j) }

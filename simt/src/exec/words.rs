@@ -156,10 +156,10 @@ words! {
         to: Via,
         from: Via,
         from_offset: Offset,
-        /// [`NO_BARRIER`](super::bulk::NO_BARRIER) if none is told.
+        /// `NO_BARRIER` if none is told.
         barrier_via: u32,
         barrier_offset: Offset,
-        /// A [`Reduce`](super::atom::Reduce), or [`NO_REDUCTION`](super::bulk::NO_REDUCTION).
+        /// A `Reduce`, or `NO_REDUCTION`.
         reduction: u32,
         /// Bytes of an element of the reduction.
         element: u32,
