@@ -311,10 +311,15 @@ impl Compilation<'_> {
     pub(crate) fn run(&self) -> Result<Compiled, BuildError> {
         let compiled = self.run_as(Units::Modules)?;
         // A static of a dependency, for example; or an array that stays in registers only where the whole is seen.
-        match ptx::unresolved(&compiled.ptx).is_empty() && !ptx::keeps_local_memory(&compiled.ptx, self.allow_local) {
-            true => Ok(compiled),
-            false => self.run_as(Units::Whole),
-        }
+        let why = match ptx::unresolved(&compiled.ptx).first() {
+            Some(name) => format!("a module refers to `{name}` of a dependency"),
+            None if ptx::keeps_local_memory(&compiled.ptx, self.allow_local) => {
+                "a kernel keeps an array in local memory if modules are compiled apart".to_owned()
+            }
+            None => return Ok(compiled),
+        };
+        eprintln!("warpsmith: {} is compiled as a whole for {}: {why}", self.package.name, self.arch);
+        self.run_as(Units::Whole)
     }
 
     fn run_as(&self, units: Units) -> Result<Compiled, BuildError> {

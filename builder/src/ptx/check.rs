@@ -11,7 +11,7 @@ const STATIC_SHARED_LIMIT: u64 = warpsmith_arch::DEFAULT_SHARED as u64;
 const THREADS_LIMIT: u64 = warpsmith_arch::MAX_THREADS as u64;
 
 /// Functions that the driver provides.
-const DRIVER_FUNCTIONS: &[&str] = &["vprintf", "__assertfail", "malloc", "free"];
+pub(super) const DRIVER_FUNCTIONS: &[&str] = &["vprintf", "__assertfail", "malloc", "free"];
 
 /// Checks a text and completes it, or answers everything that is wrong with it.
 pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String>> {

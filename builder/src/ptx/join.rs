@@ -10,11 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::check::DRIVER_FUNCTIONS;
 use super::scan::{Scan, scan, with_renamed, words};
 use super::split::is_constant;
-
-/// Functions that the driver defines.
-const OF_THE_DRIVER: [&str; 4] = ["vprintf", "__assertfail", "malloc", "free"];
 
 /// What a text declares and nobody defines, by name: it is in another crate, if anywhere.
 pub(crate) fn unresolved(text: &str) -> Vec<String> {
@@ -24,7 +22,8 @@ pub(crate) fn unresolved(text: &str) -> Vec<String> {
         return Vec::new();
     }
     let scan = scan(text);
-    let functions = scan.functions.iter().filter(|f| f.is_extern && !OF_THE_DRIVER.contains(&f.name)).map(|f| f.name);
+    let functions =
+        scan.functions.iter().filter(|f| f.is_extern && !DRIVER_FUNCTIONS.contains(&f.name)).map(|f| f.name);
     let variables = scan.variables.iter().filter(|v| v.is_extern && v.space != ".shared").map(|v| v.name);
     functions.chain(variables).map(str::to_owned).collect()
 }
