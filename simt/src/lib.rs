@@ -50,6 +50,7 @@ mod counters;
 mod exec;
 mod fault;
 mod launch;
+mod load;
 mod lower;
 #[doc(hidden)]
 pub mod machine;
@@ -63,23 +64,17 @@ pub mod program;
 #[doc(hidden)]
 pub mod shadow;
 mod source;
+#[doc(hidden)]
+pub mod testing;
 
 pub use approx::{Approximation, BOUNDS_FROM, approximations};
 pub use counters::Counters;
-pub use exec::limit::StillRunning;
+pub use exec::progress::StillRunning;
 pub use fault::{BadAccess, Fault, FaultKind, Place, Problem, Waiter, Waits};
 pub use launch::{Ended, Instance, Launch, Machine, MachineConfig, Progress, Start, Waiting};
 pub use memory::{AllocationInfo, Memory, MemoryError, Nearest, Origin, POISON};
-pub use module::{KernelInfo, LoadError, LoadOptions, Module, ParamInfo};
+pub use load::LoadOptions;
+pub use module::{KernelInfo, LoadError, Module, ParamInfo};
 pub use note::Class;
 pub use source::Frame;
 pub use warpsmith_ptx::{self as ptx, Diagnostic};
-
-/// Switches for tests.
-#[doc(hidden)]
-pub mod testing {
-    /// Makes modules that are loaded from now on, in this process, use no CPU features beyond the target's own.
-    pub fn force_portable(on: bool) {
-        crate::exec::lanes::force_portable(on);
-    }
-}

@@ -10,16 +10,17 @@ pub mod barrier {
     pub use crate::exec::barrier::{BARRIERS, CLUSTER, bar};
 }
 pub mod block {
-    pub use crate::exec::block::Grid;
+    pub use crate::program::Grid;
 }
 pub mod bounds {
-    pub use crate::exec::bounds::Place;
+    pub use crate::fault::Place;
 }
 pub mod bulk {
     pub use crate::exec::bulk::{NO_REDUCTION, barrier, ends, reaches};
 }
 pub mod collective {
-    pub use crate::exec::collective::{Exchange, Kind, gather, named, source};
+    pub use crate::exec::collective::{gather, named, source};
+    pub use crate::exec::exchange::{Exchange, Kind};
 }
 pub mod fragment {
     pub use crate::exec::fragment::{Cost, Piece, matrix_pieces, matrix_rows, tile_pieces};
@@ -40,7 +41,8 @@ pub mod remote {
     pub use crate::exec::remote::{Target, element};
 }
 pub mod space {
-    pub use crate::exec::space::{LOCAL_WINDOW, PARAM_WINDOW, Pattern, SHARED_WINDOW, classify, place_of};
+    pub use crate::exec::layout::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
+    pub use crate::exec::space::{Pattern, classify, place_of};
 }
 pub mod tensor {
     pub use crate::exec::tensor::Kind;
@@ -50,7 +52,7 @@ pub mod vector {
     pub use crate::exec::vector::{permutes, rises};
 }
 pub mod warp {
-    pub use crate::exec::warp::Row;
+    pub use crate::exec::layout::Row;
 }
 pub mod words {
     pub use crate::exec::words::{Atomic, Bulk, CopyAsync, Plain, Via, Words};

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use crate::exec::CONST;
+use crate::exec::layout::CONST;
 
 /// A register that an operation reads or writes, in the order of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,30 +8,13 @@
 //! What an observer is shown is the state of the machine itself ([`machine`](crate::machine)), which is no stable interface.
 
 use std::any::Any;
-use std::sync::Arc;
 
-use crate::exec::block::Grid;
-use crate::exec::collective::{Exchange, Kind};
+use crate::exec::exchange::{Exchange, Kind};
 use crate::exec::{Cx, Flow, Op};
-use crate::module::Module;
+pub use crate::launch::{Launching, Watch};
+pub use crate::memory::MemoryObserver;
 use crate::note::Note;
-use crate::program::Function;
-
-/// Makes the observer of a launch that is about to begin.
-pub type Watch<'a> = &'a dyn Fn(&Launching<'_>) -> Box<dyn Observer>;
-
-/// A launch that is about to begin.
-pub struct Launching<'a> {
-    /// The kernel's module.
-    pub module: &'a Arc<Module>,
-    /// The kernel.
-    pub kernel: &'a str,
-    /// What its blocks have in common.
-    #[doc(hidden)]
-    pub grid: &'a Grid<'a>,
-    /// Address of each of the module's global variables, in the order of its program.
-    pub globals: &'a [u64],
-}
+use crate::program::{Function, Grid};
 
 /// What an observer wants to see, asked once, when the launch begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,13 +123,4 @@ pub trait Observer: Any + Send {
     fn cluster_waited(&mut self, warp: u32, lanes: u32) {}
     /// A phase of the mbarrier object at this offset of shared memory has ended.
     fn phase_ended(&mut self, at: u64) {}
-}
-
-/// Somebody who keeps books about the memory of a device, from one launch to the next.
-pub trait MemoryObserver: Any + Send + Sync {
-    /// Undefined bytes have been copied within the device, the first of them from `at`, out of the allocation at `from` into that
-    /// at `to`: the number that its [origin](crate::Memory::origin) has from now on, or 0.
-    fn copied(&self, from: u64, to: u64, at: &crate::Nearest) -> u32;
-    /// An allocation is gone.
-    fn freed(&self, base: u64, end: u64);
 }

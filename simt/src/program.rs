@@ -1,5 +1,6 @@
 //! The executable form of a module, as lowering makes it and the executor runs it.
 
+use crate::exec::layout::{CODE_WINDOW, LANES, Row};
 use crate::exec::Op;
 use crate::note::Notes;
 use crate::ptx::ast;
@@ -14,6 +15,21 @@ pub enum Const {
     Shared(u32, i64),
     /// Address of a function.
     Function(u32),
+}
+
+impl Const {
+    /// The value, with the addresses of the module's variables and the kernel's places of shared ones.
+    pub(crate) fn resolve(self, globals: &[u64], shared: &[(u32, u32)]) -> u64 {
+        match self {
+            Const::Bits(bits) => bits,
+            Const::Global(i, offset) => globals.get(i as usize).copied().unwrap_or(0).wrapping_add_signed(offset),
+            Const::Shared(i, offset) => {
+                let at = shared.iter().find(|s| s.0 == i).map_or(0, |s| s.1);
+                u64::from(at).wrapping_add_signed(offset)
+            }
+            Const::Function(i) => CODE_WINDOW + 16 * u64::from(i),
+        }
+    }
 }
 
 /// A constant's place in the pool.
@@ -177,6 +193,41 @@ impl Program {
             (from < all).then(|| from..starts.get(next).copied().unwrap_or(all))
         };
         entry.reachable.iter().filter_map(range).collect()
+    }
+}
+
+/// What all blocks of a launch have in common.
+pub struct Grid<'a> {
+    pub program: &'a Program,
+    /// Constant pools by function; empty for functions that the kernel does not reach.
+    pub pools: &'a [Vec<Row>],
+    /// Index of the entry's function.
+    pub entry: u32,
+    pub grid: [u32; 3],
+    /// Multiprocessors that the device says it has.
+    pub multiprocessors: u32,
+    pub block: [u32; 3],
+    pub threads: u32,
+    /// With what is reserved.
+    pub shared_bytes: u32,
+    pub dynamic_shared: u32,
+    /// Bytes at the end of shared memory that are reserved for the system: `RESERVED` if the kernel asks for them, or none.
+    pub reserved: u32,
+    /// Address of a cooperative launch's workspace.
+    pub workspace: Option<u64>,
+}
+
+impl Grid<'_> {
+    pub fn coordinates(&self, index: u64) -> [u32; 3] {
+        let [x, y, _] = self.grid.map(u64::from);
+        [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]
+    }
+
+    /// Thread index of a lane.
+    pub fn thread(&self, warp: u32, lane: u32) -> [u32; 3] {
+        let linear = warp * LANES as u32 + lane;
+        let [x, y, _] = self.block;
+        [linear % x, linear / x % y, linear / x / y]
     }
 }
 

@@ -2,50 +2,11 @@
 
 use super::barrier::{self, BARRIERS, Barrier, CLUSTER};
 use super::lanes::lanes_of;
-use super::warp::{Row, State, Stop, Warp};
+use super::warp::{State, Stop, Warp};
 use super::{Cx, LANES, RawFault, limit, uniform};
 use crate::fault::{FaultKind, Waiter, Waits};
 use crate::memory::POISON_KEY;
-use crate::program::Program;
-
-/// What all blocks of a launch have in common.
-pub struct Grid<'a> {
-    pub program: &'a Program,
-    /// Constant pools by function; empty for functions that the kernel does not reach.
-    pub pools: &'a [Vec<Row>],
-    /// Index of the entry's function.
-    pub entry: u32,
-    pub grid: [u32; 3],
-    /// Multiprocessors that the device says it has.
-    pub multiprocessors: u32,
-    pub block: [u32; 3],
-    pub threads: u32,
-    /// With what is reserved.
-    pub shared_bytes: u32,
-    pub dynamic_shared: u32,
-    /// Bytes at the end of shared memory that are reserved for the system: `RESERVED` if the kernel asks for them, or none.
-    pub reserved: u32,
-    /// Address of a cooperative launch's workspace.
-    pub workspace: Option<u64>,
-}
-
-/// Bytes of shared memory that every block has for the system from sm_80 on, beside its own. They begin as zeros: cooperative
-/// groups keep their barriers there.
-pub const RESERVED: u32 = 1024;
-
-impl Grid<'_> {
-    pub fn coordinates(&self, index: u64) -> [u32; 3] {
-        let [x, y, _] = self.grid.map(u64::from);
-        [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]
-    }
-
-    /// Thread index of a lane.
-    pub fn thread(&self, warp: u32, lane: u32) -> [u32; 3] {
-        let linear = warp * LANES as u32 + lane;
-        let [x, y, _] = self.block;
-        [linear % x, linear / x % y, linear / x / y]
-    }
-}
+use crate::program::Grid;
 
 /// Why a block stopped running.
 pub enum Outcome {
@@ -170,7 +131,7 @@ impl Block {
                 ran = true;
                 cx.uniform[uniform::WARPID] = w as u64;
                 cx.observe(|o, cx| o.warp_runs(cx));
-                match warp.run(cx, grid.program, grid.pools, &mut self.barriers) {
+                match warp.run(cx, grid, &mut self.barriers) {
                     Stop::Done => {}
                     Stop::Blocked => left = true,
                     Stop::Spinning => {

@@ -1,6 +1,6 @@
 //! Faults of memory accesses: the cold side of every bounds check.
 
-use super::space::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
+use super::layout::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 use super::{Cx, Flow, Op};
 pub use crate::fault::Place;
 use crate::fault::{BadAccess, FaultKind, Problem};

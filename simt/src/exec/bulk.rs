@@ -6,7 +6,8 @@
 use super::atom::{Reduce, reduce, via};
 use super::bounds::{Place, refuse_aligned};
 use super::lanes::{lane_of, lanes_of};
-use super::space::{Global, SHARED_WINDOW, Shared, Space, place_of};
+use super::layout::SHARED_WINDOW;
+use super::space::{Global, Shared, Space, place_of};
 use super::words::{Bulk, Words};
 use super::{Cx, Flow, Op, mbarrier};
 use crate::fault::FaultKind;

@@ -1,8 +1,8 @@
 //! Calls: frames of functions, their parameters, their return.
 
 use super::lanes::{lane_of, lanes_of};
-use super::space::CODE_WINDOW;
-use super::warp::{Frame, Row, State, Warp};
+use super::layout::{CODE_WINDOW, Row};
+use super::warp::{Frame, State, Warp};
 use super::{Cx, Flow, Op};
 use crate::fault::FaultKind;
 use crate::observer::{Entered, LocalCopy};

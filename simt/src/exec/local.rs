@@ -7,7 +7,7 @@ use std::array::from_fn;
 
 use super::bounds::{Place, refuse};
 use super::lanes::{lane_of, lanes_of, set_lane};
-use super::mem::Elem;
+use super::element::Elem;
 use super::words::{Plain, Words};
 use super::{Cx, Flow, Op};
 

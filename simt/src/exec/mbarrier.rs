@@ -253,7 +253,7 @@ pub unsafe fn mbarrier(cx: &mut Cx, op: &Op) -> Flow {
             cx.sync_seen = true;
             if passed != active {
                 // Whoever waits in a loop makes way at its next turn.
-                cx.spins = cx.spins.saturating_add(super::warp::SPINS);
+                cx.spins = cx.spins.saturating_add(super::context::SPINS);
             }
         }
     }

@@ -7,47 +7,22 @@
 
 use std::array::from_fn;
 
-use super::bounds::{Place, refuse};
-use super::lanes::{Lane, lane_of, lanes_of, set_lane, simd};
+use super::bounds::refuse;
+use super::element::Elem;
+use super::lanes::{lane_of, lanes_of, set_lane, simd};
+use super::layout::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 use super::local::{LocalAddress, load_local, store_local};
 #[cfg(target_arch = "x86_64")]
 use super::scattered::{load_each, store_each};
 use super::space::{
-    Global, LOCAL_WINDOW, PARAM_WINDOW, Pattern, SHARED_WINDOW, Shared, Space, classify, count, count_mixed, place_of,
+    Global, Pattern, Shared, Space, classify, count, count_mixed, place_of,
 };
 #[cfg(target_arch = "x86_64")]
 use super::vector;
 use super::words::{CopyAsync, Plain, Words};
 use super::{Cx, Flow, LANES, Op, OpFn};
+use crate::fault::Place;
 use crate::ptx::ast;
-
-/// An element of a memory access.
-pub(crate) trait Elem: Lane {
-    fn xor(self, key: u64) -> Self;
-    fn raw(self) -> u64;
-    fn of(raw: u64) -> Self;
-}
-
-macro_rules! elem {
-    ($($t:ty)*) => {$(
-        impl Elem for $t {
-            #[inline(always)]
-            fn xor(self, key: u64) -> $t {
-                self ^ key as $t
-            }
-            #[inline(always)]
-            fn raw(self) -> u64 {
-                self as u64
-            }
-            #[inline(always)]
-            fn of(raw: u64) -> $t {
-                raw as $t
-            }
-        }
-    )*};
-}
-
-elem!(u8 u16 u32 u64);
 
 /// Kernels that read long rows come to the next page soon, which the CPU does not fetch by itself.
 #[cfg(target_arch = "x86_64")]

@@ -3,9 +3,11 @@
 //! Arrivals match by the kind of the collective and its membermask, not by position: a shuffle
 //! that a compiler copied into both arms of a branch still exchanges values between them.
 
-use super::collective::{COLLECTIVE, Exchange, Kind, compute, gather, named, scatter, unnamed};
+use super::collective::{compute, gather, named, scatter, unnamed};
+use super::exchange::{COLLECTIVE, Exchange, Kind};
 use super::lanes::lanes_of;
-use super::warp::{Row, Split, State, Warp};
+use super::layout::Row;
+use super::warp::{Split, State, Warp};
 use super::{Cx, Flow};
 use crate::observer::{Meeting, Party};
 use crate::program::Program;

@@ -3,19 +3,10 @@
 //! Generic addresses of shared, local and parameter memory lie in windows of 4 GiB, below the
 //! range of global addresses and above what a user process can map.
 
-use super::bounds::Place;
 use super::lanes::{Lane, lane_of};
 use super::{Cx, LANES, Site};
+use crate::fault::Place;
 use crate::memory::lookup;
-
-/// Generic address of shared offset 0.
-pub const SHARED_WINDOW: u64 = 0x8000_0000_0000;
-/// Generic address of local offset 0.
-pub const LOCAL_WINDOW: u64 = 0x9000_0000_0000;
-/// Generic address of parameter offset 0.
-pub const PARAM_WINDOW: u64 = 0xA000_0000_0000;
-/// Addresses of functions: 16 apart.
-pub const CODE_WINDOW: u64 = 0xB000_0000_0000;
 
 /// The place that a generic address points to.
 #[inline(always)]

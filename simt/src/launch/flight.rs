@@ -4,42 +4,20 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::machine::{Instance, Machine};
 use super::prepare::Prepared;
-use super::run::{Failure, Patience, Schedule, Turned};
-use super::{Instance, Launch, Machine, Worker};
+use super::report::Failure;
+use super::run::{Flight, Patience, Turned};
+use super::start::{Launch, Launching, Start};
 use crate::counters::Counters;
 use crate::exec::Site;
 use crate::fault::Fault;
-use crate::observer::{Launching, Observer, Watch};
+use crate::observer::Observer;
 
 /// When a launch is said to wait.
 const FIRST: Patience = Patience { quiet: 1 << 12, busy: 1 << 28 };
 /// The same for one that is asked again.
 const AGAIN: Patience = Patience { quiet: 1 << 6, busy: 1 << 22 };
-
-/// What is to be launched.
-#[derive(Clone, Copy)]
-pub struct Start<'a> {
-    /// The kernel.
-    pub kernel: &'a str,
-    /// Its geometry.
-    pub launch: &'a Launch,
-    /// The parameter block.
-    pub params: &'a [u8],
-    /// Makes who watches it.
-    pub watch: Option<Watch<'a>>,
-    /// Shuffles the order of blocks, warps and lanes; 0 is the reference order.
-    pub seed: u64,
-    /// Instructions that one block may execute, 0 for no limit; `None`: as the machine's configuration says.
-    pub instruction_limit: Option<u64>,
-}
-
-impl<'a> Start<'a> {
-    /// A launch that nobody watches.
-    pub fn new(kernel: &'a str, launch: &'a Launch, params: &'a [u8]) -> Start<'a> {
-        Start { kernel, launch, params, watch: None, seed: 0, instruction_limit: None }
-    }
-}
 
 /// A launch that has ended.
 #[derive(Default)]
@@ -71,17 +49,22 @@ pub struct Waiting {
     changing: bool,
 }
 
-/// The state of a launch between two turns.
-pub(super) struct Flight {
-    pub worker: Worker,
-    pub schedule: Schedule,
-}
-
-// SAFETY: the raw pointers of context and blocks point into their own buffers and into the program, parameters and
-// constants of the launch, all on the heap and kept by it, or are set anew before each use; observers can be sent.
-unsafe impl Send for Flight {}
-
 impl Machine {
+    /// Runs a kernel to its end. `params` is the parameter block.
+    ///
+    /// # Errors
+    /// The fault that stopped it. Memory then holds what had been written until then.
+    pub fn launch(
+        &self,
+        instance: &Instance,
+        kernel: &str,
+        launch: &Launch,
+        params: &[u8],
+    ) -> Result<Counters, Box<Fault>> {
+        let ended = self.run(instance, Start::new(kernel, launch, params));
+        ended.fault.map_or(Ok(ended.counters), Err)
+    }
+
     /// Begins a launch and lets it run until it has ended, or until all its threads wait for what they do not do themselves.
     pub fn start(&self, instance: &Arc<Instance>, start: Start<'_>) -> Progress {
         let prepared = match self.prepare(Arc::clone(instance), &start) {

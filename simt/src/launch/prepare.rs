@@ -5,18 +5,15 @@ use std::sync::{Arc, PoisonError};
 
 use warpsmith_arch::{Architecture, DEFAULT_SHARED, MAX_BLOCK, MAX_GRID, MAX_LOCAL, MAX_THREADS};
 
+use super::machine::{Instance, Machine, gpu};
 use super::run::Run;
-use super::{Instance, Launch, Machine, Start, gpu};
-use crate::counters::Counters;
-use crate::exec::block::{Grid, RESERVED};
-use crate::exec::limit::{Pulse, Sample};
-use crate::exec::space::CODE_WINDOW;
-use crate::exec::warp::Row;
-use crate::exec::{Cx, LANES, uniform};
+use super::start::{Launch, Start};
+use crate::exec::layout::{LANES, RESERVED, Row};
+use crate::exec::progress::Pulse;
 use crate::fault::{Fault, FaultKind};
 use crate::memory::{Memory, MemoryError, Snapshot};
 use crate::module::Module;
-use crate::program::{Const, Entry, Program};
+use crate::program::{Entry, Grid, Program};
 
 /// Bytes of shared memory that a block may have at most on an architecture; before the first that is known what every GPU has.
 fn max_shared(sm: u32) -> u32 {
@@ -137,8 +134,14 @@ impl Machine {
         let mut params = start.params.to_vec();
         params.resize(params.len().next_multiple_of(16) + 16, 0);
         let sink = self.progress.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let pulse = |sink| Arc::new(Pulse::new(Arc::clone(module), kernel, self.config.progress_after, sink));
-        let pulse = sink.map(pulse);
+        let pulse = sink.map(|sink| {
+            let module = Arc::clone(module);
+            let places = Box::new(move |pc| {
+                let (line, location) = module.place(pc);
+                (line, location.map(|l| module.source(l)))
+            });
+            Arc::new(Pulse::new(kernel, places, self.config.progress_after, sink))
+        });
         let limit = match start.instruction_limit.unwrap_or(self.config.instruction_limit) {
             0 => u64::MAX,
             n => n,
@@ -228,19 +231,6 @@ impl Machine {
     }
 }
 
-/// The value of a constant, with the kernel's places of shared variables.
-pub(super) fn resolve(value: Const, globals: &[u64], shared: &[(u32, u32)]) -> u64 {
-    match value {
-        Const::Bits(bits) => bits,
-        Const::Global(i, offset) => globals.get(i as usize).copied().unwrap_or(0).wrapping_add_signed(offset),
-        Const::Shared(i, offset) => {
-            let at = shared.iter().find(|s| s.0 == i).map_or(0, |s| s.1);
-            u64::from(at).wrapping_add_signed(offset)
-        }
-        Const::Function(i) => CODE_WINDOW + 16 * u64::from(i),
-    }
-}
-
 /// Constant pools of the functions that an entry reaches.
 fn pools(program: &Program, entry: &Entry, globals: &[u64]) -> Vec<Vec<Row>> {
     let mut pools: Vec<Vec<Row>> = vec![Vec::new(); program.functions.len()];
@@ -248,7 +238,7 @@ fn pools(program: &Program, entry: &Entry, globals: &[u64]) -> Vec<Vec<Row>> {
         let function = &program.functions[f as usize];
         let mut rows = vec![Row([0; LANES]); (function.const_bytes / 128) as usize];
         for constant in &function.consts {
-            let value = resolve(constant.value, globals, &entry.shared);
+            let value = constant.value.resolve(globals, &entry.shared);
             let at = (constant.at / 128) as usize;
             if !constant.wide {
                 rows[at].0 = [value as u32; LANES];
@@ -263,55 +253,4 @@ fn pools(program: &Program, entry: &Entry, globals: &[u64]) -> Vec<Vec<Row>> {
         pools[f as usize] = rows;
     }
     pools
-}
-
-pub(super) fn empty_context() -> Cx {
-    Cx {
-        regs: std::ptr::null_mut(),
-        consts: std::ptr::null(),
-        preds: std::ptr::null_mut(),
-        active: 0,
-        mask: 0,
-        live: 0,
-        next: 0,
-        taken: 0,
-        stop: 0,
-        spins: 0,
-        sync_seen: false,
-        parallel: false,
-        progress: 0,
-        executed: 0,
-        limit: u64::MAX,
-        sample: Sample::default(),
-        pulse: None,
-        looked: 0,
-        look_at: 0,
-        code: std::ptr::null(),
-        lists: std::ptr::null(),
-        weights: std::ptr::null(),
-        memory: Snapshot::default(),
-        sites: Vec::new(),
-        shared: std::ptr::null_mut(),
-        shared_bytes: 0,
-        local: std::ptr::null_mut(),
-        local_base: 0,
-        local_top: 0,
-        services: None,
-        stack: std::ptr::null_mut(),
-        params: std::ptr::null(),
-        param_bytes: 0,
-        tid: [std::ptr::null(); 3],
-        uniform: [0; uniform::COUNT],
-        counters: Counters::default(),
-        fault: None,
-        observer: None,
-        notes: std::ptr::null(),
-        following: false,
-        watching: false,
-        counting: false,
-        dice: 0,
-        interrupts: 0,
-        frame_row: 0,
-        frame_pred: 0,
-    }
 }

@@ -3,14 +3,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::flight::Flight;
-use super::{Machine, PARALLEL_THREADS, Worker, resident};
+use super::machine::{Machine, PARALLEL_THREADS, Worker, resident};
+use super::report::Failure;
 use crate::counters::Counters;
-use crate::exec::block::{Block, Grid, Outcome};
-use crate::exec::limit::{self, Pulse, Sample};
-use crate::exec::{Cx, RawFault, Site};
+use crate::exec::block::{Block, Outcome};
+use crate::exec::context::Sample;
+use crate::exec::progress::Pulse;
+use crate::exec::{Cx, Site, limit};
 use crate::memory::Snapshot;
 use crate::observer::Observer;
+use crate::program::Grid;
 
 /// A launch in progress.
 pub(super) struct Run<'a> {
@@ -77,8 +79,15 @@ impl Schedule {
     }
 }
 
-/// Block, warp, and what stopped it.
-pub(super) type Failure = (u64, u32, Box<RawFault>);
+/// The state of a launch between two turns.
+pub(super) struct Flight {
+    pub worker: Worker,
+    pub schedule: Schedule,
+}
+
+// SAFETY: the raw pointers of context and blocks point into their own buffers and into the program, parameters and
+// constants of the launch, all on the heap and kept by it, or are set anew before each use; observers can be sent.
+unsafe impl Send for Flight {}
 
 impl Run<'_> {
     fn prepare(&self, worker: &mut Worker) {

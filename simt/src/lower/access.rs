@@ -4,7 +4,8 @@ use super::allocate;
 use super::facts::{self, Facts, Ordered, accesses};
 use super::integer::unsupported;
 use super::mods::{Mods, wide};
-use super::proto::{Builder, Class, List, Lowered, Symbol, V};
+use super::operand::{Address, Class, List, Symbol, V};
+use super::proto::{Builder, Lowered};
 use crate::exec::cvt::{self, Extend};
 use crate::exec::mem::{self, Via as Row};
 use crate::exec::words::{Atomic, Plain, Via, Words};
@@ -12,14 +13,6 @@ use crate::exec::{atom, control};
 use crate::note::{Access, Does, Scope, Taint};
 use crate::program::Const;
 use crate::ptx::ast::{Base, Instruction, Operand, Space, Type};
-
-/// An address operand: where it points, how, and the offset.
-pub(super) struct Address {
-    pub space: Space,
-    pub via: Row,
-    pub row: V,
-    pub offset: u64,
-}
 
 impl Builder<'_> {
     pub(super) fn space(m: &Mods<'_>) -> Space {

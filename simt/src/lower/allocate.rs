@@ -13,7 +13,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::graph::Block;
-use super::proto::{Class, P, Proto, V, X};
+use super::operand::{Class, P, V, X};
+use super::proto::Proto;
 use crate::exec::{PRED_FIRST, PRED_SINK, PRED_TRUE, ROW};
 
 /// Rows that a frame may have.
@@ -35,7 +36,7 @@ pub(super) struct Places {
 
 impl Places {
     pub(super) fn row(&self, v: V) -> u32 {
-        super::proto::word(v, |r| self.slot[r as usize])
+        super::operand::word(v, |r| self.slot[r as usize])
     }
 
     /// A destination predicate's slot.

@@ -3,7 +3,8 @@
 use super::facts::Facts;
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
-use super::proto::{Builder, List, Lowered, V};
+use super::operand::{List, V};
+use super::proto::{Builder, Lowered};
 use crate::exec::atom::Reduce;
 use crate::exec::mbarrier::{self, act};
 use crate::exec::mem::{self, Via as Row};

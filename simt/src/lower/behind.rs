@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 
 use super::graph::Block;
-use super::proto::{Builder, Kind, P};
+use super::operand::P;
+use super::proto::{Builder, Kind};
 use crate::exec::barrier::bar;
 use crate::note::Mark;
 
@@ -54,7 +55,7 @@ fn barriers(b: &Builder<'_>, blocks: &[Block]) -> Vec<(usize, usize)> {
             let opcode = b.body.instructions.get(p.instruction as usize).map_or("", |i| i.opcode.as_str());
             // Operands come first; a warp's barrier is a collective.
             let last = b.protos.get(i + 1).is_none_or(|next| next.instruction != p.instruction);
-            let warp = p.imm & crate::exec::collective::COLLECTIVE != 0;
+            let warp = p.imm & crate::exec::exchange::COLLECTIVE != 0;
             let waits = p.imm & bar::KIND != bar::ARRIVE && p.imm & (bar::COUNT | bar::CLUSTER) == 0;
             if matches!(opcode, "bar" | "barrier") && last && waits && !warp {
                 found.push((i, at));

@@ -3,7 +3,8 @@
 use super::facts::{OF_FLOATS, relation};
 use super::integer::{operands, unsupported};
 use super::mods::{Mods, wide};
-use super::proto::{Builder, Lowered, P, V};
+use super::operand::{P, V};
+use super::proto::{Builder, Lowered};
 use crate::exec::OpFn;
 use crate::exec::float::{self, FloatCmp, FloatType};
 use crate::exec::int::{self, Bin, Cmp};

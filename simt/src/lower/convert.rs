@@ -3,13 +3,14 @@
 use super::facts::Facts;
 use super::integer::{operands, unsupported};
 use super::mods::{Mods, wide};
-use super::proto::{Builder, Class, Lowered, P, V};
+use super::operand::{Class, P, V};
+use super::proto::{Builder, Lowered};
 use crate::exec::cvt::{self, Extend, General, Kind};
 use crate::exec::half::{self, B, H, HalfOp, X2};
 use crate::exec::int::{self, Bin, Shift};
 use crate::exec::mem;
 use crate::exec::soft::Round;
-use crate::exec::space::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
+use crate::exec::layout::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 use crate::note::Taint;
 use crate::ptx::ast::{Instruction, Operand, Type};
 

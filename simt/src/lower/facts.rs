@@ -4,9 +4,8 @@
 //! ([`decode`](super::decode)) gives every one of them a class and a cost. An instruction that does not say what it is to the
 //! checks does not compile.
 
-use super::access::Address;
 use super::mods::Mods;
-use super::proto::V;
+use super::operand::{Address, V};
 use crate::exec::mem::Via;
 use crate::note::{Access, Class, Does, Order, Relation, Role, Scope, Taint, Test, Where};
 use crate::ptx::ast::{Instruction, Space, Type};

@@ -3,7 +3,8 @@
 use super::facts::arithmetic as halves_or_all;
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
-use super::proto::{Builder, Lowered, V};
+use super::operand::V;
+use super::proto::{Builder, Lowered};
 use crate::approx;
 use crate::exec::OpFn;
 use crate::exec::cvt::{self, Kind};

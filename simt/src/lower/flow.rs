@@ -3,13 +3,15 @@
 use super::facts::{self, Facts};
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
-use super::proto::{Builder, Kind, List, Lowered, P, Symbol, V, X};
+use super::operand::{List, P, Symbol, V, X};
+use super::proto::{Builder, Kind, Lowered};
 use crate::exec::barrier::bar;
-use crate::exec::collective::{self, COLLECTIVE};
+use crate::exec::collective;
+use crate::exec::exchange::{self, COLLECTIVE, Kind as Meeting};
 use crate::exec::int::{self, Cmp};
 use crate::exec::mem::{self, Via};
 use crate::exec::words::{Plain, Words};
-use crate::exec::{control, stack};
+use crate::exec::{alloca, control};
 use crate::note::{Role, Taint};
 use crate::program::{Call, Library, Slot, Target};
 use crate::ptx::ast::{self, Instruction, Operand, Space, Type};
@@ -95,7 +97,7 @@ impl Builder<'_> {
     /// Before a return: what the function took with `alloca` is gone.
     fn give_back_stack(&mut self) {
         if let Some(v) = self.saved_stack {
-            self.op1(stack::restore, Taint::All, V::None, v).x = X::Raw(1);
+            self.op1(alloca::restore, Taint::All, V::None, v).x = X::Raw(1);
         }
     }
 
@@ -115,17 +117,17 @@ impl Builder<'_> {
                     _ => return Err("the alignment of `alloca` is a power of two".to_string()),
                 };
                 let (d, a) = (self.dst(d, ty)?, self.src(size, ty)?);
-                let op = self.op1(stack::alloca, Taint::All, d, a);
+                let op = self.op1(alloca::alloca, Taint::All, d, a);
                 (op.imm, op.x, op.apart) = (align, wide, true);
             }
             ("stacksave", [d]) => {
                 let d = self.dst(d, ty)?;
-                let op = self.push(stack::save, Facts::registers(Taint::Defined));
+                let op = self.push(alloca::save, Facts::registers(Taint::Defined));
                 (op.d, op.x) = (d, wide);
             }
             ("stackrestore", [a]) => {
                 let a = self.src(a, ty)?;
-                self.op1(stack::restore, Taint::All, V::None, a).x = wide;
+                self.op1(alloca::restore, Taint::All, V::None, a).x = wide;
             }
             _ => return Err(format!("Arguments mismatch for instruction '{}'", i.opcode)),
         }
@@ -159,7 +161,7 @@ impl Builder<'_> {
         }
         if self.body.instructions.iter().any(|i| i.opcode == "alloca") {
             let d = self.temp(true);
-            let op = self.push(stack::save, Facts::registers(Taint::Defined));
+            let op = self.push(alloca::save, Facts::registers(Taint::Defined));
             (op.d, op.x, op.guard, op.weight) = (d, X::Raw(1), P::True, 0);
             self.saved_stack = Some(d);
         }
@@ -246,7 +248,7 @@ impl Builder<'_> {
         let size = ty.bits().div_ceil(8);
         let f = if load { mem::load_handler } else { mem::store_handler };
         let f = f(Space::Local, Via::Offset, size, 1).ok_or_else(|| unsupported("a parameter of this type"))?;
-        if super::mods::wide(ty) != (self.class(v) == super::proto::Class::Wide) && !matches!(v, V::Const(_)) {
+        if super::mods::wide(ty) != (self.class(v) == super::operand::Class::Wide) && !matches!(v, V::Const(_)) {
             return Err("a parameter's register has another width".to_string());
         }
         let site = self.site();
@@ -405,7 +407,7 @@ impl Builder<'_> {
             m.finish()?;
             let [mask] = operands(i)?;
             let mask = self.src(mask, Type::B32)?;
-            self.collective(collective::Kind::WarpSync, V::None, [V::None; 3], mask);
+            self.collective(Meeting::WarpSync, V::None, [V::None; 3], mask);
             return Ok(());
         }
         let aligned = m.take("aligned") || i.opcode == "bar";
@@ -489,7 +491,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn collective(&mut self, kind: collective::Kind, d: V, [a, b, c]: [V; 3], mask: V) -> &mut super::proto::Proto {
+    fn collective(&mut self, kind: Meeting, d: V, [a, b, c]: [V; 3], mask: V) -> &mut super::proto::Proto {
         let op = self.push(collective::collective, Facts::role(Role::Collective, Taint::All));
         (op.d, op.a, op.b, op.c, op.x) = (d, a, b, c, X::Row(mask));
         op.imm = kind as u64 | COLLECTIVE;
@@ -499,15 +501,14 @@ impl Builder<'_> {
 
     /// `shfl.sync`.
     pub(super) fn shuffle(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
-        use collective::Kind;
         if !m.take("sync") {
             return Err("`shfl` without `.sync` does not exist on sm_70 and higher".to_string());
         }
         let kind = match m.any(&["up", "down", "bfly", "idx"]) {
-            Some("up") => Kind::ShflUp,
-            Some("down") => Kind::ShflDown,
-            Some("bfly") => Kind::ShflBfly,
-            Some(_) => Kind::ShflIdx,
+            Some("up") => Meeting::ShflUp,
+            Some("down") => Meeting::ShflDown,
+            Some("bfly") => Meeting::ShflBfly,
+            Some(_) => Meeting::ShflIdx,
             None => return Err("the shuffle's mode is missing".to_string()),
         };
         let ty = m.ty()?;
@@ -533,7 +534,6 @@ impl Builder<'_> {
 
     /// `vote.sync`, `match.sync`, `redux.sync`, `elect.sync`.
     pub(super) fn gather(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
-        use collective::Kind;
         let word = m.any(&["all", "any", "uni", "ballot"]);
         let op = if i.opcode == "redux" { m.any(&["add", "min", "max", "and", "or", "xor"]) } else { None };
         let (abs, nan) = (m.take("abs"), m.take("NaN"));
@@ -548,14 +548,14 @@ impl Builder<'_> {
                 let [d, a, mask] = operands(i)?;
                 let (q, mask) = (self.pred(a)?, self.src(mask, b32)?);
                 let kind = match (word, ty) {
-                    (Some("ballot"), Type::B32) => Kind::VoteBallot,
-                    (Some("all"), Type::Pred) => Kind::VoteAll,
-                    (Some("any"), Type::Pred) => Kind::VoteAny,
-                    (Some("uni"), Type::Pred) => Kind::VoteUni,
+                    (Some("ballot"), Type::B32) => Meeting::VoteBallot,
+                    (Some("all"), Type::Pred) => Meeting::VoteAll,
+                    (Some("any"), Type::Pred) => Meeting::VoteAny,
+                    (Some("uni"), Type::Pred) => Meeting::VoteUni,
                     _ => return Err(unsupported("this vote")),
                 };
                 let (d, p) = match kind {
-                    Kind::VoteBallot => (self.dst(d, b32)?, P::Sink),
+                    Meeting::VoteBallot => (self.dst(d, b32)?, P::Sink),
                     _ => (V::None, self.pred_dst(d)?),
                 };
                 let op = self.collective(kind, d, [V::None; 3], mask);
@@ -567,10 +567,10 @@ impl Builder<'_> {
                 let [d, a, mask] = operands(i)?;
                 let (a, mask) = (self.src(a, ty)?, self.src(mask, b32)?);
                 let kind = match (word, ty) {
-                    (Some("any"), Type::B32) => Kind::MatchAny32,
-                    (Some("any"), Type::B64) => Kind::MatchAny64,
-                    (Some("all"), Type::B32) => Kind::MatchAll32,
-                    (Some("all"), Type::B64) => Kind::MatchAll64,
+                    (Some("any"), Type::B32) => Meeting::MatchAny32,
+                    (Some("any"), Type::B64) => Meeting::MatchAny64,
+                    (Some("all"), Type::B32) => Meeting::MatchAll32,
+                    (Some("all"), Type::B64) => Meeting::MatchAll64,
                     _ => return Err(unsupported("this match")),
                 };
                 let (d, p) = match d {
@@ -583,27 +583,27 @@ impl Builder<'_> {
                 let ty = m.ty()?;
                 m.finish()?;
                 let kind = match (op, ty) {
-                    (Some("add"), Type::U32 | Type::S32) => Kind::ReduxAdd,
-                    (Some("min"), Type::U32) => Kind::ReduxMinU,
-                    (Some("max"), Type::U32) => Kind::ReduxMaxU,
-                    (Some("min"), Type::S32) => Kind::ReduxMinS,
-                    (Some("max"), Type::S32) => Kind::ReduxMaxS,
-                    (Some("and"), Type::B32) => Kind::ReduxAnd,
-                    (Some("or"), Type::B32) => Kind::ReduxOr,
-                    (Some("xor"), Type::B32) => Kind::ReduxXor,
-                    (Some("min"), Type::F32) => Kind::ReduxMinF,
-                    (Some("max"), Type::F32) => Kind::ReduxMaxF,
+                    (Some("add"), Type::U32 | Type::S32) => Meeting::ReduxAdd,
+                    (Some("min"), Type::U32) => Meeting::ReduxMinU,
+                    (Some("max"), Type::U32) => Meeting::ReduxMaxU,
+                    (Some("min"), Type::S32) => Meeting::ReduxMinS,
+                    (Some("max"), Type::S32) => Meeting::ReduxMaxS,
+                    (Some("and"), Type::B32) => Meeting::ReduxAnd,
+                    (Some("or"), Type::B32) => Meeting::ReduxOr,
+                    (Some("xor"), Type::B32) => Meeting::ReduxXor,
+                    (Some("min"), Type::F32) => Meeting::ReduxMinF,
+                    (Some("max"), Type::F32) => Meeting::ReduxMaxF,
                     _ => return Err(unsupported("this reduction")),
                 };
                 let [d, a, mask] = operands(i)?;
                 let (a, mask) = (self.src(a, b32)?, self.src(mask, b32)?);
                 let d = self.dst(d, b32)?;
-                let float = matches!(kind, Kind::ReduxMinF | Kind::ReduxMaxF);
+                let float = matches!(kind, Meeting::ReduxMinF | Meeting::ReduxMaxF);
                 if (abs || nan) && !float {
                     return Err(unsupported("`.abs` or `.NaN` with this type"));
                 }
                 let op = self.collective(kind, d, [a, V::None, V::None], mask);
-                op.imm |= if abs { collective::ABS } else { 0 } | if nan { collective::NAN } else { 0 };
+                op.imm |= if abs { exchange::ABS } else { 0 } | if nan { exchange::NAN } else { 0 };
             }
             _ => {
                 m.finish()?;
@@ -611,7 +611,7 @@ impl Builder<'_> {
                     return Err("Arguments mismatch for instruction 'elect'".to_string());
                 };
                 let (d, p, mask) = (self.dst(d, b32)?, self.pred_dst(p)?, self.src(mask, b32)?);
-                self.collective(Kind::Elect, d, [V::None; 3], mask).p = p;
+                self.collective(Meeting::Elect, d, [V::None; 3], mask).p = p;
             }
         }
         Ok(())

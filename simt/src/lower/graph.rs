@@ -5,7 +5,8 @@
 //! loops. The executor runs the split with the lowest position, so this order makes lanes
 //! that leave a loop wait for those that stay.
 
-use super::proto::{Kind, P, Proto};
+use super::operand::P;
+use super::proto::{Kind, Proto};
 
 /// A basic block: operations from `start` to before `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use super::facts::{self, Facts, cancels};
 use super::mods::{Mods, wide};
-use super::proto::{Builder, Lowered, P, V};
+use super::operand::{P, V};
+use super::proto::{Builder, Lowered};
 use crate::exec::cvt;
 use crate::exec::int::{self, Bin, Carry, Cmp, Un};
 use crate::exec::lanes::combine;

@@ -3,7 +3,8 @@
 use super::facts::Facts;
 use super::integer::{operands, unsupported};
 use super::mods::Mods;
-use super::proto::{Builder, List, Lowered, V};
+use super::operand::{List, V};
+use super::proto::{Builder, Lowered};
 use crate::exec::OpFn;
 use crate::exec::fragment::{self, Tile};
 use crate::exec::mma::{self, Shape, accumulator_registers, factor_registers};

@@ -22,8 +22,11 @@ mod matrix;
 mod mods;
 mod notes;
 mod objects;
+mod operand;
 mod proto;
+mod registers;
 mod seeds;
+mod special;
 mod video;
 
 use std::collections::{BTreeMap, HashMap};
@@ -35,7 +38,8 @@ use crate::program::{Const, Debug, Entry, Function, Global, Program, SharedVaria
 use crate::ptx::ast::{self, Linkage, Pos, Space};
 use crate::ptx::{self, Diagnostic};
 use allocate::{Places, Shape};
-use proto::{Builder, Kind, P, Symbol, X};
+use operand::{P, Symbol, X};
+use proto::{Builder, Kind};
 
 /// Statically declared shared memory of a kernel, and constant memory of a module.
 const MAX_STATIC_SHARED: u64 = 48 << 10;
@@ -438,8 +442,8 @@ impl<'a> Lowering<'a> {
         for &r in &places.unset {
             let slot = places.slot[r as usize];
             match b.classes[r as usize] {
-                proto::Class::Pred => result.unset_preds.push(slot),
-                class => result.unset_rows.push((slot, class == proto::Class::Wide)),
+                operand::Class::Pred => result.unset_preds.push(slot),
+                class => result.unset_rows.push((slot, class == operand::Class::Wide)),
             }
         }
         result.row_bytes = places.row_bytes;
@@ -585,10 +589,10 @@ fn in_memory(v: &ast::Variable, index: u32) -> Symbol {
 fn bare(like: &proto::Proto) -> proto::Proto {
     proto::Proto {
         f: control::jump,
-        d: proto::V::None,
-        a: proto::V::None,
-        b: proto::V::None,
-        c: proto::V::None,
+        d: operand::V::None,
+        a: operand::V::None,
+        b: operand::V::None,
+        c: operand::V::None,
         p: P::Sink,
         r: P::Sink,
         q: P::True,

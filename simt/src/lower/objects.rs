@@ -6,7 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use super::proto::{Builder, Proto, V, X};
+use super::operand::{V, X};
+use super::proto::{Builder, Proto};
 use crate::program::Const;
 
 /// What a register may hold.

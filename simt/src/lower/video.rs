@@ -2,7 +2,8 @@
 
 use super::integer::{sign_of, unsupported};
 use super::mods::Mods;
-use super::proto::{Builder, Lowered, V};
+use super::operand::V;
+use super::proto::{Builder, Lowered};
 use crate::exec::int;
 use crate::exec::video::{self, Compare, Mode, Scalar, Second, Video, WHOLE};
 use crate::note::Taint;

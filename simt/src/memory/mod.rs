@@ -28,13 +28,14 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::observer::MemoryObserver;
 use crate::shadow::Shadow;
 
 mod error;
+mod observer;
 mod table;
 
 pub use error::MemoryError;
+pub use observer::MemoryObserver;
 pub use table::{AllocationInfo, Entry, Nearest, Snapshot, lookup};
 use table::{Backing, State, describe, nearest};
 

@@ -1,34 +1,17 @@
-//! The machine: instantiates modules and runs kernels.
-//!
-//! **Order of blocks.** The reference is: blocks run one after the other, in order of their linear
-//! index. A kernel without anything by which blocks could communicate in an order (outside shared memory no volatile,
-//! relaxed, acquiring or releasing accesses, no fences beyond the block, no atomics but relaxed integer reductions of one
-//! kind whose results nobody reads: those commute) runs on several cores, with the same result; of several faults the one
-//! of the lowest block is reported, as in serial order. All other kernels run serially. That is bit-identical for every
-//! kernel whose blocks do not race; one machine thread (`MachineConfig::threads` = 1) makes it so for those that do. If the
-//! current block only spins, it waits for another: then the next block starts beside it, as blocks on a GPU are resident
-//! together.
-
-mod flight;
-mod prepare;
-mod run;
+//! A machine and what lives on it: its memory, instances of modules, workers.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use warpsmith_arch::{Architecture, Demand, Gpu, Occupancy};
 
-use crate::counters::Counters;
-use crate::exec::block::{Block, Grid};
-use crate::exec::library::Services;
-use crate::exec::limit::{Sample, Sink, StillRunning};
-use crate::exec::{Cx, RawFault};
-use crate::fault::{Fault, FaultKind};
+use crate::exec::Cx;
+use crate::exec::block::Block;
+use crate::exec::context::Sample;
+use crate::exec::progress::{Sink, StillRunning};
+use crate::exec::services::Services;
 use crate::memory::{Memory, MemoryError, Snapshot};
 use crate::module::Module;
-pub use flight::{Ended, Progress, Start, Waiting};
-use prepare::{empty_context, resolve};
-use run::Failure;
 
 /// How a machine is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,37 +43,14 @@ impl Default for MachineConfig {
     }
 }
 
-/// Geometry of a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Launch {
-    /// Blocks in x, y, z.
-    pub grid: [u32; 3],
-    /// Threads of a block in x, y, z.
-    pub block: [u32; 3],
-    /// Bytes of dynamic shared memory.
-    pub dynamic_shared: u32,
-    /// The most dynamic shared memory that the kernel has opted in to; 0 means what fits into 48 KiB.
-    pub max_dynamic_shared: u32,
-    /// All blocks run at once and may wait for each other: kernels find a workspace for that by `%envreg1` and `%envreg2`, as
-    /// cooperative groups do.
-    pub cooperative: bool,
-}
-
-impl Launch {
-    /// A launch without dynamic shared memory.
-    pub fn new(grid: [u32; 3], block: [u32; 3]) -> Launch {
-        Launch { grid, block, dynamic_shared: 0, max_dynamic_shared: 0, cooperative: false }
-    }
-}
-
 /// The GPU that stands for an architecture, or for the newest before it that one is known of.
-fn gpu(sm: u32) -> &'static Gpu {
+pub(super) fn gpu(sm: u32) -> &'static Gpu {
     let known = || Gpu::standing().filter(|g| g.sm <= sm).last().or_else(|| Gpu::standing().next());
     Gpu::of(sm).or_else(known).unwrap_or(const { &Gpu::ALL[0] })
 }
 
 /// Blocks of so many threads that its multiprocessors hold, if nothing but warps and blocks limits them.
-fn resident(sm: u32, threads: u32) -> u32 {
+pub(super) fn resident(sm: u32, threads: u32) -> u32 {
     let gpu = gpu(sm);
     let limits = Architecture::up_to(sm).unwrap_or(const { &Architecture::ALL[0] });
     let block = Demand { registers: 1, threads, shared: 0 };
@@ -98,14 +58,14 @@ fn resident(sm: u32, threads: u32) -> u32 {
 }
 
 /// Grids below this number of threads are not worth waking other cores for.
-const PARALLEL_THREADS: u64 = 4096;
+pub(super) const PARALLEL_THREADS: u64 = 4096;
 
 /// A module whose variables have places in a machine's memory; dropping it frees them.
 pub struct Instance {
-    module: Arc<Module>,
-    memory: Arc<Memory>,
+    pub(super) module: Arc<Module>,
+    pub(super) memory: Arc<Memory>,
     /// Address of each of the program's globals.
-    addresses: Vec<u64>,
+    pub(super) addresses: Vec<u64>,
 }
 
 impl Instance {
@@ -136,9 +96,9 @@ impl Drop for Instance {
 }
 
 /// Buffers of a host thread that runs blocks.
-struct Worker {
-    cx: Cx,
-    blocks: Vec<Block>,
+pub(super) struct Worker {
+    pub cx: Cx,
+    pub blocks: Vec<Block>,
 }
 
 // SAFETY: the raw pointers of the context point into the worker's own blocks or are set anew before each use.
@@ -146,12 +106,12 @@ unsafe impl Send for Worker {}
 
 /// One device; `Send + Sync`.
 pub struct Machine {
-    config: MachineConfig,
-    memory: Arc<Memory>,
-    services: Arc<Services>,
+    pub(super) config: MachineConfig,
+    pub(super) memory: Arc<Memory>,
+    pub(super) services: Arc<Services>,
     idle: Mutex<Vec<Worker>>,
     pool: OnceLock<Option<rayon::ThreadPool>>,
-    progress: RwLock<Option<Sink>>,
+    pub(super) progress: RwLock<Option<Sink>>,
 }
 
 impl Machine {
@@ -199,26 +159,11 @@ impl Machine {
         }
         for (global, &base) in module.program.globals.iter().zip(&instance.addresses) {
             for &(at, value) in &global.addresses {
-                let value = resolve(value, &instance.addresses, &[]);
+                let value = value.resolve(&instance.addresses, &[]);
                 self.memory.write(base.saturating_add(at), &value.to_le_bytes())?;
             }
         }
         Ok(instance)
-    }
-
-    /// Runs a kernel to its end. `params` is the parameter block.
-    ///
-    /// # Errors
-    /// The fault that stopped it. Memory then holds what had been written until then.
-    pub fn launch(
-        &self,
-        instance: &Instance,
-        kernel: &str,
-        launch: &Launch,
-        params: &[u8],
-    ) -> Result<Counters, Box<Fault>> {
-        let ended = self.run(instance, Start::new(kernel, launch, params));
-        ended.fault.map_or(Ok(ended.counters), Err)
     }
 
     /// Gives what is said of launches that take their time to `sink`: after [`MachineConfig::progress_after`], and from then on
@@ -227,7 +172,7 @@ impl Machine {
         *self.progress.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(sink));
     }
 
-    fn pool(&self) -> Option<&rayon::ThreadPool> {
+    pub(super) fn pool(&self) -> Option<&rayon::ThreadPool> {
         let make = || {
             let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
             let threads = if self.config.threads == 0 { cores } else { self.config.threads };
@@ -240,48 +185,12 @@ impl Machine {
         self.pool.get_or_init(make).as_ref()
     }
 
-    /// A raw fault with the names of its places.
-    fn report(&self, module: &Module, kernel: &str, grid: &Grid<'_>, (block, warp, raw): Failure) -> Fault {
-        let program = grid.program;
-        let place = |pc: u32| {
-            let debug = program.ops.get(pc as usize).and_then(|op| program.debug.get(op.debug as usize));
-            let location = debug.and_then(|d| program.locations.get(d.location as usize));
-            (debug.map_or(0, |d| d.line), location)
-        };
-        let RawFault { kind, lane, pc, address, access, detail, mut waiters } = *raw;
-        for w in &mut waiters {
-            let (line, location) = place(w.pc);
-            (w.ptx_line, w.source) = (line, location.map(|l| module.source(l)));
-        }
-        let (ptx_line, location) = place(pc);
-        let memory_fault = matches!(kind, FaultKind::OutOfBounds | FaultKind::Misaligned);
-        let nearest = address.filter(|&a| memory_fault && a >= 1 << 32).map(|a| self.memory.nearest(a));
-        Fault {
-            block: grid.coordinates(block),
-            linear_block: block,
-            thread: grid.thread(warp, lane),
-            warp,
-            lane,
-            pc,
-            ptx_line,
-            ptx_text: module.line(ptx_line).to_string(),
-            source: location.map(|l| module.source(l)),
-            frames: location.map(|l| module.frames(l)).unwrap_or_default(),
-            address,
-            access,
-            reason: detail,
-            waiters,
-            nearest,
-            ..Fault::new(kind, kernel)
-        }
-    }
-
-    fn worker(&self) -> Worker {
+    pub(super) fn worker(&self) -> Worker {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.unwrap_or_else(|| Worker { cx: empty_context(), blocks: Vec::new() })
+        idle.unwrap_or_else(|| Worker { cx: Cx::empty(), blocks: Vec::new() })
     }
 
-    fn put_back(&self, mut worker: Worker) {
+    pub(super) fn put_back(&self, mut worker: Worker) {
         // The snapshot would keep freed memory alive.
         worker.cx.memory = Snapshot::default();
         worker.blocks.truncate(1);
