@@ -1,7 +1,7 @@
 //! The executable form of a module, as lowering makes it and the executor runs it.
 
-use crate::exec::layout::{CODE_WINDOW, LANES, Row};
 use crate::exec::Op;
+use crate::exec::layout::{CODE_WINDOW, LANES, Row};
 use crate::note::Notes;
 use crate::ptx::ast;
 

@@ -9,10 +9,10 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::bounds::{Place, refuse};
+use super::element::Elem;
 use super::float::{canon, canon64, flush, flush_bits};
 use super::half::{B, H, Half};
 use super::lanes::{lane_of, lanes_of, only, set_lane};
-use super::element::Elem;
 use super::layout::SHARED_WINDOW;
 use super::space::{Global, Shared, Space, place_of};
 use super::words::{Atomic, Via, Words};

@@ -6,8 +6,8 @@
 use std::array::from_fn;
 
 use super::bounds::{Place, refuse};
-use super::lanes::{lane_of, lanes_of, set_lane};
 use super::element::Elem;
+use super::lanes::{lane_of, lanes_of, set_lane};
 use super::words::{Plain, Words};
 use super::{Cx, Flow, Op};
 

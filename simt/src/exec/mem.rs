@@ -14,9 +14,7 @@ use super::layout::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 use super::local::{LocalAddress, load_local, store_local};
 #[cfg(target_arch = "x86_64")]
 use super::scattered::{load_each, store_each};
-use super::space::{
-    Global, Pattern, Shared, Space, classify, count, count_mixed, place_of,
-};
+use super::space::{Global, Pattern, Shared, Space, classify, count, count_mixed, place_of};
 #[cfg(target_arch = "x86_64")]
 use super::vector;
 use super::words::{CopyAsync, Plain, Words};

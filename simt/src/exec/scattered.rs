@@ -2,8 +2,8 @@
 
 use std::array::from_fn;
 
-use super::lanes::lane_of;
 use super::element::Elem;
+use super::lanes::lane_of;
 use super::space::{Pattern, Space, count, count_banks, count_sectors, sectors};
 use super::vector::{self, Survey};
 use super::words::{Plain, Words};

@@ -117,14 +117,7 @@ impl Warp {
     }
 
     /// Lanes exit, and with that may complete what others wait for.
-    fn exit(
-        &mut self,
-        cx: &mut Cx,
-        grid: &Grid<'_>,
-        pc: u32,
-        lanes: u32,
-        barriers: &mut [Barrier; BARRIERS],
-    ) -> Flow {
+    fn exit(&mut self, cx: &mut Cx, grid: &Grid<'_>, pc: u32, lanes: u32, barriers: &mut [Barrier; BARRIERS]) -> Flow {
         self.live &= !lanes;
         self.exits.push((pc, lanes));
         cx.observe(|o, _| o.exited(self.index, lanes));

@@ -9,10 +9,32 @@ use super::proto::{Builder, Lowered};
 use crate::exec::cvt::{self, Extend};
 use crate::exec::mem::{self, Via as Row};
 use crate::exec::words::{Atomic, Plain, Via, Words};
-use crate::exec::{atom, control};
+use crate::exec::{OpFn, atom, control};
 use crate::note::{Access, Does, Scope, Taint};
 use crate::program::Const;
 use crate::ptx::ast::{Base, Instruction, Operand, Space, Type};
+
+/// What an atomic instruction does to each of its elements.
+struct Element {
+    f: OpFn,
+    /// The type of its registers.
+    raw: Type,
+    size: u32,
+    facts: Facts,
+    cas: bool,
+    /// Its kind, if it commutes with its like.
+    commutes: Option<u32>,
+}
+
+/// Whether the ISA has the atomic operation `name` on `count` elements of a type.
+fn has_atomic(name: &str, ty: Type, count: u32, noftz: bool) -> bool {
+    let halves = matches!(ty, Type::F16 | Type::BF16 | Type::F16x2 | Type::BF16x2);
+    let vectors =
+        count == 1 && name == "add" || count > 1 && count * ty.bits() <= 128 && matches!(name, "add" | "min" | "max");
+    let has_type = name != "cas" || matches!(ty, Type::B16 | Type::B32 | Type::B64 | Type::B128);
+    let alone = count == 1 || (ty, name) == (Type::F32, "add");
+    has_type && if halves { noftz && vectors } else { !noftz && alone }
+}
 
 impl Builder<'_> {
     pub(super) fn space(m: &Mods<'_>) -> Space {
@@ -251,18 +273,7 @@ impl Builder<'_> {
         m.finish()?;
         let what = || unsupported(&format!("`{}.{name}` of this type", i.opcode));
         let atom = i.opcode == "atom";
-        if !atom && (matches!(name, "exch" | "cas") || ordered.order.acquires()) {
-            return Err(what());
-        }
-        let halves = matches!(ty, Type::F16 | Type::BF16 | Type::F16x2 | Type::BF16x2);
-        let vectors = count == 1 && name == "add"
-            || count > 1 && count * ty.bits() <= 128 && matches!(name, "add" | "min" | "max");
-        if name == "cas" && !matches!(ty, Type::B16 | Type::B32 | Type::B64 | Type::B128) {
-            return Err(what());
-        }
-        if halves && !(noftz && vectors)
-            || noftz && !halves
-            || (count > 1 && !halves && (ty, name) != (Type::F32, "add"))
+        if !atom && (matches!(name, "exch" | "cas") || ordered.order.acquires()) || !has_atomic(name, ty, count, noftz)
         {
             return Err(what());
         }
@@ -291,7 +302,6 @@ impl Builder<'_> {
         let raw = raw_type(ty);
         // Float constants keep their type; everything else is bits.
         let of = |o: &Operand| if matches!(o, Operand::F32(_) | Operand::F64(_)) { ty } else { raw };
-        let size = ty.bits() / 8;
         let mut sources = Vec::new();
         for b in Self::elements(&rest[1], count)? {
             sources.push(self.src(b, of(b))?);
@@ -304,27 +314,42 @@ impl Builder<'_> {
             None | Some(Operand::Sink) => Vec::new(),
             Some(d) => Self::elements(d, count)?,
         };
-        let facts = Facts::atomic(name, &address, size, ordered);
+        let facts = Facts::atomic(name, &address, ty.bits() / 8, ordered);
+        let element = Element { f, raw, size: ty.bits() / 8, facts, cas: name == "cas", commutes };
+        self.atomic_elements(&element, &address, via, &sources, c, &results)
+    }
+
+    /// The operations of an atomic instruction: one an element.
+    fn atomic_elements(
+        &mut self,
+        element: &Element,
+        address: &Address,
+        via: u32,
+        sources: &[V],
+        c: Option<V>,
+        results: &[&Operand],
+    ) -> Lowered<()> {
+        let (size, count) = (element.size, sources.len() as u32);
         let mut moves = Vec::new();
         for (n, &b) in sources.iter().enumerate() {
             let d = match results.get(n) {
                 None | Some(Operand::Sink) => V::None,
                 // A result must not replace what later elements need.
                 Some(d) if count > 1 => {
-                    let (t, d) = (self.temp(false), self.dst(d, raw)?);
+                    let (t, d) = (self.temp(false), self.dst(d, element.raw)?);
                     moves.push((d, t));
                     t
                 }
-                Some(d) => self.dst(d, raw)?,
+                Some(d) => self.dst(d, element.raw)?,
             };
             let site = self.site();
-            let op = self.push(f, facts);
+            let op = self.push(element.f, element.facts);
             (op.d, op.a, op.b, op.c) = (d, address.row, b, c.unwrap_or(b));
             (op.imm, op.apart) = (address.offset.wrapping_add(u64::from(n as u32 * size)), true);
             let align = if n == 0 { size * count } else { size };
-            let words = Atomic { at: Via { site, via }, result: d != V::None, align, cas: name == "cas" };
+            let words = Atomic { at: Via { site, via }, result: d != V::None, align, cas: element.cas };
             op.list = Some(Box::new(List { head: words.list(), ..List::default() }));
-            if let Some(kind) = commutes.filter(|_| address.space != Space::Shared) {
+            if let Some(kind) = element.commutes.filter(|_| address.space != Space::Shared) {
                 self.reductions.push((self.protos.len() - 1, kind));
             }
         }

@@ -230,39 +230,42 @@ fn bits_of(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// Gives every register its place.
-pub(super) fn allocate(
-    protos: &[Proto],
-    blocks: &[Block],
-    order: &[usize],
-    classes: &[Class],
-    shape: Shape,
-) -> Result<Places, String> {
-    let registers = classes.len();
-    let (number, shared) = across(protos, blocks, order, registers);
-    let mut first = vec![u32::MAX; registers];
-    let mut last = vec![0u32; registers];
-    let mut unset = Vec::new();
-    let mut touch = |r: u32, at: u32| {
+/// From where to where registers are live, in positions of the laid-out code: two for each operation.
+struct Lives {
+    /// By register: `u32::MAX` for one that is never used.
+    first: Vec<u32>,
+    last: Vec<u32>,
+    /// Registers that may be read before they are written.
+    unset: Vec<u32>,
+}
+
+impl Lives {
+    fn touch(&mut self, r: u32, at: u32) {
         let r = r as usize;
-        first[r] = first[r].min(at);
-        last[r] = last[r].max(at);
-    };
+        self.first[r] = self.first[r].min(at);
+        self.last[r] = self.last[r].max(at);
+    }
+}
+
+/// Where registers are live.
+fn lives(protos: &[Proto], blocks: &[Block], order: &[usize], registers: usize) -> Lives {
+    let (number, shared) = across(protos, blocks, order, registers);
+    let mut lives = Lives { first: vec![u32::MAX; registers], last: vec![0; registers], unset: Vec::new() };
     let mut position = 0u32;
     let words = blocks.len().saturating_mul(shared.len().div_ceil(64));
     let live = (words <= MAX_WORDS).then(|| liveness(protos, blocks, order, &number, shared.len()));
     for &b in order {
         if let Some(live) = &live {
             let set = &live.start[b * live.words..][..live.words];
-            bits_of(set).for_each(|i| touch(shared[i], position));
+            bits_of(set).for_each(|i| lives.touch(shared[i], position));
         }
         for p in &protos[blocks[b].start..blocks[b].end] {
-            visit(p, |r, write| touch(r, if write || p.apart { position + 1 } else { position }));
+            visit(p, |r, write| lives.touch(r, if write || p.apart { position + 1 } else { position }));
             if p.apart {
                 // A place must be held until all of the operation is done, and from its start.
                 visit(p, |r, write| {
                     if !write {
-                        touch(r, position);
+                        lives.touch(r, position);
                     }
                 });
             }
@@ -270,21 +273,38 @@ pub(super) fn allocate(
         }
         if let Some(live) = &live {
             let set = &live.end[b * live.words..][..live.words];
-            bits_of(set).for_each(|i| touch(shared[i], position - 1));
+            bits_of(set).for_each(|i| lives.touch(shared[i], position - 1));
         }
     }
     match (&live, order.first()) {
         (Some(live), Some(&entry)) => {
-            unset.extend(bits_of(&live.start[entry * live.words..][..live.words]).map(|i| shared[i]));
+            lives.unset.extend(bits_of(&live.start[entry * live.words..][..live.words]).map(|i| shared[i]));
         }
         _ => {
             for &r in &shared {
-                touch(r, 0);
-                touch(r, position);
+                lives.touch(r, 0);
+                lives.touch(r, position);
             }
-            unset.extend(&shared);
+            lives.unset.extend(&shared);
         }
     }
+    lives
+}
+
+/// Places of each class, numbered from 0.
+struct Numbered {
+    /// By register: its place, or `u32::MAX`.
+    slot: Vec<u32>,
+    /// How many there are: rows of 32 bits, of 64 bits, predicates.
+    count: [u32; 3],
+    /// 32-bit registers live at once.
+    pressure: u32,
+}
+
+/// The linear scan: a register gets a place that is free where its life begins.
+fn scan(lives: &Lives, classes: &[Class]) -> Result<Numbered, String> {
+    let Lives { first, last, .. } = lives;
+    let registers = classes.len();
     let mut queue: Vec<u32> = (0..registers as u32).filter(|&r| first[r as usize] != u32::MAX).collect();
     queue.sort_unstable_by_key(|&r| first[r as usize]);
     let mut slot = vec![u32::MAX; registers];
@@ -320,6 +340,19 @@ pub(super) fn allocate(
         pressure = pressure.max(now[0] + 2 * now[1]);
         slot[r as usize] = place;
     }
+    Ok(Numbered { slot, count, pressure })
+}
+
+/// Gives every register its place.
+pub(super) fn allocate(
+    protos: &[Proto],
+    blocks: &[Block],
+    order: &[usize],
+    classes: &[Class],
+    shape: Shape,
+) -> Result<Places, String> {
+    let lives = lives(protos, blocks, order, classes.len());
+    let Numbered { mut slot, count, pressure } = scan(&lives, classes)?;
     if count[0] + 2 * count[1] > MAX_ROWS || count[2] + u32::from(PRED_FIRST) > 1 << 14 {
         return Err("too many registers are live at once".to_string());
     }
@@ -334,7 +367,7 @@ pub(super) fn allocate(
         slot,
         row_bytes: shape.bytes(count[0], count[1]),
         preds: count[2] + u32::from(PRED_FIRST),
-        unset,
+        unset: lives.unset,
         pressure,
     })
 }

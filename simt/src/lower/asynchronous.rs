@@ -21,6 +21,20 @@ fn near(offset: u64) -> Lowered<Offset> {
     Offset::new(offset).ok_or_else(|| "the offset is too large".to_string())
 }
 
+/// The reduction that a bulk copy into `to` makes, as a code, and the bytes of its elements.
+fn bulk_reduction(m: &Mods<'_>, to: Space, noftz: bool) -> Lowered<(u32, u32)> {
+    let name = m.any(&["add", "min", "max", "inc", "dec", "and", "or", "xor"]);
+    let ty = m.ty()?;
+    let halves = matches!(ty, Type::F16 | Type::BF16);
+    let found = name.and_then(|n| Reduce::new(n, ty)).filter(|_| noftz == (halves && name == Some("add")));
+    // Into shared memory: integers only.
+    let found = found.filter(|_| {
+        to == Space::Global || matches!(ty, Type::U32 | Type::S32 | Type::B32) || (ty, name) == (Type::U64, Some("add"))
+    });
+    let found = found.ok_or_else(|| unsupported("this reduction"))?;
+    Ok((found.code(), ty.bits() / 8))
+}
+
 impl Builder<'_> {
     /// `cp`: asynchronous copies and their groups. Copies are done at once, so waiting for them is nothing.
     pub(super) fn copy_async(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
@@ -108,29 +122,10 @@ impl Builder<'_> {
             return Err(unsupported("`cp.async.bulk.tensor` (copies by tensor maps)"));
         }
         if let Some(word) = m.any(&["commit_group", "wait_group"]) {
-            let read = m.take("read");
-            m.finish()?;
-            let role = match (word, i.operands.as_slice()) {
-                ("wait_group", [Operand::Int(n @ 0..)]) => Role::WaitBulk { left: *n as u32, read },
-                ("commit_group", []) if !read => Role::CommitBulk,
-                _ => return mismatch(i),
-            };
-            self.nop(Facts::role(role, Taint::Defined));
-            return Ok(());
+            return self.bulk_group(i, m, word);
         }
         if m.take("prefetch") {
-            let fits = m.take("L2") && m.take("global");
-            let policy = Self::hints(m);
-            m.finish()?;
-            match i.operands.as_slice() {
-                [address, size] | [address, size, _] if fits && (i.operands.len() == 3) == policy => {
-                    self.address(address, Space::Global)?;
-                    self.src(size, Type::U32)?;
-                    self.nop(Facts::registers(Taint::Defined));
-                }
-                _ => return mismatch(i),
-            }
-            return Ok(());
+            return self.bulk_prefetch(i, m);
         }
         if m.any(&["multicast::cluster"]).is_some() {
             return Err(unsupported("`.multicast::cluster` (clusters of several blocks)"));
@@ -153,22 +148,7 @@ impl Builder<'_> {
         let group = m.take("bulk_group");
         let policy = m.take("L2::cache_hint");
         let noftz = m.take("noftz");
-        let reduction = if reduce {
-            let name = m.any(&["add", "min", "max", "inc", "dec", "and", "or", "xor"]);
-            let ty = m.ty()?;
-            let halves = matches!(ty, Type::F16 | Type::BF16);
-            let found = name.and_then(|n| Reduce::new(n, ty)).filter(|_| noftz == (halves && name == Some("add")));
-            // Into shared memory: integers only.
-            let found = found.filter(|_| {
-                to == Space::Global
-                    || matches!(ty, Type::U32 | Type::S32 | Type::B32)
-                    || (ty, name) == (Type::U64, Some("add"))
-            });
-            let found = found.ok_or_else(|| unsupported("this reduction"))?;
-            (found.code(), ty.bits() / 8)
-        } else {
-            (bulk::NO_REDUCTION, 1)
-        };
+        let (reduction, element) = if reduce { bulk_reduction(m, to, noftz)? } else { (bulk::NO_REDUCTION, 1) };
         m.finish()?;
         let from_shared = words.get(at + 1) == Some(&"shared::cta");
         let exists = match (to, from) {
@@ -206,13 +186,42 @@ impl Builder<'_> {
             from_offset: near(from.offset)?,
             barrier_via,
             barrier_offset,
-            reduction: reduction.0,
-            element: reduction.1,
+            reduction,
+            element,
         };
         let op = self.push(bulk::bulk_copy, Facts::role(Role::CopyBulk, Taint::All));
         (op.a, op.b, op.c, op.imm) = (to.row, from.row, size, to.offset);
         op.list = Some(Box::new(List { head: words.list(), writes: Vec::new(), rows: vec![barrier_row] }));
         Ok(())
+    }
+
+    /// `cp.async.bulk.commit_group` and `cp.async.bulk.wait_group`.
+    fn bulk_group(&mut self, i: &Instruction, m: &Mods<'_>, word: &str) -> Lowered<()> {
+        let read = m.take("read");
+        m.finish()?;
+        let role = match (word, i.operands.as_slice()) {
+            ("wait_group", [Operand::Int(n @ 0..)]) => Role::WaitBulk { left: *n as u32, read },
+            ("commit_group", []) if !read => Role::CommitBulk,
+            _ => return mismatch(i),
+        };
+        self.nop(Facts::role(role, Taint::Defined));
+        Ok(())
+    }
+
+    /// `cp.async.bulk.prefetch`.
+    fn bulk_prefetch(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let fits = m.take("L2") && m.take("global");
+        let policy = Self::hints(m);
+        m.finish()?;
+        match i.operands.as_slice() {
+            [address, size] | [address, size, _] if fits && (i.operands.len() == 3) == policy => {
+                self.address(address, Space::Global)?;
+                self.src(size, Type::U32)?;
+                self.nop(Facts::registers(Taint::Defined));
+                Ok(())
+            }
+            _ => mismatch(i),
+        }
     }
 
     /// `st.async`, `red.async`: into the shared memory of the cluster, which is one block.
@@ -276,6 +285,28 @@ impl Builder<'_> {
         Ok(op)
     }
 
+    /// `mbarrier.arrive` and `mbarrier.arrive_drop`, in the form that `what` says.
+    fn arrive(&mut self, i: &Instruction, mut what: u32, space: Space, cluster: bool) -> Lowered<()> {
+        let [d, address, rest @ ..] = i.operands.as_slice() else { return mismatch(i) };
+        let (expect, no_complete) = (what & act::EXPECT != 0, what & act::NO_COMPLETE != 0);
+        let one = self.bits32(1);
+        let (count, bytes) = match rest {
+            [] if !expect && !no_complete => (one, V::None),
+            [bytes] if expect => (one, self.src(bytes, Type::U32)?),
+            [count] => (self.src(count, Type::U32)?, V::None),
+            _ => return mismatch(i),
+        };
+        let d = match d {
+            Operand::Sink => V::None,
+            _ if cluster => return Err("an arrival at another block's mbarrier has no result".to_string()),
+            d => self.dst(d, Type::B64)?,
+        };
+        what |= if d == V::None { act::SILENT } else { 0 };
+        let op = self.barrier_object(address, space, what)?;
+        (op.d, op.b, op.c) = (d, count, bytes);
+        Ok(())
+    }
+
     /// `mbarrier`.
     pub(super) fn mbarrier(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
         const KINDS: [&str; 9] = [
@@ -325,26 +356,12 @@ impl Builder<'_> {
                 let what = if kind == "expect_tx" { act::EXPECT_TX } else { act::COMPLETE_TX };
                 self.barrier_object(address, space, what)?.b = bytes;
             }
-            ("arrive" | "arrive_drop", [d, address, rest @ ..]) => {
+            ("arrive" | "arrive_drop", [_, _, ..]) => {
                 let mut what = act::ARRIVE | relaxed;
                 what |= if kind == "arrive_drop" { act::DROP } else { 0 };
                 what |= if no_complete { act::NO_COMPLETE } else { 0 };
                 what |= if expect { act::EXPECT } else { 0 };
-                let one = self.bits32(1);
-                let (count, bytes) = match rest {
-                    [] if !expect && !no_complete => (one, V::None),
-                    [bytes] if expect => (one, self.src(bytes, u)?),
-                    [count] => (self.src(count, u)?, V::None),
-                    _ => return mismatch(i),
-                };
-                let d = match d {
-                    Operand::Sink => V::None,
-                    _ if cluster => return Err("an arrival at another block's mbarrier has no result".to_string()),
-                    d => self.dst(d, Type::B64)?,
-                };
-                what |= if d == V::None { act::SILENT } else { 0 };
-                let op = self.barrier_object(address, space, what)?;
-                (op.d, op.b, op.c) = (d, count, bytes);
+                self.arrive(i, what, space, cluster)?;
             }
             ("test_wait" | "try_wait", [p, address, token, rest @ ..]) => {
                 let p = self.pred_dst(p)?;

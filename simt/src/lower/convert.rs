@@ -8,9 +8,9 @@ use super::proto::{Builder, Lowered};
 use crate::exec::cvt::{self, Extend, General, Kind};
 use crate::exec::half::{self, B, H, HalfOp, X2};
 use crate::exec::int::{self, Bin, Shift};
+use crate::exec::layout::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 use crate::exec::mem;
 use crate::exec::soft::Round;
-use crate::exec::layout::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 use crate::note::Taint;
 use crate::ptx::ast::{Instruction, Operand, Type};
 

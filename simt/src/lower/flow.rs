@@ -7,7 +7,7 @@ use super::operand::{List, P, Symbol, V, X};
 use super::proto::{Builder, Kind, Lowered};
 use crate::exec::barrier::bar;
 use crate::exec::collective;
-use crate::exec::exchange::{self, COLLECTIVE, Kind as Meeting};
+use crate::exec::exchange::{self, COLLECTIVE, Kind as Collective};
 use crate::exec::int::{self, Cmp};
 use crate::exec::mem::{self, Via};
 use crate::exec::words::{Plain, Words};
@@ -407,7 +407,7 @@ impl Builder<'_> {
             m.finish()?;
             let [mask] = operands(i)?;
             let mask = self.src(mask, Type::B32)?;
-            self.collective(Meeting::WarpSync, V::None, [V::None; 3], mask);
+            self.collective(Collective::WarpSync, V::None, [V::None; 3], mask);
             return Ok(());
         }
         let aligned = m.take("aligned") || i.opcode == "bar";
@@ -491,7 +491,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn collective(&mut self, kind: Meeting, d: V, [a, b, c]: [V; 3], mask: V) -> &mut super::proto::Proto {
+    fn collective(&mut self, kind: Collective, d: V, [a, b, c]: [V; 3], mask: V) -> &mut super::proto::Proto {
         let op = self.push(collective::collective, Facts::role(Role::Collective, Taint::All));
         (op.d, op.a, op.b, op.c, op.x) = (d, a, b, c, X::Row(mask));
         op.imm = kind as u64 | COLLECTIVE;
@@ -505,10 +505,10 @@ impl Builder<'_> {
             return Err("`shfl` without `.sync` does not exist on sm_70 and higher".to_string());
         }
         let kind = match m.any(&["up", "down", "bfly", "idx"]) {
-            Some("up") => Meeting::ShflUp,
-            Some("down") => Meeting::ShflDown,
-            Some("bfly") => Meeting::ShflBfly,
-            Some(_) => Meeting::ShflIdx,
+            Some("up") => Collective::ShflUp,
+            Some("down") => Collective::ShflDown,
+            Some("bfly") => Collective::ShflBfly,
+            Some(_) => Collective::ShflIdx,
             None => return Err("the shuffle's mode is missing".to_string()),
         };
         let ty = m.ty()?;
@@ -540,80 +540,91 @@ impl Builder<'_> {
         if !m.take("sync") {
             return Err(format!("`{}` without `.sync` does not exist on sm_70 and higher", i.opcode));
         }
-        let b32 = Type::B32;
-        match i.opcode.as_str() {
-            "vote" => {
-                let ty = m.ty()?;
-                m.finish()?;
-                let [d, a, mask] = operands(i)?;
-                let (q, mask) = (self.pred(a)?, self.src(mask, b32)?);
-                let kind = match (word, ty) {
-                    (Some("ballot"), Type::B32) => Meeting::VoteBallot,
-                    (Some("all"), Type::Pred) => Meeting::VoteAll,
-                    (Some("any"), Type::Pred) => Meeting::VoteAny,
-                    (Some("uni"), Type::Pred) => Meeting::VoteUni,
-                    _ => return Err(unsupported("this vote")),
-                };
-                let (d, p) = match kind {
-                    Meeting::VoteBallot => (self.dst(d, b32)?, P::Sink),
-                    _ => (V::None, self.pred_dst(d)?),
-                };
-                let op = self.collective(kind, d, [V::None; 3], mask);
-                (op.p, op.q) = (p, q);
-            }
-            "match" => {
-                let ty = m.ty()?;
-                m.finish()?;
-                let [d, a, mask] = operands(i)?;
-                let (a, mask) = (self.src(a, ty)?, self.src(mask, b32)?);
-                let kind = match (word, ty) {
-                    (Some("any"), Type::B32) => Meeting::MatchAny32,
-                    (Some("any"), Type::B64) => Meeting::MatchAny64,
-                    (Some("all"), Type::B32) => Meeting::MatchAll32,
-                    (Some("all"), Type::B64) => Meeting::MatchAll64,
-                    _ => return Err(unsupported("this match")),
-                };
-                let (d, p) = match d {
-                    Operand::Pair(d, p) => (self.dst(d, b32)?, self.pred_dst(p)?),
-                    d => (self.dst(d, b32)?, P::Sink),
-                };
-                self.collective(kind, d, [a, V::None, V::None], mask).p = p;
-            }
-            "redux" => {
-                let ty = m.ty()?;
-                m.finish()?;
-                let kind = match (op, ty) {
-                    (Some("add"), Type::U32 | Type::S32) => Meeting::ReduxAdd,
-                    (Some("min"), Type::U32) => Meeting::ReduxMinU,
-                    (Some("max"), Type::U32) => Meeting::ReduxMaxU,
-                    (Some("min"), Type::S32) => Meeting::ReduxMinS,
-                    (Some("max"), Type::S32) => Meeting::ReduxMaxS,
-                    (Some("and"), Type::B32) => Meeting::ReduxAnd,
-                    (Some("or"), Type::B32) => Meeting::ReduxOr,
-                    (Some("xor"), Type::B32) => Meeting::ReduxXor,
-                    (Some("min"), Type::F32) => Meeting::ReduxMinF,
-                    (Some("max"), Type::F32) => Meeting::ReduxMaxF,
-                    _ => return Err(unsupported("this reduction")),
-                };
-                let [d, a, mask] = operands(i)?;
-                let (a, mask) = (self.src(a, b32)?, self.src(mask, b32)?);
-                let d = self.dst(d, b32)?;
-                let float = matches!(kind, Meeting::ReduxMinF | Meeting::ReduxMaxF);
-                if (abs || nan) && !float {
-                    return Err(unsupported("`.abs` or `.NaN` with this type"));
-                }
-                let op = self.collective(kind, d, [a, V::None, V::None], mask);
-                op.imm |= if abs { exchange::ABS } else { 0 } | if nan { exchange::NAN } else { 0 };
-            }
-            _ => {
-                m.finish()?;
-                let [Operand::Pair(d, p), mask] = i.operands.as_slice() else {
-                    return Err("Arguments mismatch for instruction 'elect'".to_string());
-                };
-                let (d, p, mask) = (self.dst(d, b32)?, self.pred_dst(p)?, self.src(mask, b32)?);
-                self.collective(Meeting::Elect, d, [V::None; 3], mask).p = p;
-            }
+        if i.opcode == "elect" {
+            m.finish()?;
+            let [Operand::Pair(d, p), mask] = i.operands.as_slice() else {
+                return Err("Arguments mismatch for instruction 'elect'".to_string());
+            };
+            let (d, p, mask) = (self.dst(d, Type::B32)?, self.pred_dst(p)?, self.src(mask, Type::B32)?);
+            self.collective(Collective::Elect, d, [V::None; 3], mask).p = p;
+            return Ok(());
         }
+        let ty = m.ty()?;
+        m.finish()?;
+        let [d, a, mask] = operands(i)?;
+        match i.opcode.as_str() {
+            "vote" => self.vote((word, ty), d, a, mask),
+            "match" => self.match_lanes((word, ty), d, a, mask),
+            _ => self.reduce((op, ty), (abs, nan), d, a, mask),
+        }
+    }
+
+    /// `vote.sync`.
+    fn vote(&mut self, form: (Option<&str>, Type), d: &Operand, a: &Operand, mask: &Operand) -> Lowered<()> {
+        let (q, mask) = (self.pred(a)?, self.src(mask, Type::B32)?);
+        let kind = match form {
+            (Some("ballot"), Type::B32) => Collective::VoteBallot,
+            (Some("all"), Type::Pred) => Collective::VoteAll,
+            (Some("any"), Type::Pred) => Collective::VoteAny,
+            (Some("uni"), Type::Pred) => Collective::VoteUni,
+            _ => return Err(unsupported("this vote")),
+        };
+        let (d, p) = match kind {
+            Collective::VoteBallot => (self.dst(d, Type::B32)?, P::Sink),
+            _ => (V::None, self.pred_dst(d)?),
+        };
+        let op = self.collective(kind, d, [V::None; 3], mask);
+        (op.p, op.q) = (p, q);
+        Ok(())
+    }
+
+    /// `match.sync`.
+    fn match_lanes(&mut self, form: (Option<&str>, Type), d: &Operand, a: &Operand, mask: &Operand) -> Lowered<()> {
+        let (a, mask) = (self.src(a, form.1)?, self.src(mask, Type::B32)?);
+        let kind = match form {
+            (Some("any"), Type::B32) => Collective::MatchAny32,
+            (Some("any"), Type::B64) => Collective::MatchAny64,
+            (Some("all"), Type::B32) => Collective::MatchAll32,
+            (Some("all"), Type::B64) => Collective::MatchAll64,
+            _ => return Err(unsupported("this match")),
+        };
+        let (d, p) = match d {
+            Operand::Pair(d, p) => (self.dst(d, Type::B32)?, self.pred_dst(p)?),
+            d => (self.dst(d, Type::B32)?, P::Sink),
+        };
+        self.collective(kind, d, [a, V::None, V::None], mask).p = p;
+        Ok(())
+    }
+
+    /// `redux.sync`; `abs` and `nan` are modifiers of those of floats.
+    fn reduce(
+        &mut self,
+        form: (Option<&str>, Type),
+        (abs, nan): (bool, bool),
+        d: &Operand,
+        a: &Operand,
+        mask: &Operand,
+    ) -> Lowered<()> {
+        let kind = match form {
+            (Some("add"), Type::U32 | Type::S32) => Collective::ReduxAdd,
+            (Some("min"), Type::U32) => Collective::ReduxMinU,
+            (Some("max"), Type::U32) => Collective::ReduxMaxU,
+            (Some("min"), Type::S32) => Collective::ReduxMinS,
+            (Some("max"), Type::S32) => Collective::ReduxMaxS,
+            (Some("and"), Type::B32) => Collective::ReduxAnd,
+            (Some("or"), Type::B32) => Collective::ReduxOr,
+            (Some("xor"), Type::B32) => Collective::ReduxXor,
+            (Some("min"), Type::F32) => Collective::ReduxMinF,
+            (Some("max"), Type::F32) => Collective::ReduxMaxF,
+            _ => return Err(unsupported("this reduction")),
+        };
+        let (a, mask) = (self.src(a, Type::B32)?, self.src(mask, Type::B32)?);
+        let d = self.dst(d, Type::B32)?;
+        if (abs || nan) && !matches!(kind, Collective::ReduxMinF | Collective::ReduxMaxF) {
+            return Err(unsupported("`.abs` or `.NaN` with this type"));
+        }
+        let op = self.collective(kind, d, [a, V::None, V::None], mask);
+        op.imm |= if abs { exchange::ABS } else { 0 } | if nan { exchange::NAN } else { 0 };
         Ok(())
     }
 

@@ -21,6 +21,14 @@ pub(super) fn operands<const N: usize>(i: &Instruction) -> Lowered<&[Operand; N]
     })
 }
 
+/// Whether amounts are limited, and not taken modulo their range.
+fn clamps(m: &Mods<'_>) -> Lowered<bool> {
+    match m.any(&["clamp", "wrap"]) {
+        Some(mode) => Ok(mode == "clamp"),
+        None => Err("`.clamp` or `.wrap` is missing".to_string()),
+    }
+}
+
 impl Builder<'_> {
     fn binary(&mut self, f: Option<crate::exec::OpFn>, facts: Facts, ty: Type, i: &Instruction) -> Lowered<()> {
         let f = f.ok_or_else(|| unsupported("this type"))?;
@@ -320,58 +328,35 @@ impl Builder<'_> {
 
     /// Bit-field and byte instructions with operands of fixed types.
     pub(super) fn fields(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
-        let u = Type::U32;
         match i.opcode.as_str() {
             "shf" => {
                 let left = match m.any(&["l", "r"]) {
                     Some(d) => d == "l",
                     None => return Err("`.l` or `.r` is missing".to_string()),
                 };
-                let clamp = match m.any(&["clamp", "wrap"]) {
-                    Some(mode) => mode == "clamp",
-                    None => return Err("`.clamp` or `.wrap` is missing".to_string()),
-                };
+                let clamp = clamps(m)?;
                 self.fixed3(i, m, &[Type::B32], int::funnel(left, clamp), Taint::Same(4))
             }
-            "prmt" => {
-                let ty = m.ty()?;
-                let mode = m.any(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]).unwrap_or("");
-                let f = int::prmt(mode).ok_or_else(|| unsupported("this mode"))?;
-                if ty != Type::B32 {
-                    return Err(unsupported("this type"));
-                }
-                m.finish()?;
-                let [d, a, b, c] = operands(i)?;
-                let (a, b, c) = (self.src(a, u)?, self.src(b, u)?, self.src(c, u)?);
-                let d = self.dst(d, u)?;
-                self.op3(f, Taint::Same(4), d, [a, b, c]);
-                Ok(())
-            }
+            "prmt" => self.permute(i, m),
             "bfe" => {
                 let ty = m.ty()?;
                 m.finish()?;
                 let f = int::bfe(ty).ok_or_else(|| unsupported("this type"))?;
-                let [d, a, b, c] = operands(i)?;
-                let (a, b, c) = (self.src(a, ty)?, self.src(b, u)?, self.src(c, u)?);
-                let d = self.dst(d, ty)?;
-                self.op3(f, Taint::Same(6), d, [a, b, c]);
-                Ok(())
+                self.typed3(i, [ty, Type::U32, Type::U32], f, Taint::Same(6))
             }
             "bfi" => {
                 let ty = m.ty()?;
                 m.finish()?;
                 let f = int::bfi(ty).ok_or_else(|| unsupported("this type"))?;
                 let [d, a, b, c, e] = operands(i)?;
+                let u = Type::U32;
                 let sources = [self.src(a, ty)?, self.src(b, ty)?, self.src(c, u)?, self.src(e, u)?];
                 let d = self.dst(d, ty)?;
                 self.op4(f, Taint::Same(12), d, sources);
                 Ok(())
             }
             "bmsk" | "szext" => {
-                let clamp = match m.any(&["clamp", "wrap"]) {
-                    Some(mode) => mode == "clamp",
-                    None => return Err("`.clamp` or `.wrap` is missing".to_string()),
-                };
+                let clamp = clamps(m)?;
                 let ty = m.ty()?;
                 m.finish()?;
                 let f = match (i.opcode.as_str(), ty) {
@@ -379,39 +364,60 @@ impl Builder<'_> {
                     ("szext", Type::U32 | Type::S32) => int::szext(ty == Type::S32, clamp),
                     _ => return Err(unsupported("this type")),
                 };
-                self.binary(Some(f), Facts::registers(Taint::All), u, i)
+                self.binary(Some(f), Facts::registers(Taint::All), Type::U32, i)
             }
             "fns" => self.fixed3(i, m, &[Type::B32], int::fns(), Taint::All),
             "sad" => {
                 let ty = m.ty()?;
                 m.finish()?;
                 let f = int::sad(ty).ok_or_else(|| unsupported("this type"))?;
-                let [d, a, b, c] = operands(i)?;
-                let (a, b, c) = (self.src(a, ty)?, self.src(b, ty)?, self.src(c, ty)?);
-                let d = self.dst(d, ty)?;
-                self.op3(f, Taint::All, d, [a, b, c]);
-                Ok(())
+                self.typed3(i, [ty; 3], f, Taint::All)
             }
             "dp4a" => {
                 let (a, b) = (m.ty()?, m.ty()?);
                 let f = int::dp4a(sign_of(a)?, sign_of(b)?);
                 self.fixed3(i, m, &[], f, Taint::All)
             }
-            _ => {
-                let high = match m.any(&["lo", "hi"]) {
-                    Some(part) => part == "hi",
-                    None => return Err("`.lo` or `.hi` is missing".to_string()),
-                };
-                let (a, b) = (m.ty()?, m.ty()?);
-                m.finish()?;
-                let mode = u32::from(high) | u32::from(sign_of(a)?) << 1 | u32::from(sign_of(b)?) << 2;
-                let [d, a, b, c] = operands(i)?;
-                let sources = [self.src(a, u)?, self.src(b, u)?, self.src(c, u)?, self.bits32(mode)];
-                let d = self.dst(d, u)?;
-                self.op4(int::dp2a(), Taint::All, d, sources);
-                Ok(())
-            }
+            _ => self.dot_of_two(i, m),
         }
+    }
+
+    /// `prmt`.
+    fn permute(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let ty = m.ty()?;
+        let mode = m.any(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]).unwrap_or("");
+        let f = int::prmt(mode).ok_or_else(|| unsupported("this mode"))?;
+        if ty != Type::B32 {
+            return Err(unsupported("this type"));
+        }
+        m.finish()?;
+        self.typed3(i, [Type::U32; 3], f, Taint::Same(4))
+    }
+
+    /// `dp2a`.
+    fn dot_of_two(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        let high = match m.any(&["lo", "hi"]) {
+            Some(part) => part == "hi",
+            None => return Err("`.lo` or `.hi` is missing".to_string()),
+        };
+        let (a, b) = (m.ty()?, m.ty()?);
+        m.finish()?;
+        let mode = u32::from(high) | u32::from(sign_of(a)?) << 1 | u32::from(sign_of(b)?) << 2;
+        let [d, a, b, c] = operands(i)?;
+        let u = Type::U32;
+        let sources = [self.src(a, u)?, self.src(b, u)?, self.src(c, u)?, self.bits32(mode)];
+        let d = self.dst(d, u)?;
+        self.op4(int::dp2a(), Taint::All, d, sources);
+        Ok(())
+    }
+
+    /// An operation on three sources of these types; its destination has the type of the first.
+    fn typed3(&mut self, i: &Instruction, types: [Type; 3], f: crate::exec::OpFn, taint: Taint) -> Lowered<()> {
+        let [d, a, b, c] = operands(i)?;
+        let sources = [self.src(a, types[0])?, self.src(b, types[1])?, self.src(c, types[2])?];
+        let d = self.dst(d, types[0])?;
+        self.op3(f, taint, d, sources);
+        Ok(())
     }
 
     fn fixed3(

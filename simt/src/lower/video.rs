@@ -58,6 +58,36 @@ fn mismatch<T>(i: &Instruction) -> Lowered<T> {
     Err(format!("Arguments mismatch for instruction '{}'", i.opcode))
 }
 
+/// Refuses operands that a scalar video instruction cannot have.
+fn form(
+    i: &Instruction,
+    (mad, plus_one, second): (bool, bool, Second),
+    to: &Part<'_>,
+    [a, b]: [&Part<'_>; 2],
+    c: Option<&Part<'_>>,
+) -> Lowered<()> {
+    let (minus_product, minus_c) = (a.minus ^ b.minus, c.is_some_and(|c| c.minus));
+    if to.selector.is_some() && (mad || c.is_none()) {
+        return Err(format!("Video selector is not allowed on destination for instruction '{}'", i.opcode));
+    }
+    if to.selector.is_some() && second != Second::Nothing {
+        return Err("Video instruction cannot have destination selector and secondary operation".to_string());
+    }
+    if c.is_some_and(|c| c.selector.is_some()) {
+        return Err("Video selector is not allowed on 'source C' operand".to_string());
+    }
+    if to.minus || !mad && (a.minus || b.minus || minus_c) {
+        return Err(format!("Operand negation not allowed for instruction '{}'", i.opcode));
+    }
+    if minus_product && minus_c {
+        return Err("Operand negation limited to either (source A xor source B) or source C".to_string());
+    }
+    if plus_one && (a.minus || b.minus || minus_c) {
+        return Err("Conflicting use of '.po' modifier with operand negation".to_string());
+    }
+    Ok(())
+}
+
 impl Builder<'_> {
     /// Scalar video instructions: one part of each source.
     pub(super) fn video(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
@@ -112,25 +142,8 @@ impl Builder<'_> {
             _ => return mismatch(i),
         };
         let (to, a, b, c) = (part(d), part(a), part(b), c.map(part));
-        if to.selector.is_some() && (mad || c.is_none()) {
-            return Err(format!("Video selector is not allowed on destination for instruction '{}'", i.opcode));
-        }
-        if to.selector.is_some() && second != Second::Nothing {
-            return Err("Video instruction cannot have destination selector and secondary operation".to_string());
-        }
-        if c.as_ref().is_some_and(|c| c.selector.is_some()) {
-            return Err("Video selector is not allowed on 'source C' operand".to_string());
-        }
         let minus = [a.minus ^ b.minus, c.as_ref().is_some_and(|c| c.minus)];
-        if to.minus || !mad && (a.minus || b.minus || minus[1]) {
-            return Err(format!("Operand negation not allowed for instruction '{}'", i.opcode));
-        }
-        if minus[0] && minus[1] {
-            return Err("Operand negation limited to either (source A xor source B) or source C".to_string());
-        }
-        if plus_one && (a.minus || b.minus || minus[1]) {
-            return Err("Conflicting use of '.po' modifier with operand negation".to_string());
-        }
+        form(i, (mad, plus_one, second), &to, [&a, &b], c.as_ref())?;
         let parts = [selected(a.selector, 1)?, selected(b.selector, 2)?, selected(to.selector, 0)?];
         let signed = [a_signed, b_signed, d_signed];
         let mode = Scalar { op, parts, signed, saturate, second, detail, minus, plus_one };
