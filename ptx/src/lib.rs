@@ -21,11 +21,13 @@ mod diagnostics;
 pub mod isa;
 mod lexer;
 mod link;
+pub mod outline;
 mod parser;
 mod tune;
 
 pub use diagnostics::Diagnostic;
 pub use link::{Input, link};
+pub use outline::outline;
 pub use tune::Tuning;
 
 /// Parses a PTX module.

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::meta::{self, KernelLine};
-use super::scan::{Body, Function, Scan, Variable, scan};
 use super::{Checked, Rules};
+use warpsmith_ptx::ast::Space;
+use warpsmith_ptx::outline::{Body, Function, Outline, Variable, outline};
 
 /// Shared memory that a kernel may declare; more must be asked for at launch.
 const STATIC_SHARED_LIMIT: u64 = warpsmith_arch::DEFAULT_SHARED as u64;
@@ -15,15 +16,16 @@ pub(super) const DRIVER_FUNCTIONS: &[&str] = &["vprintf", "__assertfail", "mallo
 
 /// Checks a text and completes it, or answers everything that is wrong with it.
 pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String>> {
-    let scan = scan(text);
+    let scan = outline(text);
+    let kernel_lines = meta::lines(text);
     let mut problems = Vec::new();
     let mut warnings = Vec::new();
 
     let isa = check_header(&scan, rules, &mut problems);
     check_externs(&scan, &mut problems);
     check_shared_names(&scan, &mut problems);
-    let lines = meta::read(&scan, &mut problems);
-    let unreadable = lines.len() != scan.kernel_lines.len();
+    let lines = meta::read(&kernel_lines, &mut problems);
+    let unreadable = lines.len() != kernel_lines.len();
     let mut by_name: BTreeMap<&str, &KernelLine> = BTreeMap::new();
     for line in &lines {
         if by_name.insert(&line.kernel.name, line).is_some() {
@@ -87,7 +89,7 @@ pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String
     Ok(Checked { text: insert(text, inserts), isa, kernels, warnings })
 }
 
-fn check_header(scan: &Scan<'_>, rules: &Rules<'_>, problems: &mut Vec<String>) -> (u32, u32) {
+fn check_header(scan: &Outline<'_>, rules: &Rules<'_>, problems: &mut Vec<String>) -> (u32, u32) {
     let wanted = rules.arch.to_string();
     match scan.target {
         Some(target) if target == wanted => {}
@@ -104,7 +106,7 @@ fn check_header(scan: &Scan<'_>, rules: &Rules<'_>, problems: &mut Vec<String>) 
     scan.version.unwrap_or_default()
 }
 
-fn check_externs(scan: &Scan<'_>, problems: &mut Vec<String>) {
+fn check_externs(scan: &Outline<'_>, problems: &mut Vec<String>) {
     let defined: BTreeSet<&str> = scan.functions.iter().filter(|f| f.body.is_some()).map(|f| f.name).collect();
     let mut seen = BTreeSet::new();
     for function in scan.functions.iter().filter(|f| f.is_extern && !f.is_entry) {
@@ -130,8 +132,8 @@ pub(crate) fn keeps_local_memory(text: &str, allowed: &[String]) -> bool {
     if !text.contains(".local ") {
         return false;
     }
-    let scan = scan(text);
-    let lines = meta::read(&scan, &mut Vec::new());
+    let scan = outline(text);
+    let lines = meta::read(&meta::lines(text), &mut Vec::new());
     let refused = |name: &str| lines.iter().any(|line| line.kernel.name == name && !may_use_local(line, allowed));
     scan.functions
         .iter()
@@ -151,7 +153,7 @@ fn local_memory(kernel: &str, bytes: u32, refused: bool) -> String {
 }
 
 /// Shared arrays are symbols of the whole module, whichever function declares them.
-fn check_shared_names(scan: &Scan<'_>, problems: &mut Vec<String>) {
+fn check_shared_names(scan: &Outline<'_>, problems: &mut Vec<String>) {
     let functions: BTreeSet<&str> = scan.functions.iter().map(|f| f.name).collect();
     let (mut seen, mut told) = (BTreeSet::new(), BTreeSet::new());
     for variable in scan.variables.iter().filter(|v| !v.is_extern) {
@@ -272,7 +274,7 @@ struct Reached<'s, 'a> {
 }
 
 impl<'s, 'a> Reached<'s, 'a> {
-    fn from(entry: &'s Function<'a>, scan: &'s Scan<'a>) -> Reached<'s, 'a> {
+    fn from(entry: &'s Function<'a>, scan: &'s Outline<'a>) -> Reached<'s, 'a> {
         let defined: BTreeMap<&str, &Function<'a>> =
             scan.functions.iter().filter(|f| !f.is_entry && f.body.is_some()).map(|f| (f.name, f)).collect();
         let mut seen = BTreeSet::new();
@@ -290,7 +292,7 @@ impl<'s, 'a> Reached<'s, 'a> {
             }
         }
         let module = scan.variables.iter().filter(|v| bodies.iter().any(|(_, b)| b.names.contains(v.name)));
-        let dynamic = scan.variables.iter().filter(|v| v.space == ".shared" && v.is_extern);
+        let dynamic = scan.variables.iter().filter(|v| v.space == Space::Shared && v.is_extern);
         let dynamic_align = dynamic.map(|v| v.align).max().unwrap_or(1);
         let own = bodies.iter().flat_map(|(_, b)| &b.variables);
         let variables = module.chain(own).collect();
@@ -303,13 +305,13 @@ impl<'s, 'a> Reached<'s, 'a> {
         let end = self
             .variables
             .iter()
-            .filter(|v| v.space == ".shared" && !v.is_extern)
+            .filter(|v| v.space == Space::Shared && !v.is_extern)
             .fold(0, |end, v| align_up(end, v.align).saturating_add(v.size.unwrap_or(0)));
         align_up(end, self.dynamic_align)
     }
 
     fn uses_dynamic_shared(&self) -> bool {
-        self.variables.iter().any(|v| v.space == ".shared" && v.is_extern)
+        self.variables.iter().any(|v| v.space == Space::Shared && v.is_extern)
     }
 
     /// Whether an instruction or a name is there; a register `warpsmith_grid_barrier` is declared where `grid::sync` stands.
@@ -322,28 +324,32 @@ impl<'s, 'a> Reached<'s, 'a> {
     fn local_bytes(&self) -> u64 {
         let prints = |(name, body): &&(&str, &Body<'_>)| *name != self.entry && body.names.contains("vprintf");
         let handed_over: Vec<_> = self.bodies.iter().filter(prints).flat_map(|(_, body)| &body.variables).collect();
-        let counts = |v: &&&Variable<'_>| v.space == ".local" && !handed_over.iter().any(|own| std::ptr::eq(*own, **v));
+        let counts =
+            |v: &&&Variable<'_>| v.space == Space::Local && !handed_over.iter().any(|own| std::ptr::eq(*own, **v));
         self.variables.iter().filter(counts).fold(0, |sum, v| sum.saturating_add(v.size.unwrap_or(0)))
     }
 
     fn collectives(&self) -> BTreeMap<String, u32> {
         let mut sum: BTreeMap<String, u32> = BTreeMap::new();
-        for (kind, count) in self.bodies.iter().flat_map(|(_, body)| &body.collectives) {
-            *sum.entry((*kind).to_owned()).or_default() += count;
+        for (kind, count) in self.bodies.iter().flat_map(|(_, body)| collectives(body)) {
+            *sum.entry(kind.to_owned()).or_default() += count;
         }
         sum
     }
 
-    fn warn(&self, scan: &Scan<'_>, warnings: &mut Vec<String>) {
-        for (name, body) in self.bodies.iter().skip(1).filter(|(_, b)| !b.collectives.is_empty()) {
+    fn warn(&self, scan: &Outline<'_>, warnings: &mut Vec<String>) {
+        for (name, kinds) in self.bodies.iter().skip(1).map(|(name, body)| (name, collectives(body))) {
+            if kinds.is_empty() {
+                continue;
+            }
             warnings.push(format!(
                 "kernel `{}` calls `{name}`, which contains {}; a call can be cloned into divergent branches. \
                  Mark functions with collectives #[inline(always)] (#[device] does)",
                 self.entry,
-                body.collectives.keys().copied().collect::<Vec<_>>().join(", ")
+                kinds.into_keys().collect::<Vec<_>>().join(", ")
             ));
         }
-        for global in scan.variables.iter().filter(|v| v.space == ".global") {
+        for global in scan.variables.iter().filter(|v| v.space == Space::Global) {
             let used = self.bodies.iter().any(|(_, b)| b.names.contains(global.name));
             let stored = self.bodies.iter().any(|(_, b)| b.stored_to.contains(global.name));
             let lower = global.name.to_ascii_lowercase();
@@ -362,6 +368,33 @@ impl<'s, 'a> Reached<'s, 'a> {
             }
         }
     }
+}
+
+/// How many collective instructions of each kind are in a body.
+fn collectives(body: &Body<'_>) -> BTreeMap<&'static str, u32> {
+    let mut sum: BTreeMap<&'static str, u32> = BTreeMap::new();
+    for (opcode, count) in &body.opcodes {
+        if let Some(kind) = collective(opcode) {
+            *sum.entry(kind).or_default() += count;
+        }
+    }
+    sum
+}
+
+/// The kind of a collective instruction: one that all lanes of a warp or block execute together.
+fn collective(opcode: &str) -> Option<&'static str> {
+    Some(match opcode.split_once('.')?.0 {
+        // `bar.warp.sync` joins a warp, the others a block or cluster; all must stay single.
+        "bar" | "barrier" => "barrier",
+        "shfl" => "shfl",
+        "vote" => "vote",
+        "match" => "match",
+        "redux" => "redux",
+        "elect" => "elect",
+        "mma" | "wmma" | "wgmma" => "mma",
+        "ldmatrix" | "stmatrix" => "ldmatrix",
+        _ => return None,
+    })
 }
 
 /// Inserts each text at its offset.

@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::check::DRIVER_FUNCTIONS;
-use super::scan::{Scan, scan, with_renamed, words};
 use super::split::is_constant;
+use warpsmith_ptx::ast::Space;
+use warpsmith_ptx::outline::{Outline, outline, with_renamed, words};
 
 /// What a text declares and nobody defines, by name: it is in another crate, if anywhere.
 pub(crate) fn unresolved(text: &str) -> Vec<String> {
@@ -21,10 +22,10 @@ pub(crate) fn unresolved(text: &str) -> Vec<String> {
     if !text.lines().any(is_candidate) {
         return Vec::new();
     }
-    let scan = scan(text);
+    let scan = outline(text);
     let functions =
         scan.functions.iter().filter(|f| f.is_extern && !DRIVER_FUNCTIONS.contains(&f.name)).map(|f| f.name);
-    let variables = scan.variables.iter().filter(|v| v.is_extern && v.space != ".shared").map(|v| v.name);
+    let variables = scan.variables.iter().filter(|v| v.is_extern && v.space != Space::Shared).map(|v| v.name);
     functions.chain(variables).map(str::to_owned).collect()
 }
 
@@ -60,7 +61,7 @@ impl Item<'_> {
 
 /// Joins texts that were made for the same architecture. The order of the texts is the order of what they define.
 pub(crate) fn join(units: &[String]) -> Result<String, String> {
-    let scans: Vec<Scan<'_>> = units.iter().map(|unit| scan(unit)).collect();
+    let scans: Vec<Outline<'_>> = units.iter().map(|unit| outline(unit)).collect();
     let heads: BTreeSet<_> = scans.iter().map(|scan| (scan.version, scan.target)).collect();
     let Some(first) = units.first() else { return Err("the compiler wrote no text".to_owned()) };
     if heads.len() > 1 {
@@ -125,7 +126,7 @@ pub(crate) fn join(units: &[String]) -> Result<String, String> {
     Ok(parts.text(head.collect(), &files))
 }
 
-fn items<'a>(unit: usize, text: &'a str, scan: &Scan<'a>) -> Vec<Item<'a>> {
+fn items<'a>(unit: usize, text: &'a str, scan: &Outline<'a>) -> Vec<Item<'a>> {
     let with_body: BTreeSet<&str> = scan.functions.iter().filter(|f| f.body.is_some()).map(|f| f.name).collect();
     let linkage = |range: &Range<usize>| {
         let word = text.get(range.clone())?.split_whitespace().next()?;
@@ -138,8 +139,8 @@ fn items<'a>(unit: usize, text: &'a str, scan: &Scan<'a>) -> Vec<Item<'a>> {
             let ends_open = text.get(item.range.clone()).is_some_and(|t| t.ends_with(';'));
             let has_body = item.names.iter().any(|name| with_body.contains(name));
             let kind = match (item.space, linkage) {
-                ("", _) if has_body && !ends_open => Kind::Body,
-                ("", _) => Kind::Prototype,
+                (None, _) if has_body && !ends_open => Kind::Body,
+                (None, _) => Kind::Prototype,
                 (_, Some(".extern")) => Kind::ExternVariable,
                 _ => Kind::Variable,
             };

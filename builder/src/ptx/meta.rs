@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::scan::Scan;
 use crate::manifest::ManifestKernel;
 
 /// One line, read.
@@ -25,10 +24,18 @@ struct Options {
     collectives: BTreeMap<String, u32>,
 }
 
+/// The comments that begin with `@kernel`: the number of the line, from 1, and the rest of it.
+pub(crate) fn lines(text: &str) -> Vec<(usize, &str)> {
+    fn json(line: &str) -> Option<&str> {
+        line.trim_start().strip_prefix("//")?.trim().strip_prefix("@kernel").map(str::trim)
+    }
+    text.lines().enumerate().filter_map(|(i, line)| Some((i + 1, json(line)?))).collect()
+}
+
 /// Reads every line; what cannot be read is a problem.
-pub(crate) fn read(scan: &Scan<'_>, problems: &mut Vec<String>) -> Vec<KernelLine> {
-    let mut lines = Vec::new();
-    for (number, json) in &scan.kernel_lines {
+pub(crate) fn read(lines: &[(usize, &str)], problems: &mut Vec<String>) -> Vec<KernelLine> {
+    let mut read = Vec::new();
+    for (number, json) in lines {
         let parsed = serde_json::from_str::<ManifestKernel>(json)
             .and_then(|kernel| serde_json::from_str::<Options>(json).map(|options| (kernel, options)));
         match parsed {
@@ -41,7 +48,7 @@ pub(crate) fn read(scan: &Scan<'_>, problems: &mut Vec<String>) -> Vec<KernelLin
                 (kernel.grid_barrier, kernel.waits) = (false, false);
                 kernel.collectives.clear();
                 kernel.archs.clear();
-                lines.push(KernelLine { kernel, allow_local: options.allow_local, expected: options.collectives });
+                read.push(KernelLine { kernel, allow_local: options.allow_local, expected: options.collectives });
             }
             Err(error) => problems.push(format!(
                 "the metadata in line {number} of the PTX cannot be read: {error}. The line is `// @kernel {}`",
@@ -49,7 +56,7 @@ pub(crate) fn read(scan: &Scan<'_>, problems: &mut Vec<String>) -> Vec<KernelLin
             )),
         }
     }
-    lines
+    read
 }
 
 fn shorten(text: &str) -> String {

@@ -4,15 +4,15 @@
 //! the metadata or of the compiler, never of a user's input at run time. All findings of a text are
 //! reported together. Nothing here panics, whatever the text.
 //!
-//! [`join`](mod@join) makes one text of those that the compiler writes for a crate, [`scan`] finds declarations and bodies, [`meta`] reads the `// @kernel` lines, [`check`] compares
-//! the two and writes the launch bounds, [`split`](mod@split) cuts what is checked into modules.
+//! [`join`](mod@join) makes one text of those that the compiler writes for a crate, [`warpsmith_ptx::outline`] finds
+//! declarations and bodies, [`meta`] reads the `// @kernel` lines, [`check`] compares the two and writes the launch bounds,
+//! [`split`](mod@split) cuts what is checked into modules.
 
 mod check;
 mod join;
 mod lines;
 mod meta;
 mod moves;
-mod scan;
 mod split;
 #[cfg(test)]
 mod tests;

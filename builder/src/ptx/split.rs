@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::scan::{Scan, scan, words};
+use super::meta;
+use warpsmith_ptx::ast::Space;
+use warpsmith_ptx::outline::{Outline, outline, words};
 
 /// Which text goes into which module.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,7 +50,7 @@ struct Part<'a> {
 
 /// Cuts a text without line directives. Refuses what it cannot cut without loss.
 pub(crate) fn split(text: &str) -> Result<Split, Vec<String>> {
-    let scan = scan(text);
+    let scan = outline(text);
     let starts = line_starts(text);
     let parts = parts(text, &scan, &starts);
     let reach = Reach::of(text, &scan, &parts, &starts);
@@ -90,14 +92,15 @@ fn line_starts(text: &str) -> Vec<usize> {
 }
 
 /// Partitions the lines.
-fn parts<'a>(text: &'a str, scan: &Scan<'a>, starts: &[usize]) -> Vec<Part<'a>> {
+fn parts<'a>(text: &'a str, scan: &Outline<'a>, starts: &[usize]) -> Vec<Part<'a>> {
     let line_of = |offset: usize| starts.partition_point(|start| *start <= offset).saturating_sub(1);
     let line = |number: usize| {
         let from = starts.get(number).copied().unwrap_or(text.len());
         let to = starts.get(number + 1).copied().unwrap_or(text.len());
         text.get(from..to).unwrap_or_default().trim()
     };
-    let about: BTreeMap<usize, &str> = scan.kernel_lines.iter().map(|(n, json)| (n - 1, kernel_named(json))).collect();
+    let about: BTreeMap<usize, &str> =
+        meta::lines(text).into_iter().map(|(n, json)| (n - 1, kernel_named(json))).collect();
     let mut parts: Vec<Part<'a>> = Vec::new();
     let mut next = 0;
     let between = |from: usize, to: usize, parts: &mut Vec<Part<'a>>| {
@@ -160,13 +163,13 @@ struct Module<'a> {
 
 /// What refers to what.
 struct Reach<'s, 'a> {
-    scan: &'s Scan<'a>,
+    scan: &'s Outline<'a>,
     /// For each item the others that must be with it.
     needs: Vec<BTreeSet<usize>>,
 }
 
 impl<'s, 'a> Reach<'s, 'a> {
-    fn of(text: &str, scan: &'s Scan<'a>, parts: &[Part<'a>], starts: &[usize]) -> Reach<'s, 'a> {
+    fn of(text: &str, scan: &'s Outline<'a>, parts: &[Part<'a>], starts: &[usize]) -> Reach<'s, 'a> {
         let mut named: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (index, item) in scan.items.iter().enumerate() {
             item.names.iter().for_each(|name| named.entry(name).or_default().push(index));
@@ -231,7 +234,7 @@ impl<'s, 'a> Reach<'s, 'a> {
     /// Whether there may be one copy of this only.
     fn must_be_one(&self, item: usize) -> bool {
         self.scan.items.get(item).is_some_and(|item| {
-            item.is_entry || (item.space == ".global" && !item.names.iter().all(|name| is_constant(name)))
+            item.is_entry || (item.space == Some(Space::Global) && !item.names.iter().all(|name| is_constant(name)))
         })
     }
 }
@@ -243,7 +246,7 @@ pub(super) fn is_constant(name: &str) -> bool {
 }
 
 /// That nothing is lost, by another way than it was cut.
-fn check(text: &str, scan: &Scan<'_>, split: &Split) -> Vec<String> {
+fn check(text: &str, scan: &Outline<'_>, split: &Split) -> Vec<String> {
     let mut problems = Vec::new();
     let mut end = 0;
     for piece in &split.pieces {
@@ -265,7 +268,7 @@ fn check(text: &str, scan: &Scan<'_>, split: &Split) -> Vec<String> {
     problems.extend(homes.keys().map(|name| format!("cut into modules, `{name}` is in one, but is no kernel")));
     for (module, names) in split.modules.iter().enumerate() {
         let text = split.text(text, module);
-        let own = self::scan(&text);
+        let own = outline(&text);
         let entries: BTreeSet<&str> = own.functions.iter().filter(|f| f.is_entry).map(|f| f.name).collect();
         if !entries.iter().eq(names) || own.version != scan.version || own.target != scan.target {
             problems.push(format!("the module of {} does not read as cut: it has {entries:?}", names.join(", ")));

@@ -1,6 +1,5 @@
 //! The passes on texts as LLVM and libNVVM write them.
 
-use super::scan::scan;
 use super::{Checked, Rules, check};
 
 /// Two arguments and a body, in LLVM's layout.
@@ -242,30 +241,6 @@ fn statics_that_should_be_shared_memory_are_warned_of() {
 fn wrong_target_is_refused() {
     let other = Rules { arch: "sm_90".parse().unwrap(), ..rules() };
     assert!(check(LLVM, &other).unwrap_err().join("\n").contains("`.target` is sm_80, but sm_90 was asked for"));
-}
-
-#[test]
-fn scan_reads_every_form_of_parameter_and_variable() {
-    let text = ".visible .entry none\n{\n ret;\n}\n.entry empty()\n{\n}\n\
-        .weak .entry k(.param .u8 a, .param .b16 b, .param .f64 c, .param .align 16 .b8 d[32], .param .u64 .ptr .global .align 16 e)\n{ }\n\
-        .global .align 8 .u64 ptr = generic(TABLE);\n.shared .v4 .f32 q[2][3];\n.const .f32 pi = 0f40490FDB, e = 0f402DF854;\n\
-        .global .u32 list[2] = {1, 2};\n/* .shared .b8 comment[9]; \n*/ .section .debug_macinfo { }\n\t.file\t1 \"a b.rs\"\n";
-    let scan = scan(text);
-    let names: Vec<_> = scan.functions.iter().map(|f| (f.name, f.params.len(), f.is_entry, f.body.is_some())).collect();
-    assert_eq!(names, [("none", 0, true, true), ("empty", 0, true, true), ("k", 5, true, true)]);
-    let sizes: Vec<_> = scan.functions[2].params.iter().map(|p| (p.size, p.align)).collect();
-    assert_eq!(sizes, [(1, 1), (2, 2), (8, 8), (32, 16), (8, 8)]);
-    let variables: Vec<_> = scan.variables.iter().map(|v| (v.space, v.name, v.size, v.align)).collect();
-    assert_eq!(
-        variables,
-        [
-            (".global", "ptr", Some(8), 8),
-            (".shared", "q", Some(96), 16),
-            (".const", "pi", Some(4), 4),
-            (".const", "e", Some(4), 4),
-            (".global", "list", Some(8), 4),
-        ]
-    );
 }
 
 #[test]
