@@ -11,7 +11,7 @@
 mod markdown;
 
 use markdown::{Listing, Page, command, pages, stands_in};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -122,6 +122,14 @@ fn the_summary_names_every_chapter_once() {
     assert_eq!(named, chapters);
 }
 
+/// The folders of the workspace's crates, and those of the root package.
+fn folders() -> BTreeSet<String> {
+    let manifest: toml::Table = read(&Path::new(ROOT).join("Cargo.toml")).parse().unwrap();
+    let members = manifest["workspace"]["members"].as_array().unwrap().iter().map(|member| member.as_str().unwrap());
+    let top = members.filter(|member| *member != ".").map(|member| member.split('/').next().unwrap());
+    top.chain(["src", "tests"]).map(str::to_owned).collect()
+}
+
 /// Files of the workspace that say something about chapters.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -138,21 +146,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn chapters_that_sources_name_exist() {
     let mut files = Vec::new();
-    for folder in [
-        "benches",
-        "builder",
-        "check",
-        "device",
-        "driver",
-        "examples",
-        "gpu-kernels",
-        "host",
-        "llm",
-        "runtime",
-        "simt",
-        "src",
-        "tests",
-    ] {
+    for folder in folders() {
         sources(&Path::new(ROOT).join(folder), &mut files);
     }
     let mut problems = Vec::new();
@@ -173,20 +167,7 @@ fn chapters_that_sources_name_exist() {
 #[test]
 fn every_environment_variable_has_its_row() {
     let mut files = Vec::new();
-    for folder in [
-        "bench",
-        "benches",
-        "builder",
-        "check",
-        "device",
-        "driver",
-        "gpu-kernels",
-        "host",
-        "llm",
-        "runtime",
-        "simt",
-        "src",
-    ] {
+    for folder in folders() {
         sources(&Path::new(ROOT).join(folder), &mut files);
     }
     let read_by: HashSet<String> = files

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde::Deserialize;
 
@@ -322,7 +323,8 @@ impl Compilation<'_> {
         self.run_as(Units::Whole)
     }
 
-    fn run_as(&self, units: Units) -> Result<Compiled, BuildError> {
+    /// Cargo's command for the device's crates.
+    fn command(&self, units: Units) -> Result<Command, BuildError> {
         let dir = self.package.manifest.parent().unwrap_or(Path::new("."));
         let mut command = cargo_command(self.toolchain, dir);
         let flags: &[&str] = if units == Units::Modules { &MODULE_FLAGS } else { &[] };
@@ -370,20 +372,27 @@ impl Compilation<'_> {
             command.arg("--features").arg(self.features.join(","));
         }
         command.args(["--", "--emit=asm,link"]);
-        let incremental = self.target_dir.join("incremental");
-        let had_incremental = units == Units::Modules && incremental.exists();
         match units {
             Units::Modules => {
                 let mut option = std::ffi::OsString::from("-Cincremental=");
-                option.push(&incremental);
+                option.push(self.incremental());
                 command.args(["-Clto=off", "-Ccodegen-units=256", BOTH_ROUNDS]).arg(option);
             }
             Units::Whole => {
                 command.arg("-Clto=fat");
             }
         }
+        Ok(command)
+    }
 
-        let output = run(&mut command)?;
+    /// What the compiler keeps of a compilation in modules.
+    fn incremental(&self) -> PathBuf {
+        self.target_dir.join("incremental")
+    }
+
+    fn run_as(&self, units: Units) -> Result<Compiled, BuildError> {
+        let had_incremental = units == Units::Modules && self.incremental().exists();
+        let output = run(&mut self.command(units)?)?;
         let stdout = String::from_utf8_lossy(&output.stdout);
         let stderr = String::from_utf8_lossy(&output.stderr);
         let messages = Messages::read(&stdout, &self.package.manifest);
@@ -392,15 +401,7 @@ impl Compilation<'_> {
                 false => messages.errors.concat(),
                 true => stderr.into_owned(),
             };
-            // Of a library that was cut, and of its bitcode.
-            let unreadable =
-                ["error[E0786]", "failed to load bitcode", "failed to mmap rmeta", "invalid metadata files"];
-            // The compiler trusts what it kept of the last compilation.
-            let stumbled = had_incremental && rendered.contains("internal compiler error");
-            if stumbled || unreadable.iter().any(|words| rendered.contains(words)) {
-                return Err(BuildError::Damaged { path: self.target_dir.to_path_buf() });
-            }
-            return Err(BuildError::Compile { package: self.package.name.clone(), arch: self.arch.clone(), rendered });
+            return Err(self.failure(rendered, had_incremental));
         }
         let archive = messages.archive.ok_or_else(|| BuildError::Answer {
             what: "cargo rustc".to_owned(),
@@ -416,6 +417,18 @@ impl Compilation<'_> {
             .map(|text| dep_info_files(&text, &self.package.workspace_root))
             .unwrap_or_default();
         Ok(Compiled { ptx, fresh: messages.fresh, warnings: messages.warnings, inputs })
+    }
+
+    /// A mistake in the kernels, or files of an earlier build that are damaged.
+    fn failure(&self, rendered: String, had_incremental: bool) -> BuildError {
+        // Of a library that was cut, and of its bitcode.
+        let unreadable = ["error[E0786]", "failed to load bitcode", "failed to mmap rmeta", "invalid metadata files"];
+        // The compiler trusts what it kept of the last compilation.
+        let stumbled = had_incremental && rendered.contains("internal compiler error");
+        if stumbled || unreadable.iter().any(|words| rendered.contains(words)) {
+            return BuildError::Damaged { path: self.target_dir.to_path_buf() };
+        }
+        BuildError::Compile { package: self.package.name.clone(), arch: self.arch.clone(), rendered }
     }
 }
 

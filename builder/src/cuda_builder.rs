@@ -12,9 +12,9 @@ use std::process::Command;
 use crate::arch::Arch;
 use crate::cache::{DirLock, hash, write_if_changed};
 use crate::cargo::Package;
-use crate::kernel_crate::{Backend, Output, Plan};
 use crate::made::Made;
 use crate::output::{Generated, Writer};
+use crate::plan::{Backend, Output, Plan};
 use crate::process::{clean_command, run};
 use crate::{BuildError, MissingPiece, mir, probe, ptx};
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::arch::Arch;
 use crate::cache::write_if_changed;
-use crate::manifest::{Manifest, ManifestImage, ManifestKernel};
 use crate::ptx::{self, Rules};
-use crate::{BuildError, Image, Output, pack};
+use crate::{BuildError, Image, Output};
+use warpsmith_image::{ImageEntry, KernelEntry, Manifest, pack};
 
 /// The PTX of one architecture, as the code generator wrote it.
 pub(crate) struct Generated {
@@ -33,7 +33,7 @@ impl Writer<'_> {
     pub(crate) fn write(&self, generated: Vec<Generated>) -> Result<Output, BuildError> {
         let stem = self.library.replace('-', "_");
         let folder = self.out_dir.join(&stem);
-        let mut kernels: BTreeMap<String, ManifestKernel> = BTreeMap::new();
+        let mut kernels: BTreeMap<String, KernelEntry> = BTreeMap::new();
         let mut warnings: Vec<String> = Vec::new();
         let mut texts: Vec<(Image, String)> = Vec::new();
         for one in generated {
@@ -45,7 +45,7 @@ impl Writer<'_> {
             let rules =
                 Rules { arch: one.arch, isa: one.isa, allow_local: self.allow_local, refuse_local: self.refuse_local };
             let checked = ptx::check(&ptx::compact(&one.ptx), &rules).map_err(refuse)?;
-            let conflicts = Manifest::join(&mut kernels, one.arch.sm(), checked.kernels);
+            let conflicts = join_architectures(&mut kernels, one.arch.sm(), checked.kernels);
             if !conflicts.is_empty() {
                 return Err(refuse(conflicts));
             }
@@ -69,7 +69,7 @@ impl Writer<'_> {
             generator: self.generator.clone(),
             images: texts
                 .iter()
-                .map(|(image, _)| ManifestImage {
+                .map(|(image, _)| ImageEntry {
                     sm: image.sm,
                     isa: format!("{}.{}", image.isa.0, image.isa.1),
                     file: format!("sm_{}.ptx", image.sm),
@@ -84,7 +84,7 @@ impl Writer<'_> {
             write_if_changed(&image.path, text)?;
         }
         let pack_path = folder.join("kernels.pack");
-        let pack = pack::pack(self.library, texts.iter().map(|(image, text)| (image.sm, text.as_str())))?;
+        let pack = self.pack(&texts)?;
         write_if_changed(&pack_path, &pack)?;
         write_if_changed(&manifest_path, &json)?;
         let images: Vec<Image> = texts.into_iter().map(|(image, _)| image).collect();
@@ -92,6 +92,51 @@ impl Writer<'_> {
         write_if_changed(&rust_path, expression(self.library, &manifest_path, &pack_path)?)?;
         Ok(Output { images, manifest, manifest_path, rust_path, warnings })
     }
+
+    fn pack(&self, texts: &[(Image, String)]) -> Result<Vec<u8>, BuildError> {
+        let mut cut = Vec::with_capacity(texts.len());
+        for (image, text) in texts {
+            let (bare, directives) = ptx::strip(text);
+            let split = ptx::split(&bare).map_err(|problems| BuildError::Ptx {
+                library: self.library.to_owned(),
+                arch: format!("sm_{}", image.sm),
+                problems,
+            })?;
+            cut.push(pack::Text { sm: image.sm, bare, directives, modules: split.modules, pieces: split.pieces });
+        }
+        pack::write(&cut).map_err(|error| BuildError::Answer { what: "the pack".to_owned(), reason: error.to_string() })
+    }
+}
+
+/// Joins the kernels of one architecture with those of the others.
+fn join_architectures(kernels: &mut BTreeMap<String, KernelEntry>, sm: u32, found: Vec<KernelEntry>) -> Vec<String> {
+    let mut conflicts = Vec::new();
+    for mut kernel in found {
+        kernel.archs = vec![sm];
+        let Some(known) = kernels.get_mut(&kernel.name) else {
+            kernels.insert(kernel.name.clone(), kernel);
+            continue;
+        };
+        if known.args != kernel.args || known.block != kernel.block || known.min_blocks != kernel.min_blocks {
+            conflicts.push(format!(
+                "kernel `{}` has other arguments or another block than for sm_{}; a launch does not know the \
+                 architecture, so these must be the same for all",
+                kernel.name,
+                known.archs.first().copied().unwrap_or_default()
+            ));
+        }
+        known.archs.push(sm);
+        known.static_shared = known.static_shared.max(kernel.static_shared);
+        known.dynamic_shared_used |= kernel.dynamic_shared_used;
+        known.grid_barrier |= kernel.grid_barrier;
+        known.waits |= kernel.waits;
+        known.local_bytes = known.local_bytes.max(kernel.local_bytes);
+        for (kind, count) in kernel.collectives {
+            let known = known.collectives.entry(kind).or_default();
+            *known = (*known).max(count);
+        }
+    }
+    conflicts
 }
 
 /// The expression of `<library>.rs`.

@@ -10,8 +10,8 @@ use crate::BuildError;
 use crate::arch::Arch;
 use crate::cache::{DirLock, copy_tree, hash, write_if_changed};
 use crate::cargo::{Compilation, Compiled, PROFILE};
-use crate::kernel_crate::{Backend, Isa, Output, Plan};
 use crate::output::{Generated, Writer};
+use crate::plan::{Backend, Isa, Output, Plan};
 use crate::sysroot::COMMON_FLAGS;
 
 pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {

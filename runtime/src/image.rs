@@ -1,9 +1,9 @@
 //! Kernel images: what the builder puts into a program.
 
 use crate::Error;
-use crate::manifest::Manifest;
-use crate::pack::Pack;
 use std::borrow::Cow;
+use warpsmith_image::Manifest;
+use warpsmith_image::pack::{self, Pack, PackError};
 
 /// Kernels that every device knows without [`Device::load`](crate::Device::load). A crate that ships kernels together with the
 /// code which launches them adds its image here when it is linked, so that its users need not know that there is one:
@@ -44,7 +44,7 @@ pub struct KernelImage {
 enum Code {
     /// By compute capability; each is one module.
     Texts(&'static [(u32, &'static str)]),
-    /// A module for each kernel; see the builder's `pack.rs`.
+    /// A module for each kernel; see [`warpsmith_image::pack`].
     Pack(&'static [u8]),
 }
 
@@ -97,7 +97,7 @@ impl KernelImage {
 
     /// What the builder says about the kernels.
     pub fn manifest(&self) -> Result<Manifest, Error> {
-        let manifest: Manifest = serde_json::from_str(self.manifest)
+        let manifest: Manifest = Manifest::parse(self.manifest)
             .map_err(|error| self.refuse(format!("its manifest does not parse: {error}")))?;
         if manifest.library != self.library {
             return Err(self.refuse(format!("its manifest is of library `{}`", manifest.library)));
@@ -110,8 +110,10 @@ impl KernelImage {
         match self.code {
             Code::Texts(texts) => Ok(texts.iter().map(|(sm, text)| (*sm, Cow::Borrowed(*text))).collect()),
             Code::Pack(pack) => {
-                let pack = Pack::read(self.library, pack)?;
-                let text = |image: &super::pack::Image| Ok((image.sm, Cow::Owned(pack.text(image, None, true)?)));
+                let pack = Pack::read(pack).map_err(|e| self.damaged(&e))?;
+                let text = |image: &pack::Image| {
+                    Ok((image.sm, Cow::Owned(pack.text(image, None, true).map_err(|e| self.damaged(&e))?)))
+                };
                 pack.images().iter().map(text).collect()
             }
         }
@@ -140,18 +142,23 @@ impl KernelImage {
             Code::Texts(texts) => {
                 let best = texts.iter().filter(|(of, _)| *of <= sm).max_by_key(|(of, _)| *of);
                 let available = || texts.iter().map(|(of, _)| *of).collect();
-                best.map(|(sm, text)| Modules { sm: *sm, code: Found::Text(text) }).ok_or_else(|| none(available()))
+                best.map(|(sm, text)| Modules { image: *self, sm: *sm, code: Found::Text(text) })
+                    .ok_or_else(|| none(available()))
             }
             Code::Pack(pack) => {
-                let pack = Pack::read(self.library, pack)?;
+                let pack = Pack::read(pack).map_err(|e| self.damaged(&e))?;
                 let best =
                     (0..).zip(pack.images()).filter(|(_, image)| image.sm <= sm).max_by_key(|(_, image)| image.sm);
                 match best.map(|(nth, image)| (nth, image.sm)) {
-                    Some((image, sm)) => Ok(Modules { sm, code: Found::Packed { pack, image } }),
+                    Some((image, sm)) => Ok(Modules { image: *self, sm, code: Found::Packed { pack, image } }),
                     None => Err(none(pack.images().iter().map(|image| image.sm).collect())),
                 }
             }
         }
+    }
+
+    fn damaged(&self, error: &PackError) -> Error {
+        self.refuse(error.to_string())
     }
 
     pub(super) fn refuse(&self, problem: String) -> Error {
@@ -164,6 +171,7 @@ impl KernelImage {
 pub struct Modules {
     /// The compute capability that they are for: `90` is sm_90.
     pub sm: u32,
+    image: KernelImage,
     code: Found,
 }
 
@@ -215,7 +223,10 @@ impl Modules {
         match &self.code {
             Found::Text(text) => Ok(Cow::Borrowed(text)),
             Found::Packed { pack, image } => match pack.images().get(*image) {
-                Some(image) => pack.text(image, module, with_lines).map(Cow::Owned),
+                Some(image) => {
+                    let text = pack.text(image, module, with_lines);
+                    text.map(Cow::Owned).map_err(|error| self.image.damaged(&error))
+                }
                 None => Ok(Cow::Borrowed("")),
             },
         }

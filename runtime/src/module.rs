@@ -11,7 +11,6 @@
 //! loaded. A difference is [`Error::StaleModule`], before anything runs.
 
 use crate::image::{self, KernelImage, SHIPPED};
-use crate::manifest::{ArgEntry, KernelEntry, Manifest};
 use crate::memory::lock;
 use crate::sys::{self, cu};
 use crate::{DeviceInner, Error};
@@ -22,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use warpsmith_device::KernelMeta;
 use warpsmith_driver_api::{CUfunction, CUmodule};
+use warpsmith_image::{ArgEntry, KernelEntry, Manifest};
 
 /// A library on a device.
 struct Library {

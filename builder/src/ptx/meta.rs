@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::manifest::ManifestKernel;
+use warpsmith_image::KernelEntry;
 
 /// One line, read.
 #[derive(Clone, Debug)]
 pub(crate) struct KernelLine {
-    pub(crate) kernel: ManifestKernel,
+    pub(crate) kernel: KernelEntry,
     /// `"allow_local": true`.
     pub(crate) allow_local: bool,
     /// `"collectives": {"barrier": 1}`: how many there must be.
@@ -36,7 +36,7 @@ pub(crate) fn lines(text: &str) -> Vec<(usize, &str)> {
 pub(crate) fn read(lines: &[(usize, &str)], problems: &mut Vec<String>) -> Vec<KernelLine> {
     let mut read = Vec::new();
     for (number, json) in lines {
-        let parsed = serde_json::from_str::<ManifestKernel>(json)
+        let parsed = serde_json::from_str::<KernelEntry>(json)
             .and_then(|kernel| serde_json::from_str::<Options>(json).map(|options| (kernel, options)));
         match parsed {
             Ok((mut kernel, options)) => {

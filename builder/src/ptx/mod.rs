@@ -18,13 +18,14 @@ mod split;
 mod tests;
 
 use crate::arch::Arch;
-use crate::manifest::ManifestKernel;
+use warpsmith_image::KernelEntry;
+pub(crate) use warpsmith_image::pack::Piece;
 
 pub(crate) use check::{check, keeps_local_memory};
 pub(crate) use join::{join, unresolved};
 pub(crate) use lines::{compact, strip};
 pub(crate) use moves::without_moves;
-pub(crate) use split::{Piece, Split, split};
+pub(crate) use split::split;
 
 /// What a text must satisfy.
 pub(crate) struct Rules<'a> {
@@ -44,6 +45,6 @@ pub(crate) struct Checked {
     pub(crate) text: String,
     pub(crate) isa: (u32, u32),
     /// By name.
-    pub(crate) kernels: Vec<ManifestKernel>,
+    pub(crate) kernels: Vec<KernelEntry>,
     pub(crate) warnings: Vec<String>,
 }

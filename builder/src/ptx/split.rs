@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::meta;
+use super::{Piece, meta};
 use warpsmith_ptx::ast::Space;
 use warpsmith_ptx::outline::{Outline, outline, words};
 
@@ -18,15 +18,6 @@ pub(crate) struct Split {
     pub(crate) modules: Vec<Vec<String>>,
     /// All of the text, in its order.
     pub(crate) pieces: Vec<Piece>,
-}
-
-/// Some lines of the text.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) bytes: Range<usize>,
-    pub(crate) lines: Range<usize>,
-    /// Ascending; `None`: all.
-    pub(crate) modules: Option<BTreeSet<usize>>,
 }
 
 impl Split {

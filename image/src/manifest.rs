@@ -1,30 +1,31 @@
 //! The manifest: what a host needs to know of the kernels, as JSON.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::BuildError;
-
 /// Everything that was found out about a kernels crate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Package name of the kernels crate.
     pub library: String,
     /// `stock` or `cuda_builder`.
+    #[serde(default)]
     pub backend: String,
     /// The code generator, such as `rustc 1.95.0`.
+    #[serde(default)]
     pub generator: String,
     /// The PTX texts, by rising architecture.
-    pub images: Vec<ManifestImage>,
+    #[serde(default)]
+    pub images: Vec<ImageEntry>,
     /// The kernels, by name.
-    pub kernels: Vec<ManifestKernel>,
+    pub kernels: Vec<KernelEntry>,
 }
 
 /// One PTX text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ManifestImage {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageEntry {
     /// Architecture: 80 for `sm_80`.
     pub sm: u32,
     /// PTX ISA version, such as `7.4`.
@@ -34,8 +35,8 @@ pub struct ManifestImage {
 }
 
 /// One kernel. Where the architectures differ, the largest value stands here.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ManifestKernel {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelEntry {
     /// Name of the PTX entry.
     pub name: String,
     /// Kernels of one family compute the same.
@@ -81,15 +82,15 @@ pub struct ManifestKernel {
     #[serde(default)]
     pub archs: Vec<u32>,
     /// The arguments in order.
-    pub args: Vec<ManifestArg>,
+    pub args: Vec<ArgEntry>,
     /// What else the metadata line said.
     #[serde(flatten)]
     pub extra: BTreeMap<String, serde_json::Value>,
 }
 
 /// One argument of a kernel.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ManifestArg {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArgEntry {
     /// Name in the signature.
     pub name: String,
     /// Type as written, such as `In<f32>`.
@@ -117,51 +118,50 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
+/// A manifest that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// The file cannot be opened.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not what a build writes.
+    #[error("{} is no manifest of kernels: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: serde_json::Error,
+    },
+}
+
 impl Manifest {
     /// Reads a manifest that a build wrote.
-    pub fn read(path: &Path) -> Result<Manifest, BuildError> {
-        let text = std::fs::read_to_string(path).map_err(BuildError::io("read", path))?;
-        serde_json::from_str(&text)
-            .map_err(|error| BuildError::Answer { what: path.display().to_string(), reason: error.to_string() })
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or is no manifest.
+    pub fn read(path: &Path) -> Result<Manifest, ManifestError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ManifestError::Io { path: path.to_owned(), source })?;
+        Manifest::parse(&text).map_err(|source| ManifestError::Json { path: path.to_owned(), source })
     }
 
-    /// The kernel of that name.
-    pub fn kernel(&self, name: &str) -> Option<&ManifestKernel> {
+    /// Reads the text of a manifest.
+    ///
+    /// # Errors
+    ///
+    /// If it is none.
+    pub fn parse(json: &str) -> Result<Manifest, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
+    /// The kernel of this name.
+    pub fn kernel(&self, name: &str) -> Option<&KernelEntry> {
         self.kernels.iter().find(|k| k.name == name)
-    }
-
-    /// Joins the kernels of one architecture with those of the others.
-    pub(crate) fn join(
-        kernels: &mut BTreeMap<String, ManifestKernel>,
-        sm: u32,
-        found: Vec<ManifestKernel>,
-    ) -> Vec<String> {
-        let mut conflicts = Vec::new();
-        for mut kernel in found {
-            kernel.archs = vec![sm];
-            let Some(known) = kernels.get_mut(&kernel.name) else {
-                kernels.insert(kernel.name.clone(), kernel);
-                continue;
-            };
-            if known.args != kernel.args || known.block != kernel.block || known.min_blocks != kernel.min_blocks {
-                conflicts.push(format!(
-                    "kernel `{}` has other arguments or another block than for sm_{}; a launch does not know the \
-                     architecture, so these must be the same for all",
-                    kernel.name,
-                    known.archs.first().copied().unwrap_or_default()
-                ));
-            }
-            known.archs.push(sm);
-            known.static_shared = known.static_shared.max(kernel.static_shared);
-            known.dynamic_shared_used |= kernel.dynamic_shared_used;
-            known.grid_barrier |= kernel.grid_barrier;
-            known.waits |= kernel.waits;
-            known.local_bytes = known.local_bytes.max(kernel.local_bytes);
-            for (kind, count) in kernel.collectives {
-                let known = known.collectives.entry(kind).or_default();
-                *known = (*known).max(count);
-            }
-        }
-        conflicts
     }
 }

@@ -1,0 +1,121 @@
+//! The pack: a library's texts for all architectures in one file that a program embeds.
+//!
+//! ```text
+//! "WSPACK\0\x01"                       magic and version
+//! u32 bytes, u32 raw bytes, u32 crc   of the index, little-endian
+//! index                               JSON, in a zstd frame
+//! frames                              zstd, one behind the other
+//! ```
+//!
+//! The text of an architecture is its pieces in their order, and a module's those that belong to it. Pieces of one module
+//! for all architectures are in one frame, since they hardly differ; what several modules have in common is in another.
+//! Behind each frame of text is one with the line directives that were taken out of it:
+//!
+//! ```text
+//! places, then of each its bytes and the directive
+//! for each piece: directives, of each the lines since the one before, then of each its place
+//! ```
+//!
+//! Numbers are LEB128. The CRC-32 of a frame is that of its content.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+mod read;
+mod write;
+
+pub use read::Pack;
+pub use write::{Text, write};
+
+const MAGIC: [u8; 8] = *b"WSPACK\0\x01";
+
+/// What the file holds, but for the frames themselves.
+#[derive(Debug, Serialize, Deserialize)]
+struct Index {
+    images: Vec<Image>,
+    frames: Vec<Frame>,
+}
+
+/// The code for an architecture.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Image {
+    /// Architecture: 80 for `sm_80`.
+    pub sm: u32,
+    /// The kernels of each module.
+    pub modules: Vec<Vec<String>>,
+    pieces: Vec<Place>,
+}
+
+/// Where a piece is.
+#[derive(Debug, Serialize, Deserialize)]
+struct Place {
+    /// The frame of its text; that of its lines is the next.
+    frame: usize,
+    /// Its bytes among the text.
+    at: usize,
+    bytes: usize,
+    /// Which one of the pieces of the frame it is.
+    nth: usize,
+    /// The modules that it belongs to, if not to all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    modules: Option<BTreeSet<usize>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Frame {
+    /// Behind the index.
+    at: usize,
+    bytes: usize,
+    raw: usize,
+    crc: u32,
+}
+
+/// Some lines of a text that belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes of the text.
+    pub bytes: Range<usize>,
+    /// Lines of the text, from 0.
+    pub lines: Range<usize>,
+    /// The modules that it belongs to, by number; `None`: all.
+    pub modules: Option<BTreeSet<usize>>,
+}
+
+/// A pack that cannot be written or read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PackError {
+    /// It cannot be written.
+    #[error("packing the kernels: {0}")]
+    Write(String),
+    /// It is not as the builder wrote it.
+    #[error("its pack is damaged: {0}. Build the crate that embeds it again")]
+    Damaged(String),
+}
+
+/// Writes a number as LEB128.
+fn write_number(out: &mut Vec<u8>, mut value: usize) {
+    while value >= 0x80 {
+        out.push((value & 0x7F) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Reads a number of LEB128 and moves behind it.
+fn read_number(bytes: &mut &[u8]) -> Option<usize> {
+    let mut value = 0usize;
+    for shift in (0..usize::BITS).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= usize::from(byte & 0x7F).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+#![allow(clippy::unwrap_used)] // helpers of tests are not seen as tests
+
+use super::*;
+
+fn body(n: u32) -> String {
+    format!(".visible .entry k{n}(\n)\n{{\n\t.loc\t1 {n} 1\n\tret;\n\t.loc\t1 {n} 2\n}}\n")
+}
+
+/// Two kernels, cut as the builder cuts them.
+fn text(sm: u32) -> Text<'static> {
+    let head = format!(".version 7.4\n.target sm_{sm}\n");
+    let bare = |n: u32| body(n).lines().filter(|l| !l.contains(".loc")).map(|l| format!("{l}\n")).collect::<String>();
+    let (first, second) = (head.len() + bare(1).len(), head.len() + bare(1).len() + bare(2).len());
+    let piece = |bytes, lines, module: Option<usize>| Piece { bytes, lines, modules: module.map(|m| [m].into()) };
+    Text {
+        sm,
+        bare: head.clone() + &bare(1) + &bare(2),
+        directives: vec![(5, "\t.loc\t1 1 1"), (6, "\t.loc\t1 1 2"), (10, "\t.loc\t1 2 1"), (11, "\t.loc\t1 2 2")],
+        modules: vec![vec!["k1".to_owned()], vec!["k2".to_owned()]],
+        pieces: vec![
+            piece(0..head.len(), 0..2, None),
+            piece(head.len()..first, 2..7, Some(0)),
+            piece(first..second, 7..12, Some(1)),
+        ],
+    }
+}
+
+#[test]
+fn what_is_written_is_what_is_read() {
+    let pack = Pack::read(write(&[text(75), text(80)]).unwrap().leak()).unwrap();
+    assert_eq!(pack.images().iter().map(|image| image.sm).collect::<Vec<_>>(), [75, 80]);
+    for image in pack.images() {
+        let head = format!(".version 7.4\n.target sm_{}\n", image.sm);
+        let lines = |module| pack.text(image, module, true).unwrap();
+        assert_eq!(lines(None), head.clone() + &body(1) + &body(2));
+        assert_eq!((lines(Some(0)), lines(Some(1))), (head.clone() + &body(1), head + &body(2)));
+        assert_eq!(pack.text(image, None, false).unwrap(), text(image.sm).bare);
+    }
+}
+
+#[test]
+fn every_byte_that_differs_is_noticed() {
+    let whole = write(&[text(75), text(80)]).unwrap();
+    let everything = |bytes: Vec<u8>| -> Result<Vec<String>, PackError> {
+        let pack = Pack::read(bytes.leak())?;
+        pack.images().iter().map(|image| pack.text(image, None, true)).collect()
+    };
+    let want = everything(whole.clone()).unwrap();
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        // A bit of a frame's head that says nothing of the content may differ.
+        assert!(everything(damaged).is_err_and(|e| matches!(e, PackError::Damaged(_))) || at >= 20, "byte {at}");
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        assert!(everything(damaged).map_or(true, |texts| texts == want), "byte {at}");
+        assert!(everything(whole[..at].to_vec()).is_err(), "{at} bytes");
+    }
+}
+
+#[test]
+fn a_pack_holds_what_its_index_says() {
+    let pack = write(&[text(75), text(80)]).unwrap();
+    assert_eq!(pack[..8], MAGIC);
+    let word = |at: usize| u32::from_le_bytes(pack[at..at + 4].try_into().unwrap()) as usize;
+    let unpacked = |frame: &[u8], raw: usize| {
+        let mut content = Vec::with_capacity(raw);
+        ruzstd::decoding::FrameDecoder::new().decode_all_to_vec(frame, &mut content).unwrap();
+        content
+    };
+    let json = unpacked(&pack[20..20 + word(8)], word(12));
+    assert_eq!(crc32fast::hash(&json) as usize, word(16));
+    let index: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(index["images"][1]["modules"], serde_json::json!([["k1"], ["k2"]]));
+    // What is common, and each of two kernels; text and lines.
+    assert_eq!(index["frames"].as_array().unwrap().len(), 6);
+    let frame = |nth: usize| {
+        let number = |key: &str| index["frames"][nth][key].as_u64().unwrap() as usize;
+        let at = 20 + word(8) + number("at");
+        let content = unpacked(&pack[at..at + number("bytes")], number("raw"));
+        assert_eq!(crc32fast::hash(&content) as usize, number("crc"));
+        content
+    };
+    assert_eq!(String::from_utf8(frame(0)).unwrap(), ".version 7.4\n.target sm_75\n.version 7.4\n.target sm_80\n");
+    let bare = body(2).replace("\t.loc\t1 2 1\n", "").replace("\t.loc\t1 2 2\n", "");
+    assert_eq!(String::from_utf8(frame(4)).unwrap(), bare.repeat(2));
+    // Two places, and in each of the two pieces two directives, behind three lines and one more.
+    let records = [2, 3, 1, 0, 1].repeat(2);
+    assert_eq!(frame(5), [&[2, 11][..], b"\t.loc\t1 2 1", &[11], b"\t.loc\t1 2 2", &records].concat());
+}
+
+#[test]
+fn numbers_have_as_many_bytes_as_they_need() {
+    let of = |value| {
+        let mut out = Vec::new();
+        write_number(&mut out, value);
+        out
+    };
+    assert_eq!((of(0), of(127), of(128), of(300)), (vec![0], vec![127], vec![128, 1], vec![172, 2]));
+}
+
+#[test]
+fn lines_that_do_not_add_up_are_refused() {
+    let read = |bytes: &[u8]| super::read::Lines::read(bytes).is_some();
+    assert!(read(&[0]) && read(&[1, 1, b'x', 1, 0, 0]));
+    for bad in [&[][..], &[1], &[1, 2, b'x'], &[1, 1, 0xFF], &[0, 9], &[0, 1, 0], &[0x80; 12]] {
+        assert!(!read(bad), "{bad:?}");
+    }
+    let lines = super::read::Lines::read(&[1, 1, b'x', 1, 1, 0, 1, 0, 9]).unwrap();
+    let merged = |nth| {
+        let mut out = String::new();
+        lines.merge(&mut out, "a\nb\n", nth).map(|()| out)
+    };
+    assert_eq!(merged(0).as_deref(), Some("a\nx\nb\n"));
+    assert_eq!((merged(1), merged(2)), (None, None), "no such place, no such piece");
+}

@@ -1,0 +1,151 @@
+//! Writing.
+
+use super::{Frame, Image, Index, MAGIC, PackError, Piece, Place, write_number};
+use std::collections::HashMap;
+
+/// What goes into a frame of text and the one behind it.
+#[derive(Default)]
+struct Group<'a> {
+    text: String,
+    pieces: Vec<Vec<(usize, &'a str)>>,
+}
+
+/// The text of an architecture, taken apart.
+pub struct Text<'a> {
+    /// Architecture: 80 for `sm_80`.
+    pub sm: u32,
+    /// The text without its line directives.
+    pub bare: String,
+    /// The line directives, each with the number of lines of `bare` before it.
+    pub directives: Vec<(usize, &'a str)>,
+    /// The kernels of each module.
+    pub modules: Vec<Vec<String>>,
+    /// All of `bare`, in its order.
+    pub pieces: Vec<Piece>,
+}
+
+/// Packs the texts of a library, by rising architecture.
+///
+/// # Errors
+///
+/// If the compressor fails, or the index is larger than the format can say.
+pub fn write(texts: &[Text<'_>]) -> Result<Vec<u8>, PackError> {
+    let mut groups: Vec<Group<'_>> = vec![Group::default()];
+    let mut group_of: HashMap<&[String], usize> = HashMap::new();
+    let mut images = Vec::new();
+    for cut in texts {
+        let mut pieces = Vec::new();
+        for piece in &cut.pieces {
+            let module = sole_owner(piece).and_then(|module| cut.modules.get(module));
+            let number = module.map_or(0, |kernels| {
+                *group_of.entry(kernels).or_insert_with(|| {
+                    groups.push(Group::default());
+                    groups.len() - 1
+                })
+            });
+            let Some(group) = groups.get_mut(number) else { continue };
+            let text = cut.bare.get(piece.bytes.clone()).unwrap_or_default();
+            pieces.push(Place {
+                frame: 2 * number,
+                at: group.text.len(),
+                bytes: text.len(),
+                nth: group.pieces.len(),
+                modules: piece.modules.clone(),
+            });
+            group.text.push_str(text);
+            group.pieces.push(cut.directives_of(piece));
+        }
+        images.push(Image { sm: cut.sm, modules: cut.modules.clone(), pieces });
+    }
+    let mut frames = Vec::new();
+    let mut data = Vec::new();
+    for group in &groups {
+        for content in [group.text.as_bytes(), &group.lines()] {
+            let compressed = compress(content)?;
+            let crc = crc32fast::hash(content);
+            frames.push(Frame { at: data.len(), bytes: compressed.len(), raw: content.len(), crc });
+            data.extend(compressed);
+        }
+    }
+    file(&Index { images, frames }, &data)
+}
+
+fn sole_owner(piece: &Piece) -> Option<usize> {
+    let modules = piece.modules.as_ref()?;
+    modules.first().copied().filter(|_| modules.len() == 1)
+}
+
+impl<'a> Text<'a> {
+    /// Those that stand in a piece, with the number of its lines before each.
+    fn directives_of(&self, piece: &Piece) -> Vec<(usize, &'a str)> {
+        let from = self.directives.partition_point(|(line, _)| *line < piece.lines.start);
+        let mut to = self.directives.partition_point(|(line, _)| *line < piece.lines.end);
+        if piece.bytes.end == self.bare.len() {
+            to = self.directives.len();
+        }
+        let own = self.directives.get(from..to).unwrap_or_default();
+        own.iter().map(|(line, directive)| (line - piece.lines.start, *directive)).collect()
+    }
+}
+
+impl Group<'_> {
+    /// The frame of the lines.
+    fn lines(&self) -> Vec<u8> {
+        let mut numbers: HashMap<&str, usize> = HashMap::new();
+        let mut places = Vec::new();
+        let mut records = Vec::new();
+        for directives in &self.pieces {
+            write_number(&mut records, directives.len());
+            let mut last = 0;
+            for (line, _) in directives {
+                write_number(&mut records, line - last);
+                last = *line;
+            }
+            for (_, directive) in directives {
+                let place = *numbers.entry(directive).or_insert_with(|| {
+                    places.push(*directive);
+                    places.len() - 1
+                });
+                write_number(&mut records, place);
+            }
+        }
+        let mut out = Vec::new();
+        write_number(&mut out, places.len());
+        for place in places {
+            write_number(&mut out, place.len());
+            out.extend_from_slice(place.as_bytes());
+        }
+        out.extend(records);
+        out
+    }
+}
+
+#[cfg(feature = "zstd")]
+fn compress(content: &[u8]) -> Result<Vec<u8>, PackError> {
+    /// Beyond it the compressor takes six times as long for a hundredth of the size.
+    const LEVEL: i32 = 9;
+    zstd::bulk::compress(content, LEVEL).map_err(|error| refuse(&error))
+}
+
+#[cfg(not(feature = "zstd"))]
+fn compress(content: &[u8]) -> Result<Vec<u8>, PackError> {
+    Ok(ruzstd::encoding::compress_to_vec(content, ruzstd::encoding::CompressionLevel::Fastest))
+}
+
+fn refuse(error: &dyn std::fmt::Display) -> PackError {
+    PackError::Write(error.to_string())
+}
+
+fn file(index: &Index, data: &[u8]) -> Result<Vec<u8>, PackError> {
+    let json = serde_json::to_vec(index).map_err(|error| refuse(&error))?;
+    let compressed = compress(&json)?;
+    let mut out = MAGIC.to_vec();
+    for value in [compressed.len(), json.len()] {
+        let value = u32::try_from(value).map_err(|_| refuse(&"its index is longer than 4 GiB"))?;
+        out.extend(value.to_le_bytes());
+    }
+    out.extend(crc32fast::hash(&json).to_le_bytes());
+    out.extend(compressed);
+    out.extend_from_slice(data);
+    Ok(out)
+}
