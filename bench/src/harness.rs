@@ -1,7 +1,7 @@
 //! A run of benchmarks: which are meant, whether they are right, what they cost, and the table of all.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -101,6 +101,8 @@ pub struct Bench {
     /// Figures of the run before.
     before: Figures,
     wrong: RefCell<Vec<String>>,
+    /// The kernels that were counted, by the first word of their groups' names.
+    launched: RefCell<BTreeMap<String, BTreeSet<String>>>,
     read_rate: Cell<Option<f64>>,
     outputs: Option<RefCell<std::fs::File>>,
     /// The same device with another build of the kernels; see [`against`].
@@ -146,6 +148,7 @@ impl Bench {
             figures: RefCell::default(),
             before: Figures::default(),
             wrong: RefCell::default(),
+            launched: RefCell::default(),
             read_rate: Cell::default(),
             outputs: None,
             other: None,
@@ -177,6 +180,12 @@ impl Bench {
     /// On a GPU: bytes a nanosecond of a read-only sweep of its memory, which others are compared with.
     pub fn set_read_rate(&self, rate: f64) {
         self.read_rate.set(Some(rate));
+    }
+
+    /// The kernels that were launched, by the first word of their groups' names; none unless everything was run and counted.
+    pub fn launched(&self) -> Option<BTreeMap<String, BTreeSet<String>>> {
+        let whole = self.counts() && self.options.all() && !self.options.list && self.outputs.is_none();
+        (whole && self.wrong.borrow().is_empty()).then(|| self.launched.borrow().clone())
     }
 
     /// A group of variants, to which they are added one by one.
@@ -256,6 +265,9 @@ impl Bench {
             return Ok(None);
         }
         let (counts, rows) = build.count(group, v)?;
+        let word = group.id.split('/').next().unwrap_or_default().to_owned();
+        let names = counts.kernels.iter().map(|k| k.name.clone());
+        self.launched.borrow_mut().entry(word).or_default().extend(names);
         if self.options.test {
             println!("Testing {id}: its outputs are right");
         } else {

@@ -91,6 +91,92 @@ impl Contract for Swiglu<'_> {
     }
 }
 
+/// The cases of these kernels.
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod cases {
+    use super::{ResidualAdd, Swiglu, residual_add_reference, swiglu_reference};
+    use crate::cases::{Bench, Listed, Measured, Operation, Outcome, Rng, Shape, close, why};
+    use warpsmith_device::Kernel;
+
+    const SIZES: &[(&str, usize)] = &[("n", 4096)];
+
+    fn listed<K: Kernel>() -> Vec<Listed> {
+        vec![Listed::new::<K>(Measured::By("elementwise"), Measured::Not(why::SMALL))]
+    }
+
+    fn shapes() -> Vec<Vec<usize>> {
+        [1, 255, 256, 257, 1000, 4096].map(|n| vec![n]).to_vec()
+    }
+
+    /// Residual addition.
+    pub struct ResidualAdds;
+
+    impl Operation for ResidualAdds {
+        type Variant = ();
+
+        fn kernels() -> Vec<Listed> {
+            listed::<ResidualAdd<'_>>()
+        }
+
+        fn variants() -> Vec<()> {
+            vec![()]
+        }
+
+        fn sizes((): ()) -> &'static [(&'static str, usize)] {
+            SIZES
+        }
+
+        fn shapes((): ()) -> Vec<Vec<usize>> {
+            shapes()
+        }
+
+        fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+            let n = shape.size("n");
+            let (a, b) = (rng.floats(n), rng.floats(n));
+            let (x, residual, mut y) = (bench.upload(&a)?, bench.upload(&b)?, bench.output::<f32>(n)?);
+            bench.launch(ResidualAdd { x: &x, residual: &residual, y: &mut y, n: n as u32 })?;
+            let want = residual_add_reference(&a, &b);
+            close(&bench.read(&y)?, &want, |i| 6e-8 * want[i].abs())
+        }
+    }
+
+    /// SwiGLU.
+    pub struct Swiglus;
+
+    impl Operation for Swiglus {
+        type Variant = ();
+
+        fn kernels() -> Vec<Listed> {
+            listed::<Swiglu<'_>>()
+        }
+
+        fn variants() -> Vec<()> {
+            vec![()]
+        }
+
+        fn sizes((): ()) -> &'static [(&'static str, usize)] {
+            SIZES
+        }
+
+        fn shapes((): ()) -> Vec<Vec<usize>> {
+            shapes()
+        }
+
+        fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+            let n = shape.size("n");
+            let mut gate: Vec<f32> = rng.floats(n).iter().map(|v| v * 120.0).collect();
+            if let Some(first) = gate.first_mut() {
+                *first = -88.0;
+            }
+            let up = rng.floats(n);
+            let (g, u, mut y) = (bench.upload(&gate)?, bench.upload(&up)?, bench.output::<f32>(n)?);
+            bench.launch(Swiglu { gate: &g, up: &u, y: &mut y, n: n as u32 })?;
+            let want = swiglu_reference(&gate, &up);
+            close(&bench.read(&y)?, &want, |i| 2e-6 * want[i].abs() + 2e-43)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -35,6 +35,8 @@ pub mod gemv;
 mod head;
 pub mod kv;
 pub mod layer;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod list;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod load;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -48,6 +50,4 @@ pub mod state;
 pub use sampling::argmax;
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use catalogue::catalogue;
-#[cfg(not(target_arch = "nvptx64"))]
-mod catalogue;
+pub use list::catalogue;

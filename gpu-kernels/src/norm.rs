@@ -208,6 +208,107 @@ impl Contract for AddRmsNorm<'_> {
     }
 }
 
+/// The cases of these kernels.
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod cases {
+    use super::{AddRmsNorm, RmsNorm, RmsNormV1, reference};
+    use crate::cases::{Bench, Listed, Measured, Operation, Outcome, Rng, Shape, close, same, why};
+    use warpsmith_device::Kernel;
+
+    const SIZES: &[(&str, usize)] = &[("rows", 1), ("cols", 1024)];
+    const EPS: f32 = 1e-6;
+
+    fn shapes() -> Vec<Vec<usize>> {
+        [1, 2, 3, 4, 5, 31, 32, 33, 64, 255, 256, 257, 1000, 1023, 1024, 1025, 2560, 5120, 16384]
+            .map(|cols| vec![1 + cols % 3, cols])
+            .to_vec()
+    }
+
+    fn norms(got: &[f32], want: &[f64]) -> Outcome {
+        close(got, want, |i| 2e-6 * want[i].abs() + 1e-30)
+    }
+
+    /// RMS norm, `true` for its first variant.
+    pub struct RmsNorms;
+
+    impl Operation for RmsNorms {
+        type Variant = bool;
+
+        fn kernels() -> Vec<Listed> {
+            let measured = Measured::By("norm");
+            vec![
+                Listed::new::<RmsNormV1<'_>>(measured, Measured::Not(why::VARIANT)),
+                Listed::new::<RmsNorm<'_>>(measured, Measured::Not(why::SMALL)),
+            ]
+        }
+
+        fn variants() -> Vec<bool> {
+            vec![true, false]
+        }
+
+        fn launches(v1: bool) -> Vec<&'static str> {
+            vec![if v1 { RmsNormV1::META.name } else { RmsNorm::META.name }]
+        }
+
+        fn sizes(_: bool) -> &'static [(&'static str, usize)] {
+            SIZES
+        }
+
+        fn shapes(_: bool) -> Vec<Vec<usize>> {
+            shapes()
+        }
+
+        fn run<B: Bench>(v1: bool, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+            let (rows, cols, eps) = (shape.size("rows"), shape.size("cols"), EPS);
+            let (x, w) = (rng.floats(rows * cols), rng.floats(cols));
+            let want = reference(&x, &w, eps);
+            let (x, w, mut y) = (bench.upload(&x)?, bench.upload(&w)?, bench.output::<f32>(rows * cols)?);
+            let cols = cols as u32;
+            if v1 {
+                bench.launch(RmsNormV1 { x: &x, w: &w, y: &mut y, cols, eps })?;
+            } else {
+                bench.launch(RmsNorm { x: &x, w: &w, y: &mut y, cols, eps })?;
+            }
+            norms(&bench.read(&y)?, &want)
+        }
+    }
+
+    /// Residual addition and norm.
+    pub struct AddRmsNorms;
+
+    impl Operation for AddRmsNorms {
+        type Variant = ();
+
+        fn kernels() -> Vec<Listed> {
+            vec![Listed::unmeasured::<AddRmsNorm<'_>>(why::SMALL)]
+        }
+
+        fn variants() -> Vec<()> {
+            vec![()]
+        }
+
+        fn sizes((): ()) -> &'static [(&'static str, usize)] {
+            SIZES
+        }
+
+        fn shapes((): ()) -> Vec<Vec<usize>> {
+            shapes()
+        }
+
+        fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+            let (rows, cols, eps) = (shape.size("rows"), shape.size("cols"), EPS);
+            let (x, r, w) = (rng.floats(rows * cols), rng.floats(rows * cols), rng.floats(cols));
+            let sum: Vec<f32> = x.iter().zip(&r).map(|(x, r)| x + r).collect();
+            let (dx, mut residual, w_) = (bench.upload(&x)?, bench.upload(&r)?, bench.upload(&w)?);
+            let mut y = bench.output::<f32>(rows * cols)?;
+            bench.launch(AddRmsNorm { x: &dx, residual: &mut residual, w: &w_, y: &mut y, cols: cols as u32, eps })?;
+            // One addition, correctly rounded, whose result is what is normed.
+            same(&bench.read(&residual)?, &sum)?;
+            norms(&bench.read(&y)?, &reference(&sum, &w, eps))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

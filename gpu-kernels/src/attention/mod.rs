@@ -19,6 +19,8 @@
 //! - [`prefill`]: many tokens of one sequence at once, on tensor cores where there are any
 //! - [`step`]: v3, norm, rotation, store and attention of any number of columns in one launch, in splits
 
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod cases;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_80"))]
 mod mma;
 pub mod one;

@@ -9,6 +9,7 @@
 //! | `product` | the least blocks of `gemv` on a multiprocessor; the entry points `gemv` and `gemm` of [`gemv`](crate::gemv) |
 //! | `coded` | the entry points of products with quantized activations: kind of activations, least blocks, entry point |
 //! | `persistent` | the layout's number in [`persistent`](crate::persistent), if that kernel decodes it |
+//! | `budget` | what [`budget`](crate::gemv::budget) holds its products to: a family by its name, the format that is run, bits of a code, limits by activations; or why nothing |
 //! | `stored` | for each format: name, type id in files, weights and bytes of a block, and the binary logarithm of the units that share a scale, where the layout leaves that open |
 //!
 //! Enums, dispatch, entry points, catalogue and tables of files are made from it: `formats! { section callback (args) }` calls
@@ -24,6 +25,7 @@ macro_rules! formats {
                 product { 2: gemv_f32 GemvF32 GEMV_F32, gemm_f32 GemmF32 GEMM_F32 }
                 coded { }
                 persistent { }
+                budget { none "formats without a family; 16 bits as F16, 32 are twice that" }
                 stored {
                     /// IEEE binary32.
                     F32: "F32", 0, 1, 4, 0;
@@ -34,6 +36,7 @@ macro_rules! formats {
                 product { 2: gemv_f16 GemvF16 GEMV_F16, gemm_f16 GemmF16 GEMM_F16 }
                 coded { }
                 persistent { 0 }
+                budget { family "F16" F16, 16: None = 4.0; }
                 stored {
                     /// IEEE binary16.
                     F16: "F16", 1, 1, 2, 0;
@@ -44,6 +47,7 @@ macro_rules! formats {
                 product { 2: gemv_bf16 GemvBf16 GEMV_BF16, gemm_bf16 GemmBf16 GEMM_BF16 }
                 coded { }
                 persistent { }
+                budget { none "formats without a family; 16 bits as F16, 32 are twice that" }
                 stored {
                     /// The upper half of a binary32.
                     BF16: "BF16", 30, 1, 2, 0;
@@ -54,6 +58,7 @@ macro_rules! formats {
                 product { 3: gemv_q1_0 GemvQ10 GEMV_Q1_0, gemm_q1_0 GemmQ10 GEMM_Q1_0 }
                 coded { PlanesI8: 4, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8; PlanesI16: 4, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16; }
                 persistent { 1 }
+                budget { family "Q1_0" Q1_0, 1: Some(Int8) = 0.55, Some(F32) = 1.05; }
                 stored {
                     /// 128 signs and an f16 scale (also called `Q1_0_g128`).
                     Q1_0: "Q1_0", 41, 128, 18, 0;
@@ -64,6 +69,7 @@ macro_rules! formats {
                 product { 3: gemv_q2_0 GemvQ20 GEMV_Q2_0, gemm_q2_0 GemmQ20 GEMM_Q2_0 }
                 coded { PlanesQ2I8: 4, gemv_q2_0_i8 GemvQ20I8 GEMV_Q2_0_I8; PlanesQ2I16: 4, gemv_q2_0_i16 GemvQ20I16 GEMV_Q2_0_I16; }
                 persistent { 2 }
+                budget { family "TQ2/Q2" TQ2_0_G128, 2: None = 1.0; }
                 stored {
                     /// OxiBonsai's ternary: 128 codes of two bits, then an f16 scale; code 3 is 0.
                     TQ2_0_G128: "TQ2_0_g128", 42, 128, 34, 2;
@@ -84,6 +90,7 @@ macro_rules! formats {
                 product { 3: gemv_q4_0 GemvQ40 GEMV_Q4_0, gemm_q4_0 GemmQ40 GEMM_Q4_0 }
                 coded { I8: 4, gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8; }
                 persistent { 3 }
+                budget { family "Q4_0" Q4_0, 4: None = 2.1; }
                 stored {
                     /// 32 four-bit codes around 8 and an f16 scale.
                     Q4_0: "Q4_0", 2, 32, 18, 0;
@@ -94,6 +101,7 @@ macro_rules! formats {
                 product { 3: gemv_q4_1 GemvQ41 GEMV_Q4_1, gemm_q4_1 GemmQ41 GEMM_Q4_1 }
                 coded { }
                 persistent { }
+                budget { none "a format without a family; as Q4_0, with an offset" }
                 stored {
                     /// 32 four-bit codes, an f16 scale and an f16 addend.
                     Q4_1: "Q4_1", 3, 32, 20, 0;
@@ -104,6 +112,7 @@ macro_rules! formats {
                 product { 3: gemv_q5_0 GemvQ50 GEMV_Q5_0, gemm_q5_0 GemmQ50 GEMM_Q5_0 }
                 coded { }
                 persistent { }
+                budget { none "formats without a family; nearest is Q5_K" }
                 stored {
                     /// 32 five-bit codes around 16 and an f16 scale.
                     Q5_0: "Q5_0", 6, 32, 22, 0;
@@ -114,6 +123,7 @@ macro_rules! formats {
                 product { 3: gemv_q5_1 GemvQ51 GEMV_Q5_1, gemm_q5_1 GemmQ51 GEMM_Q5_1 }
                 coded { }
                 persistent { }
+                budget { none "formats without a family; nearest is Q5_K" }
                 stored {
                     /// 32 five-bit codes, an f16 scale and an f16 addend.
                     Q5_1: "Q5_1", 7, 32, 24, 0;
@@ -124,6 +134,7 @@ macro_rules! formats {
                 product { 3: gemv_q8_0 GemvQ80 GEMV_Q8_0, gemm_q8_0 GemmQ80 GEMM_Q8_0 }
                 coded { I8: 4, gemv_q8_0_i8 GemvQ80I8 GEMV_Q8_0_I8; }
                 persistent { 4 }
+                budget { family "Q8_0" Q8_0, 8: None = 3.0; }
                 stored {
                     /// 32 signed bytes and an f16 scale.
                     Q8_0: "Q8_0", 8, 32, 34, 0;
@@ -134,6 +145,7 @@ macro_rules! formats {
                 product { 3: gemv_q2_k GemvQ2K GEMV_Q2_K, gemm_q2_k GemmQ2K GEMM_Q2_K }
                 coded { }
                 persistent { }
+                budget { none "formats without a family; nearest is Q4_K" }
                 stored {
                     /// 256 two-bit codes, a scale and a minimum of four bits for each 16.
                     Q2_K: "Q2_K", 10, 256, 84, 0;
@@ -144,6 +156,7 @@ macro_rules! formats {
                 product { 3: gemv_q3_k GemvQ3K GEMV_Q3_K, gemm_q3_k GemmQ3K GEMM_Q3_K }
                 coded { }
                 persistent { }
+                budget { none "formats without a family; nearest is Q4_K" }
                 stored {
                     /// 256 three-bit codes and a six-bit scale for each 16.
                     Q3_K: "Q3_K", 11, 256, 110, 0;
@@ -154,6 +167,7 @@ macro_rules! formats {
                 product { 3: gemv_q4_k GemvQ4K GEMV_Q4_K, gemm_q4_k GemmQ4K GEMM_Q4_K }
                 coded { I8: 4, gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8; }
                 persistent { 5 }
+                budget { family "Q4_K" Q4_K, 4: None = 2.1; }
                 stored {
                     /// 256 four-bit codes, a scale and a minimum of six bits for each 32.
                     Q4_K: "Q4_K", 12, 256, 144, 0;
@@ -164,6 +178,7 @@ macro_rules! formats {
                 product { 3: gemv_q5_k GemvQ5K GEMV_Q5_K, gemm_q5_k GemmQ5K GEMM_Q5_K }
                 coded { I8: 3, gemv_q5_k_i8 GemvQ5KI8 GEMV_Q5_K_I8; }
                 persistent { 6 }
+                budget { family "Q5_K" Q5_K, 5: None = 2.6; }
                 stored {
                     /// 256 five-bit codes, a scale and a minimum of six bits for each 32.
                     Q5_K: "Q5_K", 13, 256, 176, 0;
@@ -174,6 +189,7 @@ macro_rules! formats {
                 product { 3: gemv_q6_k GemvQ6K GEMV_Q6_K, gemm_q6_k GemmQ6K GEMM_Q6_K }
                 coded { I8: 4, gemv_q6_k_i8 GemvQ6KI8 GEMV_Q6_K_I8; }
                 persistent { 7 }
+                budget { family "Q6_K" Q6_K, 6: None = 3.1; }
                 stored {
                     /// 256 six-bit codes and an eight-bit scale for each 16.
                     Q6_K: "Q6_K", 14, 256, 210, 0;
@@ -184,6 +200,7 @@ macro_rules! formats {
                 product { 3: gemv_iq4_nl GemvIq4Nl GEMV_IQ4_NL, gemm_iq4_nl GemmIq4Nl GEMM_IQ4_NL }
                 coded { }
                 persistent { }
+                budget { none "formats without a family; four bits by a table" }
                 stored {
                     /// 32 indices into a table of 16 and an f16 scale.
                     IQ4_NL: "IQ4_NL", 20, 32, 18, 0;
@@ -194,6 +211,7 @@ macro_rules! formats {
                 product { 3: gemv_iq4_xs GemvIq4Xs GEMV_IQ4_XS, gemm_iq4_xs GemmIq4Xs GEMM_IQ4_XS }
                 coded { }
                 persistent { }
+                budget { none "formats without a family; four bits by a table" }
                 stored {
                     /// 256 indices into a table of 16 and a six-bit scale for each 32.
                     IQ4_XS: "IQ4_XS", 23, 256, 136, 0;
@@ -204,6 +222,7 @@ macro_rules! formats {
                 product { 3: gemv_mxfp4 GemvMxfp4 GEMV_MXFP4, gemm_mxfp4 GemmMxfp4 GEMM_MXFP4 }
                 coded { }
                 persistent { }
+                budget { none "formats without a family; four bits by a table" }
                 stored {
                     /// 32 four-bit floats and a power of two.
                     MXFP4: "MXFP4", 39, 32, 17, 0;
@@ -217,31 +236,32 @@ macro_rules! formats {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! formats_section {
-    (embed $callback:ident $args:tt
-        $($F:ident {
-            embed { $($part:tt)* } product $product:tt coded $coded:tt persistent $persistent:tt
-            stored { $($(#[$doc:meta])* $V:ident: $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
-        })*
-    ) => { $callback! { $args $($F { $($part)* } [$($V)*])* } };
-    (product $callback:ident $args:tt
-        $($F:ident {
-            embed $embed:tt product { $($part:tt)* } coded $coded:tt persistent $persistent:tt
-            stored { $($(#[$doc:meta])* $V:ident: $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
-        })*
-    ) => { $callback! { $args $($F { $($part)* } [$($V)*])* } };
-    (coded $callback:ident $args:tt
-        $($F:ident {
-            embed $embed:tt product $product:tt coded { $($part:tt)* } persistent $persistent:tt
-            stored { $($(#[$doc:meta])* $V:ident: $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
-        })*
-    ) => { $callback! { $args $($F { $($part)* } [$($V)*])* } };
-    (persistent $callback:ident $args:tt
-        $($F:ident {
-            embed $embed:tt product $product:tt coded $coded:tt persistent { $($part:tt)* }
-            stored { $($(#[$doc:meta])* $V:ident: $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
-        })*
-    ) => { $callback! { $args $($F { $($part)* } [$($V)*])* } };
-    (stored $callback:ident $args:tt
-        $($F:ident { embed $embed:tt product $product:tt coded $coded:tt persistent $persistent:tt stored { $($part:tt)* } })*
-    ) => { $callback! { $args $($F { $($part)* })* } };
+    (stored $callback:ident $args:tt $($F:ident {
+        embed $embed:tt product $product:tt coded $coded:tt persistent $persistent:tt budget $budget:tt stored { $($part:tt)* }
+    })*) => { $callback! { $args $($F { $($part)* })* } };
+    ($section:ident $callback:ident $args:tt $($F:ident {
+        embed $embed:tt product $product:tt coded $coded:tt persistent $persistent:tt budget $budget:tt
+        stored { $($(#[$doc:meta])* $V:ident: $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
+    })*) => {
+        $crate::formats_rows! {
+            $section $callback $args
+            $($F [$($V)*] embed $embed product $product coded $coded persistent $persistent budget $budget;)*
+        }
+    };
+}
+
+/// Hands one section of all rows to a macro.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! formats_rows {
+    (embed $callback:ident $args:tt $($F:ident $formats:tt
+        embed $part:tt product $p:tt coded $c:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+    (product $callback:ident $args:tt $($F:ident $formats:tt
+        embed $e:tt product $part:tt coded $c:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+    (coded $callback:ident $args:tt $($F:ident $formats:tt
+        embed $e:tt product $p:tt coded $part:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+    (persistent $callback:ident $args:tt $($F:ident $formats:tt
+        embed $e:tt product $p:tt coded $c:tt persistent $part:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+    (budget $callback:ident $args:tt $($F:ident $formats:tt
+        embed $e:tt product $p:tt coded $c:tt persistent $s:tt budget $part:tt;)*) => { $callback! { $args $($F $part $formats)* } };
 }

@@ -1,7 +1,7 @@
 //! The way from a format and its activations to entry points that code activations, and to those that read the codes.
 
-use super::int8::{self, QuantizeI8};
-use super::planes::{self, PlanesI8, PlanesI16, PlanesQ2I8, PlanesQ2I16};
+use super::int8::{self, *};
+use super::planes::{self, *};
 use super::{Activations, coded, coding};
 use crate::format::{Format, Layout};
 use warpsmith_device::prelude::*;
@@ -39,6 +39,10 @@ macro_rules! entries {
                     _ => None,
                 }
             }
+
+            fn meta(self) -> &'static KernelMeta {
+                match self { $($(Entry::$Gemv => $Gemv::META,)*)* }
+            }
         }
     };
 }
@@ -70,6 +74,12 @@ impl Coded {
     #[must_use]
     pub fn codes(self) -> Codes {
         self.codes
+    }
+
+    /// The product that reads the codes.
+    #[must_use]
+    pub fn kernel(self) -> &'static KernelMeta {
+        self.entry.meta()
     }
 
     pub(super) fn entry(self) -> Entry {

@@ -36,6 +36,10 @@ mod arguments;
 #[macro_use]
 pub mod coded;
 #[cfg(not(target_arch = "nvptx64"))]
+pub mod budget;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod cases;
+#[cfg(not(target_arch = "nvptx64"))]
 mod choice;
 #[cfg(not(target_arch = "nvptx64"))]
 mod codes;

@@ -14,6 +14,8 @@
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod cached;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod cases;
 pub mod store;
 
 use crate::state::Column;

@@ -29,6 +29,8 @@
 //! bytes a thread: they come to L2 while it waits.
 
 #[cfg(not(target_arch = "nvptx64"))]
+pub mod cases;
+#[cfg(not(target_arch = "nvptx64"))]
 mod contract;
 mod entries;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]

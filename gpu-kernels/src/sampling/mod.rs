@@ -9,6 +9,8 @@
 //! every engine, eager or in a graph: sums are of integers, and random numbers are a function of seed and position.
 
 pub mod argmax;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod cases;
 mod definition;
 pub mod penalty;
 pub mod philox;

@@ -1,4 +1,4 @@
-//! Every kernel in every shape of `gpu_kernels::cases`, which `warpsmith check` goes through as well.
+//! Every kernel in every shape that its operation has (`gpu_kernels::list`), which `warpsmith check` goes through as well.
 
 use crate::machine::{Buffer, Gpu};
 use gpu_kernels::cases::{Bench, Subject};
@@ -30,63 +30,33 @@ fn all_of(wanted: impl Fn(Subject) -> bool) {
     assert!(cases > 0);
 }
 
-#[test]
-fn embeddings() {
-    all_of(|s| matches!(s, Subject::Embed(_)));
+macro_rules! tests {
+    ($($name:ident: $subjects:pat,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                all_of(|s| matches!(s, $subjects));
+            }
+        )*
+
+        /// Operations that no other test here names, new ones among them.
+        #[test]
+        fn the_rest() {
+            all_of(|s| !matches!(s, $($subjects)|*));
+        }
+    };
 }
 
-#[test]
-fn norms() {
-    all_of(|s| matches!(s, Subject::RmsNorm { .. } | Subject::AddRmsNorm));
-}
-
-#[test]
-fn products() {
-    all_of(|s| matches!(s, Subject::Gemv { .. }));
-}
-
-#[test]
-fn rotations() {
-    all_of(|s| matches!(s, Subject::Rope | Subject::QkNormRope));
-}
-
-#[test]
-fn caches() {
-    all_of(|s| matches!(s, Subject::KvStore { .. }));
-}
-
-#[test]
-fn stores_of_columns() {
-    all_of(|s| matches!(s, Subject::QkvStore(_)));
-}
-
-#[test]
-fn attention_steps() {
-    all_of(|s| matches!(s, Subject::AttentionStep(_)));
-}
-
-#[test]
-fn attention() {
-    all_of(|s| matches!(s, Subject::AttentionThree | Subject::Attention { .. }));
-}
-
-#[test]
-fn prompts() {
-    all_of(|s| matches!(s, Subject::AttentionPrefill(_)));
-}
-
-#[test]
-fn layers() {
-    all_of(|s| matches!(s, Subject::Layer(_)));
-}
-
-#[test]
-fn sampling() {
-    let wanted = [Subject::Argmax, Subject::ArgmaxMasked, Subject::RepetitionPenalty, Subject::Sample];
-    all_of(|s| wanted.contains(&s));
-}
-
-#[test]
-fn the_rest() {
-    all_of(|s| matches!(s, Subject::ResidualAdd | Subject::Swiglu));
+tests! {
+    embeddings: Subject::Embed(_),
+    norms: Subject::RmsNorm { .. } | Subject::AddRmsNorm,
+    products: Subject::Gemv { .. },
+    rotations: Subject::Rope | Subject::QkNormRope,
+    caches: Subject::KvStore { .. },
+    stores_of_columns: Subject::QkvStore(_),
+    attention_steps: Subject::AttentionStep(_),
+    attention: Subject::AttentionThree | Subject::Attention { .. },
+    prompts: Subject::AttentionPrefill(_),
+    layers: Subject::Layer(_),
+    sampling: Subject::Argmax | Subject::ArgmaxMasked | Subject::RepetitionPenalty | Subject::Sample,
 }

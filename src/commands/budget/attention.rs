@@ -10,9 +10,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use warpsmith_driver_api::software::LaunchProfile;
+use warpsmith_host::gpu_kernels::attention::cases::{prefill_kernel, step_kernel};
 use warpsmith_host::gpu_kernels::attention::{prefill, step};
-use warpsmith_host::gpu_kernels::cases::{Case, Subject};
+use warpsmith_host::gpu_kernels::cases::{Case, Measured, Subject};
 use warpsmith_host::gpu_kernels::kv::KvType;
+use warpsmith_host::gpu_kernels::list::listed;
 
 use super::families::TRAFFIC;
 use super::known::Miss;
@@ -47,10 +49,14 @@ pub enum Run {
 impl Run {
     /// Those of a filter.
     pub fn chosen(filter: Option<&str>) -> Vec<Run> {
+        let kernels = listed();
+        let held = |r: &Run| {
+            let kernel = r.kernel();
+            kernels.iter().any(|k| k.meta.name == kernel && matches!(k.budget, Measured::By(_)))
+        };
         let steps = KvType::ALL.into_iter().flat_map(|kv| LENGTHS.map(|n| Run::Step(kv, n)));
-        // Prompts over caches of f32 are taken without rounding, and so without tensor cores.
-        let prompts = [KvType::F16, KvType::Int8].into_iter().flat_map(|kv| DIMS.map(|dim| Run::Prompt(kv, dim)));
-        let all = steps.chain(prompts);
+        let prompts = KvType::ALL.into_iter().flat_map(|kv| DIMS.map(|dim| Run::Prompt(kv, dim)));
+        let all = steps.chain(prompts).filter(held);
         let named = |r: &Run, f: &str| r.family().contains(&f.to_lowercase()) || r.kernel().contains(f);
         all.filter(|r| filter.is_none_or(|f| named(r, f))).collect()
     }
@@ -65,10 +71,11 @@ impl Run {
 
     /// The kernel that is launched.
     pub fn kernel(self) -> String {
-        match self {
-            Run::Step(kv, _) => format!("attn_step_{}", kv.entry()),
-            Run::Prompt(kv, _) => format!("attn_prefill_{}", kv.entry()),
-        }
+        let meta = match self {
+            Run::Step(kv, _) => step_kernel(kv),
+            Run::Prompt(kv, _) => prefill_kernel(kv),
+        };
+        meta.name.to_owned()
     }
 
     /// Query heads, key heads, elements of a head.

@@ -29,7 +29,7 @@ impl Subject {
             launched.map(move |(activations, product)| Subject { family, activations, product })
         };
         let wanted = |s: &Subject| filter.is_none_or(|f| s.family.is_named(f) || s.kernel().contains(f));
-        families::ALL.iter().flat_map(of).filter(wanted).collect()
+        families::FAMILIES.iter().flat_map(of).filter(wanted).collect()
     }
 
     pub fn kernel(&self) -> String {

@@ -1,64 +1,31 @@
 //! Every kernel that ships: which have no budget, and why; and which may use local memory.
 
-use std::collections::BTreeSet;
-
 use warpsmith_builder::ptxas::Resources;
+use warpsmith_host::gpu_kernels::cases::{Listed, Measured};
+use warpsmith_host::gpu_kernels::list::listed;
 
 use super::known::{Held, Miss};
 
-/// Kernels without a budget of slots and bytes, by names (see [`matches`]), and why they have none.
-pub const UNBUDGETED: [(&str, &str); 17] = [
-    ("embed_*", SMALL),
-    ("rms_norm|add_rms_norm|rope|qk_norm_rope|residual_add|swiglu", SMALL),
-    ("kv_store|kv_store_f32|qkv_store_f16|qkv_store_f32|qkv_store_q8", SMALL),
-    (
-        "planes_i8|planes_i16|planes_q2_i8|planes_q2_i16|quantize_i8",
-        "codes of one vector, which products write themselves",
-    ),
-    ("argmax|argmax_masked|repetition_penalty|sample", "once a token, over the logits alone"),
-    ("rms_norm_v1|gemv_f32_v1|gemv_q8_0_v1|gemv_f16_v3", "variants beside others, which no decoder launches"),
-    (
-        "attn_scores|attn_softmax|attn_weighted_sum|attn_decode|attn_decode_f32",
-        "variants beside others, which no decoder launches",
-    ),
-    ("attn_prefill_f32", "takes caches of f32 without rounding, and so without tensor cores"),
-    ("gemv_f32|gemv_bf16", "formats without a family; 16 bits as F16, 32 are twice that"),
-    ("gemv_q4_1", "a format without a family; as Q4_0, with an offset"),
-    ("gemv_q5_0|gemv_q5_1", "formats without a family; nearest is Q5_K"),
-    ("gemv_q2_k|gemv_q3_k", "formats without a family; nearest is Q4_K"),
-    ("gemv_iq4_nl|gemv_iq4_xs|gemv_mxfp4", "formats without a family; four bits by a table"),
-    ("gemm_f32|gemm_f16|gemm_bf16", MANY),
-    ("gemm_q*", MANY),
-    ("gemm_iq4_nl|gemm_iq4_xs|gemm_mxfp4", MANY),
-    ("layer_f16", "a layer in one launch, which is off until a GPU has timed it"),
-];
-
-const SMALL: &str = "some KiB in all: a launch costs more than its work";
-const MANY: &str = "products of several columns, for which no bound is set yet";
+/// Kernels without a budget of slots and bytes, by why they have none.
+pub fn unbudgeted() -> Vec<(&'static str, Vec<&'static str>)> {
+    let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
+    for kernel in listed() {
+        let Measured::Not(why) = kernel.budget else { continue };
+        match all.iter_mut().find(|(reason, _)| *reason == why) {
+            Some((_, kernels)) => kernels.push(kernel.meta.name),
+            None => all.push((why, vec![kernel.meta.name])),
+        }
+    }
+    all
+}
 
 /// Kernels that may use local memory: bytes of a thread, and why.
-pub const LOCAL: [(&str, u32, &str); 1] =
-    [("layer_f16", 976, "a layer in one launch holds the registers of its largest part; off until a GPU has timed it")];
-
-/// Whether one of the names, which `|` separates, is the kernel's, or begins it where it ends in `*`.
-fn matches(names: &str, kernel: &str) -> bool {
-    let name = |name: &str| name.strip_suffix('*').map_or(name == kernel, |start| kernel.starts_with(start));
-    names.split('|').any(name)
+pub fn with_local_memory() -> Vec<(&'static str, u32, &'static str)> {
+    let allowed = |k: Listed| k.local_memory.map(|(bytes, why)| (k.meta.name, bytes, why));
+    listed().into_iter().filter_map(allowed).collect()
 }
 
-/// Kernels without a budget by why they have none, of all but those that `budgeted` names; and those that nobody has named.
-pub fn unbudgeted<'a>(
-    kernels: &[&'a str],
-    budgeted: &BTreeSet<String>,
-) -> (Vec<(&'static str, Vec<&'a str>)>, Vec<&'a str>) {
-    let rest: Vec<&str> = kernels.iter().copied().filter(|k| !budgeted.contains(*k)).collect();
-    let of = |names: &str| rest.iter().copied().filter(|k| matches(names, k)).collect::<Vec<_>>();
-    let named = UNBUDGETED.iter().map(|(names, why)| (*why, of(names))).filter(|n| !n.1.is_empty()).collect();
-    let known = |k: &&str| UNBUDGETED.iter().any(|(names, _)| matches(names, k));
-    (named, rest.iter().copied().filter(|k| !known(k)).collect())
-}
-
-/// Local memory of kernels as budgets: none for each, with those of [`LOCAL`] as the list of what is known.
+/// Local memory of kernels as budgets: none for each, with [those that may](with_local_memory) as the list of what is known.
 pub fn local(resources: &[Resources]) -> Vec<Held> {
     let held = |r: &Resources| {
         let bytes = super::local_bytes(r);
@@ -71,11 +38,14 @@ pub fn local(resources: &[Resources]) -> Vec<Held> {
 
 /// The list of those that may.
 pub fn allowed() -> super::known::Known {
-    LOCAL.iter().map(|(kernel, bytes, _)| (format!("{kernel}: local memory"), f64::from(*bytes))).collect()
+    let named = |(kernel, bytes, _)| (format!("{kernel}: local memory"), f64::from(bytes));
+    with_local_memory().into_iter().map(named).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use super::super::known::judge;
     use super::*;
 
@@ -83,21 +53,21 @@ mod tests {
         Resources { kernel: kernel.into(), stack, ..Resources::default() }
     }
 
+    /// The list says of a kernel whether it has a budget, and the command what is measured for it.
     #[test]
-    fn every_kernel_has_a_budget_or_is_named_once_as_having_none() {
+    fn what_is_measured_is_what_the_list_says() {
         let manifest = warpsmith_host::kernels().unwrap();
-        let kernels: Vec<&str> = manifest.kernels.iter().map(|k| k.name.as_str()).collect();
-        let budgeted = super::super::budgeted();
-        let (named, unknown) = unbudgeted(&kernels, &budgeted);
-        assert_eq!(unknown, [""; 0], "neither a budget nor a reason to have none");
-        assert_eq!(named.iter().map(|n| n.1.len()).sum::<usize>() + budgeted.len(), kernels.len(), "{named:?}");
-        for (names, _) in UNBUDGETED {
-            for name in names.split('|') {
-                assert!(kernels.iter().any(|k| matches(name, k)), "{name} is no kernel");
-                assert!(!budgeted.iter().any(|k| matches(name, k)), "{name} has a budget");
+        let listed: BTreeMap<&str, Measured> = listed().iter().map(|k| (k.meta.name, k.budget)).collect();
+        let kernels: BTreeSet<&str> = manifest.kernels.iter().map(|k| k.name.as_str()).collect();
+        assert_eq!(listed.keys().copied().collect::<BTreeSet<_>>(), kernels);
+        let budgets = super::super::budgets();
+        for (kernel, budget) in listed {
+            let family = budgets.iter().find(|(name, _)| name == kernel).map(|(_, family)| *family);
+            match budget {
+                Measured::By(name) => assert_eq!(family, Some(name), "{kernel}"),
+                Measured::Not(why) => assert_eq!(family, None, "{kernel} has a budget, and the list says: {why}"),
             }
         }
-        assert_eq!(unbudgeted(&["swiglu", "new"], &budgeted).1, ["new"]);
     }
 
     #[test]

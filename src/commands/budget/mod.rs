@@ -76,10 +76,11 @@ fn missing(who: &str, name: &str, package: &str, variable: &str) -> Failure {
     )
 }
 
-/// Kernels that have a budget.
-fn budgeted() -> BTreeSet<String> {
-    let runs = attention::Run::chosen(None);
-    Subject::chosen(None).iter().map(Subject::kernel).chain(runs.iter().map(|r| r.kernel())).collect()
+/// Kernels that are measured, with the family whose budget holds them.
+#[cfg(test)]
+fn budgets() -> BTreeSet<(String, &'static str)> {
+    let runs = attention::Run::chosen(None).into_iter().map(|r| (r.kernel(), r.family()));
+    Subject::chosen(None).iter().map(|s| (s.kernel(), s.family.name)).chain(runs).collect()
 }
 
 /// Everything that was measured.
@@ -98,7 +99,7 @@ pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
     let subjects = Subject::chosen(args.filter.as_deref());
     let runs = attention::Run::chosen(args.filter.as_deref());
     if subjects.is_empty() && runs.is_empty() {
-        let names: Vec<&str> = families::ALL.iter().map(|f| f.name).chain(["attention", "prefill"]).collect();
+        let names: Vec<&str> = families::FAMILIES.iter().map(|f| f.name).chain(["attention", "prefill"]).collect();
         let filter = args.filter.as_deref().unwrap_or_default();
         let text = format!(
             "no family and no kernel with a budget has `{filter}` in its name: families are {}",
@@ -120,11 +121,7 @@ pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
     let local = known::judge(&every::local(&measured.resources), &every::allowed(), !measured.resources.is_empty());
     verdict.failures.extend(local.failures);
     verdict.known.extend(local.known);
-    let manifest = warpsmith_host::kernels()?;
-    let kernels: Vec<&str> = manifest.kernels.iter().map(|k| k.name.as_str()).collect();
-    let (unbudgeted, unnamed) = every::unbudgeted(&kernels, &budgeted());
-    verdict.failures.extend(unnamed.iter().map(|k| format!("{k} has neither a budget nor a reason to have none")));
-    report::print(&measured, &verdict, &unbudgeted, args, &tools);
+    report::print(&measured, &verdict, &every::unbudgeted(), args, &tools);
     match verdict.failures {
         none if none.is_empty() => Ok(()),
         failures => Err(Failure::new(Kind::Budget, format!("over budget: {}", failures.join("; ")))),
@@ -168,7 +165,7 @@ fn measure(
 fn held(args: &BudgetArgs, measured: &Measured) -> Vec<known::Held> {
     let mut all = Vec::new();
     let widths: BTreeSet<usize> = measured.costs.iter().map(|c| c.cols).collect();
-    for (family, cols) in families::ALL.iter().flat_map(|f| widths.iter().map(move |w| (f, *w))) {
+    for (family, cols) in families::FAMILIES.iter().flat_map(|f| widths.iter().map(move |w| (f, *w))) {
         // A filter by kernel leaves out others that may come closer.
         if args.filter.as_ref().is_some_and(|f| !family.is_named(f)) {
             continue;

@@ -70,9 +70,9 @@ pub fn print(
         println!("\nwithout a budget of slots and bytes:");
         unbudgeted.iter().for_each(|(why, all)| println!("  {}: {why}", all.join(", ")));
         println!("\nlocal memory: {} kernels assembled for sm_90", resources.len());
-        super::every::LOCAL
-            .iter()
-            .for_each(|(kernel, bytes, why)| println!("  {kernel} may have {bytes} bytes: {why}"));
+        for (kernel, bytes, why) in super::every::with_local_memory() {
+            println!("  {kernel} may have {bytes} bytes: {why}");
+        }
     }
     if !verdict.known.is_empty() {
         println!("\nmissed, as it is listed:");

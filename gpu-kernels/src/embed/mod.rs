@@ -13,6 +13,9 @@
 //! A thread takes 32 elements. A token at or past `vocab` gives NaN throughout: the host refuses it
 //! before, and no row of the table stands in for it in any case. [`Embed`] picks the entry point.
 
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod cases;
+
 pub use crate::gemv::NEXT;
 use crate::{format, format::record::UNIT, state::Column};
 use warpsmith_device::prelude::*;

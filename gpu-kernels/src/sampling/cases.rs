@@ -1,13 +1,20 @@
-//! Cases of the step from logits to tokens.
+//! The cases of the step from logits to tokens.
 
-use super::run::{Outcome, same};
-use super::{Bench, Case, Failure, Rng};
-use crate::sampling::argmax::{self, Argmax, ArgmaxMasked};
-use crate::sampling::penalty::{RepetitionPenalty, penalised};
-use crate::sampling::sample::{self, RECORD, Sample, Sampling, bitset};
-use crate::sampling::words;
+use super::argmax::{self, Argmax, ArgmaxMasked};
+use super::penalty::{RepetitionPenalty, penalised};
+use super::sample::{self, RECORD, Sample, Sampling, bitset};
+use super::words;
+use crate::cases::{Bench, Failure, Listed, Measured, Operation, Outcome, Rng, Shape, same, why};
 use crate::state::Column;
 use warpsmith_device::DeviceAddress;
+
+/// The sizes of what is done to all logits.
+const SIZES: &[(&str, usize)] = &[("columns", 1), ("n", 32000)];
+
+/// The edges of warps and blocks, and a vocabulary.
+fn shapes() -> Vec<Vec<usize>> {
+    [1, 2, 31, 32, 33, 1000, 1023, 1024, 1025, 2049, 32000].map(|n| vec![1 + n % 3, n]).to_vec()
+}
 
 /// Rows that are apart, with what nobody may read between them.
 fn rows(rng: &mut Rng, columns: usize, n: usize, stride: usize) -> Vec<f32> {
@@ -25,8 +32,8 @@ fn rows(rng: &mut Rng, columns: usize, n: usize, stride: usize) -> Vec<f32> {
     x
 }
 
-pub fn largest<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, masked: bool) -> Outcome {
-    let (columns, n) = (case.size("columns"), case.size("n"));
+fn largest<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, masked: bool) -> Outcome {
+    let (columns, n) = (shape.size("columns"), shape.size("n"));
     let (stride, width) = (n + 5, words(n as u32) as usize + 1);
     let x = rows(rng, columns, n, stride);
     let row = |c: usize| &x[c * stride..][..n];
@@ -51,8 +58,8 @@ pub fn largest<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng, masked: bool
     same(&bench.read(&y)?, &want)
 }
 
-pub fn penalty<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
-    let (columns, n, penalty) = (case.size("columns"), case.size("n"), 1.3f32);
+fn penalty<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+    let (columns, n, penalty) = (shape.size("columns"), shape.size("n"), 1.3f32);
     let (stride, width) = (n + 3, words(n as u32) as usize);
     let x = rows(rng, columns, n, stride);
     let seen: Vec<u32> = (0..columns * width).map(|_| rng.next() as u32).collect();
@@ -96,8 +103,8 @@ fn settings(rng: &mut Rng, c: usize) -> Sampling {
     }
 }
 
-pub fn sample<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
-    let (columns, n) = (case.size("columns"), case.size("n"));
+fn sample<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+    let (columns, n) = (shape.size("columns"), shape.size("n"));
     let (stride, width) = (n + 1, words(n as u32) as usize);
     let x = rows(rng, columns, n, stride);
     let mut seen: Vec<u32> = (0..columns * width).map(|_| (rng.next() & rng.next()) as u32).collect();
@@ -142,4 +149,114 @@ pub fn sample<B: Bench>(case: &Case, bench: &mut B, rng: &mut Rng) -> Outcome {
     }
     same(&bench.read(&y)?, &want)?;
     same(&bench.read(&d_seen)?, &seen).map_err(|e| Failure::Wrong(format!("tokens that were seen: {e}")))
+}
+
+/// The index of the largest.
+pub struct Argmaxes;
+
+impl Operation for Argmaxes {
+    type Variant = ();
+
+    fn kernels() -> Vec<Listed> {
+        vec![Listed::new::<Argmax<'_>>(Measured::By("argmax"), Measured::Not(why::ONCE))]
+    }
+
+    fn variants() -> Vec<()> {
+        vec![()]
+    }
+
+    fn sizes((): ()) -> &'static [(&'static str, usize)] {
+        SIZES
+    }
+
+    fn shapes((): ()) -> Vec<Vec<usize>> {
+        shapes()
+    }
+
+    fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        largest(shape, bench, rng, false)
+    }
+}
+
+/// The index of the largest that a mask allows.
+pub struct MaskedArgmaxes;
+
+impl Operation for MaskedArgmaxes {
+    type Variant = ();
+
+    fn kernels() -> Vec<Listed> {
+        vec![Listed::unmeasured::<ArgmaxMasked<'_>>(why::ONCE)]
+    }
+
+    fn variants() -> Vec<()> {
+        vec![()]
+    }
+
+    fn sizes((): ()) -> &'static [(&'static str, usize)] {
+        SIZES
+    }
+
+    fn shapes((): ()) -> Vec<Vec<usize>> {
+        shapes()
+    }
+
+    fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        largest(shape, bench, rng, true)
+    }
+}
+
+/// The repetition penalty.
+pub struct Penalties;
+
+impl Operation for Penalties {
+    type Variant = ();
+
+    fn kernels() -> Vec<Listed> {
+        vec![Listed::unmeasured::<RepetitionPenalty<'_>>(why::ONCE)]
+    }
+
+    fn variants() -> Vec<()> {
+        vec![()]
+    }
+
+    fn sizes((): ()) -> &'static [(&'static str, usize)] {
+        SIZES
+    }
+
+    fn shapes((): ()) -> Vec<Vec<usize>> {
+        shapes()
+    }
+
+    fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        penalty(shape, bench, rng)
+    }
+}
+
+/// A token by temperature, top-k, top-p and a seed.
+pub struct Samples;
+
+impl Operation for Samples {
+    type Variant = ();
+
+    fn kernels() -> Vec<Listed> {
+        vec![Listed::new::<Sample<'_>>(Measured::By("sample"), Measured::Not(why::ONCE))]
+    }
+
+    fn variants() -> Vec<()> {
+        vec![()]
+    }
+
+    fn sizes((): ()) -> &'static [(&'static str, usize)] {
+        &[("columns", 1), ("n", 4096)]
+    }
+
+    fn shapes((): ()) -> Vec<Vec<usize>> {
+        [(24, 1), (24, 2), (48, 7), (24, 33), (24, 1000), (12, 1025), (12, 3001)]
+            .map(|(columns, n)| vec![columns, n])
+            .to_vec()
+    }
+
+    fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        sample(shape, bench, rng)
+    }
 }

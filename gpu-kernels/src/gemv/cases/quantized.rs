@@ -1,7 +1,6 @@
 //! Codes that a launch writes of what it computes, beside those of a launch that only rounds.
 
-use super::run::{Outcome, same};
-use super::{Bench, Failure};
+use crate::cases::{Bench, Failure, Outcome, same};
 use crate::gemv::{Codes, Quantize, Written, coding};
 use warpsmith_device::U32x4;
 

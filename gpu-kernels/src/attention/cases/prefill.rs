@@ -1,0 +1,210 @@
+//! The cases of attention of many tokens of one sequence, over caches of every type.
+
+use super::cache::{Cache, Stored, attend, column};
+use crate::attention::prefill::tensor_bound;
+use crate::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8};
+use crate::cases::{Bench, Failure, Listed, Measured, Operation, Outcome, Rng, Shape, close};
+use crate::kv::KvType;
+use crate::layer::Layer;
+use crate::state::Column;
+use half::f16;
+use warpsmith_device::{DeviceSlice, Kernel, KernelMeta};
+
+/// Attention of a prompt, by the type of the cache.
+pub struct Prompts;
+
+impl Operation for Prompts {
+    type Variant = KvType;
+
+    fn kernels() -> Vec<Listed> {
+        let measured = Measured::By("prefill");
+        vec![
+            Listed::new::<AttnPrefillF16<'_>>(measured, measured),
+            Listed::new::<AttnPrefillF32<'_>>(
+                measured,
+                Measured::Not("takes caches of f32 without rounding, and so without tensor cores"),
+            ),
+            Listed::new::<AttnPrefillQ8<'_>>(measured, measured),
+        ]
+    }
+
+    fn variants() -> Vec<KvType> {
+        KvType::ALL.to_vec()
+    }
+
+    fn launches(kv: KvType) -> Vec<&'static str> {
+        vec![kernel(kv).name]
+    }
+
+    fn sizes(_: KvType) -> &'static [(&'static str, usize)] {
+        SIZES
+    }
+
+    fn shapes(_: KvType) -> Vec<Vec<usize>> {
+        prompt_shapes()
+    }
+
+    fn run<B: Bench>(kv: KvType, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        prompt(shape, bench, rng, kv)
+    }
+}
+
+/// The kernel for a type of cache.
+#[must_use]
+pub fn kernel(kv: KvType) -> &'static KernelMeta {
+    match kv {
+        KvType::F16 => AttnPrefillF16::META,
+        KvType::F32 => AttnPrefillF32::META,
+        KvType::Int8 => AttnPrefillQ8::META,
+    }
+}
+
+/// The sizes of a prompt.
+const SIZES: &[(&str, usize)] = &[
+    ("columns", 64),
+    ("q_heads", 2),
+    ("kv_heads", 1),
+    ("head_dim", 128),
+    ("window", 0),
+    ("capacity", 256),
+    ("position", 0),
+];
+
+/// Every head size, the edges of tiles and blocks, prompts that are appended, windows, and columns without a place.
+fn prompt_shapes() -> Vec<Vec<usize>> {
+    let mut all = Vec::new();
+    for dim in [32, 64, 80, 96, 128, 192, 256] {
+        all.push(vec![19, 2, 1, dim, 0, 40, 3]);
+    }
+    for n in [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130] {
+        all.push(vec![n, 1, 1, 32, 0, 140, 0]);
+    }
+    all.extend([
+        vec![70, 4, 2, 64, 0, 200, 100],
+        vec![70, 2, 2, 32, 16, 200, 100],
+        vec![40, 1, 1, 32, 1, 60, 0],
+        vec![80, 3, 1, 32, 50, 90, 0],
+        // More than a block of columns, and tiles that a window's edge crosses for some of a block's warps.
+        vec![150, 1, 1, 128, 40, 200, 20],
+        vec![140, 1, 1, 80, 0, 160, 7],
+        vec![70, 2, 1, 256, 33, 90, 3],
+        // The last columns have no place in the cache; then none has.
+        vec![20, 2, 1, 32, 0, 30, 20],
+        vec![66, 1, 1, 64, 0, 65, 1],
+        vec![5, 1, 1, 64, 0, 8, 8],
+    ]);
+    all
+}
+
+/// Runs a prompt over caches of a type.
+fn prompt<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, kv: KvType) -> Outcome {
+    macro_rules! with {
+        ($t:ty, $attend:ident) => {
+            prompt_of::<B, $t>(shape, bench, rng, kv, |bench, launched| {
+                let Launched { qkv, columns, y, count, stride, y_stride, layer } = launched;
+                // SAFETY: the caches are buffers of `prompt_of`, which nothing else touches meanwhile.
+                unsafe { bench.launch_unchecked($attend { qkv, columns, y, count, stride, y_stride, layer }) }
+            })
+        };
+    }
+    match kv {
+        KvType::F16 => with!(f16, AttnPrefillF16),
+        KvType::F32 => with!(f32, AttnPrefillF32),
+        KvType::Int8 => with!(i8, AttnPrefillQ8),
+    }
+}
+
+/// A prompt: its sizes, and what it is made of.
+struct Prompt {
+    columns: usize,
+    first: usize,
+    capacity: usize,
+    layer: Layer,
+    stride: usize,
+    /// Whether f16 holds the queries, so that only weights are rounded.
+    exact: bool,
+    x: Vec<f32>,
+}
+
+/// What a launch takes.
+struct Launched<'a> {
+    qkv: &'a DeviceSlice<f32>,
+    columns: &'a DeviceSlice<Column>,
+    y: &'a mut DeviceSlice<f32>,
+    count: u32,
+    stride: u32,
+    y_stride: u32,
+    layer: Layer,
+}
+
+fn prompt_of<B: Bench, T: Stored>(
+    shape: &Shape<'_>,
+    bench: &mut B,
+    rng: &mut Rng,
+    kv: KvType,
+    launch: impl Fn(&mut B, Launched<'_>) -> Result<(), String>,
+) -> Outcome {
+    let [n, q_heads, kv_heads, dim, window, capacity, first] =
+        ["columns", "q_heads", "kv_heads", "head_dim", "window", "capacity", "position"].map(|s| shape.size(s));
+    let layer = Layer {
+        index: 1,
+        q_heads: q_heads as u32,
+        kv_heads: kv_heads as u32,
+        head_dim: dim as u32,
+        context: capacity as u32 + 5,
+        window: window as u32,
+        ..Layer::default()
+    };
+    let rows = 2 * kv_heads * capacity;
+    let (k, v) = (Cache::<B, T>::new(bench, rng, rows, dim)?, Cache::<B, T>::new(bench, rng, rows, dim)?);
+    let columns: Vec<Column> = (first..first + n).map(|position| column((0, position, capacity), &k, &v)).collect();
+    let (stride, y_stride) = ((q_heads + 2 * kv_heads) * dim, q_heads * dim + 2);
+    // Half of the prompts.
+    let exact = n % 2 == 0 || dim % 3 == 0;
+    let query = |v: &f32| if exact { f16::from_f32(v * 2.0).to_f32() } else { v * 2.0 };
+    let x: Vec<f32> = rng.floats(n * stride).iter().map(query).collect();
+    let (qkv, d_columns, mut y) =
+        (bench.upload(&x)?, bench.upload(&columns)?, bench.upload(&vec![-77.0f32; n * y_stride])?);
+    let (count, strides) = (n as u32, (stride as u32, y_stride as u32));
+    let launched =
+        Launched { qkv: &qkv, columns: &d_columns, y: &mut y, count, stride: strides.0, y_stride: strides.1, layer };
+    launch(bench, launched)?;
+    let (keys, values) = (k.after(bench, dim, &[])?, v.after(bench, dim, &[])?);
+    let got = bench.read(&y)?;
+    let prompt = Prompt { columns: n, first, capacity, layer, stride, exact, x };
+    (0..prompt.columns).try_for_each(|c| prompt.compare(kv, c, &got[c * y_stride..][..y_stride], (&keys, &values)))
+}
+
+impl Prompt {
+    /// Compares a column's output with the definition.
+    fn compare(&self, kv: KvType, c: usize, y: &[f32], (keys, values): (&[f32], &[f32])) -> Outcome {
+        let [q_heads, kv_heads, dim] =
+            [self.layer.q_heads, self.layer.kv_heads, self.layer.head_dim].map(|n| n as usize);
+        let (position, capacity) = (self.first + c, self.capacity);
+        if y[q_heads * dim..].iter().any(|v| *v != -77.0) {
+            return Err(Failure::Wrong(format!("column {c}: written past its heads")));
+        }
+        if position >= capacity {
+            if y[..q_heads * dim].iter().any(|v| !v.is_nan()) {
+                return Err(Failure::Wrong(format!("column {c}: not NaN where the cache has no room")));
+            }
+            return Ok(());
+        }
+        let range = self.layer.first(position as u32) as usize..position + 1;
+        for h in 0..q_heads {
+            let at = (kv_heads + h / (q_heads / kv_heads)) * capacity * dim;
+            let (keys, values) = (&keys[at..][..capacity * dim], &values[at..][..capacity * dim]);
+            let q: Vec<f64> = self.x[c * self.stride + h * dim..][..dim].iter().map(|v| f64::from(*v)).collect();
+            let want = attend(&q, keys, values, range.clone());
+            let largest = values.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
+            let size = |t: usize| (0..dim).map(|d| (q[d] * f64::from(keys[t * dim + d])).abs()).sum::<f64>();
+            let reach = range.clone().map(size).fold(0.0f64, f64::max) / (dim as f64).sqrt();
+            let reach = if self.exact { 0.0 } else { reach };
+            // Where there are tensor cores, all but f32 is multiplied on them; the plain form is far within that bound.
+            let bound = if kv == KvType::F32 { 3e-5 } else { tensor_bound(reach, range.len()) };
+            close(&y[h * dim..][..dim], &want, |_| bound * largest)
+                .map_err(|e| Failure::Wrong(format!("column {c} head {h}: {e}")))?;
+        }
+        Ok(())
+    }
+}

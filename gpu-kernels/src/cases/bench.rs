@@ -1,0 +1,40 @@
+//! What a case runs on.
+
+use std::fmt;
+use warpsmith_device::{DeviceSlice, Element, Launcher};
+
+/// What a case runs on: device memory, and launches that have ended when the call returns.
+pub trait Bench: Launcher<Error = String> {
+    /// Device memory.
+    type Buffer<T: Element>: std::ops::DerefMut<Target = DeviceSlice<T>>;
+    /// A copy of `data` in device memory.
+    fn upload<T: Element>(&mut self, data: &[T]) -> Result<Self::Buffer<T>, String>;
+    /// Memory for an output: an element that is not written must show as NaN, or as undefined.
+    fn output<T: Element>(&mut self, len: usize) -> Result<Self::Buffer<T>, String>;
+    /// The contents of a buffer, all of which must be defined.
+    fn read<T: Element>(&mut self, buffer: &Self::Buffer<T>) -> Result<Vec<T>, String>;
+}
+
+/// Why a case fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// A launch, or an operation on memory, failed.
+    Launch(String),
+    /// A result is further from its reference than it may be.
+    Wrong(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Failure::Launch(text) | Failure::Wrong(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Failure {
+        Failure::Launch(text)
+    }
+}

@@ -1,0 +1,104 @@
+//! What the file of a kernel says of it, beside formula, reference and contract.
+
+use super::bench::Bench;
+use super::compare::Outcome;
+use super::data::Rng;
+use warpsmith_device::{Kernel, KernelMeta};
+
+/// An operation: kernels that compute one formula, the shapes that they have to get right, and how a result is compared.
+///
+/// It is implemented beside the kernels, for a type of no other use, and [the list](crate::list) has a line for it. Tests,
+/// `warpsmith check`, `warpsmith compare`, `warpsmith budget` and the benchmarks take from there what they are to run.
+pub trait Operation {
+    /// What tells the kernels apart: the format of the weights, the type of the cache; `()` where there is nothing to choose.
+    type Variant: Copy;
+
+    /// The kernels that are its own. Every kernel of the crate is listed by one operation.
+    fn kernels() -> Vec<Listed>;
+
+    /// What is run.
+    fn variants() -> Vec<Self::Variant>;
+
+    /// Names of the kernels that a variant launches: its own, and those of other operations that it needs or is compared with.
+    fn launches(_: Self::Variant) -> Vec<&'static str> {
+        Self::kernels().iter().map(|k| k.meta.name).collect()
+    }
+
+    /// The sizes that make up a shape, and those of a layer of a small model.
+    fn sizes(variant: Self::Variant) -> &'static [(&'static str, usize)];
+
+    /// The shapes that it has to get right: at the edges of its tiles, odd, long, and at random.
+    fn shapes(variant: Self::Variant) -> Vec<Vec<usize>>;
+
+    /// Runs it and compares with the reference. The generator is seeded by the shape.
+    ///
+    /// # Errors
+    /// A launch that failed, or the first element that is too far from its reference.
+    fn run<B: Bench>(variant: Self::Variant, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome;
+}
+
+/// A shape: a number for each size.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape<'a> {
+    pub(crate) names: &'static [(&'static str, usize)],
+    pub(crate) values: &'a [usize],
+}
+
+impl Shape<'_> {
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
+        self.names.iter().zip(self.values).map(|(s, n)| (s.0, *n))
+    }
+
+    /// The size of a name; 0 if the shape has none of that name.
+    #[must_use]
+    pub fn size(&self, name: &str) -> usize {
+        self.iter().find(|s| s.0 == name).map_or(0, |s| s.1)
+    }
+}
+
+/// A kernel, and where its cost is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed {
+    /// What `#[kernel]` says of it.
+    pub meta: &'static KernelMeta,
+    /// By the benchmarks whose names begin with this word, as `gemv` of `gemv/q4_0/8b-qkv`.
+    pub benchmark: Measured,
+    /// By `warpsmith budget`, which holds it to the limits of a family of this name.
+    pub budget: Measured,
+    /// Bytes of local memory that a thread may use, and why; none for all others.
+    pub local_memory: Option<(u32, &'static str)>,
+}
+
+/// Whether a cost is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Measured {
+    /// Under this name.
+    By(&'static str),
+    /// Not, for this reason.
+    Not(&'static str),
+}
+
+impl Listed {
+    /// A kernel that uses no local memory.
+    #[must_use]
+    pub fn new<K: Kernel>(benchmark: Measured, budget: Measured) -> Listed {
+        Listed { meta: K::META, benchmark, budget, local_memory: None }
+    }
+
+    /// A kernel that is measured by nothing, for one reason.
+    #[must_use]
+    pub fn unmeasured<K: Kernel>(why: &'static str) -> Listed {
+        Listed::new::<K>(Measured::Not(why), Measured::Not(why))
+    }
+}
+
+/// Why some kernels are not measured.
+pub mod why {
+    /// Kernels of little work.
+    pub const SMALL: &str = "some KiB in all: a launch costs more than its work";
+    /// Kernels of little work, beside a whole step.
+    pub const ONCE: &str = "once a token, over the logits alone";
+    /// First variants and others, to be read and compared.
+    pub const VARIANT: &str = "variants beside others, which no decoder launches";
+}

@@ -1,0 +1,126 @@
+//! What products are held to on sm_90, by family of formats: issue slots a weight. `warpsmith budget` measures it.
+
+use super::cases::Product;
+use super::{Activations, choose};
+use crate::cases::{Measured, why};
+use crate::format::{Format, Layout};
+use std::sync::LazyLock;
+
+/// A family of formats with a budget: those of one layout.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// As reports have it.
+    pub name: &'static str,
+    /// The format that is run.
+    pub format: Format,
+    /// Bits of a weight that are its code, without scales.
+    pub code_bits: usize,
+    /// Issue slots a weight; any of these paths does if it is the only one, all of them if there are two.
+    pub limits: &'static [(Option<Activations>, f64)],
+}
+
+/// The activations that a limit is for.
+macro_rules! path {
+    (None) => {
+        None
+    };
+    (Some($A:ident)) => {
+        Some(Activations::$A)
+    };
+}
+
+macro_rules! families {
+    (() $($F:ident {
+        $(family $name:literal $V:ident, $bits:literal: $($Some:ident $(($A:ident))? = $limit:literal),+;)? $(none $why:literal)?
+    } $formats:tt)*) => {
+        /// The families, by bits of a code: half of the issue slots that an H200 has while it loads a weight, or less.
+        pub static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
+            let mut all = vec![$($(Family {
+                name: $name,
+                format: Format::$V,
+                code_bits: $bits,
+                limits: &[$((path!($Some $(($A))?), $limit)),+],
+            },)?)*];
+            all.sort_by_key(|f| f.code_bits);
+            all
+        });
+
+        /// Why the formats of a layout have no family.
+        fn without_family(layout: Layout) -> &'static str {
+            match layout {
+                $(Layout::$F => concat!($($why)?),)*
+            }
+        }
+    };
+}
+crate::formats! { budget families () }
+
+/// Whether the product of one column with weights of a layout is held to a budget: where decoders launch it, which they choose.
+#[must_use]
+pub fn of(layout: Layout, activations: Activations) -> Measured {
+    let family = FAMILIES.iter().find(|f| f.format.layout() == layout);
+    match family {
+        Some(family) if family.launched().iter().any(|(a, _)| *a == activations) => Measured::By(family.name),
+        Some(_) => Measured::Not(why::VARIANT),
+        None => Measured::Not(without_family(layout)),
+    }
+}
+
+/// The budget that activations are held to: codes of 16 bits are as good as f32, and cost no more.
+#[must_use]
+pub fn path(activations: Activations) -> Activations {
+    if activations == Activations::Int8 { Activations::Int8 } else { Activations::F32 }
+}
+
+/// The product of one column that decoders launch for these activations.
+#[must_use]
+pub fn product(activations: Activations) -> Product {
+    match activations {
+        Activations::F32 => Product::Gemv,
+        Activations::Int16 => Product::Int16,
+        Activations::Int8 => Product::Int8,
+    }
+}
+
+impl Family {
+    /// What decoders launch for it, by all that a user may allow: the choice is theirs.
+    #[must_use]
+    pub fn launched(&self) -> Vec<(Activations, Product)> {
+        let mut all: Vec<_> = Activations::ALL.map(|allowed| choose(self.format, allowed)).to_vec();
+        all.dedup();
+        all.into_iter().map(|a| (a, product(a))).collect()
+    }
+
+    /// Whether a filter means the family as a whole.
+    #[must_use]
+    pub fn is_named(&self, filter: &str) -> bool {
+        self.name.to_lowercase().contains(&filter.to_lowercase())
+    }
+
+    /// What a kernel of these activations may take, and no more.
+    #[must_use]
+    pub fn limit(&self, activations: Activations) -> Option<f64> {
+        self.limits.iter().find(|l| l.0.is_none_or(|a| a == path(activations))).map(|l| l.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_held_by_what_decoders_launch() {
+        let kernels = |f: &Family| f.launched().iter().map(|(_, p)| p.kernel(f.format)).collect::<Vec<_>>();
+        let of = |name: &str| kernels(FAMILIES.iter().find(|f| f.name == name).unwrap());
+        assert_eq!(of("Q1_0"), ["gemv_q1_0", "gemv_q1_0_i16", "gemv_q1_0_i8"]);
+        assert_eq!(of("Q8_0"), ["gemv_q8_0", "gemv_q8_0_i8"]);
+        // Not `gemv_f16_v3`, which no decoder launches.
+        assert_eq!(of("F16"), ["gemv_f16"]);
+        assert_eq!(
+            (FAMILIES[0].limit(Activations::Int8), FAMILIES[0].limit(Activations::F32)),
+            (Some(0.55), Some(1.05))
+        );
+        assert_eq!(FAMILIES[1].limit(Activations::Int8), Some(1.0));
+        assert_eq!(FAMILIES[0].limit(Activations::Int16), Some(1.05));
+    }
+}

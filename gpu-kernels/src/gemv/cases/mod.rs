@@ -1,0 +1,242 @@
+//! The cases of products.
+
+mod multiply;
+mod product;
+mod quantized;
+
+use super::{
+    ADD, Activations, Codes, NEXT, NORM, budget,
+    first::*,
+    four::GemvF16V3,
+    int8::*,
+    magnitudes,
+    planes::{self, *},
+    reference,
+};
+use crate::cases::{Bench, Failure, Listed, Measured, Operation, Outcome, Rng, Shape, Tensor, close, refused, why};
+use crate::format::{Format, Layout};
+pub use multiply::{Inputs, Outputs, multiply};
+pub use product::{Product, gemm, gemv};
+pub use quantized::{Asked, in_turn};
+
+/// Matrix times vectors, by the format of the weights and the entry point.
+pub struct Products;
+
+const BENCHMARK: Measured = Measured::By("gemv");
+
+macro_rules! products {
+    (($all:ident) $($F:ident {
+        $blocks:literal: $gemv:ident $Gemv:ident $s1:ident, $gemm:ident $Gemm:ident $s2:ident
+    } $formats:tt)*) => { $(
+        let budget = budget::of(Layout::$F, Activations::F32);
+        $all.push(Listed::new::<super::$Gemv<'_>>(BENCHMARK, budget));
+        let many = Measured::Not("products of several columns, for which no bound is set yet");
+        $all.push(Listed::new::<super::$Gemm<'_>>(BENCHMARK, many));
+    )* };
+}
+
+macro_rules! coded_products {
+    (($all:ident) $($F:ident { $($codes:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => { $($(
+        let budget = budget::of(Layout::$F, Codes::$codes.activations());
+        $all.push(Listed::new::<$Gemv<'_>>(BENCHMARK, budget));
+    )*)* };
+}
+
+impl Operation for Products {
+    type Variant = (Format, Product);
+
+    fn kernels() -> Vec<Listed> {
+        let variant = Measured::Not(why::VARIANT);
+        let mut all = vec![
+            Listed::new::<GemvF32V1<'_>>(BENCHMARK, variant),
+            Listed::new::<GemvQ80V1<'_>>(BENCHMARK, variant),
+            Listed::new::<GemvF16V3<'_>>(BENCHMARK, variant),
+        ];
+        crate::formats! { product products (all) }
+        let rounds = "codes of one vector, which products write themselves";
+        all.extend([
+            Listed::unmeasured::<PlanesI8<'_>>(rounds),
+            Listed::unmeasured::<PlanesI16<'_>>(rounds),
+            Listed::unmeasured::<PlanesQ2I8<'_>>(rounds),
+            Listed::unmeasured::<PlanesQ2I16<'_>>(rounds),
+            Listed::unmeasured::<QuantizeI8<'_>>(rounds),
+        ]);
+        crate::formats! { coded coded_products (all) }
+        all
+    }
+
+    fn variants() -> Vec<(Format, Product)> {
+        let of = |format| Product::of(format).into_iter().map(move |product| (format, product));
+        Format::ALL.into_iter().flat_map(of).collect()
+    }
+
+    fn launches((format, product): (Format, Product)) -> Vec<&'static str> {
+        product.codes(format).map(Codes::kernel).into_iter().chain([product.meta(format).name]).collect()
+    }
+
+    fn sizes((_, product): (Format, Product)) -> &'static [(&'static str, usize)] {
+        match product {
+            Product::Gemm | Product::GemmSwiglu => &[("rows", 1024), ("cols", 1024), ("columns", 8), ("flags", 0)],
+            product if product.is_coded() => {
+                &[("rows", 1024), ("cols", 1024), ("columns", 1), ("flags", 0), ("codes", 0)]
+            }
+            _ => &[("rows", 1024), ("cols", 1024), ("columns", 1), ("flags", 0)],
+        }
+    }
+
+    fn shapes((format, product): (Format, Product)) -> Vec<Vec<usize>> {
+        product_shapes(format, product)
+    }
+
+    fn run<B: Bench>((format, product): (Format, Product), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        run(shape, bench, rng, format, product)
+    }
+}
+
+/// Shapes of a product: `[rows, cols, columns, flags]`, and of one with codes also the number of those that it writes.
+fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
+    let block = format.block_elems();
+    let cols = |n: usize| n.div_ceil(block) * block;
+    // One element or block; fewer units than lanes; no power of two; full runs of lanes, and rests; more than is staged
+    // at a time, which is 4096 columns of one and 1024 of eight.
+    let in_planes = |codes: Option<Codes>| codes.is_some_and(|c| c != Codes::I8);
+    let codes = product.codes(format);
+    let widths: &[usize] = match product {
+        Product::First | Product::Four => &[1, 37, 320, 1056],
+        Product::Gemv => &[1, 37, 96, 320, 1056, 2144, 4352],
+        // A block; several; a run of blocks, and rests; two runs.
+        Product::Int8 | Product::Int16 if in_planes(codes) => &[1, 320, 1056, 4096, 4352, 8320],
+        // A block; several; runs of two and four units a lane, and rests.
+        Product::Int8 | Product::Int16 => &[1, 320, 1056, 4352],
+        Product::GemvSwiglu | Product::Int8Swiglu | Product::Int16Swiglu => &[96, 1056],
+        Product::Gemm => &[37, 320, 1056],
+        Product::GemmSwiglu => &[96],
+    };
+    // Flags and columns change from shape to shape.
+    let flags = |i: usize| match product {
+        Product::First | Product::Four => 0,
+        _ if product.swiglu() => [NORM | NEXT, 0, ADD | NORM, NEXT][i % 4],
+        _ => [0, ADD | NORM | NEXT, ADD, NORM, NEXT, ADD | NEXT][i % 6],
+    } as usize;
+    let columns = |i: usize| match product {
+        Product::Gemm | Product::GemmSwiglu => [3, 9, 2, 8][i % 4],
+        Product::Int8 | Product::Int16 => [1, 3, 2][i % 3],
+        Product::Int8Swiglu | Product::Int16Swiglu => [2, 1][i % 2],
+        _ => 1,
+    };
+    let mut all: Vec<Vec<usize>> = Vec::new();
+    for (i, width) in widths.iter().enumerate() {
+        // Few rows, and rows that do not fill a block.
+        all.push(vec![[3, 1, 5][i % 3], cols(*width), columns(i), flags(i)]);
+    }
+    if product == Product::Four {
+        // Several blocks of threads, also of short rows; more columns than are staged at a time.
+        all.extend([vec![37, 1024, 1, 0], vec![1030, 32, 1, 0], vec![6, 4353, 1, 0]]);
+    } else if codes.is_some() && product.swiglu() {
+        // Several blocks of threads.
+        all.push(vec![37, cols(256), 1, flags(2)]);
+    } else if codes == Some(Codes::I8) {
+        all.push(vec![37, cols(512), 1, flags(5)]);
+    } else if codes.is_some() {
+        all.extend([vec![32, 512, 1, 0], vec![33, 256, 1, flags(5)], vec![70, 4096, 1, flags(1)]]);
+    }
+    if codes.is_some() {
+        // Outputs of whole blocks, of one group and of several, the last of which may be of fewer.
+        let rows = [32, 128, 160, 288, 384];
+        let n = codes.map_or(0, |c| c as usize) + usize::from(product.swiglu());
+        all.extend((0..4).map(|i| vec![rows[(n + i) % 5], cols(96), 1 + (n + i) % 2, flags(n + i)]));
+        for (i, shape) in all.iter_mut().enumerate() {
+            shape.push(in_turn(n + i, shape[0]));
+        }
+    }
+    if product == Product::Gemv {
+        // More than a block of long rows, of short rows.
+        all.push(vec![37, cols(1024), 1, flags(1)]);
+        all.push(vec![if block > 32 { 70 } else { 515 }, cols(32), 1, flags(5)]);
+        let mut rng = Rng(4 + format as u64);
+        all.extend((0..2).map(|i| vec![rng.within(1, 20), cols(rng.within(1, 3000)), 1, flags(i + 3)]));
+    }
+    if product == Product::Gemm && format == Format::Q4_0 {
+        all.push(vec![2, 64, 64, flags(1)]);
+    }
+    all
+}
+
+/// A number and how far off it may be.
+#[derive(Clone, Copy)]
+struct About(f64, f64);
+
+fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format, product: Product) -> Outcome {
+    let [rows, cols, columns, flags] = ["rows", "cols", "columns", "flags"].map(|n| shape.size(n));
+    let flags = flags as u32;
+    let stacked = if product.swiglu() { 2 * rows } else { rows };
+    let t = Tensor::random(rng, format, stacked, cols);
+    let weights = format.decode(&t.bytes, stacked, cols).map_err(refused)?;
+    // Gaps between columns, which nobody reads or writes.
+    let (x_stride, y_stride) = if columns == 1 { (cols, rows) } else { (cols.next_multiple_of(4) + 4, rows + 3) };
+    let mut inputs = Inputs { x: vec![f32::NAN; columns * x_stride], columns, x_stride, y_stride, ..Inputs::default() };
+    for n in 0..columns {
+        let x = &mut inputs.x[n * x_stride..][..cols];
+        x.copy_from_slice(&rng.floats(cols));
+        // An outlier channel: 26 times the root mean square, which is 0.58.
+        x[rng.within(0, cols - 1)] = 15.0;
+    }
+    if flags & ADD != 0 {
+        // A residual, or a bias that all columns share.
+        let stride = if columns % 2 == 1 { rows } else { 0 };
+        inputs.add = Some((rng.floats(columns * rows), stride));
+    }
+    if flags & NORM != 0 {
+        inputs.norm = Some((rng.floats(columns * 35).iter().map(|v| v.abs() * cols as f32).collect(), 1e-6));
+    }
+    if flags & NEXT != 0 {
+        inputs.next = Some(rng.floats(rows));
+    }
+    inputs.codes = shape.size("codes");
+    let got = multiply(bench, &t, product, &inputs)?;
+
+    let parts = got.sums.len() / columns;
+    for n in 0..columns {
+        let x = &inputs.x[n * x_stride..][..cols];
+        let factor = inputs.norm.as_ref().map_or(1.0, |(sums, eps)| {
+            let sum: f64 = sums[n * 35..][..35].iter().map(|v| f64::from(*v)).sum();
+            1.0 / (sum / cols as f64 + f64::from(*eps)).sqrt()
+        });
+        let dots = reference(&weights, x, None).into_iter().zip(magnitudes(&weights, x));
+        let mut dots: Vec<About> = dots.map(|(y, yabs)| About(y * factor, 1e-5 * yabs * factor)).collect();
+        if let Some(codes) = product.codes(format) {
+            let rounding = planes::rounding(&weights, x, codes.bytes(), codes.block());
+            dots.iter_mut().zip(rounding).for_each(|(dot, error)| dot.1 += factor * error);
+        }
+        let want: Vec<About> = (0..rows)
+            .map(|r| {
+                let About(y, error) = if product.swiglu() { swiglu(dots[r], dots[rows + r]) } else { dots[r] };
+                let Some((add, stride)) = &inputs.add else { return About(y, error) };
+                let add = f64::from(add[n * stride + r]);
+                About(y + add, error + 1e-7 * (add.abs() + (y + add).abs()))
+            })
+            .collect();
+        let (numbers, bounds): (Vec<f64>, Vec<f64>) = want.iter().map(|a| (a.0, a.1)).unzip();
+        let y = &got.y[n * y_stride..];
+        close(&y[..rows], &numbers, |r| bounds[r])?;
+        if y[rows..].iter().take(y_stride - rows).any(|v| !v.is_nan()) {
+            return Err(Failure::Wrong(format!("column {n}: something was written behind its rows")));
+        }
+        let Some(weight) = &inputs.next else { continue };
+        let scaled: Vec<f64> = numbers.iter().zip(weight).map(|(y, w)| y * f64::from(*w)).collect();
+        let bound = |r: usize| f64::from(weight[r].abs()) * (bounds[r] + 1e-7 * numbers[r].abs()) + 1e-44;
+        close(&got.scaled[n * y_stride..][..rows], &scaled, bound)?;
+        // The sums are those of the outputs as they were written, so nothing but their own rounding is left.
+        let squares: f64 = y[..rows].iter().map(|y| f64::from(*y).powi(2)).sum();
+        let sum: f64 = got.sums[n * parts..][..parts].iter().map(|s| f64::from(*s)).sum();
+        close(&[sum as f32], &[squares], |_| 1e-5 * squares + 1e-40)?;
+    }
+    Ok(())
+}
+
+/// `silu(gate) * up`; the derivative of SiLU is at most 1.1.
+fn swiglu(About(gate, gate_error): About, About(up, up_error): About) -> About {
+    let silu = gate / (1.0 + (-gate).exp());
+    let want = silu * up;
+    About(want, 1.1 * gate_error * (up.abs() + up_error) + silu.abs() * up_error + 2e-6 * want.abs() + 1e-42)
+}

@@ -1,0 +1,110 @@
+//! The launch of a product with a tensor.
+
+use super::product::Product;
+use super::quantized::Asked;
+use crate::cases::{Bench, Failure, Tensor, refused};
+use crate::format::Format;
+use crate::gemv::first::{GemvF32V1, GemvQ80V1};
+use crate::gemv::four::GemvF16V3;
+use crate::gemv::{Gemv, Quantize, parts_with};
+use warpsmith_device::U32x4;
+
+/// What a product gave.
+#[derive(Clone, Debug)]
+pub struct Outputs {
+    /// `[columns, y_stride]`
+    pub y: Vec<f32>,
+    /// The outputs times the next norm's weight, laid out as `y`.
+    pub scaled: Vec<f32>,
+    /// `[columns, parts]`
+    pub sums: Vec<f32>,
+}
+
+/// The inputs of a product.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    /// `[columns, x_stride]`
+    pub x: Vec<f32>,
+    /// How many columns there are.
+    pub columns: usize,
+    /// Elements from a column of `x` to the next.
+    pub x_stride: usize,
+    /// Elements from a column of `y` to the next.
+    pub y_stride: usize,
+    /// What is added, and its stride.
+    pub add: Option<(Vec<f32>, usize)>,
+    /// Parts of the sums of squares of the inputs, and eps.
+    pub norm: Option<(Vec<f32>, f32)>,
+    /// The weight of the next norm.
+    pub next: Option<Vec<f32>>,
+    /// Number of the codes that outputs are written as too, and compared with what a launch of its own gives; 0: none.
+    pub codes: usize,
+}
+
+impl Inputs {
+    /// One column and nothing else.
+    pub fn one(x: &[f32], rows: usize) -> Inputs {
+        Inputs { x: x.to_vec(), columns: 1, x_stride: x.len(), y_stride: rows, ..Inputs::default() }
+    }
+}
+
+/// Launches a product with a tensor; what is not written shows as NaN.
+pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Inputs) -> Result<Outputs, Failure> {
+    let records = bench.upload(&t.format.repack(&t.bytes, t.rows, t.cols).map_err(refused)?)?;
+    let rows = if product.swiglu() { t.rows / 2 } else { t.rows };
+    let (rows32, cols) = (rows as u32, t.cols as u32);
+    let x = bench.upload(&i.x)?;
+    let add = i.add.as_ref().map(|(v, stride)| Ok::<_, String>((bench.upload(v)?, *stride as u32))).transpose()?;
+    let norm = i.norm.as_ref().map(|(v, eps)| Ok::<_, String>((bench.upload(v)?, *eps))).transpose()?;
+    let weight = i.next.as_ref().map(|v| bench.upload(v)).transpose()?;
+    let nothing = |n: usize| vec![f32::NAN; n];
+    let mut y = bench.upload(&nothing(i.columns * i.y_stride))?;
+    let mut scaled = bench.upload(&nothing(i.columns * i.y_stride))?;
+    let (columns, codes) = (i.columns as u32, product.codes(t.format));
+    let parts = parts_with(codes, rows32, cols, product.swiglu()) as usize;
+    let mut sums = bench.upload(&nothing(i.columns * parts))?;
+    // Codes that are not written give sums that nobody expects.
+    let vectors = codes.map_or(1, |c| i.columns * c.len(cols) as usize);
+    let mut codes = bench.upload(&vec![U32x4([u32::MAX; 4]); vectors])?;
+    let mut asked = Asked::new(bench, i.codes, i.columns, rows)?;
+    match (product, t.format) {
+        (Product::First, Format::F32) => {
+            bench.launch(GemvF32V1 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
+        }
+        (Product::Four, _) => {
+            bench.launch(GemvF16V3 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
+        }
+        (Product::First, _) => {
+            bench.launch(GemvQ80V1 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
+        }
+        _ => {
+            let mut launch = match product.coded(t.format) {
+                None => Gemv::new(t.format, &records, rows32, cols, &x, &mut y),
+                Some(coded) => {
+                    let quantize = Quantize::new(coded.codes(), &x, &mut codes, cols);
+                    quantize.columns(columns, i.x_stride as u32).launch(bench)?;
+                    Gemv::coded(coded, &records, rows32, cols, &codes, &mut y)
+                }
+            };
+            launch = launch.columns(columns, i.x_stride as u32, i.y_stride as u32);
+            if product.swiglu() {
+                launch = launch.swiglu();
+            }
+            if let Some((add, stride)) = &add {
+                launch = launch.add(add, *stride);
+            }
+            if let Some((sums, eps)) = &norm {
+                launch = launch.norm(sums, (sums.len() / i.columns) as u32, *eps);
+            }
+            if let Some(weight) = &weight {
+                launch = launch.next(weight, &mut scaled, &mut sums);
+            }
+            launch.code(asked.as_mut().map(Asked::written)).launch(bench)?;
+        }
+    }
+    if let Some(asked) = asked {
+        let values = bench.read(if i.next.is_some() { &scaled } else { &y })?;
+        asked.check(bench, &values, i.y_stride)?;
+    }
+    Ok(Outputs { y: bench.read(&y)?, scaled: bench.read(&scaled)?, sums: bench.read(&sums)? })
+}

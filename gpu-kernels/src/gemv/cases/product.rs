@@ -1,0 +1,112 @@
+//! The entry points of products, by format.
+
+use crate::format::{Format, Layout};
+use crate::gemv::first::{GemvF32V1, GemvQ80V1};
+use crate::gemv::four::GemvF16V3;
+use crate::gemv::{Activations, Coded, Codes};
+use warpsmith_device::{Kernel, KernelMeta};
+
+/// An entry point of a product, and whether it takes gates and ups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Product {
+    /// The first variant, one column.
+    First,
+    /// The variant with four rows a group of lanes, one column.
+    Four,
+    /// One column.
+    Gemv,
+    /// One column, with gates and ups.
+    GemvSwiglu,
+    /// With activations of 8 bits.
+    Int8,
+    /// Activations of 8 bits, with gates and ups.
+    Int8Swiglu,
+    /// With activations of 16 bits.
+    Int16,
+    /// Activations of 16 bits, with gates and ups.
+    Int16Swiglu,
+    /// Several columns.
+    Gemm,
+    /// Several columns, with gates and ups.
+    GemmSwiglu,
+}
+
+impl Product {
+    /// The products that a format has.
+    pub fn of(format: Format) -> Vec<Product> {
+        let mut all = vec![Product::Gemv, Product::GemvSwiglu, Product::Gemm, Product::GemmSwiglu];
+        if matches!(format, Format::F32 | Format::Q8_0) {
+            all.insert(0, Product::First);
+        }
+        if format == Format::F16 {
+            all.push(Product::Four);
+        }
+        let coded = [Product::Int8, Product::Int16, Product::Int8Swiglu, Product::Int16Swiglu];
+        all.extend(coded.into_iter().filter(|p| p.codes(format).is_some()));
+        all
+    }
+
+    /// What weights are multiplied with.
+    fn activations(self) -> Activations {
+        match self {
+            Product::Int8 | Product::Int8Swiglu => Activations::Int8,
+            Product::Int16 | Product::Int16Swiglu => Activations::Int16,
+            _ => Activations::F32,
+        }
+    }
+
+    /// Whether that is codes of quantized activations.
+    pub fn is_coded(self) -> bool {
+        self.activations() != Activations::F32
+    }
+
+    /// The format with the codes that it reads.
+    pub(super) fn coded(self, format: Format) -> Option<Coded> {
+        Coded::of(format, self.activations())
+    }
+
+    /// The codes that it reads.
+    pub fn codes(self, format: Format) -> Option<Codes> {
+        self.coded(format).map(Coded::codes)
+    }
+
+    /// Whether it takes gates and ups.
+    pub fn swiglu(self) -> bool {
+        matches!(self, Product::GemvSwiglu | Product::GemmSwiglu | Product::Int8Swiglu | Product::Int16Swiglu)
+    }
+
+    /// The entry point.
+    pub fn meta(self, format: Format) -> &'static KernelMeta {
+        match (self, format) {
+            (Product::First, Format::F32) => GemvF32V1::META,
+            (Product::First, _) => GemvQ80V1::META,
+            (Product::Four, _) => GemvF16V3::META,
+            (Product::Gemm | Product::GemmSwiglu, _) => gemm(format.layout()),
+            (..) => self.coded(format).map_or_else(|| gemv(format.layout()), Coded::kernel),
+        }
+    }
+
+    /// The entry point's name.
+    pub fn kernel(self, format: Format) -> String {
+        self.meta(format).name.to_owned()
+    }
+}
+
+macro_rules! by_layout {
+    (() $($F:ident {
+        $blocks:literal: $gemv:ident $Gemv:ident $s1:ident, $gemm:ident $Gemm:ident $s2:ident
+    } $formats:tt)*) => {
+        /// The product of one column of f32 with weights of a layout.
+        #[must_use]
+        pub fn gemv(layout: Layout) -> &'static KernelMeta {
+            match layout { $(Layout::$F => crate::gemv::$Gemv::META,)* }
+        }
+
+        /// The product of several columns with weights of a layout.
+        #[must_use]
+        pub fn gemm(layout: Layout) -> &'static KernelMeta {
+            match layout { $(Layout::$F => crate::gemv::$Gemm::META,)* }
+        }
+    };
+}
+crate::formats! { product by_layout () }

@@ -1,0 +1,302 @@
+//! The list of kernels: a line for each [`Operation`]. Catalogue, cases, benchmarks and budgets come from it.
+
+use crate::cases::{Bench, Failure, Listed, Operation, Rng, Shape};
+use crate::format::Format;
+use crate::gemv::cases::Product;
+use crate::kv::KvType;
+use crate::{attention, elementwise, embed, gemv, kv, norm, persistent, rope, sampling};
+use std::fmt;
+use warpsmith_device::KernelMeta;
+
+/// Makes [`Subject`] and the catalogue: after the subject, with a name for what tells its variants apart, the operation.
+macro_rules! operations {
+    ($(
+        $(#[$doc:meta])*
+        $Subject:ident $(($of:ident: $Of:ty))? $({ $($(#[$field_doc:meta])* $field:ident: $Field:ty),* })? = $Operation:ty;
+    )*) => {
+        /// What is run.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Subject {
+            $($(#[$doc])* $Subject $(($Of))? $({ $($(#[$field_doc])* $field: $Field),* })?,)*
+        }
+
+        impl Subject {
+            /// Everything, in the order of a decode step.
+            pub fn all() -> Vec<Subject> {
+                let mut all = Vec::new();
+                $(
+                    let of = |variant| {
+                        #[allow(unused_parens, reason = "a variant of one part stands in them alone")]
+                        let ($($of)? $($($field),*)?) = variant;
+                        Subject::$Subject $(($of))? $({ $($field),* })?
+                    };
+                    all.extend(<$Operation as Operation>::variants().into_iter().map(of));
+                )*
+                all
+            }
+
+            /// The kernels that it launches, by name.
+            pub fn kernels(self) -> Vec<String> {
+                let names = match self {
+                    $(Subject::$Subject $(($of))? $({ $($field),* })? => {
+                        <$Operation as Operation>::launches(($($of)? $($($field),*)?))
+                    })*
+                };
+                names.into_iter().map(str::to_owned).collect()
+            }
+
+            /// The sizes that make up its shape, and those of a layer of a small model.
+            pub fn sizes(self) -> &'static [(&'static str, usize)] {
+                match self {
+                    $(Subject::$Subject $(($of))? $({ $($field),* })? => {
+                        <$Operation as Operation>::sizes(($($of)? $($($field),*)?))
+                    })*
+                }
+            }
+
+            fn shapes(self) -> Vec<Vec<usize>> {
+                match self {
+                    $(Subject::$Subject $(($of))? $({ $($field),* })? => {
+                        <$Operation as Operation>::shapes(($($of)? $($($field),*)?))
+                    })*
+                }
+            }
+
+            fn run<B: Bench>(self, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Result<(), Failure> {
+                match self {
+                    $(Subject::$Subject $(($of))? $({ $($field),* })? => {
+                        <$Operation as Operation>::run(($($of)? $($($field),*)?), shape, bench, rng)
+                    })*
+                }
+            }
+        }
+
+        /// Every kernel of this crate with what is known of it, operation by operation in the order of a decode step.
+        #[must_use]
+        pub fn listed() -> Vec<Listed> {
+            [$(<$Operation as Operation>::kernels(),)*].concat()
+        }
+
+        /// For each operation its own kernels, and those that all of its cases launch.
+        #[cfg(test)]
+        fn covered() -> Vec<(Vec<Listed>, std::collections::BTreeSet<&'static str>)> {
+            let launched = |(has_cases, names): (bool, Vec<&'static str>)| names.into_iter().filter(move |_| has_cases);
+            vec![$({
+                type This = $Operation;
+                let variants = This::variants().into_iter();
+                let runs = variants.map(|v| (!This::shapes(v).is_empty(), This::launches(v)));
+                (This::kernels(), runs.flat_map(launched).collect())
+            },)*]
+        }
+    };
+}
+
+operations! {
+    /// The row of a token.
+    Embed(format: Format) = embed::cases::Embeddings;
+    /// RMS norm, its first variant or the default.
+    RmsNorm {
+        /// The first variant.
+        v1: bool
+    } = norm::cases::RmsNorms;
+    /// Residual addition and RMS norm.
+    AddRmsNorm = norm::cases::AddRmsNorms;
+    /// Matrix times vectors.
+    Gemv {
+        /// The format of the weights.
+        format: Format,
+        /// The entry point.
+        product: Product
+    } = gemv::cases::Products;
+    /// Rotary embedding.
+    Rope = rope::cases::Rotations;
+    /// Norm of each head and rotary embedding.
+    QkNormRope = rope::cases::NormedRotations;
+    /// Keys and values into a cache of f16, or of f32.
+    KvStore {
+        /// A cache of f32.
+        f32: bool
+    } = kv::cases::Stores;
+    /// Attention in three launches.
+    AttentionThree = attention::cases::InThree;
+    /// Attention in one, over a cache of f16 or of f32.
+    Attention {
+        /// A cache of f32.
+        f32: bool
+    } = attention::cases::InOne;
+    /// Norm, rotation and store of any number of columns.
+    QkvStore(kv: KvType) = attention::cases::ColumnStores;
+    /// A decode step's attention, of any number of columns.
+    AttentionStep(kv: KvType) = attention::cases::Steps;
+    /// Attention of many tokens of one sequence.
+    AttentionPrefill(kv: KvType) = attention::cases::Prompts;
+    /// A layer of a decoding step in one launch, beside the five that it replaces.
+    Layer(format: Format) = persistent::cases::Layers;
+    /// Residual addition.
+    ResidualAdd = elementwise::cases::ResidualAdds;
+    /// SwiGLU.
+    Swiglu = elementwise::cases::Swiglus;
+    /// The index of the largest.
+    Argmax = sampling::cases::Argmaxes;
+    /// The index of the largest that a mask allows.
+    ArgmaxMasked = sampling::cases::MaskedArgmaxes;
+    /// The repetition penalty.
+    RepetitionPenalty = sampling::cases::Penalties;
+    /// A token by temperature, top-k, top-p and a seed.
+    Sample = sampling::cases::Samples;
+}
+
+/// Every kernel of this crate, in the order of the list.
+#[must_use]
+pub fn catalogue() -> Vec<&'static KernelMeta> {
+    listed().iter().map(|k| k.meta).collect()
+}
+
+impl Subject {
+    /// The case of a shape.
+    pub fn case(self, values: &[usize]) -> Case {
+        let mut shape: Vec<usize> = self.sizes().iter().map(|s| s.1).collect();
+        for (to, from) in shape.iter_mut().zip(values) {
+            *to = *from;
+        }
+        Case { subject: self, values: shape }
+    }
+
+    /// The case of a shape as a user writes it, such as `rows=3,cols=256`; sizes that are not named are those of
+    /// [`sizes`](Subject::sizes).
+    ///
+    /// # Errors
+    /// The part that names no size, or gives no number.
+    pub fn parse(self, text: &str) -> Result<Case, String> {
+        let mut case = self.case(&[]);
+        for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}` is not NAME=NUMBER"))?;
+            let names: Vec<&str> = self.sizes().iter().map(|s| s.0).collect();
+            let at = names.iter().position(|n| *n == name.trim());
+            let at = at.ok_or_else(|| format!("no size `{name}`: the sizes are {}", names.join(", ")))?;
+            case.values[at] = value.trim().parse().map_err(|_| format!("`{part}`: `{value}` is not a number"))?;
+        }
+        Ok(case)
+    }
+
+    /// The shapes that it has to get right: at the edges of its tiles, odd, long, and at random.
+    pub fn cases(self) -> Vec<Case> {
+        self.shapes().into_iter().map(|values| Case { subject: self, values }).collect()
+    }
+}
+
+/// A subject in a shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    subject: Subject,
+    values: Vec<usize>,
+}
+
+impl Case {
+    /// What is run.
+    pub fn subject(&self) -> Subject {
+        self.subject
+    }
+
+    fn sizes(&self) -> Shape<'_> {
+        Shape { names: self.subject.sizes(), values: &self.values }
+    }
+
+    /// Names and values of its sizes.
+    pub fn shape(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
+        self.subject.sizes().iter().zip(&self.values).map(|(s, n)| (s.0, *n))
+    }
+
+    /// Runs it and compares with the reference.
+    ///
+    /// # Errors
+    /// A launch that failed, or the first element that is too far from its reference.
+    pub fn run<B: Bench>(&self, bench: &mut B) -> Result<(), Failure> {
+        // Shapes of their own numbers, whatever else runs.
+        let mut rng = Rng(self.values.iter().fold(1, |h: u64, n| h.wrapping_mul(31).wrapping_add(*n as u64)));
+        self.subject.run(&self.sizes(), bench, &mut rng)
+    }
+}
+
+/// The shape, as [`Subject::parse`] reads it.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.shape().map(|(name, n)| format!("{name}={n}")).collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
+/// Every case of every kernel.
+pub fn all() -> Vec<Case> {
+    Subject::all().into_iter().flat_map(Subject::cases).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::Measured;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    #[test]
+    fn every_kernel_is_listed_once_and_says_what_a_reader_needs() {
+        let all = catalogue();
+        let mut names: Vec<_> = all.iter().map(|m| m.name).collect();
+        names.sort_unstable();
+        let twice: Vec<_> = names.windows(2).filter(|w| w[0] == w[1]).map(|w| w[0]).collect();
+        assert_eq!(twice, [""; 0], "listed by two operations, or twice by one");
+        for m in all {
+            assert!(!m.summary.is_empty(), "{} has no summary", m.name);
+            assert!(m.min_blocks > 0, "{}: launch bounds come with a minimum of blocks", m.name);
+            assert_eq!(m.library, "gpu-kernels", "{}", m.name);
+        }
+    }
+
+    /// That no kernel is missing from the list, the manifest of the device build says (`tests/kernels/manifest.rs`).
+    #[test]
+    fn every_kernel_has_cases() {
+        let known: BTreeSet<&str> = catalogue().iter().map(|m| m.name).collect();
+        for (own, launched) in covered() {
+            for kernel in &own {
+                assert!(launched.contains(kernel.meta.name), "no case launches {}", kernel.meta.name);
+            }
+            assert!(launched.is_subset(&known), "no kernels: {:?}", launched.difference(&known));
+        }
+    }
+
+    #[test]
+    fn every_kernel_is_measured_or_says_why_not() {
+        for kernel in listed() {
+            for Measured::By(text) | Measured::Not(text) in [kernel.benchmark, kernel.budget] {
+                assert!(!text.is_empty(), "{}", kernel.meta.name);
+            }
+        }
+    }
+
+    /// Shapes choose the codes in turn: that a kernel is asked for none would not show.
+    #[test]
+    fn every_kernel_that_can_is_asked_for_codes() {
+        let (mut asked, mut kernels) = (BTreeMap::<_, usize>::new(), 0);
+        // A store has the shapes of the attention behind it, and writes no codes.
+        let can = |s: &Subject| !matches!(s, Subject::QkvStore(_)) && s.sizes().iter().any(|n| n.0 == "codes");
+        for subject in Subject::all().into_iter().filter(can) {
+            let of: Vec<usize> = subject.cases().iter().map(|c| c.sizes().size("codes")).filter(|n| *n != 0).collect();
+            assert!(!of.is_empty(), "{subject:?}");
+            of.into_iter().for_each(|n| *asked.entry(n).or_default() += 1);
+            kernels += 1;
+        }
+        // Codes have the numbers 1 to 5. Attention's three caches alone go through all of them.
+        assert!(kernels > 20 && asked.len() == 5 && asked.values().all(|n| *n >= 10), "{kernels}: {asked:?}");
+    }
+
+    #[test]
+    fn shapes_are_read_as_they_are_written() {
+        for case in all() {
+            assert_eq!(case.subject().parse(&case.to_string()).as_ref(), Ok(&case));
+        }
+        let norm = Subject::RmsNorm { v1: false };
+        assert_eq!(norm.parse("cols=5").unwrap().to_string(), "rows=1,cols=5");
+        assert!(norm.parse("width=5").unwrap_err().contains("rows, cols"));
+        assert!(norm.parse("cols").unwrap_err().contains("NAME=NUMBER"));
+        assert!(norm.parse("cols=-1").unwrap_err().contains("not a number"));
+    }
+}
