@@ -1,33 +1,18 @@
 //! What a codec is, and how units get into a record.
 
-use super::Layout;
 use crate::format::record::{Record, Spec, UNIT};
 use half::{bf16, f16};
 
-/// What the [list](crate::format::list) says of a format.
-pub(super) struct Stored {
-    pub name: &'static str,
-    pub type_id: u32,
-    /// Weights of a block.
-    pub elems: usize,
-    /// Bytes of a block.
-    pub bytes: usize,
-    /// Binary logarithm of the units that share a scale, where the record leaves it open.
-    pub block_units: u32,
-    pub layout: Layout,
-    pub spec: Spec,
-}
-
 /// How a format's blocks become numbers and records.
-pub(super) struct Codec {
-    pub(super) scales: Scales,
+pub struct Codec {
+    pub scales: Scales,
     /// A block's weights.
-    pub(super) decode: fn(&[u8], &mut [f32]),
-    pub(super) pack: Pack,
+    pub decode: fn(&[u8], &mut [f32]),
+    pub pack: Pack,
 }
 
 /// What must be finite in a block.
-pub(super) enum Scales {
+pub enum Scales {
     /// The f16 at these bytes.
     F16(&'static [usize]),
     /// The exponent at byte 0: 255 is no number.
@@ -37,7 +22,7 @@ pub(super) enum Scales {
 }
 
 /// How rows become units.
-pub(super) enum Pack {
+pub enum Pack {
     /// The bytes of 32 weights, as they stand.
     Dense,
     /// A block into the units from the given one on.
@@ -46,7 +31,7 @@ pub(super) enum Pack {
 
 impl Codec {
     /// The first of a block's scales (in a dense format: the weight) that is not finite.
-    pub(super) fn not_finite(&self, block: &[u8]) -> Option<f32> {
+    pub fn not_finite(&self, block: &[u8]) -> Option<f32> {
         let bad = |v: f32| (!v.is_finite()).then_some(v);
         match self.scales {
             Scales::F16(places) => places.iter().find_map(|&at| bad(f16_at(block, at))),
@@ -59,22 +44,28 @@ impl Codec {
         }
     }
 
-    /// Writes a row into its record, which is zero.
-    pub(super) fn pack_row(&self, stored: &Stored, row: &[u8], record: Record, words: &mut [u32]) {
-        let mut to = Writer { spec: stored.spec, record, words };
+    /// Writes a row of blocks of `elems` weights and `bytes` bytes into its record, which is zero.
+    pub fn pack_row(
+        &self,
+        (elems, bytes): (usize, usize),
+        row: &[u8],
+        (spec, record): (Spec, Record),
+        words: &mut [u32],
+    ) {
+        let mut to = Writer { spec, record, words };
         match self.pack {
             Pack::Dense => {
-                let unit = UNIT * stored.bytes;
+                let unit = UNIT * bytes;
                 let mut padded = [0u8; 4 * UNIT];
-                for (u, bytes) in row.chunks(unit).enumerate() {
+                for (u, part) in row.chunks(unit).enumerate() {
                     padded.fill(0);
-                    padded[..bytes.len()].copy_from_slice(bytes);
-                    to.codes(u, &words_of::<UNIT>(&padded)[..stored.spec.code_words]);
+                    padded[..part.len()].copy_from_slice(part);
+                    to.codes(u, &words_of::<UNIT>(&padded)[..spec.code_words]);
                 }
             }
             Pack::Blocks(pack) => {
-                for (b, block) in row.chunks_exact(stored.bytes).enumerate() {
-                    pack(block, b * stored.elems / UNIT, &mut to);
+                for (b, block) in row.chunks_exact(bytes).enumerate() {
+                    pack(block, b * elems / UNIT, &mut to);
                 }
             }
         }
@@ -82,7 +73,7 @@ impl Codec {
 }
 
 /// Writes a record.
-pub(super) struct Writer<'a> {
+pub struct Writer<'a> {
     spec: Spec,
     record: Record,
     words: &'a mut [u32],
@@ -124,17 +115,17 @@ impl Writer<'_> {
 }
 
 /// The f16 at byte `at` of a block.
-pub(super) fn f16_at(block: &[u8], at: usize) -> f32 {
+pub fn f16_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
 /// The bf16 at byte `at` of a block.
-pub(super) fn bf16_at(block: &[u8], at: usize) -> f32 {
+pub fn bf16_at(block: &[u8], at: usize) -> f32 {
     bf16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
 /// Bytes as little-endian words.
-pub(super) fn words_of<const N: usize>(bytes: &[u8]) -> [u32; N] {
+pub fn words_of<const N: usize>(bytes: &[u8]) -> [u32; N] {
     std::array::from_fn(|i| u32::from_le_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]]))
 }
 
@@ -150,36 +141,36 @@ fn place<const N: usize>(bits: impl Fn(usize) -> u8, at: impl Fn(usize, usize) -
 }
 
 /// Sign bits, in order.
-pub(super) fn one_bit(code: impl Fn(usize) -> u8) -> [u32; 1] {
+pub fn one_bit(code: impl Fn(usize) -> u8) -> [u32; 1] {
     place(code, |q, j| (0, 4 * q + j))
 }
 
 /// Codes of two bits, as `narrow` reads them.
-pub(super) fn two_bits(code: impl Fn(usize) -> u8) -> [u32; 2] {
+pub fn two_bits(code: impl Fn(usize) -> u8) -> [u32; 2] {
     place(|i| code(i) & 3, |q, j| (q / 4, 8 * j + 2 * (q % 4)))
 }
 
 /// Third bits, as `narrow` reads them.
-pub(super) fn third_bits(code: impl Fn(usize) -> u8) -> [u32; 1] {
+pub fn third_bits(code: impl Fn(usize) -> u8) -> [u32; 1] {
     place(|i| code(i) >> 2 & 1, |q, j| (0, 8 * j + (q + 2) % 8))
 }
 
 /// The low nibbles of codes, as `wide` reads them.
-pub(super) fn nibbles(code: impl Fn(usize) -> u8) -> [u32; 4] {
+pub fn nibbles(code: impl Fn(usize) -> u8) -> [u32; 4] {
     place(|i| code(i) & 15, |q, j| (q % 4, 8 * j + q / 4 * 4))
 }
 
 /// Nibbles that index a table, as `wide` reads them.
-pub(super) fn indices(code: impl Fn(usize) -> u8) -> [u32; 4] {
+pub fn indices(code: impl Fn(usize) -> u8) -> [u32; 4] {
     place(|i| code(i) & 15, |q, j| (q / 2, q % 2 * 16 + 4 * j))
 }
 
 /// Fifth bits, as `wide` reads them.
-pub(super) fn fifth_bits(code: impl Fn(usize) -> u8) -> [u32; 1] {
+pub fn fifth_bits(code: impl Fn(usize) -> u8) -> [u32; 1] {
     place(|i| code(i) >> 4 & 1, |q, j| (0, 8 * j + (q + 4) % 8))
 }
 
 /// Fifth and sixth bits, as `wide` reads them.
-pub(super) fn sixth_bits(code: impl Fn(usize) -> u8) -> [u32; 2] {
+pub fn sixth_bits(code: impl Fn(usize) -> u8) -> [u32; 2] {
     place(|i| code(i) >> 4 & 3, |q, j| (q / 4, 8 * j + (q + 2) % 4 * 2))
 }

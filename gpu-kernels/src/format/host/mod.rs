@@ -1,11 +1,12 @@
 //! The host's side of the formats: sizes, decoding, validation, and the way into records.
 
-mod blocks;
-mod codec;
+pub mod bits;
+pub mod codec;
 
 use super::decode::Decode;
-use super::record::Record;
-use codec::{Codec, Stored};
+use super::list;
+use super::record::{Record, Spec};
+use codec::Codec;
 use warpsmith_device::U32x4;
 
 macro_rules! define {
@@ -47,10 +48,6 @@ macro_rules! define {
                     )*)*
                 }
             }
-
-            fn codec(self) -> &'static Codec {
-                match self { $($(Format::$V => &blocks::$V,)*)* }
-            }
         }
 
         impl Layout {
@@ -66,6 +63,31 @@ macro_rules! define {
     };
 }
 crate::formats! { stored define () }
+
+macro_rules! codecs {
+    (() $($V:ident: $file:ident::$codec:ident;)*) => {
+        impl Format {
+            fn codec(self) -> &'static Codec {
+                match self { $(Format::$V => &list::codecs::$file::$codec,)* }
+            }
+        }
+    };
+}
+crate::formats! { codec codecs () }
+
+/// What the [list](crate::format::list) says of a format.
+struct Stored {
+    name: &'static str,
+    type_id: u32,
+    /// Weights of a block.
+    elems: usize,
+    /// Bytes of a block.
+    bytes: usize,
+    /// Binary logarithm of the units that share a scale, where the record leaves it open.
+    block_units: u32,
+    layout: Layout,
+    spec: Spec,
+}
 
 /// Why a tensor's bytes cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -325,7 +347,7 @@ impl Format {
         words.fill(0);
         let row_bytes = self.row_bytes(cols)?;
         for (row, words) in bytes.chunks_exact(row_bytes).zip(words.chunks_exact_mut(record.vectors * 4)) {
-            self.codec().pack_row(self.stored(), row, record, words);
+            self.codec().pack_row((self.block_elems(), self.block_bytes()), row, (self.stored().spec, record), words);
         }
         Ok(())
     }
