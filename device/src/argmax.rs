@@ -55,6 +55,21 @@ unsafe impl crate::warp::Shuffle for Best {
     }
 }
 
+#[cfg(any(target_arch = "nvptx64", doc, rust_analyzer))]
+impl crate::shared::SharedElement for Best {
+    #[inline(always)]
+    unsafe fn load(address: u32) -> Best {
+        // SAFETY: the caller's promise; handles are aligned to 16, and `Best` is 8 bytes.
+        let crate::U32x2([value, index]) = unsafe { crate::U32x2::load(address) };
+        Best { value: f32::from_bits(value), index }
+    }
+    #[inline(always)]
+    unsafe fn store(address: u32, v: Best) {
+        // SAFETY: the caller's promise; handles are aligned to 16, and `Best` is 8 bytes.
+        unsafe { crate::U32x2::store(address, crate::U32x2([v.value.to_bits(), v.index])) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Best;

@@ -3,7 +3,7 @@
 //! Loads are `pure, readonly`: the compiler may merge two loads of one address, but moves none
 //! over an `asm!` that may write (every store here) or over a barrier. Stores are neither.
 
-use crate::{Element, F32x2, F32x4, U32x2, U32x4, argmax::Best, bf16, f16};
+use crate::{Element, F32x2, F32x4, U32x2, U32x4, bf16, f16};
 use core::arch::asm;
 
 /// A value that shared memory holds: numbers and vectors of 8 to 128 bits, one instruction each; arrays of elements and
@@ -112,20 +112,6 @@ macro_rules! vectors {
 }
 vectors! { U32x2 [u32; 2]; F32x2 [f32; 2]; }
 vectors! { U32x4 [u32; 4]; F32x4 [f32; 4]; }
-
-impl SharedElement for Best {
-    #[inline(always)]
-    unsafe fn load(address: u32) -> Best {
-        // SAFETY: the caller's promise; handles are aligned to 16, and `Best` is 8 bytes.
-        let U32x2([value, index]) = unsafe { U32x2::load(address) };
-        Best { value: f32::from_bits(value), index }
-    }
-    #[inline(always)]
-    unsafe fn store(address: u32, v: Best) {
-        // SAFETY: the caller's promise; handles are aligned to 16, and `Best` is 8 bytes.
-        unsafe { U32x2::store(address, U32x2([v.value.to_bits(), v.index])) }
-    }
-}
 
 /// Loads an element of any size, in accesses as wide as its alignment.
 ///
