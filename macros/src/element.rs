@@ -1,27 +1,14 @@
 //! `#[derive(Element)]`.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::{Data, DeriveInput, Error, Result, spanned::Spanned};
+use syn::{Data, DeriveInput, Error, Fields, Result, Type, spanned::Spanned};
 
+/// What `#[derive(Element)]` adds to a struct.
 pub fn derive(item: TokenStream) -> Result<TokenStream> {
     let input: DeriveInput = syn::parse2(item)?;
     let name = &input.ident;
-    let fields = match &input.data {
-        Data::Struct(s) => &s.fields,
-        Data::Enum(e) => {
-            return Err(Error::new(
-                e.enum_token.span(),
-                "an enum is no `Element`: not every bit pattern is one of its values; pass its number",
-            ));
-        }
-        Data::Union(u) => {
-            return Err(Error::new(
-                u.union_token.span(),
-                "a union is no `Element`: it does not say which of its fields holds",
-            ));
-        }
-    };
+    let fields = fields(&input.data)?;
     if fields.is_empty() {
         return Err(Error::new(
             name.span(),
@@ -34,6 +21,45 @@ pub fn derive(item: TokenStream) -> Result<TokenStream> {
             "an `Element` is one concrete type: its padding cannot be checked for every parameter",
         ));
     }
+    check_layout(&input)?;
+    let types: Vec<_> = fields.iter().map(|f| &f.ty).collect();
+    let bounds = types.iter().map(|ty| {
+        quote_spanned! {ty.span()=> is_element::<#ty>(); }
+    });
+    let message = format!(
+        "`{name}` has padding: host and GPU would disagree on bytes that nobody wrote. Order the fields from large to small, or fill the gaps with fields of your own"
+    );
+    let padding = quote_spanned! {name.span()=>
+        const _: () = assert!(::core::mem::size_of::<#name>() == #(::core::mem::size_of::<#types>())+*, #message);
+    };
+    let implementations = implementations(name, &types);
+    Ok(quote! {
+        const _: () = {
+            const fn is_element<T: ::warpsmith_device::Element>() {}
+            #[allow(dead_code)]
+            const fn fields() { #(#bounds)* }
+        };
+        #padding
+        #implementations
+    })
+}
+
+/// The fields of a struct; nothing else is an `Element`.
+fn fields(data: &Data) -> Result<&Fields> {
+    match data {
+        Data::Struct(s) => Ok(&s.fields),
+        Data::Enum(e) => Err(Error::new(
+            e.enum_token.span(),
+            "an enum is no `Element`: not every bit pattern is one of its values; pass its number",
+        )),
+        Data::Union(u) => {
+            Err(Error::new(u.union_token.span(), "a union is no `Element`: it does not say which of its fields holds"))
+        }
+    }
+}
+
+/// Checks that host and device lay the struct out alike, with aligned fields.
+fn check_layout(input: &DeriveInput) -> Result<()> {
     let (mut fixed, mut packed) = (false, None);
     for attr in input.attrs.iter().filter(|a| a.path().is_ident("repr")) {
         attr.parse_nested_meta(|meta| {
@@ -54,27 +80,16 @@ pub fn derive(item: TokenStream) -> Result<TokenStream> {
     }
     if !fixed {
         return Err(Error::new(
-            name.span(),
+            input.ident.span(),
             "an `Element` needs `#[repr(C)]`: without it host and device may lay it out differently",
         ));
     }
-    let types: Vec<_> = fields.iter().map(|f| &f.ty).collect();
-    let bounds = types.iter().map(|ty| {
-        quote_spanned! {ty.span()=> is_element::<#ty>(); }
-    });
-    let message = format!(
-        "`{name}` has padding: host and GPU would disagree on bytes that nobody wrote. Order the fields from large to small, or fill the gaps with fields of your own"
-    );
-    let padding = quote_spanned! {name.span()=>
-        const _: () = assert!(::core::mem::size_of::<#name>() == #(::core::mem::size_of::<#types>())+*, #message);
-    };
-    Ok(quote! {
-        const _: () = {
-            const fn is_element<T: ::warpsmith_device::Element>() {}
-            #[allow(dead_code)]
-            const fn fields() { #(#bounds)* }
-        };
-        #padding
+    Ok(())
+}
+
+/// The traits of a struct that has been found to be an `Element`.
+fn implementations(name: &Ident, types: &[&Type]) -> TokenStream {
+    quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         // SAFETY: every field is an `Element`, for which zero is valid.
         unsafe impl ::warpsmith_device::__private::bytemuck::Zeroable for #name {}
@@ -99,5 +114,5 @@ pub fn derive(item: TokenStream) -> Result<TokenStream> {
                 unsafe { ::warpsmith_device::shared::store_plain(address, v) }
             }
         }
-    })
+    }
 }

@@ -312,72 +312,9 @@ impl Parts {
         let name = Ident::new(&camel_case(&self.f.sig.ident.unraw().to_string()), self.f.sig.ident.span());
         let borrows = arguments.iter().any(|a| matches!(a.kind, Kind::Buffer(..)));
         let (generics, anonymous) = if borrows { (quote!(<'a>), quote!(<'_>)) } else { (quote!(), quote!()) };
-        let fields = arguments.iter().map(|a| {
-            let (id, element) = (&a.name, a.element());
-            let text = format!("Argument `{}: {}`.", id.unraw(), type_text(&a.ty));
-            let docs = if a.docs.is_empty() {
-                quote!(#[doc = #text])
-            } else {
-                let docs = &a.docs;
-                quote!(#(#docs)* #[doc = ""] #[doc = #text])
-            };
-            let ty = match a.kind {
-                Kind::Buffer(Buffer::In | Buffer::Awaited, _) => quote!(&'a ::warpsmith_device::DeviceSlice<#element>),
-                Kind::Buffer(..) => quote!(&'a mut ::warpsmith_device::DeviceSlice<#element>),
-                Kind::Scalar | Kind::Struct => quote!(#element),
-            };
-            quote! { #docs pub #id: #ty }
-        });
-        let metas = arguments.iter().map(|a| {
-            let (id, ty, element) = (a.name.unraw().to_string(), type_text(&a.ty), a.element());
-            let element_name = type_text(element);
-            let (kind, param) = match &a.kind {
-                Kind::Buffer(Buffer::In | Buffer::Awaited, _) => ("In", quote!(u64)),
-                Kind::Buffer(b, _) => (b.type_name(), quote!(u64)),
-                Kind::Scalar => ("Scalar", quote!(#element)),
-                Kind::Struct => ("Struct", quote!(#element)),
-            };
-            let kind = Ident::new(kind, Span::call_site());
-            quote! {
-                ::warpsmith_device::ArgMeta {
-                    name: #id,
-                    ty: #ty,
-                    kind: ::warpsmith_device::ArgKind::#kind,
-                    element: #element_name,
-                    size: ::core::mem::size_of::<#param>() as u32,
-                    align: ::core::mem::align_of::<#param>() as u32,
-                    element_size: ::core::mem::size_of::<#element>() as u32,
-                    element_align: ::core::mem::align_of::<#element>() as u32,
-                }
-            }
-        });
-        let calls = arguments.iter().enumerate().map(|(i, a)| {
-            let id = &a.name;
-            let access = match a.kind {
-                Kind::Buffer(Buffer::In | Buffer::Awaited, _) => Some("Read"),
-                Kind::Buffer(Buffer::Out, _) => Some("Write"),
-                Kind::Buffer(Buffer::InOut, _) => Some("ReadWrite"),
-                Kind::Scalar | Kind::Struct => None,
-            };
-            match access.map(|a| Ident::new(a, Span::call_site())) {
-                Some(access) => quote! {
-                    sink.buffer(
-                        &args[#i],
-                        self.#id.address().raw(),
-                        self.#id.byte_len() as u64,
-                        ::warpsmith_device::Access::#access,
-                    );
-                },
-                None => {
-                    // Not of the type's span: a type may be from a macro, whose `self` would be another.
-                    let (ty, argument) = (&a.ty, quote!(&self.#id));
-                    let bytes = quote_spanned! {ty.span()=>
-                        ::warpsmith_device::__private::bytes_of::<#ty>(#argument)
-                    };
-                    quote! { sink.scalar(&args[#i], #bytes); }
-                }
-            }
-        });
+        let fields = arguments.iter().map(field);
+        let metas = arguments.iter().map(metadata);
+        let calls = arguments.iter().enumerate().map(|(i, a)| handing_over(i, a));
         let launch_doc = format!(
             "A launch of the kernel `{entry}`. Its contract says which lengths it needs and how many blocks it takes."
         );
@@ -437,6 +374,78 @@ impl Parts {
                 ::warpsmith_device::__private::args_fit(<#name #anonymous as ::warpsmith_device::Kernel>::META.args),
                 #too_large
             );
+        }
+    }
+}
+
+/// The field of the launch struct that an argument is.
+fn field(a: &Argument) -> TokenStream {
+    let (id, element) = (&a.name, a.element());
+    let text = format!("Argument `{}: {}`.", id.unraw(), type_text(&a.ty));
+    let docs = if a.docs.is_empty() {
+        quote!(#[doc = #text])
+    } else {
+        let docs = &a.docs;
+        quote!(#(#docs)* #[doc = ""] #[doc = #text])
+    };
+    let ty = match a.kind {
+        Kind::Buffer(Buffer::In | Buffer::Awaited, _) => quote!(&'a ::warpsmith_device::DeviceSlice<#element>),
+        Kind::Buffer(..) => quote!(&'a mut ::warpsmith_device::DeviceSlice<#element>),
+        Kind::Scalar | Kind::Struct => quote!(#element),
+    };
+    quote! { #docs pub #id: #ty }
+}
+
+/// What the kernel's metadata say of an argument.
+fn metadata(a: &Argument) -> TokenStream {
+    let (id, ty, element) = (a.name.unraw().to_string(), type_text(&a.ty), a.element());
+    let element_name = type_text(element);
+    let (kind, param) = match &a.kind {
+        Kind::Buffer(Buffer::In | Buffer::Awaited, _) => ("In", quote!(u64)),
+        Kind::Buffer(b, _) => (b.type_name(), quote!(u64)),
+        Kind::Scalar => ("Scalar", quote!(#element)),
+        Kind::Struct => ("Struct", quote!(#element)),
+    };
+    let kind = Ident::new(kind, Span::call_site());
+    quote! {
+        ::warpsmith_device::ArgMeta {
+            name: #id,
+            ty: #ty,
+            kind: ::warpsmith_device::ArgKind::#kind,
+            element: #element_name,
+            size: ::core::mem::size_of::<#param>() as u32,
+            align: ::core::mem::align_of::<#param>() as u32,
+            element_size: ::core::mem::size_of::<#element>() as u32,
+            element_align: ::core::mem::align_of::<#element>() as u32,
+        }
+    }
+}
+
+/// How a launch hands over its argument `i`.
+fn handing_over(i: usize, a: &Argument) -> TokenStream {
+    let id = &a.name;
+    let access = match a.kind {
+        Kind::Buffer(Buffer::In | Buffer::Awaited, _) => Some("Read"),
+        Kind::Buffer(Buffer::Out, _) => Some("Write"),
+        Kind::Buffer(Buffer::InOut, _) => Some("ReadWrite"),
+        Kind::Scalar | Kind::Struct => None,
+    };
+    match access.map(|a| Ident::new(a, Span::call_site())) {
+        Some(access) => quote! {
+            sink.buffer(
+                &args[#i],
+                self.#id.address().raw(),
+                self.#id.byte_len() as u64,
+                ::warpsmith_device::Access::#access,
+            );
+        },
+        None => {
+            // Not of the type's span: a type may be from a macro, whose `self` would be another.
+            let (ty, argument) = (&a.ty, quote!(&self.#id));
+            let bytes = quote_spanned! {ty.span()=>
+                ::warpsmith_device::__private::bytes_of::<#ty>(#argument)
+            };
+            quote! { sink.scalar(&args[#i], #bytes); }
         }
     }
 }

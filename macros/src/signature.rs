@@ -82,61 +82,13 @@ fn refuse<T>(at: impl ToTokens, message: impl std::fmt::Display) -> Result<T> {
     Err(Error::new_spanned(at, message))
 }
 
+/// What an argument of a type is.
 fn classify(ty: &Type) -> Result<Kind> {
     let path = match ty {
         Type::Group(g) => return classify(&g.elem),
         Type::Paren(p) => return classify(&p.elem),
-        Type::Reference(r) => {
-            let inner = match &*r.elem {
-                Type::Slice(s) => type_text(&s.elem),
-                other => type_text(other),
-            };
-            let use_ = if r.mutability.is_some() { "InOut" } else { "In" };
-            return match &*r.elem {
-                Type::Slice(_) => refuse(
-                    ty,
-                    format!(
-                        "a slice is passed differently by each code generator: take `{use_}<{inner}>` and the length as a `u32` of its own"
-                    ),
-                ),
-                _ => refuse(ty, format!("a kernel argument cannot be a reference: take `{use_}<{inner}>`")),
-            };
-        }
-        Type::Ptr(p) => {
-            let use_ = if matches!(p.mutability, PointerMutability::Mut(_)) { "InOut" } else { "In" };
-            return refuse(
-                ty,
-                format!(
-                    "a raw pointer does not say what the kernel does with it: take `{use_}<{}>`",
-                    type_text(&p.elem)
-                ),
-            );
-        }
-        Type::Tuple(_) => {
-            return refuse(
-                ty,
-                "a tuple has no fixed layout: pass its parts as arguments, or a `#[repr(C)]` struct with `#[derive(Element)]`",
-            );
-        }
-        Type::Array(_) => {
-            return refuse(
-                ty,
-                "an array is not passed by value: put it in a `#[repr(C)]` struct with `#[derive(Element)]`, or in a buffer",
-            );
-        }
-        Type::Slice(_) => return refuse(ty, "a slice has no size: take `In<T>` and the length as a `u32` of its own"),
-        Type::FnPtr(_) => return refuse(ty, "a function on the host has no address on the GPU"),
-        Type::ImplTrait(_) | Type::TraitObject(_) => {
-            return refuse(ty, "a kernel argument has one concrete type: a PTX entry is not generic");
-        }
-        Type::Infer(_) => return refuse(ty, "write the type out: it becomes a field of the launch struct"),
         Type::Path(p) if p.qself.is_none() => &p.path,
-        _ => {
-            return refuse(
-                ty,
-                "expected `In<T>`, `Out<T>`, `InOut<T>`, a number, or a `#[repr(C)]` struct with `#[derive(Element)]`",
-            );
-        }
+        _ => return refuse_nameless(ty),
     };
     let Some(last) = path.segments.last() else {
         return refuse(ty, "expected a type");
@@ -174,6 +126,56 @@ fn classify(ty: &Type) -> Result<Kind> {
         "Self" => refuse(ty, "a kernel is a free function: there is no `Self`"),
         _ if SCALARS.contains(&name.as_str()) => Ok(Kind::Scalar),
         _ => Ok(Kind::Struct),
+    }
+}
+
+/// Says why a type that is no path cannot be an argument, and what can be in its place.
+fn refuse_nameless(ty: &Type) -> Result<Kind> {
+    match ty {
+        Type::Reference(r) => {
+            let inner = match &*r.elem {
+                Type::Slice(s) => type_text(&s.elem),
+                other => type_text(other),
+            };
+            let use_ = if r.mutability.is_some() { "InOut" } else { "In" };
+            match &*r.elem {
+                Type::Slice(_) => refuse(
+                    ty,
+                    format!(
+                        "a slice is passed differently by each code generator: take `{use_}<{inner}>` and the length as a `u32` of its own"
+                    ),
+                ),
+                _ => refuse(ty, format!("a kernel argument cannot be a reference: take `{use_}<{inner}>`")),
+            }
+        }
+        Type::Ptr(p) => {
+            let use_ = if matches!(p.mutability, PointerMutability::Mut(_)) { "InOut" } else { "In" };
+            refuse(
+                ty,
+                format!(
+                    "a raw pointer does not say what the kernel does with it: take `{use_}<{}>`",
+                    type_text(&p.elem)
+                ),
+            )
+        }
+        Type::Tuple(_) => refuse(
+            ty,
+            "a tuple has no fixed layout: pass its parts as arguments, or a `#[repr(C)]` struct with `#[derive(Element)]`",
+        ),
+        Type::Array(_) => refuse(
+            ty,
+            "an array is not passed by value: put it in a `#[repr(C)]` struct with `#[derive(Element)]`, or in a buffer",
+        ),
+        Type::Slice(_) => refuse(ty, "a slice has no size: take `In<T>` and the length as a `u32` of its own"),
+        Type::FnPtr(_) => refuse(ty, "a function on the host has no address on the GPU"),
+        Type::ImplTrait(_) | Type::TraitObject(_) => {
+            refuse(ty, "a kernel argument has one concrete type: a PTX entry is not generic")
+        }
+        Type::Infer(_) => refuse(ty, "write the type out: it becomes a field of the launch struct"),
+        _ => refuse(
+            ty,
+            "expected `In<T>`, `Out<T>`, `InOut<T>`, a number, or a `#[repr(C)]` struct with `#[derive(Element)]`",
+        ),
     }
 }
 

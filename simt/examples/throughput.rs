@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use warpsmith_check::{CheckedMemory, Checks, Inspect};
-use warpsmith_simt::{Launch, LoadOptions, Machine, MachineConfig, Module};
+use warpsmith_simt::{Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
 const HEAD: &str = ".version 8.0\n.target sm_90\n.address_size 64\n";
 
@@ -71,31 +71,45 @@ DONE:
 
 const RACES: Checks = Checks { init: false, races: true, sync: true, profile: false, seed: 0 };
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const ROWS: u32 = 2048;
+const COLS: u32 = 4096;
+
+fn main() -> Outcome<()> {
     let threads = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(1);
     let machine = Machine::new(MachineConfig { threads, ..MachineConfig::default() });
-    let text = format!("{HEAD}{GEMV}");
-    let instance = machine.instantiate(Arc::new(Module::load(&text, &LoadOptions { sm: 90 })?))?;
-    let (rows, cols) = (2048u32, 4096u32);
+    products(&machine)?;
+    empty_blocks(&machine)?;
+    loading()
+}
+
+fn load(text: &str) -> Outcome<Arc<Module>> {
+    Ok(Arc::new(Module::load(text, &LoadOptions { sm: 90 })?))
+}
+
+/// Products of a matrix and a vector, without checks and under them.
+fn products(machine: &Machine) -> Outcome<()> {
+    let instance = machine.instantiate(load(&format!("{HEAD}{GEMV}"))?)?;
     let memory = machine.memory();
     // Bits for undefined bytes, for the checked launches below; the others do not look at them.
     memory.track(true);
     let values: Vec<u8> =
-        (0..rows as usize * cols as usize).flat_map(|i| ((i % 7) as f32 - 3.0).to_le_bytes()).collect();
+        (0..ROWS as usize * COLS as usize).flat_map(|i| ((i % 7) as f32 - 3.0).to_le_bytes()).collect();
     let w = memory.alloc(values.len() as u64, 256)?;
     memory.write(w, &values)?;
-    let x = memory.alloc(u64::from(cols) * 4, 256)?;
-    memory.write(x, &values[..cols as usize * 4])?;
-    let y = memory.alloc(u64::from(rows) * 4, 256)?;
+    let x = memory.alloc(u64::from(COLS) * 4, 256)?;
+    memory.write(x, &values[..COLS as usize * 4])?;
+    let y = memory.alloc(u64::from(ROWS) * 4, 256)?;
     let mut params = Vec::new();
     [w, x, y].iter().for_each(|p| params.extend(p.to_le_bytes()));
-    params.extend(cols.to_le_bytes());
+    params.extend(COLS.to_le_bytes());
     for kernel in ["gemv", "gemv4"] {
         let mut best = f64::INFINITY;
         let mut counters = None;
         for _ in 0..7 {
             let start = Instant::now();
-            let c = machine.launch(&instance, kernel, &Launch::new([rows / 8, 1, 1], [256, 1, 1]), &params)?;
+            let c = machine.launch(&instance, kernel, &Launch::new([ROWS / 8, 1, 1], [256, 1, 1]), &params)?;
             best = best.min(start.elapsed().as_secs_f64());
             counters = Some(c);
         }
@@ -107,60 +121,77 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             best * 1e9 / c.warp_instructions as f64,
             values.len() as f64 / best / 1e9
         );
-        let init = Checks { init: true, ..Checks::default() };
-        let both = Checks { init: true, ..RACES };
         let kinds = [
             ("hooks alone", Checks::default()),
-            ("undefined data", init),
+            ("undefined data", Checks { init: true, ..Checks::default() }),
             ("races", RACES),
-            ("undefined data and races", both),
+            ("undefined data and races", Checks { init: true, ..RACES }),
         ];
         for (name, checks) in kinds {
-            let mut checked = f64::INFINITY;
-            for _ in 0..5 {
-                // Results that are undefined anew, as after an allocation.
-                let y = memory.alloc(u64::from(rows) * 4, 256)?;
-                params[16..24].copy_from_slice(&y.to_le_bytes());
-                let start = Instant::now();
-                let launch = Launch::new([rows / 8, 1, 1], [256, 1, 1]);
-                let inspection = machine.inspect(&instance, kernel, &launch, &params, &checks);
-                checked = checked.min(start.elapsed().as_secs_f64());
-                if let Some(fault) = inspection.fault {
-                    return Err(fault.to_string().into());
-                }
-                if let Some(finding) = inspection.findings.first() {
-                    return Err(finding.to_string().into());
-                }
-                memory.free(y)?;
-            }
+            let checked = checked_product(machine, &instance, kernel, &params, &checks)?;
             println!("{kernel}, checked for {name}: {:.2} ms, {:.2} times as long", checked * 1e3, checked / best);
         }
-        params[16..24].copy_from_slice(&y.to_le_bytes());
     }
     let mut out = [0; 4];
     memory.read(y, &mut out)?;
-    let want: f64 = (0..cols as usize).map(|i| ((i % 7) as f64 - 3.0).powi(2)).sum();
+    let want: f64 = (0..COLS as usize).map(|i| ((i % 7) as f64 - 3.0).powi(2)).sum();
     println!("y[0] = {} (exact: {want})", f32::from_le_bytes(out));
+    Ok(())
+}
+
+/// Seconds of the fastest of a few launches under checks.
+fn checked_product(
+    machine: &Machine,
+    instance: &Instance,
+    kernel: &str,
+    params: &[u8],
+    checks: &Checks,
+) -> Outcome<f64> {
+    let (memory, mut params, mut best) = (machine.memory(), params.to_vec(), f64::INFINITY);
+    for _ in 0..5 {
+        // Results that are undefined anew, as after an allocation.
+        let y = memory.alloc(u64::from(ROWS) * 4, 256)?;
+        params[16..24].copy_from_slice(&y.to_le_bytes());
+        let start = Instant::now();
+        let launch = Launch::new([ROWS / 8, 1, 1], [256, 1, 1]);
+        let inspection = machine.inspect(instance, kernel, &launch, &params, checks);
+        best = best.min(start.elapsed().as_secs_f64());
+        if let Some(fault) = inspection.fault {
+            return Err(fault.to_string().into());
+        }
+        if let Some(finding) = inspection.findings.first() {
+            return Err(finding.to_string().into());
+        }
+        memory.free(y)?;
+    }
+    Ok(best)
+}
+
+/// Launches that do nothing.
+fn empty_blocks(machine: &Machine) -> Outcome<()> {
+    let tiny =
+        format!("{HEAD}.visible .entry tiny(.param .u64 p) {{ .reg .b64 %rd<2>; ld.param.u64 %rd1, [p]; ret; }}");
+    let instance = machine.instantiate(load(&tiny)?)?;
     for (blocks, block, launches) in [(1u32, 32u32, 20_000u32), (1000, 256, 20), (10_000, 32, 20)] {
-        let tiny =
-            format!("{HEAD}.visible .entry tiny(.param .u64 p) {{ .reg .b64 %rd<2>; ld.param.u64 %rd1, [p]; ret; }}");
-        let instance = machine.instantiate(Arc::new(Module::load(&tiny, &LoadOptions { sm: 90 })?))?;
         let start = Instant::now();
         for _ in 0..launches {
-            machine.launch(&instance, "tiny", &Launch::new([blocks, 1, 1], [block, 1, 1]), &params)?;
+            machine.launch(&instance, "tiny", &Launch::new([blocks, 1, 1], [block, 1, 1]), &[0; 8])?;
         }
-        let seconds = start.elapsed().as_secs_f64();
-        let (per_launch, per_warp) =
-            (seconds / f64::from(launches), seconds / f64::from(launches) / f64::from(blocks * block / 32));
+        let per_launch = start.elapsed().as_secs_f64() / f64::from(launches);
         println!(
             "{blocks} empty blocks of {block}: {:.2} µs per launch, {:.0} ns per warp",
             per_launch * 1e6,
-            per_warp * 1e9
+            per_launch / f64::from(blocks * block / 32) * 1e9
         );
     }
+    Ok(())
+}
+
+/// Many kernels in one text.
+fn loading() -> Outcome<()> {
     let text = (0..2000).map(|i| GEMV.replace("gemv", &format!("k{i}_"))).collect::<String>();
     let start = Instant::now();
-    let module = Module::load(&format!("{HEAD}{text}"), &LoadOptions { sm: 90 })?;
+    let module = load(&format!("{HEAD}{text}"))?;
     let seconds = start.elapsed().as_secs_f64();
     println!("load: {:.1} MB/s, {} kernels", text.len() as f64 / seconds / 1e6, module.kernels().count());
     Ok(())

@@ -64,19 +64,64 @@ impl World {
     }
 }
 
-fn perform(w: &mut World, (which, [a, b, c, d]): Call) -> CUresult {
-    let (h1, h2, h3) = (w.handle(a), w.handle(b), w.handle(c));
-    let (p, q) = (w.address(a), w.address(b));
-    let (mut out, mut address, mut number) = (null_mut::<c_void>(), 0u64, 0usize);
-    let host: *mut c_void = w.host.as_mut_ptr().cast();
-    let place = |wanted: bool| if wanted { host } else { null_mut() };
-    let n = World::size(d);
-    let within = World::small(d);
-    let list = [CUgraphNode(h2), CUgraphNode(h3)];
+/// What a call is given.
+#[derive(Clone, Copy)]
+struct Given {
+    numbers: [u64; 4],
+    handles: [*mut c_void; 3],
+    addresses: [u64; 2],
+    bytes: usize,
+    few_bytes: usize,
+    host: *mut c_void,
+}
+
+/// What a call makes.
+struct Made {
+    handle: *mut c_void,
+    address: u64,
+    bytes: usize,
+}
+
+fn perform(w: &mut World, (which, numbers): Call) -> CUresult {
+    let [a, b, c, d] = numbers;
+    let given = Given {
+        numbers,
+        handles: [w.handle(a), w.handle(b), w.handle(c)],
+        addresses: [w.address(a), w.address(b)],
+        bytes: World::size(d),
+        few_bytes: World::small(d),
+        host: w.host.as_mut_ptr().cast(),
+    };
+    let mut made = Made { handle: null_mut(), address: 0, bytes: 0 };
     let code = match which % 64 {
-        0 => cu!(cuMemAlloc_v2(&mut address, n.min(1 << 21))),
+        n @ (0..=10 | 44..=50 | 56..=58 | 63) => memory(n, &given, &mut made),
+        n @ (11..=22 | 51 | 61..=62) => streams(n, &given, &mut made),
+        n @ (23..=36 | 59..=60) => graphs(n, &given, &mut made),
+        n => code(n, w, &given, &mut made),
+    };
+    if code == 0 {
+        if !made.handle.is_null() {
+            w.handles.push(made.handle.addr() as u64);
+        }
+        if made.address != 0 {
+            w.addresses.push(made.address);
+        }
+    }
+    code
+}
+
+/// Calls about memory.
+fn memory(which: u8, given: &Given, made: &mut Made) -> CUresult {
+    let [a, b, c, d] = given.numbers;
+    let [h1, h2, h3] = given.handles;
+    let [p, q] = given.addresses;
+    let (n, within) = (given.bytes, given.few_bytes);
+    let host = given.host;
+    let place = |wanted: bool| if wanted { host } else { null_mut() };
+    match which {
+        0 => cu!(cuMemAlloc_v2(&mut made.address, n.min(1 << 21))),
         1 => cu!(cuMemFree_v2(p)),
-        2 => cu!(cuMemAllocAsync(&mut address, within, CUstream(h2))),
+        2 => cu!(cuMemAllocAsync(&mut made.address, within, CUstream(h2))),
         3 => cu!(cuMemFreeAsync(p, CUstream(h2))),
         4 => cu!(cuMemcpyHtoD_v2(p, place(b & 1 == 0), within)),
         5 => cu!(cuMemcpyDtoH_v2(place(b & 1 == 0), p, within)),
@@ -85,78 +130,13 @@ fn perform(w: &mut World, (which, [a, b, c, d]): Call) -> CUresult {
         8 => cu!(cuMemsetD8_v2(p, 1, n)),
         9 => cu!(cuMemsetD32Async(p, 1, n, CUstream(h2))),
         10 => cu!(cuMemsetD2D16_v2(p, n, 3, within, World::size(c))),
-        11 => cu!(cuStreamCreate((&raw mut out).cast(), (a % 4) as u32)),
-        12 => cu!(cuStreamDestroy_v2(CUstream(h1))),
-        13 => cu!(cuStreamSynchronize(CUstream(h1))),
-        14 => cu!(cuStreamWaitEvent(CUstream(h1), CUevent(h2), (c % 3) as u32)),
-        15 => cu!(cuEventCreate((&raw mut out).cast(), (a % 9) as u32)),
-        16 => cu!(cuEventDestroy_v2(CUevent(h1))),
-        17 => cu!(cuEventRecord(CUevent(h1), CUstream(h2))),
-        18 => cu!(cuEventSynchronize(CUevent(h1))),
-        19 => cu!(cuEventElapsedTime(&mut 0f32, CUevent(h1), CUevent(h2))),
-        20 => cu!(cuStreamBeginCapture_v2(CUstream(h1), (b % 4) as i32)),
-        21 => cu!(cuStreamEndCapture(CUstream(h1), (&raw mut out).cast())),
-        22 => cu!(cuStreamIsCapturing(CUstream(h1), &mut 0)),
-        23 => cu!(cuGraphCreate((&raw mut out).cast(), (a % 2) as u32)),
-        24 => cu!(cuGraphDestroy(CUgraph(h1))),
-        25 => cu!(cuGraphAddEmptyNode((&raw mut out).cast(), CUgraph(h1), list.as_ptr(), (d % 3) as usize)),
-        26 => cu!(cuGraphAddChildGraphNode((&raw mut out).cast(), CUgraph(h1), null(), 0, CUgraph(h2))),
-        27 => {
-            let fill =
-                MemsetNodeParams { dst: p, pitch: n, value: 9, element_size: (c % 5) as u32, width: within, height: 2 };
-            cu!(cuGraphAddMemsetNode((&raw mut out).cast(), CUgraph(h2), null(), 0, &fill, CUcontext(h3)))
-        }
-        28 => cu!(cuGraphAddDependencies(CUgraph(h1), &list[0], &list[1], 1)),
-        29 => cu!(cuGraphDestroyNode(CUgraphNode(h1))),
-        30 => cu!(cuGraphInstantiateWithFlags((&raw mut out).cast(), CUgraph(h1), d % 16)),
-        31 => cu!(cuGraphLaunch(CUgraphExec(h1), CUstream(h2))),
-        32 => cu!(cuGraphExecDestroy(CUgraphExec(h1))),
-        33 => cu!(cuGraphExecUpdate(CUgraphExec(h1), CUgraph(h2), (&raw mut out).cast(), &mut 0)),
-        34 => cu!(cuGraphClone((&raw mut out).cast(), CUgraph(h1))),
-        35 => cu!(cuGraphGetNodes(CUgraph(h1), null_mut(), &mut number)),
-        36 => cu!(cuGraphNodeGetType(CUgraphNode(h1), &mut 0)),
-        37 => cu!(cuModuleGetFunction((&raw mut out).cast(), CUmodule(h1), c"step".as_ptr())),
-        38 => cu!(cuModuleUnload(CUmodule(h1))),
-        39 => {
-            let text = CString::new(PTX).unwrap();
-            cu!(cuModuleLoadData((&raw mut out).cast(), text.as_ptr().cast()))
-        }
-        40 => {
-            // `step` takes one pointer: whatever the handle is, eight readable bytes are what it may need.
-            let argument = [w.addresses.first().copied().unwrap_or(0); 4];
-            let arguments = [(&raw const argument).cast_mut().cast::<c_void>(); 4];
-            let dim = |n: u64| [1, 0, 1, 2, 1024, u32::MAX][(n % 6) as usize];
-            let known = w.handles.first().copied().unwrap_or(0);
-            let f = if b & 3 == 0 { h1 } else { std::ptr::without_provenance_mut(known as usize) };
-            cu!(cuLaunchKernel(
-                CUfunction(f),
-                1,
-                dim(a / 3),
-                1,
-                1,
-                dim(d),
-                1,
-                (World::size(c) as u32) / 2,
-                CUstream(h3),
-                arguments.as_ptr().cast_mut(),
-                null_mut()
-            ))
-        }
-        41 => cu!(cuFuncGetAttribute(&mut 0, (b % 20) as i32, CUfunction(h1))),
-        42 => cu!(cuFuncSetAttribute(CUfunction(h1), (b % 12) as i32, d as i32)),
-        43 => cu!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut 0, CUfunction(h1), d as i32, n)),
         44 => cu!(cuMemPoolDestroy(CUmemoryPool(h1))),
         45 => cu!(cuMemPoolGetAttribute(CUmemoryPool(h1), (b % 10) as i32, host)),
         46 => cu!(cuPointerGetAttribute(host, (b % 25) as i32, p)),
-        47 => cu!(cuMemGetAddressRange_v2(&mut address, &mut number, p)),
-        48 => cu!(cuMemHostAlloc(&mut out, n.min(1 << 16), (a % 16) as u32)),
+        47 => cu!(cuMemGetAddressRange_v2(&mut made.address, &mut made.bytes, p)),
+        48 => cu!(cuMemHostAlloc(&mut made.handle, n.min(1 << 16), (a % 16) as u32)),
         49 => cu!(cuMemFreeHost(std::ptr::without_provenance_mut(p as usize))),
-        50 => cu!(cuMemAllocManaged(&mut address, within, (b % 4) as u32)),
-        51 => cu!(cuCtxSynchronize()),
-        52 => cu!(cuLinkCreate_v2(0, null_mut(), null_mut(), (&raw mut out).cast())),
-        53 => cu!(cuLinkDestroy(CUlinkState(h1))),
-        54 => cu!(cuLibraryUnload(CUlibrary(h1))),
-        55 => cu!(cuKernelGetFunction((&raw mut out).cast(), CUkernel(h1))),
+        50 => cu!(cuMemAllocManaged(&mut made.address, within, (b % 4) as u32)),
         56 => cu!(cuArrayDestroy(h1)),
         57 => {
             let shape =
@@ -165,7 +145,7 @@ fn perform(w: &mut World, (which, [a, b, c, d]): Call) -> CUresult {
             if n.saturating_mul(World::size(c)) > 1 << 21 && n < usize::MAX / 8 {
                 return 0;
             }
-            cu!(cuArrayCreate_v2(&mut out, &shape))
+            cu!(cuArrayCreate_v2(&mut made.handle, &shape))
         }
         58 => {
             let side = |kind: u64| (kind % 5) as u32;
@@ -193,26 +173,111 @@ fn perform(w: &mut World, (which, [a, b, c, d]): Call) -> CUresult {
             }
             cu!(cuMemcpy2D_v2(&copy))
         }
-        59 => cu!(cuGraphNodeSetEnabled(CUgraphExec(h1), CUgraphNode(h2), (c % 2) as u32)),
-        60 => cu!(cuUserObjectRelease(CUuserObject(h1), (b % 3) as u32)),
+        _ => cu!(cuModuleGetGlobal_v2(&mut made.address, &mut made.bytes, CUmodule(h1), c"seven".as_ptr())),
+    }
+}
+
+/// Calls about streams, events and captures.
+fn streams(which: u8, given: &Given, made: &mut Made) -> CUresult {
+    let [a, b, c, d] = given.numbers;
+    let [h1, h2, h3] = given.handles;
+    let list = [CUgraphNode(h2), CUgraphNode(h3)];
+    match which {
+        11 => cu!(cuStreamCreate((&raw mut made.handle).cast(), (a % 4) as u32)),
+        12 => cu!(cuStreamDestroy_v2(CUstream(h1))),
+        13 => cu!(cuStreamSynchronize(CUstream(h1))),
+        14 => cu!(cuStreamWaitEvent(CUstream(h1), CUevent(h2), (c % 3) as u32)),
+        15 => cu!(cuEventCreate((&raw mut made.handle).cast(), (a % 9) as u32)),
+        16 => cu!(cuEventDestroy_v2(CUevent(h1))),
+        17 => cu!(cuEventRecord(CUevent(h1), CUstream(h2))),
+        18 => cu!(cuEventSynchronize(CUevent(h1))),
+        19 => cu!(cuEventElapsedTime(&mut 0f32, CUevent(h1), CUevent(h2))),
+        20 => cu!(cuStreamBeginCapture_v2(CUstream(h1), (b % 4) as i32)),
+        21 => cu!(cuStreamEndCapture(CUstream(h1), (&raw mut made.handle).cast())),
+        22 => cu!(cuStreamIsCapturing(CUstream(h1), &mut 0)),
+        51 => cu!(cuCtxSynchronize()),
         61 => cu!(cuStreamUpdateCaptureDependencies(
             CUstream(h1),
             list.as_ptr().cast_mut(),
             (d % 3) as usize,
             (c % 3) as u32
         )),
-        62 => cu!(cuThreadExchangeStreamCaptureMode(&mut ((a % 4) as i32))),
-        _ => cu!(cuModuleGetGlobal_v2(&mut address, &mut number, CUmodule(h1), c"seven".as_ptr())),
-    };
-    if code == 0 {
-        if !out.is_null() {
-            w.handles.push(out.addr() as u64);
-        }
-        if address != 0 {
-            w.addresses.push(address);
-        }
+        _ => cu!(cuThreadExchangeStreamCaptureMode(&mut ((a % 4) as i32))),
     }
-    code
+}
+
+/// Calls about graphs.
+fn graphs(which: u8, given: &Given, made: &mut Made) -> CUresult {
+    let [a, b, c, d] = given.numbers;
+    let [h1, h2, h3] = given.handles;
+    let [p, _] = given.addresses;
+    let (n, within) = (given.bytes, given.few_bytes);
+    let list = [CUgraphNode(h2), CUgraphNode(h3)];
+    match which {
+        23 => cu!(cuGraphCreate((&raw mut made.handle).cast(), (a % 2) as u32)),
+        24 => cu!(cuGraphDestroy(CUgraph(h1))),
+        25 => cu!(cuGraphAddEmptyNode((&raw mut made.handle).cast(), CUgraph(h1), list.as_ptr(), (d % 3) as usize)),
+        26 => cu!(cuGraphAddChildGraphNode((&raw mut made.handle).cast(), CUgraph(h1), null(), 0, CUgraph(h2))),
+        27 => {
+            let fill =
+                MemsetNodeParams { dst: p, pitch: n, value: 9, element_size: (c % 5) as u32, width: within, height: 2 };
+            cu!(cuGraphAddMemsetNode((&raw mut made.handle).cast(), CUgraph(h2), null(), 0, &fill, CUcontext(h3)))
+        }
+        28 => cu!(cuGraphAddDependencies(CUgraph(h1), &list[0], &list[1], 1)),
+        29 => cu!(cuGraphDestroyNode(CUgraphNode(h1))),
+        30 => cu!(cuGraphInstantiateWithFlags((&raw mut made.handle).cast(), CUgraph(h1), d % 16)),
+        31 => cu!(cuGraphLaunch(CUgraphExec(h1), CUstream(h2))),
+        32 => cu!(cuGraphExecDestroy(CUgraphExec(h1))),
+        33 => cu!(cuGraphExecUpdate(CUgraphExec(h1), CUgraph(h2), (&raw mut made.handle).cast(), &mut 0)),
+        34 => cu!(cuGraphClone((&raw mut made.handle).cast(), CUgraph(h1))),
+        35 => cu!(cuGraphGetNodes(CUgraph(h1), null_mut(), &mut made.bytes)),
+        36 => cu!(cuGraphNodeGetType(CUgraphNode(h1), &mut 0)),
+        59 => cu!(cuGraphNodeSetEnabled(CUgraphExec(h1), CUgraphNode(h2), (c % 2) as u32)),
+        _ => cu!(cuUserObjectRelease(CUuserObject(h1), (b % 3) as u32)),
+    }
+}
+
+/// Calls about modules, functions and libraries.
+fn code(which: u8, w: &World, given: &Given, made: &mut Made) -> CUresult {
+    let [a, b, c, d] = given.numbers;
+    let [h1, _, h3] = given.handles;
+    let (n, _) = (given.bytes, given.few_bytes);
+    match which {
+        37 => cu!(cuModuleGetFunction((&raw mut made.handle).cast(), CUmodule(h1), c"step".as_ptr())),
+        38 => cu!(cuModuleUnload(CUmodule(h1))),
+        39 => {
+            let text = CString::new(PTX).unwrap();
+            cu!(cuModuleLoadData((&raw mut made.handle).cast(), text.as_ptr().cast()))
+        }
+        40 => {
+            // `step` takes one pointer: whatever the handle is, eight readable bytes are what it may need.
+            let argument = [w.addresses.first().copied().unwrap_or(0); 4];
+            let arguments = [(&raw const argument).cast_mut().cast::<c_void>(); 4];
+            let dim = |n: u64| [1, 0, 1, 2, 1024, u32::MAX][(n % 6) as usize];
+            let known = w.handles.first().copied().unwrap_or(0);
+            let f = if b & 3 == 0 { h1 } else { std::ptr::without_provenance_mut(known as usize) };
+            cu!(cuLaunchKernel(
+                CUfunction(f),
+                1,
+                dim(a / 3),
+                1,
+                1,
+                dim(d),
+                1,
+                (World::size(c) as u32) / 2,
+                CUstream(h3),
+                arguments.as_ptr().cast_mut(),
+                null_mut()
+            ))
+        }
+        41 => cu!(cuFuncGetAttribute(&mut 0, (b % 20) as i32, CUfunction(h1))),
+        42 => cu!(cuFuncSetAttribute(CUfunction(h1), (b % 12) as i32, d as i32)),
+        43 => cu!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut 0, CUfunction(h1), d as i32, n)),
+        52 => cu!(cuLinkCreate_v2(0, null_mut(), null_mut(), (&raw mut made.handle).cast())),
+        53 => cu!(cuLinkDestroy(CUlinkState(h1))),
+        54 => cu!(cuLibraryUnload(CUlibrary(h1))),
+        _ => cu!(cuKernelGetFunction((&raw mut made.handle).cast(), CUkernel(h1))),
+    }
 }
 
 proptest! {
