@@ -10,9 +10,13 @@ mod access;
 mod allocate;
 mod asynchronous;
 mod behind;
+mod calls;
+mod collective;
 mod compare;
 mod convert;
 mod decode;
+mod emit;
+mod entries;
 mod facts;
 mod floating;
 mod flow;
@@ -32,17 +36,14 @@ mod video;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use crate::exec::{Op, control};
-use crate::module::{KernelInfo, ParamInfo};
-use crate::program::{Const, Debug, Entry, Function, Global, Program, SharedVariable, Slot, Target};
+use crate::module::KernelInfo;
+use crate::program::{Const, Function, Global, Program, SharedVariable, Slot};
 use crate::ptx::ast::{self, Linkage, Pos, Space};
 use crate::ptx::{self, Diagnostic};
-use allocate::{Places, Shape};
-use operand::{P, Symbol, X};
-use proto::{Builder, Kind};
+use operand::Symbol;
+use proto::Builder;
 
-/// Statically declared shared memory of a kernel, and constant memory of a module.
-const MAX_STATIC_SHARED: u64 = 48 << 10;
+/// Constant memory of a module.
 const MAX_CONST: u64 = 64 << 10;
 
 /// A module in its executable form.
@@ -288,285 +289,6 @@ impl<'a> Lowering<'a> {
             }
         }
     }
-
-    /// Lays out the decoded code and appends it to the program.
-    fn emit(
-        &mut self,
-        b: &mut Builder<'_>,
-        body: &ast::Body,
-        labels: &[usize],
-        result: &mut Function,
-    ) -> Result<(), String> {
-        let blocks = graph::blocks(&b.protos, labels);
-        let order = graph::layout(&blocks);
-        let shape = if b.function.is_entry { Shape::Packed } else { Shape::Units };
-        let places = allocate::allocate(&b.protos, &blocks, &order, &b.classes, shape)?;
-        let mut predecessors = vec![0u32; blocks.len()];
-        for &block in &order {
-            blocks[block].successors().for_each(|s| predecessors[s] += 1);
-        }
-        let program = &mut self.program;
-        let debug = program.debug.len() as u32;
-        let locations = program.locations.len() as u32;
-        program.locations.extend(body.locations.iter().cloned());
-        program.debug.extend(
-            body.instructions
-                .iter()
-                .map(|i| Debug { line: i.pos.line, location: i.loc.map_or(u32::MAX, |l| locations + l) }),
-        );
-        if body.instructions.is_empty() {
-            program.debug.push(Debug { line: b.function.pos.line, location: u32::MAX });
-        }
-        result.entry = program.ops.len() as u32;
-        let (seeds, holds) = (seeds::seeds(body), objects::holds(b));
-        let notes = &mut program.notes;
-        let (mut marks, groups) = behind::marks(b, &blocks, notes.groups);
-        notes.groups = groups;
-        let mut position = vec![u32::MAX; blocks.len()];
-        // Operations whose targets are not known yet: position in the code, block.
-        let mut patches = Vec::new();
-        let mut weight = program.weights.last().copied().unwrap_or(0);
-        for (n, &block) in order.iter().enumerate() {
-            position[block] = program.ops.len() as u32;
-            let this = &blocks[block];
-            for (at, proto) in (this.start..).zip(&b.protos[this.start..this.end]) {
-                if proto.kind != Kind::Plain && proto.kind != Kind::Stop {
-                    patches.push((program.ops.len(), block));
-                }
-                let op = operation(proto, &places, debug, &mut program.lists);
-                let mut note = notes::note(b, proto, &places, (&seeds, &holds), notes);
-                if let Some(marks) = marks.remove(&at) {
-                    (note.busy, note.marked) = (true, true);
-                    notes.marks.insert(program.ops.len() as u32, marks);
-                }
-                notes.notes.push(note);
-                program.ops.push(op);
-                program.weights.push(weight);
-                weight += proto.weight;
-            }
-            let last = b.protos[this.end - 1].kind.clone();
-            let Some(next) = this.next.filter(|_| !matches!(last, Kind::Branch(_))) else { continue };
-            // Splits meet only where control jumps to.
-            if order.get(n + 1) == Some(&next) && predecessors[next] == 1 {
-                continue;
-            }
-            let blank = &b.protos[this.end - 1];
-            let mut op = operation(&bare(blank), &places, debug, &mut program.lists);
-            op.x = next as u32;
-            patches.push((program.ops.len(), usize::MAX));
-            notes.notes.push(notes::blank(notes));
-            program.ops.push(op);
-            program.weights.push(weight);
-        }
-        self.patch(&patches, &blocks, &position, b, labels)?;
-        self.finish_weights(weight);
-        self.collect(b, &places, result);
-        Ok(())
-    }
-
-    /// Weights are those before an operation; the total goes behind the function.
-    fn finish_weights(&mut self, total: u32) {
-        // A sentinel operation keeps weights of neighbouring functions apart: it is never reached.
-        let trap = Op {
-            f: control::trap,
-            d: 0,
-            a: 0,
-            b: 0,
-            c: 0,
-            p: crate::exec::PRED_SINK,
-            r: crate::exec::PRED_SINK,
-            q: 0,
-            guard: 0,
-            imm: 0,
-            x: 0,
-            debug: (self.program.debug.len() as u32).saturating_sub(1),
-        };
-        let notes = &mut self.program.notes;
-        notes.notes.push(notes::blank(notes));
-        self.program.ops.push(trap);
-        self.program.weights.push(total);
-    }
-
-    /// Fills in the targets of jumps.
-    fn patch(
-        &mut self,
-        patches: &[(usize, usize)],
-        blocks: &[graph::Block],
-        position: &[u32],
-        b: &Builder<'_>,
-        labels: &[usize],
-    ) -> Result<(), String> {
-        let lost = || "a jump leaves its function".to_string();
-        let at = |block: Option<usize>| {
-            block.and_then(|b| position.get(b)).copied().filter(|&p| p != u32::MAX).ok_or_else(lost)
-        };
-        for &(op, block) in patches {
-            if block == usize::MAX {
-                let next = self.program.ops[op].x as usize;
-                self.program.ops[op].x = at(Some(next))?;
-                continue;
-            }
-            let this = &blocks[block];
-            match &b.protos[this.end - 1].kind {
-                Kind::Jump(_) => self.program.ops[op].x = at(this.targets.first().copied())?,
-                Kind::Branch(_) => {
-                    self.program.ops[op].x = at(this.targets.first().copied())?;
-                    self.program.ops[op].c = at(this.next)?;
-                }
-                Kind::Indexed(list) => {
-                    let start = self.program.lists.len() as u32;
-                    self.program.lists.push(list.len() as u32);
-                    for l in list {
-                        let proto = labels.get(l.0 as usize).copied().ok_or_else(lost)?;
-                        let target = blocks.binary_search_by_key(&proto, |b| b.start).ok();
-                        let target = at(target)?;
-                        self.program.lists.push(target);
-                    }
-                    self.program.ops[op].x = start;
-                }
-                Kind::Plain | Kind::Stop => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes over what the builder has gathered besides code.
-    fn collect(&mut self, b: &mut Builder<'_>, places: &Places, result: &mut Function) {
-        for mut call in b.calls.drain(..) {
-            if let Target::Indirect(register) = call.target {
-                call.target = Target::Indirect(places.slot.get(register as usize).copied().unwrap_or(0));
-            }
-            self.program.calls.push(call);
-        }
-        self.program.sites += b.sites;
-        for &r in &places.unset {
-            let slot = places.slot[r as usize];
-            match b.classes[r as usize] {
-                operand::Class::Pred => result.unset_preds.push(slot),
-                class => result.unset_rows.push((slot, class == operand::Class::Wide)),
-            }
-        }
-        result.row_bytes = places.row_bytes;
-        result.preds = places.preds;
-        result.local_bytes = b.local_bytes;
-        result.consts = std::mem::take(&mut b.consts);
-        result.const_bytes = b.const_bytes;
-        result.callees = std::mem::take(&mut b.callees);
-        result.callees.sort_unstable();
-        result.callees.dedup();
-        result.shared = std::mem::take(&mut b.shared);
-        result.registers = places.pressure;
-        result.talks = b.talks;
-        result.reserved = b.reserved;
-    }
-
-    /// Works out what each kernel needs, callees included; and which cannot run, and why.
-    fn entries(&mut self) -> (Vec<KernelInfo>, Vec<(String, Vec<Diagnostic>)>) {
-        let (mut kernels, mut refused) = (Vec::new(), Vec::new());
-        let constants =
-            self.module.variables.iter().filter(|v| v.space == Space::Const && v.linkage != Linkage::Extern);
-        // `declare` has refused more than fits.
-        let constants =
-            constants.fold(0u64, |end, v| end.next_multiple_of(v.align.max(1).into()).saturating_add(v.size));
-        let constants = u32::try_from(constants).unwrap_or(u32::MAX);
-        for (index, function) in self.module.functions.iter().enumerate() {
-            if !function.is_entry || function.body.is_none() {
-                continue;
-            }
-            let reachable = self.reachable(index as u32);
-            let reasons = reachable.iter().filter_map(|i| self.refused.get(i)).flatten().cloned();
-            let reasons: Vec<Diagnostic> = reasons.collect();
-            if !reasons.is_empty() {
-                refused.push((function.name.clone(), reasons));
-                continue;
-            }
-            let of = |i: &u32| &self.program.functions[*i as usize];
-            let mut variables: Vec<u32> = reachable.iter().flat_map(|i| of(i).shared.iter().copied()).collect();
-            variables.sort_unstable();
-            variables.dedup();
-            let (mut shared, mut end, mut dynamic) = (Vec::new(), 0u64, 1u64);
-            for &i in &variables {
-                let v = &self.program.shared[i as usize];
-                if v.size == 0 {
-                    dynamic = dynamic.max(v.align.into());
-                    continue;
-                }
-                end = end.next_multiple_of(v.align.into());
-                shared.push((i, end as u32));
-                end = end.saturating_add(v.size);
-                if end > MAX_STATIC_SHARED {
-                    break;
-                }
-            }
-            if end > MAX_STATIC_SHARED {
-                let name = &function.name;
-                let message = format!(
-                    "Entry function '{name}' uses too much shared data ({end:#x} bytes, {MAX_STATIC_SHARED:#x} max)"
-                );
-                self.errors.push(Diagnostic::new(function.pos, message));
-            }
-            let start = end.next_multiple_of(dynamic.clamp(16, 4096));
-            let start = if dynamic > 1 || variables.len() > shared.len() { start } else { end };
-            let start = start as u32;
-            shared
-                .extend(variables.iter().filter(|&&i| self.program.shared[i as usize].size == 0).map(|&i| (i, start)));
-            let reductions = reachable.iter().fold(0, |kinds, i| kinds | of(i).reductions);
-            // Reductions of different kinds do not commute with each other.
-            let serial = reachable.iter().any(|i| of(i).talks) || reductions.count_ones() > 1;
-            let local = reachable.iter().map(|i| of(i).declared_local).fold(0, u32::saturating_add);
-            let registers = reachable.iter().map(|i| of(i).registers).max().unwrap_or(0);
-            let param_bytes = function.params.iter().map(|p| p.offset.saturating_add(p.size)).max().unwrap_or(0);
-            kernels.push(KernelInfo {
-                name: function.name.clone(),
-                params: function
-                    .params
-                    .iter()
-                    .map(|p| ParamInfo { name: p.name.clone(), offset: p.offset, size: p.size, align: p.align })
-                    .collect(),
-                param_bytes,
-                max_threads: function.directives.maxntid,
-                required_threads: function.directives.reqntid,
-                min_blocks: function.directives.minnctapersm,
-                static_shared: start,
-                local_bytes: local,
-                // A few for addresses and scratch that an assembler always needs.
-                registers: (registers + 8).min(255).min(function.directives.maxnreg.unwrap_or(255)),
-                const_bytes: constants,
-            });
-            let approximate = reachable.iter().fold(0, |set, i| set | of(i).approximate);
-            let reserved = reachable.iter().any(|i| of(i).reserved);
-            let (function, shared_bytes) = (index as u32, start);
-            let entry = Entry { function, reachable, shared, shared_bytes, serial, approximate, reserved };
-            self.program.entries.push(entry);
-        }
-        (kernels, refused)
-    }
-
-    fn reachable(&self, from: u32) -> Vec<u32> {
-        let mut seen = vec![false; self.program.functions.len()];
-        let mut list = vec![from];
-        seen[from as usize] = true;
-        // Functions whose addresses stand in variables can be called from anywhere.
-        let addressed = self.program.globals.iter().flat_map(|g| g.addresses.iter()).filter_map(|a| match a.1 {
-            Const::Function(i) => Some(i),
-            _ => None,
-        });
-        for i in addressed {
-            if !std::mem::replace(&mut seen[i as usize], true) {
-                list.push(i);
-            }
-        }
-        let mut next = 0;
-        while let Some(&f) = list.get(next) {
-            next += 1;
-            for &callee in &self.program.functions[f as usize].callees {
-                if !std::mem::replace(&mut seen[callee as usize], true) {
-                    list.push(callee);
-                }
-            }
-        }
-        list
-    }
 }
 
 fn global(v: &ast::Variable) -> Global {
@@ -583,59 +305,4 @@ fn global(v: &ast::Variable) -> Global {
 /// What the name of a `.global` or `.const` variable stands for.
 fn in_memory(v: &ast::Variable, index: u32) -> Symbol {
     if v.space == Space::Const { Symbol::Const(index) } else { Symbol::Global(index) }
-}
-
-/// A jump in the place of another operation.
-fn bare(like: &proto::Proto) -> proto::Proto {
-    proto::Proto {
-        f: control::jump,
-        d: operand::V::None,
-        a: operand::V::None,
-        b: operand::V::None,
-        c: operand::V::None,
-        p: P::Sink,
-        r: P::Sink,
-        q: P::True,
-        guard: P::True,
-        imm: 0,
-        x: X::Raw(0),
-        list: None,
-        kind: Kind::Plain,
-        apart: false,
-        instruction: like.instruction,
-        weight: 0,
-        carry: (false, false),
-        facts: facts::Facts::registers(crate::note::Taint::Defined),
-        class: crate::note::Class::Control,
-        work: crate::note::Work::None,
-    }
-}
-
-/// An operation with its registers in their places.
-fn operation(p: &proto::Proto, places: &Places, debug: u32, lists: &mut Vec<u32>) -> Op {
-    let x = match (&p.list, p.x) {
-        (Some(list), _) => {
-            let at = lists.len() as u32;
-            lists.extend(&list.head);
-            lists.extend(list.writes.iter().chain(&list.rows).map(|&v| places.row(v)));
-            at
-        }
-        (None, X::Raw(x)) => x,
-        (None, X::Row(v)) => places.row(v),
-        (None, X::Pred(q)) => places.source(q).into(),
-    };
-    Op {
-        f: p.f,
-        d: places.row(p.d),
-        a: places.row(p.a),
-        b: places.row(p.b),
-        c: places.row(p.c),
-        p: places.pred(p.p),
-        r: places.pred(p.r),
-        q: places.source(p.q),
-        guard: places.source(p.guard),
-        imm: p.imm,
-        x,
-        debug: debug + p.instruction,
-    }
 }
