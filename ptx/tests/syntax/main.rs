@@ -4,12 +4,15 @@
 use warpsmith_ptx::ast::*;
 use warpsmith_ptx::{self as ptx, Diagnostic};
 
-const FORMS: &str = include_str!("ptx/forms.ptx");
-const TRITON: &str = include_str!("ptx/triton_style.ptx");
-const RUSTC: &str = include_str!("ptx/rustc_sm80.ptx");
-const RUSTC_LOC: &str = include_str!("ptx/rustc_sm90_loc.ptx");
-const NVCC: &str = include_str!("ptx/nvcc_sm90.ptx");
-const NVCC_LINES: &str = include_str!("ptx/nvcc_sm80_lineinfo.ptx");
+mod declarations;
+mod errors;
+
+const FORMS: &str = include_str!("../ptx/forms.ptx");
+const TRITON: &str = include_str!("../ptx/triton_style.ptx");
+const RUSTC: &str = include_str!("../ptx/rustc_sm80.ptx");
+const RUSTC_LOC: &str = include_str!("../ptx/rustc_sm90_loc.ptx");
+const NVCC: &str = include_str!("../ptx/nvcc_sm90.ptx");
+const NVCC_LINES: &str = include_str!("../ptx/nvcc_sm80_lineinfo.ptx");
 const HEAD: &str = ".version 8.5\n.target sm_90\n.address_size 64\n";
 const REGS: &str = "\n.visible .entry k(.param .u64 p0)\n{\n.reg .b32 %r<20>;\n.reg .b64 %rd<20>;\n.reg .pred %p<5>;\n\
                     .reg .b16 %h<9>;\n.reg .f32 %f<9>;\n.reg .f64 %d<9>;\n";
@@ -70,7 +73,7 @@ fn errors(text: &str) -> Vec<Diagnostic> {
 fn agrees_with_ptxas_on_syntax() {
     let mut wrong = Vec::new();
     let mut count = 0;
-    for line in include_str!("ptx/syntax.tsv").lines().filter(|l| !l.starts_with('#')) {
+    for line in include_str!("../ptx/syntax.tsv").lines().filter(|l| !l.starts_with('#')) {
         let [verdict, relation, place, text] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
         let text = text.replace("\\n", "\n").replace("\\t", "\t").replace("\\\\", "\\");
         let text = match place {
@@ -126,112 +129,6 @@ fn check_indices(body: &Body, operands: &[Operand]) {
             _ => {}
         }
     }
-}
-
-#[test]
-fn header_of_a_module() {
-    let module = parse(FORMS);
-    assert_eq!(module.version, (8, 5));
-    assert_eq!(module.target, Target { sm: 90, suffix: None, debug: false });
-    assert_eq!(module.files[&1], "forms.cu");
-    let debug = parse(".version 8.8\n.target sm_100f, debug\n");
-    assert_eq!(debug.target, Target { sm: 100, suffix: Some('f'), debug: true });
-}
-
-#[test]
-fn module_variables() {
-    let m = parse(FORMS);
-    let dynamic = variable(&m, "dynamic");
-    assert_eq!((dynamic.space, dynamic.linkage, dynamic.align), (Space::Shared, Linkage::Extern, 16));
-    assert_eq!((&dynamic.dims[..], dynamic.size), (&[0][..], 0));
-
-    let floats: Vec<f32> =
-        variable(&m, "coefficients").init.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
-    assert_eq!(floats, [1.5, 1.0, -2.0, 1000.0]);
-    assert_eq!(variable(&m, "tentative").linkage, Linkage::Common);
-    assert_eq!(variable(&m, "overridable").linkage, Linkage::Weak);
-    assert_eq!(variable(&m, "ordered").align, 8);
-    let ints = |name: &str| -> Vec<i32> {
-        variable(&m, name).init.chunks(4).map(|b| i32::from_le_bytes(b.try_into().unwrap())).collect()
-    };
-    assert_eq!(ints("second"), [15]);
-    assert_eq!(ints("third"), [5, 31]);
-    assert_eq!(ints("rows"), [1, 2, 3, 4, 5]);
-    assert_eq!((variable(&m, "rows").dims.as_slice(), variable(&m, "rows").size), (&[3, 2][..], 24));
-    // As ptxas folds them.
-    assert_eq!(ints("folded"), [9, 8, -1, 2, 0, 5]);
-    assert_eq!(ints("casts"), [1, 0]);
-    let pairs = variable(&m, "pairs");
-    assert_eq!((pairs.vector, pairs.align, pairs.size, pairs.init.len()), (2, 8, 16, 16));
-    assert_eq!(variable(&m, "text").init, [104, 105, 0]);
-    assert_eq!(variable(&m, "text").size, 16);
-    let doubles: Vec<f64> =
-        variable(&m, "doubles").init.chunks(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect();
-    assert_eq!(doubles, [1.5, 0.5]);
-}
-
-#[test]
-fn addresses_in_initialisers() {
-    let m = parse(FORMS);
-    let of = |name: &str| -> Vec<(u64, String, i64, bool)> {
-        variable(&m, name).relocations.iter().map(|r| (r.at, r.symbol.clone(), r.addend, r.generic)).collect()
-    };
-    let text = || "text".to_string();
-    assert_eq!(of("addresses"), [(0, text(), 0, false), (8, text(), 4, false), (16, "rows".to_string(), 8, true)]);
-    assert_eq!(of("packed"), [(1, text(), 0, false)]);
-    assert_eq!(variable(&m, "packed").init, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(of("table"), [(0, "actual".to_string(), 0, false), (8, "in_registers".to_string(), 0, false)]);
-}
-
-#[test]
-fn a_definition_replaces_its_declaration() {
-    let m = parse(FORMS);
-    assert_eq!(m.functions.iter().filter(|f| f.name == "helper").count(), 1);
-    let helper = function(&m, "helper");
-    assert!(helper.noreturn && helper.body.is_some());
-    assert!(function(&m, "vprintf").body.is_none());
-    let m = parse(&module(".extern .global .b32 a; .visible .global .b32 a = 3;"));
-    assert_eq!((m.variables.len(), m.variables[0].linkage), (1, Linkage::Visible));
-}
-
-#[test]
-fn aliases_are_resolved() {
-    let text = module(".visible .func f(){ret;} .visible .func g(); .alias g, f; .func h(){ call g; ret; }");
-    let m = parse(&text);
-    assert_eq!(m.aliases, [("g".to_string(), "f".to_string())]);
-    let call = &function(&m, "h").body.as_ref().unwrap().instructions[0];
-    assert_eq!(call.operands, [Operand::Symbol("f".to_string(), 0)]);
-}
-
-#[test]
-fn parameters_of_an_entry() {
-    let m = parse(FORMS);
-    let entry = function(&m, "forms");
-    assert!(entry.is_entry);
-    let params: Vec<_> = entry.params.iter().map(|p| (p.offset, p.size, p.align, p.ptr)).collect();
-    assert_eq!(
-        params,
-        [
-            (0, 8, 8, Some((Space::Global, 16))),
-            (8, 8, 8, Some((Space::Generic, 1))),
-            (16, 8, 8, Some((Space::Const, 4))),
-            (24, 28, 8, None),
-            (52, 4, 4, None),
-        ]
-    );
-    let d = &entry.directives;
-    assert_eq!((d.reqntid, d.maxntid), (Some([32, 2, 1]), None));
-    assert_eq!((d.minnctapersm, d.maxnreg), (Some(2), Some(64)));
-    assert_eq!((d.reqnctapercluster, d.explicitcluster), (Some([2, 1, 1]), true));
-}
-
-#[test]
-fn parameters_in_registers() {
-    let m = parse(FORMS);
-    let f = function(&m, "in_registers");
-    assert!(f.params.iter().chain(&f.returns).all(|p| p.in_register));
-    let names: Vec<_> = f.body.as_ref().unwrap().registers.iter().map(|(_, n)| n.as_str()).collect();
-    assert_eq!(names, ["result", "a", "b"]);
 }
 
 #[test]
@@ -457,174 +354,4 @@ fn locations_keep_the_inline_chain() {
     assert!(m.functions.iter().filter_map(|f| f.body.as_ref()).any(|b| b.locations.iter().any(|l| l.file > 1)));
     assert!(parse(RUSTC).functions.iter().filter_map(|f| f.body.as_ref()).all(|b| b.locations.is_empty()));
     assert!(parse(RUSTC_LOC).functions.iter().any(|f| f.body.as_ref().is_some_and(|b| b.locations.len() > 3)));
-}
-
-#[test]
-fn errors_name_line_and_text() {
-    let text = in_body("mov.u32 %r1, %q1;\n\tadd.s32 %r1, %r2, oops;");
-    let found = errors(&text);
-    let shown: Vec<_> = found.iter().map(|d| (d.pos.line, d.message.as_str(), d.line_text.as_str())).collect();
-    assert_eq!(
-        shown,
-        [(13, "Unknown symbol '%q1'", "mov.u32 %r1, %q1;"), (14, "Unknown symbol 'oops'", "\tadd.s32 %r1, %r2, oops;"),]
-    );
-    assert_eq!(
-        found[1].to_string(),
-        "line 14; error   : Unknown symbol 'oops'\n    add.s32 %r1, %r2, oops;\n                      ^"
-    );
-}
-
-#[test]
-fn many_errors_in_one_run() {
-    let text = in_body(
-        "mov.u32 %r1 %r2;\n\
-         mov.u32 %r1, ]\n\
-         ;\n\
-         add.s32 %r1, %r2, %r3\n\
-         sub.s32 %r1, %r2, %zz;\n\
-         ld.global.v2.b32 {%r1, @}, [%rd1];\n\
-         bra NOWHERE;\n\
-         .bogus 3;\n\
-         mov.f32 %f1, 0f123;\n\
-         mov.u32 %r5, %tid.q;",
-    );
-    let lines: Vec<_> = errors(&text).iter().map(|d| d.pos.line).collect();
-    // The missing `;` of line 16 is seen where line 17 begins.
-    assert_eq!(lines, [13, 14, 17, 17, 18, 19, 20, 21, 22]);
-    let text = format!(
-        "{HEAD}.entry a(.param .u64 p,, .param .q8 z) {{ mov.u32 %x, 1; ret; }}\n.global .b33 q;\n.entry b() {{ bra X; }}"
-    );
-    let messages: Vec<_> = errors(&text).into_iter().map(|d| d.message).collect();
-    assert_eq!(messages.len(), 5, "{messages:?}");
-    assert!(messages.iter().any(|m| m == "Unknown symbol 'X'"));
-}
-
-#[test]
-fn one_mistake_is_one_error() {
-    for mistake in [
-        ".loc 1 1 1",
-        ".version 8.5",
-        ".global .b32 a",
-        ".reg .b32 a;",
-        ".bogus 7;",
-        "stray",
-        ";",
-        "}",
-        "{ mov.u32 %r1, 5; }",
-        ".global .f16 a = 1.5;",
-        ".entry z(.param .u64 p,) { ret; }",
-        ".entry z() .bogus 5 { bra Z; }",
-        ".entry z() { ret; ",
-        ".entry z() { { ret; }",
-        ".func .func z() { ret; }",
-        ".visible z;",
-        ".section { .b8 1 }",
-        ".file \"a\"",
-    ] {
-        let found = errors(&format!("{HEAD}\n{mistake}\n.entry k() {{ ret; }}\n"));
-        assert_eq!(found.len(), 1, "{mistake}: {}", report(&found));
-    }
-    for mistake in [
-        ".bogus 5;",
-        ";",
-        "mov.u32 %r1 %r2;",
-        "mov.u32 %r1, 5",
-        "mov.u32 {%r1, %r2, 5;",
-        "@ bra Q;",
-        "add.s32 %r1, [;",
-        "]",
-    ] {
-        let found = errors(&in_body(&format!("{mistake}\nmov.u32 %r1, %r2;")));
-        assert_eq!(found.len(), 1, "{mistake}: {}", report(&found));
-    }
-}
-
-#[test]
-fn an_unknown_name_is_reported_once() {
-    assert_eq!(errors(&in_body("mov.u32 %r1, %q; mov.u32 %r2, %q; mov.u32 %q, %r1;")).len(), 1);
-}
-
-#[test]
-fn unterminated_things() {
-    let first = |text: &str| errors(text).remove(0);
-    assert_eq!(first(&in_body("/* no end")).message, "Unterminated comment: no `*/` follows");
-    assert_eq!(first(&in_body(".pragma \"x;")).message, "Unterminated string");
-    let open = first(&format!("{HEAD}.entry k()\n{{ ret;\n"));
-    assert_eq!((open.pos.line, open.message.as_str()), (5, "Unterminated body of 'k': no closing `}`"));
-    let next = first(&format!("{HEAD}.entry k()\n{{ ret;\n.visible .entry z() {{ ret; }}"));
-    assert_eq!((next.pos.line, next.message.as_str()), (5, "Unterminated body of 'k': no closing `}`"));
-    assert_eq!(first(&format!("{HEAD}.section .debug_str {{ .b8 1")).message, "Unterminated section: no closing `}`");
-    assert_eq!(first("").message, "Missing .version directive at start of file");
-    assert_eq!(first(".version 8.0\n.entry k(){ret;}").message, "Missing .target directive at start of file");
-    assert!(first(".version 0.9\n").message.starts_with("Unsupported .version 0.9"));
-}
-
-#[test]
-fn errors_are_capped() {
-    let lines: String = (0..1000).map(|i| format!("mov.u32 %r1, %q{i};\n")).collect();
-    assert_eq!(errors(&in_body(&lines)).len(), ptx::MAX_DIAGNOSTICS);
-    let lines: String = (0..1000).map(|i| format!("bra L{i};\n")).collect();
-    assert_eq!(errors(&in_body(&lines)).len(), ptx::MAX_DIAGNOSTICS);
-}
-
-#[test]
-fn the_gate_checks_more_than_instructions() {
-    let found = |text: &str| -> Vec<String> { ptx::isa::check(&parse(text)).into_iter().map(|d| d.message).collect() };
-    let entry = ".entry k() { ret; }";
-    assert_eq!(
-        found(&format!(".version 7.0\n.target sm_90\n{entry}")),
-        ["PTX .version 7.0 does not support .target sm_90"]
-    );
-    assert_eq!(found(&format!(".version 7.8\n.target sm_91\n{entry}")), ["Unsupported .target 'sm_91'"]);
-    assert_eq!(
-        found(&format!(".version 99.0\n.target sm_90\n{entry}")),
-        ["Unsupported .version 99.0; current version is '9.5'"]
-    );
-    for (target, first, before) in [
-        ("75", "6.3", "6.2"),
-        ("80", "7.0", "6.5"),
-        ("86", "7.1", "7.0"),
-        ("87", "7.4", "7.3"),
-        ("89", "7.8", "7.7"),
-        ("90", "7.8", "7.7"),
-        ("90a", "8.0", "7.8"),
-        ("100", "8.6", "8.5"),
-        ("100f", "8.8", "8.7"),
-        ("120", "8.7", "8.6"),
-        ("50", "4.0", "3.2"),
-        ("52", "4.1", "4.0"),
-        ("70", "6.0", "5.0"),
-        ("121a", "8.8", "8.7"),
-        ("110", "9.0", "8.8"),
-    ] {
-        let at = |version: &str| found(&format!(".version {version}\n.target sm_{target}\n{entry}"));
-        assert!(at(first).is_empty() && !at(before).is_empty(), "sm_{target}");
-    }
-    for (declaration, isa, sm) in [
-        (".func z() .noreturn { trap; }", "6.4", 30),
-        (".entry z() .reqnctapercluster 2 { ret; }", "7.8", 90),
-        (".entry z() .reqntid 32 .reqnctapercluster 2 .blocksareclusters { ret; }", "9.0", 90),
-        (".entry z() .maxclusterrank 8 { ret; }", "7.8", 90),
-        (".global .b128 q;", "8.3", 70),
-        (".entry z() { .reg .b128 q; mov.b128 q, q; ret; }", "8.3", 70),
-        (".global .b32 b; .global .u64 a = generic(b);", "3.1", 0),
-        (".weak .global .b32 b;", "3.1", 0),
-        (".weak .func z() { ret; }", "3.1", 0),
-        (".common .global .b32 b;", "5.0", 0),
-        (".visible .func f() { ret; } .visible .func g(); .alias g, f;", "6.3", 30),
-        (".entry z(.param .b8 p[4353]) { ret; }", "8.1", 70),
-    ] {
-        let messages = found(&format!(".version 2.3\n.target sm_20\n{declaration}"));
-        assert!(
-            messages.iter().any(|m| m.ends_with(&format!("requires PTX ISA .version {isa} or later"))),
-            "{declaration}: {messages:?}"
-        );
-        let target = format!("requires .target sm_{sm} or higher");
-        assert_eq!(messages.iter().any(|m| m.ends_with(&target)), sm > 0, "{declaration}: {messages:?}");
-        assert_eq!(found(&format!(".version 9.5\n.target sm_90\n{declaration}")), [""; 0], "{declaration}");
-    }
-    assert_eq!(
-        found(".version 8.5\n.target sm_90\n.entry k(.param .b8 p[32765]) { ret; }"),
-        ["Entry function 'k' uses too much parameter space (0x7ffd bytes, 0x7ffc max)."]
-    );
 }
