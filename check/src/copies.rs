@@ -12,7 +12,7 @@ use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
 use warpsmith_simt::machine::note::{Note, Notes, Role, Taint};
 use warpsmith_simt::machine::remote::Target;
 use warpsmith_simt::machine::words::{Bulk, Words};
-use warpsmith_simt::machine::{Cx, LANES, Op, bulk, fragment, uniform};
+use warpsmith_simt::machine::{Cx, LANES, Op, bulk, fill, fragment, uniform};
 
 /// A copy under way.
 #[derive(Clone, Copy)]
@@ -160,6 +160,15 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
                 // SAFETY: by the contract.
                 let target = unsafe { Target::of(cx, op, lane) };
                 used(c, "write", warp, lane as u32, pc, target.to.1, target.bytes());
+            }
+        }
+        Role::StoreBulk if copies.under_way > 0 => {
+            for lane in lanes_of(cx.active) {
+                // SAFETY: by the contract.
+                let ((place, at), bytes) = unsafe { fill::range(cx, op, lane) };
+                if place == Place::Shared && bytes > 0 {
+                    used(c, "write", warp, lane as u32, pc, at, bytes);
+                }
             }
         }
         Role::CopyBulk if copies.under_way > 0 => {

@@ -75,6 +75,8 @@ impl Counts {
             // SAFETY: by the contract; the note is the operation's.
             Role::StoreAsync => unsafe { m.store_async(cx, op) },
             // SAFETY: by the contract; the note is the operation's.
+            Role::StoreBulk => unsafe { m.store_bulk(cx, op) },
+            // SAFETY: by the contract; the note is the operation's.
             Role::MatrixAccess => unsafe { m.matrix(cx, op, note.taint, &mut self.touched) },
             _ => self.before = seen(cx),
         }

@@ -22,6 +22,9 @@ pub mod collective {
     pub use crate::exec::collective::{gather, named, source};
     pub use crate::exec::exchange::{Exchange, Kind};
 }
+pub mod fill {
+    pub use crate::exec::fill::range;
+}
 pub mod fragment {
     pub use crate::exec::fragment::{Cost, Piece, matrix_pieces, matrix_rows, tile_pieces};
 }

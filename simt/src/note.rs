@@ -223,6 +223,8 @@ pub enum Role {
     Object,
     /// `st.async`, `red.async`: see `exec::remote`.
     StoreAsync,
+    /// `st.bulk`: see `exec::fill`.
+    StoreBulk,
     /// `cp.async.bulk.commit_group`, and `wait_group` for all groups but the last so many (`.read`: for what they read).
     CommitBulk,
     WaitBulk {

@@ -12,8 +12,8 @@ use warpsmith_simt::machine::note::Reg;
 use warpsmith_simt::machine::remote::{self, Target};
 use warpsmith_simt::machine::shadow::low;
 use warpsmith_simt::machine::space::SHARED_WINDOW;
-use warpsmith_simt::machine::words::{Bulk, CopyAsync, Words};
-use warpsmith_simt::machine::{Cx, Op, bounds, bulk};
+use warpsmith_simt::machine::words::{Bulk, CopyAsync, Via, Words};
+use warpsmith_simt::machine::{Cx, Op, bounds, bulk, fill};
 
 /// The same of an asynchronous copy.
 ///
@@ -159,6 +159,22 @@ pub(super) unsafe fn stored(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
         }
         let bits = !undefined & low(bytes);
         set(c, cx, &Left { site: 0, pc, place, at, bytes, lane, bits, origin });
+    }
+}
+
+/// Follows `st.bulk`: zeros are defined.
+///
+/// # Safety
+/// The contract of handlers.
+pub(super) unsafe fn filled(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
+    for lane in lanes_of(cx.active) {
+        // SAFETY: by the contract.
+        let ((to, bytes), site) = unsafe { (fill::range(cx, op, lane), Via::of(cx, op).site) };
+        let (place, at) = named(to);
+        for done in (0..bytes).step_by(64) {
+            let bytes = (bytes - done).min(64);
+            set(c, cx, &Left { site, pc, place, at: at + done, bytes, lane, bits: low(bytes), origin: UNSET });
+        }
     }
 }
 

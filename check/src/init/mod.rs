@@ -351,6 +351,11 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
                 let wide = Via::of(cx, op).via != via::SHARED32;
                 access::row_decides(c, cx, pc, op.a, wide, Rule::UndefinedAddress);
             }
+            Role::StoreBulk => {
+                let wide = Via::of(cx, op).via != via::SHARED32;
+                access::row_decides(c, cx, pc, op.a, wide, Rule::UndefinedAddress);
+                access::row_decides(c, cx, pc, op.b, true, Rule::UndefinedOperand);
+            }
             Role::Collective => collective::before(c, cx, op, pc),
             Role::Barrier => {
                 for &reg in c.init.notes().reads(note) {
@@ -385,6 +390,7 @@ pub(crate) unsafe fn after(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note:
             Role::CopyAsync => copies::copy_done(c, cx, op, pc),
             Role::CopyBulk => copies::bulk_done(c, cx, op, pc),
             Role::StoreAsync => copies::stored(c, cx, op, pc),
+            Role::StoreBulk => copies::filled(c, cx, op, pc),
             Role::Object => copies::object_done(c, cx, op),
             Role::MatrixAccess if flow == Flow::Next => matrix::access(c, cx, op, pc, note),
             Role::Collective if cx.following && flow == Flow::Next => collective::after(c, cx, op),

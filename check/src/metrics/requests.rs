@@ -10,7 +10,7 @@ use warpsmith_simt::machine::space::{Pattern, SHARED_WINDOW, classify, place_of}
 #[cfg(target_arch = "x86_64")]
 use warpsmith_simt::machine::vector;
 use warpsmith_simt::machine::words::{Bulk, CopyAsync, Words};
-use warpsmith_simt::machine::{Cx, Op, bulk, fragment, remote};
+use warpsmith_simt::machine::{Cx, Op, bulk, fill, fragment, remote};
 
 impl Metrics {
     /// Counts an access by the active lanes.
@@ -259,6 +259,19 @@ impl Metrics {
             does = if target.reduces() { Does::Atomic } else { Does::Store };
         }
         self.shared(&lanes, bytes, does);
+    }
+
+    /// Counts the bulk stores of the active lanes: a wavefront for each 128 bytes, since each lane's are contiguous.
+    ///
+    /// # Safety
+    /// The contract of [`fill`](warpsmith_simt::machine::fill).
+    pub(crate) unsafe fn store_bulk(&mut self, cx: &Cx, op: &Op) {
+        self.shared_store_requests += 1;
+        for lane in lanes_of(cx.active) {
+            // SAFETY: by the contract.
+            let (_, bytes) = unsafe { fill::range(cx, op, lane) };
+            self.shared_store_wavefronts += bytes.div_ceil(128);
+        }
     }
 
     /// Counts the bulk copies of the active lanes: their side in global memory.

@@ -21,6 +21,7 @@ use super::shadow::TOGETHER;
 use crate::checker::Checker;
 use warpsmith_simt::machine::bounds::Place;
 use warpsmith_simt::machine::bulk::{NO_REDUCTION, barrier, ends, reaches};
+use warpsmith_simt::machine::fill;
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
 use warpsmith_simt::machine::note::{Access, Does, Order, Scope};
 use warpsmith_simt::machine::remote::Target;
@@ -145,6 +146,22 @@ pub(super) unsafe fn stored(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u3
         if place == Place::Shared && first % bytes == 0 && inside(cx, &run) {
             // SAFETY: by the contract.
             unsafe { record(c, cx, op, (pc, warp), &access, &[run], Some(agent)) }
+        }
+    }
+}
+
+/// Before `st.bulk`, which its thread does itself.
+///
+/// # Safety
+/// The contract of handlers; the operation is one.
+pub(super) unsafe fn filled(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32) {
+    for lane in lanes_of(cx.active) {
+        // SAFETY: by the contract.
+        let ((place, first), bytes) = unsafe { fill::range(cx, op, lane) };
+        let run = Run { place, first, bytes, lanes: 1 << lane, shift: TOGETHER };
+        if place == Place::Shared && bytes != 0 && inside(cx, &run) {
+            // SAFETY: by the contract.
+            unsafe { record(c, cx, op, (pc, warp), &weak(Does::Store, bytes as u32), &[run], None) }
         }
     }
 }

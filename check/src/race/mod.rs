@@ -217,6 +217,8 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
         Role::CopyBulk if races => unsafe { bulk::copied(c, cx, op, pc, warp) },
         // SAFETY: by the contract.
         Role::StoreAsync if races => unsafe { bulk::stored(c, cx, op, pc, warp) },
+        // SAFETY: by the contract.
+        Role::StoreBulk if races => unsafe { bulk::filled(c, cx, op, pc, warp) },
         Role::WaitDependencies if races => c.block.races.waited |= 1 << (warp & 31),
         Role::CommitBulk if races => c.block.races.bulk.commit(warp, cx.active),
         Role::WaitBulk { left, read } if races => bulk::waited(c, warp, cx.active, left, read),

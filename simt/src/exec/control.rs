@@ -83,7 +83,7 @@ pub(crate) unsafe fn trap(cx: &mut Cx, op: &Op) -> Flow {
     cx.raise(op, FaultKind::Trap, lane, None, String::new())
 }
 
-/// A block barrier; `exec::warp` reads the operands.
+/// A block barrier; `exec::arrival` reads the operands.
 pub(crate) unsafe fn barrier(_: &mut Cx, _: &Op) -> Flow {
     Flow::Barrier
 }

@@ -22,6 +22,7 @@ pub(crate) mod control;
 pub(crate) mod cvt;
 pub(crate) mod element;
 pub(crate) mod exchange;
+pub(crate) mod fill;
 pub(crate) mod float;
 pub(crate) mod format;
 pub(crate) mod fragment;

@@ -2,15 +2,15 @@
 
 use super::allocate;
 use super::facts::{self, Facts, Ordered, accesses};
-use super::integer::unsupported;
+use super::integer::{operands, unsupported};
 use super::mods::{Mods, wide};
 use super::operand::{Address, Class, List, Symbol, V};
 use super::proto::{Builder, Lowered};
 use crate::exec::cvt::{self, Extend};
 use crate::exec::mem::{self, Via as Row};
 use crate::exec::words::{Atomic, Plain, Via, Words};
-use crate::exec::{OpFn, atom, control};
-use crate::note::{Access, Does, Scope, Taint};
+use crate::exec::{OpFn, atom, control, fill};
+use crate::note::{Access, Does, Role, Scope, Taint};
 use crate::program::Const;
 use crate::ptx::ast::{Base, Instruction, Operand, Space, Type};
 
@@ -256,6 +256,25 @@ impl Builder<'_> {
         let op = self.push(f, Facts::access(access, Taint::All));
         (op.a, op.imm) = (address.row, address.offset);
         op.list = Some(Box::new(List { head: Plain { site }.list(), writes: Vec::new(), rows }));
+        Ok(())
+    }
+
+    /// `st.bulk`.
+    pub(super) fn store_bulk(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
+        m.take("bulk");
+        m.take("weak");
+        let space = if m.take("shared::cta") { Space::Shared } else { Space::Generic };
+        m.finish()?;
+        let [to, size, value] = operands(i)?;
+        if !matches!(value, Operand::Int(0)) {
+            return Err("`st.bulk` stores nothing but 0".to_string());
+        }
+        let to = self.address(to, space)?;
+        let (via, size) = (Self::via(&to)?, self.src(size, Type::U64)?);
+        let site = self.site();
+        let op = self.push(fill::fill, Facts::role(Role::StoreBulk, Taint::All));
+        (op.a, op.b, op.imm) = (to.row, size, to.offset);
+        op.list = Some(Box::new(List { head: Via { site, via }.list(), ..List::default() }));
         Ok(())
     }
 

@@ -67,6 +67,7 @@ fn row<'b>(opcode: Opcode, i: &Instruction) -> Row<'b> {
     match opcode {
         Ld | Ldu => (Builder::load, of_space(i), none),
         St if has("async") => (Builder::store_async, of_space(i), none),
+        St if has("bulk") => (Builder::store_bulk, Class::Shared, none),
         St => (Builder::store, of_space(i), none),
         Red if has("async") => (Builder::store_async, Class::Atomic, none),
         Atom | Red => (Builder::atomic, Class::Atomic, none),
