@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use gpu_kernels::gemv::coding::NONE;
+use gpu_kernels::gemv::quant_format::NONE;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::state::Column;
 use gpu_kernels::{attention, cases, rope};

@@ -4,7 +4,9 @@ use std::rc::Rc;
 
 use gpu_kernels::cases::{Rng, Tensor};
 use gpu_kernels::format::Format;
-use gpu_kernels::gemv::{self, Activations, Coded, Gemv, Quantize, Written, coding, first, four, planes};
+use gpu_kernels::gemv::{
+    self, Activations, Gemv, OutputQuantization, Quantize, QuantizedProduct, four_rows, naive, planes, quant_format,
+};
 use warpsmith_bench::report::Spread;
 use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work, gpu};
 use warpsmith_device::{Launcher, U32x4};
@@ -100,11 +102,17 @@ struct Reference {
     rows: usize,
     cols: usize,
     swiglu: bool,
-    codes: Option<gemv::Codes>,
+    codes: Option<gemv::QuantFormat>,
 }
 
 impl Reference {
-    fn new(format: Format, rows: usize, cols: usize, swiglu: bool, codes: Option<gemv::Codes>) -> Result<Self, Failed> {
+    fn new(
+        format: Format,
+        rows: usize,
+        cols: usize,
+        swiglu: bool,
+        codes: Option<gemv::QuantFormat>,
+    ) -> Result<Self, Failed> {
         let all = if swiglu { 2 * rows } else { rows };
         let some = all.min(DIFFERENT);
         let tensor = Tensor::random(&mut Rng(all as u64 * 31 + cols as u64), format, some, cols);
@@ -160,35 +168,35 @@ fn runs(
         let x = bench.stream.upload(&host_x)?;
         let y = bench.stream.zeros::<f32>(columns * rows)?;
         let weights = Rc::clone(&weights);
-        let of = Coded::of(format, variant.activations());
+        let of = QuantizedProduct::of(format, variant.activations());
         // Codes come from the launch before, and those of what is computed are part of the product.
         let mut codes = bench.stream.zeros::<U32x4>(of.map_or(1, |c| c.codes().len(m) as usize))?;
         if let Some(of) = of {
             Quantize::new(of.codes(), &x, &mut codes, m).launch(&mut &bench.stream)?;
         }
-        let next = of.map(Coded::codes).filter(|c| n.is_multiple_of(c.block()));
+        let next = of.map(QuantizedProduct::codes).filter(|c| n.is_multiple_of(c.block()));
         let coded = bench.stream.zeros::<U32x4>(next.map_or(1, |c| c.len(n) as usize))?;
-        let counted = bench.stream.zeros::<u32>(coding::groups(n) as usize)?;
-        let codes_read = of.map(Coded::codes);
+        let counted = bench.stream.zeros::<u32>(quant_format::groups(n) as usize)?;
+        let codes_read = of.map(QuantizedProduct::codes);
         runs.push(Run::launches(
             (x, y, codes, coded, counted),
             move |(x, y, codes, coded, counted), mut on, i| {
                 let weights = &*weights[i % weights.len()];
                 match (variant, format) {
                     (Variant::First, Format::F32) => {
-                        return on.launch(first::GemvF32V1 { weights, x, y, rows: n, cols: m });
+                        return on.launch(naive::GemvF32V1 { weights, x, y, rows: n, cols: m });
                     }
                     (Variant::Four, _) => {
-                        return on.launch(four::GemvF16V3 { weights, x, y, rows: n, cols: m });
+                        return on.launch(four_rows::GemvF16V3 { weights, x, y, rows: n, cols: m });
                     }
-                    (Variant::First, _) => return on.launch(first::GemvQ80V1 { weights, x, y, rows: n, cols: m }),
+                    (Variant::First, _) => return on.launch(naive::GemvQ80V1 { weights, x, y, rows: n, cols: m }),
                     _ => {}
                 }
                 let gemv = match of {
                     None => Gemv::new(format, weights, n, m, x, y).columns(columns as u32, m, n),
-                    Some(of) => Gemv::coded(of, weights, n, m, codes, y),
+                    Some(of) => Gemv::quantized(of, weights, n, m, codes, y),
                 };
-                let gemv = gemv.code(next.map(|codes| Written { codes, coded, counted }));
+                let gemv = gemv.quantize_output(next.map(|codes| OutputQuantization { codes, coded, counted }));
                 if swiglu { gemv.swiglu().launch(&mut on) } else { gemv.launch(&mut on) }
             },
             move |(_, y, ..), stream| {

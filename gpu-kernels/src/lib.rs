@@ -24,6 +24,8 @@
 #![recursion_limit = "2048"]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, f16))]
 
+#[macro_use]
+mod arguments;
 pub mod attention;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases;

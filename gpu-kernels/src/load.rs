@@ -35,7 +35,7 @@ impl From<InOut<f32>> for Source {
 }
 
 impl From<Out<f32>> for Source {
-    /// Of a buffer that the kernel's argument says is read too: an [`InOut`] by another name.
+    /// A buffer that the kernel's argument says is read too: an [`InOut`] by another name.
     #[inline(always)]
     fn from(x: Out<f32>) -> Source {
         Source(x.ptr())

@@ -22,9 +22,9 @@ pub struct Column {
     pub k: DeviceAddress,
     /// The values, laid out as the keys are.
     pub v: DeviceAddress,
-    /// Of an int8 cache: the keys' scales, f32 `[layer][kv_head][capacity]`; else null.
+    /// The keys' scales of an int8 cache, f32 `[layer][kv_head][capacity]`; else null.
     pub k_scales: DeviceAddress,
-    /// Of an int8 cache: the values' scales.
+    /// The values' scales of an int8 cache; else null.
     pub v_scales: DeviceAddress,
 }
 

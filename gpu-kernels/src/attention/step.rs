@@ -7,7 +7,7 @@
 //! | `partials` | f32 workspace of [`partials_len`] |
 //! | `counters` | u32 `[columns, kv_heads]`: zero before the first launch, and again after every launch |
 //! | `y` | f32, column `c` from `c * y_stride` on: `[q_heads, head_dim]` |
-//! | `codes`, `coded`, `counted` | [codes](crate::gemv::coding) of `y` that are asked for |
+//! | `codes`, `coded`, `counted` | [codes](crate::gemv::quant_format) of `y` that are asked for |
 //!
 //! With [`FUSED`](crate::layer::FUSED) each column is of a sequence of its own, and `qkv` is as the projection left it. Without,
 //! [`store`](crate::kv::store) came before, `qkv` holds turned queries, and columns may be of one sequence: token `i` of a
@@ -27,7 +27,7 @@
 //! `1e-5 max |v|`. A NaN of a query, a key or a value is handed on; on tensor cores so is an infinite one, as NaN.
 
 #[cfg(not(target_arch = "nvptx64"))]
-use crate::{gemv::QuantizedOutputs, layer, state};
+use crate::{gemv::QuantizedOutputs, kv::KvType, layer, state};
 use crate::{layer::Layer, state::Column};
 use warpsmith_device::prelude::*;
 
@@ -82,7 +82,7 @@ pub(crate) mod frame {
         Column, Layer, THREADS, parts, positions, splits,
     };
     use crate::{
-        gemv::coding::{GROUP, OutputQuantizer},
+        gemv::{quant_format::GROUP, quantizer::OutputQuantizer},
         head::{Turn, turned},
         kv::cached::{Cached, Rows, store_row},
         layer::FUSED,
@@ -226,7 +226,7 @@ pub(crate) mod frame {
     /// All threads of the block make this call.
     #[device]
     pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
-        let Memory { key, ticket, .. } = memory;
+        let ticket = memory.ticket;
         let layer = a.layer;
         // The same in every thread.
         let tensor = cfg!(target_feature = "sm_80") && T::HALF && layer.head_dim as usize <= tiles::MOST;
@@ -253,63 +253,13 @@ pub(crate) mod frame {
             let from = start + before;
             let newest = length - before <= part;
             let to = if newest { c.position + 1 } else { from + part };
-            let (keys, values) = Rows::of::<T>(&c, layer.index, layer.kv_heads, head, layer.head_dim);
 
             if thread == 0 {
                 ticket.set(1, parts(length, splits).0);
                 ticket.set(2, from);
                 ticket.set(3, to);
             }
-            // Queries go to shared memory; where the part ends with this token, so do its key and value to the cache.
-            let fused = layer.has(FUSED);
-            let x = column * a.stride as usize;
-            let mut item = warp_index();
-            let items = if fused && newest { group + 2 } else { group };
-            while item < items {
-                let at = if item < group {
-                    head as usize * group + item
-                } else {
-                    layer.q_heads as usize + (item - group) * layer.kv_heads as usize + head as usize
-                };
-                let at = x + at * dim;
-                // SAFETY: within the column's heads.
-                let get = |d: usize| unsafe { a.qkv.at(at + d) };
-                let to = if tensor {
-                    memory.values.from((16 + warp_index()) * 256)
-                } else if item < group {
-                    memory.values.from(item * dim)
-                } else {
-                    key
-                };
-                // SAFETY: a head has at most 256 elements, and there are at most 16 of them.
-                let put = |d: usize, v: f32| unsafe { to.set(spread(d), v) };
-                if item > group {
-                    store_row::<T>(&values, c.position, dim, get);
-                } else if fused {
-                    let weight = if item < group { a.weights.0 } else { a.weights.1 };
-                    turned(&Turn::of(&layer, weight, a.tables, c.position), get, put);
-                    if item == group {
-                        sync::warp(warp::FULL);
-                        // SAFETY: written before the barrier.
-                        store_row::<T>(&keys, c.position, dim, |d| unsafe { to.get(spread(d)) });
-                    }
-                } else {
-                    let mut d = lane();
-                    while d < dim {
-                        put(d, get(d));
-                        d += 32;
-                    }
-                }
-                if tensor {
-                    sync::warp(warp::FULL);
-                    if item < group {
-                        // SAFETY: written before the barrier.
-                        tiles::keep(&memory, item, dim, |d| unsafe { to.get2(spread(d)).0 });
-                        sync::warp(warp::FULL);
-                    }
-                }
-                item += WARPS;
-            }
+            stage::<T>(&a, (c, column, head), &memory, (tensor, newest));
             sync::block();
 
             // SAFETY: within the column's heads, and within the part's place.
@@ -350,25 +300,7 @@ pub(crate) mod frame {
                 sync::block();
                 complete = ticket.get(0) + 1 == used;
                 if complete {
-                    by_fours(group, dim, |h, d| {
-                        let (first, of_part) = spot.workspace(&a, h);
-                        let mut largest = f32::MIN;
-                        for s in 0..used as usize {
-                            largest = math::max(largest, a.partials.get(first + s * of_part + dim));
-                        }
-                        let (mut sum, mut value) = (0.0f32, [0.0f32; 4]);
-                        for s in 0..used as usize {
-                            let at = first + s * of_part;
-                            let [own, weights] = a.partials.load2(at + dim).0;
-                            let share = math::exp2_approx_ftz(own - largest);
-                            sum = math::fma(share, weights, sum);
-                            let v = a.partials.load4(at + d).0;
-                            for i in 0..4 {
-                                value[i] = math::fma(share, v[i], value[i]);
-                            }
-                        }
-                        finish(a.y.from(spot.output(&a) + h * dim + d), value, sum);
-                    });
+                    merge_parts(&a, &spot, used);
                     if thread == 0 {
                         atomic::store(counter, 0, Order::Relaxed, Scope::Gpu);
                     }
@@ -379,6 +311,101 @@ pub(crate) mod frame {
             sync::block();
             code(&a, quantizer, role);
         }
+    }
+
+    /// Queries go to shared memory; where the part ends with the token of the column (`newest`), so do its key and value to the
+    /// cache.
+    ///
+    /// All threads of the block make this call.
+    #[device]
+    unsafe fn stage<T: Cached>(
+        a: &Args,
+        (c, column, head): (Column, usize, u32),
+        memory: &Memory,
+        (tensor, newest): (bool, bool),
+    ) {
+        let layer = a.layer;
+        let (dim, group) = (layer.head_dim as usize, layer.group() as usize);
+        let (keys, values) = Rows::of::<T>(&c, layer.index, layer.kv_heads, head, layer.head_dim);
+        let fused = layer.has(FUSED);
+        let x = column * a.stride as usize;
+        let mut item = warp_index();
+        let items = if fused && newest { group + 2 } else { group };
+        while item < items {
+            let at = if item < group {
+                head as usize * group + item
+            } else {
+                layer.q_heads as usize + (item - group) * layer.kv_heads as usize + head as usize
+            };
+            let at = x + at * dim;
+            // SAFETY: within the column's heads.
+            let get = |d: usize| unsafe { a.qkv.at(at + d) };
+            let to = if tensor {
+                memory.values.from((16 + warp_index()) * 256)
+            } else if item < group {
+                memory.values.from(item * dim)
+            } else {
+                memory.key
+            };
+            // SAFETY: a head has at most 256 elements, and there are at most 16 of them.
+            let put = |d: usize, v: f32| unsafe { to.set(spread(d), v) };
+            if item > group {
+                store_row::<T>(&values, c.position, dim, get);
+            } else if fused {
+                let weight = if item < group { a.weights.0 } else { a.weights.1 };
+                turned(&Turn::of(&layer, weight, a.tables, c.position), get, put);
+                if item == group {
+                    sync::warp(warp::FULL);
+                    // SAFETY: written before the barrier.
+                    store_row::<T>(&keys, c.position, dim, |d| unsafe { to.get(spread(d)) });
+                }
+            } else {
+                let mut d = lane();
+                while d < dim {
+                    put(d, get(d));
+                    d += 32;
+                }
+            }
+            if tensor {
+                sync::warp(warp::FULL);
+                if item < group {
+                    // SAFETY: written before the barrier.
+                    tiles::keep(memory, item, dim, |d| unsafe { to.get2(spread(d)).0 });
+                    sync::warp(warp::FULL);
+                }
+            }
+            item += WARPS;
+        }
+    }
+
+    /// The results of the block's heads from those of `used` parts, in order.
+    ///
+    /// All threads of the block make this call.
+    #[device]
+    unsafe fn merge_parts(a: &Args, spot: &Spot, used: u32) {
+        let (dim, group) = (a.layer.head_dim as usize, a.layer.group() as usize);
+        by_fours(group, dim, |h, d| {
+            // SAFETY: within the workspace of the column's heads, and within its output.
+            unsafe {
+                let (first, of_part) = spot.workspace(a, h);
+                let mut largest = f32::MIN;
+                for s in 0..used as usize {
+                    largest = math::max(largest, a.partials.get(first + s * of_part + dim));
+                }
+                let (mut sum, mut value) = (0.0f32, [0.0f32; 4]);
+                for s in 0..used as usize {
+                    let at = first + s * of_part;
+                    let [own, weights] = a.partials.load2(at + dim).0;
+                    let share = math::exp2_approx_ftz(own - largest);
+                    sum = math::fma(share, weights, sum);
+                    let v = a.partials.load4(at + d).0;
+                    for i in 0..4 {
+                        value[i] = math::fma(share, v[i], value[i]);
+                    }
+                }
+                finish(a.y.from(spot.output(a) + h * dim + d), value, sum);
+            }
+        });
     }
 
     /// Brings the results of the block's heads to be coded, a group a warp.
@@ -528,39 +555,93 @@ pub(crate) mod frame {
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-use crate::{gemv::coding::OutputQuantizer, kv::cached::Q8};
+use crate::{gemv::quantizer::OutputQuantizer, kv::cached::Q8};
 
-macro_rules! entries {
-    ($( $(#[$doc:meta])* $T:ty: $name:ident $Name:ident, $blocks:literal; )*) => { $(
+/// `arguments! { callback (args) }` calls `callback! { (args) NAME: (TYPE), … }` with the arguments of every entry point.
+macro_rules! arguments {
+    ($callback:ident $args:tt) => {
+        $callback! { $args
+            qkv: (Awaited<f32>),
+            q_weight: (In<f32>),
+            k_weight: (In<f32>),
+            cos: (In<f32>),
+            sin: (In<f32>),
+            columns: (Awaited<Column>),
+            partials: (InOut<f32>),
+            counters: (InOut<u32>),
+            y: (InOut<f32>),
+            coded: (Out<U32x4>),
+            counted: (InOut<u32>),
+            stride: (u32),
+            y_stride: (u32),
+            codes: (u32),
+            layer: (Layer),
+        }
+    };
+}
+arguments! { define (Arguments StepArguments Seen) }
+
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+impl frame::Args {
+    /// The arguments of an entry point.
+    ///
+    /// # Safety
+    /// The launches before were waited for.
+    #[inline(always)]
+    unsafe fn of(given: Arguments) -> frame::Args {
+        // SAFETY: the caller's promise.
+        let (qkv, columns) = unsafe { (given.qkv.buffer(), given.columns.buffer()) };
+        frame::Args {
+            qkv: qkv.into(),
+            weights: (given.q_weight, given.k_weight),
+            tables: (given.cos, given.sin),
+            columns,
+            partials: given.partials,
+            counters: given.counters,
+            y: given.y.into(),
+            quantizer: OutputQuantizer::asked(given.codes, given.coded, given.counted),
+            stride: given.stride,
+            y_stride: given.y_stride,
+            layer: given.layer,
+        }
+    }
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl StepArguments<'_> {
+    /// Launches the entry point for caches of a type, `ahead` as a programmatic launch.
+    ///
+    /// # Errors
+    /// What the launcher reports, a broken contract first of all.
+    ///
+    /// # Safety
+    /// As for [`Launcher::launch_unchecked`], of the caches that the columns lead to; and with `ahead` as for [`Programmatic::new`].
+    pub unsafe fn launch<L: Launcher>(self, on: &mut L, kv: KvType, ahead: bool) -> Result<(), L::Error> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match kv {
+                KvType::F16 => on.launch_ahead(AttnStepF16::from(self), ahead),
+                KvType::F32 => on.launch_ahead(AttnStepF32::from(self), ahead),
+                KvType::Int8 => on.launch_ahead(AttnStepQ8::from(self), ahead),
+            }
+        }
+    }
+}
+
+macro_rules! entry {
+    (($(#[$doc:meta])* $T:ty, $name:ident $Name:ident, $blocks:literal) $($argument:ident: ($($ty:tt)*),)*) => {
         $(#[$doc])*
         #[kernel(block = THREADS, min_blocks = $blocks, family = "attention", variant = "v3")]
-        pub unsafe fn $name(
-            qkv: Awaited<f32>,
-            q_weight: In<f32>,
-            k_weight: In<f32>,
-            cos: In<f32>,
-            sin: In<f32>,
-            columns: Awaited<Column>,
-            partials: InOut<f32>,
-            counters: InOut<u32>,
-            y: InOut<f32>,
-            coded: Out<U32x4>,
-            counted: InOut<u32>,
-            stride: u32,
-            y_stride: u32,
-            codes: u32,
-            layer: Layer,
-        ) {
+        #[allow(clippy::too_many_arguments)]
+        pub unsafe fn $name($($argument: $($ty)*,)*) {
             grid::launch_dependents();
             grid::wait_dependencies();
-            let (qkv, columns) = (qkv.buffer(), columns.buffer());
-            let (weights, tables) = ((q_weight, k_weight), (cos, sin));
-            let (qkv, y) = (qkv.into(), y.into());
-            let quantizer = OutputQuantizer::asked(codes, coded, counted);
-            let args =
-                frame::Args { qkv, weights, tables, columns, partials, counters, y, quantizer, stride, y_stride, layer };
+            let args = frame::Args::of(Arguments { $($argument),* });
             frame::attend::<$T>(args, crate::load::Launched, frame::Memory::declared());
         }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        convert! { $Name: attention::step, StepArguments Seen, $($argument)* }
 
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
@@ -569,24 +650,36 @@ macro_rules! entries {
                 Geometry::grid(blocks, self.columns.len() as u64, 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
-                let (m, l) = (Self::META, &self.layer);
-                let Self { q_weight, k_weight, cos, sin, .. } = self;
-                let tables = layer::Tables { q_weight, k_weight, cos, sin };
-                layer::check(m, l, l.has(layer::FUSED).then_some(&tables))?;
-                state::check_columns(m, self.columns)?;
-                let n = self.columns.len();
-                let (dim, q_heads, kv_heads) = (u64::from(l.head_dim), u64::from(l.q_heads), u64::from(l.kv_heads));
-                let part = ((q_heads + 2 * kv_heads) * dim, "(q_heads + 2 * kv_heads) * head_dim");
-                state::check_strided(m, "qkv", self.qkv.len(), (n, self.stride), part)?;
-                state::check_strided(m, "y", self.y.len(), (n, self.y_stride), (q_heads * dim, "q_heads * head_dim"))?;
-                contract::at_least(m, "partials", self.partials.len(), (partials_len(n, l), "partials_len"))?;
-                contract::multiple_of(m, "partials", (self.partials.address(), "its address"), 16u32)?;
-                contract::at_least(m, "counters", self.counters.len(), (n as u64 * kv_heads, "columns * kv_heads"))?;
-                let outputs = QuantizedOutputs { codes: self.codes, coded: self.coded, counted: self.counted };
-                outputs.check(m, n as u32, (l.q_heads * l.head_dim, "q_heads * head_dim"))
+                check(Self::META, &self.seen())
             }
         }
-    )* };
+    };
+}
+
+/// The contract of every entry point.
+#[cfg(not(target_arch = "nvptx64"))]
+fn check(m: &'static KernelMeta, given: &Seen<'_>) -> Result<(), ContractError> {
+    let l = &given.layer;
+    let Seen { q_weight, k_weight, cos, sin, .. } = *given;
+    let tables = layer::Tables { q_weight, k_weight, cos, sin };
+    layer::check(m, l, l.has(layer::FUSED).then_some(&tables))?;
+    state::check_columns(m, given.columns)?;
+    let n = given.columns.len();
+    let (dim, q_heads, kv_heads) = (u64::from(l.head_dim), u64::from(l.q_heads), u64::from(l.kv_heads));
+    let part = ((q_heads + 2 * kv_heads) * dim, "(q_heads + 2 * kv_heads) * head_dim");
+    state::check_strided(m, "qkv", given.qkv.len(), (n, given.stride), part)?;
+    state::check_strided(m, "y", given.y.len(), (n, given.y_stride), (q_heads * dim, "q_heads * head_dim"))?;
+    contract::at_least(m, "partials", given.partials.len(), (partials_len(n, l), "partials_len"))?;
+    contract::multiple_of(m, "partials", (given.partials.address(), "its address"), 16u32)?;
+    contract::at_least(m, "counters", given.counters.len(), (n as u64 * kv_heads, "columns * kv_heads"))?;
+    let outputs = QuantizedOutputs { codes: given.codes, coded: given.coded, counted: given.counted };
+    outputs.check(m, n as u32, (l.q_heads * l.head_dim, "q_heads * head_dim"))
+}
+
+macro_rules! entries {
+    ($($(#[$doc:meta])* $T:ty: $name:ident $Name:ident, $blocks:literal;)*) => {
+        $(arguments! { entry ($(#[$doc])* $T, $name $Name, $blocks) })*
+    };
 }
 
 entries! {

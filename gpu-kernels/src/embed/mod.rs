@@ -13,6 +13,8 @@
 //! A thread takes 32 elements. A token at or past `vocab` gives NaN throughout: the host refuses it
 //! before, and no row of the table stands in for it in any case. [`Embed`] picks the entry point.
 
+#[macro_use]
+mod arguments;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases;
 
@@ -45,27 +47,12 @@ pub fn reference(table: &[f32], token: usize, cols: usize) -> Vec<f32> {
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
-    use super::{Column, HALF, NEXT, ROWS, THREADS};
+    use super::{HALF, NEXT, ROWS, THREADS};
     use crate::format::{
         decode::{Decode, QUADS},
         record::{InMemory, UNIT},
     };
     use warpsmith_device::{convert::pack_f16x2, prelude::*, shared::Shared, static_for};
-
-    pub struct Args {
-        pub table: In<U32x4>,
-        pub columns: In<Column>,
-        pub next_weight: In<f32>,
-        pub y: Out<f32>,
-        pub half: Out<f16>,
-        pub scaled: Out<f32>,
-        pub next_sums: Out<f32>,
-        pub vocab: u32,
-        pub cols: usize,
-        pub stride: usize,
-        pub block_units: u32,
-        pub flags: u32,
-    }
 
     /// Writes the elements of a quad that are in the row: all, unless a row may have any length.
     #[inline(always)]
@@ -103,13 +90,14 @@ mod frame {
     }
 
     #[device]
-    pub unsafe fn run<F: Decode>(a: &Args, scratch: Shared<f32>) {
+    pub unsafe fn run<F: Decode>(a: &super::arguments::Arguments, scratch: Shared<f32>) {
         grid::launch_dependents();
-        let record = F::SPEC.record(a.cols, a.block_units);
+        let cols = a.cols as usize;
+        let record = F::SPEC.record(cols, a.block_units);
         let u = block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize;
         let column = block::idx_y() as usize;
         let token = if a.flags & ROWS != 0 { column as u32 } else { a.columns.at(column).token };
-        let row = column * a.stride;
+        let row = column * a.stride as usize;
         let mut squares = 0.0;
         if u < record.units {
             let known = token < a.vocab;
@@ -117,7 +105,7 @@ mod frame {
             let memory = InMemory(a.table.from(if known { token as usize * record.vectors } else { 0 }));
             let (codes, scales) = (F::codes(memory, &record, u), F::scales(memory, &record, u));
             // Constants are added last, so that they become part of the addresses.
-            let (first, left) = (u * UNIT, a.cols - u * UNIT);
+            let (first, left) = (u * UNIT, cols - u * UNIT);
             let to = row + first;
             static_for!(q in 0..QUADS => {
                 let part = q * F::SCALES / QUADS;
@@ -157,32 +145,19 @@ mod frame {
     }
 }
 
-macro_rules! entries {
-    (() $($F:ident { $name:ident $Name:ident $shared:ident } $formats:tt)*) => { $(
+macro_rules! entry {
+    (($F:ident $name:ident $Name:ident $shared:ident) $($argument:ident: ($($ty:tt)*),)*) => {
         /// Rows of a table.
         #[kernel(block = THREADS, min_blocks = 4, addresses = "ignored")]
         #[allow(clippy::too_many_arguments)]
-        pub unsafe fn $name(
-            table: In<U32x4>,
-            columns: In<Column>,
-            next_weight: In<f32>,
-            y: Out<f32>,
-            half: Out<f16>,
-            scaled: Out<f32>,
-            next_sums: Out<f32>,
-            vocab: u32,
-            cols: u32,
-            stride: u32,
-            block_units: u32,
-            flags: u32,
-        ) {
+        pub unsafe fn $name($($argument: $($ty)*,)*) {
             let scratch = shared_array!($shared: [f32; 32]);
-            let (cols, stride) = (cols as usize, stride as usize);
-            let args = frame::Args {
-                table, columns, next_weight, y, half, scaled, next_sums, vocab, cols, stride, block_units, flags,
-            };
-            frame::run::<format::$F>(&args, scratch);
+            frame::run::<format::$F>(&arguments::Arguments { $($argument),* }, scratch);
         }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        convert! { $Name: embed::arguments, Given Seen, $($argument)* }
+
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
@@ -190,23 +165,16 @@ macro_rules! entries {
                 Geometry::grid(parts(self.cols), columns, 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
-                launch::check::<format::$F>(Self::META, &launch::Shapes {
-                    table: self.table,
-                    columns: self.columns,
-                    next_weight: self.next_weight,
-                    y: self.y,
-                    half: self.half,
-                    scaled: self.scaled,
-                    next_sums: self.next_sums,
-                    vocab: self.vocab,
-                    cols: self.cols,
-                    stride: self.stride,
-                    block_units: self.block_units,
-                    flags: self.flags,
-                })
+                launch::check::<format::$F>(Self::META, &self.seen())
             }
         }
-    )* };
+    };
+}
+
+macro_rules! entries {
+    (() $($F:ident { $name:ident $Name:ident $shared:ident } $formats:tt)*) => {
+        $(arguments! { entry ($F $name $Name $shared) })*
+    };
 }
 
 crate::formats! { embed entries () }
@@ -216,29 +184,14 @@ pub use launch::{Decoded, Dequantize, Embed};
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch {
+    use super::arguments::{Given, Seen};
     use super::*;
     use crate::format::{Format, Layout, decode::Decode};
     use crate::gemv::check_weights;
     use crate::state;
 
-    /// The arguments of an entry point.
-    pub struct Shapes<'a> {
-        pub table: &'a DeviceSlice<U32x4>,
-        pub columns: &'a DeviceSlice<Column>,
-        pub next_weight: &'a DeviceSlice<f32>,
-        pub y: &'a DeviceSlice<f32>,
-        pub half: &'a DeviceSlice<f16>,
-        pub scaled: &'a DeviceSlice<f32>,
-        pub next_sums: &'a DeviceSlice<f32>,
-        pub vocab: u32,
-        pub cols: u32,
-        pub stride: u32,
-        pub block_units: u32,
-        pub flags: u32,
-    }
-
     /// The contract that all entry points share.
-    pub fn check<F: Decode>(m: &'static KernelMeta, s: &Shapes<'_>) -> Result<(), ContractError> {
+    pub fn check<F: Decode>(m: &'static KernelMeta, s: &Seen<'_>) -> Result<(), ContractError> {
         contract::require(m, s.vocab > 0, "vocab", "at least 1", 0)?;
         check_weights::<F>(m, ("table", s.table), s.vocab.into(), s.cols, s.block_units)?;
         let allowed = [0, NEXT, ROWS, ROWS | HALF].contains(&s.flags);
@@ -305,7 +258,7 @@ mod launch {
                 next.unwrap_or((DeviceSlice::empty(), DeviceSlice::empty_mut(), DeviceSlice::empty_mut()));
             let half = DeviceSlice::empty_mut();
             let block_units = format.block_units();
-            Entry { table, columns, next_weight, y, half, scaled, next_sums, vocab, cols, stride, block_units, flags }
+            Given { table, columns, next_weight, y, half, scaled, next_sums, vocab, cols, stride, block_units, flags }
                 .launch(format, launcher)
         }
     }
@@ -356,7 +309,7 @@ mod launch {
                 let (table, weights_after) = split(weights, at * record, more);
                 let (now_y, y_after) = split_mut(y, at * stride as usize, more);
                 let (now_half, half_after) = split_mut(half, at * stride as usize, more);
-                Entry {
+                Given {
                     table,
                     columns: DeviceSlice::empty(),
                     next_weight: DeviceSlice::empty(),
@@ -396,59 +349,11 @@ mod launch {
         }
     }
 
-    /// The arguments of the entry points, which all are alike.
-    struct Entry<'a> {
-        table: &'a DeviceSlice<U32x4>,
-        columns: &'a DeviceSlice<Column>,
-        next_weight: &'a DeviceSlice<f32>,
-        y: &'a mut DeviceSlice<f32>,
-        half: &'a mut DeviceSlice<f16>,
-        scaled: &'a mut DeviceSlice<f32>,
-        next_sums: &'a mut DeviceSlice<f32>,
-        vocab: u32,
-        cols: u32,
-        stride: u32,
-        block_units: u32,
-        flags: u32,
-    }
-
-    impl Entry<'_> {
+    impl Given<'_> {
         fn launch<L: Launcher>(self, format: Format, launcher: &mut L) -> Result<(), L::Error> {
-            let Entry {
-                table,
-                columns,
-                next_weight,
-                y,
-                half,
-                scaled,
-                next_sums,
-                vocab,
-                cols,
-                stride,
-                block_units,
-                flags,
-            } = self;
-            macro_rules! with {
-                ($entry:ident) => {
-                    launcher.launch($entry {
-                        table,
-                        columns,
-                        next_weight,
-                        y,
-                        half,
-                        scaled,
-                        next_sums,
-                        vocab,
-                        cols,
-                        stride,
-                        block_units,
-                        flags,
-                    })
-                };
-            }
             macro_rules! by_layout {
                 (() $($F:ident { $name:ident $Name:ident $shared:ident } $formats:tt)*) => {
-                    match format.layout() { $(Layout::$F => with!($Name),)* }
+                    match format.layout() { $(Layout::$F => launcher.launch($Name::from(self)),)* }
                 };
             }
             crate::formats!(embed by_layout ())

@@ -5,7 +5,7 @@ use warpsmith_device::DeviceSlice;
 use warpsmith_device::prelude::*;
 
 /// `arguments! { f32 callback (args) }` calls `callback! { (args) NAME: (TYPE), … }` with the arguments of a product whose
-/// activations are f32; `arguments! { coded X callback (args) }` with those of one whose activations are vectors `X` of codes.
+/// activations are f32; `arguments! { quantized X callback (args) }` with those of one whose activations are vectors `X` of codes.
 macro_rules! arguments {
     (f32 $callback:ident $args:tt) => {
         $callback! { $args
@@ -29,7 +29,7 @@ macro_rules! arguments {
             eps: (f32),
         }
     };
-    (coded $X:ident $callback:ident $args:tt) => {
+    (quantized $X:ident $callback:ident $args:tt) => {
         $callback! { $args
             weights: (In<U32x4>),
             x: (Awaited<$X>),
@@ -55,62 +55,5 @@ macro_rules! arguments {
     };
 }
 
-/// What a launch gives for an argument.
-#[cfg(not(target_arch = "nvptx64"))]
-macro_rules! given {
-    ($a:lifetime In<$t:ty>) => { &$a DeviceSlice<$t> };
-    ($a:lifetime Awaited<$t:ty>) => { &$a DeviceSlice<$t> };
-    ($a:lifetime Out<$t:ty>) => { &$a mut DeviceSlice<$t> };
-    ($a:lifetime InOut<$t:ty>) => { &$a mut DeviceSlice<$t> };
-    ($a:lifetime $t:ty) => { $t };
-}
-
-/// What a contract sees of an argument.
-#[cfg(not(target_arch = "nvptx64"))]
-macro_rules! seen {
-    ($a:lifetime $marker:ident<$t:ty>) => { &$a DeviceSlice<$t> };
-    ($a:lifetime $t:ty) => { $t };
-}
-
-macro_rules! define {
-    (($Arguments:ident $Given:ident $Seen:ident $($X:ident)?) $($name:ident: ($($ty:tt)*),)*) => {
-        /// The arguments as a kernel gets them.
-        #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-        pub struct $Arguments$(<$X>)? {
-            $(pub $name: $($ty)*,)*
-        }
-
-        /// The arguments as a launch gives them.
-        #[cfg(not(target_arch = "nvptx64"))]
-        pub struct $Given<'a $(, $X: Element)?> {
-            $(pub $name: given!('a $($ty)*),)*
-        }
-
-        /// The arguments as a contract sees them.
-        #[cfg(not(target_arch = "nvptx64"))]
-        pub struct $Seen<'a $(, $X: Element)?> {
-            $(pub $name: seen!('a $($ty)*),)*
-        }
-    };
-}
-
 arguments! { f32 define (Arguments Given Seen) }
-arguments! { coded X define (CodedArguments CodedGiven CodedSeen X) }
-
-/// Makes an entry point from what a launch gives, and shows its arguments to its contract.
-#[cfg(not(target_arch = "nvptx64"))]
-macro_rules! convert {
-    ($Name:ident: $Given:ident $Seen:ident $($X:ident)?, $($name:ident)*) => {
-        impl<'a> From<crate::gemv::arguments::$Given<'a $(, $X)?>> for $Name<'a> {
-            fn from(given: crate::gemv::arguments::$Given<'a $(, $X)?>) -> $Name<'a> {
-                $Name { $($name: given.$name),* }
-            }
-        }
-
-        impl $Name<'_> {
-            fn seen(&self) -> crate::gemv::arguments::$Seen<'_ $(, $X)?> {
-                crate::gemv::arguments::$Seen { $($name: self.$name),* }
-            }
-        }
-    };
-}
+arguments! { quantized X define (QuantizedArguments QuantizedGiven QuantizedSeen X) }

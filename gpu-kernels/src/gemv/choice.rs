@@ -1,36 +1,8 @@
 //! Which activations a product is run with.
 
-use super::Coded;
+use super::Activations;
 use super::tuned::TUNED;
 use crate::format::Format;
-use crate::names::named;
-
-/// What weights are multiplied with, from the most exact to the cheapest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Activations {
-    /// f32, as computed.
-    #[default]
-    F32,
-    /// Codes of 16 bits with a scale for each 128: about as accurate as f32.
-    Int16,
-    /// Codes of eight bits with a scale for each 32 or 128: an outlier costs its block the others' precision.
-    Int8,
-}
-
-impl Activations {
-    /// Whether a format has entry points for them.
-    #[must_use]
-    pub fn take(self, format: Format) -> bool {
-        self == Activations::F32 || Coded::of(format, self).is_some()
-    }
-}
-
-named! {
-    Activations, "kind of activations", 3:
-    F32 = "f32", "single precision";
-    Int16 = "int16", "codes of 16 bits where a format has kernels for them: about as accurate";
-    Int8 = "int8", "codes of eight bits where a format has kernels for them: coarser, above all where single activations are large";
-}
 
 /// The activations that are allowed, or where the format has no entry point for them the next more exact ones that it has
 /// one for; [`fastest`] also asks whether they pay.

@@ -1,9 +1,8 @@
 //! What all entry points ask for.
 
-use super::arguments::{CodedSeen, Seen};
-use super::coded::parts as coded_parts;
-use super::coding::{NONE, groups};
-use super::{ADD, AHEAD, Codes, MAX_COLUMNS, NEXT, NORM, SWIGLU, parts};
+use super::arguments::{QuantizedSeen, Seen};
+use super::quant_format::{NONE, groups, parts as quantized_parts};
+use super::{ADD, AHEAD, MAX_COLUMNS, NEXT, NORM, QuantFormat, SWIGLU, parts};
 use crate::format::{
     decode::Decode,
     record::{Spec, UNIT},
@@ -154,8 +153,8 @@ impl QuantizedOutputs<'_> {
         if self.codes == NONE {
             return Ok(());
         }
-        let codes = Codes::numbered(self.codes);
-        contract::require(m, codes.is_some(), "codes", "0 or the number of `Codes`", self.codes)?;
+        let codes = QuantFormat::numbered(self.codes);
+        contract::require(m, codes.is_some(), "codes", "0 or the number of `QuantFormat`", self.codes)?;
         let Some(codes) = codes else { return Ok(()) };
         contract::multiple_of(m, n.1, n.0, (codes.block(), "a block of the codes"))?;
         let needed = u64::from(columns) * codes.len(n.0);
@@ -216,7 +215,7 @@ pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, given: &Seen<'_>) -
 /// The contract of an entry point whose activations are codes.
 pub fn check_coded<F: Decode, X: Element>(
     m: &'static KernelMeta,
-    given: &CodedSeen<'_, X>,
+    given: &QuantizedSeen<'_, X>,
     limits: &Limits,
 ) -> Result<(), ContractError> {
     let (norm, to) = norm_and_outputs!(given);
@@ -228,7 +227,7 @@ pub fn check_coded<F: Decode, X: Element>(
     if to.flags & NORM != 0 {
         norm.check(m, to.columns)?;
     }
-    to.check(m, coded_parts(to.rows, limits.block_rows, to.swiglu()))?;
+    to.check(m, quantized_parts(to.rows, limits.block_rows, to.swiglu()))?;
     let outputs = QuantizedOutputs { codes: given.codes, coded: given.coded, counted: given.counted };
     outputs.check(m, to.columns, (to.rows, "rows"))
 }

@@ -26,7 +26,7 @@ macro_rules! entry {
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
-        convert! { $Name: Given Seen, $($argument)* }
+        convert! { $Name: gemv::arguments, Given Seen, $($argument)* }
 
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {

@@ -13,8 +13,8 @@
 //! | `x` | [`len`] vectors for each column, as [`QuantizeI8`] wrote them |
 //! | `cols` | a multiple of the format's block |
 //!
-//! The other arguments are those of [all activations in codes](super::coded); [`Quantize`](super::Quantize) and
-//! [`Gemv::coded`](super::Gemv::coded) pick the entry points.
+//! The other arguments are those of [all activations in codes](super::quantized); [`Quantize`](super::Quantize) and
+//! [`Gemv::quantized`](super::Gemv::quantized) pick the entry points.
 //!
 //! Of a column come first the vectors of columns 0 to 15 of every unit, then those of columns 16 to 31, so that the loads of
 //! neighbouring lanes are neighbours; then for each unit two words: the f32 `d`, and the sums of the two halves' codes, of
@@ -28,39 +28,23 @@
 //!
 //! The instruction: PTX ISA, `dp4a`.
 
+pub use super::quant_format::int8::{BLOCK, BLOCK_ROWS, I8Vector, len};
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+use super::quantizer::quantize_int8;
 use crate::format;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::x4;
 use warpsmith_device::prelude::*;
 
-/// Columns that share a scale.
-pub const BLOCK: u32 = 32;
 /// Rows of weights that a warp takes.
 const ROWS: usize = 4;
 /// Warps of a block of threads, each with its own rows.
 const WARPS: usize = 4;
-/// Rows of weights of a block of threads.
-pub const BLOCK_ROWS: u32 = (ROWS * WARPS) as u32;
-
-/// 16 bytes of activations that [`QuantizeI8`] wrote.
-#[derive(Clone, Copy, Debug, PartialEq, Element)]
-#[repr(C)]
-pub struct I8Vector(pub U32x4);
-
-/// Vectors that `cols` activations take.
-#[must_use]
-pub const fn len(cols: u32) -> u64 {
-    let units = cols.div_ceil(BLOCK) as u64;
-    2 * units + units.div_ceil(2)
-}
-
+const _: () = assert!(BLOCK_ROWS as usize == ROWS * WARPS);
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(super) mod frame {
-    use super::super::coded::Args;
-    use super::super::{
-        coding::Rounding,
-        epilogue::{Place, again},
-    };
+    use super::super::epilogue::{Place, again};
+    use super::super::quantized::Args;
     use super::*;
     use crate::format::{
         decode::{Packed, QUADS},
@@ -69,38 +53,7 @@ pub(super) mod frame {
     use crate::load::lane;
     use warpsmith_device::shared::Shared;
     use warpsmith_device::static_for;
-    use warpsmith_device::warp::{FULL, reduce_group, shuffle_xor};
-
-    /// A lane rounds the four columns of `x` from `c` on, eight lanes a unit.
-    ///
-    /// All lanes of the warp make this call, for columns that follow one another from a multiple of [`BLOCK`] on.
-    #[device]
-    pub unsafe fn quantize(x: impl Fn(usize) -> [f32; 4], codes: Out<I8Vector>, c: usize, cols: usize) {
-        // Lanes behind the last column stay for the shuffles.
-        let v = if c < cols { x(c) } else { [0.0; 4] };
-        let (mut largest, mut finite) = (0.0f32, true);
-        for i in 0..4 {
-            largest = math::max(largest, v[i].abs());
-            finite &= v[i].abs() < f32::INFINITY;
-        }
-        let largest = reduce_group::<8, f32>(largest, math::max);
-        let finite = reduce_group::<8, u32>(finite as u32, |a, b| a & b) != 0;
-        let (rounding, mut word) = (Rounding::new(largest, 127.0), 0);
-        for i in 0..4 {
-            word |= (rounding.code(v[i]) as u32 & 0xFF) << (8 * i);
-        }
-        let half = reduce_group::<4, i32>(math::dp4a(word as i32, 0x0101_0101, 0), |a, b| a + b);
-        let other = shuffle_xor(FULL, half, 4);
-        if c < cols {
-            let (units, u, q) = (cols / BLOCK as usize, c / BLOCK as usize, c / 4 % QUADS);
-            codes.cast::<u32>().set(4 * (q / 4 * units + u) + q % 4, word);
-            if q == 0 {
-                let d = if finite { largest * (1.0 / 127.0) } else { f32::NAN };
-                let sums = (half as u32 & 0xFFFF) | (other as u32) << 16;
-                codes.from(2 * units).cast::<U32x2>().set(u, U32x2([d.to_bits(), sums]));
-            }
-        }
-    }
+    use warpsmith_device::warp::{FULL, shuffle_xor};
 
     /// A unit of activations.
     struct Unit {
@@ -241,7 +194,7 @@ pub(super) mod frame {
 quantizer! {
     /// Activations as codes of eight bits in blocks of 32.
     quantize_i8 QuantizeI8: I8Vector, 8, blocks of BLOCK, len, |x, codes, cols| {
-        frame::quantize(|c| x4(x, c), codes, 4 * thread::global_x(), cols as usize)
+        quantize_int8(|c| x4(x, c), codes, 4 * thread::global_x(), cols as usize)
     }
 }
 
@@ -262,4 +215,4 @@ macro_rules! entries {
     };
 }
 
-crate::formats! { coded entries () }
+crate::formats! { quantized entries () }

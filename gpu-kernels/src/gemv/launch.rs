@@ -1,9 +1,9 @@
 //! The way from a format to its entry points.
 
-use super::arguments::{CodedGiven, Given};
-use super::codes::Entry;
+use super::arguments::{Given, QuantizedGiven};
 use super::int8::*;
 use super::planes::*;
+use super::quantize::Entry;
 use super::*;
 use crate::format::{Format, Layout};
 use warpsmith_device::prelude::*;
@@ -11,14 +11,14 @@ use warpsmith_device::prelude::*;
 /// What weights are multiplied with.
 enum Input<'a> {
     F32(&'a DeviceSlice<f32>),
-    Coded(Coded, &'a DeviceSlice<U32x4>),
+    Quantized(QuantizedProduct, &'a DeviceSlice<U32x4>),
 }
 
 /// A product with a tensor of any format.
 ///
 /// ```text
 /// Gemv::new(format, weights, rows, cols, x, y).add(residual, 0).launch(on)
-/// Gemv::coded(Coded::of(format, Activations::Int8)?, weights, rows, cols, codes, y).swiglu().launch(on)
+/// Gemv::quantized(QuantizedProduct::of(format, Activations::Int8)?, weights, rows, cols, codes, y).swiglu().launch(on)
 /// ```
 #[must_use = "a product is nothing before it is launched"]
 pub struct Gemv<'a> {
@@ -36,7 +36,7 @@ pub struct Gemv<'a> {
     add: Option<(&'a DeviceSlice<f32>, u32)>,
     norm: Option<(&'a DeviceSlice<f32>, u32, f32)>,
     next: Option<(&'a DeviceSlice<f32>, &'a mut DeviceSlice<f32>, &'a mut DeviceSlice<f32>)>,
-    code: Option<Written<'a>>,
+    quantized_output: Option<OutputQuantization<'a>>,
 }
 
 impl<'a> Gemv<'a> {
@@ -53,15 +53,15 @@ impl<'a> Gemv<'a> {
     }
 
     /// A product of activations that [`Quantize`] wrote as the codes of `coded`.
-    pub fn coded(
-        coded: Coded,
+    pub fn quantized(
+        coded: QuantizedProduct,
         weights: &'a DeviceSlice<U32x4>,
         rows: u32,
         cols: u32,
         codes: &'a DeviceSlice<U32x4>,
         y: &'a mut DeviceSlice<f32>,
     ) -> Gemv<'a> {
-        Self::of(coded.format(), weights, (rows, cols), Input::Coded(coded, codes), y)
+        Self::of(coded.format(), weights, (rows, cols), Input::Quantized(coded, codes), y)
     }
 
     fn of(
@@ -71,7 +71,7 @@ impl<'a> Gemv<'a> {
         x: Input<'a>,
         y: &'a mut DeviceSlice<f32>,
     ) -> Gemv<'a> {
-        let (add, norm, next, code) = (None, None, None, None);
+        let (add, norm, next, quantized_output) = (None, None, None, None);
         let (x_stride, y_stride) = (cols, rows);
         Gemv {
             format,
@@ -88,7 +88,7 @@ impl<'a> Gemv<'a> {
             add,
             norm,
             next,
-            code,
+            quantized_output,
         }
     }
 
@@ -140,8 +140,8 @@ impl<'a> Gemv<'a> {
 
     /// Also writes codes of `y`, or with [`next`](Self::next) of `scaled`: in the same launch if the product reads codes itself,
     /// else in one more.
-    pub fn code(mut self, to: Option<Written<'a>>) -> Self {
-        self.code = to;
+    pub fn quantize_output(mut self, to: Option<OutputQuantization<'a>>) -> Self {
+        self.quantized_output = to;
         self
     }
 
@@ -150,9 +150,18 @@ impl<'a> Gemv<'a> {
     pub fn parts(&self) -> u32 {
         let codes = match self.x {
             Input::F32(_) => None,
-            Input::Coded(coded, _) => Some(coded.codes()),
+            Input::Quantized(coded, _) => Some(coded.codes()),
         };
         parts_with(codes, self.rows, self.cols, self.swiglu)
+    }
+
+    fn flags(&self) -> u32 {
+        let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+        flag(self.swiglu, SWIGLU)
+            | flag(self.ahead, AHEAD)
+            | flag(self.add.is_some(), ADD)
+            | flag(self.norm.is_some(), NORM)
+            | flag(self.next.is_some(), NEXT)
     }
 
     /// Launches the entry point for it.
@@ -160,63 +169,19 @@ impl<'a> Gemv<'a> {
     /// # Errors
     /// What the launcher reports, a broken contract first of all.
     pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
-        let Gemv { format, weights, rows, cols, x, y, swiglu, ahead, columns, x_stride, y_stride, .. } = self;
-        let mut flags = if swiglu { SWIGLU } else { 0 } | if ahead { AHEAD } else { 0 };
-        let (add, add_stride) = self.add.inspect(|_| flags |= ADD).unwrap_or((DeviceSlice::empty(), 0));
-        let (sums, parts, eps) = self.norm.inspect(|_| flags |= NORM).unwrap_or((DeviceSlice::empty(), 0, 0.0));
-        let (next_weight, scaled, next_sums) = self.next.inspect(|_| flags |= NEXT).unwrap_or((
-            DeviceSlice::empty(),
-            DeviceSlice::empty_mut(),
-            DeviceSlice::empty_mut(),
-        ));
-        let block_units = format.block_units();
-        macro_rules! launch {
-            ($kernel:expr) => {
-                // SAFETY: the kernels follow no addresses; what `ahead` asks for was promised where it was set.
-                unsafe { launcher.launch_ahead($kernel, ahead) }
-            };
+        match self.x {
+            Input::F32(x) => self.launch_f32(x, launcher),
+            Input::Quantized(of, x) => self.launch_quantized(of, x, launcher),
         }
-        let x = match x {
-            Input::F32(x) => x,
-            Input::Coded(of, input) => {
-                let (codes, coded, counted) = Written::arguments(self.code);
-                macro_rules! with {
-                    ($entry:ident) => {
-                        launch!($entry::from(CodedGiven {
-                            weights,
-                            // Vectors of other names, of one size: what does not fit is too short, which the contract says.
-                            x: input.cast().unwrap_or(DeviceSlice::empty()),
-                            add,
-                            sums,
-                            next_weight,
-                            y,
-                            scaled,
-                            next_sums,
-                            coded,
-                            counted,
-                            rows,
-                            cols,
-                            columns,
-                            y_stride,
-                            add_stride,
-                            parts,
-                            block_units,
-                            flags,
-                            codes,
-                            eps,
-                        }))
-                    };
-                }
-                macro_rules! by_entry {
-                    (() $($F:ident {
-                        $($kind:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)*
-                    } $formats:tt)*) => {
-                        match of.entry() { $($(Entry::$Gemv => with!($Gemv),)*)* }
-                    };
-                }
-                return crate::formats!(coded by_entry ());
-            }
-        };
+    }
+
+    /// With activations of f32; what is to be quantized of the outputs takes a launch more.
+    fn launch_f32<L: Launcher>(self, x: &'a DeviceSlice<f32>, launcher: &mut L) -> Result<(), L::Error> {
+        let flags = self.flags();
+        let Gemv { format, weights, rows, cols, y, ahead, columns, x_stride, y_stride, .. } = self;
+        let (add, add_stride) = self.add.unwrap_or((DeviceSlice::empty(), 0));
+        let (sums, parts, eps) = self.norm.unwrap_or((DeviceSlice::empty(), 0, 0.0));
+        let (next_weight, scaled, next_sums) = self.next.unwrap_or_else(nothing_next);
         let given = Given {
             weights,
             x,
@@ -233,7 +198,7 @@ impl<'a> Gemv<'a> {
             y_stride,
             add_stride,
             parts,
-            block_units,
+            block_units: format.block_units(),
             flags,
             eps,
         };
@@ -241,14 +206,20 @@ impl<'a> Gemv<'a> {
             (() $($F:ident {
                 $blocks:literal: $gemv:ident $Gemv:ident $s1:ident, $gemm:ident $Gemm:ident $s2:ident
             } $formats:tt)*) => {
-                match format.layout() {
-                    $(Layout::$F => if columns == 1 { launch!($Gemv::from(given)) } else { launch!($Gemm::from(given)) },)*
+                // SAFETY: the kernels follow no addresses; what `ahead` asks for was promised where it was set.
+                unsafe {
+                    match (format.layout(), columns) {
+                        $(
+                            (Layout::$F, 1) => launcher.launch_ahead($Gemv::from(given), ahead),
+                            (Layout::$F, _) => launcher.launch_ahead($Gemm::from(given), ahead),
+                        )*
+                    }
                 }
             };
         }
         crate::formats!(product by_layout ())?;
-        match self.code {
-            Some(Written { codes, coded, .. }) => {
+        match self.quantized_output {
+            Some(OutputQuantization { codes, coded, .. }) => {
                 let values = if flags & NEXT != 0 { scaled } else { y };
                 let quantize = Quantize::new(codes, values, coded, rows).columns(columns, y_stride);
                 // SAFETY: it reads nothing but what it awaits.
@@ -257,4 +228,61 @@ impl<'a> Gemv<'a> {
             None => Ok(()),
         }
     }
+
+    /// With quantized activations; outputs are quantized by the same launch.
+    fn launch_quantized<L: Launcher>(
+        self,
+        of: QuantizedProduct,
+        x: &'a DeviceSlice<U32x4>,
+        launcher: &mut L,
+    ) -> Result<(), L::Error> {
+        let flags = self.flags();
+        let Gemv { format, weights, rows, cols, y, ahead, columns, y_stride, .. } = self;
+        let (add, add_stride) = self.add.unwrap_or((DeviceSlice::empty(), 0));
+        let (sums, parts, eps) = self.norm.unwrap_or((DeviceSlice::empty(), 0, 0.0));
+        let (next_weight, scaled, next_sums) = self.next.unwrap_or_else(nothing_next);
+        let (codes, coded, counted) = OutputQuantization::arguments(self.quantized_output);
+        macro_rules! launch {
+            ($entry:ident) => {{
+                let product = $entry::from(QuantizedGiven {
+                    weights,
+                    // Vectors of other names, of one size: what does not fit is too short, which the contract says.
+                    x: x.cast().unwrap_or(DeviceSlice::empty()),
+                    add,
+                    sums,
+                    next_weight,
+                    y,
+                    scaled,
+                    next_sums,
+                    coded,
+                    counted,
+                    rows,
+                    cols,
+                    columns,
+                    y_stride,
+                    add_stride,
+                    parts,
+                    block_units: format.block_units(),
+                    flags,
+                    codes,
+                    eps,
+                });
+                // SAFETY: as for those of f32.
+                unsafe { launcher.launch_ahead(product, ahead) }
+            }};
+        }
+        macro_rules! by_entry {
+            (() $($F:ident {
+                $($kind:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)*
+            } $formats:tt)*) => {
+                match of.entry() { $($(Entry::$Gemv => launch!($Gemv),)*)* }
+            };
+        }
+        crate::formats!(quantized by_entry ())
+    }
+}
+
+/// What a product gets where no norm follows.
+fn nothing_next<'a>() -> (&'a DeviceSlice<f32>, &'a mut DeviceSlice<f32>, &'a mut DeviceSlice<f32>) {
+    (DeviceSlice::empty(), DeviceSlice::empty_mut(), DeviceSlice::empty_mut())
 }

@@ -22,9 +22,9 @@
 //!   before have begun, as far as there is room for both, ask for the first of their weights in L2, and only then wait for the
 //!   launch before. Weights and `next_weight` are then not what it writes.
 //!
-//! Beside these are variants: [`first`], to be read first; [`four`], with fewer instructions for a weight of F16; and with
-//! activations as integer codes ([`coded`]) [`int8`], for formats of four to eight bits, and [`planes`], for one and two; a
-//! kernel may write the codes of what it computes ([`coding`]).
+//! Beside these are variants: [`naive`], to be read first; [`four_rows`], with fewer instructions for a weight of F16; and with
+//! [`quantized`] activations [`int8`], for formats of four to eight bits, and [`planes`], for one and two; a kernel may
+//! quantize what it computes ([`quant_format`]).
 //! [`choose`] says which activations a product takes.
 //!
 //! Products and sums are f32 with fused multiply-adds; the error stays within `1e-5 * sum |w * x|` of the exact sum.
@@ -34,7 +34,9 @@
 #[macro_use]
 mod arguments;
 #[macro_use]
-pub mod coded;
+pub mod quantized;
+#[cfg(not(target_arch = "nvptx64"))]
+mod activations;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod budget;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -42,33 +44,39 @@ pub mod cases;
 #[cfg(not(target_arch = "nvptx64"))]
 mod choice;
 #[cfg(not(target_arch = "nvptx64"))]
-mod codes;
-pub mod coding;
-#[cfg(not(target_arch = "nvptx64"))]
 mod contract;
 mod entries;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod epilogue;
-pub mod first;
-pub mod four;
+pub mod four_rows;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod frame;
 pub mod int8;
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch;
+pub mod naive;
 pub mod planes;
+pub mod quant_format;
+#[cfg(not(target_arch = "nvptx64"))]
+mod quantize;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+pub(crate) mod quantizer;
 #[cfg(not(target_arch = "nvptx64"))]
 mod tuned;
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use choice::{Activations, Provenance, Tuned, choose, fastest};
+pub use activations::Activations;
 #[cfg(not(target_arch = "nvptx64"))]
-pub use codes::{Coded, Codes, Quantize, Written};
+pub use choice::{Provenance, Tuned, choose, fastest};
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) use contract::{QuantizedOutputs, check_weights};
 pub use entries::*;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::Gemv;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use quant_format::QuantFormat;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use quantize::{OutputQuantization, Quantize, QuantizedProduct};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use tuned::{PROVENANCE, TUNED};
 
@@ -111,7 +119,7 @@ pub fn parts(rows: u32, cols: u32, swiglu: bool) -> u32 {
 /// [`parts`] of a product with any activations: quantized ones as `codes` say, or f32.
 #[cfg(not(target_arch = "nvptx64"))]
 #[must_use]
-pub fn parts_with(codes: Option<Codes>, rows: u32, cols: u32, swiglu: bool) -> u32 {
+pub fn parts_with(codes: Option<QuantFormat>, rows: u32, cols: u32, swiglu: bool) -> u32 {
     codes.map_or_else(|| parts(rows, cols, swiglu), |c| c.parts(rows, swiglu))
 }
 

@@ -22,8 +22,8 @@
 //! | `cols` | a multiple of 128 and of the format's block |
 //! | `block_units` | of two bits: 2 or 3, as at least 128 weights have to share a scale; else 0 |
 //!
-//! The other arguments are those of [all activations in codes](super::coded); [`Quantize`](super::Quantize) and
-//! [`Gemv::coded`](super::Gemv::coded) pick the entry points.
+//! The other arguments are those of [all activations in codes](super::quantized); [`Quantize`](super::Quantize) and
+//! [`Gemv::quantized`](super::Gemv::quantized) pick the entry points.
 //!
 //! A block of `x` is `32 * bytes` words of planes (word `4 p + t` of plane `p` is that of columns `32 t` to `32 t + 31`) and,
 //! for `t` in `0..4`, two f32: `-2 d`, and `d` times what the planes that lane `t` adds up would give if every sign were a
@@ -39,58 +39,36 @@
 //!
 //! The instruction: PTX ISA, `mma` with `.b1` operands.
 
+pub use super::quant_format::planes::{BLOCK, Q2Planes, ROWS, len};
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+use super::{quant_format::planes::block_vectors, quantizer::quantize_planes};
 use crate::format;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::warp_index;
 use warpsmith_device::prelude::*;
 
-/// Columns that share a scale.
-pub const BLOCK: u32 = 128;
-/// Rows of a block of threads: two tiles of the instruction, so that activations are loaded half as often.
-pub const ROWS: u32 = 32;
 /// Warps of a block of threads, among which the columns are divided.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 const WARPS: usize = 4;
-
-/// A vector of activations in the order of weights of two bits.
-#[derive(Clone, Copy, Debug, PartialEq, Element)]
-#[repr(C)]
-pub struct Q2Planes(pub U32x4);
-
-/// Vectors of 16 bytes that `cols` activations of `bytes` bytes take.
-#[must_use]
-pub const fn len(cols: u32, bytes: u32) -> u64 {
-    cols.div_ceil(BLOCK) as u64 * block_vectors(bytes as usize) as u64
-}
 
 const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
     len(cols, BYTES)
 }
 
-const fn block_vectors(bytes: usize) -> usize {
-    8 * bytes + 2
-}
-
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(super) mod frame {
-    use super::super::coded::Args;
-    use super::super::coding::Rounding;
     use super::super::epilogue::Place;
+    use super::super::quantized::Args;
+    use super::super::quantizer::last_factor;
     use super::*;
     use crate::format::{decode::Decode, unpack::select_bits};
     use crate::load::lane;
     use warpsmith_device::mma::mma_and_popc;
     use warpsmith_device::shared::Shared;
-    use warpsmith_device::warp::{FULL, ballot, shuffle_idx, shuffle_xor};
+    use warpsmith_device::warp::{FULL, shuffle_xor};
 
     /// As bits of an integer, the float 1.5 * 2^23; as long as less than 2^22 is added to it, the float is more by as much.
     const MAGIC: u32 = 0x4B40_0000;
-
-    /// The factor of the second of the two planes that a lane adds up last: the last of all counts negatively.
-    #[inline(always)]
-    fn last_factor(t: usize) -> i32 {
-        if t == 3 { -2 } else { 2 }
-    }
 
     /// `a * B + c` as one instruction: of a power of two, LLVM makes a shift and an addition.
     #[inline(always)]
@@ -106,57 +84,6 @@ pub(super) mod frame {
 
     /// The even bits of a word.
     const EVEN: u32 = 0x5555_5555;
-
-    /// A warp writes block `block` of the codes of `x`, of `bytes` bytes, for weights of `bits` bits.
-    ///
-    /// All lanes of the warp make this call.
-    #[device]
-    pub unsafe fn quantize(bytes: usize, bits: usize, x: impl Fn(usize) -> f32, planes: Out<U32x4>, block: usize) {
-        // Bit `b` of a word of two-bit codes: byte `b / 8`, code `b / 2 % 4` in it, and its plane's half of the unit.
-        let column = match (bits, lane()) {
-            (1, l) => l,
-            (_, l) => 16 * (l & 1) + 4 * (l / 2 % 4) + l / 8,
-        };
-        let v: [f32; 4] = core::array::from_fn(|t| x(block * BLOCK as usize + 32 * t + column));
-        let (mut largest, mut finite) = (0.0f32, true);
-        for t in 0..4 {
-            largest = math::max(largest, v[t].abs());
-            finite &= v[t].abs() < f32::INFINITY;
-        }
-        let largest = warp::max_f32(largest);
-        let (most, step) = if bytes == 1 { (127.0, 1.0 / 127.0) } else { (32767.0, 1.0 / 32767.0) };
-        let d = if warp::all(FULL, finite) { largest * step } else { f32::NAN };
-        let rounding = Rounding::new(largest, most);
-        let codes = v.map(|v| rounding.code(v) as u32);
-        let words = planes.from(block * block_vectors(bytes)).cast::<u32>();
-        let t = lane() & 3;
-        let mut all_minus = 0i32;
-        let mut byte = 0;
-        while byte < bytes {
-            let mut mine = 0;
-            for p in 0..8 {
-                let [a, b, c, d] = codes.map(|code| ballot(FULL, code >> (8 * byte + p) & 1 != 0));
-                let (even, odd) = (if t & 2 == 0 { a } else { c }, if t & 2 == 0 { b } else { d });
-                let word = if t & 1 == 0 { even } else { odd };
-                if lane() / 4 == p {
-                    mine = word;
-                }
-            }
-            words.set(32 * byte + lane(), mine);
-            // How often the bit of this lane's plane is set in the block.
-            let mut count = mine.count_ones();
-            count += shuffle_xor(FULL, count, 1);
-            count += shuffle_xor(FULL, count, 2);
-            let (low, high) = (shuffle_idx(FULL, count, 8 * t as u32), shuffle_idx(FULL, count, 8 * t as u32 + 4));
-            let factor = if byte + 1 == bytes { last_factor(t) } else { 2 };
-            all_minus += (low as i32 + high as i32 * factor) << (8 * byte);
-            byte += 1;
-        }
-        if lane() < 4 {
-            let pair = F32x2([-2.0 * d, d * all_minus as f32]);
-            words.from(32 * bytes + 2 * t).cast::<F32x2>().set(0, pair);
-        }
-    }
 
     /// Rows that a lane has a part of: `g`, and every eighth behind it.
     const PARTS: usize = ROWS as usize / 8;
@@ -281,7 +208,7 @@ macro_rules! quantizers {
             $planes $Planes: $X, 4, blocks of BLOCK, len_of::<$bytes>, |x, codes, cols| {
                 let block = block::idx_x() as usize * WARPS + warp_index();
                 if block < (cols / BLOCK) as usize {
-                    frame::quantize($bytes, $bits, |c| x.at(c), codes.cast::<U32x4>(), block);
+                    quantize_planes($bytes, $bits, |c| x.at(c), codes.cast::<U32x4>(), block);
                 }
             }
         }
@@ -319,7 +246,7 @@ macro_rules! entries {
     };
 }
 
-crate::formats! { coded entries () }
+crate::formats! { quantized entries () }
 
 /// How far products with activations rounded to `bytes` bytes may be from those with exact ones: `sum |w| d / 2` for each
 /// row, where `d` is the scale of `block` columns.

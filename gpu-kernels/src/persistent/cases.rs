@@ -1,7 +1,7 @@
 //! The cases of a layer in one launch: what it writes is what five launches write, bit for bit, and those have cases of their
 //! own.
 
-use super::{Matrix, Sizes, WholeLayer, decoder};
+use super::{Matrix, PersistentLayer, Sizes, decoder};
 use crate::attention::cases::{StepArgs, step_kernel};
 use crate::attention::partials_len;
 use crate::cases::{Bench, Failure, Listed, Measured, Operation, Outcome, Rng, Shape, Tensor, refused, same};
@@ -163,7 +163,7 @@ fn one<B: Bench>(
     w: &Weights<B>,
     (s, barrier): (&mut State<B>, &mut DeviceSlice<u32>),
 ) -> Result<(), Failure> {
-    let whole = WholeLayer {
+    let layer = PersistentLayer {
         matrices: [
             Matrix { format, rows: layer.qkv(), records: &w.qkv },
             Matrix { format, rows: sizes.hidden, records: &w.output },
@@ -193,7 +193,7 @@ fn one<B: Bench>(
         sizes,
     };
     // SAFETY: keys and values are buffers of the state, which nothing else touches meanwhile.
-    Ok(unsafe { whole.launch(bench) }?)
+    Ok(unsafe { layer.launch(bench) }?)
 }
 
 fn bits(v: &[f32]) -> Vec<u32> {

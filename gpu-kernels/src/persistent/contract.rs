@@ -1,38 +1,16 @@
 //! What all entry points ask for.
 
-use super::{Sizes, by_decoder};
+use super::arguments::Seen;
+use super::by_decoder;
 use crate::attention::step::partials_len;
 use crate::format;
 use crate::gemv::{check_weights, parts};
-use crate::layer::{self, FUSED, Layer};
-use crate::state::Column;
-use warpsmith_device::{
-    DeviceSlice,
-    prelude::{ContractError, F32x4, KernelMeta, U32x4, contract},
-};
-
-/// The buffers of a launch.
-pub struct Buffers<'a> {
-    pub weights: [&'a DeviceSlice<U32x4>; 4],
-    pub next_weights: &'a DeviceSlice<U32x4>,
-    pub bias: &'a DeviceSlice<f32>,
-    pub norms: [&'a DeviceSlice<f32>; 2],
-    pub tables: [&'a DeviceSlice<f32>; 4],
-    pub columns: &'a DeviceSlice<Column>,
-    pub residual: [&'a DeviceSlice<f32>; 2],
-    pub scaled: &'a DeviceSlice<f32>,
-    pub sums: &'a DeviceSlice<f32>,
-    pub qkv: &'a DeviceSlice<f32>,
-    pub attended: &'a DeviceSlice<f32>,
-    pub inner: &'a DeviceSlice<f32>,
-    pub partials: &'a DeviceSlice<f32>,
-    pub counters: &'a DeviceSlice<u32>,
-    pub barrier: &'a DeviceSlice<u32>,
-}
+use crate::layer::{self, FUSED};
+use warpsmith_device::prelude::{ContractError, F32x4, KernelMeta, contract};
 
 /// The contract of every entry point.
-pub fn check(m: &'static KernelMeta, l: &Layer, s: &Sizes, b: &Buffers<'_>) -> Result<(), ContractError> {
-    let [q_weight, k_weight, cos, sin] = b.tables;
+pub fn check(m: &'static KernelMeta, b: &Seen<'_>) -> Result<(), ContractError> {
+    let Seen { layer: l, sizes: s, q_weight, k_weight, cos, sin, .. } = b;
     layer::check(m, l, Some(&layer::Tables { q_weight, k_weight, cos, sin }))?;
     contract::require(m, l.has(FUSED), "layer", "the flag FUSED: attention norms, turns and stores itself", l.flags)?;
     // Products of two of them stay below 2^32.
@@ -53,7 +31,8 @@ pub fn check(m: &'static KernelMeta, l: &Layer, s: &Sizes, b: &Buffers<'_>) -> R
         ("gate_up_weights", 2 * u64::from(s.feed_forward), s.hidden),
         ("down_weights", s.hidden.into(), s.feed_forward),
     ];
-    for (((name, rows, cols), records), weights) in matrices.into_iter().zip(s.matrices).zip(b.weights) {
+    let weights = [b.qkv_weights, b.output_weights, b.gate_up_weights, b.down_weights];
+    for (((name, rows, cols), records), weights) in matrices.into_iter().zip(s.matrices).zip(weights) {
         macro_rules! check {
             ($F:ident) => {
                 check_weights::<format::$F>(m, (name, weights), rows, cols, records.block_units)
@@ -69,10 +48,10 @@ pub fn check(m: &'static KernelMeta, l: &Layer, s: &Sizes, b: &Buffers<'_>) -> R
     let sums = s.parts.max(parts(s.hidden, q, false)).max(parts(s.hidden, s.feed_forward, false));
     let vectors = [
         ("bias", b.bias, if s.bias == 0 { 0 } else { qkv }, "all heads"),
-        ("ffn_norm", b.norms[0], s.hidden, "hidden"),
-        ("next_norm", b.norms[1], s.hidden, "hidden"),
-        ("x", b.residual[0], s.hidden, "hidden"),
-        ("y", b.residual[1], s.hidden, "hidden"),
+        ("ffn_norm", b.ffn_norm, s.hidden, "hidden"),
+        ("next_norm", b.next_norm, s.hidden, "hidden"),
+        ("x", b.x, s.hidden, "hidden"),
+        ("y", b.y, s.hidden, "hidden"),
         ("scaled", b.scaled, s.hidden, "hidden"),
         ("sums", b.sums, sums, "parts of a sum of squares"),
         ("qkv", b.qkv, qkv, "all heads"),

@@ -1,14 +1,13 @@
-//! The phases of a layer, and the barriers between them.
+//! The phases of a layer, and the barriers between them. What a launch writes is read as [`InOut`], so past no cache that may be
+//! stale.
 
-use super::{ATTEND, LINE, PHASES, Sizes, by_decoder};
+use super::{ATTEND, LINE, PHASES, arguments::Arguments, by_decoder};
 use crate::{
     attention::step::{self, frame as attention},
     format::{self, decode::QUADS},
     gemv::{self, ADD, NEXT, NORM, ROWS, SWIGLU, epilogue::Epilogue, frame as product},
     kv::cached::Cached,
-    layer::Layer,
     load::{Role, Source},
-    state::Column,
 };
 use warpsmith_device::prelude::*;
 
@@ -20,32 +19,6 @@ pub const SHARED: usize = {
     let staged = UNITS * QUADS * size_of::<F32x4>();
     if staged > attention::Memory::BYTES { staged } else { attention::Memory::BYTES }
 };
-
-/// What a kernel got. What a launch writes is read as [`InOut`], so past no cache that may be stale.
-#[derive(Clone, Copy)]
-pub struct Args {
-    /// The weights of the four products.
-    pub weights: [In<U32x4>; 4],
-    pub bias: In<f32>,
-    pub next_weights: In<U32x4>,
-    pub ffn_norm: In<f32>,
-    pub next_norm: In<f32>,
-    pub head_norms: (In<f32>, In<f32>),
-    pub tables: (In<f32>, In<f32>),
-    pub columns: In<Column>,
-    pub x: InOut<f32>,
-    pub y: InOut<f32>,
-    pub scaled: InOut<f32>,
-    pub sums: InOut<f32>,
-    pub qkv: InOut<f32>,
-    pub attended: InOut<f32>,
-    pub inner: InOut<f32>,
-    pub partials: InOut<f32>,
-    pub counters: InOut<u32>,
-    pub barrier: InOut<u32>,
-    pub layer: Layer,
-    pub sizes: Sizes,
-}
 
 /// A block of the launch that a layer would be without grid barriers.
 #[derive(Clone, Copy)]
@@ -86,13 +59,19 @@ struct Product {
     decoder: u32,
 }
 
-impl Args {
+impl Arguments {
+    /// The weights of the four products.
+    #[inline(always)]
+    fn weights(&self) -> [In<U32x4>; 4] {
+        [self.qkv_weights, self.output_weights, self.gate_up_weights, self.down_weights]
+    }
+
     /// The product that is number `n` of four.
     #[inline(always)]
     fn product(&self, n: u32) -> Product {
         let (l, s) = (&self.layer, &self.sizes);
         let attended = l.q_heads * l.head_dim;
-        let [qkv, output, gate_up, down] = self.weights;
+        let [qkv, output, gate_up, down] = self.weights();
         let [x, y, scaled, inner] = [self.x, self.y, self.scaled, self.inner].map(Source::from);
         let (weights, from, (rows, cols)) = match n {
             0 => (qkv, scaled, (l.qkv(), s.hidden)),
@@ -142,7 +121,7 @@ impl Args {
     #[inline(always)]
     unsafe fn ask(&self, phase: u32) {
         let (l, s) = (&self.layer, &self.sizes);
-        let [_, output, gate_up, down] = self.weights;
+        let [_, output, gate_up, down] = self.weights();
         let [_, of_output, of_gate_up, of_down] = s.matrices.map(|m| m.vectors);
         let (weights, vectors, (rows, cols)) = match phase {
             0 => (output, of_output, (s.hidden, l.q_heads * l.head_dim)),
@@ -171,7 +150,7 @@ impl Args {
 ///
 /// All threads of the grid make this call.
 #[device]
-pub unsafe fn layer<T: Cached>(a: Args, shared: Shared<F32x4>) {
+pub unsafe fn layer<T: Cached>(a: Arguments, shared: Shared<F32x4>) {
     let mut phase = 0;
     while phase < PHASES {
         let now = opaque(phase);
@@ -179,8 +158,8 @@ pub unsafe fn layer<T: Cached>(a: Args, shared: Shared<F32x4>) {
         if now == ATTEND {
             let args = attention::Args {
                 qkv: a.qkv.into(),
-                weights: a.head_norms,
-                tables: a.tables,
+                weights: (a.q_weight, a.k_weight),
+                tables: (a.cos, a.sin),
                 columns: a.columns,
                 partials: a.partials,
                 counters: a.counters,

@@ -35,7 +35,7 @@ impl Matrix<'_> {
 
 /// A layer, with the arguments of the [module's](super) table.
 #[must_use = "a layer is nothing before it is launched"]
-pub struct WholeLayer<'a> {
+pub struct PersistentLayer<'a> {
     /// To queries, keys and values; of attention's output; to gates and ups; back to the residual stream.
     pub matrices: [Matrix<'a>; 4],
     /// What is read after this launch: `hidden` columns of any format.
@@ -82,7 +82,7 @@ pub struct WholeLayer<'a> {
     pub sizes: Sizes,
 }
 
-impl WholeLayer<'_> {
+impl PersistentLayer<'_> {
     /// Parts of the sum of squares that `sums` has after the launch.
     #[must_use]
     pub fn parts(&self) -> u32 {

@@ -28,6 +28,8 @@
 //! Before a barrier each block asks for the weights that it will read first of the product behind the next phase, [`LINE`]
 //! bytes a thread: they come to L2 while it waits.
 
+#[macro_use]
+mod arguments;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -42,7 +44,7 @@ mod launch;
 use crate::format::{Format, Layout};
 pub use entries::*;
 #[cfg(not(target_arch = "nvptx64"))]
-pub use launch::{Matrix, WholeLayer, widest};
+pub use launch::{Matrix, PersistentLayer, widest};
 use warpsmith_device::prelude::*;
 
 /// Threads of a block: those of a product, and of attention.

@@ -18,7 +18,7 @@ pub struct Sampling {
     pub temperature: f32,
     /// Share of the weight that is kept; 1 or more, or NaN: all.
     pub top_p: f32,
-    /// Of tokens in `seen`; 1 (or 0 or less, or NaN): none.
+    /// The repetition penalty of tokens in `seen`; 1 (or 0 or less, or NaN): none.
     pub penalty: f32,
     /// Tokens that are kept; 0: all.
     pub top_k: u32,

@@ -3,7 +3,7 @@
 use crate::machine::{Buffer, Gpu, Rng, assert_close};
 use gpu_kernels::attention::{AttnDecode, AttnStepF16, partials_len, prefill::tensor_bound, step};
 use gpu_kernels::cases::{StepArgs, attend};
-use gpu_kernels::gemv::coding::NONE;
+use gpu_kernels::gemv::quant_format::NONE;
 use gpu_kernels::kv::KvType;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::rope::rope_tables;

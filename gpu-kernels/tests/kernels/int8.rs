@@ -5,15 +5,15 @@ use crate::machine::{Gpu, Rng, assert_close, vector};
 use gpu_kernels::cases::{Product, Tensor};
 use gpu_kernels::format::Format;
 use gpu_kernels::gemv::{
-    ADD, Codes, NEXT, NORM, Quantize, SWIGLU,
-    coding::NONE,
+    ADD, NEXT, NORM, QuantFormat, Quantize, SWIGLU,
     int8::{self, GemvQ5KI8, QuantizeI8},
     planes,
+    quant_format::NONE,
 };
 use warpsmith_device::{Contract, DeviceSlice, U32x4};
 
 fn formats() -> impl Iterator<Item = Format> {
-    Format::ALL.into_iter().filter(|f| Product::Int8.codes(*f) == Some(Codes::I8))
+    Format::ALL.into_iter().filter(|f| Product::Int8.codes(*f) == Some(QuantFormat::I8))
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn codes_are_the_nearest() {
         let cols = x.len() as u32;
         let mut out = gpu.poisoned::<U32x4>(int8::len(cols) as usize);
         let x_on_device = gpu.upload(&x);
-        Quantize::new(Codes::I8, &x_on_device, &mut out, cols).launch(&mut gpu).unwrap();
+        Quantize::new(QuantFormat::I8, &x_on_device, &mut out, cols).launch(&mut gpu).unwrap();
         let words: Vec<u32> = gpu.read(&out).iter().flat_map(|v| v.0).collect();
         for (u, x) in x.chunks(32).enumerate() {
             let at = |half: usize| 4 * (half * units + u);
@@ -191,7 +191,7 @@ fn contracts_name_the_argument() {
     let coding = |rows: u32, codes: u32, coded, counted| {
         with(22 * rows as usize, 80, 2 * rows as usize, 512, 2, 0, (0, 0.0), (rows, codes, coded, counted))
     };
-    let [bits, bytes] = [Codes::PlanesQ2I16, Codes::I8].map(|c| c as u32);
+    let [bits, bytes] = [QuantFormat::PlanesQ2I16, QuantFormat::I8].map(|c| c as u32);
     assert!(coding(160, bytes, 26, 4).is_ok() && coding(128, bits, 36, 2).is_ok());
     assert_eq!(argument(coding(160, bytes, 25, 4)), "coded");
     assert_eq!(argument(coding(160, bytes, 26, 3)), "counted");

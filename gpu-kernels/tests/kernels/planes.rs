@@ -5,7 +5,7 @@ use crate::machine::{Gpu, Rng, assert_close, vector};
 use gpu_kernels::cases::{Inputs, Product, Subject, Tensor, multiply};
 use gpu_kernels::format::Format;
 use gpu_kernels::gemv::{
-    self, Activations, Coded, Codes, Gemv, Quantize,
+    self, Activations, Gemv, QuantFormat, Quantize, QuantizedProduct,
     planes::{self, GemvQ20I8},
 };
 use warpsmith_device::{Contract, DeviceSlice, U32x4};
@@ -47,7 +47,7 @@ fn codes_are_the_nearest() {
         for bytes in [1usize, 2] {
             let cols = x.len() as u32;
             let mut out = gpu.poisoned::<U32x4>(planes::len(cols, bytes as u32) as usize);
-            let of = [Codes::PlanesI8, Codes::PlanesI16][bytes - 1];
+            let of = [QuantFormat::PlanesI8, QuantFormat::PlanesI16][bytes - 1];
             Quantize::new(of, &input, &mut out, cols).launch(&mut gpu).unwrap();
             let words: Vec<u32> = gpu.read(&out).iter().flat_map(|v| v.0).collect();
             let most = if bytes == 1 { 127.0 } else { 32767.0 };
@@ -244,14 +244,14 @@ fn contracts_name_the_argument() {
     let mut gpu = Gpu::new();
     let (weights, codes) = (gpu.upload(&[U32x4([0; 4]); 9]), gpu.upload(&[U32x4([0; 4]); 20]));
     let mut y = gpu.poisoned::<f32>(3);
-    let coded = Coded::of(Format::Q1_0, Activations::Int8).unwrap();
+    let coded = QuantizedProduct::of(Format::Q1_0, Activations::Int8).unwrap();
     let mut launch = |w: usize, x: usize, cols| {
         let (w, x) = (weights.get(..w).unwrap(), codes.get(..x).unwrap());
-        Gemv::coded(coded, w, 3, cols, x, &mut y).launch(&mut gpu)
+        Gemv::quantized(coded, w, 3, cols, x, &mut y).launch(&mut gpu)
     };
     assert_eq!(launch(9, 20, 256), Ok(()));
     assert!(launch(8, 20, 256).unwrap_err().contains("`weights`"));
     assert!(launch(9, 19, 256).unwrap_err().contains("`x`"));
     assert!(launch(9, 20, 200).unwrap_err().contains("`cols`"));
-    assert!(Coded::of(Format::Q4_K, Activations::Int16).is_none());
+    assert!(QuantizedProduct::of(Format::Q4_K, Activations::Int16).is_none());
 }

@@ -1,10 +1,11 @@
 //! The engine of decoding: a stream, the buffers of a step, and the graphs of its shapes.
 
 use super::input::Choice;
+use super::persistent::Plan;
 use super::sampling::Samplers;
 use super::sequence::Sequence;
-use super::step::{Counted, Dry, RopeTables, Shape, Step, Take};
-use super::whole::Plan;
+use super::shape::{Shape, Take};
+use super::step::{Counted, Dry, RopeTables, Step};
 use super::workspace::{Extent, Workspace};
 use super::{DecodeError, KvType, Model};
 use gpu_kernels::gemv::{Activations, MAX_COLUMNS};

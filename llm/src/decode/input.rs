@@ -1,8 +1,10 @@
-//! What products read: columns of f32, or codes of them, which the launch that computes the columns writes, or one of its own.
+//! What products read: columns of f32, or quantized ones, which the launch that computes the columns writes, or one of its own.
 
+use super::memory::Memory;
 use super::weights::Stack;
-use super::workspace::Memory;
-use gpu_kernels::gemv::{Activations, Coded, Codes, Gemv, Quantize, Written, choose, coding, fastest};
+use gpu_kernels::gemv::{
+    Activations, Gemv, OutputQuantization, QuantFormat, Quantize, QuantizedProduct, choose, fastest, quant_format,
+};
 use warpsmith_device::{DeviceSlice, Launcher, U32x4};
 use warpsmith_runtime::{Error, Stream};
 
@@ -20,55 +22,56 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// The codes that a stack's product reads, if it does not read f32.
-    pub fn of(self, stack: &Stack) -> Option<Coded> {
+    /// The quantized activations that a stack's product reads, if it does not read f32.
+    pub fn of(self, stack: &Stack) -> Option<QuantizedProduct> {
         let activations = match self.tuned {
             true => fastest(stack.format, stack.rows(), stack.cols, self.allowed, self.sm),
             false => choose(stack.format, self.allowed),
         };
-        Coded::of(stack.format, activations)
+        QuantizedProduct::of(stack.format, activations)
     }
 
-    /// The codes that the first of several products reads that reads any.
-    pub fn wanted(self, stacks: &[Stack]) -> Option<Codes> {
-        stacks.iter().filter_map(|s| self.of(s)).map(Coded::codes).min()
+    /// What the first of several products that reads quantized activations reads.
+    pub fn wanted(self, stacks: &[Stack]) -> Option<QuantFormat> {
+        stacks.iter().filter_map(|s| self.of(s)).map(QuantizedProduct::codes).min()
     }
 
-    /// Stacks in an order in which no codes are written twice.
+    /// Stacks in an order in which nothing is quantized twice.
     pub fn sorted(self, stacks: &[Stack]) -> Vec<&Stack> {
         let mut all: Vec<&Stack> = stacks.iter().collect();
-        all.sort_by_key(|s| self.of(s).map(Coded::codes));
+        all.sort_by_key(|s| self.of(s).map(QuantizedProduct::codes));
         all
     }
 }
 
-/// Codes on their way from the launch that computes columns to the products that read them: in one of two sets, as a launch
-/// that writes the next ones still reads those before.
-pub(super) struct Handover<M: Memory = Stream> {
+/// Quantized activations between the launch that computes columns and the products that read them: in one of two sets, as a
+/// launch that writes the next ones still reads those before.
+pub(super) struct QuantizedActivations<M: Memory = Stream> {
     sets: [M::Buffer<U32x4>; 2],
     /// How many elements of each group were computed; every launch leaves them at zero.
     counted: M::Buffer<u32>,
     /// The set that is read next, and what is there.
     at: usize,
-    ready: Option<Codes>,
+    ready: Option<QuantFormat>,
 }
 
-/// What a launch reads and writes of a [`Handover`]: a set of codes, those that are there, and where the next ones go.
-pub(super) type Passage<'a> = (&'a mut DeviceSlice<U32x4>, Option<Codes>, Option<Written<'a>>);
+/// What a launch reads and writes of [`QuantizedActivations`]: a set of codes, their format if they are there, and where the next
+/// ones go.
+pub(super) type ReadAndWritten<'a> = (&'a mut DeviceSlice<U32x4>, Option<QuantFormat>, Option<OutputQuantization<'a>>);
 
-impl<M: Memory> Handover<M> {
+impl<M: Memory> QuantizedActivations<M> {
     /// For `columns` columns with these sizes.
     pub fn new(memory: &M, (vectors, groups): (usize, usize), columns: usize) -> Result<Self, M::Error> {
         let sets = [memory.buffer(vectors, columns)?, memory.buffer(vectors, columns)?];
-        Ok(Handover { sets, counted: memory.zeros(groups, columns)?, at: 0, ready: None })
+        Ok(QuantizedActivations { sets, counted: memory.zeros(groups, columns)?, at: 0, ready: None })
     }
 }
 
-impl Handover {
+impl QuantizedActivations {
     /// Sizes for columns of up to `cols` elements: vectors of a set, and counters.
     pub fn sizes(cols: usize) -> (usize, usize) {
-        let vectors = Codes::ALL.map(|c| c.len(cols as u32) as usize).into_iter().max().unwrap_or(0);
-        (vectors, coding::groups(cols as u32) as usize)
+        let vectors = QuantFormat::ALL.map(|c| c.len(cols as u32) as usize).into_iter().max().unwrap_or(0);
+        (vectors, quant_format::groups(cols as u32) as usize)
     }
 
     /// Counters as launches rely on them.
@@ -82,7 +85,7 @@ impl Handover {
     }
 
     /// For the launches that read what is there and, where those behind them want codes, write these.
-    pub fn pass(&mut self, wanted: Option<Codes>) -> Passage<'_> {
+    pub fn pass(&mut self, wanted: Option<QuantFormat>) -> ReadAndWritten<'_> {
         let (ready, at) = (self.ready, self.at);
         let [a, b] = &mut self.sets;
         let (read, write) = if at == 0 { (a, b) } else { (b, a) };
@@ -90,7 +93,7 @@ impl Handover {
         if wanted.is_some() {
             self.at = 1 - at;
         }
-        let written = wanted.map(|codes| Written { codes, coded: write, counted: &mut self.counted });
+        let written = wanted.map(|codes| OutputQuantization { codes, coded: write, counted: &mut self.counted });
         (read, ready, written)
     }
 }
@@ -107,7 +110,7 @@ pub(super) struct Input<'a> {
     /// Where codes go.
     pub codes: &'a mut DeviceSlice<U32x4>,
     /// Those that are there.
-    pub ready: Option<Codes>,
+    pub ready: Option<QuantFormat>,
 }
 
 impl Input<'_> {
@@ -124,7 +127,7 @@ impl Input<'_> {
         let gemv = match self.choice.of(stack) {
             Some(coded) => {
                 self.code(on, coded.codes(), stack.cols)?;
-                Gemv::coded(coded, stack.records(), rows, stack.cols, self.codes, y)
+                Gemv::quantized(coded, stack.records(), rows, stack.cols, self.codes, y)
             }
             None => Gemv::new(stack.format, stack.records(), rows, stack.cols, self.x, y),
         };
@@ -136,7 +139,7 @@ impl Input<'_> {
         Ok(unsafe { gemv.columns(columns, stride, y_stride as u32).ahead(self.choice.ahead) })
     }
 
-    fn code<L: Launcher<Error = Error>>(&mut self, on: &mut L, codes: Codes, cols: u32) -> Result<(), Error> {
+    fn code<L: Launcher<Error = Error>>(&mut self, on: &mut L, codes: QuantFormat, cols: u32) -> Result<(), Error> {
         if self.ready == Some(codes) {
             return Ok(());
         }

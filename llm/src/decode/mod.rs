@@ -35,13 +35,15 @@ mod decoder;
 mod error;
 mod input;
 mod kv;
+mod memory;
+mod persistent;
 mod sampling;
 mod sequence;
 mod session;
+mod shape;
 mod step;
 mod verify;
 mod weights;
-mod whole;
 mod workspace;
 
 pub use decoder::{Decoder, DecoderOptions, Feed, GraphInfo, Hidden, Mode, Stats};

@@ -21,7 +21,7 @@ pub struct Sampling {
     pub top_p: f32,
     /// Logits of tokens that the sequence has already are divided by it where positive, else multiplied; 1: nothing.
     pub penalty: f32,
-    /// Of the random numbers. Every position has its own of them.
+    /// The seed of the random numbers, of which every position has its own.
     pub seed: u64,
 }
 

@@ -10,9 +10,9 @@ use warpsmith_runtime::Profile;
 /// What a session is made with. [`Session::new`] also takes one of the two alone, with the other's defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SessionOptions {
-    /// Of its sequence: the cache, and how tokens are chosen.
+    /// What its sequence is given: the cache, and how tokens are chosen.
     pub sequence: SequenceOptions,
-    /// Of its decoder: how steps are run. A session has one sequence, whatever [`batch`](DecoderOptions::batch) says, and
+    /// What its decoder is given: how steps are run. A session has one sequence, whatever [`batch`](DecoderOptions::batch) says, and
     /// [`positions`](DecoderOptions::positions) are those of the sequence unless they are given.
     pub decoder: DecoderOptions,
 }

@@ -6,7 +6,7 @@
 //! `x * w`, with the weight `w` of the norm that follows, and sums of squares; what reads it divides its result by the
 //! root of their mean. Where [`Activations`](gpu_kernels::gemv::Activations) other than f32 are allowed, what a projection
 //! of a decoding step reads is rounded to codes by the launch that computes it; only what no product with codes and no
-//! attention computes, such as the embedding, takes one more launch for that. Prompts read f32. A step of one column may do a whole layer in one launch ([`whole`](super::whole)). Launches may be programmatic: from
+//! attention computes, such as the embedding, takes one more launch for that. Prompts read f32. A step of one column may do a whole layer in one launch ([`persistent`](super::persistent)). Launches may be programmatic: from
 //! sm_90 on the blocks of each then begin while the launch before ends, ask for their weights in L2, and wait. The first of a
 //! step follows a copy and is an ordinary one. Where a file stores parts of a projection in different formats, each part is a
 //! launch, and a prompt stores its keys and values before it attends.
@@ -14,100 +14,22 @@
 use super::KvType;
 use super::Model;
 use super::input::{Choice, Input};
+use super::persistent::Plan;
 use super::sampling::Parameters;
+use super::shape::{Shape, Take, layer_of};
 use super::weights::{LayerWeights, Weights, padded};
-use super::whole::Plan;
 use super::workspace::Workspace;
 use crate::model::{Config, RopeStyle};
-use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, step as attn};
+use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, step::StepArguments};
 use gpu_kernels::elementwise::Swiglu;
 use gpu_kernels::embed::{self, Embed};
-use gpu_kernels::gemv::Written;
+use gpu_kernels::gemv::OutputQuantization;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::sample::Sample;
 use gpu_kernels::{kv, rope};
-use std::ops::Range;
 use warpsmith_device::{Contract, DeviceSlice, KernelMeta, Launcher};
 use warpsmith_runtime::{Buffer, Error, Stream};
-
-/// Which columns get logits and a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Take {
-    /// None: a part of a prompt whose prediction nobody reads.
-    None,
-    /// The last.
-    Last,
-    /// All.
-    All,
-    /// Logits of all, and no token: a part of a prompt.
-    Logits,
-    /// Logits of all, and the token after the last: the end of a prompt.
-    LogitsAndLast,
-}
-
-/// What the launches of a step depend on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Shape {
-    pub columns: usize,
-    pub kv: KvType,
-    pub take: Take,
-    /// The columns are consecutive tokens of one sequence.
-    pub prompt: bool,
-    /// A prompt attends by the kernel that is made for prompts.
-    pub fast: bool,
-}
-
-impl Shape {
-    /// A token each of several sequences.
-    pub fn decode(columns: usize, kv: KvType) -> Shape {
-        Shape { columns, kv, take: Take::All, prompt: false, fast: false }
-    }
-
-    /// Several tokens of one sequence, the last of a prompt or those before; with logits of all of them, or of the last.
-    pub fn prompt(columns: usize, kv: KvType, last: bool, logits: bool, fast: bool) -> Shape {
-        let take = match (last, logits) {
-            (false, false) => Take::None,
-            (true, false) => Take::Last,
-            (false, true) => Take::Logits,
-            (true, true) => Take::LogitsAndLast,
-        };
-        Shape { columns, kv, take, prompt: true, fast }
-    }
-
-    /// The columns that get logits.
-    fn taken(&self) -> Range<usize> {
-        match self.take {
-            Take::None => 0..0,
-            Take::Last => self.columns - 1..self.columns,
-            Take::All | Take::Logits | Take::LogitsAndLast => 0..self.columns,
-        }
-    }
-
-    /// The columns that get a token: the last of those that get logits.
-    fn sampled(&self) -> Range<usize> {
-        match self.take {
-            Take::None | Take::Logits => 0..0,
-            Take::Last | Take::LogitsAndLast => self.columns - 1..self.columns,
-            Take::All => 0..self.columns,
-        }
-    }
-}
-
-/// What kernels are told of a layer's heads; the index, flags and tables are the step's.
-pub(super) fn layer_of(c: &Config) -> Layer {
-    Layer {
-        index: 0,
-        q_heads: c.heads as u32,
-        kv_heads: c.kv_heads as u32,
-        head_dim: c.head_dim as u32,
-        n_rot: c.rope.dims as u32,
-        context: 0,
-        window: c.window as u32,
-        flags: 0,
-        eps: c.eps,
-    }
-}
 
 /// Weights of the norms of query and key heads; empty ones where there are none.
 pub(super) fn head_norms(weights: &LayerWeights) -> (&DeviceSlice<f32>, &DeviceSlice<f32>) {
@@ -219,7 +141,7 @@ impl Step<'_> {
         let weights = self.weights;
         let Some(layer) = weights.layers.get(index) else { return Ok(()) };
         // SAFETY: the caller's promise.
-        if unsafe { self.whole(on, layer, index) }? {
+        if unsafe { self.persistent(on, layer, index) }? {
             return Ok(());
         }
         self.project_qkv(on, layer)?;
@@ -232,7 +154,8 @@ impl Step<'_> {
             let stride = sizes.attended;
             let mut input = Input { x: attended, columns, stride, norm: None, choice, codes, ready };
             let product = input.product(on, &layer.attn_output, layer.attn_output.rows(), (y, sizes.hidden))?;
-            let product = product.add(x, sizes.hidden as u32).next(&layer.ffn_norm, scaled, sums).code(written);
+            let product =
+                product.add(x, sizes.hidden as u32).next(&layer.ffn_norm, scaled, sums).quantize_output(written);
             self.parts = product.parts();
             product.launch(on)?;
         }
@@ -250,7 +173,7 @@ impl Step<'_> {
         let (codes, ready, written) = codes.pass(wanted);
         let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, codes, ready };
         let product = input.product(on, &layer.down, layer.down.rows(), (x, sizes.hidden))?;
-        let product = product.add(y, sizes.hidden as u32).next(weight, scaled, sums).code(written);
+        let product = product.add(y, sizes.hidden as u32).next(weight, scaled, sums).quantize_output(written);
         self.parts = product.parts();
         product.launch(on)
     }
@@ -296,50 +219,50 @@ impl Step<'_> {
         let Workspace { columns, qkv, attended, partials, counters, codes, sizes, .. } = &mut *self.buffers;
         let columns = &columns[..self.shape.columns];
         let (_, _, written) = codes.pass(wanted.filter(|_| !(self.shape.prompt && self.shape.fast)));
-        let (codes, coded, counted) = Written::arguments(written);
+        let (codes, coded, counted) = OutputQuantization::arguments(written);
         let (stride, y_stride) = (sizes.qkv as u32, sizes.attended as u32);
         let ahead = self.choice.ahead;
-        macro_rules! launches {
-            ($store:ident, $attend:ident, $prompt:ident) => {{
-                if self.shape.prompt {
+        if self.shape.prompt {
+            macro_rules! launches {
+                ($store:ident, $attend:ident) => {{
                     let store = kv::$store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer };
                     // SAFETY: the caller's promise.
                     unsafe { on.launch_ahead(store, ahead) }?;
                     if self.shape.fast {
                         let count = columns.len() as u32;
-                        let prompt = $prompt { qkv, columns, y: attended, count, stride, y_stride, layer };
+                        let prompt = $attend { qkv, columns, y: attended, count, stride, y_stride, layer };
                         // SAFETY: the caller's promise.
                         return unsafe { on.launch_ahead(prompt, ahead) };
                     }
-                } else {
-                    layer.flags |= FUSED;
-                }
-                let attend = attn::$attend {
-                    qkv,
-                    q_weight,
-                    k_weight,
-                    cos,
-                    sin,
-                    columns,
-                    partials,
-                    counters,
-                    y: attended,
-                    coded,
-                    counted,
-                    stride,
-                    y_stride,
-                    codes,
-                    layer,
-                };
-                // SAFETY: the caller's promise.
-                unsafe { on.launch_ahead(attend, ahead) }
-            }};
+                }};
+            }
+            match self.shape.kv {
+                KvType::F16 => launches!(QkvStoreF16, AttnPrefillF16),
+                KvType::F32 => launches!(QkvStoreF32, AttnPrefillF32),
+                KvType::Int8 => launches!(QkvStoreQ8, AttnPrefillQ8),
+            }
+        } else {
+            layer.flags |= FUSED;
         }
-        match self.shape.kv {
-            KvType::F16 => launches!(QkvStoreF16, AttnStepF16, AttnPrefillF16),
-            KvType::F32 => launches!(QkvStoreF32, AttnStepF32, AttnPrefillF32),
-            KvType::Int8 => launches!(QkvStoreQ8, AttnStepQ8, AttnPrefillQ8),
-        }
+        let attend = StepArguments {
+            qkv,
+            q_weight,
+            k_weight,
+            cos,
+            sin,
+            columns,
+            partials,
+            counters,
+            y: attended,
+            coded,
+            counted,
+            stride,
+            y_stride,
+            codes,
+            layer,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { attend.launch(on, self.shape.kv, ahead) }
     }
 
     /// Gate, up and SwiGLU: one launch where gate and up have one format.
@@ -354,7 +277,7 @@ impl Step<'_> {
         let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, codes, ready };
         if let [both] = &layer.gate_up.stacks[..] {
             let product = input.product(on, both, rows as u32, (inner, sizes.inner))?;
-            return product.swiglu().code(written).launch(on);
+            return product.swiglu().quantize_output(written).launch(on);
         }
         // All gates, then all ups; what pads the columns is computed with them and never read.
         let half = n * sizes.inner;

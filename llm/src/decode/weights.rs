@@ -161,16 +161,33 @@ pub(super) struct Projection {
     pub stacks: Vec<Stack>,
 }
 
-pub(super) struct LayerWeights {
-    pub attn_norm: Buffer<f32>,
-    pub qkv: Projection,
-    pub qkv_bias: Option<Buffer<f32>>,
+/// Makes a layer's weights on the device, and their upload, from one list: a field, how [`Upload`] makes it, and of which
+/// tensors of the file.
+macro_rules! layer_weights {
+    ($($(#[$doc:meta])* $field:ident: $type:ty = $upload:ident($($tensor:ident),+);)*) => {
+        /// The weights of one layer on the device.
+        pub(super) struct LayerWeights {
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl<P: FnMut(LoadProgress<'_>)> Upload<'_, P> {
+            fn layer(&mut self, l: &LayerTensors) -> Result<LayerWeights, DecodeError> {
+                Ok(LayerWeights { $($field: self.$upload(stringify!($field), [$(&l.$tensor),+])?,)* })
+            }
+        }
+    };
+}
+
+layer_weights! {
     /// Norms of query and key heads.
-    pub head_norms: Option<(Buffer<f32>, Buffer<f32>)>,
-    pub attn_output: Stack,
-    pub ffn_norm: Buffer<f32>,
-    pub gate_up: Projection,
-    pub down: Stack,
+    head_norms: Option<(Buffer<f32>, Buffer<f32>)> = pair(q_norm, k_norm);
+    qkv_bias: Option<Buffer<f32>> = optional(qkv_bias);
+    attn_norm: Buffer<f32> = vector(attn_norm);
+    qkv: Projection = projection(q, k, v);
+    attn_output: Stack = matrix(attn_output);
+    ffn_norm: Buffer<f32> = vector(ffn_norm);
+    gate_up: Projection = projection(gate, up);
+    down: Stack = matrix(down);
 }
 
 pub(super) struct Weights {
@@ -221,14 +238,37 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         (self.progress)(LoadProgress { tensor, done, total });
     }
 
-    fn vector(&mut self, name: &str, values: &[f32]) -> Result<Buffer<f32>, DecodeError> {
+    fn vector(&mut self, name: &str, [values]: [&Vec<f32>; 1]) -> Result<Buffer<f32>, DecodeError> {
+        self.floats(name, values)
+    }
+
+    /// A vector that only some architectures have.
+    fn optional(&mut self, name: &str, [values]: [&Option<Vec<f32>>; 1]) -> Result<Option<Buffer<f32>>, DecodeError> {
+        values.as_deref().map(|values| self.floats(name, values)).transpose()
+    }
+
+    /// Two vectors that are both there, or neither.
+    fn pair(
+        &mut self,
+        name: &str,
+        both: [&Option<Vec<f32>>; 2],
+    ) -> Result<Option<(Buffer<f32>, Buffer<f32>)>, DecodeError> {
+        let [Some(a), Some(b)] = both else { return Ok(None) };
+        Ok(Some((self.floats(name, a)?, self.floats(name, b)?)))
+    }
+
+    fn matrix(&mut self, _: &str, [m]: [&Matrix; 1]) -> Result<Stack, DecodeError> {
+        self.stack(&[m], 0)
+    }
+
+    fn floats(&mut self, name: &str, values: &[f32]) -> Result<Buffer<f32>, DecodeError> {
         let buffer = self.stream.upload(values)?;
         self.advance(name, padded(values.len() as u64 * 4) as usize);
         Ok(buffer)
     }
 
     /// Writes the records of a matrix.
-    fn matrix(&mut self, m: &Matrix, to: &mut DeviceSlice<U32x4>) -> Result<(), DecodeError> {
+    fn records(&mut self, m: &Matrix, to: &mut DeviceSlice<U32x4>) -> Result<(), DecodeError> {
         let failed = |source| DecodeError::Tensor { tensor: m.name.clone(), source };
         let row = m.format.row_vectors(m.cols).map_err(failed)?;
         let row_bytes = m.format.row_bytes(m.cols).map_err(failed)?;
@@ -274,13 +314,13 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         let mut at = 0;
         for m in matrices {
             let len = vectors(m)?;
-            self.matrix(m, &mut records[at..at + len])?;
+            self.records(m, &mut records[at..at + len])?;
             at += len;
         }
         Ok(Stack { format, cols: cols as u32, outputs: first..first + rows, records })
     }
 
-    fn projection(&mut self, matrices: &[&Matrix]) -> Result<Projection, DecodeError> {
+    fn projection<const N: usize>(&mut self, _: &str, matrices: [&Matrix; N]) -> Result<Projection, DecodeError> {
         let mut stacks = Vec::new();
         let mut first = 0;
         for run in matrices.chunk_by(|a, b| a.format == b.format && a.cols == b.cols) {
@@ -298,32 +338,11 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         for l in file.layers() {
             layers.push(self.layer(l)?);
         }
-        let output_norm = self.vector("output_norm.weight", file.output_norm())?;
+        let output_norm = self.floats("output_norm.weight", file.output_norm())?;
         let output = match file.tied() {
             true => None,
             false => Some(self.stack(&[file.output()], 0)?),
         };
         Ok(Weights { embedding, layers, output_norm, output })
-    }
-
-    fn layer(&mut self, l: &LayerTensors) -> Result<LayerWeights, DecodeError> {
-        let head_norms = match (&l.q_norm, &l.k_norm) {
-            (Some(q), Some(k)) => Some((self.vector("attn_q_norm", q)?, self.vector("attn_k_norm", k)?)),
-            _ => None,
-        };
-        let qkv_bias = match &l.qkv_bias {
-            Some(bias) => Some(self.vector("biases", bias)?),
-            None => None,
-        };
-        Ok(LayerWeights {
-            attn_norm: self.vector("attn_norm", &l.attn_norm)?,
-            qkv: self.projection(&[&l.q, &l.k, &l.v])?,
-            qkv_bias,
-            head_norms,
-            attn_output: self.stack(&[&l.attn_output], 0)?,
-            ffn_norm: self.vector("ffn_norm", &l.ffn_norm)?,
-            gate_up: self.projection(&[&l.gate, &l.up])?,
-            down: self.stack(&[&l.down], 0)?,
-        })
     }
 }

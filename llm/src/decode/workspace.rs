@@ -1,69 +1,16 @@
 //! The buffers that a step works in. What they take and where they lie is one walk over them, with a memory that only
 //! counts or with a device.
 
-use super::input::Handover;
-use super::step::layer_of;
-use super::weights::padded;
+use super::input::QuantizedActivations;
+use super::memory::{Measured, Memory};
+use super::shape::layer_of;
 use crate::model::Config;
 use gpu_kernels::attention::step as attn;
 use gpu_kernels::embed;
-use gpu_kernels::gemv::{self, Activations, Codes};
+use gpu_kernels::gemv::{self, Activations, QuantFormat};
 use gpu_kernels::state::Column;
-use std::cell::Cell;
-use warpsmith_device::{DeviceSlice, Element};
-use warpsmith_runtime::{Buffer, Error, Stream};
-
-/// Where a workspace's buffers come from.
-pub(super) trait Memory {
-    /// `len` elements.
-    type Buffer<T: Element>;
-    /// Why there is no buffer.
-    type Error;
-
-    /// A buffer of `count` times `each` elements.
-    fn buffer<T: Element>(&self, each: usize, count: usize) -> Result<Self::Buffer<T>, Self::Error>;
-
-    /// The same, with every bit zero.
-    fn zeros<T: Element>(&self, each: usize, count: usize) -> Result<Self::Buffer<T>, Self::Error>;
-}
-
-/// Memory of its device.
-impl Memory for Stream {
-    type Buffer<T: Element> = Buffer<T>;
-    type Error = Error;
-
-    fn buffer<T: Element>(&self, each: usize, count: usize) -> Result<Buffer<T>, Error> {
-        self.device().alloc(each.saturating_mul(count))
-    }
-
-    fn zeros<T: Element>(&self, each: usize, count: usize) -> Result<Buffer<T>, Error> {
-        Stream::zeros(self, each.saturating_mul(count))
-    }
-}
-
-/// No memory: the sum of the bytes that a device would give.
-#[derive(Debug, Default)]
-pub(super) struct Measured(Cell<u64>);
-
-/// More bytes than a number holds.
-#[derive(Debug)]
-pub(super) struct TooMany;
-
-impl Memory for Measured {
-    type Buffer<T: Element> = ();
-    type Error = TooMany;
-
-    fn buffer<T: Element>(&self, each: usize, count: usize) -> Result<(), TooMany> {
-        let elements = (each as u64).checked_mul(count as u64);
-        let bytes = elements.and_then(|n| n.checked_mul(size_of::<T>() as u64)).filter(|n| *n <= u64::MAX - 511);
-        self.0.set(bytes.and_then(|n| self.0.get().checked_add(padded(n))).ok_or(TooMany)?);
-        Ok(())
-    }
-
-    fn zeros<T: Element>(&self, each: usize, count: usize) -> Result<(), TooMany> {
-        self.buffer::<T>(each, count)
-    }
-}
+use warpsmith_device::DeviceSlice;
+use warpsmith_runtime::{Error, Stream};
 
 /// How many columns a workspace is for.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +46,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     fn new(c: &Config, activations: Activations) -> Sizes {
-        let coded = Codes::ALL.map(Some).into_iter().filter(|_| activations != Activations::F32);
+        let coded = QuantFormat::ALL.map(Some).into_iter().filter(|_| activations != Activations::F32);
         let parts = [c.q_dim(), c.feed_forward].into_iter().flat_map(|cols| {
             let parts = move |codes| gemv::parts_with(codes, c.hidden as u32, cols as u32, false);
             coded.clone().chain([None]).map(parts)
@@ -115,7 +62,7 @@ impl Sizes {
             parts: parts.chain([embed::parts(c.hidden as u32)]).max().unwrap_or(1) as usize,
             partials: attn::partials_len(1, &layer_of(c)) as usize,
             counters: c.kv_heads,
-            quantized: if activations == Activations::F32 { (0, 0) } else { Handover::sizes(widest) },
+            quantized: if activations == Activations::F32 { (0, 0) } else { QuantizedActivations::sizes(widest) },
         }
     }
 }
@@ -141,7 +88,7 @@ pub(super) struct Workspace<M: Memory = Stream> {
     /// What the blocks of a layer in one launch wait for one another by.
     pub barrier: M::Buffer<u32>,
     /// Quantized activations that projections read.
-    pub codes: Handover<M>,
+    pub codes: QuantizedActivations<M>,
     /// The gates of all columns, then their ups.
     pub gate_up: M::Buffer<f32>,
     pub inner: M::Buffer<f32>,
@@ -165,7 +112,7 @@ impl<M: Memory> Workspace<M> {
             // Every launch leaves them at zero.
             counters: memory.zeros(s.counters, columns)?,
             barrier: memory.zeros(1, 1)?,
-            codes: Handover::new(memory, s.quantized, batch)?,
+            codes: QuantizedActivations::new(memory, s.quantized, batch)?,
             gate_up: memory.buffer(s.gate_up, columns)?,
             inner: memory.buffer(s.inner, columns)?,
             logits: memory.buffer(s.logits, logits)?,
@@ -182,7 +129,7 @@ impl Workspace {
     pub fn bytes(c: &Config, of: Extent, activations: Activations) -> Option<u64> {
         let measured = Measured::default();
         Workspace::new(&measured, c, of, activations).ok()?;
-        Some(measured.0.get())
+        Some(measured.bytes())
     }
 
     /// A number that no other workspace has or will have.

@@ -3,7 +3,9 @@
 use warpsmith_device::U32x4;
 use warpsmith_host::gpu_kernels::cases::Tensor;
 use warpsmith_host::gpu_kernels::format::Format;
-use warpsmith_host::gpu_kernels::gemv::{Activations, Coded, Gemv, Quantize, Written, coding};
+use warpsmith_host::gpu_kernels::gemv::{
+    Activations, Gemv, OutputQuantization, Quantize, QuantizedProduct, quant_format,
+};
 use warpsmith_host::{Buffer, Error, Graph, Stream};
 
 /// Samples of each kind of activations, behind one that warms up.
@@ -57,21 +59,21 @@ fn products(
     // Values do not matter to the time, as long as they are ordinary.
     let x = stream.upload(&(0..cols).map(|i| (i % 17) as f32 / 8.0 - 1.0).collect::<Vec<f32>>())?;
     let mut y = stream.zeros::<f32>(rows as usize)?;
-    let of = Coded::of(format, activations);
+    let of = QuantizedProduct::of(format, activations);
     let mut codes = stream.zeros::<U32x4>(of.map_or(1, |c| c.codes().len(cols) as usize))?;
     if let Some(of) = of {
         Quantize::new(of.codes(), &x, &mut codes, cols).launch(&mut &*stream)?;
     }
     // As in a decoding step: a product writes the codes of what it computes.
-    let next = of.map(Coded::codes).filter(|c| rows.is_multiple_of(c.block()));
+    let next = of.map(QuantizedProduct::codes).filter(|c| rows.is_multiple_of(c.block()));
     let mut coded = stream.zeros::<U32x4>(next.map_or(1, |c| c.len(rows) as usize))?;
-    let mut counted = stream.zeros::<u32>(coding::groups(rows) as usize)?;
+    let mut counted = stream.zeros::<u32>(quant_format::groups(rows) as usize)?;
     stream.capture(|scope| {
         weights.iter().cycle().take(PRODUCTS).try_for_each(|weights| match of {
             None => Gemv::new(format, weights, rows, cols, &x, &mut y).launch(scope),
             Some(of) => {
-                let written = next.map(|codes| Written { codes, coded: &mut coded, counted: &mut counted });
-                Gemv::coded(of, weights, rows, cols, &codes, &mut y).code(written).launch(scope)
+                let written = next.map(|codes| OutputQuantization { codes, coded: &mut coded, counted: &mut counted });
+                Gemv::quantized(of, weights, rows, cols, &codes, &mut y).quantize_output(written).launch(scope)
             }
         })
     })

@@ -2,9 +2,10 @@
 //! columns, over caches of every type.
 
 use super::cache::{Cache, Stored, attend, column};
+use crate::attention::step::StepArguments;
 use crate::attention::{AttnStepF16, AttnStepF32, AttnStepQ8, partials_len};
 use crate::cases::{Bench, Failure, Listed, Measured, Operation, Outcome, Rng, Shape, close, why};
-use crate::gemv::Written;
+use crate::gemv::OutputQuantization;
 use crate::gemv::cases::{Asked, in_turn};
 use crate::kv::{KvType, QkvStoreF16, QkvStoreF32, QkvStoreQ8};
 use crate::layer::{FUSED, Layer, NEOX, QK_NORM};
@@ -173,7 +174,8 @@ pub struct StepArgs<'a> {
 }
 
 /// What attention writes: partial results, counters, the output, and codes of that.
-pub type Work<'a> = (&'a mut DeviceSlice<f32>, &'a mut DeviceSlice<u32>, &'a mut DeviceSlice<f32>, Option<Written<'a>>);
+pub type Work<'a> =
+    (&'a mut DeviceSlice<f32>, &'a mut DeviceSlice<u32>, &'a mut DeviceSlice<f32>, Option<OutputQuantization<'a>>);
 
 impl StepArgs<'_> {
     /// Launches norm, rotation and store for caches of a type.
@@ -218,37 +220,27 @@ impl StepArgs<'_> {
         (partials, counters, y, written): Work<'_>,
         y_stride: u32,
     ) -> Result<(), L::Error> {
-        let (codes, coded, counted) = Written::arguments(written);
+        let (codes, coded, counted) = OutputQuantization::arguments(written);
         let StepArgs { weights: (q_weight, k_weight), tables: (cos, sin), columns, stride, layer } = *self;
-        macro_rules! launch {
-            ($attend:ident) => {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    on.launch_unchecked($attend {
-                        qkv,
-                        q_weight,
-                        k_weight,
-                        cos,
-                        sin,
-                        columns,
-                        partials,
-                        counters,
-                        y,
-                        coded,
-                        counted,
-                        stride,
-                        y_stride,
-                        codes,
-                        layer,
-                    })
-                }
-            };
-        }
-        match kv {
-            KvType::F16 => launch!(AttnStepF16),
-            KvType::F32 => launch!(AttnStepF32),
-            KvType::Int8 => launch!(AttnStepQ8),
-        }
+        let arguments = StepArguments {
+            qkv,
+            q_weight,
+            k_weight,
+            cos,
+            sin,
+            columns,
+            partials,
+            counters,
+            y,
+            coded,
+            counted,
+            stride,
+            y_stride,
+            codes,
+            layer,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { arguments.launch(on, kv, false) }
     }
 }
 

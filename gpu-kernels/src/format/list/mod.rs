@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `embed` | the entry point of [`embed`](crate::embed): function, launch struct, shared memory |
 //! | `product` | the least blocks of `gemv` on a multiprocessor; the entry points `gemv` and `gemm` of [`gemv`](crate::gemv) |
-//! | `coded` | the entry points of products with quantized activations: kind of activations, least blocks, entry point |
+//! | `quantized` | the entry points of products with quantized activations: kind of activations, least blocks, entry point |
 //! | `persistent` | the layout's number in [`persistent`](crate::persistent), if that kernel decodes it |
 //! | `budget` | what [`budget`](crate::gemv::budget) holds its products to: a family by its name, the format that is run, bits of a code, limits by activations; or why nothing |
 //! | `stored` | for each format: its codec out of a file of `format/list/codecs`, name, type id in files, weights and bytes of a block, and the binary logarithm of the units that share a scale, where the layout leaves that open |
@@ -50,7 +50,7 @@ macro_rules! formats {
             F32 {
                 embed { embed_f32 EmbedF32 EMBED_F32 }
                 product { 2: gemv_f32 GemvF32 GEMV_F32, gemm_f32 GemmF32 GEMM_F32 }
-                coded { }
+                quantized { }
                 persistent { }
                 budget { none "formats without a family; 16 bits as F16, 32 are twice that" }
                 stored {
@@ -61,7 +61,7 @@ macro_rules! formats {
             F16 {
                 embed { embed_f16 EmbedF16 EMBED_F16 }
                 product { 2: gemv_f16 GemvF16 GEMV_F16, gemm_f16 GemmF16 GEMM_F16 }
-                coded { }
+                quantized { }
                 persistent { 0 }
                 budget { family "F16" F16, 16: None = 4.0; }
                 stored {
@@ -72,7 +72,7 @@ macro_rules! formats {
             BF16 {
                 embed { embed_bf16 EmbedBf16 EMBED_BF16 }
                 product { 2: gemv_bf16 GemvBf16 GEMV_BF16, gemm_bf16 GemmBf16 GEMM_BF16 }
-                coded { }
+                quantized { }
                 persistent { }
                 budget { none "formats without a family; 16 bits as F16, 32 are twice that" }
                 stored {
@@ -83,7 +83,7 @@ macro_rules! formats {
             Q1_0 {
                 embed { embed_q1_0 EmbedQ10 EMBED_Q1_0 }
                 product { 3: gemv_q1_0 GemvQ10 GEMV_Q1_0, gemm_q1_0 GemmQ10 GEMM_Q1_0 }
-                coded { PlanesI8: 4, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8; PlanesI16: 4, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16; }
+                quantized { PlanesI8: 4, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8; PlanesI16: 4, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16; }
                 persistent { 1 }
                 budget { family "Q1_0" Q1_0, 1: Some(Int8) = 0.55, Some(F32) = 1.05; }
                 stored {
@@ -94,7 +94,7 @@ macro_rules! formats {
             Q2_0 {
                 embed { embed_q2_0 EmbedQ20 EMBED_Q2_0 }
                 product { 3: gemv_q2_0 GemvQ20 GEMV_Q2_0, gemm_q2_0 GemmQ20 GEMM_Q2_0 }
-                coded { PlanesQ2I8: 4, gemv_q2_0_i8 GemvQ20I8 GEMV_Q2_0_I8; PlanesQ2I16: 4, gemv_q2_0_i16 GemvQ20I16 GEMV_Q2_0_I16; }
+                quantized { PlanesQ2I8: 4, gemv_q2_0_i8 GemvQ20I8 GEMV_Q2_0_I8; PlanesQ2I16: 4, gemv_q2_0_i16 GemvQ20I16 GEMV_Q2_0_I16; }
                 persistent { 2 }
                 budget { family "TQ2/Q2" TQ2_0_G128, 2: None = 1.0; }
                 stored {
@@ -115,7 +115,7 @@ macro_rules! formats {
             Q4_0 {
                 embed { embed_q4_0 EmbedQ40 EMBED_Q4_0 }
                 product { 3: gemv_q4_0 GemvQ40 GEMV_Q4_0, gemm_q4_0 GemmQ40 GEMM_Q4_0 }
-                coded { I8: 4, gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8; }
+                quantized { I8: 4, gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8; }
                 persistent { 3 }
                 budget { family "Q4_0" Q4_0, 4: None = 2.1; }
                 stored {
@@ -126,7 +126,7 @@ macro_rules! formats {
             Q4_1 {
                 embed { embed_q4_1 EmbedQ41 EMBED_Q4_1 }
                 product { 3: gemv_q4_1 GemvQ41 GEMV_Q4_1, gemm_q4_1 GemmQ41 GEMM_Q4_1 }
-                coded { }
+                quantized { }
                 persistent { }
                 budget { none "a format without a family; as Q4_0, with an offset" }
                 stored {
@@ -137,7 +137,7 @@ macro_rules! formats {
             Q5_0 {
                 embed { embed_q5_0 EmbedQ50 EMBED_Q5_0 }
                 product { 3: gemv_q5_0 GemvQ50 GEMV_Q5_0, gemm_q5_0 GemmQ50 GEMM_Q5_0 }
-                coded { }
+                quantized { }
                 persistent { }
                 budget { none "formats without a family; nearest is Q5_K" }
                 stored {
@@ -148,7 +148,7 @@ macro_rules! formats {
             Q5_1 {
                 embed { embed_q5_1 EmbedQ51 EMBED_Q5_1 }
                 product { 3: gemv_q5_1 GemvQ51 GEMV_Q5_1, gemm_q5_1 GemmQ51 GEMM_Q5_1 }
-                coded { }
+                quantized { }
                 persistent { }
                 budget { none "formats without a family; nearest is Q5_K" }
                 stored {
@@ -159,7 +159,7 @@ macro_rules! formats {
             Q8_0 {
                 embed { embed_q8_0 EmbedQ80 EMBED_Q8_0 }
                 product { 3: gemv_q8_0 GemvQ80 GEMV_Q8_0, gemm_q8_0 GemmQ80 GEMM_Q8_0 }
-                coded { I8: 4, gemv_q8_0_i8 GemvQ80I8 GEMV_Q8_0_I8; }
+                quantized { I8: 4, gemv_q8_0_i8 GemvQ80I8 GEMV_Q8_0_I8; }
                 persistent { 4 }
                 budget { family "Q8_0" Q8_0, 8: None = 3.0; }
                 stored {
@@ -170,7 +170,7 @@ macro_rules! formats {
             Q2_K {
                 embed { embed_q2_k EmbedQ2K EMBED_Q2_K }
                 product { 3: gemv_q2_k GemvQ2K GEMV_Q2_K, gemm_q2_k GemmQ2K GEMM_Q2_K }
-                coded { }
+                quantized { }
                 persistent { }
                 budget { none "formats without a family; nearest is Q4_K" }
                 stored {
@@ -181,7 +181,7 @@ macro_rules! formats {
             Q3_K {
                 embed { embed_q3_k EmbedQ3K EMBED_Q3_K }
                 product { 3: gemv_q3_k GemvQ3K GEMV_Q3_K, gemm_q3_k GemmQ3K GEMM_Q3_K }
-                coded { }
+                quantized { }
                 persistent { }
                 budget { none "formats without a family; nearest is Q4_K" }
                 stored {
@@ -192,7 +192,7 @@ macro_rules! formats {
             Q4_K {
                 embed { embed_q4_k EmbedQ4K EMBED_Q4_K }
                 product { 3: gemv_q4_k GemvQ4K GEMV_Q4_K, gemm_q4_k GemmQ4K GEMM_Q4_K }
-                coded { I8: 4, gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8; }
+                quantized { I8: 4, gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8; }
                 persistent { 5 }
                 budget { family "Q4_K" Q4_K, 4: None = 2.1; }
                 stored {
@@ -203,7 +203,7 @@ macro_rules! formats {
             Q5_K {
                 embed { embed_q5_k EmbedQ5K EMBED_Q5_K }
                 product { 3: gemv_q5_k GemvQ5K GEMV_Q5_K, gemm_q5_k GemmQ5K GEMM_Q5_K }
-                coded { I8: 3, gemv_q5_k_i8 GemvQ5KI8 GEMV_Q5_K_I8; }
+                quantized { I8: 3, gemv_q5_k_i8 GemvQ5KI8 GEMV_Q5_K_I8; }
                 persistent { 6 }
                 budget { family "Q5_K" Q5_K, 5: None = 2.6; }
                 stored {
@@ -214,7 +214,7 @@ macro_rules! formats {
             Q6_K {
                 embed { embed_q6_k EmbedQ6K EMBED_Q6_K }
                 product { 3: gemv_q6_k GemvQ6K GEMV_Q6_K, gemm_q6_k GemmQ6K GEMM_Q6_K }
-                coded { I8: 4, gemv_q6_k_i8 GemvQ6KI8 GEMV_Q6_K_I8; }
+                quantized { I8: 4, gemv_q6_k_i8 GemvQ6KI8 GEMV_Q6_K_I8; }
                 persistent { 7 }
                 budget { family "Q6_K" Q6_K, 6: None = 3.1; }
                 stored {
@@ -225,7 +225,7 @@ macro_rules! formats {
             IQ4_NL {
                 embed { embed_iq4_nl EmbedIq4Nl EMBED_IQ4_NL }
                 product { 3: gemv_iq4_nl GemvIq4Nl GEMV_IQ4_NL, gemm_iq4_nl GemmIq4Nl GEMM_IQ4_NL }
-                coded { }
+                quantized { }
                 persistent { }
                 budget { none "formats without a family; four bits by a table" }
                 stored {
@@ -236,7 +236,7 @@ macro_rules! formats {
             IQ4_XS {
                 embed { embed_iq4_xs EmbedIq4Xs EMBED_IQ4_XS }
                 product { 3: gemv_iq4_xs GemvIq4Xs GEMV_IQ4_XS, gemm_iq4_xs GemmIq4Xs GEMM_IQ4_XS }
-                coded { }
+                quantized { }
                 persistent { }
                 budget { none "formats without a family; four bits by a table" }
                 stored {
@@ -247,7 +247,7 @@ macro_rules! formats {
             MXFP4 {
                 embed { embed_mxfp4 EmbedMxfp4 EMBED_MXFP4 }
                 product { 3: gemv_mxfp4 GemvMxfp4 GEMV_MXFP4, gemm_mxfp4 GemmMxfp4 GEMM_MXFP4 }
-                coded { }
+                quantized { }
                 persistent { }
                 budget { none "formats without a family; four bits by a table" }
                 stored {
@@ -264,20 +264,20 @@ macro_rules! formats {
 #[macro_export]
 macro_rules! formats_section {
     (stored $callback:ident $args:tt $($F:ident {
-        embed $embed:tt product $product:tt coded $coded:tt persistent $persistent:tt budget $budget:tt
+        embed $embed:tt product $product:tt quantized $quantized:tt persistent $persistent:tt budget $budget:tt
         stored { $($(#[$doc:meta])* $V:ident: $file:ident::$codec:ident, $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
     })*) => { $callback! { $args $($F { $($(#[$doc])* $V: $name, $id, $elems, $bytes, $units;)* })* } };
     (codec $callback:ident $args:tt $($F:ident {
-        embed $embed:tt product $product:tt coded $coded:tt persistent $persistent:tt budget $budget:tt
+        embed $embed:tt product $product:tt quantized $quantized:tt persistent $persistent:tt budget $budget:tt
         stored { $($(#[$doc:meta])* $V:ident: $file:ident::$codec:ident, $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
     })*) => { $callback! { $args $($($V: $file::$codec;)*)* } };
     ($section:ident $callback:ident $args:tt $($F:ident {
-        embed $embed:tt product $product:tt coded $coded:tt persistent $persistent:tt budget $budget:tt
+        embed $embed:tt product $product:tt quantized $quantized:tt persistent $persistent:tt budget $budget:tt
         stored { $($(#[$doc:meta])* $V:ident: $file:ident::$codec:ident, $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
     })*) => {
         $crate::formats_rows! {
             $section $callback $args
-            $($F [$($V)*] embed $embed product $product coded $coded persistent $persistent budget $budget;)*
+            $($F [$($V)*] embed $embed product $product quantized $quantized persistent $persistent budget $budget;)*
         }
     };
 }
@@ -287,13 +287,13 @@ macro_rules! formats_section {
 #[macro_export]
 macro_rules! formats_rows {
     (embed $callback:ident $args:tt $($F:ident $formats:tt
-        embed $part:tt product $p:tt coded $c:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $part:tt product $p:tt quantized $c:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
     (product $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $part:tt coded $c:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
-    (coded $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt coded $part:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $e:tt product $part:tt quantized $c:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+    (quantized $callback:ident $args:tt $($F:ident $formats:tt
+        embed $e:tt product $p:tt quantized $part:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
     (persistent $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt coded $c:tt persistent $part:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $e:tt product $p:tt quantized $c:tt persistent $part:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
     (budget $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt coded $c:tt persistent $s:tt budget $part:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $e:tt product $p:tt quantized $c:tt persistent $s:tt budget $part:tt;)*) => { $callback! { $args $($F $part $formats)* } };
 }

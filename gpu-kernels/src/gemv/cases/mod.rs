@@ -5,11 +5,11 @@ mod product;
 mod quantized;
 
 use super::{
-    ADD, Activations, Codes, NEXT, NORM, budget,
-    first::*,
-    four::GemvF16V3,
+    ADD, Activations, NEXT, NORM, QuantFormat, budget,
+    four_rows::GemvF16V3,
     int8::*,
     magnitudes,
+    naive::*,
     planes::{self, *},
     reference,
 };
@@ -37,7 +37,7 @@ macro_rules! products {
 
 macro_rules! coded_products {
     (($all:ident) $($F:ident { $($codes:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => { $($(
-        let budget = budget::of(Layout::$F, Codes::$codes.activations());
+        let budget = budget::of(Layout::$F, QuantFormat::$codes.activations());
         $all.push(Listed::new::<$Gemv<'_>>(BENCHMARK, budget));
     )*)* };
 }
@@ -61,7 +61,7 @@ impl Operation for Products {
             Listed::unmeasured::<PlanesQ2I16<'_>>(rounds),
             Listed::unmeasured::<QuantizeI8<'_>>(rounds),
         ]);
-        crate::formats! { coded coded_products (all) }
+        crate::formats! { quantized coded_products (all) }
         all
     }
 
@@ -71,7 +71,7 @@ impl Operation for Products {
     }
 
     fn launches((format, product): (Format, Product)) -> Vec<&'static str> {
-        product.codes(format).map(Codes::kernel).into_iter().chain([product.meta(format).name]).collect()
+        product.codes(format).map(QuantFormat::kernel).into_iter().chain([product.meta(format).name]).collect()
     }
 
     fn sizes((_, product): (Format, Product)) -> &'static [(&'static str, usize)] {
@@ -99,7 +99,7 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     let cols = |n: usize| n.div_ceil(block) * block;
     // One element or block; fewer units than lanes; no power of two; full runs of lanes, and rests; more than is staged
     // at a time, which is 4096 columns of one and 1024 of eight.
-    let in_planes = |codes: Option<Codes>| codes.is_some_and(|c| c != Codes::I8);
+    let in_planes = |codes: Option<QuantFormat>| codes.is_some_and(|c| c != QuantFormat::I8);
     let codes = product.codes(format);
     let widths: &[usize] = match product {
         Product::First | Product::Four => &[1, 37, 320, 1056],
@@ -135,7 +135,7 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     } else if codes.is_some() && product.swiglu() {
         // Several blocks of threads.
         all.push(vec![37, cols(256), 1, flags(2)]);
-    } else if codes == Some(Codes::I8) {
+    } else if codes == Some(QuantFormat::I8) {
         all.push(vec![37, cols(512), 1, flags(5)]);
     } else if codes.is_some() {
         all.extend([vec![32, 512, 1, 0], vec![33, 256, 1, flags(5)], vec![70, 4096, 1, flags(1)]]);

@@ -4,8 +4,8 @@ use super::product::Product;
 use super::quantized::Asked;
 use crate::cases::{Bench, Failure, Tensor, refused};
 use crate::format::Format;
-use crate::gemv::first::{GemvF32V1, GemvQ80V1};
-use crate::gemv::four::GemvF16V3;
+use crate::gemv::four_rows::GemvF16V3;
+use crate::gemv::naive::{GemvF32V1, GemvQ80V1};
 use crate::gemv::{Gemv, Quantize, parts_with};
 use warpsmith_device::U32x4;
 
@@ -83,7 +83,7 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
                 Some(coded) => {
                     let quantize = Quantize::new(coded.codes(), &x, &mut codes, cols);
                     quantize.columns(columns, i.x_stride as u32).launch(bench)?;
-                    Gemv::coded(coded, &records, rows32, cols, &codes, &mut y)
+                    Gemv::quantized(coded, &records, rows32, cols, &codes, &mut y)
                 }
             };
             launch = launch.columns(columns, i.x_stride as u32, i.y_stride as u32);
@@ -99,7 +99,7 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
             if let Some(weight) = &weight {
                 launch = launch.next(weight, &mut scaled, &mut sums);
             }
-            launch.code(asked.as_mut().map(Asked::written)).launch(bench)?;
+            launch.quantize_output(asked.as_mut().map(Asked::written)).launch(bench)?;
         }
     }
     if let Some(asked) = asked {

@@ -1,9 +1,9 @@
 //! The entry points of products, by format.
 
 use crate::format::{Format, Layout};
-use crate::gemv::first::{GemvF32V1, GemvQ80V1};
-use crate::gemv::four::GemvF16V3;
-use crate::gemv::{Activations, Coded, Codes};
+use crate::gemv::four_rows::GemvF16V3;
+use crate::gemv::naive::{GemvF32V1, GemvQ80V1};
+use crate::gemv::{Activations, QuantFormat, QuantizedProduct};
 use warpsmith_device::{Kernel, KernelMeta};
 
 /// An entry point of a product, and whether it takes gates and ups.
@@ -61,13 +61,13 @@ impl Product {
     }
 
     /// The format with the codes that it reads.
-    pub(super) fn coded(self, format: Format) -> Option<Coded> {
-        Coded::of(format, self.activations())
+    pub(super) fn coded(self, format: Format) -> Option<QuantizedProduct> {
+        QuantizedProduct::of(format, self.activations())
     }
 
     /// The codes that it reads.
-    pub fn codes(self, format: Format) -> Option<Codes> {
-        self.coded(format).map(Coded::codes)
+    pub fn codes(self, format: Format) -> Option<QuantFormat> {
+        self.coded(format).map(QuantizedProduct::codes)
     }
 
     /// Whether it takes gates and ups.
@@ -82,7 +82,7 @@ impl Product {
             (Product::First, _) => GemvQ80V1::META,
             (Product::Four, _) => GemvF16V3::META,
             (Product::Gemm | Product::GemmSwiglu, _) => gemm(format.layout()),
-            (..) => self.coded(format).map_or_else(|| gemv(format.layout()), Coded::kernel),
+            (..) => self.coded(format).map_or_else(|| gemv(format.layout()), QuantizedProduct::kernel),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Entry points with activations as codes: what [`planes`](super::planes) and [`int8`](super::int8) have in common.
+//! Products of quantized activations, codes with scales: what [`planes`](super::planes) and [`int8`](super::int8) have in common.
 //!
 //! A launch rounds columns of f32 to codes; any number of products then read them. Columns of codes lie one behind the other;
 //! a launch has as many blocks of threads for each, in the second dimension of its grid.
@@ -9,16 +9,16 @@
 //! | `codes` | a number of vectors of 16 bytes for each column |
 //!
 //! Products can, at run time (`flags`), divide by a root mean square ([`NORM`](super::NORM)), [`ADD`](super::ADD), prepare the
-//! [`NEXT`](super::NEXT) norm, in [`parts`] parts for each column, and take gates and ups ([`SWIGLU`](super::SWIGLU)), with
+//! [`NEXT`](super::NEXT) norm, in [`parts`](super::quant_format::parts) parts for each column, and take gates and ups ([`SWIGLU`](super::SWIGLU)), with
 //! outputs and strides as the default entry points have them. What they compute, or with [`NEXT`](super::NEXT) `scaled`, they
-//! can [quantize](super::coding) for the products behind them, for which no launch that only rounds is then needed.
+//! can [quantize](super::quant_format) for the products behind them, for which no launch that only rounds is then needed.
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{
     NEXT, NORM, SWIGLU,
-    arguments::CodedArguments,
-    coding::OutputQuantizer,
+    arguments::QuantizedArguments,
     epilogue::{Epilogue, Place, inverse_root},
+    quantizer::OutputQuantizer,
 };
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::{
@@ -36,13 +36,6 @@ use warpsmith_device::{
 const THREADS: u32 = 128;
 /// Columns that a block of threads of a quantizing entry point takes.
 pub const COLUMNS: u32 = 512;
-
-/// Blocks of a launch along its rows, and so the parts of a sum of squares that [`NEXT`](super::NEXT) gives a column;
-/// `block_rows` rows of weights are a block's.
-#[must_use]
-pub const fn parts(rows: u32, block_rows: u32, swiglu: bool) -> u32 {
-    rows.div_ceil(if swiglu { block_rows / 2 } else { block_rows })
-}
 
 /// What a product got; `x` holds the activations of all columns.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
@@ -68,7 +61,7 @@ impl Args {
     /// # Safety
     /// What is awaited is not read before [`begin`](Args::begin), and `x` holds vectors of 16 bytes.
     #[inline(always)]
-    pub(super) unsafe fn of<X: Element>(given: CodedArguments<X>) -> Args {
+    pub(super) unsafe fn of<X: Element>(given: QuantizedArguments<X>) -> Args {
         // SAFETY: the caller's promise.
         let (x, sums, add) = unsafe { (given.x.buffer().cast::<U32x4>(), given.sums.buffer(), given.add.buffer()) };
         // The grid has the columns.
@@ -159,7 +152,7 @@ impl Args {
 /// A quantizing entry point and its contract.
 macro_rules! quantizer {
     (
-        $(#[$doc:meta])* $name:ident $Name:ident: $Codes:ty, $min_blocks:literal, blocks of $block:expr, $len:expr,
+        $(#[$doc:meta])* $name:ident $Name:ident: $QuantFormat:ty, $min_blocks:literal, blocks of $block:expr, $len:expr,
         |$x:ident, $codes:ident, $cols:ident| $body:expr
     ) => {
         $(#[$doc])*
@@ -167,7 +160,7 @@ macro_rules! quantizer {
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name(
             x: Awaited<f32>,
-            codes: Out<$Codes>,
+            codes: Out<$QuantFormat>,
             cols: u32,
             columns: u32,
             x_stride: u32,
@@ -185,7 +178,7 @@ macro_rules! quantizer {
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
-                Geometry::grid(self.cols.div_ceil(super::coded::COLUMNS), self.columns, 1u32)
+                Geometry::grid(self.cols.div_ceil(super::quantized::COLUMNS), self.columns, 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
                 let x = super::contract::Columns {
@@ -206,7 +199,7 @@ macro_rules! product {
         $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $F:ty, units $units:literal,
         rows of $rows:expr, $len:expr, $shared:ident of $sums:expr, |$args:ident, $memory:ident| $body:expr
     ) => {
-        arguments! { coded $X product_entry (
+        arguments! { quantized $X product_entry (
             $(#[$doc])* $name $Name: $X, $min_blocks, $F, $units, $rows, $len, $shared, $sums, $args, $memory, $body
         ) }
     };
@@ -225,18 +218,18 @@ macro_rules! product_entry {
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($argument: $($ty)*,)*) {
             let $memory = shared_array!($shared: [f32; $sums]);
-            let $args = super::coded::Args::of(super::arguments::CodedArguments { $($argument),* });
+            let $args = super::quantized::Args::of(super::arguments::QuantizedArguments { $($argument),* });
             $body
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
-        convert! { $Name: CodedGiven CodedSeen $X, $($argument)* }
+        convert! { $Name: gemv::arguments, QuantizedGiven QuantizedSeen $X, $($argument)* }
 
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
                 let swiglu = self.flags & super::SWIGLU != 0;
-                super::contract::grid(super::coded::parts(self.rows, $rows, swiglu), self.columns)
+                super::contract::grid(super::quant_format::parts(self.rows, $rows, swiglu), self.columns)
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Limits, check_coded};

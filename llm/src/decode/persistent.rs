@@ -2,13 +2,14 @@
 
 use super::KvType;
 use super::input::Choice;
-use super::step::{RopeTables, Shape, Step, head_norms, layer_of};
+use super::shape::{Shape, layer_of};
+use super::step::{RopeTables, Step, head_norms};
 use super::weights::{LayerWeights, Stack};
 use super::workspace::Workspace;
 use super::{DecodeError, Model};
 use crate::model::Config;
 use gpu_kernels::layer::FUSED;
-use gpu_kernels::persistent::{LayerF16, Matrix, Sizes, WholeLayer, decoder, widest};
+use gpu_kernels::persistent::{LayerF16, Matrix, PersistentLayer, Sizes, decoder, widest};
 use warpsmith_device::{DeviceSlice, Kernel, Launcher};
 use warpsmith_runtime::Error;
 
@@ -64,7 +65,7 @@ impl Step<'_> {
     ///
     /// # Safety
     /// That of [`Step`].
-    pub(super) unsafe fn whole<L: Launcher<Error = Error>>(
+    pub(super) unsafe fn persistent<L: Launcher<Error = Error>>(
         &mut self,
         on: &mut L,
         layer: &LayerWeights,
@@ -81,7 +82,7 @@ impl Step<'_> {
         let Workspace { columns, x, y, scaled, sums, qkv, attended, inner, partials, counters, barrier, .. } =
             &mut *self.buffers;
         let next_norm: &DeviceSlice<f32> = next_layer.map_or(&weights.output_norm, |l| &l.attn_norm);
-        let whole = WholeLayer {
+        let launch = PersistentLayer {
             matrices: stacks.map(matrix),
             next: next.map(matrix),
             bias: layer.qkv_bias.as_deref(),
@@ -105,9 +106,9 @@ impl Step<'_> {
             layer: heads,
             sizes: Sizes { parts: self.parts, blocks, ..sizes(c) },
         };
-        self.parts = whole.parts();
+        self.parts = launch.parts();
         // SAFETY: the caller's promise.
-        unsafe { whole.launch(on) }?;
+        unsafe { launch.launch(on) }?;
         Ok(true)
     }
 }

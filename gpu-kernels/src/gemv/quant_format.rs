@@ -1,0 +1,160 @@
+//! Formats of quantized activations: how kernels are told which, and what they take.
+//!
+//! A kernel may write what it computes as quantized activations too ([`OutputQuantization`](super::OutputQuantization)), for the
+//! products behind it:
+//!
+//! | argument | |
+//! |---|---|
+//! | `codes` | [`NONE`], or a [`QuantFormat`](super::QuantFormat) as a number |
+//! | `coded` | vectors of 16 bytes, as many for each column as [`QuantFormat::len`](super::QuantFormat::len) of its elements |
+//! | `counted` | u32 `[columns, groups]`, [`groups`] for each column: zero before the first launch, and again after every launch |
+
+#[cfg(not(target_arch = "nvptx64"))]
+use super::Activations;
+use warpsmith_device::prelude::*;
+
+/// No quantized outputs are asked for.
+pub const NONE: u32 = 0;
+/// Activations of eight bits in blocks of 32; smaller numbers are those of bit planes.
+pub const I8: u32 = 5;
+
+/// Bytes of a code in bit planes, and bits of the weights that it is multiplied with.
+#[must_use]
+#[inline(always)]
+pub const fn planes_of(codes: u32) -> (u32, u32) {
+    (2 - codes % 2, 1 + (codes - 1) / 2)
+}
+
+/// Elements of a group: what a warp quantizes at a time, and a multiple of all blocks that share a scale.
+pub const GROUP: u32 = 128;
+
+/// Counters that a column of `n` elements takes.
+#[must_use]
+pub const fn groups(n: u32) -> u32 {
+    n.div_ceil(GROUP)
+}
+
+/// Blocks of a launch along its rows, and so the parts of a sum of squares that [`NEXT`](super::NEXT) gives a column;
+/// `block_rows` rows of weights are a block's.
+#[must_use]
+pub const fn parts(rows: u32, block_rows: u32, swiglu: bool) -> u32 {
+    rows.div_ceil(if swiglu { block_rows / 2 } else { block_rows })
+}
+
+/// Codes of eight bits with a scale for each 32 columns: what [`int8`](super::int8) multiplies with.
+pub mod int8 {
+    use super::*;
+
+    /// Columns that share a scale.
+    pub const BLOCK: u32 = 32;
+    /// Rows of weights of a block of threads.
+    pub const BLOCK_ROWS: u32 = 16;
+
+    /// 16 bytes of activations that [`QuantizeI8`](crate::gemv::int8::QuantizeI8) wrote.
+    #[derive(Clone, Copy, Debug, PartialEq, Element)]
+    #[repr(C)]
+    pub struct I8Vector(pub U32x4);
+
+    /// Vectors that `cols` activations take.
+    #[must_use]
+    pub const fn len(cols: u32) -> u64 {
+        let units = cols.div_ceil(BLOCK) as u64;
+        2 * units + units.div_ceil(2)
+    }
+}
+
+/// Bit planes of codes of 8 and 16 bits with a scale for each 128 columns: what [`planes`](super::planes) multiplies with.
+pub mod planes {
+    use super::*;
+
+    /// Columns that share a scale.
+    pub const BLOCK: u32 = 128;
+    /// Rows of a block of threads: two tiles of the instruction, so that activations are loaded half as often.
+    pub const ROWS: u32 = 32;
+
+    /// A vector of activations in the order of weights of two bits.
+    #[derive(Clone, Copy, Debug, PartialEq, Element)]
+    #[repr(C)]
+    pub struct Q2Planes(pub U32x4);
+
+    /// Vectors of 16 bytes that `cols` activations of `bytes` bytes take.
+    #[must_use]
+    pub const fn len(cols: u32, bytes: u32) -> u64 {
+        cols.div_ceil(BLOCK) as u64 * block_vectors(bytes as usize) as u64
+    }
+
+    /// Vectors of a block of codes of `bytes` bytes.
+    #[must_use]
+    pub const fn block_vectors(bytes: usize) -> usize {
+        8 * bytes + 2
+    }
+}
+
+/// How activations are quantized; kernels get the number.
+#[cfg(not(target_arch = "nvptx64"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum QuantFormat {
+    /// Bit planes of eight bits.
+    PlanesI8 = 1,
+    /// Bit planes of 16 bits.
+    PlanesI16 = 2,
+    /// Bit planes of eight bits, in the order of weights of two bits.
+    PlanesQ2I8 = 3,
+    /// Bit planes of 16 bits, in the order of weights of two bits.
+    PlanesQ2I16 = 4,
+    /// Eight bits in blocks of 32.
+    I8 = I8,
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl QuantFormat {
+    /// Every format.
+    pub const ALL: [QuantFormat; 5] = [
+        QuantFormat::PlanesI8,
+        QuantFormat::PlanesI16,
+        QuantFormat::PlanesQ2I8,
+        QuantFormat::PlanesQ2I16,
+        QuantFormat::I8,
+    ];
+
+    /// The format that kernels know by this number.
+    #[must_use]
+    pub fn numbered(number: u32) -> Option<QuantFormat> {
+        QuantFormat::ALL.into_iter().find(|c| *c as u32 == number)
+    }
+
+    /// The activations that it stores.
+    #[must_use]
+    pub fn activations(self) -> Activations {
+        if self.bytes() == 2 { Activations::Int16 } else { Activations::Int8 }
+    }
+
+    /// Bytes of a code.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        if self == QuantFormat::I8 { 1 } else { planes_of(self as u32).0 }
+    }
+
+    /// Columns that share a scale.
+    #[must_use]
+    pub fn block(self) -> u32 {
+        if self == QuantFormat::I8 { int8::BLOCK } else { planes::BLOCK }
+    }
+
+    /// Vectors of 16 bytes that a column of `cols` activations takes.
+    #[must_use]
+    pub fn len(self, cols: u32) -> u64 {
+        if self == QuantFormat::I8 { int8::len(cols) } else { planes::len(cols, self.bytes()) }
+    }
+
+    /// Rows of weights of a block of threads of the products that read it.
+    fn block_rows(self) -> u32 {
+        if self == QuantFormat::I8 { int8::BLOCK_ROWS } else { planes::ROWS }
+    }
+
+    /// Parts of a column's sum of squares that products with it write.
+    pub(super) fn parts(self, rows: u32, swiglu: bool) -> u32 {
+        parts(rows, self.block_rows(), swiglu)
+    }
+}

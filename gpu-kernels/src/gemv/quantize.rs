@@ -1,0 +1,213 @@
+//! The way from a format and its activations to entry points that quantize activations, and to those that read them.
+
+use super::int8::*;
+use super::planes::*;
+use super::quant_format::NONE;
+use super::{Activations, QuantFormat};
+use crate::format::{Format, Layout};
+use warpsmith_device::prelude::*;
+
+macro_rules! entries {
+    (() $($F:ident { $($codes:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
+        /// The entry points of products with quantized activations.
+        #[derive(Clone, Copy, Debug)]
+        pub(super) enum Entry { $($($Gemv,)*)* }
+
+        impl Entry {
+            /// Only where a whole number of the codes' blocks has one scale of the weights.
+            fn of(format: Format, codes: QuantFormat) -> Option<Entry> {
+                if !(format.block_elems() as u32).is_multiple_of(codes.block()) {
+                    return None;
+                }
+                match (format.layout(), codes) {
+                    $($((Layout::$F, QuantFormat::$codes) => Some(Entry::$Gemv),)*)*
+                    _ => None,
+                }
+            }
+
+            fn meta(self) -> &'static KernelMeta {
+                match self { $($(Entry::$Gemv => $Gemv::META,)*)* }
+            }
+        }
+    };
+}
+crate::formats! { quantized entries () }
+
+/// A format whose products read quantized activations, and of which format: a pair that has an entry point.
+#[derive(Clone, Copy, Debug)]
+pub struct QuantizedProduct {
+    format: Format,
+    codes: QuantFormat,
+    entry: Entry,
+}
+
+impl QuantizedProduct {
+    /// `None`: the activations are f32, or products of the format have no entry point for them.
+    #[must_use]
+    pub fn of(format: Format, activations: Activations) -> Option<QuantizedProduct> {
+        let of = |codes| Some(QuantizedProduct { format, codes, entry: Entry::of(format, codes)? });
+        QuantFormat::ALL.into_iter().filter(|c| c.activations() == activations).find_map(of)
+    }
+
+    /// The format of the weights.
+    #[must_use]
+    pub fn format(self) -> Format {
+        self.format
+    }
+
+    /// What [`Quantize`] has to write.
+    #[must_use]
+    pub fn codes(self) -> QuantFormat {
+        self.codes
+    }
+
+    /// The product that reads the codes.
+    #[must_use]
+    pub fn kernel(self) -> &'static KernelMeta {
+        self.entry.meta()
+    }
+
+    pub(super) fn entry(self) -> Entry {
+        self.entry
+    }
+}
+
+impl Activations {
+    /// Whether a format has entry points for them.
+    #[must_use]
+    pub fn take(self, format: Format) -> bool {
+        self == Activations::F32 || QuantizedProduct::of(format, self).is_some()
+    }
+}
+
+impl QuantFormat {
+    /// The entry point that writes them.
+    #[must_use]
+    pub fn kernel(self) -> &'static str {
+        match self {
+            QuantFormat::PlanesI8 => PlanesI8::META.name,
+            QuantFormat::PlanesI16 => PlanesI16::META.name,
+            QuantFormat::PlanesQ2I8 => PlanesQ2I8::META.name,
+            QuantFormat::PlanesQ2I16 => PlanesQ2I16::META.name,
+            QuantFormat::I8 => QuantizeI8::META.name,
+        }
+    }
+}
+
+/// Rounds columns of activations to codes.
+///
+/// ```text
+/// Quantize::new(codes, x, to, cols).columns(columns, x_stride).launch(on)
+/// ```
+#[must_use = "codes are nothing before they are launched"]
+pub struct Quantize<'a> {
+    codes: QuantFormat,
+    x: &'a DeviceSlice<f32>,
+    to: &'a mut DeviceSlice<U32x4>,
+    cols: u32,
+    columns: u32,
+    x_stride: u32,
+    ahead: bool,
+}
+
+impl<'a> Quantize<'a> {
+    /// The codes of one column of `cols` elements, [`QuantFormat::len`] vectors.
+    pub fn new(codes: QuantFormat, x: &'a DeviceSlice<f32>, to: &'a mut DeviceSlice<U32x4>, cols: u32) -> Quantize<'a> {
+        Quantize { codes, x, to, cols, columns: 1, x_stride: cols, ahead: false }
+    }
+
+    /// `columns` columns, `x_stride` elements apart in `x`, a multiple of 4. Those of the codes lie one behind the other.
+    pub fn columns(mut self, columns: u32, x_stride: u32) -> Self {
+        (self.columns, self.x_stride) = (columns, x_stride);
+        self
+    }
+
+    /// Launches it as a [`Programmatic`] launch, if `ahead` is true.
+    ///
+    /// # Safety
+    /// With `true`, as for [`Programmatic::new`]: what it reads without waiting was written before the launch before it began.
+    pub unsafe fn ahead(mut self, ahead: bool) -> Self {
+        self.ahead = ahead;
+        self
+    }
+
+    /// Launches the entry point for it.
+    ///
+    /// # Errors
+    /// What the launcher reports, a broken contract first of all.
+    pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
+        let Quantize { codes, x, to, cols, columns, x_stride, ahead } = self;
+        macro_rules! with {
+            ($entry:ident) => {{
+                // Vectors of other names, of one size: what does not fit is too short, which the contract says.
+                let codes = to.cast_mut().unwrap_or(DeviceSlice::empty_mut());
+                // SAFETY: the kernels follow no addresses; what `ahead` asks for was promised where it was set.
+                unsafe { launcher.launch_ahead($entry { x, codes, cols, columns, x_stride }, ahead) }
+            }};
+        }
+        match codes {
+            QuantFormat::PlanesI8 => with!(PlanesI8),
+            QuantFormat::PlanesI16 => with!(PlanesI16),
+            QuantFormat::PlanesQ2I8 => with!(PlanesQ2I8),
+            QuantFormat::PlanesQ2I16 => with!(PlanesQ2I16),
+            QuantFormat::I8 => with!(QuantizeI8),
+        }
+    }
+}
+
+/// Where what a kernel computes goes as quantized activations.
+#[derive(Debug)]
+pub struct OutputQuantization<'a> {
+    /// How they are coded.
+    pub codes: QuantFormat,
+    /// [`QuantFormat::len`] vectors for each column.
+    pub coded: &'a mut DeviceSlice<U32x4>,
+    /// [`groups`](super::quant_format::groups) numbers for each column: zero before the first launch, and again after every launch.
+    pub counted: &'a mut DeviceSlice<u32>,
+}
+
+impl<'a> OutputQuantization<'a> {
+    /// The arguments `codes`, `coded` and `counted` of a kernel.
+    pub fn arguments(
+        of: Option<OutputQuantization<'a>>,
+    ) -> (u32, &'a mut DeviceSlice<U32x4>, &'a mut DeviceSlice<u32>) {
+        match of {
+            Some(OutputQuantization { codes, coded, counted }) => (codes as u32, coded, counted),
+            None => (NONE, DeviceSlice::empty_mut(), DeviceSlice::empty_mut()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::quant_format::planes_of;
+    use super::*;
+
+    #[test]
+    fn numbers_say_what_planes_they_are() {
+        let of = |c: QuantFormat| planes_of(c as u32);
+        assert_eq!([QuantFormat::PlanesI8, QuantFormat::PlanesI16].map(of), [(1, 1), (2, 1)]);
+        assert_eq!([QuantFormat::PlanesQ2I8, QuantFormat::PlanesQ2I16].map(of), [(1, 2), (2, 2)]);
+        assert_eq!(QuantFormat::ALL.map(|c| QuantFormat::numbered(c as u32)), QuantFormat::ALL.map(Some));
+        assert!([NONE, 6, u32::MAX].iter().all(|n| QuantFormat::numbered(*n).is_none()));
+    }
+
+    /// Entry points are listed by format; which formats they take follows from the records.
+    #[test]
+    fn formats_have_what_their_records_allow() {
+        for format in Format::ALL {
+            let planes = format == Format::Q1_0 || format.block_units() >= 2;
+            let of = |a| QuantizedProduct::of(format, a).map(QuantizedProduct::codes);
+            assert_eq!(of(Activations::F32), None);
+            assert_eq!(of(Activations::Int16).is_some(), planes, "{format}");
+            assert_eq!(of(Activations::Int8).is_some_and(|c| c != QuantFormat::I8), planes, "{format}");
+            for codes in [of(Activations::Int8), of(Activations::Int16)].into_iter().flatten() {
+                assert!(
+                    (format.block_elems() as u32).is_multiple_of(codes.block()),
+                    "{format} in blocks of {}",
+                    codes.block()
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! How activations are quantized on the device: by launches that do nothing else ([`Quantize`](super::Quantize)), and by kernels
+//! that quantize what they compute. Of those, the warp that brings the last elements of a group, of whatever block, quantizes
+//! them all; that gives the codes that a launch would give, to the bit.
+
+use super::quant_format::{GROUP, I8, NONE, groups, int8, planes, planes_of};
+use crate::format::decode::QUADS;
+use crate::load::{Source, lane};
+use warpsmith_device::{
+    prelude::*,
+    warp::{FULL, ballot, reduce_group, shuffle_idx, shuffle_xor},
+};
+
+/// How a block of activations, the largest of which has magnitude `largest`, is rounded to codes of up to `most`.
+#[derive(Clone, Copy)]
+pub struct Rounding {
+    up: f32,
+    factor: f32,
+}
+
+impl Rounding {
+    /// Without a division, the rare case of which is a call, for which registers would be kept all over the kernel: 1 / `largest`
+    /// by a step of Newton's method from the approximation, so that it does not depend on how that is made.
+    #[inline(always)]
+    pub fn new(largest: f32, most: f32) -> Rounding {
+        // 1 / largest would be infinite for the smallest numbers.
+        let up = if largest < 1e-30 { 18446744073709551616.0 } else { 1.0 };
+        let scaled = largest * up;
+        let inverse = math::rcp_approx(scaled);
+        let inverse = math::fma(math::fma(-scaled, inverse, 1.0), inverse, inverse);
+        Rounding { up, factor: if largest > 0.0 { inverse * most } else { 0.0 } }
+    }
+
+    /// The code of a value.
+    #[inline(always)]
+    pub fn code(self, v: f32) -> i32 {
+        math::round_to_i32(v * self.up * self.factor)
+    }
+}
+
+/// A lane rounds the four columns of `x` from `c` on, eight lanes a unit.
+///
+/// All lanes of the warp make this call, for columns that follow one another from a multiple of [`int8::BLOCK`] on.
+#[device]
+pub unsafe fn quantize_int8(x: impl Fn(usize) -> [f32; 4], codes: Out<int8::I8Vector>, c: usize, cols: usize) {
+    // Lanes behind the last column stay for the shuffles.
+    let v = if c < cols { x(c) } else { [0.0; 4] };
+    let (mut largest, mut finite) = (0.0f32, true);
+    for i in 0..4 {
+        largest = math::max(largest, v[i].abs());
+        finite &= v[i].abs() < f32::INFINITY;
+    }
+    let largest = reduce_group::<8, f32>(largest, math::max);
+    let finite = reduce_group::<8, u32>(finite as u32, |a, b| a & b) != 0;
+    let (rounding, mut word) = (Rounding::new(largest, 127.0), 0);
+    for i in 0..4 {
+        word |= (rounding.code(v[i]) as u32 & 0xFF) << (8 * i);
+    }
+    let half = reduce_group::<4, i32>(math::dp4a(word as i32, 0x0101_0101, 0), |a, b| a + b);
+    let other = shuffle_xor(FULL, half, 4);
+    if c < cols {
+        let (units, u, q) = (cols / int8::BLOCK as usize, c / int8::BLOCK as usize, c / 4 % QUADS);
+        codes.cast::<u32>().set(4 * (q / 4 * units + u) + q % 4, word);
+        if q == 0 {
+            let d = if finite { largest * (1.0 / 127.0) } else { f32::NAN };
+            let sums = (half as u32 & 0xFFFF) | (other as u32) << 16;
+            codes.from(2 * units).cast::<U32x2>().set(u, U32x2([d.to_bits(), sums]));
+        }
+    }
+}
+
+/// The factor of the second of the two planes that a lane adds up last: the last of all counts negatively.
+#[inline(always)]
+pub fn last_factor(t: usize) -> i32 {
+    if t == 3 { -2 } else { 2 }
+}
+
+/// A warp writes block `block` of the codes of `x`, of `bytes` bytes, for weights of `bits` bits.
+///
+/// All lanes of the warp make this call.
+#[device]
+pub unsafe fn quantize_planes(bytes: usize, bits: usize, x: impl Fn(usize) -> f32, to: Out<U32x4>, block: usize) {
+    // Bit `b` of a word of two-bit codes: byte `b / 8`, code `b / 2 % 4` in it, and its plane's half of the unit.
+    let column = match (bits, lane()) {
+        (1, l) => l,
+        (_, l) => 16 * (l & 1) + 4 * (l / 2 % 4) + l / 8,
+    };
+    let v: [f32; 4] = core::array::from_fn(|t| x(block * planes::BLOCK as usize + 32 * t + column));
+    let (mut largest, mut finite) = (0.0f32, true);
+    for t in 0..4 {
+        largest = math::max(largest, v[t].abs());
+        finite &= v[t].abs() < f32::INFINITY;
+    }
+    let largest = warp::max_f32(largest);
+    let (most, step) = if bytes == 1 { (127.0, 1.0 / 127.0) } else { (32767.0, 1.0 / 32767.0) };
+    let d = if warp::all(FULL, finite) { largest * step } else { f32::NAN };
+    let rounding = Rounding::new(largest, most);
+    let codes = v.map(|v| rounding.code(v) as u32);
+    let words = to.from(block * planes::block_vectors(bytes)).cast::<u32>();
+    let t = lane() & 3;
+    let mut all_minus = 0i32;
+    let mut byte = 0;
+    while byte < bytes {
+        let mut mine = 0;
+        for p in 0..8 {
+            let [a, b, c, d] = codes.map(|code| ballot(FULL, code >> (8 * byte + p) & 1 != 0));
+            let (even, odd) = (if t & 2 == 0 { a } else { c }, if t & 2 == 0 { b } else { d });
+            let word = if t & 1 == 0 { even } else { odd };
+            if lane() / 4 == p {
+                mine = word;
+            }
+        }
+        words.set(32 * byte + lane(), mine);
+        // How often the bit of this lane's plane is set in the block.
+        let mut count = mine.count_ones();
+        count += shuffle_xor(FULL, count, 1);
+        count += shuffle_xor(FULL, count, 2);
+        let (low, high) = (shuffle_idx(FULL, count, 8 * t as u32), shuffle_idx(FULL, count, 8 * t as u32 + 4));
+        let factor = if byte + 1 == bytes { last_factor(t) } else { 2 };
+        all_minus += (low as i32 + high as i32 * factor) << (8 * byte);
+        byte += 1;
+    }
+    if lane() < 4 {
+        let pair = F32x2([-2.0 * d, d * all_minus as f32]);
+        words.from(32 * bytes + 2 * t).cast::<F32x2>().set(0, pair);
+    }
+}
+
+/// Quantizes what a kernel computes, as its arguments ask for.
+#[derive(Clone, Copy)]
+pub struct OutputQuantizer {
+    /// The number of a [`QuantFormat`](super::QuantFormat).
+    pub codes: u32,
+    /// The codes of all columns.
+    pub to: Out<U32x4>,
+    /// For each group, how many of its elements are computed.
+    pub counted: InOut<u32>,
+}
+
+impl OutputQuantizer {
+    /// What a kernel's arguments ask for.
+    #[inline(always)]
+    pub fn asked(codes: u32, to: Out<U32x4>, counted: InOut<u32>) -> Option<OutputQuantizer> {
+        if codes == NONE { None } else { Some(OutputQuantizer { codes, to, counted }) }
+    }
+
+    /// Elements `first` to `first + n - 1` of column `column`, all of one group, are there: the warp wrote them to `values`, or its
+    /// block before a barrier. `cols` elements are a column's, which begins where `values` does.
+    ///
+    /// All lanes of the warp make this call, and nobody brings an element twice.
+    #[device]
+    pub unsafe fn bring(self, values: Source, column: usize, cols: u32, first: u32, n: u32) {
+        let group = first / GROUP;
+        // What the lanes wrote is before the counter for lane 0, by the barrier, and so for who counts after it; and what those
+        // before wrote is before what the lanes read, by the second.
+        sync::warp(FULL);
+        let mut all = 0;
+        if lane() == 0 {
+            let counter = self.counted.ptr_at(column * groups(cols) as usize + group as usize);
+            let before = atomic::fetch_add(counter, n, Order::AcqRel, Scope::Gpu);
+            if before + n == (cols - group * GROUP).min(GROUP) {
+                atomic::store(counter, 0, Order::Relaxed, Scope::Gpu);
+                all = 1;
+            }
+        }
+        sync::warp(FULL);
+        if warp::shuffle_idx(FULL, all, 0) == 0 {
+            return;
+        }
+        // Not by vectors: columns may begin anywhere.
+        let four = |c: usize| [0, 1, 2, 3].map(|i| unsafe { values.at(c + i) });
+        if self.codes == I8 {
+            let to = self.to.from(column * int8::len(cols) as usize);
+            quantize_int8(four, to.cast(), GROUP as usize * group as usize + 4 * lane(), cols as usize);
+        } else {
+            let (bytes, bits) = planes_of(self.codes);
+            let to = self.to.from(column * planes::len(cols, bytes) as usize);
+            quantize_planes(bytes as usize, bits as usize, |c| unsafe { values.at(c) }, to, group as usize);
+        }
+    }
+}
