@@ -78,21 +78,7 @@ unsafe fn attend<
     sync::warp(warp::FULL);
     let reach = if a.layer.window == 0 || a.layer.window > i32::MAX as u32 { i32::MAX } else { a.layer.window as i32 };
 
-    // Queries as fragments: each tile's rows `g` and `g + 8`.
-    let mut q = [[[0u32; 4]; STEPS]; TILES];
-    for m in 0..TILES {
-        for half in 0..2 {
-            let r = row as usize + 16 * m + 8 * half;
-            if r < a.count as usize {
-                let at = r * a.stride as usize + head as usize * DIM + 2 * t;
-                for s in 0..STEPS {
-                    let (low, high) = (a.qkv.load2(at + 16 * s).0, a.qkv.load2(at + 16 * s + 8).0);
-                    q[m][s][half] = pack_f16x2(low[0], low[1]);
-                    q[m][s][half + 2] = pack_f16x2(high[0], high[1]);
-                }
-            }
-        }
-    }
+    let q = queries::<STEPS, TILES>(a, row, head as usize * DIM + 2 * t);
 
     let scale = const { share(DIM) };
     // What weights are relative to, times `scale`, and sums of weights; rows `g` and `g + 8` of each tile.
@@ -107,39 +93,9 @@ unsafe fn attend<
         let lane = unroll::opaque(thread::idx_x() as usize) % 32;
         let (g, t) = (lane / 4, lane % 4);
         if ahead + 16 * TILES as i32 > 0 && ahead - (8 * NEXT as i32 - 1) < reach {
-            // Lanes give rows of: positions 0 to 7 and dims 0 to 7, dims 8 to 15, then positions 8 to 15.
-            let place = tile.keys() + (lane % 8 + lane / 16 * 8) as u32 * row_bytes(DIM) + (lane / 8 % 2 * 16) as u32;
-            let mut scores = [[[0.0f32; 4]; NEXT]; TILES];
-            for s in 0..STEPS {
-                for n in 0..NEXT / 2 {
-                    let b = load_matrices(place + 16 * n as u32 * row_bytes(DIM) + 32 * s as u32);
-                    for m in 0..TILES {
-                        mma_f16(&mut scores[m][2 * n], q[m][s], [b[0], b[1]]);
-                        mma_f16(&mut scores[m][2 * n + 1], q[m][s], [b[2], b[3]]);
-                    }
-                }
-            }
-            if T::SCALED {
-                for n in 0..NEXT {
-                    let by = tile.key_scales(8 * n + 2 * t);
-                    for m in 0..TILES {
-                        for i in 0..4 {
-                            scores[m][n][i] *= by[i % 2];
-                        }
-                    }
-                }
-            }
+            let mut scores = multiply_keys::<T, DIM, STEPS, TILES, NEXT>(tile, &q, lane);
             if ahead < 8 * NEXT as i32 - 1 || ahead + 16 * TILES as i32 > reach {
-                let back = ahead + g as i32 - 2 * t as i32;
-                for m in 0..TILES {
-                    for i in 0..4 * NEXT {
-                        let back = back + (16 * m + 8 * (i / 2 % 2)) as i32 - (8 * (i / 4) + i % 2) as i32;
-                        // Before the row's position, and not too far.
-                        if back as u32 >= reach as u32 {
-                            scores[m][i / 4][i % 4] = f32::NEG_INFINITY;
-                        }
-                    }
-                }
+                mask(&mut scores, ahead + g as i32 - 2 * t as i32, reach);
             }
             let lift = tile.lift();
             let (mut new, mut grown) = ([[f32::MIN; 2]; TILES], false);
@@ -154,57 +110,164 @@ unsafe fn attend<
                 }
             }
             if warp::any(warp::FULL, grown) {
-                for m in 0..TILES {
-                    for half in 0..2 {
-                        // A row is spread over the four lanes of a group.
-                        let most = math::max(largest[m][half], new[m][half]);
-                        let most = math::max(most, warp::shuffle_xor(warp::FULL, most, 1));
-                        let most = math::max(most, warp::shuffle_xor(warp::FULL, most, 2));
-                        // In two steps: scales may fall by more powers of two than f32 has below 1, and weights not.
-                        let root = math::exp2_approx_ftz(0.5 * (largest[m][half] - most));
-                        let shrink = root * root;
-                        largest[m][half] = most;
-                        sums[m][half] = sums[m][half] * root * root;
-                        for o in 0..OUTS {
-                            out[m][o][2 * half] *= shrink;
-                            out[m][o][2 * half + 1] *= shrink;
-                        }
-                    }
-                }
+                rescale(&mut largest, &new, &mut sums, &mut out);
             }
-            // Weights, rounded to f16, are the left factor of the product with the values. Lanes give rows of: positions 0 to
-            // 7 and 8 to 15 of dims 0 to 7, then of dims 8 to 15.
-            let place = tile.keys() + (8 * NEXT + lane % 16) as u32 * row_bytes(DIM) + (lane / 16 * 16) as u32;
-            for n in 0..NEXT / 2 {
-                let mut p = [[0u32; 4]; TILES];
-                let mut by = [[1.0f32; 2]; 2];
-                if T::SCALED {
-                    by = [0, 1].map(|i| tile.value_scales(8 * (2 * n + i) + 2 * t));
-                }
-                for m in 0..TILES {
-                    for i in 0..4 {
-                        let (half, from) = (i % 2, &scores[m][2 * n + i / 2]);
-                        let above =
-                            |s| if T::SCALED { s - largest[m][half] } else { math::fma(s, scale, -largest[m][half]) };
-                        let weight = |s: f32| math::exp2_approx_ftz(above(s));
-                        let (low, high) = (weight(from[2 * half]), weight(from[2 * half + 1]));
-                        sums[m][half] += low + high;
-                        let by = by[i / 2];
-                        p[m][i] = if T::SCALED { pack_f16x2(low * by[0], high * by[1]) } else { pack_f16x2(low, high) };
-                    }
-                }
-                for o in 0..OUTS / 2 {
-                    let b = load_matrices_transposed(place + 16 * n as u32 * row_bytes(DIM) + 32 * o as u32);
-                    for m in 0..TILES {
-                        mma_f16(&mut out[m][2 * o], p[m], [b[0], b[1]]);
-                        mma_f16(&mut out[m][2 * o + 1], p[m], [b[2], b[3]]);
-                    }
-                }
-            }
+            add_values::<T, DIM, OUTS, TILES, NEXT>(tile, lane, &scores, &largest, &mut sums, &mut out);
         }
         left -= 8 * NEXT as i32;
     }
 
+    store::<T, DIM, OUTS, TILES>(a, (first_row, head as usize), &sums, &out);
+}
+
+/// The scores of a tile of keys.
+#[device]
+unsafe fn multiply_keys<T: Cached, const DIM: usize, const STEPS: usize, const TILES: usize, const NEXT: usize>(
+    tile: impl Tile,
+    q: &[[[u32; 4]; STEPS]; TILES],
+    lane: usize,
+) -> [[[f32; 4]; NEXT]; TILES] {
+    let t = lane % 4;
+    // Lanes give rows of: positions 0 to 7 and dims 0 to 7, dims 8 to 15, then positions 8 to 15.
+    let place = tile.keys() + (lane % 8 + lane / 16 * 8) as u32 * row_bytes(DIM) + (lane / 8 % 2 * 16) as u32;
+    let mut scores = [[[0.0f32; 4]; NEXT]; TILES];
+    for s in 0..STEPS {
+        for n in 0..NEXT / 2 {
+            let b = load_matrices(place + 16 * n as u32 * row_bytes(DIM) + 32 * s as u32);
+            for m in 0..TILES {
+                mma_f16(&mut scores[m][2 * n], q[m][s], [b[0], b[1]]);
+                mma_f16(&mut scores[m][2 * n + 1], q[m][s], [b[2], b[3]]);
+            }
+        }
+    }
+    if T::SCALED {
+        for n in 0..NEXT {
+            let by = tile.key_scales(8 * n + 2 * t);
+            for m in 0..TILES {
+                for i in 0..4 {
+                    scores[m][n][i] *= by[i % 2];
+                }
+            }
+        }
+    }
+    scores
+}
+
+/// Adds the weights of a tile's scores, and its values times these.
+#[device]
+unsafe fn add_values<T: Cached, const DIM: usize, const OUTS: usize, const TILES: usize, const NEXT: usize>(
+    tile: impl Tile,
+    lane: usize,
+    scores: &[[[f32; 4]; NEXT]; TILES],
+    largest: &[[f32; 2]; TILES],
+    sums: &mut [[f32; 2]; TILES],
+    out: &mut [[[f32; 4]; OUTS]; TILES],
+) {
+    let (t, scale) = (lane % 4, const { share(DIM) });
+    // Weights, rounded to f16, are the left factor of the product with the values. Lanes give rows of: positions 0 to
+    // 7 and 8 to 15 of dims 0 to 7, then of dims 8 to 15.
+    let place = tile.keys() + (8 * NEXT + lane % 16) as u32 * row_bytes(DIM) + (lane / 16 * 16) as u32;
+    for n in 0..NEXT / 2 {
+        let mut p = [[0u32; 4]; TILES];
+        let mut by = [[1.0f32; 2]; 2];
+        if T::SCALED {
+            by = [0, 1].map(|i| tile.value_scales(8 * (2 * n + i) + 2 * t));
+        }
+        for m in 0..TILES {
+            for i in 0..4 {
+                let (half, from) = (i % 2, &scores[m][2 * n + i / 2]);
+                let above = |s| if T::SCALED { s - largest[m][half] } else { math::fma(s, scale, -largest[m][half]) };
+                let weight = |s: f32| math::exp2_approx_ftz(above(s));
+                let (low, high) = (weight(from[2 * half]), weight(from[2 * half + 1]));
+                sums[m][half] += low + high;
+                let by = by[i / 2];
+                p[m][i] = if T::SCALED { pack_f16x2(low * by[0], high * by[1]) } else { pack_f16x2(low, high) };
+            }
+        }
+        for o in 0..OUTS / 2 {
+            let b = load_matrices_transposed(place + 16 * n as u32 * row_bytes(DIM) + 32 * o as u32);
+            for m in 0..TILES {
+                mma_f16(&mut out[m][2 * o], p[m], [b[0], b[1]]);
+                mma_f16(&mut out[m][2 * o + 1], p[m], [b[2], b[3]]);
+            }
+        }
+    }
+}
+
+/// Queries as fragments: each tile's rows `g` and `g + 8`, of which `row` is the first; `first` is a row's first element.
+#[device]
+unsafe fn queries<const STEPS: usize, const TILES: usize>(
+    a: &Args,
+    row: u32,
+    first: usize,
+) -> [[[u32; 4]; STEPS]; TILES] {
+    let mut q = [[[0u32; 4]; STEPS]; TILES];
+    for m in 0..TILES {
+        for half in 0..2 {
+            let r = row as usize + 16 * m + 8 * half;
+            if r < a.count as usize {
+                let at = r * a.stride as usize + first;
+                for s in 0..STEPS {
+                    let (low, high) = (a.qkv.load2(at + 16 * s).0, a.qkv.load2(at + 16 * s + 8).0);
+                    q[m][s][half] = pack_f16x2(low[0], low[1]);
+                    q[m][s][half + 2] = pack_f16x2(high[0], high[1]);
+                }
+            }
+        }
+    }
+    q
+}
+
+/// Scores of positions that a row does not attend to are minus infinity; `back` is how far the lane's first position lies behind
+/// its first row.
+#[inline(always)]
+fn mask<const NEXT: usize, const TILES: usize>(scores: &mut [[[f32; 4]; NEXT]; TILES], back: i32, reach: i32) {
+    for m in 0..TILES {
+        for i in 0..4 * NEXT {
+            let back = back + (16 * m + 8 * (i / 2 % 2)) as i32 - (8 * (i / 4) + i % 2) as i32;
+            // Before the row's position, and not too far.
+            if back as u32 >= reach as u32 {
+                scores[m][i / 4][i % 4] = f32::NEG_INFINITY;
+            }
+        }
+    }
+}
+
+/// Makes sums and values relative to new largest scores.
+#[device]
+unsafe fn rescale<const OUTS: usize, const TILES: usize>(
+    largest: &mut [[f32; 2]; TILES],
+    new: &[[f32; 2]; TILES],
+    sums: &mut [[f32; 2]; TILES],
+    out: &mut [[[f32; 4]; OUTS]; TILES],
+) {
+    for m in 0..TILES {
+        for half in 0..2 {
+            // A row is spread over the four lanes of a group.
+            let most = math::max(largest[m][half], new[m][half]);
+            let most = math::max(most, warp::shuffle_xor(warp::FULL, most, 1));
+            let most = math::max(most, warp::shuffle_xor(warp::FULL, most, 2));
+            // In two steps: scales may fall by more powers of two than f32 has below 1, and weights not.
+            let root = math::exp2_approx_ftz(0.5 * (largest[m][half] - most));
+            let shrink = root * root;
+            largest[m][half] = most;
+            sums[m][half] = sums[m][half] * root * root;
+            for o in 0..OUTS {
+                out[m][o][2 * half] *= shrink;
+                out[m][o][2 * half + 1] *= shrink;
+            }
+        }
+    }
+}
+
+/// Writes the rows of a warp, divided by their sums of weights.
+#[device]
+unsafe fn store<T: Cached, const DIM: usize, const OUTS: usize, const TILES: usize>(
+    a: &Args,
+    (first_row, head): (u32, usize),
+    sums: &[[f32; 2]; TILES],
+    out: &[[[f32; 4]; OUTS]; TILES],
+) {
     let tid = unroll::opaque(thread::idx_x() as usize);
     let (g, t) = (tid % 32 / 4, tid % 4);
     let row = first_row + (tid / 32 * 16 * TILES + g) as u32;
@@ -214,7 +277,7 @@ unsafe fn attend<
             let sum = sum + warp::shuffle_xor(warp::FULL, sum, 2);
             let r = row + 16 * m as u32 + 8 * half as u32;
             if r < a.count {
-                let at = r as usize * a.y_stride as usize + head as usize * DIM + 2 * t;
+                let at = r as usize * a.y_stride as usize + head * DIM + 2 * t;
                 let larger = if T::SCALED { const { (1 << SMALLER) as f32 } } else { 1.0 };
                 let share = if a.range(r).1 == 0 { f32::NAN } else { larger / sum };
                 for o in 0..OUTS {

@@ -161,20 +161,26 @@ mod frame {
 
             let d = thread::idx_x() as usize;
             if d < 2 * half {
-                let mut largest = f32::MIN;
-                for w in 0..WARPS {
-                    largest = math::max(largest, all_largest.get(w));
-                }
-                let (mut sum, mut value) = (0.0f32, 0.0f32);
-                for w in 0..WARPS {
-                    let share = math::exp2_approx(all_largest.get(w) - largest);
-                    sum = math::fma(share, all_sums.get(w), sum);
-                    value = math::fma(share, all_values.get(w * MAX_HEAD_DIM as usize + d), value);
-                }
-                // NaN is not zero: it is handed on.
-                a.y.set(h * 2 * half + d, if sum == 0.0 { 0.0 } else { value / sum });
+                a.y.set(h * 2 * half + d, merged(all_largest, all_sums, all_values.from(d)));
             }
         }
+    }
+
+    /// An element of the result, from those of all warps.
+    #[device]
+    unsafe fn merged(all_largest: Shared<f32>, all_sums: Shared<f32>, values: Shared<f32>) -> f32 {
+        let mut largest = f32::MIN;
+        for w in 0..WARPS {
+            largest = math::max(largest, all_largest.get(w));
+        }
+        let (mut sum, mut value) = (0.0f32, 0.0f32);
+        for w in 0..WARPS {
+            let share = math::exp2_approx(all_largest.get(w) - largest);
+            sum = math::fma(share, all_sums.get(w), sum);
+            value = math::fma(share, values.get(w * MAX_HEAD_DIM as usize), value);
+        }
+        // NaN is not zero: it is handed on.
+        if sum == 0.0 { 0.0 } else { value / sum }
     }
 
     #[inline(always)]

@@ -224,7 +224,7 @@ unsafe fn tiles<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
     }
 }
 
-/// What a warp knows after its tiles. In a lane of `g = lane / 4` and `t = lane % 4`:
+/// What a warp knows after its tiles, in a lane of `g = lane / 4` and `t = lane % 4`.
 struct State<const CHUNKS: usize> {
     /// What the weights of head `g` are relative to.
     top: f32,
@@ -232,8 +232,56 @@ struct State<const CHUNKS: usize> {
     sum: f32,
     /// The biased exponent of what the scales of values are relative to.
     unit: u32,
-    /// Of each 64 elements, elements `8 g ..` in pairs, each for heads `2 t` and `2 t + 1`.
+    /// The weighted values: of each 64 elements, elements `8 g ..` in pairs, each for heads `2 t` and `2 t + 1`.
     out: [[[f32; 4]; 4]; CHUNKS],
+}
+
+impl<const CHUNKS: usize> State<CHUNKS> {
+    /// Makes what is there relative to a larger score, and to a larger scale; `t` is the lane's.
+    #[device]
+    unsafe fn rescale<T: Cached>(&mut self, top: f32, unit: u32, t: u32) {
+        let shrink = math::exp2_approx_ftz(self.top - top);
+        self.sum *= shrink;
+        // Of the first tile there is nothing to scale.
+        let units = if T::SCALED && self.unit > 0 { power(self.unit) * power(254 - unit) } else { 1.0 };
+        for e in 0..2 {
+            let shrink = warp::shuffle_idx(warp::FULL, shrink, 8 * t + 4 * e) * units;
+            for c in 0..CHUNKS {
+                for i in 0..4 {
+                    self.out[c][i][e as usize] *= shrink;
+                    self.out[c][i][e as usize + 2] *= shrink;
+                }
+            }
+        }
+        (self.top, self.unit) = (top, unit);
+    }
+
+    /// Adds the values of four positions a lane, by the weights of their scores.
+    #[device]
+    unsafe fn add<T: Cached>(&mut self, scores: [f32; 4], scales: [f32; 4], raw_values: &[[T::Eight; 4]; CHUNKS]) {
+        let (mut first, mut second) = ([0u32; 2], [0u32; 2]);
+        for half in 0..2 {
+            let mut pair = [0.0f32; 2];
+            for i in 0..2 {
+                let weight = math::exp2_approx_ftz(scores[2 * half + i] - self.top);
+                self.sum += weight;
+                // A weight of 0 takes nothing, whatever the row is scaled by.
+                let scaled = weight * (scales[2 * half + i] * power(254 - self.unit.max(1)));
+                pair[i] = if !T::SCALED || weight == 0.0 { weight } else { scaled };
+            }
+            (first[half], second[half]) = split(pair[0], pair[1]);
+        }
+        for c in 0..CHUNKS {
+            let raw = raw_values[c];
+            let (r0, r1, r2, r3) = (T::halves(raw[0]), T::halves(raw[1]), T::halves(raw[2]), T::halves(raw[3]));
+            for i in 0..4 {
+                let (low, high) = (|a: u32, b: u32| permute_bytes(a, b, 0x5410), |a, b| permute_bytes(a, b, 0x7632));
+                let a = [low(r0[i], r1[i]), high(r0[i], r1[i]), low(r2[i], r3[i]), high(r2[i], r3[i])];
+                mma_f16(&mut self.out[c][i], a, second);
+                mma_f16(&mut self.out[c][i], a, first);
+            }
+        }
+    }
 }
 
 /// Every `sharing`th tile from position `base` on, for query `head` and the other lanes' ones.
@@ -323,44 +371,10 @@ unsafe fn sweep<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
             grown |= unit > state.unit;
         }
         if warp::any(warp::FULL, grown) {
-            let shrink = math::exp2_approx_ftz(state.top - top);
-            state.sum *= shrink;
-            // Of the first tile there is nothing to scale.
-            let units = if T::SCALED && state.unit > 0 { power(state.unit) * power(254 - unit) } else { 1.0 };
-            for e in 0..2 {
-                let shrink = warp::shuffle_idx(warp::FULL, shrink, 8 * t + 4 * e) * units;
-                for c in 0..CHUNKS {
-                    for i in 0..4 {
-                        state.out[c][i][e as usize] *= shrink;
-                        state.out[c][i][e as usize + 2] *= shrink;
-                    }
-                }
-            }
-            (state.top, state.unit) = (top, unit);
+            state.rescale::<T>(top, unit, t);
         }
 
-        let (mut first, mut second) = ([0u32; 2], [0u32; 2]);
-        for half in 0..2 {
-            let mut pair = [0.0f32; 2];
-            for i in 0..2 {
-                let weight = math::exp2_approx_ftz(scores[2 * half + i] - state.top);
-                state.sum += weight;
-                // A weight of 0 takes nothing, whatever the row is scaled by.
-                let scaled = weight * (scales[2 * half + i] * power(254 - state.unit.max(1)));
-                pair[i] = if !T::SCALED || weight == 0.0 { weight } else { scaled };
-            }
-            (first[half], second[half]) = split(pair[0], pair[1]);
-        }
-        for c in 0..CHUNKS {
-            let raw = raw_values[c];
-            let (r0, r1, r2, r3) = (T::halves(raw[0]), T::halves(raw[1]), T::halves(raw[2]), T::halves(raw[3]));
-            for i in 0..4 {
-                let (low, high) = (|a: u32, b: u32| permute_bytes(a, b, 0x5410), |a, b| permute_bytes(a, b, 0x7632));
-                let a = [low(r0[i], r1[i]), high(r0[i], r1[i]), low(r2[i], r3[i]), high(r2[i], r3[i])];
-                mma_f16(&mut state.out[c][i], a, second);
-                mma_f16(&mut state.out[c][i], a, first);
-            }
-        }
+        state.add::<T>(scores, scales, &raw_values);
         base += step;
     }
     state.sum = warp::reduce_group::<4, f32>(state.sum, |a, b| a + b);

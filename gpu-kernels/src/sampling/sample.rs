@@ -159,6 +159,106 @@ mod frame {
         sum
     }
 
+    /// What top-k and top-p keep, and the sum of its weights.
+    #[device]
+    unsafe fn limited(l: &Logits, m: &Memory, weigh: impl Fn(u32) -> u64 + Copy) -> (Threshold, u64) {
+        let (thread, s) = (thread::idx_x() as usize, &l.s);
+        // Without a limit: all keys above 0, which nobody has.
+        let mut kept = Threshold { key: 0, ties: 0 };
+        let mut count = 0;
+        let mut i = thread;
+        while i < l.n {
+            count += (l.key(i) != 0) as u64;
+            i += THREADS as usize;
+        }
+        let count = block_reduce::reduce(count, 0, m.sums, |a: u64, b| a + b);
+        if s.top_k != 0 && (s.top_k as u64) < count {
+            let (key, above) = reach(l, m, s.top_k as u64, |_| 1);
+            kept = Threshold { key, ties: s.top_k as u64 - above };
+        }
+        let mut sum = 0;
+        let mut i = thread;
+        while i < l.n {
+            let k = l.key(i);
+            sum += if k > kept.key { weigh(k) } else { 0 };
+            i += THREADS as usize;
+        }
+        let sum = block_reduce::reduce(sum, 0, m.sums, |a: u64, b| a + b);
+        let mut all = sum + if kept.ties > 0 { kept.ties * weigh(kept.key) } else { 0 };
+        if s.top_p < 1.0 {
+            let target = wanted(all, s.top_p);
+            let (key, above) = reach(l, m, target, weigh);
+            let each = weigh(key);
+            kept = Threshold { key, ties: (target - above).div_ceil(each) };
+            all = above + kept.ties * each;
+        }
+        (kept, all)
+    }
+
+    /// The sums of a warp's segment go to shared memory: the weights above the threshold, and the number of its ties.
+    #[device]
+    unsafe fn sum_segment(l: &Logits, m: &Memory, kept: &Threshold, segment: usize, weigh: impl Fn(u32) -> u64) {
+        let (mut more, mut ties) = (0u64, 0u64);
+        let first = warp_index() * segment;
+        let mut i = first + lane();
+        while i < first + segment {
+            let k = if i < l.n { l.key(i) } else { 0 };
+            more += if k > kept.key { weigh(k) } else { 0 };
+            ties += (k != 0 && k == kept.key) as u64;
+            i += 32;
+        }
+        let (more, ties) = (warp::reduce(more, |a, b| a + b), warp::reduce(ties, |a, b| a + b));
+        sync::block();
+        if lane() == 0 {
+            m.sums.set(warp_index(), more);
+            m.sums.set(32 + warp_index(), ties);
+        }
+        sync::block();
+    }
+
+    /// The token of a segment at which the weights from its first on pass `r`, where `tie` is the weight of a tie and
+    /// `kept.ties` are left of them.
+    ///
+    /// All lanes of the warp make this call.
+    #[device]
+    unsafe fn drawn(
+        l: &Logits,
+        kept: &Threshold,
+        (first, segment): (usize, usize),
+        (mut r, tie): (u64, u64),
+        weigh: impl Fn(u32) -> u64,
+    ) -> Option<u32> {
+        let (mut base, mut left, mut token) = (0, kept.ties, None);
+        // The same for all lanes, so that they leave together.
+        while base < segment {
+            let i = first + base + lane();
+            let k = if i < l.n { l.key(i) } else { 0 };
+            let same = k != 0 && k == kept.key;
+            let peers = warp::ballot(warp::FULL, same);
+            let rank = (peers & warp::lanes_below()).count_ones() as u64;
+            let own = if k > kept.key {
+                weigh(k)
+            } else if same && rank < left {
+                tie
+            } else {
+                0
+            };
+            let upto = inclusive(own);
+            let total = warp::shuffle_idx(warp::FULL, upto, 31);
+            let past = warp::ballot(warp::FULL, upto > r);
+            if past != 0 {
+                token = Some((first + base) as u32 + past.trailing_zeros());
+                base = segment;
+            } else {
+                let taken = peers.count_ones() as u64;
+                r -= total;
+                left -= if taken < left { taken } else { left };
+                base += 32;
+            }
+        }
+        token
+    }
+
     #[device]
     pub unsafe fn sample(logits: In<f32>, params: In<Sampling>, columns: In<Column>, y: Out<u32>, n: u32, stride: u32) {
         let scratch = shared_array!(SAMPLE_BEST: [Best; 32]);
@@ -186,55 +286,12 @@ mod frame {
 
         if token != NONE && !s.is_greedy() {
             let weigh = |k: u32| weight(logit(k), largest, s.temperature);
-            // Without a limit: all keys above 0, which nobody has.
-            let mut kept = Threshold { key: 0, ties: 0 };
-            let mut count = 0;
-            let mut i = thread;
-            while i < l.n {
-                count += (l.key(i) != 0) as u64;
-                i += THREADS as usize;
-            }
-            let count = block_reduce::reduce(count, 0, m.sums, |a: u64, b| a + b);
-            if s.top_k != 0 && (s.top_k as u64) < count {
-                let (key, above) = reach(&l, &m, s.top_k as u64, |_| 1);
-                kept = Threshold { key, ties: s.top_k as u64 - above };
-            }
-            let mut sum = 0;
-            let mut i = thread;
-            while i < l.n {
-                let k = l.key(i);
-                sum += if k > kept.key { weigh(k) } else { 0 };
-                i += THREADS as usize;
-            }
-            let sum = block_reduce::reduce(sum, 0, m.sums, |a: u64, b| a + b);
-            let mut all = sum + if kept.ties > 0 { kept.ties * weigh(kept.key) } else { 0 };
-            if s.top_p < 1.0 {
-                let target = wanted(all, s.top_p);
-                let (key, above) = reach(&l, &m, target, weigh);
-                let each = weigh(key);
-                kept = Threshold { key, ties: (target - above).div_ceil(each) };
-                all = above + kept.ties * each;
-            }
+            let (kept, all) = limited(&l, &m, weigh);
             let tie = if kept.ties > 0 { weigh(kept.key) } else { 0 };
 
             // Each warp sums a segment; then the segment with the drawn weight is gone through.
             let segment = l.n.div_ceil(THREADS as usize) * 32;
-            let (mut more, mut ties) = (0u64, 0u64);
-            let first = warp_index() * segment;
-            let mut i = first + lane();
-            while i < first + segment {
-                let k = if i < l.n { l.key(i) } else { 0 };
-                more += if k > kept.key { weigh(k) } else { 0 };
-                ties += (k != 0 && k == kept.key) as u64;
-                i += 32;
-            }
-            let (more, ties) = (warp::reduce(more, |a, b| a + b), warp::reduce(ties, |a, b| a + b));
-            sync::block();
-            if lane() == 0 {
-                m.sums.set(warp_index(), more);
-                m.sums.set(32 + warp_index(), ties);
-            }
-            sync::block();
+            sum_segment(&l, &m, &kept, segment, weigh);
             let random = philox::draw([s.seed_low, s.seed_high], columns.at(column).position);
             let mut r = mul_high(random, all);
             let (mut left, mut w) = (kept.ties, 0);
@@ -250,35 +307,8 @@ mod frame {
                 w += 1;
             }
             if warp_index() == 0 {
-                let first = w * segment;
-                let mut base = 0;
-                // The same for all lanes, so that they leave together.
-                while base < segment {
-                    let i = first + base + lane();
-                    let k = if i < l.n { l.key(i) } else { 0 };
-                    let same = k != 0 && k == kept.key;
-                    let peers = warp::ballot(warp::FULL, same);
-                    let rank = (peers & warp::lanes_below()).count_ones() as u64;
-                    let own = if k > kept.key {
-                        weigh(k)
-                    } else if same && rank < left {
-                        tie
-                    } else {
-                        0
-                    };
-                    let upto = inclusive(own);
-                    let total = warp::shuffle_idx(warp::FULL, upto, 31);
-                    let past = warp::ballot(warp::FULL, upto > r);
-                    if past != 0 {
-                        token = (first + base) as u32 + past.trailing_zeros();
-                        base = segment;
-                    } else {
-                        let taken = peers.count_ones() as u64;
-                        r -= total;
-                        left -= if taken < left { taken } else { left };
-                        base += 32;
-                    }
-                }
+                let kept = Threshold { ties: left, ..kept };
+                token = drawn(&l, &kept, (w * segment, segment), (r, tie), weigh).unwrap_or(token);
             }
         }
         if thread == 0 {
