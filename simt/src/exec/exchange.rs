@@ -91,15 +91,18 @@ impl Kind {
         }
     }
 
+    #[inline]
     pub fn wide(self) -> bool {
         matches!(self, Kind::MatchAny64 | Kind::MatchAll64)
     }
 
+    #[inline]
     pub fn has_value(self) -> bool {
         !matches!(self, Kind::VoteAll | Kind::VoteAny | Kind::VoteUni | Kind::VoteBallot | Kind::Elect | Kind::WarpSync)
     }
 
     /// Whether the result is (also) a row.
+    #[inline]
     pub fn has_row(self) -> bool {
         !matches!(self, Kind::VoteAll | Kind::VoteAny | Kind::VoteUni | Kind::WarpSync)
     }
@@ -118,6 +121,7 @@ pub struct Exchange {
 }
 
 impl Default for Exchange {
+    #[inline]
     fn default() -> Exchange {
         Exchange { present: 0, a: [0; LANES], b: [0; LANES], c: [0; LANES], p: 0, d: [0; LANES], q: 0 }
     }

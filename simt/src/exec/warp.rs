@@ -183,6 +183,7 @@ impl Warp {
     }
 
     /// Points the context at a frame of this warp.
+    #[inline]
     pub fn enter(&mut self, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], frame: u32) {
         let frame = self.frames[frame as usize];
         let function = &program.functions[frame.function as usize];
@@ -200,16 +201,19 @@ impl Warp {
         cx.live = self.live;
     }
 
+    #[inline]
     pub(super) fn depth(&self, split: &Split) -> u32 {
         self.frames[split.frame as usize].depth
     }
 
     /// Whether some split can run.
+    #[inline]
     pub fn ready(&self) -> bool {
         self.splits.iter().any(|s| s.state == State::Ready)
     }
 
     /// Adds lanes at a position, with those that are there already.
+    #[inline]
     pub fn add(&mut self, pc: u32, mask: u32, frame: u32, state: State) {
         if mask == 0 {
             return;
