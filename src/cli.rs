@@ -371,7 +371,7 @@ pub struct KernelsArgs {
     /// Architecture for registers and spills.
     #[arg(long, value_name = "SM", default_value = "sm_90")]
     pub arch: String,
-    /// Assemble every kernel for every architecture that the project claims; needs ptxas.
+    /// Assemble every kernel for every architecture that is claimed and that this build has code for; needs ptxas.
     #[arg(long)]
     pub assemble: bool,
     /// Write the kernels of this build there: manifest.json and a PTX file an architecture. `cargo bench` compares another

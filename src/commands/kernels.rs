@@ -38,6 +38,8 @@ struct Row {
 struct List<'a> {
     library: &'a str,
     backend: &'a str,
+    /// What it is assembled for.
+    architectures: Vec<String>,
     ptxas: Option<String>,
     kernels: Vec<Row>,
 }
@@ -144,7 +146,11 @@ fn list<'a>(args: &KernelsArgs, library: &'a Library) -> Result<Option<List<'a>>
         return Ok(None);
     }
     let assembler = ptxas::find();
-    let archs = archs(args);
+    let archs = archs(args, library);
+    if archs.is_empty() {
+        let reason = format!("`{}` has no code for any of {}", manifest.library, CLAIMED.join(", "));
+        return Err(Failure::new(Kind::Operation, reason));
+    }
     let assembled = match &assembler {
         Some(assembler) => assemble(assembler, library, &entries, &archs)?,
         None if args.assemble => {
@@ -158,14 +164,19 @@ fn list<'a>(args: &KernelsArgs, library: &'a Library) -> Result<Option<List<'a>>
     Ok(Some(List {
         library: &manifest.library,
         backend: &manifest.backend,
+        architectures: archs.iter().map(|arch| (*arch).to_owned()).collect(),
         ptxas: assembler.as_ref().map(|a| a.release().to_owned()),
         kernels: entries.into_iter().map(row).collect(),
     }))
 }
 
-/// The architectures that are asked for.
-fn archs(args: &KernelsArgs) -> Vec<&str> {
-    if args.assemble { CLAIMED.to_vec() } else { vec![args.arch.as_str()] }
+/// The architectures that are asked for: with `--assemble` the claimed ones that the library has code for.
+fn archs<'a>(args: &'a KernelsArgs, library: &Library) -> Vec<&'a str> {
+    if !args.assemble {
+        return vec![args.arch.as_str()];
+    }
+    let has_code = |arch: &&str| arch.parse().is_ok_and(|arch: Arch| library.code_for(arch.sm()).is_ok());
+    CLAIMED.into_iter().filter(has_code).collect()
 }
 
 fn print(args: &KernelsArgs, list: &List<'_>) {
@@ -206,7 +217,7 @@ fn print(args: &KernelsArgs, list: &List<'_>) {
     }
     print!("{table}");
     println!();
-    let (archs_text, number) = (archs(args).join(", "), list.kernels.len());
+    let (archs_text, number) = (list.architectures.join(", "), list.kernels.len());
     match &list.ptxas {
         Some(release) if args.assemble => {
             println!(
