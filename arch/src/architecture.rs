@@ -2,16 +2,12 @@
 
 const KIB: u32 = 1024;
 
-/// What the devices of one compute capability have in common. A target with a suffix, such as `sm_90a`, has the limits of the
-/// architecture without it, and another [PTX version](Architecture::ptx).
+/// What the devices of one compute capability have in common. A [target](crate::Target) with a suffix, such as `sm_90a`, has the
+/// limits of the architecture without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Architecture {
     /// Its number: 90 for sm_90, which is compute capability 9.0.
     pub sm: u32,
-    /// The lowest version of the PTX ISA that knows it.
-    pub isa: (u32, u32),
-    /// The same of the target with the suffix `a`, whose features no other architecture has; `None`: there is no such target.
-    pub specific_isa: Option<(u32, u32)>,
     /// Threads that a multiprocessor holds.
     pub threads: u32,
     /// Blocks that a multiprocessor holds.
@@ -26,22 +22,13 @@ pub struct Architecture {
     pub shared_unit: u32,
 }
 
-/// A row: number, PTX versions, threads, blocks, KiB of shared memory of a multiprocessor. The rest follows from these.
-const fn row(
-    sm: u32,
-    isa: (u32, u32),
-    specific_isa: Option<(u32, u32)>,
-    threads: u32,
-    blocks: u32,
-    shared: u32,
-) -> Architecture {
+/// A row: number, threads, blocks, KiB of shared memory of a multiprocessor. The rest follows from these.
+const fn row(sm: u32, threads: u32, blocks: u32, shared: u32) -> Architecture {
     // The driver keeps 1 KiB for each block from sm_80 on.
     let reserved = if sm >= 80 { 1 } else { 0 };
     let shared_unit = if sm >= 80 { 128 } else { 256 };
     Architecture {
         sm,
-        isa,
-        specific_isa,
         threads,
         blocks,
         shared: shared * KIB,
@@ -54,21 +41,21 @@ const fn row(
 impl Architecture {
     /// Every architecture with independent thread scheduling, by number.
     pub const ALL: [Architecture; 14] = [
-        //  sm   PTX      with `a`       threads blocks KiB
-        row(70, (6, 0), None, 2048, 32, 96),
-        row(72, (6, 1), None, 2048, 32, 96),
-        row(75, (6, 3), None, 1024, 16, 64),
-        row(80, (7, 0), None, 2048, 32, 164),
-        row(86, (7, 1), None, 1536, 16, 100),
-        row(87, (7, 4), None, 1536, 16, 164),
-        row(88, (9, 0), None, 1536, 16, 100),
-        row(89, (7, 8), None, 1536, 24, 100),
-        row(90, (7, 8), Some((8, 0)), 2048, 32, 228),
-        row(100, (8, 6), Some((8, 6)), 2048, 32, 228),
-        row(103, (8, 8), Some((8, 8)), 2048, 32, 228),
-        row(110, (9, 0), Some((9, 0)), 1536, 24, 228),
-        row(120, (8, 7), Some((8, 7)), 1536, 24, 100),
-        row(121, (8, 8), Some((8, 8)), 1536, 24, 100),
+        //  sm threads blocks KiB
+        row(70, 2048, 32, 96),
+        row(72, 2048, 32, 96),
+        row(75, 1024, 16, 64),
+        row(80, 2048, 32, 164),
+        row(86, 1536, 16, 100),
+        row(87, 1536, 16, 164),
+        row(88, 1536, 16, 100),
+        row(89, 1536, 24, 100),
+        row(90, 2048, 32, 228),
+        row(100, 2048, 32, 228),
+        row(103, 2048, 32, 228),
+        row(110, 1536, 24, 228),
+        row(120, 1536, 24, 100),
+        row(121, 1536, 24, 100),
     ];
 
     /// The architecture of that number.
@@ -85,21 +72,5 @@ impl Architecture {
     /// Warps that a multiprocessor holds.
     pub const fn warps(&self) -> u32 {
         self.threads / crate::WARP
-    }
-
-    /// The lowest version of the PTX ISA that knows a target, such as `sm_80` and `sm_90a`; `None` if none does.
-    ///
-    /// ```
-    /// use warpsmith_arch::Architecture;
-    /// assert_eq!(Architecture::ptx("sm_90"), Some((7, 8)));
-    /// assert_eq!(Architecture::ptx("sm_90a"), Some((8, 0)));
-    /// assert_eq!(Architecture::ptx("sm_80a"), None);
-    /// ```
-    pub fn ptx(target: &str) -> Option<(u32, u32)> {
-        let digits = target.strip_prefix("sm_")?;
-        match digits.strip_suffix('a') {
-            Some(digits) => Architecture::find(digits.parse().ok()?)?.specific_isa,
-            None => Some(Architecture::find(digits.parse().ok()?)?.isa),
-        }
     }
 }

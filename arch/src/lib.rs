@@ -1,5 +1,5 @@
-//! Facts about NVIDIA GPUs, each in one place: the limits of every architecture ([`Architecture`]), how many blocks of a launch
-//! are resident ([`Occupancy`]), and the rates of data sheets ([`Gpu`]).
+//! Facts about NVIDIA GPUs, each in one place: the limits of every architecture ([`Architecture`]), which PTX knows which target
+//! ([`Target`]), how many blocks of a launch are resident ([`Occupancy`]), and the rates of data sheets ([`Gpu`]).
 //!
 //! Sources: the CUDA Programming Guide ("Technical Specifications per Compute Capability"), `cuda_occupancy.h` of the CUDA
 //! toolkit and `arch_traits.h` of libcu++ for limits; the table "Throughput of Native Arithmetic Instructions" for rates of an
@@ -18,10 +18,12 @@
 mod architecture;
 mod gpu;
 mod occupancy;
+mod target;
 
 pub use architecture::Architecture;
 pub use gpu::{Gpu, Rates};
 pub use occupancy::{Demand, Occupancy};
+pub use target::Target;
 
 /// Threads of a warp.
 pub const WARP: u32 = 32;

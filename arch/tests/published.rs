@@ -2,7 +2,7 @@
 
 use warpsmith_arch::{
     Architecture, CONSTANT, DEFAULT_SHARED, Demand, Gpu, MAX_BLOCK, MAX_GRID, MAX_LOCAL, MAX_REGISTERS, MAX_THREADS,
-    Occupancy, REGISTERS, WARP,
+    Occupancy, REGISTERS, Target, WARP,
 };
 
 /// CUDA C++ Programming Guide 13, "Technical Specifications per Compute Capability": resident blocks, warps and threads of a
@@ -72,14 +72,16 @@ fn limits_are_those_of_the_programming_guide() {
 #[test]
 fn targets_are_those_of_the_ptx_release_notes() {
     for (target, isa) in TARGETS {
-        assert_eq!(Architecture::ptx(target), Some(isa), "{target}");
+        assert_eq!(Target::named(target).map(|target| target.isa), Some(isa), "{target}");
     }
-    let plain = TARGETS.iter().filter(|t| !t.0.ends_with('a')).count();
-    assert_eq!((plain, TARGETS.len() - plain), (Architecture::ALL.len(), 6));
-    let specific = Architecture::ALL.iter().filter(|a| a.specific_isa.is_some()).count();
-    assert_eq!(specific, 6);
-    for absent in ["sm_80a", "sm_99", "90", "sm_", "sm_90b", ""] {
-        assert_eq!(Architecture::ptx(absent), None, "{absent}");
+    // What has limits has a target of its own.
+    for architecture in Architecture::ALL {
+        assert!(TARGETS.iter().any(|(name, _)| *name == format!("sm_{}", architecture.sm)), "sm_{}", architecture.sm);
+    }
+    let specific = Target::all().filter(|target| target.suffix == Some('a') && Architecture::find(target.sm).is_some());
+    assert_eq!(specific.count(), 6);
+    for absent in ["sm_80a", "sm_99", "90", "sm_", "sm_90b", "sm_90aa", ""] {
+        assert_eq!(Target::named(absent), None, "{absent}");
     }
 }
 

@@ -8,7 +8,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
-use warpsmith_arch::Architecture;
+use warpsmith_arch::{Architecture, Target};
 
 use crate::BuildError;
 
@@ -32,7 +32,7 @@ impl Arch {
 
     /// The lowest PTX ISA version that this architecture is compiled for.
     pub fn lowest_isa(self) -> (u32, u32) {
-        self.limits.isa.max(FLOOR)
+        Target::find(self.sm(), None).map_or(FLOOR, |target| target.isa.max(FLOOR))
     }
 
     /// Its limits.

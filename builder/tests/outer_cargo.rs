@@ -35,6 +35,7 @@ impl Consumer {
             .current_dir(self.fixture.dir.path().join("a consumer"))
             .env_remove("CARGO_TARGET_DIR")
             .env_remove("RUSTFLAGS")
+            .env_remove("WARPSMITH_ARCHS")
             .env("WARPSMITH_CACHE_DIR", common::cache())
             .envs(env.iter().copied());
         let mut child =

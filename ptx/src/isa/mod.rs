@@ -13,7 +13,7 @@ mod table;
 use super::ast::{Function, Instruction, Linkage, Module, Operand, Pos, Reg, Target, Type};
 use super::{Diagnostic, MAX_DIAGNOSTICS};
 use foldhash::{HashMap, HashMapExt};
-use table::{OTHERS, RULES, Rule, SPECIAL, TARGETS};
+use table::{OTHERS, RULES, Rule, SPECIAL};
 
 /// The newest PTX ISA version that is known.
 pub const LATEST: (u32, u32) = (9, 5);
@@ -63,7 +63,7 @@ fn name(target: &Target) -> String {
 
 /// The ISA version that introduced a target; `None` if there is no such target.
 fn introduced(target: &Target) -> Option<(u32, u32)> {
-    TARGETS.iter().find(|(sm, suffix, _)| (*sm, *suffix) == (target.sm, target.suffix)).map(|t| t.2)
+    warpsmith_arch::Target::find(target.sm, target.suffix).map(|known| known.isa)
 }
 
 fn by_opcode() -> HashMap<&'static str, Vec<&'static Rule>> {
