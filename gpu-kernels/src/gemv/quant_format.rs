@@ -5,8 +5,8 @@
 //!
 //! | argument | |
 //! |---|---|
-//! | `codes` | [`NONE`], or a [`QuantFormat`](super::QuantFormat) as a number |
-//! | `coded` | vectors of 16 bytes, as many for each column as [`QuantFormat::len`](super::QuantFormat::len) of its elements |
+//! | `codes` | [`NONE`], or a [`QuantFormat`] as a number |
+//! | `coded` | vectors of 16 bytes, as many for each column as [`QuantFormat::len`] of its elements |
 //! | `counted` | u32 `[columns, groups]`, [`groups`] for each column: zero before the first launch, and again after every launch |
 
 #[cfg(not(target_arch = "nvptx64"))]
