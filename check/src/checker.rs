@@ -8,28 +8,39 @@ use warpsmith_simt::machine::collective::Exchange;
 use warpsmith_simt::machine::note::Note;
 use warpsmith_simt::machine::{Cx, Flow, LANES, Op};
 use warpsmith_simt::observer::{Entered, Interest, Launching, LocalCopy, Meeting, Observer, Party};
-use warpsmith_simt::{Fault, Memory, Module};
+use warpsmith_simt::{Fault, Frame, Memory, Module};
 
 use super::copies::{self, BlockCopies};
-use super::finding::Also;
+use super::defect::Defect;
 use super::history::{self, Ordering};
 use super::init::{self, BlockInit, Init};
+use super::key::{Index, Key, SIDES, Spot};
 use super::profile::Counts;
 use super::race::{self, BlockRaces, Races};
-use super::{Checks, Finding, Inspection, Rule, Severity, Site, fold};
+use super::{Also, Checks, Detail, Finding, Inspection, Rule, Severity, Site, SiteKind, fold};
 
 /// Findings of one launch beyond which further groups are only counted.
 const MOST: usize = 256;
 
 /// The launch that findings are about: what names their places.
 pub(crate) struct Scene {
-    pub module: Arc<Module>,
-    pub kernel: String,
+    module: Arc<Module>,
+    kernel: String,
     grid: [u32; 3],
     block: [u32; 3],
 }
 
 impl Scene {
+    /// The PTX line of a position, 0 if it has none, which of the line's statements it is, and its places in the source.
+    fn named(&self, pc: u32) -> (u32, u32, Vec<Frame>) {
+        let program = &self.module.program;
+        let at = program.ops.get(pc as usize).map(|op| op.debug as usize);
+        let Some((at, debug)) = at.and_then(|at| Some((at, program.debug.get(at)?))) else { return (0, 0, Vec::new()) };
+        let before = program.debug[..at].iter().rev().take_while(|d| d.line == debug.line).count();
+        let location = program.locations.get(debug.location as usize);
+        (debug.line, before as u32, location.map(|l| self.module.frames(l)).unwrap_or_default())
+    }
+
     fn coordinates(&self, index: u64) -> [u32; 3] {
         let [x, y, _] = self.grid.map(u64::from);
         [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]
@@ -45,31 +56,28 @@ impl Scene {
 /// One side of a finding as the checkers see it.
 #[derive(Clone, Debug)]
 pub(crate) struct RawSite {
-    pub label: String,
+    pub kind: SiteKind,
     /// Linear block index, warp and lane; `None` for what no thread of this launch did.
     pub thread: Option<(u64, u32, u32)>,
     /// Position in the code; `u32::MAX` if none.
     pub pc: u32,
-    pub note: String,
+    pub detail: Detail,
 }
 
 impl RawSite {
     /// The site with its place named.
     pub(crate) fn finish(self, scene: &Scene) -> Site {
-        let module = &scene.module;
-        let program = &module.program;
-        let debug = program.ops.get(self.pc as usize).and_then(|op| program.debug.get(op.debug as usize));
-        let line = debug.map_or(0, |d| d.line);
-        let location = debug.and_then(|d| program.locations.get(d.location as usize));
+        let (line, ptx_statement, source) = scene.named(self.pc);
         Site {
-            label: self.label,
+            kind: self.kind,
             block: self.thread.map(|(block, _, _)| scene.coordinates(block)),
             thread: self.thread.map(|(_, warp, lane)| scene.thread(warp, lane)),
             lane: self.thread.map_or(0, |t| t.2),
             ptx_line: line,
-            ptx_text: module.line(line).to_string(),
-            source: location.map(|l| module.frames(l)).unwrap_or_default(),
-            note: self.note,
+            ptx_text: scene.module.line(line).to_string(),
+            ptx_statement,
+            source,
+            detail: self.detail,
         }
     }
 }
@@ -79,26 +87,39 @@ impl RawSite {
 pub(crate) struct RawFinding {
     pub rule: Rule,
     pub severity: Severity,
-    pub message: String,
+    pub defect: Defect,
     pub sites: Vec<RawSite>,
-    pub memory: String,
     pub addresses: Vec<u64>,
-    pub help: String,
     /// For accesses of one block that its barriers could have ordered: how many had opened when they clashed.
     pub interval: Option<u32>,
 }
 
-/// Findings, grouped by rule and the positions of their sites.
-#[derive(Default)]
+impl RawFinding {
+    /// What it shares with others that are the same.
+    fn key(&self, scene: &Scene) -> Key {
+        let spot = |site: &RawSite| -> Spot {
+            let (line, statement, source) = scene.named(site.pc);
+            (line, statement, source.into_iter().next())
+        };
+        Key::new(self.rule, &scene.kernel, self.sites.iter().take(SIDES).map(spot))
+    }
+}
+
+/// The findings of a launch, each once. What is known of them before they are described is the rule and two positions.
 pub(crate) struct Findings {
-    known: HashMap<(Rule, u32, u32), usize>,
+    scene: Arc<Scene>,
+    known: Index<(Rule, u32, u32)>,
     list: Vec<(RawFinding, u64)>,
 }
 
 impl Findings {
+    pub(crate) fn new(scene: Arc<Scene>) -> Findings {
+        Findings { scene, known: Index::default(), list: Vec::new() }
+    }
+
     /// Counts a finding of a group that is known already; `false` if it is not known and must be described.
     pub(crate) fn again(&mut self, rule: Rule, pc: u32, other: u32) -> bool {
-        if let Some(&i) = self.known.get(&(rule, pc, other)) {
+        if let Some(i) = self.known.marked(&(rule, pc, other)) {
             self.list[i].1 += 1;
             return true;
         }
@@ -107,25 +128,31 @@ impl Findings {
 
     /// As [`again`](Findings::again) for rules that grade: a graver finding of a known group replaces its description.
     pub(crate) fn seen(&mut self, rule: Rule, pc: u32, other: u32, severity: Severity) -> bool {
-        let known = self.known.get(&(rule, pc, other));
-        if known.is_some_and(|&i| self.list[i].0.severity < severity) {
+        let known = self.known.marked(&(rule, pc, other));
+        if known.is_some_and(|i| self.list[i].0.severity < severity) {
             return false;
         }
         self.again(rule, pc, other)
     }
 
-    /// Adds the first finding of a group, keyed by the positions of its first two sites.
+    /// Adds a finding; of those that are the same the gravest is described.
     pub(crate) fn add(&mut self, finding: RawFinding) {
         let at = |i: usize| finding.sites.get(i).map_or(u32::MAX, |s| s.pc);
-        let key = (finding.rule, at(0), at(1));
-        if let Some((known, count)) = self.known.get(&key).map(|&i| &mut self.list[i]) {
-            *count += 1;
-            if known.severity < finding.severity {
-                *known = finding;
+        let mark = (finding.rule, at(0), at(1));
+        let key = finding.key(&self.scene);
+        match self.known.find(mark, &key) {
+            Some(at) => {
+                let (known, count) = &mut self.list[at];
+                *count += 1;
+                if known.severity < finding.severity {
+                    *known = finding;
+                }
             }
-        } else if self.list.len() < MOST {
-            self.known.insert(key, self.list.len());
-            self.list.push((finding, 1));
+            None if self.list.len() < MOST => {
+                self.known.insert(mark, key, self.list.len());
+                self.list.push((finding, 1));
+            }
+            None => {}
         }
     }
 
@@ -139,12 +166,13 @@ impl Findings {
     }
 
     /// The findings, each with what follows from it, with their places named; errors first.
-    pub(crate) fn finish(self, scene: &Scene) -> Vec<Finding> {
+    pub(crate) fn finish(self) -> Vec<Finding> {
+        let scene = &self.scene;
         let sites = |raw: Vec<RawSite>| raw.into_iter().map(|site| site.finish(scene)).collect();
         let also = |(raw, count): (RawFinding, u64)| Also {
             rule: raw.rule,
             severity: raw.severity,
-            message: raw.message,
+            defect: raw.defect,
             sites: sites(raw.sites),
             count,
         };
@@ -154,11 +182,9 @@ impl Findings {
                 rule: raw.rule,
                 severity: raw.severity,
                 kernel: scene.kernel.clone(),
-                message: raw.message,
+                defect: raw.defect,
                 sites: sites(raw.sites),
-                memory: raw.memory,
                 addresses: raw.addresses,
-                help: raw.help,
                 count,
                 also: rest.into_iter().map(also).collect(),
             })
@@ -185,7 +211,7 @@ pub(crate) struct Checker {
     pub block: BlockState,
     resting: HashMap<u64, BlockState>,
     pub counts: Counts,
-    scene: Scene,
+    scene: Arc<Scene>,
 }
 
 // SAFETY: the raw pointers point into the program of `scene`'s module, which is on the heap and does not change.
@@ -199,20 +225,21 @@ impl Checker {
         let variables = grid.program.globals.iter().zip(launch.globals);
         races.early = early.then(Vec::new);
         races.statics = variables.map(|(g, &address)| (address, g.size, g.name.clone())).collect();
+        let scene = Arc::new(Scene {
+            module: Arc::clone(launch.module),
+            kernel: launch.kernel.to_owned(),
+            grid: grid.grid,
+            block: grid.block,
+        });
         Checker {
             checks,
-            findings: Findings::default(),
+            findings: Findings::new(Arc::clone(&scene)),
             init: Init::new(grid),
             races,
             block: BlockState::default(),
             resting: HashMap::new(),
             counts: if checks.profile { Counts::new(grid.program) } else { Counts::default() },
-            scene: Scene {
-                module: Arc::clone(launch.module),
-                kernel: launch.kernel.to_owned(),
-                grid: grid.grid,
-                block: grid.block,
-            },
+            scene,
         }
     }
 
@@ -232,11 +259,12 @@ impl Checker {
         if let Some(fault) = fault.filter(|_| checks.sync) {
             all.fault_told = race::sync_fault(&mut findings, fault);
         }
-        all.findings = findings.finish(&scene);
+        all.findings = findings.finish();
         if let Some(ordering) = ordering {
-            let label = |write| format!("{} by kernel `{kernel}`", if write { "write" } else { "read" });
-            let site = |(pc, thread), write| {
-                RawSite { label: label(write), thread: Some(thread), pc, note: String::new() }.finish(&scene)
+            let site = |(pc, thread), writes| {
+                let (kernel, operation) = (Some(kernel.to_owned()), ordering.name.to_owned());
+                let kind = SiteKind::Use { writes, kernel, operation, earlier: false };
+                RawSite { kind, thread: Some(thread), pc, detail: Detail::None }.finish(&scene)
             };
             let uses = races.uses();
             let early = race::joined(races.early.unwrap_or_default());

@@ -5,8 +5,9 @@
 //! thread hands to an mbarrier is that object's from then on. Bulk copies are followed by the race checker (`race::bulk`).
 
 use super::checker::{Checker, RawFinding, RawSite};
+use super::defect::Verb;
 use super::init::shared_address;
-use super::{Rule, Severity};
+use super::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::bounds::Place;
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
 use warpsmith_simt::machine::note::{Note, Notes, Role, Taint};
@@ -133,7 +134,7 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
         }
         Role::Access(i) if copies.under_way > 0 => {
             let Some(access) = notes.accesses.get(i as usize) else { return };
-            let what = if access.reads() { "read" } else { "write" };
+            let what = if access.reads() { Verb::Read } else { Verb::Write };
             for lane in lanes_of(cx.active) {
                 // SAFETY: by the contract.
                 if let Some(at) = unsafe { shared_address(cx, op, access, lane) } {
@@ -152,14 +153,14 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
             }
             let stores = matches!(note.taint, Taint::StoreMatrix | Taint::StoreTile);
             for p in pieces.iter().filter(|p| p.shared) {
-                used(c, if stores { "write" } else { "read" }, warp, p.lane as u32, pc, p.at, p.bytes);
+                used(c, if stores { Verb::Write } else { Verb::Read }, warp, p.lane as u32, pc, p.at, p.bytes);
             }
         }
         Role::StoreAsync if copies.under_way > 0 => {
             for lane in lanes_of(cx.active) {
                 // SAFETY: by the contract.
                 let target = unsafe { Target::of(cx, op, lane) };
-                used(c, "write", warp, lane as u32, pc, target.to.1, target.bytes());
+                used(c, Verb::Write, warp, lane as u32, pc, target.to.1, target.bytes());
             }
         }
         Role::StoreBulk if copies.under_way > 0 => {
@@ -167,7 +168,7 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
                 // SAFETY: by the contract.
                 let ((place, at), bytes) = unsafe { fill::range(cx, op, lane) };
                 if place == Place::Shared && bytes > 0 {
-                    used(c, "write", warp, lane as u32, pc, at, bytes);
+                    used(c, Verb::Write, warp, lane as u32, pc, at, bytes);
                 }
             }
         }
@@ -178,7 +179,7 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
                     let bytes = u64::from(lane_of::<u32>(cx.src(op.c), lane));
                     (bytes, bulk::ends(cx, op, &Bulk::of(cx, op), lane))
                 };
-                for (what, (place, at)) in [("read", from), ("write", to)] {
+                for (what, (place, at)) in [(Verb::Read, from), (Verb::Write, to)] {
                     if place == Place::Shared && bytes > 0 {
                         used(c, what, warp, lane as u32, pc, at, bytes);
                     }
@@ -189,32 +190,31 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
     }
 }
 
-fn used(c: &mut Checker, what: &str, warp: u32, lane: u32, pc: u32, at: u64, bytes: u64) {
+fn used(c: &mut Checker, verb: Verb, warp: u32, lane: u32, pc: u32, at: u64, bytes: u64) {
     while let Some(copy) = c.block.copies.hit(at, bytes) {
         if c.findings.again(Rule::MissingWait, pc, copy.pc) {
             continue;
         }
         let block = c.block.index;
-        let site = |label: &str, thread, pc, note: String| RawSite { label: label.to_string(), thread, pc, note };
+        let used = RawSite {
+            kind: SiteKind::Access { verb, bytes: None, earlier: false },
+            thread: Some((block, warp, lane)),
+            pc,
+            detail: Detail::Shared { bytes, at, target: false },
+        };
+        let copied = RawSite {
+            kind: SiteKind::AsyncCopy,
+            thread: Some((block, copy.warp, copy.lane)),
+            pc: copy.pc,
+            detail: Detail::Shared { bytes: copy.bytes, at: copy.at, target: true },
+        };
         c.findings.add(RawFinding {
             rule: Rule::MissingWait,
             severity: Severity::Error,
-            message: format!(
-                "shared memory is {} while an asynchronous copy to it is under way",
-                if what == "read" { "read" } else { "written" }
-            ),
-            sites: vec![
-                site(what, Some((block, warp, lane)), pc, format!("{bytes} bytes at offset {at}")),
-                site(
-                    "asynchronous copy",
-                    Some((block, copy.warp, copy.lane)),
-                    copy.pc,
-                    format!("{} bytes to offset {}", copy.bytes, copy.at),
-                ),
-            ],
-            memory: format!("offset {at} of shared memory"),
-            help: "the copying thread must commit the group and wait for it (`cp.async.wait_group`), and a barrier must follow for other threads".to_string(),
-            addresses: Vec::new(), interval: None,
+            defect: Defect::CopyUnderWay { writes: verb != Verb::Read, at },
+            sites: vec![used, copied],
+            addresses: Vec::new(),
+            interval: None,
         });
     }
 }

@@ -6,7 +6,8 @@
 //! others stand in a line each behind it.
 
 use super::checker::RawFinding;
-use super::{Rule, Severity};
+use super::defect::Verb;
+use super::{Rule, Severity, SiteKind};
 
 /// A finding with its count, and those that follow from the same cause.
 pub(super) struct Folded {
@@ -76,7 +77,9 @@ pub(super) fn fold(list: Vec<(RawFinding, u64)>) -> Vec<Folded> {
 /// The cause of a group, with the others behind it.
 fn lead(mut part: Vec<(RawFinding, u64)>) -> Option<Folded> {
     // What a read has missed is more telling than what a write comes too early for.
-    let late = |f: &RawFinding| f.sites.get(1).is_some_and(|s| s.label.starts_with("earlier write"));
+    let late = |f: &RawFinding| {
+        f.sites.get(1).is_some_and(|s| matches!(s.kind, SiteKind::Access { verb: Verb::Write, earlier: true, .. }))
+    };
     let rank = |f: &RawFinding| (breaks_barriers(f), f.severity, is_race(f.rule), late(f));
     // Of equals, the first that was seen.
     let first = (0..part.len()).rev().max_by_key(|&i| rank(&part[i].0))?;
@@ -88,13 +91,13 @@ fn lead(mut part: Vec<(RawFinding, u64)>) -> Option<Folded> {
 #[cfg(test)]
 mod tests {
     use super::super::checker::RawSite;
+    use super::super::{Defect, Detail};
     use super::*;
 
     fn found(rule: Rule, severity: Severity, places: &[u32], interval: Option<u32>) -> (RawFinding, u64) {
-        let site = |&pc| RawSite { label: String::new(), thread: None, pc, note: String::new() };
+        let site = |&pc| RawSite { kind: SiteKind::Here, thread: None, pc, detail: Detail::None };
         let sites = places.iter().map(site).collect();
-        let (message, memory, help) = Default::default();
-        (RawFinding { rule, severity, message, sites, memory, addresses: Vec::new(), help, interval }, 1)
+        (RawFinding { rule, severity, defect: Defect::DivisionByZero, sites, addresses: Vec::new(), interval }, 1)
     }
 
     fn groups(list: Vec<(RawFinding, u64)>) -> Vec<(Rule, usize)> {

@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warpsmith_simt::observer::MemoryObserver;
 use warpsmith_simt::{Memory, Nearest};
 
+use super::defect::Defect;
+use super::key::Index;
 use super::race::Use;
-use super::{Finding, Rule, Severity, Site, story};
+use super::{Finding, Rule, Severity, Site, SiteKind, story};
 
 /// Where an operation stands among those of the host program.
 pub struct Ordering<'a> {
@@ -188,87 +190,47 @@ impl History {
     }
 }
 
-/// A place outside kernels.
-pub(crate) fn nowhere(label: &str) -> Site {
-    Site {
-        label: label.to_string(),
-        block: None,
-        thread: None,
-        lane: 0,
-        ptx_line: 0,
-        ptx_text: String::new(),
-        source: Vec::new(),
-        note: String::new(),
-    }
-}
-
 /// Names places of a kernel, each with whether it writes.
 pub(crate) type Places<'a> = &'a dyn Fn((u32, (u64, u32, u32)), bool) -> Site;
 
-/// The finding about two operations that use the same bytes.
-pub(crate) fn finding(kernel: &str, mine: &Touch, (at, theirs): &Clash, memory: &Nearest) -> Finding {
-    let verb = |t: &Touch| if t.write { "write" } else { "read" };
-    let site = |t: &Touch, when: &str| {
-        let mut site = t.site.clone();
-        site.label = format!("{when}{} ({})", site.label, t.name);
-        site
+/// The finding about two operations that use the same bytes; or about a launch that uses bytes of one before it without having
+/// waited for it, which is `programmatic`.
+fn overlap(kernel: &str, mine: &Touch, (_, theirs): &Clash, nearest: &Nearest, programmatic: bool) -> Finding {
+    let defect = Defect::Overlap {
+        operation: mine.name.clone(),
+        writes: mine.write,
+        earlier: theirs.name.clone(),
+        earlier_writes: theirs.write,
+        nearest: *nearest,
+        programmatic,
     };
     Finding {
-        rule: Rule::RaceStream,
-        severity: Severity::Error,
         kernel: kernel.to_string(),
-        message: format!(
-            "{}-{} race on global memory at {at:#x} between operations that nothing orders",
-            verb(theirs),
-            verb(mine)
-        ),
-        sites: vec![site(mine, ""), site(theirs, "earlier ")],
-        memory: memory.to_string(),
-        addresses: vec![*at],
-        help: format!(
-            "`{}` may still run when `{}` begins: use one stream, let the second wait for an event of the first, or add the \
-             edge to the graph",
-            theirs.name, mine.name
-        ),
-        count: 1,
-        also: Vec::new(),
+        sites: vec![mine.site.clone(), theirs.earlier()],
+        addresses: vec![nearest.address],
+        ..Finding::new(Rule::RaceStream, Severity::Error, defect)
     }
 }
 
-/// The finding about a launch that uses bytes of one before it without having waited for it.
-fn early(kernel: &str, mine: &Touch, clash: &Clash, memory: &Nearest) -> Finding {
-    let (at, theirs) = clash;
-    let verb = |t: &Touch| if t.write { "write" } else { "read" };
-    Finding {
-        message: format!(
-            "{}-{} race on global memory at {at:#x}: a programmatic launch does not wait for the one before it",
-            verb(theirs),
-            verb(mine)
-        ),
-        help: format!(
-            "`{}` may still run: call `grid::wait_dependencies()` (griddepcontrol.wait) before this access, or launch without \
-             `Geometry::programmatic`",
-            theirs.name
-        ),
-        ..finding(kernel, mine, clash, memory)
+impl Touch {
+    /// Its place, as the earlier one of two.
+    fn earlier(&self) -> Site {
+        let mut site = self.site.clone();
+        if let SiteKind::Use { earlier, .. } = &mut site.kind {
+            *earlier = true;
+        }
+        site
     }
 }
 
 /// The finding about memory that is freed while an operation may still use it.
-pub(crate) fn freed(name: &str, (at, theirs): &Clash, memory: &Nearest) -> Finding {
-    let mut site = theirs.site.clone();
-    site.label = format!("{} ({})", site.label, theirs.name);
+fn freed(name: &str, (_, theirs): &Clash, nearest: &Nearest) -> Finding {
+    let free = Site::nowhere(SiteKind::Free { operation: name.to_string() });
+    let (operation, user) = (name.to_string(), theirs.name.clone());
     Finding {
-        rule: Rule::FreeStream,
-        severity: Severity::Error,
-        kernel: String::new(),
-        message: format!("{name} frees memory at {at:#x} that an operation may still use"),
-        sites: vec![nowhere(name), site],
-        memory: memory.to_string(),
-        addresses: vec![*at],
-        help: format!("nothing orders `{}` before the free: synchronise, or free in the same stream", theirs.name),
-        count: 1,
-        also: Vec::new(),
+        sites: vec![free, theirs.site.clone()],
+        addresses: vec![nearest.address],
+        ..Finding::new(Rule::FreeStream, Severity::Error, Defect::FreedInUse { operation, user, nearest: *nearest })
     }
 }
 
@@ -333,13 +295,13 @@ impl CheckedMemory for Memory {
 
     fn touch(&self, address: u64, bytes: u64, write: bool, ordering: &Ordering<'_>) -> Vec<Finding> {
         let Some(ledger) = Ledger::of(self) else { return Vec::new() };
-        let label = if write { "write" } else { "read" };
-        let site = nowhere(label);
-        let touch = Arc::new(Touch { op: ordering.op, name: ordering.name.to_string(), write, site });
+        let name = ordering.name.to_string();
+        let kind = SiteKind::Use { writes: write, kernel: None, operation: name.clone(), earlier: false };
+        let touch = Arc::new(Touch { op: ordering.op, name, write, site: Site::nowhere(kind) });
         let mut clashes = Vec::new();
         let end = address.saturating_add(bytes);
         ledger.history().touch((address, end), &touch, ordering.before, &mut clashes);
-        let report = |c: &Clash| finding(ordering.name, &touch, c, &self.nearest(c.0));
+        let report = |c: &Clash| overlap(ordering.name, &touch, c, &self.nearest(c.0), false);
         clashes.iter().map(report).collect()
     }
 
@@ -372,7 +334,7 @@ pub(crate) fn record(
     ordering: &Ordering<'_>,
     site: Places<'_>,
 ) -> Vec<Finding> {
-    let report = |mine: &Touch, clash: &Clash, memory: &Nearest| finding(kernel, mine, clash, memory);
+    let report = |mine: &Touch, clash: &Clash, at: &Nearest| overlap(kernel, mine, clash, at, false);
     clashing(memory, uses, ordering, site, report, |history, range, touch, clashes| {
         history.touch(range, touch, ordering.before, clashes);
     })
@@ -387,13 +349,13 @@ pub(crate) fn overtaken(
     site: Places<'_>,
 ) -> Vec<Finding> {
     let Some(before) = ordering.early else { return Vec::new() };
-    let report = |mine: &Touch, clash: &Clash, memory: &Nearest| early(kernel, mine, clash, memory);
+    let report = |mine: &Touch, clash: &Clash, at: &Nearest| overlap(kernel, mine, clash, at, true);
     clashing(memory, uses, ordering, site, report, |history, range, touch, clashes| {
         history.compare(range, touch.write, before, clashes);
     })
 }
 
-/// One finding, by `report`, for each place of the kernel and earlier operation that clash by `find`.
+/// The findings, by `report`, about places of the kernel and earlier operations that clash by `find`.
 fn clashing(
     memory: &Memory,
     uses: &[Use],
@@ -405,7 +367,7 @@ fn clashing(
     let Some(ledger) = Ledger::of(memory) else { return Vec::new() };
     let mut touches: HashMap<(u32, bool), Arc<Touch>> = HashMap::new();
     let mut findings: Vec<Finding> = Vec::new();
-    let mut known: HashMap<(u32, bool, *const Touch), usize> = HashMap::new();
+    let mut known: Index<(u32, bool, *const Touch)> = Index::default();
     for &(write, from, to, place) in uses {
         let touch = touches.entry((place.0, write)).or_insert_with(|| {
             Arc::new(Touch { op: ordering.op, name: ordering.name.to_string(), write, site: site(place, write) })
@@ -413,12 +375,18 @@ fn clashing(
         let mut clashes = Vec::new();
         find(&mut ledger.history(), (from, to), touch, &mut clashes);
         for clash in &clashes {
-            let key = (place.0, write, Arc::as_ptr(&clash.1));
-            match known.get(&key).and_then(|&i| findings.get_mut(i)) {
-                Some(known) => known.count += 1,
+            let mark = (place.0, write, Arc::as_ptr(&clash.1));
+            if let Some(at) = known.marked(&mark) {
+                findings[at].count += 1;
+                continue;
+            }
+            let finding = report(touch, clash, &memory.nearest(clash.0));
+            let key = finding.key();
+            match known.find(mark, &key) {
+                Some(at) => findings[at].count += 1,
                 None => {
-                    known.insert(key, findings.len());
-                    findings.push(report(touch, clash, &memory.nearest(clash.0)));
+                    known.insert(mark, key, findings.len());
+                    findings.push(finding);
                 }
             }
         }
@@ -431,7 +399,7 @@ mod tests {
     use super::*;
 
     fn touch(op: u32, write: bool) -> Arc<Touch> {
-        Arc::new(Touch { op, name: format!("op {op}"), write, site: nowhere("x") })
+        Arc::new(Touch { op, name: format!("op {op}"), write, site: Site::nowhere(SiteKind::Here) })
     }
 
     fn run(h: &mut History, range: (u64, u64), t: &Arc<Touch>, ordered: &[u32]) -> Vec<(u64, u32)> {

@@ -3,7 +3,11 @@
 //! [`Inspect::inspect`] runs a kernel as [`Machine::launch`](warpsmith_simt::Machine::launch) does, with the same
 //! results, and watches it: every operation has a note that says what it reads, writes and accesses, and the machine
 //! publishes it to its [observer](warpsmith_simt::observer) before and after it runs. What the checkers see they report as
-//! [`Finding`]s, grouped by rule and places; unlike faults, findings do not stop the kernel.
+//! [`Finding`]s; unlike faults, findings do not stop the kernel.
+//!
+//! A finding is data: a [`Defect`] with its fields, the places, the addresses. Which findings are the same one is said in one
+//! place, by their [`Key`]. A [`Report`] is a finding with what the host knows of it; its line of JSON carries the same fields
+//! through a [report file](record) to whoever reads it. Sentences are made from the fields, when somebody wants to read them.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -37,6 +41,10 @@
 //! | `init` | undefined bytes: in memory one bit a byte, in registers one bit a bit, made when the first undefined value turns up; they may be copied around freely and are reported where they decide something or leave the device |
 //! | `race` | unordered accesses under the PTX memory model; barriers and collectives |
 //! | `fold` | findings of one cause, as one |
+//! | `defect`, `site`, `finding`, `report` | what is found, as data |
+//! | `key` | which findings are the same one |
+//! | `text` | the sentences |
+//! | `json`, `record` | lines of a report file |
 //! | `story` | how undefined data came to where it is, for later launches and for copies to the host |
 //! | `history` | operations of the host program that use the same memory unordered |
 //! | `profile`, `metrics` | counters by operation, and their rules |
@@ -48,23 +56,35 @@
 
 mod checker;
 mod copies;
+pub mod defect;
 mod finding;
 mod fold;
 mod history;
 mod init;
+mod json;
+mod key;
+mod launch;
 mod metrics;
 mod profile;
 mod race;
+pub mod record;
+mod report;
+mod rule;
+mod site;
 mod story;
+mod text;
 mod touched;
 
-mod launch;
-
-pub use finding::{Also, Finding, Rule, Severity, Site, own_frame};
+pub use defect::{AllocationKind, Defect};
+pub use finding::{Also, Finding};
 pub use history::{CheckedMemory, Ordering};
+pub use key::{Groups, Key};
 pub use launch::{Inspect, Progress, Start, Waiting};
 pub use metrics::Metrics;
 pub use profile::{LineProfile, Profile};
+pub use report::{HostFrame, HostSite, Report};
+pub use rule::{Rule, Severity};
+pub use site::{Detail, Site, SiteKind, own_frame};
 pub use warpsmith_simt::{Class, Frame};
 
 use warpsmith_simt::{Counters, Fault};

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpsmith_simt::{Nearest, Origin};
 
+use super::defect::{Defect, OutputPast, Undefined};
 use super::{Finding, Rule, Severity, Site};
 
 /// Stories of a process beyond which no more are kept.
@@ -23,12 +24,12 @@ pub(crate) struct Story {
     pub kernel: String,
     /// The store, and where the data was read that it depends on.
     pub sites: Vec<Site>,
-    /// The memory where the data was undefined first, in words.
-    pub source: String,
+    /// The data that was undefined first.
+    pub source: Option<Undefined>,
     /// Its address, if it is global memory.
     pub address: Option<u64>,
-    /// What would make it right.
-    pub help: String,
+    /// A copy within the device has brought it, from there.
+    pub copied: Option<Nearest>,
     /// A finding of the launch that explains it.
     pub follows: Option<Rule>,
 }
@@ -37,12 +38,12 @@ impl Story {
     /// Takes over what is known of data that was read with the story of `number`.
     pub(crate) fn inherit(&mut self, number: u32, sites: &mut Vec<Site>) {
         let Some(before) = told(number) else { return };
-        let label = |s: &Site| match before.kernel.is_empty() {
+        let own = |s: &Site| match before.kernel.is_empty() {
             true => s.clone(),
-            false => Site { label: format!("{} by kernel `{}`", s.label, before.kernel), ..s.clone() },
+            false => Site { kind: s.kind.clone().by(&before.kernel), ..s.clone() },
         };
-        sites.extend(before.sites.iter().map(label));
-        self.source.clone_from(&before.source);
+        sites.extend(before.sites.iter().map(own));
+        self.source = before.source.clone().or(before.copied.map(Undefined::Copied));
         self.address = before.address;
     }
 }
@@ -95,55 +96,33 @@ pub(crate) fn told(number: u32) -> Option<Arc<Story>> {
 /// The number of the story that a copy within a device has brought what nothing had given a value.
 pub(crate) fn copied(from: u64, to: u64, at: &Nearest) -> u32 {
     let number = number((u64::MAX, from, to));
-    let help = "a copy within the device has brought these bytes from where nothing had given them a value".to_string();
-    let (source, address) = (at.to_string(), Some(at.address));
-    tell(number, Story { source, address, help, ..Story::default() });
+    tell(number, Story { address: Some(at.address), copied: Some(*at), ..Story::default() });
     number
 }
 
-/// The finding that a copy of `bytes` bytes takes `count` undefined ones to the host, the first of which is at `place`.
-pub(crate) fn output(bytes: u64, count: u64, place: &Nearest, Origin { number, writer }: Origin) -> Finding {
-    let (story, writer, first) = (told(number), told(writer), place.address);
-    let mut finding = Finding {
-        rule: Rule::UndefinedOutput,
-        severity: Severity::Error,
-        kernel: String::new(),
-        message: format!(
-            "a copy of {bytes} bytes to the host contains {count} undefined ones, the first at {first:#x}"
-        ),
-        sites: Vec::new(),
-        memory: place.to_string(),
-        addresses: vec![first],
-        help: "no kernel, copy or fill has given these bytes a value".to_string(),
-        count: 1,
-        also: Vec::new(),
-    };
-    match (story, writer) {
+/// The finding that a copy of `bytes` bytes takes `undefined` undefined ones to the host, the first of which is at `nearest`.
+pub(crate) fn output(bytes: u64, undefined: u64, nearest: &Nearest, Origin { number, writer }: Origin) -> Finding {
+    let (mut kernel, mut sites, mut addresses) = (String::new(), Vec::new(), vec![nearest.address]);
+    let past = match (told(number), told(writer)) {
         (Some(story), _) => {
-            finding.kernel.clone_from(&story.kernel);
-            match story.follows {
-                Some(rule) => {
-                    finding.help = format!("this follows from the {} that was reported for the kernel", rule.name())
-                }
-                None => {
-                    finding.sites.clone_from(&story.sites);
-                    finding.addresses.extend(story.address);
-                    if !story.source.is_empty() {
-                        finding.memory += &format!("\nundefined before that: {}", story.source);
-                    }
-                    finding.help.clone_from(&story.help);
+            kernel.clone_from(&story.kernel);
+            match (story.follows, story.copied) {
+                (Some(rule), _) => OutputPast::Follows(rule),
+                (None, copied) => {
+                    sites.clone_from(&story.sites);
+                    addresses.extend(story.address);
+                    copied.map_or_else(|| OutputPast::Stored(story.source.clone()), OutputPast::Copied)
                 }
             }
         }
-        (None, _) if number != 0 => {
-            finding.help = "undefined data has been stored here; where it came from is not kept".to_string();
-        }
+        (None, _) if number != 0 => OutputPast::Forgotten,
         (None, Some(writer)) => {
-            finding.kernel.clone_from(&writer.kernel);
-            finding.sites.clone_from(&writer.sites);
-            finding.help += ": the kernel stores to this allocation, but not there";
+            kernel.clone_from(&writer.kernel);
+            sites.clone_from(&writer.sites);
+            OutputPast::WrittenElsewhere
         }
-        (None, None) => {}
-    }
-    finding
+        (None, None) => OutputPast::Unwritten,
+    };
+    let defect = Defect::UndefinedOutput { bytes, undefined, nearest: *nearest, past };
+    Finding { kernel, sites, addresses, ..Finding::new(Rule::UndefinedOutput, Severity::Error, defect) }
 }

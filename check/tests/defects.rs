@@ -32,7 +32,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use warpsmith_check::{CheckedMemory, Inspect, Site};
+use warpsmith_check::record::Record;
+use warpsmith_check::{CheckedMemory, Inspect, Report, Site};
 use warpsmith_check::{Checks, Finding, Inspection, Severity};
 use warpsmith_simt::{Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
@@ -233,6 +234,20 @@ fn same_as_fault(kind: &str, rule: &str) -> bool {
     }
 }
 
+/// What a reader of a report file takes for another finding than was written; the text shows white space trimmed.
+fn changed_by_a_line(finding: Finding) -> Option<String> {
+    let written = Report::new(finding);
+    let line = Record::Finding(Box::new(written.clone())).to_line();
+    let read = match Record::parse(&line) {
+        Ok(Record::Finding(read)) => *read,
+        other => return Some(format!("{other:?}")),
+    };
+    let key = read.key() == written.key();
+    let fields = read.finding.defect == written.finding.defect && read.finding.addresses == written.finding.addresses;
+    let same = key && fields && read.to_string() == written.to_string() && read.to_json() == written.to_json();
+    (!same).then(|| format!("a line of the report file says\n{read}\ninstead of\n{written}"))
+}
+
 /// What is wrong with a run of the defect; marked lines that were named go to `named`.
 fn judge(case: &Case, bench: &Bench, run: &Inspection, named: &mut BTreeSet<u32>, places: &mut String) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -290,6 +305,8 @@ fn judge(case: &Case, bench: &Bench, run: &Inspection, named: &mut BTreeSet<u32>
         }
         let _ = write!(places, "{finding}");
     }
+    let stopped = run.fault.iter().map(|fault| Finding::of_fault(fault));
+    wrong.extend(run.findings.iter().cloned().chain(undefined.clone()).chain(stopped).filter_map(changed_by_a_line));
     for finding in &run.findings {
         let rule = finding.rule.name();
         let fault = matches!(&case.expect, Expect::Fault(kind) if same_as_fault(kind, rule));

@@ -319,8 +319,8 @@ fn a_swizzled_tile_needs_a_barrier_before_and_after_its_reads() {
     let (errors, only, found) = shared(&swizzled("bar.sync 0;", "", 1));
     assert!(errors > 0 && only, "{found:?}");
     // One barrier is missing: one finding, with both directions.
-    let messages: Vec<&String> =
-        found.iter().flat_map(|f| f.also.iter().map(|a| &a.message).chain([&f.message])).collect();
+    let messages: Vec<String> =
+        found.iter().flat_map(|f| f.also.iter().map(|a| a.message()).chain([f.message()])).collect();
     assert!(found.len() == 1 && messages.iter().any(|m| m.starts_with("read-write race")), "{found:?}");
     // A barrier of some of the warps does not do.
     let (errors, ..) =

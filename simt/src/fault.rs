@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::memory::Nearest;
 use crate::source::Frame;
 
 /// The class of a fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum FaultKind {
     /// An access outside every allocation, window or parameter block that it may touch.
@@ -62,7 +65,8 @@ impl FaultKind {
 }
 
 /// A state space as reports name it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// Global memory, constants included.
     Global,
@@ -74,11 +78,50 @@ pub enum Place {
     Param,
 }
 
+/// What accesses memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AccessKind {
+    /// It reads.
+    Load,
+    /// It writes.
+    Store,
+    /// It reads and writes at once.
+    Atomic,
+    /// `cp.async`.
+    AsyncCopy,
+    /// `st.async`, `red.async`.
+    AsyncStore,
+    /// `cp.async.bulk`, `cp.reduce.async.bulk`.
+    BulkCopy,
+    /// `st.bulk`.
+    BulkStore,
+    /// It works on an `mbarrier` object.
+    Mbarrier,
+}
+
+impl AccessKind {
+    /// As reports name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            AccessKind::Load => "load",
+            AccessKind::Store => "store",
+            AccessKind::Atomic => "atomic operation",
+            AccessKind::AsyncCopy => "asynchronous copy",
+            AccessKind::AsyncStore => "asynchronous store",
+            AccessKind::BulkCopy => "bulk copy",
+            AccessKind::BulkStore => "bulk store",
+            AccessKind::Mbarrier => "mbarrier operation",
+        }
+    }
+}
+
 /// An access that a fault is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BadAccess {
-    /// What accesses: `load`, `store`, `bulk copy`.
-    pub what: &'static str,
+    /// What accesses.
+    pub what: AccessKind,
     /// Its bytes.
     pub bytes: u64,
     /// The state space.
@@ -90,7 +133,8 @@ pub struct BadAccess {
 }
 
 /// Why an access must not happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Problem {
     /// Its address is no multiple of so many bytes.
     Misaligned(u64),
@@ -107,7 +151,7 @@ pub enum Problem {
 impl fmt::Display for BadAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BadAccess { what, bytes, place, address, problem } = *self;
-        write!(f, "{what} of {bytes} bytes")?;
+        write!(f, "{} of {bytes} bytes", what.name())?;
         match (problem, place) {
             (Problem::Misaligned(n), _) => write!(f, " needs an address that is a multiple of {n}"),
             (Problem::Null, _) => write!(f, " at a null pointer plus {address}"),
@@ -139,20 +183,88 @@ impl fmt::Display for BadAccess {
 }
 
 /// What somebody does who keeps a block from going on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Waits {
     /// It runs, and nothing comes of it.
     Spins,
-    /// It waits for other warps.
-    AtBarrier,
+    /// It goes round a loop, which begins here.
+    LoopBegins,
+    /// It goes round a loop, which ends here.
+    LoopEnds,
+    /// It waits for others of the block or the cluster.
+    AtBarrier {
+        /// The barrier; `None`: that of the cluster.
+        barrier: Option<u32>,
+        /// Threads that have arrived, and that are expected, where the barrier counts them.
+        arrived: Option<(u32, u32)>,
+        /// Lanes of its warp that have not reached the barrier.
+        lanes: u32,
+        /// Warps that have not reached it.
+        warps: Vec<u32>,
+    },
+    /// It waits in a collective.
+    InCollective {
+        /// The lanes that the membermask names.
+        mask: u32,
+        /// Those of them that have not come.
+        missing: u32,
+    },
     /// It waits for other lanes of its warp.
-    ForLanes,
+    ForLanes {
+        /// Those lanes.
+        lanes: u32,
+    },
     /// It has left.
     HasExited,
 }
 
+impl Waits {
+    /// The order in which reports tell it: those who run first, those who have left last.
+    pub fn rank(&self) -> u8 {
+        match self {
+            Waits::Spins | Waits::LoopBegins | Waits::LoopEnds => 0,
+            Waits::AtBarrier { .. } => 1,
+            Waits::InCollective { .. } | Waits::ForLanes { .. } => 2,
+            Waits::HasExited => 3,
+        }
+    }
+}
+
+impl fmt::Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Waits::Spins => f.write_str("spin"),
+            Waits::LoopBegins => f.write_str("the loop begins here"),
+            Waits::LoopEnds => f.write_str("and goes back from here"),
+            Waits::AtBarrier { barrier, arrived, lanes, warps } => {
+                match barrier {
+                    Some(id) => write!(f, "wait at barrier {id}")?,
+                    None => f.write_str("wait at the barrier of the cluster")?,
+                }
+                if let Some((arrived, expected)) = arrived {
+                    write!(f, " ({arrived} of {expected} threads)")?;
+                }
+                if *lanes != 0 {
+                    write!(f, ", which lanes {lanes:#010x} of the warp have not reached")?;
+                } else if !warps.is_empty() {
+                    let warps: Vec<String> = warps.iter().map(u32::to_string).collect();
+                    write!(f, ", which warps {} have not reached", warps.join(", "))?;
+                }
+                Ok(())
+            }
+            Waits::InCollective { mask, missing } => {
+                write!(f, "wait in a collective of lanes {mask:#010x} for lanes {missing:#010x}")
+            }
+            Waits::ForLanes { lanes } => write!(f, "wait for lanes {lanes:#010x} of the warp"),
+            Waits::HasExited => f.write_str("have exited"),
+        }
+    }
+}
+
 /// Lanes of a warp that wait, spin or have exited, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Waiter {
     /// The warp.
     pub warp: u32,
@@ -162,8 +274,6 @@ pub struct Waiter {
     pub pc: u32,
     /// What they do.
     pub does: Waits,
-    /// What for, in words.
-    pub what: String,
     /// Line in the PTX text, 0 if none.
     pub ptx_line: u32,
     /// The source place, as in [`Fault::source`].
@@ -172,14 +282,14 @@ pub struct Waiter {
 
 impl Waiter {
     /// One whose lines are not known yet.
-    pub(crate) fn new(warp: u32, lanes: u32, pc: u32, does: Waits, what: String) -> Waiter {
-        Waiter { warp, lanes, pc, does, what, ptx_line: 0, source: None }
+    pub(crate) fn new(warp: u32, lanes: u32, pc: u32, does: Waits) -> Waiter {
+        Waiter { warp, lanes, pc, does, ptx_line: 0, source: None }
     }
 }
 
 impl fmt::Display for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "warp {}, lanes {:#010x}, PTX line {}: {}", self.warp, self.lanes, self.ptx_line, self.what)?;
+        write!(f, "warp {}, lanes {:#010x}, PTX line {}: {}", self.warp, self.lanes, self.ptx_line, self.does)?;
         self.source.iter().try_for_each(|source| write!(f, " ({source})"))
     }
 }
@@ -301,8 +411,13 @@ mod tests {
 
     #[test]
     fn report_names_kernel_block_thread_line_and_detail() {
-        let access =
-            BadAccess { what: "store", bytes: 4, place: Place::Global, address: 0x1000, problem: Problem::Outside(0) };
+        let access = BadAccess {
+            what: AccessKind::Store,
+            bytes: 4,
+            place: Place::Global,
+            address: 0x1000,
+            problem: Problem::Outside(0),
+        };
         let fault = Fault {
             block: [1, 0, 0],
             thread: [5, 0, 0],

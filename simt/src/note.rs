@@ -2,6 +2,7 @@
 //!
 //! Notes are made by the lowering that makes the code (`lower::facts`); unchecked launches do not look at them.
 
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 use crate::exec::layout::CONST;
@@ -88,7 +89,8 @@ pub enum Test {
 }
 
 /// Memory order of an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Order {
     Weak,
     Volatile,
@@ -115,7 +117,8 @@ impl Order {
 }
 
 /// Scope of a strong access or a fence, from narrow to wide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Scope {
     Cta,
     Cluster,

@@ -8,6 +8,7 @@ use super::report::{self, UNSET};
 use super::warp;
 use crate::Rule;
 use crate::checker::Checker;
+use crate::defect::Decides;
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
 use warpsmith_simt::machine::note::{Access, Does, Note, Reg, Taint, Where};
 use warpsmith_simt::machine::shadow::low;
@@ -37,9 +38,9 @@ pub(super) fn reg_decides(c: &mut Checker, cx: &Cx, pc: u32, reg: Reg, rule: Rul
     let origin = w.registers.origin(cx, reg);
     w.registers.define(cx, reg, lanes);
     let what = match rule {
-        Rule::UndefinedBranch => "where control goes",
-        Rule::UndefinedAddress => "the address of a memory access",
-        _ => "what the instruction does",
+        Rule::UndefinedBranch => Decides::ControlFlow,
+        Rule::UndefinedAddress => Decides::Address,
+        _ => Decides::Operand,
     };
     report::deciding(c, cx, rule, pc, lanes, origin, what);
 }
@@ -247,7 +248,7 @@ unsafe fn atomic(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access
             }
         }
         if compared != 0 {
-            let what = "which way a compare-and-swap goes";
+            let what = Decides::Comparison;
             report::deciding(c, cx, Rule::UndefinedOperand, pc, compared, origin, what);
         }
     }
@@ -287,7 +288,7 @@ unsafe fn atomic128(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Acc
             }
         }
     }
-    let what = "which way a compare-and-swap goes";
+    let what = Decides::Comparison;
     report::deciding(c, cx, Rule::UndefinedOperand, pc, compared, origin, what);
 }
 

@@ -21,8 +21,9 @@ mod registers;
 mod report;
 mod rules;
 
-use super::checker::{Checker, RawSite};
-use super::{Rule, Severity, Site};
+use super::checker::{Checker, RawFinding, RawSite};
+use super::defect::{Decides, Defect};
+use super::{Detail, Rule, Severity, Site, SiteKind};
 pub(crate) use access::shared_address;
 use collective::Brought;
 pub(crate) use collective::{bring, give};
@@ -312,8 +313,7 @@ pub(crate) unsafe fn guarded(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, not
     }
     let origin = r.pred_origin(slot);
     r.define_pred(slot, lanes);
-    let what =
-        if note.class == super::Class::Control { "whether control goes here" } else { "whether this is executed" };
+    let what = if note.class == super::Class::Control { Decides::Guard } else { Decides::Execution };
     report::deciding(c, cx, Rule::UndefinedBranch, pc, lanes, origin, what);
 }
 
@@ -429,18 +429,16 @@ unsafe fn division(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, bits: u8) {
         return;
     }
     let lanes = lanes_of(cx.active).filter(|&l| divisor(l) == 0).count();
-    c.findings.add(super::checker::RawFinding {
+    c.findings.add(RawFinding {
         rule: Rule::DivisionByZero,
         severity: Severity::Warning,
-        message: "integer division by zero".to_string(),
-        sites: vec![super::checker::RawSite {
-            label: "division".to_string(),
+        defect: Defect::DivisionByZero,
+        sites: vec![RawSite {
+            kind: SiteKind::Division,
             thread: Some((c.block.index, warp(cx) as u32, lane as u32)),
             pc,
-            note: if lanes == 1 { String::new() } else { format!("and {} other lanes of the warp", lanes - 1) },
+            detail: if lanes == 1 { Detail::None } else { Detail::OtherLanes(lanes as u32 - 1) },
         }],
-        memory: String::new(),
-        help: "the result is unspecified: test the divisor first".to_string(),
         addresses: Vec::new(),
         interval: None,
     });

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::super::checker::{Checker, RawFinding, RawSite};
-use super::super::story::{self, Story};
-use super::super::{Rule, Severity, Site};
 use super::place::Place;
 use super::warp;
+use crate::checker::{Checker, RawFinding, RawSite};
+use crate::defect::{self, Decides, Defect, Undefined, Within};
+use crate::story::{self, Story};
+use crate::{Detail, Rule, Severity, Site, SiteKind};
 use warpsmith_simt::machine::Cx;
-use warpsmith_simt::machine::memory::{Snapshot, lookup};
+use warpsmith_simt::machine::memory::Snapshot;
 
 /// A load that brought undefined bytes into registers: the last one at its position with the same past.
 #[derive(Clone, Copy, Debug)]
@@ -114,27 +115,25 @@ impl Origins {
         follows: &dyn Fn(u32) -> Option<Rule>,
         finish: &dyn Fn(RawSite) -> Site,
     ) {
-        let site = |label: &str, thread: Thread, pc: u32| {
-            finish(RawSite { label: label.to_string(), thread: Some(thread), pc, note: String::new() })
-        };
+        let site =
+            |kind, thread: Thread, pc: u32| finish(RawSite { kind, thread: Some(thread), pc, detail: Detail::None });
         for (&pc, &(number, thread)) in &self.writers {
-            let sites = vec![site("store", thread, pc)];
+            let sites = vec![site(SiteKind::Store, thread, pc)];
             story::tell(number, Story { kernel: kernel.to_string(), sites, ..Story::default() });
         }
         let own: HashMap<u32, (u32, u32, Thread)> =
             self.stores.iter().map(|(&(origin, pc), &(number, thread))| (number, (origin, pc, thread))).collect();
         for (&(origin, pc), &(number, thread)) in &self.stores {
-            let mut sites = vec![site("store of undefined data", thread, pc)];
+            let mut sites = vec![site(SiteKind::UndefinedStore { kernel: None }, thread, pc)];
             let mut told = Story { kernel: kernel.to_string(), ..Story::default() };
-            told.help = "initialise the value on every path that leads here".to_string();
             let (mut at, mut steps) = (origin, 0);
             loop {
                 let Some(o) = self.get(at) else {
-                    told.source = "a register that nothing has written before it is read".to_string();
+                    told.source = Some(Undefined::Register);
                     break;
                 };
-                sites.push(site("undefined bytes loaded", o.thread, o.pc));
-                told.source = describe(memory, &o);
+                sites.push(site(SiteKind::UndefinedLoad { kernel: None }, o.thread, o.pc));
+                told.source = Some(described(memory, &o));
                 told.address = o.global();
                 told.follows = told.follows.or_else(|| follows(o.pc));
                 steps += 1;
@@ -142,7 +141,7 @@ impl Origins {
                     Past::Stored(before) if steps < STEPS => before,
                     Past::Told(number) if steps < STEPS => match own.get(&number) {
                         Some(&(before, pc, thread)) => {
-                            sites.push(site("stored before", thread, pc));
+                            sites.push(site(SiteKind::StoredBefore { kernel: None }, thread, pc));
                             before
                         }
                         None => {
@@ -160,81 +159,61 @@ impl Origins {
 }
 
 /// Reports that what an operation does depends on undefined data.
-pub(super) fn deciding(c: &mut Checker, cx: &Cx, rule: Rule, pc: u32, lanes: u32, origin: u32, what: &str) {
+pub(super) fn deciding(c: &mut Checker, cx: &Cx, rule: Rule, pc: u32, lanes: u32, origin: u32, decides: Decides) {
     let from = c.init.origins.get(origin);
     if lanes == 0 || c.findings.again(rule, pc, from.map_or(u32::MAX, |o| o.pc)) {
         return;
     }
     let lane = lanes.trailing_zeros() & 31;
-    let (label, help) = match rule {
-        Rule::UndefinedBranch => ("decision", "initialise the value on every path that leads here"),
-        Rule::UndefinedAddress => ("access", "initialise what the address is computed from"),
-        _ => ("operation", "initialise the operand on every path that leads here"),
+    let kind = match rule {
+        Rule::UndefinedBranch => SiteKind::Decision,
+        Rule::UndefinedAddress => SiteKind::Addressed,
+        _ => SiteKind::Operation,
     };
     let others = lanes.count_ones() - 1;
     let mut sites = vec![RawSite {
-        label: label.to_string(),
+        kind,
         thread: Some((c.block.index, warp(cx) as u32, lane)),
         pc,
-        note: if others == 0 { String::new() } else { format!("and {others} other lanes of the warp") },
+        detail: if others == 0 { Detail::None } else { Detail::OtherLanes(others) },
     }];
     let addresses = from.and_then(|o| o.global()).into_iter().collect();
-    let memory = match from {
-        None => "a register that nothing has written before it is read".to_string(),
+    let data = match from {
+        None => Undefined::Register,
         Some(o) => {
             let loaded = |o: &Origin| RawSite {
-                label: "undefined bytes loaded".to_string(),
+                kind: SiteKind::UndefinedLoad { kernel: None },
                 thread: Some(o.thread),
                 pc: o.pc,
-                note: String::new(),
+                detail: Detail::None,
             };
             sites.push(loaded(&o));
             if let Past::Stored(before) = o.past {
                 sites.extend(c.init.origins.get(before).as_ref().map(loaded));
             }
-            describe(&cx.memory, &o)
+            described(&cx.memory, &o)
         }
     };
-    let message = format!("{what} depends on undefined data");
-    let severity = Severity::Error;
-    c.findings.add(RawFinding {
-        rule,
-        severity,
-        message,
-        sites,
-        memory,
-        help: help.to_string(),
-        addresses,
-        interval: None,
-    });
+    let (severity, defect) = (Severity::Error, Defect::Undefined { decides, data });
+    c.findings.add(RawFinding { rule, severity, defect, sites, addresses, interval: None });
 }
 
-/// Says in words which bytes are undefined, and why.
-fn describe(memory: &Snapshot, o: &Origin) -> String {
-    let count = o.missing.count_ones();
+/// Which bytes are undefined, and why.
+fn described(memory: &Snapshot, o: &Origin) -> Undefined {
     let at = o.first();
-    let which = format!("{count} of {} bytes", o.bytes);
-    let why = |nobody: &str| match o.past {
-        Past::Unwritten => nobody.to_string(),
-        Past::Stored(_) => "last written with undefined data".to_string(),
-        Past::Told(number) => match story::told(number).filter(|s| !s.kernel.is_empty()) {
-            Some(s) => format!("last written with undefined data, by `{}`", s.kernel),
-            None => "last written with undefined data".to_string(),
-        },
+    let (space, within) = match o.place {
+        Place::Global => (warpsmith_simt::Place::Global, Within::allocation(memory, at)),
+        Place::Shared => (warpsmith_simt::Place::Shared, Within::Unknown),
+        Place::Local => (warpsmith_simt::Place::Local, Within::Unknown),
+        Place::Other => (warpsmith_simt::Place::Param, Within::Unknown),
     };
-    match o.place {
-        Place::Global => match lookup(memory, at) {
-            Some(e) => format!(
-                "{which}, from byte {} of the allocation of {} bytes at {:#x}: {}",
-                at - e.base,
-                e.size,
-                e.base,
-                why("never written")
-            ),
-            None => format!("{which} at {at:#x}"),
-        },
-        Place::Shared => format!("{which}, from offset {at} of shared memory: {}", why("never written in this block")),
-        Place::Local => format!("{which}, from offset {at} of local memory: {}", why("never written by this thread")),
-        Place::Other => format!("{which} at {at:#x}"),
-    }
+    let past = match o.past {
+        Past::Unwritten => defect::Past::Unwritten,
+        Past::Stored(_) => defect::Past::Stored { kernel: None },
+        Past::Told(number) => {
+            let kernel = story::told(number).map(|s| s.kernel.clone()).filter(|kernel| !kernel.is_empty());
+            defect::Past::Stored { kernel }
+        }
+    };
+    Undefined::Loaded { space, at, bytes: o.bytes, undefined: o.missing.count_ones(), within, past }
 }

@@ -5,7 +5,7 @@ use super::shadow::{CHUNK, Span, TOGETHER, flag};
 use warpsmith_simt::machine::bounds::Place;
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
 use warpsmith_simt::machine::memory::lookup;
-use warpsmith_simt::machine::note::{Access, Does, Order, Where};
+use warpsmith_simt::machine::note::{Access, Does, Where};
 use warpsmith_simt::machine::space::{Pattern, SHARED_WINDOW, classify, place_of};
 #[cfg(target_arch = "x86_64")]
 use warpsmith_simt::machine::vector;
@@ -340,18 +340,6 @@ pub(super) unsafe fn succeed(cx: &Cx, op: &Op, access: &Access, runs: &[Run]) ->
         }
     }
     success
-}
-
-/// Order names of reports.
-pub(super) fn order_name(order: Order) -> &'static str {
-    match order {
-        Order::Weak => "weak",
-        Order::Volatile => "volatile",
-        Order::Relaxed => "relaxed",
-        Order::Acquire => "acquire",
-        Order::Release => "release",
-        Order::AcqRel => "acq_rel",
-    }
 }
 
 #[cfg(test)]

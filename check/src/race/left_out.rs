@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::sync::site;
 use crate::checker::{Checker, RawFinding};
-use crate::{Rule, Severity};
+use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::lanes::lanes_of;
 use warpsmith_simt::machine::note::Mark;
 use warpsmith_simt::machine::{Cx, LANES};
@@ -72,24 +72,17 @@ pub(super) fn opened(c: &mut Checker, (warp, lane, pc): (u32, u32, u32)) {
     if c.findings.seen(Rule::BarrierMissing, pc, behind, Severity::Warning) {
         return;
     }
-    let others = if missing == 1 { String::new() } else { format!("and {} other threads of the block", missing - 1) };
+    let others = if missing == 1 { Detail::None } else { Detail::OtherThreads(missing - 1) };
     let sites = vec![
-        site(c, "barrier", warp, lane, pc, String::new()),
-        site(c, "gone around it, and exited", other_warp, other_lane, behind, others),
+        site(c, SiteKind::Barrier, warp, lane, pc, Detail::None),
+        site(c, SiteKind::LeftOut, other_warp, other_lane, behind, others),
     ];
     c.findings.add(RawFinding {
         rule: Rule::BarrierMissing,
         severity: Severity::Warning,
-        message: format!(
-            "a barrier opens only because the {} that went around it {} exited",
-            if missing == 1 { "thread".to_string() } else { format!("{missing} threads") },
-            if missing == 1 { "has" } else { "have" },
-        ),
+        defect: Defect::BarrierLeftOut { threads: missing },
         sites,
-        memory: String::new(),
-        help: "a barrier may stand in a branch only if all threads of the block take the same way: move it out of the branch, or \
-               let it count the warps that come (`bar.sync` with a number of threads)"
-            .into(),
-        addresses: Vec::new(), interval: None,
+        addresses: Vec::new(),
+        interval: None,
     });
 }

@@ -7,7 +7,7 @@
 
 use super::sync::site;
 use crate::checker::{Checker, RawFinding};
-use crate::{Rule, Severity};
+use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::LANES;
 use warpsmith_simt::machine::collective::Kind;
 use warpsmith_simt::machine::lanes::lanes_of;
@@ -129,23 +129,18 @@ fn report(c: &mut Checker, warp: u32, found: &Disagreement) {
     if c.findings.seen(Rule::Membermask, call.pc, other.pc, Severity::Error) {
         return;
     }
-    let name = Kind::of(call.imm).name();
-    let first = |lanes: u32| lanes.trailing_zeros() & 31;
-    let sites = vec![
-        site(c, name, warp, first(lanes), call.pc, format!("lanes {lanes:#010x} name {:#010x}", call.mask)),
-        site(c, name, warp, first(others), other.pc, format!("lanes {others:#010x} name {:#010x}", other.mask)),
-    ];
+    let collective = Kind::of(call.imm).name().to_string();
+    let side = |lanes: u32, of: Call| {
+        let (kind, detail) = (SiteKind::Named(collective.clone()), Detail::Masked { lanes, mask: of.mask });
+        site(c, kind, warp, lanes.trailing_zeros() & 31, of.pc, detail)
+    };
+    let sites = vec![side(lanes, call), side(others, other)];
     c.findings.add(RawFinding {
         rule: Rule::Membermask,
         severity: Severity::Error,
-        message: format!(
-            "masks of {name} disagree: lanes {lanes:#010x} wait for lanes {others:#010x}, which do not wait for them"
-        ),
+        defect: Defect::MasksDisagree { collective, lanes, others },
         sites,
-        memory: String::new(),
-        help: "all lanes that a mask names and that have not exited must execute the collective with the same mask: what happens \
-               else is undefined"
-            .into(),
-        addresses: Vec::new(), interval: None,
+        addresses: Vec::new(),
+        interval: None,
     });
 }

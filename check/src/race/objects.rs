@@ -5,7 +5,8 @@
 
 use super::sync::site;
 use crate::checker::{Checker, RawFinding};
-use crate::{Rule, Severity};
+use crate::defect::{self, Verb};
+use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::block::Grid;
 use warpsmith_simt::machine::lanes::lanes_of;
 use warpsmith_simt::machine::note::{Access, Does};
@@ -83,37 +84,23 @@ pub(super) unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: 
     if c.findings.seen(Rule::OutOfBounds, pc, u32::MAX, Severity::Error) {
         return;
     }
-    let of = |range: &(u64, u64)| objects.variables.iter().find(|v| (v.from, v.to) == *range);
-    let names: Vec<String> = ranges.iter().filter_map(of).map(|v| format!("`{}`", v.name)).collect();
-    let last = ranges.iter().filter_map(of).min_by_key(|v| at.abs_diff(v.from).min(at.abs_diff(v.to)));
-    let distance = match last {
-        Some(v) if at < v.from => format!("{} bytes before `{}`", v.from - at, v.name),
-        Some(v) if at >= v.to => format!("{} bytes past the end of `{}`", at - v.to, v.name),
-        Some(v) => format!("across the end of `{}`", v.name),
-        None => String::new(),
-    };
+    let named = |v: &Variable| defect::Variable { name: v.name.clone(), offset: v.from, bytes: v.to - v.from };
+    let of = |range: &(u64, u64)| objects.variables.iter().find(|v| (v.from, v.to) == *range).map(named);
     let hit = objects
         .variables
         .iter()
         .find(|v| v.from <= at.saturating_add(bytes - 1) && at < v.to && !ranges.contains(&(v.from, v.to)));
-    let into = match hit {
-        Some(v) => format!("in `{}` ({} bytes at offset {})", v.name, v.to - v.from, v.from),
-        None => "between two variables".to_string(),
-    };
-    let sizes: Vec<String> = ranges.iter().map(|(from, to)| format!("{} bytes at offset {from}", to - from)).collect();
     let verb = match access.does {
-        Does::Load => "load",
-        Does::Store => "store",
-        Does::Atomic => "atomic",
+        Does::Load => Verb::Read,
+        Does::Store => Verb::Write,
+        Does::Atomic => Verb::Atomic,
     };
+    let (of, hit) = (ranges.iter().filter_map(of).collect(), hit.map(named));
     let finding = RawFinding {
         rule: Rule::OutOfBounds,
         severity: Severity::Error,
-        message: format!("{verb} of {bytes} bytes runs out of the shared variable {}: {into}", names.join(" or ")),
-        sites: vec![site(c, verb, warp, lane as u32, pc, String::new())],
-        memory: format!("offset {at} of shared memory, {distance}; the address was made from {}", sizes.join(" or ")),
-        help: "variables lie side by side in shared memory, where the hardware checks only the end of all of them"
-            .to_string(),
+        defect: Defect::VariableOverrun { access: verb, bytes, at, of, hit },
+        sites: vec![site(c, SiteKind::Instruction(verb), warp, lane as u32, pc, Detail::None)],
         addresses: Vec::new(),
         interval: None,
     };

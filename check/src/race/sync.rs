@@ -2,7 +2,7 @@
 
 use super::masks;
 use crate::checker::{Checker, Findings, RawFinding, RawSite};
-use crate::{Rule, Severity};
+use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::barrier::bar;
 use warpsmith_simt::machine::collective::{Kind, named, source};
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
@@ -39,8 +39,8 @@ impl State {
     }
 }
 
-pub(super) fn site(c: &Checker, label: &str, warp: u32, lane: u32, pc: u32, note: String) -> RawSite {
-    RawSite { label: label.to_string(), thread: Some((c.block.index, warp, lane)), pc, note }
+pub(super) fn site(c: &Checker, kind: SiteKind, warp: u32, lane: u32, pc: u32, detail: Detail) -> RawSite {
+    RawSite { kind, thread: Some((c.block.index, warp, lane)), pc, detail }
 }
 
 /// Before a collective: orders the lanes of groups that are complete, and looks at what shuffles read.
@@ -111,19 +111,11 @@ pub(crate) unsafe fn sources(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u
         if c.findings.seen(Rule::InactiveSource, pc, u32::MAX, Severity::Warning) {
             continue;
         }
-        let why = if mask >> from & 1 == 0 {
-            format!("which the membermask {mask:#010x} does not name")
-        } else {
-            "which has exited".to_string()
-        };
         let finding = RawFinding {
             rule: Rule::InactiveSource,
             severity: Severity::Warning,
-            message: format!("a shuffle reads lane {from}, {why}"),
-            sites: vec![site(c, "shuffle", warp, lane as u32, pc, String::new())],
-            memory: String::new(),
-            help: "the value is undefined: name the lane and let it execute the shuffle, or do not use the result"
-                .into(),
+            defect: Defect::ShuffleSource { lane: from, mask: (mask >> from & 1 == 0).then_some(mask) },
+            sites: vec![site(c, SiteKind::Shuffle, warp, lane as u32, pc, Detail::None)],
             addresses: Vec::new(),
             interval: None,
         };
@@ -151,23 +143,15 @@ pub(crate) fn met(c: &mut Checker, warp: u32, lanes: u32, kind: Kind, sites: &[(
     if c.findings.seen(Rule::SplitCollective, places[0].0, places[1].0, Severity::Error) {
         return;
     }
-    let of = |&(pc, mask): &(u32, u32)| {
-        site(c, "part of it", warp, mask.trailing_zeros() & 31, pc, format!("lanes {mask:#010x}"))
+    let of = |&(pc, lanes): &(u32, u32)| {
+        site(c, SiteKind::Part, warp, lanes.trailing_zeros() & 31, pc, Detail::Lanes(lanes))
     };
-    let help = "on a GPU each part runs by itself, and waits for the others or exchanges nothing with them; if the source has one \
-                call, the compiler has copied it into the arms of a branch, because it does not know that it is convergent \
-                (stock rustc and inline assembly: rust#149637)";
+    let collective = kind.name().to_string();
     let finding = RawFinding {
         rule: Rule::SplitCollective,
         severity: Severity::Error,
-        message: format!(
-            "the lanes {lanes:#010x} of one collective ({}) arrive from {} places of the code",
-            kind.name(),
-            places.len()
-        ),
+        defect: Defect::SplitCollective { collective, lanes, places: places.len() },
         sites: places.iter().map(of).collect(),
-        memory: String::new(),
-        help: help.into(),
         addresses: Vec::new(),
         interval: None,
     };
@@ -193,94 +177,58 @@ pub(super) unsafe fn barrier(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u
     if !(mixed || again) || c.findings.seen(Rule::BarrierDivergence, pc, first_pc, Severity::Error) {
         return;
     }
-    let (message, help) = if mixed {
-        (
-            format!("{} and {} on barrier {id} at the same time", name(first), name(kind)),
-            "all warps of one round of a barrier must execute the same kind: reductions do not mix with sync, arrive or each other",
-        )
-    } else {
-        (
-            format!("a warp arrives at barrier {id} again before it has opened"),
-            "after bar.arrive a warp must not come to the same barrier again until the others have been there: use two barriers in turn",
-        )
-    };
+    let (first, now) = (name(first).to_string(), name(kind).to_string());
     let sites = vec![
-        site(c, name(kind), warp, lane, pc, String::new()),
-        site(c, name(first), first_warp, first_lane, first_pc, "the first to arrive".into()),
+        site(c, SiteKind::Named(now.clone()), warp, lane, pc, Detail::None),
+        site(c, SiteKind::Named(first.clone()), first_warp, first_lane, first_pc, Detail::FirstToArrive),
     ];
-    let help = help.to_string();
-    let (rule, severity, memory) = (Rule::BarrierDivergence, Severity::Error, String::new());
-    c.findings.add(RawFinding { rule, severity, message, sites, memory, help, addresses: Vec::new(), interval: None });
+    let defect = match mixed {
+        true => Defect::BarrierKinds { barrier: id, first, now },
+        false => Defect::BarrierAgain { barrier: id },
+    };
+    let (rule, severity) = (Rule::BarrierDivergence, Severity::Error);
+    c.findings.add(RawFinding { rule, severity, defect, sites, addresses: Vec::new(), interval: None });
 }
 
 /// A fault that is about barriers, masks or waiting, as a finding with everybody who waits; `false` for any other.
 pub(crate) fn fault(findings: &mut Findings, fault: &Fault) -> bool {
-    let some = |does: Waits| fault.waiters.iter().any(|w| w.does == does);
-    let (rule, help) = match fault.kind {
-        FaultKind::DivergentBarrier => (
-            Rule::BarrierDivergence,
-            "all threads of the warps that a barrier counts must execute the same barrier, with the same operands",
-        ),
-        FaultKind::MaskMisuse => (
-            Rule::Membermask,
-            "a lane may only execute a collective whose membermask names it, and all lanes must name the same lanes",
-        ),
-        FaultKind::Deadlock if some(Waits::Spins) => (
-            Rule::Deadlock,
-            "a loop that waits needs somebody who ends it: whoever should change what it reads waits for it, has exited, or never \
-             gets there",
-        ),
-        FaultKind::Deadlock if some(Waits::AtBarrier) => (
-            Rule::BarrierMissing,
-            "the threads that are missing took another way or have exited: move the barrier out of the branch, or count them out",
-        ),
-        FaultKind::Deadlock => {
-            (Rule::Deadlock, "a collective waits for all lanes that its membermask names and that have not exited")
-        }
+    let some = |is: fn(&Waits) -> bool| fault.waiters.iter().any(|w| is(&w.does));
+    let spinning = some(|waits| matches!(waits, Waits::Spins));
+    let at_barrier = some(|waits| matches!(waits, Waits::AtBarrier { .. }));
+    let rule = match fault.kind {
+        FaultKind::DivergentBarrier => Rule::BarrierDivergence,
+        FaultKind::MaskMisuse => Rule::Membermask,
+        FaultKind::Deadlock if at_barrier && !spinning => Rule::BarrierMissing,
+        FaultKind::Deadlock => Rule::Deadlock,
         _ => return false,
     };
     let mut sites = waiting(fault.linear_block, &fault.waiters);
     if sites.is_empty() {
         let thread = Some((fault.linear_block, fault.warp, fault.lane));
-        sites.push(RawSite { label: "here".into(), thread, pc: fault.pc, note: String::new() });
+        sites.push(RawSite { kind: SiteKind::Here, thread, pc: fault.pc, detail: Detail::None });
     }
-    let (severity, message, memory) = (Severity::Error, fault.message(), String::new());
-    findings.add(RawFinding {
-        rule,
-        severity,
-        message,
-        sites,
-        memory,
-        help: help.into(),
-        addresses: Vec::new(),
-        interval: None,
-    });
+    let defect = Defect::Stuck { fault: fault.kind.clone(), reason: fault.message(), spinning, at_barrier };
+    let severity = Severity::Error;
+    findings.add(RawFinding { rule, severity, defect, sites, addresses: Vec::new(), interval: None });
     true
 }
 
 /// Who waits, once for each place, those first who spin; at most [`PLACES`].
 fn waiting(block: u64, waiters: &[Waiter]) -> Vec<RawSite> {
     let mut order: Vec<&Waiter> = waiters.iter().collect();
-    order.sort_by_key(|w| w.does);
+    order.sort_by_key(|w| w.does.rank());
     let mut places: Vec<(&Waiter, usize)> = Vec::new();
     for w in order {
-        match places.iter_mut().find(|p| (p.0.pc, p.0.does) == (w.pc, w.does)) {
+        match places.iter_mut().find(|p| p.0.pc == w.pc && p.0.does.rank() == w.does.rank()) {
             Some(known) => known.1 += 1,
             None => places.push((w, 0)),
         }
     }
-    let site = |&(w, more): &(&Waiter, usize)| {
-        let others = match more {
-            0 => String::new(),
-            1 => "; so does another group of lanes".to_string(),
-            n => format!("; so do {n} more groups of lanes"),
-        };
-        RawSite {
-            label: format!("warp {}, lanes {:#010x}: {}{others}", w.warp, w.lanes, w.what),
-            thread: Some((block, w.warp, w.lanes.trailing_zeros() & 31)),
-            pc: w.pc,
-            note: String::new(),
-        }
+    let site = |&(w, more): &(&Waiter, usize)| RawSite {
+        kind: SiteKind::Waits { warp: w.warp, lanes: w.lanes, waits: w.does.clone(), more },
+        thread: Some((block, w.warp, w.lanes.trailing_zeros() & 31)),
+        pc: w.pc,
+        detail: Detail::None,
     };
     places.iter().take(PLACES).map(site).collect()
 }

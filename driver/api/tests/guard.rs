@@ -102,7 +102,7 @@ fn what_a_context_leaves_behind_is_told_under_a_guard() {
     ok(cu!(cuCtxDestroy_v2(own)));
     let found = take_findings();
     let [report] = &found[..] else { panic!("{found:?}") };
-    assert_eq!(report.finding.message, "4 bytes of device memory were not freed before its context was destroyed");
+    assert_eq!(report.finding.message(), "4 bytes of device memory were not freed before its context was destroyed");
     assert!(report.to_string().contains("an_allocation_with_a_name"), "{report}");
     ok(cu!(cuCtxSetCurrent(gpu.context)));
 }

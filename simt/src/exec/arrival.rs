@@ -4,7 +4,7 @@
 //! the same instruction, else anywhere. `block` opens a barrier when all its warps, or as many threads as
 //! were asked for, have arrived.
 
-use super::barrier::{BARRIERS, Barrier, CLUSTER, bar, name};
+use super::barrier::{BARRIERS, Barrier, CLUSTER, bar, numbered};
 use super::lanes::{lane_of, lanes_of, set_lane};
 use super::layout::Row;
 use super::warp::{State, Warp};
@@ -133,8 +133,8 @@ impl Warp {
             let flow = cx.raise(op, FaultKind::DivergentBarrier, here.trailing_zeros() & 31, None, detail);
             let waiters = self.splits.iter().filter(|s| s.state == State::Barrier { id });
             let warp = self.index;
-            let what = || format!("wait at {}", name(id));
-            let waiters = waiters.map(|s| Waiter::new(warp, s.mask, s.pc, Waits::AtBarrier, what()));
+            let does = Waits::AtBarrier { barrier: numbered(id), arrived: None, lanes: 0, warps: Vec::new() };
+            let waiters = waiters.map(|s| Waiter::new(warp, s.mask, s.pc, does.clone()));
             if let Some(fault) = &mut cx.fault {
                 fault.waiters = waiters.collect();
             }

@@ -17,6 +17,7 @@ use super::layout::SHARED_WINDOW;
 use super::space::{Global, Shared, Space, place_of};
 use super::words::{Atomic, Via, Words};
 use super::{Cx, Flow, Op, OpFn};
+use crate::fault::AccessKind;
 use crate::ptx::ast::Type;
 
 /// How the address operand is to be read.
@@ -77,14 +78,14 @@ fn atomic<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(_: F) -> OpFn {
             for lane in lanes_of(cx.active) {
                 let (place, at) = address(cx, op, lane);
                 if at & (align - 1) != 0 {
-                    return refuse(cx, op, place, lane, at, align, "atomic operation");
+                    return refuse(cx, op, place, lane, at, align, AccessKind::Atomic);
                 }
                 let found = match place {
                     Place::Global => Global::resolve::<true>(cx, site, at, bytes),
                     Place::Shared => Shared::<u64>::resolve::<true>(cx, site, at, bytes),
                     _ => None,
                 };
-                let Some((p, key)) = found else { return refuse(cx, op, place, lane, at, bytes, "atomic operation") };
+                let Some((p, key)) = found else { return refuse(cx, op, place, lane, at, bytes, AccessKind::Atomic) };
                 if cx.parallel && place == Place::Global {
                     together(p, key, |old: E| f(old, lane_of::<E>(cx.src(op.b), lane), old, true));
                     cx.progress += 1;
@@ -150,7 +151,7 @@ pub unsafe fn atomic128(cx: &mut Cx, op: &Op) -> Flow {
                 Place::Shared => Shared::<u64>::resolve::<true>(cx, site, at, 16),
                 _ => None,
             };
-            let Some((p, key)) = found else { return refuse(cx, op, place, lane, at, 16, "atomic operation") };
+            let Some((p, key)) = found else { return refuse(cx, op, place, lane, at, 16, AccessKind::Atomic) };
             let p = p.cast::<[u64; 2]>();
             let old = p.read_unaligned().map(|w| w ^ key);
             // Behind the result's halves.

@@ -19,9 +19,9 @@ pub struct Barrier {
 pub const BARRIERS: usize = 17;
 pub const CLUSTER: u32 = 16;
 
-/// A barrier in words.
-pub fn name(id: u32) -> String {
-    if id == CLUSTER { "the barrier of the cluster".to_string() } else { format!("barrier {id}") }
+/// The number of a barrier; `None` for that of the cluster.
+pub fn numbered(id: u32) -> Option<u32> {
+    (id != CLUSTER).then_some(id)
 }
 
 /// `bar` operands, packed into `Op::imm`.

@@ -2,7 +2,7 @@
 
 use super::barrier::{self, BARRIERS, Barrier, CLUSTER};
 use super::lanes::lanes_of;
-use super::warp::{State, Stop, Warp};
+use super::warp::{Split, State, Stop, Warp};
 use super::{Cx, LANES, RawFault, limit, uniform};
 use crate::fault::{FaultKind, Waiter, Waits};
 use crate::memory::POISON_KEY;
@@ -190,41 +190,7 @@ impl Block {
         let mut first = None;
         for warp in &self.warps {
             for split in &warp.splits {
-                let what = match split.state {
-                    State::Ready => "spin".to_string(),
-                    State::Barrier { id } => {
-                        // At the barrier of the cluster, lanes that have arrived need not wait.
-                        let missing = if id == CLUSTER { 0 } else { warp.live & !self.lanes_at(warp, id) };
-                        let barrier = &self.barriers[id as usize];
-                        let others = self.warps.iter().filter(|w| w.live != 0 && barrier.set >> w.index & 1 == 0);
-                        let others: Vec<String> = others.map(|w| w.index.to_string()).collect();
-                        let mut text = format!("wait at {}", barrier::name(id));
-                        if barrier.expected != 0 {
-                            text += &format!(" ({} of {} threads)", barrier.arrived * 32, barrier.expected);
-                        }
-                        if missing != 0 {
-                            text += &format!(", which lanes {missing:#010x} of the warp have not reached");
-                        } else if !others.is_empty() {
-                            text += &format!(", which warps {} have not reached", others.join(", "));
-                        }
-                        text
-                    }
-                    State::Collective { mask, .. } => {
-                        let here: u32 =
-                            warp.splits.iter().filter(|s| s.state == split.state).fold(0, |m, s| m | s.mask);
-                        let missing = mask & warp.live & !here;
-                        format!("wait in a collective of lanes {mask:#010x} for lanes {missing:#010x}")
-                    }
-                    State::Converge => {
-                        format!("wait for lanes {:#010x} of the warp", warp.live & !split.mask)
-                    }
-                };
-                let does = match split.state {
-                    State::Ready => Waits::Spins,
-                    State::Barrier { .. } => Waits::AtBarrier,
-                    State::Collective { .. } | State::Converge => Waits::ForLanes,
-                };
-                waiters.push(Waiter::new(warp.index, split.mask, split.pc, does, what));
+                waiters.push(Waiter::new(warp.index, split.mask, split.pc, self.waits(warp, split)));
                 let lane = split.mask.trailing_zeros() & 31;
                 if first.is_none() || split.state == State::Ready {
                     first.get_or_insert((warp.index, lane, split.pc));
@@ -234,12 +200,36 @@ impl Block {
         // Who has left early, by place: a barrier or a mask may still count on them.
         let exits = self.warps.iter().flat_map(|w| w.exits.iter().map(|&(pc, lanes)| (w.index, lanes, pc)));
         for (warp, lanes, pc) in exits.take(EXITS) {
-            waiters.push(Waiter::new(warp, lanes, pc, Waits::HasExited, "have exited".to_string()));
+            waiters.push(Waiter::new(warp, lanes, pc, Waits::HasExited));
         }
         let (warp, lane, pc) = first.unwrap_or((0, 0, 0));
         let (kind, detail) = (FaultKind::Deadlock, why.to_string());
         let raw = RawFault { kind, lane, pc, address: None, access: None, detail, waiters };
         Outcome::Fault(warp, Box::new(raw))
+    }
+
+    /// What lanes of a warp that run together do.
+    fn waits(&self, warp: &Warp, split: &Split) -> Waits {
+        match split.state {
+            State::Ready => Waits::Spins,
+            State::Barrier { id } => {
+                // At the barrier of the cluster, lanes that have arrived need not wait.
+                let lanes = if id == CLUSTER { 0 } else { warp.live & !self.lanes_at(warp, id) };
+                let barrier = &self.barriers[id as usize];
+                let others = self.warps.iter().filter(|w| w.live != 0 && barrier.set >> w.index & 1 == 0);
+                Waits::AtBarrier {
+                    barrier: barrier::numbered(id),
+                    arrived: (barrier.expected != 0).then_some((barrier.arrived * 32, barrier.expected)),
+                    lanes,
+                    warps: others.map(|w| w.index).collect(),
+                }
+            }
+            State::Collective { mask, .. } => {
+                let here = warp.splits.iter().filter(|s| s.state == split.state).fold(0, |m, s| m | s.mask);
+                Waits::InCollective { mask, missing: mask & warp.live & !here }
+            }
+            State::Converge => Waits::ForLanes { lanes: warp.live & !split.mask },
+        }
     }
 
     fn lanes_at(&self, warp: &Warp, id: u32) -> u32 {

@@ -10,7 +10,7 @@ use super::layout::SHARED_WINDOW;
 use super::space::{Global, Shared, Space, place_of};
 use super::words::{Bulk, Words};
 use super::{Cx, Flow, Op, mbarrier};
-use crate::fault::FaultKind;
+use crate::fault::{AccessKind, FaultKind};
 use crate::memory::lookup;
 
 pub const NO_BARRIER: u32 = u32::MAX;
@@ -64,7 +64,7 @@ unsafe fn range<const WRITE: bool>(
 /// Refuses a range: its start if that is wrong, else its end.
 fn refuse_range(cx: &mut Cx, op: &Op, lane: usize, at: (Place, u64), bytes: u64) -> Flow {
     let bytes = if at.1 & 15 != 0 { 16 } else { bytes };
-    refuse_aligned(cx, op, lane, at, bytes, 16, "bulk copy")
+    refuse_aligned(cx, op, lane, at, bytes, 16, AccessKind::BulkCopy)
 }
 
 /// Where a lane's copy goes, and where it comes from.

@@ -8,7 +8,7 @@ use super::lanes::{lane_of, lanes_of};
 use super::space::{Shared, Space};
 use super::words::{Via, Words};
 use super::{Cx, Flow, Op};
-use crate::fault::{FaultKind, Place};
+use crate::fault::{AccessKind, FaultKind, Place};
 
 /// Bytes that one thread sets at most, and of which their number and their address are multiples.
 const MOST: u64 = 16 << 20;
@@ -38,7 +38,7 @@ pub unsafe fn fill(cx: &mut Cx, op: &Op) -> Flow {
             }
             let inside = place == Place::Shared && at % UNIT == 0;
             let Some((host, _)) = (if inside { Shared::<u64>::resolve::<true>(cx, 0, at, bytes) } else { None }) else {
-                return refuse_aligned(cx, op, lane, (place, at), bytes, UNIT, "bulk store");
+                return refuse_aligned(cx, op, lane, (place, at), bytes, UNIT, AccessKind::BulkStore);
             };
             host.write_bytes(0, bytes as usize);
             cx.counters.shared_store_bytes += bytes;

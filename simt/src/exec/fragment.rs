@@ -11,6 +11,7 @@ use super::space::{Global, Shared, Space};
 use super::tensor::Kind;
 use super::words::{Matrices, TileAccess, Via, Words};
 use super::{Cx, Flow, LANES, Op};
+use crate::fault::AccessKind;
 
 /// The elements of an 8×8 matrix that a lane holds: row and column of the first, and of the second.
 fn pair(lane: usize, transposed: bool) -> [(usize, usize); 2] {
@@ -19,7 +20,7 @@ fn pair(lane: usize, transposed: bool) -> [(usize, usize); 2] {
 }
 
 /// A 16-byte row of a matrix in shared memory.
-unsafe fn row(cx: &mut Cx, op: &Op, lane: usize, what: &'static str) -> Result<*mut u8, Flow> {
+unsafe fn row(cx: &mut Cx, op: &Op, lane: usize, what: AccessKind) -> Result<*mut u8, Flow> {
     // SAFETY: the contract of handlers.
     unsafe {
         let (place, at) = address(cx, op, lane);
@@ -47,7 +48,7 @@ pub unsafe fn ldmatrix(cx: &mut Cx, op: &Op) -> Flow {
         for (m, result) in results.iter_mut().enumerate().take(matrices) {
             let mut matrix = [[0u16; 8]; 8];
             for (r, elements) in matrix.iter_mut().enumerate() {
-                match row(cx, op, m * 8 + r, "load") {
+                match row(cx, op, m * 8 + r, AccessKind::Load) {
                     Ok(from) => *elements = from.cast::<[u16; 8]>().read_unaligned(),
                     Err(flow) => return flow,
                 }
@@ -86,7 +87,7 @@ pub unsafe fn stmatrix(cx: &mut Cx, op: &Op) -> Flow {
                 matrix[high.0][high.1] = (value >> 16) as u16;
             }
             for (r, elements) in matrix.iter().enumerate() {
-                match row(cx, op, m * 8 + r, "store") {
+                match row(cx, op, m * 8 + r, AccessKind::Store) {
                     Ok(to) => to.cast::<[u16; 8]>().write_unaligned(*elements),
                     Err(flow) => return flow,
                 }
@@ -252,7 +253,7 @@ impl Tile {
 
 /// Host address of a piece.
 unsafe fn piece<const WRITE: bool>(cx: &mut Cx, op: &Op, lane: usize, offset: u64, bytes: u64) -> Result<Found, Flow> {
-    let what = if WRITE { "store" } else { "load" };
+    let what = if WRITE { AccessKind::Store } else { AccessKind::Load };
     // SAFETY: the contract of handlers.
     unsafe {
         let (place, base) = address(cx, op, lane);
@@ -279,7 +280,7 @@ struct Found {
 }
 
 /// Refuses rows that do not start where the ISA says.
-unsafe fn aligned(cx: &mut Cx, op: &Op, tile: Tile, what: &'static str) -> Option<Flow> {
+unsafe fn aligned(cx: &mut Cx, op: &Op, tile: Tile, what: AccessKind) -> Option<Flow> {
     // SAFETY: the contract of handlers: `b` is a row of 32 bits.
     unsafe {
         let stride = u64::from(lane_of::<u32>(cx.src(op.b), 0)) * u64::from(tile.kind.bits()) / 8;
@@ -351,7 +352,7 @@ pub unsafe fn wmma_load(cx: &mut Cx, op: &Op) -> Flow {
     // SAFETY: the contract of handlers; every piece is checked before it is read.
     unsafe {
         let tile = Tile::read(cx, op);
-        if let Some(flow) = aligned(cx, op, tile, "load") {
+        if let Some(flow) = aligned(cx, op, tile, AccessKind::Load) {
             return flow;
         }
         let (pieces, bits) = tile.pieces();
@@ -400,7 +401,7 @@ pub unsafe fn wmma_store(cx: &mut Cx, op: &Op) -> Flow {
     // SAFETY: the contract of handlers; every piece is checked before it is written.
     unsafe {
         let tile = Tile::read(cx, op);
-        if let Some(flow) = aligned(cx, op, tile, "store") {
+        if let Some(flow) = aligned(cx, op, tile, AccessKind::Store) {
             return flow;
         }
         let (pieces, bits) = tile.pieces();

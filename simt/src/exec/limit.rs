@@ -64,9 +64,9 @@ pub(crate) fn passed(cx: &mut Cx, next: u32, pc: u32) -> bool {
     let op: &Op = unsafe { &*cx.code.add(from as usize) };
     let detail = format!("a block has executed {executed} instructions; the limit is {limit}");
     cx.raise(op, FaultKind::InstructionLimit, lane, None, detail);
-    let (lanes, does) = (cx.mask, Waits::Spins);
-    let waiter = |pc, what: &str| Waiter::new(warp as u32, lanes, pc, does, what.to_owned());
-    let waiters = vec![waiter(to, "the loop begins here"), waiter(from, "and goes back from here")];
+    let lanes = cx.mask;
+    let waiter = |pc, does| Waiter::new(warp as u32, lanes, pc, does);
+    let waiters = vec![waiter(to, Waits::LoopBegins), waiter(from, Waits::LoopEnds)];
     if let Some(fault) = &mut cx.fault {
         fault.waiters = waiters;
     }

@@ -3,6 +3,7 @@
 //! Word `w` of lane `l` is word `32 w + l` of the warp's local memory, so that lanes that use one address use a
 //! contiguous row.
 
+use crate::fault::AccessKind;
 use std::array::from_fn;
 
 use super::bounds::{Place, refuse};
@@ -106,7 +107,7 @@ pub(super) unsafe fn load_local<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, h
         for lane in lanes_of(cx.active) {
             let at = local_address(cx, op, how, lane, offset);
             let Some(from) = local_at(cx, at, bytes, lane) else {
-                return refuse(cx, op, Place::Local, lane, at, bytes, "load");
+                return refuse(cx, op, Place::Local, lane, at, bytes, AccessKind::Load);
             };
             for (j, to) in to.into_iter().enumerate() {
                 set_lane(to, lane, local_get::<E>(from.add(step::<E>(j))));
@@ -133,7 +134,7 @@ pub(super) unsafe fn store_local<E: Elem, const N: usize>(
         for lane in lanes_of(cx.active) {
             let at = local_address(cx, op, how, lane, offset);
             let Some(to) = local_at(cx, at, bytes, lane) else {
-                return refuse(cx, op, Place::Local, lane, at, bytes, "store");
+                return refuse(cx, op, Place::Local, lane, at, bytes, AccessKind::Store);
             };
             for (j, from) in from.into_iter().enumerate() {
                 local_put(to.add(step::<E>(j)), lane_of::<E>(from, lane));

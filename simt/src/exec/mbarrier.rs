@@ -13,7 +13,7 @@ use super::lanes::{lane_of, lanes_of, set_lane};
 use super::space::{Shared, Space};
 use super::words::{Barrier, Via, Words};
 use super::{Cx, Flow, Op};
-use crate::fault::FaultKind;
+use crate::fault::{AccessKind, FaultKind};
 
 /// The largest count that an object holds.
 const MOST: u32 = (1 << 20) - 1;
@@ -128,7 +128,7 @@ unsafe fn object(cx: &mut Cx, op: &Op, lane: usize) -> Result<*mut u64, Flow> {
         let inside = place == Place::Shared && at & 7 == 0;
         match if inside { Shared::<u64>::resolve::<true>(cx, site, at, 8) } else { None } {
             Some((host, _)) => Ok(host.cast()),
-            None => Err(refuse(cx, op, place, lane, at, 8, "mbarrier operation")),
+            None => Err(refuse(cx, op, place, lane, at, 8, AccessKind::Mbarrier)),
         }
     }
 }
@@ -290,7 +290,7 @@ pub(super) unsafe fn complete(
     unsafe {
         let inside = place == Place::Shared && at & 7 == 0;
         let Some((host, _)) = (if inside { Shared::<u64>::resolve::<true>(cx, 0, at, 8) } else { None }) else {
-            return Some(refuse(cx, op, place, lane, at, 8, "mbarrier operation"));
+            return Some(refuse(cx, op, place, lane, at, 8, AccessKind::Mbarrier));
         };
         let host = host.cast::<u64>();
         let new = match Object::unpack(host.read_unaligned()) {

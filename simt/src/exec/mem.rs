@@ -19,7 +19,7 @@ use super::space::{Global, Pattern, Shared, Space, classify, count, count_mixed,
 use super::vector;
 use super::words::{CopyAsync, Plain, Words};
 use super::{Cx, Flow, LANES, Op, OpFn};
-use crate::fault::Place;
+use crate::fault::{AccessKind, Place};
 use crate::ptx::ast;
 
 /// Kernels that read long rows come to the next page soon, which the CPU does not fetch by itself.
@@ -99,7 +99,9 @@ unsafe fn load_mixed<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, of
         for lane in lanes_of(cx.active) {
             let address = super::space::Addr::wide(lane_of::<S::Address>(row, lane)).wrapping_add(offset);
             let found = if address & (bytes - 1) == 0 { S::resolve::<false>(cx, site, address, bytes) } else { None };
-            let Some((from, key)) = found else { return refuse(cx, op, S::PLACE, lane, address, bytes, "load") };
+            let Some((from, key)) = found else {
+                return refuse(cx, op, S::PLACE, lane, address, bytes, AccessKind::Load);
+            };
             let values = from.cast::<[E; N]>().read_unaligned();
             for (value, to) in values.into_iter().zip(to) {
                 set_lane(to, lane, value.xor(key));
@@ -165,7 +167,9 @@ unsafe fn store_mixed<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, o
         for lane in lanes_of(cx.active) {
             let address = super::space::Addr::wide(lane_of::<S::Address>(row, lane)).wrapping_add(offset);
             let found = if address & (bytes - 1) == 0 { S::resolve::<true>(cx, site, address, bytes) } else { None };
-            let Some((to, key)) = found else { return refuse(cx, op, S::PLACE, lane, address, bytes, "store") };
+            let Some((to, key)) = found else {
+                return refuse(cx, op, S::PLACE, lane, address, bytes, AccessKind::Store);
+            };
             let values: [E; N] = from_fn(|j| lane_of::<E>(from[j], lane).xor(key));
             to.cast::<[E; N]>().write_unaligned(values);
             addresses[n] = address;
@@ -196,7 +200,7 @@ unsafe fn load_param<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, fixed: bool,
         for lane in lanes_of(cx.active) {
             let at = if fixed { offset } else { lane_of::<u64>(cx.src(op.a), lane).wrapping_add(offset) };
             if at & (bytes - 1) != 0 || at >= size || bytes > size - at {
-                return refuse(cx, op, Place::Param, lane, at, bytes, "load");
+                return refuse(cx, op, Place::Param, lane, at, bytes, AccessKind::Load);
             }
             let values = cx.params.add(at as usize).cast::<[E; N]>().read_unaligned();
             for (value, to) in values.into_iter().zip(to) {
@@ -252,7 +256,7 @@ unsafe fn store_param<E: Elem, const N: usize>(cx: &mut Cx, op: &Op) -> Flow {
     let lane = cx.active.trailing_zeros() as usize & 31;
     // SAFETY: the contract of handlers: `a` is a row of 64 bits.
     let address = unsafe { lane_of::<u64>(cx.src(op.a), lane) }.wrapping_add(op.imm).wrapping_sub(PARAM_WINDOW);
-    refuse(cx, op, Place::Param, lane, address & !(bytes - 1), bytes, "store")
+    refuse(cx, op, Place::Param, lane, address & !(bytes - 1), bytes, AccessKind::Store)
 }
 
 /// Where a load or store finds its address.
@@ -444,7 +448,7 @@ pub(crate) unsafe fn copy_async(cx: &mut Cx, op: &Op) -> Flow {
             let aligned = to_address & (bytes - 1) == 0;
             let to = if aligned { Shared::<u64>::resolve::<true>(cx, site, to_address, bytes) } else { None };
             let Some((to, _)) = to else {
-                return refuse(cx, op, Place::Shared, lane, to_address, bytes, "asynchronous copy");
+                return refuse(cx, op, Place::Shared, lane, to_address, bytes, AccessKind::AsyncCopy);
             };
             to.write_bytes(0, bytes as usize);
             if wanted == 0 {
@@ -453,7 +457,7 @@ pub(crate) unsafe fn copy_async(cx: &mut Cx, op: &Op) -> Flow {
             let aligned = from_address & (bytes - 1) == 0;
             let from = if aligned { Global::resolve::<false>(cx, site, from_address, wanted) } else { None };
             let Some((from, key)) = from else {
-                return refuse(cx, op, Place::Global, lane, from_address, bytes, "asynchronous copy");
+                return refuse(cx, op, Place::Global, lane, from_address, bytes, AccessKind::AsyncCopy);
             };
             for i in 0..wanted as usize {
                 to.add(i).write(from.add(i).read() ^ key as u8);

@@ -10,6 +10,7 @@ use super::lanes::{lane_of, lanes_of};
 use super::space::{Shared, Space};
 use super::words::{StoreAsync, Words};
 use super::{Cx, Flow, Op, mbarrier};
+use crate::fault::AccessKind;
 
 /// The row of element `j`; that of the mbarrier's address stands before them.
 ///
@@ -66,7 +67,7 @@ pub unsafe fn store_async(cx: &mut Cx, op: &Op) -> Flow {
             let ((place, at), bytes) = (target.to, target.bytes());
             let inside = place == Place::Shared && at % bytes == 0;
             let Some((host, _)) = (if inside { Shared::<u64>::resolve::<true>(cx, 0, at, bytes) } else { None }) else {
-                return refuse(cx, op, place, lane, at, bytes, "asynchronous store");
+                return refuse(cx, op, place, lane, at, bytes, AccessKind::AsyncStore);
             };
             for j in 0..target.count as usize {
                 let row = cx.src(element(cx, op, j));

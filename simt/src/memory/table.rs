@@ -6,10 +6,13 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::shadow::Shadow;
 
 /// A live allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AllocationInfo {
     /// First address.
     pub base: u64,
@@ -96,7 +99,8 @@ pub(super) struct State {
 }
 
 /// What lies at an address, or nearest to it; as text, in words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Nearest {
     /// The address.
     pub address: u64,

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use warpsmith_check::{Checks, Finding, Rule, Severity};
-use warpsmith_driver_api::software::{Allow, Report, parse_checks};
+use warpsmith_check::defect::Difference;
+use warpsmith_check::{Checks, Defect, Finding, Report, Rule, Severity};
+use warpsmith_driver_api::software::{Allow, parse_checks};
 use warpsmith_host::gpu_kernels::cases::{Case, Failure as CaseFailure, Subject};
 use warpsmith_simt::{LoadOptions, Module};
 
@@ -22,7 +23,7 @@ use crate::cli::CheckArgs;
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table, count};
 use bench::Gpu;
-use render::Groups;
+use render::Accepting;
 
 /// Runs the command.
 pub fn run(args: &CheckArgs) -> Result<(), Failure> {
@@ -114,7 +115,7 @@ struct Row {
 fn kernels(args: &CheckArgs, checks: Checks, allow: &[Allow]) -> Result<(), Failure> {
     let subjects = subjects(&args.kernels)?;
     let module = module(args.sm)?;
-    let mut groups = Groups::new(allow);
+    let mut groups = Accepting::new(allow);
     let mut rows = Vec::new();
     let mut approximate = Approximate::default();
     let runs: Vec<(Subject, Vec<Case>)> = match &args.shape {
@@ -166,7 +167,7 @@ fn check_case(
     checks: Checks,
     module: &Arc<Module>,
     case: &Case,
-    groups: &mut Groups<'_>,
+    groups: &mut Accepting<'_>,
     row: &mut Row,
 ) -> Result<Approximate, Failure> {
     let mut approximate = Approximate::default();
@@ -188,9 +189,8 @@ fn check_case(
         row.lane_instructions += gpu.counters.lane_instructions;
         // A launch that a finding explains needs no second report.
         let explained = gpu.reports.iter().any(|r| r.finding.severity == Severity::Error);
-        for mut report in std::mem::take(&mut gpu.reports) {
-            report.replay = replay(seed, 1);
-            groups.add(report, Some(case.to_string()));
+        for report in std::mem::take(&mut gpu.reports) {
+            groups.add(Report { replay: replay(seed, 1), shape: Some(case.to_string()), ..report });
         }
         match outcome {
             Ok(()) => {}
@@ -206,9 +206,9 @@ fn check_case(
         match first {
             None => first = Some((seed, gpu.digest())),
             Some((before, digest)) if digest != gpu.digest() => {
-                let mut report = Report::new(nondeterminism(&kernel, before, seed));
-                report.replay = replay(before, seed - before + 1);
-                groups.add(report, Some(case.to_string()));
+                let report = Report::new(nondeterminism(&kernel, before, seed));
+                let replay = replay(before, seed - before + 1);
+                groups.add(Report { replay, shape: Some(case.to_string()), ..report });
                 break;
             }
             Some(_) => {}
@@ -217,25 +217,13 @@ fn check_case(
     Ok(approximate)
 }
 
+/// The finding that the outputs of a kernel under two seeds differ.
 fn nondeterminism(kernel: &str, before: u64, seed: u64) -> Finding {
-    Finding {
-        rule: Rule::Nondeterminism,
-        severity: Severity::Error,
-        kernel: kernel.to_owned(),
-        message: format!("the outputs under seed {seed} differ in their bits from those under seed {before}"),
-        sites: Vec::new(),
-        memory: String::new(),
-        addresses: Vec::new(),
-        help:
-            "the result depends on the order of blocks, warps or lanes: a race, or an operation that does not commute, \
-               such as a floating-point atomic addition"
-                .to_owned(),
-        count: 1,
-        also: Vec::new(),
-    }
+    let defect = Defect::Schedule { seeds: (before, seed), difference: Difference::Outputs };
+    Finding { kernel: kernel.to_owned(), ..Finding::new(Rule::Nondeterminism, Severity::Error, defect) }
 }
 
-fn summary(args: &CheckArgs, groups: &Groups<'_>, rows: &[Row], approximate: &Approximate) {
+fn summary(args: &CheckArgs, groups: &Accepting<'_>, rows: &[Row], approximate: &Approximate) {
     if args.github {
         groups.annotate(Path::new("."));
     }
@@ -261,7 +249,7 @@ fn summary(args: &CheckArgs, groups: &Groups<'_>, rows: &[Row], approximate: &Ap
                 "checks": args.checks,
                 "kernels": kernels,
                 "approximate": approximate.to_json(),
-                "findings": groups.to_json(),
+                "findings": groups.ranked(0),
             })
         );
         return;

@@ -3,10 +3,9 @@
 //! Copies are compared thread by thread, in each thread's own order, and which thread is which does not matter: a program
 //! whose threads overtake each other, but copy the same, is the same.
 
-use serde_json::{Value, json};
-use warpsmith_check::{Rule, Severity};
-
-use super::plural;
+use warpsmith_check::defect::Difference;
+use warpsmith_check::record::{CopiedBy, Record};
+use warpsmith_check::{Defect, Finding, HostSite, Report, Rule, Severity};
 
 /// What a run did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,29 +25,29 @@ struct Lane {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Copied {
-    /// Who called the driver, as the report has it.
-    call: String,
+    /// Who called the driver.
+    call: HostSite,
     bytes: u64,
     digest: String,
 }
 
 impl Outcome {
     /// Of the lines of a report file.
-    pub fn new(code: u8, lines: &[Value]) -> Outcome {
-        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    pub fn new(code: u8, lines: &[Record]) -> Outcome {
         let mut lanes = Vec::new();
-        for line in lines.iter().filter(|l| l["type"] == "outputs") {
-            for thread in line["threads"].as_array().into_iter().flatten() {
-                let copy = |c: &Value| Copied {
-                    call: c[0].as_u64().map_or_else(String::new, |at| line["sites"][at as usize].to_string()),
-                    bytes: c[1].as_u64().unwrap_or(0),
-                    digest: text(&c[2]),
-                };
-                lanes.push(Lane {
-                    copies: thread["copies"].as_array().into_iter().flatten().map(copy).collect(),
-                    more: (thread["more"].as_u64().unwrap_or(0), text(&thread["rest"])),
-                });
-            }
+        for line in lines {
+            let Record::Outputs(outputs) = line else { continue };
+            let lane = |thread: &CopiedBy| Lane {
+                copies: (thread.copies.iter())
+                    .map(|(at, bytes, digest)| Copied {
+                        call: outputs.sites.get(*at).cloned().unwrap_or_default(),
+                        bytes: *bytes,
+                        digest: digest.clone(),
+                    })
+                    .collect(),
+                more: (thread.more, thread.rest.clone()),
+            };
+            lanes.extend(outputs.threads.iter().map(lane));
         }
         Outcome { code, lanes }
     }
@@ -60,7 +59,7 @@ impl Outcome {
     }
 
     /// The first thing that another run did otherwise.
-    pub fn difference(&self, other: &Outcome) -> Option<Difference> {
+    pub fn difference(&self, other: &Outcome) -> Option<Differs> {
         let (mut ours, mut theirs) = (self.lanes.clone(), other.lanes.clone());
         ours.retain(|lane| match theirs.iter().position(|l| l == lane) {
             Some(at) => {
@@ -78,110 +77,55 @@ impl Outcome {
         }
         match theirs.first() {
             Some(lane) => Some(first_difference(&Lane::default(), lane)),
-            None => (self.code != other.code).then_some(Difference::Code(self.code, other.code)),
+            None => (self.code != other.code).then_some(Differs {
+                what: Difference::ExitCode { before: self.code, after: other.code },
+                call: HostSite::default(),
+            }),
         }
     }
 }
 
-/// What differs between two runs.
+/// What differs between two runs, and the call that it was seen at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Difference {
-    /// The exit code.
-    Code(u8, u8),
-    /// The bytes of a copy: its number among those of its thread, from 1, its size, and who made it.
-    Bytes { number: usize, bytes: u64, call: String },
-    /// Which copy it is.
-    Path { number: usize, before: Option<(u64, String)>, after: Option<(u64, String)> },
-    /// Something behind the copies that are listed one by one.
-    Later { number: usize },
+pub struct Differs {
+    what: Difference,
+    call: HostSite,
 }
 
-fn first_difference(before: &Lane, after: &Lane) -> Difference {
+fn first_difference(before: &Lane, after: &Lane) -> Differs {
     let pairs = before.copies.iter().zip(&after.copies);
+    let path = |number, before: Option<&Copied>, after: Option<&Copied>| Differs {
+        what: Difference::Path { number, before: before.map(|c| c.bytes), after: after.map(|c| c.bytes) },
+        call: before.or(after).map(|c| c.call.clone()).unwrap_or_default(),
+    };
     if let Some((at, (a, b))) = pairs.enumerate().find(|(_, (a, b))| a != b) {
         let number = at + 1;
         return if (&a.call, a.bytes) == (&b.call, b.bytes) {
-            Difference::Bytes { number, bytes: a.bytes, call: a.call.clone() }
+            Differs { what: Difference::Bytes { number, bytes: a.bytes }, call: a.call.clone() }
         } else {
-            let side = |c: &Copied| Some((c.bytes, c.call.clone()));
-            Difference::Path { number, before: side(a), after: side(b) }
+            path(number, Some(a), Some(b))
         };
     }
     let common = before.copies.len().min(after.copies.len());
-    let side = |l: &Lane| l.copies.get(common).map(|c| (c.bytes, c.call.clone()));
     if before.copies.len() == after.copies.len() {
-        return Difference::Later { number: common + 1 };
+        return Differs { what: Difference::Later { number: common + 1 }, call: HostSite::default() };
     }
-    Difference::Path { number: common + 1, before: side(before), after: side(after) }
+    path(common + 1, before.copies.get(common), after.copies.get(common))
 }
 
-impl Difference {
-    /// The finding that the runs under two seeds differ so, as a line of a report file.
-    pub fn finding(&self, seeds: (u64, u64), replay: &str) -> Value {
-        let (a, b) = seeds;
-        let copy = |side: &Option<(u64, String)>| match side {
-            Some((bytes, _)) => format!("of {}", plural(*bytes as usize, "byte", "bytes")),
-            None => "missing".to_owned(),
-        };
-        let (message, call) = match self {
-            Difference::Code(before, after) => {
-                (format!("the program ends with code {before} under seed {a} and {after} under seed {b}"), None)
-            }
-            Difference::Bytes { number, bytes, call } => (
-                format!(
-                    "copy {number} to the host, of {}, delivers other bytes under seed {b} than under seed {a}",
-                    plural(*bytes as usize, "byte", "bytes")
-                ),
-                Some(call),
-            ),
-            Difference::Path { number, before, after } => (
-                format!(
-                    "copy {number} to the host is {} under seed {a} and {} under seed {b}",
-                    copy(before),
-                    copy(after)
-                ),
-                before.as_ref().or(after.as_ref()).map(|side| &side.1),
-            ),
-            Difference::Later { number } => {
-                (format!("copies to the host from number {number} on are not the same under seeds {a} and {b}"), None)
-            }
-        };
-        let help = "the result depends on the order of blocks, warps or lanes: a race, or an operation that does not \
-                    commute, such as a floating-point atomic addition or a place that an atomic counter gives out";
-        let call = call.and_then(|c| serde_json::from_str(c).ok()).unwrap_or(Value::Null);
-        let (rule, severity) = (Rule::Nondeterminism.name(), Severity::Error.name());
-        let mut text = format!("{severity}[{rule}]: {message}");
-        if let Some(api) = call["api"].as_str().filter(|api| !api.is_empty()) {
-            text.push_str(&format!("\n  called by {api}"));
-        }
-        for frame in call["frames"].as_array().into_iter().flatten() {
-            let function = frame["function"].as_str().unwrap_or_default();
-            text.push_str(&match frame["file"].as_str() {
-                Some(file) => format!("\n    from {file}:{} in {function}", frame["line"]),
-                None => format!("\n    from {function}"),
-            });
-        }
-        text.push_str(&format!("\n  help: {help}\n  replay: {replay}"));
-        json!({
-            "type": "finding",
-            "rule": rule,
-            "severity": severity,
-            "kernel": "",
-            "message": message,
-            "count": 1,
-            "place": null,
-            "sites": [],
-            "help": help,
-            "seeds": [a, b],
-            "call": call,
-            "replay": replay,
-            "text": text,
-        })
+impl Differs {
+    /// The finding that the runs under two seeds differ so.
+    pub fn report(&self, seeds: (u64, u64), replay: String) -> Report {
+        let defect = Defect::Schedule { seeds, difference: self.what.clone() };
+        let finding = Finding::new(Rule::Nondeterminism, Severity::Error, defect);
+        Report { site: self.call.clone(), replay, ..Report::new(finding) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     /// A report of one process; threads of copies, each a site, a size and a digest.
@@ -189,7 +133,12 @@ mod tests {
         let threads: Vec<Value> =
             threads.as_array().unwrap().iter().map(|c| json!({ "copies": c, "more": 0, "rest": "0" })).collect();
         let sites = json!([{ "api": "cuMemcpyDtoH_v2", "frames": [] }, { "api": "cuMemcpy", "frames": [] }]);
-        Outcome::new(code, &[json!({ "type": "outputs", "sites": sites, "threads": threads })])
+        let line = json!({ "type": "outputs", "process": 1, "sites": sites, "threads": threads });
+        Outcome::new(code, &[Record::parse(&line.to_string()).unwrap()])
+    }
+
+    fn message(before: &Outcome, after: &Outcome, seeds: (u64, u64)) -> String {
+        before.difference(after).unwrap().report(seeds, "again".to_owned()).finding.message()
     }
 
     #[test]
@@ -200,32 +149,39 @@ mod tests {
         assert_eq!(before.size(), (4, 16));
         let swapped = json!([[0, 4, "b"], [0, 4, "a"]]);
         let difference = before.difference(&outcome(0, json!([two, swapped]))).unwrap();
-        assert!(matches!(difference, Difference::Bytes { number: 1, bytes: 4, .. }), "{difference:?}");
+        assert!(matches!(difference.what, Difference::Bytes { number: 1, bytes: 4 }), "{difference:?}");
     }
 
     #[test]
     fn the_first_difference_is_named() {
         let before = outcome(0, json!([[[0, 4, "a"], [1, 8, "b"]]]));
         assert_eq!(before.difference(&before), None);
-        assert_eq!(before.difference(&Outcome { code: 3, ..before.clone() }), Some(Difference::Code(0, 3)));
+        let other_code = before.difference(&Outcome { code: 3, ..before.clone() }).unwrap();
+        assert_eq!(other_code.what, Difference::ExitCode { before: 0, after: 3 });
         let other = outcome(0, json!([[[0, 4, "a"], [1, 8, "x"]]]));
-        let finding = before.difference(&other).unwrap().finding((0, 2), "again");
         assert_eq!(
-            finding["message"],
+            message(&before, &other, (0, 2)),
             "copy 2 to the host, of 8 bytes, delivers other bytes under seed 2 than under seed 0"
         );
-        assert_eq!((&finding["call"]["api"], &finding["seeds"]), (&"cuMemcpy".into(), &json!([0, 2])));
+        let report = before.difference(&other).unwrap().report((0, 2), "again".to_owned());
+        let json = report.to_json();
+        assert_eq!((&json["call"]["api"], &json["seeds"]), (&"cuMemcpy".into(), &json!([0, 2])));
+        assert_eq!(json["replay"], "again");
         let shorter = outcome(0, json!([[[0, 4, "a"]]]));
-        let finding = before.difference(&shorter).unwrap().finding((0, 1), "again");
-        assert_eq!(finding["message"], "copy 2 to the host is of 8 bytes under seed 0 and missing under seed 1");
-        let finding = outcome(0, json!([])).difference(&shorter).unwrap().finding((0, 1), "again");
-        assert_eq!(finding["message"], "copy 1 to the host is missing under seed 0 and of 4 bytes under seed 1");
+        let told = message(&before, &shorter, (0, 1));
+        assert_eq!(told, "copy 2 to the host is of 8 bytes under seed 0 and missing under seed 1");
+        let told = message(&outcome(0, json!([])), &shorter, (0, 1));
+        assert_eq!(told, "copy 1 to the host is missing under seed 0 and of 4 bytes under seed 1");
     }
 
     #[test]
     fn what_is_not_listed_counts_as_well() {
-        let line = |rest: &str| json!({ "type": "outputs", "sites": [], "threads": [{ "copies": [], "more": 2, "rest": rest }] });
-        let (a, b) = (Outcome::new(0, &[line("a")]), Outcome::new(0, &[line("b")]));
-        assert_eq!((a.difference(&b), a.size().0), (Some(Difference::Later { number: 1 }), 2));
+        let of = |rest: &str| {
+            let threads = json!([{ "copies": [], "more": 2, "rest": rest }]);
+            let line = json!({ "type": "outputs", "process": 1, "sites": [], "threads": threads });
+            Outcome::new(0, &[Record::parse(&line.to_string()).unwrap()])
+        };
+        let (a, b) = (of("a"), of("b"));
+        assert_eq!((a.difference(&b).unwrap().what, a.size().0), (Difference::Later { number: 1 }, 2));
     }
 }

@@ -1,15 +1,18 @@
 //! Programs: started with the software driver in front of any other, and with the checks in their environment.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use warpsmith_check::record::{End, Record};
+use warpsmith_check::{Groups, Report, Severity};
 use warpsmith_driver_api::software::{Allow, quote};
 
 use super::library::library_for;
-use super::outputs::{Difference, Outcome};
-use super::render::{annotation, place, verdict};
+use super::outputs::{Differs, Outcome};
+use super::render::{self, annotation, verdict};
 use super::{Failure, Kind, plural};
 use crate::child;
 use crate::cli::CheckArgs;
@@ -20,7 +23,7 @@ pub struct Run {
     /// Its exit code; 128 and the signal's number if one ended it.
     pub code: u8,
     /// Lines of the report file.
-    pub lines: Vec<Value>,
+    pub lines: Vec<Record>,
 }
 
 /// Runs a program on the software driver with these variables.
@@ -55,11 +58,10 @@ pub fn start(program: &[OsString], sm: u32, variables: &[(&str, String)]) -> Res
 }
 
 /// The lines of a report file.
-pub fn read_report(path: &Path) -> Result<Vec<Value>, Failure> {
+pub fn read_report(path: &Path) -> Result<Vec<Record>, Failure> {
     let operation = |what: String| Failure::new(Kind::Operation, what);
     let text = std::fs::read_to_string(path).map_err(|e| operation(format!("the report is lost: {e}")))?;
-    let line = |l: &str| serde_json::from_str(l).map_err(|e| operation(format!("a line of the report: {e}: {l}")));
-    text.lines().map(line).collect()
+    text.lines().map(|line| Record::parse(line).map_err(|e| operation(e.to_string()))).collect()
 }
 
 #[cfg(unix)]
@@ -102,7 +104,7 @@ pub struct Subject {
 pub struct Verdict<'a> {
     /// The first exit code that is not 0.
     pub code: u8,
-    findings: Vec<Value>,
+    findings: Vec<Report>,
     approximate: Approximate,
     compared: Compared<'a>,
 }
@@ -122,6 +124,7 @@ pub fn under_checks<'a>(
     let accepted = accepted.iter().any(|a| a.covers(&super::nondeterminism("", 0, 0)));
     let compared = Compared::new(args, &subject.replay);
     let mut all = Verdict { code: 0, findings: Vec::new(), approximate: Approximate::default(), compared };
+    let mut groups = Groups::default();
     let mut one = |seed: u64| {
         let mut variables = vec![("WARPSMITH_CHECK", args.checks.clone()), ("WARPSMITH_SEED", seed.to_string())];
         if args.seeds > 1 {
@@ -140,22 +143,19 @@ pub fn under_checks<'a>(
             let again = one(args.seed)?;
             let finding = all.compared.conclude(seed, &difference, &Outcome::new(again.code, &again.lines));
             if let Some(finding) = finding.filter(|_| !accepted) {
-                eprintln!("{}\n", finding["text"].as_str().unwrap_or_default());
-                all.findings.push(finding);
+                eprintln!("{finding}\n");
+                groups.add(finding);
             }
         }
         all.approximate.extend(approximate_of(&ran.lines));
-        merge(&mut all.findings, ran.lines);
+        merge(&mut groups, ran.lines);
     }
-    all.findings.sort_by_key(|f| ["error", "warning", "info"].iter().position(|s| f["severity"] == *s));
+    all.findings = groups.into_all();
+    all.findings.sort_by_key(|report| std::cmp::Reverse(report.finding.severity));
     Ok(all)
 }
 
 impl Verdict<'_> {
-    fn of(&self, severity: &str) -> usize {
-        self.findings.iter().filter(|f| f["severity"] == severity).count()
-    }
-
     /// Prints everything; an object of JSON also has what `more` has.
     pub fn report(&self, args: &CheckArgs, subject: &Subject, more: &Value) {
         if args.github {
@@ -177,28 +177,30 @@ impl Verdict<'_> {
             return;
         }
         // The findings themselves were printed as they came.
-        for finding in &self.findings {
-            let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
-            let place = place(finding).map_or_else(|| text("kernel"), |(file, line, _)| format!("{file}:{line}"));
+        for report in &self.findings {
+            let finding = &report.finding;
+            let place = report.shown_at().map(|(file, line, _)| format!("{file}:{line}"));
+            let place = place.unwrap_or_else(|| finding.kernel.clone());
             let at = if place.is_empty() { place } else { format!(" {place}") };
-            println!("{:>6} x {}[{}]{at}: {}", finding["count"], text("severity"), text("rule"), text("message"));
+            let (severity, rule) = (finding.severity.name(), finding.rule.name());
+            println!("{:>6} x {severity}[{rule}]{at}: {}", finding.count, finding.message());
         }
         self.approximate.print();
         self.compared.print();
-        println!("{}: {}", subject.name, verdict(self.of("error"), self.of("warning"), self.of("info")));
+        println!("{}: {}", subject.name, verdict(&self.findings));
     }
 
     /// Whether errors were found.
     pub fn errors(&self) -> Result<(), Failure> {
-        match self.of("error") {
+        match render::of(&self.findings, Severity::Error) {
             0 => Ok(()),
             n => Err(Failure::new(Kind::Findings, plural(n, "error was found", "errors were found"))),
         }
     }
 
     /// The texts of all findings, for what did not print them as they came.
-    pub fn texts(&self) -> impl Iterator<Item = &str> {
-        self.findings.iter().filter_map(|f| f["text"].as_str())
+    pub fn texts(&self) -> impl Iterator<Item = String> {
+        self.findings.iter().map(Report::to_string)
     }
 }
 
@@ -221,7 +223,7 @@ impl<'a> Compared<'a> {
     }
 
     /// Adds a run; the answer is how it differs, for the first that does.
-    fn add(&mut self, seed: u64, outcome: Outcome) -> Option<Difference> {
+    fn add(&mut self, seed: u64, outcome: Outcome) -> Option<Differs> {
         if self.args.seeds < 2 {
             return None;
         }
@@ -235,7 +237,7 @@ impl<'a> Compared<'a> {
     }
 
     /// The finding, unless a second run under the first seed shows that seeds have nothing to do with it.
-    fn conclude(&mut self, seed: u64, difference: &Difference, again: &Outcome) -> Option<Value> {
+    fn conclude(&mut self, seed: u64, difference: &Differs, again: &Outcome) -> Option<Report> {
         if self.first.as_ref().is_some_and(|first| first.difference(again).is_some()) {
             self.verdict = UNSTABLE;
             return None;
@@ -244,7 +246,7 @@ impl<'a> Compared<'a> {
         let (first, sm) = (self.args.seed, self.args.sm);
         let count = seed - first + 1;
         let replay = format!("warpsmith check --sm {sm} --seed {first} --seeds {count} {}", self.replay);
-        Some(difference.finding((first, seed), &replay))
+        Some(difference.report((first, seed), replay))
     }
 
     fn to_json(&self) -> Value {
@@ -268,67 +270,62 @@ impl<'a> Compared<'a> {
 }
 
 /// The approximate instructions that a report file names.
-fn approximate_of(lines: &[Value]) -> Approximate {
+fn approximate_of(lines: &[Record]) -> Approximate {
     let mut all = Approximate::default();
-    for line in lines.iter().filter(|l| l["type"] == "approximate") {
-        all.add(
-            line["kernel"].as_str().unwrap_or_default(),
-            line["instructions"].as_array().cloned().unwrap_or_default(),
-        );
+    for line in lines {
+        if let Record::Approximate(of) = line {
+            all.add(&of.kernel, of.instructions.clone());
+        }
     }
     all
 }
 
 /// Adds the findings of a report file, with the counts that the end of each process gives.
-pub fn merge(all: &mut Vec<Value>, lines: Vec<Value>) {
-    let mut of_process: std::collections::HashMap<u64, Vec<usize>> = std::collections::HashMap::new();
-    let mut new: Vec<Value> = Vec::new();
+pub fn merge(all: &mut Groups, lines: impl IntoIterator<Item = Record>) {
+    let mut of_process: HashMap<Option<u32>, Vec<usize>> = HashMap::new();
+    let mut new: Vec<Report> = Vec::new();
     for line in lines {
-        let process = line["process"].as_u64().unwrap_or(0);
-        match line["type"].as_str() {
-            Some("finding") => {
-                of_process.entry(process).or_default().push(new.len());
-                new.push(line);
+        match line {
+            Record::Finding(report) => {
+                of_process.entry(report.process).or_default().push(new.len());
+                new.push(*report);
             }
-            Some("end") => {
-                let counts = line["counts"].as_array().cloned().unwrap_or_default();
-                for (at, count) in of_process.remove(&process).unwrap_or_default().into_iter().zip(counts) {
-                    new[at]["count"] = count;
+            Record::End(End { process, counts }) => {
+                for (at, count) in of_process.remove(&Some(process)).unwrap_or_default().into_iter().zip(counts) {
+                    new[at].finding.count = count;
                 }
             }
             _ => {}
         }
     }
-    for finding in new {
-        let same = |f: &&mut Value| ["rule", "kernel", "place", "message"].iter().all(|key| f[*key] == finding[*key]);
-        match all.iter_mut().find(same) {
-            Some(known) => {
-                let sum = known["count"].as_u64().unwrap_or(0) + finding["count"].as_u64().unwrap_or(0);
-                known["count"] = json!(sum);
-            }
-            None => all.push(finding),
-        }
+    for report in new {
+        all.add(report);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use warpsmith_check::{Defect, Finding, Rule};
+
     use super::*;
 
     #[test]
     fn the_end_of_a_process_gives_the_counts() {
-        let finding =
-            |process: u64, rule: &str| json!({ "type": "finding", "process": process, "rule": rule, "count": 1 });
+        let finding = |process: u32, rule: Rule| {
+            let finding = Finding::new(rule, Severity::Warning, Defect::DivisionByZero);
+            let report = Report { process: Some(process), ..Report::new(finding) };
+            // As the driver writes it, and as it is read.
+            Record::parse(&Record::Finding(Box::new(report)).to_line()).unwrap()
+        };
         let lines = vec![
-            json!({ "type": "start", "process": 1 }),
-            finding(1, "a"),
-            finding(2, "a"),
-            finding(1, "b"),
-            json!({ "type": "end", "process": 1, "counts": [5, 7] }),
+            finding(1, Rule::DivisionByZero),
+            finding(2, Rule::DivisionByZero),
+            finding(1, Rule::ApiMisuse),
+            Record::End(End { process: 1, counts: vec![5, 7] }),
         ];
-        let mut all = Vec::new();
+        let mut all = Groups::default();
         merge(&mut all, lines);
-        let counts: Vec<u64> = all.iter().map(|f| f["count"].as_u64().unwrap()).collect();
+        let counts: Vec<u64> = all.all().iter().map(|r| r.finding.count).collect();
         assert_eq!(counts, [6, 7], "process 2 did not live to say how often");
     }
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use warpsmith_arch::Gpu as Sheet;
 use warpsmith_builder::{Arch, ptxas};
 use warpsmith_check::Checks;
+use warpsmith_check::record::Record;
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::Failure as CaseFailure;
 use warpsmith_simt::Module;
@@ -146,7 +147,7 @@ fn of_program(args: &ProfileArgs, gpu: &'static Sheet, sm: u32) -> Result<(), Fa
         return Err(Failure::usage("either a kernel or a program after `--`, not both"));
     }
     let ran = program::start(&args.program, sm, &[("WARPSMITH_PROFILE", "1".to_owned())])?;
-    let mut launches: Vec<Value> = ran.lines.into_iter().filter(|l| l["type"] == "profile").collect();
+    let mut launches: Vec<Value> = ran.lines.into_iter().filter_map(Record::into_profile).collect();
     let projections: Vec<Projection> =
         launches.iter().map(|l| Projection::new(&Counted::read(l.clone()), gpu)).collect();
     if args.json {

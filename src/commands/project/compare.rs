@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use warpsmith_check::record::Record;
 
 use super::{Project, harness};
 use crate::cli::{CompareArgs, DriverChoice};
@@ -84,6 +85,14 @@ fn between(ours: &Side, theirs: &Side) -> Vec<Row> {
     ours.benchmarks.iter().map(one).collect()
 }
 
+/// The lines that a benchmark's harness wrote.
+fn read_lines(path: &Path) -> Result<Vec<Value>, Failure> {
+    let operation = |what: String| Failure::new(Kind::Operation, what);
+    let text = std::fs::read_to_string(path).map_err(|e| operation(format!("{}: {e}", path.display())))?;
+    let line = |l: &str| serde_json::from_str(l).map_err(|e| operation(format!("a line of the outputs: {e}: {l}")));
+    text.lines().map(line).collect()
+}
+
 /// Runs a program's benchmarks once each; `None` if it has none of that name, or does not know how.
 fn run<'a>(
     program: &Path,
@@ -101,7 +110,7 @@ fn run<'a>(
     let ended =
         harness::finish(command, &mut || false).map_err(|e| operation(format!("{}: {e}", program.display())))?;
     let Some(ended) = ended else { return Ok(None) };
-    let lines = read_report(outputs.path())?;
+    let lines = read_lines(outputs.path())?;
     let Some((head, rest)) = lines.split_first() else {
         if ended.status.success() {
             return Ok(None);
@@ -111,7 +120,7 @@ fn run<'a>(
     };
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let mut approximate = Approximate::default();
-    for line in read_report(report.path())?.iter().filter(|l| l["type"] == "profile") {
+    for line in read_report(report.path())?.into_iter().filter_map(Record::into_profile) {
         approximate.add(&text(&line["kernel"]), line["approximate"].as_array().cloned().unwrap_or_default());
     }
     let mut benchmarks = BTreeMap::new();

@@ -5,6 +5,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use warpsmith_check::record::Record;
+use warpsmith_check::{Groups, Report, Severity};
 use warpsmith_driver_api::software::DEFAULT_LIMIT;
 
 use super::build::Built;
@@ -27,6 +29,11 @@ pub struct Test {
 }
 
 impl Ran {
+    /// How many of the findings are errors.
+    pub fn errors(&self) -> usize {
+        self.findings.iter().filter(|report| report.finding.severity == Severity::Error).count()
+    }
+
     /// An error if a test has failed, with what it printed.
     pub fn passed(&self) -> Result<(), Failure> {
         let failed: Vec<&Test> = self.tests.iter().filter(|t| !t.passed).collect();
@@ -50,11 +57,11 @@ pub struct Ran {
     /// In the order in which they ended.
     pub tests: Vec<Test>,
     /// Findings of the checks, each once with its count.
-    pub findings: Vec<Value>,
+    pub findings: Vec<Report>,
     /// Profiles of launches, one for each kernel and shape and program.
     pub profiles: Vec<Value>,
     /// Everything else that the driver wrote down.
-    pub lines: Vec<Value>,
+    pub lines: Vec<Record>,
 }
 
 /// Variables under which tests are run.
@@ -68,7 +75,7 @@ pub fn run(
     variables: Variables<'_>,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Ran>, Failure> {
-    let mut ran = Ran::default();
+    let (mut ran, mut groups) = (Ran::default(), Groups::default());
     for (path, folder) in &built.programs {
         let operation = |what: String| Failure::new(Kind::Operation, what);
         let report = tempfile::NamedTempFile::new().map_err(|e| operation(format!("no temporary file: {e}")))?;
@@ -89,12 +96,17 @@ pub fn run(
             tests.push(Test { name, passed: false, output: format!("{}\n{stdout}{stderr}", output.status) });
         }
         ran.tests.extend(tests);
-        let (profiles, lines): (Vec<Value>, Vec<Value>) =
-            program::read_report(report.path())?.into_iter().partition(|l| l["type"] == "profile");
-        ran.profiles.extend(profiles);
-        ran.lines.extend(lines.iter().cloned());
-        program::merge(&mut ran.findings, lines);
+        let mut lines = Vec::new();
+        for line in program::read_report(report.path())? {
+            match line {
+                Record::Profile(profile) => ran.profiles.push(profile),
+                line => lines.push(line),
+            }
+        }
+        program::merge(&mut groups, lines.iter().cloned());
+        ran.lines.extend(lines);
     }
+    ran.findings = groups.into_all();
     Ok(Some(ran))
 }
 

@@ -145,7 +145,7 @@ fn round(
     }
     outcome.seconds.1 = start.elapsed().as_secs_f64() - build_seconds;
     outcome.verdict = match &outcome.ran {
-        ran if ran.findings.iter().any(|f| f["severity"] == "error") => Verdict::Findings,
+        ran if ran.errors() > 0 => Verdict::Findings,
         ran if ran.tests.iter().any(|t| !t.passed) => Verdict::Fail,
         ran if ran.tests.is_empty() => Verdict::Nothing,
         _ => Verdict::Pass,
@@ -188,7 +188,7 @@ impl Outcome {
             say(&format!("{text}\n"));
         }
         for finding in &self.ran.findings {
-            say(&format!("{}\n", finding["text"].as_str().unwrap_or_default().trim_end()));
+            say(&format!("{finding}\n"));
         }
         for test in self.ran.tests.iter().filter(|t| !t.passed) {
             // A finding says more than the test that it fails.
@@ -215,10 +215,7 @@ impl Outcome {
         let what = match self.verdict {
             Verdict::Pass => format!("pass: {}", plural(passed, "test", "tests")),
             Verdict::Error => plural(self.built.errors.len(), "error", "errors"),
-            Verdict::Findings => {
-                let errors = self.ran.findings.iter().filter(|f| f["severity"] == "error").count();
-                plural(errors, "finding", "findings")
-            }
+            Verdict::Findings => plural(self.ran.errors(), "finding", "findings"),
             Verdict::Fail => format!("fail: {} of {} pass", passed, plural(self.ran.tests.len(), "test", "tests")),
             Verdict::Nothing => match &args.kernel {
                 Some(kernel) => format!("no test has `{kernel}` in its name: nothing was run"),

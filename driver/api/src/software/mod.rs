@@ -45,8 +45,8 @@ pub use tables::records::{AllocationKind, AllocationRecord, OperationRecord, Sit
 pub use track::{allocation_at, live_allocations, operation, operations};
 
 pub use checks::{
-    Allow, CheckGuard, DEFAULT_LIMIT, Group, HostFrame, HostSite, LaunchProfile, Report, approximate_json, check,
-    checks, finding_of, findings, has_errors, instruction_limit, launch_profiles, own_frame, parse_checks, quote,
+    Allow, CheckGuard, DEFAULT_LIMIT, HostFrame, HostSite, Key, LaunchProfile, Report, approximate_json, check, checks,
+    finding_of, findings, has_errors, instruction_limit, launch_profiles, own_frame, parse_checks, quote,
     reset_launch_profiles, set_instruction_limit, take_findings,
 };
 pub use report::{KernelProfile, last_report, profile, reset_profile, take_report};

@@ -3,9 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use warpsmith_check::Checks;
+use warpsmith_check::{Checks, Report};
 
-use super::report::Report;
 use super::settings::Settings;
 
 pub(super) static SETTINGS: OnceLock<Settings> = OnceLock::new();

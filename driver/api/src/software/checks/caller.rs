@@ -4,11 +4,10 @@ use std::backtrace::Backtrace;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
-use warpsmith_check::Checks;
+use warpsmith_check::{Checks, HostSite, Report};
 
 use super::asked::{OVERRIDE, PENDING, SETTINGS, checks, watched};
-use super::report::Report;
-use super::site::HostSite;
+use super::site::host_site;
 use crate::software::thread;
 
 /// Frames that tell places apart.
@@ -72,10 +71,9 @@ pub(crate) fn is_acting() -> bool {
 
 /// Where the operation at hand was issued.
 pub(super) fn site() -> HostSite {
-    let of = |trace: &Backtrace| HostSite::of(trace);
-    match acting(|c| c.trace.as_ref().map(of).unwrap_or_default()) {
+    match acting(|c| c.trace.as_ref().map(host_site).unwrap_or_default()) {
         Some(site) => site,
-        None => of(&Backtrace::force_capture()),
+        None => host_site(&Backtrace::force_capture()),
     }
 }
 

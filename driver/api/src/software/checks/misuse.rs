@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use warpsmith_check::{Finding, Rule, Severity};
+use warpsmith_check::{Defect, Finding, Rule, Severity};
 
 use super::asked::checks;
 use crate::codes::{result_name, result_text};
@@ -51,7 +51,7 @@ fn asks(function: &str) -> bool {
 
 /// A call of this thread has answered a code.
 pub(crate) fn refused(function: &str, code: i32) {
-    let Some(help) = reason(code).filter(|_| !asks(function)) else { return };
+    let Some(reason) = reason(code).filter(|_| !asks(function)) else { return };
     let checks = checks();
     if !(checks.init || checks.races || checks.sync) {
         return;
@@ -60,18 +60,14 @@ pub(crate) fn refused(function: &str, code: i32) {
     if TOLD.try_with(|t| t.get() == instrument::call_number()).unwrap_or(true) {
         return;
     }
-    let finding = Finding {
-        rule: Rule::ApiMisuse,
-        severity: Severity::Warning,
-        kernel: String::new(),
-        message: format!("{function} is refused: {} ({code}), {}", result_name(code), result_text(code)),
-        sites: Vec::new(),
-        memory: String::new(),
-        addresses: Vec::new(),
-        help: help.to_owned(),
-        count: 1,
-        also: Vec::new(),
+    let defect = Defect::Refused {
+        function: function.to_owned(),
+        code,
+        name: result_name(code).to_owned(),
+        meaning: result_text(code).to_owned(),
+        reason: reason.to_owned(),
     };
+    let finding = Finding::new(Rule::ApiMisuse, Severity::Warning, defect);
     super::submit(vec![finding], None);
 }
 

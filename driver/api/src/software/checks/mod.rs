@@ -1,8 +1,8 @@
 //! Checked launches: what is checked, what was found, and who is told.
 //!
 //! `WARPSMITH_CHECK`, `WARPSMITH_SEED` and `WARPSMITH_PROFILE` decide for the process, [`check`] for a thread. Launches that
-//! are watched run through [`Inspect::begin`](warpsmith_check::Inspect::begin). A finding is printed when its group (rule,
-//! kernel, places) is first seen in the process, appended to the file in `WARPSMITH_REPORT`, kept for [`findings`], and
+//! are watched run through [`Inspect::begin`](warpsmith_check::Inspect::begin). A finding is printed when the first with its
+//! [`Key`] is seen in the process, appended to the file in `WARPSMITH_REPORT`, kept for [`findings`], and
 //! kept for [`take_findings`] of the thread whose call caused it.
 
 mod asked;
@@ -19,21 +19,22 @@ mod report;
 mod settings;
 mod site;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io::Write;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use serde_json::{Value, json};
-use warpsmith_check::{Checks, Finding, Inspect, Progress, Severity, Start, Waiting};
+pub(super) use warpsmith_check::defect::LeftBy;
+use warpsmith_check::record::{self as line, Record};
+use warpsmith_check::{Checks, Finding, Groups, Inspect, Progress, Severity, Start, Waiting};
 use warpsmith_simt::{Counters, Fault, Instance, Launch};
 
 pub use asked::checks;
 pub(crate) use caller::Caller;
 pub(super) use caller::is_acting;
+pub(super) use leaks::leaked;
 pub use leaks::leaks;
-pub(super) use leaks::{LeftBy, leaked};
 pub(super) use leave::leaves;
 pub use limit::{DEFAULT_LIMIT, instruction_limit, set_instruction_limit};
 pub(crate) use misuse::refused;
@@ -41,11 +42,11 @@ pub(super) use outputs::copied;
 pub(super) use overlap::{copies, fills, retires};
 
 pub use record::{LaunchProfile, approximate_json, launch_profiles, reset_launch_profiles};
-pub use report::{Group, Report, finding_of};
+pub use report::finding_of;
 pub(super) use settings::Settings;
 pub use settings::{Allow, parse_checks};
-pub use site::{HostFrame, HostSite};
-pub use warpsmith_check::own_frame;
+pub(super) use site::host_site;
+pub use warpsmith_check::{HostFrame, HostSite, Key, Report, own_frame};
 
 use asked::{OVERRIDE, PENDING, SETTINGS, watched};
 
@@ -70,8 +71,7 @@ const MOST_PENDING: usize = 256;
 /// The findings of this process.
 #[derive(Default)]
 struct Found {
-    known: HashMap<report::Group, usize>,
-    reports: Vec<Report>,
+    reports: Groups,
     /// Kernels whose approximate instructions are written down, each with their number.
     approximate: HashSet<(String, usize)>,
     /// The report file could not be written, and that has been said.
@@ -88,8 +88,9 @@ pub(super) fn start(settings: &Settings, devices: &[Device]) {
     }
     if watched(settings.checks) || settings.outputs {
         let sm = devices.first().map(|d| d.spec.sm());
-        let line = json!({ "type": "start", "process": std::process::id(), "sm": sm, "seed": settings.checks.seed });
-        append(lock(&FOUND).get_or_insert_with(Found::default), settings, &[line]);
+        let (format, process) = (line::FORMAT, std::process::id());
+        let start = Record::Start(line::Start { format, process, sm, seed: settings.checks.seed });
+        append(lock(&FOUND).get_or_insert_with(Found::default), settings, &[start]);
     }
 }
 
@@ -150,7 +151,7 @@ pub fn check(checks: Checks) -> CheckGuard {
 /// All findings of this process so far, grouped, each with its count.
 pub fn findings() -> Vec<Report> {
     settled();
-    lock(&FOUND).as_ref().map(|f| f.reports.clone()).unwrap_or_default()
+    lock(&FOUND).as_ref().map(|f| f.reports.all().to_vec()).unwrap_or_default()
 }
 
 /// Takes the findings that calls of this thread have caused since it last asked.
@@ -263,8 +264,8 @@ fn approximate(instance: &Instance, kernel: &str) {
     let mut guard = lock(&FOUND);
     let found = guard.get_or_insert_with(Found::default);
     if !list.is_empty() && found.approximate.insert((kernel.to_owned(), list.len())) {
-        let line = json!({ "type": "approximate", "kernel": kernel, "instructions": approximate_json(&list) });
-        append(found, settings, &[line]);
+        let (kernel, instructions) = (kernel.to_owned(), approximate_json(&list));
+        append(found, settings, &[Record::Approximate(line::ApproximateRecord { kernel, instructions })]);
     }
 }
 
@@ -285,10 +286,8 @@ pub(super) fn submit(findings: Vec<Finding>, launch: Option<Launch>) {
     let replay = replay();
     for finding in findings {
         let places::Places { allocation, freed, source } = places::of_finding(&finding);
-        add(
-            Report { finding, launch, site: site.clone(), allocation, freed, source, replay: replay.clone() },
-            settings,
-        );
+        let (site, replay) = (site.clone(), replay.clone());
+        add(Report { launch, site, allocation, freed, source, replay, ..Report::new(finding) }, settings);
     }
 }
 
@@ -324,23 +323,17 @@ fn add(report: Report, settings: &Settings) {
 fn publish(report: Report, settings: &Settings) {
     let mut guard = lock(&FOUND);
     let found = guard.get_or_insert_with(Found::default);
-    if let Some(&at) = found.known.get(&report.group()) {
-        found.reports[at].finding.count += report.finding.count;
-        return;
-    }
-    let mut line = report.to_json();
-    line["process"] = json!(std::process::id());
+    let Some(new) = found.reports.add(report) else { return };
+    let text = format!("{new}\n");
+    let line = Record::Finding(Box::new(Report { process: Some(std::process::id()), ..new.clone() }));
     append(found, settings, &[line]);
-    let text = format!("{report}\n");
-    found.known.insert(report.group(), found.reports.len());
-    found.reports.push(report);
     // Last: where standard error is closed, this panics.
     eprintln!("{text}");
 }
 
-fn append(found: &mut Found, settings: &Settings, lines: &[Value]) {
+fn append(found: &mut Found, settings: &Settings, lines: &[Record]) {
     let Some(path) = &settings.report else { return };
-    let text: String = lines.iter().map(|l| format!("{l}\n")).collect();
+    let text: String = lines.iter().map(|l| l.to_line() + "\n").collect();
     let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
     // One write: lines of several processes do not mix.
     if let Err(error) = opened.and_then(|mut file| file.write_all(text.as_bytes()))
@@ -399,13 +392,14 @@ pub(crate) fn finish() {
     if !FAULTED.load(Ordering::Relaxed) {
         leave(track::left_over(), LeftBy::Process);
     }
-    let mut lines: Vec<Value> = launch_profiles().iter().map(LaunchProfile::to_json).collect();
-    lines.extend(outputs::line());
+    let profiles = launch_profiles();
+    let mut lines: Vec<Record> = profiles.iter().map(|profile| Record::Profile(profile.to_json())).collect();
+    lines.extend(outputs::record());
     // Another thread may hold the lock for ever now.
     let Ok(mut guard) = FOUND.try_lock() else { return };
     let found = guard.get_or_insert_with(Found::default);
-    let counts: Vec<u64> = found.reports.iter().map(|r| r.finding.count).collect();
-    lines.push(json!({ "type": "end", "process": std::process::id(), "counts": counts }));
+    let counts = found.reports.all().iter().map(|r| r.finding.count).collect();
+    lines.push(Record::End(line::End { process: std::process::id(), counts }));
     append(found, settings, &lines);
 }
 

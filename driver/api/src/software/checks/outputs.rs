@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Mutex;
 
-use serde_json::{Value, json};
+use warpsmith_check::HostSite;
+use warpsmith_check::record::{self, CopiedBy, Record};
 
-use super::site::HostSite;
-use super::{caller, report};
+use super::caller;
 use crate::lock::lock;
 use crate::software::tables::{
     ops::{Copy, Place},
@@ -88,18 +88,18 @@ fn digest(device: i32, src: &Place, op: &Copy) -> Option<u64> {
     Some(hasher.finish())
 }
 
-/// All of it as a line of the report file; `None` if it is not wanted.
-pub(super) fn line() -> Option<Value> {
+/// All of it, for the report file; `None` if it is not wanted.
+pub(super) fn record() -> Option<Record> {
     let outputs = OUTPUTS.try_lock();
     let (true, Ok(guard)) = (caller::keeps_outputs(), outputs) else { return None };
     let empty = Outputs::default();
     let outputs = guard.as_ref().unwrap_or(&empty);
-    let sites: Vec<Value> = outputs.sites.iter().map(report::host).collect();
-    let lane = |lane: &Lane| {
-        let copies: Vec<Value> =
-            lane.copies.iter().map(|c| json!([c.site, c.bytes, format!("{:016x}", c.digest)])).collect();
-        json!({ "copies": copies, "more": lane.more, "rest": format!("{:016x}", lane.rest.finish()) })
-    };
-    let threads: Vec<Value> = outputs.threads.values().map(lane).collect();
-    Some(json!({ "type": "outputs", "process": std::process::id(), "sites": sites, "threads": threads }))
+    let hexadecimal = |digest: u64| format!("{digest:016x}");
+    let threads = outputs.threads.values().map(|lane| CopiedBy {
+        copies: lane.copies.iter().map(|c| (c.site, c.bytes, hexadecimal(c.digest))).collect(),
+        more: lane.more,
+        rest: hexadecimal(lane.rest.finish()),
+    });
+    let process = std::process::id();
+    Some(Record::Outputs(record::Outputs { process, sites: outputs.sites.clone(), threads: threads.collect() }))
 }

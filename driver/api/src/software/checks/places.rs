@@ -1,8 +1,8 @@
 //! Who allocated and freed device memory, for reports: from the records that the engine keeps.
 
-use warpsmith_check::{Finding, Rule};
+use warpsmith_check::{Finding, HostSite, Rule};
 
-use super::site::HostSite;
+use super::site::host_site;
 use crate::software::tables::records::Site;
 use crate::software::track;
 
@@ -21,7 +21,7 @@ pub(super) fn of_finding(finding: &Finding) -> Places {
     let addresses = finding.addresses.iter().copied().filter(|a| *a >= DEVICE_BASE);
     let mut records = addresses.filter_map(track::allocation_at);
     let Some(first) = records.next() else { return Places::default() };
-    let site = |s: &Site| HostSite::of(s.trace());
+    let site = |s: &Site| host_site(s.trace());
     let other = records.find(|r| finding.rule == Rule::UndefinedOutput && r.address != first.address);
     Places {
         allocation: Some(site(&first.allocated_at)),

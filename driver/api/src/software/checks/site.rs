@@ -1,72 +1,42 @@
 //! Places in the host program: who called the driver.
 
 use std::backtrace::Backtrace;
-use std::fmt;
-
-/// A function of the host program.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HostFrame {
-    /// Its name.
-    pub function: String,
-    /// The file, if the program has line information.
-    pub file: Option<String>,
-    /// The line, 0 if unknown.
-    pub line: u32,
-}
-
-impl fmt::Display for HostFrame {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.file {
-            Some(file) => write!(f, "{file}:{} in {}", self.line, self.function),
-            None => f.write_str(&self.function),
-        }
-    }
-}
-
-/// Who called the driver: the function of the driver API, and the callers of it, innermost first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostSite {
-    /// Such as `cuLaunchKernel`; empty if unknown.
-    pub api: String,
-    /// The program's functions.
-    pub frames: Vec<HostFrame>,
-}
+use warpsmith_check::{HostFrame, HostSite};
 
 /// How many frames a report shows.
 const MOST: usize = 8;
 
-impl HostSite {
-    pub(crate) fn of(trace: &Backtrace) -> HostSite {
-        HostSite::parse(&trace.to_string())
-    }
+/// Who called the driver, of a stack.
+pub(crate) fn host_site(trace: &Backtrace) -> HostSite {
+    parse(&trace.to_string())
+}
 
-    fn parse(text: &str) -> HostSite {
-        let mut frames: Vec<HostFrame> = Vec::new();
-        for line in text.lines().map(str::trim) {
-            if let Some(place) = line.strip_prefix("at ") {
-                let mut parts = place.rsplitn(3, ':');
-                let numbers = (parts.next(), parts.next().and_then(|l| l.parse().ok()));
-                if let (Some(frame), (Some(_), Some(line)), Some(file)) = (frames.last_mut(), numbers, parts.next()) {
-                    (frame.file, frame.line) = (Some(file.to_owned()), line);
-                }
-            } else if let Some((number, name)) = line.split_once(": ")
-                && number.parse::<u32>().is_ok()
-            {
-                frames.push(HostFrame { function: name.to_owned(), file: None, line: 0 });
+fn parse(text: &str) -> HostSite {
+    let mut frames: Vec<HostFrame> = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(place) = line.strip_prefix("at ") {
+            let mut parts = place.rsplitn(3, ':');
+            let numbers = (parts.next(), parts.next().and_then(|l| l.parse().ok()));
+            if let (Some(frame), (Some(_), Some(line)), Some(file)) = (frames.last_mut(), numbers, parts.next()) {
+                (frame.file, frame.line) = (Some(file.to_owned()), line);
             }
+        } else if let Some((number, name)) = line.split_once(": ")
+            && number.parse::<u32>().is_ok()
+        {
+            frames.push(HostFrame { function: name.to_owned(), file: None, line: 0 });
         }
-        let api = frames.iter().position(|f| is_api(&f.function));
-        let (api, callers) = match api {
-            Some(at) => (frames[at].function.clone(), frames.split_off(at + 1)),
-            None => (String::new(), frames),
-        };
-        // One entry of the API may call another.
-        let callers = callers.into_iter().skip_while(|f| is_api(&f.function));
-        let kept: Vec<HostFrame> = callers.take_while(|f| !is_end(&f.function)).collect();
-        let own: Vec<HostFrame> = kept.iter().filter(|f| !is_library(f)).take(MOST).cloned().collect();
-        let frames = if own.is_empty() { kept.into_iter().take(MOST).collect() } else { own };
-        HostSite { api, frames }
     }
+    let api = frames.iter().position(|f| is_api(&f.function));
+    let (api, callers) = match api {
+        Some(at) => (frames[at].function.clone(), frames.split_off(at + 1)),
+        None => (String::new(), frames),
+    };
+    // One entry of the API may call another.
+    let callers = callers.into_iter().skip_while(|f| is_api(&f.function));
+    let kept: Vec<HostFrame> = callers.take_while(|f| !is_end(&f.function)).collect();
+    let own: Vec<HostFrame> = kept.iter().filter(|f| !is_library(f)).take(MOST).cloned().collect();
+    let frames = if own.is_empty() { kept.into_iter().take(MOST).collect() } else { own };
+    HostSite { api, frames }
 }
 
 /// `cuLaunchKernel`, `cuMemcpyDtoH_v2`.
@@ -138,7 +108,7 @@ mod tests {
    7: core::ops::function::FnOnce::call_once
    8: std::rt::lang_start
 ";
-        let site = HostSite::parse(text);
+        let site = parse(text);
         assert_eq!(site.api, "cuLaunchKernel");
         let shown: Vec<String> = site.frames.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["/home/me/app/src/main.rs:42 in app::step", "app::main"]);
@@ -146,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_real_trace_has_this_function() {
-        let site = HostSite::of(&Backtrace::force_capture());
+        let site = host_site(&Backtrace::force_capture());
         assert_eq!(site.api, "", "no function of the API was called");
     }
 }

@@ -6,7 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
 
-use crate::software::checks::HostSite;
+pub use warpsmith_check::AllocationKind;
+
+use crate::software::checks::host_site;
 use crate::software::tables::order::{OpId, Order, Ordering};
 
 /// Operations whose records are kept; the launch site of an older one is no longer known.
@@ -35,44 +37,13 @@ impl Site {
 
     /// The frames of the host program, innermost first: file, line and function.
     pub fn frames(&self) -> Vec<String> {
-        HostSite::of(&self.0).frames.iter().map(ToString::to_string).collect()
+        host_site(&self.0).frames.iter().map(ToString::to_string).collect()
     }
 }
 
 impl fmt::Debug for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.frames()).finish()
-    }
-}
-
-/// What kind of memory an allocation is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AllocationKind {
-    /// `cuMemAlloc` and its kin.
-    Device,
-    /// Stream-ordered, of a pool.
-    Pool,
-    /// `cuMemAllocManaged`.
-    Managed,
-    /// `cuMemHostAlloc` and its kin.
-    Pinned,
-    /// The caller's own, by `cuMemHostRegister`.
-    Registered,
-    /// A variable of a module.
-    Variable,
-}
-
-impl fmt::Display for AllocationKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            AllocationKind::Device => "device memory",
-            AllocationKind::Pool => "pool memory",
-            AllocationKind::Managed => "managed memory",
-            AllocationKind::Pinned => "pinned memory",
-            AllocationKind::Registered => "registered memory",
-            AllocationKind::Variable => "a variable",
-        })
     }
 }
 
