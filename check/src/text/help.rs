@@ -75,26 +75,31 @@ impl Finding {
                 _ => "initialise the operand on every path that leads here",
             },
             Defect::DivisionByZero => "the result is unspecified: test the divisor first",
-            &Defect::Stuck { spinning, at_barrier, .. } => match self.rule {
-                Rule::BarrierDivergence => {
-                    "all threads of the warps that a barrier counts must execute the same barrier, with the same operands"
-                }
-                Rule::Membermask => {
-                    "a lane may only execute a collective whose membermask names it, and all lanes must name the same lanes"
-                }
-                _ if spinning => {
-                    "a loop that waits needs somebody who ends it: whoever should change what it reads waits for it, has exited, \
-                     or never gets there"
-                }
-                _ if at_barrier => {
-                    "the threads that are missing took another way or have exited: move the barrier out of the branch, or count \
-                     them out"
-                }
-                _ => "a collective waits for all lanes that its membermask names and that have not exited",
-            },
+            &Defect::Stuck { spinning, at_barrier, .. } => stuck(self.rule, spinning, at_barrier),
             Defect::Leak { .. } | Defect::Fault { .. } => "",
         };
         fixed.to_owned()
+    }
+}
+
+/// What would let threads go on that wait, or spin.
+fn stuck(rule: Rule, spinning: bool, at_barrier: bool) -> &'static str {
+    match rule {
+        Rule::BarrierDivergence => {
+            "all threads of the warps that a barrier counts must execute the same barrier, with the same operands"
+        }
+        Rule::Membermask => {
+            "a lane may only execute a collective whose membermask names it, and all lanes must name the same lanes"
+        }
+        _ if spinning => {
+            "a loop that waits needs somebody who ends it: whoever should change what it reads waits for it, has exited, \
+             or never gets there"
+        }
+        _ if at_barrier => {
+            "the threads that are missing took another way or have exited: move the barrier out of the branch, or count \
+             them out"
+        }
+        _ => "a collective waits for all lanes that its membermask names and that have not exited",
     }
 }
 
