@@ -161,6 +161,9 @@ pub(super) struct Projection {
     pub stacks: Vec<Stack>,
 }
 
+/// Two vectors that come together.
+type Pair = (Buffer<f32>, Buffer<f32>);
+
 /// Makes a layer's weights on the device, and their upload, from one list: a field, how [`Upload`] makes it, and of which
 /// tensors of the file.
 macro_rules! layer_weights {
@@ -180,7 +183,7 @@ macro_rules! layer_weights {
 
 layer_weights! {
     /// Norms of query and key heads.
-    head_norms: Option<(Buffer<f32>, Buffer<f32>)> = pair(q_norm, k_norm);
+    head_norms: Option<Pair> = pair(q_norm, k_norm);
     qkv_bias: Option<Buffer<f32>> = optional(qkv_bias);
     attn_norm: Buffer<f32> = vector(attn_norm);
     qkv: Projection = projection(q, k, v);
@@ -248,11 +251,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
     }
 
     /// Two vectors that are both there, or neither.
-    fn pair(
-        &mut self,
-        name: &str,
-        both: [&Option<Vec<f32>>; 2],
-    ) -> Result<Option<(Buffer<f32>, Buffer<f32>)>, DecodeError> {
+    fn pair(&mut self, name: &str, both: [&Option<Vec<f32>>; 2]) -> Result<Option<Pair>, DecodeError> {
         let [Some(a), Some(b)] = both else { return Ok(None) };
         Ok(Some((self.floats(name, a)?, self.floats(name, b)?)))
     }
