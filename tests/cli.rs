@@ -394,6 +394,31 @@ fn doctor_names_a_setting_that_stops_builds_or_runs() {
     assert_eq!(needs(&doctor("WARPSMITH_BACKEND", "cuda_builder").1), "build");
 }
 
+/// Two entries of 3 and 5 bytes, and what is none.
+#[test]
+fn doctor_shows_where_compiled_code_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let doctor = |value: &std::ffi::OsStr| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));
+        command.args(["doctor", "--json"]).env("WARPSMITH_CODE_CACHE", value).current_dir(ROOT);
+        let report: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+        let probes = report["probes"].as_array().unwrap();
+        probes.iter().find(|p| p["name"] == "compiled code").unwrap().clone()
+    };
+    let missing = folder.path().join("missing");
+    assert!(doctor(missing.as_os_str())["detail"].as_str().unwrap().starts_with("on: 0 entries, "));
+    for (name, text) in [("a.code", "abc"), ("b.code", "abcde"), ("c.partial", "x")] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let found = doctor(folder.path().as_os_str());
+    let detail = found["detail"].as_str().unwrap();
+    assert!(detail.starts_with("on: 2 entries, 8 B of at most 512.0 MiB, in "), "{detail}");
+    assert!(detail.contains(folder.path().to_str().unwrap()), "{detail}");
+    assert_eq!(doctor("0".as_ref())["detail"], "off: switched off by WARPSMITH_CODE_CACHE");
+    let file = doctor(folder.path().join("a.code").as_os_str());
+    assert!(file["state"] == "warning" && file["fix"].as_str().unwrap().contains("WARPSMITH_CODE_CACHE=0"), "{file}");
+}
+
 #[test]
 fn compare_finds_the_bits_of_the_simulated_device_on_the_driver() {
     let found = json(&["compare", "swiglu", "residual_add", "argmax", "--driver", "software", "--json"]);

@@ -16,6 +16,7 @@
 //! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 
+use crate::code_cache::CodeCache;
 use crate::launch::check_shared;
 use crate::memory::{Allocation, Dead, Memory, Place, lock, unique_id};
 use crate::module::Modules;
@@ -73,6 +74,7 @@ pub(crate) struct DeviceInner {
     pub limits: Limits,
     pub memory: Memory,
     pub modules: Modules,
+    pub code_cache: Option<CodeCache>,
     deferred: Mutex<Vec<Error>>,
     streams: Mutex<Vec<Weak<StreamInner>>>,
     // Released last: fields are dropped in the order of their declaration. No kernel of `modules`
@@ -181,6 +183,7 @@ impl Device {
             l2_cache: read(DeviceAttribute::L2CacheSize)?,
         };
         let context = context()?;
+        let code_cache = CodeCache::of(&engine, sm);
         let inner = Arc::new(DeviceInner {
             ordinal,
             engine,
@@ -189,6 +192,7 @@ impl Device {
             limits,
             memory: Memory::default(),
             modules: Modules::default(),
+            code_cache,
             deferred: Mutex::default(),
             streams: Mutex::default(),
             context,

@@ -33,6 +33,7 @@
 
 mod buffer;
 mod capture;
+pub mod code_cache;
 mod device;
 mod error;
 mod event;

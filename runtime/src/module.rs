@@ -6,10 +6,13 @@
 //! its library takes its place: then it is unloaded at a later load, once no graph keeps it and
 //! every stream has done its work, so that a kernel that runs never loses its code.
 //!
+//! What a GPU's driver compiles is [kept on disk](crate::code_cache), and loaded from there by the next process.
+//!
 //! A launch is bound to its module once: arguments, kinds, sizes, offsets and the block are
 //! compared between the program's own description (`Kernel::META`) and the manifest of what was
 //! loaded. A difference is [`Error::StaleModule`], before anything runs.
 
+use crate::code_cache::CodeCache;
 use crate::image::{self, KernelImage, SHIPPED};
 use crate::memory::lock;
 use crate::sys::{self, cu};
@@ -217,17 +220,24 @@ impl Library {
         let text = self.modules.text(number, device.is_software())?;
         let own = self.manifest.kernels.iter().filter(|entry| self.modules.of(&entry.name) == Some(number));
         let names: Vec<&str> = own.map(|entry| entry.name.as_str()).collect();
-        let module = sys::relaxed(|| LoadedModule::new(&self.image, self.modules.sm, &text, &names))?;
+        let cache = device.code_cache.as_ref();
+        let module = sys::relaxed(|| LoadedModule::new(&self.image, self.modules.sm, &text, &names, cache))?;
         Ok(place.get_or_init(|| Arc::new(module)).clone())
     }
 }
 
 impl LoadedModule {
-    fn new(image: &KernelImage, sm: u32, ptx: &str, kernels: &[&str]) -> Result<LoadedModule, Error> {
+    fn new(
+        image: &KernelImage,
+        sm: u32,
+        ptx: &str,
+        kernels: &[&str],
+        cache: Option<&CodeCache>,
+    ) -> Result<LoadedModule, Error> {
         if ptx.contains('\0') {
             return Err(image.refuse(format!("its code for sm_{sm} holds a zero byte")));
         }
-        let module = match cust::module::Module::from_ptx(ptx, &[]) {
+        let module = match compiled(ptx, cache).map_or_else(|| cust::module::Module::from_ptx(ptx, &[]), Ok) {
             Ok(module) => module,
             Err(error) => {
                 // `cust` has no option for the compiler's log: try again, to hear the reason.
@@ -271,6 +281,20 @@ impl LoadedModule {
         let lost = error.is_device_lost();
         device.defer_error(error);
         (!lost).then_some(LoadedModule { functions, module })
+    }
+}
+
+/// The module of code that was compiled before, or is compiled now to be kept; `None`: the text is to be loaded.
+fn compiled(ptx: &str, cache: Option<&CodeCache>) -> Option<cust::module::Module> {
+    let cache = cache?;
+    let code = cache.code(ptx)?;
+    match cust::module::Module::from_cubin(code, &[]) {
+        Ok(module) => Some(module),
+        Err(error) => {
+            tracing::debug!(%error, "compiled code is refused: its text is loaded");
+            cache.forget(ptx);
+            None
+        }
     }
 }
 

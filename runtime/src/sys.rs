@@ -26,6 +26,8 @@ pub const LAUNCH_PROGRAMMATIC: c_uint = 6;
 pub const MEMORY_TYPE_HOST: c_uint = 1;
 /// `CUmemorytype`: an address of device memory.
 pub const MEMORY_TYPE_DEVICE: c_uint = 2;
+/// `CUjitInputType`: what the linker is given is PTX.
+pub const JIT_INPUT_PTX: c_int = 1;
 /// `CUjit_option`s of `cuModuleLoadDataEx`.
 pub const JIT_ERROR_LOG_BUFFER: c_int = 5;
 /// Bytes of the buffer above.

@@ -5,8 +5,11 @@ mod project;
 use serde::Serialize;
 use warpsmith_builder::{ProbeState, Scope, probe};
 
+use super::check::plural;
 use crate::cli::DoctorArgs;
 use crate::failure::{Failure, Kind};
+use crate::table::bytes;
+use warpsmith_host::code_cache;
 
 /// One line of the report.
 #[derive(Debug, Serialize)]
@@ -87,11 +90,32 @@ fn engines() -> Vec<Finding> {
     found
 }
 
+/// Where compiled code is kept.
+fn code_cache() -> Finding {
+    let status = code_cache::status();
+    let name = code_cache::VARIABLE;
+    let (state, detail, fix) = match (status.folder, status.error) {
+        (None, _) => ("ok", format!("off: {}", status.why), String::new()),
+        (Some(folder), None) => {
+            let entries = plural(status.entries, "entry", "entries");
+            let (size, most) = (bytes(status.bytes), bytes(code_cache::BOUND));
+            let place = folder.display();
+            ("ok", format!("on: {entries}, {size} of at most {most}, in {place} ({})", status.why), String::new())
+        }
+        (Some(folder), Some(error)) => {
+            let fix = format!("name a folder that can be written in {name}, or switch the cache off with {name}=0");
+            ("warning", format!("{}: {error}", folder.display()), fix)
+        }
+    };
+    Finding { name: "compiled code".to_owned(), needed_for: "optional", state, detail, fix }
+}
+
 /// Runs the command.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let here = std::env::current_dir().unwrap_or_default();
     let mut probes: Vec<Finding> =
         toolchain().chain(project::project(&here)).chain(project::book(&here)).chain(engines()).collect();
+    probes.push(code_cache());
     // Stable: what every build needs, then what runs it, then what only the other code generator needs.
     probes.sort_by_key(|p| match p.needed_for {
         "build" => 0,
