@@ -167,7 +167,8 @@ fn chapters_that_sources_name_exist() {
 #[test]
 fn every_environment_variable_has_its_row() {
     let mut files = Vec::new();
-    for folder in folders() {
+    // This file names what it looks for.
+    for folder in folders().into_iter().filter(|folder| folder != "tests") {
         sources(&Path::new(ROOT).join(folder), &mut files);
     }
     let read_by: HashSet<String> = files

@@ -131,13 +131,18 @@ fn a_damaged_cache_heals() {
         std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(length / 2).unwrap();
     };
     let whole = text(&build());
-    let ptx = files(&cache, ".ptx");
-    let libraries: Vec<_> =
-        files(&cache.join("kernels"), ".rlib").into_iter().filter(|p| p.to_string_lossy().contains("nvptx")).collect();
-    assert!(!ptx.is_empty() && !libraries.is_empty());
     // What the assembly says, with nothing else changed.
+    let ptx = files(&cache, ".ptx");
+    assert!(!ptx.is_empty());
     cut(&ptx[0]);
     assert_eq!(text(&build()), whole);
+    // rust-cuda's generator keeps nothing else of ours.
+    if common::other_generator() {
+        return;
+    }
+    let libraries: Vec<_> =
+        files(&cache.join("kernels"), ".rlib").into_iter().filter(|p| p.to_string_lossy().contains("nvptx")).collect();
+    assert!(!libraries.is_empty());
     // A library that the next compilation reads.
     for library in files(&cache.join("kernels"), ".rlib") {
         cut(&library);
@@ -245,7 +250,13 @@ fn a_compile_error_is_shown_as_rustc_shows_it() {
     let BuildError::Compile { package, arch, rendered } = &error else { panic!("{error:?}") };
     assert_eq!((package.as_str(), arch.as_str()), ("basic-kernels", "sm_80"));
     for part in [
-        "error[E0308]: mismatched types\n  --> src/lib.rs:",
+        // rust-cuda's compiler is started elsewhere and gives the whole path.
+        if common::other_generator() {
+            "error[E0308]: mismatched types\n  --> "
+        } else {
+            "error[E0308]: mismatched types\n  --> src/lib.rs:"
+        },
+        "src/lib.rs:",
         "let t: usize = \"no number\";\n",
         "expected `usize`, found `&str`",
         "For more information about this error, try `rustc --explain E0308`.",
@@ -373,7 +384,9 @@ fn builds_at_the_same_time_do_not_disturb_each_other() {
         for (i, handle) in handles.into_iter().enumerate() {
             for image in handle.join().unwrap().images {
                 let text = std::fs::read_to_string(&image.path).unwrap();
-                assert!(text.contains(&format!(", {};", 1000 + i)), "the text of another crate:\n{text}");
+                // As an index, or as libNVVM makes of it, in bytes.
+                let is_own = [1000 + i, 4 * (1000 + i)].iter().any(|n| text.contains(&format!(", {n};")));
+                assert!(is_own, "the text of another crate:\n{text}");
             }
         }
     });

@@ -127,7 +127,10 @@ fn shuffles() {
     assert_eq!(run(body, 32), threads(32, |t| t & !3 | t & 3));
     // A sum over the warp by five exchanges.
     let sum = [16, 8, 4, 2, 1].map(|d| format!("shfl.sync.bfly.b32 %r3, %r2, {d}, 31, -1; add.u32 %r2, %r2, %r3;"));
-    assert_eq!(run(&format!("mul.lo.u32 %r2, %r1, %r1; {}", sum.join("")), 32), [(0..32).map(|t| t * t).sum(); 32]);
+    assert_eq!(
+        run(&format!("mul.lo.u32 %r2, %r1, %r1; {}", sum.join("")), 32),
+        [(0..32).map(|t| t * t).sum::<u32>(); 32]
+    );
     // Lanes that are not there give nothing defined; those that are do.
     assert_eq!(run("shfl.sync.idx.b32 %r2, %r1, 3, 31, 0x1ff;", 9), [3; 9]);
 }

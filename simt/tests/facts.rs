@@ -23,7 +23,7 @@ fn compiled(name: &str, file: &str, plant: impl Fn(&str) -> String) -> Result<()
         copy.join("Cargo.toml"),
         format!(
             "[package]\nname = \"warpsmith-simt\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
-             [dependencies]\nhalf = \"*\"\nrayon = \"*\"\nthiserror = \"*\"\nwarpsmith-ptx = {{ path = {:?} }}\n\
+             [dependencies]\nhalf = \"*\"\nrayon = \"*\"\nserde = {{ version = \"*\", features = [\"derive\"] }}\nthiserror = \"*\"\nwarpsmith-ptx = {{ path = {:?} }}\n\
              warpsmith-arch = {{ path = {:?} }}\n",
             here.join("../ptx"),
             here.join("../arch")

@@ -1,6 +1,6 @@
 //! What undefined data decides: branches, guards, addresses, operands.
 
-use warpsmith_check::{Inspect, Rule, Severity};
+use warpsmith_check::{Rule, Severity};
 use warpsmith_simt::Launch;
 
 use crate::frame::*;
