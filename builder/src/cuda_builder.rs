@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::arch::Arch;
-use crate::cache::{DirLock, hash, write_if_changed};
+use crate::cache::{DirLock, Sum, hash, write_if_changed};
 use crate::cargo::Package;
 use crate::made::Made;
 use crate::output::{Generated, Writer};
@@ -49,11 +49,24 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
     let cache = plan.cache.join("cuda-builder");
     let _lock = DirLock::acquire(&cache, ".warpsmith.lock", "cuda_builder")?;
     let kernels = write_linking_crate(plan, &cache)?;
+    let kept = cache.join("kernels");
+    if !texts_of(&kept)?.iter().all(|text| Sum::stands_beside(text)) {
+        // Its cargo would hand a text on that it takes for fresh.
+        eprintln!(
+            "warpsmith: files of an earlier build in {} are damaged; everything is compiled anew",
+            kept.display()
+        );
+        std::fs::remove_dir_all(&kept).map_err(BuildError::io("remove", &kept))?;
+    }
     let (mut generated, mut warnings) = (Vec::new(), Vec::new());
     for (arch, _) in &plan.archs {
         let file = kernels.join(format!("{arch}.ptx"));
         let _ = std::fs::remove_file(&file);
-        for warning in run_one(plan, &runner, &cache, &kernels, *arch, &file)? {
+        let said = run_one(plan, &runner, &kept, &kernels, *arch, &file);
+        for text in texts_of(&kept)? {
+            Sum::of_file(&text)?.write_beside(&text)?;
+        }
+        for warning in said? {
             if !warnings.contains(&warning) {
                 warnings.push(warning);
             }
@@ -76,6 +89,25 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
     Ok(Output { warnings, ..output })
 }
 
+/// The texts that its cargo keeps below a folder; none if it is not there.
+fn texts_of(folder: &Path) -> Result<Vec<PathBuf>, BuildError> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(BuildError::io("read", folder)(error)),
+    };
+    let mut texts = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(BuildError::io("read", folder))?.path();
+        if path.is_dir() {
+            texts.extend(texts_of(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "ptx") {
+            texts.push(path);
+        }
+    }
+    Ok(texts)
+}
+
 /// The program of `builder/cuda-builder`.
 pub(crate) const RUNNER: &str = "warpsmith-cuda-builder";
 
@@ -86,7 +118,7 @@ pub(crate) fn runner_dir() -> PathBuf {
 fn run_one(
     plan: &Plan,
     runner: &Path,
-    cache: &Path,
+    kept: &Path,
     kernels: &Path,
     arch: Arch,
     file: &Path,
@@ -101,12 +133,12 @@ fn run_one(
         .arg("--")
         .arg(kernels)
         .arg(format!("compute_{}", arch.sm()))
-        .arg(cache.join("kernels"))
+        .arg(kept)
         .arg(file)
         .args(plan.package.device_packages.iter().flat_map(|name| [name.into(), mir_file(plan, kernels, arch, name)]))
         .current_dir(runner)
         // cuda_builder looks for its code generator in this directory.
-        .env("CARGO_TARGET_DIR", made.as_ref().map_or_else(|| cache.join("runner"), Made::target))
+        .env("CARGO_TARGET_DIR", made.as_ref().map_or_else(|| kept.with_file_name("runner"), Made::target))
         .env_remove("RUSTUP_TOOLCHAIN")
         // Ours may hold an empty linker script for libcuda.
         .env_remove("CUDA_LIBRARY_PATH");

@@ -1,6 +1,6 @@
 //! What is wrong, as fields: everything that the sentences about a finding are made of.
 //!
-//! The checkers fill these in when they find something; [`text`](crate::text) makes the sentences from them, last.
+//! The checkers fill these in when they find something; the module `text` makes the sentences from them, last.
 
 use serde::{Deserialize, Serialize};
 use warpsmith_simt::machine::memory::{Snapshot, lookup};

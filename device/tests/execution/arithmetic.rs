@@ -45,7 +45,10 @@ fn assertions_trap_at_their_line() {
     assert_eq!((&fault.kind, fault.thread), (&FaultKind::Trap, [16, 0, 0]), "{fault}");
     let source = include_str!("../fixtures/all-device/src/memory.rs");
     let line = 1 + source.lines().position(|l| l.contains("device_assert!(t < limit)")).unwrap();
-    assert!(fault.source.as_deref().is_some_and(|s| s.contains(&format!("memory.rs:{line}"))), "{fault}");
+    // rust-cuda's generator writes no lines.
+    if !super::common::other_generator() {
+        assert!(fault.source.as_deref().is_some_and(|s| s.contains(&format!("memory.rs:{line}"))), "{fault}");
+    }
     let mut y = gpu.alloc::<u64>(1);
     gpu.run(Clocks { y: &mut y }, [1, 1, 1]);
     assert_ne!(y.read()[0], 0xa5a5_a5a5_a5a5_a5a5);

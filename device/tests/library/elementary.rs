@@ -97,6 +97,10 @@ fn angles_are_the_hosts() {
     }
 }
 
+/// The places of two functions in the list below.
+const HYPOT: usize = 7;
+const ACOS: usize = 8;
+
 #[test]
 fn functions_of_f64_are_the_hosts() {
     let edges = [0.0, -0.0, 1.0, -1.0, 2.5, -3.0, 0.5, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 5e-324, 1e9];
@@ -107,6 +111,7 @@ fn functions_of_f64_are_the_hosts() {
         b.extend(noise(12).take(200).map(|v| unit(v) * 8.0));
     }
     let n = a.len();
+    let by_nvvm = super::common::other_generator();
     for gpu in Gpu::all() {
         let mut y = gpu.alloc::<f64>(11 * n);
         let launch = Doubles { a: &gpu.upload(&a), b: &gpu.upload(&b), y: &mut y, n: n as u32 };
@@ -129,7 +134,10 @@ fn functions_of_f64_are_the_hosts() {
             ];
             for (column, host) in host.into_iter().enumerate() {
                 let ours = y[column * n + i];
-                let same = ours.to_bits() == host.to_bits() || (ours.is_nan() && host.is_nan());
+                let apart = ours.to_bits().abs_diff(host.to_bits());
+                // docs/rust-cuda.md: the square root within these is not the one of the stock generator.
+                let bound = if by_nvvm && (column == HYPOT || column == ACOS) { 16 } else { 0 };
+                let same = apart <= bound || (ours.is_nan() && host.is_nan());
                 assert!(same, "function {column} of {u:e}, {v:e}: {ours:e} for {host:e}");
             }
         }

@@ -17,7 +17,7 @@ const UNIT: u64 = 8;
 /// The range that a lane sets: where it begins, and its bytes.
 ///
 /// # Safety
-/// The contract of handlers: the operation is [`fill`].
+/// The contract of handlers: the operation is `fill`.
 pub unsafe fn range(cx: &Cx, op: &Op, lane: usize) -> ((Place, u64), u64) {
     // SAFETY: by the contract, the list is a `Via`, and `b` is a row of 64 bits.
     unsafe { (address(cx, op.a, op.imm, Via::of(cx, op).via, lane), lane_of::<u64>(cx.src(op.b), lane)) }
