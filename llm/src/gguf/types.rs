@@ -10,7 +10,7 @@ macro_rules! tensor_types {
     (
         ($($other:ident = $other_id:literal, $elements:literal, $bytes:literal;)*)
         $($layout:ident {
-            $($(#[$doc:meta])* $format:ident: $name:literal, $id:literal, $elems:literal, $block:literal, $units:literal;)*
+            $($(#[$doc:meta])* $format:ident: $name:expr, $id:literal, $elems:literal, $block:literal, $units:literal;)*
         })*
     ) => {
         /// A tensor type that ggml (or a published fork) defines.

@@ -147,11 +147,11 @@ impl ModelFile {
 
 macro_rules! matrix_types {
     (() $($layout:ident {
-        $($(#[$doc:meta])* $format:ident: $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)*
+        $($(#[$doc:meta])* $format:ident: $name:expr, $id:literal, $elems:literal, $bytes:literal, $units:literal;)*
     })*) => {
         matrix_types!($($($name,)*)*)
     };
-    ($first:literal, $($name:literal,)*) => { concat!($first $(, ", ", $name)*) };
+    ($first:expr, $($name:expr,)*) => { concat!($first $(, ", ", $name)*) };
 }
 
 /// The types that [`Format`] has.

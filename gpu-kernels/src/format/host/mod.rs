@@ -10,7 +10,7 @@ use codec::Codec;
 use warpsmith_device::U32x4;
 
 macro_rules! define {
-    (() $($F:ident { $($(#[$doc:meta])* $V:ident: $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* })*) => {
+    (() $($F:ident { $($(#[$doc:meta])* $V:ident: $name:expr, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* })*) => {
         /// A weight format that the kernels read.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[allow(non_camel_case_types)]
@@ -48,6 +48,10 @@ macro_rules! define {
                     )*)*
                 }
             }
+
+            fn codec(self) -> &'static Codec {
+                match self { $($(Format::$V => &list::codecs::$V,)*)* }
+            }
         }
 
         impl Layout {
@@ -63,17 +67,6 @@ macro_rules! define {
     };
 }
 crate::formats! { stored define () }
-
-macro_rules! codecs {
-    (() $($V:ident: $file:ident::$codec:ident;)*) => {
-        impl Format {
-            fn codec(self) -> &'static Codec {
-                match self { $(Format::$V => &list::codecs::$file::$codec,)* }
-            }
-        }
-    };
-}
-crate::formats! { codec codecs () }
 
 /// What the [list](crate::format::list) says of a format.
 struct Stored {

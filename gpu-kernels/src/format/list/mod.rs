@@ -10,36 +10,40 @@
 //! | `quantized` | the entry points of products with quantized activations: kind of activations, least blocks, entry point |
 //! | `persistent` | the layout's number in [`persistent`](crate::persistent), if that kernel decodes it |
 //! | `budget` | what [`budget`](crate::gemv::budget) holds its products to: a family by its name, the format that is run, bits of a code, limits by activations; or why nothing |
-//! | `stored` | for each format: its codec out of a file of `format/list/codecs`, name, type id in files, weights and bytes of a block, and the binary logarithm of the units that share a scale, where the layout leaves that open |
+//! | `stored` | for each format, under the name that its [variant](super::Format) and its codec in `format/list/codecs` have (and with another one behind it, where files spell it otherwise): type id in files, weights and bytes of a block, and the binary logarithm of the units that share a scale, where the layout leaves that open |
 //!
 //! Enums, dispatch, entry points, catalogue and tables of files are made from it: `formats! { section callback (args) }` calls
-//! `callback! { (args) LAYOUT { section } [FORMATS] … }`, for `stored` without the formats.
-//! For `codec` it is `callback! { (args) FORMAT: file::CODEC; … }`.
+//! `callback! { (args) LAYOUT { section } [FORMATS] … }`, for `stored` without the formats and with the name of each spelled out.
 
-/// The codecs of the host: how blocks of a file become numbers, and records.
+/// The codecs of the host: how blocks of a file become numbers, and records. A codec has its format's name.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) mod codecs {
-    pub mod dense;
-    pub mod iq4_nl;
-    pub mod iq4_xs;
-    pub mod mxfp4;
-    pub mod pq2_0;
-    pub mod ptq1_0;
-    pub mod q1_0;
-    pub mod q2_0;
-    pub mod q2_k;
-    pub mod q3_k;
-    pub mod q4_0;
-    pub mod q4_1;
-    pub mod q4_k;
-    pub mod q5_0;
-    pub mod q5_1;
-    pub mod q5_k;
-    pub mod q6_k;
-    pub mod q8_0;
-    pub mod tq1_0;
-    pub mod tq2_0;
-    pub mod tq2_0_g128;
+    mod dense;
+    mod iq4_nl;
+    mod iq4_xs;
+    mod mxfp4;
+    mod pq2_0;
+    mod ptq1_0;
+    mod q1_0;
+    mod q2_0;
+    mod q2_k;
+    mod q3_k;
+    mod q4_0;
+    mod q4_1;
+    mod q4_k;
+    mod q5_0;
+    mod q5_1;
+    mod q5_k;
+    mod q6_k;
+    mod q8_0;
+    mod tq1_0;
+    mod tq2_0;
+    mod tq2_0_g128;
+
+    pub use self::{
+        dense::*, iq4_nl::*, iq4_xs::*, mxfp4::*, pq2_0::*, ptq1_0::*, q1_0::*, q2_0::*, q2_k::*, q3_k::*, q4_0::*,
+        q4_1::*, q4_k::*, q5_0::*, q5_1::*, q5_k::*, q6_k::*, q8_0::*, tq1_0::*, tq2_0::*, tq2_0_g128::*,
+    };
 }
 
 /// Calls a macro with one section of the list of weight formats; see the source of `gpu_kernels::format::list`.
@@ -55,7 +59,7 @@ macro_rules! formats {
                 budget { none "formats without a family; 16 bits as F16, 32 are twice that" }
                 stored {
                     /// IEEE binary32.
-                    F32: dense::F32, "F32", 0, 1, 4, 0;
+                    F32: 0, 1, 4, 0;
                 }
             }
             F16 {
@@ -66,7 +70,7 @@ macro_rules! formats {
                 budget { family "F16" F16, 16: None = 4.0; }
                 stored {
                     /// IEEE binary16.
-                    F16: dense::F16, "F16", 1, 1, 2, 0;
+                    F16: 1, 1, 2, 0;
                 }
             }
             BF16 {
@@ -77,7 +81,7 @@ macro_rules! formats {
                 budget { none "formats without a family; 16 bits as F16, 32 are twice that" }
                 stored {
                     /// The upper half of a binary32.
-                    BF16: dense::BF16, "BF16", 30, 1, 2, 0;
+                    BF16: 30, 1, 2, 0;
                 }
             }
             Q1_0 {
@@ -88,7 +92,7 @@ macro_rules! formats {
                 budget { family "Q1_0" Q1_0, 1: Some(Int8) = 0.55, Some(F32) = 1.05; }
                 stored {
                     /// 128 signs and an f16 scale (also called `Q1_0_g128`).
-                    Q1_0: q1_0::CODEC, "Q1_0", 41, 128, 18, 0;
+                    Q1_0: 41, 128, 18, 0;
                 }
             }
             Q2_0 {
@@ -99,17 +103,17 @@ macro_rules! formats {
                 budget { family "TQ2/Q2" TQ2_0_G128, 2: None = 1.0; }
                 stored {
                     /// OxiBonsai's ternary: 128 codes of two bits, then an f16 scale; code 3 is 0.
-                    TQ2_0_G128: tq2_0_g128::CODEC, "TQ2_0_g128", 42, 128, 34, 2;
+                    TQ2_0_G128 "TQ2_0_g128": 42, 128, 34, 2;
                     /// ggml's two bits: an f16 scale, then 64 codes.
-                    Q2_0: q2_0::CODEC, "Q2_0", 42, 64, 18, 1;
+                    Q2_0: 42, 64, 18, 1;
                     /// PrismML's two bits: an f16 scale, then 128 codes.
-                    PQ2_0: pq2_0::CODEC, "PQ2_0", 142, 128, 34, 2;
+                    PQ2_0: 142, 128, 34, 2;
                     /// PrismML's ternary: 128 digits in base 3 and an f16 scale.
-                    PTQ1_0: ptq1_0::CODEC, "PTQ1_0", 143, 128, 28, 2;
+                    PTQ1_0: 143, 128, 28, 2;
                     /// ggml's ternary: 256 digits in base 3 and an f16 scale.
-                    TQ1_0: tq1_0::CODEC, "TQ1_0", 34, 256, 54, 3;
+                    TQ1_0: 34, 256, 54, 3;
                     /// ggml's ternary: 256 codes of two bits and an f16 scale.
-                    TQ2_0: tq2_0::CODEC, "TQ2_0", 35, 256, 66, 3;
+                    TQ2_0: 35, 256, 66, 3;
                 }
             }
             Q4_0 {
@@ -120,7 +124,7 @@ macro_rules! formats {
                 budget { family "Q4_0" Q4_0, 4: None = 2.1; }
                 stored {
                     /// 32 four-bit codes around 8 and an f16 scale.
-                    Q4_0: q4_0::CODEC, "Q4_0", 2, 32, 18, 0;
+                    Q4_0: 2, 32, 18, 0;
                 }
             }
             Q4_1 {
@@ -131,7 +135,7 @@ macro_rules! formats {
                 budget { none "a format without a family; as Q4_0, with an offset" }
                 stored {
                     /// 32 four-bit codes, an f16 scale and an f16 addend.
-                    Q4_1: q4_1::CODEC, "Q4_1", 3, 32, 20, 0;
+                    Q4_1: 3, 32, 20, 0;
                 }
             }
             Q5_0 {
@@ -142,7 +146,7 @@ macro_rules! formats {
                 budget { none "formats without a family; nearest is Q5_K" }
                 stored {
                     /// 32 five-bit codes around 16 and an f16 scale.
-                    Q5_0: q5_0::CODEC, "Q5_0", 6, 32, 22, 0;
+                    Q5_0: 6, 32, 22, 0;
                 }
             }
             Q5_1 {
@@ -153,7 +157,7 @@ macro_rules! formats {
                 budget { none "formats without a family; nearest is Q5_K" }
                 stored {
                     /// 32 five-bit codes, an f16 scale and an f16 addend.
-                    Q5_1: q5_1::CODEC, "Q5_1", 7, 32, 24, 0;
+                    Q5_1: 7, 32, 24, 0;
                 }
             }
             Q8_0 {
@@ -164,7 +168,7 @@ macro_rules! formats {
                 budget { family "Q8_0" Q8_0, 8: None = 3.0; }
                 stored {
                     /// 32 signed bytes and an f16 scale.
-                    Q8_0: q8_0::CODEC, "Q8_0", 8, 32, 34, 0;
+                    Q8_0: 8, 32, 34, 0;
                 }
             }
             Q2_K {
@@ -175,7 +179,7 @@ macro_rules! formats {
                 budget { none "formats without a family; nearest is Q4_K" }
                 stored {
                     /// 256 two-bit codes, a scale and a minimum of four bits for each 16.
-                    Q2_K: q2_k::CODEC, "Q2_K", 10, 256, 84, 0;
+                    Q2_K: 10, 256, 84, 0;
                 }
             }
             Q3_K {
@@ -186,7 +190,7 @@ macro_rules! formats {
                 budget { none "formats without a family; nearest is Q4_K" }
                 stored {
                     /// 256 three-bit codes and a six-bit scale for each 16.
-                    Q3_K: q3_k::CODEC, "Q3_K", 11, 256, 110, 0;
+                    Q3_K: 11, 256, 110, 0;
                 }
             }
             Q4_K {
@@ -197,7 +201,7 @@ macro_rules! formats {
                 budget { family "Q4_K" Q4_K, 4: None = 2.1; }
                 stored {
                     /// 256 four-bit codes, a scale and a minimum of six bits for each 32.
-                    Q4_K: q4_k::CODEC, "Q4_K", 12, 256, 144, 0;
+                    Q4_K: 12, 256, 144, 0;
                 }
             }
             Q5_K {
@@ -208,7 +212,7 @@ macro_rules! formats {
                 budget { family "Q5_K" Q5_K, 5: None = 2.6; }
                 stored {
                     /// 256 five-bit codes, a scale and a minimum of six bits for each 32.
-                    Q5_K: q5_k::CODEC, "Q5_K", 13, 256, 176, 0;
+                    Q5_K: 13, 256, 176, 0;
                 }
             }
             Q6_K {
@@ -219,7 +223,7 @@ macro_rules! formats {
                 budget { family "Q6_K" Q6_K, 6: None = 3.1; }
                 stored {
                     /// 256 six-bit codes and an eight-bit scale for each 16.
-                    Q6_K: q6_k::CODEC, "Q6_K", 14, 256, 210, 0;
+                    Q6_K: 14, 256, 210, 0;
                 }
             }
             IQ4_NL {
@@ -230,7 +234,7 @@ macro_rules! formats {
                 budget { none "formats without a family; four bits by a table" }
                 stored {
                     /// 32 indices into a table of 16 and an f16 scale.
-                    IQ4_NL: iq4_nl::CODEC, "IQ4_NL", 20, 32, 18, 0;
+                    IQ4_NL: 20, 32, 18, 0;
                 }
             }
             IQ4_XS {
@@ -241,7 +245,7 @@ macro_rules! formats {
                 budget { none "formats without a family; four bits by a table" }
                 stored {
                     /// 256 indices into a table of 16 and a six-bit scale for each 32.
-                    IQ4_XS: iq4_xs::CODEC, "IQ4_XS", 23, 256, 136, 0;
+                    IQ4_XS: 23, 256, 136, 0;
                 }
             }
             MXFP4 {
@@ -252,10 +256,22 @@ macro_rules! formats {
                 budget { none "formats without a family; four bits by a table" }
                 stored {
                     /// 32 four-bit floats and a power of two.
-                    MXFP4: mxfp4::CODEC, "MXFP4", 39, 32, 17, 0;
+                    MXFP4: 39, 32, 17, 0;
                 }
             }
         }
+    };
+}
+
+/// A format's name: that of its variant, or as the program that writes it spells it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! format_name {
+    ($V:ident) => {
+        stringify!($V)
+    };
+    ($V:ident $name:literal) => {
+        $name
     };
 }
 
@@ -265,15 +281,11 @@ macro_rules! formats {
 macro_rules! formats_section {
     (stored $callback:ident $args:tt $($F:ident {
         embed $embed:tt product $product:tt quantized $quantized:tt persistent $persistent:tt budget $budget:tt
-        stored { $($(#[$doc:meta])* $V:ident: $file:ident::$codec:ident, $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
-    })*) => { $callback! { $args $($F { $($(#[$doc])* $V: $name, $id, $elems, $bytes, $units;)* })* } };
-    (codec $callback:ident $args:tt $($F:ident {
-        embed $embed:tt product $product:tt quantized $quantized:tt persistent $persistent:tt budget $budget:tt
-        stored { $($(#[$doc:meta])* $V:ident: $file:ident::$codec:ident, $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
-    })*) => { $callback! { $args $($($V: $file::$codec;)*)* } };
+        stored { $($(#[$doc:meta])* $V:ident $($name:literal)?: $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
+    })*) => { $callback! { $args $($F { $($(#[$doc])* $V: $crate::format_name!($V $($name)?), $id, $elems, $bytes, $units;)* })* } };
     ($section:ident $callback:ident $args:tt $($F:ident {
         embed $embed:tt product $product:tt quantized $quantized:tt persistent $persistent:tt budget $budget:tt
-        stored { $($(#[$doc:meta])* $V:ident: $file:ident::$codec:ident, $name:literal, $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
+        stored { $($(#[$doc:meta])* $V:ident $($name:literal)?: $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
     })*) => {
         $crate::formats_rows! {
             $section $callback $args

@@ -4,8 +4,8 @@ use crate::format::host::bits::{each, nibble};
 use crate::format::host::codec::{Codec, Pack, Scales, f16_at, indices};
 use crate::format::wide::IQ4_VALUES;
 
-/// The codec.
-pub static CODEC: Codec = Codec {
+/// Its codec.
+pub static IQ4_NL: Codec = Codec {
     scales: Scales::F16(&[0]),
     decode: |b, out| {
         let d = f16_at(b, 0);

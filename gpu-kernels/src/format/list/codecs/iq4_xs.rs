@@ -14,8 +14,8 @@ fn code(b: &[u8], i: usize) -> u8 {
     nibble(b, 8 + 16 * (i >> 5), i & 31)
 }
 
-/// The codec.
-pub static CODEC: Codec = Codec {
+/// Its codec.
+pub static IQ4_XS: Codec = Codec {
     scales: Scales::F16(&[0]),
     decode: |b, out| {
         let d = f16_at(b, 0);

@@ -5,8 +5,8 @@ use crate::format::host::codec::{Codec, Pack, Scales, indices};
 use crate::format::unpack::half_power;
 use crate::format::wide::E2M1_VALUES;
 
-/// The codec.
-pub static CODEC: Codec = Codec {
+/// Its codec.
+pub static MXFP4: Codec = Codec {
     scales: Scales::E8M0,
     decode: |b, out| {
         let d = half_power(u32::from(b[0]));

@@ -3,8 +3,8 @@
 use crate::format::host::bits::{each, pack_ternary, pair};
 use crate::format::host::codec::{Codec, Pack, Scales, f16_at};
 
-/// The codec.
-pub static CODEC: Codec = Codec {
+/// Its codec.
+pub static PQ2_0: Codec = Codec {
     scales: Scales::F16(&[0]),
     decode: |b, out| {
         let d = f16_at(b, 0);

@@ -3,8 +3,8 @@
 use crate::format::host::bits::{bit, each};
 use crate::format::host::codec::{Codec, Pack, Scales, f16_at, one_bit};
 
-/// The codec.
-pub static CODEC: Codec = Codec {
+/// Its codec.
+pub static Q1_0: Codec = Codec {
     scales: Scales::F16(&[0]),
     decode: |b, out| {
         let d = f16_at(b, 0);

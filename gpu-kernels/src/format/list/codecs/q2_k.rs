@@ -3,8 +3,8 @@
 use crate::format::host::bits::{each, strided};
 use crate::format::host::codec::{Codec, Pack, Scales, f16_at, two_bits};
 
-/// The codec.
-pub static CODEC: Codec = Codec {
+/// Its codec.
+pub static Q2_K: Codec = Codec {
     scales: Scales::F16(&[80, 82]),
     decode: |b, out| {
         let d = (f16_at(b, 80), f16_at(b, 82));

@@ -13,8 +13,8 @@ fn scale(b: &[u8], s: usize) -> u8 {
     low | (b[104 + (s & 3)] >> (2 * (s >> 2)) & 3) << 4
 }
 
-/// The codec.
-pub static CODEC: Codec = Codec {
+/// Its codec.
+pub static Q3_K: Codec = Codec {
     scales: Scales::F16(&[108]),
     decode: |b, out| {
         let d = f16_at(b, 108);

@@ -3,8 +3,8 @@
 use crate::format::host::bits::{each, q5};
 use crate::format::host::codec::{Codec, Pack, Scales, f16_at, fifth_bits, nibbles};
 
-/// The codec.
-pub static CODEC: Codec = Codec {
+/// Its codec.
+pub static Q5_0: Codec = Codec {
     scales: Scales::F16(&[0]),
     decode: |b, out| {
         let d = f16_at(b, 0);

@@ -7,8 +7,8 @@ fn code(b: &[u8], i: usize) -> u8 {
     q4k_code(b, 48, i) | (b[16 + (i & 31)] >> (i >> 5) & 1) << 4
 }
 
-/// The codec.
-pub static CODEC: Codec = Codec {
+/// Its codec.
+pub static Q5_K: Codec = Codec {
     scales: Scales::F16(&[0, 2]),
     decode: |b, out| {
         let d = (f16_at(b, 0), f16_at(b, 2));

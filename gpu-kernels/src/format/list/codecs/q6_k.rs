@@ -9,8 +9,8 @@ fn code(b: &[u8], i: usize) -> u8 {
     low | (b[128 + 32 * h + l] >> (2 * g) & 3) << 4
 }
 
-/// The codec.
-pub static CODEC: Codec = Codec {
+/// Its codec.
+pub static Q6_K: Codec = Codec {
     scales: Scales::F16(&[208]),
     decode: |b, out| {
         let d = f16_at(b, 208);

@@ -11,8 +11,8 @@ fn code(b: &[u8], i: usize) -> u8 {
     }
 }
 
-/// The codec.
-pub static CODEC: Codec = Codec {
+/// Its codec.
+pub static TQ1_0: Codec = Codec {
     scales: Scales::F16(&[52]),
     decode: |b, out| {
         let d = f16_at(b, 52);

@@ -8,8 +8,8 @@ fn reserved(code: u8) -> u8 {
     if code == 3 { 1 } else { code }
 }
 
-/// The codec.
-pub static CODEC: Codec = Codec {
+/// Its codec.
+pub static TQ2_0_G128: Codec = Codec {
     scales: Scales::F16(&[32]),
     decode: |b, out| {
         let d = f16_at(b, 32);
