@@ -95,10 +95,10 @@ impl Contract for Swiglu<'_> {
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases {
     use super::{ResidualAdd, Swiglu, residual_add_reference, swiglu_reference};
-    use crate::cases::{Bench, Listed, Measured, Operation, Outcome, Rng, Shape, close, why};
+    use crate::cases::{Bench, Listed, Measured, NamedSizes, Outcome, Plain, Rng, Shape, close, why};
     use warpsmith_device::Kernel;
 
-    const SIZES: &[(&str, usize)] = &[("n", 4096)];
+    const SIZES: NamedSizes = &[("n", 4096)];
 
     fn listed<K: Kernel>() -> Vec<Listed> {
         vec![Listed::new::<K>(Measured::By("elementwise"), Measured::Not(why::SMALL))]
@@ -111,27 +111,19 @@ pub mod cases {
     /// Residual addition.
     pub struct ResidualAdds;
 
-    impl Operation for ResidualAdds {
-        type Variant = ();
+    impl Plain for ResidualAdds {
+        const SIZES: NamedSizes = SIZES;
 
         fn kernels() -> Vec<Listed> {
             listed::<ResidualAdd<'_>>()
         }
 
-        fn variants() -> Vec<()> {
-            vec![()]
-        }
-
-        fn sizes((): ()) -> &'static [(&'static str, usize)] {
-            SIZES
-        }
-
-        fn shapes((): ()) -> Vec<Vec<usize>> {
+        fn shapes() -> Vec<Vec<usize>> {
             shapes()
         }
 
-        fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-            let n = shape.size("n");
+        fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+            let n = shape.size("n")?;
             let (a, b) = (rng.floats(n), rng.floats(n));
             let (x, residual, mut y) = (bench.upload(&a)?, bench.upload(&b)?, bench.output::<f32>(n)?);
             bench.launch(ResidualAdd { x: &x, residual: &residual, y: &mut y, n: n as u32 })?;
@@ -143,27 +135,19 @@ pub mod cases {
     /// SwiGLU.
     pub struct Swiglus;
 
-    impl Operation for Swiglus {
-        type Variant = ();
+    impl Plain for Swiglus {
+        const SIZES: NamedSizes = SIZES;
 
         fn kernels() -> Vec<Listed> {
             listed::<Swiglu<'_>>()
         }
 
-        fn variants() -> Vec<()> {
-            vec![()]
-        }
-
-        fn sizes((): ()) -> &'static [(&'static str, usize)] {
-            SIZES
-        }
-
-        fn shapes((): ()) -> Vec<Vec<usize>> {
+        fn shapes() -> Vec<Vec<usize>> {
             shapes()
         }
 
-        fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-            let n = shape.size("n");
+        fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+            let n = shape.size("n")?;
             let mut gate: Vec<f32> = rng.floats(n).iter().map(|v| v * 120.0).collect();
             if let Some(first) = gate.first_mut() {
                 *first = -88.0;

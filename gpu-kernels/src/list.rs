@@ -1,6 +1,6 @@
 //! The list of kernels: a line for each [`Operation`]. Catalogue, cases, benchmarks and budgets come from it.
 
-use crate::cases::{Bench, Failure, Listed, Operation, Rng, Shape};
+use crate::cases::{Bench, Failure, Listed, NamedSizes, Operation, Rng, Shape, UnknownSize};
 use crate::format::Format;
 use crate::gemv::cases::Product;
 use crate::kv::KvType;
@@ -35,6 +35,11 @@ macro_rules! operations {
                 all
             }
 
+            /// Its name in the list.
+            fn name(self) -> &'static str {
+                match self { $(Subject::$Subject { .. } => stringify!($Subject),)* }
+            }
+
             /// The kernels that it launches, by name.
             pub fn kernels(self) -> Vec<String> {
                 let names = match self {
@@ -46,7 +51,7 @@ macro_rules! operations {
             }
 
             /// The sizes that make up its shape, and those of a layer of a small model.
-            pub fn sizes(self) -> &'static [(&'static str, usize)] {
+            pub fn sizes(self) -> NamedSizes {
                 match self {
                     $(Subject::$Subject $(($of))? $({ $($field),* })? => {
                         <$Operation as Operation>::sizes(($($of)? $($($field),*)?))
@@ -153,13 +158,9 @@ pub fn catalogue() -> Vec<&'static KernelMeta> {
 }
 
 impl Subject {
-    /// The case of a shape.
-    pub fn case(self, values: &[usize]) -> Case {
-        let mut shape: Vec<usize> = self.sizes().iter().map(|s| s.1).collect();
-        for (to, from) in shape.iter_mut().zip(values) {
-            *to = *from;
-        }
-        Case { subject: self, values: shape }
+    /// The case of a layer of a small model.
+    pub fn case(self) -> Case {
+        Case { subject: self, values: self.sizes().iter().map(|s| s.1).collect() }
     }
 
     /// The case of a shape as a user writes it, such as `rows=3,cols=256`; sizes that are not named are those of
@@ -168,12 +169,12 @@ impl Subject {
     /// # Errors
     /// The part that names no size, or gives no number.
     pub fn parse(self, text: &str) -> Result<Case, String> {
-        let mut case = self.case(&[]);
+        let mut case = self.case();
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}` is not NAME=NUMBER"))?;
-            let names: Vec<&str> = self.sizes().iter().map(|s| s.0).collect();
-            let at = names.iter().position(|n| *n == name.trim());
-            let at = at.ok_or_else(|| format!("no size `{name}`: the sizes are {}", names.join(", ")))?;
+            let name = name.trim();
+            let at = self.sizes().iter().position(|s| s.0 == name);
+            let at = at.ok_or_else(|| UnknownSize::new(self.name(), name, self.sizes()).to_string())?;
             case.values[at] = value.trim().parse().map_err(|_| format!("`{part}`: `{value}` is not a number"))?;
         }
         Ok(case)
@@ -199,12 +200,12 @@ impl Case {
     }
 
     fn sizes(&self) -> Shape<'_> {
-        Shape { names: self.subject.sizes(), values: &self.values }
+        Shape { operation: self.subject.name(), names: self.subject.sizes(), values: &self.values }
     }
 
     /// Names and values of its sizes.
     pub fn shape(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
-        self.subject.sizes().iter().zip(&self.values).map(|(s, n)| (s.0, *n))
+        self.sizes().iter()
     }
 
     /// Runs it and compares with the reference.
@@ -279,7 +280,8 @@ mod tests {
         // A store has the shapes of the attention behind it, and writes no codes.
         let can = |s: &Subject| !matches!(s, Subject::QkvStore(_)) && s.sizes().iter().any(|n| n.0 == "codes");
         for subject in Subject::all().into_iter().filter(can) {
-            let of: Vec<usize> = subject.cases().iter().map(|c| c.sizes().size("codes")).filter(|n| *n != 0).collect();
+            let of: Vec<usize> =
+                subject.cases().iter().map(|c| c.sizes().size("codes").unwrap()).filter(|n| *n != 0).collect();
             assert!(!of.is_empty(), "{subject:?}");
             of.into_iter().for_each(|n| *asked.entry(n).or_default() += 1);
             kernels += 1;

@@ -212,10 +212,10 @@ impl Contract for AddRmsNorm<'_> {
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases {
     use super::{AddRmsNorm, RmsNorm, RmsNormV1, reference};
-    use crate::cases::{Bench, Listed, Measured, Operation, Outcome, Rng, Shape, close, same, why};
+    use crate::cases::{Bench, Listed, Measured, NamedSizes, Operation, Outcome, Plain, Rng, Shape, close, same, why};
     use warpsmith_device::Kernel;
 
-    const SIZES: &[(&str, usize)] = &[("rows", 1), ("cols", 1024)];
+    const SIZES: NamedSizes = &[("rows", 1), ("cols", 1024)];
     const EPS: f32 = 1e-6;
 
     fn shapes() -> Vec<Vec<usize>> {
@@ -250,7 +250,7 @@ pub mod cases {
             vec![if v1 { RmsNormV1::META.name } else { RmsNorm::META.name }]
         }
 
-        fn sizes(_: bool) -> &'static [(&'static str, usize)] {
+        fn sizes(_: bool) -> NamedSizes {
             SIZES
         }
 
@@ -259,7 +259,7 @@ pub mod cases {
         }
 
         fn run<B: Bench>(v1: bool, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-            let (rows, cols, eps) = (shape.size("rows"), shape.size("cols"), EPS);
+            let ([rows, cols], eps) = (shape.sizes(["rows", "cols"])?, EPS);
             let (x, w) = (rng.floats(rows * cols), rng.floats(cols));
             let want = reference(&x, &w, eps);
             let (x, w, mut y) = (bench.upload(&x)?, bench.upload(&w)?, bench.output::<f32>(rows * cols)?);
@@ -276,27 +276,19 @@ pub mod cases {
     /// Residual addition and norm.
     pub struct AddRmsNorms;
 
-    impl Operation for AddRmsNorms {
-        type Variant = ();
+    impl Plain for AddRmsNorms {
+        const SIZES: NamedSizes = SIZES;
 
         fn kernels() -> Vec<Listed> {
             vec![Listed::unmeasured::<AddRmsNorm<'_>>(why::SMALL)]
         }
 
-        fn variants() -> Vec<()> {
-            vec![()]
-        }
-
-        fn sizes((): ()) -> &'static [(&'static str, usize)] {
-            SIZES
-        }
-
-        fn shapes((): ()) -> Vec<Vec<usize>> {
+        fn shapes() -> Vec<Vec<usize>> {
             shapes()
         }
 
-        fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-            let (rows, cols, eps) = (shape.size("rows"), shape.size("cols"), EPS);
+        fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+            let ([rows, cols], eps) = (shape.sizes(["rows", "cols"])?, EPS);
             let (x, r, w) = (rng.floats(rows * cols), rng.floats(rows * cols), rng.floats(cols));
             let sum: Vec<f32> = x.iter().zip(&r).map(|(x, r)| x + r).collect();
             let (dx, mut residual, w_) = (bench.upload(&x)?, bench.upload(&r)?, bench.upload(&w)?);

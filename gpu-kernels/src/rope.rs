@@ -305,7 +305,7 @@ impl Contract for QkNormRope<'_> {
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases {
     use super::{QkNormRope, Rope, Rotation, Yarn, reference, yarn_tables};
-    use crate::cases::{Bench, Listed, Measured, Operation, Outcome, Rng, Shape, close, why};
+    use crate::cases::{Bench, Listed, Measured, NamedSizes, Outcome, Plain, Rng, Shape, close, why};
     use crate::state::Column;
 
     /// Heads of queries and of keys, elements of a head, and those of them that turn; whether pairs are halves; and a position.
@@ -326,26 +326,18 @@ pub mod cases {
     /// Rotary embedding.
     pub struct Rotations;
 
-    impl Operation for Rotations {
-        type Variant = ();
+    impl Plain for Rotations {
+        const SIZES: NamedSizes = &[("heads", 16), ("head_dim", 128), ("n_rot", 128), ("neox", 1), ("position", 100)];
 
         fn kernels() -> Vec<Listed> {
             vec![Listed::unmeasured::<Rope<'_>>(why::SMALL)]
         }
 
-        fn variants() -> Vec<()> {
-            vec![()]
-        }
-
-        fn sizes((): ()) -> &'static [(&'static str, usize)] {
-            &[("heads", 16), ("head_dim", 128), ("n_rot", 128), ("neox", 1), ("position", 100)]
-        }
-
-        fn shapes((): ()) -> Vec<Vec<usize>> {
+        fn shapes() -> Vec<Vec<usize>> {
             shapes().map(|([q, k, dim, rot], neox, position)| vec![q + k, dim, rot, neox, position]).collect()
         }
 
-        fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
             run(false, shape, bench, rng)
         }
     }
@@ -353,35 +345,27 @@ pub mod cases {
     /// Norm of each head and rotary embedding.
     pub struct NormedRotations;
 
-    impl Operation for NormedRotations {
-        type Variant = ();
+    impl Plain for NormedRotations {
+        const SIZES: NamedSizes =
+            &[("q_heads", 16), ("k_heads", 8), ("head_dim", 128), ("n_rot", 128), ("neox", 1), ("position", 100)];
 
         fn kernels() -> Vec<Listed> {
             vec![Listed::new::<QkNormRope<'_>>(Measured::By("rope"), Measured::Not(why::SMALL))]
         }
 
-        fn variants() -> Vec<()> {
-            vec![()]
-        }
-
-        fn sizes((): ()) -> &'static [(&'static str, usize)] {
-            &[("q_heads", 16), ("k_heads", 8), ("head_dim", 128), ("n_rot", 128), ("neox", 1), ("position", 100)]
-        }
-
-        fn shapes((): ()) -> Vec<Vec<usize>> {
+        fn shapes() -> Vec<Vec<usize>> {
             shapes().map(|([q, k, dim, rot], neox, position)| vec![q, k, dim, rot, neox, position]).collect()
         }
 
-        fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
             run(true, shape, bench, rng)
         }
     }
 
     fn run<B: Bench>(normed: bool, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-        let (q_heads, k_heads) =
-            if normed { (shape.size("q_heads"), shape.size("k_heads")) } else { (shape.size("heads"), 0) };
-        let (head_dim, n_rot, neox) = (shape.size("head_dim"), shape.size("n_rot"), shape.size("neox") != 0);
-        let (position, eps, base, linear) = (shape.size("position"), 1e-6, 1e6, 2.0);
+        let [q_heads, k_heads] = if normed { shape.sizes(["q_heads", "k_heads"])? } else { [shape.size("heads")?, 0] };
+        let [head_dim, n_rot, neox, position] = shape.sizes(["head_dim", "n_rot", "neox", "position"])?;
+        let (neox, eps, base, linear) = (neox != 0, 1e-6, 1e6, 2.0);
         let context = (position + 1).max(33);
         let factors: Vec<f32> = (0..n_rot / 2).map(|_| 1.0 + rng.unit().abs() * 7.0).collect();
         let yarn = neox.then_some(Yarn {

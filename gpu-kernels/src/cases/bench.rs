@@ -1,6 +1,6 @@
 //! What a case runs on.
 
-use std::fmt;
+use super::operation::UnknownSize;
 use warpsmith_device::{DeviceSlice, Element, Launcher};
 
 /// What a case runs on: device memory, and launches that have ended when the call returns.
@@ -16,22 +16,18 @@ pub trait Bench: Launcher<Error = String> {
 }
 
 /// Why a case fails.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// A launch, or an operation on memory, failed.
+    #[error("{0}")]
     Launch(String),
     /// A result is further from its reference than it may be.
+    #[error("{0}")]
     Wrong(String),
+    /// The case asks for a size that its operation does not have.
+    #[error(transparent)]
+    Size(#[from] UnknownSize),
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Failure::Launch(text) | Failure::Wrong(text)) = self;
-        f.write_str(text)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 impl From<String> for Failure {
     fn from(text: String) -> Failure {

@@ -17,4 +17,4 @@ pub use crate::list::{Case, Subject, all};
 pub use bench::{Bench, Failure};
 pub use compare::{Outcome, close, refused, same};
 pub use data::{Rng, Tensor};
-pub use operation::{Listed, Measured, Operation, Shape, why};
+pub use operation::{Listed, Measured, NamedSizes, Operation, Plain, Shape, UnknownSize, why};

@@ -25,7 +25,7 @@ pub trait Operation {
     }
 
     /// The sizes that make up a shape, and those of a layer of a small model.
-    fn sizes(variant: Self::Variant) -> &'static [(&'static str, usize)];
+    fn sizes(variant: Self::Variant) -> NamedSizes;
 
     /// The shapes that it has to get right: at the edges of its tiles, odd, long, and at random.
     fn shapes(variant: Self::Variant) -> Vec<Vec<usize>>;
@@ -37,23 +37,103 @@ pub trait Operation {
     fn run<B: Bench>(variant: Self::Variant, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome;
 }
 
+/// An operation of one variant: its file says what is its own, and the [`Operation`] follows from that.
+pub trait Plain {
+    /// The sizes that make up a shape, and those of a layer of a small model.
+    const SIZES: NamedSizes;
+
+    /// As for [`Operation::kernels`].
+    fn kernels() -> Vec<Listed>;
+
+    /// As for [`Operation::shapes`].
+    fn shapes() -> Vec<Vec<usize>>;
+
+    /// As for [`Operation::run`].
+    ///
+    /// # Errors
+    /// A launch that failed, or the first element that is too far from its reference.
+    fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome;
+}
+
+impl<T: Plain> Operation for T {
+    type Variant = ();
+
+    fn kernels() -> Vec<Listed> {
+        <T as Plain>::kernels()
+    }
+
+    fn variants() -> Vec<()> {
+        vec![()]
+    }
+
+    fn sizes((): ()) -> NamedSizes {
+        T::SIZES
+    }
+
+    fn shapes((): ()) -> Vec<Vec<usize>> {
+        <T as Plain>::shapes()
+    }
+
+    fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        <T as Plain>::run(shape, bench, rng)
+    }
+}
+
+/// Names of sizes, each with a number.
+pub type NamedSizes = &'static [(&'static str, usize)];
+
 /// A shape: a number for each size.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape<'a> {
-    pub(crate) names: &'static [(&'static str, usize)],
+    /// What it is a shape of.
+    pub(crate) operation: &'static str,
+    pub(crate) names: NamedSizes,
     pub(crate) values: &'a [usize],
 }
 
-impl Shape<'_> {
+impl<'a> Shape<'a> {
     /// Names and values.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, usize)> + use<'a> {
         self.names.iter().zip(self.values).map(|(s, n)| (s.0, *n))
     }
 
-    /// The size of a name; 0 if the shape has none of that name.
-    #[must_use]
-    pub fn size(&self, name: &str) -> usize {
-        self.iter().find(|s| s.0 == name).map_or(0, |s| s.1)
+    /// The size of a name.
+    ///
+    /// # Errors
+    /// A name that the shape has no size of.
+    pub fn size(&self, name: &str) -> Result<usize, UnknownSize> {
+        let size = self.iter().find(|s| s.0 == name).map(|s| s.1);
+        size.ok_or_else(|| UnknownSize::new(self.operation, name, self.names))
+    }
+
+    /// The sizes of several names.
+    ///
+    /// # Errors
+    /// A name that the shape has no size of.
+    pub fn sizes<const N: usize>(&self, names: [&str; N]) -> Result<[usize; N], UnknownSize> {
+        let mut sizes = [0; N];
+        for (size, name) in sizes.iter_mut().zip(names) {
+            *size = self.size(name)?;
+        }
+        Ok(sizes)
+    }
+}
+
+/// A size was asked for that an operation does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{operation} has no size `{name}`: its sizes are {}", known.join(", "))]
+pub struct UnknownSize {
+    /// The operation.
+    pub operation: &'static str,
+    /// The name that was asked for.
+    pub name: String,
+    /// The names that it has.
+    pub known: Vec<&'static str>,
+}
+
+impl UnknownSize {
+    pub(crate) fn new(operation: &'static str, name: &str, sizes: NamedSizes) -> UnknownSize {
+        UnknownSize { operation, name: name.to_owned(), known: sizes.iter().map(|s| s.0).collect() }
     }
 }
 
@@ -101,4 +181,21 @@ pub mod why {
     pub const ONCE: &str = "once a token, over the logits alone";
     /// First variants and others, to be read and compared.
     pub const VARIANT: &str = "variants beside others, which no decoder launches";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::Failure;
+
+    #[test]
+    fn a_size_that_a_shape_does_not_have_is_an_error_with_those_that_it_has() {
+        let shape = Shape { operation: "RmsNorm", names: &[("rows", 1), ("cols", 1024)], values: &[2, 0] };
+        assert_eq!(shape.sizes(["cols", "rows"]), Ok([0, 2]));
+        let unknown = UnknownSize { operation: "RmsNorm", name: "columns".into(), known: vec!["rows", "cols"] };
+        assert_eq!(shape.size("columns"), Err(unknown.clone()));
+        assert_eq!(shape.sizes(["rows", "columns"]), Err(unknown.clone()));
+        let failure = Failure::from(unknown);
+        assert_eq!(failure.to_string(), "RmsNorm has no size `columns`: its sizes are rows, cols");
+    }
 }

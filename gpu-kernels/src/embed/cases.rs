@@ -1,7 +1,7 @@
 //! The cases of embeddings.
 
 use super::{Embed, parts, reference};
-use crate::cases::{Bench, Failure, Listed, Operation, Outcome, Rng, Shape, Tensor, refused, why};
+use crate::cases::{Bench, Failure, Listed, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, refused, why};
 use crate::format::{Format, Layout};
 use crate::state::Column;
 use warpsmith_device::Kernel;
@@ -36,7 +36,7 @@ impl Operation for Embeddings {
         vec![crate::formats! { embed by_layout (format.layout()) }]
     }
 
-    fn sizes(_: Format) -> &'static [(&'static str, usize)] {
+    fn sizes(_: Format) -> NamedSizes {
         &[("vocab", 64), ("cols", 1024), ("token", 7), ("next", 0)]
     }
 
@@ -52,7 +52,7 @@ impl Operation for Embeddings {
     }
 
     fn run<B: Bench>(format: Format, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-        let (vocab, cols, token) = (shape.size("vocab"), shape.size("cols"), shape.size("token"));
+        let [vocab, cols, token, next] = shape.sizes(["vocab", "cols", "token", "next"])?;
         let t = Tensor::random(rng, format, vocab, cols);
         let table = format.decode(&t.bytes, vocab, cols).map_err(refused)?;
         let records = bench.upload(&format.repack(&t.bytes, vocab, cols).map_err(refused)?)?;
@@ -65,7 +65,7 @@ impl Operation for Embeddings {
         let mut scaled = bench.upload(&vec![f32::NAN; 3 * stride])?;
         let parts = parts(cols as u32) as usize;
         let mut sums = bench.upload(&vec![f32::NAN; 3 * parts])?;
-        let next = shape.size("next") != 0;
+        let next = next != 0;
         let next_weight = bench.upload(&weight)?;
         let next_of = next.then_some((&*next_weight, &mut *scaled, &mut *sums));
         let (vocab, cols32) = (vocab as u32, cols as u32);

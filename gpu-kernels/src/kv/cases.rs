@@ -2,7 +2,7 @@
 //! [attention](crate::attention::cases), which they share caches with.
 
 use super::{KvStore, KvStoreF32, reference};
-use crate::cases::{Bench, Listed, Operation, Outcome, Rng, Shape, same, why};
+use crate::cases::{Bench, Listed, NamedSizes, Operation, Outcome, Rng, Shape, same, why};
 use crate::state::Column;
 use half::f16;
 use warpsmith_device::Kernel;
@@ -25,7 +25,7 @@ impl Operation for Stores {
         vec![if wide { KvStoreF32::META.name } else { KvStore::META.name }]
     }
 
-    fn sizes(_: bool) -> &'static [(&'static str, usize)] {
+    fn sizes(_: bool) -> NamedSizes {
         &[("kv_heads", 8), ("head_dim", 128), ("capacity", 256), ("position", 100)]
     }
 
@@ -40,8 +40,8 @@ impl Operation for Stores {
     }
 
     fn run<B: Bench>(wide: bool, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-        let (heads, dim, capacity) = (shape.size("kv_heads"), shape.size("head_dim"), shape.size("capacity"));
-        let (position, n) = (shape.size("position"), heads * dim);
+        let [heads, dim, capacity, position] = shape.sizes(["kv_heads", "head_dim", "capacity", "position"])?;
+        let n = heads * dim;
         let (k, v) = (rng.floats(n), rng.floats(n));
         let mut want_k: Vec<f32> = rng.floats(n * capacity).iter().map(|v| f16::from_f32(*v).to_f32()).collect();
         let mut want_v = want_k.clone();

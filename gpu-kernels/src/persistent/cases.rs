@@ -4,7 +4,9 @@
 use super::{Matrix, PersistentLayer, Sizes, decoder};
 use crate::attention::cases::{StepArgs, step_kernel};
 use crate::attention::partials_len;
-use crate::cases::{Bench, Failure, Listed, Measured, Operation, Outcome, Rng, Shape, Tensor, refused, same};
+use crate::cases::{
+    Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, UnknownSize, refused, same,
+};
 use crate::format::{Format, Layout};
 use crate::gemv::{Gemv, cases::gemv, parts};
 use crate::kv::KvType;
@@ -36,7 +38,7 @@ impl Operation for Layers {
         vec![super::LayerF16::META.name, gemv(format.layout()).name, step_kernel(KvType::F16).name]
     }
 
-    fn sizes(_: Format) -> &'static [(&'static str, usize)] {
+    fn sizes(_: Format) -> NamedSizes {
         SIZES
     }
 
@@ -61,7 +63,7 @@ fn formats() -> Vec<Format> {
 }
 
 /// The sizes of a layer; `blocks` are those of the launch.
-const SIZES: &[(&str, usize)] = &[
+const SIZES: NamedSizes = &[
     ("hidden", 256),
     ("feed_forward", 512),
     ("q_heads", 4),
@@ -201,22 +203,22 @@ fn bits(v: &[f32]) -> Vec<u32> {
 }
 
 /// The sizes of a case.
-fn sizes(shape: &Shape<'_>) -> (Layer, Sizes) {
-    let size = |name| shape.size(name) as u32;
-    let flag = |name, flag: u32| if shape.size(name) != 0 { flag } else { 0 };
+fn sizes(shape: &Shape<'_>) -> Result<(Layer, Sizes), UnknownSize> {
+    let size = |name| shape.size(name).map(|n| n as u32);
+    let flag = |name, flag: u32| size(name).map(|n| if n != 0 { flag } else { 0 });
     let layer = Layer {
         index: 0,
-        q_heads: size("q_heads"),
-        kv_heads: size("kv_heads"),
-        head_dim: size("head_dim"),
-        n_rot: size("n_rot"),
-        context: size("capacity") + 3,
-        window: size("window"),
-        flags: flag("neox", NEOX) | flag("norm", QK_NORM) | FUSED,
+        q_heads: size("q_heads")?,
+        kv_heads: size("kv_heads")?,
+        head_dim: size("head_dim")?,
+        n_rot: size("n_rot")?,
+        context: size("capacity")? + 3,
+        window: size("window")?,
+        flags: flag("neox", NEOX)? | flag("norm", QK_NORM)? | FUSED,
         eps: 1e-6,
     };
-    let (hidden, feed_forward) = (size("hidden"), size("feed_forward"));
-    (layer, Sizes { hidden, feed_forward, parts: 3, blocks: size("blocks"), ..Sizes::default() })
+    let (hidden, feed_forward) = (size("hidden")?, size("feed_forward")?);
+    Ok((layer, Sizes { hidden, feed_forward, parts: 3, blocks: size("blocks")?, ..Sizes::default() }))
 }
 
 impl<B: Bench> Weights<B> {
@@ -262,17 +264,17 @@ struct Start {
 }
 
 impl Start {
-    fn new(rng: &mut Rng, shape: &Shape<'_>, (layer, sizes): (&Layer, &Sizes)) -> Start {
+    fn new(rng: &mut Rng, shape: &Shape<'_>, (layer, sizes): (&Layer, &Sizes)) -> Result<Start, UnknownSize> {
         let hidden = sizes.hidden as usize;
         let (x, scaled, squares) = (rng.floats(hidden), rng.floats(hidden), rng.floats(3));
         let mut sums: Vec<f32> = squares.iter().map(|v| v.abs() * hidden as f32).collect();
         let parts_of = |cols: u32| parts(sizes.hidden, cols, false);
         let most = parts_of(layer.q_heads * layer.head_dim).max(parts_of(sizes.feed_forward)).max(3);
         sums.resize(most as usize, 0.0);
-        let capacity = shape.size("capacity");
+        let [capacity, position] = shape.sizes(["capacity", "position"])?;
         let rows = 2 * layer.kv_heads as usize * capacity;
         let cache = rng.floats(rows * layer.head_dim as usize).iter().map(|v| f16::from_f32(*v)).collect();
-        Start { x, scaled, sums, cache, position: shape.size("position") as u32, capacity: capacity as u32 }
+        Ok(Start { x, scaled, sums, cache, position: position as u32, capacity: capacity as u32 })
     }
 
     /// Buffers of their own with it.
@@ -328,9 +330,9 @@ fn compare<B: Bench>(bench: &mut B, round: usize, want: &State<B>, got: &State<B
 
 /// Two layers one after the other: the second starts from what the first left in its buffers, the barrier's word among them.
 fn run<B: Bench>(format: Format, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-    let (layer, sizes) = sizes(shape);
-    let weights = Weights::new(bench, rng, format, (&layer, &sizes), shape.size("bias") != 0)?;
-    let start = Start::new(rng, shape, (&layer, &sizes));
+    let (layer, sizes) = sizes(shape)?;
+    let weights = Weights::new(bench, rng, format, (&layer, &sizes), shape.size("bias")? != 0)?;
+    let start = Start::new(rng, shape, (&layer, &sizes))?;
     let mut a = start.upload(bench, (&layer, &sizes))?;
     let mut b = start.upload(bench, (&layer, &sizes))?;
     let mut barrier = bench.upload(&[0u32])?;

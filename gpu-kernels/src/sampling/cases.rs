@@ -4,12 +4,12 @@ use super::argmax::{self, Argmax, ArgmaxMasked};
 use super::penalty::{RepetitionPenalty, penalised};
 use super::sample::{self, RECORD, Sample, Sampling, bitset};
 use super::words;
-use crate::cases::{Bench, Failure, Listed, Measured, Operation, Outcome, Rng, Shape, same, why};
+use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Outcome, Plain, Rng, Shape, same, why};
 use crate::state::Column;
 use warpsmith_device::DeviceAddress;
 
 /// The sizes of what is done to all logits.
-const SIZES: &[(&str, usize)] = &[("columns", 1), ("n", 32000)];
+const SIZES: NamedSizes = &[("columns", 1), ("n", 32000)];
 
 /// The edges of warps and blocks, and a vocabulary.
 fn shapes() -> Vec<Vec<usize>> {
@@ -33,7 +33,7 @@ fn rows(rng: &mut Rng, columns: usize, n: usize, stride: usize) -> Vec<f32> {
 }
 
 fn largest<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, masked: bool) -> Outcome {
-    let (columns, n) = (shape.size("columns"), shape.size("n"));
+    let [columns, n] = shape.sizes(["columns", "n"])?;
     let (stride, width) = (n + 5, words(n as u32) as usize + 1);
     let x = rows(rng, columns, n, stride);
     let row = |c: usize| &x[c * stride..][..n];
@@ -59,7 +59,7 @@ fn largest<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, masked: bo
 }
 
 fn penalty<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-    let (columns, n, penalty) = (shape.size("columns"), shape.size("n"), 1.3f32);
+    let ([columns, n], penalty) = (shape.sizes(["columns", "n"])?, 1.3f32);
     let (stride, width) = (n + 3, words(n as u32) as usize);
     let x = rows(rng, columns, n, stride);
     let seen: Vec<u32> = (0..columns * width).map(|_| rng.next() as u32).collect();
@@ -104,7 +104,7 @@ fn settings(rng: &mut Rng, c: usize) -> Sampling {
 }
 
 fn sample<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-    let (columns, n) = (shape.size("columns"), shape.size("n"));
+    let [columns, n] = shape.sizes(["columns", "n"])?;
     let (stride, width) = (n + 1, words(n as u32) as usize);
     let x = rows(rng, columns, n, stride);
     let mut seen: Vec<u32> = (0..columns * width).map(|_| (rng.next() & rng.next()) as u32).collect();
@@ -154,26 +154,18 @@ fn sample<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome 
 /// The index of the largest.
 pub struct Argmaxes;
 
-impl Operation for Argmaxes {
-    type Variant = ();
+impl Plain for Argmaxes {
+    const SIZES: NamedSizes = SIZES;
 
     fn kernels() -> Vec<Listed> {
         vec![Listed::new::<Argmax<'_>>(Measured::By("argmax"), Measured::Not(why::ONCE))]
     }
 
-    fn variants() -> Vec<()> {
-        vec![()]
-    }
-
-    fn sizes((): ()) -> &'static [(&'static str, usize)] {
-        SIZES
-    }
-
-    fn shapes((): ()) -> Vec<Vec<usize>> {
+    fn shapes() -> Vec<Vec<usize>> {
         shapes()
     }
 
-    fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+    fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
         largest(shape, bench, rng, false)
     }
 }
@@ -181,26 +173,18 @@ impl Operation for Argmaxes {
 /// The index of the largest that a mask allows.
 pub struct MaskedArgmaxes;
 
-impl Operation for MaskedArgmaxes {
-    type Variant = ();
+impl Plain for MaskedArgmaxes {
+    const SIZES: NamedSizes = SIZES;
 
     fn kernels() -> Vec<Listed> {
         vec![Listed::unmeasured::<ArgmaxMasked<'_>>(why::ONCE)]
     }
 
-    fn variants() -> Vec<()> {
-        vec![()]
-    }
-
-    fn sizes((): ()) -> &'static [(&'static str, usize)] {
-        SIZES
-    }
-
-    fn shapes((): ()) -> Vec<Vec<usize>> {
+    fn shapes() -> Vec<Vec<usize>> {
         shapes()
     }
 
-    fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+    fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
         largest(shape, bench, rng, true)
     }
 }
@@ -208,26 +192,18 @@ impl Operation for MaskedArgmaxes {
 /// The repetition penalty.
 pub struct Penalties;
 
-impl Operation for Penalties {
-    type Variant = ();
+impl Plain for Penalties {
+    const SIZES: NamedSizes = SIZES;
 
     fn kernels() -> Vec<Listed> {
         vec![Listed::unmeasured::<RepetitionPenalty<'_>>(why::ONCE)]
     }
 
-    fn variants() -> Vec<()> {
-        vec![()]
-    }
-
-    fn sizes((): ()) -> &'static [(&'static str, usize)] {
-        SIZES
-    }
-
-    fn shapes((): ()) -> Vec<Vec<usize>> {
+    fn shapes() -> Vec<Vec<usize>> {
         shapes()
     }
 
-    fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+    fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
         penalty(shape, bench, rng)
     }
 }
@@ -235,28 +211,20 @@ impl Operation for Penalties {
 /// A token by temperature, top-k, top-p and a seed.
 pub struct Samples;
 
-impl Operation for Samples {
-    type Variant = ();
+impl Plain for Samples {
+    const SIZES: NamedSizes = &[("columns", 1), ("n", 4096)];
 
     fn kernels() -> Vec<Listed> {
         vec![Listed::new::<Sample<'_>>(Measured::By("sample"), Measured::Not(why::ONCE))]
     }
 
-    fn variants() -> Vec<()> {
-        vec![()]
-    }
-
-    fn sizes((): ()) -> &'static [(&'static str, usize)] {
-        &[("columns", 1), ("n", 4096)]
-    }
-
-    fn shapes((): ()) -> Vec<Vec<usize>> {
+    fn shapes() -> Vec<Vec<usize>> {
         [(24, 1), (24, 2), (48, 7), (24, 33), (24, 1000), (12, 1025), (12, 3001)]
             .map(|(columns, n)| vec![columns, n])
             .to_vec()
     }
 
-    fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+    fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
         sample(shape, bench, rng)
     }
 }

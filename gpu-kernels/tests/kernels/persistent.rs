@@ -23,5 +23,5 @@ fn without_waiting() -> String {
 #[should_panic(expected = "error[race::global]")]
 fn a_layer_whose_blocks_do_not_wait_is_found() {
     let mut gpu = Gpu::from_text(90, &without_waiting());
-    Subject::Layer(Format::Q1_0).case(&[]).run(&mut gpu).unwrap();
+    Subject::Layer(Format::Q1_0).case().run(&mut gpu).unwrap();
 }

@@ -298,6 +298,6 @@ mod tests {
         let layer = of("hidden=256").ok().unwrap();
         assert!(layer.len() == 1 && matches!(layer[0].subject(), Subject::Layer(_)));
         let text = of("rws=64").err().unwrap().to_string();
-        assert!(text.contains("no size `rws`: the sizes are rows, cols"), "{text}");
+        assert!(text.contains("has no size `rws`: its sizes are rows, cols"), "{text}");
     }
 }

@@ -119,6 +119,7 @@ pub fn launches(
         let mut device = Gpu::new(sm, module, PROFILE).map_err(|e| Failure::new(Kind::Operation, e))?;
         case.run(&mut device).map_err(|e| match e {
             CaseFailure::Launch(text) => Failure::new(Kind::Operation, text),
+            CaseFailure::Size(unknown) => Failure::new(Kind::Operation, unknown.to_string()),
             CaseFailure::Wrong(text) => Failure::new(Kind::Verification, format!("{kernel} {case}: {text}")),
         })?;
         launches.extend(device.profiles.into_iter().filter(|p| p.kernel == *kernel).map(|p| (case.to_string(), p)));

@@ -1,13 +1,12 @@
 //! The cases of attention of one token, in three launches and in one.
 
 use crate::attention::{AttnDecode, AttnDecodeF32, AttnScores, AttnSoftmax, AttnWeightedSum, Heads, reference};
-use crate::cases::{Bench, Listed, Measured, Operation, Outcome, Rng, Shape, close, why};
+use crate::cases::{Bench, Listed, Measured, NamedSizes, Operation, Outcome, Plain, Rng, Shape, close, why};
 use crate::state::Column;
 use half::f16;
 use warpsmith_device::Kernel;
 
-const SIZES: &[(&str, usize)] =
-    &[("q_heads", 16), ("kv_heads", 8), ("head_dim", 128), ("capacity", 256), ("position", 255)];
+const SIZES: NamedSizes = &[("q_heads", 16), ("kv_heads", 8), ("head_dim", 128), ("capacity", 256), ("position", 255)];
 
 fn measured<K: Kernel>() -> Listed {
     Listed::new::<K>(Measured::By("attention"), Measured::Not(why::VARIANT))
@@ -31,26 +30,18 @@ fn shapes() -> Vec<Vec<usize>> {
 /// Attention in three launches.
 pub struct InThree;
 
-impl Operation for InThree {
-    type Variant = ();
+impl Plain for InThree {
+    const SIZES: NamedSizes = SIZES;
 
     fn kernels() -> Vec<Listed> {
         vec![measured::<AttnScores<'_>>(), measured::<AttnSoftmax<'_>>(), measured::<AttnWeightedSum<'_>>()]
     }
 
-    fn variants() -> Vec<()> {
-        vec![()]
-    }
-
-    fn sizes((): ()) -> &'static [(&'static str, usize)] {
-        SIZES
-    }
-
-    fn shapes((): ()) -> Vec<Vec<usize>> {
+    fn shapes() -> Vec<Vec<usize>> {
         shapes()
     }
 
-    fn run<B: Bench>((): (), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+    fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
         run(None, shape, bench, rng)
     }
 }
@@ -73,7 +64,7 @@ impl Operation for InOne {
         vec![if f32 { AttnDecodeF32::META.name } else { AttnDecode::META.name }]
     }
 
-    fn sizes(_: bool) -> &'static [(&'static str, usize)] {
+    fn sizes(_: bool) -> NamedSizes {
         SIZES
     }
 
@@ -89,7 +80,7 @@ impl Operation for InOne {
 /// Runs either: `f32` says of which type the cache is, none that attention is in three launches.
 fn run<B: Bench>(f32: Option<bool>, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
     let [q_heads, kv_heads, head_dim, capacity, position] =
-        ["q_heads", "kv_heads", "head_dim", "capacity", "position"].map(|n| shape.size(n) as u32);
+        shape.sizes(["q_heads", "kv_heads", "head_dim", "capacity", "position"])?.map(|n| n as u32);
     let heads = Heads { q_heads, kv_heads, head_dim, capacity };
     let cache = (kv_heads * capacity * head_dim) as usize;
     let query = rng.floats((q_heads * head_dim) as usize);

@@ -3,7 +3,7 @@
 use super::cache::{Cache, Stored, attend, column};
 use crate::attention::prefill::tensor_bound;
 use crate::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8};
-use crate::cases::{Bench, Failure, Listed, Measured, Operation, Outcome, Rng, Shape, close};
+use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, close};
 use crate::kv::KvType;
 use crate::layer::Layer;
 use crate::state::Column;
@@ -36,7 +36,7 @@ impl Operation for Prompts {
         vec![kernel(kv).name]
     }
 
-    fn sizes(_: KvType) -> &'static [(&'static str, usize)] {
+    fn sizes(_: KvType) -> NamedSizes {
         SIZES
     }
 
@@ -60,7 +60,7 @@ pub fn kernel(kv: KvType) -> &'static KernelMeta {
 }
 
 /// The sizes of a prompt.
-const SIZES: &[(&str, usize)] = &[
+const SIZES: NamedSizes = &[
     ("columns", 64),
     ("q_heads", 2),
     ("kv_heads", 1),
@@ -145,7 +145,7 @@ fn prompt_of<B: Bench, T: Stored>(
     launch: impl Fn(&mut B, Launched<'_>) -> Result<(), String>,
 ) -> Outcome {
     let [n, q_heads, kv_heads, dim, window, capacity, first] =
-        ["columns", "q_heads", "kv_heads", "head_dim", "window", "capacity", "position"].map(|s| shape.size(s));
+        shape.sizes(["columns", "q_heads", "kv_heads", "head_dim", "window", "capacity", "position"])?;
     let layer = Layer {
         index: 1,
         q_heads: q_heads as u32,

@@ -4,7 +4,7 @@
 use super::cache::{Cache, Stored, attend, column};
 use crate::attention::step::StepArguments;
 use crate::attention::{AttnStepF16, AttnStepF32, AttnStepQ8, partials_len};
-use crate::cases::{Bench, Failure, Listed, Measured, Operation, Outcome, Rng, Shape, close, why};
+use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, close, why};
 use crate::gemv::OutputQuantization;
 use crate::gemv::cases::{Asked, in_turn};
 use crate::kv::{KvType, QkvStoreF16, QkvStoreF32, QkvStoreQ8};
@@ -41,7 +41,7 @@ impl Operation for ColumnStores {
         vec![meta.name]
     }
 
-    fn sizes(_: KvType) -> &'static [(&'static str, usize)] {
+    fn sizes(_: KvType) -> NamedSizes {
         SIZES
     }
 
@@ -77,7 +77,7 @@ impl Operation for Steps {
         vec![kernel(kv).name]
     }
 
-    fn sizes(_: KvType) -> &'static [(&'static str, usize)] {
+    fn sizes(_: KvType) -> NamedSizes {
         SIZES
     }
 
@@ -101,7 +101,7 @@ pub fn kernel(kv: KvType) -> &'static KernelMeta {
 }
 
 /// The sizes of a step: `columns` tokens, of sequences of their own (`fused`), or of one.
-const SIZES: &[(&str, usize)] = &[
+const SIZES: NamedSizes = &[
     ("columns", 1),
     ("q_heads", 16),
     ("kv_heads", 8),
@@ -261,7 +261,7 @@ fn step_of<B: Bench, T: Stored>(
     only_store: bool,
 ) -> Outcome {
     let step = Step::<B, T>::new(shape, bench, rng, only_store)?;
-    let (qkv, y) = step.launch(bench, kv, shape.size("codes"))?;
+    let (qkv, y) = step.launch(bench, kv, shape.size("codes")?)?;
     let stored = step.stored(bench)?;
     for c in 0..step.columns {
         step.compare_inputs(c, &qkv[c * step.stride..][..step.stride])?;
@@ -306,18 +306,18 @@ struct Step<B: Bench, T: Stored> {
 impl<B: Bench, T: Stored> Step<B, T> {
     fn new(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, only_store: bool) -> Result<Self, Failure> {
         let [columns, q_heads, kv_heads, dim, capacity] =
-            ["columns", "q_heads", "kv_heads", "head_dim", "capacity"].map(|name| shape.size(name));
-        let fused = shape.size("fused") != 0;
+            shape.sizes(["columns", "q_heads", "kv_heads", "head_dim", "capacity"])?;
+        let [n_rot, window, first] = shape.sizes(["n_rot", "window", "position"])?;
+        let [fused, neox, normed] = shape.sizes(["fused", "neox", "norm"])?.map(|n| n != 0);
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
-        let (neox, normed) = (shape.size("neox") != 0, shape.size("norm") != 0);
         let layer = Layer {
             index: INDEX as u32,
             q_heads: q_heads as u32,
             kv_heads: kv_heads as u32,
             head_dim: dim as u32,
-            n_rot: shape.size("n_rot") as u32,
+            n_rot: n_rot as u32,
             context: (capacity + 3) as u32,
-            window: shape.size("window") as u32,
+            window: window as u32,
             flags: flag(neox, NEOX) | flag(normed, QK_NORM) | flag(fused && !only_store, FUSED),
             eps: 1e-6,
         };
@@ -329,7 +329,6 @@ impl<B: Bench, T: Stored> Step<B, T> {
         let (stride, y_stride) = ((q_heads + 2 * kv_heads) * dim + 4, q_heads * dim + 8);
         let x = rng.floats(columns * stride).iter().map(|v| v * 2.5).collect();
         let weights = (rng.floats(dim), rng.floats(dim));
-        let first = shape.size("position");
         Ok(Step { columns, first, capacity, fused, only_store, layer, caches, x, stride, y_stride, weights })
     }
 

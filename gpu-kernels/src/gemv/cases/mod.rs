@@ -13,7 +13,9 @@ use super::{
     planes::{self, *},
     reference,
 };
-use crate::cases::{Bench, Failure, Listed, Measured, Operation, Outcome, Rng, Shape, Tensor, close, refused, why};
+use crate::cases::{
+    Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, close, refused, why,
+};
 use crate::format::{Format, Layout};
 pub use multiply::{Inputs, Outputs, multiply};
 pub use product::{Product, gemm, gemv};
@@ -74,7 +76,7 @@ impl Operation for Products {
         product.codes(format).map(QuantFormat::kernel).into_iter().chain([product.meta(format).name]).collect()
     }
 
-    fn sizes((_, product): (Format, Product)) -> &'static [(&'static str, usize)] {
+    fn sizes((_, product): (Format, Product)) -> NamedSizes {
         match product {
             Product::Gemm | Product::GemmSwiglu => &[("rows", 1024), ("cols", 1024), ("columns", 8), ("flags", 0)],
             product if product.is_coded() => {
@@ -167,7 +169,7 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
 struct About(f64, f64);
 
 fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format, product: Product) -> Outcome {
-    let [rows, cols, columns, flags] = ["rows", "cols", "columns", "flags"].map(|n| shape.size(n));
+    let [rows, cols, columns, flags] = shape.sizes(["rows", "cols", "columns", "flags"])?;
     let flags = flags as u32;
     let stacked = if product.swiglu() { 2 * rows } else { rows };
     let t = Tensor::random(rng, format, stacked, cols);
@@ -192,7 +194,9 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
     if flags & NEXT != 0 {
         inputs.next = Some(rng.floats(rows));
     }
-    inputs.codes = shape.size("codes");
+    if product.is_coded() {
+        inputs.codes = shape.size("codes")?;
+    }
     let got = multiply(bench, &t, product, &inputs)?;
 
     let parts = got.sums.len() / columns;
