@@ -4,6 +4,8 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, ExitCode};
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,9 +16,9 @@ use gpu_kernels::gemv::Gemv;
 use serde_json::json;
 use warpsmith_bench::baseline::{Comparison, compare, read, text};
 use warpsmith_bench::report::Spread;
-use warpsmith_bench::{Bench, Counts, Group, Output, Run, Work, Wrong, against, gpu, page};
+use warpsmith_bench::{Bench, Counts, Group, Harness, Output, Run, Work, Wrong, against, gpu, page};
 use warpsmith_device::Launcher;
-use warpsmith_host::Stream;
+use warpsmith_host::{KernelImage, Stream};
 
 fn figures(all: &[(&str, u64)]) -> BTreeMap<String, u64> {
     all.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect()
@@ -134,23 +136,88 @@ fn what_is_wrong_is_not_counted() {
     assert!(bench.count(&blind, 0).unwrap_err().to_string().contains("nothing was compared"));
 }
 
+/// The kernels that ship, with another text of `residual_add`.
+fn another_build(folder: &Path, edit: impl Fn(&str) -> String) -> KernelImage {
+    let image = warpsmith_host::builtin_image();
+    std::fs::write(folder.join("manifest.json"), image.manifest_text()).unwrap();
+    for (sm, ptx) in image.code().unwrap() {
+        let start = ptx.find(".entry residual_add(").unwrap();
+        let end = start + ptx[start..].find("\n}").unwrap();
+        let edited = edit(&ptx[start..end]);
+        assert_ne!(edited, ptx[start..end]);
+        std::fs::write(folder.join(format!("sm_{sm}.ptx")), [&ptx[..start], &edited, &ptx[end..]].concat()).unwrap();
+    }
+    against::read(folder).unwrap()
+}
+
+/// Names a defect for the process that [`benchmarked`] starts.
+const PLANTED: &str = "WARPSMITH_TEST_PLANTED";
+
+/// Differences where there should be sums.
+fn wrong_values(kernel: &str) -> String {
+    kernel.replace("add.rn.f32", "sub.rn.f32")
+}
+
+/// The last element is not written.
+fn no_tail(kernel: &str) -> String {
+    let compare = kernel.find("setp.ge.u64").unwrap();
+    let line = &kernel[compare..][..kernel[compare..].find(';').unwrap()];
+    let length = line.rsplit(' ').next().unwrap();
+    format!("{}sub.s64 {length}, {length}, 1;\n\t{}", &kernel[..compare], &kernel[compare..])
+}
+
+/// What `cargo bench` runs, with a defect in the kernel.
+#[test]
+fn benchmark_of_a_planted_kernel() {
+    let Some(defect) = std::env::var_os(PLANTED) else { return };
+    let (dir, reports) = (tempfile::tempdir().unwrap(), std::env::var("WARPSMITH_BENCH_DIR").unwrap());
+    let image = match defect.to_str() {
+        Some("wrong values") => another_build(dir.path(), wrong_values),
+        Some("no tail") => another_build(dir.path(), no_tail),
+        _ => *warpsmith_host::builtin_image(),
+    };
+    let harness = Harness::new("planted", &image).baseline(Path::new(&reports).join("baseline.json"));
+    let code = harness.arguments(["--bench"]).run(|bench| {
+        bench.measure(&group(2.0));
+        Ok(())
+    });
+    assert_eq!(code, ExitCode::SUCCESS);
+}
+
+/// What that prints, and whether it ends well.
+fn benchmarked(defect: &str) -> (String, bool) {
+    let reports = tempfile::tempdir().unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "benchmark_of_a_planted_kernel", "--nocapture"]).env(PLANTED, defect);
+    let output =
+        command.env("WARPSMITH_BENCH_DIR", reports.path()).env("WARPSMITH_DRIVER", "software").output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.success())
+}
+
+#[test]
+fn fe_22_a_kernel_that_is_wrong_gets_no_figure() {
+    let figures = |said: &str| said.contains("lane instructions") || said.contains("inst/elem");
+    let (right, passed) = benchmarked("none");
+    assert!(passed && figures(&right), "{right}");
+    for (defect, element) in [("wrong values", "element 0 is 0e0"), ("no tail", "element 63 is 0e0")] {
+        let (wrong, passed) = benchmarked(defect);
+        let refused = format!("test/add/one: wrong, and not measured: y: {element} where the reference gives 2e0");
+        assert!(!passed && wrong.contains(&refused), "{defect}: {wrong}");
+        assert!(!figures(&wrong), "{defect}: {wrong}");
+    }
+}
+
 #[test]
 fn another_build_of_the_kernels_is_measured_beside_this_one() {
     let Some((bench, _turn)) = software() else { return };
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path();
     assert!(against::read(folder).unwrap_err().contains("manifest.json"));
-    let image = warpsmith_host::builtin_image();
-    std::fs::write(folder.join("manifest.json"), image.manifest_text()).unwrap();
+    std::fs::write(folder.join("manifest.json"), warpsmith_host::builtin_image().manifest_text()).unwrap();
     assert!(against::read(folder).unwrap_err().contains("no sm_*.ptx"));
-    for (sm, ptx) in image.code().unwrap() {
-        // One instruction more at the end of the kernel.
-        let start = ptx.find(".entry residual_add(").unwrap();
-        let end = start + ptx[start..].find("ret;").unwrap();
-        let slower = format!("{}membar.gl;\n\t{}", &ptx[..end], &ptx[end..]);
-        std::fs::write(folder.join(format!("sm_{sm}.ptx")), slower).unwrap();
-    }
-    let bench = bench.against(&against::read(folder).unwrap()).unwrap();
+    // One instruction more at the end of the kernel.
+    let slower = another_build(folder, |kernel| kernel.replacen("ret;", "membar.gl;\n\tret;", 1));
+    let bench = bench.against(&slower).unwrap();
     let counts: Vec<u64> = bench.builds().map(|b| b.count(&group(2.0), 0).unwrap().0.lane_instructions).collect();
     // A block of 256 threads, of which each ends once.
     assert_eq!(counts.len(), 2);

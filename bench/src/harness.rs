@@ -34,6 +34,7 @@ pub struct Harness<'a> {
     name: String,
     kernels: &'a KernelImage,
     baseline: PathBuf,
+    arguments: Option<Vec<String>>,
 }
 
 impl<'a> Harness<'a> {
@@ -42,13 +43,19 @@ impl<'a> Harness<'a> {
     pub fn new(name: impl Into<String>, kernels: &'a KernelImage) -> Harness<'a> {
         let name = name.into();
         let baseline = PathBuf::from(format!("benches/{name}.baseline.json"));
-        Harness { name, kernels, baseline }
+        Harness { name, kernels, baseline, arguments: None }
     }
 
     /// Another file with the counters that are compared with, in the package's folder.
     #[must_use]
     pub fn baseline(self, file: impl Into<PathBuf>) -> Harness<'a> {
         Harness { baseline: file.into(), ..self }
+    }
+
+    /// What stands for the command line of the process, in which cargo writes `--bench` first.
+    #[must_use]
+    pub fn arguments(self, arguments: impl IntoIterator<Item = impl Into<String>>) -> Harness<'a> {
+        Harness { arguments: Some(arguments.into_iter().map(Into::into).collect()), ..self }
     }
 
     /// Runs what the command line selects. The answer is that of a process: nothing is wrong, and nothing worse than before.
@@ -64,7 +71,7 @@ impl<'a> Harness<'a> {
     }
 
     fn good(self, groups: impl FnOnce(&Bench) -> Result<(), Failed>) -> Result<bool, Failed> {
-        let options = Options::read(std::env::args().skip(1))?;
+        let options = Options::read(self.arguments.unwrap_or_else(|| std::env::args().skip(1).collect()))?;
         let listing = options.list;
         let mut bench = Bench::open(self.kernels, options)?;
         if let Some(file) = std::env::var_os(OUTPUTS).filter(|f| !f.is_empty()) {
