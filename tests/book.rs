@@ -322,6 +322,7 @@ fn hazards_that_tests_are_named_after_are_in_the_book_with_those_tests() {
         "bench",
         "src",
         "examples",
+        "tests",
     ]
     .iter()
     .for_each(|dir| sources(&Path::new(ROOT).join(dir), &mut files));
