@@ -166,3 +166,14 @@ impl Random {
         ((self.0 >> 33) as usize) % n.max(1)
     }
 }
+
+/// Eager work, and a capture with a replay, both with the right result.
+pub fn all_is_well(stream: &Stream) {
+    let mut cells = stream.upload(&[10u32, 20]).unwrap();
+    stream.launch(Bump { cells: &mut cells, n: 2, by: 1 }).unwrap();
+    assert_eq!(stream.read(&cells).unwrap(), [11, 21]);
+    let graph = stream.capture(|scope| scope.launch(Bump { cells: &mut cells, n: 2, by: 1 })).unwrap();
+    graph.launch(stream).unwrap();
+    graph.launch(stream).unwrap();
+    assert_eq!(stream.read(&cells).unwrap(), [13, 23]);
+}

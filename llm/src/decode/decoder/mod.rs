@@ -1,94 +1,25 @@
 //! The engine of decoding: a stream, the buffers of a step, and the graphs of its shapes.
 
-use super::input::Choice;
+mod feed;
+mod options;
+
+pub use feed::{Feed, Hidden};
+pub use options::{DecoderOptions, Mode};
+
 use super::persistent::Plan;
 use super::sampling::Samplers;
 use super::sequence::Sequence;
 use super::shape::{Shape, Take};
 use super::step::{Counted, Dry, RopeTables, Step};
-use super::workspace::{Extent, Workspace};
+use super::workspace::Workspace;
 use super::{DecodeError, KvType, Model};
 use gpu_kernels::gemv::{Activations, MAX_COLUMNS};
 use gpu_kernels::sampling::NONE;
 use gpu_kernels::state::Column;
+use options::{check_memory, choice, extent, parts};
 use std::collections::HashMap;
 use warpsmith_device::KernelMeta;
 use warpsmith_runtime::{Error, Graph, GraphKey, Pinned, Profile, Stream};
-
-/// How steps are run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// Every launch by itself.
-    Eager,
-    /// One graph launch a step. The same launches, recorded once.
-    #[default]
-    Graph,
-}
-
-/// What a decoder is made with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DecoderOptions {
-    /// Most sequences in one step: 1 to 64.
-    pub batch: usize,
-    /// Tokens of a prompt that are fed at once: 1 to 64. What one and what several at once give is the same, bit for bit,
-    /// unless [`fast_prefill`](Self::fast_prefill) is on. It is also what steps give if their activations are f32.
-    pub chunk: usize,
-    /// Positions that steps are prepared for from the start. Where a sequence gets longer, more are prepared, which
-    /// allocates; `None`: 4096, or the model's context if that is shorter.
-    pub positions: Option<usize>,
-    /// How steps are run.
-    pub mode: Mode,
-    /// Steps that are run eagerly before one is captured.
-    pub capture_after: u64,
-    /// Prompts attend by [`gpu_kernels::attention::prefill`]: on tensor cores where the cache is f16 or int8 and the device has them,
-    /// with queries and weights rounded to f16, and in another order of sums elsewhere.
-    pub fast_prefill: bool,
-    /// Memory for the logits of every token of a chunk, which [`Decoder::prefill_each`] gives; else a prompt has those of its
-    /// last token alone.
-    pub prompt_logits: bool,
-    /// The cheapest activations that decoding steps may multiply weights with. A matrix whose format has no kernel for them
-    /// is multiplied with the next more exact ones; prompts of several tokens are always multiplied with f32.
-    pub activations: Activations,
-    /// They are used only in matrices for which `warpsmith tune` found them faster on such a device
-    /// ([`gpu_kernels::gemv::fastest`]); else in all whose formats have kernels for them.
-    pub tuned: bool,
-    /// All launches of a step but the first are [programmatic](warpsmith_device::Geometry::programmatic): their blocks begin while
-    /// the launch before ends, and ask for weights before they wait for it. Results are the same to the bit. Where a device has
-    /// none (before sm_90) launches are ordinary ones; [`Decoder::programmatic`] says which.
-    pub programmatic: bool,
-    /// Steps of one sequence with a cache of f16 do a layer in one launch, whose blocks wait for one another between its phases
-    /// ([`gpu_kernels::persistent`]), wherever that kernel takes the layer's weights: in formats that it decodes, each
-    /// projection in one format, multiplied with f32. [`Decoder::persistent_layers`] counts those layers. The results have the
-    /// same bits. Nothing about it was measured on a GPU.
-    pub persistent: bool,
-}
-
-impl Default for DecoderOptions {
-    fn default() -> Self {
-        DecoderOptions {
-            batch: 1,
-            chunk: 64,
-            positions: None,
-            mode: Mode::Graph,
-            capture_after: 0,
-            fast_prefill: false,
-            prompt_logits: false,
-            activations: Activations::F32,
-            tuned: false,
-            programmatic: false,
-            persistent: false,
-        }
-    }
-}
-
-/// A sequence and the token to append to it.
-#[derive(Debug)]
-pub struct Feed<'a> {
-    /// The sequence.
-    pub sequence: &'a mut Sequence,
-    /// The token.
-    pub token: u32,
-}
 
 /// What a decoder has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,16 +47,6 @@ pub struct GraphInfo {
     pub eager_launches: usize,
     /// How often it was replayed.
     pub replays: u64,
-}
-
-/// The residual stream of one step.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Hidden {
-    /// The embedding, the stream after every layer, and the normed input of the output projection:
-    /// `layers + 2` vectors of `hidden`.
-    pub states: Vec<Vec<f32>>,
-    /// The token that was chosen.
-    pub next: u32,
 }
 
 struct Captured {
@@ -280,131 +201,9 @@ impl Decoder {
         all
     }
 
-    /// Appends one token to each of the sequences, in one step, and gives the tokens that follow, in the same order.
-    pub fn step(&mut self, feeds: &mut [Feed<'_>]) -> Result<&[u32], DecodeError> {
-        self.check_batch(feeds.len())?;
-        let Some(first) = feeds.first() else { return Ok(&[]) };
-        let kv = first.sequence.kv_type();
-        let mut longest = 0;
-        for feed in feeds.iter() {
-            self.check_sequence(feed.sequence, kv)?;
-            feed.sequence.check(&[feed.token])?;
-            longest = longest.max(feed.sequence.len() + 1);
-        }
-        self.prepare_positions(longest)?;
-        let batch = feeds.len();
-        let result = self.try_step(feeds, kv);
-        self.settle(&result);
-        result?;
-        for (feed, &next) in feeds.iter_mut().zip(&self.tokens) {
-            feed.sequence.advance(&[feed.token], next);
-        }
-        self.logits = batch;
-        Ok(&self.tokens)
-    }
-
-    fn try_step(&mut self, feeds: &mut [Feed<'_>], kv: KvType) -> Result<(), DecodeError> {
-        for (column, feed) in self.columns.iter_mut().zip(feeds.iter()) {
-            *column = feed.sequence.column(feed.token, 0);
-        }
-        for (i, feed) in feeds.iter_mut().enumerate() {
-            let parameters = feed.sequence.parameters(&[feed.token], &self.stream)?;
-            self.samplers.set(i, parameters);
-        }
-        self.samplers.write(&self.stream, feeds.len())?;
-        self.stage_columns(feeds.len())?;
-        let shape = Shape::decode(feeds.len(), kv);
-        // SAFETY: each column and sampler leads to what its sequence owns. The feeds borrow the sequences, each once, until
-        // the step has ended: `finish` waits for it, and on every error `settle` does.
-        unsafe {
-            match self.options.mode {
-                Mode::Graph if self.stats.eager_steps >= self.options.capture_after => self.replay(shape)?,
-                _ => self.eager(shape)?,
-            }
-        }
-        self.finish(|i| feeds.get(i).map_or(0, |f| f.sequence.len()), feeds.len())
-    }
-
-    /// Appends the tokens of a prompt, up to [`DecoderOptions::chunk`] at once, and gives the token that follows. A prompt
-    /// of one token is a step like any other; longer ones are launched eagerly, whatever the mode.
-    pub fn prefill(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> Result<u32, DecodeError> {
-        self.prefill_chunks(sequence, tokens, None)
-    }
-
-    /// The same, and gives the logits of every token of the prompt, in order, as chunks are done. If it fails, those that were
-    /// given are of positions that the sequence does not have.
-    pub fn prefill_each(
-        &mut self,
-        sequence: &mut Sequence,
-        tokens: &[u32],
-        mut each: impl FnMut(Vec<f32>),
-    ) -> Result<u32, DecodeError> {
-        if !self.options.prompt_logits {
-            return Err(DecodeError::NoLogits);
-        }
-        self.prefill_chunks(sequence, tokens, Some(&mut each))
-    }
-
-    fn prefill_chunks(
-        &mut self,
-        sequence: &mut Sequence,
-        tokens: &[u32],
-        each: Option<&mut dyn FnMut(Vec<f32>)>,
-    ) -> Result<u32, DecodeError> {
-        if let [token] = *tokens {
-            let next = self.step(&mut [Feed { sequence, token }])?.first().copied().unwrap_or(NONE);
-            if let Some(each) = each {
-                each(self.logits(0)?);
-            }
-            return Ok(next);
-        }
-        self.check_sequence(sequence, sequence.kv_type())?;
-        sequence.check(tokens)?;
-        self.prepare_positions(sequence.len() + tokens.len())?;
-        let every = each.is_some();
-        let result = self.try_prefill(sequence, tokens, each);
-        self.settle(&result);
-        result?;
-        let next = self.tokens.first().copied().ok_or(DecodeError::NoLogits)?;
-        sequence.advance(tokens, next);
-        // Those of every token were given, and lie elsewhere.
-        self.logits = usize::from(!every);
-        Ok(next)
-    }
-
     /// What the launches of a part of a prompt depend on.
     fn prompt(&self, columns: usize, kv: KvType, last: bool, logits: bool) -> Shape {
         Shape::prompt(columns, kv, last, logits, self.options.fast_prefill)
-    }
-
-    fn try_prefill(
-        &mut self,
-        sequence: &mut Sequence,
-        tokens: &[u32],
-        mut each: Option<&mut dyn FnMut(Vec<f32>)>,
-    ) -> Result<(), DecodeError> {
-        let parameters = sequence.parameters(tokens, &self.stream)?;
-        self.samplers.set(0, parameters);
-        self.samplers.write(&self.stream, 1)?;
-        let chunks = tokens.chunks(self.options.chunk);
-        let last = chunks.len().saturating_sub(1);
-        for (i, chunk) in chunks.enumerate() {
-            let before = i * self.options.chunk;
-            for (n, (column, &token)) in self.columns.iter_mut().zip(chunk).enumerate() {
-                *column = sequence.column(token, before + n);
-            }
-            self.stage_columns(chunk.len())?;
-            let shape = self.prompt(chunk.len(), sequence.kv_type(), i == last, each.is_some());
-            // SAFETY: as in `try_step`; `sequence` is borrowed until the prompt has been computed.
-            unsafe { self.eager(shape) }?;
-            if let Some(each) = &mut each {
-                for place in 0..chunk.len() {
-                    each(self.stream.read(self.buffers.logits_of(place))?);
-                }
-            }
-        }
-        let position = sequence.len() + tokens.len() - 1;
-        self.finish(|_| position, 1)
     }
 
     /// The logits of a sequence of the last step, by its place in it; 0 after a prompt.
@@ -418,52 +217,6 @@ impl Decoder {
     /// Says that the logits of the last step are not those of the present state of their sequences.
     pub(super) fn forget_logits(&mut self) {
         self.logits = 0;
-    }
-
-    /// Appends a token eagerly, whatever the mode, and reads the residual stream on the way. For debugging
-    /// and tests: it waits after every layer.
-    pub fn feed_with_hidden(&mut self, sequence: &mut Sequence, token: u32) -> Result<Hidden, DecodeError> {
-        self.check_sequence(sequence, sequence.kv_type())?;
-        sequence.check(&[token])?;
-        self.prepare_positions(sequence.len() + 1)?;
-        let result = self.try_hidden(sequence, token);
-        self.settle(&result);
-        let states = result?;
-        let next = self.tokens.first().copied().ok_or(DecodeError::NoLogits)?;
-        sequence.advance(&[token], next);
-        self.logits = 1;
-        Ok(Hidden { states, next })
-    }
-
-    fn try_hidden(&mut self, sequence: &mut Sequence, token: u32) -> Result<Vec<Vec<f32>>, DecodeError> {
-        let parameters = sequence.parameters(&[token], &self.stream)?;
-        self.samplers.set(0, parameters);
-        self.samplers.write(&self.stream, 1)?;
-        self.columns[0] = sequence.column(token, 0);
-        self.stage_columns(1)?;
-        let layers = self.model.config().layers;
-        let mut states = Vec::with_capacity(layers + 2);
-        let (mut step, stream) = self.work(Shape::decode(1, sequence.kv_type()));
-        let mut on = stream;
-        let mut counted = Counted::new(&mut on);
-        step.embed(&mut counted)?;
-        states.push(stream.read(step.residual())?);
-        for layer in 0..layers {
-            // SAFETY: the column leads to the cache of `sequence`, which is borrowed until the step has ended: `finish`
-            // or `settle` waits for it.
-            unsafe { step.layer(&mut counted, layer) }?;
-            states.push(stream.read(step.residual())?);
-        }
-        // SAFETY: as for the layers.
-        unsafe { step.head(&mut counted) }?;
-        let launches = counted.launches as u64;
-        // An extra launch, of the norm that the step folds into the projection.
-        states.push(stream.read(step.normed(&mut on)?)?);
-        self.stats.eager_launches += launches;
-        self.stats.eager_steps += 1;
-        let position = sequence.len();
-        self.finish(|_| position, 1)?;
-        Ok(states)
     }
 
     /// Runs `f` with each launch measured by events, as [`Stream::profile`] does.
@@ -658,44 +411,4 @@ pub(super) fn profiled<R>(
         Some(Err(e)) => Err(e),
         None => Err(DecodeError::NoLogits),
     }
-}
-
-/// The activations of decoding steps.
-fn choice(model: &Model, options: &DecoderOptions) -> Choice {
-    Choice { allowed: options.activations, tuned: options.tuned, sm: model.device().sm(), ahead: false }
-}
-
-/// What the steps of a decoder with these options hold at once, of up to `columns` columns.
-fn extent(options: &DecoderOptions, columns: usize) -> Extent {
-    let logits = if options.prompt_logits { options.batch.max(options.chunk) } else { options.batch };
-    Extent { batch: options.batch, columns, logits }
-}
-
-fn parts(model: &Model, options: &DecoderOptions, columns: usize, positions: usize) -> Option<[u64; 2]> {
-    let (c, batch) = (model.config(), options.batch);
-    let buffers = Workspace::bytes(c, extent(options, columns), options.activations)?;
-    Some([RopeTables::bytes(c, positions)?, buffers.checked_add(Samplers::bytes(batch))?])
-}
-
-fn check_memory(model: &Model, options: &DecoderOptions, columns: usize, positions: usize) -> Result<(), DecodeError> {
-    let memory = model.device().memory_info()?;
-    let parts = parts(model, options, columns, positions);
-    let needed = parts.and_then(|[a, b]| a.checked_add(b)).unwrap_or(u64::MAX);
-    if needed <= memory.free {
-        return Ok(());
-    }
-    let parts = match parts {
-        Some([tables, buffers]) => {
-            format!("{tables} for the RoPE tables of {positions} positions, {buffers} for buffers of {columns} columns")
-        }
-        None => format!("{positions} positions, {columns} columns"),
-    };
-    Err(DecodeError::Memory {
-        what: "the decoder",
-        needed,
-        parts,
-        free: memory.free,
-        total: memory.total,
-        hint: "ask for fewer positions, a smaller batch or a smaller chunk",
-    })
 }

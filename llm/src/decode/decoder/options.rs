@@ -1,0 +1,119 @@
+//! What a decoder is made with, and the memory that it takes.
+
+use crate::decode::input::Choice;
+use crate::decode::sampling::Samplers;
+use crate::decode::step::RopeTables;
+use crate::decode::workspace::{Extent, Workspace};
+use crate::decode::{DecodeError, Model};
+use gpu_kernels::gemv::Activations;
+
+/// How steps are run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Every launch by itself.
+    Eager,
+    /// One graph launch a step. The same launches, recorded once.
+    #[default]
+    Graph,
+}
+
+/// What a decoder is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecoderOptions {
+    /// Most sequences in one step: 1 to 64.
+    pub batch: usize,
+    /// Tokens of a prompt that are fed at once: 1 to 64. What one and what several at once give is the same, bit for bit,
+    /// unless [`fast_prefill`](Self::fast_prefill) is on. It is also what steps give if their activations are f32.
+    pub chunk: usize,
+    /// Positions that steps are prepared for from the start. Where a sequence gets longer, more are prepared, which
+    /// allocates; `None`: 4096, or the model's context if that is shorter.
+    pub positions: Option<usize>,
+    /// How steps are run.
+    pub mode: Mode,
+    /// Steps that are run eagerly before one is captured.
+    pub capture_after: u64,
+    /// Prompts attend by [`gpu_kernels::attention::prefill`]: on tensor cores where the cache is f16 or int8 and the device has them,
+    /// with queries and weights rounded to f16, and in another order of sums elsewhere.
+    pub fast_prefill: bool,
+    /// Memory for the logits of every token of a chunk, which [`Decoder::prefill_each`](super::Decoder::prefill_each) gives; else a prompt has those of its
+    /// last token alone.
+    pub prompt_logits: bool,
+    /// The cheapest activations that decoding steps may multiply weights with. A matrix whose format has no kernel for them
+    /// is multiplied with the next more exact ones; prompts of several tokens are always multiplied with f32.
+    pub activations: Activations,
+    /// They are used only in matrices for which `warpsmith tune` found them faster on such a device
+    /// ([`gpu_kernels::gemv::fastest`]); else in all whose formats have kernels for them.
+    pub tuned: bool,
+    /// All launches of a step but the first are [programmatic](warpsmith_device::Geometry::programmatic): their blocks begin while
+    /// the launch before ends, and ask for weights before they wait for it. Results are the same to the bit. Where a device has
+    /// none (before sm_90) launches are ordinary ones; [`Decoder::programmatic`](super::Decoder::programmatic) says which.
+    pub programmatic: bool,
+    /// Steps of one sequence with a cache of f16 do a layer in one launch, whose blocks wait for one another between its phases
+    /// ([`gpu_kernels::persistent`]), wherever that kernel takes the layer's weights: in formats that it decodes, each
+    /// projection in one format, multiplied with f32. [`Decoder::persistent_layers`](super::Decoder::persistent_layers) counts those layers. The results have the
+    /// same bits. Nothing about it was measured on a GPU.
+    pub persistent: bool,
+}
+
+impl Default for DecoderOptions {
+    fn default() -> Self {
+        DecoderOptions {
+            batch: 1,
+            chunk: 64,
+            positions: None,
+            mode: Mode::Graph,
+            capture_after: 0,
+            fast_prefill: false,
+            prompt_logits: false,
+            activations: Activations::F32,
+            tuned: false,
+            programmatic: false,
+            persistent: false,
+        }
+    }
+}
+
+/// The activations of decoding steps.
+pub(super) fn choice(model: &Model, options: &DecoderOptions) -> Choice {
+    Choice { allowed: options.activations, tuned: options.tuned, sm: model.device().sm(), ahead: false }
+}
+
+/// What the steps of a decoder with these options hold at once, of up to `columns` columns.
+pub(super) fn extent(options: &DecoderOptions, columns: usize) -> Extent {
+    let logits = if options.prompt_logits { options.batch.max(options.chunk) } else { options.batch };
+    Extent { batch: options.batch, columns, logits }
+}
+
+pub(super) fn parts(model: &Model, options: &DecoderOptions, columns: usize, positions: usize) -> Option<[u64; 2]> {
+    let (c, batch) = (model.config(), options.batch);
+    let buffers = Workspace::bytes(c, extent(options, columns), options.activations)?;
+    Some([RopeTables::bytes(c, positions)?, buffers.checked_add(Samplers::bytes(batch))?])
+}
+
+pub(super) fn check_memory(
+    model: &Model,
+    options: &DecoderOptions,
+    columns: usize,
+    positions: usize,
+) -> Result<(), DecodeError> {
+    let memory = model.device().memory_info()?;
+    let parts = parts(model, options, columns, positions);
+    let needed = parts.and_then(|[a, b]| a.checked_add(b)).unwrap_or(u64::MAX);
+    if needed <= memory.free {
+        return Ok(());
+    }
+    let parts = match parts {
+        Some([tables, buffers]) => {
+            format!("{tables} for the RoPE tables of {positions} positions, {buffers} for buffers of {columns} columns")
+        }
+        None => format!("{positions} positions, {columns} columns"),
+    };
+    Err(DecodeError::Memory {
+        what: "the decoder",
+        needed,
+        parts,
+        free: memory.free,
+        total: memory.total,
+        hint: "ask for fewer positions, a smaller batch or a smaller chunk",
+    })
+}
