@@ -1,4 +1,6 @@
-//! Which PTX knows which target.
+//! Targets of PTX and of machine code: which PTX knows which, and what machine code runs on.
+
+use core::fmt;
 
 /// What a PTX text may be written for: an architecture, or what only one or one family of them has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +61,10 @@ static TARGETS: &[(u32, Option<char>, (u32, u32))] = &[
     (121, Some('f'), (8, 8)),
 ];
 
+/// Devices on one chip with a CPU, which share machine code with no other architecture. Source: CUDA Programming Guide, "Binary
+/// Compatibility", and the table of compute capabilities.
+const JETSON: [u32; 6] = [53, 62, 72, 87, 101, 110];
+
 impl Target {
     /// Every target, by number.
     pub fn all() -> impl Iterator<Item = Target> {
@@ -87,5 +93,35 @@ impl Target {
             return None;
         }
         Target::find(number.parse().ok()?, first)
+    }
+
+    /// Whether machine code for this target (a cubin) runs on a device of compute capability `sm`: on devices of the same major
+    /// number whose minor is not lower, and with the suffix `a`, or where either is of a Jetson, on this one alone. Source: CUDA
+    /// Programming Guide, "Binary Compatibility" and "Architecture-Specific Features".
+    ///
+    /// ```
+    /// use warpsmith_arch::Target;
+    /// let runs = |name, sm| Target::named(name).is_some_and(|target| target.runs_on(sm));
+    /// assert!(runs("sm_80", 86) && !runs("sm_86", 80) && !runs("sm_80", 90));
+    /// assert!(runs("sm_100a", 100) && !runs("sm_100a", 103) && runs("sm_100f", 103));
+    /// assert!(runs("sm_87", 87) && !runs("sm_86", 87));
+    /// ```
+    pub fn runs_on(self, sm: u32) -> bool {
+        let alone = self.suffix == Some('a') || JETSON.contains(&self.sm) || JETSON.contains(&sm);
+        self.sm == sm || (!alone && self.sm / 10 == sm / 10 && self.sm < sm)
+    }
+
+    /// The one whose machine code a device of compute capability `sm` is best given: the newest that runs on it, and of one number
+    /// the one that is for the fewest devices. `None`: none runs.
+    pub fn best_for(sm: u32, among: impl IntoIterator<Item = Target>) -> Option<Target> {
+        let narrow = |target: &Target| target.suffix.map_or(0, |suffix| if suffix == 'a' { 2 } else { 1 });
+        among.into_iter().filter(|target| target.runs_on(sm)).max_by_key(|target| (target.sm, narrow(target)))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sm_{}", self.sm)?;
+        self.suffix.map_or(Ok(()), |suffix| write!(f, "{suffix}"))
     }
 }

@@ -185,3 +185,55 @@ fn one_gpu_stands_for_an_architecture() {
     assert!(standing.iter().all(|sm| Gpu::of(*sm).is_some_and(|g| g.sm == *sm)));
     assert_eq!((Gpu::of(87), Gpu::of(90).map(|g| g.name)), (None, Some("h200")));
 }
+
+/// CUDA Programming Guide, "Binary Compatibility": devices of the same major number and the same or a later minor one, which
+/// leaves out Jetson; "Architecture-Specific Features" and "Family-Specific Features": one device, devices of a family.
+#[test]
+fn machine_code_runs_where_the_guide_says() {
+    let devices = [70, 72, 75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121];
+    for (name, runs) in [
+        ("sm_70", &[70, 75][..]),
+        ("sm_72", &[72]),
+        ("sm_75", &[75]),
+        ("sm_80", &[80, 86, 89]),
+        ("sm_86", &[86, 89]),
+        ("sm_87", &[87]),
+        ("sm_89", &[89]),
+        ("sm_90", &[90]),
+        ("sm_90a", &[90]),
+        ("sm_100", &[100, 103]),
+        ("sm_100a", &[100]),
+        ("sm_100f", &[100, 103]),
+        ("sm_103", &[103]),
+        ("sm_120", &[120, 121]),
+        ("sm_120a", &[120]),
+        ("sm_120f", &[120, 121]),
+        ("sm_121a", &[121]),
+    ] {
+        let target = Target::named(name).unwrap();
+        let found: Vec<u32> = devices.into_iter().filter(|sm| target.runs_on(*sm)).collect();
+        assert_eq!(found, runs, "{name}");
+        assert_eq!(target.to_string(), name);
+    }
+}
+
+#[test]
+fn a_device_gets_the_newest_machine_code_and_of_it_that_which_is_for_the_fewest() {
+    let all = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_100f", "sm_100", "sm_100a"].map(Target::named);
+    for (sm, best) in [
+        (70, None),
+        (75, Some("sm_75")),
+        (80, Some("sm_80")),
+        (86, Some("sm_86")),
+        (87, None),
+        (89, Some("sm_86")),
+        (90, Some("sm_90a")),
+        (100, Some("sm_100a")),
+        (103, Some("sm_100f")),
+        (120, None),
+    ] {
+        let of = |targets: &mut dyn Iterator<Item = Target>| Target::best_for(sm, targets).map(|t| t.to_string());
+        assert_eq!(of(&mut all.into_iter().flatten()).as_deref(), best, "{sm}");
+        assert_eq!(of(&mut all.into_iter().flatten().rev()).as_deref(), best, "{sm}, in another order");
+    }
+}

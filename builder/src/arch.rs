@@ -15,7 +15,7 @@ use crate::BuildError;
 /// A virtual architecture, such as `sm_80`.
 ///
 /// PTX for one architecture runs on every later one. Targets with a suffix (`sm_90a`) run on
-/// exactly one GPU generation; the image table has no place for that, so they are refused.
+/// exactly one GPU generation, so PTX is not compiled for them; [machine code](crate::KernelCrate::cubins) may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arch {
     limits: &'static Architecture,
@@ -25,6 +25,9 @@ pub struct Arch {
 const FLOOR: (u32, u32) = (7, 4);
 
 impl Arch {
+    /// The first with independent thread scheduling.
+    pub(crate) const OLDEST: u32 = Architecture::ALL[0].sm;
+
     /// The number of the architecture: 80 for `sm_80`.
     pub fn sm(self) -> u32 {
         self.limits.sm
@@ -86,12 +89,11 @@ impl FromStr for Arch {
             )));
         }
         let sm = digits.parse::<u32>().map_err(|_| refuse("it is not of the form sm_80".to_owned()))?;
-        if sm < 70 {
-            return Err(refuse(
-                "GPUs before sm_70 lack independent thread scheduling, on which warp collectives rely; use sm_70 or a \
-                 later one"
-                    .to_owned(),
-            ));
+        if sm < Arch::OLDEST {
+            return Err(refuse(format!(
+                "GPUs before sm_{0} lack independent thread scheduling, on which warp collectives rely; use sm_{0} or a later one",
+                Arch::OLDEST
+            )));
         }
         let limits = Architecture::find(sm).ok_or_else(|| {
             let known: Vec<String> = Architecture::ALL.iter().map(|a| format!("sm_{}", a.sm)).collect();

@@ -83,6 +83,7 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
         out_dir: &plan.out_dir,
         allow_local: &plan.allow_local,
         refuse_local: false,
+        cubins: plan.cubins.as_ref(),
     };
     let mut output = writer.write(generated)?;
     warnings.append(&mut output.warnings);

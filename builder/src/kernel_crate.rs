@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use crate::arch::Arch;
 use crate::cache::target_dir_of;
 use crate::cargo::{self, Package};
+use crate::cubin::{self, Cubins};
 use crate::output::{Writer, absolute};
 use crate::plan::{Backend, Isa, Output, Plan, Speaker};
 use crate::toolchain::Toolchain;
-use crate::{BuildError, cuda_builder, dependency, stock};
+use crate::{BuildError, cuda_builder, dependency, ptxas, stock};
 
 /// A crate of kernels and how to build it.
 ///
@@ -25,6 +26,7 @@ pub struct KernelCrate {
     features: Vec<String>,
     default_features: bool,
     allow_local: Vec<String>,
+    cubins: Vec<String>,
     out_dir: Option<PathBuf>,
     cache_dir: Option<PathBuf>,
     quiet: bool,
@@ -62,6 +64,7 @@ impl KernelCrate {
             features: Vec::new(),
             default_features: true,
             allow_local: Vec::new(),
+            cubins: Vec::new(),
             out_dir: None,
             cache_dir: None,
             quiet: false,
@@ -114,6 +117,15 @@ impl KernelCrate {
         self
     }
 
+    /// Targets that the program is to carry machine code for, beside the PTX: `sm_80`, which runs on devices 8.x from 8.0 on, or
+    /// `sm_90a`, which runs on 9.0 alone. A device gets machine code that runs on it, without compiling anything, and PTX if there
+    /// is none or its driver refuses it. The code is made of the text of the newest [architecture](KernelCrate::archs) that is
+    /// not newer, by `ptxas`, which has to be found then. Default: none.
+    pub fn cubins<S: Into<String>>(mut self, targets: impl IntoIterator<Item = S>) -> KernelCrate {
+        self.cubins = targets.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Where the output goes. Default: `OUT_DIR`.
     pub fn out_dir(mut self, dir: impl Into<PathBuf>) -> KernelCrate {
         self.out_dir = Some(dir.into());
@@ -141,6 +153,7 @@ impl KernelCrate {
             "WARPSMITH_BACKEND",
             "WARPSMITH_RUST_CUDA",
             "WARPSMITH_ARCHS",
+            cubin::VARIABLE,
             "WARPSMITH_CACHE_DIR",
             "WARPSMITH_RUST_SRC",
             "RUSTUP_TOOLCHAIN",
@@ -168,6 +181,7 @@ impl KernelCrate {
         if speaker.in_build_script && std::env::var_os("DOCS_RS").is_some_and(|value| !value.is_empty()) {
             return self.without_kernels(&toolchain, &dir, &out_dir, backend, &speaker);
         }
+        let cubins = self.resolve_cubins(&archs, &speaker)?;
         let unpacked_in = self.unpacked_in(out_dir_var.as_deref(), &out_dir)?;
         let (dir, patches) = dependency::source(dir, &unpacked_in)?;
         let package = cargo::package(&toolchain, &dir, patches)?;
@@ -184,6 +198,7 @@ impl KernelCrate {
             features: self.features.clone(),
             default_features: self.default_features,
             allow_local: self.allow_local.clone(),
+            cubins,
             out_dir,
             cache,
             speaker,
@@ -217,6 +232,7 @@ impl KernelCrate {
             out_dir,
             allow_local: &[],
             refuse_local: true,
+            cubins: None,
         }
         .write(Vec::new())?;
         speaker.name_image(&output);
@@ -267,6 +283,16 @@ impl KernelCrate {
                 (arch, chosen.map_or(arch.lowest_isa(), |(_, version)| *version))
             })
             .collect())
+    }
+
+    fn resolve_cubins(&self, archs: &[(Arch, Isa)], speaker: &Speaker) -> Result<Option<Cubins>, BuildError> {
+        let variable = std::env::var(cubin::VARIABLE).ok();
+        let cubins = Cubins::of(variable.as_deref(), &self.cubins, archs, || {
+            speaker.watch_env(&["WARPSMITH_PTXAS"]);
+            ptxas::find()
+        })?;
+        speaker.watch(cubins.iter().map(Cubins::assembler));
+        Ok(cubins)
     }
 
     fn resolve_cache(&self, out_dir: Option<&Path>, package: &Package) -> Result<PathBuf, BuildError> {

@@ -14,7 +14,8 @@
 //!   (`#[kernel]` of `warpsmith-device` writes it).
 //! * Output, in `OUT_DIR` and rewritten only where the content changed: `<library>/sm_XX.ptx`,
 //!   `<library>/manifest.json`, `<library>/kernels.pack` and `<library>.rs`. The pack holds the same texts, compressed, cut
-//!   into a module for each kernel (kernels that share memory of the device stay together), lines of the source apart.
+//!   into a module for each kernel (kernels that share memory of the device stay together), lines of the source apart, and
+//!   the machine code that [`KernelCrate::cubins`] asks for.
 //!   The last is one expression, of type `(&'static str, &'static str, &'static [u8])`: library name, manifest, and pack.
 //!   `library` in file names is the package name with `_` for `-`.
 //! * Every entry is checked against its metadata: argument count, size, alignment and offset. Launch
@@ -36,6 +37,7 @@
 //! | `WARPSMITH_BACKEND` | `stock` or `cuda_builder`; overrides [`KernelCrate::backend`] |
 //! | `WARPSMITH_RUST_CUDA` | the folder that `builder/cuda-builder/setup` made; default: `warpsmith/rust-cuda` in the user's cache |
 //! | `WARPSMITH_ARCHS` | comma-separated architectures; overrides [`KernelCrate::archs`] |
+//! | `WARPSMITH_CUBINS` | comma-separated targets of machine code; overrides [`KernelCrate::cubins`]; `off`: none |
 //! | `WARPSMITH_CACHE_DIR` | where `core` and the kernels' build live; overrides [`KernelCrate::cache_dir`] |
 //! | `DOCS_RS` | set (by docs.rs) to anything: nothing is compiled, so that a host crate is documented without a toolchain for PTX |
 //! | `WARPSMITH_RUST_SRC` | the `library` directory of the Rust source, if it is in no usual place |
@@ -45,6 +47,7 @@
 mod arch;
 mod cache;
 mod cargo;
+mod cubin;
 mod cuda_builder;
 mod dependency;
 mod error;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::arch::Arch;
 use crate::cache::write_if_changed;
+use crate::cubin::Cubins;
 use crate::ptx::{self, Rules};
 use crate::{BuildError, Image, Output};
 use warpsmith_image::{ImageEntry, KernelEntry, Manifest, pack};
@@ -26,6 +27,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) out_dir: &'a Path,
     pub(crate) allow_local: &'a [String],
     pub(crate) refuse_local: bool,
+    /// Machine code that the pack is to have beside the texts.
+    pub(crate) cubins: Option<&'a Cubins>,
 }
 
 impl Writer<'_> {
@@ -95,6 +98,7 @@ impl Writer<'_> {
 
     fn pack(&self, texts: &[(Image, String)]) -> Result<Vec<u8>, BuildError> {
         let mut cut = Vec::with_capacity(texts.len());
+        let mut modules = Vec::new();
         for (image, text) in texts {
             let (bare, directives) = ptx::strip(text);
             let split = ptx::split(&bare).map_err(|problems| BuildError::Ptx {
@@ -102,9 +106,14 @@ impl Writer<'_> {
                 arch: format!("sm_{}", image.sm),
                 problems,
             })?;
+            if self.cubins.is_some() {
+                let text = |module| split.text(&bare, module);
+                modules.push((image.sm, (0..split.modules.len()).map(text).collect()));
+            }
             cut.push(pack::Text { sm: image.sm, bare, directives, modules: split.modules, pieces: split.pieces });
         }
-        pack::write(&cut).map_err(|error| BuildError::Answer { what: "the pack".to_owned(), reason: error.to_string() })
+        let machine = self.cubins.map(|cubins| cubins.assemble(&modules)).transpose()?.unwrap_or_default();
+        pack::write(&cut, &machine).map_err(|error| BuildError::Answer { what: "the pack".to_owned(), reason: error.to_string() })
     }
 }
 

@@ -8,6 +8,7 @@ use warpsmith_image::Manifest;
 use crate::BuildError;
 use crate::arch::Arch;
 use crate::cargo::Package;
+use crate::cubin::Cubins;
 use crate::toolchain::Toolchain;
 
 /// Which code generator compiles the kernels.
@@ -85,6 +86,7 @@ pub(crate) struct Plan {
     pub(crate) features: Vec<String>,
     pub(crate) default_features: bool,
     pub(crate) allow_local: Vec<String>,
+    pub(crate) cubins: Option<Cubins>,
     pub(crate) out_dir: PathBuf,
     pub(crate) cache: PathBuf,
     pub(crate) speaker: Speaker,

@@ -112,6 +112,8 @@ fn settings(variable: impl Fn(&str) -> Option<OsString>) -> Vec<Probe> {
         named.collect::<Result<Vec<_>, _>>().map(|_| text.to_owned())
     };
     add("WARPSMITH_ARCHS", &archs, "unset it, or list architectures, as in sm_75,sm_90");
+    let cubins = |text: &str| crate::cubin::listed(text).map(|_| text.to_owned()).map_err(|e| e.to_string());
+    add(crate::cubin::VARIABLE, &cubins, "unset it, set it to off, or list targets, as in sm_80,sm_90a");
     let cache = |text: &str| {
         // The folder that is there already, in which the build makes the rest.
         let there = Path::new(text).ancestors().find(|dir| dir.exists());
@@ -405,6 +407,8 @@ mod tests {
             ("WARPSMITH_BACKEND", "stock".as_ref()),
             ("WARPSMITH_BACKEND", "cuda_builder".as_ref()),
             ("WARPSMITH_ARCHS", "sm_75, sm_90".as_ref()),
+            ("WARPSMITH_CUBINS", "sm_75, sm_90a".as_ref()),
+            ("WARPSMITH_CUBINS", "off".as_ref()),
             ("WARPSMITH_CACHE_DIR", good.as_os_str()),
         ] {
             let probe = found(name, value);
@@ -413,6 +417,7 @@ mod tests {
         for (name, value, part) in [
             ("WARPSMITH_BACKEND", "nvcc".as_ref(), "nvcc"),
             ("WARPSMITH_ARCHS", "sm_75,sm_61".as_ref(), "sm_61"),
+            ("WARPSMITH_CUBINS", "sm_80a".as_ref(), "sm_80a"),
             ("WARPSMITH_CACHE_DIR", file.join("x").as_os_str(), "file"),
         ] {
             let probe = found(name, value);

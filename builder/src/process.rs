@@ -143,6 +143,11 @@ pub(crate) fn is_executable(path: &Path) -> bool {
     }
 }
 
+/// The result of a thread; its panic goes on in this one.
+pub(crate) fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
-//! NVIDIA's assembler, where it is found: registers, spills and occupancy of each kernel.
+//! NVIDIA's assembler, where it is found: registers, spills and occupancy of each kernel, and machine code beside PTX.
 //!
-//! Never needed for a build. `pip install nvidia-cuda-nvcc` in an active virtual environment is the
+//! Needed by no build but one that [asks for machine code](crate::KernelCrate::cubins). `pip install nvidia-cuda-nvcc` in an active virtual environment is the
 //! smallest way to have it.
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use warpsmith_arch::{Demand, Occupancy};
+use warpsmith_arch::{Demand, Occupancy, Target};
 
 use crate::BuildError;
 use crate::arch::Arch;
@@ -95,6 +95,12 @@ impl Ptxas {
         Some(Ptxas { path: path.to_path_buf(), release: release_in(&text)? })
     }
 
+    /// One that is never run.
+    #[cfg(test)]
+    pub(crate) fn named(path: &str) -> Ptxas {
+        Ptxas { path: path.into(), release: "13.5".to_owned() }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -108,14 +114,14 @@ impl Ptxas {
     /// Assembles a PTX file for an architecture and answers what each entry needs, in the order of the
     /// text. The machine code is thrown away.
     pub fn assemble(&self, ptx: &Path, arch: Arch) -> Result<Vec<Resources>, BuildError> {
-        self.assemble_some(ptx, arch, None, None)
+        self.assemble_some(ptx, &arch, &[], None)
     }
 
     /// What one entry of a text needs; `None` if the text has no such entry. The others cost no time.
     pub fn assemble_entry(&self, ptx: &str, entry: &str, arch: Arch) -> Result<Option<Resources>, BuildError> {
         let file = scratch_file("ptx");
         std::fs::write(&file, ptx).map_err(BuildError::io("write", &file))?;
-        let result = self.assemble_some(&file, arch, Some(entry), None);
+        let result = self.assemble_some(&file, &arch, &["--entry", entry], None);
         let _ = std::fs::remove_file(&file);
         Ok(result?.into_iter().find(|r| r.kernel == entry))
     }
@@ -130,7 +136,7 @@ impl Ptxas {
     ) -> Result<Option<(Resources, Vec<u8>)>, BuildError> {
         let (file, cubin) = (scratch_file("ptx"), scratch_file("cubin"));
         std::fs::write(&file, ptx).map_err(BuildError::io("write", &file))?;
-        let result = self.assemble_some(&file, arch, Some(entry), Some(&cubin));
+        let result = self.assemble_some(&file, &arch, &["-lineinfo", "--entry", entry], Some(&cubin));
         let _ = std::fs::remove_file(&file);
         let code = result.and_then(|all| {
             let Some(resources) = all.into_iter().find(|r| r.kernel == entry) else { return Ok(None) };
@@ -140,23 +146,28 @@ impl Ptxas {
         code
     }
 
-    /// `keep`: where the machine code stays, with line information.
+    /// The machine code of a text for a target.
+    pub(crate) fn cubin(&self, ptx: &str, target: Target) -> Result<Vec<u8>, BuildError> {
+        let (file, cubin) = (scratch_file("ptx"), scratch_file("cubin"));
+        std::fs::write(&file, ptx).map_err(BuildError::io("write", &file))?;
+        let result = self.assemble_some(&file, &target, &[], Some(&cubin));
+        let _ = std::fs::remove_file(&file);
+        let code = result.and_then(|_| std::fs::read(&cubin).map_err(BuildError::io("read", &cubin)));
+        let _ = std::fs::remove_file(&cubin);
+        code
+    }
+
+    /// `keep`: where the machine code stays.
     fn assemble_some(
         &self,
         ptx: &Path,
-        arch: Arch,
-        entry: Option<&str>,
+        target: &dyn std::fmt::Display,
+        options: &[&str],
         keep: Option<&Path>,
     ) -> Result<Vec<Resources>, BuildError> {
         let output = keep.map_or_else(|| scratch_file("cubin"), Path::to_path_buf);
         let mut command = clean_command(&self.path);
-        command.arg("-v").arg(format!("-arch={arch}"));
-        if keep.is_some() {
-            command.arg("-lineinfo");
-        }
-        if let Some(entry) = entry {
-            command.arg("--entry").arg(entry);
-        }
+        command.arg("-v").arg(format!("-arch={target}")).args(options);
         let result = run(command.arg(ptx).arg("-o").arg(&output));
         if keep.is_none() {
             let _ = std::fs::remove_file(&output);
@@ -166,7 +177,7 @@ impl Ptxas {
         text.push_str(&String::from_utf8_lossy(&result.stderr));
         if !result.status.success() {
             return Err(BuildError::Command {
-                what: format!("assembling {} for {arch} (ptxas {})", ptx.display(), self.release),
+                what: format!("assembling {} for {target} (ptxas {})", ptx.display(), self.release),
                 status: result.status.to_string(),
                 stderr: text,
             });

@@ -12,6 +12,7 @@ use crate::cache::{DirLock, copy_tree, hash, write_if_changed};
 use crate::cargo::{Compilation, Compiled, PROFILE};
 use crate::output::{Generated, Writer};
 use crate::plan::{Backend, Isa, Output, Plan};
+use crate::process::join;
 use crate::sysroot::COMMON_FLAGS;
 
 pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
@@ -42,6 +43,7 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
         out_dir: &plan.out_dir,
         allow_local: &plan.allow_local,
         refuse_local: true,
+        cubins: plan.cubins.as_ref(),
     };
     let mut output = writer.write(generated)?;
     warnings.append(&mut output.warnings);
@@ -151,9 +153,4 @@ fn rustflags(plan: &Plan, arch: Arch, isa: Isa) -> Vec<String> {
         flags.push("-Zverbose-asm".into());
     }
     flags
-}
-
-/// The result of a thread; its panic goes on in this one.
-fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
-    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

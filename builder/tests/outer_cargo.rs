@@ -101,6 +101,18 @@ impl Consumer {
     }
 }
 
+/// Asked for by the environment, machine code is made for the program; without an assembler that is one error.
+fn machine_code_needs_an_assembler(consumer: &Consumer) {
+    let env = [("WARPSMITH_CUBINS", "sm_80"), ("WARPSMITH_PTXAS", "/nowhere/ptxas")];
+    let output = consumer.cargo(&["build"], &env);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    for part in ["error: WARPSMITH_CUBINS: ", "/nowhere/ptxas, which does not run", "nvidia-cuda-nvcc", "=off"] {
+        assert!(stderr.contains(part), "no {part:?} in:\n{stderr}");
+    }
+    assert_eq!(consumer.passes(&["run", "-q"], &[("WARPSMITH_CUBINS", "off")]), EXPECTED);
+}
+
 const EXPECTED: &str = "basic-kernels true\n80 true 1\n90 true 1\n";
 
 #[test]
@@ -139,6 +151,8 @@ fn every_outer_command_builds_the_same_kernels() {
     let output = consumer.cargo(&["build", "-v"], &[]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!stderr.contains("build-script-build`"), "{stderr}");
+
+    machine_code_needs_an_assembler(&consumer);
 
     // WARPSMITH_ARCHS is watched and overrides.
     assert_eq!(consumer.passes(&["run", "-q"], &[("WARPSMITH_ARCHS", "sm_86")]), "basic-kernels true\n86 true 1\n");

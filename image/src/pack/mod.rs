@@ -1,4 +1,4 @@
-//! The pack: a library's texts for all architectures in one file that a program embeds.
+//! The pack: a library's texts for all architectures, and machine code made of them, in one file that a program embeds.
 //!
 //! ```text
 //! "WSPACK\0\x01"                       magic and version
@@ -17,6 +17,8 @@
 //! ```
 //!
 //! Numbers are LEB128. The CRC-32 of a frame is that of its content.
+//!
+//! Machine code, where a build was asked for it, is a frame for each module of a text, behind those of texts.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -27,7 +29,7 @@ mod read;
 mod write;
 
 pub use read::Pack;
-pub use write::{Text, write};
+pub use write::{Machine, Text, write};
 
 const MAGIC: [u8; 8] = *b"WSPACK\0\x01";
 
@@ -36,6 +38,19 @@ const MAGIC: [u8; 8] = *b"WSPACK\0\x01";
 struct Index {
     images: Vec<Image>,
     frames: Vec<Frame>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    cubins: Vec<Cubins>,
+}
+
+/// Machine code for a target: a cubin of each module of one of the texts.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Cubins {
+    /// What it is for, such as `sm_90a`.
+    pub target: String,
+    /// The architecture of the text that it was made of.
+    pub sm: u32,
+    /// The frame of each module.
+    frames: Vec<usize>,
 }
 
 /// The code for an architecture.

@@ -1,6 +1,6 @@
 //! Reading: texts are unpacked when they are asked for.
 
-use super::{Image, Index, MAGIC, PackError, Place, read_number};
+use super::{Cubins, Image, Index, MAGIC, PackError, Place, read_number};
 use ruzstd::decoding::FrameDecoder;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -56,6 +56,21 @@ impl Pack {
     /// By rising architecture.
     pub fn images(&self) -> &[Image] {
         &self.index.images
+    }
+
+    /// Machine code, in the order in which the build was asked for it.
+    pub fn cubins(&self) -> &[Cubins] {
+        &self.index.cubins
+    }
+
+    /// The cubin of a module.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or its frame is not as it was written.
+    pub fn cubin(&self, cubins: &Cubins, module: usize) -> Result<Vec<u8>, PackError> {
+        let frame = cubins.frames.get(module);
+        self.frame(*frame.ok_or_else(|| damaged(&format!("{} has no module {module}", cubins.target)))?)
     }
 
     /// The text of a module, or of all of them, with the lines of its source or without.

@@ -27,7 +27,7 @@ fn text(sm: u32) -> Text<'static> {
 
 #[test]
 fn what_is_written_is_what_is_read() {
-    let pack = Pack::read(write(&[text(75), text(80)]).unwrap().leak()).unwrap();
+    let pack = Pack::read(write(&[text(75), text(80)], &[]).unwrap().leak()).unwrap();
     assert_eq!(pack.images().iter().map(|image| image.sm).collect::<Vec<_>>(), [75, 80]);
     for image in pack.images() {
         let head = format!(".version 7.4\n.target sm_{}\n", image.sm);
@@ -38,12 +38,55 @@ fn what_is_written_is_what_is_read() {
     }
 }
 
+/// Machine code for two targets, both made of the second text.
+fn machine() -> Vec<Machine> {
+    let of = |target: &str| Machine {
+        target: target.to_owned(),
+        sm: 80,
+        cubins: ["k1", "k2"].map(|kernel| format!("\x7fELF {kernel} {target}").into_bytes()).to_vec(),
+    };
+    vec![of("sm_80"), of("sm_90a")]
+}
+
+#[test]
+fn machine_code_is_beside_the_text_that_it_was_made_of() {
+    let pack = Pack::read(write(&[text(75), text(80)], &machine()).unwrap().leak()).unwrap();
+    let found: Vec<_> = pack.cubins().iter().map(|cubins| (cubins.target.as_str(), cubins.sm)).collect();
+    assert_eq!(found, [("sm_80", 80), ("sm_90a", 80)]);
+    for cubins in pack.cubins() {
+        for (module, kernel) in ["k1", "k2"].into_iter().enumerate() {
+            let want = format!("\x7fELF {kernel} {}", cubins.target);
+            assert_eq!(pack.cubin(cubins, module).unwrap(), want.as_bytes());
+        }
+        assert!(pack.cubin(cubins, 2).unwrap_err().to_string().contains("has no module 2"));
+    }
+    // Texts are as without it, and a pack without it says nothing of it.
+    let bare = Pack::read(write(&[text(75), text(80)], &[]).unwrap().leak()).unwrap();
+    let whole = |pack: &Pack| pack.text(&pack.images()[1], None, true).unwrap();
+    assert_eq!(whole(&pack), whole(&bare));
+    assert!(bare.cubins().is_empty());
+}
+
+#[test]
+fn machine_code_of_no_text_is_not_written() {
+    let refused = |change: fn(&mut Machine)| {
+        let mut machine = machine();
+        change(&mut machine[1]);
+        write(&[text(75), text(80)], &machine).unwrap_err().to_string()
+    };
+    for text in [refused(|code| code.sm = 90), refused(|code| drop(code.cubins.pop()))] {
+        assert!(text.contains("machine code for sm_90a does not fit"), "{text}");
+    }
+}
+
 #[test]
 fn every_byte_that_differs_is_noticed() {
-    let whole = write(&[text(75), text(80)]).unwrap();
-    let everything = |bytes: Vec<u8>| -> Result<Vec<String>, PackError> {
+    let whole = write(&[text(75), text(80)], &machine()).unwrap();
+    let everything = |bytes: Vec<u8>| -> Result<Vec<Vec<u8>>, PackError> {
         let pack = Pack::read(bytes.leak())?;
-        pack.images().iter().map(|image| pack.text(image, None, true)).collect()
+        let texts = pack.images().iter().map(|image| pack.text(image, None, true).map(String::into_bytes));
+        let cubins = pack.cubins().iter().flat_map(|cubins| [0, 1].map(|module| pack.cubin(cubins, module)));
+        texts.chain(cubins).collect()
     };
     let want = everything(whole.clone()).unwrap();
     for at in 0..whole.len() {
@@ -60,7 +103,7 @@ fn every_byte_that_differs_is_noticed() {
 
 #[test]
 fn a_pack_holds_what_its_index_says() {
-    let pack = write(&[text(75), text(80)]).unwrap();
+    let pack = write(&[text(75), text(80)], &[]).unwrap();
     assert_eq!(pack[..8], MAGIC);
     let word = |at: usize| u32::from_le_bytes(pack[at..at + 4].try_into().unwrap()) as usize;
     let unpacked = |frame: &[u8], raw: usize| {

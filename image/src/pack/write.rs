@@ -1,6 +1,6 @@
 //! Writing.
 
-use super::{Frame, Image, Index, MAGIC, PackError, Piece, Place, write_number};
+use super::{Cubins, Frame, Image, Index, MAGIC, PackError, Piece, Place, write_number};
 use std::collections::HashMap;
 
 /// What goes into a frame of text and the one behind it.
@@ -24,12 +24,22 @@ pub struct Text<'a> {
     pub pieces: Vec<Piece>,
 }
 
-/// Packs the texts of a library, by rising architecture.
+/// Machine code that was made of the modules of a text.
+pub struct Machine {
+    /// What it is for, such as `sm_90a`.
+    pub target: String,
+    /// The architecture of the text.
+    pub sm: u32,
+    /// The cubin of each module, in the order of [`Text::modules`].
+    pub cubins: Vec<Vec<u8>>,
+}
+
+/// Packs the texts of a library, by rising architecture, and the machine code that was made of them.
 ///
 /// # Errors
 ///
 /// If the compressor fails, or the index is larger than the format can say.
-pub fn write(texts: &[Text<'_>]) -> Result<Vec<u8>, PackError> {
+pub fn write(texts: &[Text<'_>], machine: &[Machine]) -> Result<Vec<u8>, PackError> {
     let mut groups: Vec<Group<'_>> = vec![Group::default()];
     let mut group_of: HashMap<&[String], usize> = HashMap::new();
     let mut images = Vec::new();
@@ -57,17 +67,39 @@ pub fn write(texts: &[Text<'_>]) -> Result<Vec<u8>, PackError> {
         }
         images.push(Image { sm: cut.sm, modules: cut.modules.clone(), pieces });
     }
-    let mut frames = Vec::new();
-    let mut data = Vec::new();
+    let mut frames = Frames::default();
     for group in &groups {
-        for content in [group.text.as_bytes(), &group.lines()] {
-            let compressed = compress(content)?;
-            let crc = crc32fast::hash(content);
-            frames.push(Frame { at: data.len(), bytes: compressed.len(), raw: content.len(), crc });
-            data.extend(compressed);
-        }
+        frames.push(group.text.as_bytes())?;
+        frames.push(&group.lines())?;
     }
-    file(&Index { images, frames }, &data)
+    let mut cubins = Vec::new();
+    for Machine { target, sm, cubins: code } in machine {
+        let of = texts.iter().find(|text| text.sm == *sm);
+        if of.is_none_or(|text| text.modules.len() != code.len()) {
+            return Err(refuse(&format!("machine code for {target} does not fit the modules for sm_{sm}")));
+        }
+        let code = code.iter().map(|cubin| frames.push(cubin)).collect::<Result<_, _>>()?;
+        cubins.push(Cubins { target: target.clone(), sm: *sm, frames: code });
+    }
+    file(&Index { images, frames: frames.list, cubins }, &frames.data)
+}
+
+/// The frames so far, one behind the other.
+#[derive(Default)]
+struct Frames {
+    list: Vec<Frame>,
+    data: Vec<u8>,
+}
+
+impl Frames {
+    /// Adds one with this content; its number.
+    fn push(&mut self, content: &[u8]) -> Result<usize, PackError> {
+        let compressed = compress(content)?;
+        let crc = crc32fast::hash(content);
+        self.list.push(Frame { at: self.data.len(), bytes: compressed.len(), raw: content.len(), crc });
+        self.data.extend(compressed);
+        Ok(self.list.len() - 1)
+    }
 }
 
 fn sole_owner(piece: &Piece) -> Option<usize> {
