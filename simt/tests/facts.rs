@@ -3,7 +3,7 @@
 //! The source is copied, a defect planted in the copy, and the compiler asked. The copy without a defect compiles, so what
 //! is refused is the defect.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,21 +15,12 @@ fn compiled(name: &str, file: &str, plant: impl Fn(&str) -> String) -> Result<()
     let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let copy = tmp.join("facts").join(name);
     let _ = fs::remove_dir_all(&copy);
-    copy_tree(&here.join("src"), &copy.join("src"));
-    let path = copy.join("src").join(file);
+    copy_tree(&here.join("src"), &copy.join("simt/src"));
+    let path = copy.join("simt/src").join(file);
     fs::write(&path, plant(&fs::read_to_string(&path).unwrap())).unwrap();
+    fs::write(copy.join("simt/Cargo.toml"), manifest(here)).unwrap();
+    fs::write(copy.join("Cargo.toml"), workspace(&here.join(".."))).unwrap();
     // Versions are those of the lock file.
-    fs::write(
-        copy.join("Cargo.toml"),
-        format!(
-            "[package]\nname = \"warpsmith-simt\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
-             [dependencies]\nhalf = \"*\"\nrayon = \"*\"\nserde = {{ version = \"*\", features = [\"derive\"] }}\nthiserror = \"*\"\nwarpsmith-ptx = {{ path = {:?} }}\n\
-             warpsmith-arch = {{ path = {:?} }}\n",
-            here.join("../ptx"),
-            here.join("../arch")
-        ),
-    )
-    .unwrap();
     fs::copy(here.join("../Cargo.lock"), copy.join("Cargo.lock")).unwrap();
     let output = Command::new(env!("CARGO"))
         .args(["check", "--offline", "--quiet"])
@@ -41,6 +32,23 @@ fn compiled(name: &str, file: &str, plant: impl Fn(&str) -> String) -> Result<()
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     fs::remove_dir_all(&copy).unwrap();
     if output.status.success() { Ok(()) } else { Err(said) }
+}
+
+/// The crate's manifest without what its tests need: those crates depend on the crate where it is.
+fn manifest(here: &Path) -> String {
+    let manifest = fs::read_to_string(here.join("Cargo.toml")).unwrap();
+    let (before, rest) = manifest.split_once("[dev-dependencies]").expect("tests have dependencies");
+    let (_, behind) = rest.split_once("\n[").expect("lints follow");
+    format!("{before}[{behind}")
+}
+
+/// A workspace of the copy alone, which inherits what the crate does: the other crates stay where they are.
+fn workspace(root: &Path) -> String {
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let inherited = manifest.split_once("[workspace.package]").and_then(|(_, rest)| rest.split_once("\n[profile."));
+    let (inherited, _) = inherited.expect("settings of the workspace are before the profiles");
+    let inherited = inherited.replace("path = \"", &format!("path = \"{}/", root.display()));
+    format!("[workspace]\nresolver = \"3\"\nmembers = [\"simt\"]\n\n[workspace.package]{inherited}")
 }
 
 fn copy_tree(from: &Path, to: &PathBuf) {
