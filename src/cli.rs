@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use warpsmith_host::decode::{Activations, KvType, UnknownName};
+use warpsmith_host::model::Architecture;
 
 /// Run LLM decode kernels written in Rust, on an NVIDIA GPU or on the software CUDA driver.
 ///
@@ -221,8 +222,7 @@ pub struct WatchArgs {
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// GGUF model (architectures qwen3, qwen2, llama) [default: models/warpsmith-2m-q8_0.gguf, which ships with the project]
-    #[arg(long, value_name = "M.gguf")]
+    #[arg(long, value_name = "M.gguf", help = model_help(" [default: models/warpsmith-2m-q8_0.gguf, which ships with the project]"))]
     pub model: Option<PathBuf>,
     /// Text to continue.
     #[arg(long, value_name = "TEXT", conflicts_with = "tokens")]
@@ -253,8 +253,7 @@ pub struct RunArgs {
 /// Arguments of `chat`.
 #[derive(Debug, Args)]
 pub struct ChatArgs {
-    /// GGUF model (architectures qwen3, qwen2, llama), with a chat template or with --template.
-    #[arg(long, value_name = "M.gguf")]
+    #[arg(long, value_name = "M.gguf", help = model_help(", with a chat template or with --template"))]
     pub model: PathBuf,
     /// What the model is told before the first message.
     #[arg(long, value_name = "TEXT")]
@@ -606,6 +605,12 @@ pub struct TuneArgs {
     /// Print one JSON object, with the times of all shapes, instead of text.
     #[arg(long)]
     pub json: bool,
+}
+
+/// What a model may be, and what else is to be said of it.
+fn model_help(more: &str) -> String {
+    let names = Architecture::ALL.map(Architecture::name);
+    format!("GGUF model (architectures {}){more}", names.join(", "))
 }
 
 /// `enable_thinking=false`.

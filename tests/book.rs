@@ -15,6 +15,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use warpsmith_host::model::Architecture;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -195,6 +196,32 @@ fn every_environment_variable_has_its_row() {
     let stale = told.difference(&read_by).map(|n| format!("docs/environment.md: no source reads {n}"));
     none(missing.chain(stale).collect());
     assert!(told.len() > 15, "{told:?}");
+}
+
+/// Sentences and the table of models name the architectures that load, all of them and no other.
+#[test]
+fn models_that_load_are_those_that_are_told() {
+    let known: Vec<&str> = Architecture::ALL.into_iter().map(Architecture::name).collect();
+    let (mut problems, mut sentences) = (Vec::new(), 0);
+    for path in pages(Path::new(ROOT)) {
+        let text = read(&path);
+        for rest in text.split("architectures `").skip(1) {
+            let list = rest.split([';', ':', '.', ')']).next().unwrap_or_default();
+            let told: Vec<&str> = list.split('`').step_by(2).filter(|name| !name.is_empty()).collect();
+            sentences += 1;
+            if told != known {
+                problems.push(format!("{}: architectures {told:?}, known are {known:?}", path.display()));
+            }
+        }
+    }
+    let table = read(&Path::new(ROOT).join("docs/models.md"));
+    let rows = table.lines().filter(|line| line.contains("| loads |"));
+    let loads: BTreeSet<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+    if loads != known.iter().copied().collect() {
+        problems.push(format!("docs/models.md: {loads:?} load, known are {known:?}"));
+    }
+    none(problems);
+    assert!(sentences > 1, "{sentences} sentences: the pages were not read");
 }
 
 /// The table of CUDA's constructs names items that exist: each word in code of its second column is one of a source.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use warpsmith_arch::Gpu;
 use warpsmith_builder::{Arch, ptxas};
 use warpsmith_host::KernelEntry;
 
@@ -12,8 +13,10 @@ use crate::cli::KernelsArgs;
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
 
-/// Architectures that every kernel is assembled for.
-const CLAIMED: [&str; 6] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120"];
+/// Architectures that every kernel is assembled for: those of the GPUs that times are told for.
+pub fn claimed() -> impl Iterator<Item = u32> {
+    super::tune::GPUS.iter().filter_map(|name| Gpu::find(name)).map(|gpu| gpu.sm)
+}
 
 /// What ptxas makes of a kernel.
 #[derive(Clone, Debug, Serialize)]
@@ -55,7 +58,7 @@ fn assemble(
     assembler: &ptxas::Ptxas,
     library: &Library,
     entries: &[KernelEntry],
-    archs: &[&str],
+    archs: &[String],
 ) -> Result<Assembled, Failure> {
     let io = |e: std::io::Error| Failure::new(Kind::Operation, format!("cannot write PTX for ptxas: {e}"));
     let dir = tempfile::tempdir().map_err(io)?;
@@ -148,7 +151,8 @@ fn list<'a>(args: &KernelsArgs, library: &'a Library) -> Result<Option<List<'a>>
     let assembler = ptxas::find();
     let archs = archs(args, library);
     if archs.is_empty() {
-        let reason = format!("`{}` has no code for any of {}", manifest.library, CLAIMED.join(", "));
+        let claimed: Vec<String> = claimed().map(|sm| format!("sm_{sm}")).collect();
+        let reason = format!("`{}` has no code for any of {}", manifest.library, claimed.join(", "));
         return Err(Failure::new(Kind::Operation, reason));
     }
     let assembled = match &assembler {
@@ -164,19 +168,18 @@ fn list<'a>(args: &KernelsArgs, library: &'a Library) -> Result<Option<List<'a>>
     Ok(Some(List {
         library: &manifest.library,
         backend: &manifest.backend,
-        architectures: archs.iter().map(|arch| (*arch).to_owned()).collect(),
+        architectures: archs,
         ptxas: assembler.as_ref().map(|a| a.release().to_owned()),
         kernels: entries.into_iter().map(row).collect(),
     }))
 }
 
 /// The architectures that are asked for: with `--assemble` the claimed ones that the library has code for.
-fn archs<'a>(args: &'a KernelsArgs, library: &Library) -> Vec<&'a str> {
+fn archs(args: &KernelsArgs, library: &Library) -> Vec<String> {
     if !args.assemble {
-        return vec![args.arch.as_str()];
+        return vec![args.arch.clone()];
     }
-    let has_code = |arch: &&str| arch.parse().is_ok_and(|arch: Arch| library.code_for(arch.sm()).is_ok());
-    CLAIMED.into_iter().filter(has_code).collect()
+    claimed().filter(|sm| library.code_for(*sm).is_ok()).map(|sm| format!("sm_{sm}")).collect()
 }
 
 fn print(args: &KernelsArgs, list: &List<'_>) {

@@ -17,6 +17,9 @@ pub enum Architecture {
 }
 
 impl Architecture {
+    /// Every architecture.
+    pub const ALL: [Architecture; 3] = [Architecture::Qwen3, Architecture::Qwen2, Architecture::Llama];
+
     /// Its name in `general.architecture`.
     pub fn name(self) -> &'static str {
         match self {
@@ -144,12 +147,9 @@ impl Config {
 
     /// Reads and checks the keys.
     pub fn from_gguf(file: &Gguf) -> Result<Config, ModelError> {
-        let architecture = match file.require_str("general.architecture")? {
-            "qwen3" => Architecture::Qwen3,
-            "qwen2" => Architecture::Qwen2,
-            "llama" => Architecture::Llama,
-            other => return Err(ModelError::Architecture { architecture: other.to_owned() }),
-        };
+        let name = file.require_str("general.architecture")?;
+        let architecture = Architecture::ALL.into_iter().find(|architecture| architecture.name() == name);
+        let architecture = architecture.ok_or_else(|| ModelError::Architecture { architecture: name.to_owned() })?;
         if let Some(parts) = file.u64("split.count")?.filter(|&n| n > 1) {
             let part = file.u64("split.no")?.unwrap_or(0).saturating_add(1);
             return Err(ModelError::Split { part, parts });

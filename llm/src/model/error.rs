@@ -1,8 +1,19 @@
 //! Errors of reading a model out of a GGUF file.
 
+use super::Architecture;
 use crate::gguf::GgufError;
 use gpu_kernels::format::FormatError;
 use std::fmt;
+
+/// The architectures that are known, as a sentence lists them.
+fn supported() -> String {
+    let names = Architecture::ALL.map(|architecture| format!("`{}`", architecture.name()));
+    match names.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
 
 /// Why a model cannot be run.
 #[derive(thiserror::Error)]
@@ -12,7 +23,7 @@ pub enum ModelError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// An architecture whose forward pass is not known.
-    #[error("architecture `{architecture}` is not supported; supported are `qwen3`, `qwen2` and `llama`")]
+    #[error("architecture `{architecture}` is not supported; supported are {}", supported())]
     Architecture {
         /// `general.architecture`.
         architecture: String,

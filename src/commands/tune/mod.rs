@@ -24,6 +24,7 @@ use crate::cli::{TuneArgs, TuneBy};
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
 use fit::Timed;
+pub use model::GPUS;
 use table::Origin;
 
 /// How rows were found, as the table has it.
