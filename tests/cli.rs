@@ -394,6 +394,18 @@ fn doctor_names_a_setting_that_stops_builds_or_runs() {
     assert_eq!(needs(&doctor("WARPSMITH_BACKEND", "cuda_builder").1), "build");
 }
 
+#[test]
+fn doctor_shows_what_the_program_carries() {
+    let report = json(&["doctor", "--json"]);
+    let probes = report["probes"].as_array().unwrap();
+    let found = probes.iter().find(|probe| probe["name"] == "kernels of gpu-kernels").unwrap();
+    let built = warpsmith::builtin_image().architectures().unwrap();
+    let names: Vec<String> = built.iter().map(|sm| format!("sm_{sm}")).collect();
+    let machine = warpsmith::builtin_image().cubins().unwrap();
+    let machine = if machine.is_empty() { "none".to_owned() } else { machine.join(", ") };
+    assert_eq!(found["detail"], format!("PTX: {}; machine code: {machine}", names.join(", ")));
+}
+
 /// Two entries of 3 and 5 bytes, and what is none.
 #[test]
 fn doctor_shows_where_compiled_code_is_kept() {

@@ -71,7 +71,8 @@ impl Cubins {
 
     /// The machine code of the modules of all texts, each with its architecture. As many at once as there are cores.
     pub(crate) fn assemble(&self, texts: &[(u32, Vec<String>)]) -> Result<Vec<pack::Machine>, BuildError> {
-        let modules = |arch: Arch| texts.iter().filter(move |(sm, _)| *sm == arch.sm()).flat_map(|(_, modules)| modules);
+        let modules =
+            |arch: Arch| texts.iter().filter(move |(sm, _)| *sm == arch.sm()).flat_map(|(_, modules)| modules);
         let jobs: Vec<(Target, &str)> = self
             .targets
             .iter()

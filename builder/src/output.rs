@@ -113,7 +113,8 @@ impl Writer<'_> {
             cut.push(pack::Text { sm: image.sm, bare, directives, modules: split.modules, pieces: split.pieces });
         }
         let machine = self.cubins.map(|cubins| cubins.assemble(&modules)).transpose()?.unwrap_or_default();
-        pack::write(&cut, &machine).map_err(|error| BuildError::Answer { what: "the pack".to_owned(), reason: error.to_string() })
+        pack::write(&cut, &machine)
+            .map_err(|error| BuildError::Answer { what: "the pack".to_owned(), reason: error.to_string() })
     }
 }
 

@@ -5,7 +5,8 @@
 //! as long as text, architecture and driver are the same.
 //!
 //! **Whose word counts.** An entry says which key it has and carries a checksum. One that is cut off, altered or of another key is
-//! never loaded: the code is compiled anew and the entry replaced. So is one that the driver refuses.
+//! never loaded: the code is compiled anew and the entry replaced. So is one that the driver refuses, which
+//! is told as a `tracing` warning.
 //!
 //! **Processes.** An entry is written beside its place and renamed into it, so that a reader sees a whole one or none; of two
 //! processes that write the same, the later one wins, with the same content.
@@ -171,6 +172,12 @@ impl CodeCache {
         let engine = if software { "software" } else { "cuda" };
         let target = format!("{engine} {version} {} sm_{sm}", release.trim());
         Some(CodeCache { folder, bound: BOUND, target })
+    }
+
+    /// One of its own for a test.
+    #[cfg(test)]
+    pub(crate) fn of_test(folder: &Path) -> CodeCache {
+        CodeCache { folder: folder.to_owned(), bound: BOUND, target: "test".to_owned() }
     }
 
     /// The code of a text: from the folder, else compiled and kept there. `None`: the driver does not compile it so, and will say

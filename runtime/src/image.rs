@@ -2,6 +2,7 @@
 
 use crate::Error;
 use std::borrow::Cow;
+use warpsmith_arch::Target;
 use warpsmith_image::Manifest;
 use warpsmith_image::pack::{self, Pack, PackError};
 
@@ -26,7 +27,7 @@ use warpsmith_image::pack::{self, Pack, PackError};
 #[linkme::distributed_slice]
 pub static SHIPPED: [&'static KernelImage];
 
-/// The compiled kernels of one library: PTX per architecture, and the manifest.
+/// The compiled kernels of one library: PTX per architecture, machine code where the build was asked for it, and the manifest.
 ///
 /// ```ignore
 /// use warpsmith_runtime::{KernelImage, include_kernels};
@@ -135,7 +136,48 @@ impl KernelImage {
         Ok((modules.sm, modules.text(module, true)?))
     }
 
-    /// The modules for the newest architecture that a device of capability `sm` can run.
+    /// The architectures that it has PTX for, rising: `80` for sm_80.
+    pub fn architectures(&self) -> Result<Vec<u32>, Error> {
+        match self.code {
+            Code::Texts(texts) => Ok(texts.iter().map(|(sm, _)| *sm).collect()),
+            Code::Pack(pack) => {
+                let pack = Pack::read(pack).map_err(|e| self.damaged(&e))?;
+                Ok(pack.images().iter().map(|image| image.sm).collect())
+            }
+        }
+    }
+
+    /// The targets that it has machine code for, such as `sm_90a`, in the order in which its build was asked for them.
+    pub fn cubins(&self) -> Result<Vec<String>, Error> {
+        match self.code {
+            Code::Texts(_) => Ok(Vec::new()),
+            Code::Pack(pack) => {
+                let pack = Pack::read(pack).map_err(|e| self.damaged(&e))?;
+                Ok(pack.cubins().iter().map(|cubins| cubins.target.clone()).collect())
+            }
+        }
+    }
+
+    /// The modules of the machine code that a device of capability `sm` is best given, and of the text that it was made of; without
+    /// such code as [`modules_for`](KernelImage::modules_for).
+    pub fn modules_with_cubins_for(&self, sm: u32) -> Result<Modules, Error> {
+        if let Code::Pack(pack) = self.code {
+            let pack = Pack::read(pack).map_err(|e| self.damaged(&e))?;
+            let target = |cubins: &pack::Cubins| Target::named(&cubins.target);
+            let best = Target::best_for(sm, pack.cubins().iter().filter_map(target));
+            let found = best.and_then(|best| pack.cubins().iter().position(|cubins| target(cubins) == Some(best)));
+            let of = found.and_then(|nth| pack.cubins().get(nth)).map(|cubins| cubins.sm);
+            if let (Some(of), Some(nth)) = (of, found) {
+                let image = pack.images().iter().position(|image| image.sm == of);
+                let image = image.ok_or_else(|| self.refuse(format!("it lacks the code for sm_{of} of its cubins")))?;
+                let code = Found::Packed { pack, image, cubins: Some(nth) };
+                return Ok(Modules { image: *self, sm: of, code });
+            }
+        }
+        self.modules_for(sm)
+    }
+
+    /// The modules for the newest architecture that a device of capability `sm` can run, as PTX.
     pub fn modules_for(&self, sm: u32) -> Result<Modules, Error> {
         let none = |available: Vec<u32>| Error::NoCodeForDevice { library: self.library.into(), sm, available };
         match self.code {
@@ -150,7 +192,9 @@ impl KernelImage {
                 let best =
                     (0..).zip(pack.images()).filter(|(_, image)| image.sm <= sm).max_by_key(|(_, image)| image.sm);
                 match best.map(|(nth, image)| (nth, image.sm)) {
-                    Some((image, sm)) => Ok(Modules { image: *self, sm, code: Found::Packed { pack, image } }),
+                    Some((image, sm)) => {
+                        Ok(Modules { image: *self, sm, code: Found::Packed { pack, image, cubins: None } })
+                    }
                     None => Err(none(pack.images().iter().map(|image| image.sm).collect())),
                 }
             }
@@ -182,6 +226,8 @@ enum Found {
     Packed {
         pack: Pack,
         image: usize,
+        /// Which machine code goes before the text.
+        cubins: Option<usize>,
     },
 }
 
@@ -190,7 +236,7 @@ impl Modules {
     pub fn count(&self) -> usize {
         match &self.code {
             Found::Text(_) => 1,
-            Found::Packed { pack, image } => pack.images().get(*image).map_or(0, |image| image.modules.len()),
+            Found::Packed { pack, image, .. } => pack.images().get(*image).map_or(0, |image| image.modules.len()),
         }
     }
 
@@ -203,7 +249,7 @@ impl Modules {
     pub fn of(&self, kernel: &str) -> Option<usize> {
         match &self.code {
             Found::Text(_) => Some(0),
-            Found::Packed { pack, image } => {
+            Found::Packed { pack, image, .. } => {
                 let modules = &pack.images().get(*image)?.modules;
                 modules.iter().position(|names| names.iter().any(|name| name == kernel))
             }
@@ -215,6 +261,14 @@ impl Modules {
         self.unpacked(Some(module), with_lines)
     }
 
+    /// A module's machine code and the target that it is for, if there is any for the device.
+    pub fn cubin(&self, module: usize) -> Result<Option<(&str, Vec<u8>)>, Error> {
+        let Found::Packed { pack, cubins: Some(nth), .. } = &self.code else { return Ok(None) };
+        let Some(cubins) = pack.cubins().get(*nth) else { return Ok(None) };
+        let code = pack.cubin(cubins, module).map_err(|error| self.image.damaged(&error))?;
+        Ok(Some((&cubins.target, code)))
+    }
+
     fn whole(&self) -> Result<Cow<'static, str>, Error> {
         self.unpacked(None, true)
     }
@@ -222,7 +276,7 @@ impl Modules {
     fn unpacked(&self, module: Option<usize>, with_lines: bool) -> Result<Cow<'static, str>, Error> {
         match &self.code {
             Found::Text(text) => Ok(Cow::Borrowed(text)),
-            Found::Packed { pack, image } => match pack.images().get(*image) {
+            Found::Packed { pack, image, .. } => match pack.images().get(*image) {
                 Some(image) => {
                     let text = pack.text(image, module, with_lines);
                     text.map(Cow::Owned).map_err(|error| self.image.damaged(&error))

@@ -42,6 +42,7 @@ mod foreign;
 mod graph;
 mod image;
 mod launch;
+mod load;
 mod memory;
 mod module;
 mod nodes;

@@ -6,24 +6,21 @@
 //! its library takes its place: then it is unloaded at a later load, once no graph keeps it and
 //! every stream has done its work, so that a kernel that runs never loses its code.
 //!
-//! What a GPU's driver compiles is [kept on disk](crate::code_cache), and loaded from there by the next process.
-//!
 //! A launch is bound to its module once: arguments, kinds, sizes, offsets and the block are
 //! compared between the program's own description (`Kernel::META`) and the manifest of what was
 //! loaded. A difference is [`Error::StaleModule`], before anything runs.
 
-use crate::code_cache::CodeCache;
 use crate::image::{self, KernelImage, SHIPPED};
+use crate::load::Code;
 use crate::memory::lock;
 use crate::sys::{self, cu};
 use crate::{DeviceInner, Error};
 use cust::function::FunctionAttribute;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use warpsmith_device::KernelMeta;
-use warpsmith_driver_api::{CUfunction, CUmodule};
+use warpsmith_driver_api::CUfunction;
 use warpsmith_image::{ArgEntry, KernelEntry, Manifest};
 
 /// A library on a device.
@@ -180,7 +177,11 @@ impl Modules {
 impl Library {
     fn new(device: &DeviceInner, image: &KernelImage) -> Result<Library, Error> {
         let manifest = image.manifest()?;
-        let modules = image.modules_for(device.sm)?;
+        // Machine code is for GPUs.
+        let modules = match device.is_software() {
+            true => image.modules_for(device.sm)?,
+            false => image.modules_with_cubins_for(device.sm)?,
+        };
         if let Some(entry) = manifest.kernels.iter().find(|entry| modules.of(&entry.name).is_none()) {
             return Err(image.refuse(format!("its code for sm_{} has no kernel `{}`", modules.sm, entry.name)));
         }
@@ -216,38 +217,21 @@ impl Library {
         if let Some(module) = place.get() {
             return Ok(module.clone());
         }
-        // The software driver reports by lines; a GPU's has no use for them.
-        let text = self.modules.text(number, device.is_software())?;
         let own = self.manifest.kernels.iter().filter(|entry| self.modules.of(&entry.name) == Some(number));
         let names: Vec<&str> = own.map(|entry| entry.name.as_str()).collect();
-        let cache = device.code_cache.as_ref();
-        let module = sys::relaxed(|| LoadedModule::new(&self.image, self.modules.sm, &text, &names, cache))?;
+        let code = Code { image: &self.image, modules: &self.modules, number, kernels: &names };
+        // The software driver reports by lines; a GPU's has no use for them.
+        let load = || LoadedModule::new(&code, code.load(device.code_cache.as_ref(), device.is_software())?);
+        let module = sys::relaxed(load)?;
         Ok(place.get_or_init(|| Arc::new(module)).clone())
     }
 }
 
 impl LoadedModule {
-    fn new(
-        image: &KernelImage,
-        sm: u32,
-        ptx: &str,
-        kernels: &[&str],
-        cache: Option<&CodeCache>,
-    ) -> Result<LoadedModule, Error> {
-        if ptx.contains('\0') {
-            return Err(image.refuse(format!("its code for sm_{sm} holds a zero byte")));
-        }
-        let module = match compiled(ptx, cache).map_or_else(|| cust::module::Module::from_ptx(ptx, &[]), Ok) {
-            Ok(module) => module,
-            Err(error) => {
-                // `cust` has no option for the compiler's log: try again, to hear the reason.
-                let error = Error::driver("cuModuleLoadDataEx", error as u32 as i32);
-                let source = Box::new(with_versions(with_log(error, ptx), ptx));
-                return Err(Error::ModuleLoad { library: image.library().into(), sm, source });
-            }
-        };
+    fn new(code: &Code<'_>, module: cust::module::Module) -> Result<LoadedModule, Error> {
+        let Code { image, modules: image::Modules { sm, .. }, kernels, .. } = code;
         let mut functions = HashMap::new();
-        for &name in kernels {
+        for &name in *kernels {
             if name.contains('\0') {
                 return Err(image.refuse(format!("its manifest names a kernel {name:?}")));
             }
@@ -281,80 +265,6 @@ impl LoadedModule {
         let lost = error.is_device_lost();
         device.defer_error(error);
         (!lost).then_some(LoadedModule { functions, module })
-    }
-}
-
-/// The module of code that was compiled before, or is compiled now to be kept; `None`: the text is to be loaded.
-fn compiled(ptx: &str, cache: Option<&CodeCache>) -> Option<cust::module::Module> {
-    let cache = cache?;
-    let code = cache.code(ptx)?;
-    match cust::module::Module::from_cubin(code, &[]) {
-        Ok(module) => Some(module),
-        Err(error) => {
-            tracing::debug!(%error, "compiled code is refused: its text is loaded");
-            cache.forget(ptx);
-            None
-        }
-    }
-}
-
-/// Says which versions meet, where the driver is older than the code.
-fn with_versions(error: Error, ptx: &str) -> Error {
-    match error {
-        Error::Driver { call, code, name, text, detail: None, hint } if code == sys::code::UNSUPPORTED_PTX_VERSION => {
-            let isa =
-                ptx.lines().find_map(|l| l.trim().strip_prefix(".version")).map_or("of an unknown version", str::trim);
-            let needed = cuda_of(isa).map_or_else(String::new, |cuda| format!(", which came with CUDA {cuda}"));
-            let installed = warpsmith_driver_api::engine().map_or_else(String::new, |e| format!("; installed is {e}"));
-            let detail = Some(format!("the code is PTX ISA {isa}{needed}{installed}"));
-            Error::Driver { call, code, name, text, detail, hint }
-        }
-        other => other,
-    }
-}
-
-/// The CUDA that brought a version of the PTX ISA. Source: PTX ISA, release notes.
-fn cuda_of(isa: &str) -> Option<String> {
-    let (major, minor) = isa.split_once('.')?;
-    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
-    Some(match (major, minor) {
-        (6, 0..=2) => format!("9.{minor}"),
-        (6, 3..=5) => format!("10.{}", minor - 3),
-        (7, 0..=8) => format!("11.{minor}"),
-        (8, 0..=5) => format!("12.{minor}"),
-        (8, 6..=8) => format!("12.{}", minor + 1),
-        (9, _) => format!("13.{minor}"),
-        _ => return None,
-    })
-}
-
-/// Loads `ptx` once more for the compiler's log, and adds that to `error`.
-fn with_log(error: Error, ptx: &str) -> Error {
-    const LOG_BYTES: usize = 16 * 1024;
-    let Ok(text) = CString::new(ptx) else { return error };
-    let mut log = vec![0u8; LOG_BYTES];
-    let mut names = [sys::JIT_ERROR_LOG_BUFFER, sys::JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-    // The driver takes numbers in the place of pointers here.
-    let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
-    let mut module = CUmodule::NULL;
-    // SAFETY: the image is a C string; two options with two values; the log buffer has the size
-    // that is given and outlives the call.
-    let again = unsafe {
-        cu!(cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 2, names.as_mut_ptr(), values.as_mut_ptr()))
-    };
-    if again.is_ok() {
-        // The first failure had another reason than the code; it stands.
-        // SAFETY: the module was loaded just now and nothing of it is used.
-        let _ = unsafe { cu!(cuModuleUnload(module)) };
-    }
-    let log = String::from_utf8_lossy(&log);
-    let log = log.split('\0').next().unwrap_or_default().trim();
-    match error {
-        Error::Driver { call, code, name, text, detail, hint } if !log.is_empty() => {
-            let detail = detail.or_else(|| Some(log.to_owned()));
-            Error::Driver { call, code, name, text, detail, hint }
-        }
-        other => other,
     }
 }
 

@@ -69,11 +69,12 @@ fn engines() -> Vec<Finding> {
             }
             for (i, (name, (major, minor))) in real.devices.iter().enumerate() {
                 let detail = format!("{i}: {name}, sm_{major}{minor}");
-                found.push(if major * 10 + minor >= 75 {
-                    finding("device (cuda)", "optional", "ok", detail, "")
-                } else {
-                    let fix = "kernels are built for sm_75 and later: set WARPSMITH_DRIVER=software";
-                    finding("device (cuda)", "optional", "warning", detail, fix)
+                found.push(match super::kernels::claimed().min() {
+                    Some(oldest) if i64::from(*major) * 10 + i64::from(*minor) < i64::from(oldest) => {
+                        let fix = format!("kernels are built for sm_{oldest} and later: set WARPSMITH_DRIVER=software");
+                        finding("device (cuda)", "optional", "warning", detail, &fix)
+                    }
+                    _ => finding("device (cuda)", "optional", "ok", detail, ""),
                 });
             }
         }
@@ -88,6 +89,21 @@ fn engines() -> Vec<Finding> {
         found.push(finding("engine", "run", "missing", reason, fix));
     }
     found
+}
+
+/// What this program carries for a device.
+fn kernels() -> Finding {
+    let image = warpsmith_host::builtin_image();
+    let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let carried = image.architectures().and_then(|texts| {
+        let texts = list(texts.iter().map(|sm| format!("sm_{sm}")).collect());
+        Ok(format!("PTX: {texts}; machine code: {}", list(image.cubins()?)))
+    });
+    let (state, detail, fix) = match carried {
+        Ok(detail) => ("ok", detail, ""),
+        Err(error) => ("missing", error.to_string(), "build or install the program again"),
+    };
+    Finding { name: format!("kernels of {}", image.library()), needed_for: "run", state, detail, fix: fix.to_owned() }
 }
 
 /// Where compiled code is kept.
@@ -115,7 +131,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let here = std::env::current_dir().unwrap_or_default();
     let mut probes: Vec<Finding> =
         toolchain().chain(project::project(&here)).chain(project::book(&here)).chain(engines()).collect();
-    probes.push(code_cache());
+    probes.extend([kernels(), code_cache()]);
     // Stable: what every build needs, then what runs it, then what only the other code generator needs.
     probes.sort_by_key(|p| match p.needed_for {
         "build" => 0,
