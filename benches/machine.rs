@@ -53,7 +53,7 @@ impl Rig {
                 "y_stride" => ROWS.into(),
                 "columns" => 1,
                 // What is added, norms, and codes of outputs, are off.
-                "add" | "sums" | "next_weight" | "scaled" | "next_sums" | "coded" | "counted" => y,
+                "add" | "sums" | "next_weight" | "scaled" | "next_sums" | "quantized" | "group_counters" => y,
                 "add_stride" | "parts" | "block_units" | "flags" | "codes" | "eps" => 0,
                 other => {
                     return Err(

@@ -152,10 +152,10 @@ fn step(stream: &Stream, capacity: u32, (keys, values): (Vec<f16>, Vec<f16>)) ->
                 partials,
                 counters,
                 y,
-                coded: DeviceSlice::empty_mut(),
-                counted: DeviceSlice::empty_mut(),
+                quantized: DeviceSlice::empty_mut(),
+                group_counters: DeviceSlice::empty_mut(),
                 y_stride: q_heads * head_dim,
-                codes: NONE,
+                quant_format: NONE,
                 layer,
             };
             // SAFETY: the caches live as long as this closure, and with it the graph; they are its alone.

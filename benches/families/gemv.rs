@@ -34,10 +34,10 @@ fn records(bench: &Bench, format: Format, rows: usize, cols: usize) -> Result<Rc
 /// A variant: its name, its columns, and how it is launched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variant {
-    First,
+    Naive,
     Default,
     /// Four rows a group of lanes.
-    Four,
+    FourRows,
     /// With activations as codes of 8 bits, which it makes first.
     Int8,
     /// The same of 16 bits.
@@ -48,9 +48,9 @@ enum Variant {
 impl Variant {
     fn name(self) -> &'static str {
         match self {
-            Variant::First => "v1",
+            Variant::Naive => "v1",
             Variant::Default => "v2",
-            Variant::Four => "v3",
+            Variant::FourRows => "v3",
             Variant::Int8 => "i8",
             Variant::Int16 => "i16",
             Variant::Columns8 => "8 columns",
@@ -70,20 +70,20 @@ impl Variant {
     }
 }
 
-/// Whether activations as codes are run: of the formats that are the two-bit one to kernels, for one.
-fn coded(format: Format) -> bool {
+/// Whether quantized activations are run: of the formats that are the two-bit one to kernels, for one.
+fn runs_quantized(format: Format) -> bool {
     format.block_units() == 0 || format == Format::TQ2_0_G128
 }
 
 fn variants(format: Format, layer: &str) -> Vec<Variant> {
     let mut all = vec![Variant::Default];
     if matches!(format, Format::F32 | Format::Q8_0) && layer != "gate-up" {
-        all.insert(0, Variant::First);
+        all.insert(0, Variant::Naive);
     }
     if format == Format::F16 && layer != "gate-up" {
-        all.push(Variant::Four);
+        all.push(Variant::FourRows);
     }
-    if coded(format) {
+    if runs_quantized(format) {
         let takes = |v: &Variant| v.activations().take(format);
         all.extend([Variant::Int8, Variant::Int16].into_iter().filter(takes));
     }
@@ -102,7 +102,7 @@ struct Reference {
     rows: usize,
     cols: usize,
     swiglu: bool,
-    codes: Option<gemv::QuantFormat>,
+    quantized: Option<gemv::QuantFormat>,
 }
 
 impl Reference {
@@ -111,20 +111,20 @@ impl Reference {
         rows: usize,
         cols: usize,
         swiglu: bool,
-        codes: Option<gemv::QuantFormat>,
+        quantized: Option<gemv::QuantFormat>,
     ) -> Result<Self, Failed> {
         let all = if swiglu { 2 * rows } else { rows };
         let some = all.min(DIFFERENT);
         let tensor = Tensor::random(&mut Rng(all as u64 * 31 + cols as u64), format, some, cols);
-        Ok(Reference { weights: format.decode(&tensor.bytes, some, cols)?, rows, cols, swiglu, codes })
+        Ok(Reference { weights: format.decode(&tensor.bytes, some, cols)?, rows, cols, swiglu, quantized })
     }
 
     /// A column's numbers and how far off each may be.
     fn column(&self, x: &[f32]) -> (Vec<f64>, Vec<f64>) {
         let dots = gemv::reference(&self.weights, x, None);
         let mut errors: Vec<f64> = gemv::magnitudes(&self.weights, x).iter().map(|m| 1e-5 * m).collect();
-        if let Some(codes) = self.codes {
-            let rounding = planes::rounding(&self.weights, x, codes.bytes(), codes.block());
+        if let Some(quantized) = self.quantized {
+            let rounding = planes::rounding(&self.weights, x, quantized.bytes(), quantized.block());
             errors.iter_mut().zip(rounding).for_each(|(error, more)| *error += more);
         }
         let one = |r: usize| {
@@ -169,39 +169,38 @@ fn runs(
         let y = bench.stream.zeros::<f32>(columns * rows)?;
         let weights = Rc::clone(&weights);
         let of = QuantizedProduct::of(format, variant.activations());
-        // Codes come from the launch before, and those of what is computed are part of the product.
-        let mut codes = bench.stream.zeros::<U32x4>(of.map_or(1, |c| c.codes().len(m) as usize))?;
+        // Activations are quantized by the launch before, and what is computed by the product.
+        let mut activations = bench.stream.zeros::<U32x4>(of.map_or(1, |c| c.quant_format().len(m) as usize))?;
         if let Some(of) = of {
-            Quantize::new(of.codes(), &x, &mut codes, m).launch(&mut &bench.stream)?;
+            Quantize::new(of.quant_format(), &x, &mut activations, m).launch(&mut &bench.stream)?;
         }
-        let next = of.map(QuantizedProduct::codes).filter(|c| n.is_multiple_of(c.block()));
-        let coded = bench.stream.zeros::<U32x4>(next.map_or(1, |c| c.len(n) as usize))?;
-        let counted = bench.stream.zeros::<u32>(quant_format::groups(n) as usize)?;
-        let codes_read = of.map(QuantizedProduct::codes);
+        let next = of.map(QuantizedProduct::quant_format).filter(|c| n.is_multiple_of(c.block()));
+        let quantized = bench.stream.zeros::<U32x4>(next.map_or(1, |c| c.len(n) as usize))?;
+        let group_counters = bench.stream.zeros::<u32>(quant_format::groups(n) as usize)?;
+        let read = of.map(QuantizedProduct::quant_format);
         runs.push(Run::launches(
-            (x, y, codes, coded, counted),
-            move |(x, y, codes, coded, counted), mut on, i| {
+            (x, y, activations, quantized, group_counters),
+            move |(x, y, activations, quantized, group_counters), mut on, i| {
                 let weights = &*weights[i % weights.len()];
                 match (variant, format) {
-                    (Variant::First, Format::F32) => {
+                    (Variant::Naive, Format::F32) => {
                         return on.launch(naive::GemvF32V1 { weights, x, y, rows: n, cols: m });
                     }
-                    (Variant::Four, _) => {
+                    (Variant::FourRows, _) => {
                         return on.launch(four_rows::GemvF16V3 { weights, x, y, rows: n, cols: m });
                     }
-                    (Variant::First, _) => return on.launch(naive::GemvQ80V1 { weights, x, y, rows: n, cols: m }),
+                    (Variant::Naive, _) => return on.launch(naive::GemvQ80V1 { weights, x, y, rows: n, cols: m }),
                     _ => {}
                 }
                 let gemv = match of {
                     None => Gemv::new(format, weights, n, m, x, y).columns(columns as u32, m, n),
-                    Some(of) => Gemv::quantized(of, weights, n, m, codes, y),
+                    Some(of) => Gemv::quantized(of, weights, n, m, activations, y),
                 };
-                let gemv = gemv.quantize_output(next.map(|codes| OutputQuantization { codes, coded, counted }));
+                let gemv =
+                    gemv.quantize_output(next.map(|format| OutputQuantization { format, quantized, group_counters }));
                 if swiglu { gemv.swiglu().launch(&mut on) } else { gemv.launch(&mut on) }
             },
-            move |(_, y, ..), stream| {
-                Reference::new(format, rows, cols, swiglu, codes_read)?.outputs(stream, &host_x, y)
-            },
+            move |(_, y, ..), stream| Reference::new(format, rows, cols, swiglu, read)?.outputs(stream, &host_x, y),
         ));
     }
     Ok(runs)

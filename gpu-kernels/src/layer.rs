@@ -60,7 +60,7 @@ impl Layer {
 
     /// The first position that `position` attends to.
     #[inline(always)]
-    pub const fn first(&self, position: u32) -> u32 {
+    pub const fn window_start(&self, position: u32) -> u32 {
         if self.window != 0 && position >= self.window { position - self.window + 1 } else { 0 }
     }
 }

@@ -273,20 +273,20 @@ mod tests {
         }
     }
 
-    /// Shapes choose the codes in turn: that a kernel is asked for none would not show.
+    /// Shapes choose the formats in turn: that a kernel is asked for none would not show.
     #[test]
-    fn every_kernel_that_can_is_asked_for_codes() {
+    fn every_kernel_that_can_is_asked_to_quantize() {
         let (mut asked, mut kernels) = (BTreeMap::<_, usize>::new(), 0);
-        // A store has the shapes of the attention behind it, and writes no codes.
-        let can = |s: &Subject| !matches!(s, Subject::QkvStore(_)) && s.sizes().iter().any(|n| n.0 == "codes");
+        // A store has the shapes of the attention behind it, and quantizes nothing.
+        let can = |s: &Subject| !matches!(s, Subject::QkvStore(_)) && s.sizes().iter().any(|n| n.0 == "quant_format");
         for subject in Subject::all().into_iter().filter(can) {
             let of: Vec<usize> =
-                subject.cases().iter().map(|c| c.sizes().size("codes").unwrap()).filter(|n| *n != 0).collect();
+                subject.cases().iter().map(|c| c.sizes().size("quant_format").unwrap()).filter(|n| *n != 0).collect();
             assert!(!of.is_empty(), "{subject:?}");
             of.into_iter().for_each(|n| *asked.entry(n).or_default() += 1);
             kernels += 1;
         }
-        // Codes have the numbers 1 to 5. Attention's three caches alone go through all of them.
+        // Formats have the numbers 1 to 5. Attention's three caches alone go through all of them.
         assert!(kernels > 20 && asked.len() == 5 && asked.values().all(|n| *n >= 10), "{kernels}: {asked:?}");
     }
 

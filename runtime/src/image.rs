@@ -124,7 +124,7 @@ impl KernelImage {
     /// is, with the lines of its source.
     pub fn code_for(&self, sm: u32) -> Result<(u32, Cow<'static, str>), Error> {
         let modules = self.modules_for(sm)?;
-        Ok((modules.sm, modules.whole()?))
+        Ok((modules.sm, modules.full_text()?))
     }
 
     /// The same of the module that has the kernel alone.
@@ -269,7 +269,7 @@ impl Modules {
         Ok(Some((&cubins.target, code)))
     }
 
-    fn whole(&self) -> Result<Cow<'static, str>, Error> {
+    fn full_text(&self) -> Result<Cow<'static, str>, Error> {
         self.unpacked(None, true)
     }
 

@@ -102,7 +102,7 @@ impl Conversation<'_> {
                 break BY_COUNT;
             }
             tokens.push(next);
-            if self.tokenizer.is_end(next) && !sampling.ignore_eos {
+            if self.tokenizer.is_eog(next) && !sampling.ignore_eos {
                 break BY_TOKEN;
             }
             show(stops.push(&stream.push(next)));

@@ -23,13 +23,15 @@ pub trait Launcher {
         unsafe { self.launch_unchecked(kernel) }
     }
 
-    /// [`launch_unchecked`](Launcher::launch_unchecked), with `ahead` as a [`Programmatic`] launch.
+    /// [`launch_unchecked`](Launcher::launch_unchecked), with `programmatic` as a [`Programmatic`] launch.
     ///
     /// # Safety
-    /// As for [`launch_unchecked`](Launcher::launch_unchecked), and with `ahead` as for [`Programmatic::new`].
-    unsafe fn launch_ahead<K: Contract>(&mut self, kernel: K, ahead: bool) -> Result<(), Self::Error> {
+    /// As for [`launch_unchecked`](Launcher::launch_unchecked), and with `programmatic` as for [`Programmatic::new`].
+    unsafe fn launch_programmatic<K: Contract>(&mut self, kernel: K, programmatic: bool) -> Result<(), Self::Error> {
         // SAFETY: the caller's promise.
-        unsafe { if ahead { self.launch_unchecked(Programmatic::new(kernel)) } else { self.launch_unchecked(kernel) } }
+        unsafe {
+            if programmatic { self.launch_unchecked(Programmatic::new(kernel)) } else { self.launch_unchecked(kernel) }
+        }
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Options {
     /// How keys and values are stored.
     pub kv: KvType,
     /// The tokens that end a text.
-    pub ends: Vec<u32>,
+    pub eog: Vec<u32>,
 }
 
 impl Options {
@@ -263,7 +263,7 @@ impl<'a> Engine<'a> {
 
     /// Hands on the token that was chosen; `None` if it was the last.
     fn deliver(&mut self, mut a: Active) -> Option<Active> {
-        if self.options.ends.contains(&a.next) {
+        if self.options.eog.contains(&a.next) {
             self.done(a.job, Reason::Stop);
             return None;
         }

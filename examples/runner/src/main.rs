@@ -53,9 +53,9 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
         }
     })?;
     eprintln!("engine: {}", device.engine());
-    let ends = tokenizer.ends().to_vec();
+    let eog = tokenizer.eog().to_vec();
     let (batch, context, prefill, kv) = (cli.batch, cli.context, cli.prefill, cli.kv);
-    let options = Options { batch, context, prefill, kv, ends };
+    let options = Options { batch, context, prefill, kv, eog };
     if cli.prompts.is_empty() {
         let template = template(cli, &file, &tokenizer)?;
         serve(cli, model, tokenizer, template, options)

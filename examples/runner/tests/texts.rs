@@ -20,7 +20,7 @@ fn alone(cases: &[(&str, usize, Sampling)]) -> Vec<String> {
         let options = SequenceOptions { sampling, ..Default::default() };
         let mut session = Session::new(&model, options).unwrap();
         let generated = session.generate(&tokens, count, |_| std::ops::ControlFlow::Continue(())).unwrap();
-        let end = generated.iter().position(|t| tokenizer.is_end(*t)).unwrap_or(generated.len());
+        let end = generated.iter().position(|t| tokenizer.is_eog(*t)).unwrap_or(generated.len());
         tokenizer.decode_continuation(&generated[..end])
     };
     cases.iter().map(text).collect()

@@ -60,7 +60,7 @@ unsafe fn attend<
     let limit = if c.capacity < a.layer.context { c.capacity } else { a.layer.context };
     let end = a.columns.at(last as usize).position;
     let end = if end < limit { end + 1 } else { limit };
-    let base = a.layer.first(c.position);
+    let base = a.layer.window_start(c.position);
     let mut left = if base < end { (end - base) as i32 } else { 0 };
     let mut copies = T::Copies::<DIM, NEXT>::begin((&k, &v), base, left);
 

@@ -70,7 +70,7 @@ pub(super) mod frame {
             // SAFETY: `r` is below the number of columns.
             let c = unsafe { self.columns.at(r as usize) };
             if c.position < c.capacity && c.position < self.layer.context {
-                (self.layer.first(c.position), c.position + 1)
+                (self.layer.window_start(c.position), c.position + 1)
             } else {
                 (0, 0)
             }

@@ -8,15 +8,15 @@ pub enum Activations {
     /// f32, as computed.
     #[default]
     F32,
-    /// Codes of 16 bits with a scale for each 128: about as accurate as f32.
+    /// Integers of 16 bits with a scale for each 128: about as accurate as f32.
     Int16,
-    /// Codes of eight bits with a scale for each 32 or 128: an outlier costs its block the others' precision.
+    /// Integers of eight bits with a scale for each 32 or 128: an outlier costs its block the others' precision.
     Int8,
 }
 
 named! {
     Activations, "kind of activations", 3:
     F32 = "f32", "single precision";
-    Int16 = "int16", "codes of 16 bits where a format has kernels for them: about as accurate";
-    Int8 = "int8", "codes of eight bits where a format has kernels for them: coarser, above all where single activations are large";
+    Int16 = "int16", "integers of 16 bits where a format has kernels for them: about as accurate";
+    Int8 = "int8", "integers of eight bits where a format has kernels for them: coarser, above all where single activations are large";
 }

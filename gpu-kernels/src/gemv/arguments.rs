@@ -5,7 +5,7 @@ use warpsmith_device::DeviceSlice;
 use warpsmith_device::prelude::*;
 
 /// `arguments! { f32 callback (args) }` calls `callback! { (args) NAME: (TYPE), … }` with the arguments of a product whose
-/// activations are f32; `arguments! { quantized X callback (args) }` with those of one whose activations are vectors `X` of codes.
+/// activations are f32; `arguments! { quantized X callback (args) }` with those of one whose activations are vectors `X` of quantized ones.
 macro_rules! arguments {
     (f32 $callback:ident $args:tt) => {
         $callback! { $args
@@ -39,8 +39,8 @@ macro_rules! arguments {
             y: (InOut<f32>),
             scaled: (InOut<f32>),
             next_sums: (Out<f32>),
-            coded: (Out<U32x4>),
-            counted: (InOut<u32>),
+            quantized: (Out<U32x4>),
+            group_counters: (InOut<u32>),
             rows: (u32),
             cols: (u32),
             columns: (u32),
@@ -49,7 +49,7 @@ macro_rules! arguments {
             parts: (u32),
             block_units: (u32),
             flags: (u32),
-            codes: (u32),
+            quant_format: (u32),
             eps: (f32),
         }
     };

@@ -2,7 +2,7 @@
 
 use super::arguments::{QuantizedSeen, Seen};
 use super::quant_format::{NONE, groups, parts as quantized_parts};
-use super::{ADD, AHEAD, MAX_COLUMNS, NEXT, NORM, QuantFormat, SWIGLU, parts};
+use super::{ADD, MAX_COLUMNS, NEXT, NORM, PREFETCH, QuantFormat, SWIGLU, parts};
 use crate::format::{
     decode::Decode,
     record::{Spec, UNIT},
@@ -32,11 +32,11 @@ pub struct Norm<'a> {
     pub eps: f32,
 }
 
-/// What outputs are coded as, and where to.
+/// What outputs are quantized as, and where to.
 pub struct QuantizedOutputs<'a> {
-    pub codes: u32,
-    pub coded: &'a DeviceSlice<U32x4>,
-    pub counted: &'a DeviceSlice<u32>,
+    pub quant_format: u32,
+    pub quantized: &'a DeviceSlice<U32x4>,
+    pub group_counters: &'a DeviceSlice<u32>,
 }
 
 /// Where outputs go, and what becomes of them.
@@ -53,7 +53,7 @@ pub struct Outputs<'a> {
     pub flags: u32,
 }
 
-/// What an entry point with activations as codes asks of its arguments.
+/// What an entry point with quantized activations asks of its arguments.
 pub struct Limits {
     /// Vectors of a column of `x`.
     pub column: u64,
@@ -150,17 +150,17 @@ impl Norm<'_> {
 impl QuantizedOutputs<'_> {
     /// What it has to be for `columns` columns of `n` elements.
     pub fn check(&self, m: &'static KernelMeta, columns: u32, n: (u32, &'static str)) -> Result<(), ContractError> {
-        if self.codes == NONE {
+        if self.quant_format == NONE {
             return Ok(());
         }
-        let codes = QuantFormat::numbered(self.codes);
-        contract::require(m, codes.is_some(), "codes", "0 or the number of `QuantFormat`", self.codes)?;
-        let Some(codes) = codes else { return Ok(()) };
-        contract::multiple_of(m, n.1, n.0, (codes.block(), "a block of the codes"))?;
-        let needed = u64::from(columns) * codes.len(n.0);
-        contract::at_least(m, "coded", self.coded.len(), (needed, "all blocks of all columns"))?;
+        let format = QuantFormat::numbered(self.quant_format);
+        contract::require(m, format.is_some(), "quant_format", "0 or the number of `QuantFormat`", self.quant_format)?;
+        let Some(format) = format else { return Ok(()) };
+        contract::multiple_of(m, n.1, n.0, (format.block(), "a block of the quantized"))?;
+        let needed = u64::from(columns) * format.len(n.0);
+        contract::at_least(m, "quantized", self.quantized.len(), (needed, "all blocks of all columns"))?;
         let needed = u64::from(columns) * u64::from(groups(n.0));
-        contract::at_least(m, "counted", self.counted.len(), (needed, "columns * groups"))
+        contract::at_least(m, "group_counters", self.group_counters.len(), (needed, "columns * groups"))
     }
 }
 
@@ -203,7 +203,7 @@ impl Outputs<'_> {
 pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, given: &Seen<'_>) -> Result<(), ContractError> {
     let (norm, to) = norm_and_outputs!(given);
     let x = Columns { x: given.x, cols: given.cols, columns: given.columns, x_stride: given.x_stride };
-    to.check_flags(m, ADD | NORM | NEXT | SWIGLU | AHEAD, if most == 1 { 1 } else { MAX_COLUMNS })?;
+    to.check_flags(m, ADD | NORM | NEXT | SWIGLU | PREFETCH, if most == 1 { 1 } else { MAX_COLUMNS })?;
     check_weights::<F>(m, ("weights", given.weights), to.stacked(), x.cols, given.block_units)?;
     x.check(m)?;
     if to.flags & NORM != 0 {
@@ -212,14 +212,14 @@ pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, given: &Seen<'_>) -
     to.check(m, parts(to.rows, x.cols, to.swiglu()))
 }
 
-/// The contract of an entry point whose activations are codes.
-pub fn check_coded<F: Decode, X: Element>(
+/// The contract of an entry point whose activations are quantized.
+pub fn check_quantized<F: Decode, X: Element>(
     m: &'static KernelMeta,
     given: &QuantizedSeen<'_, X>,
     limits: &Limits,
 ) -> Result<(), ContractError> {
     let (norm, to) = norm_and_outputs!(given);
-    to.check_flags(m, ADD | NORM | NEXT | SWIGLU | AHEAD, MAX_COLUMNS)?;
+    to.check_flags(m, ADD | NORM | NEXT | SWIGLU | PREFETCH, MAX_COLUMNS)?;
     let (units, most) = (given.block_units, limits.most_units);
     contract::within(m, "block_units", units, if most == 0 { 0u32 } else { 2 }, most)?;
     check_weights::<F>(m, ("weights", given.weights), to.stacked(), given.cols, units)?;
@@ -228,21 +228,25 @@ pub fn check_coded<F: Decode, X: Element>(
         norm.check(m, to.columns)?;
     }
     to.check(m, quantized_parts(to.rows, limits.block_rows, to.swiglu()))?;
-    let outputs = QuantizedOutputs { codes: given.codes, coded: given.coded, counted: given.counted };
+    let outputs = QuantizedOutputs {
+        quant_format: given.quant_format,
+        quantized: given.quantized,
+        group_counters: given.group_counters,
+    };
     outputs.check(m, to.columns, (to.rows, "rows"))
 }
 
-/// The contract of an entry point that writes codes of blocks of `block` columns; `codes`: its length, and that of a column.
+/// The contract of an entry point that quantizes in blocks of `block` columns; `quantized`: its length, and that of a column.
 pub fn check_quantizer(
     m: &'static KernelMeta,
     x: &Columns<'_>,
     block: u32,
-    codes: (usize, u64),
+    quantized: (usize, u64),
 ) -> Result<(), ContractError> {
     contract::require(m, x.cols > 0, "cols", "at least 1", 0)?;
     contract::multiple_of(m, "cols", x.cols, (block, "a block"))?;
     contract::within(m, "columns", x.columns, 1u32, MAX_COLUMNS)?;
     x.check(m)?;
-    let needed = u64::from(x.columns) * codes.1;
-    contract::at_least(m, "codes", codes.0, (needed, "all blocks of all columns"))
+    let needed = u64::from(x.columns) * quantized.1;
+    contract::at_least(m, "quantized", quantized.0, (needed, "all blocks of all columns"))
 }

@@ -1,6 +1,6 @@
 //! The epilogue of a product, in one definition for all entry points: residual or bias, and what the next norm needs.
 
-use super::{ADD, AHEAD, NEXT, SWIGLU};
+use super::{ADD, NEXT, PREFETCH, SWIGLU};
 use crate::load::{Role, Source, lane};
 use warpsmith_device::prelude::*;
 
@@ -37,7 +37,7 @@ impl Epilogue {
         self.flags & flag != 0
     }
 
-    /// Asks for line `line`, of 128 bytes, of a row of weights of `vectors` vectors in L2, if the launch begins ahead. Of blocks
+    /// Asks for line `line`, of 128 bytes, of a row of weights of `vectors` vectors in L2, if the launch prefetches. Of blocks
     /// that share weights only the first ask.
     ///
     /// A thread asks for one line. The blocks that wait are at most those that a GPU holds, of these kernels 768 to 1024 threads a
@@ -45,7 +45,7 @@ impl Epilogue {
     /// that what the launch before works on stays there, and what its memory delivers in 4 to 5 µs, longer than a block waits.
     #[inline(always)]
     pub unsafe fn ask(&self, row: In<U32x4>, vectors: usize, line: usize) {
-        if cfg!(target_feature = "sm_90") && self.has(AHEAD) && block::idx_y() == 0 && 8 * line < vectors {
+        if cfg!(target_feature = "sm_90") && self.has(PREFETCH) && block::idx_y() == 0 && 8 * line < vectors {
             // SAFETY: the vector is the row's.
             mem::prefetch_l2(unsafe { row.from(8 * line) }.ptr());
         }

@@ -13,7 +13,7 @@
 //! | `x` | [`len`] vectors for each column, as [`QuantizeI8`] wrote them |
 //! | `cols` | a multiple of the format's block |
 //!
-//! The other arguments are those of [all activations in codes](super::quantized); [`Quantize`](super::Quantize) and
+//! The other arguments are those of [all quantized activations](super::quantized); [`Quantize`](super::Quantize) and
 //! [`Gemv::quantized`](super::Gemv::quantized) pick the entry points.
 //!
 //! Of a column come first the vectors of columns 0 to 15 of every unit, then those of columns 16 to 31, so that the loads of
@@ -192,16 +192,16 @@ pub(super) mod frame {
 }
 
 quantizer! {
-    /// Activations as codes of eight bits in blocks of 32.
-    quantize_i8 QuantizeI8: I8Vector, 8, blocks of BLOCK, len, |x, codes, cols| {
-        quantize_int8(|c| x4(x, c), codes, 4 * thread::global_x(), cols as usize)
+    /// Activations of eight bits in blocks of 32.
+    quantize_i8 QuantizeI8: I8Vector, 8, blocks of BLOCK, len, |x, to, cols| {
+        quantize_int8(|c| x4(x, c), to, 4 * thread::global_x(), cols as usize)
     }
 }
 
 macro_rules! entry {
     ($F:ident I8: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident) => {
         product! {
-            /// A matrix times columns of codes of eight bits.
+            /// A matrix times columns of activations of eight bits.
             $gemv $Gemv: I8Vector, $blocks, format::$F, units 0, rows of BLOCK_ROWS, len,
             $shared of BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F>(a, sums)
         }
@@ -210,8 +210,8 @@ macro_rules! entry {
 }
 
 macro_rules! entries {
-    (() $($F:ident { $($codes:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
-        $($(entry! { $F $codes: $blocks, $gemv $Gemv $shared })*)*
+    (() $($F:ident { $($quant_format:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
+        $($(entry! { $F $quant_format: $blocks, $gemv $Gemv $shared })*)*
     };
 }
 

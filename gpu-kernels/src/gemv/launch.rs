@@ -18,7 +18,7 @@ enum Input<'a> {
 ///
 /// ```text
 /// Gemv::new(format, weights, rows, cols, x, y).add(residual, 0).launch(on)
-/// Gemv::quantized(QuantizedProduct::of(format, Activations::Int8)?, weights, rows, cols, codes, y).swiglu().launch(on)
+/// Gemv::quantized(QuantizedProduct::of(format, Activations::Int8)?, weights, rows, cols, x, y).swiglu().launch(on)
 /// ```
 #[must_use = "a product is nothing before it is launched"]
 pub struct Gemv<'a> {
@@ -29,7 +29,7 @@ pub struct Gemv<'a> {
     x: Input<'a>,
     y: &'a mut DeviceSlice<f32>,
     swiglu: bool,
-    ahead: bool,
+    programmatic: bool,
     columns: u32,
     x_stride: u32,
     y_stride: u32,
@@ -52,16 +52,16 @@ impl<'a> Gemv<'a> {
         Self::of(format, weights, (rows, cols), Input::F32(x), y)
     }
 
-    /// A product of activations that [`Quantize`] wrote as the codes of `coded`.
+    /// A product of activations that [`Quantize`] wrote for it.
     pub fn quantized(
-        coded: QuantizedProduct,
+        product: QuantizedProduct,
         weights: &'a DeviceSlice<U32x4>,
         rows: u32,
         cols: u32,
-        codes: &'a DeviceSlice<U32x4>,
+        x: &'a DeviceSlice<U32x4>,
         y: &'a mut DeviceSlice<f32>,
     ) -> Gemv<'a> {
-        Self::of(coded.format(), weights, (rows, cols), Input::Quantized(coded, codes), y)
+        Self::of(product.format(), weights, (rows, cols), Input::Quantized(product, x), y)
     }
 
     fn of(
@@ -81,7 +81,7 @@ impl<'a> Gemv<'a> {
             x,
             y,
             swiglu: false,
-            ahead: false,
+            programmatic: false,
             columns: 1,
             x_stride,
             y_stride,
@@ -93,7 +93,7 @@ impl<'a> Gemv<'a> {
     }
 
     /// `columns` columns, `x_stride` elements apart in `x` and `y_stride` in `y` (and in `scaled` of [`next`](Self::next)).
-    /// `x_stride` is a multiple of 4; codes lie one column behind the other whatever it is.
+    /// `x_stride` is a multiple of 4; quantized ones lie one column behind the other whatever it is.
     pub fn columns(mut self, columns: u32, x_stride: u32, y_stride: u32) -> Self {
         (self.columns, self.x_stride, self.y_stride) = (columns, x_stride, y_stride);
         self
@@ -105,12 +105,12 @@ impl<'a> Gemv<'a> {
         self
     }
 
-    /// [`AHEAD`]: the launch is programmatic, and asks for weights before it waits.
+    /// [`PREFETCH`]: the launch is programmatic, and asks for weights before it waits.
     ///
     /// # Safety
     /// With `true`, as for [`Programmatic::new`]: what it multiplies with was written before the launch before it began.
-    pub unsafe fn ahead(mut self, ahead: bool) -> Self {
-        self.ahead = ahead;
+    pub unsafe fn programmatic(mut self, programmatic: bool) -> Self {
+        self.programmatic = programmatic;
         self
     }
 
@@ -120,7 +120,7 @@ impl<'a> Gemv<'a> {
         self
     }
 
-    /// `x` is `scaled` of a producer, or codes of that: divides by the root mean square of what it scaled, whose squares sum up to
+    /// `x` is `scaled` of a producer, or that quantized: divides by the root mean square of what it scaled, whose squares sum up to
     /// `parts` numbers a column in `sums`.
     pub fn norm(mut self, sums: &'a DeviceSlice<f32>, parts: u32, eps: f32) -> Self {
         self.norm = Some((sums, parts, eps));
@@ -138,7 +138,7 @@ impl<'a> Gemv<'a> {
         self
     }
 
-    /// Also writes codes of `y`, or with [`next`](Self::next) of `scaled`: in the same launch if the product reads codes itself,
+    /// Also quantizes `y`, or with [`next`](Self::next) `scaled`: in the same launch if the product reads quantized activations itself,
     /// else in one more.
     pub fn quantize_output(mut self, to: Option<OutputQuantization<'a>>) -> Self {
         self.quantized_output = to;
@@ -148,17 +148,17 @@ impl<'a> Gemv<'a> {
     /// Parts of a column's sum of squares that [`next`](Self::next) writes.
     #[must_use]
     pub fn parts(&self) -> u32 {
-        let codes = match self.x {
+        let format = match self.x {
             Input::F32(_) => None,
-            Input::Quantized(coded, _) => Some(coded.codes()),
+            Input::Quantized(product, _) => Some(product.quant_format()),
         };
-        parts_with(codes, self.rows, self.cols, self.swiglu)
+        parts_with(format, self.rows, self.cols, self.swiglu)
     }
 
     fn flags(&self) -> u32 {
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
         flag(self.swiglu, SWIGLU)
-            | flag(self.ahead, AHEAD)
+            | flag(self.programmatic, PREFETCH)
             | flag(self.add.is_some(), ADD)
             | flag(self.norm.is_some(), NORM)
             | flag(self.next.is_some(), NEXT)
@@ -178,7 +178,7 @@ impl<'a> Gemv<'a> {
     /// With activations of f32; what is to be quantized of the outputs takes a launch more.
     fn launch_f32<L: Launcher>(self, x: &'a DeviceSlice<f32>, launcher: &mut L) -> Result<(), L::Error> {
         let flags = self.flags();
-        let Gemv { format, weights, rows, cols, y, ahead, columns, x_stride, y_stride, .. } = self;
+        let Gemv { format, weights, rows, cols, y, programmatic, columns, x_stride, y_stride, .. } = self;
         let (add, add_stride) = self.add.unwrap_or((DeviceSlice::empty(), 0));
         let (sums, parts, eps) = self.norm.unwrap_or((DeviceSlice::empty(), 0, 0.0));
         let (next_weight, scaled, next_sums) = self.next.unwrap_or_else(nothing_next);
@@ -206,12 +206,12 @@ impl<'a> Gemv<'a> {
             (() $($F:ident {
                 $blocks:literal: $gemv:ident $Gemv:ident $s1:ident, $gemm:ident $Gemm:ident $s2:ident
             } $formats:tt)*) => {
-                // SAFETY: the kernels follow no addresses; what `ahead` asks for was promised where it was set.
+                // SAFETY: the kernels follow no addresses; what `programmatic` asks for was promised where it was set.
                 unsafe {
                     match (format.layout(), columns) {
                         $(
-                            (Layout::$F, 1) => launcher.launch_ahead($Gemv::from(given), ahead),
-                            (Layout::$F, _) => launcher.launch_ahead($Gemm::from(given), ahead),
+                            (Layout::$F, 1) => launcher.launch_programmatic($Gemv::from(given), programmatic),
+                            (Layout::$F, _) => launcher.launch_programmatic($Gemm::from(given), programmatic),
                         )*
                     }
                 }
@@ -219,11 +219,11 @@ impl<'a> Gemv<'a> {
         }
         crate::formats!(product by_layout ())?;
         match self.quantized_output {
-            Some(OutputQuantization { codes, coded, .. }) => {
+            Some(OutputQuantization { format, quantized, .. }) => {
                 let values = if flags & NEXT != 0 { scaled } else { y };
-                let quantize = Quantize::new(codes, values, coded, rows).columns(columns, y_stride);
+                let quantize = Quantize::new(format, values, quantized, rows).columns(columns, y_stride);
                 // SAFETY: it reads nothing but what it awaits.
-                unsafe { quantize.ahead(ahead) }.launch(launcher)
+                unsafe { quantize.programmatic(programmatic) }.launch(launcher)
             }
             None => Ok(()),
         }
@@ -237,11 +237,11 @@ impl<'a> Gemv<'a> {
         launcher: &mut L,
     ) -> Result<(), L::Error> {
         let flags = self.flags();
-        let Gemv { format, weights, rows, cols, y, ahead, columns, y_stride, .. } = self;
+        let Gemv { format, weights, rows, cols, y, programmatic, columns, y_stride, .. } = self;
         let (add, add_stride) = self.add.unwrap_or((DeviceSlice::empty(), 0));
         let (sums, parts, eps) = self.norm.unwrap_or((DeviceSlice::empty(), 0, 0.0));
         let (next_weight, scaled, next_sums) = self.next.unwrap_or_else(nothing_next);
-        let (codes, coded, counted) = OutputQuantization::arguments(self.quantized_output);
+        let (quant_format, quantized, group_counters) = OutputQuantization::arguments(self.quantized_output);
         macro_rules! launch {
             ($entry:ident) => {{
                 let product = $entry::from(QuantizedGiven {
@@ -254,8 +254,8 @@ impl<'a> Gemv<'a> {
                     y,
                     scaled,
                     next_sums,
-                    coded,
-                    counted,
+                    quantized,
+                    group_counters,
                     rows,
                     cols,
                     columns,
@@ -264,11 +264,11 @@ impl<'a> Gemv<'a> {
                     parts,
                     block_units: format.block_units(),
                     flags,
-                    codes,
+                    quant_format,
                     eps,
                 });
                 // SAFETY: as for those of f32.
-                unsafe { launcher.launch_ahead(product, ahead) }
+                unsafe { launcher.launch_programmatic(product, programmatic) }
             }};
         }
         macro_rules! by_entry {

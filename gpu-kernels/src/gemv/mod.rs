@@ -18,7 +18,7 @@
 //!   divided by the root mean square of `v`, whose squares sum up to the `parts` numbers of column `n` in `sums`.
 //! - [`NEXT`]: prepare that for the next product: `scaled = y * next_weight` (laid out as `y`), and in `next_sums` a
 //!   part of the sum of squares of `y` for each block, `[columns, blocks]` with [`parts`] blocks.
-//! - [`AHEAD`]: for a launch that is [`Programmatic`](warpsmith_device::Programmatic), which [`Gemv::ahead`] makes. From sm_90 on its blocks begin when those of the launch
+//! - [`PREFETCH`]: for a launch that is [`Programmatic`](warpsmith_device::Programmatic), which [`Gemv::programmatic`] makes. From sm_90 on its blocks begin when those of the launch
 //!   before have begun, as far as there is room for both, ask for the first of their weights in L2, and only then wait for the
 //!   launch before. Weights and `next_weight` are then not what it writes.
 //!
@@ -98,7 +98,7 @@ pub const NEXT: u32 = 4;
 /// Flag: gates and ups.
 pub const SWIGLU: u32 = 8;
 /// Flag: ask for weights before the launches before it are waited for.
-pub const AHEAD: u32 = 16;
+pub const PREFETCH: u32 = 16;
 
 /// Groups of lanes in a block, each of which takes [`ROWS`] rows of `cols` columns.
 #[must_use]
@@ -116,11 +116,11 @@ pub fn parts(rows: u32, cols: u32, swiglu: bool) -> u32 {
     rows.div_ceil(groups(cols) * if swiglu { 1 } else { ROWS as u32 })
 }
 
-/// [`parts`] of a product with any activations: quantized ones as `codes` say, or f32.
+/// [`parts`] of a product with any activations: quantized ones of a format, or f32.
 #[cfg(not(target_arch = "nvptx64"))]
 #[must_use]
-pub fn parts_with(codes: Option<QuantFormat>, rows: u32, cols: u32, swiglu: bool) -> u32 {
-    codes.map_or_else(|| parts(rows, cols, swiglu), |c| c.parts(rows, swiglu))
+pub fn parts_with(format: Option<QuantFormat>, rows: u32, cols: u32, swiglu: bool) -> u32 {
+    format.map_or_else(|| parts(rows, cols, swiglu), |c| c.parts(rows, swiglu))
 }
 
 /// The product in f64: what every entry point is held to. `weights` are the decoded weights.

@@ -22,7 +22,7 @@
 //! | `cols` | a multiple of 128 and of the format's block |
 //! | `block_units` | of two bits: 2 or 3, as at least 128 weights have to share a scale; else 0 |
 //!
-//! The other arguments are those of [all activations in codes](super::quantized); [`Quantize`](super::Quantize) and
+//! The other arguments are those of [all quantized activations](super::quantized); [`Quantize`](super::Quantize) and
 //! [`Gemv::quantized`](super::Gemv::quantized) pick the entry points.
 //!
 //! A block of `x` is `32 * bytes` words of planes (word `4 p + t` of plane `p` is that of columns `32 t` to `32 t + 31`) and,
@@ -204,11 +204,11 @@ pub(super) mod frame {
 macro_rules! quantizers {
     ($($bits:literal, $bytes:literal: $X:ident $planes:ident $Planes:ident;)*) => { $(
         quantizer! {
-            /// Activations as codes in bit planes.
-            $planes $Planes: $X, 4, blocks of BLOCK, len_of::<$bytes>, |x, codes, cols| {
+            /// Activations in bit planes.
+            $planes $Planes: $X, 4, blocks of BLOCK, len_of::<$bytes>, |x, to, cols| {
                 let block = block::idx_x() as usize * WARPS + warp_index();
                 if block < (cols / BLOCK) as usize {
-                    quantize_planes($bytes, $bits, |c| x.at(c), codes.cast::<U32x4>(), block);
+                    quantize_planes($bytes, $bits, |c| x.at(c), to.cast::<U32x4>(), block);
                 }
             }
         }
@@ -241,8 +241,8 @@ macro_rules! entry {
 }
 
 macro_rules! entries {
-    (() $($F:ident { $($codes:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
-        $($(entry! { $F $codes: $blocks, $gemv $Gemv $shared })*)*
+    (() $($F:ident { $($quant_format:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
+        $($(entry! { $F $quant_format: $blocks, $gemv $Gemv $shared })*)*
     };
 }
 

@@ -5,9 +5,9 @@
 //!
 //! | argument | |
 //! |---|---|
-//! | `codes` | [`NONE`], or a [`QuantFormat`] as a number |
-//! | `coded` | vectors of 16 bytes, as many for each column as [`QuantFormat::len`] of its elements |
-//! | `counted` | u32 `[columns, groups]`, [`groups`] for each column: zero before the first launch, and again after every launch |
+//! | `quant_format` | [`NONE`], or a [`QuantFormat`] as a number |
+//! | `quantized` | vectors of 16 bytes, as many for each column as [`QuantFormat::len`] of its elements |
+//! | `group_counters` | u32 `[columns, groups]`, [`groups`] for each column: zero before the first launch, and again after every launch |
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::Activations;
@@ -21,8 +21,8 @@ pub const I8: u32 = 5;
 /// Bytes of a code in bit planes, and bits of the weights that it is multiplied with.
 #[must_use]
 #[inline(always)]
-pub const fn planes_of(codes: u32) -> (u32, u32) {
-    (2 - codes % 2, 1 + (codes - 1) / 2)
+pub const fn planes_of(format: u32) -> (u32, u32) {
+    (2 - format % 2, 1 + (format - 1) / 2)
 }
 
 /// Elements of a group: what a warp quantizes at a time, and a multiple of all blocks that share a scale.

@@ -8,19 +8,19 @@ use crate::format::{Format, Layout};
 use warpsmith_device::prelude::*;
 
 macro_rules! entries {
-    (() $($F:ident { $($codes:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
+    (() $($F:ident { $($quant_format:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
         /// The entry points of products with quantized activations.
         #[derive(Clone, Copy, Debug)]
         pub(super) enum Entry { $($($Gemv,)*)* }
 
         impl Entry {
-            /// Only where a whole number of the codes' blocks has one scale of the weights.
-            fn of(format: Format, codes: QuantFormat) -> Option<Entry> {
-                if !(format.block_elems() as u32).is_multiple_of(codes.block()) {
+            /// Only where a whole number of the activations' blocks has one scale of the weights.
+            fn of(format: Format, quant_format: QuantFormat) -> Option<Entry> {
+                if !(format.block_elems() as u32).is_multiple_of(quant_format.block()) {
                     return None;
                 }
-                match (format.layout(), codes) {
-                    $($((Layout::$F, QuantFormat::$codes) => Some(Entry::$Gemv),)*)*
+                match (format.layout(), quant_format) {
+                    $($((Layout::$F, QuantFormat::$quant_format) => Some(Entry::$Gemv),)*)*
                     _ => None,
                 }
             }
@@ -37,7 +37,7 @@ crate::formats! { quantized entries () }
 #[derive(Clone, Copy, Debug)]
 pub struct QuantizedProduct {
     format: Format,
-    codes: QuantFormat,
+    quant_format: QuantFormat,
     entry: Entry,
 }
 
@@ -45,7 +45,8 @@ impl QuantizedProduct {
     /// `None`: the activations are f32, or products of the format have no entry point for them.
     #[must_use]
     pub fn of(format: Format, activations: Activations) -> Option<QuantizedProduct> {
-        let of = |codes| Some(QuantizedProduct { format, codes, entry: Entry::of(format, codes)? });
+        let of =
+            |quant_format| Some(QuantizedProduct { format, quant_format, entry: Entry::of(format, quant_format)? });
         QuantFormat::ALL.into_iter().filter(|c| c.activations() == activations).find_map(of)
     }
 
@@ -57,11 +58,11 @@ impl QuantizedProduct {
 
     /// What [`Quantize`] has to write.
     #[must_use]
-    pub fn codes(self) -> QuantFormat {
-        self.codes
+    pub fn quant_format(self) -> QuantFormat {
+        self.quant_format
     }
 
-    /// The product that reads the codes.
+    /// The product that reads them.
     #[must_use]
     pub fn kernel(self) -> &'static KernelMeta {
         self.entry.meta()
@@ -94,40 +95,45 @@ impl QuantFormat {
     }
 }
 
-/// Rounds columns of activations to codes.
+/// Quantizes columns of activations.
 ///
 /// ```text
-/// Quantize::new(codes, x, to, cols).columns(columns, x_stride).launch(on)
+/// Quantize::new(format, x, to, cols).columns(columns, x_stride).launch(on)
 /// ```
-#[must_use = "codes are nothing before they are launched"]
+#[must_use = "nothing is quantized before it is launched"]
 pub struct Quantize<'a> {
-    codes: QuantFormat,
+    format: QuantFormat,
     x: &'a DeviceSlice<f32>,
     to: &'a mut DeviceSlice<U32x4>,
     cols: u32,
     columns: u32,
     x_stride: u32,
-    ahead: bool,
+    programmatic: bool,
 }
 
 impl<'a> Quantize<'a> {
-    /// The codes of one column of `cols` elements, [`QuantFormat::len`] vectors.
-    pub fn new(codes: QuantFormat, x: &'a DeviceSlice<f32>, to: &'a mut DeviceSlice<U32x4>, cols: u32) -> Quantize<'a> {
-        Quantize { codes, x, to, cols, columns: 1, x_stride: cols, ahead: false }
+    /// Of one column of `cols` elements, [`QuantFormat::len`] vectors.
+    pub fn new(
+        format: QuantFormat,
+        x: &'a DeviceSlice<f32>,
+        to: &'a mut DeviceSlice<U32x4>,
+        cols: u32,
+    ) -> Quantize<'a> {
+        Quantize { format, x, to, cols, columns: 1, x_stride: cols, programmatic: false }
     }
 
-    /// `columns` columns, `x_stride` elements apart in `x`, a multiple of 4. Those of the codes lie one behind the other.
+    /// `columns` columns, `x_stride` elements apart in `x`, a multiple of 4. The quantized ones lie one behind the other.
     pub fn columns(mut self, columns: u32, x_stride: u32) -> Self {
         (self.columns, self.x_stride) = (columns, x_stride);
         self
     }
 
-    /// Launches it as a [`Programmatic`] launch, if `ahead` is true.
+    /// Launches it as a [`Programmatic`] launch, if `programmatic` is true.
     ///
     /// # Safety
     /// With `true`, as for [`Programmatic::new`]: what it reads without waiting was written before the launch before it began.
-    pub unsafe fn ahead(mut self, ahead: bool) -> Self {
-        self.ahead = ahead;
+    pub unsafe fn programmatic(mut self, programmatic: bool) -> Self {
+        self.programmatic = programmatic;
         self
     }
 
@@ -136,16 +142,16 @@ impl<'a> Quantize<'a> {
     /// # Errors
     /// What the launcher reports, a broken contract first of all.
     pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
-        let Quantize { codes, x, to, cols, columns, x_stride, ahead } = self;
+        let Quantize { format, x, to, cols, columns, x_stride, programmatic } = self;
         macro_rules! with {
             ($entry:ident) => {{
                 // Vectors of other names, of one size: what does not fit is too short, which the contract says.
-                let codes = to.cast_mut().unwrap_or(DeviceSlice::empty_mut());
-                // SAFETY: the kernels follow no addresses; what `ahead` asks for was promised where it was set.
-                unsafe { launcher.launch_ahead($entry { x, codes, cols, columns, x_stride }, ahead) }
+                let quantized = to.cast_mut().unwrap_or(DeviceSlice::empty_mut());
+                // SAFETY: the kernels follow no addresses; what `programmatic` asks for was promised where it was set.
+                unsafe { launcher.launch_programmatic($entry { x, quantized, cols, columns, x_stride }, programmatic) }
             }};
         }
-        match codes {
+        match format {
             QuantFormat::PlanesI8 => with!(PlanesI8),
             QuantFormat::PlanesI16 => with!(PlanesI16),
             QuantFormat::PlanesQ2I8 => with!(PlanesQ2I8),
@@ -158,21 +164,23 @@ impl<'a> Quantize<'a> {
 /// Where what a kernel computes goes as quantized activations.
 #[derive(Debug)]
 pub struct OutputQuantization<'a> {
-    /// How they are coded.
-    pub codes: QuantFormat,
+    /// Which ones they become.
+    pub format: QuantFormat,
     /// [`QuantFormat::len`] vectors for each column.
-    pub coded: &'a mut DeviceSlice<U32x4>,
+    pub quantized: &'a mut DeviceSlice<U32x4>,
     /// [`groups`](super::quant_format::groups) numbers for each column: zero before the first launch, and again after every launch.
-    pub counted: &'a mut DeviceSlice<u32>,
+    pub group_counters: &'a mut DeviceSlice<u32>,
 }
 
 impl<'a> OutputQuantization<'a> {
-    /// The arguments `codes`, `coded` and `counted` of a kernel.
+    /// The arguments `quant_format`, `quantized` and `group_counters` of a kernel.
     pub fn arguments(
         of: Option<OutputQuantization<'a>>,
     ) -> (u32, &'a mut DeviceSlice<U32x4>, &'a mut DeviceSlice<u32>) {
         match of {
-            Some(OutputQuantization { codes, coded, counted }) => (codes as u32, coded, counted),
+            Some(OutputQuantization { format, quantized, group_counters }) => {
+                (format as u32, quantized, group_counters)
+            }
             None => (NONE, DeviceSlice::empty_mut(), DeviceSlice::empty_mut()),
         }
     }
@@ -197,15 +205,15 @@ mod tests {
     fn formats_have_what_their_records_allow() {
         for format in Format::ALL {
             let planes = format == Format::Q1_0 || format.block_units() >= 2;
-            let of = |a| QuantizedProduct::of(format, a).map(QuantizedProduct::codes);
+            let of = |a| QuantizedProduct::of(format, a).map(QuantizedProduct::quant_format);
             assert_eq!(of(Activations::F32), None);
             assert_eq!(of(Activations::Int16).is_some(), planes, "{format}");
             assert_eq!(of(Activations::Int8).is_some_and(|c| c != QuantFormat::I8), planes, "{format}");
-            for codes in [of(Activations::Int8), of(Activations::Int16)].into_iter().flatten() {
+            for quant_format in [of(Activations::Int8), of(Activations::Int16)].into_iter().flatten() {
                 assert!(
-                    (format.block_elems() as u32).is_multiple_of(codes.block()),
+                    (format.block_elems() as u32).is_multiple_of(quant_format.block()),
                     "{format} in blocks of {}",
-                    codes.block()
+                    quant_format.block()
                 );
             }
         }

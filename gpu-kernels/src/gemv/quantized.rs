@@ -1,12 +1,12 @@
-//! Products of quantized activations, codes with scales: what [`planes`](super::planes) and [`int8`](super::int8) have in common.
+//! Products of quantized activations, integers with scales: what [`planes`](super::planes) and [`int8`](super::int8) have in common.
 //!
-//! A launch rounds columns of f32 to codes; any number of products then read them. Columns of codes lie one behind the other;
+//! A launch rounds columns of f32 to integers; any number of products then read them. Columns of them lie one behind the other;
 //! a launch has as many blocks of threads for each, in the second dimension of its grid.
 //!
 //! | argument | of a quantizing entry point |
 //! |---|---|
 //! | `x` | f32 `[columns, cols]`, column `n` from `n * x_stride` on |
-//! | `codes` | a number of vectors of 16 bytes for each column |
+//! | `quantized` | a number of vectors of 16 bytes for each column |
 //!
 //! Products can, at run time (`flags`), divide by a root mean square ([`NORM`](super::NORM)), [`ADD`](super::ADD), prepare the
 //! [`NEXT`](super::NEXT) norm, in [`parts`](super::quant_format::parts) parts for each column, and take gates and ups ([`SWIGLU`](super::SWIGLU)), with
@@ -50,7 +50,7 @@ pub(super) struct Args {
     pub parts: u32,
     pub eps: f32,
     pub epilogue: Epilogue,
-    /// Codes that are asked for of what is computed.
+    /// How what is computed is quantized, if it is.
     pub quantizer: Option<OutputQuantizer>,
 }
 
@@ -75,7 +75,7 @@ impl Args {
             sums: sums.into(),
             parts: given.parts,
             eps: given.eps,
-            quantizer: OutputQuantizer::asked(given.codes, given.coded, given.counted),
+            quantizer: OutputQuantizer::asked(given.quant_format, given.quantized, given.group_counters),
             epilogue: Epilogue {
                 add: add.into(),
                 next_weight: given.next_weight,
@@ -153,14 +153,14 @@ impl Args {
 macro_rules! quantizer {
     (
         $(#[$doc:meta])* $name:ident $Name:ident: $QuantFormat:ty, $min_blocks:literal, blocks of $block:expr, $len:expr,
-        |$x:ident, $codes:ident, $cols:ident| $body:expr
+        |$x:ident, $quantized:ident, $cols:ident| $body:expr
     ) => {
         $(#[$doc])*
         #[kernel(block = 128, min_blocks = $min_blocks, family = "gemv")]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name(
             x: Awaited<f32>,
-            codes: Out<$QuantFormat>,
+            quantized: Out<$QuantFormat>,
             cols: u32,
             columns: u32,
             x_stride: u32,
@@ -171,7 +171,7 @@ macro_rules! quantizer {
             grid::wait_dependencies();
             let (column, $cols) = (block::idx_y() as usize, cols);
             let $x = x.buffer().from(column * x_stride as usize);
-            let $codes = codes.from(column * $len(cols) as usize);
+            let $quantized = quantized.from(column * $len(cols) as usize);
             $body
         }
 
@@ -187,7 +187,7 @@ macro_rules! quantizer {
                     columns: self.columns,
                     x_stride: self.x_stride,
                 };
-                super::contract::check_quantizer(Self::META, &x, $block, (self.codes.len(), $len(self.cols)))
+                super::contract::check_quantizer(Self::META, &x, $block, (self.quantized.len(), $len(self.cols)))
             }
         }
     };
@@ -232,9 +232,9 @@ macro_rules! product_entry {
                 super::contract::grid(super::quant_format::parts(self.rows, $rows, swiglu), self.columns)
             }
             fn check(&self) -> Result<(), ContractError> {
-                use super::contract::{Limits, check_coded};
+                use super::contract::{Limits, check_quantized};
                 let limits = Limits { column: $len(self.cols), most_units: $units, block_rows: $rows };
-                check_coded::<$F, _>(Self::META, &self.seen(), &limits)
+                check_quantized::<$F, _>(Self::META, &self.seen(), &limits)
             }
         }
     };

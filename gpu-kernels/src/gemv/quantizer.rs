@@ -41,7 +41,7 @@ impl Rounding {
 ///
 /// All lanes of the warp make this call, for columns that follow one another from a multiple of [`int8::BLOCK`] on.
 #[device]
-pub unsafe fn quantize_int8(x: impl Fn(usize) -> [f32; 4], codes: Out<int8::I8Vector>, c: usize, cols: usize) {
+pub unsafe fn quantize_int8(x: impl Fn(usize) -> [f32; 4], to: Out<int8::I8Vector>, c: usize, cols: usize) {
     // Lanes behind the last column stay for the shuffles.
     let v = if c < cols { x(c) } else { [0.0; 4] };
     let (mut largest, mut finite) = (0.0f32, true);
@@ -59,11 +59,11 @@ pub unsafe fn quantize_int8(x: impl Fn(usize) -> [f32; 4], codes: Out<int8::I8Ve
     let other = shuffle_xor(FULL, half, 4);
     if c < cols {
         let (units, u, q) = (cols / int8::BLOCK as usize, c / int8::BLOCK as usize, c / 4 % QUADS);
-        codes.cast::<u32>().set(4 * (q / 4 * units + u) + q % 4, word);
+        to.cast::<u32>().set(4 * (q / 4 * units + u) + q % 4, word);
         if q == 0 {
             let d = if finite { largest * (1.0 / 127.0) } else { f32::NAN };
             let sums = (half as u32 & 0xFFFF) | (other as u32) << 16;
-            codes.from(2 * units).cast::<U32x2>().set(u, U32x2([d.to_bits(), sums]));
+            to.from(2 * units).cast::<U32x2>().set(u, U32x2([d.to_bits(), sums]));
         }
     }
 }
@@ -129,18 +129,18 @@ pub unsafe fn quantize_planes(bytes: usize, bits: usize, x: impl Fn(usize) -> f3
 #[derive(Clone, Copy)]
 pub struct OutputQuantizer {
     /// The number of a [`QuantFormat`](super::QuantFormat).
-    pub codes: u32,
-    /// The codes of all columns.
+    pub quant_format: u32,
+    /// Where those of all columns go.
     pub to: Out<U32x4>,
     /// For each group, how many of its elements are computed.
-    pub counted: InOut<u32>,
+    pub group_counters: InOut<u32>,
 }
 
 impl OutputQuantizer {
     /// What a kernel's arguments ask for.
     #[inline(always)]
-    pub fn asked(codes: u32, to: Out<U32x4>, counted: InOut<u32>) -> Option<OutputQuantizer> {
-        if codes == NONE { None } else { Some(OutputQuantizer { codes, to, counted }) }
+    pub fn asked(quant_format: u32, to: Out<U32x4>, group_counters: InOut<u32>) -> Option<OutputQuantizer> {
+        if quant_format == NONE { None } else { Some(OutputQuantizer { quant_format, to, group_counters }) }
     }
 
     /// Elements `first` to `first + n - 1` of column `column`, all of one group, are there: the warp wrote them to `values`, or its
@@ -155,7 +155,7 @@ impl OutputQuantizer {
         sync::warp(FULL);
         let mut all = 0;
         if lane() == 0 {
-            let counter = self.counted.ptr_at(column * groups(cols) as usize + group as usize);
+            let counter = self.group_counters.ptr_at(column * groups(cols) as usize + group as usize);
             let before = atomic::fetch_add(counter, n, Order::AcqRel, Scope::Gpu);
             if before + n == (cols - group * GROUP).min(GROUP) {
                 atomic::store(counter, 0, Order::Relaxed, Scope::Gpu);
@@ -168,11 +168,11 @@ impl OutputQuantizer {
         }
         // Not by vectors: columns may begin anywhere.
         let four = |c: usize| [0, 1, 2, 3].map(|i| unsafe { values.at(c + i) });
-        if self.codes == I8 {
+        if self.quant_format == I8 {
             let to = self.to.from(column * int8::len(cols) as usize);
             quantize_int8(four, to.cast(), GROUP as usize * group as usize + 4 * lane(), cols as usize);
         } else {
-            let (bytes, bits) = planes_of(self.codes);
+            let (bytes, bits) = planes_of(self.quant_format);
             let to = self.to.from(column * planes::len(cols, bytes) as usize);
             quantize_planes(bytes as usize, bits as usize, |c| unsafe { values.at(c) }, to, group as usize);
         }

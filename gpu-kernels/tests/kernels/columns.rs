@@ -153,11 +153,11 @@ fn what_the_kernels_cannot_take_is_refused_with_the_reason() {
             partials: DeviceSlice::from_raw_mut(0x8000, partials_len(columns, &layer) as usize),
             counters: DeviceSlice::from_raw_mut(0x8000, columns * 2),
             y: DeviceSlice::from_raw_mut(0x8000, y),
-            coded: DeviceSlice::empty_mut(),
-            counted: DeviceSlice::empty_mut(),
+            quantized: DeviceSlice::empty_mut(),
+            group_counters: DeviceSlice::empty_mut(),
             stride: 640,
             y_stride: 384,
-            codes: NONE,
+            quant_format: NONE,
             layer,
         }
         .check()
@@ -225,11 +225,11 @@ fn outliers_keep_the_accuracy_of_f32() {
             partials: &mut partials,
             counters: &mut counters,
             y: &mut y,
-            coded: DeviceSlice::empty_mut(),
-            counted: DeviceSlice::empty_mut(),
+            quantized: DeviceSlice::empty_mut(),
+            group_counters: DeviceSlice::empty_mut(),
             stride: (q_heads + 2) * dim as u32,
             y_stride: q_heads * dim as u32,
-            codes: NONE,
+            quant_format: NONE,
             layer,
         };
         // SAFETY: the cache is the test's, which nothing else touches meanwhile.
@@ -297,11 +297,11 @@ fn cost(length: u32) -> (f64, f64) {
         partials: &mut partials,
         counters: &mut counters,
         y: &mut y,
-        coded: DeviceSlice::empty_mut(),
-        counted: DeviceSlice::empty_mut(),
+        quantized: DeviceSlice::empty_mut(),
+        group_counters: DeviceSlice::empty_mut(),
         stride: 12 * 128,
         y_stride: 1024,
-        codes: NONE,
+        quant_format: NONE,
         layer,
     };
     // SAFETY: the cache is the test's, which nothing else touches meanwhile.

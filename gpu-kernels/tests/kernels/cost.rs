@@ -34,8 +34,8 @@ fn a_weight_costs_few_instructions() {
             };
             let v2 = cost(Product::Gemv);
             line += &format!("; k = {cols}: {v2:.2}");
-            if Product::of(format).contains(&Product::First) {
-                line += &format!(" (v1 {:.2})", cost(Product::First));
+            if Product::of(format).contains(&Product::Naive) {
+                line += &format!(" (v1 {:.2})", cost(Product::Naive));
             }
             assert!(cols < 16384 || v2 <= most, "{line}: more than {most}");
         }

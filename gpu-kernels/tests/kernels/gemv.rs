@@ -28,7 +28,7 @@ fn golden_vectors() {
             let x = vector(&format!("{name}.x.f32"), f32::from_le_bytes);
             let y = vector(&format!("{name}.y.f64"), f64::from_le_bytes);
             let yabs = vector(&format!("{name}.yabs.f64"), f64::from_le_bytes);
-            for product in Product::of(format).into_iter().filter(|p| matches!(p, Product::First | Product::Gemv)) {
+            for product in Product::of(format).into_iter().filter(|p| matches!(p, Product::Naive | Product::Gemv)) {
                 let got = run(&mut gpu, &t, &x, product);
                 assert_close(&format!("{name} {product:?} on {}", gpu.name()), &got, &y, |i| 1e-5 * yabs[i]);
             }
@@ -51,7 +51,7 @@ fn four_rows_a_group_have_the_bits_of_two() {
     for cols in [37, 4500] {
         let t = Tensor::random(&mut rng, Format::F16, 35, cols);
         let x = rng.floats(cols);
-        let [two, four] = [Product::Gemv, Product::Four].map(|p| run(&mut gpu, &t, &x, p));
+        let [two, four] = [Product::Gemv, Product::FourRows].map(|p| run(&mut gpu, &t, &x, p));
         assert!(two.iter().zip(&four).all(|(a, b)| a.to_bits() == b.to_bits()), "{cols}: {two:?} {four:?}");
     }
 }
@@ -86,7 +86,7 @@ fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
                 if swiglu { (Product::GemvSwiglu, Product::GemmSwiglu) } else { (Product::Gemv, Product::Gemm) };
             let x_stride = cols.next_multiple_of(4);
             let inputs = Inputs {
-                codes: 0,
+                quant_format: 0,
                 x: rng.floats(all * x_stride),
                 columns: all,
                 x_stride,

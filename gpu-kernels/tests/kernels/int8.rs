@@ -13,7 +13,7 @@ use gpu_kernels::gemv::{
 use warpsmith_device::{Contract, DeviceSlice, U32x4};
 
 fn formats() -> impl Iterator<Item = Format> {
-    Format::ALL.into_iter().filter(|f| Product::Int8.codes(*f) == Some(QuantFormat::I8))
+    Format::ALL.into_iter().filter(|f| Product::Int8.quant_format(*f) == Some(QuantFormat::I8))
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn results_do_not_depend_on_the_other_rows() {
 #[test]
 fn contracts_name_the_argument() {
     // SAFETY: nothing is launched, so nothing reads or writes the memory.
-    let with = |weights, x, y, cols, columns, flags, (sums, eps), (rows, codes, coded, counted)| unsafe {
+    let with = |weights, x, y, cols, columns, flags, (sums, eps), (rows, quant_format, quantized, group_counters)| unsafe {
         GemvQ5KI8 {
             weights: DeviceSlice::from_raw(0x1000, weights),
             x: DeviceSlice::from_raw(0x4000, x),
@@ -150,8 +150,8 @@ fn contracts_name_the_argument() {
             y: DeviceSlice::from_raw_mut(0x8000, y),
             scaled: DeviceSlice::empty_mut(),
             next_sums: DeviceSlice::empty_mut(),
-            coded: DeviceSlice::from_raw_mut(0x9000, coded),
-            counted: DeviceSlice::from_raw_mut(0xA000, counted),
+            quantized: DeviceSlice::from_raw_mut(0x9000, quantized),
+            group_counters: DeviceSlice::from_raw_mut(0xA000, group_counters),
             rows,
             cols,
             columns,
@@ -160,7 +160,7 @@ fn contracts_name_the_argument() {
             parts: 7,
             block_units: 0,
             flags,
-            codes,
+            quant_format,
             eps,
         }
         .check()
@@ -188,22 +188,23 @@ fn contracts_name_the_argument() {
     assert_eq!(argument(norm(2, 13, 1e-6)), "sums");
     assert_eq!(argument(norm(1, 7, f32::NAN)), "eps");
     // 160 outputs: a group, and a unit of another.
-    let coding = |rows: u32, codes: u32, coded, counted| {
-        with(22 * rows as usize, 80, 2 * rows as usize, 512, 2, 0, (0, 0.0), (rows, codes, coded, counted))
+    let coding = |rows: u32, quant_format: u32, quantized, counters| {
+        let outputs = (rows, quant_format, quantized, counters);
+        with(22 * rows as usize, 80, 2 * rows as usize, 512, 2, 0, (0, 0.0), outputs)
     };
     let [bits, bytes] = [QuantFormat::PlanesQ2I16, QuantFormat::I8].map(|c| c as u32);
     assert!(coding(160, bytes, 26, 4).is_ok() && coding(128, bits, 36, 2).is_ok());
-    assert_eq!(argument(coding(160, bytes, 25, 4)), "coded");
-    assert_eq!(argument(coding(160, bytes, 26, 3)), "counted");
+    assert_eq!(argument(coding(160, bytes, 25, 4)), "quantized");
+    assert_eq!(argument(coding(160, bytes, 26, 3)), "group_counters");
     assert_eq!(argument(coding(144, bytes, 26, 4)), "rows");
     assert_eq!(argument(coding(160, bits, 72, 4)), "rows");
-    assert_eq!(argument(coding(128, bits, 35, 2)), "coded");
-    assert_eq!(argument(coding(160, 6, 26, 4)), "codes");
+    assert_eq!(argument(coding(128, bits, 35, 2)), "quantized");
+    assert_eq!(argument(coding(160, 6, 26, 4)), "quant_format");
     // SAFETY: as above.
-    let quantize = |address, x, codes, columns| unsafe {
+    let quantize = |address, x, quantized, columns| unsafe {
         QuantizeI8 {
             x: DeviceSlice::from_raw(address, x),
-            codes: DeviceSlice::from_raw_mut(0x4000, codes),
+            quantized: DeviceSlice::from_raw_mut(0x4000, quantized),
             cols: 96,
             columns,
             x_stride: 100,
@@ -214,6 +215,6 @@ fn contracts_name_the_argument() {
     assert_eq!(argument(quantize(0x1004, 96, 8, 1)), "x");
     assert_eq!(argument(quantize(0x1000, 95, 8, 1)), "x");
     assert_eq!(argument(quantize(0x1000, 195, 16, 2)), "x");
-    assert_eq!(argument(quantize(0x1000, 96, 7, 1)), "codes");
-    assert_eq!(argument(quantize(0x1000, 196, 15, 2)), "codes");
+    assert_eq!(argument(quantize(0x1000, 96, 7, 1)), "quantized");
+    assert_eq!(argument(quantize(0x1000, 196, 15, 2)), "quantized");
 }

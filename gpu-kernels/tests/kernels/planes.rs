@@ -186,7 +186,7 @@ fn results_do_not_depend_on_the_other_columns() {
         let inputs = |n: &[usize]| {
             let of = |v: &[Vec<f32>]| n.iter().flat_map(|&n| v[n].clone()).collect::<Vec<_>>();
             Inputs {
-                codes: 0,
+                quant_format: 0,
                 x: of(&x),
                 columns: n.len(),
                 x_stride: cols,
@@ -222,8 +222,8 @@ fn contracts_name_the_argument() {
             y: DeviceSlice::from_raw_mut(0x8000, 3),
             scaled: DeviceSlice::empty_mut(),
             next_sums: DeviceSlice::empty_mut(),
-            coded: DeviceSlice::empty_mut(),
-            counted: DeviceSlice::empty_mut(),
+            quantized: DeviceSlice::empty_mut(),
+            group_counters: DeviceSlice::empty_mut(),
             rows: 3,
             cols,
             columns: 1,
@@ -232,7 +232,7 @@ fn contracts_name_the_argument() {
             parts: 0,
             block_units,
             flags: 0,
-            codes: 0,
+            quant_format: 0,
             eps: 0.0,
         }
         .check()
@@ -244,10 +244,10 @@ fn contracts_name_the_argument() {
     let mut gpu = Gpu::new();
     let (weights, codes) = (gpu.upload(&[U32x4([0; 4]); 9]), gpu.upload(&[U32x4([0; 4]); 20]));
     let mut y = gpu.poisoned::<f32>(3);
-    let coded = QuantizedProduct::of(Format::Q1_0, Activations::Int8).unwrap();
+    let product = QuantizedProduct::of(Format::Q1_0, Activations::Int8).unwrap();
     let mut launch = |w: usize, x: usize, cols| {
         let (w, x) = (weights.get(..w).unwrap(), codes.get(..x).unwrap());
-        Gemv::quantized(coded, w, 3, cols, x, &mut y).launch(&mut gpu)
+        Gemv::quantized(product, w, 3, cols, x, &mut y).launch(&mut gpu)
     };
     assert_eq!(launch(9, 20, 256), Ok(()));
     assert!(launch(8, 20, 256).unwrap_err().contains("`weights`"));

@@ -3,7 +3,7 @@
 //! A model that was trained for conversations expects them in a form of its own, which its file says as a Jinja template
 //! (`tokenizer.chat_template`). [`ChatTemplate`] renders it as Hugging Face's `apply_chat_template` does and turns the result into
 //! tokens: control tokens (`<|im_start|>`) that the template writes become control tokens, and the same characters in a message
-//! stay text, so that nobody can end a turn by writing it. [`Tokenizer::is_end`] says which generated tokens end a reply, and
+//! stay text, so that nobody can end a turn by writing it. [`Tokenizer::is_eog`] says which generated tokens end a reply, and
 //! [`Stops`] looks for texts that do.
 //!
 //! ```no_run

@@ -18,7 +18,7 @@ pub(super) struct Choice {
     /// The device's compute capability.
     pub sm: u32,
     /// Launches begin while those before them end.
-    pub ahead: bool,
+    pub programmatic: bool,
 }
 
 impl Choice {
@@ -33,13 +33,13 @@ impl Choice {
 
     /// What the first of several products that reads quantized activations reads.
     pub fn wanted(self, stacks: &[Stack]) -> Option<QuantFormat> {
-        stacks.iter().filter_map(|s| self.of(s)).map(QuantizedProduct::codes).min()
+        stacks.iter().filter_map(|s| self.of(s)).map(QuantizedProduct::quant_format).min()
     }
 
     /// Stacks in an order in which nothing is quantized twice.
     pub fn sorted(self, stacks: &[Stack]) -> Vec<&Stack> {
         let mut all: Vec<&Stack> = stacks.iter().collect();
-        all.sort_by_key(|s| self.of(s).map(QuantizedProduct::codes));
+        all.sort_by_key(|s| self.of(s).map(QuantizedProduct::quant_format));
         all
     }
 }
@@ -49,13 +49,13 @@ impl Choice {
 pub(super) struct QuantizedActivations<M: Memory = Stream> {
     sets: [M::Buffer<U32x4>; 2],
     /// How many elements of each group were computed; every launch leaves them at zero.
-    counted: M::Buffer<u32>,
+    group_counters: M::Buffer<u32>,
     /// The set that is read next, and what is there.
     at: usize,
     ready: Option<QuantFormat>,
 }
 
-/// What a launch reads and writes of [`QuantizedActivations`]: a set of codes, their format if they are there, and where the next
+/// What a launch reads and writes of [`QuantizedActivations`]: a set, its format if it is there, and where the next
 /// ones go.
 pub(super) type ReadAndWritten<'a> = (&'a mut DeviceSlice<U32x4>, Option<QuantFormat>, Option<OutputQuantization<'a>>);
 
@@ -63,7 +63,7 @@ impl<M: Memory> QuantizedActivations<M> {
     /// For `columns` columns with these sizes.
     pub fn new(memory: &M, (vectors, groups): (usize, usize), columns: usize) -> Result<Self, M::Error> {
         let sets = [memory.buffer(vectors, columns)?, memory.buffer(vectors, columns)?];
-        Ok(QuantizedActivations { sets, counted: memory.zeros(groups, columns)?, at: 0, ready: None })
+        Ok(QuantizedActivations { sets, group_counters: memory.zeros(groups, columns)?, at: 0, ready: None })
     }
 }
 
@@ -76,7 +76,7 @@ impl QuantizedActivations {
 
     /// Counters as launches rely on them.
     pub fn restore(&mut self, stream: &Stream) -> Result<(), Error> {
-        stream.fill(&mut self.counted, 0)
+        stream.fill(&mut self.group_counters, 0)
     }
 
     /// Nothing is there.
@@ -84,7 +84,7 @@ impl QuantizedActivations {
         (self.at, self.ready) = (0, None);
     }
 
-    /// For the launches that read what is there and, where those behind them want codes, write these.
+    /// For the launches that read what is there and, where those behind them want quantized ones, write these.
     pub fn pass(&mut self, wanted: Option<QuantFormat>) -> ReadAndWritten<'_> {
         let (ready, at) = (self.ready, self.at);
         let [a, b] = &mut self.sets;
@@ -93,7 +93,11 @@ impl QuantizedActivations {
         if wanted.is_some() {
             self.at = 1 - at;
         }
-        let written = wanted.map(|codes| OutputQuantization { codes, coded: write, counted: &mut self.counted });
+        let written = wanted.map(|format| OutputQuantization {
+            format,
+            quantized: write,
+            group_counters: &mut self.group_counters,
+        });
         (read, ready, written)
     }
 }
@@ -107,14 +111,14 @@ pub(super) struct Input<'a> {
     /// The parts of the sums of squares and eps, where a norm is due.
     pub norm: Option<(&'a DeviceSlice<f32>, u32, f32)>,
     pub choice: Choice,
-    /// Where codes go.
-    pub codes: &'a mut DeviceSlice<U32x4>,
+    /// Where quantized ones go.
+    pub quantized: &'a mut DeviceSlice<U32x4>,
     /// Those that are there.
     pub ready: Option<QuantFormat>,
 }
 
 impl Input<'_> {
-    /// `y = W x`, with `y_stride` elements from a column to the next, and `rows` outputs; launches what makes the codes if
+    /// `y = W x`, with `y_stride` elements from a column to the next, and `rows` outputs; launches what quantizes them if
     /// they are not there.
     pub fn product<'a, L: Launcher<Error = Error>>(
         &'a mut self,
@@ -125,9 +129,9 @@ impl Input<'_> {
     ) -> Result<Gemv<'a>, Error> {
         let (columns, stride) = (self.columns, self.stride as u32);
         let gemv = match self.choice.of(stack) {
-            Some(coded) => {
-                self.code(on, coded.codes(), stack.cols)?;
-                Gemv::quantized(coded, stack.records(), rows, stack.cols, self.codes, y)
+            Some(product) => {
+                self.quantize(on, product.quant_format(), stack.cols)?;
+                Gemv::quantized(product, stack.records(), rows, stack.cols, self.quantized, y)
             }
             None => Gemv::new(stack.format, stack.records(), rows, stack.cols, self.x, y),
         };
@@ -136,17 +140,22 @@ impl Input<'_> {
             None => gemv,
         };
         // SAFETY: it multiplies with weights, which were written before the first step; the rest it awaits.
-        Ok(unsafe { gemv.columns(columns, stride, y_stride as u32).ahead(self.choice.ahead) })
+        Ok(unsafe { gemv.columns(columns, stride, y_stride as u32).programmatic(self.choice.programmatic) })
     }
 
-    fn code<L: Launcher<Error = Error>>(&mut self, on: &mut L, codes: QuantFormat, cols: u32) -> Result<(), Error> {
-        if self.ready == Some(codes) {
+    fn quantize<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        format: QuantFormat,
+        cols: u32,
+    ) -> Result<(), Error> {
+        if self.ready == Some(format) {
             return Ok(());
         }
-        let quantize = Quantize::new(codes, self.x, self.codes, cols).columns(self.columns, self.stride as u32);
+        let quantize = Quantize::new(format, self.x, self.quantized, cols).columns(self.columns, self.stride as u32);
         // SAFETY: it reads nothing but what it awaits.
-        unsafe { quantize.ahead(self.choice.ahead) }.launch(on)?;
-        self.ready = Some(codes);
+        unsafe { quantize.programmatic(self.choice.programmatic) }.launch(on)?;
+        self.ready = Some(format);
         Ok(())
     }
 }

@@ -117,8 +117,8 @@ impl Step<'_> {
         let weights = self.weights;
         let weight: &DeviceSlice<f32> = weights.layers.first().map_or(&weights.output_norm, |l| &l.attn_norm);
         let table = &weights.embedding;
-        let Workspace { columns, x, scaled, sums, codes, sizes, .. } = &mut *self.buffers;
-        codes.clear();
+        let Workspace { columns, x, scaled, sums, quantized, sizes, .. } = &mut *self.buffers;
+        quantized.clear();
         self.parts = embed::parts(table.cols);
         Embed {
             format: table.format,
@@ -149,10 +149,10 @@ impl Step<'_> {
         unsafe { self.attend(on, layer, index) }?;
         {
             let (columns, choice) = (self.shape.columns as u32, self.choice);
-            let Workspace { x, y, scaled, sums, attended, codes, sizes, .. } = &mut *self.buffers;
-            let (codes, ready, written) = codes.pass(choice.wanted(&layer.gate_up.stacks));
+            let Workspace { x, y, scaled, sums, attended, quantized, sizes, .. } = &mut *self.buffers;
+            let (quantized, ready, written) = quantized.pass(choice.wanted(&layer.gate_up.stacks));
             let stride = sizes.attended;
-            let mut input = Input { x: attended, columns, stride, norm: None, choice, codes, ready };
+            let mut input = Input { x: attended, columns, stride, norm: None, choice, quantized, ready };
             let product = input.product(on, &layer.attn_output, layer.attn_output.rows(), (y, sizes.hidden))?;
             let product =
                 product.add(x, sizes.hidden as u32).next(&layer.ffn_norm, scaled, sums).quantize_output(written);
@@ -169,9 +169,9 @@ impl Step<'_> {
             (None, Take::None | Take::Last | Take::Logits | Take::LogitsAndLast) => None,
             (None, Take::All) => choice.wanted(std::slice::from_ref(weights.output())),
         };
-        let Workspace { x, y, scaled, sums, inner, codes, sizes, .. } = &mut *self.buffers;
-        let (codes, ready, written) = codes.pass(wanted);
-        let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, codes, ready };
+        let Workspace { x, y, scaled, sums, inner, quantized, sizes, .. } = &mut *self.buffers;
+        let (quantized, ready, written) = quantized.pass(wanted);
+        let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, quantized, ready };
         let product = input.product(on, &layer.down, layer.down.rows(), (x, sizes.hidden))?;
         let product = product.add(y, sizes.hidden as u32).next(weight, scaled, sums).quantize_output(written);
         self.parts = product.parts();
@@ -180,10 +180,10 @@ impl Step<'_> {
 
     fn project_qkv<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
         let (columns, eps, parts, choice) = (self.shape.columns as u32, self.config.eps, self.parts, self.choice);
-        let Workspace { scaled, sums, qkv, codes, sizes, .. } = &mut *self.buffers;
+        let Workspace { scaled, sums, qkv, quantized, sizes, .. } = &mut *self.buffers;
         let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
-        let (codes, ready, _) = codes.pass(None);
-        let mut input = Input { x: scaled, columns, stride, norm, choice, codes, ready };
+        let (quantized, ready, _) = quantized.pass(None);
+        let mut input = Input { x: scaled, columns, stride, norm, choice, quantized, ready };
         for stack in choice.sorted(&layer.qkv.stacks) {
             let y = &mut qkv[stack.outputs.start..];
             let mut product = input.product(on, stack, stack.rows(), (y, sizes.qkv))?;
@@ -216,23 +216,23 @@ impl Step<'_> {
         let (q_weight, k_weight) = head_norms(weights);
         let mut layer = self.heads(weights, index);
         let wanted = self.choice.wanted(std::slice::from_ref(&weights.attn_output));
-        let Workspace { columns, qkv, attended, partials, counters, codes, sizes, .. } = &mut *self.buffers;
+        let Workspace { columns, qkv, attended, partials, counters, quantized, sizes, .. } = &mut *self.buffers;
         let columns = &columns[..self.shape.columns];
-        let (_, _, written) = codes.pass(wanted.filter(|_| !(self.shape.prompt && self.shape.fast)));
-        let (codes, coded, counted) = OutputQuantization::arguments(written);
+        let (_, _, written) = quantized.pass(wanted.filter(|_| !(self.shape.prompt && self.shape.fast)));
+        let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);
         let (stride, y_stride) = (sizes.qkv as u32, sizes.attended as u32);
-        let ahead = self.choice.ahead;
+        let programmatic = self.choice.programmatic;
         if self.shape.prompt {
             macro_rules! launches {
                 ($store:ident, $attend:ident) => {{
                     let store = kv::$store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer };
                     // SAFETY: the caller's promise.
-                    unsafe { on.launch_ahead(store, ahead) }?;
+                    unsafe { on.launch_programmatic(store, programmatic) }?;
                     if self.shape.fast {
                         let count = columns.len() as u32;
                         let prompt = $attend { qkv, columns, y: attended, count, stride, y_stride, layer };
                         // SAFETY: the caller's promise.
-                        return unsafe { on.launch_ahead(prompt, ahead) };
+                        return unsafe { on.launch_programmatic(prompt, programmatic) };
                     }
                 }};
             }
@@ -254,27 +254,27 @@ impl Step<'_> {
             partials,
             counters,
             y: attended,
-            coded,
-            counted,
+            quantized,
+            group_counters,
             stride,
             y_stride,
-            codes,
+            quant_format,
             layer,
         };
         // SAFETY: the caller's promise.
-        unsafe { attend.launch(on, self.shape.kv, ahead) }
+        unsafe { attend.launch(on, self.shape.kv, programmatic) }
     }
 
     /// Gate, up and SwiGLU: one launch where gate and up have one format.
     fn feed_forward<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
         let (n, eps, parts, choice) = (self.shape.columns, self.config.eps, self.parts, self.choice);
-        let Workspace { scaled, sums, gate_up, inner, codes, sizes, .. } = &mut *self.buffers;
+        let Workspace { scaled, sums, gate_up, inner, quantized, sizes, .. } = &mut *self.buffers;
         let rows = self.config.feed_forward;
         let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
         let fused = layer.gate_up.stacks.len() == 1;
         let wanted = choice.wanted(std::slice::from_ref(&layer.down)).filter(|_| fused);
-        let (codes, ready, written) = codes.pass(wanted);
-        let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, codes, ready };
+        let (quantized, ready, written) = quantized.pass(wanted);
+        let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, quantized, ready };
         if let [both] = &layer.gate_up.stacks[..] {
             let product = input.product(on, both, rows as u32, (inner, sizes.inner))?;
             return product.swiglu().quantize_output(written).launch(on);
@@ -287,7 +287,7 @@ impl Step<'_> {
         }
         let (gate, up) = gate_up.split_at(half).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
         // SAFETY: it follows no address, and reads nothing but what it awaits.
-        unsafe { on.launch_ahead(Swiglu { gate, up, y: inner, n: half as u32 }, choice.ahead) }
+        unsafe { on.launch_programmatic(Swiglu { gate, up, y: inner, n: half as u32 }, choice.programmatic) }
     }
 
     /// The logits of the columns that get any, and their tokens.
@@ -297,12 +297,12 @@ impl Step<'_> {
     pub unsafe fn head<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
         let (taken, sampled) = (self.shape.taken(), self.shape.sampled());
         let (n, eps, parts, choice) = (taken.len() as u32, self.config.eps, self.parts, self.choice);
-        let Workspace { columns, scaled, sums, logits, next, codes, sizes, vocab, .. } = &mut *self.buffers;
+        let Workspace { columns, scaled, sums, logits, next, quantized, sizes, vocab, .. } = &mut *self.buffers;
         let x = &scaled[taken.start * sizes.hidden..];
         let sums = &sums[taken.start * parts as usize..];
         let (stack, stride, norm) = (self.weights.output(), sizes.hidden, Some((sums, parts, eps)));
-        let (codes, ready, _) = codes.pass(None);
-        let mut input = Input { x, columns: n, stride, norm, choice, codes, ready };
+        let (quantized, ready, _) = quantized.pass(None);
+        let mut input = Input { x, columns: n, stride, norm, choice, quantized, ready };
         input.product(on, stack, stack.rows(), (logits, sizes.logits))?.launch(on)?;
         if sampled.is_empty() {
             return Ok(());
@@ -311,7 +311,7 @@ impl Step<'_> {
         let logits = &logits[(sampled.start - taken.start) * sizes.logits..];
         let sample = Sample { logits, params, columns: &columns[sampled], y: next, n: *vocab as u32, stride };
         // SAFETY: the caller's promise.
-        unsafe { on.launch_ahead(sample, choice.ahead) }
+        unsafe { on.launch_programmatic(sample, choice.programmatic) }
     }
 
     /// The residual stream of the first column, after [`Step::embed`] or [`Step::layer`].

@@ -46,10 +46,10 @@ pub(super) struct Sizes {
 
 impl Sizes {
     fn new(c: &Config, activations: Activations) -> Sizes {
-        let coded = QuantFormat::ALL.map(Some).into_iter().filter(|_| activations != Activations::F32);
+        let formats = QuantFormat::ALL.map(Some).into_iter().filter(|_| activations != Activations::F32);
         let parts = [c.q_dim(), c.feed_forward].into_iter().flat_map(|cols| {
-            let parts = move |codes| gemv::parts_with(codes, c.hidden as u32, cols as u32, false);
-            coded.clone().chain([None]).map(parts)
+            let parts = move |format| gemv::parts_with(format, c.hidden as u32, cols as u32, false);
+            formats.clone().chain([None]).map(parts)
         });
         let widest = c.hidden.max(c.q_dim()).max(c.feed_forward);
         Sizes {
@@ -88,7 +88,7 @@ pub(super) struct Workspace<M: Memory = Stream> {
     /// What the blocks of a layer in one launch wait for one another by.
     pub barrier: M::Buffer<u32>,
     /// Quantized activations that projections read.
-    pub codes: QuantizedActivations<M>,
+    pub quantized: QuantizedActivations<M>,
     /// The gates of all columns, then their ups.
     pub gate_up: M::Buffer<f32>,
     pub inner: M::Buffer<f32>,
@@ -112,7 +112,7 @@ impl<M: Memory> Workspace<M> {
             // Every launch leaves them at zero.
             counters: memory.zeros(s.counters, columns)?,
             barrier: memory.zeros(1, 1)?,
-            codes: QuantizedActivations::new(memory, s.quantized, batch)?,
+            quantized: QuantizedActivations::new(memory, s.quantized, batch)?,
             gate_up: memory.buffer(s.gate_up, columns)?,
             inner: memory.buffer(s.inner, columns)?,
             logits: memory.buffer(s.logits, logits)?,
@@ -141,7 +141,7 @@ impl Workspace {
     pub fn restore(&mut self, stream: &Stream) -> Result<(), Error> {
         stream.fill(&mut self.counters, 0)?;
         stream.fill(&mut self.barrier, 0)?;
-        self.codes.restore(stream)
+        self.quantized.restore(stream)
     }
 
     /// The logits of one of the columns that got any.

@@ -53,8 +53,8 @@ impl Merges {
                 return Err(TokenizerError::Merge { index: rank as usize, text: line.clone() });
             };
             match (ids.get(left), ids.get(right), ids.get(&format!("{left}{right}"))) {
-                (Some(&a), Some(&b), Some(&whole)) => {
-                    by_pair.entry((a, b)).or_insert((rank, whole));
+                (Some(&a), Some(&b), Some(&merged)) => {
+                    by_pair.entry((a, b)).or_insert((rank, merged));
                 }
                 _ => unusable += 1,
             }
@@ -79,17 +79,17 @@ impl Merges {
         let mut alive = vec![true; n];
         let mut queue = BinaryHeap::new();
         let candidate = |ids: &[u32], left: usize, right: usize| {
-            let &(rank, whole) = self.by_pair.get(&(ids[left], ids[right]))?;
+            let &(rank, merged) = self.by_pair.get(&(ids[left], ids[right]))?;
             // The ids are kept to tell a candidate that merges around it have made stale.
-            Some(Reverse((rank, left, right, ids[left], ids[right], whole)))
+            Some(Reverse((rank, left, right, ids[left], ids[right], merged)))
         };
         queue.extend((1..n).filter_map(|right| candidate(&ids, right - 1, right)));
-        while let Some(Reverse((_, left, right, left_id, right_id, whole))) = queue.pop() {
+        while let Some(Reverse((_, left, right, left_id, right_id, merged))) = queue.pop() {
             let stale = !alive[left] || !alive[right] || next[left] != right;
             if stale || ids[left] != left_id || ids[right] != right_id {
                 continue;
             }
-            ids[left] = whole;
+            ids[left] = merged;
             alive[right] = false;
             next[left] = next[right];
             if next[left] != NONE {

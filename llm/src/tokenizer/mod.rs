@@ -25,7 +25,7 @@
 //! ```
 
 mod bpe;
-mod ends;
+mod eog;
 mod error;
 mod keys;
 mod split;
@@ -84,7 +84,7 @@ pub struct Tokenizer {
     eos: Option<u32>,
     unknown: Option<u32>,
     padding: Option<u32>,
-    ends: Vec<u32>,
+    eog: Vec<u32>,
     add_bos: bool,
     add_eos: bool,
 }
@@ -135,8 +135,8 @@ impl Tokenizer {
         let eos = named("tokenizer.ggml.eos_token_id", 2)?;
         let unknown = named("tokenizer.ggml.unknown_token_id", 0)?;
         let padding = special("tokenizer.ggml.padding_token_id")?;
-        let stated = ends::KEYS.iter().map(|key| special(key)).collect::<Result<Vec<_>, _>>()?;
-        let ends = ends::find(&ids, &mut kinds, eos, &stated);
+        let stated = eog::KEYS.iter().map(|key| special(key)).collect::<Result<Vec<_>, _>>()?;
+        let eog = eog::find(&ids, &mut kinds, eos, &stated);
         let mut specials: Vec<(String, u32)> = (0u32..)
             .zip(&tokens)
             .filter(|(id, t)| matches!(kinds[*id as usize], Kind::Control | Kind::UserDefined) && !t.is_empty())
@@ -151,7 +151,7 @@ impl Tokenizer {
         };
         let add_bos = file.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(bos_by_default);
         let add_eos = file.bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
-        Ok(Tokenizer { tokens, kinds, ids, scheme, specials, bos, eos, unknown, padding, ends, add_bos, add_eos })
+        Ok(Tokenizer { tokens, kinds, ids, scheme, specials, bos, eos, unknown, padding, eog, add_bos, add_eos })
     }
 
     /// Number of tokens.
@@ -184,14 +184,14 @@ impl Tokenizer {
         self.padding
     }
 
-    /// The tokens that end what a model generates, by rising id: the end of a text, of a turn, of a message.
-    pub fn ends(&self) -> &[u32] {
-        &self.ends
+    /// The tokens that end what a model generates (EOG, end of generation), by rising id: the end of a text, of a turn, of a message.
+    pub fn eog(&self) -> &[u32] {
+        &self.eog
     }
 
-    /// Whether this token ends what a model generates.
-    pub fn is_end(&self, id: u32) -> bool {
-        self.ends.binary_search(&id).is_ok()
+    /// Whether this token is one of [`eog`](Self::eog).
+    pub fn is_eog(&self, id: u32) -> bool {
+        self.eog.binary_search(&id).is_ok()
     }
 
     /// Whether [`Tokenizer::encode`] puts the start token in front.

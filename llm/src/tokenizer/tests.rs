@@ -141,19 +141,19 @@ fn everything_that_ends_a_reply_is_an_end() {
     };
     // Named by keys, whatever their texts; by their texts, whatever the keys.
     let t = with(&[("<a>", 3), ("<b>", 3), ("<c>", 3), ("<|im_end|>", 3)], &[("eos", 256), ("eot", 257), ("eom", 258)]);
-    assert_eq!(t.ends(), [256, 257, 258, 259]);
-    assert!(t.is_end(259) && !t.is_end(65));
+    assert_eq!(t.eog(), [256, 257, 258, 259]);
+    assert!(t.is_eog(259) && !t.is_eog(65));
     // A name that nothing else has counts though the file has it as an ordinary token, and is then not shown.
     let t = with(&[("<|im_end|>", 1), ("</s>", 1), ("<|end_of_text|>", 4)], &[]);
-    assert_eq!((t.ends(), t.decode(&[256, 257])), (&[256, 258][..], "</s>".to_owned()));
-    assert_eq!(with(&[("</s>", 3)], &[]).ends(), [256]);
+    assert_eq!((t.eog(), t.decode(&[256, 257])), (&[256, 258][..], "</s>".to_owned()));
+    assert_eq!(with(&[("</s>", 3)], &[]).eog(), [256]);
     // Harmony: an end of a part is none of the reply.
     let t = with(&[("<|end|>", 3), ("<|return|>", 3), ("<|call|>", 3)], &[]);
-    assert_eq!(t.ends(), [257, 258]);
-    assert_eq!(with(&[("<|end|>", 3)], &[]).ends(), [256]);
+    assert_eq!(t.eog(), [257, 258]);
+    assert_eq!(with(&[("<|end|>", 3)], &[]).eog(), [256]);
     // Files are separated by tokens with keys, or with names.
-    assert_eq!(with(&[("<|file_sep|>", 3), ("<|fim_pad|>", 1), ("<PAD>", 3)], &[]).ends(), [256, 258]);
-    assert_eq!(with(&[("<|file_sep|>", 3), ("<x>", 3)], &[("fim_sep", 257)]).ends(), [257]);
+    assert_eq!(with(&[("<|file_sep|>", 3), ("<|fim_pad|>", 1), ("<PAD>", 3)], &[]).eog(), [256, 258]);
+    assert_eq!(with(&[("<|file_sep|>", 3), ("<x>", 3)], &[("fim_sep", 257)]).eog(), [257]);
     let mut w = bytes_only();
     w.key("tokenizer.ggml.eot_token_id", 256u32);
     assert!(matches!(tokenizer(&w), Err(TokenizerError::SpecialId { key: "tokenizer.ggml.eot_token_id", .. })));

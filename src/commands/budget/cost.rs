@@ -36,11 +36,14 @@ impl Subject {
         self.product.kernel(self.family.format)
     }
 
-    /// The case that runs it, which writes codes of its outputs if it reads codes, as in a step.
+    /// The case that runs it, which quantizes its outputs if it reads quantized activations, as in a step.
     pub fn case(&self, (rows, cols): (usize, usize)) -> Result<Case, Failure> {
         let subject = cases::Subject::Gemv { format: self.family.format, product: self.product };
-        let codes = self.product.codes(self.family.format).map_or(String::new(), |c| format!(",codes={}", c as u32));
-        let text = format!("rows={rows},cols={cols}{codes}");
+        let quantized = self
+            .product
+            .quant_format(self.family.format)
+            .map_or(String::new(), |c| format!(",quant_format={}", c as u32));
+        let text = format!("rows={rows},cols={cols}{quantized}");
         subject.parse(&text).map_err(|e| Failure::usage(format!("{} with {text}: {e}", self.kernel())))
     }
 
@@ -83,7 +86,7 @@ impl Cost {
         let (kernel, family, case) = (s.kernel(), s.family, s.case((rows, cols))?);
         let operation = |e: String| Failure::new(Kind::Operation, format!("{kernel} with {case}: {e}"));
         let bytes = family.format.tensor_bytes(rows, cols).map_err(|e| Failure::usage(e.to_string()))?;
-        // Outputs, and those of them that are coded.
+        // Outputs, and those of them that are quantized.
         let written =
             4 * rows + if s.activations == Activations::F32 { 0 } else { families::bytes(s.activations, rows) };
         let ran = profiles(&case)?.into_iter().find(|p| p.kernel == kernel);

@@ -263,8 +263,8 @@ fn every_family_has_a_kernel_and_a_case_that_writes_codes_if_it_reads_them() {
             for cols in WIDTHS {
                 let case = subject.case((ROWS, cols)).ok().unwrap().to_string();
                 assert!(case.contains(&format!("rows=128,cols={cols}")), "{name}: {case}");
-                let codes = case.contains(",codes=") && !case.contains(",codes=0");
-                assert_eq!(codes, name.contains("_i"), "{name}: {case}");
+                let quantizes = case.contains(",quant_format=") && !case.contains(",quant_format=0");
+                assert_eq!(quantizes, name.contains("_i"), "{name}: {case}");
             }
         }
     }

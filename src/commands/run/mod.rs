@@ -166,7 +166,7 @@ fn decode(
     let start = Instant::now();
     while generated.len() < args.count {
         generated.push(next);
-        if ends.is_some_and(|t| t.is_end(next)) {
+        if ends.is_some_and(|t| t.is_eog(next)) {
             ended_by = BY_TOKEN;
             break;
         }

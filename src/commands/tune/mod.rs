@@ -236,7 +236,7 @@ fn print(found: &[Found], rows: &[Tuned], args: &TuneArgs) {
     }
     if found.iter().any(|f| f.origin.by == BY_TIME) {
         println!(
-            "by time: medians of {} graphs of {} products each, which write codes of what they compute, over weights that no cache holds",
+            "by time: medians of {} graphs of {} products each, which quantize what they compute, over weights that no cache holds",
             time::SAMPLES,
             time::PRODUCTS
         );

@@ -5,7 +5,7 @@
 //! memory  = DRAM bytes / min(bandwidth, bytes in flight / latency)
 //! issue   = instructions of warps / (4 a clock and busy multiprocessor)
 //! pipe    = the same, with the slots that issue while the busiest pipe works
-//! product = its launch; with codes, which it also writes of what it computes, 2 latencies more
+//! product = its launch; if it quantizes what it computes, 2 latencies more
 //! ```
 //!
 //! The last block of a group of outputs counts it, and reads it again: two ways to memory and back, one after the other.
@@ -75,8 +75,8 @@ pub struct Cost {
     in_flight: f64,
     /// Blocks that a multiprocessor holds.
     resident: f64,
-    /// Whether it writes codes.
-    codes: bool,
+    /// Whether it quantizes what it computes.
+    quantizes: bool,
     /// Bytes of a row of weights on the device.
     row: f64,
 }
@@ -100,8 +100,8 @@ impl<'a> Codes<'a> {
     /// Runs a product, and weighs its machine code.
     pub fn cost(&mut self, gpu: &Sheet, format: Format, product: Product, cols: usize) -> Result<Cost, String> {
         let subject = Subject::Gemv { format, product };
-        let written = product.codes(format);
-        let asked = written.map_or(String::new(), |c| format!(",codes={}", c as u32));
+        let written = product.quant_format(format);
+        let asked = written.map_or(String::new(), |c| format!(",quant_format={}", c as u32));
         let case = subject.parse(&format!("rows={ROWS},cols={cols}{asked}")).map_err(|e| e.to_string())?;
         let mut bench = Gpu::new(self.sm, &self.module, PROFILE)?;
         case.run(&mut bench).map_err(|e| format!("{case}: {e}"))?;
@@ -128,7 +128,7 @@ impl<'a> Codes<'a> {
             pipe: busiest + slots.kernel - loops.map_or(0.0, |l| l.slots),
             in_flight: slots.block_in_flight(threads),
             resident: f64::from(occupancy.blocks()),
-            codes: written.is_some(),
+            quantizes: written.is_some(),
             row: bytes as f64 / ROWS as f64,
         })
     }
@@ -148,7 +148,7 @@ impl Cost {
         let full = gpu.bandwidth * 1e3 * READS;
         let reached = if self.in_flight > 0.0 { full.min(self.in_flight * resident / LATENCY) } else { full };
         let memory = self.row * rows as f64 / reached;
-        STEP + issue.max(memory) + if self.codes { 2.0 * LATENCY } else { 0.0 }
+        STEP + issue.max(memory) + if self.quantizes { 2.0 * LATENCY } else { 0.0 }
     }
 }
 
@@ -157,8 +157,8 @@ mod tests {
     use super::*;
     use crate::commands::profile::gpus;
 
-    fn cost(issue: f64, codes: bool) -> Cost {
-        Cost { blocks: 16.0, issue, pipe: issue, in_flight: 1e6, resident: 4.0, codes, row: 4096.0 * 18.0 / 128.0 }
+    fn cost(issue: f64, quantizes: bool) -> Cost {
+        Cost { blocks: 16.0, issue, pipe: issue, in_flight: 1e6, resident: 4.0, quantizes, row: 4096.0 * 18.0 / 128.0 }
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
         let slots = ROWS as f64 * 4096.0 / 32.0;
         let time = cost(4.0 * slots, false).time(gpu, 24576);
         assert!((time - STEP - 12.04).abs() < 0.02, "{time}");
-        let [with, without] = [true, false].map(|codes| cost(1.0, codes).time(gpu, 24576));
+        let [with, without] = [true, false].map(|quantizes| cost(1.0, quantizes).time(gpu, 24576));
         assert!((with - without - 2.0 * LATENCY).abs() < 1e-9);
     }
 

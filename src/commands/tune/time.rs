@@ -17,7 +17,7 @@ const COLD_BYTES: usize = 320 << 20;
 /// Copies of small weights, at most: each has a launch to itself.
 const COPIES: usize = PRODUCTS;
 
-/// Microseconds of a product, which with codes writes those of what it computes, by the activations that the format takes; medians.
+/// Microseconds of a product, which quantizes what it computes if its own activations are quantized, by the activations that the format takes; medians.
 pub fn times(
     stream: &Stream,
     format: Format,
@@ -60,20 +60,24 @@ fn products(
     let x = stream.upload(&(0..cols).map(|i| (i % 17) as f32 / 8.0 - 1.0).collect::<Vec<f32>>())?;
     let mut y = stream.zeros::<f32>(rows as usize)?;
     let of = QuantizedProduct::of(format, activations);
-    let mut codes = stream.zeros::<U32x4>(of.map_or(1, |c| c.codes().len(cols) as usize))?;
+    let mut activations = stream.zeros::<U32x4>(of.map_or(1, |c| c.quant_format().len(cols) as usize))?;
     if let Some(of) = of {
-        Quantize::new(of.codes(), &x, &mut codes, cols).launch(&mut &*stream)?;
+        Quantize::new(of.quant_format(), &x, &mut activations, cols).launch(&mut &*stream)?;
     }
-    // As in a decoding step: a product writes the codes of what it computes.
-    let next = of.map(QuantizedProduct::codes).filter(|c| rows.is_multiple_of(c.block()));
-    let mut coded = stream.zeros::<U32x4>(next.map_or(1, |c| c.len(rows) as usize))?;
-    let mut counted = stream.zeros::<u32>(quant_format::groups(rows) as usize)?;
+    // As in a decoding step: a product quantizes what it computes.
+    let next = of.map(QuantizedProduct::quant_format).filter(|c| rows.is_multiple_of(c.block()));
+    let mut quantized = stream.zeros::<U32x4>(next.map_or(1, |c| c.len(rows) as usize))?;
+    let mut group_counters = stream.zeros::<u32>(quant_format::groups(rows) as usize)?;
     stream.capture(|scope| {
         weights.iter().cycle().take(PRODUCTS).try_for_each(|weights| match of {
             None => Gemv::new(format, weights, rows, cols, &x, &mut y).launch(scope),
             Some(of) => {
-                let written = next.map(|codes| OutputQuantization { codes, coded: &mut coded, counted: &mut counted });
-                Gemv::quantized(of, weights, rows, cols, &codes, &mut y).quantize_output(written).launch(scope)
+                let written = next.map(|format| OutputQuantization {
+                    format,
+                    quantized: &mut quantized,
+                    group_counters: &mut group_counters,
+                });
+                Gemv::quantized(of, weights, rows, cols, &activations, &mut y).quantize_output(written).launch(scope)
             }
         })
     })

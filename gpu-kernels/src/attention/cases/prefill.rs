@@ -190,7 +190,7 @@ impl Prompt {
             }
             return Ok(());
         }
-        let range = self.layer.first(position as u32) as usize..position + 1;
+        let range = self.layer.window_start(position as u32) as usize..position + 1;
         for h in 0..q_heads {
             let at = (kv_heads + h / (q_heads / kv_heads)) * capacity * dim;
             let (keys, values) = (&keys[at..][..capacity * dim], &values[at..][..capacity * dim]);

@@ -6,7 +6,7 @@ use crate::attention::step::StepArguments;
 use crate::attention::{AttnStepF16, AttnStepF32, AttnStepQ8, partials_len};
 use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, close, why};
 use crate::gemv::OutputQuantization;
-use crate::gemv::cases::{Asked, in_turn};
+use crate::gemv::cases::{QuantizedOutput, in_turn};
 use crate::kv::{KvType, QkvStoreF16, QkvStoreF32, QkvStoreQ8};
 use crate::layer::{FUSED, Layer, NEOX, QK_NORM};
 use crate::rope::{self, Rotation, rope_tables};
@@ -113,16 +113,16 @@ const SIZES: NamedSizes = &[
     ("capacity", 256),
     ("position", 255),
     ("fused", 1),
-    // Number of the codes that results are written as too.
-    ("codes", 0),
+    // The number of the format that results are quantized to as well.
+    ("quant_format", 0),
 ];
 
 /// Every head size, group, edge of a part and of the window that the step has to get right.
 fn step_shapes(kv: KvType) -> Vec<Vec<usize>> {
     let mut all: Vec<Vec<usize>> = Vec::new();
     let mut add = |v: [usize; 11]| {
-        let codes = in_turn(all.len(), v[1] * v[3]);
-        all.push(v.into_iter().chain([codes]).collect());
+        let format = in_turn(all.len(), v[1] * v[3]);
+        all.push(v.into_iter().chain([format]).collect());
     };
     // Head sizes, and rotations of both kinds, whole and partial.
     for (i, dim) in [32, 64, 80, 96, 128, 192, 256].into_iter().enumerate() {
@@ -173,7 +173,7 @@ pub struct StepArgs<'a> {
     pub layer: Layer,
 }
 
-/// What attention writes: partial results, counters, the output, and codes of that.
+/// What attention writes: partial results, counters, the output, and that quantized.
 pub type Work<'a> =
     (&'a mut DeviceSlice<f32>, &'a mut DeviceSlice<u32>, &'a mut DeviceSlice<f32>, Option<OutputQuantization<'a>>);
 
@@ -220,7 +220,7 @@ impl StepArgs<'_> {
         (partials, counters, y, written): Work<'_>,
         y_stride: u32,
     ) -> Result<(), L::Error> {
-        let (codes, coded, counted) = OutputQuantization::arguments(written);
+        let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);
         let StepArgs { weights: (q_weight, k_weight), tables: (cos, sin), columns, stride, layer } = *self;
         let arguments = StepArguments {
             qkv,
@@ -232,11 +232,11 @@ impl StepArgs<'_> {
             partials,
             counters,
             y,
-            coded,
-            counted,
+            quantized,
+            group_counters,
             stride,
             y_stride,
-            codes,
+            quant_format,
             layer,
         };
         // SAFETY: the caller's promise.
@@ -261,7 +261,7 @@ fn step_of<B: Bench, T: Stored>(
     only_store: bool,
 ) -> Outcome {
     let step = Step::<B, T>::new(shape, bench, rng, only_store)?;
-    let (qkv, y) = step.launch(bench, kv, shape.size("codes")?)?;
+    let (qkv, y) = step.launch(bench, kv, shape.size("quant_format")?)?;
     let stored = step.stored(bench)?;
     for c in 0..step.columns {
         step.compare_inputs(c, &qkv[c * step.stride..][..step.stride])?;
@@ -376,8 +376,8 @@ impl<B: Bench, T: Stored> Step<B, T> {
         rope::reference(heads, self.position(c), norm, &rotation)
     }
 
-    /// Launches what is asked for; the inputs and the outputs after that.
-    fn launch(&self, bench: &mut B, kv: KvType, codes: usize) -> Result<(Vec<f32>, Vec<f32>), Failure> {
+    /// Launches what is output for; the inputs and the outputs after that.
+    fn launch(&self, bench: &mut B, kv: KvType, quant_format: usize) -> Result<(Vec<f32>, Vec<f32>), Failure> {
         let (q_heads, kv_heads, dim) = self.heads();
         let place = |c: usize| {
             let (k, v) = &self.caches[self.sequence(c)];
@@ -404,8 +404,8 @@ impl<B: Bench, T: Stored> Step<B, T> {
             let mut partials = bench.output::<f32>(partials_len(self.columns, &self.layer) as usize)?;
             let mut counters = bench.upload(&vec![0u32; self.columns * kv_heads])?;
             let mut y = bench.upload(&vec![-77.0f32; self.columns * self.y_stride])?;
-            let mut asked = Asked::new(bench, codes, self.columns, q_heads * dim)?;
-            let written = asked.as_mut().map(Asked::written);
+            let mut output = QuantizedOutput::new(bench, quant_format, self.columns, q_heads * dim)?;
+            let written = output.as_mut().map(QuantizedOutput::written);
             let work = (&mut *partials, &mut *counters, &mut *y, written);
             // SAFETY: as for the store.
             unsafe { args.attend(bench, kv, &qkv, work, self.y_stride as u32) }?;
@@ -413,8 +413,8 @@ impl<B: Bench, T: Stored> Step<B, T> {
                 return Err(Failure::Wrong("a counter is not back at zero".into()));
             }
             outputs = bench.read(&y)?;
-            if let Some(asked) = asked {
-                asked.check(bench, &outputs, self.y_stride)?;
+            if let Some(output) = output {
+                output.check(bench, &outputs, self.y_stride)?;
             }
         }
         Ok((bench.read(&qkv)?, outputs))
@@ -465,7 +465,7 @@ impl<B: Bench, T: Stored> Step<B, T> {
             return Ok(());
         }
         let q = self.turned(c, 0, q_heads, &self.weights.0);
-        let range = self.layer.first(self.position(c) as u32) as usize..self.position(c) + 1;
+        let range = self.layer.window_start(self.position(c) as u32) as usize..self.position(c) + 1;
         for h in 0..q_heads {
             let (first, len) = (self.row(h / (q_heads / kv_heads), 0) * dim, self.capacity * dim);
             let (keys, values) = (&keys[first..][..len], &values[first..][..len]);

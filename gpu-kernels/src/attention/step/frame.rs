@@ -33,7 +33,7 @@ pub struct Args {
     pub partials: InOut<f32>,
     pub counters: InOut<u32>,
     pub y: Out<f32>,
-    /// Codes of `y` that are asked for.
+    /// How `y` is quantized, if it is.
     pub quantizer: Option<OutputQuantizer>,
     pub stride: u32,
     pub y_stride: u32,
@@ -159,7 +159,7 @@ pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
     let (dim, group) = (layer.head_dim as usize, layer.group() as usize);
 
     let valid = c.position < c.capacity && c.position < layer.context;
-    let start = layer.first(c.position);
+    let start = layer.window_start(c.position);
     let length = if valid { c.position + 1 - start } else { 1 };
     let part = positions(length, splits);
     let before = split * part;
@@ -232,7 +232,7 @@ pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
     }
     if complete && let Some(quantizer) = a.quantizer {
         sync::block();
-        code(&a, quantizer, role);
+        quantize(&a, quantizer, role);
     }
 }
 
@@ -331,11 +331,11 @@ unsafe fn merge_parts(a: &Args, spot: &Spot, used: u32) {
     });
 }
 
-/// Brings the results of the block's heads to be coded, a group a warp.
+/// Brings the results of the block's heads to be quantized, a group a warp.
 ///
 /// All threads of the block make this call.
 #[device]
-unsafe fn code(a: &Args, quantizer: OutputQuantizer, role: impl Role) {
+unsafe fn quantize(a: &Args, quantizer: OutputQuantizer, role: impl Role) {
     let spot = Spot::of(a, role);
     let (of_group, cols) = (a.layer.group() * a.layer.head_dim, a.layer.q_heads * a.layer.head_dim);
     let (from, to) = (spot.head * of_group, (spot.head + 1) * of_group);

@@ -7,7 +7,7 @@
 //! | `partials` | f32 workspace of [`partials_len`] |
 //! | `counters` | u32 `[columns, kv_heads]`: zero before the first launch, and again after every launch |
 //! | `y` | f32, column `c` from `c * y_stride` on: `[q_heads, head_dim]` |
-//! | `codes`, `coded`, `counted` | [codes](crate::gemv::quant_format) of `y` that are asked for |
+//! | `quant_format`, `quantized`, `group_counters` | `y` as [quantized activations](crate::gemv::quant_format), if they are asked for |
 //!
 //! With [`FUSED`](crate::layer::FUSED) each column is of a sequence of its own, and `qkv` is as the projection left it. Without,
 //! [`store`](crate::kv::store) came before, `qkv` holds turned queries, and columns may be of one sequence: token `i` of a
@@ -94,11 +94,11 @@ macro_rules! arguments {
             partials: (InOut<f32>),
             counters: (InOut<u32>),
             y: (InOut<f32>),
-            coded: (Out<U32x4>),
-            counted: (InOut<u32>),
+            quantized: (Out<U32x4>),
+            group_counters: (InOut<u32>),
             stride: (u32),
             y_stride: (u32),
-            codes: (u32),
+            quant_format: (u32),
             layer: (Layer),
         }
     };
@@ -123,7 +123,7 @@ impl frame::Args {
             partials: given.partials,
             counters: given.counters,
             y: given.y.into(),
-            quantizer: OutputQuantizer::asked(given.codes, given.coded, given.counted),
+            quantizer: OutputQuantizer::asked(given.quant_format, given.quantized, given.group_counters),
             stride: given.stride,
             y_stride: given.y_stride,
             layer: given.layer,
@@ -133,20 +133,20 @@ impl frame::Args {
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl StepArguments<'_> {
-    /// Launches the entry point for caches of a type, `ahead` as a programmatic launch.
+    /// Launches the entry point for caches of a type, `programmatic` as a programmatic launch.
     ///
     /// # Errors
     /// What the launcher reports, a broken contract first of all.
     ///
     /// # Safety
-    /// As for [`Launcher::launch_unchecked`], of the caches that the columns lead to; and with `ahead` as for [`Programmatic::new`].
-    pub unsafe fn launch<L: Launcher>(self, on: &mut L, kv: KvType, ahead: bool) -> Result<(), L::Error> {
+    /// As for [`Launcher::launch_unchecked`], of the caches that the columns lead to; and with `programmatic` as for [`Programmatic::new`].
+    pub unsafe fn launch<L: Launcher>(self, on: &mut L, kv: KvType, programmatic: bool) -> Result<(), L::Error> {
         // SAFETY: the caller's promise.
         unsafe {
             match kv {
-                KvType::F16 => on.launch_ahead(AttnStepF16::from(self), ahead),
-                KvType::F32 => on.launch_ahead(AttnStepF32::from(self), ahead),
-                KvType::Int8 => on.launch_ahead(AttnStepQ8::from(self), ahead),
+                KvType::F16 => on.launch_programmatic(AttnStepF16::from(self), programmatic),
+                KvType::F32 => on.launch_programmatic(AttnStepF32::from(self), programmatic),
+                KvType::Int8 => on.launch_programmatic(AttnStepQ8::from(self), programmatic),
             }
         }
     }
@@ -196,7 +196,11 @@ fn check(m: &'static KernelMeta, given: &Seen<'_>) -> Result<(), ContractError> 
     contract::at_least(m, "partials", given.partials.len(), (partials_len(n, l), "partials_len"))?;
     contract::multiple_of(m, "partials", (given.partials.address(), "its address"), 16u32)?;
     contract::at_least(m, "counters", given.counters.len(), (n as u64 * kv_heads, "columns * kv_heads"))?;
-    let outputs = QuantizedOutputs { codes: given.codes, coded: given.coded, counted: given.counted };
+    let outputs = QuantizedOutputs {
+        quant_format: given.quant_format,
+        quantized: given.quantized,
+        group_counters: given.group_counters,
+    };
     outputs.check(m, n as u32, (l.q_heads * l.head_dim, "q_heads * head_dim"))
 }
 

@@ -19,7 +19,7 @@ use crate::cases::{
 use crate::format::{Format, Layout};
 pub use multiply::{Inputs, Outputs, multiply};
 pub use product::{Product, gemm, gemv};
-pub use quantized::{Asked, in_turn};
+pub use quantized::{QuantizedOutput, in_turn};
 
 /// Matrix times vectors, by the format of the weights and the entry point.
 pub struct Products;
@@ -37,9 +37,9 @@ macro_rules! products {
     )* };
 }
 
-macro_rules! coded_products {
-    (($all:ident) $($F:ident { $($codes:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => { $($(
-        let budget = budget::of(Layout::$F, QuantFormat::$codes.activations());
+macro_rules! quantized_products {
+    (($all:ident) $($F:ident { $($quant_format:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => { $($(
+        let budget = budget::of(Layout::$F, QuantFormat::$quant_format.activations());
         $all.push(Listed::new::<$Gemv<'_>>(BENCHMARK, budget));
     )*)* };
 }
@@ -55,7 +55,7 @@ impl Operation for Products {
             Listed::new::<GemvF16V3<'_>>(BENCHMARK, variant),
         ];
         crate::formats! { product products (all) }
-        let rounds = "codes of one vector, which products write themselves";
+        let rounds = "quantizes one vector, which products do themselves";
         all.extend([
             Listed::unmeasured::<PlanesI8<'_>>(rounds),
             Listed::unmeasured::<PlanesI16<'_>>(rounds),
@@ -63,7 +63,7 @@ impl Operation for Products {
             Listed::unmeasured::<PlanesQ2I16<'_>>(rounds),
             Listed::unmeasured::<QuantizeI8<'_>>(rounds),
         ]);
-        crate::formats! { quantized coded_products (all) }
+        crate::formats! { quantized quantized_products (all) }
         all
     }
 
@@ -73,14 +73,14 @@ impl Operation for Products {
     }
 
     fn launches((format, product): (Format, Product)) -> Vec<&'static str> {
-        product.codes(format).map(QuantFormat::kernel).into_iter().chain([product.meta(format).name]).collect()
+        product.quant_format(format).map(QuantFormat::kernel).into_iter().chain([product.meta(format).name]).collect()
     }
 
     fn sizes((_, product): (Format, Product)) -> NamedSizes {
         match product {
             Product::Gemm | Product::GemmSwiglu => &[("rows", 1024), ("cols", 1024), ("columns", 8), ("flags", 0)],
-            product if product.is_coded() => {
-                &[("rows", 1024), ("cols", 1024), ("columns", 1), ("flags", 0), ("codes", 0)]
+            product if product.is_quantized() => {
+                &[("rows", 1024), ("cols", 1024), ("columns", 1), ("flags", 0), ("quant_format", 0)]
             }
             _ => &[("rows", 1024), ("cols", 1024), ("columns", 1), ("flags", 0)],
         }
@@ -95,19 +95,19 @@ impl Operation for Products {
     }
 }
 
-/// Shapes of a product: `[rows, cols, columns, flags]`, and of one with codes also the number of those that it writes.
+/// Shapes of a product: `[rows, cols, columns, flags]`, and of a quantized one also the number of the format that it quantizes to.
 fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     let block = format.block_elems();
     let cols = |n: usize| n.div_ceil(block) * block;
     // One element or block; fewer units than lanes; no power of two; full runs of lanes, and rests; more than is staged
     // at a time, which is 4096 columns of one and 1024 of eight.
-    let in_planes = |codes: Option<QuantFormat>| codes.is_some_and(|c| c != QuantFormat::I8);
-    let codes = product.codes(format);
+    let in_planes = |format: Option<QuantFormat>| format.is_some_and(|c| c != QuantFormat::I8);
+    let quant_format = product.quant_format(format);
     let widths: &[usize] = match product {
-        Product::First | Product::Four => &[1, 37, 320, 1056],
+        Product::Naive | Product::FourRows => &[1, 37, 320, 1056],
         Product::Gemv => &[1, 37, 96, 320, 1056, 2144, 4352],
         // A block; several; a run of blocks, and rests; two runs.
-        Product::Int8 | Product::Int16 if in_planes(codes) => &[1, 320, 1056, 4096, 4352, 8320],
+        Product::Int8 | Product::Int16 if in_planes(quant_format) => &[1, 320, 1056, 4096, 4352, 8320],
         // A block; several; runs of two and four units a lane, and rests.
         Product::Int8 | Product::Int16 => &[1, 320, 1056, 4352],
         Product::GemvSwiglu | Product::Int8Swiglu | Product::Int16Swiglu => &[96, 1056],
@@ -116,7 +116,7 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     };
     // Flags and columns change from shape to shape.
     let flags = |i: usize| match product {
-        Product::First | Product::Four => 0,
+        Product::Naive | Product::FourRows => 0,
         _ if product.swiglu() => [NORM | NEXT, 0, ADD | NORM, NEXT][i % 4],
         _ => [0, ADD | NORM | NEXT, ADD, NORM, NEXT, ADD | NEXT][i % 6],
     } as usize;
@@ -131,21 +131,21 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         // Few rows, and rows that do not fill a block.
         all.push(vec![[3, 1, 5][i % 3], cols(*width), columns(i), flags(i)]);
     }
-    if product == Product::Four {
+    if product == Product::FourRows {
         // Several blocks of threads, also of short rows; more columns than are staged at a time.
         all.extend([vec![37, 1024, 1, 0], vec![1030, 32, 1, 0], vec![6, 4353, 1, 0]]);
-    } else if codes.is_some() && product.swiglu() {
+    } else if quant_format.is_some() && product.swiglu() {
         // Several blocks of threads.
         all.push(vec![37, cols(256), 1, flags(2)]);
-    } else if codes == Some(QuantFormat::I8) {
+    } else if quant_format == Some(QuantFormat::I8) {
         all.push(vec![37, cols(512), 1, flags(5)]);
-    } else if codes.is_some() {
+    } else if quant_format.is_some() {
         all.extend([vec![32, 512, 1, 0], vec![33, 256, 1, flags(5)], vec![70, 4096, 1, flags(1)]]);
     }
-    if codes.is_some() {
+    if quant_format.is_some() {
         // Outputs of whole blocks, of one group and of several, the last of which may be of fewer.
         let rows = [32, 128, 160, 288, 384];
-        let n = codes.map_or(0, |c| c as usize) + usize::from(product.swiglu());
+        let n = quant_format.map_or(0, |c| c as usize) + usize::from(product.swiglu());
         all.extend((0..4).map(|i| vec![rows[(n + i) % 5], cols(96), 1 + (n + i) % 2, flags(n + i)]));
         for (i, shape) in all.iter_mut().enumerate() {
             shape.push(in_turn(n + i, shape[0]));
@@ -194,8 +194,8 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
     if flags & NEXT != 0 {
         inputs.next = Some(rng.floats(rows));
     }
-    if product.is_coded() {
-        inputs.codes = shape.size("codes")?;
+    if product.is_quantized() {
+        inputs.quant_format = shape.size("quant_format")?;
     }
     let got = multiply(bench, &t, product, &inputs)?;
 
@@ -208,8 +208,8 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
         });
         let dots = reference(&weights, x, None).into_iter().zip(magnitudes(&weights, x));
         let mut dots: Vec<About> = dots.map(|(y, yabs)| About(y * factor, 1e-5 * yabs * factor)).collect();
-        if let Some(codes) = product.codes(format) {
-            let rounding = planes::rounding(&weights, x, codes.bytes(), codes.block());
+        if let Some(format) = product.quant_format(format) {
+            let rounding = planes::rounding(&weights, x, format.bytes(), format.block());
             dots.iter_mut().zip(rounding).for_each(|(dot, error)| dot.1 += factor * error);
         }
         let want: Vec<About> = (0..rows)

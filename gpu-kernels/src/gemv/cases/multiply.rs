@@ -1,7 +1,7 @@
 //! The launch of a product with a tensor.
 
 use super::product::Product;
-use super::quantized::Asked;
+use super::quantized::QuantizedOutput;
 use crate::cases::{Bench, Failure, Tensor, refused};
 use crate::format::Format;
 use crate::gemv::four_rows::GemvF16V3;
@@ -37,8 +37,8 @@ pub struct Inputs {
     pub norm: Option<(Vec<f32>, f32)>,
     /// The weight of the next norm.
     pub next: Option<Vec<f32>>,
-    /// Number of the codes that outputs are written as too, and compared with what a launch of its own gives; 0: none.
-    pub codes: usize,
+    /// Number of the format that outputs are quantized to as well, and compared with what a launch of its own gives; 0: none.
+    pub quant_format: usize,
 }
 
 impl Inputs {
@@ -60,30 +60,30 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
     let nothing = |n: usize| vec![f32::NAN; n];
     let mut y = bench.upload(&nothing(i.columns * i.y_stride))?;
     let mut scaled = bench.upload(&nothing(i.columns * i.y_stride))?;
-    let (columns, codes) = (i.columns as u32, product.codes(t.format));
-    let parts = parts_with(codes, rows32, cols, product.swiglu()) as usize;
+    let (columns, format) = (i.columns as u32, product.quant_format(t.format));
+    let parts = parts_with(format, rows32, cols, product.swiglu()) as usize;
     let mut sums = bench.upload(&nothing(i.columns * parts))?;
-    // Codes that are not written give sums that nobody expects.
-    let vectors = codes.map_or(1, |c| i.columns * c.len(cols) as usize);
-    let mut codes = bench.upload(&vec![U32x4([u32::MAX; 4]); vectors])?;
-    let mut asked = Asked::new(bench, i.codes, i.columns, rows)?;
+    // Activations that are not written give sums that nobody expects.
+    let vectors = format.map_or(1, |c| i.columns * c.len(cols) as usize);
+    let mut activations = bench.upload(&vec![U32x4([u32::MAX; 4]); vectors])?;
+    let mut output = QuantizedOutput::new(bench, i.quant_format, i.columns, rows)?;
     match (product, t.format) {
-        (Product::First, Format::F32) => {
+        (Product::Naive, Format::F32) => {
             bench.launch(GemvF32V1 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
         }
-        (Product::Four, _) => {
+        (Product::FourRows, _) => {
             bench.launch(GemvF16V3 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
         }
-        (Product::First, _) => {
+        (Product::Naive, _) => {
             bench.launch(GemvQ80V1 { weights: &records, x: &x, y: &mut y, rows: rows32, cols })?;
         }
         _ => {
-            let mut launch = match product.coded(t.format) {
+            let mut launch = match product.quantized(t.format) {
                 None => Gemv::new(t.format, &records, rows32, cols, &x, &mut y),
-                Some(coded) => {
-                    let quantize = Quantize::new(coded.codes(), &x, &mut codes, cols);
+                Some(product) => {
+                    let quantize = Quantize::new(product.quant_format(), &x, &mut activations, cols);
                     quantize.columns(columns, i.x_stride as u32).launch(bench)?;
-                    Gemv::quantized(coded, &records, rows32, cols, &codes, &mut y)
+                    Gemv::quantized(product, &records, rows32, cols, &activations, &mut y)
                 }
             };
             launch = launch.columns(columns, i.x_stride as u32, i.y_stride as u32);
@@ -99,12 +99,12 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
             if let Some(weight) = &weight {
                 launch = launch.next(weight, &mut scaled, &mut sums);
             }
-            launch.quantize_output(asked.as_mut().map(Asked::written)).launch(bench)?;
+            launch.quantize_output(output.as_mut().map(QuantizedOutput::written)).launch(bench)?;
         }
     }
-    if let Some(asked) = asked {
+    if let Some(output) = output {
         let values = bench.read(if i.next.is_some() { &scaled } else { &y })?;
-        asked.check(bench, &values, i.y_stride)?;
+        output.check(bench, &values, i.y_stride)?;
     }
     Ok(Outputs { y: bench.read(&y)?, scaled: bench.read(&scaled)?, sums: bench.read(&sums)? })
 }

@@ -10,9 +10,9 @@ use warpsmith_device::{Kernel, KernelMeta};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Product {
     /// The first variant, one column.
-    First,
+    Naive,
     /// The variant with four rows a group of lanes, one column.
-    Four,
+    FourRows,
     /// One column.
     Gemv,
     /// One column, with gates and ups.
@@ -36,13 +36,13 @@ impl Product {
     pub fn of(format: Format) -> Vec<Product> {
         let mut all = vec![Product::Gemv, Product::GemvSwiglu, Product::Gemm, Product::GemmSwiglu];
         if matches!(format, Format::F32 | Format::Q8_0) {
-            all.insert(0, Product::First);
+            all.insert(0, Product::Naive);
         }
         if format == Format::F16 {
-            all.push(Product::Four);
+            all.push(Product::FourRows);
         }
-        let coded = [Product::Int8, Product::Int16, Product::Int8Swiglu, Product::Int16Swiglu];
-        all.extend(coded.into_iter().filter(|p| p.codes(format).is_some()));
+        let quantized = [Product::Int8, Product::Int16, Product::Int8Swiglu, Product::Int16Swiglu];
+        all.extend(quantized.into_iter().filter(|p| p.quant_format(format).is_some()));
         all
     }
 
@@ -55,19 +55,19 @@ impl Product {
         }
     }
 
-    /// Whether that is codes of quantized activations.
-    pub fn is_coded(self) -> bool {
+    /// Whether they are quantized.
+    pub fn is_quantized(self) -> bool {
         self.activations() != Activations::F32
     }
 
-    /// The format with the codes that it reads.
-    pub(super) fn coded(self, format: Format) -> Option<QuantizedProduct> {
+    /// The format with that of the activations that it reads.
+    pub(super) fn quantized(self, format: Format) -> Option<QuantizedProduct> {
         QuantizedProduct::of(format, self.activations())
     }
 
-    /// The codes that it reads.
-    pub fn codes(self, format: Format) -> Option<QuantFormat> {
-        self.coded(format).map(QuantizedProduct::codes)
+    /// The format of the quantized activations that it reads.
+    pub fn quant_format(self, format: Format) -> Option<QuantFormat> {
+        self.quantized(format).map(QuantizedProduct::quant_format)
     }
 
     /// Whether it takes gates and ups.
@@ -78,11 +78,11 @@ impl Product {
     /// The entry point.
     pub fn meta(self, format: Format) -> &'static KernelMeta {
         match (self, format) {
-            (Product::First, Format::F32) => GemvF32V1::META,
-            (Product::First, _) => GemvQ80V1::META,
-            (Product::Four, _) => GemvF16V3::META,
+            (Product::Naive, Format::F32) => GemvF32V1::META,
+            (Product::Naive, _) => GemvQ80V1::META,
+            (Product::FourRows, _) => GemvF16V3::META,
             (Product::Gemm | Product::GemmSwiglu, _) => gemm(format.layout()),
-            (..) => self.coded(format).map_or_else(|| gemv(format.layout()), QuantizedProduct::kernel),
+            (..) => self.quantized(format).map_or_else(|| gemv(format.layout()), QuantizedProduct::kernel),
         }
     }
 

@@ -380,7 +380,7 @@ impl Decoder {
         if shape.prompt {
             choice.allowed = Activations::F32;
         }
-        choice.ahead = self.programmatic();
+        choice.programmatic = self.programmatic();
         let step = Step {
             config: self.model.config(),
             weights: self.model.weights(),

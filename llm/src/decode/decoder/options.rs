@@ -75,7 +75,7 @@ impl Default for DecoderOptions {
 
 /// The activations of decoding steps.
 pub(super) fn choice(model: &Model, options: &DecoderOptions) -> Choice {
-    Choice { allowed: options.activations, tuned: options.tuned, sm: model.device().sm(), ahead: false }
+    Choice { allowed: options.activations, tuned: options.tuned, sm: model.device().sm(), programmatic: false }
 }
 
 /// What the steps of a decoder with these options hold at once, of up to `columns` columns.

@@ -1,4 +1,4 @@
-//! Which tokens end what a model generates.
+//! Which tokens end what a model generates: EOG, end of generation.
 //!
 //! Files name one end of text, and often a token for the end of a turn or of a message; what a model was trained to end with may
 //! be yet another. So, as in llama.cpp (`special_eog_ids` of llama-vocab.cpp), tokens with known names count as well.
