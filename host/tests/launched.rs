@@ -1,0 +1,94 @@
+//! Which kernels decoding launches, and what the others are there for.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+#[path = "common/device.rs"]
+mod device;
+
+use common::*;
+use device::*;
+use gpu_kernels::format::{Format, Layout};
+use gpu_kernels::list::catalogue;
+use std::collections::{BTreeMap, BTreeSet};
+use warpsmith_host::decode::{
+    Activations, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Sequence, SequenceOptions,
+};
+
+const COMPARED: &str = "a simpler variant, which the book and the benchmarks compare with the one that is launched";
+const UNFUSED: &str = "an operation by itself, for programs whose steps are not those of `Decoder`";
+const SAMPLING: &str = "a way to choose tokens, for programs that do not sample with `sample`";
+
+/// The kernels that no decoder launches. A kernel that is neither here nor launched belongs to the ladder.
+const OTHERS: [(&str, &str); 18] = [
+    ("rms_norm_v1", COMPARED),
+    ("gemv_f32_v1", COMPARED),
+    ("gemv_q8_0_v1", COMPARED),
+    ("gemv_f16_v3", "a variant for weights of F16 that a GPU has yet to be asked about"),
+    ("attn_scores", COMPARED),
+    ("attn_softmax", COMPARED),
+    ("attn_weighted_sum", COMPARED),
+    ("attn_decode", COMPARED),
+    ("attn_decode_f32", COMPARED),
+    ("add_rms_norm", UNFUSED),
+    ("residual_add", UNFUSED),
+    ("rope", UNFUSED),
+    ("qk_norm_rope", UNFUSED),
+    ("kv_store", UNFUSED),
+    ("kv_store_f32", UNFUSED),
+    ("argmax", SAMPLING),
+    ("argmax_masked", SAMPLING),
+    ("repetition_penalty", SAMPLING),
+];
+
+/// The kernels of a prompt, of a step, and of a step that is looked into.
+fn launched(model: &Model, kv: KvType, options: DecoderOptions) -> BTreeSet<&'static str> {
+    let mut decoder = Decoder::new(model, DecoderOptions { mode: Mode::Eager, ..options }).unwrap();
+    let mut sequence = Sequence::new(model, SequenceOptions { kv, ..Default::default() }).unwrap();
+    let ((), profile) = decoder
+        .profile(|decoder| {
+            let token = decoder.prefill(&mut sequence, &[1, 2, 3])?;
+            decoder.step(&mut [Feed { sequence: &mut sequence, token }])?;
+            decoder.feed_with_hidden(&mut sequence, token)?;
+            Ok(())
+        })
+        .unwrap();
+    profile.kernels.iter().map(|k| k.name).collect()
+}
+
+/// A model whose matrices take these formats in turn.
+fn model(formats: &[Format]) -> Model {
+    let kind = Synthetic { layers: 1, hidden: 256, feed_forward: 256, formats: formats.to_vec(), ..Default::default() };
+    load(&kind.file())
+}
+
+#[test]
+fn every_kernel_is_launched_by_a_decoder_or_says_what_it_is_there_for() {
+    let mut all = BTreeSet::new();
+    for layout in Layout::ALL {
+        // Of those that share a layout, the one with the most kernels: scales of at least 128 weights.
+        let format = Format::ALL.into_iter().filter(|f| f.layout() == layout).max_by_key(|f| f.block_elems()).unwrap();
+        let model = model(&[format]);
+        for activations in Activations::ALL.into_iter().filter(|a| a.take(format)) {
+            all.extend(launched(&model, KvType::F16, DecoderOptions { activations, ..Default::default() }));
+        }
+    }
+    // Gates and ups of two formats.
+    let mixed = model(&[Format::F16, Format::F16, Format::F16, Format::F16, Format::F16, Format::F16, Format::F32]);
+    for kv in KvType::ALL {
+        all.extend(launched(&mixed, kv, DecoderOptions::default()));
+        all.extend(launched(&mixed, kv, DecoderOptions { fast_prefill: true, ..Default::default() }));
+    }
+    all.extend(launched(
+        &model(&[Format::F16]),
+        KvType::F16,
+        DecoderOptions { persistent: true, ..Default::default() },
+    ));
+
+    let others: BTreeMap<&str, &str> = OTHERS.into_iter().collect();
+    let unexplained: Vec<_> =
+        catalogue().iter().map(|k| k.name).filter(|k| !all.contains(k) && !others.contains_key(k)).collect();
+    assert_eq!(unexplained, [""; 0], "no decoder launches them, and nothing says what they are there for");
+    let known: BTreeSet<_> = catalogue().iter().map(|k| k.name).collect();
+    let stale: Vec<_> = others.keys().filter(|k| all.contains(*k) || !known.contains(*k)).collect();
+    assert_eq!(stale, [&""; 0], "launched, or gone, and still said to be there for another reason");
+}
