@@ -200,7 +200,7 @@ fn counting() {
 
 #[test]
 fn logic() {
-    for table in [0x00, 0x01, 0x80, 0xe8, 0x96, 0xca, 0xff, 0x1b] {
+    for table in 0..=255 {
         check32(&format!("lop3.b32 %d, %a, %b, %c, {table};"), |a, b, c| {
             (0..32)
                 .map(|i| {
@@ -222,7 +222,7 @@ fn logic() {
 #[test]
 fn byte_permutation() {
     let byte = |a: u32, b: u32, i: u32| ((u64::from(b) << 32 | u64::from(a)) >> (8 * i)) as u32 & 0xff;
-    check32("prmt.b32 %d, %a, %b, %c;", |a, b, c| {
+    let chosen = |a: u32, b: u32, c: u32| {
         (0..4)
             .map(|i| {
                 let n = c >> (4 * i) & 15;
@@ -230,6 +230,16 @@ fn byte_permutation() {
                 (if n & 8 != 0 { if v & 0x80 != 0 { 0xff } else { 0 } } else { v }) << (8 * i)
             })
             .sum()
+    };
+    check32("prmt.b32 %d, %a, %b, %c;", chosen);
+    // Constant selectors: each digit in each place, and bits beyond the four digits.
+    for digit in 0..16u32 {
+        let c = 0x00a5_0000 | digit | (digit ^ 5) << 4 | (digit ^ 10) << 8 | (digit ^ 15) << 12;
+        check32(&format!("prmt.b32 %d, %a, %b, {c};"), |a, b, _| chosen(a, b, c));
+    }
+    // A lane that does not take part keeps its value.
+    check32("mov.b32 %d, %c; setp.lt.s32 %p1, %a, %b; @%p1 prmt.b32 %d, %a, %b, 0x8c31;", |a, b, c| {
+        if (a as i32) < b as i32 { chosen(a, b, 0x8c31) } else { c }
     });
     // The table of modes in the ISA: byte of the result ← byte of (b, a), highest first.
     let modes: [(&str, [[u32; 4]; 4]); 6] = [
@@ -245,6 +255,12 @@ fn byte_permutation() {
             let row = rows[(c & 3) as usize];
             (0..4).map(|i| byte(a, b, row[3 - i as usize]) << (8 * i)).sum()
         });
+        for c in [0, 1, 2, 3, 0xffff_fffe_u32] {
+            check32(&format!("prmt.b32.{mode} %d, %a, %b, {c};"), |a, b, _| {
+                let row = rows[(c & 3) as usize];
+                (0..4).map(|i| byte(a, b, row[3 - i as usize]) << (8 * i)).sum()
+            });
+        }
     }
 }
 

@@ -20,6 +20,7 @@ fn both_give_the_same_bits() {
         "mul.hi.s32 %d, %a, %b;",
         "shl.b32 %d, %a, %b;",
         "prmt.b32 %d, %a, %b, %c;",
+        "prmt.b32 %d, %a, %b, 0x8c31;",
         "lop3.b32 %d, %a, %b, %c, 0xe8;",
         "fma.rn.f32 %d, %a, %b, %c;",
         "fma.rn.ftz.f32 %d, %a, %b, %c;",

@@ -240,7 +240,7 @@ pub(crate) fn funnel(left: bool, clamp: bool) -> OpFn {
 }
 
 #[inline(always)]
-fn pair(low: u32, high: u32) -> u64 {
+pub(super) fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
@@ -347,49 +347,6 @@ pub(crate) fn fns() -> OpFn {
             at += offset.signum();
         }
         !0
-    })
-}
-
-/// `lop3`: the truth table is in the fourth operand.
-pub(crate) fn lop3() -> OpFn {
-    map4(|a: u32, b: u32, c: u32, table: u32| {
-        let term = |bit: u32, a: u32, b: u32, c: u32| (table >> bit & 1).wrapping_neg() & a & b & c;
-        term(0, !a, !b, !c)
-            | term(1, !a, !b, c)
-            | term(2, !a, b, !c)
-            | term(3, !a, b, c)
-            | term(4, a, !b, !c)
-            | term(5, a, !b, c)
-            | term(6, a, b, !c)
-            | term(7, a, b, c)
-    })
-}
-
-/// Byte `selector & 7` of (b, a); bit 3 replicates its sign.
-#[inline(always)]
-fn prmt_byte(ab: u64, selector: u32) -> u32 {
-    let byte = (ab >> (8 * (selector & 7))) as u32 & 0xff;
-    if selector & 8 != 0 { (byte >> 7).wrapping_neg() & 0xff } else { byte }
-}
-
-#[inline(always)]
-fn prmt_of(a: u32, b: u32, selectors: [u32; 4]) -> u32 {
-    let ab = pair(a, b);
-    let byte = |i: usize| prmt_byte(ab, selectors[i]) << (8 * i);
-    byte(0) | byte(1) | byte(2) | byte(3)
-}
-
-/// `prmt` in the mode named by its modifier.
-pub(crate) fn prmt(mode: &str) -> Option<OpFn> {
-    Some(match mode {
-        "" => map3(|a: u32, b: u32, c: u32| prmt_of(a, b, [c & 15, c >> 4 & 15, c >> 8 & 15, c >> 12 & 15])),
-        "f4e" => map3(|a: u32, b: u32, c: u32| prmt_of(a, b, [0, 1, 2, 3].map(|i| (i + (c & 3)) & 7))),
-        "b4e" => map3(|a: u32, b: u32, c: u32| prmt_of(a, b, [0, 7, 6, 5].map(|i| (i + (c & 3)) & 7))),
-        "rc8" => map3(|a: u32, b: u32, c: u32| prmt_of(a, b, [c & 3; 4])),
-        "ecl" => map3(|a: u32, b: u32, c: u32| prmt_of(a, b, [0, 1, 2, 3].map(|i: u32| i.max(c & 3)))),
-        "ecr" => map3(|a: u32, b: u32, c: u32| prmt_of(a, b, [0, 1, 2, 3].map(|i: u32| i.min(c & 3)))),
-        "rc16" => map3(|a: u32, b: u32, c: u32| prmt_of(a, b, [0, 1, 0, 1].map(|i| i + 2 * (c & 1)))),
-        _ => return None,
     })
 }
 

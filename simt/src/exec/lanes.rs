@@ -82,7 +82,8 @@ pub fn only<F: Copy>() -> F {
     unsafe { NonNull::<F>::dangling().read() }
 }
 
-type Chunk<T> = [<T as Lane>::Raw; 8];
+/// A quarter of a row.
+pub(super) type Chunk<T> = [<T as Lane>::Raw; 8];
 
 /// Makes `$name(closure) -> OpFn` out of a body in chunks, and `$each` out of one by lanes; both are generic over the
 /// closure.
@@ -125,7 +126,7 @@ macro_rules! maker {
 
 /// Writes eight lanes of a destination row, those of `mask` only.
 #[inline(always)]
-unsafe fn put<R: Lane, const ALL: bool>(to: *mut Chunk<R>, mask: u32, value: impl Fn(usize) -> R) {
+pub(super) unsafe fn put<R: Lane, const ALL: bool>(to: *mut Chunk<R>, mask: u32, value: impl Fn(usize) -> R) {
     // SAFETY: the caller passes a chunk of a row of the frame.
     unsafe {
         if ALL {

@@ -37,6 +37,7 @@ pub(crate) mod local;
 pub(crate) mod mbarrier;
 pub(crate) mod mem;
 pub(crate) mod mma;
+pub(crate) mod permute;
 pub(crate) mod progress;
 pub(crate) mod publish;
 pub(crate) mod remote;
@@ -49,6 +50,7 @@ pub(crate) mod soft;
 pub(crate) mod space;
 pub(crate) mod stack;
 pub(crate) mod tensor;
+pub(crate) mod truth;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vector;
 pub(crate) mod video;

@@ -7,6 +7,7 @@ use super::proto::{Builder, Lowered};
 use crate::exec::cvt;
 use crate::exec::int::{self, Bin, Carry, Cmp, Un};
 use crate::exec::lanes::combine;
+use crate::exec::{permute, truth};
 use crate::note::{Role, Taint};
 use crate::ptx::ast::{Instruction, Operand, Type};
 
@@ -386,12 +387,26 @@ impl Builder<'_> {
     fn permute(&mut self, i: &Instruction, m: &Mods<'_>) -> Lowered<()> {
         let ty = m.ty()?;
         let mode = m.any(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]).unwrap_or("");
-        let f = int::prmt(mode).ok_or_else(|| unsupported("this mode"))?;
         if ty != Type::B32 {
             return Err(unsupported("this type"));
         }
         m.finish()?;
-        self.typed3(i, [Type::U32; 3], f, Taint::Same(4))
+        let u = Type::U32;
+        let [d, a, b, c] = operands(i)?;
+        let (a, b, c) = (self.src(a, u)?, self.src(b, u)?, self.src(c, u)?);
+        let d = self.dst(d, u)?;
+        self.bytes_of(mode, d, [a, b, c])
+    }
+
+    /// Four bytes of two registers, by selectors that may be a constant.
+    pub(super) fn bytes_of(&mut self, mode: &str, d: V, sources: [V; 3]) -> Lowered<()> {
+        let (f, imm) = match self.constant_bits(sources[2]) {
+            Some(c) => permute::prmt_constant(mode, c as u32),
+            None => permute::prmt(mode).map(|f| (f, 0)),
+        }
+        .ok_or_else(|| unsupported("this mode"))?;
+        self.op3(f, Taint::Same(4), d, sources).imm = imm;
+        Ok(())
     }
 
     /// `dp2a`.
@@ -465,7 +480,7 @@ impl Builder<'_> {
         };
         sources[3] = self.bits32(u32::from(*table as u8));
         let d = self.dst(d, u)?;
-        self.op4(int::lop3(), Taint::Lop3, d, sources);
+        self.op4(truth::lop3(*table as u8), Taint::Lop3, d, sources);
         if let (Some(p), Some(q)) = (p, q) {
             let (p, q) = (self.pred_dst(p)?, self.pred(q)?);
             let zero = self.bits32(0);

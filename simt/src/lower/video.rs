@@ -4,7 +4,6 @@ use super::integer::{sign_of, unsupported};
 use super::mods::Mods;
 use super::operand::V;
 use super::proto::{Builder, Lowered};
-use crate::exec::int;
 use crate::exec::video::{self, Compare, Mode, Scalar, Second, Video, WHOLE};
 use crate::note::Taint;
 use crate::ptx::ast::{Instruction, Operand, Reg, Type};
@@ -217,9 +216,8 @@ impl Builder<'_> {
             if halves { word << 8 | (2 * digit + 1) << 4 | (2 * digit) } else { word << 4 | digit }
         });
         let bytes = self.bits32(bytes);
-        let f = int::prmt("").ok_or_else(|| unsupported("this selector"))?;
         let chosen = self.temp(false);
-        self.op3(f, Taint::Same(4), chosen, [a, b, bytes]);
+        self.bytes_of("", chosen, [a, b, bytes])?;
         Ok(chosen)
     }
 }
