@@ -72,14 +72,26 @@ pub struct Function {
     pub callees: Vec<u32>,
     pub shared: Vec<u32>,
     pub registers: u32,
-    /// Something in it orders or combines memory accesses of different blocks.
-    pub talks: bool,
+    /// What in it orders or combines memory accesses of different blocks.
+    pub overlap: Overlap,
     /// It asks where the shared memory that is reserved for the system is.
     pub reserved: bool,
     /// Kinds of the reductions in it that commute with their like.
     pub reductions: u32,
     /// The approximate instructions in it.
     pub approximate: crate::approx::Set,
+}
+
+/// How far blocks may run at the same time with the result that they have one after the other, if they do not race.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Overlap {
+    /// From beginning to end: nothing that a block does depends on another.
+    #[default]
+    Whole,
+    /// Until a block orders or combines its accesses with those of others: it waits there for those before it to end.
+    UntilTurn,
+    /// Not at all: it prints or allocates, or may wait for others in a loop.
+    None,
 }
 
 /// What a call goes to.
@@ -148,8 +160,8 @@ pub struct Entry {
     pub shared: Vec<(u32, u32)>,
     /// Start of dynamic shared memory.
     pub shared_bytes: u32,
-    /// Its blocks must run in order.
-    pub serial: bool,
+    /// How far its blocks may run at the same time.
+    pub overlap: Overlap,
     /// The approximate instructions in it and in what it calls.
     pub approximate: crate::approx::Set,
     /// It uses the shared memory that is reserved for the system.

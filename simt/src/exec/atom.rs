@@ -1,7 +1,8 @@
 //! Atomic read-modify-write operations.
 //!
-//! Kernels with atomics that other blocks could see run serially (see `launch`), so each lane's
-//! operation is an ordinary read and write, in lane order; but reductions that commute run on all cores. A vector of operations is one operation an element.
+//! One block at a time reaches atomics that other blocks could see (see `launch`), so each lane's
+//! operation is an ordinary read and write, in lane order; but reductions that commute run on all cores at once. A vector of
+//! operations is one operation an element.
 //!
 //! **Where addresses are.** Row `op.a` plus `op.imm`, read as the list ([`Atomic`]) says. Operands: rows `op.b` and, for `cas`,
 //! `op.c`; the old value goes to row `op.d`.

@@ -13,6 +13,8 @@ pub enum Outcome {
     Done,
     /// Its warps spin, and a whole round of them has changed nothing.
     Spinning,
+    /// No warp can go on before it is the block's turn.
+    Turn,
     /// A warp index and what it raised.
     Fault(u32, Box<RawFault>),
 }
@@ -106,6 +108,11 @@ impl Block {
         cx.uniform[uniform::WORKSPACE_LOW] = workspace & 0xffff_ffff;
     }
 
+    /// Instructions of its warps so far.
+    pub fn executed(&self) -> u64 {
+        self.executed
+    }
+
     /// Runs the block as far as it goes.
     pub fn run(&mut self, cx: &mut Cx, grid: &Grid<'_>) -> Outcome {
         self.enter(cx, grid);
@@ -119,16 +126,21 @@ impl Block {
     fn rounds(&mut self, cx: &mut Cx, grid: &Grid<'_>) -> Outcome {
         for round in 0.. {
             let before = cx.progress;
-            let (mut ran, mut spun, mut left) = (false, false, false);
+            let (mut ran, mut spun, mut left, mut early) = (false, false, false, false);
             let count = self.warps.len();
             let first = cx.roll(count);
             for w in (0..count).map(|w| (w + first) % count) {
                 let warp = &mut self.warps[w];
+                if cx.early && warp.waits_for_turn {
+                    (left, early) = (true, true);
+                    continue;
+                }
                 if !warp.ready() {
                     left |= !warp.splits.is_empty();
                     continue;
                 }
                 ran = true;
+                warp.waits_for_turn = false;
                 cx.uniform[uniform::WARPID] = w as u64;
                 cx.observe(|o, cx| o.warp_runs(cx));
                 match warp.run(cx, grid, &mut self.barriers) {
@@ -139,6 +151,7 @@ impl Block {
                         spun = true;
                         limit::look(cx, grid, self.index, Some(warp));
                     }
+                    Stop::Turn => (left, early) = (true, true),
                     Stop::Fault => {
                         return match cx.fault.take() {
                             Some(fault) => Outcome::Fault(w as u32, fault),
@@ -150,6 +163,9 @@ impl Block {
             }
             if !left && !self.warps.iter().any(|w| !w.splits.is_empty()) {
                 return Outcome::Done;
+            }
+            if early && (!ran || spun && cx.progress == before) {
+                return Outcome::Turn;
             }
             if !ran {
                 return self.deadlock("no thread of the block can run any more");

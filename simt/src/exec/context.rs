@@ -59,6 +59,8 @@ pub enum Flow {
     Exit,
     /// The split has spun long enough; `Cx::next` is where it goes on.
     Yield,
+    /// The split goes on with the next operation when it is the block's turn.
+    Turn,
     /// `Cx::fault` says why.
     Fault,
 }
@@ -127,6 +129,8 @@ pub struct Cx {
     pub sync_seen: bool,
     /// Other blocks run at the same time, on other cores.
     pub parallel: bool,
+    /// Blocks before this one may still run: it has to stop where it would talk to others.
+    pub early: bool,
     /// Changes with everything that another warp could notice.
     pub progress: u64,
     /// Instructions that the block's warps have executed; also the clock.
@@ -202,6 +206,7 @@ impl Cx {
             spins: 0,
             sync_seen: false,
             parallel: false,
+            early: false,
             progress: 0,
             executed: 0,
             limit: u64::MAX,

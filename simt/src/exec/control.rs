@@ -112,6 +112,11 @@ pub(crate) unsafe fn note_sync(cx: &mut Cx, _: &Op) -> Flow {
     Flow::Next
 }
 
+/// Where a block that runs beside those before it waits for its turn.
+pub(crate) unsafe fn turn(cx: &mut Cx, _: &Op) -> Flow {
+    if cx.early { Flow::Turn } else { Flow::Next }
+}
+
 /// `d` = thread index in dimension `imm`; `x` != 0: 64 bits.
 pub(crate) unsafe fn thread_index(cx: &mut Cx, op: &Op) -> Flow {
     // SAFETY: the contract of handlers; `tid` points to rows of the warp.

@@ -39,7 +39,7 @@ impl Warp {
             let (flow, pc) = run_split(cx, split.pc);
             split.favour = split.favour.saturating_sub(1);
             let stop = match flow {
-                Flow::Next | Flow::Jump | Flow::Diverge | Flow::Scatter | Flow::Yield => {
+                Flow::Next | Flow::Jump | Flow::Diverge | Flow::Scatter | Flow::Yield | Flow::Turn => {
                     self.go_on(cx, &grid.program.ops[pc as usize], pc, split, flow)
                 }
                 _ => self.leave(cx, grid, pc, split, flow, barriers),
@@ -73,6 +73,13 @@ impl Warp {
                 self.splits.push(split);
                 self.let_through(split.stamp);
                 return Some(Stop::Spinning);
+            }
+            Flow::Turn => {
+                // It goes on before others of its warp, as if it had not stopped.
+                (split.pc, split.favour) = (pc + 1, split.favour + 1);
+                self.splits.push(split);
+                self.waits_for_turn = true;
+                return Some(Stop::Turn);
             }
             _ => {
                 split.pc = cx.next;

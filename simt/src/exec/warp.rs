@@ -65,6 +65,8 @@ pub enum Stop {
     Blocked,
     /// It spins.
     Spinning,
+    /// It waits for the turn of its block.
+    Turn,
     Fault,
 }
 
@@ -86,6 +88,8 @@ pub struct Warp {
     /// Lanes that have arrived at the barrier of the cluster and not waited yet, and those whose phase is not complete.
     pub(super) owed: u32,
     pub(super) pending: u32,
+    /// It has come to where it waits for the turn of its block.
+    pub waits_for_turn: bool,
     /// Where lanes have exited.
     pub exits: Vec<(u32, u32)>,
     pub(super) stamp: u64,
@@ -107,6 +111,7 @@ impl Warp {
             at_barrier: [0; BARRIERS],
             owed: 0,
             pending: 0,
+            waits_for_turn: false,
             exits: Vec::new(),
             stamp: 0,
         }
@@ -118,6 +123,7 @@ impl Warp {
         self.live = live;
         self.at_barrier = [0; BARRIERS];
         (self.owed, self.pending) = (0, 0);
+        self.waits_for_turn = false;
         self.exits.clear();
         self.stamp = 0;
         self.frames.clear();

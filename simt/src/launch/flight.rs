@@ -13,6 +13,7 @@ use crate::counters::Counters;
 use crate::exec::Site;
 use crate::fault::Fault;
 use crate::observer::Observer;
+use crate::program::Overlap;
 
 /// When a launch is said to wait.
 const FIRST: Patience = Patience { quiet: 1 << 12, busy: 1 << 28 };
@@ -97,25 +98,38 @@ impl Machine {
     ) -> Result<Ended, (Box<Flight>, bool)> {
         let grid = prepared.grid();
         let run = prepared.run(self, &grid);
-        if start.watch.is_none()
-            && start.seed == 0
-            && let Some(pool) = self.pool().filter(|_| run.is_worth_sharing())
-        {
-            let ended = run.parallel(pool);
-            self.memory.define_all();
-            return Ok(self.ended(prepared, ended, None));
-        }
-        let Instance { module, addresses, .. } = &*prepared.instance;
-        let observer = start.watch.map(|watch| {
-            let kernel = &prepared.kernel;
-            watch(&Launching { module, kernel, grid: &grid, globals: addresses })
-        });
-        let mut flight = run.begin(observer, start.seed);
+        let pool = if start.watch.is_none() && start.seed == 0 { self.pool() } else { None };
+        let mut flight = match pool.filter(|_| run.is_worth_sharing()) {
+            Some(pool) => {
+                if run.overlap == Overlap::Whole {
+                    return Ok(self.shared(prepared, run.parallel(pool)));
+                }
+                match run.ordered(pool) {
+                    Ok(rest) => run.go_on(rest),
+                    Err(failure) => return Ok(self.shared(prepared, Err(failure))),
+                }
+            }
+            None => {
+                let Instance { module, addresses, .. } = &*prepared.instance;
+                let observer = start.watch.map(|watch| {
+                    let kernel = &prepared.kernel;
+                    watch(&Launching { module, kernel, grid: &grid, globals: addresses })
+                });
+                run.begin(observer, start.seed)
+            }
+        };
         match run.turns(&mut flight, patience) {
             Ok(Turned::Waiting { changing }) => Err((Box::new(flight), changing)),
             Ok(Turned::Done) => Ok(self.conclude(prepared, flight, Ok(()))),
             Err(failure) => Ok(self.conclude(prepared, flight, Err(failure))),
         }
+    }
+
+    /// Says what came of a launch that several cores have run to its end.
+    fn shared<I: Deref<Target = Instance>>(&self, prepared: &Prepared<I>, result: Result<Counters, Failure>) -> Ended {
+        // Nobody has followed which bytes the kernel wrote.
+        self.memory.define_all();
+        self.ended(prepared, result, None)
     }
 
     /// Ends a launch that waits, as a deadlock.

@@ -195,7 +195,7 @@ impl Machine {
         worker.cx.memory = Snapshot::default();
         worker.blocks.truncate(1);
         (worker.cx.following, worker.cx.counting, worker.cx.dice) = (false, false, 0);
-        worker.cx.parallel = false;
+        (worker.cx.parallel, worker.cx.early) = (false, false);
         (worker.cx.pulse, worker.cx.sample) = (None, Sample::default());
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
     }

@@ -13,7 +13,7 @@ use crate::exec::progress::Pulse;
 use crate::fault::{Fault, FaultKind};
 use crate::memory::{Memory, MemoryError, Snapshot};
 use crate::module::Module;
-use crate::program::{Entry, Grid, Program};
+use crate::program::{Entry, Grid, Overlap, Program};
 
 /// Bytes of shared memory that a block may have at most on an architecture; before the first that is known what every GPU has.
 fn max_shared(sm: u32) -> u32 {
@@ -28,7 +28,7 @@ pub(super) struct Prepared<I> {
     threads: u32,
     shared_bytes: u32,
     function: u32,
-    serial: bool,
+    overlap: Overlap,
     pools: Vec<Vec<Row>>,
     params: Vec<u8>,
     param_bytes: u32,
@@ -103,7 +103,7 @@ impl<I: Deref<Target = Instance>> Prepared<I> {
             param_bytes: self.param_bytes,
             memory: self.memory.clone(),
             blocks: self.launch.grid.iter().fold(1u64, |p, &n| p.saturating_mul(n.into())),
-            serial: self.serial,
+            overlap: self.overlap,
             limit: self.limit,
             pulse: self.pulse.clone(),
         }
@@ -129,7 +129,7 @@ impl Machine {
         let no_room = |e: MemoryError| bad(&format!("there is no room for the workspace of a cooperative launch: {e}"));
         let workspace = launch.cooperative.then(|| Workspace::new(&self.memory)).transpose().map_err(no_room)?;
         let pools = pools(program, entry, &instance.addresses);
-        let (function, serial) = (entry.function, entry.serial);
+        let (function, overlap) = (entry.function, entry.overlap);
         let param_bytes = module.kernel(kernel).map_or(0, |k| k.param_bytes);
         let mut params = start.params.to_vec();
         params.resize(params.len().next_multiple_of(16) + 16, 0);
@@ -153,7 +153,7 @@ impl Machine {
             threads: launch.block.iter().product(),
             shared_bytes,
             function,
-            serial,
+            overlap,
             pools,
             params,
             param_bytes,

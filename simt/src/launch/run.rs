@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::machine::{Machine, PARALLEL_THREADS, Worker, resident};
+use super::ordered::Rest;
 use super::report::Failure;
 use crate::counters::Counters;
 use crate::exec::block::{Block, Outcome};
@@ -12,7 +13,7 @@ use crate::exec::progress::Pulse;
 use crate::exec::{Cx, Site, limit};
 use crate::memory::Snapshot;
 use crate::observer::Observer;
-use crate::program::Grid;
+use crate::program::{Grid, Overlap};
 
 /// A launch in progress.
 pub(super) struct Run<'a> {
@@ -22,7 +23,7 @@ pub(super) struct Run<'a> {
     pub param_bytes: u32,
     pub memory: Snapshot,
     pub blocks: u64,
-    pub serial: bool,
+    pub overlap: Overlap,
     /// Instructions that one block may execute.
     pub limit: u64,
     pub pulse: Option<Arc<Pulse>>,
@@ -64,7 +65,7 @@ impl Schedule {
         let block = self.resident.get(self.turn).or(self.resident.first())?;
         match block.deadlock(why) {
             Outcome::Fault(warp, raw) => Some((block.index, warp, raw)),
-            Outcome::Done | Outcome::Spinning => None,
+            Outcome::Done | Outcome::Spinning | Outcome::Turn => None,
         }
     }
 
@@ -90,7 +91,7 @@ pub(super) struct Flight {
 unsafe impl Send for Flight {}
 
 impl Run<'_> {
-    fn prepare(&self, worker: &mut Worker) {
+    pub(super) fn prepare(&self, worker: &mut Worker) {
         let program = self.grid.program;
         let cx = &mut worker.cx;
         cx.code = program.ops.as_ptr();
@@ -113,7 +114,7 @@ impl Run<'_> {
     /// Whether its blocks are to run on several cores.
     pub fn is_worth_sharing(&self) -> bool {
         let threads = u64::from(self.grid.threads);
-        !self.serial && self.blocks > 1 && self.blocks.saturating_mul(threads) >= PARALLEL_THREADS
+        self.overlap != Overlap::None && self.blocks > 1 && self.blocks.saturating_mul(threads) >= PARALLEL_THREADS
     }
 
     /// A launch whose blocks run in order, further ones beside those that only spin.
@@ -127,6 +128,14 @@ impl Run<'_> {
         worker.cx.observer = observer;
         let schedule = Schedule { seed, ..Schedule::default() };
         Flight { worker, schedule }
+    }
+
+    /// The rest of a launch some of whose blocks have run on other cores.
+    pub fn go_on(&self, rest: Rest) -> Flight {
+        let mut flight = self.begin(None, 0);
+        flight.worker.cx.counters = rest.counters;
+        flight.schedule = Schedule { resident: rest.blocks, started: rest.started, ..Schedule::default() };
+        flight
     }
 
     /// Lets blocks run: to the end, or until all of them have only spun for longer than `patience`.
@@ -154,6 +163,8 @@ impl Run<'_> {
             let before = cx.progress;
             let block = &mut s.resident[s.turn];
             match block.run(cx, self.grid) {
+                // Nobody is early here.
+                Outcome::Turn => {}
                 Outcome::Done => {
                     limit::look(cx, self.grid, block.index, None);
                     spare.push(s.resident.remove(s.turn));
@@ -193,7 +204,7 @@ impl Run<'_> {
 
     /// Independent blocks on several cores.
     pub fn parallel(&self, pool: &rayon::ThreadPool) -> Result<Counters, Failure> {
-        debug_assert!(!self.serial);
+        debug_assert!(self.overlap == Overlap::Whole);
         let next = AtomicU64::new(0);
         // Blocks beyond the lowest one that has failed need not run.
         let end = AtomicU64::new(self.blocks);
@@ -249,6 +260,8 @@ impl Run<'_> {
                     limit::look(cx, self.grid, index, None);
                     return Ok(());
                 }
+                // Nobody is early here.
+                Outcome::Turn => {}
                 Outcome::Fault(warp, raw) => return Err((index, warp, raw)),
                 Outcome::Spinning => {
                     idle_turns = if cx.progress == before { idle_turns + 1 } else { 0 };

@@ -11,7 +11,7 @@ use crate::exec::mem::{self, Via as Row};
 use crate::exec::words::{Atomic, Plain, Via, Words};
 use crate::exec::{OpFn, atom, control, fill};
 use crate::note::{Access, Does, Role, Scope, Taint};
-use crate::program::Const;
+use crate::program::{Const, Overlap};
 use crate::ptx::ast::{Base, Instruction, Operand, Space, Type};
 
 /// What an atomic instruction does to each of its elements.
@@ -161,11 +161,24 @@ impl Builder<'_> {
         }
     }
 
+    /// A block may come this far at the same time as others, but waits here for its turn where kernels have one.
+    fn turn(&mut self) {
+        self.push(control::turn, Facts::registers(Taint::Defined));
+    }
+
+    /// Before what orders or combines memory accesses of different blocks.
+    pub(super) fn talk(&mut self) {
+        self.turn();
+        self.overlap = self.overlap.max(Overlap::UntilTurn);
+    }
+
     /// Before a strong access: other threads may be waited for.
     fn note(&mut self, ordered: Ordered, space: Space) {
         if ordered.order.strong() && !matches!(space, Space::Local | Space::Param) {
             self.push(control::note_sync, Facts::registers(Taint::Defined));
-            self.talks |= space != Space::Shared && ordered.scope != Scope::Cta;
+            if space != Space::Shared && ordered.scope != Scope::Cta {
+                self.talk();
+            }
         }
     }
 
@@ -313,7 +326,12 @@ impl Builder<'_> {
         let address = self.address(&rest[0], space)?;
         let via = Self::via(&address)?;
         let commutes = commuting(name, ty).filter(|_| relaxed);
-        self.talks |= address.space != Space::Shared && commutes.is_none();
+        if address.space != Space::Shared {
+            self.turn();
+            if commutes.is_none() {
+                self.overlap = self.overlap.max(Overlap::UntilTurn);
+            }
+        }
         if ty == Type::B128 {
             return self.atomic128(name, d, rest, &address, (via, ordered));
         }
@@ -419,7 +437,7 @@ impl Builder<'_> {
         for (at, kind) in reductions {
             let Some(p) = self.protos.get_mut(at) else { continue };
             match p.d {
-                V::Reg(r) if read[r as usize] => self.talks = true,
+                V::Reg(r) if read[r as usize] => self.overlap = self.overlap.max(Overlap::UntilTurn),
                 _ => {
                     p.d = V::None;
                     if let Some(list) = &mut p.list {
@@ -457,7 +475,9 @@ impl Builder<'_> {
         if !known && !block_only {
             return Err("the fence's scope is missing".to_string());
         }
-        self.talks |= !block_only;
+        if !block_only {
+            self.talk();
+        }
         self.nop(Facts::fence(i));
         Ok(())
     }

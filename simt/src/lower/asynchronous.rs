@@ -179,7 +179,9 @@ impl Builder<'_> {
                 (Self::via(&object)?, near(object.offset)?, object.row)
             }
         };
-        self.talks |= reduce && to.space == Space::Global;
+        if reduce && to.space == Space::Global {
+            self.talk();
+        }
         let words = Bulk {
             to: Via { site: self.site(), via: to_via },
             from: Via { site: self.site(), via: from_via },

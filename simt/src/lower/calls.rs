@@ -10,7 +10,7 @@ use crate::exec::mem::{self, Via};
 use crate::exec::words::{Plain, Words};
 use crate::exec::{alloca, control};
 use crate::note::Taint;
-use crate::program::{Call, Library, Slot, Target};
+use crate::program::{Call, Library, Overlap, Slot, Target};
 use crate::ptx::ast::{self, Instruction, Operand, Space, Type};
 
 /// The function of the driver's that a declaration names, if its parameters are as many.
@@ -166,7 +166,9 @@ impl Builder<'_> {
                     Target::Function(index)
                 } else if let Some(which) = library(name, function) {
                     // What kernels print and allocate is ordered by their blocks.
-                    self.talks |= which != Library::Assert;
+                    if which != Library::Assert {
+                        self.overlap = Overlap::None;
+                    }
                     Target::Library(which)
                 } else {
                     return Err(format!("Unresolved extern function '{name}'"));

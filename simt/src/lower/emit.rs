@@ -4,10 +4,10 @@ use super::allocate::{self, Places, Shape};
 use super::facts::Facts;
 use super::operand::{Class, P, V, X};
 use super::proto::{Builder, Kind, Proto};
-use super::{Lowering, behind, graph, notes, objects, seeds};
+use super::{Lowering, behind, graph, notes, objects, polls, seeds};
 use crate::exec::{Op, PRED_SINK, control};
 use crate::note::{Class as Counted, Taint, Work};
-use crate::program::{Debug, Function, Target};
+use crate::program::{Debug, Function, Overlap, Target};
 use crate::ptx::ast;
 
 impl Lowering<'_> {
@@ -178,7 +178,9 @@ impl Lowering<'_> {
         result.callees.dedup();
         result.shared = std::mem::take(&mut b.shared);
         result.registers = places.pressure;
-        result.talks = b.talks;
+        // How often a loop asks others is told by the counters, and must not depend on chance.
+        let polls = b.overlap == Overlap::UntilTurn && polls::polls(b.body, b.function.is_entry);
+        result.overlap = if polls { Overlap::None } else { b.overlap };
         result.reserved = b.reserved;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Lowering;
 use crate::module::{KernelInfo, ParamInfo};
-use crate::program::{Const, Entry};
+use crate::program::{Const, Entry, Overlap};
 use crate::ptx::Diagnostic;
 use crate::ptx::ast::{Linkage, Space};
 
@@ -62,7 +62,8 @@ impl Lowering<'_> {
                 .extend(variables.iter().filter(|&&i| self.program.shared[i as usize].size == 0).map(|&i| (i, start)));
             let reductions = reachable.iter().fold(0, |kinds, i| kinds | of(i).reductions);
             // Reductions of different kinds do not commute with each other.
-            let serial = reachable.iter().any(|i| of(i).talks) || reductions.count_ones() > 1;
+            let mixed = if reductions.count_ones() > 1 { Overlap::UntilTurn } else { Overlap::Whole };
+            let overlap = reachable.iter().map(|i| of(i).overlap).fold(mixed, Overlap::max);
             let local = reachable.iter().map(|i| of(i).declared_local).fold(0, u32::saturating_add);
             let registers = reachable.iter().map(|i| of(i).registers).max().unwrap_or(0);
             let param_bytes = function.params.iter().map(|p| p.offset.saturating_add(p.size)).max().unwrap_or(0);
@@ -86,7 +87,7 @@ impl Lowering<'_> {
             let approximate = reachable.iter().fold(0, |set, i| set | of(i).approximate);
             let reserved = reachable.iter().any(|i| of(i).reserved);
             let (function, shared_bytes) = (index as u32, start);
-            let entry = Entry { function, reachable, shared, shared_bytes, serial, approximate, reserved };
+            let entry = Entry { function, reachable, shared, shared_bytes, overlap, approximate, reserved };
             self.program.entries.push(entry);
         }
         (kernels, refused)

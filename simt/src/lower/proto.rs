@@ -9,7 +9,7 @@ use crate::exec::layout::ROW;
 use crate::exec::{OpFn, control, cvt, int};
 use crate::note::Work;
 use crate::note::{Class as Counted, Taint};
-use crate::program::{Call, Const, Pooled};
+use crate::program::{Call, Const, Overlap, Pooled};
 use crate::ptx::ast::{self, Body, Instruction, Label, Type};
 
 pub(super) type Lowered<T> = Result<T, String>;
@@ -79,7 +79,7 @@ pub(super) struct Builder<'a> {
     pub shared: Vec<u32>,
     pub callees: Vec<u32>,
     pub local_bytes: u32,
-    pub talks: bool,
+    pub overlap: Overlap,
     /// It asks where the shared memory that is reserved for the system is.
     pub reserved: bool,
     /// Relaxed integer operations on global memory that commute with their like: operation, and kind as a bit.
@@ -133,7 +133,7 @@ impl<'a> Builder<'a> {
             shared: Vec::new(),
             callees: Vec::new(),
             local_bytes: 0,
-            talks: false,
+            overlap: Overlap::Whole,
             reserved: false,
             reductions: Vec::new(),
             approximate: 0,
