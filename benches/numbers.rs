@@ -3,6 +3,7 @@
 //!
 //! `cargo bench --bench numbers`. Wall-clock figures: compare them on one machine only. They are printed, not asserted.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
@@ -17,8 +18,8 @@ use warpsmith_host::{Device, builtin_image};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// What the kernels need to be a workspace of their own.
-const MEMBERS: [&str; 8] = ["gpu-kernels", "device", "macros", "builder", "arch", "ptx", "simt", "check"];
+/// The crate that is copied and edited.
+const KERNELS: &str = "gpu-kernels";
 
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
@@ -112,24 +113,57 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The folders of the workspace that the kernels need to be a workspace of their own, themselves among them, in order.
+///
+/// Dev-dependencies are followed too: they are never built here, but cargo reads their manifests.
+fn members() -> Result<Vec<String>, Box<dyn std::error::Error>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let said = std::process::Command::new(cargo)
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(ROOT)
+        .stderr(std::process::Stdio::inherit())
+        .output()?;
+    if !said.status.success() {
+        return Err(format!("cargo metadata failed: {}", said.status).into());
+    }
+    let metadata: serde_json::Value = serde_json::from_slice(&said.stdout)?;
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata names no packages")?;
+    let mut found = BTreeSet::new();
+    let mut left = vec![Path::new(ROOT).join(KERNELS)];
+    while let Some(folder) = left.pop() {
+        let name = folder.strip_prefix(ROOT)?.to_str().ok_or("a folder's name is not UTF-8")?.to_owned();
+        if !found.insert(name) {
+            continue;
+        }
+        let manifest = folder.join("Cargo.toml");
+        let package = packages
+            .iter()
+            .find(|p| p["manifest_path"].as_str().is_some_and(|path| Path::new(path) == manifest))
+            .ok_or_else(|| format!("{} is no member of the workspace", folder.display()))?;
+        let dependencies = package["dependencies"].as_array().into_iter().flatten();
+        left.extend(dependencies.filter_map(|d| d["path"].as_str()).map(PathBuf::from));
+    }
+    Ok(found.into_iter().collect())
+}
+
 /// A copy of the kernels and what they depend on, as a workspace of its own, so that the benchmark may edit it.
-fn copy_kernels(to: &Path) -> io::Result<PathBuf> {
+fn copy_kernels(to: &Path) -> Result<PathBuf, Box<dyn std::error::Error>> {
     let root = Path::new(ROOT);
-    // The last are dev-dependencies: never built here, but cargo reads their manifests.
-    for part in MEMBERS {
+    let members = members()?;
+    for part in &members {
         copy_tree(&root.join(part), &to.join(part))?;
     }
     let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
     // Everything up to the root package is the workspace; only the members differ.
     let workspace = manifest.split("\n[package]").next().unwrap_or_default();
     let lines = workspace.lines().map(|line| match line.split(" = ").next() {
-        Some("members") => format!("members = {MEMBERS:?}"),
+        Some("members") => format!("members = {members:?}"),
         Some("default-members") => String::new(),
         _ => line.to_owned(),
     });
     fs::write(to.join("Cargo.toml"), lines.collect::<Vec<_>>().join("\n"))?;
     fs::copy(root.join("Cargo.lock"), to.join("Cargo.lock"))?;
-    Ok(to.join("gpu-kernels"))
+    Ok(to.join(KERNELS))
 }
 
 /// A crate of one kernel that does nothing: what cargo, rustc and the builder take at least.
