@@ -28,21 +28,13 @@ pub fn norms(bench: &Bench) {
         let setup = move |s: &Stream| {
             let (x, w) = (Noise(1).floats(n), Noise(2).floats(cols as usize));
             let want = norm::reference(&x, &w, eps);
-            macro_rules! run {
-                ($Norm:ident) => {{
-                    let want = want.clone();
-                    Run::launches(
-                        (s.upload(&x)?, s.upload(&w)?, s.zeros::<f32>(n)?),
-                        move |(x, w, y), on, _| on.launch(norm::$Norm { x, w, y, cols, eps }),
-                        move |(_, _, y), s| {
-                            Ok(vec![Output::near("y", &s.read(y)?, &want, |i| 2e-6 * want[i].abs() + 1e-30)])
-                        },
-                    )
-                }};
-            }
-            Ok(vec![run!(RmsNormV1), run!(RmsNorm)])
+            Ok(vec![Run::launches(
+                (s.upload(&x)?, s.upload(&w)?, s.zeros::<f32>(n)?),
+                move |(x, w, y), on, _| on.launch(norm::RmsNorm { x, w, y, cols, eps }),
+                move |(_, _, y), s| Ok(vec![Output::near("y", &s.read(y)?, &want, |i| 2e-6 * want[i].abs() + 1e-30)]),
+            )])
         };
-        group(bench, format!("norm/{rows}x{cols}"), &["v1", "v2"], work, Box::new(setup));
+        group(bench, format!("norm/{rows}x{cols}"), &["rms_norm"], work, Box::new(setup));
     }
 }
 

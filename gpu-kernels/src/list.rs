@@ -99,11 +99,8 @@ macro_rules! operations {
 operations! {
     /// The row of a token.
     Embed(format: Format) = embed::cases::Embeddings;
-    /// RMS norm, its first variant or the default.
-    RmsNorm {
-        /// The first variant.
-        v1: bool
-    } = norm::cases::RmsNorms;
+    /// RMS norm.
+    RmsNorm = norm::cases::RmsNorms;
     /// Residual addition and RMS norm.
     AddRmsNorm = norm::cases::AddRmsNorms;
     /// Matrix times vectors.
@@ -295,7 +292,7 @@ mod tests {
         for case in all() {
             assert_eq!(case.subject().parse(&case.to_string()).as_ref(), Ok(&case));
         }
-        let norm = Subject::RmsNorm { v1: false };
+        let norm = Subject::RmsNorm;
         assert_eq!(norm.parse("cols=5").unwrap().to_string(), "rows=1,cols=5");
         assert!(norm.parse("width=5").unwrap_err().contains("rows, cols"));
         assert!(norm.parse("cols").unwrap_err().contains("NAME=NUMBER"));

@@ -37,27 +37,6 @@ fn factor(squares: f32, cols: usize, eps: f32) -> f32 {
     1.0 / math::sqrt(squares / cols as f32 + eps)
 }
 
-/// v1: a block per row, an element a thread and step.
-#[kernel(block = THREADS, min_blocks = 4, variant = "v1")]
-pub unsafe fn rms_norm_v1(x: In<f32>, w: In<f32>, y: Out<f32>, cols: u32, eps: f32) {
-    let scratch = shared_array!(RMS_NORM_V1: [f32; 32]);
-    let cols = cols as usize;
-    let row = block::idx_x() as usize * cols;
-    let mut squares = 0.0;
-    let mut c = thread::idx_x() as usize;
-    while c < cols {
-        let v = x.at(row + c);
-        squares = math::fma(v, v, squares);
-        c += THREADS as usize;
-    }
-    let scale = factor(block_reduce::sum_f32(squares, scratch), cols, eps);
-    let mut c = thread::idx_x() as usize;
-    while c < cols {
-        y.set(row + c, x.at(row + c) * scale * w.at(c));
-        c += THREADS as usize;
-    }
-}
-
 /// Norms a row that is gone through twice, by the same threads at the same places: `first` and `again` give its elements,
 /// four from a place on or a single one. 16 bytes at a time where rows are aligned for it.
 ///
@@ -109,8 +88,8 @@ unsafe fn norm(
     }
 }
 
-/// v2: as v1 with 16-byte loads and stores where every row is aligned for them.
-#[kernel(block = THREADS, min_blocks = 4, variant = "v2")]
+/// A block a row, with 16-byte loads and stores where every row is aligned for them.
+#[kernel(block = THREADS, min_blocks = 4)]
 pub unsafe fn rms_norm(x: In<f32>, w: In<f32>, y: Out<f32>, cols: u32, eps: f32) {
     let scratch = shared_array!(RMS_NORM: [f32; 32]);
     let cols = cols as usize;
@@ -170,16 +149,6 @@ fn geometry_of(x: &DeviceSlice<f32>, cols: u32) -> Geometry {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-impl Contract for RmsNormV1<'_> {
-    fn geometry(&self) -> Geometry {
-        geometry_of(self.x, self.cols)
-    }
-    fn check(&self) -> Result<(), ContractError> {
-        contract_of(Self::META, self.x, self.w, self.y, self.cols, self.eps)
-    }
-}
-
-#[cfg(not(target_arch = "nvptx64"))]
 impl Contract for RmsNorm<'_> {
     fn geometry(&self) -> Geometry {
         geometry_of(self.x, self.cols)
@@ -211,9 +180,8 @@ impl Contract for AddRmsNorm<'_> {
 /// The cases of these kernels.
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases {
-    use super::{AddRmsNorm, RmsNorm, RmsNormV1, reference};
-    use crate::cases::{Bench, Listed, Measured, NamedSizes, Operation, Outcome, Plain, Rng, Shape, close, same, why};
-    use warpsmith_device::Kernel;
+    use super::{AddRmsNorm, RmsNorm, reference};
+    use crate::cases::{Bench, Listed, Measured, NamedSizes, Outcome, Plain, Rng, Shape, close, same, why};
 
     const SIZES: NamedSizes = &[("rows", 1), ("cols", 1024)];
     const EPS: f32 = 1e-6;
@@ -228,47 +196,26 @@ pub mod cases {
         close(got, want, |i| 2e-6 * want[i].abs() + 1e-30)
     }
 
-    /// RMS norm, `true` for its first variant.
+    /// RMS norm.
     pub struct RmsNorms;
 
-    impl Operation for RmsNorms {
-        type Variant = bool;
+    impl Plain for RmsNorms {
+        const SIZES: NamedSizes = SIZES;
 
         fn kernels() -> Vec<Listed> {
-            let measured = Measured::By("norm");
-            vec![
-                Listed::new::<RmsNormV1<'_>>(measured, Measured::Not(why::VARIANT)),
-                Listed::new::<RmsNorm<'_>>(measured, Measured::Not(why::SMALL)),
-            ]
+            vec![Listed::new::<RmsNorm<'_>>(Measured::By("norm"), Measured::Not(why::SMALL))]
         }
 
-        fn variants() -> Vec<bool> {
-            vec![true, false]
-        }
-
-        fn launches(v1: bool) -> Vec<&'static str> {
-            vec![if v1 { RmsNormV1::META.name } else { RmsNorm::META.name }]
-        }
-
-        fn sizes(_: bool) -> NamedSizes {
-            SIZES
-        }
-
-        fn shapes(_: bool) -> Vec<Vec<usize>> {
+        fn shapes() -> Vec<Vec<usize>> {
             shapes()
         }
 
-        fn run<B: Bench>(v1: bool, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
             let ([rows, cols], eps) = (shape.sizes(["rows", "cols"])?, EPS);
             let (x, w) = (rng.floats(rows * cols), rng.floats(cols));
             let want = reference(&x, &w, eps);
             let (x, w, mut y) = (bench.upload(&x)?, bench.upload(&w)?, bench.output::<f32>(rows * cols)?);
-            let cols = cols as u32;
-            if v1 {
-                bench.launch(RmsNormV1 { x: &x, w: &w, y: &mut y, cols, eps })?;
-            } else {
-                bench.launch(RmsNorm { x: &x, w: &w, y: &mut y, cols, eps })?;
-            }
+            bench.launch(RmsNorm { x: &x, w: &w, y: &mut y, cols: cols as u32, eps })?;
             norms(&bench.read(&y)?, &want)
         }
     }

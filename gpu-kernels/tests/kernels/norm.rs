@@ -1,5 +1,5 @@
 use crate::machine::{Gpu, Rng, assert_close};
-use gpu_kernels::norm::{self, RmsNorm, RmsNormV1};
+use gpu_kernels::norm::{self, RmsNorm};
 use warpsmith_device::Launcher;
 
 fn check(gpu: &mut Gpu, rng: &mut Rng, rows: usize, cols: usize, size: f32, eps: f32) {
@@ -7,16 +7,10 @@ fn check(gpu: &mut Gpu, rng: &mut Rng, rows: usize, cols: usize, size: f32, eps:
     let w = rng.floats(cols);
     let want = norm::reference(&x, &w, eps);
     let (dx, dw) = (gpu.upload(&x), gpu.upload(&w));
-    for vectorised in [false, true] {
-        let mut y = gpu.poisoned::<f32>(rows * cols);
-        if vectorised {
-            gpu.launch(RmsNorm { x: &dx, w: &dw, y: &mut y, cols: cols as u32, eps }).unwrap();
-        } else {
-            gpu.launch(RmsNormV1 { x: &dx, w: &dw, y: &mut y, cols: cols as u32, eps }).unwrap();
-        }
-        let what = format!("rms_norm {rows} x {cols} (vectorised: {vectorised})");
-        assert_close(&what, &gpu.read(&y), &want, |i| 2e-6 * want[i].abs() + 1e-30);
-    }
+    let mut y = gpu.poisoned::<f32>(rows * cols);
+    gpu.launch(RmsNorm { x: &dx, w: &dw, y: &mut y, cols: cols as u32, eps }).unwrap();
+    let what = format!("rms_norm {rows} x {cols}");
+    assert_close(&what, &gpu.read(&y), &want, |i| 2e-6 * want[i].abs() + 1e-30);
 }
 
 #[test]
