@@ -175,7 +175,9 @@ macro_rules! layer_weights {
 
         impl<P: FnMut(LoadProgress<'_>)> Upload<'_, P> {
             fn layer(&mut self, l: &LayerTensors) -> Result<LayerWeights, DecodeError> {
-                Ok(LayerWeights { $($field: self.$upload(stringify!($field), [$(&l.$tensor),+])?,)* })
+                // All of them: a tensor that a file has to hold and nobody uploads does not compile.
+                let LayerTensors { $($($tensor,)+)* } = l;
+                Ok(LayerWeights { $($field: self.$upload(stringify!($field), [$($tensor),+])?,)* })
             }
         }
     };

@@ -10,7 +10,7 @@
 
 mod math;
 
-use crate::model::{Config, Matrix, ModelFile};
+use crate::model::{Config, LayerTensors, Matrix, ModelFile};
 use gpu_kernels::kv::KvType;
 use math::{dot, rms_norm, rope, softmax};
 use rayon::prelude::*;
@@ -201,16 +201,18 @@ impl Reference {
     }
 
     fn layer(&mut self, model: &ModelFile, c: &Config, index: usize, x: &mut [f64]) -> Result<(), ReferenceError> {
-        let weights = &model.layers()[index];
-        let h = rms_norm(x, &weights.attn_norm, c.eps);
-        let mut q = product(model, &weights.q, &h)?;
-        let mut k = product(model, &weights.k, &h)?;
-        let mut v = product(model, &weights.v, &h)?;
-        if let Some(bias) = &weights.qkv_bias {
+        // All of them: a tensor that the definition leaves out does not compile.
+        let LayerTensors { qkv_bias, attn_norm, q, k, v, q_norm, k_norm, attn_output, ffn_norm, gate, up, down } =
+            &model.layers()[index];
+        let h = rms_norm(x, attn_norm, c.eps);
+        let mut q = product(model, q, &h)?;
+        let mut k = product(model, k, &h)?;
+        let mut v = product(model, v, &h)?;
+        if let Some(bias) = qkv_bias {
             let biased = q.iter_mut().chain(&mut k).chain(&mut v);
             biased.zip(bias).for_each(|(x, b)| *x += f64::from(*b));
         }
-        for (heads, norm) in [(&mut q, &weights.q_norm), (&mut k, &weights.k_norm)] {
+        for (heads, norm) in [(&mut q, q_norm), (&mut k, k_norm)] {
             for head in heads.chunks_exact_mut(c.head_dim) {
                 if let Some(norm) = norm {
                     head.copy_from_slice(&rms_norm(head, norm, c.eps));
@@ -230,13 +232,13 @@ impl Reference {
             .enumerate()
             .flat_map_iter(|(head, q)| attend(q, &self.cache[index], head / c.group(), c))
             .collect();
-        add(x, &product(model, &weights.attn_output, &attended)?);
+        add(x, &product(model, attn_output, &attended)?);
 
-        let h = rms_norm(x, &weights.ffn_norm, c.eps);
-        let gate = product(model, &weights.gate, &h)?;
-        let up = product(model, &weights.up, &h)?;
+        let h = rms_norm(x, ffn_norm, c.eps);
+        let gate = product(model, gate, &h)?;
+        let up = product(model, up, &h)?;
         let inner: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
-        add(x, &product(model, &weights.down, &inner)?);
+        add(x, &product(model, down, &inner)?);
         Ok(())
     }
 }
