@@ -72,8 +72,8 @@ impl Decoder {
         self.finish(|i| feeds.get(i).map_or(0, |f| f.sequence.len()), feeds.len())
     }
 
-    /// Appends the tokens of a prompt, up to [`DecoderOptions::chunk`] at once, and gives the token that follows. A prompt
-    /// of one token is a step like any other; longer ones are launched eagerly, whatever the mode.
+    /// Appends the tokens of a prompt, up to [`DecoderOptions::chunk`](super::DecoderOptions::chunk) at once, and gives the token that
+    /// follows. A prompt of one token is a step like any other; longer ones are launched eagerly, whatever the mode.
     pub fn prefill(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> Result<u32, DecodeError> {
         self.prefill_chunks(sequence, tokens, None)
     }

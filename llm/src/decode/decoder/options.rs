@@ -35,8 +35,8 @@ pub struct DecoderOptions {
     /// Prompts attend by [`gpu_kernels::attention::prefill`]: on tensor cores where the cache is f16 or int8 and the device has them,
     /// with queries and weights rounded to f16, and in another order of sums elsewhere.
     pub fast_prefill: bool,
-    /// Memory for the logits of every token of a chunk, which [`Decoder::prefill_each`](super::Decoder::prefill_each) gives; else a prompt has those of its
-    /// last token alone.
+    /// Memory for the logits of every token of a chunk, which [`Decoder::prefill_each`](super::Decoder::prefill_each) gives;
+    /// else a prompt has those of its last token alone.
     pub prompt_logits: bool,
     /// The cheapest activations that decoding steps may multiply weights with. A matrix whose format has no kernel for them
     /// is multiplied with the next more exact ones; prompts of several tokens are always multiplied with f32.
@@ -50,8 +50,8 @@ pub struct DecoderOptions {
     pub programmatic: bool,
     /// Steps of one sequence with a cache of f16 do a layer in one launch, whose blocks wait for one another between its phases
     /// ([`gpu_kernels::persistent`]), wherever that kernel takes the layer's weights: in formats that it decodes, each
-    /// projection in one format, multiplied with f32. [`Decoder::persistent_layers`](super::Decoder::persistent_layers) counts those layers. The results have the
-    /// same bits. Nothing about it was measured on a GPU.
+    /// projection in one format, multiplied with f32. [`Decoder::persistent_layers`](super::Decoder::persistent_layers) counts
+    /// those layers. The results have the same bits. Nothing about it was measured on a GPU.
     pub persistent: bool,
 }
 
