@@ -4,9 +4,12 @@
 //! to do about it. A failed call never leaves half of its effect behind: nothing was launched,
 //! and streams stay usable unless the text says that the device is lost.
 
+mod words;
+
 use crate::sys::code;
 use std::fmt;
 use warpsmith_device::ContractError;
+use words::{Archs, List, Part, Plural, contract_hint, hint};
 
 /// What went wrong in the runtime.
 #[derive(thiserror::Error)]
@@ -446,28 +449,6 @@ fn is_fault(code: i32) -> bool {
     matches!(code, 700 | 702 | 710 | 714..=720)
 }
 
-fn hint(code: i32) -> Option<&'static str> {
-    Some(match code {
-        3 | 4 => "the driver is not initialised, or the process is already shutting down",
-        34 | 35 => "the installed driver is a stub or too old; update it, or set WARPSMITH_DRIVER=software",
-        100 => "no GPU is visible; set WARPSMITH_DRIVER=software to run without one",
-        209 => "the image holds no code for this GPU; name its architecture in `KernelCrate::archs`",
-        218 => "the driver's compiler refuses the PTX: its log is above",
-        222 => {
-            "the PTX is newer than the driver understands: update the GPU driver, or have the builder emit an \
-             older PTX ISA version"
-        }
-        500 => "the loaded module has no symbol of this name",
-        701 => "the launch needs more registers or shared memory than a multiprocessor has",
-        900..=908 => "a call that a stream capture forbids; the capture is void, begin another one",
-        code if is_fault(code) => {
-            "a kernel faulted and the device's context is lost: every later call fails. Run with \
-             WARPSMITH_DRIVER=software for a report that names kernel, thread and address"
-        }
-        _ => return None,
-    })
-}
-
 // Not as its source: the text has all that it says.
 impl From<ContractError> for Error {
     fn from(error: ContractError) -> Error {
@@ -475,91 +456,5 @@ impl From<ContractError> for Error {
     }
 }
 
-fn contract_hint(error: &ContractError) -> &'static str {
-    match error.argument {
-        "grid" => {
-            "`geometry` of its contract gave these: leave out a launch that has nothing to do, or let `check` ask for at \
-             least one element; what does not fit y or z goes into x"
-        }
-        "block" => "`geometry` of its contract gave these: `#[kernel(block = …)]` says how many threads it may give",
-        _ => "`check` of its contract asks for this: pass buffers and numbers that fit each other",
-    }
-}
-
-/// A prefix and an optional text.
-struct Part<'a, T>(&'static str, &'a Option<T>);
-
-impl<T: std::fmt::Display> std::fmt::Display for Part<'_, T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.1 {
-            Some(text) => write!(f, "{}{text}", self.0),
-            None => Ok(()),
-        }
-    }
-}
-
-struct Plural(u32);
-
-impl std::fmt::Display for Plural {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0 == 1 { "" } else { "s" })
-    }
-}
-
-struct List<'a>(&'a [String]);
-
-impl std::fmt::Display for List<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() { f.write_str("none") } else { f.write_str(&self.0.join(", ")) }
-    }
-}
-
-struct Archs<'a>(&'a [u32]);
-
-impl std::fmt::Display for Archs<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("no architecture (as a build with DOCS_RS set leaves it)");
-        }
-        for (i, sm) in self.0.iter().enumerate() {
-            write!(f, "{}sm_{sm}", if i == 0 { "" } else { ", " })?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_driver_error_names_call_code_and_remedy() {
-        let error = Error::driver("cuModuleLoadDataEx", 222);
-        let text = error.to_string();
-        assert!(text.contains("cuModuleLoadDataEx failed"), "{text}");
-        assert!(text.contains("(222)") && text.contains("update the GPU driver"), "{text}");
-        assert_eq!(error.code(), Some(222));
-        assert!(!error.is_device_lost());
-    }
-
-    #[test]
-    fn the_root_of_a_nested_error_is_what_failed_first() {
-        let inner = Error::NodeCount { nodes: 2, recorded: 3 };
-        let error = Error::CaptureFailed { stage: "checking", source: Box::new(inner) };
-        assert!(matches!(error.root(), Error::NodeCount { nodes: 2, recorded: 3 }));
-        assert_eq!(
-            error.to_string(),
-            "capture failed while checking: the captured graph has 2 nodes, 3 operations were recorded"
-        );
-    }
-
-    #[test]
-    fn lists_and_plurals_read_well() {
-        let text = Error::NoDevice { ordinal: 3, count: 1, engine: "software".into() }.to_string();
-        assert!(text.contains("no device 3") && text.contains("has 1 device\n"), "{text}");
-        let text = Error::NoCodeForDevice { library: "k".into(), sm: 70, available: vec![75, 90] };
-        assert!(text.to_string().contains("code for sm_75, sm_90,"), "{text}");
-        let text = Error::KernelNotLoaded { kernel: "k", library: "l", loaded: vec![] }.to_string();
-        assert!(text.contains("(loaded: none)"), "{text}");
-    }
-}
+mod tests;

@@ -1,0 +1,95 @@
+//! The PTX that was compiled with an archive: of all its units, joined, and kept beside it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::Units;
+use crate::BuildError;
+use crate::cache::Sum;
+use crate::ptx;
+
+/// The assembly files of an archive.
+pub(super) struct Texts<'a> {
+    pub(super) units: Units,
+    pub(super) crate_name: &'a str,
+    pub(super) deps: PathBuf,
+}
+
+impl Texts<'_> {
+    /// The text that was compiled with this archive. It is kept beside the archive with a sum of both, because cargo looks at
+    /// times alone, so that what it calls fresh may have been cut, and because a build may have ended before it wrote the text.
+    pub(super) fn of(&self, archive: &Path, is_fresh: bool) -> Result<String, BuildError> {
+        let bytes = std::fs::read(archive).map_err(BuildError::io("read", archive))?;
+        let (stem, members) = self.members(&bytes).ok_or_else(|| BuildError::Answer {
+            what: archive.display().to_string(),
+            reason: "no member is named after the crate".to_owned(),
+        })?;
+        let path = self.deps.join(format!("{stem}.ptx"));
+        let head = format!("// {}\n", Sum::of(&bytes));
+        if is_fresh {
+            let kept =
+                std::fs::read_to_string(&path).ok().filter(|kept| Sum::noted(&path) == Some(Sum::of(kept.as_bytes())));
+            return match kept.as_deref().and_then(|kept| kept.strip_prefix(&head)) {
+                Some(text) => Ok(text.to_owned()),
+                None => Err(BuildError::Damaged { path }),
+            };
+        }
+        let text = self.read(&stem, &members)?;
+        let kept = head.clone() + &text;
+        std::fs::write(&path, &kept).map_err(BuildError::io("write", &path))?;
+        Sum::of(kept.as_bytes()).write_beside(&path)?;
+        self.remove_parts(&stem);
+        Ok(text)
+    }
+
+    /// Name and hash of the crate, and its units. Cargo copies the archive to a name without hash, but the names of its members
+    /// keep it: `my_kernels-0123456789abcdef.2s3kbepjjd92l98kwmgrtxgdd.0fz4msh.rcgu.o`.
+    fn members(&self, archive: &[u8]) -> Option<(String, BTreeSet<String>)> {
+        let needle = format!("{}-", self.crate_name);
+        let find = |needle: &str, from: usize| {
+            let at = archive.get(from..)?.windows(needle.len()).position(|window| window == needle.as_bytes())?;
+            Some(from + at)
+        };
+        let word = |from: usize, is_of: fn(&u8) -> bool| -> String {
+            archive.get(from..).unwrap_or_default().iter().take_while(|b| is_of(b)).map(|b| char::from(*b)).collect()
+        };
+        let start = find(&needle, 0)?;
+        let stem = needle.clone() + &word(start + needle.len(), u8::is_ascii_hexdigit);
+        let mut members = BTreeSet::new();
+        let mut at = start;
+        while let Some(found) = find(&stem, at) {
+            let name = word(found, |b| b.is_ascii_alphanumeric() || b"._-".contains(b));
+            at = found + name.len().max(1);
+            members.extend(name.strip_suffix(".o").filter(|name| name.ends_with(".rcgu")).map(str::to_owned));
+        }
+        Some((stem, members))
+    }
+
+    fn read(&self, stem: &str, members: &BTreeSet<String>) -> Result<String, BuildError> {
+        let whole = self.deps.join(format!("{stem}.s"));
+        let units: Vec<PathBuf> = members.iter().map(|name| self.deps.join(format!("{name}.s"))).collect();
+        let damaged = || BuildError::Damaged { path: whole.clone() };
+        let read =
+            |path: &PathBuf| std::fs::read_to_string(path).map_err(|_| BuildError::Damaged { path: path.clone() });
+        match (self.units, units.as_slice()) {
+            (Units::Whole, _) => read(&whole),
+            // The compiler renames a text that is the only one.
+            (Units::Modules, [unit]) if !unit.exists() => read(&whole),
+            (Units::Modules, units) => {
+                let texts = units.iter().map(|path| read(path).map(|text| ptx::compact(&text)));
+                ptx::join(&texts.collect::<Result<Vec<_>, _>>()?).map_err(|_| damaged())
+            }
+        }
+    }
+
+    /// Removes the units' texts, also those of earlier compilations, whose names are others. The compiler has its own copies.
+    fn remove_parts(&self, stem: &str) {
+        let prefix = format!("{stem}.");
+        for entry in std::fs::read_dir(&self.deps).into_iter().flatten().flatten() {
+            let is_part = entry.file_name().to_str().is_some_and(|n| n.starts_with(&prefix) && n.ends_with(".rcgu.s"));
+            if is_part {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Options of the commands that decode: `run` and `chat`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use warpsmith_host::decode::{Activations, KvType, UnknownName};
+use warpsmith_host::model::Architecture;
+
+use super::DriverChoice;
+
+/// How much of the run is compared with the CPU reference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Verify {
+    /// As many positions, from the first, as a few seconds allow; says how many.
+    #[default]
+    Auto,
+    /// Every position, however long it takes.
+    Full,
+    /// None.
+    Off,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[arg(long, value_name = "M.gguf", help = model_help(" [default: models/warpsmith-2m-q8_0.gguf, which ships with the project]"))]
+    pub model: Option<PathBuf>,
+    /// Text to continue.
+    #[arg(long, value_name = "TEXT", conflicts_with = "tokens")]
+    pub prompt: Option<String>,
+    /// Token ids to continue, e.g. 72,105,44.
+    #[arg(long, value_name = "IDS", value_delimiter = ',', num_args = 1)]
+    pub tokens: Option<Vec<u32>>,
+    /// Tokens to generate.
+    #[arg(short = 'n', long = "count", value_name = "N", default_value_t = 32)]
+    pub count: usize,
+    /// How the model is run.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// How tokens are chosen, and when they end.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Write the logits of every position that is fed, f32 little-endian [positions, vocab].
+    #[arg(long, value_name = "FILE")]
+    pub dump_logits: Option<PathBuf>,
+    /// How much to compare with the f64 reference on the CPU.
+    #[arg(long, value_enum, default_value_t)]
+    pub verify: Verify,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `chat`.
+#[derive(Debug, Args)]
+pub struct ChatArgs {
+    #[arg(long, value_name = "M.gguf", help = model_help(", with a chat template or with --template"))]
+    pub model: PathBuf,
+    /// What the model is told before the first message.
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// Take the chat template from a file (Jinja, as in tokenizer_config.json) instead of the model's.
+    #[arg(long, value_name = "FILE")]
+    pub template: Option<PathBuf>,
+    /// A variable of the template, e.g. enable_thinking=false; the value is JSON, or text.
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_variable)]
+    pub variables: Vec<(String, warpsmith_host::chat::Value)>,
+    /// Most tokens of a reply.
+    #[arg(short = 'n', long = "count", value_name = "N", default_value_t = 1024)]
+    pub count: usize,
+    /// How the model is run.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// How tokens are chosen, and when they end.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Print one JSON object a turn, each in a line, instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a model is run: options of `run` and `chat`.
+#[derive(Clone, Debug, Args)]
+pub struct EngineArgs {
+    /// CUDA driver to use; overrides WARPSMITH_DRIVER.
+    #[arg(long, value_enum)]
+    pub driver: Option<DriverChoice>,
+    /// Device ordinal.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub device: u32,
+    /// Launch every kernel of every step instead of replaying a captured graph.
+    #[arg(long)]
+    pub eager: bool,
+    /// Type of the KV cache.
+    #[arg(long, default_value_t, value_parser = one_of(&KvType::ALL, KvType::name, KvType::about))]
+    pub kv: KvType,
+    /// Cheapest activations that weights may be multiplied with; formats without kernels for them take more exact ones.
+    #[arg(long, default_value_t, value_parser = one_of(&Activations::ALL, Activations::name, Activations::about))]
+    pub activations: Activations,
+    /// Take those activations only in matrices for which the table of `warpsmith tune` has them as faster.
+    #[arg(long)]
+    pub tuned: bool,
+    /// Let the blocks of each launch of a step begin, and ask for weights, while the launch before ends; ordinary launches before
+    /// sm_90.
+    #[arg(long)]
+    pub programmatic: bool,
+    /// Do a layer in one launch, whose blocks wait for one another, where its weights and the cache allow that; the report says
+    /// for how many layers they did.
+    #[arg(long)]
+    pub persistent: bool,
+    /// Let prompts attend on tensor cores, with queries and weights rounded to f16, where the device and the cache allow that:
+    /// faster, and no longer the bits that feeding token by token gives.
+    #[arg(long)]
+    pub fast_prefill: bool,
+    /// Context length: positions that the KV cache holds [default: what `run` needs, 4096 for `chat`, at most the model's]
+    #[arg(long, value_name = "N")]
+    pub context: Option<usize>,
+}
+
+/// How tokens are chosen: options of `run` and `chat`.
+#[derive(Clone, Debug, Args)]
+pub struct SamplingArgs {
+    /// Divide logits by this and draw the token; 0 takes the most likely one.
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    pub temperature: f32,
+    /// Draw among so many of the most likely tokens; 0: all.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub top_k: u32,
+    /// Draw among the most likely tokens that have this share of the probability.
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub top_p: f32,
+    /// Divide positive logits of tokens that the text has by this, and multiply negative ones.
+    #[arg(long, value_name = "R", default_value_t = 1.0)]
+    pub penalty: f32,
+    /// Seed of the draws.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// End before this text; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+    /// Go on after the model's tokens for the end of a text or a turn.
+    #[arg(long)]
+    pub ignore_eos: bool,
+}
+
+/// A choice of the library by its name.
+fn one_of<T>(
+    all: &[T],
+    name: fn(T) -> &'static str,
+    about: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> + use<T>
+where
+    T: FromStr<Err = UnknownName> + Copy + Send + Sync + 'static,
+{
+    let values = all.iter().map(|choice| PossibleValue::new(name(*choice)).help(about(*choice)));
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<T>())
+}
+
+/// What a model may be, and what else is to be said of it.
+fn model_help(more: &str) -> String {
+    let names = Architecture::ALL.map(Architecture::name);
+    format!("GGUF model (architectures {}){more}", names.join(", "))
+}
+
+/// `enable_thinking=false`.
+fn parse_variable(text: &str) -> Result<(String, warpsmith_host::chat::Value), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=VALUE"))?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    Ok((name.to_owned(), value))
+}
