@@ -50,12 +50,9 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
     let _lock = DirLock::acquire(&cache, ".warpsmith.lock", "cuda_builder")?;
     let kernels = write_linking_crate(plan, &cache)?;
     let kept = cache.join("kernels");
-    if !texts_of(&kept)?.iter().all(|text| Sum::stands_beside(text)) {
+    if let Some(problem) = distrusted(&texts_of(&kept)?) {
         // Its cargo would hand a text on that it takes for fresh.
-        eprintln!(
-            "warpsmith: files of an earlier build in {} are damaged; everything is compiled anew",
-            kept.display()
-        );
+        eprintln!("warpsmith: texts of an earlier build in {} {problem}; everything is compiled anew", kept.display());
         std::fs::remove_dir_all(&kept).map_err(BuildError::io("remove", &kept))?;
     }
     let (mut generated, mut warnings) = (Vec::new(), Vec::new());
@@ -88,6 +85,16 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
     let mut output = writer.write(generated)?;
     warnings.append(&mut output.warnings);
     Ok(Output { warnings, ..output })
+}
+
+/// Why kept texts are not handed on; `None`: each is as it was written.
+fn distrusted(texts: &[PathBuf]) -> Option<&'static str> {
+    let altered: Vec<&PathBuf> = texts.iter().filter(|text| !Sum::stands_beside(text)).collect();
+    match altered.iter().any(|text| Sum::noted(text).is_some()) {
+        true => Some("are damaged"),
+        false if altered.is_empty() => None,
+        false => Some("have no checksums: it did not end, or was made by a version that wrote none"),
+    }
 }
 
 /// The texts that its cargo keeps below a folder; none if it is not there.
@@ -267,6 +274,23 @@ mod tests {
         assert!(manifest.contains(CUDA_BUILDER_REPOSITORY), "{manifest}");
         let toolchain = std::fs::read_to_string(runner_dir().join("rust-toolchain.toml")).unwrap();
         assert!(toolchain.contains(&format!("channel = \"{CUDA_BUILDER_TOOLCHAIN}\"")), "{toolchain}");
+    }
+
+    #[test]
+    fn texts_of_an_earlier_build_are_told_for_what_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, "// a text").unwrap();
+            path
+        };
+        let (whole, bare) = (text("whole.ptx"), text("bare.ptx"));
+        Sum::of_file(&whole).unwrap().write_beside(&whole).unwrap();
+        let told = |texts: &[&PathBuf]| distrusted(&texts.iter().map(|text| text.to_path_buf()).collect::<Vec<_>>());
+        assert_eq!((told(&[]), told(&[&whole])), (None, None));
+        assert!(told(&[&whole, &bare]).is_some_and(|problem| problem.contains("no checksums")));
+        std::fs::write(&whole, "// a te").unwrap();
+        assert_eq!((told(&[&whole]), told(&[&bare, &whole])), (Some("are damaged"), Some("are damaged")));
     }
 
     #[test]
