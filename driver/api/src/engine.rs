@@ -132,7 +132,8 @@ pub(crate) struct Real {
     library: Library,
     name: String,
     version: i32,
-    /// It is another copy of this library, which other code has loaded.
+    /// It is another copy of this library, which other code has loaded. Looked for on Unix alone.
+    #[cfg(unix)]
     joined: bool,
     /// That copy is the software driver: its architecture and its devices.
     stands_for: Option<(u32, u32)>,
@@ -460,7 +461,14 @@ impl Real {
     }
 
     fn of(library: Library, name: &str) -> Result<Real, String> {
-        let mut real = Real { library, name: name.to_owned(), version: 0, joined: false, stands_for: None };
+        let mut real = Real {
+            library,
+            name: name.to_owned(),
+            version: 0,
+            #[cfg(unix)]
+            joined: false,
+            stands_for: None,
+        };
         if real.symbol(c"cuInit").is_none() {
             return Err(format!("{name}: has no cuInit"));
         }
