@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use warpsmith_simt::machine::memory::{Snapshot, lookup};
 use warpsmith_simt::machine::note::Scope;
-use warpsmith_simt::{BadAccess, FaultKind, Nearest, Place, Waiter};
+use warpsmith_simt::{BadAccess, FaultKind, Nearest, Place, Reason, Waiter};
 
 use crate::Rule;
 
@@ -173,7 +173,7 @@ pub enum Defect {
         /// The class of the fault.
         fault: FaultKind,
         /// What is wrong.
-        reason: String,
+        reason: Option<Reason>,
         /// Somebody runs, and nothing comes of it.
         spinning: bool,
         /// Somebody waits at a barrier.
@@ -187,8 +187,8 @@ pub enum Defect {
         address: Option<u64>,
         /// The access, if it is one that must not happen.
         access: Option<BadAccess>,
-        /// What is wrong, if it is no access.
-        reason: String,
+        /// What is wrong, if it is no access and the class does not say all.
+        reason: Option<Reason>,
         /// Who waits for whom, or has left.
         waiters: Vec<Waiter>,
         /// Of an access to global memory, the allocation that its address lies in or next to.

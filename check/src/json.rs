@@ -223,3 +223,6 @@ impl Report {
         serde_json::to_value(self).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -185,6 +185,55 @@ mod tests {
     }
 
     #[test]
+    fn a_place_is_its_line_its_statement_and_its_innermost_source() {
+        let frame = |line| Frame { file: "k.rs".into(), line, column: 5 };
+        let first = {
+            let mut report = report(Rule::RaceShared, &[3]);
+            report.finding.sites[0].source = vec![frame(1), frame(9)];
+            report
+        };
+        let changed = |change: fn(&mut Site)| {
+            let mut other = first.clone();
+            change(&mut other.finding.sites[0]);
+            other.key() == first.key()
+        };
+        assert!(!changed(|site| site.ptx_line = 4));
+        assert!(!changed(|site| site.ptx_statement = 1));
+        assert!(!changed(|site| site.source[0].line = 2));
+        assert!(!changed(|site| site.source[0].column = 6));
+        assert!(!changed(|site| site.source[0].file = "l.rs".into()));
+        assert!(!changed(|site| site.source.clear()));
+        // Who called the place, and what else is known of the side.
+        assert!(changed(|site| site.source[1].line = 8));
+        assert!(changed(|site| site.lane = 3));
+        assert!(changed(|site| site.block = Some([1, 0, 0])));
+        assert!(changed(|site| site.ptx_text = "other".into()));
+    }
+
+    #[test]
+    fn the_host_tells_apart_what_has_no_place_in_a_kernel_alone() {
+        let called = |api: &str, lines: &[u32]| {
+            let site = HostSite { api: api.into(), frames: Vec::new() };
+            Report { site, ..report(Rule::RaceStream, lines) }
+        };
+        assert_ne!(called("cuMemcpy", &[]).key(), called("cuMemset", &[]).key());
+        assert_eq!(called("cuMemcpy", &[]).key(), called("cuMemcpy", &[]).key());
+        assert_eq!(called("cuLaunchKernel", &[3]).key(), called("cuLaunchKernelEx", &[3]).key());
+    }
+
+    #[test]
+    fn a_mark_leads_to_the_finding_of_its_key() {
+        let key = |line| report(Rule::RaceShared, &[line]).finding.key();
+        let mut index = Index::default();
+        index.insert('a', key(1), 0);
+        index.insert('b', key(2), 1);
+        assert_eq!((index.marked(&'a'), index.marked(&'b'), index.marked(&'c')), (Some(0), Some(1), None));
+        // Another mark of a known key goes by it from then on; of an unknown one it stays unknown.
+        assert_eq!((index.find('c', &key(2)), index.marked(&'c')), (Some(1), Some(1)));
+        assert_eq!((index.find('d', &key(3)), index.marked(&'d')), (None, None));
+    }
+
+    #[test]
     fn leaks_are_told_apart_by_who_allocated_what() {
         let leak = |memory, line| {
             let defect = Defect::Leak { memory, bytes: 8, first: (64, 8), left_by: LeftBy::Process };

@@ -9,7 +9,7 @@ use crate::json::FINDING;
 use crate::report::{HostSite, Report};
 
 /// What the lines look like. It counts up when fields change their meaning or go.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// A line of the report file.
 #[derive(Clone, Debug, PartialEq)]
@@ -172,6 +172,7 @@ impl std::error::Error for RecordError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::HostFrame;
     use crate::{Defect, Finding, Rule, Severity};
 
     fn finding() -> Value {
@@ -186,13 +187,16 @@ mod tests {
 
     #[test]
     fn lines_come_back_as_they_were() {
+        // Each field has another value than its default, for which a lost one would be taken.
+        let frame = HostFrame { function: "main".into(), file: Some("main.rs".into()), line: 3 };
         let records = [
             Record::Start(Start { format: FORMAT, process: 7, sm: Some(90), seed: 3 }),
+            Record::Profile(serde_json::json!({ "type": "profile", "kernel": "k", "launches": 2 })),
             Record::Approximate(ApproximateRecord { kernel: "k".into(), instructions: vec![Value::from("ex2")] }),
             Record::Outputs(Outputs {
                 process: 7,
-                sites: vec![HostSite::default()],
-                threads: vec![CopiedBy::default()],
+                sites: vec![HostSite { api: "cuMemcpyDtoH_v2".into(), frames: vec![frame] }],
+                threads: vec![CopiedBy { copies: vec![(0, 64, "digest".into())], more: 2, rest: "all".into() }],
             }),
             Record::End(End { process: 7, counts: vec![2, 1] }),
         ];

@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::memory::Nearest;
 use crate::source::Frame;
 
+mod reason;
+
+pub use reason::{BarrierDispute, ObjectMisuse, Reason, Stuck};
+
 /// The class of a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -325,8 +329,8 @@ pub struct Fault {
     pub address: Option<u64>,
     /// The access, if it is one that must not happen.
     pub access: Option<BadAccess>,
-    /// What is wrong, in words, if it is no access. May be empty.
-    pub reason: String,
+    /// What is wrong, if it is no access and the class does not say all.
+    pub reason: Option<Reason>,
     /// Who waits for whom, or has left.
     pub waiters: Vec<Waiter>,
     /// Of an access to global memory, the allocation that its address lies in or next to.
@@ -351,7 +355,7 @@ impl Fault {
             frames: Vec::new(),
             address: None,
             access: None,
-            reason: String::new(),
+            reason: None,
             waiters: Vec::new(),
             nearest: None,
         }
@@ -359,7 +363,8 @@ impl Fault {
 
     /// What is wrong, in words.
     pub fn message(&self) -> String {
-        self.access.map_or_else(|| self.reason.clone(), |access| access.to_string())
+        let reason = || self.reason.as_ref().map(ToString::to_string).unwrap_or_default();
+        self.access.map_or_else(reason, |access| access.to_string())
     }
 
     /// What is known beyond that, a line each: who waits for whom, the nearest allocation.

@@ -70,7 +70,9 @@ pub mod testing;
 pub use approx::{Approximation, BOUNDS_FROM, approximations};
 pub use counters::Counters;
 pub use exec::progress::StillRunning;
-pub use fault::{AccessKind, BadAccess, Fault, FaultKind, Place, Problem, Waiter, Waits};
+pub use fault::{
+    AccessKind, BadAccess, BarrierDispute, Fault, FaultKind, ObjectMisuse, Place, Problem, Reason, Stuck, Waiter, Waits,
+};
 pub use launch::{Ended, Instance, Launch, Machine, MachineConfig, Progress, Start, Waiting};
 pub use load::LoadOptions;
 pub use memory::{AllocationInfo, Memory, MemoryError, Nearest, Origin, POISON};

@@ -207,7 +207,7 @@ pub(crate) fn fault(findings: &mut Findings, fault: &Fault) -> bool {
         let thread = Some((fault.linear_block, fault.warp, fault.lane));
         sites.push(RawSite { kind: SiteKind::Here, thread, pc: fault.pc, detail: Detail::None });
     }
-    let defect = Defect::Stuck { fault: fault.kind.clone(), reason: fault.message(), spinning, at_barrier };
+    let defect = Defect::Stuck { fault: fault.kind.clone(), reason: fault.reason.clone(), spinning, at_barrier };
     let severity = Severity::Error;
     findings.add(RawFinding { rule, severity, defect, sites, addresses: Vec::new(), interval: None });
     true

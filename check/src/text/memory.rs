@@ -28,7 +28,7 @@ impl Finding {
                 _ => format!("the first is {bytes} bytes at {address:#x}"),
             },
             Defect::Fault { access, reason, waiters, nearest, .. } => {
-                let said = said(access.as_ref(), reason);
+                let said = said(access.as_ref(), reason.as_ref());
                 let more = said.lines().skip(1).map(str::to_owned);
                 let waiting = waiters.iter().map(ToString::to_string);
                 let lines: Vec<String> = more.chain(waiting).chain(nearest.iter().map(ToString::to_string)).collect();

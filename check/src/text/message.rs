@@ -1,6 +1,6 @@
 //! What is wrong, in a line.
 
-use warpsmith_simt::{BadAccess, FaultKind, Place};
+use warpsmith_simt::{BadAccess, FaultKind, Place, Reason};
 
 use crate::defect::{AllocationKind, Decides, Defect, Difference, LeftBy, Missing, Race, Variable, Verb};
 use crate::{Also, Finding};
@@ -114,9 +114,9 @@ impl Defect {
                 format!("{function} is refused: {name} ({code}), {meaning}")
             }
             Defect::Schedule { seeds, difference } => difference.message(*seeds),
-            Defect::Stuck { reason, .. } => reason.clone(),
+            Defect::Stuck { reason, .. } => said(None, reason.as_ref()),
             Defect::Fault { fault, address, access, reason, .. } => {
-                let said = said(access.as_ref(), reason);
+                let said = said(access.as_ref(), reason.as_ref());
                 stopped(fault, *address, said.lines().next().unwrap_or_default())
             }
         }
@@ -124,8 +124,8 @@ impl Defect {
 }
 
 /// What a fault says of itself.
-pub(super) fn said(access: Option<&BadAccess>, reason: &str) -> String {
-    access.map_or_else(|| reason.to_owned(), ToString::to_string)
+pub(super) fn said(access: Option<&BadAccess>, reason: Option<&Reason>) -> String {
+    access.map(ToString::to_string).or_else(|| reason.map(ToString::to_string)).unwrap_or_default()
 }
 
 fn stopped(kind: &FaultKind, address: Option<u64>, first: &str) -> String {

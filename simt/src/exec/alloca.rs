@@ -3,7 +3,7 @@
 use super::lanes::{lane_of, lanes_of, set_lane};
 use super::stack::MOST;
 use super::{Cx, Flow, Op};
-use crate::fault::FaultKind;
+use crate::fault::{FaultKind, Reason};
 
 /// `alloca`: row `d` (64 bits, or 32 if `x` is 0) gets the local address of row `a` bytes (of the same width), aligned to `imm`.
 pub(crate) unsafe fn alloca(cx: &mut Cx, op: &Op) -> Flow {
@@ -16,8 +16,8 @@ pub(crate) unsafe fn alloca(cx: &mut Cx, op: &Op) -> Flow {
             match (*cx.stack).take(lane, bytes, op.imm) {
                 Ok(address) => put(cx, op, lane, address),
                 Err(used) => {
-                    let detail = format!("alloca of {bytes} bytes; a thread has {MOST}, of which {used} are in use");
-                    return cx.raise(op, FaultKind::StackOverflow, lane as u32, None, detail);
+                    let reason = Reason::Alloca { bytes, most: MOST, used };
+                    return cx.raise(op, FaultKind::StackOverflow, lane as u32, None, Some(reason));
                 }
             }
         }
@@ -56,8 +56,8 @@ pub(crate) unsafe fn restore(cx: &mut Cx, op: &Op) -> Flow {
             let value =
                 if op.x == 0 { lane_of::<u32>(cx.src(op.a), lane).into() } else { lane_of::<u64>(cx.src(op.a), lane) };
             if !(*cx.stack).restore(lane, value) {
-                let detail = format!("stackrestore of {value:#x}, which no stacksave gave");
-                return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, None, detail);
+                let reason = Some(Reason::StackRestore { value });
+                return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, None, reason);
             }
         }
     }

@@ -9,7 +9,7 @@ use super::lanes::{lane_of, lanes_of, set_lane};
 use super::layout::Row;
 use super::warp::{State, Warp};
 use super::{Cx, Flow, Op};
-use crate::fault::{FaultKind, Waiter, Waits};
+use crate::fault::{BarrierDispute, FaultKind, Reason, Waiter, Waits};
 use crate::program::Program;
 
 impl Warp {
@@ -36,24 +36,24 @@ impl Warp {
             (id, if counted { count } else { 0 }, lanes_of(lanes).all(alike))
         };
         let wrong = if !alike {
-            Some("lanes of one warp give different barrier operands".to_string())
-        } else if id > 15 {
-            Some(format!("barrier {id} does not exist; there are barriers 0 to 15"))
+            Some(BarrierDispute::Operands)
+        } else if id >= CLUSTER {
+            Some(BarrierDispute::Number { barrier: id, last: CLUSTER - 1 })
         } else if count % 32 != 0 || (count == 0 && counted) {
-            Some(format!("a barrier counts whole warps, not {count} threads"))
+            Some(BarrierDispute::Threads { threads: count })
         } else {
             None
         };
-        if let Some(detail) = wrong {
-            return cx.raise(op, FaultKind::DivergentBarrier, lane as u32, None, detail);
+        if let Some(dispute) = wrong {
+            return disputed(cx, op, lane as u32, dispute);
         }
         let barrier = &mut barriers[id as usize];
         let first = barrier.set == 0 && barrier.arrived == 0 && self.at_barrier[id as usize] == 0;
         if first {
             barrier.expected = count;
         } else if barrier.expected != count {
-            let detail = format!("barrier {id} is waited for with {} threads and with {count}", barrier.expected);
-            return cx.raise(op, FaultKind::DivergentBarrier, lane as u32, None, detail);
+            let dispute = BarrierDispute::Counts { barrier: id, first: barrier.expected, now: count };
+            return disputed(cx, op, lane as u32, dispute);
         }
         if op.imm & bar::KIND >= bar::RED_POPC {
             // SAFETY: lowering made `q` a predicate of the frame.
@@ -84,13 +84,8 @@ impl Warp {
         let arrives = op.imm & bar::KIND == bar::ARRIVE;
         let wrong = if arrives { lanes & self.owed } else { lanes & !self.owed };
         if wrong != 0 {
-            let detail = if arrives {
-                "a thread arrives at the barrier of its cluster again before it has waited"
-            } else {
-                "a thread waits at the barrier of its cluster, where it has not arrived"
-            };
-            let lane = wrong.trailing_zeros() & 31;
-            return cx.raise(op, FaultKind::DivergentBarrier, lane, None, detail.to_string());
+            let dispute = if arrives { BarrierDispute::ArrivesAgain } else { BarrierDispute::NotArrived };
+            return disputed(cx, op, wrong.trailing_zeros() & 31, dispute);
         }
         if arrives {
             self.owed |= lanes;
@@ -125,12 +120,10 @@ impl Warp {
             && let Some(other) = waiting.find(|s| (s.pc, s.frame) != (first.pc, first.frame))
         {
             let (here, elsewhere) = (first.mask, other.mask);
-            let detail = format!(
-                "lanes of one warp wait at different aligned barriers: {here:#010x} here, {elsewhere:#010x} elsewhere"
-            );
+            let dispute = BarrierDispute::Places { here, elsewhere };
             // SAFETY: positions of splits lie inside the code.
             let op = unsafe { &*cx.code.add(first.pc as usize) };
-            let flow = cx.raise(op, FaultKind::DivergentBarrier, here.trailing_zeros() & 31, None, detail);
+            let flow = disputed(cx, op, here.trailing_zeros() & 31, dispute);
             let waiters = self.splits.iter().filter(|s| s.state == State::Barrier { id });
             let warp = self.index;
             let does = Waits::AtBarrier { barrier: numbered(id), arrived: None, lanes: 0, warps: Vec::new() };
@@ -201,4 +194,9 @@ impl Warp {
             }
         }
     }
+}
+
+/// Raises the fault of threads that disagree about a barrier.
+fn disputed(cx: &mut Cx, op: &Op, lane: u32, dispute: BarrierDispute) -> Flow {
+    cx.raise(op, FaultKind::DivergentBarrier, lane, None, Some(Reason::Barrier(dispute)))
 }

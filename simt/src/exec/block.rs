@@ -4,7 +4,7 @@ use super::barrier::{self, BARRIERS, Barrier, CLUSTER};
 use super::lanes::lanes_of;
 use super::warp::{Split, State, Stop, Warp};
 use super::{Cx, LANES, RawFault, limit, uniform};
-use crate::fault::{FaultKind, Waiter, Waits};
+use crate::fault::{FaultKind, Reason, Stuck, Waiter, Waits};
 use crate::memory::POISON_KEY;
 use crate::program::Grid;
 
@@ -155,7 +155,7 @@ impl Block {
                     Stop::Fault => {
                         return match cx.fault.take() {
                             Some(fault) => Outcome::Fault(w as u32, fault),
-                            None => self.deadlock("lost its fault"),
+                            None => self.deadlock(Stuck::NothingRaised),
                         };
                     }
                 }
@@ -168,7 +168,7 @@ impl Block {
                 return Outcome::Turn;
             }
             if !ran {
-                return self.deadlock("no thread of the block can run any more");
+                return self.deadlock(Stuck::NobodyRuns);
             }
             if spun && (cx.progress == before || round > PATIENCE) {
                 return Outcome::Spinning;
@@ -201,7 +201,7 @@ impl Block {
     }
 
     /// Describes who waits for what.
-    pub fn deadlock(&self, why: &str) -> Outcome {
+    pub fn deadlock(&self, why: Stuck) -> Outcome {
         let mut waiters = Vec::new();
         let mut first = None;
         for warp in &self.warps {
@@ -219,8 +219,8 @@ impl Block {
             waiters.push(Waiter::new(warp, lanes, pc, Waits::HasExited));
         }
         let (warp, lane, pc) = first.unwrap_or((0, 0, 0));
-        let (kind, detail) = (FaultKind::Deadlock, why.to_string());
-        let raw = RawFault { kind, lane, pc, address: None, access: None, detail, waiters };
+        let (kind, reason) = (FaultKind::Deadlock, Some(Reason::Stuck(why)));
+        let raw = RawFault { kind, lane, pc, address: None, access: None, reason, waiters };
         Outcome::Fault(warp, Box::new(raw))
     }
 

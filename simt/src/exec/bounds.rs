@@ -48,7 +48,7 @@ pub fn refuse_aligned(
         Place::Param if what == AccessKind::Load => (FaultKind::OutOfBounds, Problem::Outside(cx.param_bytes.into())),
         Place::Param => (FaultKind::OutOfBounds, Problem::ReadOnly),
     };
-    let flow = cx.raise(op, kind, lane as u32, Some(address), String::new());
+    let flow = cx.raise(op, kind, lane as u32, Some(address), None);
     if let Some(fault) = &mut cx.fault {
         fault.access = Some(BadAccess { what, bytes, place, address, problem });
     }

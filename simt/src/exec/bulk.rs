@@ -10,7 +10,7 @@ use super::layout::SHARED_WINDOW;
 use super::space::{Global, Shared, Space, place_of};
 use super::words::{Bulk, Words};
 use super::{Cx, Flow, Op, mbarrier};
-use crate::fault::{AccessKind, FaultKind};
+use crate::fault::{AccessKind, FaultKind, Reason};
 use crate::memory::lookup;
 
 pub const NO_BARRIER: u32 = u32::MAX;
@@ -97,8 +97,8 @@ pub unsafe fn bulk_copy(cx: &mut Cx, op: &Op) -> Flow {
         for lane in lanes_of(cx.active) {
             let bytes = u64::from(lane_of::<u32>(cx.src(op.c), lane));
             if bytes % 16 != 0 {
-                let detail = format!("a bulk copy moves multiples of 16 bytes, not {bytes}");
-                return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, None, detail);
+                let reason = Some(Reason::CopySize { bytes, unit: 16 });
+                return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, None, reason);
             }
             let (to_at, from_at) = ends(cx, op, &list, lane);
             if bytes > 0 {

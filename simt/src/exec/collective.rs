@@ -9,7 +9,7 @@
 use super::exchange::{ABS, Exchange, Kind, NAN};
 use super::lanes::{lane_of, lanes_of, row_of, set_lane};
 use super::{Cx, Flow, LANES, Op};
-use crate::fault::FaultKind;
+use crate::fault::{FaultKind, Reason};
 use crate::memory::POISON_KEY;
 
 /// The mask that a lane names.
@@ -167,8 +167,8 @@ unsafe fn perform(cx: &mut Cx, op: &Op, lanes: u32) {
 
 /// Raises the fault of a lane that executes a collective that does not name it.
 pub fn unnamed(cx: &mut Cx, op: &Op, lane: usize, mask: u32) -> Flow {
-    let detail = format!("lane {lane} executes a collective whose membermask {mask:#010x} does not name it");
-    cx.raise(op, FaultKind::MaskMisuse, lane as u32, None, detail)
+    let lane = lane as u32;
+    cx.raise(op, FaultKind::MaskMisuse, lane, None, Some(Reason::Unnamed { lane, mask }))
 }
 
 /// The handler of every collective.

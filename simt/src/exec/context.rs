@@ -7,7 +7,7 @@ use super::progress::Pulse;
 use super::services::Services;
 use super::stack::Stack;
 use crate::counters::Counters;
-use crate::fault::{BadAccess, FaultKind, Waiter};
+use crate::fault::{BadAccess, FaultKind, Reason, Waiter};
 use crate::memory::Snapshot;
 use crate::note::Note;
 use crate::observer::Observer;
@@ -85,7 +85,7 @@ pub struct RawFault {
     pub pc: u32,
     pub address: Option<u64>,
     pub access: Option<BadAccess>,
-    pub detail: String,
+    pub reason: Option<Reason>,
     /// Who waits, or has left, if that is what it is about.
     pub waiters: Vec<Waiter>,
 }
@@ -267,9 +267,9 @@ impl Cx {
     /// Records a fault and stops.
     #[cold]
     #[inline(never)]
-    pub fn raise(&mut self, op: &Op, kind: FaultKind, lane: u32, address: Option<u64>, detail: String) -> Flow {
+    pub fn raise(&mut self, op: &Op, kind: FaultKind, lane: u32, address: Option<u64>, reason: Option<Reason>) -> Flow {
         let pc = self.position(op);
-        self.fault = Some(Box::new(RawFault { kind, lane, pc, address, access: None, detail, waiters: Vec::new() }));
+        self.fault = Some(Box::new(RawFault { kind, lane, pc, address, access: None, reason, waiters: Vec::new() }));
         Flow::Fault
     }
 

@@ -2,7 +2,7 @@
 
 use super::lanes::{lane_of, lanes_of, set_lane};
 use super::{Cx, Flow, Op};
-use crate::fault::FaultKind;
+use crate::fault::{FaultKind, Reason};
 
 /// Goes to `x`.
 pub(crate) unsafe fn jump(cx: &mut Cx, op: &Op) -> Flow {
@@ -47,8 +47,7 @@ pub(crate) unsafe fn branch_indexed(cx: &mut Cx, op: &Op) -> Flow {
         // SAFETY: the contract of handlers.
         match unsafe { indexed_target(cx, op, lane) } {
             None => {
-                let detail = "brx.idx with an index beyond its list of targets".to_string();
-                return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, None, detail);
+                return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, None, Some(Reason::TargetIndex));
             }
             Some(t) => {
                 differ |= target.is_some_and(|seen| seen != t);
@@ -80,7 +79,7 @@ pub(crate) unsafe fn exit(_: &mut Cx, _: &Op) -> Flow {
 
 pub(crate) unsafe fn trap(cx: &mut Cx, op: &Op) -> Flow {
     let lane = cx.active.trailing_zeros() & 31;
-    cx.raise(op, FaultKind::Trap, lane, None, String::new())
+    cx.raise(op, FaultKind::Trap, lane, None, None)
 }
 
 /// A block barrier; `exec::arrival` reads the operands.
@@ -94,8 +93,7 @@ pub(crate) unsafe fn own_rank(cx: &mut Cx, op: &Op) -> Flow {
         // SAFETY: the contract of handlers: `a` is a row of 32 bits.
         let rank = unsafe { lane_of::<u32>(cx.src(op.a), lane) };
         if rank != 0 {
-            let detail = format!("mapa of block {rank} of a cluster of one block");
-            return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, None, detail);
+            return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, None, Some(Reason::Rank { rank }));
         }
     }
     Flow::Next

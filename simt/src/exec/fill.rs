@@ -8,7 +8,7 @@ use super::lanes::{lane_of, lanes_of};
 use super::space::{Shared, Space};
 use super::words::{Via, Words};
 use super::{Cx, Flow, Op};
-use crate::fault::{AccessKind, FaultKind, Place};
+use crate::fault::{AccessKind, FaultKind, Place, Reason};
 
 /// Bytes that one thread sets at most, and of which their number and their address are multiples.
 const MOST: u64 = 16 << 20;
@@ -30,8 +30,8 @@ pub unsafe fn fill(cx: &mut Cx, op: &Op) -> Flow {
         for lane in lanes_of(cx.active) {
             let ((place, at), bytes) = range(cx, op, lane);
             if bytes % UNIT != 0 || bytes > MOST {
-                let detail = format!("st.bulk of {bytes} bytes; it takes a multiple of {UNIT}, at most {MOST}");
-                return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, Some(at), detail);
+                let reason = Reason::FillSize { bytes, unit: UNIT, most: MOST };
+                return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, Some(at), Some(reason));
             }
             if bytes == 0 {
                 continue;

@@ -4,7 +4,7 @@ use super::lanes::{lane_of, lanes_of};
 use super::layout::{CODE_WINDOW, Row};
 use super::warp::{Frame, State, Warp};
 use super::{Cx, Flow, Op};
-use crate::fault::FaultKind;
+use crate::fault::{FaultKind, Reason};
 use crate::observer::{Entered, LocalCopy};
 use crate::program::{Function, Program, Target};
 
@@ -52,9 +52,8 @@ impl Warp {
                     let function = program.functions.get(index as usize).filter(known);
                     let fits = function.is_some_and(|f| target % 16 == 0 && f.params.len() == call.args.len());
                     if !fits {
-                        let detail =
-                            format!("indirect call to {target:#x}, which is not a function with these parameters");
-                        return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, Some(target), detail);
+                        let (kind, reason) = (FaultKind::IllegalInstruction, Reason::NoFunction { target });
+                        return cx.raise(op, kind, lane as u32, Some(target), Some(reason));
                     }
                     if self.enter_function(cx, program, op, pc, together, frame, index as u32) == Flow::Fault {
                         return Flow::Fault;
@@ -97,12 +96,9 @@ impl Warp {
             local: (caller.local + from.local_bytes).next_multiple_of(16),
         };
         if next.depth > MAX_DEPTH || next.local + to.local_bytes > MAX_LOCAL {
-            let detail = format!(
-                "{} nested calls, {} bytes of local memory; the limits are {MAX_DEPTH} and {MAX_LOCAL}",
-                next.depth,
-                next.local + to.local_bytes
-            );
-            return cx.raise(op, FaultKind::StackOverflow, lanes.trailing_zeros() & 31, None, detail);
+            let (depth, local) = (next.depth, next.local + to.local_bytes);
+            let reason = Reason::Calls { depth, local, limits: (MAX_DEPTH, MAX_LOCAL) };
+            return cx.raise(op, FaultKind::StackOverflow, lanes.trailing_zeros() & 31, None, Some(reason));
         }
         let frames = &mut self.frames;
         let id = *self.known.entry((frame, pc, function)).or_insert_with(|| {

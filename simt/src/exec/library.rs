@@ -9,7 +9,7 @@ use super::layout::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 use super::space::place_of;
 use super::warp::Warp;
 use super::{Cx, Flow, Op, Site};
-use crate::fault::{FaultKind, Place};
+use crate::fault::{FaultKind, Place, Reason};
 use crate::program::{Call, Library, Slot};
 
 /// The longest string that `vprintf` reads.
@@ -19,14 +19,14 @@ impl Warp {
     /// Lanes call a function of the driver's. Results go to where the call wants them.
     pub(super) fn library(&mut self, cx: &mut Cx, op: &Op, which: Library, call: &Call, lanes: u32) -> Flow {
         let Some(services) = cx.services.clone() else {
-            let detail = "the device provides no functions".to_string();
-            return cx.raise(op, FaultKind::IllegalInstruction, lanes.trailing_zeros() & 31, None, detail);
+            let lane = lanes.trailing_zeros() & 31;
+            return cx.raise(op, FaultKind::IllegalInstruction, lane, None, Some(Reason::NoLibrary));
         };
         for lane in lanes_of(lanes) {
             let result = match which {
                 Library::Assert => {
-                    let detail = self.assertion(cx, &call.args, lane);
-                    return cx.raise(op, FaultKind::AssertFailed, lane as u32, None, detail);
+                    let reason = self.assertion(cx, &call.args, lane);
+                    return cx.raise(op, FaultKind::AssertFailed, lane as u32, None, Some(reason));
                 }
                 Library::Malloc => {
                     let address = services.allocate(self.argument(cx, &call.args, 0, lane));
@@ -36,9 +36,8 @@ impl Warp {
                 Library::Free => {
                     let address = self.argument(cx, &call.args, 0, lane);
                     if address != 0 && !services.release(address) {
-                        let detail =
-                            format!("free({address:#x}) of what is no block of the device's heap, or no longer");
-                        return cx.raise(op, FaultKind::HeapMisuse, lane as u32, Some(address), detail);
+                        let reason = Some(Reason::Free { address });
+                        return cx.raise(op, FaultKind::HeapMisuse, lane as u32, Some(address), reason);
                     }
                     cx.memory = services.memory.snapshot();
                     // Cached places may be those of what is gone.
@@ -52,9 +51,8 @@ impl Warp {
                         arguments
                     }
                     Err(address) => {
-                        let detail =
-                            format!("vprintf reads a string or its arguments at {address:#x}, where nothing is");
-                        return cx.raise(op, FaultKind::OutOfBounds, lane as u32, Some(address), detail);
+                        let reason = Some(Reason::Printf { address });
+                        return cx.raise(op, FaultKind::OutOfBounds, lane as u32, Some(address), reason);
                     }
                 },
             };
@@ -178,12 +176,12 @@ impl Warp {
     }
 
     /// The text of a failed assertion: `__assertfail(message, file, line, function, character size)`.
-    fn assertion(&self, cx: &Cx, args: &[Slot], lane: usize) -> String {
+    fn assertion(&self, cx: &Cx, args: &[Slot], lane: usize) -> Reason {
         let text = |i: usize| match self.string(cx, self.argument(cx, args, i, lane), lane) {
             Ok(text) => String::from_utf8_lossy(&text[..text.len().min(256)]).into_owned(),
             Err(_) => "?".to_string(),
         };
         let line = self.argument(cx, args, 2, lane);
-        format!("{}:{line}: {}: assertion `{}` failed", text(1), text(3), text(0))
+        Reason::Assertion { condition: text(0), file: text(1), line, function: text(3) }
     }
 }

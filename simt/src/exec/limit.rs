@@ -6,7 +6,7 @@ use super::context::Sample;
 use super::progress::At;
 use super::warp::{State, Warp};
 use super::{Cx, Op, uniform};
-use crate::fault::{FaultKind, Waiter, Waits};
+use crate::fault::{FaultKind, Reason, Waiter, Waits};
 use crate::program::Grid;
 
 /// Instructions between two looks at the clock.
@@ -62,8 +62,7 @@ pub(crate) fn passed(cx: &mut Cx, next: u32, pc: u32) -> bool {
     let lane = cx.mask.trailing_zeros() & 31;
     // SAFETY: both are positions of a jump that was executed.
     let op: &Op = unsafe { &*cx.code.add(from as usize) };
-    let detail = format!("a block has executed {executed} instructions; the limit is {limit}");
-    cx.raise(op, FaultKind::InstructionLimit, lane, None, detail);
+    cx.raise(op, FaultKind::InstructionLimit, lane, None, Some(Reason::Instructions { executed, limit }));
     let lanes = cx.mask;
     let waiter = |pc, does| Waiter::new(warp as u32, lanes, pc, does);
     let waiters = vec![waiter(to, Waits::LoopBegins), waiter(from, Waits::LoopEnds)];

@@ -13,7 +13,7 @@ use super::lanes::{lane_of, lanes_of, set_lane};
 use super::space::{Shared, Space};
 use super::words::{Barrier, Via, Words};
 use super::{Cx, Flow, Op};
-use crate::fault::{AccessKind, FaultKind};
+use crate::fault::{AccessKind, FaultKind, ObjectMisuse, Reason};
 
 /// The largest count that an object holds.
 const MOST: u32 = (1 << 20) - 1;
@@ -72,9 +72,9 @@ impl Object {
         }
     }
 
-    fn arrive(mut self, count: u32, drop: bool) -> Result<Object, String> {
+    fn arrive(mut self, count: u32, drop: bool) -> Result<Object, ObjectMisuse> {
         if count == 0 || count > self.pending {
-            return Err(format!("{count} arrivals at an mbarrier that waits for {}", self.pending));
+            return Err(ObjectMisuse::Arrivals { count, pending: self.pending });
         }
         self.pending -= count;
         if drop {
@@ -83,10 +83,10 @@ impl Object {
         Ok(self)
     }
 
-    fn expect(mut self, bytes: i64) -> Result<Object, String> {
+    fn expect(mut self, bytes: i64) -> Result<Object, ObjectMisuse> {
         let sum = i64::from(self.bytes) + bytes;
         if sum.unsigned_abs() > u64::from(MOST) {
-            return Err(format!("an mbarrier cannot wait for {sum} bytes; {MOST} is the most"));
+            return Err(ObjectMisuse::Bytes { bytes: sum, most: MOST });
         }
         self.bytes = sum as i32;
         Ok(self)
@@ -176,8 +176,8 @@ pub unsafe fn edge(cx: &mut Cx, op: &Op, lane: usize) -> Option<(u64, Edge, bool
     }
 }
 
-fn misuse(cx: &mut Cx, op: &Op, lane: usize, detail: String) -> Flow {
-    cx.raise(op, FaultKind::BarrierMisuse, lane as u32, None, detail)
+fn misuse(cx: &mut Cx, op: &Op, lane: usize, misuse: ObjectMisuse) -> Flow {
+    cx.raise(op, FaultKind::BarrierMisuse, lane as u32, None, Some(Reason::Object(misuse)))
 }
 
 /// The handler of every `mbarrier` operation on an object.
@@ -196,8 +196,7 @@ pub unsafe fn mbarrier(cx: &mut Cx, op: &Op) -> Flow {
             if what & KIND == INIT {
                 let count = lane_of::<u32>(cx.src(op.b), lane);
                 if count == 0 || count > MOST {
-                    let detail = format!("an mbarrier is initialised with {count} arrivals; 1 to {MOST} are allowed");
-                    return misuse(cx, op, lane, detail);
+                    return misuse(cx, op, lane, ObjectMisuse::Count { count, most: MOST });
                 }
                 let new = Object { expected: count, pending: count, bytes: 0, odd: false };
                 at.write_unaligned(new.pack());
@@ -205,8 +204,7 @@ pub unsafe fn mbarrier(cx: &mut Cx, op: &Op) -> Flow {
                 continue;
             }
             let Some(old) = Object::unpack(word) else {
-                let detail = "an mbarrier operation on memory that no mbarrier.init has initialised".to_string();
-                return misuse(cx, op, lane, detail);
+                return misuse(cx, op, lane, ObjectMisuse::Uninitialised);
             };
             let new = match what & KIND {
                 INVAL => {
@@ -233,11 +231,10 @@ pub unsafe fn mbarrier(cx: &mut Cx, op: &Op) -> Flow {
             };
             let new = match new {
                 Ok(new) => new,
-                Err(detail) => return misuse(cx, op, lane, detail),
+                Err(wrong) => return misuse(cx, op, lane, wrong),
             };
             if what & act::NO_COMPLETE != 0 && new.odd != old.odd {
-                let detail = "an arrival with .noComplete completes the phase of its mbarrier".to_string();
-                return misuse(cx, op, lane, detail);
+                return misuse(cx, op, lane, ObjectMisuse::Completes);
             }
             at.write_unaligned(new.pack());
             cx.progress += 1;
@@ -268,10 +265,7 @@ pub unsafe fn pending_count(cx: &mut Cx, op: &Op) -> Flow {
             let token = lane_of::<u64>(cx.src(op.a), lane);
             match Object::unpack(token) {
                 Some(object) => set_lane::<u32>(cx.dst(op.d), lane, object.pending),
-                None => {
-                    let detail = "mbarrier.pending_count of a value that no mbarrier operation returned".to_string();
-                    return misuse(cx, op, lane, detail);
-                }
+                None => return misuse(cx, op, lane, ObjectMisuse::Token),
             }
         }
     }
@@ -295,11 +289,11 @@ pub(super) unsafe fn complete(
         let host = host.cast::<u64>();
         let new = match Object::unpack(host.read_unaligned()) {
             Some(object) => object.expect(-(bytes.min(1 << 40) as i64)).map(Object::advance),
-            None => Err("a copy completes at memory that no mbarrier.init has initialised".to_string()),
+            None => Err(ObjectMisuse::CopyUninitialised),
         };
         let new = match new {
             Ok(new) => new,
-            Err(detail) => return Some(misuse(cx, op, lane, detail)),
+            Err(wrong) => return Some(misuse(cx, op, lane, wrong)),
         };
         let old = host.read_unaligned();
         host.write_unaligned(new.pack());

@@ -12,7 +12,7 @@ use super::lanes::{lane_of, set_lane};
 use super::soft::Round;
 use super::tensor::{self, Halves, Kind, Part, Sum};
 use super::{Cx, Flow, LANES, Op};
-use crate::fault::FaultKind;
+use crate::fault::{FaultKind, Reason};
 use std::cell::OnceCell;
 
 /// A product of matrices, packed into `Op::imm`.
@@ -141,8 +141,8 @@ pub(super) fn all_here(cx: &mut Cx, op: &Op) -> Option<Flow> {
         return Some(Flow::Rendezvous);
     }
     if cx.active != !0 {
-        let detail = "a matrix instruction needs all 32 lanes of the warp".to_string();
-        return Some(cx.raise(op, FaultKind::MaskMisuse, cx.active.trailing_zeros() & 31, None, detail));
+        let lane = cx.active.trailing_zeros() & 31;
+        return Some(cx.raise(op, FaultKind::MaskMisuse, lane, None, Some(Reason::PartOfWarp)));
     }
     None
 }

@@ -11,7 +11,7 @@ use super::run::{Flight, Patience, Turned};
 use super::start::{Launch, Launching, Start};
 use crate::counters::Counters;
 use crate::exec::Site;
-use crate::fault::Fault;
+use crate::fault::{Fault, Stuck};
 use crate::observer::Observer;
 use crate::program::Overlap;
 
@@ -134,8 +134,7 @@ impl Machine {
 
     /// Ends a launch that waits, as a deadlock.
     fn stop<I: Deref<Target = Instance>>(&self, prepared: &Prepared<I>, flight: Flight) -> Ended {
-        let outcome =
-            flight.schedule.deadlock("all resident threads spin or wait, and nobody is left who could end that");
+        let outcome = flight.schedule.deadlock(Stuck::NobodyIsLeft);
         let failed = outcome.map_or(Ok(()), Err);
         self.conclude(prepared, flight, failed)
     }
@@ -240,7 +239,7 @@ impl Waiting {
 
     /// Who waits where, in words: a line for each group of lanes.
     pub fn describe(&self, machine: &Machine) -> String {
-        let Some(failure) = self.flight.schedule.deadlock("all its threads wait") else { return String::new() };
+        let Some(failure) = self.flight.schedule.deadlock(Stuck::AllWait) else { return String::new() };
         let (module, grid) = (&self.prepared.instance.module, self.prepared.grid());
         machine.report(module, &self.prepared.kernel, &grid, failure).detail()
     }

@@ -12,7 +12,7 @@ pub(super) type Failure = (u64, u32, Box<RawFault>);
 impl Machine {
     /// A raw fault with the names of its places.
     pub(super) fn report(&self, module: &Module, kernel: &str, grid: &Grid<'_>, (block, warp, raw): Failure) -> Fault {
-        let RawFault { kind, lane, pc, address, access, detail, mut waiters } = *raw;
+        let RawFault { kind, lane, pc, address, access, reason, mut waiters } = *raw;
         for w in &mut waiters {
             let (line, location) = module.place(w.pc);
             (w.ptx_line, w.source) = (line, location.map(|l| module.source(l)));
@@ -33,7 +33,7 @@ impl Machine {
             frames: location.map(|l| module.frames(l)).unwrap_or_default(),
             address,
             access,
-            reason: detail,
+            reason,
             waiters,
             nearest,
             ..Fault::new(kind, kernel)

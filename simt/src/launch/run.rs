@@ -11,6 +11,7 @@ use crate::exec::block::{Block, Outcome};
 use crate::exec::context::Sample;
 use crate::exec::progress::Pulse;
 use crate::exec::{Cx, Site, limit};
+use crate::fault::Stuck;
 use crate::memory::Snapshot;
 use crate::observer::Observer;
 use crate::program::{Grid, Overlap};
@@ -61,7 +62,7 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// The fault that a deadlock is, as the block whose turn it is sees it.
-    pub fn deadlock(&self, why: &str) -> Option<Failure> {
+    pub fn deadlock(&self, why: Stuck) -> Option<Failure> {
         let block = self.resident.get(self.turn).or(self.resident.first())?;
         match block.deadlock(why) {
             Outcome::Fault(warp, raw) => Some((block.index, warp, raw)),
@@ -184,8 +185,7 @@ impl Run<'_> {
                     };
                     match patience {
                         None if limit != 0 && s.is_stale(limit) => {
-                            let why = "all resident threads spin or wait, and nothing has changed for a long time";
-                            if let Some(failure) = s.deadlock(why) {
+                            if let Some(failure) = s.deadlock(Stuck::LaunchIsStale) {
                                 return Err(failure);
                             }
                         }
@@ -266,8 +266,7 @@ impl Run<'_> {
                 Outcome::Spinning => {
                     idle_turns = if cx.progress == before { idle_turns + 1 } else { 0 };
                     if limit != 0 && idle_turns > limit {
-                        let why = "all threads of the block spin or wait, and nothing has changed for a long time";
-                        if let Outcome::Fault(warp, raw) = block.deadlock(why) {
+                        if let Outcome::Fault(warp, raw) = block.deadlock(Stuck::BlockIsStale) {
                             return Err((index, warp, raw));
                         }
                     }
