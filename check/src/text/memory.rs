@@ -104,3 +104,32 @@ impl Undefined {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Rule, Severity};
+    use warpsmith_simt::{AllocationInfo, FaultKind, Nearest, Reason, Waiter, Waits};
+
+    #[test]
+    fn what_stopped_a_launch_names_who_waits_and_the_nearest_allocation() {
+        let does = Waits::ForLanes { lanes: 8 };
+        let allocation = Some(AllocationInfo { base: 0x1000, size: 64 });
+        let defect = Defect::Fault {
+            fault: FaultKind::OutOfBounds,
+            address: Some(0xFF0),
+            access: None,
+            reason: Some(Reason::Printf { address: 0xFF0 }),
+            waiters: vec![Waiter { warp: 1, lanes: 2, pc: 3, does, ptx_line: 4, source: Some("k.rs:5".into()) }],
+            nearest: Some(Nearest { address: 0xFF0, allocation, freed: false }),
+        };
+        let finding = Finding::new(Rule::OutOfBounds, Severity::Error, defect);
+        assert_eq!(
+            finding.memory(),
+            "warp 1, lanes 0x00000002, PTX line 4: wait for lanes 0x00000008 of the warp (k.rs:5)\n\
+             16 bytes before the nearest allocation, 64 bytes at 0x1000"
+        );
+        let message = finding.message();
+        assert!(message.contains("vprintf reads a string or its arguments at 0xff0, where nothing is"), "{message}");
+    }
+}

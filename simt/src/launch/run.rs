@@ -265,10 +265,11 @@ impl Run<'_> {
                 Outcome::Fault(warp, raw) => return Err((index, warp, raw)),
                 Outcome::Spinning => {
                     idle_turns = if cx.progress == before { idle_turns + 1 } else { 0 };
-                    if limit != 0 && idle_turns > limit {
-                        if let Outcome::Fault(warp, raw) = block.deadlock(Stuck::BlockIsStale) {
-                            return Err((index, warp, raw));
-                        }
+                    if limit != 0
+                        && idle_turns > limit
+                        && let Outcome::Fault(warp, raw) = block.deadlock(Stuck::BlockIsStale)
+                    {
+                        return Err((index, warp, raw));
                     }
                 }
             }
