@@ -8,6 +8,8 @@ pub use decode::*;
 pub use kernels::*;
 pub use project::*;
 
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Run LLM decode kernels written in Rust, on an NVIDIA GPU or on the software CUDA driver.

@@ -1,6 +1,5 @@
 //! Options of the commands for a project of one's own: `new`, `add`, `watch`.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};

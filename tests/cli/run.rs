@@ -1,7 +1,6 @@
 //! `warpsmith run`: what it prints, as text and as JSON, and the logits that it dumps.
 
 use std::path::Path;
-use std::process::Command;
 
 use super::*;
 
