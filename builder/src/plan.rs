@@ -25,8 +25,8 @@ impl Backend {
     /// As `WARPSMITH_BACKEND` and the manifest name it.
     pub fn name(self) -> &'static str {
         match self {
-            Backend::Stock => "stock",
-            Backend::CudaBuilder => "cuda_builder",
+            Backend::Stock => warpsmith_image::STOCK,
+            Backend::CudaBuilder => warpsmith_image::CUDA_BUILDER,
         }
     }
 }
@@ -36,8 +36,8 @@ impl FromStr for Backend {
 
     fn from_str(text: &str) -> Result<Backend, BuildError> {
         match text {
-            "stock" => Ok(Backend::Stock),
-            "cuda_builder" => Ok(Backend::CudaBuilder),
+            warpsmith_image::STOCK => Ok(Backend::Stock),
+            warpsmith_image::CUDA_BUILDER => Ok(Backend::CudaBuilder),
             other => Err(BuildError::Setting {
                 setting: format!("backend `{other}`"),
                 reason: "known are `stock` and `cuda_builder`".to_owned(),

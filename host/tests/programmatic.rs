@@ -142,18 +142,40 @@ fn a_kernel_of_a_step_that_waits_too_late_is_found() {
     }
 }
 
-#[test]
-fn a_kernel_that_never_waits_is_refused() {
+/// The kernels with another manifest, in which those that are named never wait.
+fn described(backend: &str, never: impl Fn(&str) -> bool) -> KernelImage {
     let image = builtin_image();
     let mut manifest: serde_json::Value = serde_json::from_str(image.manifest_text()).unwrap();
+    manifest["backend"] = backend.into();
     for kernel in manifest["kernels"].as_array_mut().unwrap() {
-        if kernel["name"] == "attn_step_f16" {
+        if never(kernel["name"].as_str().unwrap()) {
             kernel["waits"] = false.into();
         }
     }
     let manifest = manifest.to_string();
     let code: Vec<_> = image.code().unwrap().into_iter().map(|(sm, ptx)| (sm, &*ptx.into_owned().leak())).collect();
-    let kernels = made((image.library(), manifest.leak(), code.leak()));
+    made((image.library(), manifest.leak(), code.leak()))
+}
+
+#[test]
+fn code_that_cannot_wait_is_launched_in_order() {
+    // What the second code generator says of its kernels.
+    let kernels = described("cuda_builder", |_| true);
+    let device = Device::open(0).unwrap();
+    device.load(&kernels).unwrap();
+    let model = Model::load(&device, &wide(&[Format::Q8_0]).file()).unwrap();
+    for mode in [Mode::Eager, Mode::Graph] {
+        let mut session =
+            Session::new(&model, DecoderOptions { mode, programmatic: true, ..Default::default() }).unwrap();
+        assert!(!session.decoder().programmatic());
+        session.feed(7).unwrap();
+        session.logits().unwrap();
+    }
+}
+
+#[test]
+fn a_kernel_that_never_waits_is_refused() {
+    let kernels = described("stock", |name| name == "attn_step_f16");
     let device = Device::open(0).unwrap();
     let refused = step(&kernels, Activations::F32, Mode::Eager);
     // Another device's launches are ordinary ones.

@@ -7,4 +7,4 @@
 mod manifest;
 pub mod pack;
 
-pub use manifest::{ArgEntry, ImageEntry, KernelEntry, Manifest, ManifestError};
+pub use manifest::{ArgEntry, CUDA_BUILDER, ImageEntry, KernelEntry, Manifest, ManifestError, STOCK};

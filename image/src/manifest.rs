@@ -5,12 +5,17 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+/// [`Manifest::backend`] of stock rustc.
+pub const STOCK: &str = "stock";
+/// [`Manifest::backend`] of rust-cuda's `cuda_builder`.
+pub const CUDA_BUILDER: &str = "cuda_builder";
+
 /// Everything that was found out about a kernels crate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Package name of the kernels crate.
     pub library: String,
-    /// `stock` or `cuda_builder`.
+    /// [`STOCK`] or [`CUDA_BUILDER`].
     #[serde(default)]
     pub backend: String,
     /// The code generator, such as `rustc 1.95.0`.
@@ -140,6 +145,12 @@ pub enum ManifestError {
 }
 
 impl Manifest {
+    /// Whether code for this architecture can wait for the launches before it, so that launches of kernels that do may be
+    /// programmatic: `griddepcontrol` came with sm_90, and rust-cuda's code has for every architecture the forms of sm_75.
+    pub fn can_wait(&self, sm: u32) -> bool {
+        sm >= 90 && self.backend != CUDA_BUILDER
+    }
+
     /// Reads a manifest that a build wrote.
     ///
     /// # Errors

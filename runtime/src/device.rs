@@ -259,6 +259,17 @@ impl Device {
         Ok(u64::from(per_multiprocessor) * u64::from(self.inner.limits.multiprocessors))
     }
 
+    /// Whether launches of a kernel (`RmsNorm::META`, say) can be
+    /// [programmatic](warpsmith_device::Geometry::programmatic) here. Where the device has no such launches, or the code that was
+    /// loaded cannot wait, they are ordinary ones.
+    ///
+    /// # Errors
+    /// Those of loading the kernel.
+    pub fn has_programmatic(&self, meta: &'static KernelMeta) -> Result<bool, Error> {
+        self.inner.enter("Device::has_programmatic")?;
+        Ok(self.inner.modules.bind(&self.inner, meta)?.waits.is_some())
+    }
+
     /// Its memory, free and in all.
     pub fn memory_info(&self) -> Result<MemoryInfo, Error> {
         self.inner.enter("Device::memory_info")?;

@@ -54,7 +54,7 @@ pub struct BoundKernel {
     pub static_shared: u32,
     /// Whether it waits for all blocks of its grid.
     pub grid_barrier: bool,
-    /// Whether it waits for the launches before it; `None`: the code is for architectures that cannot.
+    /// Whether it waits for the launches before it; `None`: such code cannot.
     pub waits: Option<bool>,
     /// Where each argument starts among the parameters.
     pub offsets: Vec<u32>,
@@ -202,7 +202,7 @@ impl Library {
             max_threads: function.max_threads,
             static_shared: function.static_shared,
             grid_barrier: entry.grid_barrier,
-            waits: (self.modules.sm >= 90).then_some(entry.waits),
+            waits: self.manifest.can_wait(self.modules.sm).then_some(entry.waits),
             offsets,
             param_bytes,
             module,

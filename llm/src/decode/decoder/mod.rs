@@ -14,6 +14,7 @@ use super::step::{Counted, Dry, RopeTables, Step};
 use super::workspace::Workspace;
 use super::{DecodeError, KvType, Model};
 use gpu_kernels::gemv::{Activations, MAX_COLUMNS};
+use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::NONE;
 use gpu_kernels::state::Column;
 use options::{check_memory, choice, extent, parts};
@@ -71,6 +72,7 @@ pub struct Decoder {
     model: Model,
     stream: Stream,
     options: DecoderOptions,
+    programmatic: bool,
     tables: RopeTables,
     buffers: Workspace,
     samplers: Samplers,
@@ -113,7 +115,10 @@ impl Decoder {
         let device = model.device();
         let plan = if options.persistent { Plan::new(model, choice(model, &options))? } else { Plan::default() };
         let stream = device.stream()?;
+        // One for all: they are built together.
+        let programmatic = options.programmatic && device.has_programmatic(RmsNorm::META)?;
         let mut decoder = Decoder {
+            programmatic,
             tables: RopeTables::new(&stream, model, positions)?,
             buffers: Workspace::new(&stream, c, extent(&options, columns), options.activations)?,
             samplers: Samplers::new(device, options.batch)?,
@@ -161,9 +166,10 @@ impl Decoder {
         self.stats
     }
 
-    /// Whether launches of its steps are programmatic: [`DecoderOptions::programmatic`], on a device that has such launches.
+    /// Whether launches of its steps are programmatic: [`DecoderOptions::programmatic`], where
+    /// [the device and the kernels' code have such launches](warpsmith_runtime::Device::has_programmatic).
     pub fn programmatic(&self) -> bool {
-        self.options.programmatic && self.model.device().sm() >= 90
+        self.programmatic
     }
 
     /// How steps are run.

@@ -46,7 +46,8 @@ pub struct DecoderOptions {
     pub tuned: bool,
     /// All launches of a step but the first are [programmatic](warpsmith_device::Geometry::programmatic): their blocks begin while
     /// the launch before ends, and ask for weights before they wait for it. Results are the same to the bit. Where a device has
-    /// none (before sm_90) launches are ordinary ones; [`Decoder::programmatic`](super::Decoder::programmatic) says which.
+    /// none (before sm_90), or the kernels' code cannot wait (rust-cuda's), launches are ordinary ones;
+    /// [`Decoder::programmatic`](super::Decoder::programmatic) says which.
     pub programmatic: bool,
     /// Steps of one sequence with a cache of f16 do a layer in one launch, whose blocks wait for one another between its phases
     /// ([`gpu_kernels::persistent`]), wherever that kernel takes the layer's weights: in formats that it decodes, each
