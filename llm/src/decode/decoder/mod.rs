@@ -19,7 +19,7 @@ use gpu_kernels::sampling::NONE;
 use gpu_kernels::state::Column;
 use options::{check_memory, choice, extent, parts};
 use std::collections::HashMap;
-use warpsmith_device::KernelMeta;
+use warpsmith_device::{Kernel, KernelMeta};
 use warpsmith_runtime::{Error, Graph, GraphKey, Pinned, Profile, Stream};
 
 /// What a decoder has done so far.
