@@ -238,9 +238,11 @@ fn host_functions_hold_no_lock() {
         assert_eq!(download(p, 1), [4]);
         reply.send(code).unwrap();
     });
-    let mut meeting = Meeting { ask, answer };
-    ok(cu!(cuLaunchHostFunc(stream(), Some(meet), (&raw mut meeting).cast())));
+    let (mut meeting, s) = (Meeting { ask, answer }, stream());
+    ok(cu!(cuLaunchHostFunc(s, Some(meet), (&raw mut meeting).cast())));
     other.join().unwrap();
+    // It may still be reading the answer.
+    ok(cu!(cuStreamSynchronize(s)));
 }
 
 #[test]
