@@ -125,7 +125,7 @@ impl Turns {
             if index >= state.end {
                 return Next::Leave { keep: false };
             }
-            // Before `alone`: a block whose turn it is need not be told twice.
+            // Asked before `alone`: whose turn it is runs on here, whatever the others do.
             if state.turn == index {
                 return Next::On;
             }
@@ -137,12 +137,24 @@ impl Turns {
     }
 }
 
+/// Lets the others leave if the thread that holds it panics: its block never ends, and they would wait for that.
+struct Unwinding<'a>(&'a Turns);
+
+impl Drop for Unwinding<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.leave();
+        }
+    }
+}
+
 impl Run<'_> {
     /// Blocks that talk to each other, on several cores as far as that goes.
     pub(super) fn ordered(&self, pool: &rayon::ThreadPool) -> Result<Rest, Failure> {
         let state = Mutex::new(State { end: self.blocks, ..State::default() });
         let turns = Turns { state, changed: Condvar::new() };
         pool.broadcast(|_| {
+            let _unwinding = Unwinding(&turns);
             let mut worker = self.machine.worker();
             self.prepare(&mut worker);
             let Worker { cx, blocks } = &mut worker;
@@ -197,5 +209,26 @@ impl Run<'_> {
             }
             Outcome::Spinning => turns.leave(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_panics_lets_the_others_leave() {
+        let state = Mutex::new(State { end: 2, next: 2, ..State::default() });
+        let turns = Turns { state, changed: Condvar::new() };
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| turns.wait(1));
+            let fails = scope.spawn(|| {
+                let _unwinding = Unwinding(&turns);
+                // No report of it: it is meant.
+                std::panic::resume_unwind(Box::new(()));
+            });
+            assert!(fails.join().is_err());
+            assert!(matches!(waiting.join(), Ok(Next::Leave { keep: true })));
+        });
     }
 }
