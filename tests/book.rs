@@ -221,7 +221,7 @@ fn models_that_load_are_those_that_are_told() {
         problems.push(format!("docs/models.md: {loads:?} load, known are {known:?}"));
     }
     none(problems);
-    assert!(sentences > 1, "{sentences} sentences: the pages were not read");
+    assert!(sentences > 0, "no sentence names any: the pages were not read");
 }
 
 /// The table of CUDA's constructs names items that exist: each word in code of its second column is one of a source.

@@ -86,9 +86,7 @@ impl Model {
         for m in file.matrices() {
             bytes += padded(vectors(m)? as u64 * 16);
         }
-        let vectors = file.layers().iter().flat_map(LayerTensors::vectors);
-        let norms: u64 = vectors.map(|v| padded(v.len() as u64 * 4)).sum();
-        Ok(bytes + norms + padded(file.output_norm().len() as u64 * 4))
+        Ok(bytes + file.vectors().map(|v| padded(v.len() as u64 * 4)).sum::<u64>())
     }
 
     /// The device that holds it.

@@ -1,54 +1,7 @@
 //! What the metadata keys say about a model.
 
-use super::ModelError;
+use super::{Architecture, ModelError};
 use crate::gguf::{Gguf, Value};
-
-/// A family of models with one forward pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Architecture {
-    /// Qwen3: RMS norm of every query and key head before RoPE, which rotates halves.
-    Qwen3,
-    /// Qwen2: biases on queries, keys and values, no norm of heads, RoPE rotates halves.
-    Qwen2,
-    /// Llama and its relatives: no norm of heads, RoPE rotates neighbours. Biases on queries, keys and values are
-    /// used where the file has them.
-    Llama,
-}
-
-impl Architecture {
-    /// Every architecture.
-    pub const ALL: [Architecture; 3] = [Architecture::Qwen3, Architecture::Qwen2, Architecture::Llama];
-
-    /// Its name in `general.architecture`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Architecture::Qwen3 => "qwen3",
-            Architecture::Qwen2 => "qwen2",
-            Architecture::Llama => "llama",
-        }
-    }
-
-    /// Whether queries, keys and values have biases.
-    pub fn qkv_biases(self) -> Presence {
-        match self {
-            Architecture::Qwen3 => Presence::Never,
-            Architecture::Qwen2 => Presence::Always,
-            Architecture::Llama => Presence::Optional,
-        }
-    }
-}
-
-/// Whether an architecture has a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Presence {
-    /// A file without it is refused.
-    Always,
-    /// It is used where the file has it.
-    Optional,
-    /// A file with it is refused.
-    Never,
-}
 
 /// Which elements of a head RoPE rotates together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,11 +91,6 @@ impl Config {
     /// Query heads per key-value head.
     pub fn group(&self) -> usize {
         self.heads / self.kv_heads
-    }
-
-    /// Whether query and key heads are normalised.
-    pub fn has_head_norms(&self) -> bool {
-        self.architecture == Architecture::Qwen3
     }
 
     /// Reads and checks the keys.
@@ -308,10 +256,6 @@ impl Keys<'_> {
     }
 
     fn rope(&self, architecture: Architecture, head_dim: usize) -> Result<Rope, ModelError> {
-        let style = match architecture {
-            Architecture::Qwen3 | Architecture::Qwen2 => RopeStyle::Neox,
-            Architecture::Llama => RopeStyle::Norm,
-        };
         let dims = self.count_or("rope.dimension_count", head_dim)?;
         if dims > head_dim || !dims.is_multiple_of(2) {
             let reason = format!("expected an even number, at most the head width {head_dim}");
@@ -354,7 +298,7 @@ impl Keys<'_> {
         {
             return Err(self.wrong("rope.scaling.attn_factor", f, "only 1 is implemented without yarn".into()));
         }
-        Ok(Rope { style, dims, base, scale, yarn })
+        Ok(Rope { style: architecture.rope_style(), dims, base, scale, yarn })
     }
 
     fn yarn(&self) -> Result<Yarn, ModelError> {

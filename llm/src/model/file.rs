@@ -4,6 +4,8 @@ use super::{Config, LayerTensors, ModelError};
 use crate::gguf::{Gguf, Tensor, TensorData, TensorType};
 use gpu_kernels::format::{Format, FormatError};
 use gpu_kernels::layer::{HEAD_DIMS, MAX_GROUP};
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -51,7 +53,7 @@ impl ModelFile {
     /// Checks an open file.
     pub fn from_gguf(gguf: Gguf) -> Result<Self, ModelError> {
         let config = Config::from_gguf(&gguf)?;
-        let find = Find { file: &gguf, config: &config };
+        let find = Find { file: &gguf, config: &config, asked: RefCell::default() };
         let (hidden, vocab) = (config.hidden, config.vocab);
         let embedding = find.matrix("token_embd.weight", vocab, hidden)?;
         let output = match gguf.tensor("output.weight") {
@@ -64,7 +66,7 @@ impl ModelFile {
         for layer in 0..config.layers {
             layers.push(LayerTensors::find(&find, layer)?);
         }
-        find.refuse_unknown(&layers)?;
+        find.refuse_unknown()?;
         Ok(ModelFile(Arc::new(Inner { config, embedding, output, output_norm, rope_freqs, layers, gguf })))
     }
 
@@ -138,6 +140,11 @@ impl ModelFile {
         }
     }
 
+    /// Every vector that steps read.
+    pub fn vectors(&self) -> impl Iterator<Item = &[f32]> {
+        self.0.layers.iter().flat_map(LayerTensors::vectors).chain([self.output_norm()])
+    }
+
     /// Every matrix, in the order of use; a tied table once.
     pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let layers = self.0.layers.iter().flat_map(LayerTensors::matrices);
@@ -185,6 +192,8 @@ fn validate(tensor: &Tensor<'_>, format: Format, rows: usize, cols: usize) -> Re
 pub(super) struct Find<'a> {
     file: &'a Gguf,
     pub config: &'a Config,
+    /// The names that were asked for.
+    asked: RefCell<HashSet<String>>,
 }
 
 impl Find<'_> {
@@ -193,6 +202,7 @@ impl Find<'_> {
     }
 
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor<'_>, ModelError> {
+        self.asked.borrow_mut().insert(name.to_owned());
         let why = "the architecture cannot be run without it";
         let tensor =
             self.file.tensor(name).ok_or_else(|| ModelError::MissingTensor { tensor: name.to_owned(), why })?;
@@ -255,10 +265,10 @@ impl Find<'_> {
     }
 
     /// Tensors that nobody asked for: those that would change the result are refused, others are named in a warning.
-    fn refuse_unknown(&self, layers: &[LayerTensors]) -> Result<(), ModelError> {
+    fn refuse_unknown(&self) -> Result<(), ModelError> {
         for t in self.file.tensors() {
             let name = t.name.as_str();
-            if matches!(name, "token_embd.weight" | "output.weight" | "output_norm.weight" | "rope_freqs.weight") {
+            if self.asked.borrow().contains(name) {
                 continue;
             }
             let in_layer = name.strip_prefix("blk.").and_then(|rest| {
@@ -266,10 +276,7 @@ impl Find<'_> {
                 Some((number.parse::<usize>().ok()?, part))
             });
             let reason = match in_layer {
-                Some((n, part)) if n < layers.len() => {
-                    if LayerTensors::knows(self.config, part) {
-                        continue;
-                    }
+                Some((n, part)) if n < self.config.layers => {
                     changes_result(part).or(Some("it is not part of this architecture as implemented"))
                 }
                 _ => changes_result(name),

@@ -1,8 +1,7 @@
-//! The tensors of a layer, listed once: what a file has to hold, what is uploaded, and which names are known.
+//! The tensors of a layer, listed once: what a file has to hold, and what is uploaded.
 
-use super::config::Presence;
 use super::file::Find;
-use super::{Config, Matrix, ModelError};
+use super::{Architecture, Config, Matrix, ModelError, Presence};
 
 /// What a layer holds in one field: a matrix, a vector, or a vector that only some architectures have.
 trait Held {
@@ -33,9 +32,9 @@ impl Held for Option<Vec<f32>> {
 }
 
 /// Makes all that is said of a layer's tensors from one list: a field, how [`InLayer`] reads it, the names of its tensors
-/// behind `blk.N.`, and its sizes; and, for tensors that only some architectures have, when they have them.
+/// behind `blk.N.`, and its sizes; and, for tensors that only some architectures have, whether one has them.
 macro_rules! layer_tensors {
-    ($($(#[$doc:meta])* $field:ident: $type:ty = $read:ident [$($name:literal),+] $sizes:expr $(, if $known:expr)?;)*) => {
+    ($($(#[$doc:meta])* $field:ident: $type:ty = $read:ident [$($name:literal),+] $sizes:expr $(, if $presence:expr)?;)*) => {
         /// The weights of one layer.
         #[derive(Clone, Debug)]
         pub struct LayerTensors {
@@ -56,12 +55,13 @@ macro_rules! layer_tensors {
             pub(super) fn find(file: &Find<'_>, number: usize) -> Result<LayerTensors, ModelError> {
                 let layer = InLayer { file, number };
                 let c = file.config;
-                Ok(LayerTensors { $($field: layer.$read([$($name),+], ($sizes as fn(&Config) -> _)(c))?,)* })
-            }
-
-            /// Whether a layer of this model may have a tensor of this name behind `blk.N.`.
-            pub(super) fn knows(c: &Config, name: &str) -> bool {
-                $(([$($name),+].contains(&name) $(&& ($known as fn(&Config) -> bool)(c))?))||*
+                Ok(LayerTensors {
+                    $($field: layer.$read(
+                        [$($name),+],
+                        ($sizes as fn(&Config) -> _)(c)
+                        $(, ($presence as fn(Architecture) -> Presence)(c.architecture))?
+                    )?,)*
+                })
             }
         }
     };
@@ -69,8 +69,8 @@ macro_rules! layer_tensors {
 
 layer_tensors! {
     /// Added to the queries, keys and values, one after the other: `[q_dim + 2 kv_dim]`.
-    qkv_bias: Option<Vec<f32>> = biases ["attn_q.bias", "attn_k.bias", "attn_v.bias"] |c| [c.q_dim(), c.kv_dim(), c.kv_dim()],
-        if |c| c.architecture.qkv_biases() != Presence::Never;
+    qkv_bias: Option<Vec<f32>> = vectors ["attn_q.bias", "attn_k.bias", "attn_v.bias"] |c| [c.q_dim(), c.kv_dim(), c.kv_dim()],
+        if Architecture::qkv_biases;
     /// Norm before attention, `[hidden]`.
     attn_norm: Vec<f32> = vector ["attn_norm.weight"] |c| [c.hidden];
     /// `[q_dim, hidden]`.
@@ -80,9 +80,9 @@ layer_tensors! {
     /// `[kv_dim, hidden]`.
     v: Matrix = matrix ["attn_v.weight"] |c| [c.kv_dim(), c.hidden];
     /// Norm of every query head, `[head_dim]`, where the architecture has it.
-    q_norm: Option<Vec<f32>> = head_norm ["attn_q_norm.weight"] |c| [c.head_dim], if Config::has_head_norms;
+    q_norm: Option<Vec<f32>> = vectors ["attn_q_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
     /// Norm of every key head, `[head_dim]`, where the architecture has it.
-    k_norm: Option<Vec<f32>> = head_norm ["attn_k_norm.weight"] |c| [c.head_dim], if Config::has_head_norms;
+    k_norm: Option<Vec<f32>> = vectors ["attn_k_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
     /// `[hidden, q_dim]`.
     attn_output: Matrix = matrix ["attn_output.weight"] |c| [c.hidden, c.q_dim()];
     /// Norm before the feed-forward part, `[hidden]`.
@@ -114,17 +114,14 @@ impl InLayer<'_> {
         self.file.vector(&self.name(part), len)
     }
 
-    /// A norm of heads, if the architecture has them.
-    fn head_norm(&self, part: [&str; 1], len: [usize; 1]) -> Result<Option<Vec<f32>>, ModelError> {
-        match self.file.config.has_head_norms() {
-            true => self.vector(part, len).map(Some),
-            false => Ok(None),
-        }
-    }
-
-    /// Biases one after the other, if the architecture has them; a file that has one has all.
-    fn biases<const N: usize>(&self, parts: [&str; N], lens: [usize; N]) -> Result<Option<Vec<f32>>, ModelError> {
-        let needed = match self.file.config.architecture.qkv_biases() {
+    /// Vectors one after the other, if the architecture has them; a file that has one has all.
+    fn vectors<const N: usize>(
+        &self,
+        parts: [&str; N],
+        lens: [usize; N],
+        presence: Presence,
+    ) -> Result<Option<Vec<f32>>, ModelError> {
+        let needed = match presence {
             Presence::Never => false,
             Presence::Always => true,
             Presence::Optional => parts.iter().any(|part| self.file.has(&self.name(part))),
@@ -133,10 +130,10 @@ impl InLayer<'_> {
             return Ok(None);
         }
         // Grown as tensors are found to have these lengths: keys that lie cost an error, not memory.
-        let mut bias = Vec::new();
+        let mut all = Vec::new();
         for (part, len) in parts.into_iter().zip(lens) {
-            bias.extend(self.vector([part], [len])?);
+            all.extend(self.vector([part], [len])?);
         }
-        Ok(Some(bias))
+        Ok(Some(all))
     }
 }

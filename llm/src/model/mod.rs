@@ -6,12 +6,14 @@
 //! refused with the reason, because most of it (another RoPE scaling, a bias, an expert layer) would
 //! otherwise run and give text that gets worse slowly.
 
+mod architecture;
 mod config;
 mod error;
 mod file;
 mod layer;
 
-pub use config::{Architecture, Config, Presence, Rope, RopeStyle, Yarn};
+pub use architecture::{Architecture, Presence};
+pub use config::{Config, Rope, RopeStyle, Yarn};
 pub use error::ModelError;
 pub use file::{Matrix, ModelFile};
 pub use layer::LayerTensors;

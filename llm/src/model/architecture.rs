@@ -1,0 +1,77 @@
+//! The families of models, and what tells their forward passes apart: a row each.
+
+use super::RopeStyle;
+
+/// Whether an architecture has a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Presence {
+    /// A file without it is refused.
+    Always,
+    /// It is used where the file has it.
+    Optional,
+    /// A file with it is refused.
+    Never,
+}
+
+/// What not all architectures have, or have alike.
+struct Facts {
+    /// Its name in `general.architecture`.
+    name: &'static str,
+    qkv_biases: Presence,
+    head_norms: Presence,
+    rope: RopeStyle,
+}
+
+macro_rules! architectures {
+    ($($(#[$doc:meta])* $Name:ident $facts:tt)*) => {
+        /// A family of models with one forward pass.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Architecture {
+            $($(#[$doc])* $Name,)*
+        }
+
+        impl Architecture {
+            /// Every architecture.
+            pub const ALL: [Architecture; [$(stringify!($Name)),*].len()] = [$(Architecture::$Name),*];
+
+            fn facts(self) -> &'static Facts {
+                match self {
+                    $(Architecture::$Name => &Facts $facts,)*
+                }
+            }
+        }
+    };
+}
+
+architectures! {
+    /// Qwen3: RMS norm of every query and key head before RoPE, which rotates halves.
+    Qwen3 { name: "qwen3", qkv_biases: Presence::Never, head_norms: Presence::Always, rope: RopeStyle::Neox }
+    /// Qwen2: biases on queries, keys and values, no norm of heads, RoPE rotates halves.
+    Qwen2 { name: "qwen2", qkv_biases: Presence::Always, head_norms: Presence::Never, rope: RopeStyle::Neox }
+    /// Llama and its relatives: no norm of heads, RoPE rotates neighbours. Biases on queries, keys and values are
+    /// used where the file has them.
+    Llama { name: "llama", qkv_biases: Presence::Optional, head_norms: Presence::Never, rope: RopeStyle::Norm }
+}
+
+impl Architecture {
+    /// Its name in `general.architecture`.
+    pub fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    /// Whether queries, keys and values have biases.
+    pub fn qkv_biases(self) -> Presence {
+        self.facts().qkv_biases
+    }
+
+    /// Whether every query and key head is normalised.
+    pub fn head_norms(self) -> Presence {
+        self.facts().head_norms
+    }
+
+    /// Which elements of a head RoPE rotates together.
+    pub fn rope_style(self) -> RopeStyle {
+        self.facts().rope
+    }
+}
