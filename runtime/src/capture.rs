@@ -13,7 +13,7 @@
 
 use crate::device::set_capturing;
 use crate::graph::{Graph, Retained};
-use crate::launch::{Owners, Prepared, launchers};
+use crate::launch::{AnyKernel, Owners, Prepared, launchers};
 use crate::ops::{self, Pattern};
 use crate::stream::{State, StreamInner};
 use crate::sys::{self, cu};
@@ -288,8 +288,15 @@ impl Capture<'_> {
     /// # Safety
     /// That of [`launch_unchecked`](warpsmith_device::Launcher::launch_unchecked), for every launch of the graph.
     pub unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_any(&kernel) }
+    }
+
+    /// # Safety
+    /// As for `launch_unchecked`.
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), Error> {
         self.record(|stream, recorded| {
-            let mut launch = Prepared::new(&stream.device, &kernel, Owners::Known)?;
+            let mut launch = Prepared::new(&stream.device, kernel, Owners::Known)?;
             // SAFETY: the stream is alive; `Stream::capture` has made its context current, and
             // nothing that runs in between changes that on this thread.
             unsafe { launch.enqueue(stream.raw()) }?;

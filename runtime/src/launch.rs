@@ -7,7 +7,9 @@ use crate::{DeviceInner, Error, Pinned};
 use std::ffi::c_void;
 use std::sync::Arc;
 use warpsmith_device::launch::Start;
-use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, Geometry, KernelMeta};
+use warpsmith_device::{
+    Access, ArgMeta, ArgSink, Contract, ContractError, DeviceSlice, Element, Geometry, Kernel, KernelMeta,
+};
 use warpsmith_driver_api::{CUgraph, CUgraphNode, CUstream, KernelNodeParams, LaunchAttribute, LaunchConfig};
 
 /// What takes launches and copies in order: a [`Stream`](crate::Stream) runs them, a
@@ -87,6 +89,29 @@ macro_rules! launchers {
 }
 pub(crate) use launchers;
 
+/// A [`Contract`] of any kernel: what checks it and hands it over is compiled once, not for every kernel.
+pub trait AnyKernel {
+    fn meta(&self) -> &'static KernelMeta;
+    fn geometry(&self) -> Geometry;
+    fn check(&self) -> Result<(), ContractError>;
+    fn args(&self, sink: &mut dyn ArgSink);
+}
+
+impl<K: Contract> AnyKernel for K {
+    fn meta(&self) -> &'static KernelMeta {
+        K::META
+    }
+    fn geometry(&self) -> Geometry {
+        Contract::geometry(self)
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        Contract::check(self)
+    }
+    fn args(&self, sink: &mut dyn ArgSink) {
+        Kernel::args(self, sink);
+    }
+}
+
 /// A checked launch, ready for the driver.
 pub struct Prepared {
     pub kernel: Arc<BoundKernel>,
@@ -111,8 +136,8 @@ pub enum Owners {
 
 impl Prepared {
     /// Checks everything about the launch of `kernel` that can be known before it runs.
-    pub fn new<K: Contract>(device: &DeviceInner, kernel: &K, accept: Owners) -> Result<Prepared, Error> {
-        let meta = K::META;
+    pub fn new(device: &DeviceInner, kernel: &dyn AnyKernel, accept: Owners) -> Result<Prepared, Error> {
+        let meta = kernel.meta();
         kernel.check()?;
         let geometry = kernel.geometry();
         geometry.check(meta)?;

@@ -11,7 +11,7 @@
 
 use crate::capture::{Recorded, Template, failed};
 use crate::graph::Graph;
-use crate::launch::{Owners, Prepared, launchers};
+use crate::launch::{AnyKernel, Owners, Prepared, launchers};
 use crate::memory::unique_id;
 use crate::ops::{self, Pattern};
 use crate::stream::StreamInner;
@@ -129,8 +129,15 @@ impl GraphBuilder {
     /// That of [`launch_unchecked`](warpsmith_device::Launcher::launch_unchecked), for every launch of the graph; operations of
     /// the graph without an order between them count as at the same time.
     pub unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<Node, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_any(&kernel) }
+    }
+
+    /// # Safety
+    /// As for `launch_unchecked`.
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<Node, Error> {
         self.record("GraphBuilder::launch", |b| {
-            let mut launch = Prepared::new(&b.stream.device, &kernel, Owners::Known)?;
+            let mut launch = Prepared::new(&b.stream.device, kernel, Owners::Known)?;
             let touches = launch.touches().map(|(n, start, bytes, a)| Touch::new(n, start, bytes, a)).collect();
             let module = launch.kernel.module.clone();
             let owners = std::mem::take(&mut launch.owners);
