@@ -26,14 +26,12 @@ pub(crate) enum Arith {
 /// The bits of a result. Not an `f32`: a compiler may take any NaN of a float type for another.
 #[inline(always)]
 pub(crate) fn canon(x: f32) -> u32 {
-    let bits = x.to_bits();
-    if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7fff_ffff } else { bits }
+    if x.is_nan() { 0x7fff_ffff } else { x.to_bits() }
 }
 
 #[inline(always)]
 pub(crate) fn canon64(x: f64) -> u64 {
-    let bits = x.to_bits();
-    if bits & !(1 << 63) > 0x7ff0_0000_0000_0000 { 0x7ff8_0000_0000_0000 } else { bits }
+    if x.is_nan() { 0x7ff8_0000_0000_0000 } else { x.to_bits() }
 }
 
 /// Subnormals become zeros of their sign.

@@ -350,25 +350,6 @@ pub(crate) fn fns() -> OpFn {
     })
 }
 
-/// `dp4a`: c plus the products of four bytes.
-pub(crate) fn dp4a(a_signed: bool, b_signed: bool) -> OpFn {
-    #[inline(always)]
-    fn dot<const A: bool, const B: bool>(a: u32, b: u32, c: u32) -> u32 {
-        let term = |i: u32| {
-            let x = if A { (a >> (8 * i)) as u8 as i8 as i32 } else { (a >> (8 * i) & 0xff) as i32 };
-            let y = if B { (b >> (8 * i)) as u8 as i8 as i32 } else { (b >> (8 * i) & 0xff) as i32 };
-            x * y
-        };
-        c.wrapping_add((term(0) + term(1) + term(2) + term(3)) as u32)
-    }
-    match (a_signed, b_signed) {
-        (true, true) => map3(|a: u32, b: u32, c: u32| dot::<true, true>(a, b, c)),
-        (true, false) => map3(|a: u32, b: u32, c: u32| dot::<true, false>(a, b, c)),
-        (false, true) => map3(|a: u32, b: u32, c: u32| dot::<false, true>(a, b, c)),
-        (false, false) => map3(|a: u32, b: u32, c: u32| dot::<false, false>(a, b, c)),
-    }
-}
-
 /// `dp2a`: c plus the products of two 16-bit numbers and the low or high two bytes of `b`. The half and the
 /// signs are in the fourth operand: bit 0 high, bit 1 `a` signed, bit 2 `b` signed.
 pub(crate) fn dp2a() -> OpFn {

@@ -7,6 +7,7 @@
 //! `each2` and its like always use the plain loop: for functions that do not vectorise.
 
 use std::array::from_fn;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -74,6 +75,33 @@ lane! {
     f64, u64, f64::from_bits, f64::to_bits;
 }
 
+/// Makes a function that picks a handler: a body compiled for the features of [`simd`], or for the target's own. A constant tells
+/// it which.
+macro_rules! compiled_twice {
+    ($(#[$doc:meta])* $visible:vis $name:ident, $body:ident) => {
+        $(#[$doc])*
+        $visible fn $name() -> $crate::exec::OpFn {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+                unsafe fn fast(cx: &mut $crate::exec::Cx, op: &$crate::exec::Op) -> $crate::exec::Flow {
+                    // SAFETY: the contract of handlers.
+                    unsafe { $body::<true>(cx, op) }
+                }
+                if $crate::exec::lanes::simd() {
+                    return fast;
+                }
+            }
+            unsafe fn portable(cx: &mut $crate::exec::Cx, op: &$crate::exec::Op) -> $crate::exec::Flow {
+                // SAFETY: the contract of handlers.
+                unsafe { $body::<false>(cx, op) }
+            }
+            portable
+        }
+    };
+}
+pub(super) use compiled_twice;
+
 /// The value of a closure type that captures nothing.
 #[inline(always)]
 pub fn only<F: Copy>() -> F {
@@ -124,127 +152,90 @@ macro_rules! maker {
     };
 }
 
-/// Writes eight lanes of a destination row, those of `mask` only.
+/// A row for results of all lanes, of which some are not wanted.
+pub(super) type Spare<T> = MaybeUninit<[Chunk<T>; 4]>;
+
+/// Where results of all lanes go: the destination, or a spare row of which [`keep`] then copies what is wanted. One loop serves
+/// both, and its code is what handlers are made of.
+///
+/// Neither takes a closure with that loop: what a compiler does not inline is compiled without the features of the handler.
 #[inline(always)]
-pub(super) unsafe fn put<R: Lane, const ALL: bool>(to: *mut Chunk<R>, mask: u32, value: impl Fn(usize) -> R) {
-    // SAFETY: the caller passes a chunk of a row of the frame.
-    unsafe {
-        if ALL {
-            to.write(from_fn(|i| value(i).put()));
-        } else {
-            let old = to.read();
-            to.write(from_fn(|i| if mask & (1 << i) != 0 { value(i).put() } else { old[i] }));
+pub(super) unsafe fn target<R: Lane>(cx: &Cx, op: &Op, spare: &mut Spare<R>) -> *mut Chunk<R> {
+    // SAFETY: the contract of handlers: the destination is a row of the frame.
+    if cx.active == !0 { unsafe { cx.dst(op.d).cast() } } else { spare.as_mut_ptr().cast() }
+}
+
+/// Keeps what the destination held in lanes that are not active; [`target`] was filled.
+#[inline(always)]
+pub(super) unsafe fn keep<R: Lane>(cx: &Cx, op: &Op, spare: &Spare<R>) {
+    if cx.active != !0 {
+        // SAFETY: the contract of handlers: the destination is a row of the frame, of the type of the spare one.
+        unsafe { merge::<R::Raw>(cx.dst(op.d).cast(), spare.as_ptr().cast(), cx.active) }
+    }
+}
+
+/// Copies lanes of a row.
+///
+/// # Safety
+/// Both are rows.
+#[inline(never)]
+unsafe fn merge<T: Copy>(to: *mut T, from: *const T, lanes: u32) {
+    for lane in 0..LANES {
+        // SAFETY: by the contract.
+        unsafe {
+            let (old, new) = (to.add(lane).read(), from.add(lane).read());
+            to.add(lane).write(if lanes >> lane & 1 != 0 { new } else { old });
         }
     }
+}
+
+/// Writes eight lanes of a row.
+#[inline(always)]
+pub(super) unsafe fn put<R: Lane>(to: *mut Chunk<R>, value: impl Fn(usize) -> R) {
+    // SAFETY: the caller passes a chunk of a row.
+    unsafe { to.write(from_fn(|i| value(i).put())) }
 }
 
 #[inline(always)]
 unsafe fn map0_body<R: Lane, F: Fn(usize) -> R + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
     // SAFETY: the contract of handlers: operands are rows of the frame.
     unsafe {
-        let d = cx.dst(op.d).cast::<Chunk<R>>();
-        let m = cx.active;
+        let mut spare = Spare::<R>::uninit();
+        let d = target::<R>(cx, op, &mut spare);
         for k in 0..4 {
-            put::<R, false>(d.add(k), m >> (8 * k), |i| f(8 * k + i));
+            put::<R>(d.add(k), |i| f(8 * k + i));
         }
+        keep::<R>(cx, op, &spare);
     }
     Flow::Next
 }
 
-#[inline(always)]
-unsafe fn map1_body<A: Lane, R: Lane, F: Fn(A) -> R + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
-    // SAFETY: the contract of handlers: operands are rows of the frame.
-    unsafe {
-        let a = cx.src(op.a).cast::<Chunk<A>>();
-        let d = cx.dst(op.d).cast::<Chunk<R>>();
-        let m = cx.active;
-        if m == !0 {
-            for k in 0..4 {
-                let a = a.add(k).read();
-                put::<R, true>(d.add(k), 0, |i| f(A::get(a[i])));
+/// A body in chunks: operands in the fields of the operation.
+macro_rules! by_chunks {
+    ($name:ident, [$($t:ident = $field:ident),*]) => {
+        #[inline(always)]
+        #[allow(non_snake_case, reason = "a row and a chunk of it are named as the type of its lanes")]
+        unsafe fn $name<$($t: Lane,)* R: Lane, F: Fn($($t),*) -> R + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
+            // SAFETY: the contract of handlers: operands are rows of the frame.
+            unsafe {
+                $(let $t = cx.src(op.$field).cast::<Chunk<$t>>();)*
+                let mut spare = Spare::<R>::uninit();
+                let d = target::<R>(cx, op, &mut spare);
+                for k in 0..4 {
+                    $(let $t = $t.add(k).read();)*
+                    put::<R>(d.add(k), |i| f($($t::get($t[i])),*));
+                }
+                keep::<R>(cx, op, &spare);
             }
-        } else {
-            for k in 0..4 {
-                let a = a.add(k).read();
-                put::<R, false>(d.add(k), m >> (8 * k), |i| f(A::get(a[i])));
-            }
+            Flow::Next
         }
-    }
-    Flow::Next
+    };
 }
 
-#[inline(always)]
-unsafe fn map2_body<A: Lane, B: Lane, R: Lane, F: Fn(A, B) -> R + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
-    // SAFETY: the contract of handlers: operands are rows of the frame.
-    unsafe {
-        let a = cx.src(op.a).cast::<Chunk<A>>();
-        let b = cx.src(op.b).cast::<Chunk<B>>();
-        let d = cx.dst(op.d).cast::<Chunk<R>>();
-        let m = cx.active;
-        if m == !0 {
-            for k in 0..4 {
-                let (a, b) = (a.add(k).read(), b.add(k).read());
-                put::<R, true>(d.add(k), 0, |i| f(A::get(a[i]), B::get(b[i])));
-            }
-        } else {
-            for k in 0..4 {
-                let (a, b) = (a.add(k).read(), b.add(k).read());
-                put::<R, false>(d.add(k), m >> (8 * k), |i| f(A::get(a[i]), B::get(b[i])));
-            }
-        }
-    }
-    Flow::Next
-}
-
-#[inline(always)]
-unsafe fn map3_body<A: Lane, B: Lane, C: Lane, R: Lane, F: Fn(A, B, C) -> R + Copy>(
-    cx: &mut Cx,
-    op: &Op,
-    f: F,
-) -> Flow {
-    // SAFETY: the contract of handlers: operands are rows of the frame.
-    unsafe {
-        let a = cx.src(op.a).cast::<Chunk<A>>();
-        let b = cx.src(op.b).cast::<Chunk<B>>();
-        let c = cx.src(op.c).cast::<Chunk<C>>();
-        let d = cx.dst(op.d).cast::<Chunk<R>>();
-        let m = cx.active;
-        if m == !0 {
-            for k in 0..4 {
-                let (a, b, c) = (a.add(k).read(), b.add(k).read(), c.add(k).read());
-                put::<R, true>(d.add(k), 0, |i| f(A::get(a[i]), B::get(b[i]), C::get(c[i])));
-            }
-        } else {
-            for k in 0..4 {
-                let (a, b, c) = (a.add(k).read(), b.add(k).read(), c.add(k).read());
-                put::<R, false>(d.add(k), m >> (8 * k), |i| f(A::get(a[i]), B::get(b[i]), C::get(c[i])));
-            }
-        }
-    }
-    Flow::Next
-}
-
-#[inline(always)]
-unsafe fn map4_body<A: Lane, B: Lane, C: Lane, D: Lane, R: Lane, F: Fn(A, B, C, D) -> R + Copy>(
-    cx: &mut Cx,
-    op: &Op,
-    f: F,
-) -> Flow {
-    // SAFETY: the contract of handlers: operands are rows of the frame, the fourth in `x`.
-    unsafe {
-        let a = cx.src(op.a).cast::<Chunk<A>>();
-        let b = cx.src(op.b).cast::<Chunk<B>>();
-        let c = cx.src(op.c).cast::<Chunk<C>>();
-        let e = cx.src(op.x).cast::<Chunk<D>>();
-        let d = cx.dst(op.d).cast::<Chunk<R>>();
-        let m = cx.active;
-        for k in 0..4 {
-            let (a, b, c, e) = (a.add(k).read(), b.add(k).read(), c.add(k).read(), e.add(k).read());
-            put::<R, false>(d.add(k), m >> (8 * k), |i| f(A::get(a[i]), B::get(b[i]), C::get(c[i]), D::get(e[i])));
-        }
-    }
-    Flow::Next
-}
+by_chunks!(map1_body, [A = a]);
+by_chunks!(map2_body, [A = a, B = b]);
+by_chunks!(map3_body, [A = a, B = b, C = c]);
+by_chunks!(map4_body, [A = a, B = b, C = c, D = x]);
 
 /// How `setp` combines its comparison with a predicate; in `Op::imm`.
 pub mod combine {
@@ -378,17 +369,14 @@ unsafe fn select_body<T: Lane, F: Fn(T) -> T + Copy>(cx: &mut Cx, op: &Op, _: F)
     unsafe {
         let a = cx.src(op.a).cast::<Chunk<T>>();
         let b = cx.src(op.b).cast::<Chunk<T>>();
-        let d = cx.dst(op.d).cast::<Chunk<T>>();
-        let (m, q) = (cx.active, cx.pred(op.q));
+        let q = cx.pred(op.q);
+        let mut spare = Spare::<T>::uninit();
+        let d = target::<T>(cx, op, &mut spare);
         for k in 0..4 {
             let (a, b, q) = (a.add(k).read(), b.add(k).read(), q >> (8 * k));
-            let pick = |i: usize| T::get(if q & (1 << i) != 0 { a[i] } else { b[i] });
-            if m == !0 {
-                put::<T, true>(d.add(k), 0, pick);
-            } else {
-                put::<T, false>(d.add(k), m >> (8 * k), pick);
-            }
+            put::<T>(d.add(k), |i| T::get(if q & (1 << i) != 0 { a[i] } else { b[i] }));
         }
+        keep::<T>(cx, op, &spare);
     }
     Flow::Next
 }

@@ -20,6 +20,7 @@ pub(crate) mod collective;
 pub(crate) mod context;
 pub(crate) mod control;
 pub(crate) mod cvt;
+pub(crate) mod dot;
 pub(crate) mod element;
 pub(crate) mod exchange;
 pub(crate) mod fill;

@@ -3,7 +3,7 @@
 use std::array::from_fn;
 
 use super::int::pair;
-use super::lanes::{Chunk, map3, put};
+use super::lanes::{Chunk, Spare, keep, map3, put, target};
 use super::{Cx, Flow, Op, OpFn};
 
 /// The four selectors of a mode, for a third operand `c`: three bits name a byte of (b, a), the fourth asks for its sign.
@@ -53,59 +53,77 @@ fn choose(a: u32, b: u32, selectors: [u32; 4]) -> u32 {
 }
 
 /// `prmt` of a mode whose third operand is the constant `c`, and its `Op::imm`: what every lane would find out again is
-/// found out once a warp.
+/// found out once.
 pub(crate) fn prmt_constant(mode: &str, c: u32) -> Option<(OpFn, u64)> {
-    let digits = selectors(mode)?(c);
-    let imm = (0..4).fold(0, |word, i| word | u64::from(digits[i]) << (4 * i));
-    Some((constant_handler(), imm))
+    let bytes = selectors(mode)?(c).map(|digit| {
+        let at = digit as u8 & 3 | if digit & 8 != 0 { SIGN } else { 0 };
+        if digit & 4 != 0 { (NONE, at) } else { (at, NONE) }
+    });
+    let [low, high] = [bytes.map(|b| b.0), bytes.map(|b| b.1)].map(|b| u64::from(u32::from_le_bytes(b)));
+    Some((constant_handler(), low | high << 32))
 }
+
+/// In `Op::imm`, a byte of the result for each operand: which byte of it, or none, and whether its sign is meant. So the
+/// instruction `pshufb` has it, which looks at neither bit of the middle.
+const NONE: u8 = 0x80;
+const SIGN: u8 = 0x40;
 
 fn constant_handler() -> OpFn {
     #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2")]
-        unsafe fn fast(cx: &mut Cx, op: &Op) -> Flow {
-            // SAFETY: the contract of handlers.
-            unsafe { constant_body(cx, op) }
-        }
-        if super::lanes::simd() {
-            return fast;
-        }
-    }
-    unsafe fn portable(cx: &mut Cx, op: &Op) -> Flow {
-        // SAFETY: the contract of handlers.
-        unsafe { constant_body(cx, op) }
+    if super::lanes::simd() {
+        return shuffled;
     }
     portable
 }
 
-#[inline(always)]
-unsafe fn constant_body(cx: &mut Cx, op: &Op) -> Flow {
-    let digits: [u32; 4] = from_fn(|i| (op.imm >> (4 * i)) as u32 & 15);
+/// The bytes of all lanes at once.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn shuffled(cx: &mut Cx, op: &Op) -> Flow {
+    use std::arch::x86_64::*;
+    let lanes = _mm256_set1_epi64x(0x0404_0404_0000_0000);
+    let lanes = _mm256_add_epi8(lanes, _mm256_setr_epi64x(0, 0x0808_0808_0808_0808, 0, 0x0808_0808_0808_0808));
+    let of_lanes = |bytes: u64| _mm256_or_si256(_mm256_set1_epi32(bytes as u32 as i32), lanes);
+    let (low, high) = (of_lanes(op.imm), of_lanes(op.imm >> 32));
+    let signs = (op.imm | op.imm >> 32) as u32 & (0x0101_0101 * u32::from(SIGN));
     // SAFETY: the contract of handlers: operands are rows of the frame.
     unsafe {
-        let a = cx.src(op.a).cast::<Chunk<u32>>();
-        let b = cx.src(op.b).cast::<Chunk<u32>>();
-        let d = cx.dst(op.d).cast::<Chunk<u32>>();
+        let (a, b) = (cx.src(op.a).cast::<__m256i>(), cx.src(op.b).cast::<__m256i>());
+        let mut spare = Spare::<u32>::uninit();
+        let d = target::<u32>(cx, op, &mut spare);
         for k in 0..4 {
-            let (low, high) = (a.add(k).read(), b.add(k).read());
-            let mut out = [0u32; 8];
-            for (i, digit) in digits.into_iter().enumerate() {
-                let source = if digit & 4 != 0 { &high } else { &low };
-                // The byte goes to the top, where shifting down keeps or replicates it.
-                let up = 24 - 8 * (digit & 3);
-                if digit & 8 != 0 {
-                    out = from_fn(|l| out[l] | ((source[l] << up) as i32 >> 31) as u32 >> 24 << (8 * i));
-                } else {
-                    out = from_fn(|l| out[l] | (source[l] << up) >> 24 << (8 * i));
-                }
+            let of_a = _mm256_shuffle_epi8(_mm256_loadu_si256(a.add(k)), low);
+            let of_b = _mm256_shuffle_epi8(_mm256_loadu_si256(b.add(k)), high);
+            let mut out = _mm256_or_si256(of_a, of_b);
+            if signs != 0 {
+                let negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), out);
+                // A byte is taken from the second where its highest bit is set.
+                out = _mm256_blendv_epi8(out, negative, _mm256_set1_epi32((signs << 1) as i32));
             }
-            if cx.active == !0 {
-                put::<u32, true>(d.add(k), 0, |l| out[l]);
-            } else {
-                put::<u32, false>(d.add(k), cx.active >> (8 * k), |l| out[l]);
-            }
+            _mm256_storeu_si256(d.cast::<__m256i>().add(k), out);
         }
+        keep::<u32>(cx, op, &spare);
+    }
+    Flow::Next
+}
+
+/// The same, lane by lane.
+unsafe fn portable(cx: &mut Cx, op: &Op) -> Flow {
+    let bytes = op.imm.to_le_bytes();
+    let selectors: [u32; 4] = from_fn(|i| {
+        let (byte, second) = if bytes[i] == NONE { (bytes[4 + i], 4) } else { (bytes[i], 0) };
+        u32::from(byte & 3) | second | if byte & SIGN != 0 { 8 } else { 0 }
+    });
+    // SAFETY: the contract of handlers: operands are rows of the frame.
+    unsafe {
+        let (a, b) = (cx.src(op.a).cast::<Chunk<u32>>(), cx.src(op.b).cast::<Chunk<u32>>());
+        let mut spare = Spare::<u32>::uninit();
+        let d = target::<u32>(cx, op, &mut spare);
+        for k in 0..4 {
+            let (a, b) = (a.add(k).read(), b.add(k).read());
+            put::<u32>(d.add(k), |l| choose(a[l], b[l], selectors));
+        }
+        keep::<u32>(cx, op, &spare);
     }
     Flow::Next
 }

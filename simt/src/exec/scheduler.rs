@@ -209,6 +209,9 @@ fn interrupts(cx: &mut Cx) -> bool {
     true
 }
 
+/// The guard that holds in every lane.
+const UNGUARDED: u16 = PRED_TRUE << 1;
+
 /// # Safety
 /// `pc` is a position in the code, the context stands in a frame of that code's function, and the host has
 /// the features that the code's handlers were chosen for; if `CHECKED`, there is a note for every operation.
@@ -218,8 +221,9 @@ unsafe fn run_body<const CHECKED: bool>(cx: &mut Cx, mut pc: u32) -> (Flow, u32)
     loop {
         // SAFETY: every path through a function ends in an operation that jumps or stops, so `pc` stays inside the code.
         let op = unsafe { &*cx.code.add(pc as usize) };
+        // Most operations have no guard, which is looked at first: asking for its predicate would be half of the loop.
         // SAFETY: guards are predicates of the frame.
-        let active = cx.mask & unsafe { cx.pred(op.guard) };
+        let active = if op.guard == UNGUARDED { cx.mask } else { cx.mask & unsafe { cx.pred(op.guard) } };
         cx.active = active;
         if CHECKED && cx.following && op.guard >> 1 != PRED_TRUE {
             // SAFETY: as below.

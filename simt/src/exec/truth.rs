@@ -1,78 +1,61 @@
-//! `lop3`: every function of three bits, each a handler of its own.
+//! `lop3`: every function of three bits.
 
-use super::OpFn;
-use super::lanes::map3;
+use std::array::from_fn;
 
-/// The function of two bits whose value for (b, c) is bit `2 b + c` of the table.
-#[inline(always)]
-fn of_two(table: u8, b: u32, c: u32) -> u32 {
-    match table & 15 {
-        0b0000 => 0,
-        0b0001 => !(b | c),
-        0b0010 => !b & c,
-        0b0011 => !b,
-        0b0100 => b & !c,
-        0b0101 => !c,
-        0b0110 => b ^ c,
-        0b0111 => !(b & c),
-        0b1000 => b & c,
-        0b1001 => !(b ^ c),
-        0b1010 => c,
-        0b1011 => !b | c,
-        0b1100 => b,
-        0b1101 => b | !c,
-        0b1110 => b | c,
-        _ => !0,
-    }
-}
+use super::lanes::{Chunk, Spare, compiled_twice, keep, map3, put, target};
+use super::{Cx, Flow, Op, OpFn};
 
-/// Bit `4 a + 2 b + c` of the table: what holds where `a` is 0, and what its being 1 changes.
-fn of<const TABLE: u8>() -> OpFn {
-    map3(|a: u32, b: u32, c: u32| of_two(TABLE, b, c) ^ (a & of_two(TABLE ^ TABLE >> 4, b, c)))
-}
-
-/// Picks among sixteen tables whose upper half is known.
-macro_rules! sixteen {
-    ($high:literal, $low:expr) => {
-        match $low & 15 {
-            0 => of::<{ $high + 0 }>(),
-            1 => of::<{ $high + 1 }>(),
-            2 => of::<{ $high + 2 }>(),
-            3 => of::<{ $high + 3 }>(),
-            4 => of::<{ $high + 4 }>(),
-            5 => of::<{ $high + 5 }>(),
-            6 => of::<{ $high + 6 }>(),
-            7 => of::<{ $high + 7 }>(),
-            8 => of::<{ $high + 8 }>(),
-            9 => of::<{ $high + 9 }>(),
-            10 => of::<{ $high + 10 }>(),
-            11 => of::<{ $high + 11 }>(),
-            12 => of::<{ $high + 12 }>(),
-            13 => of::<{ $high + 13 }>(),
-            14 => of::<{ $high + 14 }>(),
-            _ => of::<{ $high + 15 }>(),
-        }
+/// `lop3` with this truth table, whose bit `4 a + 2 b + c` is the value for those bits; and its `Op::imm`.
+///
+/// Tables that are in many kernels have handlers of their own, of fewer operations.
+pub(crate) fn lop3(table: u8) -> (OpFn, u64) {
+    let handler = match table {
+        0x6a => map3(|a: u32, b: u32, c: u32| (a & b) ^ c),
+        0x80 => map3(|a: u32, b: u32, c: u32| a & b & c),
+        0x96 => map3(|a: u32, b: u32, c: u32| a ^ b ^ c),
+        0xca => map3(|a: u32, b: u32, c: u32| ((b ^ c) & a) ^ c),
+        0xe8 => map3(|a: u32, b: u32, c: u32| (a & b) | (c & (a | b))),
+        0xea => map3(|a: u32, b: u32, c: u32| (a & b) | c),
+        0xf8 => map3(|a: u32, b: u32, c: u32| a | (b & c)),
+        0xfe => map3(|a: u32, b: u32, c: u32| a | b | c),
+        _ => polynomial(),
     };
+    (handler, coefficients(table).into())
 }
 
-/// `lop3` with this truth table.
-pub(crate) fn lop3(table: u8) -> OpFn {
-    match table >> 4 {
-        0 => sixteen!(0x00, table),
-        1 => sixteen!(0x10, table),
-        2 => sixteen!(0x20, table),
-        3 => sixteen!(0x30, table),
-        4 => sixteen!(0x40, table),
-        5 => sixteen!(0x50, table),
-        6 => sixteen!(0x60, table),
-        7 => sixteen!(0x70, table),
-        8 => sixteen!(0x80, table),
-        9 => sixteen!(0x90, table),
-        10 => sixteen!(0xa0, table),
-        11 => sixteen!(0xb0, table),
-        12 => sixteen!(0xc0, table),
-        13 => sixteen!(0xd0, table),
-        14 => sixteen!(0xe0, table),
-        _ => sixteen!(0xf0, table),
+/// The function as a sum modulo 2 of products: bit `4 a + 2 b + c` says whether the product of the operands whose bit is set
+/// there is one of them. (Its algebraic normal form, by the butterflies of the Möbius transform.)
+fn coefficients(table: u8) -> u8 {
+    let by_c = table ^ (table << 1 & 0xaa);
+    let by_b = by_c ^ (by_c << 2 & 0xcc);
+    by_b ^ (by_b << 4 & 0xf0)
+}
+
+compiled_twice!(
+    /// Any function: [`coefficients`] in `Op::imm`.
+    polynomial,
+    polynomial_body
+);
+
+#[inline(always)]
+unsafe fn polynomial_body<const FAST: bool>(cx: &mut Cx, op: &Op) -> Flow {
+    let on: [u32; 8] = from_fn(|i| (op.imm >> i & 1) as u32).map(u32::wrapping_neg);
+    // SAFETY: the contract of handlers: operands are rows of the frame.
+    unsafe {
+        let a = cx.src(op.a).cast::<Chunk<u32>>();
+        let b = cx.src(op.b).cast::<Chunk<u32>>();
+        let c = cx.src(op.c).cast::<Chunk<u32>>();
+        let mut spare = Spare::<u32>::uninit();
+        let d = target::<u32>(cx, op, &mut spare);
+        for k in 0..4 {
+            let (a, b, c) = (a.add(k).read(), b.add(k).read(), c.add(k).read());
+            put::<u32>(d.add(k), |l| {
+                let of_c = |i: usize| on[i] ^ (c[l] & on[i + 1]);
+                let of_b = |i: usize| of_c(i) ^ (b[l] & of_c(i + 2));
+                of_b(0) ^ (a[l] & of_b(4))
+            });
+        }
+        keep::<u32>(cx, op, &spare);
     }
+    Flow::Next
 }

@@ -7,7 +7,7 @@ use super::proto::{Builder, Lowered};
 use crate::exec::cvt;
 use crate::exec::int::{self, Bin, Carry, Cmp, Un};
 use crate::exec::lanes::combine;
-use crate::exec::{permute, truth};
+use crate::exec::{dot, permute, truth};
 use crate::note::{Role, Taint};
 use crate::ptx::ast::{Instruction, Operand, Type};
 
@@ -376,7 +376,7 @@ impl Builder<'_> {
             }
             "dp4a" => {
                 let (a, b) = (m.ty()?, m.ty()?);
-                let f = int::dp4a(sign_of(a)?, sign_of(b)?);
+                let f = dot::dp4a(sign_of(a)?, sign_of(b)?);
                 self.fixed3(i, m, &[], f, Taint::All)
             }
             _ => self.dot_of_two(i, m),
@@ -480,7 +480,8 @@ impl Builder<'_> {
         };
         sources[3] = self.bits32(u32::from(*table as u8));
         let d = self.dst(d, u)?;
-        self.op4(truth::lop3(*table as u8), Taint::Lop3, d, sources);
+        let (handler, imm) = truth::lop3(*table as u8);
+        self.op4(handler, Taint::Lop3, d, sources).imm = imm;
         if let (Some(p), Some(q)) = (p, q) {
             let (p, q) = (self.pred_dst(p)?, self.pred(q)?);
             let zero = self.bits32(0);

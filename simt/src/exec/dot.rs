@@ -1,0 +1,84 @@
+//! `dp4a`: c plus the products of four bytes.
+
+use super::OpFn;
+#[cfg(target_arch = "x86_64")]
+use super::lanes::each3 as lanes3;
+#[cfg(not(target_arch = "x86_64"))]
+use super::lanes::map3 as lanes3;
+
+/// A byte as a number.
+#[inline(always)]
+fn byte<const SIGNED: bool>(word: u32, i: u32) -> i32 {
+    let byte = (word >> (8 * i)) as u8;
+    if SIGNED { (byte as i8).into() } else { byte.into() }
+}
+
+fn lane_by_lane<const A: bool, const B: bool>() -> OpFn {
+    lanes3(|a: u32, b: u32, c: u32| {
+        let products = (0..4).map(|i| byte::<A>(a, i) * byte::<B>(b, i));
+        c.wrapping_add(products.sum::<i32>() as u32)
+    })
+}
+
+/// With AVX2: even and odd bytes as numbers of 16 bits, of which an instruction multiplies and adds pairs.
+#[cfg(target_arch = "x86_64")]
+mod pairs {
+    use std::arch::x86_64::*;
+
+    use crate::exec::lanes::{Spare, keep, target};
+    use crate::exec::{Cx, Flow, Op};
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn even<const SIGNED: bool>(bytes: __m256i) -> __m256i {
+        if SIGNED {
+            _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(bytes))
+        } else {
+            _mm256_and_si256(bytes, _mm256_set1_epi16(0xff))
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn odd<const SIGNED: bool>(bytes: __m256i) -> __m256i {
+        if SIGNED { _mm256_srai_epi16::<8>(bytes) } else { _mm256_srli_epi16::<8>(bytes) }
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub unsafe fn handler<const A: bool, const B: bool>(cx: &mut Cx, op: &Op) -> Flow {
+        // SAFETY: the contract of handlers: operands are rows of the frame.
+        unsafe {
+            let [a, b, c] = [op.a, op.b, op.c].map(|row| cx.src(row).cast::<__m256i>());
+            let mut spare = Spare::<u32>::uninit();
+            let d = target::<u32>(cx, op, &mut spare);
+            for k in 0..4 {
+                let [a, b, c] = [a, b, c].map(|row| _mm256_loadu_si256(row.add(k)));
+                let products = _mm256_add_epi32(
+                    _mm256_madd_epi16(even::<A>(a), even::<B>(b)),
+                    _mm256_madd_epi16(odd::<A>(a), odd::<B>(b)),
+                );
+                _mm256_storeu_si256(d.cast::<__m256i>().add(k), _mm256_add_epi32(products, c));
+            }
+            keep::<u32>(cx, op, &spare);
+        }
+        Flow::Next
+    }
+}
+
+fn of<const A: bool, const B: bool>() -> OpFn {
+    #[cfg(target_arch = "x86_64")]
+    if super::lanes::simd() {
+        return pairs::handler::<A, B>;
+    }
+    lane_by_lane::<A, B>()
+}
+
+/// The handler for bytes with signs or without.
+pub(crate) fn dp4a(a_signed: bool, b_signed: bool) -> OpFn {
+    match (a_signed, b_signed) {
+        (true, true) => of::<true, true>(),
+        (true, false) => of::<true, false>(),
+        (false, true) => of::<false, true>(),
+        (false, false) => of::<false, false>(),
+    }
+}
