@@ -8,10 +8,10 @@
 //! next eight columns. The fragments of `wmma` are of the same kind (the ISA leaves them open); where it gives
 //! them more registers than there are elements, the elements repeat, as on hardware.
 
-use super::lanes::{lane_of, set_lane};
+use super::lanes::{compiled_twice, lane_of, set_lane};
 use super::soft::Round;
-use super::tensor::{self, Halves, Kind, Part, Sum};
-use super::{Cx, Flow, LANES, Op};
+use super::tensor::{self, Kind, Part, Sum};
+use super::{Cx, Flow, LANES, Op, product};
 use crate::fault::{FaultKind, Reason};
 use std::cell::OnceCell;
 
@@ -147,31 +147,17 @@ pub(super) fn all_here(cx: &mut Cx, op: &Op) -> Option<Flow> {
     None
 }
 
-/// Rows of a matrix in registers, as words of `bits` bits.
-struct Words {
-    width: usize,
-    words: Vec<u64>,
-}
-
-impl Words {
-    fn row(&self, row: usize) -> &[u64] {
-        &self.words[row * self.width..][..self.width]
-    }
-}
-
-/// Reads a factor: element by element, but whole words of single bits.
-unsafe fn factor(cx: &Cx, op: &Op, first: usize, registers: usize, (rows, k, kind): (usize, usize, Kind)) -> Words {
+/// Reads the elements of a factor, row after row.
+unsafe fn factor(cx: &Cx, op: &Op, first: usize, registers: usize, (rows, k, kind): (usize, usize, Kind)) -> Vec<u64> {
     let (per, bits) = (kind.per_register(), kind.bits());
-    let split = if kind == Kind::B1 { 32 } else { 1 };
-    let width = k / split;
-    let mut words = vec![0; rows * width];
+    let mut words = vec![0; rows * k];
     let mask = if bits == 32 { !0 } else { (1u64 << (bits & 31)) - 1 };
     for r in 0..registers.min(rows * k / (LANES * per)) {
         // SAFETY: the contract of handlers: the list has the factor's rows, of 64 bits for f64.
         let row = unsafe { cx.src(cx.list(op, first + r)) };
         for lane in 0..LANES {
             let (at, from) = factor_place(rows, k, kind, lane, r);
-            let to = &mut words[at * width + from / split..];
+            let to = &mut words[at * k + from..];
             if kind == Kind::F64 {
                 // SAFETY: as above.
                 to[0] = unsafe { lane_of::<u64>(row, lane) };
@@ -179,16 +165,12 @@ unsafe fn factor(cx: &Cx, op: &Op, first: usize, registers: usize, (rows, k, kin
             }
             // SAFETY: as above.
             let word = u64::from(unsafe { lane_of::<u32>(row, lane) });
-            if split > 1 {
-                to[0] = word;
-                continue;
-            }
             for (e, to) in to.iter_mut().take(per).enumerate() {
                 *to = word >> (bits as usize * e) & mask;
             }
         }
     }
-    Words { width, words }
+    words
 }
 
 /// One element of an accumulator: of a 64-bit row for f64, of half a register for f16.
@@ -235,21 +217,17 @@ unsafe fn put(cx: &Cx, op: &Op, kind: Kind, results: &[[u64; LANES]]) {
     }
 }
 
-/// The rows of a factor, ready for the sums of its type.
+/// The rows of a factor of floating-point numbers, ready for the sums of its type.
 enum Factor {
     Parts(Vec<Part>),
-    Ints(Vec<i64>),
     Doubles(Vec<f64>),
-    Bits(Vec<u64>),
 }
 
 impl Factor {
-    fn new(words: &Words, kind: Kind) -> Factor {
-        let all = words.words.iter();
+    fn new(words: &[u64], kind: Kind) -> Factor {
+        let all = words.iter();
         match kind {
             Kind::F64 => Factor::Doubles(all.map(|&w| f64::from_bits(w)).collect()),
-            Kind::B1 => Factor::Bits(words.words.clone()),
-            _ if kind.is_int() => Factor::Ints(all.map(|&w| tensor::integer(kind, w as u32)).collect()),
             _ => Factor::Parts(all.map(|&w| tensor::part(kind, w as u32)).collect()),
         }
     }
@@ -258,11 +236,6 @@ impl Factor {
 /// The element of D in a row of A and a column of B.
 fn element(shape: Shape, sum: Sum, (a, i): (&Factor, usize), (b, j): (&Factor, usize), width: usize, c: u64) -> u64 {
     let (i, j) = (i * width..(i + 1) * width, j * width..(j + 1) * width);
-    let exact = |products: i64| {
-        let total = i64::from(c as u32 as i32) + products;
-        let total = if shape.sat { total.clamp(i32::MIN.into(), i32::MAX.into()) } else { total };
-        u64::from(total as u32)
-    };
     match (a, b) {
         (Factor::Parts(a), Factor::Parts(b)) => {
             let groups = a[i].chunks(sum.group).zip(b[j].chunks(sum.group));
@@ -272,58 +245,83 @@ fn element(shape: Shape, sum: Sum, (a, i): (&Factor, usize), (b, j): (&Factor, u
         (Factor::Doubles(a), Factor::Doubles(b)) => {
             tensor::dot64(&a[i], &b[j], f64::from_bits(c), shape.round).to_bits()
         }
-        (Factor::Ints(a), Factor::Ints(b)) => exact(a[i].iter().zip(&b[j]).map(|(x, y)| x * y).sum()),
-        (Factor::Bits(a), Factor::Bits(b)) => {
-            let both = a[i].iter().zip(&b[j]).map(|(x, y)| if shape.and { x & y } else { x ^ y });
-            exact(both.map(|w| i64::from(w.count_ones())).sum())
-        }
         // Lowering pairs only types of one sort.
         _ => 0,
     }
 }
 
-/// `mma.sync` and `wmma.mma`: `imm` is the [`Shape`]; the list holds the rows of D, A, B and C. No memory is touched.
-pub unsafe fn mma(cx: &mut Cx, op: &Op) -> Flow {
+compiled_twice!(
+    /// `mma.sync` and `wmma.mma`: `imm` is the [`Shape`]; the list holds the rows of D, A, B and C. No memory is touched.
+    pub mma,
+    body
+);
+
+#[inline(always)]
+unsafe fn body<const FAST: bool>(cx: &mut Cx, op: &Op) -> Flow {
     if let Some(flow) = all_here(cx, op) {
         return flow;
     }
     let shape = Shape::unpack(op.imm);
     let sum = Sum::of(shape.sm, shape.a);
-    let [na, nb, nc, nd] = shape.registers();
     // SAFETY: the contract of handlers: the list has nd + na + nb + nc rows of the types' widths.
     unsafe {
-        if shape.is_quads() {
-            quads(cx, op, shape, sum);
-        } else {
-            let a = factor(cx, op, nd, na, (shape.m, shape.k, shape.a));
-            let b = factor(cx, op, nd + na, nb, (shape.n, shape.k, shape.b));
-            debug_assert!(a.row(0).len() == b.row(0).len());
-            let width = a.width;
-            let halves = [shape.a, shape.b, shape.c, shape.d] == [Kind::F16, Kind::F16, Kind::F32, Kind::F32];
-            let halves = halves.then(|| (Halves::new(&a.words, width), Halves::new(&b.words, width)));
-            // Where it is not by halves.
-            let parts = OnceCell::new();
-            debug_assert!(nc > 0);
-            let mut results = vec![[0u64; LANES]; shape.m * shape.n / LANES];
-            for (e, lanes) in results.iter_mut().enumerate() {
-                for (lane, result) in lanes.iter_mut().enumerate() {
-                    let (i, j) = accumulator_place(shape.m, lane, e);
-                    let c = get(cx, op, nd + na + nb, shape.c, lane, e);
-                    let quick = halves.as_ref().and_then(|(a, b)| a.dot(i, b, j, c as u32, sum));
-                    *result = quick.map_or_else(
-                        || {
-                            let (a, b) = parts.get_or_init(|| (Factor::new(&a, shape.a), Factor::new(&b, shape.b)));
-                            element(shape, sum, (a, i), (b, j), width, c)
-                        },
-                        u64::from,
-                    );
-                }
+        match (shape.a, shape.c, shape.d) {
+            (Kind::B1, ..) => product::bits(cx, op, shape),
+            (kind, ..) if kind.is_int() => product::integers::<FAST>(cx, op, shape),
+            _ if shape.is_quads() => quads(cx, op, shape, sum),
+            (Kind::F64, ..) | (_, Kind::F16, _) | (.., Kind::F16) => one_by_one(cx, op, shape, sum),
+            _ => {
+                let factors = OnceCell::new();
+                product::floats::<FAST>(cx, op, shape, sum, |i, j, c| {
+                    let Factors { a, b, width } = factors.get_or_init(|| Factors::read(cx, op, shape));
+                    element(shape, sum, (a, i), (b, j), *width, c.into()) as u32
+                });
             }
-            put(cx, op, shape.d, &results);
         }
     }
     cx.counters.matrix_instructions += 1;
     Flow::Next
+}
+
+/// Both factors, ready for the sums of their type.
+struct Factors {
+    a: Factor,
+    b: Factor,
+    /// Elements of a row.
+    width: usize,
+}
+
+impl Factors {
+    #[cold]
+    #[inline(never)]
+    unsafe fn read(cx: &Cx, op: &Op, shape: Shape) -> Factors {
+        let [na, nb, _, nd] = shape.registers();
+        // SAFETY: the contract of handlers: the list has nd + na + nb rows of the types' widths.
+        unsafe {
+            let a = factor(cx, op, nd, na, (shape.m, shape.k, shape.a));
+            let b = factor(cx, op, nd + na, nb, (shape.n, shape.k, shape.b));
+            Factors { a: Factor::new(&a, shape.a), b: Factor::new(&b, shape.b), width: shape.k }
+        }
+    }
+}
+
+/// Every element by its definition.
+#[inline(never)]
+unsafe fn one_by_one(cx: &Cx, op: &Op, shape: Shape, sum: Sum) {
+    let [na, nb, _, nd] = shape.registers();
+    let mut results = vec![[0u64; LANES]; shape.m * shape.n / LANES];
+    // SAFETY: the contract of handlers: the list has nd + na + nb + nc rows of the types' widths.
+    unsafe {
+        let Factors { a, b, width } = Factors::read(cx, op, shape);
+        for (e, lanes) in results.iter_mut().enumerate() {
+            for (lane, result) in lanes.iter_mut().enumerate() {
+                let (i, j) = accumulator_place(shape.m, lane, e);
+                let c = get(cx, op, nd + na + nb, shape.c, lane, e);
+                *result = element(shape, sum, (&a, i), (&b, j), width, c);
+            }
+        }
+        put(cx, op, shape.d, &results);
+    }
 }
 
 /// `mma.m8n8k4.f16`: lanes 0-3 and 16-19 compute one product of their own, lanes 4-7 and 20-23 the next, and so on.

@@ -89,17 +89,6 @@ impl Kind {
     }
 }
 
-/// The value of an integer element.
-pub fn integer(kind: Kind, bits: u32) -> i64 {
-    match kind {
-        Kind::S8 => i64::from(bits as u8 as i8),
-        Kind::U8 => i64::from(bits as u8),
-        Kind::S4 => i64::from((bits << 28) as i32 >> 28),
-        Kind::U4 => i64::from(bits & 15),
-        _ => i64::from(bits as i32),
-    }
-}
-
 /// A floating-point element: ± m · 2^(e - fraction bits of its type).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Part {
@@ -151,11 +140,11 @@ pub fn part(kind: Kind, bits: u32) -> Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum {
     /// Fraction bits that the aligned terms keep.
-    fraction: i32,
+    pub(super) fraction: i32,
     /// Products that are summed at once.
     pub group: usize,
     /// Fraction bits of an f32 result.
-    result: u32,
+    pub(super) result: u32,
 }
 
 impl Sum {
@@ -209,66 +198,6 @@ pub fn dot(kind: [Kind; 2], a: &[Part], b: &[Part], c: u32, acc: Kind, sum: Sum)
         total += aligned(i64::from(x.m) * i64::from(y.m), x.e + y.e, product_fraction);
     }
     finish(total, top - sum.fraction, acc, sum.result)
-}
-
-/// Rows of f16 for sums in f32, as most products of matrices are: what [`dot`] does, in steps that a CPU takes for several
-/// elements at once. Products of f16 are exact in f32.
-pub struct Halves {
-    values: Vec<f32>,
-    /// Those of [`Part`].
-    exponents: Vec<i16>,
-    /// By row: neither infinity nor NaN is in it.
-    finite: Vec<bool>,
-    width: usize,
-}
-
-impl Halves {
-    /// Rows of `width` elements.
-    pub fn new(words: &[u64], width: usize) -> Halves {
-        let parts = words.iter().map(|&w| part(Kind::F16, w as u32));
-        let (exponents, special): (Vec<i16>, Vec<bool>) = parts.map(|p| (p.e as i16, p.special != 0.0)).unzip();
-        let finite = special.chunks(width).map(|row| !row.contains(&true)).collect();
-        Halves { values: words.iter().map(|&w| f16_to_f32(w as u16)).collect(), exponents, finite, width }
-    }
-
-    /// `c + Σ a·b` of row `i` of these and row `j` of the others, as bits of f32; none where [`dot`] has to be asked.
-    pub fn dot(&self, i: usize, other: &Halves, j: usize, c: u32, sum: Sum) -> Option<u32> {
-        if !self.finite[i] || !other.finite[j] {
-            return None;
-        }
-        let (i, j) = (i * self.width..(i + 1) * self.width, j * self.width..(j + 1) * self.width);
-        let factors = self.values[i.clone()].chunks(sum.group).zip(other.values[j.clone()].chunks(sum.group));
-        let exponents = self.exponents[i].chunks(sum.group).zip(other.exponents[j].chunks(sum.group));
-        let mut c = c;
-        for ((a, b), (ea, eb)) in factors.zip(exponents) {
-            let own = part(Kind::F32, c);
-            let top = ea.iter().zip(eb).fold(i16::MIN, |top, (x, y)| top.max(x + y));
-            let top = i32::from(top).max(own.e);
-            // So that scales are in the range of f32.
-            if own.special != 0.0 || !(-90..=100).contains(&top) {
-                if own.m == 0 && own.special == 0.0 && top < -90 {
-                    // A product that is not zero has an exponent of -28 at least.
-                    c = 0;
-                    continue;
-                }
-                return None;
-            }
-            let scale = f32::from_bits(((sum.fraction - top + 127) as u32) << 23);
-            let mut total = 0i64;
-            for (a, b) in a.chunks(8).zip(b.chunks(8)) {
-                // Cut off towards zero, as by a shift.
-                // SAFETY: finite, and below 2^27, since 2^top is more than a quarter of the product.
-                let cut = |x: f32, y: f32| unsafe { (x * y * scale).to_int_unchecked::<i32>() };
-                total += i64::from(a.iter().zip(b).map(|(&x, &y)| cut(x, y)).sum::<i32>());
-            }
-            let shift = sum.fraction + own.e - top - 23;
-            let magnitude = u64::from(own.m.unsigned_abs());
-            let cut = (if shift >= 0 { magnitude << shift } else { magnitude >> (-shift).min(63) }) as i64;
-            total += if own.m < 0 { -cut } else { cut };
-            c = finish(total, top - sum.fraction, Kind::F32, sum.result);
-        }
-        Some(c)
-    }
 }
 
 /// total·2^e as f16 rounded to nearest, or as f32 cut off; a zero has no sign, and what is too large is infinite.
@@ -348,49 +277,6 @@ mod tests {
         assert_eq!(sum(1.0, &[quarter; 4], 80), 1.0);
         assert_eq!(sum(1.0, &[p(-12); 4], 80), 1.0 + 2f32.powi(-22));
         assert_eq!(sum(1.0, &[p(-12); 4], 70), 1.0);
-    }
-
-    #[test]
-    fn halves_are_summed_as_their_parts_are() {
-        let mut state = 1u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state >> 32
-        };
-        let mut slow = 0;
-        for round in 0..20_000 {
-            // Any bits; ordinary numbers; many zeros; numbers near the smallest.
-            let mut half = || match round % 4 {
-                0 => next() & 0xffff,
-                1 => next() & 0x83ff | (next() % 20 + 5) << 10,
-                2 => [0, 0x8000, next() & 0xbfff][next() as usize % 3],
-                _ => next() & 0x87ff,
-            };
-            let (a, b): (Vec<u64>, Vec<u64>) = (0..32).map(|_| (half(), half())).unzip();
-            let c = match next() % 4 {
-                0 => 0,
-                1 => 0x8000_0000,
-                2 => next() as u32,
-                _ => (next() % 5) as u32 | (next() as u32 & 0x8fff_ffff) | 0x3000_0000,
-            };
-            for sm in [70, 80, 90] {
-                let sum = Sum::of(sm, Kind::F16);
-                let (x, y) = (Halves::new(&a, 16), Halves::new(&b, 16));
-                for (i, j) in [(0, 0), (1, 0), (0, 1)] {
-                    let of = |words: &[u64], row: usize| -> Vec<Part> {
-                        words[16 * row..][..16].iter().map(|&w| part(Kind::F16, w as u32)).collect()
-                    };
-                    let (p, q) = (of(&a, i), of(&b, j));
-                    let groups = p.chunks(sum.group).zip(q.chunks(sum.group));
-                    let want = groups.fold(c, |c, (a, b)| dot([Kind::F16; 2], a, b, c, Kind::F32, sum));
-                    match x.dot(i, &y, j, c, sum) {
-                        Some(got) => assert_eq!(got, want, "{a:x?} {b:x?} {c:x} sm_{sm}"),
-                        None => slow += 1,
-                    }
-                }
-            }
-        }
-        assert!((1000..90_000).contains(&slow), "{slow} of 180000 were left to the other way");
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl Builder<'_> {
         rows.extend(self.fragment(b, nb, shape.b, false)?);
         rows.extend(self.fragment(c, nc, shape.c, false)?);
         let writes = self.fragment(d, nd, shape.d, true)?;
-        let op = self.push(mma::mma, Facts::registers(Taint::Matrix));
+        let op = self.push(mma::mma(), Facts::registers(Taint::Matrix));
         (op.imm, op.apart) = (shape.pack(), true);
         op.list = Some(Box::new(List { rows, writes, ..List::default() }));
         Ok(())

@@ -1,0 +1,626 @@
+//! Products of matrices, eight columns of a row at a time: those of single bits, of integers, and of floating-point numbers with
+//! sums in f32. What they are, [`tensor`](super::tensor) defines, number by number; here are the same bits in steps that a CPU
+//! takes for eight numbers at once.
+//!
+//! A register of a fragment is a tile of eight rows as it stands: lane after lane, each with its elements, are row after row.
+
+use std::array::from_fn;
+
+use super::half::f16_to_f32;
+use super::lanes::row_of;
+use super::mma::Shape;
+use super::tensor::{Kind, Sum};
+use super::{Cx, LANES, Op};
+
+type Eight<T> = [T; 8];
+
+/// Rows of an accumulator's registers, as many as a product has at most.
+type Results = [[u32; LANES]; 8];
+
+/// Elements of a factor at most: 16 rows of 64.
+const MOST: usize = 1024;
+/// Elements of a row at most.
+const LONGEST: usize = 64;
+
+/// A factor as numbers.
+struct Numbers {
+    values: [f32; MOST],
+    /// Those that sums are aligned by: a zero has that of the smallest normal number of f32.
+    exponents: [i32; MOST],
+    /// None of them is infinite or NaN.
+    finite: bool,
+    /// Of eight rows each.
+    tiles: usize,
+    /// Elements that a tile has of a row.
+    along: usize,
+}
+
+/// An e4m3 number: by way of f16, whose exponents are off by 8.
+#[inline(always)]
+fn e4m3(bits: u32) -> f32 {
+    let value = f16_to_f32(((bits & 0x80) << 8 | (bits & 0x7f) << 7) as u16) * 256.0;
+    if bits & 0x7f == 0x7f { f32::NAN } else { value }
+}
+
+/// Takes words apart; `value` looks at the lowest bits of what it is given.
+#[inline(always)]
+fn spread<const PER: usize>(words: &[u32; LANES], to: &mut [f32], value: impl Fn(u32) -> f32) {
+    for (word, to) in words.iter().zip(to.chunks_exact_mut(PER)) {
+        for (e, to) in to.iter_mut().enumerate() {
+            *to = value(word >> (32 / PER * e));
+        }
+    }
+}
+
+/// The numbers of a register.
+#[inline(always)]
+fn widen(kind: Kind, words: &[u32; LANES], to: &mut [f32]) {
+    match kind {
+        Kind::F16 => spread::<2>(words, to, |w| f16_to_f32(w as u16)),
+        Kind::BF16 => spread::<2>(words, to, |w| f32::from_bits(w << 16)),
+        // tf32 takes the upper 19 bits of an f32.
+        Kind::TF32 => spread::<1>(words, to, |w| f32::from_bits(w & 0xffff_e000)),
+        Kind::E4M3 => spread::<4>(words, to, e4m3),
+        Kind::E5M2 => spread::<4>(words, to, |w| f16_to_f32((w << 8) as u16)),
+        Kind::S8 => spread::<4>(words, to, |w| f32::from(w as i8)),
+        Kind::U8 => spread::<4>(words, to, |w| f32::from(w as u8)),
+        Kind::S4 => spread::<8>(words, to, |w| f32::from((w << 4) as i8 >> 4)),
+        Kind::U4 => spread::<8>(words, to, |w| f32::from(w as u8 & 15)),
+        // No products of these come here.
+        Kind::F32 | Kind::F64 | Kind::B1 | Kind::S32 => {}
+    }
+}
+
+/// The exponent of a type's smallest normal number, which its smaller ones have too.
+fn least(kind: Kind) -> i32 {
+    match kind {
+        Kind::F16 | Kind::E5M2 => -14,
+        Kind::E4M3 => -6,
+        _ => -126,
+    }
+}
+
+/// The exponent of a number that sums are aligned by, from that field of its bits.
+#[inline(always)]
+fn exponent(value: f32, field: i32, least: i32) -> i32 {
+    if value == 0.0 { -126 } else { (field - 127).max(least) }
+}
+
+impl Numbers {
+    /// Reads the factor whose registers stand in the list from `first` on, of `rows` rows (or columns) of `k` elements.
+    ///
+    /// # Safety
+    /// The contract of handlers; the list has the factor's registers there.
+    #[inline(always)]
+    unsafe fn read(cx: &Cx, op: &Op, first: usize, (rows, k, kind): (usize, usize, Kind)) -> Numbers {
+        let per = kind.per_register();
+        let (tiles, along, each) = (rows / 8, 4 * per, LANES * per);
+        let (values, exponents) = ([0.0; MOST], [0; MOST]);
+        let mut numbers = Numbers { values, exponents, finite: true, tiles, along };
+        let count = (rows * k).min(MOST);
+        for (r, to) in numbers.values[..count].chunks_exact_mut(each).enumerate() {
+            // SAFETY: by the contract.
+            let words = unsafe { row_of::<u32>(cx.src(cx.list(op, first + r))) };
+            widen(kind, &words, to);
+        }
+        if !kind.is_int() {
+            let least = least(kind);
+            let mut highest = 0;
+            for (value, exponent) in numbers.values[..count].iter().zip(&mut numbers.exponents) {
+                let field = (value.to_bits() >> 23 & 0xff) as i32;
+                highest = highest.max(field);
+                *exponent = self::exponent(*value, field, least);
+            }
+            numbers.finite = highest < 255;
+        }
+        numbers
+    }
+
+    /// Elements of a row, tile by tile.
+    #[inline(always)]
+    fn row<T: Copy + Default>(&self, all: &[T; MOST], row: usize, k: usize) -> [T; LONGEST] {
+        let mut elements = [T::default(); LONGEST];
+        for (step, to) in elements[..k].chunks_exact_mut(self.along).enumerate() {
+            let from = (row / 8 + self.tiles * step) * 8 + row % 8;
+            to.copy_from_slice(&all[from * self.along..][..self.along]);
+        }
+        elements
+    }
+
+    /// Eight rows beside each other.
+    #[inline(always)]
+    fn columns<T: Copy + Default>(&self, all: &[T; MOST], tile: usize, k: usize) -> [Eight<T>; LONGEST] {
+        let mut columns = [[T::default(); 8]; LONGEST];
+        for i in 0..8 {
+            let row = self.row(all, 8 * tile + i, k);
+            columns[..k].iter_mut().zip(row).for_each(|(column, element)| column[i] = element);
+        }
+        columns
+    }
+}
+
+/// Loops over the elements of a row and eight columns. Left to itself, a compiler makes vectors of the elements, and transposes.
+mod along {
+    use super::Eight;
+    use std::array::from_fn;
+
+    /// The highest of `top` and of the sums.
+    ///
+    /// # Safety
+    /// With `FAST`, the CPU has AVX2.
+    #[inline(always)]
+    pub unsafe fn highest<const FAST: bool>(top: Eight<i32>, a: &[i32], b: &[Eight<i32>]) -> Eight<i32> {
+        #[cfg(target_arch = "x86_64")]
+        if FAST {
+            // SAFETY: by the contract.
+            return unsafe { avx2::highest(top, a, b) };
+        }
+        a.iter().zip(b).fold(top, |top, (a, b)| from_fn(|i| top[i].max(a + b[i])))
+    }
+
+    /// `own` and the scaled products, each cut off towards zero.
+    ///
+    /// # Safety
+    /// As for [`highest`]; scaled products are finite, and sums fit.
+    #[inline(always)]
+    pub unsafe fn cut<const FAST: bool>(own: Eight<i32>, a: &[f32], b: &[Eight<f32>], scale: Eight<f32>) -> Eight<i32> {
+        #[cfg(target_arch = "x86_64")]
+        if FAST {
+            // SAFETY: by the contract.
+            return unsafe { avx2::cut(own, a, b, scale) };
+        }
+        // SAFETY: by the contract.
+        let one = |a: f32, b: f32, scale: f32| unsafe { (a * b * scale).to_int_unchecked::<i32>() };
+        a.iter().zip(b).fold(own, |own, (a, b)| from_fn(|i| own[i].wrapping_add(one(*a, b[i], scale[i]))))
+    }
+
+    /// Sums of products.
+    ///
+    /// # Safety
+    /// As for [`highest`].
+    #[inline(always)]
+    pub unsafe fn dot<const FAST: bool>(a: &[f32], b: &[Eight<f32>]) -> Eight<f32> {
+        #[cfg(target_arch = "x86_64")]
+        if FAST {
+            // SAFETY: by the contract.
+            return unsafe { avx2::dot(a, b) };
+        }
+        a.iter().zip(b).fold([0.0; 8], |sum, (a, b)| from_fn(|i| sum[i] + a * b[i]))
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    mod avx2 {
+        use super::Eight;
+        use std::arch::x86_64::*;
+
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn load<T: Copy>(values: &Eight<T>) -> __m256i {
+            const { assert!(size_of::<T>() == 4) };
+            // SAFETY: eight elements of four bytes.
+            unsafe { _mm256_loadu_si256(std::ptr::from_ref(values).cast()) }
+        }
+
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn floats(values: &Eight<f32>) -> __m256 {
+            _mm256_castsi256_ps(load(values))
+        }
+
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn store(values: __m256i) -> Eight<u32> {
+            let mut to = [0; 8];
+            // SAFETY: eight elements of four bytes.
+            unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), values) };
+            to
+        }
+
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        pub fn highest(top: Eight<i32>, a: &[i32], b: &[Eight<i32>]) -> Eight<i32> {
+            let mut highest = load(&top);
+            for (a, b) in a.iter().zip(b) {
+                highest = _mm256_max_epi32(highest, _mm256_add_epi32(_mm256_set1_epi32(*a), load(b)));
+            }
+            store(highest).map(|top| top as i32)
+        }
+
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        pub fn cut(own: Eight<i32>, a: &[f32], b: &[Eight<f32>], scale: Eight<f32>) -> Eight<i32> {
+            let (mut sum, scale) = (load(&own), floats(&scale));
+            for (a, b) in a.iter().zip(b) {
+                let product = _mm256_mul_ps(_mm256_set1_ps(*a), floats(b));
+                sum = _mm256_add_epi32(sum, _mm256_cvttps_epi32(_mm256_mul_ps(product, scale)));
+            }
+            store(sum).map(|sum| sum as i32)
+        }
+
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        pub fn dot(a: &[f32], b: &[Eight<f32>]) -> Eight<f32> {
+            let mut sum = _mm256_setzero_ps();
+            for (a, b) in a.iter().zip(b) {
+                sum = _mm256_add_ps(sum, _mm256_mul_ps(_mm256_set1_ps(*a), floats(b)));
+            }
+            store(_mm256_castps_si256(sum)).map(f32::from_bits)
+        }
+    }
+}
+
+/// `c + Σ a·b` as [`tensor::dot`](super::tensor::dot) has it, of eight columns; none where it has to be asked. All factors are
+/// finite; `coarse`: no product but zero is below 2^-90.
+///
+/// Products are multiplied in f32, where they are exact, or so small that they are cut off: no type has more than eleven bits.
+///
+/// # Safety
+/// With `FAST`, the CPU has AVX2.
+#[inline(always)]
+unsafe fn aligned<const FAST: bool>(
+    (a, ea): (&[f32], &[i32]),
+    (b, eb): (&[Eight<f32>], &[Eight<i32>]),
+    c: Eight<u32>,
+    sum: Sum,
+    coarse: bool,
+) -> Option<Eight<u32>> {
+    let mut c = c;
+    let parts = a.chunks(sum.group).zip(ea.chunks(sum.group)).zip(b.chunks(sum.group).zip(eb.chunks(sum.group)));
+    for ((a, ea), (b, eb)) in parts {
+        let field = c.map(|c| (c >> 23 & 0xff) as i32);
+        // SAFETY: the caller's promise.
+        let top = unsafe { along::highest::<FAST>(field.map(|field| field - 127), ea, eb) };
+        // So that scales are in the range of f32. Sums of nothing but zeros have a lower exponent.
+        let zero = c.map(|c| coarse && c << 1 == 0);
+        let odd: Eight<bool> = from_fn(|i| field[i] == 255 || top[i] > 100 || (top[i] < -90 && !zero[i]));
+        if odd.iter().fold(false, |any, odd| any | odd) {
+            return None;
+        }
+        let top = top.map(|top| top.max(-90));
+        let scale = top.map(|top| f32::from_bits(((sum.fraction - top + 127) as u32) << 23));
+        // Cut off towards zero, as by a shift.
+        // SAFETY: finite, and below 2^27, since 2^top is more than a quarter of it.
+        let mut own: Eight<i32> = from_fn(|i| unsafe { (f32::from_bits(c[i]) * scale[i]).to_int_unchecked() });
+        let mut total = [0.0f64; 8];
+        for (a, b) in a.chunks(8).zip(b.chunks(8)) {
+            // SAFETY: the caller's promise; products as above, of which nine fit.
+            own = unsafe { along::cut::<FAST>(own, a, b, scale) };
+            total = from_fn(|i| total[i] + f64::from(own[i]));
+            own = [0; 8];
+        }
+        // Below the fraction bits of a result, too, everything is cut off.
+        let kept = !0 << (52 - sum.result);
+        let unit = top.map(|top| f64::from_bits(((top - sum.fraction + 1023) as u64) << 52));
+        c = from_fn(|i| (f64::from_bits((total[i] * unit[i]).to_bits() & kept) as f32).to_bits());
+    }
+    Some(c)
+}
+
+#[inline(always)]
+fn add(c: u32, products: i32, sat: bool) -> u32 {
+    let c = c as i32;
+    (if sat { c.saturating_add(products) } else { c.wrapping_add(products) }) as u32
+}
+
+/// Eight columns of a row of an accumulator: where they stand in its registers.
+struct Place {
+    register: usize,
+    lane: usize,
+}
+
+impl Place {
+    fn new(m: usize, row: usize, tile: usize) -> Place {
+        Place { register: 2 * (row / 8 + m / 8 * tile), lane: row % 8 * 4 }
+    }
+
+    /// Pairs of columns are in two registers of four lanes.
+    #[inline(always)]
+    fn get(&self, registers: &Results) -> Eight<u32> {
+        from_fn(|i| registers[self.register + i % 2][self.lane + i / 2])
+    }
+
+    #[inline(always)]
+    fn set(&self, registers: &mut Results, values: Eight<u32>) {
+        for (i, value) in values.into_iter().enumerate() {
+            registers[self.register + i % 2][self.lane + i / 2] = value;
+        }
+    }
+}
+
+/// What is between factors and accumulators.
+///
+/// A trait, and no closures: what a compiler does not inline is compiled without the features of the handler.
+trait Product {
+    /// Goes to eight columns.
+    fn columns(&mut self, tile: usize);
+    /// These columns of a row, to which `c` is added.
+    fn row(&mut self, row: usize, c: Eight<u32>) -> Eight<u32>;
+}
+
+/// Reads accumulators, has rows of eight columns computed, and writes the results.
+///
+/// # Safety
+/// The contract of handlers: the list has the registers of D, A, B and C; accumulators are of 32 bits.
+#[inline(always)]
+unsafe fn write<P: Product>(cx: &Cx, op: &Op, shape: Shape, product: &mut P) {
+    let [na, nb, nc, nd] = shape.registers();
+    let (mut before, mut after): (Results, Results) = ([[0; LANES]; 8], [[0; LANES]; 8]);
+    for (r, row) in before.iter_mut().take(nc).enumerate() {
+        // SAFETY: by the contract.
+        *row = unsafe { row_of::<u32>(cx.src(cx.list(op, nd + na + nb + r))) };
+    }
+    for tile in 0..shape.n / 8 {
+        product.columns(tile);
+        for row in 0..shape.m {
+            let place = Place::new(shape.m, row, tile);
+            place.set(&mut after, product.row(row, place.get(&before)));
+        }
+    }
+    for (r, row) in after.iter().take(nd).enumerate() {
+        // SAFETY: by the contract.
+        unsafe { cx.dst(cx.list(op, r)).cast::<[u32; LANES]>().write_unaligned(*row) };
+    }
+}
+
+/// The factors of a product, read from their registers.
+///
+/// # Safety
+/// As for [`write`].
+#[inline(always)]
+unsafe fn factors(cx: &Cx, op: &Op, shape: Shape) -> (Numbers, Numbers) {
+    let [na, _, _, nd] = shape.registers();
+    // SAFETY: by the contract.
+    unsafe {
+        let a = Numbers::read(cx, op, nd, (shape.m, shape.k, shape.a));
+        (a, Numbers::read(cx, op, nd + na, (shape.n, shape.k, shape.b)))
+    }
+}
+
+/// Of floating-point numbers. `FAST`: the CPU has AVX2.
+struct Floats<E, const FAST: bool> {
+    a: Numbers,
+    b: Numbers,
+    k: usize,
+    sum: Sum,
+    tile: usize,
+    values: [Eight<f32>; LONGEST],
+    exponents: [Eight<i32>; LONGEST],
+    coarse: bool,
+    exact: E,
+}
+
+impl<E: FnMut(usize, usize, u32) -> u32, const FAST: bool> Product for Floats<E, FAST> {
+    #[inline(always)]
+    fn columns(&mut self, tile: usize) {
+        self.tile = tile;
+        self.values = self.b.columns(&self.b.values, tile, self.k);
+        self.exponents = self.b.columns(&self.b.exponents, tile, self.k);
+    }
+
+    #[inline(always)]
+    fn row(&mut self, row: usize, c: Eight<u32>) -> Eight<u32> {
+        let k = self.k;
+        if self.a.finite && self.b.finite {
+            let (values, exponents) = (self.a.row(&self.a.values, row, k), self.a.row(&self.a.exponents, row, k));
+            let (a, b) = ((&values[..k], &exponents[..k]), (&self.values[..k], &self.exponents[..k]));
+            // SAFETY: by the meaning of `FAST`.
+            if let Some(sums) = unsafe { aligned::<FAST>(a, b, c, self.sum, self.coarse) } {
+                return sums;
+            }
+        }
+        from_fn(|i| (self.exact)(row, 8 * self.tile + i, c[i]))
+    }
+}
+
+/// Products of floating-point numbers with sums in f32; `exact` is asked for an element of D that is not quick: its row, its
+/// column, that of C.
+///
+/// # Safety
+/// As for [`write`]; with `FAST`, the CPU has AVX2.
+#[inline(always)]
+pub unsafe fn floats<const FAST: bool>(
+    cx: &Cx,
+    op: &Op,
+    shape: Shape,
+    sum: Sum,
+    exact: impl FnMut(usize, usize, u32) -> u32,
+) {
+    let (values, exponents) = ([[0.0; 8]; LONGEST], [[0; 8]; LONGEST]);
+    let (k, coarse) = (shape.k.min(LONGEST), least(shape.a) > -126);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (a, b) = factors(cx, op, shape);
+        let mut product = Floats::<_, FAST> { a, b, k, sum, tile: 0, values, exponents, coarse, exact };
+        write(cx, op, shape, &mut product);
+    }
+}
+
+/// Of integers of four and eight bits. `FAST`: the CPU has AVX2.
+struct Integers<const FAST: bool> {
+    a: Numbers,
+    b: Numbers,
+    k: usize,
+    columns: [Eight<f32>; LONGEST],
+    sat: bool,
+}
+
+impl<const FAST: bool> Product for Integers<FAST> {
+    #[inline(always)]
+    fn columns(&mut self, tile: usize) {
+        self.columns = self.b.columns(&self.b.values, tile, self.k);
+    }
+
+    #[inline(always)]
+    fn row(&mut self, row: usize, c: Eight<u32>) -> Eight<u32> {
+        let a = self.a.row(&self.a.values, row, self.k);
+        // SAFETY: by the meaning of `FAST`.
+        let sums = unsafe { along::dot::<FAST>(&a[..self.k], &self.columns[..self.k]) };
+        from_fn(|i| add(c[i], sums[i] as i32, self.sat))
+    }
+}
+
+/// Products of integers of four and eight bits: sums of products are below 2^24, and exact in f32.
+///
+/// # Safety
+/// As for [`write`]; with `FAST`, the CPU has AVX2.
+#[inline(always)]
+pub unsafe fn integers<const FAST: bool>(cx: &Cx, op: &Op, shape: Shape) {
+    let (k, columns) = (shape.k.min(LONGEST), [[0.0; 8]; LONGEST]);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (a, b) = factors(cx, op, shape);
+        write(cx, op, shape, &mut Integers::<FAST> { a, b, k, columns, sat: shape.sat });
+    }
+}
+
+/// Rows of single bits: of at most four tiles, each of at most 256 elements.
+type Words = [[u64; 4]; 32];
+
+/// Of single bits.
+struct Bits {
+    a: Words,
+    b: Words,
+    shape: Shape,
+    tile: usize,
+}
+
+impl Bits {
+    /// # Safety
+    /// As for [`write`]; the list has a factor of `rows` rows of `k` elements from `first` on.
+    #[inline(always)]
+    unsafe fn words(cx: &Cx, op: &Op, first: usize, rows: usize, k: usize) -> Words {
+        let mut words = [[0; 4]; 32];
+        for (row, words) in words.iter_mut().take(rows).enumerate() {
+            for (step, words) in words.chunks_exact_mut(2).take(k / 128).enumerate() {
+                // SAFETY: by the contract; a register has 128 bits of each of eight rows.
+                let two = unsafe {
+                    let register = cx.src(cx.list(op, first + row / 8 + rows / 8 * step));
+                    register.cast::<[u64; 2]>().add(row % 8).read_unaligned()
+                };
+                words.copy_from_slice(&two);
+            }
+        }
+        words
+    }
+}
+
+impl Product for Bits {
+    #[inline(always)]
+    fn columns(&mut self, tile: usize) {
+        self.tile = tile;
+    }
+
+    #[inline(always)]
+    fn row(&mut self, row: usize, c: Eight<u32>) -> Eight<u32> {
+        let mut sums = [0; 8];
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let mut ones = 0;
+            // Words that a row of 128 bits does not have are 0 in both.
+            for (a, b) in self.a[row].into_iter().zip(self.b[8 * self.tile + i]) {
+                ones += (if self.shape.and { a & b } else { a ^ b }).count_ones();
+            }
+            *sum = add(c[i], ones as i32, self.shape.sat);
+        }
+        sums
+    }
+}
+
+/// Products of single bits: those that both rows have, or that one of them has, are counted.
+///
+/// # Safety
+/// As for [`write`].
+#[inline(always)]
+pub unsafe fn bits(cx: &Cx, op: &Op, shape: Shape) {
+    let [na, _, _, nd] = shape.registers();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (a, b) = (Bits::words(cx, op, nd, shape.m, shape.k), Bits::words(cx, op, nd + na, shape.n, shape.k));
+        write(cx, op, shape, &mut Bits { a, b, shape, tile: 0 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tensor::{self, Part};
+    use super::*;
+
+    /// An element as `Numbers` has it.
+    fn number(kind: Kind, code: u32) -> (f32, i32) {
+        let mut values = [0.0; LANES * 8];
+        widen(kind, &[code; LANES], &mut values[..LANES * kind.per_register()]);
+        let field = (values[0].to_bits() >> 23 & 0xff) as i32;
+        (values[0], exponent(values[0], field, least(kind)))
+    }
+
+    /// Any bits; ordinary numbers; many zeros; numbers near the smallest.
+    fn code(kind: Kind, round: u64, mut next: impl FnMut() -> u64) -> u32 {
+        let bits = kind.bits();
+        let cut = |x: u64| (x as u32) & ((1u64 << bits) - 1) as u32;
+        let sign = 1u64 << (bits - 1);
+        match (kind, round % 4) {
+            (_, 0) => cut(next()),
+            (_, 2) => [0, cut(sign), cut(next() & !(sign >> 1))][next() as usize % 3],
+            (Kind::F16, 1) => cut(next() & 0x83ff | (next() % 20 + 5) << 10),
+            (Kind::BF16, 1) => cut(next() & 0x807f | (next() % 40 + 100) << 7),
+            (Kind::TF32, 1) => cut(next() & 0x807f_ffff | (next() % 40 + 100) << 23),
+            (Kind::F16, _) => cut(next() & 0x87ff),
+            (Kind::BF16 | Kind::TF32, _) => cut(next() & (sign | (sign >> 6) - 1)),
+            _ => cut(next() & !(sign >> 2)),
+        }
+    }
+
+    #[test]
+    fn eight_columns_are_summed_as_each_is_by_the_definition() {
+        let mut state = 1u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 32
+        };
+        for kind in [Kind::F16, Kind::BF16, Kind::TF32, Kind::E4M3, Kind::E5M2] {
+            let (mut quick, mut slow) = (0, 0);
+            for round in 0..8_000 {
+                let a: Vec<u32> = (0..16).map(|_| code(kind, round, &mut next)).collect();
+                let b: Vec<[u32; 8]> = (0..16).map(|_| from_fn(|_| code(kind, round, &mut next))).collect();
+                let c: [u32; 8] = from_fn(|_| match next() % 4 {
+                    0 => 0,
+                    1 => 0x8000_0000,
+                    2 => next() as u32,
+                    _ => (next() % 5) as u32 | (next() as u32 & 0x8fff_ffff) | 0x3000_0000,
+                });
+                let (av, ae): (Vec<f32>, Vec<i32>) = a.iter().map(|&code| number(kind, code)).unzip();
+                let numbers = b.iter().map(|row| row.map(|code| number(kind, code)));
+                let (bv, be): (Vec<[f32; 8]>, Vec<[i32; 8]>) =
+                    numbers.map(|row| (row.map(|n| n.0), row.map(|n| n.1))).unzip();
+                let finite = av.iter().chain(bv.iter().flatten()).all(|v| v.is_finite());
+                for sm in [70, 80, 89, 90] {
+                    let sum = Sum::of(sm, kind);
+                    let coarse = least(kind) > -126;
+                    // SAFETY: without vectors of a CPU; and with them, where it has them.
+                    let plain = |_| unsafe { aligned::<false>((&av, &ae), (&bv, &be), c, sum, coarse) };
+                    let got = Some(()).filter(|()| finite).and_then(plain);
+                    #[cfg(target_arch = "x86_64")]
+                    if finite && is_x86_feature_detected!("avx2") {
+                        // SAFETY: as above.
+                        assert_eq!(unsafe { aligned::<true>((&av, &ae), (&bv, &be), c, sum, coarse) }, got);
+                    }
+                    let Some(got) = got else {
+                        slow += 1;
+                        continue;
+                    };
+                    quick += 1;
+                    for (i, got) in got.into_iter().enumerate() {
+                        let p: Vec<Part> = a.iter().map(|&code| tensor::part(kind, code)).collect();
+                        let q: Vec<Part> = b.iter().map(|row| tensor::part(kind, row[i])).collect();
+                        let groups = p.chunks(sum.group).zip(q.chunks(sum.group));
+                        let want = groups.fold(c[i], |c, (a, b)| tensor::dot([kind; 2], a, b, c, Kind::F32, sum));
+                        assert_eq!(got, want, "{kind:?} sm_{sm} column {i}: {a:x?} {b:x?} {c:x?}");
+                    }
+                }
+            }
+            assert!(
+                quick > 6_000 && slow > 100,
+                "{kind:?}: {quick} sums were quick, {slow} were left to the other way"
+            );
+        }
+    }
+}
