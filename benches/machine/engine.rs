@@ -1,8 +1,4 @@
-//! How fast the software driver's machine is: `cargo bench --bench machine`.
-//!
-//! Prints, on this computer: lane instructions a second on one core for our f32 GEMV, what each kind of check costs as a
-//! ratio to that (the runs interleaved), what a second core gives, and how fast modules load. Wall-clock figures: compare
-//! them on one machine only; they are printed, not asserted. A number after `--` sets the rounds (default 7).
+//! The executor on one of our kernels: what checks cost, and how fast modules load.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +7,7 @@ use warpsmith_check::{CheckedMemory, Checks, Inspect};
 use warpsmith_host::{Manifest, builtin_image};
 use warpsmith_simt::{Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
-type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+use crate::{Outcome, median};
 
 const SM: u32 = 90;
 const ROWS: u32 = 1024;
@@ -90,12 +86,8 @@ impl Rig {
     }
 }
 
-fn median(times: &mut [f64]) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
-}
-
-fn engine(rounds: usize) -> Outcome {
+/// The f32 GEMV: plain, on two cores, and under each kind of check.
+pub fn checks(rounds: usize) -> Outcome {
     let off = Checks::default();
     let init = Checks { init: true, ..off };
     let races = Checks { races: true, sync: true, ..init };
@@ -144,7 +136,8 @@ fn engine(rounds: usize) -> Outcome {
     Ok(())
 }
 
-fn load(rounds: usize) -> Outcome {
+/// How fast modules load.
+pub fn load(rounds: usize) -> Outcome {
     let (_, text) = builtin_image().code_for(SM)?;
     let mut times = Vec::new();
     for _ in 0..rounds {
@@ -159,15 +152,4 @@ fn load(rounds: usize) -> Outcome {
         text.len() / 1000
     );
     Ok(())
-}
-
-fn main() -> Outcome {
-    // `cargo bench -- FILTER` runs what has the filter in its name.
-    let other = |a: &String| !a.starts_with('-') && a.parse::<usize>().is_err() && !"machine".contains(a.as_str());
-    if std::env::args().skip(1).any(|a| other(&a)) {
-        return Ok(());
-    }
-    let rounds = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(7usize).max(1);
-    engine(rounds)?;
-    load(rounds)
 }
