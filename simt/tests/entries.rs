@@ -52,6 +52,35 @@ fn what_is_not_supported_costs_the_entries_that_reach_it() {
     assert!(machine.launch(&instance, "direct", &launch, &[]).is_err());
 }
 
+/// One instruction of each part of the ISA that the machine does not have; ptxas 13.5.37 assembles each for the target.
+#[test]
+fn parts_of_the_isa_that_are_not_there_are_named() {
+    let parts = [
+        ("sm_90a", "tensormap.replace.tile.rank.shared::cta.b1024.b32 [%r], 2;", "(tensor maps)"),
+        ("sm_90a", "tensormap.replace.tile.global_address.global.b1024.b64 [%d], %d;", "(tensor maps)"),
+        ("sm_90a", "tensormap.replace.tile.box_dim.b1024.b32 [%d], 1, %r;", "(tensor maps)"),
+        (
+            "sm_90",
+            "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%d], [%r], 128;",
+            "(tensor maps)",
+        ),
+        ("sm_90", "prefetch.tensormap [%d];", "(tensor maps)"),
+        ("sm_90a", "wgmma.fence.sync.aligned;", "(products of warp groups)"),
+        ("sm_90", "multimem.red.relaxed.gpu.global.add.u32 [%d], 1;", "(memory of several devices)"),
+    ];
+    for (target, instruction, part) in parts {
+        let text = format!(
+            ".version 8.7\n.target {target}\n.address_size 64\n
+             .visible .entry good(.param .u64 p) {{ .reg .b64 %d; ld.param.u64 %d, [p]; st.global.u32 [%d], 5; ret; }}
+             .visible .entry odd() {{ .reg .b64 %d; .reg .b32 %r; {instruction} ret; }}"
+        );
+        let module = entries(&text);
+        assert_eq!(module.kernels().map(|k| k.name.as_str()).collect::<Vec<_>>(), ["good"], "{instruction}");
+        let why = module.refused()["odd"].to_string();
+        assert!(why.contains("not supported") && why.contains(part), "{instruction}: {why}");
+    }
+}
+
 #[test]
 fn what_ptxas_refuses_costs_the_module() {
     let text = format!(

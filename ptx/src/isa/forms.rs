@@ -530,7 +530,7 @@ pub(super) fn opcodes() -> impl Iterator<Item = &'static str> {
 /// Whether a modifier is a type, known here or not.
 pub(super) fn names_type(word: &str) -> bool {
     type_of(word).is_some()
-        || matches!(word, "f32x2" | "tf32" | "ue8m0x2" | "s2f6x2" | "s4" | "u4" | "s2" | "u2" | "b1")
+        || matches!(word, "f32x2" | "tf32" | "ue8m0x2" | "s2f6x2" | "s4" | "u4" | "s2" | "u2" | "b1" | "b1024")
         || matches!(word, "e4m3" | "e5m2" | "e4m3x2" | "e5m2x2" | "e2m3x2" | "e3m2x2" | "e2m1x2")
         || matches!(word, "e4m3x4" | "e5m2x4" | "e2m3x4" | "e3m2x4" | "e2m1x4")
 }

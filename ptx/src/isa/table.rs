@@ -189,7 +189,8 @@ pub(super) static RULES: &[Rule] = &[
     rule("getctarank", "", "getctarank", (7, 8), 90),
     rule("istypep", "", "istypep", (4, 0), 30),
     rule("stacksave|stackrestore|alloca", "", "alloca", (7, 3), 52),
-    only("tensormap", "", "tensormap.replace", (8, 3), specific_from_90),
+    only("tensormap", "replace", "tensormap.replace", (8, 3), specific_from_90),
+    rule("tensormap", "cp_fenceproxy", "tensormap.cp_fenceproxy", (8, 3), 90),
 
     // Atomics and fences.
     rule("atom|red", "add f64", "double precision atomic add", (5, 0), 60),

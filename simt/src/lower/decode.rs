@@ -193,12 +193,27 @@ impl Builder<'_> {
     /// Decodes one instruction; `begin` has been called for it.
     pub(super) fn decode(&mut self, i: &Instruction) -> Lowered<()> {
         let Some(opcode) = Opcode::named(&i.opcode) else {
-            return Err(unsupported(&format!("instruction `{}`", full_name(i))));
+            let part = part_of_isa(&i.opcode).map_or_else(String::new, |part| format!(" ({part})"));
+            return Err(unsupported(&format!("instruction `{}`{part}", full_name(i))));
         };
         let (decode, class, work) = row(opcode, i);
         (self.class_of, self.work_of) = (class, work);
         decode(self, i, &Mods::new(i))
     }
+}
+
+/// What an instruction belongs to that the machine does not have.
+fn part_of_isa(opcode: &str) -> Option<&'static str> {
+    Some(match opcode {
+        "tensormap" => "tensor maps",
+        "wgmma" => "products of warp groups",
+        "tcgen05" => "tensor memory",
+        "multimem" => "memory of several devices",
+        "clusterlaunchcontrol" => "clusters of several blocks",
+        "tex" | "tld4" | "txq" | "istypep" => "textures",
+        "suld" | "sust" | "sured" | "suq" => "surfaces",
+        _ => return None,
+    })
 }
 
 /// Opcode and modifiers as they stand in the text.
