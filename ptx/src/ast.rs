@@ -34,6 +34,8 @@ pub struct Module {
     pub functions: Vec<Function>,
     /// `.alias name, function`. Operands and relocations refer to the function already.
     pub aliases: Vec<(String, String)>,
+    /// Strings of `.pragma` at module scope, in text order.
+    pub pragmas: Vec<String>,
 }
 
 /// The architecture that the module was written for.
@@ -87,6 +89,16 @@ pub enum Type {
 }
 
 impl Type {
+    /// The word that a directive or a modifier has for it, without its dot.
+    pub fn word(self) -> String {
+        format!("{self:?}").to_ascii_lowercase()
+    }
+
+    /// Whether it holds floating-point numbers.
+    pub fn is_float(self) -> bool {
+        matches!(self, Type::F16 | Type::F16x2 | Type::BF16 | Type::BF16x2 | Type::F32 | Type::F64)
+    }
+
     /// Bits of a value; 1 for a predicate.
     pub fn bits(self) -> u32 {
         match self {
@@ -209,6 +221,19 @@ pub struct Param {
     pub ptr: Option<(Space, u32)>,
     /// True if declared as `.reg` (a `.func` may take registers).
     pub in_register: bool,
+}
+
+impl Param {
+    /// What `ptxas` calls different about two parameters in the same place of two prototypes.
+    pub fn difference(&self, other: &Param) -> Option<&'static str> {
+        let layout = |p: &Param| (p.ty, p.vector, p.array, p.size);
+        match () {
+            () if self.in_register != other.in_register => Some("parameter state space"),
+            () if layout(self) != layout(other) => Some("parameter types"),
+            () if self.align != other.align => Some("parameter alignment"),
+            () => None,
+        }
+    }
 }
 
 /// Performance-tuning directives of an entry.

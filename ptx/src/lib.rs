@@ -23,10 +23,11 @@ mod lexer;
 mod link;
 pub mod outline;
 mod parser;
+pub mod pragma;
 mod tune;
 
 pub use diagnostics::Diagnostic;
-pub use link::{Input, link};
+pub use link::{Input, Linked, link};
 pub use outline::outline;
 pub use tune::Tuning;
 

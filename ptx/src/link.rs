@@ -5,13 +5,18 @@
 //! without a linking directive belongs to its own module and gets another name where two modules have it. What gives way
 //! becomes a declaration if the definition that is kept stands further down, since PTX has to declare what it uses.
 //!
+//! A function that a module declares with another prototype than it is defined with is called through an [adapter](prototypes).
+//!
 //! The result has one header, of the newest `.version` and `.target` among the modules, and one table of files.
+
+mod prototypes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use super::ast::{self, Linkage};
 use super::lexer::{Kind, Lexer, Token};
+use prototypes::Adapters;
 
 /// A module to be linked.
 #[derive(Clone, Copy, Debug)]
@@ -22,28 +27,47 @@ pub struct Input<'a> {
     pub text: &'a str,
 }
 
-/// The text of the modules joined in their order.
+/// Modules joined into one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Linked {
+    /// Its text.
+    pub text: String,
+    /// What a linker warns of, in its words: functions whose prototypes differ.
+    pub warnings: Vec<String>,
+}
+
+/// The modules joined in their order.
 ///
 /// # Errors
 /// In words: a module that does not parse, with its diagnostics, or a name with several definitions.
-pub fn link(inputs: &[Input<'_>]) -> Result<String, String> {
+pub fn link(inputs: &[Input<'_>]) -> Result<Linked, String> {
     let modules = inputs.iter().map(Unit::read).collect::<Result<Vec<_>, String>>()?;
     let kept = resolve(&modules)?;
     let (major, minor) = modules.iter().map(|m| m.ast.version).max().unwrap_or_default();
     let target = modules.iter().max_by_key(|m| m.rank()).map_or("", |m| m.target);
     let mut text = format!(".version {major}.{minor}\n{target}\n.address_size 64\n");
     let mut files = 0u32;
-    for (at, (module, names)) in modules.iter().zip(&renamed(&modules)).enumerate() {
-        text.push_str(&module.text_with(&module.edits(at, &kept, names, files)?));
+    let mut taken: HashSet<String> = modules.iter().flat_map(|m| m.words.iter().map(|w| (*w).to_owned())).collect();
+    let own = renamed(&modules, &mut taken);
+    let adapters = Adapters::find(&modules, &kept, &mut taken)?;
+    for (at, (module, (own, adapted))) in modules.iter().zip(own.iter().zip(&adapters.names)).enumerate() {
+        text.push_str(&module.text_with(&module.edits(at, &kept, [own, adapted], files)?));
         text.push('\n');
         files = files.saturating_add(module.ast.files.keys().max().copied().unwrap_or(0));
     }
-    Ok(text)
+    text.push_str(&adapters.text);
+    Ok(Linked { text, warnings: adapters.warnings })
+}
+
+/// A name that no module has, made of one that some have.
+fn free_name(name: &str, why: &str, taken: &mut HashSet<String>) -> String {
+    let made = (1u64..).map(|n| format!("{name}${why}{n}")).find(|made| !taken.contains(made)).unwrap_or_default();
+    taken.insert(made.clone());
+    made
 }
 
 /// For each module, the names of its own that another module has too, and what they are called in the joined text.
-fn renamed<'a>(modules: &[Unit<'a>]) -> Vec<HashMap<&'a str, String>> {
-    let mut taken: HashSet<String> = modules.iter().flat_map(|m| m.words.iter().map(|w| (*w).to_owned())).collect();
+fn renamed<'a>(modules: &[Unit<'a>], taken: &mut HashSet<String>) -> Vec<HashMap<&'a str, String>> {
     let owns: Vec<BTreeSet<&str>> = modules.iter().map(Unit::own).collect();
     let common: HashSet<&str> = modules
         .iter()
@@ -57,10 +81,7 @@ fn renamed<'a>(modules: &[Unit<'a>]) -> Vec<HashMap<&'a str, String>> {
         let mut names = HashMap::new();
         for name in own {
             if common.contains(name) || !seen.insert(name) {
-                let free = |made: &String| !taken.contains(made);
-                let made = (1u64..).map(|n| format!("{name}$own{n}")).find(free).unwrap_or_default();
-                taken.insert(made.clone());
-                names.insert(name, made);
+                names.insert(name, free_name(name, "own", taken));
             }
         }
         all.push(names);
@@ -191,6 +212,11 @@ impl<'a> Unit<'a> {
         (self.ast.target.sm, self.ast.target.suffix.map(|c| if c == 'a' { 'z' } else { c }))
     }
 
+    /// Whether it defines the name for other modules too, so that another module's definition may be kept in its place.
+    fn gives_way(&self, name: &str) -> bool {
+        self.symbols.get(name).is_some_and(|s| s.defined && (s.linkage != Linkage::Private || s.entry))
+    }
+
     /// Names that other modules do not see.
     fn own(&self) -> BTreeSet<&'a str> {
         let private = self.symbols.iter().filter(|(_, s)| s.linkage == Linkage::Private && s.defined && !s.entry);
@@ -298,27 +324,31 @@ impl<'a> Unit<'a> {
         &self,
         at: usize,
         kept: &HashMap<&str, usize>,
-        names: &HashMap<&str, String>,
+        [own, adapted]: [&HashMap<&str, String>; 2],
         files: u32,
     ) -> Result<Vec<Edit>, String> {
         let mut edits: Vec<Edit> = self.header.iter().map(|r| (r.clone(), String::new())).collect();
         for item in &self.items {
-            edits.extend(self.given_way(item, at, kept)?);
+            let adapter = item.names.first().and_then(|name| adapted.get(name));
+            match adapter {
+                Some(new) => edits.push((item.range.clone(), format!("{};", self.head(item, new)))),
+                None => edits.extend(self.given_way(item, at, kept)?),
+            }
         }
+        let renamed = |name: &str| own.get(name).or_else(|| adapted.get(name));
         edits.sort_by_key(|(range, _)| range.start);
         let gone = edits.clone();
         let inside = |t: &Token<'_>| gone.iter().any(|(range, _)| range.start <= t.start && t.start < range.end);
         let mut lexer = Lexer::new(self.input.text);
         // Whether the next number is that of a file.
         let mut file = false;
-        if !names.is_empty() || files > 0 {
+        if !own.is_empty() || !adapted.is_empty() || files > 0 {
             loop {
                 let token = lexer.next();
                 match token.kind {
                     Kind::Eof => break,
-                    Kind::Ident if names.contains_key(token.text) && !inside(&token) => {
-                        let name = names.get(token.text).cloned().unwrap_or_default();
-                        edits.push((token.start..token.end, name));
+                    Kind::Ident if !inside(&token) => {
+                        edits.extend(renamed(token.text).map(|name| (token.start..token.end, name.clone())));
                     }
                     Kind::Int if file && files > 0 && !inside(&token) => {
                         if let Some(n) = token.text.parse::<u32>().ok().and_then(|n| n.checked_add(files)) {
@@ -340,11 +370,7 @@ impl<'a> Unit<'a> {
 
     /// The edit of an item that another module's definition replaces.
     fn given_way(&self, item: &Item<'_>, at: usize, kept: &HashMap<&str, usize>) -> Result<Option<Edit>, String> {
-        let replaced = |name: &&&str| {
-            let ours =
-                self.symbols.get(**name).is_some_and(|s| s.defined && (s.linkage != Linkage::Private || s.entry));
-            ours && kept.get(**name).is_some_and(|by| *by != at)
-        };
+        let replaced = |name: &&&str| self.gives_way(name) && kept.get(**name).is_some_and(|by| *by != at);
         let Some(name) = item.names.iter().find(replaced) else { return Ok(None) };
         if item.names.len() > 1 {
             let module = self.input.name;

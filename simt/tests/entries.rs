@@ -81,6 +81,33 @@ fn parts_of_the_isa_that_are_not_there_are_named() {
     }
 }
 
+/// Functions that the linker found as machine code alone cost the entries that call them, or take their address.
+#[test]
+fn functions_that_are_machine_code_are_refused_by_name() {
+    let text = |pragma: &str| {
+        format!(
+            "{HEAD}{pragma}.extern .func far(.param .b32 x);
+             .visible .entry good() {{ ret; }}
+             .visible .entry calls() {{ .param .b32 x; call far, (x); ret; }}
+             .visible .entry asks() {{ .reg .b64 %d; mov.u64 %d, far; ret; }}"
+        )
+    };
+    let module = entries(&text(&warpsmith_simt::ptx::pragma::machine_code("far", "lib\"x\".a(far.o)")));
+    assert_eq!(module.kernels().map(|k| k.name.as_str()).collect::<Vec<_>>(), ["good"]);
+    for entry in ["calls", "asks"] {
+        let why = module.refused()[entry].to_string();
+        assert!(
+            why.contains("`far`, which libx.a(far.o) has as machine code and not as PTX, is not supported"),
+            "{why}"
+        );
+    }
+    // Of another function, and of none.
+    for pragma in [warpsmith_simt::ptx::pragma::machine_code("farther", "lib.a"), String::new()] {
+        let error = Module::load_entries(&text(&pragma), &LoadOptions { sm: 90 }).err().unwrap();
+        assert_eq!(error.to_string().matches("Unresolved extern function 'far'").count(), 2, "{error}");
+    }
+}
+
 #[test]
 fn what_ptxas_refuses_costs_the_module() {
     let text = format!(

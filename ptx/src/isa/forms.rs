@@ -134,7 +134,7 @@ fn operands(i: &Instruction, registers: &[(Type, String)]) -> Option<String> {
             && !(is_bits(ty(r)) || Type::is_int(ty(r)))
         {
             let name = registers.get(r.0 as usize).map_or("?", |r| r.1.as_str());
-            let word = word(ty(r));
+            let word = ty(r).word();
             return Some(format!(
                 "Illegal to use symbol '{name}' of type .{word} as address operand. Use integer or bit only."
             ));
@@ -194,7 +194,7 @@ fn operands(i: &Instruction, registers: &[(Type, String)]) -> Option<String> {
             Operand::Symbol(..) if !matches!(i.opcode.as_str(), "mov" | "cvt" | "cvta") => {
                 return Some(format!("A register is needed where '{}' has a symbol", i.opcode));
             }
-            Operand::Symbol(..) if i.opcode == "mov" => !is_float(first),
+            Operand::Symbol(..) if i.opcode == "mov" => !first.is_float(),
             other => fits(want, other, &ty, false),
         };
         if !fine {
@@ -264,7 +264,7 @@ fn fits(want: Want, operand: &Operand, ty: &impl Fn(&Reg) -> Type, in_vector: bo
             }
         }
         Operand::Int(_) => match want {
-            Want::Same(t) | Want::Wider(t) => !is_float(t),
+            Want::Same(t) | Want::Wider(t) => !t.is_float(),
             _ => true,
         },
         Operand::F32(_) | Operand::F64(_) => {
@@ -460,7 +460,7 @@ fn comparison(i: &Instruction) -> Option<String> {
     }
     let fine = match op {
         "eq" | "ne" => true,
-        _ if is_float(ty) => !unsigned.contains(&op),
+        _ if ty.is_float() => !unsigned.contains(&op),
         _ if is_bits(ty) => false,
         _ if ordered.contains(&op) => true,
         _ => unsigned.contains(&op) && matches!(ty, Type::U16 | Type::U32 | Type::U64),
@@ -493,7 +493,7 @@ fn conversion(i: &Instruction) -> Option<String> {
     }
     let has = |words: [&str; 4]| i.modifiers.iter().any(|m| words.contains(&m.as_str()));
     let (whole, round) = (has(["rni", "rzi", "rmi", "rpi"]), has(["rn", "rz", "rm", "rp"]));
-    let (required, allowed) = match (is_float(to), is_float(from)) {
+    let (required, allowed) = match (to.is_float(), from.is_float()) {
         (false, false) => (false, [false, false]),
         (false, true) => (true, [true, false]),
         (true, false) => (true, [false, true]),
@@ -535,16 +535,8 @@ pub(super) fn names_type(word: &str) -> bool {
         || matches!(word, "e4m3x4" | "e5m2x4" | "e2m3x4" | "e3m2x4" | "e2m1x4")
 }
 
-fn word(ty: Type) -> String {
-    format!("{ty:?}").to_ascii_lowercase()
-}
-
 fn is_bits(ty: Type) -> bool {
     matches!(ty, Type::B8 | Type::B16 | Type::B32 | Type::B64 | Type::B128)
-}
-
-fn is_float(ty: Type) -> bool {
-    matches!(ty, Type::F16 | Type::F16x2 | Type::BF16 | Type::BF16x2 | Type::F32 | Type::F64)
 }
 
 /// Whether a register's type goes with an instruction's, sizes aside.

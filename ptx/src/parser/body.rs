@@ -73,7 +73,7 @@ impl<'a> Parser<'a> {
                 self.variables(super::ast::Linkage::Private, Some(scopes))
             }
             "loc" => self.loc(scopes),
-            "pragma" => self.pragma(),
+            "pragma" => self.pragma().map(drop),
             "file" => self.file(),
             _ => {
                 let failed = self.unexpected("unknown directive");

@@ -14,6 +14,18 @@ pub(super) enum Owner {
     Prototype,
 }
 
+/// What differs between two prototypes of a function.
+fn prototypes_differ(a: &Function, b: &Function) -> Option<&'static str> {
+    if a.params.len() != b.params.len() {
+        return Some("number of parameters");
+    }
+    if a.returns.len() != b.returns.len() {
+        return Some("number of return values");
+    }
+    let pairs = a.returns.iter().zip(&b.returns).chain(a.params.iter().zip(&b.params));
+    pairs.into_iter().find_map(|(a, b)| a.difference(b))
+}
+
 /// A parameter list with the names as the text has them.
 pub(super) type Params<'a> = (Vec<Param>, Vec<Token<'a>>);
 
@@ -94,13 +106,9 @@ impl<'a> Parser<'a> {
                 Some(old) if old.is_entry != function.is_entry => {
                     Some(format!("Inconsistent redefinition of symbol '{text}'"))
                 }
-                Some(old) if old.params.len() != function.params.len() => {
-                    Some(format!("Inconsistent prototypes of '{text}', number of parameters differ"))
-                }
-                Some(old) if old.returns.len() != function.returns.len() => {
-                    Some(format!("Inconsistent prototypes of '{text}', number of return values differ"))
-                }
-                _ => None,
+                Some(old) => prototypes_differ(old, function)
+                    .map(|what| format!("Inconsistent prototypes of '{text}', {what} differ")),
+                None => None,
             },
         };
         match problem {
@@ -228,7 +236,7 @@ impl<'a> Parser<'a> {
                     self.advance();
                     self.expect_u32()?;
                 }
-                "pragma" => self.pragma()?,
+                "pragma" => drop(self.pragma()?),
                 "maxntid" | "reqntid" | "reqnctapercluster" if is_entry => {
                     self.advance();
                     let shape = self.shape(word)?;

@@ -356,7 +356,11 @@ impl<'a> Parser<'a> {
             }
             "file" => self.file(),
             "section" => self.section(),
-            "pragma" => self.pragma(),
+            "pragma" => {
+                let strings = self.pragma()?;
+                self.module.pragmas.extend(strings);
+                Ok(())
+            }
             "alias" => self.alias(),
             _ => self.declaration(),
         }
@@ -387,14 +391,14 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn pragma(&mut self) -> Parsed<()> {
+    fn pragma(&mut self) -> Parsed<Vec<String>> {
         self.advance();
-        self.expect_string()?;
+        let mut strings = vec![self.expect_string()?.to_owned()];
         while self.take(b',') {
-            self.expect_string()?;
+            strings.push(self.expect_string()?.to_owned());
         }
         self.end_statement();
-        Ok(())
+        Ok(strings)
     }
 
     fn alias(&mut self) -> Parsed<()> {

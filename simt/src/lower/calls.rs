@@ -10,8 +10,9 @@ use crate::exec::mem::{self, Via};
 use crate::exec::words::{Plain, Words};
 use crate::exec::{alloca, control};
 use crate::note::Taint;
-use crate::program::{Call, Library, Overlap, Slot, Target};
+use crate::program::{Call, Const, Library, Overlap, Slot, Target};
 use crate::ptx::ast::{self, Instruction, Operand, Space, Type};
+use crate::ptx::pragma::machine_code_of;
 
 /// The function of the driver's that a declaration names, if its parameters are as many.
 fn library(name: &str, function: &ast::Function) -> Option<Library> {
@@ -171,7 +172,7 @@ impl Builder<'_> {
                     }
                     Target::Library(which)
                 } else {
-                    return Err(format!("Unresolved extern function '{name}'"));
+                    return Err(self.unresolved(name));
                 };
                 if function.is_entry {
                     return Err(format!("`{name}` is a kernel, not a function"));
@@ -201,6 +202,28 @@ impl Builder<'_> {
             }
             _ => Err("the callee must be a function or a register".to_string()),
         }
+    }
+
+    /// What to say of a function that nobody defines.
+    fn unresolved(&self, name: &str) -> String {
+        if let Some(file) = machine_code_of(self.pragmas, name) {
+            return unsupported(&format!("`{name}`, which {file} has as machine code and not as PTX,"));
+        }
+        // A GPU's driver has them, for kernels that launch kernels.
+        if ["__cuda_syscall_", "cnp"].iter().any(|prefix| name.starts_with(prefix)) {
+            return unsupported(&format!("`{name}` (a call of the driver from the device)"));
+        }
+        format!("Unresolved extern function '{name}'")
+    }
+
+    /// The address of a function, which somebody has to define.
+    pub(super) fn address_of_function(&mut self, name: &str, index: u32) -> Lowered<V> {
+        let function = &self.functions[index as usize];
+        if function.body.is_none() && library(name, function).is_none() {
+            return Err(self.unresolved(name));
+        }
+        self.callees.push(index);
+        Ok(self.constant(Const::Function(index), true))
     }
 
     /// A call whose arguments are call parameters, registers or constants.

@@ -184,7 +184,7 @@ impl<'a> Lowering<'a> {
     fn function(&mut self, function: &'a ast::Function, body: &'a ast::Body) -> Function {
         let before = self.errors.len();
         let mut builder = Builder::new(&self.module.functions, function, body, Rc::clone(&self.names));
-        builder.sm = self.sm;
+        (builder.sm, builder.pragmas) = (self.sm, &self.module.pragmas);
         builder.first_call = self.program.calls.len() as u32;
         builder.first_site = self.program.sites;
         let cluster =

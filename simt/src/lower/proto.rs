@@ -88,6 +88,8 @@ pub(super) struct Builder<'a> {
     pub approximate: crate::approx::Set,
     /// Architecture of the device.
     pub sm: u32,
+    /// The module's pragmas.
+    pub pragmas: &'a [String],
     /// The instruction that is being decoded.
     pub at: u32,
     guard: P,
@@ -138,6 +140,7 @@ impl<'a> Builder<'a> {
             reductions: Vec::new(),
             approximate: 0,
             sm: 0,
+            pragmas: &[],
             at: 0,
             guard: P::True,
             class_of: Counted::Control,

@@ -141,10 +141,7 @@ impl Builder<'_> {
                 Ok(d)
             }
             Symbol::Param(at, _) => Ok(self.constant(Const::Bits(u64::from(at).wrapping_add_signed(offset)), is_wide)),
-            Symbol::Function(i) if is_wide => {
-                self.callees.push(i);
-                Ok(self.constant(Const::Function(i), true))
-            }
+            Symbol::Function(i) if is_wide => self.address_of_function(name, i),
             Symbol::Function(_) => Err(format!("the address of `{name}` needs 64 bits")),
         }
     }

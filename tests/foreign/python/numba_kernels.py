@@ -1,4 +1,5 @@
-"""numba-cuda: vectors, a reduction in shared memory, atomics, warp shuffles, streams and events, two dimensions."""
+"""numba-cuda: vectors, a reduction in shared memory, atomics, warp shuffles, streams and events, two dimensions, the barrier of a
+grid (linked with libcudadevrt.a), functions of CUDA C++."""
 
 import math
 
@@ -77,6 +78,31 @@ def roots(x):
         x[i] = math.sqrt(x[i])
 
 
+@cuda.jit
+def turn(x, rounds):
+    """Every number moves on by one place in each round; all blocks wait between reading and writing."""
+    i = cuda.grid(1)
+    grid = cuda.cg.this_grid()
+    for _ in range(rounds):
+        value = x[(i + 1) % x.size]
+        grid.sync()
+        x[i] = value
+        grid.sync()
+
+
+# numba declares functions that return nothing as if they returned 64 bits.
+source = cuda.CUSource('extern "C" __device__ void positive(int value) { if (value <= 0) __trap(); }')
+positive = cuda.declare_device("positive", "void(int32)", link=source, abi="c")
+
+
+@cuda.jit
+def doubles(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        positive(x[i])
+        x[i] *= 2
+
+
 rng = np.random.default_rng(7)
 
 a, b = rng.random(1000, dtype=np.float32), rng.random(1000, dtype=np.float32)
@@ -131,4 +157,12 @@ managed[:] = [1, 4, 9, 16]
 roots[1, 32](managed)
 cuda.synchronize()
 assert managed.tolist() == [1, 2, 3, 4]
+places = np.arange(6 * 64, dtype=np.int32)
+moved = cuda.to_device(places)
+turn[6, 64](moved, 5)
+assert np.array_equal(moved.copy_to_host(), np.roll(places, -5))
+
+doubled = cuda.to_device(places + 1)
+doubles[6, 64](doubled)
+assert np.array_equal(doubled.copy_to_host(), 2 * (places + 1))
 print("ok: numba-cuda")

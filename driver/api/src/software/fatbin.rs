@@ -87,20 +87,40 @@ pub(crate) fn size(header: [u8; HEADER]) -> Res<usize> {
     }
 }
 
+/// The container at the beginning of some bytes, if there are any.
+pub(crate) fn first(bytes: &[u8]) -> Res<Option<&[u8]>> {
+    let Some(header) = array(bytes, 0).filter(|_| bytes.starts_with(&MAGIC)) else { return Ok(None) };
+    match bytes.get(..size(header)?) {
+        Some(container) => Ok(Some(container)),
+        None => Err(invalid("it is shorter than its header says")),
+    }
+}
+
+/// What a container has for a device.
+pub(crate) enum Contents {
+    /// PTX of the newest architecture that is not newer than the device.
+    Ptx(String),
+    /// Machine code alone: that of the newest such architecture, else of any.
+    Machine(Vec<u8>),
+}
+
 /// The PTX of a container that a device runs: of the newest architecture that is not newer than the device.
 pub(crate) fn ptx(bytes: &[u8], sm: u32) -> Res<String> {
     let container = Container::read(bytes).map_err(|why| invalid(&why))?;
-    let mut fitting: Vec<&Entry> = container.entries.iter().filter(|e| e.kind == PTX && e.sm <= sm).collect();
-    fitting.sort_by_key(|e| std::cmp::Reverse(e.sm));
-    let (mut unpacked, mut budget) = (HashMap::new(), MOST_UNPACKED);
-    for entry in fitting {
-        let text = container.text(entry, &mut unpacked, &mut budget).map_err(|why| invalid(&why))?;
-        if runs_on(&text, sm) {
-            return Ok(text);
-        }
+    container.ptx(sm, &mut Unpacked::default()).map_err(|why| invalid(&why))?.ok_or_else(|| container.refuse(sm))
+}
+
+/// What a container has for a device.
+pub(crate) fn contents(bytes: &[u8], sm: u32) -> Res<Contents> {
+    let container = Container::read(bytes).map_err(|why| invalid(&why))?;
+    let mut unpacked = Unpacked::default();
+    if let Some(text) = container.ptx(sm, &mut unpacked).map_err(|why| invalid(&why))? {
+        return Ok(Contents::Ptx(text));
     }
-    report(format!("the image is a fat binary with {}: {}", container.contents(), container.remedy(sm)));
-    Err(Code::NO_BINARY_FOR_GPU)
+    let code = container.entries.iter().filter(|e| e.kind == CUBIN);
+    let code = code.max_by_key(|e| (e.sm <= sm, e.sm)).ok_or_else(|| container.refuse(sm))?;
+    let image = container.part(code, &mut unpacked).map_err(|why| invalid(&why))?;
+    Ok(Contents::Machine(image.to_vec()))
 }
 
 fn invalid(why: &str) -> Code {
@@ -121,7 +141,39 @@ fn runs_on(text: &str, sm: u32) -> bool {
     }
 }
 
+/// What payloads are when they are not compressed, and how much more they may be.
+struct Unpacked {
+    payloads: HashMap<usize, Vec<u8>>,
+    budget: u64,
+}
+
+impl Default for Unpacked {
+    fn default() -> Unpacked {
+        Unpacked { payloads: HashMap::new(), budget: MOST_UNPACKED }
+    }
+}
+
 impl<'a> Container<'a> {
+    /// The PTX that a device runs, if there is any.
+    fn ptx(&self, sm: u32, unpacked: &mut Unpacked) -> Parsed<Option<String>> {
+        let mut fitting: Vec<&Entry> = self.entries.iter().filter(|e| e.kind == PTX && e.sm <= sm).collect();
+        fitting.sort_by_key(|e| std::cmp::Reverse(e.sm));
+        for entry in fitting {
+            let text = self.part(entry, unpacked)?.split(|b| *b == 0).next().unwrap_or_default();
+            let text = std::str::from_utf8(text).map_err(|_| "its PTX is no text".to_owned())?;
+            if runs_on(text, sm) {
+                return Ok(Some(text.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Says why the device runs nothing of it.
+    fn refuse(&self, sm: u32) -> Code {
+        report(format!("the image is a fat binary with {}: {}", self.contents(), self.remedy(sm)));
+        Code::NO_BINARY_FOR_GPU
+    }
+
     fn read(bytes: &'a [u8]) -> Parsed<Container<'a>> {
         let cut = || "it is shorter than its header says".to_owned();
         let header = usize::from(u16_at(bytes, 6).ok_or_else(cut)?);
@@ -176,9 +228,10 @@ impl<'a> Container<'a> {
         Ok(())
     }
 
-    /// An entry's text. What payloads are when they are not compressed is kept, and counted against the budget.
-    fn text(&self, entry: &Entry, known: &mut HashMap<usize, Vec<u8>>, budget: &mut u64) -> Parsed<String> {
-        let bytes = match known.entry(entry.payload) {
+    /// An entry's bytes. What payloads are when they are not compressed is kept, and counted against the budget.
+    fn part<'u>(&self, entry: &Entry, unpacked: &'u mut Unpacked) -> Parsed<&'u [u8]> {
+        let Unpacked { payloads, budget } = unpacked;
+        let bytes = match payloads.entry(entry.payload) {
             std::collections::hash_map::Entry::Occupied(found) => found.into_mut(),
             std::collections::hash_map::Entry::Vacant(place) => {
                 let payload = self.payloads.get(entry.payload).ok_or("an entry has no payload")?;
@@ -194,9 +247,7 @@ impl<'a> Container<'a> {
                 .zip(usize::try_from(length).ok())
                 .and_then(|(from, n)| bytes.get(from..from.checked_add(n)?)),
         };
-        let part = part.ok_or("an entry of a group lies outside it")?;
-        let text = part.split(|b| *b == 0).next().unwrap_or_default();
-        std::str::from_utf8(text).map(str::to_owned).map_err(|_| "its PTX is no text".to_owned())
+        Ok(part.ok_or("an entry of a group lies outside it")?)
     }
 
     /// What is in it, in words.

@@ -75,8 +75,8 @@ fn of_container(container: In<c_void>) -> Res<String> {
 /// The PTX of an image of known length; a NUL may end a text before.
 pub(crate) fn of_bytes(bytes: &[u8]) -> Res<String> {
     if bytes.starts_with(&ELF) {
-        let cubin = bytes.get(MACHINE..MACHINE + CUDA.len()) == Some(&CUDA);
-        return Err(machine_code(if cubin { "a cubin" } else { "a program, library or object file of the host" }));
+        let object = is_object(bytes);
+        return Err(machine_code(if object { "a program, library or object file of the host" } else { "a cubin" }));
     }
     if bytes.starts_with(&fatbin::MAGIC) {
         return fatbin::ptx(bytes, engine()?.sm());
@@ -85,15 +85,23 @@ pub(crate) fn of_bytes(bytes: &[u8]) -> Res<String> {
     std::str::from_utf8(text).map(str::to_owned).map_err(|_| Code::INVALID_IMAGE)
 }
 
-pub(crate) fn of_file(path: &str) -> Res<String> {
-    let bytes = std::fs::read(path).map_err(|error| {
-        report(format!("{path}: {error}"));
-        Code::FILE_NOT_FOUND
-    })?;
-    of_bytes(&bytes)
+/// Whether bytes are an object file of the host, which may have fat binaries.
+pub(crate) fn is_object(bytes: &[u8]) -> bool {
+    bytes.starts_with(&ELF) && bytes.get(MACHINE..MACHINE + CUDA.len()) != Some(&CUDA)
 }
 
-fn machine_code(kind: &str) -> Code {
+pub(crate) fn read(path: &str) -> Res<Vec<u8>> {
+    std::fs::read(path).map_err(|error| {
+        report(format!("{path}: {error}"));
+        Code::FILE_NOT_FOUND
+    })
+}
+
+pub(crate) fn of_file(path: &str) -> Res<String> {
+    of_bytes(&read(path)?)
+}
+
+pub(crate) fn machine_code(kind: &str) -> Code {
     report(format!("the image is {kind}: the software driver runs PTX, plain or in a fat binary"));
     Code::NO_BINARY_FOR_GPU
 }

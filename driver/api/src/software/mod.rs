@@ -24,6 +24,7 @@ mod fatbin;
 pub(crate) mod functions;
 mod image;
 mod jit;
+mod libraries;
 mod params;
 mod report;
 mod reuse;

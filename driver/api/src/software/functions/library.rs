@@ -60,7 +60,7 @@ fn load(library: Out<CUlibrary>, text: &str, jit: &Options, options: Out<i32>, c
     if options.input().list(count as usize)?.iter().any(|o| !(0..=OPTIONS).contains(o)) {
         return Err(Code::INVALID_VALUE);
     }
-    let ptx = module::parse(text, engine()?.sm(), jit)?;
+    let ptx = module::parse(text, engine()?.sm(), jit, &[])?;
     with(|state, _| {
         let id = state.fresh();
         state.libraries.insert(id, Library { ptx, modules: HashMap::new(), kernels: HashMap::new() });

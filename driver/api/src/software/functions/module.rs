@@ -24,15 +24,16 @@ use crate::software::tables::{
 use crate::types::*;
 
 /// Parses PTX for the software devices' architecture, under the limits of the options; their logs get what went wrong, or
-/// what was found.
-pub(crate) fn parse(text: &str, sm: u32, options: &Options) -> Res<Arc<Ptx>> {
+/// what was found, behind the linker's warnings.
+pub(crate) fn parse(text: &str, sm: u32, options: &Options, warnings: &[String]) -> Res<Arc<Ptx>> {
     let start = Instant::now();
     let tuned = if options.tuning.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(options.tuning.apply(text)) };
     let loaded = Ptx::load_entries(&tuned, &LoadOptions { sm });
     options.took(start);
     match loaded {
         Ok(ptx) => {
-            options.info(&summary(&ptx, sm));
+            let warnings = warnings.iter().map(|warning| format!("warning : {warning}\n"));
+            options.info(&(warnings.collect::<String>() + &summary(&ptx, sm)));
             Ok(Arc::new(ptx))
         }
         Err(error) => {
@@ -64,7 +65,7 @@ fn load(module: Out<CUmodule>, text: &str, options: &Options) -> Res {
         Ok(software.device(state.device_of(context)?)?.spec.sm())
     })?;
     // Outside the lock: parsing takes its time.
-    let ptx = parse(text, sm, options)?;
+    let ptx = parse(text, sm, options, &[])?;
     with_context(|state, software, context| module.set(CUmodule::from_id(place(state, software, context, ptx)?)))
 }
 

@@ -8,6 +8,7 @@ use warpsmith_simt::{Instance, Module as Ptx};
 
 use crate::codes::Code;
 use crate::software::jit::Options;
+use crate::software::libraries::Member;
 use crate::software::tables::ops::{GraphAllocation, HostCall};
 use crate::types::*;
 
@@ -139,9 +140,11 @@ pub(crate) struct LibraryKernel {
     pub attributes: HashMap<(i32, i32), i32>,
 }
 
-/// A linker invocation: the texts given so far with their names, and the image made of them.
+/// A linker invocation: what it was given so far, and the image made of it.
 pub(crate) struct Link {
     pub inputs: Vec<(String, String)>,
+    /// Of the libraries given so far.
+    pub members: Vec<Member>,
     /// Kept until the invocation is destroyed: the caller reads it there.
     pub image: Option<Arc<[u8]>>,
     pub options: Options,
