@@ -124,7 +124,7 @@ impl Reference {
         let dots = gemv::reference(&self.weights, x, None);
         let mut errors: Vec<f64> = gemv::magnitudes(&self.weights, x).iter().map(|m| 1e-5 * m).collect();
         if let Some(quantized) = self.quantized {
-            let rounding = planes::rounding(&self.weights, x, quantized.bytes(), quantized.block());
+            let rounding = planes::rounding(&self.weights, x, quantized);
             errors.iter_mut().zip(rounding).for_each(|(error, more)| *error += more);
         }
         let one = |r: usize| {

@@ -22,9 +22,10 @@ impl fmt::Display for UnknownName {
 
 impl std::error::Error for UnknownName {}
 
-/// Gives the variants of an enum their names: `ALL`, `name`, `about`, `Display` and `FromStr`.
+/// Gives the variants of an enum their names: `ALL`, `name`, `alias`, `about`, `Display` and `FromStr`. A variant may have another
+/// name beside its own, which is read and never printed.
 macro_rules! named {
-    ($choice:ident, $what:literal, $count:literal: $($variant:ident = $name:literal, $about:literal;)*) => {
+    ($choice:ident, $what:literal, $count:literal: $($variant:ident = $name:literal $(or $alias:literal)?, $about:literal;)*) => {
         impl $choice {
             /// All of them.
             pub const ALL: [$choice; $count] = [$($choice::$variant),*];
@@ -34,6 +35,14 @@ macro_rules! named {
             pub fn name(self) -> &'static str {
                 match self {
                     $($choice::$variant => $name,)*
+                }
+            }
+
+            /// Another name that options take for it.
+            #[must_use]
+            pub fn alias(self) -> Option<&'static str> {
+                match self {
+                    $($choice::$variant => [$($alias,)? ""].first().copied().filter(|alias| !alias.is_empty()),)*
                 }
             }
 
@@ -56,7 +65,8 @@ macro_rules! named {
             type Err = $crate::names::UnknownName;
 
             fn from_str(given: &str) -> Result<$choice, Self::Err> {
-                $choice::ALL.into_iter().find(|choice| choice.name() == given).ok_or_else(|| $crate::names::UnknownName {
+                let is_meant = |choice: &$choice| choice.name() == given || choice.alias() == Some(given);
+                $choice::ALL.into_iter().find(is_meant).ok_or_else(|| $crate::names::UnknownName {
                     what: $what,
                     given: given.to_owned(),
                     known: $choice::ALL.map($choice::name).to_vec(),
@@ -80,6 +90,7 @@ mod tests {
         for activations in Activations::ALL {
             assert_eq!(activations.to_string().parse(), Ok(activations));
         }
+        assert_eq!(("exact".parse(), "fastest".parse()), (Ok(Activations::F32), Ok(Activations::Int8)));
         let error = "f8".parse::<KvType>().unwrap_err();
         assert_eq!(error.to_string(), "no type of KV cache is called \"f8\": there are f16, f32, int8");
         assert!("F16".parse::<KvType>().is_err() && "".parse::<Activations>().is_err());

@@ -94,18 +94,19 @@ pub struct EngineArgs {
     #[arg(long)]
     pub eager: bool,
     /// Type of the KV cache.
-    #[arg(long, default_value_t, value_parser = one_of(&KvType::ALL, KvType::name, KvType::about))]
+    #[arg(long, default_value_t, value_parser = one_of(&KvType::ALL, KvType::name, KvType::alias, KvType::about))]
     pub kv: KvType,
-    /// Cheapest activations that weights may be multiplied with; formats without kernels for them take more exact ones.
-    #[arg(long, default_value_t, value_parser = one_of(&Activations::ALL, Activations::name, Activations::about))]
+    /// Cheapest activations that weights may be multiplied with (`exact`: f32, `fastest`: int8); formats without kernels for them
+    /// take more exact ones.
+    #[arg(long, default_value_t, value_parser = one_of(&Activations::ALL, Activations::name, Activations::alias, Activations::about))]
     pub activations: Activations,
     /// Take those activations only in matrices for which the table of `warpsmith tune` has them as faster.
     #[arg(long)]
     pub tuned: bool,
-    /// Let the blocks of each launch of a step begin, and ask for weights, while the launch before ends; ordinary launches before
-    /// sm_90.
+    /// Begin each launch of a step only when the one before has ended. Without this its blocks begin, and ask for weights, while
+    /// that one ends, from sm_90 on.
     #[arg(long)]
-    pub programmatic: bool,
+    pub no_programmatic: bool,
     /// Do a layer in one launch, whose blocks wait for one another, where its weights and the cache allow that; the report says
     /// for how many layers they did.
     #[arg(long)]
@@ -149,12 +150,13 @@ pub struct SamplingArgs {
 fn one_of<T>(
     all: &[T],
     name: fn(T) -> &'static str,
+    alias: fn(T) -> Option<&'static str>,
     about: fn(T) -> &'static str,
 ) -> impl TypedValueParser<Value = T> + use<T>
 where
     T: FromStr<Err = UnknownName> + Copy + Send + Sync + 'static,
 {
-    let values = all.iter().map(|choice| PossibleValue::new(name(*choice)).help(about(*choice)));
+    let values = all.iter().map(|choice| PossibleValue::new(name(*choice)).aliases(alias(*choice)).help(about(*choice)));
     PossibleValuesParser::new(values).try_map(|name| name.parse::<T>())
 }
 

@@ -67,7 +67,7 @@ pub fn session(
     (capacity, prompt_logits): (usize, bool),
 ) -> Result<Session, Failure> {
     let Precision { kv, activations, fast_prefill } = precision(engine);
-    let EngineArgs { eager, tuned, programmatic, persistent, .. } = *engine;
+    let EngineArgs { eager, tuned, no_programmatic, persistent, .. } = *engine;
     let SamplingArgs { temperature, top_k, top_p, penalty, seed, .. } = *sampling;
     let options = SessionOptions {
         sequence: SequenceOptions {
@@ -81,7 +81,7 @@ pub fn session(
             prompt_logits,
             activations,
             tuned,
-            programmatic,
+            programmatic: !no_programmatic,
             persistent,
             ..Default::default()
         },

@@ -38,10 +38,13 @@ struct Job {
     reply: UnboundedSender<Event>,
     since: Instant,
     sampling: Sampling,
-    /// What is fed before it takes part in steps: the prompt, and what was generated before it was set aside.
-    tokens: Vec<u32>,
-    /// The token that follows them, if it was delivered already.
-    next: Option<u32>,
+    /// What is fed before it takes part in steps.
+    prompt: Vec<u32>,
+    /// Tokens that were delivered.
+    delivered: usize,
+    /// Tokens that were generated since it was admitted. One that was set aside generates the first ones again, which are the same to
+    /// the bit: by steps, not as a prompt, whose products are others.
+    generated: usize,
     /// Tokens to be delivered yet.
     left: usize,
     /// Positions that it needs in all.
@@ -117,8 +120,8 @@ impl<'a> Engine<'a> {
         // The last token that is generated is not fed.
         let capacity = length.saturating_add(prompt.max_tokens.saturating_sub(1)).min(most);
         let left = prompt.max_tokens.min((capacity + 1).saturating_sub(length));
-        let (tokens, sampling) = (prompt.tokens, prompt.sampling);
-        let job = Job { reply, since, sampling, tokens, next: None, left, capacity };
+        let (prompt, sampling) = (prompt.tokens, prompt.sampling);
+        let job = Job { reply, since, sampling, prompt, delivered: 0, generated: 0, left, capacity };
         let needed = Sequence::device_bytes(self.model, capacity, self.options.kv);
         if length == 0 || left == 0 {
             let text = format!(
@@ -188,19 +191,19 @@ impl<'a> Engine<'a> {
     /// Feeds a part of a prompt, so that those who wait for a prompt do not stop those who are served.
     fn fill(&mut self) -> Result<(), DecodeError> {
         let Some(Filling { job, mut sequence }) = self.filling.take() else { return Ok(()) };
-        let rest = job.tokens.get(sequence.len()..).unwrap_or_default();
+        let rest = job.prompt.get(sequence.len()..).unwrap_or_default();
         let part = rest.get(..self.options.prefill).unwrap_or(rest);
         let start = Instant::now();
         match self.decoder.prefill(&mut sequence, part) {
             Ok(next) => {
                 self.metrics.prompt_tokens.inc_by(part.len() as u64);
                 self.metrics.prompt_seconds.inc_by(start.elapsed().as_secs_f64());
-                if sequence.len() < job.tokens.len() {
+                if sequence.len() < job.prompt.len() {
                     self.filling = Some(Filling { job, sequence });
-                } else if let Some(next) = job.next {
-                    self.active.push(Active { job, sequence, next });
                 } else {
-                    self.metrics.first_token(job.since);
+                    if job.delivered == 0 {
+                        self.metrics.first_token(job.since);
+                    }
                     let active = self.deliver(Active { job, sequence, next });
                     self.active.extend(active);
                 }
@@ -253,16 +256,18 @@ impl<'a> Engine<'a> {
         if self.active.len() < 2 {
             return false;
         }
-        if let Some(Active { mut job, sequence, next }) = self.active.pop() {
-            job.tokens = sequence.tokens().to_vec();
-            job.next = Some(next);
+        if let Some(Active { job, .. }) = self.active.pop() {
             self.set_aside(job);
         }
         true
     }
 
-    /// Hands on the token that was chosen; `None` if it was the last.
+    /// Hands on the token that was chosen, if it was not delivered before; `None` if it was the last.
     fn deliver(&mut self, mut a: Active) -> Option<Active> {
+        a.job.generated += 1;
+        if a.job.generated <= a.job.delivered {
+            return Some(a);
+        }
         if self.options.eog.contains(&a.next) {
             self.done(a.job, Reason::Stop);
             return None;
@@ -270,6 +275,7 @@ impl<'a> Engine<'a> {
         // Who has left is dismissed before the next step.
         let _ = a.job.reply.send(Event::Token(a.next));
         self.metrics.generated_tokens.inc();
+        a.job.delivered += 1;
         a.job.left = a.job.left.saturating_sub(1);
         if a.job.left == 0 {
             self.done(a.job, Reason::Length);
@@ -289,7 +295,8 @@ impl<'a> Engine<'a> {
     }
 
     /// Puts a request back to where it is the next to be admitted, once one that is decoded has ended.
-    fn set_aside(&mut self, job: Job) {
+    fn set_aside(&mut self, mut job: Job) {
+        job.generated = 0;
         self.metrics.set_aside.inc();
         self.full = true;
         self.waiting.push_front((job, None));

@@ -94,15 +94,25 @@ pub trait Packed: Decode {
     /// Columns `4 * q` to `4 * q + 3` as bytes.
     fn bytes<M: Memory>(codes: &Self::Codes<M>, q: usize) -> u32;
 
-    /// `sum (byte - OFFSET) * x` over part `part` of the [`SCALES`](Decode::SCALES) of a unit, where `x` sums up to `sum`.
-    /// Four signed bytes of `x` a word; exact, since no sum exceeds `32 * 255 * 128`.
+    /// `sum (byte - OFFSET) * x` over part `part` of the [`SCALES`](Decode::SCALES) of a unit, where `x` sums up to `sum`: four
+    /// signed bytes of `x` a word, of two bytes each the higher ones first. Exact, since no sum exceeds `32 * 255 * 2^15`.
     #[inline(always)]
-    fn dot<M: Memory>(codes: &Self::Codes<M>, part: usize, x: &[i32; QUADS], sum: i32) -> i32 {
-        let mut dot = -Self::OFFSET * sum;
-        static_for!(k in 0..QUADS / Self::SCALES => {
-            let q = part * QUADS / Self::SCALES + k;
-            dot = dp4a_us(Self::bytes(codes, q), x[q], dot);
-        });
+    fn dot<M: Memory, const BYTES: usize>(
+        codes: &Self::Codes<M>,
+        part: usize,
+        x: &[[i32; QUADS]; BYTES],
+        sum: i32,
+    ) -> i32 {
+        let mut dot = 0;
+        for byte in 0..BYTES {
+            if byte + 1 == BYTES {
+                dot = (dot << 8) - Self::OFFSET * sum;
+            }
+            static_for!(k in 0..QUADS / Self::SCALES => {
+                let q = part * QUADS / Self::SCALES + k;
+                dot = dp4a_us(Self::bytes(codes, q), x[byte][q], dot);
+            });
+        }
         dot
     }
 }

@@ -15,8 +15,9 @@
 //! The codes lie so that the loads of neighbouring lanes are neighbours, 16 bytes each:
 //! - units of several vectors: within each run of `lanes` units first the first vector of every unit, then the second;
 //! - units of one or two words, in the codes or else in the high bits ([`Spec::short_words`]): four words of one lane, from
-//!   units `lanes` apart, share a vector ([`Spec::together`] units); what does not fill such a run is stored unit after
-//!   unit, as are high bits beside short codes.
+//!   units `lanes` apart, share a vector ([`Spec::together`] units). Of what does not fill such a run, codes share vectors too, as
+//!   if there were fewer lanes ([`Record::shorter_run`]); what is left of them, and high bits, are stored unit after unit, as
+//!   are high bits beside short codes.
 
 /// Columns in a unit.
 pub const UNIT: usize = 32;
@@ -113,6 +114,14 @@ impl Record {
         first * vectors + i * run + (u - first)
     }
 
+    /// Units behind the whole runs that make a shorter run, in which words share vectors as in the others: of as many lanes as
+    /// that takes, a multiple of four. `rest` units of `words` words are behind the whole runs.
+    #[inline(always)]
+    #[must_use]
+    pub const fn shorter_run(rest: u32, words: u32) -> u32 {
+        rest & !(16 / words - 1)
+    }
+
     /// Where the first word of unit `u` lies in its section, for units of one or two words.
     #[inline(always)]
     #[must_use]
@@ -122,7 +131,19 @@ impl Record {
         let run = (4 / words) << self.lanes_log2;
         let first = u & !(run - 1);
         let place = if first + run > self.units as u32 {
-            u * words
+            let (rest, i) = (self.units as u32 - first, u - first);
+            let shorter = if self.short == 0 { Record::shorter_run(rest, words) } else { 0 };
+            if i < shorter {
+                let lanes = shorter * words / 4;
+                let part = if words == 2 {
+                    (i >= lanes) as u32
+                } else {
+                    (i >= lanes) as u32 + (i >= 2 * lanes) as u32 + (i >= 3 * lanes) as u32
+                };
+                first * words + (i - part * lanes) * 4 + part * words
+            } else {
+                u * words
+            }
         } else {
             let lane = u & ((1 << self.lanes_log2) - 1);
             first * words + lane * 4 + ((u - first) >> self.lanes_log2) * words
@@ -248,8 +269,17 @@ mod tests {
                 assert_eq!(record.word(128 + part * 32 + lane, 1), (32 + lane) * 4 + part);
             }
         }
-        // 300 = 2 runs of 128, and 44 units one after the other.
-        assert_eq!((record.word(256, 1), record.word(299, 1)), (256, 299));
+        // 300 = 2 runs of 128, one of 32 for 8 lanes, and 12 units one after the other.
+        for (unit, part, lane) in [(256, 0, 0), (263, 0, 7), (264, 1, 0), (285, 3, 5)] {
+            assert_eq!(record.word(unit, 1), 256 + 4 * lane + part, "unit {unit}");
+        }
+        assert_eq!((record.word(288, 1), record.word(299, 1)), (288, 299));
+        // 40 units of two words: 20 lanes.
+        let record = Spec { code_words: 2, ..SPEC }.record(40 * UNIT, 0);
+        assert_eq!([0, 19, 20, 39].map(|u| record.word(u, 2)), [0, 76, 2, 78]);
+        // High bits behind codes of whole vectors: unit after unit.
+        let record = Spec { code_words: 4, high_words: 1, ..SPEC }.record(40 * UNIT, 0);
+        assert_eq!([0, 1, 39].map(|u| record.word(u, 1)), [0, 1, 39]);
         let record = Spec { code_words: 8, ..SPEC }.record(40 * UNIT, 0);
         assert_eq!([record.vector(3, 0, 2), record.vector(3, 1, 2)], [3, 35]);
         assert_eq!([record.vector(33, 0, 2), record.vector(33, 1, 2)], [65, 73]);

@@ -38,15 +38,24 @@ fn six_bits(c: &[u32; 6], q: usize) -> u32 {
 
 /// [`Packed::dot`] of nibbles where they stand in their bytes: the high ones come first, and their sum is brought down.
 #[inline(always)]
-fn nibble_dot(words: &[u32; 4], offset: i32, x: &[i32; QUADS], sum: i32) -> i32 {
-    let mut dot = -16 * offset * sum;
-    static_for!(p in 0..4 => {
-        dot = dp4a_us(words[p] & 0xF0F0_F0F0, x[4 + p], dot);
-    });
-    dot >>= 4;
-    static_for!(p in 0..4 => {
-        dot = dp4a_us(words[p] & 0x0F0F_0F0F, x[p], dot);
-    });
+fn nibble_dot<const BYTES: usize>(words: &[u32; 4], offset: i32, x: &[[i32; QUADS]; BYTES], sum: i32) -> i32 {
+    let (mut high, mut dot) = (0, 0);
+    for byte in 0..BYTES {
+        if byte + 1 == BYTES {
+            high = (high << 8) - 16 * offset * sum;
+        }
+        static_for!(p in 0..4 => {
+            high = dp4a_us(words[p] & 0xF0F0_F0F0, x[byte][4 + p], high);
+        });
+    }
+    for byte in 0..BYTES {
+        if byte + 1 == BYTES {
+            dot = (dot << 8) + (high >> 4);
+        }
+        static_for!(p in 0..4 => {
+            dot = dp4a_us(words[p] & 0x0F0F_0F0F, x[byte][p], dot);
+        });
+    }
     dot
 }
 
@@ -121,7 +130,12 @@ macro_rules! decoders {
             }
             $(
                 #[inline(always)]
-                fn dot<M: Memory>(codes: &[u32; $codes], _: usize, x: &[i32; QUADS], sum: i32) -> i32 {
+                fn dot<M: Memory, const BYTES: usize>(
+                    codes: &[u32; $codes],
+                    _: usize,
+                    x: &[[i32; QUADS]; BYTES],
+                    sum: i32,
+                ) -> i32 {
                     $dot(codes, Self::OFFSET, x, sum)
                 }
             )?

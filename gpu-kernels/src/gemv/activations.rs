@@ -6,9 +6,9 @@ use crate::names::named;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Activations {
     /// f32, as computed.
-    #[default]
     F32,
-    /// Integers of 16 bits with a scale for each 128: about as accurate as f32.
+    /// Integers of 16 bits with a scale for each 32 or 128: nearly as accurate as f32, and the default of decoders.
+    #[default]
     Int16,
     /// Integers of eight bits with a scale for each 32 or 128: an outlier costs its block the others' precision.
     Int8,
@@ -16,7 +16,7 @@ pub enum Activations {
 
 named! {
     Activations, "kind of activations", 3:
-    F32 = "f32", "single precision";
-    Int16 = "int16", "integers of 16 bits where a format has kernels for them: about as accurate";
-    Int8 = "int8", "integers of eight bits where a format has kernels for them: coarser, above all where single activations are large";
+    F32 = "f32" or "exact", "single precision";
+    Int16 = "int16", "integers of 16 bits where a format has kernels for them: nearly as accurate";
+    Int8 = "int8" or "fastest", "integers of eight bits where a format has kernels for them: coarser, above all where single activations are large";
 }

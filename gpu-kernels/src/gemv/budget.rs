@@ -15,7 +15,7 @@ pub struct Family {
     pub format: Format,
     /// Bits of a weight that are its code, without scales.
     pub code_bits: usize,
-    /// Issue slots a weight; any of these paths does if it is the only one, all of them if there are two.
+    /// Issue slots a weight, by activations; products with others are held to nothing. `None`: with all that decoders launch.
     pub limits: &'static [(Option<Activations>, f64)],
 }
 
@@ -66,12 +66,6 @@ pub fn of(layout: Layout, activations: Activations) -> Measured {
     }
 }
 
-/// The budget that activations are held to: codes of 16 bits are as good as f32, and cost no more.
-#[must_use]
-pub fn path(activations: Activations) -> Activations {
-    if activations == Activations::Int8 { Activations::Int8 } else { Activations::F32 }
-}
-
 /// The product of one column that decoders launch for these activations.
 #[must_use]
 pub fn product(activations: Activations) -> Product {
@@ -100,7 +94,7 @@ impl Family {
     /// What a kernel of these activations may take, and no more.
     #[must_use]
     pub fn limit(&self, activations: Activations) -> Option<f64> {
-        self.limits.iter().find(|l| l.0.is_none_or(|a| a == path(activations))).map(|l| l.1)
+        self.limits.iter().find(|l| l.0.is_none_or(|a| a == activations)).map(|l| l.1)
     }
 }
 
@@ -113,14 +107,11 @@ mod tests {
         let kernels = |f: &Family| f.launched().iter().map(|(_, p)| p.kernel(f.format)).collect::<Vec<_>>();
         let of = |name: &str| kernels(FAMILIES.iter().find(|f| f.name == name).unwrap());
         assert_eq!(of("Q1_0"), ["gemv_q1_0", "gemv_q1_0_i16", "gemv_q1_0_i8"]);
-        assert_eq!(of("Q8_0"), ["gemv_q8_0", "gemv_q8_0_i8"]);
+        assert_eq!(of("Q8_0"), ["gemv_q8_0", "gemv_q8_0_i16", "gemv_q8_0_i8"]);
         // Not `gemv_f16_v3`, which no decoder launches.
         assert_eq!(of("F16"), ["gemv_f16"]);
-        assert_eq!(
-            (FAMILIES[0].limit(Activations::Int8), FAMILIES[0].limit(Activations::F32)),
-            (Some(0.55), Some(1.05))
-        );
-        assert_eq!(FAMILIES[1].limit(Activations::Int8), Some(1.0));
-        assert_eq!(FAMILIES[0].limit(Activations::Int16), Some(1.05));
+        let limits = |f: &Family| Activations::ALL.map(|a| f.limit(a));
+        assert_eq!(limits(&FAMILIES[0]), [None, Some(1.05), Some(0.55)]);
+        assert_eq!(limits(&FAMILIES[1]), [None, Some(1.0), None]);
     }
 }

@@ -8,7 +8,7 @@ use crate::format::Format;
 /// one for; [`fastest`] also asks whether they pay.
 #[must_use]
 pub fn choose(format: Format, allowed: Activations) -> Activations {
-    Activations::ALL.into_iter().rev().find(|a| *a <= allowed && a.take(format)).unwrap_or_default()
+    Activations::ALL.into_iter().rev().find(|a| *a <= allowed && a.take(format)).unwrap_or(Activations::F32)
 }
 
 /// What `warpsmith tune` found for an architecture, a format and the activations that a user allows.
@@ -61,7 +61,8 @@ mod tests {
         let choices = |format| Activations::ALL.map(|allowed| choose(format, allowed).to_string());
         assert_eq!(choices(Format::Q1_0), ["f32", "int16", "int8"]);
         assert_eq!(choices(Format::TQ2_0), ["f32", "int16", "int8"]);
-        assert_eq!(choices(Format::Q4_K), ["f32", "f32", "int8"]);
+        assert_eq!(choices(Format::Q4_K), ["f32", "int16", "int8"]);
+        assert_eq!(choices(Format::Q5_1), ["f32", "int16", "int16"]);
         // 64 weights share a scale.
         assert_eq!(choices(Format::Q2_0), ["f32", "f32", "f32"]);
         assert_eq!(choices(Format::F16), ["f32", "f32", "f32"]);

@@ -1,36 +1,38 @@
-//! Products of weights of four to eight bits with activations of eight: four multiplications an instruction (`dp4a`), and no
-//! code becomes a float.
+//! Products of weights of four to eight bits with activations of eight or 16 bits: four multiplications an instruction (`dp4a`),
+//! and no code becomes a float.
 //!
-//! The activations are rounded to codes once ([`QuantizeI8`]), with a scale for each block of 32 columns, which is a unit of
-//! the weights' [records](crate::format::record). With a weight `scale * (code - offset) + shift`, and its unit's sums of
-//! integers, which are exact,
+//! The activations are rounded to codes once ([`QuantizeI8`], [`QuantizeI16`]), with a scale for each block of 32 columns, which is
+//! a unit of the weights' [records](crate::format::record). A code of 16 bits is two signed bytes, `256 * high + low`, of up to
+//! 127 * 257: a weight is multiplied with each, and the sums of the high ones count 256 times. With a weight
+//! `scale * (code - offset) + shift`, and its unit's sums of integers, which are exact,
 //!
 //! `y[r] = sum over units u of d[u] * (scale[r, u] * sum (code - offset) * x + shift[r, u] * sum x)`.
 //!
 //! | | |
 //! |---|---|
 //! | `weights` | records, as for the [default](super) entry points |
-//! | `x` | [`len`] vectors for each column, as [`QuantizeI8`] wrote them |
+//! | `x` | [`len`] vectors for each column, as [`QuantizeI8`] or [`QuantizeI16`] wrote them |
 //! | `cols` | a multiple of the format's block |
 //!
 //! The other arguments are those of [all quantized activations](super::quantized); [`Quantize`](super::Quantize) and
 //! [`Gemv::quantized`](super::Gemv::quantized) pick the entry points.
 //!
 //! Of a column come first the vectors of columns 0 to 15 of every unit, then those of columns 16 to 31, so that the loads of
-//! neighbouring lanes are neighbours; then for each unit two words: the f32 `d`, and the sums of the two halves' codes, of
-//! 16 bits each.
+//! neighbouring lanes are neighbours; of two bytes each, all the high ones before all the low ones. Behind them lie for each unit
+//! the f32 `d` and the sums of the two halves' codes: of eight bits two words, with the sums in 16 bits each; of 16 bits a vector,
+//! with the sum of the unit as its last word.
 //!
 //! # Accuracy
 //! Codes are rounded to nearest: an activation is off by up to `d / 2`, where `d` is the largest magnitude of its block over
-//! 127; the product by up to `sum |w| d / 2` beyond the `1e-5 * sum |w * x|` of the default entry points. An outlier costs
+//! 127 or 32639; the product by up to `sum |w| d / 2` beyond the `1e-5 * sum |w * x|` of the default entry points. An outlier costs
 //! its block the others' precision. As shares of `sum |w * x|`, rows of 4096 columns with one of 26 times the root mean
-//! square were off by 3e-4 to 8e-4. An activation that is not finite makes everything NaN.
+//! square were off by 3e-4 to 8e-4 with eight bits, by ACCURACY16 with 16. An activation that is not finite makes everything NaN.
 //!
 //! The instruction: PTX ISA, `dp4a`.
 
-pub use super::quant_format::int8::{BLOCK, BLOCK_ROWS, I8Vector, len};
+pub use super::quant_format::int8::{BLOCK, BLOCK_ROWS, I8Vector, I16Vector, len};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-use super::quantizer::quantize_int8;
+use super::quantizer::quantize_int;
 use crate::format;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::x4;
@@ -41,6 +43,11 @@ const ROWS: usize = 4;
 /// Warps of a block of threads, each with its own rows.
 const WARPS: usize = 4;
 const _: () = assert!(BLOCK_ROWS as usize == ROWS * WARPS);
+
+const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
+    len(cols, BYTES)
+}
+
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(super) mod frame {
     use super::super::epilogue::{Place, again};
@@ -56,42 +63,54 @@ pub(super) mod frame {
     use warpsmith_device::warp::{FULL, shuffle_xor};
 
     /// A unit of activations.
-    struct Unit {
-        codes: [i32; QUADS],
+    struct Unit<const BYTES: usize> {
+        /// The highest bytes first.
+        codes: [[i32; QUADS]; BYTES],
         d: f32,
+        /// Of the halves' codes, and of both.
         sums: [i32; 2],
+        sum: i32,
     }
 
     /// Activations of unit `u` of `units`.
     #[inline(always)]
-    unsafe fn load(x: In<I8Vector>, units: usize, u: usize) -> Unit {
+    unsafe fn load<const BYTES: usize>(x: In<U32x4>, units: usize, u: usize) -> Unit<BYTES> {
+        const { assert!(BYTES == 1 || BYTES == 2) };
         // SAFETY: the caller's promise: the unit is one of `x`.
-        let ([I8Vector(a), I8Vector(b)], U32x2([d, sums])) =
-            unsafe { ([x.at(u), x.at(units + u)], x.from(2 * units).cast::<U32x2>().at(u)) };
-        let codes = core::array::from_fn(|q| if q < 4 { a.0[q] } else { b.0[q - 4] } as i32);
-        Unit { codes, d: f32::from_bits(d), sums: [sums as i16 as i32, sums as i32 >> 16] }
+        unsafe {
+            let codes = core::array::from_fn(|byte| {
+                let [a, b] = [2 * byte, 2 * byte + 1].map(|i| x.at(i * units + u).0);
+                core::array::from_fn(|q| if q < 4 { a[q] } else { b[q - 4] } as i32)
+            });
+            if BYTES == 1 {
+                let U32x2([d, sums]) = x.from(2 * units).cast::<U32x2>().at(u);
+                let sums = [sums as i16 as i32, sums as i32 >> 16];
+                return Unit { codes, d: f32::from_bits(d), sums, sum: sums[0] + sums[1] };
+            }
+            let U32x4([d, first, second, both]) = x.at(4 * units + u);
+            Unit { codes, d: f32::from_bits(d), sums: [first as i32, second as i32], sum: both as i32 }
+        }
     }
 
     /// Adds the products of unit `u` of each row.
     #[inline(always)]
-    unsafe fn add_unit<F: Packed>(
+    unsafe fn add_unit<F: Packed, const BYTES: usize>(
         acc: &mut [f32; ROWS],
         memory: &[InMemory; ROWS],
         record: &Record,
-        x: &Unit,
+        x: &Unit<BYTES>,
         u: usize,
         words: &[[u32; 4]; ROWS],
     ) {
         // SAFETY: the caller's promise: the rows have that unit.
         unsafe {
-            let both = x.sums[0] + x.sums[1];
             for r in 0..ROWS {
                 let codes = F::codes_of(memory[r], record, u, words[r]);
                 let scales = F::scales(memory[r], record, u);
                 let mut sum = 0.0;
                 for part in 0..F::SCALES {
-                    let of_x = if F::SCALES == 1 { both } else { x.sums[part] };
-                    let dot = F::dot::<InMemory>(&codes, part, &x.codes, of_x) as f32;
+                    let of_x = if F::SCALES == 1 { x.sum } else { x.sums[part] };
+                    let dot = F::dot::<InMemory, BYTES>(&codes, part, &x.codes, of_x) as f32;
                     sum = if part == 0 { scales.scale[0] * dot } else { math::fma(scales.scale[part], dot, sum) };
                     if F::SHIFTED {
                         sum = math::fma(scales.shift[part], of_x as f32, sum);
@@ -127,7 +146,7 @@ pub(super) mod frame {
 
     /// A block's outputs, by way of `sums`.
     #[device]
-    pub unsafe fn product<F: Packed>(a: Args, sums: Shared<f32>) {
+    pub unsafe fn product<F: Packed, const BYTES: usize>(a: Args, sums: Shared<f32>) {
         const N: usize = BLOCK_ROWS as usize;
         // Where rows and column are. SAFETY: the caller's promise: they are there.
         let find = |place: Place, rows: u32, cols: u32| unsafe {
@@ -137,10 +156,11 @@ pub(super) mod frame {
                 let i = place.block * BLOCK_ROWS + first + r as u32 % 2;
                 InMemory(a.row(rows, i, (r & !1) as u32, record.vectors as u32))
             });
-            (record, memory, a.x.from(place.column as usize * len(cols) as usize).cast::<I8Vector>())
+            (record, memory, a.x.from(place.column as usize * len(cols, BYTES as u32) as usize))
         };
         let (record, memory, x) = find(Place::now(), a.rows, a.cols);
         a.begin(BLOCK_ROWS, record.vectors as u32);
+        grid::wait_dependencies();
         let mut acc = [0.0f32; ROWS];
         // Runs of units of 32 lanes; rows shorter than that have fewer lanes and no such run.
         let together = F::SPEC.together();
@@ -160,8 +180,8 @@ pub(super) mod frame {
                 let first = base + 32 * part;
                 // A row that ends with the 32 units: where they lie is a constant.
                 let until = Record { lanes_log2: 5, units: first + 32, ..record };
-                let x = load(x, record.units, first + lane());
-                add_unit::<F>(&mut acc, &memory, &until, &x, first + lane(), &words);
+                let x = load::<BYTES>(x, record.units, first + lane());
+                add_unit::<F, BYTES>(&mut acc, &memory, &until, &x, first + lane(), &words);
             }
             base += 32 * run;
         }
@@ -172,7 +192,7 @@ pub(super) mod frame {
             let mut u = base + Place::again().thread as usize % 32;
             while u < record.units {
                 let words = memory.map(|m| F::words(m, &record, u));
-                add_unit::<F>(&mut acc, &memory, &record, &load(x, record.units, u), u, &words);
+                add_unit::<F, BYTES>(&mut acc, &memory, &record, &load(x, record.units, u), u, &words);
                 u += 32;
             }
         }
@@ -193,17 +213,26 @@ pub(super) mod frame {
 
 quantizer! {
     /// Activations of eight bits in blocks of 32.
-    quantize_i8 QuantizeI8: I8Vector, 8, blocks of BLOCK, len, |x, to, cols| {
-        quantize_int8(|c| x4(x, c), to, 4 * thread::global_x(), cols as usize)
+    quantize_i8 QuantizeI8: I8Vector, 8, blocks of BLOCK, len_of::<1>, |x, to, cols| {
+        quantize_int(1, |c| x4(x, c), to.cast(), 4 * thread::global_x(), cols as usize)
+    }
+}
+
+quantizer! {
+    /// Activations of 16 bits in blocks of 32, as two signed bytes each.
+    quantize_i16 QuantizeI16: I16Vector, 8, blocks of BLOCK, len_of::<2>, |x, to, cols| {
+        quantize_int(2, |c| x4(x, c), to.cast(), 4 * thread::global_x(), cols as usize)
     }
 }
 
 macro_rules! entry {
-    ($F:ident I8: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident) => {
+    ($F:ident I8: $($rest:tt)*) => { entry! { $F, 1, I8Vector: $($rest)* } };
+    ($F:ident I16: $($rest:tt)*) => { entry! { $F, 2, I16Vector: $($rest)* } };
+    ($F:ident, $bytes:literal, $X:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident) => {
         product! {
-            /// A matrix times columns of activations of eight bits.
-            $gemv $Gemv: I8Vector, $blocks, format::$F, units 0, rows of BLOCK_ROWS, len,
-            $shared of BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F>(a, sums)
+            /// A matrix times columns of activations of eight or 16 bits.
+            $gemv $Gemv: $X, $blocks, format::$F, units 0, rows of BLOCK_ROWS, len_of::<$bytes>,
+            $shared of BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F, $bytes>(a, sums)
         }
     };
     ($($other:tt)*) => {};

@@ -61,7 +61,7 @@ pub(super) mod frame {
     use super::super::quantized::Args;
     use super::super::quantizer::last_factor;
     use super::*;
-    use crate::format::{decode::Decode, unpack::select_bits};
+    use crate::format::{decode::Decode, record::Record, unpack::select_bits};
     use crate::load::lane;
     use warpsmith_device::mma::mma_and_popc;
     use warpsmith_device::shared::Shared;
@@ -141,35 +141,50 @@ pub(super) mod frame {
     pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(a: Args, sums: Shared<f32>) {
         // Units fill blocks: `BITS` vectors of codes for each. A scale is for one block or for several.
         let record = F::SPEC.record(a.cols as usize, a.block_units);
-        a.begin(ROWS, record.vectors as u32);
         let blocks = a.cols / BLOCK;
-        let x = a.x.from(block::idx_y() as usize * len(a.cols, BYTES as u32) as usize);
-        let shared = record.block_units - 2;
         let (g, t) = (lane() / 4, lane() & 3);
         let row: [In<U32x4>; PARTS] = core::array::from_fn(|r| {
             a.row(a.rows, block::idx_x() * ROWS + g as u32, 8 * r as u32, record.vectors as u32)
         });
+        // Four vectors, one a lane of four, hold a number of blocks: of a whole run those 8 apart, of the shorter one those as far
+        // apart as it has groups of four lanes.
+        let together = 4 / BITS as u32;
+        let full = blocks / (8 * together) * (8 * together);
+        let shorter = Record::shorter_run(4 * (blocks - full), BITS as u32) / 4;
+        let (full_groups, shorter_groups) = (full / together, shorter / together);
+        let groups = full_groups + shorter_groups;
+        let load = |group: u32| -> [[u32; 4]; PARTS] {
+            core::array::from_fn(|r| row[r].ld_nc128((4 * group) as usize + t).0)
+        };
+        a.begin(ROWS, record.vectors as u32);
+        // Weights are asked for before the launches before are waited for, and an iteration ahead.
+        let mut group = warp_index() as u32;
+        let mut next = if group < groups { load(group) } else { [[0; 4]; PARTS] };
+        grid::wait_dependencies();
+        let x = a.x.from(block::idx_y() as usize * len(a.cols, BYTES as u32) as usize);
+        let shared = record.block_units - 2;
         let scales = row.map(|row| row.from(record.blocks / 16).cast::<u16>());
         let last = last_factor(t);
         let mut acc = [0.0f32; PARTS];
-
-        // In runs of 8 blocks for each unit of a vector, the four vectors from `4 i` on hold the blocks `i`, `i + 8` and so on.
-        let units = 4 / BITS;
-        let run = 8 * units as u32;
-        let full = blocks / run * run;
-        let mut at = warp_index() as u32 * 4;
-        while at < full * BITS as u32 {
-            let vectors: [[u32; 4]; PARTS] = core::array::from_fn(|r| row[r].ld_nc128(at as usize + t).0);
-            let first = ((at & !31) / BITS as u32 + (at & 31) / 4) as usize;
-            for part in 0..units {
-                let block = first + 8 * part;
+        while group < groups {
+            let vectors = next;
+            let (first, apart) = if group < full_groups {
+                ((group & !7) * together + (group & 7), 8)
+            } else {
+                (full + group - full_groups, shorter_groups)
+            };
+            group += WARPS as u32;
+            if group < groups {
+                next = load(group);
+            }
+            for part in 0..together as usize {
+                let block = (first + part as u32 * apart) as usize;
                 let words = vectors.map(|v| [v[part * BITS], v[part * BITS + BITS - 1]]);
                 add_block::<BYTES, BITS>(&mut acc, x, block, words, scales.map(|s| s.at(block >> shared)), last);
             }
-            at += 4 * WARPS as u32;
         }
         // The rest lies block after block.
-        let mut block = (full + warp_index() as u32) as usize;
+        let mut block = (full + shorter + warp_index() as u32) as usize;
         while block < blocks as usize {
             let words = core::array::from_fn(|r| {
                 let codes = row[r].cast::<u32>();
@@ -248,14 +263,14 @@ macro_rules! entries {
 
 crate::formats! { quantized entries () }
 
-/// How far products with activations rounded to `bytes` bytes may be from those with exact ones: `sum |w| d / 2` for each
-/// row, where `d` is the scale of `block` columns.
+/// How far products with quantized activations may be from those with exact ones: `sum |w| d / 2` for each row, where `d` is the
+/// scale of a block of columns.
 #[cfg(not(target_arch = "nvptx64"))]
 #[must_use]
-pub fn rounding(weights: &[f32], x: &[f32], bytes: u32, block: u32) -> Vec<f64> {
-    let most = if bytes == 1 { 127.0 } else { 32767.0 };
+pub fn rounding(weights: &[f32], x: &[f32], format: super::QuantFormat) -> Vec<f64> {
+    let most = f64::from(format.most());
     let half: Vec<f64> = x
-        .chunks(block as usize)
+        .chunks(format.block() as usize)
         .flat_map(|block| {
             let largest = block.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
             std::iter::repeat_n(largest / most / 2.0, block.len())

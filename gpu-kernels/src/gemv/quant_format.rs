@@ -17,6 +17,8 @@ use warpsmith_device::prelude::*;
 pub const NONE: u32 = 0;
 /// Activations of eight bits in blocks of 32; smaller numbers are those of bit planes.
 pub const I8: u32 = 5;
+/// Activations of 16 bits in blocks of 32, as two bytes each.
+pub const I16: u32 = 6;
 
 /// Bytes of a code in bit planes, and bits of the weights that it is multiplied with.
 #[must_use]
@@ -41,7 +43,7 @@ pub const fn parts(rows: u32, block_rows: u32, swiglu: bool) -> u32 {
     rows.div_ceil(if swiglu { block_rows / 2 } else { block_rows })
 }
 
-/// Codes of eight bits with a scale for each 32 columns: what [`int8`](super::int8) multiplies with.
+/// Codes of one or two signed bytes with a scale for each 32 columns: what [`int8`](super::int8) multiplies with.
 pub mod int8 {
     use super::*;
 
@@ -55,11 +57,23 @@ pub mod int8 {
     #[repr(C)]
     pub struct I8Vector(pub U32x4);
 
-    /// Vectors that `cols` activations take.
+    /// 16 bytes of activations that [`QuantizeI16`](crate::gemv::int8::QuantizeI16) wrote.
+    #[derive(Clone, Copy, Debug, PartialEq, Element)]
+    #[repr(C)]
+    pub struct I16Vector(pub U32x4);
+
+    /// Vectors that `cols` activations of `bytes` bytes take: two of codes for each byte and unit, and behind them all two words
+    /// or a vector for each unit.
     #[must_use]
-    pub const fn len(cols: u32) -> u64 {
+    pub const fn len(cols: u32, bytes: u32) -> u64 {
         let units = cols.div_ceil(BLOCK) as u64;
-        2 * units + units.div_ceil(2)
+        if bytes == 1 { 2 * units + units.div_ceil(2) } else { 5 * units }
+    }
+
+    /// The largest code of `bytes` bytes: two signed bytes, the higher of which counts 256 times, reach `127 * 257`.
+    #[must_use]
+    pub const fn most(bytes: u32) -> u32 {
+        if bytes == 1 { 127 } else { 127 * 257 }
     }
 }
 
@@ -88,6 +102,12 @@ pub mod planes {
     pub const fn block_vectors(bytes: usize) -> usize {
         8 * bytes + 2
     }
+
+    /// The largest code of `bytes` bytes.
+    #[must_use]
+    pub const fn most(bytes: u32) -> u32 {
+        if bytes == 1 { 127 } else { 32767 }
+    }
 }
 
 /// How activations are quantized; kernels get the number.
@@ -105,17 +125,20 @@ pub enum QuantFormat {
     PlanesQ2I16 = 4,
     /// Eight bits in blocks of 32.
     I8 = I8,
+    /// 16 bits in blocks of 32, as two signed bytes.
+    I16 = I16,
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl QuantFormat {
     /// Every format.
-    pub const ALL: [QuantFormat; 5] = [
+    pub const ALL: [QuantFormat; 6] = [
         QuantFormat::PlanesI8,
         QuantFormat::PlanesI16,
         QuantFormat::PlanesQ2I8,
         QuantFormat::PlanesQ2I16,
         QuantFormat::I8,
+        QuantFormat::I16,
     ];
 
     /// The format that kernels know by this number.
@@ -133,24 +156,40 @@ impl QuantFormat {
     /// Bytes of a code.
     #[must_use]
     pub fn bytes(self) -> u32 {
-        if self == QuantFormat::I8 { 1 } else { planes_of(self as u32).0 }
+        match self {
+            QuantFormat::I8 => 1,
+            QuantFormat::I16 => 2,
+            planes => planes_of(planes as u32).0,
+        }
+    }
+
+    /// Whether the codes are stored as bit planes, and not as bytes.
+    #[must_use]
+    pub fn is_planes(self) -> bool {
+        (self as u32) < I8
+    }
+
+    /// The largest code.
+    #[must_use]
+    pub fn most(self) -> u32 {
+        if self.is_planes() { planes::most(self.bytes()) } else { int8::most(self.bytes()) }
     }
 
     /// Columns that share a scale.
     #[must_use]
     pub fn block(self) -> u32 {
-        if self == QuantFormat::I8 { int8::BLOCK } else { planes::BLOCK }
+        if self.is_planes() { planes::BLOCK } else { int8::BLOCK }
     }
 
     /// Vectors of 16 bytes that a column of `cols` activations takes.
     #[must_use]
     pub fn len(self, cols: u32) -> u64 {
-        if self == QuantFormat::I8 { int8::len(cols) } else { planes::len(cols, self.bytes()) }
+        if self.is_planes() { planes::len(cols, self.bytes()) } else { int8::len(cols, self.bytes()) }
     }
 
     /// Rows of weights of a block of threads of the products that read it.
     fn block_rows(self) -> u32 {
-        if self == QuantFormat::I8 { int8::BLOCK_ROWS } else { planes::ROWS }
+        if self.is_planes() { planes::ROWS } else { int8::BLOCK_ROWS }
     }
 
     /// Parts of a column's sum of squares that products with it write.

@@ -91,6 +91,7 @@ impl QuantFormat {
             QuantFormat::PlanesQ2I8 => PlanesQ2I8::META.name,
             QuantFormat::PlanesQ2I16 => PlanesQ2I16::META.name,
             QuantFormat::I8 => QuantizeI8::META.name,
+            QuantFormat::I16 => QuantizeI16::META.name,
         }
     }
 }
@@ -157,6 +158,7 @@ impl<'a> Quantize<'a> {
             QuantFormat::PlanesQ2I8 => with!(PlanesQ2I8),
             QuantFormat::PlanesQ2I16 => with!(PlanesQ2I16),
             QuantFormat::I8 => with!(QuantizeI8),
+            QuantFormat::I16 => with!(QuantizeI16),
         }
     }
 }
@@ -197,7 +199,7 @@ mod tests {
         assert_eq!([QuantFormat::PlanesI8, QuantFormat::PlanesI16].map(of), [(1, 1), (2, 1)]);
         assert_eq!([QuantFormat::PlanesQ2I8, QuantFormat::PlanesQ2I16].map(of), [(1, 2), (2, 2)]);
         assert_eq!(QuantFormat::ALL.map(|c| QuantFormat::numbered(c as u32)), QuantFormat::ALL.map(Some));
-        assert!([NONE, 6, u32::MAX].iter().all(|n| QuantFormat::numbered(*n).is_none()));
+        assert!([NONE, 7, u32::MAX].iter().all(|n| QuantFormat::numbered(*n).is_none()));
     }
 
     /// Entry points are listed by format; which formats they take follows from the records.
@@ -207,8 +209,9 @@ mod tests {
             let planes = format == Format::Q1_0 || format.block_units() >= 2;
             let of = |a| QuantizedProduct::of(format, a).map(QuantizedProduct::quant_format);
             assert_eq!(of(Activations::F32), None);
-            assert_eq!(of(Activations::Int16).is_some(), planes, "{format}");
-            assert_eq!(of(Activations::Int8).is_some_and(|c| c != QuantFormat::I8), planes, "{format}");
+            for activations in [Activations::Int16, Activations::Int8] {
+                assert_eq!(of(activations).is_some_and(QuantFormat::is_planes), planes, "{format}");
+            }
             for quant_format in [of(Activations::Int8), of(Activations::Int16)].into_iter().flatten() {
                 assert!(
                     (format.block_elems() as u32).is_multiple_of(quant_format.block()),

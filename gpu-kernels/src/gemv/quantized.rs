@@ -97,8 +97,8 @@ impl Args {
         unsafe { self.weights.from((u64::from(row) * u64::from(vectors)) as usize) }
     }
 
-    /// The start of every product, of `block_rows` rows of `vectors` vectors each a block: the launch behind may begin, and this
-    /// one waits for those before it.
+    /// The start of every product, of `block_rows` rows of `vectors` vectors each a block: the launch behind may begin, and weights
+    /// are asked for. Whoever calls it waits for the launches before, once it has loaded what they do not write.
     #[inline(always)]
     pub(super) unsafe fn begin(&self, block_rows: u32, vectors: u32) {
         grid::launch_dependents();
@@ -108,7 +108,6 @@ impl Args {
             let row = self.row(self.rows, block::idx_x() * block_rows + thread / lines, 0, vectors);
             self.epilogue.ask(row, vectors as usize, (thread % lines) as usize);
         }
-        grid::wait_dependencies();
     }
 
     /// A block's outputs from the products of its `N` rows of weights, of which lane `l` has that of number `l`.

@@ -2,7 +2,7 @@
 //! that quantize what they compute. Of those, the warp that brings the last elements of a group, of whatever block, quantizes
 //! them all; that gives the codes that a launch would give, to the bit.
 
-use super::quant_format::{GROUP, I8, NONE, groups, int8, planes, planes_of};
+use super::quant_format::{GROUP, I8, I16, NONE, groups, int8, planes, planes_of};
 use crate::format::decode::QUADS;
 use crate::load::{Source, lane};
 use warpsmith_device::{
@@ -37,11 +37,11 @@ impl Rounding {
     }
 }
 
-/// A lane rounds the four columns of `x` from `c` on, eight lanes a unit.
+/// A lane rounds the four columns of `x` from `c` on to codes of `bytes` bytes, eight lanes a unit.
 ///
 /// All lanes of the warp make this call, for columns that follow one another from a multiple of [`int8::BLOCK`] on.
 #[device]
-pub unsafe fn quantize_int8(x: impl Fn(usize) -> [f32; 4], to: Out<int8::I8Vector>, c: usize, cols: usize) {
+pub unsafe fn quantize_int(bytes: u32, x: impl Fn(usize) -> [f32; 4], to: Out<U32x4>, c: usize, cols: usize) {
     // Lanes behind the last column stay for the shuffles.
     let v = if c < cols { x(c) } else { [0.0; 4] };
     let (mut largest, mut finite) = (0.0f32, true);
@@ -51,21 +51,40 @@ pub unsafe fn quantize_int8(x: impl Fn(usize) -> [f32; 4], to: Out<int8::I8Vecto
     }
     let largest = reduce_group::<8, f32>(largest, math::max);
     let finite = reduce_group::<8, u32>(finite as u32, |a, b| a & b) != 0;
-    let (rounding, mut word) = (Rounding::new(largest, 127.0), 0);
+    let (most, step) = if bytes == 1 { range(int8::most(1)) } else { range(int8::most(2)) };
+    let rounding = Rounding::new(largest, most);
+    let (mut high, mut low, mut sum) = (0, 0, 0);
     for i in 0..4 {
-        word |= (rounding.code(v[i]) as u32 & 0xFF) << (8 * i);
+        let code = rounding.code(v[i]);
+        sum += code;
+        // Both bytes are signed: the lower one takes from the higher one what it lacks.
+        high |= ((code + 128) as u32 >> 8 & 0xFF) << (8 * i);
+        low |= (code as u32 & 0xFF) << (8 * i);
     }
-    let half = reduce_group::<4, i32>(math::dp4a(word as i32, 0x0101_0101, 0), |a, b| a + b);
+    let half = reduce_group::<4, i32>(sum, |a, b| a + b);
     let other = shuffle_xor(FULL, half, 4);
     if c < cols {
         let (units, u, q) = (cols / int8::BLOCK as usize, c / int8::BLOCK as usize, c / 4 % QUADS);
-        to.cast::<u32>().set(4 * (q / 4 * units + u) + q % 4, word);
+        let (words, at) = (to.cast::<u32>(), 4 * (q / 4 * units + u) + q % 4);
+        words.set(at, if bytes == 1 { low } else { high });
+        if bytes == 2 {
+            words.set(8 * units + at, low);
+        }
         if q == 0 {
-            let d = if finite { largest * (1.0 / 127.0) } else { f32::NAN };
-            let sums = (half as u32 & 0xFFFF) | (other as u32) << 16;
-            to.from(2 * units).cast::<U32x2>().set(u, U32x2([d.to_bits(), sums]));
+            let d = if finite { largest * step } else { f32::NAN }.to_bits();
+            if bytes == 1 {
+                let sums = (half as u32 & 0xFFFF) | (other as u32) << 16;
+                to.from(2 * units).cast::<U32x2>().set(u, U32x2([d, sums]));
+            } else {
+                to.set(4 * units + u, U32x4([d, half as u32, other as u32, (half + other) as u32]));
+            }
         }
     }
+}
+
+/// The largest code as a number, and the share of the largest activation that a code is.
+const fn range(most: u32) -> (f32, f32) {
+    (most as f32, 1.0 / most as f32)
 }
 
 /// The factor of the second of the two planes that a lane adds up last: the last of all counts negatively.
@@ -91,7 +110,7 @@ pub unsafe fn quantize_planes(bytes: usize, bits: usize, x: impl Fn(usize) -> f3
         finite &= v[t].abs() < f32::INFINITY;
     }
     let largest = warp::max_f32(largest);
-    let (most, step) = if bytes == 1 { (127.0, 1.0 / 127.0) } else { (32767.0, 1.0 / 32767.0) };
+    let (most, step) = if bytes == 1 { range(planes::most(1)) } else { range(planes::most(2)) };
     let d = if warp::all(FULL, finite) { largest * step } else { f32::NAN };
     let rounding = Rounding::new(largest, most);
     let codes = v.map(|v| rounding.code(v) as u32);
@@ -168,9 +187,10 @@ impl OutputQuantizer {
         }
         // Not by vectors: columns may begin anywhere.
         let four = |c: usize| [0, 1, 2, 3].map(|i| unsafe { values.at(c + i) });
-        if self.quant_format == I8 {
-            let to = self.to.from(column * int8::len(cols) as usize);
-            quantize_int8(four, to.cast(), GROUP as usize * group as usize + 4 * lane(), cols as usize);
+        if self.quant_format >= I8 {
+            let bytes = if self.quant_format == I16 { 2 } else { 1 };
+            let to = self.to.from(column * int8::len(cols, bytes) as usize);
+            quantize_int(bytes, four, to, GROUP as usize * group as usize + 4 * lane(), cols as usize);
         } else {
             let (bytes, bits) = planes_of(self.quant_format);
             let to = self.to.from(column * planes::len(cols, bytes) as usize);

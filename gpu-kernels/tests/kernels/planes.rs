@@ -91,8 +91,8 @@ fn golden_vectors_of_two_bits() {
         let t = Tensor { format, bytes: vector(&format!("{name}.q"), |[b]| b), rows: 4, cols: 512 };
         let [weights, x] = [".f32", ".x.f32"].map(|end| vector(&format!("{name}{end}"), f32::from_le_bytes));
         let [y, yabs] = [".y.f64", ".yabs.f64"].map(|end| vector(&format!("{name}{end}"), f64::from_le_bytes));
-        for (product, bytes) in [(Product::Int8, 1), (Product::Int16, 2)] {
-            let rounding = planes::rounding(&weights, &x, bytes, planes::BLOCK);
+        for product in [Product::Int8, Product::Int16] {
+            let rounding = planes::rounding(&weights, &x, product.quant_format(format).unwrap());
             let got = run(&mut gpu, &t, &x, product);
             assert_close(&format!("{name} {product:?}"), &got, &y, |i| 1e-5 * yabs[i] + rounding[i]);
         }
@@ -109,12 +109,13 @@ fn what_the_width_of_the_codes_costs() {
     let y = vector("Q1_0_g128.y.f64", f64::from_le_bytes);
     let yabs = vector("Q1_0_g128.yabs.f64", f64::from_le_bytes);
     let golden_weights = vector("Q1_0_g128.f32", f32::from_le_bytes);
-    for (product, bytes) in [(Product::Int8, 1), (Product::Int16, 2)] {
-        let rounding = planes::rounding(&golden_weights, &x, bytes, planes::BLOCK);
+    for product in [Product::Int8, Product::Int16] {
+        let quant_format = product.quant_format(Format::Q1_0).unwrap();
+        let rounding = planes::rounding(&golden_weights, &x, quant_format);
         let got = run(&mut gpu, &golden, &x, product);
         assert_close("golden", &got, &y, |i| 1e-5 * yabs[i] + rounding[i]);
         let worst = got.iter().zip(&y).zip(&yabs).map(|((g, y), a)| (f64::from(*g) - y).abs() / a).fold(0.0, f64::max);
-        eprintln!("golden, {bytes} bytes: {worst:.1e} of sum |w x|");
+        eprintln!("golden, {quant_format:?}: {worst:.1e} of sum |w x|");
     }
 
     let t = Tensor::random(&mut rng, Format::Q1_0, 64, 4096);
@@ -176,7 +177,7 @@ fn results_do_not_depend_on_the_other_rows() {
 fn results_do_not_depend_on_the_other_columns() {
     let (mut gpu, mut rng) = (Gpu::new(), Rng(74));
     for (format, product) in
-        [(Format::Q1_0, Product::Int16), (Format::TQ2_0_G128, Product::Int8), (Format::Q4_K, Product::Int8)]
+        [(Format::Q1_0, Product::Int16), (Format::TQ2_0_G128, Product::Int8), (Format::Q4_K, Product::Int8), (Format::Q4_K, Product::Int16)]
     {
         let (rows, cols, parts) = (37, 768, 5);
         let t = Tensor::random(&mut rng, format, rows, cols);
@@ -253,5 +254,5 @@ fn contracts_name_the_argument() {
     assert!(launch(8, 20, 256).unwrap_err().contains("`weights`"));
     assert!(launch(9, 19, 256).unwrap_err().contains("`x`"));
     assert!(launch(9, 20, 200).unwrap_err().contains("`cols`"));
-    assert!(QuantizedProduct::of(Format::Q4_K, Activations::Int16).is_none());
+    assert!(QuantizedProduct::of(Format::Q2_K, Activations::Int16).is_none());
 }

@@ -108,7 +108,7 @@ impl Cost {
 
     /// Whether a path of a family at a width is held by it.
     pub fn is_of(&self, family: &Family, cols: usize, path: Option<Activations>) -> bool {
-        let of_path = path.is_none_or(|p| p == families::path(self.activations));
+        let of_path = path.is_none_or(|p| p == self.activations);
         std::ptr::eq(self.family, family) && self.cols == cols && of_path
     }
 

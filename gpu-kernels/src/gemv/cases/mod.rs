@@ -62,6 +62,7 @@ impl Operation for Products {
             Listed::unmeasured::<PlanesQ2I8<'_>>(rounds),
             Listed::unmeasured::<PlanesQ2I16<'_>>(rounds),
             Listed::unmeasured::<QuantizeI8<'_>>(rounds),
+            Listed::unmeasured::<QuantizeI16<'_>>(rounds),
         ]);
         crate::formats! { quantized quantized_products (all) }
         all
@@ -101,7 +102,7 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     let cols = |n: usize| n.div_ceil(block) * block;
     // One element or block; fewer units than lanes; no power of two; full runs of lanes, and rests; more than is staged
     // at a time, which is 4096 columns of one and 1024 of eight.
-    let in_planes = |format: Option<QuantFormat>| format.is_some_and(|c| c != QuantFormat::I8);
+    let in_planes = |format: Option<QuantFormat>| format.is_some_and(QuantFormat::is_planes);
     let quant_format = product.quant_format(format);
     let widths: &[usize] = match product {
         Product::Naive | Product::FourRows => &[1, 37, 320, 1056],
@@ -137,7 +138,7 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     } else if quant_format.is_some() && product.swiglu() {
         // Several blocks of threads.
         all.push(vec![37, cols(256), 1, flags(2)]);
-    } else if quant_format == Some(QuantFormat::I8) {
+    } else if quant_format.is_some_and(|c| !c.is_planes()) {
         all.push(vec![37, cols(512), 1, flags(5)]);
     } else if quant_format.is_some() {
         all.extend([vec![32, 512, 1, 0], vec![33, 256, 1, flags(5)], vec![70, 4096, 1, flags(1)]]);
@@ -209,7 +210,7 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
         let dots = reference(&weights, x, None).into_iter().zip(magnitudes(&weights, x));
         let mut dots: Vec<About> = dots.map(|(y, yabs)| About(y * factor, 1e-5 * yabs * factor)).collect();
         if let Some(format) = product.quant_format(format) {
-            let rounding = planes::rounding(&weights, x, format.bytes(), format.block());
+            let rounding = planes::rounding(&weights, x, format);
             dots.iter_mut().zip(rounding).for_each(|(dot, error)| dot.1 += factor * error);
         }
         let want: Vec<About> = (0..rows)

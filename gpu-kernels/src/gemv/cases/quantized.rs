@@ -54,7 +54,7 @@ impl<B: Bench> QuantizedOutput<B> {
         let words = |v: Vec<U32x4>| v.into_iter().flat_map(|v| v.0).collect::<Vec<u32>>();
         let used = |all: Vec<u32>| match self.format {
             QuantFormat::I8 => {
-                all.chunks(4 * QuantFormat::I8.len(n) as usize).flat_map(|c| c[..10 * (self.n / 32)].to_vec()).collect()
+                all.chunks(4 * self.format.len(n) as usize).flat_map(|c| c[..10 * (self.n / 32)].to_vec()).collect()
             }
             _ => all,
         };

@@ -66,9 +66,9 @@ impl Default for DecoderOptions {
             capture_after: 0,
             fast_prefill: false,
             prompt_logits: false,
-            activations: Activations::F32,
+            activations: Activations::default(),
             tuned: false,
-            programmatic: false,
+            programmatic: true,
             persistent: false,
         }
     }
