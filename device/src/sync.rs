@@ -30,6 +30,7 @@
 //! |---|---|---|
 //! | [`block`] | one `bar.sync`: the wait for the last warp | shared and global memory, among the threads of the block |
 //! | [`block_count`], [`block_any`], [`block_all`] | one `bar.red` | the same |
+//! | [`part`] | one `bar.sync` | the same, among the threads that take part |
 //! | [`warp()`] | one `bar.warp.sync` | the same, among the lanes of the mask |
 //!
 //! Of the whole grid: [`grid::sync`](crate::grid::sync). In two halves: [`barrier`](crate::barrier).
@@ -42,6 +43,12 @@ unsafe extern "C" {
     #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.all"]
     #[cfg(not(feature = "nvvm"))]
     fn barrier_all(id: u32);
+    #[link_name = "llvm.nvvm.barrier"]
+    #[cfg(feature = "nvvm")]
+    fn barrier_part(id: u32, threads: u32);
+    #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.count"]
+    #[cfg(not(feature = "nvvm"))]
+    fn barrier_part(id: u32, threads: u32);
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn bar_warp_sync(mask: u32);
     #[link_name = "llvm.nvvm.barrier0.popc"]
@@ -101,6 +108,19 @@ pub unsafe fn block_any(p: bool) -> bool {
 pub unsafe fn block_all(p: bool) -> bool {
     // SAFETY: the caller's promise.
     unsafe { block_count(!p) == 0 }
+}
+
+/// Waits for `threads` threads of the block, whole warps that all name the barrier `id`; what they wrote to shared and global
+/// memory before is visible to them after (`bar.sync id, threads`). For blocks whose warps do different things: each part
+/// waits at a barrier of its own.
+///
+/// # Safety
+/// `id` is within 1 to 15 (0 is that of [`block`]), `threads` a multiple of 32, and so many threads, with each the other lanes
+/// of its warp, reach a call with them before any comes to the next.
+#[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
+pub unsafe fn part(id: u32, threads: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { barrier_part(id, threads) }
 }
 
 /// Waits for the lanes of `mask` in this warp; what they wrote before is visible to them after

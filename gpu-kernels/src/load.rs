@@ -73,6 +73,42 @@ pub trait Role: Copy {
     fn blocks(self) -> u32;
     /// Its index in y.
     fn column(self) -> u32;
+    /// This thread's index in it, for blocks of one dimension.
+    #[inline(always)]
+    fn thread(self) -> u32 {
+        thread::idx_x()
+    }
+    /// Where the thread is, asked for anew.
+    #[inline(always)]
+    fn again(self) -> Place {
+        Place::now(self)
+    }
+    /// Its threads, where they are a part of a block of the launch.
+    const PART: Option<u32> = None;
+}
+
+/// Where a thread is.
+#[derive(Clone, Copy)]
+pub struct Place {
+    pub thread: u32,
+    pub block: u32,
+    pub column: u32,
+}
+
+impl Place {
+    #[inline(always)]
+    pub fn now(role: impl Role) -> Place {
+        Place { thread: role.thread(), block: role.block(), column: role.column() }
+    }
+}
+
+/// Waits for the threads of the role: all of the block, or the part of it that took the role.
+#[device]
+pub unsafe fn sync_role<R: Role>(_: R) {
+    match R::PART {
+        None => sync::block(),
+        Some(threads) => sync::part(1 + thread::idx_x() / threads, threads),
+    }
 }
 
 /// The block that was launched.
@@ -92,6 +128,67 @@ impl Role for Launched {
     fn column(self) -> u32 {
         block::idx_y()
     }
+    /// Read anew: what is kept over a loop costs registers in it.
+    #[inline(always)]
+    fn again(self) -> Place {
+        Place { thread: thread_x(), block: block_x(), column: block_y() }
+    }
+}
+
+macro_rules! again {
+    ($($name:ident: $register:literal;)*) => { $(
+        #[inline(always)]
+        fn $name() -> u32 {
+            let value: u32;
+            // SAFETY: reads a register. Not `pure`, or an earlier value might be taken for it.
+            unsafe {
+                core::arch::asm!(concat!("mov.u32 {0}, %", $register, ";"), lateout(reg32) value,
+                    options(nomem, nostack, preserves_flags));
+            }
+            value
+        }
+    )* };
+}
+
+again! {
+    thread_x: "tid.x";
+    block_x: "ctaid.x";
+    block_y: "ctaid.y";
+}
+
+/// The number again, of which the compiler does not know that it is the same: what follows from it is computed anew.
+#[inline(always)]
+pub fn again(n: u32) -> u32 {
+    let same: u32;
+    // SAFETY: a move between registers.
+    unsafe {
+        core::arch::asm!("mov.u32 {0}, {1};", lateout(reg32) same, in(reg32) n, options(nomem, nostack, preserves_flags));
+    }
+    same
+}
+
+/// The buffer at an address that a kernel read from memory. Like those of `near`, which is an [`In`] of the kernel, its loads are
+/// of global memory and may take the read-only path: of a pointer made of a number the compiler would know neither.
+///
+/// # Safety
+/// A buffer of such elements begins there, and nobody writes it while the kernel runs.
+#[inline(always)]
+pub unsafe fn at_address<T: Element, U: Element>(near: In<T>, address: DeviceAddress) -> In<U> {
+    let (base, offset): (*const T, usize) = (near.ptr(), unsafe { distance(near.ptr().addr() as u64, address.raw()) });
+    // SAFETY: the caller's promise: nothing but that read-only memory is loaded by it.
+    unsafe { Awaited::from_raw(base.wrapping_byte_add(offset).cast::<U>()).buffer() }
+}
+
+/// `to - from`, of which the compiler does not know that added to `from` it is `to`.
+#[inline(always)]
+unsafe fn distance(from: u64, to: u64) -> usize {
+    let distance: u64;
+    // SAFETY: a subtraction.
+    unsafe {
+        core::arch::asm!("sub.s64 {0}, {1}, {2};", lateout(reg64) distance, in(reg64) to, in(reg64) from,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    distance as usize
 }
 
 /// `x[i .. i + 4]` as one load.

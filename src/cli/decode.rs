@@ -156,7 +156,8 @@ fn one_of<T>(
 where
     T: FromStr<Err = UnknownName> + Copy + Send + Sync + 'static,
 {
-    let values = all.iter().map(|choice| PossibleValue::new(name(*choice)).aliases(alias(*choice)).help(about(*choice)));
+    let values =
+        all.iter().map(|choice| PossibleValue::new(name(*choice)).aliases(alias(*choice)).help(about(*choice)));
     PossibleValuesParser::new(values).try_map(|name| name.parse::<T>())
 }
 

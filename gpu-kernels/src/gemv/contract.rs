@@ -59,8 +59,6 @@ pub struct Limits {
     pub column: u64,
     /// The largest `block_units`; the least is 2 where it is not 0.
     pub most_units: u32,
-    /// Rows of weights of a block of threads.
-    pub block_rows: u32,
 }
 
 /// The norm and the outputs of a product, of either list of arguments.
@@ -227,7 +225,7 @@ pub fn check_quantized<F: Decode, X: Element>(
     if to.flags & NORM != 0 {
         norm.check(m, to.columns)?;
     }
-    to.check(m, quantized_parts(to.rows, limits.block_rows, to.swiglu()))?;
+    to.check(m, quantized_parts(to.rows, to.swiglu()))?;
     let outputs = QuantizedOutputs {
         quant_format: given.quant_format,
         quantized: given.quantized,

@@ -51,9 +51,9 @@ impl Epilogue {
         }
     }
 
-    /// Writes output `row` of a column; its square if a norm follows, else 0.
+    /// Writes output `row` of a column: what the next product reads of it, and its square if a norm follows, else 0.
     #[inline(always)]
-    pub unsafe fn write(&self, column: usize, row: usize, product: f32) -> f32 {
+    pub unsafe fn write(&self, column: usize, row: usize, product: f32) -> [f32; 2] {
         // SAFETY: the caller's promise: the output is one of `y`.
         unsafe {
             let mut y = product;
@@ -62,10 +62,11 @@ impl Epilogue {
             }
             self.y.set(column * self.y_stride + row, y);
             if !self.has(NEXT) {
-                return 0.0;
+                return [y, 0.0];
             }
-            self.scaled.set(column * self.y_stride + row, y * self.next_weight.at(row));
-            y * y
+            let scaled = y * self.next_weight.at(row);
+            self.scaled.set(column * self.y_stride + row, scaled);
+            [scaled, y * y]
         }
     }
 
@@ -88,58 +89,5 @@ impl Epilogue {
     pub fn row(&self, rows: u32, i: u32, even: u32) -> u32 {
         let up = if i & self.shift() == 0 { 0 } else { rows };
         up + ((i >> self.shift()) + (even >> self.shift())).min(rows - 1)
-    }
-}
-
-macro_rules! again {
-    ($($name:ident: $register:literal;)*) => { $(
-        #[inline(always)]
-        fn $name() -> u32 {
-            let value: u32;
-            // SAFETY: reads a register. Not `pure`, or an earlier value might be taken for it.
-            unsafe {
-                core::arch::asm!(concat!("mov.u32 {0}, %", $register, ";"), lateout(reg32) value,
-                    options(nomem, nostack, preserves_flags));
-            }
-            value
-        }
-    )* };
-}
-
-again! {
-    thread_x: "tid.x";
-    block_x: "ctaid.x";
-    block_y: "ctaid.y";
-}
-
-/// The number again, of which the compiler does not know that it is the same: what follows from it is computed anew.
-#[inline(always)]
-pub fn again(n: u32) -> u32 {
-    let same: u32;
-    // SAFETY: a move between registers.
-    unsafe {
-        core::arch::asm!("mov.u32 {0}, {1};", lateout(reg32) same, in(reg32) n, options(nomem, nostack, preserves_flags));
-    }
-    same
-}
-
-/// Where a thread is.
-#[derive(Clone, Copy)]
-pub struct Place {
-    pub thread: u32,
-    pub block: u32,
-    pub column: u32,
-}
-
-impl Place {
-    #[inline(always)]
-    pub fn now() -> Place {
-        Place { thread: warpsmith_device::thread::idx_x(), block: block::idx_x(), column: block::idx_y() }
-    }
-
-    /// Read anew: what is kept over a loop costs registers in it.
-    #[inline(always)]
-    pub fn again() -> Place {
-        Place { thread: thread_x(), block: block_x(), column: block_y() }
     }
 }

@@ -390,7 +390,7 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
             if swiglu {
                 y = silu(y) * (sums.get(at + groups * N) * factor);
             }
-            square = a.epilogue.write(column + n, row, y);
+            [_, square] = a.epilogue.write(column + n, row, y);
         }
         sums.set(at, square);
         i += THREADS;

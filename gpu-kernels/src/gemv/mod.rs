@@ -120,7 +120,7 @@ pub fn parts(rows: u32, cols: u32, swiglu: bool) -> u32 {
 #[cfg(not(target_arch = "nvptx64"))]
 #[must_use]
 pub fn parts_with(format: Option<QuantFormat>, rows: u32, cols: u32, swiglu: bool) -> u32 {
-    format.map_or_else(|| parts(rows, cols, swiglu), |c| c.parts(rows, swiglu))
+    if format.is_some() { quant_format::parts(rows, swiglu) } else { parts(rows, cols, swiglu) }
 }
 
 /// The product in f64: what every entry point is held to. `weights` are the decoded weights.

@@ -39,30 +39,33 @@
 //!
 //! The instruction: PTX ISA, `mma` with `.b1` operands.
 
-pub use super::quant_format::planes::{BLOCK, Q2Planes, ROWS, len};
+pub use super::quant_format::planes::{BLOCK, Q2Planes, len};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-use super::{quant_format::planes::block_vectors, quantizer::quantize_planes};
+use super::{
+    quant_format::{BLOCK_ROWS, planes::block_vectors},
+    quantizer::quantize_planes,
+};
 use crate::format;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::warp_index;
 use warpsmith_device::prelude::*;
 
 /// Warps of a block of threads, among which the columns are divided.
-#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 const WARPS: usize = 4;
+/// Threads of a block.
+const THREADS: u32 = 32 * WARPS as u32;
 
 const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
     len(cols, BYTES)
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-pub(super) mod frame {
-    use super::super::epilogue::Place;
-    use super::super::quantized::Args;
+pub(crate) mod frame {
+    use super::super::quantized::Given;
     use super::super::quantizer::last_factor;
     use super::*;
     use crate::format::{decode::Decode, record::Record, unpack::select_bits};
-    use crate::load::lane;
+    use crate::load::{Place, Role, lane, sync_role};
     use warpsmith_device::mma::mma_and_popc;
     use warpsmith_device::shared::Shared;
     use warpsmith_device::warp::{FULL, shuffle_xor};
@@ -85,8 +88,9 @@ pub(super) mod frame {
     /// The even bits of a word.
     const EVEN: u32 = 0x5555_5555;
 
-    /// Rows that a lane has a part of: `g`, and every eighth behind it.
-    const PARTS: usize = ROWS as usize / 8;
+    /// Rows that a lane has a part of: `g`, and every eighth behind it. They are two tiles of the instruction, so that activations
+    /// are loaded half as often.
+    const PARTS: usize = BLOCK_ROWS as usize / 8;
 
     /// Adds a block to what a lane has of its rows. The result is to be multiplied by `4^t`, and with two bits by -1/2.
     #[inline(always)]
@@ -138,13 +142,15 @@ pub(super) mod frame {
 
     /// A block's outputs, by way of `sums`.
     #[device]
-    pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(a: Args, sums: Shared<f32>) {
+    pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(given: impl Given, sums: Shared<f32>) {
+        let (a, role) = (given.args(), given.role());
+        let (place, warp) = (Place::now(role), (role.thread() / 32) as usize);
         // Units fill blocks: `BITS` vectors of codes for each. A scale is for one block or for several.
         let record = F::SPEC.record(a.cols as usize, a.block_units);
         let blocks = a.cols / BLOCK;
         let (g, t) = (lane() / 4, lane() & 3);
         let row: [In<U32x4>; PARTS] = core::array::from_fn(|r| {
-            a.row(a.rows, block::idx_x() * ROWS + g as u32, 8 * r as u32, record.vectors as u32)
+            a.row(a.rows, place.block * BLOCK_ROWS + g as u32, 8 * r as u32, record.vectors as u32)
         });
         // Four vectors, one a lane of four, hold a number of blocks: of a whole run those 8 apart, of the shorter one those as far
         // apart as it has groups of four lanes.
@@ -153,38 +159,41 @@ pub(super) mod frame {
         let shorter = Record::shorter_run(4 * (blocks - full), BITS as u32) / 4;
         let (full_groups, shorter_groups) = (full / together, shorter / together);
         let groups = full_groups + shorter_groups;
-        let load = |group: u32| -> [[u32; 4]; PARTS] {
-            core::array::from_fn(|r| row[r].ld_nc128((4 * group) as usize + t).0)
-        };
-        a.begin(ROWS, record.vectors as u32);
-        // Weights are asked for before the launches before are waited for, and an iteration ahead.
-        let mut group = warp_index() as u32;
-        let mut next = if group < groups { load(group) } else { [[0; 4]; PARTS] };
-        grid::wait_dependencies();
-        let x = a.x.from(block::idx_y() as usize * len(a.cols, BYTES as u32) as usize);
+        let load =
+            |group: u32| -> [[u32; 4]; PARTS] { core::array::from_fn(|r| row[r].ld_nc128((4 * group) as usize + t).0) };
+        given.begin(WARPS as u32, record.vectors as u32);
+        given.wait();
+        let x = a.x.from(place.column as usize * len(a.cols, BYTES as u32) as usize);
         let shared = record.block_units - 2;
         let scales = row.map(|row| row.from(record.blocks / 16).cast::<u16>());
         let last = last_factor(t);
         let mut acc = [0.0f32; PARTS];
-        while group < groups {
-            let vectors = next;
+        let add_group = |acc: &mut [f32; PARTS], group: u32, vectors: [[u32; 4]; PARTS]| {
             let (first, apart) = if group < full_groups {
                 ((group & !7) * together + (group & 7), 8)
             } else {
                 (full + group - full_groups, shorter_groups)
             };
-            group += WARPS as u32;
-            if group < groups {
-                next = load(group);
-            }
             for part in 0..together as usize {
                 let block = (first + part as u32 * apart) as usize;
                 let words = vectors.map(|v| [v[part * BITS], v[part * BITS + BITS - 1]]);
-                add_block::<BYTES, BITS>(&mut acc, x, block, words, scales.map(|s| s.at(block >> shared)), last);
+                add_block::<BYTES, BITS>(acc, x, block, words, scales.map(|s| s.at(block >> shared)), last);
             }
+        };
+        let mut group = warp as u32;
+        while group < groups {
+            // The vectors of two groups are on the way at once.
+            let behind = group + WARPS as u32;
+            let (vectors, more) = (load(group), behind < groups);
+            let vectors_behind = if more { load(behind) } else { vectors };
+            add_group(&mut acc, group, vectors);
+            if more {
+                add_group(&mut acc, behind, vectors_behind);
+            }
+            group += 2 * WARPS as u32;
         }
         // The rest lies block after block.
-        let mut block = (full + shorter + warp_index() as u32) as usize;
+        let mut block = (full + shorter + warp as u32) as usize;
         while block < blocks as usize {
             let words = core::array::from_fn(|r| {
                 let codes = row[r].cast::<u32>();
@@ -201,17 +210,17 @@ pub(super) mod frame {
             sum += shuffle_xor(FULL, sum, 1);
             sum += shuffle_xor(FULL, sum, 2);
             if t == 0 {
-                sums.set(warp_index() * ROWS as usize + g + 8 * r, sum);
+                sums.set(warp * BLOCK_ROWS as usize + g + 8 * r, sum);
             }
         }
-        sync::block();
-        let place = Place::again();
+        sync_role(role);
+        let place = role.again();
         if place.thread < 32 {
             let mut sum = 0.0;
             for warp in 0..WARPS {
-                sum += sums.get(warp * ROWS as usize + place.thread as usize);
+                sum += sums.get(warp * BLOCK_ROWS as usize + place.thread as usize);
             }
-            a.finish::<{ ROWS as usize }>(place, sum);
+            given.again().finish(role, place, sum);
         }
     }
 }
@@ -248,8 +257,8 @@ macro_rules! entry {
     ) => {
         product! {
             /// A matrix of codes of one or two bits times columns in bit planes.
-            $gemv $Gemv: $X, $blocks, format::$F, units $units, rows of ROWS, len_of::<$bytes>,
-            $shared of WARPS * ROWS as usize, |a, sums| frame::product::<format::$F, $bytes, $bits>(a, sums)
+            $gemv $Gemv: $X, $blocks of THREADS, format::$F, units $units, len_of::<$bytes>,
+            $shared of WARPS * BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F, $bytes, $bits>(a, sums)
         }
     };
     ($($other:tt)*) => {};

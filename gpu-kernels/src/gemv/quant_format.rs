@@ -8,6 +8,9 @@
 //! | `quant_format` | [`NONE`], or a [`QuantFormat`] as a number |
 //! | `quantized` | vectors of 16 bytes, as many for each column as [`QuantFormat::len`] of its elements |
 //! | `group_counters` | u32 `[columns, groups]`, [`groups`] for each column: zero before the first launch, and again after every launch |
+//!
+//! A warp that has all elements that share a scale quantizes them at once. Where several blocks of threads compute those, the counters
+//! tell which of them is the last.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::Activations;
@@ -27,20 +30,28 @@ pub const fn planes_of(format: u32) -> (u32, u32) {
     (2 - format % 2, 1 + (format - 1) / 2)
 }
 
-/// Elements of a group: what a warp quantizes at a time, and a multiple of all blocks that share a scale.
-pub const GROUP: u32 = 128;
-
-/// Counters that a column of `n` elements takes.
+/// Elements of a group, by the number of its format: those that share a scale, which a warp quantizes at a time.
 #[must_use]
-pub const fn groups(n: u32) -> u32 {
-    n.div_ceil(GROUP)
+#[inline(always)]
+pub const fn group(format: u32) -> u32 {
+    if format >= I8 { int8::BLOCK } else { planes::BLOCK }
 }
 
-/// Blocks of a launch along its rows, and so the parts of a sum of squares that [`NEXT`](super::NEXT) gives a column;
-/// `block_rows` rows of weights are a block's.
+/// Counters that a column of `n` elements takes, whatever its format.
 #[must_use]
-pub const fn parts(rows: u32, block_rows: u32, swiglu: bool) -> u32 {
-    rows.div_ceil(if swiglu { block_rows / 2 } else { block_rows })
+pub const fn groups(n: u32) -> u32 {
+    n.div_ceil(int8::BLOCK)
+}
+
+/// Rows of weights of a block of threads of the products that read quantized activations: as many outputs, or with
+/// [`SWIGLU`](super::SWIGLU) half as many.
+pub const BLOCK_ROWS: u32 = 32;
+
+/// Blocks of a launch of theirs along its rows, and so the parts of a sum of squares that [`NEXT`](super::NEXT) gives a column.
+#[must_use]
+#[inline(always)]
+pub const fn parts(rows: u32, swiglu: bool) -> u32 {
+    rows.div_ceil(if swiglu { BLOCK_ROWS / 2 } else { BLOCK_ROWS })
 }
 
 /// Codes of one or two signed bytes with a scale for each 32 columns: what [`int8`](super::int8) multiplies with.
@@ -49,8 +60,6 @@ pub mod int8 {
 
     /// Columns that share a scale.
     pub const BLOCK: u32 = 32;
-    /// Rows of weights of a block of threads.
-    pub const BLOCK_ROWS: u32 = 16;
 
     /// 16 bytes of activations that [`QuantizeI8`](crate::gemv::int8::QuantizeI8) wrote.
     #[derive(Clone, Copy, Debug, PartialEq, Element)]
@@ -83,8 +92,6 @@ pub mod planes {
 
     /// Columns that share a scale.
     pub const BLOCK: u32 = 128;
-    /// Rows of a block of threads: two tiles of the instruction, so that activations are loaded half as often.
-    pub const ROWS: u32 = 32;
 
     /// A vector of activations in the order of weights of two bits.
     #[derive(Clone, Copy, Debug, PartialEq, Element)]
@@ -178,22 +185,12 @@ impl QuantFormat {
     /// Columns that share a scale.
     #[must_use]
     pub fn block(self) -> u32 {
-        if self.is_planes() { planes::BLOCK } else { int8::BLOCK }
+        group(self as u32)
     }
 
     /// Vectors of 16 bytes that a column of `cols` activations takes.
     #[must_use]
     pub fn len(self, cols: u32) -> u64 {
         if self.is_planes() { planes::len(cols, self.bytes()) } else { int8::len(cols, self.bytes()) }
-    }
-
-    /// Rows of weights of a block of threads of the products that read it.
-    fn block_rows(self) -> u32 {
-        if self.is_planes() { planes::ROWS } else { int8::BLOCK_ROWS }
-    }
-
-    /// Parts of a column's sum of squares that products with it write.
-    pub(super) fn parts(self, rows: u32, swiglu: bool) -> u32 {
-        parts(rows, self.block_rows(), swiglu)
     }
 }

@@ -17,13 +17,14 @@
 use super::{
     NEXT, NORM, SWIGLU,
     arguments::QuantizedArguments,
-    epilogue::{Epilogue, Place, inverse_root},
+    epilogue::{Epilogue, inverse_root},
+    quant_format::BLOCK_ROWS,
     quantizer::OutputQuantizer,
 };
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::{
     elementwise::silu,
-    load::{Launched, Source},
+    load::{Launched, Place, Role, Source},
 };
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use warpsmith_device::{
@@ -31,15 +32,63 @@ use warpsmith_device::{
     warp::{FULL, shuffle_xor},
 };
 
-/// Threads of a block.
-#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-const THREADS: u32 = 128;
 /// Columns that a block of threads of a quantizing entry point takes.
 pub const COLUMNS: u32 = 512;
 
+/// Where a product finds what it got, and which block of it is meant.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+pub(crate) trait Given: Copy {
+    /// Whose block.
+    type Role: Role;
+    /// Which.
+    fn role(self) -> Self::Role;
+    /// What the product got.
+    unsafe fn args(self) -> Args;
+    /// The same, found anew: what is kept over a loop costs registers in it.
+    unsafe fn again(self) -> Args;
+    /// The start of a block of `warps` warps, whose rows of weights have `vectors` vectors each.
+    unsafe fn begin(self, warps: u32, vectors: u32);
+    /// What launches before wrote may be read from here on.
+    unsafe fn wait(self);
+}
+
+/// The arguments of an entry point.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+impl Given for Args {
+    type Role = Launched;
+    #[inline(always)]
+    fn role(self) -> Launched {
+        Launched
+    }
+    #[inline(always)]
+    unsafe fn args(self) -> Args {
+        self
+    }
+    #[inline(always)]
+    unsafe fn again(self) -> Args {
+        self
+    }
+    /// The launch behind may begin, and the first weights are asked for: as many lines of each row as there are warps.
+    #[inline(always)]
+    unsafe fn begin(self, warps: u32, vectors: u32) {
+        grid::launch_dependents();
+        let thread = thread::idx_x();
+        // SAFETY: as in `row`.
+        unsafe {
+            let row = self.row(self.rows, block::idx_x() * BLOCK_ROWS + thread / warps, 0, vectors);
+            self.epilogue.ask(row, vectors as usize, (thread % warps) as usize);
+        }
+    }
+    #[inline(always)]
+    unsafe fn wait(self) {
+        grid::wait_dependencies();
+    }
+}
+
 /// What a product got; `x` holds the activations of all columns.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-pub(super) struct Args {
+#[derive(Clone, Copy)]
+pub(crate) struct Args {
     pub weights: In<U32x4>,
     pub x: In<U32x4>,
     pub rows: u32,
@@ -59,7 +108,7 @@ impl Args {
     /// The arguments of an entry point.
     ///
     /// # Safety
-    /// What is awaited is not read before [`begin`](Args::begin), and `x` holds vectors of 16 bytes.
+    /// What is awaited is not read before [`begin`](Given::begin), and `x` holds vectors of 16 bytes.
     #[inline(always)]
     pub(super) unsafe fn of<X: Element>(given: QuantizedArguments<X>) -> Args {
         // SAFETY: the caller's promise.
@@ -97,24 +146,11 @@ impl Args {
         unsafe { self.weights.from((u64::from(row) * u64::from(vectors)) as usize) }
     }
 
-    /// The start of every product, of `block_rows` rows of `vectors` vectors each a block: the launch behind may begin, and weights
-    /// are asked for. Whoever calls it waits for the launches before, once it has loaded what they do not write.
-    #[inline(always)]
-    pub(super) unsafe fn begin(&self, block_rows: u32, vectors: u32) {
-        grid::launch_dependents();
-        let (thread, lines) = (thread::idx_x(), THREADS / block_rows);
-        // SAFETY: as in `row`.
-        unsafe {
-            let row = self.row(self.rows, block::idx_x() * block_rows + thread / lines, 0, vectors);
-            self.epilogue.ask(row, vectors as usize, (thread % lines) as usize);
-        }
-    }
-
-    /// A block's outputs from the products of its `N` rows of weights, of which lane `l` has that of number `l`.
+    /// A block's outputs from the products of its rows of weights, of which lane `l` has that of number `l`.
     ///
     /// All lanes of the block's first warp make this call.
     #[inline(always)]
-    pub(super) unsafe fn finish<const N: usize>(&self, place: Place, mut product: f32) {
+    pub(super) unsafe fn finish(&self, role: impl Role, place: Place, mut product: f32) {
         let Args { epilogue, rows, quantizer, .. } = self;
         // SAFETY: the caller's promise: all lanes are here, and rows below `rows` are outputs.
         unsafe {
@@ -126,23 +162,28 @@ impl Args {
                 let up = shuffle_xor(FULL, product, 1);
                 product = silu(product) * up;
             }
-            let first = (place.block * N as u32) >> epilogue.shift();
+            let first = (place.block * BLOCK_ROWS) >> epilogue.shift();
             let row = first + (lane >> epilogue.shift());
-            let mut square = 0.0;
-            if lane < N as u32 && lane & epilogue.shift() == 0 && row < *rows {
-                square = epilogue.write(column, row as usize, product);
+            let mut written = [0.0; 2];
+            if lane & epilogue.shift() == 0 && row < *rows {
+                written = epilogue.write(column, row as usize, product);
             }
+            let [value, square] = written;
             if epilogue.has(NEXT) {
                 let sum = warp::sum_f32(square);
                 if lane == 0 {
-                    epilogue.write_sum(column, Launched, sum);
+                    epilogue.write_sum(column, role, sum);
                 }
             }
             if let Some(quantizer) = quantizer {
-                let values =
-                    if epilogue.has(NEXT) { epilogue.scaled } else { epilogue.y }.from(column * epilogue.y_stride);
-                let n = (N as u32 >> epilogue.shift()).min(rows - first);
-                quantizer.bring(values.into(), column, *rows, first, n);
+                if quantizer.in_bytes() && !epilogue.has(SWIGLU) {
+                    // A unit, and a lane has each of its elements.
+                    quantizer.unit(column, *rows, place.block as usize, value);
+                } else {
+                    let values = if epilogue.has(NEXT) { epilogue.scaled } else { epilogue.y };
+                    let n = (BLOCK_ROWS >> epilogue.shift()).min(rows - first);
+                    quantizer.bring(values.from(column * epilogue.y_stride).into(), column, *rows, first, n);
+                }
             }
         }
     }
@@ -195,11 +236,11 @@ macro_rules! quantizer {
 /// A product and its contract; `units`: the largest `block_units`, 0 where the format has its own.
 macro_rules! product {
     (
-        $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $F:ty, units $units:literal,
-        rows of $rows:expr, $len:expr, $shared:ident of $sums:expr, |$args:ident, $memory:ident| $body:expr
+        $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal of $threads:expr, $F:ty, units $units:literal,
+        $len:expr, $shared:ident of $sums:expr, |$args:ident, $memory:ident| $body:expr
     ) => {
         arguments! { quantized $X product_entry (
-            $(#[$doc])* $name $Name: $X, $min_blocks, $F, $units, $rows, $len, $shared, $sums, $args, $memory, $body
+            $(#[$doc])* $name $Name: $X, $min_blocks, $threads, $F, $units, $len, $shared, $sums, $args, $memory, $body
         ) }
     };
 }
@@ -207,13 +248,13 @@ macro_rules! product {
 macro_rules! product_entry {
     (
         (
-            $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $F:ty, $units:literal, $rows:expr, $len:expr,
+            $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $threads:expr, $F:ty, $units:literal, $len:expr,
             $shared:ident, $sums:expr, $args:ident, $memory:ident, $body:expr
         )
         $($argument:ident: ($($ty:tt)*),)*
     ) => {
         $(#[$doc])*
-        #[kernel(block = 128, min_blocks = $min_blocks, family = "gemv")]
+        #[kernel(block = $threads, min_blocks = $min_blocks, family = "gemv")]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($argument: $($ty)*,)*) {
             let $memory = shared_array!($shared: [f32; $sums]);
@@ -228,11 +269,11 @@ macro_rules! product_entry {
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
                 let swiglu = self.flags & super::SWIGLU != 0;
-                super::contract::grid(super::quant_format::parts(self.rows, $rows, swiglu), self.columns)
+                super::contract::grid(super::quant_format::parts(self.rows, swiglu), self.columns)
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Limits, check_quantized};
-                let limits = Limits { column: $len(self.cols), most_units: $units, block_rows: $rows };
+                let limits = Limits { column: $len(self.cols), most_units: $units };
                 check_quantized::<$F, _>(Self::META, &self.seen(), &limits)
             }
         }

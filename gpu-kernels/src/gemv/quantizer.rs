@@ -1,9 +1,8 @@
 //! How activations are quantized on the device: by launches that do nothing else ([`Quantize`](super::Quantize)), and by kernels
-//! that quantize what they compute. Of those, the warp that brings the last elements of a group, of whatever block, quantizes
-//! them all; that gives the codes that a launch would give, to the bit.
+//! that quantize what they compute, to the codes that a launch would give, to the bit. Of those, the warp that has all elements that
+//! share a scale quantizes them; where no warp has, the one that brings the last elements of a group, of whatever block, does.
 
-use super::quant_format::{GROUP, I8, I16, NONE, groups, int8, planes, planes_of};
-use crate::format::decode::QUADS;
+use super::quant_format::{I8, I16, NONE, group, groups, int8, planes, planes_of};
 use crate::load::{Source, lane};
 use warpsmith_device::{
     prelude::*,
@@ -37,47 +36,32 @@ impl Rounding {
     }
 }
 
-/// A lane rounds the four columns of `x` from `c` on to codes of `bytes` bytes, eight lanes a unit.
+/// A warp writes unit `u` of `units` of codes of `bytes` bytes, of which lane `l` has activation `l`.
 ///
-/// All lanes of the warp make this call, for columns that follow one another from a multiple of [`int8::BLOCK`] on.
+/// All lanes of the warp make this call.
 #[device]
-pub unsafe fn quantize_int(bytes: u32, x: impl Fn(usize) -> [f32; 4], to: Out<U32x4>, c: usize, cols: usize) {
-    // Lanes behind the last column stay for the shuffles.
-    let v = if c < cols { x(c) } else { [0.0; 4] };
-    let (mut largest, mut finite) = (0.0f32, true);
-    for i in 0..4 {
-        largest = math::max(largest, v[i].abs());
-        finite &= v[i].abs() < f32::INFINITY;
-    }
-    let largest = reduce_group::<8, f32>(largest, math::max);
-    let finite = reduce_group::<8, u32>(finite as u32, |a, b| a & b) != 0;
+pub unsafe fn quantize_unit(bytes: u32, v: f32, to: Out<U32x4>, u: usize, units: usize) {
+    let largest = warp::max_f32(v.abs());
+    let finite = warp::all(FULL, v.abs() < f32::INFINITY);
     let (most, step) = if bytes == 1 { range(int8::most(1)) } else { range(int8::most(2)) };
-    let rounding = Rounding::new(largest, most);
-    let (mut high, mut low, mut sum) = (0, 0, 0);
-    for i in 0..4 {
-        let code = rounding.code(v[i]);
-        sum += code;
+    let code = Rounding::new(largest, most).code(v);
+    let (half, i) = (lane() / 16, lane() % 16);
+    let at = |vectors: usize| 16 * ((vectors + half) * units + u) + i;
+    let codes = to.cast::<u8>();
+    if bytes == 2 {
         // Both bytes are signed: the lower one takes from the higher one what it lacks.
-        high |= ((code + 128) as u32 >> 8 & 0xFF) << (8 * i);
-        low |= (code as u32 & 0xFF) << (8 * i);
+        codes.set(at(0), ((code + 128) >> 8) as u8);
     }
-    let half = reduce_group::<4, i32>(sum, |a, b| a + b);
-    let other = shuffle_xor(FULL, half, 4);
-    if c < cols {
-        let (units, u, q) = (cols / int8::BLOCK as usize, c / int8::BLOCK as usize, c / 4 % QUADS);
-        let (words, at) = (to.cast::<u32>(), 4 * (q / 4 * units + u) + q % 4);
-        words.set(at, if bytes == 1 { low } else { high });
-        if bytes == 2 {
-            words.set(8 * units + at, low);
-        }
-        if q == 0 {
-            let d = if finite { largest * step } else { f32::NAN }.to_bits();
-            if bytes == 1 {
-                let sums = (half as u32 & 0xFFFF) | (other as u32) << 16;
-                to.from(2 * units).cast::<U32x2>().set(u, U32x2([d, sums]));
-            } else {
-                to.set(4 * units + u, U32x4([d, half as u32, other as u32, (half + other) as u32]));
-            }
+    codes.set(at(if bytes == 1 { 0 } else { 2 }), code as u8);
+    let sum = reduce_group::<16, i32>(code, |a, b| a + b);
+    let other = shuffle_xor(FULL, sum, 16);
+    if lane() == 0 {
+        let d = if finite { largest * step } else { f32::NAN }.to_bits();
+        if bytes == 1 {
+            let sums = (sum as u32 & 0xFFFF) | (other as u32) << 16;
+            to.from(2 * units).cast::<U32x2>().set(u, U32x2([d, sums]));
+        } else {
+            to.set(4 * units + u, U32x4([d, sum as u32, other as u32, (sum + other) as u32]));
         }
     }
 }
@@ -162,21 +146,35 @@ impl OutputQuantizer {
         if quant_format == NONE { None } else { Some(OutputQuantizer { quant_format, to, group_counters }) }
     }
 
+    /// Whether the codes are bytes, in blocks of as many activations as a warp has lanes.
+    #[inline(always)]
+    pub fn in_bytes(&self) -> bool {
+        self.quant_format >= I8
+    }
+
+    /// Elements of a group.
+    #[inline(always)]
+    pub fn group(&self) -> u32 {
+        group(self.quant_format)
+    }
+
     /// Elements `first` to `first + n - 1` of column `column`, all of one group, are there: the warp wrote them to `values`, or its
     /// block before a barrier. `cols` elements are a column's, which begins where `values` does.
     ///
     /// All lanes of the warp make this call, and nobody brings an element twice.
     #[device]
     pub unsafe fn bring(self, values: Source, column: usize, cols: u32, first: u32, n: u32) {
-        let group = first / GROUP;
+        let (size, number) = (self.group(), first / self.group());
+        let whole = (cols - number * size).min(size);
         // What the lanes wrote is before the counter for lane 0, by the barrier, and so for who counts after it; and what those
         // before wrote is before what the lanes read, by the second.
         sync::warp(FULL);
-        let mut all = 0;
-        if lane() == 0 {
-            let counter = self.group_counters.ptr_at(column * groups(cols) as usize + group as usize);
+        // If nobody else has a part of it, nobody counts.
+        let mut all = u32::from(n == whole);
+        if all == 0 && lane() == 0 {
+            let counter = self.group_counters.ptr_at(column * groups(cols) as usize + number as usize);
             let before = atomic::fetch_add(counter, n, Order::AcqRel, Scope::Gpu);
-            if before + n == (cols - group * GROUP).min(GROUP) {
+            if before + n == whole {
                 atomic::store(counter, 0, Order::Relaxed, Scope::Gpu);
                 all = 1;
             }
@@ -185,16 +183,22 @@ impl OutputQuantizer {
         if warp::shuffle_idx(FULL, all, 0) == 0 {
             return;
         }
-        // Not by vectors: columns may begin anywhere.
-        let four = |c: usize| [0, 1, 2, 3].map(|i| unsafe { values.at(c + i) });
-        if self.quant_format >= I8 {
-            let bytes = if self.quant_format == I16 { 2 } else { 1 };
-            let to = self.to.from(column * int8::len(cols, bytes) as usize);
-            quantize_int(bytes, four, to, GROUP as usize * group as usize + 4 * lane(), cols as usize);
+        if self.in_bytes() {
+            self.unit(column, cols, number as usize, values.at((number * size) as usize + lane()));
         } else {
             let (bytes, bits) = planes_of(self.quant_format);
             let to = self.to.from(column * planes::len(cols, bytes) as usize);
-            quantize_planes(bytes as usize, bits as usize, |c| unsafe { values.at(c) }, to, group as usize);
+            quantize_planes(bytes as usize, bits as usize, |c| unsafe { values.at(c) }, to, number as usize);
         }
+    }
+
+    /// Unit `u` of a column of `cols` elements, in bytes; lane `l` has element `l` of it.
+    ///
+    /// All lanes of the warp make this call.
+    #[device]
+    pub unsafe fn unit(self, column: usize, cols: u32, u: usize, v: f32) {
+        let bytes = if self.quant_format == I16 { 2 } else { 1 };
+        let to = self.to.from(column * int8::len(cols, bytes) as usize);
+        quantize_unit(bytes, v, to, u, (cols / int8::BLOCK) as usize);
     }
 }

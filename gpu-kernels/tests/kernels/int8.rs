@@ -161,7 +161,9 @@ fn what_is_not_finite_spreads_and_zeros_stay() {
 fn results_do_not_depend_on_the_other_rows() {
     let (mut gpu, mut rng) = (Gpu::new(), Rng(83));
     let products = [Product::Int8, Product::Int16];
-    for (format, product) in [Format::Q4_0, Format::Q8_0, Format::Q6_K].into_iter().flat_map(|f| products.map(|p| (f, p))) {
+    for (format, product) in
+        [Format::Q4_0, Format::Q8_0, Format::Q6_K].into_iter().flat_map(|f| products.map(|p| (f, p)))
+    {
         let t = Tensor::random(&mut rng, format, 19, 1280);
         let x = rng.floats(1280);
         let (row, all) = (t.bytes.len() / 19, run(&mut gpu, &t, &x, product));
@@ -223,19 +225,19 @@ fn contracts_name_the_argument() {
     assert_eq!(argument(norm(1, 6, 1e-6)), "sums");
     assert_eq!(argument(norm(2, 13, 1e-6)), "sums");
     assert_eq!(argument(norm(1, 7, f32::NAN)), "eps");
-    // 160 outputs: a group, and a unit of another.
+    // 160 outputs: five blocks of codes as bytes, and no whole number of those of bit planes.
     let coding = |rows: u32, quant_format: u32, quantized, counters| {
         let outputs = (rows, quant_format, quantized, counters);
         with(22 * rows as usize, 80, 2 * rows as usize, 512, 2, 0, (0, 0.0), outputs)
     };
     let [bits, bytes] = [QuantFormat::PlanesQ2I16, QuantFormat::I8].map(|c| c as u32);
-    assert!(coding(160, bytes, 26, 4).is_ok() && coding(128, bits, 36, 2).is_ok());
-    assert_eq!(argument(coding(160, bytes, 25, 4)), "quantized");
-    assert_eq!(argument(coding(160, bytes, 26, 3)), "group_counters");
-    assert_eq!(argument(coding(144, bytes, 26, 4)), "rows");
-    assert_eq!(argument(coding(160, bits, 72, 4)), "rows");
-    assert_eq!(argument(coding(128, bits, 35, 2)), "quantized");
-    assert_eq!(argument(coding(160, 7, 26, 4)), "quant_format");
+    assert!(coding(160, bytes, 26, 10).is_ok() && coding(128, bits, 36, 8).is_ok());
+    assert_eq!(argument(coding(160, bytes, 25, 10)), "quantized");
+    assert_eq!(argument(coding(160, bytes, 26, 9)), "group_counters");
+    assert_eq!(argument(coding(144, bytes, 26, 10)), "rows");
+    assert_eq!(argument(coding(160, bits, 72, 10)), "rows");
+    assert_eq!(argument(coding(128, bits, 35, 8)), "quantized");
+    assert_eq!(argument(coding(160, 7, 26, 10)), "quant_format");
     // SAFETY: as above.
     let quantize = |address, x, quantized, columns| unsafe {
         QuantizeI8 {

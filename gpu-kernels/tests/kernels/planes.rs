@@ -176,9 +176,12 @@ fn results_do_not_depend_on_the_other_rows() {
 #[test]
 fn results_do_not_depend_on_the_other_columns() {
     let (mut gpu, mut rng) = (Gpu::new(), Rng(74));
-    for (format, product) in
-        [(Format::Q1_0, Product::Int16), (Format::TQ2_0_G128, Product::Int8), (Format::Q4_K, Product::Int8), (Format::Q4_K, Product::Int16)]
-    {
+    for (format, product) in [
+        (Format::Q1_0, Product::Int16),
+        (Format::TQ2_0_G128, Product::Int8),
+        (Format::Q4_K, Product::Int8),
+        (Format::Q4_K, Product::Int16),
+    ] {
         let (rows, cols, parts) = (37, 768, 5);
         let t = Tensor::random(&mut rng, format, rows, cols);
         let mut floats = |n| -> Vec<Vec<f32>> { (0..3).map(|_| rng.floats(n)).collect() };

@@ -5,7 +5,7 @@ use super::{
     Column, Layer, THREADS, parts, positions, splits,
 };
 use crate::{
-    gemv::{quant_format::GROUP, quantizer::OutputQuantizer},
+    gemv::quantizer::OutputQuantizer,
     head::{Turn, turned},
     kv::cached::{Cached, Rows, store_row},
     layer::FUSED,
@@ -340,9 +340,10 @@ unsafe fn quantize(a: &Args, quantizer: OutputQuantizer, role: impl Role) {
     let (of_group, cols) = (a.layer.group() * a.layer.head_dim, a.layer.q_heads * a.layer.head_dim);
     let (from, to) = (spot.head * of_group, (spot.head + 1) * of_group);
     let y = a.y.from(spot.column * a.y_stride as usize);
-    let mut group = from / GROUP + warp_index() as u32;
-    while group * GROUP < to {
-        let (first, end) = ((group * GROUP).max(from), ((group + 1) * GROUP).min(to));
+    let size = quantizer.group();
+    let mut group = from / size + warp_index() as u32;
+    while group * size < to {
+        let (first, end) = ((group * size).max(from), ((group + 1) * size).min(to));
         quantizer.bring(y.into(), spot.column, cols, first, end - first);
         group += WARPS as u32;
     }

@@ -119,7 +119,7 @@ macro_rules! formats {
             Q4_0 {
                 embed { embed_q4_0 EmbedQ40 EMBED_Q4_0 }
                 product { 3: gemv_q4_0 GemvQ40 GEMV_Q4_0, gemm_q4_0 GemmQ40 GEMM_Q4_0 }
-                quantized { I8: 4, gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8; I16: 4, gemv_q4_0_i16 GemvQ40I16 GEMV_Q4_0_I16; }
+                quantized { I8: 2, gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8; I16: 2, gemv_q4_0_i16 GemvQ40I16 GEMV_Q4_0_I16; }
                 persistent { 3 }
                 budget { family "Q4_0" Q4_0, 4: Some(Int16) = 2.1; }
                 stored {
@@ -130,7 +130,7 @@ macro_rules! formats {
             Q4_1 {
                 embed { embed_q4_1 EmbedQ41 EMBED_Q4_1 }
                 product { 3: gemv_q4_1 GemvQ41 GEMV_Q4_1, gemm_q4_1 GemmQ41 GEMM_Q4_1 }
-                quantized { I16: 4, gemv_q4_1_i16 GemvQ41I16 GEMV_Q4_1_I16; }
+                quantized { I16: 2, gemv_q4_1_i16 GemvQ41I16 GEMV_Q4_1_I16; }
                 persistent { }
                 budget { none "a format without a family; as Q4_0, with an offset" }
                 stored {
@@ -141,7 +141,7 @@ macro_rules! formats {
             Q5_0 {
                 embed { embed_q5_0 EmbedQ50 EMBED_Q5_0 }
                 product { 3: gemv_q5_0 GemvQ50 GEMV_Q5_0, gemm_q5_0 GemmQ50 GEMM_Q5_0 }
-                quantized { I16: 4, gemv_q5_0_i16 GemvQ50I16 GEMV_Q5_0_I16; }
+                quantized { I16: 2, gemv_q5_0_i16 GemvQ50I16 GEMV_Q5_0_I16; }
                 persistent { }
                 budget { none "formats without a family; nearest is Q5_K" }
                 stored {
@@ -152,7 +152,7 @@ macro_rules! formats {
             Q5_1 {
                 embed { embed_q5_1 EmbedQ51 EMBED_Q5_1 }
                 product { 3: gemv_q5_1 GemvQ51 GEMV_Q5_1, gemm_q5_1 GemmQ51 GEMM_Q5_1 }
-                quantized { I16: 4, gemv_q5_1_i16 GemvQ51I16 GEMV_Q5_1_I16; }
+                quantized { I16: 2, gemv_q5_1_i16 GemvQ51I16 GEMV_Q5_1_I16; }
                 persistent { }
                 budget { none "formats without a family; nearest is Q5_K" }
                 stored {
@@ -163,7 +163,7 @@ macro_rules! formats {
             Q8_0 {
                 embed { embed_q8_0 EmbedQ80 EMBED_Q8_0 }
                 product { 3: gemv_q8_0 GemvQ80 GEMV_Q8_0, gemm_q8_0 GemmQ80 GEMM_Q8_0 }
-                quantized { I8: 4, gemv_q8_0_i8 GemvQ80I8 GEMV_Q8_0_I8; I16: 4, gemv_q8_0_i16 GemvQ80I16 GEMV_Q8_0_I16; }
+                quantized { I8: 2, gemv_q8_0_i8 GemvQ80I8 GEMV_Q8_0_I8; I16: 2, gemv_q8_0_i16 GemvQ80I16 GEMV_Q8_0_I16; }
                 persistent { 4 }
                 budget { family "Q8_0" Q8_0, 8: Some(Int16) = 3.0; }
                 stored {
@@ -196,7 +196,7 @@ macro_rules! formats {
             Q4_K {
                 embed { embed_q4_k EmbedQ4K EMBED_Q4_K }
                 product { 3: gemv_q4_k GemvQ4K GEMV_Q4_K, gemm_q4_k GemmQ4K GEMM_Q4_K }
-                quantized { I8: 4, gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8; I16: 4, gemv_q4_k_i16 GemvQ4KI16 GEMV_Q4_K_I16; }
+                quantized { I8: 2, gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8; I16: 2, gemv_q4_k_i16 GemvQ4KI16 GEMV_Q4_K_I16; }
                 persistent { 5 }
                 budget { family "Q4_K" Q4_K, 4: Some(Int16) = 2.1; }
                 stored {
@@ -207,7 +207,7 @@ macro_rules! formats {
             Q5_K {
                 embed { embed_q5_k EmbedQ5K EMBED_Q5_K }
                 product { 3: gemv_q5_k GemvQ5K GEMV_Q5_K, gemm_q5_k GemmQ5K GEMM_Q5_K }
-                quantized { I8: 3, gemv_q5_k_i8 GemvQ5KI8 GEMV_Q5_K_I8; I16: 3, gemv_q5_k_i16 GemvQ5KI16 GEMV_Q5_K_I16; }
+                quantized { I8: 1, gemv_q5_k_i8 GemvQ5KI8 GEMV_Q5_K_I8; I16: 1, gemv_q5_k_i16 GemvQ5KI16 GEMV_Q5_K_I16; }
                 persistent { 6 }
                 budget { family "Q5_K" Q5_K, 5: Some(Int16) = 2.6; }
                 stored {
@@ -218,7 +218,7 @@ macro_rules! formats {
             Q6_K {
                 embed { embed_q6_k EmbedQ6K EMBED_Q6_K }
                 product { 3: gemv_q6_k GemvQ6K GEMV_Q6_K, gemm_q6_k GemmQ6K GEMM_Q6_K }
-                quantized { I8: 4, gemv_q6_k_i8 GemvQ6KI8 GEMV_Q6_K_I8; I16: 4, gemv_q6_k_i16 GemvQ6KI16 GEMV_Q6_K_I16; }
+                quantized { I8: 2, gemv_q6_k_i8 GemvQ6KI8 GEMV_Q6_K_I8; I16: 2, gemv_q6_k_i16 GemvQ6KI16 GEMV_Q6_K_I16; }
                 persistent { 7 }
                 budget { family "Q6_K" Q6_K, 6: Some(Int16) = 3.1; }
                 stored {
@@ -229,7 +229,7 @@ macro_rules! formats {
             IQ4_NL {
                 embed { embed_iq4_nl EmbedIq4Nl EMBED_IQ4_NL }
                 product { 3: gemv_iq4_nl GemvIq4Nl GEMV_IQ4_NL, gemm_iq4_nl GemmIq4Nl GEMM_IQ4_NL }
-                quantized { I16: 4, gemv_iq4_nl_i16 GemvIq4NlI16 GEMV_IQ4_NL_I16; }
+                quantized { I16: 2, gemv_iq4_nl_i16 GemvIq4NlI16 GEMV_IQ4_NL_I16; }
                 persistent { }
                 budget { none "formats without a family; four bits by a table" }
                 stored {
@@ -240,7 +240,7 @@ macro_rules! formats {
             IQ4_XS {
                 embed { embed_iq4_xs EmbedIq4Xs EMBED_IQ4_XS }
                 product { 3: gemv_iq4_xs GemvIq4Xs GEMV_IQ4_XS, gemm_iq4_xs GemmIq4Xs GEMM_IQ4_XS }
-                quantized { I16: 4, gemv_iq4_xs_i16 GemvIq4XsI16 GEMV_IQ4_XS_I16; }
+                quantized { I16: 2, gemv_iq4_xs_i16 GemvIq4XsI16 GEMV_IQ4_XS_I16; }
                 persistent { }
                 budget { none "formats without a family; four bits by a table" }
                 stored {
@@ -251,7 +251,7 @@ macro_rules! formats {
             MXFP4 {
                 embed { embed_mxfp4 EmbedMxfp4 EMBED_MXFP4 }
                 product { 3: gemv_mxfp4 GemvMxfp4 GEMV_MXFP4, gemm_mxfp4 GemmMxfp4 GEMM_MXFP4 }
-                quantized { I16: 4, gemv_mxfp4_i16 GemvMxfp4I16 GEMV_MXFP4_I16; }
+                quantized { I16: 2, gemv_mxfp4_i16 GemvMxfp4I16 GEMV_MXFP4_I16; }
                 persistent { }
                 budget { none "formats without a family; four bits by a table" }
                 stored {
