@@ -11,14 +11,14 @@ use device::*;
 use gpu_kernels::format::Format;
 use warpsmith_driver_api::software;
 use warpsmith_host::decode::{
-    DecodeError, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Sequence, SequenceOptions,
+    Activations, DecodeError, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Sequence, SequenceOptions,
 };
 use warpsmith_host::gguf::Gguf;
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::reference::Reference;
 
 fn decoder(model: &Model, batch: usize, mode: Mode) -> Decoder {
-    Decoder::new(model, DecoderOptions { batch, mode, ..Default::default() }).unwrap()
+    Decoder::new(model, DecoderOptions { batch, mode, activations: Activations::F32, ..Default::default() }).unwrap()
 }
 
 fn empty(model: &Model, kv: KvType) -> Sequence {
@@ -129,7 +129,7 @@ fn a_prompt_gives_the_same_bits_however_it_is_cut() {
     for kv in KvType::ALL {
         let want = alone(&model, 0, 150, kv);
         for chunk in [1, 2, 7, 64] {
-            let options = DecoderOptions { chunk, ..Default::default() };
+            let options = DecoderOptions { chunk, activations: Activations::F32, ..Default::default() };
             let mut decoder = Decoder::new(&model, options).unwrap();
             let mut s = empty(&model, kv);
             decoder.prefill(&mut s, &tokens[..40]).unwrap();
@@ -156,7 +156,8 @@ fn fast_prompts_lie_within_the_bounds_and_leave_the_same_cache() {
     {
         let file = m.file();
         let model = load(&file);
-        let options = DecoderOptions { fast_prefill: true, chunk: 48, ..Default::default() };
+        let options =
+            DecoderOptions { fast_prefill: true, chunk: 48, activations: Activations::F32, ..Default::default() };
         let (mut fast, mut s) = (Decoder::new(&model, options).unwrap(), empty(&model, kv));
         let (mut exact, mut same) = (decoder(&model, 1, Mode::Eager), empty(&model, kv));
         let tokens: Vec<u32> = (0..90).map(|p| text(0, p, m.vocab)).collect();

@@ -109,9 +109,18 @@ pub(crate) mod frame {
             for r in 0..ROWS {
                 let codes = F::codes_of(memory[r], record, u, words[r]);
                 let scales = F::scales(memory[r], record, u);
+                if F::SCALES == 1 {
+                    // The scale last: alone it may be as large as a number can be.
+                    let dot = x.d * F::dot::<InMemory, BYTES>(&codes, 0, &x.codes, x.sum) as f32;
+                    acc[r] = math::fma(scales.scale[0], dot, acc[r]);
+                    if F::SHIFTED {
+                        acc[r] = math::fma(scales.shift[0], x.d * x.sum as f32, acc[r]);
+                    }
+                    continue;
+                }
                 let mut sum = 0.0;
-                for part in 0..F::SCALES {
-                    let of_x = if F::SCALES == 1 { x.sum } else { x.sums[part] };
+                for part in 0..2 {
+                    let of_x = x.sums[part];
                     let dot = F::dot::<InMemory, BYTES>(&codes, part, &x.codes, of_x) as f32;
                     sum = if part == 0 { scales.scale[0] * dot } else { math::fma(scales.scale[part], dot, sum) };
                     if F::SHIFTED {

@@ -92,6 +92,9 @@ pub(crate) mod frame {
     /// are loaded half as often.
     const PARTS: usize = BLOCK_ROWS as usize / 8;
 
+    /// Whether the vectors of two groups of blocks are on the way at once.
+    const AHEAD: bool = cfg!(target_feature = "sm_80");
+
     /// Adds a block to what a lane has of its rows. The result is to be multiplied by `4^t`, and with two bits by -1/2.
     #[inline(always)]
     unsafe fn add_block<const BYTES: usize, const BITS: usize>(
@@ -182,15 +185,15 @@ pub(crate) mod frame {
         };
         let mut group = warp as u32;
         while group < groups {
-            // The vectors of two groups are on the way at once.
+            // The vectors of two groups are on the way at once; before sm_80, where the product of bits is many instructions, of one.
             let behind = group + WARPS as u32;
-            let (vectors, more) = (load(group), behind < groups);
+            let (vectors, more) = (load(group), AHEAD && behind < groups);
             let vectors_behind = if more { load(behind) } else { vectors };
             add_group(&mut acc, group, vectors);
             if more {
                 add_group(&mut acc, behind, vectors_behind);
             }
-            group += 2 * WARPS as u32;
+            group += if AHEAD { 2 } else { 1 } * WARPS as u32;
         }
         // The rest lies block after block.
         let mut block = (full + shorter + warp as u32) as usize;
