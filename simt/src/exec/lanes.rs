@@ -7,6 +7,7 @@
 //! `each2` and its like always use the plain loop: for functions that do not vectorise.
 
 use std::array::from_fn;
+use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -161,8 +162,9 @@ pub(super) type Spare<T> = MaybeUninit<[Chunk<T>; 4]>;
 /// Neither takes a closure with that loop: what a compiler does not inline is compiled without the features of the handler.
 #[inline(always)]
 pub(super) unsafe fn target<R: Lane>(cx: &Cx, op: &Op, spare: &mut Spare<R>) -> *mut Chunk<R> {
+    // Where the spare row is, is kept from the compiler: knowing it, LLVM 22 stores lane by lane instead of eight at once.
     // SAFETY: the contract of handlers: the destination is a row of the frame.
-    if cx.active == !0 { unsafe { cx.dst(op.d).cast() } } else { spare.as_mut_ptr().cast() }
+    if cx.active == !0 { unsafe { cx.dst(op.d).cast() } } else { black_box(spare.as_mut_ptr()).cast() }
 }
 
 /// Keeps what the destination held in lanes that are not active; [`target`] was filled.
