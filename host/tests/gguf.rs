@@ -116,6 +116,30 @@ fn what_the_writer_writes_is_read_back() {
     assert!(matches!(e, GgufError::WriteLength { expected: 18, actual: 17, .. }), "{e}");
 }
 
+/// A header is read in pieces, of which the first is a mebibyte: here it ends in the third.
+#[test]
+fn a_header_of_several_megabytes_is_read_to_its_end() {
+    let words: Vec<String> = (0..200_000).map(|i| format!("word{i:06}")).collect();
+    let mut w = small().writer();
+    w.key("tokenizer.ggml.tokens", words.clone());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.gguf");
+    std::fs::write(&path, w.to_bytes()).unwrap();
+    let file = Gguf::open(&path).unwrap();
+    assert!(file.data_offset() > 3 << 20, "{}", file.data_offset());
+    let Some(Value::Array(tokens)) = file.get("tokenizer.ggml.tokens") else { panic!("no tokens") };
+    assert!(tokens.iter().eq(words.iter().map(|w| Value::String(w))));
+    // Its tensors lie behind it.
+    let small = Gguf::from_bytes(small().writer().to_bytes()).unwrap();
+    for t in small.tensors() {
+        let (a, b) = (small.tensor(&t.name).unwrap().data, file.tensor(&t.name).unwrap().data);
+        assert_eq!(a.to_vec().unwrap(), b.to_vec().unwrap(), "{}", t.name);
+    }
+    // The same cut short in its third piece.
+    std::fs::write(&path, &w.to_bytes()[..5 << 19]).unwrap();
+    assert!(matches!(Gguf::open(&path), Err(GgufError::Truncated { .. })));
+}
+
 #[test]
 fn every_truncation_is_an_error() {
     let whole = small_bytes();
