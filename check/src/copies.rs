@@ -7,13 +7,14 @@
 use super::checker::{Checker, RawFinding, RawSite};
 use super::defect::Verb;
 use super::init::shared_address;
+use super::pieces;
 use super::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::bounds::Place;
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
 use warpsmith_simt::machine::note::{Note, Notes, Role, Taint};
 use warpsmith_simt::machine::remote::Target;
 use warpsmith_simt::machine::words::{Bulk, Words};
-use warpsmith_simt::machine::{Cx, LANES, Op, bulk, fill, fragment, uniform};
+use warpsmith_simt::machine::{Cx, LANES, Op, bulk, fill, uniform};
 
 /// A copy under way.
 #[derive(Clone, Copy)]
@@ -143,15 +144,8 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
             }
         }
         Role::MatrixAccess if copies.under_way > 0 => {
-            let mut pieces = Vec::new();
             // SAFETY: by the contract.
-            unsafe {
-                match note.taint {
-                    Taint::LoadMatrix | Taint::StoreMatrix => fragment::matrix_pieces(cx, op, |p| pieces.push(p)),
-                    _ => fragment::tile_pieces(cx, op, |p| pieces.push(p)),
-                }
-            }
-            let stores = matches!(note.taint, Taint::StoreMatrix | Taint::StoreTile);
+            let (pieces, stores) = unsafe { pieces::of_matrix(cx, op, note.taint) };
             for p in pieces.iter().filter(|p| p.shared) {
                 used(c, if stores { Verb::Write } else { Verb::Read }, warp, p.lane as u32, pc, p.at, p.bytes);
             }

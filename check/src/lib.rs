@@ -65,6 +65,7 @@ mod json;
 mod key;
 mod launch;
 mod metrics;
+mod pieces;
 mod profile;
 mod race;
 pub mod record;

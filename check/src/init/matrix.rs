@@ -1,12 +1,13 @@
 //! Undefined values in matrix instructions.
 
 use super::super::checker::Checker;
+use super::super::pieces;
 use super::place::{self, Left, Place};
 use super::report::UNSET;
 use super::warp;
-use warpsmith_simt::machine::fragment::{self, Piece};
+use warpsmith_simt::machine::fragment::Piece;
 use warpsmith_simt::machine::mma::{Shape, accumulator_place, factor_place};
-use warpsmith_simt::machine::note::{Note, Reg, Taint};
+use warpsmith_simt::machine::note::{Note, Reg};
 use warpsmith_simt::machine::shadow::low;
 use warpsmith_simt::machine::tensor::Kind;
 use warpsmith_simt::machine::words::{Via, Words};
@@ -84,16 +85,8 @@ pub(super) unsafe fn multiply(c: &mut Checker, cx: &mut Cx, op: &Op, note: &Note
 /// # Safety
 /// The contract of handlers.
 pub(super) unsafe fn access(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
-    let mut pieces = Vec::new();
     // SAFETY: by the contract.
-    let site = unsafe {
-        match note.taint {
-            Taint::LoadMatrix | Taint::StoreMatrix => fragment::matrix_pieces(cx, op, |p| pieces.push(p)),
-            _ => fragment::tile_pieces(cx, op, |p| pieces.push(p)),
-        }
-        Via::of(cx, op).site
-    };
-    let stores = matches!(note.taint, Taint::StoreMatrix | Taint::StoreTile);
+    let ((pieces, stores), site) = unsafe { (pieces::of_matrix(cx, op, note.taint), Via::of(cx, op).site) };
     let holder = |p: &Piece| if p.shared { Place::Shared } else { Place::Global };
     let reg = |p: &Piece| if p.wide { Reg::Wide(p.row) } else { Reg::Narrow(p.row) };
     if stores {

@@ -4,9 +4,10 @@ use super::access::Run;
 use super::copy::{record, weak};
 use super::shadow::TOGETHER;
 use crate::checker::Checker;
+use crate::pieces;
 use warpsmith_simt::machine::bounds::Place;
-use warpsmith_simt::machine::fragment::{self, Piece};
-use warpsmith_simt::machine::note::{Does, Note, Taint};
+use warpsmith_simt::machine::fragment::Piece;
+use warpsmith_simt::machine::note::{Does, Note};
 use warpsmith_simt::machine::{Cx, Op};
 
 /// Before `ldmatrix`, `stmatrix`, `wmma.load` or `wmma.store`.
@@ -18,15 +19,8 @@ pub(super) unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: 
         // It will be executed when all lanes are here, or refused.
         return;
     }
-    let mut pieces = Vec::new();
     // SAFETY: by the contract.
-    unsafe {
-        match note.taint {
-            Taint::LoadMatrix | Taint::StoreMatrix => fragment::matrix_pieces(cx, op, |p| pieces.push(p)),
-            _ => fragment::tile_pieces(cx, op, |p| pieces.push(p)),
-        }
-    }
-    let stores = matches!(note.taint, Taint::StoreMatrix | Taint::StoreTile);
+    let (mut pieces, stores) = unsafe { pieces::of_matrix(cx, op, note.taint) };
     let inside = |p: &Piece| !p.shared || p.at.checked_add(p.bytes).is_some_and(|end| end <= cx.shared_bytes.into());
     if pieces.iter().any(|p| p.at % p.bytes != 0 || !inside(p)) {
         return;
