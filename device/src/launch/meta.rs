@@ -111,6 +111,32 @@ pub trait ArgSink {
     fn scalar(&mut self, arg: &'static ArgMeta, bytes: &[u8]);
 }
 
+/// The parameters of a launch in one block, as simulators and drivers take them whole: each at a multiple of its alignment.
+pub fn param_block(kernel: &impl Kernel) -> Vec<u8> {
+    #[derive(Default)]
+    struct Block(Vec<u8>);
+
+    impl Block {
+        fn push(&mut self, align: u32, bytes: &[u8]) {
+            self.0.resize(self.0.len().next_multiple_of(align.max(1) as usize), 0);
+            self.0.extend_from_slice(bytes);
+        }
+    }
+
+    impl ArgSink for Block {
+        fn buffer(&mut self, _: &'static ArgMeta, address: u64, _: u64, _: Access) {
+            self.push(8, &address.to_le_bytes());
+        }
+        fn scalar(&mut self, arg: &'static ArgMeta, bytes: &[u8]) {
+            self.push(arg.align, bytes);
+        }
+    }
+
+    let mut block = Block::default();
+    kernel.args(&mut block);
+    block.0
+}
+
 /// A launch of one kernel: the struct that `#[kernel]` makes on the host.
 ///
 /// # Safety

@@ -20,7 +20,7 @@ pub use contract::ContractError;
 pub use geometry::{Geometry, Programmatic, Start};
 pub use launcher::Launcher;
 pub use markers::{Awaited, In, InOut, Out};
-pub use meta::{Access, ArgKind, ArgMeta, ArgSink, Confined, Contract, Kernel, KernelMeta};
+pub use meta::{Access, ArgKind, ArgMeta, ArgSink, Confined, Contract, Kernel, KernelMeta, param_block};
 pub use slice::DeviceSlice;
 
 #[doc(hidden)]

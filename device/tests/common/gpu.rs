@@ -7,7 +7,8 @@ use std::{
     sync::Arc,
 };
 use warpsmith_check::{CheckedMemory, Checks, Inspect, Inspection};
-use warpsmith_device::{Access, ArgMeta, ArgSink, DeviceSlice, Element, Kernel};
+use warpsmith_device::launch::param_block;
+use warpsmith_device::{DeviceSlice, Element, Kernel};
 use warpsmith_simt::{Counters, Fault, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
 /// A machine with the fixture's text for one architecture.
@@ -54,26 +55,6 @@ impl<T: Element> Buffer<T> {
     }
 }
 
-/// The parameter block of a launch.
-struct Params(Vec<u8>);
-
-impl Params {
-    fn push(&mut self, arg: &ArgMeta, bytes: &[u8]) {
-        assert_eq!(bytes.len(), arg.size as usize);
-        self.0.resize(self.0.len().next_multiple_of(arg.align as usize), 0);
-        self.0.extend(bytes);
-    }
-}
-
-impl ArgSink for Params {
-    fn buffer(&mut self, arg: &'static ArgMeta, address: u64, _: u64, _: Access) {
-        self.push(arg, &address.to_le_bytes());
-    }
-    fn scalar(&mut self, arg: &'static ArgMeta, bytes: &[u8]) {
-        self.push(arg, bytes);
-    }
-}
-
 impl Gpu {
     /// One machine per architecture, each with the text for it: without `redux` and the packed
     /// conversions, with them, and the newest that the machine knows all instructions of.
@@ -114,18 +95,14 @@ impl Gpu {
     }
 
     pub fn try_run<K: Kernel>(&self, k: K, grid: [u32; 3], dynamic_shared: u32) -> Result<(), Box<Fault>> {
-        let mut params = Params(Vec::new());
-        k.args(&mut params);
         let launch = Launch { dynamic_shared, ..Launch::new(grid, K::META.block) };
-        self.machine.launch(&self.instance, K::META.name, &launch, &params.0).map(drop)
+        self.machine.launch(&self.instance, K::META.name, &launch, &param_block(&k)).map(drop)
     }
 
     /// What a launch does under every check.
     pub fn inspect<K: Kernel>(&self, k: K, grid: [u32; 3], dynamic_shared: u32) -> Inspection {
-        let mut params = Params(Vec::new());
-        k.args(&mut params);
         let launch = Launch { dynamic_shared, ..Launch::new(grid, K::META.block) };
-        self.machine.inspect(&self.instance, K::META.name, &launch, &params.0, &Checks::ALL)
+        self.machine.inspect(&self.instance, K::META.name, &launch, &param_block(&k), &Checks::ALL)
     }
 
     /// Runs under every check, which must find nothing; gives the counters.

@@ -4,7 +4,8 @@ pub use crate::support::{Rng, assert_close, vector};
 use std::sync::{Arc, OnceLock};
 use warpsmith_builder::{KernelCrate, Output};
 use warpsmith_check::{CheckedMemory, Checks, Inspect, Severity};
-use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, Launcher};
+use warpsmith_device::launch::param_block;
+use warpsmith_device::{Contract, DeviceSlice, Element, Launcher};
 use warpsmith_simt::{Counters, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
 /// Elements of poison on each side of a buffer.
@@ -108,12 +109,11 @@ impl Gpu {
         kernel.check().map_err(|e| e.to_string())?;
         let geometry = kernel.geometry();
         geometry.check(K::META).map_err(|e| e.to_string())?;
-        let mut params = Params::default();
-        kernel.args(&mut params);
+        let params = param_block(&kernel);
         let mut launch = Launch::new(geometry.grid, geometry.block_for(K::META));
         launch.dynamic_shared = geometry.dynamic_shared;
         // Under every check: a finding fails the test that caused it.
-        let ran = self.machine.inspect(&self.instance, K::META.name, &launch, &params.0, &Checks::ALL);
+        let ran = self.machine.inspect(&self.instance, K::META.name, &launch, &params, &Checks::ALL);
         self.counters = ran.counters;
         let errors: Vec<_> = ran.findings.iter().filter(|f| f.severity == Severity::Error).collect();
         assert!(errors.is_empty(), "{}", errors.iter().map(|f| format!("{f}\n")).collect::<String>());
@@ -125,26 +125,6 @@ impl Launcher for Gpu {
     type Error = String;
     unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
         self.try_launch(kernel)
-    }
-}
-
-/// A parameter block.
-#[derive(Default)]
-struct Params(Vec<u8>);
-
-impl Params {
-    fn push(&mut self, align: u32, bytes: &[u8]) {
-        self.0.resize(self.0.len().next_multiple_of(align as usize), 0);
-        self.0.extend_from_slice(bytes);
-    }
-}
-
-impl ArgSink for Params {
-    fn buffer(&mut self, _: &'static ArgMeta, address: u64, _: u64, _: Access) {
-        self.push(8, &address.to_le_bytes());
-    }
-    fn scalar(&mut self, arg: &'static ArgMeta, bytes: &[u8]) {
-        self.push(arg.align, bytes);
     }
 }
 

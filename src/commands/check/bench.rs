@@ -5,7 +5,8 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use warpsmith_check::{CheckedMemory, Checks, Inspect};
-use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, DeviceSlice, Element, Launcher};
+use warpsmith_device::launch::param_block;
+use warpsmith_device::{Contract, DeviceSlice, Element, Launcher};
 use warpsmith_driver_api::software::{LaunchProfile, Report, approximate_json, finding_of};
 use warpsmith_host::gpu_kernels::cases::Bench;
 use warpsmith_simt::{Counters, Instance, Launch, Machine, MachineConfig, Module};
@@ -65,11 +66,10 @@ impl Launcher for Gpu {
         let geometry = kernel.geometry();
         geometry.check(K::META).map_err(|e| e.to_string())?;
         self.last = K::META.name;
-        let mut params = Params::default();
-        kernel.args(&mut params);
+        let params = param_block(&kernel);
         let mut launch = Launch::new(geometry.grid, geometry.block_for(K::META));
         launch.dynamic_shared = geometry.dynamic_shared;
-        let ran = self.machine.inspect(&self.instance, K::META.name, &launch, &params.0, &self.checks);
+        let ran = self.machine.inspect(&self.instance, K::META.name, &launch, &params, &self.checks);
         self.counters += ran.counters;
         if self.launched.insert(K::META.name) {
             let list = self.instance.module().approximations(K::META.name);
@@ -120,26 +120,6 @@ impl Bench for Gpu {
         }
         self.outputs.write(&bytes);
         Ok(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect())
-    }
-}
-
-/// A parameter block.
-#[derive(Default)]
-struct Params(Vec<u8>);
-
-impl Params {
-    fn push(&mut self, align: u32, bytes: &[u8]) {
-        self.0.resize(self.0.len().next_multiple_of(align.max(1) as usize), 0);
-        self.0.extend_from_slice(bytes);
-    }
-}
-
-impl ArgSink for Params {
-    fn buffer(&mut self, _: &'static ArgMeta, address: u64, _: u64, _: Access) {
-        self.push(8, &address.to_le_bytes());
-    }
-    fn scalar(&mut self, arg: &'static ArgMeta, bytes: &[u8]) {
-        self.push(arg.align, bytes);
     }
 }
 
