@@ -63,6 +63,35 @@ fn accumulators(a: Kind, c: Kind, d: Kind, mixed: bool) -> bool {
     }
 }
 
+/// The modifiers that products of both families have.
+struct Options {
+    popc: bool,
+    join: Option<&'static str>,
+    sat: bool,
+    round: Option<Round>,
+}
+
+impl Options {
+    fn take(m: &Mods<'_>) -> Options {
+        let (popc, join) = (m.take("popc"), m.any(&["xor", "and"]));
+        Options { popc, join, sat: m.take("satfinite"), round: m.round() }
+    }
+
+    /// Whether a product of factors of this kind may have them.
+    fn fit(&self, a: Kind) -> bool {
+        (!self.sat || a.is_int())
+            && (a == Kind::B1) == (self.popc && self.join.is_some())
+            && (self.popc || self.join.is_none())
+            && (self.round.is_none() || a == Kind::F64)
+    }
+
+    /// The product of `wmma`, whose fragments know their layouts from when they were loaded.
+    fn shape(&self, [m, n, k]: [usize; 3], [a, b, c, d]: [Kind; 4], sm: u32) -> Shape {
+        let (sat, and, round) = (self.sat, self.join == Some("and"), self.round.unwrap_or(Round::Nearest));
+        Shape { m, n, k, a, b, c, d, sat, and, round, wmma: true, a_columns: false, b_rows: false, sm }
+    }
+}
+
 impl Builder<'_> {
     /// The registers of a fragment.
     fn fragment(&mut self, operand: &Operand, count: usize, kind: Kind, write: bool) -> Lowered<Vec<V>> {
@@ -93,10 +122,7 @@ impl Builder<'_> {
             return Err(unsupported("`mma` with `.kind` or `.block_scale`"));
         }
         let sync = m.take("sync") && m.take("aligned");
-        let popc = m.take("popc");
-        let join = m.any(&["xor", "and"]);
-        let sat = m.take("satfinite");
-        let round = m.round();
+        let options = Options::take(m);
         let Some(mnk) = m.first().and_then(size) else { return Err(unsupported("this shape of `mma`")) };
         let layouts = (m.any(&["row", "col"]), m.any(&["row", "col"]));
         let what = || unsupported("`mma` of these types and this shape");
@@ -110,29 +136,12 @@ impl Builder<'_> {
         }
         let fits = mma_exists(mnk, a, b)
             && accumulators(a, c, d, quads && !(c == Kind::F32 && d == Kind::F16))
-            && (!sat || a.is_int())
-            && (a == Kind::B1) == (popc && join.is_some())
-            && (popc || join.is_none())
-            && (round.is_none() || a == Kind::F64);
+            && options.fit(a);
         if !fits {
             return Err(what());
         }
-        let shape = Shape {
-            m: mnk[0],
-            n: mnk[1],
-            k: mnk[2],
-            a,
-            b,
-            c,
-            d,
-            sat,
-            and: join == Some("and"),
-            round: round.unwrap_or(Round::Nearest),
-            wmma: false,
-            a_columns: order[0] == "col",
-            b_rows: order[1] == "row",
-            sm: self.sm,
-        };
+        let (a_columns, b_rows) = (order[0] == "col", order[1] == "row");
+        let shape = Shape { wmma: false, a_columns, b_rows, ..options.shape(mnk, [a, b, c, d], self.sm) };
         self.product(i, shape)
     }
 
@@ -275,10 +284,7 @@ impl Builder<'_> {
     }
 
     fn wmma_product(&mut self, i: &Instruction, m: &Mods<'_>, a_layout: &str, b_layout: &str) -> Lowered<()> {
-        let popc = m.take("popc");
-        let join = m.any(&["xor", "and"]);
-        let sat = m.take("satfinite");
-        let round = m.round();
+        let options = Options::take(m);
         let what = || unsupported("`wmma.mma` of these types and this shape");
         let Some(mnk) = m.first().and_then(size) else { return Err(what()) };
         let kinds: Vec<Option<Kind>> = std::iter::from_fn(|| m.first()).map(Kind::named).collect();
@@ -292,31 +298,12 @@ impl Builder<'_> {
         let fits = wmma_exists(mnk, a)
             && a == b
             && accumulators(a, c, d, true)
-            && (!sat || a.is_int())
-            && (a == Kind::B1) == (popc && join.is_some())
-            && (popc || join.is_none())
-            && (round.is_none() || a == Kind::F64)
+            && options.fit(a)
             && (!small || (a_layout, b_layout) == ("row", "col"));
         if !fits {
             return Err(what());
         }
-        let shape = Shape {
-            m: mnk[0],
-            n: mnk[1],
-            k: mnk[2],
-            a,
-            b,
-            c,
-            d,
-            sat,
-            and: join == Some("and"),
-            round: round.unwrap_or(Round::Nearest),
-            wmma: true,
-            // The fragments know their layouts from when they were loaded.
-            a_columns: false,
-            b_rows: false,
-            sm: self.sm,
-        };
+        let shape = options.shape(mnk, [a, b, c, d], self.sm);
         self.product(i, shape)
     }
 }
