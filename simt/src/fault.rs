@@ -8,8 +8,10 @@ use crate::memory::Nearest;
 use crate::source::Frame;
 
 mod reason;
+mod refusal;
 
 pub use reason::{BarrierDispute, ObjectMisuse, Reason, Stuck};
+pub use refusal::LaunchRefusal;
 
 /// The class of a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,8 +44,8 @@ pub enum FaultKind {
     StackOverflow,
     /// The configured instruction limit was reached.
     InstructionLimit,
-    /// The launch itself is wrong; nothing ran.
-    BadLaunch(String),
+    /// The launch itself is wrong; nothing ran. The reason is a [`LaunchRefusal`].
+    BadLaunch,
 }
 
 impl FaultKind {
@@ -63,7 +65,7 @@ impl FaultKind {
             FaultKind::IllegalInstruction => "illegal instruction",
             FaultKind::StackOverflow => "stack overflow",
             FaultKind::InstructionLimit => "instruction limit",
-            FaultKind::BadLaunch(_) => "bad launch",
+            FaultKind::BadLaunch => "bad launch",
         }
     }
 }
@@ -386,8 +388,8 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let FaultKind::BadLaunch(why) = &self.kind {
-            return write!(f, "error[bad launch]: kernel `{}`: {why}", self.kernel);
+        if self.kind == FaultKind::BadLaunch {
+            return write!(f, "error[{}]: kernel `{}`: {}", self.kind.name(), self.kernel, self.message());
         }
         write!(f, "error[{}]", self.kind.name())?;
         if let Some(address) = self.address {

@@ -71,7 +71,8 @@ pub use approx::{Approximation, BOUNDS_FROM, approximations};
 pub use counters::Counters;
 pub use exec::progress::StillRunning;
 pub use fault::{
-    AccessKind, BadAccess, BarrierDispute, Fault, FaultKind, ObjectMisuse, Place, Problem, Reason, Stuck, Waiter, Waits,
+    AccessKind, BadAccess, BarrierDispute, Fault, FaultKind, LaunchRefusal, ObjectMisuse, Place, Problem, Reason,
+    Stuck, Waiter, Waits,
 };
 pub use launch::{Ended, Instance, Launch, Machine, MachineConfig, Progress, Start, Waiting};
 pub use load::LoadOptions;

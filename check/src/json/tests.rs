@@ -4,8 +4,8 @@
 
 use warpsmith_simt::machine::note::{Order, Scope};
 use warpsmith_simt::{
-    AccessKind, AllocationInfo, BadAccess, BarrierDispute, FaultKind, Nearest, ObjectMisuse, Place, Problem, Reason,
-    Stuck, Waiter, Waits,
+    AccessKind, AllocationInfo, BadAccess, BarrierDispute, FaultKind, LaunchRefusal, Nearest, ObjectMisuse, Place,
+    Problem, Reason, Stuck, Waiter, Waits,
 };
 
 use super::*;
@@ -202,6 +202,23 @@ fn reasons() -> Vec<Reason> {
         Reason::Assertion { condition: "a".into(), file: "b".into(), line: 8, function: "c".into() },
         Reason::Instructions { executed: 9, limit: 8 },
     ];
+    let (grid, block, required) = ([1, 2, 3], [4, 5, 6], [7, 8, 9]);
+    all.extend(
+        [
+            LaunchRefusal::NoKernel,
+            LaunchRefusal::Empty { grid, block },
+            LaunchRefusal::Grid { grid },
+            LaunchRefusal::Block { block },
+            LaunchRefusal::MaxThreads { threads: 1, most: 2 },
+            LaunchRefusal::RequiredThreads { block, required },
+            LaunchRefusal::Dynamic { bytes: 1, allowed: 2 },
+            LaunchRefusal::Shared { bytes: 1, most: 2, sm: 90 },
+            LaunchRefusal::Local { bytes: 1 },
+            LaunchRefusal::Parameters { bytes: 1, takes: 2 },
+            LaunchRefusal::Workspace,
+        ]
+        .map(Reason::Refused),
+    );
     all.extend(
         [
             Stuck::NobodyRuns,
@@ -260,7 +277,7 @@ fn stopped() -> Vec<Defect> {
     let waiter = |does| Waiter { warp: 1, lanes: 2, pc: 3, does, ptx_line: 4, source: Some("k.rs:5".into()) };
     let waiters: Vec<Waiter> = waits.map(waiter).into();
     let fault = |access, reason, nearest| {
-        let (fault, address) = (FaultKind::BadLaunch("why".into()), Some(0x20));
+        let (fault, address) = (FaultKind::Trap, Some(0x20));
         Defect::Fault { fault, address, access, reason, waiters: waiters.clone(), nearest }
     };
     let stuck = |reason| {

@@ -130,7 +130,7 @@ pub(super) fn said(access: Option<&BadAccess>, reason: Option<&Reason>) -> Strin
 
 fn stopped(kind: &FaultKind, address: Option<u64>, first: &str) -> String {
     match (kind, address) {
-        (FaultKind::BadLaunch(why), _) => why.clone(),
+        (FaultKind::BadLaunch, _) => first.to_owned(),
         (kind, None) if first.is_empty() => kind.name().to_owned(),
         (kind, None) => format!("{}: {first}", kind.name()),
         (kind, Some(address)) if first.is_empty() => format!("{} at {address:#x}", kind.name()),

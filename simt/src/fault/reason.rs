@@ -4,11 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::LaunchRefusal;
+
 /// Why a launch stopped, if it is no [access](super::BadAccess). Sentences are made of it last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Reason {
+    /// Nothing ran.
+    Refused(LaunchRefusal),
     /// Nothing can go on.
     Stuck(Stuck),
     /// Threads disagree about a barrier.
@@ -203,6 +207,7 @@ pub enum ObjectMisuse {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Reason::Refused(refusal) => refusal.fmt(f),
             Reason::Stuck(stuck) => stuck.fmt(f),
             Reason::Barrier(dispute) => dispute.fmt(f),
             Reason::Object(misuse) => misuse.fmt(f),

@@ -10,7 +10,7 @@ use super::run::Run;
 use super::start::{Launch, Start};
 use crate::exec::layout::{LANES, RESERVED, Row};
 use crate::exec::progress::Pulse;
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{Fault, FaultKind, LaunchRefusal, Reason};
 use crate::memory::{Memory, MemoryError, Snapshot};
 use crate::module::Module;
 use crate::program::{Entry, Grid, Overlap, Program};
@@ -119,14 +119,17 @@ impl Machine {
     ) -> Result<Prepared<I>, Box<Fault>> {
         let (kernel, launch) = (start.kernel, start.launch);
         let module = &instance.module;
-        let bad = |why: &str| Box::new(Fault::new(FaultKind::BadLaunch(why.to_owned()), kernel));
+        let bad = |refusal| {
+            let reason = Some(Reason::Refused(refusal));
+            Box::new(Fault { reason, ..Fault::new(FaultKind::BadLaunch, kernel) })
+        };
         let program = &module.program;
         let at = module.kernels().position(|k| k.name == kernel);
-        let entry = at.and_then(|i| program.entries.get(i)).ok_or_else(|| bad("the module has no such kernel"))?;
-        let own = self.check(module, kernel, entry, launch, start.params).map_err(|why| bad(&why))?;
+        let entry = at.and_then(|i| program.entries.get(i)).ok_or_else(|| bad(LaunchRefusal::NoKernel))?;
+        let own = self.check(module, kernel, entry, launch, start.params).map_err(bad)?;
         let reserved = if entry.reserved { RESERVED } else { 0 };
         let shared_bytes = if entry.reserved { own.next_multiple_of(16) + RESERVED } else { own };
-        let no_room = |e: MemoryError| bad(&format!("there is no room for the workspace of a cooperative launch: {e}"));
+        let no_room = |_| bad(LaunchRefusal::Workspace);
         let workspace = launch.cooperative.then(|| Workspace::new(&self.memory)).transpose().map_err(no_room)?;
         let pools = pools(program, entry, &instance.addresses);
         let (function, overlap) = (entry.function, entry.overlap);
@@ -175,57 +178,47 @@ impl Machine {
         entry: &Entry,
         launch: &Launch,
         params: &[u8],
-    ) -> Result<u32, String> {
-        let Some(info) = module.kernel(kernel) else { return Err("the module has no such kernel".into()) };
-        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+    ) -> Result<u32, LaunchRefusal> {
+        let Some(info) = module.kernel(kernel) else { return Err(LaunchRefusal::NoKernel) };
+        let (grid, block) = (launch.grid, launch.block);
         if launch.grid.contains(&0) || launch.block.contains(&0) {
-            return Err(format!("grid {gx}×{gy}×{gz} of blocks {bx}×{by}×{bz}: no dimension may be 0"));
+            return Err(LaunchRefusal::Empty { grid, block });
         }
         let over = |of: [u32; 3], most: [u32; 3]| of.iter().zip(most).any(|(n, most)| *n > most);
         if over(launch.grid, MAX_GRID) {
-            let [x, y, z] = MAX_GRID;
-            return Err(format!("grid {gx}×{gy}×{gz}: the most is {x}×{y}×{z}"));
+            return Err(LaunchRefusal::Grid { grid });
         }
-        let threads = u64::from(bx).saturating_mul(by.into()).saturating_mul(bz.into());
+        let threads = block.iter().fold(1u64, |p, &n| p.saturating_mul(n.into()));
         if threads > MAX_THREADS.into() || over(launch.block, MAX_BLOCK) {
-            let [x, y, z] = MAX_BLOCK;
-            return Err(format!("block {bx}×{by}×{bz}: the most is {MAX_THREADS} threads in {x}×{y}×{z}"));
+            return Err(LaunchRefusal::Block { block });
         }
         let limit = info.max_threads.map(|m| m.iter().fold(1u64, |p, &n| p.saturating_mul(n.max(1).into())));
-        if let Some(limit) = limit.filter(|&l| threads > l) {
-            return Err(format!(
-                "block of {threads} threads, but the kernel was compiled for at most {limit} (.maxntid)"
-            ));
+        if let Some(most) = limit.filter(|&l| threads > l) {
+            return Err(LaunchRefusal::MaxThreads { threads, most });
         }
         if let Some(required) = info.required_threads {
             let required = required.map(|n| n.max(1));
-            if required != launch.block {
-                let [x, y, z] = required;
-                return Err(format!("block {bx}×{by}×{bz}, but the kernel requires {x}×{y}×{z} (.reqntid)"));
+            if required != block {
+                return Err(LaunchRefusal::RequiredThreads { block, required });
             }
         }
         let dynamic = launch.dynamic_shared;
         let own = entry.shared_bytes;
         let allowed = launch.max_dynamic_shared.max(DEFAULT_SHARED.saturating_sub(own));
         if dynamic > allowed {
-            return Err(format!(
-                "{dynamic} bytes of dynamic shared memory, but {allowed} are allowed (raise the kernel's maximum dynamic shared size)"
-            ));
+            return Err(LaunchRefusal::Dynamic { bytes: dynamic, allowed });
         }
         let total = own.saturating_add(dynamic);
         let most = max_shared(self.config.sm);
         if total > most {
-            return Err(format!(
-                "{total} bytes of shared memory, but a block has at most {most} on sm_{}",
-                self.config.sm
-            ));
+            return Err(LaunchRefusal::Shared { bytes: total, most, sm: self.config.sm });
         }
         let local = module.program.functions.get(entry.function as usize).map_or(0, |f| f.local_bytes);
         if local > MAX_LOCAL {
-            return Err(format!("{local} bytes of local memory, but a thread has at most {MAX_LOCAL}"));
+            return Err(LaunchRefusal::Local { bytes: local });
         }
         if params.len() < info.param_bytes as usize {
-            return Err(format!("{} bytes of parameters, but the kernel takes {}", params.len(), info.param_bytes));
+            return Err(LaunchRefusal::Parameters { bytes: params.len() as u64, takes: info.param_bytes });
         }
         Ok(total)
     }

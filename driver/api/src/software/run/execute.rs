@@ -102,7 +102,7 @@ fn fail_with(context: u64, code: Code) {
 /// A launch has faulted: who is told, and what its context answers from now on.
 fn faulted(context: u64, fault: &Fault, ordering: Option<&Ordering>) -> Code {
     let code = match fault.kind {
-        FaultKind::BadLaunch(_) => Code::INVALID_VALUE,
+        FaultKind::BadLaunch => Code::INVALID_VALUE,
         FaultKind::OutOfBounds | FaultKind::NullPointer => Code::ILLEGAL_ADDRESS,
         FaultKind::Misaligned => Code::MISALIGNED_ADDRESS,
         FaultKind::AssertFailed => Code::ASSERT,
