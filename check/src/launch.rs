@@ -25,17 +25,20 @@ pub struct Start<'a> {
     pub ordering: Option<&'a Ordering<'a>>,
     /// Instructions that one block may execute, 0 for no limit; `None`: as the machine's configuration says.
     pub instruction_limit: Option<u64>,
+    /// Runs only so many blocks, the first ones; `None` runs all.
+    pub first_blocks: Option<u64>,
 }
 
 impl<'a> Start<'a> {
     /// A launch that nobody watches.
     pub fn new(kernel: &'a str, launch: &'a Launch, params: &'a [u8]) -> Start<'a> {
-        Start { kernel, launch, params, checks: Checks::default(), ordering: None, instruction_limit: None }
+        let (checks, ordering, instruction_limit, first_blocks) = Default::default();
+        Start { kernel, launch, params, checks, ordering, instruction_limit, first_blocks }
     }
 
     /// Lets `run` have the launch as the machine wants it.
     fn with<R>(&self, run: impl FnOnce(simt::Start<'_>) -> R) -> R {
-        let &Start { kernel, launch, params, checks, ordering, instruction_limit } = self;
+        let &Start { kernel, launch, params, checks, ordering, instruction_limit, first_blocks } = self;
         let early = ordering.is_some_and(|o| o.early.is_some());
         let watch = |launching: &simt::observer::Launching<'_>| -> Box<dyn Observer> {
             Box::new(Checker::new(checks, early, launching))
@@ -45,6 +48,7 @@ impl<'a> Start<'a> {
             watch: if watched { Some(&watch) } else { None },
             seed: checks.seed,
             instruction_limit,
+            first_blocks,
             ..simt::Start::new(kernel, launch, params)
         })
     }

@@ -1,6 +1,8 @@
 //! Counters by operation, and by line.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use super::metrics::Metrics;
 use super::touched::Touched;
@@ -126,6 +128,7 @@ impl Counts {
             total,
             sectors_loaded_once: self.touched.loaded,
             sectors_stored_once: self.touched.stored,
+            touched: Arc::new(self.touched),
         }
     }
 }
@@ -151,11 +154,21 @@ pub struct Profile {
     pub sectors_loaded_once: u64,
     /// Sectors that were stored to, each once.
     pub sectors_stored_once: u64,
+    /// Which they are, of one launch.
+    touched: Arc<Touched>,
 }
 
 impl Profile {
+    /// Bytes of the sectors that the launch has touched, each once: all of them, and those of these ranges of addresses, which do not
+    /// overlap. Nothing after [`add`](Profile::add).
+    pub fn touched(&self, ranges: &[Range<u64>]) -> (u64, u64) {
+        let of = |range: &Range<u64>| self.touched.count(range.start >> 5, range.end.div_ceil(32));
+        (32 * self.touched.count(0, u64::MAX >> 5), 32 * ranges.iter().map(of).sum::<u64>())
+    }
+
     /// Adds another launch of the same kernel.
     pub fn add(&mut self, other: Profile) {
+        self.touched = Arc::default();
         self.total += other.total;
         self.sectors_loaded_once += other.sectors_loaded_once;
         self.sectors_stored_once += other.sectors_stored_once;

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use warpsmith_simt::machine::lanes::simd;
 
 /// The sectors of global memory that a launch has touched.
+#[derive(Clone, Debug)]
 pub(crate) struct Touched {
     pages: HashMap<u64, u32>,
     bits: Vec<Page>,
@@ -20,6 +21,7 @@ pub(crate) struct Touched {
 }
 
 /// 4096 sectors.
+#[derive(Clone, Debug)]
 struct Page {
     loaded: [u64; 64],
     stored: [u64; 64],
@@ -60,6 +62,23 @@ impl Touched {
         page.stored[at] |= new_store;
         self.loaded += u64::from(new_load.count_ones());
         self.stored += u64::from(new_store.count_ones());
+    }
+
+    /// How many sectors from `first` on and before `end` were touched.
+    pub(crate) fn count(&self, first: u64, end: u64) -> u64 {
+        let of_word = |page: &Page, at: usize, word: u64| {
+            let [from, past] = [first, end].map(|sector| sector.clamp(word, word + 64) - word);
+            if from >= past {
+                return 0;
+            }
+            let within = (!0 << from) & (!0 >> (64 - past));
+            u64::from(((page.loaded[at] | page.stored[at]) & within).count_ones())
+        };
+        let of_page = |(number, at): (&u64, &u32)| {
+            let Some(page) = self.bits.get(*at as usize) else { return 0 };
+            (0..64).map(|word| of_word(page, word, (number << 12) + 64 * word as u64)).sum::<u64>()
+        };
+        self.pages.iter().map(of_page).sum()
     }
 
     pub(crate) fn mark(&mut self, sector: u64, load: bool, store: bool) {

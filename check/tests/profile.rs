@@ -6,7 +6,7 @@ mod common;
 
 use common::{Rig, module_text};
 use warpsmith_check::Checks;
-use warpsmith_check::{Class, Inspect, LineProfile, Metrics, Profile};
+use warpsmith_check::{Class, Inspect, LineProfile, Metrics, Profile, Start};
 use warpsmith_simt::Launch;
 
 const PROFILE: Checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
@@ -313,4 +313,38 @@ WAIT:
     assert_eq!((t.global_copy_requests, t.global_copy_sectors, t.global_copy_bytes), (1, 32, 1024));
     assert_eq!((t.global_store_requests, t.global_store_sectors, t.global_store_bytes), (1, 16, 512));
     assert_eq!(p.dram_bytes(), (1024 + 512, 1024 + 512));
+}
+
+/// 32 threads a block: y[i] = x[i], of which three of eight blocks run.
+#[test]
+fn the_first_blocks_of_a_launch_count_for_themselves() {
+    let text = module_text(
+        ".param .u64 x, .param .u64 y",
+        "  .reg .b32 %r<5>; .reg .b64 %rd<6>;
+  ld.param.b64 %rd1, [x];
+  ld.param.b64 %rd2, [y];
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, %ctaid.x;
+  mad.lo.u32 %r3, %r2, 32, %r1;
+  mul.wide.u32 %rd3, %r3, 4;
+  add.s64 %rd4, %rd1, %rd3;
+  add.s64 %rd5, %rd2, %rd3;
+  ld.global.u32 %r4, [%rd4];
+  st.global.u32 [%rd5], %r4;
+  ret;",
+    );
+    let rig = Rig::new(&text);
+    let (x, y) = (rig.upload(&[7u32; 256]), rig.upload(&[0u32; 256]));
+    let params: Vec<u8> = [x, y].iter().flat_map(|p: &u64| p.to_le_bytes()).collect();
+    let launch = Launch::new([8, 1, 1], [32, 1, 1]);
+    let start = Start { checks: PROFILE, first_blocks: Some(3), ..Start::new("k", &launch, &params) };
+    let ran = rig.machine.inspect_start(&rig.instance, start);
+    assert!(ran.fault.is_none());
+    let written = rig.download::<u32>(y, 256);
+    assert_eq!((&written[..96], &written[96..]), (&[7; 96][..], &[0; 160][..]));
+    let p = ran.profile.unwrap();
+    assert_eq!((ran.counters.blocks, p.total.warp_instructions), (3, 3 * 11));
+    // 384 bytes of each, of which the second half of y does not count.
+    let (all, of_x) = p.touched(&[x..x + 1024]);
+    assert_eq!((all, of_x, p.touched(&[y..y + 192, x..x + 32]).1), (768, 384, 224));
 }

@@ -208,6 +208,18 @@ mod tests {
     }
 
     #[test]
+    fn touched_sectors_of_a_range_are_counted() {
+        let mut touched = Touched::default();
+        // Both sides of a word's end and of a page's.
+        touched.mark_all(60, 69, false);
+        touched.mark_all(4094, 4097, true);
+        touched.mark_all(65, 66, true);
+        let count = |first, end| touched.count(first, end);
+        assert_eq!((count(0, 1 << 50), count(0, 60), count(60, 70), count(61, 65)), (14, 0, 10, 4));
+        assert_eq!((count(63, 64), count(64, 64), count(4095, 4097), count(4097, 9999)), (1, 0, 2, 1));
+    }
+
+    #[test]
     fn touched_sectors_are_counted_once() {
         let mut touched = Touched::default();
         for sector in [0, 1, 1, 4096, 1 << 40, 0] {

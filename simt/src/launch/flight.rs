@@ -147,8 +147,7 @@ impl Machine {
         outcome: Result<(), Failure>,
     ) -> Ended {
         let Flight { mut worker, schedule } = flight;
-        let blocks = prepared.grid().grid.iter().fold(1u64, |p, &n| p.saturating_mul(n.into()));
-        let counters = Counters { blocks, ..worker.cx.counters };
+        let counters = Counters { blocks: prepared.blocks(), ..worker.cx.counters };
         let observer = worker.cx.observer.take();
         worker.blocks.extend(schedule.into_blocks());
         self.put_back(worker);

@@ -38,6 +38,8 @@ pub(super) struct Prepared<I> {
     reserved: u32,
     workspace: Option<Workspace>,
     multiprocessors: u32,
+    /// How many are run.
+    blocks: u64,
 }
 
 /// Global memory of a cooperative launch: its size, and the barrier of its blocks.
@@ -91,6 +93,11 @@ impl<I: Deref<Target = Instance>> Prepared<I> {
         }
     }
 
+    /// How many blocks are run.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
     pub fn is_limited(&self) -> bool {
         self.limit != u64::MAX
     }
@@ -102,7 +109,7 @@ impl<I: Deref<Target = Instance>> Prepared<I> {
             params: &self.params,
             param_bytes: self.param_bytes,
             memory: self.memory.clone(),
-            blocks: self.launch.grid.iter().fold(1u64, |p, &n| p.saturating_mul(n.into())),
+            blocks: self.blocks,
             overlap: self.overlap,
             limit: self.limit,
             pulse: self.pulse.clone(),
@@ -149,6 +156,7 @@ impl Machine {
             0 => u64::MAX,
             n => n,
         };
+        let blocks = launch.grid.iter().fold(1u64, |p, &n| p.saturating_mul(n.into()));
         Ok(Prepared {
             kernel: kernel.to_owned(),
             launch: *launch,
@@ -166,6 +174,7 @@ impl Machine {
             reserved,
             workspace,
             multiprocessors: gpu(self.config.sm).multiprocessors,
+            blocks: start.first_blocks.map_or(blocks, |first| first.min(blocks)),
             instance,
         })
     }

@@ -44,12 +44,15 @@ pub struct Start<'a> {
     pub seed: u64,
     /// Instructions that one block may execute, 0 for no limit; `None`: as the machine's configuration says.
     pub instruction_limit: Option<u64>,
+    /// Runs only so many blocks, the first in the reference order, and leaves the others out; `None` runs all. For counting what
+    /// blocks do that all do the same.
+    pub first_blocks: Option<u64>,
 }
 
 impl<'a> Start<'a> {
     /// A launch that nobody watches.
     pub fn new(kernel: &'a str, launch: &'a Launch, params: &'a [u8]) -> Start<'a> {
-        Start { kernel, launch, params, watch: None, seed: 0, instruction_limit: None }
+        Start { kernel, launch, params, watch: None, seed: 0, instruction_limit: None, first_blocks: None }
     }
 }
 

@@ -68,6 +68,12 @@ use tables::state::State;
 /// The CUDA version that the software engine stands for.
 pub(crate) const VERSION: i32 = 13050;
 
+/// The machine behind a device, for counting what launches do on the memory that the device has; `None`: the engine does not run,
+/// or has no such device. Kernels that run on it past the driver are in no stream: nothing else may be running on the device.
+pub fn machine(ordinal: i32) -> Option<&'static Machine> {
+    Some(&software::engine().ok()?.device(ordinal).ok()?.machine)
+}
+
 /// Starts the engine as the environment says.
 ///
 /// # Errors
