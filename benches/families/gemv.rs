@@ -10,16 +10,8 @@ use gpu_kernels::gemv::{
 use warpsmith_bench::report::Spread;
 use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work, gpu};
 use warpsmith_device::{Launcher, U32x4};
+use warpsmith_host::model::{ModelShape, ProductShape};
 use warpsmith_host::{Buffer, Stream};
-
-/// Hidden size, width of queries, of queries, keys and values, and of the feed-forward layer: Qwen3's.
-const MODELS: [(&str, usize, usize, usize, usize); 4] = [
-    ("0.6b", 1024, 2048, 4096, 3072),
-    ("1.7b", 2048, 2048, 4096, 6144),
-    ("4b", 2560, 4096, 6144, 9728),
-    ("8b", 4096, 4096, 6144, 12288),
-];
-const VOCABULARY: usize = 151_936;
 
 /// On a GPU, enough copies of the weights that a round of them does not fit the L2 cache (at most 60 MB on an H200).
 const COLD_BYTES: usize = 240 << 20;
@@ -221,22 +213,15 @@ pub fn family(bench: &Bench) -> Result<(), Failed> {
         bench.set_read_rate(read_rate(bench)?);
     }
     for format in Format::ALL {
-        for (model, hidden, queries, qkv, wide) in MODELS {
-            let layers = [
-                ("qkv", qkv, hidden),
-                ("o", hidden, queries),
-                ("gate-up", wide, hidden),
-                ("down", hidden, wide),
-                ("head", VOCABULARY, hidden),
-            ];
-            for (layer, rows, cols) in layers {
-                let swiglu = layer == "gate-up";
-                let weights = if swiglu { 2 * rows } else { rows };
+        for shape in &ModelShape::QWEN3 {
+            for product in shape.products() {
+                let ProductShape { part: layer, rows, cols, swiglu } = product;
+                let weights = product.weight_rows();
                 let Ok(bytes) = format.tensor_bytes(weights, cols) else { continue };
                 let all = variants(format, layer);
                 let name = format.name().to_lowercase();
                 let group = Group {
-                    id: format!("gemv/{name}/{model}-{layer}"),
+                    id: format!("gemv/{name}/{}-{layer}", shape.name),
                     variants: all
                         .iter()
                         .map(|v| {

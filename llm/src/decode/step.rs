@@ -28,7 +28,7 @@ use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::sample::Sample;
 use gpu_kernels::{kv, rope};
-use warpsmith_device::{Contract, DeviceSlice, KernelMeta, Launcher};
+use warpsmith_device::{Contract, DeviceSlice, Launcher};
 use warpsmith_runtime::{Buffer, Error, Stream};
 
 /// Weights of the norms of query and key heads; empty ones where there are none.
@@ -348,24 +348,6 @@ impl<L: warpsmith_runtime::Launcher> Launcher for Counted<'_, L> {
         // SAFETY: the caller's promise.
         unsafe { self.on.launch_unchecked(kernel) }?;
         self.launches += 1;
-        Ok(())
-    }
-}
-
-/// Checks every launch's contract, takes note of its kernel, and launches nothing.
-#[derive(Default)]
-pub(super) struct Dry {
-    /// A kernel for each launch.
-    pub kernels: Vec<&'static KernelMeta>,
-}
-
-impl Launcher for Dry {
-    type Error = Error;
-
-    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
-        kernel.check()?;
-        kernel.geometry().check(K::META)?;
-        self.kernels.push(K::META);
         Ok(())
     }
 }

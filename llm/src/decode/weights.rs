@@ -55,6 +55,20 @@ impl Model {
         file: &ModelFile,
         progress: impl FnMut(LoadProgress<'_>),
     ) -> Result<Model, DecodeError> {
+        Self::of(device, file, true, progress)
+    }
+
+    /// Memory for all weights, and nothing in it: for a file whose weights do not matter, as when launches of steps are looked at.
+    pub fn reserve(device: &Device, file: &ModelFile) -> Result<Model, DecodeError> {
+        Self::of(device, file, false, |_| {})
+    }
+
+    fn of(
+        device: &Device,
+        file: &ModelFile,
+        fill: bool,
+        progress: impl FnMut(LoadProgress<'_>),
+    ) -> Result<Model, DecodeError> {
         file.check_kernels()?;
         let bytes = Self::device_bytes(file)?;
         let memory = device.memory_info()?;
@@ -71,7 +85,7 @@ impl Model {
         let span = tracing::debug_span!("load", bytes, layers = file.config().layers);
         let _entered = span.enter();
         let stream = device.stream()?;
-        let mut upload = Upload::new(&stream, file, bytes, progress)?;
+        let mut upload = Upload::new(&stream, file, (bytes, fill), progress)?;
         let weights = upload.weights()?;
         drop(upload);
         // Other streams use the weights without waiting for this one.
@@ -218,11 +232,18 @@ struct Upload<'a, P> {
     stage: usize,
     done: u64,
     total: u64,
+    /// Matrices are written, not only given a place.
+    fill: bool,
     progress: P,
 }
 
 impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
-    fn new(stream: &'a Stream, file: &'a ModelFile, total: u64, progress: P) -> Result<Self, DecodeError> {
+    fn new(
+        stream: &'a Stream,
+        file: &'a ModelFile,
+        (total, fill): (u64, bool),
+        progress: P,
+    ) -> Result<Self, DecodeError> {
         let (mut widest, mut largest) = (1, 1);
         for m in file.matrices() {
             let all = vectors(m)?;
@@ -232,7 +253,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         let len = (STAGE_BYTES / size_of::<U32x4>()).min(largest).max(widest);
         let device = stream.device();
         let stages = [device.pinned(len)?, device.pinned(len)?];
-        Ok(Upload { stream, file, stages, stage: 0, done: 0, total, progress })
+        Ok(Upload { stream, file, stages, stage: 0, done: 0, total, fill, progress })
     }
 
     fn advance(&mut self, tensor: &str, bytes: usize) {
@@ -313,7 +334,9 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         let mut at = 0;
         for m in matrices {
             let len = vectors(m)?;
-            self.records(m, &mut records[at..at + len])?;
+            if self.fill {
+                self.records(m, &mut records[at..at + len])?;
+            }
             at += len;
         }
         Ok(Stack { format, cols: cols as u32, outputs: first..first + rows, records })

@@ -1,7 +1,7 @@
 //! The tensors of a model, found, checked and named by what they do.
 
 use super::{Config, LayerTensors, ModelError};
-use crate::gguf::{Gguf, Tensor, TensorData, TensorType};
+use crate::gguf::{Gguf, GgufWriter, Tensor, TensorData, TensorType};
 use gpu_kernels::format::{Format, FormatError};
 use gpu_kernels::layer::{HEAD_DIMS, MAX_GROUP};
 use std::cell::RefCell;
@@ -53,7 +53,7 @@ impl ModelFile {
     /// Checks an open file.
     pub fn from_gguf(gguf: Gguf) -> Result<Self, ModelError> {
         let config = Config::from_gguf(&gguf)?;
-        let find = Find { file: &gguf, config: &config, asked: RefCell::default() };
+        let find = Find { file: &gguf, config: &config, asked: RefCell::default(), described: None };
         let (hidden, vocab) = (config.hidden, config.vocab);
         let embedding = find.matrix("token_embd.weight", vocab, hidden)?;
         let output = match gguf.tensor("output.weight") {
@@ -68,6 +68,20 @@ impl ModelFile {
         }
         find.refuse_unknown()?;
         Ok(ModelFile(Arc::new(Inner { config, embedding, output, output_norm, rope_freqs, layers, gguf })))
+    }
+
+    /// A model of these numbers that has no file: all its matrices are of one format, nothing is known of their weights, and vectors
+    /// are zeros. For asking what a decoder would do with such a model
+    /// ([`Model::reserve`](crate::decode::Model::reserve)); what reads weights fails.
+    pub fn described(config: Config, format: Format, tied: bool) -> Result<Self, ModelError> {
+        let gguf = Gguf::from_bytes(GgufWriter::new().to_bytes())?;
+        let find = Find { file: &gguf, config: &config, asked: RefCell::default(), described: Some(format) };
+        let (hidden, vocab) = (config.hidden, config.vocab);
+        let embedding = find.matrix("token_embd.weight", vocab, hidden)?;
+        let output = if tied { None } else { Some(find.matrix("output.weight", vocab, hidden)?) };
+        let output_norm = find.vector("output_norm.weight", hidden)?;
+        let layers = (0..config.layers).map(|layer| LayerTensors::find(&find, layer)).collect::<Result<_, _>>()?;
+        Ok(ModelFile(Arc::new(Inner { embedding, output, output_norm, rope_freqs: None, layers, gguf, config })))
     }
 
     /// Whether kernels exist for the model's heads. [`Model::load`](crate::decode::Model::load) asks this; the forward pass
@@ -194,6 +208,8 @@ pub(super) struct Find<'a> {
     pub config: &'a Config,
     /// The names that were asked for.
     asked: RefCell<HashSet<String>>,
+    /// There is no file: every tensor that is asked for would be there, matrices in this format.
+    described: Option<Format>,
 }
 
 impl Find<'_> {
@@ -221,6 +237,9 @@ impl Find<'_> {
     }
 
     pub fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
+        if let Some(format) = self.described {
+            return Ok(Matrix { name: name.to_owned(), format, rows, cols });
+        }
         let tensor = self.tensor(name, &[cols, rows])?;
         let Some(format) = tensor.info.kind.format() else {
             return Err(ModelError::TensorType {
@@ -234,6 +253,9 @@ impl Find<'_> {
     }
 
     pub fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+        if self.described.is_some() {
+            return Ok(vec![0.0; len]);
+        }
         let tensor = self.tensor(name, &[len])?;
         if tensor.info.kind != TensorType::F32 {
             return Err(ModelError::TensorType {
@@ -314,6 +336,22 @@ fn changes_result(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_described_model_has_the_tensors_of_a_file_with_its_numbers() {
+        for name in ["tiny-qwen3-f16.gguf", "tiny-qwen3-q4_0.gguf"] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(name);
+            let file = ModelFile::open(path).unwrap();
+            let format = file.layers()[0].q.format;
+            let described = ModelFile::described(file.config().clone(), format, file.tied()).unwrap();
+            let named = |f: &ModelFile| f.matrices().map(|m| (m.name.clone(), m.rows, m.cols)).collect::<Vec<_>>();
+            assert_eq!(named(&described), named(&file));
+            assert!(described.matrices().all(|m| m.format == format));
+            let lengths =
+                |f: &ModelFile| f.layers().iter().flat_map(LayerTensors::vectors).map(<[f32]>::len).collect::<Vec<_>>();
+            assert_eq!((lengths(&described), described.tied()), (lengths(&file), file.tied()));
+        }
+    }
 
     #[test]
     fn every_format_has_a_type_and_is_named() {

@@ -11,9 +11,11 @@ mod config;
 mod error;
 mod file;
 mod layer;
+mod shape;
 
 pub use architecture::{Architecture, Presence};
 pub use config::{Config, Rope, RopeStyle, Yarn};
 pub use error::ModelError;
 pub use file::{Matrix, ModelFile};
 pub use layer::LayerTensors;
+pub use shape::{ModelShape, ProductShape};

@@ -6,11 +6,12 @@ mod options;
 pub use feed::{Feed, Hidden};
 pub use options::{DecoderOptions, Mode};
 
+use super::listing::{ListedLaunch, Listing};
 use super::persistent::Plan;
 use super::sampling::Samplers;
 use super::sequence::Sequence;
 use super::shape::{Shape, Take};
-use super::step::{Counted, Dry, RopeTables, Step};
+use super::step::{Counted, RopeTables, Step};
 use super::workspace::Workspace;
 use super::{DecodeError, KvType, Model};
 use gpu_kernels::gemv::{Activations, MAX_COLUMNS};
@@ -188,6 +189,28 @@ impl Decoder {
         Ok(self.kernels_of(Shape::decode(batch, kv))?.len())
     }
 
+    /// The launches of the step that would feed a token to `sequence` at `position`, in order, without launching any. What they are
+    /// told in device memory (the token, its position, and where the caches are) is written there, until the next step.
+    pub fn list_step(&mut self, sequence: &mut Sequence, position: usize) -> Result<Vec<ListedLaunch>, DecodeError> {
+        let kv = sequence.kv_type();
+        self.check_sequence(sequence, kv)?;
+        let (length, capacity) = (sequence.len(), sequence.capacity());
+        if position < length {
+            return Err(DecodeError::Rollback { to: position, length });
+        }
+        if position >= capacity {
+            return Err(DecodeError::ContextFull { tokens: 1, length: position, capacity, most: capacity });
+        }
+        self.prepare_positions(position + 1)?;
+        self.columns[0] = sequence.column(0, position - length);
+        let parameters = sequence.parameters(&[0], &self.stream)?;
+        self.samplers.set(0, parameters);
+        self.samplers.write(&self.stream, 1)?;
+        self.stage_columns(1)?;
+        self.stream.synchronize()?;
+        self.list(Shape::decode(1, kv))
+    }
+
     /// Layers that a step of one sequence with a cache of f16 does in one launch each.
     pub fn persistent_layers(&self) -> usize {
         self.plan.layers()
@@ -362,10 +385,15 @@ impl Decoder {
 
     /// The kernels that a step launches, found without a device.
     fn kernels_of(&mut self, shape: Shape) -> Result<Vec<&'static KernelMeta>, DecodeError> {
-        let mut dry = Dry::default();
+        Ok(self.list(shape)?.iter().map(|launch| launch.kernel).collect())
+    }
+
+    /// The launches of a step.
+    fn list(&mut self, shape: Shape) -> Result<Vec<ListedLaunch>, DecodeError> {
+        let mut listing = Listing::default();
         // SAFETY: nothing is launched.
-        unsafe { self.work(shape).0.run(&mut dry) }?;
-        Ok(dry.kernels)
+        unsafe { self.work(shape).0.run(&mut listing) }?;
+        Ok(listing.0)
     }
 
     /// Identities, never addresses or sizes alone, of everything that a captured step refers to, and its shape. Caches

@@ -1,0 +1,92 @@
+//! The launches of a step as a driver would be given them, without launching any.
+
+use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, Geometry, KernelMeta, Launcher};
+use warpsmith_runtime::Error;
+
+/// An argument of a launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListedValue {
+    /// A buffer.
+    Buffer {
+        /// Where it starts on the device.
+        address: u64,
+        /// Its bytes.
+        bytes: u64,
+        /// What the kernel may do with it.
+        access: Access,
+    },
+    /// A value, as its bytes.
+    Value(Vec<u8>),
+}
+
+/// A launch of a step: its kernel, its geometry, and its arguments in the order of the signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedLaunch {
+    /// The kernel.
+    pub kernel: &'static KernelMeta,
+    /// Blocks and shared memory, and when they start.
+    pub geometry: Geometry,
+    /// The arguments.
+    pub arguments: Vec<(&'static ArgMeta, ListedValue)>,
+}
+
+impl ListedLaunch {
+    /// The parameter block that a driver is given.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<u8> {
+        let mut block: Vec<u8> = Vec::new();
+        for (meta, value) in &self.arguments {
+            block.resize(block.len().next_multiple_of(meta.align.max(1) as usize), 0);
+            match value {
+                ListedValue::Buffer { address, .. } => block.extend_from_slice(&address.to_le_bytes()),
+                ListedValue::Value(bytes) => block.extend_from_slice(bytes),
+            }
+        }
+        block
+    }
+
+    /// The value of a 32-bit argument of this name.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<u32> {
+        let (_, value) = self.arguments.iter().find(|(meta, _)| meta.name == name)?;
+        match value {
+            ListedValue::Value(bytes) => Some(u32::from_le_bytes(bytes.as_slice().try_into().ok()?)),
+            ListedValue::Buffer { .. } => None,
+        }
+    }
+
+    /// Its buffers: address, bytes and access.
+    pub fn buffers(&self) -> impl Iterator<Item = (u64, u64, Access)> {
+        self.arguments.iter().filter_map(|(_, value)| match *value {
+            ListedValue::Buffer { address, bytes, access } => Some((address, bytes, access)),
+            ListedValue::Value(_) => None,
+        })
+    }
+}
+
+impl ArgSink for ListedLaunch {
+    fn buffer(&mut self, arg: &'static ArgMeta, address: u64, bytes: u64, access: Access) {
+        self.arguments.push((arg, ListedValue::Buffer { address, bytes, access }));
+    }
+    fn scalar(&mut self, arg: &'static ArgMeta, bytes: &[u8]) {
+        self.arguments.push((arg, ListedValue::Value(bytes.to_vec())));
+    }
+}
+
+/// Checks every launch's contract and writes it down.
+#[derive(Default)]
+pub(super) struct Listing(pub Vec<ListedLaunch>);
+
+impl Launcher for Listing {
+    type Error = Error;
+
+    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+        kernel.check()?;
+        let geometry = kernel.geometry();
+        geometry.check(K::META)?;
+        let mut launch = ListedLaunch { kernel: K::META, geometry, arguments: Vec::with_capacity(K::META.args.len()) };
+        kernel.args(&mut launch);
+        self.0.push(launch);
+        Ok(())
+    }
+}
