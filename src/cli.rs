@@ -62,6 +62,9 @@ pub enum Command {
     Budget(BudgetArgs),
     /// Find the fastest activations by architecture, format and shape: the table that decoders choose by.
     Tune(TuneArgs),
+    /// Project a decode step of a model onto a GPU that is not here: which of memory, issue, latency and edges binds each launch,
+    /// the sum, and what it assumes. Not a measurement.
+    Project(ProjectionArgs),
     /// Print what makes a shell complete this command's options: `warpsmith completions bash > FILE`.
     Completions(CompletionsArgs),
     /// Write the manual pages, one for each command.

@@ -70,6 +70,7 @@ fn main() -> ExitCode {
         Some(Command::Inspect(args)) => commands::inspect::run(&args),
         Some(Command::Budget(args)) => commands::budget::run(&args),
         Some(Command::Tune(args)) => commands::tune::run(&args),
+        Some(Command::Project(args)) => commands::projection::run(&args),
         Some(Command::Completions(args)) => commands::shell::completions(&args),
         Some(Command::Man(args)) => commands::shell::man(&args),
     })

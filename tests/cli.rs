@@ -8,6 +8,8 @@ mod chat;
 mod doctor;
 #[path = "cli/kernels.rs"]
 mod kernels;
+#[path = "cli/projection.rs"]
+mod projection;
 #[path = "cli/run.rs"]
 mod run;
 
@@ -130,6 +132,7 @@ fn shells_and_man_know_every_command() {
         "compare",
         "profile",
         "budget",
+        "project",
         "new",
         "watch",
         "inspect",

@@ -11,7 +11,7 @@ const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny-qwen3-
 
 /// What each command is run with. Those without arguments take minutes, or build a project, before they print: of them
 /// only the help is asked for, which is written by the same writer.
-const COMMANDS: [(&str, Option<&[&str]>); 15] = [
+const COMMANDS: [(&str, Option<&[&str]>); 16] = [
     ("new", None),
     ("add", None),
     ("watch", None),
@@ -25,6 +25,7 @@ const COMMANDS: [(&str, Option<&[&str]>); 15] = [
     ("inspect", Some(&["rms_norm", "--shape", "rows=1,cols=256"])),
     ("budget", None),
     ("tune", None),
+    ("project", Some(&["--model", MODEL, "--context", "8"])),
     ("completions", Some(&["bash"])),
     ("man", Some(&["{dir}"])),
 ];

@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use warpsmith_host::decode::{Activations, KvType, UnknownName};
-use warpsmith_host::model::Architecture;
+use warpsmith_host::decode::{Activations, DecoderOptions, KvType, UnknownName};
+use warpsmith_host::gpu_kernels::format::Format;
+use warpsmith_host::model::{Architecture, ModelShape};
 
 use super::DriverChoice;
 
@@ -77,6 +78,40 @@ pub struct ChatArgs {
     #[command(flatten)]
     pub sampling: SamplingArgs,
     /// Print one JSON object a turn, each in a line, instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `project`.
+#[derive(Debug, Args)]
+pub struct ProjectionArgs {
+    #[arg(long, value_name = "SHAPE|M.gguf", help = projected_help())]
+    pub model: String,
+    /// Format of all weights of a shape, e.g. Q1_0, Q4_K or Q8_0.
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<Format>,
+    /// GPU that is projected onto.
+    #[arg(long, value_name = "NAME", default_value = "h200")]
+    pub gpu: String,
+    /// Positions that the token attends to, its own among them.
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = positive)]
+    pub context: usize,
+    /// Type of the KV cache.
+    #[arg(long, default_value_t, value_parser = one_of(&KvType::ALL, KvType::name, KvType::about))]
+    pub kv: KvType,
+    /// Cheapest activations that weights may be multiplied with.
+    #[arg(long, default_value_t = DecoderOptions::default().activations, value_parser = one_of(&Activations::ALL, Activations::name, Activations::about))]
+    pub activations: Activations,
+    /// Take those activations only in matrices for which the table of `warpsmith tune` has them as faster.
+    #[arg(long)]
+    pub tuned: bool,
+    /// Programmatic launches.
+    #[arg(long)]
+    pub programmatic: bool,
+    /// Layers in one launch each, where their weights and the cache allow that.
+    #[arg(long)]
+    pub persistent: bool,
+    /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
 }
@@ -165,6 +200,17 @@ where
 fn model_help(more: &str) -> String {
     let names = Architecture::ALL.map(Architecture::name);
     format!("GGUF model (architectures {}){more}", names.join(", "))
+}
+
+/// What may be projected.
+fn projected_help() -> String {
+    let names: Vec<&str> = ModelShape::all().map(|shape| shape.name).collect();
+    format!("Shape of a published model ({}), or a GGUF model", names.join(", "))
+}
+
+/// A number from 1 on.
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("`{text}` is no number from 1 on"))
 }
 
 /// `enable_thinking=false`.

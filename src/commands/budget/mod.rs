@@ -26,7 +26,6 @@ use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::Case;
 
 use super::check::bench::Gpu;
-use super::check::module;
 use super::project::{self, Project};
 use crate::cli::BudgetArgs;
 use crate::failure::{Failure, Kind};
@@ -136,10 +135,9 @@ fn measure(
     runs: Vec<attention::Run>,
 ) -> Result<Measured, Failure> {
     let names: BTreeSet<String> = subjects.iter().map(Subject::kernel).chain(runs.iter().map(|r| r.kernel())).collect();
-    let (_, text) = warpsmith_host::builtin_image().code_for(SM)?;
     let assembled: BTreeMap<String, Arc<Assembled>> = names
         .into_par_iter()
-        .map(|name| Ok((name.clone(), Arc::new(assemble(&name, &text, SM, tools)?))))
+        .map(|name| Ok((name.clone(), Arc::new(assemble_single(&name, SM, tools)?))))
         .collect::<Result<_, Failure>>()?;
     let code = |name: &str| {
         assembled.get(name).ok_or_else(|| Failure::new(Kind::Operation, format!("{name} was not assembled")))
@@ -153,6 +151,7 @@ fn measure(
     let resources = match args.filter {
         Some(_) => Vec::new(),
         None => {
+            let (_, text) = warpsmith_host::builtin_image().code_for(SM)?;
             let arch: Arch = format!("sm_{SM}").parse().map_err(|e| Failure::new(Kind::Operation, format!("{e}")))?;
             let all = tools.ptxas.assemble_text(&text, arch);
             all.map_err(|e| Failure::new(Kind::Toolchain, e.to_string()))?
@@ -188,7 +187,7 @@ fn held(args: &BudgetArgs, measured: &Measured) -> Vec<known::Held> {
 /// The launches of a case, which is compared with its reference too.
 fn profiles(case: &Case) -> Result<Vec<LaunchProfile>, Failure> {
     let operation = |e: String| Failure::new(Kind::Operation, format!("{case}: {e}"));
-    let mut gpu = Gpu::new(SM, &module(SM)?, PROFILE).map_err(operation)?;
+    let mut gpu = Gpu::of_single(SM, PROFILE);
     case.run(&mut gpu).map_err(|e| operation(e.to_string()))?;
     Ok(gpu.profiles)
 }
@@ -204,6 +203,12 @@ pub struct Assembled {
 /// Bytes of local memory: the frame, in which spills lie.
 fn local_bytes(r: &Resources) -> u32 {
     r.stack.max(r.spill_stores).max(r.spill_loads)
+}
+
+/// Assembles a kernel that ships, of the text that [`Gpu::of_single`] runs.
+pub fn assemble_single(name: &str, sm: u32, tools: &Tools) -> Result<Assembled, Failure> {
+    let (_, text) = warpsmith_host::builtin_image().code_of(name, sm)?;
+    assemble(name, &text, sm, tools)
 }
 
 /// Assembles a kernel of a text: of the one that is run, as lines of PTX are what ties counts to machine code.

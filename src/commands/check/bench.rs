@@ -1,22 +1,55 @@
 //! A simulated device for one case: memory that knows what is defined, and launches under the checks.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use warpsmith_check::{CheckedMemory, Checks, Inspect};
+use warpsmith_check::{CheckedMemory, Checks, Inspect, Start};
 use warpsmith_device::launch::param_block;
 use warpsmith_device::{Contract, DeviceSlice, Element, Launcher};
 use warpsmith_driver_api::software::{LaunchProfile, Report, approximate_json, finding_of};
 use warpsmith_host::gpu_kernels::cases::Bench;
-use warpsmith_simt::{Counters, Instance, Launch, Machine, MachineConfig, Module};
+use warpsmith_simt::{Counters, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
 use crate::commands::approximate::Approximate;
+
+/// Where kernels come from.
+enum Code {
+    /// One module has all.
+    Whole(Instance),
+    /// Those that ship, each loaded from the text of its own when it is launched first.
+    Single(HashMap<&'static str, Instance>),
+}
+
+impl Code {
+    fn of(&mut self, machine: &Machine, kernel: &'static str) -> Result<&Instance, String> {
+        match self {
+            Code::Whole(instance) => Ok(instance),
+            Code::Single(loaded) => {
+                if !loaded.contains_key(kernel) {
+                    let module = single(kernel, machine.config().sm)?;
+                    loaded.insert(kernel, machine.instantiate(module).map_err(|e| e.to_string())?);
+                }
+                loaded.get(kernel).ok_or_else(|| format!("no code of {kernel}"))
+            }
+        }
+    }
+}
+
+/// The module of a kernel that ships, of its own text: a small part of what [`module`](super::module) loads, with other lines.
+pub fn single(kernel: &str, sm: u32) -> Result<Arc<Module>, String> {
+    let (_, text) = warpsmith_host::builtin_image().code_of(kernel, sm).map_err(|e| e.to_string())?;
+    Module::load(&text, &LoadOptions { sm })
+        .map(Arc::new)
+        .map_err(|e| format!("{kernel} does not load for sm_{sm}: {e}"))
+}
 
 /// A device with the kernels on it, and what was found there.
 pub struct Gpu {
     machine: Arc<Machine>,
-    instance: Instance,
+    code: Code,
+    /// Launches run only so many of their blocks.
+    pub first_blocks: Option<u64>,
     checks: Checks,
     /// What is wrong so far.
     pub reports: Vec<Report>,
@@ -37,11 +70,22 @@ impl Gpu {
     pub fn new(sm: u32, module: &Arc<Module>, checks: Checks) -> Result<Gpu, String> {
         let machine = Machine::new(MachineConfig { sm, threads: 1, ..MachineConfig::default() });
         let instance = machine.instantiate(Arc::clone(module)).map_err(|e| e.to_string())?;
+        Ok(Gpu::with(machine, Code::Whole(instance), checks))
+    }
+
+    /// An empty device, which loads each kernel that ships [by itself](single).
+    pub fn of_single(sm: u32, checks: Checks) -> Gpu {
+        let machine = Machine::new(MachineConfig { sm, threads: 1, ..MachineConfig::default() });
+        Gpu::with(machine, Code::Single(HashMap::new()), checks)
+    }
+
+    fn with(machine: Machine, code: Code, checks: Checks) -> Gpu {
         machine.memory().track(checks.init);
         let (reports, profiles, counters, approximate, launched) = Default::default();
-        Ok(Gpu {
+        Gpu {
             machine: Arc::new(machine),
-            instance,
+            code,
+            first_blocks: None,
             checks,
             reports,
             profiles,
@@ -50,7 +94,7 @@ impl Gpu {
             launched,
             outputs: DefaultHasher::new(),
             last: "",
-        })
+        }
     }
 
     /// Of everything that was read.
@@ -69,14 +113,16 @@ impl Launcher for Gpu {
         let params = param_block(&kernel);
         let mut launch = Launch::new(geometry.grid, geometry.block_for(K::META));
         launch.dynamic_shared = geometry.dynamic_shared;
-        let ran = self.machine.inspect(&self.instance, K::META.name, &launch, &params, &self.checks);
+        let instance = self.code.of(&self.machine, K::META.name)?;
+        let (module, first_blocks) = (instance.module(), self.first_blocks);
+        let start = Start { checks: self.checks, first_blocks, ..Start::new(K::META.name, &launch, &params) };
+        let ran = self.machine.inspect_start(instance, start);
         self.counters += ran.counters;
         if self.launched.insert(K::META.name) {
-            let list = self.instance.module().approximations(K::META.name);
+            let list = module.approximations(K::META.name);
             self.approximate.add(K::META.name, approximate_json(&list));
         }
-        if let (Some(profile), Some(info)) = (ran.profile, self.instance.module().kernel(K::META.name)) {
-            let module = self.instance.module();
+        if let (Some(profile), Some(info)) = (ran.profile, module.kernel(K::META.name)) {
             self.profiles.push(LaunchProfile::new(self.machine.config().sm, module, info, &launch, profile));
         }
         let fault = ran.fault.iter().filter(|_| !ran.fault_told).map(|f| finding_of(f));

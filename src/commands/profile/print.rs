@@ -87,7 +87,11 @@ pub fn print(launch: &Counted, words: &str, projection: &Projection, lines: usiz
     println!("    DRAM {:.2} to {:.2} us at {} GB/s", projection.dram.0, projection.dram.1, gpu.bandwidth);
     let others: Vec<String> = projection.others.iter().map(|(name, us)| format!("{name} {us:.2} us")).collect();
     println!("    {} on {} of {} multiprocessors", others.join(", "), projection.busy, gpu.multiprocessors);
-    println!("    (a bound from counted PTX and data sheets, not a measurement; launch and latency are not in it)");
+    println!(
+        "    {:.2} us behind a launch that it depends on, by the model of `warpsmith project`",
+        projection.launch.total()
+    );
+    println!("    (from counted PTX and data sheets, not a measurement; the latency of memory is not in it)");
     println!();
     table_of_lines(launch, lines);
 }

@@ -10,7 +10,7 @@ const MARGIN: f64 = 0.05;
 #[derive(Clone, Debug)]
 pub struct Timed {
     /// Name of the shape, such as `8b-down`.
-    pub shape: &'static str,
+    pub shape: String,
     /// Rows and columns.
     pub size: (u64, u64),
     /// By activations.
@@ -88,7 +88,7 @@ mod tests {
 
     fn shapes(of: impl Fn(f64) -> Vec<(Activations, f64)>) -> Vec<Timed> {
         let sizes = [1024u64, 2048, 4096, 8192];
-        sizes.map(|n| Timed { shape: "", size: (n, 1024), times: of(n as f64) }).to_vec()
+        sizes.map(|n| Timed { shape: String::new(), size: (n, 1024), times: of(n as f64) }).to_vec()
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn by_time(device: &Device, formats: &[Format]) -> Result<Found, Failure> {
     let mut evidence = Vec::new();
     for &format in formats {
         let mut timed = Vec::new();
-        for &(shape, rows, cols) in &all {
+        for (shape, rows, cols) in all.clone() {
             bar.set_message(format!("{format} {shape}"));
             let size = u32::try_from(rows).ok().zip(u32::try_from(cols).ok());
             let size = size.ok_or_else(|| Failure::new(Kind::Operation, format!("{shape} is too large")))?;
@@ -143,7 +143,7 @@ fn by_time(device: &Device, formats: &[Format]) -> Result<Found, Failure> {
 /// Times that instructions and bytes would take on a GPU.
 fn by_model(gpu: &'static Gpu, formats: &[Format], tools: &Tools, bar: &ProgressBar) -> Result<Found, Failure> {
     let operation = |e: String| Failure::new(Kind::Operation, e);
-    let mut codes = model::Codes::new(tools, gpu.sm).map_err(operation)?;
+    let mut codes = model::Codes::new(tools, gpu.sm);
     let mut evidence = Vec::new();
     for &format in formats {
         bar.set_message(format!("{} {format}", gpu.title));

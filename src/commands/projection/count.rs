@@ -1,0 +1,163 @@
+//! What the launches of a step count: each kind of them once, on the memory of the device that they were listed for.
+
+use std::ops::Range;
+
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use warpsmith_arch::Gpu;
+use warpsmith_check::{Checks, Inspect, Start};
+use warpsmith_device::launch::Start as Order;
+use warpsmith_device::{Access, ArgKind, Geometry};
+use warpsmith_driver_api::software::LaunchProfile;
+use warpsmith_host::decode::{ListedLaunch, ListedValue};
+use warpsmith_simt::{Instance, Launch, Machine};
+
+use crate::commands::budget::{PROFILE, Tools, assemble_single};
+use crate::commands::check::bench::single;
+use crate::commands::estimate::Demand;
+use crate::commands::estimate::counted::{demand, extended};
+use crate::failure::{Failure, Kind};
+
+/// Blocks of a product that are run, and twice as many: the others do the same.
+const FEW: u64 = 32;
+
+/// Launches that differ in nothing but the layer that they are of.
+pub struct Counted {
+    pub kernel: &'static str,
+    pub geometry: Geometry,
+    /// How many.
+    pub launches: usize,
+    /// Rows and columns of the matrix of a product, and whether it is gates and ups.
+    pub size: Option<(u32, u32)>,
+    pub demand: Demand,
+    /// Blocks that were run, if not all.
+    pub ran: Option<u64>,
+}
+
+/// Whether two launches differ only in where their buffers are, and in what structs say, such as which layer it is.
+fn alike(a: &ListedLaunch, b: &ListedLaunch) -> bool {
+    a.kernel.name == b.kernel.name
+        && a.geometry == b.geometry
+        && a.arguments.iter().zip(&b.arguments).all(|((meta, a), (_, b))| match (a, b) {
+            (ListedValue::Buffer { bytes: a, .. }, ListedValue::Buffer { bytes: b, .. }) => a == b,
+            _ => meta.kind == ArgKind::Struct || a == b,
+        })
+}
+
+/// Counts a step.
+pub fn all(
+    gpu: &Gpu,
+    machine: &Machine,
+    listed: &[ListedLaunch],
+    tools: Option<&Tools>,
+    quiet: bool,
+) -> Result<Vec<Counted>, Failure> {
+    let mut kinds: Vec<(&ListedLaunch, usize)> = Vec::new();
+    for launch in listed {
+        match kinds.iter_mut().find(|(kind, _)| alike(kind, launch)) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((launch, 1)),
+        }
+    }
+    let written = written(listed);
+    let bar = ProgressBar::new(kinds.len() as u64);
+    if quiet {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    let mut all = Vec::new();
+    for (launch, launches) in kinds {
+        let counted = one(gpu, machine, launch, tools, &written)
+            .map_err(|e| Failure::new(Kind::Operation, format!("{}: {e}", launch.kernel.name)))?;
+        all.push(Counted { launches, ..counted });
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(all)
+}
+
+/// Where a step writes: what it reads there a cache of the chip has. Ranges that do not overlap, in order.
+fn written(listed: &[ListedLaunch]) -> Vec<Range<u64>> {
+    let buffers = listed.iter().flat_map(ListedLaunch::buffers);
+    let mut all: Vec<Range<u64>> =
+        buffers.filter(|b| b.2 != Access::Read && b.1 > 0).map(|(at, bytes, _)| at..at + bytes).collect();
+    all.sort_by_key(|r| (r.start, r.end));
+    let mut apart: Vec<Range<u64>> = Vec::new();
+    for range in all {
+        match apart.last_mut().filter(|last| range.start <= last.end) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => apart.push(range),
+        }
+    }
+    apart
+}
+
+fn one(
+    gpu: &Gpu,
+    machine: &Machine,
+    launch: &ListedLaunch,
+    tools: Option<&Tools>,
+    written: &[Range<u64>],
+) -> Result<Counted, String> {
+    let name = launch.kernel.name;
+    let instance = machine.instantiate(single(name, gpu.sm)?).map_err(|e| e.to_string())?;
+    let size = launch.number("rows").zip(launch.number("cols"));
+    let blocks: u64 = launch.geometry.grid.iter().map(|n| u64::from(*n)).product();
+    // Blocks of other kernels do not all do the same.
+    let few = size.filter(|_| blocks > 3 * FEW).map(|_| FEW);
+    let memory = |profile: &LaunchProfile| {
+        let (all, cached) = profile.profile.touched(written);
+        [(all - cached) as f64, cached as f64]
+    };
+    let (profile, [dram, cached]) = match few {
+        None => {
+            let all = run(machine, &instance, launch, None)?;
+            let bytes = memory(&all);
+            (all, bytes)
+        }
+        Some(few) => {
+            let first = run(machine, &instance, launch, Some(few))?;
+            let twice = run(machine, &instance, launch, Some(2 * few))?;
+            let more = (blocks as f64 - 2.0 * few as f64) / few as f64;
+            let (of_first, of_twice) = (memory(&first), memory(&twice));
+            let bytes = [0, 1].map(|i| of_twice[i] + (of_twice[i] - of_first[i]) * more);
+            (extended(&first, &twice, few, blocks), bytes)
+        }
+    };
+    let code = tools.map(|tools| assemble_single(name, gpu.sm, tools)).transpose().map_err(|e| e.to_string())?;
+    let demand = demand(gpu, &profile, code.as_ref(), (dram, cached))?;
+    let ran = few.map(|few| 2 * few);
+    Ok(Counted { kernel: name, geometry: launch.geometry, launches: 1, size, demand, ran })
+}
+
+/// Runs a launch, or its first blocks.
+fn run(
+    machine: &Machine,
+    instance: &Instance,
+    listed: &ListedLaunch,
+    first_blocks: Option<u64>,
+) -> Result<LaunchProfile, String> {
+    // Words by which blocks count are zero whenever a launch begins; one that was left early has not seen to that.
+    for (meta, value) in &listed.arguments {
+        if let ListedValue::Buffer { address, bytes, access: Access::ReadWrite } = *value
+            && meta.element == "u32"
+            && bytes > 0
+        {
+            machine.memory().fill(address, &[0], bytes).map_err(|e| e.to_string())?;
+        }
+    }
+    let Geometry { grid, dynamic_shared, start, .. } = listed.geometry;
+    let launch = Launch {
+        dynamic_shared,
+        max_dynamic_shared: dynamic_shared,
+        cooperative: start == Order::Cooperative,
+        ..Launch::new(grid, listed.geometry.block_for(listed.kernel))
+    };
+    let (name, parameters, checks): (_, _, Checks) = (listed.kernel.name, listed.parameters(), PROFILE);
+    let ran = machine.inspect_start(instance, Start { checks, first_blocks, ..Start::new(name, &launch, &parameters) });
+    if let Some(fault) = ran.fault {
+        return Err(fault.to_string());
+    }
+    let module = instance.module();
+    let info = module.kernel(name).ok_or("its module does not have it")?;
+    let profile = ran.profile.ok_or("nothing was counted")?;
+    Ok(LaunchProfile::new(machine.config().sm, module, info, &launch, profile))
+}

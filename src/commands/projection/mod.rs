@@ -1,0 +1,140 @@
+//! `warpsmith project`: the time of a decode step on a GPU that is not here. The launches are those that a decoder lists for the
+//! model, each kind is counted once on the software driver, and [`estimate`](super::estimate) makes time of what it counts.
+
+mod count;
+mod report;
+mod subject;
+
+use warpsmith_arch::Gpu;
+use warpsmith_driver_api::Choice;
+use warpsmith_driver_api::software::machine;
+use warpsmith_host::Device;
+use warpsmith_host::decode::{Decoder, DecoderOptions, Model, Sequence, SequenceOptions};
+use warpsmith_host::device::launch::Start;
+
+use super::budget::Tools;
+use super::estimate::{Time, read_rate};
+use super::profile::gpus;
+use crate::cli::ProjectionArgs;
+use crate::failure::{Failure, Kind};
+use count::Counted;
+use subject::Subject;
+
+/// By how much the counted bytes may differ from those that a step has to move.
+const NEAR: f64 = 0.02;
+
+/// A step, as it is projected.
+struct Projection {
+    gpu: &'static Gpu,
+    subject: Subject,
+    /// Kinds of launches, in the order of their first ones, with the time of each.
+    launches: Vec<(Counted, Time)>,
+    /// Layers that take a launch for themselves or for several.
+    persistent_layers: usize,
+    programmatic: bool,
+    /// Bytes that a step has to move: weights and what is cached.
+    needed: u64,
+    /// Release of ptxas; `None`: counts are of PTX.
+    ptxas: Option<String>,
+}
+
+impl Projection {
+    /// Microseconds of the step.
+    fn sum(&self) -> f64 {
+        self.launches.iter().map(|(c, t)| c.launches as f64 * t.total()).sum()
+    }
+
+    /// Launches of the step.
+    fn count(&self) -> usize {
+        self.launches.iter().map(|(c, _)| c.launches).sum()
+    }
+
+    /// Bytes of memory that were counted.
+    fn dram(&self) -> f64 {
+        self.launches.iter().map(|(c, _)| c.launches as f64 * c.demand.dram).sum()
+    }
+
+    /// Microseconds in which memory delivers what a step has to move.
+    fn floor(&self) -> f64 {
+        self.needed as f64 / read_rate(self.gpu)
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
+    let gpu = gpus::find(&args.gpu).map_err(Failure::usage)?;
+    let subject = Subject::of(args)?;
+    let tools = tools()?;
+    let device = device(gpu)?;
+    let model = Model::reserve(&device, &subject.file)?;
+    let options = DecoderOptions {
+        chunk: 1,
+        positions: Some(args.context),
+        activations: args.activations,
+        tuned: args.tuned,
+        programmatic: args.programmatic,
+        persistent: args.persistent,
+        ..DecoderOptions::default()
+    };
+    let mut decoder = Decoder::new(&model, options)?;
+    let options = SequenceOptions { capacity: Some(args.context), kv: args.kv, ..SequenceOptions::default() };
+    let mut sequence = Sequence::new(&model, options)?;
+    let listed = decoder.list_step(&mut sequence, args.context - 1)?;
+    let reported = decoder.launches_per_step(1, args.kv)?;
+    let machine = machine(0).ok_or_else(|| Failure::new(Kind::NoEngine, "the software driver does not run"))?;
+    let counted = count::all(gpu, machine, &listed, tools.as_ref(), args.json)?;
+    let launches = counted.into_iter().map(|c| {
+        let time = c.demand.time(gpu, c.geometry.start == Start::Programmatic);
+        (c, time)
+    });
+    let projection = Projection {
+        gpu,
+        needed: subject.needed(args),
+        subject,
+        launches: launches.collect(),
+        persistent_layers: decoder.persistent_layers(),
+        programmatic: decoder.programmatic(),
+        ptxas: tools.map(|t| t.ptxas.release().to_string()),
+    };
+    report::print(&projection, args);
+    check(&projection, reported)
+}
+
+/// The tools that make machine code, if they are there; an error if they were named and are not.
+fn tools() -> Result<Option<Tools>, Failure> {
+    let named = |name| std::env::var_os(name).is_some_and(|path| !path.is_empty());
+    match Tools::find("project") {
+        Ok(tools) => Ok(Some(tools)),
+        Err(_) if !named("WARPSMITH_PTXAS") && !named("WARPSMITH_NVDISASM") => Ok(None),
+        Err(missing) => Err(missing),
+    }
+}
+
+/// The software driver as a device of that GPU's architecture, with as much memory as any model wants: what is not touched takes none.
+fn device(gpu: &Gpu) -> Result<Device, Failure> {
+    // SAFETY: nothing of this process has started a thread that reads the environment: the engine has not begun.
+    unsafe {
+        std::env::set_var("WARPSMITH_SM", gpu.sm.to_string());
+        if std::env::var_os("WARPSMITH_MEMORY").is_none() {
+            std::env::set_var("WARPSMITH_MEMORY", "1T");
+        }
+    }
+    warpsmith_driver_api::select(Choice::Software).map_err(|e| Failure::new(Kind::NoEngine, e.to_string()))?;
+    Ok(Device::open(0)?)
+}
+
+/// What was counted has to be what a decoder says that it launches, and what a step has to move.
+fn check(p: &Projection, reported: usize) -> Result<(), Failure> {
+    if p.count() != reported {
+        let text = format!("{} launches were counted, and a decoder reports {reported}", p.count());
+        return Err(Failure::new(Kind::Operation, text));
+    }
+    let (counted, needed) = (p.dram(), p.needed as f64);
+    if (counted / needed - 1.0).abs() > NEAR {
+        let text = format!(
+            "{counted:.0} bytes of memory were counted, and a step has to move {needed:.0}: the times are of another step"
+        );
+        return Err(Failure::new(Kind::Operation, text));
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! A projection as text and as JSON.
+
+use serde_json::{Value, json};
+
+use super::Projection;
+use super::count::Counted;
+use crate::cli::ProjectionArgs;
+use crate::commands::estimate::{BARRIER, CACHED, EDGE, LATENCY, PROGRAMMATIC, READS, Time, read_rate};
+use crate::table::{Align, Table, bytes};
+
+/// Prints it.
+pub fn print(p: &Projection, args: &ProjectionArgs) {
+    if args.json {
+        println!("{:#}", json(p, args));
+        return;
+    }
+    println!(
+        "{}, projected onto one {}: a step of one token at position {}\n",
+        p.subject.title,
+        p.gpu.title,
+        args.context - 1
+    );
+    println!("{}", table(p));
+    let (sum, floor, dram) = (p.sum(), p.floor(), p.dram());
+    println!("sum     {:.3} ms in {} launches", sum / 1e3, p.count());
+    println!(
+        "floor   {:.3} ms: {} at {:.2} TB/s, {:.0} % of the sum",
+        floor / 1e3,
+        bytes(p.needed),
+        read_rate(p.gpu) / 1e6,
+        100.0 * floor / sum
+    );
+    println!("counted {} of memory, {:.3} of what a step has to move", bytes(dram as u64), dram / p.needed as f64);
+    if let Some(goal) = p.subject.goal {
+        let verdict = if sum <= 1e3 * goal { "met" } else { "missed" };
+        println!("goal    {goal:.2} ms: {verdict}");
+    }
+    println!("\nassumed, not measured:");
+    assumptions(p, args).iter().for_each(|line| println!("  {line}"));
+}
+
+/// What the figures stand on.
+fn assumptions(p: &Projection, args: &ProjectionArgs) -> Vec<String> {
+    let mut all = vec![
+        format!(
+            "a launch takes its edge, and then as long as the slowest of memory, issue, pipe and latency; an edge {EDGE} us, {PROGRAMMATIC:.2} \
+             if the launch is programmatic"
+        ),
+        format!(
+            "memory delivers {:.2} TB/s, {READS} of the data sheet's, {LATENCY} us after it was asked; what the step wrote itself is in L2 and comes after {CACHED} us",
+            read_rate(p.gpu) / 1e6
+        ),
+        "the fullest multiprocessor issues four instructions of warps a clock; a wave of resident blocks ends before the next begins".to_owned(),
+        match &p.ptxas {
+            Some(release) => format!("instructions and loads on the way are those of machine code by ptxas {release}"),
+            None => "instructions are those of PTX, as ptxas and nvdisasm were not found: what is on the way is not known, and latency no bound".to_owned(),
+        },
+    ];
+    if p.launches.iter().any(|(c, _)| c.ran.is_some()) {
+        all.push("products with many blocks are counted over some of them, as all do the same".to_owned());
+    }
+    if p.persistent_layers > 0 {
+        all.push(format!(
+            "{} layers are launches with barriers of the grid: {BARRIER:.2} us each, and their phases together as long as one",
+            p.persistent_layers
+        ));
+    } else if args.persistent {
+        all.push("no layer is taken by a persistent launch".to_owned());
+    }
+    if args.programmatic && !p.programmatic {
+        all.push("launches are not programmatic: the GPU has none".to_owned());
+    }
+    all
+}
+
+fn size(c: &Counted) -> String {
+    c.size.map_or_else(|| "-".to_owned(), |(rows, cols)| format!("{rows} x {cols}"))
+}
+
+fn table(p: &Projection) -> Table {
+    let right = [
+        "launches",
+        "blocks",
+        "a SM",
+        "waves",
+        "in flight",
+        "memory",
+        "edges",
+        "memory",
+        "issue",
+        "pipe",
+        "latency",
+        "us",
+        "all",
+    ];
+    let columns = [("kernel", Align::Left), ("size", Align::Left)].into_iter();
+    let mut table = Table::new(columns.chain(right.map(|name| (name, Align::Right))).chain([("binds", Align::Left)]));
+    for (c, time) in &p.launches {
+        let d = &c.demand;
+        let us = |t: f64| if t < 0.005 { "-".to_owned() } else { format!("{t:.2}") };
+        let in_flight = d.on_the_way(p.gpu);
+        table.row(vec![
+            c.kernel.to_owned(),
+            size(c),
+            c.launches.to_string(),
+            format!("{:.0}", d.blocks),
+            format!("{:.0}", d.resident),
+            format!("{:.0}", d.waves(p.gpu)),
+            if in_flight > 0.0 { bytes(in_flight as u64) } else { "-".to_owned() },
+            bytes(d.dram.max(0.0) as u64),
+            us(time.edges),
+            us(time.memory),
+            us(time.issue),
+            us(time.pipe),
+            us(time.latency),
+            us(time.total()),
+            us(c.launches as f64 * time.total()),
+            time.bound().name().to_owned(),
+        ]);
+    }
+    table
+}
+
+fn json(p: &Projection, args: &ProjectionArgs) -> Value {
+    let launch = |(c, time): &(Counted, Time)| {
+        let d = &c.demand;
+        json!({
+            "kernel": c.kernel,
+            "rows": c.size.map(|s| s.0),
+            "cols": c.size.map(|s| s.1),
+            "launches": c.launches,
+            "blocks": d.blocks,
+            "resident_blocks": d.resident,
+            "waves": d.waves(p.gpu),
+            "bytes_in_flight": d.on_the_way(p.gpu),
+            "dram_bytes": d.dram,
+            "l2_bytes": d.cached,
+            "warp_instructions": d.issue,
+            "barriers": d.barriers,
+            "us": {
+                "edges": time.edges,
+                "memory": time.memory,
+                "issue": time.issue,
+                "pipe": time.pipe,
+                "latency": time.latency,
+                "total": time.total(),
+            },
+            "binds": time.bound().name(),
+        })
+    };
+    json!({
+        "projection": true,
+        "gpu": p.gpu.title,
+        "model": p.subject.title,
+        "context": args.context,
+        "kv": args.kv.to_string(),
+        "activations": args.activations.to_string(),
+        "programmatic": p.programmatic,
+        "persistent_layers": p.persistent_layers,
+        "counts": if p.ptxas.is_some() { "machine code" } else { "PTX" },
+        "ptxas": p.ptxas,
+        "launches": p.launches.iter().map(launch).collect::<Vec<_>>(),
+        "launches_a_step": p.count(),
+        "dram_bytes": p.dram(),
+        "needed_bytes": p.needed,
+        "sum_us": p.sum(),
+        "floor_us": p.floor(),
+        "share_of_floor": p.floor() / p.sum(),
+        "goal_us": p.subject.goal.map(|ms| 1e3 * ms),
+        "assumed": assumptions(p, args),
+    })
+}

@@ -1,0 +1,69 @@
+//! The model of a projection: the shape of a published one, or a file.
+
+use std::path::Path;
+
+use warpsmith_host::gpu_kernels::format::Format;
+use warpsmith_host::model::{LayerTensors, ModelFile, ModelShape};
+
+use crate::cli::ProjectionArgs;
+use crate::failure::Failure;
+
+/// Milliseconds that a step of a shape in a format is to take on an H200 with 1024 positions, at most.
+const GOALS: [(&str, Format, f64); 3] =
+    [("8b", Format::Q1_0, 0.40), ("8b", Format::Q4_K, 1.15), ("0.6b", Format::Q8_0, 0.25)];
+
+/// The model.
+pub struct Subject {
+    pub file: ModelFile,
+    /// As reports have it.
+    pub title: String,
+    /// Milliseconds of a step, where that is known as a goal.
+    pub goal: Option<f64>,
+}
+
+impl Subject {
+    /// Of the options.
+    pub fn of(args: &ProjectionArgs) -> Result<Subject, Failure> {
+        match (ModelShape::find(&args.model), args.format) {
+            (Some(shape), Some(format)) => {
+                let file = ModelFile::described(shape.config(), format, shape.tied).map_err(Failure::input)?;
+                let of = |g: &&(&str, Format, f64)| g.0 == shape.name && g.1 == format;
+                let goal =
+                    GOALS.iter().find(of).filter(|_| args.gpu.eq_ignore_ascii_case("h200") && args.context <= 1024);
+                Ok(Subject { file, title: format!("{} in {format}", shape.title), goal: goal.map(|g| g.2) })
+            }
+            (Some(_), None) => Err(Failure::usage(format!(
+                "a shape needs the format of its weights: --format {}",
+                Format::ALL.map(Format::name).join("|")
+            ))),
+            (None, Some(_)) if Path::new(&args.model).exists() => {
+                Err(Failure::usage("--format is for shapes; a file has its own formats"))
+            }
+            (None, _) if !Path::new(&args.model).exists() => {
+                let names: Vec<&str> = ModelShape::all().map(|s| s.name).collect();
+                Err(Failure::usage(format!("{} is no file, and no shape: there are {}", args.model, names.join(", "))))
+            }
+            (None, _) => {
+                let named = |e: &dyn std::fmt::Display| Failure::input(format!("{}: {e}", args.model));
+                let file = ModelFile::open(&args.model).map_err(|e| named(&e))?;
+                file.check_kernels().map_err(|e| named(&e))?;
+                Ok(Subject { file, title: args.model.clone(), goal: None })
+            }
+        }
+    }
+
+    /// Bytes that a step has to move, as the device stores them: all matrices of layers and the output projection, norms, a row of the
+    /// embedding, the cosines and sines of a position, and all keys and values, those of the new position among them.
+    pub fn needed(&self, args: &ProjectionArgs) -> u64 {
+        let (file, c) = (&self.file, self.file.config());
+        let matrices = file.layers().iter().flat_map(LayerTensors::matrices).chain([file.output()]);
+        let vectors = |format: Format, rows, cols| format.tensor_vectors(rows, cols).map_or(0, |n| 16 * n as u64);
+        let weights: u64 = matrices.map(|m| vectors(m.format, m.rows, m.cols)).sum();
+        let norms = file.layers().iter().flat_map(LayerTensors::vectors).chain([file.output_norm()]);
+        let norms: u64 = norms.map(|v| 4 * v.len() as u64).sum();
+        let row = vectors(file.embedding().format, 1, c.hidden) + 4 * c.rope.dims as u64;
+        let positions = if c.window > 0 { args.context.min(c.window) } else { args.context };
+        let of_head = c.head_dim * args.kv.bytes() + args.kv.scale_bytes();
+        weights + norms + row + (2 * c.layers * c.kv_heads * positions * of_head) as u64
+    }
+}

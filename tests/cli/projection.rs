@@ -1,0 +1,61 @@
+//! `project`: what a step would take on a GPU that is not here.
+
+use super::*;
+
+fn sum(launches: &Value, of: impl Fn(&Value) -> f64) -> f64 {
+    launches.as_array().unwrap().iter().map(|l| l["launches"].as_f64().unwrap() * of(l)).sum()
+}
+
+#[test]
+fn a_step_of_a_file_has_the_launches_that_run_replays() {
+    let p = json(&["project", "--model", MODEL, "--context", "9", "--json"]);
+    let ran = json(&[
+        "run", "--model", MODEL, "--tokens", HI_GPU, "-n", "2", "--driver", "software", "--verify", "off", "--json",
+    ]);
+    assert_eq!(p["launches_a_step"], ran["graph"]["nodes"], "{p}");
+    assert_eq!(sum(&p["launches"], |_| 1.0), p["launches_a_step"].as_f64().unwrap());
+    let total = sum(&p["launches"], |l| l["us"]["total"].as_f64().unwrap());
+    assert!((total / p["sum_us"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{p}");
+    for l in p["launches"].as_array().unwrap() {
+        let us = |name: &str| l["us"][name].as_f64().unwrap();
+        let longest = ["memory", "issue", "pipe", "latency"].map(us).into_iter().fold(0.0, f64::max);
+        assert!((us("total") - us("edges") - longest).abs() < 1e-9 && us("edges") >= 1.31, "{l}");
+        // Hardly a microsecond of work: what binds are edges.
+        assert_eq!(l["binds"], "edges", "{l}");
+    }
+}
+
+#[test]
+fn a_step_of_a_shape_moves_what_its_model_card_says() {
+    let of = |more: &[&str]| {
+        let args =
+            ["project", "--model", "0.6b", "--format", "Q1_0", "--context", "64", "--activations", "f32", "--json"];
+        json(&[&args[..], more].concat())
+    };
+    let p = of(&[]);
+    // 28 layers of five launches; embedding, output projection and the choice of a token.
+    assert_eq!(p["launches_a_step"], 28 * 5 + 3, "{p}");
+    // 0.596 billion weights (the embedding once) of 18 bytes for each 128, and 64 positions of 28 layers of 8 heads of 128 in f16.
+    let expected = 0.596e9 * 18.0 / 128.0 + f64::from(2 * 28 * 8 * 128 * 64 * 2);
+    for bytes in ["needed_bytes", "dram_bytes"] {
+        assert!((p[bytes].as_f64().unwrap() / expected - 1.0).abs() < 0.02, "{bytes}: {p}");
+    }
+    let floor = expected / 4.48e6;
+    assert!((p["floor_us"].as_f64().unwrap() / floor - 1.0).abs() < 0.02, "{p}");
+    assert!(p["sum_us"].as_f64().unwrap() > 143.0 * 1.31 + floor, "{p}");
+    assert_eq!(p["goal_us"], Value::Null);
+    // Each launch but the first is programmatic, and takes a latency of memory less.
+    let q = of(&["--programmatic"]);
+    let saved = p["sum_us"].as_f64().unwrap() - q["sum_us"].as_f64().unwrap();
+    assert!(q["programmatic"] == true && (saved - 142.0 * 0.65).abs() < 2.0, "{saved}: {q}");
+}
+
+#[test]
+fn what_cannot_be_projected_is_named() {
+    refused(&["project", "--model", "9b", "--format", "Q1_0"], 2, &["9b", "0.6b", "llama3-8b"]);
+    refused(&["project", "--model", "8b"], 2, &["--format", "Q4_K"]);
+    refused(&["project", "--model", MODEL, "--format", "Q4_K"], 2, &["--format"]);
+    refused(&["project", "--model", "8b", "--format", "Q4_K", "--gpu", "voodoo2"], 2, &["voodoo2", "h200"]);
+    refused(&["project", "--model", "8b", "--format", "Q9_K"], 2, &["Q9_K"]);
+    refused(&["project", "--model", MODEL, "--context", "1000000"], 1, &["1000000"]);
+}
