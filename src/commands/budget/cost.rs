@@ -81,7 +81,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Runs a product and weighs it. What is on the way is that of a matrix of as many rows as columns.
+    /// Runs a product and weighs it.
     pub fn new(s: &Subject, (rows, cols): (usize, usize), code: &Arc<Assembled>) -> Result<Cost, Failure> {
         let (kernel, family, case) = (s.kernel(), s.family, s.case((rows, cols))?);
         let operation = |e: String| Failure::new(Kind::Operation, format!("{kernel} with {case}: {e}"));
@@ -179,7 +179,6 @@ impl Cost {
             let text = format!("{:.0} % of the codes loaded by 16 bytes a lane in loops, budget 100 %", 100.0 * share);
             all.push(Miss::smaller("16-byte", share, text));
         }
-        all.extend(self.weighed.exposed());
         all
     }
 

@@ -16,3 +16,5 @@ pub fn bytes(activations: Activations, cols: usize) -> usize {
 pub const TRAFFIC: f64 = 1.02;
 /// Bytes that a multiprocessor of an H200 has to have on the way: 4.48 TB/s for 0.65 us, by 132 (Little's law).
 pub const IN_FLIGHT: f64 = 22.0 * 1024.0;
+/// The same of a product, with some more for what does not come in time: 25 KiB, or all of a matrix that has less.
+pub const PRODUCT_IN_FLIGHT: f64 = 25.0 * 1024.0;

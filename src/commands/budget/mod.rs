@@ -8,6 +8,7 @@ mod attention;
 mod cost;
 mod every;
 pub mod families;
+mod flight;
 mod known;
 pub mod pipes;
 mod report;
@@ -85,6 +86,8 @@ fn budgets() -> BTreeSet<(String, &'static str)> {
 /// Everything that was measured.
 struct Measured {
     costs: Vec<Cost>,
+    /// Memory on the way, at the products of models.
+    flights: Vec<flight::Flight>,
     attention: Vec<attention::Cost>,
     /// Of every kernel, if all were assembled.
     resources: Vec<Resources>,
@@ -147,6 +150,7 @@ fn measure(
     let rows = args.rows.unwrap_or(ROWS);
     let costs = shapes.into_par_iter().map(|(s, cols)| Cost::new(s, (rows, cols), code(&s.kernel())?));
     let costs = costs.collect::<Result<_, _>>()?;
+    let flights = flight::Flight::all(args, subjects, code)?;
     let attention = runs.into_par_iter().map(|r| attention::cost(r, code(&r.kernel())?)).collect::<Result<_, _>>()?;
     let resources = match args.filter {
         Some(_) => Vec::new(),
@@ -157,7 +161,7 @@ fn measure(
             all.map_err(|e| Failure::new(Kind::Toolchain, e.to_string()))?
         }
     };
-    Ok(Measured { costs, attention, resources })
+    Ok(Measured { costs, flights, attention, resources })
 }
 
 /// All budgets: of a family's path at each width by the kernel that comes closest, and of every run of attention.
@@ -179,6 +183,7 @@ fn held(args: &BudgetArgs, measured: &Measured) -> Vec<known::Held> {
             all.push(known::Held { budget: format!("{title}, {cols} columns"), kernel, misses });
         }
     }
+    all.extend(measured.flights.iter().map(flight::Flight::held));
     let attention = measured.attention.iter();
     all.extend(attention.map(|c| known::Held { budget: c.name(), kernel: c.run.kernel(), misses: c.misses() }));
     all

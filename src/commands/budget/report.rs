@@ -6,7 +6,7 @@ use super::cost::Cost;
 use super::known::{Miss, Verdict};
 use super::pipes::Pipe;
 use super::weighed::Weighed;
-use super::{Measured, Tools, attention};
+use super::{Measured, Tools, attention, flight};
 use crate::cli::BudgetArgs;
 use crate::table::{Align, Table};
 
@@ -23,7 +23,7 @@ pub fn print(
     args: &BudgetArgs,
     tools: &Tools,
 ) {
-    let Measured { costs, attention: runs, resources } = measured;
+    let Measured { costs, flights, attention: runs, resources } = measured;
     if args.json {
         let named =
             unbudgeted.iter().flat_map(|(why, all)| all.iter().map(move |k| json!({ "kernel": k, "why": why })));
@@ -34,6 +34,7 @@ pub fn print(
                 "ptxas": tools.ptxas.release(),
                 "nvdisasm": tools.nvdisasm.release(),
                 "kernels": costs.iter().map(of_kernel).collect::<Vec<_>>(),
+                "in_flight": flights.iter().map(flight::Flight::json).collect::<Vec<_>>(),
                 "attention": runs.iter().map(attention::Cost::json).collect::<Vec<_>>(),
                 "unbudgeted": named.collect::<Vec<_>>(),
                 "missed": verdict.failures,
@@ -62,6 +63,9 @@ pub fn print(
     }
     if !costs.is_empty() {
         weights(costs, tools);
+    }
+    if !flights.is_empty() {
+        flight::print(flights);
     }
     if !runs.is_empty() {
         attention::print(runs);
@@ -96,7 +100,6 @@ fn weights(costs: &[Cost], tools: &Tools) {
         ("regs", Align::Right),
         ("local", Align::Right),
         ("occupancy", Align::Right),
-        ("in flight", Align::Right),
         ("DRAM/floor", Align::Right),
         ("conflicts", Align::Right),
         ("16-byte", Align::Right),
@@ -118,7 +121,6 @@ fn weights(costs: &[Cost], tools: &Tools) {
             c.weighed.launch.registers.to_string(),
             c.weighed.assembled.local.to_string(),
             or_dash(c.weighed.occupancy().map(|o| format!("{o:.0} %"))),
-            or_dash(c.weighed.in_flight().map(|b| format!("{:.1} KiB", b / 1024.0))),
             format!("{:.3}", c.traffic()),
             c.weighed.conflicts().to_string(),
             or_dash(c.wide().map(|w| format!("{:.0} %", 100.0 * w))),
@@ -129,7 +131,7 @@ fn weights(costs: &[Cost], tools: &Tools) {
     println!();
     println!(
         "issue slots a weight on sm_90: all loops and the whole kernel in machine code (ptxas {}, nvdisasm {}), PTX instructions \
-         counted by the software driver; in flight: of a matrix of as many rows as columns; not time",
+         counted by the software driver; not time",
         tools.ptxas.release(),
         tools.nvdisasm.release()
     );

@@ -3,6 +3,7 @@ use super::*;
 use crate::cli::Place;
 use warpsmith_check::{Class, LineProfile, Metrics};
 use warpsmith_host::gpu_kernels::kv::KvType;
+use warpsmith_host::model::ModelShape;
 
 /// A kernel as nvdisasm prints it, written by hand. Line 20 of PTX loads codes, line 21 scales, line 22 multiplies and
 /// adds; ptxas has unrolled the loop by two and put the rest behind it.
@@ -279,6 +280,9 @@ fn what_is_listed_as_missed_is_of_budgets_that_there_are() {
             WIDTHS.map(move |w| format!("{title}, {w} columns: "))
         })
         .collect();
+    let products = || ModelShape::QWEN3.iter().flat_map(|m| m.products().map(|p| (m.name, p.part)));
+    let kernels: Vec<String> = Subject::chosen(None).iter().map(Subject::kernel).collect();
+    names.extend(kernels.iter().flat_map(|k| products().map(move |(m, p)| format!("{}: ", flight::name(k, m, p)))));
     names.extend(attention::Run::chosen(None).iter().map(|r| format!("{} {}: ", r.kernel(), r.shape())));
     for key in known::built_in().ok().unwrap().keys() {
         assert!(names.iter().any(|n| key.starts_with(n.as_str())), "{key}");
