@@ -180,6 +180,12 @@ approximations! {
     rsqrt_approx = "rsqrt.approx.f32", |x| rsqrt_host(x);
     /// 1/x within 1 ulp (`rcp.approx.f32`).
     rcp_approx = "rcp.approx.f32", |x| 1.0 / x;
+    /// As [`rsqrt_approx`], with infinities for |x| below 2^-126 (`rsqrt.approx.ftz.f32`). One instruction of machine code,
+    /// where operands that may be subnormal take four.
+    rsqrt_approx_ftz = "rsqrt.approx.ftz.f32", |x| rsqrt_host(flushed(x));
+    /// As [`rcp_approx`], with infinities for |x| below 2^-126 and zeros for results below it (`rcp.approx.ftz.f32`). One instruction of
+    /// machine code.
+    rcp_approx_ftz = "rcp.approx.ftz.f32", |x| flushed(1.0 / flushed(x));
     /// √x within a relative 2^-23 (`sqrt.approx.f32`).
     sqrt_approx = "sqrt.approx.f32", |x| x.sqrt();
     /// tanh(x) within a relative 2^-11 (`tanh.approx.f32`).
@@ -189,6 +195,12 @@ approximations! {
 #[cfg(not(target_arch = "nvptx64"))]
 fn rsqrt_host(x: f32) -> f32 {
     (1.0 / f64::from(x).sqrt()) as f32
+}
+
+/// Zero for a subnormal number, with its sign.
+#[cfg(not(target_arch = "nvptx64"))]
+fn flushed(x: f32) -> f32 {
+    if x.is_subnormal() { 0.0f32.copysign(x) } else { x }
 }
 
 /// e^x as `exp2_approx(x * log2(e))`: a relative 2^-21 + |x| · 2^-23, and 2^-149. Two instructions. Enough where
@@ -380,10 +392,14 @@ mod tests {
             let relative = |ours: f32, truth: f64| (f64::from(ours) / truth - 1.0).abs();
             assert!(relative(rsqrt_approx(x), 1.0 / wide.sqrt()) < 2f64.powf(-22.9));
             assert!(relative(rcp_approx(x), 1.0 / wide) < 2f64.powi(-23));
+            assert_eq!((rsqrt_approx_ftz(x), rcp_approx_ftz(x)), (rsqrt_approx(x), rcp_approx(x)));
             assert!(relative(sqrt_approx(x), wide.sqrt()) < 2f64.powi(-23));
             assert!((f64::from(log2_approx(x)) - wide.log2()).abs() < 2f64.powi(-22) * wide.log2().abs().max(1.0));
             assert!(relative(div_approx(3.0, x), 3.0 / wide) < 2f64.powi(-22));
         }
+        let small = f32::MIN_POSITIVE / 2.0;
+        assert_eq!((rsqrt_approx_ftz(small), rcp_approx_ftz(small)), (f32::INFINITY, f32::INFINITY));
+        assert_eq!((rcp_approx_ftz(-small), rcp_approx_ftz(f32::MAX)), (f32::NEG_INFINITY, 0.0));
     }
 
     #[test]

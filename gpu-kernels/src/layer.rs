@@ -66,12 +66,12 @@ impl Layer {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub(crate) use check::{Tables, check};
+pub(crate) use check::{Tables, check, check_pairs};
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod check {
     use super::{FUSED, HEAD_DIMS, Layer, MAX_GROUP, NEOX, QK_NORM};
-    use warpsmith_device::prelude::*;
+    use warpsmith_device::{DeviceAddress, prelude::*};
 
     /// Buffers that a layer's heads are normed and turned with.
     pub struct Tables<'a> {
@@ -79,6 +79,17 @@ mod check {
         pub k_weight: &'a DeviceSlice<f32>,
         pub cos: &'a DeviceSlice<f32>,
         pub sin: &'a DeviceSlice<f32>,
+    }
+
+    /// A buffer of heads, `stride` elements apart, whose elements are loaded in pairs.
+    pub fn check_pairs(
+        m: &'static KernelMeta,
+        name: &'static str,
+        address: DeviceAddress,
+        stride: Option<u32>,
+    ) -> Result<(), ContractError> {
+        contract::multiple_of(m, name, (address, "its address"), 8u32)?;
+        contract::multiple_of(m, "stride", stride.unwrap_or(0), (2u32, "elements are loaded in pairs"))
     }
 
     /// Sizes that the kernels can take, and buffers that fit them where they are read.
@@ -111,6 +122,9 @@ mod check {
         contract::require(m, l.flags & !(NEOX | QK_NORM | FUSED) == 0, "layer", "known flags", l.flags)?;
         contract::require(m, l.context > 0, "layer", "a context of at least 1", 0)?;
         let Some(t) = tables else { return Ok(()) };
+        for (name, table) in [("q_weight", t.q_weight), ("k_weight", t.k_weight), ("cos", t.cos), ("sin", t.sin)] {
+            check_pairs(m, name, table.address(), None)?;
+        }
         let even = l.n_rot.is_multiple_of(2) && l.n_rot <= l.head_dim;
         contract::require(m, even, "layer", format_args!("n_rot even, at most {} (head_dim)", l.head_dim), l.n_rot)?;
         contract::require(m, l.eps >= 0.0 && l.eps.is_finite(), "layer", "eps finite, not negative", l.eps)?;

@@ -53,6 +53,16 @@ impl Source {
         unsafe { *self.0.add(i) }
     }
 
+    /// Elements `i` and `i + 1` in one access.
+    ///
+    /// # Safety
+    /// As [`at`](Self::at), for both; `i` is even, and the buffer is aligned to 8 bytes.
+    #[inline(always)]
+    pub unsafe fn load2(self, i: usize) -> F32x2 {
+        // SAFETY: the caller's promise.
+        unsafe { *self.0.add(i).cast::<F32x2>() }
+    }
+
     /// Elements `i` to `i + 3` in one access.
     ///
     /// # Safety

@@ -24,6 +24,8 @@ pub mod cases;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_80"))]
 mod mma;
 pub mod one;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod plain;
 pub mod prefill;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_80"))]
 mod staged;

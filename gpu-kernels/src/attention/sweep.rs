@@ -31,14 +31,14 @@ pub fn spread(d: usize) -> usize {
     d ^ (d >> 3 & 4)
 }
 
-/// This lane's elements of a query in shared memory, times `scale`; zeros past the head.
+/// This lane's elements of a query in shared memory; zeros past the head.
 #[inline(always)]
-pub unsafe fn query<const LANES: usize>(head: Shared<f32>, dim: usize, scale: f32) -> [f32; 8] {
+pub unsafe fn query<const LANES: usize>(head: Shared<f32>, dim: usize) -> [f32; 8] {
     let e = element::<LANES>();
     if e < dim {
         // SAFETY: the head has `dim` elements, a multiple of 8; it was written before a barrier.
         let (a, b) = unsafe { (head.get4(spread(e)).0, head.get4(spread(e + 4)).0) };
-        [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]].map(|v| v * scale)
+        [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]]
     } else {
         [0.0; 8]
     }
@@ -109,8 +109,8 @@ pub unsafe fn sweep<T: Cached, const LANES: usize, const QW: usize>(
         let v = [T::widen(raw_values[0]), T::widen(raw_values[1])];
         for j in 0..QW {
             let new = math::max(math::max(state.largest[j], scores[j][0]), scores[j][1]);
-            let shrink = math::exp2_approx(state.largest[j] - new);
-            let mut p = [math::exp2_approx(scores[j][0] - new), math::exp2_approx(scores[j][1] - new)];
+            let shrink = math::exp2_approx_ftz(state.largest[j] - new);
+            let mut p = [math::exp2_approx_ftz(scores[j][0] - new), math::exp2_approx_ftz(scores[j][1] - new)];
             state.largest[j] = new;
             state.sum[j] = math::fma(state.sum[j], shrink, p[0] + p[1]);
             if T::SCALED {
@@ -147,7 +147,7 @@ pub unsafe fn merge_rows<const LANES: usize, const QW: usize>(state: &mut State<
             let other = warp::shuffle_xor(warp::FULL, state.largest[j], distance);
             let sum = warp::shuffle_xor(warp::FULL, state.sum[j], distance);
             let new = math::max(state.largest[j], other);
-            let (mine, theirs) = (math::exp2_approx(state.largest[j] - new), math::exp2_approx(other - new));
+            let (mine, theirs) = (math::exp2_approx_ftz(state.largest[j] - new), math::exp2_approx_ftz(other - new));
             state.largest[j] = new;
             state.sum[j] = math::fma(state.sum[j], mine, sum * theirs);
             for i in 0..8 {

@@ -16,8 +16,9 @@
 //! weights to a relative 2^-22, or 2^-40 of the one that they are relative to. The rest of a result's error is that of sums in
 //! f32, which a product of tensor cores cuts off where others round: [`step`](super::step) has the bound.
 
-use super::step::frame::{Memory, WARPS};
+use super::step::memory::{Memory, WARPS};
 use crate::{
+    head::{Held, magnitude},
     kv::cached::{Cached, Rows},
     load::{lane, warp_index},
 };
@@ -26,6 +27,8 @@ use warpsmith_device::{
     math::permute_bytes,
     mma::mma_f16,
     prelude::*,
+    static_for,
+    unroll::no_unroll,
 };
 
 /// Positions of a tile.
@@ -39,7 +42,7 @@ const HEADS: usize = 8;
 /// Elements of the largest head: the registers of a thread hold no more results beside keys, values and queries.
 pub const MOST: usize = 128;
 
-/// Elements that there is room for in a query and in a head's values.
+/// Elements that there is room for in a query.
 #[inline(always)]
 const fn width(dim: usize) -> usize {
     if dim <= 64 { 64 } else { 128 }
@@ -72,82 +75,46 @@ fn word(head: usize, w: usize, width: usize) -> usize {
     head * width + (2 * w ^ (head % 2 * 4))
 }
 
-/// A warp makes factors of query `head`, whose elements `get2` gives in pairs; zeros past its end.
+/// A warp makes factors of query `head`.
+///
+/// All lanes of the warp make this call.
 #[device]
-pub unsafe fn keep(memory: &Memory, head: usize, dim: usize, get2: impl Fn(usize) -> [f32; 2]) {
-    let words = memory.values.cast::<u32>();
-    let width = width(dim);
-    let mut largest = 0.0f32;
-    let mut d = 2 * lane();
-    while d < dim {
-        let [a, b] = get2(d);
-        largest = math::max(largest, math::max(a.abs(), b.abs()));
-        d += 64;
-    }
+pub unsafe fn keep<const N: usize>(memory: &Memory, head: usize, query: &Held<N>) {
+    let words = memory.queries.cast::<u32>();
+    let mut largest = 0;
+    static_for!(j in 0..N => {
+        largest = largest.max(magnitude(query[j][0])).max(magnitude(query[j][1]));
+    });
     // The largest becomes one of 2^14 or more, and below 2^15.
-    let e = exponent(warp::max_f32(largest));
-    let e = if e < 15 { 15 } else { e };
+    let e = (warp::max_u32(largest) >> 23).max(15);
     let scale = power(268 - e);
-    let mut d = 2 * lane();
-    while d < width {
-        let [a, b] = if d < dim { get2(d) } else { [0.0; 2] };
-        let (first, second) = split(a * scale, b * scale);
-        words.set2(word(head, d / 2, width), U32x2([first, second]));
-        d += 64;
-    }
+    static_for!(j in 0..N => {
+        let (first, second) = split(query[j][0] * scale, query[j][1] * scale);
+        words.set2(word(head, 32 * j + lane(), 64 * N), U32x2([first, second]));
+    });
     if lane() == 0 {
-        memory.shares.set(head, power(e - 14));
+        memory.totals.set(head, power(e - 14));
     }
 }
 
-/// The block's positions `from .. to`, for all of its query heads, whose factors are there; `put` is given four elements of a head
+/// The block's positions `from .. to`, for all of its query heads, whose factors are there; `rows` gives its keys and values, `put` is given four elements of a head
 /// from one on, relative to a score and not yet divided by the sum of weights, then these two.
 #[device]
 pub unsafe fn part<T: Cached>(
-    (dim, group): (usize, usize),
+    (dim, group): (usize, u32),
     (from, to): (u32, u32),
-    rows: (&Rows, &Rows),
+    rows: impl Fn() -> (Rows, Rows),
     memory: &Memory,
     put: impl Fn(usize, usize, [f32; 4], f32, f32),
 ) {
-    let sharing = if group > HEADS { WARPS / 2 } else { WARPS } as u32;
-    let place = Place { group: group as u32, sharing, from, to };
+    let place = Place { group, sharing: if group > HEADS as u32 { WARPS / 2 } else { WARPS } as u32, from, to };
     // The same choice in every thread.
     match dim {
-        32 => tiles::<T, 32, 1, 1>(&place, rows, memory),
-        64 => tiles::<T, 64, 2, 1>(&place, rows, memory),
-        80 => tiles::<T, 80, 3, 2>(&place, rows, memory),
-        96 => tiles::<T, 96, 3, 2>(&place, rows, memory),
-        _ => tiles::<T, 128, 4, 2>(&place, rows, memory),
-    }
-    sync::block();
-
-    let (per_warp, active, shift) = (HEADS, place.active() as usize, (width(dim) as u32).trailing_zeros() - 2);
-    let sharing = sharing as usize;
-    let mut i = thread::idx_x();
-    while i < (group as u32) << shift {
-        let (h, unit) = ((i >> shift) as usize, (i & ((1 << shift) - 1)) as usize);
-        if 4 * unit < dim {
-            let (set, j) = (h / per_warp, h % per_warp);
-            let first = set * sharing * per_warp + j;
-            let mut most = f32::MIN;
-            for w in 0..active {
-                most = math::max(most, memory.totals.get(first + w * per_warp));
-            }
-            let (mut value, mut sum) = ([0.0f32; 4], 0.0f32);
-            let mut at = slot(set * sharing, j, unit, dim);
-            for w in 0..active {
-                let share = math::exp2_approx_ftz(memory.totals.get(first + w * per_warp) - most);
-                sum = math::fma(share, memory.key.get(first + w * per_warp), sum);
-                let v = memory.values.get4(at).0;
-                for e in 0..4 {
-                    value[e] = math::fma(share, v[e], value[e]);
-                }
-                at += per_warp * width(dim);
-            }
-            put(h, 4 * unit, value, most, sum);
-        }
-        i += 32 * WARPS as u32;
+        32 => tiles::<T, 32, 1, 1>(&place, rows, memory, put),
+        64 => tiles::<T, 64, 2, 1>(&place, rows, memory, put),
+        80 => tiles::<T, 80, 3, 2>(&place, rows, memory, put),
+        96 => tiles::<T, 96, 3, 2>(&place, rows, memory, put),
+        _ => tiles::<T, 128, 4, 2>(&place, rows, memory, put),
     }
 }
 
@@ -155,7 +122,7 @@ pub unsafe fn part<T: Cached>(
 #[derive(Clone, Copy)]
 struct Place {
     group: u32,
-    /// Warps that share query heads.
+    /// Warps that share query heads: a power of two. The others have those from the ninth on.
     sharing: u32,
     from: u32,
     to: u32,
@@ -165,60 +132,144 @@ impl Place {
     /// Warps with a tile, of those that share query heads.
     #[inline(always)]
     fn active(&self) -> u32 {
-        let tiles = (self.to - self.from).div_ceil(TILE);
-        if tiles < self.sharing { tiles } else { self.sharing }
+        (self.to - self.from).div_ceil(TILE).min(self.sharing)
+    }
+
+    /// Which query heads the warp has, and which of the warps that share them it is.
+    #[inline(always)]
+    fn turn(&self) -> (u32, u32) {
+        let warp = warp_index() as u32;
+        (u32::from(warp >= self.sharing), warp & (self.sharing - 1))
     }
 }
 
-/// Where a warp's elements `4 unit ..` of its head `j` lie. Heads of lanes that store at once differ in bits 1 and 2, units in bit 1.
+/// Where a warp's values lie, in fours: of a pair of heads `2 t` and two elements, as lanes of tensor cores have them. Those that
+/// store have all `t` of two `g` at once, and those that load all `g` of one `t`: each find eight different banks.
 #[inline(always)]
-fn slot(warp: usize, j: usize, unit: usize, dim: usize) -> usize {
-    (warp * HEADS + j) * width(dim) + 4 * (unit ^ (j / 2 % 2 | j & 4))
+fn slot(g: usize, t: usize) -> usize {
+    4 * g + (t ^ g / 2)
 }
 
-/// This warp's tiles; what comes of them goes to shared memory. `STEPS` is `DIM / 32`, `CHUNKS` is `DIM / 64`, rounded up.
+/// The warps' tiles; what comes of them goes to shared memory, and from there to `put`. `STEPS` is `DIM / 32`, `CHUNKS` is
+/// `DIM / 64`, rounded up.
 #[device]
 unsafe fn tiles<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: usize>(
     p: &Place,
-    rows: (&Rows, &Rows),
+    rows: impl Fn() -> (Rows, Rows),
     memory: &Memory,
+    put: impl Fn(usize, usize, [f32; 4], f32, f32),
 ) {
-    let (warp, g, t) = (warp_index(), lane() / 4, lane() % 4);
-    let (set, turn) = (warp as u32 / p.sharing, warp as u32 % p.sharing);
-    let first = set * HEADS as u32;
-    // A set past the last head has nothing to do.
-    let own = if first < p.group { p.group - first } else { 0 };
-    let own = if own < HEADS as u32 { own as usize } else { HEADS };
-    let busy = own > 0 && turn < p.active();
-    // Rows past the last head repeat it.
-    let last = if own > 0 { own - 1 } else { 0 };
-    let head = first as usize + if g < last { g } else { last };
-    // A warp without a tile goes the same way: what a branch would leave undefined took registers from the start of the kernel on.
-    let base = if own > 0 { p.from + turn * TILE } else { p.to };
-    let state = sweep::<T, DIM, STEPS, CHUNKS>(p, rows, memory, head, base);
-    // The queries' place becomes that of the values.
-    sync::block();
-    if busy {
-        if t == 0 && g < own {
-            memory.totals.set(warp * HEADS + g, state.top);
-            memory.key.set(warp * HEADS + g, state.sum);
+    let (set, turn) = p.turn();
+    if turn < p.active() {
+        let (warp, g, t) = (warp_index(), lane() / 4, lane() % 4);
+        let first = set as usize * HEADS;
+        // Rows past the last head repeat it.
+        let last = p.group as usize - 1;
+        let head = if first + g < last { first + g } else { last };
+        let (keys, values) = rows();
+        let state = sweep::<T, DIM, STEPS, CHUNKS>(p, (&keys, &values), memory, head, p.from + turn * TILE);
+        if t == 0 {
+            memory.states.set2(2 * (warp * HEADS + g), F32x2([state.top, state.sum]));
         }
-        let scale = if T::SCALED { power(state.unit) } else { 1.0 };
-        for e in 0..2 {
-            let j = 2 * t + e;
-            if j < own {
-                for i in 0..2 {
-                    let to = memory.values.from(slot(warp, j, 2 * g + i, DIM));
-                    for c in 0..CHUNKS {
-                        if DIM % 64 == 0 || 64 * c + 8 * g < DIM {
-                            let of = [state.out[c][2 * i], state.out[c][2 * i + 1]];
-                            let v = [of[0][e], of[0][2 + e], of[1][e], of[1][2 + e]];
-                            let v =
-                                if T::SCALED { [v[0] * scale, v[1] * scale, v[2] * scale, v[3] * scale] } else { v };
-                            to.set4(64 * c, F32x4(v));
-                        }
+        if T::SCALED && lane() == 0 {
+            memory.units.set(warp, power(state.unit));
+        }
+        if first + 2 * t <= last {
+            let to = memory.values.from(4 * (128 * CHUNKS * warp + slot(g, t)));
+            static_for!(c in 0..CHUNKS => {
+                if DIM % 64 == 0 || 64 * c + 8 * g < DIM {
+                    for i in 0..4 {
+                        to.set4(128 * (4 * c + i), F32x4(state.out[c][i]));
                     }
                 }
+            });
+        }
+    }
+    sync::block();
+    merge::<T, DIM, CHUNKS>(p, memory, put);
+}
+
+/// A pair of heads of the warps with a tile, with what they come to.
+struct Pair {
+    /// The largest of what weights are relative to.
+    most: [f32; 2],
+    /// The sums of weights.
+    sum: [f32; 2],
+    /// Four elements of each head.
+    value: [[f32; 4]; 2],
+}
+
+/// The results of the warps as one, four elements of two heads a thread.
+#[device]
+unsafe fn merge<T: Cached, const DIM: usize, const CHUNKS: usize>(
+    p: &Place,
+    memory: &Memory,
+    put: impl Fn(usize, usize, [f32; 4], f32, f32),
+) {
+    let thread = thread::idx_x() as usize;
+    let (g, half, c) = (thread % 8, thread / 8 % 2, thread / 16 % CHUNKS);
+    let (pair, d) = (thread / (16 * CHUNKS), 64 * c + 8 * g + 4 * half);
+    let second = 2 * pair + 1 < p.group as usize;
+    if 2 * pair < p.group as usize && (DIM % 64 == 0 || d < DIM) {
+        let (set, t) = (pair / (HEADS / 2), pair % (HEADS / 2));
+        let warp = set * p.sharing as usize;
+        let states = memory.states.from(2 * (warp * HEADS + 2 * t));
+        let units = memory.units.from(warp);
+        let values = memory.values.from(4 * (((warp * CHUNKS + c) * 4 + 2 * half) * 32 + slot(g, t)));
+        let mut all = Pair { most: [f32::MIN; 2], sum: [0.0; 2], value: [[0.0; 4]; 2] };
+        let active = p.active();
+        let mut w = 0;
+        while w < active {
+            no_unroll();
+            let [a, _, b, _] = states.get4(2 * HEADS * w as usize).0;
+            all.most = [math::max(all.most[0], a), math::max(all.most[1], b)];
+            w += 1;
+        }
+        // Four at a time, whose loads are under way together: that many have a tile of a part that is full.
+        let mut w = 0;
+        while w + 4 <= active {
+            no_unroll();
+            static_for!(i in 0..4 => {
+                all.add::<T>(states.from(2 * HEADS * i), units.from(i), values.from(CHUNKS * 512 * i), w as usize, CHUNKS);
+            });
+            w += 4;
+        }
+        while w < active {
+            no_unroll();
+            all.add::<T>(states, units, values, w as usize, CHUNKS);
+            w += 1;
+        }
+        put(2 * pair, d, all.value[0], all.most[0], all.sum[0]);
+        if second {
+            put(2 * pair + 1, d, all.value[1], all.most[1], all.sum[1]);
+        }
+    }
+}
+
+impl Pair {
+    /// Adds what warp `w` found.
+    #[inline(always)]
+    unsafe fn add<T: Cached>(
+        &mut self,
+        states: Shared<f32>,
+        units: Shared<f32>,
+        values: Shared<f32>,
+        w: usize,
+        chunks: usize,
+    ) {
+        // SAFETY: the warp had a tile, and stored all three before the barrier.
+        let (state, first, second) = unsafe {
+            let at = chunks * 512 * w;
+            (states.get4(2 * HEADS * w).0, values.get4(at).0, values.get4(at + 128).0)
+        };
+        let unit = if T::SCALED { unsafe { units.get(w) } } else { 1.0 };
+        for e in 0..2 {
+            let share = math::exp2_approx_ftz(state[2 * e] - self.most[e]);
+            self.sum[e] = math::fma(share, state[2 * e + 1], self.sum[e]);
+            let share = if T::SCALED { share * unit } else { share };
+            let v = [first[e], first[2 + e], second[e], second[2 + e]];
+            for i in 0..4 {
+                self.value[e][i] = math::fma(share, v[i], self.value[e][i]);
             }
         }
     }
@@ -242,8 +293,7 @@ impl<const CHUNKS: usize> State<CHUNKS> {
     unsafe fn rescale<T: Cached>(&mut self, top: f32, unit: u32, t: u32) {
         let shrink = math::exp2_approx_ftz(self.top - top);
         self.sum *= shrink;
-        // Of the first tile there is nothing to scale.
-        let units = if T::SCALED && self.unit > 0 { power(self.unit) * power(254 - unit) } else { 1.0 };
+        let units = if T::SCALED { power(self.unit) * power(254 - unit) } else { 1.0 };
         for e in 0..2 {
             let shrink = warp::shuffle_idx(warp::FULL, shrink, 8 * t + 4 * e) * units;
             for c in 0..CHUNKS {
@@ -253,7 +303,6 @@ impl<const CHUNKS: usize> State<CHUNKS> {
                 }
             }
         }
-        (self.top, self.unit) = (top, unit);
     }
 
     /// Adds the values of four positions a lane, by the weights of their scores.
@@ -284,7 +333,7 @@ impl<const CHUNKS: usize> State<CHUNKS> {
     }
 }
 
-/// Every `sharing`th tile from position `base` on, for query `head` and the other lanes' ones.
+/// Every `sharing`th tile from position `base` on, which is below `p.to`, for query `head` and the other lanes' ones.
 #[device]
 unsafe fn sweep<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: usize>(
     p: &Place,
@@ -295,16 +344,16 @@ unsafe fn sweep<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
 ) -> State<CHUNKS> {
     let mut state = State { top: f32::MIN, sum: 0.0, unit: 0, out: [[[0.0; 4]; 4]; CHUNKS] };
     let (g, t) = (lane() as u32 / 4, lane() as u32 % 4);
-    let words = memory.values.cast::<u32>();
+    let words = memory.queries.cast::<u32>();
     // Scores are kept in powers of two.
-    let scale = memory.shares.get(head) * (core::f32::consts::LOG2_E / math::sqrt(DIM as f32));
+    let scale = memory.totals.get(head) * (core::f32::consts::LOG2_E / math::sqrt(DIM as f32));
     // With the rest of an address constant.
     let query = |half: usize| words.from(word(head, 4 * t as usize + 2 * half, width(DIM)));
     let queries = [query(0), query(1)];
-    let step = p.sharing * TILE;
-    while base < p.to {
+    let (first, step) = (base, p.sharing * TILE);
+    loop {
         // Positions past the end repeat the last one, with weight 0.
-        let place = |offset: u32| if base + offset < p.to { base + offset } else { p.to - 1 };
+        let place = |offset: u32| (base + offset).min(p.to - 1);
         let row_of = |rows: &Rows, offset: u32| rows.data + place(offset) as u64 * (DIM as u64 * T::BYTES);
         let key = |row: u64, s: usize| {
             let there = DIM % 32 == 0 || 32 * s + 8 * (t as usize) < DIM;
@@ -371,11 +420,18 @@ unsafe fn sweep<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
             grown |= unit > state.unit;
         }
         if warp::any(warp::FULL, grown) {
-            state.rescale::<T>(top, unit, t);
+            if base != first {
+                state.rescale::<T>(top, unit, t);
+            }
+            // Of the first tile there is nothing to scale.
+            (state.top, state.unit) = (top, unit);
         }
 
         state.add::<T>(scores, scales, &raw_values);
         base += step;
+        if base >= p.to {
+            break;
+        }
     }
     state.sum = warp::reduce_group::<4, f32>(state.sum, |a, b| a + b);
     state

@@ -1,13 +1,18 @@
 //! What a cache holds, and how a warp writes a row of it. Caches are reached by addresses that columns carry, so loads
 //! and stores name their state space here: a pointer made of a number would be a generic one.
 
-use crate::{load::lane, state::Column};
+use crate::{
+    head::{Held, first, magnitude},
+    load::lane,
+    state::Column,
+};
 use core::arch::asm;
 use warpsmith_device::{
     convert::{pack_f16x2, unpack_f16x2},
     math::permute_bytes,
     packed::F16x2,
     prelude::*,
+    static_for,
 };
 
 /// An element of a cache.
@@ -28,8 +33,8 @@ pub trait Cached: Copy {
     fn widen(raw: Self::Eight) -> [f32; 8];
     /// The same as pairs of f16, rounded if f16 does not hold them.
     fn halves(raw: Self::Eight) -> [u32; 4];
-    /// Writes `v` as element `d` of a row.
-    unsafe fn put(row: u64, d: usize, v: f32, scale: f32);
+    /// Writes `v` as elements `d` and `d + 1` of a row; `d` is even.
+    unsafe fn put2(row: u64, d: usize, v: [f32; 2], scale: f32);
 }
 
 /// An element of an int8 cache.
@@ -87,9 +92,12 @@ impl Cached for f32 {
         [pair(a[0], a[1]), pair(a[2], a[3]), pair(b[0], b[1]), pair(b[2], b[3])]
     }
     #[inline(always)]
-    unsafe fn put(row: u64, d: usize, v: f32, _: f32) {
+    unsafe fn put2(row: u64, d: usize, [a, b]: [f32; 2], _: f32) {
         // SAFETY: the caller's promise.
-        unsafe { store_f32(row + 4 * d as u64, v) }
+        unsafe {
+            asm!("st.global.v2.b32 [{0}], {{{1},{2}}};", in(reg64) row + 4 * d as u64, in(reg32) a, in(reg32) b,
+                options(nostack, preserves_flags));
+        }
     }
 }
 
@@ -114,11 +122,11 @@ impl Cached for f16 {
         raw
     }
     #[inline(always)]
-    unsafe fn put(row: u64, d: usize, v: f32, _: f32) {
-        let bits = convert::f32_to_f16_bits(v);
+    unsafe fn put2(row: u64, d: usize, [a, b]: [f32; 2], _: f32) {
+        let bits = pack_f16x2(a, b);
         // SAFETY: the caller's promise.
         unsafe {
-            asm!("st.global.b16 [{0}], {1};", in(reg64) row + 2 * d as u64, in(reg16) bits, options(nostack, preserves_flags));
+            asm!("st.global.b32 [{0}], {1};", in(reg64) row + 2 * d as u64, in(reg32) bits, options(nostack, preserves_flags));
         }
     }
 }
@@ -155,11 +163,12 @@ impl Cached for Q8 {
         [pair(a, 0x4140), pair(a, 0x4342), pair(b, 0x4140), pair(b, 0x4342)]
     }
     #[inline(always)]
-    unsafe fn put(row: u64, d: usize, v: f32, scale: f32) {
-        let code = super::int8_code(v, scale) as u32;
+    unsafe fn put2(row: u64, d: usize, v: [f32; 2], scale: f32) {
+        let [a, b] = v.map(|v| super::int8_code(v, scale) as u8);
+        let codes = u16::from_le_bytes([a, b]);
         // SAFETY: the caller's promise.
         unsafe {
-            asm!("st.global.b8 [{0}], {1};", in(reg64) row + d as u64, in(reg32) code, options(nostack, preserves_flags));
+            asm!("st.global.b16 [{0}], {1};", in(reg64) row + d as u64, in(reg16) codes, options(nostack, preserves_flags));
         }
     }
 }
@@ -199,29 +208,28 @@ impl Rows {
     }
 }
 
-/// A warp writes row `position`, whose elements `get` gives.
+/// A warp writes row `position`.
+///
+/// All lanes of the warp make this call.
 #[device]
-pub unsafe fn store_row<T: Cached>(rows: &Rows, position: u32, head_dim: usize, get: impl Fn(usize) -> f32) {
+pub unsafe fn store_row<T: Cached, const N: usize>(rows: &Rows, position: u32, head_dim: usize, head: &Held<N>) {
     let mut scale = 1.0;
     if T::SCALED {
-        let (mut largest, mut nan) = (0.0, false);
-        let mut d = lane();
-        while d < head_dim {
-            let v = get(d);
-            largest = math::max(largest, v.abs());
-            nan |= v.is_nan();
-            d += 32;
-        }
-        let largest = warp::max_f32(largest);
-        // A NaN must not vanish in a code.
-        scale = if warp::any(warp::FULL, nan) { f32::NAN } else { largest / 127.0 };
+        let mut largest = 0;
+        static_for!(j in 0..N => {
+            largest = largest.max(magnitude(head[j][0])).max(magnitude(head[j][1]));
+        });
+        // Of NaN, which must not vanish in a code, it is NaN.
+        scale = f32::from_bits(warp::max_u32(largest)) / 127.0;
         if lane() == 0 {
             store_f32(rows.scales + position as u64 * 4, scale);
         }
     }
-    let mut d = lane();
-    while d < head_dim {
-        T::put(rows.row(position), d, get(d), scale);
-        d += 32;
-    }
+    let row = rows.row(position);
+    static_for!(j in 0..N => {
+        let d = 64 * j + first();
+        if d < head_dim {
+            T::put2(row, d, head[j], scale);
+        }
+    });
 }

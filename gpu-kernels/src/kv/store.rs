@@ -15,7 +15,7 @@
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::{
-    head::{Turn, turned},
+    head::{Turn, first, held, turn},
     kv::cached::{Cached, Q8, Rows, store_row},
     load::warp_index,
 };
@@ -23,47 +23,67 @@ use crate::{
 use crate::{layer, state};
 use crate::{layer::Layer, state::Column};
 use warpsmith_device::prelude::*;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+use warpsmith_device::static_for;
 
 /// Heads that a block takes: one a warp.
 pub const HEADS_PER_BLOCK: u32 = 4;
 
-/// A warp's head: of the queries in place, of keys and values into the cache.
-#[device]
-unsafe fn store<T: Cached>(
+/// What a block is given.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+#[derive(Clone, Copy)]
+struct Args {
     qkv: InOut<f32>,
-    (q_weight, k_weight): (In<f32>, In<f32>),
+    weights: (In<f32>, In<f32>),
     tables: (In<f32>, In<f32>),
     columns: In<Column>,
     stride: u32,
     layer: Layer,
-) {
+}
+
+/// A warp's head, by how much of a head a lane holds.
+#[device]
+unsafe fn store<T: Cached>(a: Args) {
     let scratch = shared_array!(QKV_STORE: [f32; 256 * HEADS_PER_BLOCK as usize]);
-    let head = block::idx_x() * HEADS_PER_BLOCK + warp_index() as u32;
+    let row = scratch.from(256 * warp_index());
+    // The same choice in every thread.
+    if a.layer.head_dim <= 64 {
+        store_head::<T, 1>(&a, row);
+    } else if a.layer.head_dim <= 128 {
+        store_head::<T, 2>(&a, row);
+    } else {
+        store_head::<T, 4>(&a, row);
+    }
+}
+
+/// A warp's head: of the queries in place, of keys and values into the cache.
+#[device]
+unsafe fn store_head<T: Cached, const N: usize>(a: &Args, scratch: Shared<f32>) {
+    let layer = a.layer;
+    let number = block::idx_x() * HEADS_PER_BLOCK + warp_index() as u32;
     let column = block::idx_y() as usize;
-    let c = columns.at(column);
+    let c = a.columns.at(column);
     let dim = layer.head_dim as usize;
-    let at = column * stride as usize + head as usize * dim;
-    // SAFETY: within the column's heads.
-    let get = |d: usize| unsafe { qkv.get(at + d) };
-    if head < layer.q_heads + 2 * layer.kv_heads && c.position < c.capacity && c.position < layer.context {
-        if head < layer.q_heads {
-            // SAFETY: as above.
-            let put = |d: usize, v: f32| unsafe { qkv.set(at + d, v) };
-            turned(&Turn::of(&layer, q_weight, tables, c.position), get, put);
+    let at = column * a.stride as usize + number as usize * dim;
+    if number < layer.q_heads + 2 * layer.kv_heads && c.position < c.capacity && c.position < layer.context {
+        // SAFETY: within the column's heads.
+        let mut head = held::<N>(dim, |d| unsafe { a.qkv.load2(at + d) });
+        let query = number < layer.q_heads;
+        let key = number < layer.q_heads + layer.kv_heads;
+        if key {
+            let weight = if query { a.weights.0 } else { a.weights.1 };
+            turn::<N>(&Turn::of(&layer, weight, a.tables, c.position), &mut head, scratch);
+        }
+        if query {
+            static_for!(j in 0..N => {
+                if 64 * j + first() < dim {
+                    a.qkv.store2(at + 64 * j + first(), F32x2(head[j]));
+                }
+            });
         } else {
-            let of = (head - layer.q_heads) % layer.kv_heads;
+            let of = (number - layer.q_heads) % layer.kv_heads;
             let (keys, values) = Rows::of::<T>(&c, layer.index, layer.kv_heads, of, layer.head_dim);
-            if head < layer.q_heads + layer.kv_heads {
-                let row = scratch.from(256 * warp_index());
-                // SAFETY: a head has at most 256 elements, and the warp 256 of its own.
-                let put = |d: usize, v: f32| unsafe { row.set(d, v) };
-                turned(&Turn::of(&layer, k_weight, tables, c.position), get, put);
-                sync::warp(warp::FULL);
-                // SAFETY: written before the barrier.
-                store_row::<T>(&keys, c.position, dim, |d| unsafe { row.get(d) });
-            } else {
-                store_row::<T>(&values, c.position, dim, get);
-            }
+            store_row::<T, N>(if key { &keys } else { &values }, c.position, dim, &head);
         }
     }
 }
@@ -84,7 +104,8 @@ macro_rules! entries {
         ) {
             grid::launch_dependents();
             grid::wait_dependencies();
-            store::<$T>(qkv, (q_weight, k_weight), (cos, sin), columns.buffer(), stride, layer);
+            let (weights, tables, columns) = ((q_weight, k_weight), (cos, sin), columns.buffer());
+            store::<$T>(Args { qkv, weights, tables, columns, stride, layer });
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
@@ -100,7 +121,8 @@ macro_rules! entries {
                 state::check_columns(m, self.columns)?;
                 let heads = u64::from(l.q_heads) + 2 * u64::from(l.kv_heads);
                 let part = (heads * u64::from(l.head_dim), "(q_heads + 2 * kv_heads) * head_dim");
-                state::check_strided(m, "qkv", self.qkv.len(), (self.columns.len(), self.stride), part)
+                state::check_strided(m, "qkv", self.qkv.len(), (self.columns.len(), self.stride), part)?;
+                layer::check_pairs(m, "qkv", self.qkv.address(), Some(self.stride))
             }
         }
     )* };

@@ -1,7 +1,8 @@
 //! Budgets of attention: of a step (decode) over caches of every type and of two lengths, and of a prompt on tensor cores.
 //!
 //! A step has to read keys and values once for all query heads that share them, in one launch, which is split over positions
-//! where there are more than [`WHOLE`], and then to issue no more than [`SLOTS`] for each of their bytes. A prompt's loop over keys has to leave tensor cores [`RATE`] of their time at least: an
+//! where there are more than [`WHOLE`], and then to issue no more than [`SLOTS`] for each of their bytes. With fewer positions most
+//! of what is issued is what a block does once, and [`once`] says how much that may be. A prompt's loop over keys has to leave tensor cores [`RATE`] of their time at least: an
 //! `HMMA.16816` is 16 * 8 * 16 multiply-adds, of which a multiprocessor does 2048 a clock and one of its four parts 512, so it
 //! takes 4 clocks, in which that part issues 4 instructions. A loop of `s` issue slots, `h` of them matrix products, leaves
 //! tensor cores the share `4 h / s` at most, or less if another pipe is busy for longer.
@@ -29,6 +30,16 @@ const WHOLE: usize = 1024;
 /// Issue slots of a lane that an H200 has in the time in which memory delivers a byte: 132 multiprocessors of 128 lanes at
 /// 1.98 GHz, 4.48 TB/s read.
 const SLOTS: f64 = 7.5;
+/// The same where a part has as few positions as parts do: a tile of tensor cores for half of a block's warps, so that more than half
+/// of the instructions norm and turn queries, and put together what warps and blocks found.
+const fn once(kv: KvType) -> f64 {
+    match kv {
+        KvType::F16 => 4.0,
+        KvType::F32 => 6.25,
+        // As many instructions for a quarter of the bytes.
+        KvType::Int8 => 9.5,
+    }
+}
 /// Share of the time in which tensor cores are busy, at least.
 const RATE: f64 = 0.60;
 /// Lengths of caches that steps are run over.
@@ -125,13 +136,15 @@ impl Run {
         bytes as u64
     }
 
-    /// What is missed by issuing so many slots for a byte of keys and values. What a block does before and after its positions
-    /// does not depend on their number, and with few of them it is most of what is issued, so only long sequences are held to
-    /// what memory leaves time for.
+    /// What is missed by issuing so many slots for a byte of keys and values.
     pub fn issued(self, slots: f64) -> Option<Miss> {
-        let held = matches!(self, Run::Step(_, n) if n > WHOLE);
-        let text = || format!("{slots:.2} issue slots a byte of keys and values, budget {SLOTS}");
-        (held && slots > SLOTS).then(|| Miss::larger("slots a byte", slots, text()))
+        let budget = match self {
+            Run::Step(_, n) if n > WHOLE => SLOTS,
+            Run::Step(kv, _) => once(kv),
+            Run::Prompt(..) => return None,
+        };
+        let text = || format!("{slots:.2} issue slots a byte of keys and values, budget {budget}");
+        (slots > budget).then(|| Miss::larger("slots a byte", slots, text()))
     }
 
     /// Blocks that have work.

@@ -41,14 +41,20 @@ pub const PART: u32 = 64;
 #[must_use]
 #[inline(always)]
 pub const fn splits(kv_heads: u32) -> u32 {
+    1 << split_shift(kv_heads)
+}
+
+/// Two to this are the [`splits`].
+#[inline(always)]
+const fn split_shift(kv_heads: u32) -> u32 {
     // 128 / kv_heads, to the next power of two.
     let shift = (kv_heads | 1).leading_zeros() as i32 - 24;
-    1 << if shift > 5 {
+    if shift > 5 {
         5
     } else if shift < 2 {
         2
     } else {
-        shift
+        shift as u32
     }
 }
 
@@ -63,7 +69,8 @@ pub const fn parts(length: u32, splits: u32) -> (u32, u32) {
 /// Positions of a part, without the division.
 #[inline(always)]
 const fn positions(length: u32, splits: u32) -> u32 {
-    let even = length.div_ceil(splits).next_multiple_of(16);
+    // The quotient, rounded up, to the next multiple of 16.
+    let even = (((length - 1) / splits) | 15) + 1;
     if even < PART { PART } else { even }
 }
 
@@ -77,6 +84,12 @@ pub fn partials_len(columns: usize, layer: &Layer) -> u64 {
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod frame;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+pub(super) mod memory;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+pub(super) mod partial;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod stage;
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::{gemv::quantizer::OutputQuantizer, kv::cached::Q8};
@@ -192,6 +205,7 @@ fn check(m: &'static KernelMeta, given: &Seen<'_>) -> Result<(), ContractError> 
     let (dim, q_heads, kv_heads) = (u64::from(l.head_dim), u64::from(l.q_heads), u64::from(l.kv_heads));
     let part = ((q_heads + 2 * kv_heads) * dim, "(q_heads + 2 * kv_heads) * head_dim");
     state::check_strided(m, "qkv", given.qkv.len(), (n, given.stride), part)?;
+    layer::check_pairs(m, "qkv", given.qkv.address(), Some(given.stride))?;
     state::check_strided(m, "y", given.y.len(), (n, given.y_stride), (q_heads * dim, "q_heads * head_dim"))?;
     contract::at_least(m, "partials", given.partials.len(), (partials_len(n, l), "partials_len"))?;
     contract::multiple_of(m, "partials", (given.partials.address(), "its address"), 16u32)?;

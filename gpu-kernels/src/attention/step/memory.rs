@@ -1,0 +1,64 @@
+//! A block's shared memory, and how its threads are spread over warps.
+
+use super::THREADS;
+use warpsmith_device::prelude::*;
+
+/// Warps of a block.
+pub const WARPS: usize = THREADS as usize / 32;
+/// Most queries of a warp without tensor cores.
+pub const QUERIES: usize = 4;
+
+/// Elements of each array.
+const VALUES: usize = WARPS * QUERIES * 256;
+const QUERY_WORDS: usize = 16 * 128;
+const STATES: usize = 2 * WARPS * 4 * QUERIES;
+const TOTALS: usize = 2 * 16;
+
+/// A block's shared memory.
+#[derive(Clone, Copy)]
+pub struct Memory {
+    /// Values of each partial result. Before them a warp's heads on their way, and queries as numbers.
+    pub values: Shared<f32>,
+    /// Queries as factors of products on tensor cores. After them what each partial result of a head counts for, up to 32 a head.
+    pub queries: Shared<f32>,
+    /// The largest score of each partial result and its sum of weights.
+    pub states: Shared<f32>,
+    /// Of each head: what its scores are scaled by, on tensor cores; then the largest of all scores and the sum of all weights.
+    pub totals: Shared<f32>,
+    /// Of each warp: what its values are scaled by.
+    pub units: Shared<f32>,
+    /// Whose turn the block was to finish, how many parts there are, and the block's own: kept here over the sweep, which takes
+    /// all registers.
+    pub ticket: Shared<u32>,
+}
+
+impl Memory {
+    /// Arrays of its own.
+    #[inline(always)]
+    pub unsafe fn declared() -> Memory {
+        Memory {
+            values: shared_array!(ATTN_STEP_VALUES: [f32; VALUES]),
+            queries: shared_array!(ATTN_STEP_QUERIES: [f32; QUERY_WORDS]),
+            states: shared_array!(ATTN_STEP_STATES: [f32; STATES]),
+            totals: shared_array!(ATTN_STEP_TOTALS: [f32; TOTALS]),
+            units: shared_array!(ATTN_STEP_UNITS: [f32; WARPS]),
+            ticket: shared_array!(ATTN_STEP_TICKET: [u32; 4]),
+        }
+    }
+
+    /// Bytes of [`within`](Self::within).
+    pub const BYTES: usize = 4 * (VALUES + QUERY_WORDS + STATES + TOTALS + WARPS + 4);
+
+    /// One after the other in an array of [`BYTES`](Self::BYTES).
+    #[inline(always)]
+    pub unsafe fn within(array: Shared<f32>) -> Memory {
+        // SAFETY: the caller's promise; each begins at a multiple of 16 bytes.
+        unsafe {
+            let queries = array.from(VALUES);
+            let states = queries.from(QUERY_WORDS);
+            let totals = states.from(STATES);
+            let units = totals.from(TOTALS);
+            Memory { values: array, queries, states, totals, units, ticket: units.from(WARPS).cast() }
+        }
+    }
+}
