@@ -97,17 +97,17 @@ pub struct ProjectionArgs {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = positive)]
     pub context: usize,
     /// Type of the KV cache.
-    #[arg(long, default_value_t, value_parser = one_of(&KvType::ALL, KvType::name, KvType::about))]
+    #[arg(long, default_value_t, value_parser = one_of(&KvType::ALL, KvType::name, KvType::alias, KvType::about))]
     pub kv: KvType,
     /// Cheapest activations that weights may be multiplied with.
-    #[arg(long, default_value_t = DecoderOptions::default().activations, value_parser = one_of(&Activations::ALL, Activations::name, Activations::about))]
+    #[arg(long, default_value_t = DecoderOptions::default().activations, value_parser = one_of(&Activations::ALL, Activations::name, Activations::alias, Activations::about))]
     pub activations: Activations,
     /// Take those activations only in matrices for which the table of `warpsmith tune` has them as faster.
     #[arg(long)]
     pub tuned: bool,
-    /// Programmatic launches.
+    /// Ordinary launches, also where there are programmatic ones.
     #[arg(long)]
-    pub programmatic: bool,
+    pub no_programmatic: bool,
     /// Layers in one launch each, where their weights and the cache allow that.
     #[arg(long)]
     pub persistent: bool,

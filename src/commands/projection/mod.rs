@@ -72,7 +72,7 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
         positions: Some(args.context),
         activations: args.activations,
         tuned: args.tuned,
-        programmatic: args.programmatic,
+        programmatic: !args.no_programmatic,
         persistent: args.persistent,
         ..DecoderOptions::default()
     };

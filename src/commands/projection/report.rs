@@ -67,7 +67,7 @@ fn assumptions(p: &Projection, args: &ProjectionArgs) -> Vec<String> {
     } else if args.persistent {
         all.push("no layer is taken by a persistent launch".to_owned());
     }
-    if args.programmatic && !p.programmatic {
+    if !args.no_programmatic && !p.programmatic {
         all.push("launches are not programmatic: the GPU has none".to_owned());
     }
     all
