@@ -33,7 +33,7 @@
 
 use crate::{
     atomic::{self, Order, Scope},
-    block, sync as barriers, thread,
+    sync as barriers,
 };
 #[cfg(target_arch = "nvptx64")]
 use core::arch::{asm, nvptx};
@@ -89,15 +89,47 @@ pub unsafe fn sync(word: *mut u32) {
     // SAFETY: the caller's promises.
     unsafe {
         barriers::block();
-        if thread::linear() == 0 {
+        if thread_bits() == 0 {
             // One block adds what is missing to 2^31: the upper bit flips when all have come, and the rest is zero again.
-            let first = block::idx_x() == 0 && block::idx_y() == 0 && block::idx_z() == 0;
-            let part = if first { UPPER - (blocks() as u32 - 1) } else { 1 };
+            let part = if block_bits() == 0 { UPPER - (blocks_anew() - 1) } else { 1 };
             let before = atomic::fetch_add(word, part, Order::AcqRel, Scope::Gpu);
             while (atomic::load(word, Order::Acquire, Scope::Gpu) ^ before) & UPPER == 0 {}
         }
         barriers::block();
     }
+}
+
+/// Of three special registers, read anew: what follows from them, kept over what lies between two barriers of a loop, would take
+/// registers all the way.
+macro_rules! of_three {
+    ($($(#[$doc:meta])* $name:ident: $combine:literal of $register:literal;)*) => { $(
+        $(#[$doc])*
+        #[inline(always)]
+        fn $name() -> u32 {
+            let all: u32;
+            // SAFETY: reads special registers.
+            unsafe {
+                asm!(
+                    concat!(
+                        "{{ .reg .b32 t; mov.u32 {0}, %", $register, ".x; mov.u32 t, %", $register, ".y; ",
+                        $combine, " {0}, {0}, t; mov.u32 t, %", $register, ".z; ", $combine, " {0}, {0}, t; }}"
+                    ),
+                    lateout(reg32) all,
+                    options(nomem, nostack, preserves_flags)
+                );
+            }
+            all
+        }
+    )* };
+}
+
+of_three! {
+    /// 0 in the first thread of a block.
+    thread_bits: "or.b32" of "tid";
+    /// 0 in the first block.
+    block_bits: "or.b32" of "ctaid";
+    /// As [`blocks`].
+    blocks_anew: "mul.lo.u32" of "nctaid";
 }
 
 /// Waits until the launches before this one on its stream have finished, and makes what they wrote visible

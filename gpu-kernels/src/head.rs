@@ -58,7 +58,7 @@ pub fn first() -> usize {
 /// The same, worked out where it is asked for: what follows from it is not kept for those ways through a loop that do without.
 #[inline(always)]
 fn first_here() -> usize {
-    2 * (opaque(thread::idx_x() as usize) % 32)
+    2 * (opaque(crate::load::thread_index() as usize) % 32)
 }
 
 /// Where a position's row of `half` cosines begins, worked out where it is asked for.

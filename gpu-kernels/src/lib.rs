@@ -13,14 +13,14 @@
 //! | [`rope`] | rotary embedding, with or without a norm of each head |
 //! | [`kv`] | keys and values into the cache, with norm and rotation on the way |
 //! | [`attention`] | one token over the cache; a step of any number of columns in one launch; a prompt |
-//! | [`persistent`] | a layer of a step in one launch |
+//! | [`persistent`] | layers of a step in one launch |
 //! | [`elementwise`] | residual addition, SwiGLU |
 //! | [`sampling`] | from logits to a token |
 //!
 //! What changes from token to token (token, position, length) is read from device memory:
 //! [`state`]. Everything else is a launch argument, checked by the kernel's contract.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
-// Functions of a kernel are inlined before LLVM runs, up to this many calls: a layer in one launch has those of eight decoders.
+// Functions of a kernel are inlined before LLVM runs, up to this many calls: layers in one launch have those of a product and of attention.
 #![recursion_limit = "2048"]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, f16))]
 

@@ -132,8 +132,13 @@ operations! {
     AttentionStep(kv: KvType) = attention::cases::Steps;
     /// Attention of many tokens of one sequence.
     AttentionPrefill(kv: KvType) = attention::cases::Prompts;
-    /// A layer of a decoding step in one launch, beside the five that it replaces.
-    Layer(format: Format) = persistent::cases::Layers;
+    /// Layers of a decoding step in one launch, beside the five launches a layer that it replaces.
+    Layers {
+        /// The entry point.
+        instance: persistent::Instance,
+        /// The format of the weights.
+        format: Format
+    } = persistent::cases::Layers;
     /// Residual addition.
     ResidualAdd = elementwise::cases::ResidualAdds;
     /// SwiGLU.

@@ -5,13 +5,25 @@ use warpsmith_device::prelude::*;
 /// Index of this thread in its warp, for blocks of one dimension.
 #[inline(always)]
 pub fn lane() -> usize {
-    (thread::idx_x() % 32) as usize
+    (thread_index() % 32) as usize
 }
 
 /// Index of this thread's warp in its block, for blocks of one dimension.
 #[inline(always)]
 pub fn warp_index() -> usize {
-    (thread::idx_x() / 32) as usize
+    (thread_index() / 32) as usize
+}
+
+/// Index of this thread in its block, which the compiler takes for something that a barrier may change: what follows from it is not
+/// kept in registers over one.
+#[inline(always)]
+pub fn thread_index() -> u32 {
+    let x: u32;
+    // SAFETY: reads a register.
+    unsafe {
+        core::arch::asm!("mov.u32 {0}, %tid.x;", lateout(reg32) x, options(pure, readonly, nostack, preserves_flags));
+    }
+    x
 }
 
 /// Values that are read: an [`In`], or an [`InOut`] that other blocks of the launch wrote before a barrier of the grid, or before
@@ -93,6 +105,11 @@ pub trait Role: Copy {
     fn again(self) -> Place {
         Place::now(self)
     }
+    /// Which part of a block of the launch its threads are, if they are one.
+    #[inline(always)]
+    fn part(self) -> usize {
+        0
+    }
     /// Its threads, where they are a part of a block of the launch.
     const PART: Option<u32> = None;
 }
@@ -117,7 +134,7 @@ impl Place {
 pub unsafe fn sync_role<R: Role>(_: R) {
     match R::PART {
         None => sync::block(),
-        Some(threads) => sync::part(1 + thread::idx_x() / threads, threads),
+        Some(threads) => sync::part(1 + thread_index() / threads, threads),
     }
 }
 

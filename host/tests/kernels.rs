@@ -32,7 +32,12 @@ const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gpu-kernels/tests
 #[test]
 fn a_layer_of_more_blocks_than_fit_is_refused() {
     use gpu_kernels::cases::{Failure, Subject};
-    let case = Subject::Layer(gpu_kernels::format::Format::Q1_0).parse("blocks=1000000").unwrap();
+    let case = Subject::Layers {
+        instance: gpu_kernels::persistent::Instance::LayersQ10,
+        format: gpu_kernels::format::Format::Q1_0,
+    }
+    .parse("blocks=1000000")
+    .unwrap();
     let Err(Failure::Launch(text)) = case.run(&mut machine::Gpu::new()) else { panic!("it was launched") };
     assert!(text.contains("layer_f16: 1000000 blocks in a cooperative launch, and "), "{text}");
 }

@@ -71,7 +71,10 @@ fn every_kernel_is_launched_by_a_decoder_or_says_what_it_is_there_for() {
         let format = Format::ALL.into_iter().filter(|f| f.layout() == layout).max_by_key(|f| f.block_elems()).unwrap();
         let model = model(&[format]);
         for activations in Activations::ALL.into_iter().filter(|a| a.take(format)) {
-            all.extend(launched(&model, KvType::F16, DecoderOptions { activations, ..Default::default() }));
+            for persistent in [false, true] {
+                let options = DecoderOptions { activations, persistent, ..Default::default() };
+                all.extend(launched(&model, KvType::F16, options));
+            }
         }
     }
     // Gates and ups of two formats.
@@ -80,11 +83,6 @@ fn every_kernel_is_launched_by_a_decoder_or_says_what_it_is_there_for() {
         all.extend(launched(&mixed, kv, DecoderOptions::default()));
         all.extend(launched(&mixed, kv, DecoderOptions { fast_prefill: true, ..Default::default() }));
     }
-    all.extend(launched(
-        &model(&[Format::F16]),
-        KvType::F16,
-        DecoderOptions { persistent: true, ..Default::default() },
-    ));
 
     let others: BTreeMap<&str, &str> = OTHERS.into_iter().collect();
     let unexplained: Vec<_> =

@@ -1,4 +1,4 @@
-//! Steps that do a layer in one launch, beside steps of five launches a layer: the same bits.
+//! Steps that do their layers in one launch, beside steps of five launches a layer: the same bits.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -12,59 +12,84 @@ use warpsmith_host::decode::{Activations, Decoder, DecoderOptions, Feed, KvType,
 use warpsmith_host::decode::{Sequence, SequenceOptions, Session, SessionOptions};
 use warpsmith_host::driver::software::{self, Checks};
 
-fn session(model: &Model, mode: Mode, persistent: bool) -> Session {
-    Session::new(model, DecoderOptions { mode, persistent, ..Default::default() }).unwrap()
+fn options(mode: Mode, activations: Activations, persistent: bool) -> DecoderOptions {
+    DecoderOptions { mode, activations, persistent, ..Default::default() }
 }
 
-/// Models of every kind, and how many of their layers the kernel takes.
-fn models() -> Vec<(Synthetic, usize)> {
-    let tiny = Synthetic { layers: 2, hidden: 256, feed_forward: 256, head_dim: 64, ..Synthetic::default() };
-    let of = |f| Synthetic { formats: vec![f], ..tiny.clone() };
+fn session(model: &Model, options: DecoderOptions) -> Session {
+    Session::new(model, options).unwrap()
+}
+
+/// A model, the activations of its steps, how many of its layers are done in few launches, and in how many. Where the next layer wants
+/// other codes, one of these does nothing but make them, which a launch of the product before does else.
+type Kind = (Synthetic, Activations, usize, usize);
+
+fn tiny_model(formats: &[Format]) -> Synthetic {
+    Synthetic {
+        layers: 2,
+        hidden: 256,
+        feed_forward: 256,
+        head_dim: 64,
+        formats: formats.to_vec(),
+        ..Synthetic::default()
+    }
+}
+
+/// Models of every kind.
+fn models() -> Vec<Kind> {
+    use Activations::{F32, Int8, Int16};
+    let of = |f| tiny_model(&[f]);
+    // The file's order: embedding, then of each layer queries, keys, values, output, gate, up, down.
+    let by_layer = |layers: &[Format]| {
+        let formats: Vec<Format> = layers.iter().flat_map(|f| [*f; 7]).collect();
+        Synthetic { layers: layers.len(), ..tiny_model(&[vec![Format::Q6_K], formats].concat()) }
+    };
+    let (q1_0, q8_0, q4_0) = (Format::Q1_0, Format::Q8_0, Format::Q4_0);
     vec![
-        (of(Format::Q1_0), 2),
-        (Synthetic { architecture: "llama", rope_freqs: true, tied: true, ..of(Format::TQ2_0) }, 2),
-        (Synthetic { architecture: "qwen2", window: 3, kv_heads: 1, ..of(Format::Q8_0) }, 2),
-        (Synthetic { hidden: 100, feed_forward: 36, heads: 3, kv_heads: 1, head_dim: 80, ..of(Format::F16) }, 2),
-        // The file's order: embedding, queries, keys, values, output, gate, up, down.
+        (of(q1_0), F32, 2, 1),
+        (Synthetic { layers: 3, ..of(q1_0) }, Int16, 3, 1),
+        (of(q1_0), Int8, 2, 1),
+        (Synthetic { architecture: "llama", rope_freqs: true, tied: true, ..of(Format::TQ2_0) }, Int16, 2, 1),
+        (Synthetic { architecture: "qwen2", window: 3, kv_heads: 1, ..of(q8_0) }, F32, 2, 1),
+        (Synthetic { architecture: "qwen2", kv_heads: 1, ..of(q8_0) }, Int8, 2, 1),
+        (of(Format::Q4_K), Int8, 2, 1),
         (
-            Synthetic {
-                layers: 1,
-                formats: [vec![Format::Q6_K], vec![Format::Q4_K; 3], vec![Format::Q5_K; 3]].concat(),
-                ..tiny.clone()
-            },
+            Synthetic { hidden: 100, feed_forward: 36, heads: 3, kv_heads: 1, head_dim: 128, ..of(Format::F16) },
+            Int8,
+            2,
             1,
         ),
+        // Layers of two formats take turns; codes are made anew where they are of another kind.
+        (by_layer(&[q8_0, q8_0, q1_0, Format::F16, q8_0]), Int8, 5, 5),
+        // There is no kernel for a layer between two others.
+        (by_layer(&[q1_0, Format::MXFP4, q1_0]), Int16, 2, 2),
         // Values in a format of their own are a launch of their own.
-        (
-            Synthetic {
-                layers: 1,
-                formats: [vec![Format::Q4_0; 3], vec![Format::Q8_0], vec![Format::Q4_0; 5]].concat(),
-                ..tiny.clone()
-            },
-            0,
-        ),
-        (of(Format::MXFP4), 0),
+        (Synthetic { layers: 1, ..tiny_model(&[vec![q4_0; 3], vec![q8_0], vec![q4_0; 5]].concat()) }, F32, 0, 0),
+        (of(Format::MXFP4), F32, 0, 0),
     ]
 }
 
 #[test]
-fn a_layer_in_one_launch_has_the_bits_of_five_launches() {
+fn layers_in_one_launch_have_the_bits_of_five_launches_each() {
     // Races between the phases, undefined memory and barriers that not all reach would be findings.
     let _checked = software::check(Checks { profile: false, ..Checks::ALL });
-    for (kind, layers) in models() {
+    for (kind, activations, layers, launches) in models() {
         let file = kind.file();
         let model = load(&file);
-        let mut five = session(&model, Mode::Eager, false);
-        let mut one = [Mode::Eager, Mode::Graph].map(|mode| session(&model, mode, true));
+        let mut five = session(&model, options(Mode::Eager, activations, false));
+        let mut one = [Mode::Eager, Mode::Graph].map(|mode| session(&model, options(mode, activations, true)));
         for s in &one {
-            assert_eq!(s.persistent_layers(), layers, "{kind:?}");
-            assert_eq!(s.launches_per_step(), five.launches_per_step() - 4 * layers, "{kind:?}");
+            assert_eq!(s.persistent_layers(), layers, "{kind:?} {activations}");
+            assert!(s.persistent_launches() <= launches, "{kind:?} {activations}");
+            let all = five.launches_per_step() - 5 * layers + launches;
+            assert_eq!(s.launches_per_step(), all, "{kind:?} {activations}");
         }
         for p in 0..4 {
             let t = token(p, file.config().vocab);
             let want = feed(&mut five, t);
             for s in &mut one {
-                assert_eq!(feed(s, t), want, "position {p}, {:?}, {kind:?}", s.decoder().mode());
+                let mode = s.decoder().mode();
+                assert_eq!(feed(s, t), want, "position {p}, {mode:?}, {kind:?} {activations}");
             }
         }
         assert_eq!(one[1].graph().map(|g| (g.nodes, g.replays)), Some((one[0].launches_per_step(), 4)), "{kind:?}");
@@ -76,14 +101,12 @@ fn a_layer_in_one_launch_has_the_bits_of_five_launches() {
 #[test]
 fn layers_in_one_launch_among_programmatic_launches_have_the_same_bits() {
     let _checked = software::check(Checks { profile: false, ..Checks::ALL });
-    for (kind, layers) in models().into_iter().filter(|m| m.1 > 0).take(2) {
+    for (kind, activations, layers, _) in models().into_iter().filter(|m| m.2 > 0).take(2) {
         let file = kind.file();
         let model = load(&file);
-        let mut plain = session(&model, Mode::Eager, true);
-        let mut all = [Mode::Eager, Mode::Graph].map(|mode| {
-            let options = DecoderOptions { mode, persistent: true, programmatic: true, ..Default::default() };
-            Session::new(&model, options).unwrap()
-        });
+        let mut plain = session(&model, options(Mode::Eager, activations, true));
+        let mut all = [Mode::Eager, Mode::Graph]
+            .map(|mode| session(&model, DecoderOptions { programmatic: true, ..options(mode, activations, true) }));
         assert!(all.iter().all(|s| s.decoder().programmatic() == (model.device().sm() >= 90)), "{kind:?}");
         for p in 0..3 {
             let t = token(p, file.config().vocab);
@@ -96,37 +119,56 @@ fn layers_in_one_launch_among_programmatic_launches_have_the_same_bits() {
 }
 
 #[test]
-fn golden_logits_of_a_layer_in_one_launch() {
-    for (path, name, std) in [(f16_path(), "tiny-qwen3-f16", STD_F16), (q4_0_path(), "tiny-qwen3-q4_0", STD_Q4_0)] {
-        let model = tiny(path);
-        let mut s = session(&model, Mode::Graph, true);
-        assert_eq!(s.persistent_layers(), model.config().layers);
-        let logits = golden(&format!("{name}.logits.f64"));
-        for (p, &token) in PROMPT.iter().enumerate() {
-            s.feed(token).unwrap();
-            let got = s.logits().unwrap().into_iter().map(f64::from);
-            let off = worst(got, logits[p * 256..][..256].iter().copied()) / std;
-            // The bound of a cache of f16, as for steps of five launches.
-            assert!(off <= 2.5e-3, "{name} position {p}: {off:e}");
-        }
+fn what_is_not_done_in_one_launch_says_why() {
+    let why = |formats: &[Format], activations| {
+        let model = load(&Synthetic { layers: 1, ..tiny_model(formats) }.file());
+        session(&model, options(Mode::Eager, activations, true)).not_persistent()
+    };
+    let (q4_0, q8_0) = (Format::Q4_0, Format::Q8_0);
+    assert_eq!(why(&[q8_0], Activations::Int8), None);
+    let values = why(&[q4_0, q4_0, q4_0, q8_0, q4_0, q4_0, q4_0, q4_0], Activations::F32).unwrap();
+    assert!(
+        values.starts_with("layer 0: queries, keys and values, or gates and ups, are in several formats"),
+        "{values}"
+    );
+    let down = why(&[q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q4_0], Activations::Int8).unwrap();
+    assert!(down.starts_with("layer 0: Q8_0 times int8 beside Q4_0 times int8"), "{down}");
+    let none = why(&[Format::MXFP4], Activations::Int8).unwrap();
+    assert_eq!(none, "layer 0: no kernel does layers of MXFP4 times f32 in one launch");
+    let heads = load(&Synthetic { layers: 1, head_dim: 96, ..tiny_model(&[q8_0]) }.file());
+    let heads = session(&heads, options(Mode::Eager, Activations::F32, true)).not_persistent().unwrap();
+    assert!(heads.starts_with("layer 0: heads of 96 elements"), "{heads}");
+    let model = load(&Synthetic { layers: 1, ..tiny_model(&[q8_0]) }.file());
+    let decoder = options(Mode::Eager, Activations::F32, true);
+    let sequence = SequenceOptions { kv: KvType::Int8, ..Default::default() };
+    let s = Session::new(&model, SessionOptions { decoder, ..sequence.into() }).unwrap();
+    assert!(s.not_persistent().unwrap().starts_with("a cache of int8"), "{:?}", s.not_persistent());
+}
+
+#[test]
+fn golden_logits_of_layers_in_one_launch() {
+    let model = tiny(f16_path());
+    let mut s = session(&model, options(Mode::Graph, Activations::F32, true));
+    assert_eq!(s.persistent_layers(), model.config().layers);
+    let logits = golden("tiny-qwen3-f16.logits.f64");
+    for (p, &token) in PROMPT.iter().enumerate() {
+        s.feed(token).unwrap();
+        let got = s.logits().unwrap().into_iter().map(f64::from);
+        let off = worst(got, logits[p * 256..][..256].iter().copied()) / STD_F16;
+        // The bound of a cache of f16, as for steps of five launches.
+        assert!(off <= 2.5e-3, "position {p}: {off:e}");
     }
 }
 
 #[test]
 fn what_it_does_not_take_is_done_in_five_launches() {
     let model = load(&Synthetic { formats: vec![Format::Q1_0], hidden: 128, ..Synthetic::default() }.file());
-    let five = session(&model, Mode::Eager, false).launches_per_step();
-    for (options, launches) in [
-        (SessionOptions::from(SequenceOptions { kv: KvType::F32, ..Default::default() }), five),
-        (SequenceOptions { kv: KvType::Int8, ..Default::default() }.into(), five),
-        (DecoderOptions { activations: Activations::Int8, ..Default::default() }.into(), 0),
-    ] {
+    let five = session(&model, options(Mode::Eager, Activations::F32, false)).launches_per_step();
+    for kv in [KvType::F32, KvType::Int8] {
+        let options = SessionOptions::from(SequenceOptions { kv, ..Default::default() });
         let decoder = DecoderOptions { persistent: true, ..options.decoder };
         let s = Session::new(&model, SessionOptions { decoder, ..options }).unwrap();
-        let same = Session::new(&model, options).unwrap();
-        assert_eq!(s.persistent_layers(), 0, "{options:?}");
-        assert_eq!(s.launches_per_step(), same.launches_per_step(), "{options:?}");
-        assert!(launches == 0 || launches == s.launches_per_step(), "{options:?}");
+        assert_eq!((s.persistent_layers(), s.launches_per_step()), (0, five), "{options:?}");
     }
     // Two sequences, and a prompt, beside steps of one.
     let options = DecoderOptions { batch: 2, persistent: true, ..Default::default() };
@@ -135,7 +177,7 @@ fn what_it_does_not_take_is_done_in_five_launches() {
         Decoder::new(&model, DecoderOptions { persistent: false, ..options }).unwrap(),
     );
     assert_eq!(decoder.launches_per_step(2, KvType::F16).unwrap(), five);
-    assert_eq!(decoder.launches_per_step(1, KvType::F16).unwrap(), five - 4 * decoder.persistent_layers());
+    assert_eq!(decoder.launches_per_step(1, KvType::F16).unwrap(), five - 5 * decoder.persistent_layers() + 1);
     let run = |decoder: &mut Decoder| {
         let mut pair = [(); 2].map(|()| Sequence::new(&model, SequenceOptions::default()).unwrap());
         let mut tokens =

@@ -142,8 +142,8 @@ pub struct EngineArgs {
     /// that one ends, from sm_90 on.
     #[arg(long)]
     pub no_programmatic: bool,
-    /// Do a layer in one launch, whose blocks wait for one another, where its weights and the cache allow that; the report says
-    /// for how many layers they did.
+    /// Do all layers of a step in one launch, whose blocks wait for one another, or in few, where weights, activations and the cache
+    /// allow that; the report says for how many layers they did, and why not for others.
     #[arg(long)]
     pub persistent: bool,
     /// Let prompts attend on tensor cores, with queries and weights rounded to f16, where the device and the cache allow that:

@@ -102,7 +102,7 @@ pub unsafe fn part<T: Cached>(
 unsafe fn by_width<T: Cached, const QW: usize>(p: &Place, rows: (&Rows, &Rows), memory: &Memory) {
     if p.dim <= 64 {
         pass::<T, 8, QW>(p, rows, memory);
-    } else if p.dim <= 128 {
+    } else if T::NARROW || p.dim <= 128 {
         pass::<T, 16, QW>(p, rows, memory);
     } else {
         pass::<T, 32, QW>(p, rows, memory);

@@ -20,7 +20,7 @@ use super::step::memory::{Memory, WARPS};
 use crate::{
     head::{Held, magnitude},
     kv::cached::{Cached, Rows},
-    load::{lane, warp_index},
+    load::{lane, thread_index, warp_index},
 };
 use warpsmith_device::{
     convert::{pack_f16x2, unpack_f16x2},
@@ -110,10 +110,10 @@ pub unsafe fn part<T: Cached>(
     let place = Place { group, sharing: if group > HEADS as u32 { WARPS / 2 } else { WARPS } as u32, from, to };
     // The same choice in every thread.
     match dim {
-        32 => tiles::<T, 32, 1, 1>(&place, rows, memory, put),
         64 => tiles::<T, 64, 2, 1>(&place, rows, memory, put),
-        80 => tiles::<T, 80, 3, 2>(&place, rows, memory, put),
-        96 => tiles::<T, 96, 3, 2>(&place, rows, memory, put),
+        32 if !T::NARROW => tiles::<T, 32, 1, 1>(&place, rows, memory, put),
+        80 if !T::NARROW => tiles::<T, 80, 3, 2>(&place, rows, memory, put),
+        96 if !T::NARROW => tiles::<T, 96, 3, 2>(&place, rows, memory, put),
         _ => tiles::<T, 128, 4, 2>(&place, rows, memory, put),
     }
 }
@@ -206,7 +206,7 @@ unsafe fn merge<T: Cached, const DIM: usize, const CHUNKS: usize>(
     memory: &Memory,
     put: impl Fn(usize, usize, [f32; 4], f32, f32),
 ) {
-    let thread = thread::idx_x() as usize;
+    let thread = thread_index() as usize;
     let (g, half, c) = (thread % 8, thread / 8 % 2, thread / 16 % CHUNKS);
     let (pair, d) = (thread / (16 * CHUNKS), 64 * c + 8 * g + 4 * half);
     let second = 2 * pair + 1 < p.group as usize;

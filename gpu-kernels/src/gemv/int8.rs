@@ -44,7 +44,7 @@ const ROWS: usize = 4;
 /// Warps of a block of threads, each with its own rows.
 const WARPS: usize = 8;
 /// Threads of a block.
-const THREADS: u32 = 32 * WARPS as u32;
+pub(crate) const THREADS: u32 = 32 * WARPS as u32;
 const _: () = assert!(BLOCK_ROWS as usize == ROWS * WARPS && BLOCK_ROWS == BLOCK);
 
 const fn len_of<const BYTES: u32>(cols: u32) -> u64 {

@@ -53,7 +53,7 @@ use warpsmith_device::prelude::*;
 /// Warps of a block of threads, among which the columns are divided.
 const WARPS: usize = 4;
 /// Threads of a block.
-const THREADS: u32 = 32 * WARPS as u32;
+pub(crate) const THREADS: u32 = 32 * WARPS as u32;
 
 const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
     len(cols, BYTES)
@@ -206,6 +206,7 @@ pub(crate) mod frame {
             block += WARPS;
         }
 
+        let sums = sums.from(role.part() * WARPS * BLOCK_ROWS as usize);
         // 4^t, or -4^t / 2.
         let weight = f32::from_bits(if BITS == 1 { 127 + 2 * t as u32 } else { 256 + 126 + 2 * t as u32 } << 23);
         for r in 0..PARTS {

@@ -23,6 +23,8 @@ pub trait Cached: Copy {
     const BYTES: u64;
     /// Whether f16 holds every element.
     const HALF: bool;
+    /// Whether heads have 64 or 128 elements alone, so that there is no code for others.
+    const NARROW: bool = false;
     /// Eight elements as they are loaded.
     type Eight: Copy;
     /// Eight zeros.
@@ -170,6 +172,37 @@ impl Cached for Q8 {
         unsafe {
             asm!("st.global.b16 [{0}], {1};", in(reg64) row + d as u64, in(reg16) codes, options(nostack, preserves_flags));
         }
+    }
+}
+
+/// Elements of another type, in heads of 64 or 128.
+#[derive(Clone, Copy)]
+pub struct Narrow<T>(core::marker::PhantomData<T>);
+
+impl<T: Cached> Cached for Narrow<T> {
+    const SCALED: bool = T::SCALED;
+    const BYTES: u64 = T::BYTES;
+    const HALF: bool = T::HALF;
+    const NARROW: bool = true;
+    type Eight = T::Eight;
+    const NONE: T::Eight = T::NONE;
+    #[inline(always)]
+    unsafe fn load8(address: u64) -> T::Eight {
+        // SAFETY: the caller's promise.
+        unsafe { T::load8(address) }
+    }
+    #[inline(always)]
+    fn widen(raw: T::Eight) -> [f32; 8] {
+        T::widen(raw)
+    }
+    #[inline(always)]
+    fn halves(raw: T::Eight) -> [u32; 4] {
+        T::halves(raw)
+    }
+    #[inline(always)]
+    unsafe fn put2(row: u64, d: usize, v: [f32; 2], scale: f32) {
+        // SAFETY: the caller's promise.
+        unsafe { T::put2(row, d, v, scale) }
     }
 }
 

@@ -1,6 +1,6 @@
-//! The arguments of a layer in one launch, listed once.
+//! The arguments of layers in one launch, listed once.
 
-use super::Sizes;
+use super::{LayerWeights, Sizes};
 use crate::{layer::Layer, state::Column};
 use warpsmith_device::prelude::*;
 
@@ -8,16 +8,8 @@ use warpsmith_device::prelude::*;
 macro_rules! arguments {
     ($callback:ident $args:tt) => {
         $callback! { $args
-            qkv_weights: (In<U32x4>),
-            output_weights: (In<U32x4>),
-            gate_up_weights: (In<U32x4>),
-            down_weights: (In<U32x4>),
+            layers: (In<LayerWeights>),
             next_weights: (In<U32x4>),
-            bias: (In<f32>),
-            ffn_norm: (In<f32>),
-            next_norm: (In<f32>),
-            q_weight: (In<f32>),
-            k_weight: (In<f32>),
             cos: (In<f32>),
             sin: (In<f32>),
             columns: (In<Column>),
@@ -30,6 +22,9 @@ macro_rules! arguments {
             inner: (InOut<f32>),
             partials: (InOut<f32>),
             counters: (InOut<u32>),
+            quantized_scaled: (InOut<U32x4>),
+            quantized_inner: (InOut<U32x4>),
+            group_counters: (InOut<u32>),
             barrier: (InOut<u32>),
             layer: (Layer),
             sizes: (Sizes),

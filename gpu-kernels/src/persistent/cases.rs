@@ -1,63 +1,80 @@
-//! The cases of a layer in one launch: what it writes is what five launches write, bit for bit, and those have cases of their
-//! own.
+//! The cases of layers in one launch: what they write is what five launches a layer write, bit for bit, and those have cases of
+//! their own.
 
-use super::{Matrix, PersistentLayer, Sizes, decoder};
+use super::{Instance, LayerParts, Matrix, PersistentLayers, Quantized, Sizes};
 use crate::attention::cases::{StepArgs, step_kernel};
 use crate::attention::partials_len;
 use crate::cases::{
     Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, UnknownSize, refused, same,
 };
 use crate::format::{Format, Layout};
-use crate::gemv::{Gemv, cases::gemv, parts};
+use crate::gemv::quant_format::groups;
+use crate::gemv::{Gemv, OutputQuantization, QuantFormat, Quantize, QuantizedProduct, cases::gemv, parts_with};
 use crate::kv::KvType;
 use crate::layer::{FUSED, Layer, NEOX, QK_NORM};
 use crate::rope::rope_tables;
 use crate::state::Column;
 use half::f16;
-use warpsmith_device::{DeviceSlice, Kernel, U32x4};
+use warpsmith_device::{DeviceSlice, U32x4};
 
-/// A layer in one launch, by the format of its matrices.
+/// Layers in one launch, by entry point and the format of their matrices.
 pub struct Layers;
 
 impl Operation for Layers {
-    type Variant = Format;
+    type Variant = (Instance, Format);
 
     fn kernels() -> Vec<Listed> {
-        let unused = Measured::Not("a layer in one launch, which is off until a GPU has timed it");
-        let why = "a layer in one launch holds the registers of its largest part; off until a GPU has timed it";
-        let listed = Listed::new::<super::LayerF16<'_>>(Measured::By("step"), unused);
-        vec![Listed { local_memory: Some((976, why)), ..listed }]
+        let unused = Measured::Not("layers in one launch, which are off until a GPU has timed them");
+        let listed = |i: &Instance| Listed {
+            meta: i.meta(),
+            benchmark: Measured::By("step"),
+            budget: unused,
+            local_memory: None,
+        };
+        Instance::ALL.iter().map(listed).collect()
     }
 
-    fn variants() -> Vec<Format> {
-        formats()
+    fn variants() -> Vec<(Instance, Format)> {
+        variants()
     }
 
     /// The kernel, and those of the launches that it is compared with.
-    fn launches(format: Format) -> Vec<&'static str> {
-        vec![super::LayerF16::META.name, gemv(format.layout()).name, step_kernel(KvType::F16).name]
+    fn launches((instance, format): (Instance, Format)) -> Vec<&'static str> {
+        let product = product(instance, format).map_or_else(|| gemv(format.layout()), QuantizedProduct::kernel);
+        let quantize = instance.quant_format().map(QuantFormat::kernel);
+        [instance.meta().name, product.name, step_kernel(KvType::F16).name].into_iter().chain(quantize).collect()
     }
 
-    fn sizes(_: Format) -> NamedSizes {
+    fn sizes(_: (Instance, Format)) -> NamedSizes {
         SIZES
     }
 
-    fn shapes(format: Format) -> Vec<Vec<usize>> {
-        shapes(format)
+    fn shapes((instance, format): (Instance, Format)) -> Vec<Vec<usize>> {
+        shapes(instance, format)
     }
 
-    fn run<B: Bench>(format: Format, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-        run(format, shape, bench, rng)
+    fn run<B: Bench>(
+        (instance, format): (Instance, Format),
+        shape: &Shape<'_>,
+        bench: &mut B,
+        rng: &mut Rng,
+    ) -> Outcome {
+        run(instance, format, shape, bench, rng)
     }
 }
 
-/// One for each decoder of the kernel; where formats share one, those of the shortest blocks and of the longest.
-fn formats() -> Vec<Format> {
-    let taken = |l: Layout| Format::ALL.into_iter().filter(move |f| f.layout() == l && decoder(*f).is_some());
+/// The product of the launches, if its activations are quantized.
+fn product(instance: Instance, format: Format) -> Option<QuantizedProduct> {
+    QuantizedProduct::of(format, instance.quant_format()?.activations())
+}
+
+/// Every instance; where formats share its layout, with those of the shortest blocks and of the longest that it takes.
+fn variants() -> Vec<(Instance, Format)> {
     let mut all = Vec::new();
-    for layout in Layout::ALL {
-        all.extend(taken(layout).min_by_key(|f| f.block_units()));
-        all.extend(taken(layout).max_by_key(|f| f.block_units()).filter(|f| all.last() != Some(f)));
+    for i in Instance::ALL.iter().copied() {
+        let taken = || Format::ALL.into_iter().filter(|f| Instance::of(*f, i.quant_format()) == Some(i));
+        all.extend(taken().min_by_key(|f| f.block_units()).map(|f| (i, f)));
+        all.extend(taken().max_by_key(|f| f.block_units()).map(|f| (i, f)).filter(|of| all.last() != Some(of)));
     }
     all
 }
@@ -76,26 +93,29 @@ const SIZES: NamedSizes = &[
     ("window", 0),
     ("capacity", 80),
     ("position", 70),
+    ("layers", 2),
     ("blocks", 5),
 ];
 
-/// One block, more than there is work for, and numbers between that no phase's work is a multiple of; lengths of one part and of
-/// several; every option of the heads, and a column that has no place left.
-fn shapes(format: Format) -> Vec<Vec<usize>> {
-    let mut all = vec![vec![256, 512, 4, 2, 64, 64, 1, 1, 0, 0, 200, 170, 5]];
-    match format {
+/// One block, more than there is work for, and numbers between that no phase's work is a multiple of; one layer, and several;
+/// lengths of one part and of several; every option of the heads, and a column that has no place left.
+fn shapes(instance: Instance, format: Format) -> Vec<Vec<usize>> {
+    let mut all = vec![vec![256, 512, 4, 2, 64, 64, 1, 1, 0, 0, 200, 170, 2, 5]];
+    match (instance.layout(), format, instance.quant_format()) {
         // Nothing has to be a multiple of a block.
-        Format::F16 => all.extend([
-            vec![100, 77, 3, 1, 80, 40, 0, 0, 1, 0, 20, 9, 7],
-            vec![33, 5, 1, 1, 32, 32, 1, 0, 1, 3, 9, 5, 1],
+        (Layout::F16, ..) => all.extend([
+            vec![100, 77, 3, 1, 128, 40, 0, 0, 1, 0, 20, 9, 3, 7],
+            vec![33, 5, 1, 1, 64, 32, 1, 0, 1, 3, 9, 5, 1, 1],
         ]),
-        Format::Q1_0 => all.extend([
-            vec![128, 384, 6, 2, 128, 64, 0, 1, 1, 0, 100, 66, 3],
-            vec![256, 128, 8, 1, 64, 64, 1, 0, 1, 40, 300, 200, 64],
-            vec![128, 128, 4, 4, 96, 96, 1, 1, 0, 0, 8, 8, 2],
+        (Layout::Q1_0, ..) => all.extend([
+            vec![128, 384, 6, 2, 128, 64, 0, 1, 1, 0, 100, 66, 1, 3],
+            vec![256, 128, 8, 1, 64, 64, 1, 0, 1, 40, 300, 200, 3, 64],
+            vec![128, 256, 4, 4, 64, 64, 1, 1, 0, 0, 8, 8, 2, 2],
         ]),
         // A row that is staged in two parts.
-        Format::Q8_0 => all.push(vec![4160, 32, 1, 1, 64, 64, 1, 1, 0, 0, 5, 0, 11]),
+        (_, Format::Q8_0, None) => all.push(vec![4160, 32, 1, 1, 64, 64, 1, 1, 0, 0, 5, 0, 1, 11]),
+        // Groups of outputs that are not whole, and of several blocks.
+        (_, Format::Q8_0, Some(_)) => all.push(vec![288, 160, 3, 1, 64, 32, 1, 1, 1, 0, 5, 0, 2, 1]),
         _ => {}
     }
     all
@@ -112,6 +132,8 @@ struct State<B: Bench> {
     inner: B::Buffer<f32>,
     partials: B::Buffer<f32>,
     counters: B::Buffer<u32>,
+    quantized: [B::Buffer<U32x4>; 2],
+    group_counters: B::Buffer<u32>,
     columns: B::Buffer<Column>,
     keys: B::Buffer<f16>,
     values: B::Buffer<f16>,
@@ -130,56 +152,92 @@ struct Weights<B: Bench> {
     sin: B::Buffer<f32>,
 }
 
+/// A product, of activations as the instance has them.
+fn multiply<'a, B: Bench>(
+    product: Option<QuantizedProduct>,
+    (format, weights): (Format, &'a B::Buffer<U32x4>),
+    (rows, cols): (u32, u32),
+    (x, quantized): (&'a B::Buffer<f32>, &'a B::Buffer<U32x4>),
+    y: &'a mut B::Buffer<f32>,
+) -> Gemv<'a> {
+    match product {
+        Some(product) => Gemv::quantized(product, weights, rows, cols, quantized, y),
+        None => Gemv::new(format, weights, rows, cols, x, y),
+    }
+}
+
 /// The five launches, as a decoding step makes them.
 fn five<B: Bench>(
     bench: &mut B,
-    format: Format,
+    (format, product): (Format, Option<QuantizedProduct>),
     (layer, sizes): (Layer, Sizes),
     w: &Weights<B>,
     s: &mut State<B>,
 ) -> Result<(), Failure> {
     let (h, f, q) = (sizes.hidden, sizes.feed_forward, layer.q_heads * layer.head_dim);
-    let eps = layer.eps;
-    let mut product = Gemv::new(format, &w.qkv, layer.qkv(), h, &s.scaled, &mut s.qkv).norm(&s.sums, sizes.parts, eps);
-    if let Some(bias) = &w.bias {
-        product = product.add(bias, 0);
+    let (eps, quant_format) = (layer.eps, product.map(QuantizedProduct::quant_format));
+    let State { x, y, scaled, sums, qkv, attended, inner, partials, counters, group_counters, columns, .. } = s;
+    let [of_scaled, of_inner] = &mut s.quantized;
+    macro_rules! written {
+        ($to:ident) => {
+            quant_format.map(|format| OutputQuantization { format, quantized: $to, group_counters })
+        };
     }
-    product.launch(bench)?;
+    let first = multiply::<B>(product, (format, &w.qkv), (layer.qkv(), h), (scaled, of_scaled), qkv);
+    let first = first.norm(sums, sizes.parts, eps);
+    match &w.bias {
+        Some(bias) => first.add(bias, 0).launch(bench)?,
+        None => first.launch(bench)?,
+    }
     let (weights, tables) = ((&*w.heads[0], &*w.heads[1]), (&*w.cos, &*w.sin));
-    let step = StepArgs { weights, tables, columns: &s.columns, stride: layer.qkv(), layer };
-    let work = (&mut *s.partials, &mut *s.counters, &mut *s.attended, None);
+    let step = StepArgs { weights, tables, columns, stride: layer.qkv(), layer };
     // SAFETY: keys and values are buffers of the state, which nothing else touches meanwhile.
-    unsafe { step.attend(bench, KvType::F16, &s.qkv, work, q) }?;
-    let product = Gemv::new(format, &w.output, h, q, &s.attended, &mut s.y).add(&s.x, 0);
-    product.next(&w.norms[0], &mut s.scaled, &mut s.sums).launch(bench)?;
-    let product = Gemv::new(format, &w.gate_up, f, h, &s.scaled, &mut s.inner).swiglu();
-    product.norm(&s.sums, parts(h, q, false), eps).launch(bench)?;
-    let product = Gemv::new(format, &w.down, h, f, &s.inner, &mut s.x).add(&s.y, 0);
-    Ok(product.next(&w.norms[1], &mut s.scaled, &mut s.sums).launch(bench)?)
+    unsafe { step.attend(bench, KvType::F16, qkv, (partials, counters, attended, written!(of_inner)), q) }?;
+    let output = multiply::<B>(product, (format, &w.output), (h, q), (attended, of_inner), y).add(x, 0);
+    output.next(&w.norms[0], scaled, sums).quantize_output(written!(of_scaled)).launch(bench)?;
+    let gate_up = multiply::<B>(product, (format, &w.gate_up), (f, h), (scaled, of_scaled), inner).swiglu();
+    let before = parts_with(quant_format, h, q, false);
+    gate_up.norm(sums, before, eps).quantize_output(written!(of_inner)).launch(bench)?;
+    let down = multiply::<B>(product, (format, &w.down), (h, f), (inner, of_inner), x).add(y, 0);
+    Ok(down.next(&w.norms[1], scaled, sums).quantize_output(written!(of_scaled)).launch(bench)?)
 }
 
+/// All layers in one launch.
 fn one<B: Bench>(
     bench: &mut B,
-    format: Format,
+    (instance, format): (Instance, Format),
     (layer, sizes): (Layer, Sizes),
-    w: &Weights<B>,
+    weights: &[Weights<B>],
     (s, barrier): (&mut State<B>, &mut DeviceSlice<u32>),
 ) -> Result<(), Failure> {
-    let layer = PersistentLayer {
-        matrices: [
-            Matrix { format, rows: layer.qkv(), records: &w.qkv },
-            Matrix { format, rows: sizes.hidden, records: &w.output },
-            Matrix { format, rows: 2 * sizes.feed_forward, records: &w.gate_up },
-            Matrix { format, rows: sizes.hidden, records: &w.down },
-        ],
-        next: w.bias.is_none().then_some(Matrix { format, rows: layer.qkv(), records: &w.qkv }),
-        bias: w.bias.as_deref(),
-        ffn_norm: &w.norms[0],
-        next_norm: &w.norms[1],
-        q_weight: &w.heads[0],
-        k_weight: &w.heads[1],
-        cos: &w.cos,
-        sin: &w.sin,
+    let (first, matrix) = (&weights[0], |records, rows| Matrix { format, rows, records });
+    let elements: Result<Vec<_>, _> = weights
+        .iter()
+        .map(|w| {
+            let parts = LayerParts {
+                matrices: [
+                    matrix(&*w.qkv, layer.qkv()),
+                    matrix(&w.output, sizes.hidden),
+                    matrix(&w.gate_up, 2 * sizes.feed_forward),
+                    matrix(&w.down, sizes.hidden),
+                ],
+                bias: w.bias.as_deref(),
+                ffn_norm: &w.norms[0],
+                next_norm: &w.norms[1],
+                q_weight: &w.heads[0],
+                k_weight: &w.heads[1],
+            };
+            instance.weights(&parts, &layer, &sizes)
+        })
+        .collect();
+    let layers = bench.upload(&elements.map_err(refused)?)?;
+    let [scaled, inner] = &mut s.quantized;
+    let launch = PersistentLayers {
+        instance,
+        layers: &layers,
+        next: first.bias.is_none().then_some(matrix(&*first.qkv, layer.qkv())),
+        cos: &first.cos,
+        sin: &first.sin,
         columns: &s.columns,
         x: &mut s.x,
         y: &mut s.y,
@@ -190,12 +248,13 @@ fn one<B: Bench>(
         inner: &mut s.inner,
         partials: &mut s.partials,
         counters: &mut s.counters,
+        quantized: instance.quant_format().map(|_| Quantized { scaled, inner, group_counters: &mut s.group_counters }),
         barrier,
         layer,
         sizes,
     };
-    // SAFETY: keys and values are buffers of the state, which nothing else touches meanwhile.
-    Ok(unsafe { layer.launch(bench) }?)
+    // SAFETY: keys and values are buffers of the state, and weights are the caller's, which nothing else touches meanwhile.
+    Ok(unsafe { launch.launch(bench) }?)
 }
 
 fn bits(v: &[f32]) -> Vec<u32> {
@@ -218,7 +277,7 @@ fn sizes(shape: &Shape<'_>) -> Result<(Layer, Sizes), UnknownSize> {
         eps: 1e-6,
     };
     let (hidden, feed_forward) = (size("hidden")?, size("feed_forward")?);
-    Ok((layer, Sizes { hidden, feed_forward, parts: 3, blocks: size("blocks")?, ..Sizes::default() }))
+    Ok((layer, Sizes { hidden, feed_forward, parts: 3, blocks: size("blocks")?, quantize_last: 1, ..Sizes::default() }))
 }
 
 impl<B: Bench> Weights<B> {
@@ -261,20 +320,26 @@ struct Start {
     cache: Vec<f16>,
     position: u32,
     capacity: u32,
+    quant_format: Option<QuantFormat>,
 }
 
 impl Start {
-    fn new(rng: &mut Rng, shape: &Shape<'_>, (layer, sizes): (&Layer, &Sizes)) -> Result<Start, UnknownSize> {
+    fn new(
+        rng: &mut Rng,
+        shape: &Shape<'_>,
+        (layer, sizes): (&Layer, &Sizes),
+        quant_format: Option<QuantFormat>,
+    ) -> Result<Start, UnknownSize> {
         let hidden = sizes.hidden as usize;
         let (x, scaled, squares) = (rng.floats(hidden), rng.floats(hidden), rng.floats(3));
         let mut sums: Vec<f32> = squares.iter().map(|v| v.abs() * hidden as f32).collect();
-        let parts_of = |cols: u32| parts(sizes.hidden, cols, false);
+        let parts_of = |cols: u32| parts_with(quant_format, sizes.hidden, cols, false);
         let most = parts_of(layer.q_heads * layer.head_dim).max(parts_of(sizes.feed_forward)).max(3);
         sums.resize(most as usize, 0.0);
-        let [capacity, position] = shape.sizes(["capacity", "position"])?;
-        let rows = 2 * layer.kv_heads as usize * capacity;
+        let [capacity, position, layers] = shape.sizes(["capacity", "position", "layers"])?;
+        let rows = layers * layer.kv_heads as usize * capacity;
         let cache = rng.floats(rows * layer.head_dim as usize).iter().map(|v| f16::from_f32(*v)).collect();
-        Ok(Start { x, scaled, sums, cache, position: position as u32, capacity: capacity as u32 })
+        Ok(Start { x, scaled, sums, cache, position: position as u32, capacity: capacity as u32, quant_format })
     }
 
     /// Buffers of their own with it.
@@ -288,10 +353,19 @@ impl Start {
             v: values.address(),
             ..Column::default()
         };
+        let (h, q, f) = (sizes.hidden, layer.q_heads * layer.head_dim, sizes.feed_forward);
+        let vectors = |n: u32| self.quant_format.map_or(0, |format| format.len(n)) as usize;
+        let mut quantized = [bench.output(vectors(h))?, bench.output(vectors(q).max(vectors(f)))?];
+        let scaled = bench.upload(&self.scaled)?;
+        if let Some(format) = self.quant_format {
+            Quantize::new(format, &scaled, &mut quantized[0], h).launch(bench)?;
+        }
         Ok(State {
+            quantized,
+            group_counters: bench.upload(&vec![0u32; groups(h.max(q).max(f)) as usize])?,
             x: bench.upload(&self.x)?,
             y: bench.output(sizes.hidden as usize)?,
-            scaled: bench.upload(&self.scaled)?,
+            scaled,
             sums: bench.upload(&self.sums)?,
             qkv: bench.output(layer.qkv() as usize)?,
             attended: bench.output((layer.q_heads * layer.head_dim) as usize)?,
@@ -306,7 +380,7 @@ impl Start {
 }
 
 /// Every bit that the launches wrote is the same.
-fn compare<B: Bench>(bench: &mut B, round: usize, want: &State<B>, got: &State<B>) -> Outcome {
+fn compare<B: Bench>(bench: &mut B, round: usize, want: &State<B>, got: &State<B>, quantized: bool) -> Outcome {
     let buffers = [
         ("qkv", &want.qkv, &got.qkv),
         ("attended", &want.attended, &got.attended),
@@ -318,30 +392,44 @@ fn compare<B: Bench>(bench: &mut B, round: usize, want: &State<B>, got: &State<B
     ];
     for (name, want, got) in buffers {
         let (want, got) = (bench.read(want)?, bench.read(got)?);
-        same(&bits(&got), &bits(&want)).map_err(|e| Failure::Wrong(format!("layer {round}, {name}: {e}")))?;
+        same(&bits(&got), &bits(&want)).map_err(|e| Failure::Wrong(format!("launch {round}, {name}: {e}")))?;
     }
     for (name, want, got) in [("keys", &want.keys, &got.keys), ("values", &want.values, &got.values)] {
         let bits = |v: Vec<f16>| v.into_iter().map(f16::to_bits).collect::<Vec<_>>();
         let (want, got) = (bits(bench.read(want)?), bits(bench.read(got)?));
-        same(&got, &want).map_err(|e| Failure::Wrong(format!("layer {round}, {name}: {e}")))?;
+        same(&got, &want).map_err(|e| Failure::Wrong(format!("launch {round}, {name}: {e}")))?;
+    }
+    if quantized {
+        let vectors = |v: Vec<U32x4>| v.into_iter().flat_map(|v| v.0).collect::<Vec<_>>();
+        for (want, got) in want.quantized.iter().zip(&got.quantized) {
+            let (want, got) = (vectors(bench.read(want)?), vectors(bench.read(got)?));
+            same(&got, &want).map_err(|e| Failure::Wrong(format!("launch {round}, quantized: {e}")))?;
+        }
     }
     Ok(())
 }
 
-/// Two layers one after the other: the second starts from what the first left in its buffers, the barrier's word among them.
-fn run<B: Bench>(format: Format, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+/// Layers, and once more from what the first launch left in its buffers, the barrier's word among them.
+fn run<B: Bench>(instance: Instance, format: Format, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
     let (layer, sizes) = sizes(shape)?;
-    let weights = Weights::new(bench, rng, format, (&layer, &sizes), shape.size("bias")? != 0)?;
-    let start = Start::new(rng, shape, (&layer, &sizes))?;
+    let (quant_format, product) = (instance.quant_format(), product(instance, format));
+    let [layers, bias] = shape.sizes(["layers", "bias"])?;
+    let weights: Result<Vec<_>, _> =
+        (0..layers).map(|_| Weights::new(bench, rng, format, (&layer, &sizes), bias != 0)).collect();
+    let weights = weights?;
+    let start = Start::new(rng, shape, (&layer, &sizes), quant_format)?;
     let mut a = start.upload(bench, (&layer, &sizes))?;
     let mut b = start.upload(bench, (&layer, &sizes))?;
     let mut barrier = bench.upload(&[0u32])?;
-    let after = parts(sizes.hidden, sizes.feed_forward, false);
+    let after = parts_with(quant_format, sizes.hidden, sizes.feed_forward, false);
     for (round, parts) in [3, after].into_iter().enumerate() {
-        let both = (layer, Sizes { parts, ..sizes });
-        five(bench, format, both, &weights, &mut a)?;
-        one(bench, format, both, &weights, (&mut b, &mut barrier))?;
-        compare(bench, round, &a, &b)?;
+        for (index, w) in weights.iter().enumerate() {
+            let parts = if index == 0 { parts } else { after };
+            let of = (Layer { index: index as u32, ..layer }, Sizes { parts, ..sizes });
+            five(bench, (format, product), of, w, &mut a)?;
+        }
+        one(bench, (instance, format), (layer, Sizes { parts, ..sizes }), &weights, (&mut b, &mut barrier))?;
+        compare(bench, round, &a, &b, quant_format.is_some())?;
     }
     Ok(())
 }

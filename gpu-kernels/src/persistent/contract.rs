@@ -1,55 +1,46 @@
-//! What all entry points ask for.
+//! What all entry points ask for, of their arguments and of each layer's weights.
 
-use super::arguments::Seen;
-use super::by_decoder;
+use super::{HEAD_DIMS, Instance, LayerParts, LayerWeights, Sizes, arguments::Seen};
 use crate::attention::step::partials_len;
 use crate::format;
-use crate::gemv::{check_weights, parts};
-use crate::layer::{self, FUSED};
-use warpsmith_device::prelude::{ContractError, F32x4, KernelMeta, contract};
+use crate::gemv::{check_weights, parts_with, quant_format::groups};
+use crate::layer::{self, FUSED, Layer};
+use warpsmith_device::prelude::{ContractError, DeviceSlice, F32x4, KernelMeta, contract};
 
 /// The contract of every entry point.
-pub fn check(m: &'static KernelMeta, b: &Seen<'_>) -> Result<(), ContractError> {
-    let Seen { layer: l, sizes: s, q_weight, k_weight, cos, sin, .. } = b;
-    layer::check(m, l, Some(&layer::Tables { q_weight, k_weight, cos, sin }))?;
+pub fn check(m: &'static KernelMeta, of: Instance, b: &Seen<'_>) -> Result<(), ContractError> {
+    let Seen { layer: l, sizes: s, cos, sin, .. } = b;
+    // Weights of the norms of heads are the layers'.
+    let heads = Layer { flags: l.flags & !layer::QK_NORM, ..*l };
+    let none = DeviceSlice::empty();
+    layer::check(m, &heads, Some(&layer::Tables { q_weight: none, k_weight: none, cos, sin }))?;
     contract::require(m, l.has(FUSED), "layer", "the flag FUSED: attention norms, turns and stores itself", l.flags)?;
+    let known = HEAD_DIMS.contains(&l.head_dim);
+    contract::require(m, known, "layer", format_args!("head_dim one of {HEAD_DIMS:?}"), l.head_dim)?;
     // Products of two of them stay below 2^32.
     let heads = u64::from(l.q_heads) + 2 * u64::from(l.kv_heads);
     contract::within(m, "layer", heads, 1u32, (1u32 << 20, "heads"))?;
-    for (what, n) in [("hidden", s.hidden), ("feed_forward", s.feed_forward), ("parts", s.parts), ("blocks", s.blocks)]
-    {
+    for (what, n) in [
+        ("hidden", s.hidden),
+        ("feed_forward", s.feed_forward),
+        ("parts", s.parts),
+        ("blocks", s.blocks),
+        ("layers", s.layers),
+    ] {
         contract::require(m, n > 0 && n <= 1 << 28, "sizes", format_args!("{what} of 1 to 2^28"), n)?;
     }
     contract::require(m, s.next_rows <= i32::MAX as u32 / 2, "sizes", "next_rows below 2^30", s.next_rows)?;
-    contract::require(m, s.bias <= 1, "sizes", "bias 0 or 1", s.bias)?;
+    contract::require(m, s.quantize_last <= 1, "sizes", "quantize_last 0 or 1", s.quantize_last)?;
     contract::exactly(m, "columns", b.columns.len(), 1u32)?;
-
-    let (q, qkv) = (l.q_heads * l.head_dim, l.qkv());
-    let matrices = [
-        ("qkv_weights", qkv.into(), s.hidden),
-        ("output_weights", s.hidden.into(), q),
-        ("gate_up_weights", 2 * u64::from(s.feed_forward), s.hidden),
-        ("down_weights", s.hidden.into(), s.feed_forward),
-    ];
-    let weights = [b.qkv_weights, b.output_weights, b.gate_up_weights, b.down_weights];
-    for (((name, rows, cols), records), weights) in matrices.into_iter().zip(s.matrices).zip(weights) {
-        macro_rules! check {
-            ($F:ident) => {
-                check_weights::<format::$F>(m, (name, weights), rows, cols, records.block_units)
-            };
-        }
-        let unknown = || contract::error(m, "sizes", "decoders that the kernel has", records.decoder);
-        crate::formats!(persistent by_decoder (records.decoder, check, Err(unknown())))?;
-        contract::exactly(m, name, weights.len(), (rows * u64::from(records.vectors), "rows * vectors"))?;
-    }
+    contract::exactly(m, "layers", b.layers.len(), (s.layers, "layers"))?;
     let next = contract::product(m, "next_weights", &[s.next_rows.into(), s.next_vectors.into()])?;
     contract::exactly(m, "next_weights", b.next_weights.len(), (next, "next_rows * next_vectors"))?;
     contract::require(m, s.next_rows == 0 || next > 0, "sizes", "next_vectors at least 1", s.next_vectors)?;
-    let sums = s.parts.max(parts(s.hidden, q, false)).max(parts(s.hidden, s.feed_forward, false));
+
+    let (q, qkv) = (l.q_heads * l.head_dim, l.qkv());
+    let parts = |cols| parts_with(of.quant_format(), s.hidden, cols, false);
+    let sums = s.parts.max(parts(q)).max(parts(s.feed_forward));
     let vectors = [
-        ("bias", b.bias, if s.bias == 0 { 0 } else { qkv }, "all heads"),
-        ("ffn_norm", b.ffn_norm, s.hidden, "hidden"),
-        ("next_norm", b.next_norm, s.hidden, "hidden"),
         ("x", b.x, s.hidden, "hidden"),
         ("y", b.y, s.hidden, "hidden"),
         ("scaled", b.scaled, s.hidden, "hidden"),
@@ -64,7 +55,62 @@ pub fn check(m: &'static KernelMeta, b: &Seen<'_>) -> Result<(), ContractError> 
     for (name, vector) in [("scaled", b.scaled), ("attended", b.attended), ("inner", b.inner)] {
         contract::multiple_of(m, name, (vector.address(), "its address"), align_of::<F32x4>() as u32)?;
     }
+    if let Some(format) = of.quant_format() {
+        for n in [(s.hidden, "hidden"), (q, "q_heads * head_dim"), (s.feed_forward, "feed_forward")] {
+            contract::multiple_of(m, n.1, n.0, (format.block(), "a block of the quantized"))?;
+        }
+        let inner = format.len(q).max(format.len(s.feed_forward));
+        contract::at_least(m, "quantized_scaled", b.quantized_scaled.len(), (format.len(s.hidden), "all blocks"))?;
+        contract::at_least(m, "quantized_inner", b.quantized_inner.len(), (inner, "all blocks"))?;
+        let groups = groups(s.hidden.max(q).max(s.feed_forward));
+        contract::at_least(m, "group_counters", b.group_counters.len(), (groups, "groups"))?;
+    }
     contract::at_least(m, "partials", b.partials.len(), (partials_len(1, l), "partials_len"))?;
+    contract::multiple_of(m, "partials", (b.partials.address(), "its address"), 16u32)?;
     contract::at_least(m, "counters", b.counters.len(), (l.kv_heads, "kv_heads"))?;
     contract::exactly(m, "barrier", b.barrier.len(), 1u32)
+}
+
+/// The addresses of a layer's weights, once they are as an instance takes them.
+pub fn weights(of: Instance, parts: &LayerParts<'_>, l: &Layer, s: &Sizes) -> Result<LayerWeights, ContractError> {
+    let (m, q, qkv) = (of.meta(), l.q_heads * l.head_dim, l.qkv());
+    let matrices = [
+        ("qkv", qkv.into(), s.hidden),
+        ("output", s.hidden.into(), q),
+        ("gate_up", 2 * u64::from(s.feed_forward), s.hidden),
+        ("down", s.hidden.into(), s.feed_forward),
+    ];
+    for ((name, rows, cols), matrix) in matrices.into_iter().zip(parts.matrices) {
+        let of_instance = matrix.format.layout() == of.layout();
+        contract::require(m, of_instance, "layers", format_args!("{name} in a format of the kernel"), matrix.format)?;
+        macro_rules! check {
+            (() $($F:ident $part:tt $formats:tt)*) => {
+                match of.layout() { $(
+                    format::Layout::$F => check_weights::<format::$F>(m, (name, matrix.records), rows, cols, matrix.format.block_units()),
+                )* }
+            };
+        }
+        crate::formats!(product check ())?;
+    }
+    let bias = parts.bias.map_or(0, |_| qkv);
+    let head = if l.has(layer::QK_NORM) { l.head_dim } else { 0 };
+    let vectors = [
+        ("bias", parts.bias.unwrap_or(DeviceSlice::empty()), bias),
+        ("ffn_norm", parts.ffn_norm, s.hidden),
+        ("next_norm", parts.next_norm, s.hidden),
+        ("q_weight", parts.q_weight, head),
+        ("k_weight", parts.k_weight, head),
+    ];
+    for (name, vector, len) in vectors {
+        contract::at_least(m, name, vector.len(), (len, "elements"))?;
+    }
+    Ok(LayerWeights {
+        records: parts.matrices.map(|m| m.records.address()),
+        bias: parts.bias.map_or_else(Default::default, DeviceSlice::address),
+        ffn_norm: parts.ffn_norm.address(),
+        next_norm: parts.next_norm.address(),
+        q_weight: parts.q_weight.address(),
+        k_weight: parts.k_weight.address(),
+        block_units: parts.matrices.map(|m| m.format.block_units()),
+    })
 }

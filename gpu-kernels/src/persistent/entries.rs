@@ -1,21 +1,57 @@
-//! The entry points: one a type of cache, all of one signature.
+//! The entry points: one for each format of weights and activations of it that has an instance, all of one signature.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::contract::check;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-use super::frame;
-use super::{Sizes, THREADS};
+use super::{ATTEND, frame, quant_of};
+use super::{LayerWeights, Sizes, THREADS};
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+use crate::format;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+use crate::kv::cached::Narrow;
 use crate::{layer::Layer, state::Column};
 use warpsmith_device::prelude::*;
 
+/// The product of a kind of activations.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+macro_rules! multiply {
+    (F32 $F:ident $args:tt) => { frame::multiply::<format::$F> $args };
+    (I8 $F:ident $args:tt) => { frame::multiply_bytes::<format::$F, 1, { quant_of!(I8) }> $args };
+    (I16 $F:ident $args:tt) => { frame::multiply_bytes::<format::$F, 2, { quant_of!(I16) }> $args };
+    (PlanesI8 $F:ident $args:tt) => { frame::multiply_planes::<format::$F, 1, 1, { quant_of!(PlanesI8) }> $args };
+    (PlanesI16 $F:ident $args:tt) => { frame::multiply_planes::<format::$F, 2, 1, { quant_of!(PlanesI16) }> $args };
+    (PlanesQ2I8 $F:ident $args:tt) => { frame::multiply_planes::<format::$F, 1, 2, { quant_of!(PlanesQ2I8) }> $args };
+    (PlanesQ2I16 $F:ident $args:tt) => { frame::multiply_planes::<format::$F, 2, 2, { quant_of!(PlanesQ2I16) }> $args };
+}
+
 macro_rules! entry {
-    (($(#[$doc:meta])* $T:ty, $name:ident $Name:ident $shared:ident) $($argument:ident: ($($ty:tt)*),)*) => {
-        $(#[$doc])*
-        #[kernel(block = THREADS, min_blocks = 2, family = "layer")]
+    (
+        ($F:ident $kind:ident, $blocks:literal, $name:ident $Name:ident $shared:ident)
+        $($argument:ident: ($($ty:tt)*),)*
+    ) => {
+        /// Layers of a decoding step, for one column over f16 caches.
+        #[kernel(block = THREADS, min_blocks = $blocks, family = "layers")]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($argument: $($ty)*,)*) {
             let shared = shared_array!($shared: [F32x4; frame::SHARED / size_of::<F32x4>()]);
-            frame::layer::<$T>(super::arguments::Arguments { $($argument),* }, shared);
+            let args = super::arguments::Arguments { $($argument),* };
+            frame::At { layer: 0, phase: 0 }.keep(shared);
+            loop {
+                let (now, args) = (frame::At::kept(shared), args.anew());
+                // The same choice in every thread of the grid.
+                if now.phase == ATTEND {
+                    frame::attend::<Narrow<f16>, { quant_of!($kind) }>(&args, now, shared);
+                } else {
+                    multiply! { $kind $F (&args, now, shared) }
+                }
+                let (now, args) = (frame::At::kept(shared), args.anew());
+                args.ask::<format::$F, Narrow<f16>, { quant_of!($kind) }>(now);
+                now.next().keep(shared);
+                if now.next().layer == args.sizes.layers {
+                    break;
+                }
+                grid::sync(args.barrier.ptr_at(0));
+            }
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
@@ -27,19 +63,16 @@ macro_rules! entry {
                 Geometry::blocks(self.sizes.blocks).cooperative()
             }
             fn check(&self) -> Result<(), ContractError> {
-                check(Self::META, &self.seen())
+                check(Self::META, super::Instance::$Name, &self.seen())
             }
         }
     };
 }
 
 macro_rules! entries {
-    ($($(#[$doc:meta])* $T:ty: $name:ident $Name:ident $shared:ident;)*) => {
-        $(arguments! { entry ($(#[$doc])* $T, $name $Name $shared) })*
+    (() $($F:ident { $($kind:ident: $blocks:literal, $name:ident $Name:ident $shared:ident;)* } $formats:tt)*) => {
+        $($(arguments! { entry ($F $kind, $blocks, $name $Name $shared) })*)*
     };
 }
 
-entries! {
-    /// A layer of a decoding step, for one column over f16 caches.
-    f16: layer_f16 LayerF16 LAYER_F16;
-}
+crate::formats! { persistent entries () }

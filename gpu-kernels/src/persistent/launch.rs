@@ -2,18 +2,88 @@
 
 use super::*;
 use crate::attention::step::splits;
-use crate::format::Format;
-use crate::gemv::parts;
+use crate::gemv::{QuantFormat, QuantizedProduct, parts_with};
 use crate::{layer::Layer, state::Column};
 
-/// Most blocks that any phase has work for: a launch of more has idle ones.
-#[must_use]
-pub fn widest(l: &Layer, s: &Sizes) -> u32 {
-    let q = l.q_heads * l.head_dim;
-    let attention = l.kv_heads * splits(l.kv_heads.max(1));
-    let [qkv, output] = [(l.qkv(), s.hidden), (s.hidden, q)].map(|(rows, cols)| parts(rows, cols, false));
-    let (gate_up, down) = (parts(s.feed_forward, s.hidden, true), parts(s.hidden, s.feed_forward, false));
-    [qkv, attention, output, gate_up, down].into_iter().max().unwrap_or(1)
+macro_rules! instances {
+    (() $($F:ident { $($kind:ident: $blocks:literal, $name:ident $Name:ident $shared:ident;)* } $formats:tt)*) => {
+        /// An entry point: which formats of weights it takes, and which activations.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Instance { $($(
+            #[doc = concat!("The kernel `", stringify!($name), "`.")]
+            $Name,
+        )*)* }
+
+        impl Instance {
+            /// Every instance.
+            pub const ALL: &[Instance] = &[$($(Instance::$Name,)*)*];
+
+            /// The kernel.
+            #[must_use]
+            pub fn meta(self) -> &'static KernelMeta {
+                match self { $($(Instance::$Name => $Name::META,)*)* }
+            }
+
+            /// How the weights are stored.
+            #[must_use]
+            pub fn layout(self) -> Layout {
+                match self { $($(Instance::$Name => Layout::$F,)*)* }
+            }
+
+            /// The number of its activations.
+            fn quant(self) -> u32 {
+                match self { $($(Instance::$Name => quant_of!($kind),)*)* }
+            }
+
+            /// # Safety
+            /// As for [`Launcher::launch_unchecked`].
+            unsafe fn launch<L: Launcher>(self, on: &mut L, given: arguments::Given<'_>) -> Result<(), L::Error> {
+                // SAFETY: the caller's promise.
+                match self { $($(Instance::$Name => unsafe { on.launch_unchecked($Name::from(given)) },)*)* }
+            }
+        }
+    };
+}
+crate::formats! { persistent instances () }
+
+impl Instance {
+    /// The instance for weights and activations, f32 or quantized ones.
+    #[must_use]
+    pub fn of(format: Format, activations: Option<QuantFormat>) -> Option<Instance> {
+        let product =
+            |a: QuantFormat| QuantizedProduct::of(format, a.activations()).map(QuantizedProduct::quant_format);
+        if activations.is_some_and(|a| product(a) != Some(a)) {
+            return None;
+        }
+        let takes = |i: &Instance| i.layout() == format.layout() && i.quant_format() == activations;
+        Instance::ALL.iter().copied().find(takes)
+    }
+
+    /// The activations that it multiplies with; `None`: f32.
+    #[must_use]
+    pub fn quant_format(self) -> Option<QuantFormat> {
+        QuantFormat::numbered(self.quant())
+    }
+
+    /// The weights of a layer as an element of the argument `layers`. The buffers have to live as long as anything is launched
+    /// with it.
+    ///
+    /// # Errors
+    /// Weights that the kernel does not take.
+    pub fn weights(self, parts: &LayerParts<'_>, layer: &Layer, sizes: &Sizes) -> Result<LayerWeights, ContractError> {
+        contract::weights(self, parts, layer, sizes)
+    }
+
+    /// Most blocks that any phase has work for: a launch of more has idle ones.
+    #[must_use]
+    pub fn widest(self, l: &Layer, s: &Sizes) -> u32 {
+        let attention = l.kv_heads * splits(l.kv_heads.max(1));
+        // Of half as many threads, a block takes two at a time; where there are blocks enough, only one.
+        let of = |rows, cols, swiglu| parts_with(self.quant_format(), rows, cols, swiglu);
+        let (qkv, output) = (of(l.qkv(), s.hidden, false), of(s.hidden, l.q_heads * l.head_dim, false));
+        let (gate_up, down) = (of(s.feed_forward, s.hidden, true), of(s.hidden, s.feed_forward, false));
+        [qkv, attention, output, gate_up, down].into_iter().max().unwrap_or(1)
+    }
 }
 
 /// A matrix as it is on the device.
@@ -33,13 +103,10 @@ impl Matrix<'_> {
     }
 }
 
-/// A layer, with the arguments of the [module's](super) table.
-#[must_use = "a layer is nothing before it is launched"]
-pub struct PersistentLayer<'a> {
+/// The weights of a layer.
+pub struct LayerParts<'a> {
     /// To queries, keys and values; of attention's output; to gates and ups; back to the residual stream.
     pub matrices: [Matrix<'a>; 4],
-    /// What is read after this launch: `hidden` columns of any format.
-    pub next: Option<Matrix<'a>>,
     /// The bias of queries, keys and values.
     pub bias: Option<&'a DeviceSlice<f32>>,
     /// Weight of the norm before gate and up.
@@ -50,6 +117,27 @@ pub struct PersistentLayer<'a> {
     pub q_weight: &'a DeviceSlice<f32>,
     /// Weight of the norm of key heads.
     pub k_weight: &'a DeviceSlice<f32>,
+}
+
+/// Quantized activations of a launch.
+pub struct Quantized<'a> {
+    /// Those of `scaled`, before and after the launch.
+    pub scaled: &'a mut DeviceSlice<U32x4>,
+    /// Those of attention and of SwiGLU.
+    pub inner: &'a mut DeviceSlice<U32x4>,
+    /// As for [`OutputQuantization`](crate::gemv::OutputQuantization).
+    pub group_counters: &'a mut DeviceSlice<u32>,
+}
+
+/// Layers, with the arguments of the [module's](super) table.
+#[must_use = "layers are nothing before they are launched"]
+pub struct PersistentLayers<'a> {
+    /// The entry point.
+    pub instance: Instance,
+    /// Their weights, as [`Instance::weights`] gave them.
+    pub layers: &'a DeviceSlice<LayerWeights>,
+    /// What is read after this launch: `hidden` columns of any format.
+    pub next: Option<Matrix<'a>>,
     /// Cosines of all positions.
     pub cos: &'a DeviceSlice<f32>,
     /// Sines of all positions.
@@ -74,54 +162,44 @@ pub struct PersistentLayer<'a> {
     pub partials: &'a mut DeviceSlice<f32>,
     /// Attention's counters.
     pub counters: &'a mut DeviceSlice<u32>,
+    /// Where the instance's activations are quantized.
+    pub quantized: Option<Quantized<'a>>,
     /// The word that blocks wait for one another by.
     pub barrier: &'a mut DeviceSlice<u32>,
-    /// Sizes of the heads.
+    /// Sizes of the heads, and the number of the first layer.
     pub layer: Layer,
-    /// `hidden`, `feed_forward`, `parts` and `blocks`; the others follow from the rest.
+    /// `hidden`, `feed_forward`, `parts`, `blocks` and `quantize_last`; the others follow from the rest.
     pub sizes: Sizes,
 }
 
-impl PersistentLayer<'_> {
+impl PersistentLayers<'_> {
     /// Parts of the sum of squares that `sums` has after the launch.
     #[must_use]
     pub fn parts(&self) -> u32 {
-        parts(self.sizes.hidden, self.sizes.feed_forward, false)
+        parts_with(self.instance.quant_format(), self.sizes.hidden, self.sizes.feed_forward, false)
     }
 
-    /// Launches it over a cache of f16.
+    /// Launches them over a cache of f16.
     ///
     /// # Errors
-    /// What the launch fails with: weights whose format has no [`decoder`] break the contract.
+    /// What the launch fails with.
     ///
     /// # Safety
-    /// As for [`Launcher::launch_unchecked`], of the cache that the column leads to.
+    /// As for [`Launcher::launch_unchecked`], of the cache that the column leads to and of the weights that `layers` do.
     pub unsafe fn launch<L: Launcher>(self, on: &mut L) -> Result<(), L::Error> {
-        let bias = self.bias.unwrap_or(DeviceSlice::empty());
-        let matrices = self.matrices.map(|m| Records {
-            decoder: decoder(m.format).unwrap_or(u32::MAX),
-            block_units: m.format.block_units(),
-            vectors: m.vectors(),
-        });
         let sizes = Sizes {
-            bias: u32::from(self.bias.is_some()),
+            layers: u32::try_from(self.layers.len()).unwrap_or(u32::MAX),
             next_rows: self.next.map_or(0, |m| m.rows),
             next_vectors: self.next.map_or(0, |m| m.vectors()),
-            matrices,
             ..self.sizes
         };
-        let [qkv_weights, output_weights, gate_up_weights, down_weights] = self.matrices.map(|m| m.records);
-        let layer = LayerF16 {
-            qkv_weights,
-            output_weights,
-            gate_up_weights,
-            down_weights,
+        let (quantized_scaled, quantized_inner, group_counters) = match self.quantized {
+            Some(Quantized { scaled, inner, group_counters }) => (scaled, inner, group_counters),
+            None => (DeviceSlice::empty_mut(), DeviceSlice::empty_mut(), DeviceSlice::empty_mut()),
+        };
+        let given = arguments::Given {
+            layers: self.layers,
             next_weights: self.next.map_or(DeviceSlice::empty(), |m| m.records),
-            bias,
-            ffn_norm: self.ffn_norm,
-            next_norm: self.next_norm,
-            q_weight: self.q_weight,
-            k_weight: self.k_weight,
             cos: self.cos,
             sin: self.sin,
             columns: self.columns,
@@ -134,11 +212,14 @@ impl PersistentLayer<'_> {
             inner: self.inner,
             partials: self.partials,
             counters: self.counters,
+            quantized_scaled,
+            quantized_inner,
+            group_counters,
             barrier: self.barrier,
             layer: self.layer,
             sizes,
         };
         // SAFETY: the caller's promise.
-        unsafe { on.launch_unchecked(layer) }
+        unsafe { self.instance.launch(on, given) }
     }
 }

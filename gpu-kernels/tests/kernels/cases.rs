@@ -57,6 +57,6 @@ tests! {
     attention_steps: Subject::AttentionStep(_),
     attention: Subject::AttentionThree | Subject::Attention { .. },
     prompts: Subject::AttentionPrefill(_),
-    layers: Subject::Layer(_),
+    layers: Subject::Layers { .. },
     sampling: Subject::Argmax | Subject::ArgmaxMasked | Subject::RepetitionPenalty | Subject::Sample,
 }

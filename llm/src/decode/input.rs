@@ -84,6 +84,18 @@ impl QuantizedActivations {
         (self.at, self.ready) = (0, None);
     }
 
+    /// For a launch that passes through both sets and leaves quantized ones in the first, if they are wanted: what is there, the
+    /// sets, and the counters.
+    pub fn both(
+        &mut self,
+        wanted: Option<QuantFormat>,
+    ) -> (Option<QuantFormat>, [&mut DeviceSlice<U32x4>; 2], &mut DeviceSlice<u32>) {
+        let ready = std::mem::replace(&mut self.ready, wanted);
+        let [a, b] = &mut self.sets;
+        let sets: [&mut DeviceSlice<U32x4>; 2] = if self.at == 0 { [a, b] } else { [b, a] };
+        (ready, sets, &mut self.group_counters)
+    }
+
     /// For the launches that read what is there and, where those behind them want quantized ones, write these.
     pub fn pass(&mut self, wanted: Option<QuantFormat>) -> ReadAndWritten<'_> {
         let (ready, at) = (self.ready, self.at);
@@ -143,7 +155,8 @@ impl Input<'_> {
         Ok(unsafe { gemv.columns(columns, stride, y_stride as u32).programmatic(self.choice.programmatic) })
     }
 
-    fn quantize<L: Launcher<Error = Error>>(
+    /// Launches what quantizes them, if they are not there.
+    pub fn quantize<L: Launcher<Error = Error>>(
         &mut self,
         on: &mut L,
         format: QuantFormat,

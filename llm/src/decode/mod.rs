@@ -54,6 +54,7 @@ pub use gpu_kernels::kv::KvType;
 pub use gpu_kernels::names::UnknownName;
 pub use kv::Snapshot;
 pub use listing::{ListedLaunch, ListedValue};
+pub use persistent::NotPersistent;
 pub use sampling::Sampling;
 pub use sequence::{Sequence, SequenceOptions};
 pub use session::{Session, SessionOptions};

@@ -1,95 +1,242 @@
-//! Layers that a step does in one launch each: [`DecoderOptions::persistent`](super::DecoderOptions::persistent).
+//! Layers that a step does in one launch: [`DecoderOptions::persistent`](super::DecoderOptions::persistent).
 
 use super::KvType;
-use super::input::Choice;
-use super::shape::{Shape, layer_of};
+use super::input::{Choice, Input};
+use super::shape::{Shape, Take, layer_of};
 use super::step::{RopeTables, Step, head_norms};
-use super::weights::{LayerWeights, Stack};
+use super::weights::{LayerWeights, Stack, Weights, padded};
 use super::workspace::Workspace;
 use super::{DecodeError, Model};
 use crate::model::Config;
-use gpu_kernels::layer::FUSED;
-use gpu_kernels::persistent::{LayerF16, Matrix, PersistentLayer, Sizes, decoder, widest};
-use warpsmith_device::{DeviceSlice, Kernel, Launcher};
-use warpsmith_runtime::Error;
+use gpu_kernels::format::Format;
+use gpu_kernels::gemv::{Activations, QuantFormat, QuantizedProduct};
+use gpu_kernels::layer::{FUSED, Layer, QK_NORM};
+use gpu_kernels::persistent::{self, HEAD_DIMS, Instance, LayerParts, Matrix, PersistentLayers, Quantized, Sizes};
+use std::fmt;
+use std::ops::Range;
+use warpsmith_device::{DeviceSlice, Launcher};
+use warpsmith_runtime::{Buffer, Error, Stream};
 
-/// Blocks of the launch of every layer; 0: the layer takes several launches.
+/// Layers that follow one another and take one launch.
+#[derive(Debug)]
+struct Run {
+    layers: Range<usize>,
+    instance: Instance,
+    /// Blocks of the launch.
+    blocks: u32,
+}
+
+/// Why a layer is not done in one launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotPersistent {
+    /// Queries, keys and values, or gates and ups, are in several formats: each is a launch of its own.
+    Parts,
+    /// Two of its matrices differ in how they are stored or in what they are multiplied with.
+    Mixed([(Format, Activations); 2]),
+    /// The heads are of so many elements, for which there is no code.
+    Heads(usize),
+    /// There is no kernel for layers of this format, multiplied with such activations.
+    NoKernel(Format, Activations),
+}
+
+impl fmt::Display for NotPersistent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotPersistent::Parts => f.write_str(
+                "queries, keys and values, or gates and ups, are in several formats, each a launch of its own",
+            ),
+            NotPersistent::Mixed([(a, with_a), (b, with_b)]) => {
+                write!(
+                    f,
+                    "{a} times {with_a} beside {b} times {with_b}: a launch takes layers whose matrices are all alike"
+                )
+            }
+            NotPersistent::Heads(n) => {
+                write!(f, "heads of {n} elements: layers in one launch have heads of {HEAD_DIMS:?}")
+            }
+            NotPersistent::NoKernel(format, with) => {
+                write!(f, "no kernel does layers of {format} times {with} in one launch")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NotPersistent {}
+
+/// Which layers are done in one launch.
 #[derive(Debug, Default)]
-pub(super) struct Plan(Vec<u32>);
+pub(super) struct Plan {
+    runs: Vec<Run>,
+    /// An element for each layer of the model.
+    weights: Option<Buffer<persistent::LayerWeights>>,
+    /// The first layer that is not, and why.
+    left: Option<(usize, NotPersistent)>,
+}
 
 impl Plan {
-    /// One launch wherever the kernel takes the layer's weights and the device can hold its blocks.
-    pub fn new(model: &Model, choice: Choice) -> Result<Plan, DecodeError> {
-        let (c, device) = (model.config(), model.device());
-        // As many as the device holds at once, and no more than have work.
-        let resident = device.resident_blocks(<LayerF16<'_> as Kernel>::META, 0)?;
-        let blocks = u32::try_from(resident).unwrap_or(u32::MAX).min(widest(&layer_of(c), &sizes(c)));
-        let of = |layer: &LayerWeights| if takes(layer, choice) { blocks } else { 0 };
-        Ok(Plan(model.weights().layers.iter().map(of).collect()))
+    /// As many layers in a launch as follow one another and are alike.
+    pub fn new(model: &Model, stream: &Stream, choice: Choice) -> Result<Plan, DecodeError> {
+        let (c, weights) = (model.config(), model.weights());
+        let (mut plan, mut elements) = (Plan::default(), Vec::with_capacity(weights.layers.len()));
+        for (index, layer) in weights.layers.iter().enumerate() {
+            let (instance, stacks) = match instance(c, layer, choice) {
+                Ok(taken) => taken,
+                Err(why) => {
+                    plan.left.get_or_insert((index, why));
+                    elements.push(persistent::LayerWeights::default());
+                    continue;
+                }
+            };
+            let heads = heads(c, layer);
+            let parts = parts(weights, index, layer, stacks);
+            elements.push(instance.weights(&parts, &heads, &sizes(c)).map_err(Error::from)?);
+            match plan.runs.last_mut() {
+                Some(run) if run.instance == instance && run.layers.end == index => run.layers.end += 1,
+                _ => {
+                    // As many as the device holds at once, and no more than have work.
+                    let resident = model.device().resident_blocks(instance.meta(), 0)?;
+                    let blocks = u32::try_from(resident).unwrap_or(u32::MAX).min(instance.widest(&heads, &sizes(c)));
+                    plan.runs.push(Run { layers: index..index + 1, instance, blocks });
+                }
+            }
+        }
+        if !plan.runs.is_empty() {
+            plan.weights = Some(stream.upload(&elements)?);
+        }
+        Ok(plan)
     }
 
-    /// Layers that take one launch.
+    /// Bytes of device memory that it takes at most.
+    pub fn bytes(c: &Config) -> u64 {
+        padded(c.layers as u64 * size_of::<persistent::LayerWeights>() as u64)
+    }
+
+    /// Layers that are done in one launch, or in a few.
     pub fn layers(&self) -> usize {
-        self.0.iter().filter(|n| **n > 0).count()
+        self.runs.iter().map(|r| r.layers.len()).sum()
     }
 
-    /// Blocks of a layer's launch, if a step of this shape takes one.
-    fn blocks(&self, shape: Shape, index: usize) -> Option<u32> {
+    /// Launches that do them.
+    pub fn launches(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The first layer that is not among them, and why.
+    pub fn left(&self) -> Option<(usize, NotPersistent)> {
+        self.left
+    }
+
+    /// The launch that begins at a layer, if a step of this shape takes one.
+    fn at(&self, shape: Shape, layer: usize) -> Option<(&Run, &DeviceSlice<persistent::LayerWeights>)> {
         let fits = shape.columns == 1 && !shape.prompt && shape.kv == KvType::F16;
-        self.0.get(index).copied().filter(|n| fits && *n > 0)
+        let run = self.runs.iter().find(|r| r.layers.contains(&layer)).filter(|_| fits)?;
+        Some((run, self.weights.as_deref()?))
     }
 }
 
-/// The matrices of a layer, if each is multiplied by one product.
-fn stacks(layer: &LayerWeights) -> Option<[&Stack; 4]> {
-    let ([qkv], [gate_up]) = (&layer.qkv.stacks[..], &layer.gate_up.stacks[..]) else { return None };
-    Some([qkv, &layer.attn_output, gate_up, &layer.down])
-}
-
-/// Whether the kernel takes its weights: as they are stored, and with activations of f32.
-fn takes(layer: &LayerWeights, choice: Choice) -> bool {
-    let taken = |s: &&Stack| decoder(s.format).is_some() && choice.of(s).is_none();
-    stacks(layer).is_some_and(|all| all.iter().all(taken))
+/// The kernel that takes a layer's weights, and its matrices.
+fn instance<'a>(
+    c: &Config,
+    layer: &'a LayerWeights,
+    choice: Choice,
+) -> Result<(Instance, [&'a Stack; 4]), NotPersistent> {
+    if !HEAD_DIMS.contains(&(c.head_dim as u32)) {
+        return Err(NotPersistent::Heads(c.head_dim));
+    }
+    let ([qkv], [gate_up]) = (&layer.qkv.stacks[..], &layer.gate_up.stacks[..]) else {
+        return Err(NotPersistent::Parts);
+    };
+    let stacks = [qkv, &layer.attn_output, gate_up, &layer.down];
+    let quantized = |s: &Stack| choice.of(s).map(QuantizedProduct::quant_format);
+    let activations = |s: &Stack| quantized(s).map_or(Activations::F32, QuantFormat::activations);
+    let of = |s: &Stack| Instance::of(s.format, quantized(s));
+    let none = || NotPersistent::NoKernel(qkv.format, activations(qkv));
+    let instance = of(qkv).ok_or_else(none)?;
+    match stacks.into_iter().find(|s| of(s) != Some(instance)) {
+        Some(other) => Err(NotPersistent::Mixed([qkv, other].map(|s| (s.format, activations(s))))),
+        None => Ok((instance, stacks)),
+    }
 }
 
 fn matrix(stack: &Stack) -> Matrix<'_> {
     Matrix { format: stack.format, rows: stack.rows(), records: stack.records() }
 }
 
+/// What the weights of a layer have to fit.
+fn heads(c: &Config, layer: &LayerWeights) -> Layer {
+    Layer { flags: if layer.head_norms.is_some() { QK_NORM } else { 0 }, ..layer_of(c) }
+}
+
 fn sizes(c: &Config) -> Sizes {
     Sizes { hidden: c.hidden as u32, feed_forward: c.feed_forward as u32, ..Sizes::default() }
 }
 
+/// A layer's weights for the kernel.
+fn parts<'a>(weights: &'a Weights, index: usize, layer: &'a LayerWeights, stacks: [&'a Stack; 4]) -> LayerParts<'a> {
+    let (q_weight, k_weight) = head_norms(layer);
+    LayerParts {
+        matrices: stacks.map(matrix),
+        bias: layer.qkv_bias.as_deref(),
+        ffn_norm: &layer.ffn_norm,
+        next_norm: weights.layers.get(index + 1).map_or(&weights.output_norm, |l| &l.attn_norm),
+        q_weight,
+        k_weight,
+    }
+}
+
 impl Step<'_> {
-    /// A layer in one launch; `false`: it takes several, and nothing was launched.
+    /// Layers from `first` on in one launch, at most so many; how many those are. With 0 they take several launches each, and
+    /// nothing was launched.
     ///
     /// # Safety
     /// That of [`Step`].
     pub(super) unsafe fn persistent<L: Launcher<Error = Error>>(
         &mut self,
         on: &mut L,
-        layer: &LayerWeights,
-        index: usize,
-    ) -> Result<bool, Error> {
-        let Some(blocks) = self.plan.blocks(self.shape, index) else { return Ok(false) };
-        let Some(stacks) = stacks(layer) else { return Ok(false) };
-        let (c, weights, next_layer) = (self.config, self.weights, self.weights.layers.get(index + 1));
-        let next = next_layer.map_or(Some(weights.output()), |l| l.qkv.stacks.first());
-        let (q_weight, k_weight) = head_norms(layer);
-        let mut heads = self.heads(layer, index);
+        first: usize,
+        most: usize,
+    ) -> Result<usize, Error> {
+        let Some((run, elements)) = self.plan.at(self.shape, first) else { return Ok(0) };
+        let Some(layer) = self.weights.layers.get(first) else { return Ok(0) };
+        let last = run.layers.end.min(first.saturating_add(most));
+        let (c, weights, next_layer) = (self.config, self.weights, self.weights.layers.get(last));
+        let quant_format = run.instance.quant_format();
+        let wanted = match (next_layer, self.shape.take) {
+            (Some(next), _) => self.choice.wanted(&next.qkv.stacks),
+            (None, Take::All) => self.choice.wanted(std::slice::from_ref(weights.output())),
+            (None, _) => None,
+        };
+        let quantize_last = quant_format.is_some() && wanted == quant_format;
+        let mut heads = self.heads(layer, first);
         heads.flags |= FUSED;
         let RopeTables { cos, sin, .. } = self.tables;
-        let Workspace { columns, x, y, scaled, sums, qkv, attended, inner, partials, counters, barrier, .. } =
-            &mut *self.buffers;
-        let next_norm: &DeviceSlice<f32> = next_layer.map_or(&weights.output_norm, |l| &l.attn_norm);
-        let launch = PersistentLayer {
-            matrices: stacks.map(matrix),
-            next: next.map(matrix),
-            bias: layer.qkv_bias.as_deref(),
-            ffn_norm: &layer.ffn_norm,
-            next_norm,
-            q_weight,
-            k_weight,
+        let Workspace {
+            columns,
+            x,
+            y,
+            scaled,
+            sums,
+            qkv,
+            attended,
+            inner,
+            partials,
+            counters,
+            barrier,
+            quantized,
+            sizes: of,
+            ..
+        } = &mut *self.buffers;
+        let (ready, [of_scaled, of_inner], group_counters) = quantized.both(wanted.filter(|_| quantize_last));
+        if let Some(format) = quant_format {
+            let (stride, choice) = (of.hidden, self.choice);
+            let mut input =
+                Input { x: scaled, columns: 1, stride, norm: None, choice, quantized: &mut *of_scaled, ready };
+            input.quantize(on, format, c.hidden as u32)?;
+        }
+        let launch = PersistentLayers {
+            instance: run.instance,
+            layers: &elements[first..last],
+            next: next_layer.map_or(Some(weights.output()), |l| l.qkv.stacks.first()).map(matrix),
             cos,
             sin,
             columns: &columns[..1],
@@ -102,13 +249,14 @@ impl Step<'_> {
             inner,
             partials,
             counters,
+            quantized: quant_format.map(|_| Quantized { scaled: of_scaled, inner: of_inner, group_counters }),
             barrier,
             layer: heads,
-            sizes: Sizes { parts: self.parts, blocks, ..sizes(c) },
+            sizes: Sizes { parts: self.parts, blocks: run.blocks, quantize_last: u32::from(quantize_last), ..sizes(c) },
         };
         self.parts = launch.parts();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise; the addresses of weights are those of the step's own.
         unsafe { launch.launch(on) }?;
-        Ok(true)
+        Ok(last - first)
     }
 }

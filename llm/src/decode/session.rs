@@ -106,9 +106,22 @@ impl Session {
         self.launches
     }
 
-    /// Layers that a step does in one launch each.
+    /// Layers that a step does in [few launches](Decoder::persistent_launches).
     pub fn persistent_layers(&self) -> usize {
         if self.kv_type() == KvType::F16 { self.decoder.persistent_layers() } else { 0 }
+    }
+
+    /// The launches that do them.
+    pub fn persistent_launches(&self) -> usize {
+        if self.kv_type() == KvType::F16 { self.decoder.persistent_launches() } else { 0 }
+    }
+
+    /// Why layers take several launches although [`DecoderOptions::persistent`](super::DecoderOptions::persistent) asks for fewer.
+    pub fn not_persistent(&self) -> Option<String> {
+        if self.kv_type() != KvType::F16 {
+            return Some(format!("a cache of {}: layers in one launch attend over one of f16", self.kv_type()));
+        }
+        self.decoder.not_persistent().map(|(layer, why)| format!("layer {layer}: {why}"))
     }
 
     /// The captured step, if there is one.

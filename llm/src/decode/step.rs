@@ -6,7 +6,7 @@
 //! `x * w`, with the weight `w` of the norm that follows, and sums of squares; what reads it divides its result by the
 //! root of their mean. Where [`Activations`](gpu_kernels::gemv::Activations) other than f32 are allowed, what a projection
 //! of a decoding step reads is rounded to codes by the launch that computes it; only what no product with codes and no
-//! attention computes, such as the embedding, takes one more launch for that. Prompts read f32. A step of one column may do a whole layer in one launch ([`persistent`](super::persistent)). Launches may be programmatic: from
+//! attention computes, such as the embedding, takes one more launch for that. Prompts read f32. A step of one column may do all layers in one launch ([`persistent`](super::persistent)). Launches may be programmatic: from
 //! sm_90 on the blocks of each then begin while the launch before ends, ask for their weights in L2, and wait. The first of a
 //! step follows a copy and is an ordinary one. Where a file stores parts of a projection in different formats, each part is a
 //! launch, and a prompt stores its keys and values before it attends.
@@ -88,7 +88,7 @@ pub(super) struct Step<'a> {
     pub samplers: &'a DeviceSlice<Parameters>,
     pub shape: Shape,
     pub choice: Choice,
-    /// Layers in one launch.
+    /// Layers that are done in one launch.
     pub plan: &'a Plan,
     /// Parts of a column's sum of squares that the last launch left.
     pub parts: u32,
@@ -101,9 +101,10 @@ impl Step<'_> {
     /// That of [`Step`].
     pub unsafe fn run<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
         self.embed(on)?;
-        for layer in 0..self.config.layers {
+        let mut layer = 0;
+        while layer < self.config.layers {
             // SAFETY: the caller's promise.
-            unsafe { self.layer(on, layer) }?;
+            layer += unsafe { self.layers(on, layer, usize::MAX) }?;
         }
         match self.shape.take {
             Take::None => Ok(()),
@@ -138,12 +139,37 @@ impl Step<'_> {
     /// # Safety
     /// That of [`Step`].
     pub unsafe fn layer<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.layers(on, index, 1) }.map(|_| ())
+    }
+
+    /// Layers from `first` on, at most so many, and as many as one launch does; one, where it takes several launches. How many
+    /// were done.
+    ///
+    /// # Safety
+    /// That of [`Step`].
+    unsafe fn layers<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        first: usize,
+        most: usize,
+    ) -> Result<usize, Error> {
+        // SAFETY: the caller's promise.
+        let done = unsafe { self.persistent(on, first, most) }?;
+        if done == 0 {
+            // SAFETY: the caller's promise.
+            unsafe { self.layer_in_launches(on, first) }?;
+        }
+        Ok(done.max(1))
+    }
+
+    /// One layer in five launches, or more.
+    ///
+    /// # Safety
+    /// That of [`Step`].
+    unsafe fn layer_in_launches<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize) -> Result<(), Error> {
         let weights = self.weights;
         let Some(layer) = weights.layers.get(index) else { return Ok(()) };
-        // SAFETY: the caller's promise.
-        if unsafe { self.persistent(on, layer, index) }? {
-            return Ok(());
-        }
         self.project_qkv(on, layer)?;
         // SAFETY: the caller's promise.
         unsafe { self.attend(on, layer, index) }?;

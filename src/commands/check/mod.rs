@@ -296,7 +296,7 @@ mod tests {
             assert!(of(&case.to_string()).ok().unwrap().contains(&case), "{case}");
         }
         let layer = of("hidden=256").ok().unwrap();
-        assert!(layer.len() == 1 && matches!(layer[0].subject(), Subject::Layer(_)));
+        assert!(layer.len() == 1 && matches!(layer[0].subject(), Subject::Layers { .. }));
         let text = of("rws=64").err().unwrap().to_string();
         assert!(text.contains("has no size `rws`: its sizes are rows, cols"), "{text}");
     }

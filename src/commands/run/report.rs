@@ -130,9 +130,15 @@ pub struct GraphReport {
     /// Whether that was asked for; a device before sm_90 has none.
     #[serde(skip)]
     wanted: bool,
-    /// Layers that a step does in one launch each; `None` without `--persistent`.
+    /// Layers that a step does in few launches; `None` without `--persistent`.
     #[serde(skip_serializing_if = "Option::is_none")]
     persistent_layers: Option<usize>,
+    /// Those launches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    persistent_launches: Option<usize>,
+    /// Why the first layer that is not among them is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_persistent: Option<String>,
     #[serde(skip)]
     layers: usize,
 }
@@ -151,6 +157,8 @@ impl GraphReport {
             programmatic: sequence.decoder().programmatic(),
             wanted,
             persistent_layers: persistent.then(|| sequence.persistent_layers()),
+            persistent_launches: persistent.then(|| sequence.persistent_launches()),
+            not_persistent: sequence.not_persistent().filter(|_| persistent),
             layers: sequence.model().config().layers,
         }
     }
@@ -275,7 +283,14 @@ impl std::fmt::Display for Report {
             (false, false) => {}
         }
         if let Some(n) = g.persistent_layers {
-            writeln!(f, "{n} of {} layers in one launch each", g.layers)?;
+            let launches = match g.persistent_launches.unwrap_or_default() {
+                1 => "one launch".to_owned(),
+                n => format!("{n} launches"),
+            };
+            writeln!(f, "{n} of {} layers in {launches}", g.layers)?;
+            if let Some(why) = &g.not_persistent {
+                writeln!(f, "{why}")?;
+            }
         }
         writeln!(f)?;
         let counted = self.kernels.iter().any(|k| k.lane_instructions.is_some());

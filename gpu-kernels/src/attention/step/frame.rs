@@ -13,7 +13,7 @@ use super::{
 use crate::{
     gemv::quantizer::OutputQuantizer,
     kv::cached::{Cached, Rows},
-    load::{Role, Source, warp_index},
+    load::{Role, Source, thread_index, warp_index},
 };
 use warpsmith_device::{prelude::*, unroll};
 
@@ -101,9 +101,9 @@ fn group(layer: &Layer) -> u32 {
 /// All threads of the block make this call.
 #[device]
 pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
-    let (layer, ticket, thread) = (a.layer, memory.ticket, thread::idx_x());
+    let (layer, ticket, thread) = (a.layer, memory.ticket, thread_index());
     // The same in every thread.
-    let tensor = cfg!(target_feature = "sm_80") && T::HALF && layer.head_dim as usize <= tiles::MOST;
+    let tensor = cfg!(target_feature = "sm_80") && T::HALF && (T::NARROW || layer.head_dim as usize <= tiles::MOST);
     let group = group(&layer);
     let spot = Spot::of(&a, role, group);
     let c = a.columns.at(spot.column);

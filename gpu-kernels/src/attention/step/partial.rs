@@ -1,6 +1,7 @@
 //! Partial results of a head become one: those of warps, and those of blocks.
 
 use super::{THREADS, memory::Memory};
+use crate::load::thread_index;
 use warpsmith_device::{prelude::*, unroll};
 
 /// `run` with every head and every fourth element, over the threads of the block.
@@ -8,7 +9,7 @@ use warpsmith_device::{prelude::*, unroll};
 pub unsafe fn by_fours(group: u32, dim: usize, run: impl Fn(usize, usize)) {
     // A power of two for each head takes no division.
     let shift = (dim as u32 / 4).next_power_of_two().trailing_zeros();
-    let mut i = thread::idx_x();
+    let mut i = thread_index();
     while i < group << shift {
         let (h, d) = ((i >> shift) as usize, (4 * (i & ((1 << shift) - 1))) as usize);
         if d < dim {
@@ -25,7 +26,7 @@ pub unsafe fn by_fours(group: u32, dim: usize, run: impl Fn(usize, usize)) {
 #[device]
 pub unsafe fn weigh(memory: &Memory, group: u32, (count, room): (u32, u32), state: impl Fn(usize, usize) -> [f32; 2]) {
     let shift = room.trailing_zeros();
-    let mut i = thread::idx_x();
+    let mut i = thread_index();
     // The same number of turns in every lane of a warp.
     while i & !31 < group << shift {
         let (h, s) = ((i >> shift) as usize, (i & (room - 1)) as usize);

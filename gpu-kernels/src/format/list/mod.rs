@@ -8,7 +8,7 @@
 //! | `embed` | the entry point of [`embed`](crate::embed): function, launch struct, shared memory |
 //! | `product` | the least blocks of `gemv` on a multiprocessor; the entry points `gemv` and `gemm` of [`gemv`](crate::gemv) |
 //! | `quantized` | the entry points of products with quantized activations: kind of activations, least blocks, entry point |
-//! | `persistent` | the layout's number in [`persistent`](crate::persistent), if that kernel decodes it |
+//! | `persistent` | the entry points of [layers in one launch](crate::persistent): kind of activations, least blocks, entry point |
 //! | `budget` | what [`budget`](crate::gemv::budget) holds its products to: a family by its name, the format that is run, bits of a code, limits by activations; or why nothing |
 //! | `stored` | for each format, under the name that its [variant](super::Format) and its codec in `format/list/codecs` have (and with another one behind it, where files spell it otherwise): type id in files, weights and bytes of a block, and the binary logarithm of the units that share a scale, where the layout leaves that open |
 //!
@@ -66,7 +66,9 @@ macro_rules! formats {
                 embed { embed_f16 EmbedF16 EMBED_F16 }
                 product { 2: gemv_f16 GemvF16 GEMV_F16, gemm_f16 GemmF16 GEMM_F16 }
                 quantized { }
-                persistent { 0 }
+                persistent {
+                    F32: 2, layers_f16 LayersF16 LAYERS_F16;
+                }
                 budget { family "F16" F16, 16: None = 4.0; }
                 stored {
                     /// IEEE binary16.
@@ -88,7 +90,11 @@ macro_rules! formats {
                 embed { embed_q1_0 EmbedQ10 EMBED_Q1_0 }
                 product { 3: gemv_q1_0 GemvQ10 GEMV_Q1_0, gemm_q1_0 GemmQ10 GEMM_Q1_0 }
                 quantized { PlanesI8: 4, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8; PlanesI16: 4, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16; }
-                persistent { 1 }
+                persistent {
+                    F32: 2, layers_q1_0 LayersQ10 LAYERS_Q1_0;
+                    PlanesI8: 2, layers_q1_0_i8 LayersQ10I8 LAYERS_Q1_0_I8;
+                    PlanesI16: 2, layers_q1_0_i16 LayersQ10I16 LAYERS_Q1_0_I16;
+                }
                 budget { family "Q1_0" Q1_0, 1: Some(Int8) = 0.55, Some(Int16) = 1.05; }
                 stored {
                     /// 128 signs and an f16 scale (also called `Q1_0_g128`).
@@ -99,7 +105,9 @@ macro_rules! formats {
                 embed { embed_q2_0 EmbedQ20 EMBED_Q2_0 }
                 product { 3: gemv_q2_0 GemvQ20 GEMV_Q2_0, gemm_q2_0 GemmQ20 GEMM_Q2_0 }
                 quantized { PlanesQ2I8: 4, gemv_q2_0_i8 GemvQ20I8 GEMV_Q2_0_I8; PlanesQ2I16: 4, gemv_q2_0_i16 GemvQ20I16 GEMV_Q2_0_I16; }
-                persistent { 2 }
+                persistent {
+                    PlanesQ2I16: 2, layers_q2_0_i16 LayersQ20I16 LAYERS_Q2_0_I16;
+                }
                 budget { family "TQ2/Q2" TQ2_0_G128, 2: Some(Int16) = 1.0; }
                 stored {
                     /// OxiBonsai's ternary: 128 codes of two bits, then an f16 scale; code 3 is 0.
@@ -120,7 +128,7 @@ macro_rules! formats {
                 embed { embed_q4_0 EmbedQ40 EMBED_Q4_0 }
                 product { 3: gemv_q4_0 GemvQ40 GEMV_Q4_0, gemm_q4_0 GemmQ40 GEMM_Q4_0 }
                 quantized { I8: 2, gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8; I16: 2, gemv_q4_0_i16 GemvQ40I16 GEMV_Q4_0_I16; }
-                persistent { 3 }
+                persistent { }
                 budget { family "Q4_0" Q4_0, 4: Some(Int16) = 2.1; }
                 stored {
                     /// 32 four-bit codes around 8 and an f16 scale.
@@ -164,7 +172,11 @@ macro_rules! formats {
                 embed { embed_q8_0 EmbedQ80 EMBED_Q8_0 }
                 product { 3: gemv_q8_0 GemvQ80 GEMV_Q8_0, gemm_q8_0 GemmQ80 GEMM_Q8_0 }
                 quantized { I8: 2, gemv_q8_0_i8 GemvQ80I8 GEMV_Q8_0_I8; I16: 2, gemv_q8_0_i16 GemvQ80I16 GEMV_Q8_0_I16; }
-                persistent { 4 }
+                persistent {
+                    F32: 2, layers_q8_0 LayersQ80 LAYERS_Q8_0;
+                    I8: 2, layers_q8_0_i8 LayersQ80I8 LAYERS_Q8_0_I8;
+                    I16: 2, layers_q8_0_i16 LayersQ80I16 LAYERS_Q8_0_I16;
+                }
                 budget { family "Q8_0" Q8_0, 8: Some(Int16) = 3.0; }
                 stored {
                     /// 32 signed bytes and an f16 scale.
@@ -197,7 +209,10 @@ macro_rules! formats {
                 embed { embed_q4_k EmbedQ4K EMBED_Q4_K }
                 product { 3: gemv_q4_k GemvQ4K GEMV_Q4_K, gemm_q4_k GemmQ4K GEMM_Q4_K }
                 quantized { I8: 2, gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8; I16: 2, gemv_q4_k_i16 GemvQ4KI16 GEMV_Q4_K_I16; }
-                persistent { 5 }
+                persistent {
+                    I8: 2, layers_q4_k_i8 LayersQ4KI8 LAYERS_Q4_K_I8;
+                    I16: 2, layers_q4_k_i16 LayersQ4KI16 LAYERS_Q4_K_I16;
+                }
                 budget { family "Q4_K" Q4_K, 4: Some(Int16) = 2.1; }
                 stored {
                     /// 256 four-bit codes, a scale and a minimum of six bits for each 32.
@@ -208,7 +223,7 @@ macro_rules! formats {
                 embed { embed_q5_k EmbedQ5K EMBED_Q5_K }
                 product { 3: gemv_q5_k GemvQ5K GEMV_Q5_K, gemm_q5_k GemmQ5K GEMM_Q5_K }
                 quantized { I8: 1, gemv_q5_k_i8 GemvQ5KI8 GEMV_Q5_K_I8; I16: 1, gemv_q5_k_i16 GemvQ5KI16 GEMV_Q5_K_I16; }
-                persistent { 6 }
+                persistent { }
                 budget { family "Q5_K" Q5_K, 5: Some(Int16) = 2.6; }
                 stored {
                     /// 256 five-bit codes, a scale and a minimum of six bits for each 32.
@@ -219,7 +234,7 @@ macro_rules! formats {
                 embed { embed_q6_k EmbedQ6K EMBED_Q6_K }
                 product { 3: gemv_q6_k GemvQ6K GEMV_Q6_K, gemm_q6_k GemmQ6K GEMM_Q6_K }
                 quantized { I8: 2, gemv_q6_k_i8 GemvQ6KI8 GEMV_Q6_K_I8; I16: 2, gemv_q6_k_i16 GemvQ6KI16 GEMV_Q6_K_I16; }
-                persistent { 7 }
+                persistent { }
                 budget { family "Q6_K" Q6_K, 6: Some(Int16) = 3.1; }
                 stored {
                     /// 256 six-bit codes and an eight-bit scale for each 16.

@@ -7,7 +7,7 @@ pub use feed::{Feed, Hidden};
 pub use options::{DecoderOptions, Mode};
 
 use super::listing::{ListedLaunch, Listing};
-use super::persistent::Plan;
+use super::persistent::{NotPersistent, Plan};
 use super::sampling::Samplers;
 use super::sequence::Sequence;
 use super::shape::{Shape, Take};
@@ -114,8 +114,11 @@ impl Decoder {
         let columns = options.batch.max(options.chunk);
         check_memory(model, &options, columns, positions)?;
         let device = model.device();
-        let plan = if options.persistent { Plan::new(model, choice(model, &options))? } else { Plan::default() };
         let stream = device.stream()?;
+        let plan = match options.persistent {
+            true => Plan::new(model, &stream, choice(model, &options))?,
+            false => Plan::default(),
+        };
         // One for all: they are built together.
         let programmatic = options.programmatic && device.has_programmatic(RmsNorm::META)?;
         let mut decoder = Decoder {
@@ -211,9 +214,19 @@ impl Decoder {
         self.list(Shape::decode(1, kv))
     }
 
-    /// Layers that a step of one sequence with a cache of f16 does in one launch each.
+    /// Layers that a step of one sequence with a cache of f16 does in [few launches](Self::persistent_launches).
     pub fn persistent_layers(&self) -> usize {
         self.plan.layers()
+    }
+
+    /// The launches that do them: one, where all layers are alike.
+    pub fn persistent_launches(&self) -> usize {
+        self.plan.launches()
+    }
+
+    /// The first layer that takes several launches although [`DecoderOptions::persistent`] asks for fewer, and why.
+    pub fn not_persistent(&self) -> Option<(usize, NotPersistent)> {
+        self.plan.left()
     }
 
     /// The captured steps, by number of sequences.

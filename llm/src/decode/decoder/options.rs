@@ -1,6 +1,7 @@
 //! What a decoder is made with, and the memory that it takes.
 
 use crate::decode::input::Choice;
+use crate::decode::persistent::Plan;
 use crate::decode::sampling::Samplers;
 use crate::decode::step::RopeTables;
 use crate::decode::workspace::{Extent, Workspace};
@@ -49,10 +50,12 @@ pub struct DecoderOptions {
     /// none (before sm_90), or the kernels' code cannot wait (rust-cuda's), launches are ordinary ones;
     /// [`Decoder::programmatic`](super::Decoder::programmatic) says which.
     pub programmatic: bool,
-    /// Steps of one sequence with a cache of f16 do a layer in one launch, whose blocks wait for one another between its phases
-    /// ([`gpu_kernels::persistent`]), wherever that kernel takes the layer's weights: in formats that it decodes, each
-    /// projection in one format, multiplied with f32. [`Decoder::persistent_layers`](super::Decoder::persistent_layers) counts
-    /// those layers. The results have the same bits. Nothing about it was measured on a GPU.
+    /// Steps of one sequence with a cache of f16 do all layers that follow one another and are alike in one launch, whose blocks
+    /// wait for one another between its phases ([`gpu_kernels::persistent`]), wherever there is an instance of that kernel for the
+    /// format of a layer's matrices and their activations.
+    /// [`Decoder::persistent_layers`](super::Decoder::persistent_layers) counts those layers, and
+    /// [`Decoder::not_persistent`](super::Decoder::not_persistent) says why others are not. The results have the same bits.
+    /// Nothing about it was measured on a GPU.
     pub persistent: bool,
 }
 
@@ -88,7 +91,8 @@ pub(super) fn extent(options: &DecoderOptions, columns: usize) -> Extent {
 pub(super) fn parts(model: &Model, options: &DecoderOptions, columns: usize, positions: usize) -> Option<[u64; 2]> {
     let (c, batch) = (model.config(), options.batch);
     let buffers = Workspace::bytes(c, extent(options, columns), options.activations)?;
-    Some([RopeTables::bytes(c, positions)?, buffers.checked_add(Samplers::bytes(batch))?])
+    let plan = if options.persistent { Plan::bytes(c) } else { 0 };
+    Some([RopeTables::bytes(c, positions)?, buffers.checked_add(Samplers::bytes(batch))?.checked_add(plan)?])
 }
 
 pub(super) fn check_memory(
