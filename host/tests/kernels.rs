@@ -39,7 +39,7 @@ fn a_layer_of_more_blocks_than_fit_is_refused() {
     .parse("blocks=1000000")
     .unwrap();
     let Err(Failure::Launch(text)) = case.run(&mut machine::Gpu::new()) else { panic!("it was launched") };
-    assert!(text.contains("layer_f16: 1000000 blocks in a cooperative launch, and "), "{text}");
+    assert!(text.contains("layers_q1_0: 1000000 blocks in a cooperative launch, and "), "{text}");
 }
 
 /// The kernels that this crate embeds are those that the kernels crate lists, argument by argument.
