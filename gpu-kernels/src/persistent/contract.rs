@@ -103,6 +103,9 @@ pub fn weights(of: Instance, parts: &LayerParts<'_>, l: &Layer, s: &Sizes) -> Re
     ];
     for (name, vector, len) in vectors {
         contract::at_least(m, name, vector.len(), (len, "elements"))?;
+        // Attention loads them in pairs.
+        let pairs = name.ends_with("_weight") && len > 0;
+        contract::multiple_of(m, name, (vector.address(), "its address"), if pairs { 8u32 } else { 4 })?;
     }
     Ok(LayerWeights {
         records: parts.matrices.map(|m| m.records.address()),
