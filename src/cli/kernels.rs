@@ -179,6 +179,9 @@ pub struct InspectArgs {
     /// Take the kernel from a PTX file, of whatever compiler.
     #[arg(long, value_name = "FILE")]
     pub ptx_file: Option<PathBuf>,
+    /// Counters of that text's launches: what a program wrote to WARPSMITH_REPORT with WARPSMITH_PROFILE=1.
+    #[arg(long, value_name = "FILE", requires = "ptx_file")]
+    pub counters: Option<PathBuf>,
     /// Sizes of the launch that is profiled, e.g. rows=1024,cols=4096; for kernels that ship.
     #[arg(long, value_name = "SIZES", conflicts_with = "ptx_file")]
     pub shape: Option<String>,

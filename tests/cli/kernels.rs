@@ -74,6 +74,36 @@ fn inspect_shows_the_code_of_a_kernel_that_ships_and_says_what_it_lacks() {
 }
 
 #[test]
+fn inspect_takes_the_counters_of_any_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ptx, report) = (dir.path().join("k.ptx"), dir.path().join("report"));
+    let text = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n    bar.sync 0;\n    ret;\n}\n";
+    std::fs::write(&ptx, text).unwrap();
+    // As WARPSMITH_REPORT has it: a line an object.
+    let counted = |line: u64, text: &str| {
+        format!(
+            r#"{{"type":"profile","kernel":"k","launches":2,"grid":[3,1,1],"block":[64,1,1],"metrics":{{"smsp__inst_executed.sum":24}},
+                "ptx":[{{"line":{line},"text":"{text}","metrics":{{"smsp__inst_executed.sum":12}}}}]}}"#
+        )
+        .replace('\n', "")
+    };
+    let (ptx, report) = (ptx.to_str().unwrap(), report.to_str().unwrap());
+    let arguments = ["inspect", "k", "--ptx-file", ptx, "--counters", report, "--json"];
+    std::fs::write(report, counted(5, "bar.sync 0;")).unwrap();
+    let shown = json(&arguments);
+    assert_eq!((&shown["launches"], &shown["metrics"]["smsp__inst_executed.sum"]), (&2.into(), &24.into()));
+    let barrier = shown["ptx"].as_array().unwrap().iter().find(|l| l["text"] == "bar.sync 0;").unwrap();
+    assert_eq!(barrier["counters"]["warp_instructions"], 12);
+    // Machine code was not asked for.
+    assert_eq!(shown["issue"], Value::Null);
+    std::fs::write(report, counted(5, "ret;")).unwrap();
+    refused(&arguments, 2, &["--counters", "another text", "`k`"]);
+    std::fs::write(report, counted(5, "bar.sync 0;").replace(r#""k""#, r#""other""#)).unwrap();
+    refused(&arguments, 2, &["--counters", "no launch", "`k`"]);
+    refused(&["inspect", "k", "--counters", report], 2, &["--ptx-file"]);
+}
+
+#[test]
 fn kernels_are_exported_as_the_builder_wrote_them() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("image");

@@ -1,5 +1,6 @@
 //! `warpsmith inspect`: a kernel's code beside the Rust that it is from, with what each line counts.
 
+mod issue;
 mod listing;
 mod subject;
 
@@ -11,6 +12,7 @@ use super::budget::{Tools, sass};
 use crate::cli::{InspectArgs, View};
 use crate::failure::{Failure, Kind};
 use crate::table::{bytes, count};
+use issue::Issue;
 use listing::Sources;
 use subject::Subject;
 
@@ -35,12 +37,14 @@ pub fn run(args: &InspectArgs) -> Result<(), Failure> {
         }
         (None, _) => (None, None),
     };
+    let issue = code.as_ref().zip(subject.profile.as_ref()).map(|(code, profile)| Issue::of(code, profile));
     let mut sources = Sources::default();
     if args.json {
-        let value = to_json(args, &subject, resources.as_ref(), code.as_ref(), &mut sources);
+        let mut value = to_json(args, &subject, resources.as_ref(), code.as_ref(), &mut sources);
+        value["issue"] = issue.as_ref().map(Issue::to_json).into();
         return print(&format!("{value:#}\n"));
     }
-    let mut text = head(args, &subject, resources.as_ref());
+    let mut text = head(args, &subject, resources.as_ref(), issue.as_ref());
     match (view, &code) {
         (View::Sass, Some(code)) => {
             text += &listing::beside(&listing::sass(&subject, code), &mut sources, "SASS").to_string();
@@ -80,7 +84,7 @@ fn occupancy(args: &InspectArgs, subject: &Subject, resources: Option<&Resources
 }
 
 /// What stands above the listing.
-fn head(args: &InspectArgs, subject: &Subject, resources: Option<&Resources>) -> String {
+fn head(args: &InspectArgs, subject: &Subject, resources: Option<&Resources>, issue: Option<&Issue>) -> String {
     let mut out = format!("{} on sm_{}: {}\n", args.kernel, args.sm, subject.from);
     let mut say = |name: &str, text: String| out.push_str(&format!("  {name:<14}{text}\n"));
     match (registers(subject, resources).0, resources) {
@@ -124,6 +128,14 @@ fn head(args: &InspectArgs, subject: &Subject, resources: Option<&Resources>) ->
             );
         }
         None => say("launched", "never, as far as is known here: no counters".into()),
+    }
+    if let Some(issue) = issue {
+        let slots = |n: f64| count(n.round() as u64);
+        let loops = issue.loops.as_ref().map_or(0.0, |l| l.slots);
+        say(
+            "issued",
+            format!("{} instructions of warps in machine code, {} in loops", slots(issue.kernel), slots(loops)),
+        );
     }
     for note in &subject.notes {
         say("note", note.clone());

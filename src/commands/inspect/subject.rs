@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use warpsmith_builder::Manifest;
+use warpsmith_check::record::Record;
 use warpsmith_driver_api::software::own_frame;
 use warpsmith_host::KernelImage;
 use warpsmith_simt::{LoadOptions, Module};
 
 use crate::cli::InspectArgs;
-use crate::commands::check::module;
+use crate::commands::check::{module, program::read_report};
 use crate::commands::profile;
 use crate::commands::project::cargo;
 use crate::commands::watch::LAST_PROFILE;
@@ -47,6 +48,10 @@ impl Subject {
             let text = std::fs::read_to_string(file)
                 .map_err(|e| Failure::usage(format!("--ptx-file {}: {e}", file.display())))?;
             let mut subject = Subject::load(args, sm, text, file.display().to_string())?;
+            if let Some(report) = &args.counters {
+                subject.profile = Some(subject.counted(&args.kernel, report)?);
+                return Ok(subject);
+            }
             // A project's last profile may be of this text.
             if let Some(last) = target_of(args).and_then(|target| read_last(&target)) {
                 subject.add(launch_of(&last, &args.kernel));
@@ -124,15 +129,29 @@ impl Subject {
         Ok(Subject { ptx, lines, places, profile: None, from, notes: Vec::new(), static_shared, threads })
     }
 
-    /// Adds a profile, if it is one of this text.
-    fn add(&mut self, profile: Option<Value>) {
-        let Some(profile) = profile else { return };
+    /// The launch of a report file, which has to be one of this text.
+    fn counted(&self, kernel: &str, report: &Path) -> Result<Value, Failure> {
+        let launches: Vec<Value> = read_report(report)?.into_iter().filter_map(Record::into_profile).collect();
+        let found = launch_of(&json!({ "launches": launches }), kernel);
+        let refused = |why: &str| Failure::usage(format!("--counters {}: {why} of `{kernel}`", report.display()));
+        let launch = found.ok_or_else(|| refused("it has no launch"))?;
+        if self.is_of(&launch) { Ok(launch) } else { Err(refused("it counted another text")) }
+    }
+
+    /// Whether a launch ran this text.
+    fn is_of(&self, profile: &Value) -> bool {
         let text: Vec<&str> = self.ptx.lines().collect();
         let same = |l: &Value| {
             let at = l["line"].as_u64().and_then(|n| (n as usize).checked_sub(1));
             at.and_then(|at| text.get(at)).map(|t| t.trim()) == l["text"].as_str()
         };
-        if profile["ptx"].as_array().is_some_and(|lines| lines.iter().all(same)) {
+        profile["ptx"].as_array().is_some_and(|lines| lines.iter().all(same))
+    }
+
+    /// Adds a profile, if it is one of this text.
+    fn add(&mut self, profile: Option<Value>) {
+        let Some(profile) = profile else { return };
+        if self.is_of(&profile) {
             self.profile = Some(profile);
         } else {
             self.notes.push(
