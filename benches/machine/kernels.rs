@@ -24,9 +24,9 @@ const ROWS: [(Subject, &str); 11] = [
     (Subject::AttentionPrefill(KvType::Int8), PROMPT),
 ];
 
-const MATRIX: &str = "rows=256,cols=4096";
-const STEP: &str = "q_heads=8,kv_heads=2,capacity=1024,position=1023";
-const PROMPT: &str = "columns=64,q_heads=4,kv_heads=1,capacity=64";
+const MATRIX: &str = "rows=1024,cols=4096";
+const STEP: &str = "q_heads=32,kv_heads=8,capacity=1024,position=1023";
+const PROMPT: &str = "columns=64,q_heads=16,kv_heads=4,capacity=64";
 
 const fn product(format: Format, product: Product) -> Subject {
     Subject::Gemv { format, product }

@@ -23,7 +23,7 @@ const ROWS: [(&str, [usize; 2], [u32; 2]); 6] = [
 ];
 
 /// Blocks, threads of a block, and iterations of the loop.
-const SIZES: [u32; 3] = [8, 128, 32];
+const SIZES: [u32; 3] = [32, 128, 16];
 
 /// Their names, in order.
 pub fn names() -> Vec<String> {
