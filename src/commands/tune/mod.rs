@@ -41,7 +41,8 @@ struct Found {
 
 /// Runs the command.
 pub fn run(args: &TuneArgs) -> Result<(), Failure> {
-    let formats: Vec<Format> = Format::ALL.into_iter().filter(|f| Activations::Int8.take(*f)).collect();
+    let formats: Vec<Format> =
+        Format::ALL.into_iter().filter(|f| Activations::Int16.take(*f) || Activations::Int8.take(*f)).collect();
     let found = match gpu(args)? {
         Some(device) => vec![by_time(&device, &formats)?],
         None => by_models(args, &formats)?,
