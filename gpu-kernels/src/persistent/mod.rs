@@ -60,7 +60,7 @@ pub const THREADS: u32 = 256;
 pub const PHASES: u32 = 5;
 /// The phase that is attention.
 pub const ATTEND: u32 = 1;
-/// Elements of the heads that there is code for: those of the models that are in use; each more would be a third of a kernel.
+/// Elements of the heads that there is code for: those of the models that are in use; with all others too, a kernel was twice as large.
 pub const HEAD_DIMS: [u32; 2] = [64, 128];
 /// Bytes of a cache line, which a thread asks for before a barrier.
 pub const LINE: u32 = 128;
