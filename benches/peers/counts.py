@@ -205,6 +205,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=pathlib.Path, default="target/peers", help="where sources, code and counts go")
     parser.add_argument("--llama", type=pathlib.Path, help="a checkout of llama.cpp, else the sources that llama-cpp-python has")
     parser.add_argument("--oxibonsai", type=pathlib.Path, help="a folder of the crate oxibonsai-kernels, else cargo's")
+    parser.add_argument("--write", type=pathlib.Path, metavar="PAGE", help="put the tables into docs/benchmarks.md")
     parser.add_argument("--warpsmith", type=pathlib.Path, default="target/release/warpsmith")
     for hidden in ("--cols", "--positions", "--resident"):
         parser.add_argument(hidden, type=int, help=argparse.SUPPRESS)
@@ -236,7 +237,10 @@ def main(args: argparse.Namespace) -> None:
     found = {"products": count_all(args, ptx), "attention": list(attention(args, ptx))}
     as_json = {name: [asdict(c) for c in all_of_them] for name, all_of_them in found.items()}
     (args.out / "counts.json").write_text(json.dumps(as_json, indent=1) + "\n")
-    print(table.products(found["products"]), table.attention(found["attention"]), sep="\n\n")
+    tables = {"products": table.products(found["products"]), "attention": table.attention(found["attention"])}
+    print(*tables.values(), sep="\n\n")
+    if args.write:
+        args.write.write_text(table.written(args.write.read_text(), tables))
 
 
 if __name__ == "__main__":

@@ -79,3 +79,15 @@ def line(at: dict[int, Counted]) -> str:
     shapes = ", ".join(f"{whole(at[cols], rows):.2f}" for rows, cols in SHAPES)
     cells = [c.format, name(c), c.activations, f"{c.error:.0e}".replace("e-0", "e-"), str(c.launches)]
     return "| " + " | ".join([*cells, each(lambda c: c.loop), each(lambda c: c.counted), shapes]) + " |"
+
+
+def written(page: str, tables: dict[str, str]) -> str:
+    """A page with tables between `<!-- counted: NAME -->` and `<!-- end of NAME -->`."""
+    for name, text in tables.items():
+        begin, end = f"<!-- counted: {name} -->\n", f"<!-- end of {name} -->"
+        before, _, rest = page.partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise LookupError(f"the page has no place for {name}: a line {begin.strip()} and a line {end}")
+        page = before + begin + text + "\n" + end + after
+    return page

@@ -74,7 +74,10 @@ class Launches(unittest.TestCase):
 
     def test_parts_of_positions_fill_waves(self):
         # 32 heads on 132 multiprocessors: 8 parts are all that 1024 positions have; 20 of 32 fill 97 % of 660 places.
-        self.assertEqual((llama_attention.parts(5, 8), llama_attention.parts(3, 8), llama_attention.parts(5, 32)), (8, 8, 20))
+        found = [llama_attention.parts(*of) for of in ((5, 8), (3, 8), (5, 32))]
+        self.assertEqual(found, [8, 8, 20])
+        # 4 fill 96 % of 132, which is enough: 33 would fill all of 8 waves.
+        self.assertEqual(llama_attention.parts(1, 64), 4)
 
     def test_attention_is_a_mean_of_values(self):
         q, k = np.zeros((32, 128)), np.ones((2, 8, 128))
@@ -145,6 +148,14 @@ class Counts(unittest.TestCase):
         theirs = counts.Attention("llama.cpp", "k", 1024, 1e-8, 2, 5.5, 11.0)
         lines = table.attention([theirs, mine]).splitlines()[2:]
         self.assertEqual(lines, ["| 1000 | `attn_step_f16` | 1 | 1.00 | 7.50 |", "| 1024 | llama.cpp | 2 | 5.50 | 11.00 |"])
+
+    def test_tables_take_the_place_of_those_before(self):
+        page = "a\n<!-- counted: t -->\nold\n<!-- end of t -->\nb\n"
+        new = table.written(page, {"t": "| new |"})
+        self.assertEqual(new, "a\n<!-- counted: t -->\n| new |\n<!-- end of t -->\nb\n")
+        self.assertEqual(table.written(new, {"t": "| new |"}), new)
+        with self.assertRaises(LookupError):
+            table.written(page, {"other": ""})
 
     def test_an_error_is_a_share_of_the_row(self):
         w = np.array([[1.0, -2.0], [0.5, 0.5]])
