@@ -48,7 +48,7 @@ pub struct Timed {
 impl Timed {
     pub fn open() -> Outcome<Timed> {
         let device = Device::open(0)?;
-        device.load(&builtin_image())?;
+        device.load(builtin_image())?;
         Ok(Timed { stream: device.stream()?, kernel: String::new(), spent: Spent::default(), bits: Bits::default() })
     }
 

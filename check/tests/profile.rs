@@ -345,6 +345,6 @@ fn the_first_blocks_of_a_launch_count_for_themselves() {
     let p = ran.profile.unwrap();
     assert_eq!((ran.counters.blocks, p.total.warp_instructions), (3, 3 * 11));
     // 384 bytes of each, of which the second half of y does not count.
-    let (all, of_x) = p.touched(&[x..x + 1024]);
+    let (all, of_x) = p.touched(std::slice::from_ref(&(x..x + 1024)));
     assert_eq!((all, of_x, p.touched(&[y..y + 192, x..x + 32]).1), (768, 384, 224));
 }

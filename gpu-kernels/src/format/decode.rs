@@ -97,6 +97,7 @@ pub trait Packed: Decode {
     /// `sum (byte - OFFSET) * x` over part `part` of the [`SCALES`](Decode::SCALES) of a unit, where `x` sums up to `sum`: four
     /// signed bytes of `x` a word, of two bytes each the higher ones first. Exact, since no sum exceeds `32 * 255 * 2^15`.
     #[inline(always)]
+    #[allow(clippy::needless_range_loop)]
     fn dot<M: Memory, const BYTES: usize>(
         codes: &Self::Codes<M>,
         part: usize,

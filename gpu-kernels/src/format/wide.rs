@@ -38,6 +38,7 @@ fn six_bits(c: &[u32; 6], q: usize) -> u32 {
 
 /// [`Packed::dot`] of nibbles where they stand in their bytes: the high ones come first, and their sum is brought down.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)]
 fn nibble_dot<const BYTES: usize>(words: &[u32; 4], offset: i32, x: &[[i32; QUADS]; BYTES], sum: i32) -> i32 {
     let (mut high, mut dot) = (0, 0);
     for byte in 0..BYTES {

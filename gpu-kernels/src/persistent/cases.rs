@@ -9,7 +9,9 @@ use crate::cases::{
 };
 use crate::format::{Format, Layout};
 use crate::gemv::quant_format::groups;
-use crate::gemv::{Gemv, OutputQuantization, QuantFormat, Quantize, QuantizedProduct, cases::gemv, parts_with};
+use crate::gemv::{
+    Activations, Gemv, OutputQuantization, QuantFormat, Quantize, QuantizedProduct, cases::gemv, choose, parts_with,
+};
 use crate::kv::KvType;
 use crate::layer::{FUSED, Layer, NEOX, QK_NORM};
 use crate::rope::rope_tables;
@@ -25,9 +27,19 @@ impl Operation for Layers {
 
     fn kernels() -> Vec<Listed> {
         let unused = Measured::Not("layers in one launch, which are off until a GPU has timed them");
+        // Those that a decoder takes unless it is told otherwise.
+        let by_default = |i: &Instance| {
+            let format = Format::ALL.into_iter().find(|f| f.layout() == i.layout());
+            let activations = i.quant_format().map_or(Activations::F32, QuantFormat::activations);
+            format.is_some_and(|f| choose(f, Activations::default()) == activations)
+        };
         let listed = |i: &Instance| Listed {
             meta: i.meta(),
-            benchmark: Measured::By("step"),
+            benchmark: if by_default(i) {
+                Measured::By("step")
+            } else {
+                Measured::Not("steps are measured with the activations that decoders take by default")
+            },
             budget: unused,
             local_memory: None,
         };

@@ -564,7 +564,7 @@ mod tests {
             (Kind::BF16, 1) => cut(next() & 0x807f | (next() % 40 + 100) << 7),
             (Kind::TF32, 1) => cut(next() & 0x807f_ffff | (next() % 40 + 100) << 23),
             (Kind::F16, _) => cut(next() & 0x87ff),
-            (Kind::BF16 | Kind::TF32, _) => cut(next() & (sign | (sign >> 6) - 1)),
+            (Kind::BF16 | Kind::TF32, _) => cut(next() & (sign | ((sign >> 6) - 1))),
             _ => cut(next() & !(sign >> 2)),
         }
     }

@@ -81,6 +81,13 @@ pub fn print(launch: &Counted, words: &str, projection: &Projection, lines: usiz
         say("approximate", sentence(&launch.approximate));
         say("", format!("a GPU's results may differ from these within the bounds of {BOUNDS_FROM}"));
     }
+    print_projection(projection);
+    println!();
+    table_of_lines(launch, lines);
+}
+
+/// What a launch would take at least.
+fn print_projection(projection: &Projection) {
     let (limiter, least) = projection.longest();
     let gpu = projection.gpu;
     println!("  projection on {}: at least {least:.2} us, by {limiter}", gpu.title);
@@ -92,8 +99,6 @@ pub fn print(launch: &Counted, words: &str, projection: &Projection, lines: usiz
         projection.launch.total()
     );
     println!("    (from counted PTX and data sheets, not a measurement; the latency of memory is not in it)");
-    println!();
-    table_of_lines(launch, lines);
 }
 
 /// The lines that cost the most warp instructions: of Rust, or of PTX where there is no line information.

@@ -12,8 +12,9 @@ use crate::codes::{Code, Res};
 use crate::software::functions::module;
 use crate::software::image;
 use crate::software::jit::Options;
-use crate::software::libraries::{self, Member, MemberCode};
+use crate::software::libraries;
 use crate::software::report::report;
+use crate::software::tables::members::{Member, MemberCode};
 use crate::software::tables::{
     objects::Link,
     software::{engine, with, with_context},

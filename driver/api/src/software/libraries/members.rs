@@ -4,46 +4,15 @@ use std::collections::BTreeSet;
 
 use object::read::archive::ArchiveFile;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
-use warpsmith_simt::ptx;
 
 use crate::codes::{Code, Res};
 use crate::software::fatbin::{self, Contents};
 use crate::software::report::report;
+use crate::software::tables::members::{Member, MemberCode};
 
 /// The sections with fat binaries: of code that has to be linked, and of code that has not.
 const SECTIONS: [&str; 2] = ["__nv_relfatbin", ".nv_fatbin"];
 const ARCHIVE: &[u8] = b"!<arch>\n";
-
-/// One fat binary of an object.
-pub(crate) struct Member {
-    /// What messages call it, such as `libcudadevrt.a(cuda_device_runtime.o)`.
-    pub name: String,
-    pub code: MemberCode,
-}
-
-pub(crate) enum MemberCode {
-    /// What the device runs.
-    Ptx(String),
-    /// The functions that others may call.
-    Machine(BTreeSet<String>),
-}
-
-impl Member {
-    /// The names that it has for other modules.
-    pub fn defines(&self) -> BTreeSet<String> {
-        let text = match &self.code {
-            MemberCode::Ptx(text) => text,
-            MemberCode::Machine(functions) => return functions.clone(),
-        };
-        let outline = ptx::outline(text);
-        let declared = outline.items.iter().filter_map(|item| Some((item, text.get(item.range.clone())?)));
-        let seen = declared.filter(|(item, statement)| {
-            let defined = item.space.is_some() || statement.ends_with('}');
-            defined && [".visible", ".weak", ".common"].iter().any(|word| statement.starts_with(word))
-        });
-        seen.flat_map(|(item, _)| item.names.iter().map(|name| (*name).to_owned())).collect()
-    }
-}
 
 pub(crate) fn is_archive(bytes: &[u8]) -> bool {
     bytes.starts_with(ARCHIVE)

@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use warpsmith_simt::ptx;
 
-pub(crate) use members::{Member, MemberCode, is_archive, of_archive, of_object};
+use crate::software::tables::members::{Member, MemberCode};
+
+pub(crate) use members::{is_archive, of_archive, of_object};
 
 /// What a GPU's driver has too, for whoever calls it.
 const GRID_BARRIER: &str = include_str!("grid_barrier.ptx");

@@ -5,6 +5,7 @@ pub(crate) mod allocations;
 pub(crate) mod device;
 pub(crate) mod graph_allocations;
 pub(crate) mod graphs;
+pub(crate) mod members;
 pub(crate) mod objects;
 pub(crate) mod ops;
 pub(crate) mod order;

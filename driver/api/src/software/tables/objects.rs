@@ -8,7 +8,7 @@ use warpsmith_simt::{Instance, Module as Ptx};
 
 use crate::codes::Code;
 use crate::software::jit::Options;
-use crate::software::libraries::Member;
+use crate::software::tables::members::Member;
 use crate::software::tables::ops::{GraphAllocation, HostCall};
 use crate::types::*;
 
