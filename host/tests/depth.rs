@@ -149,7 +149,7 @@ fn a_prompt_gives_the_logits_of_every_token() {
     let mut alone = sequence(&model, Mode::Eager);
     let want: Vec<_> = fed.iter().map(|&t| feed(&mut alone, t)).collect();
     for chunk in [1, 4, 20, 64] {
-        let options = DecoderOptions { chunk, prompt_logits: true, ..Default::default() };
+        let options = DecoderOptions { chunk, prompt_logits: true, ..exact() };
         let mut session = Session::new(&model, options).unwrap();
         let mut got = Vec::new();
         let next = session.prefill_each(&fed, |row| got.push(bits(&row))).unwrap();

@@ -133,7 +133,7 @@ fn ox_8_a_prompt_costs_its_launches_and_no_more() {
     s.prefill(&PROMPT).unwrap();
     assert_eq!(s.stats().eager_launches, 2 * 6 + 1 + 2);
     assert_eq!(s.stats().eager_steps, 1);
-    let o = DecoderOptions { mode: Mode::Eager, chunk: 3, ..Default::default() };
+    let o = DecoderOptions { mode: Mode::Eager, chunk: 3, ..exact() };
     let mut s = Session::new(&model, o).unwrap();
     s.prefill(&PROMPT).unwrap();
     assert_eq!((s.stats().eager_launches, s.stats().eager_steps), (3 * (2 * 6 + 1) + 2, 3));

@@ -6,7 +6,9 @@ use gpu_kernels::format::Format;
 use std::path::PathBuf;
 use std::sync::Once;
 use warpsmith_host::Device;
-use warpsmith_host::decode::{DecoderOptions, KvType, Mode, Model, SequenceOptions, Session, SessionOptions};
+use warpsmith_host::decode::{
+    Activations, DecoderOptions, KvType, Mode, Model, SequenceOptions, Session, SessionOptions,
+};
 use warpsmith_host::model::ModelFile;
 
 /// The first device of whatever engine runs; says once which.
@@ -25,11 +27,17 @@ pub fn tiny(path: PathBuf) -> Model {
     load(&ModelFile::open(path).unwrap())
 }
 
+/// Steps with the bits of prompts, by ordinary launches: one call each.
 pub fn options(mode: Mode, kv: KvType) -> SessionOptions {
     SessionOptions {
         sequence: SequenceOptions { kv, ..Default::default() },
-        decoder: DecoderOptions { mode, ..Default::default() },
+        decoder: DecoderOptions { mode, ..exact() },
     }
+}
+
+/// Activations of f32, which prompts are multiplied with too, and ordinary launches.
+pub fn exact() -> DecoderOptions {
+    DecoderOptions { activations: Activations::F32, programmatic: false, ..Default::default() }
 }
 
 pub fn sequence(model: &Model, mode: Mode) -> Session {
