@@ -166,6 +166,13 @@ impl Listed {
         Listed { meta: K::META, benchmark, budget, local_memory: None }
     }
 
+    /// With the local memory that ptxas needs on sm_90 for a kernel of this name, if `spilled` has it.
+    pub fn spilling(mut self, spilled: &[(&str, u32)], why: &'static str) -> Self {
+        let bytes = spilled.iter().find(|(name, _)| *name == self.meta.name).map(|(_, bytes)| *bytes);
+        self.local_memory = bytes.map(|bytes| (bytes, why));
+        self
+    }
+
     /// A kernel that is measured by nothing, for one reason.
     #[must_use]
     pub fn unmeasured<K: Kernel>(why: &'static str) -> Listed {
