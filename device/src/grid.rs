@@ -109,7 +109,7 @@ macro_rules! of_three {
             let all: u32;
             // SAFETY: reads special registers.
             unsafe {
-                asm!(
+                core::arch::asm!(
                     concat!(
                         "{{ .reg .b32 t; mov.u32 {0}, %", $register, ".x; mov.u32 t, %", $register, ".y; ",
                         $combine, " {0}, {0}, t; mov.u32 t, %", $register, ".z; ", $combine, " {0}, {0}, t; }}"

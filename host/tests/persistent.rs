@@ -62,10 +62,10 @@ fn models() -> Vec<Kind> {
         // Layers of two formats take turns; codes are made anew where they are of another kind.
         (by_layer(&[q8_0, q8_0, q1_0, Format::F16, q8_0]), Int8, 5, 5),
         // There is no kernel for a layer between two others.
-        (by_layer(&[q1_0, Format::MXFP4, q1_0]), Int16, 2, 2),
+        (by_layer(&[q1_0, Format::Q2_K, q1_0]), Int16, 2, 2),
         // Values in a format of their own are a launch of their own.
         (Synthetic { layers: 1, ..tiny_model(&[vec![q4_0; 3], vec![q8_0], vec![q4_0; 5]].concat()) }, F32, 0, 0),
-        (of(Format::MXFP4), F32, 0, 0),
+        (of(Format::Q2_K), F32, 0, 0),
     ]
 }
 
@@ -133,8 +133,8 @@ fn what_is_not_done_in_one_launch_says_why() {
     );
     let down = why(&[q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q4_0], Activations::Int8).unwrap();
     assert!(down.starts_with("layer 0: Q8_0 times int8 beside Q4_0 times int8"), "{down}");
-    let none = why(&[Format::MXFP4], Activations::Int8).unwrap();
-    assert_eq!(none, "layer 0: no kernel does layers of MXFP4 times f32 in one launch");
+    let none = why(&[Format::Q2_K], Activations::Int8).unwrap();
+    assert_eq!(none, "layer 0: no kernel does layers of Q2_K times f32 in one launch");
     let heads = load(&Synthetic { layers: 1, head_dim: 96, ..tiny_model(&[q8_0]) }.file());
     let heads = session(&heads, options(Mode::Eager, Activations::F32, true)).not_persistent().unwrap();
     assert!(heads.starts_with("layer 0: heads of 96 elements"), "{heads}");

@@ -21,10 +21,7 @@ use warpsmith_device::{DeviceSlice, U32x4};
 
 /// Bytes that they keep in local memory on sm_90.
 const SPILLED: &[(&str, u32)] = &[
-    ("layers_q8_0_i8", 24),
-    ("layers_q4_k_i8", 24),
     ("layers_q2_0_i16", 24),
-    ("layers_q1_0_i8", 24),
     ("layers_q1_0_i16", 28),
 ];
 

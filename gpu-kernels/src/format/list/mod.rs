@@ -92,7 +92,6 @@ macro_rules! formats {
                 quantized { PlanesI8: 4, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8; PlanesI16: 4, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16; }
                 persistent {
                     F32: 2, layers_q1_0 LayersQ10 LAYERS_Q1_0;
-                    PlanesI8: 2, layers_q1_0_i8 LayersQ10I8 LAYERS_Q1_0_I8;
                     PlanesI16: 2, layers_q1_0_i16 LayersQ10I16 LAYERS_Q1_0_I16;
                 }
                 budget { family "Q1_0" Q1_0, 1: Some(Int8) = 0.55, Some(Int16) = 1.05; }
@@ -174,7 +173,6 @@ macro_rules! formats {
                 quantized { I8: 2, gemv_q8_0_i8 GemvQ80I8 GEMV_Q8_0_I8; I16: 2, gemv_q8_0_i16 GemvQ80I16 GEMV_Q8_0_I16; }
                 persistent {
                     F32: 2, layers_q8_0 LayersQ80 LAYERS_Q8_0;
-                    I8: 2, layers_q8_0_i8 LayersQ80I8 LAYERS_Q8_0_I8;
                     I16: 2, layers_q8_0_i16 LayersQ80I16 LAYERS_Q8_0_I16;
                 }
                 budget { family "Q8_0" Q8_0, 8: Some(Int16) = 3.0; }
@@ -210,7 +208,6 @@ macro_rules! formats {
                 product { 3: gemv_q4_k GemvQ4K GEMV_Q4_K, gemm_q4_k GemmQ4K GEMM_Q4_K }
                 quantized { I8: 2, gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8; I16: 2, gemv_q4_k_i16 GemvQ4KI16 GEMV_Q4_K_I16; }
                 persistent {
-                    I8: 2, layers_q4_k_i8 LayersQ4KI8 LAYERS_Q4_K_I8;
                     I16: 2, layers_q4_k_i16 LayersQ4KI16 LAYERS_Q4_K_I16;
                 }
                 budget { family "Q4_K" Q4_K, 4: Some(Int16) = 2.1; }
