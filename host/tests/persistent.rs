@@ -37,7 +37,7 @@ fn tiny_model(formats: &[Format]) -> Synthetic {
 
 /// Models of every kind.
 fn models() -> Vec<Kind> {
-    use Activations::{F32, Int8, Int16};
+    use Activations::{F32, Int16};
     let of = |f| tiny_model(&[f]);
     // The file's order: embedding, then of each layer queries, keys, values, output, gate, up, down.
     let by_layer = |layers: &[Format]| {
@@ -48,19 +48,19 @@ fn models() -> Vec<Kind> {
     vec![
         (of(q1_0), F32, 2, 1),
         (Synthetic { layers: 3, ..of(q1_0) }, Int16, 3, 1),
-        (of(q1_0), Int8, 2, 1),
+        (of(q1_0), Int16, 2, 1),
         (Synthetic { architecture: "llama", rope_freqs: true, tied: true, ..of(Format::TQ2_0) }, Int16, 2, 1),
         (Synthetic { architecture: "qwen2", window: 3, kv_heads: 1, ..of(q8_0) }, F32, 2, 1),
-        (Synthetic { architecture: "qwen2", kv_heads: 1, ..of(q8_0) }, Int8, 2, 1),
-        (of(Format::Q4_K), Int8, 2, 1),
+        (Synthetic { architecture: "qwen2", kv_heads: 1, ..of(q8_0) }, Int16, 2, 1),
+        (of(Format::Q4_K), Int16, 2, 1),
         (
             Synthetic { hidden: 100, feed_forward: 36, heads: 3, kv_heads: 1, head_dim: 128, ..of(Format::F16) },
-            Int8,
+            Int16,
             2,
             1,
         ),
         // Layers of two formats take turns; codes are made anew where they are of another kind.
-        (by_layer(&[q8_0, q8_0, q1_0, Format::F16, q8_0]), Int8, 5, 5),
+        (by_layer(&[q8_0, q8_0, q1_0, Format::F16, q8_0]), Int16, 5, 5),
         // There is no kernel for a layer between two others.
         (by_layer(&[q1_0, Format::Q2_K, q1_0]), Int16, 2, 2),
         // Values in a format of their own are a launch of their own.
@@ -125,15 +125,15 @@ fn what_is_not_done_in_one_launch_says_why() {
         session(&model, options(Mode::Eager, activations, true)).not_persistent()
     };
     let (q4_0, q8_0) = (Format::Q4_0, Format::Q8_0);
-    assert_eq!(why(&[q8_0], Activations::Int8), None);
+    assert_eq!(why(&[q8_0], Activations::Int16), None);
     let values = why(&[q4_0, q4_0, q4_0, q8_0, q4_0, q4_0, q4_0, q4_0], Activations::F32).unwrap();
     assert!(
         values.starts_with("layer 0: queries, keys and values, or gates and ups, are in several formats"),
         "{values}"
     );
-    let down = why(&[q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q4_0], Activations::Int8).unwrap();
-    assert!(down.starts_with("layer 0: Q8_0 times int8 beside Q4_0 times int8"), "{down}");
-    let none = why(&[Format::Q2_K], Activations::Int8).unwrap();
+    let down = why(&[q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q4_0], Activations::Int16).unwrap();
+    assert!(down.starts_with("layer 0: Q8_0 times int16 beside Q4_0 times int16"), "{down}");
+    let none = why(&[Format::Q2_K], Activations::Int16).unwrap();
     assert_eq!(none, "layer 0: no kernel does layers of Q2_K times f32 in one launch");
     let heads = load(&Synthetic { layers: 1, head_dim: 96, ..tiny_model(&[q8_0]) }.file());
     let heads = session(&heads, options(Mode::Eager, Activations::F32, true)).not_persistent().unwrap();
@@ -166,7 +166,7 @@ fn what_it_does_not_take_is_done_in_five_launches() {
     let five = session(&model, options(Mode::Eager, Activations::F32, false)).launches_per_step();
     for kv in [KvType::F32, KvType::Int8] {
         let options = SessionOptions::from(SequenceOptions { kv, ..Default::default() });
-        let decoder = DecoderOptions { persistent: true, ..options.decoder };
+        let decoder = DecoderOptions { persistent: true, activations: Activations::F32, ..options.decoder };
         let s = Session::new(&model, SessionOptions { decoder, ..options }).unwrap();
         assert_eq!((s.persistent_layers(), s.launches_per_step()), (0, five), "{options:?}");
     }

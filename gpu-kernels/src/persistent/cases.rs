@@ -20,10 +20,7 @@ use half::f16;
 use warpsmith_device::{DeviceSlice, U32x4};
 
 /// Bytes that they keep in local memory on sm_90.
-const SPILLED: &[(&str, u32)] = &[
-    ("layers_q2_0_i16", 24),
-    ("layers_q1_0_i16", 28),
-];
+const SPILLED: &[(&str, u32)] = &[("layers_q2_0_i16", 24), ("layers_q1_0_i16", 28)];
 
 /// Layers in one launch, by entry point and the format of their matrices.
 pub struct Layers;
