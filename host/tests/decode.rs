@@ -32,7 +32,7 @@ fn golden_model(path: std::path::PathBuf, name: &str, std: f64, kv: KvType, boun
     let model = tiny(path);
     let (logits, hidden) = (golden(&format!("{name}.logits.f64")), golden(&format!("{name}.hidden.f64")));
     for mode in [Mode::Eager, Mode::Graph] {
-        let mut s = Session::new(&model, options(mode, kv)).unwrap();
+        let mut s = Session::new(&model, exact(mode, kv)).unwrap();
         let mut next = 0;
         let mut worst_logit = 0f64;
         for (p, &token) in PROMPT.iter().enumerate() {
@@ -50,7 +50,7 @@ fn golden_model(path: std::path::PathBuf, name: &str, std: f64, kv: KvType, boun
         }
         assert_eq!(generated, GREEDY, "{name} {mode:?} {kv}");
     }
-    let mut s = Session::new(&model, options(Mode::Graph, kv)).unwrap();
+    let mut s = Session::new(&model, exact(Mode::Graph, kv)).unwrap();
     for (p, &token) in PROMPT.iter().enumerate() {
         let h = s.feed_with_hidden(token).unwrap();
         assert_eq!(h.states.len(), 4);
@@ -118,7 +118,7 @@ fn fe_21_errors_do_not_grow_over_a_hundred_tokens() {
         (KvType::F16, KvRounding::F16, F16_CACHE_MODELLED),
         (KvType::F16, KvRounding::None, F16_CACHE),
     ] {
-        let mut s = Session::new(&model, options(Mode::Graph, kv)).unwrap();
+        let mut s = Session::new(&model, device::exact(Mode::Graph, kv)).unwrap();
         let d = distance(&file, &mut s, rounding, 100);
         eprintln!("{kv} cache against {rounding:?}: {d:.2e} of the standard deviation over 100 tokens");
         assert!(d <= bound, "{kv} {rounding:?}: {d:e}");
@@ -130,11 +130,11 @@ fn agrees(m: Synthetic) {
     let file = m.file();
     let model = load(&file);
     for mode in [Mode::Eager, Mode::Graph] {
-        let mut s = Session::new(&model, options(mode, KvType::F32)).unwrap();
+        let mut s = Session::new(&model, exact(mode, KvType::F32)).unwrap();
         let d = distance(&file, &mut s, KvRounding::None, 6);
         assert!(d <= EXACT, "{mode:?} {d:e} {m:?}");
     }
-    let mut s = Session::new(&model, options(Mode::Graph, KvType::F16)).unwrap();
+    let mut s = Session::new(&model, exact(Mode::Graph, KvType::F16)).unwrap();
     let d = distance(&file, &mut s, KvRounding::F16, 6);
     // In so narrow models a single element on the other side of a rounding boundary weighs much.
     assert!(d <= F16_CACHE, "f16 cache: {d:e} {m:?}");
@@ -243,7 +243,7 @@ fn partial_rotation_agrees_with_the_reference() {
         let mut w = m.writer();
         w.key(format!("{architecture}.rope.dimension_count"), 24u32);
         let file = ModelFile::from_gguf(warpsmith_host::gguf::Gguf::from_bytes(w.to_bytes()).unwrap()).unwrap();
-        let mut s = Session::new(&load(&file), options(Mode::Graph, KvType::F32)).unwrap();
+        let mut s = Session::new(&load(&file), exact(Mode::Graph, KvType::F32)).unwrap();
         let d = distance(&file, &mut s, KvRounding::None, 6);
         assert!(d <= EXACT, "{architecture}: {d:e}");
     }

@@ -109,7 +109,8 @@ fn ox_6_ox_7_prefill_is_the_same_as_single_steps_and_decoding_goes_on_from_it() 
     let model = tiny(q4_0_path());
     let tokens: Vec<u32> = (0..20).map(|p| token(p, 256)).collect();
     for mode in [Mode::Eager, Mode::Graph] {
-        let (mut one, mut all) = (sequence(&model, mode), sequence(&model, mode));
+        let new = || Session::new(&model, exact(mode, KvType::F16)).unwrap();
+        let (mut one, mut all) = (new(), new());
         let mut next = 0;
         for &t in &tokens {
             next = one.feed(t).unwrap();
@@ -126,14 +127,15 @@ fn ox_6_ox_7_prefill_is_the_same_as_single_steps_and_decoding_goes_on_from_it() 
 #[test]
 fn ox_8_a_prompt_costs_its_launches_and_no_more() {
     let model = tiny(q4_0_path());
-    let mut s = sequence(&model, Mode::Eager);
+    let exact = exact(Mode::Eager, KvType::F16);
+    let mut s = Session::new(&model, exact).unwrap();
     // Five launches a layer and one for the embedding; projection and choice of a token at the end.
     assert_eq!(s.launches_per_step(), 2 * 5 + 1 + 2);
     // A prompt stores its keys and values in a launch of its own, for all tokens at once.
     s.prefill(&PROMPT).unwrap();
     assert_eq!(s.stats().eager_launches, 2 * 6 + 1 + 2);
     assert_eq!(s.stats().eager_steps, 1);
-    let o = DecoderOptions { mode: Mode::Eager, chunk: 3, ..exact() };
+    let o = DecoderOptions { chunk: 3, ..exact.decoder };
     let mut s = Session::new(&model, o).unwrap();
     s.prefill(&PROMPT).unwrap();
     assert_eq!((s.stats().eager_launches, s.stats().eager_steps), (3 * (2 * 6 + 1) + 2, 3));
@@ -152,7 +154,7 @@ fn ox_8_a_prompt_costs_its_launches_and_no_more() {
         layers: 1,
         ..Default::default()
     };
-    assert_eq!(sequence(&load(&mixed.file()), Mode::Eager).launches_per_step(), 5 + 3 + 4);
+    assert_eq!(Session::new(&load(&mixed.file()), exact).unwrap().launches_per_step(), 5 + 3 + 4);
 }
 
 /// RZ-3: every launch of the step is in the graph.
@@ -161,7 +163,7 @@ fn rz_3_graphs_have_a_node_for_every_launch() {
     for (m, launches) in
         [(Synthetic::default(), 13), (Synthetic { layers: 5, architecture: "llama", ..Default::default() }, 28)]
     {
-        let mut s = sequence(&load(&m.file()), Mode::Graph);
+        let mut s = Session::new(&load(&m.file()), exact(Mode::Graph, KvType::F16)).unwrap();
         s.feed(1).unwrap();
         let g = s.graph().unwrap();
         assert_eq!((g.nodes, g.eager_launches, s.launches_per_step()), (launches, launches, launches));

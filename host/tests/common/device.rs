@@ -27,17 +27,18 @@ pub fn tiny(path: PathBuf) -> Model {
     load(&ModelFile::open(path).unwrap())
 }
 
-/// Steps with the bits of prompts, by ordinary launches: one call each.
+/// What a decoder does unless it is told otherwise.
 pub fn options(mode: Mode, kv: KvType) -> SessionOptions {
     SessionOptions {
         sequence: SequenceOptions { kv, ..Default::default() },
-        decoder: DecoderOptions { mode, ..exact() },
+        decoder: DecoderOptions { mode, ..Default::default() },
     }
 }
 
-/// Activations of f32, which prompts are multiplied with too, and ordinary launches.
-pub fn exact() -> DecoderOptions {
-    DecoderOptions { activations: Activations::F32, programmatic: false, ..Default::default() }
+/// The same with activations of f32, which prompts are multiplied with too.
+pub fn exact(mode: Mode, kv: KvType) -> SessionOptions {
+    let options = options(mode, kv);
+    SessionOptions { decoder: DecoderOptions { activations: Activations::F32, ..options.decoder }, ..options }
 }
 
 pub fn sequence(model: &Model, mode: Mode) -> Session {
