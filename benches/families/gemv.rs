@@ -5,7 +5,7 @@ use std::rc::Rc;
 use gpu_kernels::cases::{Rng, Tensor};
 use gpu_kernels::format::Format;
 use gpu_kernels::gemv::{
-    self, Activations, Gemv, OutputQuantization, Quantize, QuantizedProduct, four_rows, naive, planes, quant_format,
+    self, Activations, Gemv, OutputQuantization, Quantize, QuantizedProduct, four_rows, naive, quant_format,
 };
 use warpsmith_bench::report::Spread;
 use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work, gpu};
@@ -116,7 +116,7 @@ impl Reference {
         let dots = gemv::reference(&self.weights, x, None);
         let mut errors: Vec<f64> = gemv::magnitudes(&self.weights, x).iter().map(|m| 1e-5 * m).collect();
         if let Some(quantized) = self.quantized {
-            let rounding = planes::rounding(&self.weights, x, quantized);
+            let rounding = quantized.rounding(&self.weights, x);
             errors.iter_mut().zip(rounding).for_each(|(error, more)| *error += more);
         }
         let one = |r: usize| {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use warpsmith_host::decode::{Activations, DecoderOptions, KvType, UnknownName};
+use warpsmith_host::decode::{Activations, KvType, UnknownName};
 use warpsmith_host::gpu_kernels::format::Format;
 use warpsmith_host::model::{Architecture, ModelShape};
 
@@ -96,38 +96,17 @@ pub struct ProjectionArgs {
     /// Positions that the token attends to, its own among them.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = positive)]
     pub context: usize,
-    /// Type of the KV cache.
-    #[arg(long, default_value_t, value_parser = one_of(&KvType::ALL, KvType::name, KvType::alias, KvType::about))]
-    pub kv: KvType,
-    /// Cheapest activations that weights may be multiplied with.
-    #[arg(long, default_value_t = DecoderOptions::default().activations, value_parser = one_of(&Activations::ALL, Activations::name, Activations::alias, Activations::about))]
-    pub activations: Activations,
-    /// Take those activations only in matrices for which the table of `warpsmith tune` has them as faster.
-    #[arg(long)]
-    pub tuned: bool,
-    /// Ordinary launches, also where there are programmatic ones.
-    #[arg(long)]
-    pub no_programmatic: bool,
-    /// Layers in one launch each, where their weights and the cache allow that.
-    #[arg(long)]
-    pub persistent: bool,
+    /// How a step is done.
+    #[command(flatten)]
+    pub step: StepArgs,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
 }
 
-/// How a model is run: options of `run` and `chat`.
+/// How a step is done: options of `run`, `chat` and `project`.
 #[derive(Clone, Debug, Args)]
-pub struct EngineArgs {
-    /// CUDA driver to use; overrides WARPSMITH_DRIVER.
-    #[arg(long, value_enum)]
-    pub driver: Option<DriverChoice>,
-    /// Device ordinal.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub device: u32,
-    /// Launch every kernel of every step instead of replaying a captured graph.
-    #[arg(long)]
-    pub eager: bool,
+pub struct StepArgs {
     /// Type of the KV cache.
     #[arg(long, default_value_t, value_parser = one_of(&KvType::ALL, KvType::name, KvType::alias, KvType::about))]
     pub kv: KvType,
@@ -146,6 +125,23 @@ pub struct EngineArgs {
     /// allow that; the report says for how many layers they did, and why not for others.
     #[arg(long)]
     pub persistent: bool,
+}
+
+/// How a model is run: options of `run` and `chat`.
+#[derive(Clone, Debug, Args)]
+pub struct EngineArgs {
+    /// CUDA driver to use; overrides WARPSMITH_DRIVER.
+    #[arg(long, value_enum)]
+    pub driver: Option<DriverChoice>,
+    /// Device ordinal.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub device: u32,
+    /// Launch every kernel of every step instead of replaying a captured graph.
+    #[arg(long)]
+    pub eager: bool,
+    /// How a step is done.
+    #[command(flatten)]
+    pub step: StepArgs,
     /// Let prompts attend on tensor cores, with queries and weights rounded to f16, where the device and the cache allow that:
     /// faster, and no longer the bits that feeding token by token gives.
     #[arg(long)]

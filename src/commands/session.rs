@@ -12,7 +12,7 @@ use warpsmith_host::decode::{
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::Tokenizer;
 
-use crate::cli::{EngineArgs, SamplingArgs};
+use crate::cli::{EngineArgs, SamplingArgs, StepArgs};
 use crate::failure::{Failure, Kind};
 use crate::table::bytes;
 
@@ -56,7 +56,7 @@ pub fn load(device: &Device, file: &ModelFile, quiet: bool) -> Result<Model, Fai
 
 /// How the run rounds, as the options say.
 pub fn precision(args: &EngineArgs) -> Precision {
-    Precision { kv: args.kv, activations: args.activations, fast_prefill: args.fast_prefill }
+    Precision { kv: args.step.kv, activations: args.step.activations, fast_prefill: args.fast_prefill }
 }
 
 /// A session with the options' engine and sampling, for `capacity` positions.
@@ -67,7 +67,7 @@ pub fn session(
     (capacity, prompt_logits): (usize, bool),
 ) -> Result<Session, Failure> {
     let Precision { kv, activations, fast_prefill } = precision(engine);
-    let EngineArgs { eager, tuned, no_programmatic, persistent, .. } = *engine;
+    let StepArgs { tuned, no_programmatic, persistent, .. } = engine.step;
     let SamplingArgs { temperature, top_k, top_p, penalty, seed, .. } = *sampling;
     let options = SessionOptions {
         sequence: SequenceOptions {
@@ -76,7 +76,7 @@ pub fn session(
             sampling: Sampling { temperature, top_k, top_p, penalty, seed },
         },
         decoder: DecoderOptions {
-            mode: if eager { Mode::Eager } else { Mode::Graph },
+            mode: if engine.eager { Mode::Eager } else { Mode::Graph },
             fast_prefill,
             prompt_logits,
             activations,

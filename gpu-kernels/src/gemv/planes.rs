@@ -275,19 +275,3 @@ macro_rules! entries {
 }
 
 crate::formats! { quantized entries () }
-
-/// How far products with quantized activations may be from those with exact ones: `sum |w| d / 2` for each row, where `d` is the
-/// scale of a block of columns.
-#[cfg(not(target_arch = "nvptx64"))]
-#[must_use]
-pub fn rounding(weights: &[f32], x: &[f32], format: super::QuantFormat) -> Vec<f64> {
-    let most = f64::from(format.most());
-    let half: Vec<f64> = x
-        .chunks(format.block() as usize)
-        .flat_map(|block| {
-            let largest = block.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
-            std::iter::repeat_n(largest / most / 2.0, block.len())
-        })
-        .collect();
-    weights.chunks(x.len()).map(|row| row.iter().zip(&half).map(|(w, h)| f64::from(w.abs()) * h).sum()).collect()
-}

@@ -193,4 +193,19 @@ impl QuantFormat {
     pub fn len(self, cols: u32) -> u64 {
         if self.is_planes() { planes::len(cols, self.bytes()) } else { int8::len(cols, self.bytes()) }
     }
+
+    /// How far products with these may be from those with exact activations: `sum |w| d / 2` for each row of decoded weights, where
+    /// `d` is the scale of a block of columns.
+    #[must_use]
+    pub fn rounding(self, weights: &[f32], x: &[f32]) -> Vec<f64> {
+        let most = f64::from(self.most());
+        let half: Vec<f64> = x
+            .chunks(self.block() as usize)
+            .flat_map(|block| {
+                let largest = block.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
+                std::iter::repeat_n(largest / most / 2.0, block.len())
+            })
+            .collect();
+        weights.chunks(x.len()).map(|row| row.iter().zip(&half).map(|(w, h)| f64::from(w.abs()) * h).sum()).collect()
+    }
 }

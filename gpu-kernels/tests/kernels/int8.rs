@@ -7,7 +7,6 @@ use gpu_kernels::format::Format;
 use gpu_kernels::gemv::{
     ADD, NEXT, NORM, QuantFormat, Quantize, SWIGLU,
     int8::{GemvQ5KI8, QuantizeI8},
-    planes,
     quant_format::NONE,
 };
 use warpsmith_device::{Contract, DeviceSlice, U32x4};
@@ -94,7 +93,7 @@ fn golden_vectors() {
             let x = vector(&format!("{name}.x.f32"), f32::from_le_bytes);
             let y = vector(&format!("{name}.y.f64"), f64::from_le_bytes);
             let yabs = vector(&format!("{name}.yabs.f64"), f64::from_le_bytes);
-            let rounding = planes::rounding(&vector(&format!("{name}.f32"), f32::from_le_bytes), &x, quant_format);
+            let rounding = quant_format.rounding(&vector(&format!("{name}.f32"), f32::from_le_bytes), &x);
             let got = run(&mut gpu, &t, &x, product);
             let what = format!("{name} {product:?} on {}", gpu.name());
             assert_close(&what, &got, &y, |i| 1e-5 * yabs[i] + rounding[i]);

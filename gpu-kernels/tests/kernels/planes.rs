@@ -92,7 +92,7 @@ fn golden_vectors_of_two_bits() {
         let [weights, x] = [".f32", ".x.f32"].map(|end| vector(&format!("{name}{end}"), f32::from_le_bytes));
         let [y, yabs] = [".y.f64", ".yabs.f64"].map(|end| vector(&format!("{name}{end}"), f64::from_le_bytes));
         for product in [Product::Int8, Product::Int16] {
-            let rounding = planes::rounding(&weights, &x, product.quant_format(format).unwrap());
+            let rounding = product.quant_format(format).unwrap().rounding(&weights, &x);
             let got = run(&mut gpu, &t, &x, product);
             assert_close(&format!("{name} {product:?}"), &got, &y, |i| 1e-5 * yabs[i] + rounding[i]);
         }
@@ -111,7 +111,7 @@ fn what_the_width_of_the_codes_costs() {
     let golden_weights = vector("Q1_0_g128.f32", f32::from_le_bytes);
     for product in [Product::Int8, Product::Int16] {
         let quant_format = product.quant_format(Format::Q1_0).unwrap();
-        let rounding = planes::rounding(&golden_weights, &x, quant_format);
+        let rounding = quant_format.rounding(&golden_weights, &x);
         let got = run(&mut gpu, &golden, &x, product);
         assert_close("golden", &got, &y, |i| 1e-5 * yabs[i] + rounding[i]);
         let worst = got.iter().zip(&y).zip(&yabs).map(|((g, y), a)| (f64::from(*g) - y).abs() / a).fold(0.0, f64::max);

@@ -70,17 +70,17 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
     let options = DecoderOptions {
         chunk: 1,
         positions: Some(args.context),
-        activations: args.activations,
-        tuned: args.tuned,
-        programmatic: !args.no_programmatic,
-        persistent: args.persistent,
+        activations: args.step.activations,
+        tuned: args.step.tuned,
+        programmatic: !args.step.no_programmatic,
+        persistent: args.step.persistent,
         ..DecoderOptions::default()
     };
     let mut decoder = Decoder::new(&model, options)?;
-    let options = SequenceOptions { capacity: Some(args.context), kv: args.kv, ..SequenceOptions::default() };
+    let options = SequenceOptions { capacity: Some(args.context), kv: args.step.kv, ..SequenceOptions::default() };
     let mut sequence = Sequence::new(&model, options)?;
     let listed = decoder.list_step(&mut sequence, args.context - 1)?;
-    let reported = decoder.launches_per_step(1, args.kv)?;
+    let reported = decoder.launches_per_step(1, args.step.kv)?;
     let machine = machine(0).ok_or_else(|| Failure::new(Kind::NoEngine, "the software driver does not run"))?;
     let counted = count::all(gpu, machine, &listed, tools.as_ref(), args.json)?;
     let launches = counted.into_iter().map(|c| {

@@ -64,10 +64,10 @@ fn assumptions(p: &Projection, args: &ProjectionArgs) -> Vec<String> {
             "{} layers are launches with barriers of the grid: {BARRIER:.2} us each, and their phases together as long as one",
             p.persistent_layers
         ));
-    } else if args.persistent {
+    } else if args.step.persistent {
         all.push("no layer is taken by a persistent launch".to_owned());
     }
-    if !args.no_programmatic && !p.programmatic {
+    if !args.step.no_programmatic && !p.programmatic {
         all.push("launches are not programmatic: the GPU has none".to_owned());
     }
     all
@@ -153,8 +153,8 @@ fn json(p: &Projection, args: &ProjectionArgs) -> Value {
         "gpu": p.gpu.title,
         "model": p.subject.title,
         "context": args.context,
-        "kv": args.kv.to_string(),
-        "activations": args.activations.to_string(),
+        "kv": args.step.kv.to_string(),
+        "activations": args.step.activations.to_string(),
         "programmatic": p.programmatic,
         "persistent_layers": p.persistent_layers,
         "counts": if p.ptxas.is_some() { "machine code" } else { "PTX" },

@@ -63,7 +63,7 @@ impl Subject {
         let norms: u64 = norms.map(|v| 4 * v.len() as u64).sum();
         let row = vectors(file.embedding().format, 1, c.hidden) + 4 * c.rope.dims as u64;
         let positions = if c.window > 0 { args.context.min(c.window) } else { args.context };
-        let of_head = c.head_dim * args.kv.bytes() + args.kv.scale_bytes();
+        let of_head = c.head_dim * args.step.kv.bytes() + args.step.kv.scale_bytes();
         weights + norms + row + (2 * c.layers * c.kv_heads * positions * of_head) as u64
     }
 }

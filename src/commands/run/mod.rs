@@ -237,7 +237,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         dump.write(&decoded.logits)?;
     }
     let precision = session::precision(&args.engine);
-    let graph = GraphReport::new(&sequence, !args.engine.no_programmatic);
+    let graph = GraphReport::new(&sequence, !args.engine.step.no_programmatic);
     let kernels = kernel_rows(&device, &mut sequence, &decoded)?;
     let reference = verify::compare(&plan, &loaded.file, precision, &decoded.fed, &decoded.logits, args.json)?;
 

@@ -5,12 +5,7 @@ mod product;
 mod quantized;
 
 use super::{
-    ADD, Activations, NEXT, NORM, QuantFormat, budget,
-    four_rows::GemvF16V3,
-    int8::*,
-    magnitudes,
-    naive::*,
-    planes::{self, *},
+    ADD, Activations, NEXT, NORM, QuantFormat, budget, four_rows::GemvF16V3, int8::*, magnitudes, naive::*, planes::*,
     reference,
 };
 use crate::cases::{
@@ -214,7 +209,7 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
         let dots = reference(&weights, x, None).into_iter().zip(magnitudes(&weights, x));
         let mut dots: Vec<About> = dots.map(|(y, yabs)| About(y * factor, 1e-5 * yabs * factor)).collect();
         if let Some(format) = product.quant_format(format) {
-            let rounding = planes::rounding(&weights, x, format);
+            let rounding = format.rounding(&weights, x);
             dots.iter_mut().zip(rounding).for_each(|(dot, error)| dot.1 += factor * error);
         }
         let want: Vec<About> = (0..rows)
