@@ -82,10 +82,20 @@ impl Launcher for Listing {
 
     unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
         kernel.check()?;
-        let geometry = kernel.geometry();
-        geometry.check(K::META)?;
-        let mut launch = ListedLaunch { kernel: K::META, geometry, arguments: Vec::with_capacity(K::META.args.len()) };
-        kernel.args(&mut launch);
+        self.add(K::META, kernel.geometry(), &|launch| kernel.args(launch))
+    }
+}
+
+impl Listing {
+    fn add(
+        &mut self,
+        kernel: &'static KernelMeta,
+        geometry: Geometry,
+        args: &dyn Fn(&mut ListedLaunch),
+    ) -> Result<(), Error> {
+        geometry.check(kernel)?;
+        let mut launch = ListedLaunch { kernel, geometry, arguments: Vec::with_capacity(kernel.args.len()) };
+        args(&mut launch);
         self.0.push(launch);
         Ok(())
     }

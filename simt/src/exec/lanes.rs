@@ -6,7 +6,6 @@
 //! and F16C, with a plain loop over lanes for CPUs without them; which one is used is decided when code is lowered.
 //! `each2` and its like always use the plain loop: for functions that do not vectorise.
 
-use std::array::from_fn;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -194,8 +193,13 @@ unsafe fn merge<T: Copy>(to: *mut T, from: *const T, lanes: u32) {
 /// Writes eight lanes of a row.
 #[inline(always)]
 pub(super) unsafe fn put<R: Lane>(to: *mut Chunk<R>, value: impl Fn(usize) -> R) {
+    // A loop and not `array::from_fn`: with that, a sixth of the crate's code were the functions that it is made of.
+    let mut chunk = [R::Raw::default(); 8];
+    for (i, lane) in chunk.iter_mut().enumerate() {
+        *lane = value(i).put();
+    }
     // SAFETY: the caller passes a chunk of a row.
-    unsafe { to.write(from_fn(|i| value(i).put())) }
+    unsafe { to.write(chunk) }
 }
 
 #[inline(always)]
@@ -256,8 +260,9 @@ unsafe fn cmp_body<A: Lane, B: Lane, F: Fn(A, B) -> bool + Copy>(cx: &mut Cx, op
         let mut acc = [0u32; 8];
         for k in 0..4 {
             let (a, b) = (a.add(k).read(), b.add(k).read());
-            let bits: [u32; 8] = from_fn(|i| if f(A::get(a[i]), B::get(b[i])) { 1 << (8 * k + i) } else { 0 });
-            acc = from_fn(|i| acc[i] | bits[i]);
+            for (i, acc) in acc.iter_mut().enumerate() {
+                *acc |= u32::from(f(A::get(a[i]), B::get(b[i]))) << (8 * k + i);
+            }
         }
         let bits = acc.iter().fold(0, |x, y| x | y);
         set_compared(cx, op, bits);

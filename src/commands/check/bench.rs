@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use warpsmith_check::{CheckedMemory, Checks, Inspect, Start};
 use warpsmith_device::launch::param_block;
-use warpsmith_device::{Contract, DeviceSlice, Element, Launcher};
+use warpsmith_device::{Contract, DeviceSlice, Element, Geometry, KernelMeta, Launcher};
 use warpsmith_driver_api::software::{LaunchProfile, Report, approximate_json, finding_of};
 use warpsmith_host::gpu_kernels::cases::Bench;
 use warpsmith_simt::{Counters, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
@@ -107,22 +107,27 @@ impl Launcher for Gpu {
     type Error = String;
     unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
         kernel.check().map_err(|e| e.to_string())?;
-        let geometry = kernel.geometry();
-        geometry.check(K::META).map_err(|e| e.to_string())?;
-        self.last = K::META.name;
-        let params = param_block(&kernel);
-        let mut launch = Launch::new(geometry.grid, geometry.block_for(K::META));
+        self.run(K::META, kernel.geometry(), &param_block(&kernel))
+    }
+}
+
+impl Gpu {
+    /// The rest of a launch, which is the same code for all kernels.
+    fn run(&mut self, meta: &'static KernelMeta, geometry: Geometry, params: &[u8]) -> Result<(), String> {
+        geometry.check(meta).map_err(|e| e.to_string())?;
+        self.last = meta.name;
+        let mut launch = Launch::new(geometry.grid, geometry.block_for(meta));
         launch.dynamic_shared = geometry.dynamic_shared;
-        let instance = self.code.of(&self.machine, K::META.name)?;
+        let instance = self.code.of(&self.machine, meta.name)?;
         let (module, first_blocks) = (instance.module(), self.first_blocks);
-        let start = Start { checks: self.checks, first_blocks, ..Start::new(K::META.name, &launch, &params) };
+        let start = Start { checks: self.checks, first_blocks, ..Start::new(meta.name, &launch, params) };
         let ran = self.machine.inspect_start(instance, start);
         self.counters += ran.counters;
-        if self.launched.insert(K::META.name) {
-            let list = module.approximations(K::META.name);
-            self.approximate.add(K::META.name, approximate_json(&list));
+        if self.launched.insert(meta.name) {
+            let list = module.approximations(meta.name);
+            self.approximate.add(meta.name, approximate_json(&list));
         }
-        if let (Some(profile), Some(info)) = (ran.profile, module.kernel(K::META.name)) {
+        if let (Some(profile), Some(info)) = (ran.profile, module.kernel(meta.name)) {
             self.profiles.push(LaunchProfile::new(self.machine.config().sm, module, info, &launch, profile));
         }
         let fault = ran.fault.iter().filter(|_| !ran.fault_told).map(|f| finding_of(f));
