@@ -100,6 +100,8 @@ pub trait Role: Copy {
     fn thread(self) -> u32 {
         thread::idx_x()
     }
+    /// Threads of the block, for blocks of one dimension.
+    fn threads(self) -> u32;
     /// Where the thread is, asked for anew.
     #[inline(always)]
     fn again(self) -> Place {
@@ -154,6 +156,10 @@ impl Role for Launched {
     #[inline(always)]
     fn column(self) -> u32 {
         block::idx_y()
+    }
+    #[inline(always)]
+    fn threads(self) -> u32 {
+        block::dim_x()
     }
     /// Read anew: what is kept over a loop costs registers in it.
     #[inline(always)]

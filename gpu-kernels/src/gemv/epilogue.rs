@@ -1,7 +1,7 @@
 //! The epilogue of a product, in one definition for all entry points: residual or bias, and what the next norm needs.
 
 use super::{ADD, NEXT, PREFETCH, SWIGLU};
-use crate::load::{Role, Source, lane};
+use crate::load::{Source, lane};
 use warpsmith_device::prelude::*;
 
 /// 1 / root mean square of column `column` of `cols` elements, from the `parts` parts of its sum of squares.
@@ -70,11 +70,11 @@ impl Epilogue {
         }
     }
 
-    /// Writes this block's part of a column's sum of squares, in one lane.
+    /// Writes part `part` of `parts` of a column's sum of squares, in one lane.
     #[inline(always)]
-    pub unsafe fn write_sum(&self, column: usize, role: impl Role, sum: f32) {
-        // SAFETY: the caller's promise: `next_sums` has a part for each block of each column.
-        unsafe { self.next_sums.set(column * role.blocks() as usize + role.block() as usize, sum) }
+    pub unsafe fn write_sum(&self, column: usize, (part, parts): (u32, u32), sum: f32) {
+        // SAFETY: the caller's promise: `next_sums` has so many parts for each column.
+        unsafe { self.next_sums.set(column * parts as usize + part as usize, sum) }
     }
 
     /// 1 if two rows of weights, a gate and its up, give an output, else 0.

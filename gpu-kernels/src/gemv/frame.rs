@@ -406,7 +406,7 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
             }
             let sum = warp::sum_f32(sum);
             if thread::lane() == 0 {
-                a.epilogue.write_sum(my_column, role, sum);
+                a.epilogue.write_sum(my_column, (role.block(), role.blocks()), sum);
             }
         }
     }

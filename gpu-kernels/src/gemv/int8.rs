@@ -41,9 +41,9 @@ use warpsmith_device::prelude::*;
 
 /// Rows of weights that a warp takes.
 const ROWS: usize = 4;
-/// Warps of a block of threads, each with its own rows.
+/// Warps of a block of threads, each with its own rows; with [`SWIGLU`](super::SWIGLU) up to twice as many.
 const WARPS: usize = 8;
-/// Threads of a block.
+/// Threads of a block without that.
 pub(crate) const THREADS: u32 = 32 * WARPS as u32;
 const _: () = assert!(BLOCK_ROWS as usize == ROWS * WARPS && BLOCK_ROWS == BLOCK);
 
@@ -63,6 +63,8 @@ pub(crate) mod frame {
     use warpsmith_device::shared::Shared;
     use warpsmith_device::static_for;
     use warpsmith_device::warp::{FULL, shuffle_xor};
+
+    const THREADS_A_ROW: u32 = 32 / ROWS as u32;
 
     /// A unit of activations.
     struct Unit<const BYTES: usize> {
@@ -163,14 +165,15 @@ pub(crate) mod frame {
         let find = |a: &Args, place: Place, rows: u32, cols: u32| unsafe {
             let record = F::SPEC.record(cols as usize, 0);
             let first = place.thread / 32 * ROWS as u32;
+            let block_rows = role.threads() / THREADS_A_ROW;
             let memory: [InMemory; ROWS] = core::array::from_fn(|r| {
-                let i = place.block * BLOCK_ROWS + first + r as u32 % 2;
+                let i = place.block * block_rows + first + r as u32 % 2;
                 InMemory(a.row(rows, i, (r & !1) as u32, record.vectors as u32))
             });
             (record, memory, a.x.from(place.column as usize * len(cols, BYTES as u32) as usize))
         };
         let (record, memory, x) = find(&a, Place::now(role), a.rows, a.cols);
-        given.begin(WARPS as u32, record.vectors as u32);
+        given.begin(THREADS_A_ROW, record.vectors as u32);
         given.wait();
         let mut acc = [0.0f32; ROWS];
         // Runs of units of 32 lanes; rows shorter than that have fewer lanes and no such run.
@@ -218,7 +221,7 @@ pub(crate) mod frame {
         }
         sync_role(role);
         if thread < 32 {
-            given.again().finish(role, place, sums.get(thread));
+            given.again().finish(place, role.threads() / THREADS_A_ROW, |row| unsafe { sums.get(row as usize) });
         }
     }
 }
@@ -255,8 +258,8 @@ macro_rules! entry {
     ($F:ident, $bytes:literal, $X:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident) => {
         product! {
             /// A matrix times columns of activations of eight or 16 bits.
-            $gemv $Gemv: $X, $blocks of THREADS, format::$F, units 0, len_of::<$bytes>,
-            $shared of BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F, $bytes>(a, sums)
+            $gemv $Gemv: $X, 1 of THREADS * $blocks, THREADS, format::$F, units 0, len_of::<$bytes>,
+            $shared of 2 * BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F, $bytes>(a, sums)
         }
     };
     ($($other:tt)*) => {};

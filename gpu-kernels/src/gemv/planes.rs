@@ -220,11 +220,13 @@ pub(crate) mod frame {
         sync_role(role);
         let place = role.again();
         if place.thread < 32 {
-            let mut sum = 0.0;
-            for warp in 0..WARPS {
-                sum += sums.get(warp * BLOCK_ROWS as usize + place.thread as usize);
-            }
-            given.again().finish(role, place, sum);
+            given.again().finish(place, BLOCK_ROWS, |row| {
+                let mut sum = 0.0;
+                for warp in 0..WARPS {
+                    sum += unsafe { sums.get(warp * BLOCK_ROWS as usize + row as usize) };
+                }
+                sum
+            });
         }
     }
 }
@@ -261,7 +263,7 @@ macro_rules! entry {
     ) => {
         product! {
             /// A matrix of codes of one or two bits times columns in bit planes.
-            $gemv $Gemv: $X, $blocks of THREADS, format::$F, units $units, len_of::<$bytes>,
+            $gemv $Gemv: $X, $blocks of THREADS, THREADS, format::$F, units $units, len_of::<$bytes>,
             $shared of WARPS * BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F, $bytes, $bits>(a, sums)
         }
     };

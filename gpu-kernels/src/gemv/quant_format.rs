@@ -44,10 +44,11 @@ pub const fn groups(n: u32) -> u32 {
 }
 
 /// Rows of weights of a block of threads of the products that read quantized activations: as many outputs, or with
-/// [`SWIGLU`](super::SWIGLU) half as many.
+/// [`SWIGLU`](super::SWIGLU) half as many. Larger blocks have twice as many rows with that, so that they have all outputs that share
+/// a scale.
 pub const BLOCK_ROWS: u32 = 32;
 
-/// Blocks of a launch of theirs along its rows, and so the parts of a sum of squares that [`NEXT`](super::NEXT) gives a column.
+/// Parts of a sum of squares that [`NEXT`](super::NEXT) of theirs gives a column: one for each [`BLOCK_ROWS`] rows of weights.
 #[must_use]
 #[inline(always)]
 pub const fn parts(rows: u32, swiglu: bool) -> u32 {

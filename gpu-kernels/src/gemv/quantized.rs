@@ -18,7 +18,7 @@ use super::{
     NEXT, NORM, SWIGLU,
     arguments::QuantizedArguments,
     epilogue::{Epilogue, inverse_root},
-    quant_format::BLOCK_ROWS,
+    quant_format::{BLOCK_ROWS, int8, parts},
     quantizer::OutputQuantizer,
 };
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
@@ -46,8 +46,8 @@ pub(crate) trait Given: Copy {
     unsafe fn args(self) -> Args;
     /// The same, found anew: what is kept over a loop costs registers in it.
     unsafe fn again(self) -> Args;
-    /// The start of a block of `warps` warps, whose rows of weights have `vectors` vectors each.
-    unsafe fn begin(self, warps: u32, vectors: u32);
+    /// The start of a block with a row of weights for each `threads` threads, of `vectors` vectors.
+    unsafe fn begin(self, threads: u32, vectors: u32);
     /// What launches before wrote may be read from here on.
     unsafe fn wait(self);
 }
@@ -68,15 +68,16 @@ impl Given for Args {
     unsafe fn again(self) -> Args {
         self
     }
-    /// The launch behind may begin, and the first weights are asked for: as many lines of each row as there are warps.
+    /// The launch behind may begin, and the first weights are asked for: as many lines of each row as it has threads.
     #[inline(always)]
-    unsafe fn begin(self, warps: u32, vectors: u32) {
+    unsafe fn begin(self, threads: u32, vectors: u32) {
         grid::launch_dependents();
         let thread = thread::idx_x();
         // SAFETY: as in `row`.
         unsafe {
-            let row = self.row(self.rows, block::idx_x() * BLOCK_ROWS + thread / warps, 0, vectors);
-            self.epilogue.ask(row, vectors as usize, (thread % warps) as usize);
+            let first = block::idx_x() * (block::dim_x() / threads);
+            let row = self.row(self.rows, first + thread / threads, 0, vectors);
+            self.epilogue.ask(row, vectors as usize, (thread % threads) as usize);
         }
     }
     #[inline(always)]
@@ -146,42 +147,52 @@ impl Args {
         unsafe { self.weights.from((u64::from(row) * u64::from(vectors)) as usize) }
     }
 
-    /// A block's outputs from the products of its rows of weights, of which lane `l` has that of number `l`.
+    /// A block's outputs from the products of its rows of weights, [`BLOCK_ROWS`] or with [`SWIGLU`] up to twice as many; `product`
+    /// gives that of a row.
     ///
     /// All lanes of the block's first warp make this call.
     #[inline(always)]
-    pub(super) unsafe fn finish(&self, role: impl Role, place: Place, mut product: f32) {
+    pub(super) unsafe fn finish(&self, place: Place, block_rows: u32, product: impl Fn(u32) -> f32) {
         let Args { epilogue, rows, quantizer, .. } = self;
         // SAFETY: the caller's promise: all lanes are here, and rows below `rows` are outputs.
         unsafe {
-            let (lane, column) = (place.thread, place.column as usize);
-            if epilogue.has(NORM) {
-                product *= inverse_root(self.sums, self.parts as usize, column, self.cols as usize, self.eps);
-            }
+            let (lane, column, shift) = (place.thread, place.column as usize, epilogue.shift());
+            let outputs = block_rows >> shift;
+            let of = (lane << shift) % block_rows;
+            let root = if epilogue.has(NORM) {
+                inverse_root(self.sums, self.parts as usize, column, self.cols as usize, self.eps)
+            } else {
+                1.0
+            };
+            let mut output = product(of) * root;
             if epilogue.has(SWIGLU) {
-                let up = shuffle_xor(FULL, product, 1);
-                product = silu(product) * up;
+                output = silu(output) * (product(of + 1) * root);
             }
-            let first = (place.block * BLOCK_ROWS) >> epilogue.shift();
-            let row = first + (lane >> epilogue.shift());
+            let first = place.block * outputs;
+            let row = first + lane;
             let mut written = [0.0; 2];
-            if lane & epilogue.shift() == 0 && row < *rows {
-                written = epilogue.write(column, row as usize, product);
+            if lane < outputs && row < *rows {
+                written = epilogue.write(column, row as usize, output);
             }
             let [value, square] = written;
             if epilogue.has(NEXT) {
-                let sum = warp::sum_f32(square);
-                if lane == 0 {
-                    epilogue.write_sum(column, role, sum);
+                // A part for each `BLOCK_ROWS` rows of weights, so that it does not depend on the size of blocks.
+                let half = warp::reduce_group::<16, f32>(square, |a, b| a + b);
+                let other = shuffle_xor(FULL, half, 16);
+                let (part, parts) = (place.block * (block_rows / BLOCK_ROWS), parts(*rows, epilogue.has(SWIGLU)));
+                let sum = if block_rows > BLOCK_ROWS { half } else { half + other };
+                let part = part + if block_rows > BLOCK_ROWS { lane / 16 } else { 0 };
+                if lane == 0 || (lane == 16 && block_rows > BLOCK_ROWS && part < parts) {
+                    epilogue.write_sum(column, (part, parts), sum);
                 }
             }
             if let Some(quantizer) = quantizer {
-                if quantizer.in_bytes() && !epilogue.has(SWIGLU) {
+                if quantizer.in_bytes() && outputs == int8::BLOCK {
                     // A unit, and a lane has each of its elements.
                     quantizer.unit(column, *rows, place.block as usize, value);
                 } else {
                     let values = if epilogue.has(NEXT) { epilogue.scaled } else { epilogue.y };
-                    let n = (BLOCK_ROWS >> epilogue.shift()).min(rows - first);
+                    let n = outputs.min(rows - first);
                     quantizer.bring(values.from(column * epilogue.y_stride).into(), column, *rows, first, n);
                 }
             }
@@ -233,14 +244,15 @@ macro_rules! quantizer {
     };
 }
 
-/// A product and its contract; `units`: the largest `block_units`, 0 where the format has its own.
+/// A product and its contract; `units`: the largest `block_units`, 0 where the format has its own. A block is launched with
+/// `threads` threads, or with [`SWIGLU`] with as many as it may have.
 macro_rules! product {
     (
-        $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal of $threads:expr, $F:ty, units $units:literal,
+        $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal of $most:expr, $threads:expr, $F:ty, units $units:literal,
         $len:expr, $shared:ident of $sums:expr, |$args:ident, $memory:ident| $body:expr
     ) => {
         arguments! { quantized $X product_entry (
-            $(#[$doc])* $name $Name: $X, $min_blocks, $threads, $F, $units, $len, $shared, $sums, $args, $memory, $body
+            $(#[$doc])* $name $Name: $X, $min_blocks, $most, $threads, $F, $units, $len, $shared, $sums, $args, $memory, $body
         ) }
     };
 }
@@ -248,13 +260,13 @@ macro_rules! product {
 macro_rules! product_entry {
     (
         (
-            $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $threads:expr, $F:ty, $units:literal, $len:expr,
+            $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $most:expr, $threads:expr, $F:ty, $units:literal, $len:expr,
             $shared:ident, $sums:expr, $args:ident, $memory:ident, $body:expr
         )
         $($argument:ident: ($($ty:tt)*),)*
     ) => {
         $(#[$doc])*
-        #[kernel(block = $threads, min_blocks = $min_blocks, family = "gemv")]
+        #[kernel(block = $most, min_blocks = $min_blocks, family = "gemv")]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($argument: $($ty)*,)*) {
             let $memory = shared_array!($shared: [f32; $sums]);
@@ -269,7 +281,8 @@ macro_rules! product_entry {
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
                 let swiglu = self.flags & super::SWIGLU != 0;
-                super::contract::grid(super::quant_format::parts(self.rows, swiglu), self.columns)
+                let (threads, parts) = (if swiglu { $most } else { $threads }, super::quant_format::parts(self.rows, swiglu));
+                super::contract::grid(parts.div_ceil(threads / $threads), self.columns).block([threads, 1, 1])
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Limits, check_quantized};

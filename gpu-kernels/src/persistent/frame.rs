@@ -110,6 +110,10 @@ impl<const THREADS: u32> Role for Taken<THREADS> {
         thread_index() % THREADS
     }
     #[inline(always)]
+    fn threads(self) -> u32 {
+        THREADS
+    }
+    #[inline(always)]
     fn part(self) -> usize {
         (thread_index() / THREADS) as usize
     }

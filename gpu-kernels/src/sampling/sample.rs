@@ -72,6 +72,51 @@ mod frame {
         }
     }
 
+    /// Logits of a thread that are on the way at once.
+    const AT_ONCE: usize = 8;
+
+    /// The best of this thread's logits of a column in which every token is allowed and none is penalised. A block is all that a
+    /// column has, and so it looks at the largest of several, and at which of them it is only where that is a new one.
+    #[device]
+    unsafe fn best_of_all(l: &Logits) -> Best {
+        let mut best = Best::NONE;
+        let mut i = thread::idx_x() as usize;
+        while i + (AT_ONCE - 1) * (THREADS as usize) < l.n {
+            let v: [f32; AT_ONCE] = core::array::from_fn(|k| l.x.at(i + k * THREADS as usize));
+            // The larger of a NaN and a number is the number.
+            let mut largest = v[0];
+            for k in 1..AT_ONCE {
+                largest = math::max(largest, v[k]);
+            }
+            if largest > best.value || best.value.is_nan() {
+                for k in 0..AT_ONCE {
+                    best = best.merge(Best { value: v[k], index: (i + k * THREADS as usize) as u32 });
+                }
+            }
+            i += AT_ONCE * THREADS as usize;
+        }
+        while i < l.n {
+            best = best.merge(Best { value: l.x.at(i), index: i as u32 });
+            i += THREADS as usize;
+        }
+        best
+    }
+
+    /// The best of this thread's logits.
+    #[device]
+    unsafe fn best_of(l: &Logits) -> Best {
+        let mut best = Best::NONE;
+        let mut i = thread::idx_x() as usize;
+        while i < l.n {
+            let k = l.key(i);
+            if k != 0 {
+                best = best.merge(Best { value: logit(k), index: i as u32 });
+            }
+            i += THREADS as usize;
+        }
+        best
+    }
+
     #[derive(Clone, Copy)]
     struct Memory {
         bins: Shared<u64>,
@@ -271,15 +316,8 @@ mod frame {
         let (thread, s) = (thread::idx_x() as usize, params.at(column));
         let l = Logits { x: logits.from(column * stride as usize), n: n as usize, s };
 
-        let mut best = Best::NONE;
-        let mut i = thread;
-        while i < l.n {
-            let k = l.key(i);
-            if k != 0 {
-                best = best.merge(Best { value: logit(k), index: i as u32 });
-            }
-            i += THREADS as usize;
-        }
+        let plain = s.allowed.is_null() && !s.penalises();
+        let best = if plain { best_of_all(&l) } else { best_of(&l) };
         let best = block_reduce::argmax(best, scratch);
         let largest = best.value;
         let mut token = if largest.is_nan() { NONE } else { best.index };
