@@ -3,7 +3,7 @@
 //! GPUs for inference have few units for `f64`: 1 for 2 of `f32` on data-centre parts, 1 for 64 on others. So these are for sums
 //! of errors, tables and tests, and `f32` for the rest. All but [`sqrt`], [`fma`] and the roundings are pure arithmetic in `f64`,
 //! partly by the crate `libm`, so host and device give the same bits. Bounds are below 1 ulp, if a function says nothing else.
-//! There is no `pow`, `tanh` or `erf`: those of `libm` keep something in local memory, and `exp(y * ln(x))` is off by |y ln x| ulp.
+//! Those of `libm` that keep something in local memory are written here without.
 //!
 //! ```
 //! # #![cfg_attr(target_arch = "nvptx64", no_std)]
@@ -26,7 +26,20 @@ use super::two_pi;
 #[cfg(target_arch = "nvptx64")]
 use core::f64::math as m;
 
+/// `polynomial!(x, a, b, c)` is a x² + b x + c, by Horner's rule. Without an array, which might go to local memory.
+macro_rules! polynomial {
+    ($x:expr, $sum:expr) => { $sum };
+    ($x:expr, $sum:expr, $next:expr $(, $rest:expr)*) => {
+        polynomial!($x, $crate::math::double::fma($sum, $x, $next) $(, $rest)*)
+    };
+}
+
+mod bounded;
+mod powers;
+
 pub use super::fma_f64 as fma;
+pub use bounded::{erf, tanh};
+pub use powers::pow;
 
 macro_rules! instructions {
     ($($(#[$doc:meta])* $name:ident = $f:ident;)*) => { $(
@@ -90,6 +103,12 @@ fn power_of_two(n: i32) -> f64 {
 ///
 /// Method: x = t·ln 2 + r with integer t, and the Taylor series of e^r, whose 14th term is below 2^-60.
 pub fn exp(x: f64) -> f64 {
+    exp_of_two(x, 0.0)
+}
+
+/// e^(x + more), where what is added is small beside the last place of x.
+#[inline(always)]
+fn exp_of_two(x: f64, more: f64) -> f64 {
     const LN2_HIGH: f64 = 6.931_471_803_691_238e-1;
     const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
     // Not `clamp`, which would turn a NaN into a number.
@@ -97,19 +116,25 @@ pub fn exp(x: f64) -> f64 {
     let x = if x < -746.0 { -746.0 } else { x };
     let t = round_even(x * core::f64::consts::LOG2_E);
     let (high, low) = (fma(-t, LN2_HIGH, x), t * LN2_LOW);
-    let r = high - low;
-    let rest = (high - r) - low;
-    let q = fma(1.605_904_383_682_161_3e-10, r, 2.087_675_698_786_81e-9);
-    let q = fma(q, r, 2.505_210_838_544_171_7e-8);
-    let q = fma(q, r, 2.755_731_922_398_589e-7);
-    let q = fma(q, r, 2.755_731_922_398_589_3e-6);
-    let q = fma(q, r, 2.480_158_730_158_73e-5);
-    let q = fma(q, r, 1.984_126_984_126_984e-4);
-    let q = fma(q, r, 1.388_888_888_888_889e-3);
-    let q = fma(q, r, 8.333_333_333_333_333e-3);
-    let q = fma(q, r, 4.166_666_666_666_666_4e-2);
-    let q = fma(q, r, 1.666_666_666_666_666_6e-1);
-    let q = fma(q, r, 0.5);
+    let first = high - low;
+    let rest = ((high - first) - low) + more;
+    let r = first + rest;
+    let rest = (first - r) + rest;
+    let q = polynomial!(
+        r,
+        1.605_904_383_682_161_3e-10,
+        2.087_675_698_786_81e-9,
+        2.505_210_838_544_171_7e-8,
+        2.755_731_922_398_589e-7,
+        2.755_731_922_398_589_3e-6,
+        2.480_158_730_158_73e-5,
+        1.984_126_984_126_984e-4,
+        1.388_888_888_888_889e-3,
+        8.333_333_333_333_333e-3,
+        4.166_666_666_666_666_4e-2,
+        1.666_666_666_666_666_6e-1,
+        0.5
+    );
     let y = 1.0 + (r + fma(r * r, q, rest));
     // In two halves, since 2^t itself may overflow or be subnormal.
     let t = t as i32;
@@ -202,12 +227,12 @@ pub fn rsqrt(x: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::math) mod tests {
     use super::super::powers::tests::noise;
     use super::*;
 
     /// Units in the last place between two numbers of one sign.
-    fn ulps(a: f64, b: f64) -> u64 {
+    pub(super) fn ulps(a: f64, b: f64) -> u64 {
         if a == b || (a.is_nan() && b.is_nan()) { 0 } else { (a.to_bits() as i64).abs_diff(b.to_bits() as i64) }
     }
 

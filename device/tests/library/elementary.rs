@@ -113,7 +113,7 @@ fn functions_of_f64_are_the_hosts() {
     let n = a.len();
     let by_nvvm = super::common::other_generator();
     for gpu in Gpu::all() {
-        let mut y = gpu.alloc::<f64>(11 * n);
+        let mut y = gpu.alloc::<f64>(14 * n);
         let launch = Doubles { a: &gpu.upload(&a), b: &gpu.upload(&b), y: &mut y, n: n as u32 };
         gpu.check(launch, [n.div_ceil(128) as u32, 1, 1]);
         let y = y.read();
@@ -131,6 +131,9 @@ fn functions_of_f64_are_the_hosts() {
                 double::acos(u),
                 double::atan2(u, v),
                 double::fma(u, v, u),
+                double::pow(u, v),
+                double::tanh(u),
+                double::erf(u),
             ];
             for (column, host) in host.into_iter().enumerate() {
                 let ours = y[column * n + i];
