@@ -158,7 +158,8 @@ impl Args {
         unsafe {
             let (lane, column, shift) = (place.thread, place.column as usize, epilogue.shift());
             let outputs = block_rows >> shift;
-            let of = (lane << shift) % block_rows;
+            // A power of two.
+            let of = (lane << shift) & (block_rows - 1);
             let root = if epilogue.has(NORM) {
                 inverse_root(self.sums, self.parts as usize, column, self.cols as usize, self.eps)
             } else {
