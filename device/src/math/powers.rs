@@ -6,6 +6,67 @@
 use super::elementary::{parts, polynomial};
 use super::{LOG2_E, exp2_approx, fma, log2_approx, power_of_two, round_even, round_to_i32, rsqrt_approx, sqrt};
 
+/// x^y by the rules of IEEE 754, and where both are finite as e^(y ln x), with `ln_in_two` and `exp_of_two` of the place. `a` is |x|;
+/// beyond e^`far` every power is infinite, beyond e^-`far` zero.
+macro_rules! power_by_rules {
+    ($t:ident, $abs:path, $x:ident, $y:ident, ($a:ident, $whole:ident, $odd:ident), $far:literal) => {{
+        let sign = if $odd { $x.to_bits() & <$t>::to_bits(-0.0) } else { 0 };
+        let magnitude = if $y == 0.0 || $x == 1.0 {
+            return 1.0;
+        } else if $x.is_nan() || $y.is_nan() {
+            return $t::NAN;
+        } else if $abs($y) == $t::INFINITY {
+            return if $a == 1.0 {
+                1.0
+            } else if ($a > 1.0) == ($y > 0.0) {
+                $t::INFINITY
+            } else {
+                0.0
+            };
+        } else if $a == 0.0 || $a == $t::INFINITY {
+            if ($a == 0.0) == ($y < 0.0) { $t::INFINITY } else { 0.0 }
+        } else if $x < 0.0 && !$whole {
+            return $t::NAN;
+        } else {
+            let (high, low) = ln_in_two($a);
+            let product = $y * high;
+            // Far beyond what has a finite power; there the rest could be NaN.
+            let rest = if $abs(product) < $far { fma($y, high, -product) + $y * low } else { 0.0 };
+            exp_of_two(product, rest)
+        };
+        $t::from_bits(magnitude.to_bits() | sign)
+    }};
+}
+
+/// ln((1 + f) 2^e) as a number and what it lacks, by the series of 2 artanh(u / 2), whose coefficients behind 1/12 are a polynomial
+/// in u². 1/12 and ln 2 are given as a number and what it lacks; the product of the first of ln 2 with an exponent is exact.
+macro_rules! ln_by_series {
+    ($f:ident, $e:ident, ($twelfth:ident, $twelfth_low:ident), ($ln2:ident, $ln2_low:ident), |$z:ident| $rest:expr) => {{
+        let r = 1.0 / ($f + 2.0);
+        let u = 2.0 * $f * r;
+        let u_low = fma(-u, $f, 2.0 * ($f - u)) * r;
+        let $z = u * u;
+        let z_low = fma(u, u, -$z) + 2.0 * u * u_low;
+        // u + u z / 12 + u z² / 80 + …; the sum of the coefficients and its product with z and u in two numbers each.
+        let tail = $z * $rest;
+        let p = $twelfth + tail;
+        let p_low = ($twelfth - p) + tail + $twelfth_low;
+        let t = $z * p;
+        let t_low = fma($z, p, -t) + fma($z, p_low, z_low * p);
+        let v = u * t;
+        let v_low = fma(u, t, -v) + fma(u, t_low, u_low * t) + u_low;
+        // From the largest on; what each sum loses goes to the low part.
+        let whole = $e * $ln2;
+        let first = whole + u;
+        let lost = if $e == 0.0 { 0.0 } else { (whole - first) + u };
+        let second = first + v;
+        let low = fma($e, $ln2_low, v_low + (lost + ((first - second) + v)));
+        let high = second + low;
+        (high, (second - high) + low)
+    }};
+}
+pub(super) use {ln_by_series, power_by_rules};
+
 /// x^y as `exp2_approx(y * log2_approx(x))`, for positive x: three instructions.
 ///
 /// A relative 2^-21 + |y · log2 x| · 2^-22 off, and where x is within 0.5..2, |y| · 2^-22 instead of the second term. Enough for
@@ -25,31 +86,7 @@ pub fn pow(x: f32, y: f32) -> f32 {
     let whole = round_even(y) == y;
     // Floats from 2^24 on are even.
     let odd = whole && y.abs() < 16_777_216.0 && round_to_i32(y) & 1 != 0;
-    let sign = if odd { x.to_bits() & 0x8000_0000 } else { 0 };
-    let magnitude = if y == 0.0 || x == 1.0 {
-        return 1.0;
-    } else if x.is_nan() || y.is_nan() {
-        return f32::NAN;
-    } else if y.abs() == f32::INFINITY {
-        return if a == 1.0 {
-            1.0
-        } else if (a > 1.0) == (y > 0.0) {
-            f32::INFINITY
-        } else {
-            0.0
-        };
-    } else if a == 0.0 || a == f32::INFINITY {
-        if (a == 0.0) == (y < 0.0) { f32::INFINITY } else { 0.0 }
-    } else if x < 0.0 && !whole {
-        return f32::NAN;
-    } else {
-        let (high, low) = ln_in_two(a);
-        let product = y * high;
-        // Far beyond what has a finite power; there the rest could be NaN.
-        let rest = if product.abs() < 256.0 { fma(y, high, -product) + y * low } else { 0.0 };
-        exp_of_two(product, rest)
-    };
-    f32::from_bits(magnitude.to_bits() | sign)
+    power_by_rules!(f32, f32::abs, x, y, (a, whole, odd), 256.0)
 }
 
 /// ln(x) of a positive finite x, as a float and what it lacks: off by a relative 2^-34.
@@ -61,27 +98,9 @@ fn ln_in_two(x: f32) -> (f32, f32) {
     const TWELFTH: f32 = 1.0 / 12.0;
     const TWELFTH_LOW: f32 = (1.0 / 12.0 - TWELFTH as f64) as f32;
     let (f, e) = parts(x);
-    let r = 1.0 / (f + 2.0);
-    let u = 2.0 * f * r;
-    let u_low = fma(-u, f, 2.0 * (f - u)) * r;
-    let z = u * u;
-    let z_low = fma(u, u, -z) + 2.0 * u * u_low;
-    // u + u z / 12 + u z² / 80 + …; the sum of the coefficients and its product with z and u in two floats each.
-    let tail = z * polynomial(z, [1.0 / 53248.0, 1.0 / 11264.0, 1.0 / 2304.0, 1.0 / 448.0, 1.0 / 80.0]);
-    let p = TWELFTH + tail;
-    let p_low = (TWELFTH - p) + tail + TWELFTH_LOW;
-    let t = z * p;
-    let t_low = fma(z, p, -t) + fma(z, p_low, z_low * p);
-    let v = u * t;
-    let v_low = fma(u, t, -v) + fma(u, t_low, u_low * t) + u_low;
-    // From the largest on; what each sum loses goes to the low part.
-    let whole = e * LN2_HIGH;
-    let first = whole + u;
-    let lost = if e == 0.0 { 0.0 } else { (whole - first) + u };
-    let second = first + v;
-    let low = fma(e, LN2_LOW, v_low + (lost + ((first - second) + v)));
-    let high = second + low;
-    (high, (second - high) + low)
+    ln_by_series!(f, e, (TWELFTH, TWELFTH_LOW), (LN2_HIGH, LN2_LOW), |z| {
+        polynomial(z, [1.0 / 53248.0, 1.0 / 11264.0, 1.0 / 2304.0, 1.0 / 448.0, 1.0 / 80.0])
+    })
 }
 
 /// e^(x + rest), where the rest is small beside the last place of x.

@@ -256,9 +256,10 @@ macro_rules! entry {
     ($F:ident I8: $($rest:tt)*) => { entry! { $F, 1, I8Vector: $($rest)* } };
     ($F:ident I16: $($rest:tt)*) => { entry! { $F, 2, I16Vector: $($rest)* } };
     ($F:ident, $bytes:literal, $X:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident) => {
+        // With gates and ups one block is resident where there are `$blocks` else, with all of their threads.
         product! {
             /// A matrix times columns of activations of eight or 16 bits.
-            $gemv $Gemv: $X, 1 of THREADS * $blocks, THREADS, format::$F, units 0, len_of::<$bytes>,
+            $gemv $Gemv: $X, 1 of THREADS * $blocks, else THREADS, format::$F, units 0, len_of::<$bytes>,
             $shared of 2 * BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F, $bytes>(a, sums)
         }
     };

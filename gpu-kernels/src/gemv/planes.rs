@@ -263,7 +263,7 @@ macro_rules! entry {
     ) => {
         product! {
             /// A matrix of codes of one or two bits times columns in bit planes.
-            $gemv $Gemv: $X, $blocks of THREADS, THREADS, format::$F, units $units, len_of::<$bytes>,
+            $gemv $Gemv: $X, $blocks of THREADS, else THREADS, format::$F, units $units, len_of::<$bytes>,
             $shared of WARPS * BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F, $bytes, $bits>(a, sums)
         }
     };

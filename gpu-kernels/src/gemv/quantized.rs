@@ -178,12 +178,14 @@ impl Args {
             let [value, square] = written;
             if epilogue.has(NEXT) {
                 // A part for each `BLOCK_ROWS` rows of weights, so that it does not depend on the size of blocks.
-                let half = warp::reduce_group::<16, f32>(square, |a, b| a + b);
-                let other = shuffle_xor(FULL, half, 16);
-                let (part, parts) = (place.block * (block_rows / BLOCK_ROWS), parts(*rows, epilogue.has(SWIGLU)));
-                let sum = if block_rows > BLOCK_ROWS { half } else { half + other };
-                let part = part + if block_rows > BLOCK_ROWS { lane / 16 } else { 0 };
-                if lane == 0 || (lane == 16 && block_rows > BLOCK_ROWS && part < parts) {
+                let (wide, parts) = (block_rows > BLOCK_ROWS, parts(*rows, epilogue.has(SWIGLU)));
+                let (mut part, mut sum) = (place.block, warp::reduce_group::<16, f32>(square, |a, b| a + b));
+                if wide {
+                    part = 2 * part + lane / 16;
+                } else {
+                    sum += shuffle_xor(FULL, sum, 16);
+                }
+                if (lane == 0 || (wide && lane == 16)) && part < parts {
                     epilogue.write_sum(column, (part, parts), sum);
                 }
             }
@@ -245,15 +247,16 @@ macro_rules! quantizer {
     };
 }
 
-/// A product and its contract; `units`: the largest `block_units`, 0 where the format has its own. A block is launched with
-/// `threads` threads, or with [`SWIGLU`] with as many as it may have.
+/// A product and its contract; `units`: the largest `block_units`, 0 where the format has its own. A block may have `most` threads,
+/// which it is launched with where gates and ups are multiplied ([`SWIGLU`]), and else with `threads`.
 macro_rules! product {
     (
-        $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal of $most:expr, $threads:expr, $F:ty, units $units:literal,
-        $len:expr, $shared:ident of $sums:expr, |$args:ident, $memory:ident| $body:expr
+        $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal of $most:expr, else $threads:expr, $F:ty,
+        units $units:literal, $len:expr, $shared:ident of $sums:expr, |$args:ident, $memory:ident| $body:expr
     ) => {
         arguments! { quantized $X product_entry (
-            $(#[$doc])* $name $Name: $X, $min_blocks, $most, $threads, $F, $units, $len, $shared, $sums, $args, $memory, $body
+            $(#[$doc])* $name $Name: $X, $min_blocks, $most, $threads, $F, $units, $len,
+            $shared, $sums, $args, $memory, $body
         ) }
     };
 }
@@ -261,7 +264,8 @@ macro_rules! product {
 macro_rules! product_entry {
     (
         (
-            $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $most:expr, $threads:expr, $F:ty, $units:literal, $len:expr,
+            $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $most:expr, $threads:expr, $F:ty,
+            $units:literal, $len:expr,
             $shared:ident, $sums:expr, $args:ident, $memory:ident, $body:expr
         )
         $($argument:ident: ($($ty:tt)*),)*
@@ -282,7 +286,8 @@ macro_rules! product_entry {
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
                 let swiglu = self.flags & super::SWIGLU != 0;
-                let (threads, parts) = (if swiglu { $most } else { $threads }, super::quant_format::parts(self.rows, swiglu));
+                let threads = if swiglu { $most } else { $threads };
+                let parts = super::quant_format::parts(self.rows, swiglu);
                 super::contract::grid(parts.div_ceil(threads / $threads), self.columns).block([threads, 1, 1])
             }
             fn check(&self) -> Result<(), ContractError> {

@@ -87,6 +87,7 @@ impl Launcher for Listing {
 }
 
 impl Listing {
+    /// The rest of a launch, which is the same code for all kernels.
     fn add(
         &mut self,
         kernel: &'static KernelMeta,

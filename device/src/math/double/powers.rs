@@ -1,5 +1,6 @@
 //! Powers.
 
+use super::super::powers::{ln_by_series, power_by_rules};
 use super::{exp_of_two, floor, fma, round_even};
 
 /// x^y within 1.25 ulp, subnormal results within 1.5.
@@ -13,31 +14,7 @@ pub fn pow(x: f64, y: f64) -> f64 {
     let whole = round_even(y) == y;
     // Half of an even number is whole, as that of every number from 2^53 on is.
     let odd = whole && floor(0.5 * y) != 0.5 * y;
-    let sign = if odd { x.to_bits() & 1 << 63 } else { 0 };
-    let magnitude = if y == 0.0 || x == 1.0 {
-        return 1.0;
-    } else if x.is_nan() || y.is_nan() {
-        return f64::NAN;
-    } else if super::abs(y) == f64::INFINITY {
-        return if a == 1.0 {
-            1.0
-        } else if (a > 1.0) == (y > 0.0) {
-            f64::INFINITY
-        } else {
-            0.0
-        };
-    } else if a == 0.0 || a == f64::INFINITY {
-        if (a == 0.0) == (y < 0.0) { f64::INFINITY } else { 0.0 }
-    } else if x < 0.0 && !whole {
-        return f64::NAN;
-    } else {
-        let (high, low) = ln_in_two(a);
-        let product = y * high;
-        // Far beyond what has a finite power; there the rest could be NaN.
-        let rest = if super::abs(product) < 1024.0 { fma(y, high, -product) + y * low } else { 0.0 };
-        exp_of_two(product, rest)
-    };
-    f64::from_bits(magnitude.to_bits() | sign)
+    power_by_rules!(f64, super::abs, x, y, (a, whole, odd), 1024.0)
 }
 
 /// ln(x) of a positive finite x, as a number and what it lacks: off by a relative 2^-64.
@@ -60,41 +37,23 @@ fn ln_in_two(x: f64) -> (f64, f64) {
     let e = ((from_sqrt_half as i64 >> 52) - if small { 54 } else { 0 }) as f64;
     let f = f64::from_bits((from_sqrt_half & FRACTION) + SQRT_HALF) - 1.0;
 
-    let r = 1.0 / (f + 2.0);
-    let u = 2.0 * f * r;
-    let u_low = fma(-u, f, 2.0 * (f - u)) * r;
-    let z = u * u;
-    let z_low = fma(u, u, -z) + 2.0 * u * u_low;
-    // u + u z / 12 + u z² / 80 + …; the sum of the coefficients and its product with z and u in two numbers each.
-    let tail = z * polynomial!(
-        z,
-        1.0 / (27.0 * 67_108_864.0),
-        1.0 / (25.0 * 16_777_216.0),
-        1.0 / (23.0 * 4_194_304.0),
-        1.0 / (21.0 * 1_048_576.0),
-        1.0 / (19.0 * 262_144.0),
-        1.0 / (17.0 * 65_536.0),
-        1.0 / (15.0 * 16_384.0),
-        1.0 / (13.0 * 4096.0),
-        1.0 / (11.0 * 1024.0),
-        1.0 / (9.0 * 256.0),
-        1.0 / (7.0 * 64.0),
-        1.0 / (5.0 * 16.0)
-    );
-    let p = TWELFTH + tail;
-    let p_low = (TWELFTH - p) + tail + TWELFTH_LOW;
-    let t = z * p;
-    let t_low = fma(z, p, -t) + fma(z, p_low, z_low * p);
-    let v = u * t;
-    let v_low = fma(u, t, -v) + fma(u, t_low, u_low * t) + u_low;
-    // From the largest on; what each sum loses goes to the low part.
-    let whole = e * LN2_HIGH;
-    let first = whole + u;
-    let lost = if e == 0.0 { 0.0 } else { (whole - first) + u };
-    let second = first + v;
-    let low = fma(e, LN2_LOW, v_low + (lost + ((first - second) + v)));
-    let high = second + low;
-    (high, (second - high) + low)
+    ln_by_series!(f, e, (TWELFTH, TWELFTH_LOW), (LN2_HIGH, LN2_LOW), |z| {
+        polynomial!(
+            z,
+            1.0 / (27.0 * 67_108_864.0),
+            1.0 / (25.0 * 16_777_216.0),
+            1.0 / (23.0 * 4_194_304.0),
+            1.0 / (21.0 * 1_048_576.0),
+            1.0 / (19.0 * 262_144.0),
+            1.0 / (17.0 * 65_536.0),
+            1.0 / (15.0 * 16_384.0),
+            1.0 / (13.0 * 4096.0),
+            1.0 / (11.0 * 1024.0),
+            1.0 / (9.0 * 256.0),
+            1.0 / (7.0 * 64.0),
+            1.0 / (5.0 * 16.0)
+        )
+    })
 }
 
 #[cfg(test)]
