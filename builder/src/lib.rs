@@ -28,7 +28,8 @@
 //!
 //! # Features
 //!
-//! `zstd` compresses the pack by the C library of that name, to half of what ruzstd makes of it; it needs a C compiler.
+//! `zstd` compresses the pack by the C library of that name, which makes it smaller than ruzstd does; it needs a C compiler. Release
+//! builds for several architectures take longer over it.
 //!
 //! # Environment
 //!

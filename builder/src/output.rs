@@ -113,7 +113,9 @@ impl Writer<'_> {
             cut.push(pack::Text { sm: image.sm, bare, directives, modules: split.modules, pieces: split.pieces });
         }
         let machine = self.cubins.map(|cubins| cubins.assemble(&modules)).transpose()?.unwrap_or_default();
-        pack::write(&cut, &machine)
+        // One architecture is what someone iterates with.
+        let shipped = cut.len() > 1 && std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
+        pack::write(&cut, &machine, if shipped { pack::Effort::Small } else { pack::Effort::Fast })
             .map_err(|error| BuildError::Answer { what: "the pack".to_owned(), reason: error.to_string() })
     }
 }

@@ -29,7 +29,7 @@ mod read;
 mod write;
 
 pub use read::Pack;
-pub use write::{Machine, Text, write};
+pub use write::{Effort, Machine, Text, write};
 
 const MAGIC: [u8; 8] = *b"WSPACK\0\x01";
 

@@ -27,7 +27,7 @@ fn text(sm: u32) -> Text<'static> {
 
 #[test]
 fn what_is_written_is_what_is_read() {
-    let pack = Pack::read(write(&[text(75), text(80)], &[]).unwrap().leak()).unwrap();
+    let pack = Pack::read(write(&[text(75), text(80)], &[], Effort::Fast).unwrap().leak()).unwrap();
     assert_eq!(pack.images().iter().map(|image| image.sm).collect::<Vec<_>>(), [75, 80]);
     for image in pack.images() {
         let head = format!(".version 7.4\n.target sm_{}\n", image.sm);
@@ -50,7 +50,7 @@ fn machine() -> Vec<Machine> {
 
 #[test]
 fn machine_code_is_beside_the_text_that_it_was_made_of() {
-    let pack = Pack::read(write(&[text(75), text(80)], &machine()).unwrap().leak()).unwrap();
+    let pack = Pack::read(write(&[text(75), text(80)], &machine(), Effort::Fast).unwrap().leak()).unwrap();
     let found: Vec<_> = pack.cubins().iter().map(|cubins| (cubins.target.as_str(), cubins.sm)).collect();
     assert_eq!(found, [("sm_80", 80), ("sm_90a", 80)]);
     for cubins in pack.cubins() {
@@ -61,7 +61,7 @@ fn machine_code_is_beside_the_text_that_it_was_made_of() {
         assert!(pack.cubin(cubins, 2).unwrap_err().to_string().contains("has no module 2"));
     }
     // Texts are as without it, and a pack without it says nothing of it.
-    let bare = Pack::read(write(&[text(75), text(80)], &[]).unwrap().leak()).unwrap();
+    let bare = Pack::read(write(&[text(75), text(80)], &[], Effort::Fast).unwrap().leak()).unwrap();
     let whole = |pack: &Pack| pack.text(&pack.images()[1], None, true).unwrap();
     assert_eq!(whole(&pack), whole(&bare));
     assert!(bare.cubins().is_empty());
@@ -72,7 +72,7 @@ fn machine_code_of_no_text_is_not_written() {
     let refused = |change: fn(&mut Machine)| {
         let mut machine = machine();
         change(&mut machine[1]);
-        write(&[text(75), text(80)], &machine).unwrap_err().to_string()
+        write(&[text(75), text(80)], &machine, Effort::Fast).unwrap_err().to_string()
     };
     for text in [refused(|code| code.sm = 90), refused(|code| drop(code.cubins.pop()))] {
         assert!(text.contains("machine code for sm_90a does not fit"), "{text}");
@@ -81,7 +81,7 @@ fn machine_code_of_no_text_is_not_written() {
 
 #[test]
 fn every_byte_that_differs_is_noticed() {
-    let whole = write(&[text(75), text(80)], &machine()).unwrap();
+    let whole = write(&[text(75), text(80)], &machine(), Effort::Fast).unwrap();
     let everything = |bytes: Vec<u8>| -> Result<Vec<Vec<u8>>, PackError> {
         let pack = Pack::read(bytes.leak())?;
         let texts = pack.images().iter().map(|image| pack.text(image, None, true).map(String::into_bytes));
@@ -103,7 +103,7 @@ fn every_byte_that_differs_is_noticed() {
 
 #[test]
 fn a_pack_holds_what_its_index_says() {
-    let pack = write(&[text(75), text(80)], &[]).unwrap();
+    let pack = write(&[text(75), text(80)], &[], Effort::Fast).unwrap();
     assert_eq!(pack[..8], MAGIC);
     let word = |at: usize| u32::from_le_bytes(pack[at..at + 4].try_into().unwrap()) as usize;
     let unpacked = |frame: &[u8], raw: usize| {

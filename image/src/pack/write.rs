@@ -34,12 +34,21 @@ pub struct Machine {
     pub cubins: Vec<Vec<u8>>,
 }
 
+/// How long packing may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// A second for ten megabytes of text, or less: someone waits for an edit.
+    Fast,
+    /// Five times as long for a tenth less, where the compressor has such levels: what is shipped.
+    Small,
+}
+
 /// Packs the texts of a library, by rising architecture, and the machine code that was made of them.
 ///
 /// # Errors
 ///
 /// If the compressor fails, or the index is larger than the format can say.
-pub fn write(texts: &[Text<'_>], machine: &[Machine]) -> Result<Vec<u8>, PackError> {
+pub fn write(texts: &[Text<'_>], machine: &[Machine], effort: Effort) -> Result<Vec<u8>, PackError> {
     let mut groups: Vec<Group<'_>> = vec![Group::default()];
     let mut group_of: HashMap<&[String], usize> = HashMap::new();
     let mut images = Vec::new();
@@ -67,7 +76,7 @@ pub fn write(texts: &[Text<'_>], machine: &[Machine]) -> Result<Vec<u8>, PackErr
         }
         images.push(Image { sm: cut.sm, modules: cut.modules.clone(), pieces });
     }
-    let mut frames = Frames::default();
+    let mut frames = Frames { list: Vec::new(), data: Vec::new(), effort };
     for group in &groups {
         frames.push(group.text.as_bytes())?;
         frames.push(&group.lines())?;
@@ -81,20 +90,20 @@ pub fn write(texts: &[Text<'_>], machine: &[Machine]) -> Result<Vec<u8>, PackErr
         let code = code.iter().map(|cubin| frames.push(cubin)).collect::<Result<_, _>>()?;
         cubins.push(Cubins { target: target.clone(), sm: *sm, frames: code });
     }
-    file(&Index { images, frames: frames.list, cubins }, &frames.data)
+    file(&Index { images, frames: frames.list, cubins }, &frames.data, effort)
 }
 
 /// The frames so far, one behind the other.
-#[derive(Default)]
 struct Frames {
     list: Vec<Frame>,
     data: Vec<u8>,
+    effort: Effort,
 }
 
 impl Frames {
     /// Adds one with this content; its number.
     fn push(&mut self, content: &[u8]) -> Result<usize, PackError> {
-        let compressed = compress(content)?;
+        let compressed = compress(content, self.effort)?;
         let crc = crc32fast::hash(content);
         self.list.push(Frame { at: self.data.len(), bytes: compressed.len(), raw: content.len(), crc });
         self.data.extend(compressed);
@@ -153,14 +162,17 @@ impl Group<'_> {
 }
 
 #[cfg(feature = "zstd")]
-fn compress(content: &[u8]) -> Result<Vec<u8>, PackError> {
-    /// Beyond it the compressor takes six times as long for a hundredth of the size.
-    const LEVEL: i32 = 9;
-    zstd::bulk::compress(content, LEVEL).map_err(|error| refuse(&error))
+fn compress(content: &[u8], effort: Effort) -> Result<Vec<u8>, PackError> {
+    // Those between take longer than the first for a hundredth of the size.
+    let level = match effort {
+        Effort::Fast => 9,
+        Effort::Small => 17,
+    };
+    zstd::bulk::compress(content, level).map_err(|error| refuse(&error))
 }
 
 #[cfg(not(feature = "zstd"))]
-fn compress(content: &[u8]) -> Result<Vec<u8>, PackError> {
+fn compress(content: &[u8], _: Effort) -> Result<Vec<u8>, PackError> {
     Ok(ruzstd::encoding::compress_to_vec(content, ruzstd::encoding::CompressionLevel::Fastest))
 }
 
@@ -168,9 +180,9 @@ fn refuse(error: &dyn std::fmt::Display) -> PackError {
     PackError::Write(error.to_string())
 }
 
-fn file(index: &Index, data: &[u8]) -> Result<Vec<u8>, PackError> {
+fn file(index: &Index, data: &[u8], effort: Effort) -> Result<Vec<u8>, PackError> {
     let json = serde_json::to_vec(index).map_err(|error| refuse(&error))?;
-    let compressed = compress(&json)?;
+    let compressed = compress(&json, effort)?;
     let mut out = MAGIC.to_vec();
     for value in [compressed.len(), json.len()] {
         let value = u32::try_from(value).map_err(|_| refuse(&"its index is longer than 4 GiB"))?;
