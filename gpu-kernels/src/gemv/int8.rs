@@ -45,6 +45,9 @@ const ROWS: usize = 4;
 const WARPS: usize = 8;
 /// Threads of a block without that.
 pub(crate) const THREADS: u32 = 32 * WARPS as u32;
+/// From the sums of a row's lanes in shared memory to those of the next, so that those of one lane lie in other banks.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+const STRIDE: usize = 33;
 const _: () = assert!(BLOCK_ROWS as usize == ROWS * WARPS && BLOCK_ROWS == BLOCK);
 
 const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
@@ -61,8 +64,6 @@ pub(crate) mod frame {
     };
     use crate::load::{Place, Role, again, lane, sync_role};
     use warpsmith_device::shared::Shared;
-    use warpsmith_device::static_for;
-    use warpsmith_device::warp::{FULL, shuffle_xor};
 
     const THREADS_A_ROW: u32 = 32 / ROWS as u32;
 
@@ -134,27 +135,19 @@ pub(crate) mod frame {
         }
     }
 
-    /// The sums over the warp of `ROWS` numbers: lane `l` gets that of number `l / (32 / ROWS)`. For each of them the same
-    /// lanes are added in the same order.
+    /// The sum over the lanes of a row, from the first on: an order that [`tensor`](super::super::tensor) can follow.
     #[inline(always)]
-    unsafe fn sum_rows(mut v: [f32; ROWS], lane: usize) -> f32 {
-        static_for!(step in 0..5 => {
-            let (distance, n) = (16 >> step, (ROWS / 2) >> step);
-            let upper = lane & distance != 0;
-            if n > 0 {
-                static_for!(i in 0..ROWS / 2 => {
-                    if i < n {
-                        let (keep, send) = if upper { (v[n + i], v[i]) } else { (v[i], v[n + i]) };
-                        // SAFETY: all lanes of the warp are here.
-                        v[i] = keep + unsafe { shuffle_xor(FULL, send, distance as u32) };
-                    }
-                });
-            } else {
-                // SAFETY: all lanes of the warp are here.
-                v[0] += unsafe { shuffle_xor(FULL, v[0], distance as u32) };
+    unsafe fn sum_lanes(sums: Shared<f32>, row: u32) -> f32 {
+        let (mut sum, mut lane, end) = (0.0, 0, again(32) as usize);
+        while lane < end {
+            // Eight loads are on the way at once. SAFETY: the caller's promise: they were written before a barrier.
+            let eight: [f32; 8] = core::array::from_fn(|i| unsafe { sums.get(row as usize * STRIDE + lane + i) });
+            for i in 0..8 {
+                sum += eight[i];
             }
-        });
-        v[0]
+            lane += 8;
+        }
+        sum
     }
 
     /// A block's outputs, by way of `sums`.
@@ -213,15 +206,12 @@ pub(crate) mod frame {
         }
         let place = role.again();
         let thread = place.thread as usize;
-        let sum = sum_rows(acc, thread % 32);
-        // The lanes that have the sum of one row.
-        const LANES: usize = 32 / ROWS;
-        if thread % LANES == 0 {
-            sums.set(thread / LANES, sum);
+        for r in 0..ROWS {
+            sums.set((thread / 32 * ROWS + r) * STRIDE + thread % 32, acc[r]);
         }
         sync_role(role);
         if thread < 32 {
-            given.again().finish(place, role.threads() / THREADS_A_ROW, |row| unsafe { sums.get(row as usize) });
+            given.again().finish(place, role.threads() / THREADS_A_ROW, |row| unsafe { sum_lanes(sums, row) });
         }
     }
 }
@@ -260,7 +250,7 @@ macro_rules! entry {
         product! {
             /// A matrix times columns of activations of eight or 16 bits.
             $gemv $Gemv: $X, 1 of THREADS * $blocks, else THREADS, format::$F, units 0, len_of::<$bytes>,
-            $shared of 2 * BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F, $bytes>(a, sums)
+            $shared of 2 * BLOCK_ROWS as usize * STRIDE, |a, sums| frame::product::<format::$F, $bytes>(a, sums)
         }
     };
     ($($other:tt)*) => {};

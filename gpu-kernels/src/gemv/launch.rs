@@ -3,7 +3,8 @@
 use super::arguments::{Given, QuantizedGiven};
 use super::int8::*;
 use super::planes::*;
-use super::quantize::Entry;
+use super::quantize::{Entry, Many};
+use super::tensor::*;
 use super::*;
 use crate::format::{Format, Layout};
 use warpsmith_device::prelude::*;
@@ -278,7 +279,15 @@ impl<'a> Gemv<'a> {
                 match of.entry() { $($(Entry::$Gemv => launch!($Gemv),)*)* }
             };
         }
-        crate::formats!(quantized by_entry ())
+        macro_rules! by_many {
+            (($many:ident) $($F:ident { $($kind:ident: $gemm:ident $Gemm:ident $shared:ident;)* } $formats:tt)*) => {
+                match $many { $($(Many::$Gemm => launch!($Gemm),)*)* }
+            };
+        }
+        match of.many().filter(|_| columns >= tensor::FROM) {
+            Some(many) => crate::formats!(tensor by_many (many)),
+            None => crate::formats!(quantized by_entry ()),
+        }
     }
 }
 

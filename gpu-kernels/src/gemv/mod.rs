@@ -61,6 +61,7 @@ pub mod quant_format;
 mod quantize;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod quantizer;
+pub mod tensor;
 #[cfg(not(target_arch = "nvptx64"))]
 mod tuned;
 
@@ -86,8 +87,8 @@ pub const THREADS: usize = 256;
 pub const ROWS: usize = 2;
 /// Columns that a block of `gemm` takes.
 pub const COLUMNS: usize = 8;
-/// Columns that a launch of `gemm` takes.
-pub const MAX_COLUMNS: u32 = 64;
+/// Columns that a launch of several takes.
+pub const MAX_COLUMNS: u32 = 1024;
 
 /// Flag: add a residual or a bias.
 pub const ADD: u32 = 1;

@@ -3,6 +3,7 @@
 use super::int8::*;
 use super::planes::*;
 use super::quant_format::NONE;
+use super::tensor::*;
 use super::{Activations, QuantFormat};
 use crate::format::{Format, Layout};
 use warpsmith_device::prelude::*;
@@ -33,6 +34,28 @@ macro_rules! entries {
 }
 crate::formats! { quantized entries () }
 
+macro_rules! many {
+    (() $($F:ident { $($quant_format:ident: $gemm:ident $Gemm:ident $shared:ident;)* } $formats:tt)*) => {
+        /// The entry points of products with many columns of quantized activations.
+        #[derive(Clone, Copy, Debug)]
+        pub(super) enum Many { $($($Gemm,)*)* }
+
+        impl Many {
+            fn of(format: Format, quant_format: QuantFormat) -> Option<Many> {
+                match (format.layout(), quant_format) {
+                    $($((Layout::$F, QuantFormat::$quant_format) => Some(Many::$Gemm),)*)*
+                    _ => None,
+                }
+            }
+
+            fn meta(self) -> &'static KernelMeta {
+                match self { $($(Many::$Gemm => $Gemm::META,)*)* }
+            }
+        }
+    };
+}
+crate::formats! { tensor many () }
+
 /// A format whose products read quantized activations, and of which format: a pair that has an entry point.
 #[derive(Clone, Copy, Debug)]
 pub struct QuantizedProduct {
@@ -54,6 +77,16 @@ impl QuantizedProduct {
     #[must_use]
     pub fn format(self) -> Format {
         self.format
+    }
+
+    /// The product that reads [many](super::tensor::FROM) columns of them, where there is one; else it is [`kernel`](Self::kernel) too.
+    #[must_use]
+    pub fn kernel_of_many(self) -> Option<&'static KernelMeta> {
+        Some(self.many()?.meta())
+    }
+
+    pub(super) fn many(self) -> Option<Many> {
+        Many::of(self.format, self.quant_format)
     }
 
     /// What [`Quantize`] has to write.

@@ -94,6 +94,7 @@ pub(crate) struct Args {
     pub x: In<U32x4>,
     pub rows: u32,
     pub cols: u32,
+    pub columns: u32,
     pub block_units: u32,
     /// The parts of the sums of squares of the input, as [`NORM`] has them.
     pub sums: Source,
@@ -114,13 +115,12 @@ impl Args {
     pub(super) unsafe fn of<X: Element>(given: QuantizedArguments<X>) -> Args {
         // SAFETY: the caller's promise.
         let (x, sums, add) = unsafe { (given.x.buffer().cast::<U32x4>(), given.sums.buffer(), given.add.buffer()) };
-        // The grid has the columns.
-        let _ = given.columns;
         Args {
             weights: given.weights,
             x,
             rows: given.rows,
             cols: given.cols,
+            columns: given.columns,
             block_units: given.block_units,
             sums: sums.into(),
             parts: given.parts,
@@ -147,12 +147,32 @@ impl Args {
         unsafe { self.weights.from((u64::from(row) * u64::from(vectors)) as usize) }
     }
 
+    /// What the products of a column are multiplied with.
+    ///
+    /// All lanes of a warp make this call.
+    #[inline(always)]
+    pub(super) unsafe fn root(&self, column: usize) -> f32 {
+        if self.epilogue.has(NORM) {
+            // SAFETY: the caller's promise.
+            unsafe { inverse_root(self.sums, self.parts as usize, column, self.cols as usize, self.eps) }
+        } else {
+            1.0
+        }
+    }
+
     /// A block's outputs from the products of its rows of weights, [`BLOCK_ROWS`] or with [`SWIGLU`] up to twice as many; `product`
     /// gives that of a row.
     ///
     /// All lanes of the block's first warp make this call.
     #[inline(always)]
     pub(super) unsafe fn finish(&self, place: Place, block_rows: u32, product: impl Fn(u32) -> f32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.finish_with(place, block_rows, self.root(place.column as usize), product) }
+    }
+
+    /// As [`finish`](Self::finish), in any warp, for a column whose [`root`](Self::root) is known.
+    #[inline(always)]
+    pub(super) unsafe fn finish_with(&self, place: Place, block_rows: u32, root: f32, product: impl Fn(u32) -> f32) {
         let Args { epilogue, rows, quantizer, .. } = self;
         // SAFETY: the caller's promise: all lanes are here, and rows below `rows` are outputs.
         unsafe {
@@ -160,11 +180,6 @@ impl Args {
             let outputs = block_rows >> shift;
             // A power of two.
             let of = (lane << shift) & (block_rows - 1);
-            let root = if epilogue.has(NORM) {
-                inverse_root(self.sums, self.parts as usize, column, self.cols as usize, self.eps)
-            } else {
-                1.0
-            };
             let mut output = product(of) * root;
             if epilogue.has(SWIGLU) {
                 output = silu(output) * (product(of + 1) * root);

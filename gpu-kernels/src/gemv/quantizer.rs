@@ -3,7 +3,7 @@
 //! share a scale quantizes them; where no warp has, the one that brings the last elements of a group, of whatever block, does.
 
 use super::quant_format::{I8, I16, NONE, group, groups, int8, planes, planes_of};
-use crate::load::{Source, lane};
+use crate::load::{Source, again, lane};
 use warpsmith_device::{
     prelude::*,
     warp::{FULL, ballot, reduce_group, shuffle_idx, shuffle_xor},
@@ -103,14 +103,17 @@ pub unsafe fn quantize_planes(bytes: usize, bits: usize, x: impl Fn(usize) -> f3
     let mut all_minus = 0i32;
     let mut byte = 0;
     while byte < bytes {
-        let mut mine = 0;
-        for p in 0..8 {
+        let (mut mine, mut p) = (0, 0);
+        // A loop: kernels that quantize their outputs have this code too, and few of their warps run it.
+        let planes = again(8) as usize;
+        while p < planes {
             let [a, b, c, d] = codes.map(|code| ballot(FULL, code >> (8 * byte + p) & 1 != 0));
             let (even, odd) = (if t & 2 == 0 { a } else { c }, if t & 2 == 0 { b } else { d });
             let word = if t & 1 == 0 { even } else { odd };
             if lane() / 4 == p {
                 mine = word;
             }
+            p += 1;
         }
         words.set(32 * byte + lane(), mine);
         // How often the bit of this lane's plane is set in the block.

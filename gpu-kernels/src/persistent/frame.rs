@@ -399,6 +399,7 @@ impl<const QUANT: u32, const THREADS: u32> Given for Phase<'_, QUANT, THREADS> {
             x: unsafe { Awaited::from_raw(x.ptr()).buffer() },
             rows,
             cols,
+            columns: 1,
             block_units,
             sums: a.sums.into(),
             parts,

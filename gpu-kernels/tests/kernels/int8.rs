@@ -5,7 +5,7 @@ use crate::machine::{Gpu, Rng, assert_close, vector};
 use gpu_kernels::cases::{Product, Tensor};
 use gpu_kernels::format::Format;
 use gpu_kernels::gemv::{
-    ADD, NEXT, NORM, QuantFormat, Quantize, SWIGLU,
+    ADD, MAX_COLUMNS, NEXT, NORM, QuantFormat, Quantize, SWIGLU,
     int8::{GemvQ5KI8, QuantizeI8},
     quant_format::NONE,
 };
@@ -215,7 +215,7 @@ fn contracts_name_the_argument() {
     assert_eq!(argument(launch(66, 40, 2, 512, 1, 0)), "y");
     assert_eq!(argument(launch(66, 80, 5, 512, 2, 0)), "y");
     assert_eq!(argument(launch(66, 40, 3, 320, 1, 0)), "cols");
-    assert_eq!(argument(launch(66, 40, 3, 512, 65, 0)), "columns");
+    assert_eq!(argument(launch(66, 40, 3, 512, MAX_COLUMNS + 1, 0)), "columns");
     assert_eq!(argument(launch(66, 40, 3, 512, 1, NEXT)), "next_weight");
     assert_eq!(argument(launch(66, 40, 3, 512, 1, 32)), "flags");
     let norm =

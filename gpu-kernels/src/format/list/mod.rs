@@ -8,6 +8,7 @@
 //! | `embed` | the entry point of [`embed`](crate::embed): function, launch struct, shared memory |
 //! | `product` | the least blocks of `gemv` on a multiprocessor; the entry points `gemv` and `gemm` of [`gemv`](crate::gemv) |
 //! | `quantized` | the entry points of products with quantized activations: kind of activations, least blocks, entry point |
+//! | `tensor` | the entry points of [products with many columns](crate::gemv::tensor): kind of activations, entry point |
 //! | `persistent` | the entry points of [layers in one launch](crate::persistent): kind of activations, least blocks, entry point |
 //! | `budget` | what [`budget`](crate::gemv::budget) holds its products to: a family by its name, the format that is run, bits of a code, limits by activations; or why nothing |
 //! | `stored` | for each format, under the name that its [variant](super::Format) and its codec in `format/list/codecs` have (and with another one behind it, where files spell it otherwise): type id in files, weights and bytes of a block, and the binary logarithm of the units that share a scale, where the layout leaves that open |
@@ -55,6 +56,7 @@ macro_rules! formats {
                 embed { embed_f32 EmbedF32 EMBED_F32 }
                 product { 2: gemv_f32 GemvF32 GEMV_F32, gemm_f32 GemmF32 GEMM_F32 }
                 quantized { }
+                tensor { }
                 persistent { }
                 budget { none "formats without a family; 16 bits as F16, 32 are twice that" }
                 stored {
@@ -66,6 +68,7 @@ macro_rules! formats {
                 embed { embed_f16 EmbedF16 EMBED_F16 }
                 product { 2: gemv_f16 GemvF16 GEMV_F16, gemm_f16 GemmF16 GEMM_F16 }
                 quantized { }
+                tensor { }
                 persistent {
                     F32: 2, layers_f16 LayersF16 LAYERS_F16;
                 }
@@ -79,6 +82,7 @@ macro_rules! formats {
                 embed { embed_bf16 EmbedBf16 EMBED_BF16 }
                 product { 2: gemv_bf16 GemvBf16 GEMV_BF16, gemm_bf16 GemmBf16 GEMM_BF16 }
                 quantized { }
+                tensor { }
                 persistent { }
                 budget { none "formats without a family; 16 bits as F16, 32 are twice that" }
                 stored {
@@ -90,6 +94,7 @@ macro_rules! formats {
                 embed { embed_q1_0 EmbedQ10 EMBED_Q1_0 }
                 product { 3: gemv_q1_0 GemvQ10 GEMV_Q1_0, gemm_q1_0 GemmQ10 GEMM_Q1_0 }
                 quantized { PlanesI8: 4, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8; PlanesI16: 4, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16; }
+                tensor { }
                 persistent {
                     F32: 2, layers_q1_0 LayersQ10 LAYERS_Q1_0;
                     PlanesI16: 2, layers_q1_0_i16 LayersQ10I16 LAYERS_Q1_0_I16;
@@ -104,6 +109,7 @@ macro_rules! formats {
                 embed { embed_q2_0 EmbedQ20 EMBED_Q2_0 }
                 product { 3: gemv_q2_0 GemvQ20 GEMV_Q2_0, gemm_q2_0 GemmQ20 GEMM_Q2_0 }
                 quantized { PlanesQ2I8: 4, gemv_q2_0_i8 GemvQ20I8 GEMV_Q2_0_I8; PlanesQ2I16: 4, gemv_q2_0_i16 GemvQ20I16 GEMV_Q2_0_I16; }
+                tensor { }
                 persistent {
                     PlanesQ2I16: 2, layers_q2_0_i16 LayersQ20I16 LAYERS_Q2_0_I16;
                 }
@@ -127,6 +133,7 @@ macro_rules! formats {
                 embed { embed_q4_0 EmbedQ40 EMBED_Q4_0 }
                 product { 3: gemv_q4_0 GemvQ40 GEMV_Q4_0, gemm_q4_0 GemmQ40 GEMM_Q4_0 }
                 quantized { I8: 2, gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8; I16: 2, gemv_q4_0_i16 GemvQ40I16 GEMV_Q4_0_I16; }
+                tensor { I8: gemm_q4_0_i8 GemmQ40I8 GEMM_Q4_0_I8; I16: gemm_q4_0_i16 GemmQ40I16 GEMM_Q4_0_I16; }
                 persistent { }
                 budget { family "Q4_0" Q4_0, 4: Some(Int16) = 2.1; }
                 stored {
@@ -138,6 +145,7 @@ macro_rules! formats {
                 embed { embed_q4_1 EmbedQ41 EMBED_Q4_1 }
                 product { 3: gemv_q4_1 GemvQ41 GEMV_Q4_1, gemm_q4_1 GemmQ41 GEMM_Q4_1 }
                 quantized { I16: 2, gemv_q4_1_i16 GemvQ41I16 GEMV_Q4_1_I16; }
+                tensor { I16: gemm_q4_1_i16 GemmQ41I16 GEMM_Q4_1_I16; }
                 persistent { }
                 budget { none "a format without a family; as Q4_0, with an offset" }
                 stored {
@@ -149,6 +157,7 @@ macro_rules! formats {
                 embed { embed_q5_0 EmbedQ50 EMBED_Q5_0 }
                 product { 3: gemv_q5_0 GemvQ50 GEMV_Q5_0, gemm_q5_0 GemmQ50 GEMM_Q5_0 }
                 quantized { I16: 2, gemv_q5_0_i16 GemvQ50I16 GEMV_Q5_0_I16; }
+                tensor { I16: gemm_q5_0_i16 GemmQ50I16 GEMM_Q5_0_I16; }
                 persistent { }
                 budget { none "formats without a family; nearest is Q5_K" }
                 stored {
@@ -160,6 +169,7 @@ macro_rules! formats {
                 embed { embed_q5_1 EmbedQ51 EMBED_Q5_1 }
                 product { 3: gemv_q5_1 GemvQ51 GEMV_Q5_1, gemm_q5_1 GemmQ51 GEMM_Q5_1 }
                 quantized { I16: 2, gemv_q5_1_i16 GemvQ51I16 GEMV_Q5_1_I16; }
+                tensor { I16: gemm_q5_1_i16 GemmQ51I16 GEMM_Q5_1_I16; }
                 persistent { }
                 budget { none "formats without a family; nearest is Q5_K" }
                 stored {
@@ -171,6 +181,7 @@ macro_rules! formats {
                 embed { embed_q8_0 EmbedQ80 EMBED_Q8_0 }
                 product { 3: gemv_q8_0 GemvQ80 GEMV_Q8_0, gemm_q8_0 GemmQ80 GEMM_Q8_0 }
                 quantized { I8: 2, gemv_q8_0_i8 GemvQ80I8 GEMV_Q8_0_I8; I16: 2, gemv_q8_0_i16 GemvQ80I16 GEMV_Q8_0_I16; }
+                tensor { I8: gemm_q8_0_i8 GemmQ80I8 GEMM_Q8_0_I8; I16: gemm_q8_0_i16 GemmQ80I16 GEMM_Q8_0_I16; }
                 persistent {
                     F32: 2, layers_q8_0 LayersQ80 LAYERS_Q8_0;
                     I16: 2, layers_q8_0_i16 LayersQ80I16 LAYERS_Q8_0_I16;
@@ -185,6 +196,7 @@ macro_rules! formats {
                 embed { embed_q2_k EmbedQ2K EMBED_Q2_K }
                 product { 3: gemv_q2_k GemvQ2K GEMV_Q2_K, gemm_q2_k GemmQ2K GEMM_Q2_K }
                 quantized { }
+                tensor { }
                 persistent { }
                 budget { none "formats without a family; nearest is Q4_K" }
                 stored {
@@ -196,6 +208,7 @@ macro_rules! formats {
                 embed { embed_q3_k EmbedQ3K EMBED_Q3_K }
                 product { 3: gemv_q3_k GemvQ3K GEMV_Q3_K, gemm_q3_k GemmQ3K GEMM_Q3_K }
                 quantized { }
+                tensor { }
                 persistent { }
                 budget { none "formats without a family; nearest is Q4_K" }
                 stored {
@@ -207,6 +220,7 @@ macro_rules! formats {
                 embed { embed_q4_k EmbedQ4K EMBED_Q4_K }
                 product { 3: gemv_q4_k GemvQ4K GEMV_Q4_K, gemm_q4_k GemmQ4K GEMM_Q4_K }
                 quantized { I8: 2, gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8; I16: 2, gemv_q4_k_i16 GemvQ4KI16 GEMV_Q4_K_I16; }
+                tensor { I8: gemm_q4_k_i8 GemmQ4KI8 GEMM_Q4_K_I8; I16: gemm_q4_k_i16 GemmQ4KI16 GEMM_Q4_K_I16; }
                 persistent {
                     I16: 2, layers_q4_k_i16 LayersQ4KI16 LAYERS_Q4_K_I16;
                 }
@@ -220,6 +234,7 @@ macro_rules! formats {
                 embed { embed_q5_k EmbedQ5K EMBED_Q5_K }
                 product { 3: gemv_q5_k GemvQ5K GEMV_Q5_K, gemm_q5_k GemmQ5K GEMM_Q5_K }
                 quantized { I8: 1, gemv_q5_k_i8 GemvQ5KI8 GEMV_Q5_K_I8; I16: 1, gemv_q5_k_i16 GemvQ5KI16 GEMV_Q5_K_I16; }
+                tensor { I8: gemm_q5_k_i8 GemmQ5KI8 GEMM_Q5_K_I8; I16: gemm_q5_k_i16 GemmQ5KI16 GEMM_Q5_K_I16; }
                 persistent { }
                 budget { family "Q5_K" Q5_K, 5: Some(Int16) = 2.6; }
                 stored {
@@ -231,6 +246,7 @@ macro_rules! formats {
                 embed { embed_q6_k EmbedQ6K EMBED_Q6_K }
                 product { 3: gemv_q6_k GemvQ6K GEMV_Q6_K, gemm_q6_k GemmQ6K GEMM_Q6_K }
                 quantized { I8: 2, gemv_q6_k_i8 GemvQ6KI8 GEMV_Q6_K_I8; I16: 2, gemv_q6_k_i16 GemvQ6KI16 GEMV_Q6_K_I16; }
+                tensor { I8: gemm_q6_k_i8 GemmQ6KI8 GEMM_Q6_K_I8; I16: gemm_q6_k_i16 GemmQ6KI16 GEMM_Q6_K_I16; }
                 persistent { }
                 budget { family "Q6_K" Q6_K, 6: Some(Int16) = 3.1; }
                 stored {
@@ -242,6 +258,7 @@ macro_rules! formats {
                 embed { embed_iq4_nl EmbedIq4Nl EMBED_IQ4_NL }
                 product { 3: gemv_iq4_nl GemvIq4Nl GEMV_IQ4_NL, gemm_iq4_nl GemmIq4Nl GEMM_IQ4_NL }
                 quantized { I16: 2, gemv_iq4_nl_i16 GemvIq4NlI16 GEMV_IQ4_NL_I16; }
+                tensor { I16: gemm_iq4_nl_i16 GemmIq4NlI16 GEMM_IQ4_NL_I16; }
                 persistent { }
                 budget { none "formats without a family; four bits by a table" }
                 stored {
@@ -253,6 +270,7 @@ macro_rules! formats {
                 embed { embed_iq4_xs EmbedIq4Xs EMBED_IQ4_XS }
                 product { 3: gemv_iq4_xs GemvIq4Xs GEMV_IQ4_XS, gemm_iq4_xs GemmIq4Xs GEMM_IQ4_XS }
                 quantized { I16: 2, gemv_iq4_xs_i16 GemvIq4XsI16 GEMV_IQ4_XS_I16; }
+                tensor { I16: gemm_iq4_xs_i16 GemmIq4XsI16 GEMM_IQ4_XS_I16; }
                 persistent { }
                 budget { none "formats without a family; four bits by a table" }
                 stored {
@@ -264,6 +282,7 @@ macro_rules! formats {
                 embed { embed_mxfp4 EmbedMxfp4 EMBED_MXFP4 }
                 product { 3: gemv_mxfp4 GemvMxfp4 GEMV_MXFP4, gemm_mxfp4 GemmMxfp4 GEMM_MXFP4 }
                 quantized { I16: 2, gemv_mxfp4_i16 GemvMxfp4I16 GEMV_MXFP4_I16; }
+                tensor { I16: gemm_mxfp4_i16 GemmMxfp4I16 GEMM_MXFP4_I16; }
                 persistent { }
                 budget { none "formats without a family; four bits by a table" }
                 stored {
@@ -292,16 +311,16 @@ macro_rules! format_name {
 #[macro_export]
 macro_rules! formats_section {
     (stored $callback:ident $args:tt $($F:ident {
-        embed $embed:tt product $product:tt quantized $quantized:tt persistent $persistent:tt budget $budget:tt
+        embed $embed:tt product $product:tt quantized $quantized:tt tensor $tensor:tt persistent $persistent:tt budget $budget:tt
         stored { $($(#[$doc:meta])* $V:ident $($name:literal)?: $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
     })*) => { $callback! { $args $($F { $($(#[$doc])* $V: $crate::format_name!($V $($name)?), $id, $elems, $bytes, $units;)* })* } };
     ($section:ident $callback:ident $args:tt $($F:ident {
-        embed $embed:tt product $product:tt quantized $quantized:tt persistent $persistent:tt budget $budget:tt
+        embed $embed:tt product $product:tt quantized $quantized:tt tensor $tensor:tt persistent $persistent:tt budget $budget:tt
         stored { $($(#[$doc:meta])* $V:ident $($name:literal)?: $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
     })*) => {
         $crate::formats_rows! {
             $section $callback $args
-            $($F [$($V)*] embed $embed product $product quantized $quantized persistent $persistent budget $budget;)*
+            $($F [$($V)*] embed $embed product $product quantized $quantized tensor $tensor persistent $persistent budget $budget;)*
         }
     };
 }
@@ -311,13 +330,15 @@ macro_rules! formats_section {
 #[macro_export]
 macro_rules! formats_rows {
     (embed $callback:ident $args:tt $($F:ident $formats:tt
-        embed $part:tt product $p:tt quantized $c:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $part:tt product $p:tt quantized $c:tt tensor $t:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
     (product $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $part:tt quantized $c:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $e:tt product $part:tt quantized $c:tt tensor $t:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
     (quantized $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt quantized $part:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $e:tt product $p:tt quantized $part:tt tensor $t:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+    (tensor $callback:ident $args:tt $($F:ident $formats:tt
+        embed $e:tt product $p:tt quantized $c:tt tensor $part:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
     (persistent $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt quantized $c:tt persistent $part:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $e:tt product $p:tt quantized $c:tt tensor $t:tt persistent $part:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
     (budget $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt quantized $c:tt persistent $s:tt budget $part:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $e:tt product $p:tt quantized $c:tt tensor $t:tt persistent $s:tt budget $part:tt;)*) => { $callback! { $args $($F $part $formats)* } };
 }

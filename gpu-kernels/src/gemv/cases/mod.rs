@@ -6,10 +6,10 @@ mod quantized;
 
 use super::{
     ADD, Activations, NEXT, NORM, QuantFormat, budget, four_rows::GemvF16V3, int8::*, magnitudes, naive::*, planes::*,
-    reference,
+    reference, tensor::*,
 };
 use crate::cases::{
-    Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, close, refused, why,
+    Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, close, refused, same, why,
 };
 use crate::format::{Format, Layout};
 pub use multiply::{Inputs, Outputs, multiply};
@@ -43,6 +43,12 @@ macro_rules! quantized_products {
     )*)* };
 }
 
+macro_rules! tensor_products {
+    (($all:ident) $($F:ident { $($quant_format:ident: $gemm:ident $Gemm:ident $shared:ident;)* } $formats:tt)*) => { $($(
+        $all.push(Listed::new::<$Gemm<'_>>(BENCHMARK, Measured::By("gemm")).spilling(SPILLED, SPILLED_WHY));
+    )*)* };
+}
+
 impl Operation for Products {
     type Variant = (Format, Product);
 
@@ -64,6 +70,7 @@ impl Operation for Products {
             Listed::unmeasured::<QuantizeI16<'_>>(rounds),
         ]);
         crate::formats! { quantized quantized_products (all) }
+        crate::formats! { tensor tensor_products (all) }
         all
     }
 
@@ -79,6 +86,9 @@ impl Operation for Products {
     fn sizes((_, product): (Format, Product)) -> NamedSizes {
         match product {
             Product::Gemm | Product::GemmSwiglu => &[("rows", 1024), ("cols", 1024), ("columns", 8), ("flags", 0)],
+            product if product.is_many() => {
+                &[("rows", 1024), ("cols", 1024), ("columns", 64), ("flags", 0), ("quant_format", 0)]
+            }
             product if product.is_quantized() => {
                 &[("rows", 1024), ("cols", 1024), ("columns", 1), ("flags", 0), ("quant_format", 0)]
             }
@@ -111,6 +121,9 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         // A block; several; runs of two and four units a lane, and rests.
         Product::Int8 | Product::Int16 => &[1, 320, 1056, 4352],
         Product::GemvSwiglu | Product::Int8Swiglu | Product::Int16Swiglu => &[96, 1056],
+        // Fewer units than classes of them; all classes, and one of two; two units each, and three.
+        Product::GemmInt8 | Product::GemmInt16 => &[1, 320, 1056, 2144],
+        Product::GemmInt8Swiglu | Product::GemmInt16Swiglu => &[96, 1056],
         Product::Gemm => &[37, 320, 1056],
         Product::GemmSwiglu => &[96],
     };
@@ -124,6 +137,9 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         Product::Gemm | Product::GemmSwiglu => [3, 9, 2, 8][i % 4],
         Product::Int8 | Product::Int16 => [1, 3, 2][i % 3],
         Product::Int8Swiglu | Product::Int16Swiglu => [2, 1][i % 2],
+        // A tile of columns and less; a part of the tiles of both warps that share rows; all of a block.
+        Product::GemmInt8 | Product::GemmInt16 => [4, 13, 64, 8, 33, 5][i % 6],
+        Product::GemmInt8Swiglu | Product::GemmInt16Swiglu => [9, 4, 40][i % 3],
         _ => 1,
     };
     let mut all: Vec<Vec<usize>> = Vec::new();
@@ -134,6 +150,10 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     if product == Product::FourRows {
         // Several blocks of threads, also of short rows; more columns than are staged at a time.
         all.extend([vec![37, 1024, 1, 0], vec![1030, 32, 1, 0], vec![6, 4353, 1, 0]]);
+    } else if product.is_many() {
+        // Several blocks of threads, the last of which has few rows.
+        all.push(vec![131, cols(256), columns(1), flags(1)]);
+        all.push(vec![if product.swiglu() { 70 } else { 256 }, cols(64), columns(2), flags(2)]);
     } else if quant_format.is_some() && product.swiglu() {
         // Several blocks of threads.
         all.push(vec![37, cols(256), 1, flags(2)]);
@@ -146,7 +166,8 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         // Outputs of whole blocks, of one group and of several, the last of which may be of fewer.
         let rows = [32, 128, 160, 288, 384];
         let n = quant_format.map_or(0, |c| c as usize) + usize::from(product.swiglu());
-        all.extend((0..4).map(|i| vec![rows[(n + i) % 5], cols(96), 1 + (n + i) % 2, flags(n + i)]));
+        let some = |i: usize| if product.is_many() { columns(i) } else { 1 + i % 2 };
+        all.extend((0..4).map(|i| vec![rows[(n + i) % 5], cols(96), some(n + i), flags(n + i)]));
         for (i, shape) in all.iter_mut().enumerate() {
             shape.push(in_turn(n + i, shape[0]));
         }
@@ -198,6 +219,9 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
         inputs.quant_format = shape.size("quant_format")?;
     }
     let got = multiply(bench, &t, product, &inputs)?;
+    if product.is_many() {
+        alone(bench, &t, product, &inputs, &got)?;
+    }
 
     let parts = got.sums.len() / columns;
     for n in 0..columns {
@@ -234,6 +258,34 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
         let squares: f64 = y[..rows].iter().map(|y| f64::from(*y).powi(2)).sum();
         let sum: f64 = got.sums[n * parts..][..parts].iter().map(|s| f64::from(*s)).sum();
         close(&[sum as f32], &[squares], |_| 1e-5 * squares + 1e-40)?;
+    }
+    Ok(())
+}
+
+/// A column gives the same bits when it is multiplied alone, by the entry point of one column.
+fn alone<B: Bench>(bench: &mut B, t: &Tensor, product: Product, all: &Inputs, got: &Outputs) -> Outcome {
+    let rows = if product.swiglu() { t.rows / 2 } else { t.rows };
+    let parts = got.sums.len() / all.columns;
+    for n in 0..all.columns {
+        let of = |v: &[f32], count: usize| v[n * count..][..count].to_vec();
+        let one = Inputs {
+            x: all.x[n * all.x_stride..][..t.cols].to_vec(),
+            columns: 1,
+            x_stride: t.cols,
+            y_stride: rows,
+            add: all.add.as_ref().map(|(v, stride)| (v[n * stride..][..rows].to_vec(), 0)),
+            norm: all.norm.as_ref().map(|(v, eps)| (of(v, v.len() / all.columns), *eps)),
+            next: all.next.clone(),
+            quant_format: 0,
+        };
+        let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
+        let of_column = |v: &[f32]| bits(&v[n * all.y_stride..][..rows]);
+        let want = multiply(bench, t, product, &one)?;
+        same(&of_column(&got.y), &bits(&want.y))?;
+        if all.next.is_some() {
+            same(&of_column(&got.scaled), &bits(&want.scaled))?;
+            same(&bits(&of(&got.sums, parts)), &bits(&want.sums))?;
+        }
     }
     Ok(())
 }

@@ -25,6 +25,14 @@ pub enum Product {
     Int16,
     /// Activations of 16 bits, with gates and ups.
     Int16Swiglu,
+    /// With many columns of activations of 8 bits.
+    GemmInt8,
+    /// Many columns of activations of 8 bits, with gates and ups.
+    GemmInt8Swiglu,
+    /// With many columns of activations of 16 bits.
+    GemmInt16,
+    /// Many columns of activations of 16 bits, with gates and ups.
+    GemmInt16Swiglu,
     /// Several columns.
     Gemm,
     /// Several columns, with gates and ups.
@@ -43,14 +51,17 @@ impl Product {
         }
         let quantized = [Product::Int8, Product::Int16, Product::Int8Swiglu, Product::Int16Swiglu];
         all.extend(quantized.into_iter().filter(|p| p.quant_format(format).is_some()));
+        let many = [Product::GemmInt8, Product::GemmInt16, Product::GemmInt8Swiglu, Product::GemmInt16Swiglu];
+        let exists = |p: &Product| p.quantized(format).is_some_and(|q| q.kernel_of_many().is_some());
+        all.extend(many.into_iter().filter(exists));
         all
     }
 
     /// What weights are multiplied with.
     fn activations(self) -> Activations {
         match self {
-            Product::Int8 | Product::Int8Swiglu => Activations::Int8,
-            Product::Int16 | Product::Int16Swiglu => Activations::Int16,
+            Product::Int8 | Product::Int8Swiglu | Product::GemmInt8 | Product::GemmInt8Swiglu => Activations::Int8,
+            Product::Int16 | Product::Int16Swiglu | Product::GemmInt16 | Product::GemmInt16Swiglu => Activations::Int16,
             _ => Activations::F32,
         }
     }
@@ -72,7 +83,14 @@ impl Product {
 
     /// Whether it takes gates and ups.
     pub fn swiglu(self) -> bool {
-        matches!(self, Product::GemvSwiglu | Product::GemmSwiglu | Product::Int8Swiglu | Product::Int16Swiglu)
+        use Product::{GemmInt8Swiglu, GemmInt16Swiglu, GemmSwiglu, GemvSwiglu, Int8Swiglu, Int16Swiglu};
+        matches!(self, GemvSwiglu | GemmSwiglu | Int8Swiglu | Int16Swiglu | GemmInt8Swiglu | GemmInt16Swiglu)
+    }
+
+    /// Whether it takes many columns of quantized activations.
+    pub fn is_many(self) -> bool {
+        use Product::{GemmInt8, GemmInt8Swiglu, GemmInt16, GemmInt16Swiglu};
+        matches!(self, GemmInt8 | GemmInt8Swiglu | GemmInt16 | GemmInt16Swiglu)
     }
 
     /// The entry point.
@@ -82,7 +100,12 @@ impl Product {
             (Product::Naive, _) => GemvQ80V1::META,
             (Product::FourRows, _) => GemvF16V3::META,
             (Product::Gemm | Product::GemmSwiglu, _) => gemm(format.layout()),
-            (..) => self.quantized(format).map_or_else(|| gemv(format.layout()), QuantizedProduct::kernel),
+            (..) => match self.quantized(format) {
+                Some(product) => {
+                    product.kernel_of_many().filter(|_| self.is_many()).unwrap_or_else(|| product.kernel())
+                }
+                None => gemv(format.layout()),
+            },
         }
     }
 
