@@ -9,6 +9,7 @@ mod device;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
+use gpu_kernels::gemv::MAX_COLUMNS;
 use warpsmith_driver_api::software;
 use warpsmith_host::decode::{
     Activations, DecodeError, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Sequence, SequenceOptions,
@@ -18,7 +19,7 @@ use warpsmith_host::model::ModelFile;
 use warpsmith_host::reference::Reference;
 
 fn decoder(model: &Model, batch: usize, mode: Mode) -> Decoder {
-    Decoder::new(model, DecoderOptions { batch, mode, activations: Activations::F32, ..Default::default() }).unwrap()
+    Decoder::new(model, DecoderOptions { batch, mode, ..Default::default() }).unwrap()
 }
 
 fn empty(model: &Model, kv: KvType) -> Sequence {
@@ -128,8 +129,8 @@ fn a_prompt_gives_the_same_bits_however_it_is_cut() {
     let tokens: Vec<u32> = (0..150).map(|p| text(0, p, 96)).collect();
     for kv in KvType::ALL {
         let want = alone(&model, 0, 150, kv);
-        for chunk in [1, 2, 7, 64] {
-            let options = DecoderOptions { chunk, activations: Activations::F32, ..Default::default() };
+        for chunk in [1, 2, 7, 64, 150] {
+            let options = DecoderOptions { chunk, ..Default::default() };
             let mut decoder = Decoder::new(&model, options).unwrap();
             let mut s = empty(&model, kv);
             decoder.prefill(&mut s, &tokens[..40]).unwrap();
@@ -138,6 +139,29 @@ fn a_prompt_gives_the_same_bits_however_it_is_cut() {
             assert_eq!(bits(&decoder.logits(0).unwrap()), want.0[149], "{kv} chunks of {chunk}");
             let snapshot = s.snapshot().unwrap();
             assert!(snapshot.keys() == want.1 && snapshot.values() == want.2, "{kv} chunks of {chunk}");
+        }
+    }
+}
+
+/// With weights of every format and all activations that it has, whichever entry points many columns take.
+#[test]
+fn a_prompt_gives_the_bits_of_its_steps_with_weights_of_every_format() {
+    for format in Format::ALL {
+        let formats = vec![format];
+        let file = Synthetic { layers: 1, hidden: 256, feed_forward: 512, formats, ..Default::default() }.file();
+        let model = load(&file);
+        let tokens: Vec<u32> = (0..11).map(|p| text(0, p, 96)).collect();
+        for activations in Activations::ALL.into_iter().filter(|a| a.take(format)) {
+            let new =
+                |chunk| Decoder::new(&model, DecoderOptions { chunk, activations, ..Default::default() }).unwrap();
+            let (mut by_steps, mut at_once) = (new(1), new(11));
+            let (mut a, mut b) = (empty(&model, KvType::F16), empty(&model, KvType::F16));
+            by_steps.prefill(&mut a, &tokens).unwrap();
+            at_once.prefill(&mut b, &tokens).unwrap();
+            let [want, got] = [&by_steps, &at_once].map(|d| bits(&d.logits(0).unwrap()));
+            assert_eq!(got, want, "{format} with {activations}");
+            let (a, b) = (a.snapshot().unwrap(), b.snapshot().unwrap());
+            assert!(a.keys() == b.keys() && a.values() == b.values(), "{format} with {activations}");
         }
     }
 }
@@ -156,10 +180,11 @@ fn fast_prompts_lie_within_the_bounds_and_leave_the_same_cache() {
     {
         let file = m.file();
         let model = load(&file);
-        let options =
-            DecoderOptions { fast_prefill: true, chunk: 48, activations: Activations::F32, ..Default::default() };
+        // Of f32, for what attention rounds to be seen.
+        let of_f32 = DecoderOptions { activations: Activations::F32, mode: Mode::Eager, ..Default::default() };
+        let options = DecoderOptions { fast_prefill: true, chunk: 48, mode: Mode::Graph, ..of_f32 };
         let (mut fast, mut s) = (Decoder::new(&model, options).unwrap(), empty(&model, kv));
-        let (mut exact, mut same) = (decoder(&model, 1, Mode::Eager), empty(&model, kv));
+        let (mut exact, mut same) = (Decoder::new(&model, of_f32).unwrap(), empty(&model, kv));
         let tokens: Vec<u32> = (0..90).map(|p| text(0, p, m.vocab)).collect();
         let (mut fed, mut logits) = (0, vec![Vec::new(); 90]);
         for end in [1, 70, 83] {
@@ -252,9 +277,10 @@ fn what_cannot_be_in_one_step_is_refused_and_nothing_moves() {
     step!(x 1, z 2).unwrap();
     step!(y 3).unwrap();
     assert_eq!([x.tokens(), y.tokens(), z.tokens()], [&[1][..], &[3], &[2]]);
-    for (batch, chunk) in [(0, 1), (65, 1), (1, 0), (1, 65)] {
+    let most = MAX_COLUMNS as usize;
+    for (batch, chunk) in [(0, 1), (most + 1, 1), (1, 0), (1, most + 1)] {
         let e = Decoder::new(&model, DecoderOptions { batch, chunk, ..Default::default() }).unwrap_err();
-        assert!(matches!(e, DecodeError::Batch { most: 64, .. }), "{e}");
+        assert!(matches!(e, DecodeError::Batch { most: m, .. } if m == most), "{e}");
     }
 }
 

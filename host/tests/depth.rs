@@ -146,11 +146,10 @@ fn a_prompt_gives_the_logits_of_every_token() {
     let file = Synthetic { layers: 2, ..Default::default() }.file();
     let model = load(&file);
     let fed: Vec<u32> = (0..21).map(|p| token(p, 96)).collect();
-    let mut alone = Session::new(&model, exact(Mode::Eager, KvType::F16)).unwrap();
+    let mut alone = Session::new(&model, options(Mode::Eager, KvType::F16)).unwrap();
     let want: Vec<_> = fed.iter().map(|&t| feed(&mut alone, t)).collect();
     for chunk in [1, 4, 20, 64] {
-        let options =
-            DecoderOptions { chunk, prompt_logits: true, activations: Activations::F32, ..Default::default() };
+        let options = DecoderOptions { chunk, prompt_logits: true, ..Default::default() };
         let mut session = Session::new(&model, options).unwrap();
         let mut got = Vec::new();
         let next = session.prefill_each(&fed, |row| got.push(bits(&row))).unwrap();

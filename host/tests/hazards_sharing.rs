@@ -109,7 +109,7 @@ fn ox_6_ox_7_prefill_is_the_same_as_single_steps_and_decoding_goes_on_from_it() 
     let model = tiny(q4_0_path());
     let tokens: Vec<u32> = (0..20).map(|p| token(p, 256)).collect();
     for mode in [Mode::Eager, Mode::Graph] {
-        let new = || Session::new(&model, exact(mode, KvType::F16)).unwrap();
+        let new = || Session::new(&model, options(mode, KvType::F16)).unwrap();
         let (mut one, mut all) = (new(), new());
         let mut next = 0;
         for &t in &tokens {

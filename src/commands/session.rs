@@ -83,6 +83,7 @@ pub fn session(
             tuned,
             programmatic: !no_programmatic,
             persistent,
+            chunk: DecoderOptions::default().chunk.min(capacity.max(1)),
             ..Default::default()
         },
     };

@@ -6,7 +6,7 @@
 //! `x * w`, with the weight `w` of the norm that follows, and sums of squares; what reads it divides its result by the
 //! root of their mean. Where [`Activations`](gpu_kernels::gemv::Activations) other than f32 are allowed, what a projection
 //! of a decoding step reads is rounded to codes by the launch that computes it; only what no product with codes and no
-//! attention computes, such as the embedding, takes one more launch for that. Prompts read f32. A step of one column may do all layers in one launch ([`persistent`](super::persistent)). Launches may be programmatic: from
+//! attention computes, such as the embedding, takes one more launch for that. A step of one column may do all layers in one launch ([`persistent`](super::persistent)). Launches may be programmatic: from
 //! sm_90 on the blocks of each then begin while the launch before ends, ask for their weights in L2, and wait. The first of a
 //! step follows a copy and is an ordinary one. Where a file stores parts of a projection in different formats, each part is a
 //! launch, and a prompt stores its keys and values before it attends.
@@ -191,9 +191,11 @@ impl Step<'_> {
         let weight: &DeviceSlice<f32> = next.map_or(&weights.output_norm, |l| &l.attn_norm);
         let wanted = match (next, self.shape.take) {
             (Some(next), _) => choice.wanted(&next.qkv.stacks),
-            // The logits of some columns only, or none; or of a prompt, which is multiplied with f32.
-            (None, Take::None | Take::Last | Take::Logits | Take::LogitsAndLast) => None,
-            (None, Take::All) => choice.wanted(std::slice::from_ref(weights.output())),
+            // The logits of some columns only, or none.
+            (None, Take::None | Take::Last) => None,
+            (None, Take::All | Take::Logits | Take::LogitsAndLast) => {
+                choice.wanted(std::slice::from_ref(weights.output()))
+            }
         };
         let Workspace { x, y, scaled, sums, inner, quantized, sizes, .. } = &mut *self.buffers;
         let (quantized, ready, written) = quantized.pass(wanted);

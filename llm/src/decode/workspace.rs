@@ -112,7 +112,7 @@ impl<M: Memory> Workspace<M> {
             // Every launch leaves them at zero.
             counters: memory.zeros(s.counters, columns)?,
             barrier: memory.zeros(1, 1)?,
-            quantized: QuantizedActivations::new(memory, s.quantized, batch)?,
+            quantized: QuantizedActivations::new(memory, s.quantized, columns)?,
             gate_up: memory.buffer(s.gate_up, columns)?,
             inner: memory.buffer(s.inner, columns)?,
             logits: memory.buffer(s.logits, logits)?,

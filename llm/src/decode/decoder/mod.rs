@@ -14,7 +14,7 @@ use super::shape::{Shape, Take};
 use super::step::{Counted, RopeTables, Step};
 use super::workspace::Workspace;
 use super::{DecodeError, KvType, Model};
-use gpu_kernels::gemv::{Activations, MAX_COLUMNS};
+use gpu_kernels::gemv::MAX_COLUMNS;
 use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::NONE;
 use gpu_kernels::state::Column;
@@ -422,11 +422,7 @@ impl Decoder {
     }
 
     fn work(&mut self, shape: Shape) -> (Step<'_>, &Stream) {
-        // Prompts are multiplied with f32: their products take several columns at once.
         let mut choice = choice(&self.model, &self.options);
-        if shape.prompt {
-            choice.allowed = Activations::F32;
-        }
         choice.programmatic = self.programmatic();
         let step = Step {
             config: self.model.config(),

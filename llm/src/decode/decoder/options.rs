@@ -21,10 +21,10 @@ pub enum Mode {
 /// What a decoder is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoderOptions {
-    /// Most sequences in one step: 1 to 64.
+    /// Most sequences in one step: 1 to [`MAX_COLUMNS`](gpu_kernels::gemv::MAX_COLUMNS).
     pub batch: usize,
-    /// Tokens of a prompt that are fed at once: 1 to 64. What one and what several at once give is the same, bit for bit,
-    /// unless [`fast_prefill`](Self::fast_prefill) is on. It is also what steps give if their activations are f32.
+    /// Tokens of a prompt that are fed at once: 1 to [`MAX_COLUMNS`](gpu_kernels::gemv::MAX_COLUMNS). However many they are, the
+    /// results are those of a step for each token, bit for bit, unless [`fast_prefill`](Self::fast_prefill) is on.
     pub chunk: usize,
     /// Positions that steps are prepared for from the start. Where a sequence gets longer, more are prepared, which
     /// allocates; `None`: 4096, or the model's context if that is shorter.
@@ -39,8 +39,8 @@ pub struct DecoderOptions {
     /// Memory for the logits of every token of a chunk, which [`Decoder::prefill_each`](super::Decoder::prefill_each) gives;
     /// else a prompt has those of its last token alone.
     pub prompt_logits: bool,
-    /// The cheapest activations that decoding steps may multiply weights with. A matrix whose format has no kernel for them
-    /// is multiplied with the next more exact ones; prompts of several tokens are always multiplied with f32.
+    /// The cheapest activations that weights may be multiplied with, in decoding steps and in prompts. A matrix whose format has
+    /// no kernel for them is multiplied with the next more exact ones.
     pub activations: Activations,
     /// They are used only in matrices for which `warpsmith tune` found them faster on such a device
     /// ([`gpu_kernels::gemv::fastest`]); else in all whose formats have kernels for them.
@@ -63,7 +63,7 @@ impl Default for DecoderOptions {
     fn default() -> Self {
         DecoderOptions {
             batch: 1,
-            chunk: 64,
+            chunk: 512,
             positions: None,
             mode: Mode::Graph,
             capture_after: 0,
