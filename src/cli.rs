@@ -41,6 +41,8 @@ pub enum Command {
     Run(RunArgs),
     /// Talk with a model that was trained for it: a message a line, replies as they come, until the input ends (Ctrl-D).
     Chat(ChatArgs),
+    /// Time a model: tokens a second of a prompt (pp512) and of generation (tg128), as llama-bench does.
+    BenchModel(BenchModelArgs),
     /// Say what is found (toolchain, components, ptxas, driver, device), what is missing, and the fix.
     Doctor(DoctorArgs),
     /// List every kernel, of the project here or those that ship: arguments, block, shared memory; registers and spills if ptxas

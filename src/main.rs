@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         Some(Command::Watch(args)) => commands::watch::run(&args),
         Some(Command::Run(args)) => commands::run::run(&args),
         Some(Command::Chat(args)) => commands::chat::run(&args),
+        Some(Command::BenchModel(args)) => commands::bench_model::run(&args),
         Some(Command::Doctor(args)) => commands::doctor::run(&args),
         Some(Command::Kernels(args)) => commands::kernels::run(&args),
         Some(Command::Check(args)) => commands::check::run(&args),

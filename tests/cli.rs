@@ -152,6 +152,28 @@ fn shells_and_man_know_every_command() {
 }
 
 #[test]
+fn bench_model_times_prompts_and_generation_and_counts_their_work() {
+    let of =
+        |more: &[&str]| json(&[&["bench-model", "--json", "--driver", "software", "--model", MODEL], more].concat());
+    let report = of(&["-p", "4,16", "-n", "3", "-r", "2"]);
+    let tests = report["tests"].as_array().unwrap();
+    assert_eq!(tests.iter().map(|t| t["test"].as_str().unwrap()).collect::<Vec<_>>(), ["pp4", "pp16", "tg3"]);
+    for test in tests {
+        let rates: Vec<f64> = test["rates"].as_array().unwrap().iter().map(|r| r.as_f64().unwrap()).collect();
+        assert!(rates.len() == 2 && rates.iter().all(|r| *r > 0.0), "{test}");
+        let mean = test["mean"].as_f64().unwrap();
+        assert!((mean - (rates[0] + rates[1]) / 2.0).abs() < 1e-6 * mean, "{test}");
+    }
+    // A prompt's launches are shared by its tokens; a token has a step's of its own: as many as layers and ends have.
+    let launches = |i: usize| tests[i]["per_token"]["launches"].as_f64().unwrap();
+    assert!(launches(1) < launches(0) && launches(2) == (2 * 5 + 1 + 2 + 1) as f64, "{report}");
+    assert_eq!(of(&["-p", "0", "-n", "1", "-r", "1"])["tests"].as_array().unwrap().len(), 1);
+    refused(&["bench-model", "--model", MODEL, "-p", "0", "-n", "0"], 2, &["-p and -n"]);
+    refused(&["bench-model", "--model", MODEL, "-p", "100000"], 3, &["100000 tokens", "the model's context is"]);
+    refused(&["bench-model", "-r", "0"], 2, &["from 1 on"]);
+}
+
+#[test]
 fn every_command_has_json() {
     let help = stdout(&warpsmith(&["--help"]));
     let listed = help.split("Commands:").nth(1).and_then(|rest| rest.split("Options:").next()).unwrap();
@@ -163,7 +185,7 @@ fn every_command_has_json() {
         .filter_map(|line| line.split_whitespace().next())
         .filter(|name| *name != "help")
         .collect();
-    assert!(names.len() >= 13, "{help}");
+    assert!(names.len() >= 17, "{help}");
     for name in names {
         assert!(stdout(&warpsmith(&[name, "--help"])).contains("--json"), "{name}");
     }

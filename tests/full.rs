@@ -11,12 +11,13 @@ const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny-qwen3-
 
 /// What each command is run with. Those without arguments take minutes, or build a project, before they print: of them
 /// only the help is asked for, which is written by the same writer.
-const COMMANDS: [(&str, Option<&[&str]>); 16] = [
+const COMMANDS: [(&str, Option<&[&str]>); 17] = [
     ("new", None),
     ("add", None),
     ("watch", None),
     ("run", Some(&["--model", MODEL, "--tokens", "72,105", "-n", "2"])),
     ("chat", Some(&["--model", MODEL, "--template", "{dir}/template", "-n", "2"])),
+    ("bench-model", Some(&["--model", MODEL, "-p", "8", "-n", "2", "-r", "1"])),
     ("doctor", Some(&[])),
     ("kernels", Some(&["rms_norm"])),
     ("check", Some(&["swiglu"])),

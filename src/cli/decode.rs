@@ -1,4 +1,4 @@
-//! Options of the commands that decode: `run` and `chat`.
+//! Options of the commands that decode: `run`, `chat` and `bench-model`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -49,6 +49,28 @@ pub struct RunArgs {
     /// How much to compare with the f64 reference on the CPU.
     #[arg(long, value_enum, default_value_t)]
     pub verify: Verify,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `bench-model`.
+#[derive(Debug, Args)]
+pub struct BenchModelArgs {
+    #[arg(long, value_name = "M.gguf", help = model_help(" [default: models/warpsmith-2m-q8_0.gguf, which ships with the project]"))]
+    pub model: Option<PathBuf>,
+    /// Lengths of prompts, e.g. 128,512; 0: none.
+    #[arg(short, long, value_name = "N", value_delimiter = ',', num_args = 1, default_value = "512")]
+    pub prompt: Vec<usize>,
+    /// Numbers of tokens to generate, e.g. 32,128; 0: none.
+    #[arg(short = 'n', long, value_name = "N", value_delimiter = ',', num_args = 1, default_value = "128")]
+    pub generate: Vec<usize>,
+    /// How often each is timed, behind a run that is not.
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive)]
+    pub repetitions: usize,
+    /// How the model is run.
+    #[command(flatten)]
+    pub engine: EngineArgs,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,

@@ -2,6 +2,7 @@
 
 pub mod add;
 pub mod approximate;
+pub mod bench_model;
 pub mod budget;
 pub mod chat;
 pub mod check;

@@ -9,6 +9,7 @@ mod cost;
 mod every;
 pub mod families;
 mod flight;
+mod gemm;
 mod known;
 pub mod pipes;
 mod report;
@@ -80,7 +81,8 @@ fn missing(who: &str, name: &str, package: &str, variable: &str) -> Failure {
 #[cfg(test)]
 fn budgets() -> BTreeSet<(String, &'static str)> {
     let runs = attention::Run::chosen(None).into_iter().map(|r| (r.kernel(), r.family()));
-    Subject::chosen(None).iter().map(|s| (s.kernel(), s.family.name)).chain(runs).collect()
+    let many = gemm::Run::chosen(None).into_iter().map(|r| (r.kernel(), gemm::FAMILY));
+    Subject::chosen(None).iter().map(|s| (s.kernel(), s.family.name)).chain(runs).chain(many).collect()
 }
 
 /// Everything that was measured.
@@ -89,6 +91,8 @@ struct Measured {
     /// Memory on the way, at the products of models.
     flights: Vec<flight::Flight>,
     attention: Vec<attention::Cost>,
+    /// Products with many columns.
+    many: Vec<gemm::Cost>,
     /// Of every kernel, if all were assembled.
     resources: Vec<Resources>,
 }
@@ -100,8 +104,10 @@ pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
     }
     let subjects = Subject::chosen(args.filter.as_deref());
     let runs = attention::Run::chosen(args.filter.as_deref());
-    if subjects.is_empty() && runs.is_empty() {
-        let names: Vec<&str> = families::FAMILIES.iter().map(|f| f.name).chain(["attention", "prefill"]).collect();
+    let many = gemm::Run::chosen(args.filter.as_deref());
+    if subjects.is_empty() && runs.is_empty() && many.is_empty() {
+        let others = ["attention", "prefill", gemm::FAMILY];
+        let names: Vec<&str> = families::FAMILIES.iter().map(|f| f.name).chain(others).collect();
         let filter = args.filter.as_deref().unwrap_or_default();
         let text = format!(
             "no family and no kernel with a budget has `{filter}` in its name: families are {}",
@@ -110,7 +116,7 @@ pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
         return Err(Failure::usage(text));
     }
     let tools = Tools::find("budget")?;
-    let measured = measure(args, &tools, &subjects, runs)?;
+    let measured = measure(args, &tools, &subjects, (runs, many))?;
     let held = held(args, &measured);
     let whole = args.filter.is_none() && args.cols.is_none();
     // The list is of the sizes that are run unless told otherwise.
@@ -135,9 +141,10 @@ fn measure(
     args: &BudgetArgs,
     tools: &Tools,
     subjects: &[Subject],
-    runs: Vec<attention::Run>,
+    (runs, many): (Vec<attention::Run>, Vec<gemm::Run>),
 ) -> Result<Measured, Failure> {
-    let names: BTreeSet<String> = subjects.iter().map(Subject::kernel).chain(runs.iter().map(|r| r.kernel())).collect();
+    let others = runs.iter().map(|r| r.kernel()).chain(many.iter().map(|r| r.kernel()));
+    let names: BTreeSet<String> = subjects.iter().map(Subject::kernel).chain(others).collect();
     let assembled: BTreeMap<String, Arc<Assembled>> = names
         .into_par_iter()
         .map(|name| Ok((name.clone(), Arc::new(assemble_single(&name, SM, tools)?))))
@@ -152,6 +159,7 @@ fn measure(
     let costs = costs.collect::<Result<_, _>>()?;
     let flights = flight::Flight::all(args, subjects, code)?;
     let attention = runs.into_par_iter().map(|r| attention::cost(r, code(&r.kernel())?)).collect::<Result<_, _>>()?;
+    let many = many.into_par_iter().map(|r| gemm::cost(r, code(&r.kernel())?)).collect::<Result<_, _>>()?;
     let resources = match args.filter {
         Some(_) => Vec::new(),
         None => {
@@ -161,7 +169,7 @@ fn measure(
             all.map_err(|e| Failure::new(Kind::Toolchain, e.to_string()))?
         }
     };
-    Ok(Measured { costs, flights, attention, resources })
+    Ok(Measured { costs, flights, attention, many, resources })
 }
 
 /// All budgets: of a family's path at each width by the kernel that comes closest, and of every run of attention.
@@ -186,6 +194,7 @@ fn held(args: &BudgetArgs, measured: &Measured) -> Vec<known::Held> {
     all.extend(measured.flights.iter().map(flight::Flight::held));
     let attention = measured.attention.iter();
     all.extend(attention.map(|c| known::Held { budget: c.name(), kernel: c.run.kernel(), misses: c.misses() }));
+    all.extend(measured.many.iter().map(gemm::Cost::held));
     all
 }
 

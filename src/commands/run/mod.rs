@@ -23,7 +23,7 @@ use report::{EngineReport, GraphReport, KernelRow, ModelReport, Report};
 const DEFAULT_PROMPT: &str = "The woman said to him,";
 
 /// The model that ships with the project, looked for below the current folder, then where the project was built.
-fn shipped_model() -> Result<PathBuf, Failure> {
+pub fn shipped_model() -> Result<PathBuf, Failure> {
     let name = Path::new("models/warpsmith-2m-q8_0.gguf");
     let candidates = [name.to_owned(), Path::new(env!("CARGO_MANIFEST_DIR")).join(name)];
     candidates.into_iter().find(|p| p.is_file()).ok_or_else(|| {

@@ -1,0 +1,231 @@
+//! `warpsmith bench-model`: tokens a second of prompts and of generation, as `llama-bench` gives them.
+
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use warpsmith_driver_api::software;
+use warpsmith_host::decode::{DecodeError, Session};
+
+use super::run::report::{EngineReport, ModelReport};
+use super::run::shipped_model;
+use super::session::{self, Loaded, Rate};
+use crate::cli::{BenchModelArgs, defaults};
+use crate::failure::{Failure, Kind};
+use crate::output;
+use crate::table::{Align, Table};
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Test {
+    /// A prompt of so many tokens, fed at once to an empty sequence.
+    Prompt(usize),
+    /// So many tokens, fed one by one to an empty sequence, each the one that was chosen before.
+    Generation(usize),
+}
+
+impl Test {
+    fn tokens(self) -> usize {
+        match self {
+            Test::Prompt(n) | Test::Generation(n) => n,
+        }
+    }
+
+    /// As `llama-bench` has it.
+    fn name(self) -> String {
+        match self {
+            Test::Prompt(n) => format!("pp{n}"),
+            Test::Generation(n) => format!("tg{n}"),
+        }
+    }
+
+    fn run(self, session: &mut Session, tokens: &[u32]) -> Result<Rate, DecodeError> {
+        session.rollback(0)?;
+        let start = Instant::now();
+        match self {
+            Test::Prompt(n) => {
+                session.prefill(&tokens[..n])?;
+            }
+            Test::Generation(n) => {
+                let mut next = tokens.first().copied().unwrap_or_default();
+                for _ in 0..n {
+                    next = session.feed(next)?;
+                }
+            }
+        }
+        Ok(Rate::since(start, self.tokens()))
+    }
+}
+
+/// What the software driver counted for each token of a test.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Counted {
+    /// Kernel launches; a graph's nodes are launches too.
+    launches: f64,
+    /// Warp instructions times active lanes.
+    lane_instructions: f64,
+    /// Bytes that loads and stores of device memory asked for.
+    global_bytes: f64,
+}
+
+impl Counted {
+    /// Of what was launched since counters were reset.
+    fn now(tokens: usize) -> Counted {
+        let mut all = Counted { launches: 0.0, lane_instructions: 0.0, global_bytes: 0.0 };
+        for k in software::profile() {
+            all.launches += k.launches as f64;
+            all.lane_instructions += k.counters.lane_instructions as f64;
+            all.global_bytes += (k.counters.global_load_bytes + k.counters.global_store_bytes) as f64;
+        }
+        let each = |n: f64| n / tokens as f64;
+        Counted {
+            launches: each(all.launches),
+            lane_instructions: each(all.lane_instructions),
+            global_bytes: each(all.global_bytes),
+        }
+    }
+}
+
+/// A line of the report.
+#[derive(Debug, Serialize)]
+struct Row {
+    test: String,
+    tokens: usize,
+    /// Tokens a second of each repetition.
+    rates: Vec<f64>,
+    mean: f64,
+    /// Of the sample; 0 of a single repetition.
+    standard_deviation: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    per_token: Option<Counted>,
+}
+
+impl Row {
+    fn new(test: Test, rates: Vec<f64>, per_token: Option<Counted>) -> Row {
+        let n = rates.len() as f64;
+        let mean = rates.iter().sum::<f64>() / n;
+        let squares: f64 = rates.iter().map(|r| (r - mean).powi(2)).sum();
+        let standard_deviation = if rates.len() > 1 { (squares / (n - 1.0)).sqrt() } else { 0.0 };
+        Row { test: test.name(), tokens: test.tokens(), rates, mean, standard_deviation, per_token }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    engine: EngineReport,
+    model: ModelReport,
+    kv: String,
+    activations: String,
+    fast_prefill: bool,
+    repetitions: usize,
+    tests: Vec<Row>,
+}
+
+/// Runs the command.
+pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
+    let tests: Vec<Test> = (args.prompt.iter().map(|n| Test::Prompt(*n)))
+        .chain(args.generate.iter().map(|n| Test::Generation(*n)))
+        .filter(|t| t.tokens() > 0)
+        .collect();
+    let longest = tests.iter().map(|t| t.tokens()).max();
+    let longest = longest.ok_or_else(|| Failure::usage("there is nothing to time: -p and -n are both 0".to_owned()))?;
+    let loaded = Loaded::open(match &args.model {
+        Some(path) => path.clone(),
+        None => shipped_model()?,
+    })?;
+    let (context, vocab) = (loaded.file.config().context, loaded.file.config().vocab);
+    let capacity = args.engine.context.unwrap_or(longest);
+    if longest > capacity || capacity > context {
+        return Err(Failure::input(format!(
+            "{longest} tokens in a context of {capacity}: the model's context is {context} positions; ask for fewer by -p and -n"
+        )));
+    }
+    let device = session::open_device(&args.engine)?;
+    let (engine, model_report) = (EngineReport::new(&device), ModelReport::new(&loaded.path, &loaded.file));
+    if !args.json {
+        println!("engine  {engine}\nmodel   {model_report}\n");
+        output::flush();
+    }
+    let model = session::load(&device, &loaded.file, args.json)?;
+    let mut session = session::session(&model, &args.engine, &defaults(), (capacity, false))?;
+    // Any tokens: what they are changes no launch.
+    let tokens: Vec<u32> = (0..longest).map(|i| ((i * 7919 + 13) % vocab) as u32).collect();
+    // Each test runs once more than it is timed.
+    let bar = ProgressBar::new((tests.len() * (args.repetitions + 1)) as u64);
+    bar.set_style(
+        ProgressStyle::with_template("{msg}: run {pos} of {len}").unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    let mut rows = Vec::new();
+    for test in tests {
+        bar.set_message(test.name());
+        // Kernels are compiled and graphs captured before anything is timed, and that run is the one whose work is counted.
+        software::reset_profile();
+        test.run(&mut session, &tokens)?;
+        let per_token = device.is_software().then(|| Counted::now(test.tokens()));
+        let mut rates = Vec::with_capacity(args.repetitions);
+        for _ in 0..args.repetitions {
+            bar.inc(1);
+            rates.push(test.run(&mut session, &tokens)?.tokens_per_second);
+        }
+        bar.inc(1);
+        rows.push(Row::new(test, rates, per_token));
+    }
+    bar.finish_and_clear();
+    let precision = session::precision(&args.engine);
+    let report = Report {
+        engine,
+        model: model_report,
+        kv: precision.kv.to_string(),
+        activations: precision.activations.to_string(),
+        fast_prefill: precision.fast_prefill,
+        repetitions: args.repetitions,
+        tests: rows,
+    };
+    if args.json {
+        let text = serde_json::to_string_pretty(&report).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?;
+        println!("{text}");
+    } else {
+        print(&report, device.is_software());
+    }
+    Ok(())
+}
+
+fn print(report: &Report, software: bool) {
+    let mut columns = vec![("test", Align::Left), ("tokens/s", Align::Right), ("±", Align::Right)];
+    if software {
+        columns.extend(["launches/token", "lane instructions/token", "bytes/token"].map(|c| (c, Align::Right)));
+    }
+    let mut table = Table::new(columns);
+    for row in &report.tests {
+        let mut cells = vec![row.test.clone(), format!("{:.1}", row.mean), format!("{:.1}", row.standard_deviation)];
+        if let Some(c) = row.per_token {
+            cells.push(format!("{:.2}", c.launches));
+            cells.push(format!("{:.2} M", c.lane_instructions / 1e6));
+            cells.push(format!("{:.2} MB", c.global_bytes / 1e6));
+        }
+        table.row(cells);
+    }
+    print!("{table}");
+    println!(
+        "\nppN: a prompt of N tokens at once; tgN: N tokens one by one; {} repetitions; cache {}, activations {}",
+        report.repetitions, report.kv, report.activations
+    );
+    if software {
+        println!(
+            "tokens/s are this computer's: the software driver is no timing model. The counts are those of any GPU."
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_mean_and_deviation_of_its_sample() {
+        let row = Row::new(Test::Prompt(512), vec![1.0, 2.0, 3.0], None);
+        assert_eq!((row.test.as_str(), row.tokens, row.mean, row.standard_deviation), ("pp512", 512, 2.0, 1.0));
+        let single = Row::new(Test::Generation(8), vec![5.0], None);
+        assert_eq!((single.test.as_str(), single.standard_deviation), ("tg8", 0.0));
+    }
+}
