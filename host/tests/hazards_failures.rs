@@ -187,6 +187,36 @@ fn inner_memory_is_given_back() {
     assert!(d.take_deferred_error().is_none());
 }
 
+/// What is compared with free memory before anything is allocated is what is taken then.
+#[test]
+fn sequences_and_decoders_take_the_memory_that_they_are_said_to_take() {
+    alone("inner_memory_is_as_it_was_said", "64M");
+}
+
+#[test]
+#[ignore = "run by `sequences_and_decoders_take_the_memory_that_they_are_said_to_take` in a process of its own"]
+fn inner_memory_is_as_it_was_said() {
+    let d = device();
+    let model = load(&Synthetic::default().file());
+    let free = || d.memory_info().unwrap().free;
+    let before = free();
+    for kv in KvType::ALL {
+        let options = SequenceOptions { capacity: Some(9), kv, ..Default::default() };
+        let sequence = Sequence::new(&model, options).unwrap();
+        assert_eq!(Sequence::device_bytes(&model, 9, kv), Some(before - free()), "{kv}");
+        drop(sequence);
+        assert_eq!(free(), before);
+    }
+    let exact = DecoderOptions { chunk: 1, positions: Some(16), activations: Activations::F32, ..Default::default() };
+    let wide = DecoderOptions { batch: 8, prompt_logits: true, activations: Activations::Int8, ..Default::default() };
+    for options in [DecoderOptions::default(), exact, wide] {
+        let decoder = Decoder::new(&model, options).unwrap();
+        assert_eq!(Decoder::device_bytes(&model, &options), Some(before - free()), "{options:?}");
+        drop(decoder);
+        assert_eq!(free(), before);
+    }
+}
+
 /// Runs an ignored test of this file alone, on a software device with this much memory.
 fn alone(test: &str, memory: &str) {
     let out = std::process::Command::new(std::env::current_exe().unwrap())

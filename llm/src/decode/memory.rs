@@ -55,7 +55,8 @@ impl Memory for Measured {
     fn buffer<T: Element>(&self, each: usize, count: usize) -> Result<(), TooMany> {
         let elements = (each as u64).checked_mul(count as u64);
         let bytes = elements.and_then(|n| n.checked_mul(size_of::<T>() as u64)).filter(|n| *n <= u64::MAX - 511);
-        self.0.set(bytes.and_then(|n| self.0.get().checked_add(padded(n))).ok_or(TooMany)?);
+        // An empty buffer has an address of its own, and so a byte.
+        self.0.set(bytes.and_then(|n| self.0.get().checked_add(padded(n.max(1)))).ok_or(TooMany)?);
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use super::input::{Choice, Input};
 use super::persistent::Plan;
 use super::sampling::Parameters;
 use super::shape::{Shape, Take, layer_of};
-use super::weights::{LayerWeights, Weights, padded};
+use super::weights::{LayerWeights, Weights};
 use super::workspace::Workspace;
 use crate::model::{Config, RopeStyle};
 use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, step::StepArguments};
@@ -49,7 +49,7 @@ pub(super) struct RopeTables {
 impl RopeTables {
     pub fn bytes(c: &Config, positions: usize) -> Option<u64> {
         let bytes = (positions as u64).checked_mul(c.rope.dims as u64 / 2)?.checked_mul(4)?;
-        padded(bytes.checked_add(512)?).checked_mul(2)
+        bytes.max(1).checked_next_multiple_of(512)?.checked_mul(2)
     }
 
     pub fn new(stream: &Stream, model: &Model, positions: usize) -> Result<RopeTables, Error> {
