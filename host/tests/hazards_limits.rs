@@ -96,6 +96,7 @@ fn fe_11_a_prompt_longer_than_the_context_is_refused_as_a_whole() {
     assert!(matches!(e, DecodeError::ContextFull { tokens: 5, length: 0, capacity: 4, most: 64 }), "{e}");
     assert!(s.is_empty() && s.stats() == Default::default());
     s.prefill(&[1, 2, 3, 4]).unwrap();
+    assert!(!s.is_empty());
     assert!(matches!(s.prefill(&[]), Err(DecodeError::EmptyPrompt)));
     for capacity in [0, 65, usize::MAX] {
         let o = SequenceOptions { capacity: Some(capacity), ..Default::default() };
@@ -127,6 +128,9 @@ fn ox_18_logits_are_as_many_as_the_vocabulary_and_never_stale() {
     let mut s = sequence(&model, Mode::Graph);
     assert!(matches!(s.logits(), Err(DecodeError::NoLogits)));
     s.prefill(&[1, 2, 3]).unwrap();
+    assert_eq!(s.logits().unwrap().len(), 97);
+    // Nothing is forgotten, so the logits are still those of the last token.
+    s.rollback(3).unwrap();
     assert_eq!(s.logits().unwrap().len(), 97);
     s.rollback(1).unwrap();
     assert!(matches!(s.logits(), Err(DecodeError::NoLogits)));
