@@ -206,3 +206,23 @@ impl Memory {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_aside_waits_until_every_capture_has_ended() {
+        let memory = Memory::default();
+        assert!(memory.take_overdue().is_empty());
+        memory.begin_capture();
+        memory.begin_capture();
+        memory.put_aside(Dead::Memory { address: 64, tried: true });
+        assert!(memory.take_overdue().is_empty(), "two captures go on");
+        assert!(memory.end_capture().is_empty());
+        assert!(memory.take_overdue().is_empty(), "one capture goes on");
+        assert!(memory.end_capture().is_empty());
+        assert!(matches!(memory.take_overdue()[..], [Dead::Memory { address: 64, tried: true }]));
+        assert!(memory.take_overdue().is_empty(), "it is taken once");
+    }
+}

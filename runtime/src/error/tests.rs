@@ -13,6 +13,25 @@ fn a_driver_error_names_call_code_and_remedy() {
 }
 
 #[test]
+fn each_code_of_the_driver_has_the_remedy_that_is_for_it() {
+    for (code, remedy) in [
+        (3, "not initialised"),
+        (35, "stub or too old"),
+        (100, "no GPU is visible"),
+        (209, "`KernelCrate::archs`"),
+        (218, "refuses the PTX"),
+        (222, "update the GPU driver"),
+        (500, "no symbol of this name"),
+        (701, "more registers or shared memory"),
+        (900, "stream capture forbids"),
+        (908, "stream capture forbids"),
+    ] {
+        let text = Error::driver("cuAnything", code).to_string();
+        assert!(text.contains(remedy), "{code}: {text}");
+    }
+}
+
+#[test]
 fn the_root_of_a_nested_error_is_what_failed_first() {
     let inner = Error::NodeCount { nodes: 2, recorded: 3 };
     let error = Error::CaptureFailed { stage: "checking", source: Box::new(inner) };

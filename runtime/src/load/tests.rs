@@ -135,3 +135,15 @@ fn refused_code_of_the_cache_is_told_and_made_anew() {
     assert_eq!(entries(&folder), 1);
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn code_that_the_compiler_has_nothing_against_gets_no_log() {
+    let device = Device::open(0).unwrap();
+    device.inner.bind().unwrap();
+    let of = |ptx| match with_log(Error::driver("cuModuleLoadDataEx", 300), ptx) {
+        Error::Driver { detail, .. } => detail,
+        other => panic!("{other}"),
+    };
+    assert_eq!(of(PTX), None);
+    assert!(of("this is not PTX").is_some_and(|log| !log.is_empty()));
+}
