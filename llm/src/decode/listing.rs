@@ -101,3 +101,25 @@ impl Listing {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpu_kernels::norm::RmsNorm;
+    use warpsmith_device::Kernel;
+
+    #[test]
+    fn a_number_is_found_by_its_name_and_a_buffer_is_none() {
+        let value = |arg: &ArgMeta| match arg.name {
+            "cols" => ListedValue::Value(4096u32.to_le_bytes().to_vec()),
+            "eps" => ListedValue::Value(1f32.to_le_bytes().to_vec()),
+            _ => ListedValue::Buffer { address: 512, bytes: 64, access: Access::Read },
+        };
+        let arguments = RmsNorm::META.args.iter().map(|arg| (arg, value(arg))).collect();
+        let launch = ListedLaunch { kernel: RmsNorm::META, geometry: Geometry::blocks(1u32), arguments };
+        assert_eq!(
+            ["cols", "eps", "x", "rows"].map(|name| launch.number(name)),
+            [Some(4096), Some(0x3f80_0000), None, None]
+        );
+    }
+}

@@ -164,3 +164,16 @@ fn standard_deviation(values: &[f64]) -> f64 {
 fn argmax<T: PartialOrd + Copy>(values: &[T]) -> Option<usize> {
     (0..values.len()).reduce(|best, i| if values[i] > values[best] { i } else { best })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deviation_is_that_from_the_mean() {
+        assert_eq!(standard_deviation(&[99.0, 101.0, 99.0, 101.0]), 1.0);
+        assert_eq!(standard_deviation(&[-3.0, -3.0, 5.0, 5.0]), 4.0);
+        assert_eq!(standard_deviation(&[7.0]), 0.0);
+        assert_eq!(standard_deviation(&[]), 0.0);
+    }
+}

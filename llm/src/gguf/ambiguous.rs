@@ -118,3 +118,25 @@ fn plausible(blocks: &[[u8; BLOCK]], at: usize) -> bool {
     let near = scales.iter().filter(|s| **s > median / 64.0 && **s < median * 64.0).count();
     near * 10 >= scales.len() * 9
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_scale_in_ten_may_be_64_times_the_others_or_a_64th() {
+        let block = |scale: f32| {
+            let mut block = [0; BLOCK];
+            block[..2].copy_from_slice(&f16::from_f32(scale).to_le_bytes());
+            block
+        };
+        for (far, near) in [(64.0, 63.0), (1.0 / 64.0, 1.0 / 63.0)] {
+            let with = |scale: f32, count: usize| {
+                let blocks: Vec<_> = (0..20).map(|i| block(if i < count { scale } else { 1.0 })).collect();
+                plausible(&blocks, 0)
+            };
+            assert!(with(far, 2) && !with(far, 3), "{far}");
+            assert!(with(near, 3), "{near}");
+        }
+    }
+}

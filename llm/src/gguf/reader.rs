@@ -477,3 +477,46 @@ fn place(tensors: &mut [TensorInfo], data: u64, alignment: u64, file: u64) -> Re
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(tensors: u64, keys: u64) -> Vec<u8> {
+        let mut bytes = b"GGUF\x03\0\0\0".to_vec();
+        bytes.extend([tensors, keys].iter().flat_map(|n| n.to_le_bytes()));
+        bytes
+    }
+
+    fn name(name: u8) -> Vec<u8> {
+        [&1u64.to_le_bytes()[..], &[name]].concat()
+    }
+
+    /// A count is refused if and only if what is left of the file has no room for so many of the smallest entries.
+    #[test]
+    fn as_many_entries_are_read_as_the_file_has_room_for_and_no_more() {
+        let mut bytes = header(0, 3);
+        for key in *b"abc" {
+            // A value of u8, whose type is 0.
+            bytes.extend([name(key), vec![0, 0, 0, 0, 7]].concat());
+        }
+        assert_eq!(Gguf::from_bytes(bytes.clone()).unwrap().keys().count(), 3);
+        bytes.pop();
+        let refused = Gguf::from_bytes(bytes).unwrap_err();
+        assert!(matches!(refused, GgufError::Count { count: 3, most: 2, .. }), "{refused}");
+
+        let mut bytes = header(1, 0);
+        // One dimension of one element of i8, whose type is 24, at offset 0.
+        bytes.extend(
+            [name(b't'), vec![1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]].concat(),
+        );
+        // The number of keys, of eight bytes, lies between the number of tensors and this entry.
+        let (none, one) = (bytes.len() - 9, bytes.len() - 8);
+        let refused = Gguf::from_bytes(bytes[..none].to_vec()).unwrap_err();
+        assert!(matches!(refused, GgufError::Count { count: 1, most: 0, .. }), "{refused}");
+        let refused = Gguf::from_bytes(bytes[..one].to_vec()).unwrap_err();
+        assert!(matches!(refused, GgufError::Truncated { .. }), "{refused}");
+        bytes.resize(bytes.len().next_multiple_of(32) + 1, 0);
+        assert_eq!(Gguf::from_bytes(bytes).unwrap().tensors().len(), 1);
+    }
+}

@@ -102,3 +102,28 @@ pub(super) fn note_on(id: u32) -> &'static str {
         _ => " (the file is newer than this reader, or corrupt)",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_of_an_id_without_a_type_is_said() {
+        let notes = [
+            (4, "Q4_2 and Q4_3 were removed"),
+            (5, "Q4_2 and Q4_3 were removed"),
+            (31, "removed repacked type"),
+            (33, "removed repacked type"),
+            (36, "removed repacked type"),
+            (38, "removed repacked type"),
+            (43, "OxiBonsai"),
+            (44, "OxiBonsai"),
+            (45, "newer than this reader"),
+            (u32::MAX, "newer than this reader"),
+        ];
+        for (id, note) in notes {
+            assert!(TensorType::from_id(id).is_none(), "{id}");
+            assert!(note_on(id).contains(note), "{id}: {}", note_on(id));
+        }
+    }
+}

@@ -246,3 +246,18 @@ impl Raw {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_elements_that_are_left_are_within_what_the_hint_says() {
+        let mut iter = Array { element: ValueType::U16, count: 3, bytes: &[1, 0, 2, 0, 3, 0] }.iter();
+        for left in (0..=3).rev() {
+            let (least, most) = iter.size_hint();
+            assert!(least <= left && most == Some(left), "{least} to {most:?}, not {left}");
+            assert_eq!(iter.next().is_some(), left > 0);
+        }
+    }
+}

@@ -354,6 +354,38 @@ mod tests {
     }
 
     #[test]
+    fn as_many_query_heads_share_a_key_head_as_kernels_take() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/tiny-qwen3-f16.gguf");
+        let config = ModelFile::open(path).unwrap().config().clone();
+        let with = |group: u32| {
+            let config = Config { heads: 2 * group as usize, kv_heads: 2, ..config.clone() };
+            ModelFile::described(config, Format::F16, true).unwrap().check_kernels()
+        };
+        with(MAX_GROUP).unwrap();
+        let refused = with(MAX_GROUP + 1).unwrap_err().to_string();
+        assert!(refused.contains("17 query heads share a key head") && refused.contains("up to 16"), "{refused}");
+    }
+
+    #[test]
+    fn a_damaged_block_is_named_by_its_place_in_the_whole_matrix() {
+        // Of 34 bytes a block, so that the matrix is read in two pieces.
+        let (format, cols, rows) = (Format::Q8_0, 64, PIECE / 68 + 3);
+        let mut data = vec![0; rows * 68];
+        let (row, block) = (rows - 1, 2 * rows - 1);
+        data[block * 34..][..2].copy_from_slice(&[0, 0x7e]);
+        let mut w = GgufWriter::new();
+        w.tensor("m", &[cols as u64, rows as u64], TensorType::Q8_0, data).unwrap();
+        let file = Gguf::from_bytes(w.to_bytes()).unwrap();
+        let refused = validate(&file.tensor("m").unwrap(), format, rows, cols).unwrap_err();
+        let ModelError::TensorData { tensor, source: FormatError::NotFinite { block: b, row: r, first, end, .. } } =
+            refused
+        else {
+            panic!("{refused}")
+        };
+        assert_eq!((tensor.as_str(), b, r, first, end), ("m", block, row, 32, 64));
+    }
+
+    #[test]
     fn every_format_has_a_type_and_is_named() {
         let names: Vec<&str> = MATRIX_TYPES.split(", ").collect();
         let mut found = Vec::new();

@@ -87,6 +87,18 @@ mod tests {
         }
     }
 
+    /// ggml, `ggml_rope_yarn_corr_dims`: `MIN(n_dims - 1, end)`.
+    #[test]
+    fn the_last_pair_of_yarn_is_below_the_number_of_dimensions() {
+        let y = Yarn { original_context: 4096, ext_factor: 1.0, attn_factor: 1.0, beta_fast: 600.0, beta_slow: 1.0 };
+        let r = Rope { style: RopeStyle::Norm, dims: 8, base: 2.0, scale: 4.0, yarn: Some(y) };
+        // Pairs that turn 600 times and once: 8 ln(4096 / 2 pi beta) / 2 ln 2 is 0.5 and 37.4. So from 0 to 7.
+        for i in 0..4 {
+            let (share, _) = yarn(&r, &y, i);
+            assert!((share - (1.0 - i as f64 / 7.0)).abs() < 1e-12, "pair {i}: {share}");
+        }
+    }
+
     #[test]
     fn linear_scaling_divides_positions_and_freqs_divide_angles() {
         let head: Vec<f64> = (0..8).map(f64::from).collect();
