@@ -371,3 +371,27 @@ fn hazards_that_tests_are_named_after_are_in_the_book_with_those_tests() {
     );
     none(problems);
 }
+
+/// Behind each mutant: tests, with their files where those are not the mutant's, or a reason.
+#[test]
+fn tests_that_notice_mutants_exist() {
+    let page = read(&Path::new(ROOT).join("tests/mutants.md"));
+    let mut files = Vec::new();
+    ["host", "llm", "runtime"].iter().for_each(|dir| sources(&Path::new(ROOT).join(dir), &mut files));
+    let tests: String = files.iter().map(|file| read(file)).collect();
+    let (mut problems, mut named) = (Vec::new(), 0);
+    for (mutant, rest) in page.lines().filter(|row| row.starts_with("| `")).filter_map(|row| row.split_once(" | ")) {
+        for name in rest.split('`').skip(1).step_by(2) {
+            let known = match name.contains('/') {
+                true => Path::new(ROOT).join(name).exists(),
+                false => tests.contains(&format!("fn {name}(")),
+            };
+            named += 1;
+            if !known {
+                problems.push(format!("tests/mutants.md, {mutant}: no `{name}`"));
+            }
+        }
+    }
+    assert!(named > 40, "{named}");
+    none(problems);
+}
