@@ -176,4 +176,20 @@ mod tests {
         assert_eq!(standard_deviation(&[7.0]), 0.0);
         assert_eq!(standard_deviation(&[]), 0.0);
     }
+
+    #[test]
+    fn tokens_are_counted_that_the_reference_finds_far_less_likely_than_its_own() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/tiny-qwen3-f16.gguf");
+        let file = ModelFile::open(path).unwrap();
+        let (fed, precision) = ([3, 1, 4], Precision::default());
+        let mut reference = Reference::new(&file, precision.kv.into());
+        let right =
+            fed.map(|token| reference.feed(token).unwrap().logits.iter().map(|&x| x as f32).collect::<Vec<_>>());
+        let wrong = right.clone().map(|row| row.into_iter().map(|x| -x).collect::<Vec<_>>());
+        let of = |logits: [&Vec<f32>; 3]| compare(&file, precision, &fed, &logits.map(Clone::clone), |_| {}).unwrap();
+        let [a, b, c] = &right;
+        assert!(of([a, b, c]).passed());
+        assert_eq!((of([a, b, c]).wrong_tokens, of([a, &wrong[1], c]).wrong_tokens), (0, 1));
+        assert_eq!(of(wrong.each_ref()).wrong_tokens, 3);
+    }
 }

@@ -252,6 +252,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_unsigned_integer_is_read_from_every_integer_type_that_holds_one() {
+        let sevens = [
+            Value::U8(7),
+            Value::I8(7),
+            Value::U16(7),
+            Value::I16(7),
+            Value::U32(7),
+            Value::I32(7),
+            Value::U64(7),
+            Value::I64(7),
+        ];
+        assert!(sevens.iter().all(|seven| seven.as_u64() == Some(7)));
+        let others = [
+            Value::I8(-7),
+            Value::I16(-7),
+            Value::I32(-7),
+            Value::I64(-7),
+            Value::F32(7.0),
+            Value::F64(7.0),
+            Value::Bool(true),
+            Value::String("7"),
+        ];
+        assert!(others.iter().all(|other| other.as_u64().is_none()));
+    }
+
+    #[test]
     fn the_elements_that_are_left_are_within_what_the_hint_says() {
         let mut iter = Array { element: ValueType::U16, count: 3, bytes: &[1, 0, 2, 0, 3, 0] }.iter();
         for left in (0..=3).rev() {
