@@ -227,6 +227,10 @@ fn a_snapshot_continues_where_it_was_taken() {
     let mut s = sequence(&model, Mode::Graph);
     s.prefill(&PROMPT).unwrap();
     let snapshot = s.snapshot().unwrap();
+    // Of two layers, two key heads, eight positions and 64 elements of f16.
+    assert_eq!([snapshot.keys(), snapshot.values()].map(<[u8]>::len), [2 * 2 * 8 * 64 * 2; 2]);
+    assert_ne!(snapshot.keys(), snapshot.values());
+    assert!(snapshot.key_scales().is_empty() && snapshot.value_scales().is_empty());
     let want = feed(&mut s, 3);
     let mut t = Session::new(&model, SequenceOptions { capacity: Some(20), ..Default::default() }).unwrap();
     t.feed(200).unwrap();

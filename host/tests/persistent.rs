@@ -177,6 +177,7 @@ fn what_it_does_not_take_is_done_in_five_launches() {
         Decoder::new(&model, DecoderOptions { persistent: false, ..options }).unwrap(),
     );
     assert_eq!(decoder.launches_per_step(2, KvType::F16).unwrap(), five);
+    assert_eq!(decoder.persistent_launches(), 1);
     assert_eq!(decoder.launches_per_step(1, KvType::F16).unwrap(), five - 5 * decoder.persistent_layers() + 1);
     let run = |decoder: &mut Decoder| {
         let mut pair = [(); 2].map(|()| Sequence::new(&model, SequenceOptions::default()).unwrap());

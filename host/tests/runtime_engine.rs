@@ -82,6 +82,8 @@ fn two_devices_work_side_by_side_and_are_not_mixed_up() {
     let error = on_a.launch(Bump { cells: &mut of_b, n: 4, by: 1 }).unwrap_err();
     assert_eq!(foreign(error), (1, 0, "cells"));
     assert_eq!(foreign(on_b.read(&of_a).unwrap_err()), (0, 1, "from"));
+    // Nothing is touched of what is empty, wherever it lies.
+    on_a.fill(&mut of_b[2..2], 1).unwrap();
     assert_eq!(foreign(graph.launch(&on_a).unwrap_err()), (1, 0, "the graph"));
     let staging = a.pinned::<u32>(4).unwrap();
     assert_eq!(foreign(on_b.write_pinned(&staging, &mut of_b).unwrap_err()), (0, 1, "staging memory"));

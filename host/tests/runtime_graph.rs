@@ -222,6 +222,7 @@ fn a_graph_is_not_replayed_for_another_key() {
     let mut cells = stream.zeros::<u32>(4).unwrap();
     let weights = stream.upload(&[1u32]).unwrap();
     let key = GraphKey::new().with("weights", weights.id()).with("context", 512);
+    assert_eq!(key.parts(), [("weights", weights.id()), ("context", 512)]);
     let graph =
         stream.capture(|scope| scope.launch(Bump { cells: &mut cells, n: 4, by: 1 })).unwrap().with_key(key.clone());
     graph.launch_checked(&stream, &key).unwrap();

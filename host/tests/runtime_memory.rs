@@ -259,6 +259,23 @@ fn two_handles_of_one_device_share_its_memory() {
 }
 
 #[test]
+fn staging_memory_is_freed_with_its_last_owner() {
+    let (device, stream) = device();
+    if !device.is_software() {
+        return eprintln!("skipped: failures are injected into the software driver");
+    }
+    let (staging, mut cells) = (device.pinned::<u32>(4).unwrap(), stream.zeros::<u32>(4).unwrap());
+    let graph = stream.capture(|scope| scope.write_pinned(&staging, &mut cells)).unwrap();
+    let guard = software::inject_failure(Some("cuMemFreeHost"), 0, 999);
+    drop(staging);
+    assert!(!guard.fired(), "the graph has it too");
+    drop(graph);
+    assert!(guard.fired());
+    drop(guard);
+    assert_eq!(device.take_deferred_error().and_then(|error| error.code()), Some(999));
+}
+
+#[test]
 fn events_order_streams_and_have_times() {
     let (device, a) = device();
     let b = device.stream().unwrap();
