@@ -150,11 +150,11 @@ fn a_prompt_gives_the_bits_of_its_steps_with_weights_of_every_format() {
         let formats = vec![format];
         let file = Synthetic { layers: 1, hidden: 256, feed_forward: 512, formats, ..Default::default() }.file();
         let model = load(&file);
-        let tokens: Vec<u32> = (0..11).map(|p| text(0, p, 96)).collect();
+        let tokens: Vec<u32> = (0..14).map(|p| text(0, p, 96)).collect();
         for activations in Activations::ALL.into_iter().filter(|a| a.take(format)) {
             let new =
                 |chunk| Decoder::new(&model, DecoderOptions { chunk, activations, ..Default::default() }).unwrap();
-            let (mut by_steps, mut at_once) = (new(1), new(11));
+            let (mut by_steps, mut at_once) = (new(1), new(14));
             let (mut a, mut b) = (empty(&model, KvType::F16), empty(&model, KvType::F16));
             by_steps.prefill(&mut a, &tokens).unwrap();
             at_once.prefill(&mut b, &tokens).unwrap();

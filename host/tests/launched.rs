@@ -48,7 +48,7 @@ fn launched(model: &Model, kv: KvType, options: DecoderOptions) -> BTreeSet<&'st
     let mut sequence = Sequence::new(model, SequenceOptions { kv, ..Default::default() }).unwrap();
     let ((), profile) = decoder
         .profile(|decoder| {
-            let token = decoder.prefill(&mut sequence, &[1, 2, 3, 4, 5])?;
+            let token = decoder.prefill(&mut sequence, &[7; 13])?;
             decoder.step(&mut [Feed { sequence: &mut sequence, token }])?;
             decoder.feed_with_hidden(&mut sequence, token)?;
             Ok(())

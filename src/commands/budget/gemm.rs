@@ -30,7 +30,7 @@ const OF_PEAK: f64 = 0.629;
 const ROWS: usize = 128;
 const COLS: usize = 4096;
 /// Columns that are run: as many as a block has, and fewer.
-const COLUMNS: [usize; 4] = [4, 8, 16, 64];
+const COLUMNS: [usize; 4] = [12, 16, 32, 64];
 /// Bytes of memory by those that are needed.
 const TRAFFIC: f64 = 1.1;
 

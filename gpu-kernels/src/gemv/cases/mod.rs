@@ -137,9 +137,9 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         Product::Gemm | Product::GemmSwiglu => [3, 9, 2, 8][i % 4],
         Product::Int8 | Product::Int16 => [1, 3, 2][i % 3],
         Product::Int8Swiglu | Product::Int16Swiglu => [2, 1][i % 2],
-        // A tile of columns and less; a part of the tiles of both warps that share rows; all of a block.
-        Product::GemmInt8 | Product::GemmInt16 => [4, 13, 64, 8, 33, 5][i % 6],
-        Product::GemmInt8Swiglu | Product::GemmInt16Swiglu => [9, 4, 40][i % 3],
+        // Parts of the tiles of both warps that share rows; all of a block.
+        Product::GemmInt8 | Product::GemmInt16 => [12, 17, 64, 16, 33, 13][i % 6],
+        Product::GemmInt8Swiglu | Product::GemmInt16Swiglu => [13, 12, 40][i % 3],
         _ => 1,
     };
     let mut all: Vec<Vec<usize>> = Vec::new();
