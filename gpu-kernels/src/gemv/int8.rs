@@ -211,7 +211,7 @@ pub(crate) mod frame {
         }
         sync_role(role);
         if thread < 32 {
-            given.again().finish(place, role.threads() / THREADS_A_ROW, |row| unsafe { sum_lanes(sums, row) });
+            given.again().finish::<true>(place, role.threads() / THREADS_A_ROW, |row| unsafe { sum_lanes(sums, row) });
         }
     }
 }

@@ -220,7 +220,7 @@ pub(crate) mod frame {
         sync_role(role);
         let place = role.again();
         if place.thread < 32 {
-            given.again().finish(place, BLOCK_ROWS, |row| {
+            given.again().finish::<false>(place, BLOCK_ROWS, |row| {
                 let mut sum = 0.0;
                 for warp in 0..WARPS {
                     sum += unsafe { sums.get(warp * BLOCK_ROWS as usize + row as usize) };
@@ -238,7 +238,7 @@ macro_rules! quantizers {
             $planes $Planes: $X, 4, blocks of BLOCK, len_of::<$bytes>, |x, to, cols| {
                 let block = block::idx_x() as usize * WARPS + warp_index();
                 if block < (cols / BLOCK) as usize {
-                    quantize_planes($bytes, $bits, |c| x.at(c), to.cast::<U32x4>(), block);
+                    quantize_planes::<false>($bytes, $bits, |c| x.at(c), to.cast::<U32x4>(), block);
                 }
             }
         }

@@ -161,18 +161,24 @@ impl Args {
     }
 
     /// A block's outputs from the products of its rows of weights, [`BLOCK_ROWS`] or with [`SWIGLU`] up to twice as many; `product`
-    /// gives that of a row.
+    /// gives that of a row. `RARE`: what follows seldom reads planes.
     ///
     /// All lanes of the block's first warp make this call.
     #[inline(always)]
-    pub(super) unsafe fn finish(&self, place: Place, block_rows: u32, product: impl Fn(u32) -> f32) {
+    pub(super) unsafe fn finish<const RARE: bool>(&self, place: Place, block_rows: u32, product: impl Fn(u32) -> f32) {
         // SAFETY: the caller's promise.
-        unsafe { self.finish_with(place, block_rows, self.root(place.column as usize), product) }
+        unsafe { self.finish_with::<RARE>(place, block_rows, self.root(place.column as usize), product) }
     }
 
     /// As [`finish`](Self::finish), in any warp, for a column whose [`root`](Self::root) is known.
     #[inline(always)]
-    pub(super) unsafe fn finish_with(&self, place: Place, block_rows: u32, root: f32, product: impl Fn(u32) -> f32) {
+    pub(super) unsafe fn finish_with<const RARE: bool>(
+        &self,
+        place: Place,
+        block_rows: u32,
+        root: f32,
+        product: impl Fn(u32) -> f32,
+    ) {
         let Args { epilogue, rows, quantizer, .. } = self;
         // SAFETY: the caller's promise: all lanes are here, and rows below `rows` are outputs.
         unsafe {
@@ -211,7 +217,7 @@ impl Args {
                 } else {
                     let values = if epilogue.has(NEXT) { epilogue.scaled } else { epilogue.y };
                     let n = outputs.min(rows - first);
-                    quantizer.bring(values.from(column * epilogue.y_stride).into(), column, *rows, first, n);
+                    quantizer.bring::<RARE>(values.from(column * epilogue.y_stride).into(), column, *rows, first, n);
                 }
             }
         }

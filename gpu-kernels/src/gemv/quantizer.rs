@@ -77,11 +77,18 @@ pub fn last_factor(t: usize) -> i32 {
     if t == 3 { -2 } else { 2 }
 }
 
-/// A warp writes block `block` of the codes of `x`, of `bytes` bytes, for weights of `bits` bits.
+/// A warp writes block `block` of the codes of `x`, of `bytes` bytes, for weights of `bits` bits. `RARE`: few launches of the kernel do
+/// it, and it takes a loop rather than room in its code.
 ///
 /// All lanes of the warp make this call.
 #[device]
-pub unsafe fn quantize_planes(bytes: usize, bits: usize, x: impl Fn(usize) -> f32, to: Out<U32x4>, block: usize) {
+pub unsafe fn quantize_planes<const RARE: bool>(
+    bytes: usize,
+    bits: usize,
+    x: impl Fn(usize) -> f32,
+    to: Out<U32x4>,
+    block: usize,
+) {
     // Bit `b` of a word of two-bit codes: byte `b / 8`, code `b / 2 % 4` in it, and its plane's half of the unit.
     let column = match (bits, lane()) {
         (1, l) => l,
@@ -104,8 +111,7 @@ pub unsafe fn quantize_planes(bytes: usize, bits: usize, x: impl Fn(usize) -> f3
     let mut byte = 0;
     while byte < bytes {
         let (mut mine, mut p) = (0, 0);
-        // A loop: kernels that quantize their outputs have this code too, and few of their warps run it.
-        let planes = again(8) as usize;
+        let planes = if RARE { again(8) as usize } else { 8 };
         while p < planes {
             let [a, b, c, d] = codes.map(|code| ballot(FULL, code >> (8 * byte + p) & 1 != 0));
             let (even, odd) = (if t & 2 == 0 { a } else { c }, if t & 2 == 0 { b } else { d });
@@ -162,11 +168,12 @@ impl OutputQuantizer {
     }
 
     /// Elements `first` to `first + n - 1` of column `column`, all of one group, are there: the warp wrote them to `values`, or its
-    /// block before a barrier. `cols` elements are a column's, which begins where `values` does.
+    /// block before a barrier. `cols` elements are a column's, which begins where `values` does. `RARE`: planes seldom are what it
+    /// is for.
     ///
     /// All lanes of the warp make this call, and nobody brings an element twice.
     #[device]
-    pub unsafe fn bring(self, values: Source, column: usize, cols: u32, first: u32, n: u32) {
+    pub unsafe fn bring<const RARE: bool>(self, values: Source, column: usize, cols: u32, first: u32, n: u32) {
         let (size, number) = (self.group(), first / self.group());
         let whole = (cols - number * size).min(size);
         // What the lanes wrote is before the counter for lane 0, by the barrier, and so for who counts after it; and what those
@@ -191,7 +198,7 @@ impl OutputQuantizer {
         } else {
             let (bytes, bits) = planes_of(self.quant_format);
             let to = self.to.from(column * planes::len(cols, bytes) as usize);
-            quantize_planes(bytes as usize, bits as usize, |c| unsafe { values.at(c) }, to, number as usize);
+            quantize_planes::<RARE>(bytes as usize, bits as usize, |c| unsafe { values.at(c) }, to, number as usize);
         }
     }
 

@@ -254,6 +254,9 @@ pub struct Report {
     pub reference: Option<Comparison>,
 }
 
+/// Tokens of a prompt from which on its attention is worth a word.
+const LONG_PROMPT: usize = 64;
+
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Rate { tokens, seconds, tokens_per_second } = self.prompt;
@@ -262,6 +265,11 @@ impl std::fmt::Display for Report {
             writeln!(
                 f,
                 "it attended by the kernel for prompts (--fast-prefill), which rounds queries and weights to f16"
+            )?;
+        } else if tokens >= LONG_PROMPT {
+            writeln!(
+                f,
+                "it attended as single steps do, with their bits; --fast-prefill takes the kernel for prompts, on tensor cores"
             )?;
         }
         let Rate { seconds, tokens_per_second, .. } = self.generation;

@@ -217,7 +217,7 @@ unsafe fn quantize(a: &Args, quantizer: OutputQuantizer, spot: &Spot) {
     let mut group = from / size + warp_index() as u32;
     while group * size < to {
         let (first, end) = ((group * size).max(from), ((group + 1) * size).min(to));
-        quantizer.bring(y.into(), spot.column, cols, first, end - first);
+        quantizer.bring::<false>(y.into(), spot.column, cols, first, end - first);
         group += WARPS as u32;
     }
 }
