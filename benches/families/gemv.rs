@@ -35,6 +35,10 @@ enum Variant {
     /// The same of 16 bits.
     Int16,
     Columns8,
+    /// A block of columns of codes of 8 bits.
+    Columns64Int8,
+    /// The same of 16 bits.
+    Columns64Int16,
 }
 
 impl Variant {
@@ -46,19 +50,25 @@ impl Variant {
             Variant::Int8 => "i8",
             Variant::Int16 => "i16",
             Variant::Columns8 => "8 columns",
+            Variant::Columns64Int8 => "64 columns i8",
+            Variant::Columns64Int16 => "64 columns i16",
         }
     }
 
     fn activations(self) -> Activations {
         match self {
-            Variant::Int8 => Activations::Int8,
-            Variant::Int16 => Activations::Int16,
+            Variant::Int8 | Variant::Columns64Int8 => Activations::Int8,
+            Variant::Int16 | Variant::Columns64Int16 => Activations::Int16,
             _ => Activations::F32,
         }
     }
 
     fn columns(self) -> usize {
-        if self == Variant::Columns8 { 8 } else { 1 }
+        match self {
+            Variant::Columns8 => 8,
+            Variant::Columns64Int8 | Variant::Columns64Int16 => 64,
+            _ => 1,
+        }
     }
 }
 
@@ -81,6 +91,9 @@ fn variants(format: Format, layer: &str) -> Vec<Variant> {
     }
     if layer == "qkv" {
         all.push(Variant::Columns8);
+        let of = |v: &Variant| QuantizedProduct::of(format, v.activations()).and_then(QuantizedProduct::kernel_of_many);
+        let many = [Variant::Columns64Int8, Variant::Columns64Int16];
+        all.extend(many.into_iter().filter(|v| of(v).is_some()));
     }
     all
 }
@@ -162,13 +175,15 @@ fn runs(
         let weights = Rc::clone(&weights);
         let of = QuantizedProduct::of(format, variant.activations());
         // Activations are quantized by the launch before, and what is computed by the product.
-        let mut activations = bench.stream.zeros::<U32x4>(of.map_or(1, |c| c.quant_format().len(m) as usize))?;
+        let vectors = of.map_or(1, |c| columns * c.quant_format().len(m) as usize);
+        let mut activations = bench.stream.zeros::<U32x4>(vectors)?;
         if let Some(of) = of {
-            Quantize::new(of.quant_format(), &x, &mut activations, m).launch(&mut &bench.stream)?;
+            let quantize = Quantize::new(of.quant_format(), &x, &mut activations, m);
+            quantize.columns(columns as u32, m).launch(&mut &bench.stream)?;
         }
         let next = of.map(QuantizedProduct::quant_format).filter(|c| n.is_multiple_of(c.block()));
-        let quantized = bench.stream.zeros::<U32x4>(next.map_or(1, |c| c.len(n) as usize))?;
-        let group_counters = bench.stream.zeros::<u32>(quant_format::groups(n) as usize)?;
+        let quantized = bench.stream.zeros::<U32x4>(next.map_or(1, |c| columns * c.len(n) as usize))?;
+        let group_counters = bench.stream.zeros::<u32>(columns * quant_format::groups(n) as usize)?;
         let read = of.map(QuantizedProduct::quant_format);
         runs.push(Run::launches(
             (x, y, activations, quantized, group_counters),
@@ -185,11 +200,14 @@ fn runs(
                     _ => {}
                 }
                 let gemv = match of {
-                    None => Gemv::new(format, weights, n, m, x, y).columns(columns as u32, m, n),
+                    None => Gemv::new(format, weights, n, m, x, y),
                     Some(of) => Gemv::quantized(of, weights, n, m, activations, y),
                 };
-                let gemv =
-                    gemv.quantize_output(next.map(|format| OutputQuantization { format, quantized, group_counters }));
+                let gemv = gemv.columns(columns as u32, m, n).quantize_output(next.map(|format| OutputQuantization {
+                    format,
+                    quantized,
+                    group_counters,
+                }));
                 if swiglu { gemv.swiglu().launch(&mut on) } else { gemv.launch(&mut on) }
             },
             move |(_, y, ..), stream| Reference::new(format, rows, cols, swiglu, read)?.outputs(stream, &host_x, y),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser};
 use warpsmith_host::decode::KvType;
+use warpsmith_host::gpu_kernels::gemv::MAX_COLUMNS;
 
 /// Serves a GGUF model: requests are decoded together, one graph launch for a token of each.
 ///
@@ -22,8 +23,8 @@ pub struct Cli {
     /// Prompts to continue, instead of a server.
     #[arg(value_name = "PROMPT")]
     pub prompts: Vec<String>,
-    /// Requests that are decoded together, 1 to 64.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_most(1, 64))]
+    /// Requests that are decoded together, 1 to 1024.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_most(1, MAX_COLUMNS.into()))]
     pub batch: usize,
     /// Positions that a request may use [default: the model's context]
     #[arg(long, value_name = "N", value_parser = at_most(1, 1 << 30))]

@@ -14,7 +14,7 @@ use crate::queue::{Event, Failure, Reason, Request, Requests};
 /// Sizes of the engine.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Requests that are decoded together, 1 to 64.
+    /// Requests that are decoded together, from 1 on.
     pub batch: usize,
     /// Positions that a request may use; `None`: the model's context.
     pub context: Option<usize>,

@@ -197,7 +197,7 @@ impl Outputs<'_> {
     }
 }
 
-/// The contract of an entry point that takes `most` columns, or up to 64 if that is not 1.
+/// The contract of an entry point that takes one column, or [`MAX_COLUMNS`] if `most` is not 1.
 pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, given: &Seen<'_>) -> Result<(), ContractError> {
     let (norm, to) = norm_and_outputs!(given);
     let x = Columns { x: given.x, cols: given.cols, columns: given.columns, x_stride: given.x_stride };

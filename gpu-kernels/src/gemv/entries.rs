@@ -51,7 +51,7 @@ macro_rules! entries {
             $F, 1, 128, $blocks, $s1, $gemv $Gemv
         ) }
         arguments! { f32 entry (
-            /// A matrix times up to 64 vectors, eight a block.
+            /// A matrix times many vectors, eight a block.
             $F, super::COLUMNS, 32, 1, $s2, $gemm $Gemm
         ) }
     )* };

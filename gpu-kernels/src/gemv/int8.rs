@@ -45,9 +45,10 @@ const ROWS: usize = 4;
 const WARPS: usize = 8;
 /// Threads of a block without that.
 pub(crate) const THREADS: u32 = 32 * WARPS as u32;
-/// From the sums of a row's lanes in shared memory to those of the next, so that those of one lane lie in other banks.
+/// From the sums of a row's lanes in shared memory to those of the next: vectors of four, an odd number of them, so that those of
+/// neighbouring rows lie in other banks.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-const STRIDE: usize = 33;
+const STRIDE: usize = 36;
 const _: () = assert!(BLOCK_ROWS as usize == ROWS * WARPS && BLOCK_ROWS == BLOCK);
 
 const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
@@ -135,15 +136,22 @@ pub(crate) mod frame {
         }
     }
 
+    /// Where the sums of a row's lanes begin: even rows first, and four places behind them odd ones, so that those of eight rows, and
+    /// those of eight gates, are in banks of their own.
+    #[inline(always)]
+    fn place_of(row: u32, block_rows: u32) -> usize {
+        (row / 2 + row % 2 * (block_rows / 2 + 4)) as usize * STRIDE
+    }
+
     /// The sum over the lanes of a row, from the first on: an order that [`tensor`](super::super::tensor) can follow.
     #[inline(always)]
-    unsafe fn sum_lanes(sums: Shared<f32>, row: u32) -> f32 {
+    unsafe fn sum_lanes(sums: Shared<f32>, place: usize) -> f32 {
         let (mut sum, mut lane, end) = (0.0, 0, again(32) as usize);
         while lane < end {
-            // Eight loads are on the way at once. SAFETY: the caller's promise: they were written before a barrier.
-            let eight: [f32; 8] = core::array::from_fn(|i| unsafe { sums.get(row as usize * STRIDE + lane + i) });
+            // SAFETY: the caller's promise: they were written before a barrier.
+            let four = unsafe { [sums.get4(place + lane).0, sums.get4(place + lane + 4).0] };
             for i in 0..8 {
-                sum += eight[i];
+                sum += four[i / 4][i % 4];
             }
             lane += 8;
         }
@@ -206,12 +214,15 @@ pub(crate) mod frame {
         }
         let place = role.again();
         let thread = place.thread as usize;
+        let block_rows = role.threads() / THREADS_A_ROW;
         for r in 0..ROWS {
-            sums.set((thread / 32 * ROWS + r) * STRIDE + thread % 32, acc[r]);
+            let row = (thread / 32 * ROWS + r) as u32;
+            sums.set(place_of(row, block_rows) + thread % 32, acc[r]);
         }
         sync_role(role);
         if thread < 32 {
-            given.again().finish::<true>(place, role.threads() / THREADS_A_ROW, |row| unsafe { sum_lanes(sums, row) });
+            let product = |row| unsafe { sum_lanes(sums, place_of(row, block_rows)) };
+            given.again().finish::<true>(place, block_rows, product);
         }
     }
 }
@@ -250,7 +261,7 @@ macro_rules! entry {
         product! {
             /// A matrix times columns of activations of eight or 16 bits.
             $gemv $Gemv: $X, 1 of THREADS * $blocks, else THREADS, format::$F, units 0, len_of::<$bytes>,
-            $shared of 2 * BLOCK_ROWS as usize * STRIDE, |a, sums| frame::product::<format::$F, $bytes>(a, sums)
+            $shared of (2 * BLOCK_ROWS as usize + 4) * STRIDE, |a, sums| frame::product::<format::$F, $bytes>(a, sums)
         }
     };
     ($($other:tt)*) => {};

@@ -8,7 +8,7 @@
 //! | `y` | f32 `[columns, rows]`, column `n` from `n * y_stride` on |
 //! | `cols` | a multiple of the format's block; any for F32, F16 and BF16 |
 //!
-//! For each decoder there are `gemv_F` (one column) and `gemm_F` (up to 64 columns); [`Gemv`] picks the entry point. Both
+//! For each decoder there are `gemv_F` (one column) and `gemm_F` (up to 1024 columns); [`Gemv`] picks the entry point. Both
 //! can, at run time (`flags`):
 //!
 //! - [`SWIGLU`]: `y = silu(gate) * up`, where row `r` of the gates is row `r` of `weights`, and that of the ups is row
@@ -23,8 +23,8 @@
 //!   launch before. Weights and `next_weight` are then not what it writes.
 //!
 //! Beside these are variants: [`naive`], to be read first; [`four_rows`], with fewer instructions for a weight of F16; and with
-//! [`quantized`] activations [`int8`], for formats of four to eight bits, and [`planes`], for one and two; a kernel may
-//! quantize what it computes ([`quant_format`]).
+//! [`quantized`] activations [`int8`], for formats of four to eight bits, with many columns [`tensor`], and [`planes`], for one
+//! bit and two; a kernel may quantize what it computes ([`quant_format`]).
 //! [`choose`] says which activations a product takes.
 //!
 //! Products and sums are f32 with fused multiply-adds; the error stays within `1e-5 * sum |w * x|` of the exact sum.

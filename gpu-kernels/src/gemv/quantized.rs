@@ -295,7 +295,8 @@ macro_rules! product_entry {
         #[kernel(block = $most, min_blocks = $min_blocks, family = "gemv")]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($argument: $($ty)*,)*) {
-            let $memory = shared_array!($shared: [f32; $sums]);
+            // Of vectors, for what is read by four.
+            let $memory = shared_array!($shared: [F32x4; $sums / 4]).cast::<f32>();
             let $args = super::quantized::Args::of(super::arguments::QuantizedArguments { $($argument),* });
             $body
         }
