@@ -41,6 +41,8 @@ fn dumped_logits_are_one_row_per_fed_position_and_match_the_golden_ones() {
         "3",
         "--kv",
         "f32",
+        "--activations",
+        "exact",
         "--dump-logits",
         file.to_str().unwrap(),
     ]);

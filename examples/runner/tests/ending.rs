@@ -81,7 +81,7 @@ fn a_second_signal_ends_it_at_once() {
 #[test]
 fn options_that_make_no_sense_are_refused() {
     for (options, part) in [
-        (["--batch", "0"], "1..=64"),
+        (["--batch", "0"], "1..=1024"),
         (["--shutdown-timeout=-1", "-n1"], "0 to 86400"),
         (["--write-timeout", "1e99"], "0 to 86400"),
         (["--max-header", "100"], "8192"),

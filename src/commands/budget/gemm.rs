@@ -77,6 +77,11 @@ impl Run {
         subject.parse(&text).map_err(|e| Failure::usage(format!("{} with {text}: {e}", self.kernel())))
     }
 
+    /// As a budget.
+    pub fn name(self) -> String {
+        format!("{FAMILY}, {} and {} of {} columns", self.format, self.activations, self.columns)
+    }
+
     /// Multiply-adds.
     fn products(self) -> f64 {
         (ROWS * COLS * self.columns) as f64
@@ -160,13 +165,9 @@ impl Cost {
         all
     }
 
-    fn name(&self) -> String {
-        format!("{FAMILY}, {} and {} of {} columns", self.run.format, self.run.activations, self.run.columns)
-    }
-
     /// As a budget.
     pub fn held(&self) -> Held {
-        Held { budget: self.name(), kernel: self.run.kernel(), misses: self.misses() }
+        Held { budget: self.run.name(), kernel: self.run.kernel(), misses: self.misses() }
     }
 
     /// For machines.

@@ -289,6 +289,7 @@ fn what_is_listed_as_missed_is_of_budgets_that_there_are() {
     let kernels: Vec<String> = Subject::chosen(None).iter().map(Subject::kernel).collect();
     names.extend(kernels.iter().flat_map(|k| products().map(move |(m, p)| format!("{}: ", flight::name(k, m, p)))));
     names.extend(attention::Run::chosen(None).iter().map(|r| format!("{} {}: ", r.kernel(), r.shape())));
+    names.extend(gemm::Run::chosen(None).into_iter().map(|r| format!("{}: ", r.name())));
     for key in known::built_in().ok().unwrap().keys() {
         assert!(names.iter().any(|n| key.starts_with(n.as_str())), "{key}");
     }
