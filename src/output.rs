@@ -27,6 +27,13 @@ pub fn flush() {
     }
 }
 
+/// Prints a report as one JSON object.
+pub fn json(report: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(report).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?;
+    write(format_args!("{text}\n"));
+    Ok(())
+}
+
 /// Remembers an error of somebody else's writing to standard output.
 pub fn note(result: std::io::Result<()>) {
     if let Err(error) = result {

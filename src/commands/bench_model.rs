@@ -11,7 +11,7 @@ use super::run::report::{EngineReport, ModelReport};
 use super::run::shipped_model;
 use super::session::{self, Loaded, Rate};
 use crate::cli::{BenchModelArgs, defaults};
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::output;
 use crate::table::{Align, Table};
 
@@ -182,8 +182,7 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
         tests: rows,
     };
     if args.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?;
-        println!("{text}");
+        output::json(&report)?;
     } else {
         print(&report, device.is_software());
     }

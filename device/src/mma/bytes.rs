@@ -1,10 +1,13 @@
 //! Products of bytes whose sums begin with anything, and of half their depth.
 
+#[cfg(not(target_feature = "sm_80"))]
+use super::factor::{Kind, multiply};
 #[cfg(target_feature = "sm_75")]
 use core::arch::asm;
 
-/// `c + a * b` of signed bytes, 32 deep (`mma.sync.aligned.m16n8k32`); sums are exact, and wrap. Registers are laid out as [the last table](super) says. One instruction from sm_80 on, four on sm_75, and before that 32
-/// shuffles and 32 `dp4a`.
+/// `c + a * b` of signed bytes, 32 deep (`mma.sync.aligned.m16n8k32`); sums are exact, and wrap. They are a value of their own, so that
+/// none are copied that are used again. Registers are laid out as [the last table](super) says. One instruction from sm_80 on, four on
+/// sm_75, and before that 32 shuffles and 32 `dp4a`.
 ///
 /// # Safety
 /// All 32 lanes make this call together.
@@ -26,9 +29,11 @@ pub unsafe fn mma_i8(c: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
         [d0, d1, d2, d3]
     }
     #[cfg(not(target_feature = "sm_80"))]
-    // SAFETY: the caller's promise.
-    unsafe {
-        mma_i8_k16(mma_i8_k16(c, [a[0], a[1]], b[0]), [a[2], a[3]], b[1])
+    {
+        let mut sums = c.map(|sum| sum as u32);
+        // SAFETY: the caller's promise.
+        unsafe { multiply(Kind::I8, &mut sums, a, b) };
+        sums.map(|sum| sum as i32)
     }
 }
 
@@ -67,26 +72,8 @@ pub unsafe fn mma_i8_k16(c: [i32; 4], a: [u32; 2], b: u32) -> [i32; 4] {
         d
     }
     #[cfg(not(target_feature = "sm_75"))]
-    {
-        use crate::{
-            math::dp4a,
-            warp::{FULL, shuffle_idx},
-        };
-        let lane = crate::thread::lane();
-        let (row, column) = (lane & !3, (lane & 3) * 8);
-        let mut d = c;
-        for word in 0..4 {
-            // SAFETY: the caller's promise: all lanes are here.
-            let (a, b) = unsafe {
-                (
-                    [shuffle_idx(FULL, a[0], row + word), shuffle_idx(FULL, a[1], row + word)],
-                    [shuffle_idx(FULL, b, column + word), shuffle_idx(FULL, b, column + 4 + word)],
-                )
-            };
-            for i in 0..4 {
-                d[i] = dp4a(a[i / 2] as i32, b[i % 2] as i32, d[i]);
-            }
-        }
-        d
+    // SAFETY: the caller's promise.
+    unsafe {
+        mma_i8(c, [a[0], a[1], 0, 0], [b, 0])
     }
 }

@@ -3,6 +3,7 @@
 use super::cases::Product;
 use super::{Activations, choose};
 use crate::cases::{Measured, why};
+use crate::format::decode::Decode;
 use crate::format::{Format, Layout};
 use std::sync::LazyLock;
 
@@ -65,6 +66,35 @@ pub fn of(layout: Layout, activations: Activations) -> Measured {
         None => Measured::Not(without_family(layout)),
     }
 }
+
+/// The family of products with [many columns](super::tensor), by its name.
+pub const MANY: &str = "gemm";
+
+/// What products of a block of columns are held to.
+#[derive(Clone, Copy, Debug)]
+pub struct OfMany {
+    /// Issue slots a multiply-add: those that llama.cpp's kernel for many columns takes in its loop, with activations of eight bits, for
+    /// Q8_0, or for Q4_K where weights have addends.
+    pub slots: f64,
+    /// Share of the rate of `mma.sync`.
+    pub rate: f64,
+}
+
+macro_rules! many {
+    (() $($F:ident {
+        $(family $name:literal $V:ident, $bits:literal: $($Some:ident $(($A:ident))? = $limit:literal),+;)? $(none $why:literal)?
+    } $formats:tt)*) => {
+        /// Of weights of a layout; more where the layout has a family.
+        #[must_use]
+        pub fn of_many(layout: Layout) -> OfMany {
+            let (shifted, family) = match layout {
+                $(Layout::$F => (<crate::format::$F as Decode>::SHIFTED, <[&str]>::len(&[$($name)?]) == 1),)*
+            };
+            OfMany { slots: if shifted { 0.183 } else { 0.132 }, rate: if family { 0.60 } else { 0.45 } }
+        }
+    };
+}
+crate::formats! { budget many () }
 
 /// The product of one column that decoders launch for these activations.
 #[must_use]

@@ -68,33 +68,50 @@ pub(crate) mod frame {
 
     const THREADS_A_ROW: u32 = 32 / ROWS as u32;
 
+    /// What a unit of activations has beside its codes.
+    #[derive(Clone, Copy)]
+    pub struct Scale {
+        pub d: f32,
+        /// Of the halves' codes, and of both.
+        pub sums: [i32; 2],
+        pub sum: i32,
+    }
+
+    impl Scale {
+        /// That of unit `u` of `units`.
+        #[inline(always)]
+        pub unsafe fn load<const BYTES: usize>(x: In<U32x4>, units: usize, u: usize) -> Scale {
+            const { assert!(BYTES == 1 || BYTES == 2) };
+            // SAFETY: the caller's promise: the unit is one of `x`.
+            unsafe {
+                if BYTES == 1 {
+                    let U32x2([d, sums]) = x.from(2 * units).cast::<U32x2>().at(u);
+                    let sums = [sums as i16 as i32, sums as i32 >> 16];
+                    return Scale { d: f32::from_bits(d), sums, sum: sums[0] + sums[1] };
+                }
+                let U32x4([d, first, second, both]) = x.at(4 * units + u);
+                Scale { d: f32::from_bits(d), sums: [first as i32, second as i32], sum: both as i32 }
+            }
+        }
+    }
+
     /// A unit of activations.
     struct Unit<const BYTES: usize> {
         /// The highest bytes first.
         codes: [[i32; QUADS]; BYTES],
-        d: f32,
-        /// Of the halves' codes, and of both.
-        sums: [i32; 2],
-        sum: i32,
+        scale: Scale,
     }
 
     /// Activations of unit `u` of `units`.
     #[inline(always)]
     unsafe fn load<const BYTES: usize>(x: In<U32x4>, units: usize, u: usize) -> Unit<BYTES> {
-        const { assert!(BYTES == 1 || BYTES == 2) };
         // SAFETY: the caller's promise: the unit is one of `x`.
         unsafe {
             let codes = core::array::from_fn(|byte| {
                 let [a, b] = [2 * byte, 2 * byte + 1].map(|i| x.at(i * units + u).0);
                 core::array::from_fn(|q| if q < 4 { a[q] } else { b[q - 4] } as i32)
             });
-            if BYTES == 1 {
-                let U32x2([d, sums]) = x.from(2 * units).cast::<U32x2>().at(u);
-                let sums = [sums as i16 as i32, sums as i32 >> 16];
-                return Unit { codes, d: f32::from_bits(d), sums, sum: sums[0] + sums[1] };
-            }
-            let U32x4([d, first, second, both]) = x.at(4 * units + u);
-            Unit { codes, d: f32::from_bits(d), sums: [first as i32, second as i32], sum: both as i32 }
+            Unit { codes, scale: Scale::load::<BYTES>(x, units, u) }
         }
     }
 
@@ -115,23 +132,23 @@ pub(crate) mod frame {
                 let scales = F::scales(memory[r], record, u);
                 if F::SCALES == 1 {
                     // The scale last: alone it may be as large as a number can be.
-                    let dot = x.d * F::dot::<InMemory, BYTES>(&codes, 0, &x.codes, x.sum) as f32;
+                    let dot = x.scale.d * F::dot::<InMemory, BYTES>(&codes, 0, &x.codes, x.scale.sum) as f32;
                     acc[r] = math::fma(scales.scale[0], dot, acc[r]);
                     if F::SHIFTED {
-                        acc[r] = math::fma(scales.shift[0], x.d * x.sum as f32, acc[r]);
+                        acc[r] = math::fma(scales.shift[0], x.scale.d * x.scale.sum as f32, acc[r]);
                     }
                     continue;
                 }
                 let mut sum = 0.0;
                 for part in 0..2 {
-                    let of_x = x.sums[part];
+                    let of_x = x.scale.sums[part];
                     let dot = F::dot::<InMemory, BYTES>(&codes, part, &x.codes, of_x) as f32;
                     sum = if part == 0 { scales.scale[0] * dot } else { math::fma(scales.scale[part], dot, sum) };
                     if F::SHIFTED {
                         sum = math::fma(scales.shift[part], of_x as f32, sum);
                     }
                 }
-                acc[r] = math::fma(x.d, sum, acc[r]);
+                acc[r] = math::fma(x.scale.d, sum, acc[r]);
             }
         }
     }

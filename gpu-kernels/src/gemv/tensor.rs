@@ -32,7 +32,10 @@ const THREADS: u32 = 256;
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
-    use super::super::quantized::{Args, Given};
+    use super::super::{
+        int8::frame::Scale,
+        quantized::{Args, Given},
+    };
     use super::*;
     use crate::format::{
         decode::{Packed, Scales},
@@ -165,15 +168,8 @@ mod frame {
                     let at = Slot::<F, BYTES>::X + section * COLUMNS + column;
                     slot.set(at, self.x.at(section * units + u));
                 }
-                let (d, sum) = if BYTES == 1 {
-                    let U32x2([d, sums]) = self.x.from(2 * units).cast::<U32x2>().at(u);
-                    (d, (sums as i16 as i32) + (sums as i32 >> 16))
-                } else {
-                    let U32x4([d, _, _, sum]) = self.x.at(4 * units + u);
-                    (d, sum as i32)
-                };
+                let Scale { d, sum, .. } = Scale::load::<BYTES>(self.x, units, u);
                 let scales = slot.from(Slot::<F, BYTES>::SCALES).cast::<f32>();
-                let d = f32::from_bits(d);
                 if F::SHIFTED {
                     scales.set2(2 * column, F32x2([d, d * sum as f32]));
                 } else {

@@ -114,21 +114,14 @@ fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
             inputs.x[(all - 2) * x_stride + 5] = f32::NAN;
             inputs.x[(all - 4) * x_stride + 40] = f32::INFINITY;
             inputs.x[(all - 5) * x_stride + 41] = 1e30;
-            // The columns from `from` on.
-            let part = |from: usize, columns: usize| Inputs {
-                x: inputs.x[from * x_stride..(from + columns) * x_stride].to_vec(),
-                columns,
-                add: inputs.add.as_ref().map(|(v, s)| (v[from * rows..(from + columns) * rows].to_vec(), *s)),
-                norm: inputs.norm.as_ref().map(|(v, eps)| (v[from * 3..(from + columns) * 3].to_vec(), *eps)),
-                ..inputs.clone()
-            };
             // Which NaN it is may depend on who computes it.
             let bits =
                 |v: &[f32]| v.iter().map(|v| if v.is_nan() { u32::MAX } else { v.to_bits() }).collect::<Vec<_>>();
             for (one, several) in of_one_and_of_several(format, swiglu) {
-                let alone: Vec<_> = (0..all).map(|n| multiply(&mut gpu, &t, one, &part(n, 1)).unwrap()).collect();
+                let alone: Vec<_> =
+                    (0..all).map(|n| multiply(&mut gpu, &t, one, &inputs.part(n, 1, rows)).unwrap()).collect();
                 for &columns in sizes {
-                    let got = multiply(&mut gpu, &t, several, &part(all - columns, columns)).unwrap();
+                    let got = multiply(&mut gpu, &t, several, &inputs.part(all - columns, columns, rows)).unwrap();
                     for (n, want) in alone[all - columns..].iter().enumerate() {
                         let sums = got.sums.len() / columns;
                         let what = format!("{format} {several:?}, column {n} of {columns}");

@@ -317,6 +317,7 @@ pub fn print(costs: &[Cost]) {
     ]);
     for c in costs {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let [registers, local, occupancy] = c.weighed.resources();
         table.row(vec![
             c.run.family().to_owned(),
             c.run.kernel(),
@@ -328,9 +329,9 @@ pub fn print(costs: &[Cost]) {
             c.binding(),
             c.launches.to_string(),
             c.run.blocks(&c.weighed.launch).to_string(),
-            c.weighed.launch.registers.to_string(),
-            c.weighed.assembled.local.to_string(),
-            or_dash(c.weighed.occupancy().map(|o| format!("{o:.0} %"))),
+            registers,
+            local,
+            occupancy,
             or_dash(c.weighed.in_flight().map(|b| format!("{:.1} KiB", b / 1024.0))),
             c.weighed.conflicts().to_string(),
             if c.misses().is_empty() { "held" } else { "missed" }.to_owned(),

@@ -1,7 +1,7 @@
 //! What products are held to beside the issue slots of [their families](warpsmith_host::gpu_kernels::gemv::budget).
 
 use warpsmith_host::gpu_kernels::gemv::Activations;
-pub use warpsmith_host::gpu_kernels::gemv::budget::{FAMILIES, Family, product};
+pub use warpsmith_host::gpu_kernels::gemv::budget::{FAMILIES, Family, MANY, product};
 
 /// Bytes of `cols` activations; codes have a pair of f32 for each 32 of them.
 pub fn bytes(activations: Activations, cols: usize) -> usize {

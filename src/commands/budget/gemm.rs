@@ -2,15 +2,15 @@
 //! their rate that tensor cores reach there, and bytes of memory.
 //!
 //! The rate is what `mma.sync` reaches on sm_90, [`OF_PEAK`] of the data sheet's, which only `wgmma` does. With two bytes an activation
-//! takes two instructions, which count as they are. The slots are those of llama.cpp's kernel for many columns with activations of eight
-//! bits.
+//! takes two instructions, which count as they are.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use warpsmith_host::gpu_kernels::cases::{Case, Measured, Product, Subject};
 use warpsmith_host::gpu_kernels::format::Format;
-use warpsmith_host::gpu_kernels::gemv::{Activations, QuantizedProduct};
+use warpsmith_host::gpu_kernels::gemv::budget::{MANY, OfMany, of_many};
+use warpsmith_host::gpu_kernels::gemv::{Activations, QuantizedProduct, tensor};
 use warpsmith_host::gpu_kernels::list::listed;
 
 use super::families;
@@ -22,8 +22,6 @@ use super::{Assembled, profiles};
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
 
-/// As reports have it.
-pub const FAMILY: &str = "gemm";
 /// What `mma.sync` reaches of the peak of a data sheet (arXiv 2402.13499).
 const OF_PEAK: f64 = 0.629;
 /// Rows of weights and of activations that are run: a block of threads, as every other is.
@@ -47,7 +45,7 @@ impl Run {
     /// Those of a filter: of each entry point, with the first format of its layout.
     pub fn chosen(filter: Option<&str>) -> Vec<Run> {
         let held: Vec<&str> =
-            listed().iter().filter(|k| matches!(k.budget, Measured::By(FAMILY))).map(|k| k.meta.name).collect();
+            listed().iter().filter(|k| matches!(k.budget, Measured::By(MANY))).map(|k| k.meta.name).collect();
         let mut all: Vec<Run> = Vec::new();
         for format in Format::ALL {
             for (activations, product) in
@@ -61,7 +59,7 @@ impl Run {
                 all.extend(COLUMNS.map(|columns| Run { format, activations, product, columns }));
             }
         }
-        let named = |r: &Run, f: &str| FAMILY.contains(&f.to_lowercase()) || r.kernel().contains(f);
+        let named = |r: &Run, f: &str| MANY.contains(&f.to_lowercase()) || r.kernel().contains(f);
         all.retain(|r| filter.is_none_or(|f| named(r, f)));
         all
     }
@@ -79,7 +77,7 @@ impl Run {
 
     /// As a budget.
     pub fn name(self) -> String {
-        format!("{FAMILY}, {} and {} of {} columns", self.format, self.activations, self.columns)
+        format!("{MANY}, {} and {} of {} columns", self.format, self.activations, self.columns)
     }
 
     /// Multiply-adds.
@@ -87,12 +85,9 @@ impl Run {
         (ROWS * COLS * self.columns) as f64
     }
 
-    /// Issue slots a multiply-add, and the share of tensor cores' rate, that a full block is held to.
-    fn budget(self) -> Option<(f64, f64)> {
-        let shifted = matches!(self.format, Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K);
-        let common = matches!(self.format, Format::Q8_0 | Format::Q4_0 | Format::Q4_K | Format::Q6_K);
-        let rate = if common { 0.60 } else { 0.45 };
-        (self.columns == 64).then_some((if shifted { 0.183 } else { 0.132 }, rate))
+    /// What a full block is held to.
+    fn budget(self) -> Option<OfMany> {
+        (self.columns == tensor::COLUMNS as usize).then(|| of_many(self.format.layout()))
     }
 }
 
@@ -146,7 +141,7 @@ impl Cost {
 
     fn misses(&self) -> Vec<Miss> {
         let mut all = self.weighed.misses();
-        if let Some((slots, rate)) = self.run.budget() {
+        if let Some(OfMany { slots, rate }) = self.run.budget() {
             if self.slots() > slots {
                 let text =
                     format!("{:.3} issue slots a product, budget {slots}; {} binds", self.slots(), self.binding());
@@ -205,17 +200,18 @@ pub fn print(costs: &[Cost]) {
         ("", Align::Left),
     ]);
     for c in costs {
+        let [registers, local, occupancy] = c.weighed.resources();
         table.row(vec![
-            FAMILY.to_owned(),
+            MANY.to_owned(),
             c.run.kernel(),
             c.run.columns.to_string(),
             format!("{:.3}", c.slots()),
             format!("{:.3}", c.per_product(c.weighed.slots.kernel)),
             format!("{:.0} %", 100.0 * c.rate()),
             c.binding(),
-            c.weighed.launch.registers.to_string(),
-            c.weighed.assembled.local.to_string(),
-            c.weighed.occupancy().map_or_else(|| "-".to_owned(), |o| format!("{o:.0} %")),
+            registers,
+            local,
+            occupancy,
             format!("{:.3}", c.traffic()),
             c.weighed.conflicts().to_string(),
             if c.misses().is_empty() { "held" } else { "missed" }.to_owned(),

@@ -81,7 +81,7 @@ fn missing(who: &str, name: &str, package: &str, variable: &str) -> Failure {
 #[cfg(test)]
 fn budgets() -> BTreeSet<(String, &'static str)> {
     let runs = attention::Run::chosen(None).into_iter().map(|r| (r.kernel(), r.family()));
-    let many = gemm::Run::chosen(None).into_iter().map(|r| (r.kernel(), gemm::FAMILY));
+    let many = gemm::Run::chosen(None).into_iter().map(|r| (r.kernel(), families::MANY));
     Subject::chosen(None).iter().map(|s| (s.kernel(), s.family.name)).chain(runs).chain(many).collect()
 }
 
@@ -106,7 +106,7 @@ pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
     let runs = attention::Run::chosen(args.filter.as_deref());
     let many = gemm::Run::chosen(args.filter.as_deref());
     if subjects.is_empty() && runs.is_empty() && many.is_empty() {
-        let others = ["attention", "prefill", gemm::FAMILY];
+        let others = ["attention", "prefill", families::MANY];
         let names: Vec<&str> = families::FAMILIES.iter().map(|f| f.name).chain(others).collect();
         let filter = args.filter.as_deref().unwrap_or_default();
         let text = format!(

@@ -111,6 +111,7 @@ fn weights(costs: &[Cost], tools: &Tools) {
     ]);
     for c in costs {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let [registers, local, occupancy] = c.weighed.resources();
         table.row(vec![
             c.family.name.to_owned(),
             c.kernel.clone(),
@@ -122,9 +123,9 @@ fn weights(costs: &[Cost], tools: &Tools) {
             format!("{:.2}", c.kernel_slots()),
             format!("{:.2}", c.counted_slots()),
             c.binding(),
-            c.weighed.launch.registers.to_string(),
-            c.weighed.assembled.local.to_string(),
-            or_dash(c.weighed.occupancy().map(|o| format!("{o:.0} %"))),
+            registers,
+            local,
+            occupancy,
             format!("{:.3}", c.traffic()),
             c.weighed.conflicts().to_string(),
             or_dash(c.wide().map(|w| format!("{:.0} %", 100.0 * w))),

@@ -59,6 +59,12 @@ impl Weighed {
         self.launch.occupancy().map(|o| o.percent())
     }
 
+    /// Registers, local memory and occupancy, as tables have them.
+    pub fn resources(&self) -> [String; 3] {
+        let occupancy = self.occupancy().map_or_else(|| "-".to_owned(), |o| format!("{o:.0} %"));
+        [self.launch.registers.to_string(), self.assembled.local.to_string(), occupancy]
+    }
+
     /// What binds, in words, with slots in the unit that `per` makes of them.
     pub fn binding(work: Option<&Work>, per: impl Fn(f64) -> f64) -> String {
         let Some(work) = work else { return "no loop".to_owned() };

@@ -142,10 +142,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let blockers = probes.iter().filter(needed).count();
     let report = Report { probes, ok: blockers == 0 };
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&report).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?
-        );
+        crate::output::json(&report)?;
     } else {
         let width = report.probes.iter().map(|p| p.name.len()).max().unwrap_or(0);
         let mut heading = "";

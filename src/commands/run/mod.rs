@@ -264,8 +264,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         reference,
     };
     if args.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|e| Failure::new(Kind::Operation, e.to_string()))?;
-        println!("{text}");
+        output::json(&report)?;
     } else {
         print!("{report}");
     }

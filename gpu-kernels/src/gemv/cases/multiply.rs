@@ -46,6 +46,24 @@ impl Inputs {
     pub fn one(x: &[f32], rows: usize) -> Inputs {
         Inputs { x: x.to_vec(), columns: 1, x_stride: x.len(), y_stride: rows, ..Inputs::default() }
     }
+
+    /// `columns` of the columns, from `from` on, for a product of `rows` outputs.
+    #[must_use]
+    pub fn part(&self, from: usize, columns: usize, rows: usize) -> Inputs {
+        let of = |v: &[f32], stride: usize| v[from * stride..][..columns * stride].to_vec();
+        // What all columns share has stride 0.
+        let add = |(v, stride): &(Vec<f32>, usize)| match stride {
+            0 => (v[..rows].to_vec(), 0),
+            stride => (of(v, *stride), *stride),
+        };
+        Inputs {
+            x: of(&self.x, self.x_stride),
+            columns,
+            add: self.add.as_ref().map(add),
+            norm: self.norm.as_ref().map(|(v, eps)| (of(v, v.len() / self.columns), *eps)),
+            ..self.clone()
+        }
+    }
 }
 
 /// Launches a product with a tensor; what is not written shows as NaN.
