@@ -41,3 +41,8 @@ fn checked() {
 fn schedule() {
     run("05_schedule");
 }
+
+#[test]
+fn drafts() {
+    run("06_drafts");
+}

@@ -157,7 +157,7 @@ fn fe_10_rz_4_a_failed_capture_leaves_stream_and_sequence_usable() {
 /// FE-18: what sequences and models take is given back. Other tests use the device too: a process of its own.
 #[test]
 fn fe_18_memory_is_given_back() {
-    alone("inner_memory_is_given_back", "64M");
+    in_its_own_process("inner_memory_is_given_back", "64M");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn inner_memory_is_given_back() {
 /// What is compared with free memory before anything is allocated is what is taken then.
 #[test]
 fn sequences_and_decoders_take_the_memory_that_they_are_said_to_take() {
-    alone("inner_memory_is_as_it_was_said", "64M");
+    in_its_own_process("inner_memory_is_as_it_was_said", "64M");
 }
 
 #[test]
@@ -215,17 +215,6 @@ fn inner_memory_is_as_it_was_said() {
         drop(decoder);
         assert_eq!(free(), before);
     }
-}
-
-/// Runs an ignored test of this file alone, on a software device with this much memory.
-fn alone(test: &str, memory: &str) {
-    let out = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--ignored", "--nocapture"])
-        .envs([("WARPSMITH_DRIVER", "software"), ("WARPSMITH_MEMORY", memory)])
-        .output()
-        .unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success() && text.contains("1 passed"), "{text}");
 }
 
 #[test]
@@ -299,7 +288,7 @@ fn every_call_may_fail<T, R: PartialEq + std::fmt::Debug>(
 /// Other tests use the device too: a process of its own, where memory can be counted.
 #[test]
 fn every_driver_call_of_loading_and_resizing_may_fail() {
-    alone("inner_loading_and_resizing", "64M");
+    in_its_own_process("inner_loading_and_resizing", "64M");
 }
 
 #[test]
@@ -383,7 +372,7 @@ fn a_context_that_does_not_fit_into_memory_is_refused_with_the_sizes() {
 
 #[test]
 fn a_model_that_does_not_fit_into_memory_is_refused_with_the_sizes() {
-    alone("inner_small_device", "1M");
+    in_its_own_process("inner_small_device", "1M");
 }
 
 #[test]

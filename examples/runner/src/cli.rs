@@ -29,9 +29,12 @@ pub struct Cli {
     /// Positions that a request may use [default: the model's context]
     #[arg(long, value_name = "N", value_parser = at_most(1, 1 << 30))]
     pub context: Option<usize>,
-    /// Tokens of a prompt that are fed between two steps of the others.
+    /// Tokens of prompts in a step, beside those of the requests that are decoded.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_most(1, 1 << 30))]
     pub prefill: usize,
+    /// Guesses of the next tokens of each request that a step verifies, where its text repeats itself: the same tokens in fewer steps.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = at_most(0, 32))]
+    pub draft: usize,
     /// Type of the KV cache.
     #[arg(long, default_value_t, value_parser = PossibleValuesParser::new(KvType::ALL.map(KvType::name)).try_map(|kv| kv.parse::<KvType>()))]
     pub kv: KvType,

@@ -1,13 +1,16 @@
 //! Continuous batching: a thread that owns the decoder, and a queue of requests.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 use warpsmith_host::decode::{
-    DecodeError, Decoder, DecoderOptions, Feed, KvType, Model, Sampling, Sequence, SequenceOptions,
+    DecodeError, Decoder, DecoderOptions, KvType, Model, Part, Predict, Sampling, Sequence, SequenceOptions,
 };
+use warpsmith_host::gpu_kernels::gemv::MAX_COLUMNS;
 
+use crate::draft::by_lookup;
 use crate::metrics::Metrics;
 use crate::queue::{Event, Failure, Reason, Request, Requests};
 
@@ -18,8 +21,10 @@ pub struct Options {
     pub batch: usize,
     /// Positions that a request may use; `None`: the model's context.
     pub context: Option<usize>,
-    /// Tokens of a prompt that are fed between two steps, at least one.
+    /// Tokens of prompts in a step, at least one.
     pub prefill: usize,
+    /// Guesses of a request's next tokens that a step verifies; 0: none are made.
+    pub draft: usize,
     /// How keys and values are stored.
     pub kv: KvType,
     /// The tokens that end a text.
@@ -38,30 +43,32 @@ struct Job {
     reply: UnboundedSender<Event>,
     since: Instant,
     sampling: Sampling,
-    /// What is fed before it takes part in steps.
-    prompt: Vec<u32>,
-    /// Tokens that were delivered.
-    delivered: usize,
-    /// Tokens that were generated since it was admitted. One that was set aside generates the first ones again, which are the same to
-    /// the bit: by steps, not as a prompt, whose products are others.
-    generated: usize,
-    /// Tokens to be delivered yet.
+    /// The prompt, and then what was generated.
+    tokens: Vec<u32>,
+    /// Tokens of the prompt.
+    prompt: usize,
+    /// Tokens to be generated yet.
     left: usize,
     /// Positions that it needs in all.
     capacity: usize,
 }
 
-/// A job whose prompt is being fed.
-struct Filling {
+/// A job that takes part in steps: as many of its tokens as its sequence has are fed.
+struct Active {
     job: Job,
     sequence: Sequence,
 }
 
-/// A job that takes part in steps.
-struct Active {
-    job: Job,
-    sequence: Sequence,
-    next: u32,
+impl Active {
+    /// The tokens that are to be fed: the last that was generated, or the rest of what it begins with.
+    fn rest(&self) -> &[u32] {
+        self.job.tokens.get(self.sequence.len()..).unwrap_or_default()
+    }
+
+    /// Whether the next step generates a token, whatever else is in it.
+    fn decodes(&self) -> bool {
+        self.rest().len() == 1
+    }
 }
 
 struct Engine<'a> {
@@ -72,7 +79,7 @@ struct Engine<'a> {
     /// Device memory that there is for sequences.
     room: u64,
     waiting: VecDeque<(Job, Option<tokio::sync::OwnedSemaphorePermit>)>,
-    filling: Option<Filling>,
+    /// Those that take part in steps, in the order of their admission.
     active: Vec<Active>,
     /// There was no memory for a sequence, and none has ended since.
     full: bool,
@@ -102,14 +109,16 @@ pub fn serve(model: &Model, options: &Options, requests: &mut Requests, metrics:
 
 impl<'a> Engine<'a> {
     fn new(model: &'a Model, options: &'a Options, metrics: &'a Metrics) -> Result<Engine<'a>, DecodeError> {
-        let decoder = Decoder::new(model, DecoderOptions { batch: options.batch, ..Default::default() })?;
+        let drafts = options.draft * options.batch;
+        let chunk = (options.prefill.saturating_add(options.batch + drafts)).min(MAX_COLUMNS as usize);
+        let decoder = Decoder::new(model, DecoderOptions { batch: options.batch, drafts, chunk, ..Default::default() })?;
         let room = model.device().memory_info()?.free;
         let (waiting, active) = (VecDeque::new(), Vec::new());
-        Ok(Engine { model, options, metrics, decoder, room, waiting, filling: None, active, full: false })
+        Ok(Engine { model, options, metrics, decoder, room, waiting, active, full: false })
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.filling.is_none() && self.active.is_empty()
+        self.waiting.is_empty() && self.active.is_empty()
     }
 
     /// Takes note of a request, or refuses it.
@@ -120,8 +129,8 @@ impl<'a> Engine<'a> {
         // The last token that is generated is not fed.
         let capacity = length.saturating_add(prompt.max_tokens.saturating_sub(1)).min(most);
         let left = prompt.max_tokens.min((capacity + 1).saturating_sub(length));
-        let (prompt, sampling) = (prompt.tokens, prompt.sampling);
-        let job = Job { reply, since, sampling, prompt, delivered: 0, generated: 0, left, capacity };
+        let (tokens, sampling) = (prompt.tokens, prompt.sampling);
+        let job = Job { reply, since, sampling, tokens, prompt: length, left, capacity };
         let needed = Sequence::device_bytes(self.model, capacity, self.options.kv);
         if length == 0 || left == 0 {
             let text = format!(
@@ -141,14 +150,13 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A part of a prompt and a step. Requests join and leave between two of them.
+    /// A step. Requests join and leave between two of them.
     fn turn(&mut self) -> Result<(), DecodeError> {
         self.dismiss();
         self.admit()?;
-        self.fill()?;
         self.step()?;
         self.metrics.queued.set(self.waiting.len() as i64);
-        self.metrics.sequences.set((self.active.len() + usize::from(self.filling.is_some())) as i64);
+        self.metrics.sequences.set(self.active.len() as i64);
         Ok(())
     }
 
@@ -163,81 +171,80 @@ impl<'a> Engine<'a> {
             listened
         };
         self.waiting.retain(|(job, _)| stays(job));
-        let before = self.active.len() + usize::from(self.filling.is_some());
-        self.filling = self.filling.take().filter(|f| stays(&f.job));
+        let before = self.active.len();
         self.active.retain(|a| stays(&a.job));
-        self.full &= self.active.len() + usize::from(self.filling.is_some()) == before;
+        self.full &= self.active.len() == before;
     }
 
-    /// Makes room for the next request. Where the device has none, it waits until another one has ended.
+    /// Makes room for requests that wait. Where the device has none, they wait until another one has ended.
     fn admit(&mut self) -> Result<(), DecodeError> {
-        let alone = self.active.is_empty();
-        if self.filling.is_some() || self.active.len() >= self.options.batch || (self.full && !alone) {
-            return Ok(());
-        }
-        let Some((job, place)) = self.waiting.pop_front() else { return Ok(()) };
-        let options = SequenceOptions { capacity: Some(job.capacity), kv: self.options.kv, sampling: job.sampling };
-        match Sequence::new(self.model, options) {
-            Ok(sequence) => self.filling = Some(Filling { job, sequence }),
-            Err(error) if no_memory(&error) && !alone => {
-                self.full = true;
-                self.waiting.push_front((job, place));
+        while self.active.len() < self.options.batch && (!self.full || self.active.is_empty()) {
+            let alone = self.active.is_empty();
+            let Some((job, place)) = self.waiting.pop_front() else { return Ok(()) };
+            let options = SequenceOptions { capacity: Some(job.capacity), kv: self.options.kv, sampling: job.sampling };
+            match Sequence::new(self.model, options) {
+                Ok(sequence) => self.active.push(Active { job, sequence }),
+                Err(error) if no_memory(&error) && !alone => {
+                    self.full = true;
+                    self.waiting.push_front((job, place));
+                }
+                Err(error) => self.failed(job, error)?,
             }
-            Err(error) => return self.failed(job, error),
         }
         Ok(())
     }
 
-    /// Feeds a part of a prompt, so that those who wait for a prompt do not stop those who are served.
-    fn fill(&mut self) -> Result<(), DecodeError> {
-        let Some(Filling { job, mut sequence }) = self.filling.take() else { return Ok(()) };
-        let rest = job.prompt.get(sequence.len()..).unwrap_or_default();
-        let part = rest.get(..self.options.prefill).unwrap_or(rest);
-        let start = Instant::now();
-        match self.decoder.prefill(&mut sequence, part) {
-            Ok(next) => {
-                self.metrics.prompt_tokens.inc_by(part.len() as u64);
-                self.metrics.prompt_seconds.inc_by(start.elapsed().as_secs_f64());
-                if sequence.len() < job.prompt.len() {
-                    self.filling = Some(Filling { job, sequence });
-                } else {
-                    if job.delivered == 0 {
-                        self.metrics.first_token(job.since);
-                    }
-                    let active = self.deliver(Active { job, sequence, next });
-                    self.active.extend(active);
-                }
-                Ok(())
+    /// The tokens that each of the active feeds: what it generated last, with guesses of what follows, or a part of its prompt. None
+    /// where the step is full.
+    fn shares(&self) -> Vec<Vec<u32>> {
+        // Who is served goes on, however long the prompts of others are.
+        let decoding = self.active.iter().filter(|a| a.decodes()).count();
+        let mut free = self.decoder.most_tokens().saturating_sub(decoding);
+        let mut prompts = self.options.prefill.min(free);
+        let share = |a: &Active| {
+            let rest = a.rest();
+            if a.decodes() {
+                // The token that follows the last guess is the last to be generated, at most.
+                let most = self.options.draft.min(a.job.left - 1).min(free);
+                let guesses = by_lookup(&a.job.tokens, most);
+                free -= guesses.len();
+                return [rest, guesses].concat();
             }
-            Err(error) if no_memory(&error) && !self.active.is_empty() => {
-                self.set_aside(job);
-                Ok(())
-            }
-            Err(error) => self.failed(job, error),
-        }
+            let part = &rest[..rest.len().min(prompts).min(free)];
+            (prompts, free) = (prompts - part.len(), free - part.len());
+            part.to_vec()
+        };
+        self.active.iter().map(share).collect()
     }
 
-    /// One token for everybody.
+    /// A step of all that are active: a token or several of those that are decoded, and parts of prompts.
     fn step(&mut self) -> Result<(), DecodeError> {
         while !self.active.is_empty() {
-            let mut feeds: Vec<Feed<'_>> =
-                self.active.iter_mut().map(|a| Feed { token: a.next, sequence: &mut a.sequence }).collect();
+            let shares = self.shares();
+            let mut places = Vec::new();
+            let mut parts = Vec::new();
+            for (place, (a, tokens)) in self.active.iter_mut().zip(&shares).enumerate() {
+                if tokens.is_empty() {
+                    continue;
+                }
+                let predict = match tokens.len().cmp(&a.rest().len()) {
+                    Ordering::Less => Predict::Nothing,
+                    Ordering::Equal => Predict::Next,
+                    Ordering::Greater => Predict::Each,
+                };
+                places.push((place, predict));
+                parts.push(Part { sequence: &mut a.sequence, tokens, predict });
+            }
             let start = Instant::now();
-            let result = self.decoder.step(&mut feeds).map(<[u32]>::to_vec);
+            let result = self.decoder.step_mixed(&mut parts).map(<[u32]>::to_vec);
             match result {
-                Ok(next) => {
-                    self.metrics.steps.inc();
-                    self.metrics.step_seconds.inc_by(start.elapsed().as_secs_f64());
-                    for (mut a, next) in std::mem::take(&mut self.active).into_iter().zip(next) {
-                        a.next = next;
-                        let active = self.deliver(a);
-                        self.active.extend(active);
-                    }
-                    return Ok(());
+                Ok(predicted) => {
+                    let seconds = start.elapsed().as_secs_f64();
+                    return self.stepped(&shares, &places, &predicted, seconds);
                 }
                 // One sequence has no next token. The others have lost nothing: they repeat the step without it.
-                Err(error @ DecodeError::NotANumber { place, .. }) if place < self.active.len() => {
-                    let Active { job, .. } = self.active.remove(place);
+                Err(error @ DecodeError::NotANumber { place, .. }) if place < places.len() => {
+                    let Active { job, .. } = self.active.remove(places[place].0);
                     self.fail(job, Failure::Engine(error.to_string()));
                 }
                 Err(error) if no_memory(&error) && self.make_room() => {}
@@ -247,12 +254,46 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
+    /// After a step of these shares: hands on what was `predicted`.
+    fn stepped(
+        &mut self,
+        shares: &[Vec<u32>],
+        places: &[(usize, Predict)],
+        mut predicted: &[u32],
+        seconds: f64,
+    ) -> Result<(), DecodeError> {
+        self.metrics.steps.inc();
+        self.metrics.step_seconds.inc_by(seconds);
+        let mut ended = Vec::new();
+        for &(place, predict) in places {
+            let (a, fed) = (&mut self.active[place], &shares[place]);
+            let from_prompt = a.job.prompt.saturating_sub(a.sequence.len() - fed.len()).min(fed.len());
+            self.metrics.prompt_tokens.inc_by(from_prompt as u64);
+            let own = match predict {
+                Predict::Nothing => continue,
+                Predict::Next => 1,
+                Predict::Each => fed.len(),
+            };
+            let (mut own, rest) = predicted.split_at(own);
+            predicted = rest;
+            if predict == Predict::Each {
+                own = &own[..a.sequence.accept(fed, own)?];
+                self.metrics.drafted_tokens.inc_by(fed.len() as u64 - 1);
+                self.metrics.accepted_tokens.inc_by(own.len() as u64 - 1);
+            }
+            if let Some(reason) = self.deliver(place, own) {
+                ended.push((place, reason));
+            }
+        }
+        for (place, reason) in ended.into_iter().rev() {
+            let Active { job, .. } = self.active.remove(place);
+            self.done(job, reason);
+        }
+        Ok(())
+    }
+
     /// Sets aside the request that came last, so that the others go on; `false`: there is but one.
     fn make_room(&mut self) -> bool {
-        if let Some(Filling { job, .. }) = self.filling.take() {
-            self.set_aside(job);
-            return true;
-        }
         if self.active.len() < 2 {
             return false;
         }
@@ -262,26 +303,26 @@ impl<'a> Engine<'a> {
         true
     }
 
-    /// Hands on the token that was chosen, if it was not delivered before; `None` if it was the last.
-    fn deliver(&mut self, mut a: Active) -> Option<Active> {
-        a.job.generated += 1;
-        if a.job.generated <= a.job.delivered {
-            return Some(a);
+    /// Hands on tokens that were chosen for a request; why it ends with them, if it does.
+    fn deliver(&mut self, place: usize, tokens: &[u32]) -> Option<Reason> {
+        let job = &mut self.active[place].job;
+        for &token in tokens {
+            if job.tokens.len() == job.prompt {
+                self.metrics.first_token(job.since);
+            }
+            if self.options.eog.contains(&token) {
+                return Some(Reason::Stop);
+            }
+            // Who has left is dismissed before the next step.
+            let _ = job.reply.send(Event::Token(token));
+            self.metrics.generated_tokens.inc();
+            job.tokens.push(token);
+            job.left -= 1;
+            if job.left == 0 {
+                return Some(Reason::Length);
+            }
         }
-        if self.options.eog.contains(&a.next) {
-            self.done(a.job, Reason::Stop);
-            return None;
-        }
-        // Who has left is dismissed before the next step.
-        let _ = a.job.reply.send(Event::Token(a.next));
-        self.metrics.generated_tokens.inc();
-        a.job.delivered += 1;
-        a.job.left = a.job.left.saturating_sub(1);
-        if a.job.left == 0 {
-            self.done(a.job, Reason::Length);
-            return None;
-        }
-        Some(a)
+        None
     }
 
     fn done(&mut self, job: Job, reason: Reason) {
@@ -294,9 +335,9 @@ impl<'a> Engine<'a> {
         let _ = job.reply.send(Event::Done(reason));
     }
 
-    /// Puts a request back to where it is the next to be admitted, once one that is decoded has ended.
-    fn set_aside(&mut self, mut job: Job) {
-        job.generated = 0;
+    /// Puts a request back to where it is the next to be admitted, once one that is decoded has ended. It then begins with all tokens
+    /// that it has: fed at once they give the same bits.
+    fn set_aside(&mut self, job: Job) {
         self.metrics.set_aside.inc();
         self.full = true;
         self.waiting.push_front((job, None));
@@ -326,7 +367,7 @@ impl<'a> Engine<'a> {
     fn abandon(&mut self, error: &DecodeError) {
         let active = std::mem::take(&mut self.active).into_iter().map(|a| a.job);
         let waiting = std::mem::take(&mut self.waiting).into_iter().map(|(job, _)| job);
-        let jobs: Vec<Job> = active.chain(self.filling.take().map(|f| f.job)).chain(waiting).collect();
+        let jobs: Vec<Job> = active.chain(waiting).collect();
         for job in jobs {
             self.fail(job, Failure::Engine(format!("the engine has stopped: {error}")));
         }

@@ -40,12 +40,14 @@ pub struct Metrics {
     pub prompt_tokens: Counter,
     /// Tokens that were generated.
     pub generated_tokens: Counter,
-    /// Decoding steps.
+    /// Guesses that were verified.
+    pub drafted_tokens: Counter,
+    /// Guesses that were right.
+    pub accepted_tokens: Counter,
+    /// Steps.
     pub steps: Counter,
-    /// Time of decoding steps.
+    /// Time of steps.
     pub step_seconds: Seconds,
-    /// Time of feeding prompts.
-    pub prompt_seconds: Seconds,
     /// Requests that gave their memory to others and began anew.
     pub set_aside: Counter,
 }
@@ -65,9 +67,10 @@ impl Default for Metrics {
             sequences: Gauge::default(),
             prompt_tokens: Counter::default(),
             generated_tokens: Counter::default(),
+            drafted_tokens: Counter::default(),
+            accepted_tokens: Counter::default(),
             steps: Counter::default(),
             step_seconds: Seconds::default(),
-            prompt_seconds: Seconds::default(),
             set_aside: Counter::default(),
         };
         metrics.register();
@@ -86,12 +89,10 @@ impl Metrics {
         r.register("sequences", "Sequences that are decoded together", self.sequences.clone());
         r.register("prompt_tokens", "Tokens of prompts that were fed", self.prompt_tokens.clone());
         r.register("generated_tokens", "Tokens that were generated", self.generated_tokens.clone());
-        r.register("steps", "Decoding steps", self.steps.clone());
-        let mut timed = |name: &str, help: &str, metric: Seconds| {
-            r.register_with_unit(name, help, Unit::Seconds, metric);
-        };
-        timed("step", "Time of decoding steps", self.step_seconds.clone());
-        timed("prompt", "Time of feeding prompts", self.prompt_seconds.clone());
+        r.register("drafted_tokens", "Guesses of tokens that were verified", self.drafted_tokens.clone());
+        r.register("accepted_tokens", "Guesses of tokens that were right", self.accepted_tokens.clone());
+        r.register("steps", "Steps", self.steps.clone());
+        r.register_with_unit("step", "Time of steps", Unit::Seconds, self.step_seconds.clone());
         r.register_with_unit("first_token", "From queue to first token", Unit::Seconds, self.first_token.clone());
         r.register_with_unit("request", "From queue to last token", Unit::Seconds, self.request.clone());
     }

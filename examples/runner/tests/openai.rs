@@ -195,7 +195,7 @@ fn models_health_and_metrics() {
         "warpsmith_requests_ended_total{reason=\"length\"} 1",
         "warpsmith_prompt_tokens_total 2",
         "warpsmith_generated_tokens_total 4",
-        "warpsmith_steps_total 3",
+        "warpsmith_steps_total 4",
         "warpsmith_requests_queued 0",
         "warpsmith_request_seconds_count 1",
         "warpsmith_first_token_seconds_count 1",
@@ -203,6 +203,6 @@ fn models_health_and_metrics() {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
     server.until("connections", |open| open == 1.0);
-    assert!(server.metric("step_seconds_total") > 0.0 && server.metric("prompt_seconds_total") > 0.0);
+    assert!(server.metric("step_seconds_total") > 0.0);
     assert!(text.ends_with("# EOF\n"));
 }

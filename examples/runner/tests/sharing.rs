@@ -5,13 +5,25 @@ mod support;
 
 use serde_json::json;
 use support::{Client, Server, tiny, tokens};
+use warpsmith_host::Device;
+use warpsmith_host::decode::{Decoder, DecoderOptions, KvType, Model, Sequence};
 use warpsmith_host::gguf::Gguf;
+use warpsmith_host::model::ModelFile;
 
-/// With a cache of f32: room for two sequences of the whole context, and for half of one.
-const MEMORY: &str = "8M";
-const LITTLE: &str = "6M";
 /// Positions of the model.
 const CONTEXT: usize = 512;
+
+/// Device memory for the model, the engine, and so many sequences of the whole context with a cache of f32.
+fn memory_for(sequences: f64) -> String {
+    let file = ModelFile::open(tiny()).unwrap();
+    let model = Model::load(&Device::open(0).unwrap(), &file).unwrap();
+    let least = DecoderOptions { batch: 8, chunk: 1, ..Default::default() };
+    let least = Decoder::device_bytes(&model, &least).unwrap() as f64;
+    let sequence = Sequence::device_bytes(&model, CONTEXT, KvType::F32).unwrap() as f64;
+    // Buffers for more tokens at once take an eighth of what is free, at most.
+    let free = (sequences * sequence + least) * 8.0 / 7.0;
+    (Model::device_bytes(&file).unwrap() + free as u64).to_string()
+}
 
 fn long(prompt: &str, max_tokens: usize) -> serde_json::Value {
     let mut body = tokens(prompt, max_tokens);
@@ -85,7 +97,7 @@ fn a_full_queue_is_told() {
 /// Device memory for two sequences, and three that want one.
 #[test]
 fn who_finds_no_memory_waits() {
-    let server = Server::of(&tiny(), &["--kv", "f32"], &[("WARPSMITH_MEMORY", MEMORY)]);
+    let server = Server::of(&tiny(), &["--kv", "f32"], &[("WARPSMITH_MEMORY", &memory_for(2.4))]);
     let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
     for client in &mut clients {
         client.post("/v1/completions", &long("Hi", CONTEXT));
@@ -102,7 +114,7 @@ fn who_finds_no_memory_waits() {
 /// What can never fit is told at once, and who asks for less is served.
 #[test]
 fn what_never_fits_is_refused() {
-    let server = Server::of(&tiny(), &["--kv", "f32"], &[("WARPSMITH_MEMORY", LITTLE)]);
+    let server = Server::of(&tiny(), &["--kv", "f32"], &[("WARPSMITH_MEMORY", &memory_for(0.5))]);
     let answer = server.post("/v1/completions", &tokens("Hi", CONTEXT));
     let error = &answer.json()["error"];
     assert_eq!((answer.status, &error["code"]), (507, &json!("insufficient_memory")), "{error}");

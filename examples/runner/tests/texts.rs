@@ -32,16 +32,29 @@ fn streamed(events: &[Value]) -> String {
 
 #[test]
 fn overlapping_requests_get_their_own_texts() {
+    overlapping(6, &[]);
+}
+
+/// Guesses that are verified change no text, and some of them are right.
+#[test]
+fn drafts_change_no_text() {
+    let server = overlapping(40, &["--draft", "3"]);
+    let [drafted, accepted] = ["drafted_tokens_total", "accepted_tokens_total"].map(|name| server.metric(name));
+    assert!(accepted > 0.0 && drafted > accepted, "{accepted} of {drafted}");
+}
+
+/// Five requests on three places, of `count` tokens and more.
+fn overlapping(count: usize, more: &[&str]) -> Server {
     // The third prompt is fed in parts, while others are served.
     let long = "The third of them is long. ".repeat(9);
     let prompts = ["Hi, GPU!", "a", &long, "zz top", "one more than the batch"];
     let sampling =
         |i: usize| Sampling { temperature: if i.is_multiple_of(2) { 0.0 } else { 0.9 }, seed: 7, ..Default::default() };
-    let cases: Vec<_> = prompts.iter().enumerate().map(|(i, p)| (*p, 6 + i, sampling(i))).collect();
+    let cases: Vec<_> = prompts.iter().enumerate().map(|(i, p)| (*p, count + i, sampling(i))).collect();
     let alone = alone(&cases);
-    let server = Server::start(&["--batch", "3", "--prefill", "50"]);
+    let running = Server::start(&[&["--batch", "3", "--prefill", "50"], more].concat());
+    let server = &running;
     std::thread::scope(|threads| {
-        let server = &server;
         let clients: Vec<_> = cases
             .iter()
             .enumerate()
@@ -61,6 +74,7 @@ fn overlapping_requests_get_their_own_texts() {
     });
     assert_eq!(server.metric("requests_ended_total"), 5.0);
     assert_eq!(server.metric("prompt_tokens_total"), prompts.iter().map(|p| p.len()).sum::<usize>() as f64);
+    running
 }
 
 /// A client that waits for the end of a stream, on a connection that goes on.

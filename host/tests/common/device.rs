@@ -74,3 +74,14 @@ pub fn trio() -> [ModelFile; 3] {
     let c = Synthetic { formats: vec![Format::Q1_0], seed: 13, ..a.clone() };
     [a.file(), b.file(), c.file()]
 }
+
+/// Runs an ignored test of the same file in a process of its own, on a software device with this much memory.
+pub fn in_its_own_process(test: &str, memory: &str) {
+    let out = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .envs([("WARPSMITH_DRIVER", "software"), ("WARPSMITH_MEMORY", memory)])
+        .output()
+        .unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && text.contains("1 passed"), "{text}");
+}

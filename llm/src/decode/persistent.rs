@@ -2,7 +2,7 @@
 
 use super::KvType;
 use super::input::{Choice, Input};
-use super::shape::{Shape, Take, layer_of};
+use super::shape::{Shape, layer_of};
 use super::step::{RopeTables, Step, head_norms};
 use super::weights::{LayerWeights, Stack, Weights, padded};
 use super::workspace::Workspace;
@@ -128,7 +128,7 @@ impl Plan {
 
     /// The launch that begins at a layer, if a step of this shape takes one.
     fn at(&self, shape: Shape, layer: usize) -> Option<(&Run, &DeviceSlice<persistent::LayerWeights>)> {
-        let fits = shape.columns == 1 && !shape.prompt && shape.kv == KvType::F16;
+        let fits = shape.columns == 1 && !shape.shared && shape.kv == KvType::F16;
         let run = self.runs.iter().find(|r| r.layers.contains(&layer)).filter(|_| fits)?;
         Some((run, self.weights.as_deref()?))
     }
@@ -201,10 +201,9 @@ impl Step<'_> {
         let last = run.layers.end.min(first.saturating_add(most));
         let (c, weights, next_layer) = (self.config, self.weights, self.weights.layers.get(last));
         let quant_format = run.instance.quant_format();
-        let wanted = match (next_layer, self.shape.take) {
-            (Some(next), _) => self.choice.wanted(&next.qkv.stacks),
-            (None, Take::All) => self.choice.wanted(std::slice::from_ref(weights.output())),
-            (None, _) => None,
+        let wanted = match next_layer {
+            Some(next) => self.choice.wanted(&next.qkv.stacks),
+            None => self.choice.wanted(std::slice::from_ref(weights.output())),
         };
         let quantize_last = quant_format.is_some() && wanted == quant_format;
         let mut heads = self.heads(layer, first);

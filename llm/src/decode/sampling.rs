@@ -119,18 +119,8 @@ impl Choice {
         vocab: usize,
         stream: &Stream,
     ) -> Result<Parameters, Error> {
-        let s = &self.sampling;
-        let mut p = Parameters {
-            temperature: s.temperature,
-            top_p: s.top_p,
-            penalty: s.penalty,
-            top_k: s.top_k,
-            seed_low: s.seed as u32,
-            seed_high: (s.seed >> 32) as u32,
-            allowed: self.allowed.as_ref().map_or(DeviceAddress::NULL, |a| a.address()),
-            ..Parameters::GREEDY
-        };
-        if s.penalises()
+        let mut p = self.numbers();
+        if self.sampling.penalises()
             && let Some(seen) = &mut self.seen
         {
             if !matches!((self.marked, fed), (Some((length, token)), &[one]) if length == tokens.len() && token == one)
@@ -144,6 +134,39 @@ impl Choice {
             p.flags = RECORD;
         }
         Ok(p)
+    }
+
+    /// The same where more tokens are predicted from in one step: what was seen is told in `seen`, and not marked by the device.
+    pub fn parameters_apart(
+        &mut self,
+        tokens: &[u32],
+        fed: &[u32],
+        vocab: usize,
+        stream: &Stream,
+        seen: &mut Seen<'_>,
+    ) -> Result<Parameters, Error> {
+        let mut p = self.numbers();
+        if self.sampling.penalises() {
+            let set = bitset(vocab as u32, tokens.iter().chain(fed).copied());
+            p.seen = seen.set(stream, &set)?;
+        }
+        self.marked = None;
+        Ok(p)
+    }
+
+    /// The parameters without what was seen.
+    fn numbers(&self) -> Parameters {
+        let s = &self.sampling;
+        Parameters {
+            temperature: s.temperature,
+            top_p: s.top_p,
+            penalty: s.penalty,
+            top_k: s.top_k,
+            seed_low: s.seed as u32,
+            seed_high: (s.seed >> 32) as u32,
+            allowed: self.allowed.as_ref().map_or(DeviceAddress::NULL, |a| a.address()),
+            ..Parameters::GREEDY
+        }
     }
 
     /// After a step: the device has chosen and marked `token` for a sequence of `length` tokens.
@@ -166,16 +189,44 @@ pub(super) struct Samplers {
     host: Vec<Parameters>,
     /// What the device has, if that is known.
     written: Option<Vec<Parameters>>,
+    /// Bitsets of what columns have seen whose sequence is predicted from more than once in a step: made when there is a first.
+    seen: Option<Buffer<u32>>,
+}
+
+/// Where the bitset of one column goes.
+pub(super) struct Seen<'a> {
+    all: &'a mut Option<Buffer<u32>>,
+    place: usize,
+    places: usize,
+}
+
+impl Seen<'_> {
+    fn set(&mut self, stream: &Stream, set: &[u32]) -> Result<DeviceAddress, Error> {
+        let all = match self.all.take() {
+            Some(all) => all,
+            None => stream.device().alloc(set.len() * self.places)?,
+        };
+        let all = self.all.insert(all);
+        let own = &mut all[self.place * set.len()..][..set.len()];
+        stream.write(own, set)?;
+        Ok(own.address())
+    }
 }
 
 impl Samplers {
-    pub fn new(device: &Device, batch: usize) -> Result<Samplers, Error> {
+    pub fn new(device: &Device, columns: usize) -> Result<Samplers, Error> {
         Ok(Samplers {
-            device: device.alloc(batch)?,
-            stage: device.pinned(batch)?,
-            host: vec![Parameters::GREEDY; batch],
+            device: device.alloc(columns)?,
+            stage: device.pinned(columns)?,
+            host: vec![Parameters::GREEDY; columns],
             written: None,
+            seen: None,
         })
+    }
+
+    /// Forgets what was set for the last step: parameters of columns that are not there must not refer to memory that may be gone.
+    pub fn clear(&mut self) {
+        self.host.fill(Parameters::GREEDY);
     }
 
     pub fn set(&mut self, place: usize, parameters: Parameters) {
@@ -184,9 +235,12 @@ impl Samplers {
         }
     }
 
-    pub fn write(&mut self, stream: &Stream, used: usize) -> Result<(), Error> {
-        // Those of columns that are not there must not refer to memory that may be gone.
-        self.host.iter_mut().skip(used).for_each(|p| *p = Parameters::GREEDY);
+    /// Where what a column has seen goes, for [`Choice::parameters_apart`].
+    pub fn seen(&mut self, place: usize) -> Seen<'_> {
+        Seen { all: &mut self.seen, place, places: self.host.len() }
+    }
+
+    pub fn write(&mut self, stream: &Stream) -> Result<(), Error> {
         if self.written.as_ref() != Some(&self.host) {
             let mut written = self.written.take().unwrap_or_default();
             self.stage.set(&self.host)?;
@@ -207,7 +261,7 @@ impl Samplers {
     }
 
     /// Bytes on the device.
-    pub fn bytes(batch: usize) -> u64 {
-        super::weights::padded((batch * size_of::<Parameters>()) as u64)
+    pub fn bytes(columns: usize) -> u64 {
+        super::weights::padded((columns * size_of::<Parameters>()) as u64)
     }
 }

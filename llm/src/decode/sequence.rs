@@ -1,7 +1,7 @@
 //! A sequence: the tokens that were fed, and their keys and values on the device.
 
 use super::kv::{KvCache, Shape, Snapshot};
-use super::sampling::{Choice, Parameters, Sampling};
+use super::sampling::{Choice, Parameters, Sampling, Seen};
 use super::{DecodeError, KvType, Model};
 use gpu_kernels::state::Column;
 use warpsmith_runtime::{Error, Stream};
@@ -124,6 +124,19 @@ impl Sequence {
         Ok(())
     }
 
+    /// After a step that fed a token and a draft of what follows it, and predicted from each of them ([`Predict::Each`]): forgets
+    /// what was guessed wrong. How many of the predictions hold, at least one: the guesses that were right, and one more.
+    ///
+    /// [`Predict::Each`]: super::Predict::Each
+    pub fn accept(&mut self, fed: &[u32], predicted: &[u32]) -> Result<usize, DecodeError> {
+        let guesses = fed.get(1..).unwrap_or_default();
+        let right = guesses.iter().zip(predicted).take_while(|(guess, token)| guess == token).count();
+        let wrong = guesses.len() - right;
+        let length = self.len().checked_sub(wrong).ok_or(DecodeError::Rollback { to: 0, length: self.len() })?;
+        self.rollback(length)?;
+        Ok(right + 1)
+    }
+
     /// Changes how many positions the cache has room for and keeps what is cached.
     pub fn set_capacity(&mut self, capacity: usize) -> Result<(), DecodeError> {
         let c = self.model.config();
@@ -195,10 +208,23 @@ impl Sequence {
         self.choice.parameters(&self.tokens, fed, self.model.config().vocab, stream)
     }
 
-    /// Takes note that the keys and values of `fed` are cached, and of what was chosen to follow.
-    pub(super) fn advance(&mut self, fed: &[u32], next: u32) {
+    /// The same where more than what follows `fed` is predicted in one step.
+    pub(super) fn parameters_apart(
+        &mut self,
+        fed: &[u32],
+        stream: &Stream,
+        mut seen: Seen<'_>,
+    ) -> Result<Parameters, Error> {
+        self.choice.parameters_apart(&self.tokens, fed, self.model.config().vocab, stream, &mut seen)
+    }
+
+    /// Takes note that the keys and values of `fed` are cached, and of what was chosen to follow, if that was marked.
+    pub(super) fn advance(&mut self, fed: &[u32], next: Option<u32>) {
         self.tokens.extend_from_slice(fed);
-        self.choice.chosen(self.tokens.len(), next);
+        match next {
+            Some(next) => self.choice.chosen(self.tokens.len(), next),
+            None => self.choice.forget(),
+        }
     }
 }
 

@@ -124,9 +124,9 @@ impl Session {
         self.decoder.not_persistent().map(|(layer, why)| format!("layer {layer}: {why}"))
     }
 
-    /// The captured step, if there is one.
+    /// The captured step of one token, if there is one.
     pub fn graph(&self) -> Option<GraphInfo> {
-        self.decoder.graphs().into_iter().find(|g| g.kv == self.kv_type())
+        self.decoder.graphs().into_iter().find(|g| g.kv == self.kv_type() && !g.mixed)
     }
 
     /// How steps are run.

@@ -9,14 +9,14 @@
 //! attention computes, such as the embedding, takes one more launch for that. A step of one column may do all layers in one launch ([`persistent`](super::persistent)). Launches may be programmatic: from
 //! sm_90 on the blocks of each then begin while the launch before ends, ask for their weights in L2, and wait. The first of a
 //! step follows a copy and is an ordinary one. Where a file stores parts of a projection in different formats, each part is a
-//! launch, and a prompt stores its keys and values before it attends.
+//! launch, and a step of several tokens of a sequence stores its keys and values before it attends.
 
 use super::KvType;
 use super::Model;
 use super::input::{Choice, Input};
 use super::persistent::Plan;
 use super::sampling::Parameters;
-use super::shape::{Shape, Take, layer_of};
+use super::shape::{Shape, layer_of};
 use super::weights::{LayerWeights, Weights};
 use super::workspace::Workspace;
 use crate::model::{Config, RopeStyle};
@@ -106,10 +106,10 @@ impl Step<'_> {
             // SAFETY: the caller's promise.
             layer += unsafe { self.layers(on, layer, usize::MAX) }?;
         }
-        match self.shape.take {
-            Take::None => Ok(()),
+        match self.shape.logits {
+            0 => Ok(()),
             // SAFETY: the caller's promise.
-            Take::Last | Take::All | Take::Logits | Take::LogitsAndLast => unsafe { self.head(on) },
+            _ => unsafe { self.head(on) },
         }
     }
 
@@ -189,13 +189,11 @@ impl Step<'_> {
         let (columns, choice) = (self.shape.columns as u32, self.choice);
         let next = weights.layers.get(index + 1);
         let weight: &DeviceSlice<f32> = next.map_or(&weights.output_norm, |l| &l.attn_norm);
-        let wanted = match (next, self.shape.take) {
-            (Some(next), _) => choice.wanted(&next.qkv.stacks),
+        let wanted = match next {
+            Some(next) => choice.wanted(&next.qkv.stacks),
+            None if self.shape.logits == self.shape.columns => choice.wanted(std::slice::from_ref(weights.output())),
             // The logits of some columns only, or none.
-            (None, Take::None | Take::Last) => None,
-            (None, Take::All | Take::Logits | Take::LogitsAndLast) => {
-                choice.wanted(std::slice::from_ref(weights.output()))
-            }
+            None => None,
         };
         let Workspace { x, y, scaled, sums, inner, quantized, sizes, .. } = &mut *self.buffers;
         let (quantized, ready, written) = quantized.pass(wanted);
@@ -246,11 +244,11 @@ impl Step<'_> {
         let wanted = self.choice.wanted(std::slice::from_ref(&weights.attn_output));
         let Workspace { columns, qkv, attended, partials, counters, quantized, sizes, .. } = &mut *self.buffers;
         let columns = &columns[..self.shape.columns];
-        let (_, _, written) = quantized.pass(wanted.filter(|_| !(self.shape.prompt && self.shape.fast)));
+        let (_, _, written) = quantized.pass(wanted.filter(|_| !self.shape.fast));
         let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);
         let (stride, y_stride) = (sizes.qkv as u32, sizes.attended as u32);
         let programmatic = self.choice.programmatic;
-        if self.shape.prompt {
+        if self.shape.shared {
             macro_rules! launches {
                 ($store:ident, $attend:ident) => {{
                     let store = kv::$store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer };

@@ -15,8 +15,8 @@ use warpsmith_runtime::{Error, Stream};
 /// How many columns a workspace is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
-    /// Sequences of a decoding step.
-    pub batch: usize,
+    /// Columns that get a token.
+    pub predicted: usize,
     /// Columns of any step, those of a prompt among them.
     pub columns: usize,
     /// Columns that have logits at once.
@@ -99,7 +99,7 @@ pub(super) struct Workspace<M: Memory = Stream> {
 impl<M: Memory> Workspace<M> {
     /// The buffers for a model's steps of this extent: measured or allocated, by the memory.
     pub fn new(memory: &M, c: &Config, of: Extent, activations: Activations) -> Result<Self, M::Error> {
-        let (Extent { batch, columns, logits }, s) = (of, Sizes::new(c, activations));
+        let (Extent { predicted, columns, logits }, s) = (of, Sizes::new(c, activations));
         Ok(Workspace {
             columns: memory.buffer(1, columns)?,
             x: memory.buffer(s.hidden, columns)?,
@@ -117,7 +117,7 @@ impl<M: Memory> Workspace<M> {
             inner: memory.buffer(s.inner, columns)?,
             logits: memory.buffer(s.logits, logits)?,
             // Read as a whole, also where a prompt gives one token.
-            next: memory.zeros(1, batch)?,
+            next: memory.zeros(1, predicted)?,
             vocab: c.vocab,
             sizes: s,
         })

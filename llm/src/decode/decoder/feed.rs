@@ -1,11 +1,12 @@
 //! Tokens that are appended: to several sequences in a step, or the prompt of one.
 
-use super::{Decoder, Mode};
+use super::Decoder;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
 use crate::decode::step::Counted;
 use crate::decode::{DecodeError, KvType};
 use gpu_kernels::sampling::NONE;
+use gpu_kernels::state::Column;
 
 /// A sequence and the token to append to it.
 #[derive(Debug)]
@@ -44,36 +45,30 @@ impl Decoder {
         self.settle(&result);
         result?;
         for (feed, &next) in feeds.iter_mut().zip(&self.tokens) {
-            feed.sequence.advance(&[feed.token], next);
+            feed.sequence.advance(&[feed.token], Some(next));
         }
-        self.logits = batch;
+        self.logits = 0..batch;
         Ok(&self.tokens)
     }
 
     fn try_step(&mut self, feeds: &mut [Feed<'_>], kv: KvType) -> Result<(), DecodeError> {
-        for (column, feed) in self.columns.iter_mut().zip(feeds.iter()) {
-            *column = feed.sequence.column(feed.token, 0);
-        }
+        let columns: Vec<Column> = feeds.iter().map(|feed| feed.sequence.column(feed.token, 0)).collect();
+        self.samplers.clear();
         for (i, feed) in feeds.iter_mut().enumerate() {
             let parameters = feed.sequence.parameters(&[feed.token], &self.stream)?;
             self.samplers.set(i, parameters);
         }
-        self.samplers.write(&self.stream, feeds.len())?;
-        self.stage_columns(feeds.len())?;
-        let shape = Shape::decode(feeds.len(), kv);
+        self.samplers.write(&self.stream)?;
+        let planned = self.planned(Shape::decode(feeds.len(), kv));
+        self.stage_columns(planned.0, &columns, columns.len())?;
         // SAFETY: each column and sampler leads to what its sequence owns. The feeds borrow the sequences, each once, until
         // the step has ended: `finish` waits for it, and on every error `settle` does.
-        unsafe {
-            match self.options.mode {
-                Mode::Graph if self.stats.eager_steps >= self.options.capture_after => self.replay(shape)?,
-                _ => self.eager(shape)?,
-            }
-        }
-        self.finish(|i| feeds.get(i).map_or(0, |f| f.sequence.len()), feeds.len())
+        unsafe { self.launch(planned) }?;
+        self.finish(0..feeds.len(), |i| feeds.get(i).map_or((0, i), |f| (f.sequence.len(), i)))
     }
 
-    /// Appends the tokens of a prompt, up to [`DecoderOptions::chunk`](super::DecoderOptions::chunk) at once, and gives the token that
-    /// follows. A prompt of one token is a step like any other; longer ones are launched eagerly, whatever the mode.
+    /// Appends the tokens of a prompt, up to [`Decoder::chunk`] at once, and gives the token that follows. A prompt of one token is a
+    /// step like any other.
     pub fn prefill(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> Result<u32, DecodeError> {
         self.prefill_chunks(sequence, tokens, None)
     }
@@ -108,45 +103,47 @@ impl Decoder {
         self.check_sequence(sequence, sequence.kv_type())?;
         sequence.check(tokens)?;
         self.prepare_positions(sequence.len() + tokens.len())?;
-        let every = each.is_some();
         let result = self.try_prefill(sequence, tokens, each);
         self.settle(&result);
-        result?;
+        let logits = result?;
         let next = self.tokens.first().copied().ok_or(DecodeError::NoLogits)?;
-        sequence.advance(tokens, next);
-        // Those of every token were given, and lie elsewhere.
-        self.logits = usize::from(!every);
+        sequence.advance(tokens, Some(next));
+        self.logits = logits;
         Ok(next)
     }
 
+    /// Feeds a prompt; where the logits of its last token are.
     fn try_prefill(
         &mut self,
         sequence: &mut Sequence,
         tokens: &[u32],
         mut each: Option<&mut dyn FnMut(Vec<f32>)>,
-    ) -> Result<(), DecodeError> {
+    ) -> Result<std::ops::Range<usize>, DecodeError> {
         let parameters = sequence.parameters(tokens, &self.stream)?;
-        self.samplers.set(0, parameters);
-        self.samplers.write(&self.stream, 1)?;
-        let chunks = tokens.chunks(self.options.chunk);
-        let last = chunks.len().saturating_sub(1);
-        for (i, chunk) in chunks.enumerate() {
-            let before = i * self.options.chunk;
-            for (n, (column, &token)) in self.columns.iter_mut().zip(chunk).enumerate() {
-                *column = sequence.column(token, before + n);
-            }
-            self.stage_columns(chunk.len())?;
-            let shape = self.prompt(chunk.len(), sequence.kv_type(), i == last, each.is_some());
+        let (chunk, kv, fast) = (self.chunk(), sequence.kv_type(), self.options.fast_prefill);
+        let mut place = 0;
+        for (i, part) in tokens.chunks(chunk).enumerate() {
+            let before = i * chunk;
+            let columns: Vec<Column> =
+                part.iter().enumerate().map(|(n, &token)| sequence.column(token, before + n)).collect();
+            let shape = Shape::prompt(part.len(), kv, before + part.len() == tokens.len(), each.is_some(), fast);
+            let planned = self.planned(shape);
+            self.samplers.clear();
+            self.samplers.set(0, parameters);
+            self.samplers.write(&self.stream)?;
+            self.stage_columns(planned.0, &columns, shape.logits)?;
             // SAFETY: as in `try_step`; `sequence` is borrowed until the prompt has been computed.
-            unsafe { self.eager(shape) }?;
+            unsafe { self.launch(planned) }?;
+            place = planned.0.logits.saturating_sub(1);
             if let Some(each) = &mut each {
-                for place in 0..chunk.len() {
+                for place in planned.0.logits - part.len()..planned.0.logits {
                     each(self.stream.read(self.buffers.logits_of(place))?);
                 }
             }
         }
         let position = sequence.len() + tokens.len() - 1;
-        self.finish(|_| position, 1)
+        self.finish(0..1, |_| (position, 0))?;
+        Ok(place..place + 1)
     }
 
     /// Appends a token eagerly, whatever the mode, and reads the residual stream on the way. For debugging
@@ -159,20 +156,21 @@ impl Decoder {
         self.settle(&result);
         let states = result?;
         let next = self.tokens.first().copied().ok_or(DecodeError::NoLogits)?;
-        sequence.advance(&[token], next);
-        self.logits = 1;
+        sequence.advance(&[token], Some(next));
+        self.logits = 0..1;
         Ok(Hidden { states, next })
     }
 
     fn try_hidden(&mut self, sequence: &mut Sequence, token: u32) -> Result<Vec<Vec<f32>>, DecodeError> {
         let parameters = sequence.parameters(&[token], &self.stream)?;
+        self.samplers.clear();
         self.samplers.set(0, parameters);
-        self.samplers.write(&self.stream, 1)?;
-        self.columns[0] = sequence.column(token, 0);
-        self.stage_columns(1)?;
+        self.samplers.write(&self.stream)?;
+        let shape = Shape::decode(1, sequence.kv_type());
+        self.stage_columns(shape, &[sequence.column(token, 0)], 1)?;
         let layers = self.model.config().layers;
         let mut states = Vec::with_capacity(layers + 2);
-        let (mut step, stream) = self.work(Shape::decode(1, sequence.kv_type()));
+        let (mut step, stream) = self.work(shape);
         let mut on = stream;
         let mut counted = Counted::new(&mut on);
         step.embed(&mut counted)?;
@@ -191,7 +189,7 @@ impl Decoder {
         self.stats.eager_launches += launches;
         self.stats.eager_steps += 1;
         let position = sequence.len();
-        self.finish(|_| position, 1)?;
+        self.finish(0..1, |_| (position, 0))?;
         Ok(states)
     }
 }

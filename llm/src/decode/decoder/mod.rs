@@ -1,32 +1,37 @@
 //! The engine of decoding: a stream, the buffers of a step, and the graphs of its shapes.
 
 mod feed;
+mod graphs;
+mod mixed;
 mod options;
 
 pub use feed::{Feed, Hidden};
+pub use graphs::GraphInfo;
+pub use mixed::{Draft, Part, Predict};
 pub use options::{DecoderOptions, Mode};
 
-use super::listing::{ListedLaunch, Listing};
+use super::listing::ListedLaunch;
 use super::persistent::{NotPersistent, Plan};
 use super::sampling::Samplers;
 use super::sequence::Sequence;
-use super::shape::{Shape, Take};
-use super::step::{Counted, RopeTables, Step};
+use super::shape::Shape;
+use super::step::RopeTables;
 use super::workspace::Workspace;
 use super::{DecodeError, KvType, Model};
 use gpu_kernels::gemv::MAX_COLUMNS;
 use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::NONE;
 use gpu_kernels::state::Column;
-use options::{check_memory, choice, extent, parts};
-use std::collections::HashMap;
-use warpsmith_device::{Kernel, KernelMeta};
-use warpsmith_runtime::{Error, Graph, GraphKey, Pinned, Profile, Stream};
+use graphs::Graphs;
+use options::{check_memory, choice, extent, fitting_chunk, parts};
+use std::ops::Range;
+use warpsmith_device::Kernel;
+use warpsmith_runtime::{Error, Pinned, Profile, Stream};
 
 /// What a decoder has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Steps run launch by launch: those of a decoder in eager mode, and all of a prompt's.
+    /// Steps run launch by launch: those of a decoder in eager mode, and mixed ones of a size that came for the first time.
     pub eager_steps: u64,
     /// Kernels launched by them.
     pub eager_launches: u64,
@@ -34,26 +39,6 @@ pub struct Stats {
     pub replays: u64,
     /// Graphs captured.
     pub captures: u64,
-}
-
-/// A captured step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GraphInfo {
-    /// Sequences in the step.
-    pub batch: usize,
-    /// How their keys and values are stored.
-    pub kv: KvType,
-    /// Its nodes.
-    pub nodes: usize,
-    /// Launches of the same step run eagerly; always as many.
-    pub eager_launches: usize,
-    /// How often it was replayed.
-    pub replays: u64,
-}
-
-struct Captured {
-    graph: Graph,
-    launches: usize,
 }
 
 /// Staging cells for columns, so that several chunks of a prompt may be queued.
@@ -85,9 +70,9 @@ pub struct Decoder {
     next: Pinned<u32>,
     /// The tokens of the last step.
     tokens: Vec<u32>,
-    graphs: HashMap<Shape, Captured>,
-    /// Columns of the last step that have logits.
-    logits: usize,
+    graphs: Graphs,
+    /// Where the logits of the last step are, by the place of their columns.
+    logits: Range<usize>,
     stats: Stats,
 }
 
@@ -102,16 +87,22 @@ impl Decoder {
     /// launch of its steps would break a contract (a head width that the kernels do not have, say), that is the error.
     pub fn new(model: &Model, options: DecoderOptions) -> Result<Decoder, DecodeError> {
         let c = model.config();
+        let most = MAX_COLUMNS as usize;
         for (what, given) in [("batch", options.batch), ("chunk", options.chunk)] {
-            if given == 0 || given > MAX_COLUMNS as usize {
-                return Err(DecodeError::Batch { what, given, most: MAX_COLUMNS as usize });
+            if given == 0 || given > most {
+                return Err(DecodeError::Batch { what, given, most });
             }
+        }
+        let predicted = options.batch.saturating_add(options.drafts);
+        if predicted > most {
+            return Err(DecodeError::Batch { what: "batch and drafts", given: predicted, most });
         }
         let positions = options.positions.unwrap_or(4096.min(c.context));
         if positions == 0 || positions > c.context {
             return Err(DecodeError::Capacity { capacity: positions, most: c.context });
         }
-        let columns = options.batch.max(options.chunk);
+        let options = DecoderOptions { chunk: fitting_chunk(model, &options)?, ..options };
+        let columns = predicted.max(options.chunk);
         check_memory(model, &options, columns, positions)?;
         let device = model.device();
         let stream = device.stream()?;
@@ -125,15 +116,15 @@ impl Decoder {
             programmatic,
             tables: RopeTables::new(&stream, model, positions)?,
             buffers: Workspace::new(&stream, c, extent(&options, columns), options.activations)?,
-            samplers: Samplers::new(device, options.batch)?,
+            samplers: Samplers::new(device, predicted)?,
             plan,
             stages: (0..STAGES).map(|_| device.pinned(columns)).collect::<Result<_, Error>>()?,
             stage: 0,
             columns: vec![Column::default(); columns],
-            next: device.pinned(options.batch)?,
-            tokens: Vec::with_capacity(options.batch),
-            graphs: HashMap::new(),
-            logits: 0,
+            next: device.pinned(predicted)?,
+            tokens: Vec::with_capacity(predicted),
+            graphs: Graphs::default(),
+            logits: 0..0,
             stats: Stats::default(),
             model: model.clone(),
             stream,
@@ -142,16 +133,20 @@ impl Decoder {
         for kv in KvType::ALL {
             decoder.kernels_of(Shape::decode(1, kv))?;
             decoder.kernels_of(Shape::decode(options.batch, kv))?;
-            decoder.kernels_of(decoder.prompt(options.chunk, kv, true, options.prompt_logits))?;
+            let Decoder { options: DecoderOptions { chunk, prompt_logits, fast_prefill, .. }, .. } = decoder;
+            decoder.kernels_of(Shape::prompt(chunk, kv, true, prompt_logits, fast_prefill))?;
+            decoder.kernels_of(Shape::mixed(columns, kv, predicted))?;
         }
         Ok(decoder)
     }
 
-    /// Device memory that a decoder takes beside weights and caches; `None` if no address can hold it.
+    /// Device memory that a decoder takes beside weights and caches, at most: it takes less where its
+    /// [chunk](DecoderOptions::chunk) has fewer tokens than it may have. `None` if no address can hold it.
     pub fn device_bytes(model: &Model, options: &DecoderOptions) -> Option<u64> {
         let c = model.config();
         let positions = options.positions.unwrap_or(4096.min(c.context));
-        let [tables, buffers] = parts(model, options, options.batch.max(options.chunk), positions)?;
+        let columns = options.batch.checked_add(options.drafts)?.max(options.chunk);
+        let [tables, buffers] = parts(model, options, columns, positions)?;
         tables.checked_add(buffers)
     }
 
@@ -160,9 +155,24 @@ impl Decoder {
         &self.model
     }
 
-    /// What it was made with; the mode as it is now.
+    /// What it was made with; the mode and the tokens of a chunk as they are now.
     pub fn options(&self) -> &DecoderOptions {
         &self.options
+    }
+
+    /// Tokens of a prompt that are fed at once: [`DecoderOptions::chunk`], or fewer where memory is short.
+    pub fn chunk(&self) -> usize {
+        self.options.chunk
+    }
+
+    /// Most tokens of a [mixed step](Decoder::step_mixed): those of a chunk, or of a batch with drafts.
+    pub fn most_tokens(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Most tokens that a step predicts from: the batch and its drafts.
+    pub fn most_logits(&self) -> usize {
+        self.options.batch + self.options.drafts
     }
 
     /// What was done so far.
@@ -205,13 +215,14 @@ impl Decoder {
             return Err(DecodeError::ContextFull { tokens: 1, length: position, capacity, most: capacity });
         }
         self.prepare_positions(position + 1)?;
-        self.columns[0] = sequence.column(0, position - length);
         let parameters = sequence.parameters(&[0], &self.stream)?;
+        self.samplers.clear();
         self.samplers.set(0, parameters);
-        self.samplers.write(&self.stream, 1)?;
-        self.stage_columns(1)?;
+        self.samplers.write(&self.stream)?;
+        let shape = Shape::decode(1, kv);
+        self.stage_columns(shape, &[sequence.column(0, position - length)], 1)?;
         self.stream.synchronize()?;
-        self.list(Shape::decode(1, kv))
+        self.list(shape)
     }
 
     /// Layers that a step of one sequence with a cache of f16 does in [few launches](Self::persistent_launches).
@@ -229,36 +240,17 @@ impl Decoder {
         self.plan.left()
     }
 
-    /// The captured steps, by number of sequences.
-    pub fn graphs(&self) -> Vec<GraphInfo> {
-        let info = |(s, c): (&Shape, &Captured)| GraphInfo {
-            batch: s.columns,
-            kv: s.kv,
-            nodes: c.graph.nodes(),
-            eager_launches: c.launches,
-            replays: c.graph.replays(),
-        };
-        let mut all: Vec<GraphInfo> = self.graphs.iter().map(info).collect();
-        all.sort_by_key(|g| (g.batch, g.kv.bytes()));
-        all
-    }
-
-    /// What the launches of a part of a prompt depend on.
-    fn prompt(&self, columns: usize, kv: KvType, last: bool, logits: bool) -> Shape {
-        Shape::prompt(columns, kv, last, logits, self.options.fast_prefill)
-    }
-
     /// The logits of a sequence of the last step, by its place in it; 0 after a prompt.
     pub fn logits(&self, place: usize) -> Result<Vec<f32>, DecodeError> {
-        if place >= self.logits {
-            return Err(DecodeError::NoLogits);
+        match self.logits.clone().nth(place) {
+            Some(place) => Ok(self.stream.read(self.buffers.logits_of(place))?),
+            None => Err(DecodeError::NoLogits),
         }
-        Ok(self.stream.read(self.buffers.logits_of(place))?)
     }
 
     /// Says that the logits of the last step are not those of the present state of their sequences.
     pub(super) fn forget_logits(&mut self) {
-        self.logits = 0;
+        self.logits = 0..0;
     }
 
     /// Runs `f` with each launch measured by events, as [`Stream::profile`] does.
@@ -304,81 +296,33 @@ impl Decoder {
         Ok(())
     }
 
-    /// Queues the columns for the cells on the device.
-    fn stage_columns(&mut self, used: usize) -> Result<(), Error> {
-        // No kernel reads the rest; it must not refer to caches that may be gone.
-        self.columns[used..].fill(Column::default());
+    /// Queues columns for the cells on the device: the last `predicted` of them as the last of the shape's, the others as its first.
+    /// Columns between are of no sequence: they store nothing, and attend to nothing.
+    fn stage_columns(&mut self, shape: Shape, columns: &[Column], predicted: usize) -> Result<(), Error> {
+        let used = self.columns.get_mut(..shape.columns).unwrap_or_default();
+        used.fill(Column::default());
+        let (others, last) = columns.split_at(columns.len() - predicted);
+        used[..others.len()].copy_from_slice(others);
+        used[shape.columns - predicted..].copy_from_slice(last);
         let stage = &self.stages[self.stage];
         self.stage = (self.stage + 1) % self.stages.len();
         // Waits if the copy of STAGES steps ago is not done.
-        stage.set(&self.columns)?;
-        self.stream.write_pinned(stage, &mut self.buffers.columns)
+        stage.with_mut(|cells| cells[..used.len()].copy_from_slice(used))?;
+        // No kernel reads the rest.
+        self.stream.write_pinned_part(stage, &mut self.buffers.columns[..shape.columns])
     }
 
-    /// # Safety
-    /// That of [`Step`], for the columns that were staged last.
-    unsafe fn eager(&mut self, shape: Shape) -> Result<(), DecodeError> {
-        self.logits = 0;
-        let (mut step, mut stream) = self.work(shape);
-        let mut counted = Counted::new(&mut stream);
-        // SAFETY: the caller's promise.
-        let result = unsafe { step.run(&mut counted) };
-        let launches = counted.launches as u64;
-        self.stats.eager_launches += launches;
-        result?;
-        self.stats.eager_steps += 1;
-        Ok(())
-    }
-
-    /// # Safety
-    /// That of [`Step`], for the columns that were staged last.
-    unsafe fn replay(&mut self, shape: Shape) -> Result<(), DecodeError> {
-        let key = self.key(shape);
-        if self.graphs.get(&shape).is_none_or(|c| c.graph.key() != &key) {
-            // The old graph goes only when there is a new one.
-            let captured = self.capture(shape, &key)?;
-            self.graphs.insert(shape, captured);
-            self.stats.captures += 1;
-        }
-        if let Some(captured) = self.graphs.get(&shape) {
-            self.logits = 0;
-            captured.graph.launch_checked(&self.stream, &key)?;
-            self.stats.replays += 1;
-        }
-        Ok(())
-    }
-
-    fn capture(&mut self, shape: Shape, key: &GraphKey) -> Result<Captured, DecodeError> {
-        let kernels = self.kernels_of(shape)?;
-        let expected = kernels.len();
-        // No compiler runs within the capture.
-        self.model.device().warm(kernels)?;
-        let (mut step, stream) = self.work(shape);
-        let mut launches = 0;
-        let recorded = stream.capture(|scope| {
-            let mut counted = Counted::new(scope);
-            // SAFETY: the graph is launched by `replay` alone, whose caller promises it each time.
-            unsafe { step.run(&mut counted) }?;
-            launches = counted.launches;
-            Ok(())
-        });
-        let graph = recorded.map_err(|source| DecodeError::Capture { source })?.with_key(key.clone());
-        let nodes = graph.nodes();
-        if nodes != expected || launches != expected {
-            return Err(DecodeError::GraphNodes { nodes, launches: expected });
-        }
-        tracing::debug!(nodes, batch = shape.columns, kv = %shape.kv, "step captured");
-        Ok(Captured { graph, launches })
-    }
-
-    /// Waits for the step and delivers its tokens; `position` tells what a column fed.
-    fn finish(&mut self, position: impl Fn(usize) -> usize, columns: usize) -> Result<(), DecodeError> {
+    /// Waits for the step and delivers its tokens at `places`; `of` tells the position of what a column fed, and its place in the step.
+    fn finish(&mut self, places: Range<usize>, of: impl Fn(usize) -> (usize, usize)) -> Result<(), DecodeError> {
         self.stream.read_pinned(&self.buffers.next, &self.next)?;
-        self.tokens.resize(self.options.batch, NONE);
-        self.next.get_into(&mut self.tokens)?;
-        self.tokens.truncate(columns);
+        self.tokens.clear();
+        let read = self.next.with_mut(|next| next.get(places).map(|tokens| self.tokens.extend_from_slice(tokens)))?;
+        read.ok_or(DecodeError::NoLogits)?;
         match self.tokens.iter().position(|&t| t == NONE) {
-            Some(place) => Err(DecodeError::NotANumber { position: position(place), place }),
+            Some(column) => {
+                let (position, place) = of(column);
+                Err(DecodeError::NotANumber { position, place })
+            }
             None => Ok(()),
         }
     }
@@ -386,7 +330,7 @@ impl Decoder {
     /// After a failure, what was queued must have ended before the caller may touch the sequences again.
     fn settle<T>(&mut self, result: &Result<T, DecodeError>) {
         if result.is_err() {
-            self.logits = 0;
+            self.forget_logits();
             self.samplers.forget();
             let settled = self.stream.synchronize().and_then(|()| self.buffers.restore(&self.stream));
             if let Err(error) = settled {
@@ -394,48 +338,6 @@ impl Decoder {
                 tracing::debug!(%error, "waiting after a failed step failed too");
             }
         }
-    }
-
-    /// The kernels that a step launches, found without a device.
-    fn kernels_of(&mut self, shape: Shape) -> Result<Vec<&'static KernelMeta>, DecodeError> {
-        Ok(self.list(shape)?.iter().map(|launch| launch.kernel).collect())
-    }
-
-    /// The launches of a step.
-    fn list(&mut self, shape: Shape) -> Result<Vec<ListedLaunch>, DecodeError> {
-        let mut listing = Listing::default();
-        // SAFETY: nothing is launched.
-        unsafe { self.work(shape).0.run(&mut listing) }?;
-        Ok(listing.0)
-    }
-
-    /// Identities, never addresses or sizes alone, of everything that a captured step refers to, and its shape. Caches
-    /// are not among them: a step is told where they are.
-    fn key(&self, shape: Shape) -> GraphKey {
-        GraphKey::new()
-            .with("weights", self.model.id())
-            .with("tables", self.tables.id())
-            .with("buffers", self.buffers.id())
-            .with("columns", shape.columns as u64)
-            .with("cache type", shape.kv.bytes() as u64)
-            .with("logits", u64::from(shape.take != Take::None))
-    }
-
-    fn work(&mut self, shape: Shape) -> (Step<'_>, &Stream) {
-        let mut choice = choice(&self.model, &self.options);
-        choice.programmatic = self.programmatic();
-        let step = Step {
-            config: self.model.config(),
-            weights: self.model.weights(),
-            tables: &self.tables,
-            buffers: &mut self.buffers,
-            samplers: self.samplers.device(),
-            shape,
-            choice,
-            plan: &self.plan,
-            parts: 0,
-        };
-        (step, &self.stream)
     }
 }
 

@@ -23,9 +23,14 @@ pub enum Mode {
 pub struct DecoderOptions {
     /// Most sequences in one step: 1 to [`MAX_COLUMNS`](gpu_kernels::gemv::MAX_COLUMNS).
     pub batch: usize,
-    /// Tokens of a prompt that are fed at once: 1 to [`MAX_COLUMNS`](gpu_kernels::gemv::MAX_COLUMNS). However many they are, the
-    /// results are those of a step for each token, bit for bit, unless [`fast_prefill`](Self::fast_prefill) is on.
+    /// Tokens that a step of a prompt or of [any mix](super::Decoder::step_mixed) has at most: 1 to
+    /// [`MAX_COLUMNS`](gpu_kernels::gemv::MAX_COLUMNS); fewer where buffers for so many would take more than an eighth of the memory
+    /// that is free: [`Decoder::chunk`](super::Decoder::chunk) says how many. However many they are, the results are those of a step
+    /// for each token, bit for bit, unless [`fast_prefill`](Self::fast_prefill) is on.
     pub chunk: usize,
+    /// Tokens of drafts that a step may [verify](super::Decoder::step_drafts), beside the token of each sequence of the batch: memory
+    /// for their logits.
+    pub drafts: usize,
     /// Positions that steps are prepared for from the start. Where a sequence gets longer, more are prepared, which
     /// allocates; `None`: 4096, or the model's context if that is shorter.
     pub positions: Option<usize>,
@@ -64,6 +69,7 @@ impl Default for DecoderOptions {
         DecoderOptions {
             batch: 1,
             chunk: 512,
+            drafts: 0,
             positions: None,
             mode: Mode::Graph,
             capture_after: 0,
@@ -84,15 +90,41 @@ pub(super) fn choice(model: &Model, options: &DecoderOptions) -> Choice {
 
 /// What the steps of a decoder with these options hold at once, of up to `columns` columns.
 pub(super) fn extent(options: &DecoderOptions, columns: usize) -> Extent {
-    let logits = if options.prompt_logits { options.batch.max(options.chunk) } else { options.batch };
-    Extent { batch: options.batch, columns, logits }
+    let predicted = options.batch + options.drafts;
+    let logits = if options.prompt_logits { predicted.max(options.chunk) } else { predicted };
+    Extent { predicted, columns, logits }
 }
 
 pub(super) fn parts(model: &Model, options: &DecoderOptions, columns: usize, positions: usize) -> Option<[u64; 2]> {
-    let (c, batch) = (model.config(), options.batch);
+    let (c, predicted) = (model.config(), options.batch + options.drafts);
     let buffers = Workspace::bytes(c, extent(options, columns), options.activations)?;
     let plan = if options.persistent { Plan::bytes(c) } else { 0 };
-    Some([RopeTables::bytes(c, positions)?, buffers.checked_add(Samplers::bytes(batch))?.checked_add(plan)?])
+    Some([RopeTables::bytes(c, positions)?, buffers.checked_add(Samplers::bytes(predicted))?.checked_add(plan)?])
+}
+
+/// Buffers for the tokens of a chunk take one of so many parts of the memory that is free, at most: the rest is for caches.
+const SHARE: u64 = 8;
+
+/// The tokens of a chunk that memory allows, and at most those that were asked for.
+pub(super) fn fitting_chunk(model: &Model, options: &DecoderOptions) -> Result<usize, DecodeError> {
+    let free = model.device().memory_info()?.free;
+    let bytes = |chunk: usize| {
+        let options = DecoderOptions { chunk, ..*options };
+        let columns = chunk.max(options.batch + options.drafts);
+        Workspace::bytes(model.config(), extent(&options, columns), options.activations)
+    };
+    let fits = |chunk| match (bytes(chunk), bytes(1)) {
+        (Some(all), Some(least)) => all - least <= free / SHARE,
+        _ => false,
+    };
+    let mut chunk = options.chunk;
+    while chunk > 1 && !fits(chunk) {
+        chunk /= 2;
+    }
+    if chunk < options.chunk {
+        tracing::debug!(chunk, asked = options.chunk, free, "fewer tokens at once, as memory is short");
+    }
+    Ok(chunk)
 }
 
 pub(super) fn check_memory(

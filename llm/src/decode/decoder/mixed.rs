@@ -1,0 +1,171 @@
+//! Steps of any mix: parts of prompts, tokens of sequences that decode, and drafts to verify, side by side.
+
+use super::Decoder;
+use crate::decode::DecodeError;
+use crate::decode::sequence::Sequence;
+use crate::decode::shape::Shape;
+use gpu_kernels::state::Column;
+
+/// Which of its tokens a part is predicted from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Predict {
+    /// None: more of a prompt is to come.
+    Nothing,
+    /// The last.
+    #[default]
+    Next,
+    /// Every one.
+    Each,
+}
+
+/// Tokens that a step appends to a sequence, and what is predicted.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// The sequence.
+    pub sequence: &'a mut Sequence,
+    /// The tokens, at least one.
+    pub tokens: &'a [u32],
+    /// From which of them a token is predicted.
+    pub predict: Predict,
+}
+
+impl Part<'_> {
+    /// How many of its tokens are predicted from: the last so many.
+    fn predicted(&self) -> usize {
+        match self.predict {
+            Predict::Nothing => 0,
+            Predict::Next => 1,
+            Predict::Each => self.tokens.len(),
+        }
+    }
+}
+
+/// A token to append to a sequence, and what may follow it.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    /// The sequence.
+    pub sequence: &'a mut Sequence,
+    /// The token, as for a [`Feed`](super::Feed).
+    pub token: u32,
+    /// Guesses of the tokens that follow, from whatever source. Those for which the cache has no room are left out.
+    pub draft: &'a [u32],
+}
+
+impl Decoder {
+    /// Appends tokens of any number to each of the sequences, in one step, and gives what is predicted: the tokens of the parts in
+    /// order, and of a part's tokens in order. [`Decoder::logits`] counts its places likewise.
+    ///
+    /// The tokens of all parts are at most [`Decoder::most_tokens`], and those that are predicted from at most [`Decoder::most_logits`].
+    /// Each sequence gets the results that it gets alone, token by token, bit for bit; with
+    /// [`fast_prefill`](super::DecoderOptions::fast_prefill) those that it gets without. If the step fails, nothing was appended to any.
+    pub fn step_mixed(&mut self, parts: &mut [Part<'_>]) -> Result<&[u32], DecodeError> {
+        let Some(first) = parts.first() else {
+            return Err(DecodeError::Batch { what: "parts of a step", given: 0, most: self.most_tokens() });
+        };
+        let kv = first.sequence.kv_type();
+        let (mut longest, mut tokens, mut predicted) = (0, 0usize, 0usize);
+        for part in parts.iter() {
+            self.check_sequence(part.sequence, kv)?;
+            part.sequence.check(part.tokens)?;
+            longest = longest.max(part.sequence.len() + part.tokens.len());
+            tokens = tokens.saturating_add(part.tokens.len());
+            predicted = predicted.saturating_add(part.predicted());
+        }
+        for (what, given, most) in
+            [("tokens in a step", tokens, self.most_tokens()), ("predictions in a step", predicted, self.most_logits())]
+        {
+            if given > most {
+                return Err(DecodeError::Batch { what, given, most });
+            }
+        }
+        self.prepare_positions(longest)?;
+        // Each a token: the launches of a decoding step, which are fewer.
+        let decodes = tokens == parts.len() && predicted == tokens && tokens <= self.options.batch;
+        let shape = if decodes { Shape::decode(tokens, kv) } else { Shape::mixed(tokens, kv, predicted) };
+        let result = self.try_mixed(parts, shape);
+        self.settle(&result);
+        let start = result?;
+        let mut place = 0;
+        for part in parts.iter_mut() {
+            let count = part.predicted();
+            place += count;
+            // What was chosen last was marked for a penalty where it follows all tokens of the part.
+            let next = if count == 1 { self.tokens.get(place - 1).copied() } else { None };
+            part.sequence.advance(part.tokens, next);
+        }
+        self.logits = start..start + predicted;
+        Ok(&self.tokens)
+    }
+
+    /// Runs the step; the place of its first logits.
+    fn try_mixed(&mut self, parts: &mut [Part<'_>], shape: Shape) -> Result<usize, DecodeError> {
+        let columns = |predicted: bool| {
+            parts.iter().flat_map(move |part| {
+                let split = part.tokens.len() - part.predicted();
+                let range = if predicted { split..part.tokens.len() } else { 0..split };
+                range.map(|i| part.sequence.column(part.tokens[i], i))
+            })
+        };
+        let columns: Vec<Column> = columns(false).chain(columns(true)).collect();
+        let planned = self.planned(shape);
+        let start = planned.0.logits - shape.logits;
+        self.samplers.clear();
+        let mut place = start;
+        let mut places = Vec::with_capacity(shape.logits);
+        for (number, part) in parts.iter_mut().enumerate() {
+            let (length, count) = (part.sequence.len(), part.predicted());
+            for end in part.tokens.len() - count + 1..=part.tokens.len() {
+                let fed = &part.tokens[..end];
+                let parameters = if count == 1 {
+                    part.sequence.parameters(fed, &self.stream)?
+                } else {
+                    part.sequence.parameters_apart(fed, &self.stream, self.samplers.seen(place))?
+                };
+                self.samplers.set(place, parameters);
+                places.push((length + end - 1, number));
+                place += 1;
+            }
+        }
+        self.samplers.write(&self.stream)?;
+        self.stage_columns(planned.0, &columns, shape.logits)?;
+        // SAFETY: each column and sampler leads to what its sequence owns, or to memory of the samplers. The parts borrow the
+        // sequences, each once, until the step has ended: `finish` waits for it, and on every error `settle` does.
+        unsafe { self.launch(planned) }?;
+        self.finish(start..start + shape.logits, |i| places.get(i).copied().unwrap_or_default())?;
+        Ok(start)
+    }
+
+    /// Appends a token to each of the sequences, and as many of the tokens of its draft as are those that follow. For each sequence
+    /// it gives the tokens that follow the one that was fed, at least one: the accepted tokens of the draft, and one more, which is
+    /// not fed and is the next to be.
+    ///
+    /// A token is accepted if it is the one that the sequence's [`Sampling`](crate::decode::Sampling) chooses at its position. As that
+    /// depends on logits and position alone, the tokens are those of steps without drafts, greedy or drawn: a draft changes how
+    /// many steps they take, and nothing else.
+    ///
+    /// A step has at most [`Decoder::most_logits`] tokens, those of drafts included: see [`DecoderOptions::drafts`](super::DecoderOptions::drafts).
+    pub fn step_drafts(&mut self, drafts: &mut [Draft<'_>]) -> Result<Vec<Vec<u32>>, DecodeError> {
+        let fed: Vec<Vec<u32>> = drafts
+            .iter()
+            .map(|d| {
+                let room = d.sequence.capacity().saturating_sub(d.sequence.len() + 1);
+                let draft = &d.draft[..room.min(d.draft.len())];
+                std::iter::once(d.token).chain(draft.iter().copied()).collect()
+            })
+            .collect();
+        let mut parts: Vec<Part<'_>> = drafts
+            .iter_mut()
+            .zip(&fed)
+            .map(|(d, tokens)| Part { sequence: &mut *d.sequence, tokens, predict: Predict::Each })
+            .collect();
+        let mut predicted = self.step_mixed(&mut parts)?;
+        let mut all = Vec::with_capacity(fed.len());
+        for (draft, fed) in drafts.iter_mut().zip(&fed) {
+            let (own, rest) = predicted.split_at(fed.len());
+            predicted = rest;
+            let accepted = draft.sequence.accept(fed, own)?;
+            all.push(own[..accepted].to_vec());
+        }
+        Ok(all)
+    }
+}
