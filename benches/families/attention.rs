@@ -127,7 +127,7 @@ fn step(stream: &Stream, capacity: u32, (keys, values): (Vec<f16>, Vec<f16>)) ->
     };
     // It stores its own key and value, so the caches are its own.
     let caches = (stream.upload(&keys)?, stream.upload(&values)?);
-    let place = Column { capacity, k: caches.0.address(), v: caches.1.address(), ..Column::at(0, capacity - 1) };
+    let place = Column::at(0, capacity - 1).with_caches(capacity, caches.0.address(), caches.1.address());
     let here = stream.upload(&[place])?;
     let tables = rope::rope_tables(capacity as usize, head_dim as usize, BASE, None, 1.0);
     let (cos, sin) = (stream.upload(&tables.cos)?, stream.upload(&tables.sin)?);

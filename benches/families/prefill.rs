@@ -78,13 +78,9 @@ fn runs(bench: &Bench, count: u32) -> Result<Vec<Run>, Failed> {
             let (keys, values) = ($values(1, cache), $values(2, cache));
             let (k, v) = (stream.upload(&keys)?, stream.upload(&values)?);
             let scales = stream.upload(&vec![SCALE; (KV_HEADS * count) as usize])?;
-            let place = |position| Column {
-                capacity: count,
-                k: k.address(),
-                v: v.address(),
-                k_scales: scales.address(),
-                v_scales: scales.address(),
-                ..Column::at(0, position)
+            let place = |position| {
+                let column = Column::at(0, position).with_caches(count, k.address(), v.address());
+                column.with_scales(scales.address(), scales.address())
             };
             let columns = stream.upload(&(0..count).map(place).collect::<Vec<_>>())?;
             let (y, x) = (stream.zeros::<f32>((count * row) as usize)?, x.clone());

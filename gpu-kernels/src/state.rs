@@ -16,19 +16,25 @@ pub struct Column {
     pub position: u32,
     /// Positions that the sequence's caches have room for. A position at or past it is neither stored nor attended to.
     pub capacity: u32,
-    /// Reserved: 0.
-    pub flags: u32,
-    /// The keys of all layers, `[layer][kv_head][capacity][head_dim]`; a multiple of 16.
+    /// Positions of a page: `capacity` where all are in one; else a multiple of [`GROUP`].
+    pub page: u32,
+    /// The keys of all layers, page after page, `[layer][kv_head][page][head_dim]` each; a multiple of 16.
     pub k: DeviceAddress,
     /// The values, laid out as the keys are.
     pub v: DeviceAddress,
-    /// The keys' scales of an int8 cache, f32 `[layer][kv_head][capacity]`; else null.
+    /// The keys' scales of an int8 cache, f32 and laid out as its rows are; else null.
     pub k_scales: DeviceAddress,
     /// The values' scales of an int8 cache; else null.
     pub v_scales: DeviceAddress,
+    /// Null where all positions are in one page. Else u32 `[capacity / GROUP]`: for each [`GROUP`] positions the row of `k`, of `v` and of
+    /// the scales at which they begin, of the first head of the first layer.
+    pub pages: DeviceAddress,
 }
 
-const _: () = assert!(size_of::<Column>() == 48 && align_of::<Column>() == 8);
+/// Positions that lie one behind the other in any cache, from each multiple of it on: a page has a whole number of them.
+pub const GROUP: u32 = 16;
+
+const _: () = assert!(size_of::<Column>() == 56 && align_of::<Column>() == 8);
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl Column {
@@ -36,6 +42,24 @@ impl Column {
     #[must_use]
     pub fn at(token: u32, position: u32) -> Column {
         Column { token, position, ..Column::default() }
+    }
+
+    /// The column with caches of keys and values of `capacity` positions, all in one page.
+    #[must_use]
+    pub fn with_caches(self, capacity: u32, k: DeviceAddress, v: DeviceAddress) -> Column {
+        Column { capacity, page: capacity, k, v, ..self }
+    }
+
+    /// The column with the scales of its int8 caches.
+    #[must_use]
+    pub fn with_scales(self, k_scales: DeviceAddress, v_scales: DeviceAddress) -> Column {
+        Column { k_scales, v_scales, ..self }
+    }
+
+    /// The column with its caches in pages of so many positions.
+    #[must_use]
+    pub fn in_pages(self, page: u32, pages: DeviceAddress) -> Column {
+        Column { page, pages, ..self }
     }
 }
 

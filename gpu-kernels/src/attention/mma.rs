@@ -58,6 +58,7 @@ unsafe fn attend<
     // What any row of the block attends to; positions are consecutive.
     let last = if a.count - first_row < rows(DIM as u32) { a.count - 1 } else { first_row + rows(DIM as u32) - 1 };
     let limit = if c.capacity < a.layer.context { c.capacity } else { a.layer.context };
+    let limit = if c.pages.is_null() { limit } else { 0 };
     let end = a.columns.at(last as usize).position;
     let end = if end < limit { end + 1 } else { limit };
     let base = a.layer.window_start(c.position);

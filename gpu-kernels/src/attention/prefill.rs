@@ -11,7 +11,8 @@
 //! on and over caches of f16 and int8 that is a flash attention on tensor cores (`mma.sync` m16n8k16): queries and weights are
 //! rounded to f16, which holds keys and values and codes of them exactly; everything is added up in f32. Elsewhere, and over f32
 //! caches, of which tensor cores would lose what they are kept for, each warp passes over keys and values with four columns at a
-//! time, in f32 throughout. A column whose position is not below its capacity and the tables' context gives NaN.
+//! time, in f32 throughout. A column whose position is not below its capacity and the tables' context gives NaN, and so does one whose
+//! caches are in pages.
 //!
 //! Accuracy. f32: as [`step`](super::step), which gives the exact bits of single steps; this kernel does not. Tensor cores:
 //! a query's elements are off by a relative 2^-11, so its scores by at most `d = 2^-11 max_t sum_i |q_i k_ti| / sqrt(head_dim)`,
@@ -69,7 +70,7 @@ pub(super) mod frame {
             }
             // SAFETY: `r` is below the number of columns.
             let c = unsafe { self.columns.at(r as usize) };
-            if c.position < c.capacity && c.position < self.layer.context {
+            if c.position < c.capacity && c.position < self.layer.context && c.pages.is_null() {
                 (self.layer.window_start(c.position), c.position + 1)
             } else {
                 (0, 0)

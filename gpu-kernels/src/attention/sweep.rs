@@ -77,18 +77,18 @@ pub unsafe fn sweep<T: Cached, const LANES: usize, const QW: usize>(
     let mut base = from;
     while base < to {
         let mut t = [0u32; UNROLL];
-        let mut place = [0u32; UNROLL];
+        let mut index = [0u32; UNROLL];
         for u in 0..UNROLL {
             t[u] = base + (u * 32 / LANES) as u32 + row;
             // Positions past the end repeat the last one, with weight 0.
-            place[u] = if t[u] < to { t[u] } else { to - 1 };
+            index[u] = keys.index(if t[u] < to { t[u] } else { to - 1 });
         }
-        let raw_keys = [T::load8(keys.row(place[0]) + offset), T::load8(keys.row(place[1]) + offset)];
-        let raw_values = [T::load8(values.row(place[0]) + offset), T::load8(values.row(place[1]) + offset)];
+        let raw_keys = [T::load8(keys.at(index[0]) + offset), T::load8(keys.at(index[1]) + offset)];
+        let raw_values = [T::load8(values.at(index[0]) + offset), T::load8(values.at(index[1]) + offset)];
         let (mut key_scales, mut value_scales) = ([1.0f32; UNROLL], [1.0f32; UNROLL]);
         for u in 0..UNROLL {
-            key_scales[u] = keys.scale::<T>(place[u]);
-            value_scales[u] = values.scale::<T>(place[u]);
+            key_scales[u] = keys.scale::<T>(index[u]);
+            value_scales[u] = values.scale::<T>(index[u]);
         }
         let mut scores = [[0.0f32; UNROLL]; QW];
         for u in 0..UNROLL {

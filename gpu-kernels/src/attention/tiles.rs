@@ -21,6 +21,7 @@ use crate::{
     head::{Held, magnitude},
     kv::cached::{Cached, Rows},
     load::{lane, thread_index, warp_index},
+    state::GROUP,
 };
 use warpsmith_device::{
     convert::{pack_f16x2, unpack_f16x2},
@@ -32,7 +33,7 @@ use warpsmith_device::{
 };
 
 /// Positions of a tile.
-const TILE: u32 = 16;
+const TILE: u32 = GROUP;
 /// Weights are relative to a score this many powers of two below the largest, which is as large as f16 holds them with room to
 /// round.
 const LIFT: f32 = 15.0;
@@ -97,8 +98,8 @@ pub unsafe fn keep<const N: usize>(memory: &Memory, head: usize, query: &Held<N>
     }
 }
 
-/// The block's positions `from .. to`, for all of its query heads, whose factors are there; `rows` gives its keys and values, `put` is given four elements of a head
-/// from one on, relative to a score and not yet divided by the sum of weights, then these two.
+/// The block's positions `from .. to`, for all of its query heads, whose factors are there; `rows` gives its keys and values, `put` is
+/// given four elements of a head from one on, relative to a score and not yet divided by the sum of weights, then these two.
 #[device]
 pub unsafe fn part<T: Cached>(
     (dim, group): (usize, u32),
@@ -107,7 +108,8 @@ pub unsafe fn part<T: Cached>(
     memory: &Memory,
     put: impl Fn(usize, usize, [f32; 4], f32, f32),
 ) {
-    let place = Place { group, sharing: if group > HEADS as u32 { WARPS / 2 } else { WARPS } as u32, from, to };
+    let sharing = if group > HEADS as u32 { WARPS / 2 } else { WARPS } as u32;
+    let place = Place { group, sharing, from, to };
     // The same choice in every thread.
     match dim {
         64 => tiles::<T, 64, 2, 1>(&place, rows, memory, put),
@@ -129,10 +131,16 @@ struct Place {
 }
 
 impl Place {
+    /// Where the first tile begins.
+    #[inline(always)]
+    fn first(&self) -> u32 {
+        self.from / TILE * TILE
+    }
+
     /// Warps with a tile, of those that share query heads.
     #[inline(always)]
     fn active(&self) -> u32 {
-        (self.to - self.from).div_ceil(TILE).min(self.sharing)
+        (self.to - self.first()).div_ceil(TILE).min(self.sharing)
     }
 
     /// Which query heads the warp has, and which of the warps that share them it is.
@@ -167,7 +175,13 @@ unsafe fn tiles<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
         let last = p.group as usize - 1;
         let head = if first + g < last { first + g } else { last };
         let (keys, values) = rows();
-        let state = sweep::<T, DIM, STEPS, CHUNKS>(p, (&keys, &values), memory, head, p.from + turn * TILE);
+        let (rows, base) = ((&keys, &values), p.first() + turn * TILE);
+        // Code of its own: of few positions, as most warps have, a lookup would be a notable part.
+        let state = if !T::NARROW && keys.paged() {
+            sweep::<T, true, DIM, STEPS, CHUNKS>(p, rows, memory, head, base)
+        } else {
+            sweep::<T, false, DIM, STEPS, CHUNKS>(p, rows, memory, head, base)
+        };
         if t == 0 {
             memory.states.set2(2 * (warp * HEADS + g), F32x2([state.top, state.sum]));
         }
@@ -335,7 +349,7 @@ impl<const CHUNKS: usize> State<CHUNKS> {
 
 /// Every `sharing`th tile from position `base` on, which is below `p.to`, for query `head` and the other lanes' ones.
 #[device]
-unsafe fn sweep<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: usize>(
+unsafe fn sweep<T: Cached, const PAGED: bool, const DIM: usize, const STEPS: usize, const CHUNKS: usize>(
     p: &Place,
     (keys, values): (&Rows, &Rows),
     memory: &Memory,
@@ -352,8 +366,10 @@ unsafe fn sweep<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
     let queries = [query(0), query(1)];
     let (first, step) = (base, p.sharing * TILE);
     loop {
-        // Positions past the end repeat the last one, with weight 0.
-        let place = |offset: u32| (base + offset).min(p.to - 1);
+        // A tile is a group of positions, whose rows follow one another. Those past the end repeat the last one, with weight 0, which
+        // those before the first have, too.
+        let index = if PAGED { keys.index(base) } else { base };
+        let place = |offset: u32| if PAGED { index + offset.min(p.to - 1 - base) } else { (base + offset).min(p.to - 1) };
         let row_of = |rows: &Rows, offset: u32| rows.data + place(offset) as u64 * (DIM as u64 * T::BYTES);
         let key = |row: u64, s: usize| {
             let there = DIM % 32 == 0 || 32 * s + 8 * (t as usize) < DIM;
@@ -398,7 +414,7 @@ unsafe fn sweep<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
             let of = &sums[i / 2];
             let score = (of[i % 2] + of[i % 2 + 2]) * scale;
             let score = if T::SCALED { score * keys.scale::<T>(place(own[i])) } else { score };
-            scores[i] = if base + own[i] < p.to { score } else { f32::NEG_INFINITY };
+            scores[i] = if base.wrapping_sub(p.from).wrapping_add(own[i]) < p.to - p.from { score } else { f32::NEG_INFINITY };
             most = math::max(most, scores[i]);
         }
         // A head's scores are spread over four lanes.

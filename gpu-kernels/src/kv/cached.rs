@@ -3,8 +3,8 @@
 
 use crate::{
     head::{Held, first, magnitude},
-    load::lane,
-    state::Column,
+    load::{global_u32, lane},
+    state::{Column, GROUP},
 };
 use core::arch::asm;
 use warpsmith_device::{
@@ -23,7 +23,7 @@ pub trait Cached: Copy {
     const BYTES: u64;
     /// Whether f16 holds every element.
     const HALF: bool;
-    /// Whether heads have 64 or 128 elements alone, so that there is no code for others.
+    /// Whether heads have 64 or 128 elements alone and caches are in one page, so that there is no code for others.
     const NARROW: bool = false;
     /// Eight elements as they are loaded.
     type Eight: Copy;
@@ -215,29 +215,64 @@ pub struct Rows {
     pub scales: u64,
     /// Bytes of a row.
     pub bytes: u64,
+    /// Address of the places of its positions, in groups; 0 where they lie one behind the other.
+    pages: u64,
 }
 
 impl Rows {
     /// Keys and values of a head.
     #[inline(always)]
     pub fn of<T: Cached>(c: &Column, layer: u32, kv_heads: u32, head: u32, head_dim: u32) -> (Rows, Rows) {
-        let first = (layer as u64 * kv_heads as u64 + head as u64) * c.capacity as u64;
-        let bytes = head_dim as u64 * T::BYTES;
-        let rows = |data: u64, scales: u64| Rows { data: data + first * bytes, scales: scales + first * 4, bytes };
+        let first = (layer as u64 * kv_heads as u64 + head as u64) * c.page as u64;
+        let (bytes, pages) = (head_dim as u64 * T::BYTES, c.pages.raw());
+        let rows = |data: u64, scales: u64| Rows { data: data + first * bytes, scales: scales + first * 4, bytes, pages };
         (rows(c.k.raw(), c.k_scales.raw()), rows(c.v.raw(), c.v_scales.raw()))
     }
 
-    /// Address of a row.
+    /// Whether positions are in pages.
     #[inline(always)]
-    pub fn row(&self, position: u32) -> u64 {
-        self.data + position as u64 * self.bytes
+    pub fn paged(&self) -> bool {
+        self.pages != 0
     }
 
-    /// The scale of a row; 1 where rows have none.
+    /// The number of the row of a position, for keys and values alike. Those of the [`GROUP`] that it is in follow one another.
+    ///
+    /// # Safety
+    /// The position is within the cache.
     #[inline(always)]
-    pub unsafe fn scale<T: Cached>(&self, position: u32) -> f32 {
-        // SAFETY: the caller's position is within the cache.
-        if T::SCALED { unsafe { load_f32(self.scales + position as u64 * 4) } } else { 1.0 }
+    pub unsafe fn index(&self, position: u32) -> u32 {
+        if !self.paged() {
+            return position;
+        }
+        // SAFETY: the caller's promise.
+        let first = unsafe { global_u32(self.pages + 4 * (position / GROUP) as u64) };
+        first + position % GROUP
+    }
+
+    /// Address of the row of an [index](Self::index).
+    #[inline(always)]
+    pub fn at(&self, index: u32) -> u64 {
+        self.data + index as u64 * self.bytes
+    }
+
+    /// Address of a row.
+    ///
+    /// # Safety
+    /// The position is within the cache.
+    #[inline(always)]
+    pub unsafe fn row(&self, position: u32) -> u64 {
+        // SAFETY: the caller's promise.
+        self.at(unsafe { self.index(position) })
+    }
+
+    /// The scale of the row of an [index](Self::index); 1 where rows have none.
+    ///
+    /// # Safety
+    /// The row is within the cache.
+    #[inline(always)]
+    pub unsafe fn scale<T: Cached>(&self, index: u32) -> f32 {
+        // SAFETY: the caller's promise.
+        if T::SCALED { unsafe { load_f32(self.scales + index as u64 * 4) } } else { 1.0 }
     }
 }
 
@@ -246,7 +281,7 @@ impl Rows {
 /// All lanes of the warp make this call.
 #[device]
 pub unsafe fn store_row<T: Cached, const N: usize>(rows: &Rows, position: u32, head_dim: usize, head: &Held<N>) {
-    let mut scale = 1.0;
+    let (mut scale, index) = (1.0, rows.index(position));
     if T::SCALED {
         let mut largest = 0;
         static_for!(j in 0..N => {
@@ -255,10 +290,10 @@ pub unsafe fn store_row<T: Cached, const N: usize>(rows: &Rows, position: u32, h
         // Of NaN, which must not vanish in a code, it is NaN.
         scale = f32::from_bits(warp::max_u32(largest)) / 127.0;
         if lane() == 0 {
-            store_f32(rows.scales + position as u64 * 4, scale);
+            store_f32(rows.scales + index as u64 * 4, scale);
         }
     }
-    let row = rows.row(position);
+    let row = rows.at(index);
     static_for!(j in 0..N => {
         let d = 64 * j + first();
         if d < head_dim {

@@ -361,14 +361,7 @@ impl Start {
     /// Buffers of their own with it.
     fn upload<B: Bench>(&self, bench: &mut B, (layer, sizes): (&Layer, &Sizes)) -> Result<State<B>, Failure> {
         let (keys, values) = (bench.upload(&self.cache)?, bench.upload(&self.cache)?);
-        let place = Column {
-            token: 1,
-            position: self.position,
-            capacity: self.capacity,
-            k: keys.address(),
-            v: values.address(),
-            ..Column::default()
-        };
+        let place = Column::at(1, self.position).with_caches(self.capacity, keys.address(), values.address());
         let (h, q, f) = (sizes.hidden, layer.q_heads * layer.head_dim, sizes.feed_forward);
         let vectors = |n: u32| self.quant_format.map_or(0, |format| format.len(n)) as usize;
         let mut quantized = [bench.output(vectors(h))?, bench.output(vectors(q).max(vectors(f)))?];

@@ -18,6 +18,7 @@ use crate::{
     kv::cached::{Cached, Rows},
     layer::Layer,
     load::{Role, again, at_address, sync_role, thread_index},
+    state::GROUP,
 };
 use warpsmith_device::prelude::*;
 
@@ -357,15 +358,17 @@ impl Arguments {
             return;
         }
         let (keys, values) = Rows::of::<T>(&c, l.index + layer, l.kv_heads, head, l.head_dim);
-        let start = l.window_start(c.position);
+        let start = l.window_start(c.position) / GROUP * GROUP;
         let (_, part) = step::parts(c.position + 1 - start, splits);
         let from = start + split * part;
         let rows = if thread_index() % 2 == 0 { keys } else { values };
         let within = (thread_index() / 2 * LINE) as u64;
         let to = (from + part).min(c.position + 1);
+        // In pages only the first rows follow one another.
+        let to = if rows.paged() { to.min((from / GROUP + 1) * GROUP) } else { to };
         if from < to && within < (to - from) as u64 * rows.bytes {
             // SAFETY: within the column's cache: a hint.
-            mem::prefetch_l2((rows.row(from) + within) as *const u32);
+            unsafe { mem::prefetch_l2((rows.row(from) + within) as *const u32) };
         }
     }
 }

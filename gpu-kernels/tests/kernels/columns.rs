@@ -33,25 +33,34 @@ struct Sequence<T> {
     k_scales: Buffer<f32>,
     v_scales: Buffer<f32>,
     capacity: usize,
+    /// Positions of a page, and the table of pages.
+    pages: Option<(u32, Buffer<u32>)>,
 }
 
 impl<T: Element> Sequence<T> {
     fn new(gpu: &Gpu, capacity: usize) -> Sequence<T> {
         let rows = 2 * capacity;
         let (k, v) = (gpu.poisoned(rows * 64), gpu.poisoned(rows * 64));
-        Sequence { k, v, k_scales: gpu.poisoned(rows), v_scales: gpu.poisoned(rows), capacity }
+        Sequence { k, v, k_scales: gpu.poisoned(rows), v_scales: gpu.poisoned(rows), capacity, pages: None }
+    }
+
+    /// In pages of so many positions, which lie in memory in some other order.
+    fn in_pages(gpu: &Gpu, capacity: usize, page: usize) -> Sequence<T> {
+        let count = capacity.div_ceil(page);
+        let place = |i: usize| (7 * i + 3) % count;
+        let first = |i: usize| (0..page / 16).map(move |group| (place(i) * 2 * page + 16 * group) as u32);
+        let table: Vec<u32> = (0..count).flat_map(first).collect();
+        let whole = Sequence::new(gpu, count * page);
+        Sequence { capacity, pages: Some((page as u32, gpu.upload(&table))), ..whole }
     }
 
     fn column(&self, position: usize) -> Column {
-        Column {
-            token: 0,
-            position: position as u32,
-            capacity: self.capacity as u32,
-            flags: 0,
-            k: self.k.address(),
-            v: self.v.address(),
-            k_scales: self.k_scales.address(),
-            v_scales: self.v_scales.address(),
+        let column = Column::at(0, position as u32)
+            .with_caches(self.capacity as u32, self.k.address(), self.v.address())
+            .with_scales(self.k_scales.address(), self.v_scales.address());
+        match &self.pages {
+            Some((page, table)) => column.in_pages(*page, table.address()),
+            None => column,
         }
     }
 }
@@ -64,6 +73,7 @@ struct Bench {
     k_weight: Buffer<f32>,
     cos: Buffer<f32>,
     sin: Buffer<f32>,
+    window: u32,
 }
 
 const ROW: usize = 10 * 64;
@@ -75,12 +85,12 @@ impl Bench {
         let x = rng.floats(POSITIONS * ROW);
         let (q_weight, k_weight) = (gpu.upload(&rng.floats(64)), gpu.upload(&rng.floats(64)));
         let (cos, sin) = (gpu.upload(&tables.cos), gpu.upload(&tables.sin));
-        Bench { gpu, x, q_weight, k_weight, cos, sin }
+        Bench { gpu, x, q_weight, k_weight, cos, sin, window: 0 }
     }
 
     /// The outputs of columns whose inputs are the rows of those positions.
     fn run(&mut self, columns: &[Column], fused: bool, kv: KvType) -> Vec<Vec<u32>> {
-        let layer = layer(if fused { FUSED } else { 0 });
+        let layer = Layer { window: self.window, ..layer(if fused { FUSED } else { 0 }) };
         let x: Vec<f32> = columns.iter().flat_map(|c| self.x[c.position as usize * ROW..][..ROW].to_vec()).collect();
         let gpu = &mut self.gpu;
         let (mut qkv, columns_) = (gpu.upload(&x), gpu.upload(columns));
@@ -125,6 +135,45 @@ fn a_prompt_gives_the_bits_of_single_steps<T: Element>(kv: KvType) {
     let longer = [single.column(POSITIONS - 1), b.column(3), prompt.column(100)];
     let batch = bench.run(&longer, true, kv);
     assert!(batch[0] == want[POSITIONS - 1] && batch[1] == want[3] && batch[2] == want[100]);
+}
+
+/// Pages of every size, in any order, as single steps and as prompts, with windows whose first position is any of a page's.
+fn pages_change_no_bit<T: Element>(kv: KvType) {
+    let mut bench = Bench::new();
+    for window in [0, 23, 70] {
+        bench.window = window;
+        let whole = Sequence::<T>::new(&bench.gpu, POSITIONS);
+        let want: Vec<_> = (0..POSITIONS).flat_map(|p| bench.run(&[whole.column(p)], true, kv)).collect();
+        for page in [16, 48] {
+            let steps = Sequence::<T>::in_pages(&bench.gpu, POSITIONS, page);
+            let got: Vec<_> = (0..POSITIONS).flat_map(|p| bench.run(&[steps.column(p)], true, kv)).collect();
+            assert!(want == got, "{kv}: steps in pages of {page}, window {window}");
+            let prompt = Sequence::<T>::in_pages(&bench.gpu, POSITIONS + 9, page);
+            let mut got = Vec::new();
+            for piece in [0..5, 5..100, 100..POSITIONS] {
+                let columns: Vec<Column> = piece.map(|p| prompt.column(p)).collect();
+                got.extend(bench.run(&columns, false, kv));
+            }
+            assert!(want == got, "{kv}: a prompt in pages of {page}, window {window}");
+            let both = bench.run(&[whole.column(POSITIONS - 1), steps.column(90)], true, kv);
+            assert!(both[0] == want[POSITIONS - 1] && both[1] == want[90], "{kv}: side by side");
+        }
+    }
+}
+
+#[test]
+fn pages_change_no_bit_f16() {
+    pages_change_no_bit::<f16>(KvType::F16);
+}
+
+#[test]
+fn pages_change_no_bit_f32() {
+    pages_change_no_bit::<f32>(KvType::F32);
+}
+
+#[test]
+fn pages_change_no_bit_int8() {
+    pages_change_no_bit::<i8>(KvType::Int8);
 }
 
 #[test]
@@ -208,7 +257,7 @@ fn outliers_keep_the_accuracy_of_f32() {
         let (keys, values) = (halves(spread(count * dim, -10, 1)), halves(spread(count * dim, -14, 14)));
         let (k, v) = (gpu.upload(&keys), gpu.upload(&values));
         let place =
-            Column { capacity: count as u32, k: k.address(), v: v.address(), ..Column::at(0, count as u32 - 1) };
+            Column::at(0, count as u32 - 1).with_caches(count as u32, k.address(), v.address());
         let layer = Layer { q_heads, kv_heads: 1, head_dim: dim as u32, context: count as u32, ..Layer::default() };
         let mut qkv = queries.clone();
         qkv.resize((q_heads as usize + 2) * dim, 0.0);
@@ -266,7 +315,7 @@ fn cost(length: u32) -> (f64, f64) {
     let mut cache = || -> Vec<f16> { (0..kv_heads * capacity * head_dim).map(|_| f16::from_f32(rng.unit())).collect() };
     let (keys, values) = (cache(), cache());
     let (k, v) = (gpu.upload(&keys), gpu.upload(&values));
-    let column = Column { capacity, k: k.address(), v: v.address(), ..Column::at(0, capacity - 1) };
+    let column = Column::at(0, capacity - 1).with_caches(capacity, k.address(), v.address());
     let (columns, qkv) = (gpu.upload(&[column]), gpu.upload(&rng.floats(12 * 128)));
     let layer = Layer { q_heads, kv_heads, head_dim, context: capacity, ..Layer::default() };
     let mut partials = gpu.poisoned::<f32>(partials_len(1, &layer) as usize);

@@ -32,13 +32,9 @@ fn codes(gpu: &Gpu, rows: &[f32], dim: usize) -> Cache<i8> {
 /// What the kernel gives for tokens from the first position on, of one head.
 fn run<T: Element>(gpu: &mut Gpu, (k, v): (&Cache<T>, &Cache<T>), q: &[f32], dim: usize, window: u32) -> Vec<f32> {
     let count = q.len() / dim;
-    let place = |position: usize| Column {
-        capacity: count as u32,
-        k: k.data.address(),
-        v: v.data.address(),
-        k_scales: k.scales.address(),
-        v_scales: v.scales.address(),
-        ..Column::at(0, position as u32)
+    let place = |position: usize| {
+        let column = Column::at(0, position as u32).with_caches(count as u32, k.data.address(), v.data.address());
+        column.with_scales(k.scales.address(), v.scales.address())
     };
     let (columns, qkv) = (gpu.upload(&(0..count).map(place).collect::<Vec<_>>()), gpu.upload(q));
     let mut y = gpu.poisoned::<f32>(q.len());

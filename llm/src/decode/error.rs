@@ -110,6 +110,44 @@ pub enum DecodeError {
         /// Positions there are.
         length: usize,
     },
+    /// A rollback to a position whose window has left the pool.
+    #[error(
+        "cannot roll back to {to} positions: the pages before position {first} were given back, as no layer looked that far back any more"
+    )]
+    GivenBack {
+        /// Positions asked for.
+        to: usize,
+        /// The first position that is still there.
+        first: usize,
+    },
+    /// Sizes of a pool that there cannot be.
+    #[error("a pool of {positions} positions in pages of {page}: there is at least one, and a page has a multiple of 16, up to 65536")]
+    Pages {
+        /// Positions asked for.
+        positions: usize,
+        /// Positions of a page.
+        page: usize,
+    },
+    /// A pool has no page left, and no sequence has lost any.
+    #[error(
+        "the pool is full: {needed} pages of {page} positions are needed, and {available} of {pages} are available\nhint: drop or roll back a sequence, or make a larger pool"
+    )]
+    PoolFull {
+        /// Pages that are needed at once.
+        needed: usize,
+        /// Pages that are free, or kept for nobody.
+        available: usize,
+        /// Pages of the pool.
+        pages: usize,
+        /// Positions of a page.
+        page: usize,
+    },
+    /// A sequence in a pool of another model or cache type.
+    #[error("the sequence does not belong in this pool: {reason}")]
+    OtherPool {
+        /// What differs.
+        reason: String,
+    },
     /// A snapshot of another model, cache type or size.
     #[error("the snapshot does not fit this sequence: {reason}")]
     Snapshot {

@@ -23,8 +23,15 @@ impl Shape {
     }
 
     /// Heads of all layers.
-    fn heads(&self) -> usize {
+    pub fn heads(&self) -> usize {
         self.layers * self.kv_heads
+    }
+
+    /// Bytes of a row of keys, of values, and, where there are any, of their scales.
+    pub fn row_bytes(&self, kind: KvType) -> Vec<usize> {
+        let row = self.head_dim * kind.bytes();
+        let scales = std::iter::repeat_n(kind.scale_bytes(), if kind.scale_bytes() > 0 { 2 } else { 0 });
+        [row, row].into_iter().chain(scales).collect()
     }
 
     /// Bytes of keys and values on the device; `None` if that overflows.
@@ -91,37 +98,24 @@ impl Rows {
 /// The cache of one sequence: keys, values, and the scales of both where there are any.
 pub(super) struct KvCache {
     pub shape: Shape,
-    pub kind: KvType,
     /// Keys, values, scales of keys, scales of values.
     planes: Vec<Rows>,
 }
 
 impl KvCache {
     pub fn new(device: &Device, shape: Shape, kind: KvType) -> Result<KvCache, Error> {
-        let row = shape.head_dim * kind.bytes();
-        let mut planes = vec![Rows::new(device, shape, row)?, Rows::new(device, shape, row)?];
-        if kind.scale_bytes() > 0 {
-            for _ in 0..2 {
-                planes.push(Rows::new(device, shape, kind.scale_bytes())?);
-            }
-        }
-        Ok(KvCache { shape, kind, planes })
+        let rows = shape.row_bytes(kind).into_iter();
+        let planes = rows.map(|row| Rows::new(device, shape, row)).collect::<Result<_, _>>()?;
+        Ok(KvCache { shape, planes })
     }
 
     /// What a kernel is told of a token at `position`.
     pub fn column(&self, token: u32, position: usize) -> Column {
         let address = |i: usize| self.planes.get(i).map_or(DeviceAddress::NULL, |p| p.bytes.address());
-        Column {
-            token,
-            // The capacity was checked to fit u32, and the position to be below it.
-            position: position as u32,
-            capacity: self.shape.capacity as u32,
-            flags: 0,
-            k: address(0),
-            v: address(1),
-            k_scales: address(2),
-            v_scales: address(3),
-        }
+        // The capacity was checked to fit u32, and the position to be below it.
+        Column::at(token, position as u32)
+            .with_caches(self.shape.capacity as u32, address(0), address(1))
+            .with_scales(address(2), address(3))
     }
 
     /// Copies the first `length` positions of a cache that differs in capacity alone.
@@ -195,13 +189,13 @@ impl Snapshot {
         self.plane(3)
     }
 
-    pub(super) fn check(&self, model: u64, shape: Shape, kind: KvType) -> Result<(), DecodeError> {
+    pub(super) fn check(&self, model: u64, capacity: usize, kind: KvType) -> Result<(), DecodeError> {
         let reason = if self.model != model {
             "it was taken from another model".to_owned()
         } else if self.kind != kind {
             format!("it holds {}, the cache {kind}", self.kind)
-        } else if self.len() > shape.capacity {
-            format!("it has {} positions, the cache room for {}", self.len(), shape.capacity)
+        } else if self.len() > capacity {
+            format!("it has {} positions, the cache room for {capacity}", self.len())
         } else {
             return Ok(());
         };

@@ -128,7 +128,7 @@ impl Plan {
 
     /// The launch that begins at a layer, if a step of this shape takes one.
     fn at(&self, shape: Shape, layer: usize) -> Option<(&Run, &DeviceSlice<persistent::LayerWeights>)> {
-        let fits = shape.columns == 1 && !shape.shared && shape.kv == KvType::F16;
+        let fits = shape.columns == 1 && !shape.shared && !shape.pages && shape.kv == KvType::F16;
         let run = self.runs.iter().find(|r| r.layers.contains(&layer)).filter(|_| fits)?;
         Some((run, self.weights.as_deref()?))
     }

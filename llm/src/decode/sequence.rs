@@ -1,6 +1,7 @@
 //! A sequence: the tokens that were fed, and their keys and values on the device.
 
 use super::kv::{KvCache, Shape, Snapshot};
+use super::pool::{Paged, Pool, Recipe};
 use super::sampling::{Choice, Parameters, Sampling, Seen};
 use super::{DecodeError, KvType, Model};
 use gpu_kernels::state::Column;
@@ -23,9 +24,18 @@ pub struct SequenceOptions {
 /// A call that fails leaves the length and the cached positions as they were.
 pub struct Sequence {
     model: Model,
-    cache: KvCache,
+    cache: Cache,
+    kind: KvType,
     tokens: Vec<u32>,
     choice: Choice,
+}
+
+/// Where keys and values are.
+enum Cache {
+    /// In memory for the whole capacity.
+    Own(KvCache),
+    /// In pages of a pool.
+    Paged(Paged),
 }
 
 impl std::fmt::Debug for Sequence {
@@ -49,10 +59,58 @@ impl Sequence {
         let device = model.device();
         Ok(Sequence {
             choice: Choice::new(model, options.sampling)?,
-            cache: KvCache::new(device, Shape::new(c, capacity), options.kv)?,
+            cache: Cache::Own(KvCache::new(device, Shape::new(c, capacity), options.kv)?),
+            kind: options.kv,
             model: model.clone(),
             tokens: Vec::new(),
         })
+    }
+
+    /// An empty sequence that keeps its keys and values in pages of a pool: as many as it needs, and none before it needs them. The
+    /// capacity is the most that it may need. Results are the same to the bit.
+    ///
+    /// A step for which the pool has no page left fails with [`DecodeError::PoolFull`], and nothing is lost.
+    pub fn in_pool(pool: &Pool, options: SequenceOptions) -> Result<Sequence, DecodeError> {
+        let (model, kv) = (pool.model(), pool.options().kv);
+        if options.kv != kv {
+            return Err(DecodeError::OtherPool { reason: format!("it stores {}, the pool {kv}", options.kv) });
+        }
+        let most = model.config().context;
+        let capacity = options.capacity.unwrap_or(most);
+        check_capacity(capacity, most)?;
+        Ok(Sequence {
+            choice: Choice::new(model, options.sampling)?,
+            cache: Cache::Paged(Paged::new(pool, capacity)?),
+            kind: kv,
+            model: model.clone(),
+            tokens: Vec::new(),
+        })
+    }
+
+    /// Another sequence with the same tokens, cache and sampling, and no bitset of allowed tokens. In a pool both have the same pages until one of them
+    /// writes: a page that is copied then is all that a fork costs. Else the whole cache is copied.
+    pub fn fork(&self) -> Result<Sequence, DecodeError> {
+        let cache = match &self.cache {
+            Cache::Paged(paged) => Cache::Paged(paged.fork()?),
+            Cache::Own(own) => {
+                check_memory(&self.model, own.shape.capacity, self.kind)?;
+                let mut copy = KvCache::new(self.model.device(), own.shape, self.kind)?;
+                let stream = self.model.stream();
+                copy.copy_from(own, self.len(), stream)?;
+                stream.synchronize()?;
+                Cache::Own(copy)
+            }
+        };
+        let choice = Choice::new(&self.model, self.choice.sampling)?;
+        Ok(Sequence { model: self.model.clone(), cache, kind: self.kind, tokens: self.tokens.clone(), choice })
+    }
+
+    /// The pool of its pages, if it has any.
+    pub fn pool(&self) -> Option<&Pool> {
+        match &self.cache {
+            Cache::Own(_) => None,
+            Cache::Paged(paged) => Some(paged.pool()),
+        }
     }
 
     /// Device memory that a cache of `capacity` positions takes; `None` if no address can hold it.
@@ -82,12 +140,15 @@ impl Sequence {
 
     /// Positions that the cache has room for.
     pub fn capacity(&self) -> usize {
-        self.cache.shape.capacity
+        match &self.cache {
+            Cache::Own(own) => own.shape.capacity,
+            Cache::Paged(paged) => paged.capacity(),
+        }
     }
 
     /// How keys and values are stored.
     pub fn kv_type(&self) -> KvType {
-        self.cache.kind
+        self.kind
     }
 
     /// How the next token is chosen.
@@ -106,16 +167,27 @@ impl Sequence {
         self.choice.allow(&self.model, tokens)
     }
 
-    /// Forgets all tokens; the memory stays.
+    /// Forgets all tokens; the memory stays, and pages go back to their pool.
     pub fn reset(&mut self) {
         self.tokens.clear();
         self.choice.forget();
+        if let Cache::Paged(paged) = &mut self.cache {
+            paged.cut(0);
+        }
     }
 
     /// Forgets all but the first `length` tokens. What is fed next overwrites what was cached after them.
     pub fn rollback(&mut self, length: usize) -> Result<(), DecodeError> {
         if length > self.len() {
             return Err(DecodeError::Rollback { to: length, length: self.len() });
+        }
+        let window = self.model.config().window;
+        if let Cache::Paged(paged) = &mut self.cache {
+            let first = paged.first_position();
+            if length > 0 && length < self.tokens.len() && length.saturating_sub(window.saturating_sub(1)) < first {
+                return Err(DecodeError::GivenBack { to: length, first });
+            }
+            paged.cut(length);
         }
         if length < self.len() {
             self.tokens.truncate(length);
@@ -147,35 +219,82 @@ impl Sequence {
         if capacity == self.capacity() {
             return Ok(());
         }
-        check_memory(&self.model, capacity, self.kv_type())?;
-        let mut cache = KvCache::new(self.model.device(), Shape::new(c, capacity), self.kv_type())?;
+        let own = match &mut self.cache {
+            Cache::Paged(paged) => return paged.set_capacity(capacity),
+            Cache::Own(own) => own,
+        };
+        check_memory(&self.model, capacity, self.kind)?;
+        let mut cache = KvCache::new(self.model.device(), Shape::new(c, capacity), self.kind)?;
         let stream = self.model.stream();
-        cache.copy_from(&self.cache, self.len(), stream)?;
+        cache.copy_from(own, self.tokens.len(), stream)?;
         stream.synchronize()?;
-        self.cache = cache;
+        *own = cache;
         Ok(())
     }
 
-    /// Copies the cached positions to the host.
+    /// Copies the cached positions to the host. Those that a pool was given back, as they lie behind every window, are zeros.
     pub fn snapshot(&self) -> Result<Snapshot, DecodeError> {
-        let planes = self.cache.read(self.len(), self.model.stream())?;
+        let planes = match &self.cache {
+            Cache::Own(own) => own.read(self.len(), self.model.stream())?,
+            Cache::Paged(paged) => paged.read(self.len(), self.model.stream())?,
+        };
         Ok(Snapshot { model: self.model.id(), kind: self.kv_type(), tokens: self.tokens.clone(), planes })
     }
 
     /// Continues from a snapshot that was taken of a sequence of the same loaded model.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), DecodeError> {
-        snapshot.check(self.model.id(), self.cache.shape, self.kv_type())?;
+        snapshot.check(self.model.id(), self.capacity(), self.kv_type())?;
         // Until all of it is written, nothing of the old cache can be relied on.
         self.reset();
-        self.cache.write(snapshot.len(), &snapshot.planes, self.model.stream())?;
+        let stream = self.model.stream();
+        match &mut self.cache {
+            Cache::Own(own) => own.write(snapshot.len(), &snapshot.planes, stream)?,
+            Cache::Paged(paged) => {
+                let written = paged.reserve(0, snapshot.len(), 0);
+                let written = written.and_then(|()| paged.write(snapshot.len(), &snapshot.planes, stream));
+                if written.is_err() {
+                    paged.cut(0);
+                }
+                written?;
+            }
+        }
         self.tokens.extend_from_slice(&snapshot.tokens);
         Ok(())
     }
 
-    /// The whole cache as it is in memory, with what was never written, as bytes: keys, values, then scales.
-    /// For tests of what a step writes.
+    /// The whole cache as it is in memory, with what was never written, as bytes: keys, values, then scales; of pages what was
+    /// written. For tests of what a step writes.
     pub fn raw_cache(&self) -> Result<Vec<u8>, DecodeError> {
-        Ok(self.cache.read(self.capacity(), self.model.stream())?.concat())
+        let stream = self.model.stream();
+        match &self.cache {
+            Cache::Own(own) => Ok(own.read(self.capacity(), stream)?.concat()),
+            Cache::Paged(paged) => Ok(paged.read(self.len(), stream)?.concat()),
+        }
+    }
+
+    /// Makes sure that the next `more` positions have memory. If there is none, the sequence is as it was.
+    pub(super) fn reserve(&mut self, more: usize) -> Result<(), DecodeError> {
+        match &mut self.cache {
+            Cache::Own(_) => Ok(()),
+            Cache::Paged(paged) => paged.reserve(self.tokens.len(), more, self.model.config().window),
+        }
+    }
+
+    /// Gives back what was reserved for tokens that were not fed.
+    pub(super) fn unreserve(&mut self) {
+        if let Cache::Paged(paged) = &mut self.cache {
+            paged.cut(self.tokens.len());
+        }
+    }
+
+    /// Begins with what the pool knows of `tokens`, as computed by that recipe; how many tokens that are. The sequence is empty.
+    pub(super) fn adopt(&mut self, tokens: &[u32], recipe: Recipe) -> Result<usize, DecodeError> {
+        let Cache::Paged(paged) = &mut self.cache else { return Ok(0) };
+        let most = tokens.len().min(paged.capacity());
+        let adopted = paged.adopt(&tokens[..most], recipe)?;
+        self.tokens.extend_from_slice(&tokens[..adopted]);
+        self.choice.forget();
+        Ok(adopted)
     }
 
     /// Whether `tokens` may be appended.
@@ -200,7 +319,11 @@ impl Sequence {
 
     /// What a kernel is told of `token`, `after` positions behind the last.
     pub(super) fn column(&self, token: u32, after: usize) -> Column {
-        self.cache.column(token, self.len() + after)
+        let position = self.len() + after;
+        match &self.cache {
+            Cache::Own(own) => own.column(token, position),
+            Cache::Paged(paged) => paged.column(token, position),
+        }
     }
 
     /// How the device chooses what follows `fed`.
@@ -218,9 +341,14 @@ impl Sequence {
         self.choice.parameters_apart(&self.tokens, fed, self.model.config().vocab, stream, &mut seen)
     }
 
-    /// Takes note that the keys and values of `fed` are cached, and of what was chosen to follow, if that was marked.
-    pub(super) fn advance(&mut self, fed: &[u32], next: Option<u32>) {
+    /// Takes note that the keys and values of `fed` are cached, by which recipe they were computed, and of what was chosen to follow, if that
+    /// was marked.
+    pub(super) fn advance(&mut self, fed: &[u32], recipe: Option<Recipe>, next: Option<u32>) {
+        let before = self.tokens.len();
         self.tokens.extend_from_slice(fed);
+        if let Cache::Paged(paged) = &mut self.cache {
+            paged.filled(before, &self.tokens, recipe);
+        }
         match next {
             Some(next) => self.choice.chosen(self.tokens.len(), next),
             None => self.choice.forget(),

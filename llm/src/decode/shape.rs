@@ -18,23 +18,25 @@ pub(super) struct Shape {
     pub shared: bool,
     /// The columns are consecutive tokens of one sequence, and attend by the kernel that is made for that.
     pub fast: bool,
+    /// Caches may be in pages, for which there are no launches of several layers.
+    pub pages: bool,
 }
 
 impl Shape {
     /// A token each of several sequences.
     pub fn decode(columns: usize, kv: KvType) -> Shape {
-        Shape { columns, kv, logits: columns, tokens: columns, shared: false, fast: false }
+        Shape { columns, kv, logits: columns, tokens: columns, shared: false, fast: false, pages: false }
     }
 
     /// Several tokens of one sequence, the last of a prompt or those before; with logits of all of them, or of the last.
     pub fn prompt(columns: usize, kv: KvType, last: bool, logits: bool, fast: bool) -> Shape {
         let tokens = usize::from(last);
-        Shape { columns, kv, logits: if logits { columns } else { tokens }, tokens, shared: true, fast }
+        Shape { columns, kv, logits: if logits { columns } else { tokens }, tokens, shared: true, fast, pages: false }
     }
 
     /// Any tokens of any sequences, of which the last are predicted from.
     pub fn mixed(columns: usize, kv: KvType, predicted: usize) -> Shape {
-        Shape { columns, kv, logits: predicted, tokens: predicted, shared: true, fast: false }
+        Shape { columns, kv, logits: predicted, tokens: predicted, shared: true, fast: false, pages: false }
     }
 
     /// The shape of the same launches with more columns, so that few graphs do for steps of every size; of not more than `most`

@@ -108,16 +108,9 @@ pub fn column<B: Bench, T: Stored>(
     v: &Cache<B, T>,
 ) -> Column {
     let scales = |cache: &Cache<B, T>| if T::SCALED { cache.scales.address() } else { DeviceAddress::NULL };
-    Column {
-        token,
-        position: position as u32,
-        capacity: capacity as u32,
-        flags: 0,
-        k: k.data.address(),
-        v: v.data.address(),
-        k_scales: scales(k),
-        v_scales: scales(v),
-    }
+    Column::at(token, position as u32)
+        .with_caches(capacity as u32, k.data.address(), v.data.address())
+        .with_scales(scales(k), scales(v))
 }
 
 /// Softmax over the positions of one head in f64, and the weighted sum of values.

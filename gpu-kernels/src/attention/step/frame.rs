@@ -14,6 +14,7 @@ use crate::{
     gemv::quantizer::OutputQuantizer,
     kv::cached::{Cached, Rows},
     load::{Role, Source, thread_index, warp_index},
+    state::GROUP,
 };
 use warpsmith_device::{prelude::*, unroll};
 
@@ -109,8 +110,11 @@ pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
     let c = a.columns.at(spot.column);
     let dim = layer.head_dim as usize;
 
-    let valid = c.position < c.capacity && c.position < layer.context;
-    let start = layer.window_start(c.position);
+    // There is no code for pages where there is none for all heads.
+    let valid = c.position < c.capacity && c.position < layer.context && !(T::NARROW && !c.pages.is_null());
+    let lowest = layer.window_start(c.position);
+    // Tiles of tensor cores are groups of positions, whose rows follow one another in any cache.
+    let start = if tensor { lowest / GROUP * GROUP } else { lowest };
     let length = if valid { c.position + 1 - start } else { 1 };
     let part = positions(length, spot.splits());
     let before = spot.split * part;
@@ -127,7 +131,7 @@ pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
         let newest = length - before <= part;
         if thread == 0 {
             ticket.set(1, parts(length, spot.splits()).0);
-            ticket.set(2, start + before);
+            ticket.set(2, (start + before).max(lowest));
             ticket.set(3, if newest { c.position + 1 } else { start + before + part });
         }
         stage::<T>(&a, &spot, c.position, &memory, (tensor, newest));

@@ -40,12 +40,16 @@ impl Decoder {
             longest = longest.max(feed.sequence.len() + 1);
         }
         self.prepare_positions(longest)?;
-        let batch = feeds.len();
-        let result = self.try_step(feeds, kv);
+        let (batch, recipe) = (feeds.len(), self.recipe(false));
+        let reserved = feeds.iter_mut().try_for_each(|feed| feed.sequence.reserve(1));
+        let result = reserved.and_then(|()| self.try_step(feeds, kv));
         self.settle(&result);
+        if result.is_err() {
+            feeds.iter_mut().for_each(|feed| feed.sequence.unreserve());
+        }
         result?;
         for (feed, &next) in feeds.iter_mut().zip(&self.tokens) {
-            feed.sequence.advance(&[feed.token], Some(next));
+            feed.sequence.advance(&[feed.token], recipe, Some(next));
         }
         self.logits = 0..batch;
         Ok(&self.tokens)
@@ -59,7 +63,8 @@ impl Decoder {
             self.samplers.set(i, parameters);
         }
         self.samplers.write(&self.stream)?;
-        let planned = self.planned(Shape::decode(feeds.len(), kv));
+        let pages = self.options.persistent && feeds.iter().any(|feed| feed.sequence.pool().is_some());
+        let planned = self.planned(Shape { pages, ..Shape::decode(feeds.len(), kv) });
         self.stage_columns(planned.0, &columns, columns.len())?;
         // SAFETY: each column and sampler leads to what its sequence owns. The feeds borrow the sequences, each once, until
         // the step has ended: `finish` waits for it, and on every error `settle` does.
@@ -103,11 +108,17 @@ impl Decoder {
         self.check_sequence(sequence, sequence.kv_type())?;
         sequence.check(tokens)?;
         self.prepare_positions(sequence.len() + tokens.len())?;
-        let result = self.try_prefill(sequence, tokens, each);
+        // Caches in pages have no kernel for prompts.
+        let fast = self.options.fast_prefill && sequence.pool().is_none();
+        let reserved = sequence.reserve(tokens.len());
+        let result = reserved.and_then(|()| self.try_prefill(sequence, tokens, fast, each));
         self.settle(&result);
+        if result.is_err() {
+            sequence.unreserve();
+        }
         let logits = result?;
         let next = self.tokens.first().copied().ok_or(DecodeError::NoLogits)?;
-        sequence.advance(tokens, Some(next));
+        sequence.advance(tokens, self.recipe(fast), Some(next));
         self.logits = logits;
         Ok(next)
     }
@@ -117,10 +128,11 @@ impl Decoder {
         &mut self,
         sequence: &mut Sequence,
         tokens: &[u32],
+        fast: bool,
         mut each: Option<&mut dyn FnMut(Vec<f32>)>,
     ) -> Result<std::ops::Range<usize>, DecodeError> {
         let parameters = sequence.parameters(tokens, &self.stream)?;
-        let (chunk, kv, fast) = (self.chunk(), sequence.kv_type(), self.options.fast_prefill);
+        let (chunk, kv) = (self.chunk(), sequence.kv_type());
         let mut place = 0;
         for (i, part) in tokens.chunks(chunk).enumerate() {
             let before = i * chunk;
@@ -152,11 +164,12 @@ impl Decoder {
         self.check_sequence(sequence, sequence.kv_type())?;
         sequence.check(&[token])?;
         self.prepare_positions(sequence.len() + 1)?;
+        sequence.reserve(1)?;
         let result = self.try_hidden(sequence, token);
         self.settle(&result);
         let states = result?;
         let next = self.tokens.first().copied().ok_or(DecodeError::NoLogits)?;
-        sequence.advance(&[token], Some(next));
+        sequence.advance(&[token], self.recipe(false), Some(next));
         self.logits = 0..1;
         Ok(Hidden { states, next })
     }
@@ -166,7 +179,7 @@ impl Decoder {
         self.samplers.clear();
         self.samplers.set(0, parameters);
         self.samplers.write(&self.stream)?;
-        let shape = Shape::decode(1, sequence.kv_type());
+        let shape = Shape { pages: sequence.pool().is_some(), ..Shape::decode(1, sequence.kv_type()) };
         self.stage_columns(shape, &[sequence.column(token, 0)], 1)?;
         let layers = self.model.config().layers;
         let mut states = Vec::with_capacity(layers + 2);

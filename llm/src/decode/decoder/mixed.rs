@@ -1,7 +1,8 @@
 //! Steps of any mix: parts of prompts, tokens of sequences that decode, and drafts to verify, side by side.
 
-use super::Decoder;
+use super::{Decoder, DecoderOptions};
 use crate::decode::DecodeError;
+use crate::decode::pool::Recipe;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
 use gpu_kernels::state::Column;
@@ -52,6 +53,23 @@ pub struct Draft<'a> {
 }
 
 impl Decoder {
+    /// Begins an empty sequence with what its [pool](crate::decode::Pool) keeps of `tokens`: full pages of sequences that began likewise and were
+    /// computed by a decoder with these options. How many tokens it has then; the others are still to be fed, one at least. 0 where the pool
+    /// knows none, where the sequence is in no pool, and where it is not empty.
+    pub fn adopt_prefix(&self, sequence: &mut Sequence, tokens: &[u32]) -> Result<usize, DecodeError> {
+        self.check_sequence(sequence, sequence.kv_type())?;
+        match self.recipe(false) {
+            Some(recipe) if sequence.is_empty() => sequence.adopt(tokens, recipe),
+            _ => Ok(0),
+        }
+    }
+
+    /// How keys and values are computed: by steps all in one way; a `fast` prompt's have other bits.
+    pub(super) fn recipe(&self, fast: bool) -> Option<Recipe> {
+        let DecoderOptions { activations, tuned, .. } = self.options;
+        (!fast).then_some(Recipe { activations, tuned })
+    }
+
     /// Appends tokens of any number to each of the sequences, in one step, and gives what is predicted: the tokens of the parts in
     /// order, and of a part's tokens in order. [`Decoder::logits`] counts its places likewise.
     ///
@@ -82,16 +100,22 @@ impl Decoder {
         // Each a token: the launches of a decoding step, which are fewer.
         let decodes = tokens == parts.len() && predicted == tokens && tokens <= self.options.batch;
         let shape = if decodes { Shape::decode(tokens, kv) } else { Shape::mixed(tokens, kv, predicted) };
-        let result = self.try_mixed(parts, shape);
+        let pages = self.options.persistent && parts.iter().any(|part| part.sequence.pool().is_some());
+        let shape = Shape { pages, ..shape };
+        let reserved = parts.iter_mut().try_for_each(|part| part.sequence.reserve(part.tokens.len()));
+        let result = reserved.and_then(|()| self.try_mixed(parts, shape));
         self.settle(&result);
-        let start = result?;
+        if result.is_err() {
+            parts.iter_mut().for_each(|part| part.sequence.unreserve());
+        }
+        let (start, recipe) = (result?, self.recipe(false));
         let mut place = 0;
         for part in parts.iter_mut() {
             let count = part.predicted();
             place += count;
             // What was chosen last was marked for a penalty where it follows all tokens of the part.
             let next = if count == 1 { self.tokens.get(place - 1).copied() } else { None };
-            part.sequence.advance(part.tokens, next);
+            part.sequence.advance(part.tokens, recipe, next);
         }
         self.logits = start..start + predicted;
         Ok(&self.tokens)

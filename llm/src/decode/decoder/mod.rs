@@ -215,11 +215,12 @@ impl Decoder {
             return Err(DecodeError::ContextFull { tokens: 1, length: position, capacity, most: capacity });
         }
         self.prepare_positions(position + 1)?;
+        sequence.reserve(position + 1 - length)?;
         let parameters = sequence.parameters(&[0], &self.stream)?;
         self.samplers.clear();
         self.samplers.set(0, parameters);
         self.samplers.write(&self.stream)?;
-        let shape = Shape::decode(1, kv);
+        let shape = Shape { pages: sequence.pool().is_some(), ..Shape::decode(1, kv) };
         self.stage_columns(shape, &[sequence.column(0, position - length)], 1)?;
         self.stream.synchronize()?;
         self.list(shape)

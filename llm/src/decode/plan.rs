@@ -1,0 +1,42 @@
+//! What fits into memory, before anything is allocated.
+
+use super::{Decoder, DecoderOptions, KvType, Model, Pool, PoolOptions, Sequence};
+
+/// How memory would be divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// Bytes of the decoder, at most.
+    pub decoder: u64,
+    /// Bytes of the cache of a sequence of its own.
+    pub sequence: u64,
+    /// Such sequences that fit beside the decoder.
+    pub sequences: usize,
+    /// Positions of a pool that fills the same memory, in whole pages. Sequences need as many as they have tokens, and not as many as they may get.
+    pub positions: usize,
+}
+
+impl Model {
+    /// How many sequences of `capacity` positions fit into `memory` bytes beside a decoder, and how large a pool: for the memory that is
+    /// [free](warpsmith_runtime::Device::memory_info) once the model is loaded, or for any other. `None` where not even the decoder fits.
+    pub fn plan(&self, memory: u64, options: &DecoderOptions, capacity: usize, kv: KvType) -> Option<MemoryPlan> {
+        let decoder = Decoder::device_bytes(self, options)?;
+        let left = memory.checked_sub(decoder)?;
+        let sequence = Sequence::device_bytes(self, capacity, kv)?;
+        let page = PoolOptions::default().page;
+        let fits = |pages: usize| {
+            let options = PoolOptions { positions: pages.saturating_mul(page), page, kv };
+            Pool::device_bytes(self, options).is_some_and(|bytes| bytes <= left)
+        };
+        // The most pages that fit are in `least .. most`.
+        let (mut least, mut most) = (0, 1);
+        while fits(most) {
+            (least, most) = (most, most * 2);
+        }
+        while most - least > 1 {
+            let middle = least.midpoint(most);
+            if fits(middle) { least = middle } else { most = middle }
+        }
+        let sequences = left.checked_div(sequence).unwrap_or(0) as usize;
+        Some(MemoryPlan { decoder, sequence, sequences, positions: least * page })
+    }
+}

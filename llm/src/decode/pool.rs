@@ -1,0 +1,565 @@
+//! A pool of pages that sequences keep their keys and values in: each has as many as it needs, and those of a common beginning are
+//! shared.
+//!
+//! A page is some positions of all layers and heads. A sequence reaches its pages by a table on the device, which kernels look into,
+//! so its results are those of a cache of its own, bit for bit. A full page is known by its tokens and by those before it, and stays when
+//! no sequence has it any more, until its place is needed: [`Decoder::adopt_prefix`](super::Decoder::adopt_prefix) finds it.
+
+use super::kv::Shape;
+use super::{Activations, DecodeError, KvType, Model};
+use gpu_kernels::state::{Column, GROUP};
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use warpsmith_device::DeviceAddress;
+use warpsmith_runtime::{Buffer, Stream};
+
+/// What a pool is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// Positions of all pages together; rounded up to whole pages.
+    pub positions: usize,
+    /// Positions of a page: a multiple of [`GROUP`].
+    pub page: usize,
+    /// How keys and values are stored.
+    pub kv: KvType,
+}
+
+impl Default for PoolOptions {
+    /// 4096 positions in pages of 16.
+    fn default() -> Self {
+        PoolOptions { positions: 4096, page: GROUP as usize, kv: KvType::default() }
+    }
+}
+
+/// What becomes of a pool's pages: `pages = free + used + kept`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Pages in all.
+    pub pages: usize,
+    /// Positions of each.
+    pub page: usize,
+    /// Pages that hold nothing.
+    pub free: usize,
+    /// Pages of sequences.
+    pub used: usize,
+    /// Of these, pages of several sequences.
+    pub shared: usize,
+    /// Pages of no sequence that are kept for the next one that begins as they do.
+    pub kept: usize,
+    /// Device memory of the pool.
+    pub bytes: u64,
+}
+
+/// How keys and values were computed that have the same bits for the same tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Recipe {
+    pub activations: Activations,
+    pub tuned: bool,
+}
+
+/// What a full page holds: its tokens, and the page before it. A page is not given away while others follow it, so the number stands for
+/// all tokens before.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    before: Result<u32, Recipe>,
+    tokens: Box<[u32]>,
+}
+
+#[derive(Debug, Default)]
+struct Page {
+    /// Sequences that have it.
+    users: u32,
+    /// By which it is found.
+    key: Option<Key>,
+    /// Known pages that follow it.
+    following: u32,
+    /// When it was last given back.
+    since: u64,
+    /// How often what it held was forgotten.
+    generation: u64,
+}
+
+struct State {
+    /// Keys, values, scales of keys, scales of values: page after page.
+    planes: Vec<Buffer<u8>>,
+    pages: Vec<Page>,
+    free: Vec<u32>,
+    known: HashMap<Key, u32>,
+    /// Pages that nobody has and no known page follows, the longest unused first.
+    idle: BTreeSet<(u64, u32)>,
+    clock: u64,
+}
+
+struct Shared {
+    model: Model,
+    options: PoolOptions,
+    /// Of one page; its capacity is the page's.
+    shape: Shape,
+    /// Bytes of a row of each plane.
+    rows: Vec<usize>,
+    addresses: Vec<DeviceAddress>,
+    bytes: u64,
+    state: Mutex<State>,
+}
+
+/// Pages for the keys and values of sequences of one model. Clones are the same pool.
+#[derive(Clone)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("options", self.options()).field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// A pool of empty pages. If it does not fit into free memory, nothing is allocated.
+    pub fn new(model: &Model, options: PoolOptions) -> Result<Pool, DecodeError> {
+        let PoolOptions { positions, page, kv } = options;
+        if page == 0 || !page.is_multiple_of(GROUP as usize) || page > 1 << 16 || positions == 0 {
+            return Err(DecodeError::Pages { positions, page });
+        }
+        let pages = positions.div_ceil(page);
+        let shape = Shape::new(model.config(), page);
+        let memory = model.device().memory_info()?;
+        let needed = Pool::device_bytes(model, options);
+        // Kernels count rows in 32 bits.
+        let rows = (pages as u64).checked_mul((shape.heads() * page) as u64).filter(|&rows| rows <= u32::MAX.into());
+        let (Some(bytes), Some(_)) = (needed.filter(|&n| n <= memory.free), rows) else {
+            return Err(DecodeError::Memory {
+                what: "the pool",
+                needed: needed.unwrap_or(u64::MAX),
+                parts: format!("keys and values of {positions} positions in {kv}"),
+                free: memory.free,
+                total: memory.total,
+                hint: "ask for fewer positions or a smaller cache type",
+            });
+        };
+        let rows = shape.row_bytes(kv);
+        let alloc = |row: &usize| model.device().alloc::<u8>(pages * shape.heads() * page * row);
+        let planes = rows.iter().map(alloc).collect::<Result<Vec<_>, _>>()?;
+        let state = State {
+            pages: (0..pages).map(|_| Page::default()).collect(),
+            free: (0..pages as u32).rev().collect(),
+            known: HashMap::new(),
+            idle: BTreeSet::new(),
+            clock: 0,
+            planes,
+        };
+        let addresses = state.planes.iter().map(|p| p.address()).collect();
+        let (model, state) = (model.clone(), Mutex::new(state));
+        Ok(Pool { shared: Arc::new(Shared { model, options, shape, rows, addresses, bytes, state }) })
+    }
+
+    /// Device memory that a pool takes; `None` if no address can hold it.
+    pub fn device_bytes(model: &Model, options: PoolOptions) -> Option<u64> {
+        let positions = options.positions.checked_next_multiple_of(options.page.max(1))?;
+        Shape::new(model.config(), positions).bytes(options.kv)
+    }
+
+    /// What it was made with.
+    pub fn options(&self) -> &PoolOptions {
+        &self.shared.options
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.shared.model
+    }
+
+    /// What has become of its pages.
+    pub fn stats(&self) -> PoolStats {
+        let state = self.lock();
+        let count = |f: &dyn Fn(&Page) -> bool| state.pages.iter().filter(|p| f(p)).count();
+        PoolStats {
+            pages: state.pages.len(),
+            page: self.shared.options.page,
+            free: state.free.len(),
+            used: count(&|p| p.users > 0),
+            shared: count(&|p| p.users > 1),
+            kept: count(&|p| p.users == 0 && p.key.is_some()),
+            bytes: self.shared.bytes,
+        }
+    }
+
+    /// Gives up the pages that no sequence has.
+    pub fn clear(&self) {
+        let mut state = self.lock();
+        while let Some(page) = state.evict() {
+            state.free.push(page);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // What is done under the lock leaves the state whole at every point where it may panic.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a page lies in a plane, in bytes.
+    fn place(&self, plane: usize, page: u32) -> Range<usize> {
+        let bytes = self.shared.shape.heads() * self.shared.options.page * self.shared.rows[plane];
+        page as usize * bytes..(page as usize + 1) * bytes
+    }
+}
+
+impl State {
+    /// A page that nobody has, of which nothing is known.
+    fn take(&mut self) -> Option<u32> {
+        let page = self.free.pop().or_else(|| self.evict())?;
+        self.pages[page as usize].users = 1;
+        Some(page)
+    }
+
+    /// The page that was not used for longest, which is forgotten.
+    fn evict(&mut self) -> Option<u32> {
+        let (_, page) = self.idle.pop_first()?;
+        self.forget(page);
+        Some(page)
+    }
+
+    /// What a page holds is not known any more; no known page follows it.
+    fn forget(&mut self, page: u32) {
+        let Some(key) = self.pages[page as usize].key.take() else { return };
+        self.pages[page as usize].generation += 1;
+        if let Ok(before) = key.before {
+            let of = &mut self.pages[before as usize];
+            of.following -= 1;
+            self.rest(before);
+        }
+        self.known.remove(&key);
+    }
+
+    /// Lets a page wait to be found or given away, if nobody has it and no known page follows.
+    fn rest(&mut self, page: u32) {
+        let of = &self.pages[page as usize];
+        if of.users == 0 && of.following == 0 {
+            if of.key.is_some() {
+                self.idle.insert((of.since, page));
+            } else {
+                self.free.push(page);
+            }
+        }
+    }
+
+    fn share(&mut self, page: u32) {
+        let of = &mut self.pages[page as usize];
+        of.users += 1;
+        self.idle.remove(&(of.since, page));
+    }
+
+    fn release(&mut self, page: u32) {
+        self.clock += 1;
+        let of = &mut self.pages[page as usize];
+        of.users -= 1;
+        of.since = self.clock;
+        self.rest(page);
+    }
+}
+
+/// The pages of one sequence.
+pub(super) struct Paged {
+    pool: Pool,
+    capacity: usize,
+    /// `None`: given back, as no layer attends to its positions any more.
+    pages: Vec<Option<u32>>,
+    /// Pages before this one were given back.
+    first: usize,
+    /// The pages by which what its first pages hold is known, and their generations: they may be others, which hold the same, and may
+    /// have been given away since.
+    known: Vec<(u32, u64)>,
+    /// How all positions so far were computed; `None`: not in one way.
+    recipe: Option<Recipe>,
+    table: Buffer<u32>,
+}
+
+impl Drop for Paged {
+    fn drop(&mut self) {
+        self.cut(0);
+    }
+}
+
+impl Paged {
+    pub fn new(pool: &Pool, capacity: usize) -> Result<Paged, DecodeError> {
+        let table = pool.model().device().alloc(entries(capacity))?;
+        let (pool, pages, known) = (pool.clone(), Vec::new(), Vec::new());
+        Ok(Paged { pool, capacity, pages, first: 0, known, recipe: None, table })
+    }
+
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn page(&self) -> usize {
+        self.pool.shared.options.page
+    }
+
+    /// What a kernel is told of a token at `position`.
+    pub fn column(&self, token: u32, position: usize) -> Column {
+        let address = |i: usize| self.pool.shared.addresses.get(i).copied().unwrap_or(DeviceAddress::NULL);
+        Column::at(token, position as u32)
+            .with_caches(self.capacity as u32, address(0), address(1))
+            .with_scales(address(2), address(3))
+            .in_pages(self.page() as u32, self.table.address())
+    }
+
+    /// Rows at which the groups of a page begin, of the first head.
+    fn groups(&self, page: u32) -> impl Iterator<Item = u32> {
+        let (size, heads) = (self.page() as u32, self.pool.shared.shape.heads() as u32);
+        (0..size / GROUP).map(move |group| page * heads * size + group * GROUP)
+    }
+
+    /// Makes sure that there are pages for `more` positions behind `length`, which are this sequence's alone, and gives back those that
+    /// a `window` (0: none) leaves behind. If there are too few, the sequence is as it was.
+    pub fn reserve(&mut self, length: usize, more: usize, window: usize) -> Result<(), DecodeError> {
+        if window > 0 {
+            self.leave(length.saturating_sub(window - 1));
+        }
+        let (page, had) = (self.page(), self.pages.len());
+        let wanted = (length + more).div_ceil(page);
+        // The page that is written first may have been filled before, or be another's too.
+        let begun = (length % page > 0).then_some(length / page).filter(|_| more > 0);
+        let pool = self.pool.clone();
+        let mut state = pool.lock();
+        let mut copied = None;
+        if let Some(Some(old)) = begun.and_then(|i| self.pages.get(i).copied()) {
+            let of = &state.pages[old as usize];
+            if of.users > 1 || of.following > 0 {
+                copied = Some((old, state.take().ok_or_else(|| full(&pool, &state, 1))?));
+            } else {
+                state.forget(old);
+            }
+        }
+        let mut new = Vec::new();
+        for _ in had..wanted {
+            let Some(page) = state.take() else {
+                let error = full(&pool, &state, wanted - had);
+                new.into_iter().chain(copied.map(|(_, to)| to)).for_each(|page| state.release(page));
+                return Err(error);
+            };
+            new.push(page);
+        }
+        let stream = pool.model().stream();
+        if let Some((from, to)) = copied
+            && let Err(error) = pool.copy(&mut state, from, to, stream)
+        {
+            new.into_iter().chain([to]).for_each(|page| state.release(page));
+            return Err(error);
+        }
+        if let (Some((old, to)), Some(i)) = (copied, begun) {
+            self.pages[i] = Some(to);
+            state.release(old);
+            self.known.truncate(i);
+        }
+        drop(state);
+        self.pages.extend(new.into_iter().map(Some));
+        let changed = match copied.and(begun) {
+            Some(i) => i..self.pages.len(),
+            None => had..self.pages.len(),
+        };
+        self.write_table(changed)
+    }
+
+    fn write_table(&mut self, pages: Range<usize>) -> Result<(), DecodeError> {
+        let of_page = self.page() / GROUP as usize;
+        let entries: Vec<u32> =
+            pages.clone().flat_map(|i| self.groups(self.pages[i].unwrap_or(0)).collect::<Vec<_>>()).collect();
+        if entries.is_empty() {
+            return Ok(());
+        }
+        // The last page may be longer than the capacity.
+        let start = pages.start * of_page;
+        let fits = entries.len().min(self.table.len() - start);
+        let stream = self.pool.shared.model.stream().clone();
+        Ok(stream.write(&mut self.table[start..start + fits], &entries[..fits])?)
+    }
+
+    /// Gives back the pages of positions before `position`.
+    fn leave(&mut self, position: usize) {
+        let until = (position / self.page()).min(self.pages.len());
+        if until > self.first {
+            let mut state = self.pool.lock();
+            for page in self.pages[self.first..until].iter_mut().filter_map(Option::take) {
+                state.release(page);
+            }
+            drop(state);
+            self.first = until;
+        }
+    }
+
+    /// The first position that is still there.
+    pub fn first_position(&self) -> usize {
+        self.first * self.page()
+    }
+
+    /// Gives back the pages behind the first `length` positions.
+    pub fn cut(&mut self, length: usize) {
+        let keep = length.div_ceil(self.page());
+        let mut state = self.pool.lock();
+        // The last goes first: pages that follow others go before them.
+        for page in self.pages.drain(keep.min(self.pages.len())..).rev().flatten() {
+            state.release(page);
+        }
+        drop(state);
+        self.known.truncate(length / self.page());
+        self.first = self.first.min(self.pages.len());
+        if length == 0 {
+            self.recipe = None;
+        }
+    }
+
+    /// Takes note that positions up to those of `tokens` are cached, and were computed by this recipe.
+    pub fn filled(&mut self, before: usize, tokens: &[u32], recipe: Option<Recipe>) {
+        if before == 0 {
+            self.recipe = recipe;
+        } else if self.recipe != recipe {
+            self.recipe = None;
+        }
+        let Some(recipe) = self.recipe else { return };
+        let size = self.page();
+        let mut state = self.pool.lock();
+        while let Some(part) = tokens.get(self.known.len() * size..(self.known.len() + 1) * size) {
+            let Some(Some(page)) = self.pages.get(self.known.len()).copied() else { return };
+            let before = match self.known.last() {
+                None => Err(recipe),
+                Some(&(page, generation)) if state.pages[page as usize].generation == generation => Ok(page),
+                // Nothing stands for the tokens before any more.
+                Some(_) => {
+                    self.recipe = None;
+                    return;
+                }
+            };
+            let key = Key { before, tokens: part.into() };
+            let page = match state.known.get(&key) {
+                Some(&same) => same,
+                None => {
+                    if let Ok(before) = before {
+                        let of = &mut state.pages[before as usize];
+                        of.following += 1;
+                        let since = of.since;
+                        state.idle.remove(&(since, before));
+                    }
+                    state.pages[page as usize].key = Some(key.clone());
+                    state.known.insert(key, page);
+                    page
+                }
+            };
+            self.known.push((page, state.pages[page as usize].generation));
+        }
+    }
+
+    /// Begins with the pages that are known to hold the first of `tokens`, all but the last at most; how many tokens that are. The
+    /// sequence is empty.
+    pub fn adopt(&mut self, tokens: &[u32], recipe: Recipe) -> Result<usize, DecodeError> {
+        let size = self.page();
+        let mut state = self.pool.lock();
+        let mut before = Err(recipe);
+        for part in tokens[..tokens.len().saturating_sub(1)].chunks_exact(size) {
+            let Some(&page) = state.known.get(&Key { before, tokens: part.into() }) else { break };
+            state.share(page);
+            self.pages.push(Some(page));
+            self.known.push((page, state.pages[page as usize].generation));
+            before = Ok(page);
+        }
+        drop(state);
+        self.recipe = Some(recipe);
+        if let Err(error) = self.write_table(0..self.pages.len()) {
+            self.cut(0);
+            return Err(error);
+        }
+        Ok(self.pages.len() * size)
+    }
+
+    /// The same pages for another sequence. What either writes is its own from then on.
+    pub fn fork(&self) -> Result<Paged, DecodeError> {
+        let mut fork = Paged::new(&self.pool, self.capacity)?;
+        let mut state = self.pool.lock();
+        self.pages.iter().flatten().for_each(|&page| state.share(page));
+        drop(state);
+        fork.pages.clone_from(&self.pages);
+        fork.known.clone_from(&self.known);
+        (fork.first, fork.recipe) = (self.first, self.recipe);
+        fork.write_table(0..fork.pages.len())?;
+        Ok(fork)
+    }
+
+    pub fn set_capacity(&mut self, capacity: usize) -> Result<(), DecodeError> {
+        self.table = self.pool.model().device().alloc(entries(capacity))?;
+        self.capacity = capacity;
+        self.write_table(0..self.pages.len())
+    }
+
+    /// The first `length` positions of every plane, `[head][position][row]`; zeros of those that were given back.
+    pub fn read(&self, length: usize, stream: &Stream) -> Result<Vec<Vec<u8>>, DecodeError> {
+        let (size, heads) = (self.page(), self.pool.shared.shape.heads());
+        let state = self.pool.lock();
+        let mut planes = Vec::new();
+        for (plane, &row) in self.pool.shared.rows.iter().enumerate() {
+            let mut out = vec![0; heads * length * row];
+            for (i, page) in self.pages.iter().enumerate().take(length.div_ceil(size)) {
+                let Some(page) = *page else { continue };
+                let there = size.min(length - i * size);
+                let of_page = &state.planes[plane][self.pool.place(plane, page)];
+                for head in 0..heads {
+                    let rows = stream.read(&of_page[head * size * row..][..there * row])?;
+                    out[(head * length + i * size) * row..][..there * row].copy_from_slice(&rows);
+                }
+            }
+            planes.push(out);
+        }
+        Ok(planes)
+    }
+
+    /// The inverse of `read`, into pages that were reserved. The lengths were compared before.
+    pub fn write(&mut self, length: usize, planes: &[Vec<u8>], stream: &Stream) -> Result<(), DecodeError> {
+        let (size, heads) = (self.page(), self.pool.shared.shape.heads());
+        let mut state = self.pool.lock();
+        for (plane, (bytes, &row)) in planes.iter().zip(&self.pool.shared.rows).enumerate() {
+            for (i, page) in self.pages.iter().enumerate().take(length.div_ceil(size)) {
+                let Some(page) = *page else { continue };
+                let there = size.min(length - i * size);
+                let place = self.pool.place(plane, page);
+                let of_page = &mut state.planes[plane][place];
+                for head in 0..heads {
+                    let rows = &bytes[(head * length + i * size) * row..][..there * row];
+                    stream.write(&mut of_page[head * size * row..][..there * row], rows)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Pool {
+    /// Copies a page.
+    fn copy(&self, state: &mut State, from: u32, to: u32, stream: &Stream) -> Result<(), DecodeError> {
+        for plane in 0..self.shared.rows.len() {
+            let (from, to) = (self.place(plane, from), self.place(plane, to));
+            let all = &mut state.planes[plane];
+            let length = from.len();
+            let Some((low, high)) = all.split_at_mut(from.start.max(to.start)) else { continue };
+            if from.start < to.start {
+                stream.copy(&low[from], &mut high[..length])?;
+            } else {
+                stream.copy(&high[..length], &mut low[to])?;
+            }
+        }
+        Ok(stream.synchronize()?)
+    }
+}
+
+/// Entries of the table of a sequence.
+fn entries(capacity: usize) -> usize {
+    capacity.div_ceil(GROUP as usize)
+}
+
+fn full(pool: &Pool, state: &State, needed: usize) -> DecodeError {
+    let available = state.free.len() + state.idle.len();
+    DecodeError::PoolFull { needed, available, pages: state.pages.len(), page: pool.shared.options.page }
+}
