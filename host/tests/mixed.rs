@@ -3,67 +3,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
+#[path = "common/alone.rs"]
+mod alone;
 #[path = "common/device.rs"]
 mod device;
 
+use alone::*;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
 use warpsmith_driver_api::software;
 use warpsmith_host::decode::{
-    DecodeError, Decoder, DecoderOptions, Draft, Feed, KvType, Mode, Model, Part, Predict, Sampling, Sequence,
-    SequenceOptions,
+    DecodeError, Decoder, DecoderOptions, Draft, Feed, KvType, Mode, Model, Part, Predict, Sequence, SequenceOptions,
 };
-
-/// How a sequence's tokens are chosen: all kinds in turn.
-fn sampling(s: usize) -> Sampling {
-    let seed = 17 * s as u64;
-    match s % 4 {
-        0 => Sampling::default(),
-        1 => Sampling { temperature: 1.0, seed, ..Default::default() },
-        2 => Sampling { penalty: 1.3, ..Default::default() },
-        _ => Sampling { temperature: 1.5, top_k: 20, top_p: 0.9, penalty: 1.2, seed },
-    }
-}
-
-fn empty(model: &Model, s: usize, kv: KvType) -> Sequence {
-    Sequence::new(model, SequenceOptions { kv, capacity: None, sampling: sampling(s) }).unwrap()
-}
-
-/// What a sequence is fed and generates alone, a token a step: all tokens, and the bits of the logits at each position.
-struct Alone {
-    prompt: usize,
-    tokens: Vec<u32>,
-    logits: Vec<Vec<u32>>,
-}
-
-impl Alone {
-    fn new(model: &Model, s: usize, (prompt, length): (usize, usize), kv: KvType) -> Alone {
-        let options = DecoderOptions { mode: Mode::Eager, ..Default::default() };
-        let (mut decoder, mut sequence) = (Decoder::new(model, options).unwrap(), empty(model, s, kv));
-        let mut tokens: Vec<u32> = (0..prompt).map(|p| token(1000 * s + p, model.config().vocab)).collect();
-        let mut logits = Vec::new();
-        for p in 0..length {
-            let token = tokens[p];
-            let next = decoder.step(&mut [Feed { sequence: &mut sequence, token }]).unwrap()[0];
-            logits.push(bits(&decoder.logits(0).unwrap()));
-            if p + 1 >= prompt {
-                tokens.push(next);
-            }
-        }
-        Alone { prompt, tokens, logits }
-    }
-
-    /// Positions that it was computed for.
-    fn length(&self) -> usize {
-        self.logits.len()
-    }
-
-    /// What is predicted from position `p`, where that is known: within a prompt another token may follow.
-    fn predicted(&self, p: usize) -> Option<u32> {
-        (p + 1 >= self.prompt).then(|| self.tokens[p + 1])
-    }
-}
 
 /// Random mixes over sequences, some of which are rolled back or begin anew now and then.
 fn random_mixes(model: &Model, kv: KvType, sequences: usize, steps: usize, seed: u64) {

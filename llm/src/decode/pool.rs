@@ -58,8 +58,8 @@ pub(super) struct Recipe {
     pub tuned: bool,
 }
 
-/// What a full page holds: its tokens, and the page before it. A page is not given away while others follow it, so the number stands for
-/// all tokens before.
+/// What a full page holds: its tokens, and the page before it, which stands for all tokens before. When that one is forgotten, so are those
+/// that follow it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     before: Result<u32, Recipe>,
@@ -73,7 +73,7 @@ struct Page {
     /// By which it is found.
     key: Option<Key>,
     /// Known pages that follow it.
-    following: u32,
+    following: Vec<u32>,
     /// When it was last given back.
     since: u64,
     /// How often what it held was forgotten.
@@ -86,7 +86,7 @@ struct State {
     pages: Vec<Page>,
     free: Vec<u32>,
     known: HashMap<Key, u32>,
-    /// Pages that nobody has and no known page follows, the longest unused first.
+    /// Pages that nobody has and that may be found, the longest unused first.
     idle: BTreeSet<(u64, u32)>,
     clock: u64,
 }
@@ -220,28 +220,28 @@ impl State {
         Some(page)
     }
 
-    /// What a page holds is not known any more; no known page follows it.
+    /// What a page holds is not known any more, nor what those hold that follow it; of these, pages that nobody has are free.
     fn forget(&mut self, page: u32) {
-        let Some(key) = self.pages[page as usize].key.take() else { return };
-        self.pages[page as usize].generation += 1;
-        if let Ok(before) = key.before {
-            let of = &mut self.pages[before as usize];
-            of.following -= 1;
-            self.rest(before);
+        let mut all = vec![page];
+        while let Some(next) = all.pop() {
+            let of = &mut self.pages[next as usize];
+            let Some(key) = of.key.take() else { continue };
+            of.generation += 1;
+            all.append(&mut of.following);
+            if of.users == 0 && next != page {
+                self.idle.remove(&(of.since, next));
+                self.free.push(next);
+            }
+            if let Ok(before) = key.before {
+                self.pages[before as usize].following.retain(|&p| p != next);
+            }
+            self.known.remove(&key);
         }
-        self.known.remove(&key);
     }
 
-    /// Lets a page wait to be found or given away, if nobody has it and no known page follows.
-    fn rest(&mut self, page: u32) {
-        let of = &self.pages[page as usize];
-        if of.users == 0 && of.following == 0 {
-            if of.key.is_some() {
-                self.idle.insert((of.since, page));
-            } else {
-                self.free.push(page);
-            }
-        }
+    /// Pages that are free, or would be.
+    fn available(&self) -> usize {
+        self.free.len() + self.idle.len()
     }
 
     fn share(&mut self, page: u32) {
@@ -255,7 +255,13 @@ impl State {
         let of = &mut self.pages[page as usize];
         of.users -= 1;
         of.since = self.clock;
-        self.rest(page);
+        if of.users == 0 {
+            if of.key.is_some() {
+                self.idle.insert((of.since, page));
+            } else {
+                self.free.push(page);
+            }
+        }
     }
 }
 
@@ -327,24 +333,17 @@ impl Paged {
         let begun = (length % page > 0).then_some(length / page).filter(|_| more > 0);
         let pool = self.pool.clone();
         let mut state = pool.lock();
-        let mut copied = None;
-        if let Some(Some(old)) = begun.and_then(|i| self.pages.get(i).copied()) {
-            let of = &state.pages[old as usize];
-            if of.users > 1 || of.following > 0 {
-                copied = Some((old, state.take().ok_or_else(|| full(&pool, &state, 1))?));
-            } else {
-                state.forget(old);
-            }
+        let begun_page = begun.and_then(|i| self.pages.get(i).copied()).flatten();
+        let shared = begun_page.filter(|&page| state.pages[page as usize].users > 1);
+        let (needed, available) = (wanted.saturating_sub(had) + usize::from(shared.is_some()), state.available());
+        if needed > available {
+            return Err(DecodeError::PoolFull { needed, available, pages: state.pages.len(), page });
         }
-        let mut new = Vec::new();
-        for _ in had..wanted {
-            let Some(page) = state.take() else {
-                let error = full(&pool, &state, wanted - had);
-                new.into_iter().chain(copied.map(|(_, to)| to)).for_each(|page| state.release(page));
-                return Err(error);
-            };
-            new.push(page);
+        if let (Some(page), None) = (begun_page, shared) {
+            state.forget(page);
         }
+        let copied = shared.and_then(|old| Some((old, state.take()?)));
+        let new: Vec<u32> = (had..wanted).map_while(|_| state.take()).collect();
         let stream = pool.model().stream();
         if let Some((from, to)) = copied
             && let Err(error) = pool.copy(&mut state, from, to, stream)
@@ -402,7 +401,7 @@ impl Paged {
     pub fn cut(&mut self, length: usize) {
         let keep = length.div_ceil(self.page());
         let mut state = self.pool.lock();
-        // The last goes first: pages that follow others go before them.
+        // The last goes first, so that it is given away before those that it follows.
         for page in self.pages.drain(keep.min(self.pages.len())..).rev().flatten() {
             state.release(page);
         }
@@ -440,10 +439,7 @@ impl Paged {
                 Some(&same) => same,
                 None => {
                     if let Ok(before) = before {
-                        let of = &mut state.pages[before as usize];
-                        of.following += 1;
-                        let since = of.since;
-                        state.idle.remove(&(since, before));
+                        state.pages[before as usize].following.push(page);
                     }
                     state.pages[page as usize].key = Some(key.clone());
                     state.known.insert(key, page);
@@ -557,9 +553,4 @@ impl Pool {
 /// Entries of the table of a sequence.
 fn entries(capacity: usize) -> usize {
     capacity.div_ceil(GROUP as usize)
-}
-
-fn full(pool: &Pool, state: &State, needed: usize) -> DecodeError {
-    let available = state.free.len() + state.idle.len();
-    DecodeError::PoolFull { needed, available, pages: state.pages.len(), page: pool.shared.options.page }
 }
