@@ -242,6 +242,30 @@ fn windows_give_their_old_pages_back() {
     assert_eq!(pool.stats().used, 0);
 }
 
+/// A page that was given away stands for other tokens than before, also for those who still remember it.
+#[test]
+fn a_page_that_was_given_away_leads_nowhere() {
+    let model = load(&Synthetic { window: 20, context: 256, ..Default::default() }.file());
+    let pool = pool(&model, 4 * 16, 16, KvType::F16);
+    let mut decoder = Decoder::new(&model, DecoderOptions::default()).unwrap();
+    let text = |s: usize| (0..128).map(|p| token(1000 * s + p, 96)).collect::<Vec<u32>>();
+    let (x, y, z) = (text(1), text(2), text(3));
+    let (mut a, mut b) = (paged(&pool, 0), paged(&pool, 0));
+    decoder.prefill(&mut a, &x[..49]).unwrap();
+    // Its first page lies behind the window, and becomes another's.
+    decoder.step(&mut [Feed { sequence: &mut a, token: x[49] }]).unwrap();
+    decoder.prefill(&mut b, &y[..16]).unwrap();
+    drop(b);
+    // Its fourth page is full; what it would follow is no page of its own any more, and in the end one of other tokens.
+    decoder.prefill(&mut a, &x[50..68]).unwrap();
+    decoder.step(&mut [Feed { sequence: &mut a, token: x[68] }]).unwrap();
+    let mut c = paged(&pool, 0);
+    decoder.prefill(&mut c, &z[..17]).unwrap();
+    let after_z = [&z[..16], &x[48..64], &[1]].concat();
+    assert_eq!(decoder.adopt_prefix(&mut paged(&pool, 0), &after_z).unwrap(), 16);
+    balanced(pool.stats());
+}
+
 /// Whichever driver call fails while pages are copied and tables written, nothing is lost.
 #[test]
 fn whatever_call_fails_the_books_balance() {
@@ -297,6 +321,15 @@ fn snapshots_capacities_and_forks_are_those_of_other_caches() {
         others[3].restore(&pages.snapshot().unwrap()).unwrap();
         pages.set_capacity(100).unwrap();
         assert!(pages.set_capacity(40).is_err());
+        // What a fork is fed stays its own, from the middle of a page on.
+        for sequence in [&mut own, &mut pages] {
+            let mut fork = sequence.fork().unwrap();
+            decoder.prefill(sequence, &[1, 2, 3]).unwrap();
+            let before = sequence.snapshot().unwrap();
+            decoder.prefill(&mut fork, &[5, 6, 7]).unwrap();
+            assert_eq!(sequence.snapshot().unwrap(), before, "{kv}");
+            sequence.rollback(50).unwrap();
+        }
         for sequence in others.iter_mut().chain([&mut own, &mut pages]) {
             let next = decoder.prefill(sequence, &want.tokens[50..60]).unwrap();
             assert_eq!(bits(&decoder.logits(0).unwrap()), want.logits[59], "{kv}");
