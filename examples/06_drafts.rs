@@ -7,9 +7,7 @@ use std::error::Error;
 use std::ops::ControlFlow;
 
 use warpsmith::Device;
-use warpsmith::decode::{
-    DecodeError, Decoder, DecoderOptions, Draft, Model, Sequence, SequenceOptions, Session,
-};
+use warpsmith::decode::{DecodeError, Decoder, DecoderOptions, Draft, Model, Sequence, SequenceOptions, Session};
 use warpsmith::model::ModelFile;
 use warpsmith::tokenizer::{Special, Tokenizer};
 
@@ -24,7 +22,7 @@ impl Guesser {
     /// What follows `tokens`, by this model.
     fn guess(&mut self, tokens: &[u32]) -> Result<Vec<u32>, DecodeError> {
         // What it has fed itself and was not accepted is forgotten; at least one token is fed, for what follows it.
-        let same = self.0.tokens().iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let same = self.0.sequence().tokens().iter().zip(tokens).take_while(|(a, b)| a == b).count();
         self.0.rollback(same.min(tokens.len() - 1))?;
         let rest = &tokens[self.0.len()..];
         self.0.generate(rest, DRAFT, |_| ControlFlow::Continue(()))

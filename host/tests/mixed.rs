@@ -2,9 +2,9 @@
 //! schedule, and a step that fails loses nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
 #[path = "common/alone.rs"]
 mod alone;
+mod common;
 #[path = "common/device.rs"]
 mod device;
 
@@ -83,7 +83,8 @@ fn a_sequence_gets_the_same_bits_in_every_mix() {
         random_mixes(&load(&Synthetic::default().file()), kv, 6, 30, seed);
         random_mixes(&load(&Synthetic { seed, ..wide.clone() }.file()), kv, 4, 10, seed);
     }
-    let window = Synthetic { window: 5, architecture: "llama", heads: 6, kv_heads: 2, head_dim: 32, ..Default::default() };
+    let window =
+        Synthetic { window: 5, architecture: "llama", heads: 6, kv_heads: 2, head_dim: 32, ..Default::default() };
     random_mixes(&load(&window.file()), KvType::Int8, 5, 20, 5);
 }
 
@@ -232,7 +233,10 @@ fn what_a_mixed_step_cannot_do_is_told_before_anything_is_done() {
     assert!(decoder.step_mixed(&mut []).is_err());
     assert!(a.is_empty() && b.is_empty());
     let too_many = DecoderOptions { batch: 1000, drafts: 100, ..Default::default() };
-    assert!(matches!(Decoder::new(&model, too_many), Err(DecodeError::Batch { what: "batch and drafts", given: 1100, .. })));
+    assert!(matches!(
+        Decoder::new(&model, too_many),
+        Err(DecodeError::Batch { what: "batch and drafts", given: 1100, .. })
+    ));
 }
 
 /// A prompt's size that comes again is a graph, and one of another size in its class replays it.

@@ -2,9 +2,9 @@
 //! balance.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
 #[path = "common/alone.rs"]
 mod alone;
+mod common;
 #[path = "common/device.rs"]
 mod device;
 
@@ -33,17 +33,21 @@ fn balanced(stats: PoolStats) -> PoolStats {
     stats
 }
 
+/// What texts give alone, of which every third begins as the first one does.
+fn some_alike(model: &Model, texts: usize, kv: KvType, below: &mut impl FnMut(usize) -> usize) -> Vec<Alone> {
+    let mut all: Vec<Alone> = (0..texts).map(|s| Alone::new(model, s, (20 + below(30), 70), kv)).collect();
+    for s in (3..texts).step_by(3) {
+        all[s] = Alone::of(model, s, &[&all[0].tokens[..32], &all[s].tokens[..5]].concat(), 70, kv);
+    }
+    all
+}
+
 /// Random steps of sequences that begin with what the pool knows, fork, are rolled back, and end; where the pool is full one of them is
 /// cancelled.
 fn random_schedule(model: &Model, options: PoolOptions, texts: usize, steps: usize, seed: u64) {
     let (kv, mut rng) = (options.kv, Rng(seed));
     let mut below = |n: usize| rng.below(n as u64) as usize;
-    // Some begin alike, as what the first one is fed.
-    let mut want: Vec<Alone> = (0..texts).map(|s| Alone::new(model, s, (20 + below(30), 70), kv)).collect();
-    let common: Vec<usize> = (1..texts).filter(|s| s % 3 == 0).collect();
-    for &s in &common {
-        want[s] = Alone::of(model, s, &[&want[0].tokens[..32], &want[s].tokens[..5]].concat(), 70, kv);
-    }
+    let want = some_alike(model, texts, kv, &mut below);
     let pool = Pool::new(model, options).unwrap();
     let decoder_options = DecoderOptions { batch: 6, drafts: 6, chunk: 40, ..Default::default() };
     let mut decoder = Decoder::new(model, decoder_options).unwrap();
@@ -62,7 +66,8 @@ fn random_schedule(model: &Model, options: PoolOptions, texts: usize, steps: usi
             let (s, sequence) = &all[below(all.len())];
             let fork = (*s, sequence.fork().unwrap());
             assert_eq!(fork.1.tokens(), sequence.tokens());
-            (forks, _) = (forks + 1, all.push(fork));
+            forks += 1;
+            all.push(fork);
         }
         let (mut parts, mut places) = (Vec::new(), Vec::new());
         let (mut tokens, mut logits) = (decoder.most_tokens(), decoder.most_logits());

@@ -35,6 +35,10 @@ pub struct Cli {
     /// Guesses of the next tokens of each request that a step verifies, where its text repeats itself: the same tokens in fewer steps.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = at_most(0, 32))]
     pub draft: usize,
+    /// Positions that all requests have together, in pages that are kept for prompts that begin alike [default: what memory allows, and
+    /// at most twice what the requests can use]
+    #[arg(long, value_name = "N", value_parser = at_most(1, 1 << 40))]
+    pub pool: Option<usize>,
     /// Type of the KV cache.
     #[arg(long, default_value_t, value_parser = PossibleValuesParser::new(KvType::ALL.map(KvType::name)).try_map(|kv| kv.parse::<KvType>()))]
     pub kv: KvType,

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 use warpsmith_host::decode::{
-    DecodeError, Decoder, DecoderOptions, KvType, Model, Part, Predict, Sampling, Sequence, SequenceOptions,
+    DecodeError, Decoder, DecoderOptions, KvType, Model, Part, Pool, PoolOptions, Predict, Sampling, Sequence,
+    SequenceOptions,
 };
 use warpsmith_host::gpu_kernels::gemv::MAX_COLUMNS;
 
@@ -25,6 +26,8 @@ pub struct Options {
     pub prefill: usize,
     /// Guesses of a request's next tokens that a step verifies; 0: none are made.
     pub draft: usize,
+    /// Positions of all requests together, and of texts that are kept; `None`: what memory allows, and twice what all can use.
+    pub pool: Option<usize>,
     /// How keys and values are stored.
     pub kv: KvType,
     /// The tokens that end a text.
@@ -76,8 +79,8 @@ struct Engine<'a> {
     options: &'a Options,
     metrics: &'a Metrics,
     decoder: Decoder,
-    /// Device memory that there is for sequences.
-    room: u64,
+    /// What sequences keep their keys and values in.
+    pool: Pool,
     waiting: VecDeque<(Job, Option<tokio::sync::OwnedSemaphorePermit>)>,
     /// Those that take part in steps, in the order of their admission.
     active: Vec<Active>,
@@ -111,10 +114,21 @@ impl<'a> Engine<'a> {
     fn new(model: &'a Model, options: &'a Options, metrics: &'a Metrics) -> Result<Engine<'a>, DecodeError> {
         let drafts = options.draft * options.batch;
         let chunk = (options.prefill.saturating_add(options.batch + drafts)).min(MAX_COLUMNS as usize);
-        let decoder = Decoder::new(model, DecoderOptions { batch: options.batch, drafts, chunk, ..Default::default() })?;
-        let room = model.device().memory_info()?.free;
+        let decoder =
+            Decoder::new(model, DecoderOptions { batch: options.batch, drafts, chunk, ..Default::default() })?;
+        let of = PoolOptions { kv: options.kv, ..Default::default() };
+        let positions = match options.pool {
+            Some(positions) => positions,
+            None => {
+                // Graphs and tables of sequences need some, too.
+                let free = model.device().memory_info()?.free;
+                let fitting = Pool::positions_in(model, free - free / 8, of);
+                fitting.min(2 * options.batch * options.positions(model).next_multiple_of(of.page)).max(1)
+            }
+        };
+        let pool = Pool::new(model, PoolOptions { positions, ..of })?;
         let (waiting, active) = (VecDeque::new(), Vec::new());
-        Ok(Engine { model, options, metrics, decoder, room, waiting, active, full: false })
+        Ok(Engine { model, options, metrics, decoder, pool, waiting, active, full: false })
     }
 
     fn is_idle(&self) -> bool {
@@ -131,18 +145,16 @@ impl<'a> Engine<'a> {
         let left = prompt.max_tokens.min((capacity + 1).saturating_sub(length));
         let (tokens, sampling) = (prompt.tokens, prompt.sampling);
         let job = Job { reply, since, sampling, tokens, prompt: length, left, capacity };
-        let needed = Sequence::device_bytes(self.model, capacity, self.options.kv);
+        let room = self.pool.stats().pages * self.pool.options().page;
         if length == 0 || left == 0 {
             let text = format!(
                 "a prompt of {length} tokens: a request has 1 to {most} of them, and asks for at least one more"
             );
             self.fail(job, Failure::Request(text));
-        } else if needed.is_none_or(|n| n > self.room) {
+        } else if capacity > room {
             let text = format!(
-                "the request needs {} bytes of device memory for {capacity} positions, and {} is all that there is beside the \
-                 model: ask for fewer tokens, or serve with --kv int8",
-                needed.unwrap_or(u64::MAX),
-                self.room
+                "the request needs {capacity} positions, and device memory has room for {room} beside the model: ask for fewer \
+                 tokens, or serve with --kv int8"
             );
             self.fail(job, Failure::Memory(text));
         } else {
@@ -157,6 +169,9 @@ impl<'a> Engine<'a> {
         self.step()?;
         self.metrics.queued.set(self.waiting.len() as i64);
         self.metrics.sequences.set(self.active.len() as i64);
+        let stats = self.pool.stats();
+        self.metrics.pages_used.set(stats.used as i64);
+        self.metrics.pages_kept.set(stats.kept as i64);
         Ok(())
     }
 
@@ -181,8 +196,15 @@ impl<'a> Engine<'a> {
         while self.active.len() < self.options.batch && (!self.full || self.active.is_empty()) {
             let alone = self.active.is_empty();
             let Some((job, place)) = self.waiting.pop_front() else { return Ok(()) };
+            // What it begins with, and a page for what it generates first. Where others need the last pages, it is set aside.
+            let stats = self.pool.stats();
+            if (job.tokens.len() / stats.page + 1 > stats.free + stats.kept) && !alone {
+                self.full = true;
+                self.waiting.push_front((job, place));
+                return Ok(());
+            }
             let options = SequenceOptions { capacity: Some(job.capacity), kv: self.options.kv, sampling: job.sampling };
-            match Sequence::new(self.model, options) {
+            match self.sequence(&job.tokens, options) {
                 Ok(sequence) => self.active.push(Active { job, sequence }),
                 Err(error) if no_memory(&error) && !alone => {
                     self.full = true;
@@ -192,6 +214,14 @@ impl<'a> Engine<'a> {
             }
         }
         Ok(())
+    }
+
+    /// A sequence that has as many of the tokens as the pool keeps of texts that began likewise.
+    fn sequence(&self, tokens: &[u32], options: SequenceOptions) -> Result<Sequence, DecodeError> {
+        let mut sequence = Sequence::in_pool(&self.pool, options)?;
+        let reused = self.decoder.adopt_prefix(&mut sequence, tokens)?;
+        self.metrics.reused_tokens.inc_by(reused as u64);
+        Ok(sequence)
     }
 
     /// The tokens that each of the active feeds: what it generated last, with guesses of what follows, or a part of its prompt. None
@@ -385,7 +415,8 @@ fn runtime(error: &DecodeError) -> Option<&warpsmith_host::Error> {
 }
 
 fn no_memory(error: &DecodeError) -> bool {
-    matches!(error, DecodeError::Memory { .. }) || runtime(error).is_some_and(|e| e.code() == Some(OUT_OF_MEMORY))
+    matches!(error, DecodeError::Memory { .. } | DecodeError::PoolFull { .. })
+        || runtime(error).is_some_and(|e| e.code() == Some(OUT_OF_MEMORY))
 }
 
 /// What a client is told of an error.

@@ -36,6 +36,12 @@ pub struct Metrics {
     pub queued: Gauge,
     /// Sequences that are decoded.
     pub sequences: Gauge,
+    /// Pages of the pool that sequences have.
+    pub pages_used: Gauge,
+    /// Pages of the pool that are kept for texts that begin alike.
+    pub pages_kept: Gauge,
+    /// Tokens of prompts that were not fed, as the pool had them.
+    pub reused_tokens: Counter,
     /// Tokens of prompts that were fed.
     pub prompt_tokens: Counter,
     /// Tokens that were generated.
@@ -65,6 +71,9 @@ impl Default for Metrics {
             connections: Gauge::default(),
             queued: Gauge::default(),
             sequences: Gauge::default(),
+            pages_used: Gauge::default(),
+            pages_kept: Gauge::default(),
+            reused_tokens: Counter::default(),
             prompt_tokens: Counter::default(),
             generated_tokens: Counter::default(),
             drafted_tokens: Counter::default(),
@@ -87,6 +96,9 @@ impl Metrics {
         r.register("requests_ended", "Requests that the engine is done with, by reason", self.ends.clone());
         r.register("requests_set_aside", "Requests that gave their memory to others", self.set_aside.clone());
         r.register("sequences", "Sequences that are decoded together", self.sequences.clone());
+        r.register("pages_used", "Pages of the pool that sequences have", self.pages_used.clone());
+        r.register("pages_kept", "Pages of the pool that are kept for texts that begin alike", self.pages_kept.clone());
+        r.register("reused_tokens", "Tokens of prompts that the pool had", self.reused_tokens.clone());
         r.register("prompt_tokens", "Tokens of prompts that were fed", self.prompt_tokens.clone());
         r.register("generated_tokens", "Tokens that were generated", self.generated_tokens.clone());
         r.register("drafted_tokens", "Guesses of tokens that were verified", self.drafted_tokens.clone());

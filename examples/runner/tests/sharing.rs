@@ -20,8 +20,8 @@ fn memory_for(sequences: f64) -> String {
     let least = DecoderOptions { batch: 8, chunk: 1, ..Default::default() };
     let least = Decoder::device_bytes(&model, &least).unwrap() as f64;
     let sequence = Sequence::device_bytes(&model, CONTEXT, KvType::F32).unwrap() as f64;
-    // Buffers for more tokens at once take an eighth of what is free, at most.
-    let free = (sequences * sequence + least) * 8.0 / 7.0;
+    // Buffers for more tokens at once take an eighth of what is free, at most, and the pool leaves an eighth of the rest.
+    let free = (sequences * sequence * 8.0 / 7.0 + least) * 8.0 / 7.0;
     (Model::device_bytes(&file).unwrap() + free as u64).to_string()
 }
 
@@ -109,6 +109,7 @@ fn who_finds_no_memory_waits() {
     assert!(answers.iter().all(|events| events.len() > CONTEXT / 4), "{answers:?}");
     let same = |events: &[serde_json::Value]| events.iter().map(|e| e["choices"].clone()).collect::<Vec<_>>();
     assert!(answers.iter().all(|events| same(events) == same(&answers[0])));
+    assert!(server.metric("requests_set_aside_total") >= 1.0);
 }
 
 /// What can never fit is told at once, and who asks for less is served.

@@ -43,6 +43,26 @@ fn drafts_change_no_text() {
     assert!(accepted > 0.0 && drafted > accepted, "{accepted} of {drafted}");
 }
 
+/// What prompts have in common is computed once, and changes no text.
+#[test]
+fn prompts_that_begin_alike_are_fed_once() {
+    let system = "You are asked about the meaning of it all, and answer. ".repeat(3);
+    let prompts = ["One.", "Two.", "One."].map(|end| format!("{system}{end}"));
+    let cases = prompts.each_ref().map(|p| (p.as_str(), 9, Sampling::default()));
+    let alone = alone(&cases);
+    let server = Server::start(&["--pool", "512"]);
+    let mut reused = 0;
+    for ((prompt, count, _), alone) in cases.iter().zip(&alone) {
+        assert_eq!(&server.post("/v1/completions", &support::tokens(prompt, *count)).text(), alone, "{prompt}");
+        let fed = server.metric("prompt_tokens_total") + server.metric("reused_tokens_total");
+        reused += prompt.len();
+        assert_eq!(fed, reused as f64);
+    }
+    // Whole pages of the second, and all but the last page of the third.
+    let whole = |n: usize| (n / 16 * 16) as f64;
+    assert_eq!(server.metric("reused_tokens_total"), whole(system.len()) + whole(prompts[2].len() - 1));
+}
+
 /// Five requests on three places, of `count` tokens and more.
 fn overlapping(count: usize, more: &[&str]) -> Server {
     // The third prompt is fed in parts, while others are served.

@@ -369,7 +369,8 @@ unsafe fn sweep<T: Cached, const PAGED: bool, const DIM: usize, const STEPS: usi
         // A tile is a group of positions, whose rows follow one another. Those past the end repeat the last one, with weight 0, which
         // those before the first have, too.
         let index = if PAGED { keys.index(base) } else { base };
-        let place = |offset: u32| if PAGED { index + offset.min(p.to - 1 - base) } else { (base + offset).min(p.to - 1) };
+        let place =
+            |offset: u32| if PAGED { index + offset.min(p.to - 1 - base) } else { (base + offset).min(p.to - 1) };
         let row_of = |rows: &Rows, offset: u32| rows.data + place(offset) as u64 * (DIM as u64 * T::BYTES);
         let key = |row: u64, s: usize| {
             let there = DIM % 32 == 0 || 32 * s + 8 * (t as usize) < DIM;
@@ -414,7 +415,8 @@ unsafe fn sweep<T: Cached, const PAGED: bool, const DIM: usize, const STEPS: usi
             let of = &sums[i / 2];
             let score = (of[i % 2] + of[i % 2 + 2]) * scale;
             let score = if T::SCALED { score * keys.scale::<T>(place(own[i])) } else { score };
-            scores[i] = if base.wrapping_sub(p.from).wrapping_add(own[i]) < p.to - p.from { score } else { f32::NEG_INFINITY };
+            scores[i] =
+                if base.wrapping_sub(p.from).wrapping_add(own[i]) < p.to - p.from { score } else { f32::NEG_INFINITY };
             most = math::max(most, scores[i]);
         }
         // A head's scores are spread over four lanes.

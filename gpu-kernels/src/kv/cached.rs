@@ -225,7 +225,8 @@ impl Rows {
     pub fn of<T: Cached>(c: &Column, layer: u32, kv_heads: u32, head: u32, head_dim: u32) -> (Rows, Rows) {
         let first = (layer as u64 * kv_heads as u64 + head as u64) * c.page as u64;
         let (bytes, pages) = (head_dim as u64 * T::BYTES, c.pages.raw());
-        let rows = |data: u64, scales: u64| Rows { data: data + first * bytes, scales: scales + first * 4, bytes, pages };
+        let rows =
+            |data: u64, scales: u64| Rows { data: data + first * bytes, scales: scales + first * 4, bytes, pages };
         (rows(c.k.raw(), c.k_scales.raw()), rows(c.v.raw(), c.v_scales.raw()))
     }
 

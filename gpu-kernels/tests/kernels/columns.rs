@@ -256,8 +256,7 @@ fn outliers_keep_the_accuracy_of_f32() {
         let queries: Vec<f32> = spread(q_heads as usize * dim, -12, 6);
         let (keys, values) = (halves(spread(count * dim, -10, 1)), halves(spread(count * dim, -14, 14)));
         let (k, v) = (gpu.upload(&keys), gpu.upload(&values));
-        let place =
-            Column::at(0, count as u32 - 1).with_caches(count as u32, k.address(), v.address());
+        let place = Column::at(0, count as u32 - 1).with_caches(count as u32, k.address(), v.address());
         let layer = Layer { q_heads, kv_heads: 1, head_dim: dim as u32, context: count as u32, ..Layer::default() };
         let mut qkv = queries.clone();
         qkv.resize((q_heads as usize + 2) * dim, 0.0);

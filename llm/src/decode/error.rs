@@ -121,7 +121,9 @@ pub enum DecodeError {
         first: usize,
     },
     /// Sizes of a pool that there cannot be.
-    #[error("a pool of {positions} positions in pages of {page}: there is at least one, and a page has a multiple of 16, up to 65536")]
+    #[error(
+        "a pool of {positions} positions in pages of {page}: there is at least one, and a page has a multiple of 16, up to 65536"
+    )]
     Pages {
         /// Positions asked for.
         positions: usize,

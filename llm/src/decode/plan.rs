@@ -22,21 +22,8 @@ impl Model {
         let decoder = Decoder::device_bytes(self, options)?;
         let left = memory.checked_sub(decoder)?;
         let sequence = Sequence::device_bytes(self, capacity, kv)?;
-        let page = PoolOptions::default().page;
-        let fits = |pages: usize| {
-            let options = PoolOptions { positions: pages.saturating_mul(page), page, kv };
-            Pool::device_bytes(self, options).is_some_and(|bytes| bytes <= left)
-        };
-        // The most pages that fit are in `least .. most`.
-        let (mut least, mut most) = (0, 1);
-        while fits(most) {
-            (least, most) = (most, most * 2);
-        }
-        while most - least > 1 {
-            let middle = least.midpoint(most);
-            if fits(middle) { least = middle } else { most = middle }
-        }
         let sequences = left.checked_div(sequence).unwrap_or(0) as usize;
-        Some(MemoryPlan { decoder, sequence, sequences, positions: least * page })
+        let positions = Pool::positions_in(self, left, PoolOptions { kv, ..Default::default() });
+        Some(MemoryPlan { decoder, sequence, sequences, positions })
     }
 }

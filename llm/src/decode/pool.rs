@@ -160,6 +160,25 @@ impl Pool {
         Shape::new(model.config(), positions).bytes(options.kv)
     }
 
+    /// Positions of the largest pool that takes at most so many bytes, in whole pages of these `options`.
+    pub fn positions_in(model: &Model, bytes: u64, options: PoolOptions) -> usize {
+        let page = options.page.max(1);
+        let fits = |pages: usize| {
+            let options = PoolOptions { positions: pages.saturating_mul(page), ..options };
+            Pool::device_bytes(model, options).is_some_and(|needed| needed <= bytes)
+        };
+        // The most pages that fit are in `least .. most`.
+        let (mut least, mut most) = (0, 1);
+        while fits(most) {
+            (least, most) = (most, most * 2);
+        }
+        while most - least > 1 {
+            let middle = least.midpoint(most);
+            if fits(middle) { least = middle } else { most = middle }
+        }
+        least * page
+    }
+
     /// What it was made with.
     pub fn options(&self) -> &PoolOptions {
         &self.shared.options
@@ -330,7 +349,7 @@ impl Paged {
         let (page, had) = (self.page(), self.pages.len());
         let wanted = (length + more).div_ceil(page);
         // The page that is written first may have been filled before, or be another's too.
-        let begun = (length % page > 0).then_some(length / page).filter(|_| more > 0);
+        let begun = (!length.is_multiple_of(page)).then_some(length / page).filter(|_| more > 0);
         let pool = self.pool.clone();
         let mut state = pool.lock();
         let begun_page = begun.and_then(|i| self.pages.get(i).copied()).flatten();

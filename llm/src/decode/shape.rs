@@ -120,7 +120,10 @@ mod tests {
                 }
                 let last = Shape::prompt(columns, kv, true, true, false);
                 let padded = last.padded(most, most);
-                assert_eq!((padded.logits, padded.tokens), (padded.columns, if last.logits == 1 { padded.logits } else { 1 }));
+                assert_eq!(
+                    (padded.logits, padded.tokens),
+                    (padded.columns, if last.logits == 1 { padded.logits } else { 1 })
+                );
             }
             assert!(classes.len() <= 8 + 7 + 16, "{most}: {}", classes.len());
         }

@@ -50,7 +50,9 @@ impl Graphs {
     /// Makes room for another graph.
     fn make_room(&mut self) {
         while self.captured.len() >= MOST {
-            let Some(oldest) = self.captured.iter().min_by_key(|(_, c)| c.used).map(|(shape, _)| *shape) else { return };
+            let Some(oldest) = self.captured.iter().min_by_key(|(_, c)| c.used).map(|(shape, _)| *shape) else {
+                return;
+            };
             self.captured.remove(&oldest);
         }
     }
