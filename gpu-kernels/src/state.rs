@@ -10,7 +10,7 @@ use warpsmith_device::prelude::*;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Element)]
 #[repr(C)]
 pub struct Column {
-    /// The token that is fed.
+    /// The token that is fed; with [`CHOSEN`] the place, in what a step before chose, of the token.
     pub token: u32,
     /// Its position, which is the number of tokens before it.
     pub position: u32,
@@ -30,6 +30,9 @@ pub struct Column {
     /// the scales at which they begin, of the first head of the first layer.
     pub pages: DeviceAddress,
 }
+
+/// Bit of a column's token: the device has chosen it, and the host need not know it.
+pub const CHOSEN: u32 = 1 << 31;
 
 /// Positions that lie one behind the other in any cache, from each multiple of it on: a page has a whole number of them.
 pub const GROUP: u32 = 16;

@@ -272,7 +272,17 @@ fn ox_17_a_row_that_lies_beyond_four_gibibytes() {
     let columns = stream.upload(&[gpu_kernels::state::Column::at(vocab as u32 - 1, 0)]).unwrap();
     let mut y = stream.zeros::<f32>(cols).unwrap();
     let (vocab, cols) = (vocab as u32, cols as u32);
-    let embed = Embed { format, table: &table, columns: &columns, y: &mut y, next: None, vocab, cols, stride: cols };
+    let embed = Embed {
+        format,
+        table: &table,
+        columns: &columns,
+        chosen: warpsmith_device::DeviceSlice::empty(),
+        y: &mut y,
+        next: None,
+        vocab,
+        cols,
+        stride: cols,
+    };
     embed.launch(&mut &stream).unwrap();
     assert_eq!(stream.read(&y).unwrap(), format.decode(&row, 1, cols as usize).unwrap());
 }

@@ -42,6 +42,23 @@ fn some_alike(model: &Model, texts: usize, kv: KvType, below: &mut impl FnMut(us
     all
 }
 
+/// One of the sequences ends, begins anew, or is rolled back; or none.
+fn disturb(model: &Model, all: &mut Vec<(usize, Sequence)>, want: &[Alone], below: &mut impl FnMut(usize) -> usize) {
+    let i = below(all.len());
+    let (s, sequence) = &mut all[i];
+    let length = sequence.len();
+    match below(8) {
+        _ if length == want[*s].length() => drop(all.swap_remove(i)),
+        0 => match sequence.rollback(below(length + 1)) {
+            Err(DecodeError::GivenBack { .. }) if model.config().window > 0 => {}
+            result => result.unwrap(),
+        },
+        1 => sequence.reset(),
+        2 => drop(all.swap_remove(i)),
+        _ => {}
+    }
+}
+
 /// Random steps of sequences that begin with what the pool knows, fork, are rolled back, and end; where the pool is full one of them is
 /// cancelled.
 fn random_schedule(model: &Model, options: PoolOptions, texts: usize, steps: usize, seed: u64) {
@@ -106,19 +123,7 @@ fn random_schedule(model: &Model, options: PoolOptions, texts: usize, steps: usi
             Err(error) => panic!("{error}"),
         }
         balanced(pool.stats());
-        let i = below(all.len());
-        let (s, sequence) = &mut all[i];
-        let length = sequence.len();
-        match below(8) {
-            _ if length == want[*s].length() => drop(all.swap_remove(i)),
-            0 => match sequence.rollback(below(length + 1)) {
-                Err(DecodeError::GivenBack { .. }) if model.config().window > 0 => {}
-                result => result.unwrap(),
-            },
-            1 => sequence.reset(),
-            2 => drop(all.swap_remove(i)),
-            _ => {}
-        }
+        disturb(model, &mut all, &want, &mut below);
     }
     eprintln!("{kv}: {adopted} tokens adopted, {forks} forks, {refused} steps refused: {:?}", pool.stats());
     assert!(adopted > 0 && forks > 0);

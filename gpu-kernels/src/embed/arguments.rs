@@ -9,6 +9,7 @@ macro_rules! arguments {
         $callback! { $args
             table: (In<U32x4>),
             columns: (In<Column>),
+            chosen: (In<u32>),
             next_weight: (In<f32>),
             y: (Out<f32>),
             half: (Out<f16>),
@@ -18,6 +19,7 @@ macro_rules! arguments {
             cols: (u32),
             stride: (u32),
             block_units: (u32),
+            choices: (u32),
             flags: (u32),
         }
     };

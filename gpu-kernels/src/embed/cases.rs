@@ -3,7 +3,7 @@
 use super::{Embed, parts, reference};
 use crate::cases::{Bench, Failure, Listed, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, refused, why};
 use crate::format::{Format, Layout};
-use crate::state::Column;
+use crate::state::{CHOSEN, Column};
 use warpsmith_device::Kernel;
 
 /// The row of a token, by the format of the table.
@@ -58,7 +58,9 @@ impl Operation for Embeddings {
         let records = bench.upload(&format.repack(&t.bytes, vocab, cols).map_err(refused)?)?;
         // The token of the case between two others.
         let tokens = [vocab as u32 / 2, token as u32, 0];
-        let columns = bench.upload(&tokens.map(|t| Column::at(t, 77)))?;
+        // The second is named by its place among what was chosen.
+        let chosen = bench.upload(&[u32::MAX, token as u32])?;
+        let columns = bench.upload(&[tokens[0], CHOSEN | 1, tokens[2]].map(|t| Column::at(t, 77)))?;
         let stride = cols.next_multiple_of(4);
         let mut y = bench.upload(&vec![f32::NAN; 3 * stride])?;
         let weight = rng.floats(cols);
@@ -73,6 +75,7 @@ impl Operation for Embeddings {
             format,
             table: &records,
             columns: &columns,
+            chosen: &chosen,
             y: &mut y,
             next: next_of,
             vocab,

@@ -5,6 +5,7 @@
 //! | `table` | records of [`format`](mod@format), `[vocab]` |
 //! | `y` | f32 `[columns, cols]`, exactly the decoded weights; column `n` from `n * stride` on, at multiples of 16 bytes |
 //! | `columns` | [`Column`]; the tokens are read when the kernel runs |
+//! | `chosen`, `choices` | u32 `[choices]`: the tokens that columns with [`CHOSEN`](crate::state::CHOSEN) name by their place; a place that is not there is an unknown token |
 //! | `half` | with the flag [`HALF`]: f16, laid out as `y`, which is then not written: the weights, rounded to nearest even |
 //! | `next_weight`, `scaled`, `next_sums` | with the flag [`NEXT`]: what the norm before the first product needs, as in [`gemv`](crate::gemv); [`parts`] sums a column |
 //!
@@ -52,6 +53,7 @@ mod frame {
         decode::{Decode, QUADS},
         record::{InMemory, UNIT},
     };
+    use crate::state::CHOSEN;
     use warpsmith_device::{convert::pack_f16x2, prelude::*, shared::Shared, static_for};
 
     /// Writes the elements of a quad that are in the row: all, unless a row may have any length.
@@ -89,6 +91,20 @@ mod frame {
         }
     }
 
+    /// The token that a column feeds.
+    #[inline(always)]
+    unsafe fn fed(a: &super::arguments::Arguments, token: u32) -> u32 {
+        let place = token ^ CHOSEN;
+        if token & CHOSEN == 0 {
+            token
+        } else if place < a.choices {
+            // SAFETY: it is one of the choices.
+            unsafe { a.chosen.at(place as usize) }
+        } else {
+            u32::MAX
+        }
+    }
+
     #[device]
     pub unsafe fn run<F: Decode>(a: &super::arguments::Arguments, scratch: Shared<f32>) {
         grid::launch_dependents();
@@ -96,7 +112,7 @@ mod frame {
         let record = F::SPEC.record(cols, a.block_units);
         let u = block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize;
         let column = block::idx_y() as usize;
-        let token = if a.flags & ROWS != 0 { column as u32 } else { a.columns.at(column).token };
+        let token = if a.flags & ROWS != 0 { column as u32 } else { fed(a, a.columns.at(column).token) };
         let row = column * a.stride as usize;
         let mut squares = 0.0;
         if u < record.units {
@@ -206,6 +222,7 @@ mod launch {
         if columns > 1 {
             contract::multiple_of(m, "stride", s.stride, 4u32)?;
         }
+        contract::at_least(m, "chosen", s.chosen.len(), (s.choices, "choices"))?;
         let rows = |name, (len, address): (usize, u64), align: usize| {
             state::check_strided(m, name, len, (columns, s.stride), (s.cols.into(), "cols"))?;
             contract::multiple_of(m, name, (address, "its address"), align as u32)
@@ -234,6 +251,8 @@ mod launch {
         pub table: &'a DeviceSlice<U32x4>,
         /// The tokens.
         pub columns: &'a DeviceSlice<Column>,
+        /// Tokens that columns name by their place.
+        pub chosen: &'a DeviceSlice<u32>,
         /// The rows, `stride` apart.
         pub y: &'a mut DeviceSlice<f32>,
         /// What the norm before the next product needs: its weight, `scaled` (laid out as `y`) and [`parts`] sums a column.
@@ -252,14 +271,30 @@ mod launch {
         /// # Errors
         /// What the launcher reports, a broken contract first of all.
         pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
-            let Embed { format, table, columns, y, next, vocab, cols, stride } = self;
+            let Embed { format, table, columns, chosen, y, next, vocab, cols, stride } = self;
+            let choices = chosen.len() as u32;
             let flags = if next.is_some() { NEXT } else { 0 };
             let (next_weight, scaled, next_sums) =
                 next.unwrap_or((DeviceSlice::empty(), DeviceSlice::empty_mut(), DeviceSlice::empty_mut()));
             let half = DeviceSlice::empty_mut();
             let block_units = format.block_units();
-            Given { table, columns, next_weight, y, half, scaled, next_sums, vocab, cols, stride, block_units, flags }
-                .launch(format, launcher)
+            Given {
+                table,
+                columns,
+                chosen,
+                next_weight,
+                y,
+                half,
+                scaled,
+                next_sums,
+                vocab,
+                cols,
+                stride,
+                block_units,
+                choices,
+                flags,
+            }
+            .launch(format, launcher)
         }
     }
 
@@ -312,6 +347,7 @@ mod launch {
                 Given {
                     table,
                     columns: DeviceSlice::empty(),
+                    chosen: DeviceSlice::empty(),
                     next_weight: DeviceSlice::empty(),
                     y: now_y,
                     half: now_half,
@@ -321,6 +357,7 @@ mod launch {
                     cols,
                     stride,
                     block_units: format.block_units(),
+                    choices: 0,
                     flags,
                 }
                 .launch(format, launcher)?;

@@ -6,6 +6,7 @@ use gpu_kernels::{
     format::Format,
 };
 use half::f16;
+use warpsmith_device::DeviceSlice;
 
 fn rows_of(gpu: &mut Gpu, format: Format, bytes: &[u8], (vocab, cols): (usize, usize), table: &[f32], tokens: &[u32]) {
     let records = gpu.upload(&format.repack(bytes, vocab, cols).unwrap());
@@ -18,6 +19,7 @@ fn rows_of(gpu: &mut Gpu, format: Format, bytes: &[u8], (vocab, cols): (usize, u
         format,
         table: &records,
         columns: &columns,
+        chosen: DeviceSlice::empty(),
         y: &mut y,
         next: None,
         vocab,
@@ -42,7 +44,7 @@ fn rows_are_the_golden_weights_bit_for_bit() {
             let Some(name) = golden(format) else { continue };
             let bytes = vector(&format!("{name}.q"), |[b]| b);
             let table = vector(&format!("{name}.f32"), f32::from_le_bytes);
-            // FE-27: the token past the last one, and one that wraps when it is multiplied.
+            // FE-27: the token past the last one, and one that wraps when it is multiplied; it also names a choice that is not there.
             rows_of(&mut gpu, format, &bytes, (4, 512), &table, &[0, 1, 2, 3, 4, u32::MAX]);
         }
         let table = Rng(30).floats(3 * 37);
@@ -67,8 +69,17 @@ fn fe_27_the_last_row_of_a_table_of_more_than_2_31_weights() {
     gpu.write(&mut table, vectors - record.len(), &record);
     let (columns, mut y) = (gpu.upload(&[Column::at(vocab as u32 - 1, 0)]), gpu.poisoned::<f32>(cols));
     let (vocab, cols32) = (vocab as u32, cols as u32);
-    let embed =
-        Embed { format, table: &table, columns: &columns, y: &mut y, next: None, vocab, cols: cols32, stride: cols32 };
+    let embed = Embed {
+        format,
+        table: &table,
+        columns: &columns,
+        chosen: DeviceSlice::empty(),
+        y: &mut y,
+        next: None,
+        vocab,
+        cols: cols32,
+        stride: cols32,
+    };
     embed.launch(&mut gpu).unwrap();
     assert_eq!(gpu.read(&y), format.decode(&row, 1, cols).unwrap());
 }

@@ -118,13 +118,14 @@ impl Step<'_> {
         let weights = self.weights;
         let weight: &DeviceSlice<f32> = weights.layers.first().map_or(&weights.output_norm, |l| &l.attn_norm);
         let table = &weights.embedding;
-        let Workspace { columns, x, scaled, sums, quantized, sizes, .. } = &mut *self.buffers;
+        let Workspace { columns, x, scaled, sums, quantized, sizes, next, .. } = &mut *self.buffers;
         quantized.clear();
         self.parts = embed::parts(table.cols);
         Embed {
             format: table.format,
             table: table.records(),
             columns: &columns[..self.shape.columns],
+            chosen: next,
             y: x,
             next: Some((weight, scaled, sums)),
             vocab: table.rows(),

@@ -4,11 +4,13 @@ mod feed;
 mod graphs;
 mod mixed;
 mod options;
+mod pipeline;
 
 pub use feed::{Feed, Hidden};
 pub use graphs::GraphInfo;
 pub use mixed::{Draft, Part, Predict};
 pub use options::{DecoderOptions, Mode};
+pub use pipeline::Pipeline;
 
 use super::listing::ListedLaunch;
 use super::persistent::{NotPersistent, Plan};

@@ -1,0 +1,146 @@
+//! Steps whose tokens the host reads while the next ones run.
+
+use super::{Decoder, Feed};
+use crate::decode::DecodeError;
+use crate::decode::sampling::Parameters;
+use crate::decode::shape::Shape;
+use gpu_kernels::sampling::NONE;
+use gpu_kernels::state::{CHOSEN, Column};
+use warpsmith_runtime::Pinned;
+
+/// Decoding steps of some sequences, one after the other, each launched before the tokens of the one before have been read: the device
+/// reads them itself. So the host's work (texts, clients, the next launch) passes while the device computes.
+///
+/// Tokens, caches and sequences are those of [`Decoder::step`]. When it is dropped, a step that nobody asked for is waited for and forgotten:
+/// each sequence has what was fed up to the tokens that [`next_tokens`](Self::next_tokens) gave last.
+#[derive(Debug)]
+pub struct Pipeline<'a> {
+    decoder: &'a mut Decoder,
+    feeds: Vec<Feed<'a>>,
+    parameters: Vec<Parameters>,
+    /// Where the tokens of every other step go.
+    read: [Pinned<u32>; 2],
+    /// Steps that were launched and whose tokens were not given.
+    ahead: usize,
+    /// Steps that were launched.
+    launched: usize,
+}
+
+impl Decoder {
+    /// Begins steps that feed each sequence its token, and then the tokens that are chosen.
+    pub fn pipeline<'a>(&'a mut self, mut feeds: Vec<Feed<'a>>) -> Result<Pipeline<'a>, DecodeError> {
+        self.check_batch(feeds.len())?;
+        let kv = feeds.first().map(|feed| feed.sequence.kv_type()).unwrap_or_default();
+        let mut parameters = Vec::with_capacity(feeds.len());
+        for feed in &mut feeds {
+            self.check_sequence(feed.sequence, kv)?;
+            feed.sequence.check(&[feed.token])?;
+            parameters.push(feed.sequence.parameters(&[feed.token], &self.stream)?);
+        }
+        let pinned = || self.model.device().pinned(self.most_logits());
+        let read = [pinned()?, pinned()?];
+        let mut pipeline = Pipeline { decoder: self, feeds, parameters, read, ahead: 0, launched: 0 };
+        pipeline.launch()?;
+        Ok(pipeline)
+    }
+}
+
+impl Pipeline<'_> {
+    /// The tokens that follow, of each sequence one, in the order of the feeds. The next step is launched first, if all sequences have
+    /// room for it. `None`: they have none; the tokens that were given last are not fed.
+    ///
+    /// After an error the pipeline gives no more, and the sequences are as they were before the step that failed.
+    pub fn next_tokens(&mut self) -> Result<Option<&[u32]>, DecodeError> {
+        if self.ahead == 0 {
+            return Ok(None);
+        }
+        let room = self.feeds.iter().all(|f| f.sequence.len() + self.ahead < f.sequence.capacity());
+        let result = if room { self.launch() } else { Ok(()) };
+        let result = result.and_then(|()| self.read());
+        if result.is_err() {
+            self.stop();
+        }
+        result?;
+        let recipe = self.decoder.recipe(false);
+        for (feed, &next) in self.feeds.iter_mut().zip(&self.decoder.tokens) {
+            feed.sequence.advance(&[feed.token], recipe, None);
+            feed.token = next;
+        }
+        Ok(Some(&self.decoder.tokens))
+    }
+
+    /// Launches the step behind those that run.
+    fn launch(&mut self) -> Result<(), DecodeError> {
+        let result = self.try_launch();
+        if result.is_err() {
+            self.stop();
+        }
+        result
+    }
+
+    fn try_launch(&mut self) -> Result<(), DecodeError> {
+        let Pipeline { decoder, feeds, parameters, ahead, .. } = self;
+        let longest = feeds.iter().map(|f| f.sequence.len() + *ahead + 1).max().unwrap_or(0);
+        // Tables of positions are replaced by longer ones, which the steps that run must not lose.
+        if longest > decoder.tables.context as usize {
+            decoder.stream.synchronize()?;
+        }
+        decoder.prepare_positions(longest)?;
+        for feed in feeds.iter_mut() {
+            feed.sequence.reserve(*ahead + 1)?;
+        }
+        let token = |place: usize, feed: &Feed<'_>| if *ahead == 0 { feed.token } else { CHOSEN | place as u32 };
+        let columns: Vec<Column> =
+            feeds.iter().enumerate().map(|(i, f)| f.sequence.column(token(i, f), *ahead)).collect();
+        decoder.samplers.clear();
+        for (i, parameters) in parameters.iter().enumerate() {
+            decoder.samplers.set(i, *parameters);
+        }
+        decoder.samplers.write(&decoder.stream)?;
+        let kv = feeds.first().map(|feed| feed.sequence.kv_type()).unwrap_or_default();
+        let pages = decoder.options.persistent && feeds.iter().any(|feed| feed.sequence.pool().is_some());
+        let planned = decoder.planned(Shape { pages, ..Shape::decode(feeds.len(), kv) });
+        decoder.stage_columns(planned.0, &columns, columns.len())?;
+        // SAFETY: each column and sampler leads to what its sequence owns. The feeds borrow the sequences, each once, for as long as
+        // the pipeline lives, which waits for the steps that run before it is gone.
+        unsafe { decoder.launch(planned) }?;
+        decoder.stream.read_pinned(&decoder.buffers.next, &self.read[self.launched % 2])?;
+        self.launched += 1;
+        self.ahead += 1;
+        Ok(())
+    }
+
+    /// Waits for the tokens of the first step that was launched and not read.
+    fn read(&mut self) -> Result<(), DecodeError> {
+        let slot = &self.read[(self.launched - self.ahead) % 2];
+        let tokens = &mut self.decoder.tokens;
+        tokens.clear();
+        let count = self.feeds.len();
+        let read = slot.with_mut(|next| next.get(..count).map(|next| tokens.extend_from_slice(next)))?;
+        read.ok_or(DecodeError::NoLogits)?;
+        self.ahead -= 1;
+        match tokens.iter().position(|&t| t == NONE) {
+            Some(place) => Err(DecodeError::NotANumber { position: self.feeds[place].sequence.len(), place }),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for what runs, and forgets it.
+    fn stop(&mut self) {
+        if let Err(error) =
+            self.decoder.stream.synchronize().and_then(|()| self.decoder.buffers.restore(&self.decoder.stream))
+        {
+            tracing::debug!(%error, "waiting for the steps of a pipeline failed");
+        }
+        self.ahead = 0;
+        self.decoder.samplers.forget();
+        self.decoder.forget_logits();
+        self.feeds.iter_mut().for_each(|feed| feed.sequence.unreserve());
+    }
+}
+
+impl Drop for Pipeline<'_> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
