@@ -151,6 +151,8 @@ operations! {
     RepetitionPenalty = sampling::cases::Penalties;
     /// A token by temperature, top-k, top-p and a seed.
     Sample = sampling::cases::Samples;
+    /// The most likely tokens of each column.
+    Top = sampling::cases::Tops;
 }
 
 /// Every kernel of this crate, in the order of the list.

@@ -275,3 +275,36 @@ fn inner_chunks_fit() {
     assert!(Decoder::device_bytes(&model, &wider).unwrap() > least + before / 8, "not fewer than fit");
     assert_eq!(Decoder::device_bytes(&model, decoder.options()), Some(before - free()));
 }
+
+/// Probabilities by the logits of the same step, in f64.
+#[test]
+fn probabilities_are_those_of_the_logits() {
+    let model = load(&Synthetic::default().file());
+    let options = DecoderOptions { batch: 2, drafts: 4, ..Default::default() };
+    let mut decoder = Decoder::new(&model, options).unwrap();
+    let (mut a, mut b) = (empty(&model, 0, KvType::F16), empty(&model, 1, KvType::F16));
+    let mut parts = [
+        Part { sequence: &mut a, tokens: &[1, 2, 3], predict: Predict::Each },
+        Part { sequence: &mut b, tokens: &[4, 5], predict: Predict::Next },
+    ];
+    assert!(matches!(decoder.logprobs(0, 5, &[]), Err(DecodeError::NoLogits)));
+    decoder.step_mixed(&mut parts).unwrap();
+    for place in 0..4 {
+        let logits = decoder.logits(place).unwrap();
+        let largest = logits.iter().copied().fold(f32::MIN, f32::max);
+        let total: f64 = logits.iter().map(|l| f64::from(l - largest).exp()).sum();
+        let want = |token: u32| f64::from(logits[token as usize] - largest) - total.ln();
+        let got = decoder.logprobs(place, 32, &[7, 95]).unwrap();
+        assert_eq!(got.top.len(), 32);
+        assert!(got.top.is_sorted_by(|a, b| a.logprob >= b.logprob), "{got:?}");
+        assert!(got.top.iter().all(|t| logits.iter().filter(|l| **l > logits[t.token as usize]).count() < 32));
+        assert_eq!(got.asked.iter().map(|l| l.token).collect::<Vec<_>>(), [7, 95]);
+        for l in got.top.iter().chain(&got.asked) {
+            assert!((f64::from(l.logprob) - want(l.token)).abs() < 1e-5, "{place}: {l:?} for {}", want(l.token));
+        }
+    }
+    assert!(matches!(decoder.logprobs(4, 5, &[]), Err(DecodeError::NoLogits)));
+    assert!(matches!(decoder.logprobs(0, 33, &[]), Err(DecodeError::Batch { given: 33, most: 32, .. })));
+    assert!(matches!(decoder.logprobs(0, 0, &[]), Err(DecodeError::Batch { .. })));
+    assert!(matches!(decoder.logprobs(0, 1, &[96]), Err(DecodeError::Token { token: 96, .. })));
+}

@@ -3,6 +3,7 @@
 use super::argmax::{self, Argmax, ArgmaxMasked};
 use super::penalty::{RepetitionPenalty, penalised};
 use super::sample::{self, RECORD, Sample, Sampling, bitset};
+use super::top::{self, Top};
 use super::words;
 use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Outcome, Plain, Rng, Shape, same, why};
 use crate::state::Column;
@@ -229,5 +230,62 @@ impl Plain for Samples {
 
     fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
         sample(shape, bench, rng)
+    }
+}
+
+/// The most likely tokens.
+pub struct Tops;
+
+impl Plain for Tops {
+    const SIZES: NamedSizes = &[("columns", 1), ("n", 4096), ("count", 20)];
+
+    fn kernels() -> Vec<Listed> {
+        vec![Listed::unmeasured::<Top<'_>>(why::ONCE)]
+    }
+
+    fn shapes() -> Vec<Vec<usize>> {
+        let sizes = [1, 2, 31, 33, 1000, 1025, 3001, 18001];
+        sizes.into_iter().flat_map(|n| [1, 5, 20, 32].map(|count| vec![1 + n % 4, n, count])).collect()
+    }
+
+    fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        let [columns, n, count] = shape.sizes(["columns", "n", "count"])?;
+        let stride = n + 3;
+        let mut x = rows(rng, columns, n, stride);
+        // The last column has nothing, where there are several.
+        if columns > 2 {
+            x[(columns - 1) * stride..].fill(f32::NAN);
+        }
+        let dx = bench.upload(&x)?;
+        let (mut tokens, mut values) = (bench.output::<u32>(columns * count)?, bench.output::<f32>(columns * count)?);
+        let mut sums = bench.output::<u64>(columns)?;
+        bench.launch(Top {
+            logits: &dx,
+            tokens: &mut tokens,
+            values: &mut values,
+            sums: &mut sums,
+            n: n as u32,
+            stride: stride as u32,
+            count: count as u32,
+        })?;
+        let (tokens, values, sums) = (bench.read(&tokens)?, bench.read(&values)?, bench.read(&sums)?);
+        for c in 0..columns {
+            let row = &x[c * stride..][..n];
+            let want = top::reference(row, count);
+            same(&tokens[c * count..][..count], &want.iter().map(|w| w.0).collect::<Vec<_>>())?;
+            let bits = |v: &f32| v.to_bits();
+            let got: Vec<u32> = values[c * count..][..count].iter().map(bits).collect();
+            same(&got, &want.iter().map(|w| bits(&w.1)).collect::<Vec<_>>())?;
+            let numbers = || row.iter().filter(|v| !v.is_nan()).map(|&v| f64::from(v));
+            let largest = numbers().fold(f64::NEG_INFINITY, f64::max);
+            let total: f64 = numbers().map(|v| (v - largest).exp()).sum();
+            for &(_, v) in want.iter().filter(|w| w.0 != super::NONE) {
+                let (got, want) = (top::logprob(v, largest as f32, sums[c]), f64::from(v) - largest - total.ln());
+                if !((f64::from(got) - want).abs() <= 2f64.powi(-19) + 1e-6 * want.abs()) {
+                    return Err(Failure::Wrong(format!("column {c}: a logarithm is {got} where {want} is right")));
+                }
+            }
+        }
+        Ok(())
     }
 }

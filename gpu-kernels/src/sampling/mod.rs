@@ -3,6 +3,7 @@
 //! - [`argmax`]: the largest logit of each column, of all or of those that a mask allows
 //! - [`penalty`]: the repetition penalty alone
 //! - [`sample`]: penalty, mask, temperature, top-k, top-p and the draw in one launch, with every parameter in device memory
+//! - [`top`]: the most likely tokens and their probabilities
 //! - [`philox`]: where the randomness comes from
 //!
 //! Masks are bitsets of u32 words, token `i` at bit `i % 32` of word `i / 32`. All results are the same in every run, on
@@ -15,6 +16,10 @@ mod definition;
 pub mod penalty;
 pub mod philox;
 pub mod sample;
+pub mod top;
+
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+use definition::Sampling;
 
 /// What stands for no token: every logit is NaN, or none is allowed.
 pub const NONE: u32 = u32::MAX;

@@ -37,7 +37,7 @@ pub use super::definition::{bitset, reference};
 pub const THREADS: u32 = 1024;
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-mod frame {
+pub(super) mod frame {
     use super::{
         super::NONE, super::definition::mul_high, super::penalty::penalised, super::philox, Column, RECORD, Sampling,
         THREADS, key, logit, wanted, weight,
@@ -49,16 +49,16 @@ mod frame {
 
     /// A column's logits as keys.
     #[derive(Clone, Copy)]
-    struct Logits {
-        x: In<f32>,
-        n: usize,
-        s: Sampling,
+    pub struct Logits {
+        pub x: In<f32>,
+        pub n: usize,
+        pub s: Sampling,
     }
 
     impl Logits {
         /// The key of token `i`; 0 if it is out.
         #[inline(always)]
-        unsafe fn key(&self, i: usize) -> u32 {
+        pub unsafe fn key(&self, i: usize) -> u32 {
             let (word, bit) = (4 * (i / 32) as u64, i % 32);
             // SAFETY: `i` is below `n`; bitsets have a bit for each token.
             unsafe {
@@ -78,7 +78,7 @@ mod frame {
     /// The best of this thread's logits of a column in which every token is allowed and none is penalised. A block is all that a
     /// column has, and so it looks at the largest of several, and at which of them it is only where that is a new one.
     #[device]
-    unsafe fn best_of_all(l: &Logits) -> Best {
+    pub unsafe fn best_of_all(l: &Logits) -> Best {
         let mut best = Best::NONE;
         let mut i = thread::idx_x() as usize;
         while i + (AT_ONCE - 1) * (THREADS as usize) < l.n {
@@ -118,10 +118,10 @@ mod frame {
     }
 
     #[derive(Clone, Copy)]
-    struct Memory {
-        bins: Shared<u64>,
-        sums: Shared<u64>,
-        found: Shared<u64>,
+    pub struct Memory {
+        pub bins: Shared<u64>,
+        pub sums: Shared<u64>,
+        pub found: Shared<u64>,
     }
 
     /// The tokens of larger keys, and `ties` of this one, from the lowest index on.
@@ -134,7 +134,7 @@ mod frame {
     /// The key at which the weights from the largest key downward reach `target`, and the weight of larger keys. All weights
     /// together reach it.
     #[device]
-    unsafe fn reach(l: &Logits, m: &Memory, target: u64, weigh: impl Fn(u32) -> u64) -> (u32, u64) {
+    pub unsafe fn reach(l: &Logits, m: &Memory, target: u64, weigh: impl Fn(u32) -> u64) -> (u32, u64) {
         let thread = thread::idx_x() as usize;
         let (mut prefix, mut above) = (0u32, 0u64);
         // Four, as `n` is below 2^24; said so that the compiler does not write the loop out.

@@ -49,7 +49,9 @@ mod verify;
 mod weights;
 mod workspace;
 
-pub use decoder::{Decoder, DecoderOptions, Draft, Feed, GraphInfo, Hidden, Mode, Part, Pipeline, Predict, Stats};
+pub use decoder::{
+    Decoder, DecoderOptions, Draft, Feed, GraphInfo, Hidden, Logprob, Logprobs, Mode, Part, Pipeline, Predict, Stats,
+};
 pub use error::DecodeError;
 pub use gpu_kernels::gemv::Activations;
 pub use gpu_kernels::kv::KvType;

@@ -2,12 +2,14 @@
 
 mod feed;
 mod graphs;
+mod logprobs;
 mod mixed;
 mod options;
 mod pipeline;
 
 pub use feed::{Feed, Hidden};
 pub use graphs::GraphInfo;
+pub use logprobs::{Logprob, Logprobs};
 pub use mixed::{Draft, Part, Predict};
 pub use options::{DecoderOptions, Mode};
 pub use pipeline::Pipeline;
@@ -75,6 +77,8 @@ pub struct Decoder {
     graphs: Graphs,
     /// Where the logits of the last step are, by the place of their columns.
     logits: Range<usize>,
+    /// Where the most likely tokens go, once somebody has asked for them.
+    found: Option<logprobs::Found>,
     stats: Stats,
 }
 
@@ -127,6 +131,7 @@ impl Decoder {
             tokens: Vec::with_capacity(predicted),
             graphs: Graphs::default(),
             logits: 0..0,
+            found: None,
             stats: Stats::default(),
             model: model.clone(),
             stream,
