@@ -13,7 +13,7 @@ use warpsmith_host::gpu_kernels::gemv::MAX_COLUMNS;
 
 use crate::draft::by_lookup;
 use crate::metrics::Metrics;
-use crate::queue::{Event, Failure, Reason, Request, Requests};
+use crate::queue::{Event, Failure, Prompt, Reason, Request, Requests};
 
 /// Sizes of the engine.
 #[derive(Clone, Debug)]
@@ -46,6 +46,7 @@ struct Job {
     reply: UnboundedSender<Event>,
     since: Instant,
     sampling: Sampling,
+    logprobs: Option<usize>,
     /// The prompt, and then what was generated.
     tokens: Vec<u32>,
     /// Tokens of the prompt.
@@ -143,8 +144,8 @@ impl<'a> Engine<'a> {
         // The last token that is generated is not fed.
         let capacity = length.saturating_add(prompt.max_tokens.saturating_sub(1)).min(most);
         let left = prompt.max_tokens.min((capacity + 1).saturating_sub(length));
-        let (tokens, sampling) = (prompt.tokens, prompt.sampling);
-        let job = Job { reply, since, sampling, tokens, prompt: length, left, capacity };
+        let Prompt { tokens, sampling, logprobs, .. } = prompt;
+        let job = Job { reply, since, sampling, logprobs, tokens, prompt: length, left, capacity };
         let room = self.pool.stats().pages * self.pool.options().page;
         if length == 0 || left == 0 {
             let text = format!(
@@ -294,7 +295,7 @@ impl<'a> Engine<'a> {
     ) -> Result<(), DecodeError> {
         self.metrics.steps.inc();
         self.metrics.step_seconds.inc_by(seconds);
-        let mut ended = Vec::new();
+        let (mut ended, mut column) = (Vec::new(), 0);
         for &(place, predict) in places {
             let (a, fed) = (&mut self.active[place], &shares[place]);
             let from_prompt = a.job.prompt.saturating_sub(a.sequence.len() - fed.len()).min(fed.len());
@@ -304,6 +305,8 @@ impl<'a> Engine<'a> {
                 Predict::Next => 1,
                 Predict::Each => fed.len(),
             };
+            let first = column;
+            column += own;
             let (mut own, rest) = predicted.split_at(own);
             predicted = rest;
             if predict == Predict::Each {
@@ -311,7 +314,7 @@ impl<'a> Engine<'a> {
                 self.metrics.drafted_tokens.inc_by(fed.len() as u64 - 1);
                 self.metrics.accepted_tokens.inc_by(own.len() as u64 - 1);
             }
-            if let Some(reason) = self.deliver(place, own) {
+            if let Some(reason) = self.deliver(place, own, first)? {
                 ended.push((place, reason));
             }
         }
@@ -333,26 +336,35 @@ impl<'a> Engine<'a> {
         true
     }
 
-    /// Hands on tokens that were chosen for a request; why it ends with them, if it does.
-    fn deliver(&mut self, place: usize, tokens: &[u32]) -> Option<Reason> {
+    /// Hands on tokens that were chosen for a request, the first in some column of the step; why it ends with them, if it does.
+    fn deliver(&mut self, place: usize, tokens: &[u32], first: usize) -> Result<Option<Reason>, DecodeError> {
         let job = &mut self.active[place].job;
-        for &token in tokens {
+        for (column, &token) in (first..).zip(tokens) {
             if job.tokens.len() == job.prompt {
                 self.metrics.first_token(job.since);
             }
             if self.options.eog.contains(&token) {
-                return Some(Reason::Stop);
+                return Ok(Some(Reason::Stop));
             }
+            let logprobs = match job.logprobs {
+                None => None,
+                Some(count) => {
+                    // The most likely one is what the others are relative to.
+                    let mut found = self.decoder.logprobs(column, count.max(1), &[token])?;
+                    found.top.truncate(count);
+                    Some(found)
+                }
+            };
             // Who has left is dismissed before the next step.
-            let _ = job.reply.send(Event::Token(token));
+            let _ = job.reply.send(Event::Token(token, logprobs));
             self.metrics.generated_tokens.inc();
             job.tokens.push(token);
             job.left -= 1;
             if job.left == 0 {
-                return Some(Reason::Length);
+                return Ok(Some(Reason::Length));
             }
         }
-        None
+        Ok(None)
     }
 
     fn done(&mut self, job: Job, reason: Reason) {

@@ -202,7 +202,7 @@ fn complete(cli: &Cli, model: &Model, tokenizer: &Tokenizer, options: &Options) 
         let tokens = tokenizer.encode(prompt, Special::Text)?;
         let sampling = Sampling { temperature: cli.temperature, ..Default::default() };
         let place = queue.enter().ok_or("there are more prompts than places")?;
-        replies.push(place.send(Prompt { tokens, max_tokens: cli.count, sampling })?);
+        replies.push(place.send(Prompt { tokens, max_tokens: cli.count, sampling, logprobs: None })?);
     }
     drop(queue);
     engine::serve(model, options, &mut requests, &Metrics::default())?;
@@ -210,7 +210,7 @@ fn complete(cli: &Cli, model: &Model, tokenizer: &Tokenizer, options: &Options) 
         let mut tokens = Vec::new();
         while let Some(event) = events.blocking_recv() {
             match event {
-                Event::Token(token) => tokens.push(token),
+                Event::Token(token, _) => tokens.push(token),
                 Event::Done(_) => {}
                 Event::Failed(failure) => return Err(format!("{prompt:?}: {failure:?}").into()),
             }

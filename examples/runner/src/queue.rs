@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use warpsmith_host::decode::Sampling;
+use warpsmith_host::decode::{Logprobs, Sampling};
 
 /// What is to be generated.
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub struct Prompt {
     pub max_tokens: usize,
     /// How they are chosen.
     pub sampling: Sampling,
+    /// Tell the probability of each token, and so many of the most likely ones.
+    pub logprobs: Option<usize>,
 }
 
 /// A prompt in the engine's queue.
@@ -32,10 +34,10 @@ pub struct Request {
 }
 
 /// What becomes of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The next token.
-    Token(u32),
+    /// The next token, and probabilities, if the prompt asks for them: its own is the one that was asked for.
+    Token(u32, Option<Logprobs>),
     /// The last event of a request that went well.
     Done(Reason),
     /// The last event of a request that did not.

@@ -152,6 +152,22 @@ fn chats_are_completions_of_what_the_template_makes_of_them() {
         assert_eq!(text, chat["choices"][0]["message"]["content"].as_str().unwrap());
     }
 
+    // Probabilities of a chat: the bytes of its tokens are the text, and the most likely one is what is generated.
+    let mut body = body;
+    (body["stream"], body["stream_options"]) = (false.into(), Value::Null);
+    (body["logprobs"], body["top_logprobs"]) = (true.into(), 2.into());
+    let told = server.post("/v1/chat/completions", &body).json();
+    let content = told["choices"][0]["logprobs"]["content"].as_array().unwrap();
+    let bytes =
+        |v: &Value| v["bytes"].as_array().unwrap().iter().map(|b| b.as_u64().unwrap() as u8).collect::<Vec<u8>>();
+    let all: Vec<u8> = content.iter().flat_map(bytes).collect();
+    assert_eq!(String::from_utf8_lossy(&all), chat["choices"][0]["message"]["content"].as_str().unwrap());
+    for token in content {
+        let top = token["top_logprobs"].as_array().unwrap();
+        assert_eq!((top.len(), &top[0]["bytes"], &top[0]["logprob"]), (2, &token["bytes"], &token["logprob"]));
+        assert!(top[0]["logprob"].as_f64() >= top[1]["logprob"].as_f64() && top[0]["logprob"].as_f64() <= Some(0.0));
+    }
+
     let chat = |messages: Value| server.post("/v1/chat/completions", &json!({ "messages": messages, "max_tokens": 1 }));
     let param = || json!("messages");
     fails(&chat(json!([])), 400, Value::Null, param(), "no messages");
@@ -205,4 +221,46 @@ fn models_health_and_metrics() {
     server.until("connections", |open| open == 1.0);
     assert!(server.metric("step_seconds_total") > 0.0);
     assert!(text.ends_with("# EOF\n"));
+}
+
+/// Probabilities of what was generated, whole and streamed, in the shapes of both APIs; text and tokens are the same without.
+#[test]
+fn probabilities_come_with_the_tokens() {
+    let server = Server::start(&["--draft", "2"]);
+    let plain = server.post("/v1/completions", &tokens("Hi, GPU!", 6)).text();
+    let mut body = tokens("Hi, GPU!", 6);
+    body["logprobs"] = 3.into();
+    let answer = server.post("/v1/completions", &body).json();
+    let (choice, told) = (&answer["choices"][0], &answer["choices"][0]["logprobs"]);
+    assert_eq!(choice["text"], plain);
+    let list = |name: &str| told[name].as_array().unwrap().clone();
+    // Tokens that are no text alone are replacement characters.
+    assert_eq!((list("tokens").len(), list("token_logprobs").len()), (6, 6));
+    assert_eq!(list("text_offset")[0], 0);
+    for ((token, own), top) in list("tokens").iter().zip(list("token_logprobs")).zip(list("top_logprobs")) {
+        let top = top.as_object().unwrap();
+        let largest = top.values().map(|v| v.as_f64().unwrap()).fold(f64::MIN, f64::max);
+        // Greedy: what is generated is the most likely one.
+        assert!((1..=3).contains(&top.len()) && top.contains_key(token.as_str().unwrap()), "{top:?}");
+        assert_eq!(own.as_f64(), Some(largest));
+        assert!(top.values().map(|v| v.as_f64().unwrap().exp()).sum::<f64>() < 1.00001);
+    }
+    body["stream"] = true.into();
+    let events = server.post("/v1/completions", &body).events();
+    let streamed: Vec<Value> = events
+        .iter()
+        .filter_map(|e| e["choices"][0]["logprobs"]["token_logprobs"].as_array())
+        .flatten()
+        .cloned()
+        .collect();
+    assert_eq!(streamed, list("token_logprobs"));
+    let bad = |name: &str, value: Value, param: &str| {
+        let mut body = tokens("Hi", 2);
+        body[name] = value;
+        fails(&server.post("/v1/completions", &body), 400, Value::Null, json!(param), param);
+    };
+    bad("logprobs", json!(21), "logprobs");
+    bad("logprobs", json!(true), "logprobs");
+    bad("logprobs", json!("all"), "logprobs");
+    bad("top_logprobs", json!(2), "top_logprobs");
 }

@@ -163,7 +163,7 @@ async fn complete(service: Arc<Service>, request: Request, shape: Shape) -> Resu
         check_model(&service, name)?;
     }
     let (sampling, stops) = (body.sampling(&service.defaults)?, body.stops()?);
-    let max_tokens = body.max_tokens(&service.defaults)?;
+    let (max_tokens, logprobs) = (body.max_tokens(&service.defaults)?, body.logprobs(shape)?);
     let (stream, include_usage) = (body.stream.unwrap_or(false), body.include_usage());
     // Before the prompt is made, which costs more than to say that there is no place.
     let place = service.queue.enter().ok_or_else(|| {
@@ -178,7 +178,7 @@ async fn complete(service: Arc<Service>, request: Request, shape: Shape) -> Resu
     let failed = |e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("making the prompt failed: {e}"));
     let tokens = tokens.await.map_err(failed)??;
     let prompt_tokens = tokens.len();
-    let events = place.send(Prompt { tokens, max_tokens, sampling })?;
+    let events = place.send(Prompt { tokens, max_tokens, sampling, logprobs })?;
     let completion = Completion { shape, prompt_tokens, stops, include_usage, events };
     if stream { reply::streamed(service, completion).await } else { reply::whole(&service, completion).await }
 }

@@ -11,7 +11,8 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{Sender, UnboundedReceiver, channel};
 use warpsmith_host::chat::Stops;
-use warpsmith_host::tokenizer::TextStream;
+use warpsmith_host::decode::{Logprob, Logprobs};
+use warpsmith_host::tokenizer::{TextStream, Tokenizer};
 
 use super::Service;
 use super::error::{ApiError, json_response};
@@ -42,7 +43,12 @@ pub struct Completion {
 
 /// The text of a completion, as its tokens come.
 struct Texts<'a> {
+    tokenizer: &'a Tokenizer,
     events: UnboundedReceiver<Event>,
+    /// Tokens with their probabilities that were not told yet.
+    likely: Vec<Logprobs>,
+    /// Bytes of the tokens that were.
+    told: usize,
     text: Option<TextStream<'a>>,
     stops: Stops,
     tokens: usize,
@@ -52,14 +58,61 @@ struct Texts<'a> {
 
 impl<'a> Texts<'a> {
     fn new(service: &'a Service, events: UnboundedReceiver<Event>, stops: Stops) -> Self {
-        Texts { events, text: Some(service.tokenizer.continue_stream()), stops, tokens: 0, ended: None }
+        let tokenizer = &service.tokenizer;
+        let (text, likely) = (Some(tokenizer.continue_stream()), Vec::new());
+        Texts { tokenizer, events, likely, told: 0, text, stops, tokens: 0, ended: None }
+    }
+
+    /// The probabilities that were not told yet; null, if none were asked for.
+    fn logprobs(&mut self, shape: Shape) -> Value {
+        if self.likely.is_empty() {
+            return Value::Null;
+        }
+        let likely = std::mem::take(&mut self.likely);
+        // What is no text alone is shown as a replacement character; chats tell the bytes, too.
+        let text = |l: &Logprob| String::from_utf8_lossy(&self.tokenizer.bytes(l.token)).into_owned();
+        let entry =
+            |l: &Logprob| json!({ "token": text(l), "logprob": l.logprob, "bytes": self.tokenizer.bytes(l.token) });
+        let own = likely.iter().flat_map(|l| &l.asked);
+        match shape {
+            Shape::Chat => {
+                let with_top = |(own, all): (&Logprob, &Logprobs)| {
+                    let mut told = entry(own);
+                    told["top_logprobs"] = all.top.iter().map(entry).collect();
+                    told
+                };
+                json!({ "content": own.zip(&likely).map(with_top).collect::<Vec<_>>(), "refusal": null })
+            }
+            Shape::Text => {
+                let own: Vec<&Logprob> = own.collect();
+                let offsets: Vec<usize> = own
+                    .iter()
+                    .map(|l| {
+                        let offset = self.told;
+                        self.told += text(l).chars().count();
+                        offset
+                    })
+                    .collect();
+                // Of several that look alike the most likely one.
+                let top = |all: &Logprobs| -> Value {
+                    all.top.iter().rev().map(|l| (text(l), json!(l.logprob))).collect::<serde_json::Map<_, _>>().into()
+                };
+                json!({
+                    "tokens": own.iter().map(|l| text(l)).collect::<Vec<_>>(),
+                    "token_logprobs": own.iter().map(|l| l.logprob).collect::<Vec<_>>(),
+                    "top_logprobs": likely.iter().map(top).collect::<Vec<_>>(),
+                    "text_offset": offsets,
+                })
+            }
+        }
     }
 
     /// The next piece, which may be empty; the last one has `ended`.
     async fn next(&mut self) -> Result<String, ApiError> {
         match self.events.recv().await {
-            Some(Event::Token(token)) => {
+            Some(Event::Token(token, logprobs)) => {
                 self.tokens += 1;
+                self.likely.extend(logprobs);
                 let piece = self.text.as_mut().map(|t| t.push(token)).unwrap_or_default();
                 let piece = self.stops.push(&piece);
                 if self.stops.found() {
@@ -113,32 +166,32 @@ impl Head {
         json!({ "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices })
     }
 
-    fn whole(&self, text: &str, ended: &str) -> Value {
+    fn whole(&self, text: &str, logprobs: Value, ended: &str) -> Value {
         let content = match self.shape {
             Shape::Text => ("text", json!(text)),
             Shape::Chat => ("message", json!({ "role": "assistant", "content": text, "refusal": null })),
         };
-        self.object(false, json!([choice(content, Some(ended))]))
+        self.object(false, json!([choice(content, logprobs, Some(ended))]))
     }
 
-    fn piece(&self, text: &str, ended: Option<&str>) -> Value {
+    fn piece(&self, text: &str, logprobs: Value, ended: Option<&str>) -> Value {
         let content = match self.shape {
             Shape::Text => ("text", json!(text)),
             Shape::Chat if text.is_empty() && ended.is_some() => ("delta", json!({})),
             Shape::Chat => ("delta", json!({ "content": text })),
         };
-        self.object(true, json!([choice(content, ended)]))
+        self.object(true, json!([choice(content, logprobs, ended)]))
     }
 
     /// What a chat begins with.
     fn role(&self) -> Value {
         let delta = json!({ "role": "assistant", "content": "" });
-        self.object(true, json!([choice(("delta", delta), None)]))
+        self.object(true, json!([choice(("delta", delta), Value::Null, None)]))
     }
 }
 
-fn choice((name, content): (&str, Value), ended: Option<&str>) -> Value {
-    json!({ "index": 0, name: content, "logprobs": null, "finish_reason": ended })
+fn choice((name, content): (&str, Value), logprobs: Value, ended: Option<&str>) -> Value {
+    json!({ "index": 0, name: content, "logprobs": logprobs, "finish_reason": ended })
 }
 
 fn usage(prompt_tokens: usize, tokens: usize) -> Value {
@@ -161,7 +214,7 @@ pub async fn whole(service: &Service, completion: Completion) -> Result<Response
             break ended;
         }
     };
-    let mut body = head.whole(&text, ended);
+    let mut body = head.whole(&text, texts.logprobs(head.shape), ended);
     body["usage"] = usage(completion.prompt_tokens, texts.tokens);
     Ok(json_response(StatusCode::OK, &body))
 }
@@ -225,7 +278,8 @@ async fn produce(service: &Service, completion: Completion, sender: &Sender<Resu
         }
         // A token may be a part of a character, or of what may become a stop text.
         if !piece.is_empty() || texts.ended.is_some() {
-            let _ = sender.send(with_usage(head.piece(&piece, texts.ended), Value::Null)).await;
+            let piece = head.piece(&piece, texts.logprobs(shape), texts.ended);
+            let _ = sender.send(with_usage(piece, Value::Null)).await;
         }
         if texts.ended.is_some() {
             if include_usage {

@@ -9,9 +9,13 @@ use warpsmith_host::chat::{self, ChatOptions, Stops};
 use warpsmith_host::decode::{DecodeError, Sampling};
 
 use super::error::ApiError;
+use super::reply::Shape;
 
 /// Texts in `stop` at most, and bytes in each: every token is compared with all of them.
 const STOPS: (usize, usize) = (16, 256);
+
+/// Most likely tokens beside each that is generated, at most.
+const LOGPROBS: usize = 20;
 
 /// The fields of both kinds of completions.
 #[derive(Debug, Deserialize)]
@@ -32,6 +36,8 @@ pub struct Body {
     repetition_penalty: Option<f32>,
     seed: Option<i64>,
     stop: Option<OneOrMore>,
+    logprobs: Option<Value>,
+    top_logprobs: Option<usize>,
     /// Send the text as it comes.
     pub stream: Option<bool>,
     stream_options: Option<StreamOptions>,
@@ -173,6 +179,29 @@ impl Body {
         Stops::new(texts).map_err(|e| ApiError::bad(e.to_string()).param("stop"))
     }
 
+    /// Whether each token comes with its probability, and with how many of the most likely ones.
+    pub fn logprobs(&self, shape: Shape) -> Result<Option<usize>, ApiError> {
+        let most = |n: usize, name: &'static str| match n {
+            0..=LOGPROBS => Ok(Some(n)),
+            _ => Err(ApiError::bad(format!("{name} is {n}; there may be {LOGPROBS}")).param(name)),
+        };
+        let (top, chat) = (self.top_logprobs.unwrap_or(0), shape == Shape::Chat);
+        match &self.logprobs {
+            Some(Value::Bool(true)) if chat => most(top, "top_logprobs"),
+            _ if top > 0 => {
+                Err(ApiError::bad("top_logprobs is for chats with \"logprobs\": true").param("top_logprobs"))
+            }
+            None | Some(Value::Null | Value::Bool(false)) => Ok(None),
+            Some(value) => match value.as_u64().filter(|_| !chat) {
+                Some(n) => most(usize::try_from(n).unwrap_or(usize::MAX), "logprobs"),
+                None => {
+                    let expected = if chat { "true or false" } else { "a number of tokens" };
+                    Err(ApiError::bad(format!("logprobs is {value}; expected {expected}")).param("logprobs"))
+                }
+            },
+        }
+    }
+
     /// Whether a stream says at its end how many tokens there were.
     pub fn include_usage(&self) -> bool {
         self.stream_options.as_ref().and_then(|o| o.include_usage).unwrap_or(false)
@@ -194,8 +223,8 @@ fn asks_for_nothing(name: &str, value: &Value) -> Option<bool> {
         "user" | "metadata" | "safety_identifier" | "prompt_cache_key" | "parallel_tool_calls" | "store" => true,
         "service_tier" => is(&["auto", "default"]),
         "n" | "best_of" => value.as_u64() == Some(1),
-        "echo" | "logprobs" => value.as_bool() == Some(false),
-        "presence_penalty" | "frequency_penalty" | "top_logprobs" => zero,
+        "echo" => value.as_bool() == Some(false),
+        "presence_penalty" | "frequency_penalty" => zero,
         "logit_bias" | "tools" | "functions" => empty,
         "tool_choice" | "function_call" => is(&["none", "auto"]),
         "suffix" => is(&[""]),
