@@ -153,7 +153,6 @@ fn chats_are_completions_of_what_the_template_makes_of_them() {
     }
 
     // Probabilities of a chat: the bytes of its tokens are the text, and the most likely one is what is generated.
-    let mut body = body;
     (body["stream"], body["stream_options"]) = (false.into(), Value::Null);
     (body["logprobs"], body["top_logprobs"]) = (true.into(), 2.into());
     let told = server.post("/v1/chat/completions", &body).json();

@@ -411,10 +411,11 @@ mod tests {
     #[test]
     fn contract_names_the_argument() {
         // SAFETY: nothing is launched, so nothing reads or writes the memory.
-        let launch = |table, y, columns, cols, stride, flags| unsafe {
+        let with_choices = |choices, table, y, columns, cols, stride, flags| unsafe {
             EmbedQ40 {
                 table: DeviceSlice::from_raw(0x1000, table),
                 columns: DeviceSlice::from_raw(0x4000, columns),
+                chosen: DeviceSlice::from_raw(0xC000, 2),
                 next_weight: DeviceSlice::from_raw(0x5000, 64),
                 y: DeviceSlice::from_raw_mut(0x8000, y),
                 half: DeviceSlice::from_raw_mut(0xB000, y),
@@ -424,10 +425,13 @@ mod tests {
                 cols,
                 stride,
                 block_units: 0,
+                choices,
                 flags,
             }
             .check()
         };
+        let launch = |table, y, columns, cols, stride, flags| with_choices(2, table, y, columns, cols, stride, flags);
+        assert_eq!(with_choices(3, 9, 64, 1, 64, 64, 0).unwrap_err().argument, "chosen");
         // A record of two units is two vectors of codes and one of scales.
         assert!(launch(9, 64, 1, 64, 64, 0).is_ok());
         assert!(launch(9, 132, 2, 64, 68, NEXT).is_ok());

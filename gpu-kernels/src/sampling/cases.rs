@@ -281,7 +281,8 @@ impl Plain for Tops {
             let total: f64 = numbers().map(|v| (v - largest).exp()).sum();
             for &(_, v) in want.iter().filter(|w| w.0 != super::NONE) {
                 let (got, want) = (top::logprob(v, largest as f32, sums[c]), f64::from(v) - largest - total.ln());
-                if !((f64::from(got) - want).abs() <= 2f64.powi(-19) + 1e-6 * want.abs()) {
+                let off = (f64::from(got) - want).abs();
+                if off.is_nan() || off > 2f64.powi(-19) + 1e-6 * want.abs() {
                     return Err(Failure::Wrong(format!("column {c}: a logarithm is {got} where {want} is right")));
                 }
             }
