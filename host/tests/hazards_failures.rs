@@ -211,7 +211,8 @@ fn inner_memory_is_as_it_was_said() {
     let wide = DecoderOptions { batch: 8, prompt_logits: true, activations: Activations::Int8, ..Default::default() };
     for options in [DecoderOptions::default(), exact, wide] {
         let decoder = Decoder::new(&model, options).unwrap();
-        assert_eq!(Decoder::device_bytes(&model, &options), Some(before - free()), "{options:?}");
+        // With as many tokens in a chunk as memory allows.
+        assert_eq!(Decoder::device_bytes(&model, decoder.options()), Some(before - free()), "{options:?}");
         drop(decoder);
         assert_eq!(free(), before);
     }
@@ -393,9 +394,10 @@ fn inner_small_device() {
     drop(guard);
     assert!(matches!(&e, DecodeError::Runtime(warpsmith_host::Error::OutOfMemory { .. })), "{e}");
     assert_eq!(d.live_allocations(), before);
-    // Buffers for one column fit, those for a prompt's 64 do not.
-    let e = Session::new(&model, SessionOptions::default()).unwrap_err();
+    // Buffers for few tokens of a prompt fit, those for a large batch do not.
+    let e = Decoder::new(&model, DecoderOptions { batch: 1024, ..Default::default() }).unwrap_err();
     assert!(matches!(&e, DecodeError::Memory { what: "the decoder", .. }), "{e}");
-    let o = DecoderOptions { chunk: 1, ..Default::default() };
-    Session::new(&model, o).unwrap().feed(1).unwrap();
+    let mut session = Session::new(&model, SessionOptions::default()).unwrap();
+    assert!((1..64).contains(&session.decoder().chunk()), "{:?}", session.decoder());
+    session.prefill(&[1; 40]).unwrap();
 }

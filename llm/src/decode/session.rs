@@ -158,7 +158,8 @@ impl Session {
     /// Feeds the prompt, then up to `count` times the token that follows. `each` sees every generated token before it is
     /// fed and may stop. Returns the generated tokens.
     ///
-    /// The last token is not fed: it needs no position. So `prompt.len() + count - 1` positions suffice.
+    /// The last token is not fed: it needs no position. So `prompt.len() + count - 1` positions suffice. Steps are
+    /// [pipelined](Decoder::pipeline): while `each` sees a token, the next one is on its way.
     pub fn generate(
         &mut self,
         prompt: &[u32],
@@ -169,14 +170,26 @@ impl Session {
         if count == 0 {
             return Ok(tokens);
         }
-        let mut token = self.prefill(prompt)?;
-        loop {
-            tokens.push(token);
-            if each(token).is_break() || tokens.len() >= count {
-                return Ok(tokens);
-            }
-            token = self.feed(token)?;
+        let token = self.prefill(prompt)?;
+        tokens.push(token);
+        if each(token).is_break() || count == 1 {
+            return Ok(tokens);
         }
+        let mut pipeline = self.decoder.pipeline(vec![Feed { sequence: &mut self.sequence, token }])?;
+        pipeline.limit(count - 1);
+        while tokens.len() < count {
+            // The cache is full: the last token is fed for the error that says so.
+            let Some(&[token]) = pipeline.next_tokens()? else {
+                drop(pipeline);
+                self.feed(tokens.last().copied().unwrap_or_default())?;
+                return Ok(tokens);
+            };
+            tokens.push(token);
+            if each(token).is_break() {
+                break;
+            }
+        }
+        Ok(tokens)
     }
 
     /// The logits of the last step.

@@ -12,7 +12,8 @@ use warpsmith_runtime::Pinned;
 /// reads them itself. So the host's work (texts, clients, the next launch) passes while the device computes.
 ///
 /// Tokens, caches and sequences are those of [`Decoder::step`]. When it is dropped, a step that nobody asked for is waited for and forgotten:
-/// each sequence has what was fed up to the tokens that [`next_tokens`](Self::next_tokens) gave last.
+/// each sequence has what was fed up to the tokens that [`next_tokens`](Self::next_tokens) gave last. Where none was launched too many, the
+/// decoder has the logits of the last.
 #[derive(Debug)]
 pub struct Pipeline<'a> {
     decoder: &'a mut Decoder,
@@ -24,6 +25,8 @@ pub struct Pipeline<'a> {
     ahead: usize,
     /// Steps that were launched.
     launched: usize,
+    /// Steps that may be.
+    most: usize,
 }
 
 impl Decoder {
@@ -39,13 +42,18 @@ impl Decoder {
         }
         let pinned = || self.model.device().pinned(self.most_logits());
         let read = [pinned()?, pinned()?];
-        let mut pipeline = Pipeline { decoder: self, feeds, parameters, read, ahead: 0, launched: 0 };
+        let mut pipeline = Pipeline { decoder: self, feeds, parameters, read, ahead: 0, launched: 0, most: usize::MAX };
         pipeline.launch()?;
         Ok(pipeline)
     }
 }
 
 impl Pipeline<'_> {
+    /// Launches no more than so many steps in all: where it is known how many are needed, none is in vain.
+    pub fn limit(&mut self, steps: usize) {
+        self.most = steps;
+    }
+
     /// The tokens that follow, of each sequence one, in the order of the feeds. The next step is launched first, if all sequences have
     /// room for it. `None`: they have none; the tokens that were given last are not fed.
     ///
@@ -55,7 +63,7 @@ impl Pipeline<'_> {
             return Ok(None);
         }
         let room = self.feeds.iter().all(|f| f.sequence.len() + self.ahead < f.sequence.capacity());
-        let result = if room { self.launch() } else { Ok(()) };
+        let result = if room && self.launched < self.most { self.launch() } else { Ok(()) };
         let result = result.and_then(|()| self.read());
         if result.is_err() {
             self.stop();
@@ -65,6 +73,9 @@ impl Pipeline<'_> {
         for (feed, &next) in self.feeds.iter_mut().zip(&self.decoder.tokens) {
             feed.sequence.advance(&[feed.token], recipe, None);
             feed.token = next;
+        }
+        if self.ahead == 0 {
+            self.decoder.logits = 0..self.feeds.len();
         }
         Ok(Some(&self.decoder.tokens))
     }
@@ -141,6 +152,8 @@ impl Pipeline<'_> {
 
 impl Drop for Pipeline<'_> {
     fn drop(&mut self) {
-        self.stop();
+        if self.ahead > 0 {
+            self.stop();
+        }
     }
 }
