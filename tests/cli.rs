@@ -155,9 +155,12 @@ fn shells_and_man_know_every_command() {
 fn bench_model_times_prompts_and_generation_and_counts_their_work() {
     let of =
         |more: &[&str]| json(&[&["bench-model", "--json", "--driver", "software", "--model", MODEL], more].concat());
-    let report = of(&["-p", "4,16", "-n", "3", "-r", "2"]);
+    let report = of(&["-p", "4,16", "-n", "3", "-r", "2", "-b", "2,3"]);
     let tests = report["tests"].as_array().unwrap();
-    assert_eq!(tests.iter().map(|t| t["test"].as_str().unwrap()).collect::<Vec<_>>(), ["pp4", "pp16", "tg3"]);
+    assert_eq!(
+        tests.iter().map(|t| t["test"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["pp4", "pp16", "tg3", "tg3 x 2", "tg3 x 3"]
+    );
     for test in tests {
         let rates: Vec<f64> = test["rates"].as_array().unwrap().iter().map(|r| r.as_f64().unwrap()).collect();
         assert!(rates.len() == 2 && rates.iter().all(|r| *r > 0.0), "{test}");
@@ -167,6 +170,9 @@ fn bench_model_times_prompts_and_generation_and_counts_their_work() {
     // A prompt's launches are shared by its tokens; a token has a step's of its own: as many as layers and ends have.
     let launches = |i: usize| tests[i]["per_token"]["launches"].as_f64().unwrap();
     assert!(launches(1) < launches(0) && launches(2) == (2 * 5 + 1 + 2 + 1) as f64, "{report}");
+    // Sequences of a step share its launches.
+    assert!((launches(4) * 3.0 - launches(2)).abs() < 1e-9 && launches(3) * 2.0 == launches(2), "{report}");
+    refused(&["bench-model", "-b", "0"], 2, &["from 1 on"]);
     assert_eq!(of(&["-p", "0", "-n", "1", "-r", "1"])["tests"].as_array().unwrap().len(), 1);
     refused(&["bench-model", "--model", MODEL, "-p", "0", "-n", "0"], 2, &["-p and -n"]);
     refused(&["bench-model", "--model", MODEL, "-p", "100000"], 3, &["100000 tokens", "the model's context is"]);

@@ -65,7 +65,10 @@ pub struct BenchModelArgs {
     /// Numbers of tokens to generate, e.g. 32,128; 0: none.
     #[arg(short = 'n', long, value_name = "N", value_delimiter = ',', num_args = 1, default_value = "128")]
     pub generate: Vec<usize>,
-    /// How often each is timed, behind a run that is not.
+    /// Sequences that generate together, e.g. 4,16: each number of tokens for each of them, from a pool of pages.
+    #[arg(short, long, value_name = "N", value_delimiter = ',', num_args = 1, value_parser = positive)]
+    pub batch: Vec<usize>,
+    /// How often each is timed, behind two runs that are not.
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive)]
     pub repetitions: usize,
     /// How the model is run.

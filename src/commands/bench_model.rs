@@ -5,15 +5,21 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use warpsmith_driver_api::software;
-use warpsmith_host::decode::{DecodeError, Session};
+use warpsmith_host::decode::{
+    DecodeError, Decoder, DecoderOptions, Feed, Model, Pool, PoolOptions, Sequence, SequenceOptions, Session,
+};
 
 use super::run::report::{EngineReport, ModelReport};
 use super::run::shipped_model;
 use super::session::{self, Loaded, Rate};
-use crate::cli::{BenchModelArgs, defaults};
+use crate::cli::{BenchModelArgs, EngineArgs, defaults};
 use crate::failure::Failure;
 use crate::output;
 use crate::table::{Align, Table};
+
+/// Runs of each test that are not timed: kernels are compiled in the first, and graphs of prompts captured in the second, whose work is
+/// counted.
+const UNTIMED: usize = 2;
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +28,23 @@ enum Test {
     Prompt(usize),
     /// So many tokens, fed one by one to an empty sequence, each the one that was chosen before.
     Generation(usize),
+    /// The same of so many sequences together.
+    Batch(usize, usize),
 }
 
 impl Test {
+    /// Positions that a sequence needs.
+    fn length(self) -> usize {
+        match self {
+            Test::Prompt(n) | Test::Generation(n) | Test::Batch(n, _) => n,
+        }
+    }
+
+    /// Tokens of all sequences.
     fn tokens(self) -> usize {
         match self {
             Test::Prompt(n) | Test::Generation(n) => n,
+            Test::Batch(n, batch) => n * batch,
         }
     }
 
@@ -36,24 +53,58 @@ impl Test {
         match self {
             Test::Prompt(n) => format!("pp{n}"),
             Test::Generation(n) => format!("tg{n}"),
+            Test::Batch(n, batch) => format!("tg{n} x {batch}"),
         }
     }
 
-    fn run(self, session: &mut Session, tokens: &[u32]) -> Result<Rate, DecodeError> {
-        session.rollback(0)?;
+    fn run(self, subject: &mut Subject, tokens: &[u32]) -> Result<Rate, DecodeError> {
+        subject.session.rollback(0)?;
         let start = Instant::now();
         match self {
             Test::Prompt(n) => {
-                session.prefill(&tokens[..n])?;
+                subject.session.prefill(&tokens[..n])?;
             }
             Test::Generation(n) => {
                 let mut next = tokens.first().copied().unwrap_or_default();
                 for _ in 0..n {
-                    next = session.feed(next)?;
+                    next = subject.session.feed(next)?;
                 }
+            }
+            Test::Batch(n, batch) => {
+                let Some((decoder, sequences)) = &mut subject.batch else { return Err(DecodeError::NoLogits) };
+                sequences.iter_mut().for_each(Sequence::reset);
+                let first = |i: usize| tokens[i % tokens.len()];
+                let feed = |(i, sequence)| Feed { sequence, token: first(i) };
+                let mut pipeline =
+                    decoder.pipeline(sequences.iter_mut().take(batch).enumerate().map(feed).collect())?;
+                pipeline.limit(n);
+                while pipeline.next_tokens()?.is_some() {}
             }
         }
         Ok(Rate::since(start, self.tokens()))
+    }
+}
+
+/// What tests are run on.
+struct Subject {
+    session: Session,
+    /// For several sequences, which keep keys and values in pages.
+    batch: Option<(Decoder, Vec<Sequence>)>,
+}
+
+impl Subject {
+    fn new(model: &Model, engine: &EngineArgs, capacity: usize, batch: usize) -> Result<Subject, Failure> {
+        let session = session::session(model, engine, &defaults(), (capacity, false))?;
+        if batch == 0 {
+            return Ok(Subject { session, batch: None });
+        }
+        let decoder = Decoder::new(model, DecoderOptions { batch, ..session::decoder_options(engine, capacity) })?;
+        let of = PoolOptions { kv: session::precision(engine).kv, ..Default::default() };
+        let positions = batch * capacity.next_multiple_of(of.page);
+        let pool = Pool::new(model, PoolOptions { positions, ..of })?;
+        let options = SequenceOptions { capacity: Some(capacity), kv: of.kv, ..Default::default() };
+        let sequences = (0..batch).map(|_| Sequence::in_pool(&pool, options)).collect::<Result<_, _>>()?;
+        Ok(Subject { session, batch: Some((decoder, sequences)) })
     }
 }
 
@@ -125,9 +176,10 @@ struct Report {
 pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
     let tests: Vec<Test> = (args.prompt.iter().map(|n| Test::Prompt(*n)))
         .chain(args.generate.iter().map(|n| Test::Generation(*n)))
-        .filter(|t| t.tokens() > 0)
+        .chain(args.batch.iter().flat_map(|b| args.generate.iter().map(|n| Test::Batch(*n, *b))))
+        .filter(|t| t.length() > 0)
         .collect();
-    let longest = tests.iter().map(|t| t.tokens()).max();
+    let longest = tests.iter().map(|t| t.length()).max();
     let longest = longest.ok_or_else(|| Failure::usage("there is nothing to time: -p and -n are both 0".to_owned()))?;
     let loaded = Loaded::open(match &args.model {
         Some(path) => path.clone(),
@@ -147,27 +199,29 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
         output::flush();
     }
     let model = session::load(&device, &loaded.file, args.json)?;
-    let mut session = session::session(&model, &args.engine, &defaults(), (capacity, false))?;
+    let batch = args.batch.iter().copied().max().unwrap_or(0);
+    let mut subject = Subject::new(&model, &args.engine, capacity, batch)?;
     // Any tokens: what they are changes no launch.
     let tokens: Vec<u32> = (0..longest).map(|i| ((i * 7919 + 13) % vocab) as u32).collect();
-    // Each test runs once more than it is timed.
-    let bar = ProgressBar::new((tests.len() * (args.repetitions + 1)) as u64);
+    let bar = ProgressBar::new((tests.len() * (args.repetitions + UNTIMED)) as u64);
     bar.set_style(
         ProgressStyle::with_template("{msg}: run {pos} of {len}").unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
     let mut rows = Vec::new();
     for test in tests {
         bar.set_message(test.name());
-        // Kernels are compiled and graphs captured before anything is timed, and that run is the one whose work is counted.
-        software::reset_profile();
-        test.run(&mut session, &tokens)?;
-        let per_token = device.is_software().then(|| Counted::now(test.tokens()));
+        let mut per_token = None;
+        for _ in 0..UNTIMED {
+            software::reset_profile();
+            test.run(&mut subject, &tokens)?;
+            per_token = device.is_software().then(|| Counted::now(test.tokens()));
+            bar.inc(1);
+        }
         let mut rates = Vec::with_capacity(args.repetitions);
         for _ in 0..args.repetitions {
+            rates.push(test.run(&mut subject, &tokens)?.tokens_per_second);
             bar.inc(1);
-            rates.push(test.run(&mut session, &tokens)?.tokens_per_second);
         }
-        bar.inc(1);
         rows.push(Row::new(test, rates, per_token));
     }
     bar.finish_and_clear();
@@ -206,7 +260,8 @@ fn print(report: &Report, software: bool) {
     }
     print!("{table}");
     println!(
-        "\nppN: a prompt of N tokens at once; tgN: N tokens one by one; {} repetitions; cache {}, activations {}",
+        "\nppN: a prompt of N tokens at once; tgN: N tokens one by one; tgN x B: of B sequences together, tokens of all; {} repetitions; \
+         cache {}, activations {}",
         report.repetitions, report.kv, report.activations
     );
     if software {

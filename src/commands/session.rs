@@ -66,28 +66,32 @@ pub fn session(
     sampling: &SamplingArgs,
     (capacity, prompt_logits): (usize, bool),
 ) -> Result<Session, Failure> {
-    let Precision { kv, activations, fast_prefill } = precision(engine);
-    let StepArgs { tuned, no_programmatic, persistent, .. } = engine.step;
     let SamplingArgs { temperature, top_k, top_p, penalty, seed, .. } = *sampling;
     let options = SessionOptions {
         sequence: SequenceOptions {
             capacity: Some(capacity),
-            kv,
+            kv: precision(engine).kv,
             sampling: Sampling { temperature, top_k, top_p, penalty, seed },
         },
-        decoder: DecoderOptions {
-            mode: if engine.eager { Mode::Eager } else { Mode::Graph },
-            fast_prefill,
-            prompt_logits,
-            activations,
-            tuned,
-            programmatic: !no_programmatic,
-            persistent,
-            chunk: DecoderOptions::default().chunk.min(capacity.max(1)),
-            ..Default::default()
-        },
+        decoder: DecoderOptions { prompt_logits, ..decoder_options(engine, capacity) },
     };
     Ok(Session::new(model, options)?)
+}
+
+/// What a decoder for sequences of `capacity` positions is made with.
+pub fn decoder_options(engine: &EngineArgs, capacity: usize) -> DecoderOptions {
+    let Precision { activations, fast_prefill, .. } = precision(engine);
+    let StepArgs { tuned, no_programmatic, persistent, .. } = engine.step;
+    DecoderOptions {
+        mode: if engine.eager { Mode::Eager } else { Mode::Graph },
+        fast_prefill,
+        activations,
+        tuned,
+        programmatic: !no_programmatic,
+        persistent,
+        chunk: DecoderOptions::default().chunk.min(capacity.max(1)),
+        ..Default::default()
+    }
 }
 
 /// The texts that end a reply.
