@@ -18,6 +18,10 @@ pub enum Kind {
     I8,
     /// `u8`.
     U8,
+    /// `u8` times `i8`.
+    U8I8,
+    /// `i8` times `u8`.
+    I8U8,
     /// `fp8::E4m3`.
     E4m3,
     /// `fp8::E5m2`.
@@ -134,6 +138,8 @@ unsafe fn multiply_words(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2])
             Kind::Bf16 => full!("m16n8k16.row.col.f32.bf16.bf16.f32"),
             Kind::I8 => full!("m16n8k32.row.col.s32.s8.s8.s32"),
             Kind::U8 => full!("m16n8k32.row.col.s32.u8.u8.s32"),
+            Kind::U8I8 => full!("m16n8k32.row.col.s32.u8.s8.s32"),
+            Kind::I8U8 => full!("m16n8k32.row.col.s32.s8.u8.s32"),
             #[cfg(all(target_feature = "sm_89", target_feature = "ptx84"))]
             Kind::E4m3 => full!("m16n8k32.row.col.f32.e4m3.e4m3.f32"),
             #[cfg(all(target_feature = "sm_89", target_feature = "ptx84"))]
@@ -151,6 +157,8 @@ unsafe fn multiply_words(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2])
             Kind::Bf16 => by_shuffles(kind, c, a, b),
             Kind::I8 => quarter!("m8n8k16.row.col.s32.s8.s8.s32", 0 1 2 3),
             Kind::U8 => quarter!("m8n8k16.row.col.s32.u8.u8.s32", 0 1 2 3),
+            Kind::U8I8 => quarter!("m8n8k16.row.col.s32.u8.s8.s32", 0 1 2 3),
+            Kind::I8U8 => quarter!("m8n8k16.row.col.s32.s8.u8.s32", 0 1 2 3),
             Kind::E4m3 | Kind::E5m2 => {}
         }
         #[cfg(not(target_feature = "sm_75"))]
@@ -200,7 +208,7 @@ unsafe fn by_shuffles(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
 fn dot(kind: Kind, a: u32, b: u32, c: u32) -> u32 {
     use crate::{
         convert::{unpack_bf16x2, unpack_f16x2},
-        math::{dp4a, dp4a_u, fma},
+        math::{dp4a, dp4a_u, dp4a_us, fma},
     };
     let pairs = |a: (f32, f32), b: (f32, f32)| fma(a.1, b.1, fma(a.0, b.0, f32::from_bits(c))).to_bits();
     match kind {
@@ -208,6 +216,8 @@ fn dot(kind: Kind, a: u32, b: u32, c: u32) -> u32 {
         Kind::Bf16 => pairs(unpack_bf16x2(a), unpack_bf16x2(b)),
         Kind::I8 => dp4a(a as i32, b as i32, c as i32) as u32,
         Kind::U8 => dp4a_u(a, b, c),
+        Kind::U8I8 => dp4a_us(a, b as i32, c as i32) as u32,
+        Kind::I8U8 => dp4a_us(b, a as i32, c as i32) as u32,
         Kind::E4m3 => quads(E4m3::unpack, a, b, c),
         Kind::E5m2 => quads(E5m2::unpack, a, b, c),
     }

@@ -28,6 +28,7 @@
 //! | `i8` or `u8`, sums `i32`, wrapping | 16 x 32, 32 x 8, 16 x 8 | 1 `mma` | 4 | 32 shuffles, 32 `dp4a` |
 //! | [`E4m3`](crate::fp8::E4m3) or [`E5m2`](crate::fp8::E5m2), sums `f32` | 16 x 32, 32 x 8, 16 x 8 | 1 `mma` from sm_100 on, or from sm_89 on with PTX ISA 8.4; else 2 and 12 conversions | 4, and conversions | 32 shuffles, 128 `fma`, conversions |
 //! | `i8` from registers, also of half the depth | 16 x 32, 32 x 8, 16 x 8 | [`mma_i8`], [`mma_i8_k16`]: 1 `mma` | 4, 2 | 32 shuffles, 32 `dp4a` |
+//! | `u8`, or one factor `u8` and the other `i8`, from registers | 16 x 32, 32 x 8, 16 x 8 | [`mma_u8`], [`mma_u8_i8`], [`mma_i8_u8`]: 1 `mma` | 4 | 32 shuffles, 32 `dp4a` |
 //! | bits, sums `u32` | 16 x 128, 128 x 8, 16 x 8 | [`mma_and_popc`]: 1 `mma` | 16 shuffles | 16 shuffles |
 //!
 //! Integer sums are exact. `f32` sums are rounded as the architecture's tensor cores do, which differs between generations and
@@ -48,7 +49,7 @@ mod bytes;
 mod factor;
 mod fragment;
 
-pub use bytes::{mma_i8, mma_i8_k16};
+pub use bytes::{mma_i8, mma_i8_k16, mma_i8_u8, mma_u8, mma_u8_i8};
 pub use factor::Factor;
 pub use fragment::{A, B, C};
 

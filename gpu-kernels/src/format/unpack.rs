@@ -58,7 +58,7 @@ fn byte_over_magic<const INDEX: u32>(word: u32) -> u32 {
 /// The nibbles' highest bits are 0.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
-fn permute(low: u32, high: u32, select: u32) -> u32 {
+pub(crate) fn permute(low: u32, high: u32, select: u32) -> u32 {
     let bytes = u64::from(high) << 32 | u64::from(low);
     (0..4).fold(0, |all, i| {
         let index = (select >> (4 * i)) & 7;
@@ -70,7 +70,7 @@ fn permute(low: u32, high: u32, select: u32) -> u32 {
 /// The nibbles' highest bits are 0. One `prmt`.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
-fn permute(low: u32, high: u32, select: u32) -> u32 {
+pub(crate) fn permute(low: u32, high: u32, select: u32) -> u32 {
     let bytes: u32;
     // SAFETY: a pure instruction of one thread on registers.
     unsafe {

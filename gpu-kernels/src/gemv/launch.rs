@@ -5,6 +5,7 @@ use super::int8::*;
 use super::planes::*;
 use super::quantize::{Entry, Many};
 use super::tensor::*;
+use super::tensor_planes::*;
 use super::*;
 use crate::format::{Format, Layout};
 use warpsmith_device::prelude::*;

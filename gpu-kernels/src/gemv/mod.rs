@@ -23,8 +23,8 @@
 //!   launch before. Weights and `next_weight` are then not what it writes.
 //!
 //! Beside these are variants: [`naive`], to be read first; [`four_rows`], with fewer instructions for a weight of F16; and with
-//! [`quantized`] activations [`int8`], for formats of four to eight bits, with many columns [`tensor`], and [`planes`], for one
-//! bit and two; a kernel may quantize what it computes ([`quant_format`]).
+//! [`quantized`] activations [`int8`], for formats of four to eight bits, and [`planes`], for one bit and two, with many columns
+//! [`tensor`] and [`tensor_planes`]; a kernel may quantize what it computes ([`quant_format`]).
 //! [`choose`] says which activations a product takes.
 //!
 //! Products and sums are f32 with fused multiply-adds; the error stays within `1e-5 * sum |w * x|` of the exact sum.
@@ -61,7 +61,9 @@ pub mod quant_format;
 mod quantize;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod quantizer;
+#[macro_use]
 pub mod tensor;
+pub mod tensor_planes;
 #[cfg(not(target_arch = "nvptx64"))]
 mod tuned;
 

@@ -5,11 +5,16 @@
 //! (`mma.m16n8k128` with `.and.popc`) of a plane and a row's signs is then the sum of that plane over the columns with a
 //! minus; with `N = sum over planes p of 2^p * count_p`, the last plane with a minus as two's complement has it,
 //!
-//! `y[r] = sum over blocks b of w[r, b] * d[b] * (sum of the codes of b - 2 N[r, b])`.
+//! `y[r] = sum over blocks b of w[r, b] * (d[b] * (sum of the codes of b - 2 N[r, b]))`.
 //!
 //! Weights of two bits are planes too: with `N` of their low bits and `M` of their high ones,
 //!
-//! `y[r] = sum over blocks b of w[r, b] * d[b] * (N[r, b] + 2 M[r, b] - sum of the codes of b)`.
+//! `y[r] = sum over blocks b of w[r, b] * (d[b] * (N[r, b] + 2 M[r, b] - sum of the codes of b))`.
+//!
+//! The instruction gives a lane the counts of two planes for four rows. `N` is formed on tensor cores as well: the counts, each a byte
+//! of a left factor as they are, are multiplied with powers of two (`mma.m16n8k32`), so that every lane of four gets the whole integer
+//! of one of their four rows. Only that row's scale is loaded, and what is rounded is one product with `d` and one fused
+//! multiply-add a block, in an order that [`tensor_planes`](super::tensor_planes) has too.
 //!
 //! Two words of a unit, each with both bits of 16 weights, are its two planes after two shifts and two selections of bits,
 //! with the columns of its first half in the even bits and those of its second in the odd ones. Activations for them
@@ -25,9 +30,12 @@
 //! The other arguments are those of [all quantized activations](super::quantized); [`Quantize`](super::Quantize) and
 //! [`Gemv::quantized`](super::Gemv::quantized) pick the entry points.
 //!
-//! A block of `x` is `32 * bytes` words of planes (word `4 p + t` of plane `p` is that of columns `32 t` to `32 t + 31`) and,
-//! for `t` in `0..4`, two f32: `-2 d`, and `d` times what the planes that lane `t` adds up would give if every sign were a
-//! minus.
+//! A block of `x` has three parts: `32 * bytes` words of planes (word `4 p + t` of plane `p` is that of columns `32 t` to `32 t + 31`);
+//! two vectors, the first words of which are `d` and the integer that a sum is counted from, where every bit of the weights is 0: the
+//! sum of the codes, or of two bits its negative; and the codes as bytes, 128 for each byte of a code, for
+//! [many columns](super::tensor_planes). The integer is the bits of the float `1.5 * 2^23` more, so that the sum, with at most 22 bits
+//! and a sign, is a float without a conversion; of codes of 16 bits and weights of two it may have 23, and is what it is. `d` is
+//! rounded to 22 bits, so that `1.5 * 2^23 * d` is exact and one fused multiply-add gives `d` times the sum, rounded once.
 //!
 //! # Accuracy
 //! Codes are rounded to nearest: an activation is off by up to `d[b] / 2`, where `d[b]` is the largest magnitude of its
@@ -35,9 +43,9 @@
 //! An outlier costs its block the others' precision. As shares of `sum |w * x|`, measured: a row of 4096 columns with one of
 //! 26 times the root mean square is off by 8e-4 with 8 bits, 4e-6 with 16 (and 8e-9 with f32); the golden vectors of 512
 //! columns by 3e-3 and 2e-5; ternary weights, many of which are 0, by 2e-3 and 5e-6. An activation that is not finite makes
-//! everything NaN.
+//! everything NaN, and so does one of a magnitude of 2^110 or more.
 //!
-//! The instruction: PTX ISA, `mma` with `.b1` operands.
+//! The instructions: PTX ISA, `mma` with `.b1` and with `.u8` operands.
 
 pub use super::quant_format::planes::{BLOCK, Q2Planes, len};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
@@ -51,7 +59,7 @@ use crate::load::warp_index;
 use warpsmith_device::prelude::*;
 
 /// Warps of a block of threads, among which the columns are divided.
-const WARPS: usize = 4;
+pub(super) const WARPS: usize = 4;
 /// Threads of a block.
 pub(crate) const THREADS: u32 = 32 * WARPS as u32;
 
@@ -61,133 +69,185 @@ const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod frame {
-    use super::super::quantized::Given;
-    use super::super::quantizer::last_factor;
+    use super::super::quantized::{Args, Given};
     use super::*;
     use crate::format::{decode::Decode, record::Record, unpack::select_bits};
-    use crate::load::{Place, Role, lane, sync_role};
-    use warpsmith_device::mma::mma_and_popc;
+    use crate::gemv::quant_format::planes::{ZERO, scale as scale_at, zero};
+    use crate::load::{Place, Role, again, lane, sync_role};
+    use warpsmith_device::mma::{mma_and_popc, mma_u8, mma_u8_i8};
     use warpsmith_device::shared::Shared;
-    use warpsmith_device::warp::{FULL, shuffle_xor};
-
-    /// As bits of an integer, the float 1.5 * 2^23; as long as less than 2^22 is added to it, the float is more by as much.
-    const MAGIC: u32 = 0x4B40_0000;
-
-    /// `a * B + c` as one instruction: of a power of two, LLVM makes a shift and an addition.
-    #[inline(always)]
-    fn multiply_add<const B: u32>(a: u32, c: u32) -> u32 {
-        let sum: u32;
-        // SAFETY: a pure instruction of one thread on registers.
-        unsafe {
-            core::arch::asm!("mad.lo.u32 {0}, {1}, {b}, {2};", lateout(reg32) sum, in(reg32) a, in(reg32) c, b = const B,
-                options(pure, nomem, nostack, preserves_flags));
-        }
-        sum
-    }
 
     /// The even bits of a word.
     const EVEN: u32 = 0x5555_5555;
 
     /// Rows that a lane has a part of: `g`, and every eighth behind it. They are two tiles of the instruction, so that activations
     /// are loaded half as often.
-    const PARTS: usize = BLOCK_ROWS as usize / 8;
+    pub const PARTS: usize = BLOCK_ROWS as usize / 8;
 
     /// Whether the vectors of two groups of blocks are on the way at once.
     const AHEAD: bool = cfg!(target_feature = "sm_80");
 
-    /// Adds a block to what a lane has of its rows. The result is to be multiplied by `4^t`, and with two bits by -1/2.
+    /// What the counts of a lane's planes count for, as a factor of an instruction that adds up the counts of four lanes' planes for four
+    /// rows, and gives a lane the sum of row `g + 8 t`: the tile that does not have that row counts for nothing in the lane's columns.
+    type Weights = [[u32; 2]; PARTS / 2];
+
+    #[inline(always)]
+    fn weights<const BITS: usize>() -> Weights {
+        let (g, t) = (lane() / 4, lane() & 3);
+        let bytes = [0, 1].map(|i| (1 << (2 * t + i)) * if BITS == 1 { 1 } else { 0x01_0101 });
+        core::array::from_fn(|tile| if g / 4 == tile { bytes } else { [0; 2] })
+    }
+
+    /// `d` times the integer sum of a block, rounded once; the sum counts from [`zero`].
+    #[inline(always)]
+    pub fn scaled<const BYTES: usize, const BITS: usize>(sum: u32, d: f32) -> f32 {
+        if zero(BYTES, BITS) == 0 { d * sum as i32 as f32 } else { math::fma(d, f32::from_bits(sum), -ZERO * d) }
+    }
+
+    /// Adds a block to what a lane has of its row.
     #[inline(always)]
     unsafe fn add_block<const BYTES: usize, const BITS: usize>(
-        acc: &mut [f32; PARTS],
+        acc: &mut f32,
         x: In<U32x4>,
         block: usize,
         words: [[u32; 2]; PARTS],
-        scales: [u16; PARTS],
-        last: i32,
+        scale: u16,
+        weights: &Weights,
     ) {
         const { assert!(BYTES <= 2) };
         let low = words.map(|[a, b]| if BITS == 1 { a } else { select_bits(EVEN, a, b << 1) });
         let high = words.map(|[a, b]| select_bits(EVEN, a >> 1, b));
         // SAFETY: the caller's promise: the block is one of `x`, and all lanes are here.
         unsafe {
-            let words = x.from(block * block_vectors(BYTES)).cast::<u32>();
-            let F32x2([minus_2d, mut all]) = words.from(32 * BYTES + 2 * (lane() & 3)).cast::<F32x2>().at(0);
-            if BITS == 2 {
-                all += all;
-            }
-            let mut sums = [0u32; PARTS];
-            for byte in 0..BYTES {
-                let seed = if byte == 0 { MAGIC } else { 0 };
-                let factor = if byte + 1 == BYTES { last as u32 } else { 2 };
-                let planes = words.at(32 * byte + lane());
+            let x = x.from(block * block_vectors(BYTES));
+            let U32x2([d, zero]) = x.from(scale_at(BYTES)).cast::<U32x2>().at(0);
+            let mut sum = 0u32;
+            for byte in (0..BYTES).rev() {
+                let planes = x.cast::<u32>().at(32 * byte + lane());
+                let mut sums = [0; 4];
                 for tile in 0..PARTS / 2 {
                     let (i, j) = (2 * tile, 2 * tile + 1);
-                    let mut counts = [seed, 0, seed, 0];
+                    let mut counts = mma_and_popc([low[i], low[j]], planes, [0; 4]);
                     if BITS == 2 {
+                        // Twice, as what they count for: a byte holds no more than a plane's weight.
                         let high = mma_and_popc([high[i], high[j]], planes, [0; 4]);
-                        counts = [0, 1, 2, 3].map(|k| multiply_add::<2>(high[k], counts[k]));
+                        counts = core::array::from_fn(|k| high[k].wrapping_mul(0x01_0100).wrapping_add(counts[k]));
                     }
-                    let counts = mma_and_popc([low[i], low[j]], planes, counts);
-                    for r in 0..2 {
-                        let sum = counts[2 * r].wrapping_add(counts[2 * r + 1].wrapping_mul(factor));
-                        let of = &mut sums[2 * tile + r];
-                        *of = if byte == 0 { sum } else { multiply_add::<256>(sum, *of) };
-                    }
+                    let [a, b, c, d] = counts;
+                    // The last plane of all counts negatively: its weight of 128 is then read as -128.
+                    let counts = [a, c, b, d];
+                    sums = if byte + 1 == BYTES {
+                        mma_u8_i8(sums, counts, weights[tile])
+                    } else {
+                        mma_u8(sums, counts, weights[tile])
+                    };
                 }
+                let [even, _, odd, _] = sums.map(|sum| sum as u32);
+                let of_byte = if lane() & 1 == 0 { even } else { odd };
+                sum = sum.wrapping_mul(256).wrapping_add(of_byte);
             }
-            for r in 0..PARTS {
-                let minus = f32::from_bits(sums[r]) - f32::from_bits(MAGIC);
-                let scale = convert::f16_bits_to_f32(scales[r]);
-                acc[r] = math::fma(scale, math::fma(minus_2d, minus, all), acc[r]);
-            }
+            let sum = if BITS == 1 { zero.wrapping_sub(sum.wrapping_mul(2)) } else { zero.wrapping_add(sum) };
+            *acc = math::fma(convert::f16_bits_to_f32(scale), scaled::<BYTES, BITS>(sum, f32::from_bits(d)), *acc);
         }
+    }
+
+    /// The order in which a row's blocks are added up. The blocks are divided among [`WARPS`] warps, and each adds up its own one after
+    /// the other; the sums of the warps are added up from the first on. Four vectors of weights, one a lane of four, hold a group of
+    /// blocks: of a whole run those 8 apart, of the shorter one those as far apart as it has groups. A warp takes every fourth group,
+    /// and then every fourth block of the rest, which lies block after block.
+    #[derive(Clone, Copy)]
+    pub struct Order {
+        pub blocks: u32,
+        pub groups: u32,
+        full_groups: u32,
+    }
+
+    impl Order {
+        /// Blocks of a group, of weights of `bits` bits.
+        pub const fn together(bits: usize) -> u32 {
+            4 / bits as u32
+        }
+
+        /// Of rows of `blocks` blocks.
+        #[inline(always)]
+        pub fn of<const BITS: usize>(blocks: u32) -> Order {
+            let together = Order::together(BITS);
+            let full = blocks / (8 * together) * (8 * together);
+            let shorter = Record::shorter_run(4 * (blocks - full), BITS as u32) / 4;
+            Order { blocks, groups: (full + shorter) / together, full_groups: full / together }
+        }
+
+        /// How far the blocks of a group are apart.
+        #[inline(always)]
+        pub fn apart(&self, group: u32) -> u32 {
+            if group < self.full_groups { 8 } else { self.groups - self.full_groups }
+        }
+
+        /// Block `part` of group `group`.
+        #[inline(always)]
+        pub fn block<const BITS: usize>(&self, group: u32, part: u32) -> u32 {
+            let first = if group < self.full_groups {
+                (group & !7) * Order::together(BITS) + (group & 7)
+            } else {
+                self.full_groups * Order::together(BITS) + group - self.full_groups
+            };
+            first + part * self.apart(group)
+        }
+
+        /// The first block that is in no group.
+        #[inline(always)]
+        pub fn rest<const BITS: usize>(&self) -> u32 {
+            self.groups * Order::together(BITS)
+        }
+    }
+
+    /// The sum of the warps' sums of a row.
+    #[inline(always)]
+    pub fn sum_warps(of_warp: impl Fn(usize) -> f32) -> f32 {
+        let mut sum = 0.0;
+        for warp in 0..WARPS {
+            sum += of_warp(warp);
+        }
+        sum
     }
 
     /// A block's outputs, by way of `sums`.
     #[device]
     pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(given: impl Given, sums: Shared<f32>) {
         let (a, role) = (given.args(), given.role());
-        let (place, warp) = (Place::now(role), (role.thread() / 32) as usize);
-        // Units fill blocks: `BITS` vectors of codes for each. A scale is for one block or for several.
-        let record = F::SPEC.record(a.cols as usize, a.block_units);
-        let blocks = a.cols / BLOCK;
-        let (g, t) = (lane() / 4, lane() & 3);
-        let row: [In<U32x4>; PARTS] = core::array::from_fn(|r| {
-            a.row(a.rows, place.block * BLOCK_ROWS + g as u32, 8 * r as u32, record.vectors as u32)
-        });
-        // Four vectors, one a lane of four, hold a number of blocks: of a whole run those 8 apart, of the shorter one those as far
-        // apart as it has groups of four lanes.
-        let together = 4 / BITS as u32;
-        let full = blocks / (8 * together) * (8 * together);
-        let shorter = Record::shorter_run(4 * (blocks - full), BITS as u32) / 4;
-        let (full_groups, shorter_groups) = (full / together, shorter / together);
-        let groups = full_groups + shorter_groups;
+        // Where rows, scales and column are. SAFETY: the caller's promise: they are there.
+        let find = |a: &Args, place: Place, rows: u32, cols: u32| unsafe {
+            // Units fill blocks: `BITS` vectors of codes for each. A scale is for one block or for several.
+            let record = F::SPEC.record(cols as usize, a.block_units);
+            let row = |even: usize| {
+                let first = place.block * BLOCK_ROWS + (lane() / 4) as u32;
+                a.row(rows, first, 8 * even as u32, record.vectors as u32)
+            };
+            let scales = row(lane() & 3).from(record.blocks / 16).cast::<u16>();
+            let x = a.x.from(place.column as usize * len(cols, BYTES as u32) as usize);
+            (record, core::array::from_fn::<_, PARTS, _>(row), scales, x)
+        };
+        let (place, t) = (Place::now(role), lane() & 3);
+        let (record, row, scales, x) = find(&a, place, a.rows, a.cols);
         let load =
             |group: u32| -> [[u32; 4]; PARTS] { core::array::from_fn(|r| row[r].ld_nc128((4 * group) as usize + t).0) };
         given.begin(WARPS as u32, record.vectors as u32);
         given.wait();
-        let x = a.x.from(place.column as usize * len(a.cols, BYTES as u32) as usize);
-        let shared = record.block_units - 2;
-        let scales = row.map(|row| row.from(record.blocks / 16).cast::<u16>());
-        let last = last_factor(t);
-        let mut acc = [0.0f32; PARTS];
-        let add_group = |acc: &mut [f32; PARTS], group: u32, vectors: [[u32; 4]; PARTS]| {
-            let (first, apart) = if group < full_groups {
-                ((group & !7) * together + (group & 7), 8)
-            } else {
-                (full + group - full_groups, shorter_groups)
-            };
-            for part in 0..together as usize {
-                let block = (first + part as u32 * apart) as usize;
+        let (order, shared) = (Order::of::<BITS>(a.cols / BLOCK), record.block_units - 2);
+        let weights = weights::<BITS>();
+        let mut acc = 0.0f32;
+        let add_group = |acc: &mut f32, group: u32, vectors: [[u32; 4]; PARTS]| {
+            for part in 0..Order::together(BITS) as usize {
+                let block = order.block::<BITS>(group, part as u32) as usize;
                 let words = vectors.map(|v| [v[part * BITS], v[part * BITS + BITS - 1]]);
-                add_block::<BYTES, BITS>(acc, x, block, words, scales.map(|s| s.at(block >> shared)), last);
+                add_block::<BYTES, BITS>(acc, x, block, words, scales.at(block >> shared), &weights);
             }
         };
-        let mut group = warp as u32;
-        while group < groups {
+        let mut group = place.thread / 32;
+        while group < order.groups {
             // The vectors of two groups are on the way at once; before sm_80, where the product of bits is many instructions, of one.
             let behind = group + WARPS as u32;
-            let (vectors, more) = (load(group), AHEAD && behind < groups);
+            let (vectors, more) = (load(group), AHEAD && behind < order.groups);
             let vectors_behind = if more { load(behind) } else { vectors };
             add_group(&mut acc, group, vectors);
             if more {
@@ -195,37 +255,32 @@ pub(crate) mod frame {
             }
             group += if AHEAD { 2 } else { 1 } * WARPS as u32;
         }
-        // The rest lies block after block.
-        let mut block = (full + shorter + warp as u32) as usize;
-        while block < blocks as usize {
-            let words = core::array::from_fn(|r| {
-                let codes = row[r].cast::<u32>();
-                if BITS == 1 { [codes.at(4 * block + t); 2] } else { codes.load2(8 * block + 2 * t).0 }
-            });
-            add_block::<BYTES, BITS>(&mut acc, x, block, words, scales.map(|s| s.at(block >> shared)), last);
-            block += WARPS;
+        // Found anew: what is kept over the loop costs registers in it.
+        let (a, place) = (given.again(), role.again());
+        let (rows, cols) = (again(a.rows), again(a.cols));
+        let order = Order::of::<BITS>(cols / BLOCK);
+        let mut block = (order.rest::<BITS>() + place.thread / 32) as usize;
+        if block < order.blocks as usize {
+            let (record, row, scales, x) = find(&a, place, rows, cols);
+            while block < order.blocks as usize {
+                let words = row.map(|row| {
+                    let codes = row.cast::<u32>();
+                    if BITS == 1 { [codes.at(4 * block + t); 2] } else { codes.load2(8 * block + 2 * t).0 }
+                });
+                let scale = scales.at(block >> (record.block_units - 2));
+                add_block::<BYTES, BITS>(&mut acc, x, block, words, scale, &weights);
+                block += WARPS;
+            }
         }
 
         let sums = sums.from(role.part() * WARPS * BLOCK_ROWS as usize);
-        // 4^t, or -4^t / 2.
-        let weight = f32::from_bits(if BITS == 1 { 127 + 2 * t as u32 } else { 256 + 126 + 2 * t as u32 } << 23);
-        for r in 0..PARTS {
-            let mut sum = acc[r] * weight;
-            sum += shuffle_xor(FULL, sum, 1);
-            sum += shuffle_xor(FULL, sum, 2);
-            if t == 0 {
-                sums.set(warp * BLOCK_ROWS as usize + g + 8 * r, sum);
-            }
-        }
+        let (warp, g) = ((place.thread / 32) as usize, lane() / 4);
+        sums.set(warp * BLOCK_ROWS as usize + g + 8 * t, acc);
         sync_role(role);
         let place = role.again();
         if place.thread < 32 {
             given.again().finish::<false>(place, BLOCK_ROWS, |row| {
-                let mut sum = 0.0;
-                for warp in 0..WARPS {
-                    sum += unsafe { sums.get(warp * BLOCK_ROWS as usize + row as usize) };
-                }
-                sum
+                sum_warps(|warp| unsafe { sums.get(warp * BLOCK_ROWS as usize + row as usize) })
             });
         }
     }

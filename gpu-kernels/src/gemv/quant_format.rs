@@ -105,10 +105,45 @@ pub mod planes {
         cols.div_ceil(BLOCK) as u64 * block_vectors(bytes as usize) as u64
     }
 
-    /// Vectors of a block of codes of `bytes` bytes.
+    /// Vectors of a block of codes of `bytes` bytes: of planes, two of what else there is, and of the same codes as bytes.
     #[must_use]
     pub const fn block_vectors(bytes: usize) -> usize {
-        8 * bytes + 2
+        8 * bytes + 2 + 8 * bytes
+    }
+
+    /// The first vector of byte `byte` of a block's codes of `bytes` bytes.
+    #[must_use]
+    #[inline(always)]
+    pub const fn codes(bytes: usize, byte: usize) -> usize {
+        8 * bytes + 2 + 8 * byte
+    }
+
+    /// The vector of a block's scale and sum.
+    #[must_use]
+    #[inline(always)]
+    pub const fn scale(bytes: usize) -> usize {
+        8 * bytes
+    }
+
+    /// Activations of this magnitude are taken for infinite, so that a scale times [`ZERO`] is not.
+    pub const INFINITE: f32 = (1u128 << 110) as f32;
+
+    /// The float 1.5 * 2^23: as long as less than 2^22 is added to its bits, the float is more by as much.
+    pub const ZERO: f32 = 12_582_912.0;
+
+    /// What the integer sum of a block is counted from: the bits of [`ZERO`], or 0 where sums may be too large for that.
+    #[must_use]
+    #[inline(always)]
+    pub const fn zero(bytes: usize, bits: usize) -> u32 {
+        if bytes == 2 && bits == 2 { 0 } else { ZERO.to_bits() }
+    }
+
+    /// The nearest scale of 22 bits, whose product with [`ZERO`] is exact (Veltkamp's splitting).
+    #[must_use]
+    #[inline(always)]
+    pub const fn short(d: f32) -> f32 {
+        let up = 5.0 * d;
+        up - (up - d)
     }
 
     /// The largest code of `bytes` bytes.

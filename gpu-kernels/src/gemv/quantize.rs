@@ -4,6 +4,7 @@ use super::int8::*;
 use super::planes::*;
 use super::quant_format::NONE;
 use super::tensor::*;
+use super::tensor_planes::*;
 use super::{Activations, QuantFormat};
 use crate::format::{Format, Layout};
 use warpsmith_device::prelude::*;

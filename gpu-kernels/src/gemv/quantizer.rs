@@ -6,7 +6,7 @@ use super::quant_format::{I8, I16, NONE, group, groups, int8, planes, planes_of}
 use crate::load::{Source, again, lane};
 use warpsmith_device::{
     prelude::*,
-    warp::{FULL, ballot, reduce_group, shuffle_idx, shuffle_xor},
+    warp::{FULL, ballot, reduce_group, shuffle_xor},
 };
 
 /// How a block of activations, the largest of which has magnitude `largest`, is rounded to codes of up to `most`.
@@ -71,12 +71,6 @@ const fn range(most: u32) -> (f32, f32) {
     (most as f32, 1.0 / most as f32)
 }
 
-/// The factor of the second of the two planes that a lane adds up last: the last of all counts negatively.
-#[inline(always)]
-pub fn last_factor(t: usize) -> i32 {
-    if t == 3 { -2 } else { 2 }
-}
-
 /// A warp writes block `block` of the codes of `x`, of `bytes` bytes, for weights of `bits` bits. `RARE`: few launches of the kernel do
 /// it, and it takes a loop rather than room in its code.
 ///
@@ -98,16 +92,15 @@ pub unsafe fn quantize_planes<const RARE: bool>(
     let (mut largest, mut finite) = (0.0f32, true);
     for t in 0..4 {
         largest = math::max(largest, v[t].abs());
-        finite &= v[t].abs() < f32::INFINITY;
+        finite &= v[t].abs() < planes::INFINITE;
     }
     let largest = warp::max_f32(largest);
     let (most, step) = if bytes == 1 { range(planes::most(1)) } else { range(planes::most(2)) };
-    let d = if warp::all(FULL, finite) { largest * step } else { f32::NAN };
+    let d = if warp::all(FULL, finite) { planes::short(largest * step) } else { f32::NAN };
     let rounding = Rounding::new(largest, most);
     let codes = v.map(|v| rounding.code(v) as u32);
     let words = to.from(block * planes::block_vectors(bytes)).cast::<u32>();
-    let t = lane() & 3;
-    let mut all_minus = 0i32;
+    let (t, place) = (lane() & 3, place_of_byte(bits, lane()));
     let mut byte = 0;
     while byte < bytes {
         let (mut mine, mut p) = (0, 0);
@@ -122,19 +115,34 @@ pub unsafe fn quantize_planes<const RARE: bool>(
             p += 1;
         }
         words.set(32 * byte + lane(), mine);
-        // How often the bit of this lane's plane is set in the block.
-        let mut count = mine.count_ones();
-        count += shuffle_xor(FULL, count, 1);
-        count += shuffle_xor(FULL, count, 2);
-        let (low, high) = (shuffle_idx(FULL, count, 8 * t as u32), shuffle_idx(FULL, count, 8 * t as u32 + 4));
-        let factor = if byte + 1 == bytes { last_factor(t) } else { 2 };
-        all_minus += (low as i32 + high as i32 * factor) << (8 * byte);
+        let bytes_of = to.from(block * planes::block_vectors(bytes) + planes::codes(bytes, byte)).cast::<u8>();
+        for t in 0..4 {
+            bytes_of.set(16 * t + place, (codes[t] >> (8 * byte)) as u8);
+        }
         byte += 1;
     }
-    if lane() < 4 {
-        let pair = F32x2([-2.0 * d, d * all_minus as f32]);
-        words.from(32 * bytes + 2 * t).cast::<F32x2>().set(0, pair);
+    let [a, b, c, e] = codes.map(|code| code as i32);
+    let sum = warp::sum_i32((a + b) + (c + e));
+    if lane() < 2 {
+        let sum = if bits == 1 { sum } else { -sum };
+        let sum = (sum as u32).wrapping_add(planes::zero(bytes, bits));
+        let scale = if lane() == 0 { [d.to_bits(), sum, 0, 0] } else { [0; 4] };
+        words.cast::<U32x4>().set(planes::scale(bytes) + lane(), U32x4(scale));
     }
+}
+
+/// Where among the bytes of a block the code of bit `l` of the first word of a plane lies, for weights of `bits` bits; those of the
+/// other words lie 16 bytes apart. [`tensor_planes`](super::tensor_planes) multiplies with the bytes in the order in which it
+/// takes weights apart.
+#[inline(always)]
+fn place_of_byte(bits: usize, l: usize) -> usize {
+    let (step, half, byte) = match bits {
+        // Bit 4 i + s of a half of the word.
+        1 => (l & 3, l / 16, l / 4 & 3),
+        // Byte `l / 8` and code `l / 2 % 4` of word `l % 2`.
+        _ => (2 * (l / 2 & 1) + l / 16, l & 1, 2 * (l / 8 & 1) + (l / 4 & 1)),
+    };
+    64 * (step / 2) + 8 * (step % 2) + 4 * half + byte
 }
 
 /// Quantizes what a kernel computes, as its arguments ask for.

@@ -21,7 +21,8 @@ use warpsmith_device::prelude::*;
 
 /// Columns from which on products take these entry points. They cost as much as six or seven columns of [`int8`](super::int8) and a
 /// tenth of one for each, but have few blocks where a matrix has few rows: 32 of 4096, for 132 multiprocessors of an H200. By counted
-/// instructions a layer of a model of 8 billion weights takes longer with these up to ten columns, and less from there on.
+/// instructions a layer of a model of 8 billion weights takes longer with these up to ten columns, and less from there on. Those of
+/// [`tensor_planes`](super::tensor_planes) cost as much as four to seven of one column, with 64 blocks for 4096 rows.
 pub const FROM: u32 = 12;
 /// Rows of weights of a block of threads.
 pub const ROWS: u32 = 128;
@@ -29,6 +30,11 @@ pub const ROWS: u32 = 128;
 pub const COLUMNS: u32 = 64;
 /// Threads of a block.
 const THREADS: u32 = 256;
+
+#[cfg(not(target_arch = "nvptx64"))]
+const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
+    len(cols, BYTES)
+}
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
@@ -402,18 +408,23 @@ mod frame {
     }
 }
 
+/// A product of many columns and its contract. A block of threads has `ROWS` rows of weights and `COLUMNS` columns; `units`: the
+/// largest `block_units`, 0 where the format has its own.
 macro_rules! gemm {
     (
-        ($(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $bytes:literal, $F:ty, $shared:ident)
+        (
+            $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $F:ty, units $units:literal, $len:expr,
+            $shared:ident of $vectors:expr, |$args:ident, $memory:ident| $body:expr
+        )
         $($argument:ident: ($($ty:tt)*),)*
     ) => {
         $(#[$doc])*
         #[kernel(block = THREADS, min_blocks = 2, family = "gemm")]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($argument: $($ty)*,)*) {
-            let memory = shared_array!($shared: [U32x4; frame::shared::<$F, $bytes>()]);
-            let args = super::quantized::Args::of(super::arguments::QuantizedArguments { $($argument),* });
-            frame::product::<$F, $bytes>(args, memory)
+            let $memory = shared_array!($shared: [U32x4; $vectors]);
+            let $args = super::quantized::Args::of(super::arguments::QuantizedArguments { $($argument),* });
+            $body
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
@@ -427,7 +438,7 @@ macro_rules! gemm {
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Limits, check_quantized};
-                let limits = Limits { column: len(self.cols, $bytes), most_units: 0 };
+                let limits = Limits { column: $len(self.cols), most_units: $units };
                 check_quantized::<$F, _>(Self::META, &self.seen(), &limits)
             }
         }
@@ -440,9 +451,11 @@ macro_rules! entry {
     ($F:ident, $bytes:literal, $X:ident: $gemm:ident $Gemm:ident $shared:ident) => {
         arguments! { quantized $X gemm (
             /// A matrix times many columns of activations of eight or 16 bits.
-            $gemm $Gemm: $X, $bytes, format::$F, $shared
+            $gemm $Gemm: $X, format::$F, units 0, len_of::<$bytes>,
+            $shared of frame::shared::<format::$F, $bytes>(), |a, memory| frame::product::<format::$F, $bytes>(a, memory)
         ) }
     };
+    ($($other:tt)*) => {};
 }
 
 macro_rules! entries {

@@ -19,9 +19,6 @@ use crate::state::Column;
 use half::f16;
 use warpsmith_device::{DeviceSlice, U32x4};
 
-/// Bytes that they keep in local memory on sm_90.
-const SPILLED: &[(&str, u32)] = &[("layers_q2_0_i16", 24), ("layers_q1_0_i16", 28)];
-
 /// Layers in one launch, by entry point and the format of their matrices.
 pub struct Layers;
 
@@ -46,8 +43,7 @@ impl Operation for Layers {
             budget: unused,
             local_memory: None,
         };
-        let why = "products and attention in one kernel, in 128 registers: what is kept over a phase";
-        Instance::ALL.iter().map(|i| listed(i).spilling(SPILLED, why)).collect()
+        Instance::ALL.iter().map(listed).collect()
     }
 
     fn variants() -> Vec<(Instance, Format)> {

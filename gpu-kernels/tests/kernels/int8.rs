@@ -230,12 +230,12 @@ fn contracts_name_the_argument() {
         with(22 * rows as usize, 80, 2 * rows as usize, 512, 2, 0, (0, 0.0), outputs)
     };
     let [bits, bytes] = [QuantFormat::PlanesQ2I16, QuantFormat::I8].map(|c| c as u32);
-    assert!(coding(160, bytes, 26, 10).is_ok() && coding(128, bits, 36, 8).is_ok());
+    assert!(coding(160, bytes, 26, 10).is_ok() && coding(128, bits, 68, 8).is_ok());
     assert_eq!(argument(coding(160, bytes, 25, 10)), "quantized");
     assert_eq!(argument(coding(160, bytes, 26, 9)), "group_counters");
     assert_eq!(argument(coding(144, bytes, 26, 10)), "rows");
-    assert_eq!(argument(coding(160, bits, 72, 10)), "rows");
-    assert_eq!(argument(coding(128, bits, 35, 8)), "quantized");
+    assert_eq!(argument(coding(160, bits, 136, 10)), "rows");
+    assert_eq!(argument(coding(128, bits, 67, 8)), "quantized");
     assert_eq!(argument(coding(160, 7, 26, 10)), "quant_format");
     // SAFETY: as above.
     let quantize = |address, x, quantized, columns| unsafe {

@@ -8,7 +8,7 @@
 //! | `embed` | the entry point of [`embed`](crate::embed): function, launch struct, shared memory |
 //! | `product` | the least blocks of `gemv` on a multiprocessor; the entry points `gemv` and `gemm` of [`gemv`](crate::gemv) |
 //! | `quantized` | the entry points of products with quantized activations: kind of activations, least blocks, entry point |
-//! | `tensor` | the entry points of [products with many columns](crate::gemv::tensor): kind of activations, entry point |
+//! | `tensor` | the entry points of [products with many columns](crate::gemv::tensor), also [in planes](crate::gemv::tensor_planes): kind of activations, entry point |
 //! | `persistent` | the entry points of [layers in one launch](crate::persistent): kind of activations, least blocks, entry point |
 //! | `budget` | what [`budget`](crate::gemv::budget) holds its products to: a family by its name, the format that is run, bits of a code, limits by activations; or why nothing |
 //! | `stored` | for each format, under the name that its [variant](super::Format) and its codec in `format/list/codecs` have (and with another one behind it, where files spell it otherwise): type id in files, weights and bytes of a block, and the binary logarithm of the units that share a scale, where the layout leaves that open |
@@ -94,7 +94,7 @@ macro_rules! formats {
                 embed { embed_q1_0 EmbedQ10 EMBED_Q1_0 }
                 product { 3: gemv_q1_0 GemvQ10 GEMV_Q1_0, gemm_q1_0 GemmQ10 GEMM_Q1_0 }
                 quantized { PlanesI8: 4, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8; PlanesI16: 4, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16; }
-                tensor { }
+                tensor { PlanesI8: gemm_q1_0_i8 GemmQ10I8 GEMM_Q1_0_I8; PlanesI16: gemm_q1_0_i16 GemmQ10I16 GEMM_Q1_0_I16; }
                 persistent {
                     F32: 2, layers_q1_0 LayersQ10 LAYERS_Q1_0;
                     PlanesI16: 2, layers_q1_0_i16 LayersQ10I16 LAYERS_Q1_0_I16;
@@ -109,7 +109,7 @@ macro_rules! formats {
                 embed { embed_q2_0 EmbedQ20 EMBED_Q2_0 }
                 product { 3: gemv_q2_0 GemvQ20 GEMV_Q2_0, gemm_q2_0 GemmQ20 GEMM_Q2_0 }
                 quantized { PlanesQ2I8: 4, gemv_q2_0_i8 GemvQ20I8 GEMV_Q2_0_I8; PlanesQ2I16: 4, gemv_q2_0_i16 GemvQ20I16 GEMV_Q2_0_I16; }
-                tensor { }
+                tensor { PlanesQ2I8: gemm_q2_0_i8 GemmQ20I8 GEMM_Q2_0_I8; PlanesQ2I16: gemm_q2_0_i16 GemmQ20I16 GEMM_Q2_0_I16; }
                 persistent {
                     PlanesQ2I16: 2, layers_q2_0_i16 LayersQ20I16 LAYERS_Q2_0_I16;
                 }

@@ -6,7 +6,7 @@ mod quantized;
 
 use super::{
     ADD, Activations, NEXT, NORM, QuantFormat, budget, four_rows::GemvF16V3, int8::*, magnitudes, naive::*, planes::*,
-    reference, tensor::*,
+    reference, tensor::*, tensor_planes::*,
 };
 use crate::cases::{
     Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, close, refused, same, why,
@@ -121,6 +121,8 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         // A block; several; runs of two and four units a lane, and rests.
         Product::Int8 | Product::Int16 => &[1, 320, 1056, 4352],
         Product::GemvSwiglu | Product::Int8Swiglu | Product::Int16Swiglu => &[96, 1056],
+        // In planes: one class; all of them; a run, and rests; runs of several groups a class.
+        Product::GemmInt8 | Product::GemmInt16 if in_planes(quant_format) => &[1, 320, 1056, 4352, 8320],
         // Fewer units than classes of them; all classes, and one of two; two units each, and three.
         Product::GemmInt8 | Product::GemmInt16 => &[1, 320, 1056, 2144],
         Product::GemmInt8Swiglu | Product::GemmInt16Swiglu => &[96, 1056],
