@@ -176,8 +176,9 @@ unsafe fn tiles<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
         let head = if first + g < last { first + g } else { last };
         let (keys, values) = rows();
         let (rows, base) = ((&keys, &values), p.first() + turn * TILE);
-        // Code of its own: of few positions, as most warps have, a lookup would be a notable part.
-        let state = if !T::NARROW && keys.paged() {
+        // Heads of 64 and 128 elements have code of its own for pages: of few positions, as most warps have, a lookup is a notable part.
+        let one_code = DIM != 64 && DIM != 128;
+        let state = if one_code || !T::NARROW && keys.paged() {
             sweep::<T, true, DIM, STEPS, CHUNKS>(p, rows, memory, head, base)
         } else {
             sweep::<T, false, DIM, STEPS, CHUNKS>(p, rows, memory, head, base)

@@ -18,9 +18,6 @@ pub mod philox;
 pub mod sample;
 pub mod top;
 
-#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-use definition::Sampling;
-
 /// What stands for no token: every logit is NaN, or none is allowed.
 pub const NONE: u32 = u32::MAX;
 

@@ -46,7 +46,8 @@ pub fn reference(x: &[f32], count: usize) -> Vec<(u32, f32)> {
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
     use super::super::{
-        NONE, Sampling,
+        NONE,
+        definition::Sampling,
         sample::frame::{Logits, Memory, best_of_all, reach},
     };
     use super::*;

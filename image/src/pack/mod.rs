@@ -1,7 +1,7 @@
 //! The pack: a library's texts for all architectures, and machine code made of them, in one file that a program embeds.
 //!
 //! ```text
-//! "WSPACK\0\x01"                       magic and version
+//! "WSPACK\0\x02"                       magic and version
 //! u32 bytes, u32 raw bytes, u32 crc   of the index, little-endian
 //! index                               JSON, in a zstd frame
 //! frames                              zstd, one behind the other
@@ -9,7 +9,8 @@
 //!
 //! The text of an architecture is its pieces in their order, and a module's those that belong to it. Pieces of one module
 //! for all architectures are in one frame, since they hardly differ; what several modules have in common is in another.
-//! Behind each frame of text is one with the line directives that were taken out of it:
+//! The line directives that were taken out of a frame of text are in a part of another frame, which has those of several: they are asked
+//! for when a defect is reported, and kernels of a family were made of the same lines.
 //!
 //! ```text
 //! places, then of each its bytes and the directive
@@ -31,13 +32,15 @@ mod write;
 pub use read::Pack;
 pub use write::{Effort, Machine, Text, write};
 
-const MAGIC: [u8; 8] = *b"WSPACK\0\x01";
+const MAGIC: [u8; 8] = *b"WSPACK\0\x02";
 
 /// What the file holds, but for the frames themselves.
 #[derive(Debug, Serialize, Deserialize)]
 struct Index {
     images: Vec<Image>,
     frames: Vec<Frame>,
+    /// Where the line directives of each frame of text are.
+    lines: Vec<Part>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     cubins: Vec<Cubins>,
 }
@@ -66,7 +69,7 @@ pub struct Image {
 /// Where a piece is.
 #[derive(Debug, Serialize, Deserialize)]
 struct Place {
-    /// The frame of its text; that of its lines is the next.
+    /// The frame of its text.
     frame: usize,
     /// Its bytes among the text.
     at: usize,
@@ -76,6 +79,14 @@ struct Place {
     /// The modules that it belongs to, if not to all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     modules: Option<BTreeSet<usize>>,
+}
+
+/// A part of a frame.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Part {
+    frame: usize,
+    at: usize,
+    bytes: usize,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -58,6 +58,12 @@ impl Pack {
         &self.index.images
     }
 
+    /// How many frames it has.
+    #[cfg(test)]
+    pub(super) fn frames(&self) -> usize {
+        self.index.frames.len()
+    }
+
     /// Machine code, in the order in which the build was asked for it.
     pub fn cubins(&self) -> &[Cubins] {
         &self.index.cubins
@@ -86,6 +92,7 @@ impl Pack {
         let mut out = String::new();
         let mut frames: HashMap<usize, String> = HashMap::new();
         let mut lines: HashMap<usize, Lines> = HashMap::new();
+        let mut frames_of_lines: HashMap<usize, Vec<u8>> = HashMap::new();
         for piece in image.pieces.iter().filter(belongs) {
             let frame = match (piece.frame, frames.entry(piece.frame)) {
                 (0, _) => self.common()?,
@@ -100,7 +107,7 @@ impl Pack {
             }
             let lines = match lines.entry(piece.frame) {
                 Entry::Occupied(lines) => lines.into_mut(),
-                Entry::Vacant(place) => place.insert(self.lines(piece.frame)?),
+                Entry::Vacant(place) => place.insert(self.lines(piece.frame, &mut frames_of_lines)?),
             };
             let merged = lines.merge(&mut out, text, piece.nth);
             merged.ok_or_else(|| damaged("its lines are not those of its text"))?;
@@ -131,9 +138,15 @@ impl Pack {
         text.map_err(|_| damaged(&format!("its frame {number} is no text")))
     }
 
-    fn lines(&self, frame: usize) -> Result<Lines, PackError> {
-        let bytes = self.frame(frame.saturating_add(1))?;
-        Lines::read(&bytes).ok_or_else(|| damaged("its lines cannot be read"))
+    /// The line directives of a frame of text; `unpacked` keeps the frames that were unpacked for others.
+    fn lines(&self, of: usize, unpacked: &mut HashMap<usize, Vec<u8>>) -> Result<Lines, PackError> {
+        let part = self.index.lines.get(of).ok_or_else(|| damaged("its lines are not there"))?;
+        let frame = match unpacked.entry(part.frame) {
+            Entry::Occupied(frame) => frame.into_mut(),
+            Entry::Vacant(place) => place.insert(self.frame(part.frame)?),
+        };
+        let bytes = frame.get(part.at..part.at.saturating_add(part.bytes));
+        bytes.and_then(Lines::read).ok_or_else(|| damaged("its lines cannot be read"))
     }
 }
 

@@ -115,8 +115,8 @@ fn a_pack_holds_what_its_index_says() {
     assert_eq!(crc32fast::hash(&json) as usize, word(16));
     let index: serde_json::Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(index["images"][1]["modules"], serde_json::json!([["k1"], ["k2"]]));
-    // What is common, and each of two kernels; text and lines.
-    assert_eq!(index["frames"].as_array().unwrap().len(), 6);
+    // What is common, and each of two kernels; then the lines of all.
+    assert_eq!(index["frames"].as_array().unwrap().len(), 4);
     let frame = |nth: usize| {
         let number = |key: &str| index["frames"][nth][key].as_u64().unwrap() as usize;
         let at = 20 + word(8) + number("at");
@@ -126,10 +126,30 @@ fn a_pack_holds_what_its_index_says() {
     };
     assert_eq!(String::from_utf8(frame(0)).unwrap(), ".version 7.4\n.target sm_75\n.version 7.4\n.target sm_80\n");
     let bare = body(2).replace("\t.loc\t1 2 1\n", "").replace("\t.loc\t1 2 2\n", "");
-    assert_eq!(String::from_utf8(frame(4)).unwrap(), bare.repeat(2));
+    assert_eq!(String::from_utf8(frame(2)).unwrap(), bare.repeat(2));
     // Two places, and in each of the two pieces two directives, behind three lines and one more.
     let records = [2, 3, 1, 0, 1].repeat(2);
-    assert_eq!(frame(5), [&[2, 11][..], b"\t.loc\t1 2 1", &[11], b"\t.loc\t1 2 2", &records].concat());
+    let lines = [&[2, 11][..], b"\t.loc\t1 2 1", &[11], b"\t.loc\t1 2 2", &records].concat();
+    let number = |key: &str| index["lines"][2][key].as_u64().unwrap() as usize;
+    assert_eq!((number("frame"), number("bytes")), (3, lines.len()));
+    assert_eq!(frame(3)[number("at")..], lines);
+}
+
+/// Lines of kernels that are too many for one frame are in several.
+#[test]
+fn lines_are_in_as_many_frames_as_they_need() {
+    let directives = [1, 2].map(|n| format!("\t.loc\t1 {n} 1 {}", "x".repeat(5 << 20)));
+    let [first, second] = &directives;
+    let long = |sm| Text { directives: vec![(5, first.as_str()), (10, second.as_str())], ..text(sm) };
+    let pack = Pack::read(write(&[long(75), long(80)], &[], Effort::Fast).unwrap().leak()).unwrap();
+    assert_eq!(pack.frames(), 3 + 2);
+    let image = &pack.images()[1];
+    for (module, directive) in directives.iter().enumerate() {
+        let text = pack.text(image, Some(module), true).unwrap();
+        assert_eq!(text.lines().filter(|l| *l == directive).count(), 1, "{module}");
+    }
+    let all = pack.text(image, None, true).unwrap();
+    assert!(directives.iter().all(|d| all.contains(d.as_str())));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Writing.
 
-use super::{Cubins, Frame, Image, Index, MAGIC, PackError, Piece, Place, write_number};
+use super::{Cubins, Frame, Image, Index, MAGIC, PackError, Part, Piece, Place, write_number};
 use std::collections::HashMap;
 
 /// What goes into a frame of text and the one behind it.
@@ -65,7 +65,7 @@ pub fn write(texts: &[Text<'_>], machine: &[Machine], effort: Effort) -> Result<
             let Some(group) = groups.get_mut(number) else { continue };
             let text = cut.bare.get(piece.bytes.clone()).unwrap_or_default();
             pieces.push(Place {
-                frame: 2 * number,
+                frame: number,
                 at: group.text.len(),
                 bytes: text.len(),
                 nth: group.pieces.len(),
@@ -79,8 +79,8 @@ pub fn write(texts: &[Text<'_>], machine: &[Machine], effort: Effort) -> Result<
     let mut frames = Frames { list: Vec::new(), data: Vec::new(), effort };
     for group in &groups {
         frames.push(group.text.as_bytes())?;
-        frames.push(&group.lines())?;
     }
+    let lines = frames.push_parts(groups.iter().map(Group::lines))?;
     let mut cubins = Vec::new();
     for Machine { target, sm, cubins: code } in machine {
         let of = texts.iter().find(|text| text.sm == *sm);
@@ -90,7 +90,7 @@ pub fn write(texts: &[Text<'_>], machine: &[Machine], effort: Effort) -> Result<
         let code = code.iter().map(|cubin| frames.push(cubin)).collect::<Result<_, _>>()?;
         cubins.push(Cubins { target: target.clone(), sm: *sm, frames: code });
     }
-    file(&Index { images, frames: frames.list, cubins }, &frames.data, effort)
+    file(&Index { images, frames: frames.list, lines, cubins }, &frames.data, effort)
 }
 
 /// The frames so far, one behind the other.
@@ -100,7 +100,25 @@ struct Frames {
     effort: Effort,
 }
 
+/// Bytes of a frame of several parts, about.
+const TOGETHER: usize = 8 << 20;
+
 impl Frames {
+    /// Adds frames of several parts each; where the parts are.
+    fn push_parts(&mut self, parts: impl Iterator<Item = Vec<u8>>) -> Result<Vec<Part>, PackError> {
+        let (mut places, mut together) = (Vec::new(), Vec::new());
+        for part in parts {
+            if !together.is_empty() && together.len() + part.len() > TOGETHER {
+                self.push(&together)?;
+                together.clear();
+            }
+            places.push(Part { frame: self.list.len(), at: together.len(), bytes: part.len() });
+            together.extend(part);
+        }
+        self.push(&together)?;
+        Ok(places)
+    }
+
     /// Adds one with this content; its number.
     fn push(&mut self, content: &[u8]) -> Result<usize, PackError> {
         let compressed = compress(content, self.effort)?;
