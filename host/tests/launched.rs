@@ -42,7 +42,7 @@ const OTHERS: [(&str, &str); 17] = [
     ("repetition_penalty", SAMPLING),
 ];
 
-/// The kernels of a prompt, of a step, and of a step that is looked into.
+/// The kernels of a prompt, of a step and its probabilities, and of a step that is looked into.
 fn launched(model: &Model, kv: KvType, options: DecoderOptions) -> BTreeSet<&'static str> {
     let mut decoder = Decoder::new(model, DecoderOptions { mode: Mode::Eager, ..options }).unwrap();
     let mut sequence = Sequence::new(model, SequenceOptions { kv, ..Default::default() }).unwrap();
@@ -50,6 +50,7 @@ fn launched(model: &Model, kv: KvType, options: DecoderOptions) -> BTreeSet<&'st
         .profile(|decoder| {
             let token = decoder.prefill(&mut sequence, &[7; 13])?;
             decoder.step(&mut [Feed { sequence: &mut sequence, token }])?;
+            decoder.logprobs(0, 3, &[token])?;
             decoder.feed_with_hidden(&mut sequence, token)?;
             Ok(())
         })

@@ -135,7 +135,7 @@ impl<const DIM: usize, const NEXT: usize> Copies for Halves<DIM, NEXT> {
     unsafe fn begin((keys, values): (&Rows, &Rows), base: u32, left: i32) -> Self {
         let (r, e) = (thread::idx_x() as usize / Self::LANES, thread::idx_x() as usize % Self::LANES);
         let own = (r * DIM * 2 + 16 * e) as u64;
-        let mut copies = Halves { keys: keys.row(base) + own, values: values.row(base) + own };
+        let mut copies = Halves { keys: keys.row::<f16>(base) + own, values: values.row::<f16>(base) + own };
         if left > 0 {
             copies.start(Self::ring().stage(left as usize / (8 * NEXT)), left);
         }
@@ -305,8 +305,8 @@ impl<const DIM: usize, const NEXT: usize> Copies for Codes<DIM, NEXT> {
         if left > 0 {
             if thread::idx_x() == 0 {
                 let (end, ends) = (base + left as u32, Self::ends());
-                ends.set(0, keys.row(end));
-                ends.set(1, values.row(end));
+                ends.set(0, keys.row::<Q8>(end));
+                ends.set(1, values.row::<Q8>(end));
                 ends.set(2, keys.scales + 4 * end as u64);
                 ends.set(3, values.scales + 4 * end as u64);
             }

@@ -81,7 +81,7 @@ pub unsafe fn sweep<T: Cached, const LANES: usize, const QW: usize>(
         for u in 0..UNROLL {
             t[u] = base + (u * 32 / LANES) as u32 + row;
             // Positions past the end repeat the last one, with weight 0.
-            index[u] = keys.index(if t[u] < to { t[u] } else { to - 1 });
+            index[u] = keys.index::<T>(if t[u] < to { t[u] } else { to - 1 });
         }
         let raw_keys = [T::load8(keys.at(index[0]) + offset), T::load8(keys.at(index[1]) + offset)];
         let raw_values = [T::load8(values.at(index[0]) + offset), T::load8(values.at(index[1]) + offset)];

@@ -369,7 +369,7 @@ unsafe fn sweep<T: Cached, const PAGED: bool, const DIM: usize, const STEPS: usi
     loop {
         // A tile is a group of positions, whose rows follow one another. Those past the end repeat the last one, with weight 0, which
         // those before the first have, too.
-        let index = if PAGED { keys.index(base) } else { base };
+        let index = if PAGED { keys.index::<T>(base) } else { base };
         let place =
             |offset: u32| if PAGED { index + offset.min(p.to - 1 - base) } else { (base + offset).min(p.to - 1) };
         let row_of = |rows: &Rows, offset: u32| rows.data + place(offset) as u64 * (DIM as u64 * T::BYTES);

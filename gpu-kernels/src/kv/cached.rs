@@ -241,8 +241,8 @@ impl Rows {
     /// # Safety
     /// The position is within the cache.
     #[inline(always)]
-    pub unsafe fn index(&self, position: u32) -> u32 {
-        if !self.paged() {
+    pub unsafe fn index<T: Cached>(&self, position: u32) -> u32 {
+        if T::NARROW || !self.paged() {
             return position;
         }
         // SAFETY: the caller's promise.
@@ -261,9 +261,9 @@ impl Rows {
     /// # Safety
     /// The position is within the cache.
     #[inline(always)]
-    pub unsafe fn row(&self, position: u32) -> u64 {
+    pub unsafe fn row<T: Cached>(&self, position: u32) -> u64 {
         // SAFETY: the caller's promise.
-        self.at(unsafe { self.index(position) })
+        self.at(unsafe { self.index::<T>(position) })
     }
 
     /// The scale of the row of an [index](Self::index); 1 where rows have none.
@@ -282,7 +282,7 @@ impl Rows {
 /// All lanes of the warp make this call.
 #[device]
 pub unsafe fn store_row<T: Cached, const N: usize>(rows: &Rows, position: u32, head_dim: usize, head: &Held<N>) {
-    let (mut scale, index) = (1.0, rows.index(position));
+    let (mut scale, index) = (1.0, rows.index::<T>(position));
     if T::SCALED {
         let mut largest = 0;
         static_for!(j in 0..N => {

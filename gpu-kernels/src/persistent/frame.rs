@@ -364,11 +364,9 @@ impl Arguments {
         let rows = if thread_index() % 2 == 0 { keys } else { values };
         let within = (thread_index() / 2 * LINE) as u64;
         let to = (from + part).min(c.position + 1);
-        // In pages only the first rows follow one another.
-        let to = if rows.paged() { to.min((from / GROUP + 1) * GROUP) } else { to };
         if from < to && within < (to - from) as u64 * rows.bytes {
             // SAFETY: within the column's cache: a hint.
-            unsafe { mem::prefetch_l2((rows.row(from) + within) as *const u32) };
+            unsafe { mem::prefetch_l2((rows.row::<T>(from) + within) as *const u32) };
         }
     }
 }
