@@ -16,7 +16,7 @@
 //! weights to a relative 2^-22, or 2^-40 of the one that they are relative to. The rest of a result's error is that of sums in
 //! f32, which a product of tensor cores cuts off where others round: [`step`](super::step) has the bound.
 
-use super::step::memory::{Memory, WARPS};
+use super::step::memory::{FROM, Memory, WARPS};
 use crate::{
     head::{Held, magnitude},
     kv::cached::{Cached, Rows},
@@ -416,8 +416,18 @@ unsafe fn sweep<T: Cached, const PAGED: bool, const DIM: usize, const STEPS: usi
             let of = &sums[i / 2];
             let score = (of[i % 2] + of[i % 2 + 2]) * scale;
             let score = if T::SCALED { score * keys.scale::<T>(place(own[i])) } else { score };
-            scores[i] =
-                if base.wrapping_sub(p.from).wrapping_add(own[i]) < p.to - p.from { score } else { f32::NEG_INFINITY };
+            // The part may begin within its first tile.
+            let (place, end) = if T::NARROW { (base, p.to) } else { (base.wrapping_sub(p.from), p.to - p.from) };
+            scores[i] = if place.wrapping_add(own[i]) < end { score } else { f32::NEG_INFINITY };
+        }
+        if T::NARROW && base == first {
+            // Asked for again: where layers are one launch, no register is left for it.
+            let from = memory.ticket.get(FROM);
+            for i in 0..4 {
+                scores[i] = if base + own[i] < from { f32::NEG_INFINITY } else { scores[i] };
+            }
+        }
+        for i in 0..4 {
             most = math::max(most, scores[i]);
         }
         // A head's scores are spread over four lanes.

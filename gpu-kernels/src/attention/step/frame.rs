@@ -5,7 +5,7 @@ pub use super::memory::Memory;
 use super::{
     super::{plain, tiles},
     Column, Layer, THREADS,
-    memory::WARPS,
+    memory::{FROM, WARPS},
     partial::{by_fours, weigh, weighted},
     parts, positions, split_shift,
     stage::stage,
@@ -131,7 +131,7 @@ pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
         let newest = length - before <= part;
         if thread == 0 {
             ticket.set(1, parts(length, spot.splits()).0);
-            ticket.set(2, (start + before).max(lowest));
+            ticket.set(FROM, (start + before).max(lowest));
             ticket.set(3, if newest { c.position + 1 } else { start + before + part });
         }
         stage::<T>(&a, &spot, c.position, &memory, (tensor, newest));
@@ -153,7 +153,7 @@ pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
         };
         // SAFETY: the column is there.
         let rows = || unsafe { Spot::of(&a, role, group).rows::<T>(&a) };
-        let range = (ticket.get(2), ticket.get(3));
+        let range = (ticket.get(FROM), ticket.get(3));
         if tensor {
             tiles::part::<T>((dim, group), range, rows, &memory, put);
         } else {

@@ -8,6 +8,9 @@ pub const WARPS: usize = THREADS as usize / 32;
 /// Most queries of a warp without tensor cores.
 pub const QUERIES: usize = 4;
 
+/// Where the ticket has the first position of the block's part.
+pub const FROM: usize = 2;
+
 /// Elements of each array.
 const VALUES: usize = WARPS * QUERIES * 256;
 const QUERY_WORDS: usize = 16 * 128;
