@@ -206,7 +206,7 @@ impl Sequence {
         let wrong = guesses.len() - right;
         let length = self.len().checked_sub(wrong).ok_or(DecodeError::Rollback { to: 0, length: self.len() })?;
         self.rollback(length)?;
-        Ok(right + 1)
+        Ok((right + 1).min(predicted.len()))
     }
 
     /// Changes how many positions the cache has room for and keeps what is cached.
