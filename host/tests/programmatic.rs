@@ -217,6 +217,6 @@ fn every_kernel_that_reads_of_launches_before_waits_for_them() {
         }
         assert!(before.contains("griddepcontrol.launch_dependents;"), "{}", kernel.name);
     }
-    // 18 formats twice, 20 products with codes of one column and 16 of many, 6 that write codes, 3 attentions for steps and 3 for prompts, 3 stores, and two.
-    assert_eq!(waiting, 36 + 20 + 16 + 6 + 3 + 3 + 3 + 2);
+    // 18 formats twice, 20 products with codes of one column and 20 of many, 6 that write codes, 3 attentions for steps and 3 for prompts, 3 stores, and two.
+    assert_eq!(waiting, 36 + 20 + 20 + 6 + 3 + 3 + 3 + 2);
 }
