@@ -314,13 +314,16 @@ impl<'a> Engine<'a> {
                 self.metrics.drafted_tokens.inc_by(fed.len() as u64 - 1);
                 self.metrics.accepted_tokens.inc_by(own.len() as u64 - 1);
             }
-            if let Some(reason) = self.deliver(place, own, first)? {
-                ended.push((place, reason));
+            if let Some(end) = self.deliver(place, own, first).transpose() {
+                ended.push((place, end));
             }
         }
-        for (place, reason) in ended.into_iter().rev() {
+        for (place, end) in ended.into_iter().rev() {
             let Active { job, .. } = self.active.remove(place);
-            self.done(job, reason);
+            match end {
+                Ok(reason) => self.done(job, reason),
+                Err(error) => self.failed(job, error)?,
+            }
         }
         Ok(())
     }

@@ -374,6 +374,17 @@ pub unsafe fn sample(
     frame::sample(logits.buffer(), params.buffer(), columns.buffer(), y, n, stride);
 }
 
+/// Rows of `n` logits, of which all [`weight`]s may be added up.
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) fn check_logits(
+    m: &'static KernelMeta,
+    logits: &DeviceSlice<f32>,
+    (columns, n, stride): (usize, u32, u32),
+) -> Result<(), ContractError> {
+    contract::within(m, "n", n, 1u32, ((1u32 << 24) - 1, "the weights of more tokens do not add up in 64 bits"))?;
+    check_rows(m, "logits", logits, (columns, n, stride))
+}
+
 #[cfg(not(target_arch = "nvptx64"))]
 impl Contract for Sample<'_> {
     fn geometry(&self) -> Geometry {
@@ -382,14 +393,7 @@ impl Contract for Sample<'_> {
     fn check(&self) -> Result<(), ContractError> {
         let (m, columns) = (Self::META, self.columns.len());
         state::check_columns(m, self.columns)?;
-        contract::within(
-            m,
-            "n",
-            self.n,
-            1u32,
-            ((1u32 << 24) - 1, "the weights of more tokens do not add up in 64 bits"),
-        )?;
-        check_rows(m, "logits", self.logits, (columns, self.n, self.stride))?;
+        check_logits(m, self.logits, (columns, self.n, self.stride))?;
         contract::exactly(m, "params", self.params.len(), (columns, "columns"))?;
         contract::at_least(m, "y", self.y.len(), (columns, "columns"))
     }

@@ -13,7 +13,7 @@
 //! A block takes a column. The threshold is found digit by digit, as for [`sample`](super::sample).
 
 #[cfg(not(target_arch = "nvptx64"))]
-use super::argmax::check_rows;
+use super::sample::check_logits;
 use warpsmith_device::prelude::*;
 
 pub use super::definition::weight;
@@ -171,14 +171,7 @@ impl Contract for Top<'_> {
         let (m, columns) = (Self::META, self.sums.len());
         contract::within(m, "sums", columns, 1u32, (Geometry::MAX_GRID[0], "blocks of a grid"))?;
         contract::within(m, "count", self.count, 1u32, MOST)?;
-        contract::within(
-            m,
-            "n",
-            self.n,
-            1u32,
-            ((1u32 << 24) - 1, "the weights of more tokens do not add up in 64 bits"),
-        )?;
-        check_rows(m, "logits", self.logits, (columns, self.n, self.stride))?;
+        check_logits(m, self.logits, (columns, self.n, self.stride))?;
         let places = columns as u64 * u64::from(self.count);
         contract::at_least(m, "tokens", self.tokens.len(), (places, "columns * count"))?;
         contract::at_least(m, "values", self.values.len(), (places, "columns * count"))

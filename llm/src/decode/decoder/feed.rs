@@ -1,10 +1,10 @@
 //! Tokens that are appended: to several sequences in a step, or the prompt of one.
 
-use super::Decoder;
+use super::{Decoder, Part, Predict};
+use crate::decode::DecodeError;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
 use crate::decode::step::Counted;
-use crate::decode::{DecodeError, KvType};
 use gpu_kernels::sampling::NONE;
 use gpu_kernels::state::Column;
 
@@ -28,48 +28,19 @@ pub struct Hidden {
 }
 
 impl Decoder {
-    /// Appends one token to each of the sequences, in one step, and gives the tokens that follow, in the same order.
+    /// Appends one token to each of the sequences, in one step, and gives the tokens that follow, in the same order: a
+    /// [mixed step](Self::step_mixed) of as many sequences as a batch has.
     pub fn step(&mut self, feeds: &mut [Feed<'_>]) -> Result<&[u32], DecodeError> {
         self.check_batch(feeds.len())?;
-        let Some(first) = feeds.first() else { return Ok(&[]) };
-        let kv = first.sequence.kv_type();
-        let mut longest = 0;
-        for feed in feeds.iter() {
-            self.check_sequence(feed.sequence, kv)?;
-            feed.sequence.check(&[feed.token])?;
-            longest = longest.max(feed.sequence.len() + 1);
-        }
-        self.prepare_positions(longest)?;
-        let (batch, recipe) = (feeds.len(), self.recipe(false));
-        let reserved = feeds.iter_mut().try_for_each(|feed| feed.sequence.reserve(1));
-        let result = reserved.and_then(|()| self.try_step(feeds, kv));
-        self.settle(&result);
-        if result.is_err() {
-            feeds.iter_mut().for_each(|feed| feed.sequence.unreserve());
-        }
-        result?;
-        for (feed, &next) in feeds.iter_mut().zip(&self.tokens) {
-            feed.sequence.advance(&[feed.token], recipe, Some(next));
-        }
-        self.logits = 0..batch;
-        Ok(&self.tokens)
-    }
-
-    fn try_step(&mut self, feeds: &mut [Feed<'_>], kv: KvType) -> Result<(), DecodeError> {
-        let columns: Vec<Column> = feeds.iter().map(|feed| feed.sequence.column(feed.token, 0)).collect();
-        self.samplers.clear();
-        for (i, feed) in feeds.iter_mut().enumerate() {
-            let parameters = feed.sequence.parameters(&[feed.token], &self.stream)?;
-            self.samplers.set(i, parameters);
-        }
-        self.samplers.write(&self.stream)?;
-        let pages = self.options.persistent && feeds.iter().any(|feed| feed.sequence.pool().is_some());
-        let planned = self.planned(Shape { pages, ..Shape::decode(feeds.len(), kv) });
-        self.stage_columns(planned.0, &columns, columns.len())?;
-        // SAFETY: each column and sampler leads to what its sequence owns. The feeds borrow the sequences, each once, until
-        // the step has ended: `finish` waits for it, and on every error `settle` does.
-        unsafe { self.launch(planned) }?;
-        self.finish(0..feeds.len(), |i| feeds.get(i).map_or((0, i), |f| (f.sequence.len(), i)))
+        let mut parts: Vec<Part<'_>> = feeds
+            .iter_mut()
+            .map(|Feed { sequence, token }| Part {
+                sequence,
+                tokens: std::slice::from_ref(token),
+                predict: Predict::Next,
+            })
+            .collect();
+        self.step_mixed(&mut parts)
     }
 
     /// Appends the tokens of a prompt, up to [`Decoder::chunk`] at once, and gives the token that follows. A prompt of one token is a
@@ -144,7 +115,7 @@ impl Decoder {
             self.samplers.set(0, parameters);
             self.samplers.write(&self.stream)?;
             self.stage_columns(planned.0, &columns, shape.logits)?;
-            // SAFETY: as in `try_step`; `sequence` is borrowed until the prompt has been computed.
+            // SAFETY: as in `try_mixed`; `sequence` is borrowed until the prompt has been computed.
             unsafe { self.launch(planned) }?;
             place = planned.0.logits.saturating_sub(1);
             if let Some(each) = &mut each {
@@ -164,9 +135,12 @@ impl Decoder {
         self.check_sequence(sequence, sequence.kv_type())?;
         sequence.check(&[token])?;
         self.prepare_positions(sequence.len() + 1)?;
-        sequence.reserve(1)?;
-        let result = self.try_hidden(sequence, token);
+        let reserved = sequence.reserve(1);
+        let result = reserved.and_then(|()| self.try_hidden(sequence, token));
         self.settle(&result);
+        if result.is_err() {
+            sequence.unreserve();
+        }
         let states = result?;
         let next = self.tokens.first().copied().ok_or(DecodeError::NoLogits)?;
         sequence.advance(&[token], self.recipe(false), Some(next));
@@ -179,7 +153,7 @@ impl Decoder {
         self.samplers.clear();
         self.samplers.set(0, parameters);
         self.samplers.write(&self.stream)?;
-        let shape = Shape { pages: sequence.pool().is_some(), ..Shape::decode(1, sequence.kv_type()) };
+        let shape = Shape { pages: self.pages([&*sequence]), ..Shape::decode(1, sequence.kv_type()) };
         self.stage_columns(shape, &[sequence.column(token, 0)], 1)?;
         let layers = self.model.config().layers;
         let mut states = Vec::with_capacity(layers + 2);

@@ -100,8 +100,7 @@ impl Decoder {
         // Each a token: the launches of a decoding step, which are fewer.
         let decodes = tokens == parts.len() && predicted == tokens && tokens <= self.options.batch;
         let shape = if decodes { Shape::decode(tokens, kv) } else { Shape::mixed(tokens, kv, predicted) };
-        let pages = self.options.persistent && parts.iter().any(|part| part.sequence.pool().is_some());
-        let shape = Shape { pages, ..shape };
+        let shape = Shape { pages: self.pages(parts.iter().map(|part| &*part.sequence)), ..shape };
         let reserved = parts.iter_mut().try_for_each(|part| part.sequence.reserve(part.tokens.len()));
         let result = reserved.and_then(|()| self.try_mixed(parts, shape));
         self.settle(&result);

@@ -227,7 +227,7 @@ impl Decoder {
         self.samplers.clear();
         self.samplers.set(0, parameters);
         self.samplers.write(&self.stream)?;
-        let shape = Shape { pages: sequence.pool().is_some(), ..Shape::decode(1, kv) };
+        let shape = Shape { pages: self.pages([&*sequence]), ..Shape::decode(1, kv) };
         self.stage_columns(shape, &[sequence.column(0, position - length)], 1)?;
         self.stream.synchronize()?;
         self.list(shape)
@@ -338,14 +338,24 @@ impl Decoder {
     /// After a failure, what was queued must have ended before the caller may touch the sequences again.
     fn settle<T>(&mut self, result: &Result<T, DecodeError>) {
         if result.is_err() {
-            self.forget_logits();
-            self.samplers.forget();
-            let settled = self.stream.synchronize().and_then(|()| self.buffers.restore(&self.stream));
-            if let Err(error) = settled {
-                // The caller gets the first error; this one is most likely its echo.
-                tracing::debug!(%error, "waiting after a failed step failed too");
-            }
+            self.recover();
         }
+    }
+
+    /// Waits for what was queued, and forgets what it did.
+    fn recover(&mut self) {
+        self.forget_logits();
+        self.samplers.forget();
+        let settled = self.stream.synchronize().and_then(|()| self.buffers.restore(&self.stream));
+        if let Err(error) = settled {
+            // The caller gets the first error; this one is most likely its echo.
+            tracing::debug!(%error, "waiting after a failed step failed too");
+        }
+    }
+
+    /// Whether a step has to do without launches of several layers, as one of its sequences is in pages.
+    fn pages<'s>(&self, sequences: impl IntoIterator<Item = &'s Sequence>) -> bool {
+        self.options.persistent && sequences.into_iter().any(|sequence| sequence.pool().is_some())
     }
 }
 

@@ -43,8 +43,13 @@ impl Decoder {
         let pinned = || self.model.device().pinned(self.most_logits());
         let read = [pinned()?, pinned()?];
         let mut pipeline = Pipeline { decoder: self, feeds, parameters, read, ahead: 0, launched: 0, most: usize::MAX };
-        pipeline.launch()?;
-        Ok(pipeline)
+        match pipeline.launch() {
+            Ok(()) => Ok(pipeline),
+            Err(error) => {
+                pipeline.stop();
+                Err(error)
+            }
+        }
     }
 }
 
@@ -82,14 +87,6 @@ impl Pipeline<'_> {
 
     /// Launches the step behind those that run.
     fn launch(&mut self) -> Result<(), DecodeError> {
-        let result = self.try_launch();
-        if result.is_err() {
-            self.stop();
-        }
-        result
-    }
-
-    fn try_launch(&mut self) -> Result<(), DecodeError> {
         let Pipeline { decoder, feeds, parameters, ahead, .. } = self;
         let longest = feeds.iter().map(|f| f.sequence.len() + *ahead + 1).max().unwrap_or(0);
         // Tables of positions are replaced by longer ones, which the steps that run must not lose.
@@ -109,7 +106,7 @@ impl Pipeline<'_> {
         }
         decoder.samplers.write(&decoder.stream)?;
         let kv = feeds.first().map(|feed| feed.sequence.kv_type()).unwrap_or_default();
-        let pages = decoder.options.persistent && feeds.iter().any(|feed| feed.sequence.pool().is_some());
+        let pages = decoder.pages(feeds.iter().map(|feed| &*feed.sequence));
         let planned = decoder.planned(Shape { pages, ..Shape::decode(feeds.len(), kv) });
         decoder.stage_columns(planned.0, &columns, columns.len())?;
         // SAFETY: each column and sampler leads to what its sequence owns. The feeds borrow the sequences, each once, for as long as
@@ -138,14 +135,8 @@ impl Pipeline<'_> {
 
     /// Waits for what runs, and forgets it.
     fn stop(&mut self) {
-        if let Err(error) =
-            self.decoder.stream.synchronize().and_then(|()| self.decoder.buffers.restore(&self.decoder.stream))
-        {
-            tracing::debug!(%error, "waiting for the steps of a pipeline failed");
-        }
+        self.decoder.recover();
         self.ahead = 0;
-        self.decoder.samplers.forget();
-        self.decoder.forget_logits();
         self.feeds.iter_mut().for_each(|feed| feed.sequence.unreserve());
     }
 }
