@@ -166,16 +166,19 @@ impl Args {
     /// All lanes of the block's first warp make this call.
     #[inline(always)]
     pub(super) unsafe fn finish<const RARE: bool>(&self, place: Place, block_rows: u32, product: impl Fn(u32) -> f32) {
+        let outputs = block_rows >> self.epilogue.shift();
         // SAFETY: the caller's promise.
-        unsafe { self.finish_with::<RARE>(place, block_rows, self.root(place.column as usize), product) }
+        unsafe { self.finish_with::<RARE>(place, block_rows, outputs, self.root(place.column as usize), product) }
     }
 
-    /// As [`finish`](Self::finish), in any warp, for a column whose [`root`](Self::root) is known.
+    /// As [`finish`](Self::finish), in any warp, for a column whose [`root`](Self::root) is known. `outputs`: those of `block_rows`
+    /// rows of weights, which a caller may know better than they tell.
     #[inline(always)]
     pub(super) unsafe fn finish_with<const RARE: bool>(
         &self,
         place: Place,
         block_rows: u32,
+        outputs: u32,
         root: f32,
         product: impl Fn(u32) -> f32,
     ) {
@@ -183,7 +186,6 @@ impl Args {
         // SAFETY: the caller's promise: all lanes are here, and rows below `rows` are outputs.
         unsafe {
             let (lane, column, shift) = (place.thread, place.column as usize, epilogue.shift());
-            let outputs = block_rows >> shift;
             // A power of two.
             let of = (lane << shift) & (block_rows - 1);
             let mut output = product(of) * root;

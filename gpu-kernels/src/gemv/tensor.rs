@@ -391,7 +391,7 @@ mod frame {
                 let root = a.root(place(0).column as usize);
                 let mut group = 0;
                 while group < super::ROWS / rows && place(group).block * BLOCK_ROWS < a.rows {
-                    a.finish_with::<true>(place(group), rows, root, |i| {
+                    a.finish_with::<true>(place(group), rows, BLOCK_ROWS, root, |i| {
                         let row = if shift == 0 {
                             group * rows + i
                         } else {
