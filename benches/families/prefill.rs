@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use gpu_kernels::attention::prefill::QueryTile;
 use gpu_kernels::layer::Layer;
 use gpu_kernels::state::Column;
 use gpu_kernels::{attention, cases};
@@ -83,16 +84,19 @@ fn runs(bench: &Bench, count: u32) -> Result<Vec<Run>, Failed> {
                 column.with_scales(scales.address(), scales.address())
             };
             let columns = stream.upload(&(0..count).map(place).collect::<Vec<_>>())?;
+            let tiles = QueryTile::cut(0, count, count - 1, HEAD_DIM).collect::<Vec<_>>();
+            let tiles = stream.upload(&tiles)?;
             let (y, x) = (stream.zeros::<f32>((count * row) as usize)?, x.clone());
             Run::launches(
                 // The caches are known by address alone, and have to live.
-                (qkv.clone(), columns, y, (k, v, scales)),
-                move |(qkv, columns, y, _), on, _| {
-                    let attend = attention::$Attend { qkv: &***qkv, columns, y, count, stride, y_stride, layer };
+                (qkv.clone(), columns, tiles, y, (k, v, scales)),
+                move |(qkv, columns, tiles, y, _), on, _| {
+                    let qkv = &***qkv;
+                    let attend = attention::$Attend { qkv, columns, tiles, y, count, stride, y_stride, layer };
                     // SAFETY: the caches live as long as this closure, and with it the graph; nobody writes them.
                     unsafe { on.launch_unchecked(attend) }
                 },
-                move |(_, _, y, _), stream| {
+                move |(_, _, _, y, _), stream| {
                     let all = stream.read(y)?;
                     let some = compared(count).flat_map(|c| &all[(c * row) as usize..][..row as usize]).copied();
                     let want = reference(&x, &keys, &values, count);

@@ -8,7 +8,7 @@
 //! diagonal and at a window's edge are masked.
 
 use super::{
-    prefill::{frame::Args, rows},
+    prefill::{QueryTile, frame::Args},
     staged::{Copies, SLACK, SMALLER, Staged, Tile, row_bytes, share},
 };
 use crate::{
@@ -51,26 +51,28 @@ unsafe fn attend<
 ) {
     let (lane, (g, t)) = (lane(), (lane() / 4, lane() % 4));
     let head = block::idx_y();
-    let first_row = block::idx_x() * rows(DIM as u32);
-    let c = a.columns.at(first_row as usize);
+    let tile = a.tile();
+    if tile.count == 0 {
+        return;
+    }
+    let c = a.columns.at(tile.column(0) as usize);
     let (k, v) = Rows::of::<T>(&c, a.layer.index, a.layer.kv_heads, head / a.layer.group(), DIM as u32);
 
-    // What any row of the block attends to; positions are consecutive.
-    let last = if a.count - first_row < rows(DIM as u32) { a.count - 1 } else { first_row + rows(DIM as u32) - 1 };
+    // What any row of the block attends to; positions are consecutive. Tiles of keys begin at multiples of their size, so that a row
+    // meets the same ones in any block.
     let limit = if c.capacity < a.layer.context { c.capacity } else { a.layer.context };
-    let limit = if c.pages.is_null() { limit } else { 0 };
-    let end = a.columns.at(last as usize).position;
-    let end = if end < limit { end + 1 } else { limit };
-    let base = a.layer.window_start(c.position);
+    let end = c.position + tile.count;
+    let end = if end < limit { end } else { limit };
+    let from = a.layer.window_start(c.position);
+    let base = from - from % (8 * NEXT as u32);
     let mut left = if base < end { (end - base) as i32 } else { 0 };
-    let mut copies = T::Copies::<DIM, NEXT>::begin((&k, &v), base, left);
+    let mut copies = T::Copies::<DIM, NEXT>::begin((&k, &v), (from, end), left);
 
     let first_of_warp = warp_index() as u32 * 16 * TILES as u32;
-    let row = first_row + first_of_warp + g as u32;
     // From the end of all to the warp's first position, and how far back a position attends. A warp without a column has
     // nothing to attend to.
     let lowest = (c.position + first_of_warp) as i32 - end as i32;
-    let lowest = if first_row + first_of_warp < a.count { lowest } else { i32::MIN };
+    let lowest = if first_of_warp < tile.count { lowest } else { i32::MIN };
     // In shared memory, as registers are short.
     let held = shared_array!(PREFILL_LOWEST: [i32; 4]);
     if lane == 0 {
@@ -79,14 +81,14 @@ unsafe fn attend<
     sync::warp(warp::FULL);
     let reach = if a.layer.window == 0 || a.layer.window > i32::MAX as u32 { i32::MAX } else { a.layer.window as i32 };
 
-    let q = queries::<STEPS, TILES>(a, row, head as usize * DIM + 2 * t);
+    let q = queries::<STEPS, TILES>(a, tile, first_of_warp + g as u32, head as usize * DIM + 2 * t);
 
     let scale = const { share(DIM) };
     // What weights are relative to, times `scale`, and sums of weights; rows `g` and `g + 8` of each tile.
     let (mut largest, mut sums) = ([[f32::MIN; 2]; TILES], [[0.0f32; 2]; TILES]);
     let mut out = [[[0.0f32; 4]; OUTS]; TILES];
     while left > 0 {
-        let tile = copies.acquire(left);
+        let keys = copies.acquire(left);
         // From the tile's first position to the warp's. The same in every lane.
         let warp = unroll::opaque(thread::idx_x() as usize) / 32;
         let ahead = held.get(warp) + left;
@@ -94,11 +96,11 @@ unsafe fn attend<
         let lane = unroll::opaque(thread::idx_x() as usize) % 32;
         let (g, t) = (lane / 4, lane % 4);
         if ahead + 16 * TILES as i32 > 0 && ahead - (8 * NEXT as i32 - 1) < reach {
-            let mut scores = multiply_keys::<T, DIM, STEPS, TILES, NEXT>(tile, &q, lane);
+            let mut scores = multiply_keys::<T, DIM, STEPS, TILES, NEXT>(keys, &q, lane);
             if ahead < 8 * NEXT as i32 - 1 || ahead + 16 * TILES as i32 > reach {
                 mask(&mut scores, ahead + g as i32 - 2 * t as i32, reach);
             }
-            let lift = tile.lift();
+            let lift = keys.lift();
             let (mut new, mut grown) = ([[f32::MIN; 2]; TILES], false);
             for m in 0..TILES {
                 for half in 0..2 {
@@ -113,12 +115,12 @@ unsafe fn attend<
             if warp::any(warp::FULL, grown) {
                 rescale(&mut largest, &new, &mut sums, &mut out);
             }
-            add_values::<T, DIM, OUTS, TILES, NEXT>(tile, lane, &scores, &largest, &mut sums, &mut out);
+            add_values::<T, DIM, OUTS, TILES, NEXT>(keys, lane, &scores, &largest, &mut sums, &mut out);
         }
         left -= 8 * NEXT as i32;
     }
 
-    store::<T, DIM, OUTS, TILES>(a, (first_row, head as usize), &sums, &out);
+    store::<T, DIM, OUTS, TILES>(a, head as usize, &sums, &out);
 }
 
 /// The scores of a tile of keys.
@@ -195,19 +197,20 @@ unsafe fn add_values<T: Cached, const DIM: usize, const OUTS: usize, const TILES
     }
 }
 
-/// Queries as fragments: each tile's rows `g` and `g + 8`, of which `row` is the first; `first` is a row's first element.
+/// Queries as fragments: rows `g` and `g + 8` of each 16, of which `row` is the first; `first` is a row's first element.
 #[device]
 unsafe fn queries<const STEPS: usize, const TILES: usize>(
     a: &Args,
+    tile: QueryTile,
     row: u32,
     first: usize,
 ) -> [[[u32; 4]; STEPS]; TILES] {
     let mut q = [[[0u32; 4]; STEPS]; TILES];
     for m in 0..TILES {
         for half in 0..2 {
-            let r = row as usize + 16 * m + 8 * half;
-            if r < a.count as usize {
-                let at = r * a.stride as usize + first;
+            let i = row + 16 * m as u32 + 8 * half as u32;
+            if i < tile.count {
+                let at = tile.column(i) as usize * a.stride as usize + first;
                 for s in 0..STEPS {
                     let (low, high) = (a.qkv.load2(at + 16 * s).0, a.qkv.load2(at + 16 * s + 8).0);
                     q[m][s][half] = pack_f16x2(low[0], low[1]);
@@ -248,6 +251,8 @@ unsafe fn rescale<const OUTS: usize, const TILES: usize>(
             let most = math::max(largest[m][half], new[m][half]);
             let most = math::max(most, warp::shuffle_xor(warp::FULL, most, 1));
             let most = math::max(most, warp::shuffle_xor(warp::FULL, most, 2));
+            // Others' rows change nothing here.
+            let most = if most > largest[m][half] + SLACK as f32 { most } else { largest[m][half] };
             // In two steps: scales may fall by more powers of two than f32 has below 1, and weights not.
             let root = math::exp2_approx_ftz(0.5 * (largest[m][half] - most));
             let shrink = root * root;
@@ -265,22 +270,23 @@ unsafe fn rescale<const OUTS: usize, const TILES: usize>(
 #[device]
 unsafe fn store<T: Cached, const DIM: usize, const OUTS: usize, const TILES: usize>(
     a: &Args,
-    (first_row, head): (u32, usize),
+    head: usize,
     sums: &[[f32; 2]; TILES],
     out: &[[[f32; 4]; OUTS]; TILES],
 ) {
     let tid = unroll::opaque(thread::idx_x() as usize);
     let (g, t) = (tid % 32 / 4, tid % 4);
-    let row = first_row + (tid / 32 * 16 * TILES + g) as u32;
+    let (tile, row) = (a.tile(), (tid / 32 * 16 * TILES + g) as u32);
     for m in 0..TILES {
         for half in 0..2 {
             let sum = sums[m][half] + warp::shuffle_xor(warp::FULL, sums[m][half], 1);
             let sum = sum + warp::shuffle_xor(warp::FULL, sum, 2);
-            let r = row + 16 * m as u32 + 8 * half as u32;
-            if r < a.count {
-                let at = r as usize * a.y_stride as usize + head * DIM + 2 * t;
+            let i = row + 16 * m as u32 + 8 * half as u32;
+            if i < tile.count {
+                let column = tile.column(i);
+                let at = column as usize * a.y_stride as usize + head * DIM + 2 * t;
                 let larger = if T::SCALED { const { (1 << SMALLER) as f32 } } else { 1.0 };
-                let share = if a.range(r).1 == 0 { f32::NAN } else { larger / sum };
+                let share = if a.range(column).1 == 0 { f32::NAN } else { larger / sum };
                 for o in 0..OUTS {
                     let pair = [out[m][o][2 * half] * share, out[m][o][2 * half + 1] * share];
                     a.y.store2(at + 8 * o, F32x2(pair));

@@ -1,18 +1,22 @@
-//! Prefill: columns that are consecutive tokens of one sequence, over its caches, causal.
+//! Prefill: columns in runs of consecutive tokens of a sequence, each over the sequence's caches, causal.
 //!
 //! | | |
 //! |---|---|
 //! | `qkv` | f32, column `c` from `c * stride` on: queries `[q_heads, head_dim]`, turned |
-//! | `columns` | [`Column`]s of one sequence at consecutive positions; [`store`](crate::kv::store) ran before |
+//! | `columns` | [`Column`]s; [`store`](crate::kv::store) ran before |
+//! | `tiles` | [`QueryTile`]s, a row of blocks each: which columns attend. Others' rows of `y` are not written |
 //! | `layer` | [`Layer`]; tables and norms are not looked at |
 //! | `y` | f32, column `c` from `c * y_stride` on: `[q_heads, head_dim]` |
 //!
-//! A block takes 128 columns of a query head, or 64 of heads of more than 128 elements, its warps a part of them each. From sm_80
+//! A block takes a tile of up to 128 columns of a query head, or 64 of heads of more than 128 elements, its warps a part of them each. From sm_80
 //! on and over caches of f16 and int8 that is a flash attention on tensor cores (`mma.sync` m16n8k16): queries and weights are
 //! rounded to f16, which holds keys and values and codes of them exactly; everything is added up in f32. Elsewhere, and over f32
 //! caches, of which tensor cores would lose what they are kept for, each warp passes over keys and values with four columns at a
-//! time, in f32 throughout. A column whose position is not below its capacity and the tables' context gives NaN, and so does one whose
-//! caches are in pages.
+//! time, in f32 throughout. A column whose position is not below its capacity and the tables' context gives NaN.
+//!
+//! What a column gets over caches of f16 and f32 depends on its queries, its position and its caches alone: not on the tile it is in nor
+//! on where its caches lie. Over int8 caches weights are also rounded by the scales of later positions of its last tile of keys.
+//! A value of an f16 cache that is not finite may make columns up to 63 positions before it NaN.
 //!
 //! Accuracy. f32: as [`step`](super::step), which gives the exact bits of single steps; this kernel does not. Tensor cores:
 //! a query's elements are off by a relative 2^-11, so its scores by at most `d = 2^-11 max_t sum_i |q_i k_ti| / sqrt(head_dim)`,
@@ -31,6 +35,37 @@ use warpsmith_device::prelude::*;
 /// Threads of a block.
 pub const THREADS: u32 = 128;
 
+/// Columns that a block attends from: tokens of one sequence at consecutive positions. None are at zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Element)]
+#[repr(C)]
+pub struct QueryTile {
+    /// The first column; those of further positions follow it.
+    pub first: u32,
+    /// How many there are, up to [`rows`].
+    pub count: u32,
+    /// The column of the last position, which may lie elsewhere: columns that are predicted from are the last of a step.
+    pub last: u32,
+}
+
+impl QueryTile {
+    /// The column of the tile's position `i`, which is below `count`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn column(&self, i: u32) -> u32 {
+        if i + 1 == self.count { self.last } else { self.first + i }
+    }
+
+    /// Tiles of a run of positions: `count` columns from `first` on, the last of which is `last`.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn cut(first: u32, count: u32, last: u32, head_dim: u32) -> impl Iterator<Item = QueryTile> {
+        let rows = rows(head_dim);
+        (0..count).step_by(rows as usize).map(move |at| {
+            let n = rows.min(count - at);
+            QueryTile { first: first + at, count: n, last: if at + n == count { last } else { first + at + n - 1 } }
+        })
+    }
+}
+
 /// Columns of a block: as many as its registers hold results of.
 #[must_use]
 #[inline(always)]
@@ -40,12 +75,12 @@ pub const fn rows(head_dim: u32) -> u32 {
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(super) mod frame {
-    use super::{super::sweep::*, Column, Layer};
+    use super::{super::sweep::*, Column, Layer, QueryTile};
     use crate::{
         kv::cached::{Cached, Rows},
         load::{lane, warp_index},
     };
-    use warpsmith_device::prelude::*;
+    use warpsmith_device::{prelude::*, unroll};
 
     /// Columns that a warp takes at once.
     const AT_ONCE: usize = 4;
@@ -54,23 +89,27 @@ pub(super) mod frame {
     pub struct Args {
         pub qkv: In<f32>,
         pub columns: In<Column>,
+        pub tiles: In<QueryTile>,
         pub y: Out<f32>,
         pub stride: u32,
         pub y_stride: u32,
-        pub count: u32,
         pub layer: Layer,
     }
 
     impl Args {
-        /// The positions `first .. end` that row `r` attends to; none if it is past the last column, or has no place.
+        /// The block's tile, read anew by each call: what is kept meanwhile takes registers.
         #[inline(always)]
-        pub unsafe fn range(&self, r: u32) -> (u32, u32) {
-            if r >= self.count {
-                return (0, 0);
-            }
-            // SAFETY: `r` is below the number of columns.
-            let c = unsafe { self.columns.at(r as usize) };
-            if c.position < c.capacity && c.position < self.layer.context && c.pages.is_null() {
+        pub unsafe fn tile(&self) -> QueryTile {
+            // SAFETY: there are as many as rows of blocks.
+            unsafe { self.tiles.at(unroll::opaque(block::idx_x() as usize)) }
+        }
+
+        /// The positions `first .. end` that a column attends to; none if it has no place.
+        #[inline(always)]
+        pub unsafe fn range(&self, column: u32) -> (u32, u32) {
+            // SAFETY: the caller's promise: it is one of the columns.
+            let c = unsafe { self.columns.at(column as usize) };
+            if c.position < c.capacity && c.position < self.layer.context {
                 (self.layer.window_start(c.position), c.position + 1)
             } else {
                 (0, 0)
@@ -94,22 +133,26 @@ pub(super) mod frame {
     unsafe fn passes<T: Cached, const LANES: usize>(a: &Args) {
         let (head, dim) = (block::idx_y(), a.layer.head_dim as usize);
         let rows = super::rows(a.layer.head_dim);
-        let first = block::idx_x() * rows + warp_index() as u32 * (rows / 4);
-        let c = a.columns.at((block::idx_x() * rows) as usize);
+        let first = warp_index() as u32 * (rows / 4);
+        let tile = a.tile();
+        if tile.count == 0 {
+            return;
+        }
+        let c = a.columns.at(tile.column(0) as usize);
         let of = head / a.layer.group();
         let (keys, values) = Rows::of::<T>(&c, a.layer.index, a.layer.kv_heads, of, a.layer.head_dim);
         let scale = core::f32::consts::LOG2_E / math::sqrt(dim as f32);
         let mut pass = 0;
         while pass < rows / 4 {
-            let row = first + pass;
+            let first = first + pass;
             let mut ranges = [(0u32, 0u32); AT_ONCE];
             let mut q = [[0.0f32; 8]; AT_ONCE];
             let (mut from, mut to) = (u32::MAX, 0);
             for j in 0..AT_ONCE {
-                let r = row + j as u32;
-                ranges[j] = a.range(r);
+                let i = first + j as u32;
+                ranges[j] = if i < tile.count { a.range(tile.column(i)) } else { (0, 0) };
                 if ranges[j].1 > 0 {
-                    let at = r as usize * a.stride as usize + head as usize * dim;
+                    let at = tile.column(i) as usize * a.stride as usize + head as usize * dim;
                     q[j] = query_at::<LANES>(a.qkv, at, dim, scale);
                     from = if ranges[j].0 < from { ranges[j].0 } else { from };
                     to = if ranges[j].1 > to { ranges[j].1 } else { to };
@@ -117,18 +160,20 @@ pub(super) mod frame {
             }
             let live = |j: usize, t: u32| ranges[j].0 <= t && t < ranges[j].1;
             let width = (64 / LANES) as u32;
+            // So that a row's positions are taken in the same groups whichever rows are beside it.
+            let from = from - from % width;
             let mut state = sweep::<T, LANES, AT_ONCE>(&q, (&keys, &values), dim, (from, to, width), live);
             merge_rows::<LANES, AT_ONCE>(&mut state);
             let e = element::<LANES>();
             if lane() < LANES && e < dim {
                 for j in 0..AT_ONCE {
-                    let r = row + j as u32;
-                    if r < a.count {
-                        let at = r as usize * a.y_stride as usize + head as usize * dim + e;
+                    let i = first + j as u32;
+                    if i < tile.count {
+                        let at = tile.column(i) as usize * a.y_stride as usize + head as usize * dim + e;
                         let none = ranges[j].1 == 0;
-                        for i in 0..8 {
-                            let v = state.values[j][i] / state.sum[j];
-                            a.y.set(at + i, if none { f32::NAN } else { v });
+                        for k in 0..8 {
+                            let v = state.values[j][k] / state.sum[j];
+                            a.y.set(at + k, if none { f32::NAN } else { v });
                         }
                     }
                 }
@@ -156,6 +201,7 @@ macro_rules! entries {
         pub unsafe fn $name(
             qkv: Awaited<f32>,
             columns: Awaited<Column>,
+            tiles: Awaited<QueryTile>,
             y: Out<f32>,
             count: u32,
             stride: u32,
@@ -164,19 +210,22 @@ macro_rules! entries {
         ) {
             grid::launch_dependents();
             grid::wait_dependencies();
-            let (qkv, columns) = (qkv.buffer(), columns.buffer());
-            $run(frame::Args { qkv, columns, y, stride, y_stride, count, layer });
+            let (qkv, columns, tiles) = (qkv.buffer(), columns.buffer(), tiles.buffer());
+            // Of columns only the host's checks ask how many there are.
+            let _ = count;
+            $run(frame::Args { qkv, columns, tiles, y, stride, y_stride, layer });
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
-                Geometry::grid(self.count.div_ceil(rows(self.layer.head_dim)), self.layer.q_heads, 1u32)
+                Geometry::grid(self.tiles.len() as u32, self.layer.q_heads, 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
                 let (m, l) = (Self::META, &self.layer);
                 layer::check(m, l, None)?;
                 contract::within(m, "count", self.count, 1u32, i32::MAX)?;
+                contract::within(m, "tiles", self.tiles.len(), 1u32, i32::MAX)?;
                 let n = self.count as usize;
                 contract::exactly(m, "columns", self.columns.len(), (n, "count"))?;
                 let part = (u64::from(l.q_heads) * u64::from(l.head_dim), "q_heads * head_dim");

@@ -9,7 +9,7 @@
 
 use super::prefill::THREADS;
 use crate::{
-    kv::cached::{Cached, Q8, Rows, load_f32},
+    kv::cached::{Cached, Q8, Rows, load_f32, row_in_pages},
     load::{lane, warp_index},
 };
 use warpsmith_device::{
@@ -65,12 +65,36 @@ pub const fn row_bytes(dim: usize) -> u32 {
 pub trait Copies: Copy {
     type Tile: Tile;
 
-    /// Starts with the `left` positions from `base` on.
-    unsafe fn begin(rows: (&Rows, &Rows), base: u32, left: i32) -> Self;
+    /// Starts with the `left` positions before `end`. Those before `from` nothing attends to, and they need not be there any more.
+    unsafe fn begin(rows: (&Rows, &Rows), range: (u32, u32), left: i32) -> Self;
 
     /// The tile of which `left` positions are there, or would be if it were full, among them those that follow: as many fewer
     /// from call to call as a tile has. Other positions of it are zeros, or repeat the last one: nothing may attend to them.
     unsafe fn acquire(&mut self, left: i32) -> Self::Tile;
+}
+
+/// Which positions a block attends to, and where caches in pages have them; in shared memory, as registers are short.
+#[derive(Clone, Copy)]
+struct Positions;
+
+impl Positions {
+    fn pages() -> Shared<u64> {
+        shared_array!(PREFILL_PAGES: [u64; 1])
+    }
+
+    fn range() -> Shared<u32> {
+        shared_array!(PREFILL_RANGE: [u32; 2])
+    }
+
+    /// Says what they are to the block, before a barrier.
+    #[inline(always)]
+    unsafe fn keep(pages: u64, (from, end): (u32, u32)) {
+        // SAFETY: one thread writes them.
+        unsafe {
+            Self::pages().set(0, pages);
+            Self::range().set2(0, U32x2([from, end]));
+        }
+    }
 }
 
 /// A cache from which prompts are multiplied on tensor cores.
@@ -90,7 +114,7 @@ impl Staged for Q8 {
 /// Rows of f16, copied into their stage.
 #[derive(Clone, Copy)]
 pub struct Halves<const DIM: usize, const NEXT: usize> {
-    /// This thread's first 16 bytes of the next tile's keys and values.
+    /// This thread's first 16 bytes of the next tile's keys and values; in pages, of row 0.
     keys: u64,
     values: u64,
 }
@@ -109,22 +133,44 @@ impl<const DIM: usize, const NEXT: usize> Halves<DIM, NEXT> {
     #[inline(always)]
     unsafe fn start(&mut self, stage: Shared<U32x4>, left: i32) {
         let (r, e) = (thread::idx_x() as usize / Self::LANES, thread::idx_x() as usize % Self::LANES);
+        let at_once = THREADS as usize / Self::LANES;
+        let pages = Positions::pages().get(0);
         if e < DIM / 8 {
-            let (at_once, left) = (THREADS as usize / Self::LANES, left - r as i32);
-            for n in 0..8 * NEXT / at_once {
-                let (to, from) = ((r + n * at_once) * Self::STRIDE + e, (n * at_once * DIM * 2) as u64);
-                let valid = left > (n * at_once) as i32;
-                // SAFETY: within the stage, and within the cache where `valid`.
-                unsafe {
-                    pipeline::copy_or_zero(stage, to, (self.keys + from) as *const U32x4, valid);
-                    let to = to + 8 * NEXT * Self::STRIDE;
-                    pipeline::copy_or_zero(stage, to, (self.values + from) as *const U32x4, valid);
+            if pages == 0 {
+                let left = left - r as i32;
+                for n in 0..8 * NEXT / at_once {
+                    let from = (n * at_once * DIM * 2) as u64;
+                    let valid = left > (n * at_once) as i32;
+                    Self::copy(stage, (r + n * at_once, e), (self.keys + from, self.values + from), valid);
+                }
+            } else {
+                let [from, end] = Positions::range().get2(0).0;
+                let first = end - left as u32 + r as u32;
+                for n in 0..8 * NEXT / at_once {
+                    let position = first + (n * at_once) as u32;
+                    let valid = from <= position && position < end;
+                    let index = if valid { row_in_pages(pages, position) } else { 0 };
+                    let from = index as u64 * (DIM * 2) as u64;
+                    Self::copy(stage, (r + n * at_once, e), (self.keys + from, self.values + from), valid);
                 }
             }
         }
-        self.keys += (8 * NEXT * DIM * 2) as u64;
-        self.values += (8 * NEXT * DIM * 2) as u64;
+        if pages == 0 {
+            self.keys += (8 * NEXT * DIM * 2) as u64;
+            self.values += (8 * NEXT * DIM * 2) as u64;
+        }
         pipeline::commit();
+    }
+
+    /// Starts the copy of chunk `e` of row `r` of keys and values.
+    #[inline(always)]
+    unsafe fn copy(stage: Shared<U32x4>, (r, e): (usize, usize), (key, value): (u64, u64), valid: bool) {
+        let to = r * Self::STRIDE + e;
+        // SAFETY: within the stage, and within the cache where `valid`.
+        unsafe {
+            pipeline::copy_or_zero(stage, to, key as *const U32x4, valid);
+            pipeline::copy_or_zero(stage, to + 8 * NEXT * Self::STRIDE, value as *const U32x4, valid);
+        }
     }
 }
 
@@ -132,11 +178,16 @@ impl<const DIM: usize, const NEXT: usize> Copies for Halves<DIM, NEXT> {
     type Tile = HalvesTile;
 
     #[inline(always)]
-    unsafe fn begin((keys, values): (&Rows, &Rows), base: u32, left: i32) -> Self {
+    unsafe fn begin((keys, values): (&Rows, &Rows), (from, end): (u32, u32), left: i32) -> Self {
         let (r, e) = (thread::idx_x() as usize / Self::LANES, thread::idx_x() as usize % Self::LANES);
-        let own = (r * DIM * 2 + 16 * e) as u64;
-        let mut copies = Halves { keys: keys.row::<f16>(base) + own, values: values.row::<f16>(base) + own };
+        let row = if keys.paged() { 0 } else { (end as i32 - left) as u32 + r as u32 };
+        let chunk = 16 * e as u64;
+        let mut copies = Halves { keys: keys.at(row) + chunk, values: values.at(row) + chunk };
         if left > 0 {
+            if thread::idx_x() == 0 {
+                Positions::keep(keys.pages, (from, end));
+            }
+            sync::block();
             copies.start(Self::ring().stage(left as usize / (8 * NEXT)), left);
         }
         copies
@@ -203,10 +254,21 @@ impl<const DIM: usize, const NEXT: usize> Codes<DIM, NEXT> {
         Ring::of(shared_array!(PREFILL_SCALED_RING: [U32x4; 2 * (ROWS + 2 * MOST / 4 + 1)]))
     }
 
-    /// Where the positions that the block attends to end: keys, values, their scales.
+    /// Where the first rows are: of keys, of values, and of their scales.
     #[inline(always)]
-    fn ends() -> Shared<u64> {
-        shared_array!(PREFILL_ENDS: [u64; 4])
+    fn firsts() -> Shared<u64> {
+        shared_array!(PREFILL_FIRSTS: [u64; 4])
+    }
+
+    /// The row of the position `back` before the end, or of the first one that the block attends to if that is later.
+    #[inline(always)]
+    unsafe fn row(back: u32) -> u32 {
+        // SAFETY: kept before a barrier.
+        let (pages, [from, end]) = unsafe { (Positions::pages().get(0), Positions::range().get2(0).0) };
+        let position = end - back;
+        let position = if position < from { from } else { position };
+        // SAFETY: the block attends to the position.
+        if pages == 0 { position } else { unsafe { row_in_pages(pages, position) } }
     }
 
     /// A thread's row of those that have threads at once, and its chunk in both halves of the row. Of eight threads that store at
@@ -233,21 +295,21 @@ impl<const DIM: usize, const NEXT: usize> Codes<DIM, NEXT> {
         let e = if Self::LANES == DIM / 16 || e < DIM / 16 { e } else { 0 };
         // From its row to the end.
         let back = one_or(left - r as i32);
-        for of in 0..2 {
-            let row = Self::ends().get(of) + 8 * e as u64 - back as u64 * DIM as u64;
-            for n in 0..Self::TURNS {
-                let on = (n * Self::AT_ONCE) as u32;
-                let row = row + ((if on < back { on } else { back - 1 }) * DIM as u32) as u64;
+        for n in 0..Self::TURNS {
+            let on = (n * Self::AT_ONCE) as u32;
+            let row = Self::row(if on < back { back - on } else { 1 });
+            for of in 0..2 {
+                let row = Self::firsts().get(of) + 8 * e as u64 + row as u64 * DIM as u64;
                 for half in 0..2 {
                     raw[of][n][half] = Q8::load8(row + (half * DIM / 2) as u64);
                 }
             }
         }
         if warp_index() == 0 {
-            for of in 0..2 {
-                for i in 0..NEXT.div_ceil(4) {
-                    let back = one_or(left - lane() as i32 - 32 * i as i32);
-                    scales[of][i] = load_f32(Self::ends().get(2 + of) - 4 * back as u64);
+            for i in 0..NEXT.div_ceil(4) {
+                let row = Self::row(one_or(left - lane() as i32 - 32 * i as i32));
+                for of in 0..2 {
+                    scales[of][i] = load_f32(Self::firsts().get(2 + of) + 4 * row as u64);
                 }
             }
         }
@@ -301,14 +363,15 @@ impl<const DIM: usize, const NEXT: usize> Copies for Codes<DIM, NEXT> {
     type Tile = CodesTile;
 
     #[inline(always)]
-    unsafe fn begin((keys, values): (&Rows, &Rows), base: u32, left: i32) -> Self {
+    unsafe fn begin((keys, values): (&Rows, &Rows), range: (u32, u32), left: i32) -> Self {
         if left > 0 {
             if thread::idx_x() == 0 {
-                let (end, ends) = (base + left as u32, Self::ends());
-                ends.set(0, keys.row::<Q8>(end));
-                ends.set(1, values.row::<Q8>(end));
-                ends.set(2, keys.scales + 4 * end as u64);
-                ends.set(3, values.scales + 4 * end as u64);
+                let firsts = Self::firsts();
+                firsts.set(0, keys.data);
+                firsts.set(1, values.data);
+                firsts.set(2, keys.scales);
+                firsts.set(3, values.scales);
+                Positions::keep(keys.pages, range);
             }
             sync::block();
             Self::store(Self::load(left), left as usize / (8 * NEXT));

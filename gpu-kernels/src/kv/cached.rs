@@ -216,7 +216,7 @@ pub struct Rows {
     /// Bytes of a row.
     pub bytes: u64,
     /// Address of the places of its positions, in groups; 0 where they lie one behind the other.
-    pages: u64,
+    pub pages: u64,
 }
 
 impl Rows {
@@ -246,8 +246,7 @@ impl Rows {
             return position;
         }
         // SAFETY: the caller's promise.
-        let first = unsafe { global_u32(self.pages + 4 * (position / GROUP) as u64) };
-        first + position % GROUP
+        unsafe { row_in_pages(self.pages, position) }
     }
 
     /// Address of the row of an [index](Self::index).
@@ -275,6 +274,17 @@ impl Rows {
         // SAFETY: the caller's promise.
         if T::SCALED { unsafe { load_f32(self.scales + index as u64 * 4) } } else { 1.0 }
     }
+}
+
+/// The number of the row of a position, by the places of groups at `pages`.
+///
+/// # Safety
+/// The position is within the cache.
+#[inline(always)]
+pub unsafe fn row_in_pages(pages: u64, position: u32) -> u32 {
+    // SAFETY: the caller's promise.
+    let first = unsafe { global_u32(pages + 4 * (position / GROUP) as u64) };
+    first + position % GROUP
 }
 
 /// A warp writes row `position`.

@@ -1,7 +1,10 @@
 //! Attention of columns: what must not change a bit, and what is refused.
 
 use crate::machine::{Buffer, Gpu, Rng, assert_close};
-use gpu_kernels::attention::{AttnDecode, AttnStepF16, partials_len, prefill::tensor_bound, step};
+use gpu_kernels::attention::prefill::{QueryTile, tensor_bound};
+use gpu_kernels::attention::{
+    AttnDecode, AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, AttnStepF16, partials_len, step,
+};
 use gpu_kernels::cases::{StepArgs, attend};
 use gpu_kernels::gemv::quant_format::NONE;
 use gpu_kernels::kv::KvType;
@@ -11,9 +14,9 @@ use gpu_kernels::state::Column;
 use half::f16;
 use warpsmith_device::{Contract, DeviceSlice, Element, Launcher};
 
-const POSITIONS: usize = 150;
+pub const POSITIONS: usize = 150;
 
-fn layer(flags: u32) -> Layer {
+pub fn layer(flags: u32) -> Layer {
     Layer {
         index: 0,
         q_heads: 6,
@@ -27,7 +30,7 @@ fn layer(flags: u32) -> Layer {
     }
 }
 
-struct Sequence<T> {
+pub struct Sequence<T> {
     k: Buffer<T>,
     v: Buffer<T>,
     k_scales: Buffer<f32>,
@@ -38,23 +41,31 @@ struct Sequence<T> {
 }
 
 impl<T: Element> Sequence<T> {
-    fn new(gpu: &Gpu, capacity: usize) -> Sequence<T> {
+    pub fn new(gpu: &Gpu, capacity: usize) -> Sequence<T> {
         let rows = 2 * capacity;
         let (k, v) = (gpu.poisoned(rows * 64), gpu.poisoned(rows * 64));
         Sequence { k, v, k_scales: gpu.poisoned(rows), v_scales: gpu.poisoned(rows), capacity, pages: None }
     }
 
     /// In pages of so many positions, which lie in memory in some other order.
-    fn in_pages(gpu: &Gpu, capacity: usize, page: usize) -> Sequence<T> {
-        let count = capacity.div_ceil(page);
-        let place = |i: usize| (7 * i + 3) % count;
-        let first = |i: usize| (0..page / 16).map(move |group| (place(i) * 2 * page + 16 * group) as u32);
-        let table: Vec<u32> = (0..count).flat_map(first).collect();
-        let whole = Sequence::new(gpu, count * page);
-        Sequence { capacity, pages: Some((page as u32, gpu.upload(&table))), ..whole }
+    pub fn in_pages(gpu: &Gpu, capacity: usize, page: usize) -> Sequence<T> {
+        // One more than there are, which nobody writes.
+        let whole = Sequence::new(gpu, (capacity.div_ceil(page) + 1) * page);
+        let mut sequence = Sequence { capacity, ..whole };
+        sequence.lay(gpu, page, 0);
+        sequence
     }
 
-    fn column(&self, position: usize) -> Column {
+    /// Lays the table of pages; those of positions before `from` alone lead to the page that nobody writes.
+    pub fn lay(&mut self, gpu: &Gpu, page: usize, from: usize) {
+        let count = self.capacity.div_ceil(page);
+        let place = |i: usize| if (i + 1) * page <= from { count } else { (7 * i + 3) % count };
+        let first = |i: usize| (0..page / 16).map(move |group| (place(i) * 2 * page + 16 * group) as u32);
+        let table: Vec<u32> = (0..count).flat_map(first).collect();
+        self.pages = Some((page as u32, gpu.upload(&table)));
+    }
+
+    pub fn column(&self, position: usize) -> Column {
         let column = Column::at(0, position as u32)
             .with_caches(self.capacity as u32, self.k.address(), self.v.address())
             .with_scales(self.k_scales.address(), self.v_scales.address());
@@ -66,20 +77,20 @@ impl<T: Element> Sequence<T> {
 }
 
 /// What all launches here share.
-struct Bench {
-    gpu: Gpu,
-    x: Vec<f32>,
+pub struct Bench {
+    pub gpu: Gpu,
+    pub x: Vec<f32>,
     q_weight: Buffer<f32>,
     k_weight: Buffer<f32>,
     cos: Buffer<f32>,
     sin: Buffer<f32>,
-    window: u32,
+    pub window: u32,
 }
 
-const ROW: usize = 10 * 64;
+pub const ROW: usize = 10 * 64;
 
 impl Bench {
-    fn new() -> Bench {
+    pub fn new() -> Bench {
         let (gpu, mut rng) = (Gpu::new(), Rng(91));
         let tables = rope_tables(POSITIONS, 64, 1e4, None, 1.0);
         let x = rng.floats(POSITIONS * ROW);
@@ -88,12 +99,17 @@ impl Bench {
         Bench { gpu, x, q_weight, k_weight, cos, sin, window: 0 }
     }
 
+    /// Queries, keys and values of those positions.
+    fn inputs(&self, columns: &[Column]) -> Buffer<f32> {
+        let x: Vec<f32> = columns.iter().flat_map(|c| self.x[c.position as usize * ROW..][..ROW].to_vec()).collect();
+        self.gpu.upload(&x)
+    }
+
     /// The outputs of columns whose inputs are the rows of those positions.
     fn run(&mut self, columns: &[Column], fused: bool, kv: KvType) -> Vec<Vec<u32>> {
         let layer = Layer { window: self.window, ..layer(if fused { FUSED } else { 0 }) };
-        let x: Vec<f32> = columns.iter().flat_map(|c| self.x[c.position as usize * ROW..][..ROW].to_vec()).collect();
-        let gpu = &mut self.gpu;
-        let (mut qkv, columns_) = (gpu.upload(&x), gpu.upload(columns));
+        let (mut qkv, gpu) = (self.inputs(columns), &mut self.gpu);
+        let columns_ = gpu.upload(columns);
         let mut partials = gpu.poisoned::<f32>(partials_len(columns.len(), &layer) as usize);
         let mut counters = gpu.upload(&vec![0u32; columns.len() * 2]);
         let mut y = gpu.poisoned::<f32>(columns.len() * 384);
@@ -110,8 +126,38 @@ impl Bench {
         }
         // SAFETY: as for the store.
         unsafe { args.attend(gpu, kv, &qkv, (&mut partials, &mut counters, &mut y, None), 384) }.unwrap();
-        gpu.read(&y).chunks_exact(384).map(|c| c.iter().map(|v| v.to_bits()).collect()).collect()
+        rows_of(&gpu.read(&y))
     }
+
+    /// The same by the kernel for prompts.
+    pub fn prefill(&mut self, columns: &[Column], tiles: &[QueryTile], kv: KvType) -> Vec<Vec<u32>> {
+        let layer = Layer { window: self.window, ..layer(0) };
+        let (mut qkv, gpu) = (self.inputs(columns), &mut self.gpu);
+        let (columns, tiles) = (&gpu.upload(columns), &gpu.upload(tiles));
+        let mut y = gpu.poisoned::<f32>(columns.len() * 384);
+        let (weights, tables) = ((&*self.q_weight, &*self.k_weight), (&*self.cos, &*self.sin));
+        // SAFETY: the columns lead to buffers of the caller, which nothing else touches meanwhile.
+        unsafe { StepArgs { weights, tables, columns, stride: ROW as u32, layer }.store(gpu, kv, &mut qkv) }.unwrap();
+        let (qkv, y_, count, stride, y_stride) = (&qkv, &mut y, columns.len() as u32, ROW as u32, 384);
+        macro_rules! attend {
+            ($Attend:ident) => {{
+                let attend = $Attend { qkv, columns, tiles, y: y_, count, stride, y_stride, layer };
+                // SAFETY: as for the store.
+                unsafe { gpu.launch_unchecked(attend) }
+            }};
+        }
+        match kv {
+            KvType::F16 => attend!(AttnPrefillF16),
+            KvType::F32 => attend!(AttnPrefillF32),
+            KvType::Int8 => attend!(AttnPrefillQ8),
+        }
+        .unwrap();
+        rows_of(&gpu.read(&y))
+    }
+}
+
+fn rows_of(y: &[f32]) -> Vec<Vec<u32>> {
+    y.chunks_exact(384).map(|c| c.iter().map(|v| v.to_bits()).collect()).collect()
 }
 
 fn a_prompt_gives_the_bits_of_single_steps<T: Element>(kv: KvType) {

@@ -19,6 +19,7 @@ mod norm;
 mod persistent;
 mod planes;
 mod prompts;
+mod query_tiles;
 mod rope;
 mod step;
 mod support;

@@ -1,7 +1,10 @@
 //! Prompts over the caches of one head, on tensor cores: what may not change, and scores and scales that rise and fall.
 
 use crate::machine::{Buffer, Gpu, Rng, assert_close};
-use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillQ8, prefill::tensor_bound};
+use gpu_kernels::attention::{
+    AttnPrefillF16, AttnPrefillQ8,
+    prefill::{QueryTile, tensor_bound},
+};
 use gpu_kernels::cases::{Subject, attend};
 use gpu_kernels::kv::KvType;
 use gpu_kernels::kv::{int8_code, int8_scale};
@@ -40,15 +43,20 @@ fn run<T: Element>(gpu: &mut Gpu, (k, v): (&Cache<T>, &Cache<T>), q: &[f32], dim
     let mut y = gpu.poisoned::<f32>(q.len());
     let (count, stride) = (count as u32, dim as u32);
     let layer = Layer { q_heads: 1, kv_heads: 1, head_dim: stride, context: count, window, ..Layer::default() };
+    let tiles = &gpu.upload(&QueryTile::cut(0, count, count - 1, stride).collect::<Vec<_>>());
     let (qkv, columns, y_stride) = (&qkv, &columns, stride);
     if size_of::<T>() == 1 {
         // SAFETY: the caches are the test's, which nothing else touches meanwhile.
-        unsafe { gpu.launch_unchecked(AttnPrefillQ8 { qkv, columns, y: &mut y, count, stride, y_stride, layer }) }
-            .unwrap();
+        unsafe {
+            gpu.launch_unchecked(AttnPrefillQ8 { qkv, columns, tiles, y: &mut y, count, stride, y_stride, layer })
+        }
+        .unwrap();
     } else {
         // SAFETY: the caches are the test's, which nothing else touches meanwhile.
-        unsafe { gpu.launch_unchecked(AttnPrefillF16 { qkv, columns, y: &mut y, count, stride, y_stride, layer }) }
-            .unwrap();
+        unsafe {
+            gpu.launch_unchecked(AttnPrefillF16 { qkv, columns, tiles, y: &mut y, count, stride, y_stride, layer })
+        }
+        .unwrap();
     }
     gpu.read(&y)
 }

@@ -56,6 +56,8 @@ pub struct PoolStats {
 pub(super) struct Recipe {
     pub activations: Activations,
     pub tuned: bool,
+    /// Prompts attended in tiles.
+    pub tiled: bool,
 }
 
 /// What a full page holds: its tokens, and the page before it, which stands for all tokens before. When that one is forgotten, so are those

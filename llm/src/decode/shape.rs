@@ -2,6 +2,7 @@
 
 use super::KvType;
 use crate::model::Config;
+use gpu_kernels::attention::prefill;
 use gpu_kernels::layer::Layer;
 use std::ops::Range;
 
@@ -16,27 +17,43 @@ pub(super) struct Shape {
     pub tokens: usize,
     /// Several columns may be of one sequence: all keys and values are stored before any column attends.
     pub shared: bool,
-    /// The columns are consecutive tokens of one sequence, and attend by the kernel that is made for that.
-    pub fast: bool,
+    /// Tiles of columns that attend by the kernel for prompts; 0: all attend as single steps do.
+    pub tiles: usize,
+    /// Where there are tiles: so many columns attend as single steps, the last, but for those that are in tiles.
+    pub steps: usize,
     /// Caches may be in pages, for which there are no launches of several layers.
     pub pages: bool,
 }
 
 impl Shape {
+    const NONE: Shape =
+        Shape { columns: 0, kv: KvType::F16, logits: 0, tokens: 0, shared: false, tiles: 0, steps: 0, pages: false };
+
     /// A token each of several sequences.
     pub fn decode(columns: usize, kv: KvType) -> Shape {
-        Shape { columns, kv, logits: columns, tokens: columns, shared: false, fast: false, pages: false }
+        Shape { columns, kv, logits: columns, tokens: columns, shared: false, ..Shape::NONE }
     }
 
     /// Several tokens of one sequence, the last of a prompt or those before; with logits of all of them, or of the last.
-    pub fn prompt(columns: usize, kv: KvType, last: bool, logits: bool, fast: bool) -> Shape {
+    pub fn prompt(columns: usize, kv: KvType, last: bool, logits: bool) -> Shape {
         let tokens = usize::from(last);
-        Shape { columns, kv, logits: if logits { columns } else { tokens }, tokens, shared: true, fast, pages: false }
+        Shape { columns, kv, logits: if logits { columns } else { tokens }, tokens, shared: true, ..Shape::NONE }
     }
 
     /// Any tokens of any sequences, of which the last are predicted from.
     pub fn mixed(columns: usize, kv: KvType, predicted: usize) -> Shape {
-        Shape { columns, kv, logits: predicted, tokens: predicted, shared: true, fast: false, pages: false }
+        Shape { columns, kv, logits: predicted, tokens: predicted, shared: true, ..Shape::NONE }
+    }
+
+    /// The shape with columns in tiles, and with single steps among those that are predicted from.
+    #[must_use]
+    pub fn tiled(self, tiles: usize, steps: bool) -> Shape {
+        Shape { tiles, steps: if steps { self.logits } else { 0 }, ..self }
+    }
+
+    /// Most tiles of steps of so many columns.
+    pub fn most_tiles(columns: usize) -> usize {
+        tiles_class(columns + (2 * TILE).div_ceil(LEAST_ROWS))
     }
 
     /// The shape of the same launches with more columns, so that few graphs do for steps of every size; of not more than `most`
@@ -52,7 +69,11 @@ impl Shape {
         }
         let logits = if all { columns } else { logits };
         let tokens = if self.tokens == self.logits { logits } else { self.tokens };
-        Shape { columns, logits, tokens, ..self }
+        let padded = Shape { columns, logits, tokens, ..self };
+        if self.tiles == 0 {
+            return padded;
+        }
+        padded.tiled(tiles_class(self.tiles + (columns - self.columns).div_ceil(LEAST_ROWS)), self.steps > 0)
     }
 
     /// The columns that get logits.
@@ -70,6 +91,14 @@ impl Shape {
 const SMALL: usize = 8;
 /// Columns of a tile of the products of many columns, which cost the same for fewer.
 const TILE: usize = gpu_kernels::gemv::tensor::COLUMNS as usize;
+
+/// Columns of a tile of the kernel for prompts, of the heads for which it has the fewest.
+const LEAST_ROWS: usize = prefill::rows(gpu_kernels::attention::MAX_HEAD_DIM) as usize;
+
+/// The number of tiles that so many are padded to.
+fn tiles_class(tiles: usize) -> usize {
+    if tiles <= SMALL { tiles.next_power_of_two() } else { tiles.next_multiple_of(SMALL) }
+}
 
 /// The number of columns that a step of so many is padded to.
 fn class(columns: usize) -> usize {
@@ -118,7 +147,7 @@ mod tests {
                         classes.insert(padded);
                     }
                 }
-                let last = Shape::prompt(columns, kv, true, true, false);
+                let last = Shape::prompt(columns, kv, true, true);
                 let padded = last.padded(most, most);
                 assert_eq!(
                     (padded.logits, padded.tokens),
@@ -126,6 +155,12 @@ mod tests {
                 );
             }
             assert!(classes.len() <= 8 + 7 + 16, "{most}: {}", classes.len());
+            for (columns, tiles) in (1..=most).flat_map(|n| [(n, 1), (n, n)]) {
+                let padded = Shape::mixed(columns, kv, 1).tiled(tiles, true).padded(most, most);
+                let none = (padded.columns - columns).div_ceil(LEAST_ROWS);
+                assert!(padded.tiles >= tiles + none && padded.tiles <= Shape::most_tiles(most), "{padded:?}");
+                assert_eq!(padded.steps, padded.logits);
+            }
         }
     }
 }

@@ -243,44 +243,44 @@ impl Step<'_> {
         let (q_weight, k_weight) = head_norms(weights);
         let mut layer = self.heads(weights, index);
         let wanted = self.choice.wanted(std::slice::from_ref(&weights.attn_output));
-        let Workspace { columns, qkv, attended, partials, counters, quantized, sizes, .. } = &mut *self.buffers;
+        let Workspace { columns, steps, qkv, attended, partials, counters, quantized, sizes, .. } = &mut *self.buffers;
         let columns = &columns[..self.shape.columns];
-        let (_, _, written) = quantized.pass(wanted.filter(|_| !self.shape.fast));
+        let (_, _, written) = quantized.pass(wanted.filter(|_| self.shape.tiles == 0));
         let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);
         let (stride, y_stride) = (sizes.qkv as u32, sizes.attended as u32);
         let programmatic = self.choice.programmatic;
+        // Of columns from `first` on.
+        let mut first = 0;
+        let mut attending = columns;
         if self.shape.shared {
-            macro_rules! launches {
-                ($store:ident, $attend:ident) => {{
+            macro_rules! store {
+                ($store:ident) => {{
                     let store = kv::$store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer };
                     // SAFETY: the caller's promise.
                     unsafe { on.launch_programmatic(store, programmatic) }?;
-                    if self.shape.fast {
-                        let count = columns.len() as u32;
-                        let prompt = $attend { qkv, columns, y: attended, count, stride, y_stride, layer };
-                        // SAFETY: the caller's promise.
-                        return unsafe { on.launch_programmatic(prompt, programmatic) };
-                    }
                 }};
             }
             match self.shape.kv {
-                KvType::F16 => launches!(QkvStoreF16, AttnPrefillF16),
-                KvType::F32 => launches!(QkvStoreF32, AttnPrefillF32),
-                KvType::Int8 => launches!(QkvStoreQ8, AttnPrefillQ8),
+                KvType::F16 => store!(QkvStoreF16),
+                KvType::F32 => store!(QkvStoreF32),
+                KvType::Int8 => store!(QkvStoreQ8),
+            }
+            if self.shape.tiles > 0 {
+                (first, attending) = (columns.len() - self.shape.steps, &steps[..self.shape.steps]);
             }
         } else {
             layer.flags |= FUSED;
         }
         let attend = StepArguments {
-            qkv,
+            qkv: &qkv[first * sizes.qkv..],
             q_weight,
             k_weight,
             cos,
             sin,
-            columns,
+            columns: attending,
             partials,
             counters,
-            y: attended,
+            y: &mut attended[first * sizes.attended..],
             quantized,
             group_counters,
             stride,
@@ -288,8 +288,38 @@ impl Step<'_> {
             quant_format,
             layer,
         };
-        // SAFETY: the caller's promise.
-        unsafe { attend.launch(on, self.shape.kv, programmatic) }
+        if !attending.is_empty() {
+            // SAFETY: the caller's promise.
+            unsafe { attend.launch(on, self.shape.kv, programmatic) }?;
+        }
+        if self.shape.tiles > 0 {
+            // SAFETY: the caller's promise.
+            unsafe { self.attend_in_tiles(on, layer) }?;
+        }
+        Ok(())
+    }
+
+    /// Attention of the columns that are in tiles, for which [`attend`](Self::attend) writes NaN.
+    ///
+    /// # Safety
+    /// That of [`Step`].
+    unsafe fn attend_in_tiles<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: Layer) -> Result<(), Error> {
+        let Workspace { columns, tiles, qkv, attended, sizes, .. } = &mut *self.buffers;
+        let (count, columns, tiles) =
+            (self.shape.columns as u32, &columns[..self.shape.columns], &tiles[..self.shape.tiles]);
+        let (stride, y_stride, programmatic) = (sizes.qkv as u32, sizes.attended as u32, self.choice.programmatic);
+        macro_rules! attend {
+            ($Attend:ident) => {{
+                let attend = $Attend { qkv, columns, tiles, y: attended, count, stride, y_stride, layer };
+                // SAFETY: the caller's promise.
+                unsafe { on.launch_programmatic(attend, programmatic) }
+            }};
+        }
+        match self.shape.kv {
+            KvType::F16 => attend!(AttnPrefillF16),
+            KvType::F32 => attend!(AttnPrefillF32),
+            KvType::Int8 => attend!(AttnPrefillQ8),
+        }
     }
 
     /// Gate, up and SwiGLU: one launch where gate and up have one format.

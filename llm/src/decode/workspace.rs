@@ -3,9 +3,9 @@
 
 use super::input::QuantizedActivations;
 use super::memory::{Measured, Memory};
-use super::shape::layer_of;
+use super::shape::{Shape, layer_of};
 use crate::model::Config;
-use gpu_kernels::attention::step as attn;
+use gpu_kernels::attention::{prefill::QueryTile, step as attn};
 use gpu_kernels::embed;
 use gpu_kernels::gemv::{self, Activations, QuantFormat};
 use gpu_kernels::state::Column;
@@ -74,6 +74,9 @@ pub(super) struct Workspace<M: Memory = Stream> {
     pub vocab: usize,
     /// What is fed.
     pub columns: M::Buffer<Column>,
+    /// Where columns attend in tiles: the tiles, and the columns that attend as single steps.
+    pub tiles: M::Buffer<QueryTile>,
+    pub steps: M::Buffer<Column>,
     /// The residual stream; a layer reads one and writes the other, and then back.
     pub x: M::Buffer<f32>,
     pub y: M::Buffer<f32>,
@@ -102,6 +105,8 @@ impl<M: Memory> Workspace<M> {
         let (Extent { predicted, columns, logits }, s) = (of, Sizes::new(c, activations));
         Ok(Workspace {
             columns: memory.buffer(1, columns)?,
+            tiles: memory.buffer(1, Shape::most_tiles(columns))?,
+            steps: memory.buffer(1, predicted)?,
             x: memory.buffer(s.hidden, columns)?,
             y: memory.buffer(s.hidden, columns)?,
             scaled: memory.buffer(s.hidden, columns)?,

@@ -1,7 +1,7 @@
 //! The cases of attention of many tokens of one sequence, over caches of every type.
 
 use super::cache::{Cache, Stored, attend, column};
-use crate::attention::prefill::tensor_bound;
+use crate::attention::prefill::{QueryTile, tensor_bound};
 use crate::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8};
 use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, close};
 use crate::kv::KvType;
@@ -101,9 +101,9 @@ fn prompt<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, kv: KvType)
     macro_rules! with {
         ($t:ty, $attend:ident) => {
             prompt_of::<B, $t>(shape, bench, rng, kv, |bench, launched| {
-                let Launched { qkv, columns, y, count, stride, y_stride, layer } = launched;
+                let Launched { qkv, columns, tiles, y, count, stride, y_stride, layer } = launched;
                 // SAFETY: the caches are buffers of `prompt_of`, which nothing else touches meanwhile.
-                unsafe { bench.launch_unchecked($attend { qkv, columns, y, count, stride, y_stride, layer }) }
+                unsafe { bench.launch_unchecked($attend { qkv, columns, tiles, y, count, stride, y_stride, layer }) }
             })
         };
     }
@@ -130,6 +130,7 @@ struct Prompt {
 struct Launched<'a> {
     qkv: &'a DeviceSlice<f32>,
     columns: &'a DeviceSlice<Column>,
+    tiles: &'a DeviceSlice<QueryTile>,
     y: &'a mut DeviceSlice<f32>,
     count: u32,
     stride: u32,
@@ -166,8 +167,10 @@ fn prompt_of<B: Bench, T: Stored>(
     let (qkv, d_columns, mut y) =
         (bench.upload(&x)?, bench.upload(&columns)?, bench.upload(&vec![-77.0f32; n * y_stride])?);
     let (count, strides) = (n as u32, (stride as u32, y_stride as u32));
-    let launched =
-        Launched { qkv: &qkv, columns: &d_columns, y: &mut y, count, stride: strides.0, y_stride: strides.1, layer };
+    let tiles: Vec<QueryTile> = QueryTile::cut(0, count, count - 1, dim as u32).collect();
+    let tiles = &bench.upload(&tiles)?;
+    let (qkv, columns, y) = (&qkv, &d_columns, &mut y);
+    let launched = Launched { qkv, columns, tiles, y, count, stride: strides.0, y_stride: strides.1, layer };
     launch(bench, launched)?;
     let (keys, values) = (k.after(bench, dim, &[])?, v.after(bench, dim, &[])?);
     let got = bench.read(&y)?;

@@ -1,5 +1,6 @@
 //! Tokens that are appended: to several sequences in a step, or the prompt of one.
 
+use super::stage::Run;
 use super::{Decoder, Part, Predict};
 use crate::decode::DecodeError;
 use crate::decode::sequence::Sequence;
@@ -79,17 +80,15 @@ impl Decoder {
         self.check_sequence(sequence, sequence.kv_type())?;
         sequence.check(tokens)?;
         self.prepare_positions(sequence.len() + tokens.len())?;
-        // Caches in pages have no kernel for prompts.
-        let fast = self.options.fast_prefill && sequence.pool().is_none();
         let reserved = sequence.reserve(tokens.len());
-        let result = reserved.and_then(|()| self.try_prefill(sequence, tokens, fast, each));
+        let result = reserved.and_then(|()| self.try_prefill(sequence, tokens, each));
         self.settle(&result);
         if result.is_err() {
             sequence.unreserve();
         }
         let logits = result?;
         let next = self.tokens.first().copied().ok_or(DecodeError::NoLogits)?;
-        sequence.advance(tokens, self.recipe(fast), Some(next));
+        sequence.advance(tokens, self.prompt_recipe(sequence.kv_type()), Some(next));
         self.logits = logits;
         Ok(next)
     }
@@ -99,22 +98,24 @@ impl Decoder {
         &mut self,
         sequence: &mut Sequence,
         tokens: &[u32],
-        fast: bool,
         mut each: Option<&mut dyn FnMut(Vec<f32>)>,
     ) -> Result<std::ops::Range<usize>, DecodeError> {
         let parameters = sequence.parameters(tokens, &self.stream)?;
-        let (chunk, kv) = (self.chunk(), sequence.kv_type());
+        let (chunk, kv, fast) = (self.chunk(), sequence.kv_type(), self.options.fast_prefill);
+        let rows = self.tile_rows();
         let mut place = 0;
         for (i, part) in tokens.chunks(chunk).enumerate() {
             let before = i * chunk;
             let columns: Vec<Column> =
                 part.iter().enumerate().map(|(n, &token)| sequence.column(token, before + n)).collect();
-            let shape = Shape::prompt(part.len(), kv, before + part.len() == tokens.len(), each.is_some(), fast);
+            let shape = Shape::prompt(part.len(), kv, before + part.len() == tokens.len(), each.is_some());
+            let shape = if fast { shape.tiled(part.len().div_ceil(rows), false) } else { shape };
             let planned = self.planned(shape);
             self.samplers.clear();
             self.samplers.set(0, parameters);
             self.samplers.write(&self.stream)?;
-            self.stage_columns(planned.0, &columns, shape.logits)?;
+            let run = Run::of(planned.0, part.len(), shape.logits, columns.first().map_or(0, |c| c.position));
+            self.stage_columns(planned.0, &columns, shape.logits, &[run])?;
             // SAFETY: as in `try_mixed`; `sequence` is borrowed until the prompt has been computed.
             unsafe { self.launch(planned) }?;
             place = planned.0.logits.saturating_sub(1);
@@ -143,7 +144,7 @@ impl Decoder {
         }
         let states = result?;
         let next = self.tokens.first().copied().ok_or(DecodeError::NoLogits)?;
-        sequence.advance(&[token], self.recipe(false), Some(next));
+        sequence.advance(&[token], Some(self.step_recipe()), Some(next));
         self.logits = 0..1;
         Ok(Hidden { states, next })
     }
@@ -154,7 +155,7 @@ impl Decoder {
         self.samplers.set(0, parameters);
         self.samplers.write(&self.stream)?;
         let shape = Shape { pages: self.pages([&*sequence]), ..Shape::decode(1, sequence.kv_type()) };
-        self.stage_columns(shape, &[sequence.column(token, 0)], 1)?;
+        self.stage_columns(shape, &[sequence.column(token, 0)], 1, &[])?;
         let layers = self.model.config().layers;
         let mut states = Vec::with_capacity(layers + 2);
         let (mut step, stream) = self.work(shape);

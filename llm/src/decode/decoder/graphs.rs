@@ -83,14 +83,14 @@ impl Decoder {
     /// is captured when the class comes for the second time, as a prompt of its size may never come again.
     pub(super) fn planned(&mut self, shape: Shape) -> (Shape, bool) {
         let captures = self.options.mode == Mode::Graph && self.stats.eager_steps >= self.options.capture_after;
-        if !captures || shape.fast {
+        if !captures {
             return (shape, false);
         }
         if !shape.shared {
             return (shape, true);
         }
-        let most_logits = if shape.tokens == shape.logits { self.most_logits() } else { self.columns.len() };
-        let padded = shape.padded(self.columns.len(), most_logits);
+        let most_logits = if shape.tokens == shape.logits { self.most_logits() } else { self.most_tokens() };
+        let padded = shape.padded(self.most_tokens(), most_logits);
         match self.graphs.captured.contains_key(&padded) || !self.graphs.met.insert(padded) {
             true => (padded, true),
             false => (shape, false),
@@ -188,6 +188,8 @@ impl Decoder {
             .with("cache type", shape.kv.bytes() as u64)
             .with("logits", shape.logits as u64)
             .with("tokens", shape.tokens as u64)
+            .with("tiles", shape.tiles as u64)
+            .with("single steps", shape.steps as u64)
     }
 
     pub(super) fn work(&mut self, shape: Shape) -> (Step<'_>, &Stream) {

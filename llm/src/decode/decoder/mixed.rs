@@ -1,10 +1,12 @@
 //! Steps of any mix: parts of prompts, tokens of sequences that decode, and drafts to verify, side by side.
 
+use super::stage::Run;
 use super::{Decoder, DecoderOptions};
-use crate::decode::DecodeError;
 use crate::decode::pool::Recipe;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
+use crate::decode::{DecodeError, KvType};
+use gpu_kernels::attention::prefill;
 use gpu_kernels::state::Column;
 
 /// Which of its tokens a part is predicted from.
@@ -39,6 +41,27 @@ impl Part<'_> {
             Predict::Each => self.tokens.len(),
         }
     }
+
+    /// Whether its tokens may attend as those of prompts do: none is a step of its own.
+    fn is_prompt(&self) -> bool {
+        self.predicted() < self.tokens.len()
+    }
+}
+
+/// The prompts among the parts, as columns of the shape: those that are predicted from are its last `predicted`, the others its first.
+fn runs(parts: &[Part<'_>], shape: Shape, predicted: usize) -> Vec<Run> {
+    let (mut first, mut next) = (0, shape.columns - predicted);
+    let mut runs = Vec::new();
+    for part in parts {
+        let (count, others) = (part.tokens.len(), part.tokens.len() - part.predicted());
+        if part.is_prompt() {
+            let last = if others < count { next } else { first + count - 1 };
+            runs.push(Run { first, count, last, position: part.sequence.len() as u32 });
+        }
+        first += others;
+        next += count - others;
+    }
+    runs
 }
 
 /// A token to append to a sequence, and what may follow it.
@@ -58,24 +81,38 @@ impl Decoder {
     /// knows none, where the sequence is in no pool, and where it is not empty.
     pub fn adopt_prefix(&self, sequence: &mut Sequence, tokens: &[u32]) -> Result<usize, DecodeError> {
         self.check_sequence(sequence, sequence.kv_type())?;
-        match self.recipe(false) {
+        match self.prompt_recipe(sequence.kv_type()) {
             Some(recipe) if sequence.is_empty() => sequence.adopt(tokens, recipe),
             _ => Ok(0),
         }
     }
 
-    /// How keys and values are computed: by steps all in one way; a `fast` prompt's have other bits.
-    pub(super) fn recipe(&self, fast: bool) -> Option<Recipe> {
+    /// How single steps compute keys and values.
+    pub(super) fn step_recipe(&self) -> Recipe {
         let DecoderOptions { activations, tuned, .. } = self.options;
-        (!fast).then_some(Recipe { activations, tuned })
+        Recipe { activations, tuned, tiled: false }
+    }
+
+    /// How prompts do, if they have the same bits wherever a prompt is cut: of attention over int8 caches in tiles they have not.
+    pub(super) fn prompt_recipe(&self, kv: KvType) -> Option<Recipe> {
+        let recipe = Recipe { tiled: self.options.fast_prefill, ..self.step_recipe() };
+        (!recipe.tiled || kv != KvType::Int8).then_some(recipe)
+    }
+
+    /// Columns of a tile.
+    pub(super) fn tile_rows(&self) -> usize {
+        prefill::rows(self.model.config().head_dim as u32) as usize
     }
 
     /// Appends tokens of any number to each of the sequences, in one step, and gives what is predicted: the tokens of the parts in
     /// order, and of a part's tokens in order. [`Decoder::logits`] counts its places likewise.
     ///
     /// The tokens of all parts are at most [`Decoder::most_tokens`], and those that are predicted from at most [`Decoder::most_logits`].
-    /// Each sequence gets the results that it gets alone, token by token, bit for bit; with
-    /// [`fast_prefill`](super::DecoderOptions::fast_prefill) those that it gets without. If the step fails, nothing was appended to any.
+    /// Each sequence gets the results that it gets alone, token by token, bit for bit. If the step fails, nothing was appended to any.
+    ///
+    /// With [`fast_prefill`](super::DecoderOptions::fast_prefill) the tokens of a prompt get the results that they get in
+    /// [`prefill`](Decoder::prefill): those of a part of several tokens that is predicted from its last or not at all, or of one
+    /// that is not predicted from. Drafts and single tokens get those of single steps.
     pub fn step_mixed(&mut self, parts: &mut [Part<'_>]) -> Result<&[u32], DecodeError> {
         let Some(first) = parts.first() else {
             return Err(DecodeError::Batch { what: "parts of a step", given: 0, most: self.most_tokens() });
@@ -99,7 +136,7 @@ impl Decoder {
         self.prepare_positions(longest)?;
         // Each a token: the launches of a decoding step, which are fewer.
         let decodes = tokens == parts.len() && predicted == tokens && tokens <= self.options.batch;
-        let shape = if decodes { Shape::decode(tokens, kv) } else { Shape::mixed(tokens, kv, predicted) };
+        let shape = if decodes { Shape::decode(tokens, kv) } else { self.mixed_shape(parts, tokens, kv, predicted) };
         let shape = Shape { pages: self.pages(parts.iter().map(|part| &*part.sequence)), ..shape };
         let reserved = parts.iter_mut().try_for_each(|part| part.sequence.reserve(part.tokens.len()));
         let result = reserved.and_then(|()| self.try_mixed(parts, shape));
@@ -107,10 +144,11 @@ impl Decoder {
         if result.is_err() {
             parts.iter_mut().for_each(|part| part.sequence.unreserve());
         }
-        let (start, recipe) = (result?, self.recipe(false));
+        let start = result?;
         let mut place = 0;
         for part in parts.iter_mut() {
             let count = part.predicted();
+            let recipe = if part.is_prompt() { self.prompt_recipe(kv) } else { Some(self.step_recipe()) };
             place += count;
             // What was chosen last was marked for a penalty where it follows all tokens of the part.
             let next = if count == 1 { self.tokens.get(place - 1).copied() } else { None };
@@ -118,6 +156,17 @@ impl Decoder {
         }
         self.logits = start..start + predicted;
         Ok(&self.tokens)
+    }
+
+    fn mixed_shape(&self, parts: &[Part<'_>], tokens: usize, kv: KvType, predicted: usize) -> Shape {
+        let shape = Shape::mixed(tokens, kv, predicted);
+        if !self.options.fast_prefill {
+            return shape;
+        }
+        let rows = self.tile_rows();
+        let (prompts, steps): (Vec<_>, Vec<_>) = parts.iter().partition(|part| part.is_prompt());
+        let tiles = prompts.iter().map(|part| part.tokens.len().div_ceil(rows)).sum();
+        if tiles == 0 { shape } else { shape.tiled(tiles, !steps.is_empty()) }
     }
 
     /// Runs the step; the place of its first logits.
@@ -150,7 +199,8 @@ impl Decoder {
             }
         }
         self.samplers.write(&self.stream)?;
-        self.stage_columns(planned.0, &columns, shape.logits)?;
+        let runs = runs(parts, planned.0, shape.logits);
+        self.stage_columns(planned.0, &columns, shape.logits, &runs)?;
         // SAFETY: each column and sampler leads to what its sequence owns, or to memory of the samplers. The parts borrow the
         // sequences, each once, until the step has ended: `finish` waits for it, and on every error `settle` does.
         unsafe { self.launch(planned) }?;

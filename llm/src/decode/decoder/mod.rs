@@ -6,6 +6,7 @@ mod logprobs;
 mod mixed;
 mod options;
 mod pipeline;
+mod stage;
 
 pub use feed::{Feed, Hidden};
 pub use graphs::GraphInfo;
@@ -25,12 +26,12 @@ use super::{DecodeError, KvType, Model};
 use gpu_kernels::gemv::MAX_COLUMNS;
 use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::NONE;
-use gpu_kernels::state::Column;
 use graphs::Graphs;
 use options::{check_memory, choice, extent, fitting_chunk, parts};
+use stage::Stages;
 use std::ops::Range;
 use warpsmith_device::Kernel;
-use warpsmith_runtime::{Error, Pinned, Profile, Stream};
+use warpsmith_runtime::{Pinned, Profile, Stream};
 
 /// What a decoder has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,9 +45,6 @@ pub struct Stats {
     /// Graphs captured.
     pub captures: u64,
 }
-
-/// Staging cells for columns, so that several chunks of a prompt may be queued.
-const STAGES: usize = 4;
 
 /// Appends tokens to sequences of one model: one sequence, or several in one step.
 ///
@@ -67,10 +65,7 @@ pub struct Decoder {
     buffers: Workspace,
     samplers: Samplers,
     plan: Plan,
-    stages: Vec<Pinned<Column>>,
-    stage: usize,
-    /// What is staged next; as long as the stages.
-    columns: Vec<Column>,
+    stages: Stages,
     next: Pinned<u32>,
     /// The tokens of the last step.
     tokens: Vec<u32>,
@@ -124,9 +119,7 @@ impl Decoder {
             buffers: Workspace::new(&stream, c, extent(&options, columns), options.activations)?,
             samplers: Samplers::new(device, predicted)?,
             plan,
-            stages: (0..STAGES).map(|_| device.pinned(columns)).collect::<Result<_, Error>>()?,
-            stage: 0,
-            columns: vec![Column::default(); columns],
+            stages: Stages::new(device, columns, predicted)?,
             next: device.pinned(predicted)?,
             tokens: Vec::with_capacity(predicted),
             graphs: Graphs::default(),
@@ -140,9 +133,9 @@ impl Decoder {
         for kv in KvType::ALL {
             decoder.kernels_of(Shape::decode(1, kv))?;
             decoder.kernels_of(Shape::decode(options.batch, kv))?;
-            let Decoder { options: DecoderOptions { chunk, prompt_logits, fast_prefill, .. }, .. } = decoder;
-            decoder.kernels_of(Shape::prompt(chunk, kv, true, prompt_logits, fast_prefill))?;
-            decoder.kernels_of(Shape::mixed(columns, kv, predicted))?;
+            let tiled = |shape: Shape| if options.fast_prefill { shape.tiled(shape.columns, true) } else { shape };
+            decoder.kernels_of(tiled(Shape::prompt(options.chunk, kv, true, false)))?;
+            decoder.kernels_of(tiled(Shape::mixed(columns, kv, predicted)))?;
         }
         Ok(decoder)
     }
@@ -174,7 +167,7 @@ impl Decoder {
 
     /// Most tokens of a [mixed step](Decoder::step_mixed): those of a chunk, or of a batch with drafts.
     pub fn most_tokens(&self) -> usize {
-        self.columns.len()
+        self.stages.columns()
     }
 
     /// Most tokens that a step predicts from: the batch and its drafts.
@@ -228,7 +221,7 @@ impl Decoder {
         self.samplers.set(0, parameters);
         self.samplers.write(&self.stream)?;
         let shape = Shape { pages: self.pages([&*sequence]), ..Shape::decode(1, kv) };
-        self.stage_columns(shape, &[sequence.column(0, position - length)], 1)?;
+        self.stage_columns(shape, &[sequence.column(0, position - length)], 1, &[])?;
         self.stream.synchronize()?;
         self.list(shape)
     }
@@ -302,22 +295,6 @@ impl Decoder {
         self.tables = RopeTables::new(&self.stream, &self.model, positions)?;
         tracing::debug!(positions, "more positions prepared");
         Ok(())
-    }
-
-    /// Queues columns for the cells on the device: the last `predicted` of them as the last of the shape's, the others as its first.
-    /// Columns between are of no sequence: they store nothing, and attend to nothing.
-    fn stage_columns(&mut self, shape: Shape, columns: &[Column], predicted: usize) -> Result<(), Error> {
-        let used = self.columns.get_mut(..shape.columns).unwrap_or_default();
-        used.fill(Column::default());
-        let (others, last) = columns.split_at(columns.len() - predicted);
-        used[..others.len()].copy_from_slice(others);
-        used[shape.columns - predicted..].copy_from_slice(last);
-        let stage = &self.stages[self.stage];
-        self.stage = (self.stage + 1) % self.stages.len();
-        // Waits if the copy of STAGES steps ago is not done.
-        stage.with_mut(|cells| cells[..used.len()].copy_from_slice(used))?;
-        // No kernel reads the rest.
-        self.stream.write_pinned_part(stage, &mut self.buffers.columns[..shape.columns])
     }
 
     /// Waits for the step and delivers its tokens at `places`; `of` tells the position of what a column fed, and its place in the step.

@@ -39,7 +39,9 @@ pub struct DecoderOptions {
     /// Steps that are run eagerly before one is captured.
     pub capture_after: u64,
     /// Prompts attend by [`gpu_kernels::attention::prefill`]: on tensor cores where the cache is f16 or int8 and the device has them,
-    /// with queries and weights rounded to f16, and in another order of sums elsewhere.
+    /// with queries and weights rounded to f16, and in another order of sums elsewhere. What a prompt's tokens get then is not what
+    /// they would get in single steps; over caches of f16 and f32 it still does not depend on how the prompt is cut, on what is
+    /// beside it in a step, nor on where its cache lies.
     pub fast_prefill: bool,
     /// Memory for the logits of every token of a chunk, which [`Decoder::prefill_each`](super::Decoder::prefill_each) gives;
     /// else a prompt has those of its last token alone.

@@ -74,7 +74,7 @@ impl Pipeline<'_> {
             self.stop();
         }
         result?;
-        let recipe = self.decoder.recipe(false);
+        let recipe = Some(self.decoder.step_recipe());
         for (feed, &next) in self.feeds.iter_mut().zip(&self.decoder.tokens) {
             feed.sequence.advance(&[feed.token], recipe, None);
             feed.token = next;
@@ -108,7 +108,7 @@ impl Pipeline<'_> {
         let kv = feeds.first().map(|feed| feed.sequence.kv_type()).unwrap_or_default();
         let pages = decoder.pages(feeds.iter().map(|feed| &*feed.sequence));
         let planned = decoder.planned(Shape { pages, ..Shape::decode(feeds.len(), kv) });
-        decoder.stage_columns(planned.0, &columns, columns.len())?;
+        decoder.stage_columns(planned.0, &columns, columns.len(), &[])?;
         // SAFETY: each column and sampler leads to what its sequence owns. The feeds borrow the sequences, each once, for as long as
         // the pipeline lives, which waits for the steps that run before it is gone.
         unsafe { decoder.launch(planned) }?;
