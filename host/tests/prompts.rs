@@ -11,9 +11,11 @@ mod device;
 use alone::*;
 use common::*;
 use device::*;
-use warpsmith_driver_api::software;
+use gpu_kernels::format::Format;
+use warpsmith_driver_api::software::{self, Checks};
 use warpsmith_host::decode::{
-    Decoder, DecoderOptions, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence, SequenceOptions,
+    Activations, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence,
+    SequenceOptions,
 };
 
 const OPTIONS: DecoderOptions = DecoderOptions {
@@ -25,7 +27,7 @@ const OPTIONS: DecoderOptions = DecoderOptions {
     capture_after: 0,
     fast_prefill: true,
     prompt_logits: false,
-    activations: warpsmith_host::decode::Activations::F32,
+    activations: Activations::Int8,
     tuned: false,
     programmatic: true,
     persistent: false,
@@ -143,7 +145,8 @@ fn random_mixes(model: &Model, kv: KvType, lengths: &[usize], steps: usize, seed
 }
 
 fn small(window: usize) -> Synthetic {
-    Synthetic { layers: 2, hidden: 64, feed_forward: 64, context: 256, window, ..Default::default() }
+    let formats = vec![Format::Q8_0, Format::F16, Format::Q8_0];
+    Synthetic { layers: 2, hidden: 64, feed_forward: 64, context: 256, window, formats, ..Default::default() }
 }
 
 #[test]
@@ -219,6 +222,7 @@ fn whatever_call_of_a_step_with_prompts_fails_nothing_is_lost() {
     }
     let (model, kv) = (load(&Synthetic { layers: 1, ..small(0) }.file()), KvType::F16);
     let (a, b) = (Fed::new(&model, 1, 20, 4, kv), Fed::new(&model, 2, 30, 2, kv));
+    let _checked = software::check(Checks::ALL);
     let mut failures = 0;
     loop {
         let pool = Pool::new(&model, PoolOptions { positions: 256, page: 16, kv }).unwrap();
@@ -260,4 +264,18 @@ fn whatever_call_of_a_step_with_prompts_fails_nothing_is_lost() {
         }
     }
     assert!(failures > 8, "{failures} calls");
+}
+
+/// A graph's columns of no sequence are computed with like others, and so have to be there.
+#[test]
+fn what_pads_a_prompt_is_defined() {
+    let _checked = software::check(Checks::ALL);
+    let (model, kv) = (load(&small(0).file()), KvType::F16);
+    let mut decoder = Decoder::new(&model, OPTIONS).unwrap();
+    for length in [20, 19, 18] {
+        let (mut sequence, want) = (empty(&model, 0, kv), Fed::new(&model, 0, length, 0, kv));
+        let next = decoder.prefill(&mut sequence, &want.tokens[..length]).unwrap();
+        assert_eq!((next, bits(&decoder.logits(0).unwrap())), (want.tokens[length], want.at(length - 1).to_vec()));
+    }
+    assert_eq!(decoder.stats().replays, 2);
 }

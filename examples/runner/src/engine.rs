@@ -24,6 +24,8 @@ pub struct Options {
     pub context: Option<usize>,
     /// Tokens of prompts in a step, at least one.
     pub prefill: usize,
+    /// Prompts attend in tiles: [`DecoderOptions::fast_prefill`].
+    pub fast_prefill: bool,
     /// Guesses of a request's next tokens that a step verifies; 0: none are made.
     pub draft: usize,
     /// Positions of all requests together, and of texts that are kept; `None`: what memory allows, and twice what all can use.
@@ -115,8 +117,8 @@ impl<'a> Engine<'a> {
     fn new(model: &'a Model, options: &'a Options, metrics: &'a Metrics) -> Result<Engine<'a>, DecodeError> {
         let drafts = options.draft * options.batch;
         let chunk = (options.prefill.saturating_add(options.batch + drafts)).min(MAX_COLUMNS as usize);
-        let decoder =
-            Decoder::new(model, DecoderOptions { batch: options.batch, drafts, chunk, ..Default::default() })?;
+        let Options { batch, fast_prefill, .. } = *options;
+        let decoder = Decoder::new(model, DecoderOptions { batch, drafts, chunk, fast_prefill, ..Default::default() })?;
         let of = PoolOptions { kv: options.kv, ..Default::default() };
         let positions = match options.pool {
             Some(positions) => positions,
@@ -220,7 +222,9 @@ impl<'a> Engine<'a> {
     /// A sequence that has as many of the tokens as the pool keeps of texts that began likewise.
     fn sequence(&self, tokens: &[u32], options: SequenceOptions) -> Result<Sequence, DecodeError> {
         let mut sequence = Sequence::in_pool(&self.pool, options)?;
-        let reused = self.decoder.adopt_prefix(&mut sequence, tokens)?;
+        // A single token that is left would be a step, and not part of a prompt.
+        let most = tokens.len() - usize::from(self.options.fast_prefill);
+        let reused = self.decoder.adopt_prefix(&mut sequence, &tokens[..most])?;
         self.metrics.reused_tokens.inc_by(reused as u64);
         Ok(sequence)
     }
@@ -241,7 +245,11 @@ impl<'a> Engine<'a> {
                 free -= guesses.len();
                 return [rest, guesses].concat();
             }
-            let part = &rest[..rest.len().min(prompts).min(free)];
+            let mut part = &rest[..rest.len().min(prompts).min(free)];
+            if self.options.fast_prefill && part.len() > 1 && part.len() + 1 == rest.len() {
+                // As above: two are left.
+                part = &part[..part.len() - 1];
+            }
             (prompts, free) = (prompts - part.len(), free - part.len());
             part.to_vec()
         };

@@ -54,8 +54,8 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
     })?;
     eprintln!("engine: {}", device.engine());
     let eog = tokenizer.eog().to_vec();
-    let Cli { batch, context, prefill, draft, pool, kv, .. } = *cli;
-    let options = Options { batch, context, prefill, draft, pool, kv, eog };
+    let Cli { batch, context, prefill, fast_prefill, draft, pool, kv, .. } = *cli;
+    let options = Options { batch, context, prefill, fast_prefill, draft, pool, kv, eog };
     if cli.prompts.is_empty() {
         let template = template(cli, &file, &tokenizer)?;
         serve(cli, model, tokenizer, template, options)

@@ -6,19 +6,20 @@ mod support;
 use serde_json::{Value, json};
 use support::{Server, tiny, with_keys};
 use warpsmith_host::Device;
-use warpsmith_host::decode::{Model, Sampling, SequenceOptions, Session, SessionOptions};
+use warpsmith_host::decode::{DecoderOptions, Model, Sampling, SequenceOptions, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::{Special, Tokenizer};
 
 /// What a session generates that has the model for itself.
-fn alone(cases: &[(&str, usize, Sampling)]) -> Vec<String> {
+fn alone(cases: &[(&str, usize, Sampling)], fast_prefill: bool) -> Vec<String> {
     let file = ModelFile::open(tiny()).unwrap();
     let tokenizer = Tokenizer::from_gguf(file.gguf()).unwrap();
     let model = Model::load(&Device::open(0).unwrap(), &file).unwrap();
     let text = |&(prompt, count, sampling): &(&str, usize, Sampling)| {
         let tokens = tokenizer.encode(prompt, Special::Text).unwrap();
-        let options = SequenceOptions { sampling, ..Default::default() };
-        let mut session = Session::new(&model, options).unwrap();
+        let sequence = SequenceOptions { sampling, ..Default::default() };
+        let decoder = DecoderOptions { fast_prefill, ..Default::default() };
+        let mut session = Session::new(&model, SessionOptions { sequence, decoder }).unwrap();
         let generated = session.generate(&tokens, count, |_| std::ops::ControlFlow::Continue(())).unwrap();
         let end = generated.iter().position(|t| tokenizer.is_eog(*t)).unwrap_or(generated.len());
         tokenizer.decode_continuation(&generated[..end])
@@ -35,6 +36,12 @@ fn overlapping_requests_get_their_own_texts() {
     overlapping(6, &[]);
 }
 
+/// Prompts in tiles, cut as others leave room, get what they get as a whole.
+#[test]
+fn overlapping_prompts_in_tiles_get_their_own_texts() {
+    overlapping(6, &["--fast-prefill"]);
+}
+
 /// Guesses that are verified change no text, and some of them are right.
 #[test]
 fn drafts_change_no_text() {
@@ -49,7 +56,7 @@ fn prompts_that_begin_alike_are_fed_once() {
     let system = "You are asked about the meaning of it all, and answer. ".repeat(3);
     let prompts = ["One.", "Two.", "One."].map(|end| format!("{system}{end}"));
     let cases = prompts.each_ref().map(|p| (p.as_str(), 9, Sampling::default()));
-    let alone = alone(&cases);
+    let alone = alone(&cases, false);
     let server = Server::start(&["--pool", "512"]);
     let mut reused = 0;
     for ((prompt, count, _), alone) in cases.iter().zip(&alone) {
@@ -71,7 +78,7 @@ fn overlapping(count: usize, more: &[&str]) -> Server {
     let sampling =
         |i: usize| Sampling { temperature: if i.is_multiple_of(2) { 0.0 } else { 0.9 }, seed: 7, ..Default::default() };
     let cases: Vec<_> = prompts.iter().enumerate().map(|(i, p)| (*p, count + i, sampling(i))).collect();
-    let alone = alone(&cases);
+    let alone = alone(&cases, more.contains(&"--fast-prefill"));
     let running = Server::start(&[&["--batch", "3", "--prefill", "50"], more].concat());
     let server = &running;
     std::thread::scope(|threads| {

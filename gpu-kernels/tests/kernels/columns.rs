@@ -56,6 +56,13 @@ impl<T: Element> Sequence<T> {
         sequence
     }
 
+    /// Rows that nobody has written get that scale.
+    pub fn scale(&mut self, gpu: &Gpu, scale: f32) {
+        for scales in [&mut self.k_scales, &mut self.v_scales] {
+            *scales = gpu.upload(&vec![scale; scales.len()]);
+        }
+    }
+
     /// Lays the table of pages; those of positions before `from` alone lead to the page that nobody writes.
     pub fn lay(&mut self, gpu: &Gpu, page: usize, from: usize) {
         let count = self.capacity.div_ceil(page);
