@@ -54,8 +54,8 @@ use warpsmith_driver_api::CUgraph;
 /// # Ok(()) }
 /// ```
 pub struct Capture<'a> {
-    stream: &'a StreamInner,
-    recorded: Recorded,
+    pub(crate) stream: &'a StreamInner,
+    pub(crate) recorded: Recorded,
     /// The text of the first failure, which the closure must not ignore.
     failed: Option<String>,
     // A capture belongs to the thread that began it.
@@ -67,6 +67,8 @@ pub struct Capture<'a> {
 pub struct Recorded {
     pub launches: usize,
     pub copies: usize,
+    /// Nodes of other code.
+    pub foreign: usize,
     pub kernels: Vec<&'static str>,
     pub retained: Retained,
 }
@@ -116,7 +118,7 @@ impl Stream {
         }
         let template = ended.map_err(|error| failed("ending", error))?;
         let recorded = scope.recorded;
-        template.check(recorded.launches + recorded.copies)?;
+        template.check(recorded.nodes())?;
         Ok((template, recorded))
     }
 }
@@ -230,6 +232,11 @@ impl Template {
         Ok(Template { raw: graph })
     }
 
+    /// One that this owns from here on.
+    pub fn of(raw: CUgraph) -> Template {
+        Template { raw }
+    }
+
     pub fn raw(&self) -> CUgraph {
         self.raw
     }
@@ -237,15 +244,24 @@ impl Template {
     /// Whether the driver recorded as much as we did: a launch that went elsewhere, or a node that
     /// nobody asked for, is found here.
     pub fn check(&self, recorded: usize) -> Result<(), Error> {
-        let mut nodes = 0usize;
-        // SAFETY: the graph is alive; without an array of nodes, only their number is written.
-        unsafe { cu!(cuGraphGetNodes(self.raw, std::ptr::null_mut(), &mut nodes)) }
-            .map_err(|error| failed("counting nodes", error))?;
+        // SAFETY: the graph is alive.
+        let nodes = unsafe { count_nodes(self.raw) }.map_err(|error| failed("counting nodes", error))?;
         if nodes == recorded {
             return Ok(());
         }
         Err(failed("counting nodes", Error::NodeCount { nodes, recorded }))
     }
+}
+
+/// The nodes of a graph.
+///
+/// # Safety
+/// It is alive.
+pub unsafe fn count_nodes(graph: CUgraph) -> Result<usize, Error> {
+    let mut nodes = 0usize;
+    // SAFETY: the caller's promise; without an array of nodes, only their number is written.
+    unsafe { cu!(cuGraphGetNodes(graph, std::ptr::null_mut(), &mut nodes)) }?;
+    Ok(nodes)
 }
 
 impl Drop for Template {
@@ -269,7 +285,15 @@ impl Capture<'_> {
         self.recorded.copies
     }
 
-    fn record<R>(&mut self, f: impl FnOnce(&StreamInner, &mut Recorded) -> Result<R, Error>) -> Result<R, Error> {
+    /// Nodes that [other code](Capture::foreign) recorded so far.
+    pub fn foreign_nodes(&self) -> usize {
+        self.recorded.foreign
+    }
+
+    pub(crate) fn record<R>(
+        &mut self,
+        f: impl FnOnce(&StreamInner, &mut Recorded) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         let result = f(self.stream, &mut self.recorded);
         if let Err(error) = &result {
             self.failed.get_or_insert_with(|| error.to_string());
@@ -380,6 +404,11 @@ impl Capture<'_> {
 launchers!(Capture<'_> => Capture<'_>);
 
 impl Recorded {
+    /// Everything that was recorded.
+    pub fn nodes(&self) -> usize {
+        self.launches + self.copies + self.foreign
+    }
+
     /// Issues and counts a copy, unless it is empty, and keeps the owners of its memory.
     fn copied<const N: usize>(
         &mut self,

@@ -16,7 +16,9 @@ use crate::pinned::PinnedInner;
 use crate::stream::StreamInner;
 use crate::sys::cu;
 use crate::{DeviceInner, Error, Stream};
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,6 +31,7 @@ pub struct Graph {
     nodes: usize,
     launches: usize,
     copies: usize,
+    foreign: usize,
     kernels: BTreeMap<&'static str, usize>,
     key: GraphKey,
     replays: AtomicU64,
@@ -97,6 +100,8 @@ pub struct Retained {
     // In the order of their ids, in which they are locked.
     pinned: BTreeMap<u64, Arc<PinnedInner>>,
     modules: Vec<Arc<LoadedModule>>,
+    /// What other code works with.
+    keepers: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl Retained {
@@ -106,6 +111,10 @@ impl Retained {
 
     pub fn pinned(&mut self, memory: &Arc<PinnedInner>) {
         self.pinned.insert(memory.id, memory.clone());
+    }
+
+    pub fn keeper(&mut self, keeper: impl Send + Sync + 'static) {
+        self.keepers.push(Box::new(keeper));
     }
 
     pub fn module(&mut self, module: &Arc<LoadedModule>) {
@@ -134,9 +143,10 @@ impl Graph {
         unsafe { cu!(cuGraphInstantiateWithFlags(&mut exec, template.raw(), 0)) }
             .map_err(|error| failed("instantiating", error))?;
         let graph = Graph {
-            nodes: recorded.launches + recorded.copies,
+            nodes: recorded.nodes(),
             launches: recorded.launches,
             copies: recorded.copies,
+            foreign: recorded.foreign,
             kernels: count(&recorded.kernels),
             key: GraphKey::new(),
             replays: AtomicU64::new(0),
@@ -169,7 +179,7 @@ impl Graph {
         &self.key
     }
 
-    /// Its nodes: launches, copies and fills.
+    /// Its nodes: launches, copies and fills, and those of other code.
     pub fn nodes(&self) -> usize {
         self.nodes
     }
@@ -182,6 +192,11 @@ impl Graph {
     /// Its copies and fills.
     pub fn copies(&self) -> usize {
         self.copies
+    }
+
+    /// Its nodes that [other code](Capture::foreign) recorded.
+    pub fn foreign_nodes(&self) -> usize {
+        self.foreign
     }
 
     /// Its kernels, and how often each is launched.
@@ -203,6 +218,12 @@ impl Graph {
         // SAFETY: the executable graph is alive, and `flags` is a live variable.
         unsafe { cu!(cuGraphExecGetFlags(parts.exec, &mut flags)) }?;
         Ok(flags)
+    }
+
+    /// The executable graph, a `CUgraphExec`, for other code on the same driver: alive as long as this graph, and to be launched by nobody
+    /// while [`launch`](Graph::launch) may be; what it works on is not ordered then with other streams.
+    pub fn raw(&self) -> *mut c_void {
+        self.parts.as_ref().map_or(std::ptr::null_mut(), |parts| parts.exec.0.cast())
     }
 
     /// Whether it refers to the buffer or staging memory of this id.
@@ -255,12 +276,15 @@ impl Graph {
         let Some(parts) = &mut self.parts else { return Ok(()) };
         stream.inner.same_device(CALL, "the graph", &parts.device)?;
         let kernels = count(&recorded.kernels);
-        if (&kernels, recorded.copies) != (&self.kernels, self.copies) {
-            let show = |kernels, copies| format!("{kernels:?} and {copies} copies");
+        if (&kernels, recorded.copies, recorded.foreign) != (&self.kernels, self.copies, self.foreign) {
+            let show = |kernels, copies, foreign| match foreign {
+                0 => format!("{kernels:?} and {copies} copies"),
+                _ => format!("{kernels:?}, {copies} copies and {foreign} nodes of other code"),
+            };
             return Err(mismatch(
                 "kernels and copies",
-                show(&self.kernels, self.copies),
-                show(&kernels, recorded.copies),
+                show(&self.kernels, self.copies, self.foreign),
+                show(&kernels, recorded.copies, recorded.foreign),
             ));
         }
         parts.settle(CALL)?;

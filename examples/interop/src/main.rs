@@ -44,6 +44,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("after ten replays: {}", stream.read(&y)?[N - 1]);
 
+    // Calls of theirs in a graph of ours, which keeps what they work with.
+    let graph = stream.capture(|scope| {
+        scope.writes(&mut sum)?;
+        let address = sum.address().raw();
+        // SAFETY: bytes of a buffer that the graph keeps, as the scope was told.
+        let set = unsafe {
+            scope.foreign(context.clone(), |raw| {
+                cudarc::driver::result::memset_d8_async(address, 0, size_of::<f32>() * N, raw.cast())
+            })
+        }?;
+        set.map_err(|error| warpsmith_host::Error::Ignored { message: error.to_string() })?;
+        scope.launch(ResidualAdd { x: &one, residual: &one, y: &mut sum, n: 1 })
+    })?;
+    graph.launch(&stream)?;
+    println!("with a call of cudarc's in the graph: {:?}", &stream.read(&sum)?[..2]);
+
     // Memory of ours, in a call of theirs.
     let mut host = [0.0f32; N];
     // SAFETY: `sum` has as many elements and lives on; the stream has been waited for.

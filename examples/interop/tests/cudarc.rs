@@ -36,7 +36,8 @@ fn kernels_run_on_what_cudarc_has_made() {
     let want = "engine: software (sm_90, 1 device(s))\n\
                 a launch on cudarc's buffers: 2\n\
                 after ten replays: 12\n\
-                read by cudarc: 12\n";
+                with a call of cudarc's in the graph: [2.0, 0.0]\n\
+                read by cudarc: 0\n";
     assert_eq!(text, want);
 }
 
