@@ -8,7 +8,7 @@ use runtime_support::*;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use warpsmith_driver_api::software::inject_failure;
+use warpsmith_driver_api::software::{self, Checks, inject_failure};
 use warpsmith_driver_api::{
     CUgraph, CUgraphExec, CUstream, cuGraphDestroy, cuGraphLaunch, cuMemsetD32Async, cuStreamBeginCapture_v2,
     cuStreamCreate, cuStreamDestroy_v2, cuStreamEndCapture, cuStreamSynchronize,
@@ -66,8 +66,11 @@ fn other_code_records_into_a_graph() {
 #[test]
 fn memory_of_other_code_is_ordered_between_streams() {
     let (device, stream) = device();
+    // Accesses that nothing orders are findings.
+    let _checked = software::check(Checks::ALL);
     let other = device.stream().unwrap();
     let mut cells = stream.zeros::<u32>(1 << 16).unwrap();
+    let mut copy = stream.zeros::<u32>(1 << 16).unwrap();
     let graph = stream
         .capture(|scope| {
             scope.writes(&mut cells)?;
@@ -80,6 +83,8 @@ fn memory_of_other_code_is_ordered_between_streams() {
         .unwrap();
     for round in 1..20 {
         graph.launch(&stream).unwrap();
+        other.copy(&cells, &mut copy).unwrap();
+        assert!(other.read(&copy).unwrap().iter().all(|&v| v == 5), "{round}");
         other.launch(Bump { cells: &mut cells, n: 1 << 16, by: round }).unwrap();
         assert!(other.read(&cells).unwrap().iter().all(|&v| v == 5 + round), "{round}");
     }
