@@ -71,7 +71,7 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
         refuse_counts(plan, &kernels, *arch)?;
         let ptx = std::fs::read_to_string(&file).map_err(BuildError::io("read", &file))?;
         let ptx = ptx::without_moves(&ptx);
-        generated.push(Generated { arch: *arch, isa: None, ptx, fresh: false });
+        generated.push(Generated { arch: *arch, isa: None, ptx: ptx::compact(&ptx), fresh: false });
     }
     let writer = Writer {
         library: &plan.package.name,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::arch::Arch;
 use crate::cache::write_if_changed;
 use crate::cubin::Cubins;
+use crate::process::join;
 use crate::ptx::{self, Rules};
 use crate::{BuildError, Image, Output};
 use warpsmith_image::{ImageEntry, KernelEntry, Manifest, pack};
@@ -15,6 +16,7 @@ pub(crate) struct Generated {
     pub(crate) arch: Arch,
     /// What `.version` must say; `None`: whatever it says.
     pub(crate) isa: Option<(u32, u32)>,
+    /// [Compact](ptx::compact).
     pub(crate) ptx: String,
     pub(crate) fresh: bool,
 }
@@ -47,7 +49,7 @@ impl Writer<'_> {
             };
             let rules =
                 Rules { arch: one.arch, isa: one.isa, allow_local: self.allow_local, refuse_local: self.refuse_local };
-            let checked = ptx::check(&ptx::compact(&one.ptx), &rules).map_err(refuse)?;
+            let checked = ptx::check(&one.ptx, &rules).map_err(refuse)?;
             let conflicts = join_architectures(&mut kernels, one.arch.sm(), checked.kernels);
             if !conflicts.is_empty() {
                 return Err(refuse(conflicts));
@@ -83,11 +85,14 @@ impl Writer<'_> {
         let manifest_path = folder.join("manifest.json");
         let json = serde_json::to_string_pretty(&manifest)
             .map_err(|error| BuildError::Answer { what: "the manifest".to_owned(), reason: error.to_string() })?;
-        for (image, text) in &texts {
-            write_if_changed(&image.path, text)?;
-        }
         let pack_path = folder.join("kernels.pack");
-        let pack = self.pack(&texts)?;
+        let pack = std::thread::scope(|scope| {
+            let written = scope
+                .spawn(|| texts.iter().try_for_each(|(image, text)| write_if_changed(&image.path, text).map(drop)));
+            let pack = self.pack(&texts);
+            join(written)?;
+            pack
+        })?;
         write_if_changed(&pack_path, &pack)?;
         write_if_changed(&manifest_path, &json)?;
         let images: Vec<Image> = texts.into_iter().map(|(image, _)| image).collect();

@@ -6,5 +6,7 @@
 
 mod manifest;
 pub mod pack;
+mod threads;
 
 pub use manifest::{ArgEntry, CUDA_BUILDER, ImageEntry, KernelEntry, Manifest, ManifestError, STOCK};
+pub use threads::map_in_threads;

@@ -181,11 +181,10 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    fn skip_line(&mut self) {
-        let bytes = self.text.as_bytes();
-        while self.at < bytes.len() && bytes[self.at] != b'\n' {
-            self.at += 1;
-        }
+    /// Moves to the end of the line.
+    pub fn skip_line(&mut self) {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        self.at += rest.find('\n').unwrap_or(rest.len());
     }
 
     fn pos(&self, at: usize) -> Pos {

@@ -11,7 +11,7 @@
 //! assert_eq!(&text[outline.items[0].range.clone()], ".visible .entry k(.param .u64 p) { ret; }");
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use crate::ast::{Space, Type};
@@ -67,7 +67,7 @@ pub struct Function<'a> {
 /// What a body contains.
 #[derive(Debug, Default)]
 pub struct Body<'a> {
-    /// Every word: opcodes with their modifiers, registers, labels, symbols.
+    /// Every word but its own numbered registers: opcodes with their modifiers, labels, symbols.
     pub names: BTreeSet<&'a str>,
     /// How often each opcode stands in it, with its modifiers.
     pub opcodes: BTreeMap<&'a str, u32>,
@@ -110,8 +110,6 @@ struct Word<'a> {
     /// With the dots.
     text: &'a str,
     start: usize,
-    /// No token stands before it on its line.
-    first: bool,
 }
 
 impl Word<'_> {
@@ -124,7 +122,7 @@ impl Word<'_> {
     }
 }
 
-/// Splits into tokens.
+/// Splits into tokens, without line directives.
 fn tokens(text: &str) -> Vec<Word<'_>> {
     let mut lexer = Lexer::new(text);
     let mut out: Vec<Word<'_>> = Vec::with_capacity(text.len() / 5);
@@ -134,11 +132,15 @@ fn tokens(text: &str) -> Vec<Word<'_>> {
         if kind == Kind::Eof {
             return out;
         }
+        if kind == Kind::Dot && first && text.get(start..to) == Some(".loc") {
+            lexer.skip_line();
+            continue;
+        }
         match out.last_mut() {
             Some(last) if kind == Kind::Dot && last.kind == Kind::Ident && start == end => {
                 last.text = text.get(last.start..to).unwrap_or_default();
             }
-            _ => out.push(Word { kind, text: text.get(start..to).unwrap_or_default(), start, first }),
+            _ => out.push(Word { kind, text: text.get(start..to).unwrap_or_default(), start }),
         }
         end = to;
     }
@@ -399,6 +401,8 @@ impl<'t, 'a> Reader<'t, 'a> {
     /// Behind `{`; moves behind the `}` that closes it.
     fn body(&mut self) -> Body<'a> {
         let mut body = Body::default();
+        let mut opcodes: HashMap<&'a str, u32> = HashMap::new();
+        let mut registers: Vec<&'a str> = Vec::new();
         let mut depth = 1_u32;
         // An opcode is the first word of a statement, behind labels and the guard.
         let (mut is_first, mut in_guard) = (true, false);
@@ -419,28 +423,50 @@ impl<'t, 'a> Reader<'t, 'a> {
                 (Kind::Dot, word) if let Some(space) = space(word) => {
                     self.variables(space, false, &mut body.variables);
                 }
+                (Kind::Dot, ".reg") => self.registers(&mut registers, &mut body.names),
+                (Kind::Ident, word) if is_numbered(word, &registers) => {
+                    (is_first, in_guard) = (is_first && in_guard, false);
+                }
                 (Kind::Ident, word) => {
-                    body.names.insert(word);
+                    if !is_first || in_guard || self.peek_is(b':') {
+                        body.names.insert(word);
+                    }
                     if std::mem::take(&mut in_guard) || self.peek_is(b':') {
                         continue;
                     }
                     if std::mem::take(&mut is_first) {
-                        *body.opcodes.entry(word).or_default() += 1;
+                        *opcodes.entry(word).or_default() += 1;
                         in_store = ["st.", "atom.", "red."].iter().any(|p| word.starts_with(p));
                     } else if in_store && in_address {
                         body.stored_to.insert(word);
-                    }
-                }
-                // Ends with its line.
-                (Kind::Dot, ".loc") => {
-                    while self.peek().is_some_and(|next| !next.first) {
-                        self.at += 1;
                     }
                 }
                 (Kind::Dot, _) => is_first = false,
                 _ => {}
             }
         }
+        body.names.extend(opcodes.keys());
+        body.opcodes = opcodes.into_iter().collect();
         body
     }
+
+    /// Behind `.reg`; moves behind `;`. Of `%r<9>`, which declares `%r0` to `%r8`, the name is one of `numbered`, others are `names`.
+    fn registers(&mut self, numbered: &mut Vec<&'a str>, names: &mut BTreeSet<&'a str>) {
+        while let Some(token) = self.next() {
+            match token.kind {
+                Kind::Punct(b';') => return,
+                Kind::Ident if self.peek_is(b'<') => numbered.push(token.text),
+                Kind::Ident => {
+                    names.insert(token.text);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether a word is one of the registers that were declared by their number.
+fn is_numbered(word: &str, numbered: &[&str]) -> bool {
+    let stem = word.trim_end_matches(|c: char| c.is_ascii_digit());
+    stem.len() < word.len() && numbered.contains(&stem)
 }

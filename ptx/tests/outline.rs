@@ -113,3 +113,29 @@ fn texts(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
         .filter(|path| path.extension().is_some_and(|e| e == "ptx"))
         .collect()
 }
+
+/// Registers by number are the body's own, and are most of its words; whatever else looks like one is a name.
+#[test]
+fn registers_by_number_are_no_names() {
+    let text = "\
+.visible .entry k()
+{
+\t.reg .pred \t%p<3>;
+\t.reg .b32 %r<9>, %single;
+\t.loc\t1 2 3, function_name $L__info0, inlined_at 1 4 5 // @[ a.rs:1:2 ]
+\t@%p1 bra $L1;
+\tadd.s32 %r1, %r2, %single;
+\tst.global.b32 [%rd7+4], %r8;
+\tmov.u32 %r3, %r;
+$L1:
+\tret;
+}
+";
+    let scan = outline(text);
+    let body = scan.functions[0].body.as_ref().unwrap();
+    let names: Vec<&str> = body.names.iter().copied().collect();
+    assert_eq!(names, ["$L1", "%r", "%rd7", "%single", "add.s32", "bra", "mov.u32", "ret", "st.global.b32"]);
+    let opcodes: Vec<&str> = body.opcodes.keys().copied().collect();
+    assert_eq!(opcodes, ["add.s32", "bra", "mov.u32", "ret", "st.global.b32"]);
+    assert_eq!(body.stored_to.iter().collect::<Vec<_>>(), [&"%rd7"]);
+}

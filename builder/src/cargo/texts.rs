@@ -7,6 +7,7 @@ use super::Units;
 use crate::BuildError;
 use crate::cache::Sum;
 use crate::ptx;
+use warpsmith_image::map_in_threads;
 
 /// The assembly files of an archive.
 pub(super) struct Texts<'a> {
@@ -69,15 +70,17 @@ impl Texts<'_> {
         let whole = self.deps.join(format!("{stem}.s"));
         let units: Vec<PathBuf> = members.iter().map(|name| self.deps.join(format!("{name}.s"))).collect();
         let damaged = || BuildError::Damaged { path: whole.clone() };
-        let read =
-            |path: &PathBuf| std::fs::read_to_string(path).map_err(|_| BuildError::Damaged { path: path.clone() });
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).map_err(|_| BuildError::Damaged { path: path.clone() })?;
+            Ok(ptx::compact(&text))
+        };
         match (self.units, units.as_slice()) {
             (Units::Whole, _) => read(&whole),
             // The compiler renames a text that is the only one.
             (Units::Modules, [unit]) if !unit.exists() => read(&whole),
             (Units::Modules, units) => {
-                let texts = units.iter().map(|path| read(path).map(|text| ptx::compact(&text)));
-                ptx::join(&texts.collect::<Result<Vec<_>, _>>()?).map_err(|_| damaged())
+                let texts = map_in_threads(units, read);
+                ptx::join(&texts.into_iter().collect::<Result<Vec<_>, _>>()?).map_err(|_| damaged())
             }
         }
     }

@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use super::check::DRIVER_FUNCTIONS;
 use super::split::is_constant;
+use warpsmith_image::map_in_threads;
 use warpsmith_ptx::ast::Space;
 use warpsmith_ptx::outline::{Outline, outline, with_renamed, words};
 
@@ -61,7 +62,7 @@ impl Item<'_> {
 
 /// Joins texts that were made for the same architecture. The order of the texts is the order of what they define.
 pub(crate) fn join(units: &[String]) -> Result<String, String> {
-    let scans: Vec<Outline<'_>> = units.iter().map(|unit| outline(unit)).collect();
+    let scans: Vec<Outline<'_>> = map_in_threads(units, |unit| outline(unit));
     let heads: BTreeSet<_> = scans.iter().map(|scan| (scan.version, scan.target)).collect();
     let Some(first) = units.first() else { return Err("the compiler wrote no text".to_owned()) };
     if heads.len() > 1 {

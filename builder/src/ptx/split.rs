@@ -4,10 +4,11 @@
 //! all. Kernels that share memory which one of them may write stay in one module, for it would be two memories otherwise:
 //! a `.global` that several reach, unless it is one of rustc's constants.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use super::{Piece, meta};
+use warpsmith_image::map_in_threads;
 use warpsmith_ptx::ast::Space;
 use warpsmith_ptx::outline::{Outline, outline, words};
 
@@ -161,7 +162,7 @@ struct Reach<'s, 'a> {
 
 impl<'s, 'a> Reach<'s, 'a> {
     fn of(text: &str, scan: &'s Outline<'a>, parts: &[Part<'a>], starts: &[usize]) -> Reach<'s, 'a> {
-        let mut named: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let mut named: HashMap<&str, Vec<usize>> = HashMap::new();
         for (index, item) in scan.items.iter().enumerate() {
             item.names.iter().for_each(|name| named.entry(name).or_default().push(index));
         }
@@ -173,8 +174,9 @@ impl<'s, 'a> Reach<'s, 'a> {
         let of_all: BTreeSet<usize> =
             parts.iter().filter(|p| p.items.is_empty()).flat_map(|part| referred(lines(part))).collect();
         let mut needs = vec![of_all; scan.items.len()];
-        for part in parts.iter().filter(|p| !p.items.is_empty()) {
-            let all = referred(lines(part));
+        let with_items: Vec<&Part<'a>> = parts.iter().filter(|p| !p.items.is_empty()).collect();
+        let all_referred = map_in_threads(&with_items, |part| referred(lines(part)));
+        for (part, all) in with_items.into_iter().zip(all_referred) {
             for item in &part.items {
                 if let Some(needs) = needs.get_mut(*item) {
                     needs.extend(&all);
@@ -257,14 +259,15 @@ fn check(text: &str, scan: &Outline<'_>, split: &Split) -> Vec<String> {
         }
     }
     problems.extend(homes.keys().map(|name| format!("cut into modules, `{name}` is in one, but is no kernel")));
-    for (module, names) in split.modules.iter().enumerate() {
-        let text = split.text(text, module);
+    let modules: Vec<(usize, &Vec<String>)> = split.modules.iter().enumerate().collect();
+    let misread = map_in_threads(&modules, |(module, names)| {
+        let text = split.text(text, *module);
         let own = outline(&text);
         let entries: BTreeSet<&str> = own.functions.iter().filter(|f| f.is_entry).map(|f| f.name).collect();
-        if !entries.iter().eq(names) || own.version != scan.version || own.target != scan.target {
-            problems.push(format!("the module of {} does not read as cut: it has {entries:?}", names.join(", ")));
-        }
-    }
+        let is_as_cut = entries.iter().eq(names.iter()) && own.version == scan.version && own.target == scan.target;
+        (!is_as_cut).then(|| format!("the module of {} does not read as cut: it has {entries:?}", names.join(", ")))
+    });
+    problems.extend(misread.into_iter().flatten());
     problems
 }
 

@@ -1,6 +1,7 @@
 //! Writing.
 
 use super::{Cubins, Frame, Image, Index, MAGIC, PackError, Part, Piece, Place, write_number};
+use crate::map_in_threads;
 use std::collections::HashMap;
 
 /// What goes into a frame of text and the one behind it.
@@ -77,18 +78,16 @@ pub fn write(texts: &[Text<'_>], machine: &[Machine], effort: Effort) -> Result<
         images.push(Image { sm: cut.sm, modules: cut.modules.clone(), pieces });
     }
     let mut frames = Frames { list: Vec::new(), data: Vec::new(), effort };
-    for group in &groups {
-        frames.push(group.text.as_bytes())?;
-    }
-    let lines = frames.push_parts(groups.iter().map(Group::lines))?;
+    frames.push_all(&groups.iter().map(|group| group.text.as_bytes()).collect::<Vec<_>>())?;
+    let lines = frames.push_parts(map_in_threads(&groups, Group::lines))?;
     let mut cubins = Vec::new();
     for Machine { target, sm, cubins: code } in machine {
         let of = texts.iter().find(|text| text.sm == *sm);
         if of.is_none_or(|text| text.modules.len() != code.len()) {
             return Err(refuse(&format!("machine code for {target} does not fit the modules for sm_{sm}")));
         }
-        let code = code.iter().map(|cubin| frames.push(cubin)).collect::<Result<_, _>>()?;
-        cubins.push(Cubins { target: target.clone(), sm: *sm, frames: code });
+        let first = frames.push_all(&code.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+        cubins.push(Cubins { target: target.clone(), sm: *sm, frames: (first..first + code.len()).collect() });
     }
     file(&Index { images, frames: frames.list, lines, cubins }, &frames.data, effort)
 }
@@ -105,27 +104,33 @@ const TOGETHER: usize = 8 << 20;
 
 impl Frames {
     /// Adds frames of several parts each; where the parts are.
-    fn push_parts(&mut self, parts: impl Iterator<Item = Vec<u8>>) -> Result<Vec<Part>, PackError> {
-        let (mut places, mut together) = (Vec::new(), Vec::new());
+    fn push_parts(&mut self, parts: Vec<Vec<u8>>) -> Result<Vec<Part>, PackError> {
+        let (mut places, mut all) = (Vec::new(), vec![Vec::new()]);
         for part in parts {
-            if !together.is_empty() && together.len() + part.len() > TOGETHER {
-                self.push(&together)?;
-                together.clear();
+            if all.last().is_some_and(|last| !last.is_empty() && last.len() + part.len() > TOGETHER) {
+                all.push(Vec::new());
             }
-            places.push(Part { frame: self.list.len(), at: together.len(), bytes: part.len() });
-            together.extend(part);
+            let frame = self.list.len() + all.len() - 1;
+            let Some(last) = all.last_mut() else { continue };
+            places.push(Part { frame, at: last.len(), bytes: part.len() });
+            last.extend(part);
         }
-        self.push(&together)?;
+        self.push_all(&all.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
         Ok(places)
     }
 
-    /// Adds one with this content; its number.
-    fn push(&mut self, content: &[u8]) -> Result<usize, PackError> {
-        let compressed = compress(content, self.effort)?;
-        let crc = crc32fast::hash(content);
-        self.list.push(Frame { at: self.data.len(), bytes: compressed.len(), raw: content.len(), crc });
-        self.data.extend(compressed);
-        Ok(self.list.len() - 1)
+    /// Adds a frame for each of these contents; the number of the first.
+    fn push_all(&mut self, contents: &[&[u8]]) -> Result<usize, PackError> {
+        let first = self.list.len();
+        let effort = self.effort;
+        for (content, compressed) in contents.iter().zip(map_in_threads(contents, |content| compress(content, effort)))
+        {
+            let compressed = compressed?;
+            let crc = crc32fast::hash(content);
+            self.list.push(Frame { at: self.data.len(), bytes: compressed.len(), raw: content.len(), crc });
+            self.data.extend(compressed);
+        }
+        Ok(first)
     }
 }
 
