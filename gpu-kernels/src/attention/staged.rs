@@ -97,6 +97,12 @@ impl Positions {
     }
 }
 
+/// The step of the tile of which `left` positions are there: steps count down.
+#[inline(always)]
+fn step_of<const NEXT: usize>(left: i32) -> usize {
+    (left as u32 / (8 * NEXT) as u32) as usize
+}
+
 /// A cache from which prompts are multiplied on tensor cores.
 pub trait Staged {
     /// Brings tiles of `8 * NEXT` positions of heads of `DIM` elements.
@@ -188,15 +194,14 @@ impl<const DIM: usize, const NEXT: usize> Copies for Halves<DIM, NEXT> {
                 Positions::keep(keys.pages, (from, end));
             }
             sync::block();
-            copies.start(Self::ring().stage(left as usize / (8 * NEXT)), left);
+            copies.start(Self::ring().stage(step_of::<NEXT>(left)), left);
         }
         copies
     }
 
     #[inline(always)]
     unsafe fn acquire(&mut self, left: i32) -> Self::Tile {
-        // Steps count down.
-        let step = left as usize / (8 * NEXT);
+        let step = step_of::<NEXT>(left);
         let stage = Self::ring().acquire(step);
         if left > 8 * NEXT as i32 {
             self.start(Self::ring().stage(step + 1), left - 8 * NEXT as i32);
@@ -260,15 +265,22 @@ impl<const DIM: usize, const NEXT: usize> Codes<DIM, NEXT> {
         shared_array!(PREFILL_FIRSTS: [u64; 4])
     }
 
-    /// The row of the position `back` before the end, or of the first one that the block attends to if that is later.
+    /// Makes of how far two positions are before the end the numbers of their rows; in pages of the first one that the block attends to
+    /// where that is later.
     #[inline(always)]
-    unsafe fn row(back: u32) -> u32 {
+    unsafe fn rows(one: &mut u32, other: &mut u32) {
         // SAFETY: kept before a barrier.
         let (pages, [from, end]) = unsafe { (Positions::pages().get(0), Positions::range().get2(0).0) };
-        let position = end - back;
-        let position = if position < from { from } else { position };
-        // SAFETY: the block attends to the position.
-        if pages == 0 { position } else { unsafe { row_in_pages(pages, position) } }
+        (*one, *other) = (end - *one, end - *other);
+        if pages != 0 {
+            // SAFETY: the block attends to them. All lanes are here, and wait for nothing: `ptxas` would make the branch predicates of
+            // each instruction, which other caches pay for.
+            unsafe {
+                sync::warp(warp::FULL);
+                *one = row_in_pages(pages, if *one < from { from } else { *one });
+                *other = row_in_pages(pages, if *other < from { from } else { *other });
+            }
+        }
     }
 
     /// A thread's row of those that have threads at once, and its chunk in both halves of the row. Of eight threads that store at
@@ -295,21 +307,27 @@ impl<const DIM: usize, const NEXT: usize> Codes<DIM, NEXT> {
         let e = if Self::LANES == DIM / 16 || e < DIM / 16 { e } else { 0 };
         // From its row to the end.
         let back = one_or(left - r as i32);
-        for n in 0..Self::TURNS {
-            let on = (n * Self::AT_ONCE) as u32;
-            let row = Self::row(if on < back { back - on } else { 1 });
-            for of in 0..2 {
-                let row = Self::firsts().get(of) + 8 * e as u64 + row as u64 * DIM as u64;
+        let on = |n: usize| (n * Self::AT_ONCE) as u32;
+        const { assert!(Self::TURNS <= 2) };
+        let (mut one, mut other) = (back, if on(1) < back { back - on(1) } else { 1 });
+        Self::rows(&mut one, &mut other);
+        for of in 0..2 {
+            let first = Self::firsts().get(of) + 8 * e as u64;
+            for n in 0..Self::TURNS {
+                let row = first + if n == 0 { one } else { other } as u64 * DIM as u64;
                 for half in 0..2 {
                     raw[of][n][half] = Q8::load8(row + (half * DIM / 2) as u64);
                 }
             }
         }
         if warp_index() == 0 {
-            for i in 0..NEXT.div_ceil(4) {
-                let row = Self::row(one_or(left - lane() as i32 - 32 * i as i32));
-                for of in 0..2 {
-                    scales[of][i] = load_f32(Self::firsts().get(2 + of) + 4 * row as u64);
+            let left = left - lane() as i32;
+            let (mut one, mut other) = (one_or(left), one_or(left - 32));
+            Self::rows(&mut one, &mut other);
+            for of in 0..2 {
+                let first = Self::firsts().get(2 + of);
+                for i in 0..NEXT.div_ceil(4) {
+                    scales[of][i] = load_f32(first + 4 * if i == 0 { one } else { other } as u64);
                 }
             }
         }
@@ -374,14 +392,14 @@ impl<const DIM: usize, const NEXT: usize> Copies for Codes<DIM, NEXT> {
                 Positions::keep(keys.pages, range);
             }
             sync::block();
-            Self::store(Self::load(left), left as usize / (8 * NEXT));
+            Self::store(Self::load(left), step_of::<NEXT>(left));
         }
         Codes
     }
 
     #[inline(always)]
     unsafe fn acquire(&mut self, left: i32) -> CodesTile {
-        let step = left as usize / (8 * NEXT);
+        let step = step_of::<NEXT>(left);
         let next = Self::load(left - 8 * NEXT as i32);
         // Behind it this tile is there, and the one before is done with.
         sync::block();
