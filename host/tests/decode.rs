@@ -249,6 +249,34 @@ fn partial_rotation_agrees_with_the_reference() {
     }
 }
 
+#[test]
+fn one_tensor_of_queries_keys_and_values_and_longrope_agree_with_the_reference() {
+    let of = |formats: &[Format]| Synthetic { architecture: "phi3", formats: formats.to_vec(), ..Default::default() };
+    agrees(of(&[Format::Q4_0]));
+    agrees(Synthetic { hidden: 256, ..of(&[Format::Q8_0, Format::F16, Format::Q4_K]) });
+    agrees(Synthetic { window: 3, tied: true, head_dim: 96, ..of(&[Format::F16]) });
+    let mut w = of(&[Format::Q4_0]).writer();
+    w.key("phi3.rope.dimension_count", 48u32)
+        .key("phi3.rope.scaling.type", "longrope")
+        .key("phi3.rope.scaling.original_context_length", 16u32)
+        .key("phi3.rope.scaling.attn_factor", 1.19f32);
+    for (name, step) in [("short", 0.01), ("long", 0.7)] {
+        let factors: Vec<f32> = (0..24).map(|i| 1.0 + step * i as f32).collect();
+        w.tensor_f32(format!("rope_factors_{name}.weight"), &[24], &factors).unwrap();
+    }
+    let open = |positions| {
+        let gguf = warpsmith_host::gguf::Gguf::from_bytes(w.to_bytes()).unwrap();
+        ModelFile::from_gguf_within(gguf, positions).unwrap()
+    };
+    let (short, long) = (open(16), open(17));
+    assert_ne!(short.rope_freqs(), long.rope_freqs());
+    for file in [short, long] {
+        let mut s = Session::new(&load(&file), exact(Mode::Graph, KvType::F32)).unwrap();
+        let d = distance(&file, &mut s, KvRounding::None, 12);
+        assert!(d <= EXACT, "{d:e}");
+    }
+}
+
 /// Eager and graph give the same bits for 200 tokens, whatever position the graph starts from; RZ-10, FE-7.
 fn two_hundred(file: &ModelFile, start: usize) {
     let (model, vocab) = (load(file), file.config().vocab);

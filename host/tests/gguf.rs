@@ -394,7 +394,10 @@ fn rz_13_configurations_that_make_no_model_are_refused() {
 #[test]
 fn unknown_architectures_and_scalings_are_refused_with_the_reason() {
     let e = refused(|w| _ = w.key("general.architecture", "mamba"));
-    assert_eq!(e.to_string(), "architecture `mamba` is not supported; supported are `qwen3`, `qwen2` and `llama`");
+    assert_eq!(
+        e.to_string(),
+        "architecture `mamba` is not supported; supported are `qwen3`, `qwen2`, `llama` and `phi3`"
+    );
     let e = refused(|w| _ = w.key("qwen3.rope.scaling.type", "longrope").key("qwen3.rope.scaling.factor", 4f32));
     assert!(e.to_string().contains("`none`, `linear` and `yarn`"), "{e}");
     let e = refused(|w| _ = w.key("qwen3.rope.scaling.type", "linear").key("qwen3.rope.scaling.factor", 0f32));

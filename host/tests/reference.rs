@@ -76,12 +76,16 @@ fn rz_25_the_reference_rounds_nothing_but_the_cache_and_only_on_request() {
 /// Two small models with what the golden ones lack, against logits that numpy computed in f64 from the same files
 /// with gguf's own reader and decoders, all positions at once under a causal mask: a tied llama (neighbours
 /// rotated, `rope_freqs`, linear scaling, Q8_0 and F16), a qwen3 whose heads are wider than its hidden state, a tied
-/// qwen2 (biases, halves rotated), a llama under YaRN, and one whose tokens attend to three (`make_small.py` wrote the last three).
+/// qwen2 (biases, halves rotated), a llama under YaRN, and one whose tokens attend to three (`make_small.py` wrote the last three);
+/// and those of `make_dense.py`: a phi3 with both lists of factors.
 #[test]
 fn small_models_of_every_architecture_match_another_implementation() {
-    for name in ["llama-small", "qwen3-small", "qwen2-small", "llama-yarn-small", "llama-window-small"] {
+    let small = ["llama-small", "qwen3-small", "qwen2-small", "llama-yarn-small", "llama-window-small", "phi3-small"];
+    let all = small.map(|name| (name, name, usize::MAX)).into_iter().chain([("phi3-small", "phi3-short-small", 16)]);
+    for (file, name, positions) in all {
         let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-        let model = ModelFile::open(data.join(format!("{name}.gguf"))).unwrap();
+        let model = ModelFile::open_within(data.join(format!("{file}.gguf")), positions).unwrap();
+        assert_eq!(model.config().context, positions.min(64), "{name}");
         let want = read_f64(&data.join(format!("{name}.logits.f64")));
         let mut r = Reference::new(&model, KvRounding::None);
         for (token, want) in [3, 1, 4, 1, 5, 9, 2, 6, 47, 0].into_iter().zip(want.chunks(48)) {

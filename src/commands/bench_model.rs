@@ -181,10 +181,11 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
         .collect();
     let longest = tests.iter().map(|t| t.length()).max();
     let longest = longest.ok_or_else(|| Failure::usage("there is nothing to time: -p and -n are both 0".to_owned()))?;
-    let loaded = Loaded::open(match &args.model {
+    let path = match &args.model {
         Some(path) => path.clone(),
         None => shipped_model()?,
-    })?;
+    };
+    let loaded = Loaded::open(path, args.engine.context)?;
     let (context, vocab) = (loaded.file.config().context, loaded.file.config().vocab);
     let capacity = args.engine.context.unwrap_or(longest);
     if longest > capacity || capacity > context {

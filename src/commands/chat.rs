@@ -138,7 +138,7 @@ fn template(args: &ChatArgs, loaded: &Loaded, tokenizer: &Tokenizer) -> Result<C
 
 /// Runs the command.
 pub fn run(args: &ChatArgs) -> Result<(), Failure> {
-    let loaded = Loaded::open(args.model.clone())?;
+    let loaded = Loaded::open(args.model.clone(), args.engine.context)?;
     let tokenizer = loaded.tokenizer.as_ref().map_err(|reason| {
         Failure::input(format!("{}: messages cannot be turned into tokens: {reason}", loaded.path.display()))
     })?;

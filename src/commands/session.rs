@@ -25,10 +25,10 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Opens a model, and refuses one for which there are no kernels.
-    pub fn open(path: PathBuf) -> Result<Self, Failure> {
+    /// Opens a model for sequences of at most so many positions, if that is said, and refuses one for which there are no kernels.
+    pub fn open(path: PathBuf, positions: Option<usize>) -> Result<Self, Failure> {
         let named = |e: &dyn std::fmt::Display| Failure::input(format!("{}: {e}", path.display()));
-        let file = ModelFile::open(&path).map_err(|e| named(&e))?;
+        let file = ModelFile::open_within(&path, positions.unwrap_or(usize::MAX)).map_err(|e| named(&e))?;
         file.check_kernels().map_err(|e| named(&e))?;
         let tokenizer = Tokenizer::from_gguf(file.gguf()).map_err(|e| e.to_string());
         Ok(Self { path, file, tokenizer })

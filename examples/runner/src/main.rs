@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
     Sampling { temperature: cli.temperature, ..Default::default() }.check()?;
-    let file = ModelFile::open(&cli.model)?;
+    let file = ModelFile::open_within(&cli.model, cli.context.unwrap_or(usize::MAX))?;
     let tokenizer = Tokenizer::from_gguf(file.gguf())?;
     let device = Device::open(cli.device)?;
     let mut said = 0;

@@ -192,15 +192,20 @@ impl Synthetic {
             }
             w.tensor_f32(name, &[n as u64], &v).unwrap();
         };
+        let fused = a == "phi3";
         let (h, q, kv, f) = (self.hidden, self.heads * self.head_dim, self.kv_heads * self.head_dim, self.feed_forward);
         let per = |n: usize| 1.0 / (n as f64).sqrt();
         matrix(&mut w, &mut rng, "token_embd.weight".into(), self.vocab, h, 1.0);
         for l in 0..self.layers {
             let name = |part: &str| format!("blk.{l}.{part}.weight");
             norm(&mut w, &mut rng, name("attn_norm"), h);
-            matrix(&mut w, &mut rng, name("attn_q"), q, h, per(h));
-            matrix(&mut w, &mut rng, name("attn_k"), kv, h, per(h));
-            matrix(&mut w, &mut rng, name("attn_v"), kv, h, per(h));
+            if fused {
+                matrix(&mut w, &mut rng, name("attn_qkv"), q + 2 * kv, h, per(h));
+            } else {
+                matrix(&mut w, &mut rng, name("attn_q"), q, h, per(h));
+                matrix(&mut w, &mut rng, name("attn_k"), kv, h, per(h));
+                matrix(&mut w, &mut rng, name("attn_v"), kv, h, per(h));
+            }
             if a == "qwen2" {
                 for (part, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
                     let bias: Vec<f32> = (0..n).map(|_| (0.3 * rng.normal()) as f32).collect();
@@ -213,8 +218,12 @@ impl Synthetic {
             }
             matrix(&mut w, &mut rng, name("attn_output"), h, q, per(q));
             norm(&mut w, &mut rng, name("ffn_norm"), h);
-            matrix(&mut w, &mut rng, name("ffn_gate"), f, h, 1.5 * per(h));
-            matrix(&mut w, &mut rng, name("ffn_up"), f, h, per(h));
+            if fused {
+                matrix(&mut w, &mut rng, name("ffn_up"), 2 * f, h, 1.5 * per(h));
+            } else {
+                matrix(&mut w, &mut rng, name("ffn_gate"), f, h, 1.5 * per(h));
+                matrix(&mut w, &mut rng, name("ffn_up"), f, h, per(h));
+            }
             matrix(&mut w, &mut rng, name("ffn_down"), h, f, 1.5 * per(f));
         }
         norm(&mut w, &mut rng, "output_norm.weight".into(), h);

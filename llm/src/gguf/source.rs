@@ -81,6 +81,14 @@ impl<'a> TensorData<'a> {
         TensorData { source: &NOTHING, name: "", offset: 0, len: 0 }
     }
 
+    /// Those of its bytes from `at` on, as many as `len`; nothing where it has not so many.
+    pub(crate) fn part(self, at: usize, len: usize) -> TensorData<'a> {
+        match at.checked_add(len) {
+            Some(end) if end <= self.len => TensorData { offset: self.offset + at as u64, len, ..self },
+            _ => TensorData { len: 0, ..self },
+        }
+    }
+
     /// Number of bytes.
     pub fn len(&self) -> usize {
         self.len

@@ -20,7 +20,21 @@ struct Facts {
     qkv_biases: Presence,
     head_norms: Presence,
     rope: RopeStyle,
+    /// One tensor holds queries, keys and values, and one gates and ups.
+    fused: bool,
+    /// RoPE's angles are divided by one of two lists of factors.
+    longrope: bool,
 }
+
+/// What no row says.
+const PLAIN: Facts = Facts {
+    name: "",
+    qkv_biases: Presence::Never,
+    head_norms: Presence::Never,
+    rope: RopeStyle::Neox,
+    fused: false,
+    longrope: false,
+};
 
 macro_rules! architectures {
     ($($(#[$doc:meta])* $Name:ident $facts:tt)*) => {
@@ -46,12 +60,15 @@ macro_rules! architectures {
 
 architectures! {
     /// Qwen3: RMS norm of every query and key head before RoPE, which rotates halves.
-    Qwen3 { name: "qwen3", qkv_biases: Presence::Never, head_norms: Presence::Always, rope: RopeStyle::Neox }
+    Qwen3 { name: "qwen3", head_norms: Presence::Always, ..PLAIN }
     /// Qwen2: biases on queries, keys and values, no norm of heads, RoPE rotates halves.
-    Qwen2 { name: "qwen2", qkv_biases: Presence::Always, head_norms: Presence::Never, rope: RopeStyle::Neox }
+    Qwen2 { name: "qwen2", qkv_biases: Presence::Always, ..PLAIN }
     /// Llama and its relatives: no norm of heads, RoPE rotates neighbours. Biases on queries, keys and values are
     /// used where the file has them.
-    Llama { name: "llama", qkv_biases: Presence::Optional, head_norms: Presence::Never, rope: RopeStyle::Norm }
+    Llama { name: "llama", qkv_biases: Presence::Optional, rope: RopeStyle::Norm, ..PLAIN }
+    /// Phi-3 and Phi-4: one tensor of queries, keys and values and one of gates and ups, RoPE rotates halves, and longrope where the
+    /// file has its factors.
+    Phi3 { name: "phi3", fused: true, longrope: true, ..PLAIN }
 }
 
 impl Architecture {
@@ -73,5 +90,16 @@ impl Architecture {
     /// Which elements of a head RoPE rotates together.
     pub fn rope_style(self) -> RopeStyle {
         self.facts().rope
+    }
+
+    /// Whether one tensor holds queries, keys and values, and one gates and ups.
+    pub fn fused(self) -> bool {
+        self.facts().fused
+    }
+
+    /// Whether a file may divide RoPE's angles by one of two lists of factors: `rope_factors_long` for sequences beyond the context
+    /// that the model was first trained with, and `rope_factors_short` (longrope: Ding et al., arXiv 2402.13753).
+    pub fn longrope(self) -> bool {
+        self.facts().longrope
     }
 }

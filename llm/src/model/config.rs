@@ -88,6 +88,11 @@ impl Config {
         self.kv_heads * self.head_dim
     }
 
+    /// Width of all queries, keys and values.
+    pub fn qkv_dim(&self) -> usize {
+        self.q_dim() + 2 * self.kv_dim()
+    }
+
     /// Query heads per key-value head.
     pub fn group(&self) -> usize {
         self.heads / self.kv_heads
@@ -284,6 +289,8 @@ impl Keys<'_> {
                 }
             }
             Some("linear" | "yarn") => factor.unwrap_or(1.0),
+            // Its factors are tensors.
+            Some("longrope") if architecture.longrope() && factor.is_none_or(|f| f == 1.0) => 1.0,
             Some(other) => {
                 let reason = "only `none`, `linear` and `yarn` are implemented; another scaling would give slowly \
                               worsening text";
@@ -293,11 +300,16 @@ impl Keys<'_> {
         if !(scale.is_finite() && scale > 0.0) {
             return Err(self.wrong("rope.scaling.factor", scale, "expected a finite number above zero".into()));
         }
-        let yarn = if kind == Some("yarn") { Some(self.yarn()?) } else { None };
-        if let Some(f) = self.file.f32(&self.name("rope.scaling.attn_factor"))?.filter(|&f| f != 1.0 && yarn.is_none())
-        {
-            return Err(self.wrong("rope.scaling.attn_factor", f, "only 1 is implemented without yarn".into()));
-        }
+        let yarn = match (kind, self.file.f32(&self.name("rope.scaling.attn_factor"))?) {
+            (Some("yarn"), _) => Some(self.yarn()?),
+            (_, None | Some(1.0)) => None,
+            // The factor alone: no pair takes a share of another angle.
+            (_, Some(_)) if architecture.longrope() => Some(Yarn { ext_factor: 0.0, ..self.yarn()? }),
+            (_, Some(f)) => {
+                let reason = "only 1 is implemented without yarn and longrope".into();
+                return Err(self.wrong("rope.scaling.attn_factor", f, reason));
+            }
+        };
         Ok(Rope { style: architecture.rope_style(), dims, base, scale, yarn })
     }
 

@@ -6,16 +6,20 @@ use gpu_kernels::format::{Format, FormatError};
 use gpu_kernels::layer::{HEAD_DIMS, MAX_GROUP};
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A weight matrix in the file: `rows` outputs by `cols` inputs.
+/// A weight matrix in the file: `rows` outputs by `cols` inputs. It is a tensor, or some rows of one: files of some architectures
+/// hold matrices that are applied to one input below each other in one tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
     /// The tensor's name.
     pub name: String,
     /// How its rows are stored.
     pub format: Format,
+    /// The tensor's row that is its first.
+    pub first_row: usize,
     /// Outputs.
     pub rows: usize,
     /// Inputs.
@@ -50,9 +54,23 @@ impl ModelFile {
         Self::from_gguf(Gguf::open(path)?)
     }
 
+    /// [`open`](Self::open), for sequences of at most so many positions. Models whose angles depend on that
+    /// ([`Architecture::longrope`]) then have a context of at most so many, and the factors for it; others are what they are.
+    pub fn open_within(path: impl AsRef<Path>, positions: usize) -> Result<Self, ModelError> {
+        Self::from_gguf_within(Gguf::open(path)?, positions)
+    }
+
     /// Checks an open file.
     pub fn from_gguf(gguf: Gguf) -> Result<Self, ModelError> {
-        let config = Config::from_gguf(&gguf)?;
+        Self::from_gguf_within(gguf, usize::MAX)
+    }
+
+    /// Checks an open file, for sequences of at most so many positions, as [`open_within`](Self::open_within) does.
+    pub fn from_gguf_within(gguf: Gguf, positions: usize) -> Result<Self, ModelError> {
+        let mut config = Config::from_gguf(&gguf)?;
+        if config.architecture.longrope() && LONGROPE.iter().any(|name| gguf.tensor(name).is_some()) {
+            config.context = config.context.min(positions.max(1));
+        }
         let find = Find { file: &gguf, config: &config, asked: RefCell::default(), described: None };
         let (hidden, vocab) = (config.hidden, config.vocab);
         let embedding = find.matrix("token_embd.weight", vocab, hidden)?;
@@ -148,8 +166,14 @@ impl ModelFile {
 
     /// The bytes of a matrix of this file, in its format's block layout; empty for one of another file.
     pub fn data(&self, matrix: &Matrix) -> TensorData<'_> {
-        match self.0.gguf.tensor(&matrix.name) {
-            Some(t) if t.info.kind.format() == Some(matrix.format) && t.info.rows() == matrix.rows as u64 => t.data,
+        let Matrix { format, first_row, rows, cols, .. } = *matrix;
+        match (self.0.gguf.tensor(&matrix.name), format.row_bytes(cols)) {
+            (Some(t), Ok(row))
+                if t.info.kind.format() == Some(format) && t.info.dims.first() == Some(&(cols as u64)) =>
+            {
+                let place = first_row.checked_mul(row).zip(rows.checked_mul(row));
+                place.map_or(TensorData::empty(), |(at, len)| t.data.part(at, len))
+            }
             _ => TensorData::empty(),
         }
     }
@@ -178,17 +202,20 @@ macro_rules! matrix_types {
 /// The types that [`Format`] has.
 const MATRIX_TYPES: &str = gpu_kernels::formats!(stored matrix_types ());
 
+/// The factors of longrope, for sequences within the context that the model was first trained with, and for longer ones.
+const LONGROPE: [&str; 2] = ["rope_factors_short.weight", "rope_factors_long.weight"];
+
 /// Bytes of a matrix that are read and validated at a time.
 const PIECE: usize = 1 << 20;
 
-/// [`Format::validate`], some rows at a time.
-fn validate(tensor: &Tensor<'_>, format: Format, rows: usize, cols: usize) -> Result<(), ModelError> {
+/// [`Format::validate`] of a tensor's rows, some at a time.
+fn validate(tensor: &Tensor<'_>, format: Format, rows: Range<usize>, cols: usize) -> Result<(), ModelError> {
     let refuse = |source| ModelError::TensorData { tensor: tensor.info.name.clone(), source };
     let row_bytes = format.row_bytes(cols).map_err(refuse)?;
-    let piece = (PIECE / row_bytes.max(1)).clamp(1, rows.max(1));
+    let piece = (PIECE / row_bytes.max(1)).clamp(1, rows.len().max(1));
     let mut bytes = vec![0; piece * row_bytes];
-    for first in (0..rows).step_by(piece) {
-        let count = piece.min(rows - first);
+    for first in rows.clone().step_by(piece) {
+        let count = piece.min(rows.end - first);
         let bytes = &mut bytes[..count * row_bytes];
         tensor.data.read(first * row_bytes, bytes)?;
         format.validate(bytes, count, cols).map_err(|error| match error {
@@ -237,10 +264,16 @@ impl Find<'_> {
     }
 
     pub fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
+        self.rows(name, 0..rows, [rows, cols])
+    }
+
+    /// Some rows of a tensor of that shape.
+    pub fn rows(&self, name: &str, rows: Range<usize>, [all, cols]: [usize; 2]) -> Result<Matrix, ModelError> {
+        let named = |format| Matrix { name: name.to_owned(), format, first_row: rows.start, rows: rows.len(), cols };
         if let Some(format) = self.described {
-            return Ok(Matrix { name: name.to_owned(), format, rows, cols });
+            return Ok(named(format));
         }
-        let tensor = self.tensor(name, &[cols, rows])?;
+        let tensor = self.tensor(name, &[cols, all])?;
         let Some(format) = tensor.info.kind.format() else {
             return Err(ModelError::TensorType {
                 tensor: name.to_owned(),
@@ -248,8 +281,8 @@ impl Find<'_> {
                 supported: MATRIX_TYPES,
             });
         };
-        validate(&tensor, format, rows, cols)?;
-        Ok(Matrix { name: name.to_owned(), format, rows, cols })
+        validate(&tensor, format, rows.clone(), cols)?;
+        Ok(named(format))
     }
 
     pub fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
@@ -270,11 +303,22 @@ impl Find<'_> {
         Format::F32.decode(&bytes, 1, len).map_err(data)
     }
 
+    /// What RoPE's angles are divided by.
     fn rope_freqs(&self) -> Result<Option<Vec<f32>>, ModelError> {
-        let name = "rope_freqs.weight";
-        if !self.has(name) {
-            return Ok(None);
+        let architecture = self.config.architecture;
+        if architecture.longrope() && LONGROPE.iter().any(|name| self.has(name)) {
+            // Both are checked, whichever is used.
+            let [short, long] = LONGROPE.map(|name| self.divisors(name));
+            let key = format!("{}.rope.scaling.original_context_length", architecture.name());
+            let original = self.file.u32(&key)?.map_or(self.config.context, |n| n as usize);
+            let (short, long) = (short?, long?);
+            return Ok(Some(if self.config.context > original { long } else { short }));
         }
+        let name = "rope_freqs.weight";
+        self.has(name).then(|| self.divisors(name)).transpose()
+    }
+
+    fn divisors(&self, name: &str) -> Result<Vec<f32>, ModelError> {
         let freqs = self.vector(name, self.config.rope.dims / 2)?;
         match freqs.iter().find(|f| **f <= 0.0) {
             Some(f) => Err(ModelError::Config {
@@ -282,7 +326,7 @@ impl Find<'_> {
                 value: f.to_string(),
                 reason: "angles are divided by it; expected numbers above zero".into(),
             }),
-            None => Ok(Some(freqs)),
+            None => Ok(freqs),
         }
     }
 
@@ -376,7 +420,7 @@ mod tests {
         let mut w = GgufWriter::new();
         w.tensor("m", &[cols as u64, rows as u64], TensorType::Q8_0, data).unwrap();
         let file = Gguf::from_bytes(w.to_bytes()).unwrap();
-        let refused = validate(&file.tensor("m").unwrap(), format, rows, cols).unwrap_err();
+        let refused = validate(&file.tensor("m").unwrap(), format, 0..rows, cols).unwrap_err();
         let ModelError::TensorData { tensor, source: FormatError::NotFinite { block: b, row: r, first, end, .. } } =
             refused
         else {

@@ -2,6 +2,7 @@
 
 use super::file::Find;
 use super::{Architecture, Config, Matrix, ModelError, Presence};
+use std::ops::Range;
 
 /// What a layer holds in one field: a matrix, a vector, or a vector that only some architectures have.
 trait Held {
@@ -59,7 +60,7 @@ macro_rules! layer_tensors {
                     $($field: layer.$read(
                         [$($name),+],
                         ($sizes as fn(&Config) -> _)(c)
-                        $(, ($presence as fn(Architecture) -> Presence)(c.architecture))?
+                        $(, ($presence as fn(Architecture) -> _)(c.architecture))?
                     )?,)*
                 })
             }
@@ -74,11 +75,14 @@ layer_tensors! {
     /// Norm before attention, `[hidden]`.
     attn_norm: Vec<f32> = vector ["attn_norm.weight"] |c| [c.hidden];
     /// `[q_dim, hidden]`.
-    q: Matrix = matrix ["attn_q.weight"] |c| [c.q_dim(), c.hidden];
+    q: Matrix = part ["attn_q.weight", "attn_qkv.weight"] |c| (0..c.q_dim(), [c.qkv_dim(), c.hidden]),
+        if Architecture::fused;
     /// `[kv_dim, hidden]`.
-    k: Matrix = matrix ["attn_k.weight"] |c| [c.kv_dim(), c.hidden];
+    k: Matrix = part ["attn_k.weight", "attn_qkv.weight"]
+        |c| (c.q_dim()..c.q_dim() + c.kv_dim(), [c.qkv_dim(), c.hidden]), if Architecture::fused;
     /// `[kv_dim, hidden]`.
-    v: Matrix = matrix ["attn_v.weight"] |c| [c.kv_dim(), c.hidden];
+    v: Matrix = part ["attn_v.weight", "attn_qkv.weight"]
+        |c| (c.q_dim() + c.kv_dim()..c.qkv_dim(), [c.qkv_dim(), c.hidden]), if Architecture::fused;
     /// Norm of every query head, `[head_dim]`, where the architecture has it.
     q_norm: Option<Vec<f32>> = vectors ["attn_q_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
     /// Norm of every key head, `[head_dim]`, where the architecture has it.
@@ -88,9 +92,11 @@ layer_tensors! {
     /// Norm before the feed-forward part, `[hidden]`.
     ffn_norm: Vec<f32> = vector ["ffn_norm.weight"] |c| [c.hidden];
     /// `[feed_forward, hidden]`.
-    gate: Matrix = matrix ["ffn_gate.weight"] |c| [c.feed_forward, c.hidden];
+    gate: Matrix = part ["ffn_gate.weight", "ffn_up.weight"]
+        |c| (0..c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused;
     /// `[feed_forward, hidden]`.
-    up: Matrix = matrix ["ffn_up.weight"] |c| [c.feed_forward, c.hidden];
+    up: Matrix = part ["ffn_up.weight", "ffn_up.weight"]
+        |c| (c.feed_forward..2 * c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused;
     /// `[hidden, feed_forward]`.
     down: Matrix = matrix ["ffn_down.weight"] |c| [c.hidden, c.feed_forward];
 }
@@ -108,6 +114,20 @@ impl InLayer<'_> {
 
     fn matrix(&self, [part]: [&str; 1], [rows, cols]: [usize; 2]) -> Result<Matrix, ModelError> {
         self.file.matrix(&self.name(part), rows, cols)
+    }
+
+    /// A matrix of its own or, where the architecture [fuses](Architecture::fused) it, these rows of one of that shape, by the second
+    /// name.
+    fn part(
+        &self,
+        [own, fused_name]: [&str; 2],
+        (rows, [all, cols]): (Range<usize>, [usize; 2]),
+        fused: bool,
+    ) -> Result<Matrix, ModelError> {
+        match fused {
+            true => self.file.rows(&self.name(fused_name), rows, [all, cols]),
+            false => self.file.matrix(&self.name(own), rows.len(), cols),
+        }
     }
 
     fn vector(&self, [part]: [&str; 1], [len]: [usize; 1]) -> Result<Vec<f32>, ModelError> {

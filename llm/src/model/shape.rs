@@ -1,6 +1,6 @@
 //! Shapes of real models, for everything that is measured or projected without their files.
 
-use super::{Architecture, Config, Rope, RopeStyle};
+use super::{Architecture, Config, Rope};
 
 /// The numbers of a published model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -121,10 +121,7 @@ impl ModelShape {
     /// Its numbers as a file's keys would give them.
     #[must_use]
     pub fn config(&self) -> Config {
-        let style = match self.architecture {
-            Architecture::Llama => RopeStyle::Norm,
-            Architecture::Qwen2 | Architecture::Qwen3 => RopeStyle::Neox,
-        };
+        let style = self.architecture.rope_style();
         Config {
             architecture: self.architecture,
             name: Some(self.title.to_owned()),

@@ -205,10 +205,11 @@ fn kernel_rows(device: &Device, sequence: &mut Session, decoded: &Decoded) -> Re
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     // Input first: nothing is uploaded for a prompt that cannot be run.
-    let loaded = Loaded::open(match &args.model {
+    let path = match &args.model {
         Some(path) => path.clone(),
         None => shipped_model()?,
-    })?;
+    };
+    let loaded = Loaded::open(path, args.engine.context)?;
     let prompt = prompt(&loaded, args)?;
     let capacity = context(&loaded, prompt.len(), args)?;
     if let (Err(reason), false) = (&loaded.tokenizer, args.sampling.stop.is_empty()) {
