@@ -277,6 +277,13 @@ fn one_tensor_of_queries_keys_and_values_and_longrope_agree_with_the_reference()
     }
 }
 
+#[test]
+fn layers_that_do_not_rotate_agree_with_the_reference() {
+    let of = Synthetic { architecture: "smollm3", layers: 5, ..Default::default() };
+    agrees(of.clone());
+    agrees(Synthetic { layers: 4, window: 3, tied: true, formats: vec![Format::F16], ..of });
+}
+
 /// Eager and graph give the same bits for 200 tokens, whatever position the graph starts from; RZ-10, FE-7.
 fn two_hundred(file: &ModelFile, start: usize) {
     let (model, vocab) = (load(file), file.config().vocab);

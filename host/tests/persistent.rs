@@ -59,6 +59,8 @@ fn models() -> Vec<Kind> {
             2,
             1,
         ),
+        // A layer that does not rotate stands alone.
+        (Synthetic { architecture: "smollm3", layers: 5, ..of(q8_0) }, Int16, 5, 3),
         // Layers of two formats take turns; codes are made anew where they are of another kind.
         (by_layer(&[q8_0, q8_0, q1_0, Format::F16, q8_0]), Int16, 5, 5),
         // There is no kernel for a layer between two others; the output projection, in Q6_K, wants other codes than the last one.

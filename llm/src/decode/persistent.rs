@@ -3,11 +3,11 @@
 use super::KvType;
 use super::input::{Choice, Input};
 use super::shape::{Shape, layer_of};
-use super::step::{RopeTables, Step, head_norms};
+use super::step::{Step, head_norms};
 use super::weights::{LayerWeights, Stack, Weights, padded};
 use super::workspace::Workspace;
 use super::{DecodeError, Model};
-use crate::model::Config;
+use crate::model::{Config, Rope};
 use gpu_kernels::format::Format;
 use gpu_kernels::gemv::{Activations, QuantFormat, QuantizedProduct};
 use gpu_kernels::layer::{FUSED, Layer, QK_NORM};
@@ -17,11 +17,19 @@ use std::ops::Range;
 use warpsmith_device::{DeviceSlice, Launcher};
 use warpsmith_runtime::{Buffer, Error, Stream};
 
+/// In what layers of one launch are alike: their window, and how they rotate.
+type Kind = (usize, Option<Rope>);
+
+fn kind(c: &Config, layer: usize) -> Kind {
+    (c.window_of(layer), c.rope_of(layer).copied())
+}
+
 /// Layers that follow one another and take one launch.
 #[derive(Debug)]
 struct Run {
     layers: Range<usize>,
     instance: Instance,
+    kind: Kind,
     /// Blocks of the launch.
     blocks: u32,
 }
@@ -91,12 +99,14 @@ impl Plan {
             let parts = parts(weights, index, layer, stacks);
             elements.push(instance.weights(&parts, &heads, &sizes(c)).map_err(Error::from)?);
             match plan.runs.last_mut() {
-                Some(run) if run.instance == instance && run.layers.end == index => run.layers.end += 1,
+                Some(run) if run.instance == instance && run.layers.end == index && run.kind == kind(c, index) => {
+                    run.layers.end += 1;
+                }
                 _ => {
                     // As many as the device holds at once, and no more than have work.
                     let resident = model.device().resident_blocks(instance.meta(), 0)?;
                     let blocks = u32::try_from(resident).unwrap_or(u32::MAX).min(instance.widest(&heads, &sizes(c)));
-                    plan.runs.push(Run { layers: index..index + 1, instance, blocks });
+                    plan.runs.push(Run { layers: index..index + 1, instance, kind: kind(c, index), blocks });
                 }
             }
         }
@@ -208,7 +218,7 @@ impl Step<'_> {
         let quantize_last = quant_format.is_some() && wanted == quant_format;
         let mut heads = self.heads(layer, first);
         heads.flags |= FUSED;
-        let RopeTables { cos, sin, .. } = self.tables;
+        let (cos, sin) = self.tables.of(c, first);
         let Workspace {
             columns,
             x,

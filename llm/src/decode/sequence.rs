@@ -181,7 +181,7 @@ impl Sequence {
         if length > self.len() {
             return Err(DecodeError::Rollback { to: length, length: self.len() });
         }
-        let window = self.model.config().window;
+        let window = self.model.config().reach();
         if let Cache::Paged(paged) = &mut self.cache {
             let first = paged.first_position();
             if length > 0 && length < self.tokens.len() && length.saturating_sub(window.saturating_sub(1)) < first {
@@ -276,7 +276,7 @@ impl Sequence {
     pub(super) fn reserve(&mut self, more: usize) -> Result<(), DecodeError> {
         match &mut self.cache {
             Cache::Own(_) => Ok(()),
-            Cache::Paged(paged) => paged.reserve(self.tokens.len(), more, self.model.config().window),
+            Cache::Paged(paged) => paged.reserve(self.tokens.len(), more, self.model.config().reach()),
         }
     }
 

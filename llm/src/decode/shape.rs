@@ -109,7 +109,7 @@ fn class(columns: usize) -> usize {
     }
 }
 
-/// What kernels are told of a layer's heads; the index, flags and tables are the step's.
+/// What kernels are told of any layer's heads; the index, the window, flags and tables are the step's.
 pub(super) fn layer_of(c: &Config) -> Layer {
     Layer {
         index: 0,
@@ -118,7 +118,7 @@ pub(super) fn layer_of(c: &Config) -> Layer {
         head_dim: c.head_dim as u32,
         n_rot: c.rope.dims as u32,
         context: 0,
-        window: c.window as u32,
+        window: 0,
         flags: 0,
         eps: c.eps,
     }

@@ -12,9 +12,9 @@
 //! launch, and a step of several tokens of a sequence stores its keys and values before it attends.
 
 use super::KvType;
-use super::Model;
 use super::input::{Choice, Input};
 use super::persistent::Plan;
+use super::rope::RopeTables;
 use super::sampling::Parameters;
 use super::shape::{Shape, layer_of};
 use super::weights::{LayerWeights, Weights};
@@ -24,53 +24,18 @@ use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, step
 use gpu_kernels::elementwise::Swiglu;
 use gpu_kernels::embed::{self, Embed};
 use gpu_kernels::gemv::OutputQuantization;
+use gpu_kernels::kv;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::sample::Sample;
-use gpu_kernels::{kv, rope};
 use warpsmith_device::{Contract, DeviceSlice, Launcher};
-use warpsmith_runtime::{Buffer, Error, Stream};
+use warpsmith_runtime::Error;
 
 /// Weights of the norms of query and key heads; empty ones where there are none.
 pub(super) fn head_norms(weights: &LayerWeights) -> (&DeviceSlice<f32>, &DeviceSlice<f32>) {
     match &weights.head_norms {
         Some((q, k)) => (q, k),
         None => (DeviceSlice::empty(), DeviceSlice::empty()),
-    }
-}
-
-/// Cosines and sines of positions.
-pub(super) struct RopeTables {
-    pub cos: Buffer<f32>,
-    pub sin: Buffer<f32>,
-    pub context: u32,
-}
-
-impl RopeTables {
-    pub fn bytes(c: &Config, positions: usize) -> Option<u64> {
-        let bytes = (positions as u64).checked_mul(c.rope.dims as u64 / 2)?.checked_mul(4)?;
-        bytes.max(1).checked_next_multiple_of(512)?.checked_mul(2)
-    }
-
-    pub fn new(stream: &Stream, model: &Model, positions: usize) -> Result<RopeTables, Error> {
-        let c = model.config();
-        let (base, scale) = (f64::from(c.rope.base), f64::from(c.rope.scale));
-        let yarn = c.rope.yarn.map(|y| rope::Yarn {
-            original_context: y.original_context.into(),
-            ext_factor: y.ext_factor.into(),
-            attn_factor: y.attn_factor.into(),
-            beta_fast: y.beta_fast.into(),
-            beta_slow: y.beta_slow.into(),
-        });
-        let freqs = model.file().rope_freqs();
-        let tables = rope::yarn_tables(positions, c.rope.dims, base, freqs, scale, yarn.as_ref());
-        let (cos, sin) = (stream.upload(&tables.cos)?, stream.upload(&tables.sin)?);
-        Ok(RopeTables { cos, sin, context: positions as u32 })
-    }
-
-    /// A number that no other tables have or will have.
-    pub fn id(&self) -> u64 {
-        self.cos.id()
     }
 }
 
@@ -226,7 +191,9 @@ impl Step<'_> {
     pub(super) fn heads(&self, weights: &LayerWeights, index: usize) -> Layer {
         let neox = if self.config.rope.style == RopeStyle::Neox { NEOX } else { 0 };
         let norm = if weights.head_norms.is_some() { QK_NORM } else { 0 };
-        Layer { index: index as u32, context: self.tables.context, flags: neox | norm, ..layer_of(self.config) }
+        let (c, context, flags) = (self.config, self.tables.context, neox | norm);
+        let (n_rot, window) = (c.rope_of(index).map_or(0, |rope| rope.dims as u32), c.window_of(index) as u32);
+        Layer { index: index as u32, context, window, n_rot, flags, ..layer_of(c) }
     }
 
     /// Norm and rotation of queries and keys, the store of keys and values, and attention to all that are stored.
@@ -239,7 +206,7 @@ impl Step<'_> {
         weights: &LayerWeights,
         index: usize,
     ) -> Result<(), Error> {
-        let RopeTables { cos, sin, .. } = self.tables;
+        let (cos, sin) = self.tables.of(self.config, index);
         let (q_weight, k_weight) = head_norms(weights);
         let mut layer = self.heads(weights, index);
         let wanted = self.choice.wanted(std::slice::from_ref(&weights.attn_output));

@@ -24,6 +24,8 @@ struct Facts {
     fused: bool,
     /// RoPE's angles are divided by one of two lists of factors.
     longrope: bool,
+    /// Layers of which the last does not rotate queries and keys; 0: all rotate.
+    unrotated: usize,
 }
 
 /// What no row says.
@@ -34,6 +36,7 @@ const PLAIN: Facts = Facts {
     rope: RopeStyle::Neox,
     fused: false,
     longrope: false,
+    unrotated: 0,
 };
 
 macro_rules! architectures {
@@ -69,6 +72,8 @@ architectures! {
     /// Phi-3 and Phi-4: one tensor of queries, keys and values and one of gates and ups, RoPE rotates halves, and longrope where the
     /// file has its factors.
     Phi3 { name: "phi3", fused: true, longrope: true, ..PLAIN }
+    /// SmolLM3: as Llama, but every fourth layer does not rotate.
+    SmolLm3 { name: "smollm3", rope: RopeStyle::Norm, unrotated: 4, ..PLAIN }
 }
 
 impl Architecture {
@@ -101,5 +106,10 @@ impl Architecture {
     /// that the model was first trained with, and `rope_factors_short` (longrope: Ding et al., arXiv 2402.13753).
     pub fn longrope(self) -> bool {
         self.facts().longrope
+    }
+
+    /// Layers of which the last does not rotate queries and keys; 0: all rotate.
+    pub fn unrotated(self) -> usize {
+        self.facts().unrotated
     }
 }

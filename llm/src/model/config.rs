@@ -1,6 +1,6 @@
 //! What the metadata keys say about a model.
 
-use super::{Architecture, ModelError};
+use super::{Architecture, LayerKinds, ModelError};
 use crate::gguf::{Gguf, Value};
 
 /// Which elements of a head RoPE rotates together.
@@ -72,9 +72,11 @@ pub struct Config {
     pub eps: f32,
     /// Rotary embedding.
     pub rope: Rope,
-    /// Positions that a token attends to, its own among them, in every layer (`attention.sliding_window`); 0: all
-    /// before it.
+    /// Positions that a token attends to, its own among them, in the layers that have a window
+    /// (`attention.sliding_window`); 0: all before it. [`window_of`](Config::window_of) says it of a layer.
     pub window: usize,
+    /// In what layers differ from each other.
+    pub kinds: LayerKinds,
 }
 
 impl Config {
@@ -167,6 +169,7 @@ impl Config {
             eps,
             rope,
             window: keys.window(context)?,
+            kinds: LayerKinds { unrotated: architecture.unrotated(), ..Default::default() },
         })
     }
 }

@@ -10,6 +10,7 @@ mod architecture;
 mod config;
 mod error;
 mod file;
+mod kinds;
 mod layer;
 mod shape;
 
@@ -17,5 +18,6 @@ pub use architecture::{Architecture, Presence};
 pub use config::{Config, Rope, RopeStyle, Yarn};
 pub use error::ModelError;
 pub use file::{Matrix, ModelFile};
+pub use kinds::LayerKinds;
 pub use layer::LayerTensors;
 pub use shape::{ModelShape, ProductShape};

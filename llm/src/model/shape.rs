@@ -1,6 +1,6 @@
 //! Shapes of real models, for everything that is measured or projected without their files.
 
-use super::{Architecture, Config, Rope};
+use super::{Architecture, Config, LayerKinds, Rope};
 
 /// The numbers of a published model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -136,6 +136,7 @@ impl ModelShape {
             eps: 1e-6,
             rope: Rope { style, dims: self.head_dim, base: self.rope_base, scale: 1.0, yarn: None },
             window: 0,
+            kinds: LayerKinds::default(),
         }
     }
 

@@ -217,7 +217,9 @@ impl Reference {
                 if let Some(norm) = norm {
                     head.copy_from_slice(&rms_norm(head, norm, c.eps));
                 }
-                rope(head, self.length, &c.rope, model.rope_freqs());
+                if let Some(of) = c.rope_of(index) {
+                    rope(head, self.length, of, model.rope_freqs().filter(|_| *of == c.rope));
+                }
             }
         }
         let cache = &mut self.cache[index];
@@ -230,7 +232,7 @@ impl Reference {
         let attended: Vec<f64> = q
             .par_chunks_exact(c.head_dim)
             .enumerate()
-            .flat_map_iter(|(head, q)| attend(q, &self.cache[index], head / c.group(), c))
+            .flat_map_iter(|(head, q)| attend(q, &self.cache[index], (head / c.group(), index), c))
             .collect();
         add(x, &product(model, attn_output, &attended)?);
 
@@ -243,9 +245,9 @@ impl Reference {
     }
 }
 
-fn attend(q: &[f64], cache: &LayerCache, kv_head: usize, c: &Config) -> Vec<f64> {
-    let rows = cache.k.len() / c.kv_dim();
-    let first = if c.window == 0 { 0 } else { rows.saturating_sub(c.window) };
+fn attend(q: &[f64], cache: &LayerCache, (kv_head, layer): (usize, usize), c: &Config) -> Vec<f64> {
+    let (rows, window) = (cache.k.len() / c.kv_dim(), c.window_of(layer));
+    let first = if window == 0 { 0 } else { rows.saturating_sub(window) };
     let place = |row: &[f64]| kv_head * c.head_dim..(kv_head * c.head_dim + q.len()).min(row.len());
     let mut scores: Vec<f64> = cache
         .k

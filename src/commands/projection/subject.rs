@@ -62,8 +62,9 @@ impl Subject {
         let norms = file.layers().iter().flat_map(LayerTensors::vectors).chain([file.output_norm()]);
         let norms: u64 = norms.map(|v| 4 * v.len() as u64).sum();
         let row = vectors(file.embedding().format, 1, c.hidden) + 4 * c.rope.dims as u64;
-        let positions = if c.window > 0 { args.context.min(c.window) } else { args.context };
+        let windows = (0..c.layers).map(|layer| c.window_of(layer));
+        let positions: usize = windows.map(|w| if w > 0 { args.context.min(w) } else { args.context }).sum();
         let of_head = c.head_dim * args.step.kv.bytes() + args.step.kv.scale_bytes();
-        weights + norms + row + (2 * c.layers * c.kv_heads * positions * of_head) as u64
+        weights + norms + row + (2 * positions * c.kv_heads * of_head) as u64
     }
 }

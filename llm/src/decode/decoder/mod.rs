@@ -17,10 +17,10 @@ pub use pipeline::Pipeline;
 
 use super::listing::ListedLaunch;
 use super::persistent::{NotPersistent, Plan};
+use super::rope::RopeTables;
 use super::sampling::Samplers;
 use super::sequence::Sequence;
 use super::shape::Shape;
-use super::step::RopeTables;
 use super::workspace::Workspace;
 use super::{DecodeError, KvType, Model};
 use gpu_kernels::gemv::MAX_COLUMNS;

@@ -2,8 +2,8 @@
 
 use crate::decode::input::Choice;
 use crate::decode::persistent::Plan;
+use crate::decode::rope::RopeTables;
 use crate::decode::sampling::Samplers;
-use crate::decode::step::RopeTables;
 use crate::decode::workspace::{Extent, Workspace};
 use crate::decode::{DecodeError, Model};
 use gpu_kernels::gemv::Activations;
