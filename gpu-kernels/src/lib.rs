@@ -14,7 +14,8 @@
 //! | [`kv`] | keys and values into the cache, with norm and rotation on the way |
 //! | [`attention`] | one token over the cache; a step of any number of columns in one launch; a prompt |
 //! | [`persistent`] | layers of a step in one launch |
-//! | [`elementwise`] | residual addition, SwiGLU |
+//! | [`elementwise`] | residual addition, SwiGLU, GEGLU |
+//! | [`residual`] | what a layer adds, normed, onto the residual stream |
 //! | [`sampling`] | from logits to a token |
 //!
 //! What changes from token to token (token, position, length) is read from device memory:
@@ -45,6 +46,7 @@ mod load;
 pub mod names;
 pub mod norm;
 pub mod persistent;
+pub mod residual;
 pub mod rope;
 pub mod sampling;
 pub mod state;

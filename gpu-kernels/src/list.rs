@@ -4,7 +4,7 @@ use crate::cases::{Bench, Failure, Listed, NamedSizes, Operation, Rng, Shape, Un
 use crate::format::Format;
 use crate::gemv::cases::Product;
 use crate::kv::KvType;
-use crate::{attention, elementwise, embed, gemv, kv, norm, persistent, rope, sampling};
+use crate::{attention, elementwise, embed, gemv, kv, norm, persistent, residual, rope, sampling};
 use std::fmt;
 use warpsmith_device::KernelMeta;
 
@@ -143,6 +143,10 @@ operations! {
     ResidualAdd = elementwise::cases::ResidualAdds;
     /// SwiGLU.
     Swiglu = elementwise::cases::Swiglus;
+    /// GEGLU.
+    Geglu = elementwise::cases::Geglus;
+    /// What a layer adds, normed, onto the residual stream; or embeddings, scaled.
+    ToResidual = residual::cases::ToResiduals;
     /// The index of the largest.
     Argmax = sampling::cases::Argmaxes;
     /// The index of the largest that a mask allows.

@@ -113,3 +113,60 @@ fn longrope_that_is_not_whole_is_refused() {
     let e = refused("phi3", |w| _ = w.key("phi3.rope.scaling.attn_factor", f32::NAN));
     assert!(matches!(&e, ModelError::Config { key, .. } if key == "phi3.rope.scaling.attn_factor"), "{e}");
 }
+
+#[test]
+fn windows_and_rotations_of_layers_are_as_the_architecture_or_the_file_says() {
+    let model = Synthetic { layers: 13, window: 5, ..small("gemma3") };
+    let open = |change: &dyn Fn(&mut GgufWriter)| {
+        let mut w = model.writer();
+        w.key("gemma3.rope.freq_base", 1e6f32)
+            .key("gemma3.rope.scaling.type", "linear")
+            .key("gemma3.rope.scaling.factor", 8f32);
+        change(&mut w);
+        within(&w, usize::MAX)
+    };
+    let usual = open(&|_| ()).unwrap();
+    let c = usual.config();
+    let windows: Vec<usize> = (0..13).map(|layer| c.window_of(layer)).collect();
+    assert_eq!(windows, [5, 5, 5, 5, 5, 0, 5, 5, 5, 5, 5, 0, 5]);
+    let rotation = |layer| c.rope_of(layer).map(|r| (r.base, r.scale));
+    assert_eq!((rotation(4), rotation(5), rotation(12)), (Some((1e4, 1.0)), Some((1e6, 8.0)), Some((1e4, 1.0))));
+    // Pages behind the windows stay, as long as a layer sees all of them.
+    assert_eq!(c.reach(), 0);
+    assert_eq!(Synthetic { window: 5, ..small("llama") }.file().config().reach(), 5);
+    let other = open(&|w| {
+        w.key("gemma3.attention.sliding_window_pattern", 2u32).key("gemma3.rope.freq_base_swa", 5e3f32);
+    });
+    let other = other.unwrap();
+    let c = other.config();
+    assert_eq!((c.window_of(0), c.window_of(1), c.rope_of(2).map(|r| r.base)), (5, 0, Some(5e3)));
+    // A window as wide as the context is none, but the layers rotate as they did.
+    let wide = open(&|w| _ = w.key("gemma3.attention.sliding_window", 64u32)).unwrap();
+    assert_eq!((wide.config().window_of(0), wide.config().rope_of(0).map(|r| r.base)), (0, Some(1e4)));
+    for (key, value) in [("gemma3.rope.freq_base_swa", 0f32), ("gemma3.rope.freq_base_swa", f32::NAN)] {
+        let e = open(&|w| _ = w.key(key, value)).unwrap_err();
+        assert!(matches!(&e, ModelError::Config { key: k, .. } if k == key), "{e}");
+    }
+    let e = open(&|w| _ = w.key("gemma3.attention.sliding_window_pattern", 0u32)).unwrap_err();
+    assert!(e.to_string().contains("one or more"), "{e}");
+    let e = refused("llama", |w| _ = w.key("llama.attention.sliding_window_pattern", 2u32));
+    assert!(e.to_string().contains("some of the layers"), "{e}");
+}
+
+#[test]
+fn norms_behind_the_parts_of_a_layer_are_there_where_the_architecture_has_them() {
+    for name in ["blk.1.post_attention_norm.weight", "blk.0.post_ffw_norm.weight"] {
+        let e = refused("gemma3", |w| _ = w.remove_tensor(name));
+        assert!(matches!(&e, ModelError::MissingTensor { tensor, .. } if tensor == name), "{e}");
+        let e = refused("qwen3", |w| _ = w.tensor_f32(name, &[32], &[1.0; 32]).unwrap());
+        assert!(matches!(&e, ModelError::UnsupportedTensor { tensor, .. } if tensor == name), "{e}");
+    }
+}
+
+/// Gemma 3 27B: 5376 elements and 32 heads of 128; its scores are divided by the root of 168.
+#[test]
+fn scores_of_the_model_of_62_layers_are_divided_by_another_root() {
+    let of = |layers, hidden| Synthetic { layers, hidden, heads: 2, kv_heads: 1, ..small("gemma3") }.file();
+    assert_eq!(of(62, 48).config().score_scale, 1.0 / 24f64.sqrt());
+    assert_eq!((of(61, 48).config().score_scale, of(2, 48).config().score_scale), (0.25, 0.25));
+}

@@ -8,7 +8,7 @@ mod device;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
-use warpsmith_host::decode::{DecoderOptions, KvType, Mode, Session};
+use warpsmith_host::decode::{Activations, DecoderOptions, KvType, Mode, Session};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::reference::{KvRounding, Reference};
 
@@ -282,6 +282,28 @@ fn layers_that_do_not_rotate_agree_with_the_reference() {
     let of = Synthetic { architecture: "smollm3", layers: 5, ..Default::default() };
     agrees(of.clone());
     agrees(Synthetic { layers: 4, window: 3, tied: true, formats: vec![Format::F16], ..of });
+}
+
+#[test]
+fn norms_on_both_sides_gelu_and_windows_in_some_layers_agree_with_the_reference() {
+    let of = Synthetic { architecture: "gemma3", layers: 7, window: 3, tied: true, ..Default::default() };
+    agrees(of.clone());
+    // Embedding, its scale, logits and token; seven launches a layer, and two more where products read codes.
+    let launches = |activations| {
+        let decoder = DecoderOptions { activations, ..Default::default() };
+        Session::new(&load(&of.file()), decoder).unwrap().launches_per_step()
+    };
+    assert_eq!((launches(Activations::F32), launches(Activations::Int16)), (4 + 7 * 7, 4 + 1 + 9 * 7));
+    // Gates and ups apart; columns of no whole vectors.
+    let apart = [Format::F16, Format::F16, Format::F16, Format::F16, Format::F32, Format::F16, Format::F32];
+    agrees(Synthetic { hidden: 50, feed_forward: 70, formats: apart.to_vec(), ..of.clone() });
+    // The model whose scores are divided by something else; files name it by its layers alone.
+    let deep = Synthetic { layers: 62, hidden: 64, feed_forward: 32, head_dim: 32, tied: false, ..of };
+    let file = deep.file();
+    assert_eq!(file.config().score_scale, 0.25);
+    let mut s = Session::new(&load(&file), exact(Mode::Graph, KvType::F32)).unwrap();
+    let d = distance(&file, &mut s, KvRounding::None, 5);
+    assert!(d <= EXACT, "{d:e}");
 }
 
 /// Eager and graph give the same bits for 200 tokens, whatever position the graph starts from; RZ-10, FE-7.

@@ -86,6 +86,9 @@ fn a_sequence_gets_the_same_bits_in_every_mix() {
     let window =
         Synthetic { window: 5, architecture: "llama", heads: 6, kv_heads: 2, head_dim: 32, ..Default::default() };
     random_mixes(&load(&window.file()), KvType::Int8, 5, 20, 5);
+    let (hidden, feed_forward) = (64, 64);
+    let gemma = Synthetic { architecture: "gemma3", layers: 7, hidden, feed_forward, window: 5, ..Default::default() };
+    random_mixes(&load(&gemma.file()), KvType::F16, 4, 10, 9);
     let unrotated =
         Synthetic { architecture: "smollm3", layers: 5, hidden: 64, feed_forward: 64, ..Default::default() };
     random_mixes(&load(&unrotated.file()), KvType::F16, 4, 10, 8);

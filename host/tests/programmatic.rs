@@ -63,13 +63,14 @@ fn batch(model: &Model, options: DecoderOptions) -> Vec<Vec<u32>> {
 fn programmatic_steps_give_the_same_bits() {
     let _checked = software::check(Checks::ALL);
     let mixed = [Format::F16, Format::Q8_0, Format::Q4_K, Format::F32];
-    for (formats, activations, kv) in [
-        (&[Format::F32][..], Activations::F32, KvType::F32),
-        (&[Format::Q4_K], Activations::Int8, KvType::F16),
-        (&[Format::Q1_0], Activations::Int16, KvType::Int8),
-        (&mixed, Activations::Int8, KvType::F16),
+    for (architecture, formats, activations, kv) in [
+        ("qwen3", &[Format::F32][..], Activations::F32, KvType::F32),
+        ("qwen3", &[Format::Q4_K], Activations::Int8, KvType::F16),
+        ("qwen3", &[Format::Q1_0], Activations::Int16, KvType::Int8),
+        ("qwen3", &mixed, Activations::Int8, KvType::F16),
+        ("gemma3", &mixed, Activations::Int8, KvType::F16),
     ] {
-        let model = device::load(&wide(formats).file());
+        let model = device::load(&Synthetic { architecture, ..wide(formats) }.file());
         for mode in [Mode::Eager, Mode::Graph] {
             let run = |programmatic| {
                 session(
@@ -187,7 +188,7 @@ fn a_kernel_that_never_waits_is_refused() {
 }
 
 /// What a launch finds in memory when it begins: nothing that a launch of a step writes.
-const CONSTANT: [&str; 6] = ["weights", "next_weight", "q_weight", "k_weight", "cos", "sin"];
+const CONSTANT: [&str; 7] = ["weights", "weight", "next_weight", "q_weight", "k_weight", "cos", "sin"];
 
 #[test]
 fn every_kernel_that_reads_of_launches_before_waits_for_them() {
@@ -217,6 +218,6 @@ fn every_kernel_that_reads_of_launches_before_waits_for_them() {
         }
         assert!(before.contains("griddepcontrol.launch_dependents;"), "{}", kernel.name);
     }
-    // 18 formats twice, 20 products with codes of one column and 20 of many, 6 that write codes, 3 attentions for steps and 3 for prompts, 3 stores, and two.
-    assert_eq!(waiting, 36 + 20 + 20 + 6 + 3 + 3 + 3 + 2);
+    // 18 formats twice, 20 products with codes of one column and 20 of many, 6 that write codes, 3 attentions for steps and 3 for prompts, 3 stores, and four.
+    assert_eq!(waiting, 36 + 20 + 20 + 6 + 3 + 3 + 3 + 4);
 }

@@ -77,7 +77,8 @@ fn rz_25_the_reference_rounds_nothing_but_the_cache_and_only_on_request() {
 /// with gguf's own reader and decoders, all positions at once under a causal mask: a tied llama (neighbours
 /// rotated, `rope_freqs`, linear scaling, Q8_0 and F16), a qwen3 whose heads are wider than its hidden state, a tied
 /// qwen2 (biases, halves rotated), a llama under YaRN, and one whose tokens attend to three (`make_small.py` wrote the last three);
-/// and those of `make_dense.py`: a phi3 with both lists of factors, and a smollm3, one of whose five layers does not rotate.
+/// and those of `make_dense.py`: a phi3 with both lists of factors, a smollm3, one of whose five layers does not rotate,
+/// and a gemma3 of eight layers, whose sixth alone has no window and the base and scaling of the long positions.
 #[test]
 fn small_models_of_every_architecture_match_another_implementation() {
     let small = [
@@ -88,6 +89,7 @@ fn small_models_of_every_architecture_match_another_implementation() {
         "llama-window-small",
         "phi3-small",
         "smollm3-small",
+        "gemma3-small",
     ];
     let all = small.map(|name| (name, name, usize::MAX)).into_iter().chain([("phi3-small", "phi3-short-small", 16)]);
     for (file, name, positions) in all {

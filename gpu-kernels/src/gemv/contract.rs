@@ -2,7 +2,7 @@
 
 use super::arguments::{QuantizedSeen, Seen};
 use super::quant_format::{NONE, groups, parts as quantized_parts};
-use super::{ADD, MAX_COLUMNS, NEXT, NORM, PREFETCH, QuantFormat, SWIGLU, parts};
+use super::{ADD, GELU, MAX_COLUMNS, NEXT, NORM, PREFETCH, QuantFormat, SWIGLU, parts};
 use crate::format::{
     decode::Decode,
     record::{Spec, UNIT},
@@ -201,7 +201,7 @@ impl Outputs<'_> {
 pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, given: &Seen<'_>) -> Result<(), ContractError> {
     let (norm, to) = norm_and_outputs!(given);
     let x = Columns { x: given.x, cols: given.cols, columns: given.columns, x_stride: given.x_stride };
-    to.check_flags(m, ADD | NORM | NEXT | SWIGLU | PREFETCH, if most == 1 { 1 } else { MAX_COLUMNS })?;
+    to.check_flags(m, ADD | NORM | NEXT | SWIGLU | PREFETCH | GELU, if most == 1 { 1 } else { MAX_COLUMNS })?;
     check_weights::<F>(m, ("weights", given.weights), to.stacked(), x.cols, given.block_units)?;
     x.check(m)?;
     if to.flags & NORM != 0 {
@@ -217,7 +217,7 @@ pub fn check_quantized<F: Decode, X: Element>(
     limits: &Limits,
 ) -> Result<(), ContractError> {
     let (norm, to) = norm_and_outputs!(given);
-    to.check_flags(m, ADD | NORM | NEXT | SWIGLU | PREFETCH, MAX_COLUMNS)?;
+    to.check_flags(m, ADD | NORM | NEXT | SWIGLU | PREFETCH | GELU, MAX_COLUMNS)?;
     let (units, most) = (given.block_units, limits.most_units);
     contract::within(m, "block_units", units, if most == 0 { 0u32 } else { 2 }, most)?;
     check_weights::<F>(m, ("weights", given.weights), to.stacked(), given.cols, units)?;

@@ -1,6 +1,7 @@
 //! The epilogue of a product, in one definition for all entry points: residual or bias, and what the next norm needs.
 
-use super::{ADD, NEXT, PREFETCH, SWIGLU};
+use super::{ADD, GELU, NEXT, PREFETCH, SWIGLU};
+use crate::elementwise::activation;
 use crate::load::{Source, lane};
 use warpsmith_device::prelude::*;
 
@@ -35,6 +36,12 @@ impl Epilogue {
     #[inline(always)]
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    /// What a gate becomes, with which its up is multiplied.
+    #[inline(always)]
+    pub fn activated(&self, gate: f32) -> f32 {
+        activation(gate, self.has(GELU))
     }
 
     /// Asks for line `line`, of 128 bytes, of a row of weights of `vectors` vectors in L2, if the launch prefetches. Of blocks

@@ -13,7 +13,6 @@
 use super::arguments::Arguments;
 use super::epilogue::{Epilogue, inverse_root};
 use super::{COLUMNS, NEXT, NORM, ROWS, SWIGLU, THREADS};
-use crate::elementwise::silu;
 use crate::format::{
     decode::{Decode, QUADS, Scales},
     record::{InMemory, Memory, Record, UNIT},
@@ -388,7 +387,7 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
             let factor = sums.get(factors + n);
             let mut y = sums.get(at) * factor;
             if swiglu {
-                y = silu(y) * (sums.get(at + groups * N) * factor);
+                y = a.epilogue.activated(y) * (sums.get(at + groups * N) * factor);
             }
             [_, square] = a.epilogue.write(column + n, row, y);
         }

@@ -31,6 +31,7 @@ pub struct Gemv<'a> {
     x: Input<'a>,
     y: &'a mut DeviceSlice<f32>,
     swiglu: bool,
+    gelu: bool,
     programmatic: bool,
     columns: u32,
     x_stride: u32,
@@ -83,6 +84,7 @@ impl<'a> Gemv<'a> {
             x,
             y,
             swiglu: false,
+            gelu: false,
             programmatic: false,
             columns: 1,
             x_stride,
@@ -104,6 +106,12 @@ impl<'a> Gemv<'a> {
     /// `silu(gate * x) * (up * x)`: `weights` are the records of `rows` gate rows, then of `rows` up rows.
     pub fn swiglu(mut self) -> Self {
         self.swiglu = true;
+        self
+    }
+
+    /// `gelu(gate * x) * (up * x)`, as [`swiglu`](Self::swiglu).
+    pub fn geglu(mut self) -> Self {
+        (self.swiglu, self.gelu) = (true, true);
         self
     }
 
@@ -160,6 +168,7 @@ impl<'a> Gemv<'a> {
     fn flags(&self) -> u32 {
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
         flag(self.swiglu, SWIGLU)
+            | flag(self.gelu, GELU)
             | flag(self.programmatic, PREFETCH)
             | flag(self.add.is_some(), ADD)
             | flag(self.norm.is_some(), NORM)

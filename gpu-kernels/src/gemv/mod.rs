@@ -12,7 +12,7 @@
 //! can, at run time (`flags`):
 //!
 //! - [`SWIGLU`]: `y = silu(gate) * up`, where row `r` of the gates is row `r` of `weights`, and that of the ups is row
-//!   `rows + r`.
+//!   `rows + r`; with [`GELU`] too, `y = gelu(gate) * up` ([`elementwise`](crate::elementwise) has both functions).
 //! - [`ADD`]: add `add[n * add_stride + row]`, a residual, or a bias with stride 0.
 //! - [`NORM`]: take `x` for `v * w`, where `v` is a vector whose RMS norm with weights `w` is meant: the product is
 //!   divided by the root mean square of `v`, whose squares sum up to the `parts` numbers of column `n` in `sums`.
@@ -102,6 +102,8 @@ pub const NEXT: u32 = 4;
 pub const SWIGLU: u32 = 8;
 /// Flag: ask for weights before the launches before it are waited for.
 pub const PREFETCH: u32 = 16;
+/// Flag, with [`SWIGLU`]: GELU, by its approximation with a hyperbolic tangent, in place of SiLU.
+pub const GELU: u32 = 64;
 
 /// Groups of lanes in a block, each of which takes [`ROWS`] rows of `cols` columns.
 #[must_use]

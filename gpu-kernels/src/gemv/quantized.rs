@@ -22,10 +22,7 @@ use super::{
     quantizer::OutputQuantizer,
 };
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-use crate::{
-    elementwise::silu,
-    load::{Launched, Place, Role, Source},
-};
+use crate::load::{Launched, Place, Role, Source};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use warpsmith_device::{
     prelude::*,
@@ -190,7 +187,7 @@ impl Args {
             let of = (lane << shift) & (block_rows - 1);
             let mut output = product(of) * root;
             if epilogue.has(SWIGLU) {
-                output = silu(output) * (product(of + 1) * root);
+                output = epilogue.activated(output) * (product(of + 1) * root);
             }
             let first = place.block * outputs;
             let row = first + lane;

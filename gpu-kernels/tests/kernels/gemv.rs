@@ -102,6 +102,7 @@ fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
             let x_stride = cols.next_multiple_of(4);
             let mut inputs = Inputs {
                 quant_format: 0,
+                gelu: false,
                 x: rng.floats(all * x_stride),
                 columns: all,
                 x_stride,

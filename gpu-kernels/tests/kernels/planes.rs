@@ -241,6 +241,7 @@ fn results_do_not_depend_on_the_other_columns() {
             let of = |v: &[Vec<f32>]| n.iter().flat_map(|&n| v[n].clone()).collect::<Vec<_>>();
             Inputs {
                 quant_format: 0,
+                gelu: false,
                 x: of(&x),
                 columns: n.len(),
                 x_stride: cols,

@@ -192,10 +192,11 @@ impl Synthetic {
             }
             w.tensor_f32(name, &[n as u64], &v).unwrap();
         };
-        let fused = a == "phi3";
+        let (fused, gemma) = (a == "phi3", a.starts_with("gemma"));
         let (h, q, kv, f) = (self.hidden, self.heads * self.head_dim, self.kv_heads * self.head_dim, self.feed_forward);
         let per = |n: usize| 1.0 / (n as f64).sqrt();
-        matrix(&mut w, &mut rng, "token_embd.weight".into(), self.vocab, h, 1.0);
+        let embedding = if gemma { 1.5 * per(h) } else { 1.0 };
+        matrix(&mut w, &mut rng, "token_embd.weight".into(), self.vocab, h, embedding);
         for l in 0..self.layers {
             let name = |part: &str| format!("blk.{l}.{part}.weight");
             norm(&mut w, &mut rng, name("attn_norm"), h);
@@ -212,11 +213,15 @@ impl Synthetic {
                     w.tensor_f32(format!("blk.{l}.{part}.bias"), &[n as u64], &bias).unwrap();
                 }
             }
-            if a == "qwen3" {
+            if a == "qwen3" || a == "gemma3" {
                 norm(&mut w, &mut rng, name("attn_q_norm"), self.head_dim);
                 norm(&mut w, &mut rng, name("attn_k_norm"), self.head_dim);
             }
             matrix(&mut w, &mut rng, name("attn_output"), h, q, per(q));
+            if gemma {
+                norm(&mut w, &mut rng, name("post_attention_norm"), h);
+                norm(&mut w, &mut rng, name("post_ffw_norm"), h);
+            }
             norm(&mut w, &mut rng, name("ffn_norm"), h);
             if fused {
                 matrix(&mut w, &mut rng, name("ffn_up"), 2 * f, h, 1.5 * per(h));

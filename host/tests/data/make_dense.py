@@ -87,7 +87,7 @@ def gelu_tanh(g):
 
 
 def phi3(name):
-    layers, hidden, ffn, heads, kv, dim, rot, original, stretch = 2, 48, 64, 6, 2, 16, 12, 16, 1.1902380714238083
+    layers, hidden, ffn, heads, kv, dim, rot, original, stretch = 2, 48, 64, 3, 1, 16, 12, 16, 1.1902380714238083
     f = File(name, "phi3", 1, block_count=layers, embedding_length=hidden, feed_forward_length=ffn, **{
         "attention.head_count": heads, "attention.head_count_kv": kv, "attention.key_length": dim,
         "attention.value_length": dim, "rope.dimension_count": rot, "rope.freq_base": 10000.0,

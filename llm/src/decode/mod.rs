@@ -40,6 +40,7 @@ mod memory;
 mod persistent;
 mod plan;
 mod pool;
+mod residual;
 mod rope;
 mod sampling;
 mod sequence;

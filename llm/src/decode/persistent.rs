@@ -41,6 +41,8 @@ pub enum NotPersistent {
     Parts,
     /// Two of its matrices differ in how they are stored or in what they are multiplied with.
     Mixed([(Format, Activations); 2]),
+    /// What attention and the feed-forward part give is normed before it is added.
+    PostNorms,
     /// The heads are of so many elements, for which there is no code.
     Heads(usize),
     /// There is no kernel for layers of this format, multiplied with such activations.
@@ -59,6 +61,7 @@ impl fmt::Display for NotPersistent {
                     "{a} times {with_a} beside {b} times {with_b}: a launch takes layers whose matrices are all alike"
                 )
             }
+            NotPersistent::PostNorms => f.write_str("what parts of a layer add is normed, in launches of their own"),
             NotPersistent::Heads(n) => {
                 write!(f, "heads of {n} elements: layers in one launch have heads of {HEAD_DIMS:?}")
             }
@@ -152,6 +155,9 @@ fn instance<'a>(
 ) -> Result<(Instance, [&'a Stack; 4]), NotPersistent> {
     if !HEAD_DIMS.contains(&(c.head_dim as u32)) {
         return Err(NotPersistent::Heads(c.head_dim));
+    }
+    if layer.post_norms.is_some() {
+        return Err(NotPersistent::PostNorms);
     }
     let ([qkv], [gate_up]) = (&layer.qkv.stacks[..], &layer.gate_up.stacks[..]) else {
         return Err(NotPersistent::Parts);

@@ -14,6 +14,7 @@
 use super::KvType;
 use super::input::{Choice, Input};
 use super::persistent::Plan;
+use super::residual::Onto;
 use super::rope::RopeTables;
 use super::sampling::Parameters;
 use super::shape::{Shape, layer_of};
@@ -21,7 +22,7 @@ use super::weights::{LayerWeights, Weights};
 use super::workspace::Workspace;
 use crate::model::{Config, RopeStyle};
 use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, step::StepArguments};
-use gpu_kernels::elementwise::Swiglu;
+use gpu_kernels::elementwise::{Geglu, Swiglu};
 use gpu_kernels::embed::{self, Embed};
 use gpu_kernels::gemv::OutputQuantization;
 use gpu_kernels::kv;
@@ -86,18 +87,30 @@ impl Step<'_> {
         let Workspace { columns, x, scaled, sums, quantized, sizes, next, .. } = &mut *self.buffers;
         quantized.clear();
         self.parts = embed::parts(table.cols);
+        let scale = self.config.architecture.scaled_embeddings().then(|| (self.config.hidden as f32).sqrt());
         Embed {
             format: table.format,
             table: table.records(),
             columns: &columns[..self.shape.columns],
             chosen: next,
             y: x,
-            next: Some((weight, scaled, sums)),
+            next: if scale.is_none() { Some((weight, &mut *scaled, &mut *sums)) } else { None },
             vocab: table.rows(),
             cols: table.cols,
             stride: sizes.hidden as u32,
         }
-        .launch(on)
+        .launch(on)?;
+        let Some(scale) = scale else { return Ok(()) };
+        let onto = Onto {
+            next: weight,
+            scaled,
+            sums,
+            columns: self.shape.columns,
+            stride: sizes.hidden,
+            eps: self.config.eps,
+        };
+        self.parts = onto.embeddings(on, x, scale, self.choice.programmatic)?;
+        Ok(())
     }
 
     /// One layer: reads and writes the residual stream `x`.
@@ -142,14 +155,26 @@ impl Step<'_> {
         {
             let (columns, choice) = (self.shape.columns as u32, self.choice);
             let Workspace { x, y, scaled, sums, attended, quantized, sizes, .. } = &mut *self.buffers;
-            let (quantized, ready, written) = quantized.pass(choice.wanted(&layer.gate_up.stacks));
+            let post_norm = layer.post_norms.as_ref().map(|(after_attention, _)| after_attention);
+            let wanted = choice.wanted(&layer.gate_up.stacks).filter(|_| post_norm.is_none());
+            let (quantized, ready, written) = quantized.pass(wanted);
             let stride = sizes.attended;
             let mut input = Input { x: attended, columns, stride, norm: None, choice, quantized, ready };
             let product = input.product(on, &layer.attn_output, layer.attn_output.rows(), (y, sizes.hidden))?;
-            let product =
-                product.add(x, sizes.hidden as u32).next(&layer.ffn_norm, scaled, sums).quantize_output(written);
-            self.parts = product.parts();
-            product.launch(on)?;
+            self.parts = match post_norm {
+                None => {
+                    let product = product.add(x, sizes.hidden as u32).next(&layer.ffn_norm, scaled, sums);
+                    let parts = product.parts();
+                    product.quantize_output(written).launch(on)?;
+                    parts
+                }
+                Some(norm) => {
+                    product.launch(on)?;
+                    let (columns, stride) = (columns as usize, sizes.hidden);
+                    let onto = Onto { next: &layer.ffn_norm, scaled, sums, columns, stride, eps: self.config.eps };
+                    onto.normed(on, (y, norm), x, choice.programmatic)?
+                }
+            };
         }
         self.feed_forward(on, layer)?;
         let (columns, choice) = (self.shape.columns as u32, self.choice);
@@ -162,12 +187,20 @@ impl Step<'_> {
             None => None,
         };
         let Workspace { x, y, scaled, sums, inner, quantized, sizes, .. } = &mut *self.buffers;
-        let (quantized, ready, written) = quantized.pass(wanted);
+        let post_norm = layer.post_norms.as_ref().map(|(_, after_feed_forward)| after_feed_forward);
+        let (quantized, ready, written) = quantized.pass(wanted.filter(|_| post_norm.is_none()));
         let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, quantized, ready };
         let product = input.product(on, &layer.down, layer.down.rows(), (x, sizes.hidden))?;
-        let product = product.add(y, sizes.hidden as u32).next(weight, scaled, sums).quantize_output(written);
-        self.parts = product.parts();
-        product.launch(on)
+        let Some(norm) = post_norm else {
+            let product = product.add(y, sizes.hidden as u32).next(weight, scaled, sums).quantize_output(written);
+            self.parts = product.parts();
+            return product.launch(on);
+        };
+        product.launch(on)?;
+        let (columns, stride) = (columns as usize, sizes.hidden);
+        let onto = Onto { next: weight, scaled, sums, columns, stride, eps: self.config.eps };
+        self.parts = onto.normed(on, (x, norm), y, choice.programmatic)?;
+        Ok(())
     }
 
     fn project_qkv<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
@@ -293,7 +326,7 @@ impl Step<'_> {
     fn feed_forward<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
         let (n, eps, parts, choice) = (self.shape.columns, self.config.eps, self.parts, self.choice);
         let Workspace { scaled, sums, gate_up, inner, quantized, sizes, .. } = &mut *self.buffers;
-        let rows = self.config.feed_forward;
+        let (rows, gelu) = (self.config.feed_forward, self.config.architecture.gelu());
         let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
         let fused = layer.gate_up.stacks.len() == 1;
         let wanted = choice.wanted(std::slice::from_ref(&layer.down)).filter(|_| fused);
@@ -301,7 +334,8 @@ impl Step<'_> {
         let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, quantized, ready };
         if let [both] = &layer.gate_up.stacks[..] {
             let product = input.product(on, both, rows as u32, (inner, sizes.inner))?;
-            return product.swiglu().quantize_output(written).launch(on);
+            let product = if gelu { product.geglu() } else { product.swiglu() };
+            return product.quantize_output(written).launch(on);
         }
         // All gates, then all ups; what pads the columns is computed with them and never read.
         let half = n * sizes.inner;
@@ -310,8 +344,14 @@ impl Step<'_> {
             input.product(on, stack, stack.rows(), (y, sizes.inner))?.launch(on)?;
         }
         let (gate, up) = gate_up.split_at(half).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
-        // SAFETY: it follows no address, and reads nothing but what it awaits.
-        unsafe { on.launch_programmatic(Swiglu { gate, up, y: inner, n: half as u32 }, choice.programmatic) }
+        let (y, n) = (inner, half as u32);
+        // SAFETY: they follow no address, and read nothing but what they await.
+        unsafe {
+            match gelu {
+                true => on.launch_programmatic(Geglu { gate, up, y, n }, choice.programmatic),
+                false => on.launch_programmatic(Swiglu { gate, up, y, n }, choice.programmatic),
+            }
+        }
     }
 
     /// The logits of the columns that get any, and their tokens.

@@ -197,7 +197,7 @@ macro_rules! layer_weights {
 
 layer_weights! {
     /// Norms of query and key heads.
-    head_norms: Option<Pair> = pair(q_norm, k_norm);
+    head_norms: Option<Pair> = heads(q_norm, k_norm);
     qkv_bias: Option<Buffer<f32>> = optional(qkv_bias);
     attn_norm: Buffer<f32> = vector(attn_norm);
     qkv: Projection = projection(q, k, v);
@@ -205,6 +205,8 @@ layer_weights! {
     ffn_norm: Buffer<f32> = vector(ffn_norm);
     gate_up: Projection = projection(gate, up);
     down: Stack = matrix(down);
+    /// Norms of what attention and the feed-forward part add.
+    post_norms: Option<Pair> = pair(post_attention_norm, post_ffw_norm);
 }
 
 pub(super) struct Weights {
@@ -275,6 +277,15 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
     fn pair(&mut self, name: &str, both: [&Option<Vec<f32>>; 2]) -> Result<Option<Pair>, DecodeError> {
         let [Some(a), Some(b)] = both else { return Ok(None) };
         Ok(Some((self.floats(name, a)?, self.floats(name, b)?)))
+    }
+
+    /// Norms of query and key heads. Attention divides scores by the root of the head width: where the model does otherwise, the
+    /// norm of queries makes up for it.
+    fn heads(&mut self, name: &str, [q, k]: [&Option<Vec<f32>>; 2]) -> Result<Option<Pair>, DecodeError> {
+        let c = self.file.config();
+        let factor = c.score_scale * (c.head_dim as f64).sqrt();
+        let scaled = |q: &Vec<f32>| q.iter().map(|w| (f64::from(*w) * factor) as f32).collect();
+        self.pair(name, [&q.as_ref().map(scaled), k])
     }
 
     fn matrix(&mut self, _: &str, [m]: [&Matrix; 1]) -> Result<Stack, DecodeError> {

@@ -26,6 +26,18 @@ struct Facts {
     longrope: bool,
     /// Layers of which the last does not rotate queries and keys; 0: all rotate.
     unrotated: usize,
+    /// Layers of which the last attends to all positions, where the others have the window; 0: all have it.
+    windowless: usize,
+    /// RoPE base of the layers with the window, if not that of the others.
+    local_base: Option<f32>,
+    /// What attention and feed-forward part give is normed before it is added.
+    post_norms: Presence,
+    /// The feed-forward part takes GELU of its gates.
+    gelu: bool,
+    /// Embeddings are multiplied by the root of their width.
+    scaled_embeddings: bool,
+    /// The number of layers of the model whose scores are divided by the root of `hidden / heads`, not of the head width.
+    scores_by_hidden: Option<usize>,
 }
 
 /// What no row says.
@@ -37,6 +49,12 @@ const PLAIN: Facts = Facts {
     fused: false,
     longrope: false,
     unrotated: 0,
+    windowless: 0,
+    local_base: None,
+    post_norms: Presence::Never,
+    gelu: false,
+    scaled_embeddings: false,
+    scores_by_hidden: None,
 };
 
 macro_rules! architectures {
@@ -74,6 +92,20 @@ architectures! {
     Phi3 { name: "phi3", fused: true, longrope: true, ..PLAIN }
     /// SmolLM3: as Llama, but every fourth layer does not rotate.
     SmolLm3 { name: "smollm3", rope: RopeStyle::Norm, unrotated: 4, ..PLAIN }
+    /// Gemma 3: norms of heads, norms before and after attention and feed-forward part, GELU, scaled embeddings, a window and another
+    /// RoPE base in five layers of six.
+    Gemma3 {
+        name: "gemma3",
+        head_norms: Presence::Always,
+        windowless: 6,
+        local_base: Some(10000.0),
+        post_norms: Presence::Always,
+        gelu: true,
+        scaled_embeddings: true,
+        // Gemma 3 27B.
+        scores_by_hidden: Some(62),
+        ..PLAIN
+    }
 }
 
 impl Architecture {
@@ -111,5 +143,36 @@ impl Architecture {
     /// Layers of which the last does not rotate queries and keys; 0: all rotate.
     pub fn unrotated(self) -> usize {
         self.facts().unrotated
+    }
+
+    /// Layers of which the last attends to all positions, where the others have the window; 0: all have it. A file may say
+    /// otherwise.
+    pub fn windowless(self) -> usize {
+        self.facts().windowless
+    }
+
+    /// RoPE base of the layers with the window, if not that of the others. A file may say otherwise.
+    pub fn local_base(self) -> Option<f32> {
+        self.facts().local_base
+    }
+
+    /// Whether what attention and feed-forward part give is normed before it is added.
+    pub fn post_norms(self) -> Presence {
+        self.facts().post_norms
+    }
+
+    /// Whether the feed-forward part takes GELU of its gates, by the approximation with a hyperbolic tangent; else SiLU.
+    pub fn gelu(self) -> bool {
+        self.facts().gelu
+    }
+
+    /// Whether embeddings are multiplied by the root of their width.
+    pub fn scaled_embeddings(self) -> bool {
+        self.facts().scaled_embeddings
+    }
+
+    /// Whether the model of so many layers divides scores by the root of `hidden / heads`: files do not say it.
+    pub fn scores_by_hidden(self, layers: usize) -> bool {
+        self.facts().scores_by_hidden == Some(layers)
     }
 }

@@ -77,6 +77,8 @@ pub struct Config {
     pub window: usize,
     /// In what layers differ from each other.
     pub kinds: LayerKinds,
+    /// What products of a query and a key are multiplied with: of almost all models `1 / sqrt(head_dim)`.
+    pub score_scale: f64,
 }
 
 impl Config {
@@ -151,8 +153,10 @@ impl Config {
             let reason = "expected a finite number, zero or more".into();
             return Err(keys.wrong("attention.layer_norm_rms_epsilon", eps, reason));
         }
-        keys.refuse_extras()?;
+        keys.refuse_extras(architecture)?;
         let rope = keys.rope(architecture, head_dim)?;
+        let kinds = keys.kinds(architecture, &rope)?;
+        let scores = if architecture.scores_by_hidden(layers) { hidden as f64 / heads as f64 } else { head_dim as f64 };
         let vocab = vocabulary(&keys)?;
         let name = file.str("general.name")?.map(str::to_owned);
         Ok(Config {
@@ -169,10 +173,14 @@ impl Config {
             eps,
             rope,
             window: keys.window(context)?,
-            kinds: LayerKinds { unrotated: architecture.unrotated(), ..Default::default() },
+            kinds,
+            score_scale: 1.0 / scores.sqrt(),
         })
     }
 }
+
+/// Layers of which all but the last have a window.
+const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
 
 struct Keys<'a> {
     file: &'a Gguf,
@@ -230,11 +238,30 @@ impl Keys<'_> {
         Ok(self.file.u32(&self.name(key))?.map(|n| n as usize).filter(|&n| n < context).unwrap_or(0))
     }
 
+    /// In what layers differ: as the architecture has it, unless the file says otherwise.
+    fn kinds(&self, architecture: Architecture, rope: &Rope) -> Result<LayerKinds, ModelError> {
+        let mut kinds = LayerKinds { unrotated: architecture.unrotated(), ..LayerKinds::default() };
+        if architecture.windowless() > 0 {
+            kinds.windowless = self.count_or(WINDOW_PATTERN, architecture.windowless())?;
+        }
+        if let Some(usual) = architecture.local_base() {
+            let key = "rope.freq_base_swa";
+            let base = self.file.f32(&self.name(key))?.unwrap_or(usual);
+            if !(base.is_finite() && base > 0.0) {
+                return Err(self.wrong(key, base, "expected a finite number above zero".into()));
+            }
+            // Scaled positions are for the layers that see all of them.
+            let local = Rope { base, scale: 1.0, yarn: None, ..*rope };
+            kinds.local_rope = Some(local).filter(|local| local != rope);
+        }
+        Ok(kinds)
+    }
+
     /// Refuses keys that announce a computation which is not implemented.
-    fn refuse_extras(&self) -> Result<(), ModelError> {
+    fn refuse_extras(&self, architecture: Architecture) -> Result<(), ModelError> {
         let zero_or_absent = [
             ("expert_count", "mixture-of-experts models are not supported"),
-            ("attention.sliding_window_pattern", "a window in some of the layers only is not supported"),
+            (WINDOW_PATTERN, "a window in some of the layers only is not supported"),
             ("attn_logit_softcapping", "capped attention logits are not supported"),
             ("final_logit_softcapping", "capped logits are not supported"),
             ("attention.scale", "an attention scale other than 1/sqrt(head width) is not supported"),
@@ -243,6 +270,9 @@ impl Keys<'_> {
             ("logit_scale", "scaled logits are not supported"),
         ];
         for (key, reason) in zero_or_absent {
+            if key == WINDOW_PATTERN && architecture.windowless() > 0 {
+                continue;
+            }
             if let Some(value) = self.file.get(&self.name(key)) {
                 let harmless = match value {
                     Value::F32(x) => x == 0.0,

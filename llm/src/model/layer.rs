@@ -89,6 +89,8 @@ layer_tensors! {
     k_norm: Option<Vec<f32>> = vectors ["attn_k_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
     /// `[hidden, q_dim]`.
     attn_output: Matrix = matrix ["attn_output.weight"] |c| [c.hidden, c.q_dim()];
+    /// Norm of what attention adds, `[hidden]`, where the architecture has it.
+    post_attention_norm: Option<Vec<f32>> = vectors ["post_attention_norm.weight"] |c| [c.hidden], if Architecture::post_norms;
     /// Norm before the feed-forward part, `[hidden]`.
     ffn_norm: Vec<f32> = vector ["ffn_norm.weight"] |c| [c.hidden];
     /// `[feed_forward, hidden]`.
@@ -99,6 +101,8 @@ layer_tensors! {
         |c| (c.feed_forward..2 * c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused;
     /// `[hidden, feed_forward]`.
     down: Matrix = matrix ["ffn_down.weight"] |c| [c.hidden, c.feed_forward];
+    /// Norm of what the feed-forward part adds, `[hidden]`, where the architecture has it.
+    post_ffw_norm: Option<Vec<f32>> = vectors ["post_ffw_norm.weight"] |c| [c.hidden], if Architecture::post_norms;
 }
 
 /// Reads the tensors of layer `number`.

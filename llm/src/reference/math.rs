@@ -12,6 +12,16 @@ pub(super) fn rms_norm(x: &[f64], w: &[f32], eps: f32) -> Vec<f64> {
     x.iter().zip(w).map(|(x, &w)| x * scale * f64::from(w)).collect()
 }
 
+/// `g / (1 + e^-g)`.
+pub(super) fn silu(g: f64) -> f64 {
+    g / (1.0 + (-g).exp())
+}
+
+/// `g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3)))`.
+pub(super) fn gelu(g: f64) -> f64 {
+    0.5 * g * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g.powi(3))).tanh())
+}
+
 /// Rotates the first `dims` elements of a head.
 pub(super) fn rope(head: &mut [f64], position: usize, rope: &Rope, freqs: Option<&[f32]>) {
     let half = rope.dims / 2;

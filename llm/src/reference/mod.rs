@@ -12,7 +12,7 @@ mod math;
 
 use crate::model::{Config, LayerTensors, Matrix, ModelFile};
 use gpu_kernels::kv::KvType;
-use math::{dot, rms_norm, rope, softmax};
+use math::{dot, gelu, rms_norm, rope, silu, softmax};
 use rayon::prelude::*;
 
 /// Whether keys and values are rounded when they are cached.
@@ -189,6 +189,10 @@ impl Reference {
 
     fn step(&mut self, model: &ModelFile, c: &Config, token: u32) -> Result<Step, ReferenceError> {
         let mut x = row(model, model.embedding(), token as usize)?;
+        if c.architecture.scaled_embeddings() {
+            let scale = (c.hidden as f64).sqrt();
+            x.iter_mut().for_each(|x| *x *= scale);
+        }
         let mut hidden = vec![x.clone()];
         for layer in 0..c.layers {
             self.layer(model, c, layer, &mut x)?;
@@ -202,8 +206,22 @@ impl Reference {
 
     fn layer(&mut self, model: &ModelFile, c: &Config, index: usize, x: &mut [f64]) -> Result<(), ReferenceError> {
         // All of them: a tensor that the definition leaves out does not compile.
-        let LayerTensors { qkv_bias, attn_norm, q, k, v, q_norm, k_norm, attn_output, ffn_norm, gate, up, down } =
-            &model.layers()[index];
+        let LayerTensors {
+            qkv_bias,
+            attn_norm,
+            q,
+            k,
+            v,
+            q_norm,
+            k_norm,
+            attn_output,
+            post_attention_norm,
+            ffn_norm,
+            gate,
+            up,
+            down,
+            post_ffw_norm,
+        } = &model.layers()[index];
         let h = rms_norm(x, attn_norm, c.eps);
         let mut q = product(model, q, &h)?;
         let mut k = product(model, k, &h)?;
@@ -234,13 +252,14 @@ impl Reference {
             .enumerate()
             .flat_map_iter(|(head, q)| attend(q, &self.cache[index], (head / c.group(), index), c))
             .collect();
-        add(x, &product(model, attn_output, &attended)?);
+        add(x, &normed(product(model, attn_output, &attended)?, post_attention_norm, c));
 
         let h = rms_norm(x, ffn_norm, c.eps);
         let gate = product(model, gate, &h)?;
         let up = product(model, up, &h)?;
-        let inner: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
-        add(x, &product(model, down, &inner)?);
+        let activation = if c.architecture.gelu() { gelu } else { silu };
+        let inner: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| activation(*g) * u).collect();
+        add(x, &normed(product(model, down, &inner)?, post_ffw_norm, c));
         Ok(())
     }
 }
@@ -249,12 +268,8 @@ fn attend(q: &[f64], cache: &LayerCache, (kv_head, layer): (usize, usize), c: &C
     let (rows, window) = (cache.k.len() / c.kv_dim(), c.window_of(layer));
     let first = if window == 0 { 0 } else { rows.saturating_sub(window) };
     let place = |row: &[f64]| kv_head * c.head_dim..(kv_head * c.head_dim + q.len()).min(row.len());
-    let mut scores: Vec<f64> = cache
-        .k
-        .chunks_exact(c.kv_dim())
-        .skip(first)
-        .map(|k| dot(q, &k[place(k)]) / (c.head_dim as f64).sqrt())
-        .collect();
+    let mut scores: Vec<f64> =
+        cache.k.chunks_exact(c.kv_dim()).skip(first).map(|k| dot(q, &k[place(k)]) * c.score_scale).collect();
     softmax(&mut scores);
     let mut out = vec![0.0; q.len()];
     for (p, v) in scores.iter().zip(cache.v.chunks_exact(c.kv_dim()).skip(first)) {
@@ -263,6 +278,11 @@ fn attend(q: &[f64], cache: &LayerCache, (kv_head, layer): (usize, usize), c: &C
         }
     }
     out
+}
+
+/// What a part of a layer adds, normed where there is such a norm.
+fn normed(y: Vec<f64>, norm: &Option<Vec<f32>>, c: &Config) -> Vec<f64> {
+    norm.as_deref().map_or_else(|| y.clone(), |norm| rms_norm(&y, norm, c.eps))
 }
 
 fn add(x: &mut [f64], y: &[f64]) {

@@ -5,12 +5,13 @@ mod product;
 mod quantized;
 
 use super::{
-    ADD, Activations, NEXT, NORM, QuantFormat, budget, four_rows::GemvF16V3, int8::*, magnitudes, naive::*, planes::*,
-    reference, tensor::*, tensor_planes::*,
+    ADD, Activations, GELU, NEXT, NORM, QuantFormat, budget, four_rows::GemvF16V3, int8::*, magnitudes, naive::*,
+    planes::*, reference, tensor::*, tensor_planes::*,
 };
 use crate::cases::{
     Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, close, refused, same, why,
 };
+use crate::elementwise::gelu_reference;
 use crate::format::{Format, Layout};
 pub use multiply::{Inputs, Outputs, multiply};
 pub use product::{Product, gemm, gemv};
@@ -132,7 +133,7 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     // Flags and columns change from shape to shape.
     let flags = |i: usize| match product {
         Product::Naive | Product::FourRows => 0,
-        _ if product.swiglu() => [NORM | NEXT, 0, ADD | NORM, NEXT][i % 4],
+        _ if product.swiglu() => [NORM | NEXT, GELU, ADD | NORM, NEXT | GELU][i % 4],
         _ => [0, ADD | NORM | NEXT, ADD, NORM, NEXT, ADD | NEXT][i % 6],
     } as usize;
     let columns = |i: usize| match product {
@@ -206,6 +207,7 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
         // An outlier channel: 26 times the root mean square, which is 0.58.
         x[rng.within(0, cols - 1)] = 15.0;
     }
+    inputs.gelu = flags & GELU != 0;
     if flags & ADD != 0 {
         // A residual, or a bias that all columns share.
         let stride = if columns % 2 == 1 { rows } else { 0 };
@@ -240,7 +242,8 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
         }
         let want: Vec<About> = (0..rows)
             .map(|r| {
-                let About(y, error) = if product.swiglu() { swiglu(dots[r], dots[rows + r]) } else { dots[r] };
+                let About(y, error) =
+                    if product.swiglu() { gated(dots[r], dots[rows + r], inputs.gelu) } else { dots[r] };
                 let Some((add, stride)) = &inputs.add else { return About(y, error) };
                 let add = f64::from(add[n * stride + r]);
                 About(y + add, error + 1e-7 * (add.abs() + (y + add).abs()))
@@ -281,9 +284,13 @@ fn alone<B: Bench>(bench: &mut B, t: &Tensor, product: Product, all: &Inputs, go
     Ok(())
 }
 
-/// `silu(gate) * up`; the derivative of SiLU is at most 1.1.
-fn swiglu(About(gate, gate_error): About, About(up, up_error): About) -> About {
-    let silu = gate / (1.0 + (-gate).exp());
-    let want = silu * up;
-    About(want, 1.1 * gate_error * (up.abs() + up_error) + silu.abs() * up_error + 2e-6 * want.abs() + 1e-42)
+/// `silu(gate) * up`, or with GELU; the derivatives are at most 1.1 and 1.13.
+fn gated(About(gate, gate_error): About, About(up, up_error): About, gelu: bool) -> About {
+    let (activated, relative) = match gelu {
+        true => (gelu_reference(gate), 1.5e-5),
+        false => (gate / (1.0 + (-gate).exp()), 2e-6),
+    };
+    let want = activated * up;
+    let slope = if gelu { 1.13 } else { 1.1 };
+    About(want, slope * gate_error * (up.abs() + up_error) + activated.abs() * up_error + relative * want.abs() + 1e-42)
 }

@@ -39,6 +39,8 @@ pub struct Inputs {
     pub next: Option<Vec<f32>>,
     /// Number of the format that outputs are quantized to as well, and compared with what a launch of its own gives; 0: none.
     pub quant_format: usize,
+    /// Of gates GELU is taken.
+    pub gelu: bool,
 }
 
 impl Inputs {
@@ -106,7 +108,7 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
             };
             launch = launch.columns(columns, i.x_stride as u32, i.y_stride as u32);
             if product.swiglu() {
-                launch = launch.swiglu();
+                launch = if i.gelu { launch.geglu() } else { launch.swiglu() };
             }
             if let Some((add, stride)) = &add {
                 launch = launch.add(add, *stride);
