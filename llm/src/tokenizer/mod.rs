@@ -85,6 +85,8 @@ pub struct Tokenizer {
     unknown: Option<u32>,
     padding: Option<u32>,
     eog: Vec<u32>,
+    /// Special tokens that take the white space behind them, by rising id.
+    greedy: Vec<u32>,
     add_bos: bool,
     add_eos: bool,
 }
@@ -142,6 +144,7 @@ impl Tokenizer {
             .filter(|(id, t)| matches!(kinds[*id as usize], Kind::Control | Kind::UserDefined) && !t.is_empty())
             .map(|(id, t)| (t.clone(), id))
             .collect();
+        let greedy = keys::greedy(file, sentence_piece, &specials)?;
         // Longest first: of two that match at one place, the longer one is meant.
         specials.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then(a.1.cmp(&b.1)));
 
@@ -151,7 +154,21 @@ impl Tokenizer {
         };
         let add_bos = file.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(bos_by_default);
         let add_eos = file.bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
-        Ok(Tokenizer { tokens, kinds, ids, scheme, specials, bos, eos, unknown, padding, eog, add_bos, add_eos })
+        Ok(Tokenizer {
+            tokens,
+            kinds,
+            ids,
+            scheme,
+            specials,
+            bos,
+            eos,
+            unknown,
+            padding,
+            eog,
+            greedy,
+            add_bos,
+            add_eos,
+        })
     }
 
     /// Number of tokens.
@@ -236,9 +253,13 @@ impl Tokenizer {
             _ => self.encode_plain(piece, out),
         };
         for (range, id) in self.special_places(text, special) {
-            encode(&text[plain..range.start], out)?;
+            encode(text.get(plain..range.start).unwrap_or_default(), out)?;
             out.push(id);
             plain = range.end;
+            if self.greedy.binary_search(&id).is_ok() {
+                let rest = &text[plain..];
+                plain += rest.len() - rest.trim_start().len();
+            }
         }
         encode(&text[plain..], out)
     }

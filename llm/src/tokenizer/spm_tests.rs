@@ -180,3 +180,22 @@ fn what_cannot_be_used_is_named() {
     assert_eq!((t.bos(), t.encode("aa", Special::Text).unwrap()), (None, vec![0, 0]));
     assert!(matches!(t.encode("ab", Special::Text), Err(TokenizerError::Byte { byte: b'b' })));
 }
+
+/// As llama.cpp 0.3.36 (llama-cpp-python) encodes it with a model whose name has `phi-3` in it; by hand, with the same vocabulary.
+#[test]
+fn special_tokens_of_phi_3_take_the_white_space_behind_them() {
+    let mut w = small(&["<|user|>", "<|endoftext|>"], 3);
+    w.key("tokenizer.ggml.add_space_prefix", false).key("tokenizer.ggml.add_bos_token", false);
+    let byte = |b: u8| 3 + u32::from(b);
+    let (space, [a, line, tab]) = ([0xe2, 0x96, 0x81].map(byte), b"A\n\t".map(byte));
+    let text = "<s> A<|user|>\n \tA<|endoftext|>\nA</s>\n<|user|>\n";
+    let all = |architecture: &str| {
+        let mut w = w.clone();
+        w.key("general.architecture", architecture);
+        tokenizer(&w).unwrap().encode(text, Special::Parse).unwrap()
+    };
+    let begin = [&[1][..], &space, &[a, 259]].concat();
+    assert_eq!(all("phi3"), [&begin[..], &[a, 260, line, a, 2, 259]].concat());
+    let kept = [&[line][..], &space, &[tab, a, 260, line, a, 2, line, 259, line]].concat();
+    assert_eq!(all("llama"), [begin, kept].concat());
+}
