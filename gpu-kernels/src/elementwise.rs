@@ -1,10 +1,12 @@
-//! Element by element: residual addition, SwiGLU and GEGLU.
+//! Element by element: residual addition, SwiGLU and GEGLU, and a cap.
 //!
 //! - `residual_add`: `y[i] = x[i] + residual[i]`
 //! - `swiglu`: `y[i] = silu(gate[i]) * up[i]`, `silu(g) = g / (1 + e^-g)`
 //! - `geglu`: `y[i] = gelu(gate[i]) * up[i]`, `gelu(g) = g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3)))`
 //!
-//! All buffers are f32 of the same length, `n >= 1`. A thread takes an element.
+//! - `softcap`: `x[n, i] = cap * tanh(x[n, i] / cap)` of columns `stride` elements apart, in place
+//!
+//! All buffers of the others are f32 of the same length, `n >= 1`. A thread takes an element.
 //! Sources: Shazeer, arXiv 2002.05202; Hendrycks and Gimpel, arXiv 1606.08415.
 
 use warpsmith_device::prelude::*;
@@ -69,6 +71,24 @@ pub unsafe fn geglu(gate: Awaited<f32>, up: Awaited<f32>, y: Out<f32>, n: u32) {
     let ((gate, up), i) = ((gate.buffer(), up.buffer()), index());
     if i < n as usize {
         y.set(i, gelu(gate.at(i)) * up.at(i));
+    }
+}
+
+/// [`Softcap`] in f64.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn softcap_reference(x: f64, cap: f64) -> f64 {
+    cap * (x / cap).tanh()
+}
+
+/// `x = cap * tanh(x / cap)`, an element a thread; off by `2^-22 cap` at most.
+#[kernel(block = THREADS, min_blocks = 4)]
+pub unsafe fn softcap(x: InOut<f32>, cols: u32, columns: u32, stride: u32, cap: f32) {
+    // The grid has them.
+    let _ = columns;
+    let (x, i) = (x.from(block::idx_y() as usize * stride as usize), index());
+    if i < cols as usize {
+        x.set(i, cap * (1.0 - 2.0 / (1.0 + math::exp(2.0 * x.get(i) / cap))));
     }
 }
 
@@ -155,10 +175,29 @@ impl Contract for Geglu<'_> {
     }
 }
 
+#[cfg(not(target_arch = "nvptx64"))]
+impl Contract for Softcap<'_> {
+    fn geometry(&self) -> Geometry {
+        Geometry::grid(self.cols.div_ceil(THREADS), self.columns, 1u32)
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        let m = Self::META;
+        contract::within(m, "cols", self.cols, 1u32, i32::MAX)?;
+        contract::within(m, "columns", self.columns, 1u32, (Geometry::MAX_GRID[1], "rows of a grid"))?;
+        contract::within(m, "stride", self.stride, (self.cols, "cols"), u32::MAX)?;
+        contract::require(m, self.cap.is_finite() && self.cap > 0.0, "cap", "a finite number above 0", self.cap)?;
+        let all = u64::from(self.columns - 1) * u64::from(self.stride) + u64::from(self.cols);
+        contract::at_least(m, "x", self.x.len(), (all, "whole columns"))
+    }
+}
+
 /// The cases of these kernels.
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases {
-    use super::{Geglu, ResidualAdd, Swiglu, geglu_reference, residual_add_reference, swiglu_reference};
+    use super::{
+        Geglu, ResidualAdd, Softcap, Swiglu, geglu_reference, residual_add_reference, softcap_reference,
+        swiglu_reference,
+    };
     use crate::cases::{Bench, Listed, Measured, NamedSizes, Outcome, Plain, Rng, Shape, close, why};
     use warpsmith_device::Kernel;
 
@@ -221,6 +260,40 @@ pub mod cases {
             bench.launch(Swiglu { gate: &g, up: &u, y: &mut y, n: n as u32 })?;
             let want = swiglu_reference(&gate, &up);
             close(&bench.read(&y)?, &want, |i| 2e-6 * want[i].abs() + 2e-43)
+        }
+    }
+
+    /// A cap of logits.
+    pub struct Softcaps;
+
+    impl Plain for Softcaps {
+        const SIZES: NamedSizes = &[("cols", 4096), ("columns", 1)];
+
+        fn kernels() -> Vec<Listed> {
+            vec![Listed::unmeasured::<Softcap<'_>>(why::ONCE)]
+        }
+
+        fn shapes() -> Vec<Vec<usize>> {
+            [[1, 1], [255, 3], [256, 2], [257, 1], [1000, 2]].map(|s| s.to_vec()).to_vec()
+        }
+
+        fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+            let ([cols, columns], cap) = (shape.sizes(["cols", "columns"])?, 30.0);
+            let stride = cols + 3;
+            let x: Vec<f32> = rng.floats(columns * stride).iter().map(|v| v * v * v * 400.0).collect();
+            let mut d = bench.upload(&x)?;
+            let (cols32, columns32) = (cols as u32, columns as u32);
+            bench.launch(Softcap { x: &mut d, cols: cols32, columns: columns32, stride: stride as u32, cap })?;
+            let capped = |(i, x): (usize, &f32)| {
+                let x = f64::from(*x);
+                if i % stride < cols { softcap_reference(x, cap.into()) } else { x }
+            };
+            let want: Vec<f64> = x.iter().enumerate().map(capped).collect();
+            close(
+                &bench.read(&d)?,
+                &want,
+                |i| if i % stride < cols { f64::from(cap) / f64::from(1 << 22) } else { 0.0 },
+            )
         }
     }
 

@@ -132,6 +132,8 @@ operations! {
     AttentionStep(kv: KvType) = attention::cases::Steps;
     /// Attention of many tokens of one sequence.
     AttentionPrefill(kv: KvType) = attention::cases::Prompts;
+    /// Attention with capped scores.
+    AttentionCapped(kv: KvType) = attention::cases::Capped;
     /// Layers of a decoding step in one launch, beside the five launches a layer that it replaces.
     Layers {
         /// The entry point.
@@ -147,6 +149,8 @@ operations! {
     Geglu = elementwise::cases::Geglus;
     /// What a layer adds, normed, onto the residual stream; or embeddings, scaled.
     ToResidual = residual::cases::ToResiduals;
+    /// A cap of logits.
+    Softcap = elementwise::cases::Softcaps;
     /// The index of the largest.
     Argmax = sampling::cases::Argmaxes;
     /// The index of the largest that a mask allows.

@@ -170,3 +170,22 @@ fn scores_of_the_model_of_62_layers_are_divided_by_another_root() {
     assert_eq!(of(62, 48).config().score_scale, 1.0 / 24f64.sqrt());
     assert_eq!((of(61, 48).config().score_scale, of(2, 48).config().score_scale), (0.25, 0.25));
 }
+
+#[test]
+fn caps_are_as_the_architecture_or_the_file_says() {
+    let open = |change: &dyn Fn(&mut GgufWriter)| {
+        let mut w = small("gemma2").writer();
+        change(&mut w);
+        within(&w, usize::MAX).map(|f| (f.config().score_cap, f.config().logit_cap))
+    };
+    assert_eq!(open(&|_| ()).unwrap(), (50.0, 30.0));
+    let (score, logit) = ("gemma2.attn_logit_softcapping", "gemma2.final_logit_softcapping");
+    assert_eq!(open(&|w| _ = w.key(score, 2f32).key(logit, 0f32)).unwrap(), (2.0, 0.0));
+    for (key, value) in [(score, -1f32), (logit, f32::INFINITY), (score, f32::NAN)] {
+        let e = open(&|w| _ = w.key(key, value)).unwrap_err();
+        assert!(matches!(&e, ModelError::Config { key: k, .. } if k == key), "{e}");
+    }
+    let e = refused("gemma3", |w| _ = w.key("gemma3.final_logit_softcapping", 30f32));
+    assert!(e.to_string().contains("capped logits are not supported"), "{e}");
+    within(small("gemma3").writer().key("gemma3.final_logit_softcapping", 0f32), usize::MAX).unwrap();
+}

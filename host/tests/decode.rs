@@ -306,6 +306,34 @@ fn norms_on_both_sides_gelu_and_windows_in_some_layers_agree_with_the_reference(
     assert!(d <= EXACT, "{d:e}");
 }
 
+#[test]
+fn capped_scores_and_logits_agree_with_the_reference() {
+    let of = Synthetic { architecture: "gemma2", layers: 3, window: 3, tied: true, ..Default::default() };
+    let with_caps = |of: &Synthetic, caps: [f32; 2]| {
+        let mut w = of.writer();
+        w.key("gemma2.attn_logit_softcapping", caps[0]).key("gemma2.final_logit_softcapping", caps[1]);
+        ModelFile::from_gguf(warpsmith_host::gguf::Gguf::from_bytes(w.to_bytes()).unwrap()).unwrap()
+    };
+    agrees(of.clone());
+    agrees(Synthetic { head_dim: 256, kv_heads: 1, formats: vec![Format::F16], ..of.clone() });
+    for (caps, launches) in [([1.5, 2.0], 5 + 8 * 3), ([1.5, 0.0], 4 + 8 * 3), ([0.0, 2.0], 5 + 7 * 3)] {
+        let file = with_caps(&of, caps);
+        let mut options = exact(Mode::Graph, KvType::F32);
+        let mut s = Session::new(&load(&file), options).unwrap();
+        let d = distance(&file, &mut s, KvRounding::None, 8);
+        assert!(d <= EXACT, "{caps:?}: {d:e}");
+        options.decoder.activations = Activations::F32;
+        assert_eq!(Session::new(&load(&file), options).unwrap().launches_per_step(), launches, "{caps:?}");
+    }
+    // The model whose scores are divided by something else.
+    let deep = Synthetic { layers: 46, hidden: 64, feed_forward: 32, head_dim: 32, ..of };
+    let file = with_caps(&deep, [4.0, 0.0]);
+    assert_eq!(file.config().score_scale, 0.25);
+    let mut s = Session::new(&load(&file), exact(Mode::Graph, KvType::F32)).unwrap();
+    let d = distance(&file, &mut s, KvRounding::None, 5);
+    assert!(d <= EXACT, "{d:e}");
+}
+
 /// Eager and graph give the same bits for 200 tokens, whatever position the graph starts from; RZ-10, FE-7.
 fn two_hundred(file: &ModelFile, start: usize) {
     let (model, vocab) = (load(file), file.config().vocab);

@@ -84,10 +84,12 @@ fn every_kernel_is_launched_by_a_decoder_or_says_what_it_is_there_for() {
         all.extend(launched(&mixed, kv, DecoderOptions::default()));
         all.extend(launched(&mixed, kv, DecoderOptions { fast_prefill: true, ..Default::default() }));
     }
-    // Norms on both sides, GELU, scaled embeddings.
-    let kind =
-        Synthetic { architecture: "gemma3", layers: 1, formats: vec![Format::F16, Format::F32], ..Default::default() };
-    all.extend(launched(&load(&kind.file()), KvType::F16, DecoderOptions::default()));
+    // Norms on both sides, GELU, scaled embeddings, capped scores and logits.
+    let formats = vec![Format::F16, Format::F32];
+    let gemma = load(&Synthetic { architecture: "gemma2", layers: 1, formats, ..Default::default() }.file());
+    for kv in KvType::ALL {
+        all.extend(launched(&gemma, kv, DecoderOptions::default()));
+    }
 
     let others: BTreeMap<&str, &str> = OTHERS.into_iter().collect();
     let unexplained: Vec<_> =

@@ -89,6 +89,8 @@ fn a_sequence_gets_the_same_bits_in_every_mix() {
     let (hidden, feed_forward) = (64, 64);
     let gemma = Synthetic { architecture: "gemma3", layers: 7, hidden, feed_forward, window: 5, ..Default::default() };
     random_mixes(&load(&gemma.file()), KvType::F16, 4, 10, 9);
+    let gemma = Synthetic { architecture: "gemma2", layers: 3, ..gemma };
+    random_mixes(&load(&gemma.file()), KvType::Int8, 4, 10, 10);
     let unrotated =
         Synthetic { architecture: "smollm3", layers: 5, hidden: 64, feed_forward: 64, ..Default::default() };
     random_mixes(&load(&unrotated.file()), KvType::F16, 4, 10, 8);

@@ -15,8 +15,10 @@ fn chapter() -> String {
 
 /// A model of that architecture, of the shape of the nearest one that there is.
 fn writer(architecture: &str) -> GgufWriter {
-    let known =
-        ["qwen3", "qwen2", "phi3", "smollm3", "gemma3"].into_iter().find(|a| *a == architecture).unwrap_or("llama");
+    let known = ["qwen3", "qwen2", "phi3", "smollm3", "gemma2", "gemma3"]
+        .into_iter()
+        .find(|a| *a == architecture)
+        .unwrap_or("llama");
     let model =
         Synthetic { architecture: known, layers: 1, head_dim: 32, formats: vec![Format::F16], ..Default::default() };
     let mut w = model.writer();

@@ -145,6 +145,12 @@ fn random_schedules_over_pages_give_what_sequences_give_alone() {
     }
     let window = Synthetic { window: 20, context: 96, ..Default::default() };
     random_schedule(&load(&window.file()), PoolOptions { positions: 250, ..Default::default() }, 5, 60, 4);
+    // Layers without a window look at pages that lie behind those of the others.
+    for (architecture, kv, seed) in [("gemma2", KvType::F16, 4), ("gemma3", KvType::Int8, 3)] {
+        let (layers, hidden, feed_forward) = (6, 64, 64);
+        let some = Synthetic { architecture, layers, hidden, feed_forward, ..window.clone() };
+        random_schedule(&load(&some.file()), PoolOptions { positions: 250, page: 16, kv }, 5, 60, seed);
+    }
 }
 
 #[test]

@@ -78,7 +78,8 @@ fn rz_25_the_reference_rounds_nothing_but_the_cache_and_only_on_request() {
 /// rotated, `rope_freqs`, linear scaling, Q8_0 and F16), a qwen3 whose heads are wider than its hidden state, a tied
 /// qwen2 (biases, halves rotated), a llama under YaRN, and one whose tokens attend to three (`make_small.py` wrote the last three);
 /// and those of `make_dense.py`: a phi3 with both lists of factors, a smollm3, one of whose five layers does not rotate,
-/// and a gemma3 of eight layers, whose sixth alone has no window and the base and scaling of the long positions.
+/// a gemma3 of eight layers, whose sixth alone has no window and the base and scaling of the long positions,
+/// and a gemma2, whose scores and logits are capped and every other layer of which has a window.
 #[test]
 fn small_models_of_every_architecture_match_another_implementation() {
     let small = [
@@ -90,6 +91,7 @@ fn small_models_of_every_architecture_match_another_implementation() {
         "phi3-small",
         "smollm3-small",
         "gemma3-small",
+        "gemma2-small",
     ];
     let all = small.map(|name| (name, name, usize::MAX)).into_iter().chain([("phi3-small", "phi3-short-small", 16)]);
     for (file, name, positions) in all {

@@ -17,8 +17,10 @@
 //! - [`three`]: v1, three launches with the scores in memory
 //! - [`one`]: v2, one launch with a running softmax
 //! - [`prefill`]: many tokens of one sequence at once, on tensor cores where there are any
+//! - [`capped`]: any columns, with scores that are capped
 //! - [`step`]: v3, norm, rotation, store and attention of any number of columns in one launch, in splits
 
+pub mod capped;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_80"))]
@@ -39,6 +41,8 @@ mod tiles;
 use crate::state::Column;
 use warpsmith_device::prelude::*;
 
+#[cfg(not(target_arch = "nvptx64"))]
+pub use capped::{AttnCappedF16, AttnCappedF32, AttnCappedQ8};
 pub use one::*;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use prefill::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8};

@@ -123,7 +123,14 @@ unsafe fn pass<T: Cached, const LANES: usize, const QW: usize>(p: &Place, rows: 
     // The queries' place becomes that of the values.
     sync::block();
     let width = (64 / LANES) as u32;
-    let state = sweep::<T, LANES, QW>(&q, rows, p.dim, (p.from + turn * width, p.to, p.sharing * width), |_, _| true);
+    let state = sweep::<T, LANES, QW>(
+        &q,
+        rows,
+        p.dim,
+        (p.from + turn * width, p.to, p.sharing * width),
+        |_, _| true,
+        |score| score,
+    );
     let result = warp * (32 / LANES) + lane() / LANES;
     let e = element::<LANES>();
     if e < p.dim {

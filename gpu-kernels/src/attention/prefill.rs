@@ -162,7 +162,8 @@ pub(super) mod frame {
             let width = (64 / LANES) as u32;
             // So that a row's positions are taken in the same groups whichever rows are beside it.
             let from = from - from % width;
-            let mut state = sweep::<T, LANES, AT_ONCE>(&q, (&keys, &values), dim, (from, to, width), live);
+            let mut state =
+                sweep::<T, LANES, AT_ONCE>(&q, (&keys, &values), dim, (from, to, width), live, |score| score);
             merge_rows::<LANES, AT_ONCE>(&mut state);
             let e = element::<LANES>();
             if lane() < LANES && e < dim {

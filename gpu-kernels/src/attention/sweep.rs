@@ -59,7 +59,7 @@ pub unsafe fn query_at<const LANES: usize>(x: In<f32>, at: usize, dim: usize, sc
 }
 
 /// The positions `from, from + step, …` in groups of `UNROLL * 32 / LANES`, below `to`. `live(j, t)` says whether query `j`
-/// attends to position `t`. All lanes give the same bounds, `from < to` or nothing happens.
+/// attends to position `t`, and `scored` what becomes of a score. All lanes give the same bounds, `from < to` or nothing happens.
 #[device]
 pub unsafe fn sweep<T: Cached, const LANES: usize, const QW: usize>(
     q: &[[f32; 8]; QW],
@@ -67,6 +67,7 @@ pub unsafe fn sweep<T: Cached, const LANES: usize, const QW: usize>(
     dim: usize,
     (from, to, step): (u32, u32, u32),
     live: impl Fn(usize, u32) -> bool,
+    scored: impl Fn(f32) -> f32,
 ) -> State<QW> {
     let e = element::<LANES>();
     // Lanes past the head repeat its first elements, and count for nothing.
@@ -103,7 +104,7 @@ pub unsafe fn sweep<T: Cached, const LANES: usize, const QW: usize>(
                 if T::SCALED {
                     score *= key_scales[u];
                 }
-                scores[j][u] = if t[u] < to && live(j, t[u]) { score } else { f32::NEG_INFINITY };
+                scores[j][u] = if t[u] < to && live(j, t[u]) { scored(score) } else { f32::NEG_INFINITY };
             }
         }
         let v = [T::widen(raw_values[0]), T::widen(raw_values[1])];

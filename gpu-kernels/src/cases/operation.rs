@@ -186,6 +186,8 @@ pub mod why {
     pub const SMALL: &str = "some KiB in all: a launch costs more than its work";
     /// Kernels of little work, beside a whole step.
     pub const ONCE: &str = "once a token, over the logits alone";
+    /// What few models want.
+    pub const RARE: &str = "for few models, in one form for every shape: no bound is set";
     /// First variants and others, to be read and compared.
     pub const VARIANT: &str = "variants beside others, which no decoder launches";
 }

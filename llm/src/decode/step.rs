@@ -21,8 +21,10 @@ use super::shape::{Shape, layer_of};
 use super::weights::{LayerWeights, Weights};
 use super::workspace::Workspace;
 use crate::model::{Config, RopeStyle};
-use gpu_kernels::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, step::StepArguments};
-use gpu_kernels::elementwise::{Geglu, Swiglu};
+use gpu_kernels::attention::{
+    AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, capped::CappedArguments, step::StepArguments,
+};
+use gpu_kernels::elementwise::{Geglu, Softcap, Swiglu};
 use gpu_kernels::embed::{self, Embed};
 use gpu_kernels::gemv::OutputQuantization;
 use gpu_kernels::kv;
@@ -242,17 +244,18 @@ impl Step<'_> {
         let (cos, sin) = self.tables.of(self.config, index);
         let (q_weight, k_weight) = head_norms(weights);
         let mut layer = self.heads(weights, index);
+        let capped = self.config.score_cap > 0.0;
         let wanted = self.choice.wanted(std::slice::from_ref(&weights.attn_output));
         let Workspace { columns, steps, qkv, attended, partials, counters, quantized, sizes, .. } = &mut *self.buffers;
         let columns = &columns[..self.shape.columns];
-        let (_, _, written) = quantized.pass(wanted.filter(|_| self.shape.tiles == 0));
+        let (_, _, written) = quantized.pass(wanted.filter(|_| self.shape.tiles == 0 && !capped));
         let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);
         let (stride, y_stride) = (sizes.qkv as u32, sizes.attended as u32);
         let programmatic = self.choice.programmatic;
         // Of columns from `first` on.
         let mut first = 0;
         let mut attending = columns;
-        if self.shape.shared {
+        if self.shape.shared || capped {
             macro_rules! store {
                 ($store:ident) => {{
                     let store = kv::$store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer };
@@ -264,6 +267,13 @@ impl Step<'_> {
                 KvType::F16 => store!(QkvStoreF16),
                 KvType::F32 => store!(QkvStoreF32),
                 KvType::Int8 => store!(QkvStoreQ8),
+            }
+            if capped {
+                let (y, scale) = (attended, self.config.score_scale as f32);
+                let scores = (scale, self.config.score_cap);
+                let attend = CappedArguments { qkv, columns, y, strides: (stride, y_stride), scores, layer };
+                // SAFETY: the caller's promise.
+                return unsafe { attend.launch(on, self.shape.kv, programmatic) };
             }
             if self.shape.tiles > 0 {
                 (first, attending) = (columns.len() - self.shape.steps, &steps[..self.shape.steps]);
@@ -368,6 +378,10 @@ impl Step<'_> {
         let (quantized, ready, _) = quantized.pass(None);
         let mut input = Input { x, columns: n, stride, norm, choice, quantized, ready };
         input.product(on, stack, stack.rows(), (logits, sizes.logits))?.launch(on)?;
+        if self.config.logit_cap > 0.0 {
+            let (cols, stride, cap) = (stack.rows(), sizes.logits as u32, self.config.logit_cap);
+            on.launch(Softcap { x: logits, cols, columns: n, stride, cap })?;
+        }
         if sampled.is_empty() {
             return Ok(());
         }

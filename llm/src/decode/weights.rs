@@ -283,7 +283,8 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
     /// norm of queries makes up for it.
     fn heads(&mut self, name: &str, [q, k]: [&Option<Vec<f32>>; 2]) -> Result<Option<Pair>, DecodeError> {
         let c = self.file.config();
-        let factor = c.score_scale * (c.head_dim as f64).sqrt();
+        // Attention with capped scores is told how they are scaled.
+        let factor = if c.score_cap > 0.0 { 1.0 } else { c.score_scale * (c.head_dim as f64).sqrt() };
         let scaled = |q: &Vec<f32>| q.iter().map(|w| (f64::from(*w) * factor) as f32).collect();
         self.pair(name, [&q.as_ref().map(scaled), k])
     }

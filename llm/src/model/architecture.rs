@@ -38,6 +38,8 @@ struct Facts {
     scaled_embeddings: bool,
     /// The number of layers of the model whose scores are divided by the root of `hidden / heads`, not of the head width.
     scores_by_hidden: Option<usize>,
+    /// What scores and logits are capped with, where the file does not say.
+    caps: Option<[f32; 2]>,
 }
 
 /// What no row says.
@@ -55,6 +57,7 @@ const PLAIN: Facts = Facts {
     gelu: false,
     scaled_embeddings: false,
     scores_by_hidden: None,
+    caps: None,
 };
 
 macro_rules! architectures {
@@ -92,6 +95,19 @@ architectures! {
     Phi3 { name: "phi3", fused: true, longrope: true, ..PLAIN }
     /// SmolLM3: as Llama, but every fourth layer does not rotate.
     SmolLm3 { name: "smollm3", rope: RopeStyle::Norm, unrotated: 4, ..PLAIN }
+    /// Gemma 2: norms before and after attention and feed-forward part, GELU, scaled embeddings, capped scores and logits, a window in
+    /// every other layer.
+    Gemma2 {
+        name: "gemma2",
+        windowless: 2,
+        post_norms: Presence::Always,
+        gelu: true,
+        scaled_embeddings: true,
+        // Gemma 2 27B.
+        scores_by_hidden: Some(46),
+        caps: Some([50.0, 30.0]),
+        ..PLAIN
+    }
     /// Gemma 3: norms of heads, norms before and after attention and feed-forward part, GELU, scaled embeddings, a window and another
     /// RoPE base in five layers of six.
     Gemma3 {
@@ -169,6 +185,11 @@ impl Architecture {
     /// Whether embeddings are multiplied by the root of their width.
     pub fn scaled_embeddings(self) -> bool {
         self.facts().scaled_embeddings
+    }
+
+    /// What scores and logits are capped with, where the file does not say; `None`: neither is.
+    pub fn caps(self) -> Option<[f32; 2]> {
+        self.facts().caps
     }
 
     /// Whether the model of so many layers divides scores by the root of `hidden / heads`: files do not say it.

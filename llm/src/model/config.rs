@@ -79,6 +79,10 @@ pub struct Config {
     pub kinds: LayerKinds,
     /// What products of a query and a key are multiplied with: of almost all models `1 / sqrt(head_dim)`.
     pub score_scale: f64,
+    /// Scores are `cap * tanh(score / cap)`; 0: they are as they are.
+    pub score_cap: f32,
+    /// Logits are `cap * tanh(logit / cap)`; 0: they are as they are.
+    pub logit_cap: f32,
 }
 
 impl Config {
@@ -156,6 +160,7 @@ impl Config {
         keys.refuse_extras(architecture)?;
         let rope = keys.rope(architecture, head_dim)?;
         let kinds = keys.kinds(architecture, &rope)?;
+        let [score_cap, logit_cap] = keys.caps(architecture)?;
         let scores = if architecture.scores_by_hidden(layers) { hidden as f64 / heads as f64 } else { head_dim as f64 };
         let vocab = vocabulary(&keys)?;
         let name = file.str("general.name")?.map(str::to_owned);
@@ -175,10 +180,14 @@ impl Config {
             window: keys.window(context)?,
             kinds,
             score_scale: 1.0 / scores.sqrt(),
+            score_cap,
+            logit_cap,
         })
     }
 }
 
+/// What scores and logits are capped with.
+const CAPS: [&str; 2] = ["attn_logit_softcapping", "final_logit_softcapping"];
 /// Layers of which all but the last have a window.
 const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
 
@@ -238,6 +247,19 @@ impl Keys<'_> {
         Ok(self.file.u32(&self.name(key))?.map(|n| n as usize).filter(|&n| n < context).unwrap_or(0))
     }
 
+    /// What scores and logits are capped with; 0: they are not.
+    fn caps(&self, architecture: Architecture) -> Result<[f32; 2], ModelError> {
+        let Some(usual) = architecture.caps() else { return Ok([0.0; 2]) };
+        let mut caps = usual;
+        for (key, cap) in CAPS.into_iter().zip(&mut caps) {
+            *cap = self.file.f32(&self.name(key))?.unwrap_or(*cap);
+            if !(cap.is_finite() && *cap >= 0.0) {
+                return Err(self.wrong(key, *cap, "expected a finite number, zero or more".into()));
+            }
+        }
+        Ok(caps)
+    }
+
     /// In what layers differ: as the architecture has it, unless the file says otherwise.
     fn kinds(&self, architecture: Architecture, rope: &Rope) -> Result<LayerKinds, ModelError> {
         let mut kinds = LayerKinds { unrotated: architecture.unrotated(), ..LayerKinds::default() };
@@ -262,15 +284,19 @@ impl Keys<'_> {
         let zero_or_absent = [
             ("expert_count", "mixture-of-experts models are not supported"),
             (WINDOW_PATTERN, "a window in some of the layers only is not supported"),
-            ("attn_logit_softcapping", "capped attention logits are not supported"),
-            ("final_logit_softcapping", "capped logits are not supported"),
+            (CAPS[0], "capped attention logits are not supported"),
+            (CAPS[1], "capped logits are not supported"),
             ("attention.scale", "an attention scale other than 1/sqrt(head width) is not supported"),
             ("residual_scale", "a scaled residual stream is not supported"),
             ("embedding_scale", "scaled embeddings are not supported"),
             ("logit_scale", "scaled logits are not supported"),
         ];
         for (key, reason) in zero_or_absent {
-            if key == WINDOW_PATTERN && architecture.windowless() > 0 {
+            let known = match key {
+                WINDOW_PATTERN => architecture.windowless() > 0,
+                _ => CAPS.contains(&key) && architecture.caps().is_some(),
+            };
+            if known {
                 continue;
             }
             if let Some(value) = self.file.get(&self.name(key)) {

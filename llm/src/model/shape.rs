@@ -138,6 +138,8 @@ impl ModelShape {
             window: 0,
             kinds: LayerKinds::default(),
             score_scale: 1.0 / (self.head_dim as f64).sqrt(),
+            score_cap: 0.0,
+            logit_cap: 0.0,
         }
     }
 

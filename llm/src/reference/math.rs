@@ -12,6 +12,11 @@ pub(super) fn rms_norm(x: &[f64], w: &[f32], eps: f32) -> Vec<f64> {
     x.iter().zip(w).map(|(x, &w)| x * scale * f64::from(w)).collect()
 }
 
+/// `cap * tanh(x / cap)`, and `x` where the cap is 0.
+pub(super) fn capped(x: f64, cap: f32) -> f64 {
+    if cap == 0.0 { x } else { f64::from(cap) * (x / f64::from(cap)).tanh() }
+}
+
 /// `g / (1 + e^-g)`.
 pub(super) fn silu(g: f64) -> f64 {
     g / (1.0 + (-g).exp())

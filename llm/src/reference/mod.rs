@@ -12,7 +12,7 @@ mod math;
 
 use crate::model::{Config, LayerTensors, Matrix, ModelFile};
 use gpu_kernels::kv::KvType;
-use math::{dot, gelu, rms_norm, rope, silu, softmax};
+use math::{capped, dot, gelu, rms_norm, rope, silu, softmax};
 use rayon::prelude::*;
 
 /// Whether keys and values are rounded when they are cached.
@@ -199,7 +199,8 @@ impl Reference {
             hidden.push(x.clone());
         }
         let h = rms_norm(&x, model.output_norm(), c.eps);
-        let logits = product(model, model.output(), &h)?;
+        let mut logits = product(model, model.output(), &h)?;
+        logits.iter_mut().for_each(|x| *x = capped(*x, c.logit_cap));
         hidden.push(h);
         Ok(Step { logits, hidden })
     }
@@ -268,8 +269,12 @@ fn attend(q: &[f64], cache: &LayerCache, (kv_head, layer): (usize, usize), c: &C
     let (rows, window) = (cache.k.len() / c.kv_dim(), c.window_of(layer));
     let first = if window == 0 { 0 } else { rows.saturating_sub(window) };
     let place = |row: &[f64]| kv_head * c.head_dim..(kv_head * c.head_dim + q.len()).min(row.len());
-    let mut scores: Vec<f64> =
-        cache.k.chunks_exact(c.kv_dim()).skip(first).map(|k| dot(q, &k[place(k)]) * c.score_scale).collect();
+    let mut scores: Vec<f64> = cache
+        .k
+        .chunks_exact(c.kv_dim())
+        .skip(first)
+        .map(|k| capped(dot(q, &k[place(k)]) * c.score_scale, c.score_cap))
+        .collect();
     softmax(&mut scores);
     let mut out = vec![0.0; q.len()];
     for (p, v) in scores.iter().zip(cache.v.chunks_exact(c.kv_dim()).skip(first)) {

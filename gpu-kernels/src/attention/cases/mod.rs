@@ -1,11 +1,13 @@
 //! The cases of attention.
 
 mod cache;
+mod capped;
 mod decode;
 mod prefill;
 mod step;
 
 pub use cache::attend;
+pub use capped::Capped;
 pub use decode::{InOne, InThree};
 pub use prefill::{Prompts, kernel as prefill_kernel};
 pub use step::{ColumnStores, StepArgs, Steps, Work, kernel as step_kernel};
