@@ -9,7 +9,8 @@
 //! attention computes, such as the embedding, takes one more launch for that. A step of one column may do all layers in one launch ([`persistent`](super::persistent)). Launches may be programmatic: from
 //! sm_90 on the blocks of each then begin while the launch before ends, ask for their weights in L2, and wait. The first of a
 //! step follows a copy and is an ordinary one. Where a file stores parts of a projection in different formats, each part is a
-//! launch, and a step of several tokens of a sequence stores its keys and values before it attends.
+//! launch, and a step of several tokens of a sequence stores its keys and values before it attends. Where a model norms what a layer adds,
+//! that is a launch behind each of the two outputs ([`residual`](super::residual)); capped scores and logits are a launch each.
 
 use super::KvType;
 use super::input::{Choice, Input};
