@@ -116,7 +116,7 @@ pub fn gelu(g: f32) -> f32 {
 #[inline(always)]
 fn gelu_exponent(g: f32) -> f32 {
     // sqrt(8 / pi), and 0.044715 times that.
-    g * math::fma(g * g, 0.071_354_814, 1.595_769_1)
+    g * math::fma(g * g, 0.071_354_814, 1.595_769_2)
 }
 
 /// [`gelu`] or [`silu`].

@@ -8,7 +8,7 @@ mod device;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
-use warpsmith_host::decode::{Activations, DecoderOptions, KvType, Mode, Session};
+use warpsmith_host::decode::{Activations, DecoderOptions, KvType, Mode, Precision, Session, bound};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::reference::{KvRounding, Reference};
 
@@ -332,6 +332,35 @@ fn capped_scores_and_logits_agree_with_the_reference() {
     let mut s = Session::new(&load(&file), exact(Mode::Graph, KvType::F32)).unwrap();
     let d = distance(&file, &mut s, KvRounding::None, 5);
     assert!(d <= EXACT, "{d:e}");
+}
+
+/// Windows in some layers, layers that do not rotate, and caps, in prompts that attend in tiles.
+#[test]
+fn fast_prompts_of_models_whose_layers_differ_lie_within_their_bounds() {
+    let tokens: Vec<u32> = (0..40).map(|p| token(p, 96)).collect();
+    for (architecture, layers) in [("gemma3", 7), ("gemma2", 3), ("smollm3", 5), ("phi3", 2)] {
+        let file = Synthetic { architecture, layers, window: 7, ..Default::default() }.file();
+        let model = load(&file);
+        let prompt = |fast_prefill, kv| {
+            let mut options = exact(Mode::Graph, kv);
+            options.decoder.fast_prefill = fast_prefill;
+            let mut s = Session::new(&model, options).unwrap();
+            s.prefill(&tokens).unwrap();
+            s.logits().unwrap()
+        };
+        for kv in [KvType::F16, KvType::Int8] {
+            let mut reference = Reference::new(&file, kv.into());
+            let mut want = Vec::new();
+            tokens.iter().for_each(|&t| want = reference.feed(t).unwrap().logits);
+            let got = prompt(true, kv);
+            let d = worst(got.iter().map(|&v| v.into()), want.iter().copied()) / deviation(&want);
+            let most = bound(layers, Precision { kv, fast_prefill: true, activations: Activations::F32 });
+            eprintln!("{architecture} {kv}: {d:.2e} of {most:.2e}");
+            assert!(d <= most, "{architecture} {kv}: {d:e} of {most:e}");
+            // There are no tiles for capped scores.
+            assert_eq!(prompt(false, kv) == got, architecture == "gemma2", "{architecture} {kv}");
+        }
+    }
 }
 
 /// Eager and graph give the same bits for 200 tokens, whatever position the graph starts from; RZ-10, FE-7.
