@@ -156,8 +156,8 @@ pub fn random_matrix(rng: &mut Rng, f: Format, rows: usize, cols: usize, std: f6
 }
 
 impl Synthetic {
-    pub fn writer(&self) -> GgufWriter {
-        let mut rng = Rng(self.seed);
+    /// A file with its keys.
+    fn keys(&self) -> GgufWriter {
         let a = self.architecture;
         let mut w = GgufWriter::new();
         w.key("general.architecture", a)
@@ -178,6 +178,11 @@ impl Synthetic {
         if self.window > 0 {
             w.key(format!("{a}.attention.sliding_window"), self.window as u32);
         }
+        w
+    }
+
+    pub fn writer(&self) -> GgufWriter {
+        let (a, mut rng, mut w) = (self.architecture, Rng(self.seed), self.keys());
         let mut formats = self.formats.iter().copied().cycle();
         let mut matrix = |w: &mut GgufWriter, rng: &mut Rng, name: String, rows: usize, cols: usize, gain: f64| {
             let f = formats.next().unwrap();
