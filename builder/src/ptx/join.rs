@@ -16,6 +16,10 @@ use warpsmith_image::map_in_threads;
 use warpsmith_ptx::ast::Space;
 use warpsmith_ptx::outline::{Outline, outline, with_renamed, words};
 
+/// The shared memory that a launch gives, by the name that `warpsmith_device::shared::dynamic` has for it. The device crate declares it
+/// in its own text, which is none of these.
+const DYNAMIC_SHARED: &str = "warpsmith_dynamic_shared";
+
 /// What a text declares and nobody defines, by name: it is in another crate, if anywhere.
 pub(crate) fn unresolved(text: &str) -> Vec<String> {
     // The shared memory that a launch gives needs no definition.
@@ -122,6 +126,10 @@ pub(crate) fn join(units: &[String]) -> Result<String, String> {
             }
         }
         parts.others.extend(others(unit, items));
+    }
+    if units.iter().any(|unit| unit.contains(DYNAMIC_SHARED)) && !declared.contains(DYNAMIC_SHARED) {
+        let declaration = format!(".extern .shared .align 16 .b8 {DYNAMIC_SHARED}[];\n");
+        parts.variables.push((vec![DYNAMIC_SHARED.to_owned()], declaration));
     }
     let head = first.lines().filter(|line| is_head(line)).map(str::to_owned);
     Ok(parts.text(head.collect(), &files))
@@ -356,6 +364,17 @@ mod tests {
         let got = joined(&[user, user.replace("a()", "b()").as_str()]);
         assert_eq!(unresolved(&got), ["once", "TABLE"]);
         assert_eq!(got.matches(".extern").count(), 2, "{}", got);
+    }
+
+    #[test]
+    fn dynamic_shared_memory_of_the_device_crate_is_declared_once() {
+        let unit =
+            |entry: &str| format!(".visible .entry {entry}()\n{{\n\tmov.b32 %r1, {DYNAMIC_SHARED};\n\tret;\n}}\n");
+        let got = joined(&[&unit("a"), &unit("b")]);
+        let declaration = format!(".extern .shared .align 16 .b8 {DYNAMIC_SHARED}[];");
+        assert_eq!(got.matches(&declaration).count(), 1, "{got}");
+        assert!(got.find(&declaration) < got.find(".entry a()"), "{got}");
+        assert!(!joined(&[".visible .entry a()\n{\n\tret;\n}\n"]).contains(DYNAMIC_SHARED));
     }
 
     #[test]

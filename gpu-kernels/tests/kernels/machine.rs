@@ -111,7 +111,8 @@ impl Gpu {
         geometry.check(K::META).map_err(|e| e.to_string())?;
         let params = param_block(&kernel);
         let mut launch = Launch::new(geometry.grid, geometry.block_for(K::META));
-        launch.dynamic_shared = geometry.dynamic_shared;
+        // As the runtime does, which tells the function.
+        (launch.dynamic_shared, launch.max_dynamic_shared) = (geometry.dynamic_shared, geometry.dynamic_shared);
         // Under every check: a finding fails the test that caused it.
         let ran = self.machine.inspect(&self.instance, K::META.name, &launch, &params, &Checks::ALL);
         self.counters = ran.counters;

@@ -117,7 +117,8 @@ impl Gpu {
         geometry.check(meta).map_err(|e| e.to_string())?;
         self.last = meta.name;
         let mut launch = Launch::new(geometry.grid, geometry.block_for(meta));
-        launch.dynamic_shared = geometry.dynamic_shared;
+        // As the runtime does, which tells the function.
+        (launch.dynamic_shared, launch.max_dynamic_shared) = (geometry.dynamic_shared, geometry.dynamic_shared);
         let instance = self.code.of(&self.machine, meta.name)?;
         let (module, first_blocks) = (instance.module(), self.first_blocks);
         let start = Start { checks: self.checks, first_blocks, ..Start::new(meta.name, &launch, params) };
