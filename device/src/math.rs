@@ -324,6 +324,28 @@ pub fn dp4a_us(a: u32, b: i32, c: i32) -> i32 {
     }
 }
 
+/// `c` plus the two products of the signed halves of `a`, of 16 bits each, and the lower two signed bytes of `b`, wrapping
+/// (`dp2a.lo.s32.s32`).
+#[inline(always)]
+pub fn dp2a(a: i32, b: i32, c: i32) -> i32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let d: i32;
+        // SAFETY: arithmetic on registers.
+        unsafe {
+            asm!("dp2a.lo.s32.s32 {0}, {1}, {2}, {3};", lateout(reg32) d, in(reg32) a, in(reg32) b, in(reg32) c,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        d
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let b = b.to_le_bytes();
+        let products = i32::from(a as i16) * i32::from(b[0] as i8) + (a >> 16) * i32::from(b[1] as i8);
+        c.wrapping_add(products)
+    }
+}
+
 /// Four bytes of `low` (numbered 0 to 3) and `high` (4 to 7), as the four lowest hex digits of
 /// `selector` say, the first digit for the lowest byte (`prmt.b32` for digits 0 to 7).
 #[inline(always)]
@@ -429,6 +451,8 @@ mod tests {
         assert_eq!(dp4a_u(0xff01_ff02, 0xff03_ff04, 1), 1 + 255 * 255 * 2 + 3 + 8);
         assert_eq!(dp4a_us(0xff01_ff02, pack([-128, 127, 3, -1]), 9), 9 - 256 + 255 * 127 + 3 - 255);
         assert_eq!(dp4a_us(0, -1, i32::MAX), i32::MAX);
+        assert_eq!(dp2a(0x7FFF_8000, pack([-128, 127, 5, 6]), 7), 7 + 32768 * 128 + 32767 * 127);
+        assert_eq!(dp2a(0, -1, i32::MAX), i32::MAX);
         assert_eq!(permute_bytes(0x3322_1100, 0x7766_5544, 0x7340), 0x7733_4400);
     }
 }

@@ -224,6 +224,13 @@ unsafe fn distance(from: u64, to: u64) -> usize {
     distance as usize
 }
 
+/// Zeros, of which the compiler knows neither that nor that all lanes have the same: instructions take one constant or none, and
+/// what these are added to stays in registers. They are the lowest bits of a vector's address.
+#[inline(always)]
+pub fn no_constants(x: In<U32x4>) -> [u32; 4] {
+    [1, 2, 4, 8].map(|bit| x.ptr().addr() as u32 & bit)
+}
+
 /// `x[i .. i + 4]` as one load.
 ///
 /// # Safety

@@ -104,7 +104,7 @@ fn exact_arithmetic_is_that_of_the_host() {
             same(column, expected, &format!("sm_{} {name}", gpu.sm));
         }
         let (ba, bb) = (gpu.upload(&ia), gpu.upload(&ib));
-        let mut y = gpu.alloc::<u32>(4 * n);
+        let mut y = gpu.alloc::<u32>(5 * n);
         gpu.run(Bytes { a: &ba, b: &bb, y: &mut y, n: n as u32 }, blocks);
         let y = y.read();
         for i in 0..n {
@@ -113,6 +113,7 @@ fn exact_arithmetic_is_that_of_the_host() {
             assert_eq!(y[n + i], math::dp4a_u(u, v, 1000));
             assert_eq!(y[2 * n + i], math::permute_bytes(u, v, u ^ v));
             assert_eq!(y[3 * n + i], math::dp4a_us(u, v as i32, 1000) as u32);
+            assert_eq!(y[4 * n + i], math::dp2a(u as i32, v as i32, 1000) as u32);
         }
     }
 }

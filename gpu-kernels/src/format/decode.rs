@@ -90,31 +90,60 @@ pub trait Decode: Copy + 'static {
 pub trait Packed: Decode {
     /// What is taken off a byte.
     const OFFSET: i32;
+    /// Binary logarithm of what sums of products count codes by: nibbles in the upper halves of their bytes are 16 times as large.
+    const UP: u32 = 0;
 
     /// Columns `4 * q` to `4 * q + 3` as bytes.
     fn bytes<M: Memory>(codes: &Self::Codes<M>, q: usize) -> u32;
 
-    /// `sum (byte - OFFSET) * x` over part `part` of the [`SCALES`](Decode::SCALES) of a unit, where `x` sums up to `sum`: four
-    /// signed bytes of `x` a word, of two bytes each the higher ones first. Exact, since no sum exceeds `32 * 255 * 2^15`.
+    /// Columns `4 * q` to `4 * q + 3` as bytes `2^UP * (byte - OFFSET)`: signed ones where there is an offset, else unsigned.
+    #[inline(always)]
+    fn multiplied<M: Memory>(codes: &Self::Codes<M>, q: usize) -> u32 {
+        Self::less_offset(Self::bytes::<M>(codes, q))
+    }
+
+    /// What lane `t` of four loads of the codes of unit `u`: what it needs of it where each lane has two quads.
+    ///
+    /// # Safety
+    /// As [`Decode::codes`].
+    unsafe fn share<M: Memory>(m: M, r: &Record, u: usize, t: usize) -> [u32; 3];
+
+    /// The lane's quads as [`multiplied`](Self::multiplied): quads `t` and `t + 4`, or where it is [paired](Self::PAIRED) `2 t` and
+    /// `2 t + 1`.
+    fn of_share(share: [u32; 3], t: usize) -> [u32; 2];
+
+    /// Whether the quads of a [share](Self::share) are neighbours.
+    const PAIRED: bool = false;
+
+    /// Bytes below 128 less an offset, signed where there is one.
+    #[inline(always)]
+    fn less_offset(bytes: u32) -> u32 {
+        const HIGHEST: u32 = 0x8080_8080;
+        match Self::OFFSET {
+            0 => bytes,
+            128 => bytes ^ HIGHEST,
+            // Of bytes below 128 and what is taken off less: none carries into the next.
+            offset => (bytes + 0x0101_0101 * (128 - offset as u32)) ^ HIGHEST,
+        }
+    }
+
+    /// Adds `sum 2^UP * byte * x` over part `part` of the [`SCALES`](Decode::SCALES) of a unit, for each byte of `x` to a sum of its
+    /// own: four signed bytes a word. Exact: no sum of products exceeds `32 * 255 * 128`.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)]
-    fn dot<M: Memory, const BYTES: usize>(
+    fn add_products<M: Memory, const BYTES: usize>(
         codes: &Self::Codes<M>,
         part: usize,
         x: &[[i32; QUADS]; BYTES],
-        sum: i32,
-    ) -> i32 {
-        let mut dot = 0;
+        mut sums: [i32; BYTES],
+    ) -> [i32; BYTES] {
         for byte in 0..BYTES {
-            if byte + 1 == BYTES {
-                dot = (dot << 8) - Self::OFFSET * sum;
-            }
             static_for!(k in 0..QUADS / Self::SCALES => {
                 let q = part * QUADS / Self::SCALES + k;
-                dot = dp4a_us(Self::bytes(codes, q), x[byte][q], dot);
+                sums[byte] = dp4a_us(Self::bytes(codes, q), x[byte][q], sums[byte]);
             });
         }
-        dot
+        sums
     }
 }
 

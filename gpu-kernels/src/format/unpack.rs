@@ -91,9 +91,15 @@ pub(crate) fn look_up(table: [u32; 4], word: u32, half: usize) -> u32 {
 
 /// A table of signed bytes for [`look_up`]: 128 is added to each.
 pub(crate) const fn table(entries: [i8; 16]) -> [u32; 4] {
+    let [a, b, c, d] = signed_table(entries);
+    [a ^ 0x8080_8080, b ^ 0x8080_8080, c ^ 0x8080_8080, d ^ 0x8080_8080]
+}
+
+/// A table of signed bytes for [`look_up`], as they are.
+pub(crate) const fn signed_table(entries: [i8; 16]) -> [u32; 4] {
     let (mut words, mut i) = ([0; 4], 0);
     while i < 16 {
-        words[i / 4] |= ((entries[i] as u8 ^ 0x80) as u32) << (8 * (i as u32 % 4));
+        words[i / 4] |= (entries[i] as u8 as u32) << (8 * (i as u32 % 4));
         i += 1;
     }
     words

@@ -6,7 +6,7 @@
 use super::{
     decode::{Decode, Packed, QUADS, Scales, block_f16, unit_f16},
     record::{Memory, Record, Spec},
-    unpack::{byte_minus, bytes_minus, half_power, look_up, offset, select_bits, small, table},
+    unpack::{byte_minus, bytes_minus, half_power, look_up, offset, select_bits, signed_table, small, table},
 };
 use warpsmith_device::{convert::unpack_f16x2, math::dp4a_us, static_for};
 
@@ -36,28 +36,28 @@ fn six_bits(c: &[u32; 6], q: usize) -> u32 {
     select_bits(0x0F0F_0F0F, low_nibbles(c, q), high) & 0x3F3F_3F3F
 }
 
-/// [`Packed::dot`] of nibbles where they stand in their bytes: the high ones come first, and their sum is brought down.
+/// Nibbles in the upper halves of bytes, so that those that are there need no shift.
+#[inline(always)]
+fn upper_nibbles(words: &[u32; 4], q: usize) -> u32 {
+    let word = words[q % 4];
+    (if q < 4 { word << 4 } else { word }) & 0xF0F0_F0F0
+}
+
+/// [`Packed::add_products`] of nibbles where they stand in their bytes: the sum of low ones counts 16 times.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)]
-fn nibble_dot<const BYTES: usize>(words: &[u32; 4], offset: i32, x: &[[i32; QUADS]; BYTES], sum: i32) -> i32 {
-    let (mut high, mut dot) = (0, 0);
-    for byte in 0..BYTES {
-        if byte + 1 == BYTES {
-            high = (high << 8) - 16 * offset * sum;
-        }
+fn add_nibbles<const BYTES: usize>(words: &[u32; 4], x: &[[i32; QUADS]; BYTES], sums: [i32; BYTES]) -> [i32; BYTES] {
+    core::array::from_fn(|byte| {
+        let mut low = 0;
         static_for!(p in 0..4 => {
-            high = dp4a_us(words[p] & 0xF0F0_F0F0, x[byte][4 + p], high);
+            low = dp4a_us(words[p] & 0x0F0F_0F0F, x[byte][p], low);
         });
-    }
-    for byte in 0..BYTES {
-        if byte + 1 == BYTES {
-            dot = (dot << 8) + (high >> 4);
-        }
+        let mut sum = (low << 4) + sums[byte];
         static_for!(p in 0..4 => {
-            dot = dp4a_us(words[p] & 0x0F0F_0F0F, x[byte][p], dot);
+            sum = dp4a_us(words[p] & 0xF0F0_F0F0, x[byte][4 + p], sum);
         });
-    }
-    dot
+        sum
+    })
 }
 
 /// The scale `s` and the minimum `n` of a unit of Q4_K and Q5_K. A block's 16 bytes are `d` and `dmin`; for each of eight
@@ -93,7 +93,8 @@ macro_rules! decoders {
         $(const $name:ident: $ty:ty = $value:expr;)*
         codes: [u32; $codes:literal] = |$m:ident, $r:ident, $u:ident, $short:ident| $load:expr;
         bytes: |$c:ident, $q:ident| $bytes:expr, less $offset:literal;
-        $(dot: $dot:path;)?
+        $(multiplied: |$cm:ident, $qm:ident| $multiplied:expr, times 2^$up:literal $(by $add:path)?;)?
+        share: $share:ident;
         scales: $scales:expr;
     })*) => { $(
         $(#[$doc])*
@@ -125,20 +126,37 @@ macro_rules! decoders {
 
         impl Packed for $F {
             const OFFSET: i32 = $offset;
+            const PAIRED: bool = $share::PAIRED;
+            #[inline(always)]
+            unsafe fn share<M: Memory>(m: M, r: &Record, u: usize, t: usize) -> [u32; 3] {
+                // SAFETY: the caller's promise.
+                unsafe { $share::load::<Self, M>(m, r, u, t) }
+            }
+            #[inline(always)]
+            fn of_share(share: [u32; 3], t: usize) -> [u32; 2] {
+                $share::quads::<Self>(share, t)
+            }
             #[inline(always)]
             fn bytes<M: Memory>($c: &[u32; $codes], $q: usize) -> u32 {
                 $bytes
             }
             $(
+                const UP: u32 = $up;
                 #[inline(always)]
-                fn dot<M: Memory, const BYTES: usize>(
-                    codes: &[u32; $codes],
-                    _: usize,
-                    x: &[[i32; QUADS]; BYTES],
-                    sum: i32,
-                ) -> i32 {
-                    $dot(codes, Self::OFFSET, x, sum)
+                fn multiplied<M: Memory>($cm: &[u32; $codes], $qm: usize) -> u32 {
+                    $multiplied
                 }
+                $(
+                    #[inline(always)]
+                    fn add_products<M: Memory, const BYTES: usize>(
+                        codes: &[u32; $codes],
+                        _: usize,
+                        x: &[[i32; QUADS]; BYTES],
+                        sums: [i32; BYTES],
+                    ) -> [i32; BYTES] {
+                        $add(codes, x, sums)
+                    }
+                )?
             )?
         }
     )* };
@@ -153,13 +171,70 @@ const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 
 pub(super) const E2M1_VALUES: [i8; 16] = E2M1;
 const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
+/// What a lane of four has of a unit, by how codes lie.
+macro_rules! shares {
+    ($($(#[$doc:meta])* $name:ident, paired $paired:literal:
+        |$m:ident, $r:ident, $u:ident, $t:ident, $F:ident| $load:expr, |$share:ident, $lane:ident| $quads:expr;)*) => { $(
+        $(#[$doc])*
+        mod $name {
+            use super::*;
+            pub const PAIRED: bool = $paired;
+            #[inline(always)]
+            #[allow(unused_variables)]
+            pub unsafe fn load<$F: Packed, M: Memory>($m: M, $r: &Record, $u: usize, $t: usize) -> [u32; 3] {
+                // SAFETY: the caller's promise.
+                unsafe { $load }
+            }
+            #[inline(always)]
+            #[allow(unused_variables)]
+            pub fn quads<$F: Packed>($share: [u32; 3], $lane: usize) -> [u32; 2] {
+                $quads
+            }
+        }
+    )* };
+}
+shares! {
+    /// Nibbles: word `t`.
+    nibble, paired false: |m, r, u, t, F| [m.word(4 * u + t), 0, 0], |s, t| {
+        let words = [s[0]; 4];
+        let flipped = if F::OFFSET == 0 { 0 } else { 0x8080_8080 };
+        [upper_nibbles(&words, 0) ^ flipped, upper_nibbles(&words, 4) ^ flipped]
+    };
+    /// Nibbles, and the word of fifth bits.
+    five, paired false: |m, r, u, t, F| [m.word(4 * u + t), F::words(m, r, u)[0], 0], |s, t| {
+        let [word, high, _] = s;
+        let first = select_bits(0x0F0F_0F0F, word, high >> t);
+        let second = select_bits(0x0F0F_0F0F, word >> 4, high << (4 - t));
+        [first, second].map(|bytes| F::less_offset(bytes & 0x1F1F_1F1F))
+    };
+    /// Nibbles, and two words of fifth and sixth bits.
+    six, paired false: |m, r, u, t, F| { let [a, b, ..] = F::words(m, r, u); [m.word(4 * u + t), a, b] }, |s, t| {
+        // Bits 2 ((t + 2) % 4) and up of each byte go to bits 4 and 5.
+        let turn = 2 * t as u32 + 24 * (t as u32 / 2);
+        let [word, a, b] = [s[0], s[1].rotate_right(turn), s[2].rotate_right(turn)];
+        let [first, second] = [select_bits(0x0F0F_0F0F, word, a), select_bits(0x0F0F_0F0F, word >> 4, b)];
+        [first, second].map(|bytes| F::less_offset(bytes & 0x3F3F_3F3F))
+    };
+    /// Bytes: word `t` of both vectors.
+    eight, paired false: |m, r, u, t, F| {
+        [m.word(4 * r.vector(u, 0, 2) + t), m.word(4 * r.vector(u, 1, 2) + t), 0]
+    }, |s, t| [s[0], s[1]].map(F::less_offset);
+    /// Indices of a table: word `t`.
+    iq4, paired true: |m, r, u, t, F| [m.word(4 * u + t), 0, 0],
+        |s, t| [0, 1].map(|half| look_up(const { signed_table(IQ4) }, s[0], half));
+    /// The same of another table.
+    e2m1, paired true: |m, r, u, t, F| [m.word(4 * u + t), 0, 0],
+        |s, t| [0, 1].map(|half| look_up(const { signed_table(E2M1) }, s[0], half));
+}
+
 decoders! {
     /// `d * (c - 8)`.
     Q4_0 {
         record: 4, 0, 2, 0;
         codes: [u32; 4] = |m, r, u, short| m.vector(u);
         bytes: |c, q| nibbles(c, q), less 8;
-        dot: nibble_dot;
+        multiplied: |c, q| upper_nibbles(c, q) ^ 0x8080_8080, times 2^4 by add_nibbles;
+        share: nibble;
         scales: Scales::one(unit_f16(m, r, u));
     }
     /// `c * d + m`.
@@ -168,7 +243,8 @@ decoders! {
         const SHIFTED: bool = true;
         codes: [u32; 4] = |m, r, u, short| m.vector(u);
         bytes: |c, q| nibbles(c, q), less 0;
-        dot: nibble_dot;
+        multiplied: |c, q| upper_nibbles(c, q), times 2^4 by add_nibbles;
+        share: nibble;
         scales: scale_and_addend(m, r, u);
     }
     /// `d * (c - 16)`, five bits.
@@ -176,6 +252,7 @@ decoders! {
         record: 4, 1, 2, 0;
         codes: [u32; 5] = |m, r, u, short| { let [a, b, c, d] = m.vector(u); [a, b, c, d, short[0]] };
         bytes: |c, q| five_bits(c, q), less 16;
+        share: five;
         scales: Scales::one(unit_f16(m, r, u));
     }
     /// `c * d + m`, five bits.
@@ -184,6 +261,7 @@ decoders! {
         const SHIFTED: bool = true;
         codes: [u32; 5] = |m, r, u, short| { let [a, b, c, d] = m.vector(u); [a, b, c, d, short[0]] };
         bytes: |c, q| five_bits(c, q), less 0;
+        share: five;
         scales: scale_and_addend(m, r, u);
     }
     /// `d * (c - 128)`: signed bytes, 128 added.
@@ -194,6 +272,7 @@ decoders! {
             [a, b, c, d, e, f, g, h]
         };
         bytes: |c, q| c[q], less 128;
+        share: eight;
         scales: Scales::one(unit_f16(m, r, u));
     }
     /// `c * d * s - dmin * n`.
@@ -202,7 +281,8 @@ decoders! {
         const SHIFTED: bool = true;
         codes: [u32; 4] = |m, r, u, short| m.vector(u);
         bytes: |c, q| nibbles(c, q), less 0;
-        dot: nibble_dot;
+        multiplied: |c, q| upper_nibbles(c, q), times 2^4 by add_nibbles;
+        share: nibble;
         scales: scale_and_minimum(m, r, u);
     }
     /// `c * d * s - dmin * n`, five bits.
@@ -211,6 +291,7 @@ decoders! {
         const SHIFTED: bool = true;
         codes: [u32; 5] = |m, r, u, short| { let [a, b, c, d] = m.vector(u); [a, b, c, d, short[0]] };
         bytes: |c, q| five_bits(c, q), less 0;
+        share: five;
         scales: scale_and_minimum(m, r, u);
     }
     /// `d * s * (c - 32)`, six bits; the bytes `s` of a unit's halves are signed, 128 added.
@@ -222,6 +303,7 @@ decoders! {
             [a, b, c, d, short[0], short[1]]
         };
         bytes: |c, q| six_bits(c, q), less 32;
+        share: six;
         scales: {
             let (sub, d) = (u32::from(m.half(r.scales / 2 + u)), block_f16(m, r, u));
             let centre = const { offset(128) };
@@ -233,6 +315,8 @@ decoders! {
         record: 4, 0, 2, 0;
         codes: [u32; 4] = |m, r, u, short| m.vector(u);
         bytes: |c, q| look_up(const { table(IQ4) }, c[q / 2], q % 2), less 128;
+        multiplied: |c, q| look_up(const { signed_table(IQ4) }, c[q / 2], q % 2), times 2^0;
+        share: iq4;
         scales: Scales::one(unit_f16(m, r, u));
     }
     /// `d * (s - 32) * T[c]`.
@@ -240,6 +324,8 @@ decoders! {
         record: 4, 0, 1, 2;
         codes: [u32; 4] = |m, r, u, short| m.vector(u);
         bytes: |c, q| look_up(const { table(IQ4) }, c[q / 2], q % 2), less 128;
+        multiplied: |c, q| look_up(const { signed_table(IQ4) }, c[q / 2], q % 2), times 2^0;
+        share: iq4;
         scales: {
             let (sub, d) = (u32::from(m.byte(r.scales + u)), block_f16(m, r, u));
             Scales::one(d * byte_minus::<0>(sub, const { offset(32) }))
@@ -250,6 +336,8 @@ decoders! {
         record: 4, 0, 1, 0;
         codes: [u32; 4] = |m, r, u, short| m.vector(u);
         bytes: |c, q| look_up(const { table(E2M1) }, c[q / 2], q % 2), less 128;
+        multiplied: |c, q| look_up(const { signed_table(E2M1) }, c[q / 2], q % 2), times 2^0;
+        share: e2m1;
         scales: Scales::one(half_power(u32::from(m.byte(r.scales + u))));
     }
 }

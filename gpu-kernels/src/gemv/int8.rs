@@ -19,14 +19,19 @@
 //!
 //! Of a column come first the vectors of columns 0 to 15 of every unit, then those of columns 16 to 31, so that the loads of
 //! neighbouring lanes are neighbours; of two bytes each, all the high ones before all the low ones. Behind them lie for each unit
-//! the f32 `d` and the sums of the two halves' codes: of eight bits two words, with the sums in 16 bits each; of 16 bits a vector,
-//! with the sum of the unit as its last word.
+//! the f32 `d` and the sums of the two halves' codes, in 16 bits each: of eight bits two words; of 16 a vector of `d`, of the sums of the
+//! higher bytes and of those of the lower ones, and of the f32 `d` times the sum of all codes.
+//!
+//! Sums of integers count from the bits of 1.5 * 2^23, and so are floats without a conversion, from which one fused multiply-add takes
+//! that off as it multiplies by `d`; `d` has 22 bits, so that what is taken off is exact. Of two bytes the higher ones' sum is the first
+//! of two such steps ([`scaled`](super::quant_format::int8::scaled)), and loses up to `3/8 d`.
 //!
 //! # Accuracy
 //! Codes are rounded to nearest: an activation is off by up to `d / 2`, where `d` is the largest magnitude of its block over
 //! 127 or 32639; the product by up to `sum |w| d / 2` beyond the `1e-5 * sum |w * x|` of the default entry points. An outlier costs
 //! its block the others' precision. As shares of `sum |w * x|`, rows of 4096 columns with one of 26 times the root mean
-//! square were off by 3e-4 to 8e-4 with eight bits, by 1e-6 to 4e-6 with 16 (the golden vectors of 512 columns by up to 5e-5). An activation that is not finite makes everything NaN.
+//! square were off by 3e-4 to 8e-4 with eight bits, by 1e-6 to 4e-6 with 16 (the golden vectors of 512 columns by up to 5e-5). An activation
+//! that is not finite makes everything NaN, and so does one of a magnitude of 2^110 or more.
 //!
 //! The instruction: PTX ISA, `dp4a`.
 
@@ -57,7 +62,10 @@ const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod frame {
-    use super::super::quantized::{Args, Given};
+    use super::super::{
+        quant_format::int8::{less, scaled, zeros},
+        quantized::{Args, Given},
+    };
     use super::*;
     use crate::format::{
         decode::{Packed, QUADS},
@@ -70,28 +78,49 @@ pub(crate) mod frame {
 
     /// What a unit of activations has beside its codes.
     #[derive(Clone, Copy)]
-    pub struct Scale {
+    pub struct Scale<const BYTES: usize> {
         pub d: f32,
-        /// Of the halves' codes, and of both.
-        pub sums: [i32; 2],
-        pub sum: i32,
+        /// Of each byte of the codes, the halves' sums in 16 bits each.
+        halves: [i32; BYTES],
+        /// `d` times the sum of all codes, where that is stored.
+        sum: f32,
     }
 
-    impl Scale {
+    impl<const BYTES: usize> Scale<BYTES> {
         /// That of unit `u` of `units`.
         #[inline(always)]
-        pub unsafe fn load<const BYTES: usize>(x: In<U32x4>, units: usize, u: usize) -> Scale {
+        pub unsafe fn load(x: In<U32x4>, units: usize, u: usize) -> Scale<BYTES> {
             const { assert!(BYTES == 1 || BYTES == 2) };
             // SAFETY: the caller's promise: the unit is one of `x`.
-            unsafe {
+            let [d, first, second, sum] = unsafe {
                 if BYTES == 1 {
                     let U32x2([d, sums]) = x.from(2 * units).cast::<U32x2>().at(u);
-                    let sums = [sums as i16 as i32, sums as i32 >> 16];
-                    return Scale { d: f32::from_bits(d), sums, sum: sums[0] + sums[1] };
+                    [d, sums, 0, 0]
+                } else {
+                    x.at(4 * units + u).0
                 }
-                let U32x4([d, first, second, both]) = x.at(4 * units + u);
-                Scale { d: f32::from_bits(d), sums: [first as i32, second as i32], sum: both as i32 }
-            }
+            };
+            let halves = core::array::from_fn(|byte| if byte == 0 { first as i32 } else { second as i32 });
+            Scale { d: f32::from_bits(d), halves, sum: f32::from_bits(sum) }
+        }
+
+        /// What the sums of part `part` of a unit begin with: what they count from, less the offset of codes.
+        #[inline(always)]
+        fn first<F: Packed>(&self, part: usize) -> [i32; BYTES] {
+            let zeros = zeros::<BYTES>();
+            // The offset for the halves that the part has, as signed bytes.
+            let of_halves = if F::SCALES == 1 { 0x0101 } else { 1 << (8 * part) };
+            let offset = const { -F::OFFSET << F::UP };
+            core::array::from_fn(|byte| {
+                let zero = zeros[byte] as i32;
+                if F::OFFSET == 0 { zero } else { math::dp2a(self.halves[byte], (offset & 0xFF) * of_halves, zero) }
+            })
+        }
+
+        /// `d` times the sum of the codes.
+        #[inline(always)]
+        pub fn sum(&self) -> f32 {
+            if BYTES == 2 { self.sum } else { self.d * math::dp2a(self.halves[0], 0x0101, 0) as f32 }
         }
     }
 
@@ -99,7 +128,7 @@ pub(crate) mod frame {
     struct Unit<const BYTES: usize> {
         /// The highest bytes first.
         codes: [[i32; QUADS]; BYTES],
-        scale: Scale,
+        scale: Scale<BYTES>,
     }
 
     /// Activations of unit `u` of `units`.
@@ -111,8 +140,14 @@ pub(crate) mod frame {
                 let [a, b] = [2 * byte, 2 * byte + 1].map(|i| x.at(i * units + u).0);
                 core::array::from_fn(|q| if q < 4 { a[q] } else { b[q - 4] } as i32)
             });
-            Unit { codes, scale: Scale::load::<BYTES>(x, units, u) }
+            Unit { codes, scale: Scale::load(x, units, u) }
         }
+    }
+
+    /// The scale of activations for sums that count codes by `2^UP`.
+    #[inline(always)]
+    pub fn counted<F: Packed>(d: f32) -> f32 {
+        if F::UP == 0 { d } else { d * const { 1.0 / (1 << F::UP) as f32 } }
     }
 
     /// Adds the products of unit `u` of each row.
@@ -125,30 +160,21 @@ pub(crate) mod frame {
         u: usize,
         words: &[[u32; 4]; ROWS],
     ) {
+        let d = counted::<F>(x.scale.d);
         // SAFETY: the caller's promise: the rows have that unit.
         unsafe {
             for r in 0..ROWS {
                 let codes = F::codes_of(memory[r], record, u, words[r]);
                 let scales = F::scales(memory[r], record, u);
-                if F::SCALES == 1 {
+                for part in 0..F::SCALES {
+                    let sums = F::add_products::<InMemory, BYTES>(&codes, part, &x.codes, x.scale.first::<F>(part));
+                    let dot = scaled(sums.map(|sum| sum as u32), d, less::<BYTES>(d));
                     // The scale last: alone it may be as large as a number can be.
-                    let dot = x.scale.d * F::dot::<InMemory, BYTES>(&codes, 0, &x.codes, x.scale.sum) as f32;
-                    acc[r] = math::fma(scales.scale[0], dot, acc[r]);
-                    if F::SHIFTED {
-                        acc[r] = math::fma(scales.shift[0], x.scale.d * x.scale.sum as f32, acc[r]);
-                    }
-                    continue;
+                    acc[r] = math::fma(scales.scale[part], dot, acc[r]);
                 }
-                let mut sum = 0.0;
-                for part in 0..2 {
-                    let of_x = x.scale.sums[part];
-                    let dot = F::dot::<InMemory, BYTES>(&codes, part, &x.codes, of_x) as f32;
-                    sum = if part == 0 { scales.scale[0] * dot } else { math::fma(scales.scale[part], dot, sum) };
-                    if F::SHIFTED {
-                        sum = math::fma(scales.shift[part], of_x as f32, sum);
-                    }
+                if F::SHIFTED {
+                    acc[r] = math::fma(scales.shift[0], x.scale.sum(), acc[r]);
                 }
-                acc[r] = math::fma(x.scale.d, sum, acc[r]);
             }
         }
     }

@@ -294,7 +294,7 @@ impl<'a> Gemv<'a> {
                 match $many { $($(Many::$Gemm => launch!($Gemm),)*)* }
             };
         }
-        match of.many().filter(|_| columns >= tensor::FROM) {
+        match of.many().filter(|_| columns >= of.many_from()) {
             Some(many) => crate::formats!(tensor by_many (many)),
             None => crate::formats!(quantized by_entry ()),
         }

@@ -80,7 +80,17 @@ impl QuantizedProduct {
         self.format
     }
 
-    /// The product that reads [many](super::tensor::FROM) columns of them, where there is one; else it is [`kernel`](Self::kernel) too.
+    /// Columns from which on products take the entry points of many.
+    #[must_use]
+    pub fn many_from(self) -> u32 {
+        match (self.quant_format.is_planes(), self.format.layout()) {
+            (true, _) => super::tensor_planes::FROM,
+            (false, Layout::Q8_0) => super::tensor::FROM_BYTES,
+            (false, _) => super::tensor::FROM,
+        }
+    }
+
+    /// The product that reads [many](Self::many_from) columns of them, where there is one; else it is [`kernel`](Self::kernel) too.
     #[must_use]
     pub fn kernel_of_many(self) -> Option<&'static KernelMeta> {
         Some(self.many()?.meta())

@@ -42,26 +42,30 @@ impl Rounding {
 #[device]
 pub unsafe fn quantize_unit(bytes: u32, v: f32, to: Out<U32x4>, u: usize, units: usize) {
     let largest = warp::max_f32(v.abs());
-    let finite = warp::all(FULL, v.abs() < f32::INFINITY);
+    let finite = warp::all(FULL, v.abs() < int8::INFINITE);
     let (most, step) = if bytes == 1 { range(int8::most(1)) } else { range(int8::most(2)) };
     let code = Rounding::new(largest, most).code(v);
     let (half, i) = (lane() / 16, lane() % 16);
     let at = |vectors: usize| 16 * ((vectors + half) * units + u) + i;
     let codes = to.cast::<u8>();
+    // Both bytes are signed: the lower one takes from the higher one what it lacks.
+    let (high, low) = ((code + 128) >> 8, code as i8 as i32);
     if bytes == 2 {
-        // Both bytes are signed: the lower one takes from the higher one what it lacks.
-        codes.set(at(0), ((code + 128) >> 8) as u8);
+        codes.set(at(0), high as u8);
     }
-    codes.set(at(if bytes == 1 { 0 } else { 2 }), code as u8);
-    let sum = reduce_group::<16, i32>(code, |a, b| a + b);
-    let other = shuffle_xor(FULL, sum, 16);
+    codes.set(at(if bytes == 1 { 0 } else { 2 }), low as u8);
+    // Both sums in one word, of which the lower half is signed as well.
+    let sums = reduce_group::<16, i32>((high << 16) + low, |a, b| a + b);
+    let sums = [sums, shuffle_xor(FULL, sums, 16)];
+    let [high, low] = [sums.map(|s| (s + 0x8000) >> 16), sums.map(|s| s as i16 as i32)];
+    let pair = |[a, b]: [i32; 2]| (a as u32 & 0xFFFF) | (b as u32) << 16;
     if lane() == 0 {
-        let d = if finite { largest * step } else { f32::NAN }.to_bits();
+        let d = if finite { int8::short(largest * step) } else { f32::NAN };
         if bytes == 1 {
-            let sums = (sum as u32 & 0xFFFF) | (other as u32) << 16;
-            to.from(2 * units).cast::<U32x2>().set(u, U32x2([d, sums]));
+            to.from(2 * units).cast::<U32x2>().set(u, U32x2([d.to_bits(), pair(low)]));
         } else {
-            to.set(4 * units + u, U32x4([d, sum as u32, other as u32, (sum + other) as u32]));
+            let sum = 256 * (high[0] + high[1]) + low[0] + low[1];
+            to.set(4 * units + u, U32x4([d.to_bits(), pair(high), pair(low), (d * sum as f32).to_bits()]));
         }
     }
 }

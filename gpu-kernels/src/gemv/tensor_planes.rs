@@ -10,7 +10,7 @@
 //! once. So a column's results do not depend on how many others there are.
 //!
 //! The arguments are those of [`planes`](super::planes); [`Gemv::quantized`](super::Gemv::quantized) takes these entry points from
-//! [`FROM`](super::tensor::FROM) columns on.
+//! [`FROM`] columns on.
 //!
 //! The instruction: PTX ISA, `mma` with `.s8` and `.u8` operands.
 
@@ -23,6 +23,9 @@ use super::quant_format::{
 use crate::format;
 use warpsmith_device::prelude::*;
 
+/// Columns from which on products take these entry points: they cost as much as four to seven of one column, with 64 blocks for 4096
+/// rows, for 132 multiprocessors of an H200.
+pub const FROM: u32 = 12;
 /// Rows of weights of a block of threads: as many as two of [`planes`](super::planes) have.
 const ROWS: u32 = 2 * BLOCK_ROWS;
 /// Columns of a block of threads.
@@ -47,7 +50,7 @@ mod frame {
     };
     use super::*;
     use crate::format::{decode::Decode, unpack::permute};
-    use crate::load::{Place, lane, warp_index};
+    use crate::load::{Place, lane, no_constants, warp_index};
     use warpsmith_device::{
         mma::{mma_i8, mma_i8_u8},
         shared::Shared,
@@ -68,13 +71,6 @@ mod frame {
 
     /// Two words of bytes of a lane, by step.
     type Bytes = [[u32; 2]; STEPS];
-
-    /// Zeros, of which the compiler knows neither that nor that all lanes have the same: instructions take one constant or none, and
-    /// what these are added to stays in registers. They are the lowest bits of a vector's address.
-    #[inline(always)]
-    fn no_constants(x: In<U32x4>) -> [u32; 4] {
-        [1, 2, 4, 8].map(|bit| x.ptr().addr() as u32 & bit)
-    }
 
     /// Tables of codes for an index of three bits. Of one bit, which is a minus: by the lowest, by the next, by the highest of the three.
     type Tables = [[u32; 2]; 3];
@@ -326,6 +322,11 @@ mod frame {
     }
 }
 
+#[cfg(not(target_arch = "nvptx64"))]
+fn blocks_of(rows: u32, columns: u32, _: u64) -> Geometry {
+    super::contract::grid(rows.div_ceil(ROWS), columns.div_ceil(COLUMNS))
+}
+
 macro_rules! entry {
     ($F:ident PlanesI8: $($rest:tt)*) => { entry! { $F, 1, 1, 0, U32x4: $($rest)* } };
     ($F:ident PlanesI16: $($rest:tt)*) => { entry! { $F, 1, 2, 0, U32x4: $($rest)* } };
@@ -334,8 +335,9 @@ macro_rules! entry {
     ($F:ident, $bits:literal, $bytes:literal, $units:literal, $X:ident: $gemm:ident $Gemm:ident $shared:ident) => {
         arguments! { quantized $X gemm (
             /// A matrix of codes of one or two bits times many columns.
-            $gemm $Gemm: $X, format::$F, units $units, len_of::<$bytes>,
-            $shared of frame::SHARED, |a, memory| frame::product::<format::$F, $bytes, $bits>(a, memory)
+            $gemm $Gemm: $X, 2, format::$F, units $units, len_of::<$bytes>, blocks blocks_of, dynamic 0,
+            shared_array!($shared: [U32x4; frame::SHARED]),
+            |a, memory| frame::product::<format::$F, $bytes, $bits>(a, memory)
         ) }
     };
     ($($other:tt)*) => {};

@@ -34,7 +34,7 @@ macro_rules! products {
 }
 
 /// Bytes that products keep in local memory on sm_90, where two blocks are to be resident.
-const SPILLED: &[(&str, u32)] = &[("gemv_q6_k_i16", 24), ("gemv_q5_0_i16", 24)];
+const SPILLED: &[(&str, u32)] = &[("gemv_q4_k_i16", 8), ("gemv_q5_0_i16", 40), ("gemv_q5_1_i16", 8)];
 const SPILLED_WHY: &str = "a few registers over 128, with which two blocks of 256 threads are resident";
 
 macro_rules! quantized_products {
@@ -44,9 +44,14 @@ macro_rules! quantized_products {
     )*)* };
 }
 
+/// The same of products of many columns, where one block is.
+const SPILLED_BY_MANY: &[(&str, u32)] = &[("gemm_q5_1_i16", 8), ("gemm_q6_k_i16", 32)];
+const SPILLED_BY_MANY_WHY: &str = "a few registers over 255, of which 128 hold sums";
+
 macro_rules! tensor_products {
     (($all:ident) $($F:ident { $($quant_format:ident: $gemm:ident $Gemm:ident $shared:ident;)* } $formats:tt)*) => { $($(
-        $all.push(Listed::new::<$Gemm<'_>>(BENCHMARK, Measured::By(budget::MANY)));
+        let many = Listed::new::<$Gemm<'_>>(BENCHMARK, Measured::By(budget::MANY));
+        $all.push(many.spilling(SPILLED_BY_MANY, SPILLED_BY_MANY_WHY));
     )*)* };
 }
 
@@ -140,8 +145,9 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         Product::Gemm | Product::GemmSwiglu => [3, 9, 2, 8][i % 4],
         Product::Int8 | Product::Int16 => [1, 3, 2][i % 3],
         Product::Int8Swiglu | Product::Int16Swiglu => [2, 1][i % 2],
-        // Parts of the tiles of both warps that share rows; all of a block.
-        Product::GemmInt8 | Product::GemmInt16 => [12, 17, 64, 16, 33, 13][i % 6],
+        // Parts of tiles, and of several blocks; all of a block.
+        Product::GemmInt8 | Product::GemmInt16 if in_planes(quant_format) => [12, 17, 64, 16, 33, 13][i % 6],
+        Product::GemmInt8 | Product::GemmInt16 => [12, 4, 33, 16, 8, 5][i % 6],
         Product::GemmInt8Swiglu | Product::GemmInt16Swiglu => [13, 12, 40][i % 3],
         _ => 1,
     };

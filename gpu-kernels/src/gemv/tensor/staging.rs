@@ -1,0 +1,259 @@
+//! What a block of threads has of units of weights and activations in shared memory, and how it gets there: what is loaded for two
+//! units lies in registers while two others are multiplied, and is taken apart behind that.
+
+use super::{COLUMNS, ROWS};
+use crate::format::decode::Packed;
+
+/// Units that are staged at once, while as many others are multiplied.
+pub const STAGED: usize = 2;
+/// Columns that a block has at most.
+pub const MOST_COLUMNS: usize = 2 * COLUMNS as usize;
+/// From a column of outputs to the next, so that neighbouring columns begin in other banks.
+pub const STRIDE: usize = ROWS as usize + 4;
+
+/// Numbers that a row has for a unit.
+pub const fn numbers<F: Packed>() -> usize {
+    if F::SCALES == 2 || F::SHIFTED { 2 } else { 1 }
+}
+
+/// Where what is staged of a unit lies, in vectors.
+pub struct Slot<F: Packed, const BYTES: usize>(core::marker::PhantomData<F>);
+impl<F: Packed, const BYTES: usize> Slot<F, BYTES> {
+    /// Bytes of weights: the first 16 columns of every row, then the others.
+    pub const CODES: usize = 0;
+    /// Bytes of activations: for each of them the first 16 of every column, then the others.
+    pub const X: usize = Self::CODES + 2 * ROWS as usize;
+    /// Of all columns the scale and what its products are too large by.
+    pub const SCALES: usize = Self::X + 2 * BYTES * MOST_COLUMNS;
+    /// What addends of weights are multiplied with, where there are such.
+    pub const SUMS: usize = Self::SCALES + 2 * MOST_COLUMNS / 4;
+    /// Scales of all rows, and then what else there is.
+    pub const NUMBERS: usize = Self::SUMS + if F::SHIFTED { MOST_COLUMNS / 4 } else { 0 };
+    /// Four more, so that the slots of neighbouring lanes begin in other banks.
+    pub const VECTORS: usize = Self::NUMBERS + numbers::<F>() * ROWS as usize / 4 + 4;
+}
+
+/// Vectors of shared memory that a block takes.
+pub const fn shared<F: Packed, const BYTES: usize>() -> usize {
+    let (staged, outputs) = (2 * STAGED * Slot::<F, BYTES>::VECTORS, COLUMNS as usize * STRIDE / 4);
+    if staged > outputs { staged } else { outputs }
+}
+
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+pub use frame::*;
+
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod frame {
+    use super::super::super::{
+        int8::frame::{Scale, counted},
+        quant_format::int8::{len, less},
+        quantized::Args,
+    };
+    use super::*;
+    use crate::format::{
+        decode::Scales,
+        record::{InMemory, Memory, Record},
+    };
+    use crate::load::{lane, thread_index, warp_index};
+    use core::cell::Cell;
+    use warpsmith_device::{prelude::*, shared::Shared};
+
+    const ROWS: usize = super::ROWS as usize;
+    /// Classes of units whose sums are formed one after the other: the lanes of a warp that multiplies one column.
+    pub const CLASSES: u32 = 32;
+
+    /// Units of a class, of all of a row.
+    #[inline(always)]
+    pub fn of_class(class: u32, units: u32) -> u32 {
+        (units + CLASSES - 1 - class) / CLASSES
+    }
+
+    /// The unit behind `u` in the order in which they are added up: the next of its class, or the first of the next class. Behind the
+    /// last one it is one that there is not.
+    #[inline(always)]
+    pub fn next(u: u32, units: u32) -> u32 {
+        let same = u + CLASSES;
+        if same < units { same } else { u % CLASSES + 1 }
+    }
+
+    /// What a decoder of scales loads, in the order in which it does.
+    #[derive(Clone, Default)]
+    pub struct Words {
+        words: [Cell<u32>; 6],
+        next: Cell<usize>,
+    }
+
+    impl Words {
+        #[inline(always)]
+        fn keep(&self, word: u32) {
+            self.words[self.next.get()].set(word);
+            self.next.set(self.next.get() + 1);
+        }
+
+        /// From the first one on.
+        #[inline(always)]
+        pub fn again(&self) {
+            self.next.set(0);
+        }
+
+        #[inline(always)]
+        fn kept(&self) -> u32 {
+            let word = self.words[self.next.get()].get();
+            self.next.set(self.next.get() + 1);
+            word
+        }
+    }
+
+    /// A record whose words are kept as they are loaded.
+    #[derive(Clone, Copy)]
+    pub struct Keeping<'a>(pub InMemory, pub &'a Words);
+
+    /// The same words once more.
+    #[derive(Clone, Copy)]
+    pub struct Kept<'a>(pub &'a Words);
+
+    impl Memory for Keeping<'_> {
+        #[inline(always)]
+        unsafe fn vector(self, i: usize) -> [u32; 4] {
+            // SAFETY: the caller's promise, here and below.
+            let words = unsafe { self.0.vector(i) };
+            words.map(|word| self.1.keep(word));
+            words
+        }
+        #[inline(always)]
+        unsafe fn pair(self, i: usize) -> [u32; 2] {
+            let words = unsafe { self.0.pair(i) };
+            words.map(|word| self.1.keep(word));
+            words
+        }
+        #[inline(always)]
+        unsafe fn word(self, i: usize) -> u32 {
+            let word = unsafe { self.0.word(i) };
+            self.1.keep(word);
+            word
+        }
+        #[inline(always)]
+        unsafe fn half(self, i: usize) -> u16 {
+            let half = unsafe { self.0.half(i) };
+            self.1.keep(half.into());
+            half
+        }
+        #[inline(always)]
+        unsafe fn byte(self, i: usize) -> u8 {
+            let byte = unsafe { self.0.byte(i) };
+            self.1.keep(byte.into());
+            byte
+        }
+    }
+
+    impl Memory for Kept<'_> {
+        #[inline(always)]
+        unsafe fn vector(self, _: usize) -> [u32; 4] {
+            [0; 4].map(|_: u32| self.0.kept())
+        }
+        #[inline(always)]
+        unsafe fn pair(self, _: usize) -> [u32; 2] {
+            [0; 2].map(|_: u32| self.0.kept())
+        }
+        #[inline(always)]
+        unsafe fn word(self, _: usize) -> u32 {
+            self.0.kept()
+        }
+        #[inline(always)]
+        unsafe fn half(self, _: usize) -> u16 {
+            self.0.kept() as u16
+        }
+        #[inline(always)]
+        unsafe fn byte(self, _: usize) -> u8 {
+            self.0.kept() as u8
+        }
+    }
+
+    /// What a thread stages: of two units in turn a row of weights, and a column where the block has that many.
+    #[derive(Clone, Copy)]
+    pub struct Stager {
+        pub record: Record,
+        row: InMemory,
+        x: In<U32x4>,
+        columns: usize,
+    }
+
+    /// What is loaded of a unit, as it is.
+    pub struct Loaded<F: Packed, const BYTES: usize> {
+        u: usize,
+        codes: F::Codes<InMemory>,
+        numbers: Words,
+        x: [U32x4; 4],
+        scale: Scale<BYTES>,
+    }
+
+    impl Stager {
+        /// Of a block that begins at column `first_column` and has `columns` of them.
+        #[inline(always)]
+        pub unsafe fn of<F: Packed, const BYTES: usize>(a: &Args, first_column: u32, columns: usize) -> Stager {
+            let record = F::SPEC.record(a.cols as usize, a.block_units);
+            let (shift, of_warp) = (a.epilogue.shift(), (lane() / 2) as u32);
+            let (first, last) = ((block::idx_x() * super::ROWS + warp_index() as u32 * 16) >> shift, a.rows - 1);
+            // A tile of 16 rows has eight gates and then their ups. After the last row it is taken again.
+            let row = if shift == 0 {
+                (first + of_warp).min(last)
+            } else {
+                (first + of_warp % 8).min(last) + of_warp / 8 * a.rows
+            };
+            // SAFETY: the row is among the weights, and the column among those of `x`.
+            unsafe {
+                let row = InMemory(a.weights.from((u64::from(row) * record.vectors as u64) as usize));
+                let column = (first_column + warp_index() as u32 * 16 + of_warp).min(a.columns - 1) as usize;
+                Stager { record, row, x: a.x.from(column * len(a.cols, BYTES as u32) as usize), columns }
+            }
+        }
+
+        /// Asks for unit `u`; behind the last one, for the last one again.
+        #[inline(always)]
+        pub unsafe fn load<F: Packed, const BYTES: usize>(&self, u: u32) -> Loaded<F, BYTES> {
+            let (units, numbers) = (self.record.units, Words::default());
+            let u = u.min(units as u32 - 1) as usize;
+            // SAFETY: the caller's promise: the unit is there.
+            unsafe {
+                let codes = F::codes(self.row, &self.record, u);
+                F::scales(Keeping(self.row, &numbers), &self.record, u);
+                let x = core::array::from_fn(|i| if i < 2 * BYTES { self.x.at(i * units + u) } else { U32x4([0; 4]) });
+                Loaded { u, codes, numbers, x, scale: Scale::load(self.x, units, u) }
+            }
+        }
+
+        /// Stages what was loaded.
+        #[inline(always)]
+        pub unsafe fn store<F: Packed, const BYTES: usize>(&self, slot: Shared<U32x4>, loaded: Loaded<F, BYTES>) {
+            // Of eight bits there are registers to keep this.
+            let thread = if BYTES == 1 { thread::idx_x() } else { thread_index() } as usize;
+            let (at, r) = (thread / 2, thread % 32 / 2);
+            // SAFETY: the caller's promise: nobody reads the slot.
+            unsafe {
+                let [a, b, c, d, e, f, g, h] = core::array::from_fn(|q| F::multiplied::<InMemory>(&loaded.codes, q));
+                slot.set(Slot::<F, BYTES>::CODES + at, U32x4([a, b, c, d]));
+                slot.set(Slot::<F, BYTES>::CODES + at + ROWS, U32x4([e, f, g, h]));
+                loaded.numbers.again();
+                let Scales { scale, shift } = F::scales(Kept(&loaded.numbers), &self.record, loaded.u);
+                // Rows that a lane multiplies are neighbours.
+                let of_rows = slot.from(Slot::<F, BYTES>::NUMBERS).cast::<f32>();
+                let place = at - r + r % 8 * 2 + r / 8;
+                of_rows.set(place, scale[0]);
+                if numbers::<F>() == 2 {
+                    of_rows.set(ROWS + place, if F::SCALES == 2 { scale[1] } else { shift[0] });
+                }
+                if at - r < self.columns {
+                    for section in 0..2 * BYTES {
+                        slot.set(Slot::<F, BYTES>::X + section * MOST_COLUMNS + at, loaded.x[section]);
+                    }
+                    let d = counted::<F>(loaded.scale.d);
+                    let scales = slot.from(Slot::<F, BYTES>::SCALES).cast::<f32>();
+                    scales.set2(2 * at, F32x2([d, less::<BYTES>(d)]));
+                    if F::SHIFTED {
+                        slot.from(Slot::<F, BYTES>::SUMS).cast::<f32>().set(at, loaded.scale.sum());
+                    }
+                }
+            }
+        }
+    }
+}
