@@ -7,10 +7,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use warpsmith_host::gpu_kernels::cases::{Case, Measured, Product, Subject};
+use warpsmith_device::U32x4;
+use warpsmith_driver_api::software::LaunchProfile;
+use warpsmith_host::gpu_kernels::cases::{Bench, Measured, Product};
 use warpsmith_host::gpu_kernels::format::Format;
 use warpsmith_host::gpu_kernels::gemv::budget::{MANY, OfMany, of_many};
-use warpsmith_host::gpu_kernels::gemv::{Activations, QuantizedProduct, tensor};
+use warpsmith_host::gpu_kernels::gemv::{Activations, Gemv, QuantizedProduct};
 use warpsmith_host::gpu_kernels::list::listed;
 
 use super::families;
@@ -18,17 +20,18 @@ use super::known::{Held, Miss};
 use super::pipes::Pipe;
 use super::slots::Work;
 use super::weighed::Weighed;
-use super::{Assembled, profiles};
+use super::{Assembled, PROFILE, SM};
+use crate::commands::check::bench::Gpu;
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
 
 /// What `mma.sync` reaches of the peak of a data sheet (arXiv 2402.13499).
 const OF_PEAK: f64 = 0.629;
-/// Rows of weights and of activations that are run: a block of threads, as every other is.
-const ROWS: usize = 128;
+/// Rows of weights and of activations. One block of threads is run, as every other is.
+const ROWS: usize = 4096;
 const COLS: usize = 4096;
-/// Columns that are run: as many as a block has, and fewer.
-const COLUMNS: [usize; 4] = [12, 16, 32, 64];
+/// Columns that are run.
+const COLUMNS: [usize; 8] = [2, 4, 8, 12, 16, 32, 64, 512];
 /// Bytes of memory by those that are needed.
 const TRAFFIC: f64 = 1.1;
 
@@ -53,26 +56,37 @@ impl Run {
             {
                 let of = QuantizedProduct::of(format, activations).and_then(QuantizedProduct::kernel_of_many);
                 let Some(kernel) = of.map(|k| k.name).filter(|k| held.contains(k)) else { continue };
-                if all.iter().any(|r| r.kernel() == kernel) {
+                if all.iter().any(|r| r.product.kernel(r.format) == kernel) {
                     continue;
                 }
                 all.extend(COLUMNS.map(|columns| Run { format, activations, product, columns }));
             }
         }
-        let named = |r: &Run, f: &str| MANY.contains(&f.to_lowercase()) || r.kernel().contains(f);
+        let many = |r: &Run| r.product.kernel(r.format);
+        let named = |r: &Run, f: &str| MANY.contains(&f.to_lowercase()) || many(r).contains(f);
         all.retain(|r| filter.is_none_or(|f| named(r, f)));
         all
     }
 
     /// The kernel that is launched.
     pub fn kernel(self) -> String {
-        self.product.kernel(self.format)
+        let one = if self.activations == Activations::Int8 { Product::Int8 } else { Product::Int16 };
+        let from = QuantizedProduct::of(self.format, self.activations).map_or(0, QuantizedProduct::many_from);
+        (if self.columns < from as usize { one } else { self.product }).kernel(self.format)
     }
 
-    fn case(self) -> Result<Case, Failure> {
-        let subject = Subject::Gemv { format: self.format, product: self.product };
-        let text = format!("rows={ROWS},cols={COLS},columns={}", self.columns);
-        subject.parse(&text).map_err(|e| Failure::usage(format!("{} with {text}: {e}", self.kernel())))
+    /// Launches it on a device of the right size, which runs the first block. What the numbers are does not matter to what is counted.
+    fn launch(self) -> Result<LaunchProfile, String> {
+        let mut gpu = Gpu::of_single(SM, PROFILE);
+        gpu.first_blocks = Some(1);
+        let of = QuantizedProduct::of(self.format, self.activations).ok_or("it has no such activations")?;
+        let vectors = self.format.tensor_vectors(ROWS, COLS).map_err(|e| e.to_string())?;
+        let weights = gpu.output::<U32x4>(vectors)?;
+        let (rows, cols, columns) = (ROWS as u32, COLS as u32, self.columns as u32);
+        let x = gpu.output::<U32x4>(self.columns * of.quant_format().len(cols) as usize)?;
+        let mut y = gpu.output::<f32>(ROWS * self.columns)?;
+        Gemv::quantized(of, &weights, rows, cols, &x, &mut y).columns(columns, cols, rows).launch(&mut gpu)?;
+        gpu.profiles.into_iter().next().ok_or_else(|| "it was not launched".to_owned())
     }
 
     /// As a budget.
@@ -80,14 +94,9 @@ impl Run {
         format!("{MANY}, {} and {} of {} columns", self.format, self.activations, self.columns)
     }
 
-    /// Multiply-adds.
-    fn products(self) -> f64 {
-        (ROWS * COLS * self.columns) as f64
-    }
-
-    /// What a full block is held to.
+    /// What many columns are held to.
     fn budget(self) -> Option<OfMany> {
-        (self.columns == tensor::COLUMNS as usize).then(|| of_many(self.format.layout()))
+        Some(of_many(self.format.layout())).filter(|_| COLUMNS.ends_with(&[self.columns]))
     }
 }
 
@@ -95,20 +104,23 @@ impl Run {
 pub struct Cost {
     run: Run,
     weighed: Weighed,
-    /// Bytes that have to move.
+    /// Bytes that have to move for a block.
     floor: u64,
+    /// Its multiply-adds.
+    products: f64,
 }
 
 /// Runs and weighs.
 pub fn cost(run: Run, code: &Arc<Assembled>) -> Result<Cost, Failure> {
-    let (name, case) = (run.kernel(), run.case()?);
-    let operation = |e: &str| Failure::new(Kind::Operation, format!("{name} with {case}: {e}"));
-    let launch = profiles(&case)?.into_iter().find(|p| p.kernel == name);
-    let launch = launch.ok_or_else(|| operation("it was not launched"))?;
-    let weights = run.format.tensor_bytes(ROWS, COLS).map_err(|e| Failure::usage(e.to_string()))?;
-    let columns = run.columns * (families::bytes(run.activations, COLS) + 4 * ROWS);
-    let floor = (weights + columns) as u64;
-    Ok(Cost { run, weighed: Weighed::new(launch, weights as u64, code, 1.0)?, floor })
+    let failed = |e: String| Failure::new(Kind::Operation, format!("{} of {} columns: {e}", run.kernel(), run.columns));
+    let launch = run.launch().map_err(failed)?;
+    // Of the block.
+    let [rows, columns] = [0, 1].map(|i| launch.launch.grid[i] as usize);
+    let (rows, columns) = (ROWS / rows, run.columns / columns);
+    let weights = run.format.tensor_bytes(rows, COLS).map_err(|e| Failure::usage(e.to_string()))?;
+    let floor = (weights + columns * (families::bytes(run.activations, COLS) + 4 * rows)) as u64;
+    let weighed = Weighed::new(launch, weights as u64, code, 1.0)?;
+    Ok(Cost { run, weighed, floor, products: (rows * COLS * columns) as f64 })
 }
 
 impl Cost {
@@ -117,7 +129,7 @@ impl Cost {
     }
 
     fn per_product(&self, slots: f64) -> f64 {
-        32.0 * slots / self.run.products()
+        32.0 * slots / self.products
     }
 
     /// Issue slots of a lane for a multiply-add, in all loops.
