@@ -1,5 +1,5 @@
-"""Counts what a weight costs in llama.cpp's, OxiBonsai's and Triton's products, what a byte of keys and values does in
-llama.cpp's attention, and both in ours: `run` starts it.
+"""Counts what a weight costs in llama.cpp's, OxiBonsai's and Triton's products of a column, what a multiply-add costs in llama.cpp's
+of several columns, what a byte of keys and values does in its attention, and all of that in ours: `run` starts it.
 
 Each kernel runs on the software driver, under its counters, and has to be right; then `warpsmith inspect` weighs the machine
 code of its kernels by what ran, as `warpsmith budget` weighs ours.
@@ -19,12 +19,13 @@ import numpy as np
 
 import llama
 import llama_attention
+import llama_many
 import oxibonsai
 import sources
 import table
 import triton_products
 from gpu import Gpu
-from product import Kernel, Product, error
+from product import Kernel, Matrix, Product, error
 
 # A product is counted over these rows: each block of rows costs what every other does.
 ROWS = 128
@@ -33,6 +34,8 @@ WIDTHS = table.WIDTHS
 TOLERANCE = {"f32": 1e-5, "f16": 1e-3}
 INT8_TOLERANCE = 1e-2
 POSITIONS = [1024, 4096]
+# Columns of weights of the products of several columns of activations.
+MANY_COLS = 4096
 # Bytes that a launch loads from global memory.
 LOADED = "smsp__sass_data_bytes_mem_global_op_ld.sum"
 
@@ -69,6 +72,22 @@ class Attention:
     slots: float
 
 
+@dataclass(frozen=True)
+class Many:
+    """Of a product of several columns of activations: issue slots of machine code for a multiply-add, of its loops and of all of it;
+    `once` are those of a launch that does not grow with the rows, for an activation."""
+
+    peer: str
+    format: str
+    activations: str
+    columns: int
+    kernel: str
+    error: float | None
+    loop: float
+    slots: float
+    once: float
+
+
 def products(ptx: pathlib.Path) -> list[Product]:
     return [*llama.products(ptx), *oxibonsai.products(ptx), *triton_products.products(ptx)]
 
@@ -86,6 +105,22 @@ def attend(ptx: pathlib.Path, positions: int, resident: int) -> None:
     if not off <= TOLERANCE["f16"]:
         sys.exit(f"llama.cpp's attention over {positions} positions is off by {off:.1e}")
     print(json.dumps(off))
+
+
+def launch_many(ptx: pathlib.Path) -> None:
+    """Runs products of several columns as `launch` runs those of one."""
+    gpu, errors = Gpu(), {}
+    for product in llama_many.products(ptx):
+        rng = np.random.default_rng(product.columns)
+        blocks = product.format.random(rng, ROWS, MANY_COLS)
+        matrix = Matrix(ROWS, MANY_COLS, blocks, product.format.decode(blocks).reshape(ROWS, MANY_COLS))
+        x = np.stack([random_x(rng, MANY_COLS) for _ in range(product.columns)])
+        y, name = product.run(gpu, matrix, x), product.kernels[-1].name
+        off = max(error(of_column, matrix.weights, column) for of_column, column in zip(y, x))
+        if not off <= INT8_TOLERANCE:
+            sys.exit(f"{product.peer} {product.format.name} of {product.columns} columns: {name} is off by {off:.1e}")
+        errors[name] = off
+    print(json.dumps(errors))
 
 
 def launch(ptx: pathlib.Path, cols: int) -> None:
@@ -186,6 +221,21 @@ def ours_attention(k: dict) -> Attention:
     return Attention("warpsmith", k["kernel"], int(k["shape"].split(", ")[1]), None, k["launches"], loops, slots)
 
 
+def many(args: argparse.Namespace, ptx: pathlib.Path) -> Iterator[Many]:
+    """llama.cpp's products of several columns, and ours."""
+    report = args.out / "counters-many.jsonl"
+    errors = counters(args, report, "--many")
+    for product in llama_many.products(ptx):
+        quantize, multiply = product.kernels
+        loop, all_slots, _ = (part / (ROWS * MANY_COLS * product.columns) for part in weigh(args.warpsmith, multiply, report))
+        once = weigh(args.warpsmith, quantize, report)[1] / MANY_COLS
+        of = (product.peer, product.format.name, product.activations, product.columns, multiply.name, errors[multiply.name])
+        yield Many(*of, loop, all_slots, once)
+    for k in budget(args.warpsmith, "gemm")["many_columns"]:
+        figures = (k["loop_slots_per_product"], k["kernel_slots_per_product"])
+        yield Many("warpsmith", k["format"], k["activations"], k["columns"], k["kernel"], None, *figures, 0.0)
+
+
 def executed(report: pathlib.Path) -> dict[str, int]:
     """Instructions of warps that a report has of each kernel."""
     lines = (json.loads(text) for text in report.read_text().splitlines())
@@ -209,6 +259,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--warpsmith", type=pathlib.Path, default="target/release/warpsmith")
     for hidden in ("--cols", "--positions", "--resident"):
         parser.add_argument(hidden, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--many", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -228,16 +279,19 @@ def main(args: argparse.Namespace) -> None:
     ptx = args.out / "ptx"
     if args.cols:
         return launch(ptx, args.cols)
+    if args.many:
+        return launch_many(ptx)
     if args.positions:
         return attend(ptx, args.positions, args.resident)
     ptx.mkdir(parents=True, exist_ok=True)
     sources.compile_llama(args.llama or sources.llama_sources(args.out), ptx)
     sources.compile_oxibonsai(args.oxibonsai or sources.oxibonsai_sources(), ptx)
     sources.compile_triton(ptx)
-    found = {"products": count_all(args, ptx), "attention": list(attention(args, ptx))}
+    found = {"products": count_all(args, ptx), "many": list(many(args, ptx)), "attention": list(attention(args, ptx))}
     as_json = {name: [asdict(c) for c in all_of_them] for name, all_of_them in found.items()}
     (args.out / "counts.json").write_text(json.dumps(as_json, indent=1) + "\n")
     tables = {"products": table.products(found["products"]), "attention": table.attention(found["attention"])}
+    tables["many"] = table.many(found["many"])
     print(*tables.values(), sep="\n\n")
     if args.write:
         args.write.write_text(table.written(args.write.read_text(), tables))

@@ -12,13 +12,15 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Format:
-    """`decode` takes blocks, one a row of `size` bytes, to rows of `weights` numbers in f64. `scales` are the offsets of f16."""
+    """`decode` takes blocks, one a row of `size` bytes, to rows of `weights` numbers in f64. `scales` are the offsets of f16;
+    `exponent` is the offset of a byte that is one, and its range in a model."""
 
     name: str
     weights: int
     size: int
     scales: tuple[int, ...]
     decode: Callable[[np.ndarray], np.ndarray]
+    exponent: tuple[int, int, int] | None = None
 
     def random(self, rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
         """Blocks of a matrix: random codes, and scales of a model's size."""
@@ -26,6 +28,9 @@ class Format:
         for at in self.scales:
             scale = rng.uniform(0.002, 0.01, len(blocks)).astype("<f2")
             blocks[:, at : at + 2] = scale.view(np.uint8).reshape(-1, 2)
+        if self.exponent:
+            at, low, high = self.exponent
+            blocks[:, at] = rng.integers(low, high, len(blocks), dtype=np.uint8)
         return blocks
 
 
@@ -106,6 +111,13 @@ def q6_k_in_order(blocks: np.ndarray) -> np.ndarray:
     return scaled(half(blocks, 208), signed(blocks[:, 192:208]), codes)
 
 
+def mxfp4(blocks: np.ndarray) -> np.ndarray:
+    """A power of two for 32 floats of four bits: a sign, two bits of exponent, one of mantissa. Its values are halves of these."""
+    values = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float64)
+    scale = np.exp2(blocks[:, 0:1].astype(np.float64) - 128)
+    return scale * values[halves(blocks[:, 1:]).astype(int)]
+
+
 Q1_0 = Format("Q1_0", 128, 18, (0,), q1_0)
 TQ2 = Format("TQ2", 128, 34, (0,), tq2)
 Q4_0 = Format("Q4_0", 32, 18, (0,), q4_0)
@@ -114,4 +126,5 @@ Q4_K = Format("Q4_K", 256, 144, (0, 2), q4_k)
 Q6_K = Format("Q6_K", 256, 210, (208,), q6_k)
 Q4_K_IN_ORDER = Format("Q4_K", 256, 144, (0, 2), q4_k_in_order)
 Q6_K_IN_ORDER = Format("Q6_K", 256, 210, (208,), q6_k_in_order)
+MXFP4 = Format("MXFP4", 32, 17, (), mxfp4, (0, 117, 123))
 F16 = Format("F16", 1, 2, (0,), lambda blocks: half(blocks, 0))

@@ -6,6 +6,8 @@ import pathlib
 import numpy as np
 
 Argument = ctypes._SimpleCData | ctypes.Array
+# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+MAX_DYNAMIC_SHARED = ctypes.c_int(8)
 
 
 class Gpu:
@@ -63,6 +65,8 @@ class Gpu:
         arguments: list[Argument],
     ) -> None:
         """Launches, and waits for the end."""
+        if shared > 48 * 1024:
+            self.call("cuFuncSetAttribute", self.kernel(ptx, name), MAX_DYNAMIC_SHARED, ctypes.c_int(shared))
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
         sizes = [ctypes.c_uint(n) for n in (*grid, *block, 1, shared)]
         self.call("cuLaunchKernel", self.kernel(ptx, name), *sizes, None, pointers, None)

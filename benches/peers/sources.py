@@ -9,6 +9,7 @@ import tarfile
 
 import llama
 import llama_attention
+import llama_many
 import oxibonsai
 import triton_products
 
@@ -67,6 +68,9 @@ def compile_llama(sources: pathlib.Path, ptx: pathlib.Path) -> None:
     files = [code / f"{name}.cu" for name in llama.FILES]
     for source in [*files, code / f"template-instances/{llama_attention.FILE}.cu"]:
         nvcc(source, ptx / f"{source.stem}.ptx", *llama.FLAGS, *include)
+    many = ptx / f"{llama_many.FILE}.cu"
+    many.write_text(llama_many.source())
+    nvcc(many, ptx / f"{llama_many.FILE}.ptx", *llama.FLAGS, *include)
 
 
 def compile_oxibonsai(sources: pathlib.Path, ptx: pathlib.Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 ORDER = ["Q1_0", "TQ2", "Q4_0", "Q4_K", "Q6_K", "Q8_0", "F16"]
+MANY = ["Q4_0", "Q4_K", "Q6_K", "Q8_0", "MXFP4"]
 PEERS = ["warpsmith", "llama.cpp", "OxiBonsai", "Triton"]
 WIDTHS = [3072, 4096]
 SHAPES = [(1024, 3072), (4096, 4096), (14336, 4096)]
@@ -34,6 +35,16 @@ class Attended(Protocol):
     launches: int
     loop: float
     slots: float
+
+
+class Multiplied(Protocol):
+    """What it needs of a count of several columns."""
+
+    peer: str
+    format: str
+    activations: str
+    columns: int
+    loop: float
 
 
 def whole(c: Counted, rows: int) -> float:
@@ -68,6 +79,21 @@ def attention(counts: Iterable[Attended]) -> str:
     ordered = sorted(counts, key=lambda c: (round(c.positions, -3), PEERS.index(c.peer)))
     rows = (f"| {c.positions} | {name(c)} | {c.launches} | {c.loop:.2f} | {c.slots:.2f} |" for c in ordered)
     return markdown(["positions", "attention", "launches", "loop", "whole"], rows)
+
+
+def many(counts: Iterable[Multiplied]) -> str:
+    """A row a format and peer, a column a number of columns. Formats that only we have are left out."""
+    counts = list(counts)
+    theirs = {c.format for c in counts if c.peer != "warpsmith"}
+    columns = sorted({c.columns for c in counts if c.peer != "warpsmith"})
+    rows: dict[tuple, dict[int, Multiplied]] = {}
+    for c in sorted(counts, key=lambda c: (MANY.index(c.format) if c.format in MANY else -1, PEERS.index(c.peer), -len(c.activations))):
+        if c.format in theirs and c.columns in columns:
+            rows.setdefault((c.format, c.peer, c.activations), {})[c.columns] = c
+    lines = []
+    for (format, peer, activations), at in rows.items():
+        lines.append("| " + " | ".join([format, peer, activations, *(f"{at[n].loop:.3f}" for n in columns)]) + " |")
+    return markdown(["format", "product", "activations", *map(str, columns)], lines)
 
 
 def line(at: dict[int, Counted]) -> str:

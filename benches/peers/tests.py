@@ -7,6 +7,7 @@ import counts
 import formats
 import llama
 import llama_attention
+import llama_many
 import numpy as np
 import oxibonsai
 import product
@@ -55,8 +56,12 @@ class Formats(unittest.TestCase):
         w = formats.q6_k_in_order(block(210, at0=b"\x21", at128=b"\xe4", at192=scale, at208=HALF))[0]
         self.assertEqual(w[:4].tolist(), [1.5 * c for c in (1 - 32, 2 + 16 - 32, 32 - 32, 48 - 32)])
 
+    def test_powers_of_two_and_floats_of_four_bits(self):
+        w = formats.mxfp4(block(17, at0=b"\x80", at1=b"\xf7"))[0]
+        self.assertEqual((w[0], w[16], w[1]), (12, -12, 0))
+
     def test_random_blocks_are_as_large_as_the_format(self):
-        for f in (formats.Q1_0, formats.Q4_K, formats.F16):
+        for f in (formats.Q1_0, formats.Q4_K, formats.MXFP4, formats.F16):
             blocks = f.random(np.random.default_rng(1), 2, 512)
             self.assertEqual(f.decode(blocks).size, 2 * 512)
             self.assertTrue(np.isfinite(f.decode(blocks)).all())
@@ -86,6 +91,10 @@ class Launches(unittest.TestCase):
         # Head 4 is the first of key head 1: a score of 128 / sqrt(128) more for the second position.
         q[4, :], k[0, 1, :], v[:, 0] = 1, 0, 0
         self.assertTrue(np.allclose(llama_attention.reference(q, k, v)[4], 3 - 2 / (1 + np.exp(128**0.5))))
+
+    def test_tiles_are_the_fewest_columns_with_the_fewest_tiles(self):
+        self.assertEqual([llama_many.tile(n) for n in (16, 17, 64, 128, 130, 512)], [16, 24, 64, 128, 72, 128])
+        self.assertIn("mul_mat_q<GGML_TYPE_Q4_K, 64, false>", llama_many.source())
 
     def test_a_divisor_is_a_product_and_a_shift(self):
         for n in (1, 3, 7, 128):
@@ -127,6 +136,15 @@ class Counts(unittest.TestCase):
         self.assertEqual(table.whole(of(4096), 1024), 2.125)
         text = table.products([of(3072), of(4096, slots=1.0)]).splitlines()[-1]
         self.assertEqual(text, "| Q4_0 | llama.cpp | f32 | 1e-3 | 2 | 1.50, 1.50 | 3.00, 3.00 | 2.12, 1.03, 1.01 |")
+
+    def test_several_columns_are_a_row_a_peer(self):
+        def of(peer, columns, loop, activations="int8", format="Q8_0"):
+            return counts.Many(peer, format, activations, columns, "k", None, loop, 1.0, 0.0)
+
+        found = [of("llama.cpp", n, 0.5, "f32") for n in (2, 16)] + [of("warpsmith", n, n / 4) for n in (2, 12, 16)]
+        lines = table.many([*found, of("warpsmith", 2, 1.0, format="Q5_0")]).splitlines()
+        self.assertEqual(lines[0], "| format | product | activations | 2 | 16 |")
+        self.assertEqual(lines[2:], ["| Q8_0 | warpsmith | int8 | 0.500 | 4.000 |", "| Q8_0 | llama.cpp | f32 | 0.500 | 0.500 |"])
 
     def test_a_product_is_its_tile_with_the_fewest_instructions(self):
         def of(name, format=formats.F16):
