@@ -214,6 +214,7 @@ fn large_blocks_change_no_bit() {
             norm: (flags & NORM != 0).then(|| (floats(&mut rng, columns * 3).iter().map(|v| v.abs()).collect(), 1e-6)),
             next: (flags & NEXT != 0).then(|| floats(&mut rng, rows)),
             quant_format: quant_format.map_or(NONE, |f| f as u32) as usize,
+            gelu: false,
         };
         let all = multiply(&mut gpu, &t, product, &inputs).unwrap();
         let parts = all.sums.len() / columns;

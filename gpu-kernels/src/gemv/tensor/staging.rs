@@ -117,13 +117,13 @@ mod frame {
         unsafe fn vector(self, i: usize) -> [u32; 4] {
             // SAFETY: the caller's promise, here and below.
             let words = unsafe { self.0.vector(i) };
-            words.map(|word| self.1.keep(word));
+            words.into_iter().for_each(|word| self.1.keep(word));
             words
         }
         #[inline(always)]
         unsafe fn pair(self, i: usize) -> [u32; 2] {
             let words = unsafe { self.0.pair(i) };
-            words.map(|word| self.1.keep(word));
+            words.into_iter().for_each(|word| self.1.keep(word));
             words
         }
         #[inline(always)]
