@@ -10,6 +10,7 @@
 //! | [`embed`] | the row of a token, from a table of any format |
 //! | [`norm`] | RMS norm, alone and with the residual addition before it |
 //! | [`gemv`] | matrix times vector, for every format of [`mod@format`], with or without a residual |
+//! | [`experts`] | mixtures of experts: which of them a column has, and what they give added up |
 //! | [`rope`] | rotary embedding, with or without a norm of each head |
 //! | [`kv`] | keys and values into the cache, with norm and rotation on the way |
 //! | [`attention`] | one token over the cache; a step of any number of columns in one launch; a prompt |
@@ -32,6 +33,7 @@ pub mod attention;
 pub mod cases;
 pub mod elementwise;
 pub mod embed;
+pub mod experts;
 pub mod format;
 pub mod gemv;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]

@@ -4,7 +4,7 @@ use crate::cases::{Bench, Failure, Listed, NamedSizes, Operation, Rng, Shape, Un
 use crate::format::Format;
 use crate::gemv::cases::Product;
 use crate::kv::KvType;
-use crate::{attention, elementwise, embed, gemv, kv, norm, persistent, residual, rope, sampling};
+use crate::{attention, elementwise, embed, experts, gemv, kv, norm, persistent, residual, rope, sampling};
 use std::fmt;
 use warpsmith_device::KernelMeta;
 
@@ -110,6 +110,19 @@ operations! {
         /// The entry point.
         product: Product
     } = gemv::cases::Products;
+    /// A matrix of several for each column.
+    Experts {
+        /// The format of the weights.
+        format: Format,
+        /// The entry point.
+        product: Product
+    } = gemv::cases::ExpertProducts;
+    /// The experts of each column.
+    Route = experts::route::cases::Routes;
+    /// The columns of each expert.
+    GroupExperts = experts::group::cases::Groups;
+    /// What experts give, added up.
+    CombineExperts = experts::combine::cases::Combinations;
     /// Rotary embedding.
     Rope = rope::cases::Rotations;
     /// Norm of each head and rotary embedding.

@@ -32,8 +32,8 @@ fn verdict(run: &ModelFile, right: &ModelFile, precision: Precision, tokens: usi
     let mut session = Session::new(&load(run), options).unwrap();
     let fed: Vec<u32> = (0..tokens).map(|p| token(p, right.config().vocab)).collect();
     let mut logits = Vec::new();
-    session.prefill_each(&fed, |row| logits.push(row)).unwrap();
-    let c = compare(right, precision, &fed, &logits, |_| {}).unwrap();
+    session.prefill_each(&fed, |row| logits.push(row.logits)).unwrap();
+    let c = compare(right, precision, &fed, &logits, &[], |_| {}).unwrap();
     assert_eq!(c.positions, tokens);
     c
 }
@@ -122,7 +122,7 @@ fn integer_activations_add_up_with_depth_too() {
             })
             .collect();
         let precision = Precision { activations, ..Default::default() };
-        let c = compare(&file, precision, &fed, &logits, |_| {}).unwrap();
+        let c = compare(&file, precision, &fed, &logits, &[], |_| {}).unwrap();
         eprintln!("{layers} layers, {activations}: {:.1e} of {:.1e}", c.max_difference_in_std, c.bound_in_std);
         assert!(c.passed() && c.max_difference_in_std > c.bound_in_std / 50.0, "{layers} {activations}: {c:?}");
     }
@@ -152,7 +152,7 @@ fn a_prompt_gives_the_logits_of_every_token() {
         let options = DecoderOptions { chunk, prompt_logits: true, ..Default::default() };
         let mut session = Session::new(&model, options).unwrap();
         let mut got = Vec::new();
-        let next = session.prefill_each(&fed, |row| got.push(bits(&row))).unwrap();
+        let next = session.prefill_each(&fed, |row| got.push(bits(&row.logits))).unwrap();
         assert_eq!(got, want, "chunks of {chunk}");
         assert_eq!(session.feed(next).unwrap(), alone.feed(next).unwrap());
         assert_eq!(bits(&session.logits().unwrap()), bits(&alone.logits().unwrap()));

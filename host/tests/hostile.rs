@@ -18,10 +18,11 @@ use warpsmith_host::tokenizer::Tokenizer;
 fn bases() -> &'static [GgufWriter] {
     static BASES: OnceLock<Vec<GgufWriter>> = OnceLock::new();
     BASES.get_or_init(|| {
-        ["qwen3", "qwen2", "llama"]
+        ["qwen3", "qwen2", "llama", "qwen3moe"]
             .map(|architecture| {
                 let model = Synthetic {
                     architecture,
+                    experts: (architecture == "qwen3moe").then_some((3, 2)),
                     layers: 1,
                     hidden: 32,
                     feed_forward: 32,
@@ -38,7 +39,8 @@ fn bases() -> &'static [GgufWriter] {
                 let key = |part: &str| format!("{architecture}.{part}");
                 w.key(key("rope.dimension_count"), 32u32)
                     .key(key("vocab_size"), 8u32)
-                    .key(key("expert_count"), 0u32)
+                    .key(key("expert_count"), if architecture == "qwen3moe" { 3u32 } else { 0 })
+                    .key(key("expert_gating_func"), 1u32)
                     .key(key("rope.scaling.type"), "yarn")
                     .key(key("rope.scaling.factor"), 2f32)
                     .key(key("rope.scaling.original_context_length"), 16u32)

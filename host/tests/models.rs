@@ -15,12 +15,13 @@ fn chapter() -> String {
 
 /// A model of that architecture, of the shape of the nearest one that there is.
 fn writer(architecture: &str) -> GgufWriter {
-    let known = ["qwen3", "qwen2", "phi3", "smollm3", "gemma2", "gemma3"]
+    let known = ["qwen3", "qwen3moe", "qwen2", "phi3", "smollm3", "gemma2", "gemma3"]
         .into_iter()
         .find(|a| *a == architecture)
         .unwrap_or("llama");
-    let model =
-        Synthetic { architecture: known, layers: 1, head_dim: 32, formats: vec![Format::F16], ..Default::default() };
+    let experts = (known == "qwen3moe").then_some((8, 2));
+    let formats = vec![Format::F16];
+    let model = Synthetic { architecture: known, layers: 1, head_dim: 32, experts, formats, ..Default::default() };
     let mut w = model.writer();
     w.key("general.architecture", architecture);
     w
@@ -54,6 +55,10 @@ fn every_row_of_the_table_is_what_the_loader_says() {
                     ..Default::default()
                 };
                 w = model.writer();
+            }
+            if name.ends_with("expert_count") {
+                let (formats, experts) = (vec![Format::F16], Some((n as usize, 2)));
+                w = Synthetic { architecture: "llama", layers: 1, experts, formats, ..Default::default() }.writer();
             }
             if name.ends_with("sliding_window") {
                 n = n.min(63);

@@ -70,8 +70,10 @@ fn programmatic_steps_give_the_same_bits() {
         ("qwen3", &mixed, Activations::Int8, KvType::F16),
         ("gemma3", &mixed, Activations::Int8, KvType::F16),
         ("gemma2", &mixed, Activations::Int16, KvType::Int8),
+        ("qwen3moe", &mixed, Activations::Int16, KvType::F16),
     ] {
-        let model = device::load(&Synthetic { architecture, ..wide(formats) }.file());
+        let experts = (architecture == "qwen3moe").then_some((5, 2));
+        let model = device::load(&Synthetic { architecture, experts, ..wide(formats) }.file());
         for mode in [Mode::Eager, Mode::Graph] {
             let run = |programmatic| {
                 session(
@@ -219,6 +221,7 @@ fn every_kernel_that_reads_of_launches_before_waits_for_them() {
         }
         assert!(before.contains("griddepcontrol.launch_dependents;"), "{}", kernel.name);
     }
-    // 18 formats twice, 20 products with codes of one column and 20 of many, 6 that write codes, 3 attentions for steps, 3 for prompts and 3 with caps, 3 stores, and four.
-    assert_eq!(waiting, 36 + 20 + 20 + 6 + 3 + 3 + 3 + 3 + 4);
+    // 18 formats twice, 20 products with codes of one column and 20 of many, 6 that write codes, 3 attentions for steps, 3 for prompts and
+    // 3 with caps, 3 stores, 3 of mixtures of experts, and four.
+    assert_eq!(waiting, 36 + 20 + 20 + 6 + 3 + 3 + 3 + 3 + 3 + 4);
 }

@@ -82,7 +82,7 @@ fn rz_25_the_reference_rounds_nothing_but_the_cache_and_only_on_request() {
 /// and a gemma2, whose scores and logits are capped and every other layer of which has a window.
 #[test]
 fn small_models_of_every_architecture_match_another_implementation() {
-    let small = [
+    let dense = [
         "llama-small",
         "qwen3-small",
         "qwen2-small",
@@ -93,8 +93,10 @@ fn small_models_of_every_architecture_match_another_implementation() {
         "gemma3-small",
         "gemma2-small",
     ];
-    let all = small.map(|name| (name, name, usize::MAX)).into_iter().chain([("phi3-small", "phi3-short-small", 16)]);
-    for (file, name, positions) in all {
+    // `make_experts.py` wrote these: mixtures of experts, with a softmax and with sigmoids.
+    let experts = ["qwen3moe-small", "llama-experts-small", "qwen3moe-sigmoid-small"];
+    let whole = dense.into_iter().chain(experts).map(|name| (name, name, usize::MAX));
+    for (file, name, positions) in whole.chain([("phi3-small", "phi3-short-small", 16)]) {
         let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
         let model = ModelFile::open_within(data.join(format!("{file}.gguf")), positions).unwrap();
         assert_eq!(model.config().context, positions.min(64), "{name}");

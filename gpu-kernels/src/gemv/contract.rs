@@ -2,7 +2,7 @@
 
 use super::arguments::{QuantizedSeen, Seen};
 use super::quant_format::{NONE, groups, parts as quantized_parts};
-use super::{ADD, GELU, MAX_COLUMNS, NEXT, NORM, PREFETCH, QuantFormat, SWIGLU, parts};
+use super::{ADD, EXPERTS, GELU, MAX_CHOSEN, MAX_COLUMNS, NEXT, NORM, PREFETCH, QuantFormat, SWIGLU, parts};
 use crate::format::{
     decode::Decode,
     record::{Spec, UNIT},
@@ -59,13 +59,52 @@ pub struct Limits {
     pub column: u64,
     /// The largest `block_units`; the least is 2 where it is not 0.
     pub most_units: u32,
+    /// What says which matrix a column is multiplied with.
+    pub table: Table,
 }
 
-/// The norm and the outputs of a product, of either list of arguments.
-macro_rules! norm_and_outputs {
+/// What says which of several matrices a column is multiplied with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Table {
+    /// Nothing: there is one.
+    None,
+    /// A number for each column, which has a block of its own.
+    Columns,
+    /// A group: a block has the columns of a tile.
+    Tiles,
+}
+
+/// Which matrix each column is multiplied with.
+pub struct Chosen<'a> {
+    pub chosen: &'a DeviceSlice<u32>,
+    pub matrices: u32,
+    pub sharing: u32,
+    pub flags: u32,
+}
+
+impl Chosen<'_> {
+    /// How many matrices there are, and columns of `x`; of a table of that kind.
+    fn check(&self, m: &'static KernelMeta, columns: u32, table: Table) -> Result<(u64, u32), ContractError> {
+        if self.flags & EXPERTS == 0 {
+            return Ok((1, columns));
+        }
+        contract::within(m, "matrices", self.matrices, 1u32, i32::MAX)?;
+        contract::require(m, self.sharing > 0, "sharing", "at least 1", 0)?;
+        contract::multiple_of(m, "columns", columns, (self.sharing, "sharing"))?;
+        let tiles = if table == Table::Tiles { crate::experts::group::tiles(columns, self.matrices) } else { 0 };
+        let needed = 3 * u64::from(tiles) + u64::from(columns);
+        contract::at_least(m, "chosen", self.chosen.len(), (needed, "columns, and three numbers a tile"))?;
+        contract::within(m, "matrices", tiles, 0u32, MAX_CHOSEN)?;
+        Ok((self.matrices.into(), columns / self.sharing))
+    }
+}
+
+/// The norm, the matrices and the outputs of a product, of either list of arguments.
+macro_rules! parts_of {
     ($given:expr) => {
         (
             Norm { sums: $given.sums, parts: $given.parts, eps: $given.eps },
+            Chosen { chosen: $given.chosen, matrices: $given.matrices, sharing: $given.sharing, flags: $given.flags },
             Outputs {
                 add: $given.add,
                 next_weight: $given.next_weight,
@@ -172,8 +211,11 @@ impl Outputs<'_> {
         u64::from(self.rows) * if self.swiglu() { 2 } else { 1 }
     }
 
-    /// What is asked for, and how many columns of how many rows.
-    fn check_flags(&self, m: &'static KernelMeta, known: u32, most: u32) -> Result<(), ContractError> {
+    /// What is asked for, and how many columns of how many rows: at most `most`, but where each has a matrix, which only some
+    /// entry points take.
+    fn check_flags(&self, m: &'static KernelMeta, experts: bool, most: u32) -> Result<(), ContractError> {
+        let known = ADD | NORM | NEXT | SWIGLU | PREFETCH | GELU | if experts { EXPERTS } else { 0 };
+        let most = if self.flags & EXPERTS != 0 { MAX_CHOSEN } else { most };
         contract::require(m, self.flags & !known == 0, "flags", format_args!("only flags out of {known}"), self.flags)?;
         contract::within(m, "rows", self.rows, 1u32, i32::MAX / 2)?;
         contract::within(m, "columns", self.columns, 1u32, most)
@@ -199,13 +241,14 @@ impl Outputs<'_> {
 
 /// The contract of an entry point that takes one column, or [`MAX_COLUMNS`] if `most` is not 1.
 pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, given: &Seen<'_>) -> Result<(), ContractError> {
-    let (norm, to) = norm_and_outputs!(given);
-    let x = Columns { x: given.x, cols: given.cols, columns: given.columns, x_stride: given.x_stride };
-    to.check_flags(m, ADD | NORM | NEXT | SWIGLU | PREFETCH | GELU, if most == 1 { 1 } else { MAX_COLUMNS })?;
-    check_weights::<F>(m, ("weights", given.weights), to.stacked(), x.cols, given.block_units)?;
+    let (norm, chosen, to) = parts_of!(given);
+    to.check_flags(m, most == 1, if most == 1 { 1 } else { MAX_COLUMNS })?;
+    let (matrices, columns) = chosen.check(m, to.columns, Table::Columns)?;
+    let x = Columns { x: given.x, cols: given.cols, columns, x_stride: given.x_stride };
+    check_weights::<F>(m, ("weights", given.weights), matrices * to.stacked(), x.cols, given.block_units)?;
     x.check(m)?;
     if to.flags & NORM != 0 {
-        norm.check(m, to.columns)?;
+        norm.check(m, columns)?;
     }
     to.check(m, parts(to.rows, x.cols, to.swiglu()))
 }
@@ -216,14 +259,15 @@ pub fn check_quantized<F: Decode, X: Element>(
     given: &QuantizedSeen<'_, X>,
     limits: &Limits,
 ) -> Result<(), ContractError> {
-    let (norm, to) = norm_and_outputs!(given);
-    to.check_flags(m, ADD | NORM | NEXT | SWIGLU | PREFETCH | GELU, MAX_COLUMNS)?;
+    let (norm, chosen, to) = parts_of!(given);
+    to.check_flags(m, limits.table != Table::None, MAX_COLUMNS)?;
+    let (matrices, columns) = chosen.check(m, to.columns, limits.table)?;
     let (units, most) = (given.block_units, limits.most_units);
     contract::within(m, "block_units", units, if most == 0 { 0u32 } else { 2 }, most)?;
-    check_weights::<F>(m, ("weights", given.weights), to.stacked(), given.cols, units)?;
-    contract::at_least(m, "x", given.x.len(), (u64::from(to.columns) * limits.column, "all blocks of all columns"))?;
+    check_weights::<F>(m, ("weights", given.weights), matrices * to.stacked(), given.cols, units)?;
+    contract::at_least(m, "x", given.x.len(), (u64::from(columns) * limits.column, "all blocks of all columns"))?;
     if to.flags & NORM != 0 {
-        norm.check(m, to.columns)?;
+        norm.check(m, columns)?;
     }
     to.check(m, quantized_parts(to.rows, to.swiglu()))?;
     let outputs = QuantizedOutputs {
@@ -243,7 +287,7 @@ pub fn check_quantizer(
 ) -> Result<(), ContractError> {
     contract::require(m, x.cols > 0, "cols", "at least 1", 0)?;
     contract::multiple_of(m, "cols", x.cols, (block, "a block"))?;
-    contract::within(m, "columns", x.columns, 1u32, MAX_COLUMNS)?;
+    contract::within(m, "columns", x.columns, 1u32, MAX_CHOSEN)?;
     x.check(m)?;
     let needed = u64::from(x.columns) * quantized.1;
     contract::at_least(m, "quantized", quantized.0, (needed, "all blocks of all columns"))

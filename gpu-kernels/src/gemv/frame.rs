@@ -12,6 +12,7 @@
 
 use super::arguments::Arguments;
 use super::epilogue::{Epilogue, inverse_root};
+use super::experts::Experts;
 use super::{COLUMNS, NEXT, NORM, ROWS, SWIGLU, THREADS};
 use crate::format::{
     decode::{Decode, QUADS, Scales},
@@ -37,6 +38,7 @@ pub struct Args {
     pub block_units: u32,
     pub eps: f32,
     pub epilogue: Epilogue,
+    pub experts: Option<Experts>,
 }
 
 impl Args {
@@ -69,6 +71,8 @@ impl Args {
                 add_stride: given.add_stride as usize,
                 flags: given.flags,
             },
+            // SAFETY: the caller's promise.
+            experts: unsafe { Experts::asked(given.flags, given.chosen, given.matrices, given.sharing) },
         }
     }
 }
@@ -299,6 +303,7 @@ pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
             add_stride: 0,
             flags: 0,
         },
+        experts: None,
     };
     let acc = products::<F, R, 1, UNITS>(&a, &record, of_group, 0, xs);
     if thread::idx_x() as usize & (record.lanes() - 1) == 0 {
@@ -346,12 +351,21 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
     let record = F::SPEC.record(a.cols, a.block_units);
     let group = thread::idx_x() as usize >> record.lanes_log2;
     let groups = THREADS >> record.lanes_log2;
-    let column = if N == 1 { 0 } else { role.column() as usize * COLUMNS };
     let swiglu = a.epilogue.has(SWIGLU);
+    let mut column = if N == 1 { 0 } else { role.column() as usize * COLUMNS };
+    // Its column of `x`, and its weights.
+    let (mut input, mut of_column) = (column, *a);
+    if N == 1
+        && let Some(experts) = a.experts
+    {
+        let matrix = experts.matrix(role.column()) as usize * (a.rows << u32::from(swiglu));
+        of_column.weights = a.weights.from(matrix * record.vectors);
+        (column, input) = (role.column() as usize, experts.input(role.column()) as usize);
+    }
     let outputs = if swiglu { groups } else { groups * ROWS };
     let first = role.block() as usize * outputs;
     let rows = rows_of(a, first, group);
-    let acc = products::<F, ROWS, N, UNITS>(a, &record, rows, column, xs);
+    let acc = products::<F, ROWS, N, UNITS>(&of_column, &record, rows, input, xs);
 
     // The sums of all groups, `[row][group][column]`, and behind them a factor for each column.
     let sums = xs.cast::<f32>();
@@ -369,7 +383,8 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
     let my_column = column + warp;
     let busy = warp < N && my_column < a.columns;
     if busy {
-        let factor = if a.epilogue.has(NORM) { inverse_root(a.sums, a.parts, my_column, a.cols, a.eps) } else { 1.0 };
+        let factor =
+            if a.epilogue.has(NORM) { inverse_root(a.sums, a.parts, input + warp, a.cols, a.eps) } else { 1.0 };
         if thread::lane() == 0 {
             sums.set(factors + warp, factor);
         }

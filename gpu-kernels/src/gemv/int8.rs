@@ -205,7 +205,7 @@ pub(crate) mod frame {
     #[device]
     pub unsafe fn product<F: Packed, const BYTES: usize>(given: impl Given, sums: Shared<f32>) {
         let (a, role) = (given.args(), given.role());
-        // Where rows and column are. SAFETY: the caller's promise: they are there.
+        // Where rows of the first matrix and column are. SAFETY: the caller's promise: they are there.
         let find = |a: &Args, place: Place, rows: u32, cols: u32| unsafe {
             let record = F::SPEC.record(cols as usize, 0);
             let first = place.thread / 32 * ROWS as u32;
@@ -214,11 +214,15 @@ pub(crate) mod frame {
                 let i = place.block * block_rows + first + r as u32 % 2;
                 InMemory(a.row(rows, i, (r & !1) as u32, record.vectors as u32))
             });
-            (record, memory, a.x.from(place.column as usize * len(cols, BYTES as u32) as usize))
+            (record, memory, a.x.from(a.input(place.column) as usize * len(cols, BYTES as u32) as usize))
         };
-        let (record, memory, x) = find(&a, Place::now(role), a.rows, a.cols);
+        let (record, mut memory, x) = find(&a, Place::now(role), a.rows, a.cols);
         given.begin(THREADS_A_ROW, record.vectors as u32);
         given.wait();
+        if a.experts.is_some() {
+            let chosen = a.chosen(role.again().column, record.vectors as u32);
+            memory = memory.map(|row| InMemory(row.0.from(chosen)));
+        }
         let mut acc = [0.0f32; ROWS];
         // Runs of units of 32 lanes; rows shorter than that have fewer lanes and no such run.
         let together = F::SPEC.together();
@@ -247,7 +251,11 @@ pub(crate) mod frame {
         let a = given.again();
         let cols = again(a.cols);
         if (base as u32) < cols / BLOCK {
-            let (record, memory, x) = find(&a, role.again(), again(a.rows), cols);
+            let (record, mut memory, x) = find(&a, role.again(), again(a.rows), cols);
+            if a.experts.is_some() {
+                let chosen = a.chosen(role.again().column, record.vectors as u32);
+                memory = memory.map(|row| InMemory(row.0.from(chosen)));
+            }
             let mut u = base + role.again().thread as usize % 32;
             while u < record.units {
                 let words = memory.map(|m| F::words(m, &record, u));

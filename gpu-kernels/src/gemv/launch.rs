@@ -33,6 +33,8 @@ pub struct Gemv<'a> {
     swiglu: bool,
     gelu: bool,
     programmatic: bool,
+    experts: Option<(&'a DeviceSlice<u32>, u32, u32)>,
+    group: Option<&'a DeviceSlice<u32>>,
     columns: u32,
     x_stride: u32,
     y_stride: u32,
@@ -86,6 +88,8 @@ impl<'a> Gemv<'a> {
             swiglu: false,
             gelu: false,
             programmatic: false,
+            experts: None,
+            group: None,
             columns: 1,
             x_stride,
             y_stride,
@@ -112,6 +116,13 @@ impl<'a> Gemv<'a> {
     /// `gelu(gate * x) * (up * x)`, as [`swiglu`](Self::swiglu).
     pub fn geglu(mut self) -> Self {
         (self.swiglu, self.gelu) = (true, true);
+        self
+    }
+
+    /// [`EXPERTS`]: `weights` are the records of `matrices` matrices, one behind the other, and each column of `x` is multiplied with
+    /// `each` of them: column `n` of `y` comes from column `n / each` of `x` and matrix `chosen[n]`. Up to [`MAX_CHOSEN`] columns of `y`.
+    pub fn experts(mut self, chosen: &'a DeviceSlice<u32>, matrices: u32, each: u32) -> Self {
+        self.experts = Some((chosen, matrices, each));
         self
     }
 
@@ -165,11 +176,25 @@ impl<'a> Gemv<'a> {
         parts_with(format, self.rows, self.cols, self.swiglu)
     }
 
+    /// The same matrices for the same columns as a [group](crate::experts::group) has them, beside [`experts`](Self::experts): for products
+    /// that [take one](QuantizedProduct::takes_group).
+    pub fn group(mut self, table: Option<&'a DeviceSlice<u32>>) -> Self {
+        self.group = table;
+        self
+    }
+
+    /// Columns of `y`.
+    fn outputs(&self) -> u32 {
+        self.columns.saturating_mul(self.experts.map_or(1, |(.., each)| each))
+    }
+
     fn flags(&self) -> u32 {
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
         flag(self.swiglu, SWIGLU)
             | flag(self.gelu, GELU)
-            | flag(self.programmatic, PREFETCH)
+            // Which weights, only the launches before know.
+            | flag(self.programmatic && self.experts.is_none(), PREFETCH)
+            | flag(self.experts.is_some(), EXPERTS)
             | flag(self.add.is_some(), ADD)
             | flag(self.norm.is_some(), NORM)
             | flag(self.next.is_some(), NEXT)
@@ -188,16 +213,18 @@ impl<'a> Gemv<'a> {
 
     /// With activations of f32; what is to be quantized of the outputs takes a launch more.
     fn launch_f32<L: Launcher>(self, x: &'a DeviceSlice<f32>, launcher: &mut L) -> Result<(), L::Error> {
-        let flags = self.flags();
-        let Gemv { format, weights, rows, cols, y, programmatic, columns, x_stride, y_stride, .. } = self;
+        let (flags, columns) = (self.flags(), self.outputs());
+        let Gemv { format, weights, rows, cols, y, programmatic, x_stride, y_stride, .. } = self;
         let (add, add_stride) = self.add.unwrap_or((DeviceSlice::empty(), 0));
         let (sums, parts, eps) = self.norm.unwrap_or((DeviceSlice::empty(), 0, 0.0));
+        let (chosen, matrices, sharing) = self.experts.unwrap_or((DeviceSlice::empty(), 0, 0));
         let (next_weight, scaled, next_sums) = self.next.unwrap_or_else(nothing_next);
         let given = Given {
             weights,
             x,
             add,
             sums,
+            chosen,
             next_weight,
             y: &mut *y,
             scaled: &mut *scaled,
@@ -210,18 +237,22 @@ impl<'a> Gemv<'a> {
             add_stride,
             parts,
             block_units: format.block_units(),
+            matrices,
+            sharing,
             flags,
             eps,
         };
+        // A block for each column.
+        let one = columns == 1 || self.experts.is_some();
         macro_rules! by_layout {
             (() $($F:ident {
                 $blocks:literal: $gemv:ident $Gemv:ident $s1:ident, $gemm:ident $Gemm:ident $s2:ident
             } $formats:tt)*) => {
                 // SAFETY: the kernels follow no addresses; what `programmatic` asks for was promised where it was set.
                 unsafe {
-                    match (format.layout(), columns) {
+                    match (format.layout(), one) {
                         $(
-                            (Layout::$F, 1) => launcher.launch_programmatic($Gemv::from(given), programmatic),
+                            (Layout::$F, true) => launcher.launch_programmatic($Gemv::from(given), programmatic),
                             (Layout::$F, _) => launcher.launch_programmatic($Gemm::from(given), programmatic),
                         )*
                     }
@@ -247,12 +278,19 @@ impl<'a> Gemv<'a> {
         x: &'a DeviceSlice<U32x4>,
         launcher: &mut L,
     ) -> Result<(), L::Error> {
-        let flags = self.flags();
-        let Gemv { format, weights, rows, cols, y, programmatic, columns, y_stride, .. } = self;
+        let (flags, columns) = (self.flags(), self.outputs());
+        let Gemv { format, weights, rows, cols, y, programmatic, y_stride, .. } = self;
         let (add, add_stride) = self.add.unwrap_or((DeviceSlice::empty(), 0));
         let (sums, parts, eps) = self.norm.unwrap_or((DeviceSlice::empty(), 0, 0.0));
+        let (chosen, matrices, sharing) = self.experts.unwrap_or((DeviceSlice::empty(), 0, 0));
         let (next_weight, scaled, next_sums) = self.next.unwrap_or_else(nothing_next);
         let (quant_format, quantized, group_counters) = OutputQuantization::arguments(self.quantized_output);
+        // A block of several columns has one matrix: all columns', or one of a group.
+        let many = match self.experts {
+            None => of.many().filter(|_| columns >= of.many_from()),
+            Some(_) => of.many().filter(|_| self.group.is_some() && of.takes_group()),
+        };
+        let chosen = self.group.filter(|_| many.is_some()).unwrap_or(chosen);
         macro_rules! launch {
             ($entry:ident) => {{
                 let product = $entry::from(QuantizedGiven {
@@ -261,6 +299,7 @@ impl<'a> Gemv<'a> {
                     x: x.cast().unwrap_or(DeviceSlice::empty()),
                     add,
                     sums,
+                    chosen,
                     next_weight,
                     y,
                     scaled,
@@ -274,6 +313,8 @@ impl<'a> Gemv<'a> {
                     add_stride,
                     parts,
                     block_units: format.block_units(),
+                    matrices,
+                    sharing,
                     flags,
                     quant_format,
                     eps,
@@ -294,7 +335,7 @@ impl<'a> Gemv<'a> {
                 match $many { $($(Many::$Gemm => launch!($Gemm),)*)* }
             };
         }
-        match of.many().filter(|_| columns >= of.many_from()) {
+        match many {
             Some(many) => crate::formats!(tensor by_many (many)),
             None => crate::formats!(quantized by_entry ()),
         }

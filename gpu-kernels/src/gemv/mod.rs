@@ -18,6 +18,10 @@
 //!   divided by the root mean square of `v`, whose squares sum up to the `parts` numbers of column `n` in `sums`.
 //! - [`NEXT`]: prepare that for the next product: `scaled = y * next_weight` (laid out as `y`), and in `next_sums` a
 //!   part of the sum of squares of `y` for each block, `[columns, blocks]` with [`parts`] blocks.
+//! - [`EXPERTS`], with the entry points of one column and those of quantized activations that take a block for each:
+//!   `weights` are `matrices` matrices, one behind the other, and column `n` is multiplied with number `chosen[n]` of them (a u32;
+//!   the last, if it is too large). `sharing` columns in turn have one column of `x`, and of `sums`. Only matrices that are
+//!   chosen are read. Entry points of [many columns](tensor) take the table of a [group](crate::experts::group) for `chosen`. A column has the bits that the product of its matrix alone has.
 //! - [`PREFETCH`]: for a launch that is [`Programmatic`](warpsmith_device::Programmatic), which [`Gemv::programmatic`] makes. From sm_90 on its blocks begin when those of the launch
 //!   before have begun, as far as there is room for both, ask for the first of their weights in L2, and only then wait for the
 //!   launch before. Weights and `next_weight` are then not what it writes.
@@ -48,6 +52,8 @@ mod contract;
 mod entries;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod epilogue;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+pub(crate) mod experts;
 pub mod four_rows;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod frame;
@@ -104,6 +110,10 @@ pub const SWIGLU: u32 = 8;
 pub const PREFETCH: u32 = 16;
 /// Flag, with [`SWIGLU`]: GELU, by its approximation with a hyperbolic tangent, in place of SiLU.
 pub const GELU: u32 = 64;
+/// Flag: a table says which of several matrices each column is multiplied with.
+pub const EXPERTS: u32 = 32;
+/// Columns that a launch of these takes: the most blocks in y.
+pub const MAX_CHOSEN: u32 = 65535;
 
 /// Groups of lanes in a block, each of which takes [`ROWS`] rows of `cols` columns.
 #[must_use]

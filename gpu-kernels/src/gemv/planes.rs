@@ -215,7 +215,7 @@ pub(crate) mod frame {
     #[device]
     pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(given: impl Given, sums: Shared<f32>) {
         let (a, role) = (given.args(), given.role());
-        // Where rows, scales and column are. SAFETY: the caller's promise: they are there.
+        // Where rows of the first matrix, scales and column are. SAFETY: the caller's promise: they are there.
         let find = |a: &Args, place: Place, rows: u32, cols: u32| unsafe {
             // Units fill blocks: `BITS` vectors of codes for each. A scale is for one block or for several.
             let record = F::SPEC.record(cols as usize, a.block_units);
@@ -224,15 +224,19 @@ pub(crate) mod frame {
                 a.row(rows, first, 8 * even as u32, record.vectors as u32)
             };
             let scales = row(lane() & 3).from(record.blocks / 16).cast::<u16>();
-            let x = a.x.from(place.column as usize * len(cols, BYTES as u32) as usize);
+            let x = a.x.from(a.input(place.column) as usize * len(cols, BYTES as u32) as usize);
             (record, core::array::from_fn::<_, PARTS, _>(row), scales, x)
         };
         let (place, t) = (Place::now(role), lane() & 3);
-        let (record, row, scales, x) = find(&a, place, a.rows, a.cols);
-        let load =
-            |group: u32| -> [[u32; 4]; PARTS] { core::array::from_fn(|r| row[r].ld_nc128((4 * group) as usize + t).0) };
+        let (record, mut row, mut scales, x) = find(&a, place, a.rows, a.cols);
         given.begin(WARPS as u32, record.vectors as u32);
         given.wait();
+        if a.experts.is_some() {
+            let chosen = a.chosen(role.again().column, record.vectors as u32);
+            (row, scales) = (row.map(|row| row.from(chosen)), scales.from(8 * chosen));
+        }
+        let load =
+            |group: u32| -> [[u32; 4]; PARTS] { core::array::from_fn(|r| row[r].ld_nc128((4 * group) as usize + t).0) };
         let (order, shared) = (Order::of::<BITS>(a.cols / BLOCK), record.block_units - 2);
         let weights = weights::<BITS>();
         let mut acc = 0.0f32;
@@ -261,7 +265,11 @@ pub(crate) mod frame {
         let order = Order::of::<BITS>(cols / BLOCK);
         let mut block = (order.rest::<BITS>() + place.thread / 32) as usize;
         if block < order.blocks as usize {
-            let (record, row, scales, x) = find(&a, place, rows, cols);
+            let (record, mut row, mut scales, x) = find(&a, place, rows, cols);
+            if a.experts.is_some() {
+                let chosen = a.chosen(place.column, record.vectors as u32);
+                (row, scales) = (row.map(|row| row.from(chosen)), scales.from(8 * chosen));
+            }
             while block < order.blocks as usize {
                 let words = row.map(|row| {
                     let codes = row.cast::<u32>();

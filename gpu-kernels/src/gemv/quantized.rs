@@ -18,6 +18,7 @@ use super::{
     NEXT, NORM, SWIGLU,
     arguments::QuantizedArguments,
     epilogue::{Epilogue, inverse_root},
+    experts::Experts,
     quant_format::{BLOCK_ROWS, int8, parts},
     quantizer::OutputQuantizer,
 };
@@ -98,6 +99,7 @@ pub(crate) struct Args {
     pub parts: u32,
     pub eps: f32,
     pub epilogue: Epilogue,
+    pub experts: Option<Experts>,
     /// How what is computed is quantized, if it is.
     pub quantizer: Option<OutputQuantizer>,
 }
@@ -133,10 +135,13 @@ impl Args {
                 add_stride: given.add_stride as usize,
                 flags: given.flags,
             },
+            // SAFETY: the caller's promise.
+            experts: unsafe { Experts::asked(given.flags, given.chosen, given.matrices, given.sharing) },
         }
     }
 
-    /// The weights of row `i + even` of all blocks', as [`Epilogue::row`] says, of `vectors` vectors each.
+    /// The weights of row `i + even` of all blocks', as [`Epilogue::row`] says, of `vectors` vectors each; of the first matrix,
+    /// where there are several.
     #[inline(always)]
     pub(super) unsafe fn row(&self, rows: u32, i: u32, even: u32, vectors: u32) -> In<U32x4> {
         let row = self.epilogue.row(rows, i, even);
@@ -144,12 +149,31 @@ impl Args {
         unsafe { self.weights.from((u64::from(row) * u64::from(vectors)) as usize) }
     }
 
-    /// What the products of a column are multiplied with.
+    /// The column of `x` that a column of outputs comes from.
+    #[inline(always)]
+    pub(super) fn input(&self, column: u32) -> u32 {
+        self.experts.map_or(column, |experts| experts.input(column))
+    }
+
+    /// How many vectors behind the first matrix that lies that a column is multiplied with, whose rows are of `vectors` vectors.
+    ///
+    /// # Safety
+    /// What wrote the table of the chosen is waited for.
+    #[inline(always)]
+    pub(super) unsafe fn chosen(&self, column: u32, vectors: u32) -> usize {
+        let Some(experts) = self.experts else { return 0 };
+        // SAFETY: the caller's promise.
+        let rows = u64::from(unsafe { experts.matrix(column) }) * u64::from(self.rows << self.epilogue.shift());
+        (rows * u64::from(vectors)) as usize
+    }
+
+    /// What the products of a column of outputs are multiplied with.
     ///
     /// All lanes of a warp make this call.
     #[inline(always)]
     pub(super) unsafe fn root(&self, column: usize) -> f32 {
         if self.epilogue.has(NORM) {
+            let column = self.input(column as u32) as usize;
             // SAFETY: the caller's promise.
             unsafe { inverse_root(self.sums, self.parts as usize, column, self.cols as usize, self.eps) }
         } else {
@@ -312,8 +336,8 @@ macro_rules! product_entry {
                 super::contract::grid(parts.div_ceil(threads / $threads), self.columns).block([threads, 1, 1])
             }
             fn check(&self) -> Result<(), ContractError> {
-                use super::contract::{Limits, check_quantized};
-                let limits = Limits { column: $len(self.cols), most_units: $units };
+                use super::contract::{Limits, Table, check_quantized};
+                let limits = Limits { column: $len(self.cols), most_units: $units, table: Table::Columns };
                 check_quantized::<$F, _>(Self::META, &self.seen(), &limits)
             }
         }

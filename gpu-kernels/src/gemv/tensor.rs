@@ -33,6 +33,7 @@ pub const ROWS: u32 = 128;
 pub const COLUMNS: u32 = 64;
 /// Threads of a block.
 const THREADS: u32 = 256;
+const _: () = assert!(crate::experts::group::TILE <= COLUMNS);
 
 /// Columns of a block of threads with few rows and columns.
 const FEW_COLUMNS: u32 = 16;
@@ -74,13 +75,13 @@ fn blocks_of(rows: u32, columns: u32, shared: u64) -> Geometry {
     grid(rows, columns).shared(shared)
 }
 
-/// A product of many columns and its contract. `units`: the largest `block_units`, 0 where the format has its own; `blocks`: for rows
-/// of weights and columns.
+/// A product of many columns and its contract. `units`: the largest `block_units`, 0 where the format has its own; `table`: what says
+/// which matrix columns have; `blocks`: for rows of weights and columns.
 macro_rules! gemm {
     (
         (
             $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $F:ty, units $units:literal, $len:expr,
-            blocks $blocks:path, dynamic $dynamic:expr, $memory:expr, |$args:ident, $m:ident| $body:expr
+            table $table:ident, blocks $blocks:path, dynamic $dynamic:expr, $memory:expr, |$args:ident, $m:ident| $body:expr
         )
         $($argument:ident: ($($ty:tt)*),)*
     ) => {
@@ -100,11 +101,16 @@ macro_rules! gemm {
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
                 let stacked = self.rows << u32::from(self.flags & super::SWIGLU != 0);
+                if self.flags & super::EXPERTS != 0 {
+                    // Large blocks, each with a tile of columns of one matrix.
+                    let tiles = crate::experts::group::tiles(self.columns, self.matrices);
+                    return super::contract::grid(stacked.div_ceil(ROWS), tiles).shared($dynamic);
+                }
                 $blocks(stacked, self.columns, $dynamic)
             }
             fn check(&self) -> Result<(), ContractError> {
-                use super::contract::{Limits, check_quantized};
-                let limits = Limits { column: $len(self.cols), most_units: $units };
+                use super::contract::{Limits, Table, check_quantized};
+                let limits = Limits { column: $len(self.cols), most_units: $units, table: Table::$table };
                 check_quantized::<$F, _>(Self::META, &self.seen(), &limits)
             }
         }
@@ -117,7 +123,7 @@ macro_rules! entry {
     ($F:ident, $bytes:literal, $X:ident: $gemm:ident $Gemm:ident $shared:ident) => {
         arguments! { quantized $X gemm (
             /// A matrix times many columns of activations of eight or 16 bits.
-            $gemm $Gemm: $X, 1, format::$F, units 0, len_of::<$bytes>, blocks blocks_of,
+            $gemm $Gemm: $X, 1, format::$F, units 0, len_of::<$bytes>, table Tiles, blocks blocks_of,
             dynamic 16 * staging::shared::<format::$F, $bytes>() as u64,
             shared::dynamic(0, staging::shared::<format::$F, $bytes>()),
             |a, memory| if shared::dynamic_bytes() == FEW_SHARED as usize {

@@ -237,6 +237,8 @@ mod frame {
     /// A block's outputs, by way of shared memory.
     #[device]
     pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(a: Args, memory: Shared<U32x4>) {
+        // Registers are short: there is one matrix.
+        let a = Args { experts: None, ..a };
         let (g, t) = (lane() / 4, lane() & 3);
         let (class, half) = (warp_index() % CLASSES, warp_index() / CLASSES);
         let record = F::SPEC.record(a.cols as usize, a.block_units);
@@ -335,7 +337,7 @@ macro_rules! entry {
     ($F:ident, $bits:literal, $bytes:literal, $units:literal, $X:ident: $gemm:ident $Gemm:ident $shared:ident) => {
         arguments! { quantized $X gemm (
             /// A matrix of codes of one or two bits times many columns.
-            $gemm $Gemm: $X, 2, format::$F, units $units, len_of::<$bytes>, blocks blocks_of, dynamic 0,
+            $gemm $Gemm: $X, 2, format::$F, units $units, len_of::<$bytes>, table None, blocks blocks_of, dynamic 0,
             shared_array!($shared: [U32x4; frame::SHARED]),
             |a, memory| frame::product::<format::$F, $bytes, $bits>(a, memory)
         ) }

@@ -406,6 +406,7 @@ impl<const QUANT: u32, const THREADS: u32> Given for Phase<'_, QUANT, THREADS> {
             parts,
             eps: a.layer.eps,
             epilogue,
+            experts: None,
             quantizer: a.quantizer::<QUANT>(at),
         }
     }
@@ -443,6 +444,7 @@ pub unsafe fn multiply<F: Decode>(a: &Arguments, at: At, shared: Shared<F32x4>) 
         block_units,
         eps: a.layer.eps,
         epilogue,
+        experts: None,
     };
     let role = Taken::<{ super::THREADS }>::first(shared, blocks_of::<NONE>(rows, cols, epilogue.has(SWIGLU)));
     while role.is_there() {

@@ -2,7 +2,7 @@ use crate::machine::{Gpu, Rng, assert_close, vector};
 use gpu_kernels::{
     cases::{Inputs, Product, Tensor, multiply},
     format::Format,
-    gemv::{Gemv, GemvQ40, MAX_COLUMNS},
+    gemv::{Activations, Gemv, GemvQ40, MAX_CHOSEN, MAX_COLUMNS, QuantizedProduct},
 };
 use warpsmith_device::{Contract, DeviceSlice, U32x4};
 
@@ -110,6 +110,7 @@ fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
                 add: Some((rng.floats(all * rows), rows)),
                 norm: Some((rng.floats(all * 3).iter().map(|v| 1.0 + v.abs()).collect(), 1e-6)),
                 next: Some(rng.floats(rows)),
+                experts: None,
             };
             // What is not finite in a column, or very large, is in no other.
             inputs.x[(all - 2) * x_stride + 5] = f32::NAN;
@@ -149,6 +150,7 @@ fn a_wrong_shape_is_refused_by_name() {
             x,
             add: none,
             sums: none,
+            chosen: DeviceSlice::empty(),
             next_weight: none,
             y: &mut y,
             scaled: DeviceSlice::empty_mut(),
@@ -161,6 +163,8 @@ fn a_wrong_shape_is_refused_by_name() {
             add_stride: 0,
             parts: 0,
             block_units: 0,
+            matrices: 0,
+            sharing: 0,
             flags,
             eps: 0.0,
         }
@@ -181,7 +185,8 @@ fn a_wrong_shape_is_refused_by_name() {
     assert_eq!(refused(&records, &x, 4, 64, 1, 2), Some("parts"));
     assert_eq!(refused(&records, &x, 4, 64, 1, 4), Some("next_weight"));
     assert_eq!(refused(&records, &x, 4, 64, 1, 16), None);
-    assert_eq!(refused(&records, &x, 4, 64, 1, 32), Some("flags"));
+    assert_eq!(refused(&records, &x, 4, 64, 1, 64), Some("flags"));
+    assert_eq!(refused(&records, &x, 4, 64, 1, 32), Some("matrices"));
     // Twice as many rows of weights for gates and ups.
     assert_eq!(refused(&records, &x, 4, 64, 1, 8), Some("weights"));
     assert_eq!(refused(&records, &x, 2, 64, 1, 8), None);
@@ -193,4 +198,45 @@ fn a_wrong_shape_is_refused_by_name() {
         .launch(&mut gpu)
         .unwrap_err();
     assert!(e.contains("gemm_q4_0: argument `columns`"), "{e}");
+}
+
+/// Matrices for columns: as many as the records are, inputs as columns share them, and as many columns as a grid has.
+#[test]
+fn a_wrong_table_of_matrices_is_refused_by_name() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(8));
+    // Three matrices of four rows, six columns of two inputs; of 16 bits two units take ten vectors a column.
+    let t = Tensor::random(&mut rng, Format::Q8_0, 12, 64);
+    let records = gpu.upload(&t.format.repack(&t.bytes, 12, 64).unwrap());
+    let (x, mut y) = (gpu.upload(&rng.floats(128)), gpu.poisoned::<f32>(24));
+    let (chosen, codes) = (gpu.upload(&[0, 1, 2, 2, 1, 0]), gpu.upload(&[U32x4([0; 4]); 20]));
+    let product = QuantizedProduct::of(Format::Q8_0, Activations::Int16).unwrap();
+    let mut refused = |table: usize, matrices, each, columns, inputs: usize| {
+        let (x, codes) = (x.get(..64 * inputs).unwrap(), codes.get(..10 * inputs).unwrap());
+        let mut of = |quantized: bool| {
+            let gemv = match quantized {
+                true => Gemv::quantized(product, &records, 4, 64, codes, &mut y),
+                false => Gemv::new(Format::Q8_0, &records, 4, 64, x, &mut y),
+            };
+            let table = chosen.get(..table).unwrap();
+            let launch = gemv.columns(columns, 64, 4).experts(table, matrices, each).launch(&mut gpu);
+            launch.err().map(|e| e.split('`').nth(1).unwrap().to_owned())
+        };
+        let (plain, quantized) = (of(false), of(true));
+        assert_eq!(plain, quantized);
+        plain
+    };
+    assert_eq!(refused(6, 3, 3, 2, 2), None);
+    let wrong = [
+        ((5, 3, 3, 2, 2), "chosen"),
+        ((6, 2, 3, 2, 2), "weights"),
+        ((6, 4, 3, 2, 2), "weights"),
+        ((6, 0, 3, 2, 2), "matrices"),
+        ((6, 3, 0, 2, 2), "columns"),
+        ((6, 3, 3, 2, 1), "x"),
+        ((6, 3, 1, MAX_CHOSEN + 1, 2), "columns"),
+        ((6, 3, u32::MAX, 2, 2), "columns"),
+    ];
+    for ((table, matrices, each, columns, inputs), argument) in wrong {
+        assert_eq!(refused(table, matrices, each, columns, inputs).as_deref(), Some(argument));
+    }
 }

@@ -240,6 +240,7 @@ fn contracts_name_the_argument() {
             x: DeviceSlice::from_raw(0x4000, x),
             add: DeviceSlice::from_raw(0x5000, 3),
             sums: DeviceSlice::from_raw(0x5000, sums),
+            chosen: DeviceSlice::empty(),
             next_weight: DeviceSlice::empty(),
             y: DeviceSlice::from_raw_mut(0x8000, y),
             scaled: DeviceSlice::empty_mut(),
@@ -253,6 +254,8 @@ fn contracts_name_the_argument() {
             add_stride: 0,
             parts: 7,
             block_units: 0,
+            matrices: 0,
+            sharing: 0,
             flags,
             quant_format,
             eps,
@@ -274,7 +277,7 @@ fn contracts_name_the_argument() {
     assert_eq!(argument(launch(66, 40, 3, 320, 1, 0)), "cols");
     assert_eq!(argument(launch(66, 40, 3, 512, MAX_COLUMNS + 1, 0)), "columns");
     assert_eq!(argument(launch(66, 40, 3, 512, 1, NEXT)), "next_weight");
-    assert_eq!(argument(launch(66, 40, 3, 512, 1, 32)), "flags");
+    assert_eq!(argument(launch(66, 40, 3, 512, 1, 64)), "flags");
     let norm =
         |columns: u32, sums, eps| with(66, 40 * columns as usize, 6, 512, columns, NORM, (sums, eps), (3, NONE, 0, 0));
     assert!(norm(1, 7, 1e-6).is_ok() && norm(2, 14, 0.0).is_ok());

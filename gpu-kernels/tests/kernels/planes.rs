@@ -249,6 +249,7 @@ fn results_do_not_depend_on_the_other_columns() {
                 add: Some((of(&add), rows)),
                 norm: Some((of(&sums).iter().map(|s| s.abs()).collect(), 1e-6)),
                 next: Some(weight.clone()),
+                experts: None,
             }
         };
         let all = multiply(&mut gpu, &t, product, &inputs(&[0, 1, 2])).unwrap();
@@ -273,6 +274,7 @@ fn contracts_name_the_argument() {
             x: DeviceSlice::from_raw(0x4000, 54),
             add: DeviceSlice::empty(),
             sums: DeviceSlice::empty(),
+            chosen: DeviceSlice::empty(),
             next_weight: DeviceSlice::empty(),
             y: DeviceSlice::from_raw_mut(0x8000, 3),
             scaled: DeviceSlice::empty_mut(),
@@ -286,6 +288,8 @@ fn contracts_name_the_argument() {
             add_stride: 0,
             parts: 0,
             block_units,
+            matrices: 0,
+            sharing: 0,
             flags: 0,
             quant_format: 0,
             eps: 0.0,

@@ -71,6 +71,8 @@ pub struct Synthetic {
     pub layers: usize,
     pub hidden: usize,
     pub feed_forward: usize,
+    /// Experts of a layer, and those of a token; none: the feed-forward part is dense.
+    pub experts: Option<(usize, usize)>,
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
@@ -95,6 +97,7 @@ impl Default for Synthetic {
             layers: 2,
             hidden: 128,
             feed_forward: 256,
+            experts: None,
             heads: 4,
             kv_heads: 2,
             head_dim: 64,
@@ -178,6 +181,7 @@ impl Synthetic {
         if self.window > 0 {
             w.key(format!("{a}.attention.sliding_window"), self.window as u32);
         }
+        self.expert_keys(&mut w);
         w
     }
 
@@ -187,7 +191,7 @@ impl Synthetic {
         let mut matrix = |w: &mut GgufWriter, rng: &mut Rng, name: String, rows: usize, cols: usize, gain: f64| {
             let f = formats.next().unwrap();
             let data = random_matrix(rng, f, rows, cols, gain);
-            w.tensor(name, &[cols as u64, rows as u64], tensor_type(f), data).unwrap();
+            w.tensor(&name, &self.dims(&name, rows, cols), tensor_type(f), data).unwrap();
         };
         let outlier = (self.hidden, self.outlier);
         let norm = |w: &mut GgufWriter, rng: &mut Rng, name: String, n: usize| {
@@ -218,7 +222,7 @@ impl Synthetic {
                     w.tensor_f32(format!("blk.{l}.{part}.bias"), &[n as u64], &bias).unwrap();
                 }
             }
-            if a == "qwen3" || a == "gemma3" {
+            if ["qwen3", "qwen3moe", "gemma3"].contains(&a) {
                 norm(&mut w, &mut rng, name("attn_q_norm"), self.head_dim);
                 norm(&mut w, &mut rng, name("attn_k_norm"), self.head_dim);
             }
@@ -228,6 +232,14 @@ impl Synthetic {
                 norm(&mut w, &mut rng, name("post_ffw_norm"), h);
             }
             norm(&mut w, &mut rng, name("ffn_norm"), h);
+            if let Some((count, _)) = self.experts {
+                let router: Vec<f32> = (0..count * h).map(|_| (2.0 * per(h) * rng.normal()) as f32).collect();
+                w.tensor_f32(name("ffn_gate_inp"), &[h as u64, count as u64], &router).unwrap();
+                matrix(&mut w, &mut rng, name("ffn_gate_exps"), count * f, h, 1.5 * per(h));
+                matrix(&mut w, &mut rng, name("ffn_up_exps"), count * f, h, per(h));
+                matrix(&mut w, &mut rng, name("ffn_down_exps"), count * h, f, 1.5 * per(f));
+                continue;
+            }
             if fused {
                 matrix(&mut w, &mut rng, name("ffn_up"), 2 * f, h, 1.5 * per(h));
             } else {
@@ -245,6 +257,23 @@ impl Synthetic {
             matrix(&mut w, &mut rng, "output.weight".into(), self.vocab, h, 3.0 * per(h));
         }
         w
+    }
+
+    fn expert_keys(&self, w: &mut GgufWriter) {
+        if let Some((count, used)) = self.experts {
+            let key = |name| format!("{}.{name}", self.architecture);
+            w.key(key("expert_count"), count as u32)
+                .key(key("expert_used_count"), used as u32)
+                .key(key("expert_feed_forward_length"), self.feed_forward as u32);
+        }
+    }
+
+    /// The shape of a tensor: those of experts have a matrix for each.
+    fn dims(&self, name: &str, rows: usize, cols: usize) -> Vec<u64> {
+        match self.experts {
+            Some((count, _)) if name.contains("_exps") => vec![cols as u64, (rows / count) as u64, count as u64],
+            _ => vec![cols as u64, rows as u64],
+        }
     }
 
     pub fn file(&self) -> ModelFile {

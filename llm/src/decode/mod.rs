@@ -33,6 +33,7 @@
 
 mod decoder;
 mod error;
+mod experts;
 mod input;
 mod kv;
 mod listing;
@@ -42,6 +43,7 @@ mod plan;
 mod pool;
 mod residual;
 mod rope;
+mod routes;
 mod sampling;
 mod sequence;
 mod session;
@@ -52,7 +54,8 @@ mod weights;
 mod workspace;
 
 pub use decoder::{
-    Decoder, DecoderOptions, Draft, Feed, GraphInfo, Hidden, Logprob, Logprobs, Mode, Part, Pipeline, Predict, Stats,
+    Decoder, DecoderOptions, Draft, Feed, GraphInfo, Hidden, Logprob, Logprobs, Mode, Part, Pipeline, Predict,
+    Predicted, Stats,
 };
 pub use error::DecodeError;
 pub use gpu_kernels::gemv::Activations;
@@ -63,6 +66,7 @@ pub use listing::{ListedLaunch, ListedValue};
 pub use persistent::NotPersistent;
 pub use plan::MemoryPlan;
 pub use pool::{Pool, PoolOptions, PoolStats};
+pub use routes::Routes;
 pub use sampling::Sampling;
 pub use sequence::{Sequence, SequenceOptions};
 pub use session::{Session, SessionOptions};

@@ -39,6 +39,8 @@ struct Run {
 pub enum NotPersistent {
     /// Queries, keys and values, or gates and ups, are in several formats: each is a launch of its own.
     Parts,
+    /// Its feed-forward part is a mixture of experts.
+    Experts,
     /// Two of its matrices differ in how they are stored or in what they are multiplied with.
     Mixed([(Format, Activations); 2]),
     /// What attention and the feed-forward part give is normed before it is added.
@@ -55,6 +57,9 @@ impl fmt::Display for NotPersistent {
             NotPersistent::Parts => f.write_str(
                 "queries, keys and values, or gates and ups, are in several formats, each a launch of its own",
             ),
+            NotPersistent::Experts => {
+                f.write_str("a mixture of experts: its launches know only on the device what they multiply with")
+            }
             NotPersistent::Mixed([(a, with_a), (b, with_b)]) => {
                 write!(
                     f,
@@ -158,6 +163,9 @@ fn instance<'a>(
     }
     if layer.post_norms.is_some() {
         return Err(NotPersistent::PostNorms);
+    }
+    if layer.router.is_some() {
+        return Err(NotPersistent::Experts);
     }
     let ([qkv], [gate_up]) = (&layer.qkv.stacks[..], &layer.gate_up.stacks[..]) else {
         return Err(NotPersistent::Parts);

@@ -1,8 +1,8 @@
 //! A decoder with one sequence of its own: what a program with a single conversation needs.
 
 use super::{
-    Activations, DecodeError, Decoder, DecoderOptions, Feed, GraphInfo, Hidden, KvType, Mode, Model, Sequence,
-    SequenceOptions, Snapshot, Stats,
+    Activations, DecodeError, Decoder, DecoderOptions, Feed, GraphInfo, Hidden, KvType, Mode, Model, Predicted, Routes,
+    Sequence, SequenceOptions, Snapshot, Stats,
 };
 use std::ops::ControlFlow;
 use warpsmith_runtime::Profile;
@@ -151,7 +151,7 @@ impl Session {
     }
 
     /// See [`Decoder::prefill_each`].
-    pub fn prefill_each(&mut self, tokens: &[u32], each: impl FnMut(Vec<f32>)) -> Result<u32, DecodeError> {
+    pub fn prefill_each(&mut self, tokens: &[u32], each: impl FnMut(Predicted)) -> Result<u32, DecodeError> {
         self.decoder.prefill_each(&mut self.sequence, tokens, each)
     }
 
@@ -195,6 +195,11 @@ impl Session {
     /// The logits of the last step.
     pub fn logits(&self) -> Result<Vec<f32>, DecodeError> {
         self.decoder.logits(0)
+    }
+
+    /// The experts that the position of the last step was given to.
+    pub fn experts(&self) -> Result<Routes, DecodeError> {
+        self.decoder.experts(0)
     }
 
     /// See [`Decoder::feed_with_hidden`].

@@ -10,7 +10,8 @@
 //! sm_90 on the blocks of each then begin while the launch before ends, ask for their weights in L2, and wait. The first of a
 //! step follows a copy and is an ordinary one. Where a file stores parts of a projection in different formats, each part is a
 //! launch, and a step of several tokens of a sequence stores its keys and values before it attends. Where a model norms what a layer adds,
-//! that is a launch behind each of the two outputs ([`residual`](super::residual)); capped scores and logits are a launch each.
+//! that is a launch behind each of the two outputs ([`residual`](super::residual)); capped scores and logits are a launch each. A
+//! [mixture of experts](super::experts) takes three launches more than a dense feed-forward part.
 
 use super::KvType;
 use super::input::{Choice, Input};
@@ -27,7 +28,7 @@ use gpu_kernels::attention::{
 };
 use gpu_kernels::elementwise::{Geglu, Softcap, Swiglu};
 use gpu_kernels::embed::{self, Embed};
-use gpu_kernels::gemv::OutputQuantization;
+use gpu_kernels::gemv::{OutputQuantization, QuantFormat};
 use gpu_kernels::kv;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::norm::RmsNorm;
@@ -40,6 +41,23 @@ pub(super) fn head_norms(weights: &LayerWeights) -> (&DeviceSlice<f32>, &DeviceS
     match &weights.head_norms {
         Some((q, k)) => (q, k),
         None => (DeviceSlice::empty(), DeviceSlice::empty()),
+    }
+}
+
+/// The norm behind layer `index`, and what the product behind that reads, if it is quantized.
+pub(super) fn behind(
+    weights: &Weights,
+    index: usize,
+    choice: Choice,
+    shape: Shape,
+) -> (&DeviceSlice<f32>, Option<QuantFormat>) {
+    match weights.layers.get(index + 1) {
+        Some(next) => (&next.attn_norm, choice.wanted(&next.qkv.stacks)),
+        None if shape.logits == shape.columns => {
+            (&weights.output_norm, choice.wanted(std::slice::from_ref(weights.output())))
+        }
+        // The logits of some columns only, or none.
+        None => (&weights.output_norm, None),
     }
 }
 
@@ -179,16 +197,12 @@ impl Step<'_> {
                 }
             };
         }
+        if let Some(router) = &layer.router {
+            return self.mixture(on, (index, layer), router);
+        }
         self.feed_forward(on, layer)?;
         let (columns, choice) = (self.shape.columns as u32, self.choice);
-        let next = weights.layers.get(index + 1);
-        let weight: &DeviceSlice<f32> = next.map_or(&weights.output_norm, |l| &l.attn_norm);
-        let wanted = match next {
-            Some(next) => choice.wanted(&next.qkv.stacks),
-            None if self.shape.logits == self.shape.columns => choice.wanted(std::slice::from_ref(weights.output())),
-            // The logits of some columns only, or none.
-            None => None,
-        };
+        let (weight, wanted) = behind(weights, index, choice, self.shape);
         let Workspace { x, y, scaled, sums, inner, quantized, sizes, .. } = &mut *self.buffers;
         let post_norm = layer.post_norms.as_ref().map(|(_, after_feed_forward)| after_feed_forward);
         let (quantized, ready, written) = quantized.pass(wanted.filter(|_| post_norm.is_none()));

@@ -1,8 +1,9 @@
 //! What a device computed, compared with the f64 forward pass on the CPU.
 
+use super::routes::Routes;
 use super::{Activations, DecodeError, DecoderOptions, KvType, Mode, Model, SequenceOptions, Session, SessionOptions};
 use crate::model::ModelFile;
-use crate::reference::{Reference, ReferenceError};
+use crate::reference::{Given, Reference, ReferenceError};
 
 /// How far logits are from the reference's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,12 +18,14 @@ pub struct Comparison {
     pub bound_in_std: f64,
     /// Positions at which the most likely token differs although the reference's margin exceeds the bound.
     pub wrong_tokens: usize,
+    /// Routings, of a position in a layer, to experts that the reference finds less fitting than others by more than the bound.
+    pub wrong_routes: usize,
 }
 
 impl Comparison {
     /// Whether everything is within the bounds.
     pub fn passed(&self) -> bool {
-        self.max_difference_in_std <= self.bound_in_std && self.wrong_tokens == 0
+        self.max_difference_in_std <= self.bound_in_std && self.wrong_tokens == 0 && self.wrong_routes == 0
     }
 }
 
@@ -98,19 +101,31 @@ pub fn bound(layers: usize, precision: Precision) -> f64 {
 }
 
 /// Feeds the reference `fed` and compares its logits with `logits`, position by position; `each` is told how many are done.
+///
+/// `experts`: those that each position was given to, of a mixture. The reference takes them where their products with the router are
+/// as large as those that it would choose, up to twice the bound, in standard deviations of the layer's products: two experts that
+/// are equally fitting up to rounding are both right, and give other logits. Where there are none, it chooses itself.
 pub fn compare(
     file: &ModelFile,
     precision: Precision,
     fed: &[u32],
     logits: &[Vec<f32>],
+    experts: &[Routes],
     mut each: impl FnMut(usize),
 ) -> Result<Comparison, DecodeError> {
     let mut reference = Reference::new(file, precision.kv.into());
     let (positions, bound_in_std) = (fed.len().min(logits.len()), bound(file.config().layers, precision));
-    let mut result =
-        Comparison { positions, max_difference: 0.0, max_difference_in_std: 0.0, bound_in_std, wrong_tokens: 0 };
+    let mut result = Comparison {
+        positions,
+        max_difference: 0.0,
+        max_difference_in_std: 0.0,
+        bound_in_std,
+        wrong_tokens: 0,
+        wrong_routes: 0,
+    };
     for (i, (&token, row)) in fed.iter().zip(logits).enumerate() {
-        let step = reference.feed(token).map_err(|e| match e {
+        let given = experts.get(i).map(|routes| Given { routes, tolerance: 2.0 * bound_in_std });
+        let step = reference.feed_routed(token, given).map_err(|e| match e {
             ReferenceError::Token { token, vocab } => DecodeError::Token { token, index: i, vocab },
             ReferenceError::Rollback { to, length } => DecodeError::Rollback { to, length },
             ReferenceError::Tensor { problem } => DecodeError::Reference { problem },
@@ -119,6 +134,7 @@ pub fn compare(
         let differences = step.logits.iter().zip(row).map(|(&want, &got)| (want - f64::from(got)).abs());
         // A NaN compares as no difference with `max`; it is the largest there can be.
         let difference = differences.fold(0.0, |m: f64, d| if d.is_nan() { f64::INFINITY } else { m.max(d) });
+        result.wrong_routes += step.wrong_routes;
         result.max_difference = result.max_difference.max(difference);
         result.max_difference_in_std = result.max_difference_in_std.max(difference / std);
         if let (Some(want), Some(got)) = (argmax(&step.logits), argmax(row)) {
@@ -140,16 +156,17 @@ impl Model {
             decoder: DecoderOptions { mode: Mode::Graph, chunk: 1, activations, ..Default::default() },
         };
         let mut session = Session::new(self, options)?;
-        let (mut fed, mut logits) = (Vec::with_capacity(length), Vec::with_capacity(length));
+        let (mut fed, mut logits, mut experts) = (Vec::with_capacity(length), Vec::new(), Vec::new());
         let mut next = 0;
         for i in 0..length {
             let token = tokens.get(i).copied().unwrap_or(next);
             next = session.feed(token)?;
             fed.push(token);
             logits.push(session.logits()?);
+            experts.push(session.experts()?);
         }
         let comparison =
-            compare(self.file(), Precision { kv, activations, fast_prefill: false }, &fed, &logits, |_| {})?;
+            compare(self.file(), Precision { kv, activations, fast_prefill: false }, &fed, &logits, &experts, |_| {})?;
         tracing::debug!(?comparison, "self-check");
         Ok(comparison)
     }
@@ -186,7 +203,8 @@ mod tests {
         let right =
             fed.map(|token| reference.feed(token).unwrap().logits.iter().map(|&x| x as f32).collect::<Vec<_>>());
         let wrong = right.clone().map(|row| row.into_iter().map(|x| -x).collect::<Vec<_>>());
-        let of = |logits: [&Vec<f32>; 3]| compare(&file, precision, &fed, &logits.map(Clone::clone), |_| {}).unwrap();
+        let of =
+            |logits: [&Vec<f32>; 3]| compare(&file, precision, &fed, &logits.map(Clone::clone), &[], |_| {}).unwrap();
         let [a, b, c] = &right;
         assert!(of([a, b, c]).passed());
         assert_eq!((of([a, b, c]).wrong_tokens, of([a, &wrong[1], c]).wrong_tokens), (0, 1));

@@ -153,12 +153,18 @@ pub(super) struct Stack {
     pub cols: u32,
     /// Where its outputs go in the output of the whole projection.
     pub outputs: Range<usize>,
+    /// So many such stacks lie one behind the other: one, or one for each expert.
+    matrices: u32,
     records: Buffer<U32x4>,
 }
 
 impl Stack {
     pub fn records(&self) -> &DeviceSlice<U32x4> {
         &self.records
+    }
+
+    pub fn matrices(&self) -> u32 {
+        self.matrices
     }
 
     pub fn rows(&self) -> u32 {
@@ -198,13 +204,15 @@ macro_rules! layer_weights {
 layer_weights! {
     /// Norms of query and key heads.
     head_norms: Option<Pair> = heads(q_norm, k_norm);
+    /// Where the matrices behind it are those of experts.
+    router: Option<Stack> = optional_matrix(router);
     qkv_bias: Option<Buffer<f32>> = optional(qkv_bias);
     attn_norm: Buffer<f32> = vector(attn_norm);
     qkv: Projection = projection(q, k, v);
     attn_output: Stack = matrix(attn_output);
     ffn_norm: Buffer<f32> = vector(ffn_norm);
-    gate_up: Projection = projection(gate, up);
-    down: Stack = matrix(down);
+    gate_up: Projection = experts_projection(gate, up);
+    down: Stack = experts_matrix(down);
     /// Norms of what attention and the feed-forward part add.
     post_norms: Option<Pair> = pair(post_attention_norm, post_ffw_norm);
 }
@@ -290,7 +298,21 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
     }
 
     fn matrix(&mut self, _: &str, [m]: [&Matrix; 1]) -> Result<Stack, DecodeError> {
-        self.stack(&[m], 0)
+        self.stack(&[m], 0, 1)
+    }
+
+    /// A matrix that only some models have.
+    fn optional_matrix(&mut self, _: &str, [m]: [&Option<Matrix>; 1]) -> Result<Option<Stack>, DecodeError> {
+        m.as_ref().map(|m| self.stack(&[m], 0, 1)).transpose()
+    }
+
+    /// Experts of a layer; 1 where it has none.
+    fn experts(&self) -> usize {
+        self.file.config().experts.map_or(1, |e| e.count)
+    }
+
+    fn experts_matrix(&mut self, _: &str, [m]: [&Matrix; 1]) -> Result<Stack, DecodeError> {
+        self.stack(&[m], 0, self.experts())
     }
 
     fn floats(&mut self, name: &str, values: &[f32]) -> Result<Buffer<f32>, DecodeError> {
@@ -299,17 +321,22 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         Ok(buffer)
     }
 
-    /// Writes the records of a matrix.
-    fn records(&mut self, m: &Matrix, to: &mut DeviceSlice<U32x4>) -> Result<(), DecodeError> {
+    /// Writes the records of rows of a matrix.
+    fn records(
+        &mut self,
+        m: &Matrix,
+        Range { start, end }: Range<usize>,
+        to: &mut DeviceSlice<U32x4>,
+    ) -> Result<(), DecodeError> {
         let failed = |source| DecodeError::Tensor { tensor: m.name.clone(), source };
         let row = m.format.row_vectors(m.cols).map_err(failed)?;
         let row_bytes = m.format.row_bytes(m.cols).map_err(failed)?;
         let data = self.file.data(m);
-        let mut first = 0;
-        while first < m.rows {
+        let mut first = start;
+        while first < end {
             let stage = &self.stages[self.stage];
             self.stage = 1 - self.stage;
-            let rows = (stage.len() / row).clamp(1, m.rows - first);
+            let rows = (stage.len() / row).clamp(1, end - first);
             // Waits for the copy before the last one.
             stage.with_mut(|records| {
                 // Pieces that keep every core busy and are worth a task.
@@ -322,21 +349,22 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
                     m.format.repack_into(&bytes, count, m.cols, records).map_err(failed)
                 })
             })??;
-            self.stream.write_pinned_part(stage, &mut to[first * row..(first + rows) * row])?;
+            self.stream.write_pinned_part(stage, &mut to[(first - start) * row..(first - start + rows) * row])?;
             first += rows;
             self.advance(&m.name, rows * row * size_of::<U32x4>());
         }
         Ok(())
     }
 
-    fn stack(&mut self, matrices: &[&Matrix], first: usize) -> Result<Stack, DecodeError> {
+    /// One below the other, or each of `count` parts of the first above that part of the second.
+    fn stack(&mut self, matrices: &[&Matrix], first: usize, count: usize) -> Result<Stack, DecodeError> {
         let (format, cols) = matrices.first().map_or((Format::F32, 0), |m| (m.format, m.cols));
         let (mut len, mut rows) = (0, 0);
         for m in matrices {
             len += vectors(m)?;
-            rows += m.rows;
+            rows += m.rows / count;
         }
-        for (what, size) in [("rows", rows), ("columns", cols)] {
+        for (what, size) in [("rows", rows), ("columns", cols), ("experts", count)] {
             if u32::try_from(size).is_err() {
                 let what = format!("the number of {what} of `{}`", matrices.first().map_or("", |m| &m.name));
                 return Err(DecodeError::Size { what, size: size as u64, limit: u32::MAX.into() });
@@ -344,21 +372,34 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         }
         let mut records = self.stream.device().alloc::<U32x4>(len)?;
         let mut at = 0;
-        for m in matrices {
-            let len = vectors(m)?;
+        for (part, m) in (0..count).flat_map(|part| matrices.iter().map(move |m| (part, m))) {
+            let (len, rows) = (vectors(m)? / count, m.rows / count);
             if self.fill {
-                self.records(m, &mut records[at..at + len])?;
+                self.records(m, part * rows..(part + 1) * rows, &mut records[at..at + len])?;
             }
             at += len;
         }
-        Ok(Stack { format, cols: cols as u32, outputs: first..first + rows, records })
+        Ok(Stack { format, cols: cols as u32, outputs: first..first + rows, matrices: count as u32, records })
     }
 
     fn projection<const N: usize>(&mut self, _: &str, matrices: [&Matrix; N]) -> Result<Projection, DecodeError> {
+        self.projections(matrices, 1)
+    }
+
+    fn experts_projection<const N: usize>(
+        &mut self,
+        _: &str,
+        matrices: [&Matrix; N],
+    ) -> Result<Projection, DecodeError> {
+        self.projections(matrices, self.experts())
+    }
+
+    /// A projection, or as many as there are experts.
+    fn projections<const N: usize>(&mut self, matrices: [&Matrix; N], count: usize) -> Result<Projection, DecodeError> {
         let mut stacks = Vec::new();
         let mut first = 0;
         for run in matrices.chunk_by(|a, b| a.format == b.format && a.cols == b.cols) {
-            let stack = self.stack(run, first)?;
+            let stack = self.stack(run, first, count)?;
             first = stack.outputs.end;
             stacks.push(stack);
         }
@@ -367,7 +408,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
 
     fn weights(&mut self) -> Result<Weights, DecodeError> {
         let file = self.file;
-        let embedding = self.stack(&[file.embedding()], 0)?;
+        let embedding = self.stack(&[file.embedding()], 0, 1)?;
         let mut layers = Vec::with_capacity(file.layers().len());
         for l in file.layers() {
             layers.push(self.layer(l)?);
@@ -375,7 +416,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         let output_norm = self.floats("output_norm.weight", file.output_norm())?;
         let output = match file.tied() {
             true => None,
-            false => Some(self.stack(&[file.output()], 0)?),
+            false => Some(self.stack(&[file.output()], 0, 1)?),
         };
         Ok(Weights { embedding, layers, output_norm, output })
     }

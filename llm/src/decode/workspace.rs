@@ -3,10 +3,12 @@
 
 use super::input::QuantizedActivations;
 use super::memory::{Measured, Memory};
+use super::routes::{ExpertBuffers, Routes};
 use super::shape::{Shape, layer_of};
 use crate::model::Config;
 use gpu_kernels::attention::{prefill::QueryTile, step as attn};
 use gpu_kernels::embed;
+use gpu_kernels::experts::combine;
 use gpu_kernels::gemv::{self, Activations, QuantFormat};
 use gpu_kernels::state::Column;
 use warpsmith_device::DeviceSlice;
@@ -33,7 +35,9 @@ pub(super) struct Sizes {
     pub hidden: usize,
     pub qkv: usize,
     pub attended: usize,
-    gate_up: usize,
+    /// Feed-forward parts of a column: one, or those of its experts.
+    used: usize,
+    /// Of one of them.
     pub inner: usize,
     pub logits: usize,
     /// Parts of the sum of squares.
@@ -51,18 +55,24 @@ impl Sizes {
             let parts = move |format| gemv::parts_with(format, c.hidden as u32, cols as u32, false);
             formats.clone().chain([None]).map(parts)
         });
-        let widest = c.hidden.max(c.q_dim()).max(c.feed_forward);
+        let parts = parts.chain([embed::parts(c.hidden as u32)]);
+        let parts = parts.chain(c.experts.map(|_| combine::parts(c.hidden as u32)));
+        let quantized = QuantizedActivations::sizes(c.hidden.max(c.q_dim()).max(c.feed_forward));
+        // A column of each of its experts.
+        let used = c.experts.map_or(1, |e| e.used);
+        let of_inner = QuantizedActivations::sizes(c.feed_forward);
+        let quantized = (quantized.0.max(used * of_inner.0), quantized.1.max(used * of_inner.1));
         Sizes {
             hidden: stride(c.hidden),
             qkv: stride(c.q_dim() + 2 * c.kv_dim()),
             attended: stride(c.q_dim()),
-            gate_up: 2 * stride(c.feed_forward),
+            used,
             inner: stride(c.feed_forward),
             logits: stride(c.vocab),
-            parts: parts.chain([embed::parts(c.hidden as u32)]).max().unwrap_or(1) as usize,
+            parts: parts.max().unwrap_or(1) as usize,
             partials: attn::partials_len(1, &layer_of(c)) as usize,
             counters: c.kv_heads,
-            quantized: if activations == Activations::F32 { (0, 0) } else { QuantizedActivations::sizes(widest) },
+            quantized: if activations == Activations::F32 { (0, 0) } else { quantized },
         }
     }
 }
@@ -95,6 +105,8 @@ pub(super) struct Workspace<M: Memory = Stream> {
     /// The gates of all columns, then their ups.
     pub gate_up: M::Buffer<f32>,
     pub inner: M::Buffer<f32>,
+    /// What mixtures of experts take beside.
+    pub experts: Option<ExpertBuffers<M>>,
     pub logits: M::Buffer<f32>,
     pub next: M::Buffer<u32>,
 }
@@ -118,8 +130,9 @@ impl<M: Memory> Workspace<M> {
             counters: memory.zeros(s.counters, columns)?,
             barrier: memory.zeros(1, 1)?,
             quantized: QuantizedActivations::new(memory, s.quantized, columns)?,
-            gate_up: memory.buffer(s.gate_up, columns)?,
-            inner: memory.buffer(s.inner, columns)?,
+            gate_up: memory.buffer(2 * s.inner * s.used, columns)?,
+            inner: memory.buffer(s.inner * s.used, columns)?,
+            experts: ExpertBuffers::new(memory, c, s.hidden, columns)?,
             logits: memory.buffer(s.logits, logits)?,
             // Read as a whole, also where a prompt gives one token.
             next: memory.zeros(1, predicted)?,
@@ -147,6 +160,11 @@ impl Workspace {
         stream.fill(&mut self.counters, 0)?;
         stream.fill(&mut self.barrier, 0)?;
         self.quantized.restore(stream)
+    }
+
+    /// The experts of a column of the last step.
+    pub fn routes_of(&self, stream: &Stream, column: usize, layers: usize) -> Result<Routes, Error> {
+        self.experts.as_ref().map_or(Ok(Routes::new()), |experts| experts.routes(stream, column, layers))
     }
 
     /// The logits of one of the columns that got any.

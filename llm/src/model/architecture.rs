@@ -19,6 +19,7 @@ struct Facts {
     name: &'static str,
     qkv_biases: Presence,
     head_norms: Presence,
+    experts: Presence,
     rope: RopeStyle,
     /// One tensor holds queries, keys and values, and one gates and ups.
     fused: bool,
@@ -47,6 +48,7 @@ const PLAIN: Facts = Facts {
     name: "",
     qkv_biases: Presence::Never,
     head_norms: Presence::Never,
+    experts: Presence::Never,
     rope: RopeStyle::Neox,
     fused: false,
     longrope: false,
@@ -85,11 +87,19 @@ macro_rules! architectures {
 architectures! {
     /// Qwen3: RMS norm of every query and key head before RoPE, which rotates halves.
     Qwen3 { name: "qwen3", head_norms: Presence::Always, ..PLAIN }
+    /// Qwen3 with a mixture of experts in every layer.
+    Qwen3Moe { name: "qwen3moe", head_norms: Presence::Always, experts: Presence::Always, ..PLAIN }
     /// Qwen2: biases on queries, keys and values, no norm of heads, RoPE rotates halves.
     Qwen2 { name: "qwen2", qkv_biases: Presence::Always, ..PLAIN }
     /// Llama and its relatives: no norm of heads, RoPE rotates neighbours. Biases on queries, keys and values are
-    /// used where the file has them.
-    Llama { name: "llama", qkv_biases: Presence::Optional, rope: RopeStyle::Norm, ..PLAIN }
+    /// used where the file has them; so are mixtures of experts, as in Mixtral.
+    Llama {
+        name: "llama",
+        qkv_biases: Presence::Optional,
+        experts: Presence::Optional,
+        rope: RopeStyle::Norm,
+        ..PLAIN
+    }
     /// Phi-3 and Phi-4: one tensor of queries, keys and values and one of gates and ups, RoPE rotates halves, and longrope where the
     /// file has its factors.
     Phi3 { name: "phi3", fused: true, longrope: true, ..PLAIN }
@@ -138,6 +148,11 @@ impl Architecture {
     /// Whether every query and key head is normalised.
     pub fn head_norms(self) -> Presence {
         self.facts().head_norms
+    }
+
+    /// Whether layers have a mixture of experts.
+    pub fn experts(self) -> Presence {
+        self.facts().experts
     }
 
     /// Which elements of a head RoPE rotates together.

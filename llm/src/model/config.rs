@@ -1,6 +1,6 @@
 //! What the metadata keys say about a model.
 
-use super::{Architecture, LayerKinds, ModelError};
+use super::{Architecture, Experts, LayerKinds, ModelError};
 use crate::gguf::{Gguf, Value};
 
 /// Which elements of a head RoPE rotates together.
@@ -56,8 +56,10 @@ pub struct Config {
     pub layers: usize,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Width of the feed-forward part.
+    /// Width of the feed-forward part; of an expert, where layers have several.
     pub feed_forward: usize,
+    /// The mixture of experts that the feed-forward parts are.
+    pub experts: Option<Experts>,
     /// Query heads.
     pub heads: usize,
     /// Key and value heads; a divisor of `heads`.
@@ -118,7 +120,9 @@ impl Config {
         let keys = Keys { file, prefix: architecture.name() };
         let layers = keys.count("block_count")?;
         let hidden = keys.count("embedding_length")?;
-        let feed_forward = keys.count("feed_forward_length")?;
+        let experts = Experts::read(&keys, architecture.experts())?;
+        let of_expert = experts.map(|_| keys.optional_count("expert_feed_forward_length")).transpose()?.flatten();
+        let feed_forward = of_expert.map_or_else(|| keys.count("feed_forward_length"), Ok)?;
         let context = keys.count("context_length")?;
         let heads = keys.count("attention.head_count")?;
         let kv_heads = keys.count_or("attention.head_count_kv", heads)?;
@@ -170,6 +174,7 @@ impl Config {
             layers,
             hidden,
             feed_forward,
+            experts,
             heads,
             kv_heads,
             head_dim,
@@ -191,17 +196,17 @@ const CAPS: [&str; 2] = ["attn_logit_softcapping", "final_logit_softcapping"];
 /// Layers of which all but the last have a window.
 const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
 
-struct Keys<'a> {
-    file: &'a Gguf,
+pub(super) struct Keys<'a> {
+    pub file: &'a Gguf,
     prefix: &'static str,
 }
 
 impl Keys<'_> {
-    fn name(&self, key: &str) -> String {
+    pub fn name(&self, key: &str) -> String {
         format!("{}.{key}", self.prefix)
     }
 
-    fn wrong(&self, key: &str, value: impl std::fmt::Display, reason: String) -> ModelError {
+    pub fn wrong(&self, key: &str, value: impl std::fmt::Display, reason: String) -> ModelError {
         ModelError::Config { key: self.name(key), value: value.to_string(), reason }
     }
 
@@ -217,7 +222,7 @@ impl Keys<'_> {
         Ok(self.optional_count(key)?.unwrap_or(default))
     }
 
-    fn count(&self, key: &str) -> Result<usize, ModelError> {
+    pub fn count(&self, key: &str) -> Result<usize, ModelError> {
         match self.optional_count(key)? {
             Some(n) => Ok(n),
             None => Ok(self.file.require_u32(&self.name(key))? as usize),
@@ -282,7 +287,6 @@ impl Keys<'_> {
     /// Refuses keys that announce a computation which is not implemented.
     fn refuse_extras(&self, architecture: Architecture) -> Result<(), ModelError> {
         let zero_or_absent = [
-            ("expert_count", "mixture-of-experts models are not supported"),
             (WINDOW_PATTERN, "a window in some of the layers only is not supported"),
             (CAPS[0], "capped attention logits are not supported"),
             (CAPS[1], "capped logits are not supported"),

@@ -11,7 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A weight matrix in the file: `rows` outputs by `cols` inputs. It is a tensor, or some rows of one: files of some architectures
-/// hold matrices that are applied to one input below each other in one tensor.
+/// hold matrices that are applied to one input below each other in one tensor. Of a mixture of experts it is the matrices of all, one
+/// behind the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
     /// The tensor's name.
@@ -183,6 +184,18 @@ impl ModelFile {
         self.0.layers.iter().flat_map(LayerTensors::vectors).chain([self.output_norm()])
     }
 
+    /// Weights that a token is multiplied with: all but those of the table, where that is not the head as well, and of experts that
+    /// it is not given to.
+    pub fn weights_of_a_token(&self) -> u64 {
+        let weights = |m: &Matrix| m.rows as u64 * m.cols as u64;
+        let layer = |l: &LayerTensors| {
+            let all: u64 = l.matrices().map(weights).sum();
+            let of_experts: u64 = [&l.gate, &l.up, &l.down].map(weights).into_iter().sum();
+            all - self.0.config.experts.map_or(0, |e| of_experts / e.count as u64 * (e.count - e.used) as u64)
+        };
+        self.0.layers.iter().map(layer).sum::<u64>() + weights(self.output())
+    }
+
     /// Every matrix, in the order of use; a tied table once.
     pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let layers = self.0.layers.iter().flat_map(LayerTensors::matrices);
@@ -264,16 +277,27 @@ impl Find<'_> {
     }
 
     pub fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
-        self.rows(name, 0..rows, [rows, cols])
+        self.rows_of(name, 0..rows, &[cols, rows])
     }
 
     /// Some rows of a tensor of that shape.
     pub fn rows(&self, name: &str, rows: Range<usize>, [all, cols]: [usize; 2]) -> Result<Matrix, ModelError> {
+        self.rows_of(name, rows, &[cols, all])
+    }
+
+    /// `count` matrices of one tensor, one behind the other.
+    pub fn matrices(&self, name: &str, count: usize, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
+        // Fewer than 2^64, as both come from keys of 32 bits; that a tensor has them, its shape says.
+        self.rows_of(name, 0..count * rows, &[cols, rows, count])
+    }
+
+    fn rows_of(&self, name: &str, rows: Range<usize>, shape: &[usize]) -> Result<Matrix, ModelError> {
+        let cols = shape.first().copied().unwrap_or(0);
         let named = |format| Matrix { name: name.to_owned(), format, first_row: rows.start, rows: rows.len(), cols };
         if let Some(format) = self.described {
             return Ok(named(format));
         }
-        let tensor = self.tensor(name, &[cols, all])?;
+        let tensor = self.tensor(name, shape)?;
         let Some(format) = tensor.info.kind.format() else {
             return Err(ModelError::TensorType {
                 tensor: name.to_owned(),
@@ -365,7 +389,7 @@ fn changes_result(name: &str) -> Option<&'static str> {
     } else if name.ends_with(".scale") || name.ends_with(".input_scale") {
         Some("per-tensor scales of matrix products are not implemented")
     } else if name.contains("_exps") || name.contains("_shexp") || name.contains("gate_inp") {
-        Some("mixture-of-experts layers are not implemented")
+        Some("mixtures of experts have no such part as implemented")
     } else if name.starts_with("rope_factors") {
         Some("long and short RoPE factors are not implemented")
     } else if name.contains("_norm") {

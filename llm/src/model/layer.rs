@@ -20,6 +20,12 @@ impl Held for Matrix {
     }
 }
 
+impl Held for Option<Matrix> {
+    fn matrix(&self) -> Option<&Matrix> {
+        self.as_ref()
+    }
+}
+
 impl Held for Vec<f32> {
     fn vector(&self) -> Option<&[f32]> {
         Some(self)
@@ -93,14 +99,16 @@ layer_tensors! {
     post_attention_norm: Option<Vec<f32>> = vectors ["post_attention_norm.weight"] |c| [c.hidden], if Architecture::post_norms;
     /// Norm before the feed-forward part, `[hidden]`.
     ffn_norm: Vec<f32> = vector ["ffn_norm.weight"] |c| [c.hidden];
-    /// `[feed_forward, hidden]`.
-    gate: Matrix = part ["ffn_gate.weight", "ffn_up.weight"]
+    /// `[experts, hidden]`, in a mixture of experts.
+    router: Option<Matrix> = router ["ffn_gate_inp.weight"] |c| [c.experts.map_or(0, |e| e.count), c.hidden];
+    /// `[feed_forward, hidden]`; of every expert, one behind the other.
+    gate: Matrix = experts_or_part ["ffn_gate_exps.weight", "ffn_gate.weight", "ffn_up.weight"]
         |c| (0..c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused;
-    /// `[feed_forward, hidden]`.
-    up: Matrix = part ["ffn_up.weight", "ffn_up.weight"]
+    /// `[feed_forward, hidden]`; of every expert.
+    up: Matrix = experts_or_part ["ffn_up_exps.weight", "ffn_up.weight", "ffn_up.weight"]
         |c| (c.feed_forward..2 * c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused;
-    /// `[hidden, feed_forward]`.
-    down: Matrix = matrix ["ffn_down.weight"] |c| [c.hidden, c.feed_forward];
+    /// `[hidden, feed_forward]`; of every expert.
+    down: Matrix = experts ["ffn_down_exps.weight", "ffn_down.weight"] |c| [c.hidden, c.feed_forward];
     /// Norm of what the feed-forward part adds, `[hidden]`, where the architecture has it.
     post_ffw_norm: Option<Vec<f32>> = vectors ["post_ffw_norm.weight"] |c| [c.hidden], if Architecture::post_norms;
 }
@@ -131,6 +139,32 @@ impl InLayer<'_> {
         match fused {
             true => self.file.rows(&self.name(fused_name), rows, [all, cols]),
             false => self.file.matrix(&self.name(own), rows.len(), cols),
+        }
+    }
+
+    /// A matrix that only mixtures of experts have.
+    fn router(&self, part: [&str; 1], size: [usize; 2]) -> Result<Option<Matrix>, ModelError> {
+        self.file.config.experts.map(|_| self.matrix(part, size)).transpose()
+    }
+
+    /// Under the first name a matrix for each expert; without experts, that of the second name.
+    fn experts(&self, [of_all, alone]: [&str; 2], [rows, cols]: [usize; 2]) -> Result<Matrix, ModelError> {
+        match self.file.config.experts {
+            None => self.matrix([alone], [rows, cols]),
+            Some(experts) => self.file.matrices(&self.name(of_all), experts.count, rows, cols),
+        }
+    }
+
+    /// As [`experts`](Self::experts), where without experts the matrix may be a [part](Self::part).
+    fn experts_or_part(
+        &self,
+        [of_all, own, fused_name]: [&str; 3],
+        (rows, [all, cols]): (Range<usize>, [usize; 2]),
+        fused: bool,
+    ) -> Result<Matrix, ModelError> {
+        match self.file.config.experts {
+            None => self.part([own, fused_name], (rows, [all, cols]), fused),
+            Some(experts) => self.file.matrices(&self.name(of_all), experts.count, rows.len(), cols),
         }
     }
 

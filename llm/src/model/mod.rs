@@ -3,12 +3,13 @@
 //! [`ModelFile`] is the one place that knows tensor names. It checks presence, shape, type and content
 //! of everything that the forward pass reads, so that decoding and the CPU reference can take it as
 //! given. Types are taken from the file, never inferred from sizes or names; what is not implemented is
-//! refused with the reason, because most of it (another RoPE scaling, a bias, an expert layer) would
+//! refused with the reason, because most of it (another RoPE scaling, a bias, a shared expert) would
 //! otherwise run and give text that gets worse slowly.
 
 mod architecture;
 mod config;
 mod error;
+mod experts;
 mod file;
 mod kinds;
 mod layer;
@@ -17,6 +18,7 @@ mod shape;
 pub use architecture::{Architecture, Presence};
 pub use config::{Config, Rope, RopeStyle, Yarn};
 pub use error::ModelError;
+pub use experts::{Experts, Gating};
 pub use file::{Matrix, ModelFile};
 pub use kinds::LayerKinds;
 pub use layer::LayerTensors;

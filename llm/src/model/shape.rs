@@ -128,6 +128,7 @@ impl ModelShape {
             layers: self.layers,
             hidden: self.hidden,
             feed_forward: self.feed_forward,
+            experts: None,
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,

@@ -8,12 +8,15 @@
 //! A [`Reference`] is one sequence with its own cache. It never reads anything of the device path but
 //! the file.
 
+mod experts;
 mod math;
 
 use crate::model::{Config, LayerTensors, Matrix, ModelFile};
+use experts::{Routed, feed_forward};
 use gpu_kernels::kv::KvType;
-use math::{capped, dot, gelu, rms_norm, rope, silu, softmax};
+use math::{capped, dot, rms_norm, rope, softmax};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Whether keys and values are rounded when they are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +98,18 @@ pub struct Step {
     /// The residual stream: the embedding, after every layer, and last the normed input of the output
     /// projection. `layers + 2` vectors of `hidden`.
     pub hidden: Vec<Vec<f64>>,
+    /// Layers whose given experts were not taken: others are more fitting by more than the tolerance.
+    pub wrong_routes: usize,
+}
+
+/// The experts that somebody else gave a position to.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    /// For each layer, as many as are used.
+    pub routes: &'a [Vec<u32>],
+    /// How much smaller their products with the router may be than those of the experts that the definition chooses, in standard
+    /// deviations of the layer's products.
+    pub tolerance: f64,
 }
 
 impl Step {
@@ -173,12 +188,17 @@ impl Reference {
 
     /// Appends a token and gives the logits of the one after it. There is no limit but memory.
     pub fn feed(&mut self, token: u32) -> Result<Step, ReferenceError> {
+        self.feed_routed(token, None)
+    }
+
+    /// The same with experts that somebody else chose, where these fit as well as those of the definition.
+    pub fn feed_routed(&mut self, token: u32, given: Option<Given<'_>>) -> Result<Step, ReferenceError> {
         let model = self.model.clone();
         let c = model.config();
         if token as usize >= c.vocab {
             return Err(ReferenceError::Token { token, vocab: c.vocab });
         }
-        let step = self.step(&model, c, token);
+        let step = self.step(&model, c, token, given);
         match step {
             Ok(_) => self.length += 1,
             // Some layers have cached it already.
@@ -187,25 +207,40 @@ impl Reference {
         step
     }
 
-    fn step(&mut self, model: &ModelFile, c: &Config, token: u32) -> Result<Step, ReferenceError> {
+    fn step(
+        &mut self,
+        model: &ModelFile,
+        c: &Config,
+        token: u32,
+        given: Option<Given<'_>>,
+    ) -> Result<Step, ReferenceError> {
         let mut x = row(model, model.embedding(), token as usize)?;
         if c.architecture.scaled_embeddings() {
             let scale = (c.hidden as f64).sqrt();
             x.iter_mut().for_each(|x| *x *= scale);
         }
         let mut hidden = vec![x.clone()];
+        let mut wrong_routes = 0;
         for layer in 0..c.layers {
-            self.layer(model, c, layer, &mut x)?;
+            let given = given.and_then(|given| Some((given.routes.get(layer)?, given.tolerance)));
+            wrong_routes += usize::from(!self.layer(model, c, layer, &mut x, given)?);
             hidden.push(x.clone());
         }
         let h = rms_norm(&x, model.output_norm(), c.eps);
         let mut logits = product(model, model.output(), &h)?;
         logits.iter_mut().for_each(|x| *x = capped(*x, c.logit_cap));
         hidden.push(h);
-        Ok(Step { logits, hidden })
+        Ok(Step { logits, hidden, wrong_routes })
     }
 
-    fn layer(&mut self, model: &ModelFile, c: &Config, index: usize, x: &mut [f64]) -> Result<(), ReferenceError> {
+    fn layer(
+        &mut self,
+        model: &ModelFile,
+        c: &Config,
+        index: usize,
+        x: &mut [f64],
+        given: Option<Routed<'_>>,
+    ) -> Result<bool, ReferenceError> {
         // All of them: a tensor that the definition leaves out does not compile.
         let LayerTensors {
             qkv_bias,
@@ -218,6 +253,7 @@ impl Reference {
             attn_output,
             post_attention_norm,
             ffn_norm,
+            router,
             gate,
             up,
             down,
@@ -256,12 +292,9 @@ impl Reference {
         add(x, &normed(product(model, attn_output, &attended)?, post_attention_norm, c));
 
         let h = rms_norm(x, ffn_norm, c.eps);
-        let gate = product(model, gate, &h)?;
-        let up = product(model, up, &h)?;
-        let activation = if c.architecture.gelu() { gelu } else { silu };
-        let inner: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| activation(*g) * u).collect();
-        add(x, &normed(product(model, down, &inner)?, post_ffw_norm, c));
-        Ok(())
+        let (out, fits) = feed_forward(model, c, [gate, up, down], router.as_ref(), &h, given)?;
+        add(x, &normed(out, post_ffw_norm, c));
+        Ok(fits)
     }
 }
 
@@ -321,11 +354,21 @@ fn row(model: &ModelFile, m: &Matrix, row: usize) -> Result<Vec<f64>, ReferenceE
 
 /// Matrix times vector.
 fn product(model: &ModelFile, m: &Matrix, x: &[f64]) -> Result<Vec<f64>, ReferenceError> {
+    product_of(model, m, 0..m.rows, x)
+}
+
+/// Rows of a matrix times a vector.
+fn product_of(
+    model: &ModelFile,
+    m: &Matrix,
+    Range { start, end }: Range<usize>,
+    x: &[f64],
+) -> Result<Vec<f64>, ReferenceError> {
     /// Rows that are read at a time.
     const PIECE: usize = 32;
-    let pieces = (0..m.rows.div_ceil(PIECE)).into_par_iter().map(|piece| {
-        let first = piece * PIECE;
-        let bytes = rows(model, m, first, PIECE.min(m.rows - first))?;
+    let pieces = (0..(end - start).div_ceil(PIECE)).into_par_iter().map(|piece| {
+        let first = start + piece * PIECE;
+        let bytes = rows(model, m, first, PIECE.min(end - first))?;
         let mut weights = vec![0f32; m.cols];
         let one = |row| {
             decode_row(m, row, &mut weights);

@@ -10,7 +10,7 @@ use std::time::Instant;
 use warpsmith_driver_api::software;
 use warpsmith_host::Device;
 use warpsmith_host::chat::Stops;
-use warpsmith_host::decode::{Mode, Session};
+use warpsmith_host::decode::{Mode, Routes, Session};
 use warpsmith_host::tokenizer::{Special, TextStream, Tokenizer};
 
 use super::session::{self, BY_COUNT, BY_STOP, BY_TOKEN, Loaded, Rate, printable};
@@ -139,6 +139,8 @@ struct Decoded {
     generated: Vec<u32>,
     /// One row per fed position, where they are wanted.
     logits: Vec<Vec<f32>>,
+    /// The experts of each.
+    experts: Vec<Routes>,
     /// Why it ended.
     ended_by: &'static str,
     prompt: Rate,
@@ -154,11 +156,14 @@ fn decode(
 ) -> Result<Decoded, Failure> {
     let mut printer = Printer::new(&loaded.tokenizer, session::stops(&args.sampling)?, args.json);
     let ends = loaded.tokenizer.as_ref().ok().filter(|_| !args.sampling.ignore_eos);
-    let mut logits = Vec::new();
+    let (mut logits, mut experts) = (Vec::new(), Vec::new());
     prompt.iter().for_each(|&token| printer.prompt(token));
     let start = Instant::now();
     let mut next = match keep_logits {
-        true => sequence.prefill_each(prompt, |row| logits.push(row))?,
+        true => sequence.prefill_each(prompt, |row| {
+            logits.push(row.logits);
+            experts.push(row.experts);
+        })?,
         false => sequence.prefill(prompt)?,
     };
     let of_prompt = Rate::since(start, prompt.len());
@@ -180,13 +185,14 @@ fn decode(
             fed.push(token);
             if keep_logits {
                 logits.push(sequence.logits()?);
+                experts.push(sequence.experts()?);
             }
         }
     }
     // The first token came with the prompt.
     let generation = Rate::since(start, fed.len() - prompt.len());
     printer.finish();
-    Ok(Decoded { fed, generated, logits, ended_by, prompt: of_prompt, generation })
+    Ok(Decoded { fed, generated, logits, experts, ended_by, prompt: of_prompt, generation })
 }
 
 /// Rows of the table: counted by the software driver, or timed by events on a GPU.
@@ -240,7 +246,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let precision = session::precision(&args.engine);
     let graph = GraphReport::new(&sequence, !args.engine.step.no_programmatic);
     let kernels = kernel_rows(&device, &mut sequence, &decoded)?;
-    let reference = verify::compare(&plan, &loaded.file, precision, &decoded.fed, &decoded.logits, args.json)?;
+    let reference = verify::compare(&plan, &loaded.file, precision, &decoded, args.json)?;
 
     let stops = session::stops(&args.sampling)?;
     let text = loaded.tokenizer.as_ref().ok().map(|t| t.decode_continuation(&decoded.generated));

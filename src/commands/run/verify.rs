@@ -6,6 +6,7 @@ use serde::Serialize;
 use warpsmith_host::decode::{Precision, compare as compare_logits};
 use warpsmith_host::model::ModelFile;
 
+use super::Decoded;
 use crate::cli::Verify;
 use crate::failure::Failure;
 
@@ -22,7 +23,7 @@ pub struct Plan {
 impl Plan {
     /// What `--verify` asks for, of `fed` positions.
     pub fn new(verify: Verify, file: &ModelFile, fed: usize) -> Self {
-        let weights: u64 = file.matrices().map(|m| m.rows as u64 * m.cols as u64).sum();
+        let weights = file.weights_of_a_token();
         let positions = match verify {
             Verify::Off => 0,
             Verify::Full => fed,
@@ -49,6 +50,8 @@ pub struct Comparison {
     pub bound_in_std: f64,
     /// Positions at which the most likely token differs although the reference's margin exceeds the bound.
     pub wrong_tokens: usize,
+    /// Routings to experts that the reference finds less fitting than others by more than the bound.
+    pub wrong_routes: usize,
     /// How long the reference took.
     pub seconds: f64,
 }
@@ -70,6 +73,9 @@ impl std::fmt::Display for Comparison {
         if self.wrong_tokens > 0 {
             write!(f, ", wrong token at {} positions", self.wrong_tokens)?;
         }
+        if self.wrong_routes > 0 {
+            write!(f, ", wrong experts {} times", self.wrong_routes)?;
+        }
         Ok(())
     }
 }
@@ -79,17 +85,17 @@ pub fn compare(
     plan: &Plan,
     file: &ModelFile,
     precision: Precision,
-    fed: &[u32],
-    logits: &[Vec<f32>],
+    decoded: &Decoded,
     quiet: bool,
 ) -> Result<Option<Comparison>, Failure> {
+    let Decoded { fed, logits, experts, .. } = decoded;
     let positions = plan.positions.min(fed.len());
     if positions == 0 {
         return Ok(None);
     }
     let start = Instant::now();
     let mut said = start;
-    let c = compare_logits(file, precision, &fed[..positions], logits, |done| {
+    let c = compare_logits(file, precision, &fed[..positions], logits, experts, |done| {
         if !quiet && said.elapsed() > Duration::from_secs(2) {
             eprintln!("comparing with the f64 reference: {done} of {positions} positions");
             said = Instant::now();
@@ -103,6 +109,7 @@ pub fn compare(
         max_difference_in_std: c.max_difference_in_std,
         bound_in_std: c.bound_in_std,
         wrong_tokens: c.wrong_tokens,
+        wrong_routes: c.wrong_routes,
         seconds: start.elapsed().as_secs_f64(),
     }))
 }

@@ -1,5 +1,6 @@
 //! The cases of products.
 
+mod experts;
 mod multiply;
 mod product;
 mod quantized;
@@ -13,6 +14,7 @@ use crate::cases::{
 };
 use crate::elementwise::gelu_reference;
 use crate::format::{Format, Layout};
+pub use experts::ExpertProducts;
 pub use multiply::{Inputs, Outputs, multiply};
 pub use product::{Product, gemm, gemv};
 pub use quantized::{QuantizedOutput, in_turn};

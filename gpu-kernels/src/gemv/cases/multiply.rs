@@ -3,6 +3,7 @@
 use super::product::Product;
 use super::quantized::QuantizedOutput;
 use crate::cases::{Bench, Failure, Tensor, refused};
+use crate::experts::{GroupExperts, group::tiles};
 use crate::format::Format;
 use crate::gemv::four_rows::GemvF16V3;
 use crate::gemv::naive::{GemvF32V1, GemvQ80V1};
@@ -41,6 +42,9 @@ pub struct Inputs {
     pub quant_format: usize,
     /// Of gates GELU is taken.
     pub gelu: bool,
+    /// Where the tensor is a stack of matrices: which each column is multiplied with, how many there are, and how many columns
+    /// have one of `x`.
+    pub experts: Option<(Vec<u32>, usize, usize)>,
 }
 
 impl Inputs {
@@ -71,7 +75,12 @@ impl Inputs {
 /// Launches a product with a tensor; what is not written shows as NaN.
 pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Inputs) -> Result<Outputs, Failure> {
     let records = bench.upload(&t.format.repack(&t.bytes, t.rows, t.cols).map_err(refused)?)?;
-    let rows = if product.swiglu() { t.rows / 2 } else { t.rows };
+    let (matrices, sharing) = i.experts.as_ref().map_or((1, 1), |(_, matrices, sharing)| (*matrices, *sharing));
+    let rows = t.rows / matrices / if product.swiglu() { 2 } else { 1 };
+    let inputs = i.columns / sharing;
+    let chosen = i.experts.as_ref().map(|(chosen, ..)| bench.upload(chosen)).transpose()?;
+    let tiles = tiles(i.columns as u32, matrices as u32);
+    let mut group = bench.output::<u32>(3 * tiles as usize + i.columns)?;
     let (rows32, cols) = (rows as u32, t.cols as u32);
     let x = bench.upload(&i.x)?;
     let add = i.add.as_ref().map(|(v, stride)| Ok::<_, String>((bench.upload(v)?, *stride as u32))).transpose()?;
@@ -80,11 +89,11 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
     let nothing = |n: usize| vec![f32::NAN; n];
     let mut y = bench.upload(&nothing(i.columns * i.y_stride))?;
     let mut scaled = bench.upload(&nothing(i.columns * i.y_stride))?;
-    let (columns, format) = (i.columns as u32, product.quant_format(t.format));
+    let format = product.quant_format(t.format);
     let parts = parts_with(format, rows32, cols, product.swiglu()) as usize;
     let mut sums = bench.upload(&nothing(i.columns * parts))?;
     // Activations that are not written give sums that nobody expects.
-    let vectors = format.map_or(1, |c| i.columns * c.len(cols) as usize);
+    let vectors = format.map_or(1, |c| inputs * c.len(cols) as usize);
     let mut activations = bench.upload(&vec![U32x4([u32::MAX; 4]); vectors])?;
     let mut output = QuantizedOutput::new(bench, i.quant_format, i.columns, rows)?;
     match (product, t.format) {
@@ -102,19 +111,27 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
                 None => Gemv::new(t.format, &records, rows32, cols, &x, &mut y),
                 Some(product) => {
                     let quantize = Quantize::new(product.quant_format(), &x, &mut activations, cols);
-                    quantize.columns(columns, i.x_stride as u32).launch(bench)?;
+                    quantize.columns(inputs as u32, i.x_stride as u32).launch(bench)?;
                     Gemv::quantized(product, &records, rows32, cols, &activations, &mut y)
                 }
             };
-            launch = launch.columns(columns, i.x_stride as u32, i.y_stride as u32);
+            launch = launch.columns(inputs as u32, i.x_stride as u32, i.y_stride as u32);
             if product.swiglu() {
                 launch = if i.gelu { launch.geglu() } else { launch.swiglu() };
+            }
+            if let Some(chosen) = &chosen {
+                launch = launch.experts(chosen, matrices as u32, sharing as u32);
+                if product.is_many() {
+                    let (columns, matrices) = (i.columns as u32, matrices as u32);
+                    bench.launch(GroupExperts { chosen, table: &mut group, columns, matrices, tiles })?;
+                    launch = launch.group(Some(&group));
+                }
             }
             if let Some((add, stride)) = &add {
                 launch = launch.add(add, *stride);
             }
             if let Some((sums, eps)) = &norm {
-                launch = launch.norm(sums, (sums.len() / i.columns) as u32, *eps);
+                launch = launch.norm(sums, (sums.len() / inputs) as u32, *eps);
             }
             if let Some(weight) = &weight {
                 launch = launch.next(weight, &mut scaled, &mut sums);

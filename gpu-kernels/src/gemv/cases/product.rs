@@ -93,6 +93,11 @@ impl Product {
         matches!(self, GemmInt8 | GemmInt8Swiglu | GemmInt16 | GemmInt16Swiglu)
     }
 
+    /// Whether it takes one of several matrices for each tile of columns.
+    pub(super) fn takes_group(self, format: Format) -> bool {
+        self.is_many() && self.quantized(format).is_some_and(QuantizedProduct::takes_group)
+    }
+
     /// The entry point.
     pub fn meta(self, format: Format) -> &'static KernelMeta {
         match (self, format) {

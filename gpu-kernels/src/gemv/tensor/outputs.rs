@@ -1,12 +1,12 @@
 //! What becomes of the sums of a large block.
 
 use super::{
-    super::{NEXT, SWIGLU, quant_format::BLOCK_ROWS, quantized::Args},
+    super::{NEXT, SWIGLU, experts::Columns, quant_format::BLOCK_ROWS, quantized::Args},
     COLUMNS, ROWS, THREADS,
     staging::STRIDE,
     tiles::{Outputs, Part, TILES},
 };
-use crate::load::{Place, lane, warp_index};
+use crate::load::{Launched, Place, Role, lane, warp_index};
 use warpsmith_device::{prelude::*, shared::Shared, static_for};
 
 const WARPS: usize = THREADS as usize / 32;
@@ -32,9 +32,9 @@ pub unsafe fn store(total: &Outputs, to: Shared<f32>, part: &Part, half: usize) 
     });
 }
 
-/// What becomes of the outputs of `columns` columns from `first_column` on: a warp takes every eighth.
+/// What becomes of the outputs of `columns` columns of the block, which may have `most`, from number `half` on: a warp takes every eighth.
 #[inline(always)]
-pub unsafe fn finish(a: &Args, sums: Shared<f32>, first_column: usize, columns: usize) {
+pub unsafe fn finish(a: &Args, sums: Shared<f32>, most: u32, half: usize, columns: usize) {
     let shift = a.epilogue.shift();
     // Rows of weights that a warp finishes at a time: as many as give 32 outputs.
     let rows = BLOCK_ROWS << shift;
@@ -42,10 +42,15 @@ pub unsafe fn finish(a: &Args, sums: Shared<f32>, first_column: usize, columns: 
     while column < columns {
         // SAFETY: the column is one of the outputs.
         let of_column = unsafe { sums.from(column * STRIDE) };
+        // Found anew: what is kept over the loop costs registers in it.
+        let block = Launched.again().column;
+        // SAFETY: the block has that column.
+        let output_column =
+            unsafe { Columns::of_block(block, a.experts, a.columns, most).column((half + column) as u32) };
         let place = |group: u32| Place {
             thread: lane() as u32,
             block: block::idx_x() * (ROWS / rows) + group,
-            column: (first_column + column) as u32,
+            column: output_column,
         };
         // SAFETY: the caller's promise: the outputs are there, and all lanes are here.
         unsafe {
@@ -56,7 +61,7 @@ pub unsafe fn finish(a: &Args, sums: Shared<f32>, first_column: usize, columns: 
                     let row = group * BLOCK_ROWS as usize + lane();
                     let output = block::idx_x() as usize * ROWS as usize + row;
                     if output < a.rows as usize {
-                        a.epilogue.write(first_column + column, output, of_column.get(row) * root);
+                        a.epilogue.write(output_column as usize, output, of_column.get(row) * root);
                     }
                 }
                 column += WARPS;

@@ -45,6 +45,7 @@ pub use frame::*;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
     use super::super::super::{
+        experts::Columns,
         int8::frame::{Scale, counted},
         quant_format::int8::{len, less},
         quantized::Args,
@@ -188,10 +189,9 @@ mod frame {
     }
 
     impl Stager {
-        /// Of a block that begins at column `first_column` and has `columns` of them.
+        /// Of a block that has these columns.
         #[inline(always)]
-        pub unsafe fn of<F: Packed, const BYTES: usize>(a: &Args, first_column: u32, columns: usize) -> Stager {
-            let record = F::SPEC.record(a.cols as usize, a.block_units);
+        pub unsafe fn of<F: Packed, const BYTES: usize>(a: &Args, record: Record, columns: Columns) -> Stager {
             let (shift, of_warp) = (a.epilogue.shift(), (lane() / 2) as u32);
             let (first, last) = ((block::idx_x() * super::ROWS + warp_index() as u32 * 16) >> shift, a.rows - 1);
             // A tile of 16 rows has eight gates and then their ups. After the last row it is taken again.
@@ -202,9 +202,11 @@ mod frame {
             };
             // SAFETY: the row is among the weights, and the column among those of `x`.
             unsafe {
-                let row = InMemory(a.weights.from((u64::from(row) * record.vectors as u64) as usize));
-                let column = (first_column + warp_index() as u32 * 16 + of_warp).min(a.columns - 1) as usize;
-                Stager { record, row, x: a.x.from(column * len(a.cols, BYTES as u32) as usize), columns }
+                let weights = a.weights.from(a.chosen(columns.tile(), record.vectors as u32));
+                let row = InMemory(weights.from((u64::from(row) * record.vectors as u64) as usize));
+                let column = a.input(columns.column(warp_index() as u32 * 16 + of_warp)) as usize;
+                let x = a.x.from(column * len(a.cols, BYTES as u32) as usize);
+                Stager { record, row, x, columns: columns.count as usize }
             }
         }
 

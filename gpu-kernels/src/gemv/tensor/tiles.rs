@@ -2,6 +2,7 @@
 
 use super::{
     super::{
+        experts::Columns as OfBlock,
         quant_format::int8::{scaled, zeros},
         quantized::{Args, Given},
     },
@@ -264,11 +265,15 @@ unsafe fn add_unit<F: Packed, const BYTES: usize>(
 pub unsafe fn product<F: Packed, const BYTES: usize>(a: Args, memory: Shared<U32x4>) {
     const { assert!(F::SCALES == 1 || !F::SHIFTED, "no such format has entry points here") };
     let block_columns = if grid::dim_y() * COLUMNS < a.columns { 2 * COLUMNS } else { COLUMNS };
-    let first_column = block::idx_y() * block_columns;
-    let columns = (a.columns - first_column).min(block_columns) as usize;
-    let stager = Stager::of::<F, BYTES>(&a, first_column, columns);
-    a.begin(THREADS / ROWS, stager.record.vectors as u32);
+    let record = F::SPEC.record(a.cols as usize, a.block_units);
+    a.begin(THREADS / ROWS, record.vectors as u32);
     a.wait();
+    let of_block = OfBlock::of_block(block::idx_y(), a.experts, a.columns, block_columns);
+    if of_block.count == 0 {
+        return;
+    }
+    let columns = of_block.count as usize;
+    let stager = Stager::of::<F, BYTES>(&a, record, of_block);
     let units = stager.record.units as u32;
     let part = Part::of(columns, block_columns);
     let places = Places::of::<F, BYTES>(memory, &part);
@@ -312,7 +317,7 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(a: Args, memory: Shared<U32
         sync::block();
         store(&total, memory.cast(), &part, half);
         sync::block();
-        finish(&a, memory.cast(), first_column as usize + half, (columns - half).min(COLUMNS as usize));
+        finish(&a, memory.cast(), block_columns, half, (columns - half).min(COLUMNS as usize));
         half += COLUMNS as usize;
     }
 }

@@ -3,6 +3,7 @@
 use super::stage::Run;
 use super::{Decoder, Part, Predict};
 use crate::decode::DecodeError;
+use crate::decode::routes::Routes;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
 use crate::decode::step::Counted;
@@ -28,6 +29,15 @@ pub struct Hidden {
     pub next: u32,
 }
 
+/// What was computed of one position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Predicted {
+    /// The logits of the token that follows.
+    pub logits: Vec<f32>,
+    /// The experts that the position was given to.
+    pub experts: Routes,
+}
+
 impl Decoder {
     /// Appends one token to each of the sequences, in one step, and gives the tokens that follow, in the same order: a
     /// [mixed step](Self::step_mixed) of as many sequences as a batch has.
@@ -50,13 +60,13 @@ impl Decoder {
         self.prefill_chunks(sequence, tokens, None)
     }
 
-    /// The same, and gives the logits of every token of the prompt, in order, as chunks are done. If it fails, those that were
-    /// given are of positions that the sequence does not have.
+    /// The same, and gives logits and experts of every token of the prompt, in order, as chunks are done. If it fails, those that
+    /// were given are of positions that the sequence does not have.
     pub fn prefill_each(
         &mut self,
         sequence: &mut Sequence,
         tokens: &[u32],
-        mut each: impl FnMut(Vec<f32>),
+        mut each: impl FnMut(Predicted),
     ) -> Result<u32, DecodeError> {
         if !self.options.prompt_logits {
             return Err(DecodeError::NoLogits);
@@ -68,12 +78,12 @@ impl Decoder {
         &mut self,
         sequence: &mut Sequence,
         tokens: &[u32],
-        each: Option<&mut dyn FnMut(Vec<f32>)>,
+        each: Option<&mut dyn FnMut(Predicted)>,
     ) -> Result<u32, DecodeError> {
         if let [token] = *tokens {
             let next = self.step(&mut [Feed { sequence, token }])?.first().copied().unwrap_or(NONE);
             if let Some(each) = each {
-                each(self.logits(0)?);
+                each(Predicted { logits: self.logits(0)?, experts: self.experts(0)? });
             }
             return Ok(next);
         }
@@ -98,7 +108,7 @@ impl Decoder {
         &mut self,
         sequence: &mut Sequence,
         tokens: &[u32],
-        mut each: Option<&mut dyn FnMut(Vec<f32>)>,
+        mut each: Option<&mut dyn FnMut(Predicted)>,
     ) -> Result<std::ops::Range<usize>, DecodeError> {
         let parameters = sequence.parameters(tokens, &self.stream)?;
         let (chunk, kv, fast) = (self.chunk(), sequence.kv_type(), self.options.fast_prefill);
@@ -121,7 +131,8 @@ impl Decoder {
             place = planned.0.logits.saturating_sub(1);
             if let Some(each) = &mut each {
                 for place in planned.0.logits - part.len()..planned.0.logits {
-                    each(self.stream.read(self.buffers.logits_of(place))?);
+                    let logits = self.stream.read(self.buffers.logits_of(place))?;
+                    each(Predicted { logits, experts: self.routes_of(place)? });
                 }
             }
         }

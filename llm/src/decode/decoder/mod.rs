@@ -8,7 +8,7 @@ mod options;
 mod pipeline;
 mod stage;
 
-pub use feed::{Feed, Hidden};
+pub use feed::{Feed, Hidden, Predicted};
 pub use graphs::GraphInfo;
 pub use logprobs::{Logprob, Logprobs};
 pub use mixed::{Draft, Part, Predict};
@@ -18,6 +18,7 @@ pub use pipeline::Pipeline;
 use super::listing::ListedLaunch;
 use super::persistent::{NotPersistent, Plan};
 use super::rope::RopeTables;
+use super::routes::Routes;
 use super::sampling::Samplers;
 use super::sequence::Sequence;
 use super::shape::Shape;
@@ -72,6 +73,8 @@ pub struct Decoder {
     graphs: Graphs,
     /// Where the logits of the last step are, by the place of their columns.
     logits: Range<usize>,
+    /// Columns of the last step before those that got logits.
+    before: usize,
     /// Where the most likely tokens go, once somebody has asked for them.
     found: Option<logprobs::Found>,
     stats: Stats,
@@ -124,6 +127,7 @@ impl Decoder {
             tokens: Vec::with_capacity(predicted),
             graphs: Graphs::default(),
             logits: 0..0,
+            before: 0,
             found: None,
             stats: Stats::default(),
             model: model.clone(),
@@ -247,6 +251,19 @@ impl Decoder {
             Some(place) => Ok(self.stream.read(self.buffers.logits_of(place))?),
             None => Err(DecodeError::NoLogits),
         }
+    }
+
+    /// The experts that the position of these logits was given to.
+    pub fn experts(&self, place: usize) -> Result<Routes, DecodeError> {
+        match self.logits.clone().nth(place) {
+            Some(place) => self.routes_of(place),
+            None => Err(DecodeError::NoLogits),
+        }
+    }
+
+    /// Those of the column whose logits are at a place in the buffer.
+    fn routes_of(&self, place: usize) -> Result<Routes, DecodeError> {
+        Ok(self.buffers.routes_of(&self.stream, self.before + place, self.model.config().layers)?)
     }
 
     /// Says that the logits of the last step are not those of the present state of their sequences.

@@ -83,6 +83,7 @@ impl Decoder {
         predicted: usize,
         runs: &[Run],
     ) -> Result<(), Error> {
+        self.before = shape.columns - shape.logits;
         let stages = &mut self.stages;
         let used = stages.columns.get_mut(..shape.columns).unwrap_or_default();
         used.fill(Column::default());

@@ -1,0 +1,160 @@
+//! The feed-forward part of a layer as a mixture of experts, three launches more than one that is dense: the router's products; the
+//! experts of every column; gate, up and SwiGLU of these; down; and the sum of what they give, onto the residual stream. A launch more puts
+//! many columns of each expert side by side, for products on tensor cores.
+//!
+//! An expert of a column is a column of its own: `used` of them in turn have one input, and a table on the device says whose weights each is
+//! multiplied with. No weights but theirs are read, and a column has the same bits beside whatever others.
+
+use super::input::Input;
+use super::routes::ExpertBuffers;
+use super::step::{Step, behind};
+use super::weights::{LayerWeights, Stack};
+use super::workspace::Workspace;
+use gpu_kernels::elementwise::Swiglu;
+use gpu_kernels::experts::{Combine, GroupExperts, Route, combine, group};
+use gpu_kernels::gemv::{Gemv, QuantizedProduct};
+use warpsmith_device::{DeviceSlice, Launcher};
+use warpsmith_runtime::Error;
+
+/// Columns that an expert has on average from which on they are put side by side: a tile costs as much as six or seven columns one by one.
+const GROUPED: usize = 12;
+
+impl Step<'_> {
+    /// The mixture of experts of layer `index`, onto the residual stream.
+    pub(super) fn mixture<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        (index, layer): (usize, &LayerWeights),
+        router: &Stack,
+    ) -> Result<(), Error> {
+        self.route(on, index, router)?;
+        let grouped = self.group(on, index, layer)?;
+        self.chosen_inner(on, (index, grouped), layer)?;
+        let (next_weight, wanted) = behind(self.weights, index, self.choice, self.shape);
+        self.chosen_down(on, (index, grouped), layer)?;
+        let columns = self.shape.columns as u32;
+        let Workspace { x, y, scaled, sums, quantized, sizes, experts, .. } = &mut *self.buffers;
+        let Some(experts) = experts else { return Ok(()) };
+        let (_, _, written) = quantized.pass(wanted);
+        self.parts = combine::parts(layer.down.rows());
+        let combine = Combine {
+            x: &experts.outputs,
+            weights: &experts.weights,
+            add: y,
+            y: x,
+            next: (next_weight, scaled, sums),
+            quantized_output: written,
+            rows: layer.down.rows(),
+            columns,
+            used: experts.of.used as u32,
+            x_stride: sizes.hidden as u32,
+            y_stride: sizes.hidden as u32,
+        };
+        // SAFETY: the weight of the norm was uploaded before the first step; the rest it awaits.
+        unsafe { combine.launch(on, self.choice.programmatic) }
+    }
+
+    /// The router's products, of activations of f32 whatever others take, and the experts of every column.
+    fn route<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize, router: &Stack) -> Result<(), Error> {
+        let (n, eps, parts, programmatic) = (self.shape.columns, self.config.eps, self.parts, self.choice.programmatic);
+        let Workspace { scaled, sums, sizes, experts, .. } = &mut *self.buffers;
+        let Some(ExpertBuffers { of, logits, logits_stride, chosen, chosen_stride, weights, .. }) = experts else {
+            return Ok(());
+        };
+        let product = Gemv::new(router.format, router.records(), router.rows(), router.cols, scaled, logits)
+            .columns(n as u32, sizes.hidden as u32, *logits_stride as u32)
+            .norm(sums, parts, eps);
+        // SAFETY: it multiplies with weights, which were written before the first step; the rest it awaits.
+        unsafe { product.programmatic(programmatic) }.launch(on)?;
+        let all = n * of.used;
+        let route = Route {
+            logits,
+            chosen: &mut chosen[index * *chosen_stride..][..all],
+            weights: &mut weights[..all],
+            n: of.count as u32,
+            used: of.used as u32,
+            stride: *logits_stride as u32,
+            flags: of.flags(),
+            scale: of.scale,
+        };
+        // SAFETY: it follows no address, and reads nothing but what it awaits.
+        unsafe { on.launch_programmatic(route, programmatic) }
+    }
+
+    /// Puts the columns of each expert side by side, where products multiply several of them at a time and an expert has as many on
+    /// average as make that worthwhile.
+    fn group<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        index: usize,
+        layer: &LayerWeights,
+    ) -> Result<bool, Error> {
+        let (n, choice) = (self.shape.columns, self.choice);
+        let Some(experts) = &mut self.buffers.experts else { return Ok(false) };
+        let (columns, matrices) = (n * experts.of.used, experts.of.count);
+        let many = |stack: &Stack| choice.of(stack).is_some_and(QuantizedProduct::takes_group);
+        let any = layer.gate_up.stacks.iter().chain([&layer.down]).any(many);
+        if !any || matrices > group::MOST as usize || columns < GROUPED * matrices {
+            return Ok(false);
+        }
+        let chosen = &experts.chosen[index * experts.chosen_stride..];
+        let (columns, matrices) = (columns as u32, matrices as u32);
+        let tiles = group::tiles(columns, matrices);
+        let group = GroupExperts { chosen, table: &mut experts.group, columns, matrices, tiles };
+        // SAFETY: it follows no address, and reads nothing but what it awaits.
+        unsafe { on.launch_programmatic(group, choice.programmatic) }?;
+        Ok(true)
+    }
+
+    /// Gate, up and SwiGLU of the chosen: one launch where gate and up have one format.
+    fn chosen_inner<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        (index, grouped): (usize, bool),
+        layer: &LayerWeights,
+    ) -> Result<(), Error> {
+        let (n, eps, parts, choice) = (self.shape.columns, self.config.eps, self.parts, self.choice);
+        let Workspace { scaled, sums, gate_up, inner, quantized, sizes, experts, .. } = &mut *self.buffers;
+        let Some(experts) = experts else { return Ok(()) };
+        let (of, chosen, group) = (experts.of, experts.chosen(index), grouped.then_some(&*experts.group));
+        let (rows, used) = (self.config.feed_forward, of.used as u32);
+        let fused = layer.gate_up.stacks.len() == 1;
+        let wanted = choice.wanted(std::slice::from_ref(&layer.down)).filter(|_| fused);
+        let (quantized, ready, written) = quantized.pass(wanted);
+        let norm = Some((&**sums, parts, eps));
+        let mut input = Input { x: scaled, columns: n as u32, stride: sizes.hidden, norm, choice, quantized, ready };
+        if let [both] = &layer.gate_up.stacks[..] {
+            let product = input.product(on, both, rows as u32, (inner, sizes.inner))?;
+            let product = product.experts(chosen, both.matrices(), used).group(group);
+            return product.swiglu().quantize_output(written).launch(on);
+        }
+        // All gates, then all ups; what pads the columns is computed with them and never read.
+        let half = n * of.used * sizes.inner;
+        for stack in choice.sorted(&layer.gate_up.stacks) {
+            let y = &mut gate_up[if stack.outputs.start < rows { 0 } else { half }..];
+            let product = input.product(on, stack, stack.rows(), (y, sizes.inner))?;
+            product.experts(chosen, stack.matrices(), used).group(group).launch(on)?;
+        }
+        let (gate, up) = gate_up.split_at(half).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
+        // SAFETY: it follows no address, and reads nothing but what it awaits.
+        unsafe { on.launch_programmatic(Swiglu { gate, up, y: inner, n: half as u32 }, choice.programmatic) }
+    }
+
+    /// Down of the chosen.
+    fn chosen_down<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        (index, grouped): (usize, bool),
+        layer: &LayerWeights,
+    ) -> Result<(), Error> {
+        let (n, choice) = (self.shape.columns, self.choice);
+        let Workspace { inner, quantized, sizes, experts, .. } = &mut *self.buffers;
+        let Some(ExpertBuffers { of, chosen, chosen_stride, group, outputs, .. }) = experts else { return Ok(()) };
+        let (chosen, group) = (&chosen[index * *chosen_stride..], grouped.then_some(&**group));
+        let columns = (n * of.used) as u32;
+        let (quantized, ready, _) = quantized.pass(None);
+        let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, quantized, ready };
+        let product = input.product(on, &layer.down, layer.down.rows(), (outputs, sizes.hidden))?;
+        product.experts(chosen, layer.down.matrices(), 1).group(group).launch(on)
+    }
+}

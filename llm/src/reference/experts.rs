@@ -1,0 +1,69 @@
+//! The feed-forward part: of a dense layer, or of the experts of a mixture.
+
+use super::math::{gelu, silu, softmax};
+use super::{ReferenceError, add, product, product_of};
+use crate::model::{Config, Experts, Gating, Matrix, ModelFile};
+use std::cmp::Ordering;
+use std::collections::HashSet;
+
+/// Experts of a layer that somebody else chose, and the tolerance.
+pub(super) type Routed<'a> = (&'a Vec<u32>, f64);
+
+/// The feed-forward part of a layer, and whether experts that were given fit.
+pub(super) fn feed_forward(
+    model: &ModelFile,
+    c: &Config,
+    [gate, up, down]: [&Matrix; 3],
+    router: Option<&Matrix>,
+    x: &[f64],
+    given: Option<Routed<'_>>,
+) -> Result<(Vec<f64>, bool), ReferenceError> {
+    let (chosen, fits) = match (router, &c.experts) {
+        (Some(router), Some(experts)) => route(&product(model, router, x)?, experts, given),
+        _ => (vec![(0, 1.0)], true),
+    };
+    let mut sum = vec![0.0; c.hidden];
+    for (expert, weight) in chosen {
+        let of = |m: &Matrix, rows: usize, x: &[f64]| product_of(model, m, expert * rows..(expert + 1) * rows, x);
+        let (gate, up) = (of(gate, c.feed_forward, x)?, of(up, c.feed_forward, x)?);
+        let activation = if c.architecture.gelu() { gelu } else { silu };
+        let inner: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| activation(*g) * u).collect();
+        let out: Vec<f64> = of(down, c.hidden, &inner)?.into_iter().map(|y| weight * y).collect();
+        add(&mut sum, &out);
+    }
+    Ok((sum, fits))
+}
+
+/// The experts of a token, by its products with the router, and what each counts for: those of the largest weights, of equal ones the
+/// first; or those that are given, and whether they fit.
+fn route(logits: &[f64], experts: &Experts, given: Option<Routed<'_>>) -> (Vec<(usize, f64)>, bool) {
+    let mut weights = logits.to_vec();
+    match experts.gating {
+        Gating::Softmax => softmax(&mut weights),
+        Gating::Sigmoid => weights.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp())),
+    }
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    // Stable, and by what weights are made of, which rounding makes equal less often.
+    order.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).unwrap_or(Ordering::Equal));
+    order.truncate(experts.used);
+    let mut fits = true;
+    if let (Some((given, tolerance)), Some(&last)) = (given, order.last()) {
+        let least = logits[last] - tolerance * deviation(logits);
+        let fitting = |i: u32| logits.get(i as usize).is_some_and(|v| *v >= least);
+        let distinct: HashSet<u32> = given.iter().copied().filter(|i| fitting(*i)).collect();
+        fits = given.len() == experts.used && distinct.len() == given.len();
+        if fits {
+            order = given.iter().map(|&i| i as usize).collect();
+        }
+    }
+    let sum: f64 = order.iter().map(|&i| weights[i]).sum();
+    // A sum of sigmoids may vanish; ggml takes it for 2^-14 at least.
+    let divisor = if experts.normalise { sum.max(2f64.powi(-14)) } else { 1.0 };
+    (order.into_iter().map(|i| (i, weights[i] / divisor * f64::from(experts.scale))).collect(), fits)
+}
+
+fn deviation(values: &[f64]) -> f64 {
+    let n = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt()
+}
