@@ -215,6 +215,7 @@ fn large_blocks_change_no_bit() {
             next: (flags & NEXT != 0).then(|| floats(&mut rng, rows)),
             quant_format: quant_format.map_or(NONE, |f| f as u32) as usize,
             gelu: false,
+            experts: None,
         };
         let all = multiply(&mut gpu, &t, product, &inputs).unwrap();
         let parts = all.sums.len() / columns;
@@ -277,7 +278,7 @@ fn contracts_name_the_argument() {
     assert_eq!(argument(launch(66, 40, 3, 320, 1, 0)), "cols");
     assert_eq!(argument(launch(66, 40, 3, 512, MAX_COLUMNS + 1, 0)), "columns");
     assert_eq!(argument(launch(66, 40, 3, 512, 1, NEXT)), "next_weight");
-    assert_eq!(argument(launch(66, 40, 3, 512, 1, 64)), "flags");
+    assert_eq!(argument(launch(66, 40, 3, 512, 1, 128)), "flags");
     let norm =
         |columns: u32, sums, eps| with(66, 40 * columns as usize, 6, 512, columns, NORM, (sums, eps), (3, NONE, 0, 0));
     assert!(norm(1, 7, 1e-6).is_ok() && norm(2, 14, 0.0).is_ok());
