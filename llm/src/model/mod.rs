@@ -13,13 +13,15 @@ mod experts;
 mod file;
 mod kinds;
 mod layer;
+mod rope;
 mod shape;
 
 pub use architecture::{Architecture, Presence};
-pub use config::{Config, Rope, RopeStyle, Yarn};
+pub use config::Config;
 pub use error::ModelError;
 pub use experts::{Experts, Gating};
 pub use file::{Matrix, ModelFile};
 pub use kinds::LayerKinds;
 pub use layer::LayerTensors;
+pub use rope::{Rope, RopeStyle, Yarn};
 pub use shape::{ModelShape, ProductShape};

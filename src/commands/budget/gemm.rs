@@ -95,7 +95,7 @@ impl Run {
     }
 
     /// What many columns are held to.
-    fn budget(self) -> Option<OfMany> {
+    pub fn budget(self) -> Option<OfMany> {
         Some(of_many(self.format.layout())).filter(|_| COLUMNS.ends_with(&[self.columns]))
     }
 }
