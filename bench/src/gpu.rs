@@ -12,7 +12,7 @@ const SAMPLES: usize = 60;
 const LAUNCHES: usize = 20;
 
 enum Ready<'a> {
-    Graph(&'a Stream, Graph),
+    Graph(&'a Stream, Box<Graph>),
     Whole(Box<dyn FnMut() -> Result<(), Failed>>),
     Timed(Box<dyn FnMut() -> Result<f64, Error>>),
 }
@@ -36,7 +36,7 @@ pub fn interleaved<'a>(runs: impl IntoIterator<Item = (&'a Stream, Run)>) -> Res
     let mut ready = Vec::new();
     for (stream, run) in runs {
         ready.push(match run.how {
-            How::Launches(launch) => Ready::Graph(stream, captured(stream, LAUNCHES, launch)?),
+            How::Launches(launch) => Ready::Graph(stream, Box::new(captured(stream, LAUNCHES, launch)?)),
             How::Whole(work) => Ready::Whole(work),
             How::Timed(time) => Ready::Timed(time),
         });

@@ -181,12 +181,14 @@ macro_rules! shares {
             pub const PAIRED: bool = $paired;
             #[inline(always)]
             #[allow(unused_variables)]
+            #[allow(clippy::extra_unused_type_parameters)] // Not all formats ask what they are.
             pub unsafe fn load<$F: Packed, M: Memory>($m: M, $r: &Record, $u: usize, $t: usize) -> [u32; 3] {
                 // SAFETY: the caller's promise.
                 unsafe { $load }
             }
             #[inline(always)]
             #[allow(unused_variables)]
+            #[allow(clippy::extra_unused_type_parameters)] // As above.
             pub fn quads<$F: Packed>($share: [u32; 3], $lane: usize) -> [u32; 2] {
                 $quads
             }

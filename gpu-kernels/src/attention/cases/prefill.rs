@@ -173,7 +173,7 @@ fn prompt_of<B: Bench, T: Stored>(
     let launched = Launched { qkv, columns, tiles, y, count, stride: strides.0, y_stride: strides.1, layer };
     launch(bench, launched)?;
     let (keys, values) = (k.after(bench, dim, &[])?, v.after(bench, dim, &[])?);
-    let got = bench.read(&y)?;
+    let got = bench.read(y)?;
     let prompt = Prompt { columns: n, first, capacity, layer, stride, exact, x };
     (0..prompt.columns).try_for_each(|c| prompt.compare(kv, c, &got[c * y_stride..][..y_stride], (&keys, &values)))
 }
