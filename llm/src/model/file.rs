@@ -56,7 +56,7 @@ impl ModelFile {
     }
 
     /// [`open`](Self::open), for sequences of at most so many positions. Models whose angles depend on that
-    /// ([`Architecture::longrope`]) then have a context of at most so many, and the factors for it; others are what they are.
+    /// ([`Architecture::longrope`](super::Architecture::longrope)) then have a context of at most so many, and the factors for it; others are what they are.
     pub fn open_within(path: impl AsRef<Path>, positions: usize) -> Result<Self, ModelError> {
         Self::from_gguf_within(Gguf::open(path)?, positions)
     }
