@@ -23,7 +23,7 @@ use warpsmith_device::{DeviceSlice, U32x4};
 pub struct Layers;
 
 /// Bytes of local memory on sm_90.
-const SPILLED: &[(&str, u32)] = &[("layers_q8_0_i16", 8), ("layers_q4_k_i16", 8)];
+const SPILLED: &[(&str, u32)] = &[("layers_q8_0_i16", 24), ("layers_q4_k_i16", 24)];
 
 impl Operation for Layers {
     type Variant = (Instance, Format);
