@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use gpu_kernels::attention::prefill::QueryTile;
+use gpu_kernels::attention::prefill::{PrefillArguments, QueryTile};
+use gpu_kernels::cases;
+use gpu_kernels::kv::KvType;
 use gpu_kernels::layer::Layer;
 use gpu_kernels::state::Column;
-use gpu_kernels::{attention, cases};
 use half::f16;
 use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work};
-use warpsmith_device::Launcher;
 
 use super::attention::{HEAD_DIM, KV_HEADS, Q_HEADS, halves};
 
@@ -75,7 +75,7 @@ fn runs(bench: &Bench, count: u32) -> Result<Vec<Run>, Failed> {
     let x = Rc::new(Noise(3).floats((count * row) as usize));
     let qkv = Rc::new(stream.upload(&x)?);
     macro_rules! run {
-        ($Attend:ident, $values:expr, $bound:expr) => {{
+        ($kv:ident, $values:expr, $bound:expr) => {{
             let (keys, values) = ($values(1, cache), $values(2, cache));
             let (k, v) = (stream.upload(&keys)?, stream.upload(&values)?);
             let scales = stream.upload(&vec![SCALE; (KV_HEADS * count) as usize])?;
@@ -91,10 +91,10 @@ fn runs(bench: &Bench, count: u32) -> Result<Vec<Run>, Failed> {
                 // The caches are known by address alone, and have to live.
                 (qkv.clone(), columns, tiles, y, (k, v, scales)),
                 move |(qkv, columns, tiles, y, _), on, _| {
-                    let qkv = &***qkv;
-                    let attend = attention::$Attend { qkv, columns, tiles, y, count, stride, y_stride, layer };
+                    let strides = (stride, y_stride);
+                    let attend = PrefillArguments { qkv: &***qkv, columns, tiles, y, strides, layer };
                     // SAFETY: the caches live as long as this closure, and with it the graph; nobody writes them.
-                    unsafe { on.launch_unchecked(attend) }
+                    unsafe { attend.launch(on, KvType::$kv, false) }
                 },
                 move |(_, _, _, y, _), stream| {
                     let all = stream.read(y)?;
@@ -105,11 +105,7 @@ fn runs(bench: &Bench, count: u32) -> Result<Vec<Run>, Failed> {
             )
         }};
     }
-    Ok(vec![
-        run!(AttnPrefillF16, halves, BOUND),
-        run!(AttnPrefillQ8, codes, BOUND),
-        run!(AttnPrefillF32, |seed, n| Noise(seed).floats(n), 3e-5),
-    ])
+    Ok(vec![run!(F16, halves, BOUND), run!(Int8, codes, BOUND), run!(F32, |seed, n| Noise(seed).floats(n), 3e-5)])
 }
 
 /// A prompt from its first token on.

@@ -3,8 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use gpu_kernels::format::Format;
+use gpu_kernels::gemv::Gemv;
+use gpu_kernels::gemv::naive::GemvF32V1;
 use warpsmith_check::{CheckedMemory, Checks, Inspect};
-use warpsmith_host::{Manifest, builtin_image};
+use warpsmith_device::launch::param_block;
+use warpsmith_device::{Contract, DeviceSlice, Launcher, U32x4};
+use warpsmith_host::builtin_image;
 use warpsmith_simt::{Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
 use crate::{Outcome, median};
@@ -17,18 +22,47 @@ const COLS: u32 = 4096;
 struct Rig {
     machine: Machine,
     instance: Instance,
+    recorded: Recorded,
+}
+
+/// A launch as the machine takes it.
+struct Recorded {
+    kernel: &'static str,
     launch: Launch,
     params: Vec<u8>,
 }
 
+/// Keeps the last launch that was asked for.
+struct Recorder(Option<Recorded>);
+
+impl Launcher for Recorder {
+    type Error = String;
+
+    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+        kernel.check().map_err(|e| e.to_string())?;
+        let geometry = kernel.geometry();
+        geometry.check(K::META).map_err(|e| e.to_string())?;
+        let mut launch = Launch::new(geometry.grid, geometry.block_for(K::META));
+        (launch.dynamic_shared, launch.max_dynamic_shared) = (geometry.dynamic_shared, geometry.dynamic_shared);
+        self.0 = Some(Recorded { kernel: K::META.name, launch, params: param_block(&kernel) });
+        Ok(())
+    }
+}
+
+/// A way to launch a product of f32 weights (in units of 16 bytes) with a column: weights, the column, what is written.
+type Product = fn(&mut Recorder, &DeviceSlice<U32x4>, &DeviceSlice<f32>, &mut DeviceSlice<f32>) -> Result<(), String>;
+
+const PRODUCTS: [Product; 2] = [
+    |on, weights, x, y| on.launch(GemvF32V1 { weights, x, y, rows: ROWS, cols: COLS }),
+    |on, weights, x, y| Gemv::new(Format::F32, weights, ROWS, COLS, x, y).launch(on),
+];
+
 impl Rig {
-    fn new(kernel: &str, threads: usize, track: bool) -> Outcome<Rig> {
+    fn new(product: Product, threads: usize, track: bool) -> Outcome<Rig> {
         let machine = Machine::new(MachineConfig { sm: SM, threads, ..MachineConfig::default() });
         machine.memory().track(track);
         let (_, text) = builtin_image().code_for(SM)?;
         let instance = machine.instantiate(Arc::new(Module::load(&text, &LoadOptions { sm: SM })?))?;
-        let manifest: Manifest = builtin_image().manifest()?;
-        let entry = manifest.kernel(kernel).ok_or_else(|| format!("there is no kernel `{kernel}`"))?;
         let memory = machine.memory();
         let upload = |n: u32| -> Outcome<u64> {
             let values: Vec<u8> = (0..n).flat_map(|i| ((i % 7) as f32 - 3.0).to_le_bytes()).collect();
@@ -38,41 +72,25 @@ impl Rig {
         };
         let (w, x) = (upload(ROWS * COLS)?, upload(COLS)?);
         let y = memory.alloc(u64::from(ROWS) * 4, 256)?;
-        let mut params = Vec::new();
-        for arg in &entry.args {
-            let value = match arg.name.as_str() {
-                "weights" => w,
-                "x" => x,
-                "y" => y,
-                "rows" => ROWS.into(),
-                "cols" | "x_stride" => COLS.into(),
-                "y_stride" => ROWS.into(),
-                "columns" => 1,
-                // What is added, norms, and codes of outputs, are off.
-                "add" | "sums" | "next_weight" | "scaled" | "next_sums" | "quantized" | "group_counters" => y,
-                "add_stride" | "parts" | "block_units" | "flags" | "codes" | "eps" => 0,
-                other => {
-                    return Err(
-                        format!("`{kernel}` has an argument `{other}` that this benchmark does not know").into()
-                    );
-                }
-            };
-            params.resize(arg.offset as usize, 0);
-            params.extend(&value.to_le_bytes()[..arg.size as usize]);
-        }
-        // A warp takes a row, or two.
-        let rows = entry.block[0] / 32 * if kernel.ends_with("_v1") { 1 } else { 2 };
-        let launch = Launch::new([ROWS.div_ceil(rows), 1, 1], entry.block);
-        Ok(Rig { machine, instance, launch, params })
+        let mut recorder = Recorder(None);
+        // SAFETY: allocations of these lengths, of memory that lives as long as the machine, which the rig keeps.
+        let (w, x, y) = unsafe {
+            let weights = DeviceSlice::from_raw(w, (ROWS * COLS / 4) as usize);
+            (weights, DeviceSlice::from_raw(x, COLS as usize), DeviceSlice::from_raw_mut(y, ROWS as usize))
+        };
+        product(&mut recorder, w, x, y)?;
+        let recorded = recorder.0.ok_or("the product launched nothing")?;
+        Ok(Rig { machine, instance, recorded })
     }
 
     /// Seconds of one launch, and its lane instructions.
-    fn run(&self, kernel: &str, checks: Option<&Checks>) -> Outcome<(f64, u64)> {
+    fn run(&self, checks: Option<&Checks>) -> Outcome<(f64, u64)> {
+        let Recorded { kernel, launch, params } = &self.recorded;
         let start = Instant::now();
         let counters = match checks {
-            None => self.machine.launch(&self.instance, kernel, &self.launch, &self.params)?,
+            None => self.machine.launch(&self.instance, kernel, launch, params)?,
             Some(checks) => {
-                let inspection = self.machine.inspect(&self.instance, kernel, &self.launch, &self.params, checks);
+                let inspection = self.machine.inspect(&self.instance, kernel, launch, params, checks);
                 if let Some(fault) = inspection.fault {
                     return Err(fault);
                 }
@@ -92,10 +110,11 @@ pub fn checks(rounds: usize) -> Outcome {
     let init = Checks { init: true, ..off };
     let races = Checks { races: true, sync: true, ..init };
     let all = Checks { profile: true, ..races };
-    for kernel in ["gemv_f32_v1", "gemv_f32"] {
-        let plain = Rig::new(kernel, 1, false)?;
-        let two = Rig::new(kernel, 2, false)?;
-        let tracked = Rig::new(kernel, 1, true)?;
+    for product in PRODUCTS {
+        let plain = Rig::new(product, 1, false)?;
+        let two = Rig::new(product, 2, false)?;
+        let tracked = Rig::new(product, 1, true)?;
+        let kernel = plain.recorded.kernel;
         let columns: [(&str, &Rig, Option<&Checks>); 5] = [
             ("one core, bounds checked", &plain, None),
             ("two cores", &two, None),
@@ -108,8 +127,8 @@ pub fn checks(rounds: usize) -> Outcome {
         for _ in 0..=rounds {
             for ((_, rig, checks), times) in columns.iter().zip(&mut times) {
                 // What ran before left the caches to its own memory, and threads asleep.
-                rig.run(kernel, *checks)?;
-                let (seconds, n) = rig.run(kernel, *checks)?;
+                rig.run(*checks)?;
+                let (seconds, n) = rig.run(*checks)?;
                 lanes = n;
                 times.push(seconds);
             }

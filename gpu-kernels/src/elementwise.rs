@@ -153,27 +153,22 @@ impl Contract for ResidualAdd<'_> {
     }
 }
 
-#[cfg(not(target_arch = "nvptx64"))]
-impl Contract for Swiglu<'_> {
-    fn geometry(&self) -> Geometry {
-        Geometry::blocks(self.n.div_ceil(THREADS))
-    }
-    fn check(&self) -> Result<(), ContractError> {
-        let buffers = [("gate", self.gate.len()), ("up", self.up.len()), ("y", self.y.len())];
-        same_lengths(Self::META, self.n, buffers)
-    }
+macro_rules! gated {
+    ($($Kernel:ident)*) => { $(
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl Contract for $Kernel<'_> {
+            fn geometry(&self) -> Geometry {
+                Geometry::blocks(self.n.div_ceil(THREADS))
+            }
+            fn check(&self) -> Result<(), ContractError> {
+                let buffers = [("gate", self.gate.len()), ("up", self.up.len()), ("y", self.y.len())];
+                same_lengths(Self::META, self.n, buffers)
+            }
+        }
+    )* };
 }
 
-#[cfg(not(target_arch = "nvptx64"))]
-impl Contract for Geglu<'_> {
-    fn geometry(&self) -> Geometry {
-        Geometry::blocks(self.n.div_ceil(THREADS))
-    }
-    fn check(&self) -> Result<(), ContractError> {
-        let buffers = [("gate", self.gate.len()), ("up", self.up.len()), ("y", self.y.len())];
-        same_lengths(Self::META, self.n, buffers)
-    }
-}
+gated! { Swiglu Geglu }
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl Contract for Softcap<'_> {
@@ -235,32 +230,43 @@ pub mod cases {
         }
     }
 
-    /// SwiGLU.
-    pub struct Swiglus;
+    macro_rules! gated {
+        ($($(#[$doc:meta])* $Cases:ident: $Kernel:ident, $listed:expr, $reference:ident, gates to $most:literal, off by $error:literal;)*) => { $(
+            $(#[$doc])*
+            pub struct $Cases;
 
-    impl Plain for Swiglus {
-        const SIZES: NamedSizes = SIZES;
+            impl Plain for $Cases {
+                const SIZES: NamedSizes = SIZES;
 
-        fn kernels() -> Vec<Listed> {
-            listed::<Swiglu<'_>>()
-        }
+                fn kernels() -> Vec<Listed> {
+                    $listed
+                }
 
-        fn shapes() -> Vec<Vec<usize>> {
-            shapes()
-        }
+                fn shapes() -> Vec<Vec<usize>> {
+                    shapes()
+                }
 
-        fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-            let n = shape.size("n")?;
-            let mut gate: Vec<f32> = rng.floats(n).iter().map(|v| v * 120.0).collect();
-            if let Some(first) = gate.first_mut() {
-                *first = -88.0;
+                fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+                    let n = shape.size("n")?;
+                    let mut gate: Vec<f32> = rng.floats(n).iter().map(|v| v * $most).collect();
+                    if let Some(first) = gate.first_mut() {
+                        *first = -88.0;
+                    }
+                    let up = rng.floats(n);
+                    let (g, u, mut y) = (bench.upload(&gate)?, bench.upload(&up)?, bench.output::<f32>(n)?);
+                    bench.launch($Kernel { gate: &g, up: &u, y: &mut y, n: n as u32 })?;
+                    let want = $reference(&gate, &up);
+                    close(&bench.read(&y)?, &want, |i| $error * want[i].abs() + 2e-43)
+                }
             }
-            let up = rng.floats(n);
-            let (g, u, mut y) = (bench.upload(&gate)?, bench.upload(&up)?, bench.output::<f32>(n)?);
-            bench.launch(Swiglu { gate: &g, up: &u, y: &mut y, n: n as u32 })?;
-            let want = swiglu_reference(&gate, &up);
-            close(&bench.read(&y)?, &want, |i| 2e-6 * want[i].abs() + 2e-43)
-        }
+        )* };
+    }
+
+    gated! {
+        /// SwiGLU.
+        Swiglus: Swiglu, listed::<Swiglu<'_>>(), swiglu_reference, gates to 120.0, off by 2e-6;
+        /// GEGLU.
+        Geglus: Geglu, vec![Listed::unmeasured::<Geglu<'_>>(why::SMALL)], geglu_reference, gates to 12.0, off by 1.5e-5;
     }
 
     /// A cap of logits.
@@ -294,34 +300,6 @@ pub mod cases {
                 &want,
                 |i| if i % stride < cols { f64::from(cap) / f64::from(1 << 22) } else { 0.0 },
             )
-        }
-    }
-
-    /// GEGLU.
-    pub struct Geglus;
-
-    impl Plain for Geglus {
-        const SIZES: NamedSizes = SIZES;
-
-        fn kernels() -> Vec<Listed> {
-            vec![Listed::unmeasured::<Geglu<'_>>(why::SMALL)]
-        }
-
-        fn shapes() -> Vec<Vec<usize>> {
-            shapes()
-        }
-
-        fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-            let n = shape.size("n")?;
-            let mut gate: Vec<f32> = rng.floats(n).iter().map(|v| v * 12.0).collect();
-            if let Some(first) = gate.first_mut() {
-                *first = -88.0;
-            }
-            let up = rng.floats(n);
-            let (g, u, mut y) = (bench.upload(&gate)?, bench.upload(&up)?, bench.output::<f32>(n)?);
-            bench.launch(Geglu { gate: &g, up: &u, y: &mut y, n: n as u32 })?;
-            let want = geglu_reference(&gate, &up);
-            close(&bench.read(&y)?, &want, |i| 1.5e-5 * want[i].abs() + 2e-43)
         }
     }
 }

@@ -27,10 +27,7 @@ fn random_mixes(model: &Model, kv: KvType, sequences: usize, steps: usize, seed:
     let mut all: Vec<Sequence> = (0..sequences).map(|s| empty(model, s, kv)).collect();
     for step in 0..steps {
         decoder.set_mode(if below(4) == 0 { Mode::Eager } else { Mode::Graph });
-        let mut members: Vec<(usize, &mut Sequence)> = all.iter_mut().enumerate().collect();
-        for i in (1..members.len()).rev() {
-            members.swap(i, below(i + 1));
-        }
+        let members = shuffled(&mut all, &mut below);
         let (mut tokens, mut logits) = (decoder.most_tokens(), decoder.most_logits());
         let (mut parts, mut places) = (Vec::new(), Vec::new());
         for (s, sequence) in members.into_iter().take(1 + below(5)) {

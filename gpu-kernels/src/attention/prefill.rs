@@ -28,7 +28,7 @@
 //! to 63 positions after its own, beside `2^-11 max |v|`. Source: Dao, arXiv 2307.08691.
 
 #[cfg(not(target_arch = "nvptx64"))]
-use crate::{layer, state};
+use crate::{kv::KvType, layer, state};
 use crate::{layer::Layer, state::Column};
 use warpsmith_device::prelude::*;
 
@@ -252,6 +252,51 @@ entries! {
     attn_prefill_f32 AttnPrefillF32 = frame::plain::<f32>;
     /// Attention of a prompt over int8 caches: on tensor cores from sm_80 on.
     attn_prefill_q8 AttnPrefillQ8 = flash::<Q8>;
+}
+
+/// The arguments of the kernel for any type of cache.
+#[cfg(not(target_arch = "nvptx64"))]
+pub struct PrefillArguments<'a> {
+    /// Queries.
+    pub qkv: &'a DeviceSlice<f32>,
+    /// Columns, those that attend among them.
+    pub columns: &'a DeviceSlice<Column>,
+    /// Which attend.
+    pub tiles: &'a DeviceSlice<QueryTile>,
+    /// Results.
+    pub y: &'a mut DeviceSlice<f32>,
+    /// Where columns of `qkv` and `y` start.
+    pub strides: (u32, u32),
+    /// Sizes and options.
+    pub layer: Layer,
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl PrefillArguments<'_> {
+    /// Launches the entry point for caches of a type, `programmatic` as a programmatic launch.
+    ///
+    /// # Errors
+    /// What the launcher reports, a broken contract first of all.
+    ///
+    /// # Safety
+    /// As for [`Launcher::launch_unchecked`], of the caches that the columns lead to and the columns that tiles name; and with
+    /// `programmatic` as for [`Programmatic::new`](warpsmith_device::Programmatic::new).
+    pub unsafe fn launch<L: Launcher>(self, on: &mut L, kv: KvType, programmatic: bool) -> Result<(), L::Error> {
+        let PrefillArguments { qkv, columns, tiles, y, strides: (stride, y_stride), layer } = self;
+        let count = columns.len() as u32;
+        macro_rules! launch {
+            ($Kernel:ident) => {{
+                let kernel = $Kernel { qkv, columns, tiles, y, count, stride, y_stride, layer };
+                // SAFETY: the caller's promise.
+                unsafe { on.launch_programmatic(kernel, programmatic) }
+            }};
+        }
+        match kv {
+            KvType::F16 => launch!(AttnPrefillF16),
+            KvType::F32 => launch!(AttnPrefillF32),
+            KvType::Int8 => launch!(AttnPrefillQ8),
+        }
+    }
 }
 
 /// How far a result of the tensor-core form may be from the definition, as a share of the largest value: see the module.

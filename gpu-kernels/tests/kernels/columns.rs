@@ -1,10 +1,8 @@
 //! Attention of columns: what must not change a bit, and what is refused.
 
 use crate::machine::{Buffer, Gpu, Rng, assert_close};
-use gpu_kernels::attention::prefill::{QueryTile, tensor_bound};
-use gpu_kernels::attention::{
-    AttnDecode, AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, AttnStepF16, partials_len, step,
-};
+use gpu_kernels::attention::prefill::{PrefillArguments, QueryTile, tensor_bound};
+use gpu_kernels::attention::{AttnDecode, AttnStepF16, partials_len, step};
 use gpu_kernels::cases::{StepArgs, attend};
 use gpu_kernels::gemv::quant_format::NONE;
 use gpu_kernels::kv::KvType;
@@ -145,20 +143,9 @@ impl Bench {
         let (weights, tables) = ((&*self.q_weight, &*self.k_weight), (&*self.cos, &*self.sin));
         // SAFETY: the columns lead to buffers of the caller, which nothing else touches meanwhile.
         unsafe { StepArgs { weights, tables, columns, stride: ROW as u32, layer }.store(gpu, kv, &mut qkv) }.unwrap();
-        let (qkv, y_, count, stride, y_stride) = (&qkv, &mut y, columns.len() as u32, ROW as u32, 384);
-        macro_rules! attend {
-            ($Attend:ident) => {{
-                let attend = $Attend { qkv, columns, tiles, y: y_, count, stride, y_stride, layer };
-                // SAFETY: as for the store.
-                unsafe { gpu.launch_unchecked(attend) }
-            }};
-        }
-        match kv {
-            KvType::F16 => attend!(AttnPrefillF16),
-            KvType::F32 => attend!(AttnPrefillF32),
-            KvType::Int8 => attend!(AttnPrefillQ8),
-        }
-        .unwrap();
+        let attend = PrefillArguments { qkv: &qkv, columns, tiles, y: &mut y, strides: (ROW as u32, 384), layer };
+        // SAFETY: as for the store.
+        unsafe { attend.launch(gpu, kv, false) }.unwrap();
         rows_of(&gpu.read(&y))
     }
 }

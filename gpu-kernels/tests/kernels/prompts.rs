@@ -1,17 +1,14 @@
 //! Prompts over the caches of one head, on tensor cores: what may not change, and scores and scales that rise and fall.
 
 use crate::machine::{Buffer, Gpu, Rng, assert_close};
-use gpu_kernels::attention::{
-    AttnPrefillF16, AttnPrefillQ8,
-    prefill::{QueryTile, tensor_bound},
-};
+use gpu_kernels::attention::prefill::{PrefillArguments, QueryTile, tensor_bound};
 use gpu_kernels::cases::{Subject, attend};
 use gpu_kernels::kv::KvType;
 use gpu_kernels::kv::{int8_code, int8_scale};
 use gpu_kernels::layer::Layer;
 use gpu_kernels::state::Column;
 use half::f16;
-use warpsmith_device::{Element, Launcher};
+use warpsmith_device::Element;
 
 /// A head's keys or values on the device, and the numbers that they stand for.
 struct Cache<T> {
@@ -44,20 +41,10 @@ fn run<T: Element>(gpu: &mut Gpu, (k, v): (&Cache<T>, &Cache<T>), q: &[f32], dim
     let (count, stride) = (count as u32, dim as u32);
     let layer = Layer { q_heads: 1, kv_heads: 1, head_dim: stride, context: count, window, ..Layer::default() };
     let tiles = &gpu.upload(&QueryTile::cut(0, count, count - 1, stride).collect::<Vec<_>>());
-    let (qkv, columns, y_stride) = (&qkv, &columns, stride);
-    if size_of::<T>() == 1 {
-        // SAFETY: the caches are the test's, which nothing else touches meanwhile.
-        unsafe {
-            gpu.launch_unchecked(AttnPrefillQ8 { qkv, columns, tiles, y: &mut y, count, stride, y_stride, layer })
-        }
-        .unwrap();
-    } else {
-        // SAFETY: the caches are the test's, which nothing else touches meanwhile.
-        unsafe {
-            gpu.launch_unchecked(AttnPrefillF16 { qkv, columns, tiles, y: &mut y, count, stride, y_stride, layer })
-        }
-        .unwrap();
-    }
+    let attend = PrefillArguments { qkv: &qkv, columns: &columns, tiles, y: &mut y, strides: (stride, stride), layer };
+    let kv = if size_of::<T>() == 1 { KvType::Int8 } else { KvType::F16 };
+    // SAFETY: the caches are the test's, which nothing else touches meanwhile.
+    unsafe { attend.launch(gpu, kv, false) }.unwrap();
     gpu.read(&y)
 }
 

@@ -15,6 +15,15 @@ pub fn sampling(s: usize) -> Sampling {
     }
 }
 
+/// The sequences with their numbers, in a random order.
+pub fn shuffled<'a>(all: &'a mut [Sequence], below: &mut impl FnMut(usize) -> usize) -> Vec<(usize, &'a mut Sequence)> {
+    let mut members: Vec<(usize, &mut Sequence)> = all.iter_mut().enumerate().collect();
+    for i in (1..members.len()).rev() {
+        members.swap(i, below(i + 1));
+    }
+    members
+}
+
 pub fn empty(model: &Model, s: usize, kv: KvType) -> Sequence {
     Sequence::new(model, SequenceOptions { kv, capacity: None, sampling: sampling(s) }).unwrap()
 }

@@ -10,10 +10,9 @@ use super::routes::ExpertBuffers;
 use super::step::{Step, behind};
 use super::weights::{LayerWeights, Stack};
 use super::workspace::Workspace;
-use gpu_kernels::elementwise::Swiglu;
 use gpu_kernels::experts::{Combine, GroupExperts, Route, combine, group};
 use gpu_kernels::gemv::{Gemv, QuantizedProduct};
-use warpsmith_device::{DeviceSlice, Launcher};
+use warpsmith_device::Launcher;
 use warpsmith_runtime::Error;
 
 /// Columns that an expert has on average from which on they are put side by side: a tile costs as much as six or seven columns one by one.
@@ -29,7 +28,7 @@ impl Step<'_> {
     ) -> Result<(), Error> {
         self.route(on, index, router)?;
         let grouped = self.group(on, index, layer)?;
-        self.chosen_inner(on, (index, grouped), layer)?;
+        self.feed_forward(on, layer, Some((index, grouped)))?;
         let (next_weight, wanted) = behind(self.weights, index, self.choice, self.shape);
         self.chosen_down(on, (index, grouped), layer)?;
         let columns = self.shape.columns as u32;
@@ -104,40 +103,6 @@ impl Step<'_> {
         // SAFETY: it follows no address, and reads nothing but what it awaits.
         unsafe { on.launch_programmatic(group, choice.programmatic) }?;
         Ok(true)
-    }
-
-    /// Gate, up and SwiGLU of the chosen: one launch where gate and up have one format.
-    fn chosen_inner<L: Launcher<Error = Error>>(
-        &mut self,
-        on: &mut L,
-        (index, grouped): (usize, bool),
-        layer: &LayerWeights,
-    ) -> Result<(), Error> {
-        let (n, eps, parts, choice) = (self.shape.columns, self.config.eps, self.parts, self.choice);
-        let Workspace { scaled, sums, gate_up, inner, quantized, sizes, experts, .. } = &mut *self.buffers;
-        let Some(experts) = experts else { return Ok(()) };
-        let (of, chosen, group) = (experts.of, experts.chosen(index), grouped.then_some(&*experts.group));
-        let (rows, used) = (self.config.feed_forward, of.used as u32);
-        let fused = layer.gate_up.stacks.len() == 1;
-        let wanted = choice.wanted(std::slice::from_ref(&layer.down)).filter(|_| fused);
-        let (quantized, ready, written) = quantized.pass(wanted);
-        let norm = Some((&**sums, parts, eps));
-        let mut input = Input { x: scaled, columns: n as u32, stride: sizes.hidden, norm, choice, quantized, ready };
-        if let [both] = &layer.gate_up.stacks[..] {
-            let product = input.product(on, both, rows as u32, (inner, sizes.inner))?;
-            let product = product.experts(chosen, both.matrices(), used).group(group);
-            return product.swiglu().quantize_output(written).launch(on);
-        }
-        // All gates, then all ups; what pads the columns is computed with them and never read.
-        let half = n * of.used * sizes.inner;
-        for stack in choice.sorted(&layer.gate_up.stacks) {
-            let y = &mut gate_up[if stack.outputs.start < rows { 0 } else { half }..];
-            let product = input.product(on, stack, stack.rows(), (y, sizes.inner))?;
-            product.experts(chosen, stack.matrices(), used).group(group).launch(on)?;
-        }
-        let (gate, up) = gate_up.split_at(half).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
-        // SAFETY: it follows no address, and reads nothing but what it awaits.
-        unsafe { on.launch_programmatic(Swiglu { gate, up, y: inner, n: half as u32 }, choice.programmatic) }
     }
 
     /// Down of the chosen.

@@ -1,8 +1,10 @@
 //! Which experts columns have, and what a mixture of experts works in beside a workspace's other buffers.
 
 use super::memory::Memory;
+use super::weights::Stack;
 use crate::model::{Config, Experts};
 use gpu_kernels::experts::group;
+use gpu_kernels::gemv::Gemv;
 use warpsmith_device::DeviceSlice;
 use warpsmith_runtime::{Error, Stream};
 
@@ -41,7 +43,29 @@ impl<M: Memory> ExpertBuffers<M> {
     }
 }
 
+/// Whose matrices columns are multiplied with.
+#[derive(Clone, Copy)]
+pub(super) struct Chosen<'a> {
+    table: &'a DeviceSlice<u32>,
+    group: Option<&'a DeviceSlice<u32>>,
+    /// Columns that have one input.
+    pub sharing: usize,
+}
+
+impl<'a> Chosen<'a> {
+    /// The product with matrices of a stack; as it is, where none are chosen.
+    pub fn of(chosen: Option<Chosen<'a>>, product: Gemv<'a>, stack: &Stack) -> Gemv<'a> {
+        let Some(Chosen { table, group, sharing }) = chosen else { return product };
+        product.experts(table, stack.matrices(), sharing as u32).group(group)
+    }
+}
+
 impl ExpertBuffers {
+    /// The experts of a layer, for products of what all of a column's read.
+    pub fn of_layer(&self, layer: usize, grouped: bool) -> Chosen<'_> {
+        Chosen { table: self.chosen(layer), group: grouped.then_some(&*self.group), sharing: self.of.used }
+    }
+
     /// The experts of all columns in a layer.
     pub fn chosen(&self, layer: usize) -> &DeviceSlice<u32> {
         &self.chosen[layer * self.chosen_stride..]

@@ -18,14 +18,13 @@ use super::input::{Choice, Input};
 use super::persistent::Plan;
 use super::residual::Onto;
 use super::rope::RopeTables;
+use super::routes::Chosen;
 use super::sampling::Parameters;
 use super::shape::{Shape, layer_of};
 use super::weights::{LayerWeights, Weights};
 use super::workspace::Workspace;
 use crate::model::{Config, RopeStyle};
-use gpu_kernels::attention::{
-    AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, capped::CappedArguments, step::StepArguments,
-};
+use gpu_kernels::attention::{capped::CappedArguments, prefill::PrefillArguments, step::StepArguments};
 use gpu_kernels::elementwise::{Geglu, Softcap, Swiglu};
 use gpu_kernels::embed::{self, Embed};
 use gpu_kernels::gemv::{OutputQuantization, QuantFormat};
@@ -200,7 +199,7 @@ impl Step<'_> {
         if let Some(router) = &layer.router {
             return self.mixture(on, (index, layer), router);
         }
-        self.feed_forward(on, layer)?;
+        self.feed_forward(on, layer, None)?;
         let (columns, choice) = (self.shape.columns as u32, self.choice);
         let (weight, wanted) = behind(weights, index, choice, self.shape);
         let Workspace { x, y, scaled, sums, inner, quantized, sizes, .. } = &mut *self.buffers;
@@ -330,27 +329,24 @@ impl Step<'_> {
     /// That of [`Step`].
     unsafe fn attend_in_tiles<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: Layer) -> Result<(), Error> {
         let Workspace { columns, tiles, qkv, attended, sizes, .. } = &mut *self.buffers;
-        let (count, columns, tiles) =
-            (self.shape.columns as u32, &columns[..self.shape.columns], &tiles[..self.shape.tiles]);
-        let (stride, y_stride, programmatic) = (sizes.qkv as u32, sizes.attended as u32, self.choice.programmatic);
-        macro_rules! attend {
-            ($Attend:ident) => {{
-                let attend = $Attend { qkv, columns, tiles, y: attended, count, stride, y_stride, layer };
-                // SAFETY: the caller's promise.
-                unsafe { on.launch_programmatic(attend, programmatic) }
-            }};
-        }
-        match self.shape.kv {
-            KvType::F16 => attend!(AttnPrefillF16),
-            KvType::F32 => attend!(AttnPrefillF32),
-            KvType::Int8 => attend!(AttnPrefillQ8),
-        }
+        let (columns, tiles) = (&columns[..self.shape.columns], &tiles[..self.shape.tiles]);
+        let strides = (sizes.qkv as u32, sizes.attended as u32);
+        let attend = PrefillArguments { qkv, columns, tiles, y: attended, strides, layer };
+        // SAFETY: the caller's promise.
+        unsafe { attend.launch(on, self.shape.kv, self.choice.programmatic) }
     }
 
-    /// Gate, up and SwiGLU: one launch where gate and up have one format.
-    fn feed_forward<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
+    /// Gate, up and SwiGLU or GEGLU: one launch where gate and up have one format. `experts`: of the layer of that number the experts of
+    /// each column, which may be grouped.
+    pub(super) fn feed_forward<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        layer: &LayerWeights,
+        experts: Option<(usize, bool)>,
+    ) -> Result<(), Error> {
         let (n, eps, parts, choice) = (self.shape.columns, self.config.eps, self.parts, self.choice);
-        let Workspace { scaled, sums, gate_up, inner, quantized, sizes, .. } = &mut *self.buffers;
+        let Workspace { scaled, sums, gate_up, inner, quantized, sizes, experts: buffers, .. } = &mut *self.buffers;
+        let chosen = buffers.as_ref().zip(experts).map(|(of, (index, grouped))| of.of_layer(index, grouped));
         let (rows, gelu) = (self.config.feed_forward, self.config.architecture.gelu());
         let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
         let fused = layer.gate_up.stacks.len() == 1;
@@ -359,14 +355,16 @@ impl Step<'_> {
         let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, quantized, ready };
         if let [both] = &layer.gate_up.stacks[..] {
             let product = input.product(on, both, rows as u32, (inner, sizes.inner))?;
+            let product = Chosen::of(chosen, product, both);
             let product = if gelu { product.geglu() } else { product.swiglu() };
             return product.quantize_output(written).launch(on);
         }
         // All gates, then all ups; what pads the columns is computed with them and never read.
-        let half = n * sizes.inner;
+        let half = n * chosen.map_or(1, |chosen| chosen.sharing) * sizes.inner;
         for stack in choice.sorted(&layer.gate_up.stacks) {
             let y = &mut gate_up[if stack.outputs.start < rows { 0 } else { half }..];
-            input.product(on, stack, stack.rows(), (y, sizes.inner))?.launch(on)?;
+            let product = input.product(on, stack, stack.rows(), (y, sizes.inner))?;
+            Chosen::of(chosen, product, stack).launch(on)?;
         }
         let (gate, up) = gate_up.split_at(half).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
         let (y, n) = (inner, half as u32);

@@ -1,13 +1,13 @@
 //! The cases of attention with capped scores, over caches of every type.
 
 use super::cache::{Cache, Stored, column};
-use crate::attention::capped::{AttnCappedF16, AttnCappedF32, AttnCappedQ8};
+use crate::attention::capped::{AttnCappedF16, AttnCappedF32, AttnCappedQ8, CappedArguments};
 use crate::cases::{Bench, Failure, Listed, NamedSizes, Operation, Outcome, Rng, Shape, close, why};
 use crate::kv::KvType;
 use crate::layer::Layer;
 use crate::state::Column;
 use half::f16;
-use warpsmith_device::{DeviceSlice, Kernel};
+use warpsmith_device::Kernel;
 
 /// Attention with capped scores, by the type of the cache.
 pub struct Capped;
@@ -71,40 +71,15 @@ impl Operation for Capped {
     }
 
     fn run<B: Bench>(kv: KvType, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-        macro_rules! with {
-            ($t:ty, $attend:ident) => {
-                run::<B, $t>(shape, bench, rng, |bench, launched| {
-                    let Launched { qkv, columns, y, strides: (stride, y_stride), scale, cap, layer } = launched;
-                    // SAFETY: the caches are buffers of `run`, which nothing else touches meanwhile.
-                    unsafe { bench.launch_unchecked($attend { qkv, columns, y, stride, y_stride, scale, cap, layer }) }
-                })
-            };
-        }
         match kv {
-            KvType::F16 => with!(f16, AttnCappedF16),
-            KvType::F32 => with!(f32, AttnCappedF32),
-            KvType::Int8 => with!(i8, AttnCappedQ8),
+            KvType::F16 => run::<B, f16>(shape, bench, rng, kv),
+            KvType::F32 => run::<B, f32>(shape, bench, rng, kv),
+            KvType::Int8 => run::<B, i8>(shape, bench, rng, kv),
         }
     }
 }
 
-/// What a launch takes.
-struct Launched<'a> {
-    qkv: &'a DeviceSlice<f32>,
-    columns: &'a DeviceSlice<Column>,
-    y: &'a mut DeviceSlice<f32>,
-    strides: (u32, u32),
-    scale: f32,
-    cap: f32,
-    layer: Layer,
-}
-
-fn run<B: Bench, T: Stored>(
-    shape: &Shape<'_>,
-    bench: &mut B,
-    rng: &mut Rng,
-    launch: impl Fn(&mut B, Launched<'_>) -> Result<(), String>,
-) -> Outcome {
+fn run<B: Bench, T: Stored>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, kv: KvType) -> Outcome {
     let [n, q_heads, kv_heads, dim] = shape.sizes(["columns", "q_heads", "kv_heads", "head_dim"])?;
     let [window, capacity, first, cap] = shape.sizes(["window", "capacity", "position", "cap"])?;
     let layer = Layer {
@@ -125,7 +100,10 @@ fn run<B: Bench, T: Stored>(
     let (qkv, d_columns, mut y) =
         (bench.upload(&x)?, bench.upload(&columns)?, bench.upload(&vec![-77.0f32; n * y_stride])?);
     let (scale, strides) = (1.1 / (dim as f32).sqrt(), (stride as u32, y_stride as u32));
-    launch(bench, Launched { qkv: &qkv, columns: &d_columns, y: &mut y, strides, scale, cap: cap as f32, layer })?;
+    let scores = (scale, cap as f32);
+    let attend = CappedArguments { qkv: &qkv, columns: &d_columns, y: &mut y, strides, scores, layer };
+    // SAFETY: the caches are buffers of this function, which nothing else touches meanwhile.
+    unsafe { attend.launch(bench, kv, false) }?;
     let (keys, values) = (k.after(bench, dim, &[])?, v.after(bench, dim, &[])?);
     let got = bench.read(&y)?;
     for c in 0..n {

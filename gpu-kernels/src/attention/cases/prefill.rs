@@ -1,14 +1,14 @@
 //! The cases of attention of many tokens of one sequence, over caches of every type.
 
 use super::cache::{Cache, Stored, attend, column};
-use crate::attention::prefill::{QueryTile, tensor_bound};
+use crate::attention::prefill::{PrefillArguments, QueryTile, tensor_bound};
 use crate::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8};
 use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, close};
 use crate::kv::KvType;
 use crate::layer::Layer;
 use crate::state::Column;
 use half::f16;
-use warpsmith_device::{DeviceSlice, Kernel, KernelMeta};
+use warpsmith_device::{Kernel, KernelMeta};
 
 /// Attention of a prompt, by the type of the cache.
 pub struct Prompts;
@@ -98,19 +98,10 @@ fn prompt_shapes() -> Vec<Vec<usize>> {
 
 /// Runs a prompt over caches of a type.
 fn prompt<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, kv: KvType) -> Outcome {
-    macro_rules! with {
-        ($t:ty, $attend:ident) => {
-            prompt_of::<B, $t>(shape, bench, rng, kv, |bench, launched| {
-                let Launched { qkv, columns, tiles, y, count, stride, y_stride, layer } = launched;
-                // SAFETY: the caches are buffers of `prompt_of`, which nothing else touches meanwhile.
-                unsafe { bench.launch_unchecked($attend { qkv, columns, tiles, y, count, stride, y_stride, layer }) }
-            })
-        };
-    }
     match kv {
-        KvType::F16 => with!(f16, AttnPrefillF16),
-        KvType::F32 => with!(f32, AttnPrefillF32),
-        KvType::Int8 => with!(i8, AttnPrefillQ8),
+        KvType::F16 => prompt_of::<B, f16>(shape, bench, rng, kv),
+        KvType::F32 => prompt_of::<B, f32>(shape, bench, rng, kv),
+        KvType::Int8 => prompt_of::<B, i8>(shape, bench, rng, kv),
     }
 }
 
@@ -126,25 +117,7 @@ struct Prompt {
     x: Vec<f32>,
 }
 
-/// What a launch takes.
-struct Launched<'a> {
-    qkv: &'a DeviceSlice<f32>,
-    columns: &'a DeviceSlice<Column>,
-    tiles: &'a DeviceSlice<QueryTile>,
-    y: &'a mut DeviceSlice<f32>,
-    count: u32,
-    stride: u32,
-    y_stride: u32,
-    layer: Layer,
-}
-
-fn prompt_of<B: Bench, T: Stored>(
-    shape: &Shape<'_>,
-    bench: &mut B,
-    rng: &mut Rng,
-    kv: KvType,
-    launch: impl Fn(&mut B, Launched<'_>) -> Result<(), String>,
-) -> Outcome {
+fn prompt_of<B: Bench, T: Stored>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, kv: KvType) -> Outcome {
     let [n, q_heads, kv_heads, dim, window, capacity, first] =
         shape.sizes(["columns", "q_heads", "kv_heads", "head_dim", "window", "capacity", "position"])?;
     let layer = Layer {
@@ -166,14 +139,13 @@ fn prompt_of<B: Bench, T: Stored>(
     let x: Vec<f32> = rng.floats(n * stride).iter().map(query).collect();
     let (qkv, d_columns, mut y) =
         (bench.upload(&x)?, bench.upload(&columns)?, bench.upload(&vec![-77.0f32; n * y_stride])?);
-    let (count, strides) = (n as u32, (stride as u32, y_stride as u32));
-    let tiles: Vec<QueryTile> = QueryTile::cut(0, count, count - 1, dim as u32).collect();
-    let tiles = &bench.upload(&tiles)?;
-    let (qkv, columns, y) = (&qkv, &d_columns, &mut y);
-    let launched = Launched { qkv, columns, tiles, y, count, stride: strides.0, y_stride: strides.1, layer };
-    launch(bench, launched)?;
+    let tiles: Vec<QueryTile> = QueryTile::cut(0, n as u32, n as u32 - 1, dim as u32).collect();
+    let (tiles, strides) = (bench.upload(&tiles)?, (stride as u32, y_stride as u32));
+    let attend = PrefillArguments { qkv: &qkv, columns: &d_columns, tiles: &tiles, y: &mut y, strides, layer };
+    // SAFETY: the caches are buffers of this function, which nothing else touches meanwhile.
+    unsafe { attend.launch(bench, kv, false) }?;
     let (keys, values) = (k.after(bench, dim, &[])?, v.after(bench, dim, &[])?);
-    let got = bench.read(y)?;
+    let got = bench.read(&y)?;
     let prompt = Prompt { columns: n, first, capacity, layer, stride, exact, x };
     (0..prompt.columns).try_for_each(|c| prompt.compare(kv, c, &got[c * y_stride..][..y_stride], (&keys, &values)))
 }
