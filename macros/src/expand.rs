@@ -1,20 +1,20 @@
 //! What `#[kernel]` writes.
 
 use crate::{
+    function::Function,
     instances::{self, Instance},
     json,
     options::Options,
+    side::Side,
     signature::{self, Argument, Buffer, Kind, type_text},
 };
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::{
-    Attribute, Error, Expr, Ident, ItemFn, Lit, LitStr, Meta, Result, Visibility, ext::IdentExt, spanned::Spanned,
-};
+use syn::{Attribute, Expr, Ident, Lit, LitStr, Meta, Result, Visibility, ext::IdentExt, spanned::Spanned};
 
 /// One kernel, understood.
 struct Parts {
-    f: ItemFn,
+    f: Function,
     arguments: Vec<Argument>,
     options: Options,
     entry: String,
@@ -49,8 +49,7 @@ pub fn kernel(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
 }
 
 fn expand(attr: TokenStream, item: TokenStream, site: impl Fn(Span) -> Site) -> Result<TokenStream> {
-    let f: ItemFn =
-        syn::parse2(item).map_err(|_| Error::new(Span::call_site(), "`#[kernel]` stands on a function with a body"))?;
+    let f = Function::parse("kernel", item)?;
     let options = match Options::parse(attr) {
         Ok(options) => options,
         Err(mut e) => {
@@ -71,7 +70,7 @@ fn expand(attr: TokenStream, item: TokenStream, site: impl Fn(Span) -> Site) -> 
 }
 
 /// One kernel.
-fn one(f: ItemFn, options: Options, site: impl Fn(Span) -> Site) -> Result<TokenStream> {
+fn one(f: Function, options: Options, site: impl Fn(Span) -> Site) -> Result<TokenStream> {
     let arguments = signature::check(&f)?;
     let (mut docs, mut cfgs, mut lints) = (Vec::new(), Vec::new(), Vec::new());
     for a in f.attrs.iter().cloned() {
@@ -88,7 +87,9 @@ fn one(f: ItemFn, options: Options, site: impl Fn(Span) -> Site) -> Result<Token
     let family = options.family.clone().unwrap_or_else(|| file_module(&file, &library));
     let entry = options.name.clone().unwrap_or_else(|| f.sig.ident.unraw().to_string());
     let parts = Parts { line, nvvm, f, arguments, options, entry, family, library, file, docs, cfgs, lints };
-    let (device, host, common, editor) = (parts.device(), parts.host(), parts.common(), parts.editor());
+    let side = Side::of_process();
+    let (device, common) = (side.device().then(|| parts.device()), parts.common());
+    let (editor, host) = side.host().then(|| (parts.editor(), parts.host())).unzip();
     // Completion takes the first copy of the body.
     Ok(quote! { #editor #common #device #host })
 }
@@ -242,7 +243,7 @@ impl Parts {
     fn device(&self) -> TokenStream {
         let Parts { cfgs, docs, lints, arguments, entry, .. } = self;
         let (template, operands) = self.metadata();
-        let (vis, ident, body) = (&self.f.vis, &self.f.sig.ident, &self.f.block);
+        let (vis, ident, body) = (&self.f.vis, &self.f.sig.ident, &self.f.body);
         let symbol =
             if ident == entry { quote!(#[unsafe(no_mangle)]) } else { quote!(#[unsafe(export_name = #entry)]) };
         let (mark, abi) = if self.nvvm {
@@ -266,7 +267,7 @@ impl Parts {
             }
             Kind::Scalar | Kind::Struct => quote! { #[allow(unused_variables)] let #mutability #name: #ty = #name; },
         });
-        let statements = &body.stmts;
+        let statements = body.stream();
         quote! {
             #(#cfgs)*
             #[cfg(target_arch = "nvptx64")]
@@ -281,7 +282,7 @@ impl Parts {
             #[allow(improper_ctypes_definitions, unsafe_op_in_unsafe_fn, clippy::too_many_arguments, clippy::missing_safety_doc)]
             #vis unsafe #abi fn #ident(#(#raw),*) {
                 #(#wrapped)*
-                #(#statements)*
+                #statements
             }
         }
     }
@@ -289,7 +290,7 @@ impl Parts {
     /// What an editor reads on the host: the function as it is written, which nothing calls.
     fn editor(&self) -> TokenStream {
         let Parts { cfgs, lints, arguments, .. } = self;
-        let (ident, body) = (&self.f.sig.ident, &self.f.block);
+        let (ident, body) = (&self.f.sig.ident, &self.f.body);
         let arguments = arguments.iter().map(|Argument { name, mutability, ty, .. }| quote!(#mutability #name: #ty));
         quote! {
             #(#cfgs)*
@@ -534,7 +535,7 @@ mod tests {
 
     #[test]
     fn the_summary_is_the_first_line_with_text() {
-        let f: ItemFn = syn::parse_quote! {
+        let f: Function = syn::parse_quote! {
             ///
             /// One line.
             /// Another.

@@ -3,19 +3,20 @@
 //! The function becomes a generic `#[device]` function, and each instance a kernel that calls it. Only the arguments of the
 //! kernel have to be written without parameters: they are replaced there word by word.
 
+use crate::function::Function;
 use crate::options::Options;
-use proc_macro2::{Group, Ident, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
-use syn::{Error, Expr, FnArg, GenericParam, ItemFn, Pat, Path, PathArguments, Result};
+use syn::{Error, Expr, FnArg, GenericParam, Pat, Path, PathArguments, Result};
 
 /// A kernel to be written, and its options.
 pub struct Instance {
-    pub f: ItemFn,
+    pub f: Function,
     pub options: Options,
 }
 
 /// The instances of a generic kernel.
-pub fn of(f: &ItemFn, options: &Options) -> Result<Vec<Instance>> {
+pub fn of(f: &Function, options: &Options) -> Result<Vec<Instance>> {
     let mut parameters = Vec::new();
     for p in &f.sig.generics.params {
         match p {
@@ -38,7 +39,7 @@ pub fn of(f: &ItemFn, options: &Options) -> Result<Vec<Instance>> {
     options.instances.iter().map(|path| one(f, options, &parameters, path)).collect()
 }
 
-fn one(f: &ItemFn, options: &Options, parameters: &[Ident], path: &Path) -> Result<Instance> {
+fn one(f: &Function, options: &Options, parameters: &[Ident], path: &Path) -> Result<Instance> {
     let wanted = || {
         let names = parameters.iter().map(Ident::to_string).collect::<Vec<_>>().join(", ");
         Error::new_spanned(path, format!("an instance is a name and what stands for the parameters: `name<{names}>`"))
@@ -65,7 +66,7 @@ fn one(f: &ItemFn, options: &Options, parameters: &[Ident], path: &Path) -> Resu
             }
         }
     }
-    kernel.block = syn::parse2(quote!({ #generic::<#(#values),*>(#(#names),*) }))?;
+    kernel.body = Group::new(Delimiter::Brace, quote!(#generic::<#(#values),*>(#(#names),*)));
     let arguments = given.args.to_token_stream().to_string().replace(" ,", ",").replace(" ;", ";");
     let doc = format!("The instance `{generic}<{arguments}>`.");
     kernel.attrs.push(syn::parse_quote!(#[doc = ""]));
@@ -110,13 +111,13 @@ mod tests {
     use super::*;
 
     fn split(attr: TokenStream, item: TokenStream) -> std::result::Result<Vec<String>, String> {
-        let f: ItemFn = syn::parse2(item).map_err(|e| e.to_string())?;
+        let f: Function = syn::parse2(item).map_err(|e| e.to_string())?;
         let options = Options::parse(attr).map_err(|e| e.to_string())?;
         let instances = of(&f, &options).map_err(|e| e.to_string())?;
         Ok(instances
             .iter()
             .map(|i| {
-                let (sig, block, dims, v) = (&i.f.sig, &i.f.block, &i.options.block, &i.options.variant);
+                let (sig, block, dims, v) = (&i.f.sig, &i.f.body, &i.options.block, &i.options.variant);
                 format!("{} | {} | {v}", quote!(#sig #block), quote!(#(#dims),*))
             })
             .collect())

@@ -4,9 +4,11 @@
 mod device_fn;
 mod element;
 mod expand;
+mod function;
 mod instances;
 mod json;
 mod options;
+mod side;
 mod signature;
 
 use proc_macro::TokenStream;

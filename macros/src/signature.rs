@@ -1,8 +1,9 @@
 //! What `#[kernel]` accepts as a function, and what it refuses, with an error on the very token.
 
+use crate::function::Function;
 use quote::ToTokens;
 use syn::{
-    Attribute, Error, FnArg, GenericArgument, Ident, ItemFn, Pat, PatIdent, PathArguments, PointerMutability, Result,
+    Attribute, Error, FnArg, GenericArgument, Ident, Pat, PatIdent, PathArguments, PointerMutability, Result,
     ReturnType, Safety, Token, Type,
 };
 
@@ -199,7 +200,7 @@ fn argument(input: FnArg) -> Result<Argument> {
 }
 
 /// Checks the function around its arguments.
-fn header(f: &ItemFn) -> Result<()> {
+fn header(f: &Function) -> Result<()> {
     let s = &f.sig;
     let mut errors: Vec<Error> = Vec::new();
     let mut no = |at: &dyn ToTokens, message: &str| {
@@ -265,7 +266,7 @@ fn header(f: &ItemFn) -> Result<()> {
 }
 
 /// The arguments of an acceptable kernel, or every fault that it has.
-pub fn check(f: &ItemFn) -> Result<Vec<Argument>> {
+pub fn check(f: &Function) -> Result<Vec<Argument>> {
     let mut fault = header(f).err();
     let mut arguments = Vec::new();
     for input in f.sig.inputs.iter().cloned() {

@@ -1,14 +1,15 @@
 //! The pack: a library's texts for all architectures, and machine code made of them, in one file that a program embeds.
 //!
 //! ```text
-//! "WSPACK\0\x02"                       magic and version
+//! "WSPACK\0\x03"                       magic and version
 //! u32 bytes, u32 raw bytes, u32 crc   of the index, little-endian
 //! index                               JSON, in a zstd frame
 //! frames                              zstd, one behind the other
 //! ```
 //!
 //! The text of an architecture is its pieces in their order, and a module's those that belong to it. Pieces of one module
-//! for all architectures are in one frame, since they hardly differ; what several modules have in common is in another.
+//! for all architectures are in one frame, since they hardly differ; what several modules have in common is in another. Registers and
+//! labels in it are [counted from those before](numbers), unless the text has what looks like that.
 //! The line directives that were taken out of a frame of text are in a part of another frame, which has those of several: they are asked
 //! for when a defect is reported, and kernels of a family were made of the same lines.
 //!
@@ -26,13 +27,14 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+mod numbers;
 mod read;
 mod write;
 
 pub use read::Pack;
 pub use write::{Effort, Machine, Text, write};
 
-const MAGIC: [u8; 8] = *b"WSPACK\0\x02";
+const MAGIC: [u8; 8] = *b"WSPACK\0\x03";
 
 /// What the file holds, but for the frames themselves.
 #[derive(Debug, Serialize, Deserialize)]
@@ -96,6 +98,9 @@ struct Frame {
     bytes: usize,
     raw: usize,
     crc: u32,
+    /// Whether its content is the relative form of its text.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    relative: bool,
 }
 
 /// Some lines of a text that belong together.

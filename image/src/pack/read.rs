@@ -1,6 +1,6 @@
 //! Reading: texts are unpacked when they are asked for.
 
-use super::{Cubins, Image, Index, MAGIC, PackError, Place, read_number};
+use super::{Cubins, Image, Index, MAGIC, PackError, Place, numbers, read_number};
 use ruzstd::decoding::FrameDecoder;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -134,8 +134,11 @@ impl Pack {
     }
 
     fn frame_text(&self, number: usize) -> Result<String, PackError> {
-        let text = String::from_utf8(self.frame(number)?);
-        text.map_err(|_| damaged(&format!("its frame {number} is no text")))
+        let content = self.frame(number)?;
+        let relative = self.index.frames.get(number).is_some_and(|frame| frame.relative);
+        let text = if relative { numbers::absolute(&content) } else { Some(content) };
+        text.and_then(|text| String::from_utf8(text).ok())
+            .ok_or_else(|| damaged(&format!("its frame {number} is no text")))
     }
 
     /// The line directives of a frame of text; `unpacked` keeps the frames that were unpacked for others.

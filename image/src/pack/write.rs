@@ -1,6 +1,6 @@
 //! Writing.
 
-use super::{Cubins, Frame, Image, Index, MAGIC, PackError, Part, Piece, Place, write_number};
+use super::{Cubins, Frame, Image, Index, MAGIC, PackError, Part, Piece, Place, numbers, write_number};
 use crate::map_in_threads;
 use std::collections::HashMap;
 
@@ -78,7 +78,7 @@ pub fn write(texts: &[Text<'_>], machine: &[Machine], effort: Effort) -> Result<
         images.push(Image { sm: cut.sm, modules: cut.modules.clone(), pieces });
     }
     let mut frames = Frames { list: Vec::new(), data: Vec::new(), effort };
-    frames.push_all(&groups.iter().map(|group| group.text.as_bytes()).collect::<Vec<_>>())?;
+    frames.push_texts(&groups.iter().map(|group| group.text.as_str()).collect::<Vec<_>>())?;
     let lines = frames.push_parts(map_in_threads(&groups, Group::lines))?;
     let mut cubins = Vec::new();
     for Machine { target, sm, cubins: code } in machine {
@@ -119,6 +119,18 @@ impl Frames {
         Ok(places)
     }
 
+    /// Adds a frame for each of these texts.
+    fn push_texts(&mut self, texts: &[&str]) -> Result<(), PackError> {
+        let relative = map_in_threads(texts, |text| numbers::relative(text));
+        let contents: Vec<&[u8]> =
+            texts.iter().zip(&relative).map(|(text, form)| form.as_deref().unwrap_or(text.as_bytes())).collect();
+        let first = self.push_all(&contents)?;
+        for (frame, form) in self.list.iter_mut().skip(first).zip(&relative) {
+            frame.relative = form.is_some();
+        }
+        Ok(())
+    }
+
     /// Adds a frame for each of these contents; the number of the first.
     fn push_all(&mut self, contents: &[&[u8]]) -> Result<usize, PackError> {
         let first = self.list.len();
@@ -127,7 +139,8 @@ impl Frames {
         {
             let compressed = compressed?;
             let crc = crc32fast::hash(content);
-            self.list.push(Frame { at: self.data.len(), bytes: compressed.len(), raw: content.len(), crc });
+            let (at, bytes, raw) = (self.data.len(), compressed.len(), content.len());
+            self.list.push(Frame { at, bytes, raw, crc, relative: false });
             self.data.extend(compressed);
         }
         Ok(first)
