@@ -148,6 +148,7 @@ fn step(stream: &Stream, capacity: u32, (keys, values): (Vec<f16>, Vec<f16>)) ->
                 k_weight: weight,
                 cos,
                 sin,
+                sinks: DeviceSlice::empty(),
                 columns: here,
                 partials,
                 counters,

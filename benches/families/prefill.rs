@@ -59,7 +59,7 @@ fn reference<T: Cached>(x: &[f32], keys: &[T], values: &[T], count: u32) -> Vec<
     let of = |(c, h): (usize, usize)| {
         let first = h / (Q_HEADS / KV_HEADS) as usize * count * dim;
         let q: Vec<f64> = x[(c * Q_HEADS as usize + h) * dim..][..dim].iter().map(|v| f64::from(*v)).collect();
-        cases::attend(&q, &keys[first..][..count * dim], &values[first..][..count * dim], 0..c + 1)
+        cases::attend(&q, &keys[first..][..count * dim], &values[first..][..count * dim], 0..c + 1, None)
     };
     let all = compared(count as u32).flat_map(|c| (0..Q_HEADS as usize).map(move |h| (c as usize, h)));
     all.flat_map(of).collect()
@@ -92,7 +92,15 @@ fn runs(bench: &Bench, count: u32) -> Result<Vec<Run>, Failed> {
                 (qkv.clone(), columns, tiles, y, (k, v, scales)),
                 move |(qkv, columns, tiles, y, _), on, _| {
                     let strides = (stride, y_stride);
-                    let attend = PrefillArguments { qkv: &***qkv, columns, tiles, y, strides, layer };
+                    let attend = PrefillArguments {
+                        qkv: &***qkv,
+                        columns,
+                        tiles,
+                        sinks: DeviceSlice::empty(),
+                        y,
+                        strides,
+                        layer,
+                    };
                     // SAFETY: the caches live as long as this closure, and with it the graph; nobody writes them.
                     unsafe { attend.launch(on, KvType::$kv, false) }
                 },

@@ -1,13 +1,15 @@
-//! Element by element: residual addition, SwiGLU and GEGLU, and a cap.
+//! Element by element: residual addition, SwiGLU, GEGLU and SwiGLU of clamped numbers, and a cap.
 //!
 //! - `residual_add`: `y[i] = x[i] + residual[i]`
 //! - `swiglu`: `y[i] = silu(gate[i]) * up[i]`, `silu(g) = g / (1 + e^-g)`
 //! - `geglu`: `y[i] = gelu(gate[i]) * up[i]`, `gelu(g) = g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3)))`
+//! - `swiglu_clamped`: `y[i] = g / (1 + e^-(1.702 g)) * (u + 1)`, where `g` is `gate[i]`, 7 at most, and `u` is `up[i]`, within -7 and 7
 //!
 //! - `softcap`: `x[n, i] = cap * tanh(x[n, i] / cap)` of columns `stride` elements apart, in place
 //!
 //! All buffers of the others are f32 of the same length, `n >= 1`. A thread takes an element.
-//! Sources: Shazeer, arXiv 2002.05202; Hendrycks and Gimpel, arXiv 1606.08415.
+//! Sources: Shazeer, arXiv 2002.05202; Hendrycks and Gimpel, arXiv 1606.08415; for clamped numbers the model card of gpt-oss, arXiv
+//! 2508.10925, section 2.2, and its reference implementation for the two constants.
 
 use warpsmith_device::prelude::*;
 
@@ -33,6 +35,21 @@ pub fn swiglu_reference(gate: &[f32], up: &[f32]) -> Vec<f64> {
 #[must_use]
 pub fn geglu_reference(gate: &[f32], up: &[f32]) -> Vec<f64> {
     gate.iter().zip(up).map(|(g, u)| gelu_reference((*g).into()) * f64::from(*u)).collect()
+}
+
+/// [`SwigluClamped`] in f64.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn swiglu_clamped_reference(gate: &[f32], up: &[f32]) -> Vec<f64> {
+    gate.iter().zip(up).map(|(g, u)| clamped_reference((*g).into(), (*u).into())).collect()
+}
+
+/// What comes of a gate and an up that are clamped, in f64.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn clamped_reference(gate: f64, up: f64) -> f64 {
+    let (g, u) = (gate.min(7.0), up.clamp(-7.0, 7.0));
+    g / (1.0 + (-1.702 * g).exp()) * (u + 1.0)
 }
 
 /// [`gelu`] in f64, without the cancellation of its definition: `1 + tanh(t)` is `2 / (1 + e^-2t)`.
@@ -71,6 +88,17 @@ pub unsafe fn geglu(gate: Awaited<f32>, up: Awaited<f32>, y: Out<f32>, n: u32) {
     let ((gate, up), i) = ((gate.buffer(), up.buffer()), index());
     if i < n as usize {
         y.set(i, gelu(gate.at(i)) * up.at(i));
+    }
+}
+
+/// `y = gate / (1 + e^-(1.702 gate)) * (up + 1)` of clamped numbers, an element a thread.
+#[kernel(block = THREADS, min_blocks = 4)]
+pub unsafe fn swiglu_clamped(gate: Awaited<f32>, up: Awaited<f32>, y: Out<f32>, n: u32) {
+    grid::launch_dependents();
+    grid::wait_dependencies();
+    let ((gate, up), i) = ((gate.buffer(), up.buffer()), index());
+    if i < n as usize {
+        y.set(i, glu([gate.at(i), up.at(i)], false, true));
     }
 }
 
@@ -119,10 +147,40 @@ fn gelu_exponent(g: f32) -> f32 {
     g * math::fma(g * g, 0.071_354_814, 1.595_769_2)
 }
 
-/// [`gelu`] or [`silu`].
+/// By how much steeper the sigmoid of clamped gates is.
+const STEEPER: f32 = 1.702;
+/// What clamped gates are at most, and clamped ups are within.
+const LIMIT: f32 = 7.0;
+
+/// What comes of a gate and its up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Glu {
+    /// [`silu`] of the gate, times the up: [`Swiglu`].
+    Silu,
+    /// [`gelu`] of the gate, times the up: [`Geglu`].
+    Gelu,
+    /// [`SwigluClamped`].
+    Clamped,
+}
+
+/// What comes of a gate and its up: with [`silu`] where neither is asked for. NaN is handed on.
 #[inline(always)]
-pub fn activation(g: f32, with_gelu: bool) -> f32 {
-    gated(g, if with_gelu { gelu_exponent(g) } else { g })
+pub fn glu([gate, up]: [f32; 2], with_gelu: bool, clamped: bool) -> f32 {
+    let (mut g, mut u) = (gate, up);
+    if clamped {
+        // Not by instructions, which would drop a NaN.
+        g = if g > LIMIT { LIMIT } else { g };
+        u = if u > LIMIT { LIMIT } else { u };
+        u = if u < -LIMIT { -LIMIT } else { u } + 1.0;
+    }
+    let t = if with_gelu {
+        gelu_exponent(g)
+    } else if clamped {
+        STEEPER * g
+    } else {
+        g
+    };
+    gated(g, t) * u
 }
 
 /// `g / (1 + e^-t)`, where `t` has the sign of `g`.
@@ -168,7 +226,7 @@ macro_rules! gated {
     )* };
 }
 
-gated! { Swiglu Geglu }
+gated! { Swiglu Geglu SwigluClamped }
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl Contract for Softcap<'_> {
@@ -190,8 +248,8 @@ impl Contract for Softcap<'_> {
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases {
     use super::{
-        Geglu, ResidualAdd, Softcap, Swiglu, geglu_reference, residual_add_reference, softcap_reference,
-        swiglu_reference,
+        Geglu, ResidualAdd, Softcap, Swiglu, SwigluClamped, geglu_reference, residual_add_reference, softcap_reference,
+        swiglu_clamped_reference, swiglu_reference,
     };
     use crate::cases::{Bench, Listed, Measured, NamedSizes, Outcome, Plain, Rng, Shape, close, why};
     use warpsmith_device::Kernel;
@@ -231,7 +289,7 @@ pub mod cases {
     }
 
     macro_rules! gated {
-        ($($(#[$doc:meta])* $Cases:ident: $Kernel:ident, $listed:expr, $reference:ident, gates to $most:literal, off by $error:literal;)*) => { $(
+        ($($(#[$doc:meta])* $Cases:ident: $Kernel:ident, $listed:expr, $reference:ident, gates to $most:literal, ups to $up:literal, off by $error:literal;)*) => { $(
             $(#[$doc])*
             pub struct $Cases;
 
@@ -252,7 +310,7 @@ pub mod cases {
                     if let Some(first) = gate.first_mut() {
                         *first = -88.0;
                     }
-                    let up = rng.floats(n);
+                    let up: Vec<f32> = rng.floats(n).iter().map(|v| v * $up).collect();
                     let (g, u, mut y) = (bench.upload(&gate)?, bench.upload(&up)?, bench.output::<f32>(n)?);
                     bench.launch($Kernel { gate: &g, up: &u, y: &mut y, n: n as u32 })?;
                     let want = $reference(&gate, &up);
@@ -264,9 +322,11 @@ pub mod cases {
 
     gated! {
         /// SwiGLU.
-        Swiglus: Swiglu, listed::<Swiglu<'_>>(), swiglu_reference, gates to 120.0, off by 2e-6;
+        Swiglus: Swiglu, listed::<Swiglu<'_>>(), swiglu_reference, gates to 120.0, ups to 1.0, off by 2e-6;
         /// GEGLU.
-        Geglus: Geglu, vec![Listed::unmeasured::<Geglu<'_>>(why::SMALL)], geglu_reference, gates to 12.0, off by 1.5e-5;
+        Geglus: Geglu, vec![Listed::unmeasured::<Geglu<'_>>(why::SMALL)], geglu_reference, gates to 12.0, ups to 1.0, off by 1.5e-5;
+        /// SwiGLU of clamped numbers.
+        ClampedSwiglus: SwigluClamped, vec![Listed::unmeasured::<SwigluClamped<'_>>(why::SMALL)], swiglu_clamped_reference, gates to 50.0, ups to 9.0, off by 1.2e-5;
     }
 
     /// A cap of logits.
@@ -342,7 +402,24 @@ mod tests {
         }
         assert_eq!((gelu(0.0), gelu(f32::INFINITY)), (0.0, f32::INFINITY));
         assert!(gelu(f32::NAN).is_nan());
-        assert_eq!((activation(1.5, true), activation(1.5, false)), (gelu(1.5), silu(1.5)));
+        assert_eq!((glu([1.5, 2.0], true, false), glu([1.5, 2.0], false, false)), (2.0 * gelu(1.5), 2.0 * silu(1.5)));
+    }
+
+    #[test]
+    fn clamped_numbers_are_within_their_bounds() {
+        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        for (gate, up, g, u) in
+            [(9.0, -9.0, 7.0, -7.0), (7.5, 7.5, 7.0, 7.0), (-9.0, 3.0, -9.0, 3.0), (0.5, -1.0, 0.5, -1.0)]
+        {
+            let want = g * sigmoid(1.702 * g) * (u + 1.0);
+            assert!((clamped_reference(gate, up) - want).abs() <= 1e-15 * want.abs());
+            let got = f64::from(glu([gate as f32, up as f32], false, true));
+            assert!((got - want).abs() <= 2e-6 * want.abs(), "{gate} {up}: {got:e} for {want:e}");
+        }
+        for both in [[f32::NAN, 1.0], [1.0, f32::NAN]] {
+            assert!(glu(both, false, true).is_nan(), "{both:?}");
+        }
+        assert_eq!(glu([f32::INFINITY, f32::INFINITY], false, true), glu([7.0, 7.0], false, true));
     }
 
     #[test]

@@ -8,6 +8,8 @@ pub const NEOX: u32 = 1;
 pub const QK_NORM: u32 = 2;
 /// Attention norms and turns queries and keys itself, and stores keys and values; else that was done before.
 pub const FUSED: u32 = 4;
+/// Each query head has a sink: a score that takes a share of its softmax and gives no value.
+pub const SINKS: u32 = 8;
 
 /// `head_dim` that the kernels for columns are made for: whole 16-byte vectors of every cache type, and as many lanes
 /// as divide a warp.
@@ -33,7 +35,7 @@ pub struct Layer {
     pub context: u32,
     /// Positions that a token attends to, its own among them; 0: all before it.
     pub window: u32,
-    /// [`NEOX`], [`QK_NORM`], [`FUSED`].
+    /// [`NEOX`], [`QK_NORM`], [`FUSED`], [`SINKS`].
     pub flags: u32,
     /// The epsilon of the norms.
     pub eps: f32,
@@ -66,11 +68,11 @@ impl Layer {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub(crate) use check::{Tables, check, check_pairs};
+pub(crate) use check::{Tables, check, check_pairs, check_sinks};
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod check {
-    use super::{FUSED, HEAD_DIMS, Layer, MAX_GROUP, NEOX, QK_NORM};
+    use super::{FUSED, HEAD_DIMS, Layer, MAX_GROUP, NEOX, QK_NORM, SINKS};
     use warpsmith_device::{DeviceAddress, prelude::*};
 
     /// Buffers that a layer's heads are normed and turned with.
@@ -90,6 +92,14 @@ mod check {
     ) -> Result<(), ContractError> {
         contract::multiple_of(m, name, (address, "its address"), 8u32)?;
         contract::multiple_of(m, "stride", stride.unwrap_or(0), (2u32, "elements are loaded in pairs"))
+    }
+
+    /// The sinks, where there are any.
+    pub fn check_sinks(m: &'static KernelMeta, l: &Layer, sinks: &DeviceSlice<f32>) -> Result<(), ContractError> {
+        if !l.has(SINKS) {
+            return Ok(());
+        }
+        contract::exactly(m, "sinks", sinks.len(), (l.q_heads, "q_heads"))
     }
 
     /// Sizes that the kernels can take, and buffers that fit them where they are read.
@@ -119,7 +129,7 @@ mod check {
             ),
             l.head_dim,
         )?;
-        contract::require(m, l.flags & !(NEOX | QK_NORM | FUSED) == 0, "layer", "known flags", l.flags)?;
+        contract::require(m, l.flags & !(NEOX | QK_NORM | FUSED | SINKS) == 0, "layer", "known flags", l.flags)?;
         contract::require(m, l.context > 0, "layer", "a context of at least 1", 0)?;
         let Some(t) = tables else { return Ok(()) };
         for (name, table) in [("q_weight", t.q_weight), ("k_weight", t.k_weight), ("cos", t.cos), ("sin", t.sin)] {

@@ -160,6 +160,8 @@ operations! {
     Swiglu = elementwise::cases::Swiglus;
     /// GEGLU.
     Geglu = elementwise::cases::Geglus;
+    /// SwiGLU of clamped numbers.
+    SwigluClamped = elementwise::cases::ClampedSwiglus;
     /// What a layer adds, normed, onto the residual stream; or embeddings, scaled.
     ToResidual = residual::cases::ToResiduals;
     /// A cap of logits.

@@ -82,6 +82,10 @@ fn every_kernel_is_launched_by_a_decoder_or_says_what_it_is_there_for() {
     let mixed = model(&[Format::F16, Format::F16, Format::F16, Format::F16, Format::F16, Format::F16, Format::F32]);
     let experts = Synthetic { architecture: "qwen3moe", layers: 1, experts: Some((2, 2)), ..Default::default() };
     all.extend(launched(&load(&experts.file()), KvType::F16, DecoderOptions::default()));
+    // Clamped gates and ups of two formats.
+    let formats = vec![Format::F16, Format::F32];
+    let clamped = Synthetic { architecture: "gpt-oss", formats, ..experts };
+    all.extend(launched(&load(&clamped.file()), KvType::F16, DecoderOptions::default()));
     for kv in KvType::ALL {
         all.extend(launched(&mixed, kv, DecoderOptions::default()));
         all.extend(launched(&mixed, kv, DecoderOptions { fast_prefill: true, ..Default::default() }));

@@ -71,8 +71,9 @@ fn programmatic_steps_give_the_same_bits() {
         ("gemma3", &mixed, Activations::Int8, KvType::F16),
         ("gemma2", &mixed, Activations::Int16, KvType::Int8),
         ("qwen3moe", &mixed, Activations::Int16, KvType::F16),
+        ("gpt-oss", &mixed, Activations::Int16, KvType::Int8),
     ] {
-        let experts = (architecture == "qwen3moe").then_some((5, 2));
+        let experts = ["qwen3moe", "gpt-oss"].contains(&architecture).then_some((5, 2));
         let model = device::load(&Synthetic { architecture, experts, ..wide(formats) }.file());
         for mode in [Mode::Eager, Mode::Graph] {
             let run = |programmatic| {

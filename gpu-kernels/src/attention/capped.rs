@@ -144,6 +144,7 @@ macro_rules! entries {
             fn check(&self) -> Result<(), ContractError> {
                 let (m, l) = (Self::META, &self.layer);
                 layer::check(m, l, None)?;
+                contract::require(m, !l.has(layer::SINKS), "layer", "no sinks, which capped scores do not have", l.flags)?;
                 state::check_columns(m, self.columns)?;
                 let part = (u64::from(l.q_heads) * u64::from(l.head_dim), "q_heads * head_dim");
                 state::check_strided(m, "qkv", self.qkv.len(), (self.columns.len(), self.stride), part)?;

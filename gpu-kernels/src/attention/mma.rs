@@ -120,7 +120,7 @@ unsafe fn attend<
         left -= 8 * NEXT as i32;
     }
 
-    store::<T, DIM, OUTS, TILES>(a, head as usize, &sums, &out);
+    store::<T, DIM, OUTS, TILES>(a, head as usize, (&largest, &sums), &out);
 }
 
 /// The scores of a tile of keys.
@@ -271,7 +271,7 @@ unsafe fn rescale<const OUTS: usize, const TILES: usize>(
 unsafe fn store<T: Cached, const DIM: usize, const OUTS: usize, const TILES: usize>(
     a: &Args,
     head: usize,
-    sums: &[[f32; 2]; TILES],
+    (largest, sums): (&[[f32; 2]; TILES], &[[f32; 2]; TILES]),
     out: &[[[f32; 4]; OUTS]; TILES],
 ) {
     let tid = unroll::opaque(thread::idx_x() as usize);
@@ -280,7 +280,7 @@ unsafe fn store<T: Cached, const DIM: usize, const OUTS: usize, const TILES: usi
     for m in 0..TILES {
         for half in 0..2 {
             let sum = sums[m][half] + warp::shuffle_xor(warp::FULL, sums[m][half], 1);
-            let sum = sum + warp::shuffle_xor(warp::FULL, sum, 2);
+            let sum = sum + warp::shuffle_xor(warp::FULL, sum, 2) + a.sink(head, largest[m][half]);
             let i = row + 16 * m as u32 + 8 * half as u32;
             if i < tile.count {
                 let column = tile.column(i);

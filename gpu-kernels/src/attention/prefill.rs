@@ -6,6 +6,7 @@
 //! | `columns` | [`Column`]s; [`store`](crate::kv::store) ran before |
 //! | `tiles` | [`QueryTile`]s, a row of blocks each: which columns attend. Others' rows of `y` are not written |
 //! | `layer` | [`Layer`]; tables and norms are not looked at |
+//! | `sinks` | f32 `[q_heads]`, read with [`SINKS`](crate::layer::SINKS): scores beside those of positions, without values |
 //! | `y` | f32, column `c` from `c * y_stride` on: `[q_heads, head_dim]` |
 //!
 //! A block takes a tile of up to 128 columns of a query head, or 64 of heads of more than 128 elements, its warps a part of them each. From sm_80
@@ -27,6 +28,8 @@
 //! rounded, with six bits more below: `2^-31 length` times the largest value of the tiles that the column looks into, which end up
 //! to 63 positions after its own, beside `2^-11 max |v|`. Source: Dao, arXiv 2307.08691.
 
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+use crate::layer::SINKS;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::{kv::KvType, layer, state};
 use crate::{layer::Layer, state::Column};
@@ -91,6 +94,8 @@ pub(super) mod frame {
         pub columns: In<Column>,
         pub tiles: In<QueryTile>,
         pub y: Out<f32>,
+        /// A score of each query head that takes a share of its softmax.
+        pub sinks: Option<In<f32>>,
         pub stride: u32,
         pub y_stride: u32,
         pub layer: Layer,
@@ -102,6 +107,15 @@ pub(super) mod frame {
         pub unsafe fn tile(&self) -> QueryTile {
             // SAFETY: there are as many as rows of blocks.
             unsafe { self.tiles.at(unroll::opaque(block::idx_x() as usize)) }
+        }
+
+        /// What the sink of a head counts for beside weights relative to `largest`, a power of two; 0 without sinks.
+        #[inline(always)]
+        pub unsafe fn sink(&self, head: usize, largest: f32) -> f32 {
+            // SAFETY: there is one for each query head.
+            let score = |sinks: In<f32>| unsafe { sinks.at(head) };
+            // Far above all scores it counts for infinity, and leaves nothing of the values.
+            self.sinks.map_or(0.0, |sinks| math::exp2_approx_ftz(score(sinks) * core::f32::consts::LOG2_E - largest))
         }
 
         /// The positions `first .. end` that a column attends to; none if it has no place.
@@ -172,8 +186,9 @@ pub(super) mod frame {
                     if i < tile.count {
                         let at = tile.column(i) as usize * a.y_stride as usize + head as usize * dim + e;
                         let none = ranges[j].1 == 0;
+                        let sum = state.sum[j] + a.sink(head as usize, state.largest[j]);
                         for k in 0..8 {
-                            let v = state.values[j][k] / state.sum[j];
+                            let v = state.values[j][k] / sum;
                             a.y.set(at + k, if none { f32::NAN } else { v });
                         }
                     }
@@ -203,6 +218,7 @@ macro_rules! entries {
             qkv: Awaited<f32>,
             columns: Awaited<Column>,
             tiles: Awaited<QueryTile>,
+            sinks: In<f32>,
             y: Out<f32>,
             count: u32,
             stride: u32,
@@ -214,7 +230,8 @@ macro_rules! entries {
             let (qkv, columns, tiles) = (qkv.buffer(), columns.buffer(), tiles.buffer());
             // Of columns only the host's checks ask how many there are.
             let _ = count;
-            $run(frame::Args { qkv, columns, tiles, y, stride, y_stride, layer });
+            let sinks = layer.has(SINKS).then_some(sinks);
+            $run(frame::Args { qkv, columns, tiles, y, sinks, stride, y_stride, layer });
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
@@ -225,6 +242,7 @@ macro_rules! entries {
             fn check(&self) -> Result<(), ContractError> {
                 let (m, l) = (Self::META, &self.layer);
                 layer::check(m, l, None)?;
+                layer::check_sinks(m, l, self.sinks)?;
                 contract::within(m, "count", self.count, 1u32, i32::MAX)?;
                 contract::within(m, "tiles", self.tiles.len(), 1u32, i32::MAX)?;
                 let n = self.count as usize;
@@ -263,6 +281,8 @@ pub struct PrefillArguments<'a> {
     pub columns: &'a DeviceSlice<Column>,
     /// Which attend.
     pub tiles: &'a DeviceSlice<QueryTile>,
+    /// A score of each query head, with [`SINKS`](crate::layer::SINKS).
+    pub sinks: &'a DeviceSlice<f32>,
     /// Results.
     pub y: &'a mut DeviceSlice<f32>,
     /// Where columns of `qkv` and `y` start.
@@ -282,11 +302,11 @@ impl PrefillArguments<'_> {
     /// As for [`Launcher::launch_unchecked`], of the caches that the columns lead to and the columns that tiles name; and with
     /// `programmatic` as for [`Programmatic::new`](warpsmith_device::Programmatic::new).
     pub unsafe fn launch<L: Launcher>(self, on: &mut L, kv: KvType, programmatic: bool) -> Result<(), L::Error> {
-        let PrefillArguments { qkv, columns, tiles, y, strides: (stride, y_stride), layer } = self;
+        let PrefillArguments { qkv, columns, tiles, sinks, y, strides: (stride, y_stride), layer } = self;
         let count = columns.len() as u32;
         macro_rules! launch {
             ($Kernel:ident) => {{
-                let kernel = $Kernel { qkv, columns, tiles, y, count, stride, y_stride, layer };
+                let kernel = $Kernel { qkv, columns, tiles, sinks, y, count, stride, y_stride, layer };
                 // SAFETY: the caller's promise.
                 unsafe { on.launch_programmatic(kernel, programmatic) }
             }};

@@ -75,6 +75,7 @@ pub unsafe fn combine_experts(
     }
     let epilogue = Epilogue {
         add: add.buffer().into(),
+        bias: None,
         next_weight,
         y: y.into(),
         scaled: scaled.into(),

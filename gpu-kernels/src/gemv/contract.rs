@@ -2,7 +2,9 @@
 
 use super::arguments::{QuantizedSeen, Seen};
 use super::quant_format::{NONE, groups, parts as quantized_parts};
-use super::{ADD, EXPERTS, GELU, MAX_CHOSEN, MAX_COLUMNS, NEXT, NORM, PREFETCH, QuantFormat, SWIGLU, parts};
+use super::{
+    ADD, BIAS, CLAMPED, EXPERTS, GELU, MAX_CHOSEN, MAX_COLUMNS, NEXT, NORM, PREFETCH, QuantFormat, SWIGLU, parts,
+};
 use crate::format::{
     decode::Decode,
     record::{Spec, UNIT},
@@ -42,6 +44,7 @@ pub struct QuantizedOutputs<'a> {
 /// Where outputs go, and what becomes of them.
 pub struct Outputs<'a> {
     pub add: &'a DeviceSlice<f32>,
+    pub bias: &'a DeviceSlice<f32>,
     pub next_weight: &'a DeviceSlice<f32>,
     pub y: &'a DeviceSlice<f32>,
     pub scaled: &'a DeviceSlice<f32>,
@@ -107,6 +110,7 @@ macro_rules! parts_of {
             Chosen { chosen: $given.chosen, matrices: $given.matrices, sharing: $given.sharing, flags: $given.flags },
             Outputs {
                 add: $given.add,
+                bias: $given.bias,
                 next_weight: $given.next_weight,
                 y: $given.y,
                 scaled: $given.scaled,
@@ -214,17 +218,22 @@ impl Outputs<'_> {
     /// What is asked for, and how many columns of how many rows: at most `most`, but where each has a matrix, which only some
     /// entry points take.
     fn check_flags(&self, m: &'static KernelMeta, experts: bool, most: u32) -> Result<(), ContractError> {
-        let known = ADD | NORM | NEXT | SWIGLU | PREFETCH | GELU | if experts { EXPERTS } else { 0 };
+        let known = ADD | BIAS | NORM | NEXT | SWIGLU | PREFETCH | GELU | CLAMPED | if experts { EXPERTS } else { 0 };
         let most = if self.flags & EXPERTS != 0 { MAX_CHOSEN } else { most };
         contract::require(m, self.flags & !known == 0, "flags", format_args!("only flags out of {known}"), self.flags)?;
+        let one = self.flags & (GELU | CLAMPED) != GELU | CLAMPED;
+        contract::require(m, one, "flags", "GELU or CLAMPED, not both", self.flags)?;
         contract::within(m, "rows", self.rows, 1u32, i32::MAX / 2)?;
         contract::within(m, "columns", self.columns, 1u32, most)
     }
 
-    /// Every buffer that is used; a column's sum of squares comes in `parts` parts.
-    fn check(&self, m: &'static KernelMeta, parts: u32) -> Result<(), ContractError> {
+    /// Every buffer that is used, with so many matrices; a column's sum of squares comes in `parts` parts.
+    fn check(&self, m: &'static KernelMeta, matrices: u64, parts: u32) -> Result<(), ContractError> {
         let (columns, rows) = (u64::from(self.columns), (self.rows, "rows"));
         check_columns(m, ("y", self.y), (self.columns, "y_stride", self.y_stride), rows)?;
+        if self.flags & BIAS != 0 {
+            contract::exactly(m, "bias", self.bias.len(), (matrices * self.stacked(), "rows of weights"))?;
+        }
         if self.flags & ADD != 0 {
             let needed = (columns - 1) * u64::from(self.add_stride) + u64::from(self.rows);
             contract::at_least(m, "add", self.add.len(), (needed, "rows of all columns"))?;
@@ -250,7 +259,7 @@ pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, given: &Seen<'_>) -
     if to.flags & NORM != 0 {
         norm.check(m, columns)?;
     }
-    to.check(m, parts(to.rows, x.cols, to.swiglu()))
+    to.check(m, matrices, parts(to.rows, x.cols, to.swiglu()))
 }
 
 /// The contract of an entry point whose activations are quantized.
@@ -269,7 +278,7 @@ pub fn check_quantized<F: Decode, X: Element>(
     if to.flags & NORM != 0 {
         norm.check(m, columns)?;
     }
-    to.check(m, quantized_parts(to.rows, to.swiglu()))?;
+    to.check(m, matrices, quantized_parts(to.rows, to.swiglu()))?;
     let outputs = QuantizedOutputs {
         quant_format: given.quant_format,
         quantized: given.quantized,

@@ -1,7 +1,7 @@
 //! The epilogue of a product, in one definition for all entry points: residual or bias, and what the next norm needs.
 
-use super::{ADD, GELU, NEXT, PREFETCH, SWIGLU};
-use crate::elementwise::activation;
+use super::{ADD, CLAMPED, GELU, NEXT, PREFETCH, SWIGLU};
+use crate::elementwise::glu;
 use crate::load::{Source, lane};
 use warpsmith_device::prelude::*;
 
@@ -19,10 +19,18 @@ pub unsafe fn inverse_root(sums: Source, parts: usize, column: usize, cols: usiz
     1.0 / math::sqrt(warp::sum_f32(sum) / cols as f32 + eps)
 }
 
+/// Whether a flag is among those.
+#[inline(always)]
+pub fn has(flags: u32, flag: u32) -> bool {
+    flags & flag != 0
+}
+
 /// Where outputs go, and what becomes of them on the way.
 #[derive(Clone, Copy)]
 pub struct Epilogue {
     pub add: Source,
+    /// A bias of each row of weights, if there is one.
+    pub bias: Option<In<f32>>,
     pub next_weight: In<f32>,
     pub y: Out<f32>,
     pub scaled: Out<f32>,
@@ -35,13 +43,23 @@ pub struct Epilogue {
 impl Epilogue {
     #[inline(always)]
     pub fn has(&self, flag: u32) -> bool {
-        self.flags & flag != 0
+        has(self.flags, flag)
     }
 
-    /// What a gate becomes, with which its up is multiplied.
+    /// What comes of a gate and its up.
     #[inline(always)]
-    pub fn activated(&self, gate: f32) -> f32 {
-        activation(gate, self.has(GELU))
+    pub fn gated(&self, gate: f32, up: f32) -> f32 {
+        glu([gate, up], self.has(GELU), self.has(CLAMPED))
+    }
+
+    /// A product with row `row` of the weights of all matrices, and the row's bias.
+    #[inline(always)]
+    pub unsafe fn biased(&self, product: f32, row: usize) -> f32 {
+        match self.bias {
+            // SAFETY: the caller's promise: there is such a row.
+            Some(bias) => product + unsafe { bias.at(row) },
+            None => product,
+        }
     }
 
     /// Asks for line `line`, of 128 bytes, of a row of weights of `vectors` vectors in L2, if the launch prefetches. Of blocks

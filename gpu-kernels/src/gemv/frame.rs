@@ -11,9 +11,9 @@
 //! Only the loop over a unit's quads is unrolled: there are many formats, and the rest of the code is not hot.
 
 use super::arguments::Arguments;
-use super::epilogue::{Epilogue, inverse_root};
+use super::epilogue::{Epilogue, has, inverse_root};
 use super::experts::Experts;
-use super::{COLUMNS, NEXT, NORM, ROWS, SWIGLU, THREADS};
+use super::{BIAS, COLUMNS, NEXT, NORM, ROWS, SWIGLU, THREADS};
 use crate::format::{
     decode::{Decode, QUADS, Scales},
     record::{InMemory, Memory, Record, UNIT},
@@ -63,6 +63,7 @@ impl Args {
             eps: given.eps,
             epilogue: Epilogue {
                 add: add.into(),
+                bias: has(given.flags, BIAS).then_some(given.bias),
                 next_weight: given.next_weight,
                 y: given.y,
                 scaled: given.scaled,
@@ -295,6 +296,7 @@ pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
         eps: 0.0,
         epilogue: Epilogue {
             add: x.into(),
+            bias: None,
             next_weight: x,
             y,
             scaled: y,
@@ -353,13 +355,13 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
     let groups = THREADS >> record.lanes_log2;
     let swiglu = a.epilogue.has(SWIGLU);
     let mut column = if N == 1 { 0 } else { role.column() as usize * COLUMNS };
-    // Its column of `x`, and its weights.
-    let (mut input, mut of_column) = (column, *a);
+    // Its column of `x`, its weights, and the number of the first row of these.
+    let (mut input, mut of_column, mut first_row) = (column, *a, 0);
     if N == 1
         && let Some(experts) = a.experts
     {
-        let matrix = experts.matrix(role.column()) as usize * (a.rows << u32::from(swiglu));
-        of_column.weights = a.weights.from(matrix * record.vectors);
+        first_row = experts.matrix(role.column()) as usize * (a.rows << u32::from(swiglu));
+        of_column.weights = a.weights.from(first_row * record.vectors);
         (column, input) = (role.column() as usize, experts.input(role.column()) as usize);
     }
     let outputs = if swiglu { groups } else { groups * ROWS };
@@ -400,9 +402,10 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
         let mut square = 0.0;
         if row < a.rows {
             let factor = sums.get(factors + n);
-            let mut y = sums.get(at) * factor;
+            let mut y = a.epilogue.biased(sums.get(at) * factor, first_row + row);
             if swiglu {
-                y = a.epilogue.activated(y) * (sums.get(at + groups * N) * factor);
+                let up = sums.get(at + groups * N) * factor;
+                y = a.epilogue.gated(y, a.epilogue.biased(up, first_row + a.rows + row));
             }
             [_, square] = a.epilogue.write(column + n, row, y);
         }

@@ -7,6 +7,7 @@ use super::quantize::{Entry, Many};
 use super::tensor::*;
 use super::tensor_planes::*;
 use super::*;
+use crate::elementwise::Glu;
 use crate::format::{Format, Layout};
 use warpsmith_device::prelude::*;
 
@@ -30,8 +31,8 @@ pub struct Gemv<'a> {
     cols: u32,
     x: Input<'a>,
     y: &'a mut DeviceSlice<f32>,
-    swiglu: bool,
-    gelu: bool,
+    /// Gates and ups, and what comes of them.
+    glu: Option<Glu>,
     programmatic: bool,
     experts: Option<(&'a DeviceSlice<u32>, u32, u32)>,
     group: Option<&'a DeviceSlice<u32>>,
@@ -39,6 +40,7 @@ pub struct Gemv<'a> {
     x_stride: u32,
     y_stride: u32,
     add: Option<(&'a DeviceSlice<f32>, u32)>,
+    bias: Option<&'a DeviceSlice<f32>>,
     norm: Option<(&'a DeviceSlice<f32>, u32, f32)>,
     next: Option<(&'a DeviceSlice<f32>, &'a mut DeviceSlice<f32>, &'a mut DeviceSlice<f32>)>,
     quantized_output: Option<OutputQuantization<'a>>,
@@ -85,8 +87,7 @@ impl<'a> Gemv<'a> {
             cols,
             x,
             y,
-            swiglu: false,
-            gelu: false,
+            glu: None,
             programmatic: false,
             experts: None,
             group: None,
@@ -94,6 +95,7 @@ impl<'a> Gemv<'a> {
             x_stride,
             y_stride,
             add,
+            bias: None,
             norm,
             next,
             quantized_output,
@@ -107,15 +109,25 @@ impl<'a> Gemv<'a> {
         self
     }
 
-    /// `silu(gate * x) * (up * x)`: `weights` are the records of `rows` gate rows, then of `rows` up rows.
-    pub fn swiglu(mut self) -> Self {
-        self.swiglu = true;
+    /// What comes of `gate * x` and `up * x`, by such a function: `weights` are the records of `rows` gate rows, then of `rows` up rows.
+    pub fn glu(mut self, glu: Glu) -> Self {
+        self.glu = Some(glu);
         self
     }
 
-    /// `gelu(gate * x) * (up * x)`, as [`swiglu`](Self::swiglu).
-    pub fn geglu(mut self) -> Self {
-        (self.swiglu, self.gelu) = (true, true);
+    /// [`glu`](Self::glu) with SiLU.
+    pub fn swiglu(self) -> Self {
+        self.glu(Glu::Silu)
+    }
+
+    /// [`glu`](Self::glu) with GELU.
+    pub fn geglu(self) -> Self {
+        self.glu(Glu::Gelu)
+    }
+
+    /// [`BIAS`]: adds `values[row]` to the product with row `row` of the weights of all matrices.
+    pub fn bias(mut self, values: Option<&'a DeviceSlice<f32>>) -> Self {
+        self.bias = values;
         self
     }
 
@@ -135,7 +147,7 @@ impl<'a> Gemv<'a> {
         self
     }
 
-    /// Adds `values[n * stride + row]`: a residual, or a bias with stride 0.
+    /// Adds `values[n * stride + row]`: a residual, or with stride 0 the same for all columns.
     pub fn add(mut self, values: &'a DeviceSlice<f32>, stride: u32) -> Self {
         self.add = Some((values, stride));
         self
@@ -173,7 +185,7 @@ impl<'a> Gemv<'a> {
             Input::F32(_) => None,
             Input::Quantized(product, _) => Some(product.quant_format()),
         };
-        parts_with(format, self.rows, self.cols, self.swiglu)
+        parts_with(format, self.rows, self.cols, self.glu.is_some())
     }
 
     /// The same matrices for the same columns as a [group](crate::experts::group) has them, beside [`experts`](Self::experts): for products
@@ -190,8 +202,13 @@ impl<'a> Gemv<'a> {
 
     fn flags(&self) -> u32 {
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
-        flag(self.swiglu, SWIGLU)
-            | flag(self.gelu, GELU)
+        let glu = match self.glu {
+            None => 0,
+            Some(Glu::Silu) => SWIGLU,
+            Some(Glu::Gelu) => SWIGLU | GELU,
+            Some(Glu::Clamped) => SWIGLU | CLAMPED,
+        };
+        glu | flag(self.bias.is_some(), BIAS)
             // Which weights, only the launches before know.
             | flag(self.programmatic && self.experts.is_none(), PREFETCH)
             | flag(self.experts.is_some(), EXPERTS)
@@ -216,6 +233,7 @@ impl<'a> Gemv<'a> {
         let (flags, columns) = (self.flags(), self.outputs());
         let Gemv { format, weights, rows, cols, y, programmatic, x_stride, y_stride, .. } = self;
         let (add, add_stride) = self.add.unwrap_or((DeviceSlice::empty(), 0));
+        let bias = self.bias.unwrap_or(DeviceSlice::empty());
         let (sums, parts, eps) = self.norm.unwrap_or((DeviceSlice::empty(), 0, 0.0));
         let (chosen, matrices, sharing) = self.experts.unwrap_or((DeviceSlice::empty(), 0, 0));
         let (next_weight, scaled, next_sums) = self.next.unwrap_or_else(nothing_next);
@@ -225,6 +243,7 @@ impl<'a> Gemv<'a> {
             add,
             sums,
             chosen,
+            bias,
             next_weight,
             y: &mut *y,
             scaled: &mut *scaled,
@@ -281,6 +300,7 @@ impl<'a> Gemv<'a> {
         let (flags, columns) = (self.flags(), self.outputs());
         let Gemv { format, weights, rows, cols, y, programmatic, y_stride, .. } = self;
         let (add, add_stride) = self.add.unwrap_or((DeviceSlice::empty(), 0));
+        let bias = self.bias.unwrap_or(DeviceSlice::empty());
         let (sums, parts, eps) = self.norm.unwrap_or((DeviceSlice::empty(), 0, 0.0));
         let (chosen, matrices, sharing) = self.experts.unwrap_or((DeviceSlice::empty(), 0, 0));
         let (next_weight, scaled, next_sums) = self.next.unwrap_or_else(nothing_next);
@@ -300,6 +320,7 @@ impl<'a> Gemv<'a> {
                     add,
                     sums,
                     chosen,
+                    bias,
                     next_weight,
                     y,
                     scaled,

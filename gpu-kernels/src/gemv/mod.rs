@@ -12,8 +12,11 @@
 //! can, at run time (`flags`):
 //!
 //! - [`SWIGLU`]: `y = silu(gate) * up`, where row `r` of the gates is row `r` of `weights`, and that of the ups is row
-//!   `rows + r`; with [`GELU`] too, `y = gelu(gate) * up` ([`elementwise`](crate::elementwise) has both functions).
-//! - [`ADD`]: add `add[n * add_stride + row]`, a residual, or a bias with stride 0.
+//!   `rows + r`; with [`GELU`] too, `y = gelu(gate) * up`, and with [`CLAMPED`] that of clamped numbers
+//!   ([`elementwise`](crate::elementwise) has these functions).
+//! - [`BIAS`]: add `bias[row]` to the product with row `row` of `weights`, gates and ups among them; with [`EXPERTS`] those of each
+//!   matrix lie behind one another, as its rows do.
+//! - [`ADD`]: add `add[n * add_stride + row]` to what comes of that, a residual, or with stride 0 the same for all columns.
 //! - [`NORM`]: take `x` for `v * w`, where `v` is a vector whose RMS norm with weights `w` is meant: the product is
 //!   divided by the root mean square of `v`, whose squares sum up to the `parts` numbers of column `n` in `sums`.
 //! - [`NEXT`]: prepare that for the next product: `scaled = y * next_weight` (laid out as `y`), and in `next_sums` a
@@ -110,6 +113,10 @@ pub const SWIGLU: u32 = 8;
 pub const PREFETCH: u32 = 16;
 /// Flag, with [`SWIGLU`]: GELU, by its approximation with a hyperbolic tangent, in place of SiLU.
 pub const GELU: u32 = 64;
+/// Flag, with [`SWIGLU`]: the SwiGLU of clamped numbers that gpt-oss has.
+pub const CLAMPED: u32 = 128;
+/// Flag: add a bias of each row of weights to its products, before anything else becomes of them.
+pub const BIAS: u32 = 256;
 /// Flag: a table says which of several matrices each column is multiplied with.
 pub const EXPERTS: u32 = 32;
 /// Columns that a launch of these takes: the most blocks in y.

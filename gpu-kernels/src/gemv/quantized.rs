@@ -8,16 +8,16 @@
 //! | `x` | f32 `[columns, cols]`, column `n` from `n * x_stride` on |
 //! | `quantized` | a number of vectors of 16 bytes for each column |
 //!
-//! Products can, at run time (`flags`), divide by a root mean square ([`NORM`](super::NORM)), [`ADD`](super::ADD), prepare the
+//! Products can, at run time (`flags`), divide by a root mean square ([`NORM`](super::NORM)), add a [`BIAS`](super::BIAS), [`ADD`](super::ADD), prepare the
 //! [`NEXT`](super::NEXT) norm, in [`parts`](super::quant_format::parts) parts for each column, and take gates and ups ([`SWIGLU`](super::SWIGLU)), with
 //! outputs and strides as the default entry points have them. What they compute, or with [`NEXT`](super::NEXT) `scaled`, they
 //! can [quantize](super::quant_format) for the products behind them, for which no launch that only rounds is then needed.
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{
-    NEXT, NORM, SWIGLU,
+    BIAS, NEXT, NORM, SWIGLU,
     arguments::QuantizedArguments,
-    epilogue::{Epilogue, inverse_root},
+    epilogue::{Epilogue, has, inverse_root},
     experts::Experts,
     quant_format::{BLOCK_ROWS, int8, parts},
     quantizer::OutputQuantizer,
@@ -127,6 +127,7 @@ impl Args {
             quantizer: OutputQuantizer::asked(given.quant_format, given.quantized, given.group_counters),
             epilogue: Epilogue {
                 add: add.into(),
+                bias: has(given.flags, BIAS).then_some(given.bias),
                 next_weight: given.next_weight,
                 y: given.y.into(),
                 scaled: given.scaled.into(),
@@ -161,10 +162,20 @@ impl Args {
     /// What wrote the table of the chosen is waited for.
     #[inline(always)]
     pub(super) unsafe fn chosen(&self, column: u32, vectors: u32) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { self.first_row(column) * vectors as usize }
+    }
+
+    /// The number of the first row of that matrix among those of all.
+    ///
+    /// # Safety
+    /// As for [`chosen`](Self::chosen).
+    #[inline(always)]
+    pub(super) unsafe fn first_row(&self, column: u32) -> usize {
         let Some(experts) = self.experts else { return 0 };
         // SAFETY: the caller's promise.
-        let rows = u64::from(unsafe { experts.matrix(column) }) * u64::from(self.rows << self.epilogue.shift());
-        (rows * u64::from(vectors)) as usize
+        let matrix = unsafe { experts.matrix(column) };
+        (u64::from(matrix) * u64::from(self.rows << self.epilogue.shift())) as usize
     }
 
     /// What the products of a column of outputs are multiplied with.
@@ -189,18 +200,21 @@ impl Args {
     pub(super) unsafe fn finish<const RARE: bool>(&self, place: Place, block_rows: u32, product: impl Fn(u32) -> f32) {
         let outputs = block_rows >> self.epilogue.shift();
         // SAFETY: the caller's promise.
-        unsafe { self.finish_with::<RARE>(place, block_rows, outputs, self.root(place.column as usize), product) }
+        unsafe {
+            let root = self.root(place.column as usize);
+            self.finish_with::<RARE>(place, block_rows, outputs, (root, place.column), product);
+        }
     }
 
-    /// As [`finish`](Self::finish), in any warp, for a column whose [`root`](Self::root) is known. `outputs`: those of `block_rows`
-    /// rows of weights, which a caller may know better than they tell.
+    /// As [`finish`](Self::finish), in any warp, for a column whose [`root`](Self::root) is known, and with the place where the table
+    /// has its matrix. `outputs`: those of `block_rows` rows of weights, which a caller may know better than they tell.
     #[inline(always)]
     pub(super) unsafe fn finish_with<const RARE: bool>(
         &self,
         place: Place,
         block_rows: u32,
         outputs: u32,
-        root: f32,
+        (root, table): (f32, u32),
         product: impl Fn(u32) -> f32,
     ) {
         let Args { epilogue, rows, quantizer, .. } = self;
@@ -209,12 +223,20 @@ impl Args {
             let (lane, column, shift) = (place.thread, place.column as usize, epilogue.shift());
             // A power of two.
             let of = (lane << shift) & (block_rows - 1);
-            let mut output = product(of) * root;
-            if epilogue.has(SWIGLU) {
-                output = epilogue.activated(output) * (product(of + 1) * root);
+            let (first, mut output) = (place.block * outputs, product(of) * root);
+            let (row, swiglu) = (first + lane, epilogue.has(SWIGLU));
+            let mut up = if swiglu { product(of + 1) * root } else { 0.0 };
+            if epilogue.bias.is_some() {
+                // A lane without an output has the bias of another.
+                let row = self.first_row(table) + row.min(*rows - 1) as usize;
+                output = epilogue.biased(output, row);
+                if swiglu {
+                    up = epilogue.biased(up, row + *rows as usize);
+                }
             }
-            let first = place.block * outputs;
-            let row = first + lane;
+            if swiglu {
+                output = epilogue.gated(output, up);
+            }
             let mut written = [0.0; 2];
             if lane < outputs && row < *rows {
                 written = epilogue.write(column, row as usize, output);

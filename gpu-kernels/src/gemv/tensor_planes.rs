@@ -312,7 +312,7 @@ mod frame {
                 let root = a.root(place(0).column as usize);
                 let mut half = 0;
                 while half < ROWS / BLOCK_ROWS && place(half).block * outputs < a.rows {
-                    a.finish_with::<true>(place(half), BLOCK_ROWS, outputs, root, |row| {
+                    a.finish_with::<true>(place(half), BLOCK_ROWS, outputs, (root, place(half).column), |row| {
                         let row = (half * BLOCK_ROWS + row) as usize;
                         sum_warps(|class| sums.get((class * COLUMNS + column) * STRIDE + row))
                     });

@@ -208,7 +208,8 @@ fn five<B: Bench>(
         None => first.launch(bench)?,
     }
     let (weights, tables) = ((&*w.heads[0], &*w.heads[1]), (&*w.cos, &*w.sin));
-    let step = StepArgs { weights, tables, columns, stride: layer.qkv(), layer };
+    let sinks = DeviceSlice::empty();
+    let step = StepArgs { weights, tables, sinks, columns, stride: layer.qkv(), layer };
     // SAFETY: keys and values are buffers of the state, which nothing else touches meanwhile.
     unsafe { step.attend(bench, KvType::F16, qkv, (partials, counters, attended, written!(of_inner)), q) }?;
     let output = multiply::<B>(product, (format, &w.output), (h, q), (attended, of_inner), y).add(x, 0);

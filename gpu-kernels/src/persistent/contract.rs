@@ -15,6 +15,7 @@ pub fn check(m: &'static KernelMeta, of: Instance, b: &Seen<'_>) -> Result<(), C
     let none = DeviceSlice::empty();
     layer::check(m, &heads, Some(&layer::Tables { q_weight: none, k_weight: none, cos, sin }))?;
     contract::require(m, l.has(FUSED), "layer", "the flag FUSED: attention norms, turns and stores itself", l.flags)?;
+    contract::require(m, !l.has(layer::SINKS), "layer", "no sinks, which layers in one launch do not have", l.flags)?;
     let known = HEAD_DIMS.contains(&l.head_dim);
     contract::require(m, known, "layer", format_args!("head_dim one of {HEAD_DIMS:?}"), l.head_dim)?;
     // Products of two of them stay below 2^32.

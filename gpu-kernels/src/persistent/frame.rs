@@ -265,6 +265,8 @@ impl Arguments {
             block_units,
             epilogue: Epilogue {
                 add,
+                // That of queries, keys and values is added as a residual is.
+                bias: None,
                 next_weight: unsafe { self.buffer(if phase == 2 { layer.ffn_norm } else { layer.next_norm }) },
                 y: to.into(),
                 scaled: self.scaled.into(),
@@ -495,6 +497,7 @@ pub unsafe fn attend<T: Cached, const QUANT: u32>(a: &Arguments, at: At, shared:
         partials: a.partials,
         counters: a.counters,
         y: a.attended.into(),
+        sinks: None,
         quantizer: a.quantizer::<QUANT>(at),
         stride: 0,
         y_stride: 0,

@@ -121,6 +121,7 @@ impl Bench {
         let args = StepArgs {
             weights: (&self.q_weight, &self.k_weight),
             tables: (&self.cos, &self.sin),
+            sinks: DeviceSlice::empty(),
             columns: &columns_,
             stride: ROW as u32,
             layer,
@@ -142,8 +143,20 @@ impl Bench {
         let mut y = gpu.poisoned::<f32>(columns.len() * 384);
         let (weights, tables) = ((&*self.q_weight, &*self.k_weight), (&*self.cos, &*self.sin));
         // SAFETY: the columns lead to buffers of the caller, which nothing else touches meanwhile.
-        unsafe { StepArgs { weights, tables, columns, stride: ROW as u32, layer }.store(gpu, kv, &mut qkv) }.unwrap();
-        let attend = PrefillArguments { qkv: &qkv, columns, tiles, y: &mut y, strides: (ROW as u32, 384), layer };
+        unsafe {
+            StepArgs { weights, tables, columns, sinks: DeviceSlice::empty(), stride: ROW as u32, layer }
+                .store(gpu, kv, &mut qkv)
+        }
+        .unwrap();
+        let attend = PrefillArguments {
+            qkv: &qkv,
+            columns,
+            tiles,
+            sinks: DeviceSlice::empty(),
+            y: &mut y,
+            strides: (ROW as u32, 384),
+            layer,
+        };
         // SAFETY: as for the store.
         unsafe { attend.launch(gpu, kv, false) }.unwrap();
         rows_of(&gpu.read(&y))
@@ -238,6 +251,7 @@ fn what_the_kernels_cannot_take_is_refused_with_the_reason() {
             k_weight: a(64),
             cos: a(table),
             sin: a(table),
+            sinks: DeviceSlice::empty(),
             columns: DeviceSlice::from_raw(0x4000, columns),
             partials: DeviceSlice::from_raw_mut(0x8000, partials_len(columns, &layer) as usize),
             counters: DeviceSlice::from_raw_mut(0x8000, columns * 2),
@@ -309,6 +323,7 @@ fn outliers_keep_the_accuracy_of_f32() {
             k_weight: &none,
             cos: &none,
             sin: &none,
+            sinks: DeviceSlice::empty(),
             columns: &columns,
             partials: &mut partials,
             counters: &mut counters,
@@ -329,7 +344,7 @@ fn outliers_keep_the_accuracy_of_f32() {
             let q: Vec<f64> = queries[h * dim..][..dim].iter().map(|v| f64::from(*v)).collect();
             let size = |t: usize| (0..dim).map(|d| (q[d] * f64::from(keys[t * dim + d])).abs()).sum::<f64>();
             let reach = (0..count).map(size).fold(0.0, f64::max) / (dim as f64).sqrt();
-            let want = attend(&q, &keys, &values, 0..count);
+            let want = attend(&q, &keys, &values, 0..count, None);
             // One f16 for each query alone would be off by as much as this.
             assert!(tensor_bound(reach, count) > 20.0 * step::step_bound(reach), "head {h}: reach {reach}");
             assert_close(&format!("{dim}, head {h}"), got, &want, |_| step::step_bound(reach) * largest);
@@ -381,6 +396,7 @@ fn cost(length: u32) -> (f64, f64) {
         k_weight: &none,
         cos: &none,
         sin: &none,
+        sinks: DeviceSlice::empty(),
         columns: &columns,
         partials: &mut partials,
         counters: &mut counters,

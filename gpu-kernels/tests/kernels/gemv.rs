@@ -102,7 +102,8 @@ fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
             let x_stride = cols.next_multiple_of(4);
             let mut inputs = Inputs {
                 quant_format: 0,
-                gelu: false,
+                glu: None,
+                bias: Some(rng.floats(6)),
                 x: rng.floats(all * x_stride),
                 columns: all,
                 x_stride,
@@ -151,6 +152,7 @@ fn a_wrong_shape_is_refused_by_name() {
             add: none,
             sums: none,
             chosen: DeviceSlice::empty(),
+            bias: none,
             next_weight: none,
             y: &mut y,
             scaled: DeviceSlice::empty_mut(),

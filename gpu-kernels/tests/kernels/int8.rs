@@ -214,7 +214,8 @@ fn large_blocks_change_no_bit() {
             norm: (flags & NORM != 0).then(|| (floats(&mut rng, columns * 3).iter().map(|v| v.abs()).collect(), 1e-6)),
             next: (flags & NEXT != 0).then(|| floats(&mut rng, rows)),
             quant_format: quant_format.map_or(NONE, |f| f as u32) as usize,
-            gelu: false,
+            glu: None,
+            bias: Some(floats(&mut rng, t.rows)),
             experts: None,
         };
         let all = multiply(&mut gpu, &t, product, &inputs).unwrap();
@@ -242,6 +243,7 @@ fn contracts_name_the_argument() {
             add: DeviceSlice::from_raw(0x5000, 3),
             sums: DeviceSlice::from_raw(0x5000, sums),
             chosen: DeviceSlice::empty(),
+            bias: DeviceSlice::empty(),
             next_weight: DeviceSlice::empty(),
             y: DeviceSlice::from_raw_mut(0x8000, y),
             scaled: DeviceSlice::empty_mut(),

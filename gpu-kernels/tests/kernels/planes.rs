@@ -241,7 +241,8 @@ fn results_do_not_depend_on_the_other_columns() {
             let of = |v: &[Vec<f32>]| n.iter().flat_map(|&n| v[n].clone()).collect::<Vec<_>>();
             Inputs {
                 quant_format: 0,
-                gelu: false,
+                glu: None,
+                bias: None,
                 x: of(&x),
                 columns: n.len(),
                 x_stride: cols,
@@ -275,6 +276,7 @@ fn contracts_name_the_argument() {
             add: DeviceSlice::empty(),
             sums: DeviceSlice::empty(),
             chosen: DeviceSlice::empty(),
+            bias: DeviceSlice::empty(),
             next_weight: DeviceSlice::empty(),
             y: DeviceSlice::from_raw_mut(0x8000, 3),
             scaled: DeviceSlice::empty_mut(),

@@ -8,7 +8,7 @@ use gpu_kernels::kv::{int8_code, int8_scale};
 use gpu_kernels::layer::Layer;
 use gpu_kernels::state::Column;
 use half::f16;
-use warpsmith_device::Element;
+use warpsmith_device::{DeviceSlice, Element};
 
 /// A head's keys or values on the device, and the numbers that they stand for.
 struct Cache<T> {
@@ -41,7 +41,15 @@ fn run<T: Element>(gpu: &mut Gpu, (k, v): (&Cache<T>, &Cache<T>), q: &[f32], dim
     let (count, stride) = (count as u32, dim as u32);
     let layer = Layer { q_heads: 1, kv_heads: 1, head_dim: stride, context: count, window, ..Layer::default() };
     let tiles = &gpu.upload(&QueryTile::cut(0, count, count - 1, stride).collect::<Vec<_>>());
-    let attend = PrefillArguments { qkv: &qkv, columns: &columns, tiles, y: &mut y, strides: (stride, stride), layer };
+    let attend = PrefillArguments {
+        qkv: &qkv,
+        columns: &columns,
+        tiles,
+        sinks: DeviceSlice::empty(),
+        y: &mut y,
+        strides: (stride, stride),
+        layer,
+    };
     let kv = if size_of::<T>() == 1 { KvType::Int8 } else { KvType::F16 };
     // SAFETY: the caches are the test's, which nothing else touches meanwhile.
     unsafe { attend.launch(gpu, kv, false) }.unwrap();
@@ -70,7 +78,7 @@ fn scores_that_rise_while_they_are_passed_over() {
         let values = rng.floats(count * dim);
         let check = |name: &str, got: Vec<f32>, keys: &[f32], values: &[f32]| {
             for (t, got) in got.chunks_exact(dim).enumerate() {
-                let want = attend(&[0.5; 64], keys, values, 0..t + 1);
+                let want = attend(&[0.5; 64], keys, values, 0..t + 1, None);
                 let what = format!("{name}, slope {slope}, position {t}");
                 assert_close(&what, got, &want, |_| tensor_bound(0.0, t + 1));
             }
@@ -113,7 +121,7 @@ fn scales_that_rise_while_they_are_passed_over() {
             for (t, got) in got.chunks_exact(dim).enumerate() {
                 let first = if window == 0 { 0 } else { (t + 1).saturating_sub(window as usize) };
                 let row: Vec<f64> = q[t * dim..][..dim].iter().map(|v| f64::from(*v)).collect();
-                let want = attend(&row, &k.wide, &v.wide, first..t + 1);
+                let want = attend(&row, &k.wide, &v.wide, first..t + 1, None);
                 // Of the largest value that the block has met when it is at the row's last tile.
                 let met = most(0..count.min(t + 64)) * (t + 1) as f64 * 2f64.powi(-31);
                 let bound = tensor_bound(0.0, t + 1 - first) * most(first..t + 1) + met + f64::from(f32::MIN_POSITIVE);

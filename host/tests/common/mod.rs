@@ -158,6 +158,12 @@ pub fn random_matrix(rng: &mut Rng, f: Format, rows: usize, cols: usize, std: f6
     out
 }
 
+fn bias(w: &mut GgufWriter, rng: &mut Rng, name: String, size: &[usize]) {
+    let values: Vec<f32> = (0..size.iter().product()).map(|_| (0.3 * rng.normal()) as f32).collect();
+    let dims: Vec<u64> = size.iter().map(|n| *n as u64).collect();
+    w.tensor_f32(name + ".bias", &dims, &values).unwrap();
+}
+
 impl Synthetic {
     /// A file with its keys.
     fn keys(&self) -> GgufWriter {
@@ -201,7 +207,7 @@ impl Synthetic {
             }
             w.tensor_f32(name, &[n as u64], &v).unwrap();
         };
-        let (fused, gemma) = (a == "phi3", a.starts_with("gemma"));
+        let (fused, gemma, gpt_oss) = (a == "phi3", a.starts_with("gemma"), a == "gpt-oss");
         let (h, q, kv, f) = (self.hidden, self.heads * self.head_dim, self.kv_heads * self.head_dim, self.feed_forward);
         let per = |n: usize| 1.0 / (n as f64).sqrt();
         let embedding = if gemma { 1.5 * per(h) } else { 1.0 };
@@ -216,10 +222,9 @@ impl Synthetic {
                 matrix(&mut w, &mut rng, name("attn_k"), kv, h, per(h));
                 matrix(&mut w, &mut rng, name("attn_v"), kv, h, per(h));
             }
-            if a == "qwen2" {
+            if a == "qwen2" || gpt_oss {
                 for (part, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
-                    let bias: Vec<f32> = (0..n).map(|_| (0.3 * rng.normal()) as f32).collect();
-                    w.tensor_f32(format!("blk.{l}.{part}.bias"), &[n as u64], &bias).unwrap();
+                    bias(&mut w, &mut rng, format!("blk.{l}.{part}"), &[n]);
                 }
             }
             if ["qwen3", "qwen3moe", "gemma3"].contains(&a) {
@@ -231,7 +236,10 @@ impl Synthetic {
                 norm(&mut w, &mut rng, name("post_attention_norm"), h);
                 norm(&mut w, &mut rng, name("post_ffw_norm"), h);
             }
-            norm(&mut w, &mut rng, name("ffn_norm"), h);
+            norm(&mut w, &mut rng, name(if gpt_oss { "post_attention_norm" } else { "ffn_norm" }), h);
+            if gpt_oss {
+                self.sinks_and_biases(&mut w, &mut rng, l);
+            }
             if let Some((count, _)) = self.experts {
                 let router: Vec<f32> = (0..count * h).map(|_| (2.0 * per(h) * rng.normal()) as f32).collect();
                 w.tensor_f32(name("ffn_gate_inp"), &[h as u64, count as u64], &router).unwrap();
@@ -257,6 +265,18 @@ impl Synthetic {
             matrix(&mut w, &mut rng, "output.weight".into(), self.vocab, h, 3.0 * per(h));
         }
         w
+    }
+
+    /// What a layer of gpt-oss has beside the tensors of others.
+    fn sinks_and_biases(&self, w: &mut GgufWriter, rng: &mut Rng, layer: usize) {
+        let sinks: Vec<f32> = (0..self.heads).map(|_| rng.normal() as f32).collect();
+        w.tensor_f32(format!("blk.{layer}.attn_sinks.weight"), &[self.heads as u64], &sinks).unwrap();
+        let (count, h, f) = (self.experts.map_or(0, |(count, _)| count), self.hidden, self.feed_forward);
+        bias(w, rng, format!("blk.{layer}.attn_output"), &[h]);
+        bias(w, rng, format!("blk.{layer}.ffn_gate_inp"), &[count]);
+        for (part, n) in [("gate", f), ("up", f), ("down", h)] {
+            bias(w, rng, format!("blk.{layer}.ffn_{part}_exps"), &[n, count]);
+        }
     }
 
     fn expert_keys(&self, w: &mut GgufWriter) {

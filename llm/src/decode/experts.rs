@@ -62,7 +62,8 @@ impl Step<'_> {
         };
         let product = Gemv::new(router.format, router.records(), router.rows(), router.cols, scaled, logits)
             .columns(n as u32, sizes.hidden as u32, *logits_stride as u32)
-            .norm(sums, parts, eps);
+            .norm(sums, parts, eps)
+            .bias(router.bias());
         // SAFETY: it multiplies with weights, which were written before the first step; the rest it awaits.
         unsafe { product.programmatic(programmatic) }.launch(on)?;
         let all = n * of.used;

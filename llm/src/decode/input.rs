@@ -130,7 +130,7 @@ pub(super) struct Input<'a> {
 }
 
 impl Input<'_> {
-    /// `y = W x`, with `y_stride` elements from a column to the next, and `rows` outputs; launches what quantizes them if
+    /// `y = W x`, with the stack's bias, with `y_stride` elements from a column to the next, and `rows` outputs; launches what quantizes them if
     /// they are not there.
     pub fn product<'a, L: Launcher<Error = Error>>(
         &'a mut self,
@@ -147,6 +147,7 @@ impl Input<'_> {
             }
             None => Gemv::new(stack.format, stack.records(), rows, stack.cols, self.x, y),
         };
+        let gemv = gemv.bias(stack.bias());
         let gemv = match self.norm {
             Some((sums, parts, eps)) => gemv.norm(sums, parts, eps),
             None => gemv,

@@ -200,7 +200,7 @@ fn parts<'a>(weights: &'a Weights, index: usize, layer: &'a LayerWeights, stacks
     let (q_weight, k_weight) = head_norms(layer);
     LayerParts {
         matrices: stacks.map(matrix),
-        bias: layer.qkv_bias.as_deref(),
+        bias: layer.qkv.stacks.first().and_then(Stack::bias),
         ffn_norm: &layer.ffn_norm,
         next_norm: weights.layers.get(index + 1).map_or(&weights.output_norm, |l| &l.attn_norm),
         q_weight,

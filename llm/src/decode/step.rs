@@ -25,11 +25,11 @@ use super::weights::{LayerWeights, Weights};
 use super::workspace::Workspace;
 use crate::model::{Config, RopeStyle};
 use gpu_kernels::attention::{capped::CappedArguments, prefill::PrefillArguments, step::StepArguments};
-use gpu_kernels::elementwise::{Geglu, Softcap, Swiglu};
+use gpu_kernels::elementwise::{Geglu, Glu, Softcap, Swiglu, SwigluClamped};
 use gpu_kernels::embed::{self, Embed};
 use gpu_kernels::gemv::{OutputQuantization, QuantFormat};
 use gpu_kernels::kv;
-use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
+use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM, SINKS};
 use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::sample::Sample;
 use warpsmith_device::{Contract, DeviceSlice, Launcher};
@@ -41,6 +41,11 @@ pub(super) fn head_norms(weights: &LayerWeights) -> (&DeviceSlice<f32>, &DeviceS
         Some((q, k)) => (q, k),
         None => (DeviceSlice::empty(), DeviceSlice::empty()),
     }
+}
+
+/// A score of each query head; none where the layer has none.
+fn sinks(weights: &LayerWeights) -> &DeviceSlice<f32> {
+    weights.sinks.as_deref().unwrap_or(DeviceSlice::empty())
 }
 
 /// The norm behind layer `index`, and what the product behind that reads, if it is quantized.
@@ -227,11 +232,7 @@ impl Step<'_> {
         let mut input = Input { x: scaled, columns, stride, norm, choice, quantized, ready };
         for stack in choice.sorted(&layer.qkv.stacks) {
             let y = &mut qkv[stack.outputs.start..];
-            let mut product = input.product(on, stack, stack.rows(), (y, sizes.qkv))?;
-            if let Some(bias) = &layer.qkv_bias {
-                product = product.add(&bias[stack.outputs.clone()], 0);
-            }
-            product.launch(on)?;
+            input.product(on, stack, stack.rows(), (y, sizes.qkv))?.launch(on)?;
         }
         Ok(())
     }
@@ -240,7 +241,8 @@ impl Step<'_> {
     pub(super) fn heads(&self, weights: &LayerWeights, index: usize) -> Layer {
         let neox = if self.config.rope.style == RopeStyle::Neox { NEOX } else { 0 };
         let norm = if weights.head_norms.is_some() { QK_NORM } else { 0 };
-        let (c, context, flags) = (self.config, self.tables.context, neox | norm);
+        let sinks = if weights.sinks.is_some() { SINKS } else { 0 };
+        let (c, context, flags) = (self.config, self.tables.context, neox | norm | sinks);
         let (n_rot, window) = (c.rope_of(index).map_or(0, |rope| rope.dims as u32), c.window_of(index) as u32);
         Layer { index: index as u32, context, window, n_rot, flags, ..layer_of(c) }
     }
@@ -301,6 +303,7 @@ impl Step<'_> {
             k_weight,
             cos,
             sin,
+            sinks: sinks(weights),
             columns: attending,
             partials,
             counters,
@@ -318,7 +321,7 @@ impl Step<'_> {
         }
         if self.shape.tiles > 0 {
             // SAFETY: the caller's promise.
-            unsafe { self.attend_in_tiles(on, layer) }?;
+            unsafe { self.attend_in_tiles(on, weights, layer) }?;
         }
         Ok(())
     }
@@ -327,16 +330,21 @@ impl Step<'_> {
     ///
     /// # Safety
     /// That of [`Step`].
-    unsafe fn attend_in_tiles<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: Layer) -> Result<(), Error> {
+    unsafe fn attend_in_tiles<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        weights: &LayerWeights,
+        layer: Layer,
+    ) -> Result<(), Error> {
         let Workspace { columns, tiles, qkv, attended, sizes, .. } = &mut *self.buffers;
         let (columns, tiles) = (&columns[..self.shape.columns], &tiles[..self.shape.tiles]);
         let strides = (sizes.qkv as u32, sizes.attended as u32);
-        let attend = PrefillArguments { qkv, columns, tiles, y: attended, strides, layer };
+        let attend = PrefillArguments { qkv, columns, tiles, sinks: sinks(weights), y: attended, strides, layer };
         // SAFETY: the caller's promise.
         unsafe { attend.launch(on, self.shape.kv, self.choice.programmatic) }
     }
 
-    /// Gate, up and SwiGLU or GEGLU: one launch where gate and up have one format. `experts`: of the layer of that number the experts of
+    /// Gate, up and what comes of them: one launch where gate and up have one format. `experts`: of the layer of that number the experts of
     /// each column, which may be grouped.
     pub(super) fn feed_forward<L: Launcher<Error = Error>>(
         &mut self,
@@ -347,7 +355,7 @@ impl Step<'_> {
         let (n, eps, parts, choice) = (self.shape.columns, self.config.eps, self.parts, self.choice);
         let Workspace { scaled, sums, gate_up, inner, quantized, sizes, experts: buffers, .. } = &mut *self.buffers;
         let chosen = buffers.as_ref().zip(experts).map(|(of, (index, grouped))| of.of_layer(index, grouped));
-        let (rows, gelu) = (self.config.feed_forward, self.config.architecture.gelu());
+        let (rows, glu) = (self.config.feed_forward, self.config.architecture.glu());
         let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
         let fused = layer.gate_up.stacks.len() == 1;
         let wanted = choice.wanted(std::slice::from_ref(&layer.down)).filter(|_| fused);
@@ -355,9 +363,7 @@ impl Step<'_> {
         let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, quantized, ready };
         if let [both] = &layer.gate_up.stacks[..] {
             let product = input.product(on, both, rows as u32, (inner, sizes.inner))?;
-            let product = Chosen::of(chosen, product, both);
-            let product = if gelu { product.geglu() } else { product.swiglu() };
-            return product.quantize_output(written).launch(on);
+            return Chosen::of(chosen, product, both).glu(glu).quantize_output(written).launch(on);
         }
         // All gates, then all ups; what pads the columns is computed with them and never read.
         let half = n * chosen.map_or(1, |chosen| chosen.sharing) * sizes.inner;
@@ -370,9 +376,10 @@ impl Step<'_> {
         let (y, n) = (inner, half as u32);
         // SAFETY: they follow no address, and read nothing but what they await.
         unsafe {
-            match gelu {
-                true => on.launch_programmatic(Geglu { gate, up, y, n }, choice.programmatic),
-                false => on.launch_programmatic(Swiglu { gate, up, y, n }, choice.programmatic),
+            match glu {
+                Glu::Silu => on.launch_programmatic(Swiglu { gate, up, y, n }, choice.programmatic),
+                Glu::Gelu => on.launch_programmatic(Geglu { gate, up, y, n }, choice.programmatic),
+                Glu::Clamped => on.launch_programmatic(SwigluClamped { gate, up, y, n }, choice.programmatic),
             }
         }
     }

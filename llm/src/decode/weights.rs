@@ -156,6 +156,8 @@ pub(super) struct Stack {
     /// So many such stacks lie one behind the other: one, or one for each expert.
     matrices: u32,
     records: Buffer<U32x4>,
+    /// A bias of each output of every such stack, if there is one.
+    bias: Option<Buffer<f32>>,
 }
 
 impl Stack {
@@ -165,6 +167,10 @@ impl Stack {
 
     pub fn matrices(&self) -> u32 {
         self.matrices
+    }
+
+    pub fn bias(&self) -> Option<&DeviceSlice<f32>> {
+        self.bias.as_deref()
     }
 
     pub fn rows(&self) -> u32 {
@@ -179,13 +185,29 @@ pub(super) struct Projection {
     pub stacks: Vec<Stack>,
 }
 
+/// A bias that only some models have: of one matrix, or of several below each other; of every expert, one behind the other.
+type Bias = Option<Vec<f32>>;
+
+/// The biases of some outputs of a projection, of each of `count` experts; `all` are those of its matrices. None, where one has none.
+fn biases_of(all: &[&Bias], outputs: Range<usize>, count: usize) -> Option<Vec<f32>> {
+    let all: Vec<&Vec<f32>> = all.iter().map(|bias| bias.as_ref()).collect::<Option<_>>()?;
+    if all.is_empty() {
+        return None;
+    }
+    let of_expert = |expert: usize| {
+        let parts = all.iter().flat_map(move |bias| bias.chunks(bias.len() / count).nth(expert)).flatten();
+        parts.copied().skip(outputs.start).take(outputs.len())
+    };
+    Some((0..count).flat_map(of_expert).collect())
+}
+
 /// Two vectors that come together.
 type Pair = (Buffer<f32>, Buffer<f32>);
 
 /// Makes a layer's weights on the device, and their upload, from one list: a field, how [`Upload`] makes it, and of which
-/// tensors of the file.
+/// tensors of the file, biases behind the others.
 macro_rules! layer_weights {
-    ($($(#[$doc:meta])* $field:ident: $type:ty = $upload:ident($($tensor:ident),+);)*) => {
+    ($($(#[$doc:meta])* $field:ident: $type:ty = $upload:ident($($tensor:ident),+ $(; $($bias:ident),+)?);)*) => {
         /// The weights of one layer on the device.
         pub(super) struct LayerWeights {
             $($(#[$doc])* pub $field: $type,)*
@@ -194,8 +216,10 @@ macro_rules! layer_weights {
         impl<P: FnMut(LoadProgress<'_>)> Upload<'_, P> {
             fn layer(&mut self, l: &LayerTensors) -> Result<LayerWeights, DecodeError> {
                 // All of them: a tensor that a file has to hold and nobody uploads does not compile.
-                let LayerTensors { $($($tensor,)+)* } = l;
-                Ok(LayerWeights { $($field: self.$upload(stringify!($field), [$($tensor),+])?,)* })
+                let LayerTensors { $($($tensor,)+ $($($bias,)+)?)* } = l;
+                Ok(LayerWeights {
+                    $($field: self.$upload(stringify!($field), [$($tensor),+] $(, [$($bias),+])?)?,)*
+                })
             }
         }
     };
@@ -205,14 +229,15 @@ layer_weights! {
     /// Norms of query and key heads.
     head_norms: Option<Pair> = heads(q_norm, k_norm);
     /// Where the matrices behind it are those of experts.
-    router: Option<Stack> = optional_matrix(router);
-    qkv_bias: Option<Buffer<f32>> = optional(qkv_bias);
+    router: Option<Stack> = optional_matrix(router; router_bias);
     attn_norm: Buffer<f32> = vector(attn_norm);
-    qkv: Projection = projection(q, k, v);
-    attn_output: Stack = matrix(attn_output);
+    qkv: Projection = projection(q, k, v; qkv_bias);
+    /// A score of each query head.
+    sinks: Option<Buffer<f32>> = optional(sinks);
+    attn_output: Stack = matrix(attn_output; attn_output_bias);
     ffn_norm: Buffer<f32> = vector(ffn_norm);
-    gate_up: Projection = experts_projection(gate, up);
-    down: Stack = experts_matrix(down);
+    gate_up: Projection = experts_projection(gate, up; gate_bias, up_bias);
+    down: Stack = experts_matrix(down; down_bias);
     /// Norms of what attention and the feed-forward part add.
     post_norms: Option<Pair> = pair(post_attention_norm, post_ffw_norm);
 }
@@ -297,13 +322,18 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         self.pair(name, [&q.as_ref().map(scaled), k])
     }
 
-    fn matrix(&mut self, _: &str, [m]: [&Matrix; 1]) -> Result<Stack, DecodeError> {
-        self.stack(&[m], 0, 1)
+    fn matrix(&mut self, _: &str, [m]: [&Matrix; 1], bias: [&Bias; 1]) -> Result<Stack, DecodeError> {
+        self.stack(&[m], &bias, (0, 1))
     }
 
     /// A matrix that only some models have.
-    fn optional_matrix(&mut self, _: &str, [m]: [&Option<Matrix>; 1]) -> Result<Option<Stack>, DecodeError> {
-        m.as_ref().map(|m| self.stack(&[m], 0, 1)).transpose()
+    fn optional_matrix(
+        &mut self,
+        _: &str,
+        [m]: [&Option<Matrix>; 1],
+        bias: [&Bias; 1],
+    ) -> Result<Option<Stack>, DecodeError> {
+        m.as_ref().map(|m| self.stack(&[m], &bias, (0, 1))).transpose()
     }
 
     /// Experts of a layer; 1 where it has none.
@@ -311,8 +341,8 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         self.file.config().experts.map_or(1, |e| e.count)
     }
 
-    fn experts_matrix(&mut self, _: &str, [m]: [&Matrix; 1]) -> Result<Stack, DecodeError> {
-        self.stack(&[m], 0, self.experts())
+    fn experts_matrix(&mut self, _: &str, [m]: [&Matrix; 1], bias: [&Bias; 1]) -> Result<Stack, DecodeError> {
+        self.stack(&[m], &bias, (0, self.experts()))
     }
 
     fn floats(&mut self, name: &str, values: &[f32]) -> Result<Buffer<f32>, DecodeError> {
@@ -356,8 +386,14 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         Ok(())
     }
 
-    /// One below the other, or each of `count` parts of the first above that part of the second.
-    fn stack(&mut self, matrices: &[&Matrix], first: usize, count: usize) -> Result<Stack, DecodeError> {
+    /// One below the other, or each of `count` parts of the first above that part of the second. Its outputs are those of the whole
+    /// projection from `first` on, of which `biases` are.
+    fn stack(
+        &mut self,
+        matrices: &[&Matrix],
+        biases: &[&Bias],
+        (first, count): (usize, usize),
+    ) -> Result<Stack, DecodeError> {
         let (format, cols) = matrices.first().map_or((Format::F32, 0), |m| (m.format, m.cols));
         let (mut len, mut rows) = (0, 0);
         for m in matrices {
@@ -379,27 +415,37 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
             }
             at += len;
         }
-        Ok(Stack { format, cols: cols as u32, outputs: first..first + rows, matrices: count as u32, records })
+        let outputs = first..first + rows;
+        let bias = biases_of(biases, outputs.clone(), count);
+        let name = matrices.first().map_or("", |m| &m.name);
+        let bias = bias.map(|bias| self.floats(name, &bias)).transpose()?;
+        Ok(Stack { format, cols: cols as u32, outputs, matrices: count as u32, records, bias })
     }
 
-    fn projection<const N: usize>(&mut self, _: &str, matrices: [&Matrix; N]) -> Result<Projection, DecodeError> {
-        self.projections(matrices, 1)
-    }
-
-    fn experts_projection<const N: usize>(
+    fn projection<const N: usize, const B: usize>(
         &mut self,
         _: &str,
         matrices: [&Matrix; N],
+        biases: [&Bias; B],
     ) -> Result<Projection, DecodeError> {
-        self.projections(matrices, self.experts())
+        self.projections(&matrices, &biases, 1)
+    }
+
+    fn experts_projection<const N: usize, const B: usize>(
+        &mut self,
+        _: &str,
+        matrices: [&Matrix; N],
+        biases: [&Bias; B],
+    ) -> Result<Projection, DecodeError> {
+        self.projections(&matrices, &biases, self.experts())
     }
 
     /// A projection, or as many as there are experts.
-    fn projections<const N: usize>(&mut self, matrices: [&Matrix; N], count: usize) -> Result<Projection, DecodeError> {
+    fn projections(&mut self, matrices: &[&Matrix], biases: &[&Bias], count: usize) -> Result<Projection, DecodeError> {
         let mut stacks = Vec::new();
         let mut first = 0;
         for run in matrices.chunk_by(|a, b| a.format == b.format && a.cols == b.cols) {
-            let stack = self.stack(run, first, count)?;
+            let stack = self.stack(run, biases, (first, count))?;
             first = stack.outputs.end;
             stacks.push(stack);
         }
@@ -408,7 +454,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
 
     fn weights(&mut self) -> Result<Weights, DecodeError> {
         let file = self.file;
-        let embedding = self.stack(&[file.embedding()], 0, 1)?;
+        let embedding = self.stack(&[file.embedding()], &[], (0, 1))?;
         let mut layers = Vec::with_capacity(file.layers().len());
         for l in file.layers() {
             layers.push(self.layer(l)?);
@@ -416,7 +462,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         let output_norm = self.floats("output_norm.weight", file.output_norm())?;
         let output = match file.tied() {
             true => None,
-            false => Some(self.stack(&[file.output()], 0, 1)?),
+            false => Some(self.stack(&[file.output()], &[], (0, 1))?),
         };
         Ok(Weights { embedding, layers, output_norm, output })
     }

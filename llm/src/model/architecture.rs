@@ -1,6 +1,7 @@
 //! The families of models, and what tells their forward passes apart: a row each.
 
 use super::RopeStyle;
+use gpu_kernels::elementwise::Glu;
 
 /// Whether an architecture has a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +19,11 @@ struct Facts {
     /// Its name in `general.architecture`.
     name: &'static str,
     qkv_biases: Presence,
+    /// Of attention's output, of routers and of the matrices of the feed-forward part.
+    other_biases: Presence,
     head_norms: Presence,
+    /// Each query head has a score that takes a share of its softmax.
+    sinks: Presence,
     experts: Presence,
     rope: RopeStyle,
     /// One tensor holds queries, keys and values, and one gates and ups.
@@ -33,8 +38,10 @@ struct Facts {
     local_base: Option<f32>,
     /// What attention and feed-forward part give is normed before it is added.
     post_norms: Presence,
-    /// The feed-forward part takes GELU of its gates.
-    gelu: bool,
+    /// The norm before the feed-forward part has the name of one behind attention.
+    ffn_norm_behind: bool,
+    /// What comes of gates and ups.
+    glu: Glu,
     /// Embeddings are multiplied by the root of their width.
     scaled_embeddings: bool,
     /// The number of layers of the model whose scores are divided by the root of `hidden / heads`, not of the head width.
@@ -47,7 +54,9 @@ struct Facts {
 const PLAIN: Facts = Facts {
     name: "",
     qkv_biases: Presence::Never,
+    other_biases: Presence::Never,
     head_norms: Presence::Never,
+    sinks: Presence::Never,
     experts: Presence::Never,
     rope: RopeStyle::Neox,
     fused: false,
@@ -56,7 +65,8 @@ const PLAIN: Facts = Facts {
     windowless: 0,
     local_base: None,
     post_norms: Presence::Never,
-    gelu: false,
+    ffn_norm_behind: false,
+    glu: Glu::Silu,
     scaled_embeddings: false,
     scores_by_hidden: None,
     caps: None,
@@ -111,7 +121,7 @@ architectures! {
         name: "gemma2",
         windowless: 2,
         post_norms: Presence::Always,
-        gelu: true,
+        glu: Glu::Gelu,
         scaled_embeddings: true,
         // Gemma 2 27B.
         scores_by_hidden: Some(46),
@@ -126,10 +136,22 @@ architectures! {
         windowless: 6,
         local_base: Some(10000.0),
         post_norms: Presence::Always,
-        gelu: true,
+        glu: Glu::Gelu,
         scaled_embeddings: true,
         // Gemma 3 27B.
         scores_by_hidden: Some(62),
+        ..PLAIN
+    }
+    /// gpt-oss: a mixture of experts with biases everywhere, SwiGLU of clamped numbers, sinks, a window in every other layer.
+    GptOss {
+        name: "gpt-oss",
+        qkv_biases: Presence::Always,
+        other_biases: Presence::Always,
+        sinks: Presence::Always,
+        experts: Presence::Always,
+        windowless: 2,
+        ffn_norm_behind: true,
+        glu: Glu::Clamped,
         ..PLAIN
     }
 }
@@ -143,6 +165,16 @@ impl Architecture {
     /// Whether queries, keys and values have biases.
     pub fn qkv_biases(self) -> Presence {
         self.facts().qkv_biases
+    }
+
+    /// Whether attention's output, routers and the matrices of the feed-forward part have biases.
+    pub fn other_biases(self) -> Presence {
+        self.facts().other_biases
+    }
+
+    /// Whether each query head has a sink: a score that takes a share of its softmax and has no value (Xiao et al., arXiv 2309.17453).
+    pub fn sinks(self) -> Presence {
+        self.facts().sinks
     }
 
     /// Whether every query and key head is normalised.
@@ -192,9 +224,14 @@ impl Architecture {
         self.facts().post_norms
     }
 
-    /// Whether the feed-forward part takes GELU of its gates, by the approximation with a hyperbolic tangent; else SiLU.
-    pub fn gelu(self) -> bool {
-        self.facts().gelu
+    /// Whether files call the norm before the feed-forward part `post_attention_norm`.
+    pub fn ffn_norm_behind(self) -> bool {
+        self.facts().ffn_norm_behind
+    }
+
+    /// What comes of gates and ups in the feed-forward part.
+    pub fn glu(self) -> Glu {
+        self.facts().glu
     }
 
     /// Whether embeddings are multiplied by the root of their width.

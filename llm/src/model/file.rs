@@ -310,10 +310,15 @@ impl Find<'_> {
     }
 
     pub fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+        self.floats(name, &[len])
+    }
+
+    /// A tensor of f32 of that shape.
+    pub fn floats(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelError> {
         if self.described.is_some() {
-            return Ok(vec![0.0; len]);
+            return Ok(vec![0.0; shape.iter().product()]);
         }
-        let tensor = self.tensor(name, &[len])?;
+        let tensor = self.tensor(name, shape)?;
         if tensor.info.kind != TensorType::F32 {
             return Err(ModelError::TensorType {
                 tensor: name.to_owned(),
@@ -323,6 +328,7 @@ impl Find<'_> {
         }
         let data = |source| ModelError::TensorData { tensor: name.to_owned(), source };
         let bytes = tensor.data.to_vec()?;
+        let len = bytes.len() / 4;
         Format::F32.validate(&bytes, 1, len).map_err(data)?;
         Format::F32.decode(&bytes, 1, len).map_err(data)
     }

@@ -93,22 +93,37 @@ layer_tensors! {
     q_norm: Option<Vec<f32>> = vectors ["attn_q_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
     /// Norm of every key head, `[head_dim]`, where the architecture has it.
     k_norm: Option<Vec<f32>> = vectors ["attn_k_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
+    /// A score of each query head beside those of positions, `[heads]`, where the architecture has it.
+    sinks: Option<Vec<f32>> = vectors ["attn_sinks.weight"] |c| [c.heads], if Architecture::sinks;
     /// `[hidden, q_dim]`.
     attn_output: Matrix = matrix ["attn_output.weight"] |c| [c.hidden, c.q_dim()];
+    /// `[hidden]`.
+    attn_output_bias: Option<Vec<f32>> = vectors ["attn_output.bias"] |c| [c.hidden], if Architecture::other_biases;
     /// Norm of what attention adds, `[hidden]`, where the architecture has it.
     post_attention_norm: Option<Vec<f32>> = vectors ["post_attention_norm.weight"] |c| [c.hidden], if Architecture::post_norms;
     /// Norm before the feed-forward part, `[hidden]`.
-    ffn_norm: Vec<f32> = vector ["ffn_norm.weight"] |c| [c.hidden];
+    ffn_norm: Vec<f32> = named ["ffn_norm.weight", "post_attention_norm.weight"] |c| [c.hidden],
+        if Architecture::ffn_norm_behind;
     /// `[experts, hidden]`, in a mixture of experts.
     router: Option<Matrix> = router ["ffn_gate_inp.weight"] |c| [c.experts.map_or(0, |e| e.count), c.hidden];
+    /// `[experts]`.
+    router_bias: Option<Vec<f32>> = vectors ["ffn_gate_inp.bias"] |c| [c.experts.map_or(0, |e| e.count)],
+        if Architecture::other_biases;
     /// `[feed_forward, hidden]`; of every expert, one behind the other.
     gate: Matrix = experts_or_part ["ffn_gate_exps.weight", "ffn_gate.weight", "ffn_up.weight"]
         |c| (0..c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused;
     /// `[feed_forward, hidden]`; of every expert.
     up: Matrix = experts_or_part ["ffn_up_exps.weight", "ffn_up.weight", "ffn_up.weight"]
         |c| (c.feed_forward..2 * c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused;
+    /// `[feed_forward]`; of every expert.
+    gate_bias: Option<Vec<f32>> = expert_biases ["ffn_gate_exps.bias"] |c| [c.feed_forward],
+        if Architecture::other_biases;
+    /// `[feed_forward]`; of every expert.
+    up_bias: Option<Vec<f32>> = expert_biases ["ffn_up_exps.bias"] |c| [c.feed_forward], if Architecture::other_biases;
     /// `[hidden, feed_forward]`; of every expert.
     down: Matrix = experts ["ffn_down_exps.weight", "ffn_down.weight"] |c| [c.hidden, c.feed_forward];
+    /// `[hidden]`; of every expert.
+    down_bias: Option<Vec<f32>> = expert_biases ["ffn_down_exps.bias"] |c| [c.hidden], if Architecture::other_biases;
     /// Norm of what the feed-forward part adds, `[hidden]`, where the architecture has it.
     post_ffw_norm: Option<Vec<f32>> = vectors ["post_ffw_norm.weight"] |c| [c.hidden], if Architecture::post_norms;
 }
@@ -170,6 +185,25 @@ impl InLayer<'_> {
 
     fn vector(&self, [part]: [&str; 1], [len]: [usize; 1]) -> Result<Vec<f32>, ModelError> {
         self.file.vector(&self.name(part), len)
+    }
+
+    /// A vector by its own name or, for architectures that call it so, by the second.
+    fn named(&self, [own, other]: [&str; 2], len: [usize; 1], by_the_other: bool) -> Result<Vec<f32>, ModelError> {
+        self.vector([if by_the_other { other } else { own }], len)
+    }
+
+    /// A bias for each expert, one behind the other, if the architecture has them.
+    fn expert_biases(
+        &self,
+        [part]: [&str; 1],
+        [len]: [usize; 1],
+        presence: Presence,
+    ) -> Result<Option<Vec<f32>>, ModelError> {
+        let name = self.name(part);
+        match self.file.config.experts {
+            Some(experts) if presence == Presence::Always => self.file.floats(&name, &[len, experts.count]).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Vectors one after the other, if the architecture has them; a file that has one has all.

@@ -1,7 +1,7 @@
 //! The feed-forward part: of a dense layer, or of the experts of a mixture.
 
-use super::math::{gelu, silu, softmax};
-use super::{ReferenceError, add, product, product_of};
+use super::math::{glu, softmax};
+use super::{ReferenceError, add, add_bias, product, product_of};
 use crate::model::{Config, Experts, Gating, Matrix, ModelFile};
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -9,25 +9,35 @@ use std::collections::HashSet;
 /// Experts of a layer that somebody else chose, and the tolerance.
 pub(super) type Routed<'a> = (&'a Vec<u32>, f64);
 
+/// A matrix, or those of all experts one behind the other, and the bias of each, where there is one.
+pub(super) type Biased<'a> = (&'a Matrix, &'a Option<Vec<f32>>);
+
 /// The feed-forward part of a layer, and whether experts that were given fit.
 pub(super) fn feed_forward(
     model: &ModelFile,
     c: &Config,
-    [gate, up, down]: [&Matrix; 3],
-    router: Option<&Matrix>,
+    [gate, up, down]: [Biased<'_>; 3],
+    router: Option<Biased<'_>>,
     x: &[f64],
     given: Option<Routed<'_>>,
 ) -> Result<(Vec<f64>, bool), ReferenceError> {
     let (chosen, fits) = match (router, &c.experts) {
-        (Some(router), Some(experts)) => route(&product(model, router, x)?, experts, given),
+        (Some((router, bias)), Some(experts)) => {
+            let mut logits = product(model, router, x)?;
+            add_bias(&mut logits, bias, 0);
+            route(&logits, experts, given)
+        }
         _ => (vec![(0, 1.0)], true),
     };
     let mut sum = vec![0.0; c.hidden];
     for (expert, weight) in chosen {
-        let of = |m: &Matrix, rows: usize, x: &[f64]| product_of(model, m, expert * rows..(expert + 1) * rows, x);
+        let of = |(m, bias): Biased<'_>, rows: usize, x: &[f64]| {
+            let mut y = product_of(model, m, expert * rows..(expert + 1) * rows, x)?;
+            add_bias(&mut y, bias, expert);
+            Ok::<_, ReferenceError>(y)
+        };
         let (gate, up) = (of(gate, c.feed_forward, x)?, of(up, c.feed_forward, x)?);
-        let activation = if c.architecture.gelu() { gelu } else { silu };
-        let inner: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| activation(*g) * u).collect();
+        let inner: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| glu(*g, *u, c.architecture.glu())).collect();
         let out: Vec<f64> = of(down, c.hidden, &inner)?.into_iter().map(|y| weight * y).collect();
         add(&mut sum, &out);
     }

@@ -1,6 +1,7 @@
 //! The pieces of the forward pass that are not a matrix product.
 
 use crate::model::{Rope, RopeStyle, Yarn};
+use gpu_kernels::elementwise::Glu;
 
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
@@ -18,13 +19,22 @@ pub(super) fn capped(x: f64, cap: f32) -> f64 {
 }
 
 /// `g / (1 + e^-g)`.
-pub(super) fn silu(g: f64) -> f64 {
+fn silu(g: f64) -> f64 {
     g / (1.0 + (-g).exp())
 }
 
 /// `g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3)))`.
-pub(super) fn gelu(g: f64) -> f64 {
+fn gelu(g: f64) -> f64 {
     0.5 * g * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g.powi(3))).tanh())
+}
+
+/// What comes of a gate and its up. Clamped: `g / (1 + e^-(1.702 g)) * (u + 1)`, with `g` at most 7 and `u` within -7 and 7.
+pub(super) fn glu(gate: f64, up: f64, glu: Glu) -> f64 {
+    match glu {
+        Glu::Silu => silu(gate) * up,
+        Glu::Gelu => gelu(gate) * up,
+        Glu::Clamped => silu(1.702 * gate.min(7.0)) / 1.702 * (up.clamp(-7.0, 7.0) + 1.0),
+    }
 }
 
 /// Rotates the first `dims` elements of a head.

@@ -250,13 +250,19 @@ impl Reference {
             v,
             q_norm,
             k_norm,
+            sinks,
             attn_output,
+            attn_output_bias,
             post_attention_norm,
             ffn_norm,
             router,
+            router_bias,
             gate,
             up,
+            gate_bias,
+            up_bias,
             down,
+            down_bias,
             post_ffw_norm,
         } = &model.layers()[index];
         let h = rms_norm(x, attn_norm, c.eps);
@@ -287,18 +293,25 @@ impl Reference {
         let attended: Vec<f64> = q
             .par_chunks_exact(c.head_dim)
             .enumerate()
-            .flat_map_iter(|(head, q)| attend(q, &self.cache[index], (head / c.group(), index), c))
+            .flat_map_iter(|(head, q)| {
+                let sink = sinks.as_ref().and_then(|sinks| sinks.get(head)).copied();
+                attend(q, &self.cache[index], (head / c.group(), index), sink, c)
+            })
             .collect();
-        add(x, &normed(product(model, attn_output, &attended)?, post_attention_norm, c));
+        let mut attended = product(model, attn_output, &attended)?;
+        add_bias(&mut attended, attn_output_bias, 0);
+        add(x, &normed(attended, post_attention_norm, c));
 
         let h = rms_norm(x, ffn_norm, c.eps);
-        let (out, fits) = feed_forward(model, c, [gate, up, down], router.as_ref(), &h, given)?;
+        let matrices = [(gate, gate_bias), (up, up_bias), (down, down_bias)];
+        let router = router.as_ref().map(|router| (router, router_bias));
+        let (out, fits) = feed_forward(model, c, matrices, router, &h, given)?;
         add(x, &normed(out, post_ffw_norm, c));
         Ok(fits)
     }
 }
 
-fn attend(q: &[f64], cache: &LayerCache, (kv_head, layer): (usize, usize), c: &Config) -> Vec<f64> {
+fn attend(q: &[f64], cache: &LayerCache, (kv_head, layer): (usize, usize), sink: Option<f32>, c: &Config) -> Vec<f64> {
     let (rows, window) = (cache.k.len() / c.kv_dim(), c.window_of(layer));
     let first = if window == 0 { 0 } else { rows.saturating_sub(window) };
     let place = |row: &[f64]| kv_head * c.head_dim..(kv_head * c.head_dim + q.len()).min(row.len());
@@ -308,6 +321,8 @@ fn attend(q: &[f64], cache: &LayerCache, (kv_head, layer): (usize, usize), c: &C
         .skip(first)
         .map(|k| capped(dot(q, &k[place(k)]) * c.score_scale, c.score_cap))
         .collect();
+    // A score like the others, behind the last of them, for which there is no value.
+    scores.extend(sink.map(f64::from));
     softmax(&mut scores);
     let mut out = vec![0.0; q.len()];
     for (p, v) in scores.iter().zip(cache.v.chunks_exact(c.kv_dim()).skip(first)) {
@@ -321,6 +336,13 @@ fn attend(q: &[f64], cache: &LayerCache, (kv_head, layer): (usize, usize), c: &C
 /// What a part of a layer adds, normed where there is such a norm.
 fn normed(y: Vec<f64>, norm: &Option<Vec<f32>>, c: &Config) -> Vec<f64> {
     norm.as_deref().map_or_else(|| y.clone(), |norm| rms_norm(&y, norm, c.eps))
+}
+
+/// Adds the bias of the matrix of that number among those of experts, where there is one.
+fn add_bias(x: &mut [f64], bias: &Option<Vec<f32>>, number: usize) {
+    let rows = x.len();
+    let of_matrix = bias.iter().flat_map(|bias| bias.chunks_exact(rows).nth(number)).flatten();
+    x.iter_mut().zip(of_matrix).for_each(|(x, b)| *x += f64::from(*b));
 }
 
 fn add(x: &mut [f64], y: &[f64]) {

@@ -113,15 +113,30 @@ pub fn column<B: Bench, T: Stored>(
         .with_scales(scales(k), scales(v))
 }
 
-/// Softmax over the positions of one head in f64, and the weighted sum of values.
+/// Sinks of so many heads, or none: small ones, one far above all scores and one far below.
+pub fn sinks(rng: &mut Rng, heads: usize, any: bool) -> Vec<f32> {
+    if !any {
+        return Vec::new();
+    }
+    let mut all: Vec<f32> = rng.floats(heads).iter().map(|v| v * 3.0).collect();
+    for (place, sink) in [(1, 400.0), (2, -400.0)] {
+        if let Some(of_head) = all.get_mut(place) {
+            *of_head = sink;
+        }
+    }
+    all
+}
+
+/// Softmax over the positions of one head in f64, and the weighted sum of values; a sink is one score more, without a value.
 #[must_use]
-pub fn attend(q: &[f64], keys: &[f32], values: &[f32], range: std::ops::Range<usize>) -> Vec<f64> {
+pub fn attend(q: &[f64], keys: &[f32], values: &[f32], range: std::ops::Range<usize>, sink: Option<f32>) -> Vec<f64> {
     let dim = q.len();
     let row = |cache: &[f32], t: usize, d: usize| f64::from(cache[t * dim + d]);
     let score = |t: usize| (0..dim).map(|d| q[d] * row(keys, t, d)).sum::<f64>() / (dim as f64).sqrt();
     let scores: Vec<f64> = range.clone().map(score).collect();
-    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sink = sink.map_or(f64::NEG_INFINITY, f64::from);
+    let largest = scores.iter().copied().fold(sink, f64::max);
     let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
-    let sum: f64 = weights.iter().sum();
+    let sum = weights.iter().sum::<f64>() + (sink - largest).exp();
     (0..dim).map(|d| range.clone().zip(&weights).map(|(t, w)| w * row(values, t, d)).sum::<f64>() / sum).collect()
 }

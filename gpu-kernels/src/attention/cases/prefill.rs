@@ -1,11 +1,11 @@
 //! The cases of attention of many tokens of one sequence, over caches of every type.
 
-use super::cache::{Cache, Stored, attend, column};
+use super::cache::{Cache, Stored, attend, column, sinks};
 use crate::attention::prefill::{PrefillArguments, QueryTile, tensor_bound};
 use crate::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8};
 use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, close};
 use crate::kv::KvType;
-use crate::layer::Layer;
+use crate::layer::{Layer, SINKS};
 use crate::state::Column;
 use half::f16;
 use warpsmith_device::{Kernel, KernelMeta};
@@ -68,6 +68,8 @@ const SIZES: NamedSizes = &[
     ("window", 0),
     ("capacity", 256),
     ("position", 0),
+    // Heads have sinks: 1.
+    ("sinks", 0),
 ];
 
 /// Every head size, the edges of tiles and blocks, prompts that are appended, windows, and columns without a place.
@@ -93,6 +95,9 @@ fn prompt_shapes() -> Vec<Vec<usize>> {
         vec![66, 1, 1, 64, 0, 65, 1],
         vec![5, 1, 1, 64, 0, 8, 8],
     ]);
+    for (i, shape) in all.iter_mut().enumerate() {
+        shape.push(i % 2);
+    }
     all
 }
 
@@ -115,11 +120,13 @@ struct Prompt {
     /// Whether f16 holds the queries, so that only weights are rounded.
     exact: bool,
     x: Vec<f32>,
+    sinks: Vec<f32>,
 }
 
 fn prompt_of<B: Bench, T: Stored>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, kv: KvType) -> Outcome {
     let [n, q_heads, kv_heads, dim, window, capacity, first] =
         shape.sizes(["columns", "q_heads", "kv_heads", "head_dim", "window", "capacity", "position"])?;
+    let sinks = sinks(rng, q_heads, shape.size("sinks")? != 0);
     let layer = Layer {
         index: 1,
         q_heads: q_heads as u32,
@@ -127,6 +134,7 @@ fn prompt_of<B: Bench, T: Stored>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rn
         head_dim: dim as u32,
         context: capacity as u32 + 5,
         window: window as u32,
+        flags: if sinks.is_empty() { 0 } else { SINKS },
         ..Layer::default()
     };
     let rows = 2 * kv_heads * capacity;
@@ -141,12 +149,14 @@ fn prompt_of<B: Bench, T: Stored>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rn
         (bench.upload(&x)?, bench.upload(&columns)?, bench.upload(&vec![-77.0f32; n * y_stride])?);
     let tiles: Vec<QueryTile> = QueryTile::cut(0, n as u32, n as u32 - 1, dim as u32).collect();
     let (tiles, strides) = (bench.upload(&tiles)?, (stride as u32, y_stride as u32));
-    let attend = PrefillArguments { qkv: &qkv, columns: &d_columns, tiles: &tiles, y: &mut y, strides, layer };
+    let d_sinks = bench.upload(&sinks)?;
+    let attend =
+        PrefillArguments { qkv: &qkv, columns: &d_columns, tiles: &tiles, sinks: &d_sinks, y: &mut y, strides, layer };
     // SAFETY: the caches are buffers of this function, which nothing else touches meanwhile.
     unsafe { attend.launch(bench, kv, false) }?;
     let (keys, values) = (k.after(bench, dim, &[])?, v.after(bench, dim, &[])?);
     let got = bench.read(&y)?;
-    let prompt = Prompt { columns: n, first, capacity, layer, stride, exact, x };
+    let prompt = Prompt { columns: n, first, capacity, layer, stride, exact, x, sinks };
     (0..prompt.columns).try_for_each(|c| prompt.compare(kv, c, &got[c * y_stride..][..y_stride], (&keys, &values)))
 }
 
@@ -170,7 +180,7 @@ impl Prompt {
             let at = (kv_heads + h / (q_heads / kv_heads)) * capacity * dim;
             let (keys, values) = (&keys[at..][..capacity * dim], &values[at..][..capacity * dim]);
             let q: Vec<f64> = self.x[c * self.stride + h * dim..][..dim].iter().map(|v| f64::from(*v)).collect();
-            let want = attend(&q, keys, values, range.clone());
+            let want = attend(&q, keys, values, range.clone(), self.sinks.get(h).copied());
             let largest = values.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
             let size = |t: usize| (0..dim).map(|d| (q[d] * f64::from(keys[t * dim + d])).abs()).sum::<f64>();
             let reach = range.clone().map(size).fold(0.0f64, f64::max) / (dim as f64).sqrt();

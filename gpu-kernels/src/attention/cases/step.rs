@@ -1,14 +1,14 @@
 //! The cases of a decode step's attention, and of the norm, rotation and store that come before a prompt's: of any number of
 //! columns, over caches of every type.
 
-use super::cache::{Cache, Stored, attend, column};
+use super::cache::{Cache, Stored, attend, column, sinks};
 use crate::attention::step::StepArguments;
 use crate::attention::{AttnStepF16, AttnStepF32, AttnStepQ8, partials_len};
 use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, close, why};
 use crate::gemv::OutputQuantization;
 use crate::gemv::cases::{QuantizedOutput, in_turn};
 use crate::kv::{KvType, QkvStoreF16, QkvStoreF32, QkvStoreQ8};
-use crate::layer::{FUSED, Layer, NEOX, QK_NORM};
+use crate::layer::{FUSED, Layer, NEOX, QK_NORM, SINKS};
 use crate::rope::{self, Rotation, rope_tables};
 use crate::state::Column;
 use half::f16;
@@ -115,6 +115,8 @@ const SIZES: NamedSizes = &[
     ("fused", 1),
     // The number of the format that results are quantized to as well.
     ("quant_format", 0),
+    // Heads have sinks: 1.
+    ("sinks", 0),
 ];
 
 /// Every head size, group, edge of a part and of the window that the step has to get right.
@@ -122,7 +124,8 @@ fn step_shapes(kv: KvType) -> Vec<Vec<usize>> {
     let mut all: Vec<Vec<usize>> = Vec::new();
     let mut add = |v: [usize; 11]| {
         let format = in_turn(all.len(), v[1] * v[3]);
-        all.push(v.into_iter().chain([format]).collect());
+        let sinks = usize::from(all.len() % 3 == 1);
+        all.push(v.into_iter().chain([format, sinks]).collect());
     };
     // Head sizes, and rotations of both kinds, whole and partial.
     for (i, dim) in [32, 64, 80, 96, 128, 192, 256].into_iter().enumerate() {
@@ -165,6 +168,8 @@ pub struct StepArgs<'a> {
     pub weights: (&'a DeviceSlice<f32>, &'a DeviceSlice<f32>),
     /// Cosines and sines.
     pub tables: (&'a DeviceSlice<f32>, &'a DeviceSlice<f32>),
+    /// A score of each query head, where the layer has [`SINKS`].
+    pub sinks: &'a DeviceSlice<f32>,
     /// Places and caches.
     pub columns: &'a DeviceSlice<Column>,
     /// From a column's queries to the next one's.
@@ -191,7 +196,7 @@ impl StepArgs<'_> {
         kv: KvType,
         qkv: &mut DeviceSlice<f32>,
     ) -> Result<(), L::Error> {
-        let StepArgs { weights: (q_weight, k_weight), tables: (cos, sin), columns, stride, layer } = *self;
+        let StepArgs { weights: (q_weight, k_weight), tables: (cos, sin), columns, stride, layer, .. } = *self;
         macro_rules! launch {
             ($store:ident) => {
                 // SAFETY: the caller's promise.
@@ -221,13 +226,14 @@ impl StepArgs<'_> {
         y_stride: u32,
     ) -> Result<(), L::Error> {
         let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);
-        let StepArgs { weights: (q_weight, k_weight), tables: (cos, sin), columns, stride, layer } = *self;
+        let StepArgs { weights: (q_weight, k_weight), tables: (cos, sin), sinks, columns, stride, layer } = *self;
         let arguments = StepArguments {
             qkv,
             q_weight,
             k_weight,
             cos,
             sin,
+            sinks,
             columns,
             partials,
             counters,
@@ -301,6 +307,7 @@ struct Step<B: Bench, T: Stored> {
     y_stride: usize,
     /// Weights of the norms of queries and of keys.
     weights: (Vec<f32>, Vec<f32>),
+    sinks: Vec<f32>,
 }
 
 impl<B: Bench, T: Stored> Step<B, T> {
@@ -310,6 +317,7 @@ impl<B: Bench, T: Stored> Step<B, T> {
         let [n_rot, window, first] = shape.sizes(["n_rot", "window", "position"])?;
         let [fused, neox, normed] = shape.sizes(["fused", "neox", "norm"])?.map(|n| n != 0);
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+        let sinks = sinks(rng, q_heads, shape.size("sinks")? != 0);
         let layer = Layer {
             index: INDEX as u32,
             q_heads: q_heads as u32,
@@ -318,7 +326,10 @@ impl<B: Bench, T: Stored> Step<B, T> {
             n_rot: n_rot as u32,
             context: (capacity + 3) as u32,
             window: window as u32,
-            flags: flag(neox, NEOX) | flag(normed, QK_NORM) | flag(fused && !only_store, FUSED),
+            flags: flag(neox, NEOX)
+                | flag(normed, QK_NORM)
+                | flag(fused && !only_store, FUSED)
+                | flag(!sinks.is_empty(), SINKS),
             eps: 1e-6,
         };
         let mut caches = Vec::new();
@@ -329,7 +340,7 @@ impl<B: Bench, T: Stored> Step<B, T> {
         let (stride, y_stride) = ((q_heads + 2 * kv_heads) * dim + 4, q_heads * dim + 8);
         let x = rng.floats(columns * stride).iter().map(|v| v * 2.5).collect();
         let weights = (rng.floats(dim), rng.floats(dim));
-        Ok(Step { columns, first, capacity, fused, only_store, layer, caches, x, stride, y_stride, weights })
+        Ok(Step { columns, first, capacity, fused, only_store, layer, caches, x, stride, y_stride, weights, sinks })
     }
 
     fn heads(&self) -> (usize, usize, usize) {
@@ -388,9 +399,11 @@ impl<B: Bench, T: Stored> Step<B, T> {
         let (q_weight, k_weight) = (bench.upload(&self.weights.0)?, bench.upload(&self.weights.1)?);
         let (cos, sin) = (bench.upload(&tables.cos)?, bench.upload(&tables.sin)?);
         let (columns, mut qkv) = (bench.upload(&columns)?, bench.upload(&self.x)?);
+        let sinks = bench.upload(&self.sinks)?;
         let args = StepArgs {
             weights: (&q_weight, &k_weight),
             tables: (&cos, &sin),
+            sinks: &sinks,
             columns: &columns,
             stride: self.stride as u32,
             layer: self.layer,
@@ -469,7 +482,7 @@ impl<B: Bench, T: Stored> Step<B, T> {
         for h in 0..q_heads {
             let (first, len) = (self.row(h / (q_heads / kv_heads), 0) * dim, self.capacity * dim);
             let (keys, values) = (&keys[first..][..len], &values[first..][..len]);
-            let want = attend(&q[h * dim..][..dim], keys, values, range.clone());
+            let want = attend(&q[h * dim..][..dim], keys, values, range.clone(), self.sinks.get(h).copied());
             let largest = values.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
             close(&y[h * dim..][..dim], &want, |_| 3e-5 * largest)
                 .map_err(|e| Failure::Wrong(format!("column {c} head {h}: {e}")))?;

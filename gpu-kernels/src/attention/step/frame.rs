@@ -27,6 +27,8 @@ pub struct Args {
     pub partials: InOut<f32>,
     pub counters: InOut<u32>,
     pub y: Out<f32>,
+    /// A score of each query head that takes a share of its softmax.
+    pub sinks: Option<In<f32>>,
     /// How `y` is quantized, if it is.
     pub quantizer: Option<OutputQuantizer>,
     pub stride: u32,
@@ -141,6 +143,7 @@ pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
         let put = |h: usize, d: usize, value: [f32; 4], largest: f32, sum: f32| unsafe {
             let spot = Spot::of(&a, role, group);
             if ticket.get(1) == 1 {
+                let sum = sum + sink(&a, &spot, h, largest);
                 finish(a.y.from(spot.output(&a) + h * dim + d), value, sum);
             } else {
                 let (first, of_part) = spot.workspace(&a);
@@ -204,9 +207,19 @@ unsafe fn merge_parts(a: &Args, spot: &Spot, used: u32, memory: &Memory) {
         unsafe {
             let of_head = partials.from((h << spot.shift) * of_part + d);
             let value = weighted(memory, h, (used, spot.splits()), |s| of_head.load4(s * of_part).0);
-            finish(a.y.from(spot.output(a) + h * dim + d), value, memory.totals.get(2 * h + 1));
+            let [largest, sum] = memory.totals.get2(2 * h).0;
+            finish(a.y.from(spot.output(a) + h * dim + d), value, sum + sink(a, spot, h, largest));
         }
     });
+}
+
+/// What the sink of the block's head `h` counts for beside weights relative to `largest`, a power of two; 0 without sinks.
+#[inline(always)]
+unsafe fn sink(a: &Args, spot: &Spot, h: usize, largest: f32) -> f32 {
+    // SAFETY: there is one for each query head.
+    let score = |sinks: In<f32>| unsafe { sinks.at((spot.head * spot.group) as usize + h) };
+    // Far above all scores it counts for infinity, and leaves nothing of the values.
+    a.sinks.map_or(0.0, |sinks| math::exp2_approx_ftz(score(sinks) * core::f32::consts::LOG2_E - largest))
 }
 
 /// Brings the results of the block's heads to be quantized, a group a warp.

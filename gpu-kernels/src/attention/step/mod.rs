@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `qkv` | f32, column `c` from `c * stride` on: `[q_heads + 2 * kv_heads, head_dim]` |
 //! | `q_weight`, `k_weight`, `cos`, `sin`, `columns`, `layer` | as for [`store`](crate::kv::store) |
+//! | `sinks` | f32 `[q_heads]`, read with [`SINKS`](crate::layer::SINKS): scores beside those of positions, without values |
 //! | `partials` | f32 workspace of [`partials_len`] |
 //! | `counters` | u32 `[columns, kv_heads]`: zero before the first launch, and again after every launch |
 //! | `y` | f32, column `c` from `c * y_stride` on: `[q_heads, head_dim]` |
@@ -26,6 +27,8 @@
 //! factor within `e^±2d` of each other, which moves a mean of values by at most `(e^2d - 1) max |v|`; weights and sums in f32 add
 //! `1e-5 max |v|`. A NaN of a query, a key or a value is handed on; on tensor cores so is an infinite one, as NaN.
 
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+use crate::layer::SINKS;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::{gemv::QuantizedOutputs, kv::KvType, layer, state};
 use crate::{layer::Layer, state::Column};
@@ -103,6 +106,7 @@ macro_rules! arguments {
             k_weight: (In<f32>),
             cos: (In<f32>),
             sin: (In<f32>),
+            sinks: (In<f32>),
             columns: (Awaited<Column>),
             partials: (InOut<f32>),
             counters: (InOut<u32>),
@@ -136,6 +140,7 @@ impl frame::Args {
             partials: given.partials,
             counters: given.counters,
             y: given.y.into(),
+            sinks: given.layer.has(SINKS).then_some(given.sinks),
             quantizer: OutputQuantizer::asked(given.quant_format, given.quantized, given.group_counters),
             stride: given.stride,
             y_stride: given.y_stride,
@@ -200,6 +205,7 @@ fn check(m: &'static KernelMeta, given: &Seen<'_>) -> Result<(), ContractError> 
     let Seen { q_weight, k_weight, cos, sin, .. } = *given;
     let tables = layer::Tables { q_weight, k_weight, cos, sin };
     layer::check(m, l, l.has(layer::FUSED).then_some(&tables))?;
+    layer::check_sinks(m, l, given.sinks)?;
     state::check_columns(m, given.columns)?;
     let n = given.columns.len();
     let (dim, q_heads, kv_heads) = (u64::from(l.head_dim), u64::from(l.q_heads), u64::from(l.kv_heads));

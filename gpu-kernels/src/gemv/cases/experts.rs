@@ -3,9 +3,10 @@
 
 use super::{Inputs, Outputs, Product, in_turn, multiply};
 use crate::cases::{Bench, Listed, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, same};
+use crate::elementwise::Glu;
 use crate::experts::GroupExperts;
 use crate::format::Format;
-use crate::gemv::{ADD, NEXT, NORM, QuantFormat};
+use crate::gemv::{ADD, BIAS, CLAMPED, NEXT, NORM, QuantFormat};
 use warpsmith_device::Kernel;
 
 /// Matrices by a table, by the format of the weights and the entry point.
@@ -43,11 +44,13 @@ impl Operation for ExpertProducts {
     fn shapes((format, product): (Format, Product)) -> Vec<Vec<usize>> {
         let block = format.block_elems();
         let n = format as usize + product as usize;
-        let flags = [0, NORM | NEXT, ADD, NEXT][n % 4] as usize;
+        let clamped = if product.swiglu() { CLAMPED } else { 0 };
+        let flags = [BIAS, NORM | NEXT, ADD | BIAS, NEXT | clamped][n % 4] as usize;
+        let norm = (NORM | BIAS | clamped) as usize;
         // A row that fills no lanes and one of several runs of blocks; columns that share an input, and that do not; a matrix alone.
         // Many columns: tiles of one, full ones and rests, and matrices without any.
-        let many = [[131, 96, 3, 102, 3, flags], [37, 1056, 40, 14, 1, NORM as usize], [64, 320, 1, 34, 2, 0]];
-        let few = [[5, 96, 3, 6, 3, flags], [37, 1056, 4, 3, 1, NORM as usize], [64, 320, 1, 4, 2, 0]];
+        let many = [[131, 96, 3, 102, 3, flags], [37, 1056, 40, 14, 1, norm], [64, 320, 1, 34, 2, 0]];
+        let few = [[5, 96, 3, 6, 3, flags], [37, 1056, 4, 3, 1, norm], [64, 320, 1, 4, 2, 0]];
         let shapes = if product.is_many() { many } else { few };
         let shape = |(i, [rows, cols, rest @ ..]): (usize, [usize; 6])| {
             let output = if product.is_quantized() { in_turn(n + i, rows) } else { 0 };
@@ -73,6 +76,12 @@ impl Operation for ExpertProducts {
         if flags & ADD != 0 {
             all.add = Some((rng.floats(columns * rows), rows));
         }
+        if flags & BIAS != 0 {
+            all.bias = Some(rng.floats(matrices * stacked));
+        }
+        if flags & CLAMPED != 0 {
+            all.glu = Some(Glu::Clamped);
+        }
         if flags & NORM != 0 {
             all.norm = Some((rng.floats(inputs * 7).iter().map(|v| v.abs() * cols as f32).collect(), 1e-6));
         }
@@ -90,6 +99,7 @@ impl Operation for ExpertProducts {
                 x: all.x[n / sharing * x_stride..][..x_stride].to_vec(),
                 columns: 1,
                 add: all.add.as_ref().map(|(v, _)| (v[n * rows..][..rows].to_vec(), rows)),
+                bias: all.bias.as_ref().map(|v| v[matrix * stacked..][..stacked].to_vec()),
                 norm,
                 ..all.clone()
             };

@@ -6,13 +6,13 @@ mod product;
 mod quantized;
 
 use super::{
-    ADD, Activations, GELU, NEXT, NORM, QuantFormat, budget, four_rows::GemvF16V3, int8::*, magnitudes, naive::*,
-    planes::*, reference, tensor::*, tensor_planes::*,
+    ADD, Activations, BIAS, CLAMPED, GELU, NEXT, NORM, QuantFormat, budget, four_rows::GemvF16V3, int8::*, magnitudes,
+    naive::*, planes::*, reference, tensor::*, tensor_planes::*,
 };
 use crate::cases::{
     Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, close, refused, same, why,
 };
-use crate::elementwise::gelu_reference;
+use crate::elementwise::{Glu, clamped_reference, gelu_reference};
 use crate::format::{Format, Layout};
 pub use experts::ExpertProducts;
 pub use multiply::{Inputs, Outputs, multiply};
@@ -149,8 +149,8 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     // Flags and columns change from shape to shape.
     let flags = |i: usize| match product {
         Product::Naive | Product::FourRows => 0,
-        _ if product.swiglu() => [NORM | NEXT, GELU, ADD | NORM, NEXT | GELU][i % 4],
-        _ => [0, ADD | NORM | NEXT, ADD, NORM, NEXT, ADD | NEXT][i % 6],
+        _ if product.swiglu() => [NORM | NEXT | BIAS, GELU, ADD | NORM | CLAMPED, NEXT | GELU, CLAMPED | BIAS][i % 5],
+        _ => [0, ADD | NORM | NEXT | BIAS, ADD, NORM | BIAS, NEXT, ADD | NEXT][i % 6],
     } as usize;
     let columns = |i: usize| match product {
         Product::Gemm | Product::GemmSwiglu => [3, 9, 2, 8][i % 4],
@@ -224,7 +224,14 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
         // An outlier channel: 26 times the root mean square, which is 0.58.
         x[rng.within(0, cols - 1)] = 15.0;
     }
-    inputs.gelu = flags & GELU != 0;
+    inputs.glu = Some(match flags & (GELU | CLAMPED) {
+        0 => Glu::Silu,
+        GELU => Glu::Gelu,
+        _ => Glu::Clamped,
+    });
+    if flags & BIAS != 0 {
+        inputs.bias = Some(rng.floats(stacked));
+    }
     if flags & ADD != 0 {
         // A residual, or a bias that all columns share.
         let stride = if columns % 2 == 1 { rows } else { 0 };
@@ -257,10 +264,14 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
             let rounding = format.rounding(&weights, x);
             dots.iter_mut().zip(rounding).for_each(|(dot, error)| dot.1 += factor * error);
         }
+        for (dot, bias) in dots.iter_mut().zip(inputs.bias.iter().flatten()) {
+            let bias = f64::from(*bias);
+            *dot = About(dot.0 + bias, dot.1 + 1e-7 * (bias.abs() + dot.0.abs()));
+        }
         let want: Vec<About> = (0..rows)
             .map(|r| {
                 let About(y, error) =
-                    if product.swiglu() { gated(dots[r], dots[rows + r], inputs.gelu) } else { dots[r] };
+                    if product.swiglu() { gated(dots[r], dots[rows + r], inputs.glu) } else { dots[r] };
                 let Some((add, stride)) = &inputs.add else { return About(y, error) };
                 let add = f64::from(add[n * stride + r]);
                 About(y + add, error + 1e-7 * (add.abs() + (y + add).abs()))
@@ -301,13 +312,14 @@ fn alone<B: Bench>(bench: &mut B, t: &Tensor, product: Product, all: &Inputs, go
     Ok(())
 }
 
-/// `silu(gate) * up`, or with GELU; the derivatives are at most 1.1 and 1.13.
-fn gated(About(gate, gate_error): About, About(up, up_error): About, gelu: bool) -> About {
-    let (activated, relative) = match gelu {
-        true => (gelu_reference(gate), 1.5e-5),
-        false => (gate / (1.0 + (-gate).exp()), 2e-6),
+/// `silu(gate) * up`, or with GELU, or of clamped numbers; the derivatives are at most 1.1, 1.13 and 1.1.
+fn gated(About(gate, gate_error): About, About(up, up_error): About, glu: Option<Glu>) -> About {
+    let (activated, up, relative, slope) = match glu {
+        Some(Glu::Gelu) => (gelu_reference(gate), up, 1.5e-5, 1.13),
+        // Ups are within 7, so that `up + 1` is of 0 where they are -1.
+        Some(Glu::Clamped) => (clamped_reference(gate, 0.0), up.clamp(-7.0, 7.0) + 1.0, 1.2e-5, 1.1),
+        _ => (gate / (1.0 + (-gate).exp()), up, 2e-6, 1.1),
     };
     let want = activated * up;
-    let slope = if gelu { 1.13 } else { 1.1 };
     About(want, slope * gate_error * (up.abs() + up_error) + activated.abs() * up_error + relative * want.abs() + 1e-42)
 }

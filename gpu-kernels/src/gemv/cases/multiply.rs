@@ -3,6 +3,7 @@
 use super::product::Product;
 use super::quantized::QuantizedOutput;
 use crate::cases::{Bench, Failure, Tensor, refused};
+use crate::elementwise::Glu;
 use crate::experts::{GroupExperts, group::tiles};
 use crate::format::Format;
 use crate::gemv::four_rows::GemvF16V3;
@@ -40,8 +41,10 @@ pub struct Inputs {
     pub next: Option<Vec<f32>>,
     /// Number of the format that outputs are quantized to as well, and compared with what a launch of its own gives; 0: none.
     pub quant_format: usize,
-    /// Of gates GELU is taken.
-    pub gelu: bool,
+    /// What comes of gates and ups; of none SwiGLU.
+    pub glu: Option<Glu>,
+    /// A bias of each row of weights.
+    pub bias: Option<Vec<f32>>,
     /// Where the tensor is a stack of matrices: which each column is multiplied with, how many there are, and how many columns
     /// have one of `x`.
     pub experts: Option<(Vec<u32>, usize, usize)>,
@@ -84,6 +87,7 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
     let (rows32, cols) = (rows as u32, t.cols as u32);
     let x = bench.upload(&i.x)?;
     let add = i.add.as_ref().map(|(v, stride)| Ok::<_, String>((bench.upload(v)?, *stride as u32))).transpose()?;
+    let bias = i.bias.as_ref().map(|v| bench.upload(v)).transpose()?;
     let norm = i.norm.as_ref().map(|(v, eps)| Ok::<_, String>((bench.upload(v)?, *eps))).transpose()?;
     let weight = i.next.as_ref().map(|v| bench.upload(v)).transpose()?;
     let nothing = |n: usize| vec![f32::NAN; n];
@@ -117,7 +121,7 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
             };
             launch = launch.columns(inputs as u32, i.x_stride as u32, i.y_stride as u32);
             if product.swiglu() {
-                launch = if i.gelu { launch.geglu() } else { launch.swiglu() };
+                launch = launch.glu(i.glu.unwrap_or(Glu::Silu));
             }
             if let Some(chosen) = &chosen {
                 launch = launch.experts(chosen, matrices as u32, sharing as u32);
@@ -127,6 +131,7 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
                     launch = launch.group(Some(&group));
                 }
             }
+            launch = launch.bias(bias.as_deref());
             if let Some((add, stride)) = &add {
                 launch = launch.add(add, *stride);
             }

@@ -202,7 +202,7 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(a: Args, memory: Shared<f32
             let column = block::idx_y() * super::FEW_COLUMNS + column as u32;
             let place = Place { thread: lane() as u32, block: block::idx_x(), column };
             let (outputs, root) = (BLOCK_ROWS >> a.epilogue.shift(), a.root(column as usize));
-            a.finish_with::<true>(place, BLOCK_ROWS, outputs, root, |row| of_column.get(row as usize));
+            a.finish_with::<true>(place, BLOCK_ROWS, outputs, (root, column), |row| of_column.get(row as usize));
         }
     }
 }

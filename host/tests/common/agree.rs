@@ -1,0 +1,92 @@
+//! Whether decoding agrees with the reference, and whether a sequence has the same bits in every step.
+#![allow(dead_code)]
+
+use crate::{alone::*, common::*, device::*};
+use warpsmith_host::decode::{
+    Decoder, DecoderOptions, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence, SequenceOptions,
+    Session,
+};
+use warpsmith_host::gguf::{Gguf, GgufWriter};
+use warpsmith_host::model::{ModelError, ModelFile};
+use warpsmith_host::reference::{KvRounding, Reference};
+
+pub fn file(w: &GgufWriter) -> Result<ModelFile, ModelError> {
+    ModelFile::from_gguf(Gguf::from_bytes(w.to_bytes()).unwrap())
+}
+
+/// The greatest difference to the reference over `tokens` positions, in standard deviations of the logits.
+pub fn distance(file: &ModelFile, s: &mut Session, tokens: usize) -> f64 {
+    let mut reference = Reference::new(file, KvRounding::None);
+    let (mut off, mut squares, mut count) = (0f64, 0f64, 0usize);
+    for p in 0..tokens {
+        let t = token(p, file.config().vocab);
+        let want = reference.feed(t).unwrap().logits;
+        s.feed(t).unwrap();
+        off = off.max(worst(s.logits().unwrap().iter().map(|&v| v.into()), want.iter().copied()));
+        squares += want.iter().map(|x| x * x).sum::<f64>();
+        count += want.len();
+    }
+    off / (squares / count as f64).sqrt()
+}
+
+/// With a cache of f32: exact activations as in `decode.rs`, and those of 16 bits as `verify` bounds them.
+pub fn agrees(what: &dyn std::fmt::Debug, file: &ModelFile) {
+    let model = load(file);
+    for mode in [Mode::Eager, Mode::Graph] {
+        let mut s = Session::new(&model, exact(mode, KvType::F32)).unwrap();
+        let d = distance(file, &mut s, 6);
+        assert!(d <= 1e-4, "{mode:?} {d:e} {what:?}");
+    }
+    let mut s = Session::new(&model, options(Mode::Graph, KvType::F32)).unwrap();
+    let d = distance(file, &mut s, 6);
+    assert!(d <= 2.1e-3 * (file.config().layers as f64).sqrt(), "int16: {d:e} {what:?}");
+}
+
+/// The bits of a sequence alone, in batches, as prompts of any cut, and in mixed steps.
+pub fn same_bits(model: &Model) {
+    let want: Vec<Alone> = (0..4).map(|s| Alone::new(model, s, (9 + s, 17), KvType::F16)).collect();
+    let options = DecoderOptions { batch: 4, drafts: 24, ..Default::default() };
+    let mut decoder = Decoder::new(model, options).unwrap();
+    let pool = Pool::new(model, PoolOptions { positions: 256, ..Default::default() }).unwrap();
+    for paged in [false, true] {
+        let mut all: Vec<Sequence> = (0..4)
+            .map(|s| match paged {
+                true => {
+                    Sequence::in_pool(&pool, SequenceOptions { sampling: sampling(s), ..Default::default() }).unwrap()
+                }
+                false => empty(model, s, KvType::F16),
+            })
+            .collect();
+        // Whole prompts of two, beside parts of the others'.
+        let counts = [9, 10, 4, 5];
+        let mut parts: Vec<Part<'_>> = all
+            .iter_mut()
+            .zip(counts)
+            .enumerate()
+            .map(|(s, (sequence, count))| Part { sequence, tokens: &want[s].tokens[..count], predict: Predict::Each })
+            .collect();
+        decoder.step_mixed(&mut parts).unwrap();
+        let places = (0..4).flat_map(|s| (0..counts[s]).map(move |p| (s, p)));
+        for (place, (s, p)) in places.enumerate() {
+            assert_eq!(bits(&decoder.logits(place).unwrap()), want[s].logits[p], "paged {paged}: sequence {s} at {p}");
+        }
+        for _ in 0..6 {
+            let lengths: Vec<usize> = all.iter().map(Sequence::len).collect();
+            let mut feeds: Vec<Feed<'_>> = all
+                .iter_mut()
+                .enumerate()
+                .map(|(s, sequence)| Feed { token: want[s].tokens[sequence.len()], sequence })
+                .collect();
+            decoder.step(&mut feeds).unwrap();
+            for (s, p) in lengths.into_iter().enumerate() {
+                assert_eq!(bits(&decoder.logits(s).unwrap()), want[s].logits[p], "paged {paged}: sequence {s} at {p}");
+            }
+        }
+    }
+    for chunk in [1, 3, 64] {
+        let mut decoder = Decoder::new(model, DecoderOptions { chunk, ..Default::default() }).unwrap();
+        let mut sequence = empty(model, 0, KvType::F16);
+        decoder.prefill(&mut sequence, &want[0].tokens[..14]).unwrap();
+        assert_eq!(bits(&decoder.logits(0).unwrap()), want[0].logits[13], "chunks of {chunk}");
+    }
+}
