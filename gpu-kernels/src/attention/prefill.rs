@@ -78,7 +78,7 @@ pub const fn rows(head_dim: u32) -> u32 {
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(super) mod frame {
-    use super::{super::sweep::*, Column, Layer, QueryTile};
+    use super::{super::sweep::*, Column, Layer, QueryTile, SINKS};
     use crate::{
         kv::cached::{Cached, Rows},
         load::{lane, warp_index},
@@ -94,8 +94,8 @@ pub(super) mod frame {
         pub columns: In<Column>,
         pub tiles: In<QueryTile>,
         pub y: Out<f32>,
-        /// A score of each query head that takes a share of its softmax.
-        pub sinks: Option<In<f32>>,
+        /// A score of each query head that takes a share of its softmax, with [`SINKS`](crate::layer::SINKS).
+        pub sinks: In<f32>,
         pub stride: u32,
         pub y_stride: u32,
         pub layer: Layer,
@@ -112,10 +112,14 @@ pub(super) mod frame {
         /// What the sink of a head counts for beside weights relative to `largest`, a power of two; 0 without sinks.
         #[inline(always)]
         pub unsafe fn sink(&self, head: usize, largest: f32) -> f32 {
+            // Asked anew: what the flags say would otherwise be kept from the beginning on.
+            if unroll::opaque(self.layer.flags as usize) as u32 & SINKS == 0 {
+                return 0.0;
+            }
             // SAFETY: there is one for each query head.
-            let score = |sinks: In<f32>| unsafe { sinks.at(head) };
+            let score = unsafe { self.sinks.at(head) };
             // Far above all scores it counts for infinity, and leaves nothing of the values.
-            self.sinks.map_or(0.0, |sinks| math::exp2_approx_ftz(score(sinks) * core::f32::consts::LOG2_E - largest))
+            math::exp2_approx_ftz(score * core::f32::consts::LOG2_E - largest)
         }
 
         /// The positions `first .. end` that a column attends to; none if it has no place.
@@ -230,7 +234,6 @@ macro_rules! entries {
             let (qkv, columns, tiles) = (qkv.buffer(), columns.buffer(), tiles.buffer());
             // Of columns only the host's checks ask how many there are.
             let _ = count;
-            let sinks = layer.has(SINKS).then_some(sinks);
             $run(frame::Args { qkv, columns, tiles, y, sinks, stride, y_stride, layer });
         }
 

@@ -1,9 +1,9 @@
 //! The epilogue of a product, in one definition for all entry points: residual or bias, and what the next norm needs.
 
-use super::{ADD, CLAMPED, GELU, NEXT, PREFETCH, SWIGLU};
+use super::{ADD, BIAS, CLAMPED, GELU, NEXT, PREFETCH, SWIGLU};
 use crate::elementwise::glu;
 use crate::load::{Source, lane};
-use warpsmith_device::prelude::*;
+use warpsmith_device::{prelude::*, unroll};
 
 /// 1 / root mean square of column `column` of `cols` elements, from the `parts` parts of its sum of squares.
 ///
@@ -29,7 +29,7 @@ pub fn has(flags: u32, flag: u32) -> bool {
 #[derive(Clone, Copy)]
 pub struct Epilogue {
     pub add: Source,
-    /// A bias of each row of weights, if there is one.
+    /// A bias of each row of weights, where kernels take one; whether there is one, the flags say.
     pub bias: Option<In<f32>>,
     pub next_weight: In<f32>,
     pub y: Out<f32>,
@@ -52,13 +52,15 @@ impl Epilogue {
         glu([gate, up], self.has(GELU), self.has(CLAMPED))
     }
 
-    /// A product with row `row` of the weights of all matrices, and the row's bias.
+    /// A product with a row of the weights of all matrices, and the row's bias.
     #[inline(always)]
-    pub unsafe fn biased(&self, product: f32, row: usize) -> f32 {
+    pub unsafe fn biased(&self, product: f32, row: impl FnOnce() -> usize) -> f32 {
+        // Asked anew: what the flags say would otherwise be kept from the beginning on.
+        let asked = || has(unroll::opaque(self.flags as usize) as u32, BIAS);
         match self.bias {
             // SAFETY: the caller's promise: there is such a row.
-            Some(bias) => product + unsafe { bias.at(row) },
-            None => product,
+            Some(bias) if asked() => product + unsafe { bias.at(row()) },
+            _ => product,
         }
     }
 

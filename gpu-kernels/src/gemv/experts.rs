@@ -85,9 +85,9 @@ impl Columns {
         }
     }
 
-    /// Where the table has the matrix.
+    /// Where the table has the matrix of the block with this index in y.
     #[inline(always)]
-    pub fn tile(self) -> u32 {
-        3 * block::idx_y()
+    pub fn tile_of(block: u32) -> u32 {
+        3 * block
     }
 }

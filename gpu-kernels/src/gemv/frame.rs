@@ -11,9 +11,9 @@
 //! Only the loop over a unit's quads is unrolled: there are many formats, and the rest of the code is not hot.
 
 use super::arguments::Arguments;
-use super::epilogue::{Epilogue, has, inverse_root};
+use super::epilogue::{Epilogue, inverse_root};
 use super::experts::Experts;
-use super::{BIAS, COLUMNS, NEXT, NORM, ROWS, SWIGLU, THREADS};
+use super::{COLUMNS, NEXT, NORM, ROWS, SWIGLU, THREADS};
 use crate::format::{
     decode::{Decode, QUADS, Scales},
     record::{InMemory, Memory, Record, UNIT},
@@ -63,7 +63,7 @@ impl Args {
             eps: given.eps,
             epilogue: Epilogue {
                 add: add.into(),
-                bias: has(given.flags, BIAS).then_some(given.bias),
+                bias: Some(given.bias),
                 next_weight: given.next_weight,
                 y: given.y,
                 scaled: given.scaled,
@@ -402,10 +402,10 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
         let mut square = 0.0;
         if row < a.rows {
             let factor = sums.get(factors + n);
-            let mut y = a.epilogue.biased(sums.get(at) * factor, first_row + row);
+            let mut y = a.epilogue.biased(sums.get(at) * factor, || first_row + row);
             if swiglu {
                 let up = sums.get(at + groups * N) * factor;
-                y = a.epilogue.gated(y, a.epilogue.biased(up, first_row + a.rows + row));
+                y = a.epilogue.gated(y, a.epilogue.biased(up, || first_row + a.rows + row));
             }
             [_, square] = a.epilogue.write(column + n, row, y);
         }

@@ -15,9 +15,9 @@
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{
-    BIAS, NEXT, NORM, SWIGLU,
+    NEXT, NORM, SWIGLU,
     arguments::QuantizedArguments,
-    epilogue::{Epilogue, has, inverse_root},
+    epilogue::{Epilogue, inverse_root},
     experts::Experts,
     quant_format::{BLOCK_ROWS, int8, parts},
     quantizer::OutputQuantizer,
@@ -27,6 +27,7 @@ use crate::load::{Launched, Place, Role, Source};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use warpsmith_device::{
     prelude::*,
+    unroll,
     warp::{FULL, shuffle_xor},
 };
 
@@ -127,7 +128,7 @@ impl Args {
             quantizer: OutputQuantizer::asked(given.quant_format, given.quantized, given.group_counters),
             epilogue: Epilogue {
                 add: add.into(),
-                bias: has(given.flags, BIAS).then_some(given.bias),
+                bias: Some(given.bias),
                 next_weight: given.next_weight,
                 y: given.y.into(),
                 scaled: given.scaled.into(),
@@ -223,18 +224,16 @@ impl Args {
             let (lane, column, shift) = (place.thread, place.column as usize, epilogue.shift());
             // A power of two.
             let of = (lane << shift) & (block_rows - 1);
-            let (first, mut output) = (place.block * outputs, product(of) * root);
-            let (row, swiglu) = (first + lane, epilogue.has(SWIGLU));
-            let mut up = if swiglu { product(of + 1) * root } else { 0.0 };
-            if epilogue.bias.is_some() {
-                // A lane without an output has the bias of another.
-                let row = self.first_row(table) + row.min(*rows - 1) as usize;
-                output = epilogue.biased(output, row);
-                if swiglu {
-                    up = epilogue.biased(up, row + *rows as usize);
-                }
-            }
-            if swiglu {
+            let first = place.block * outputs;
+            let row = first + lane;
+            // A lane without an output has the bias of another. Which matrix it is, is asked for anew.
+            let row_of_all = |more: u32| {
+                let table = unroll::opaque(table as usize) as u32;
+                self.first_row(table) + (row.min(*rows - 1) + more) as usize
+            };
+            let mut output = epilogue.biased(product(of) * root, || row_of_all(0));
+            if epilogue.has(SWIGLU) {
+                let up = epilogue.biased(product(of + 1) * root, || row_of_all(*rows));
                 output = epilogue.gated(output, up);
             }
             let mut written = [0.0; 2];

@@ -187,7 +187,11 @@ fn a_wrong_shape_is_refused_by_name() {
     assert_eq!(refused(&records, &x, 4, 64, 1, 2), Some("parts"));
     assert_eq!(refused(&records, &x, 4, 64, 1, 4), Some("next_weight"));
     assert_eq!(refused(&records, &x, 4, 64, 1, 16), None);
-    assert_eq!(refused(&records, &x, 4, 64, 1, 128), Some("flags"));
+    assert_eq!(refused(&records, &x, 4, 64, 1, 512), Some("flags"));
+    // GELU and clamped numbers at once; a bias that is not there.
+    assert_eq!(refused(&records, &x, 2, 64, 1, 8 | 64 | 128), Some("flags"));
+    assert_eq!(refused(&records, &x, 2, 64, 1, 8 | 128), None);
+    assert_eq!(refused(&records, &x, 4, 64, 1, 256), Some("bias"));
     assert_eq!(refused(&records, &x, 4, 64, 1, 32), Some("matrices"));
     // Twice as many rows of weights for gates and ups.
     assert_eq!(refused(&records, &x, 4, 64, 1, 8), Some("weights"));

@@ -5,7 +5,7 @@ use crate::machine::{Gpu, Rng, assert_close, vector};
 use gpu_kernels::cases::{Inputs, Product, Tensor, multiply};
 use gpu_kernels::format::Format;
 use gpu_kernels::gemv::{
-    ADD, MAX_COLUMNS, NEXT, NORM, QuantFormat, Quantize, SWIGLU,
+    ADD, BIAS, MAX_COLUMNS, NEXT, NORM, QuantFormat, Quantize, SWIGLU,
     int8::{GemvQ5KI8, QuantizeI8},
     quant_format::NONE,
 };
@@ -280,7 +280,8 @@ fn contracts_name_the_argument() {
     assert_eq!(argument(launch(66, 40, 3, 320, 1, 0)), "cols");
     assert_eq!(argument(launch(66, 40, 3, 512, MAX_COLUMNS + 1, 0)), "columns");
     assert_eq!(argument(launch(66, 40, 3, 512, 1, NEXT)), "next_weight");
-    assert_eq!(argument(launch(66, 40, 3, 512, 1, 128)), "flags");
+    assert_eq!(argument(launch(66, 40, 3, 512, 1, 512)), "flags");
+    assert_eq!(argument(launch(66, 40, 3, 512, 1, BIAS)), "bias");
     let norm =
         |columns: u32, sums, eps| with(66, 40 * columns as usize, 6, 512, columns, NORM, (sums, eps), (3, NONE, 0, 0));
     assert!(norm(1, 7, 1e-6).is_ok() && norm(2, 14, 0.0).is_ok());

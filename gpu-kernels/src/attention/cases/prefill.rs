@@ -10,6 +10,10 @@ use crate::state::Column;
 use half::f16;
 use warpsmith_device::{Kernel, KernelMeta};
 
+/// Bytes that it keeps in local memory on sm_90.
+const SPILLED: &[(&str, u32)] = &[("attn_prefill_q8", 8)];
+const SPILLED_WHY: &str = "a register over 255, for heads of one size";
+
 /// Attention of a prompt, by the type of the cache.
 pub struct Prompts;
 
@@ -24,7 +28,7 @@ impl Operation for Prompts {
                 measured,
                 Measured::Not("takes caches of f32 without rounding, and so without tensor cores"),
             ),
-            Listed::new::<AttnPrefillQ8<'_>>(measured, measured),
+            Listed::new::<AttnPrefillQ8<'_>>(measured, measured).spilling(SPILLED, SPILLED_WHY),
         ]
     }
 

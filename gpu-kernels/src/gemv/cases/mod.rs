@@ -36,7 +36,7 @@ macro_rules! products {
 }
 
 /// Bytes that products keep in local memory on sm_90, where two blocks are to be resident.
-const SPILLED: &[(&str, u32)] = &[("gemv_q5_1_i16", 16)];
+const SPILLED: &[(&str, u32)] = &[("gemv_q5_0_i16", 60), ("gemv_q5_1_i16", 16), ("gemv_q6_k_i16", 40)];
 const SPILLED_WHY: &str = "a few registers over 128, with which two blocks of 256 threads are resident";
 
 macro_rules! quantized_products {
@@ -50,11 +50,13 @@ macro_rules! quantized_products {
 const SPILLED_BY_MANY: &[(&str, u32)] = &[
     ("gemm_q4_0_i16", 8),
     ("gemm_q4_1_i16", 16),
-    ("gemm_q5_1_i16", 8),
-    ("gemm_q4_k_i16", 16),
-    ("gemm_q5_k_i16", 16),
-    ("gemm_q6_k_i16", 24),
+    ("gemm_q5_1_i16", 16),
+    ("gemm_q8_0_i16", 8),
+    ("gemm_q4_k_i16", 24),
+    ("gemm_q5_k_i16", 24),
+    ("gemm_q6_k_i16", 32),
     ("gemm_iq4_nl_i16", 8),
+    ("gemm_iq4_xs_i16", 16),
     ("gemm_mxfp4_i16", 8),
 ];
 const SPILLED_BY_MANY_WHY: &str = "a few registers over 255, of which 128 hold sums";

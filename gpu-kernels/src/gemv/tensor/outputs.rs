@@ -45,9 +45,8 @@ pub unsafe fn finish(a: &Args, sums: Shared<f32>, most: u32, half: usize, column
         // Found anew: what is kept over the loop costs registers in it.
         let block = Launched.again().column;
         // SAFETY: the block has that column.
-        let of_block = unsafe { Columns::of_block(block, a.experts, a.columns, most) };
-        // SAFETY: as above.
-        let output_column = unsafe { of_block.column((half + column) as u32) };
+        let output_column =
+            unsafe { Columns::of_block(block, a.experts, a.columns, most).column((half + column) as u32) };
         let place = |group: u32| Place {
             thread: lane() as u32,
             block: block::idx_x() * (ROWS / rows) + group,
@@ -63,7 +62,8 @@ pub unsafe fn finish(a: &Args, sums: Shared<f32>, most: u32, half: usize, column
                     let output = block::idx_x() as usize * ROWS as usize + row;
                     if output < a.rows as usize {
                         let value = of_column.get(row) * root;
-                        let value = a.epilogue.biased(value, a.first_row(of_block.tile()) + output);
+                        let first_row = || a.first_row(Columns::tile_of(Launched.again().column));
+                        let value = a.epilogue.biased(value, || first_row() + output);
                         a.epilogue.write(output_column as usize, output, value);
                     }
                 }
@@ -72,7 +72,7 @@ pub unsafe fn finish(a: &Args, sums: Shared<f32>, most: u32, half: usize, column
             }
             let mut group = 0;
             while group < ROWS / rows && place(group).block * BLOCK_ROWS < a.rows {
-                a.finish_with::<true>(place(group), rows, BLOCK_ROWS, (root, of_block.tile()), |i| {
+                a.finish_with::<true>(place(group), rows, BLOCK_ROWS, (root, Columns::tile_of(block)), |i| {
                     let row = if shift == 0 {
                         group * rows + i
                     } else {

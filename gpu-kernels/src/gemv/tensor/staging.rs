@@ -202,7 +202,7 @@ mod frame {
             };
             // SAFETY: the row is among the weights, and the column among those of `x`.
             unsafe {
-                let weights = a.weights.from(a.chosen(columns.tile(), record.vectors as u32));
+                let weights = a.weights.from(a.chosen(Columns::tile_of(block::idx_y()), record.vectors as u32));
                 let row = InMemory(weights.from((u64::from(row) * record.vectors as u64) as usize));
                 let column = a.input(columns.column(warp_index() as u32 * 16 + of_warp)) as usize;
                 let x = a.x.from(column * len(a.cols, BYTES as u32) as usize);
