@@ -72,8 +72,9 @@ fn programmatic_steps_give_the_same_bits() {
         ("gemma2", &mixed, Activations::Int16, KvType::Int8),
         ("qwen3moe", &mixed, Activations::Int16, KvType::F16),
         ("gpt-oss", &mixed, Activations::Int16, KvType::Int8),
+        ("qwen2moe", &mixed, Activations::Int8, KvType::F16),
     ] {
-        let experts = ["qwen3moe", "gpt-oss"].contains(&architecture).then_some((5, 2));
+        let experts = ["qwen3moe", "gpt-oss", "qwen2moe"].contains(&architecture).then_some((5, 2));
         let model = device::load(&Synthetic { architecture, experts, ..wide(formats) }.file());
         for mode in [Mode::Eager, Mode::Graph] {
             let run = |programmatic| {

@@ -93,9 +93,15 @@ fn small_models_of_every_architecture_match_another_implementation() {
         "gemma3-small",
         "gemma2-small",
     ];
-    // `make_experts.py` and `make_gpt_oss.py` wrote these: mixtures of experts, with a softmax and with sigmoids.
-    let experts =
-        ["qwen3moe-small", "llama-experts-small", "qwen3moe-sigmoid-small", "gpt-oss-small", "gpt-oss-mxfp4-small"];
+    // `make_experts.py`, `make_gpt_oss.py` and `make_shared.py` wrote these: mixtures of experts, with a softmax and with sigmoids.
+    let experts = [
+        "qwen3moe-small",
+        "llama-experts-small",
+        "qwen3moe-sigmoid-small",
+        "gpt-oss-small",
+        "gpt-oss-mxfp4-small",
+        "qwen2moe-small",
+    ];
     let whole = dense.into_iter().chain(experts).map(|name| (name, name, usize::MAX));
     for (file, name, positions) in whole.chain([("phi3-small", "phi3-short-small", 16)]) {
         let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");

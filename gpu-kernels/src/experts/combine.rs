@@ -1,10 +1,11 @@
 //! What the experts of a column give, added up: `y[c, r] = add[c, r] + sum_j weights[c, j] * x[c * used + j, r]`, from the first
-//! expert of the column on.
+//! expert of the column on; with `shared` 1 also what an expert of all columns gives, `weights[columns * used + c] * x[columns * used + c, r]`,
+//! as the last.
 //!
 //! | | |
 //! |---|---|
 //! | `x` | f32, the output of expert `j` of column `c` from `(c * used + j) * x_stride` on: `[rows]` |
-//! | `weights` | f32 `[columns, used]` |
+//! | `weights` | f32 `[columns, used]`, and with `shared` `[columns]` behind them; so have the columns of `x` |
 //! | `add` | f32, column `c` from `c * y_stride` on: the residual stream |
 //! | `y` | f32 `[columns, rows]`, column `c` from `c * y_stride` on |
 //! | `next_weight`, `scaled`, `next_sums` | what the norm before the next product needs, as [`NEXT`](crate::gemv::NEXT) has it, in [`parts`] parts a column |
@@ -60,12 +61,11 @@ pub unsafe fn combine_experts(
     rows: u32,
     columns: u32,
     used: u32,
+    shared: u32,
     x_stride: u32,
     y_stride: u32,
     quant_format: u32,
 ) {
-    // The grid has them.
-    let _ = columns;
     grid::launch_dependents();
     grid::wait_dependencies();
     let (part, column) = (block::idx_x() * (THREADS / ROWS) + warp_index() as u32, block::idx_y() as usize);
@@ -87,13 +87,17 @@ pub unsafe fn combine_experts(
     let (row, used) = (first as usize + lane(), used as usize);
     let mut written = [0.0; 2];
     if row < rows as usize {
-        let (x, weights) =
-            (x.buffer().from(column * used * x_stride as usize + row), weights.buffer().from(column * used));
-        let mut sum = weights.at(0) * x.at(0);
-        let mut j = 1;
-        while j < used {
+        let (x, weights) = (x.buffer().from(row), weights.buffer());
+        let first = column * used;
+        let mut sum = weights.at(first) * x.at(first * x_stride as usize);
+        let mut j = first + 1;
+        while j < first + used {
             sum = math::fma(weights.at(j), x.at(j * x_stride as usize), sum);
             j += 1;
+        }
+        if shared != 0 {
+            let behind = columns as usize * used + column;
+            sum = math::fma(weights.at(behind), x.at(behind * x_stride as usize), sum);
         }
         written = epilogue.write(column, row, sum);
     }
@@ -123,7 +127,8 @@ impl Contract for CombineExperts<'_> {
         contract::within(m, "rows", self.rows, 1u32, i32::MAX)?;
         contract::within(m, "columns", columns, 1u32, crate::gemv::MAX_COLUMNS)?;
         contract::within(m, "used", self.used, 1u32, super::route::MOST)?;
-        let outputs = columns * self.used;
+        contract::within(m, "shared", self.shared, 0u32, 1u32)?;
+        let outputs = columns * (self.used + self.shared);
         contract::require(
             m,
             self.x_stride >= self.rows,
@@ -133,7 +138,7 @@ impl Contract for CombineExperts<'_> {
         )?;
         let needed = u64::from(outputs - 1) * u64::from(self.x_stride) + u64::from(self.rows);
         contract::at_least(m, "x", self.x.len(), (needed, "whole columns"))?;
-        contract::at_least(m, "weights", self.weights.len(), (outputs, "columns * used"))?;
+        contract::at_least(m, "weights", self.weights.len(), (outputs, "columns * (used + shared)"))?;
         contract::at_least(m, "next_weight", self.next_weight.len(), rows)?;
         for (name, len) in [("add", self.add.len()), ("y", self.y.len()), ("scaled", self.scaled.len())] {
             let apart = self.y_stride >= self.rows || columns == 1;
@@ -156,7 +161,7 @@ impl Contract for CombineExperts<'_> {
 #[cfg(not(target_arch = "nvptx64"))]
 #[derive(Debug)]
 pub struct Combine<'a> {
-    /// `[columns * used]` columns, `x_stride` elements apart.
+    /// `[columns * used]` columns, `x_stride` elements apart, and behind them one of each column, if there is a shared expert.
     pub x: &'a DeviceSlice<f32>,
     /// What each counts for.
     pub weights: &'a DeviceSlice<f32>,
@@ -174,6 +179,8 @@ pub struct Combine<'a> {
     pub columns: u32,
     /// Experts of a column.
     pub used: u32,
+    /// All columns have one expert more.
+    pub shared: bool,
     /// Elements from an expert's outputs to the next.
     pub x_stride: u32,
     /// Elements from a column to the next.
@@ -205,6 +212,7 @@ impl Combine<'_> {
             rows: self.rows,
             columns: self.columns,
             used: self.used,
+            shared: self.shared.into(),
             x_stride: self.x_stride,
             y_stride: self.y_stride,
             quant_format,
@@ -225,7 +233,7 @@ pub mod cases {
     pub struct Combinations;
 
     impl Plain for Combinations {
-        const SIZES: NamedSizes = &[("rows", 1024), ("columns", 1), ("used", 8), ("quant_format", 0)];
+        const SIZES: NamedSizes = &[("rows", 1024), ("columns", 1), ("used", 8), ("quant_format", 0), ("shared", 0)];
 
         fn kernels() -> Vec<Listed> {
             vec![Listed::unmeasured::<CombineExperts<'_>>(why::SMALL)]
@@ -233,17 +241,21 @@ pub mod cases {
 
         fn shapes() -> Vec<Vec<usize>> {
             let rows = [1, 31, 32, 33, 127, 128, 129, 160, 256, 384, 640, 1024, 1000, 128, 256, 384];
-            let size = |(i, rows): (usize, usize)| vec![rows, [1, 3, 2][i % 3], [1, 2, 8, 5][i % 4], in_turn(i, rows)];
+            let size = |(i, rows): (usize, usize)| {
+                vec![rows, [1, 3, 2][i % 3], [1, 2, 8, 5][i % 4], in_turn(i, rows), i / 2 % 2]
+            };
             rows.into_iter().enumerate().map(size).collect()
         }
 
         fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-            let [rows, columns, used, quant_format] = shape.sizes(["rows", "columns", "used", "quant_format"])?;
+            let [rows, columns, used, quant_format, shared] =
+                shape.sizes(["rows", "columns", "used", "quant_format", "shared"])?;
+            let all = columns * (used + shared);
             // Gaps between columns, which nobody reads or writes.
             let (x_stride, y_stride) = (rows + 5, rows + 3);
-            let mut x = vec![f32::NAN; columns * used * x_stride];
+            let mut x = vec![f32::NAN; all * x_stride];
             x.chunks_exact_mut(x_stride).for_each(|c| c[..rows].copy_from_slice(&rng.floats(rows)));
-            let (weights, next_weight) = (rng.floats(columns * used), rng.floats(rows));
+            let (weights, next_weight) = (rng.floats(all), rng.floats(rows));
             let mut add = vec![f32::NAN; columns * y_stride];
             add.chunks_exact_mut(y_stride).for_each(|c| c[..rows].copy_from_slice(&rng.floats(rows)));
             let (dx, dw, da, dn) =
@@ -263,6 +275,7 @@ pub mod cases {
                 rows: rows as u32,
                 columns: columns as u32,
                 used: used as u32,
+                shared: shared != 0,
                 x_stride: x_stride as u32,
                 y_stride: y_stride as u32,
             };
@@ -273,9 +286,12 @@ pub mod cases {
                 output.check(bench, &scaled, y_stride)?;
             }
             for n in 0..columns {
-                let x: Vec<f32> =
-                    x[n * used * x_stride..].chunks(x_stride).take(used).flat_map(|c| c[..rows].to_vec()).collect();
-                let (weights, add) = (&weights[n * used..][..used], &add[n * y_stride..][..rows]);
+                // The column's experts, and the shared one.
+                let of: Vec<usize> =
+                    (n * used..(n + 1) * used).chain((0..shared).map(|_| columns * used + n)).collect();
+                let x: Vec<f32> = of.iter().flat_map(|i| x[i * x_stride..][..rows].to_vec()).collect();
+                let weights: Vec<f32> = of.iter().map(|i| weights[*i]).collect();
+                let (weights, add) = (&weights[..], &add[n * y_stride..][..rows]);
                 let want = reference(&x, weights, add);
                 let absolute = |v: &[f32]| v.iter().map(|v| v.abs()).collect::<Vec<f32>>();
                 let sizes = reference(&absolute(&x), &absolute(weights), &absolute(add));
@@ -307,7 +323,7 @@ mod tests {
 
     #[test]
     fn contract_names_the_argument() {
-        let launch = |x, weights, add, y, sums, rows, used, strides: [u32; 2]| {
+        let launch = |x, weights, add, y, sums, rows, used, strides: [u32; 2], shared| {
             // SAFETY: nothing is launched, so nothing reads or writes the memory.
             unsafe {
                 CombineExperts {
@@ -323,6 +339,7 @@ mod tests {
                     rows,
                     columns: 2,
                     used,
+                    shared,
                     x_stride: strides[0],
                     y_stride: strides[1],
                     quant_format: 0,
@@ -331,19 +348,23 @@ mod tests {
             }
         };
         // Two columns of 40 rows of three experts.
-        assert!(launch(240, 6, 80, 80, 4, 40, 3, [40, 40]).is_ok());
+        assert!(launch(240, 6, 80, 80, 4, 40, 3, [40, 40], 0).is_ok());
+        assert!(launch(320, 8, 80, 80, 4, 40, 3, [40, 40], 1).is_ok());
         let wrong = [
-            (launch(239, 6, 80, 80, 4, 40, 3, [40, 40]), "x"),
-            (launch(240, 5, 80, 80, 4, 40, 3, [40, 40]), "weights"),
-            (launch(240, 6, 79, 80, 4, 40, 3, [40, 40]), "add"),
-            (launch(240, 6, 80, 79, 4, 40, 3, [40, 40]), "y"),
-            (launch(240, 6, 80, 80, 3, 40, 3, [40, 40]), "next_sums"),
-            (launch(240, 6, 80, 80, 4, 41, 3, [41, 41]), "x"),
-            (launch(240, 6, 80, 80, 4, 40, 3, [39, 40]), "x_stride"),
-            (launch(240, 6, 80, 80, 4, 40, 3, [40, 39]), "y_stride"),
-            (launch(240, 6, 80, 80, 4, 40, 0, [40, 40]), "used"),
-            (launch(240, 6, 80, 80, 4, 40, 33, [40, 40]), "used"),
-            (launch(240, 6, 80, 80, 4, 0, 3, [40, 40]), "rows"),
+            (launch(319, 8, 80, 80, 4, 40, 3, [40, 40], 1), "x"),
+            (launch(320, 7, 80, 80, 4, 40, 3, [40, 40], 1), "weights"),
+            (launch(320, 8, 80, 80, 4, 40, 3, [40, 40], 2), "shared"),
+            (launch(239, 6, 80, 80, 4, 40, 3, [40, 40], 0), "x"),
+            (launch(240, 5, 80, 80, 4, 40, 3, [40, 40], 0), "weights"),
+            (launch(240, 6, 79, 80, 4, 40, 3, [40, 40], 0), "add"),
+            (launch(240, 6, 80, 79, 4, 40, 3, [40, 40], 0), "y"),
+            (launch(240, 6, 80, 80, 3, 40, 3, [40, 40], 0), "next_sums"),
+            (launch(240, 6, 80, 80, 4, 41, 3, [41, 41], 0), "x"),
+            (launch(240, 6, 80, 80, 4, 40, 3, [39, 40], 0), "x_stride"),
+            (launch(240, 6, 80, 80, 4, 40, 3, [40, 39], 0), "y_stride"),
+            (launch(240, 6, 80, 80, 4, 40, 0, [40, 40], 0), "used"),
+            (launch(240, 6, 80, 80, 4, 40, 33, [40, 40], 0), "used"),
+            (launch(240, 6, 80, 80, 4, 0, 3, [40, 40], 0), "rows"),
         ];
         for (got, argument) in wrong {
             assert_eq!(got.unwrap_err().argument, argument);

@@ -2,14 +2,16 @@
 //!
 //! | | |
 //! |---|---|
-//! | `logits` | f32, column `c` from `c * stride` on: `[n]`, a router's products |
+//! | `logits` | f32, column `c` from `c * stride` on: `[n]`, a router's products; with [`SHARED`] one more |
 //! | `chosen` | u32 `[columns, used]`: the experts of the largest logits, the largest first; of equal ones (−0 equals 0) the lowest index first; NaN behind all numbers |
-//! | `weights` | f32 `[columns, used]`: what the outputs of each count for |
+//! | `weights` | f32 `[columns, used]`: what the outputs of each count for; with [`SHARED`] `[columns]` behind them |
 //! | `used` | at most `n` and [`MOST`] |
 //!
 //! A weight is `scale` times a share of the softmax over all `n` logits, or with the flag [`SIGMOID`] `scale / (1 + e^-logit)`. With
 //! [`NORMALISE`] weights are divided by the sum of the column's, which of sigmoids counts as [`LEAST`] at least. As the largest logits have the
 //! largest weights, choosing by logits and by weights is the same but for ties that rounding makes.
+//!
+//! With [`SHARED`] product `n` is that of an expert that all columns have beside the chosen: it counts for `1 / (1 + e^-logit)`.
 //!
 //! Exponentials and sums are f32, in an order that depends on `n` and `used` alone: weights are off by `2e-6` of themselves at most, and
 //! by what makes them vanish below `1e-37`. A logit that is not finite may make all weights of its column NaN; the experts are
@@ -25,6 +27,8 @@ pub const MOST: u32 = 32;
 pub const SIGMOID: u32 = 1;
 /// Flag: the weights of a column add up to `scale`.
 pub const NORMALISE: u32 = 2;
+/// Flag: one product more, of an expert that all columns have.
+pub const SHARED: u32 = 4;
 /// What the sum of a column's sigmoids is taken for if it is less: 2^-14, as ggml has it.
 pub const LEAST: f32 = 1.0 / 16384.0;
 
@@ -123,6 +127,10 @@ pub unsafe fn route(
         chosen.set(at, mine.index);
         weights.set(at, weight / sum * scale);
     }
+    if flags & SHARED != 0 && lane == 0 {
+        let behind = grid::dim_x() as usize * used as usize;
+        weights.set(behind + column, 1.0 / (1.0 + math::exp(-x.at(n))));
+    }
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
@@ -131,26 +139,28 @@ use warpsmith_device::argmax::Best;
 #[cfg(not(target_arch = "nvptx64"))]
 impl Contract for Route<'_> {
     fn geometry(&self) -> Geometry {
-        Geometry::blocks(self.weights.len().checked_div(self.used as usize).unwrap_or(0))
+        Geometry::blocks(self.chosen.len().checked_div(self.used as usize).unwrap_or(0))
     }
     fn check(&self) -> Result<(), ContractError> {
         let m = Self::META;
         contract::within(m, "n", self.n, 1u32, i32::MAX)?;
         contract::within(m, "used", self.used, 1u32, MOST.min(self.n))?;
-        let known = SIGMOID | NORMALISE;
+        let (known, shared) = (SIGMOID | NORMALISE | SHARED, usize::from(self.flags & SHARED != 0));
         contract::require(m, self.flags & !known == 0, "flags", format_args!("only flags out of {known}"), self.flags)?;
-        contract::require(m, !self.weights.is_empty(), "weights", "at least one column", 0)?;
-        contract::multiple_of(m, "weights", self.weights.len(), (self.used, "used"))?;
-        contract::exactly(m, "chosen", self.chosen.len(), (self.weights.len(), "as `weights`"))?;
-        let columns = self.weights.len() / self.used as usize;
-        crate::state::check_strided(m, "logits", self.logits.len(), (columns, self.stride), (self.n.into(), "n"))
+        contract::require(m, !self.chosen.is_empty(), "chosen", "at least one column", 0)?;
+        contract::multiple_of(m, "chosen", self.chosen.len(), (self.used, "used"))?;
+        let columns = self.chosen.len() / self.used as usize;
+        let weights = self.chosen.len() + shared * columns;
+        contract::exactly(m, "weights", self.weights.len(), (weights, "as `chosen`, and one a column with SHARED"))?;
+        let of_column = (u64::from(self.n) + shared as u64, "n, and one with SHARED");
+        crate::state::check_strided(m, "logits", self.logits.len(), (columns, self.stride), of_column)
     }
 }
 
 /// The cases of this kernel.
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases {
-    use super::{Route, reference};
+    use super::{Route, SHARED, reference};
     use crate::cases::{Bench, Listed, NamedSizes, Outcome, Plain, Rng, Shape, close, same, why};
 
     /// The experts of each column.
@@ -178,9 +188,10 @@ pub mod cases {
             let mut all = Vec::new();
             for (i, size) in sizes.into_iter().enumerate() {
                 // Logits apart, and of few values, so that many tie.
-                all.extend(
-                    (0..4).map(|flags| [&size[..], &[flags, usize::from((i + flags).is_multiple_of(2))]].concat()),
-                );
+                all.extend((0..4).map(|flags| {
+                    let shared = if (i + flags) % 3 == 0 { SHARED as usize } else { 0 };
+                    [&size[..], &[flags | shared, usize::from((i + flags).is_multiple_of(2))]].concat()
+                }));
             }
             all
         }
@@ -190,13 +201,14 @@ pub mod cases {
             let (stride, flags, scale) = (n + 3, flags as u32, 1.5);
             let mut logits = vec![f32::NAN; columns * stride];
             for column in logits.chunks_exact_mut(stride) {
-                for v in &mut column[..n] {
+                for v in &mut column[..=n] {
                     *v = if alike != 0 { (rng.unit() * 2.0).round() * 0.5 } else { rng.unit() * 9.0 };
                 }
             }
             let x = bench.upload(&logits)?;
+            let shared = flags & SHARED != 0;
             let (mut chosen, mut weights) =
-                (bench.output::<u32>(columns * used)?, bench.output::<f32>(columns * used)?);
+                (bench.output::<u32>(columns * used)?, bench.output::<f32>(columns * (used + usize::from(shared)))?);
             bench.launch(Route {
                 logits: &x,
                 chosen: &mut chosen,
@@ -208,7 +220,9 @@ pub mod cases {
                 scale,
             })?;
             let want = logits.chunks_exact(stride).flat_map(|v| reference(&v[..n], used, flags, scale));
-            let (experts, numbers): (Vec<u32>, Vec<f64>) = want.unzip();
+            let (experts, mut numbers): (Vec<u32>, Vec<f64>) = want.unzip();
+            let sigmoid = |v: &[f32]| 1.0 / (1.0 + (-f64::from(v[n])).exp());
+            numbers.extend(logits.chunks_exact(stride).filter(|_| shared).map(sigmoid));
             same(&bench.read(&chosen)?, &experts)?;
             close(&bench.read(&weights)?, &numbers, |i| 2e-6 * numbers[i].abs() + 1e-37)
         }
@@ -257,16 +271,19 @@ mod tests {
             .check()
         };
         assert!(launch(18, 4, 4, 8, 2, 10, 3).is_ok());
+        assert!(launch(19, 4, 6, 8, 2, 10, SHARED).is_ok());
         let wrong = [
             (launch(17, 4, 4, 8, 2, 10, 0), "logits"),
             (launch(18, 3, 4, 8, 2, 10, 0), "chosen"),
-            (launch(18, 3, 3, 8, 2, 10, 0), "weights"),
-            (launch(18, 0, 0, 8, 2, 10, 0), "weights"),
+            (launch(18, 4, 3, 8, 2, 10, 0), "weights"),
+            (launch(18, 0, 0, 8, 2, 10, 0), "chosen"),
+            (launch(18, 4, 6, 8, 2, 10, SHARED), "logits"),
+            (launch(19, 4, 4, 8, 2, 10, SHARED), "weights"),
             (launch(18, 4, 4, 0, 2, 10, 0), "n"),
             (launch(18, 9, 9, 8, 9, 10, 0), "used"),
             (launch(99, 33, 33, 40, 33, 40, 0), "used"),
             (launch(18, 4, 4, 8, 2, 7, 0), "stride"),
-            (launch(18, 4, 4, 8, 2, 10, 4), "flags"),
+            (launch(18, 4, 4, 8, 2, 10, 8), "flags"),
         ];
         for (got, argument) in wrong {
             assert_eq!(got.unwrap_err().argument, argument);

@@ -222,7 +222,7 @@ impl Synthetic {
                 matrix(&mut w, &mut rng, name("attn_k"), kv, h, per(h));
                 matrix(&mut w, &mut rng, name("attn_v"), kv, h, per(h));
             }
-            if a == "qwen2" || gpt_oss {
+            if a.starts_with("qwen2") || gpt_oss {
                 for (part, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
                     bias(&mut w, &mut rng, format!("blk.{l}.{part}"), &[n]);
                 }
@@ -246,6 +246,13 @@ impl Synthetic {
                 matrix(&mut w, &mut rng, name("ffn_gate_exps"), count * f, h, 1.5 * per(h));
                 matrix(&mut w, &mut rng, name("ffn_up_exps"), count * f, h, per(h));
                 matrix(&mut w, &mut rng, name("ffn_down_exps"), count * h, f, 1.5 * per(f));
+                if a == "qwen2moe" {
+                    let router: Vec<f32> = (0..h).map(|_| (2.0 * per(h) * rng.normal()) as f32).collect();
+                    w.tensor_f32(name("ffn_gate_inp_shexp"), &[h as u64], &router).unwrap();
+                    matrix(&mut w, &mut rng, name("ffn_gate_shexp"), 2 * f, h, 1.5 * per(h));
+                    matrix(&mut w, &mut rng, name("ffn_up_shexp"), 2 * f, h, per(h));
+                    matrix(&mut w, &mut rng, name("ffn_down_shexp"), h, 2 * f, 1.5 * per(2 * f));
+                }
                 continue;
             }
             if fused {
@@ -285,6 +292,9 @@ impl Synthetic {
             w.key(key("expert_count"), count as u32)
                 .key(key("expert_used_count"), used as u32)
                 .key(key("expert_feed_forward_length"), self.feed_forward as u32);
+            if self.architecture == "qwen2moe" {
+                w.key(key("expert_shared_feed_forward_length"), 2 * self.feed_forward as u32);
+            }
         }
     }
 

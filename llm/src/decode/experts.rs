@@ -5,10 +5,12 @@
 //! An expert of a column is a column of its own: `used` of them in turn have one input, and a table on the device says whose weights each is
 //! multiplied with. No weights but theirs are read, and a column has the same bits beside whatever others.
 
+use super::feed_forward::FeedForward;
 use super::input::Input;
 use super::routes::ExpertBuffers;
+use super::stack::{Projection, Stack};
 use super::step::{Step, behind};
-use super::weights::{LayerWeights, Stack};
+use super::weights::LayerWeights;
 use super::workspace::Workspace;
 use gpu_kernels::experts::{Combine, GroupExperts, Route, combine, group};
 use gpu_kernels::gemv::{Gemv, QuantizedProduct};
@@ -24,11 +26,15 @@ impl Step<'_> {
         &mut self,
         on: &mut L,
         (index, layer): (usize, &LayerWeights),
-        router: &Stack,
+        router: &Projection,
     ) -> Result<(), Error> {
         self.route(on, index, router)?;
         let grouped = self.group(on, index, layer)?;
-        self.feed_forward(on, layer, Some((index, grouped)))?;
+        if let (Some(gate_up), Some(down)) = (&layer.shared_gate_up, &layer.shared_down) {
+            self.shared_expert(on, gate_up, down)?;
+        }
+        let part = FeedForward::of(layer, self.config.feed_forward, self.buffers.sizes.inner);
+        self.feed_forward(on, part, Some((index, grouped)))?;
         let (next_weight, wanted) = behind(self.weights, index, self.choice, self.shape);
         self.chosen_down(on, (index, grouped), layer)?;
         let columns = self.shape.columns as u32;
@@ -46,6 +52,7 @@ impl Step<'_> {
             rows: layer.down.rows(),
             columns,
             used: experts.of.used as u32,
+            shared: experts.of.shared.is_some(),
             x_stride: sizes.hidden as u32,
             y_stride: sizes.hidden as u32,
         };
@@ -54,23 +61,31 @@ impl Step<'_> {
     }
 
     /// The router's products, of activations of f32 whatever others take, and the experts of every column.
-    fn route<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize, router: &Stack) -> Result<(), Error> {
+    fn route<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        index: usize,
+        router: &Projection,
+    ) -> Result<(), Error> {
         let (n, eps, parts, programmatic) = (self.shape.columns, self.config.eps, self.parts, self.choice.programmatic);
         let Workspace { scaled, sums, sizes, experts, .. } = &mut *self.buffers;
         let Some(ExpertBuffers { of, logits, logits_stride, chosen, chosen_stride, weights, .. }) = experts else {
             return Ok(());
         };
-        let product = Gemv::new(router.format, router.records(), router.rows(), router.cols, scaled, logits)
-            .columns(n as u32, sizes.hidden as u32, *logits_stride as u32)
-            .norm(sums, parts, eps)
-            .bias(router.bias());
-        // SAFETY: it multiplies with weights, which were written before the first step; the rest it awaits.
-        unsafe { product.programmatic(programmatic) }.launch(on)?;
-        let all = n * of.used;
+        for stack in &router.stacks {
+            let y = &mut logits[stack.outputs.start..];
+            let product = Gemv::new(stack.format, stack.records(), stack.rows(), stack.cols, scaled, y)
+                .columns(n as u32, sizes.hidden as u32, *logits_stride as u32)
+                .norm(sums, parts, eps)
+                .bias(stack.bias());
+            // SAFETY: it multiplies with weights, which were written before the first step; the rest it awaits.
+            unsafe { product.programmatic(programmatic) }.launch(on)?;
+        }
+        let (all, shared) = (n * of.used, if of.shared.is_some() { n } else { 0 });
         let route = Route {
             logits,
             chosen: &mut chosen[index * *chosen_stride..][..all],
-            weights: &mut weights[..all],
+            weights: &mut weights[..all + shared],
             n: of.count as u32,
             used: of.used as u32,
             stride: *logits_stride as u32,
@@ -104,6 +119,30 @@ impl Step<'_> {
         // SAFETY: it follows no address, and reads nothing but what it awaits.
         unsafe { on.launch_programmatic(group, choice.programmatic) }?;
         Ok(true)
+    }
+
+    /// What the expert of all columns gives, behind what the chosen do. What these read is as it was before, where both read one format.
+    fn shared_expert<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        gate_up: &Projection,
+        down: &Stack,
+    ) -> Result<(), Error> {
+        let Some(ExpertBuffers { of, .. }) = &self.buffers.experts else { return Ok(()) };
+        let (n, choice, used, rows) = (self.shape.columns, self.choice, of.used, of.shared.unwrap_or(0));
+        let stride = rows.next_multiple_of(4);
+        let kept = self.buffers.quantized.kept();
+        let read = self.feed_forward(on, FeedForward { gate_up, down, rows, stride }, None)?;
+        let Workspace { inner, quantized, sizes, experts, .. } = &mut *self.buffers;
+        let Some(ExpertBuffers { outputs, .. }) = experts else { return Ok(()) };
+        let of_all = &mut outputs[n * used * sizes.hidden..];
+        let quantized_at = quantized.kept();
+        let (quantized, ready, _) = quantized.pass(None);
+        let mut input = Input { x: inner, columns: n as u32, stride, norm: None, choice, quantized, ready };
+        input.product(on, down, down.rows(), (of_all, sizes.hidden))?.launch(on)?;
+        let overwritten = input.ready.is_some() && quantized_at == kept;
+        self.buffers.quantized.back(kept, read.filter(|_| !overwritten));
+        Ok(())
     }
 
     /// Down of the chosen.

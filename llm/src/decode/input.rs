@@ -1,7 +1,7 @@
 //! What products read: columns of f32, or quantized ones, which the launch that computes the columns writes, or one of its own.
 
 use super::memory::Memory;
-use super::weights::Stack;
+use super::stack::Stack;
 use gpu_kernels::gemv::{
     Activations, Gemv, OutputQuantization, QuantFormat, Quantize, QuantizedProduct, choose, fastest, quant_format,
 };
@@ -94,6 +94,16 @@ impl QuantizedActivations {
         let [a, b] = &mut self.sets;
         let sets: [&mut DeviceSlice<U32x4>; 2] = if self.at == 0 { [a, b] } else { [b, a] };
         (ready, sets, &mut self.group_counters)
+    }
+
+    /// Which set is read next.
+    pub fn kept(&self) -> usize {
+        self.at
+    }
+
+    /// That set is read again, in which there is what launches read last.
+    pub fn back(&mut self, at: usize, ready: Option<QuantFormat>) {
+        (self.at, self.ready) = (at, ready);
     }
 
     /// For the launches that read what is there and, where those behind them want quantized ones, write these.

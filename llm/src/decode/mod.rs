@@ -34,6 +34,7 @@
 mod decoder;
 mod error;
 mod experts;
+mod feed_forward;
 mod input;
 mod kv;
 mod listing;
@@ -48,6 +49,7 @@ mod sampling;
 mod sequence;
 mod session;
 mod shape;
+mod stack;
 mod step;
 mod verify;
 mod weights;

@@ -3,8 +3,9 @@
 use super::KvType;
 use super::input::{Choice, Input};
 use super::shape::{Shape, layer_of};
+use super::stack::Stack;
 use super::step::{Step, head_norms};
-use super::weights::{LayerWeights, Stack, Weights, padded};
+use super::weights::{LayerWeights, Weights, padded};
 use super::workspace::Workspace;
 use super::{DecodeError, Model};
 use crate::model::{Config, Rope};

@@ -1,7 +1,7 @@
 //! Which experts columns have, and what a mixture of experts works in beside a workspace's other buffers.
 
 use super::memory::Memory;
-use super::weights::Stack;
+use super::stack::Stack;
 use crate::model::{Config, Experts};
 use gpu_kernels::experts::group;
 use gpu_kernels::gemv::Gemv;
@@ -21,7 +21,7 @@ pub(super) struct ExpertBuffers<M: Memory = Stream> {
     pub group: M::Buffer<u32>,
     /// What each counts for.
     pub weights: M::Buffer<f32>,
-    /// What each gives.
+    /// What each gives, and behind all of these what the shared one does.
     pub outputs: M::Buffer<f32>,
 }
 
@@ -29,7 +29,7 @@ impl<M: Memory> ExpertBuffers<M> {
     /// For `columns` columns, and `hidden` elements from an output to the next; `None` for a model without experts.
     pub fn new(memory: &M, c: &Config, hidden: usize, columns: usize) -> Result<Option<Self>, M::Error> {
         let Some(of) = c.experts else { return Ok(None) };
-        let logits_stride = of.count.next_multiple_of(4);
+        let (logits_stride, given) = (of.routed().next_multiple_of(4), of.used + of.routed() - of.count);
         Ok(Some(ExpertBuffers {
             of,
             logits: memory.buffer(logits_stride, columns)?,
@@ -37,8 +37,8 @@ impl<M: Memory> ExpertBuffers<M> {
             chosen: memory.buffer(of.used * c.layers, columns)?,
             chosen_stride: of.used * columns,
             group: memory.buffer(group_len(&of, columns), 1)?,
-            weights: memory.buffer(of.used, columns)?,
-            outputs: memory.buffer(of.used * hidden, columns)?,
+            weights: memory.buffer(given, columns)?,
+            outputs: memory.buffer(given * hidden, columns)?,
         }))
     }
 }

@@ -14,18 +14,18 @@
 //! [mixture of experts](super::experts) takes three launches more than a dense feed-forward part.
 
 use super::KvType;
+use super::feed_forward::FeedForward;
 use super::input::{Choice, Input};
 use super::persistent::Plan;
 use super::residual::Onto;
 use super::rope::RopeTables;
-use super::routes::Chosen;
 use super::sampling::Parameters;
 use super::shape::{Shape, layer_of};
 use super::weights::{LayerWeights, Weights};
 use super::workspace::Workspace;
 use crate::model::{Config, RopeStyle};
 use gpu_kernels::attention::{capped::CappedArguments, prefill::PrefillArguments, step::StepArguments};
-use gpu_kernels::elementwise::{Geglu, Glu, Softcap, Swiglu, SwigluClamped};
+use gpu_kernels::elementwise::Softcap;
 use gpu_kernels::embed::{self, Embed};
 use gpu_kernels::gemv::{OutputQuantization, QuantFormat};
 use gpu_kernels::kv;
@@ -204,7 +204,8 @@ impl Step<'_> {
         if let Some(router) = &layer.router {
             return self.mixture(on, (index, layer), router);
         }
-        self.feed_forward(on, layer, None)?;
+        let part = FeedForward::of(layer, self.config.feed_forward, self.buffers.sizes.inner);
+        self.feed_forward(on, part, None)?;
         let (columns, choice) = (self.shape.columns as u32, self.choice);
         let (weight, wanted) = behind(weights, index, choice, self.shape);
         let Workspace { x, y, scaled, sums, inner, quantized, sizes, .. } = &mut *self.buffers;
@@ -342,46 +343,6 @@ impl Step<'_> {
         let attend = PrefillArguments { qkv, columns, tiles, sinks: sinks(weights), y: attended, strides, layer };
         // SAFETY: the caller's promise.
         unsafe { attend.launch(on, self.shape.kv, self.choice.programmatic) }
-    }
-
-    /// Gate, up and what comes of them: one launch where gate and up have one format. `experts`: of the layer of that number the experts of
-    /// each column, which may be grouped.
-    pub(super) fn feed_forward<L: Launcher<Error = Error>>(
-        &mut self,
-        on: &mut L,
-        layer: &LayerWeights,
-        experts: Option<(usize, bool)>,
-    ) -> Result<(), Error> {
-        let (n, eps, parts, choice) = (self.shape.columns, self.config.eps, self.parts, self.choice);
-        let Workspace { scaled, sums, gate_up, inner, quantized, sizes, experts: buffers, .. } = &mut *self.buffers;
-        let chosen = buffers.as_ref().zip(experts).map(|(of, (index, grouped))| of.of_layer(index, grouped));
-        let (rows, glu) = (self.config.feed_forward, self.config.architecture.glu());
-        let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
-        let fused = layer.gate_up.stacks.len() == 1;
-        let wanted = choice.wanted(std::slice::from_ref(&layer.down)).filter(|_| fused);
-        let (quantized, ready, written) = quantized.pass(wanted);
-        let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, quantized, ready };
-        if let [both] = &layer.gate_up.stacks[..] {
-            let product = input.product(on, both, rows as u32, (inner, sizes.inner))?;
-            return Chosen::of(chosen, product, both).glu(glu).quantize_output(written).launch(on);
-        }
-        // All gates, then all ups; what pads the columns is computed with them and never read.
-        let half = n * chosen.map_or(1, |chosen| chosen.sharing) * sizes.inner;
-        for stack in choice.sorted(&layer.gate_up.stacks) {
-            let y = &mut gate_up[if stack.outputs.start < rows { 0 } else { half }..];
-            let product = input.product(on, stack, stack.rows(), (y, sizes.inner))?;
-            Chosen::of(chosen, product, stack).launch(on)?;
-        }
-        let (gate, up) = gate_up.split_at(half).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
-        let (y, n) = (inner, half as u32);
-        // SAFETY: they follow no address, and read nothing but what they await.
-        unsafe {
-            match glu {
-                Glu::Silu => on.launch_programmatic(Swiglu { gate, up, y, n }, choice.programmatic),
-                Glu::Gelu => on.launch_programmatic(Geglu { gate, up, y, n }, choice.programmatic),
-                Glu::Clamped => on.launch_programmatic(SwigluClamped { gate, up, y, n }, choice.programmatic),
-            }
-        }
     }
 
     /// The logits of the columns that get any, and their tokens.

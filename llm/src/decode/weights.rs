@@ -1,6 +1,7 @@
 //! Weights on the device: uploaded once, in the records that the kernels read.
 
 use super::DecodeError;
+use super::stack::{Bias, Projection, Stack, biases_of};
 use crate::model::{Config, LayerTensors, Matrix, ModelError, ModelFile};
 use gpu_kernels::format::Format;
 use rayon::prelude::*;
@@ -147,67 +148,13 @@ fn vectors(m: &Matrix) -> Result<usize, DecodeError> {
     m.format.tensor_vectors(m.rows, m.cols).map_err(|source| DecodeError::Tensor { tensor: m.name.clone(), source })
 }
 
-/// One matrix, or several of equal format and width stacked on each other.
-pub(super) struct Stack {
-    pub format: Format,
-    pub cols: u32,
-    /// Where its outputs go in the output of the whole projection.
-    pub outputs: Range<usize>,
-    /// So many such stacks lie one behind the other: one, or one for each expert.
-    matrices: u32,
-    records: Buffer<U32x4>,
-    /// A bias of each output of every such stack, if there is one.
-    bias: Option<Buffer<f32>>,
-}
-
-impl Stack {
-    pub fn records(&self) -> &DeviceSlice<U32x4> {
-        &self.records
-    }
-
-    pub fn matrices(&self) -> u32 {
-        self.matrices
-    }
-
-    pub fn bias(&self) -> Option<&DeviceSlice<f32>> {
-        self.bias.as_deref()
-    }
-
-    pub fn rows(&self) -> u32 {
-        // Checked when it was uploaded.
-        self.outputs.len() as u32
-    }
-}
-
-/// Matrices that are applied to one input, one below the other. Neighbours of equal format are one
-/// stack, and so one launch.
-pub(super) struct Projection {
-    pub stacks: Vec<Stack>,
-}
-
-/// A bias that only some models have: of one matrix, or of several below each other; of every expert, one behind the other.
-type Bias = Option<Vec<f32>>;
-
-/// The biases of some outputs of a projection, of each of `count` experts; `all` are those of its matrices. None, where one has none.
-fn biases_of(all: &[&Bias], outputs: Range<usize>, count: usize) -> Option<Vec<f32>> {
-    let all: Vec<&Vec<f32>> = all.iter().map(|bias| bias.as_ref()).collect::<Option<_>>()?;
-    if all.is_empty() {
-        return None;
-    }
-    let of_expert = |expert: usize| {
-        let parts = all.iter().flat_map(move |bias| bias.chunks(bias.len() / count).nth(expert)).flatten();
-        parts.copied().skip(outputs.start).take(outputs.len())
-    };
-    Some((0..count).flat_map(of_expert).collect())
-}
-
 /// Two vectors that come together.
 type Pair = (Buffer<f32>, Buffer<f32>);
 
 /// Makes a layer's weights on the device, and their upload, from one list: a field, how [`Upload`] makes it, and of which
 /// tensors of the file, biases behind the others.
 macro_rules! layer_weights {
-    ($($(#[$doc:meta])* $field:ident: $type:ty = $upload:ident($($tensor:ident),+ $(; $($bias:ident),+)?);)*) => {
+    ($($(#[$doc:meta])* $field:ident: $type:ty = $upload:ident($($tensor:ident),+ $(; $($bias:ident),*)?);)*) => {
         /// The weights of one layer on the device.
         pub(super) struct LayerWeights {
             $($(#[$doc])* pub $field: $type,)*
@@ -216,9 +163,9 @@ macro_rules! layer_weights {
         impl<P: FnMut(LoadProgress<'_>)> Upload<'_, P> {
             fn layer(&mut self, l: &LayerTensors) -> Result<LayerWeights, DecodeError> {
                 // All of them: a tensor that a file has to hold and nobody uploads does not compile.
-                let LayerTensors { $($($tensor,)+ $($($bias,)+)?)* } = l;
+                let LayerTensors { $($($tensor,)+ $($($bias,)*)?)* } = l;
                 Ok(LayerWeights {
-                    $($field: self.$upload(stringify!($field), [$($tensor),+] $(, [$($bias),+])?)?,)*
+                    $($field: self.$upload(stringify!($field), [$($tensor),+] $(, [$($bias),*])?)?,)*
                 })
             }
         }
@@ -229,7 +176,7 @@ layer_weights! {
     /// Norms of query and key heads.
     head_norms: Option<Pair> = heads(q_norm, k_norm);
     /// Where the matrices behind it are those of experts.
-    router: Option<Stack> = optional_matrix(router; router_bias);
+    router: Option<Projection> = optional_projection(router, shared_router; router_bias);
     attn_norm: Buffer<f32> = vector(attn_norm);
     qkv: Projection = projection(q, k, v; qkv_bias);
     /// A score of each query head.
@@ -238,6 +185,9 @@ layer_weights! {
     ffn_norm: Buffer<f32> = vector(ffn_norm);
     gate_up: Projection = experts_projection(gate, up; gate_bias, up_bias);
     down: Stack = experts_matrix(down; down_bias);
+    /// The expert that all tokens are given to.
+    shared_gate_up: Option<Projection> = optional_projection(shared_gate, shared_up;);
+    shared_down: Option<Stack> = optional_matrix(shared_down);
     /// Norms of what attention and the feed-forward part add.
     post_norms: Option<Pair> = pair(post_attention_norm, post_ffw_norm);
 }
@@ -327,13 +277,19 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
     }
 
     /// A matrix that only some models have.
-    fn optional_matrix(
+    fn optional_matrix(&mut self, _: &str, [m]: [&Option<Matrix>; 1]) -> Result<Option<Stack>, DecodeError> {
+        m.as_ref().map(|m| self.stack(&[m], &[], (0, 1))).transpose()
+    }
+
+    /// Those of the matrices that the model has, if it has any; biases are of the first alone.
+    fn optional_projection<const N: usize, const B: usize>(
         &mut self,
         _: &str,
-        [m]: [&Option<Matrix>; 1],
-        bias: [&Bias; 1],
-    ) -> Result<Option<Stack>, DecodeError> {
-        m.as_ref().map(|m| self.stack(&[m], &bias, (0, 1))).transpose()
+        matrices: [&Option<Matrix>; N],
+        biases: [&Bias; B],
+    ) -> Result<Option<Projection>, DecodeError> {
+        let there: Vec<&Matrix> = matrices.into_iter().flatten().collect();
+        if there.is_empty() { Ok(None) } else { self.projections(&there, &biases, 1).map(Some) }
     }
 
     /// Experts of a layer; 1 where it has none.

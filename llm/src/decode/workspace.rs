@@ -35,10 +35,10 @@ pub(super) struct Sizes {
     pub hidden: usize,
     pub qkv: usize,
     pub attended: usize,
-    /// Feed-forward parts of a column: one, or those of its experts.
-    used: usize,
-    /// Of one of them.
+    /// Of one feed-forward part.
     pub inner: usize,
+    /// Of those of all of a column's experts, or of the one that all columns share, if that is wider.
+    all_inner: usize,
     pub logits: usize,
     /// Parts of the sum of squares.
     parts: usize,
@@ -62,12 +62,15 @@ impl Sizes {
         let used = c.experts.map_or(1, |e| e.used);
         let of_inner = QuantizedActivations::sizes(c.feed_forward);
         let quantized = (quantized.0.max(used * of_inner.0), quantized.1.max(used * of_inner.1));
+        let shared = c.experts.and_then(|e| e.shared).unwrap_or(0);
+        let of_shared = QuantizedActivations::sizes(shared);
+        let quantized = (quantized.0.max(of_shared.0), quantized.1.max(of_shared.1));
         Sizes {
             hidden: stride(c.hidden),
             qkv: stride(c.q_dim() + 2 * c.kv_dim()),
             attended: stride(c.q_dim()),
-            used,
             inner: stride(c.feed_forward),
+            all_inner: (used * stride(c.feed_forward)).max(stride(shared)),
             logits: stride(c.vocab),
             parts: parts.max().unwrap_or(1) as usize,
             partials: attn::partials_len(1, &layer_of(c)) as usize,
@@ -130,8 +133,8 @@ impl<M: Memory> Workspace<M> {
             counters: memory.zeros(s.counters, columns)?,
             barrier: memory.zeros(1, 1)?,
             quantized: QuantizedActivations::new(memory, s.quantized, columns)?,
-            gate_up: memory.buffer(2 * s.inner * s.used, columns)?,
-            inner: memory.buffer(s.inner * s.used, columns)?,
+            gate_up: memory.buffer(2 * s.all_inner, columns)?,
+            inner: memory.buffer(s.all_inner, columns)?,
             experts: ExpertBuffers::new(memory, c, s.hidden, columns)?,
             logits: memory.buffer(s.logits, logits)?,
             // Read as a whole, also where a prompt gives one token.

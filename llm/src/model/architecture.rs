@@ -25,6 +25,8 @@ struct Facts {
     /// Each query head has a score that takes a share of its softmax.
     sinks: Presence,
     experts: Presence,
+    /// Every token is given to one expert more, and the weights of those that are chosen do not add up to one.
+    shared_expert: bool,
     rope: RopeStyle,
     /// One tensor holds queries, keys and values, and one gates and ups.
     fused: bool,
@@ -58,6 +60,7 @@ const PLAIN: Facts = Facts {
     head_norms: Presence::Never,
     sinks: Presence::Never,
     experts: Presence::Never,
+    shared_expert: false,
     rope: RopeStyle::Neox,
     fused: false,
     longrope: false,
@@ -101,6 +104,14 @@ architectures! {
     Qwen3Moe { name: "qwen3moe", head_norms: Presence::Always, experts: Presence::Always, ..PLAIN }
     /// Qwen2: biases on queries, keys and values, no norm of heads, RoPE rotates halves.
     Qwen2 { name: "qwen2", qkv_biases: Presence::Always, ..PLAIN }
+    /// Qwen2 with a mixture of experts in every layer, one of which all tokens share.
+    Qwen2Moe {
+        name: "qwen2moe",
+        qkv_biases: Presence::Always,
+        experts: Presence::Always,
+        shared_expert: true,
+        ..PLAIN
+    }
     /// Llama and its relatives: no norm of heads, RoPE rotates neighbours. Biases on queries, keys and values are
     /// used where the file has them; so are mixtures of experts, as in Mixtral.
     Llama {
@@ -185,6 +196,12 @@ impl Architecture {
     /// Whether layers have a mixture of experts.
     pub fn experts(self) -> Presence {
         self.facts().experts
+    }
+
+    /// Whether every token is given to one expert more than those that are chosen, with a sigmoid as its weight. Weights of the chosen
+    /// are then not divided by their sum, unless a file says so.
+    pub fn shared_expert(self) -> bool {
+        self.facts().shared_expert
     }
 
     /// Which elements of a head RoPE rotates together.

@@ -78,7 +78,7 @@ impl Config {
         let keys = Keys { file, prefix: architecture.name() };
         let layers = keys.count("block_count")?;
         let hidden = keys.count("embedding_length")?;
-        let experts = Experts::read(&keys, architecture.experts())?;
+        let experts = Experts::read(&keys, architecture)?;
         let of_expert = experts.map(|_| keys.optional_count("expert_feed_forward_length")).transpose()?.flatten();
         let feed_forward = of_expert.map_or_else(|| keys.count("feed_forward_length"), Ok)?;
         let context = keys.count("context_length")?;
@@ -168,7 +168,7 @@ impl Keys<'_> {
         ModelError::Config { key: self.name(key), value: value.to_string(), reason }
     }
 
-    fn optional_count(&self, key: &str) -> Result<Option<usize>, ModelError> {
+    pub fn optional_count(&self, key: &str) -> Result<Option<usize>, ModelError> {
         match self.file.u32(&self.name(key))? {
             // Kernels take shapes as u32 and multiply two of them as u64.
             Some(0) => Err(self.wrong(key, 0, "expected one or more".into())),

@@ -1,7 +1,7 @@
 //! Mixtures of experts: what the keys `expert_*` say.
 
 use super::config::Keys;
-use super::{ModelError, Presence};
+use super::{Architecture, ModelError, Presence};
 use gpu_kernels::experts::route;
 
 /// What a router's products become.
@@ -26,11 +26,15 @@ pub struct Experts {
     pub normalise: bool,
     /// Weights are multiplied with this (`expert_weights_scale`).
     pub scale: f32,
+    /// Width of an expert beside these that every token is given to, with a sigmoid as its weight
+    /// (`expert_shared_feed_forward_length`); `None`: there is none.
+    pub shared: Option<usize>,
 }
 
 impl Experts {
     /// Those of a file, if its layers have any.
-    pub(super) fn read(keys: &Keys<'_>, presence: Presence) -> Result<Option<Experts>, ModelError> {
+    pub(super) fn read(keys: &Keys<'_>, architecture: Architecture) -> Result<Option<Experts>, ModelError> {
+        let presence = architecture.experts();
         let count = match presence {
             Presence::Always => keys.count("expert_count")?,
             _ => match keys.file.u32(&keys.name("expert_count"))? {
@@ -51,15 +55,23 @@ impl Experts {
                 format!("expected at most {most} of the {count} experts"),
             ));
         }
-        refuse_extras(keys)?;
+        refuse_extras(keys, architecture)?;
         let (gating, chosen_alone) = gating(keys)?;
-        let normalise = keys.file.bool(&keys.name("expert_weights_norm"))?.unwrap_or(true) || chosen_alone;
+        let normalise =
+            keys.file.bool(&keys.name("expert_weights_norm"))?.unwrap_or(!architecture.shared_expert()) || chosen_alone;
         // Files write 0 for no scale.
         let scale = keys.file.f32(&keys.name("expert_weights_scale"))?.filter(|&s| s != 0.0).unwrap_or(1.0);
         if !(scale.is_finite() && scale > 0.0) {
             return Err(keys.wrong("expert_weights_scale", scale, "expected a finite number above zero".into()));
         }
-        Ok(Some(Experts { count, used, gating, normalise, scale }))
+        let shared = match architecture.shared_expert() {
+            true => match keys.optional_count("expert_shared_feed_forward_length")? {
+                Some(width) => Some(width),
+                None => Some(keys.count("feed_forward_length")?),
+            },
+            false => None,
+        };
+        Ok(Some(Experts { count, used, gating, normalise, scale, shared }))
     }
 
     /// The same as flags of [`Route`](gpu_kernels::experts::Route).
@@ -69,7 +81,14 @@ impl Experts {
             Gating::Softmax => 0,
             Gating::Sigmoid => route::SIGMOID,
         };
-        gating | if self.normalise { route::NORMALISE } else { 0 }
+        let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+        gating | flag(self.normalise, route::NORMALISE) | flag(self.shared.is_some(), route::SHARED)
+    }
+
+    /// Products of a router: one for each expert, the shared one among them.
+    #[must_use]
+    pub fn routed(&self) -> usize {
+        self.count + usize::from(self.shared.is_some())
     }
 }
 
@@ -89,10 +108,11 @@ fn gating(keys: &Keys<'_>) -> Result<(Gating, bool), ModelError> {
 }
 
 /// Refuses keys of other mixtures.
-fn refuse_extras(keys: &Keys<'_>) -> Result<(), ModelError> {
+fn refuse_extras(keys: &Keys<'_>, architecture: Architecture) -> Result<(), ModelError> {
+    let (shared, width) = if architecture.shared_expert() { (1, u32::MAX) } else { (0, 0) };
     let most = [
-        ("expert_shared_count", 0, "shared experts are not supported"),
-        ("expert_shared_feed_forward_length", 0, "shared experts are not supported"),
+        ("expert_shared_count", shared, "so many shared experts are not part of this architecture"),
+        ("expert_shared_feed_forward_length", width, "shared experts are not part of this architecture"),
         ("leading_dense_block_count", 0, "layers without experts beside layers with experts are not supported"),
         ("interleave_moe_layer_step", 1, "layers without experts beside layers with experts are not supported"),
         ("moe_every_n_layers", 1, "layers without experts beside layers with experts are not supported"),

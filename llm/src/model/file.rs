@@ -280,6 +280,11 @@ impl Find<'_> {
         self.rows_of(name, 0..rows, &[cols, rows])
     }
 
+    /// A tensor of one dimension, as the only row of a matrix.
+    pub fn row(&self, name: &str, cols: usize) -> Result<Matrix, ModelError> {
+        self.rows_of(name, 0..1, &[cols])
+    }
+
     /// Some rows of a tensor of that shape.
     pub fn rows(&self, name: &str, rows: Range<usize>, [all, cols]: [usize; 2]) -> Result<Matrix, ModelError> {
         self.rows_of(name, rows, &[cols, all])

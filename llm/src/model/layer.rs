@@ -109,6 +109,14 @@ layer_tensors! {
     /// `[experts]`.
     router_bias: Option<Vec<f32>> = vectors ["ffn_gate_inp.bias"] |c| [c.experts.map_or(0, |e| e.count)],
         if Architecture::other_biases;
+    /// `[1, hidden]`: the weight of the shared expert.
+    shared_router: Option<Matrix> = row ["ffn_gate_inp_shexp.weight"] |c| [c.hidden];
+    /// `[shared, hidden]`.
+    shared_gate: Option<Matrix> = shared ["ffn_gate_shexp.weight"] |c| [shared(c), c.hidden];
+    /// `[shared, hidden]`.
+    shared_up: Option<Matrix> = shared ["ffn_up_shexp.weight"] |c| [shared(c), c.hidden];
+    /// `[hidden, shared]`.
+    shared_down: Option<Matrix> = shared ["ffn_down_shexp.weight"] |c| [c.hidden, shared(c)];
     /// `[feed_forward, hidden]`; of every expert, one behind the other.
     gate: Matrix = experts_or_part ["ffn_gate_exps.weight", "ffn_gate.weight", "ffn_up.weight"]
         |c| (0..c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused;
@@ -126,6 +134,11 @@ layer_tensors! {
     down_bias: Option<Vec<f32>> = expert_biases ["ffn_down_exps.bias"] |c| [c.hidden], if Architecture::other_biases;
     /// Norm of what the feed-forward part adds, `[hidden]`, where the architecture has it.
     post_ffw_norm: Option<Vec<f32>> = vectors ["post_ffw_norm.weight"] |c| [c.hidden], if Architecture::post_norms;
+}
+
+/// Width of the shared expert.
+fn shared(c: &Config) -> usize {
+    c.experts.and_then(|e| e.shared).unwrap_or(0)
 }
 
 /// Reads the tensors of layer `number`.
@@ -160,6 +173,17 @@ impl InLayer<'_> {
     /// A matrix that only mixtures of experts have.
     fn router(&self, part: [&str; 1], size: [usize; 2]) -> Result<Option<Matrix>, ModelError> {
         self.file.config.experts.map(|_| self.matrix(part, size)).transpose()
+    }
+
+    /// A matrix of the shared expert.
+    fn shared(&self, part: [&str; 1], size: [usize; 2]) -> Result<Option<Matrix>, ModelError> {
+        self.file.config.experts.and_then(|e| e.shared).map(|_| self.matrix(part, size)).transpose()
+    }
+
+    /// A matrix of one row that only shared experts have.
+    fn row(&self, [part]: [&str; 1], [cols]: [usize; 1]) -> Result<Option<Matrix>, ModelError> {
+        let shared = self.file.config.experts.and_then(|e| e.shared);
+        shared.map(|_| self.file.row(&self.name(part), cols)).transpose()
     }
 
     /// Under the first name a matrix for each expert; without experts, that of the second name.

@@ -44,6 +44,21 @@ pub(super) fn feed_forward(
     Ok((sum, fits))
 }
 
+/// What the expert that all tokens are given to adds: times a sigmoid of its product with `router`.
+pub(super) fn shared_expert(
+    model: &ModelFile,
+    c: &Config,
+    router: &Matrix,
+    [gate, up, down]: [&Matrix; 3],
+    x: &[f64],
+) -> Result<Vec<f64>, ReferenceError> {
+    let (gate, up) = (product(model, gate, x)?, product(model, up, x)?);
+    let inner: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| glu(*g, *u, c.architecture.glu())).collect();
+    let logit: f64 = product(model, router, x)?.into_iter().sum();
+    let weight = 1.0 / (1.0 + (-logit).exp());
+    Ok(product(model, down, &inner)?.into_iter().map(|y| weight * y).collect())
+}
+
 /// The experts of a token, by its products with the router, and what each counts for: those of the largest weights, of equal ones the
 /// first; or those that are given, and whether they fit.
 fn route(logits: &[f64], experts: &Experts, given: Option<Routed<'_>>) -> (Vec<(usize, f64)>, bool) {

@@ -8,13 +8,15 @@
 //! A [`Reference`] is one sequence with its own cache. It never reads anything of the device path but
 //! the file.
 
+mod attention;
 mod experts;
 mod math;
 
 use crate::model::{Config, LayerTensors, Matrix, ModelFile};
-use experts::{Routed, feed_forward};
+use attention::attend;
+use experts::{Routed, feed_forward, shared_expert};
 use gpu_kernels::kv::KvType;
-use math::{capped, dot, rms_norm, rope, softmax};
+use math::{capped, rms_norm, rope};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -257,6 +259,10 @@ impl Reference {
             ffn_norm,
             router,
             router_bias,
+            shared_router,
+            shared_gate,
+            shared_up,
+            shared_down,
             gate,
             up,
             gate_bias,
@@ -305,32 +311,13 @@ impl Reference {
         let h = rms_norm(x, ffn_norm, c.eps);
         let matrices = [(gate, gate_bias), (up, up_bias), (down, down_bias)];
         let router = router.as_ref().map(|router| (router, router_bias));
-        let (out, fits) = feed_forward(model, c, matrices, router, &h, given)?;
+        let (mut out, fits) = feed_forward(model, c, matrices, router, &h, given)?;
+        if let (Some(router), Some(gate), Some(up), Some(down)) = (shared_router, shared_gate, shared_up, shared_down) {
+            add(&mut out, &shared_expert(model, c, router, [gate, up, down], &h)?);
+        }
         add(x, &normed(out, post_ffw_norm, c));
         Ok(fits)
     }
-}
-
-fn attend(q: &[f64], cache: &LayerCache, (kv_head, layer): (usize, usize), sink: Option<f32>, c: &Config) -> Vec<f64> {
-    let (rows, window) = (cache.k.len() / c.kv_dim(), c.window_of(layer));
-    let first = if window == 0 { 0 } else { rows.saturating_sub(window) };
-    let place = |row: &[f64]| kv_head * c.head_dim..(kv_head * c.head_dim + q.len()).min(row.len());
-    let mut scores: Vec<f64> = cache
-        .k
-        .chunks_exact(c.kv_dim())
-        .skip(first)
-        .map(|k| capped(dot(q, &k[place(k)]) * c.score_scale, c.score_cap))
-        .collect();
-    // A score like the others, behind the last of them, for which there is no value.
-    scores.extend(sink.map(f64::from));
-    softmax(&mut scores);
-    let mut out = vec![0.0; q.len()];
-    for (p, v) in scores.iter().zip(cache.v.chunks_exact(c.kv_dim()).skip(first)) {
-        for (o, v) in out.iter_mut().zip(&v[place(v)]) {
-            *o += p * v;
-        }
-    }
-    out
 }
 
 /// What a part of a layer adds, normed where there is such a norm.
