@@ -195,7 +195,7 @@ fn a_kernel_that_never_waits_is_refused() {
 }
 
 /// What a launch finds in memory when it begins: nothing that a launch of a step writes.
-const CONSTANT: [&str; 7] = ["weights", "weight", "next_weight", "q_weight", "k_weight", "cos", "sin"];
+const CONSTANT: [&str; 9] = ["weights", "weight", "next_weight", "bias", "q_weight", "k_weight", "cos", "sin", "sinks"];
 
 #[test]
 fn every_kernel_that_reads_of_launches_before_waits_for_them() {
@@ -234,6 +234,6 @@ fn every_kernel_that_reads_of_launches_before_waits_for_them() {
         }
     }
     // 18 formats twice, 20 products with codes of one column and 20 of many, 6 that write codes, 3 attentions for steps, 3 for prompts and
-    // 3 with caps, 3 stores, 3 of mixtures of experts, and four.
-    assert_eq!(waiting, 36 + 20 + 20 + 6 + 3 + 3 + 3 + 3 + 3 + 4);
+    // 3 with caps, 3 stores, 3 of mixtures of experts, and five.
+    assert_eq!(waiting, 36 + 20 + 20 + 6 + 3 + 3 + 3 + 3 + 3 + 5);
 }
