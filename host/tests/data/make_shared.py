@@ -75,6 +75,6 @@ def make(name, seed):
 
 
 if __name__ == "__main__":
-    make("qwen2moe-small", 43)
+    make("qwen2moe-small", 46)
     if "greedy" in sys.argv:
         greedy("qwen2moe-small")
