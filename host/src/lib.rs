@@ -7,6 +7,7 @@
 //! | [`Stream::launch`] | a typed launch, checked against its contract, its device and its code | |
 //! | [`Stream::capture`], [`Graph`], [`GraphKey`] | recorded work that owns all it refers to | |
 //! | [`gguf`], [`tokenizer`], [`model`] | a model's file, its vocabulary, its tensors | [`warpsmith_llm`] |
+//! | [`checkpoint`] | a folder of Hugging Face as such a file | |
 //! | [`chat`] | conversations as prompts, by the template of the model | |
 //! | [`reference`](mod@reference) | the model on the CPU, in f64 | |
 //! | [`decode`] | the model on a device, token by token | |
@@ -31,11 +32,13 @@
 //! neither a CUDA toolkit nor a driver to build and to start.
 //!
 //! The feature `llm`, which is on by default, is the kernels of `gpu-kernels`, compiled in a build script, and all that runs
-//! a model on them: the last four rows of the table, [`builtin_image`] and [`kernels`]. Programs with kernels of their own
+//! a model on them: the last five rows of the table, [`builtin_image`] and [`kernels`]. Programs with kernels of their own
 //! switch it off and build in a fraction of the time.
 
 #[cfg(feature = "llm")]
-pub use warpsmith_llm::{builtin_image, chat, decode, gguf, gpu_kernels, kernels, model, reference, tokenizer};
+pub use warpsmith_llm::{
+    builtin_image, chat, checkpoint, decode, gguf, gpu_kernels, kernels, model, reference, tokenizer,
+};
 
 pub use warpsmith_device as device;
 pub use warpsmith_driver_api as driver;

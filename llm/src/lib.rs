@@ -3,6 +3,7 @@
 //! | part | what it is |
 //! |---|---|
 //! | [`gguf`], [`tokenizer`], [`model`] | a model's file, its vocabulary, its tensors |
+//! | [`checkpoint`] | a folder of Hugging Face as such a file |
 //! | [`chat`] | conversations as prompts, by the template of the model |
 //! | [`decode`] | the model on a device, token by token |
 //! | [`reference`](mod@reference) | the model on the CPU, in f64 |
@@ -14,6 +15,7 @@
 
 mod builtin;
 pub mod chat;
+pub mod checkpoint;
 pub mod decode;
 pub mod gguf;
 pub mod model;

@@ -220,13 +220,13 @@ where
 /// What a model may be, and what else is to be said of it.
 fn model_help(more: &str) -> String {
     let names = Architecture::ALL.map(Architecture::name);
-    format!("GGUF model (architectures {}){more}", names.join(", "))
+    format!("GGUF model, or folder of Hugging Face with safetensors (architectures {}){more}", names.join(", "))
 }
 
 /// What may be projected.
 fn projected_help() -> String {
     let names: Vec<&str> = ModelShape::all().map(|shape| shape.name).collect();
-    format!("Shape of a published model ({}), or a GGUF model", names.join(", "))
+    format!("Shape of a published model ({}), or a GGUF model or folder of Hugging Face", names.join(", "))
 }
 
 /// A number from 1 on.

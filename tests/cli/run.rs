@@ -177,3 +177,12 @@ fn a_fast_prefill_is_an_option_and_is_told() {
     );
     assert!(stdout(&warpsmith(&["run", "-n", "2", "--fast-prefill"])).contains("--fast-prefill"));
 }
+
+#[test]
+fn run_takes_a_folder_of_hugging_face() {
+    const FOLDER: &str = "host/tests/data/folders/gptq";
+    let run = json(&["run", "--model", FOLDER, "--tokens", "3,1,4,1,5", "-n", "4", "--json"]);
+    assert_eq!((&run["model"]["architecture"], &run["reference"]["verdict"]), (&"llama".into(), &"pass".into()));
+    refused(&["run", "--model", FOLDER, "--prompt", "Hi"], 3, &["tokenizer.json", "--tokens"]);
+    refused(&["run", "--model", "host/tests/data/folders", "--tokens", "1"], 3, &["config.json"]);
+}

@@ -8,7 +8,7 @@ use clap::{Args, Parser};
 use warpsmith_host::decode::KvType;
 use warpsmith_host::gpu_kernels::gemv::MAX_COLUMNS;
 
-/// Serves a GGUF model: requests are decoded together, one graph launch for a token of each.
+/// Serves a GGUF model, or a folder of Hugging Face: requests are decoded together, one graph launch for a token of each.
 ///
 ///   warpsmith-runner --model M.gguf                       serves on http://127.0.0.1:8080
 ///   warpsmith-runner --model M.gguf "One" "Another"       continues these prompts and ends
@@ -17,8 +17,8 @@ use warpsmith_host::gpu_kernels::gemv::MAX_COLUMNS;
 #[derive(Debug, Parser)]
 #[command(version, verbatim_doc_comment)]
 pub struct Cli {
-    /// GGUF model.
-    #[arg(long, value_name = "M.gguf")]
+    /// GGUF model, or folder of Hugging Face: config.json, tokenizer.json and safetensors files.
+    #[arg(long, value_name = "MODEL")]
     pub model: PathBuf,
     /// Prompts to continue, instead of a server.
     #[arg(value_name = "PROMPT")]

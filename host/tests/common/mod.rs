@@ -1,6 +1,8 @@
 //! What several test files share: golden data and synthetic models.
 #![allow(dead_code)]
 
+pub mod folder;
+
 use gpu_kernels::format::Format;
 use std::path::PathBuf;
 use warpsmith_host::gguf::{Gguf, GgufWriter, TensorType};

@@ -191,6 +191,12 @@ pub enum GgufError {
         /// What is known about this id, or nothing.
         note: &'static str,
     },
+    /// A tensor that is made of others, which cannot be read.
+    #[error("{source}")]
+    Made {
+        /// What is wrong with them.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Type id 42, of which three incompatible layouts exist, and none or several fit.
     #[error(
         "tensor `{tensor}` at offset {offset} has type id 42, for which three incompatible layouts are in use (ggml Q2_0: 64 weights in 18 bytes; \

@@ -31,6 +31,7 @@ mod writer;
 pub use error::GgufError;
 pub use reader::{Gguf, Tensor, TensorInfo};
 pub use source::TensorData;
+pub(crate) use source::{MadeTensor, read_exact_at};
 pub use types::{AMBIGUOUS_TYPE_ID, TensorType};
 pub use value::{Array, ArrayIter, Value, ValueType};
 pub use writer::{GgufWriter, OwnedValue};

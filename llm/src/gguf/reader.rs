@@ -2,10 +2,10 @@
 
 use super::ambiguous;
 use super::cursor::Cursor;
-use super::source::{Source, TensorData};
+use super::source::{MadeTensor, Source, TensorData};
 use super::types::{AMBIGUOUS_TYPE_ID, TensorType, note_on};
 use super::value::{Raw, Value, ValueType};
-use super::{Array, GgufError};
+use super::{Array, GgufError, GgufWriter};
 use std::ops::Range;
 use std::path::Path;
 
@@ -137,6 +137,32 @@ impl Gguf {
         Self::checked(Source::Memory(bytes), Vec::new(), header)
     }
 
+    /// What a file with these keys and tensors would be. The tensors' offsets are set here.
+    pub(crate) fn made(
+        path: &Path,
+        keys: &GgufWriter,
+        tensors: Vec<(TensorInfo, Box<dyn MadeTensor>)>,
+    ) -> Result<Self, GgufError> {
+        let start = keys.to_bytes();
+        let mut header = Header::read(&mut Cursor::new(&start, start.len() as u64))?;
+        let (mut len, mut made) = (header.data_offset, Vec::new());
+        for (mut info, tensor) in tensors {
+            info.offset = len;
+            let end = len.checked_add(info.bytes).and_then(|end| end.checked_next_multiple_of(header.alignment));
+            let Some(end) = end else {
+                return Err(GgufError::Shape { tensor: info.name, offset: 0, dims: info.dims });
+            };
+            made.push((len, tensor));
+            header.tensors.push(info);
+            len = end;
+        }
+        header.tensor_order = order(&header.tensors, |t| &t.name);
+        if let Some((_, second)) = repeated(&header.tensors, &header.tensor_order, |t| &t.name) {
+            return Err(GgufError::DuplicateTensor { tensor: second.name.clone(), offset: second.entry });
+        }
+        Ok(Gguf { source: Source::Made { tensors: made, len, path: path.to_owned() }, start, header })
+    }
+
     fn checked(source: Source, start: Vec<u8>, mut header: Header) -> Result<Self, GgufError> {
         let Header { tensors, data_offset, alignment, .. } = &mut header;
         ambiguous::resolve(tensors, &source, *data_offset, *alignment)?;
@@ -147,15 +173,15 @@ impl Gguf {
     /// The bytes with the metadata.
     fn metadata(&self) -> &[u8] {
         match &self.source {
-            Source::File { .. } => &self.start,
+            Source::File { .. } | Source::Made { .. } => &self.start,
             Source::Memory(bytes) => bytes,
         }
     }
 
-    /// The file that was opened, if it was one.
+    /// The file or folder that was opened, if it was one.
     pub fn path(&self) -> Option<&Path> {
         match &self.source {
-            Source::File { path, .. } => Some(path),
+            Source::File { path, .. } | Source::Made { path, .. } => Some(path),
             Source::Memory(_) => None,
         }
     }

@@ -7,11 +7,29 @@ use super::GgufError;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// An open file, or bytes in memory.
-#[derive(Debug)]
+/// A tensor that is no bytes of a file: it is made when it is read.
+pub(crate) trait MadeTensor: Send + Sync {
+    /// Writes its bytes from byte `at` on, as many as `to` has; there are so many.
+    fn read(&self, at: usize, to: &mut [u8]) -> Result<(), GgufError>;
+}
+
+/// Made tensors, and where each begins.
+pub(super) type MadeTensors = Vec<(u64, Box<dyn MadeTensor>)>;
+
+/// An open file, or bytes in memory, or tensors that are made.
 pub(super) enum Source {
-    File { file: File, len: u64, path: PathBuf },
+    File {
+        file: File,
+        len: u64,
+        path: PathBuf,
+    },
     Memory(Vec<u8>),
+    /// By rising begin.
+    Made {
+        tensors: MadeTensors,
+        len: u64,
+        path: PathBuf,
+    },
 }
 
 static NOTHING: Source = Source::Memory(Vec::new());
@@ -20,7 +38,7 @@ impl Source {
     /// Bytes, as they were counted when it was opened.
     pub(super) fn len(&self) -> u64 {
         match self {
-            Source::File { len, .. } => *len,
+            Source::File { len, .. } | Source::Made { len, .. } => *len,
             Source::Memory(bytes) => bytes.len() as u64,
         }
     }
@@ -30,6 +48,13 @@ impl Source {
         let gone = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
         let read = match self {
             Source::File { file, .. } => read_exact_at(file, offset, to),
+            Source::Made { tensors, .. } => {
+                let last = tensors.partition_point(|(begin, _)| *begin <= offset);
+                match last.checked_sub(1).and_then(|i| tensors.get(i)) {
+                    Some((begin, tensor)) => return tensor.read((offset - begin) as usize, to),
+                    None => Err(gone()),
+                }
+            }
             Source::Memory(bytes) => {
                 let start = usize::try_from(offset).ok();
                 let from = start.and_then(|s| bytes.get(s..s.checked_add(to.len())?));
@@ -40,13 +65,15 @@ impl Source {
     }
 }
 
+/// Copies bytes of a file from `offset` on, as many as `to` has.
 #[cfg(unix)]
-fn read_exact_at(file: &File, offset: u64, to: &mut [u8]) -> std::io::Result<()> {
+pub(crate) fn read_exact_at(file: &File, offset: u64, to: &mut [u8]) -> std::io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, to, offset)
 }
 
+/// Copies bytes of a file from `offset` on, as many as `to` has.
 #[cfg(windows)]
-fn read_exact_at(file: &File, mut offset: u64, mut to: &mut [u8]) -> std::io::Result<()> {
+pub(crate) fn read_exact_at(file: &File, mut offset: u64, mut to: &mut [u8]) -> std::io::Result<()> {
     while !to.is_empty() {
         match std::os::windows::fs::FileExt::seek_read(file, to, offset)? {
             0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),

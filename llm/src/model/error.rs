@@ -1,6 +1,7 @@
 //! Errors of reading a model out of a GGUF file.
 
 use super::Architecture;
+use crate::checkpoint::CheckpointError;
 use crate::gguf::GgufError;
 use gpu_kernels::format::FormatError;
 use std::fmt;
@@ -22,6 +23,9 @@ pub enum ModelError {
     /// The container or one of its keys.
     #[error(transparent)]
     Gguf(#[from] GgufError),
+    /// A folder with a checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// An architecture whose forward pass is not known.
     #[error("architecture `{architecture}` is not supported; supported are {}", supported())]
     Architecture {

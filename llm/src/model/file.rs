@@ -1,6 +1,7 @@
 //! The tensors of a model, found, checked and named by what they do.
 
 use super::{Config, LayerTensors, ModelError};
+use crate::checkpoint;
 use crate::gguf::{Gguf, GgufWriter, Tensor, TensorData, TensorType};
 use gpu_kernels::format::{Format, FormatError};
 use gpu_kernels::layer::{HEAD_DIMS, MAX_GROUP};
@@ -50,15 +51,17 @@ impl std::fmt::Debug for ModelFile {
 }
 
 impl ModelFile {
-    /// Opens a GGUF file and checks that it is a model that can be run.
+    /// Opens a GGUF file, or a [folder of Hugging Face](crate::checkpoint), and checks that it is a model that can be run.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ModelError> {
-        Self::from_gguf(Gguf::open(path)?)
+        Self::open_within(path, usize::MAX)
     }
 
     /// [`open`](Self::open), for sequences of at most so many positions. Models whose angles depend on that
     /// ([`Architecture::longrope`](super::Architecture::longrope)) then have a context of at most so many, and the factors for it; others are what they are.
     pub fn open_within(path: impl AsRef<Path>, positions: usize) -> Result<Self, ModelError> {
-        Self::from_gguf_within(Gguf::open(path)?, positions)
+        let path = path.as_ref();
+        let gguf = if path.is_dir() { checkpoint::open(path)? } else { Gguf::open(path)? };
+        Self::from_gguf_within(gguf, positions)
     }
 
     /// Checks an open file.

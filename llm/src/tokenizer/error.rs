@@ -10,6 +10,12 @@ pub enum TokenizerError {
     /// A key is missing or of the wrong type.
     #[error(transparent)]
     Gguf(#[from] GgufError),
+    /// A folder whose `tokenizer.json` is missing, damaged, or asks for what is not implemented.
+    #[error("{reason}; give token ids with --tokens instead of text")]
+    Folder {
+        /// The file and the key, and what is wrong with it.
+        reason: String,
+    },
     /// A tokenizer model that is neither byte-level BPE nor SentencePiece BPE.
     #[error(
         "tokenizer model `{model}` is not supported (`gpt2` byte-level BPE and `llama` SentencePiece are); give token ids with --tokens instead of text"

@@ -1,6 +1,6 @@
 //! The arrays of the tokenizer keys.
 
-use super::{Kind, TokenizerError};
+use super::{Kind, TokenizerError, own};
 use crate::gguf::{Gguf, GgufError, Value};
 
 pub(super) fn strings(file: &Gguf, key: &'static str) -> Result<Vec<String>, TokenizerError> {
@@ -55,13 +55,32 @@ pub(super) fn scores(file: &Gguf) -> Result<Vec<f32>, TokenizerError> {
     array.iter().map(number).collect()
 }
 
-/// Special tokens that take the white space behind them, by rising id. Files do not say it; of the vocabularies that are known it
+/// The ids of a list; none where there is no such key.
+pub(super) fn ids(file: &Gguf, key: &'static str) -> Result<Vec<u32>, TokenizerError> {
+    let Some(array) = file.array(key)? else { return Ok(Vec::new()) };
+    let id = |v: Value<'_>| match v.as_u64().and_then(|n| u32::try_from(n).ok()) {
+        Some(id) => Ok(id),
+        None => Err(TokenizerError::Gguf(GgufError::KeyType {
+            key: key.to_owned(),
+            expected: "an array of ids",
+            actual: Value::Array(array).describe(),
+        })),
+    };
+    array.iter().map(id).collect()
+}
+
+/// Special tokens that take the white space behind them, by rising id. GGUF files do not say it; of the vocabularies that are known it
 /// are those of Phi-3 with SentencePiece, whose tokenizer.json has `rstrip` for all but three.
 pub(super) fn greedy(
     file: &Gguf,
     sentence_piece: bool,
     specials: &[(String, u32)],
 ) -> Result<Vec<u32>, TokenizerError> {
+    if file.get(own::GREEDY).is_some() {
+        let mut stated = ids(file, own::GREEDY)?;
+        stated.sort_unstable();
+        return Ok(stated);
+    }
     if !sentence_piece || file.str("general.architecture")? != Some("phi3") {
         return Ok(Vec::new());
     }

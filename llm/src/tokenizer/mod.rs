@@ -1,5 +1,7 @@
 //! Text to tokens and back, from the tokenizer keys of a GGUF file.
 //!
+//! Of [folders](crate::checkpoint) the file `tokenizer.json` becomes such keys, and some of its own.
+//!
 //! Two kinds of `tokenizer.ggml.model` are implemented: `gpt2`, the byte-level BPE of Qwen, Llama 3, GPT-2 and most
 //! current models, and `llama`, the SentencePiece BPE of Llama 2 and its relatives, with the rules of llama.cpp where
 //! they differ from SentencePiece's (a space is put in front of what follows every special token). They are our own,
@@ -28,15 +30,17 @@ mod bpe;
 mod eog;
 mod error;
 mod keys;
+pub(crate) mod own;
+mod scheme;
 mod split;
 mod spm;
 mod stream;
 
 use crate::gguf::Gguf;
-use bpe::Merges;
-use split::Splitter;
-use spm::Spm;
+use own::Prefix;
+use scheme::Scheme;
 use std::collections::{BTreeMap, HashMap};
+use unicode_normalization::UnicodeNormalization;
 
 pub use error::TokenizerError;
 pub use stream::TextStream;
@@ -63,15 +67,6 @@ enum Kind {
     Byte,
 }
 
-/// How text without special tokens becomes tokens.
-#[derive(Debug)]
-enum Scheme {
-    /// `gpt2`: words in a printable alphabet of bytes, joined by ranked merges.
-    ByteLevel { merges: Merges, byte_ids: [Option<u32>; 256], splitter: Splitter },
-    /// `llama`: characters joined by the scores of the tokens that they make.
-    SentencePiece(Spm),
-}
-
 /// A tokenizer. See the module's documentation.
 #[derive(Debug)]
 pub struct Tokenizer {
@@ -87,6 +82,8 @@ pub struct Tokenizer {
     eog: Vec<u32>,
     /// Special tokens that take the white space behind them, by rising id.
     greedy: Vec<u32>,
+    /// Text is brought into Unicode's normal form C.
+    composed: bool,
     add_bos: bool,
     add_eos: bool,
 }
@@ -94,12 +91,11 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Reads the tokenizer keys of a file.
     pub fn from_gguf(file: &Gguf) -> Result<Self, TokenizerError> {
+        if let Some(reason) = file.str(own::REFUSED)? {
+            return Err(TokenizerError::Folder { reason: reason.to_owned() });
+        }
         let model = file.require_str("tokenizer.ggml.model")?;
-        let sentence_piece = match model {
-            "gpt2" => false,
-            "llama" => true,
-            other => return Err(TokenizerError::Model { model: other.to_owned() }),
-        };
+        let sentence_piece = model == "llama";
         let tokens = keys::strings(file, "tokenizer.ggml.tokens")?;
         let mut kinds = keys::kinds(file, tokens.len())?;
         let mut ids = HashMap::with_capacity(tokens.len());
@@ -108,18 +104,7 @@ impl Tokenizer {
                 return Err(TokenizerError::DuplicateToken { first, second: id, text: text.clone() });
             }
         }
-        let scheme = if sentence_piece {
-            let space_prefix = file.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
-            Scheme::SentencePiece(Spm::new(keys::scores(file)?, &ids, &kinds, space_prefix)?)
-        } else {
-            let splitter = Splitter::new(file.str("tokenizer.ggml.pre")?)?;
-            let merges = match file.get("tokenizer.ggml.merges") {
-                Some(_) => keys::strings(file, "tokenizer.ggml.merges")?,
-                None => Vec::new(),
-            };
-            let byte_ids = bpe::byte_characters().map(|c| ids.get(c.encode_utf8(&mut [0; 4])).copied());
-            Scheme::ByteLevel { merges: Merges::new(&merges, &ids)?, byte_ids, splitter }
-        };
+        let scheme = Scheme::read(file, model, &ids, &kinds)?;
         let special = |key: &'static str| -> Result<Option<u32>, TokenizerError> {
             match file.u32(key)? {
                 Some(id) if id as usize >= tokens.len() => {
@@ -137,7 +122,13 @@ impl Tokenizer {
         let eos = named("tokenizer.ggml.eos_token_id", 2)?;
         let unknown = named("tokenizer.ggml.unknown_token_id", 0)?;
         let padding = special("tokenizer.ggml.padding_token_id")?;
-        let stated = eog::KEYS.iter().map(|key| special(key)).collect::<Result<Vec<_>, _>>()?;
+        let mut stated = eog::KEYS.iter().map(|key| special(key)).collect::<Result<Vec<_>, _>>()?;
+        for id in keys::ids(file, own::ENDS)? {
+            if id as usize >= tokens.len() {
+                return Err(TokenizerError::SpecialId { key: own::ENDS, id, tokens: tokens.len() });
+            }
+            stated.push(Some(id));
+        }
         let eog = eog::find(&ids, &mut kinds, eos, &stated);
         let mut specials: Vec<(String, u32)> = (0u32..)
             .zip(&tokens)
@@ -149,8 +140,8 @@ impl Tokenizer {
         specials.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then(a.1.cmp(&b.1)));
 
         let bos_by_default = match &scheme {
-            Scheme::ByteLevel { splitter, .. } => splitter.rule().starts_text,
-            Scheme::SentencePiece(_) => true,
+            Scheme::ByteLevel { splitter, .. } => splitter.starts_text,
+            Scheme::SentencePiece(_) | Scheme::Characters { .. } => true,
         };
         let add_bos = file.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(bos_by_default);
         let add_eos = file.bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
@@ -166,6 +157,7 @@ impl Tokenizer {
             padding,
             eog,
             greedy,
+            composed: file.bool(own::COMPOSED)?.unwrap_or(false),
             add_bos,
             add_eos,
         })
@@ -248,12 +240,12 @@ impl Tokenizer {
         out: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
         let mut plain = 0;
-        let encode = |piece: &str, out: &mut Vec<u32>| match mark {
-            Some(mark) if piece.contains(mark) => self.encode_plain(&piece.replace(mark, ""), out),
-            _ => self.encode_plain(piece, out),
+        let encode = |piece: &str, first: bool, out: &mut Vec<u32>| match mark {
+            Some(mark) if piece.contains(mark) => self.encode_plain(&piece.replace(mark, ""), first, out),
+            _ => self.encode_plain(piece, first, out),
         };
         for (range, id) in self.special_places(text, special) {
-            encode(text.get(plain..range.start).unwrap_or_default(), out)?;
+            encode(text.get(plain..range.start).unwrap_or_default(), plain == 0, out)?;
             out.push(id);
             plain = range.end;
             if self.greedy.binary_search(&id).is_ok() {
@@ -261,7 +253,7 @@ impl Tokenizer {
                 plain += rest.len() - rest.trim_start().len();
             }
         }
-        encode(&text[plain..], out)
+        encode(&text[plain..], plain == 0, out)
     }
 
     /// The text with `mark` inside everything that would be parsed as a control token. [`Tokenizer::encode_prompt`] takes the
@@ -324,25 +316,20 @@ impl Tokenizer {
         places.into_iter().map(|(start, (end, id))| (start..end, id)).collect()
     }
 
-    fn encode_plain(&self, text: &str, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    /// The tokens of text without special tokens; `first`: it begins the whole text.
+    fn encode_plain(&self, text: &str, first: bool, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
         if text.is_empty() {
             return Ok(());
         }
-        let (merges, byte_ids, splitter) = match &self.scheme {
-            Scheme::ByteLevel { merges, byte_ids, splitter } => (merges, byte_ids, splitter),
-            Scheme::SentencePiece(spm) => return spm.encode(text, spm.space_prefix, &self.ids, &self.kinds, out),
-        };
-        for word in splitter.split(text)? {
-            if splitter.rule().whole_words
-                && let Some(&id) = self.ids.get(&bpe::to_characters(word.as_bytes()))
-            {
-                out.push(id);
-                continue;
+        let composed: String;
+        let text = match self.composed {
+            true => {
+                composed = text.nfc().collect();
+                &composed
             }
-            let bytes = word.bytes().map(|b| byte_ids[usize::from(b)].ok_or(TokenizerError::Byte { byte: b }));
-            merges.apply(bytes.collect::<Result<_, _>>()?, out);
-        }
-        Ok(())
+            false => text,
+        };
+        self.scheme.encode(text, first, (&self.ids, &self.kinds), out)
     }
 
     /// The bytes that a token stands for: nothing for control tokens and unknown ids.
@@ -350,9 +337,9 @@ impl Tokenizer {
         let Some(text) = self.tokens.get(id as usize) else { return Vec::new() };
         match (self.kinds[id as usize], &self.scheme) {
             (Kind::Control | Kind::Unused, _) => Vec::new(),
-            (Kind::UserDefined, _) => text.as_bytes().to_vec(),
-            (Kind::Byte, Scheme::SentencePiece(_)) => spm::byte(text).into_iter().collect(),
-            (_, Scheme::SentencePiece(_)) => text.replace(spm::SPACE, " ").into_bytes(),
+            (Kind::UserDefined, Scheme::ByteLevel { .. } | Scheme::SentencePiece(_)) => text.as_bytes().to_vec(),
+            (Kind::Byte, Scheme::SentencePiece(_) | Scheme::Characters { .. }) => spm::byte(text).into_iter().collect(),
+            (_, Scheme::SentencePiece(_) | Scheme::Characters { .. }) => text.replace(spm::SPACE, " ").into_bytes(),
             // A token with characters outside the byte alphabet is stored as plain text.
             (_, Scheme::ByteLevel { .. }) => bpe::to_bytes(text).unwrap_or_else(|| text.as_bytes().to_vec()),
         }
@@ -371,7 +358,12 @@ impl Tokenizer {
     /// A decoder for tokens that arrive one by one, from the start of a text: the space that [`Tokenizer::encode`]
     /// puts in front of a text where the file asks for it is not shown.
     pub fn stream(&self) -> TextStream<'_> {
-        TextStream::new(self, matches!(&self.scheme, Scheme::SentencePiece(spm) if spm.space_prefix))
+        let strip = match &self.scheme {
+            Scheme::ByteLevel { .. } => false,
+            Scheme::SentencePiece(spm) => spm.space_prefix,
+            Scheme::Characters { prefix, .. } => *prefix != Prefix::Never,
+        };
+        TextStream::new(self, strip)
     }
 
     /// The same for tokens that go on from others.

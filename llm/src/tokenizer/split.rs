@@ -148,7 +148,12 @@ const DEFAULT: &str = "default";
 
 #[derive(Debug)]
 pub(super) struct Splitter {
-    rule: &'static Rule,
+    /// Of errors.
+    name: String,
+    /// As [`Rule::whole_words`].
+    pub whole_words: bool,
+    /// As [`Rule::starts_text`].
+    pub starts_text: bool,
     expressions: Vec<Regex>,
 }
 
@@ -165,22 +170,21 @@ impl Splitter {
         let Some(rule) = RULES.iter().find(|r| r.names.contains(&name)) else {
             return Err(TokenizerError::Rule { name: name.to_owned() });
         };
-        let compiled = |source: &&str| {
-            Regex::new(source).map_err(|e| TokenizerError::Split { rule: name.to_owned(), reason: e.to_string() })
-        };
-        Ok(Splitter { rule, expressions: rule.expressions.iter().map(compiled).collect::<Result<_, _>>()? })
+        let expressions = compiled(name, rule.expressions.iter().copied())?;
+        let Rule { whole_words, starts_text, .. } = *rule;
+        Ok(Splitter { name: name.to_owned(), whole_words, starts_text, expressions })
     }
 
-    pub(super) fn rule(&self) -> &'static Rule {
-        self.rule
+    /// That of a file that has expressions itself.
+    pub(super) fn of(expressions: &[String], whole_words: bool) -> Result<Self, TokenizerError> {
+        let name = "tokenizer.json".to_owned();
+        let expressions = compiled(&name, expressions.iter().map(String::as_str))?;
+        Ok(Splitter { name, whole_words, starts_text: false, expressions })
     }
 
     /// The words, which together are the text.
     pub(super) fn split<'t>(&self, text: &'t str) -> Result<Vec<&'t str>, TokenizerError> {
-        let failed = |e: fancy_regex::Error| {
-            let rule = self.rule.names.first().copied().unwrap_or_default().to_owned();
-            TokenizerError::Split { rule, reason: e.to_string() }
-        };
+        let failed = |e: fancy_regex::Error| TokenizerError::Split { rule: self.name.clone(), reason: e.to_string() };
         let mut pieces = if text.is_empty() { Vec::new() } else { vec![text] };
         for expression in &self.expressions {
             let mut finer = Vec::with_capacity(pieces.len());
@@ -199,6 +203,11 @@ impl Splitter {
         }
         Ok(pieces)
     }
+}
+
+fn compiled<'a>(name: &str, sources: impl Iterator<Item = &'a str>) -> Result<Vec<Regex>, TokenizerError> {
+    let failed = |e: fancy_regex::Error| TokenizerError::Split { rule: name.to_owned(), reason: e.to_string() };
+    sources.map(|source| Regex::new(source).map_err(failed)).collect()
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Spm {
         if let Some(index) = scores.iter().position(|s| s.is_nan()) {
             return Err(TokenizerError::Score { index });
         }
-        let byte_ids = std::array::from_fn(|b| ids.get(&format!("<0x{b:02X}>")).copied());
+        let byte_ids = byte_ids(ids);
         // Zero has two signs, which are one score.
         let scores = scores.into_iter().map(|s| s + 0.0).collect();
         Ok(Spm { scores, byte_ids, space_prefix })
@@ -139,6 +139,35 @@ impl Spm {
         }
         Ok(())
     }
+}
+
+/// The tokens for bytes.
+pub(super) fn byte_ids(ids: &HashMap<String, u32>) -> [Option<u32>; 256] {
+    std::array::from_fn(|b| ids.get(&format!("<0x{b:02X}>")).copied())
+}
+
+/// The tokens of the characters of a text, or of the bytes of those that are none.
+pub(super) fn characters(
+    text: &str,
+    prefix: bool,
+    ids: &HashMap<String, u32>,
+    byte_ids: &[Option<u32>; 256],
+) -> Result<Vec<u32>, TokenizerError> {
+    let mut out = Vec::with_capacity(text.len() + 1);
+    let spaced = text.chars().map(|c| if c == ' ' { SPACE } else { c });
+    for c in prefix.then_some(SPACE).into_iter().chain(spaced) {
+        let mut buffer = [0; 4];
+        let c: &str = c.encode_utf8(&mut buffer);
+        match ids.get(c) {
+            Some(&id) => out.push(id),
+            None => {
+                for byte in c.bytes() {
+                    out.push(byte_ids[usize::from(byte)].ok_or(TokenizerError::Byte { byte })?);
+                }
+            }
+        }
+    }
+    Ok(out)
 }
 
 /// The byte that a token such as `<0x0A>` stands for.

@@ -1,0 +1,133 @@
+//! Folders of Hugging Face as models: against logits in f64 of `data/make_folders.py`, and what is refused of damaged ones.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::folder::*;
+use common::*;
+use gpu_kernels::format::Format;
+use std::path::PathBuf;
+use warpsmith_host::Device;
+use warpsmith_host::checkpoint;
+use warpsmith_host::decode::{LoadProgress, Model, Session, SessionOptions};
+use warpsmith_host::model::{LayerTensors, Matrix, ModelFile};
+use warpsmith_host::reference::{KvRounding, Reference};
+use warpsmith_host::tokenizer::{Special, Tokenizer};
+
+/// The largest difference from the golden logits, in their standard deviations.
+fn difference(model: &ModelFile, golden: &str) -> f64 {
+    let want = read_f64(&folders().join(format!("{golden}.logits.f64")));
+    let mut r = Reference::new(model, KvRounding::None);
+    let step = |(token, want): (u32, &[f64])| worst(r.feed(token).unwrap().logits, want.iter().copied());
+    let tokens = [3, 1, 4, 1, 5, 9, 2, 6, 47, 0];
+    tokens.into_iter().zip(want.chunks(48)).map(step).fold(0.0, f64::max) / deviation(&want)
+}
+
+/// Every family in the names and conventions of transformers, dense and exact in f64 but for RoPE's numbers, which are of f32: a llama in three files
+/// with Llama 3's factors, a tied qwen2 with biases and YaRN whose factor of attention is stated, a qwen3 with `rope_parameters`, a mistral
+/// with a window, a phi3 with longrope on three quarters of a head, a smollm3, a gemma2 with caps, a gemma3, and two mixtures of experts.
+#[test]
+fn every_family_matches_another_implementation() {
+    let names = ["llama", "qwen2", "qwen3", "mistral", "phi3", "smollm3", "gemma2", "gemma3", "qwen3_moe", "mixtral"];
+    for name in names {
+        let model = ModelFile::open(folders().join(name)).unwrap();
+        let d = difference(&model, name);
+        assert!(d < 1e-6, "{name}: {d:e}");
+    }
+    let model = ModelFile::open_within(folders().join("phi3"), 16).unwrap();
+    let d = difference(&model, "phi3-short");
+    assert!(d < 1e-6, "{d:e}");
+}
+
+/// What the `tokenizers` library makes of texts: `data/make_tokenizers.py`.
+#[test]
+fn texts_become_the_tokens_that_the_tokenizers_library_makes_of_them() {
+    let all = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/tokenizers");
+    let mut seen = 0;
+    for vocabulary in std::fs::read_dir(all).unwrap() {
+        let vocabulary = vocabulary.unwrap().path();
+        let folder = copy("qwen3");
+        std::fs::copy(vocabulary.join("tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
+        let tokenizer = Tokenizer::from_gguf(&checkpoint::open(folder.path()).unwrap()).unwrap();
+        let expected = std::fs::read(vocabulary.join("expected.json")).unwrap();
+        let expected: Vec<(String, Vec<u32>, String)> = serde_json::from_slice(&expected).unwrap();
+        assert!(expected.len() > 20);
+        for (text, want, shown_again) in expected {
+            let got = tokenizer.encode(&text, Special::Parse).unwrap();
+            let shown =
+                |ids: &[u32]| ids.iter().map(|&id| tokenizer.token(id).unwrap_or("?").to_owned()).collect::<Vec<_>>();
+            assert_eq!(got, want, "{}: {text:?}\n{:?}\n{:?}", vocabulary.display(), shown(&got), shown(&want));
+            assert_eq!(tokenizer.decode(&got), shown_again, "{}: {text:?}", vocabulary.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 180, "{seen}");
+}
+
+fn formats(model: &ModelFile, part: fn(&LayerTensors) -> &Matrix) -> Vec<Format> {
+    model.layers().iter().map(|l| part(l).format).collect()
+}
+
+/// Checkpoints that are quantised, against logits of the weights that their formats' descriptions make of them. Where weights become
+/// F16, the scales have so few bits that all weights are f16s.
+#[test]
+fn every_quantisation_is_taken_apart_as_its_description_says() {
+    use Format::*;
+    type Part = fn(&LayerTensors) -> &Matrix;
+    type Case = (&'static str, [(Part, [Format; 2]); 3]);
+    let [q, v, o, up, down]: [Part; 5] = [|l| &l.q, |l| &l.v, |l| &l.attn_output, |l| &l.up, |l| &l.down];
+    let cases: [Case; 8] = [
+        // Zeros around 8 and others; act-order in the second layer's queries and all downs.
+        ("gptq", [(v, [Q4_0; 2]), (q, [Q5_0, F16]), (down, [F16; 2])]),
+        // Eight bits in one group, version 2, around 128 but for ups.
+        ("gptq8", [(q, [Q8_0; 2]), (up, [F16; 2]), (down, [Q8_0; 2])]),
+        ("awq", [(q, [Q5_0; 2]), (o, [Q5_0; 2]), (down, [Q5_0; 2])]),
+        // Blocks of 32 rows and 40 columns, the last narrower.
+        ("fp8-block", [(q, [F16; 2]), (o, [F16; 2]), (down, [F16; 2])]),
+        ("fp8-channel", [(q, [F16; 2]), (o, [F16; 2]), (down, [F16; 2])]),
+        // E5M2.
+        ("fp8-tensor", [(q, [F16; 2]), (o, [F16; 2]), (down, [F16; 2])]),
+        ("packed4", [(q, [Q5_0; 2]), (o, [Q5_0; 2]), (down, [Q5_0; 2])]),
+        ("packed8", [(q, [Q8_0; 2]), (o, [Q8_0; 2]), (down, [Q8_0; 2])]),
+    ];
+    for (name, made) in cases {
+        let model = ModelFile::open(folders().join(name)).unwrap();
+        for (part, want) in made {
+            assert_eq!(formats(&model, part), want, "{name}");
+        }
+        let d = difference(&model, name);
+        assert!(d < 1e-6, "{name}: {d:e}");
+    }
+}
+
+/// On the device, whose products round activations.
+#[test]
+fn folders_decode_on_the_device_as_they_do_on_the_cpu() {
+    let device = Device::open(0).unwrap();
+    for name in ["gptq", "awq", "fp8-block", "packed8"] {
+        let file = ModelFile::open(folders().join(name)).unwrap();
+        let (mut told, mut last) = (Vec::new(), 0);
+        let model = Model::load_with(&device, &file, |p: LoadProgress<'_>| {
+            assert!(p.done >= last && p.done <= p.total);
+            last = p.done;
+            told.push(p.tensor.to_owned());
+        })
+        .unwrap();
+        assert!(last == model.bytes() && told.iter().any(|t| t == "blk.1.ffn_down.weight"), "{told:?}");
+        let mut session = Session::new(&model, SessionOptions::default()).unwrap();
+        let want = read_f64(&folders().join(format!("{name}.logits.f64")));
+        for (token, want) in [3u32, 1, 4, 1, 5, 9, 2, 6, 47, 0].into_iter().zip(want.chunks(48)) {
+            session.feed(token).unwrap();
+            let logits = session.logits().unwrap();
+            let d = worst(logits.iter().map(|x| f64::from(*x)), want.iter().copied());
+            assert!(d < 5e-3 * deviation(want), "{name}: {d:e}");
+        }
+    }
+}
+
+#[test]
+fn a_model_has_the_name_of_its_folder() {
+    let model = ModelFile::open(folders().join("qwen3")).unwrap();
+    assert_eq!(model.config().name.as_deref(), Some("qwen3"));
+    assert_eq!(model.gguf().path().unwrap(), folders().join("qwen3"));
+}

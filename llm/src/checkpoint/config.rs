@@ -1,0 +1,259 @@
+//! The keys of a GGUF file out of `config.json`.
+
+use super::CheckpointError;
+use super::json::Object;
+use super::rope;
+use crate::gguf::{GgufWriter, OwnedValue};
+use crate::model::Architecture;
+use gpu_kernels::elementwise::Glu;
+
+/// Where they are.
+pub(super) const FILE: &str = "config.json";
+
+/// Elements of a head at most.
+const WIDEST: u32 = 1 << 16;
+
+/// `model_type`, the architecture that it is, and the width of heads where the file does not say it and it is not
+/// `hidden_size / num_attention_heads`.
+const MODEL_TYPES: &[(&str, Architecture, Option<u32>)] = &[
+    ("llama", Architecture::Llama, None),
+    ("mistral", Architecture::Llama, None),
+    ("mixtral", Architecture::Llama, None),
+    ("qwen2", Architecture::Qwen2, None),
+    ("qwen3", Architecture::Qwen3, Some(128)),
+    ("qwen3_moe", Architecture::Qwen3Moe, None),
+    ("phi3", Architecture::Phi3, None),
+    ("smollm3", Architecture::SmolLm3, None),
+    ("gemma2", Architecture::Gemma2, Some(256)),
+    ("gemma3_text", Architecture::Gemma3, Some(256)),
+];
+
+/// What tensors are read by.
+pub(super) struct Numbers {
+    pub architecture: Architecture,
+    pub layers: usize,
+    pub head_dim: usize,
+    /// Experts of a layer; none: the feed-forward parts are dense.
+    pub experts: Option<usize>,
+    /// Whether the head is the table of embeddings; `None`: the file does not say.
+    pub tied: Option<bool>,
+    /// Tensors that the file states as lists of numbers.
+    pub lists: Vec<(&'static str, Vec<f32>)>,
+}
+
+/// Keys as they are written: behind the architecture's name and a point.
+pub(super) struct Keys<'a> {
+    pub architecture: Architecture,
+    pub writer: &'a mut GgufWriter,
+}
+
+impl Keys<'_> {
+    pub fn set(&mut self, key: &str, value: impl Into<OwnedValue>) {
+        self.writer.key(format!("{}.{key}", self.architecture.name()), value);
+    }
+}
+
+/// Writes the model's keys.
+pub(super) fn keys(config: Object<'_>, writer: &mut GgufWriter) -> Result<Numbers, CheckpointError> {
+    let model_type = config.text("model_type")?.ok_or_else(|| config.wrong("model_type", "is missing"))?;
+    let Some(&(_, architecture, usual_dim)) = MODEL_TYPES.iter().find(|row| row.0 == model_type) else {
+        let names: Vec<String> = MODEL_TYPES.iter().map(|row| format!("`{}`", row.0)).collect();
+        return Err(CheckpointError::ModelType { model_type: model_type.to_owned(), supported: names.join(", ") });
+    };
+    writer.key("general.architecture", architecture.name());
+    let mut keys = Keys { architecture, writer };
+    let required = [
+        ("num_hidden_layers", "block_count"),
+        ("hidden_size", "embedding_length"),
+        ("intermediate_size", "feed_forward_length"),
+        ("max_position_embeddings", "context_length"),
+        ("num_attention_heads", "attention.head_count"),
+        ("vocab_size", "vocab_size"),
+    ];
+    for (from, to) in required {
+        keys.set(to, config.require_count(from)?);
+    }
+    let (layers, hidden) = (config.require_count("num_hidden_layers")?, config.require_count("hidden_size")?);
+    let heads = config.require_count("num_attention_heads")?;
+    keys.set("attention.head_count_kv", config.count("num_key_value_heads")?.unwrap_or(heads));
+    let head_dim = match (config.count("head_dim")?.or(usual_dim), heads) {
+        (Some(n), _) => n,
+        (None, 0) => return Err(config.wrong("num_attention_heads", "is 0, expected one or more")),
+        (None, _) if hidden.is_multiple_of(heads) => hidden / heads,
+        (None, _) => return Err(config.wrong("head_dim", "is missing, and hidden_size is no multiple of the heads")),
+    };
+    // Lists of RoPE's divisors are as long: a width that lies costs an error, not memory.
+    if head_dim > WIDEST {
+        return Err(config.wrong("head_dim", format!("is {head_dim}, expected at most {WIDEST}")));
+    }
+    keys.set("attention.key_length", head_dim);
+    keys.set("attention.value_length", head_dim);
+    let eps = config.number("rms_norm_eps")?.ok_or_else(|| config.wrong("rms_norm_eps", "is missing"))?;
+    keys.set("attention.layer_norm_rms_epsilon", eps as f32);
+
+    activation(config, architecture)?;
+    window(config, &mut keys, layers)?;
+    unrotated(config, architecture, layers)?;
+    scores(config, &mut keys, (layers, hidden, heads, head_dim))?;
+    let experts = experts(config, &mut keys)?;
+    let lists = rope::keys(config, &mut keys, head_dim)?;
+    Ok(Numbers {
+        architecture,
+        layers: layers as usize,
+        head_dim: head_dim as usize,
+        experts,
+        tied: config.flag("tie_word_embeddings")?,
+        lists,
+    })
+}
+
+/// The function of the gates.
+fn activation(config: Object<'_>, architecture: Architecture) -> Result<(), CheckpointError> {
+    // Gemma's files also have `hidden_act`, which the models do not read.
+    let (key, expected) = if architecture.glu() == Glu::Gelu {
+        ("hidden_activation", "gelu_pytorch_tanh")
+    } else {
+        ("hidden_act", "silu")
+    };
+    match config.text(key)? {
+        None => Ok(()),
+        Some(name) if name == expected => Ok(()),
+        Some(other) => Err(config.wrong(key, format!("is {other:?}; of this family {expected:?} is implemented"))),
+    }
+}
+
+/// Windows: how wide, and in which layers.
+fn window(config: Object<'_>, keys: &mut Keys<'_>, layers: u32) -> Result<(), CheckpointError> {
+    let architecture = keys.architecture;
+    let mut window = config.count("sliding_window")?.filter(|&n| n > 0);
+    match config.flag("use_sliding_window")? {
+        Some(false) => window = None,
+        Some(true) if config.count("max_window_layers")?.is_some_and(|first| first >= layers) => window = None,
+        Some(true) if config.count("max_window_layers")? != Some(0) => {
+            let reason = "does not say that all layers have the window or none, which alone is supported";
+            return Err(config.wrong("max_window_layers", reason));
+        }
+        // Qwen's families have a window only where this says so.
+        None if matches!(architecture, Architecture::Qwen2 | Architecture::Qwen3 | Architecture::Qwen3Moe) => {
+            window = None
+        }
+        // Llama's forward pass knows no window.
+        _ if config.text("model_type")? == Some("llama") => window = None,
+        _ => {}
+    }
+    let mut every = architecture.windowless() as u32;
+    if let Some(n) = config.count("sliding_window_pattern")?.filter(|_| every > 0) {
+        every = n;
+    }
+    if let Some(kinds) = config.list("layer_types")? {
+        every = pattern(config, kinds, (window, every))?;
+    }
+    if let Some(n) = window {
+        keys.set("attention.sliding_window", n);
+        if architecture.windowless() > 0 {
+            keys.set("attention.sliding_window_pattern", every);
+        }
+    }
+    Ok(())
+}
+
+/// After how many layers one without a window comes, by a list of all layers; 0: never.
+fn pattern(
+    config: Object<'_>,
+    kinds: &[serde_json::Value],
+    (window, every): (Option<u32>, u32),
+) -> Result<u32, CheckpointError> {
+    let key = "layer_types";
+    let full: Vec<bool> = kinds
+        .iter()
+        .map(|kind| match kind.as_str() {
+            Some("full_attention") => Ok(true),
+            Some("sliding_attention") => Ok(false),
+            _ => {
+                Err(config.wrong(key, format!("has {kind}; `full_attention` and `sliding_attention` are implemented")))
+            }
+        })
+        .collect::<Result<_, _>>()?;
+    if window.is_none() {
+        return match full.iter().all(|&full| full) {
+            true => Ok(every),
+            false => Err(config.wrong(key, "has layers with a window, and there is no window")),
+        };
+    }
+    // Without a layer of the other kind any longer period is as good.
+    let period = full.iter().position(|&full| full).map_or(0, |at| at + 1);
+    let period = if period == 0 && every as usize > full.len() { every as usize } else { period };
+    let as_said = full.iter().enumerate().all(|(i, &full)| full == (period > 0 && i % period == period - 1));
+    // A family whose layers are all alike has no key for this.
+    match u32::try_from(period) {
+        Ok(period) if as_said && (every > 0 || period == 0) => Ok(period),
+        _ => Err(config.wrong(key, "does not repeat itself with a full layer at the end, which alone is supported")),
+    }
+}
+
+/// Layers that do not rotate: as the architecture has them, or refused.
+fn unrotated(config: Object<'_>, architecture: Architecture, layers: u32) -> Result<(), CheckpointError> {
+    let every = architecture.unrotated();
+    if let Some(n) = config.count("no_rope_layer_interval")?.filter(|&n| n as usize != every) {
+        return Err(config.wrong("no_rope_layer_interval", format!("is {n}; of this family {every} is implemented")));
+    }
+    let key = "no_rope_layers";
+    let Some(rotates) = config.list(key)? else { return Ok(()) };
+    let expected = |i: usize| u64::from(every == 0 || i % every != every - 1);
+    // A list of none, as some families write it, says nothing.
+    let as_said = rotates.iter().enumerate().all(|(i, v)| v.as_u64() == Some(expected(i)));
+    if rotates.is_empty() || (as_said && rotates.len() == layers as usize) {
+        return Ok(());
+    }
+    Err(config
+        .wrong(key, format!("is not 0 for every {every}th layer and 1 for the others, which alone is implemented")))
+}
+
+/// How scores and logits are scaled and capped.
+fn scores(
+    config: Object<'_>,
+    keys: &mut Keys<'_>,
+    (layers, hidden, heads, head_dim): (u32, u32, u32, u32),
+) -> Result<(), CheckpointError> {
+    let architecture = keys.architecture;
+    for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
+        match config.number(key)? {
+            Some(cap) => keys.set(key, cap as f32),
+            // No cap is 0, where otherwise there would be the family's.
+            None if architecture.caps().is_some() => keys.set(key, 0f32),
+            None => {}
+        }
+    }
+    let key = "query_pre_attn_scalar";
+    let Some(scale) = config.number(key)? else { return Ok(()) };
+    let by_hidden = architecture.scores_by_hidden(layers as usize) && heads > 0;
+    let implemented = if by_hidden { f64::from(hidden) / f64::from(heads) } else { f64::from(head_dim) };
+    match architecture.glu() == Glu::Gelu && scale == implemented {
+        true => Ok(()),
+        false => Err(config.wrong(key, format!("is {scale}; of a model of this shape {implemented} is implemented"))),
+    }
+}
+
+/// Mixtures of experts.
+fn experts(config: Object<'_>, keys: &mut Keys<'_>) -> Result<Option<usize>, CheckpointError> {
+    let model_type = config.text("model_type")?;
+    let count = match model_type {
+        Some("qwen3_moe") => config.require_count("num_experts")?,
+        Some("mixtral") => config.require_count("num_local_experts")?,
+        _ => return Ok(None),
+    };
+    keys.set("expert_count", count);
+    keys.set("expert_used_count", config.require_count("num_experts_per_tok")?);
+    if model_type == Some("qwen3_moe") {
+        keys.set("expert_feed_forward_length", config.require_count("moe_intermediate_size")?);
+        keys.set("expert_weights_norm", config.flag("norm_topk_prob")?.unwrap_or(false));
+        let dense = "puts layers without experts beside layers with experts, which is not supported";
+        if config.count("decoder_sparse_step")?.is_some_and(|n| n != 1) {
+            return Err(config.wrong("decoder_sparse_step", dense));
+        }
+        if config.list("mlp_only_layers")?.is_some_and(|layers| !layers.is_empty()) {
+            return Err(config.wrong("mlp_only_layers", dense));
+        }
+    }
+    Ok(Some(count as usize))
+}

@@ -1,0 +1,81 @@
+//! What tensors of Hugging Face's checkpoints are called, beside the names that GGUF files have.
+
+use crate::model::Architecture;
+
+/// How a tensor is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    /// A matrix, which may be quantised.
+    Matrix,
+    /// Queries or keys: heads whose halves are rotated in the checkpoint.
+    Heads,
+    /// The bias of such a matrix.
+    HeadsBias,
+    /// A vector.
+    Vector,
+    /// The weights of a norm.
+    Norm,
+    /// A matrix for each expert.
+    Experts,
+}
+
+/// A tensor of a layer: what its name in a checkpoint has behind `model.layers.N.`, and in a GGUF file behind `blk.N.`.
+pub(super) type Row = (&'static str, &'static str, Read);
+
+/// `{}` stands for the number of an expert.
+const LAYER: &[Row] = &[
+    ("input_layernorm.weight", "attn_norm.weight", Read::Norm),
+    ("self_attn.q_proj.weight", "attn_q.weight", Read::Heads),
+    ("self_attn.k_proj.weight", "attn_k.weight", Read::Heads),
+    ("self_attn.v_proj.weight", "attn_v.weight", Read::Matrix),
+    ("self_attn.qkv_proj.weight", "attn_qkv.weight", Read::Matrix),
+    ("self_attn.q_proj.bias", "attn_q.bias", Read::HeadsBias),
+    ("self_attn.k_proj.bias", "attn_k.bias", Read::HeadsBias),
+    ("self_attn.v_proj.bias", "attn_v.bias", Read::Vector),
+    ("self_attn.q_norm.weight", "attn_q_norm.weight", Read::Norm),
+    ("self_attn.k_norm.weight", "attn_k_norm.weight", Read::Norm),
+    ("self_attn.o_proj.weight", "attn_output.weight", Read::Matrix),
+    ("mlp.gate_proj.weight", "ffn_gate.weight", Read::Matrix),
+    ("mlp.up_proj.weight", "ffn_up.weight", Read::Matrix),
+    ("mlp.gate_up_proj.weight", "ffn_up.weight", Read::Matrix),
+    ("mlp.down_proj.weight", "ffn_down.weight", Read::Matrix),
+    ("mlp.gate.weight", "ffn_gate_inp.weight", Read::Matrix),
+    ("mlp.experts.{}.gate_proj.weight", "ffn_gate_exps.weight", Read::Experts),
+    ("mlp.experts.{}.up_proj.weight", "ffn_up_exps.weight", Read::Experts),
+    ("mlp.experts.{}.down_proj.weight", "ffn_down_exps.weight", Read::Experts),
+    ("block_sparse_moe.gate.weight", "ffn_gate_inp.weight", Read::Matrix),
+    ("block_sparse_moe.experts.{}.w1.weight", "ffn_gate_exps.weight", Read::Experts),
+    ("block_sparse_moe.experts.{}.w3.weight", "ffn_up_exps.weight", Read::Experts),
+    ("block_sparse_moe.experts.{}.w2.weight", "ffn_down_exps.weight", Read::Experts),
+];
+
+/// The norm behind attention: of most architectures it stands before the feed-forward part.
+const PLAIN_NORMS: &[Row] = &[("post_attention_layernorm.weight", "ffn_norm.weight", Read::Norm)];
+
+/// The norms of architectures with [two norms](Architecture::post_norms) around each part.
+const SANDWICH_NORMS: &[Row] = &[
+    ("post_attention_layernorm.weight", "post_attention_norm.weight", Read::Norm),
+    ("pre_feedforward_layernorm.weight", "ffn_norm.weight", Read::Norm),
+    ("post_feedforward_layernorm.weight", "post_ffw_norm.weight", Read::Norm),
+];
+
+/// Tensors that are no part of a layer. A tied head is left out by who asks.
+pub(super) const WHOLE: &[Row] = &[
+    ("model.embed_tokens.weight", "token_embd.weight", Read::Matrix),
+    ("model.norm.weight", "output_norm.weight", Read::Norm),
+    (HEAD, "output.weight", Read::Matrix),
+];
+
+/// The output projection.
+pub(super) const HEAD: &str = "lm_head.weight";
+
+/// What a layer may have.
+pub(super) fn of_layer(architecture: Architecture) -> impl Iterator<Item = Row> {
+    let sandwich = architecture.post_norms() == crate::model::Presence::Always;
+    LAYER.iter().chain(if sandwich { SANDWICH_NORMS } else { PLAIN_NORMS }).copied()
+}
+
+/// What may be left out: it says what follows from the configuration, or is for caches and activations of another kind.
+pub(super) fn says_nothing(name: &str) -> bool {
+    [".rotary_emb.inv_freq", ".k_scale", ".v_scale", ".input_scale"].iter().any(|end| name.ends_with(end))
+}

@@ -1,0 +1,8 @@
+//! How a checkpoint's matrices are quantised, and what they are made into.
+
+mod config;
+mod float8;
+mod grouped;
+mod packing;
+
+pub(super) use config::Quantization;

@@ -1,0 +1,228 @@
+//! Matrices and vectors of a checkpoint, row by row in the blocks of a type of ggml.
+
+use super::CheckpointError;
+use super::shards::{Shards, Stored, floats};
+use crate::gguf::{GgufError, MadeTensor, TensorType};
+use safetensors::Dtype;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A matrix whose rows are made when they are asked for.
+pub(super) trait Rows: Send + Sync {
+    /// The type that they are made in.
+    fn kind(&self) -> TensorType;
+
+    /// Rows and columns.
+    fn size(&self) -> [usize; 2];
+
+    /// Writes these rows, one behind the other.
+    fn read(&self, rows: Range<usize>, to: &mut [u8]) -> Result<(), CheckpointError>;
+}
+
+/// Weights as they are stored: f32, f16 or bf16, each of which is a type of ggml.
+pub(super) struct Dense {
+    shards: Arc<Shards>,
+    stored: Stored,
+    kind: TensorType,
+    size: [usize; 2],
+}
+
+impl Dense {
+    pub fn new(shards: &Arc<Shards>, stored: &Stored) -> Result<Dense, CheckpointError> {
+        let kind = match stored.dtype {
+            Dtype::F32 => TensorType::F32,
+            Dtype::F16 => TensorType::F16,
+            Dtype::BF16 => TensorType::BF16,
+            _ => return Err(stored.mistyped("F32, F16, BF16")),
+        };
+        Ok(Dense { shards: shards.clone(), size: stored.matrix()?, stored: stored.clone(), kind })
+    }
+}
+
+impl Rows for Dense {
+    fn kind(&self) -> TensorType {
+        self.kind
+    }
+
+    fn size(&self) -> [usize; 2] {
+        self.size
+    }
+
+    fn read(&self, rows: Range<usize>, to: &mut [u8]) -> Result<(), CheckpointError> {
+        let row = self.size[1] * self.kind.block_bytes() as usize;
+        self.shards.read(&self.stored, rows.start * row, to)
+    }
+}
+
+/// A vector, as f32.
+pub(super) struct Vector {
+    shards: Arc<Shards>,
+    stored: Stored,
+    /// What is added to each element.
+    plus: f32,
+}
+
+impl Vector {
+    pub fn new(shards: &Arc<Shards>, stored: &Stored, plus: f32) -> Result<Vector, CheckpointError> {
+        if stored.shape.len() != 1 || stored.shape[0] == 0 {
+            return Err(stored.misshapen("one dimension, and not zero"));
+        }
+        if !matches!(stored.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+            return Err(stored.mistyped("F32, F16, BF16"));
+        }
+        Ok(Vector { shards: shards.clone(), stored: stored.clone(), plus })
+    }
+}
+
+/// One row whose columns are its elements; read as so many rows of one, a vector can be put into another order as a matrix can.
+impl Rows for Vector {
+    fn kind(&self) -> TensorType {
+        TensorType::F32
+    }
+
+    fn size(&self) -> [usize; 2] {
+        [self.stored.shape[0], 1]
+    }
+
+    fn read(&self, rows: Range<usize>, to: &mut [u8]) -> Result<(), CheckpointError> {
+        let width = self.stored.dtype.bitsize() / 8;
+        let mut bytes = vec![0; rows.len() * width];
+        self.shards.read(&self.stored, rows.start * width, &mut bytes)?;
+        let values = floats(self.stored.dtype, &bytes).unwrap_or_default();
+        for (to, value) in to.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+            *to = (value + self.plus).to_le_bytes();
+        }
+        Ok(())
+    }
+}
+
+/// Numbers that the configuration states.
+pub(super) struct Constant(pub Vec<f32>);
+
+impl Rows for Constant {
+    fn kind(&self) -> TensorType {
+        TensorType::F32
+    }
+
+    fn size(&self) -> [usize; 2] {
+        [self.0.len(), 1]
+    }
+
+    fn read(&self, rows: Range<usize>, to: &mut [u8]) -> Result<(), CheckpointError> {
+        for (to, value) in to.as_chunks_mut::<4>().0.iter_mut().zip(&self.0[rows]) {
+            *to = value.to_le_bytes();
+        }
+        Ok(())
+    }
+}
+
+/// The order of the rows of queries and keys where RoPE rotates neighbours, as GGUF has it for [these](crate::model::RopeStyle::Norm)
+/// architectures: a checkpoint rotates element `i` of a head with `i + width / 2`, which here are elements `2i` and `2i + 1`.
+#[derive(Clone, Copy)]
+pub(super) struct Interleaved {
+    pub width: usize,
+}
+
+impl Interleaved {
+    /// The checkpoint's row that is this one.
+    fn source(self, row: usize) -> usize {
+        let (head, at) = (row / self.width, row % self.width);
+        head * self.width + at % 2 * (self.width / 2) + at / 2
+    }
+}
+
+/// A tensor as a GGUF file would have it: matrices one behind the other.
+pub(super) struct Made {
+    parts: Vec<Box<dyn Rows>>,
+    rows: usize,
+    row_bytes: usize,
+    order: Option<Interleaved>,
+}
+
+impl Made {
+    /// Of matrices that all have one size and type.
+    pub fn new(parts: Vec<Box<dyn Rows>>, order: Option<Interleaved>) -> Option<Made> {
+        let first = parts.first()?;
+        let (kind, [rows, cols]) = (first.kind(), first.size());
+        if parts.iter().any(|p| p.kind() != kind || p.size() != [rows, cols]) {
+            return None;
+        }
+        if order.is_some_and(|o| o.width < 2 || !o.width.is_multiple_of(2) || !rows.is_multiple_of(o.width)) {
+            return None;
+        }
+        let row_bytes = usize::try_from(kind.bytes_for(cols as u64)?).ok()?;
+        rows.checked_mul(parts.len())?.checked_mul(row_bytes)?;
+        Some(Made { parts, rows, row_bytes, order })
+    }
+
+    fn read_rows(&self, rows: Range<usize>, to: &mut [u8]) -> Result<(), CheckpointError> {
+        let mut to = to;
+        let mut next = rows.start;
+        while next < rows.end {
+            let (part, row) = (next / self.rows, next % self.rows);
+            // Rows that are put into another order come one by one.
+            let (from, count) = match self.order {
+                Some(order) => (order.source(row), 1),
+                None => (row, (self.rows - row).min(rows.end - next)),
+            };
+            let (now, rest) = to.split_at_mut(count * self.row_bytes);
+            self.parts[part].read(from..from + count, now)?;
+            to = rest;
+            next += count;
+        }
+        Ok(())
+    }
+}
+
+impl MadeTensor for Made {
+    fn read(&self, at: usize, to: &mut [u8]) -> Result<(), GgufError> {
+        let refused = |source: CheckpointError| GgufError::Made { source: source.into() };
+        if to.is_empty() {
+            return Ok(());
+        }
+        let (first, end) = (at / self.row_bytes, (at + to.len()).div_ceil(self.row_bytes));
+        if first * self.row_bytes == at && end * self.row_bytes == at + to.len() {
+            return self.read_rows(first..end, to).map_err(refused);
+        }
+        // No whole rows.
+        let mut all = vec![0; (end - first) * self.row_bytes];
+        self.read_rows(first..end, &mut all).map_err(refused)?;
+        to.copy_from_slice(&all[at - first * self.row_bytes..][..to.len()]);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(n: usize) -> Box<dyn Rows> {
+        Box::new(Constant((0..n).map(|i| i as f32).collect()))
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_rows_wherever_they_begin() {
+        let made = Made::new(vec![numbers(3), numbers(3)], None).unwrap();
+        let all: Vec<u8> = [0f32, 1., 2., 0., 1., 2.].iter().flat_map(|x| x.to_le_bytes()).collect();
+        for start in 0..24 {
+            for end in start..=24 {
+                let mut got = vec![0xaa; end - start];
+                made.read(start, &mut got).unwrap();
+                assert_eq!(got, all[start..end], "{start}..{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_are_the_two_halves_of_a_head() {
+        let made = Made::new(vec![numbers(12)], Some(Interleaved { width: 6 })).unwrap();
+        let mut bytes = [0; 48];
+        made.read(0, &mut bytes).unwrap();
+        let rows = floats(Dtype::F32, &bytes).unwrap();
+        assert_eq!(rows, [0., 3., 1., 4., 2., 5., 6., 9., 7., 10., 8., 11.]);
+        // Heads that do not fill the rows, or cannot be halved, are none.
+        assert!(Made::new(vec![numbers(12)], Some(Interleaved { width: 5 })).is_none());
+        assert!(Made::new(vec![numbers(12)], Some(Interleaved { width: 8 })).is_none());
+        assert!(Made::new(vec![numbers(2), numbers(3)], None).is_none());
+    }
+}
