@@ -17,6 +17,8 @@ use super::init::{self, BlockInit, Init};
 use super::key::{Index, Key, SIDES, Spot};
 use super::profile::Counts;
 use super::race::{self, BlockRaces, Races};
+use super::talk::Conversation;
+use super::uses::joined;
 use super::{Also, Checks, Detail, Finding, Inspection, Rule, Severity, Site, SiteKind, fold};
 
 /// Findings of one launch beyond which further groups are only counted.
@@ -219,11 +221,12 @@ unsafe impl Send for Checker {}
 
 impl Checker {
     /// The checkers of a launch; what it does `early`, before it waits for earlier launches, is kept apart if asked for.
-    pub(crate) fn new(checks: Checks, early: bool, launch: &Launching<'_>) -> Checker {
+    pub(crate) fn new(checks: Checks, early: bool, talk: Option<Conversation>, launch: &Launching<'_>) -> Checker {
         let grid = launch.grid;
         let mut races = if checks.races || checks.sync { Races::new(grid) } else { Races::default() };
         let variables = grid.program.globals.iter().zip(launch.globals);
         races.early = early.then(Vec::new);
+        races.talk = talk.filter(|_| races.speaks);
         races.statics = variables.map(|(g, &address)| (address, g.size, g.name.clone())).collect();
         let scene = Arc::new(Scene {
             module: Arc::clone(launch.module),
@@ -251,7 +254,7 @@ impl Checker {
 
     /// What the launch was found to have done, in the memory of its device and at its place among others.
     pub(crate) fn finish(self, fault: Option<&Fault>, memory: &Memory, ordering: Option<&Ordering<'_>>) -> Inspection {
-        let Checker { checks, mut findings, races, counts, init, scene, .. } = self;
+        let Checker { checks, mut findings, mut races, counts, init, scene, .. } = self;
         let mut all = Inspection::default();
         let kernel = scene.kernel.as_str();
         init.tell(kernel, &memory.snapshot(), &|pc| findings.explains(pc), &|raw| raw.finish(&scene));
@@ -266,10 +269,15 @@ impl Checker {
                 let kind = SiteKind::Use { writes, kernel, operation, earlier: false };
                 RawSite { kind, thread: Some(thread), pc, detail: Detail::None }.finish(&scene)
             };
-            let uses = races.uses();
-            let early = race::joined(races.early.unwrap_or_default());
+            let uses = match races.talk.take() {
+                Some(talk) => talk.end().into_iter().map(|(tag, uses)| (Some(tag), uses)).collect(),
+                None => vec![(None, races.uses())],
+            };
+            let early = joined(races.early.unwrap_or_default());
             all.findings.extend(history::overtaken(memory, kernel, &early, ordering, &site));
-            all.findings.extend(history::record(memory, kernel, &uses, ordering, &site));
+            for (tag, uses) in uses {
+                all.findings.extend(history::record(memory, kernel, (tag, &uses), ordering, &site));
+            }
         }
         all
     }

@@ -12,7 +12,8 @@ use warpsmith_simt::{Memory, Nearest};
 
 use super::defect::Defect;
 use super::key::Index;
-use super::race::Use;
+use super::talk::{Speaker, Tag};
+use super::uses::Use;
 use super::{Finding, Rule, Severity, Site, SiteKind, story};
 
 /// Where an operation stands among those of the host program.
@@ -26,6 +27,23 @@ pub struct Ordering<'a> {
     /// For a launch that may begin before those in front of it have ended, the same for what it does before
     /// `griddepcontrol.wait`.
     pub early: Option<&'a dyn Fn(u32) -> bool>,
+    /// Through which launches order each other by flags while they run; `None` if they cannot.
+    pub speaker: Option<Speaker>,
+}
+
+impl Ordering<'_> {
+    /// Whether what an earlier one did is over when this operation begins: by the host, or by what launches told each other.
+    fn comes_after(&self, earlier: &Touch) -> bool {
+        (self.before)(earlier.op) || self.speaker.as_ref().is_some_and(|s| s.talk.covers(earlier.op, earlier.tag))
+    }
+
+    /// Whether something orders an earlier use and one of this operation, which may have been heard of by then.
+    fn apart(&self, earlier: &Touch, mine: &Touch) -> bool {
+        let strong = |touch: &Touch| touch.tag.is_some_and(|tag| tag.strong);
+        self.comes_after(earlier)
+            || strong(earlier) && strong(mine)
+            || self.speaker.as_ref().is_some_and(|s| s.talk.covers(mine.op, mine.tag))
+    }
 }
 
 /// What an operation did to some bytes.
@@ -34,6 +52,8 @@ pub(crate) struct Touch {
     pub op: u32,
     pub name: String,
     pub write: bool,
+    /// In a launch that talks to others.
+    pub tag: Option<Tag>,
     /// The first place in a kernel that did it.
     pub site: Site,
 }
@@ -88,7 +108,7 @@ impl History {
         &mut self,
         (start, end): (u64, u64),
         touch: &Arc<Touch>,
-        before: &dyn Fn(u32) -> bool,
+        before: &dyn Fn(&Touch) -> bool,
         clashes: &mut Vec<Clash>,
     ) {
         if start >= end {
@@ -105,7 +125,7 @@ impl History {
             at = uses.end;
             let mut check = |earlier: &Arc<Touch>| {
                 let known = clashes.iter().any(|c: &Clash| Arc::ptr_eq(&c.1, earlier));
-                if !known && earlier.op != touch.op && !before(earlier.op) {
+                if !known && earlier.op != touch.op && !before(earlier) {
                     clashes.push((from, earlier.clone()));
                 }
             };
@@ -114,7 +134,7 @@ impl History {
                 uses.readers.drain(..).for_each(|r| check(&r));
                 uses.writer = Some(touch.clone());
             } else {
-                uses.readers.retain(|r| r.op != touch.op && !before(r.op));
+                uses.readers.retain(|r| r.op != touch.op && !before(r));
                 if uses.readers.len() < READERS {
                     uses.readers.push(touch.clone());
                 }
@@ -155,13 +175,13 @@ impl History {
         &self,
         (start, end): (u64, u64),
         write: bool,
-        before: &dyn Fn(u32) -> bool,
+        before: &dyn Fn(&Touch) -> bool,
         clashes: &mut Vec<Clash>,
     ) {
         let first = self.ranges.range(..=start).next_back().map_or(start, |r| *r.0);
         for (&from, uses) in self.ranges.range(first..end).filter(|(_, uses)| uses.end > start) {
             for earlier in uses.writer.iter().chain(uses.readers.iter().filter(|_| write)) {
-                if !before(earlier.op) && !clashes.iter().any(|c: &Clash| Arc::ptr_eq(&c.1, earlier)) {
+                if !before(earlier) && !clashes.iter().any(|c: &Clash| Arc::ptr_eq(&c.1, earlier)) {
                     clashes.push((from.max(start), earlier.clone()));
                 }
             }
@@ -169,7 +189,7 @@ impl History {
     }
 
     /// The uses of `start..end` that are not ordered before an operation; they are forgotten.
-    pub(crate) fn retire(&mut self, start: u64, end: u64, before: &dyn Fn(u32) -> bool) -> Vec<Clash> {
+    pub(crate) fn retire(&mut self, start: u64, end: u64, before: &dyn Fn(&Touch) -> bool) -> Vec<Clash> {
         self.cut(start);
         self.cut(end);
         let keys: Vec<u64> = self.ranges.range(start..end).map(|r| *r.0).collect();
@@ -177,7 +197,7 @@ impl History {
         for key in keys {
             let Some(uses) = self.ranges.remove(&key) else { continue };
             for touch in uses.writer.into_iter().chain(uses.readers) {
-                if !before(touch.op) && !clashes.iter().any(|c| Arc::ptr_eq(&c.1, &touch)) {
+                if !before(&touch) && !clashes.iter().any(|c| Arc::ptr_eq(&c.1, &touch)) {
                     clashes.push((key, touch));
                 }
             }
@@ -247,6 +267,20 @@ impl Ledger {
         observer.downcast_ref()
     }
 
+    /// Calls `f` with the books about the memory that `address` is in, which may be a peer's.
+    fn at(memory: &Memory, address: u64, f: impl FnOnce(&Ledger)) {
+        memory.observed_at(
+            address,
+            || Box::new(Ledger::default()),
+            |observer| {
+                let observer: &dyn Any = observer;
+                if let Some(ledger) = observer.downcast_ref() {
+                    f(ledger);
+                }
+            },
+        );
+    }
+
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -297,10 +331,10 @@ impl CheckedMemory for Memory {
         let Some(ledger) = Ledger::of(self) else { return Vec::new() };
         let name = ordering.name.to_string();
         let kind = SiteKind::Use { writes: write, kernel: None, operation: name.clone(), earlier: false };
-        let touch = Arc::new(Touch { op: ordering.op, name, write, site: Site::nowhere(kind) });
+        let touch = Arc::new(Touch { op: ordering.op, name, write, tag: None, site: Site::nowhere(kind) });
         let mut clashes = Vec::new();
         let end = address.saturating_add(bytes);
-        ledger.history().touch((address, end), &touch, ordering.before, &mut clashes);
+        ledger.history().touch((address, end), &touch, &|earlier| ordering.apart(earlier, &touch), &mut clashes);
         let report = |c: &Clash| overlap(ordering.name, &touch, c, &self.nearest(c.0), false);
         clashes.iter().map(report).collect()
     }
@@ -308,7 +342,7 @@ impl CheckedMemory for Memory {
     fn retire(&self, base: u64, ordering: &Ordering<'_>) -> Vec<Finding> {
         let Some((info, ledger)) = self.find(base).zip(Ledger::of(self)) else { return Vec::new() };
         let end = info.base.saturating_add(info.size);
-        let clashes = ledger.history().retire(info.base, end, &|op| op == ordering.op || (ordering.before)(op));
+        let clashes = ledger.history().retire(info.base, end, &|t| t.op == ordering.op || ordering.comes_after(t));
         clashes.iter().map(|c| freed(ordering.name, c, &self.nearest(c.0))).collect()
     }
 
@@ -330,13 +364,13 @@ impl CheckedMemory for Memory {
 pub(crate) fn record(
     memory: &Memory,
     kernel: &str,
-    uses: &[Use],
+    uses: (Option<Tag>, &[Use]),
     ordering: &Ordering<'_>,
     site: Places<'_>,
 ) -> Vec<Finding> {
     let report = |mine: &Touch, clash: &Clash, at: &Nearest| overlap(kernel, mine, clash, at, false);
     clashing(memory, uses, ordering, site, report, |history, range, touch, clashes| {
-        history.touch(range, touch, ordering.before, clashes);
+        history.touch(range, touch, &|earlier| ordering.apart(earlier, touch), clashes);
     })
 }
 
@@ -350,30 +384,29 @@ pub(crate) fn overtaken(
 ) -> Vec<Finding> {
     let Some(before) = ordering.early else { return Vec::new() };
     let report = |mine: &Touch, clash: &Clash, at: &Nearest| overlap(kernel, mine, clash, at, true);
-    clashing(memory, uses, ordering, site, report, |history, range, touch, clashes| {
-        history.compare(range, touch.write, before, clashes);
+    clashing(memory, (None, uses), ordering, site, report, |history, range, touch, clashes| {
+        history.compare(range, touch.write, &|earlier| before(earlier.op), clashes);
     })
 }
 
 /// The findings, by `report`, about places of the kernel and earlier operations that clash by `find`.
 fn clashing(
     memory: &Memory,
-    uses: &[Use],
+    (tag, uses): (Option<Tag>, &[Use]),
     ordering: &Ordering<'_>,
     site: Places<'_>,
     report: impl Fn(&Touch, &Clash, &Nearest) -> Finding,
     find: impl Fn(&mut History, (u64, u64), &Arc<Touch>, &mut Vec<Clash>),
 ) -> Vec<Finding> {
-    let Some(ledger) = Ledger::of(memory) else { return Vec::new() };
     let mut touches: HashMap<(u32, bool), Arc<Touch>> = HashMap::new();
     let mut findings: Vec<Finding> = Vec::new();
     let mut known: Index<(u32, bool, *const Touch)> = Index::default();
     for &(write, from, to, place) in uses {
         let touch = touches.entry((place.0, write)).or_insert_with(|| {
-            Arc::new(Touch { op: ordering.op, name: ordering.name.to_string(), write, site: site(place, write) })
+            Arc::new(Touch { op: ordering.op, name: ordering.name.to_string(), write, tag, site: site(place, write) })
         });
         let mut clashes = Vec::new();
-        find(&mut ledger.history(), (from, to), touch, &mut clashes);
+        Ledger::at(memory, from, |ledger| find(&mut ledger.history(), (from, to), touch, &mut clashes));
         for clash in &clashes {
             let mark = (place.0, write, Arc::as_ptr(&clash.1));
             if let Some(at) = known.marked(&mark) {
@@ -399,12 +432,12 @@ mod tests {
     use super::*;
 
     fn touch(op: u32, write: bool) -> Arc<Touch> {
-        Arc::new(Touch { op, name: format!("op {op}"), write, site: Site::nowhere(SiteKind::Here) })
+        Arc::new(Touch { op, name: format!("op {op}"), write, tag: None, site: Site::nowhere(SiteKind::Here) })
     }
 
     fn run(h: &mut History, range: (u64, u64), t: &Arc<Touch>, ordered: &[u32]) -> Vec<(u64, u32)> {
         let mut clashes = Vec::new();
-        h.touch(range, t, &|op| ordered.contains(&op), &mut clashes);
+        h.touch(range, t, &|t| ordered.contains(&t.op), &mut clashes);
         clashes.iter().map(|c| (c.0, c.1.op)).collect()
     }
 
@@ -431,7 +464,7 @@ mod tests {
         assert_eq!(h.ranges.len(), 1);
         assert_eq!(run(&mut h, (64, 65), &touch(2, false), &[1]), []);
         assert_eq!(h.ranges.len(), 3);
-        let clashes = h.retire(0, 1 << 20, &|op| op == 1);
+        let clashes = h.retire(0, 1 << 20, &|t| t.op == 1);
         assert_eq!(clashes.iter().map(|c| (c.0, c.1.op)).collect::<Vec<_>>(), [(64, 2)]);
         assert!(h.ranges.is_empty());
     }

@@ -8,6 +8,7 @@ use warpsmith_simt::observer::Observer;
 use warpsmith_simt::{self as simt, Ended, Instance, Launch, Machine, Memory};
 
 use super::checker::Checker;
+use super::talk::Conversation;
 use super::{Checks, Inspection, Ordering};
 
 /// What is to be launched, and watched.
@@ -40,8 +41,9 @@ impl<'a> Start<'a> {
     fn with<R>(&self, run: impl FnOnce(simt::Start<'_>) -> R) -> R {
         let &Start { kernel, launch, params, checks, ordering, instruction_limit, first_blocks } = self;
         let early = ordering.is_some_and(|o| o.early.is_some());
+        let talk = || ordering.and_then(|o| Some(Conversation::new(o.speaker.clone()?, o.op)));
         let watch = |launching: &simt::observer::Launching<'_>| -> Box<dyn Observer> {
-            Box::new(Checker::new(checks, early, launching))
+            Box::new(Checker::new(checks, early, talk(), launching))
         };
         let watched = Checks { seed: 0, ..checks } != Checks::default();
         run(simt::Start {

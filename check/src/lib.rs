@@ -47,6 +47,7 @@
 //! | `json`, `record` | lines of a report file |
 //! | `story` | how undefined data came to where it is, for later launches and for copies to the host |
 //! | `history` | operations of the host program that use the same memory unordered |
+//! | `talk` | what launches tell each other while they run |
 //! | `profile`, `metrics` | counters by operation, and their rules |
 //!
 //! Memory: races cost 0.63 bytes a byte of each 4 KiB page of global memory that the launch touches; 16 bytes a byte where
@@ -73,8 +74,10 @@ mod report;
 mod rule;
 mod site;
 mod story;
+mod talk;
 mod text;
 mod touched;
+mod uses;
 
 pub use defect::{AllocationKind, Defect};
 pub use finding::{Also, Finding};
@@ -86,6 +89,7 @@ pub use profile::{LineProfile, Profile};
 pub use report::{HostFrame, HostSite, Report};
 pub use rule::{Rule, Severity};
 pub use site::{Detail, Site, SiteKind, own_frame};
+pub use talk::{Before, Speaker, Talk};
 pub use warpsmith_simt::{Class, Frame};
 
 use warpsmith_simt::{Counters, Fault};

@@ -263,7 +263,7 @@ fn a_kernel_beside_one_that_reads_groups() {
     let memory = rig.upload(&vec![7u32; 4096]);
     let launch = Launch::new([2, 1, 1], [64, 1, 1]);
     let checks = Checks { races: true, ..Checks::default() };
-    let ordering = Ordering { op: 1, name: "stream 1", before: &|_| false, early: None };
+    let ordering = Ordering { op: 1, name: "stream 1", before: &|_| false, early: None, speaker: None };
     let i = rig.machine.inspect_ordered(&rig.instance, "k", &launch, &memory.to_le_bytes(), &checks, &ordering);
     assert!(i.fault.is_none() && i.findings.is_empty());
     let write = |at: u64, op: u32| {
@@ -271,7 +271,7 @@ fn a_kernel_beside_one_that_reads_groups() {
             memory + at,
             1,
             true,
-            &Ordering { op, name: "cuMemcpyAsync", before: &|_| false, early: None },
+            &Ordering { op, name: "cuMemcpyAsync", before: &|_| false, early: None, speaker: None },
         )
     };
     assert_eq!(write(2 * 512 + 53, 2).len(), 1);

@@ -38,6 +38,8 @@ use shadow::{Conflict, Now, Shadow, Span, flag};
 use shared::Shared;
 
 use super::checker::Checker;
+use super::talk::{Conversation, Voice, Word};
+use super::uses::{Use, joined};
 use warpsmith_simt::machine::block::Grid;
 use warpsmith_simt::machine::bounds::Place;
 use warpsmith_simt::machine::lanes::{lanes_of, simd};
@@ -58,6 +60,10 @@ pub(crate) struct Races {
     lines: Vec<u32>,
     /// What warps have accessed before they waited for earlier launches, where the launch may begin before those have ended.
     pub early: Option<Vec<Use>>,
+    /// What it tells other launches, if it may.
+    pub talk: Option<Conversation>,
+    /// It releases or acquires at `.sys` scope.
+    pub speaks: bool,
     /// Module variables in global memory: address, size, name.
     pub statics: Vec<(u64, u64, String)>,
     objects: objects::Objects,
@@ -87,13 +93,17 @@ impl Races {
         };
         for note in program.reached(grid.entry).into_iter().flat_map(|ops| notes.notes.get(ops).unwrap_or_default()) {
             let (orders, talks) = match note.role {
-                Role::Fence { acquires, scope, .. } => (true, acquires && order::wide(scope)),
+                Role::Fence { acquires, scope, .. } => {
+                    races.speaks |= scope == Scope::System;
+                    (true, acquires && order::wide(scope))
+                }
                 Role::Access(i) => {
                     let Some(a) = notes.accesses.get(i as usize) else { continue };
                     let apart = !matches!(a.at, Where::Local32 | Where::Local64 | Where::Frame | Where::Param);
                     races.strong |= a.order.strong() && apart;
                     races.bare |= report::bare(a);
                     let acquires = a.order.acquires();
+                    races.speaks |= (acquires || a.order.releases()) && a.scope == Scope::System && apart;
                     (acquires || a.order.releases(), acquires && order::wide(a.scope))
                 }
                 Role::Object => {
@@ -110,9 +120,6 @@ impl Races {
         races
     }
 }
-
-/// Bytes of global memory that one place of a kernel has accessed: from, to, whether it wrote, position and the first thread.
-pub(crate) type Use = (bool, u64, u64, (u32, (u64, u32, u32)));
 
 impl Races {
     /// What the launch has accessed in global memory, reads first, in order of addresses.
@@ -136,19 +143,6 @@ fn note_early(early: &mut Vec<Use>, write: bool, run: &Run, pc: u32, (block, war
     }
 }
 
-/// Uses in order, those of one place that overlap or follow each other as one.
-pub(crate) fn joined(mut list: Vec<Use>) -> Vec<Use> {
-    list.sort_unstable();
-    let mut joined: Vec<Use> = Vec::new();
-    for next in list {
-        match joined.last_mut() {
-            Some(last) if last.0 == next.0 && last.3.0 == next.3.0 && next.1 <= last.2 => last.2 = last.2.max(next.2),
-            _ => joined.push(next),
-        }
-    }
-    joined
-}
-
 /// State of a block.
 pub(crate) struct BlockRaces {
     clocks: Clocks,
@@ -162,6 +156,7 @@ pub(crate) struct BlockRaces {
     bulk: bulk::Bulk,
     /// Warps that have waited for earlier launches, or have met at a barrier behind one that had.
     waited: u32,
+    voice: Voice,
 }
 
 impl Default for BlockRaces {
@@ -176,6 +171,7 @@ impl Default for BlockRaces {
             left_out: left_out::LeftOut::default(),
             bulk: bulk::Bulk::default(),
             waited: 0,
+            voice: Voice::default(),
         }
     }
 }
@@ -194,6 +190,9 @@ impl BlockRaces {
 pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
     let warp = cx.uniform[uniform::WARPID] as u32;
     let races = c.checks.races;
+    if let Some(talk) = &mut c.races.talk {
+        talk.listen();
+    }
     if note.marked && c.checks.sync {
         left_out::came_by(c, cx, pc, warp);
     }
@@ -210,6 +209,9 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
         }
         Role::Fence { acquires, releases, scope } if races && c.races.strong => {
             c.block.races.clocks.fence(warp as usize, cx.active, pc, acquires, releases, scope);
+            if let Some(talk) = c.races.talk.as_mut().filter(|_| scope == Scope::System) {
+                talk.fence(&mut c.block.races.voice, warp, acquires, releases);
+            }
         }
         // SAFETY: by the contract.
         Role::CopyAsync if races => unsafe { copy::copied(c, cx, op, pc, warp) },
@@ -293,6 +295,9 @@ unsafe fn followed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
             {
                 note_early(early, access.writes(), run, pc, (block_index, warp));
             }
+            if let Some(talk) = &mut c.races.talk {
+                tell(talk, &mut block.voice, run, access, success, (block_index, warp, pc));
+            }
             let global = &mut c.races.global;
             access::spans(run, like, |address, span| global.apply(address, span, &now, found));
         }
@@ -345,6 +350,33 @@ unsafe fn followed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
             block.clocks.strong(&strong, variables.entry(at).or_default());
         }
     }
+}
+
+/// An access of global memory by a launch that talks to others.
+fn tell(
+    talk: &mut Conversation,
+    voice: &mut Voice,
+    run: &Run,
+    access: &Access,
+    success: u32,
+    (block, warp, pc): (u64, u32, u32),
+) {
+    // Volatile accesses are relaxed ones of this scope (PTX ISA, "Memory Consistency Model").
+    let strong = access.order == Order::Volatile || access.order.strong() && access.scope == Scope::System;
+    if strong {
+        for lane in lanes_of(run.lanes) {
+            let word = Word {
+                at: access::lane_address(run, lane) & !3,
+                reads: access.reads(),
+                writes: access.writes() && success >> lane & 1 != 0,
+                acquires: access.order.acquires(),
+                releases: access.order.releases(),
+            };
+            talk.word(voice, (block, warp), &word);
+        }
+    }
+    let thread = (block, warp, run.lanes.trailing_zeros() & 31);
+    talk.used(voice, strong, (access.writes(), run.first, run.first.saturating_add(run.bytes), (pc, thread)));
 }
 
 /// Arrivals at an mbarrier release, and waits that succeed acquire. What earlier phases released stays known at the object.

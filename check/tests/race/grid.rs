@@ -290,7 +290,7 @@ fn operations_of_the_host_race_where_nothing_orders_them() {
     let checks = Checks { races: true, ..Checks::default() };
     let launch = |p: u64, op: u32, ordered: &[u32]| {
         let before = |o: u32| ordered.contains(&o);
-        let ordering = Ordering { op, name: &format!("stream {op}"), before: &before, early: None };
+        let ordering = Ordering { op, name: &format!("stream {op}"), before: &before, early: None, speaker: None };
         let launch = Launch::new([4, 1, 1], [64, 1, 1]);
         let i = rig.machine.inspect_ordered(&rig.instance, "k", &launch, &p.to_le_bytes(), &checks, &ordering);
         assert!(i.fault.is_none());
@@ -298,7 +298,12 @@ fn operations_of_the_host_race_where_nothing_orders_them() {
     };
     let copy = |p: u64, bytes: u64, write: bool, op: u32, ordered: &[u32]| {
         let before = |o: u32| ordered.contains(&o);
-        memory.touch(p, bytes, write, &Ordering { op, name: "cuMemcpyAsync", before: &before, early: None })
+        memory.touch(
+            p,
+            bytes,
+            write,
+            &Ordering { op, name: "cuMemcpyAsync", before: &before, early: None, speaker: None },
+        )
     };
     assert_eq!(launch(a, 1, &[]), []);
     assert_eq!(launch(b, 2, &[]), [], "another buffer");
@@ -317,7 +322,8 @@ fn operations_of_the_host_race_where_nothing_orders_them() {
     assert_eq!(grades(&copy(b + 1020, 4, true, 8, &[2, 5])), [("race::stream", Error)]);
     // Memory is freed while operation 4 may run.
     let before = |o: u32| o != 4;
-    let found = memory.retire(a, &Ordering { op: 9, name: "cuMemFreeAsync", before: &before, early: None });
+    let found =
+        memory.retire(a, &Ordering { op: 9, name: "cuMemFreeAsync", before: &before, early: None, speaker: None });
     assert_eq!(grades(&found), [("race::free", Error)]);
     memory.free(a).unwrap();
     memory.forget();

@@ -66,13 +66,25 @@ pub struct Origin {
 pub struct Memory {
     total: u64,
     end: u64,
-    state: Arc<Mutex<State>>,
+    shared: Arc<Shared>,
     /// Other devices' memories that kernels here may reach.
-    peers: Mutex<Vec<Arc<Mutex<State>>>>,
+    peers: Mutex<Vec<Arc<Shared>>>,
     tracking: AtomicBool,
     /// Freed ranges are handed out again.
     reusing: AtomicBool,
+}
+
+/// What devices with access to a memory need of it.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
     observer: OnceLock<Box<dyn MemoryObserver>>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Memory {
@@ -84,15 +96,14 @@ impl Memory {
         static MEMORIES: AtomicU64 = AtomicU64::new(0);
         let range = MEMORIES.fetch_add(1, Ordering::Relaxed) % RANGES;
         let next = FIRST + range * RANGE;
-        let state = Arc::new(Mutex::new(State { next, ..State::default() }));
+        let state = Mutex::new(State { next, ..State::default() });
         Memory {
             total,
             end: next + RANGE,
-            state,
+            shared: Arc::new(Shared { state, observer: OnceLock::new() }),
             peers: Mutex::default(),
             tracking: AtomicBool::new(false),
             reusing: AtomicBool::new(false),
-            observer: OnceLock::new(),
         }
     }
 
@@ -130,7 +141,27 @@ impl Memory {
 
     /// Who keeps books about the memory; `make` makes the observer if there is none yet.
     pub fn observed_by(&self, make: impl FnOnce() -> Box<dyn MemoryObserver>) -> &dyn MemoryObserver {
-        &**self.observer.get_or_init(make)
+        &**self.shared.observer.get_or_init(make)
+    }
+
+    /// Calls `f` with who keeps books about the memory that `address` is in: this one, or a [peer](Memory::set_peers).
+    pub fn observed_at<R>(
+        &self,
+        address: u64,
+        make: impl FnOnce() -> Box<dyn MemoryObserver>,
+        f: impl FnOnce(&dyn MemoryObserver) -> R,
+    ) -> R {
+        let home = self.home(address);
+        f(&**home.as_ref().unwrap_or(&self.shared).observer.get_or_init(make))
+    }
+
+    /// The peer whose allocation holds `address`, unless it is one here.
+    fn home(&self, address: u64) -> Option<Arc<Shared>> {
+        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if peers.is_empty() || lookup(&self.state().live, address).is_some() {
+            return None;
+        }
+        peers.iter().find(|peer| lookup(&peer.state().live, address).is_some()).cloned()
     }
 
     /// Declares all bytes of all allocations defined.
@@ -141,7 +172,7 @@ impl Memory {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state()
     }
 
     /// Allocates `bytes` poisoned bytes at a multiple of `align` (at least 256).
@@ -197,7 +228,7 @@ impl Memory {
             return Err(MemoryError::NotAnAllocation { address: base, nearest });
         };
         let entry = Arc::make_mut(&mut state.live).remove(at);
-        if let Some(observer) = self.observer.get() {
+        if let Some(observer) = self.shared.observer.get() {
             observer.freed(base, base.saturating_add(entry.size));
         }
         state.used -= entry.size.next_multiple_of(512);
@@ -303,11 +334,16 @@ impl Memory {
 
     /// Copies `bytes` bytes within the device; the ranges may overlap.
     pub fn copy(&self, dst: u64, src: u64, bytes: u64) -> Result<(), MemoryError> {
+        self.copy_to(self, dst, src, bytes)
+    }
+
+    /// Copies `bytes` bytes from here to another memory.
+    pub fn copy_to(&self, other: &Memory, dst: u64, src: u64, bytes: u64) -> Result<(), MemoryError> {
         if bytes == 0 {
             return Ok(());
         }
         let (from_entry, from) = self.range(src, bytes)?;
-        let (to_entry, to) = self.range(dst, bytes)?;
+        let (to_entry, to) = other.range(dst, bytes)?;
         let n = bytes as usize;
         // SAFETY: both ranges were checked and are kept alive; `copy` allows overlap.
         unsafe {
@@ -320,10 +356,11 @@ impl Memory {
             (Some(to), Some(from)) => {
                 let at = src - from_entry.base;
                 // Only where something is missing is there anything to tell.
-                let blank = self.observer.get().zip(from.undefined(at, bytes)).map_or(0, |(observer, (first, _))| {
-                    let first = self.nearest(src.saturating_add(first));
-                    observer.copied(from_entry.base, to_entry.base, &first)
-                });
+                let blank =
+                    self.shared.observer.get().zip(from.undefined(at, bytes)).map_or(0, |(observer, (first, _))| {
+                        let first = self.nearest(src.saturating_add(first));
+                        observer.copied(from_entry.base, to_entry.base, &first)
+                    });
                 to.copy(dst - to_entry.base, from, at, bytes, blank);
             }
             _ => to_entry.define(dst, bytes),
@@ -392,7 +429,7 @@ impl Memory {
 
     /// Lets kernels here reach the device allocations of these other memories, and of no others.
     pub fn set_peers(&self, peers: &[&Memory]) {
-        let others = peers.iter().filter(|p| !Arc::ptr_eq(&p.state, &self.state)).map(|p| Arc::clone(&p.state));
+        let others = peers.iter().filter(|p| !Arc::ptr_eq(&p.shared, &self.shared)).map(|p| Arc::clone(&p.shared));
         *self.peers.lock().unwrap_or_else(PoisonError::into_inner) = others.collect();
     }
 
@@ -405,7 +442,7 @@ impl Memory {
         }
         let mut all = own.as_ref().clone();
         for peer in peers.iter() {
-            let live = peer.lock().unwrap_or_else(PoisonError::into_inner).live.clone();
+            let live = peer.state().live.clone();
             // Host mappings are in the own table already.
             all.extend(live.iter().filter(|e| e.key == POISON_KEY).cloned());
         }

@@ -13,7 +13,7 @@ use crate::software::tables::{
     objects::StreamKey,
     order::{Follows, Lane, OpId, Ordering},
     records::{AllocationKind, AllocationRecord, GUARDS, OperationRecord, Records, Site},
-    software::engine,
+    software::{engine, with},
     state::State,
 };
 
@@ -146,7 +146,8 @@ pub fn operation(op: OpId) -> Option<OperationRecord> {
 
 /// What the host did about a fault: where it issued the operation, and allocated and freed what lies at the address.
 /// Empty if checks are off.
-pub(crate) fn host_side(ordering: Option<&Ordering>, address: Option<u64>) -> String {
+pub(crate) fn host_side(ordering: Option<&Ordering>, context: u64, address: Option<u64>) -> String {
+    let here = with(|state, _| state.device_of(context)).ok();
     let mut text = String::new();
     let mut tell = |what: &str, site: &Site| {
         let _ = write!(text, "\n  {what}");
@@ -166,7 +167,21 @@ pub(crate) fn host_side(ordering: Option<&Ordering>, address: Option<u64>) -> St
             tell("freed at", site);
         }
     }
+    if let (Some(address), Some(here)) = (address, here)
+        && let Some(owner) = out_of_reach(address, here)
+    {
+        let _ = write!(
+            text,
+            "\n  the address is memory of device {owner}, which kernels of device {here} reach after cuCtxEnablePeerAccess"
+        );
+    }
     text
+}
+
+/// The other device that has an address.
+fn out_of_reach(address: u64, here: i32) -> Option<i32> {
+    let others = engine().ok()?.devices.iter().filter(|d| d.ordinal != here);
+    others.filter(|d| d.machine.memory().find(address).is_some()).map(|d| d.ordinal).next()
 }
 
 /// What nobody freed so far; empty if checks are off.

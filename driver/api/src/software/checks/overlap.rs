@@ -34,7 +34,8 @@ impl<'a> Place<'a> {
         let before = |earlier| self.ordering.ordered_before(earlier);
         let early = |earlier| self.ordering.ordered_before_wait(earlier);
         let early = self.ordering.begins_early().then_some(&early as &dyn Fn(u32) -> bool);
-        f(&Ordering { op: self.ordering.id(), name: &self.name, before: &before, early })
+        let speaker = Some(self.ordering.speaker());
+        f(&Ordering { op: self.ordering.id(), name: &self.name, before: &before, early, speaker })
     }
 }
 

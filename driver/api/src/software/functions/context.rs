@@ -94,6 +94,8 @@ fn clear(state: &mut State, context: u64, software: &Software) -> Remains {
     state.events.retain(|_, e| e.context != context);
     state.arrays.retain(|_, a| a.context != context);
     state.peers.retain(|(c, _)| *c != context);
+    // Its device is there for as long as the process is.
+    let _ = state.device_of(context).and_then(|device| apply_peers(state, software, device));
     let captures: Vec<u64> = state.captures.iter().filter(|(_, c)| c.context == context).map(|(id, _)| *id).collect();
     for id in captures {
         state.drop_capture(id);

@@ -111,7 +111,7 @@ fn faulted(context: u64, fault: &Fault, ordering: Option<&Ordering>) -> Code {
         FaultKind::InstructionLimit => Code::LAUNCH_TIMEOUT,
         _ => Code::LAUNCH_FAILED,
     };
-    let text = format!("{fault}{}", track::host_side(ordering, fault.address));
+    let text = format!("{fault}{}", track::host_side(ordering, context, fault.address));
     if !checks::tells_faults() {
         eprintln!("{text}");
     }
@@ -238,12 +238,7 @@ fn copy_row(op: &Copy, dst: u64, src: u64) -> Result<(), Failure> {
     let from = std::ptr::with_exposed_provenance::<u8>(src as usize);
     let to = std::ptr::with_exposed_provenance_mut::<u8>(dst as usize);
     match (op.dst.device, op.src.device) {
-        (Some(d), Some(s)) if d == s => memory(d)?.copy(dst, src, n as u64)?,
-        (Some(d), Some(s)) => {
-            let mut between = vec![0u8; n];
-            memory(s)?.read(src, &mut between)?;
-            memory(d)?.write(dst, &between)?;
-        }
+        (Some(d), Some(s)) => memory(s)?.copy_to(memory(d)?, dst, src, n as u64)?,
         // SAFETY: the caller of the copy vouches for `n` readable bytes of host memory while it runs.
         (Some(d), None) => memory(d)?.write(dst, unsafe { std::slice::from_raw_parts(from, n) })?,
         // SAFETY: the caller of the copy vouches for `n` writable bytes of host memory while it runs.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Atomic};
 
+use warpsmith_check::{Speaker, Talk};
+
 /// The number of an operation; 0 is none.
 pub type OpId = u32;
 
@@ -64,6 +66,7 @@ pub struct Ordering {
     /// Every operation below comes before.
     pub(super) settled: OpId,
     pub(super) places: Arc<Places>,
+    pub(super) talk: Arc<Talk>,
 }
 
 impl std::fmt::Debug for Ordering {
@@ -76,6 +79,12 @@ impl Ordering {
     /// The operation's own number.
     pub fn id(&self) -> OpId {
         self.id
+    }
+
+    /// The operation as one that may talk to others while it runs.
+    pub fn speaker(&self) -> Speaker {
+        let this = self.clone();
+        Speaker { talk: Arc::clone(&self.talk), before: Arc::new(move |earlier| this.ordered_before(earlier)) }
     }
 
     /// Whether CUDA promises that operation `earlier` is complete when this one begins. Not so for the operation

@@ -24,6 +24,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Atomic};
 
+use warpsmith_check::Talk;
+
 use crate::software::tables::objects::StreamKey;
 use clock::{CHUNK, Clock, Places};
 pub use clock::{OpId, Ordering};
@@ -76,6 +78,8 @@ pub(crate) struct Order {
     /// What the events stand for.
     events: HashMap<u64, Clock>,
     host: Clock,
+    /// What launches tell each other while they run.
+    talk: Arc<Talk>,
 }
 
 impl Default for Order {
@@ -89,6 +93,7 @@ impl Default for Order {
             streams: HashMap::new(),
             events: HashMap::new(),
             host: Clock::default(),
+            talk: Arc::default(),
         }
     }
 }
@@ -240,7 +245,14 @@ impl Order {
         if let Some(place) = self.places.chunks.get(at / CHUNK).and_then(|c| c.get(at % CHUNK)) {
             place.store((timeline as u64) << 32 | u64::from(tick), Atomic::Relaxed);
         }
-        Ordering { id, clock, early: None, settled: self.settled, places: Arc::clone(&self.places) }
+        Ordering {
+            id,
+            clock,
+            early: None,
+            settled: self.settled,
+            places: Arc::clone(&self.places),
+            talk: Arc::clone(&self.talk),
+        }
     }
 
     /// An event is recorded: it stands for what its stream's next operation would come after.
