@@ -15,6 +15,7 @@
 //! | [`kv`] | keys and values into the cache, with norm and rotation on the way |
 //! | [`attention`] | one token over the cache; a step of any number of columns in one launch; a prompt |
 //! | [`persistent`] | layers of a step in one launch |
+//! | [`collective`] | all-reduce and its kin over the memory of several devices |
 //! | [`elementwise`] | residual addition, SwiGLU, GEGLU |
 //! | [`residual`] | what a layer adds, normed, onto the residual stream |
 //! | [`sampling`] | from logits to a token |
@@ -31,6 +32,7 @@ mod arguments;
 pub mod attention;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases;
+pub mod collective;
 pub mod elementwise;
 pub mod embed;
 pub mod experts;

@@ -4,7 +4,7 @@ use crate::cases::{Bench, Failure, Listed, NamedSizes, Operation, Rng, Shape, Un
 use crate::format::Format;
 use crate::gemv::cases::Product;
 use crate::kv::KvType;
-use crate::{attention, elementwise, embed, experts, gemv, kv, norm, persistent, residual, rope, sampling};
+use crate::{attention, collective, elementwise, embed, experts, gemv, kv, norm, persistent, residual, rope, sampling};
 use std::fmt;
 use warpsmith_device::KernelMeta;
 
@@ -166,6 +166,10 @@ operations! {
     ToResidual = residual::cases::ToResiduals;
     /// A cap of logits.
     Softcap = elementwise::cases::Softcaps;
+    /// What all ranks have, reduced or gathered.
+    Collective = collective::cases::Collectives;
+    /// A message from one rank to another.
+    Exchange = collective::cases::Exchanges;
     /// The index of the largest.
     Argmax = sampling::cases::Argmaxes;
     /// The index of the largest that a mask allows.

@@ -21,8 +21,10 @@ const BY_EYE: &str =
 const UNFUSED: &str = "an operation by itself, for programs whose steps are not those of `Decoder`";
 const SAMPLING: &str = "a way to choose tokens, for programs that do not sample with `sample`";
 
+const SEVERAL: &str = "what several devices do together; decoding takes one";
+
 /// The kernels that no decoder launches. A kernel that is neither here nor launched belongs to the ladder.
-const OTHERS: [(&str, &str); 17] = [
+const OTHERS: [(&str, &str); 19] = [
     ("gemv_f32_v1", BY_EYE),
     ("gemv_q8_0_v1", BY_EYE),
     ("gemv_f16_v3", "a variant for weights of F16 that a GPU has yet to be asked about"),
@@ -40,6 +42,8 @@ const OTHERS: [(&str, &str); 17] = [
     ("argmax", SAMPLING),
     ("argmax_masked", SAMPLING),
     ("repetition_penalty", SAMPLING),
+    ("collective", SEVERAL),
+    ("exchange", SEVERAL),
 ];
 
 /// The kernels of a prompt, of a step and its probabilities, and of a step that is looked into.

@@ -1,0 +1,267 @@
+//! The cases: a rank alone, beside frames in which the others have got everywhere already. What ranks do at the same time is tested
+//! where there are several devices.
+
+use super::exchange::Exchange;
+use super::{
+    ARRIVED, BF16, BLOCKS, BROADCAST, Collective, EPOCHS, F16, F32, FLAGS, GATHER, KIND, MAX, ONE_SHOT, RESIDUAL,
+    SCATTER, SIGNALS, STAGING, TWO_SHOT, frame_words, place,
+};
+use crate::cases::{Bench, Failure, Listed, NamedSizes, Outcome, Plain, Rng, Shape, close, same, why};
+use half::{bf16, f16};
+use warpsmith_device::DeviceAddress;
+
+/// The elements of a rank as words, and what they are in f64.
+fn elements(rng: &mut Rng, len: usize, kind: u32) -> (Vec<u16>, Vec<f64>) {
+    let values = rng.floats(len);
+    let halves = |v: &f32| match kind {
+        F32 => vec![v.to_bits() as u16, (v.to_bits() >> 16) as u16],
+        F16 => vec![f16::from_f32(*v).to_bits()],
+        _ => vec![bf16::from_f32(*v).to_bits()],
+    };
+    let bits: Vec<u16> = values.iter().flat_map(halves).collect();
+    let exact = decoded(&bits, kind);
+    (bits, exact)
+}
+
+fn decoded(bits: &[u16], kind: u32) -> Vec<f64> {
+    match kind {
+        F32 => {
+            let value = |p: &[u16]| f32::from_bits(u32::from(p[0]) | u32::from(p[1]) << 16);
+            bits.chunks_exact(2).map(|p| value(p).into()).collect()
+        }
+        F16 => bits.iter().map(|b| f16::from_bits(*b).into()).collect(),
+        _ => bits.iter().map(|b| bf16::from_bits(*b).into()).collect(),
+    }
+}
+
+fn words(halves: &[u16]) -> Vec<u32> {
+    halves.chunks(2).map(|p| u32::from(p[0]) | u32::from(p.get(1).copied().unwrap_or(0)) << 16).collect()
+}
+
+/// How far a sum of `ranks` elements of this kind may be off, as a share of the sum of their sizes.
+fn bound(kind: u32, ranks: usize) -> f64 {
+    let rounded = match kind {
+        F32 => 0.0,
+        F16 => 1.0 / 2048.0,
+        _ => 1.0 / 256.0,
+    };
+    rounded + ranks as f64 * 6e-8
+}
+
+const MODES: [u32; 9] = [
+    ONE_SHOT,
+    TWO_SHOT,
+    ONE_SHOT | MAX,
+    TWO_SHOT | MAX,
+    SCATTER,
+    GATHER,
+    BROADCAST,
+    ONE_SHOT | RESIDUAL,
+    TWO_SHOT | RESIDUAL,
+];
+
+/// Collectives of one rank among others.
+pub struct Collectives;
+
+/// What is given to a rank, and what it should have at the end.
+struct Given {
+    ranks: usize,
+    rank: usize,
+    root: usize,
+    slice: usize,
+    capacity: usize,
+    epoch: u32,
+    flags: u32,
+    bits: Vec<Vec<u16>>,
+    exact: Vec<Vec<f64>>,
+}
+
+impl Given {
+    fn new(shape: &Shape<'_>, rng: &mut Rng) -> Result<Given, Failure> {
+        let [ranks, rank, len, kind, mode] = shape.sizes(["ranks", "rank", "len", "kind", "mode"])?;
+        let flags = MODES[mode % MODES.len()] | kind as u32;
+        // Slices of whole words.
+        let whole = matches!(flags & !(KIND | MAX), SCATTER | GATHER);
+        let len = if whole { len.next_multiple_of(2 * ranks) } else { len };
+        let (bits, exact): (Vec<_>, Vec<_>) = (0..ranks).map(|_| elements(rng, len, kind as u32)).unzip();
+        let words = bits[0].len().div_ceil(2);
+        let (slice, root) = (words.div_ceil(ranks), rng.within(0, ranks - 1));
+        // Also where epochs wrap around.
+        let epoch = [1, 2, 0, 7][rng.within(0, 3)];
+        Ok(Given { ranks, rank, root, slice, capacity: words + 3, epoch, flags, bits, exact })
+    }
+
+    /// Elements of a slice.
+    fn slice_of(&self, rank: usize) -> std::ops::Range<usize> {
+        let (len, each) = (self.exact[0].len(), self.slice * if self.flags & KIND == F32 { 1 } else { 2 });
+        (rank * each).min(len)..((rank + 1) * each).min(len)
+    }
+
+    /// Sum or largest of an element, and the sum of its sizes.
+    fn reduced(&self, i: usize) -> (f64, f64) {
+        let all = || self.exact.iter().map(|x| x[i]);
+        let max = self.flags & MAX != 0;
+        let sum = if max { all().fold(f64::NEG_INFINITY, f64::max) } else { all().sum() };
+        (sum, all().map(f64::abs).sum())
+    }
+
+    /// The frame of a rank that has staged its elements, reduced its slice and got everywhere.
+    fn frame(&self, rank: usize) -> Vec<u32> {
+        let mut frame = vec![0; frame_words(self.ranks as u32, self.capacity as u32) as usize];
+        for block in 0..BLOCKS {
+            frame[EPOCHS + block as usize] = self.epoch.wrapping_sub(1);
+            for (phase, other) in (0..2).flat_map(|p| (0..self.ranks as u32).map(move |r| (p, r))) {
+                frame[SIGNALS + place(phase, block, other)] = self.epoch;
+            }
+        }
+        if rank == self.rank {
+            return frame;
+        }
+        let mut halves = self.bits[rank].clone();
+        if self.flags & TWO_SHOT == TWO_SHOT {
+            let each = halves.len() / self.exact[0].len();
+            for i in self.slice_of(rank) {
+                let sum = self.reduced(i).0 as f32;
+                match self.flags & KIND {
+                    F32 => {
+                        halves[each * i] = sum.to_bits() as u16;
+                        halves[each * i + 1] = (sum.to_bits() >> 16) as u16;
+                    }
+                    F16 => halves[i] = f16::from_f32(sum).to_bits(),
+                    _ => halves[i] = bf16::from_f32(sum).to_bits(),
+                }
+            }
+        }
+        let at = STAGING + (self.epoch & 1) as usize * self.capacity;
+        let staged = words(&halves);
+        frame[at..at + staged.len()].copy_from_slice(&staged);
+        frame
+    }
+
+    /// What comes out in place, with how far it may be off.
+    fn want(&self) -> Vec<(f64, f64)> {
+        let (kind, mode) = (self.flags & KIND, self.flags & !(KIND | MAX | RESIDUAL));
+        let sum = |i| {
+            let (sum, size) = self.reduced(i);
+            (sum, if self.flags & MAX != 0 { 0.0 } else { size * bound(kind, self.ranks) })
+        };
+        let own = &self.exact[self.rank];
+        let owner = |i| (0..self.ranks).find(|r| self.slice_of(*r).contains(&i)).unwrap_or(0);
+        (0..own.len())
+            .map(|i| match mode {
+                SCATTER if owner(i) != self.rank => (own[i], 0.0),
+                GATHER => (self.exact[owner(i)][i], 0.0),
+                BROADCAST => (self.exact[self.root][i], 0.0),
+                _ => sum(i),
+            })
+            .collect()
+    }
+}
+
+impl Plain for Collectives {
+    const SIZES: NamedSizes = &[("ranks", 4), ("rank", 1), ("len", 4096), ("kind", 0), ("mode", 0)];
+
+    fn kernels() -> Vec<Listed> {
+        vec![Listed::unmeasured::<Collective<'_>>(why::SMALL)]
+    }
+
+    fn shapes() -> Vec<Vec<usize>> {
+        let mut shapes = Vec::new();
+        for (i, len) in [1, 2, 7, 255, 4099, 5000].into_iter().enumerate() {
+            for mode in 0..MODES.len() {
+                let ranks = [1, 2, 3, 4, 8, 16][(i + mode) % 6];
+                let kind = if MODES[mode] & RESIDUAL != 0 { 0 } else { (i + mode) % 3 };
+                shapes.push(vec![ranks, (5 * i + mode) % ranks, len, kind, mode]);
+            }
+        }
+        shapes
+    }
+
+    fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        let given = Given::new(shape, rng)?;
+        let len = given.exact[0].len();
+        let stream = rng.floats(len);
+        let (mut x, mut residual) = (bench.upload(&given.bits[given.rank])?, bench.upload(&stream)?);
+        let frames = (0..given.ranks).map(|r| bench.upload(&given.frame(r))).collect::<Result<Vec<_>, String>>()?;
+        let addresses: Vec<DeviceAddress> = frames.iter().map(|f| f.address()).collect();
+        let table = bench.upload(&addresses)?;
+        let launch = Collective {
+            x: &mut x,
+            residual: &mut residual,
+            frames: &table,
+            len: len as u32,
+            slice: given.slice as u32,
+            capacity: given.capacity as u32,
+            rank: given.rank as u32,
+            ranks: given.ranks as u32,
+            root: given.root as u32,
+            flags: given.flags,
+        };
+        // SAFETY: the frames are as large as their capacity asks for.
+        unsafe { bench.launch_unchecked(launch) }?;
+        let (got, added, own) = (bench.read(&x)?, bench.read(&residual)?, bench.read(&frames[given.rank])?);
+        let epochs = &own[EPOCHS..EPOCHS + BLOCKS as usize];
+        same(epochs, &[given.epoch; BLOCKS as usize])?;
+        let (want, kind) = (given.want(), given.flags & KIND);
+        if given.flags & RESIDUAL != 0 {
+            same(&got, &given.bits[given.rank])?;
+            let sums: Vec<f64> = want.iter().zip(&stream).map(|(w, r)| w.0 + f64::from(*r)).collect();
+            return close(&added, &sums, |i| want[i].1 + 6e-8 * sums[i].abs());
+        }
+        same(&added, &stream)?;
+        let got: Vec<f32> = decoded(&got, kind).iter().map(|v| *v as f32).collect();
+        let exact: Vec<f64> = want.iter().map(|w| w.0).collect();
+        close(&got, &exact, |i| want[i].1)
+    }
+}
+
+/// Messages to and from a rank.
+pub struct Exchanges;
+
+impl Plain for Exchanges {
+    const SIZES: NamedSizes = &[("halves", 4096), ("receive", 0)];
+
+    fn kernels() -> Vec<Listed> {
+        vec![Listed::unmeasured::<Exchange<'_>>(why::SMALL)]
+    }
+
+    fn shapes() -> Vec<Vec<usize>> {
+        [1, 2, 33, 4099, 8200].into_iter().flat_map(|n| [0, 1].map(|receive| vec![n, receive])).collect()
+    }
+
+    fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        let [halves, receive] = shape.sizes(["halves", "receive"])?;
+        let message = elements(rng, halves, BF16).0;
+        let (ranks, rank, peer, capacity) = (3u32, 2u32, 0u32, halves.div_ceil(2) + 1);
+        let size = frame_words(ranks, capacity as u32) as usize;
+        let mut contents = [vec![0u32; size], vec![0; size]];
+        let mailbox = |of: u32| STAGING + (2 + of as usize) * capacity;
+        let staged = words(&message);
+        let mut held = message.clone();
+        if receive == 1 {
+            // The peer has sent its first one.
+            contents[0][mailbox(rank)..mailbox(rank) + staged.len()].copy_from_slice(&staged);
+            (0..BLOCKS).for_each(|block| contents[1][FLAGS + place(ARRIVED, block, peer)] = 1);
+            held = vec![0xffff; halves];
+        }
+        let (theirs, mine, mut x) = (bench.upload(&contents[0])?, bench.upload(&contents[1])?, bench.upload(&held)?);
+        let table = bench.upload(&[theirs.address(), theirs.address(), mine.address()])?;
+        let launch = Exchange {
+            x: &mut x,
+            frames: &table,
+            halves: halves as u32,
+            capacity: capacity as u32,
+            rank,
+            peer,
+            ranks,
+            receive: receive as u32,
+        };
+        // SAFETY: the frames are as large as their capacity asks for.
+        unsafe { bench.launch_unchecked(launch) }?;
+        same(&bench.read(&x)?, &message)?;
+        let (theirs, mine) = (bench.read(&theirs)?, bench.read(&mine)?);
+        let told: Vec<u32> = (0..BLOCKS).map(|b| theirs[FLAGS + place(receive as u32, b, rank)]).collect();
+        same(&told, &[1; BLOCKS as usize])?;
+        if receive == 1 { Ok(()) } else { same(&mine[mailbox(peer)..mailbox(peer) + staged.len()], &staged) }
+    }
+}

@@ -1,0 +1,69 @@
+//! What launches of collectives have to keep to.
+
+#![cfg(not(target_arch = "nvptx64"))]
+
+use super::exchange::Exchange;
+use super::{
+    BF16, BLOCKS, BROADCAST, Collective, F32, GATHER, KIND, MAX, MAX_RANKS, ONE_SHOT, RESIDUAL, SCATTER, TWO_SHOT,
+};
+use warpsmith_device::prelude::*;
+
+/// The ranks of a launch, and what it may stage.
+fn ranks(
+    m: &'static KernelMeta,
+    frames: usize,
+    ranks: u32,
+    list: [(&'static str, u32); 2],
+) -> Result<(), ContractError> {
+    contract::within(m, "ranks", ranks, 1u32, MAX_RANKS)?;
+    contract::exactly(m, "frames", frames, (ranks, "ranks"))?;
+    for (name, rank) in list {
+        contract::require(m, rank < ranks, name, "a rank below `ranks`", rank)?;
+    }
+    Ok(())
+}
+
+impl Contract for Collective<'_> {
+    fn geometry(&self) -> Geometry {
+        Geometry::blocks(BLOCKS)
+    }
+
+    fn check(&self) -> Result<(), ContractError> {
+        let (m, kind, mode) = (Self::META, self.flags & KIND, self.flags & !(KIND | MAX | RESIDUAL));
+        ranks(m, self.frames.len(), self.ranks, [("rank", self.rank), ("root", self.root)])?;
+        let known = [ONE_SHOT, TWO_SHOT, SCATTER, GATHER, BROADCAST].contains(&mode) && kind <= BF16;
+        contract::require(m, known, "flags", "a collective of a kind of elements", self.flags)?;
+        let onto = self.flags & RESIDUAL != 0;
+        let whole = kind == F32 && (mode == ONE_SHOT || mode == TWO_SHOT);
+        contract::require(m, !onto || whole, "flags", "a residual stream with all-reduce of f32 alone", self.flags)?;
+        contract::within(m, "len", self.len, 1u32, i32::MAX)?;
+        let halves = if kind == F32 { 2 * u64::from(self.len) } else { u64::from(self.len) };
+        let words = halves.div_ceil(2);
+        contract::within(m, "capacity", self.capacity, (words, "words of `x`"), i32::MAX)?;
+        contract::within(m, "slice", self.slice, (words.div_ceil(self.ranks.into()), "words of `x` a rank"), i32::MAX)?;
+        contract::at_least(m, "x", self.x.len(), (halves, "`len` elements"))?;
+        contract::multiple_of(m, "x", (self.x.address(), "its address"), 4u32)?;
+        if mode == SCATTER || mode == GATHER {
+            let all = 2 * u64::from(self.slice) * u64::from(self.ranks);
+            contract::require(m, halves == all, "len", "slices of whole words", self.len)?;
+        }
+        if onto { contract::at_least(m, "residual", self.residual.len(), (self.len, "len")) } else { Ok(()) }
+    }
+}
+
+impl Contract for Exchange<'_> {
+    fn geometry(&self) -> Geometry {
+        Geometry::blocks(BLOCKS)
+    }
+
+    fn check(&self) -> Result<(), ContractError> {
+        let m = Self::META;
+        ranks(m, self.frames.len(), self.ranks, [("rank", self.rank), ("peer", self.peer)])?;
+        contract::require(m, self.peer != self.rank, "peer", "another rank", self.peer)?;
+        contract::require(m, self.receive <= 1, "receive", "0 or 1", self.receive)?;
+        contract::within(m, "halves", self.halves, 1u32, i32::MAX)?;
+        contract::within(m, "capacity", self.capacity, (self.halves.div_ceil(2), "words of `x`"), i32::MAX)?;
+        contract::at_least(m, "x", self.x.len(), (self.halves, "halves"))?;
+        contract::multiple_of(m, "x", (self.x.address(), "its address"), 4u32)
+    }
+}
