@@ -410,7 +410,7 @@ impl Recorded {
     }
 
     /// Issues and counts a copy, unless it is empty, and keeps the owners of its memory.
-    fn copied<const N: usize>(
+    pub fn copied<const N: usize>(
         &mut self,
         owners: [Option<super::order::Use>; N],
         empty: bool,

@@ -107,6 +107,11 @@ pub(crate) fn set_capturing(on: bool) {
 /// The devices of this process, so that an error can say whose memory an address is.
 static OPEN: Mutex<Vec<Weak<DeviceInner>>> = Mutex::new(Vec::new());
 
+/// The devices of this process that are open.
+pub(crate) fn open() -> Vec<Arc<DeviceInner>> {
+    lock(&OPEN).iter().filter_map(Weak::upgrade).collect()
+}
+
 impl Device {
     /// Opens the device of this ordinal and starts the engine if no device was opened before.
     pub fn open(ordinal: u32) -> Result<Device, Error> {

@@ -201,6 +201,17 @@ pub enum Error {
         /// The device of the stream.
         device: u32,
     },
+    /// Kernels of one device cannot reach the memory of another.
+    #[error(
+        "device {device} has no access to the memory of device {peer}\n\
+         hint: `Stream::copy_peer` copies between them all the same; `nvidia-smi topo -p2p r` shows which devices reach each other"
+    )]
+    NoPeerAccess {
+        /// The device whose kernels were to reach it.
+        device: u32,
+        /// The device that has the memory.
+        peer: u32,
+    },
     /// Memory that a graph could not keep alive.
     #[error(
         "{operation}: `{argument}` (address {address:#x}) belongs to no buffer of this device, so a graph could \

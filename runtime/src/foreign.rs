@@ -56,6 +56,27 @@ impl Stream {
         Ok(Stream::of(&device.inner, CUstream(raw), true))
     }
 
+    /// Lets other code issue on the stream, behind what used `memory` on other streams; they wait for it in turn. `f` gets the
+    /// `CUstream`, and what it gives is given back.
+    ///
+    /// # Errors
+    /// A stream that is being captured ([`Capture::foreign`] is for those), memory of another device, and those of the driver.
+    ///
+    /// # Safety
+    /// `f` issues on that stream alone, and what it issues touches this memory alone, or what nobody else uses meanwhile.
+    pub unsafe fn foreign<T: Element, R>(
+        &self,
+        memory: &mut DeviceSlice<T>,
+        f: impl FnOnce(*mut c_void) -> R,
+    ) -> Result<R, Error> {
+        const CALL: &str = "Stream::foreign";
+        self.inner.issue(CALL, |stream| {
+            let uses = ops::target(&self.inner.device, CALL, "memory", memory, Owners::Any)?;
+            // SAFETY: `issue` has seen that the stream is open, and has made its context current.
+            unsafe { self.inner.lane.issue(stream, &uses, || Ok(f(stream.0.cast()))) }
+        })
+    }
+
     /// The `CUstream`, for other code on the same driver: alive as long as this stream, and not to be captured or destroyed.
     pub fn raw(&self) -> *mut c_void {
         self.inner.raw().0

@@ -48,6 +48,7 @@ mod module;
 mod nodes;
 mod ops;
 mod order;
+mod peer;
 mod pinned;
 mod profile;
 mod stream;

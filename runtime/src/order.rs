@@ -18,7 +18,7 @@ use crate::sys::{self, cu};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use warpsmith_driver_api::{CUevent, CUstream};
+use warpsmith_driver_api::{CUcontext, CUevent, CUstream};
 
 /// Memory that an operation uses, and whether it writes there.
 pub type Use = (Arc<Allocation>, bool);
@@ -26,6 +26,8 @@ pub type Use = (Arc<Allocation>, bool);
 /// A stream, as far as the order of its work goes. What remembers it may outlive the stream.
 pub struct Lane {
     pub id: u64,
+    /// That of its stream's device.
+    context: CUcontext,
     /// Held while an operation is issued: the number of the last one.
     turn: Mutex<u64>,
     issued: Mutex<u64>,
@@ -87,9 +89,10 @@ impl Drop for OrderEvent {
 }
 
 impl Lane {
-    pub fn new(id: u64, stream: CUstream) -> Arc<Lane> {
+    pub fn new(id: u64, stream: CUstream, context: CUcontext) -> Arc<Lane> {
         Arc::new(Lane {
             id,
+            context,
             turn: Mutex::new(0),
             issued: Mutex::new(0),
             changed: Condvar::new(),
@@ -142,14 +145,33 @@ impl Lane {
         let reached = other.wait_until_issued(upto);
         match &*lock(&other.place) {
             // SAFETY: a stream is destroyed only after its lane says `Ended`, and captured only while it says `Before`;
-            // the rest is the caller's promise. Both are of one device: they used the same memory.
-            Place::Stream(raw) => unsafe { OrderEvent::record(*raw)?.hold_back(stream) }?,
+            // the rest is the caller's promise.
+            Place::Stream(raw) => unsafe { self.record_on(other, *raw)?.hold_back(stream) }?,
             // SAFETY: the caller's promise.
             Place::Before(Some(event)) => unsafe { event.hold_back(stream) }?,
             Place::Before(None) | Place::Ended => {}
         }
         self.knows(other.id, reached);
         Ok(())
+    }
+
+    /// An event behind the work of another lane's stream, which is of the same device or of one that it has copied to or from.
+    ///
+    /// # Safety
+    /// That stream is alive and not being captured; the context of this lane is current.
+    unsafe fn record_on(&self, other: &Lane, stream: CUstream) -> Result<OrderEvent, Error> {
+        if other.context == self.context {
+            // SAFETY: the caller's promise.
+            return unsafe { OrderEvent::record(stream) };
+        }
+        // An event is of the context that its stream is of.
+        // SAFETY: the context of a live stream is alive.
+        unsafe {
+            cu!(cuCtxSetCurrent(other.context))?;
+            let event = OrderEvent::record(stream);
+            cu!(cuCtxSetCurrent(self.context))?;
+            event
+        }
     }
 
     fn wait_until_issued(&self, upto: u64) -> u64 {

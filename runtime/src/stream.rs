@@ -85,7 +85,7 @@ impl Stream {
             device: device.clone(),
             id,
             raw,
-            lane: Lane::new(id, raw),
+            lane: Lane::new(id, raw, device.raw_context()),
             borrowed,
             state: RwLock::new(State::Open),
             launches: AtomicU64::new(0),
@@ -420,7 +420,12 @@ impl StreamInner {
     }
 
     /// Issues and counts a copy behind what used its memory on other streams, unless it is empty.
-    fn copied(&self, empty: bool, owners: &[Option<Use>], f: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    pub fn copied(
+        &self,
+        empty: bool,
+        owners: &[Option<Use>],
+        f: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
         if !empty {
             self.behind(owners.iter().flatten(), f)?;
             self.copies.fetch_add(1, Ordering::Relaxed);

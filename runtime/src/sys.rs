@@ -41,6 +41,12 @@ pub mod code {
     pub const UNSUPPORTED_PTX_VERSION: i32 = 222;
     /// A context that the driver does not know.
     pub const INVALID_CONTEXT: i32 = 201;
+    /// Nothing leads from one device to the other.
+    pub const PEER_ACCESS_UNSUPPORTED: i32 = 217;
+    /// A device has access already.
+    pub const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
+    /// A device has access to as many others as it can.
+    pub const TOO_MANY_PEERS: i32 = 711;
     /// A handle that the driver does not know.
     pub const INVALID_HANDLE: i32 = 400;
     /// An event or a stream has not got there yet.
