@@ -7,9 +7,14 @@ use std::process::Command;
 
 /// `cargo test` builds the examples beside the binary that these tests are given.
 fn run(name: &str) {
+    run_with(name, &[]);
+}
+
+fn run_with(name: &str, variables: &[(&str, &str)]) {
     let bin = Path::new(env!("CARGO_BIN_EXE_warpsmith"));
     let example = bin.with_file_name("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
     let output = Command::new(&example)
+        .envs(variables.iter().copied())
         .output()
         .unwrap_or_else(|e| panic!("{}: {e}; `cargo build --examples` makes it", example.display()));
     let text = String::from_utf8_lossy(&output.stdout);
@@ -45,4 +50,9 @@ fn schedule() {
 #[test]
 fn drafts() {
     run("06_drafts");
+}
+
+#[test]
+fn devices() {
+    run_with("07_devices", &[("WARPSMITH_DRIVER", "software"), ("WARPSMITH_DEVICES", "4")]);
 }

@@ -11,8 +11,9 @@
 //! | [`chat`] | conversations as prompts, by the template of the model | |
 //! | [`reference`](mod@reference) | the model on the CPU, in f64 | |
 //! | [`decode`] | the model on a device, token by token | |
+//! | [`collectives`] | what several devices do together | [`warpsmith_collectives`] |
 //!
-//! This crate is the two under one name; nothing is defined here.
+//! This crate is those under one name; nothing is defined here.
 //!
 //! ```no_run
 //! use gpu_kernels::elementwise::ResidualAdd;
@@ -35,6 +36,8 @@
 //! a model on them: the last five rows of the table, [`builtin_image`] and [`kernels`]. Programs with kernels of their own
 //! switch it off and build in a fraction of the time.
 
+#[cfg(feature = "llm")]
+pub use warpsmith_collectives as collectives;
 #[cfg(feature = "llm")]
 pub use warpsmith_llm::{
     builtin_image, chat, checkpoint, decode, gguf, gpu_kernels, kernels, model, reference, tokenizer,
