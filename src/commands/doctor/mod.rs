@@ -1,5 +1,6 @@
 //! `warpsmith doctor`: what is found, what is missing, the fix. Builds and fetches nothing.
 
+mod devices;
 mod project;
 
 use serde::Serialize;
@@ -132,6 +133,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let mut probes: Vec<Finding> =
         toolchain().chain(project::project(&here)).chain(project::book(&here)).chain(engines()).collect();
     probes.extend([kernels(), code_cache()]);
+    probes.extend(devices::devices());
     // Stable: what every build needs, then what runs it, then what only the other code generator needs.
     probes.sort_by_key(|p| match p.needed_for {
         "build" => 0,
