@@ -103,7 +103,7 @@ impl Inputs {
         let one = |h: usize| {
             let first = h / (Q_HEADS / KV_HEADS) as usize * capacity as usize * dim;
             let of = |cache: &[f32]| cache[first..][..capacity as usize * dim].to_vec();
-            cases::attend(&q[h * dim..][..dim], &of(&keys), &of(&values), 0..capacity as usize)
+            cases::attend(&q[h * dim..][..dim], &of(&keys), &of(&values), 0..capacity as usize, None)
         };
         (0..Q_HEADS as usize).flat_map(one).collect()
     }

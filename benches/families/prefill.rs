@@ -9,6 +9,7 @@ use gpu_kernels::layer::Layer;
 use gpu_kernels::state::Column;
 use half::f16;
 use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work};
+use warpsmith_device::DeviceSlice;
 
 use super::attention::{HEAD_DIM, KV_HEADS, Q_HEADS, halves};
 
