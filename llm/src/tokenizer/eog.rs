@@ -3,7 +3,7 @@
 //! Files name one end of text, and often a token for the end of a turn or of a message; what a model was trained to end with may
 //! be yet another. So, as in llama.cpp (`special_eog_ids` of llama-vocab.cpp), tokens with known names count as well.
 
-use super::Kind;
+use super::kind::Kind;
 use std::collections::{BTreeSet, HashMap};
 
 /// Keys that name such tokens, beside that of the end of text: the ends of a turn and of a message, and the three that

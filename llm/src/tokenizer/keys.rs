@@ -1,6 +1,7 @@
 //! The arrays of the tokenizer keys.
 
-use super::{Kind, TokenizerError, own};
+use super::kind::Kind;
+use super::{TokenizerError, own};
 use crate::gguf::{Gguf, GgufError, Value};
 
 pub(super) fn strings(file: &Gguf, key: &'static str) -> Result<Vec<String>, TokenizerError> {

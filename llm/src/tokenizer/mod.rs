@@ -30,6 +30,7 @@ mod bpe;
 mod eog;
 mod error;
 mod keys;
+mod kind;
 pub(crate) mod own;
 mod scheme;
 mod split;
@@ -37,6 +38,7 @@ mod spm;
 mod stream;
 
 use crate::gguf::Gguf;
+use kind::Kind;
 use own::Prefix;
 use scheme::Scheme;
 use std::collections::{BTreeMap, HashMap};
@@ -52,19 +54,6 @@ pub enum Special {
     Parse,
     /// Encode it as ordinary characters: for text from elsewhere.
     Text,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Normal,
-    /// Never shown, and never made from text that is not to be parsed: unknown and control tokens.
-    Control,
-    /// Stored as plain text and always matched as a whole.
-    UserDefined,
-    /// Never shown.
-    Unused,
-    /// A byte, written as `<0x0A>`.
-    Byte,
 }
 
 /// A tokenizer. See the module's documentation.

@@ -1,10 +1,11 @@
 //! The ways in which text without special tokens becomes tokens.
 
 use super::bpe::{self, Merges};
+use super::kind::Kind;
 use super::own::{self, Prefix};
 use super::split::Splitter;
 use super::spm::{self, Spm};
-use super::{Kind, TokenizerError, keys};
+use super::{TokenizerError, keys};
 use crate::gguf::Gguf;
 use std::collections::HashMap;
 

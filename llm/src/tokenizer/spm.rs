@@ -1,6 +1,7 @@
 //! SentencePiece's BPE: characters are joined to the neighbours with which they make the token of highest score.
 
-use super::{Kind, TokenizerError};
+use super::TokenizerError;
+use super::kind::Kind;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 
