@@ -30,10 +30,10 @@ fn median(mut times: Vec<Duration>) -> Duration {
 /// and values of `positions` positions.
 fn floor(file: &ModelFile, positions: u64, kv: KvType) -> u64 {
     let c = file.config();
-    let layers = file.layers().iter().flat_map(|l| [&l.q, &l.k, &l.v, &l.attn_output, &l.gate, &l.up, &l.down]);
+    let layers = file.layers().iter().flat_map(|l| l.matrices());
     let weights: usize = layers.chain([file.output()]).map(|m| file.data(m).len()).sum();
     let row = (c.head_dim * kv.bytes() + kv.scale_bytes()) as u64;
-    weights as u64 + 2 * positions * (c.layers * c.kv_heads) as u64 * row
+    weights as u64 + 2 * positions * ((c.layers - c.recurrent_layers()) * c.kv_heads) as u64 * row
 }
 
 /// Decodes tokens greedily, three times, and prints the median rate; on the software driver also what a token costs.

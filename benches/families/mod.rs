@@ -1,6 +1,7 @@
 //! The groups: what real models do in a step.
 
 mod attention;
+mod delta;
 mod gemv;
 mod prefill;
 mod small;
@@ -16,6 +17,7 @@ pub fn all(bench: &Bench) -> Result<(), Failed> {
     small::norms(bench);
     attention::decode(bench);
     prefill::prompts(bench);
+    delta::rules(bench);
     small::rest(bench);
     step::whole(bench)?;
     step::overhead(bench);

@@ -10,6 +10,7 @@
 //! | [`embed`] | the row of a token, from a table of any format |
 //! | [`norm`] | RMS norm, alone and with the residual addition before it |
 //! | [`gemv`] | matrix times vector, for every format of [`mod@format`], with or without a residual |
+//! | [`delta`] | gated delta nets: convolution, rule and norm, with their states; gates of attention's results |
 //! | [`experts`] | mixtures of experts: which of them a column has, and what they give added up |
 //! | [`rope`] | rotary embedding, with or without a norm of each head |
 //! | [`kv`] | keys and values into the cache, with norm and rotation on the way |
@@ -33,6 +34,7 @@ pub mod attention;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases;
 pub mod collective;
+pub mod delta;
 pub mod elementwise;
 pub mod embed;
 pub mod experts;

@@ -4,7 +4,9 @@ use crate::cases::{Bench, Failure, Listed, NamedSizes, Operation, Rng, Shape, Un
 use crate::format::Format;
 use crate::gemv::cases::Product;
 use crate::kv::KvType;
-use crate::{attention, collective, elementwise, embed, experts, gemv, kv, norm, persistent, residual, rope, sampling};
+use crate::{
+    attention, collective, delta, elementwise, embed, experts, gemv, kv, norm, persistent, residual, rope, sampling,
+};
 use std::fmt;
 use warpsmith_device::KernelMeta;
 
@@ -147,6 +149,12 @@ operations! {
     AttentionPrefill(kv: KvType) = attention::cases::Prompts;
     /// Attention with capped scores.
     AttentionCapped(kv: KvType) = attention::cases::Capped;
+    /// The convolution before a gated delta net.
+    DeltaConv = delta::cases::Convolutions;
+    /// The gated delta rule and the norm behind it.
+    DeltaRule = delta::cases::Rules;
+    /// Gates of attention's results.
+    GateHeads = delta::cases::Gates;
     /// Layers of a decoding step in one launch, beside the five launches a layer that it replaces.
     Layers {
         /// The entry point.

@@ -36,6 +36,7 @@ fn a_fused_tensor_is_read_as_the_matrices_in_it() {
     let layer = &file.layers()[1];
     let mut first = 0;
     for (matrix, rows) in [(&layer.q, q), (&layer.k, kv), (&layer.v, kv)] {
+        let matrix = matrix.as_ref().unwrap();
         let got = file.data(matrix).to_vec().unwrap();
         assert!(got == all("blk.1.attn_qkv.weight")[first * row..(first + rows) * row], "{}", matrix.name);
         first += rows;

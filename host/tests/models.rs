@@ -15,7 +15,7 @@ fn chapter() -> String {
 
 /// A model of that architecture, of the shape of the nearest one that there is.
 fn writer(architecture: &str) -> GgufWriter {
-    let known = ["qwen3", "qwen3moe", "qwen2", "phi3", "smollm3", "gemma2", "gemma3", "gpt-oss", "qwen2moe"]
+    let known = ["qwen3", "qwen3moe", "qwen2", "phi3", "smollm3", "gemma2", "gemma3", "gpt-oss", "qwen2moe", "qwen35"]
         .into_iter()
         .find(|a| *a == architecture)
         .unwrap_or("llama");

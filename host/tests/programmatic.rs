@@ -73,6 +73,7 @@ fn programmatic_steps_give_the_same_bits() {
         ("qwen3moe", &mixed, Activations::Int16, KvType::F16),
         ("gpt-oss", &mixed, Activations::Int16, KvType::Int8),
         ("qwen2moe", &mixed, Activations::Int8, KvType::F16),
+        ("qwen35", &mixed, Activations::Int16, KvType::F16),
     ] {
         let experts = ["qwen3moe", "gpt-oss", "qwen2moe"].contains(&architecture).then_some((5, 2));
         let model = device::load(&Synthetic { architecture, experts, ..wide(formats) }.file());
@@ -195,7 +196,8 @@ fn a_kernel_that_never_waits_is_refused() {
 }
 
 /// What a launch finds in memory when it begins: nothing that a launch of a step writes.
-const CONSTANT: [&str; 9] = ["weights", "weight", "next_weight", "bias", "q_weight", "k_weight", "cos", "sin", "sinks"];
+const CONSTANT: [&str; 12] =
+    ["weights", "weight", "next_weight", "bias", "q_weight", "k_weight", "cos", "sin", "sinks", "a", "dt", "norm"];
 
 #[test]
 fn every_kernel_that_reads_of_launches_before_waits_for_them() {
@@ -234,6 +236,6 @@ fn every_kernel_that_reads_of_launches_before_waits_for_them() {
         }
     }
     // 18 formats twice, 20 products with codes of one column and 20 of many, 6 that write codes, 3 attentions for steps, 3 for prompts and
-    // 3 with caps, 3 stores, 3 of mixtures of experts, and five.
-    assert_eq!(waiting, 36 + 20 + 20 + 6 + 3 + 3 + 3 + 3 + 3 + 5);
+    // 3 with caps, 3 stores, 3 of mixtures of experts, 3 of delta nets, and five.
+    assert_eq!(waiting, 36 + 20 + 20 + 6 + 3 + 3 + 3 + 3 + 3 + 3 + 5);
 }

@@ -57,6 +57,7 @@ tests! {
     attention_steps: Subject::AttentionStep(_),
     attention: Subject::AttentionThree | Subject::Attention { .. },
     prompts: Subject::AttentionPrefill(_),
+    delta_nets: Subject::DeltaConv | Subject::DeltaRule | Subject::GateHeads,
     layers: Subject::Layers { .. },
     sampling: Subject::Argmax | Subject::ArgmaxMasked | Subject::RepetitionPenalty | Subject::Sample,
 }

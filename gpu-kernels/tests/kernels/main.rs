@@ -9,6 +9,7 @@ mod attention;
 mod cases;
 mod columns;
 mod cost;
+mod delta;
 mod embed;
 mod gemv;
 mod int8;

@@ -87,6 +87,9 @@ pub struct Synthetic {
     pub outlier: f32,
     /// Positions that a token attends to; 0: the key is not there.
     pub window: usize,
+    /// Of `qwen35`: key heads, value heads and their elements in layers that are delta nets: all but every so manieth.
+    pub delta: [usize; 3],
+    pub interval: usize,
     /// Taken in turn by the matrices in the order they are written.
     pub formats: Vec<Format>,
     pub seed: u64,
@@ -110,6 +113,8 @@ impl Default for Synthetic {
             linear_scale: None,
             outlier: 1.0,
             window: 0,
+            delta: [2, 4, 32],
+            interval: 2,
             formats: vec![Format::Q4_0],
             seed: 1,
         }
@@ -165,6 +170,8 @@ fn bias(w: &mut GgufWriter, rng: &mut Rng, name: String, size: &[usize]) {
     let dims: Vec<u64> = size.iter().map(|n| *n as u64).collect();
     w.tensor_f32(name + ".bias", &dims, &values).unwrap();
 }
+/// Writes a matrix: a tensor's name, rows, columns, and how large its weights are.
+type Matrix<'a> = dyn FnMut(&mut GgufWriter, &mut Rng, String, usize, usize, f64) + 'a;
 
 impl Synthetic {
     /// A file with its keys.
@@ -190,6 +197,7 @@ impl Synthetic {
             w.key(format!("{a}.attention.sliding_window"), self.window as u32);
         }
         self.expert_keys(&mut w);
+        self.delta_keys(&mut w);
         w
     }
 
@@ -209,7 +217,7 @@ impl Synthetic {
             }
             w.tensor_f32(name, &[n as u64], &v).unwrap();
         };
-        let (fused, gemma, gpt_oss) = (a == "phi3", a.starts_with("gemma"), a == "gpt-oss");
+        let (fused, gemma, gpt_oss, delta) = (a == "phi3", a.starts_with("gemma"), a == "gpt-oss", a == "qwen35");
         let (h, q, kv, f) = (self.hidden, self.heads * self.head_dim, self.kv_heads * self.head_dim, self.feed_forward);
         let per = |n: usize| 1.0 / (n as f64).sqrt();
         let embedding = if gemma { 1.5 * per(h) } else { 1.0 };
@@ -217,10 +225,14 @@ impl Synthetic {
         for l in 0..self.layers {
             let name = |part: &str| format!("blk.{l}.{part}.weight");
             norm(&mut w, &mut rng, name("attn_norm"), h);
-            if fused {
+            let recurrent = delta && (l + 1) % self.interval != 0;
+            let queries = if delta { 2 * q } else { q };
+            if recurrent {
+                self.delta_layer(&mut w, &mut rng, l, &mut matrix);
+            } else if fused {
                 matrix(&mut w, &mut rng, name("attn_qkv"), q + 2 * kv, h, per(h));
             } else {
-                matrix(&mut w, &mut rng, name("attn_q"), q, h, per(h));
+                matrix(&mut w, &mut rng, name("attn_q"), queries, h, per(h));
                 matrix(&mut w, &mut rng, name("attn_k"), kv, h, per(h));
                 matrix(&mut w, &mut rng, name("attn_v"), kv, h, per(h));
             }
@@ -229,32 +241,23 @@ impl Synthetic {
                     bias(&mut w, &mut rng, format!("blk.{l}.{part}"), &[n]);
                 }
             }
-            if ["qwen3", "qwen3moe", "gemma3"].contains(&a) {
+            if ["qwen3", "qwen3moe", "gemma3", "qwen35"].contains(&a) && !recurrent {
                 norm(&mut w, &mut rng, name("attn_q_norm"), self.head_dim);
                 norm(&mut w, &mut rng, name("attn_k_norm"), self.head_dim);
             }
-            matrix(&mut w, &mut rng, name("attn_output"), h, q, per(q));
+            if !recurrent {
+                matrix(&mut w, &mut rng, name("attn_output"), h, q, per(q));
+            }
             if gemma {
                 norm(&mut w, &mut rng, name("post_attention_norm"), h);
                 norm(&mut w, &mut rng, name("post_ffw_norm"), h);
             }
-            norm(&mut w, &mut rng, name(if gpt_oss { "post_attention_norm" } else { "ffn_norm" }), h);
+            norm(&mut w, &mut rng, name(if gpt_oss || delta { "post_attention_norm" } else { "ffn_norm" }), h);
             if gpt_oss {
                 self.sinks_and_biases(&mut w, &mut rng, l);
             }
-            if let Some((count, _)) = self.experts {
-                let router: Vec<f32> = (0..count * h).map(|_| (2.0 * per(h) * rng.normal()) as f32).collect();
-                w.tensor_f32(name("ffn_gate_inp"), &[h as u64, count as u64], &router).unwrap();
-                matrix(&mut w, &mut rng, name("ffn_gate_exps"), count * f, h, 1.5 * per(h));
-                matrix(&mut w, &mut rng, name("ffn_up_exps"), count * f, h, per(h));
-                matrix(&mut w, &mut rng, name("ffn_down_exps"), count * h, f, 1.5 * per(f));
-                if a == "qwen2moe" {
-                    let router: Vec<f32> = (0..h).map(|_| (2.0 * per(h) * rng.normal()) as f32).collect();
-                    w.tensor_f32(name("ffn_gate_inp_shexp"), &[h as u64], &router).unwrap();
-                    matrix(&mut w, &mut rng, name("ffn_gate_shexp"), 2 * f, h, 1.5 * per(h));
-                    matrix(&mut w, &mut rng, name("ffn_up_shexp"), 2 * f, h, per(h));
-                    matrix(&mut w, &mut rng, name("ffn_down_shexp"), h, 2 * f, 1.5 * per(2 * f));
-                }
+            if self.experts.is_some() {
+                self.expert_layer(&mut w, &mut rng, l, &mut matrix);
                 continue;
             }
             if fused {
@@ -276,6 +279,23 @@ impl Synthetic {
         w
     }
 
+    fn expert_layer(&self, w: &mut GgufWriter, rng: &mut Rng, l: usize, matrix: &mut Matrix<'_>) {
+        let (count, h, f) = (self.experts.map_or(0, |(count, _)| count), self.hidden, self.feed_forward);
+        let (name, per) = (|part: &str| format!("blk.{l}.{part}.weight"), |n: usize| 1.0 / (n as f64).sqrt());
+        let router: Vec<f32> = (0..count * h).map(|_| (2.0 * per(h) * rng.normal()) as f32).collect();
+        w.tensor_f32(name("ffn_gate_inp"), &[h as u64, count as u64], &router).unwrap();
+        matrix(w, rng, name("ffn_gate_exps"), count * f, h, 1.5 * per(h));
+        matrix(w, rng, name("ffn_up_exps"), count * f, h, per(h));
+        matrix(w, rng, name("ffn_down_exps"), count * h, f, 1.5 * per(f));
+        if self.architecture == "qwen2moe" {
+            let router: Vec<f32> = (0..h).map(|_| (2.0 * per(h) * rng.normal()) as f32).collect();
+            w.tensor_f32(name("ffn_gate_inp_shexp"), &[h as u64], &router).unwrap();
+            matrix(w, rng, name("ffn_gate_shexp"), 2 * f, h, 1.5 * per(h));
+            matrix(w, rng, name("ffn_up_shexp"), 2 * f, h, per(h));
+            matrix(w, rng, name("ffn_down_shexp"), h, 2 * f, 1.5 * per(2 * f));
+        }
+    }
+
     /// What a layer of gpt-oss has beside the tensors of others.
     fn sinks_and_biases(&self, w: &mut GgufWriter, rng: &mut Rng, layer: usize) {
         let sinks: Vec<f32> = (0..self.heads).map(|_| rng.normal() as f32).collect();
@@ -286,6 +306,39 @@ impl Synthetic {
         for (part, n) in [("gate", f), ("up", f), ("down", h)] {
             bias(w, rng, format!("blk.{layer}.ffn_{part}_exps"), &[n, count]);
         }
+    }
+
+    fn delta_keys(&self, w: &mut GgufWriter) {
+        if self.architecture == "qwen35" {
+            let [key_heads, value_heads, dim] = self.delta.map(|n| n as u32);
+            w.key("qwen35.ssm.conv_kernel", 4u32)
+                .key("qwen35.ssm.group_count", key_heads)
+                .key("qwen35.ssm.time_step_rank", value_heads)
+                .key("qwen35.ssm.state_size", dim)
+                .key("qwen35.ssm.inner_size", value_heads * dim)
+                .key("qwen35.full_attention_interval", self.interval as u32);
+        }
+    }
+
+    fn delta_layer(&self, w: &mut GgufWriter, rng: &mut Rng, l: usize, matrix: &mut Matrix<'_>) {
+        let ([key_heads, value_heads, dim], h) = (self.delta, self.hidden);
+        let values = value_heads * dim;
+        let channels = 2 * key_heads * dim + values;
+        let inputs =
+            [("attn_qkv", channels), ("attn_gate", values), ("ssm_beta", value_heads), ("ssm_alpha", value_heads)];
+        for (part, rows) in inputs {
+            matrix(w, rng, format!("blk.{l}.{part}.weight"), rows, h, 1.0 / (h as f64).sqrt());
+        }
+        matrix(w, rng, format!("blk.{l}.ssm_out.weight"), h, values, 1.0 / (values as f64).sqrt());
+        let mut all = |n: usize, f: &dyn Fn(f64) -> f64| (0..n).map(|_| f(rng.normal()) as f32).collect::<Vec<f32>>();
+        let conv = all(4 * channels, &|x| 0.6 * x);
+        w.tensor_f32(format!("blk.{l}.ssm_conv1d.weight"), &[4, channels as u64], &conv).unwrap();
+        let dt = all(value_heads, &|x| x - 1.0);
+        w.tensor_f32(format!("blk.{l}.ssm_dt.bias"), &[value_heads as u64], &dt).unwrap();
+        let a = all(value_heads, &|x| -(0.5 * x).exp());
+        w.tensor_f32(format!("blk.{l}.ssm_a"), &[value_heads as u64], &a).unwrap();
+        let norm = all(dim, &|x| 1.0 + 0.1 * x);
+        w.tensor_f32(format!("blk.{l}.ssm_norm.weight"), &[dim as u64], &norm).unwrap();
     }
 
     fn expert_keys(&self, w: &mut GgufWriter) {

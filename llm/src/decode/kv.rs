@@ -19,7 +19,7 @@ pub(super) struct Shape {
 
 impl Shape {
     pub fn new(c: &Config, capacity: usize) -> Shape {
-        Shape { layers: c.layers, kv_heads: c.kv_heads, capacity, head_dim: c.head_dim }
+        Shape { layers: c.layers - c.recurrent_layers(), kv_heads: c.kv_heads, capacity, head_dim: c.head_dim }
     }
 
     /// Heads of all layers.
@@ -142,6 +142,8 @@ pub struct Snapshot {
     /// What was fed, position by position.
     pub(super) tokens: Vec<u32>,
     pub(super) planes: Vec<Vec<u8>>,
+    /// The bits of the states of layers that have such, and positions that they are behind.
+    pub(super) states: (usize, Vec<u32>),
 }
 
 impl Snapshot {

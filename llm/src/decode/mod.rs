@@ -32,6 +32,7 @@
 //! ```
 
 mod decoder;
+mod delta;
 mod error;
 mod experts;
 mod feed_forward;

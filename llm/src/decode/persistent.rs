@@ -40,6 +40,10 @@ struct Run {
 pub enum NotPersistent {
     /// Queries, keys and values, or gates and ups, are in several formats: each is a launch of its own.
     Parts,
+    /// It is a gated delta net.
+    DeltaNet,
+    /// What attention gives has gates.
+    Gates,
     /// Its feed-forward part is a mixture of experts.
     Experts,
     /// Two of its matrices differ in how they are stored or in what they are multiplied with.
@@ -58,6 +62,8 @@ impl fmt::Display for NotPersistent {
             NotPersistent::Parts => f.write_str(
                 "queries, keys and values, or gates and ups, are in several formats, each a launch of its own",
             ),
+            NotPersistent::DeltaNet => f.write_str("a gated delta net: layers in one launch attend"),
+            NotPersistent::Gates => f.write_str("gates of what attention gives, in a launch of their own"),
             NotPersistent::Experts => {
                 f.write_str("a mixture of experts: its launches know only on the device what they multiply with")
             }
@@ -159,6 +165,12 @@ fn instance<'a>(
     layer: &'a LayerWeights,
     choice: Choice,
 ) -> Result<(Instance, [&'a Stack; 4]), NotPersistent> {
+    if layer.delta.is_some() {
+        return Err(NotPersistent::DeltaNet);
+    }
+    if c.gate_dim() > 0 {
+        return Err(NotPersistent::Gates);
+    }
     if !HEAD_DIMS.contains(&(c.head_dim as u32)) {
         return Err(NotPersistent::Heads(c.head_dim));
     }

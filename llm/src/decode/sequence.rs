@@ -1,10 +1,13 @@
 //! A sequence: the tokens that were fed, and their keys and values on the device.
 
+use super::delta::{States, StatesShape};
 use super::kv::{KvCache, Shape, Snapshot};
 use super::pool::{Paged, Pool, Recipe};
 use super::sampling::{Choice, Parameters, Sampling, Seen};
 use super::{DecodeError, KvType, Model};
+use gpu_kernels::delta::Run;
 use gpu_kernels::state::Column;
+use std::ops::Range;
 use warpsmith_runtime::{Error, Stream};
 
 /// What a sequence is made with.
@@ -25,6 +28,8 @@ pub struct SequenceOptions {
 pub struct Sequence {
     model: Model,
     cache: Cache,
+    /// Where the model has layers whose past is a state.
+    states: Option<States>,
     kind: KvType,
     tokens: Vec<u32>,
     choice: Choice,
@@ -60,6 +65,7 @@ impl Sequence {
         Ok(Sequence {
             choice: Choice::new(model, options.sampling)?,
             cache: Cache::Own(KvCache::new(device, Shape::new(c, capacity), options.kv)?),
+            states: empty_states(model)?,
             kind: options.kv,
             model: model.clone(),
             tokens: Vec::new(),
@@ -80,6 +86,7 @@ impl Sequence {
         check_capacity(capacity, most)?;
         Ok(Sequence {
             choice: Choice::new(model, options.sampling)?,
+            states: states_beside_pages(model)?,
             cache: Cache::Paged(Paged::new(pool, capacity)?),
             kind: kv,
             model: model.clone(),
@@ -88,10 +95,13 @@ impl Sequence {
     }
 
     /// Another sequence with the same tokens, cache and sampling, and no bitset of allowed tokens. In a pool both have the same pages until one of them
-    /// writes: a page that is copied then is all that a fork costs. Else the whole cache is copied.
+    /// writes: a page that is copied then is all that a fork costs. Else the whole cache is copied. States are copied in any case.
     pub fn fork(&self) -> Result<Sequence, DecodeError> {
         let cache = match &self.cache {
-            Cache::Paged(paged) => Cache::Paged(paged.fork()?),
+            Cache::Paged(paged) => {
+                check_states(&self.model)?;
+                Cache::Paged(paged.fork()?)
+            }
             Cache::Own(own) => {
                 check_memory(&self.model, own.shape.capacity, self.kind)?;
                 let mut copy = KvCache::new(self.model.device(), own.shape, self.kind)?;
@@ -101,8 +111,13 @@ impl Sequence {
                 Cache::Own(copy)
             }
         };
+        let states =
+            self.states.as_ref().map(|states| states.copy(self.model.device(), self.model.stream())).transpose()?;
+        if states.is_some() {
+            self.model.stream().synchronize()?;
+        }
         let choice = Choice::new(&self.model, self.choice.sampling)?;
-        Ok(Sequence { model: self.model.clone(), cache, kind: self.kind, tokens: self.tokens.clone(), choice })
+        Ok(Sequence { model: self.model.clone(), cache, states, kind: self.kind, tokens: self.tokens.clone(), choice })
     }
 
     /// The pool of its pages, if it has any.
@@ -115,7 +130,13 @@ impl Sequence {
 
     /// Device memory that a cache of `capacity` positions takes; `None` if no address can hold it.
     pub fn device_bytes(model: &Model, capacity: usize, kv: KvType) -> Option<u64> {
-        Shape::new(model.config(), capacity).bytes(kv)
+        Shape::new(model.config(), capacity).bytes(kv)?.checked_add(Self::state_bytes(model))
+    }
+
+    /// Of these, what the states of its layers take that are [delta nets](crate::model::DeltaNets), whatever the capacity; a sequence in a
+    /// pool takes them beside its pages.
+    pub fn state_bytes(model: &Model) -> u64 {
+        StatesShape::of(model.config()).map_or(0, StatesShape::bytes)
     }
 
     /// The model.
@@ -171,12 +192,18 @@ impl Sequence {
     pub fn reset(&mut self) {
         self.tokens.clear();
         self.choice.forget();
+        if let Some(states) = &mut self.states {
+            states.roll_back(0);
+        }
         if let Cache::Paged(paged) = &mut self.cache {
             paged.cut(0);
         }
     }
 
     /// Forgets all but the first `length` tokens. What is fed next overwrites what was cached after them.
+    ///
+    /// Of layers whose past is a state, only the states behind the last token and before the last step are there. Where others are
+    /// needed, the next step feeds the tokens again, from the latest of these or from the first on.
     pub fn rollback(&mut self, length: usize) -> Result<(), DecodeError> {
         if length > self.len() {
             return Err(DecodeError::Rollback { to: length, length: self.len() });
@@ -192,6 +219,10 @@ impl Sequence {
         if length < self.len() {
             self.tokens.truncate(length);
             self.choice.forget();
+            if let Some(states) = &mut self.states {
+                states.roll_back(length);
+            }
+            self.cut_pages();
         }
         Ok(())
     }
@@ -238,7 +269,11 @@ impl Sequence {
             Cache::Own(own) => own.read(self.len(), self.model.stream())?,
             Cache::Paged(paged) => paged.read(self.len(), self.model.stream())?,
         };
-        Ok(Snapshot { model: self.model.id(), kind: self.kv_type(), tokens: self.tokens.clone(), planes })
+        let states = match &self.states {
+            Some(states) => (states.length(), states.read(self.model.stream())?),
+            None => (0, Vec::new()),
+        };
+        Ok(Snapshot { model: self.model.id(), kind: self.kv_type(), tokens: self.tokens.clone(), planes, states })
     }
 
     /// Continues from a snapshot that was taken of a sequence of the same loaded model.
@@ -258,7 +293,15 @@ impl Sequence {
                 written?;
             }
         }
+        if let Some(states) = &mut self.states {
+            let written = states.write(snapshot.states.0, &snapshot.states.1, stream);
+            if written.is_err() {
+                self.reset();
+            }
+            written?;
+        }
         self.tokens.extend_from_slice(&snapshot.tokens);
+        self.cut_pages();
         Ok(())
     }
 
@@ -280,10 +323,64 @@ impl Sequence {
         }
     }
 
-    /// Gives back what was reserved for tokens that were not fed.
+    /// Gives back what was reserved for tokens that were not fed, and forgets what steps did to the states that were launched for them.
     pub(super) fn unreserve(&mut self) {
+        self.forget_steps();
         if let Cache::Paged(paged) = &mut self.cache {
             paged.cut(self.tokens.len());
+        }
+        self.cut_pages();
+    }
+
+    /// Forgets what steps did to the states that were launched and whose tokens were not fed.
+    pub(super) fn forget_steps(&mut self) {
+        if let Some(states) = &mut self.states {
+            states.forget();
+        }
+    }
+
+    /// Gives back the pages behind the states: others may have them too, and they will be written again.
+    fn cut_pages(&mut self) {
+        if let (Some(states), Cache::Paged(paged)) = (&self.states, &mut self.cache)
+            && states.length() < self.tokens.len()
+        {
+            paged.cut(states.length());
+        }
+    }
+
+    /// Positions behind the states, whose tokens have to be fed again before others.
+    pub(super) fn pending(&self) -> Range<usize> {
+        self.states.as_ref().map_or(self.tokens.len(), States::length)..self.tokens.len()
+    }
+
+    /// Makes sure that these have memory.
+    pub(super) fn reserve_pending(&mut self) -> Result<(), DecodeError> {
+        let pending = self.pending();
+        match &mut self.cache {
+            Cache::Own(_) => Ok(()),
+            Cache::Paged(paged) => paged.reserve(pending.start, pending.len(), self.model.config().reach()),
+        }
+    }
+
+    /// What a kernel is told of the token at a position.
+    pub(super) fn column_of(&self, position: usize) -> Column {
+        let token = self.tokens.get(position).copied().unwrap_or_default();
+        match &self.cache {
+            Cache::Own(own) => own.column(token, position),
+            Cache::Paged(paged) => paged.column(token, position),
+        }
+    }
+
+    /// The states of the columns of a step that is about to be launched.
+    pub(super) fn run(&mut self, columns: Run) -> Run {
+        self.states.as_mut().map_or(columns, |states| states.next(columns))
+    }
+
+    /// Takes note that so many steps have fed again what was [pending](Self::pending).
+    pub(super) fn caught_up(&mut self, steps: usize) {
+        let length = self.tokens.len();
+        if let Some(states) = &mut self.states {
+            states.commit(steps, length);
         }
     }
 
@@ -341,11 +438,14 @@ impl Sequence {
         self.choice.parameters_apart(&self.tokens, fed, self.model.config().vocab, stream, &mut seen)
     }
 
-    /// Takes note that the keys and values of `fed` are cached, by which recipe they were computed, and of what was chosen to follow, if that
-    /// was marked.
-    pub(super) fn advance(&mut self, fed: &[u32], recipe: Option<Recipe>, next: Option<u32>) {
+    /// Takes note that the keys and values of `fed` are cached, in how many steps and by which recipe they were computed, and of what was
+    /// chosen to follow, if that was marked.
+    pub(super) fn advance(&mut self, fed: &[u32], steps: usize, recipe: Option<Recipe>, next: Option<u32>) {
         let before = self.tokens.len();
         self.tokens.extend_from_slice(fed);
+        self.caught_up(steps);
+        // Pages say nothing of states, so nobody can begin with them: they are not known by their tokens.
+        let recipe = recipe.filter(|_| self.states.is_none());
         if let Cache::Paged(paged) = &mut self.cache {
             paged.filled(before, &self.tokens, recipe);
         }
@@ -361,6 +461,32 @@ fn check_capacity(capacity: usize, most: usize) -> Result<(), DecodeError> {
         return Err(DecodeError::Capacity { capacity, most });
     }
     Ok(())
+}
+
+/// States of no position, if the model has any.
+fn empty_states(model: &Model) -> Result<Option<States>, DecodeError> {
+    Ok(StatesShape::of(model.config()).map(|shape| States::new(model.device(), shape)).transpose()?)
+}
+
+/// The same, if they fit into free memory.
+fn states_beside_pages(model: &Model) -> Result<Option<States>, DecodeError> {
+    check_states(model)?;
+    empty_states(model)
+}
+
+fn check_states(model: &Model) -> Result<(), DecodeError> {
+    let (needed, memory) = (Sequence::state_bytes(model), model.device().memory_info()?);
+    if needed <= memory.free {
+        return Ok(());
+    }
+    Err(DecodeError::Memory {
+        what: "the sequence",
+        needed,
+        parts: "states of layers that are delta nets, twice".into(),
+        free: memory.free,
+        total: memory.total,
+        hint: "drop a sequence, or make a smaller pool",
+    })
 }
 
 fn check_memory(model: &Model, capacity: usize, kv: KvType) -> Result<(), DecodeError> {

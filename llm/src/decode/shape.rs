@@ -21,13 +21,24 @@ pub(super) struct Shape {
     pub tiles: usize,
     /// Where there are tiles: so many columns attend as single steps, the last, but for those that are in tiles.
     pub steps: usize,
+    /// Where sequences have states: so many runs of columns that may be of one; 0: as many as columns that are of one each, or two.
+    pub runs: usize,
     /// Caches may be in pages, for which there are no launches of several layers.
     pub pages: bool,
 }
 
 impl Shape {
-    const NONE: Shape =
-        Shape { columns: 0, kv: KvType::F16, logits: 0, tokens: 0, shared: false, tiles: 0, steps: 0, pages: false };
+    const NONE: Shape = Shape {
+        columns: 0,
+        kv: KvType::F16,
+        logits: 0,
+        tokens: 0,
+        shared: false,
+        tiles: 0,
+        steps: 0,
+        runs: 0,
+        pages: false,
+    };
 
     /// A token each of several sequences.
     pub fn decode(columns: usize, kv: KvType) -> Shape {
@@ -49,6 +60,18 @@ impl Shape {
     #[must_use]
     pub fn tiled(self, tiles: usize, steps: bool) -> Shape {
         Shape { tiles, steps: if steps { self.logits } else { 0 }, ..self }
+    }
+
+    /// The shape of a step of so many sequences that have states, and with a run for columns of none.
+    #[must_use]
+    pub fn of_sequences(self, sequences: usize) -> Shape {
+        Shape { runs: (sequences + 1).next_power_of_two(), ..self }
+    }
+
+    /// Runs of columns of one sequence.
+    pub fn runs(&self) -> usize {
+        // A prompt, and columns of no sequence.
+        if self.shared { self.runs.max(2) } else { self.columns }
     }
 
     /// Most tiles of steps of so many columns.

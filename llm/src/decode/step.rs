@@ -10,7 +10,8 @@
 //! sm_90 on the blocks of each then begin while the launch before ends, ask for their weights in L2, and wait. The first of a
 //! step follows a copy and is an ordinary one. Where a file stores parts of a projection in different formats, each part is a
 //! launch, and a step of several tokens of a sequence stores its keys and values before it attends. Where a model norms what a layer adds,
-//! that is a launch behind each of the two outputs ([`residual`](super::residual)); capped scores and logits are a launch each. A
+//! that is a launch behind each of the two outputs ([`residual`](super::residual)); capped scores and logits are a launch each, and so are
+//! gates of attention's results. A layer that is a gated delta net has two launches in place of attention ([`delta`](super::delta)). A
 //! [mixture of experts](super::experts) takes three launches more than a dense feed-forward part.
 
 use super::KvType;
@@ -176,7 +177,12 @@ impl Step<'_> {
         let Some(layer) = weights.layers.get(index) else { return Ok(()) };
         self.project_qkv(on, layer)?;
         // SAFETY: the caller's promise.
-        unsafe { self.attend(on, layer, index) }?;
+        unsafe {
+            match &layer.delta {
+                Some(vectors) => self.delta(on, (index, layer), vectors)?,
+                None => self.attend(on, layer, index)?,
+            }
+        }
         {
             let (columns, choice) = (self.shape.columns as u32, self.choice);
             let Workspace { x, y, scaled, sums, attended, quantized, sizes, .. } = &mut *self.buffers;
@@ -245,14 +251,27 @@ impl Step<'_> {
         let sinks = if weights.sinks.is_some() { SINKS } else { 0 };
         let (c, context, flags) = (self.config, self.tables.context, neox | norm | sinks);
         let (n_rot, window) = (c.rope_of(index).map_or(0, |rope| rope.dims as u32), c.window_of(index) as u32);
-        Layer { index: index as u32, context, window, n_rot, flags, ..layer_of(c) }
+        Layer { index: c.place_of(index) as u32, context, window, n_rot, flags, ..layer_of(c) }
     }
 
-    /// Norm and rotation of queries and keys, the store of keys and values, and attention to all that are stored.
+    /// Norm and rotation of queries and keys, the store of keys and values, attention to all that are stored, and the gates of what that gives.
     ///
     /// # Safety
     /// That of [`Step`].
     unsafe fn attend<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        weights: &LayerWeights,
+        index: usize,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.attend_ungated(on, weights, index) }?;
+        self.gate_heads(on)
+    }
+
+    /// # Safety
+    /// That of [`Step`].
+    unsafe fn attend_ungated<L: Launcher<Error = Error>>(
         &mut self,
         on: &mut L,
         weights: &LayerWeights,
@@ -263,9 +282,11 @@ impl Step<'_> {
         let mut layer = self.heads(weights, index);
         let capped = self.config.score_cap > 0.0;
         let wanted = self.choice.wanted(std::slice::from_ref(&weights.attn_output));
+        let gates = self.config.gate_dim();
         let Workspace { columns, steps, qkv, attended, partials, counters, quantized, sizes, .. } = &mut *self.buffers;
+        let qkv = &mut qkv[gates..];
         let columns = &columns[..self.shape.columns];
-        let (_, _, written) = quantized.pass(wanted.filter(|_| self.shape.tiles == 0 && !capped));
+        let (_, _, written) = quantized.pass(wanted.filter(|_| self.shape.tiles == 0 && !capped && gates == 0));
         let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);
         let (stride, y_stride) = (sizes.qkv as u32, sizes.attended as u32);
         let programmatic = self.choice.programmatic;
@@ -298,25 +319,25 @@ impl Step<'_> {
         } else {
             layer.flags |= FUSED;
         }
-        let attend = StepArguments {
-            qkv: &qkv[first * sizes.qkv..],
-            q_weight,
-            k_weight,
-            cos,
-            sin,
-            sinks: sinks(weights),
-            columns: attending,
-            partials,
-            counters,
-            y: &mut attended[first * sizes.attended..],
-            quantized,
-            group_counters,
-            stride,
-            y_stride,
-            quant_format,
-            layer,
-        };
         if !attending.is_empty() {
+            let attend = StepArguments {
+                qkv: &qkv[first * sizes.qkv..],
+                q_weight,
+                k_weight,
+                cos,
+                sin,
+                sinks: sinks(weights),
+                columns: attending,
+                partials,
+                counters,
+                y: &mut attended[first * sizes.attended..],
+                quantized,
+                group_counters,
+                stride,
+                y_stride,
+                quant_format,
+                layer,
+            };
             // SAFETY: the caller's promise.
             unsafe { attend.launch(on, self.shape.kv, programmatic) }?;
         }
@@ -337,7 +358,9 @@ impl Step<'_> {
         weights: &LayerWeights,
         layer: Layer,
     ) -> Result<(), Error> {
+        let gates = self.config.gate_dim();
         let Workspace { columns, tiles, qkv, attended, sizes, .. } = &mut *self.buffers;
+        let qkv = &qkv[gates..];
         let (columns, tiles) = (&columns[..self.shape.columns], &tiles[..self.shape.tiles]);
         let strides = (sizes.qkv as u32, sizes.attended as u32);
         let attend = PrefillArguments { qkv, columns, tiles, sinks: sinks(weights), y: attended, strides, layer };

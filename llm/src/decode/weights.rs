@@ -1,6 +1,7 @@
 //! Weights on the device: uploaded once, in the records that the kernels read.
 
 use super::DecodeError;
+use super::delta::DeltaVectors;
 use super::stack::{Bias, Projection, Stack, biases_of};
 use crate::model::{Config, LayerTensors, Matrix, ModelError, ModelFile};
 use gpu_kernels::format::Format;
@@ -178,7 +179,10 @@ layer_weights! {
     /// Where the matrices behind it are those of experts.
     router: Option<Projection> = optional_projection(router, shared_router; router_bias);
     attn_norm: Buffer<f32> = vector(attn_norm);
-    qkv: Projection = projection(q, k, v; qkv_bias);
+    /// Of a delta net what it projects.
+    qkv: Projection = inputs(q, k, v, delta_qkv, delta_gate, delta_beta, delta_alpha; qkv_bias);
+    /// Where the layer is a delta net.
+    delta: Option<DeltaVectors> = delta(delta_conv, delta_dt, delta_a, delta_norm);
     /// A score of each query head.
     sinks: Option<Buffer<f32>> = optional(sinks);
     attn_output: Stack = matrix(attn_output; attn_output_bias);
@@ -350,41 +354,85 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         biases: &[&Bias],
         (first, count): (usize, usize),
     ) -> Result<Stack, DecodeError> {
-        let (format, cols) = matrices.first().map_or((Format::F32, 0), |m| (m.format, m.cols));
-        let (mut len, mut rows) = (0, 0);
-        for m in matrices {
-            len += vectors(m)?;
-            rows += m.rows / count;
-        }
+        let part = |m: &Matrix, part: usize| part * (m.rows / count)..(part + 1) * (m.rows / count);
+        let parts: Vec<(&Matrix, Range<usize>)> =
+            (0..count).flat_map(|i| matrices.iter().map(move |m| (*m, part(m, i)))).collect();
+        self.stack_of(&parts, biases, (first, count))
+    }
+
+    /// Rows of matrices of one format and width, one below the other, as `count` stacks of equal size.
+    fn stack_of(
+        &mut self,
+        parts: &[(&Matrix, Range<usize>)],
+        biases: &[&Bias],
+        (first, count): (usize, usize),
+    ) -> Result<Stack, DecodeError> {
+        let (format, cols) = parts.first().map_or((Format::F32, 0), |(m, _)| (m.format, m.cols));
+        let name = || parts.first().map_or("", |(m, _)| &m.name);
+        let vectors_of =
+            |(m, rows): &(&Matrix, Range<usize>)| Ok::<_, DecodeError>(vectors(m)? / m.rows.max(1) * rows.len());
+        let len = parts.iter().try_fold(0, |len, part| Ok::<_, DecodeError>(len + vectors_of(part)?))?;
+        let rows = parts.iter().map(|(_, rows)| rows.len()).sum::<usize>() / count;
         for (what, size) in [("rows", rows), ("columns", cols), ("experts", count)] {
             if u32::try_from(size).is_err() {
-                let what = format!("the number of {what} of `{}`", matrices.first().map_or("", |m| &m.name));
+                let what = format!("the number of {what} of `{}`", name());
                 return Err(DecodeError::Size { what, size: size as u64, limit: u32::MAX.into() });
             }
         }
         let mut records = self.stream.device().alloc::<U32x4>(len)?;
         let mut at = 0;
-        for (part, m) in (0..count).flat_map(|part| matrices.iter().map(move |m| (part, m))) {
-            let (len, rows) = (vectors(m)? / count, m.rows / count);
+        for part in parts {
+            let len = vectors_of(part)?;
             if self.fill {
-                self.records(m, part * rows..(part + 1) * rows, &mut records[at..at + len])?;
+                self.records(part.0, part.1.clone(), &mut records[at..at + len])?;
             }
             at += len;
         }
         let outputs = first..first + rows;
         let bias = biases_of(biases, outputs.clone(), count);
-        let name = matrices.first().map_or("", |m| &m.name);
-        let bias = bias.map(|bias| self.floats(name, &bias)).transpose()?;
+        let bias = bias.map(|bias| self.floats(name(), &bias)).transpose()?;
         Ok(Stack { format, cols: cols as u32, outputs, matrices: count as u32, records, bias })
     }
 
-    fn projection<const N: usize, const B: usize>(
+    /// What a layer projects: queries, keys and values, or what a delta net takes. Gates come before all, so that what attention reads
+    /// follows on them; in the file each head's lie behind its queries.
+    fn inputs(
         &mut self,
         _: &str,
-        matrices: [&Matrix; N],
-        biases: [&Bias; B],
+        [q, k, v, delta @ ..]: [&Option<Matrix>; 7],
+        biases: [&Bias; 1],
     ) -> Result<Projection, DecodeError> {
-        self.projections(&matrices, &biases, 1)
+        let (Some(q), Some(k), Some(v)) = (q, k, v) else {
+            let delta: Vec<&Matrix> = delta.into_iter().flatten().collect();
+            return self.projections(&delta, &[], 1);
+        };
+        let c = self.file.config();
+        if c.gate_dim() == 0 {
+            return self.projections(&[q, k, v], &biases, 1);
+        }
+        let (dim, heads) = (c.head_dim, c.heads);
+        let of_head =
+            |which: usize| (0..heads).map(move |head| (q, (2 * head + which) * dim..(2 * head + which + 1) * dim));
+        let mut parts: Vec<(&Matrix, Range<usize>)> = of_head(1).chain(of_head(0)).collect();
+        parts.extend([(k, 0..k.rows), (v, 0..v.rows)]);
+        let (mut stacks, mut first) = (Vec::new(), 0);
+        for run in parts.chunk_by(|(a, _), (b, _)| a.format == b.format && a.cols == b.cols) {
+            let stack = self.stack_of(run, &[], (first, 1))?;
+            first = stack.outputs.end;
+            stacks.push(stack);
+        }
+        Ok(Projection { stacks })
+    }
+
+    /// The vectors of a delta net.
+    fn delta(&mut self, name: &str, all: [&Option<Vec<f32>>; 4]) -> Result<Option<DeltaVectors>, DecodeError> {
+        let [Some(conv), Some(dt), Some(a), Some(norm)] = all else { return Ok(None) };
+        Ok(Some(DeltaVectors {
+            conv: self.floats(name, conv)?,
+            dt: self.floats(name, dt)?,
+            a: self.floats(name, a)?,
+            norm: self.floats(name, norm)?,
+        }))
     }
 
     fn experts_projection<const N: usize, const B: usize>(

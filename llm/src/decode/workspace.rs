@@ -1,6 +1,7 @@
 //! The buffers that a step works in. What they take and where they lie is one walk over them, with a memory that only
 //! counts or with a device.
 
+use super::delta::{DeltaBuffers, net_of};
 use super::input::QuantizedActivations;
 use super::memory::{Measured, Memory};
 use super::routes::{ExpertBuffers, Routes};
@@ -51,13 +52,15 @@ pub(super) struct Sizes {
 impl Sizes {
     fn new(c: &Config, activations: Activations) -> Sizes {
         let formats = QuantFormat::ALL.map(Some).into_iter().filter(|_| activations != Activations::F32);
-        let parts = [c.q_dim(), c.feed_forward].into_iter().flat_map(|cols| {
+        // What delta nets project, and what they give.
+        let (projected, values) = net_of(c, 0).map_or((0, 0), |net| (net.projected(), net.values()));
+        let parts = [c.q_dim(), values.max(1), c.feed_forward].into_iter().flat_map(|cols| {
             let parts = move |format| gemv::parts_with(format, c.hidden as u32, cols as u32, false);
             formats.clone().chain([None]).map(parts)
         });
         let parts = parts.chain([embed::parts(c.hidden as u32)]);
         let parts = parts.chain(c.experts.map(|_| combine::parts(c.hidden as u32)));
-        let quantized = QuantizedActivations::sizes(c.hidden.max(c.q_dim()).max(c.feed_forward));
+        let quantized = QuantizedActivations::sizes(c.hidden.max(c.q_dim()).max(values).max(c.feed_forward));
         // A column of each of its experts.
         let used = c.experts.map_or(1, |e| e.used);
         let of_inner = QuantizedActivations::sizes(c.feed_forward);
@@ -67,8 +70,8 @@ impl Sizes {
         let quantized = (quantized.0.max(of_shared.0), quantized.1.max(of_shared.1));
         Sizes {
             hidden: stride(c.hidden),
-            qkv: stride(c.q_dim() + 2 * c.kv_dim()),
-            attended: stride(c.q_dim()),
+            qkv: stride((c.gate_dim() + c.qkv_dim()).max(projected)),
+            attended: stride(c.q_dim().max(values)),
             inner: stride(c.feed_forward),
             all_inner: (used * stride(c.feed_forward)).max(stride(shared)),
             logits: stride(c.vocab),
@@ -96,7 +99,7 @@ pub(super) struct Workspace<M: Memory = Stream> {
     /// The residual stream times the weight of the norm that follows, and the parts of its sum of squares.
     pub scaled: M::Buffer<f32>,
     pub sums: M::Buffer<f32>,
-    /// All query heads, all key heads, all value heads.
+    /// The gates of query heads, if there are any; all query heads, all key heads, all value heads. Or what delta nets project.
     pub qkv: M::Buffer<f32>,
     pub attended: M::Buffer<f32>,
     pub partials: M::Buffer<f32>,
@@ -108,6 +111,8 @@ pub(super) struct Workspace<M: Memory = Stream> {
     /// The gates of all columns, then their ups.
     pub gate_up: M::Buffer<f32>,
     pub inner: M::Buffer<f32>,
+    /// What delta nets take beside.
+    pub delta: Option<DeltaBuffers<M>>,
     /// What mixtures of experts take beside.
     pub experts: Option<ExpertBuffers<M>>,
     pub logits: M::Buffer<f32>,
@@ -135,6 +140,7 @@ impl<M: Memory> Workspace<M> {
             quantized: QuantizedActivations::new(memory, s.quantized, columns)?,
             gate_up: memory.buffer(2 * s.all_inner, columns)?,
             inner: memory.buffer(s.all_inner, columns)?,
+            delta: DeltaBuffers::new(memory, c, columns)?,
             experts: ExpertBuffers::new(memory, c, s.hidden, columns)?,
             logits: memory.buffer(s.logits, logits)?,
             // Read as a whole, also where a prompt gives one token.

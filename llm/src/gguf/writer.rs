@@ -21,6 +21,7 @@ pub enum OwnedValue {
     U32s(Vec<u32>),
     I32s(Vec<i32>),
     F32s(Vec<f32>),
+    Bools(Vec<bool>),
 }
 
 macro_rules! from {
@@ -31,7 +32,8 @@ macro_rules! from {
     };
 }
 from!(u8 => U8, u16 => U16, u32 => U32, u64 => U64, i32 => I32, i64 => I64, f32 => F32, f64 => F64, bool => Bool, String => String,
-      Vec<String> => Strings, Vec<u32> => U32s, Vec<i32> => I32s, Vec<f32> => F32s);
+      Vec<String> => Strings, Vec<u32> => U32s, Vec<i32> => I32s, Vec<f32> => F32s,
+      Vec<bool> => Bools);
 
 impl From<&str> for OwnedValue {
     fn from(v: &str) -> Self {
@@ -226,6 +228,10 @@ fn put_value(out: &mut Vec<u8>, value: &OwnedValue) {
         OwnedValue::F32s(v) => {
             put_array(out, ValueType::F32, v.len());
             v.iter().for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
+        }
+        OwnedValue::Bools(v) => {
+            put_array(out, ValueType::Bool, v.len());
+            out.extend(v.iter().map(|x| u8::from(*x)));
         }
     }
 }

@@ -44,6 +44,10 @@ struct Facts {
     ffn_norm_behind: bool,
     /// What comes of gates and ups.
     glu: Glu,
+    /// Most layers are gated delta nets.
+    delta_nets: bool,
+    /// Queries come with gates of attention's results.
+    gated_heads: bool,
     /// Embeddings are multiplied by the root of their width.
     scaled_embeddings: bool,
     /// The number of layers of the model whose scores are divided by the root of `hidden / heads`, not of the head width.
@@ -70,6 +74,8 @@ const PLAIN: Facts = Facts {
     post_norms: Presence::Never,
     ffn_norm_behind: false,
     glu: Glu::Silu,
+    delta_nets: false,
+    gated_heads: false,
     scaled_embeddings: false,
     scores_by_hidden: None,
     caps: None,
@@ -165,6 +171,16 @@ architectures! {
         glu: Glu::Clamped,
         ..PLAIN
     }
+    /// Qwen3.5, dense: gated delta nets in three layers of four; in the fourth norms of heads, RoPE of some of their elements, which rotates
+    /// halves, and gates of attention's results.
+    Qwen35 {
+        name: "qwen35",
+        head_norms: Presence::Always,
+        ffn_norm_behind: true,
+        delta_nets: true,
+        gated_heads: true,
+        ..PLAIN
+    }
 }
 
 impl Architecture {
@@ -239,6 +255,16 @@ impl Architecture {
     /// Whether what attention and feed-forward part give is normed before it is added.
     pub fn post_norms(self) -> Presence {
         self.facts().post_norms
+    }
+
+    /// Whether most layers are gated delta nets, which the keys `ssm.*` tell of.
+    pub fn delta_nets(self) -> bool {
+        self.facts().delta_nets
+    }
+
+    /// Whether `attn_q.weight` has, behind the rows of each query head, as many that give the gates of its results.
+    pub fn gated_heads(self) -> bool {
+        self.facts().gated_heads
     }
 
     /// Whether files call the norm before the feed-forward part `post_attention_norm`.

@@ -1,6 +1,7 @@
 //! What the metadata keys say about a model.
 
-use super::{Architecture, Experts, LayerKinds, ModelError, Rope, Yarn};
+use super::delta::own_layers;
+use super::{Architecture, DeltaNets, Experts, LayerKinds, ModelError, Rope, Yarn};
 use crate::gguf::{Gguf, Value};
 
 /// A model's numbers, checked against each other. Shapes of tensors are checked against these.
@@ -37,6 +38,8 @@ pub struct Config {
     pub window: usize,
     /// In what layers differ from each other.
     pub kinds: LayerKinds,
+    /// The layers that are gated delta nets, in models that have any.
+    pub delta: Option<DeltaNets>,
     /// What products of a query and a key are multiplied with: of almost all models `1 / sqrt(head_dim)`.
     pub score_scale: f64,
     /// Scores are `cap * tanh(score / cap)`; 0: they are as they are.
@@ -76,7 +79,7 @@ impl Config {
             return Err(ModelError::Split { part, parts });
         }
         let keys = Keys { file, prefix: architecture.name() };
-        let layers = keys.count("block_count")?;
+        let layers = own_layers(&keys, architecture, keys.count("block_count")?)?;
         let hidden = keys.count("embedding_length")?;
         let experts = Experts::read(&keys, architecture)?;
         let of_expert = experts.map(|_| keys.optional_count("expert_feed_forward_length")).transpose()?.flatten();
@@ -142,6 +145,7 @@ impl Config {
             rope,
             window: keys.window(context)?,
             kinds,
+            delta: DeltaNets::read(&keys, architecture, (layers, rope.dims))?,
             score_scale: 1.0 / scores.sqrt(),
             score_cap,
             logit_cap,
@@ -176,7 +180,7 @@ impl Keys<'_> {
         }
     }
 
-    fn count_or(&self, key: &str, default: usize) -> Result<usize, ModelError> {
+    pub fn count_or(&self, key: &str, default: usize) -> Result<usize, ModelError> {
         Ok(self.optional_count(key)?.unwrap_or(default))
     }
 

@@ -1,7 +1,8 @@
 //! The tensors of a layer, listed once: what a file has to hold, and what is uploaded.
 
 use super::file::Find;
-use super::{Architecture, Config, Matrix, ModelError, Presence};
+use super::{Architecture, Config, DeltaNets, Matrix, ModelError, Presence};
+use gpu_kernels::delta::KERNEL;
 use std::ops::Range;
 
 /// What a layer holds in one field: a matrix, a vector, or a vector that only some architectures have.
@@ -80,23 +81,42 @@ layer_tensors! {
         if Architecture::qkv_biases;
     /// Norm before attention, `[hidden]`.
     attn_norm: Vec<f32> = vector ["attn_norm.weight"] |c| [c.hidden];
-    /// `[q_dim, hidden]`.
-    q: Matrix = part ["attn_q.weight", "attn_qkv.weight"] |c| (0..c.q_dim(), [c.qkv_dim(), c.hidden]),
-        if Architecture::fused;
+    /// `[q_dim, hidden]`; with [gates](Architecture::gated_heads) twice as many rows, a head's and then its gates'. As keys and values
+    /// where the layer attends.
+    q: Option<Matrix> = attending_part ["attn_q.weight", "attn_qkv.weight"]
+        |c| (0..c.q_dim() + c.gate_dim(), [c.qkv_dim(), c.hidden]), if Architecture::fused;
     /// `[kv_dim, hidden]`.
-    k: Matrix = part ["attn_k.weight", "attn_qkv.weight"]
+    k: Option<Matrix> = attending_part ["attn_k.weight", "attn_qkv.weight"]
         |c| (c.q_dim()..c.q_dim() + c.kv_dim(), [c.qkv_dim(), c.hidden]), if Architecture::fused;
     /// `[kv_dim, hidden]`.
-    v: Matrix = part ["attn_v.weight", "attn_qkv.weight"]
+    v: Option<Matrix> = attending_part ["attn_v.weight", "attn_qkv.weight"]
         |c| (c.q_dim() + c.kv_dim()..c.qkv_dim(), [c.qkv_dim(), c.hidden]), if Architecture::fused;
     /// Norm of every query head, `[head_dim]`, where the architecture has it.
-    q_norm: Option<Vec<f32>> = vectors ["attn_q_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
+    q_norm: Option<Vec<f32>> = attending_vectors ["attn_q_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
     /// Norm of every key head, `[head_dim]`, where the architecture has it.
-    k_norm: Option<Vec<f32>> = vectors ["attn_k_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
+    k_norm: Option<Vec<f32>> = attending_vectors ["attn_k_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
+    /// Of a delta net: queries, keys and values, `[channels, hidden]`.
+    delta_qkv: Option<Matrix> = delta_matrix ["attn_qkv.weight"] |c| [c.delta.as_ref().map_or(0, DeltaNets::channels), c.hidden];
+    /// Gates of its results, `[values, hidden]`.
+    delta_gate: Option<Matrix> = delta_matrix ["attn_gate.weight"] |c| [c.delta.as_ref().map_or(0, DeltaNets::values), c.hidden];
+    /// What new values count for, `[value_heads, hidden]`.
+    delta_beta: Option<Matrix> = delta_matrix ["ssm_beta.weight"] |c| [c.delta.as_ref().map_or(0, |d| d.value_heads), c.hidden];
+    /// How much of the state is kept, `[value_heads, hidden]`.
+    delta_alpha: Option<Matrix> = delta_matrix ["ssm_alpha.weight"] |c| [c.delta.as_ref().map_or(0, |d| d.value_heads), c.hidden];
+    /// The convolution, `[channels, KERNEL]`.
+    delta_conv: Option<Vec<f32>> = delta_vector ["ssm_conv1d.weight"]
+        |c| [KERNEL as usize, c.delta.as_ref().map_or(0, DeltaNets::channels)];
+    /// Added to `alpha`, `[value_heads]`.
+    delta_dt: Option<Vec<f32>> = delta_vector ["ssm_dt.bias"] |c| [c.delta.as_ref().map_or(0, |d| d.value_heads)];
+    /// What the softplus of that is multiplied with, `[value_heads]`: below zero.
+    delta_a: Option<Vec<f32>> = delta_vector ["ssm_a"] |c| [c.delta.as_ref().map_or(0, |d| d.value_heads)];
+    /// Norm of each head's results, `[dim]`.
+    delta_norm: Option<Vec<f32>> = delta_vector ["ssm_norm.weight"] |c| [c.delta.as_ref().map_or(0, |d| d.dim)];
     /// A score of each query head beside those of positions, `[heads]`, where the architecture has it.
-    sinks: Option<Vec<f32>> = vectors ["attn_sinks.weight"] |c| [c.heads], if Architecture::sinks;
-    /// `[hidden, q_dim]`.
-    attn_output: Matrix = matrix ["attn_output.weight"] |c| [c.hidden, c.q_dim()];
+    sinks: Option<Vec<f32>> = attending_vectors ["attn_sinks.weight"] |c| [c.heads], if Architecture::sinks;
+    /// `[hidden, q_dim]`; of a delta net `[hidden, values]`.
+    attn_output: Matrix = mixer_output ["attn_output.weight", "ssm_out.weight"]
+        |c| [c.hidden, c.q_dim(), c.delta.as_ref().map_or(0, DeltaNets::values)];
     /// `[hidden]`.
     attn_output_bias: Option<Vec<f32>> = vectors ["attn_output.bias"] |c| [c.hidden], if Architecture::other_biases;
     /// Norm of what attention adds, `[hidden]`, where the architecture has it.
@@ -168,6 +188,54 @@ impl InLayer<'_> {
             true => self.file.rows(&self.name(fused_name), rows, [all, cols]),
             false => self.file.matrix(&self.name(own), rows.len(), cols),
         }
+    }
+
+    /// Whether the layer is a delta net.
+    fn recurrent(&self) -> bool {
+        self.file.config.is_recurrent(self.number)
+    }
+
+    /// A [part](Self::part) of a layer that attends.
+    fn attending_part(
+        &self,
+        names: [&str; 2],
+        rows: (Range<usize>, [usize; 2]),
+        fused: bool,
+    ) -> Result<Option<Matrix>, ModelError> {
+        if self.recurrent() { Ok(None) } else { self.part(names, rows, fused).map(Some) }
+    }
+
+    /// [Vectors](Self::vectors) of a layer that attends.
+    fn attending_vectors<const N: usize>(
+        &self,
+        parts: [&str; N],
+        lens: [usize; N],
+        presence: Presence,
+    ) -> Result<Option<Vec<f32>>, ModelError> {
+        self.vectors(parts, lens, if self.recurrent() { Presence::Never } else { presence })
+    }
+
+    /// A matrix of a delta net.
+    fn delta_matrix(&self, part: [&str; 1], size: [usize; 2]) -> Result<Option<Matrix>, ModelError> {
+        self.recurrent().then(|| self.matrix(part, size)).transpose()
+    }
+
+    /// A vector of a delta net, of one dimension or more.
+    fn delta_vector<const N: usize>(
+        &self,
+        [part]: [&str; 1],
+        shape: [usize; N],
+    ) -> Result<Option<Vec<f32>>, ModelError> {
+        self.recurrent().then(|| self.file.floats(&self.name(part), &shape)).transpose()
+    }
+
+    /// What is projected onto the residual stream: what was attended to, or by the second name what a delta net gives.
+    fn mixer_output(
+        &self,
+        [attended, delta]: [&str; 2],
+        [rows, q_dim, values]: [usize; 3],
+    ) -> Result<Matrix, ModelError> {
+        if self.recurrent() { self.matrix([delta], [rows, values]) } else { self.matrix([attended], [rows, q_dim]) }
     }
 
     /// A matrix that only mixtures of experts have.

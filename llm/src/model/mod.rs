@@ -8,6 +8,7 @@
 
 mod architecture;
 mod config;
+mod delta;
 mod error;
 mod experts;
 mod file;
@@ -18,6 +19,7 @@ mod shape;
 
 pub use architecture::{Architecture, Presence};
 pub use config::Config;
+pub use delta::{DeltaNets, Recurrent};
 pub use error::ModelError;
 pub use experts::{Experts, Gating};
 pub use file::{Matrix, ModelFile};

@@ -138,6 +138,7 @@ impl ModelShape {
             rope: Rope { style, dims: self.head_dim, base: self.rope_base, scale: 1.0, yarn: None },
             window: 0,
             kinds: LayerKinds::default(),
+            delta: None,
             score_scale: 1.0 / (self.head_dim as f64).sqrt(),
             score_cap: 0.0,
             logit_cap: 0.0,

@@ -19,7 +19,7 @@ pub(super) fn capped(x: f64, cap: f32) -> f64 {
 }
 
 /// `g / (1 + e^-g)`.
-fn silu(g: f64) -> f64 {
+pub(super) fn silu(g: f64) -> f64 {
     g / (1.0 + (-g).exp())
 }
 

@@ -9,6 +9,7 @@
 //! the file.
 
 mod attention;
+mod delta;
 mod experts;
 mod math;
 
@@ -140,14 +141,20 @@ pub struct Reference {
     model: ModelFile,
     rounding: KvRounding,
     cache: Vec<LayerCache>,
+    /// Of layers that are delta nets.
+    states: Vec<delta::State>,
     length: usize,
+    tokens: Vec<u32>,
+    /// The states are not behind the last token.
+    stale: bool,
 }
 
 impl Reference {
     /// An empty sequence.
     pub fn new(model: &ModelFile, rounding: KvRounding) -> Self {
         let cache = vec![LayerCache::default(); model.config().layers];
-        Reference { model: model.clone(), rounding, cache, length: 0 }
+        let states = vec![delta::State::default(); model.config().layers];
+        Reference { model: model.clone(), rounding, cache, states, length: 0, tokens: Vec::new(), stale: false }
     }
 
     /// Tokens fed so far.
@@ -174,7 +181,11 @@ impl Reference {
         Ok(())
     }
 
+    /// Keeps the first `length` tokens. The states of delta nets are forgotten: these tokens are fed again before the next one.
     fn truncate(&mut self, length: usize) {
+        self.tokens.truncate(length);
+        self.states.fill(delta::State::default());
+        self.stale = self.model.config().delta.is_some() && length > 0;
         let kept = length * self.model.config().kv_dim();
         for layer in &mut self.cache {
             layer.k.truncate(kept);
@@ -200,13 +211,34 @@ impl Reference {
         if token as usize >= c.vocab {
             return Err(ReferenceError::Token { token, vocab: c.vocab });
         }
+        if self.stale {
+            self.feed_again()?;
+        }
         let step = self.step(&model, c, token, given);
         match step {
-            Ok(_) => self.length += 1,
+            Ok(_) => {
+                self.length += 1;
+                self.tokens.push(token);
+            }
             // Some layers have cached it already.
             Err(_) => self.truncate(self.length),
         }
         step
+    }
+
+    /// Brings the states behind the last token, from the first one on.
+    fn feed_again(&mut self) -> Result<(), ReferenceError> {
+        let tokens = self.tokens.clone();
+        self.truncate(0);
+        for &token in &tokens {
+            if let Err(error) = self.feed(token) {
+                // As it was, to be fed again.
+                (self.length, self.stale) = (tokens.len(), true);
+                self.tokens = tokens;
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn step(
@@ -245,14 +277,22 @@ impl Reference {
     ) -> Result<bool, ReferenceError> {
         // All of them: a tensor that the definition leaves out does not compile.
         let LayerTensors {
-            qkv_bias,
+            qkv_bias: _,
             attn_norm,
-            q,
-            k,
-            v,
-            q_norm,
-            k_norm,
-            sinks,
+            q: _,
+            k: _,
+            v: _,
+            q_norm: _,
+            k_norm: _,
+            delta_qkv: _,
+            delta_gate: _,
+            delta_beta: _,
+            delta_alpha: _,
+            delta_conv: _,
+            delta_dt: _,
+            delta_a: _,
+            delta_norm: _,
+            sinks: _,
             attn_output,
             attn_output_bias,
             post_attention_norm,
@@ -272,9 +312,35 @@ impl Reference {
             post_ffw_norm,
         } = &model.layers()[index];
         let h = rms_norm(x, attn_norm, c.eps);
-        let mut q = product(model, q, &h)?;
-        let mut k = product(model, k, &h)?;
-        let mut v = product(model, v, &h)?;
+        let recurrent = delta::attend(model, c, &model.layers()[index], &h, &mut self.states[index])?;
+        let attended = recurrent.map_or_else(|| self.attended(model, c, index, &h), Ok)?;
+        let mut attended = product(model, attn_output, &attended)?;
+        add_bias(&mut attended, attn_output_bias, 0);
+        add(x, &normed(attended, post_attention_norm, c));
+
+        let h = rms_norm(x, ffn_norm, c.eps);
+        let matrices = [(gate, gate_bias), (up, up_bias), (down, down_bias)];
+        let router = router.as_ref().map(|router| (router, router_bias));
+        let (mut out, fits) = feed_forward(model, c, matrices, router, &h, given)?;
+        if let (Some(router), Some(gate), Some(up), Some(down)) = (shared_router, shared_gate, shared_up, shared_down) {
+            add(&mut out, &shared_expert(model, c, router, [gate, up, down], &h)?);
+        }
+        add(x, &normed(out, post_ffw_norm, c));
+        Ok(fits)
+    }
+
+    /// What a layer's query heads attend to, times their gates.
+    fn attended(&mut self, model: &ModelFile, c: &Config, index: usize, h: &[f64]) -> Result<Vec<f64>, ReferenceError> {
+        let LayerTensors { qkv_bias, q, k, v, q_norm, k_norm, sinks, .. } = &model.layers()[index];
+        let of = |m: &Option<Matrix>| m.as_ref().map_or(Ok(Vec::new()), |m| product(model, m, h));
+        let (mut q, mut k, mut v) = (of(q)?, of(k)?, of(v)?);
+        let mut gates = Vec::new();
+        if c.gate_dim() > 0 {
+            // A head's queries, then its gates.
+            let heads = q.chunks_exact(2 * c.head_dim);
+            gates = heads.clone().flat_map(|head| head[c.head_dim..].to_vec()).collect();
+            q = heads.flat_map(|head| head[..c.head_dim].to_vec()).collect();
+        }
         if let Some(bias) = qkv_bias {
             let biased = q.iter_mut().chain(&mut k).chain(&mut v);
             biased.zip(bias).for_each(|(x, b)| *x += f64::from(*b));
@@ -296,7 +362,7 @@ impl Reference {
         cache.k.extend(k);
         cache.v.extend(v);
 
-        let attended: Vec<f64> = q
+        let mut attended: Vec<f64> = q
             .par_chunks_exact(c.head_dim)
             .enumerate()
             .flat_map_iter(|(head, q)| {
@@ -304,19 +370,8 @@ impl Reference {
                 attend(q, &self.cache[index], (head / c.group(), index), sink, c)
             })
             .collect();
-        let mut attended = product(model, attn_output, &attended)?;
-        add_bias(&mut attended, attn_output_bias, 0);
-        add(x, &normed(attended, post_attention_norm, c));
-
-        let h = rms_norm(x, ffn_norm, c.eps);
-        let matrices = [(gate, gate_bias), (up, up_bias), (down, down_bias)];
-        let router = router.as_ref().map(|router| (router, router_bias));
-        let (mut out, fits) = feed_forward(model, c, matrices, router, &h, given)?;
-        if let (Some(router), Some(gate), Some(up), Some(down)) = (shared_router, shared_gate, shared_up, shared_down) {
-            add(&mut out, &shared_expert(model, c, router, [gate, up, down], &h)?);
-        }
-        add(x, &normed(out, post_ffw_norm, c));
-        Ok(fits)
+        attended.iter_mut().zip(&gates).for_each(|(x, gate)| *x /= 1.0 + (-gate).exp());
+        Ok(attended)
     }
 }
 

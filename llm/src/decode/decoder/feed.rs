@@ -89,6 +89,7 @@ impl Decoder {
         }
         self.check_sequence(sequence, sequence.kv_type())?;
         sequence.check(tokens)?;
+        self.catch_up(sequence)?;
         self.prepare_positions(sequence.len() + tokens.len())?;
         let reserved = sequence.reserve(tokens.len());
         let result = reserved.and_then(|()| self.try_prefill(sequence, tokens, each));
@@ -98,7 +99,8 @@ impl Decoder {
         }
         let logits = result?;
         let next = self.tokens.first().copied().ok_or(DecodeError::NoLogits)?;
-        sequence.advance(tokens, self.prompt_recipe(sequence.kv_type()), Some(next));
+        let steps = tokens.len().div_ceil(self.chunk());
+        sequence.advance(tokens, steps, self.prompt_recipe(sequence.kv_type()), Some(next));
         self.logits = logits;
         Ok(next)
     }
@@ -126,6 +128,7 @@ impl Decoder {
             self.samplers.write(&self.stream)?;
             let run = Run::of(planned.0, part.len(), shape.logits, columns.first().map_or(0, |c| c.position));
             self.stage_columns(planned.0, &columns, shape.logits, &[run])?;
+            self.stage_runs(planned.0, std::iter::once((&mut *sequence, part.len(), shape.logits)))?;
             // SAFETY: as in `try_mixed`; `sequence` is borrowed until the prompt has been computed.
             unsafe { self.launch(planned) }?;
             place = planned.0.logits.saturating_sub(1);
@@ -146,6 +149,7 @@ impl Decoder {
     pub fn feed_with_hidden(&mut self, sequence: &mut Sequence, token: u32) -> Result<Hidden, DecodeError> {
         self.check_sequence(sequence, sequence.kv_type())?;
         sequence.check(&[token])?;
+        self.catch_up(sequence)?;
         self.prepare_positions(sequence.len() + 1)?;
         let reserved = sequence.reserve(1);
         let result = reserved.and_then(|()| self.try_hidden(sequence, token));
@@ -155,7 +159,7 @@ impl Decoder {
         }
         let states = result?;
         let next = self.tokens.first().copied().ok_or(DecodeError::NoLogits)?;
-        sequence.advance(&[token], Some(self.step_recipe()), Some(next));
+        sequence.advance(&[token], 1, Some(self.step_recipe()), Some(next));
         self.logits = 0..1;
         Ok(Hidden { states, next })
     }
@@ -167,6 +171,7 @@ impl Decoder {
         self.samplers.write(&self.stream)?;
         let shape = Shape { pages: self.pages([&*sequence]), ..Shape::decode(1, sequence.kv_type()) };
         self.stage_columns(shape, &[sequence.column(token, 0)], 1, &[])?;
+        self.stage_runs(shape, std::iter::once((&mut *sequence, 1, 1)))?;
         let layers = self.model.config().layers;
         let mut states = Vec::with_capacity(layers + 2);
         let (mut step, stream) = self.work(shape);

@@ -190,6 +190,7 @@ impl Decoder {
             .with("tokens", shape.tokens as u64)
             .with("tiles", shape.tiles as u64)
             .with("single steps", shape.steps as u64)
+            .with("runs", shape.runs as u64)
     }
 
     pub(super) fn work(&mut self, shape: Shape) -> (Step<'_>, &Stream) {

@@ -133,6 +133,9 @@ impl Decoder {
                 return Err(DecodeError::Batch { what, given, most });
             }
         }
+        for part in parts.iter_mut() {
+            self.catch_up(part.sequence)?;
+        }
         self.prepare_positions(longest)?;
         // Each a token: the launches of a decoding step, which are fewer.
         let decodes = tokens == parts.len() && predicted == tokens && tokens <= self.options.batch;
@@ -152,7 +155,7 @@ impl Decoder {
             place += count;
             // What was chosen last was marked for a penalty where it follows all tokens of the part.
             let next = if count == 1 { self.tokens.get(place - 1).copied() } else { None };
-            part.sequence.advance(part.tokens, recipe, next);
+            part.sequence.advance(part.tokens, 1, recipe, next);
         }
         self.logits = start..start + predicted;
         Ok(&self.tokens)
@@ -160,6 +163,7 @@ impl Decoder {
 
     fn mixed_shape(&self, parts: &[Part<'_>], tokens: usize, kv: KvType, predicted: usize) -> Shape {
         let shape = Shape::mixed(tokens, kv, predicted);
+        let shape = if self.run_stages.is_some() { shape.of_sequences(parts.len()) } else { shape };
         if !self.options.fast_prefill {
             return shape;
         }
@@ -201,6 +205,11 @@ impl Decoder {
         self.samplers.write(&self.stream)?;
         let runs = runs(parts, planned.0, shape.logits);
         self.stage_columns(planned.0, &columns, shape.logits, &runs)?;
+        let counted = parts.iter_mut().map(|part| {
+            let (count, predicted) = (part.tokens.len(), part.predicted());
+            (&mut *part.sequence, count, predicted)
+        });
+        self.stage_runs(planned.0, counted)?;
         // SAFETY: each column and sampler leads to what its sequence owns, or to memory of the samplers. The parts borrow the
         // sequences, each once, until the step has ended: `finish` waits for it, and on every error `settle` does.
         unsafe { self.launch(planned) }?;

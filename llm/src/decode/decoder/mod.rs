@@ -6,6 +6,8 @@ mod logprobs;
 mod mixed;
 mod options;
 mod pipeline;
+mod replay;
+mod runs;
 mod stage;
 
 pub use feed::{Feed, Hidden, Predicted};
@@ -29,6 +31,7 @@ use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::NONE;
 use graphs::Graphs;
 use options::{check_memory, choice, extent, fitting_chunk, parts};
+use runs::RunStages;
 use stage::Stages;
 use std::ops::Range;
 use warpsmith_device::Kernel;
@@ -67,6 +70,8 @@ pub struct Decoder {
     samplers: Samplers,
     plan: Plan,
     stages: Stages,
+    /// Where the model has delta nets.
+    run_stages: Option<RunStages>,
     next: Pinned<u32>,
     /// The tokens of the last step.
     tokens: Vec<u32>,
@@ -123,6 +128,7 @@ impl Decoder {
             samplers: Samplers::new(device, predicted)?,
             plan,
             stages: Stages::new(device, columns, predicted)?,
+            run_stages: c.delta.as_ref().map(|_| RunStages::new(device, columns)).transpose()?,
             next: device.pinned(predicted)?,
             tokens: Vec::with_capacity(predicted),
             graphs: Graphs::default(),
@@ -218,6 +224,7 @@ impl Decoder {
         if position >= capacity {
             return Err(DecodeError::ContextFull { tokens: 1, length: position, capacity, most: capacity });
         }
+        self.catch_up(sequence)?;
         self.prepare_positions(position + 1)?;
         sequence.reserve(position + 1 - length)?;
         let parameters = sequence.parameters(&[0], &self.stream)?;
@@ -226,6 +233,8 @@ impl Decoder {
         self.samplers.write(&self.stream)?;
         let shape = Shape { pages: self.pages([&*sequence]), ..Shape::decode(1, kv) };
         self.stage_columns(shape, &[sequence.column(0, position - length)], 1, &[])?;
+        self.stage_runs(shape, std::iter::once((&mut *sequence, 1, 1)))?;
+        sequence.forget_steps();
         self.stream.synchronize()?;
         self.list(shape)
     }

@@ -38,6 +38,7 @@ impl Decoder {
         for feed in &mut feeds {
             self.check_sequence(feed.sequence, kv)?;
             feed.sequence.check(&[feed.token])?;
+            self.catch_up(feed.sequence)?;
             parameters.push(feed.sequence.parameters(&[feed.token], &self.stream)?);
         }
         let pinned = || self.model.device().pinned(self.most_logits());
@@ -76,7 +77,7 @@ impl Pipeline<'_> {
         result?;
         let recipe = Some(self.decoder.step_recipe());
         for (feed, &next) in self.feeds.iter_mut().zip(&self.decoder.tokens) {
-            feed.sequence.advance(&[feed.token], recipe, None);
+            feed.sequence.advance(&[feed.token], 1, recipe, None);
             feed.token = next;
         }
         if self.ahead == 0 {
@@ -109,6 +110,7 @@ impl Pipeline<'_> {
         let pages = decoder.pages(feeds.iter().map(|feed| &*feed.sequence));
         let planned = decoder.planned(Shape { pages, ..Shape::decode(feeds.len(), kv) });
         decoder.stage_columns(planned.0, &columns, columns.len(), &[])?;
+        decoder.stage_runs(planned.0, feeds.iter_mut().map(|feed| (&mut *feed.sequence, 1, 1)))?;
         // SAFETY: each column and sampler leads to what its sequence owns. The feeds borrow the sequences, each once, for as long as
         // the pipeline lives, which waits for the steps that run before it is gone.
         unsafe { decoder.launch(planned) }?;

@@ -1,0 +1,93 @@
+//! The runs of a step on their way to the device.
+
+use super::Decoder;
+use crate::decode::delta::most_runs;
+use crate::decode::sequence::Sequence;
+use crate::decode::shape::Shape;
+use gpu_kernels::delta::Run;
+use warpsmith_runtime::{Device, Error, Pinned};
+
+/// Steps whose runs may be on their way at once.
+const STAGES: usize = 4;
+
+/// Host memory of the runs of some steps, which takes turns.
+pub(super) struct RunStages {
+    stages: Vec<Pinned<Run>>,
+    next: usize,
+}
+
+impl RunStages {
+    /// For steps of so many columns.
+    pub fn new(device: &Device, columns: usize) -> Result<RunStages, Error> {
+        let stage = |_| device.pinned(most_runs(columns));
+        Ok(RunStages { stages: (0..STAGES).map(stage).collect::<Result<_, Error>>()?, next: 0 })
+    }
+}
+
+/// The columns of each part of a step, of its tokens and of those that are predicted from, as
+/// [`stage_columns`](Decoder::stage_columns) places them; and those of no part.
+fn places(parts: &[(usize, usize)], columns: usize) -> (Vec<Run>, Run) {
+    let predicted: usize = parts.iter().map(|p| p.1).sum();
+    let (mut first, mut next) = (0, columns - predicted);
+    let mut runs = Vec::with_capacity(parts.len() + 1);
+    for &(count, predicted) in parts {
+        let others = count - predicted;
+        // Those that are predicted from follow one another as well, and more than one is all there are.
+        let begin = if others > 0 { first } else { next };
+        let last = if predicted > 0 { next + predicted - 1 } else { first + count - 1 };
+        runs.push(Run { first: begin as u32, count: count as u32, last: last as u32, ..Run::default() });
+        first += others;
+        next += predicted;
+    }
+    let count = columns - predicted - first;
+    let last = (first + count).saturating_sub(1);
+    (runs, Run { first: first as u32, count: count as u32, last: last as u32, ..Run::default() })
+}
+
+impl Decoder {
+    /// Queues the runs of a step whose columns were staged: of each part the sequence, its tokens, and how many of them, the last, are
+    /// predicted from: none, one or all. Nothing, where the model has no delta nets.
+    pub(super) fn stage_runs<'s>(
+        &mut self,
+        shape: Shape,
+        parts: impl Iterator<Item = (&'s mut Sequence, usize, usize)>,
+    ) -> Result<(), Error> {
+        let (Some(stages), Some(buffers)) = (&mut self.run_stages, &mut self.buffers.delta) else { return Ok(()) };
+        let (mut sequences, mut counts) = (Vec::new(), Vec::new());
+        for (sequence, count, predicted) in parts {
+            sequences.push(sequence);
+            counts.push((count, predicted));
+        }
+        let (mut runs, nobody) = places(&counts, shape.columns);
+        for (run, sequence) in runs.iter_mut().zip(sequences) {
+            *run = sequence.run(*run);
+        }
+        if nobody.count > 0 {
+            runs.push(nobody);
+        }
+        runs.resize(shape.runs(), Run::default());
+        let stage = &stages.stages[stages.next];
+        stages.next = (stages.next + 1) % STAGES;
+        stage.with_mut(|cells| cells[..runs.len()].copy_from_slice(&runs))?;
+        self.stream.write_pinned_part(stage, &mut buffers.runs[..runs.len()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_those_that_they_are_staged_as() {
+        let of = |run: &Run| (0..run.count).map(|i| run.column(i)).collect::<Vec<_>>();
+        // A prompt with its last token, a draft, more of a prompt, and a single token; two columns of nobody.
+        let (runs, nobody) = places(&[(3, 1), (2, 2), (2, 0), (1, 1)], 10);
+        assert_eq!(runs.iter().map(of).collect::<Vec<_>>(), [vec![0, 1, 6], vec![7, 8], vec![2, 3], vec![9]]);
+        assert_eq!(of(&nobody), [4, 5]);
+        // A prompt with logits of all of its tokens; one without any.
+        let (runs, nobody) = places(&[(3, 3)], 4);
+        assert_eq!((of(&runs[0]), of(&nobody)), (vec![1, 2, 3], vec![0]));
+        let (runs, nobody) = places(&[(3, 0)], 3);
+        assert_eq!((of(&runs[0]), of(&nobody)), (vec![0, 1, 2], vec![]));
+    }
+}

@@ -1,0 +1,90 @@
+//! The two launches of a delta net between its projections.
+
+use super::super::step::Step;
+use super::super::weights::LayerWeights;
+use super::super::workspace::Workspace;
+use super::DeltaVectors;
+use crate::model::Config;
+use gpu_kernels::delta::{DeltaConv, DeltaRule, GateHeads, Net};
+use gpu_kernels::gemv::OutputQuantization;
+use warpsmith_device::Launcher;
+use warpsmith_runtime::Error;
+
+/// What kernels are told of a model's delta nets; the number is that of the layer among them.
+pub fn net_of(c: &Config, number: usize) -> Option<Net> {
+    let delta = c.delta.as_ref()?;
+    Some(Net {
+        layer: number as u32,
+        key_heads: delta.key_heads as u32,
+        value_heads: delta.value_heads as u32,
+        dim: delta.dim as u32,
+        eps: c.eps,
+    })
+}
+
+impl Step<'_> {
+    /// Convolution, rule and norm, of projected columns.
+    ///
+    /// # Safety
+    /// That of [`Step`], of the states that runs lead to.
+    pub unsafe fn delta<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        (index, layer): (usize, &LayerWeights),
+        vectors: &DeltaVectors,
+    ) -> Result<(), Error> {
+        let Some(net) = net_of(self.config, self.config.place_of(index)) else { return Ok(()) };
+        let (columns, programmatic) = (self.shape.columns as u32, self.choice.programmatic);
+        let wanted = self.choice.wanted(std::slice::from_ref(&layer.attn_output));
+        let Workspace { qkv, attended, quantized, sizes, delta, .. } = &mut *self.buffers;
+        let Some(delta) = delta else { return Ok(()) };
+        let runs = &delta.runs[..self.shape.runs()];
+        let (stride, mixed_stride) = (sizes.qkv as u32, delta.stride as u32);
+        let conv = DeltaConv {
+            x: qkv,
+            weight: &vectors.conv,
+            runs,
+            y: &mut delta.mixed,
+            columns,
+            x_stride: stride,
+            y_stride: mixed_stride,
+            net,
+        };
+        // SAFETY: the caller's promise; the weight was uploaded before the first step, and the rest it awaits.
+        unsafe { on.launch_programmatic(conv, programmatic) }?;
+        let (_, _, written) = quantized.pass(wanted);
+        let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);
+        let rule = DeltaRule {
+            mixed: &delta.mixed,
+            projected: qkv,
+            a: &vectors.a,
+            dt: &vectors.dt,
+            norm: &vectors.norm,
+            runs,
+            y: attended,
+            quantized,
+            group_counters,
+            columns,
+            mixed_stride,
+            stride,
+            y_stride: sizes.attended as u32,
+            quant_format,
+            net,
+        };
+        // SAFETY: as for the convolution.
+        unsafe { on.launch_programmatic(rule, programmatic) }
+    }
+
+    /// Gates of what was attended to, where the model has any.
+    pub fn gate_heads<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
+        let (cols, columns) = (self.config.gate_dim() as u32, self.shape.columns as u32);
+        if cols == 0 {
+            return Ok(());
+        }
+        let Workspace { qkv, attended, sizes, .. } = &mut *self.buffers;
+        let (stride, gate_stride) = (sizes.attended as u32, sizes.qkv as u32);
+        let gate = GateHeads { x: attended, gate: qkv, cols, columns, stride, gate_stride };
+        // SAFETY: it follows no address, and reads nothing but what it awaits.
+        unsafe { on.launch_programmatic(gate, self.choice.programmatic) }
+    }
+}
