@@ -1,6 +1,7 @@
 //! What the metadata keys say about a model.
 
 use super::delta::own_layers;
+use super::keys::Keys;
 use super::{Architecture, DeltaNets, Experts, LayerKinds, ModelError, Rope, Yarn};
 use crate::gguf::{Gguf, Value};
 
@@ -158,39 +159,7 @@ const CAPS: [&str; 2] = ["attn_logit_softcapping", "final_logit_softcapping"];
 /// Layers of which all but the last have a window.
 const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
 
-pub(super) struct Keys<'a> {
-    pub file: &'a Gguf,
-    prefix: &'static str,
-}
-
 impl Keys<'_> {
-    pub fn name(&self, key: &str) -> String {
-        format!("{}.{key}", self.prefix)
-    }
-
-    pub fn wrong(&self, key: &str, value: impl std::fmt::Display, reason: String) -> ModelError {
-        ModelError::Config { key: self.name(key), value: value.to_string(), reason }
-    }
-
-    pub fn optional_count(&self, key: &str) -> Result<Option<usize>, ModelError> {
-        match self.file.u32(&self.name(key))? {
-            // Kernels take shapes as u32 and multiply two of them as u64.
-            Some(0) => Err(self.wrong(key, 0, "expected one or more".into())),
-            other => Ok(other.map(|n| n as usize)),
-        }
-    }
-
-    pub fn count_or(&self, key: &str, default: usize) -> Result<usize, ModelError> {
-        Ok(self.optional_count(key)?.unwrap_or(default))
-    }
-
-    pub fn count(&self, key: &str) -> Result<usize, ModelError> {
-        match self.optional_count(key)? {
-            Some(n) => Ok(n),
-            None => Ok(self.file.require_u32(&self.name(key))? as usize),
-        }
-    }
-
     /// Kernels take sizes as u32; so no sum of these widths overflows afterwards.
     fn check_widths(&self, heads: usize, kv_heads: usize, head_dim: usize) -> Result<(), ModelError> {
         let all = kv_heads.checked_mul(2).and_then(|n| n.checked_add(heads)).and_then(|n| n.checked_mul(head_dim));

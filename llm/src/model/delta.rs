@@ -1,6 +1,6 @@
 //! Gated delta nets in place of attention in some layers: what the keys `ssm.*` say, and which layers they are.
 
-use super::config::Keys;
+use super::keys::Keys;
 use super::{Architecture, Config, ModelError};
 use crate::gguf::Value;
 use gpu_kernels::delta::KERNEL;

@@ -1,6 +1,6 @@
 //! Mixtures of experts: what the keys `expert_*` say.
 
-use super::config::Keys;
+use super::keys::Keys;
 use super::{Architecture, ModelError, Presence};
 use gpu_kernels::experts::route;
 

@@ -12,6 +12,7 @@ mod delta;
 mod error;
 mod experts;
 mod file;
+mod keys;
 mod kinds;
 mod layer;
 mod rope;

@@ -1,11 +1,10 @@
 //! The runs of a step on their way to the device.
 
-use super::Decoder;
-use crate::decode::delta::most_runs;
+use crate::decode::delta::{DeltaBuffers, most_runs};
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
 use gpu_kernels::delta::Run;
-use warpsmith_runtime::{Device, Error, Pinned};
+use warpsmith_runtime::{Device, Error, Pinned, Stream};
 
 /// Steps whose runs may be on their way at once.
 const STAGES: usize = 4;
@@ -24,8 +23,8 @@ impl RunStages {
     }
 }
 
-/// The columns of each part of a step, of its tokens and of those that are predicted from, as
-/// [`stage_columns`](Decoder::stage_columns) places them; and those of no part.
+/// The columns of each part of a step, of its tokens and of those that are predicted from, as `Decoder::stage_columns` places them; and
+/// those of no part.
 fn places(parts: &[(usize, usize)], columns: usize) -> (Vec<Run>, Run) {
     let predicted: usize = parts.iter().map(|p| p.1).sum();
     let (mut first, mut next) = (0, columns - predicted);
@@ -44,15 +43,16 @@ fn places(parts: &[(usize, usize)], columns: usize) -> (Vec<Run>, Run) {
     (runs, Run { first: first as u32, count: count as u32, last: last as u32, ..Run::default() })
 }
 
-impl Decoder {
-    /// Queues the runs of a step whose columns were staged: of each part the sequence, its tokens, and how many of them, the last, are
-    /// predicted from: none, one or all. Nothing, where the model has no delta nets.
-    pub(super) fn stage_runs<'s>(
+impl RunStages {
+    /// Queues the runs of a step: of each part the sequence, its tokens, and how many of them, the last, are predicted from: none, one or
+    /// all.
+    pub fn queue<'s>(
         &mut self,
+        stream: &Stream,
+        to: &mut DeltaBuffers,
         shape: Shape,
         parts: impl Iterator<Item = (&'s mut Sequence, usize, usize)>,
     ) -> Result<(), Error> {
-        let (Some(stages), Some(buffers)) = (&mut self.run_stages, &mut self.buffers.delta) else { return Ok(()) };
         let (mut sequences, mut counts) = (Vec::new(), Vec::new());
         for (sequence, count, predicted) in parts {
             sequences.push(sequence);
@@ -66,10 +66,10 @@ impl Decoder {
             runs.push(nobody);
         }
         runs.resize(shape.runs(), Run::default());
-        let stage = &stages.stages[stages.next];
-        stages.next = (stages.next + 1) % STAGES;
+        let stage = &self.stages[self.next];
+        self.next = (self.next + 1) % STAGES;
         stage.with_mut(|cells| cells[..runs.len()].copy_from_slice(&runs))?;
-        self.stream.write_pinned_part(stage, &mut buffers.runs[..runs.len()])
+        stream.write_pinned_part(stage, &mut to.runs[..runs.len()])
     }
 }
 

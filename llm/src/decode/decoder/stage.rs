@@ -1,6 +1,7 @@
 //! What a step is told in device memory: its columns, and how they attend.
 
 use super::Decoder;
+use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
 use gpu_kernels::attention::prefill::QueryTile;
 use gpu_kernels::state::Column;
@@ -73,6 +74,18 @@ impl Stages {
 }
 
 impl Decoder {
+    /// Queues the [runs](super::runs::RunStages::queue) of a step whose columns were staged. Nothing, where the model has no delta nets.
+    pub(super) fn stage_runs<'s>(
+        &mut self,
+        shape: Shape,
+        parts: impl Iterator<Item = (&'s mut Sequence, usize, usize)>,
+    ) -> Result<(), Error> {
+        match (&mut self.run_stages, &mut self.buffers.delta) {
+            (Some(stages), Some(buffers)) => stages.queue(&self.stream, buffers, shape, parts),
+            _ => Ok(()),
+        }
+    }
+
     /// Queues columns for the cells on the device: the last `predicted` of them as the last of the shape's, the others as its first.
     /// Columns between are of no sequence: they store nothing, and attend to nothing. `runs`: those that attend in tiles, where the
     /// shape has tiles.

@@ -1,7 +1,7 @@
 //! What a step of a model with delta nets works in besides.
 
 use super::super::memory::Memory;
-use super::net_of;
+use super::net::net_of;
 use crate::model::Config;
 use gpu_kernels::delta::Run;
 use warpsmith_runtime::Stream;

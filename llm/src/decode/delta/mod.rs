@@ -7,12 +7,13 @@
 //! results that it had.
 
 mod buffers;
+mod net;
 mod states;
 mod step;
 
 pub(super) use buffers::{DeltaBuffers, most_runs};
+pub(super) use net::net_of;
 pub(super) use states::{States, StatesShape};
-pub(super) use step::net_of;
 
 use warpsmith_runtime::Buffer;
 

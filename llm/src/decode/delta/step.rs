@@ -4,23 +4,11 @@ use super::super::step::Step;
 use super::super::weights::LayerWeights;
 use super::super::workspace::Workspace;
 use super::DeltaVectors;
-use crate::model::Config;
-use gpu_kernels::delta::{DeltaConv, DeltaRule, GateHeads, Net};
+use super::net::net_of;
+use gpu_kernels::delta::{DeltaConv, DeltaRule, GateHeads};
 use gpu_kernels::gemv::OutputQuantization;
 use warpsmith_device::Launcher;
 use warpsmith_runtime::Error;
-
-/// What kernels are told of a model's delta nets; the number is that of the layer among them.
-pub fn net_of(c: &Config, number: usize) -> Option<Net> {
-    let delta = c.delta.as_ref()?;
-    Some(Net {
-        layer: number as u32,
-        key_heads: delta.key_heads as u32,
-        value_heads: delta.value_heads as u32,
-        dim: delta.dim as u32,
-        eps: c.eps,
-    })
-}
 
 impl Step<'_> {
     /// Convolution, rule and norm, of projected columns.
