@@ -119,6 +119,34 @@ fn messages_arrive_in_order() {
     }
 }
 
+/// Messages of many lengths in a row, which the sender's blocks share out otherwise each time: none overwrites what another block's share
+/// of the message before was.
+#[test]
+fn messages_of_other_lengths_wait_for_those_before() {
+    const LENGTHS: [usize; 5] = [64, 22, 50, 9, 41];
+    const MESSAGES: usize = 200;
+    let (devices, _turn) = devices(2);
+    let group = peers(&devices, Shots::One, 256);
+    let sent = |n: usize| numbers::<f32>(0, n as u32, LENGTHS[n % LENGTHS.len()]);
+    let got = checked(&group, &devices, |rank, stream| {
+        let mut buffers: Vec<_> = (0..MESSAGES).map(|n| stream.upload(&sent(n)).unwrap()).collect();
+        for x in &mut buffers {
+            match rank.rank() {
+                0 => rank.send(stream, x, 1).unwrap(),
+                _ => {
+                    stream.fill(x, 0.0).unwrap();
+                    rank.receive(stream, x, 0).unwrap();
+                }
+            }
+        }
+        rank.synchronize(stream).unwrap();
+        buffers.iter().map(|x| stream.read(x).unwrap()).collect::<Vec<_>>()
+    });
+    for (n, x) in got[1].iter().enumerate() {
+        assert!(*x == sent(n), "message {n}");
+    }
+}
+
 /// A graph of two collectives and a residual stream, replayed, beside the same eagerly; ranks that are late by turns.
 #[test]
 fn graphs_replay_and_late_ranks_are_waited_for() {

@@ -28,8 +28,12 @@ pub unsafe fn exchange(
     let (mine, theirs) = if receives { (ARRIVED, TAKEN) } else { (TAKEN, ARRIVED) };
     let count = COUNTS + place(mine, block, peer);
     let epoch = own.0.get(count).wrapping_add(1);
-    if thread == 0 {
-        own.wait(FLAGS + place(mine, block, peer), if receives { epoch } else { epoch.wrapping_sub(1) });
+    if receives && thread == 0 {
+        own.wait(FLAGS + place(ARRIVED, block, peer), epoch);
+    }
+    // Blocks share out each message by its length, so that one writes where others wrote of the message before: all of that has been taken.
+    if !receives && thread < BLOCKS {
+        own.wait(FLAGS + place(TAKEN, thread, peer), epoch.wrapping_sub(1));
     }
     sync::block();
 
