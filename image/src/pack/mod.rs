@@ -9,7 +9,7 @@
 //!
 //! The text of an architecture is its pieces in their order, and a module's those that belong to it. Pieces of one module
 //! for all architectures are in one frame, since they hardly differ; what several modules have in common is in another. Registers and
-//! labels in it are [counted from those before](numbers), unless the text has what looks like that.
+//! labels in it are counted from those before (`pack/numbers.rs`), unless the text has what looks like that.
 //! The line directives that were taken out of a frame of text are in a part of another frame, which has those of several: they are asked
 //! for when a defect is reported, and kernels of a family were made of the same lines.
 //!
