@@ -2,12 +2,15 @@
 //! refused for.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "common/agree.rs"]
+mod agree;
 #[path = "common/alone.rs"]
 mod alone;
 mod common;
 #[path = "common/device.rs"]
 mod device;
 
+use agree::{distance, file};
 use alone::*;
 use common::*;
 use device::*;
@@ -17,7 +20,7 @@ use warpsmith_host::decode::{
     DecodeError, Decoder, DecoderOptions, Draft, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Precision,
     Predict, Sequence, SequenceOptions, Session, compare,
 };
-use warpsmith_host::gguf::{Gguf, GgufWriter};
+use warpsmith_host::gguf::GgufWriter;
 use warpsmith_host::model::{ModelError, ModelFile};
 use warpsmith_host::reference::{KvRounding, Reference};
 
@@ -26,25 +29,6 @@ fn hybrid() -> Synthetic {
     let (hidden, feed_forward) = (64, 64);
     let formats = vec![Format::Q8_0];
     Synthetic { architecture: "qwen35", layers: 4, interval: 4, hidden, feed_forward, formats, ..Default::default() }
-}
-
-fn open(w: &GgufWriter) -> Result<ModelFile, ModelError> {
-    ModelFile::from_gguf(Gguf::from_bytes(w.to_bytes()).unwrap())
-}
-
-/// The greatest difference to the reference over `tokens` positions, in standard deviations of the logits.
-fn distance(file: &ModelFile, s: &mut Session, tokens: usize) -> f64 {
-    let mut reference = Reference::new(file, KvRounding::None);
-    let (mut off, mut squares, mut count) = (0f64, 0f64, 0usize);
-    for p in 0..tokens {
-        let t = token(p, file.config().vocab);
-        let want = reference.feed(t).unwrap().logits;
-        s.feed(t).unwrap();
-        off = off.max(worst(s.logits().unwrap().iter().map(|&v| v.into()), want.iter().copied()));
-        squares += want.iter().map(|x| x * x).sum::<f64>();
-        count += want.len();
-    }
-    off / (squares / count as f64).sqrt()
 }
 
 #[test]
@@ -120,7 +104,7 @@ fn a_run_is_right_by_its_verdict() {
         // One layer that forgets nothing.
         let mut w = hybrid().writer();
         w.tensor_data_mut("blk.1.ssm_a").unwrap().fill(0);
-        let other = open(&w).unwrap();
+        let other = agree::file(&w).unwrap();
         assert!(!compare(&other, precision, &fed, &logits, &[], |_| {}).unwrap().passed(), "{fast_prefill}");
     }
 }
@@ -406,12 +390,12 @@ fn layers_that_are_not_done_in_one_launch_say_why() {
 fn refused(change: impl FnOnce(&mut GgufWriter)) -> String {
     let mut w = hybrid().writer();
     change(&mut w);
-    open(&w).and_then(|file| file.check_kernels()).unwrap_err().to_string()
+    file(&w).and_then(|file| file.check_kernels()).unwrap_err().to_string()
 }
 
 #[test]
 fn files_that_lack_something_or_say_something_else_are_refused() {
-    open(&hybrid().writer()).unwrap().check_kernels().unwrap();
+    file(&hybrid().writer()).unwrap().check_kernels().unwrap();
     for part in [
         "attn_qkv.weight",
         "attn_gate.weight",
@@ -468,7 +452,7 @@ fn which_layers_are_delta_nets_a_list_may_say() {
         let mut w = model.writer();
         w.remove_key("qwen35.full_attention_interval");
         change(&mut w);
-        open(&w).map(|file| (0..4).map(|l| file.config().is_recurrent(l)).collect::<Vec<_>>())
+        file(&w).map(|file| (0..4).map(|l| file.config().is_recurrent(l)).collect::<Vec<_>>())
     };
     let list = [true, false, true, false];
     assert_eq!(of(&|w| _ = w.key("qwen35.attention.recurrent_layers", list.to_vec())).unwrap(), list);
@@ -485,11 +469,11 @@ fn which_layers_are_delta_nets_a_list_may_say() {
 #[test]
 fn layers_that_guess_further_tokens_are_left_out() {
     let mut w = Synthetic { layers: 2, interval: 2, ..hybrid() }.writer();
-    let want = open(&w).unwrap();
+    let want = file(&w).unwrap();
     w.key("qwen35.block_count", 3u32).key("qwen35.nextn_predict_layers", 1u32);
     w.tensor_f32("blk.2.attn_norm.weight", &[64], &[1.0; 64]).unwrap();
     w.tensor_f32("blk.2.nextn.enorm.weight", &[64], &[1.0; 64]).unwrap();
-    let file = open(&w).unwrap();
+    let file = file(&w).unwrap();
     assert_eq!((file.config(), file.layers().len()), (want.config(), 2));
 }
 
@@ -498,7 +482,7 @@ fn positions_of_several_kinds_are_those_of_text() {
     let with = |sections: Vec<u32>| {
         let mut w = hybrid().writer();
         w.key("qwen35.rope.dimension_count", 32u32).key("qwen35.rope.dimension_sections", sections);
-        open(&w).map(|file| file.config().rope.dims)
+        file(&w).map(|file| file.config().rope.dims)
     };
     assert_eq!(with(vec![6, 5, 5, 0]).unwrap(), 32);
     assert!(with(vec![8, 4, 4]).unwrap_err().to_string().contains("would not turn in texts"));

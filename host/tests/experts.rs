@@ -88,20 +88,7 @@ fn greedy_text_is_that_of_llama_cpp() {
         ("llama-experts-small", [12, 29, 7, 11, 28, 1, 3, 2, 3, 2, 3, 2, 30, 1, 21, 1, 45, 27, 27, 27, 44, 28, 18, 29]),
     ];
     for (name, want) in texts {
-        let file = ModelFile::open(root().join(format!("host/tests/data/{name}.gguf"))).unwrap();
-        let model = load(&file);
-        let mut s = Session::new(&model, options(Mode::Graph, KvType::F16)).unwrap();
-        let mut reference = Reference::new(&file, KvRounding::F16);
-        let mut next = [0; 2];
-        let prompt = [3, 1, 4];
-        let all: Vec<[u32; 2]> = (0..prompt.len() + want.len() - 1)
-            .map(|p| {
-                let fed = |of: usize| prompt.get(p).copied().unwrap_or(next[of]);
-                next = [s.feed(fed(0)).unwrap(), reference.feed(fed(1)).unwrap().argmax()];
-                next
-            })
-            .collect();
-        assert_eq!(all[prompt.len() - 1..], want.map(|t| [t; 2]), "{name}");
+        greedy_text(name, want);
     }
 }
 
@@ -397,10 +384,7 @@ fn what_a_file_lacks_or_has_otherwise_is_named() {
 /// A model without a file, as for what is projected, has the tensors of one with its numbers.
 #[test]
 fn a_described_mixture_has_the_tensors_of_a_file() {
-    let file = moe().file();
-    let described = ModelFile::described(file.config().clone(), Format::Q4_0, false).unwrap();
-    let named = |f: &ModelFile| f.matrices().map(|m| (m.name.clone(), m.rows, m.cols)).collect::<Vec<_>>();
-    assert_eq!(named(&described), named(&file));
+    described_has_the_tensors_of(&moe().file(), Format::Q4_0);
 }
 
 /// What memory is asked for ahead is what is taken.
@@ -412,18 +396,8 @@ fn memory_is_as_it_was_said() {
 #[test]
 #[ignore = "run by `memory_is_as_it_was_said` in a process of its own"]
 fn inner_memory() {
-    let d = device();
-    let free = || d.memory_info().unwrap().free;
-    let (file, start) = (moe().file(), free());
-    let model = load(&file);
-    let before = free();
-    assert_eq!(Model::device_bytes(&file).unwrap(), start - before);
-    for activations in Activations::ALL {
-        let options = DecoderOptions { batch: 8, activations, ..Default::default() };
-        let decoder = Decoder::new(&model, options).unwrap();
-        assert_eq!(Decoder::device_bytes(&model, decoder.options()), Some(before - free()), "{activations}");
-        drop(decoder);
-    }
+    let model = memory_is_as_said(&moe().file());
+    let before = device().memory_info().unwrap().free;
     let plan = model.plan(before, &DecoderOptions::default(), 64, KvType::F16).unwrap();
     assert!(plan.sequences > 0 && plan.decoder > 0);
 }

@@ -16,7 +16,7 @@ use gpu_kernels::format::Format;
 use warpsmith_host::decode::{Activations, DecoderOptions, KvType, Mode, Precision, Session, SessionOptions, bound};
 use warpsmith_host::gguf::GgufWriter;
 use warpsmith_host::model::{ModelError, ModelFile};
-use warpsmith_host::reference::{KvRounding, Reference};
+use warpsmith_host::reference::Reference;
 
 fn gpt_oss() -> Synthetic {
     Synthetic {
@@ -43,17 +43,7 @@ fn greedy_text_is_that_of_llama_cpp() {
         ),
     ];
     for (name, want) in texts {
-        let file = ModelFile::open(root().join(format!("host/tests/data/{name}.gguf"))).unwrap();
-        let mut s = Session::new(&load(&file), options(Mode::Graph, KvType::F16)).unwrap();
-        let mut reference = Reference::new(&file, KvRounding::F16);
-        let (prompt, mut next) = ([3, 1, 4], [0; 2]);
-        let mut text = Vec::new();
-        for p in 0..prompt.len() + want.len() - 1 {
-            let fed = |of: usize| prompt.get(p).copied().unwrap_or(next[of]);
-            next = [s.feed(fed(0)).unwrap(), reference.feed(fed(1)).unwrap().argmax()];
-            text.push(next);
-        }
-        assert_eq!(text[prompt.len() - 1..], want.map(|t| [t; 2]), "{name}");
+        greedy_text(name, want);
     }
 }
 

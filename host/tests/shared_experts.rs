@@ -13,10 +13,9 @@ use agree::*;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
-use warpsmith_host::decode::{Activations, Decoder, DecoderOptions, KvType, Mode, Session, SessionOptions};
+use warpsmith_host::decode::{Activations, DecoderOptions, KvType, Mode, Session, SessionOptions};
 use warpsmith_host::gguf::GgufWriter;
-use warpsmith_host::model::{ModelError, ModelFile};
-use warpsmith_host::reference::{KvRounding, Reference};
+use warpsmith_host::model::ModelError;
 
 fn shared() -> Synthetic {
     let formats = vec![Format::Q8_0];
@@ -27,17 +26,7 @@ fn shared() -> Synthetic {
 #[test]
 fn greedy_text_is_that_of_llama_cpp() {
     let want = [43, 43, 43, 40, 0, 24, 35, 26, 40, 11, 26, 12, 5, 9, 47, 0, 19, 40, 36, 40, 6, 18, 18, 40];
-    let file = ModelFile::open(root().join("host/tests/data/qwen2moe-small.gguf")).unwrap();
-    let mut s = Session::new(&load(&file), options(Mode::Graph, KvType::F16)).unwrap();
-    let mut reference = Reference::new(&file, KvRounding::F16);
-    let (prompt, mut next) = ([3, 1, 4], [0; 2]);
-    let mut text = Vec::new();
-    for p in 0..prompt.len() + want.len() - 1 {
-        let fed = |of: usize| prompt.get(p).copied().unwrap_or(next[of]);
-        next = [s.feed(fed(0)).unwrap(), reference.feed(fed(1)).unwrap().argmax()];
-        text.push(next);
-    }
-    assert_eq!(text[prompt.len() - 1..], want.map(|t| [t; 2]));
+    greedy_text("qwen2moe-small", want);
 }
 
 #[test]
@@ -143,10 +132,7 @@ fn what_a_file_lacks_or_has_otherwise_is_named() {
 
 #[test]
 fn a_described_model_has_the_tensors_of_a_file() {
-    let file = shared().file();
-    let described = ModelFile::described(file.config().clone(), Format::Q8_0, false).unwrap();
-    let named = |f: &ModelFile| f.matrices().map(|m| (m.name.clone(), m.rows, m.cols)).collect::<Vec<_>>();
-    assert_eq!(named(&described), named(&file));
+    described_has_the_tensors_of(&shared().file(), Format::Q8_0);
 }
 
 /// What memory is asked for ahead is what is taken.
@@ -158,13 +144,5 @@ fn memory_is_as_it_was_said() {
 #[test]
 #[ignore = "run by `memory_is_as_it_was_said` in a process of its own"]
 fn inner_memory() {
-    let d = device();
-    let free = || d.memory_info().unwrap().free;
-    let model = load(&shared().file());
-    let before = free();
-    for activations in Activations::ALL {
-        let options = DecoderOptions { batch: 8, activations, ..Default::default() };
-        let decoder = Decoder::new(&model, options).unwrap();
-        assert_eq!(Decoder::device_bytes(&model, decoder.options()), Some(before - free()), "{activations}");
-    }
+    memory_is_as_said(&shared().file());
 }

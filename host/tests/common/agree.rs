@@ -2,9 +2,10 @@
 #![allow(dead_code)]
 
 use crate::{alone::*, common::*, device::*};
+use gpu_kernels::format::Format;
 use warpsmith_host::decode::{
-    Decoder, DecoderOptions, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence, SequenceOptions,
-    Session,
+    Activations, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence,
+    SequenceOptions, Session,
 };
 use warpsmith_host::gguf::{Gguf, GgufWriter};
 use warpsmith_host::model::{ModelError, ModelFile};
@@ -27,6 +28,44 @@ pub fn distance(file: &ModelFile, s: &mut Session, tokens: usize) -> f64 {
         count += want.len();
     }
     off / (squares / count as f64).sqrt()
+}
+
+/// The greedy text of a file under `data`, on the device and by the reference, against what llama.cpp generates.
+pub fn greedy_text<const N: usize>(name: &str, want: [u32; N]) {
+    let file = ModelFile::open(root().join(format!("host/tests/data/{name}.gguf"))).unwrap();
+    let mut s = Session::new(&load(&file), options(Mode::Graph, KvType::F16)).unwrap();
+    let mut reference = Reference::new(&file, KvRounding::F16);
+    let (prompt, mut next) = ([3, 1, 4], [0; 2]);
+    let mut text = Vec::new();
+    for p in 0..prompt.len() + N - 1 {
+        let fed = |of: usize| prompt.get(p).copied().unwrap_or(next[of]);
+        next = [s.feed(fed(0)).unwrap(), reference.feed(fed(1)).unwrap().argmax()];
+        text.push(next);
+    }
+    assert_eq!(text[prompt.len() - 1..], want.map(|t| [t; 2]), "{name}");
+}
+
+/// A model without a file, as for what is projected, has the tensors of one with its numbers.
+pub fn described_has_the_tensors_of(file: &ModelFile, format: Format) {
+    let described = ModelFile::described(file.config().clone(), format, false).unwrap();
+    let named = |f: &ModelFile| f.matrices().map(|m| (m.name.clone(), m.rows, m.cols)).collect::<Vec<_>>();
+    assert_eq!(named(&described), named(file));
+}
+
+/// What a model and decoders of it ask for ahead is what they take. Alone in its process.
+pub fn memory_is_as_said(file: &ModelFile) -> Model {
+    let d = device();
+    let free = || d.memory_info().unwrap().free;
+    let start = free();
+    let model = load(file);
+    let before = free();
+    assert_eq!(Model::device_bytes(file).unwrap(), start - before);
+    for activations in Activations::ALL {
+        let options = DecoderOptions { batch: 8, activations, ..Default::default() };
+        let decoder = Decoder::new(&model, options).unwrap();
+        assert_eq!(Decoder::device_bytes(&model, decoder.options()), Some(before - free()), "{activations}");
+    }
+    model
 }
 
 /// With a cache of f32: exact activations as in `decode.rs`, and those of 16 bits as `verify` bounds them.

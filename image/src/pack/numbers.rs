@@ -67,66 +67,55 @@ fn number(text: &[u8]) -> Option<(i64, usize)> {
     Some((std::str::from_utf8(number).ok()?.parse().ok()?, count))
 }
 
-/// The relative form. `None` if the text has what looks like it, and would not come back.
-pub(super) fn relative(text: &str) -> Option<Vec<u8>> {
-    let mut rest = text.as_bytes();
-    let mut out = Vec::with_capacity(rest.len());
-    let mut last = Last::default();
+/// The text with another form of what stands behind each name: `behind` gets the name's class and what follows, writes, and says how many
+/// bytes of that it took.
+fn rewritten<'a>(
+    text: &'a [u8],
+    mut behind: impl FnMut(&'a [u8], &'a [u8], &mut Last<'a>, &mut Vec<u8>) -> Option<usize>,
+) -> Option<Vec<u8>> {
+    let (mut rest, mut out, mut last) = (text, Vec::with_capacity(text.len()), Last::default());
     while !rest.is_empty() {
         let (before, at) = plain(rest);
         out.extend_from_slice(before);
         rest = at;
-        let Some((name, class)) = name(rest) else {
-            rest = single(rest, &mut out, &mut last);
-            continue;
-        };
-        out.extend_from_slice(name);
-        rest = rest.get(name.len()..)?;
-        match (rest.first(), number(rest)) {
-            (Some(b'+' | b'-'), _) => return None,
-            (_, Some((number, count))) => {
-                let from = last.replace(class, |_| number);
-                out.extend_from_slice(format!("{:+}", number - from).as_bytes());
-                rest = rest.get(count..)?;
-            }
-            _ => {}
+        if let Some((name, class)) = name(rest) {
+            out.extend_from_slice(name);
+            rest = rest.get(name.len()..)?;
+            let taken = behind(class, rest, &mut last, &mut out)?;
+            rest = rest.get(taken..)?;
+        } else if let Some((byte, behind)) = rest.split_first() {
+            out.push(*byte);
+            last.defined &= *byte != b'\n';
+            rest = behind;
         }
     }
     Some(out)
 }
 
+/// The relative form. `None` if the text has what looks like it, and would not come back.
+pub(super) fn relative(text: &str) -> Option<Vec<u8>> {
+    rewritten(text.as_bytes(), |class, rest, last, out| match (rest.first(), number(rest)) {
+        (Some(b'+' | b'-'), _) => None,
+        (_, Some((number, count))) => {
+            let from = last.replace(class, |_| number);
+            out.extend_from_slice(format!("{:+}", number - from).as_bytes());
+            Some(count)
+        }
+        _ => Some(0),
+    })
+}
+
 /// The text of a relative form. `None` if it is of none.
 pub(super) fn absolute(relative: &[u8]) -> Option<Vec<u8>> {
-    let mut rest = relative;
-    let mut out = Vec::with_capacity(rest.len() * 2);
-    let mut last = Last::default();
-    while !rest.is_empty() {
-        let (before, at) = plain(rest);
-        out.extend_from_slice(before);
-        rest = at;
-        let Some((name, class)) = name(rest) else {
-            rest = single(rest, &mut out, &mut last);
-            continue;
-        };
-        out.extend_from_slice(name);
-        rest = rest.get(name.len()..)?;
-        let Some((sign @ (b'+' | b'-'), distance)) = rest.split_first() else { continue };
+    rewritten(relative, |class, rest, last, out| {
+        let Some((sign @ (b'+' | b'-'), distance)) = rest.split_first() else { return Some(0) };
         let (distance, count) = number(distance)?;
         let distance = if *sign == b'-' { -distance } else { distance };
         let from = last.replace(class, |from| from + distance);
         let number = u32::try_from(from + distance).ok()?;
         out.extend_from_slice(number.to_string().as_bytes());
-        rest = rest.get(1 + count..)?;
-    }
-    Some(out)
-}
-
-/// Takes over the byte at the start, which begins no name.
-fn single<'a>(text: &'a [u8], out: &mut Vec<u8>, last: &mut Last<'_>) -> &'a [u8] {
-    let Some((byte, rest)) = text.split_first() else { return text };
-    out.push(*byte);
-    last.defined &= *byte != b'\n';
-    rest
+        Some(1 + count)
+    })
 }
 
 #[cfg(test)]

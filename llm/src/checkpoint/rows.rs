@@ -67,9 +67,7 @@ impl Vector {
         if stored.shape.len() != 1 || stored.shape[0] == 0 {
             return Err(stored.misshapen("one dimension, and not zero"));
         }
-        if !matches!(stored.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
-            return Err(stored.mistyped("F32, F16, BF16"));
-        }
+        floats(stored, &[])?;
         Ok(Vector { shards: shards.clone(), stored: stored.clone(), plus })
     }
 }
@@ -88,7 +86,7 @@ impl Rows for Vector {
         let width = self.stored.dtype.bitsize() / 8;
         let mut bytes = vec![0; rows.len() * width];
         self.shards.read(&self.stored, rows.start * width, &mut bytes)?;
-        let values = floats(self.stored.dtype, &bytes).unwrap_or_default();
+        let values = floats(&self.stored, &bytes)?;
         for (to, value) in to.as_chunks_mut::<4>().0.iter_mut().zip(values) {
             *to = (value + self.plus).to_le_bytes();
         }
@@ -218,7 +216,7 @@ mod tests {
         let made = Made::new(vec![numbers(12)], Some(Interleaved { width: 6 })).unwrap();
         let mut bytes = [0; 48];
         made.read(0, &mut bytes).unwrap();
-        let rows = floats(Dtype::F32, &bytes).unwrap();
+        let rows: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
         assert_eq!(rows, [0., 3., 1., 4., 2., 5., 6., 9., 7., 10., 8., 11.]);
         // Heads that do not fill the rows, or cannot be halved, are none.
         assert!(Made::new(vec![numbers(12)], Some(Interleaved { width: 5 })).is_none());

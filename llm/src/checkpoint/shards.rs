@@ -165,8 +165,7 @@ impl Shards {
 
     /// The numbers of a tensor of floats.
     pub fn floats(&self, t: &Stored) -> Result<Vec<f32>, CheckpointError> {
-        let bytes = self.bytes(t)?;
-        floats(t.dtype, &bytes).ok_or_else(|| t.mistyped("F32, F16, BF16"))
+        floats(t, &self.bytes(t)?)
     }
 
     /// The numbers of a tensor of 32-bit integers.
@@ -178,14 +177,14 @@ impl Shards {
     }
 }
 
-/// Floats of any width as f32, exactly; `None` for other types.
-pub(super) fn floats(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
+/// Elements of a tensor of floats of any width as f32, exactly.
+pub(super) fn floats(t: &Stored, bytes: &[u8]) -> Result<Vec<f32>, CheckpointError> {
     let halves = || bytes.as_chunks::<2>().0.iter();
-    match dtype {
-        Dtype::F32 => Some(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()),
-        Dtype::F16 => Some(halves().map(|b| half::f16::from_le_bytes(*b).to_f32()).collect()),
-        Dtype::BF16 => Some(halves().map(|b| half::bf16::from_le_bytes(*b).to_f32()).collect()),
-        _ => None,
+    match t.dtype {
+        Dtype::F32 => Ok(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()),
+        Dtype::F16 => Ok(halves().map(|b| half::f16::from_le_bytes(*b).to_f32()).collect()),
+        Dtype::BF16 => Ok(halves().map(|b| half::bf16::from_le_bytes(*b).to_f32()).collect()),
+        _ => Err(t.mistyped("F32, F16, BF16")),
     }
 }
 
