@@ -7,9 +7,10 @@ use crate::arch::Arch;
 use crate::cache::write_if_changed;
 use crate::cubin::Cubins;
 use crate::process::join;
-use crate::ptx::{self, Rules};
+use crate::ptx::{self, Complete, Rules};
 use crate::{BuildError, Image, Output};
-use warpsmith_image::{ImageEntry, KernelEntry, Manifest, pack};
+use warpsmith_image::pack::{self, Text};
+use warpsmith_image::{ImageEntry, KernelEntry, Manifest};
 
 /// The PTX of one architecture, as the code generator wrote it.
 pub(crate) struct Generated {
@@ -40,7 +41,7 @@ impl Writer<'_> {
         let folder = self.out_dir.join(&stem);
         let mut kernels: BTreeMap<String, KernelEntry> = BTreeMap::new();
         let mut warnings: Vec<String> = Vec::new();
-        let mut texts: Vec<(Image, String)> = Vec::new();
+        let (mut images, mut texts) = (Vec::new(), Vec::new());
         for one in generated {
             let refuse = |problems: Vec<String>| BuildError::Ptx {
                 library: self.library.to_owned(),
@@ -49,32 +50,33 @@ impl Writer<'_> {
             };
             let rules =
                 Rules { arch: one.arch, isa: one.isa, allow_local: self.allow_local, refuse_local: self.refuse_local };
-            let checked = ptx::check(&one.ptx, &rules).map_err(refuse)?;
-            let conflicts = join_architectures(&mut kernels, one.arch.sm(), checked.kernels);
+            let Complete { text, isa, kernels: found, warnings: told } =
+                ptx::complete(&one.ptx, &rules).map_err(refuse)?;
+            let conflicts = join_architectures(&mut kernels, one.arch.sm(), found);
             if !conflicts.is_empty() {
                 return Err(refuse(conflicts));
             }
-            for warning in checked.warnings {
+            for warning in told {
                 if !warnings.contains(&warning) {
                     warnings.push(warning);
                 }
             }
-            let image = Image {
+            images.push(Image {
                 sm: one.arch.sm(),
-                isa: checked.isa,
+                isa,
                 path: folder.join(format!("{}.ptx", one.arch)),
                 fresh: one.fresh,
-            };
-            texts.push((image, checked.text));
+            });
+            texts.push(text);
         }
 
         let manifest = Manifest {
             library: self.library.to_owned(),
             backend: self.backend.to_owned(),
             generator: self.generator.clone(),
-            images: texts
+            images: images
                 .iter()
-                .map(|(image, _)| ImageEntry {
+                .map(|image| ImageEntry {
                     sm: image.sm,
                     isa: format!("{}.{}", image.isa.0, image.isa.1),
                     file: format!("sm_{}.ptx", image.sm),
@@ -87,42 +89,54 @@ impl Writer<'_> {
             .map_err(|error| BuildError::Answer { what: "the manifest".to_owned(), reason: error.to_string() })?;
         let pack_path = folder.join("kernels.pack");
         let pack = std::thread::scope(|scope| {
-            let written = scope
-                .spawn(|| texts.iter().try_for_each(|(image, text)| write_if_changed(&image.path, text).map(drop)));
-            let pack = self.pack(&texts);
+            let written = scope.spawn(|| {
+                let mut all = images.iter().zip(&texts);
+                all.try_for_each(|(image, text)| spell_out(image, text))
+            });
+            let pack = self.pack(&texts, &std::fs::read(&pack_path).unwrap_or_default());
             join(written)?;
             pack
         })?;
         write_if_changed(&pack_path, &pack)?;
         write_if_changed(&manifest_path, &json)?;
-        let images: Vec<Image> = texts.into_iter().map(|(image, _)| image).collect();
         let rust_path = self.out_dir.join(format!("{stem}.rs"));
         write_if_changed(&rust_path, expression(self.library, &manifest_path, &pack_path)?)?;
         Ok(Output { images, manifest, manifest_path, rust_path, warnings })
     }
 
-    fn pack(&self, texts: &[(Image, String)]) -> Result<Vec<u8>, BuildError> {
-        let mut cut = Vec::with_capacity(texts.len());
-        let mut modules = Vec::new();
-        for (image, text) in texts {
-            let (bare, directives) = ptx::strip(text);
-            let split = ptx::split(&bare).map_err(|problems| BuildError::Ptx {
-                library: self.library.to_owned(),
-                arch: format!("sm_{}", image.sm),
-                problems,
-            })?;
-            if self.cubins.is_some() {
-                let text = |module| split.text(&bare, module);
-                modules.push((image.sm, (0..split.modules.len()).map(text).collect()));
-            }
-            cut.push(pack::Text { sm: image.sm, bare, directives, modules: split.modules, pieces: split.pieces });
-        }
+    fn pack(&self, texts: &[Text], earlier: &[u8]) -> Result<Vec<u8>, BuildError> {
+        let modules_of = |text: &Text| (text.sm, (0..text.modules.len()).map(|nth| text.module(nth)).collect());
+        let modules: Vec<(u32, Vec<String>)> = match self.cubins {
+            Some(_) => texts.iter().map(modules_of).collect(),
+            None => Vec::new(),
+        };
         let machine = self.cubins.map(|cubins| cubins.assemble(&modules)).transpose()?.unwrap_or_default();
         // One architecture is what someone iterates with.
-        let shipped = cut.len() > 1 && std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
-        pack::write(&cut, &machine, if shipped { pack::Effort::Small } else { pack::Effort::Fast })
+        let shipped = texts.len() > 1 && std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
+        let effort = if shipped { pack::Effort::Small } else { pack::Effort::Fast };
+        pack::write(texts, &machine, effort, earlier)
             .map_err(|error| BuildError::Answer { what: "the pack".to_owned(), reason: error.to_string() })
     }
+}
+
+/// Writes the text for those who read it. It has some ten megabytes: what was compiled anew is not compared with what was there.
+fn spell_out(image: &Image, text: &Text) -> Result<(), BuildError> {
+    let path = &image.path;
+    let failed = BuildError::io("write", path);
+    if image.fresh {
+        let mut all = Vec::new();
+        text.spell_out(&mut all).map_err(failed)?;
+        return write_if_changed(path, all).map(drop);
+    }
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(BuildError::io("create", parent))?;
+    }
+    let write = || {
+        let mut out = std::io::BufWriter::with_capacity(1 << 20, std::fs::File::create(path)?);
+        text.spell_out(&mut out)?;
+        std::io::Write::flush(&mut out)
+    };
+    write().map_err(failed)
 }
 
 /// Joins the kernels of one architecture with those of the others.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::BuildError;
-use crate::process::{clean_command, find_on_path, run, stdout_of};
+use crate::process::{clean_command, find_on_path, join, run, stdout_of};
 
 /// The releases that the flags and the lints were tried with: the oldest that will do, and the newest.
 pub(crate) const TESTED_RUSTC: std::ops::RangeInclusive<(u32, u32)> = (1, 95)..=(1, 99);
@@ -35,15 +35,18 @@ impl Toolchain {
                 if cargo.is_absolute() && sibling.is_file() { sibling } else { PathBuf::from("rustc") }
             }
         };
-        let verbose_version = stdout_of(clean_command(&rustc).arg("-vV").current_dir(dir), "rustc -vV")?;
+        let ask = |args: &[&str], what| stdout_of(clean_command(&rustc).args(args).current_dir(dir), what);
+        let (verbose_version, sysroot) = std::thread::scope(|scope| {
+            let sysroot = scope.spawn(|| ask(&["--print", "sysroot"], "rustc --print sysroot"));
+            (ask(&["-vV"], "rustc -vV"), join(sysroot))
+        });
+        let (verbose_version, sysroot) = (verbose_version?, sysroot?);
         let release = verbose_version
             .lines()
             .find_map(|line| line.strip_prefix("release: "))
             .unwrap_or_default()
             .trim()
             .to_owned();
-        let sysroot =
-            stdout_of(clean_command(&rustc).args(["--print", "sysroot"]).current_dir(dir), "rustc --print sysroot")?;
         Ok(Toolchain { cargo, rustc, verbose_version, release, sysroot: PathBuf::from(sysroot.trim()) })
     }
 

@@ -28,7 +28,7 @@ mod tune;
 
 pub use diagnostics::Diagnostic;
 pub use link::{Input, Linked, link};
-pub use outline::outline;
+pub use outline::{outline, outline_by_parts};
 pub use tune::Tuning;
 
 /// Parses a PTX module.

@@ -30,6 +30,23 @@ pub struct Outline<'a> {
     pub variables: Vec<Variable<'a>>,
     /// The declarations in the order of the text.
     pub items: Vec<Item<'a>>,
+    /// Whether the text ends within a declaration.
+    pub is_open: bool,
+}
+
+impl<'a> Outline<'a> {
+    /// Adds the outline of what follows, which begins at byte `at` of the whole.
+    fn push(&mut self, mut rest: Outline<'a>, at: usize) {
+        self.version = rest.version.or(self.version);
+        self.target = rest.target.or(self.target);
+        rest.functions.iter_mut().for_each(|function| function.header_end += at);
+        self.functions.append(&mut rest.functions);
+        self.variables.append(&mut rest.variables);
+        let shifted = |Range { start, end }: &Range<usize>| start + at..end + at;
+        rest.items.iter_mut().for_each(|item| item.range = shifted(&item.range));
+        self.items.append(&mut rest.items);
+        self.is_open = rest.is_open;
+    }
 }
 
 /// Where a function or a statement of variables stands, with its linkage.
@@ -161,7 +178,7 @@ fn space(word: &str) -> Option<Space> {
 pub fn outline(text: &str) -> Outline<'_> {
     let mut outline = Outline::default();
     let tokens = tokens(text);
-    let mut reader = Reader { tokens: &tokens, at: 0, end: text.len() };
+    let mut reader = Reader { tokens: &tokens, at: 0, end: text.len(), ends: 0 };
     let mut is_extern = false;
     let mut linkage = None;
     while let Some(token) = reader.next() {
@@ -190,7 +207,48 @@ pub fn outline(text: &str) -> Outline<'_> {
             _ => (is_extern, linkage) = (false, None),
         }
     }
+    // The loop above found the end once.
+    outline.is_open = reader.ends > 1 || linkage.is_some();
     outline
+}
+
+/// [`outline`] of a long text, made of parts of some `bytes` which no declaration crosses: `map` makes their outlines, in whatever
+/// way it has, such as by several threads.
+pub fn outline_by_parts<'a>(
+    text: &'a str,
+    bytes: usize,
+    map: impl FnOnce(&[&'a str]) -> Vec<Outline<'a>>,
+) -> Outline<'a> {
+    let parts = parts(text, bytes);
+    let outlines = map(&parts);
+    let is_cut = outlines.iter().rev().skip(1).any(|outline| outline.is_open);
+    if is_cut || outlines.len() != parts.len() {
+        return outline(text);
+    }
+    let (mut whole, mut at) = (Outline::default(), 0);
+    for (part, outline) in parts.iter().zip(outlines) {
+        whole.push(outline, at);
+        at += part.len();
+    }
+    whole
+}
+
+/// The text, cut behind lines that look like the end of a body.
+fn parts(text: &str, bytes: usize) -> Vec<&str> {
+    // A comment may hold such lines.
+    if text.contains("/*") {
+        return vec![text];
+    }
+    let (mut parts, mut rest) = (Vec::new(), text);
+    loop {
+        let from = rest.floor_char_boundary(bytes);
+        let Some(end) = rest.get(from..).and_then(|behind| behind.find("\n}\n")) else { break };
+        let (part, behind) = rest.split_at(from + end + 3);
+        parts.push(part);
+        rest = behind;
+    }
+    parts.push(rest);
+    parts
 }
 
 /// The words of a text, names and directives among them, without its comments, numbers and strings.
@@ -231,12 +289,15 @@ struct Reader<'t, 'a> {
     tokens: &'t [Word<'a>],
     at: usize,
     end: usize,
+    /// How often there was no next token.
+    ends: usize,
 }
 
 impl<'t, 'a> Reader<'t, 'a> {
     fn next(&mut self) -> Option<Word<'a>> {
         let token = self.tokens.get(self.at).copied();
         self.at += usize::from(token.is_some());
+        self.ends += usize::from(token.is_none());
         token
     }
 

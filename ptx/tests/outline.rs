@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use warpsmith_ptx::ast::Space;
-use warpsmith_ptx::outline::{outline, with_renamed};
+use warpsmith_ptx::outline::{outline, outline_by_parts, with_renamed};
 
 #[test]
 fn every_form_of_parameter_and_variable() {
@@ -101,6 +101,33 @@ fn it_agrees_with_the_parser() {
         }
     }
     assert!(compared > 50, "only {compared} functions were compared");
+}
+
+/// However a text is cut, its outline is the same.
+#[test]
+fn parts_are_the_whole() {
+    let mut cut = 0;
+    let mut same = |name: &str, text: &str| {
+        let whole = format!("{:?}", outline(text));
+        for bytes in [0, 1, 100, 3000, usize::MAX] {
+            let by_parts = outline_by_parts(text, bytes, |parts| {
+                cut += usize::from(parts.len() > 1);
+                parts.iter().map(|part| outline(part)).collect()
+            });
+            assert_eq!(format!("{by_parts:?}"), whole, "{name}, {bytes} bytes");
+        }
+    };
+    for path in texts(concat!(env!("CARGO_MANIFEST_DIR"), "/../simt/tests/corpus/ptx").as_ref()) {
+        same(&path.display().to_string(), &std::fs::read_to_string(&path).unwrap());
+    }
+    // Lines that end no body, and texts that end within one.
+    let text = ".version 7.4\n.visible .entry a()\n{\n{\nmov.u32 %r1, %é;\n}\n\tret;\n}\n.extern\n}\n.func f();\n.global .b32 x = 1;\n.visible .entry b()\n{\nret;\n}\n";
+    same("blocks", text);
+    same("a comment", &text.replacen("ret;\n}\n", "ret; /*\n}\n*/ }\n", 1));
+    for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
+        same("cut", &text[..end]);
+    }
+    assert!(cut > 100, "{cut}");
 }
 
 fn texts(folder: &std::path::Path) -> Vec<std::path::PathBuf> {

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use memchr::memmem;
+
 use super::Units;
 use crate::BuildError;
 use crate::cache::Sum;
@@ -26,7 +28,8 @@ impl Texts<'_> {
             reason: "no member is named after the crate".to_owned(),
         })?;
         let path = self.deps.join(format!("{stem}.ptx"));
-        let head = format!("// {}\n", Sum::of(&bytes));
+        // Another form of text than this one is another file to a builder of that time.
+        let head = format!("// compact, {}\n", Sum::of(&bytes));
         if is_fresh {
             let kept =
                 std::fs::read_to_string(&path).ok().filter(|kept| Sum::noted(&path) == Some(Sum::of(kept.as_bytes())));
@@ -47,20 +50,14 @@ impl Texts<'_> {
     /// keep it: `my_kernels-0123456789abcdef.2s3kbepjjd92l98kwmgrtxgdd.0fz4msh.rcgu.o`.
     fn members(&self, archive: &[u8]) -> Option<(String, BTreeSet<String>)> {
         let needle = format!("{}-", self.crate_name);
-        let find = |needle: &str, from: usize| {
-            let at = archive.get(from..)?.windows(needle.len()).position(|window| window == needle.as_bytes())?;
-            Some(from + at)
-        };
         let word = |from: usize, is_of: fn(&u8) -> bool| -> String {
             archive.get(from..).unwrap_or_default().iter().take_while(|b| is_of(b)).map(|b| char::from(*b)).collect()
         };
-        let start = find(&needle, 0)?;
+        let start = memmem::find(archive, needle.as_bytes())?;
         let stem = needle.clone() + &word(start + needle.len(), u8::is_ascii_hexdigit);
         let mut members = BTreeSet::new();
-        let mut at = start;
-        while let Some(found) = find(&stem, at) {
-            let name = word(found, |b| b.is_ascii_alphanumeric() || b"._-".contains(b));
-            at = found + name.len().max(1);
+        for at in memmem::find_iter(archive, stem.as_bytes()) {
+            let name = word(at, |b| b.is_ascii_alphanumeric() || b"._-".contains(b));
             members.extend(name.strip_suffix(".o").filter(|name| name.ends_with(".rcgu")).map(str::to_owned));
         }
         Some((stem, members))

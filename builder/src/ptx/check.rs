@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::meta::{self, KernelLine};
-use super::{Checked, Rules};
+use super::{Rules, outline};
+use warpsmith_image::KernelEntry;
 use warpsmith_ptx::ast::Space;
-use warpsmith_ptx::outline::{Body, Function, Outline, Variable, outline};
+use warpsmith_ptx::outline::{Body, Function, Outline, Variable};
 
 /// Shared memory that a kernel may declare; more must be asked for at launch.
 const STATIC_SHARED_LIMIT: u64 = warpsmith_arch::DEFAULT_SHARED as u64;
@@ -14,16 +15,33 @@ const THREADS_LIMIT: u64 = warpsmith_arch::MAX_THREADS as u64;
 /// Functions that the driver provides.
 pub(super) const DRIVER_FUNCTIONS: &[&str] = &["vprintf", "__assertfail", "malloc", "free"];
 
-/// Checks a text and completes it, or answers everything that is wrong with it.
-pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String>> {
-    let scan = outline(text);
+/// What a text lacks, to stand at a byte of it.
+#[derive(Debug)]
+pub(super) struct Insert {
+    pub(super) at: usize,
+    pub(super) text: String,
+}
+
+/// What is known of a text that satisfies the rules.
+#[derive(Debug)]
+pub(super) struct Checked {
+    /// Launch bounds.
+    pub(super) inserts: Vec<Insert>,
+    pub(super) isa: (u32, u32),
+    /// By name.
+    pub(super) kernels: Vec<KernelEntry>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Checks a text of this outline, or answers everything that is wrong with it.
+pub(super) fn check(text: &str, scan: &Outline<'_>, rules: &Rules<'_>) -> Result<Checked, Vec<String>> {
     let kernel_lines = meta::lines(text);
     let mut problems = Vec::new();
     let mut warnings = Vec::new();
 
-    let isa = check_header(&scan, rules, &mut problems);
-    check_externs(&scan, &mut problems);
-    check_shared_names(&scan, &mut problems);
+    let isa = check_header(scan, rules, &mut problems);
+    check_externs(scan, &mut problems);
+    check_shared_names(scan, &mut problems);
     let lines = meta::read(&kernel_lines, &mut problems);
     let unreadable = lines.len() != kernel_lines.len();
     let mut by_name: BTreeMap<&str, &KernelLine> = BTreeMap::new();
@@ -34,7 +52,7 @@ pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String
     }
 
     let mut kernels = Vec::new();
-    let mut inserts: Vec<(usize, String)> = Vec::new();
+    let mut inserts = Vec::new();
     for entry in scan.functions.iter().filter(|f| f.is_entry) {
         let Some(line) = by_name.remove(entry.name) else {
             if !unreadable {
@@ -50,9 +68,10 @@ pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String
         for (arg, offset) in kernel.args.iter_mut().zip(offsets(entry)) {
             arg.offset = u32::try_from(offset).unwrap_or(u32::MAX);
         }
-        inserts.extend(launch_bounds(entry, line, rules, &mut problems).map(|bounds| (entry.header_end, bounds)));
+        let bounds = launch_bounds(entry, line, rules, &mut problems);
+        inserts.extend(bounds.map(|text| Insert { at: entry.header_end, text }));
 
-        let reached = Reached::from(entry, &scan);
+        let reached = Reached::from(entry, scan);
         let shared = reached.static_shared();
         if shared > STATIC_SHARED_LIMIT {
             problems.push(format!(
@@ -72,7 +91,7 @@ pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String
         }
         kernel.collectives = reached.collectives();
         check_collectives(&kernel.name, line, &kernel.collectives, &mut problems);
-        reached.warn(&scan, &mut warnings);
+        reached.warn(scan, &mut warnings);
         kernels.push(kernel);
     }
     for name in by_name.keys() {
@@ -86,7 +105,7 @@ pub(crate) fn check(text: &str, rules: &Rules<'_>) -> Result<Checked, Vec<String
         return Err(problems);
     }
     kernels.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Checked { text: insert(text, inserts), isa, kernels, warnings })
+    Ok(Checked { inserts, isa, kernels, warnings })
 }
 
 fn check_header(scan: &Outline<'_>, rules: &Rules<'_>, problems: &mut Vec<String>) -> (u32, u32) {
@@ -395,18 +414,4 @@ fn collective(opcode: &str) -> Option<&'static str> {
         "ldmatrix" | "stmatrix" => "ldmatrix",
         _ => return None,
     })
-}
-
-/// Inserts each text at its offset.
-fn insert(text: &str, mut inserts: Vec<(usize, String)>) -> String {
-    inserts.sort_by_key(|(offset, _)| *offset);
-    let mut out = String::with_capacity(text.len() + inserts.len() * 48);
-    let mut from = 0;
-    for (offset, addition) in inserts {
-        out.push_str(text.get(from..offset).unwrap_or_default());
-        out.push_str(&addition);
-        from = offset;
-    }
-    out.push_str(text.get(from..).unwrap_or_default());
-    out
 }

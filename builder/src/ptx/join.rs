@@ -9,8 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::check::DRIVER_FUNCTIONS;
+use super::lines::{Numbered, chains, push_reference, push_table, reference};
 use super::split::is_constant;
 use warpsmith_image::map_in_threads;
 use warpsmith_ptx::ast::Space;
@@ -77,13 +79,16 @@ pub(crate) fn join(units: &[String]) -> Result<String, String> {
     let public: BTreeMap<&str, &Item<'_>> =
         items.iter().flatten().filter(|i| i.is_public()).flat_map(|i| i.names.iter().map(move |n| (*n, i))).collect();
 
-    let mut files = Files::default();
-    let mut parts = Parts::default();
-    let mut taken: BTreeMap<String, String> = BTreeMap::new();
+    let (mut files, mut all_chains) = (Files::default(), Numbered::default());
+    let (mut parts, mut bodies) = (Parts::default(), Vec::new());
+    let mut taken: BTreeMap<String, &str> = BTreeMap::new();
     let mut declared: BTreeSet<String> = BTreeSet::new();
     for (unit, items) in units.iter().zip(&items) {
-        let numbers = files.of(unit);
+        let (_, chains) = chains(unit);
+        let chains = chains.into_iter().map(|chain| all_chains.of(chain)).collect();
         let renamed = renamed(unit, items, &public, &taken);
+        let words = Arc::new(Words { files: files.of(unit), chains, renamed });
+        let renamed = &words.renamed;
         for item in items {
             let text = unit.get(item.range.clone()).unwrap_or_default();
             let name = item.names.first().copied().unwrap_or_default();
@@ -103,7 +108,7 @@ pub(crate) fn join(units: &[String]) -> Result<String, String> {
                         None => parts.prototypes.push(text.to_owned()),
                     }
                 }
-                Kind::Prototype => parts.prototypes.push(with_renamed(text, &renamed)),
+                Kind::Prototype => parts.prototypes.push(with_renamed(text, renamed)),
                 Kind::Body | Kind::Variable => {
                     // A constant that another text has, or a copy of what the linker is to choose one of.
                     if taken.contains_key(name) && !renamed.contains_key(name) {
@@ -115,12 +120,11 @@ pub(crate) fn join(units: &[String]) -> Result<String, String> {
                         .map(|name| renamed.get(*name).cloned().unwrap_or_else(|| (*name).to_owned()))
                         .collect();
                     for new in &names {
-                        taken.insert(new.clone(), text.to_owned());
+                        taken.insert(new.clone(), text);
                     }
-                    let written = with_renamed(text, &renamed);
                     match item.kind {
-                        Kind::Variable => parts.variables.push((names, written)),
-                        _ => parts.bodies.push(with_files(&written, &numbers)),
+                        Kind::Variable => parts.variables.push((names, with_renamed(text, renamed))),
+                        _ => bodies.push((text, Arc::clone(&words))),
                     }
                 }
             }
@@ -131,8 +135,11 @@ pub(crate) fn join(units: &[String]) -> Result<String, String> {
         let declaration = format!(".extern .shared .align 16 .b8 {DYNAMIC_SHARED}[];\n");
         parts.variables.push((vec![DYNAMIC_SHARED.to_owned()], declaration));
     }
+    parts.bodies = map_in_threads(&bodies, |(text, words)| words.applied_to(text));
     let head = first.lines().filter(|line| is_head(line)).map(str::to_owned);
-    Ok(parts.text(head.collect(), &files))
+    let mut text = parts.text(head.collect(), &files);
+    push_table(&mut text, &all_chains.in_order);
+    Ok(text)
 }
 
 fn items<'a>(unit: usize, text: &'a str, scan: &Outline<'a>) -> Vec<Item<'a>> {
@@ -163,14 +170,14 @@ fn renamed<'a>(
     unit: &str,
     items: &[Item<'a>],
     public: &BTreeMap<&str, &Item<'_>>,
-    taken: &BTreeMap<String, String>,
+    taken: &BTreeMap<String, &str>,
 ) -> BTreeMap<&'a str, String> {
     let mut renamed = BTreeMap::new();
     for item in items.iter().filter(|item| item.is_definition() && !item.is_public()) {
         let text = unit.get(item.range.clone()).unwrap_or_default();
         for name in &item.names {
             let of_another = public.get(name).is_some_and(|public| public.unit != item.unit);
-            let is_same = |before: &String| is_constant(name) && before == text;
+            let is_same = |before: &&str| is_constant(name) && *before == text;
             if of_another || taken.get(*name).is_some_and(|before| !is_same(before)) {
                 let is_free = |new: &String| !taken.contains_key(new) && !public.contains_key(new.as_str());
                 let new = (1_usize..).map(|n| format!("{name}_{n}")).find(is_free);
@@ -231,16 +238,37 @@ impl Files {
     }
 }
 
-fn with_files(text: &str, numbers: &BTreeMap<String, usize>) -> String {
-    let mut out = String::with_capacity(text.len());
-    for line in text.split_inclusive('\n') {
-        let rest = line.trim_start().strip_prefix(".loc").map(str::trim_start);
-        match rest.and_then(|rest| rest.split_once(' ')).and_then(|(old, rest)| Some((numbers.get(old)?, rest))) {
-            Some((new, rest)) => out.push_str(&format!("\t.loc\t{new} {rest}")),
-            None => out.push_str(line),
+/// What the names and numbers of a unit are in the whole.
+struct Words<'a> {
+    renamed: BTreeMap<&'a str, String>,
+    files: BTreeMap<String, usize>,
+    chains: Vec<usize>,
+}
+
+impl Words<'_> {
+    /// A body as it stands in the whole: files and chains of its line directives have other numbers.
+    fn applied_to(&self, text: &str) -> String {
+        let text = with_renamed(text, &self.renamed);
+        let mut out = String::with_capacity(text.len());
+        for line in text.split_inclusive('\n') {
+            let rest = line.trim_start().strip_prefix(".loc").map(str::trim_start);
+            let parts = rest.and_then(|rest| rest.split_once(' '));
+            let Some((file, place)) = parts.and_then(|(old, rest)| Some((self.files.get(old)?, rest))) else {
+                out.push_str(line);
+                continue;
+            };
+            let (place, chain) = reference(place.trim_end());
+            out.push_str("\t.loc\t");
+            out.push_str(&file.to_string());
+            out.push(' ');
+            out.push_str(place);
+            if let Some(chain) = chain.and_then(|chain| self.chains.get(chain)) {
+                push_reference(&mut out, *chain);
+            }
+            out.push('\n');
         }
+        out
     }
-    out
 }
 
 #[derive(Default)]
@@ -316,15 +344,15 @@ mod tests {
     #[test]
     fn lines_name_the_files_of_the_whole() {
         let got = joined(&[
-            "// @kernel {\"name\":\"a\"}\n.visible .entry a()\n{\n\t.loc\t1 7 1\n\t.loc\t2 8 1 // @[ x ]\n\tret;\n}\n\t.file\t1 \"/a.rs\"\n\t.file\t2 \"/c.rs\"\n",
-            "// @kernel {\"name\":\"b\"}\n.visible .entry b()\n{\n\t.loc\t1 9 1\n\t.loc\t2 5 1\n\tret;\n}\n\t.file\t1 \"/b.rs\"\n\t.file\t2 \"/a.rs\"\n",
+            "// @kernel {\"name\":\"a\"}\n.visible .entry a()\n{\n\t.loc\t1 7 1\n\t.loc\t2 8 1 // @0\n\tret;\n}\n\t.file\t1 \"/a.rs\"\n\t.file\t2 \"/c.rs\"\n// @0 [ x ]\n",
+            "// @kernel {\"name\":\"b\"}\n.visible .entry b()\n{\n\t.loc\t1 9 1 // @0\n\t.loc\t2 5 1 // @1\n\tret;\n}\n\t.file\t1 \"/b.rs\"\n\t.file\t2 \"/a.rs\"\n// @0 [ y ]\n// @1 [ x ]\n",
         ]);
         assert_eq!(
             got,
             ".version 7.4\n.target sm_80\n.address_size 64\n// @kernel {\"name\":\"a\"}\n// @kernel {\"name\":\"b\"}\n\
-             .visible .entry a()\n{\n\t.loc\t1 7 1\n\t.loc\t2 8 1 // @[ x ]\n\tret;\n}\n\
-             .visible .entry b()\n{\n\t.loc\t3 9 1\n\t.loc\t1 5 1\n\tret;\n}\n\
-             \t.file\t1 \"/a.rs\"\n\t.file\t2 \"/c.rs\"\n\t.file\t3 \"/b.rs\"\n"
+             .visible .entry a()\n{\n\t.loc\t1 7 1\n\t.loc\t2 8 1 // @0\n\tret;\n}\n\
+             .visible .entry b()\n{\n\t.loc\t3 9 1 // @1\n\t.loc\t1 5 1 // @0\n\tret;\n}\n\
+             \t.file\t1 \"/a.rs\"\n\t.file\t2 \"/c.rs\"\n\t.file\t3 \"/b.rs\"\n// @0 [ x ]\n// @1 [ y ]\n"
         );
         assert!(unresolved(&got).is_empty());
     }

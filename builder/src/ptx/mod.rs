@@ -5,10 +5,11 @@
 //! reported together. Nothing here panics, whatever the text.
 //!
 //! [`join`](mod@join) makes one text of those that the compiler writes for a crate, [`warpsmith_ptx::outline`] finds
-//! declarations and bodies, [`meta`] reads the `// @kernel` lines, [`check`] compares the two and writes the launch bounds,
-//! [`split`](mod@split) cuts what is checked into modules.
+//! declarations and bodies, [`meta`] reads the `// @kernel` lines, [`check`] compares the two and says which launch bounds are missing,
+//! [`split`](mod@split) cuts the text into modules, and [`complete`](mod@complete) does all of it with one outline.
 
 mod check;
+mod complete;
 mod join;
 mod lines;
 mod meta;
@@ -18,14 +19,22 @@ mod split;
 mod tests;
 
 use crate::arch::Arch;
-use warpsmith_image::KernelEntry;
-pub(crate) use warpsmith_image::pack::Piece;
+use warpsmith_image::map_in_threads;
+use warpsmith_ptx::outline::{Outline, outline_by_parts};
 
-pub(crate) use check::{check, keeps_local_memory};
+pub(crate) use check::keeps_local_memory;
+pub(crate) use complete::{Complete, complete};
 pub(crate) use join::{join, unresolved};
-pub(crate) use lines::{compact, strip};
+pub(crate) use lines::compact;
 pub(crate) use moves::without_moves;
-pub(crate) use split::split;
+
+/// Bytes of a text that are worth a thread's turn.
+const PART: usize = 1 << 18;
+
+/// The outline of a text of a whole crate.
+fn outline(text: &str) -> Outline<'_> {
+    outline_by_parts(text, PART, |parts| map_in_threads(parts, |part| warpsmith_ptx::outline(part)))
+}
 
 /// What a text must satisfy.
 pub(crate) struct Rules<'a> {
@@ -36,15 +45,4 @@ pub(crate) struct Rules<'a> {
     pub(crate) allow_local: &'a [String],
     /// Whether local memory is refused in all others, or told.
     pub(crate) refuse_local: bool,
-}
-
-/// A text that satisfies the rules.
-#[derive(Debug)]
-pub(crate) struct Checked {
-    /// With launch bounds.
-    pub(crate) text: String,
-    pub(crate) isa: (u32, u32),
-    /// By name.
-    pub(crate) kernels: Vec<KernelEntry>,
-    pub(crate) warnings: Vec<String>,
 }

@@ -7,26 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use super::{Piece, meta};
+use super::meta;
 use warpsmith_image::map_in_threads;
+use warpsmith_image::pack::{Piece, module_text};
 use warpsmith_ptx::ast::Space;
-use warpsmith_ptx::outline::{Outline, outline, words};
+use warpsmith_ptx::outline::{Body, Outline, words};
 
 /// Which text goes into which module.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Split {
+pub(super) struct Split {
     /// The entries of each, by name.
-    pub(crate) modules: Vec<Vec<String>>,
+    pub(super) modules: Vec<Vec<String>>,
     /// All of the text, in its order.
-    pub(crate) pieces: Vec<Piece>,
-}
-
-impl Split {
-    /// The text of a module.
-    pub(crate) fn text(&self, text: &str, module: usize) -> String {
-        let of = |piece: &&Piece| piece.modules.as_ref().is_none_or(|m| m.contains(&module));
-        self.pieces.iter().filter(of).filter_map(|piece| text.get(piece.bytes.clone())).collect()
-    }
+    pub(super) pieces: Vec<Piece>,
 }
 
 /// Lines that stand together and what they declare.
@@ -40,12 +33,11 @@ struct Part<'a> {
     is_remark: bool,
 }
 
-/// Cuts a text without line directives. Refuses what it cannot cut without loss.
-pub(crate) fn split(text: &str) -> Result<Split, Vec<String>> {
-    let scan = outline(text);
+/// Cuts a text of this outline, which has no line directives. Refuses what it cannot cut without loss.
+pub(super) fn split(text: &str, scan: &Outline<'_>) -> Result<Split, Vec<String>> {
     let starts = line_starts(text);
-    let parts = parts(text, &scan, &starts);
-    let reach = Reach::of(text, &scan, &parts, &starts);
+    let parts = parts(text, scan, &starts);
+    let reach = Reach::of(text, scan, &parts, &starts);
     let modules = reach.modules();
     let mut pieces: Vec<Piece> = Vec::new();
     let of_entry: BTreeMap<&str, usize> =
@@ -74,7 +66,7 @@ pub(crate) fn split(text: &str) -> Result<Split, Vec<String>> {
     }
     let names = modules.iter().map(|m| m.entries.iter().map(|name| (*name).to_owned()).collect()).collect();
     let split = Split { modules: names, pieces };
-    let problems = check(text, &scan, &split);
+    let problems = check(text, scan, &split);
     if problems.is_empty() { Ok(split) } else { Err(problems) }
 }
 
@@ -148,6 +140,17 @@ fn kernel_named(json: &str) -> &str {
     name.and_then(|rest| rest.trim_start().strip_prefix('"')?.split('"').next()).unwrap_or_default()
 }
 
+fn items_of<'n>(word: &str, named: &'n HashMap<&str, Vec<usize>>) -> &'n [usize] {
+    named.get(word).map_or(&[], Vec::as_slice)
+}
+
+/// The bodies of items that are functions.
+fn bodies<'s, 'a>(scan: &'s Outline<'a>) -> HashMap<usize, &'s Body<'a>> {
+    let functions = scan.items.iter().enumerate().filter(|(_, item)| item.space.is_none() && !item.names.is_empty());
+    let with_functions = functions.zip(&scan.functions);
+    with_functions.filter_map(|((item, _), function)| Some((item, function.body.as_ref()?))).collect()
+}
+
 struct Module<'a> {
     entries: BTreeSet<&'a str>,
     items: BTreeSet<usize>,
@@ -166,16 +169,25 @@ impl<'s, 'a> Reach<'s, 'a> {
         for (index, item) in scan.items.iter().enumerate() {
             item.names.iter().for_each(|name| named.entry(name).or_default().push(index));
         }
-        let referred = |text: &str| -> BTreeSet<usize> {
-            words(text).filter_map(|word| named.get(word)).flatten().copied().collect()
-        };
+        let referred = |text: &str| words(text).flat_map(|word| items_of(word, &named)).copied().collect();
         let at = |line: usize| starts.get(line).copied().unwrap_or(text.len());
         let lines = |part: &Part<'_>| text.get(at(part.lines.start)..at(part.lines.end)).unwrap_or_default();
         let of_all: BTreeSet<usize> =
             parts.iter().filter(|p| p.items.is_empty()).flat_map(|part| referred(lines(part))).collect();
         let mut needs = vec![of_all; scan.items.len()];
         let with_items: Vec<&Part<'a>> = parts.iter().filter(|p| !p.items.is_empty()).collect();
-        let all_referred = map_in_threads(&with_items, |part| referred(lines(part)));
+        let bodies = bodies(scan);
+        let all_referred = map_in_threads(&with_items, |part| -> BTreeSet<usize> {
+            let bodies = part.items.iter().map(|item| bodies.get(item).copied()).collect::<Option<Vec<&Body<'a>>>>();
+            match bodies {
+                // What was read already.
+                Some(bodies) => {
+                    let words = bodies.iter().flat_map(|body| &body.names);
+                    words.flat_map(|word| items_of(word, &named)).copied().collect()
+                }
+                None => referred(lines(part)),
+            }
+        });
         for (part, all) in with_items.into_iter().zip(all_referred) {
             for item in &part.items {
                 if let Some(needs) = needs.get_mut(*item) {
@@ -261,8 +273,8 @@ fn check(text: &str, scan: &Outline<'_>, split: &Split) -> Vec<String> {
     problems.extend(homes.keys().map(|name| format!("cut into modules, `{name}` is in one, but is no kernel")));
     let modules: Vec<(usize, &Vec<String>)> = split.modules.iter().enumerate().collect();
     let misread = map_in_threads(&modules, |(module, names)| {
-        let text = split.text(text, *module);
-        let own = outline(&text);
+        let text = module_text(text, &split.pieces, *module);
+        let own = warpsmith_ptx::outline(&text);
         let entries: BTreeSet<&str> = own.functions.iter().filter(|f| f.is_entry).map(|f| f.name).collect();
         let is_as_cut = entries.iter().eq(names.iter()) && own.version == scan.version && own.target == scan.target;
         (!is_as_cut).then(|| format!("the module of {} does not read as cut: it has {entries:?}", names.join(", ")))

@@ -1,6 +1,6 @@
 //! The passes on texts as LLVM and libNVVM write them.
 
-use super::{Checked, Rules, check};
+use super::{Complete, Rules, complete};
 
 /// Two arguments and a body, in LLVM's layout.
 const LLVM: &str = r#"//
@@ -41,19 +41,23 @@ fn rules<'a>() -> Rules<'a> {
     Rules { arch: "sm_80".parse().unwrap(), isa: Some((7, 4)), allow_local: &[], refuse_local: true }
 }
 
-fn ok(text: &str) -> Checked {
-    check(text, &rules()).unwrap_or_else(|problems| panic!("{problems:#?}"))
+fn ok(text: &str) -> Complete {
+    complete(text, &rules()).unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
 fn problems(text: &str) -> String {
-    check(text, &rules()).expect_err("must be refused").join("\n")
+    complete(text, &rules()).expect_err("must be refused").join("\n")
 }
 
 #[test]
 fn a_good_text_gets_bounds_offsets_and_shared_memory() {
     let checked = ok(LLVM);
     assert_eq!(checked.isa, (7, 4));
-    assert!(checked.text.contains("saxpy_param_2[24]\n)\n.maxntid 256, 1, 1\n.minnctapersm 4\n{"), "{}", checked.text);
+    assert!(
+        checked.text.bare.contains("saxpy_param_2[24]\n)\n.maxntid 256, 1, 1\n.minnctapersm 4\n{"),
+        "{}",
+        checked.text.bare
+    );
     let kernel = &checked.kernels[0];
     assert_eq!((kernel.name.as_str(), kernel.line, kernel.block), ("saxpy", 7, [256, 1, 1]));
     assert_eq!(kernel.args.iter().map(|a| a.offset).collect::<Vec<_>>(), [0, 8, 16]);
@@ -77,7 +81,7 @@ fn a_good_text_gets_bounds_offsets_and_shared_memory() {
 #[test]
 fn only_the_bounds_are_added() {
     let checked = ok(LLVM);
-    assert_eq!(checked.text.replace("\n.maxntid 256, 1, 1\n.minnctapersm 4", ""), LLVM);
+    assert_eq!(checked.text.bare.replace("\n.maxntid 256, 1, 1\n.minnctapersm 4", ""), LLVM);
 }
 
 #[test]
@@ -87,9 +91,13 @@ fn the_layout_of_libnvvm_is_read_too() {
         // @kernel {\"name\":\"k\",\"block\":[32,4,1],\"args\":[{\"name\":\"x\",\"type\":\"In<f32>\",\"kind\":\"in\",\"element\":\"f32\",\"size\":8,\"align\":8}]}\n\n\
         .visible .entry k(\n\t.param .u64 k_param_0\n)\n{\n\t.reg .b64 %rd<2>;\n\tret;\n\n}\n";
     let any_isa = Rules { isa: None, ..rules() };
-    let checked = check(text, &any_isa).unwrap();
+    let checked = complete(text, &any_isa).unwrap();
     assert_eq!(checked.isa, (8, 8));
-    assert!(checked.text.contains("k_param_0\n)\n.maxntid 32, 4, 1\n{"), "no bound on blocks: {}", checked.text);
+    assert!(
+        checked.text.bare.contains("k_param_0\n)\n.maxntid 32, 4, 1\n{"),
+        "no bound on blocks: {}",
+        checked.text.bare
+    );
     assert!(problems(text).contains("`.version` is 8.8, but 7.4 was asked for"));
 }
 
@@ -98,7 +106,7 @@ fn blocks_per_multiprocessor_are_capped_by_what_it_holds() {
     let text = LLVM.replace("sm_80", "sm_75").replace("\"min_blocks\":4", "\"min_blocks\":8");
     let turing = Rules { arch: "sm_75".parse().unwrap(), ..rules() };
     // 1024 resident threads at 256 a block.
-    assert!(check(&text, &turing).unwrap().text.contains(".minnctapersm 4\n"));
+    assert!(complete(&text, &turing).unwrap().text.bare.contains(".minnctapersm 4\n"));
 }
 
 #[test]
@@ -187,12 +195,12 @@ fn local_memory_is_refused_unless_allowed() {
     let allowed = text.replace("\"line\":7", "\"line\":7,\"allow_local\":true");
     assert_eq!(ok(&allowed).kernels[0].local_bytes, 32);
     // rust-cuda's generator leaves loops that rustc's own unrolls: told, with the figure.
-    let told = check(&text, &Rules { refuse_local: false, ..rules() }).unwrap();
+    let told = complete(&text, &Rules { refuse_local: false, ..rules() }).unwrap();
     assert_eq!(told.kernels[0].local_bytes, 32);
     assert!(told.warnings[0].contains("`saxpy` keeps 32 bytes per thread in local memory"), "{:?}", told.warnings);
-    assert!(check(&allowed, &Rules { refuse_local: false, ..rules() }).unwrap().warnings.is_empty());
+    assert!(complete(&allowed, &Rules { refuse_local: false, ..rules() }).unwrap().warnings.is_empty());
     let by_builder = Rules { allow_local: &["saxpy".to_owned()], ..rules() };
-    assert!(check(&text, &by_builder).is_ok());
+    assert!(complete(&text, &by_builder).is_ok());
 }
 
 #[test]
@@ -240,15 +248,15 @@ fn statics_that_should_be_shared_memory_are_warned_of() {
 #[test]
 fn wrong_target_is_refused() {
     let other = Rules { arch: "sm_90".parse().unwrap(), ..rules() };
-    assert!(check(LLVM, &other).unwrap_err().join("\n").contains("`.target` is sm_80, but sm_90 was asked for"));
+    assert!(complete(LLVM, &other).unwrap_err().join("\n").contains("`.target` is sm_80, but sm_90 was asked for"));
 }
 
 #[test]
 fn every_prefix_of_a_text_is_survived() {
     for end in (0..LLVM.len()).filter(|i| LLVM.is_char_boundary(*i)) {
-        let _ = check(&LLVM[..end], &rules());
+        let _ = complete(&LLVM[..end], &rules());
     }
-    let _ = check("\"unclosed\n.entry", &rules());
-    let _ = check("/* unclosed", &rules());
-    let _ = check(".entry é(.param .b8 x[99999999999999999999]) {", &rules());
+    let _ = complete("\"unclosed\n.entry", &rules());
+    let _ = complete("/* unclosed", &rules());
+    let _ = complete(".entry é(.param .b8 x[99999999999999999999]) {", &rules());
 }

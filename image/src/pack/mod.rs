@@ -18,7 +18,8 @@
 //! for each piece: directives, of each the lines since the one before, then of each its place
 //! ```
 //!
-//! Numbers are LEB128. The CRC-32 of a frame is that of its content.
+//! Numbers are LEB128. The CRC-32 of a frame is that of its content. While someone iterates, a frame says too what it was made of, and
+//! the next build takes it over where that is wanted again ([`Effort::Fast`]).
 //!
 //! Machine code, where a build was asked for it, is a frame for each module of a text, behind those of texts.
 
@@ -27,12 +28,13 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+mod frames;
 mod numbers;
 mod read;
 mod write;
 
 pub use read::Pack;
-pub use write::{Effort, Machine, Text, write};
+pub use write::{Effort, Machine, Text, module_text, write};
 
 const MAGIC: [u8; 8] = *b"WSPACK\0\x03";
 
@@ -91,7 +93,7 @@ struct Part {
     bytes: usize,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Frame {
     /// Behind the index.
     at: usize,
@@ -101,6 +103,8 @@ struct Frame {
     /// Whether its content is the relative form of its text.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     relative: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    memo: Option<frames::Memo>,
 }
 
 /// Some lines of a text that belong together.
@@ -123,6 +127,10 @@ pub enum PackError {
     /// It is not as the builder wrote it.
     #[error("its pack is damaged: {0}. Build the crate that embeds it again")]
     Damaged(String),
+}
+
+fn refuse(error: &dyn std::fmt::Display) -> PackError {
+    PackError::Write(error.to_string())
 }
 
 /// Writes a number as LEB128.

@@ -27,6 +27,25 @@ pub(super) struct Lines {
     pieces: Vec<Vec<(usize, usize)>>,
 }
 
+/// The index of a pack, and what stands behind it.
+pub(super) fn unpacked_index(pack: &[u8]) -> Result<(Index, &[u8]), PackError> {
+    let word = |at: usize| Some(u32::from_le_bytes(pack.get(at..at + 4)?.try_into().ok()?));
+    if pack.get(..8) != Some(&MAGIC) {
+        return Err(damaged("it does not begin as one: another version of the builder wrote it, or something else"));
+    }
+    let (Some(bytes), Some(raw), Some(crc)) = (word(8), word(12), word(16)) else {
+        return Err(damaged("it ends within its head"));
+    };
+    let (bytes, raw) = (bytes as usize, raw as usize);
+    let end = HEAD.saturating_add(bytes);
+    let (Some(index), Some(data)) = (pack.get(HEAD..end), pack.get(end..)) else {
+        return Err(damaged("it ends within its index"));
+    };
+    let json = unpack(index, raw, crc).map_err(|problem| damaged(&format!("its index {problem}")))?;
+    let index = serde_json::from_slice(&json).map_err(|e| damaged(&format!("its index does not parse: {e}")))?;
+    Ok((index, data))
+}
+
 impl Pack {
     /// Reads the index.
     ///
@@ -34,22 +53,7 @@ impl Pack {
     ///
     /// If it is no pack, or not as it was written.
     pub fn read(pack: &'static [u8]) -> Result<Pack, PackError> {
-        let word = |at: usize| Some(u32::from_le_bytes(pack.get(at..at + 4)?.try_into().ok()?));
-        if pack.get(..8) != Some(&MAGIC) {
-            return Err(damaged(
-                "it does not begin as one: another version of the builder wrote it, or something else",
-            ));
-        }
-        let (Some(bytes), Some(raw), Some(crc)) = (word(8), word(12), word(16)) else {
-            return Err(damaged("it ends within its head"));
-        };
-        let (bytes, raw) = (bytes as usize, raw as usize);
-        let end = HEAD.saturating_add(bytes);
-        let (Some(index), Some(data)) = (pack.get(HEAD..end), pack.get(end..)) else {
-            return Err(damaged("it ends within its index"));
-        };
-        let json = unpack(index, raw, crc).map_err(|problem| damaged(&format!("its index {problem}")))?;
-        let index = serde_json::from_slice(&json).map_err(|e| damaged(&format!("its index does not parse: {e}")))?;
+        let (index, data) = unpacked_index(pack)?;
         Ok(Pack { index, data, common: OnceLock::new() })
     }
 

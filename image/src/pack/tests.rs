@@ -7,7 +7,7 @@ fn body(n: u32) -> String {
 }
 
 /// Two kernels, cut as the builder cuts them.
-fn text(sm: u32) -> Text<'static> {
+fn text(sm: u32) -> Text {
     let head = format!(".version 7.4\n.target sm_{sm}\n");
     let bare = |n: u32| body(n).lines().filter(|l| !l.contains(".loc")).map(|l| format!("{l}\n")).collect::<String>();
     let (first, second) = (head.len() + bare(1).len(), head.len() + bare(1).len() + bare(2).len());
@@ -15,7 +15,8 @@ fn text(sm: u32) -> Text<'static> {
     Text {
         sm,
         bare: head.clone() + &bare(1) + &bare(2),
-        directives: vec![(5, "\t.loc\t1 1 1"), (6, "\t.loc\t1 1 2"), (10, "\t.loc\t1 2 1"), (11, "\t.loc\t1 2 2")],
+        places: ["1 1 2", "1 1 1", "1 2 1", "1 2 2"].map(|place| format!("\t.loc\t{place}")).to_vec(),
+        directives: vec![(5, 1), (6, 0), (10, 2), (11, 3)],
         modules: vec![vec!["k1".to_owned()], vec!["k2".to_owned()]],
         pieces: vec![
             piece(0..head.len(), 0..2, None),
@@ -27,7 +28,7 @@ fn text(sm: u32) -> Text<'static> {
 
 #[test]
 fn what_is_written_is_what_is_read() {
-    let pack = Pack::read(write(&[text(75), text(80)], &[], Effort::Fast).unwrap().leak()).unwrap();
+    let pack = Pack::read(write(&[text(75), text(80)], &[], Effort::Fast, &[]).unwrap().leak()).unwrap();
     assert_eq!(pack.images().iter().map(|image| image.sm).collect::<Vec<_>>(), [75, 80]);
     for image in pack.images() {
         let head = format!(".version 7.4\n.target sm_{}\n", image.sm);
@@ -35,6 +36,10 @@ fn what_is_written_is_what_is_read() {
         assert_eq!(lines(None), head.clone() + &body(1) + &body(2));
         assert_eq!((lines(Some(0)), lines(Some(1))), (head.clone() + &body(1), head + &body(2)));
         assert_eq!(pack.text(image, None, false).unwrap(), text(image.sm).bare);
+        let mut spelled_out = Vec::new();
+        text(image.sm).spell_out(&mut spelled_out).unwrap();
+        assert_eq!(lines(None).into_bytes(), spelled_out);
+        assert_eq!(pack.text(image, Some(1), false).unwrap(), text(image.sm).module(1));
     }
 }
 
@@ -50,7 +55,7 @@ fn machine() -> Vec<Machine> {
 
 #[test]
 fn machine_code_is_beside_the_text_that_it_was_made_of() {
-    let pack = Pack::read(write(&[text(75), text(80)], &machine(), Effort::Fast).unwrap().leak()).unwrap();
+    let pack = Pack::read(write(&[text(75), text(80)], &machine(), Effort::Fast, &[]).unwrap().leak()).unwrap();
     let found: Vec<_> = pack.cubins().iter().map(|cubins| (cubins.target.as_str(), cubins.sm)).collect();
     assert_eq!(found, [("sm_80", 80), ("sm_90a", 80)]);
     for cubins in pack.cubins() {
@@ -61,7 +66,7 @@ fn machine_code_is_beside_the_text_that_it_was_made_of() {
         assert!(pack.cubin(cubins, 2).unwrap_err().to_string().contains("has no module 2"));
     }
     // Texts are as without it, and a pack without it says nothing of it.
-    let bare = Pack::read(write(&[text(75), text(80)], &[], Effort::Fast).unwrap().leak()).unwrap();
+    let bare = Pack::read(write(&[text(75), text(80)], &[], Effort::Fast, &[]).unwrap().leak()).unwrap();
     let whole = |pack: &Pack| pack.text(&pack.images()[1], None, true).unwrap();
     assert_eq!(whole(&pack), whole(&bare));
     assert!(bare.cubins().is_empty());
@@ -72,7 +77,7 @@ fn machine_code_of_no_text_is_not_written() {
     let refused = |change: fn(&mut Machine)| {
         let mut machine = machine();
         change(&mut machine[1]);
-        write(&[text(75), text(80)], &machine, Effort::Fast).unwrap_err().to_string()
+        write(&[text(75), text(80)], &machine, Effort::Fast, &[]).unwrap_err().to_string()
     };
     for text in [refused(|code| code.sm = 90), refused(|code| drop(code.cubins.pop()))] {
         assert!(text.contains("machine code for sm_90a does not fit"), "{text}");
@@ -80,8 +85,60 @@ fn machine_code_of_no_text_is_not_written() {
 }
 
 #[test]
+fn what_an_earlier_pack_has_is_taken_over() {
+    let texts = [text(75), text(80)];
+    let first = write(&texts, &machine(), Effort::Fast, &[]).unwrap();
+    assert_eq!(write(&texts, &machine(), Effort::Fast, &first).unwrap(), first);
+    // Something that says whose it is.
+    let marked = |pack: &[u8]| {
+        let (mut index, data) = super::read::unpacked_index(pack).unwrap();
+        let mut data = data.to_vec();
+        for frame in &mut index.frames {
+            let (from, to) = (frame.at, frame.at + frame.bytes);
+            frame.at = data.len();
+            let own = [&data[from..to], b"mark"].concat();
+            frame.bytes = own.len();
+            frame.memo = frame.memo.map(|memo| memo.of(&own));
+            data.extend(own);
+        }
+        super::write::file(&index, &data, Effort::Fast).unwrap()
+    };
+    let marks = |pack: &[u8]| pack.windows(4).filter(|bytes| bytes == b"mark").count();
+    let changed = Text { bare: texts[1].bare.replace("k2(", "k2 ("), ..text(80) };
+    let all = super::read::unpacked_index(&first).unwrap().0.frames.len();
+    let with = |earlier: &[u8]| write(&[text(75), text(80)], &machine(), Effort::Fast, earlier).unwrap();
+    assert_eq!(marks(&with(&marked(&first))), all);
+    let one = write(&[text(75), changed], &machine(), Effort::Fast, &marked(&first)).unwrap();
+    assert_eq!(marks(&one), all - 1);
+    assert_eq!(marks(&write(&texts, &machine(), Effort::Small, &marked(&first)).unwrap()), 0);
+    // Damaged or cut, it is no help, and does no harm.
+    let earlier = marked(&first);
+    for at in 0..earlier.len() {
+        let mut damaged = earlier.clone();
+        damaged[at] ^= 0x10;
+        for earlier in [&damaged, &earlier[..at]] {
+            let pack = with(earlier);
+            let (index, data) = super::read::unpacked_index(&pack).unwrap();
+            let wanted = super::read::unpacked_index(&first).unwrap();
+            for (frame, want) in index.frames.iter().zip(&wanted.0.frames) {
+                let bytes = &data[frame.at..frame.at + frame.bytes];
+                let original = &wanted.1[want.at..want.at + want.bytes];
+                assert!(bytes == original || bytes == [original, b"mark"].concat(), "byte {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_directive_of_no_place_is_not_written() {
+    let of = |place| Text { directives: vec![(5, place)], ..text(80) };
+    assert!(write(&[of(3)], &[], Effort::Fast, &[]).is_ok());
+    assert!(write(&[of(4)], &[], Effort::Fast, &[]).unwrap_err().to_string().contains("of no place"));
+}
+
+#[test]
 fn every_byte_that_differs_is_noticed() {
-    let whole = write(&[text(75), text(80)], &machine(), Effort::Fast).unwrap();
+    let whole = write(&[text(75), text(80)], &machine(), Effort::Fast, &[]).unwrap();
     let everything = |bytes: Vec<u8>| -> Result<Vec<Vec<u8>>, PackError> {
         let pack = Pack::read(bytes.leak())?;
         let texts = pack.images().iter().map(|image| pack.text(image, None, true).map(String::into_bytes));
@@ -103,7 +160,7 @@ fn every_byte_that_differs_is_noticed() {
 
 #[test]
 fn a_pack_holds_what_its_index_says() {
-    let pack = write(&[text(75), text(80)], &[], Effort::Fast).unwrap();
+    let pack = write(&[text(75), text(80)], &[], Effort::Fast, &[]).unwrap();
     assert_eq!(pack[..8], MAGIC);
     let word = |at: usize| u32::from_le_bytes(pack[at..at + 4].try_into().unwrap()) as usize;
     let unpacked = |frame: &[u8], raw: usize| {
@@ -139,9 +196,8 @@ fn a_pack_holds_what_its_index_says() {
 #[test]
 fn lines_are_in_as_many_frames_as_they_need() {
     let directives = [1, 2].map(|n| format!("\t.loc\t1 {n} 1 {}", "x".repeat(5 << 20)));
-    let [first, second] = &directives;
-    let long = |sm| Text { directives: vec![(5, first.as_str()), (10, second.as_str())], ..text(sm) };
-    let pack = Pack::read(write(&[long(75), long(80)], &[], Effort::Fast).unwrap().leak()).unwrap();
+    let long = |sm| Text { places: directives.to_vec(), directives: vec![(5, 0), (10, 1)], ..text(sm) };
+    let pack = Pack::read(write(&[long(75), long(80)], &[], Effort::Small, &[]).unwrap().leak()).unwrap();
     assert_eq!(pack.frames(), 3 + 2);
     let image = &pack.images()[1];
     for (module, directive) in directives.iter().enumerate() {

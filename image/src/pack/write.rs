@@ -1,6 +1,7 @@
 //! Writing.
 
-use super::{Cubins, Frame, Image, Index, MAGIC, PackError, Part, Piece, Place, numbers, write_number};
+use super::frames::{Frames, compress};
+use super::{Cubins, Image, Index, MAGIC, PackError, Piece, Place, refuse, write_number};
 use crate::map_in_threads;
 use std::collections::HashMap;
 
@@ -8,17 +9,29 @@ use std::collections::HashMap;
 #[derive(Default)]
 struct Group<'a> {
     text: String,
-    pieces: Vec<Vec<(usize, &'a str)>>,
+    pieces: Vec<Directives<'a>>,
+}
+
+/// The line directives of a piece.
+struct Directives<'a> {
+    own: &'a [(usize, usize)],
+    /// The line of the text that the piece begins with.
+    first_line: usize,
+    /// What the places of the text are among those of all texts.
+    numbers: &'a [usize],
 }
 
 /// The text of an architecture, taken apart.
-pub struct Text<'a> {
+#[derive(Debug)]
+pub struct Text {
     /// Architecture: 80 for `sm_80`.
     pub sm: u32,
     /// The text without its line directives.
     pub bare: String,
-    /// The line directives, each with the number of lines of `bare` before it.
-    pub directives: Vec<(usize, &'a str)>,
+    /// The line directives that differ.
+    pub places: Vec<String>,
+    /// Of each line directive the number of lines of `bare` before it, and which of `places` it is.
+    pub directives: Vec<(usize, usize)>,
     /// The kernels of each module.
     pub modules: Vec<Vec<String>>,
     /// All of `bare`, in its order.
@@ -44,16 +57,18 @@ pub enum Effort {
     Small,
 }
 
-/// Packs the texts of a library, by rising architecture, and the machine code that was made of them.
+/// Packs the texts of a library, by rising architecture, and the machine code that was made of them. `earlier` is the pack of the
+/// build before, or anything: with [`Effort::Fast`], frames of it whose content is wanted again are taken over.
 ///
 /// # Errors
 ///
-/// If the compressor fails, or the index is larger than the format can say.
-pub fn write(texts: &[Text<'_>], machine: &[Machine], effort: Effort) -> Result<Vec<u8>, PackError> {
+/// If the compressor fails, a directive is of no place, or the index is larger than the format can say.
+pub fn write(texts: &[Text], machine: &[Machine], effort: Effort, earlier: &[u8]) -> Result<Vec<u8>, PackError> {
     let mut groups: Vec<Group<'_>> = vec![Group::default()];
     let mut group_of: HashMap<&[String], usize> = HashMap::new();
     let mut images = Vec::new();
-    for cut in texts {
+    let (places, numbers) = all_places(texts);
+    for (cut, numbers) in texts.iter().zip(&numbers) {
         let mut pieces = Vec::new();
         for piece in &cut.pieces {
             let module = sole_owner(piece).and_then(|module| cut.modules.get(module));
@@ -73,13 +88,14 @@ pub fn write(texts: &[Text<'_>], machine: &[Machine], effort: Effort) -> Result<
                 modules: piece.modules.clone(),
             });
             group.text.push_str(text);
-            group.pieces.push(cut.directives_of(piece));
+            group.pieces.push(cut.directives_of(piece, numbers));
         }
         images.push(Image { sm: cut.sm, modules: cut.modules.clone(), pieces });
     }
-    let mut frames = Frames { list: Vec::new(), data: Vec::new(), effort };
+    let mut frames = Frames::new(effort, earlier);
     frames.push_texts(&groups.iter().map(|group| group.text.as_str()).collect::<Vec<_>>())?;
-    let lines = frames.push_parts(map_in_threads(&groups, Group::lines))?;
+    let lines = frames
+        .push_parts(map_in_threads(&groups, |group| group.lines(&places)).into_iter().collect::<Result<_, _>>()?)?;
     let mut cubins = Vec::new();
     for Machine { target, sm, cubins: code } in machine {
         let of = texts.iter().find(|text| text.sm == *sm);
@@ -92,95 +108,84 @@ pub fn write(texts: &[Text<'_>], machine: &[Machine], effort: Effort) -> Result<
     file(&Index { images, frames: frames.list, lines, cubins }, &frames.data, effort)
 }
 
-/// The frames so far, one behind the other.
-struct Frames {
-    list: Vec<Frame>,
-    data: Vec<u8>,
-    effort: Effort,
-}
-
-/// Bytes of a frame of several parts, about.
-const TOGETHER: usize = 8 << 20;
-
-impl Frames {
-    /// Adds frames of several parts each; where the parts are.
-    fn push_parts(&mut self, parts: Vec<Vec<u8>>) -> Result<Vec<Part>, PackError> {
-        let (mut places, mut all) = (Vec::new(), vec![Vec::new()]);
-        for part in parts {
-            if all.last().is_some_and(|last| !last.is_empty() && last.len() + part.len() > TOGETHER) {
-                all.push(Vec::new());
-            }
-            let frame = self.list.len() + all.len() - 1;
-            let Some(last) = all.last_mut() else { continue };
-            places.push(Part { frame, at: last.len(), bytes: part.len() });
-            last.extend(part);
-        }
-        self.push_all(&all.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
-        Ok(places)
-    }
-
-    /// Adds a frame for each of these texts.
-    fn push_texts(&mut self, texts: &[&str]) -> Result<(), PackError> {
-        let relative = map_in_threads(texts, |text| numbers::relative(text));
-        let contents: Vec<&[u8]> =
-            texts.iter().zip(&relative).map(|(text, form)| form.as_deref().unwrap_or(text.as_bytes())).collect();
-        let first = self.push_all(&contents)?;
-        for (frame, form) in self.list.iter_mut().skip(first).zip(&relative) {
-            frame.relative = form.is_some();
-        }
-        Ok(())
-    }
-
-    /// Adds a frame for each of these contents; the number of the first.
-    fn push_all(&mut self, contents: &[&[u8]]) -> Result<usize, PackError> {
-        let first = self.list.len();
-        let effort = self.effort;
-        for (content, compressed) in contents.iter().zip(map_in_threads(contents, |content| compress(content, effort)))
-        {
-            let compressed = compressed?;
-            let crc = crc32fast::hash(content);
-            let (at, bytes, raw) = (self.data.len(), compressed.len(), content.len());
-            self.list.push(Frame { at, bytes, raw, crc, relative: false });
-            self.data.extend(compressed);
-        }
-        Ok(first)
-    }
-}
-
 fn sole_owner(piece: &Piece) -> Option<usize> {
     let modules = piece.modules.as_ref()?;
     modules.first().copied().filter(|_| modules.len() == 1)
 }
 
-impl<'a> Text<'a> {
-    /// Those that stand in a piece, with the number of its lines before each.
-    fn directives_of(&self, piece: &Piece) -> Vec<(usize, &'a str)> {
+/// The places of all texts, each once, and for each text which of them its own are.
+fn all_places(texts: &[Text]) -> (Vec<&str>, Vec<Vec<usize>>) {
+    let mut known: HashMap<&str, usize> = HashMap::new();
+    let mut all = Vec::new();
+    let mut number = |place| {
+        *known.entry(place).or_insert_with(|| {
+            all.push(place);
+            all.len() - 1
+        })
+    };
+    let numbers = texts.iter().map(|text| text.places.iter().map(|place| number(place.as_str())).collect()).collect();
+    (all, numbers)
+}
+
+/// The text of a module, of which these are the pieces of all.
+pub fn module_text(text: &str, pieces: &[Piece], module: usize) -> String {
+    let of = |piece: &&Piece| piece.modules.as_ref().is_none_or(|modules| modules.contains(&module));
+    pieces.iter().filter(of).filter_map(|piece| text.get(piece.bytes.clone())).collect()
+}
+
+impl Text {
+    /// The text of a module, without line directives.
+    pub fn module(&self, module: usize) -> String {
+        module_text(&self.bare, &self.pieces, module)
+    }
+
+    /// Writes all of it, with its line directives where they belong.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn spell_out(&self, mut out: impl std::io::Write) -> std::io::Result<()> {
+        let mut directives = self.directives.iter().peekable();
+        for (number, line) in self.bare.split_inclusive('\n').chain(std::iter::once("")).enumerate() {
+            while let Some((_, place)) = directives.next_if(|(before, _)| *before <= number) {
+                out.write_all(self.places.get(*place).map_or("", String::as_str).as_bytes())?;
+                out.write_all(b"\n")?;
+            }
+            out.write_all(line.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Those that stand in a piece.
+    fn directives_of<'a>(&'a self, piece: &Piece, numbers: &'a [usize]) -> Directives<'a> {
         let from = self.directives.partition_point(|(line, _)| *line < piece.lines.start);
         let mut to = self.directives.partition_point(|(line, _)| *line < piece.lines.end);
         if piece.bytes.end == self.bare.len() {
             to = self.directives.len();
         }
         let own = self.directives.get(from..to).unwrap_or_default();
-        own.iter().map(|(line, directive)| (line - piece.lines.start, *directive)).collect()
+        Directives { own, first_line: piece.lines.start, numbers }
     }
 }
 
 impl Group<'_> {
-    /// The frame of the lines.
-    fn lines(&self) -> Vec<u8> {
-        let mut numbers: HashMap<&str, usize> = HashMap::new();
-        let mut places = Vec::new();
+    /// The frame of the lines, of which `all` are the places.
+    fn lines(&self, all: &[&str]) -> Result<Vec<u8>, PackError> {
+        let mut known: HashMap<usize, usize> = HashMap::new();
+        let mut places: Vec<&str> = Vec::new();
         let mut records = Vec::new();
-        for directives in &self.pieces {
-            write_number(&mut records, directives.len());
-            let mut last = 0;
-            for (line, _) in directives {
+        for Directives { own, first_line, numbers } in &self.pieces {
+            write_number(&mut records, own.len());
+            let mut last = *first_line;
+            for (line, _) in *own {
                 write_number(&mut records, line - last);
                 last = *line;
             }
-            for (_, directive) in directives {
-                let place = *numbers.entry(directive).or_insert_with(|| {
-                    places.push(*directive);
+            for (_, place) in *own {
+                let number = numbers.get(*place).copied().unwrap_or(usize::MAX);
+                let directive = all.get(number).ok_or_else(|| refuse(&"a directive is of no place"))?;
+                let place = *known.entry(number).or_insert_with(|| {
+                    places.push(directive);
                     places.len() - 1
                 });
                 write_number(&mut records, place);
@@ -193,30 +198,11 @@ impl Group<'_> {
             out.extend_from_slice(place.as_bytes());
         }
         out.extend(records);
-        out
+        Ok(out)
     }
 }
 
-#[cfg(feature = "zstd")]
-fn compress(content: &[u8], effort: Effort) -> Result<Vec<u8>, PackError> {
-    // Those between take longer than the first for a hundredth of the size.
-    let level = match effort {
-        Effort::Fast => 9,
-        Effort::Small => 17,
-    };
-    zstd::bulk::compress(content, level).map_err(|error| refuse(&error))
-}
-
-#[cfg(not(feature = "zstd"))]
-fn compress(content: &[u8], _: Effort) -> Result<Vec<u8>, PackError> {
-    Ok(ruzstd::encoding::compress_to_vec(content, ruzstd::encoding::CompressionLevel::Fastest))
-}
-
-fn refuse(error: &dyn std::fmt::Display) -> PackError {
-    PackError::Write(error.to_string())
-}
-
-fn file(index: &Index, data: &[u8], effort: Effort) -> Result<Vec<u8>, PackError> {
+pub(super) fn file(index: &Index, data: &[u8], effort: Effort) -> Result<Vec<u8>, PackError> {
     let json = serde_json::to_vec(index).map_err(|error| refuse(&error))?;
     let compressed = compress(&json, effort)?;
     let mut out = MAGIC.to_vec();

@@ -63,7 +63,9 @@ fn image(cubins: &[&str]) -> KernelImage {
     };
     let machine: Vec<pack::Machine> = cubins.iter().map(code).collect();
     // SAFETY: nothing of it is launched.
-    unsafe { KernelImage::from_pack(("l", "{}", pack::write(&[text], &machine, pack::Effort::Fast).unwrap().leak())) }
+    unsafe {
+        KernelImage::from_pack(("l", "{}", pack::write(&[text], &machine, pack::Effort::Fast, &[]).unwrap().leak()))
+    }
 }
 
 /// Loads the kernel, finds it in the module, and says what was warned of.

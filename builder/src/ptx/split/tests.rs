@@ -8,14 +8,14 @@ fn entry(name: &str, body: &str) -> String {
 
 /// The texts of the modules, and that nothing is lost.
 fn modules(text: &str) -> Vec<(Vec<String>, String)> {
-    let split = split(text).unwrap();
+    let split = split(text, &warpsmith_ptx::outline(text)).unwrap();
     let whole: String = split.pieces.iter().map(|p| &text[p.bytes.clone()]).collect();
     assert_eq!(whole, text);
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     for piece in &split.pieces {
         assert_eq!(lines[piece.lines.clone()].concat(), text[piece.bytes.clone()]);
     }
-    split.modules.iter().enumerate().map(|(i, names)| (names.clone(), split.text(text, i))).collect()
+    split.modules.iter().enumerate().map(|(i, names)| (names.clone(), module_text(text, &split.pieces, i))).collect()
 }
 
 fn names(text: &str) -> Vec<Vec<String>> {
