@@ -124,6 +124,7 @@ fn parts_are_the_whole() {
     let text = ".version 7.4\n.visible .entry a()\n{\n{\nmov.u32 %r1, %é;\n}\n\tret;\n}\n.extern\n}\n.func f();\n.global .b32 x = 1;\n.visible .entry b()\n{\nret;\n}\n";
     same("blocks", text);
     same("a comment", &text.replacen("ret;\n}\n", "ret; /*\n}\n*/ }\n", 1));
+    same("declarations in a comment", ".func a()\n{\nret;\n}\n/*\n}\n.func g();\n*/\n.func b()\n{\nret;\n}\n");
     for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
         same("cut", &text[..end]);
     }

@@ -86,8 +86,8 @@ mod tests {
     fn pieces_and_directives_move_with_their_lines() {
         let entry = |name: &str, nth: u32| {
             format!(
-                "// @kernel {{\"name\":\"{name}\"}}\n.visible .entry {name}(\n\t.param .b64 {name}_param_0\n)\n{{\n\
-                 \t.loc\t1 {nth} 1\n\tret;\n\t.loc\t1 {nth} 2 // @0\n}}\n"
+                "// @kernel {{\"name\":\"{name}\"}}\n.visible .entry {name}(\n\t.param .b64 {name}_param_0\n\
+                 \t.loc\t1 {nth} 0\n)\n{{\n\t.loc\t1 {nth} 1\n\tret;\n\t.loc\t1 {nth} 2 // @0\n}}\n"
             )
         };
         let head = ".version 7.4\n.target sm_80\n.address_size 64\n";
@@ -101,8 +101,8 @@ mod tests {
         let mut got = split(&text.bare, &outline(&text.bare)).unwrap();
         let inserts = bounds(&text.bare);
         insert(&mut text, &mut got, inserts);
-        let after = ["a", "b"].into_iter().fold(before, |text, name| {
-            let end = format!("{name}_param_0\n)");
+        let after = [("a", 1), ("b", 2)].into_iter().fold(before, |text, (name, nth)| {
+            let end = format!("\t.loc\t1 {nth} 0\n)");
             text.replace(&end, &format!("{end}\n.bounds\n.of {name}"))
         });
         let want = strip(&after);

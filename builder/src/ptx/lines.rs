@@ -101,21 +101,18 @@ pub(super) fn push_table(out: &mut String, chains: &[&str]) {
 pub(super) fn chains(text: &str) -> (&str, Vec<&str>) {
     let (mut end, mut table) = (text.len(), Vec::new());
     for line in text.split_inclusive('\n').rev() {
-        let Some((number, chain)) = row(line) else { break };
+        let Some(chain) = row(line) else { break };
         table.push(chain);
         end -= line.len();
-        if number == 0 {
-            break;
-        }
     }
     table.reverse();
     (text.get(..end).unwrap_or(text), table)
 }
 
 /// A line of the table.
-fn row(line: &str) -> Option<(usize, &str)> {
+fn row(line: &str) -> Option<&str> {
     let (number, chain) = line.strip_prefix(CHAIN)?.split_once(' ')?;
-    Some((number.parse().ok()?, chain.trim_end()))
+    number.parse::<usize>().ok().map(|_| chain.trim_end())
 }
 
 fn is_directive(line: &str) -> bool {
