@@ -43,7 +43,7 @@ pub(super) mod frame {
         THREADS, key, logit, wanted, weight,
     };
     use crate::load::{global_u32, lane, warp_index};
-    use warpsmith_device::{argmax::Best, prelude::*};
+    use warpsmith_device::{argmax::Best, prelude::*, static_for};
 
     const BINS: usize = 256;
 
@@ -72,34 +72,58 @@ pub(super) mod frame {
         }
     }
 
-    /// Logits of a thread that are on the way at once.
+    /// Vectors of a thread's logits that are on the way at once.
     const AT_ONCE: usize = 8;
 
-    /// The best of this thread's logits of a column in which every token is allowed and none is penalised. A block is all that a
-    /// column has, and so it looks at the largest of several, and at which of them it is only where that is a new one.
+    /// Vector `k` of those that are on the way at once from `v` on: the last, where there is none.
+    #[inline(always)]
+    fn place(v: usize, k: usize, vectors: usize) -> usize {
+        (v + k * THREADS as usize).min(vectors - 1)
+    }
+
+    /// The best of a column in which every token is allowed and none is penalised. A block is all that a column has: it asks for many
+    /// logits at once and keeps the largest, and where that stood it looks once all are seen.
+    ///
+    /// All threads of the block make this call.
     #[device]
-    pub unsafe fn best_of_all(l: &Logits) -> Best {
-        let mut best = Best::NONE;
-        let mut i = thread::idx_x() as usize;
-        while i + (AT_ONCE - 1) * (THREADS as usize) < l.n {
-            let v: [f32; AT_ONCE] = core::array::from_fn(|k| l.x.at(i + k * THREADS as usize));
+    pub unsafe fn best_of_all(l: &Logits, scratch: Shared<Best>) -> Best {
+        let thread = thread::idx_x() as usize;
+        // The same in every thread of the block.
+        let vectors = if l.x.ptr().addr() % align_of::<F32x4>() == 0 { l.n / 4 } else { 0 };
+        let (mut largest, mut from, mut v) = (f32::NAN, 0, thread);
+        while v < vectors {
+            let values: [[f32; 4]; AT_ONCE] = core::array::from_fn(|k| l.x.load4(4 * place(v, k, vectors)).0);
             // The larger of a NaN and a number is the number.
-            let mut largest = v[0];
-            for k in 1..AT_ONCE {
-                largest = math::max(largest, v[k]);
-            }
-            if largest > best.value || best.value.is_nan() {
-                for k in 0..AT_ONCE {
-                    best = best.merge(Best { value: v[k], index: (i + k * THREADS as usize) as u32 });
+            let mut of_all = f32::NAN;
+            static_for!(k in 0..AT_ONCE => {
+                for i in 0..4 {
+                    of_all = math::max(of_all, values[k][i]);
                 }
+            });
+            if of_all > largest || largest.is_nan() {
+                (largest, from) = (of_all, v);
             }
-            i += AT_ONCE * THREADS as usize;
+            v += AT_ONCE * THREADS as usize;
         }
+        let mut best = Best::NONE;
+        let mut i = 4 * vectors + thread;
         while i < l.n {
             best = best.merge(Best { value: l.x.at(i), index: i as u32 });
             i += THREADS as usize;
         }
-        best
+        let of_block = block_reduce::argmax(Best { value: math::max(largest, best.value), index: 0 }, scratch).value;
+        if largest == of_block {
+            let mut k = 0;
+            while k < AT_ONCE {
+                let place = place(from, k, vectors);
+                let values = l.x.load4(4 * place).0;
+                for i in 0..4 {
+                    best = best.merge(Best { value: values[i], index: (4 * place + i) as u32 });
+                }
+                k += 1;
+            }
+        }
+        block_reduce::argmax(best, scratch)
     }
 
     /// The best of this thread's logits.
@@ -317,8 +341,7 @@ pub(super) mod frame {
         let l = Logits { x: logits.from(column * stride as usize), n: n as usize, s };
 
         let plain = s.allowed.is_null() && !s.penalises();
-        let best = if plain { best_of_all(&l) } else { best_of(&l) };
-        let best = block_reduce::argmax(best, scratch);
+        let best = if plain { best_of_all(&l, scratch) } else { block_reduce::argmax(best_of(&l), scratch) };
         let largest = best.value;
         let mut token = if largest.is_nan() { NONE } else { best.index };
 

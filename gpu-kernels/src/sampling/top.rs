@@ -75,7 +75,7 @@ mod frame {
         let (thread, column) = (thread::idx_x() as usize, block::idx_x() as usize);
         let x = logits.from(column * stride as usize);
         let l = Logits { x, n: n as usize, s: Sampling::GREEDY };
-        let largest = block_reduce::argmax(best_of_all(&l), scratch).value;
+        let largest = best_of_all(&l, scratch).value;
         let (mut sum, mut there) = (0u64, 0u64);
         let mut i = thread;
         while i < l.n {
