@@ -206,17 +206,17 @@ pub(crate) mod frame {
     pub unsafe fn product<F: Packed, const BYTES: usize>(given: impl Given, sums: Shared<f32>) {
         let (a, role) = (given.args(), given.role());
         // Where rows of the first matrix and column are. SAFETY: the caller's promise: they are there.
-        let find = |a: &Args, place: Place, rows: u32, cols: u32| unsafe {
-            let record = F::SPEC.record(cols as usize, 0);
+        let find = |a: &Args, place: Place, threads: u32| unsafe {
+            let record = F::SPEC.record(a.cols as usize, 0);
             let first = place.thread / 32 * ROWS as u32;
-            let block_rows = role.threads() / THREADS_A_ROW;
+            let block_rows = threads / THREADS_A_ROW;
             let memory: [InMemory; ROWS] = core::array::from_fn(|r| {
                 let i = place.block * block_rows + first + r as u32 % 2;
-                InMemory(a.row(rows, i, (r & !1) as u32, record.vectors as u32))
+                InMemory(a.row(a.rows, i, (r & !1) as u32, record.vectors as u32))
             });
-            (record, memory, a.x.from(a.input(place.column) as usize * len(cols, BYTES as u32) as usize))
+            (record, memory, a.x.from(a.input(place.column) as usize * len(a.cols, BYTES as u32) as usize))
         };
-        let (record, mut memory, x) = find(&a, Place::now(role), a.rows, a.cols);
+        let (record, mut memory, x) = find(&a, Place::now(role), role.threads());
         given.begin(THREADS_A_ROW, record.vectors as u32);
         given.wait();
         if a.experts.is_some() {
@@ -227,45 +227,49 @@ pub(crate) mod frame {
         // Runs of units of 32 lanes; rows shorter than that have fewer lanes and no such run.
         let together = F::SPEC.together();
         let run = if together > 1 { together } else { 2 };
-        let full = record.units / (32 * run) * (32 * run);
-        let mut base = 0;
+        let full = (record.units / (32 * run) * (32 * run)) as u32;
+        let mut base = 0u32;
         while base < full {
             let mut words = [[0u32; 4]; ROWS];
             if together > 1 {
+                // Not another pointer for each row, which the compiler would count up.
+                let at = again(record.short as u32 + base / together as u32) as usize + lane();
                 for r in 0..ROWS {
-                    words[r] = memory[r].vector(record.short + base / together + lane());
+                    words[r] = memory[r].vector(at);
                 }
             }
             for part in 0..run {
                 let [a, b, c, d] = [0, 1, 2, 3].map(|i| (i + part * F::SPEC.short_words()) % 4);
                 let words = words.map(|w| [w[a], w[b], w[c], w[d]]);
-                let first = base + 32 * part;
+                let first = base as usize + 32 * part;
                 // A row that ends with the 32 units: where they lie is a constant.
                 let until = Record { lanes_log2: 5, units: first + 32, ..record };
                 let x = load::<BYTES>(x, record.units, first + lane());
                 add_unit::<F, BYTES>(&mut acc, &memory, &until, &x, first + lane(), &words);
             }
-            base += 32 * run;
+            base += 32 * run as u32;
         }
-        // Found anew: what is kept over the loop costs registers in it.
+        // Found anew: what is kept over the loop costs registers in it, or local memory. The assembler takes a number for the one that
+        // it was before, and so what it cannot know to be 0 is added.
+        let zero = base - full;
         let a = given.again();
-        let cols = again(a.cols);
-        if (base as u32) < cols / BLOCK {
-            let (record, mut memory, x) = find(&a, role.again(), again(a.rows), cols);
+        let a = Args { rows: again(a.rows) + zero, cols: again(a.cols) + zero, ..a };
+        if base < a.cols / BLOCK {
+            let (record, mut memory, x) = find(&a, role.again(), role.threads() + zero);
             if a.experts.is_some() {
                 let chosen = a.chosen(role.again().column, record.vectors as u32);
                 memory = memory.map(|row| InMemory(row.0.from(chosen)));
             }
-            let mut u = base + role.again().thread as usize % 32;
+            let mut u = base as usize + role.again().thread as usize % 32;
             while u < record.units {
                 let words = memory.map(|m| F::words(m, &record, u));
                 add_unit::<F, BYTES>(&mut acc, &memory, &record, &load(x, record.units, u), u, &words);
                 u += 32;
             }
         }
-        let place = role.again();
+        let place = Place { block: role.again().block + zero, ..role.again() };
         let thread = place.thread as usize;
-        let block_rows = role.threads() / THREADS_A_ROW;
+        let block_rows = (role.threads() + zero) / THREADS_A_ROW;
         for r in 0..ROWS {
             let row = (thread / 32 * ROWS + r) as u32;
             sums.set(place_of(row, block_rows) + thread % 32, acc[r]);
@@ -273,7 +277,7 @@ pub(crate) mod frame {
         sync_role(role);
         if thread < 32 {
             let product = |row| unsafe { sum_lanes(sums, place_of(row, block_rows)) };
-            given.again().finish::<true>(place, block_rows, product);
+            a.finish::<true>(place, block_rows, product);
         }
     }
 }
@@ -304,6 +308,13 @@ unsafe fn quantize_units(bytes: u32, x: In<f32>, to: Out<U32x4>, cols: u32) {
     }
 }
 
+/// With gates and ups a block has all outputs that share a scale.
+#[cfg(not(target_arch = "nvptx64"))]
+fn blocks_of(most: u32, flags: u32) -> (u32, u32) {
+    let parts = if flags & super::SWIGLU != 0 { most } else { 1 };
+    (THREADS * parts, parts)
+}
+
 macro_rules! entry {
     ($F:ident I8: $($rest:tt)*) => { entry! { $F, 1, I8Vector: $($rest)* } };
     ($F:ident I16: $($rest:tt)*) => { entry! { $F, 2, I16Vector: $($rest)* } };
@@ -311,7 +322,7 @@ macro_rules! entry {
         // With gates and ups one block is resident where there are `$blocks` else, with all of their threads.
         product! {
             /// A matrix times columns of activations of eight or 16 bits.
-            $gemv $Gemv: $X, 1 of THREADS * $blocks, else THREADS, format::$F, units 0, len_of::<$bytes>,
+            $gemv $Gemv: $X, 1 of THREADS * $blocks, by |_, flags, _| blocks_of($blocks, flags), format::$F, units 0, len_of::<$bytes>,
             $shared of (2 * BLOCK_ROWS as usize + 4) * STRIDE, |a, sums| frame::product::<format::$F, $bytes>(a, sums)
         }
     };

@@ -75,6 +75,7 @@ pub mod tensor;
 pub mod tensor_planes;
 #[cfg(not(target_arch = "nvptx64"))]
 mod tuned;
+mod wide;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use activations::Activations;

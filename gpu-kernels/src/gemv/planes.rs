@@ -27,6 +27,9 @@
 //! | `cols` | a multiple of 128 and of the format's block |
 //! | `block_units` | of two bits: 2 or 3, as at least 128 weights have to share a scale; else 0 |
 //!
+//! Where outputs become bit planes too, a block has 512 threads and all 128 outputs that share a scale, unless rows are long
+//! (`wide`). Sums have the same order whatever the blocks are.
+//!
 //! The other arguments are those of [all quantized activations](super::quantized); [`Quantize`](super::Quantize) and
 //! [`Gemv::quantized`](super::Gemv::quantized) pick the entry points.
 //!
@@ -48,20 +51,23 @@
 //! The instructions: PTX ISA, `mma` with `.b1` and with `.u8` operands.
 
 pub use super::quant_format::planes::{BLOCK, Q2Planes, len};
+#[cfg(not(target_arch = "nvptx64"))]
+use super::wide::shape;
+pub(crate) use super::wide::{SETS, THREADS};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{
     quant_format::{BLOCK_ROWS, planes::block_vectors},
     quantizer::quantize_planes,
+    wide,
 };
 use crate::format;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::warp_index;
 use warpsmith_device::prelude::*;
 
-/// Warps of a block of threads, among which the columns are divided.
-pub(super) const WARPS: usize = 4;
-/// Threads of a block.
-pub(crate) const THREADS: u32 = 32 * WARPS as u32;
+/// Warps of a set, among which the columns are divided.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+pub(super) const WARPS: usize = (THREADS / 32) as usize;
 
 const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
     len(cols, BYTES)
@@ -324,10 +330,12 @@ macro_rules! entry {
         $F:ident, $bits:literal, $bytes:literal, $units:literal, $X:ident:
         $blocks:literal, $gemv:ident $Gemv:ident $shared:ident
     ) => {
+        const _: () = assert!($blocks == SETS, "as many registers, whether there are so many blocks or one of so many sets");
         product! {
             /// A matrix of codes of one or two bits times columns in bit planes.
-            $gemv $Gemv: $X, $blocks of THREADS, else THREADS, format::$F, units $units, len_of::<$bytes>,
-            $shared of WARPS * BLOCK_ROWS as usize, |a, sums| frame::product::<format::$F, $bytes, $bits>(a, sums)
+            $gemv $Gemv: $X, 1 of THREADS * SETS, by shape, format::$F, units $units, len_of::<$bytes>,
+            $shared of SETS as usize * WARPS * BLOCK_ROWS as usize,
+            |a, sums| wide::launched(a, |given| unsafe { frame::product::<format::$F, $bytes, $bits>(given, sums) })
         }
     };
     ($($other:tt)*) => {};

@@ -67,17 +67,10 @@ impl Given for Args {
     unsafe fn again(self) -> Args {
         self
     }
-    /// The launch behind may begin, and the first weights are asked for: as many lines of each row as it has threads.
     #[inline(always)]
     unsafe fn begin(self, threads: u32, vectors: u32) {
-        grid::launch_dependents();
-        let thread = thread::idx_x();
-        // SAFETY: as in `row`.
-        unsafe {
-            let first = block::idx_x() * (block::dim_x() / threads);
-            let row = self.row(self.rows, first + thread / threads, 0, vectors);
-            self.epilogue.ask(row, vectors as usize, (thread % threads) as usize);
-        }
+        // SAFETY: the caller's promise.
+        unsafe { self.begin_at(block::idx_x(), threads, vectors) }
     }
     #[inline(always)]
     unsafe fn wait(self) {
@@ -139,6 +132,20 @@ impl Args {
             },
             // SAFETY: the caller's promise.
             experts: unsafe { Experts::asked(given.flags, given.chosen, given.matrices, given.sharing) },
+        }
+    }
+
+    /// The launch behind may begin, and the first weights of so many blocks before this one are asked for: as many lines of each row
+    /// as it has threads.
+    #[inline(always)]
+    pub(super) unsafe fn begin_at(self, blocks: u32, threads: u32, vectors: u32) {
+        grid::launch_dependents();
+        let thread = thread::idx_x();
+        // SAFETY: as in `row`.
+        unsafe {
+            let first = blocks * (block::dim_x() / threads);
+            let row = self.row(self.rows, first + thread / threads, 0, vectors);
+            self.epilogue.ask(row, vectors as usize, (thread % threads) as usize);
         }
     }
 
@@ -312,15 +319,16 @@ macro_rules! quantizer {
     };
 }
 
-/// A product and its contract; `units`: the largest `block_units`, 0 where the format has its own. A block may have `most` threads,
-/// which it is launched with where gates and ups are multiplied ([`SWIGLU`]), and else with `threads`.
+/// A product and its contract; `units`: the largest `block_units`, 0 where the format has its own. A block may have `most` threads;
+/// how many it is launched with, and how many [parts](super::quant_format::parts) it then has, `by` says of the product's `cols`,
+/// `flags` and `quant_format`.
 macro_rules! product {
     (
-        $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal of $most:expr, else $threads:expr, $F:ty,
+        $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal of $most:expr, by $shape:expr, $F:ty,
         units $units:literal, $len:expr, $shared:ident of $sums:expr, |$args:ident, $memory:ident| $body:expr
     ) => {
         arguments! { quantized $X product_entry (
-            $(#[$doc])* $name $Name: $X, $min_blocks, $most, $threads, $F, $units, $len,
+            $(#[$doc])* $name $Name: $X, $min_blocks, $most, $shape, $F, $units, $len,
             $shared, $sums, $args, $memory, $body
         ) }
     };
@@ -329,7 +337,7 @@ macro_rules! product {
 macro_rules! product_entry {
     (
         (
-            $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $most:expr, $threads:expr, $F:ty,
+            $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $most:expr, $shape:expr, $F:ty,
             $units:literal, $len:expr,
             $shared:ident, $sums:expr, $args:ident, $memory:ident, $body:expr
         )
@@ -351,10 +359,9 @@ macro_rules! product_entry {
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
-                let swiglu = self.flags & super::SWIGLU != 0;
-                let threads = if swiglu { $most } else { $threads };
-                let parts = super::quant_format::parts(self.rows, swiglu);
-                super::contract::grid(parts.div_ceil(threads / $threads), self.columns).block([threads, 1, 1])
+                let (threads, of_block) = $shape(self.cols, self.flags, self.quant_format);
+                let parts = super::quant_format::parts(self.rows, self.flags & super::SWIGLU != 0);
+                super::contract::grid(parts.div_ceil(of_block), self.columns).block([threads, 1, 1])
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Limits, Table, check_quantized};

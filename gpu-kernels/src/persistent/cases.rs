@@ -22,9 +22,6 @@ use warpsmith_device::{DeviceSlice, U32x4};
 /// Layers in one launch, by entry point and the format of their matrices.
 pub struct Layers;
 
-/// Bytes of local memory on sm_90.
-const SPILLED: &[(&str, u32)] = &[("layers_q8_0_i16", 24), ("layers_q4_k_i16", 24)];
-
 impl Operation for Layers {
     type Variant = (Instance, Format);
 
@@ -36,18 +33,15 @@ impl Operation for Layers {
             let activations = i.quant_format().map_or(Activations::F32, QuantFormat::activations);
             format.is_some_and(|f| choose(f, Activations::default()) == activations)
         };
-        let listed = |i: &Instance| {
-            let listed = Listed {
-                meta: i.meta(),
-                benchmark: if by_default(i) {
-                    Measured::By("step")
-                } else {
-                    Measured::Not("steps are measured with the activations that decoders take by default")
-                },
-                budget: unused,
-                local_memory: None,
-            };
-            listed.spilling(SPILLED, "a register or two over 128, with which two blocks are resident")
+        let listed = |i: &Instance| Listed {
+            meta: i.meta(),
+            benchmark: if by_default(i) {
+                Measured::By("step")
+            } else {
+                Measured::Not("steps are measured with the activations that decoders take by default")
+            },
+            budget: unused,
+            local_memory: None,
         };
         Instance::ALL.iter().map(listed).collect()
     }

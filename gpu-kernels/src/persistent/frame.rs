@@ -17,7 +17,7 @@ use crate::{
     },
     kv::cached::{Cached, Rows},
     layer::Layer,
-    load::{Role, again, at_address, sync_role, thread_index},
+    load::{Launched, Role, again, at_address, sync_role, thread_index},
     state::GROUP,
 };
 use warpsmith_device::prelude::*;
@@ -58,6 +58,12 @@ impl Kept {
     }
 }
 
+/// The index of this block, asked for anew wherever it is needed: a register that holds it is lost to all phases.
+#[inline(always)]
+fn block_index() -> u32 {
+    Launched.again().block
+}
+
 /// A block of the launch that a phase would be without grid barriers; of `THREADS` threads, where they are fewer than a block of
 /// this launch has.
 #[derive(Clone, Copy)]
@@ -75,7 +81,7 @@ impl<const THREADS: u32> Taken<THREADS> {
     unsafe fn first(shared: Shared<F32x4>, blocks: u32) -> Taken<THREADS> {
         // SAFETY: the caller's promise.
         let taken = unsafe { Taken { block: Kept::of(shared, 1), blocks: Kept::of(shared, 2) } };
-        taken.block.set(block::idx_x() + thread_index() / THREADS * grid::dim_x());
+        taken.block.set(block_index() + thread_index() / THREADS * grid::dim_x());
         taken.blocks.set(blocks);
         taken
     }
@@ -340,7 +346,7 @@ impl Arguments {
         let at = thread_index() * (LINE / size_of::<U32x4>() as u32);
         let (n, within) = (at / run, at % run);
         let (turn, up) = if swiglu { (n / 2, n % 2) } else { (n, 0) };
-        let row = (block::idx_x() + turn * grid::dim_x()) * outputs;
+        let row = (block_index() + turn * grid::dim_x()) * outputs;
         if row < rows {
             let at = (up * rows + row) as usize * vectors as usize + within as usize;
             // SAFETY: at most a role's rows past a row of the matrix, and nothing is read there: a hint.
@@ -353,7 +359,7 @@ impl Arguments {
     unsafe fn ask_rows<T: Cached>(&self, layer: u32) {
         let l = &self.layer;
         let splits = step::splits(l.kv_heads);
-        let (head, split) = (block::idx_x() / splits, block::idx_x() % splits);
+        let (head, split) = (block_index() / splits, block_index() % splits);
         // SAFETY: there is one column.
         let c = unsafe { self.columns.at(0) };
         if head >= l.kv_heads || c.position >= c.capacity {

@@ -36,8 +36,8 @@ macro_rules! products {
 }
 
 /// Bytes that products keep in local memory on sm_90, where two blocks are to be resident.
-const SPILLED: &[(&str, u32)] = &[("gemv_q5_0_i16", 60), ("gemv_q5_1_i16", 16), ("gemv_q6_k_i16", 40)];
-const SPILLED_WHY: &str = "a few registers over 128, with which two blocks of 256 threads are resident";
+const SPILLED: &[(&str, u32)] = &[("gemv_iq4_xs_i16", 4)];
+const SPILLED_WHY: &str = "a register over 128, with which two blocks of 256 threads are resident";
 
 macro_rules! quantized_products {
     (($all:ident) $($F:ident { $($quant_format:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => { $($(
@@ -184,6 +184,8 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     } else if quant_format.is_some() {
         all.extend([vec![32, 512, 1, 0], vec![33, 256, 1, flags(5)], vec![70, 4096, 1, flags(1)]]);
     }
+    // Of rows that are too long for wide blocks several blocks have a part of what shares a scale.
+    let long = quant_format.is_some_and(QuantFormat::is_planes) && !product.swiglu() && !product.is_many();
     if quant_format.is_some() {
         // Outputs of whole blocks, of one group and of several, the last of which may be of fewer.
         let rows = [32, 128, 160, 288, 384];
@@ -192,6 +194,12 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         all.extend((0..4).map(|i| vec![rows[(n + i) % 5], cols(96), some(n + i), flags(n + i)]));
         for (i, shape) in all.iter_mut().enumerate() {
             shape.push(in_turn(n + i, shape[0]));
+        }
+        if long {
+            all.extend(
+                [QuantFormat::PlanesI16, QuantFormat::PlanesQ2I8]
+                    .map(|to| vec![256, cols(8320), 2, flags(4), to as usize]),
+            );
         }
     }
     if product == Product::Gemv {

@@ -1,0 +1,162 @@
+//! Blocks of products of [bit planes](super::planes), of one set of warps or of several: a block that has all outputs that share a
+//! scale quantizes them without waiting for others, which takes two ways to memory less.
+
+use super::quant_format::{BLOCK_ROWS, planes};
+#[cfg(not(target_arch = "nvptx64"))]
+use super::quant_format::{I8, NONE};
+
+/// Threads of a set, which has [`BLOCK_ROWS`] rows of weights.
+pub const THREADS: u32 = 128;
+/// Sets of a wide block: as many as have the rows of a [block](planes::BLOCK) of outputs.
+pub const SETS: u32 = planes::BLOCK / BLOCK_ROWS;
+/// Columns up to which rows are short enough for wide blocks, of which there are a quarter as many.
+#[cfg(not(target_arch = "nvptx64"))]
+const WIDE_COLS: u32 = 8192;
+
+/// Threads of a block, and sets of rows that it takes. A block is wide where its outputs become bit planes: it then has all that share
+/// a scale, and need not wait for others. With gates and ups it takes two sets of rows one after the other.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn shape(cols: u32, flags: u32, quant_format: u32) -> (u32, u32) {
+    let (swiglu, planes) = (flags & super::SWIGLU != 0, quant_format != NONE && quant_format < I8);
+    match (planes && (swiglu || cols <= WIDE_COLS), swiglu) {
+        (false, _) => (THREADS, 1),
+        (true, false) => (THREADS * SETS, SETS),
+        (true, true) => (THREADS * SETS, 2 * SETS),
+    }
+}
+
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+pub(super) use frame::launched;
+
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod frame {
+    use super::super::{
+        NEXT, SWIGLU,
+        epilogue::{Epilogue, has},
+        quantized::{Args, Given},
+    };
+    use super::*;
+    use crate::load::{Launched, Place, Role, again, warp_index};
+    use warpsmith_device::prelude::*;
+
+    /// Which set of a launched block a thread is of, and which of the sets of rows that it takes one after the other it is at.
+    #[derive(Clone, Copy)]
+    pub struct Set {
+        round: u32,
+        /// Of the launch.
+        flags: u32,
+    }
+
+    impl Set {
+        /// Sets of rows that a set of threads takes: two where a wide block has gates and ups.
+        #[inline(always)]
+        fn rounds(self) -> u32 {
+            1 << u32::from(block::dim_x() > THREADS && has(again(self.flags), SWIGLU))
+        }
+
+        /// The number of its rows among those of all sets.
+        #[inline(always)]
+        fn number(self, block: u32, thread: u32) -> u32 {
+            (block * self.rounds() + self.round) * (block::dim_x() / THREADS) + thread / THREADS
+        }
+    }
+
+    impl Role for Set {
+        #[inline(always)]
+        fn block(self) -> u32 {
+            self.number(block::idx_x(), thread::idx_x())
+        }
+        #[inline(always)]
+        fn blocks(self) -> u32 {
+            grid::dim_x() * self.rounds() * (block::dim_x() / THREADS)
+        }
+        #[inline(always)]
+        fn column(self) -> u32 {
+            block::idx_y()
+        }
+        #[inline(always)]
+        fn thread(self) -> u32 {
+            thread::idx_x() % THREADS
+        }
+        #[inline(always)]
+        fn threads(self) -> u32 {
+            THREADS
+        }
+        #[inline(always)]
+        fn again(self) -> Place {
+            let Place { thread, block, column } = Launched.again();
+            Place { thread: thread % THREADS, block: self.number(block, thread), column }
+        }
+        #[inline(always)]
+        fn part(self) -> usize {
+            (thread::idx_x() / THREADS) as usize
+        }
+        const PART: Option<u32> = Some(THREADS);
+    }
+
+    /// What a set of a launched block got.
+    #[derive(Clone, Copy)]
+    pub struct OfSet {
+        args: Args,
+        set: Set,
+    }
+
+    impl Given for OfSet {
+        type Role = Set;
+        #[inline(always)]
+        fn role(self) -> Set {
+            self.set
+        }
+        #[inline(always)]
+        unsafe fn args(self) -> Args {
+            let Args { rows, cols, block_units, epilogue, .. } = self.args;
+            let epilogue = Epilogue { flags: again(epilogue.flags), ..epilogue };
+            // Nothing that follows from them alone is kept from one set of rows to the next.
+            Args { rows: again(rows), cols: again(cols), block_units: again(block_units), epilogue, ..self.args }
+        }
+        #[inline(always)]
+        unsafe fn again(self) -> Args {
+            // SAFETY: the caller's promise.
+            unsafe { self.args() }
+        }
+        #[inline(always)]
+        unsafe fn begin(self, threads: u32, vectors: u32) {
+            // SAFETY: the caller's promise.
+            unsafe { self.args.begin_at(block::idx_x() * self.set.rounds(), threads, vectors) }
+        }
+        #[inline(always)]
+        unsafe fn wait(self) {
+            grid::wait_dependencies();
+        }
+    }
+
+    /// The outputs of a launched block, of one set or of several, by `product`. What it quantizes of them one warp does, once all are
+    /// written.
+    ///
+    /// All threads of the block make this call.
+    #[device]
+    pub unsafe fn launched(a: Args, product: impl Fn(OfSet)) {
+        let args = Args { quantizer: None, ..a };
+        let mut set = Set { round: 0, flags: a.epilogue.flags };
+        loop {
+            product(OfSet { args, set });
+            set.round += 1;
+            if set.round == set.rounds() {
+                break;
+            }
+            // What the sets left in shared memory was read.
+            sync::block();
+        }
+        let Some(quantizer) = a.quantizer else { return };
+        if block::dim_x() > THREADS {
+            sync::block();
+        }
+        if warp_index() == 0 {
+            let outputs = (block::dim_x() / THREADS * set.rounds() * BLOCK_ROWS) >> a.epilogue.shift();
+            let (column, first) = (block::idx_y() as usize, block::idx_x() * outputs);
+            let values = if a.epilogue.has(NEXT) { a.epilogue.scaled } else { a.epilogue.y };
+            let values = values.from(column * a.epilogue.y_stride);
+            quantizer.bring::<false>(values.into(), column, a.rows, first, outputs.min(a.rows - first));
+        }
+    }
+}
