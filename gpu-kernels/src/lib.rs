@@ -28,6 +28,7 @@
 #![recursion_limit = "2048"]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, f16))]
 
+pub mod activation;
 #[macro_use]
 mod arguments;
 pub mod attention;

@@ -3,7 +3,8 @@
 use super::arguments::{QuantizedSeen, Seen};
 use super::quant_format::{NONE, groups, parts as quantized_parts};
 use super::{
-    ADD, BIAS, CLAMPED, EXPERTS, GELU, MAX_CHOSEN, MAX_COLUMNS, NEXT, NORM, PREFETCH, QuantFormat, SWIGLU, parts,
+    ACTIVATED, ADD, BIAS, CLAMPED, ERF, EXPERTS, GELU, MAX_CHOSEN, MAX_COLUMNS, NEXT, NORM, PREFETCH, QuantFormat,
+    SWIGLU, parts,
 };
 use crate::format::{
     decode::Decode,
@@ -218,11 +219,16 @@ impl Outputs<'_> {
     /// What is asked for, and how many columns of how many rows: at most `most`, but where each has a matrix, which only some
     /// entry points take.
     fn check_flags(&self, m: &'static KernelMeta, experts: bool, most: u32) -> Result<(), ContractError> {
-        let known = ADD | BIAS | NORM | NEXT | SWIGLU | PREFETCH | GELU | CLAMPED | if experts { EXPERTS } else { 0 };
+        let own = if experts { EXPERTS } else { 0 };
+        let known = ADD | BIAS | NORM | NEXT | SWIGLU | PREFETCH | GELU | CLAMPED | ACTIVATED | ERF | own;
         let most = if self.flags & EXPERTS != 0 { MAX_CHOSEN } else { most };
         contract::require(m, self.flags & !known == 0, "flags", format_args!("only flags out of {known}"), self.flags)?;
         let one = self.flags & (GELU | CLAMPED) != GELU | CLAMPED;
         contract::require(m, one, "flags", "GELU or CLAMPED, not both", self.flags)?;
+        let one = self.flags & (ACTIVATED | SWIGLU) != ACTIVATED | SWIGLU;
+        contract::require(m, one, "flags", "ACTIVATED or SWIGLU, not both", self.flags)?;
+        let one = self.flags & (ERF | ACTIVATED) != ERF && self.flags & (ERF | GELU) != ERF | GELU;
+        contract::require(m, one, "flags", "ERF with ACTIVATED alone, without GELU", self.flags)?;
         contract::within(m, "rows", self.rows, 1u32, i32::MAX / 2)?;
         contract::within(m, "columns", self.columns, 1u32, most)
     }

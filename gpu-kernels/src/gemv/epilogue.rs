@@ -1,6 +1,7 @@
 //! The epilogue of a product, in one definition for all entry points: residual or bias, and what the next norm needs.
 
-use super::{ADD, BIAS, CLAMPED, GELU, NEXT, PREFETCH, SWIGLU};
+use super::{ACTIVATED, ADD, BIAS, CLAMPED, ERF, GELU, NEXT, PREFETCH, SWIGLU};
+use crate::activation::activated;
 use crate::elementwise::glu;
 use crate::load::{Source, lane};
 use warpsmith_device::{prelude::*, unroll};
@@ -78,12 +79,20 @@ impl Epilogue {
         }
     }
 
+    /// What comes of an output without gates.
+    #[inline(always)]
+    fn activated(&self, y: f32) -> f32 {
+        // Asked anew, as for biases.
+        let flags = unroll::opaque(self.flags as usize) as u32;
+        if has(flags, ACTIVATED) { activated(y, has(flags, GELU), has(flags, ERF)) } else { y }
+    }
+
     /// Writes output `row` of a column: what the next product reads of it, and its square if a norm follows, else 0.
     #[inline(always)]
     pub unsafe fn write(&self, column: usize, row: usize, product: f32) -> [f32; 2] {
         // SAFETY: the caller's promise: the output is one of `y`.
         unsafe {
-            let mut y = product;
+            let mut y = self.activated(product);
             if self.has(ADD) {
                 y += self.add.at(column * self.add_stride + row);
             }

@@ -7,6 +7,7 @@ use super::quantize::{Entry, Many};
 use super::tensor::*;
 use super::tensor_planes::*;
 use super::*;
+use crate::activation::Activation;
 use crate::elementwise::Glu;
 use crate::format::{Format, Layout};
 use warpsmith_device::prelude::*;
@@ -33,6 +34,8 @@ pub struct Gemv<'a> {
     y: &'a mut DeviceSlice<f32>,
     /// Gates and ups, and what comes of them.
     glu: Option<Glu>,
+    /// What comes of outputs, where there are no gates.
+    activation: Option<Activation>,
     programmatic: bool,
     experts: Option<(&'a DeviceSlice<u32>, u32, u32)>,
     group: Option<&'a DeviceSlice<u32>>,
@@ -88,6 +91,7 @@ impl<'a> Gemv<'a> {
             x,
             y,
             glu: None,
+            activation: None,
             programmatic: false,
             experts: None,
             group: None,
@@ -123,6 +127,12 @@ impl<'a> Gemv<'a> {
     /// [`glu`](Self::glu) with GELU.
     pub fn geglu(self) -> Self {
         self.glu(Glu::Gelu)
+    }
+
+    /// [`ACTIVATED`]: what comes of each output, by such a function; `None`: the output itself. Not beside [`glu`](Self::glu).
+    pub fn activation(mut self, activation: Option<Activation>) -> Self {
+        self.activation = activation;
+        self
     }
 
     /// [`BIAS`]: adds `values[row]` to the product with row `row` of the weights of all matrices.
@@ -208,7 +218,14 @@ impl<'a> Gemv<'a> {
             Some(Glu::Gelu) => SWIGLU | GELU,
             Some(Glu::Clamped) => SWIGLU | CLAMPED,
         };
-        glu | flag(self.bias.is_some(), BIAS)
+        let activation = match self.activation {
+            None => 0,
+            Some(Activation::SquaredRelu) => ACTIVATED,
+            Some(Activation::Gelu) => ACTIVATED | GELU,
+            Some(Activation::GeluErf) => ACTIVATED | ERF,
+        };
+        glu | activation
+            | flag(self.bias.is_some(), BIAS)
             // Which weights, only the launches before know.
             | flag(self.programmatic && self.experts.is_none(), PREFETCH)
             | flag(self.experts.is_some(), EXPERTS)

@@ -14,6 +14,8 @@
 //! - [`SWIGLU`]: `y = silu(gate) * up`, where row `r` of the gates is row `r` of `weights`, and that of the ups is row
 //!   `rows + r`; with [`GELU`] too, `y = gelu(gate) * up`, and with [`CLAMPED`] that of clamped numbers
 //!   ([`elementwise`](crate::elementwise) has these functions).
+//! - [`ACTIVATED`], without [`SWIGLU`]: `y = max(y, 0)^2` of each output, or with [`GELU`] too its GELU, and with [`ERF`] that by the error
+//!   function ([`activation`](crate::activation)).
 //! - [`BIAS`]: add `bias[row]` to the product with row `row` of `weights`, gates and ups among them; with [`EXPERTS`] those of each
 //!   matrix lie behind one another, as its rows do.
 //! - [`ADD`]: add `add[n * add_stride + row]` to what comes of that, a residual, or with stride 0 the same for all columns.
@@ -112,12 +114,16 @@ pub const NEXT: u32 = 4;
 pub const SWIGLU: u32 = 8;
 /// Flag: ask for weights before the launches before it are waited for.
 pub const PREFETCH: u32 = 16;
-/// Flag, with [`SWIGLU`]: GELU, by its approximation with a hyperbolic tangent, in place of SiLU.
+/// Flag: GELU, by its approximation with a hyperbolic tangent; with [`SWIGLU`] in place of SiLU.
 pub const GELU: u32 = 64;
 /// Flag, with [`SWIGLU`]: the SwiGLU of clamped numbers that gpt-oss has.
 pub const CLAMPED: u32 = 128;
 /// Flag: add a bias of each row of weights to its products, before anything else becomes of them.
 pub const BIAS: u32 = 256;
+/// Flag: what comes of outputs without gates.
+pub const ACTIVATED: u32 = 512;
+/// Flag, with [`ACTIVATED`]: GELU by the error function.
+pub const ERF: u32 = 1024;
 /// Flag: a table says which of several matrices each column is multiplied with.
 pub const EXPERTS: u32 = 32;
 /// Columns that a launch of these takes: the most blocks in y.

@@ -103,6 +103,7 @@ fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
             let mut inputs = Inputs {
                 quant_format: 0,
                 glu: None,
+                activation: None,
                 bias: Some(rng.floats(6)),
                 x: rng.floats(all * x_stride),
                 columns: all,
@@ -187,9 +188,13 @@ fn a_wrong_shape_is_refused_by_name() {
     assert_eq!(refused(&records, &x, 4, 64, 1, 2), Some("parts"));
     assert_eq!(refused(&records, &x, 4, 64, 1, 4), Some("next_weight"));
     assert_eq!(refused(&records, &x, 4, 64, 1, 16), None);
-    assert_eq!(refused(&records, &x, 4, 64, 1, 512), Some("flags"));
+    assert_eq!(refused(&records, &x, 4, 64, 1, 2048), Some("flags"));
     // GELU and clamped numbers at once; a bias that is not there.
     assert_eq!(refused(&records, &x, 2, 64, 1, 8 | 64 | 128), Some("flags"));
+    // An activation beside gates; of the error function without an activation, and beside the other approximation.
+    for flags in [8 | 512, 1024, 512 | 64 | 1024] {
+        assert_eq!(refused(&records, &x, 2, 64, 1, flags), Some("flags"), "{flags}");
+    }
     assert_eq!(refused(&records, &x, 2, 64, 1, 8 | 128), None);
     assert_eq!(refused(&records, &x, 4, 64, 1, 256), Some("bias"));
     assert_eq!(refused(&records, &x, 4, 64, 1, 32), Some("matrices"));

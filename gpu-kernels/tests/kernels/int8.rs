@@ -215,6 +215,7 @@ fn large_blocks_change_no_bit() {
             next: (flags & NEXT != 0).then(|| floats(&mut rng, rows)),
             quant_format: quant_format.map_or(NONE, |f| f as u32) as usize,
             glu: None,
+            activation: None,
             bias: Some(floats(&mut rng, t.rows)),
             experts: None,
         };

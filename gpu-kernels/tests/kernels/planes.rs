@@ -242,6 +242,7 @@ fn results_do_not_depend_on_the_other_columns() {
             Inputs {
                 quant_format: 0,
                 glu: None,
+                activation: None,
                 bias: None,
                 x: of(&x),
                 columns: n.len(),

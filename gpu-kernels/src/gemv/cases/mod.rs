@@ -6,9 +6,10 @@ mod product;
 mod quantized;
 
 use super::{
-    ADD, Activations, BIAS, CLAMPED, GELU, NEXT, NORM, QuantFormat, budget, four_rows::GemvF16V3, int8::*, magnitudes,
-    naive::*, planes::*, reference, tensor::*, tensor_planes::*,
+    ACTIVATED, ADD, Activations, BIAS, CLAMPED, ERF, GELU, NEXT, NORM, QuantFormat, budget, four_rows::GemvF16V3,
+    int8::*, magnitudes, naive::*, planes::*, reference, tensor::*, tensor_planes::*,
 };
+use crate::activation::Activation;
 use crate::cases::{
     Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, close, refused, same, why,
 };
@@ -152,7 +153,14 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
     let flags = |i: usize| match product {
         Product::Naive | Product::FourRows => 0,
         _ if product.swiglu() => [NORM | NEXT | BIAS, GELU, ADD | NORM | CLAMPED, NEXT | GELU, CLAMPED | BIAS][i % 5],
-        _ => [0, ADD | NORM | NEXT | BIAS, ADD, NORM | BIAS, NEXT, ADD | NEXT][i % 6],
+        _ => [
+            ACTIVATED | ERF,
+            ADD | NORM | NEXT | BIAS,
+            ADD | ACTIVATED,
+            NORM | BIAS | ACTIVATED | GELU,
+            NEXT,
+            ADD | NEXT,
+        ][i % 6],
     } as usize;
     let columns = |i: usize| match product {
         Product::Gemm | Product::GemmSwiglu => [3, 9, 2, 8][i % 4],
@@ -234,11 +242,7 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
         // An outlier channel: 26 times the root mean square, which is 0.58.
         x[rng.within(0, cols - 1)] = 15.0;
     }
-    inputs.glu = Some(match flags & (GELU | CLAMPED) {
-        0 => Glu::Silu,
-        GELU => Glu::Gelu,
-        _ => Glu::Clamped,
-    });
+    (inputs.glu, inputs.activation) = functions(flags);
     if flags & BIAS != 0 {
         inputs.bias = Some(rng.floats(stacked));
     }
@@ -280,8 +284,11 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
         }
         let want: Vec<About> = (0..rows)
             .map(|r| {
-                let About(y, error) =
-                    if product.swiglu() { gated(dots[r], dots[rows + r], inputs.glu) } else { dots[r] };
+                let About(y, error) = match inputs.activation {
+                    _ if product.swiglu() => gated(dots[r], dots[rows + r], inputs.glu),
+                    Some(activation) => activated(dots[r], activation),
+                    None => dots[r],
+                };
                 let Some((add, stride)) = &inputs.add else { return About(y, error) };
                 let add = f64::from(add[n * stride + r]);
                 About(y + add, error + 1e-7 * (add.abs() + (y + add).abs()))
@@ -320,6 +327,32 @@ fn alone<B: Bench>(bench: &mut B, t: &Tensor, product: Product, all: &Inputs, go
         }
     }
     Ok(())
+}
+
+/// What flags say of gates and ups, and of outputs without gates.
+fn functions(flags: u32) -> (Option<Glu>, Option<Activation>) {
+    let glu = match flags & (GELU | CLAMPED) {
+        0 => Glu::Silu,
+        GELU => Glu::Gelu,
+        _ => Glu::Clamped,
+    };
+    let activation = match flags & (GELU | ERF) {
+        0 => Activation::SquaredRelu,
+        GELU => Activation::Gelu,
+        _ => Activation::GeluErf,
+    };
+    (Some(glu), (flags & ACTIVATED != 0).then_some(activation))
+}
+
+/// What comes of an output without gates; the slope of GELU is at most 1.13, and that of a square grows.
+fn activated(About(x, error): About, activation: Activation) -> About {
+    let want = activation.reference(x);
+    let (slope, relative) = match activation {
+        Activation::SquaredRelu => (2.0 * x.max(0.0) + error, 1e-6),
+        Activation::Gelu => (1.13, 1.5e-5),
+        Activation::GeluErf => (1.13, 3e-5),
+    };
+    About(want, slope * error + relative * want.abs() + 1e-42)
 }
 
 /// `silu(gate) * up`, or with GELU, or of clamped numbers; the derivatives are at most 1.1, 1.13 and 1.1.

@@ -2,6 +2,7 @@
 
 use super::product::Product;
 use super::quantized::QuantizedOutput;
+use crate::activation::Activation;
 use crate::cases::{Bench, Failure, Tensor, refused};
 use crate::elementwise::Glu;
 use crate::experts::{GroupExperts, group::tiles};
@@ -43,6 +44,8 @@ pub struct Inputs {
     pub quant_format: usize,
     /// What comes of gates and ups; of none SwiGLU.
     pub glu: Option<Glu>,
+    /// What comes of outputs without gates.
+    pub activation: Option<Activation>,
     /// A bias of each row of weights.
     pub bias: Option<Vec<f32>>,
     /// Where the tensor is a stack of matrices: which each column is multiplied with, how many there are, and how many columns
@@ -131,7 +134,7 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
                     launch = launch.group(Some(&group));
                 }
             }
-            launch = launch.bias(bias.as_deref());
+            launch = launch.bias(bias.as_deref()).activation(i.activation);
             if let Some((add, stride)) = &add {
                 launch = launch.add(add, *stride);
             }
