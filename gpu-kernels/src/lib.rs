@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`embed`] | the row of a token, from a table of any format |
 //! | [`norm`] | RMS norm, alone and with the residual addition before it |
+//! | [`layer_norm`] | layer norm, of embeddings with those of their positions too |
 //! | [`gemv`] | matrix times vector, for every format of [`mod@format`], with or without a residual |
 //! | [`delta`] | gated delta nets: convolution, rule and norm, with their states; gates of attention's results |
 //! | [`experts`] | mixtures of experts: which of them a column has, and what they give added up |
@@ -45,6 +46,7 @@ pub mod gemv;
 mod head;
 pub mod kv;
 pub mod layer;
+pub mod layer_norm;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod list;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]

@@ -5,7 +5,8 @@ use crate::format::Format;
 use crate::gemv::cases::Product;
 use crate::kv::KvType;
 use crate::{
-    attention, collective, delta, elementwise, embed, experts, gemv, kv, norm, persistent, residual, rope, sampling,
+    attention, collective, delta, elementwise, embed, experts, gemv, kv, layer_norm, norm, persistent, residual, rope,
+    sampling,
 };
 use std::fmt;
 use warpsmith_device::KernelMeta;
@@ -105,6 +106,8 @@ operations! {
     RmsNorm = norm::cases::RmsNorms;
     /// Residual addition and RMS norm.
     AddRmsNorm = norm::cases::AddRmsNorms;
+    /// Layer norm.
+    LayerNorm = layer_norm::cases::LayerNorms;
     /// Matrix times vectors.
     Gemv {
         /// The format of the weights.

@@ -17,6 +17,7 @@ fn chapter() -> String {
 fn writer(architecture: &str) -> GgufWriter {
     let known = ["qwen3", "qwen3moe", "qwen2", "phi3", "smollm3", "gemma2", "gemma3", "gpt-oss", "qwen2moe", "qwen35"]
         .into_iter()
+        .chain(layer_normed::KINDS.map(|(name, _)| name))
         .find(|a| *a == architecture)
         .unwrap_or("llama");
     let experts = ["qwen3moe", "gpt-oss", "qwen2moe"].contains(&known).then_some((8, 2));

@@ -74,6 +74,9 @@ fn programmatic_steps_give_the_same_bits() {
         ("gpt-oss", &mixed, Activations::Int16, KvType::Int8),
         ("qwen2moe", &mixed, Activations::Int8, KvType::F16),
         ("qwen35", &mixed, Activations::Int16, KvType::F16),
+        ("starcoder2", &mixed, Activations::Int8, KvType::F16),
+        ("cohere2", &mixed, Activations::F32, KvType::F16),
+        ("gpt2", &[Format::Q8_0], Activations::Int16, KvType::Int8),
     ] {
         let experts = ["qwen3moe", "gpt-oss", "qwen2moe"].contains(&architecture).then_some((5, 2));
         let model = device::load(&Synthetic { architecture, experts, ..wide(formats) }.file());
@@ -196,8 +199,21 @@ fn a_kernel_that_never_waits_is_refused() {
 }
 
 /// What a launch finds in memory when it begins: nothing that a launch of a step writes.
-const CONSTANT: [&str; 12] =
-    ["weights", "weight", "next_weight", "bias", "q_weight", "k_weight", "cos", "sin", "sinks", "a", "dt", "norm"];
+const CONSTANT: [&str; 13] = [
+    "weights",
+    "weight",
+    "next_weight",
+    "bias",
+    "positions",
+    "q_weight",
+    "k_weight",
+    "cos",
+    "sin",
+    "sinks",
+    "a",
+    "dt",
+    "norm",
+];
 
 #[test]
 fn every_kernel_that_reads_of_launches_before_waits_for_them() {
@@ -236,6 +252,6 @@ fn every_kernel_that_reads_of_launches_before_waits_for_them() {
         }
     }
     // 18 formats twice, 20 products with codes of one column and 20 of many, 6 that write codes, 3 attentions for steps, 3 for prompts and
-    // 3 with caps, 3 stores, 3 of mixtures of experts, 3 of delta nets, and five.
-    assert_eq!(waiting, 36 + 20 + 20 + 6 + 3 + 3 + 3 + 3 + 3 + 3 + 5);
+    // 3 with caps, 3 stores, 3 of mixtures of experts, 3 of delta nets, and six.
+    assert_eq!(waiting, 36 + 20 + 20 + 6 + 3 + 3 + 3 + 3 + 3 + 3 + 6);
 }

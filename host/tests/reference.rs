@@ -73,13 +73,29 @@ fn rz_25_the_reference_rounds_nothing_but_the_cache_and_only_on_request() {
     assert!(f16s > 0.0 && f16s < 2e-3 * STD_Q4_0, "{f16s:e}");
 }
 
+/// A model of each architecture with layer norms; of StableLM and GPT-NeoX one with each order of parts.
+const LAYER_NORMED: [&str; 11] = [
+    "starcoder2-small",
+    "command-r-small",
+    "cohere2-small",
+    "phi2-small",
+    "nemotron-small",
+    "gpt2-small",
+    "stablelm-small",
+    "stablelm-parallel-small",
+    "gptneox-small",
+    "gptneox-sequential-small",
+    "olmo-small",
+];
+
 /// Two small models with what the golden ones lack, against logits that numpy computed in f64 from the same files
 /// with gguf's own reader and decoders, all positions at once under a causal mask: a tied llama (neighbours
 /// rotated, `rope_freqs`, linear scaling, Q8_0 and F16), a qwen3 whose heads are wider than its hidden state, a tied
 /// qwen2 (biases, halves rotated), a llama under YaRN, and one whose tokens attend to three (`make_small.py` wrote the last three);
 /// and those of `make_dense.py`: a phi3 with both lists of factors, a smollm3, one of whose five layers does not rotate,
 /// a gemma3 of eight layers, whose sixth alone has no window and the base and scaling of the long positions,
-/// and a gemma2, whose scores and logits are capped and every other layer of which has a window.
+/// and a gemma2, whose scores and logits are capped and every other layer of which has a window. `make_layer_norms.py` wrote those with
+/// layer norms ([`LAYER_NORMED`]).
 #[test]
 fn small_models_of_every_architecture_match_another_implementation() {
     let dense = [
@@ -104,7 +120,8 @@ fn small_models_of_every_architecture_match_another_implementation() {
         "gpt-oss-mxfp4-small",
         "qwen2moe-small",
     ];
-    let whole = dense.into_iter().chain(hybrids).chain(experts).map(|name| (name, name, usize::MAX));
+    let whole =
+        dense.into_iter().chain(hybrids).chain(experts).chain(LAYER_NORMED).map(|name| (name, name, usize::MAX));
     for (file, name, positions) in whole.chain([("phi3-small", "phi3-short-small", 16)]) {
         let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
         let model = ModelFile::open_within(data.join(format!("{file}.gguf")), positions).unwrap();

@@ -49,7 +49,7 @@ macro_rules! tests {
 
 tests! {
     embeddings: Subject::Embed(_),
-    norms: Subject::RmsNorm | Subject::AddRmsNorm,
+    norms: Subject::RmsNorm | Subject::AddRmsNorm | Subject::LayerNorm,
     products: Subject::Gemv { .. },
     rotations: Subject::Rope | Subject::QkNormRope,
     caches: Subject::KvStore { .. },

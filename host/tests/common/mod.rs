@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod folder;
+pub mod layer_normed;
 
 use gpu_kernels::format::Format;
 use std::path::PathBuf;
@@ -198,6 +199,9 @@ impl Synthetic {
         }
         self.expert_keys(&mut w);
         self.delta_keys(&mut w);
+        if let Some(kind) = layer_normed::kind(a) {
+            layer_normed::keys(&mut w, a, kind);
+        }
         w
     }
 
@@ -222,7 +226,8 @@ impl Synthetic {
         let per = |n: usize| 1.0 / (n as f64).sqrt();
         let embedding = if gemma { 1.5 * per(h) } else { 1.0 };
         matrix(&mut w, &mut rng, "token_embd.weight".into(), self.vocab, h, embedding);
-        for l in 0..self.layers {
+        let layer_normed = self.layer_normed(&mut w, &mut rng, &mut matrix);
+        for l in 0..if layer_normed { 0 } else { self.layers } {
             let name = |part: &str| format!("blk.{l}.{part}.weight");
             norm(&mut w, &mut rng, name("attn_norm"), h);
             let recurrent = delta && (l + 1) % self.interval != 0;
@@ -268,7 +273,9 @@ impl Synthetic {
             }
             matrix(&mut w, &mut rng, name("ffn_down"), h, f, 1.5 * per(f));
         }
-        norm(&mut w, &mut rng, "output_norm.weight".into(), h);
+        if !layer_normed {
+            norm(&mut w, &mut rng, "output_norm.weight".into(), h);
+        }
         if self.rope_freqs {
             let v: Vec<f32> = (0..self.head_dim / 2).map(|i| 1.0 + i as f32 / 7.0).collect();
             w.tensor_f32("rope_freqs.weight", &[v.len() as u64], &v).unwrap();

@@ -17,14 +17,16 @@ CONTEXT, VOCAB, EPS = 64, 48, 1e-6
 class File:
     """A file, and what was written into it."""
 
-    def __init__(self, name, arch, seed, **keys):
+    def __init__(self, name, arch, seed, eps="attention.layer_norm_rms_epsilon", **keys):
         self.name, self.tensors = name, {}
         self.rng = np.random.default_rng(seed)
         self.w = GGUFWriter(f"{name}.gguf", arch)
         self.w.add_name(name)
-        keys = {"context_length": CONTEXT, "attention.layer_norm_rms_epsilon": EPS} | keys
+        keys = {"context_length": CONTEXT, eps: EPS} | keys
         for key, value in keys.items():
-            if isinstance(value, str):
+            if isinstance(value, bool):
+                self.w.add_bool(f"{arch}.{key}", value)
+            elif isinstance(value, str):
                 self.w.add_string(f"{arch}.{key}", value)
             elif isinstance(value, float):
                 self.w.add_float32(f"{arch}.{key}", value)

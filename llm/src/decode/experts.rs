@@ -35,7 +35,7 @@ impl Step<'_> {
         }
         let part = FeedForward::of(layer, self.config.feed_forward, self.buffers.sizes.inner);
         self.feed_forward(on, part, Some((index, grouped)))?;
-        let (next_weight, wanted) = behind(self.weights, index, self.choice, self.shape);
+        let (next, wanted) = behind(self.weights, index, self.choice, self.shape);
         self.chosen_down(on, (index, grouped), layer)?;
         let columns = self.shape.columns as u32;
         let Workspace { x, y, scaled, sums, quantized, sizes, experts, .. } = &mut *self.buffers;
@@ -47,7 +47,7 @@ impl Step<'_> {
             weights: &experts.weights,
             add: y,
             y: x,
-            next: (next_weight, scaled, sums),
+            next: (&next.weight, scaled, sums),
             quantized_output: written,
             rows: layer.down.rows(),
             columns,

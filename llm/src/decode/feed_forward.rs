@@ -1,6 +1,6 @@
 //! Gates, ups and what comes of them: of a dense layer, of the experts of each column, and of the expert that all columns share.
 
-use super::input::Input;
+use super::input::{Input, pending};
 use super::routes::Chosen;
 use super::stack::{Projection, Stack};
 use super::step::Step;
@@ -31,7 +31,7 @@ impl<'a> FeedForward<'a> {
 }
 
 impl Step<'_> {
-    /// Gate, up and what comes of them: one launch where gate and up have one format. `experts`: of the layer of that number the experts of
+    /// Gate, up and what comes of them: one launch where gate and up have one format, or where there are no gates. `experts`: of the layer of that number the experts of
     /// each column, which may be grouped. In which format, if any, there is then what it read.
     pub(super) fn feed_forward<L: Launcher<Error = Error>>(
         &mut self,
@@ -44,14 +44,18 @@ impl Step<'_> {
         let chosen = buffers.as_ref().zip(experts).map(|(of, (index, grouped))| of.of_layer(index, grouped));
         let FeedForward { gate_up: weights, down, rows, stride: inner_stride } = part;
         let glu = self.config.architecture.glu();
-        let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
+        let (stride, norm) = (sizes.hidden, pending(sums, parts, eps));
         let fused = weights.stacks.len() == 1;
         let wanted = choice.wanted(std::slice::from_ref(down)).filter(|_| fused);
         let (quantized, ready, written) = quantized.pass(wanted);
         let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, quantized, ready };
-        if let [both] = &weights.stacks[..] {
-            let product = input.product(on, both, rows as u32, (inner, inner_stride))?;
-            Chosen::of(chosen, product, both).glu(glu).quantize_output(written).launch(on)?;
+        if let [all] = &weights.stacks[..] {
+            let product = input.product(on, all, rows as u32, (inner, inner_stride))?;
+            let product = match self.config.architecture.ungated() {
+                None => product.glu(glu),
+                activation => product.activation(activation),
+            };
+            Chosen::of(chosen, product, all).quantize_output(written).launch(on)?;
             return Ok(input.ready);
         }
         // All gates, then all ups; what pads the columns is computed with them and never read.

@@ -124,6 +124,11 @@ impl QuantizedActivations {
     }
 }
 
+/// What products divide their results by: the parts of the sums of squares and eps; nothing, where there are no parts.
+pub(super) fn pending(sums: &DeviceSlice<f32>, parts: u32, eps: f32) -> Option<(&DeviceSlice<f32>, u32, f32)> {
+    (parts > 0).then_some((sums, parts, eps))
+}
+
 /// Columns that one or several products read.
 pub(super) struct Input<'a> {
     pub x: &'a DeviceSlice<f32>,

@@ -40,6 +40,7 @@ mod input;
 mod kv;
 mod listing;
 mod memory;
+mod norm;
 mod persistent;
 mod plan;
 mod pool;

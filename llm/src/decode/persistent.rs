@@ -50,6 +50,8 @@ pub enum NotPersistent {
     Mixed([(Format, Activations); 2]),
     /// What attention and the feed-forward part give is normed before it is added.
     PostNorms,
+    /// Its norms are layer norms.
+    LayerNorms,
     /// The heads are of so many elements, for which there is no code.
     Heads(usize),
     /// There is no kernel for layers of this format, multiplied with such activations.
@@ -74,6 +76,7 @@ impl fmt::Display for NotPersistent {
                 )
             }
             NotPersistent::PostNorms => f.write_str("what parts of a layer add is normed, in launches of their own"),
+            NotPersistent::LayerNorms => f.write_str("layer norms, which are launches of their own"),
             NotPersistent::Heads(n) => {
                 write!(f, "heads of {n} elements: layers in one launch have heads of {HEAD_DIMS:?}")
             }
@@ -174,6 +177,9 @@ fn instance<'a>(
     if !HEAD_DIMS.contains(&(c.head_dim as u32)) {
         return Err(NotPersistent::Heads(c.head_dim));
     }
+    if c.architecture.layer_norm() {
+        return Err(NotPersistent::LayerNorms);
+    }
     if layer.post_norms.is_some() {
         return Err(NotPersistent::PostNorms);
     }
@@ -214,8 +220,8 @@ fn parts<'a>(weights: &'a Weights, index: usize, layer: &'a LayerWeights, stacks
     LayerParts {
         matrices: stacks.map(matrix),
         bias: layer.qkv.stacks.first().and_then(Stack::bias),
-        ffn_norm: &layer.ffn_norm,
-        next_norm: weights.layers.get(index + 1).map_or(&weights.output_norm, |l| &l.attn_norm),
+        ffn_norm: layer.ffn_norm.as_ref().map_or(DeviceSlice::empty(), |norm| &norm.weight),
+        next_norm: &weights.layers.get(index + 1).map_or(&weights.output_norm, |l| &l.attn_norm).weight,
         q_weight,
         k_weight,
     }

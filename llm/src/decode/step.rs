@@ -12,18 +12,18 @@
 //! launch, and a step of several tokens of a sequence stores its keys and values before it attends. Where a model norms what a layer adds,
 //! that is a launch behind each of the two outputs ([`residual`](super::residual)); capped scores and logits are a launch each, and so are
 //! gates of attention's results. A layer that is a gated delta net has two launches in place of attention ([`delta`](super::delta)). A
-//! [mixture of experts](super::experts) takes three launches more than a dense feed-forward part.
+//! [mixture of experts](super::experts) takes three launches more than a dense feed-forward part. [Layer norms](super::norm) are a launch each.
 
 use super::KvType;
 use super::feed_forward::FeedForward;
-use super::input::{Choice, Input};
+use super::input::{Choice, Input, pending};
 use super::persistent::Plan;
 use super::residual::Onto;
 use super::rope::RopeTables;
 use super::sampling::Parameters;
 use super::shape::{Shape, layer_of};
-use super::weights::{LayerWeights, Weights};
-use super::workspace::Workspace;
+use super::weights::{LayerWeights, Norm, Weights};
+use super::workspace::{Holder, Workspace};
 use crate::model::{Config, RopeStyle};
 use gpu_kernels::attention::{capped::CappedArguments, prefill::PrefillArguments, step::StepArguments};
 use gpu_kernels::elementwise::Softcap;
@@ -31,7 +31,6 @@ use gpu_kernels::embed::{self, Embed};
 use gpu_kernels::gemv::{OutputQuantization, QuantFormat};
 use gpu_kernels::kv;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM, SINKS};
-use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::sample::Sample;
 use warpsmith_device::{Contract, DeviceSlice, Launcher};
 use warpsmith_runtime::Error;
@@ -50,12 +49,7 @@ fn sinks(weights: &LayerWeights) -> &DeviceSlice<f32> {
 }
 
 /// The norm behind layer `index`, and what the product behind that reads, if it is quantized.
-pub(super) fn behind(
-    weights: &Weights,
-    index: usize,
-    choice: Choice,
-    shape: Shape,
-) -> (&DeviceSlice<f32>, Option<QuantFormat>) {
+pub(super) fn behind(weights: &Weights, index: usize, choice: Choice, shape: Shape) -> (&Norm, Option<QuantFormat>) {
     match weights.layers.get(index + 1) {
         Some(next) => (&next.attn_norm, choice.wanted(&next.qkv.stacks)),
         None if shape.logits == shape.columns => {
@@ -82,7 +76,7 @@ pub(super) struct Step<'a> {
     pub choice: Choice,
     /// Layers that are done in one launch.
     pub plan: &'a Plan,
-    /// Parts of a column's sum of squares that the last launch left.
+    /// Parts of a column's sum of squares that the last launch left; 0: what products read is normed.
     pub parts: u32,
 }
 
@@ -108,7 +102,8 @@ impl Step<'_> {
     /// The tokens' embeddings into the residual stream.
     pub fn embed<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
         let weights = self.weights;
-        let weight: &DeviceSlice<f32> = weights.layers.first().map_or(&weights.output_norm, |l| &l.attn_norm);
+        let norm = weights.layers.first().map_or(&weights.output_norm, |l| &l.attn_norm);
+        let (weight, layer_norm): (&DeviceSlice<f32>, _) = (&norm.weight, self.config.architecture.layer_norm());
         let table = &weights.embedding;
         let Workspace { columns, x, scaled, sums, quantized, sizes, next, .. } = &mut *self.buffers;
         quantized.clear();
@@ -120,12 +115,16 @@ impl Step<'_> {
             columns: &columns[..self.shape.columns],
             chosen: next,
             y: x,
-            next: if scale.is_none() { Some((weight, &mut *scaled, &mut *sums)) } else { None },
+            next: if scale.is_none() && !layer_norm { Some((weight, &mut *scaled, &mut *sums)) } else { None },
             vocab: table.rows(),
             cols: table.cols,
             stride: sizes.hidden as u32,
         }
         .launch(on)?;
+        if layer_norm {
+            let wanted = weights.layers.first().and_then(|first| self.choice.wanted(&first.qkv.stacks));
+            return self.layer_norm_of_embeddings(on, norm, wanted);
+        }
         let Some(scale) = scale else { return Ok(()) };
         let onto = Onto {
             next: weight,
@@ -183,58 +182,83 @@ impl Step<'_> {
                 None => self.attend(on, layer, index)?,
             }
         }
-        {
-            let (columns, choice) = (self.shape.columns as u32, self.choice);
-            let Workspace { x, y, scaled, sums, attended, quantized, sizes, .. } = &mut *self.buffers;
-            let post_norm = layer.post_norms.as_ref().map(|(after_attention, _)| after_attention);
-            let wanted = choice.wanted(&layer.gate_up.stacks).filter(|_| post_norm.is_none());
-            let (quantized, ready, written) = quantized.pass(wanted);
-            let stride = sizes.attended;
-            let mut input = Input { x: attended, columns, stride, norm: None, choice, quantized, ready };
-            let product = input.product(on, &layer.attn_output, layer.attn_output.rows(), (y, sizes.hidden))?;
-            self.parts = match post_norm {
-                None => {
-                    let product = product.add(x, sizes.hidden as u32).next(&layer.ffn_norm, scaled, sums);
-                    let parts = product.parts();
-                    product.quantize_output(written).launch(on)?;
-                    parts
-                }
-                Some(norm) => {
-                    product.launch(on)?;
-                    let (columns, stride) = (columns as usize, sizes.hidden);
-                    let onto = Onto { next: &layer.ffn_norm, scaled, sums, columns, stride, eps: self.config.eps };
-                    onto.normed(on, (y, norm), x, choice.programmatic)?
-                }
-            };
-        }
+        self.project_attended(on, layer)?;
         if let Some(router) = &layer.router {
             return self.mixture(on, (index, layer), router);
         }
         let part = FeedForward::of(layer, self.config.feed_forward, self.buffers.sizes.inner);
         self.feed_forward(on, part, None)?;
+        self.project_inner(on, (index, layer))
+    }
+
+    /// What attention gives, onto the residual stream, and the norm before the feed-forward part.
+    fn project_attended<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
         let (columns, choice) = (self.shape.columns as u32, self.choice);
-        let (weight, wanted) = behind(weights, index, choice, self.shape);
+        let Workspace { x, y, scaled, sums, attended, quantized, sizes, .. } = &mut *self.buffers;
+        let layer_norm = self.config.architecture.layer_norm();
+        let post_norm = layer.post_norms.as_ref().map(|(after_attention, _)| after_attention);
+        let wanted = choice.wanted(&layer.gate_up.stacks);
+        let (quantized, ready, written) = quantized.pass(wanted.filter(|_| post_norm.is_none() && !layer_norm));
+        let stride = sizes.attended;
+        let mut input = Input { x: attended, columns, stride, norm: None, choice, quantized, ready };
+        let product = input.product(on, &layer.attn_output, layer.attn_output.rows(), (y, sizes.hidden))?;
+        let Some(norm) = layer.ffn_norm.as_ref().filter(|_| !layer_norm) else {
+            product.add(x, sizes.hidden as u32).launch(on)?;
+            let holder = if self.config.parallel { Holder::X } else { Holder::Y };
+            // Without a norm of its own the feed-forward part reads what attention read.
+            return layer.ffn_norm.as_ref().map_or(Ok(()), |norm| self.layer_norm(on, norm, holder, wanted));
+        };
+        self.parts = match post_norm {
+            None => {
+                let product = product.add(x, sizes.hidden as u32).next(&norm.weight, scaled, sums);
+                let parts = product.parts();
+                product.quantize_output(written).launch(on)?;
+                parts
+            }
+            Some(post_norm) => {
+                product.launch(on)?;
+                let (columns, stride) = (columns as usize, sizes.hidden);
+                let onto = Onto { next: &norm.weight, scaled, sums, columns, stride, eps: self.config.eps };
+                onto.normed(on, (y, post_norm), x, choice.programmatic)?
+            }
+        };
+        Ok(())
+    }
+
+    /// What a dense feed-forward part gives, onto the residual stream, and the norm behind the layer.
+    fn project_inner<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        (index, layer): (usize, &LayerWeights),
+    ) -> Result<(), Error> {
+        let (columns, choice) = (self.shape.columns as u32, self.choice);
+        let (norm, wanted) = behind(self.weights, index, choice, self.shape);
         let Workspace { x, y, scaled, sums, inner, quantized, sizes, .. } = &mut *self.buffers;
+        let layer_norm = self.config.architecture.layer_norm();
         let post_norm = layer.post_norms.as_ref().map(|(_, after_feed_forward)| after_feed_forward);
-        let (quantized, ready, written) = quantized.pass(wanted.filter(|_| post_norm.is_none()));
+        let (quantized, ready, written) = quantized.pass(wanted.filter(|_| post_norm.is_none() && !layer_norm));
         let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, quantized, ready };
         let product = input.product(on, &layer.down, layer.down.rows(), (x, sizes.hidden))?;
-        let Some(norm) = post_norm else {
-            let product = product.add(y, sizes.hidden as u32).next(weight, scaled, sums).quantize_output(written);
+        if layer_norm {
+            product.add(y, sizes.hidden as u32).launch(on)?;
+            return self.layer_norm(on, norm, Holder::X, wanted);
+        }
+        let Some(post_norm) = post_norm else {
+            let product = product.add(y, sizes.hidden as u32).next(&norm.weight, scaled, sums).quantize_output(written);
             self.parts = product.parts();
             return product.launch(on);
         };
         product.launch(on)?;
         let (columns, stride) = (columns as usize, sizes.hidden);
-        let onto = Onto { next: weight, scaled, sums, columns, stride, eps: self.config.eps };
-        self.parts = onto.normed(on, (x, norm), y, choice.programmatic)?;
+        let onto = Onto { next: &norm.weight, scaled, sums, columns, stride, eps: self.config.eps };
+        self.parts = onto.normed(on, (x, post_norm), y, choice.programmatic)?;
         Ok(())
     }
 
     fn project_qkv<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
         let (columns, eps, parts, choice) = (self.shape.columns as u32, self.config.eps, self.parts, self.choice);
         let Workspace { scaled, sums, qkv, quantized, sizes, .. } = &mut *self.buffers;
-        let (stride, norm) = (sizes.hidden, Some((&**sums, parts, eps)));
+        let (stride, norm) = (sizes.hidden, pending(sums, parts, eps));
         let (quantized, ready, _) = quantized.pass(None);
         let mut input = Input { x: scaled, columns, stride, norm, choice, quantized, ready };
         for stack in choice.sorted(&layer.qkv.stacks) {
@@ -378,7 +402,7 @@ impl Step<'_> {
         let Workspace { columns, scaled, sums, logits, next, quantized, sizes, vocab, .. } = &mut *self.buffers;
         let x = &scaled[taken.start * sizes.hidden..];
         let sums = &sums[taken.start * parts as usize..];
-        let (stack, stride, norm) = (self.weights.output(), sizes.hidden, Some((sums, parts, eps)));
+        let (stack, stride, norm) = (self.weights.output(), sizes.hidden, pending(sums, parts, eps));
         let (quantized, ready, _) = quantized.pass(None);
         let mut input = Input { x, columns: n, stride, norm, choice, quantized, ready };
         input.product(on, stack, stack.rows(), (logits, sizes.logits))?.launch(on)?;
@@ -399,15 +423,6 @@ impl Step<'_> {
     /// The residual stream of the first column, after [`Step::embed`] or [`Step::layer`].
     pub fn residual(&self) -> &DeviceSlice<f32> {
         &self.buffers.x[..self.config.hidden]
-    }
-
-    /// The normed input of the output projection, as its own launch: in a step the projection does it.
-    pub fn normed<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<&DeviceSlice<f32>, Error> {
-        let Workspace { x, y, .. } = &mut *self.buffers;
-        let n = self.config.hidden;
-        let (w, eps) = (&self.weights.output_norm, self.config.eps);
-        on.launch(RmsNorm { x: &x[..n], w, y: &mut y[..n], cols: n as u32, eps })?;
-        Ok(&self.buffers.y[..n])
     }
 }
 

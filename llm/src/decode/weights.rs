@@ -135,7 +135,7 @@ impl Model {
 
     /// A number that no other loaded model has or will have.
     pub(super) fn id(&self) -> u64 {
-        self.0.weights.output_norm.id()
+        self.0.weights.output_norm.weight.id()
     }
 }
 
@@ -149,13 +149,20 @@ fn vectors(m: &Matrix) -> Result<usize, DecodeError> {
     m.format.tensor_vectors(m.rows, m.cols).map_err(|source| DecodeError::Tensor { tensor: m.name.clone(), source })
 }
 
+/// A norm of the residual stream.
+pub(super) struct Norm {
+    pub weight: Buffer<f32>,
+    /// What some layer norms add.
+    pub bias: Option<Buffer<f32>>,
+}
+
 /// Two vectors that come together.
 type Pair = (Buffer<f32>, Buffer<f32>);
 
 /// Makes a layer's weights on the device, and their upload, from one list: a field, how [`Upload`] makes it, and of which
-/// tensors of the file, biases behind the others.
+/// tensors of the file, those that every layer has behind those that it may lack, and biases behind the others.
 macro_rules! layer_weights {
-    ($($(#[$doc:meta])* $field:ident: $type:ty = $upload:ident($($tensor:ident),+ $(; $($bias:ident),*)?);)*) => {
+    ($($(#[$doc:meta])* $field:ident: $type:ty = $upload:ident($($tensor:ident),+ $(| $always:ident)? $(; $($bias:ident),*)?);)*) => {
         /// The weights of one layer on the device.
         pub(super) struct LayerWeights {
             $($(#[$doc])* pub $field: $type,)*
@@ -164,9 +171,9 @@ macro_rules! layer_weights {
         impl<P: FnMut(LoadProgress<'_>)> Upload<'_, P> {
             fn layer(&mut self, l: &LayerTensors) -> Result<LayerWeights, DecodeError> {
                 // All of them: a tensor that a file has to hold and nobody uploads does not compile.
-                let LayerTensors { $($($tensor,)+ $($($bias,)*)?)* } = l;
+                let LayerTensors { $($($tensor,)+ $($always,)? $($($bias,)*)?)* } = l;
                 Ok(LayerWeights {
-                    $($field: self.$upload(stringify!($field), [$($tensor),+] $(, [$($bias),*])?)?,)*
+                    $($field: self.$upload(stringify!($field), [$($tensor),+] $(, $always)? $(, [$($bias),*])?)?,)*
                 })
             }
         }
@@ -178,7 +185,7 @@ layer_weights! {
     head_norms: Option<Pair> = heads(q_norm, k_norm);
     /// Where the matrices behind it are those of experts.
     router: Option<Projection> = optional_projection(router, shared_router; router_bias);
-    attn_norm: Buffer<f32> = vector(attn_norm);
+    attn_norm: Norm = norm(attn_norm; attn_norm_bias);
     /// Of a delta net what it projects.
     qkv: Projection = inputs(q, k, v, delta_qkv, delta_gate, delta_beta, delta_alpha; qkv_bias);
     /// Where the layer is a delta net.
@@ -186,8 +193,9 @@ layer_weights! {
     /// A score of each query head.
     sinks: Option<Buffer<f32>> = optional(sinks);
     attn_output: Stack = matrix(attn_output; attn_output_bias);
-    ffn_norm: Buffer<f32> = vector(ffn_norm);
-    gate_up: Projection = experts_projection(gate, up; gate_bias, up_bias);
+    /// None, where the feed-forward part reads what attention reads.
+    ffn_norm: Option<Norm> = optional_norm(ffn_norm; ffn_norm_bias);
+    gate_up: Projection = gates_and_ups(gate | up; gate_bias, up_bias);
     down: Stack = experts_matrix(down; down_bias);
     /// The expert that all tokens are given to.
     shared_gate_up: Option<Projection> = optional_projection(shared_gate, shared_up;);
@@ -199,7 +207,9 @@ layer_weights! {
 pub(super) struct Weights {
     pub embedding: Stack,
     pub layers: Vec<LayerWeights>,
-    pub output_norm: Buffer<f32>,
+    pub output_norm: Norm,
+    /// Embeddings of positions.
+    pub positions: Option<Buffer<f32>>,
     /// `None`: the embeddings serve.
     output: Option<Stack>,
 }
@@ -251,8 +261,20 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         (self.progress)(LoadProgress { tensor, done, total });
     }
 
-    fn vector(&mut self, name: &str, [values]: [&Vec<f32>; 1]) -> Result<Buffer<f32>, DecodeError> {
-        self.floats(name, values)
+    fn norm(&mut self, name: &str, [weight]: [&Vec<f32>; 1], [bias]: [&Bias; 1]) -> Result<Norm, DecodeError> {
+        let weight = self.floats(name, weight)?;
+        let bias = bias.as_deref().map(|bias| self.floats(name, bias)).transpose()?;
+        Ok(Norm { weight, bias })
+    }
+
+    /// A norm that only some layers have.
+    fn optional_norm(
+        &mut self,
+        name: &str,
+        [weight]: [&Option<Vec<f32>>; 1],
+        bias: [&Bias; 1],
+    ) -> Result<Option<Norm>, DecodeError> {
+        weight.as_ref().map(|weight| self.norm(name, [weight], bias)).transpose()
     }
 
     /// A vector that only some architectures have.
@@ -435,13 +457,18 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         }))
     }
 
-    fn experts_projection<const N: usize, const B: usize>(
+    /// Gates, where there are any, and ups; of all experts.
+    fn gates_and_ups(
         &mut self,
         _: &str,
-        matrices: [&Matrix; N],
-        biases: [&Bias; B],
+        [gate]: [&Option<Matrix>; 1],
+        up: &Matrix,
+        [gate_bias, up_bias]: [&Bias; 2],
     ) -> Result<Projection, DecodeError> {
-        self.projections(&matrices, &biases, self.experts())
+        match gate {
+            Some(gate) => self.projections(&[gate, up], &[gate_bias, up_bias], self.experts()),
+            None => self.projections(&[up], &[up_bias], self.experts()),
+        }
     }
 
     /// A projection, or as many as there are experts.
@@ -458,16 +485,24 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
 
     fn weights(&mut self) -> Result<Weights, DecodeError> {
         let file = self.file;
-        let embedding = self.stack(&[file.embedding()], &[], (0, 1))?;
+        // Of a tied head, whose bias embeddings do not read.
+        let bias: Bias = file.output_bias().map(<[f32]>::to_vec);
+        let none: Bias = None;
+        let embedding = self.stack(&[file.embedding()], &[if file.tied() { &bias } else { &none }], (0, 1))?;
         let mut layers = Vec::with_capacity(file.layers().len());
         for l in file.layers() {
             layers.push(self.layer(l)?);
         }
-        let output_norm = self.floats("output_norm.weight", file.output_norm())?;
+        let positions = file.positions().map(|all| self.floats("position_embd.weight", all)).transpose()?;
+        // Logits are scaled by what the head reads.
+        let scale = file.config().logit_scale;
+        let scaled = |values: &[f32]| values.iter().map(|x| x * scale).collect::<Vec<f32>>();
+        let (weight, bias_of_norm) = (scaled(file.output_norm()), file.output_norm_bias().map(scaled));
+        let output_norm = self.norm("output_norm.weight", [&weight], [&bias_of_norm])?;
         let output = match file.tied() {
             true => None,
-            false => Some(self.stack(&[file.output()], &[], (0, 1))?),
+            false => Some(self.stack(&[file.output()], &[&bias], (0, 1))?),
         };
-        Ok(Weights { embedding, layers, output_norm, output })
+        Ok(Weights { embedding, layers, output_norm, positions, output })
     }
 }

@@ -119,6 +119,15 @@ pub(super) struct Workspace<M: Memory = Stream> {
     pub next: M::Buffer<u32>,
 }
 
+/// Which of its two buffers holds the residual stream.
+#[derive(Clone, Copy)]
+pub(super) enum Holder {
+    /// `x`: that before a layer and behind it.
+    X,
+    /// `y`: that behind attention.
+    Y,
+}
+
 impl<M: Memory> Workspace<M> {
     /// The buffers for a model's steps of this extent: measured or allocated, by the memory.
     pub fn new(memory: &M, c: &Config, of: Extent, activations: Activations) -> Result<Self, M::Error> {

@@ -1,7 +1,7 @@
 //! The families of models, and what tells their forward passes apart: a row each.
 
 use super::RopeStyle;
-use gpu_kernels::elementwise::Glu;
+use gpu_kernels::{activation::Activation, elementwise::Glu};
 
 /// Whether an architecture has a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +14,17 @@ pub enum Presence {
     Never,
 }
 
+impl Presence {
+    /// Whether it is asked for in a file, of which `has` says whether it has it.
+    pub(super) fn asked(self, has: impl FnOnce() -> bool) -> bool {
+        match self {
+            Presence::Always => true,
+            Presence::Optional => has(),
+            Presence::Never => false,
+        }
+    }
+}
+
 /// What not all architectures have, or have alike.
 struct Facts {
     /// Its name in `general.architecture`.
@@ -21,6 +32,18 @@ struct Facts {
     qkv_biases: Presence,
     /// Of attention's output, of routers and of the matrices of the feed-forward part.
     other_biases: Presence,
+    /// Of the output projection.
+    head_bias: Presence,
+    /// Norms subtract the mean.
+    layer_norm: bool,
+    /// What norms multiply with is in the file.
+    norm_weights: bool,
+    /// Of norms of the residual stream.
+    norm_biases: Presence,
+    /// Attention and feed-forward part read one norm; optional: in layers that have no second one.
+    one_norm: Presence,
+    /// A file says whether the feed-forward part reads what attention reads.
+    says_parallel: bool,
     head_norms: Presence,
     /// Each query head has a score that takes a share of its softmax.
     sinks: Presence,
@@ -28,8 +51,12 @@ struct Facts {
     /// Every token is given to one expert more, and the weights of those that are chosen do not add up to one.
     shared_expert: bool,
     rope: RopeStyle,
-    /// One tensor holds queries, keys and values, and one gates and ups.
-    fused: bool,
+    /// One tensor holds queries, keys and values.
+    fused_qkv: Presence,
+    /// One tensor holds gates and ups.
+    fused_gates: bool,
+    /// Embeddings of positions are added to those of tokens.
+    learned_positions: bool,
     /// RoPE's angles are divided by one of two lists of factors.
     longrope: bool,
     /// Layers of which the last does not rotate queries and keys; 0: all rotate.
@@ -44,6 +71,8 @@ struct Facts {
     ffn_norm_behind: bool,
     /// What comes of gates and ups.
     glu: Glu,
+    /// What comes of ups, where there are no gates.
+    ungated: Option<Activation>,
     /// Most layers are gated delta nets.
     delta_nets: bool,
     /// Queries come with gates of attention's results.
@@ -54,6 +83,8 @@ struct Facts {
     scores_by_hidden: Option<usize>,
     /// What scores and logits are capped with, where the file does not say.
     caps: Option<[f32; 2]>,
+    /// A file says what logits are multiplied with.
+    scaled_logits: bool,
 }
 
 /// What no row says.
@@ -61,12 +92,20 @@ const PLAIN: Facts = Facts {
     name: "",
     qkv_biases: Presence::Never,
     other_biases: Presence::Never,
+    head_bias: Presence::Never,
+    layer_norm: false,
+    norm_weights: true,
+    norm_biases: Presence::Never,
+    one_norm: Presence::Never,
+    says_parallel: false,
     head_norms: Presence::Never,
     sinks: Presence::Never,
     experts: Presence::Never,
     shared_expert: false,
     rope: RopeStyle::Neox,
-    fused: false,
+    fused_qkv: Presence::Never,
+    fused_gates: false,
+    learned_positions: false,
     longrope: false,
     unrotated: 0,
     windowless: 0,
@@ -74,12 +113,29 @@ const PLAIN: Facts = Facts {
     post_norms: Presence::Never,
     ffn_norm_behind: false,
     glu: Glu::Silu,
+    ungated: None,
     delta_nets: false,
     gated_heads: false,
     scaled_embeddings: false,
     scores_by_hidden: None,
     caps: None,
+    scaled_logits: false,
 };
+
+/// What families with layer norms that have biases share.
+const WITH_LAYER_NORMS: Facts = Facts { layer_norm: true, norm_biases: Presence::Always, ..PLAIN };
+
+/// What families with biases everywhere and no gates share.
+const WITH_BIASES: Facts = Facts {
+    qkv_biases: Presence::Always,
+    other_biases: Presence::Always,
+    ungated: Some(Activation::Gelu),
+    ..WITH_LAYER_NORMS
+};
+
+/// What Cohere's families share.
+const COHERE: Facts =
+    Facts { layer_norm: true, one_norm: Presence::Always, rope: RopeStyle::Norm, scaled_logits: true, ..PLAIN };
 
 macro_rules! architectures {
     ($($(#[$doc:meta])* $Name:ident $facts:tt)*) => {
@@ -129,7 +185,7 @@ architectures! {
     }
     /// Phi-3 and Phi-4: one tensor of queries, keys and values and one of gates and ups, RoPE rotates halves, and longrope where the
     /// file has its factors.
-    Phi3 { name: "phi3", fused: true, longrope: true, ..PLAIN }
+    Phi3 { name: "phi3", fused_qkv: Presence::Always, fused_gates: true, longrope: true, ..PLAIN }
     /// SmolLM3: as Llama, but every fourth layer does not rotate.
     SmolLm3 { name: "smollm3", rope: RopeStyle::Norm, unrotated: 4, ..PLAIN }
     /// Gemma 2: norms before and after attention and feed-forward part, GELU, scaled embeddings, capped scores and logits, a window in
@@ -181,6 +237,44 @@ architectures! {
         gated_heads: true,
         ..PLAIN
     }
+    /// StarCoder2: layer norms, biases everywhere where the file has them, GELU without gates, RoPE rotates halves.
+    StarCoder2 { name: "starcoder2", qkv_biases: Presence::Optional, other_biases: Presence::Optional, ..WITH_BIASES }
+    /// Command R and Aya: layer norms without biases, one for both parts of a layer; scaled logits, RoPE rotates neighbours.
+    CommandR { name: "command-r", ..COHERE }
+    /// Command R7B and A: as Command R, with a window in three layers of four; the fourth does not rotate.
+    Cohere2 { name: "cohere2", unrotated: 4, windowless: 4, ..COHERE }
+    /// Phi-1, Phi-1.5 and Phi-2: layer norms, one for both parts of a layer; biases everywhere, in the output projection too; GELU without
+    /// gates, RoPE of some elements of a head, which rotates halves.
+    Phi2 {
+        name: "phi2",
+        head_bias: Presence::Always,
+        one_norm: Presence::Always,
+        fused_qkv: Presence::Optional,
+        ..WITH_BIASES
+    }
+    /// Nemotron and Minitron: layer norms, the squared ReLU without gates, RoPE of some elements of a head, which rotates halves.
+    Nemotron {
+        name: "nemotron",
+        qkv_biases: Presence::Optional,
+        other_biases: Presence::Optional,
+        ungated: Some(Activation::SquaredRelu),
+        ..WITH_LAYER_NORMS
+    }
+    /// GPT-2: learned positions, layer norms, biases everywhere, GELU without gates.
+    Gpt2 { name: "gpt2", fused_qkv: Presence::Always, learned_positions: true, unrotated: 1, ..WITH_BIASES }
+    /// StableLM: layer norms, one for both parts of layers that have no second; RoPE of some elements of a head, which rotates halves.
+    StableLm { name: "stablelm", qkv_biases: Presence::Optional, one_norm: Presence::Optional, ..WITH_LAYER_NORMS }
+    /// GPT-NeoX and Pythia: layer norms, of one residual stream for both parts of a layer if the file says so; biases everywhere, GELU by
+    /// the error function without gates, RoPE of some elements of a head, which rotates halves.
+    GptNeoX {
+        name: "gptneox",
+        says_parallel: true,
+        fused_qkv: Presence::Always,
+        ungated: Some(Activation::GeluErf),
+        ..WITH_BIASES
+    }
+    /// OLMo: layer norms without weights, RoPE rotates neighbours.
+    Olmo { name: "olmo", layer_norm: true, norm_weights: false, rope: RopeStyle::Norm, ..PLAIN }
 }
 
 impl Architecture {
@@ -197,6 +291,37 @@ impl Architecture {
     /// Whether attention's output, routers and the matrices of the feed-forward part have biases.
     pub fn other_biases(self) -> Presence {
         self.facts().other_biases
+    }
+
+    /// Whether the output projection has a bias.
+    pub fn head_bias(self) -> Presence {
+        self.facts().head_bias
+    }
+
+    /// Whether norms of the residual stream subtract the mean (layer norm: Ba et al., arXiv 1607.06450); else they are RMS norms.
+    pub fn layer_norm(self) -> bool {
+        self.facts().layer_norm
+    }
+
+    /// Whether norms of the residual stream have weights; else they multiply with one.
+    pub fn norm_weights(self) -> bool {
+        self.facts().norm_weights
+    }
+
+    /// Whether norms of the residual stream have biases.
+    pub fn norm_biases(self) -> Presence {
+        self.facts().norm_biases
+    }
+
+    /// Whether attention and feed-forward part of a layer read one norm; optional: in layers that have no second one.
+    pub fn one_norm(self) -> Presence {
+        self.facts().one_norm
+    }
+
+    /// Whether a file says, by `use_parallel_residual`, if the feed-forward part reads what attention reads, or what attention adds to
+    /// as well.
+    pub fn says_parallel(self) -> bool {
+        self.facts().says_parallel
     }
 
     /// Whether each query head has a sink: a score that takes a share of its softmax and has no value (Xiao et al., arXiv 2309.17453).
@@ -225,9 +350,19 @@ impl Architecture {
         self.facts().rope
     }
 
-    /// Whether one tensor holds queries, keys and values, and one gates and ups.
-    pub fn fused(self) -> bool {
-        self.facts().fused
+    /// Whether one tensor holds queries, keys and values.
+    pub fn fused_qkv(self) -> Presence {
+        self.facts().fused_qkv
+    }
+
+    /// Whether one tensor holds gates and ups.
+    pub fn fused_gates(self) -> bool {
+        self.facts().fused_gates
+    }
+
+    /// Whether embeddings of positions, as many as the context has, are added to those of tokens.
+    pub fn learned_positions(self) -> bool {
+        self.facts().learned_positions
     }
 
     /// Whether a file may divide RoPE's angles by one of two lists of factors: `rope_factors_long` for sequences beyond the context
@@ -272,7 +407,12 @@ impl Architecture {
         self.facts().ffn_norm_behind
     }
 
-    /// What comes of gates and ups in the feed-forward part.
+    /// What comes of ups, where the feed-forward part has no gates.
+    pub fn ungated(self) -> Option<Activation> {
+        self.facts().ungated
+    }
+
+    /// What comes of gates and ups in a feed-forward part that has both.
     pub fn glu(self) -> Glu {
         self.facts().glu
     }
@@ -287,8 +427,38 @@ impl Architecture {
         self.facts().caps
     }
 
+    /// Whether a file says, by `logit_scale`, what logits are multiplied with.
+    pub fn scaled_logits(self) -> bool {
+        self.facts().scaled_logits
+    }
+
     /// Whether the model of so many layers divides scores by the root of `hidden / heads`: files do not say it.
     pub fn scores_by_hidden(self, layers: usize) -> bool {
         self.facts().scores_by_hidden == Some(layers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps know layer norms only where nothing else stands between residual stream and products.
+    #[test]
+    fn families_with_layer_norms_have_plain_layers() {
+        let mut with = 0;
+        for facts in Architecture::ALL.map(Architecture::facts) {
+            let rms = facts.norm_weights && [facts.norm_biases, facts.one_norm] == [Presence::Never; 2];
+            if !facts.layer_norm {
+                assert!(rms && !facts.says_parallel && !facts.learned_positions, "{}", facts.name);
+                continue;
+            }
+            with += 1;
+            let never = [facts.experts, facts.post_norms, facts.head_norms, facts.sinks];
+            assert_eq!(never, [Presence::Never; 4], "{}", facts.name);
+            assert!(!facts.delta_nets && !facts.scaled_embeddings && !facts.gated_heads, "{}", facts.name);
+            // Without weights in the file there is none whose lack could say anything.
+            assert!(facts.norm_weights || facts.one_norm == Presence::Never, "{}", facts.name);
+        }
+        assert!(with > 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::delta::own_layers;
 use super::keys::Keys;
-use super::{Architecture, DeltaNets, Experts, LayerKinds, ModelError, Rope, Yarn};
+use super::{Architecture, DeltaNets, Experts, LayerKinds, ModelError, Presence, Rope, Yarn};
 use crate::gguf::{Gguf, Value};
 
 /// A model's numbers, checked against each other. Shapes of tensors are checked against these.
@@ -30,7 +30,7 @@ pub struct Config {
     pub vocab: usize,
     /// Positions that the model was made for.
     pub context: usize,
-    /// Added to the mean square in RMS norms.
+    /// Added to the mean square in RMS norms, and to the variance in layer norms.
     pub eps: f32,
     /// Rotary embedding.
     pub rope: Rope,
@@ -47,6 +47,10 @@ pub struct Config {
     pub score_cap: f32,
     /// Logits are `cap * tanh(logit / cap)`; 0: they are as they are.
     pub logit_cap: f32,
+    /// What logits are multiplied with.
+    pub logit_scale: f32,
+    /// The feed-forward part reads the residual stream that attention reads, also where it has a norm of its own.
+    pub parallel: bool,
 }
 
 impl Config {
@@ -118,11 +122,7 @@ impl Config {
                 format!("value heads of another width than key heads ({head_dim}) are not supported"),
             ));
         }
-        let eps = keys.file.require_f32(&keys.name("attention.layer_norm_rms_epsilon"))?;
-        if !(eps.is_finite() && eps >= 0.0) {
-            let reason = "expected a finite number, zero or more".into();
-            return Err(keys.wrong("attention.layer_norm_rms_epsilon", eps, reason));
-        }
+        let eps = keys.eps(architecture)?;
         keys.refuse_extras(architecture)?;
         let rope = keys.rope(architecture, head_dim)?;
         let kinds = keys.kinds(architecture, &rope)?;
@@ -150,6 +150,8 @@ impl Config {
             score_scale: 1.0 / scores.sqrt(),
             score_cap,
             logit_cap,
+            logit_scale: keys.logit_scale(architecture)?,
+            parallel: keys.parallel(architecture)?,
         })
     }
 }
@@ -158,6 +160,8 @@ impl Config {
 const CAPS: [&str; 2] = ["attn_logit_softcapping", "final_logit_softcapping"];
 /// Layers of which all but the last have a window.
 const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
+/// What logits are multiplied with.
+const LOGIT_SCALE: &str = "logit_scale";
 
 impl Keys<'_> {
     /// Kernels take sizes as u32; so no sum of these widths overflows afterwards.
@@ -181,6 +185,43 @@ impl Keys<'_> {
             ));
         }
         Ok(self.file.u32(&self.name(key))?.map(|n| n as usize).filter(|&n| n < context).unwrap_or(0))
+    }
+
+    /// What is added in norms.
+    fn eps(&self, architecture: Architecture) -> Result<f32, ModelError> {
+        let key = match architecture.layer_norm() {
+            true => "attention.layer_norm_epsilon",
+            false => "attention.layer_norm_rms_epsilon",
+        };
+        let eps = self.file.require_f32(&self.name(key))?;
+        match eps.is_finite() && eps >= 0.0 {
+            true => Ok(eps),
+            false => Err(self.wrong(key, eps, "expected a finite number, zero or more".into())),
+        }
+    }
+
+    /// What logits are multiplied with.
+    fn logit_scale(&self, architecture: Architecture) -> Result<f32, ModelError> {
+        if !architecture.scaled_logits() {
+            return Ok(1.0);
+        }
+        let scale = self.file.require_f32(&self.name(LOGIT_SCALE))?;
+        match scale.is_finite() && scale != 0.0 {
+            true => Ok(scale),
+            false => Err(self.wrong(LOGIT_SCALE, scale, "expected a finite number other than zero".into())),
+        }
+    }
+
+    /// Whether the feed-forward part reads what attention reads.
+    fn parallel(&self, architecture: Architecture) -> Result<bool, ModelError> {
+        if !architecture.says_parallel() {
+            return Ok(architecture.one_norm() == Presence::Always);
+        }
+        let key = "use_parallel_residual";
+        match self.file.bool(&self.name(key))? {
+            Some(parallel) => Ok(parallel),
+            None => Err(self.wrong(key, "missing", "what the feed-forward part reads depends on it".into())),
+        }
     }
 
     /// What scores and logits are capped with; 0: they are not.
@@ -224,11 +265,13 @@ impl Keys<'_> {
             ("attention.scale", "an attention scale other than 1/sqrt(head width) is not supported"),
             ("residual_scale", "a scaled residual stream is not supported"),
             ("embedding_scale", "scaled embeddings are not supported"),
-            ("logit_scale", "scaled logits are not supported"),
+            (LOGIT_SCALE, "scaled logits are not supported"),
+            ("attention.clamp_kqv", "clamped queries, keys and values are not supported"),
         ];
         for (key, reason) in zero_or_absent {
             let known = match key {
                 WINDOW_PATTERN => architecture.windowless() > 0,
+                LOGIT_SCALE => architecture.scaled_logits(),
                 _ => CAPS.contains(&key) && architecture.caps().is_some(),
             };
             if known {

@@ -1,6 +1,6 @@
 //! The tensors of a model, found, checked and named by what they do.
 
-use super::{Config, LayerTensors, ModelError};
+use super::{Config, LayerTensors, ModelError, Presence};
 use crate::checkpoint;
 use crate::gguf::{Gguf, GgufWriter, Tensor, TensorData, TensorType};
 use gpu_kernels::delta::DIMS;
@@ -40,7 +40,10 @@ struct Inner {
     config: Config,
     embedding: Matrix,
     output: Option<Matrix>,
+    output_bias: Option<Vec<f32>>,
     output_norm: Vec<f32>,
+    output_norm_bias: Option<Vec<f32>>,
+    positions: Option<Vec<f32>>,
     rope_freqs: Option<Vec<f32>>,
     layers: Vec<LayerTensors>,
 }
@@ -83,14 +86,25 @@ impl ModelFile {
             Some(_) => Some(find.matrix("output.weight", vocab, hidden)?),
             None => None,
         };
-        let output_norm = find.vector("output_norm.weight", hidden)?;
+        let (output_norm, output_norm_bias, output_bias, positions) = find.vectors_of_the_whole()?;
         let rope_freqs = find.rope_freqs()?;
         let mut layers = Vec::new();
         for layer in 0..config.layers {
             layers.push(LayerTensors::find(&find, layer)?);
         }
         find.refuse_unknown()?;
-        Ok(ModelFile(Arc::new(Inner { config, embedding, output, output_norm, rope_freqs, layers, gguf })))
+        Ok(ModelFile(Arc::new(Inner {
+            config,
+            embedding,
+            output,
+            output_bias,
+            output_norm,
+            output_norm_bias,
+            positions,
+            rope_freqs,
+            layers,
+            gguf,
+        })))
     }
 
     /// A model of these numbers that has no file: all its matrices are of one format, nothing is known of their weights, and vectors
@@ -102,9 +116,20 @@ impl ModelFile {
         let (hidden, vocab) = (config.hidden, config.vocab);
         let embedding = find.matrix("token_embd.weight", vocab, hidden)?;
         let output = if tied { None } else { Some(find.matrix("output.weight", vocab, hidden)?) };
-        let output_norm = find.vector("output_norm.weight", hidden)?;
+        let (output_norm, output_norm_bias, output_bias, positions) = find.vectors_of_the_whole()?;
         let layers = (0..config.layers).map(|layer| LayerTensors::find(&find, layer)).collect::<Result<_, _>>()?;
-        Ok(ModelFile(Arc::new(Inner { embedding, output, output_norm, rope_freqs: None, layers, gguf, config })))
+        Ok(ModelFile(Arc::new(Inner {
+            embedding,
+            output,
+            output_bias,
+            output_norm,
+            output_norm_bias,
+            positions,
+            rope_freqs: None,
+            layers,
+            gguf,
+            config,
+        })))
     }
 
     /// Whether kernels exist for the model's heads. [`Model::load`](crate::decode::Model::load) asks this; the forward pass
@@ -168,6 +193,21 @@ impl ModelFile {
         &self.0.output_norm
     }
 
+    /// Bias of that norm, `[hidden]`, where the architecture has it.
+    pub fn output_norm_bias(&self) -> Option<&[f32]> {
+        self.0.output_norm_bias.as_deref()
+    }
+
+    /// Bias of the output projection, `[vocab]`, where the architecture has it.
+    pub fn output_bias(&self) -> Option<&[f32]> {
+        self.0.output_bias.as_deref()
+    }
+
+    /// Embeddings of positions, `[context, hidden]`, where the architecture has them.
+    pub fn positions(&self) -> Option<&[f32]> {
+        self.0.positions.as_deref()
+    }
+
     /// Divisors of RoPE's angles, `[rope.dims / 2]`, where the file has them.
     pub fn rope_freqs(&self) -> Option<&[f32]> {
         self.0.rope_freqs.as_deref()
@@ -194,7 +234,8 @@ impl ModelFile {
 
     /// Every vector that steps read.
     pub fn vectors(&self) -> impl Iterator<Item = &[f32]> {
-        self.0.layers.iter().flat_map(LayerTensors::vectors).chain([self.output_norm()])
+        let whole = [Some(self.output_norm()), self.output_norm_bias(), self.output_bias(), self.positions()];
+        self.0.layers.iter().flat_map(LayerTensors::vectors).chain(whole.into_iter().flatten())
     }
 
     /// Weights that a token is multiplied with: all but those of the table, where that is not the head as well, and of experts that
@@ -203,7 +244,7 @@ impl ModelFile {
         let weights = |m: &Matrix| m.rows as u64 * m.cols as u64;
         let layer = |l: &LayerTensors| {
             let all: u64 = l.matrices().map(weights).sum();
-            let of_experts: u64 = [&l.gate, &l.up, &l.down].map(weights).into_iter().sum();
+            let of_experts: u64 = l.gate.iter().chain([&l.up, &l.down]).map(weights).sum();
             all - self.0.config.experts.map_or(0, |e| of_experts / e.count as u64 * (e.count - e.used) as u64)
         };
         self.0.layers.iter().map(layer).sum::<u64>() + weights(self.output())
@@ -254,6 +295,9 @@ fn validate(tensor: &Tensor<'_>, format: Format, rows: Range<usize>, cols: usize
     }
     Ok(())
 }
+
+/// What [`Find::vectors_of_the_whole`] gives.
+type Whole = (Vec<f32>, Option<Vec<f32>>, Option<Vec<f32>>, Option<Vec<f32>>);
 
 /// Finds the tensors of a file, with the shapes that its keys tell.
 pub(super) struct Find<'a> {
@@ -325,6 +369,26 @@ impl Find<'_> {
         };
         validate(&tensor, format, rows.clone(), cols)?;
         Ok(named(format))
+    }
+
+    /// The vectors that are no part of a layer: weights and biases of the last norm, the bias of the output projection, and embeddings of
+    /// positions.
+    fn vectors_of_the_whole(&self) -> Result<Whole, ModelError> {
+        let (c, architecture) = (self.config, self.config.architecture);
+        let optional = |name: &str, presence: Presence, shape: &[usize]| {
+            presence.asked(|| self.has(name)).then(|| self.floats(name, shape)).transpose()
+        };
+        let norm = match architecture.norm_weights() {
+            true => self.vector("output_norm.weight", c.hidden)?,
+            false => vec![1.0; c.hidden],
+        };
+        let learned = if architecture.learned_positions() { Presence::Always } else { Presence::Never };
+        Ok((
+            norm,
+            optional("output_norm.bias", architecture.norm_biases(), &[c.hidden])?,
+            optional("output.bias", architecture.head_bias(), &[c.vocab])?,
+            optional("position_embd.weight", learned, &[c.hidden, c.context])?,
+        ))
     }
 
     pub fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {

@@ -77,20 +77,22 @@ macro_rules! layer_tensors {
 
 layer_tensors! {
     /// Added to the queries, keys and values, one after the other: `[q_dim + 2 kv_dim]`.
-    qkv_bias: Option<Vec<f32>> = vectors ["attn_q.bias", "attn_k.bias", "attn_v.bias"] |c| [c.q_dim(), c.kv_dim(), c.kv_dim()],
-        if Architecture::qkv_biases;
-    /// Norm before attention, `[hidden]`.
-    attn_norm: Vec<f32> = vector ["attn_norm.weight"] |c| [c.hidden];
+    qkv_bias: Option<Vec<f32>> = qkv_biases ["attn_q.bias", "attn_k.bias", "attn_v.bias", "attn_qkv.bias"]
+        |c| [c.q_dim(), c.kv_dim(), c.kv_dim()], if Architecture::qkv_biases;
+    /// Norm before attention, `[hidden]`; ones, where the architecture [has no weights](Architecture::norm_weights).
+    attn_norm: Vec<f32> = norm ["attn_norm.weight"] |c| [c.hidden], if Architecture::norm_weights;
+    /// `[hidden]`.
+    attn_norm_bias: Option<Vec<f32>> = vectors ["attn_norm.bias"] |c| [c.hidden], if Architecture::norm_biases;
     /// `[q_dim, hidden]`; with [gates](Architecture::gated_heads) twice as many rows, a head's and then its gates'. As keys and values
     /// where the layer attends.
     q: Option<Matrix> = attending_part ["attn_q.weight", "attn_qkv.weight"]
-        |c| (0..c.q_dim() + c.gate_dim(), [c.qkv_dim(), c.hidden]), if Architecture::fused;
+        |c| (0..c.q_dim() + c.gate_dim(), [c.qkv_dim(), c.hidden]), if Architecture::fused_qkv;
     /// `[kv_dim, hidden]`.
     k: Option<Matrix> = attending_part ["attn_k.weight", "attn_qkv.weight"]
-        |c| (c.q_dim()..c.q_dim() + c.kv_dim(), [c.qkv_dim(), c.hidden]), if Architecture::fused;
+        |c| (c.q_dim()..c.q_dim() + c.kv_dim(), [c.qkv_dim(), c.hidden]), if Architecture::fused_qkv;
     /// `[kv_dim, hidden]`.
     v: Option<Matrix> = attending_part ["attn_v.weight", "attn_qkv.weight"]
-        |c| (c.q_dim() + c.kv_dim()..c.qkv_dim(), [c.qkv_dim(), c.hidden]), if Architecture::fused;
+        |c| (c.q_dim() + c.kv_dim()..c.qkv_dim(), [c.qkv_dim(), c.hidden]), if Architecture::fused_qkv;
     /// Norm of every query head, `[head_dim]`, where the architecture has it.
     q_norm: Option<Vec<f32>> = attending_vectors ["attn_q_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
     /// Norm of every key head, `[head_dim]`, where the architecture has it.
@@ -121,13 +123,15 @@ layer_tensors! {
     attn_output_bias: Option<Vec<f32>> = vectors ["attn_output.bias"] |c| [c.hidden], if Architecture::other_biases;
     /// Norm of what attention adds, `[hidden]`, where the architecture has it.
     post_attention_norm: Option<Vec<f32>> = vectors ["post_attention_norm.weight"] |c| [c.hidden], if Architecture::post_norms;
-    /// Norm before the feed-forward part, `[hidden]`.
-    ffn_norm: Vec<f32> = named ["ffn_norm.weight", "post_attention_norm.weight"] |c| [c.hidden],
+    /// Norm before the feed-forward part, `[hidden]`; none, where that reads the norm before attention.
+    ffn_norm: Option<Vec<f32>> = ffn_norm ["ffn_norm.weight", "post_attention_norm.weight"] |c| [c.hidden],
         if Architecture::ffn_norm_behind;
+    /// `[hidden]`.
+    ffn_norm_bias: Option<Vec<f32>> = ffn_norm_bias ["ffn_norm.bias"] |c| [c.hidden], if Architecture::norm_biases;
     /// `[experts, hidden]`, in a mixture of experts.
     router: Option<Matrix> = router ["ffn_gate_inp.weight"] |c| [c.experts.map_or(0, |e| e.count), c.hidden];
     /// `[experts]`.
-    router_bias: Option<Vec<f32>> = vectors ["ffn_gate_inp.bias"] |c| [c.experts.map_or(0, |e| e.count)],
+    router_bias: Option<Vec<f32>> = router_biases ["ffn_gate_inp.bias"] |c| [c.experts.map_or(0, |e| e.count)],
         if Architecture::other_biases;
     /// `[1, hidden]`: the weight of the shared expert.
     shared_router: Option<Matrix> = row ["ffn_gate_inp_shexp.weight"] |c| [c.hidden];
@@ -137,21 +141,23 @@ layer_tensors! {
     shared_up: Option<Matrix> = shared ["ffn_up_shexp.weight"] |c| [shared(c), c.hidden];
     /// `[hidden, shared]`.
     shared_down: Option<Matrix> = shared ["ffn_down_shexp.weight"] |c| [c.hidden, shared(c)];
-    /// `[feed_forward, hidden]`; of every expert, one behind the other.
-    gate: Matrix = experts_or_part ["ffn_gate_exps.weight", "ffn_gate.weight", "ffn_up.weight"]
-        |c| (0..c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused;
+    /// `[feed_forward, hidden]`; of every expert, one behind the other. None, where the architecture [has no gates](Architecture::ungated).
+    gate: Option<Matrix> = gates ["ffn_gate_exps.weight", "ffn_gate.weight", "ffn_up.weight"]
+        |c| (0..c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused_gates;
     /// `[feed_forward, hidden]`; of every expert.
     up: Matrix = experts_or_part ["ffn_up_exps.weight", "ffn_up.weight", "ffn_up.weight"]
-        |c| (c.feed_forward..2 * c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused;
+        |c| (c.feed_forward..2 * c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused_gates;
     /// `[feed_forward]`; of every expert.
-    gate_bias: Option<Vec<f32>> = expert_biases ["ffn_gate_exps.bias"] |c| [c.feed_forward],
+    gate_bias: Option<Vec<f32>> = gate_biases ["ffn_gate_exps.bias", "ffn_gate.bias"] |c| [c.feed_forward],
         if Architecture::other_biases;
     /// `[feed_forward]`; of every expert.
-    up_bias: Option<Vec<f32>> = expert_biases ["ffn_up_exps.bias"] |c| [c.feed_forward], if Architecture::other_biases;
+    up_bias: Option<Vec<f32>> = expert_biases ["ffn_up_exps.bias", "ffn_up.bias"] |c| [c.feed_forward],
+        if Architecture::other_biases;
     /// `[hidden, feed_forward]`; of every expert.
     down: Matrix = experts ["ffn_down_exps.weight", "ffn_down.weight"] |c| [c.hidden, c.feed_forward];
     /// `[hidden]`; of every expert.
-    down_bias: Option<Vec<f32>> = expert_biases ["ffn_down_exps.bias"] |c| [c.hidden], if Architecture::other_biases;
+    down_bias: Option<Vec<f32>> = expert_biases ["ffn_down_exps.bias", "ffn_down.bias"] |c| [c.hidden],
+        if Architecture::other_biases;
     /// Norm of what the feed-forward part adds, `[hidden]`, where the architecture has it.
     post_ffw_norm: Option<Vec<f32>> = vectors ["post_ffw_norm.weight"] |c| [c.hidden], if Architecture::post_norms;
 }
@@ -200,9 +206,91 @@ impl InLayer<'_> {
         &self,
         names: [&str; 2],
         rows: (Range<usize>, [usize; 2]),
+        fused: Presence,
+    ) -> Result<Option<Matrix>, ModelError> {
+        if self.recurrent() { Ok(None) } else { self.part(names, rows, self.asked(names[1], fused)).map(Some) }
+    }
+
+    /// Whether a tensor that architectures have so is asked for.
+    fn asked(&self, part: &str, presence: Presence) -> bool {
+        presence.asked(|| self.file.has(&self.name(part)))
+    }
+
+    /// The biases of queries, keys and values: of three tensors, or of the one that holds all.
+    fn qkv_biases(
+        &self,
+        [q, k, v, fused_name]: [&str; 4],
+        lens: [usize; 3],
+        presence: Presence,
+    ) -> Result<Option<Vec<f32>>, ModelError> {
+        match self.asked("attn_qkv.weight", self.file.config.architecture.fused_qkv()) {
+            true => self.vectors([fused_name], [lens.iter().sum()], presence),
+            false => self.vectors([q, k, v], lens, presence),
+        }
+    }
+
+    /// The weights of a norm of the residual stream.
+    fn norm(&self, [part]: [&str; 1], [len]: [usize; 1], there: bool) -> Result<Vec<f32>, ModelError> {
+        if there { self.vector([part], [len]) } else { Ok(vec![1.0; len]) }
+    }
+
+    /// The norm before the feed-forward part, by its own name or, for architectures that call it so, by the second; none, where there is
+    /// [one norm](Architecture::one_norm) for both parts.
+    fn ffn_norm(
+        &self,
+        [own, other]: [&str; 2],
+        len: [usize; 1],
+        by_the_other: bool,
+    ) -> Result<Option<Vec<f32>>, ModelError> {
+        let architecture = self.file.config.architecture;
+        let part = if by_the_other { other } else { own };
+        let none = architecture.one_norm().asked(|| !self.file.has(&self.name(part)));
+        (!none).then(|| self.norm([part], len, architecture.norm_weights())).transpose()
+    }
+
+    /// The bias of that norm.
+    fn ffn_norm_bias(
+        &self,
+        names: [&str; 1],
+        len: [usize; 1],
+        presence: Presence,
+    ) -> Result<Option<Vec<f32>>, ModelError> {
+        let none = self.file.config.architecture.one_norm().asked(|| !self.file.has(&self.name("ffn_norm.weight")));
+        self.vectors(names, len, if none { Presence::Never } else { presence })
+    }
+
+    /// Gates, where the architecture has them.
+    fn gates(
+        &self,
+        names: [&str; 3],
+        rows: (Range<usize>, [usize; 2]),
         fused: bool,
     ) -> Result<Option<Matrix>, ModelError> {
-        if self.recurrent() { Ok(None) } else { self.part(names, rows, fused).map(Some) }
+        let gated = self.file.config.architecture.ungated().is_none();
+        gated.then(|| self.experts_or_part(names, rows, fused)).transpose()
+    }
+
+    /// The biases of gates.
+    fn gate_biases(
+        &self,
+        names: [&str; 2],
+        len: [usize; 1],
+        presence: Presence,
+    ) -> Result<Option<Vec<f32>>, ModelError> {
+        match self.file.config.architecture.ungated() {
+            Some(_) => Ok(None),
+            None => self.expert_biases(names, len, presence),
+        }
+    }
+
+    /// The biases of a router, where there is one.
+    fn router_biases(
+        &self,
+        names: [&str; 1],
+        lens: [usize; 1],
+        presence: Presence,
+    ) -> Result<Option<Vec<f32>>, ModelError> {
+        self.file.config.experts.map_or(Ok(None), |_| self.vectors(names, lens, presence))
     }
 
     /// [Vectors](Self::vectors) of a layer that attends.
@@ -279,21 +367,18 @@ impl InLayer<'_> {
         self.file.vector(&self.name(part), len)
     }
 
-    /// A vector by its own name or, for architectures that call it so, by the second.
-    fn named(&self, [own, other]: [&str; 2], len: [usize; 1], by_the_other: bool) -> Result<Vec<f32>, ModelError> {
-        self.vector([if by_the_other { other } else { own }], len)
-    }
-
-    /// A bias for each expert, one behind the other, if the architecture has them.
+    /// A bias for each expert, one behind the other, if the architecture has them; without experts that of the second name.
     fn expert_biases(
         &self,
-        [part]: [&str; 1],
+        [of_all, alone]: [&str; 2],
         [len]: [usize; 1],
         presence: Presence,
     ) -> Result<Option<Vec<f32>>, ModelError> {
-        let name = self.name(part);
         match self.file.config.experts {
-            Some(experts) if presence == Presence::Always => self.file.floats(&name, &[len, experts.count]).map(Some),
+            None => self.vectors([alone], [len], presence),
+            Some(experts) if presence == Presence::Always => {
+                self.file.floats(&self.name(of_all), &[len, experts.count]).map(Some)
+            }
             _ => Ok(None),
         }
     }
@@ -305,12 +390,7 @@ impl InLayer<'_> {
         lens: [usize; N],
         presence: Presence,
     ) -> Result<Option<Vec<f32>>, ModelError> {
-        let needed = match presence {
-            Presence::Never => false,
-            Presence::Always => true,
-            Presence::Optional => parts.iter().any(|part| self.file.has(&self.name(part))),
-        };
-        if !needed {
+        if !presence.asked(|| parts.iter().any(|part| self.file.has(&self.name(part)))) {
             return Ok(None);
         }
         // Grown as tensors are found to have these lengths: keys that lie cost an error, not memory.

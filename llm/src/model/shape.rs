@@ -142,6 +142,8 @@ impl ModelShape {
             score_scale: 1.0 / (self.head_dim as f64).sqrt(),
             score_cap: 0.0,
             logit_cap: 0.0,
+            logit_scale: 1.0,
+            parallel: false,
         }
     }
 

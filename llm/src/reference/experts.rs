@@ -1,6 +1,6 @@
 //! The feed-forward part: of a dense layer, or of the experts of a mixture.
 
-use super::math::{glu, softmax};
+use super::math::{activated, glu, softmax};
 use super::{ReferenceError, add, add_bias, product, product_of};
 use crate::model::{Config, Experts, Gating, Matrix, ModelFile};
 use std::cmp::Ordering;
@@ -16,7 +16,7 @@ pub(super) type Biased<'a> = (&'a Matrix, &'a Option<Vec<f32>>);
 pub(super) fn feed_forward(
     model: &ModelFile,
     c: &Config,
-    [gate, up, down]: [Biased<'_>; 3],
+    (gate, up, down): (Option<Biased<'_>>, Biased<'_>, Biased<'_>),
     router: Option<Biased<'_>>,
     x: &[f64],
     given: Option<Routed<'_>>,
@@ -36,8 +36,12 @@ pub(super) fn feed_forward(
             add_bias(&mut y, bias, expert);
             Ok::<_, ReferenceError>(y)
         };
-        let (gate, up) = (of(gate, c.feed_forward, x)?, of(up, c.feed_forward, x)?);
-        let inner: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| glu(*g, *u, c.architecture.glu())).collect();
+        let (gate, up) = (gate.map(|gate| of(gate, c.feed_forward, x)).transpose()?, of(up, c.feed_forward, x)?);
+        let inner: Vec<f64> = match (&gate, c.architecture.ungated()) {
+            (Some(gate), _) => gate.iter().zip(&up).map(|(g, u)| glu(*g, *u, c.architecture.glu())).collect(),
+            (None, Some(activation)) => up.iter().map(|u| activated(*u, activation)).collect(),
+            (None, None) => up,
+        };
         let out: Vec<f64> = of(down, c.hidden, &inner)?.into_iter().map(|y| weight * y).collect();
         add(&mut sum, &out);
     }

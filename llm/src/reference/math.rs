@@ -1,6 +1,7 @@
 //! The pieces of the forward pass that are not a matrix product.
 
 use crate::model::{Rope, RopeStyle, Yarn};
+use gpu_kernels::activation::{Activation, normal};
 use gpu_kernels::elementwise::Glu;
 
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
@@ -11,6 +12,15 @@ pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
 pub(super) fn rms_norm(x: &[f64], w: &[f32], eps: f32) -> Vec<f64> {
     let scale = 1.0 / (dot(x, x) / x.len() as f64 + f64::from(eps)).sqrt();
     x.iter().zip(w).map(|(x, &w)| x * scale * f64::from(w)).collect()
+}
+
+/// `(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w + b`.
+pub(super) fn layer_norm(x: &[f64], w: &[f32], b: Option<&[f32]>, eps: f32) -> Vec<f64> {
+    let n = x.len() as f64;
+    let mean = x.iter().sum::<f64>() / n;
+    let deviation = (x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n + f64::from(eps)).sqrt();
+    let bias = |i: usize| b.and_then(|b| b.get(i)).copied().map_or(0.0, f64::from);
+    x.iter().zip(w).enumerate().map(|(i, (x, w))| (x - mean) / deviation * f64::from(*w) + bias(i)).collect()
 }
 
 /// `cap * tanh(x / cap)`, and `x` where the cap is 0.
@@ -34,6 +44,15 @@ pub(super) fn glu(gate: f64, up: f64, glu: Glu) -> f64 {
         Glu::Silu => silu(gate) * up,
         Glu::Gelu => gelu(gate) * up,
         Glu::Clamped => silu(1.702 * gate.min(7.0)) / 1.702 * (up.clamp(-7.0, 7.0) + 1.0),
+    }
+}
+
+/// What comes of an up where there are no gates. `erf` is that of `normal`, which has golden values of its own.
+pub(super) fn activated(up: f64, activation: Activation) -> f64 {
+    match activation {
+        Activation::Gelu => gelu(up),
+        Activation::GeluErf => up * normal(up),
+        Activation::SquaredRelu => up.max(0.0) * up.max(0.0),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::model::{Config, LayerTensors, Matrix, ModelFile};
 use attention::attend;
 use experts::{Routed, feed_forward, shared_expert};
 use gpu_kernels::kv::KvType;
-use math::{capped, rms_norm, rope};
+use math::{capped, layer_norm, rms_norm, rope};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -99,7 +99,7 @@ pub struct Step {
     /// One number per token of the vocabulary.
     pub logits: Vec<f64>,
     /// The residual stream: the embedding, after every layer, and last the normed input of the output
-    /// projection. `layers + 2` vectors of `hidden`.
+    /// projection, times what logits are scaled with. `layers + 2` vectors of `hidden`.
     pub hidden: Vec<Vec<f64>>,
     /// Layers whose given experts were not taken: others are more fitting by more than the tolerance.
     pub wrong_routes: usize,
@@ -253,6 +253,9 @@ impl Reference {
             let scale = (c.hidden as f64).sqrt();
             x.iter_mut().for_each(|x| *x *= scale);
         }
+        if let Some(place) = model.positions().and_then(|all| all.chunks_exact(c.hidden).nth(self.length)) {
+            x.iter_mut().zip(place).for_each(|(x, p)| *x += f64::from(*p));
+        }
         let mut hidden = vec![x.clone()];
         let mut wrong_routes = 0;
         for layer in 0..c.layers {
@@ -260,9 +263,11 @@ impl Reference {
             wrong_routes += usize::from(!self.layer(model, c, layer, &mut x, given)?);
             hidden.push(x.clone());
         }
-        let h = rms_norm(&x, model.output_norm(), c.eps);
+        let mut h = norm(c, &x, model.output_norm(), model.output_norm_bias());
         let mut logits = product(model, model.output(), &h)?;
-        logits.iter_mut().for_each(|x| *x = capped(*x, c.logit_cap));
+        logits.iter_mut().for_each(|x| *x = capped(*x * f64::from(c.logit_scale), c.logit_cap));
+        logits.iter_mut().zip(model.output_bias().into_iter().flatten()).for_each(|(x, b)| *x += f64::from(*b));
+        h.iter_mut().for_each(|x| *x *= f64::from(c.logit_scale));
         hidden.push(h);
         Ok(Step { logits, hidden, wrong_routes })
     }
@@ -279,6 +284,7 @@ impl Reference {
         let LayerTensors {
             qkv_bias: _,
             attn_norm,
+            attn_norm_bias,
             q: _,
             k: _,
             v: _,
@@ -297,6 +303,7 @@ impl Reference {
             attn_output_bias,
             post_attention_norm,
             ffn_norm,
+            ffn_norm_bias,
             router,
             router_bias,
             shared_router,
@@ -311,15 +318,19 @@ impl Reference {
             down_bias,
             post_ffw_norm,
         } = &model.layers()[index];
-        let h = rms_norm(x, attn_norm, c.eps);
+        let h = norm(c, x, attn_norm, attn_norm_bias.as_deref());
+        // Where both parts read one residual stream, that before either has added to it.
+        let before = c.parallel.then(|| x.to_vec());
         let recurrent = delta::attend(model, c, &model.layers()[index], &h, &mut self.states[index])?;
         let attended = recurrent.map_or_else(|| self.attended(model, c, index, &h), Ok)?;
         let mut attended = product(model, attn_output, &attended)?;
         add_bias(&mut attended, attn_output_bias, 0);
         add(x, &normed(attended, post_attention_norm, c));
 
-        let h = rms_norm(x, ffn_norm, c.eps);
-        let matrices = [(gate, gate_bias), (up, up_bias), (down, down_bias)];
+        // Without a norm of its own the feed-forward part reads what attention read.
+        let read = before.as_deref().unwrap_or(x);
+        let h = ffn_norm.as_ref().map_or(h, |weight| norm(c, read, weight, ffn_norm_bias.as_deref()));
+        let matrices = (gate.as_ref().map(|gate| (gate, gate_bias)), (up, up_bias), (down, down_bias));
         let router = router.as_ref().map(|router| (router, router_bias));
         let (mut out, fits) = feed_forward(model, c, matrices, router, &h, given)?;
         if let (Some(router), Some(gate), Some(up), Some(down)) = (shared_router, shared_gate, shared_up, shared_down) {
@@ -372,6 +383,14 @@ impl Reference {
             .collect();
         attended.iter_mut().zip(&gates).for_each(|(x, gate)| *x /= 1.0 + (-gate).exp());
         Ok(attended)
+    }
+}
+
+/// A norm of the residual stream.
+fn norm(c: &Config, x: &[f64], weight: &[f32], bias: Option<&[f32]>) -> Vec<f64> {
+    match c.architecture.layer_norm() {
+        true => layer_norm(x, weight, bias, c.eps),
+        false => rms_norm(x, weight, c.eps),
     }
 }
 

@@ -59,8 +59,9 @@ impl Subject {
         let matrices = file.layers().iter().flat_map(LayerTensors::matrices).chain([file.output()]);
         let vectors = |format: Format, rows, cols| format.tensor_vectors(rows, cols).map_or(0, |n| 16 * n as u64);
         let weights: u64 = matrices.map(|m| vectors(m.format, m.rows, m.cols)).sum();
-        let norms = file.layers().iter().flat_map(LayerTensors::vectors).chain([file.output_norm()]);
-        let norms: u64 = norms.map(|v| 4 * v.len() as u64).sum();
+        // Of embeddings of positions a row is read.
+        let place = file.positions().map_or(0, |all| all.len() - c.hidden);
+        let norms: u64 = file.vectors().map(|v| 4 * v.len() as u64).sum::<u64>() - 4 * place as u64;
         let row = vectors(file.embedding().format, 1, c.hidden) + 4 * c.rope.dims as u64;
         let windows = (0..c.layers).map(|layer| c.window_of(layer));
         let positions: usize = windows.map(|w| if w > 0 { args.context.min(w) } else { args.context }).sum();
