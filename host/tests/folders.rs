@@ -23,6 +23,10 @@ fn difference(model: &ModelFile, golden: &str) -> f64 {
     tokens.into_iter().zip(want.chunks(48)).map(step).fold(0.0, f64::max) / deviation(&want)
 }
 
+/// Folders of families with layer norms.
+const LAYER_NORMED: [&str; 8] =
+    ["starcoder2", "phi", "cohere", "cohere2", "nemotron", "stablelm", "stablelm-parallel", "olmo"];
+
 /// Every family in the names and conventions of transformers, dense and exact in f64 but for RoPE's numbers, which are of f32: a llama in three files
 /// with Llama 3's factors, a tied qwen2 with biases and YaRN whose factor of attention is stated, a qwen3 with `rope_parameters`, a mistral
 /// with a window, a phi3 with longrope on three quarters of a head, a smollm3, a gemma2 with caps, a gemma3, and two mixtures of experts.
@@ -30,6 +34,12 @@ fn difference(model: &ModelFile, golden: &str) -> f64 {
 fn every_family_matches_another_implementation() {
     let names = ["llama", "qwen2", "qwen3", "mistral", "phi3", "smollm3", "gemma2", "gemma3", "qwen3_moe", "mixtral"];
     for name in names {
+        let model = ModelFile::open(folders().join(name)).unwrap();
+        let d = difference(&model, name);
+        assert!(d < 1e-6, "{name}: {d:e}");
+    }
+    // `make_layer_norm_folders.py` wrote these: their norms subtract the mean, and some have no gates, or one norm for both parts.
+    for name in LAYER_NORMED {
         let model = ModelFile::open(folders().join(name)).unwrap();
         let d = difference(&model, name);
         assert!(d < 1e-6, "{name}: {d:e}");
@@ -131,4 +141,37 @@ fn a_model_has_the_name_of_its_folder() {
     let model = ModelFile::open(folders().join("qwen3")).unwrap();
     assert_eq!(model.config().name.as_deref(), Some("qwen3"));
     assert_eq!(model.gguf().path().unwrap(), folders().join("qwen3"));
+}
+
+/// What families with layer norms ask of a folder.
+#[test]
+fn folders_of_layer_norms_are_refused_for_what_they_lack_or_do_otherwise() {
+    use serde_json::json;
+    let refused = |name: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        let folder = copy(name);
+        edit(&folder.path().join("config.json"), change);
+        ModelFile::open(folder.path()).unwrap_err().to_string()
+    };
+    for (name, key, value, says) in [
+        ("starcoder2", "norm_epsilon", json!(null), "norm_epsilon"),
+        ("starcoder2", "hidden_act", json!("gelu"), "\"gelu_pytorch_tanh\" or \"gelu_new\""),
+        ("phi", "layer_norm_eps", json!(null), "layer_norm_eps"),
+        ("cohere", "logit_scale", json!(null), "logit_scale"),
+        ("starcoder2", "partial_rotary_factor", json!(0.5), "of this family 1 is implemented"),
+        ("nemotron", "hidden_act", json!("relu"), "\"relu2\""),
+        ("olmo", "clip_qkv", json!(8.0), "clamped queries, keys and values"),
+        // A norm for both parts, where the file says that there are two.
+        ("stablelm-parallel", "use_parallel_residual", json!(false), "model.layers.0.post_attention_layernorm.weight"),
+    ] {
+        let said = refused(name, &|config| config[key] = value.clone());
+        assert!(said.contains(says), "{name} {key}: {said}");
+    }
+    let folder = copy("phi");
+    rewrite(&folder.path().join("model.safetensors"), |header, _| {
+        let header = header.as_object_mut().unwrap();
+        let bias = header.remove("lm_head.bias").unwrap();
+        header.insert("lm_head.other".into(), bias);
+    });
+    let said = ModelFile::open(folder.path()).unwrap_err().to_string();
+    assert!(said.contains("lm_head.bias"), "{said}");
 }

@@ -4,7 +4,8 @@ use super::CheckpointError;
 use super::json::Object;
 use super::rope;
 use crate::gguf::{GgufWriter, OwnedValue};
-use crate::model::Architecture;
+use crate::model::{Architecture, Presence};
+use gpu_kernels::activation::Activation;
 use gpu_kernels::elementwise::Glu;
 
 /// Where they are.
@@ -26,6 +27,13 @@ const MODEL_TYPES: &[(&str, Architecture, Option<u32>)] = &[
     ("smollm3", Architecture::SmolLm3, None),
     ("gemma2", Architecture::Gemma2, Some(256)),
     ("gemma3_text", Architecture::Gemma3, Some(256)),
+    ("starcoder2", Architecture::StarCoder2, None),
+    ("phi", Architecture::Phi2, None),
+    ("cohere", Architecture::CommandR, None),
+    ("cohere2", Architecture::Cohere2, None),
+    ("nemotron", Architecture::Nemotron, None),
+    ("stablelm", Architecture::StableLm, None),
+    ("olmo", Architecture::Olmo, None),
 ];
 
 /// What tensors are read by.
@@ -33,6 +41,8 @@ pub(super) struct Numbers {
     pub architecture: Architecture,
     pub layers: usize,
     pub head_dim: usize,
+    /// Each layer has a second norm, in a family whose layers may lack it.
+    pub second_norms: bool,
     /// Experts of a layer; none: the feed-forward parts are dense.
     pub experts: Option<usize>,
     /// Whether the head is the table of embeddings; `None`: the file does not say.
@@ -88,9 +98,7 @@ pub(super) fn keys(config: Object<'_>, writer: &mut GgufWriter) -> Result<Number
     }
     keys.set("attention.key_length", head_dim);
     keys.set("attention.value_length", head_dim);
-    let eps = config.number("rms_norm_eps")?.ok_or_else(|| config.wrong("rms_norm_eps", "is missing"))?;
-    keys.set("attention.layer_norm_rms_epsilon", eps as f32);
-
+    norms(config, &mut keys)?;
     activation(config, architecture)?;
     window(config, &mut keys, layers)?;
     unrotated(config, architecture, layers)?;
@@ -101,24 +109,59 @@ pub(super) fn keys(config: Object<'_>, writer: &mut GgufWriter) -> Result<Number
         architecture,
         layers: layers as usize,
         head_dim: head_dim as usize,
+        second_norms: architecture.one_norm() == Presence::Optional
+            && config.flag("use_parallel_residual")? != Some(true),
         experts,
         tied: config.flag("tie_word_embeddings")?,
         lists,
     })
 }
 
-/// The function of the gates.
+/// What norms add, and what logits and queries are scaled and clamped with in families of layer norms.
+fn norms(config: Object<'_>, keys: &mut Keys<'_>) -> Result<(), CheckpointError> {
+    let architecture = keys.architecture;
+    let key = match architecture {
+        Architecture::StarCoder2 => "norm_epsilon",
+        Architecture::Nemotron => "norm_eps",
+        _ if architecture.layer_norm() => "layer_norm_eps",
+        _ => "rms_norm_eps",
+    };
+    let eps = match config.number(key)? {
+        Some(eps) => eps,
+        // OLMo's files do not say it.
+        None if architecture == Architecture::Olmo => 1e-5,
+        None => return Err(config.wrong(key, "is missing")),
+    };
+    let to =
+        if architecture.layer_norm() { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
+    keys.set(to, eps as f32);
+    if architecture.scaled_logits() {
+        let scale = config.number("logit_scale")?.ok_or_else(|| config.wrong("logit_scale", "is missing"))?;
+        keys.set("logit_scale", scale as f32);
+    }
+    if let Some(clamp) = config.number("clip_qkv")? {
+        keys.set("attention.clamp_kqv", clamp as f32);
+    }
+    Ok(())
+}
+
+/// The function of the gates, or of ups without gates.
 fn activation(config: Object<'_>, architecture: Architecture) -> Result<(), CheckpointError> {
     // Gemma's files also have `hidden_act`, which the models do not read.
-    let (key, expected) = if architecture.glu() == Glu::Gelu {
-        ("hidden_activation", "gelu_pytorch_tanh")
-    } else {
-        ("hidden_act", "silu")
+    let (key, expected): (_, &[&str]) = match (architecture.ungated(), architecture.glu()) {
+        (Some(Activation::Gelu), _) => ("hidden_act", &["gelu_pytorch_tanh", "gelu_new"]),
+        (Some(Activation::GeluErf), _) => ("hidden_act", &["gelu"]),
+        (Some(Activation::SquaredRelu), _) => ("hidden_act", &["relu2"]),
+        (None, Glu::Gelu) => ("hidden_activation", &["gelu_pytorch_tanh"]),
+        (None, _) => ("hidden_act", &["silu"]),
     };
     match config.text(key)? {
         None => Ok(()),
-        Some(name) if name == expected => Ok(()),
-        Some(other) => Err(config.wrong(key, format!("is {other:?}; of this family {expected:?} is implemented"))),
+        Some(name) if expected.contains(&name) => Ok(()),
+        Some(other) => {
+            let known = expected.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
+            Err(config.wrong(key, format!("is {other:?}; of this family {known} is implemented")))
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What tensors of Hugging Face's checkpoints are called, beside the names that GGUF files have.
 
-use crate::model::Architecture;
+use crate::model::{Architecture, Presence};
 
 /// How a tensor is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,11 @@ const LAYER: &[Row] = &[
     ("mlp.up_proj.weight", "ffn_up.weight", Read::Matrix),
     ("mlp.gate_up_proj.weight", "ffn_up.weight", Read::Matrix),
     ("mlp.down_proj.weight", "ffn_down.weight", Read::Matrix),
+    ("self_attn.dense.weight", "attn_output.weight", Read::Matrix),
+    ("mlp.c_fc.weight", "ffn_up.weight", Read::Matrix),
+    ("mlp.c_proj.weight", "ffn_down.weight", Read::Matrix),
+    ("mlp.fc1.weight", "ffn_up.weight", Read::Matrix),
+    ("mlp.fc2.weight", "ffn_down.weight", Read::Matrix),
     ("mlp.gate.weight", "ffn_gate_inp.weight", Read::Matrix),
     ("mlp.experts.{}.gate_proj.weight", "ffn_gate_exps.weight", Read::Experts),
     ("mlp.experts.{}.up_proj.weight", "ffn_up_exps.weight", Read::Experts),
@@ -50,7 +55,7 @@ const LAYER: &[Row] = &[
 ];
 
 /// The norm behind attention: of most architectures it stands before the feed-forward part.
-const PLAIN_NORMS: &[Row] = &[("post_attention_layernorm.weight", "ffn_norm.weight", Read::Norm)];
+const PLAIN_NORMS: &[Row] = &[(SECOND_NORM, "ffn_norm.weight", Read::Norm)];
 
 /// The norms of architectures with [two norms](Architecture::post_norms) around each part.
 const SANDWICH_NORMS: &[Row] = &[
@@ -59,20 +64,56 @@ const SANDWICH_NORMS: &[Row] = &[
     ("post_feedforward_layernorm.weight", "post_ffw_norm.weight", Read::Norm),
 ];
 
-/// Tensors that are no part of a layer. A tied head is left out by who asks.
-pub(super) const WHOLE: &[Row] = &[
-    ("model.embed_tokens.weight", "token_embd.weight", Read::Matrix),
-    ("model.norm.weight", "output_norm.weight", Read::Norm),
-    (HEAD, "output.weight", Read::Matrix),
+/// The biases of norms, in families that have [such](Architecture::norm_biases).
+const NORM_BIASES: &[Row] = &[
+    ("input_layernorm.bias", "attn_norm.bias", Read::Vector),
+    ("post_attention_layernorm.bias", "ffn_norm.bias", Read::Vector),
 ];
+
+/// [Biases](Architecture::other_biases) that few families have; elsewhere some quantisers write zeros.
+const OTHER_BIASES: &[Row] = &[
+    ("self_attn.o_proj.bias", "attn_output.bias", Read::Vector),
+    ("self_attn.dense.bias", "attn_output.bias", Read::Vector),
+    ("mlp.c_fc.bias", "ffn_up.bias", Read::Vector),
+    ("mlp.c_proj.bias", "ffn_down.bias", Read::Vector),
+    ("mlp.fc1.bias", "ffn_up.bias", Read::Vector),
+    ("mlp.fc2.bias", "ffn_down.bias", Read::Vector),
+    ("mlp.up_proj.bias", "ffn_up.bias", Read::Vector),
+    ("mlp.down_proj.bias", "ffn_down.bias", Read::Vector),
+];
+
+/// The norm behind all layers, and its bias.
+const LAST_NORM: [&str; 2] = ["model.norm.weight", "model.norm.bias"];
+const LAST_NORM_OF_PHI: [&str; 2] = ["model.final_layernorm.weight", "model.final_layernorm.bias"];
+
+/// Tensors that are no part of a layer, all of which a checkpoint has. A tied head is left out by who asks.
+pub(super) fn whole(architecture: Architecture) -> impl Iterator<Item = Row> {
+    let [norm, bias] = if architecture == Architecture::Phi2 { LAST_NORM_OF_PHI } else { LAST_NORM };
+    let there = |presence| presence == Presence::Always;
+    [
+        (true, ("model.embed_tokens.weight", "token_embd.weight", Read::Matrix)),
+        (architecture.norm_weights(), (norm, "output_norm.weight", Read::Norm)),
+        (there(architecture.norm_biases()), (bias, "output_norm.bias", Read::Vector)),
+        (true, (HEAD, "output.weight", Read::Matrix)),
+        (there(architecture.head_bias()), ("lm_head.bias", "output.bias", Read::Vector)),
+    ]
+    .into_iter()
+    .filter_map(|(there, row)| there.then_some(row))
+}
+
+/// The norm before the feed-forward part of a layer, which of some families says by being there how the layer works.
+pub(super) const SECOND_NORM: &str = "post_attention_layernorm.weight";
 
 /// The output projection.
 pub(super) const HEAD: &str = "lm_head.weight";
 
 /// What a layer may have.
 pub(super) fn of_layer(architecture: Architecture) -> impl Iterator<Item = Row> {
-    let sandwich = architecture.post_norms() == crate::model::Presence::Always;
-    LAYER.iter().chain(if sandwich { SANDWICH_NORMS } else { PLAIN_NORMS }).copied()
+    let sandwich = architecture.post_norms() == Presence::Always;
+    let norms = if sandwich { SANDWICH_NORMS } else { PLAIN_NORMS };
+    let some = |presence, rows: &'static [Row]| if presence == Presence::Never { &[] } else { rows };
+    let norm_biases = some(architecture.norm_biases(), NORM_BIASES);
+    LAYER.iter().chain(norms).chain(norm_biases).chain(some(architecture.other_biases(), OTHER_BIASES)).copied()
 }
 
 /// What may be left out: it says what follows from the configuration, or is for caches and activations of another kind.

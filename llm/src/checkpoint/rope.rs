@@ -17,6 +17,19 @@ fn usual_base(architecture: Architecture) -> f64 {
     }
 }
 
+/// Families in which some elements of a head may be left as they are.
+const PARTIAL: [Architecture; 4] =
+    [Architecture::Phi3, Architecture::Phi2, Architecture::Nemotron, Architecture::StableLm];
+
+/// The share of a head that is rotated where a file does not say it, if that is not all of it.
+fn usual_share(architecture: Architecture) -> Option<f64> {
+    match architecture {
+        Architecture::Phi2 | Architecture::Nemotron => Some(0.5),
+        Architecture::StableLm => Some(0.25),
+        _ => None,
+    }
+}
+
 /// Writes the keys; returns what is a tensor in GGUF files.
 pub(super) fn keys(
     config: Object<'_>,
@@ -74,9 +87,9 @@ fn rotated(
     head_dim: u32,
     share: Option<f64>,
 ) -> Result<u32, CheckpointError> {
-    match share {
+    match share.or(usual_share(architecture)) {
         None | Some(1.0) => Ok(head_dim),
-        Some(share) if share > 0.0 && share < 1.0 && architecture == Architecture::Phi3 => {
+        Some(share) if share > 0.0 && share < 1.0 && PARTIAL.contains(&architecture) => {
             Ok((f64::from(head_dim) * share) as u32)
         }
         Some(share) => {

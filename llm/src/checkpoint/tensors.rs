@@ -29,6 +29,10 @@ pub(super) fn made(
     maker.whole()?;
     for layer in 0..numbers.layers {
         let before = maker.tensors.len();
+        if numbers.second_norms && shards.get(&format!("model.layers.{layer}.{}", names::SECOND_NORM)).is_none() {
+            let tensor = format!("model.layers.{layer}.{}", names::SECOND_NORM);
+            return Err(CheckpointError::MissingTensor { tensor });
+        }
         for (from, to, read) in names::of_layer(numbers.architecture) {
             maker.add(&format!("model.layers.{layer}.{from}"), format!("blk.{layer}.{to}"), read)?;
         }
@@ -58,7 +62,7 @@ impl Maker<'_> {
             Some(tied) => tied,
             None => self.shards.get(HEAD).is_none(),
         };
-        for &(from, to, read) in names::WHOLE {
+        for (from, to, read) in names::whole(self.numbers.architecture) {
             // A tied head that is stored as well is the table again.
             if from == HEAD && tied {
                 self.asked.borrow_mut().insert(from.to_owned());
@@ -84,16 +88,21 @@ impl Maker<'_> {
             Read::Matrix | Read::Heads => self.matrix(from)?.into_iter().collect(),
             Read::Vector | Read::HeadsBias => self.vector(from, 0.0)?.into_iter().collect(),
             Read::Norm => {
-                // Gemma's norms multiply with one more than their weights.
-                let one_more = matches!(numbers.architecture, Architecture::Gemma2 | Architecture::Gemma3);
+                // These norms multiply with one more than their weights.
+                let one_more = matches!(
+                    numbers.architecture,
+                    Architecture::Gemma2 | Architecture::Gemma3 | Architecture::Nemotron
+                );
                 self.vector(from, if one_more { 1.0 } else { 0.0 })?.into_iter().collect()
             }
         };
         if rows.is_empty() {
             return Ok(false);
         }
-        let heads =
-            matches!(read, Read::Heads | Read::HeadsBias) && numbers.architecture.rope_style() == RopeStyle::Norm;
+        // Cohere's checkpoints rotate neighbours themselves.
+        let by_halves = !matches!(numbers.architecture, Architecture::CommandR | Architecture::Cohere2);
+        let neighbours = numbers.architecture.rope_style() == RopeStyle::Norm;
+        let heads = matches!(read, Read::Heads | Read::HeadsBias) && neighbours && by_halves;
         let order = heads.then_some(Interleaved { width: numbers.head_dim });
         self.push(to, (rows, order), from, vector)?;
         Ok(true)
