@@ -166,6 +166,14 @@ fn folders_of_layer_norms_are_refused_for_what_they_lack_or_do_otherwise() {
         let said = refused(name, &|config| config[key] = value.clone());
         assert!(said.contains(says), "{name} {key}: {said}");
     }
+    // The share of a head that is rotated is the family's where a file does not say it.
+    for (name, dims) in [("phi", 8), ("nemotron", 8), ("stablelm", 4)] {
+        let folder = copy(name);
+        edit(&folder.path().join("config.json"), |config| {
+            config.as_object_mut().unwrap().remove("partial_rotary_factor").unwrap();
+        });
+        assert_eq!(ModelFile::open(folder.path()).unwrap().config().rope.dims, dims, "{name}");
+    }
     let folder = copy("phi");
     rewrite(&folder.path().join("model.safetensors"), |header, _| {
         let header = header.as_object_mut().unwrap();
