@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use gpu_kernels::cases::{Rng, Tensor};
-use gpu_kernels::format::Format;
+use gpu_kernels::format::{Format, Layout};
 use gpu_kernels::gemv::{
     self, Activations, Gemv, OutputQuantization, Quantize, QuantizedProduct, four_rows, naive, quant_format,
 };
@@ -74,7 +74,7 @@ impl Variant {
 
 /// Whether quantized activations are run: of the formats that are the two-bit one to kernels, for one.
 fn runs_quantized(format: Format) -> bool {
-    format.block_units() == 0 || format == Format::TQ2_0_G128
+    format.layout() != Layout::Q2_0 || format == Format::TQ2_0_G128
 }
 
 fn variants(format: Format, layer: &str) -> Vec<Variant> {

@@ -251,7 +251,7 @@ fn every_kernel_that_reads_of_launches_before_waits_for_them() {
             }
         }
     }
-    // 18 formats twice, 20 products with codes of one column and 20 of many, 6 that write codes, 3 attentions for steps, 3 for prompts and
+    // 23 formats twice, 20 products with codes of one column and 20 of many, 6 that write codes, 3 attentions for steps, 3 for prompts and
     // 3 with caps, 3 stores, 3 of mixtures of experts, 3 of delta nets, and six.
-    assert_eq!(waiting, 36 + 20 + 20 + 6 + 3 + 3 + 3 + 3 + 3 + 3 + 6);
+    assert_eq!(waiting, 46 + 20 + 20 + 6 + 3 + 3 + 3 + 3 + 3 + 3 + 6);
 }

@@ -244,10 +244,15 @@ impl<'s, 'a> Reach<'s, 'a> {
     }
 }
 
-/// `alloc_` and a hash is how rustc names the memory of a constant, which nothing writes.
+/// The memory of a constant, which nothing writes: rustc names it `alloc_` and a hash, and LLVM what has no name (no static is so)
+/// `anon.`, a hash of the text and a number, with `_$_` for points.
 pub(super) fn is_constant(name: &str) -> bool {
-    let hash = name.trim_start_matches("__").strip_prefix("alloc_");
-    hash.is_some_and(|hash| hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit()))
+    let is_hash = |hash: &str| hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    let of_llvm = || name.strip_prefix("anon_$_")?.split_once("_$_");
+    name.trim_start_matches("__").strip_prefix("alloc_").is_some_and(is_hash)
+        || of_llvm().is_some_and(|(hash, number)| {
+            is_hash(hash) && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+        })
 }
 
 /// That nothing is lost, by another way than it was cut.

@@ -2,7 +2,7 @@
 
 use crate::format::{Format, FormatError};
 use half::{bf16, f16};
-use warpsmith_device::U32x4;
+use warpsmith_device::{U32x4, fp8::E4m3};
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -31,6 +31,42 @@ impl Rng {
     /// Uniform in `low ..= high`.
     pub fn within(&mut self, low: usize, high: usize) -> usize {
         low + (self.next() % (high - low + 1) as u64) as usize
+    }
+}
+
+/// Makes a block of a format out of any bytes: codes that stand for no number become others.
+pub fn make_sound(format: Format, block: &mut [u8]) {
+    let replace = |codes: &mut [u8], from: u8| {
+        codes.iter_mut().filter(|c| **c & 0x7F >= from).for_each(|c| *c &= 0x80 | (from - 1));
+    };
+    match format {
+        Format::F8_E4M3 => replace(&mut block[..128], 0x7F),
+        Format::F8_E5M2 => replace(&mut block[..128], 0x7C),
+        Format::NVFP4 | Format::NVFP4_SCALED => {
+            replace(&mut block[..4], 0x7F);
+            block[..4].iter_mut().for_each(|scale| *scale &= 0x7F);
+            // Where there is one for the row.
+            block[36..].as_chunks_mut().0.iter_mut().for_each(|row| *row = 0.75f32.to_le_bytes());
+        }
+        _ => {}
+    }
+}
+
+/// Sets the scale of a block, or all of them; as near to it as they come.
+pub fn set_scale(format: Format, block: &mut [u8], scale: f64) {
+    for &at in format.scale_offsets() {
+        block[at..at + 2].copy_from_slice(&f16::from_f64(scale).to_le_bytes());
+    }
+    match format {
+        Format::MXFP4 => block[0] = (128.0 + scale.abs().log2()).round() as u8,
+        Format::F8_E4M3 | Format::F8_E5M2 => block[128..132].copy_from_slice(&(scale as f32).to_le_bytes()),
+        Format::NVFP4 | Format::NVFP4_SCALED => block[..4].fill(E4m3::from_f32(scale.abs() as f32).to_bits()),
+        // Four bits in the upper ends of words.
+        Format::IQ1_M => {
+            let d = f16::from_f64(scale).to_bits();
+            (0..4).for_each(|j| block[49 + 2 * j] = block[49 + 2 * j] & 15 | (d >> (4 * j) << 4) as u8 & 0xF0);
+        }
+        _ => {}
     }
 }
 
@@ -64,15 +100,27 @@ impl Tensor {
                 _ => {
                     let start = bytes.len();
                     bytes.extend((0..format.block_bytes()).map(|_| rng.next() as u8));
+                    let block = &mut bytes[start..];
+                    make_sound(format, block);
                     for at in format.scale_offsets() {
-                        bytes[start + at..start + at + 2].copy_from_slice(&scale(rng).to_le_bytes());
+                        block[*at..at + 2].copy_from_slice(&scale(rng).to_le_bytes());
                     }
-                    if format == Format::MXFP4 {
+                    match format {
                         // Powers of two around 2^-4, and the smallest.
-                        bytes[start] =
-                            if rng.within(0, 9) == 0 { rng.within(0, 3) } else { rng.within(120, 128) } as u8;
+                        Format::MXFP4 if rng.within(0, 9) == 0 => block[0] = rng.within(0, 3) as u8,
+                        Format::MXFP4 => block[0] = rng.within(120, 128) as u8,
+                        Format::F8_E4M3 | Format::F8_E5M2 | Format::IQ1_M => {
+                            set_scale(format, block, scale(rng).to_f64());
+                        }
+                        _ => {}
                     }
                 }
+            }
+        }
+        if format == Format::NVFP4_SCALED {
+            for row in bytes.chunks_exact_mut(cols / format.block_elems() * format.block_bytes()) {
+                let scale = (rng.unit() * 0.1).to_le_bytes();
+                row.chunks_exact_mut(format.block_bytes()).for_each(|block| block[36..].copy_from_slice(&scale));
             }
         }
         Tensor { format, bytes, rows, cols }

@@ -109,7 +109,7 @@ mod frame {
     pub unsafe fn run<F: Decode>(a: &super::arguments::Arguments, scratch: Shared<f32>) {
         grid::launch_dependents();
         let cols = a.cols as usize;
-        let record = F::SPEC.record(cols, a.block_units);
+        let record = F::record(cols, a.block_units);
         let u = block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize;
         let column = block::idx_y() as usize;
         let token = if a.flags & ROWS != 0 { column as u32 } else { fed(a, a.columns.at(column).token) };

@@ -30,8 +30,11 @@ impl Scales {
 
 /// A format as the kernels read it. Plain functions, the same on the host.
 pub trait Decode: Copy + 'static {
-    /// The sections of its records.
+    /// The sections of its records; of layouts that leave something open, those of the first variant.
     const SPEC: Spec;
+    /// The largest of what the layout leaves open, which kernels get as `block_units`: the binary logarithm of the units that share a
+    /// scale, or which of the formats that have the layout it is.
+    const MOST_OPEN: u32 = if Self::SPEC.block_units == Spec::ANY { 8 } else { 0 };
     /// Scales in a unit, one or two.
     const SCALES: usize = 1;
     /// Whether there are scales; if not, codes are weights.
@@ -40,6 +43,18 @@ pub trait Decode: Copy + 'static {
     const SHIFTED: bool = false;
     /// A unit's codes, or where to find them.
     type Codes<M: Memory>: Copy;
+
+    /// The sections of the records of a variant: what each unit takes beside codes and high bits may depend on it.
+    #[inline(always)]
+    fn spec(_open: u32) -> Spec {
+        Self::SPEC
+    }
+
+    /// The record of a row of `cols` columns.
+    #[inline(always)]
+    fn record(cols: usize, open: u32) -> Record {
+        Self::spec(open).record(cols, open)
+    }
 
     /// The codes of unit `u`.
     ///

@@ -9,7 +9,7 @@
 //! | codes | unit: 1, 2 or a multiple of 4 words |
 //! | high bits | unit: 0, 1 or 2 words |
 //! | scales | unit: 0, 1, 2 or 4 bytes |
-//! | block scales | run of `2^n` units: 0, 2, 4 or 16 bytes |
+//! | block scales | run of `2^n` units, or the row: 0, 2, 4, 6, 8 or 16 bytes |
 //!
 //! A row is read by `lanes` lanes, a power of two up to 32, of which lane `l` takes the units `l`, `l + lanes`, …
 //! The codes lie so that the loads of neighbouring lanes are neighbours, 16 bytes each:
@@ -46,6 +46,8 @@ pub struct Record {
     pub lanes_log2: u32,
     /// Binary logarithm of the units in a block.
     pub block_units: u32,
+    /// What the layout leaves open, as [`Decode::MOST_OPEN`](super::decode::Decode::MOST_OPEN) says.
+    pub open: u32,
     /// First word of the high bits.
     pub high: usize,
     /// First vector of the section where units share vectors, if there is one.
@@ -61,6 +63,8 @@ pub struct Record {
 impl Spec {
     /// A format whose blocks' length is an argument of the kernels.
     pub const ANY: u32 = u32::MAX;
+    /// A format with one block a row.
+    pub const ROW: u32 = 31;
 
     /// Words of a unit in the section where units share vectors; 0 if there is none.
     #[inline(always)]
@@ -76,11 +80,11 @@ impl Spec {
         if self.short_words() > 0 { 4 / self.short_words() } else { 1 }
     }
 
-    /// The record of a row of `cols` columns. `block_units` counts where the format leaves it open.
+    /// The record of a row of `cols` columns. `open`: what the layout leaves open, which may be the units of a block.
     #[inline(always)]
     #[must_use]
-    pub const fn record(self, cols: usize, block_units: u32) -> Record {
-        let block_units = if self.block_units == Spec::ANY { block_units } else { self.block_units };
+    pub const fn record(self, cols: usize, open: u32) -> Record {
+        let block_units = if self.block_units == Spec::ANY { open } else { self.block_units };
         let units = cols.div_ceil(UNIT);
         let lanes_log2 = if units >= 32 { 5 } else { 32 - (units as u32).wrapping_sub(1).leading_zeros() };
         let high = (units * self.code_words).div_ceil(4) * 4;
@@ -89,7 +93,7 @@ impl Spec {
         let in_blocks = if self.block_bytes == 0 { 0 } else { ((units - 1) >> block_units) + 1 };
         let end = blocks + (in_blocks * self.block_bytes).div_ceil(16) * 16;
         let short = if self.code_words < 4 { 0 } else { high / 4 };
-        Record { units, lanes_log2, block_units, high, short, scales, blocks, vectors: end / 16 }
+        Record { units, lanes_log2, block_units, open, high, short, scales, blocks, vectors: end / 16 }
     }
 }
 

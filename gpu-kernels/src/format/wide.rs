@@ -5,6 +5,7 @@
 
 use super::{
     decode::{Decode, Packed, QUADS, Scales, block_f16, unit_f16},
+    float8::e4m3_pair,
     record::{Memory, Record, Spec},
     unpack::{byte_minus, bytes_minus, half_power, look_up, offset, select_bits, signed_table, small, table},
 };
@@ -87,9 +88,18 @@ unsafe fn scale_and_addend<M: Memory>(m: M, r: &Record, u: usize) -> Scales {
     Scales::shifted(d, addend)
 }
 
+macro_rules! units_of_block {
+    () => {
+        3
+    };
+    (ROW) => {
+        Spec::ROW
+    };
+}
+
 macro_rules! decoders {
     ($($(#[$doc:meta])* $F:ident {
-        record: $words:literal, $high:literal, $scale:literal, $block:literal;
+        record: $words:literal, $high:literal, $scale:literal, $block:literal $(of $units:ident)?;
         $(const $name:ident: $ty:ty = $value:expr;)*
         codes: [u32; $codes:literal] = |$m:ident, $r:ident, $u:ident, $short:ident| $load:expr;
         bytes: |$c:ident, $q:ident| $bytes:expr, less $offset:literal;
@@ -104,7 +114,7 @@ macro_rules! decoders {
 
         impl Decode for $F {
             const SPEC: Spec =
-                Spec { code_words: $words, high_words: $high, scale_bytes: $scale, block_bytes: $block, block_units: 3 };
+                Spec { code_words: $words, high_words: $high, scale_bytes: $scale, block_bytes: $block, block_units: units_of_block!($($units)?) };
             $(const $name: $ty = $value;)*
             type Codes<M: Memory> = [u32; $codes];
             #[inline(always)]
@@ -169,6 +179,9 @@ const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 
 /// Twice the values of E2M1.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) const E2M1_VALUES: [i8; 16] = E2M1;
+/// What the scale of a row of NVFP4 is multiplied with in records: the values are doubled, and [`e4m3_pair`] is 2^-8 of its numbers.
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) const NVFP4_SCALE: f32 = 128.0;
 const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// What a lane of four has of a unit, by how codes lie.
@@ -227,6 +240,9 @@ shares! {
     /// The same of another table.
     e2m1, paired true: |m, r, u, t, F| [m.word(4 * u + t), 0, 0],
         |s, t| [0, 1].map(|half| look_up(const { signed_table(E2M1) }, s[0], half));
+    /// The same, where halves of a unit have scales of their own: half a word of each.
+    e2m1_halves, paired false: |m, r, u, t, F| [m.word(4 * u + t / 2), m.word(4 * u + 2 + t / 2), 0],
+        |s, t| [s[0], s[1]].map(|word| look_up(const { signed_table(E2M1) }, word, t % 2));
 }
 
 decoders! {
@@ -341,5 +357,19 @@ decoders! {
         multiplied: |c, q| look_up(const { signed_table(E2M1) }, c[q / 2], q % 2), times 2^0;
         share: e2m1;
         scales: Scales::one(half_power(u32::from(m.byte(r.scales + u))));
+    }
+    /// `d * s * F[c]`; the bytes `s` of a unit's halves are floats of eight bits, and `d` is the row's.
+    NVFP4 {
+        record: 4, 0, 2, 4 of ROW;
+        const SCALES: usize = 2;
+        codes: [u32; 4] = |m, r, u, short| m.vector(u);
+        bytes: |c, q| look_up(const { table(E2M1) }, c[q / 2], q % 2), less 128;
+        multiplied: |c, q| look_up(const { signed_table(E2M1) }, c[q / 2], q % 2), times 2^0;
+        share: e2m1_halves;
+        scales: {
+            let (sub, d) = (u32::from(m.half(r.scales / 2 + u)), f32::from_bits(m.word(r.blocks / 4)));
+            let (first, second) = e4m3_pair(sub);
+            Scales { scale: [d * first, d * second], shift: [0.0; 2] }
+        };
     }
 }

@@ -135,17 +135,18 @@ pub fn check_weights<F: Decode>(
     block_units: u32,
 ) -> Result<(), ContractError> {
     contract::require(m, cols > 0, "cols", "at least 1", 0)?;
+    if F::MOST_OPEN > 0 {
+        contract::within(m, "block_units", block_units, 0u32, F::MOST_OPEN)?;
+    }
     let block = match (F::SCALED, F::SPEC.block_bytes, F::SPEC.block_units) {
         (false, ..) => 1,
         (_, 0, _) => UNIT,
-        (.., Spec::ANY) => {
-            contract::within(m, "block_units", block_units, 0u32, 8u32)?;
-            UNIT << block_units
-        }
+        (.., Spec::ANY) => UNIT << block_units,
+        (.., Spec::ROW) => UNIT,
         (.., units) => UNIT << units,
     };
     contract::multiple_of(m, "cols", cols, (block, "a block"))?;
-    let vectors = F::SPEC.record(cols as usize, block_units).vectors;
+    let vectors = F::record(cols as usize, block_units).vectors;
     let all = contract::product(m, name, &[rows, vectors as u64, 16])? / 16;
     contract::exactly(m, name, weights.len(), (all, "records of all rows"))
 }

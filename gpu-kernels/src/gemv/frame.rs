@@ -278,7 +278,7 @@ pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
     cols: usize,
     xs: Shared<F32x4>,
 ) {
-    let record = F::SPEC.record(cols, 0);
+    let record = F::record(cols, 0);
     let group = thread::idx_x() as usize >> record.lanes_log2;
     let first = (block::idx_x() as usize * (THREADS >> record.lanes_log2) + group) * R;
     // As in `run`, a row after the last is the last.
@@ -335,7 +335,7 @@ fn rows_of(a: &Args, first: usize, group: usize) -> [usize; ROWS] {
 #[device]
 pub unsafe fn begin<F: Decode>(a: &Args) {
     grid::launch_dependents();
-    let record = F::SPEC.record(a.cols, a.block_units);
+    let record = F::record(a.cols, a.block_units);
     let (lane, group) =
         (thread::idx_x() as usize & (record.lanes() - 1), thread::idx_x() as usize >> record.lanes_log2);
     let outputs = (THREADS >> record.lanes_log2) * if a.epilogue.has(SWIGLU) { 1 } else { ROWS };
@@ -350,7 +350,7 @@ pub unsafe fn begin<F: Decode>(a: &Args) {
 /// All threads of the block make this call.
 #[device]
 pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role: impl Role, xs: Shared<F32x4>) {
-    let record = F::SPEC.record(a.cols, a.block_units);
+    let record = F::record(a.cols, a.block_units);
     let group = thread::idx_x() as usize >> record.lanes_log2;
     let groups = THREADS >> record.lanes_log2;
     let swiglu = a.epilogue.has(SWIGLU);

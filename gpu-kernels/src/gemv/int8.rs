@@ -207,7 +207,7 @@ pub(crate) mod frame {
         let (a, role) = (given.args(), given.role());
         // Where rows of the first matrix and column are. SAFETY: the caller's promise: they are there.
         let find = |a: &Args, place: Place, threads: u32| unsafe {
-            let record = F::SPEC.record(a.cols as usize, 0);
+            let record = F::record(a.cols as usize, 0);
             let first = place.thread / 32 * ROWS as u32;
             let block_rows = threads / THREADS_A_ROW;
             let memory: [InMemory; ROWS] = core::array::from_fn(|r| {

@@ -28,7 +28,7 @@ mod frame {
     ) {
         let row = block::idx_x() as usize * WARPS as usize + warp_index();
         if row < rows as usize {
-            let record = F::SPEC.record(cols as usize, 0);
+            let record = F::record(cols as usize, 0);
             let weights = weights.from(row * record.vectors);
             let mut sum = 0.0;
             let mut c = lane();

@@ -224,7 +224,7 @@ pub(crate) mod frame {
         // Where rows of the first matrix, scales and column are. SAFETY: the caller's promise: they are there.
         let find = |a: &Args, place: Place, rows: u32, cols: u32| unsafe {
             // Units fill blocks: `BITS` vectors of codes for each. A scale is for one block or for several.
-            let record = F::SPEC.record(cols as usize, a.block_units);
+            let record = F::record(cols as usize, a.block_units);
             let row = |even: usize| {
                 let first = place.block * BLOCK_ROWS + (lane() / 4) as u32;
                 a.row(rows, first, 8 * even as u32, record.vectors as u32)

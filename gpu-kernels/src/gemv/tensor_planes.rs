@@ -241,7 +241,7 @@ mod frame {
         let a = Args { experts: None, ..a };
         let (g, t) = (lane() / 4, lane() & 3);
         let (class, half) = (warp_index() % CLASSES, warp_index() / CLASSES);
-        let record = F::SPEC.record(a.cols as usize, a.block_units);
+        let record = F::record(a.cols as usize, a.block_units);
         let vectors = record.vectors as u32;
         let first = (block::idx_x() * (ROWS / BLOCK_ROWS) + half as u32) * BLOCK_ROWS;
         let rows = Rows {

@@ -313,7 +313,7 @@ impl Arguments {
             if phase + 2 < PHASES {
                 let of = At { phase: phase + 2, ..at };
                 let (weights, block_units) = self.records(of);
-                let vectors = F::SPEC.record(self.shape(of.phase).1 as usize, block_units).vectors as u32;
+                let vectors = F::record(self.shape(of.phase).1 as usize, block_units).vectors as u32;
                 self.ask_weights::<QUANT>(weights, vectors, self.shape(of.phase), of.phase == 3);
             } else if last {
                 let shape = (self.sizes.next_rows, self.sizes.hidden);
@@ -321,7 +321,7 @@ impl Arguments {
             } else {
                 let of = At { layer: at.layer + 1, phase: 0 };
                 let (weights, block_units) = self.records(of);
-                let vectors = F::SPEC.record(self.sizes.hidden as usize, block_units).vectors as u32;
+                let vectors = F::record(self.sizes.hidden as usize, block_units).vectors as u32;
                 self.ask_weights::<QUANT>(weights, vectors, self.shape(0), false);
             }
         }

@@ -9,7 +9,7 @@ use warpsmith_device::{Contract, DeviceSlice, U32x4};
 /// The file name of a format's golden vectors.
 pub fn golden(format: Format) -> Option<&'static str> {
     match format {
-        Format::F32 => None,
+        Format::F32 | Format::NVFP4_SCALED => None,
         Format::Q1_0 => Some("Q1_0_g128"),
         f => Some(f.name()),
     }

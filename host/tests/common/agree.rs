@@ -32,9 +32,13 @@ pub fn distance(file: &ModelFile, s: &mut Session, tokens: usize) -> f64 {
 
 /// The greedy text of a file under `data`, on the device and by the reference, against what llama.cpp generates.
 pub fn greedy_text<const N: usize>(name: &str, want: [u32; N]) {
-    let file = ModelFile::open(root().join(format!("host/tests/data/{name}.gguf"))).unwrap();
-    let mut s = Session::new(&load(&file), options(Mode::Graph, KvType::F16)).unwrap();
-    let mut reference = Reference::new(&file, KvRounding::F16);
+    greedy_text_of(&ModelFile::open(root().join(format!("host/tests/data/{name}.gguf"))).unwrap(), name, want);
+}
+
+/// The same of any file.
+pub fn greedy_text_of<const N: usize>(file: &ModelFile, name: &str, want: [u32; N]) {
+    let mut s = Session::new(&load(file), options(Mode::Graph, KvType::F16)).unwrap();
+    let mut reference = Reference::new(file, KvRounding::F16);
     let (prompt, mut next) = ([3, 1, 4], [0; 2]);
     let mut text = Vec::new();
     for p in 0..prompt.len() + N - 1 {

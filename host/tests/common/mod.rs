@@ -4,6 +4,7 @@
 pub mod folder;
 pub mod layer_normed;
 
+use gpu_kernels::cases::{make_sound, set_scale};
 use gpu_kernels::format::Format;
 use std::path::PathBuf;
 use warpsmith_host::gguf::{Gguf, GgufWriter, TensorType};
@@ -144,21 +145,14 @@ pub fn random_matrix(rng: &mut Rng, f: Format, rows: usize, cols: usize, std: f6
                     block.iter_mut().for_each(|b| *b &= !((*b & (*b >> 1) & 0x55) << 1));
                 }
                 // The weights' size under scales of 1 says what the scales have to be.
-                let set = |block: &mut [u8], scale: f64| {
-                    for &at in f.scale_offsets() {
-                        block[at..at + 2].copy_from_slice(&half::f16::from_f64(scale).to_le_bytes());
-                    }
-                    if f == Format::MXFP4 {
-                        block[0] = (128.0 + scale.abs().log2()).round() as u8;
-                    }
-                };
-                set(&mut block, 1.0);
+                make_sound(f, &mut block);
+                set_scale(f, &mut block, 1.0);
                 let mut weights = vec![0.0; f.block_elems()];
                 f.decode_block(&block, &mut weights);
                 let square: f64 = weights.iter().map(|w| f64::from(*w).powi(2)).sum();
                 let spread = (square / weights.len() as f64).sqrt().max(0.1);
                 let sign = if rng.below(8) == 0 && !ternary { -1.0 } else { 1.0 };
-                set(&mut block, sign * std / spread * (0.75 + rng.unit() / 2.0));
+                set_scale(f, &mut block, sign * std / spread * (0.75 + rng.unit() / 2.0));
                 out.extend(block);
             }
         }

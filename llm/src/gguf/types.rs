@@ -52,19 +52,11 @@ macro_rules! tensor_types {
 gpu_kernels::formats! { stored tensor_types (
     Q8_1 = 9, 32, 36;
     Q8_K = 15, 256, 292;
-    IQ2_XXS = 16, 256, 66;
-    IQ2_XS = 17, 256, 74;
-    IQ3_XXS = 18, 256, 98;
-    IQ1_S = 19, 256, 50;
-    IQ3_S = 21, 256, 110;
-    IQ2_S = 22, 256, 82;
     I8 = 24, 1, 1;
     I16 = 25, 1, 2;
     I32 = 26, 1, 4;
     I64 = 27, 1, 8;
     F64 = 28, 1, 8;
-    IQ1_M = 29, 256, 56;
-    NVFP4 = 40, 64, 36;
 ) }
 
 /// The id that means three different layouts: ggml's Q2_0, OxiBonsai's TQ2_0_g128, and in older files PrismML's PQ2_0.

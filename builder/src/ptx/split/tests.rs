@@ -68,14 +68,17 @@ fn kernels_that_share_memory_of_the_device_stay_together() {
     // A pointer to it that both follow.
     let text = with(".global .align 4 .u32 H;\n.const .align 8 .u64 G = H;");
     assert_eq!(names(&text), [vec!["b"], vec!["a", "c"]]);
-    // A constant of rustc's.
-    let constant = "alloc_0123456789abcdef0123456789abcdef";
-    let text = with(&format!(".global .align 1 .b8 {constant}[2] = {{1, 2}};"))
-        .replace("G;", constant)
-        .replace("[G]", constant);
-    assert_eq!(names(&text), [["a"], ["b"], ["c"]]);
-    assert!(modules(&text)[0].1.contains("{1, 2}") && !modules(&text)[1].1.contains("{1, 2}"));
-    assert!(!is_constant("alloc_0123"), "a static that is called so");
+    // A constant of rustc's, and one that LLVM named.
+    for constant in ["alloc_0123456789abcdef0123456789abcdef", "anon_$_0123456789abcdef0123456789abcdef_$_12"] {
+        let text = with(&format!(".global .align 1 .b8 {constant}[2] = {{1, 2}};"))
+            .replace("G;", constant)
+            .replace("[G]", constant);
+        assert_eq!(names(&text), [["a"], ["b"], ["c"]]);
+        assert!(modules(&text)[0].1.contains("{1, 2}") && !modules(&text)[1].1.contains("{1, 2}"));
+    }
+    for name in ["alloc_0123", "anon_$_0123_$_1", "anon_$_0123456789abcdef0123456789abcdef_$_", "anon"] {
+        assert!(!is_constant(name), "{name}: a static that is called so");
+    }
 }
 
 #[test]

@@ -12,6 +12,16 @@ pub fn nibble(b: &[u8], at: usize, i: usize) -> u8 {
     (b[at + (i & 15)] >> ((i & 16) >> 2)) & 15
 }
 
+/// Low nibbles are elements 0 to 7, high nibbles 8 to 15, from byte `at` on.
+pub fn nibble8(b: &[u8], at: usize, i: usize) -> u8 {
+    (b[at + (i & 7)] >> ((i & 8) >> 1)) & 15
+}
+
+/// The word from byte `at` on.
+pub fn word(b: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
+}
+
 /// Four consecutive elements a byte, from byte `at` on.
 pub fn pair(b: &[u8], at: usize, i: usize) -> u8 {
     (b[at + i / 4] >> (2 * (i % 4))) & 3

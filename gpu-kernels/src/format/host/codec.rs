@@ -19,6 +19,10 @@ pub enum Scales {
     E8M0,
     /// The block itself, a single weight.
     Weight,
+    /// What this gives: a number that is none, of a block's scales or weights.
+    Of(fn(&[u8]) -> Option<f32>),
+    /// The same, where the f32 at these bytes is that of the row: a block that has another than the first of its row is damaged.
+    OfRow(usize, fn(&[u8]) -> Option<f32>),
 }
 
 /// How rows become units.
@@ -41,6 +45,15 @@ impl Codec {
                 (self.decode)(block, &mut weight);
                 bad(weight[0])
             }
+            Scales::Of(wrong) | Scales::OfRow(_, wrong) => wrong(block),
+        }
+    }
+
+    /// The scale of the row, in a format that has such in every block.
+    pub fn of_row(&self, block: &[u8]) -> Option<f32> {
+        match self.scales {
+            Scales::OfRow(at, _) => Some(f32_at(block, at)),
+            _ => None,
         }
     }
 
@@ -117,6 +130,16 @@ impl Writer<'_> {
 /// The f16 at byte `at` of a block.
 pub fn f16_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// The f16 of these bits.
+pub fn f16_of(bits: u16) -> f32 {
+    f16::from_bits(bits).to_f32()
+}
+
+/// The f32 at byte `at` of a block.
+pub fn f32_at(block: &[u8], at: usize) -> f32 {
+    f32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }
 
 /// The bf16 at byte `at` of a block.

@@ -33,17 +33,17 @@ macro_rules! define {
             /// Every format.
             pub const ALL: [Format; [$($(Format::$V,)*)*].len()] = [$($(Format::$V,)*)*];
 
-            fn stored(self) -> &'static Stored {
+            fn stored(self) -> Stored {
                 match self {
                     $($(
-                        Format::$V => &Stored {
+                        Format::$V => Stored {
                             name: $name,
                             type_id: $id,
                             elems: $elems,
                             bytes: $bytes,
-                            block_units: $units,
+                            open: $units,
                             layout: Layout::$F,
-                            spec: <super::$F as Decode>::SPEC,
+                            spec: <super::$F as Decode>::spec($units),
                         },
                     )*)*
                 }
@@ -76,8 +76,8 @@ struct Stored {
     elems: usize,
     /// Bytes of a block.
     bytes: usize,
-    /// Binary logarithm of the units that share a scale, where the record leaves it open.
-    block_units: u32,
+    /// What the layout leaves open.
+    open: u32,
     layout: Layout,
     spec: Spec,
 }
@@ -147,6 +147,22 @@ pub enum FormatError {
         /// The value found.
         value: f32,
     },
+    /// A block of a format with a scale for each row that has another than the first block of its row.
+    #[error(
+        "{format:?} block {block} (row {row}) has the scale {value} for its row, whose first block has {expected}; the file is damaged"
+    )]
+    RowScale {
+        /// Format asked for.
+        format: Format,
+        /// Number of the block in the tensor.
+        block: usize,
+        /// Row of the block.
+        row: usize,
+        /// The scale of the first block.
+        expected: f32,
+        /// The scale of this one.
+        value: f32,
+    },
     /// An output of the wrong length.
     #[error("{format:?} tensor of {rows} x {cols} takes {expected} vectors of 16 bytes, got {actual}")]
     Records {
@@ -203,7 +219,8 @@ impl Format {
     }
 
     /// The type id in files: ggml's, or that of the program that writes the format. 42 is ggml's for [`Format::Q2_0`],
-    /// OxiBonsai's for [`Format::TQ2_0_G128`], and was PrismML's for [`Format::PQ2_0`].
+    /// OxiBonsai's for [`Format::TQ2_0_G128`], and was PrismML's for [`Format::PQ2_0`]. From 0x57530000 on it is
+    /// ours: no other program writes the format, which checkpoints are made into.
     #[must_use]
     pub fn type_id(self) -> u32 {
         self.stored().type_id
@@ -236,11 +253,11 @@ impl Format {
         }
     }
 
-    /// Binary logarithm of the units (of 32 columns) that share a scale, as the kernels of two-bit formats want it told;
-    /// 0 for all others.
+    /// What its layout leaves open, as kernels want it told: for two-bit formats the binary logarithm of the units (of 32 columns) that
+    /// share a scale; for other layouts of several formats which of them it is, from 0 on.
     #[must_use]
     pub fn block_units(self) -> u32 {
-        self.stored().block_units
+        self.stored().open
     }
 
     /// How its weights lie on the device.
@@ -279,7 +296,7 @@ impl Format {
             return Err(FormatError::TooLarge { format: self, rows: 1, cols });
         }
         let stored = self.stored();
-        Ok(stored.spec.record(cols, stored.block_units))
+        Ok(stored.spec.record(cols, stored.open))
     }
 
     /// 16-byte vectors in a row of `cols` elements on the device.
@@ -315,6 +332,13 @@ impl Format {
                 let first = block % in_row * elems;
                 let (row, end) = (block / in_row, first + elems);
                 return Err(FormatError::NotFinite { format: self, block, row, first, end, value });
+            }
+            // By their bits: a block of another is damaged.
+            let start = &bytes[block / in_row * in_row * self.block_bytes()..];
+            if let (Some(value), Some(expected)) = (codec.of_row(b), codec.of_row(start))
+                && value.to_bits() != expected.to_bits()
+            {
+                return Err(FormatError::RowScale { format: self, block, row: block / in_row, expected, value });
             }
         }
         Ok(())

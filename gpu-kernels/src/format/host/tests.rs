@@ -28,7 +28,8 @@ fn golden(format: Format) -> String {
 }
 
 fn with_vectors() -> impl Iterator<Item = Format> {
-    Format::ALL.into_iter().filter(|f| *f != Format::F32)
+    // NVFP4 with a scale for each row has those of NVFP4, and a test of its own.
+    Format::ALL.into_iter().filter(|f| !matches!(f, Format::F32 | Format::NVFP4_SCALED))
 }
 
 /// The sign of zero is not part of the formats.
@@ -166,6 +167,9 @@ fn records_are_hardly_larger_than_files() {
             Format::Q4_K => 1.03,
             Format::Q5_K => 1.024,
             Format::IQ4_XS => 1.015,
+            // A number for the row; what has one for a unit or a block has it for each half of a unit.
+            Format::NVFP4 => 1.007,
+            Format::IQ1_S => 1.12,
             _ => 1.0,
         };
         assert!(record as f64 <= most * stored as f64, "{format}: {record} for {stored}");
@@ -186,7 +190,7 @@ fn ids_and_names() {
     }
     let unknown = "Q9_0".parse::<Format>().unwrap_err().to_string();
     assert!(unknown.starts_with("no weight format is called `Q9_0`") && unknown.contains("Q4_0 (2)"), "{unknown}");
-    for id in [42, 40, 4, 77] {
+    for id in [42, 4, 43, 77] {
         let text = Format::from_type_id(id).unwrap_err().to_string();
         assert!(text.contains(&format!("type {id} ")) && text.contains("Q4_0 (2)"), "{text}");
     }
@@ -240,11 +244,74 @@ fn a_scale_that_is_not_finite_names_its_block() {
     ));
 }
 
+/// A weight is a value times the scale of its sixteen times that of its row, the last two rounded to an f32, as the tools that write such
+/// checkpoints have it.
+#[test]
+fn a_row_of_nvfp4_may_have_a_scale_of_its_own() {
+    let (plain, want) = (vector("NVFP4.q"), floats("NVFP4.f32"));
+    let scaled = |scale: &dyn Fn(usize) -> f32| -> Vec<u8> {
+        let blocks = plain.chunks_exact(36).enumerate();
+        blocks.flat_map(|(i, block)| block.iter().copied().chain(scale(i).to_le_bytes())).collect()
+    };
+    let rows = [0.3f32, 1.0, -7.5e-4, 3.0e5];
+    let bytes = scaled(&|block| rows[block / 8]);
+    let got = Format::NVFP4_SCALED.decode(&bytes, ROWS, COLS).unwrap();
+    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+        let exact = f64::from(*want) * f64::from(rows[i / COLS]);
+        assert!((f64::from(*got) - exact).abs() <= exact.abs() * 2f64.powi(-23), "{i}: {got} for {exact}");
+    }
+    let records = Format::NVFP4_SCALED.repack(&bytes, ROWS, COLS).unwrap();
+    let vectors = Format::NVFP4_SCALED.row_vectors(COLS).unwrap();
+    for (r, record) in records.chunks_exact(vectors).enumerate() {
+        let of_record = by_record(Format::NVFP4_SCALED, record, COLS);
+        assert!(of_record.iter().zip(&got[r * COLS..]).all(|(a, b)| same(*a, *b)), "row {r}");
+    }
+    // Another scale somewhere in a row; none that is a number; one that is too large for a record.
+    let refused = |scale: &dyn Fn(usize) -> f32| Format::NVFP4_SCALED.repack(&scaled(scale), ROWS, COLS).unwrap_err();
+    let e = refused(&|block| if block == 13 { 2.0 } else { 1.0 });
+    assert!(matches!(e, FormatError::RowScale { block: 13, row: 1, expected: 1.0, value: 2.0, .. }), "{e}");
+    for bad in [f32::NAN, f32::NEG_INFINITY, 1e38] {
+        assert!(matches!(refused(&|_| bad), FormatError::NotFinite { block: 0, .. }), "{bad}");
+    }
+}
+
+#[test]
+fn codes_and_scales_of_eight_bits_that_are_no_numbers_are_refused() {
+    let refused = |format: Format, at: usize, bytes: &[u8]| {
+        let mut all = vector(&format!("{format}.q"));
+        let block = 3 * format.block_bytes();
+        all[block + at..][..bytes.len()].copy_from_slice(bytes);
+        let e = format.repack(&all, ROWS, COLS);
+        assert!(matches!(e, Err(FormatError::NotFinite { block: 3, .. })), "{format} {at} {bytes:?}: {e:?}");
+    };
+    for code in [0x7F, 0xFF] {
+        refused(Format::F8_E4M3, 77, &[code]);
+    }
+    for code in [0x7C, 0x7D, 0x7F, 0xFC, 0xFF] {
+        refused(Format::F8_E5M2, 127, &[code]);
+    }
+    for format in [Format::F8_E4M3, Format::F8_E5M2] {
+        refused(format, 128, &f32::INFINITY.to_le_bytes());
+        refused(format, 128, &f32::NAN.to_le_bytes());
+    }
+    // A record has 256 times as much.
+    refused(Format::F8_E4M3, 128, &2e36f32.to_le_bytes());
+    // A minus, which some read as one and some do not.
+    for scale in [0x7F, 0xFF, 0x80, 0xB8] {
+        (0..4).for_each(|s| refused(Format::NVFP4, s, &[scale]));
+    }
+    // The f16 that lies in four words.
+    let mut bytes = vector("IQ1_M.q");
+    (0..4).for_each(|j| bytes[5 * 56 + 49 + 2 * j] = [0x10, 0, 0xC0, 0x70][j]);
+    let e = Format::IQ1_M.repack(&bytes, ROWS, COLS).unwrap_err();
+    assert!(matches!(e, FormatError::NotFinite { block: 5, row: 2, first: 256, end: 512, .. }), "{e}");
+}
+
 #[test]
 fn every_f16_scale_is_found() {
     // A format with a scale that validation does not know would let a NaN through: blocks of ones everywhere must decode
     // to numbers once the known scales are.
-    for format in Format::ALL.into_iter().filter(|f| !f.is_dense() && *f != Format::MXFP4) {
+    for format in Format::ALL.into_iter().filter(|f| !f.scale_offsets().is_empty()) {
         let mut block = vec![0xFF; format.block_bytes()];
         for &at in format.scale_offsets() {
             block[at..at + 2].copy_from_slice(&[0, 0x3C]);

@@ -11,18 +11,25 @@
 //! | `tensor` | the entry points of [products with many columns](crate::gemv::tensor), also [in planes](crate::gemv::tensor_planes): kind of activations, entry point |
 //! | `persistent` | the entry points of [layers in one launch](crate::persistent): kind of activations, least blocks, entry point |
 //! | `budget` | what [`budget`](crate::gemv::budget) holds its products to: a family by its name, the format that is run, bits of a code, limits by activations; or why nothing |
-//! | `stored` | for each format, under the name that its [variant](super::Format) and its codec in `format/list/codecs` have (and with another one behind it, where files spell it otherwise): type id in files, weights and bytes of a block, and the binary logarithm of the units that share a scale, where the layout leaves that open |
+//! | `stored` | for each format, under the name that its [variant](super::Format) and its codec in `format/list/codecs` have (and with another one behind it, where files spell it otherwise): type id in files, weights and bytes of a block, and what the layout [leaves open](super::decode::Decode::MOST_OPEN) |
 //!
 //! Enums, dispatch, entry points, catalogue and tables of files are made from it: `formats! { section callback (args) }` calls
 //! `callback! { (args) LAYOUT { section } [FORMATS] … }`, for `stored` without the formats and with the name of each spelled out.
+
+mod sections;
 
 /// The codecs of the host: how blocks of a file become numbers, and records. A codec has its format's name.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) mod codecs {
     mod dense;
+    mod float8;
+    mod iq1;
+    mod iq2;
+    mod iq3;
     mod iq4_nl;
     mod iq4_xs;
     mod mxfp4;
+    mod nvfp4;
     mod pq2_0;
     mod ptq1_0;
     mod q1_0;
@@ -42,8 +49,9 @@ pub(super) mod codecs {
     mod tq2_0_g128;
 
     pub use self::{
-        dense::*, iq4_nl::*, iq4_xs::*, mxfp4::*, pq2_0::*, ptq1_0::*, q1_0::*, q2_0::*, q2_k::*, q3_k::*, q4_0::*,
-        q4_1::*, q4_k::*, q5_0::*, q5_1::*, q5_k::*, q6_k::*, q8_0::*, tq1_0::*, tq2_0::*, tq2_0_g128::*,
+        dense::*, float8::*, iq1::*, iq2::*, iq3::*, iq4_nl::*, iq4_xs::*, mxfp4::*, nvfp4::*, pq2_0::*, ptq1_0::*,
+        q1_0::*, q2_0::*, q2_k::*, q3_k::*, q4_0::*, q4_1::*, q4_k::*, q5_0::*, q5_1::*, q5_k::*, q6_k::*, q8_0::*,
+        tq1_0::*, tq2_0::*, tq2_0_g128::*,
     };
 }
 
@@ -192,6 +200,20 @@ macro_rules! formats {
                     Q8_0: 8, 32, 34, 0;
                 }
             }
+            F8 {
+                embed { embed_f8 EmbedF8 EMBED_F8 }
+                product { 3: gemv_f8 GemvF8 GEMV_F8, gemm_f8 GemmF8 GEMM_F8 }
+                quantized { }
+                tensor { }
+                persistent { }
+                budget { none "formats without a family; nearest is Q8_0" }
+                stored {
+                    /// 128 eight-bit floats with four bits of exponent and three of fraction, and an f32 scale.
+                    F8_E4M3: 0x5753_0000, 128, 132, 0;
+                    /// 128 eight-bit floats with five bits of exponent and two of fraction, and an f32 scale.
+                    F8_E5M2: 0x5753_0001, 128, 132, 1;
+                }
+            }
             Q2_K {
                 embed { embed_q2_k EmbedQ2K EMBED_Q2_K }
                 product { 3: gemv_q2_k GemvQ2K GEMV_Q2_K, gemm_q2_k GemmQ2K GEMM_Q2_K }
@@ -290,55 +312,64 @@ macro_rules! formats {
                     MXFP4: 39, 32, 17, 0;
                 }
             }
+            NVFP4 {
+                embed { embed_nvfp4 EmbedNvfp4 EMBED_NVFP4 }
+                product { 3: gemv_nvfp4 GemvNvfp4 GEMV_NVFP4, gemm_nvfp4 GemmNvfp4 GEMM_NVFP4 }
+                quantized { }
+                tensor { }
+                persistent { }
+                budget { none "formats without a family; four bits by a table" }
+                stored {
+                    /// 64 four-bit floats, and an eight-bit one for each 16.
+                    NVFP4: 40, 64, 36, 0;
+                    /// The same with an f32 for the row behind each block.
+                    NVFP4_SCALED: 0x5753_0002, 64, 40, 0;
+                }
+            }
+            IQ3 {
+                embed { embed_iq3 EmbedIq3 EMBED_IQ3 }
+                product { 3: gemv_iq3 GemvIq3 GEMV_IQ3, gemm_iq3 GemmIq3 GEMM_IQ3 }
+                quantized { }
+                tensor { }
+                persistent { }
+                budget { none "formats without a family; places of a grid" }
+                stored {
+                    /// 256 weights, four at a place of a grid of 256; signs, and a scale of four bits for each 32.
+                    IQ3_XXS: 18, 256, 98, 0;
+                    /// 256 weights, four at a place of a grid of 512; signs, and a scale of four bits for each 32.
+                    IQ3_S: 21, 256, 110, 1;
+                }
+            }
+            IQ2 {
+                embed { embed_iq2 EmbedIq2 EMBED_IQ2 }
+                product { 3: gemv_iq2 GemvIq2 GEMV_IQ2, gemm_iq2 GemmIq2 GEMM_IQ2 }
+                quantized { }
+                tensor { }
+                persistent { }
+                budget { none "formats without a family; places of a grid" }
+                stored {
+                    /// 256 weights, eight at a place of a grid of 256; signs, and a scale of four bits for each 32.
+                    IQ2_XXS: 16, 256, 66, 0;
+                    /// 256 weights, eight at a place of a grid of 512; signs, and a scale of four bits for each 16.
+                    IQ2_XS: 17, 256, 74, 1;
+                    /// 256 weights, eight at a place of a grid of 1024; signs, and a scale of four bits for each 16.
+                    IQ2_S: 22, 256, 82, 2;
+                }
+            }
+            IQ1 {
+                embed { embed_iq1 EmbedIq1 EMBED_IQ1 }
+                product { 3: gemv_iq1 GemvIq1 GEMV_IQ1, gemm_iq1 GemmIq1 GEMM_IQ1 }
+                quantized { }
+                tensor { }
+                persistent { }
+                budget { none "formats without a family; places of a grid" }
+                stored {
+                    /// 256 weights, eight at a place of a grid of 2048, less or more an eighth; a scale of three bits for each 32.
+                    IQ1_S: 19, 256, 50, 0;
+                    /// 256 weights, eight at a place of a grid of 2048, less or more an eighth each; a scale of three bits for each 16.
+                    IQ1_M: 29, 256, 56, 0;
+                }
+            }
         }
     };
-}
-
-/// A format's name: that of its variant, or as the program that writes it spells it.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! format_name {
-    ($V:ident) => {
-        stringify!($V)
-    };
-    ($V:ident $name:literal) => {
-        $name
-    };
-}
-
-/// Picks a section out of each row of [`formats!`].
-#[doc(hidden)]
-#[macro_export]
-macro_rules! formats_section {
-    (stored $callback:ident $args:tt $($F:ident {
-        embed $embed:tt product $product:tt quantized $quantized:tt tensor $tensor:tt persistent $persistent:tt budget $budget:tt
-        stored { $($(#[$doc:meta])* $V:ident $($name:literal)?: $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
-    })*) => { $callback! { $args $($F { $($(#[$doc])* $V: $crate::format_name!($V $($name)?), $id, $elems, $bytes, $units;)* })* } };
-    ($section:ident $callback:ident $args:tt $($F:ident {
-        embed $embed:tt product $product:tt quantized $quantized:tt tensor $tensor:tt persistent $persistent:tt budget $budget:tt
-        stored { $($(#[$doc:meta])* $V:ident $($name:literal)?: $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
-    })*) => {
-        $crate::formats_rows! {
-            $section $callback $args
-            $($F [$($V)*] embed $embed product $product quantized $quantized tensor $tensor persistent $persistent budget $budget;)*
-        }
-    };
-}
-
-/// Hands one section of all rows to a macro.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! formats_rows {
-    (embed $callback:ident $args:tt $($F:ident $formats:tt
-        embed $part:tt product $p:tt quantized $c:tt tensor $t:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
-    (product $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $part:tt quantized $c:tt tensor $t:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
-    (quantized $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt quantized $part:tt tensor $t:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
-    (tensor $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt quantized $c:tt tensor $part:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
-    (persistent $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt quantized $c:tt tensor $t:tt persistent $part:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
-    (budget $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt quantized $c:tt tensor $t:tt persistent $s:tt budget $part:tt;)*) => { $callback! { $args $($F $part $formats)* } };
 }

@@ -60,7 +60,7 @@ struct Loaded<const BYTES: usize> {
 impl Lane {
     #[inline(always)]
     unsafe fn of<F: Packed, const BYTES: usize>(a: &Args) -> Lane {
-        let record = F::SPEC.record(a.cols as usize, a.block_units);
+        let record = F::record(a.cols as usize, a.block_units);
         let (g, t) = ((lane() / 4) as u32, (lane() % 4) as u32);
         let first = block::idx_x() * BLOCK_ROWS + g;
         // SAFETY: the rows are among the weights, and the columns among those of `x`; after the last it is taken again.

@@ -265,7 +265,7 @@ unsafe fn add_unit<F: Packed, const BYTES: usize>(
 pub unsafe fn product<F: Packed, const BYTES: usize>(a: Args, memory: Shared<U32x4>) {
     const { assert!(F::SCALES == 1 || !F::SHIFTED, "no such format has entry points here") };
     let block_columns = if grid::dim_y() * COLUMNS < a.columns { 2 * COLUMNS } else { COLUMNS };
-    let record = F::SPEC.record(a.cols as usize, a.block_units);
+    let record = F::record(a.cols as usize, a.block_units);
     a.begin(THREADS / ROWS, record.vectors as u32);
     a.wait();
     let of_block = OfBlock::of_block(block::idx_y(), a.experts, a.columns, block_columns);
