@@ -111,20 +111,47 @@ fn every_quantisation_is_taken_apart_as_its_description_says() {
     }
 }
 
+/// Floats of eight bits and of four keep them: blocks of 32 rows and 128 columns, values of E5M2 among them; ModelOpt's NVFP4, whose scale
+/// of a matrix is a factor, and that of compressed-tensors, where it is a divisor.
+#[test]
+fn floats_of_few_bits_stay_what_they_are() {
+    use Format::*;
+    // A scale of a matrix that is no power of two takes two roundings to f32.
+    for (name, layers, of_values, of_others, bound) in [
+        ("fp8-wide", 1, F8_E5M2, F8_E4M3, 1e-6),
+        ("nvfp4", 2, NVFP4_SCALED, NVFP4_SCALED, 4e-6),
+        ("nvfp4-packed", 2, NVFP4_SCALED, NVFP4_SCALED, 1e-6),
+    ] {
+        let model = ModelFile::open(folders().join(name)).unwrap();
+        assert_eq!(formats(&model, |l| l.v.as_ref()), vec![Some(of_values); layers], "{name}");
+        assert_eq!(formats(&model, |l| Some(&l.down)), vec![Some(of_others); layers], "{name}");
+        let d = difference(&model, name);
+        assert!(d < bound, "{name}: {d:e}");
+    }
+    // Where ModelOpt has a file of its own for it.
+    let folder = copy("nvfp4");
+    edit(&folder.path().join("config.json"), |c| _ = c.as_object_mut().unwrap().remove("quantization_config"));
+    let stated = r#"{"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": ["lm_head"]}}"#;
+    std::fs::write(folder.path().join("hf_quant_config.json"), stated).unwrap();
+    let d = difference(&ModelFile::open(folder.path()).unwrap(), "nvfp4");
+    assert!(d < 4e-6, "{d:e}");
+}
+
 /// On the device, whose products round activations.
 #[test]
 fn folders_decode_on_the_device_as_they_do_on_the_cpu() {
     let device = Device::open(0).unwrap();
-    for name in ["gptq", "awq", "fp8-block", "packed8"] {
+    for name in ["gptq", "awq", "fp8-block", "fp8-wide", "nvfp4", "nvfp4-packed", "packed8"] {
         let file = ModelFile::open(folders().join(name)).unwrap();
         let (mut told, mut last) = (Vec::new(), 0);
+        let last_of_all = format!("blk.{}.ffn_down.weight", file.layers().len() - 1);
         let model = Model::load_with(&device, &file, |p: LoadProgress<'_>| {
             assert!(p.done >= last && p.done <= p.total);
             last = p.done;
             told.push(p.tensor.to_owned());
         })
         .unwrap();
-        assert!(last == model.bytes() && told.iter().any(|t| t == "blk.1.ffn_down.weight"), "{told:?}");
+        assert!(last == model.bytes() && told.contains(&last_of_all), "{told:?}");
         let mut session = Session::new(&model, SessionOptions::default()).unwrap();
         let want = read_f64(&folders().join(format!("{name}.logits.f64")));
         for (token, want) in [3u32, 1, 4, 1, 5, 9, 2, 6, 47, 0].into_iter().zip(want.chunks(48)) {

@@ -36,7 +36,7 @@ fn poked(name: &str, tensor: &str, at: usize, bytes: &[u8]) -> String {
 #[test]
 fn methods_that_are_not_implemented_are_refused_by_name() {
     type Change = fn(&mut Value);
-    let cases: [(&str, Change, &str); 22] = [
+    let cases: [(&str, Change, &str); 27] = [
         ("gptq", |q| q["quant_method"] = json!("bitsandbytes"), "`bitsandbytes` is not supported"),
         (
             "gptq",
@@ -60,6 +60,19 @@ fn methods_that_are_not_implemented_are_refused_by_name() {
         ("fp8-block", |q| q["weight_block_size"] = json!([32]), "`quantization_config.weight_block_size`"),
         ("fp8-block", |q| q["weight_block_size"] = json!([0, 32]), "`quantization_config.weight_block_size`"),
         ("fp8-block", |q| q["weight_block_size"] = json!([16, 40]), "one scale for each block"),
+        ("nvfp4", |q| q["quant_algo"] = json!("W4A8_AWQ"), "with \"W4A8_AWQ\""),
+        (
+            "nvfp4",
+            |q| _ = q.as_object_mut().unwrap().remove("quant_algo"),
+            "`quantization_config.quant_algo` is missing",
+        ),
+        ("nvfp4", |q| q["group_size"] = json!(32), "in groups of 32"),
+        ("nvfp4-packed", |q| q["config_groups"]["group_0"]["weights"]["group_size"] = json!(32), "in groups of 32"),
+        (
+            "nvfp4-packed",
+            |q| q["config_groups"]["group_0"]["weights"]["strategy"] = json!("group"),
+            "4 bits and scales by group",
+        ),
         ("packed4", |q| q["config_groups"]["group_1"] = json!({"weights": {"num_bits": 8}}), "several ways"),
         ("packed4", |q| q["config_groups"]["group_0"]["weights"]["num_bits"] = json!(2), "2 bits and scales by group"),
         ("packed4", |q| q["config_groups"] = json!({}), "says nothing of weights"),
@@ -114,6 +127,8 @@ fn parts_that_are_missing_or_do_not_fit_each_other_are_named() {
         ("packed4", &["weight_shape", "weight_scale", "weight_zero_point"]),
         ("fp8-tensor", &["weight_scale"]),
         ("fp8-channel", &["weight_scale"]),
+        ("nvfp4", &["weight_scale", "weight_scale_2"]),
+        ("nvfp4-packed", &["weight_scale", "weight_global_scale"]),
     ] {
         for part in parts {
             let e = stored(name, |h, _| {
@@ -132,6 +147,9 @@ fn parts_that_are_missing_or_do_not_fit_each_other_are_named() {
         ("packed4", "weight_scale", json!([2, 64])),
         ("packed4", "weight_zero_point", json!([2, 8])),
         ("fp8-channel", "weight_scale", json!([1, 64])),
+        ("nvfp4", "weight", json!([128, 16])),
+        ("nvfp4", "weight_scale", json!([4, 64])),
+        ("nvfp4-packed", "weight_scale", json!([128, 2])),
     ] {
         let e = stored(name, |h, _| h[at(part)]["shape"] = shape);
         assert!(e.contains(QUERIES) && e.contains("has the shape"), "{name} {part}: {e}");
@@ -141,6 +159,8 @@ fn parts_that_are_missing_or_do_not_fit_each_other_are_named() {
         ("gptq", "qzeros", "F32"),
         ("gptq", "scales", "I16"),
         ("fp8-block", "weight", "I8"),
+        ("nvfp4", "weight_scale", "U8"),
+        ("nvfp4-packed", "weight_packed", "I8"),
     ] {
         let e = stored(name, |h, _| h[at(part)]["dtype"] = json!(dtype));
         assert!(e.contains(&at(part)) && e.contains(&format!("has type {dtype}")), "{name} {part}: {e}");
@@ -167,6 +187,18 @@ fn scales_that_records_do_not_hold_are_named_by_their_row() {
     assert!(e.contains("blk.1.attn_q.weight"), "{e}");
     let e = poked("fp8-block", &format!("{QUERIES}.weight"), 64, &[0x7f]);
     assert!(e.contains("blk.1.attn_q.weight") && e.contains("row 1"), "{e}");
+    // Of 16 columns; of a matrix, as a factor and as a divisor.
+    for scale in [0x7f, 0xb8] {
+        let e = poked("nvfp4", &format!("{QUERIES}.weight_scale"), 5, &[scale]);
+        // The second row of a head, whose halves take turns in GGUF.
+        assert!(e.contains("blk.1.attn_q.weight") && e.contains("row 2, columns 0..64"), "{e}");
+    }
+    let e = poked("nvfp4", &format!("{QUERIES}.weight_scale_2"), 0, &f32::INFINITY.to_le_bytes());
+    assert!(e.contains("weight_scale_2` has the scale inf"), "{e}");
+    let e = poked("nvfp4-packed", &format!("{QUERIES}.weight_global_scale"), 0, &0f32.to_le_bytes());
+    assert!(e.contains("weight_global_scale` has the scale 0"), "{e}");
+    let e = poked("fp8-wide", "model.layers.0.self_attn.q_proj.weight", 128, &[0xff]);
+    assert!(e.contains("blk.0.attn_q.weight") && e.contains("row 1, columns 0..128"), "{e}");
     let e = poked("fp8-tensor", &format!("{QUERIES}.weight_scale"), 0, &half::bf16::from_f32(1e9).to_le_bytes());
     assert!(e.contains("blk.1.attn_q.weight"), "{e}");
 }
@@ -178,9 +210,9 @@ proptest! {
     /// panic.
     #[test]
     fn damaged_quantised_checkpoints_never_panic(
-        which in 0usize..5, damage in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..9), config in any::<bool>()
+        which in 0usize..8, damage in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..9), config in any::<bool>()
     ) {
-        let folder = copy(["gptq", "awq", "packed4", "fp8-channel", "fp8-block"][which]);
+        let folder = copy(["gptq", "awq", "packed4", "fp8-channel", "fp8-block", "fp8-wide", "nvfp4", "nvfp4-packed"][which]);
         let path = folder.path().join(if config { "config.json" } else { WHOLE });
         let mut bytes = std::fs::read(&path).unwrap();
         // Headers are where most can go wrong.
@@ -190,7 +222,7 @@ proptest! {
         }
         std::fs::write(&path, bytes).unwrap();
         match ModelFile::open(folder.path()) {
-            Ok(model) => prop_assert_eq!(model.layers().len(), 2),
+            Ok(model) => prop_assert_eq!(model.layers().len(), if which == 5 { 1 } else { 2 }),
             Err(e) => prop_assert!(!e.to_string().is_empty()),
         }
     }

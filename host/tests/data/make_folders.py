@@ -8,6 +8,8 @@ in the files, taken apart after the descriptions of the formats:
   `qzeros[g, n / 8]` the zeros less one (version 2: the zeros), `g_idx[k]` the group of an input.
 - AWQ as AutoAWQ's GEMM packs it: `qweight[k, n / 8]` holds eight outputs in the order 0 2 4 6 1 3 5 7.
 - FP8 with `weight_scale_inv` for blocks, or `weight_scale` for rows or the whole matrix.
+- NVFP4: two four-bit floats a byte, the first column lowest, `weight_scale[n, k / 16]` in E4M3, and for the matrix ModelOpt's factor
+  `weight_scale_2` or compressed-tensors' divisor `weight_global_scale`.
 - compressed-tensors: `weight_packed[n, k / 8]`, codes above -8 or -128, `weight_zero_point` packed along the outputs.
 """
 import json
@@ -370,8 +372,8 @@ def e5m2(b):
     return (b.astype(np.uint16) << 8).view(np.float16).astype(np.float64)
 
 
-def float8(f, name, rows, cols, gain, kind, block, suffix):
-    """Bytes of values between about 2^-6 and 2, and scales for blocks of this size (0: all)."""
+def float8(f, name, rows, cols, gain, kind, block, suffix, exact=True):
+    """Bytes of values between about 2^-6 and 2, and scales for blocks of this size (0: all); so that weights are f16s, or not."""
     values = f.rng.standard_normal((rows, cols))
     every = np.array([b for b in range(256) if (b & 127) < (127 if kind == "F8_E4M3" else 124)], np.uint8)
     table = (e4m3 if kind == "F8_E4M3" else e5m2)(every)
@@ -379,10 +381,31 @@ def float8(f, name, rows, cols, gain, kind, block, suffix):
     bits = every[order][np.clip(np.searchsorted(table[order], values), 0, len(every) - 1)]
     high, wide = (block[0] or rows), (block[1] or cols)
     scales = short(f, (-(-rows // high), -(-cols // wide)), gain / math.sqrt(cols), 7)
+    if not exact:
+        scales = (scales * (0.7 + 0.6 * f.rng.random(scales.shape))).astype(np.float32)
     f.bits8(name + ".weight", kind, bits)
     f.w[name + ".weight"] = (e4m3 if kind == "F8_E4M3" else e5m2)(bits) * np.repeat(np.repeat(scales, high, 0), wide, 1)[:rows, :cols]
     w = dict(f.w)
     f.store(name + "." + suffix, scales.reshape(()) if block == (0, 0) else scales, "BF16" if suffix == "weight_scale" else "F32")
+    f.w = w
+
+
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def float4(f, name, rows, cols, gain, packed):
+    """Codes of values about 3, scales for 16 columns, and one for all: as ModelOpt has them, or, packed, as compressed-tensors."""
+    codes = f.rng.integers(0, 16, (rows, cols))
+    scales = f.rng.integers(0x50, 0x70, (rows, cols // 16)).astype(np.uint8)
+    whole = np.float32(gain / math.sqrt(cols) / 3 / 80)
+    # What is divided by is a power of two, so that no rounding tells one way from the other.
+    whole = np.float32(2.0 ** round(math.log2(whole))) if packed else whole
+    values = np.where(codes >> 3, -1, 1) * E2M1[codes & 7]
+    w = f.w | {name + ".weight": values * np.repeat(e4m3(scales) * float(whole), 16, 1)}
+    f.bits8(name + (".weight_packed" if packed else ".weight"), "U8", codes[:, ::2] | codes[:, 1::2] << 4)
+    f.bits8(name + ".weight_scale", "F8_E4M3", scales)
+    f.store(name + (".weight_global_scale" if packed else ".weight_scale_2"), [1 / whole] if packed else whole, "F32")
+    f.store(name + (".input_global_scale" if packed else ".input_scale"), [1.0], "F32")
     f.w = w
 
 
@@ -449,6 +472,21 @@ def quantised():
     f = make("packed8", 28, lambda f, *a: packed(f, *a, 8, None, True), compressed(num_bits=8, type="int", strategy="channel", symmetric=True), "qwen3")
     f.write()
     finish(f)
+
+    # Columns of whole blocks of 128.
+    wide = dict(rope_theta=10000.0, hidden_act="silu") | shape(layers=1, hidden=128, ffn=256, heads=4, kv=2, dim=32)
+    f = Folder("fp8-wide", 29, "F16", model_type="qwen3", quantization_config=dict(quant_method="fp8", weight_block_size=[32, 128]), **wide)
+    fill(f, lambda name, r, c, g: float8(f, name, r, c, g, "F8_E5M2" if "v_proj" in name else "F8_E4M3", (32, 128), "weight_scale_inv", False))
+    f.write()
+    finish(f)
+    for name, seed, is_packed, stated in [
+        ("nvfp4", 30, False, dict(quant_method="modelopt", quant_algo="NVFP4", group_size=16)),
+        ("nvfp4-packed", 31, True, compressed(num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True)),
+    ]:
+        f = Folder(name, seed, "F16", model_type="llama", quantization_config=stated, **plain | dict(intermediate_size=128))
+        fill(f, lambda *a: float4(f, *a, is_packed))
+        f.write()
+        finish(f)
 
 
 if __name__ == "__main__":

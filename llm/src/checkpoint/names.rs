@@ -118,5 +118,7 @@ pub(super) fn of_layer(architecture: Architecture) -> impl Iterator<Item = Row> 
 
 /// What may be left out: it says what follows from the configuration, or is for caches and activations of another kind.
 pub(super) fn says_nothing(name: &str) -> bool {
-    [".rotary_emb.inv_freq", ".k_scale", ".v_scale", ".input_scale"].iter().any(|end| name.ends_with(end))
+    [".rotary_emb.inv_freq", ".k_scale", ".v_scale", ".input_scale", ".input_global_scale"]
+        .iter()
+        .any(|end| name.ends_with(end))
 }

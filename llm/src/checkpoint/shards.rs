@@ -175,6 +175,16 @@ impl Shards {
         }
         Ok(self.bytes(t)?.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect())
     }
+
+    /// The numbers of a tensor of integers of 32 bits or 64.
+    pub fn whole_numbers(&self, t: &Stored) -> Result<Vec<u64>, CheckpointError> {
+        match t.dtype {
+            Dtype::I64 | Dtype::U64 => {
+                Ok(self.bytes(t)?.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b)).collect())
+            }
+            _ => Ok(self.integers(t)?.into_iter().map(u64::from).collect()),
+        }
+    }
 }
 
 /// Elements of a tensor of floats of any width as f32, exactly.

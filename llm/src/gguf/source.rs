@@ -96,22 +96,49 @@ pub struct TensorData<'a> {
     name: &'a str,
     offset: u64,
     len: usize,
+    scaled: Option<Scaled<'a>>,
+}
+
+/// Numbers that stand behind the blocks of a tensor as it is read, each for so many blocks.
+#[derive(Clone, Copy)]
+struct Scaled<'a> {
+    values: &'a [f32],
+    blocks: usize,
+    /// Bytes of a block in the file.
+    stored: usize,
+    /// Where what is read begins, in bytes of the tensor as it is read.
+    from: usize,
 }
 
 impl<'a> TensorData<'a> {
     pub(super) fn new(source: &'a Source, name: &'a str, offset: u64, len: usize) -> TensorData<'a> {
-        TensorData { source, name, offset, len }
+        TensorData { source, name, offset, len, scaled: None }
     }
 
     /// Of nothing.
     pub(crate) fn empty() -> TensorData<'static> {
-        TensorData { source: &NOTHING, name: "", offset: 0, len: 0 }
+        TensorData { source: &NOTHING, name: "", offset: 0, len: 0, scaled: None }
     }
 
     /// Those of its bytes from `at` on, as many as `len`; nothing where it has not so many.
     pub(crate) fn part(self, at: usize, len: usize) -> TensorData<'a> {
         match at.checked_add(len) {
-            Some(end) if end <= self.len => TensorData { offset: self.offset + at as u64, len, ..self },
+            Some(end) if end <= self.len => match self.scaled {
+                Some(scaled) => TensorData { len, scaled: Some(Scaled { from: scaled.from + at, ..scaled }), ..self },
+                None => TensorData { offset: self.offset + at as u64, len, ..self },
+            },
+            _ => TensorData { len: 0, ..self },
+        }
+    }
+
+    /// The tensor with a number behind each of its blocks of `stored` bytes, an equal part of them for each of `values`; nothing where
+    /// there are no such parts.
+    pub(crate) fn scaled(self, stored: usize, values: &'a [f32]) -> TensorData<'a> {
+        let all = self.len / stored.max(1);
+        match (all.checked_div(values.len()), all.checked_mul(stored + 4)) {
+            (Some(blocks), Some(len)) if blocks > 0 && blocks * values.len() * stored == self.len => {
+                TensorData { len, scaled: Some(Scaled { values, blocks, stored, from: 0 }), ..self }
+            }
             _ => TensorData { len: 0, ..self },
         }
     }
@@ -133,7 +160,21 @@ impl<'a> TensorData<'a> {
             let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("it has {} bytes", self.len));
             return Err(GgufError::Read { what: what(), offset: at as u64, needed: to.len() as u64, source });
         }
-        self.source.read(self.offset + at as u64, to, what)
+        let Some(Scaled { values, blocks, stored, from }) = self.scaled else {
+            return self.source.read(self.offset + at as u64, to, what);
+        };
+        let (at, size) = (from + at, stored + 4);
+        let (first, end) = (at / size, (at + to.len()).div_ceil(size));
+        let mut bytes = vec![0; (end - first) * stored];
+        self.source.read(self.offset + (first * stored) as u64, &mut bytes, what)?;
+        let mut all = Vec::with_capacity((end - first) * size);
+        for (block, bytes) in (first..end).zip(bytes.chunks_exact(stored)) {
+            all.extend_from_slice(bytes);
+            all.extend_from_slice(&values.get(block / blocks).copied().unwrap_or(f32::NAN).to_le_bytes());
+        }
+        let skipped = at - first * size;
+        to.copy_from_slice(&all[skipped..skipped + to.len()]);
+        Ok(())
     }
 
     /// A copy of all bytes.

@@ -7,7 +7,7 @@ use gpu_kernels::delta::DIMS;
 use gpu_kernels::format::{Format, FormatError};
 use gpu_kernels::layer::{HEAD_DIMS, MAX_GROUP};
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,6 +46,8 @@ struct Inner {
     positions: Option<Vec<f32>>,
     rope_freqs: Option<Vec<f32>>,
     layers: Vec<LayerTensors>,
+    /// Of matrices that have a scale of their own, by name.
+    scales: HashMap<String, Vec<f32>>,
 }
 
 impl std::fmt::Debug for ModelFile {
@@ -79,7 +81,13 @@ impl ModelFile {
         if config.architecture.longrope() && LONGROPE.iter().any(|name| gguf.tensor(name).is_some()) {
             config.context = config.context.min(positions.max(1));
         }
-        let find = Find { file: &gguf, config: &config, asked: RefCell::default(), described: None };
+        let find = Find {
+            file: &gguf,
+            config: &config,
+            asked: RefCell::default(),
+            scales: RefCell::default(),
+            described: None,
+        };
         let (hidden, vocab) = (config.hidden, config.vocab);
         let embedding = find.matrix("token_embd.weight", vocab, hidden)?;
         let output = match gguf.tensor("output.weight") {
@@ -93,6 +101,7 @@ impl ModelFile {
             layers.push(LayerTensors::find(&find, layer)?);
         }
         find.refuse_unknown()?;
+        let scales = find.scales.into_inner();
         Ok(ModelFile(Arc::new(Inner {
             config,
             embedding,
@@ -103,6 +112,7 @@ impl ModelFile {
             positions,
             rope_freqs,
             layers,
+            scales,
             gguf,
         })))
     }
@@ -112,12 +122,19 @@ impl ModelFile {
     /// ([`Model::reserve`](crate::decode::Model::reserve)); what reads weights fails.
     pub fn described(config: Config, format: Format, tied: bool) -> Result<Self, ModelError> {
         let gguf = Gguf::from_bytes(GgufWriter::new().to_bytes())?;
-        let find = Find { file: &gguf, config: &config, asked: RefCell::default(), described: Some(format) };
+        let find = Find {
+            file: &gguf,
+            config: &config,
+            asked: RefCell::default(),
+            scales: RefCell::default(),
+            described: Some(format),
+        };
         let (hidden, vocab) = (config.hidden, config.vocab);
         let embedding = find.matrix("token_embd.weight", vocab, hidden)?;
         let output = if tied { None } else { Some(find.matrix("output.weight", vocab, hidden)?) };
         let (output_norm, output_norm_bias, output_bias, positions) = find.vectors_of_the_whole()?;
         let layers = (0..config.layers).map(|layer| LayerTensors::find(&find, layer)).collect::<Result<_, _>>()?;
+        let scales = HashMap::new();
         Ok(ModelFile(Arc::new(Inner {
             embedding,
             output,
@@ -127,6 +144,7 @@ impl ModelFile {
             positions,
             rope_freqs: None,
             layers,
+            scales,
             gguf,
             config,
         })))
@@ -221,13 +239,18 @@ impl ModelFile {
     /// The bytes of a matrix of this file, in its format's block layout; empty for one of another file.
     pub fn data(&self, matrix: &Matrix) -> TensorData<'_> {
         let Matrix { format, first_row, rows, cols, .. } = *matrix;
-        match (self.0.gguf.tensor(&matrix.name), format.row_bytes(cols)) {
-            (Some(t), Ok(row))
-                if t.info.kind.format() == Some(format) && t.info.dims.first() == Some(&(cols as u64)) =>
-            {
-                let place = first_row.checked_mul(row).zip(rows.checked_mul(row));
-                place.map_or(TensorData::empty(), |(at, len)| t.data.part(at, len))
+        let (Some(t), Ok(row)) = (self.0.gguf.tensor(&matrix.name), format.row_bytes(cols)) else {
+            return TensorData::empty();
+        };
+        let data = match self.0.scales.get(&matrix.name) {
+            Some(values) if format == Format::NVFP4_SCALED && t.info.kind == TensorType::NVFP4 => {
+                t.data.scaled(Format::NVFP4.block_bytes(), values)
             }
+            None if t.info.kind.format() == Some(format) => t.data,
+            _ => return TensorData::empty(),
+        };
+        match first_row.checked_mul(row).zip(rows.checked_mul(row)) {
+            Some((at, len)) if t.info.dims.first() == Some(&(cols as u64)) => data.part(at, len),
             _ => TensorData::empty(),
         }
     }
@@ -290,6 +313,10 @@ fn validate(tensor: &Tensor<'_>, format: Format, rows: Range<usize>, cols: usize
                 let block = block + first * (cols / format.block_elems());
                 refuse(FormatError::NotFinite { format, block, row: row + first, first: column, end, value })
             }
+            FormatError::RowScale { format, block, row, expected, value } => {
+                let block = block + first * (cols / format.block_elems());
+                refuse(FormatError::RowScale { format, block, row: row + first, expected, value })
+            }
             other => refuse(other),
         })?;
     }
@@ -305,6 +332,8 @@ pub(super) struct Find<'a> {
     pub config: &'a Config,
     /// The names that were asked for.
     asked: RefCell<HashSet<String>>,
+    /// The scales of matrices that have their own.
+    scales: RefCell<HashMap<String, Vec<f32>>>,
     /// There is no file: every tensor that is asked for would be there, matrices in this format.
     described: Option<Format>,
 }
@@ -367,8 +396,25 @@ impl Find<'_> {
                 supported: MATRIX_TYPES,
             });
         };
-        validate(&tensor, format, rows.clone(), cols)?;
-        Ok(named(format))
+        let scales = if format == Format::NVFP4 { self.scales_of(name, shape)? } else { None };
+        let Some(scales) = scales else {
+            validate(&tensor, format, rows.clone(), cols)?;
+            return Ok(named(format));
+        };
+        let data = tensor.data.scaled(format.block_bytes(), &scales);
+        validate(&Tensor { data, ..tensor }, Format::NVFP4_SCALED, rows.clone(), cols)?;
+        self.scales.borrow_mut().insert(name.to_owned(), scales);
+        Ok(named(Format::NVFP4_SCALED))
+    }
+
+    /// What the products of a matrix of NVFP4 are multiplied with, one number or one for each of several matrices, where the file has a
+    /// tensor of them; one for its activations says nothing here, where these are no floats of four bits.
+    fn scales_of(&self, name: &str, shape: &[usize]) -> Result<Option<Vec<f32>>, ModelError> {
+        let Some(matrix) = name.strip_suffix(".weight") else { return Ok(None) };
+        self.asked.borrow_mut().insert(format!("{matrix}.input_scale"));
+        let name = format!("{matrix}.scale");
+        let count = shape.get(2).copied().unwrap_or(1);
+        self.has(&name).then(|| self.vector(&name, count)).transpose()
     }
 
     /// The vectors that are no part of a layer: weights and biases of the last norm, the bias of the output projection, and embeddings of
@@ -542,6 +588,18 @@ mod tests {
             panic!("{refused}")
         };
         assert_eq!((tensor.as_str(), b, r, first, end), ("m", block, row, 32, 64));
+        // Another scale of a row in its last block.
+        let (cols, rows) = (128, PIECE / 80 + 3);
+        let mut data = vec![0; rows * 80];
+        data[rows * 80 - 4..].copy_from_slice(&1f32.to_le_bytes());
+        let mut w = GgufWriter::new();
+        w.tensor("m", &[cols as u64, rows as u64], TensorType::NVFP4_SCALED, data).unwrap();
+        let file = Gguf::from_bytes(w.to_bytes()).unwrap();
+        let refused = validate(&file.tensor("m").unwrap(), Format::NVFP4_SCALED, 0..rows, cols).unwrap_err();
+        let ModelError::TensorData { source: FormatError::RowScale { block, row, .. }, .. } = refused else {
+            panic!("{refused}")
+        };
+        assert_eq!((block, row), (2 * rows - 1, rows - 1));
     }
 
     #[test]

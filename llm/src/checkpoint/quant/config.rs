@@ -4,6 +4,7 @@ use super::super::CheckpointError;
 use super::super::json::{self, Object};
 use super::super::rows::{Dense, Rows};
 use super::super::shards::{Shards, Stored};
+use super::float4::{self, Float4, Whole};
 use super::float8::Float8;
 use super::grouped::{Cache, Grouped, Groups, Parts};
 use super::packing::{Packing, Zeros};
@@ -14,6 +15,9 @@ use std::sync::Arc;
 
 /// Where older checkpoints of GPTQ say how they are quantised.
 const BESIDE: &str = "quantize_config.json";
+
+/// Where ModelOpt's say it.
+const MODELOPT: &str = "hf_quant_config.json";
 
 /// A matrix, and the tensors that it is made of.
 type Found = (Box<dyn Rows>, Vec<String>);
@@ -29,6 +33,8 @@ enum Method {
     Awq { group: Option<usize> },
     /// Eight-bit floats: rows and columns of a block, if scales are of blocks.
     Float8 { block: Option<[usize; 2]> },
+    /// Four-bit floats, NVFP4.
+    Float4,
     /// compressed-tensors: bits of an integer, columns of a group, and whether zeros are half of what a code has room for.
     Integers { bits: u32, group: Option<usize>, symmetric: bool },
 }
@@ -42,14 +48,18 @@ pub(in super::super) struct Quantization {
 impl Quantization {
     /// Reads it: of the model's configuration or, as AutoGPTQ wrote it at first, of a file beside it.
     pub fn of(config: Object<'_>, folder: &Path) -> Result<Quantization, CheckpointError> {
-        let beside = match config.get("quantization_config") {
-            Some(_) => None,
-            None => json::read(folder, BESIDE)?,
+        let (beside, of_modelopt) = match config.get("quantization_config") {
+            Some(_) => (None, None),
+            None => (json::read(folder, BESIDE)?, json::read(folder, MODELOPT)?),
         };
-        let method = match (config.get("quantization_config"), &beside) {
-            (Some(value), _) => method(Object::within(config.file, "quantization_config.", value)?)?,
-            (None, Some(value)) => gptq(Object::of_file(BESIDE, value)?)?,
-            (None, None) => Method::Plain,
+        let method = match (config.get("quantization_config"), &beside, &of_modelopt) {
+            (Some(value), ..) => method(Object::within(config.file, "quantization_config.", value)?)?,
+            (None, Some(value), _) => gptq(Object::of_file(BESIDE, value)?)?,
+            (None, None, Some(value)) => match Object::of_file(MODELOPT, value)?.get("quantization") {
+                Some(value) => modelopt(Object::within(MODELOPT, "quantization.", value)?)?,
+                None => Method::Plain,
+            },
+            (None, None, None) => Method::Plain,
         };
         Ok(Quantization { method, cache: Arc::default() })
     }
@@ -75,9 +85,23 @@ impl Quantization {
                 let made = Float8::new(shards, [stored, shards.require(&scales)?], block)?;
                 Ok(Some((Box::new(made), vec![stored.name.clone(), scales])))
             }
+            (Method::Float4, Some(stored)) if stored.dtype == Dtype::U8 => {
+                Self::float4(name, shards, ["weight", "weight_scale", "weight_scale_2"], Whole::Factor).map(Some)
+            }
+            (Method::Float4, None) if has("weight_packed").is_some() => {
+                Self::float4(name, shards, ["weight_packed", "weight_scale", "weight_global_scale"], Whole::Divisor)
+                    .map(Some)
+            }
             (_, Some(stored)) => Ok(Some((Box::new(Dense::new(shards, stored)?), vec![stored.name.clone()]))),
             (_, None) => Ok(None),
         }
+    }
+
+    fn float4(name: &str, shards: &Arc<Shards>, parts: [&str; 3], whole: Whole) -> Result<Found, CheckpointError> {
+        let names = parts.map(|part| format!("{name}.{part}"));
+        let [codes, scales, of_all] = &names;
+        let stored = [shards.require(codes)?, shards.require(scales)?, shards.require(of_all)?];
+        Ok((Box::new(Float4::new(shards, stored, whole)?), names.into()))
     }
 
     fn gptq(
@@ -142,7 +166,7 @@ impl Quantization {
         let (codes, shape, scales) = (part("weight_packed")?, part("weight_shape")?, part("weight_scale")?);
         let [rows, words] = codes.matrix()?;
         let per = (32 / bits) as usize;
-        let stated = whole_numbers(shards, shape)?;
+        let stated = shards.whole_numbers(shape)?;
         let cols = match stated[..] {
             [r, c] if r == rows as u64 && c.div_ceil(per as u64) == words as u64 => c as usize,
             _ => return Err(codes.misshapen(format!("so many words as {} says: {stated:?} weights", shape.name))),
@@ -244,16 +268,6 @@ fn listed(
     Ok(if runs { Groups::Runs(size) } else { Groups::Listed(all.into()) })
 }
 
-/// Numbers of any width.
-fn whole_numbers(shards: &Shards, stored: &Stored) -> Result<Vec<u64>, CheckpointError> {
-    match stored.dtype {
-        Dtype::I64 | Dtype::U64 => {
-            Ok(shards.bytes(stored)?.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b)).collect())
-        }
-        _ => Ok(shards.integers(stored)?.into_iter().map(u64::from).collect()),
-    }
-}
-
 fn unsupported(method: &str, reason: impl Into<String>) -> CheckpointError {
     CheckpointError::Quantization { method: method.to_owned(), reason: reason.into() }
 }
@@ -265,7 +279,8 @@ fn method(own: Object<'_>) -> Result<Method, CheckpointError> {
         "awq" => awq(own),
         "fp8" => Ok(Method::Float8 { block: block(own, "weight_block_size")? }),
         "compressed-tensors" => compressed(own),
-        other => Err(unsupported(other, "`gptq`, `awq`, `fp8` and `compressed-tensors` are")),
+        "modelopt" | "modelopt_fp4" => modelopt(own),
+        other => Err(unsupported(other, "`gptq`, `awq`, `fp8`, `modelopt` and `compressed-tensors` are")),
     }
 }
 
@@ -296,6 +311,21 @@ fn gptq(own: Object<'_>) -> Result<Method, CheckpointError> {
         return Err(unsupported("gptq", "in words of other than 32 bits (`pack_dtype`)"));
     }
     Ok(Method::Gptq { bits, group: group(own, "group_size")?, less })
+}
+
+fn modelopt(own: Object<'_>) -> Result<Method, CheckpointError> {
+    match own.text("quant_algo")?.ok_or_else(|| own.wrong("quant_algo", "is missing"))? {
+        "NVFP4" => float4(own, "modelopt"),
+        "FP8" => Ok(Method::Float8 { block: None }),
+        other => Err(unsupported("modelopt", format!("with {other:?}; `NVFP4` and `FP8` are"))),
+    }
+}
+
+fn float4(own: Object<'_>, method: &str) -> Result<Method, CheckpointError> {
+    match group(own, "group_size")? {
+        None | Some(float4::GROUP) => Ok(Method::Float4),
+        Some(other) => Err(unsupported(method, format!("with floats of four bits in groups of {other}; of 16 it is"))),
+    }
 }
 
 fn awq(own: Object<'_>) -> Result<Method, CheckpointError> {
@@ -346,12 +376,13 @@ fn compressed(own: Object<'_>) -> Result<Method, CheckpointError> {
             None => Err(weights.wrong("block_structure", "is missing")),
             block => Ok(Method::Float8 { block }),
         },
+        ("float", 4, "tensor_group") => float4(weights, name),
         ("int", 4 | 8, "group" | "channel") => {
             let group = if strategy == "group" { group(weights, "group_size")? } else { None };
             Ok(Method::Integers { bits, group, symmetric: weights.flag("symmetric")?.unwrap_or(true) })
         }
         (kind, bits, strategy) => {
-            let known = "integers of 4 and 8 bits by groups and channels, and floats of 8 bits, are";
+            let known = "integers of 4 and 8 bits by groups and channels, and floats of 8 bits and of 4 (NVFP4), are";
             Err(unsupported(
                 name,
                 format!("with weights of type {kind:?}, {bits} bits and scales by {strategy}; {known}"),

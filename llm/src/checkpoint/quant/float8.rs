@@ -1,5 +1,7 @@
-//! Matrices of eight-bit floats with scales, made into F16: a weight is `value * scale`, which an f16 holds to 2^-11 of itself, and below
-//! 2^-14 to 2^-25. Values of E4M3 have four bits, so that scales of up to seven, such as powers of two, leave weights exact.
+//! Matrices of eight-bit floats with scales: a weight is `value * scale`.
+//!
+//! F8_E4M3 and F8_E5M2 have a scale for 128 columns of a row, which those of blocks, rows and whole matrices become. Where columns are no
+//! multiple of 128, or those of a block, weights are made into F16, which holds them to 2^-11 of themselves, and below 2^-14 to 2^-25.
 
 use super::super::CheckpointError;
 use super::super::rows::Rows;
@@ -9,32 +11,21 @@ use half::f16;
 use safetensors::Dtype;
 use std::ops::Range;
 use std::sync::Arc;
+use warpsmith_device::fp8::{E4m3, E5m2};
+
+/// Columns that share a scale in the formats.
+const COLUMNS: usize = 128;
 
 /// A matrix of eight-bit floats.
 pub(in super::super) struct Float8 {
     shards: Arc<Shards>,
     stored: Stored,
     size: [usize; 2],
-    values: [f32; 256],
+    kind: TensorType,
+    value: fn(u8) -> f32,
     scales: Vec<f32>,
     /// Rows and columns that share a scale.
     block: [usize; 2],
-}
-
-/// The value of an E4M3 byte without infinities (Micikevicius et al., arXiv 2209.05433): four bits of exponent, bias 7.
-fn e4m3(byte: u8) -> f32 {
-    let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f32::from(byte & 7));
-    let size = match (exponent, byte & 7) {
-        (15, 7) => f32::NAN,
-        (0, _) => mantissa * 2f32.powi(-9),
-        _ => (1.0 + mantissa / 8.0) * 2f32.powi(exponent - 7),
-    };
-    if byte >> 7 == 1 { -size } else { size }
-}
-
-/// The value of an E5M2 byte: the upper half of an f16.
-fn e5m2(byte: u8) -> f32 {
-    f16::from_bits(u16::from(byte) << 8).to_f32()
 }
 
 impl Float8 {
@@ -44,9 +35,9 @@ impl Float8 {
         [stored, scales]: [&Stored; 2],
         block: Option<[usize; 2]>,
     ) -> Result<Float8, CheckpointError> {
-        let decode = match stored.dtype {
-            Dtype::F8_E4M3 => e4m3,
-            Dtype::F8_E5M2 => e5m2,
+        let (kind, value): (_, fn(u8) -> f32) = match stored.dtype {
+            Dtype::F8_E4M3 => (TensorType::F8_E4M3, |byte| E4m3::from_bits(byte).to_f32()),
+            Dtype::F8_E5M2 => (TensorType::F8_E5M2, |byte| E5m2::from_bits(byte).to_f32()),
             _ => return Err(stored.mistyped("F8_E4M3, F8_E5M2")),
         };
         let size @ [rows, cols] = stored.matrix()?;
@@ -62,15 +53,16 @@ impl Float8 {
                 [high, wide]
             }
         };
-        let values = std::array::from_fn(|byte| decode(byte as u8));
+        let whole = cols.is_multiple_of(COLUMNS) && (block[1] == cols || block[1].is_multiple_of(COLUMNS));
+        let kind = if whole { kind } else { TensorType::F16 };
         let (shards, scales) = (shards.clone(), shards.floats(scales)?);
-        Ok(Float8 { shards, stored: stored.clone(), size, values, scales, block })
+        Ok(Float8 { shards, stored: stored.clone(), size, kind, value, scales, block })
     }
 }
 
 impl Rows for Float8 {
     fn kind(&self) -> TensorType {
-        TensorType::F16
+        self.kind
     }
 
     fn size(&self) -> [usize; 2] {
@@ -83,35 +75,22 @@ impl Rows for Float8 {
         let mut bytes = vec![0; rows.len() * cols];
         self.shards.read(&self.stored, rows.start * cols, &mut bytes)?;
         let in_row = cols.div_ceil(wide);
+        let scale = |row: usize, column: usize| self.scales[row / high * in_row + column / wide];
+        let first = rows.start;
+        if self.kind != TensorType::F16 {
+            for (i, (to, codes)) in to.chunks_exact_mut(COLUMNS + 4).zip(bytes.chunks_exact(COLUMNS)).enumerate() {
+                let column = i * COLUMNS;
+                let (of_codes, of_scale) = to.split_at_mut(COLUMNS);
+                of_codes.copy_from_slice(codes);
+                of_scale.copy_from_slice(&scale(first + column / cols, column % cols).to_le_bytes());
+            }
+            return Ok(());
+        }
         for (i, (to, byte)) in to.as_chunks_mut::<2>().0.iter_mut().zip(bytes).enumerate() {
-            let (row, column) = (rows.start + i / cols, i % cols);
-            let scale = self.scales[row / high * in_row + column / wide];
             // What is no number, or none that an f16 holds, nothing takes.
-            *to = f16::from_f32(self.values[usize::from(byte)] * scale).to_le_bytes();
+            let weight = (self.value)(byte) * scale(first + i / cols, i % cols);
+            *to = f16::from_f32(weight).to_le_bytes();
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Values of the table of the paper (table 1): largest, smallest normal, smallest subnormal.
-    #[test]
-    fn values_are_those_of_the_paper() {
-        let e4m3s =
-            [(0x7e, 448.0), (0x08, 2f32.powi(-6)), (0x07, 0.875 * 2f32.powi(-6)), (0x01, 2f32.powi(-9)), (0xb8, -1.0)];
-        assert!(e4m3s.iter().all(|&(byte, value)| e4m3(byte) == value));
-        assert!(e4m3(0x7f).is_nan() && e4m3(0xff).is_nan() && e4m3(0x80).to_bits() == (-0f32).to_bits());
-        let e5m2s = [
-            (0x7b, 57344.0),
-            (0x04, 2f32.powi(-14)),
-            (0x03, 0.75 * 2f32.powi(-14)),
-            (0x01, 2f32.powi(-16)),
-            (0xbc, -1.0),
-        ];
-        assert!(e5m2s.iter().all(|&(byte, value)| e5m2(byte) == value));
-        assert!(e5m2(0x7c).is_infinite() && e5m2(0x7d).is_nan());
     }
 }
