@@ -242,6 +242,82 @@ fn a_rank_that_does_not_come_is_named() {
     assert!(matches!(&error, Error::Missing { rank: 0, missing, .. } if *missing == [2]), "{error}");
 }
 
+/// One thread issues what all ranks do, each on a stream of its device.
+fn together(group: &[Peers], streams: &[Stream], issue: impl Fn(&Peers, &Stream)) -> Result<(), (u32, Error)> {
+    group.iter().zip(streams).for_each(|(rank, stream)| issue(rank, stream));
+    let marks = Peers::marks(group, streams.iter())?;
+    Peers::wait_for(group, streams.iter(), marks)
+}
+
+/// Of each column every rank has a slice, the last a shorter one, and nothing between columns is touched.
+#[test]
+fn slices_of_columns_are_gathered() {
+    let (devices, _turn) = devices(3);
+    let (columns, len, stride, slice) = (5, 50, 53, 20);
+    let owner = |i: usize| (i % stride < len).then(|| (i % stride / slice) as u32);
+    // All at a time, two, and one.
+    for capacity in [4096, 2 * stride * 4, stride * 4] {
+        let group = peers(&devices, Shots::Two, capacity);
+        let streams: Vec<Stream> = devices.iter().map(|d| d.stream().unwrap()).collect();
+        let mut all: Vec<_> = streams
+            .iter()
+            .zip(0..)
+            .map(|(s, rank)| s.upload(&numbers::<f32>(rank, 4, columns * stride)).unwrap())
+            .collect();
+        clean(|| {
+            for _ in 0..2 {
+                for ((rank, stream), x) in group.iter().zip(&streams).zip(&mut all) {
+                    // SAFETY: the group outlives what is launched.
+                    unsafe { rank.launch_gather_columns(&mut &*stream, x, (columns, len, stride), slice) }.unwrap();
+                }
+            }
+            together(&group, &streams, |_, _| ()).unwrap();
+        });
+        for (x, (stream, rank)) in all.iter().zip(streams.iter().zip(0..)) {
+            let got = stream.read(x).unwrap();
+            for (i, v) in got.iter().enumerate() {
+                assert_eq!(
+                    *v,
+                    numbers::<f32>(owner(i).unwrap_or(rank), 4, columns * stride)[i],
+                    "{rank} {i} {capacity}"
+                );
+            }
+        }
+    }
+}
+
+/// After a rank that did not come, and without waiting for one, the whole group is as new, and so are its graphs.
+#[test]
+fn a_group_recovers() {
+    let (devices, _turn) = devices(3);
+    let options = PeerOptions { capacity: 4096, shots: Shots::Two, timeout: Duration::from_millis(300) };
+    let group = Peers::group(&devices, warpsmith_llm::builtin_image(), options).unwrap();
+    let streams: Vec<Stream> = devices.iter().map(|d| d.stream().unwrap()).collect();
+    let buffers = || streams.iter().map(|s| s.upload(&numbers::<f32>(7, 1, 300)).unwrap()).collect::<Vec<_>>();
+    for waits in [true, false] {
+        let mut lost = buffers();
+        let reduce = |rank: &Peers, stream: &Stream, x: &mut _| rank.all_reduce(stream, x, Reduce::Sum).unwrap();
+        for (rank, (stream, x)) in group.iter().zip(streams.iter().zip(&mut lost)).filter(|(rank, _)| rank.rank() != 1)
+        {
+            reduce(rank, stream, x);
+        }
+        if waits {
+            let (rank, error) = together(&group, &streams, |_, _| ()).unwrap_err();
+            assert!(matches!(&error, Error::Missing { missing, .. } if rank == 0 && *missing == [1]), "{error}");
+            let (_, error) = together(&group, &streams, |_, _| ()).unwrap_err();
+            assert!(matches!(&error, Error::Broken { missing } if *missing == [1]), "{error}");
+        }
+        Peers::recover(&group, streams.iter()).unwrap();
+        let mut all = buffers();
+        for (rank, (stream, x)) in group.iter().zip(streams.iter().zip(&mut all)) {
+            reduce(rank, stream, x);
+        }
+        together(&group, &streams, |_, _| ()).unwrap();
+        let want: Vec<f32> = numbers::<f32>(7, 1, 300).iter().map(|v| v + v + v).collect();
+        assert!(all.iter().zip(&streams).all(|(x, s)| s.read(x).unwrap() == want), "{waits}");
+    }
+}
+
 #[test]
 fn what_cannot_be_done_is_said() {
     let (devices, _turn) = devices(3);

@@ -68,6 +68,11 @@ struct Given {
     ranks: usize,
     rank: usize,
     root: usize,
+    /// Elements of a column.
+    len: usize,
+    columns: usize,
+    /// Words from a column to the next.
+    stride: usize,
     slice: usize,
     capacity: usize,
     epoch: u32,
@@ -82,19 +87,34 @@ impl Given {
         let flags = MODES[mode % MODES.len()] | kind as u32;
         // Slices of whole words.
         let whole = matches!(flags & !(KIND | MAX), SCATTER | GATHER);
-        let len = if whole { len.next_multiple_of(2 * ranks) } else { len };
-        let (bits, exact): (Vec<_>, Vec<_>) = (0..ranks).map(|_| elements(rng, len, kind as u32)).unzip();
-        let words = bits[0].len().div_ceil(2);
+        let several = flags == GATHER | F32;
+        let len = if whole && !several { len.next_multiple_of(2 * ranks) } else { len };
+        let words = if kind as u32 == F32 { len } else { len.div_ceil(2) };
+        // Of several columns nothing between them is read or written.
+        let (columns, stride) = if several { (3, words + 5) } else { (1, words) };
+        let all = len + (columns - 1) * stride;
+        let (bits, exact): (Vec<_>, Vec<_>) = (0..ranks).map(|_| elements(rng, all, kind as u32)).unzip();
         let (slice, root) = (words.div_ceil(ranks), rng.within(0, ranks - 1));
         // Also where epochs wrap around.
         let epoch = [1, 2, 0, 7][rng.within(0, 3)];
-        Ok(Given { ranks, rank, root, slice, capacity: words + 3, epoch, flags, bits, exact })
+        let capacity = all.max(words) + 3;
+        Ok(Given { ranks, rank, root, len, columns, stride, slice, capacity, epoch, flags, bits, exact })
     }
 
-    /// Elements of a slice.
+    /// Elements of a slice of the only column.
     fn slice_of(&self, rank: usize) -> std::ops::Range<usize> {
-        let (len, each) = (self.exact[0].len(), self.slice * if self.flags & KIND == F32 { 1 } else { 2 });
-        (rank * each).min(len)..((rank + 1) * each).min(len)
+        let each = self.slice * self.of_word();
+        (rank * each).min(self.len)..((rank + 1) * each).min(self.len)
+    }
+
+    fn of_word(&self) -> usize {
+        if self.flags & KIND == F32 { 1 } else { 2 }
+    }
+
+    /// Whose slice an element is in; nobody's between columns.
+    fn owner(&self, i: usize) -> Option<usize> {
+        let place = i % (self.stride * self.of_word());
+        (place < self.len).then(|| place / (self.slice * self.of_word()))
     }
 
     /// Sum or largest of an element, and the sum of its sizes.
@@ -146,11 +166,10 @@ impl Given {
             (sum, if self.flags & MAX != 0 { 0.0 } else { size * bound(kind, self.ranks) })
         };
         let own = &self.exact[self.rank];
-        let owner = |i| (0..self.ranks).find(|r| self.slice_of(*r).contains(&i)).unwrap_or(0);
         (0..own.len())
             .map(|i| match mode {
-                SCATTER if owner(i) != self.rank => (own[i], 0.0),
-                GATHER => (self.exact[owner(i)][i], 0.0),
+                SCATTER if self.owner(i) != Some(self.rank) => (own[i], 0.0),
+                GATHER => (self.owner(i).map_or(own[i], |rank| self.exact[rank][i]), 0.0),
                 BROADCAST => (self.exact[self.root][i], 0.0),
                 _ => sum(i),
             })
@@ -179,8 +198,7 @@ impl Plain for Collectives {
 
     fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
         let given = Given::new(shape, rng)?;
-        let len = given.exact[0].len();
-        let stream = rng.floats(len);
+        let stream = rng.floats(given.len);
         let (mut x, mut residual) = (bench.upload(&given.bits[given.rank])?, bench.upload(&stream)?);
         let frames = (0..given.ranks).map(|r| bench.upload(&given.frame(r))).collect::<Result<Vec<_>, String>>()?;
         let addresses: Vec<DeviceAddress> = frames.iter().map(|f| f.address()).collect();
@@ -189,7 +207,9 @@ impl Plain for Collectives {
             x: &mut x,
             residual: &mut residual,
             frames: &table,
-            len: len as u32,
+            len: given.len as u32,
+            columns: given.columns as u32,
+            stride: given.stride as u32,
             slice: given.slice as u32,
             capacity: given.capacity as u32,
             rank: given.rank as u32,

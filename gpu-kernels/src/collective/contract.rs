@@ -37,16 +37,22 @@ impl Contract for Collective<'_> {
         let whole = kind == F32 && (mode == ONE_SHOT || mode == TWO_SHOT);
         contract::require(m, !onto || whole, "flags", "a residual stream with all-reduce of f32 alone", self.flags)?;
         contract::within(m, "len", self.len, 1u32, i32::MAX)?;
-        let halves = if kind == F32 { 2 * u64::from(self.len) } else { u64::from(self.len) };
-        let words = halves.div_ceil(2);
-        contract::within(m, "capacity", self.capacity, (words, "words of `x`"), i32::MAX)?;
+        contract::within(m, "columns", self.columns, 1u32, i32::MAX)?;
+        let of_column = if kind == F32 { 2 * u64::from(self.len) } else { u64::from(self.len) };
+        let words = of_column.div_ceil(2);
+        let several = self.columns > 1;
+        let apart = !several || u64::from(self.stride) >= words;
+        contract::require(m, apart, "stride", "at least the words of a column", self.stride)?;
+        let before = u64::from(self.columns - 1) * u64::from(self.stride);
+        contract::within(m, "capacity", self.capacity, (before + words, "words of `x`"), i32::MAX)?;
         contract::within(m, "slice", self.slice, (words.div_ceil(self.ranks.into()), "words of `x` a rank"), i32::MAX)?;
-        contract::at_least(m, "x", self.x.len(), (halves, "`len` elements"))?;
+        contract::at_least(m, "x", self.x.len(), (2 * before + of_column, "`len` elements of all columns"))?;
         contract::multiple_of(m, "x", (self.x.address(), "its address"), 4u32)?;
-        if mode == SCATTER || mode == GATHER {
+        if mode == SCATTER || (mode == GATHER && kind != F32) {
             let all = 2 * u64::from(self.slice) * u64::from(self.ranks);
-            contract::require(m, halves == all, "len", "slices of whole words", self.len)?;
+            contract::require(m, of_column == all, "len", "slices of whole words", self.len)?;
         }
+        contract::require(m, !onto || !several, "columns", "1, onto a residual stream", self.columns)?;
         if onto { contract::at_least(m, "residual", self.residual.len(), (self.len, "len")) } else { Ok(()) }
     }
 }

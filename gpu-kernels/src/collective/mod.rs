@@ -237,8 +237,8 @@ impl Part {
 
 /// A collective of all ranks, in place in `x`.
 ///
-/// `x` is `len` elements of the kind that the flags say, as u16; slice `r` of it is the words from `r * slice` on, and `frames` the
-/// addresses of the ranks' frames.
+/// `x` is `columns` columns of `len` elements of the kind that the flags say, as u16, `stride` words from one to the next; slice `r` of a
+/// column is the words from `r * slice` on, and `frames` the addresses of the ranks' frames.
 #[kernel(block = THREADS, min_blocks = 2)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe fn collective(
@@ -246,6 +246,8 @@ pub unsafe fn collective(
     residual: InOut<f32>,
     frames: In<DeviceAddress>,
     len: u32,
+    columns: u32,
+    stride: u32,
     slice: u32,
     capacity: u32,
     rank: u32,
@@ -258,10 +260,18 @@ pub unsafe fn collective(
     let epoch = own.get(EPOCHS + block).wrapping_add(1);
     let stage = STAGING + (epoch & 1) as usize * capacity as usize;
     let part = Part { frames, rank, ranks, epoch, stage, flags };
-    let halves = if flags & KIND == F32 { 2 * len as usize } else { len as usize };
-    let (words, slice) = (halves.div_ceil(2), slice as usize);
-    let size = slice.div_ceil(BLOCKS as usize);
-    let (from, to) = (block * size + thread, ((block + 1) * size).min(slice));
+    let of_column = if flags & KIND == F32 { 2 * len as usize } else { len as usize };
+    let (words, slice, stride) = (of_column.div_ceil(2), slice as usize, stride as usize);
+    let halves = (columns as usize - 1) * 2 * stride + of_column;
+    let all = columns as usize * slice;
+    let size = all.div_ceil(BLOCKS as usize);
+    let (from, to) = (block * size + thread, ((block + 1) * size).min(all));
+    // Word `i` of slice `s`: behind all words, where its column has none there.
+    let word_of = |s: u32, i: usize| {
+        let (column, place) = if columns == 1 { (0, i) } else { (i / slice, i % slice) };
+        let place = s as usize * slice + place;
+        if place < words { column * stride + place } else { usize::MAX }
+    };
     let put = |w: usize, v: u32| {
         if flags & RESIDUAL != 0 {
             residual.set(w, residual.get(w) + f32::from_bits(v));
@@ -275,8 +285,8 @@ pub unsafe fn collective(
         let stages = if flags & BROADCAST != 0 { rank == root } else { flags & STAGE_ALL != 0 || s == rank };
         let mut i = from;
         while stages && i < to {
-            let w = s as usize * slice + i;
-            if w < words {
+            let w = word_of(s, i);
+            if w != usize::MAX {
                 own.set(stage + w, word(x, w, halves));
             }
             i += THREADS as usize;
@@ -290,8 +300,8 @@ pub unsafe fn collective(
         let reduces = flags & REDUCE_ALL != 0 || (flags & REDUCE_OWN != 0 && s == rank);
         let mut i = from;
         while reduces && i < to {
-            let w = s as usize * slice + i;
-            if w < words {
+            let w = word_of(s, i);
+            if w != usize::MAX {
                 let v = part.reduced(w);
                 // In two shots others read it; what was staged there only this thread reads.
                 if flags & GATHER != 0 {
@@ -314,8 +324,8 @@ pub unsafe fn collective(
         let source = Frame::of(frames, if flags & BROADCAST != 0 { root } else { s }).0;
         let mut i = from;
         while gathers && i < to {
-            let w = s as usize * slice + i;
-            if w < words {
+            let w = word_of(s, i);
+            if w != usize::MAX {
                 put(w, source.get(stage + w));
             }
             i += THREADS as usize;
