@@ -1,7 +1,8 @@
-//! The residual stream where a layer's outputs are normed before they are added to it, and where it begins with scaled embeddings
-//! (Gemma). In place, for each column:
+//! The residual stream where a layer's outputs are normed before they are added to it, where it begins with scaled embeddings
+//! (Gemma), and where outputs are added that several devices have summed up. In place, for each column:
 //!
 //! - with [`NORMED`]: `x = residual + x / sqrt(mean x^2 + eps) * weight`;
+//! - with [`ADDED`]: `x = residual + x * scale`;
 //! - else: `x = x * scale`.
 //!
 //! Both then prepare the norm of the product that follows, as the flag [`NEXT`](crate::gemv::NEXT) of a product does: `scaled = x * next_weight`, and
@@ -10,7 +11,7 @@
 //! | | |
 //! |---|---|
 //! | `x` | f32 `[columns, cols]`, column `n` from `n * stride` on, in place |
-//! | `residual` | f32, laid out as `x`; read with [`NORMED`] |
+//! | `residual` | f32, laid out as `x`; read with [`NORMED`] and [`ADDED`] |
 //! | `weight` | f32 `[cols]`, taken as stored (nothing is added to it); read with [`NORMED`] |
 //! | `next_weight` | f32 `[cols]` |
 //! | `scaled` | f32, laid out as `x` |
@@ -27,6 +28,8 @@ pub const THREADS: u32 = 256;
 
 /// Flag: what is in `x` is normed and added to the residual stream.
 pub const NORMED: u32 = 1;
+/// Flag: what is in `x` is added to the residual stream as it is.
+pub const ADDED: u32 = 2;
 
 /// A column in f64: `x` and the sum of its squares. `normed` is the residual stream, the weight of the norm, and eps.
 #[cfg(not(target_arch = "nvptx64"))]
@@ -39,6 +42,16 @@ pub fn reference(x: &[f32], normed: Option<(&[f32], &[f32], f32)>, scale: f32) -
         }
         None => x.iter().map(|x| f64::from(*x) * f64::from(scale)).collect(),
     };
+    let squares = y.iter().map(|y| y * y).sum();
+    (y, squares)
+}
+
+/// The same with [`ADDED`].
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn added_reference(x: &[f32], residual: &[f32], scale: f32) -> (Vec<f64>, f64) {
+    let scaled = |(x, r): (&f32, &f32)| f64::from(*r) + f64::from(*x) * f64::from(scale);
+    let y: Vec<f64> = x.iter().zip(residual).map(scaled).collect();
     let squares = y.iter().map(|y| y * y).sum();
     (y, squares)
 }
@@ -66,7 +79,7 @@ pub unsafe fn to_residual(
     let column = block::idx_x() as usize;
     let at = column * stride as usize;
     let (x, residual, scaled) = (x.from(at), residual.buffer(), scaled.from(at));
-    let normed = flags & NORMED != 0;
+    let (normed, added) = (flags & NORMED != 0, flags & (NORMED | ADDED) != 0);
     // Elements that are taken four at a time; of the rest a thread has one at most.
     let vectors = cols / 4;
     let single = 4 * vectors + thread;
@@ -92,7 +105,10 @@ pub unsafe fn to_residual(
         let mut y = x.load4(4 * v).0;
         let (mut w, mut r) = ([1.0; 4], [0.0; 4]);
         if normed {
-            (w, r) = (weight.load4(4 * v).0, residual.load4(at + 4 * v).0);
+            w = weight.load4(4 * v).0;
+        }
+        if added {
+            r = residual.load4(at + 4 * v).0;
         }
         let n = next_weight.load4(4 * v).0;
         let mut out = [0.0; 4];
@@ -106,7 +122,8 @@ pub unsafe fn to_residual(
         v += THREADS as usize;
     }
     if single < cols {
-        let (w, r) = if normed { (weight.at(single), residual.at(at + single)) } else { (1.0, 0.0) };
+        let w = if normed { weight.at(single) } else { 1.0 };
+        let r = if added { residual.at(at + single) } else { 0.0 };
         let y = math::fma(x.get(single) * factor, w, r);
         x.set(single, y);
         scaled.set(single, y * next_weight.at(single));
@@ -130,7 +147,7 @@ impl Contract for ToResidual<'_> {
         contract::within(m, "sums", self.sums.len(), 1u32, i32::MAX)?;
         contract::multiple_of(m, "stride", self.stride, 4u32)?;
         contract::within(m, "stride", self.stride, cols, i32::MAX)?;
-        contract::require(m, self.flags & !NORMED == 0, "flags", "known flags", self.flags)?;
+        contract::require(m, [0, NORMED, ADDED].contains(&self.flags), "flags", "one flag, or none", self.flags)?;
         contract::require(m, self.scale.is_finite(), "scale", "a finite number", self.scale)?;
         let (eps, normed) = (self.eps, self.flags & NORMED != 0);
         contract::require(m, eps >= 0.0 && eps.is_finite(), "eps", "a finite number, not negative", eps)?;
@@ -140,10 +157,13 @@ impl Contract for ToResidual<'_> {
         contract::at_least(m, "scaled", self.scaled.len(), whole)?;
         contract::exactly(m, "next_weight", self.next_weight.len(), cols)?;
         let mut vectors = vec![("x", &*self.x), ("next_weight", self.next_weight), ("scaled", &*self.scaled)];
-        if normed {
+        if self.flags != 0 {
             contract::at_least(m, "residual", self.residual.len(), whole)?;
+            vectors.push(("residual", self.residual));
+        }
+        if normed {
             contract::exactly(m, "weight", self.weight.len(), cols)?;
-            vectors.extend([("residual", self.residual), ("weight", self.weight)]);
+            vectors.push(("weight", self.weight));
         }
         for (name, slice) in vectors {
             contract::multiple_of(m, name, (slice.address(), "its address"), 16u32)?;
@@ -155,14 +175,14 @@ impl Contract for ToResidual<'_> {
 /// The cases of this kernel.
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases {
-    use super::{NORMED, ToResidual, reference};
+    use super::{ADDED, NORMED, ToResidual, added_reference, reference};
     use crate::cases::{Bench, Failure, Listed, NamedSizes, Outcome, Plain, Rng, Shape, close, why};
 
     /// Normed or scaled, onto the residual stream.
     pub struct ToResiduals;
 
     impl Plain for ToResiduals {
-        const SIZES: NamedSizes = &[("columns", 1), ("cols", 2560), ("normed", 1)];
+        const SIZES: NamedSizes = &[("columns", 1), ("cols", 2560), ("mode", 1)];
 
         fn kernels() -> Vec<Listed> {
             vec![Listed::unmeasured::<ToResidual<'_>>(why::SMALL)]
@@ -170,12 +190,13 @@ pub mod cases {
 
         fn shapes() -> Vec<Vec<usize>> {
             let cols = [1, 3, 4, 5, 31, 257, 1024, 1027, 2560, 5376];
-            let both = |(i, cols)| [0, 1].map(|normed| vec![1 + (i + normed) % 3, cols, normed]);
-            cols.into_iter().enumerate().flat_map(both).collect()
+            let modes = |(i, cols)| [0, 1, 2].map(|mode| vec![1 + (i + mode) % 3, cols, mode]);
+            cols.into_iter().enumerate().flat_map(modes).collect()
         }
 
         fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-            let [columns, cols, normed] = shape.sizes(["columns", "cols", "normed"])?;
+            let [columns, cols, mode] = shape.sizes(["columns", "cols", "mode"])?;
+            let flags = [0, NORMED, ADDED][mode % 3];
             let (stride, eps, scale) = (cols.next_multiple_of(4) + 4, 1e-6, (cols as f32).sqrt());
             // Gaps between columns, which nobody reads or writes.
             let strided = |rng: &mut Rng, size: f32| {
@@ -200,7 +221,7 @@ pub mod cases {
                 sums: &mut sums,
                 cols: cols as u32,
                 stride: stride as u32,
-                flags: if normed != 0 { NORMED } else { 0 },
+                flags,
                 scale,
                 eps,
             })?;
@@ -208,7 +229,10 @@ pub mod cases {
             for n in 0..columns {
                 let at = n * stride..n * stride + cols;
                 let of = (&residual[at.clone()], &weight[..], eps);
-                let (want, squares) = reference(&x[at.clone()], (normed != 0).then_some(of), scale);
+                let (want, squares) = match flags {
+                    ADDED => added_reference(&x[at.clone()], of.0, scale),
+                    _ => reference(&x[at.clone()], (flags == NORMED).then_some(of), scale),
+                };
                 // The norm is at most some hundreds; the sum is rounded once more.
                 let bound = |i: usize| 2e-6 * (want[i] - f64::from(of.0[i])).abs() + 1.2e-7 * want[i].abs() + 1e-30;
                 close(&y[at.clone()], &want, bound)?;

@@ -21,7 +21,7 @@ const BY_EYE: &str =
 const UNFUSED: &str = "an operation by itself, for programs whose steps are not those of `Decoder`";
 const SAMPLING: &str = "a way to choose tokens, for programs that do not sample with `sample`";
 
-const SEVERAL: &str = "what several devices do together; decoding takes one";
+const SEVERAL: &str = "what several devices do together; `tensor_parallel.rs` decodes on several";
 
 /// The kernels that no decoder launches. A kernel that is neither here nor launched belongs to the ladder.
 const OTHERS: [(&str, &str); 19] = [

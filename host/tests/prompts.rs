@@ -12,7 +12,9 @@ use alone::*;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
+use std::time::Duration;
 use warpsmith_driver_api::software::{self, Checks};
+use warpsmith_host::collectives::{PeerOptions, Shots};
 use warpsmith_host::decode::{
     Activations, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence,
     SequenceOptions,
@@ -31,6 +33,7 @@ const OPTIONS: DecoderOptions = DecoderOptions {
     tuned: false,
     programmatic: true,
     persistent: false,
+    peers: PeerOptions { capacity: 1 << 20, shots: Shots::Two, timeout: Duration::from_secs(60) },
 };
 
 /// What a sequence gets whose prompt is fed as a whole and which then decodes: its tokens, and the logits from the prompt's last on.

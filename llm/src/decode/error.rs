@@ -202,6 +202,33 @@ pub enum DecodeError {
         /// Another.
         other: KvType,
     },
+    /// No device, or one that is named twice.
+    #[error("a model over devices {ordinals:?}: one device or several different ones are needed")]
+    Devices {
+        /// What was given.
+        ordinals: Vec<u32>,
+    },
+    /// What runs on one device alone.
+    #[error("not over several devices: {what}; this model is on {devices}")]
+    OneDevice {
+        /// What was asked for.
+        what: &'static str,
+        /// How many devices the model is on.
+        devices: usize,
+    },
+    /// One of several devices that run a model together failed. What the others had queued was ended.
+    #[error("rank {rank} (device {device}): {source}")]
+    Rank {
+        /// Its place among the model's devices.
+        rank: usize,
+        /// Its number.
+        device: u32,
+        /// What it says.
+        source: Error,
+    },
+    /// Ranks that wait for each other.
+    #[error(transparent)]
+    Collective(#[from] warpsmith_collectives::Error),
     /// The step could not be captured; nothing was run.
     #[error(
         "the decode step could not be captured as a graph (nothing was run): {source}\nhint: Mode::Eager runs the same launches without a graph"

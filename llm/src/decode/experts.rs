@@ -7,6 +7,7 @@
 
 use super::feed_forward::FeedForward;
 use super::input::Input;
+use super::residual::Onto;
 use super::routes::ExpertBuffers;
 use super::stack::{Projection, Stack};
 use super::step::{Step, behind};
@@ -35,29 +36,44 @@ impl Step<'_> {
         }
         let part = FeedForward::of(layer, self.config.feed_forward, self.buffers.sizes.inner);
         self.feed_forward(on, part, Some((index, grouped)))?;
-        let (next, wanted) = behind(self.weights, index, self.choice, self.shape);
         self.chosen_down(on, (index, grouped), layer)?;
-        let columns = self.shape.columns as u32;
-        let Workspace { x, y, scaled, sums, quantized, sizes, experts, .. } = &mut *self.buffers;
+        self.combine(on, index, layer)
+    }
+
+    /// What experts give, onto the residual stream.
+    fn combine<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        index: usize,
+        layer: &LayerWeights,
+    ) -> Result<(), Error> {
+        let (columns, peer, programmatic) = (self.shape.columns, self.peer, self.choice.programmatic);
+        let (next, wanted) = behind(self.weights, index, self.choice, self.shape);
+        let Workspace { x, y, scaled, sums, quantized, sizes, experts, zeros, .. } = &mut *self.buffers;
         let Some(experts) = experts else { return Ok(()) };
-        let (_, _, written) = quantized.pass(wanted);
+        let (_, _, written) = quantized.pass(wanted.filter(|_| peer.is_none()));
         self.parts = combine::parts(layer.down.rows());
         let combine = Combine {
             x: &experts.outputs,
             weights: &experts.weights,
-            add: y,
+            add: zeros.as_deref().unwrap_or(y),
             y: x,
             next: (&next.weight, scaled, sums),
             quantized_output: written,
             rows: layer.down.rows(),
-            columns,
+            columns: columns as u32,
             used: experts.of.used as u32,
             shared: experts.of.shared.is_some(),
             x_stride: sizes.hidden as u32,
             y_stride: sizes.hidden as u32,
         };
         // SAFETY: the weight of the norm was uploaded before the first step; the rest it awaits.
-        unsafe { combine.launch(on, self.choice.programmatic) }
+        unsafe { combine.launch(on, programmatic) }?;
+        if peer.is_some() {
+            let onto = Onto { next: &next.weight, scaled, sums, columns, stride: sizes.hidden, eps: self.config.eps };
+            self.parts = onto.outputs(on, peer, (x, None), y, programmatic)?;
+        }
+        Ok(())
     }
 
     /// The router's products, of activations of f32 whatever others take, and the experts of every column.

@@ -1,7 +1,7 @@
 //! The cache of keys and values of one sequence: contiguous, one owner.
 
-use super::DecodeError;
 use super::weights::padded;
+use super::{DecodeError, Model};
 use crate::model::Config;
 use gpu_kernels::kv::KvType;
 use gpu_kernels::state::Column;
@@ -131,6 +131,60 @@ impl KvCache {
     /// The inverse of `read`. The lengths were compared before.
     pub fn write(&mut self, length: usize, planes: &[Vec<u8>], stream: &Stream) -> Result<(), Error> {
         self.planes.iter_mut().zip(planes).try_for_each(|(to, from)| to.write(length, from, stream))
+    }
+}
+
+/// Which key heads of a model the devices have, in planes of whole heads.
+#[derive(Clone, Copy)]
+pub(super) struct Planes {
+    layers: usize,
+    /// Of the model, and of a device.
+    heads: (usize, usize),
+    ranks: usize,
+}
+
+impl Planes {
+    pub fn of(model: &Model) -> Planes {
+        let layers = Shape::new(model.config(), 1).layers;
+        Planes { layers, heads: (model.config().kv_heads, model.share().kv_heads), ranks: model.ranks() }
+    }
+
+    /// The heads of a plane in memory, one behind the other, as `[layer][head]` of the model: where the devices' are of these.
+    fn place(&self, rank: usize, layer: usize) -> usize {
+        let (all, own) = self.heads;
+        // Where there are fewer heads than devices, some have the same one.
+        layer * all + (rank * all / self.ranks).min(all - own)
+    }
+
+    /// The planes of all devices as those of one that has all heads.
+    pub fn joined(&self, mut parts: Vec<Vec<Vec<u8>>>) -> Vec<Vec<u8>> {
+        if self.ranks == 1 {
+            return parts.pop().unwrap_or_default();
+        }
+        let (all, own) = self.heads;
+        let lengths: Vec<usize> = parts.first().map_or(Vec::new(), |planes| planes.iter().map(Vec::len).collect());
+        let of_plane = |(plane, length): (usize, &usize)| {
+            let head = length / (self.layers * own).max(1);
+            let mut whole = vec![0; self.layers * all * head];
+            for (rank, planes) in parts.iter().enumerate() {
+                for (layer, heads) in planes[plane].chunks_exact((own * head).max(1)).enumerate() {
+                    whole[self.place(rank, layer) * head..][..own * head].copy_from_slice(heads);
+                }
+            }
+            whole
+        };
+        lengths.iter().enumerate().map(of_plane).collect()
+    }
+
+    /// The planes of a device.
+    pub fn share(&self, rank: usize, planes: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let (all, own) = self.heads;
+        let of_plane = |plane: &Vec<u8>| {
+            let head = plane.len() / (self.layers * all).max(1);
+            let heads = |layer| plane[self.place(rank, layer) * head..][..own * head].iter().copied();
+            (0..self.layers).flat_map(heads).collect()
+        };
+        planes.iter().map(of_plane).collect()
     }
 }
 

@@ -5,14 +5,14 @@
 //! so its results are those of a cache of its own, bit for bit. A full page is known by its tokens and by those before it, and stays when
 //! no sequence has it any more, until its place is needed: [`Decoder::adopt_prefix`](super::Decoder::adopt_prefix) finds it.
 
-use super::kv::Shape;
+use super::kv::{Planes, Shape};
 use super::{Activations, DecodeError, KvType, Model};
 use gpu_kernels::state::{Column, GROUP};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warpsmith_device::DeviceAddress;
-use warpsmith_runtime::{Buffer, Stream};
+use warpsmith_runtime::{Buffer, Device, Stream};
 
 /// What a pool is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +83,8 @@ struct Page {
 }
 
 struct State {
-    /// Keys, values, scales of keys, scales of values: page after page.
-    planes: Vec<Buffer<u8>>,
+    /// On each device keys, values, scales of keys, scales of values: page after page.
+    planes: Vec<Vec<Buffer<u8>>>,
     pages: Vec<Page>,
     free: Vec<u32>,
     known: HashMap<Key, u32>,
@@ -100,7 +100,8 @@ struct Shared {
     shape: Shape,
     /// Bytes of a row of each plane.
     rows: Vec<usize>,
-    addresses: Vec<DeviceAddress>,
+    /// Of the planes on each device.
+    addresses: Vec<Vec<DeviceAddress>>,
     bytes: u64,
     state: Mutex<State>,
 }
@@ -125,8 +126,8 @@ impl Pool {
             return Err(DecodeError::Pages { positions, page });
         }
         let pages = positions.div_ceil(page);
-        let shape = Shape::new(model.config(), page);
-        let memory = model.device().memory_info()?;
+        let shape = Shape::new(model.share(), page);
+        let memory = model.memory_info()?;
         let needed = Pool::device_bytes(model, options);
         // Kernels count rows in 32 bits.
         let rows = (pages as u64).checked_mul((shape.heads() * page) as u64).filter(|&rows| rows <= u32::MAX.into());
@@ -141,8 +142,9 @@ impl Pool {
             });
         };
         let rows = shape.row_bytes(kv);
-        let alloc = |row: &usize| model.device().alloc::<u8>(pages * shape.heads() * page * row);
-        let planes = rows.iter().map(alloc).collect::<Result<Vec<_>, _>>()?;
+        let alloc = |device: &Device, row: &usize| device.alloc::<u8>(pages * shape.heads() * page * row);
+        let on = |device: &Device| rows.iter().map(|row| alloc(device, row)).collect::<Result<Vec<_>, _>>();
+        let planes = model.devices().map(on).collect::<Result<Vec<_>, _>>()?;
         let state = State {
             pages: (0..pages).map(|_| Page::default()).collect(),
             free: (0..pages as u32).rev().collect(),
@@ -151,15 +153,15 @@ impl Pool {
             clock: 0,
             planes,
         };
-        let addresses = state.planes.iter().map(|p| p.address()).collect();
+        let addresses = state.planes.iter().map(|on| on.iter().map(|p| p.address()).collect()).collect();
         let (model, state) = (model.clone(), Mutex::new(state));
         Ok(Pool { shared: Arc::new(Shared { model, options, shape, rows, addresses, bytes, state }) })
     }
 
-    /// Device memory that a pool takes; `None` if no address can hold it.
+    /// Device memory that a pool takes, of several devices on each; `None` if no address can hold it.
     pub fn device_bytes(model: &Model, options: PoolOptions) -> Option<u64> {
         let positions = options.positions.checked_next_multiple_of(options.page.max(1))?;
-        Shape::new(model.config(), positions).bytes(options.kv)
+        Shape::new(model.share(), positions).bytes(options.kv)
     }
 
     /// Positions of the largest pool that takes at most so many bytes, in whole pages of these `options`.
@@ -299,7 +301,8 @@ pub(super) struct Paged {
     known: Vec<(u32, u64)>,
     /// How all positions so far were computed; `None`: not in one way.
     recipe: Option<Recipe>,
-    table: Buffer<u32>,
+    /// On each device.
+    tables: Vec<Buffer<u32>>,
 }
 
 impl Drop for Paged {
@@ -310,9 +313,9 @@ impl Drop for Paged {
 
 impl Paged {
     pub fn new(pool: &Pool, capacity: usize) -> Result<Paged, DecodeError> {
-        let table = pool.model().device().alloc(entries(capacity))?;
+        let tables = tables(pool.model(), capacity)?;
         let (pool, pages, known) = (pool.clone(), Vec::new(), Vec::new());
-        Ok(Paged { pool, capacity, pages, first: 0, known, recipe: None, table })
+        Ok(Paged { pool, capacity, pages, first: 0, known, recipe: None, tables })
     }
 
     pub fn pool(&self) -> &Pool {
@@ -327,13 +330,15 @@ impl Paged {
         self.pool.shared.options.page
     }
 
-    /// What a kernel is told of a token at `position`.
-    pub fn column(&self, token: u32, position: usize) -> Column {
-        let address = |i: usize| self.pool.shared.addresses.get(i).copied().unwrap_or(DeviceAddress::NULL);
+    /// What a kernel of one of the devices is told of a token at `position`.
+    pub fn column(&self, rank: usize, token: u32, position: usize) -> Column {
+        let on = self.pool.shared.addresses.get(rank);
+        let address = |i: usize| on.and_then(|on| on.get(i)).copied().unwrap_or(DeviceAddress::NULL);
+        let table = self.tables.get(rank).map_or(DeviceAddress::NULL, |table| table.address());
         Column::at(token, position as u32)
             .with_caches(self.capacity as u32, address(0), address(1))
             .with_scales(address(2), address(3))
-            .in_pages(self.page() as u32, self.table.address())
+            .in_pages(self.page() as u32, table)
     }
 
     /// Rows at which the groups of a page begin, of the first head.
@@ -365,9 +370,8 @@ impl Paged {
         }
         let copied = shared.and_then(|old| Some((old, state.take()?)));
         let new: Vec<u32> = (had..wanted).map_while(|_| state.take()).collect();
-        let stream = pool.model().stream();
         if let Some((from, to)) = copied
-            && let Err(error) = pool.copy(&mut state, from, to, stream)
+            && let Err(error) = pool.copy(&mut state, from, to)
         {
             new.into_iter().chain([to]).for_each(|page| state.release(page));
             return Err(error);
@@ -395,9 +399,11 @@ impl Paged {
         }
         // The last page may be longer than the capacity.
         let start = pages.start * of_page;
-        let fits = entries.len().min(self.table.len() - start);
-        let stream = self.pool.shared.model.stream().clone();
-        Ok(stream.write(&mut self.table[start..start + fits], &entries[..fits])?)
+        for (table, rank) in self.tables.iter_mut().zip(self.pool.shared.model.all_ranks()) {
+            let fits = entries.len().min(table.len() - start);
+            rank.stream.write(&mut table[start..start + fits], &entries[..fits])?;
+        }
+        Ok(())
     }
 
     /// Gives back the pages of positions before `position`.
@@ -507,13 +513,33 @@ impl Paged {
     }
 
     pub fn set_capacity(&mut self, capacity: usize) -> Result<(), DecodeError> {
-        self.table = self.pool.model().device().alloc(entries(capacity))?;
+        self.tables = tables(self.pool.model(), capacity)?;
         self.capacity = capacity;
         self.write_table(0..self.pages.len())
     }
 
-    /// The first `length` positions of every plane, `[head][position][row]`; zeros of those that were given back.
-    pub fn read(&self, length: usize, stream: &Stream) -> Result<Vec<Vec<u8>>, DecodeError> {
+    /// The first `length` positions of every plane, `[head][position][row]` of all key heads of the model; zeros of those that were given
+    /// back.
+    pub fn read(&self, length: usize) -> Result<Vec<Vec<u8>>, DecodeError> {
+        let model = self.pool.model();
+        let mut parts = Vec::with_capacity(model.ranks());
+        for (number, rank) in model.all_ranks().enumerate() {
+            parts.push(self.read_of(number, length, &rank.stream)?);
+        }
+        Ok(Planes::of(model).joined(parts))
+    }
+
+    /// The inverse of `read`, into pages that were reserved. The lengths were compared before.
+    pub fn write(&mut self, length: usize, planes: &[Vec<u8>]) -> Result<(), DecodeError> {
+        let pool = self.pool.clone();
+        let shares = Planes::of(pool.model());
+        for (number, rank) in pool.model().all_ranks().enumerate() {
+            self.write_of(number, length, &shares.share(number, planes), &rank.stream)?;
+        }
+        Ok(())
+    }
+
+    fn read_of(&self, rank: usize, length: usize, stream: &Stream) -> Result<Vec<Vec<u8>>, DecodeError> {
         let (size, heads) = (self.page(), self.pool.shared.shape.heads());
         let state = self.pool.lock();
         let mut planes = Vec::new();
@@ -522,7 +548,7 @@ impl Paged {
             for (i, page) in self.pages.iter().enumerate().take(length.div_ceil(size)) {
                 let Some(page) = *page else { continue };
                 let there = size.min(length - i * size);
-                let of_page = &state.planes[plane][self.pool.place(plane, page)];
+                let of_page = &state.planes[rank][plane][self.pool.place(plane, page)];
                 for head in 0..heads {
                     let rows = stream.read(&of_page[head * size * row..][..there * row])?;
                     out[(head * length + i * size) * row..][..there * row].copy_from_slice(&rows);
@@ -533,8 +559,7 @@ impl Paged {
         Ok(planes)
     }
 
-    /// The inverse of `read`, into pages that were reserved. The lengths were compared before.
-    pub fn write(&mut self, length: usize, planes: &[Vec<u8>], stream: &Stream) -> Result<(), DecodeError> {
+    fn write_of(&mut self, rank: usize, length: usize, planes: &[Vec<u8>], stream: &Stream) -> Result<(), DecodeError> {
         let (size, heads) = (self.page(), self.pool.shared.shape.heads());
         let mut state = self.pool.lock();
         for (plane, (bytes, &row)) in planes.iter().zip(&self.pool.shared.rows).enumerate() {
@@ -542,7 +567,7 @@ impl Paged {
                 let Some(page) = *page else { continue };
                 let there = size.min(length - i * size);
                 let place = self.pool.place(plane, page);
-                let of_page = &mut state.planes[plane][place];
+                let of_page = &mut state.planes[rank][plane][place];
                 for head in 0..heads {
                     let rows = &bytes[(head * length + i * size) * row..][..there * row];
                     stream.write(&mut of_page[head * size * row..][..there * row], rows)?;
@@ -554,21 +579,30 @@ impl Paged {
 }
 
 impl Pool {
-    /// Copies a page.
-    fn copy(&self, state: &mut State, from: u32, to: u32, stream: &Stream) -> Result<(), DecodeError> {
-        for plane in 0..self.shared.rows.len() {
-            let (from, to) = (self.place(plane, from), self.place(plane, to));
-            let all = &mut state.planes[plane];
-            let length = from.len();
-            let Some((low, high)) = all.split_at_mut(from.start.max(to.start)) else { continue };
-            if from.start < to.start {
-                stream.copy(&low[from], &mut high[..length])?;
-            } else {
-                stream.copy(&high[..length], &mut low[to])?;
+    /// Copies a page, on every device.
+    fn copy(&self, state: &mut State, from: u32, to: u32) -> Result<(), DecodeError> {
+        for (rank, on) in self.shared.model.all_ranks().zip(&mut state.planes) {
+            for (plane, all) in on.iter_mut().enumerate() {
+                let (from, to) = (self.place(plane, from), self.place(plane, to));
+                let length = from.len();
+                let Some((low, high)) = all.split_at_mut(from.start.max(to.start)) else { continue };
+                if from.start < to.start {
+                    rank.stream.copy(&low[from], &mut high[..length])?;
+                } else {
+                    rank.stream.copy(&high[..length], &mut low[to])?;
+                }
             }
         }
-        Ok(stream.synchronize()?)
+        for rank in self.shared.model.all_ranks() {
+            rank.stream.synchronize()?;
+        }
+        Ok(())
     }
+}
+
+/// Tables of a sequence, one on each device.
+fn tables(model: &Model, capacity: usize) -> Result<Vec<Buffer<u32>>, DecodeError> {
+    Ok(model.devices().map(|device| device.alloc(entries(capacity))).collect::<Result<_, _>>()?)
 }
 
 /// Entries of the table of a sequence.

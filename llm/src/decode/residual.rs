@@ -1,7 +1,8 @@
-//! Launches that write the residual stream where no product can: embeddings that are scaled, and outputs that are normed before they
-//! are added.
+//! Launches that write the residual stream where no product can: embeddings that are scaled, outputs that are normed before they
+//! are added, and outputs of which each of several devices has a part of the sum.
 
-use gpu_kernels::residual::{NORMED, ToResidual};
+use gpu_kernels::residual::{ADDED, NORMED, ToResidual};
+use warpsmith_collectives::Peers;
 use warpsmith_device::{DeviceSlice, Launcher};
 use warpsmith_runtime::Error;
 
@@ -16,16 +17,36 @@ pub(super) struct Onto<'a> {
     pub eps: f32,
 }
 
+/// Adds up whole columns over all devices, if there are several.
+pub(super) fn add_up<L: Launcher<Error = Error>>(
+    on: &mut L,
+    peer: Option<&Peers>,
+    x: &mut DeviceSlice<f32>,
+) -> Result<(), Error> {
+    match peer {
+        // Columns follow one another, as their width is a multiple of 4 where there are peers.
+        // SAFETY: a decoder waits for what it launched before its group goes.
+        Some(peer) => unsafe { peer.launch_all_reduce(on, x, None) },
+        None => Ok(()),
+    }
+}
+
 impl Onto<'_> {
-    /// `x = residual + norm(x)`; the parts of a column's sum of squares.
-    pub fn normed<L: Launcher<Error = Error>>(
+    /// `x = residual + x`, where `x` is summed over all devices first, and normed if there is a weight for that; the parts of a column's sum
+    /// of squares.
+    pub fn outputs<L: Launcher<Error = Error>>(
         self,
         on: &mut L,
-        (x, weight): (&mut DeviceSlice<f32>, &DeviceSlice<f32>),
+        peer: Option<&Peers>,
+        (x, norm): (&mut DeviceSlice<f32>, Option<&DeviceSlice<f32>>),
         residual: &DeviceSlice<f32>,
         programmatic: bool,
     ) -> Result<u32, Error> {
-        self.launch(on, x, (residual, weight), (NORMED, 1.0), programmatic)
+        add_up(on, peer, &mut x[..self.columns * self.stride])?;
+        match norm {
+            Some(weight) => self.launch(on, x, (residual, weight), (NORMED, 1.0), programmatic),
+            None => self.launch(on, x, (residual, DeviceSlice::empty()), (ADDED, 1.0), programmatic),
+        }
     }
 
     /// `x = x * scale`; the parts of a column's sum of squares.

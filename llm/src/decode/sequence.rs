@@ -1,7 +1,8 @@
 //! A sequence: the tokens that were fed, and their keys and values on the device.
 
 use super::delta::{States, StatesShape};
-use super::kv::{KvCache, Shape, Snapshot};
+use super::kv::{Shape, Snapshot};
+use super::own::OwnCache;
 use super::pool::{Paged, Pool, Recipe};
 use super::sampling::{Choice, Parameters, Sampling, Seen};
 use super::{DecodeError, KvType, Model};
@@ -37,8 +38,8 @@ pub struct Sequence {
 
 /// Where keys and values are.
 enum Cache {
-    /// In memory for the whole capacity.
-    Own(KvCache),
+    /// In memory for the whole capacity: on the first device of the model, and on the others.
+    Own(OwnCache),
     /// In pages of a pool.
     Paged(Paged),
 }
@@ -61,10 +62,9 @@ impl Sequence {
         let capacity = options.capacity.unwrap_or(c.context);
         check_capacity(capacity, c.context)?;
         check_memory(model, capacity, options.kv)?;
-        let device = model.device();
         Ok(Sequence {
             choice: Choice::new(model, options.sampling)?,
-            cache: Cache::Own(KvCache::new(device, Shape::new(c, capacity), options.kv)?),
+            cache: Cache::Own(OwnCache::new(model, capacity, options.kv)?),
             states: empty_states(model)?,
             kind: options.kv,
             model: model.clone(),
@@ -103,12 +103,8 @@ impl Sequence {
                 Cache::Paged(paged.fork()?)
             }
             Cache::Own(own) => {
-                check_memory(&self.model, own.shape.capacity, self.kind)?;
-                let mut copy = KvCache::new(self.model.device(), own.shape, self.kind)?;
-                let stream = self.model.stream();
-                copy.copy_from(own, self.len(), stream)?;
-                stream.synchronize()?;
-                Cache::Own(copy)
+                check_memory(&self.model, own.capacity(), self.kind)?;
+                Cache::Own(own.copy(&self.model, own.capacity(), self.kind, self.len())?)
             }
         };
         let states =
@@ -128,9 +124,9 @@ impl Sequence {
         }
     }
 
-    /// Device memory that a cache of `capacity` positions takes; `None` if no address can hold it.
+    /// Device memory that a cache of `capacity` positions takes, of several devices on each; `None` if no address can hold it.
     pub fn device_bytes(model: &Model, capacity: usize, kv: KvType) -> Option<u64> {
-        Shape::new(model.config(), capacity).bytes(kv)?.checked_add(Self::state_bytes(model))
+        Shape::new(model.share(), capacity).bytes(kv)?.checked_add(Self::state_bytes(model))
     }
 
     /// Of these, what the states of its layers take that are [delta nets](crate::model::DeltaNets), whatever the capacity; a sequence in a
@@ -162,7 +158,7 @@ impl Sequence {
     /// Positions that the cache has room for.
     pub fn capacity(&self) -> usize {
         match &self.cache {
-            Cache::Own(own) => own.shape.capacity,
+            Cache::Own(own) => own.capacity(),
             Cache::Paged(paged) => paged.capacity(),
         }
     }
@@ -255,19 +251,15 @@ impl Sequence {
             Cache::Own(own) => own,
         };
         check_memory(&self.model, capacity, self.kind)?;
-        let mut cache = KvCache::new(self.model.device(), Shape::new(c, capacity), self.kind)?;
-        let stream = self.model.stream();
-        cache.copy_from(own, self.tokens.len(), stream)?;
-        stream.synchronize()?;
-        *own = cache;
+        *own = own.copy(&self.model, capacity, self.kind, self.tokens.len())?;
         Ok(())
     }
 
     /// Copies the cached positions to the host. Those that a pool was given back, as they lie behind every window, are zeros.
     pub fn snapshot(&self) -> Result<Snapshot, DecodeError> {
         let planes = match &self.cache {
-            Cache::Own(own) => own.read(self.len(), self.model.stream())?,
-            Cache::Paged(paged) => paged.read(self.len(), self.model.stream())?,
+            Cache::Own(own) => own.read(&self.model, self.len())?,
+            Cache::Paged(paged) => paged.read(self.len())?,
         };
         let states = match &self.states {
             Some(states) => (states.length(), states.read(self.model.stream())?),
@@ -283,10 +275,10 @@ impl Sequence {
         self.reset();
         let stream = self.model.stream();
         match &mut self.cache {
-            Cache::Own(own) => own.write(snapshot.len(), &snapshot.planes, stream)?,
+            Cache::Own(own) => own.write(&self.model, snapshot.len(), &snapshot.planes)?,
             Cache::Paged(paged) => {
                 let written = paged.reserve(0, snapshot.len(), 0);
-                let written = written.and_then(|()| paged.write(snapshot.len(), &snapshot.planes, stream));
+                let written = written.and_then(|()| paged.write(snapshot.len(), &snapshot.planes));
                 if written.is_err() {
                     paged.cut(0);
                 }
@@ -308,10 +300,9 @@ impl Sequence {
     /// The whole cache as it is in memory, with what was never written, as bytes: keys, values, then scales; of pages what was
     /// written. For tests of what a step writes.
     pub fn raw_cache(&self) -> Result<Vec<u8>, DecodeError> {
-        let stream = self.model.stream();
         match &self.cache {
-            Cache::Own(own) => Ok(own.read(self.capacity(), stream)?.concat()),
-            Cache::Paged(paged) => Ok(paged.read(self.len(), stream)?.concat()),
+            Cache::Own(own) => Ok(own.read(&self.model, self.capacity())?.concat()),
+            Cache::Paged(paged) => Ok(paged.read(self.len())?.concat()),
         }
     }
 
@@ -362,12 +353,15 @@ impl Sequence {
         }
     }
 
-    /// What a kernel is told of the token at a position.
-    pub(super) fn column_of(&self, position: usize) -> Column {
-        let token = self.tokens.get(position).copied().unwrap_or_default();
+    /// What a kernel of one of the devices is told of the token at a position.
+    pub(super) fn column_of(&self, rank: usize, position: usize) -> Column {
+        self.column_at(rank, self.tokens.get(position).copied().unwrap_or_default(), position)
+    }
+
+    fn column_at(&self, rank: usize, token: u32, position: usize) -> Column {
         match &self.cache {
-            Cache::Own(own) => own.column(token, position),
-            Cache::Paged(paged) => paged.column(token, position),
+            Cache::Own(own) => own.column(rank, token, position),
+            Cache::Paged(paged) => paged.column(rank, token, position),
         }
     }
 
@@ -414,13 +408,9 @@ impl Sequence {
         Ok(())
     }
 
-    /// What a kernel is told of `token`, `after` positions behind the last.
-    pub(super) fn column(&self, token: u32, after: usize) -> Column {
-        let position = self.len() + after;
-        match &self.cache {
-            Cache::Own(own) => own.column(token, position),
-            Cache::Paged(paged) => paged.column(token, position),
-        }
+    /// What a kernel of one of the devices is told of `token`, `after` positions behind the last.
+    pub(super) fn column(&self, rank: usize, token: u32, after: usize) -> Column {
+        self.column_at(rank, token, self.len() + after)
     }
 
     /// How the device chooses what follows `fed`.
@@ -490,7 +480,7 @@ fn check_states(model: &Model) -> Result<(), DecodeError> {
 }
 
 fn check_memory(model: &Model, capacity: usize, kv: KvType) -> Result<(), DecodeError> {
-    let memory = model.device().memory_info()?;
+    let memory = model.memory_info()?;
     let needed = Sequence::device_bytes(model, capacity, kv).unwrap_or(u64::MAX);
     if needed <= memory.free {
         return Ok(());

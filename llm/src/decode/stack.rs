@@ -2,8 +2,22 @@
 
 use gpu_kernels::format::Format;
 use std::ops::Range;
+use std::sync::Arc;
 use warpsmith_device::{DeviceSlice, U32x4};
 use warpsmith_runtime::Buffer;
+
+/// The records of rows, or some of those that another stack has.
+pub(super) struct Records {
+    all: Arc<Buffer<U32x4>>,
+    vectors: Range<usize>,
+}
+
+impl Records {
+    /// All of a buffer.
+    pub fn all(buffer: Buffer<U32x4>) -> Records {
+        Records { vectors: 0..buffer.len(), all: Arc::new(buffer) }
+    }
+}
 
 /// One matrix, or several of equal format and width stacked on each other.
 pub(super) struct Stack {
@@ -13,14 +27,23 @@ pub(super) struct Stack {
     pub outputs: Range<usize>,
     /// So many such stacks lie one behind the other: one, or one for each expert.
     pub(super) matrices: u32,
-    pub(super) records: Buffer<U32x4>,
+    pub(super) records: Records,
     /// A bias of each output of every such stack, if there is one.
     pub(super) bias: Option<Buffer<f32>>,
 }
 
 impl Stack {
     pub fn records(&self) -> &DeviceSlice<U32x4> {
-        &self.records
+        &self.records.all[self.records.vectors.clone()]
+    }
+
+    /// Some of its rows as a matrix of their own, which takes no memory.
+    pub fn part(&self, rows: Range<usize>) -> Stack {
+        let of_row = self.records.vectors.len() / self.outputs.len().max(1);
+        let vectors = rows.start * of_row..rows.end * of_row;
+        let records = Records { all: self.records.all.clone(), vectors };
+        let Stack { format, cols, matrices, .. } = *self;
+        Stack { format, cols, outputs: 0..rows.len(), matrices, records, bias: None }
     }
 
     pub fn matrices(&self) -> u32 {

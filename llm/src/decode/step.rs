@@ -23,7 +23,7 @@ use super::rope::RopeTables;
 use super::sampling::Parameters;
 use super::shape::{Shape, layer_of};
 use super::weights::{LayerWeights, Norm, Weights};
-use super::workspace::{Holder, Workspace};
+use super::workspace::Workspace;
 use crate::model::{Config, RopeStyle};
 use gpu_kernels::attention::{capped::CappedArguments, prefill::PrefillArguments, step::StepArguments};
 use gpu_kernels::elementwise::Softcap;
@@ -32,6 +32,7 @@ use gpu_kernels::gemv::{OutputQuantization, QuantFormat};
 use gpu_kernels::kv;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM, SINKS};
 use gpu_kernels::sampling::sample::Sample;
+use warpsmith_collectives::{Collective, Peers};
 use warpsmith_device::{Contract, DeviceSlice, Launcher};
 use warpsmith_runtime::Error;
 
@@ -76,6 +77,8 @@ pub(super) struct Step<'a> {
     pub choice: Choice,
     /// Layers that are done in one launch.
     pub plan: &'a Plan,
+    /// This device among those that run the model together, if it is one of several: numbers and weights are then those of its share.
+    pub peer: Option<&'a Peers>,
     /// Parts of a column's sum of squares that the last launch left; 0: what products read is normed.
     pub parts: u32,
 }
@@ -86,17 +89,35 @@ impl Step<'_> {
     /// # Safety
     /// That of [`Step`].
     pub unsafe fn run<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
-        self.embed(on)?;
-        let mut layer = 0;
-        while layer < self.config.layers {
+        let mut layer = Some(0);
+        while let Some(next) = layer {
             // SAFETY: the caller's promise.
-            layer += unsafe { self.layers(on, layer, usize::MAX) }?;
+            layer = unsafe { self.advance(on, next) }?;
         }
-        match self.shape.logits {
-            0 => Ok(()),
+        Ok(())
+    }
+
+    /// The launches of layer `index`, and of those that one launch does with it; with the embeddings before the first, and with the head
+    /// behind the last. The layer that follows, if there is one.
+    ///
+    /// # Safety
+    /// That of [`Step`].
+    unsafe fn advance<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize) -> Result<Option<usize>, Error> {
+        if index == 0 {
+            self.embed(on)?;
+        }
+        if index < self.config.layers {
             // SAFETY: the caller's promise.
-            _ => unsafe { self.head(on) },
+            let next = index + unsafe { self.layers(on, index, usize::MAX) }?;
+            if next < self.config.layers {
+                return Ok(Some(next));
+            }
         }
+        if self.shape.logits > 0 {
+            // SAFETY: the caller's promise.
+            unsafe { self.head(on) }?;
+        }
+        Ok(None)
     }
 
     /// The tokens' embeddings into the residual stream.
@@ -182,77 +203,13 @@ impl Step<'_> {
                 None => self.attend(on, layer, index)?,
             }
         }
-        self.project_attended(on, layer)?;
+        self.attention_output(on, layer)?;
         if let Some(router) = &layer.router {
             return self.mixture(on, (index, layer), router);
         }
         let part = FeedForward::of(layer, self.config.feed_forward, self.buffers.sizes.inner);
         self.feed_forward(on, part, None)?;
-        self.project_inner(on, (index, layer))
-    }
-
-    /// What attention gives, onto the residual stream, and the norm before the feed-forward part.
-    fn project_attended<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
-        let (columns, choice) = (self.shape.columns as u32, self.choice);
-        let Workspace { x, y, scaled, sums, attended, quantized, sizes, .. } = &mut *self.buffers;
-        let layer_norm = self.config.architecture.layer_norm();
-        let post_norm = layer.post_norms.as_ref().map(|(after_attention, _)| after_attention);
-        let wanted = choice.wanted(&layer.gate_up.stacks);
-        let (quantized, ready, written) = quantized.pass(wanted.filter(|_| post_norm.is_none() && !layer_norm));
-        let stride = sizes.attended;
-        let mut input = Input { x: attended, columns, stride, norm: None, choice, quantized, ready };
-        let product = input.product(on, &layer.attn_output, layer.attn_output.rows(), (y, sizes.hidden))?;
-        let Some(norm) = layer.ffn_norm.as_ref().filter(|_| !layer_norm) else {
-            product.add(x, sizes.hidden as u32).launch(on)?;
-            let holder = if self.config.parallel { Holder::X } else { Holder::Y };
-            // Without a norm of its own the feed-forward part reads what attention read.
-            return layer.ffn_norm.as_ref().map_or(Ok(()), |norm| self.layer_norm(on, norm, holder, wanted));
-        };
-        self.parts = match post_norm {
-            None => {
-                let product = product.add(x, sizes.hidden as u32).next(&norm.weight, scaled, sums);
-                let parts = product.parts();
-                product.quantize_output(written).launch(on)?;
-                parts
-            }
-            Some(post_norm) => {
-                product.launch(on)?;
-                let (columns, stride) = (columns as usize, sizes.hidden);
-                let onto = Onto { next: &norm.weight, scaled, sums, columns, stride, eps: self.config.eps };
-                onto.normed(on, (y, post_norm), x, choice.programmatic)?
-            }
-        };
-        Ok(())
-    }
-
-    /// What a dense feed-forward part gives, onto the residual stream, and the norm behind the layer.
-    fn project_inner<L: Launcher<Error = Error>>(
-        &mut self,
-        on: &mut L,
-        (index, layer): (usize, &LayerWeights),
-    ) -> Result<(), Error> {
-        let (columns, choice) = (self.shape.columns as u32, self.choice);
-        let (norm, wanted) = behind(self.weights, index, choice, self.shape);
-        let Workspace { x, y, scaled, sums, inner, quantized, sizes, .. } = &mut *self.buffers;
-        let layer_norm = self.config.architecture.layer_norm();
-        let post_norm = layer.post_norms.as_ref().map(|(_, after_feed_forward)| after_feed_forward);
-        let (quantized, ready, written) = quantized.pass(wanted.filter(|_| post_norm.is_none() && !layer_norm));
-        let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, quantized, ready };
-        let product = input.product(on, &layer.down, layer.down.rows(), (x, sizes.hidden))?;
-        if layer_norm {
-            product.add(y, sizes.hidden as u32).launch(on)?;
-            return self.layer_norm(on, norm, Holder::X, wanted);
-        }
-        let Some(post_norm) = post_norm else {
-            let product = product.add(y, sizes.hidden as u32).next(&norm.weight, scaled, sums).quantize_output(written);
-            self.parts = product.parts();
-            return product.launch(on);
-        };
-        product.launch(on)?;
-        let (columns, stride) = (columns as usize, sizes.hidden);
-        let onto = Onto { next: &norm.weight, scaled, sums, columns, stride, eps: self.config.eps };
-        self.parts = onto.normed(on, (x, post_norm), y, choice.programmatic)?;
-        Ok(())
+        self.down(on, (index, layer))
     }
 
     fn project_qkv<L: Launcher<Error = Error>>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
@@ -405,19 +362,35 @@ impl Step<'_> {
         let (stack, stride, norm) = (self.weights.output(), sizes.hidden, pending(sums, parts, eps));
         let (quantized, ready, _) = quantized.pass(None);
         let mut input = Input { x, columns: n, stride, norm, choice, quantized, ready };
-        input.product(on, stack, stack.rows(), (logits, sizes.logits))?.launch(on)?;
+        let own = &mut logits[self.weights.first_token..];
+        input.product(on, stack, stack.rows(), (own, sizes.logits))?.launch(on)?;
+        if let Some(peer) = self.peer {
+            let columns = (taken.len(), *vocab, sizes.logits);
+            // SAFETY: a decoder waits for what it launched before its group goes.
+            unsafe { peer.launch_gather_columns(on, logits, columns, sizes.head) }?;
+        }
         if self.config.logit_cap > 0.0 {
-            let (cols, stride, cap) = (stack.rows(), sizes.logits as u32, self.config.logit_cap);
+            let (cols, stride, cap) = (*vocab as u32, sizes.logits as u32, self.config.logit_cap);
             on.launch(Softcap { x: logits, cols, columns: n, stride, cap })?;
         }
         if sampled.is_empty() {
             return Ok(());
         }
-        let (params, stride) = (&self.samplers[..sampled.len()], sizes.logits as u32);
-        let logits = &logits[(sampled.start - taken.start) * sizes.logits..];
-        let sample = Sample { logits, params, columns: &columns[sampled], y: next, n: *vocab as u32, stride };
-        // SAFETY: the caller's promise.
-        unsafe { on.launch_programmatic(sample, choice.programmatic) }
+        let stride = sizes.logits as u32;
+        if self.peer.is_none_or(|peer| peer.rank() == 0) {
+            let params = &self.samplers[..sampled.len()];
+            let logits = &logits[(sampled.start - taken.start) * sizes.logits..];
+            let columns = &columns[sampled.clone()];
+            let sample = Sample { logits, params, columns, y: next, n: *vocab as u32, stride };
+            // SAFETY: the caller's promise.
+            unsafe { on.launch_programmatic(sample, choice.programmatic) }?;
+        }
+        match self.peer {
+            // What was chosen may be fed by the next step, on every device.
+            // SAFETY: a decoder waits for what it launched before its group goes.
+            Some(peer) => unsafe { peer.launch_broadcast(on, &mut next[..sampled.len()]) },
+            None => Ok(()),
+        }
     }
 
     /// The residual stream of the first column, after [`Step::embed`] or [`Step::layer`].
@@ -426,19 +399,37 @@ impl Step<'_> {
     }
 }
 
+/// The steps of all devices, layer by layer: so what a device has queued while it waits for others is never more than a layer. An error
+/// comes with the place of its step.
+///
+/// # Safety
+/// That of [`Step`].
+pub(super) unsafe fn run_together<L: Launcher<Error = Error>>(
+    steps: &mut [(Step<'_>, L)],
+) -> Result<(), (usize, Error)> {
+    let mut layer = Some(0);
+    while let Some(index) = layer {
+        for (rank, (step, on)) in steps.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            layer = unsafe { step.advance(on, index) }.map_err(|source| (rank, source))?;
+        }
+    }
+    Ok(())
+}
+
 /// Passes launches on to a stream or a capture, and counts them.
-pub(super) struct Counted<'a, L> {
-    on: &'a mut L,
+pub(super) struct Counted<L> {
+    on: L,
     pub launches: usize,
 }
 
-impl<'a, L: warpsmith_runtime::Launcher> Counted<'a, L> {
-    pub fn new(on: &'a mut L) -> Self {
+impl<L> Counted<L> {
+    pub fn new(on: L) -> Self {
         Counted { on, launches: 0 }
     }
 }
 
-impl<L: warpsmith_runtime::Launcher> Launcher for Counted<'_, L> {
+impl<L: Launcher<Error = Error>> Launcher for Counted<L> {
     type Error = Error;
 
     unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {

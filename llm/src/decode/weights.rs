@@ -2,37 +2,13 @@
 
 use super::DecodeError;
 use super::delta::DeltaVectors;
-use super::stack::{Bias, Projection, Stack, biases_of};
-use crate::model::{Config, LayerTensors, Matrix, ModelError, ModelFile};
+use super::stack::{Bias, Projection, Records, Stack, biases_of};
+use crate::model::{LayerTensors, Matrix, ModelFile};
 use gpu_kernels::format::Format;
 use rayon::prelude::*;
 use std::ops::Range;
-use std::sync::Arc;
 use warpsmith_device::{DeviceSlice, U32x4};
-use warpsmith_runtime::{Buffer, Device, Pinned, Stream};
-
-/// A model on a device. Cheap to clone; sequences share its weights, which never change.
-///
-/// Loading takes memory for the weights alone, in the formats of the file; a [`Sequence`](super::Sequence) takes its
-/// cache and a [`Decoder`](super::Decoder) its buffers. Identity is that of the object: two loads of one file are two
-/// models, and nothing anywhere is looked up by name, shape or address.
-#[derive(Clone)]
-pub struct Model(Arc<Inner>);
-
-struct Inner {
-    device: Device,
-    file: ModelFile,
-    weights: Weights,
-    bytes: u64,
-    /// For copies that no decoder makes: snapshots, growing caches.
-    stream: Stream,
-}
-
-impl std::fmt::Debug for Model {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Model").field("file", &self.0.file).field("bytes", &self.0.bytes).finish_non_exhaustive()
-    }
-}
+use warpsmith_runtime::{Buffer, Pinned, Stream};
 
 /// How far an upload is.
 #[derive(Clone, Copy, Debug)]
@@ -45,103 +21,18 @@ pub struct LoadProgress<'a> {
     pub total: u64,
 }
 
-impl Model {
-    /// Uploads all weights. If they do not fit into free memory, nothing is allocated.
-    pub fn load(device: &Device, file: &ModelFile) -> Result<Model, DecodeError> {
-        Self::load_with(device, file, |_| {})
-    }
-
-    /// Uploads all weights and tells `progress` how far it is, some megabytes at a time.
-    pub fn load_with(
-        device: &Device,
-        file: &ModelFile,
-        progress: impl FnMut(LoadProgress<'_>),
-    ) -> Result<Model, DecodeError> {
-        Self::of(device, file, true, progress)
-    }
-
-    /// Memory for all weights, and nothing in it: for a file whose weights do not matter, as when launches of steps are looked at.
-    pub fn reserve(device: &Device, file: &ModelFile) -> Result<Model, DecodeError> {
-        Self::of(device, file, false, |_| {})
-    }
-
-    fn of(
-        device: &Device,
-        file: &ModelFile,
-        fill: bool,
-        progress: impl FnMut(LoadProgress<'_>),
-    ) -> Result<Model, DecodeError> {
-        file.check_kernels()?;
-        let bytes = Self::device_bytes(file)?;
-        let memory = device.memory_info()?;
-        if bytes > memory.free {
-            return Err(DecodeError::Memory {
-                what: "the model",
-                needed: bytes,
-                parts: "its weights in the file's formats".into(),
-                free: memory.free,
-                total: memory.total,
-                hint: "take a smaller model or a smaller format; WARPSMITH_MEMORY sizes the software device",
-            });
-        }
-        let span = tracing::debug_span!("load", bytes, layers = file.config().layers);
-        let _entered = span.enter();
-        let stream = device.stream()?;
-        let mut upload = Upload::new(&stream, file, (bytes, fill), progress)?;
-        let weights = upload.weights()?;
-        drop(upload);
-        // Other streams use the weights without waiting for this one.
-        stream.synchronize()?;
-        tracing::debug!("weights uploaded");
-        Ok(Model(Arc::new(Inner { device: device.clone(), file: file.clone(), weights, bytes, stream })))
-    }
-
-    /// Device memory that the weights of a file take.
-    pub fn device_bytes(file: &ModelFile) -> Result<u64, DecodeError> {
-        let mut bytes = 0u64;
-        for m in file.matrices() {
-            bytes += padded(vectors(m)? as u64 * 16);
-        }
-        Ok(bytes + file.vectors().map(|v| padded(v.len() as u64 * 4)).sum::<u64>())
-    }
-
-    /// The device that holds it.
-    pub fn device(&self) -> &Device {
-        &self.0.device
-    }
-
-    /// Its numbers.
-    pub fn config(&self) -> &Config {
-        self.0.file.config()
-    }
-
-    /// The file that it was loaded from.
-    pub fn file(&self) -> &ModelFile {
-        &self.0.file
-    }
-
-    /// Device memory that the weights take.
-    pub fn bytes(&self) -> u64 {
-        self.0.bytes
-    }
-
-    pub(super) fn weights(&self) -> &Weights {
-        &self.0.weights
-    }
-
-    pub(super) fn stream(&self) -> &Stream {
-        &self.0.stream
-    }
-
-    /// A number that no other loaded model has or will have.
-    pub(super) fn id(&self) -> u64 {
-        self.0.weights.output_norm.weight.id()
-    }
-}
-
 /// Bytes as allocated: the driver gives whole 512-byte units.
 pub(super) fn padded(bytes: u64) -> u64 {
     bytes.next_multiple_of(512)
+}
+
+/// Device memory that the weights of a file take.
+pub(super) fn device_bytes(file: &ModelFile) -> Result<u64, DecodeError> {
+    let mut bytes = 0u64;
+    for m in file.matrices() {
+        bytes += padded(vectors(m)? as u64 * 16);
+    }
+    Ok(bytes + file.vectors().map(|v| padded(v.len() as u64 * 4)).sum::<u64>())
 }
 
 /// 16-byte vectors that a matrix takes on the device.
@@ -210,11 +101,23 @@ pub(super) struct Weights {
     pub output_norm: Norm,
     /// Embeddings of positions.
     pub positions: Option<Buffer<f32>>,
+    /// The first token whose logit its head gives.
+    pub first_token: usize,
     /// `None`: the embeddings serve.
     output: Option<Stack>,
 }
 
 impl Weights {
+    /// Those of a file, which take so many bytes; where they are not filled, matrices are only given a place.
+    pub fn upload(
+        stream: &Stream,
+        file: &ModelFile,
+        (total, fill): (u64, bool),
+        progress: impl FnMut(LoadProgress<'_>),
+    ) -> Result<Weights, DecodeError> {
+        Upload::new(stream, file, (total, fill), progress)?.weights()
+    }
+
     pub fn output(&self) -> &Stack {
         self.output.as_ref().unwrap_or(&self.embedding)
     }
@@ -343,7 +246,6 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         let failed = |source| DecodeError::Tensor { tensor: m.name.clone(), source };
         let row = m.format.row_vectors(m.cols).map_err(failed)?;
         let row_bytes = m.format.row_bytes(m.cols).map_err(failed)?;
-        let data = self.file.data(m);
         let mut first = start;
         while first < end {
             let stage = &self.stages[self.stage];
@@ -357,7 +259,8 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
                 pieces.try_for_each(|(i, records)| {
                     let count = records.len() / row;
                     let mut bytes = vec![0; count * row_bytes];
-                    data.read((first + i * piece) * row_bytes, &mut bytes).map_err(ModelError::from)?;
+                    let begin = first + i * piece;
+                    self.file.read_rows(m, begin..begin + count, &mut bytes)?;
                     m.format.repack_into(&bytes, count, m.cols, records).map_err(failed)
                 })
             })??;
@@ -413,6 +316,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         let outputs = first..first + rows;
         let bias = biases_of(biases, outputs.clone(), count);
         let bias = bias.map(|bias| self.floats(name(), &bias)).transpose()?;
+        let records = Records::all(records);
         Ok(Stack { format, cols: cols as u32, outputs, matrices: count as u32, records, bias })
     }
 
@@ -485,10 +389,11 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
 
     fn weights(&mut self) -> Result<Weights, DecodeError> {
         let file = self.file;
-        // Of a tied head, whose bias embeddings do not read.
-        let bias: Bias = file.output_bias().map(<[f32]>::to_vec);
+        let (head, bias): (_, Bias) = (file.head(), file.output_bias().map(<[f32]>::to_vec));
         let none: Bias = None;
-        let embedding = self.stack(&[file.embedding()], &[if file.tied() { &bias } else { &none }], (0, 1))?;
+        // The head is all of the embeddings, which do not read its bias.
+        let whole = file.tied() && head.len() == file.embedding().rows;
+        let embedding = self.stack(&[file.embedding()], &[if whole { &bias } else { &none }], (0, 1))?;
         let mut layers = Vec::with_capacity(file.layers().len());
         for l in file.layers() {
             layers.push(self.layer(l)?);
@@ -500,9 +405,13 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         let (weight, bias_of_norm) = (scaled(file.output_norm()), file.output_norm_bias().map(scaled));
         let output_norm = self.norm("output_norm.weight", [&weight], [&bias_of_norm])?;
         let output = match file.tied() {
-            true => None,
+            true if whole => None,
+            true => {
+                let bias = bias.map(|bias| self.floats("output.bias", &bias)).transpose()?;
+                Some(Stack { bias, ..embedding.part(head.clone()) })
+            }
             false => Some(self.stack(&[file.output()], &[&bias], (0, 1))?),
         };
-        Ok(Weights { embedding, layers, output_norm, positions, output })
+        Ok(Weights { embedding, layers, output_norm, positions, first_token: head.start, output })
     }
 }

@@ -6,7 +6,7 @@ use super::input::QuantizedActivations;
 use super::memory::{Measured, Memory};
 use super::routes::{ExpertBuffers, Routes};
 use super::shape::{Shape, layer_of};
-use crate::model::Config;
+use crate::model::{Config, head_rows};
 use gpu_kernels::attention::{prefill::QueryTile, step as attn};
 use gpu_kernels::embed;
 use gpu_kernels::experts::combine;
@@ -24,6 +24,8 @@ pub(super) struct Extent {
     pub columns: usize,
     /// Columns that have logits at once.
     pub logits: usize,
+    /// Devices that run the model together.
+    pub ranks: usize,
 }
 
 /// Elements from a column of an activation to the next: 16-byte loads start at each.
@@ -41,6 +43,8 @@ pub(super) struct Sizes {
     /// Of those of all of a column's experts, or of the one that all columns share, if that is wider.
     all_inner: usize,
     pub logits: usize,
+    /// Logits that a device computes, but for the last of several, which may have fewer.
+    pub head: usize,
     /// Parts of the sum of squares.
     parts: usize,
     partials: usize,
@@ -50,7 +54,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    fn new(c: &Config, activations: Activations) -> Sizes {
+    fn new(c: &Config, activations: Activations, ranks: usize) -> Sizes {
         let formats = QuantFormat::ALL.map(Some).into_iter().filter(|_| activations != Activations::F32);
         // What delta nets project, and what they give.
         let (projected, values) = net_of(c, 0).map_or((0, 0), |net| (net.projected(), net.values()));
@@ -75,6 +79,7 @@ impl Sizes {
             inner: stride(c.feed_forward),
             all_inner: (used * stride(c.feed_forward)).max(stride(shared)),
             logits: stride(c.vocab),
+            head: head_rows(c, ranks),
             parts: parts.max().unwrap_or(1) as usize,
             partials: attn::partials_len(1, &layer_of(c)) as usize,
             counters: c.kv_heads,
@@ -115,6 +120,7 @@ pub(super) struct Workspace<M: Memory = Stream> {
     pub delta: Option<DeltaBuffers<M>>,
     /// What mixtures of experts take beside.
     pub experts: Option<ExpertBuffers<M>>,
+    pub zeros: Option<M::Buffer<f32>>,
     pub logits: M::Buffer<f32>,
     pub next: M::Buffer<u32>,
 }
@@ -131,7 +137,10 @@ pub(super) enum Holder {
 impl<M: Memory> Workspace<M> {
     /// The buffers for a model's steps of this extent: measured or allocated, by the memory.
     pub fn new(memory: &M, c: &Config, of: Extent, activations: Activations) -> Result<Self, M::Error> {
-        let (Extent { predicted, columns, logits }, s) = (of, Sizes::new(c, activations));
+        let Extent { predicted, columns, logits, ranks } = of;
+        let s = Sizes::new(c, activations, ranks);
+        // What experts of one device give is added to nothing: the residual stream is added once.
+        let zeros = (ranks > 1 && c.experts.is_some()).then(|| memory.zeros(s.hidden, columns)).transpose()?;
         Ok(Workspace {
             columns: memory.buffer(1, columns)?,
             tiles: memory.buffer(1, Shape::most_tiles(columns))?,
@@ -154,6 +163,7 @@ impl<M: Memory> Workspace<M> {
             logits: memory.buffer(s.logits, logits)?,
             // Read as a whole, also where a prompt gives one token.
             next: memory.zeros(1, predicted)?,
+            zeros,
             vocab: c.vocab,
             sizes: s,
         })

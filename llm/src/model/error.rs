@@ -98,6 +98,26 @@ pub enum ModelError {
         /// What is wrong, and in which block.
         source: FormatError,
     },
+    /// A number of devices that the model cannot be divided among.
+    #[error("the model cannot be divided among {devices} devices: {reason}\nhint: it can among {}", listed(fits))]
+    Share {
+        /// How many were asked for.
+        devices: usize,
+        /// What of it has no equal parts.
+        reason: String,
+        /// Numbers of devices that would do.
+        fits: Vec<usize>,
+    },
+}
+
+/// Numbers as a sentence lists them.
+fn listed(numbers: &[usize]) -> String {
+    let names: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+    match names.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => "none".into(),
+    }
 }
 
 /// The text of `Display`: what a `main` that returns the error, or an `unwrap`, prints.

@@ -27,6 +27,21 @@ pub struct Matrix {
     pub rows: usize,
     /// Inputs.
     pub cols: usize,
+    /// Where it is a [share](ModelFile::share) of another matrix.
+    pub cut: Option<Cut>,
+}
+
+/// Rows and columns of a matrix that a device holds of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Rows of the whole fall into groups of so many: the experts.
+    pub(super) group: usize,
+    /// Of every group these.
+    pub(super) rows: Range<usize>,
+    /// Columns of the whole.
+    pub(super) cols: usize,
+    /// That of them which is the first.
+    pub(super) first_col: usize,
 }
 
 /// A model on disk: its keys and tensors, all checked, ready to upload or to run on the CPU.
@@ -36,7 +51,7 @@ pub struct Matrix {
 pub struct ModelFile(Arc<Inner>);
 
 struct Inner {
-    gguf: Gguf,
+    gguf: Arc<Gguf>,
     config: Config,
     embedding: Matrix,
     output: Option<Matrix>,
@@ -48,6 +63,8 @@ struct Inner {
     layers: Vec<LayerTensors>,
     /// Of matrices that have a scale of their own, by name.
     scales: HashMap<String, Vec<f32>>,
+    /// Rows of the vocabulary that logits are computed of.
+    head: Range<usize>,
 }
 
 impl std::fmt::Debug for ModelFile {
@@ -101,7 +118,8 @@ impl ModelFile {
             layers.push(LayerTensors::find(&find, layer)?);
         }
         find.refuse_unknown()?;
-        let scales = find.scales.into_inner();
+        let (scales, head) = (find.scales.into_inner(), 0..vocab);
+        let gguf = Arc::new(gguf);
         Ok(ModelFile(Arc::new(Inner {
             config,
             embedding,
@@ -113,6 +131,7 @@ impl ModelFile {
             rope_freqs,
             layers,
             scales,
+            head,
             gguf,
         })))
     }
@@ -134,7 +153,7 @@ impl ModelFile {
         let output = if tied { None } else { Some(find.matrix("output.weight", vocab, hidden)?) };
         let (output_norm, output_norm_bias, output_bias, positions) = find.vectors_of_the_whole()?;
         let layers = (0..config.layers).map(|layer| LayerTensors::find(&find, layer)).collect::<Result<_, _>>()?;
-        let scales = HashMap::new();
+        let (gguf, scales, head) = (Arc::new(gguf), HashMap::new(), 0..vocab);
         Ok(ModelFile(Arc::new(Inner {
             embedding,
             output,
@@ -145,9 +164,36 @@ impl ModelFile {
             rope_freqs: None,
             layers,
             scales,
+            head,
             gguf,
             config,
         })))
+    }
+
+    /// The same file with other numbers and parts of its tensors.
+    pub(super) fn with(
+        &self,
+        config: Config,
+        layers: Vec<LayerTensors>,
+        output: Option<Matrix>,
+        head: Range<usize>,
+    ) -> ModelFile {
+        let Inner { gguf, embedding, output_norm, output_norm_bias, positions, rope_freqs, scales, .. } = &*self.0;
+        let output_bias = self.output_bias().and_then(|all| all.get(head.clone())).map(<[f32]>::to_vec);
+        ModelFile(Arc::new(Inner {
+            gguf: gguf.clone(),
+            config,
+            embedding: embedding.clone(),
+            output,
+            output_bias,
+            output_norm: output_norm.clone(),
+            output_norm_bias: output_norm_bias.clone(),
+            positions: positions.clone(),
+            rope_freqs: rope_freqs.clone(),
+            layers,
+            scales: scales.clone(),
+            head,
+        }))
     }
 
     /// Whether kernels exist for the model's heads. [`Model::load`](crate::decode::Model::load) asks this; the forward pass
@@ -206,6 +252,11 @@ impl ModelFile {
         self.0.output.is_none()
     }
 
+    /// The tokens whose logits are computed: all, but of a [share](Self::share) its part of them.
+    pub fn head(&self) -> Range<usize> {
+        self.0.head.clone()
+    }
+
     /// Norm before the output projection, `[hidden]`.
     pub fn output_norm(&self) -> &[f32] {
         &self.0.output_norm
@@ -236,10 +287,11 @@ impl ModelFile {
         &self.0.layers
     }
 
-    /// The bytes of a matrix of this file, in its format's block layout; empty for one of another file.
+    /// The bytes of a matrix of this file, in its format's block layout; empty for one of another file, and for a
+    /// [share](Self::share) of one, whose bytes lie in parts.
     pub fn data(&self, matrix: &Matrix) -> TensorData<'_> {
-        let Matrix { format, first_row, rows, cols, .. } = *matrix;
-        let (Some(t), Ok(row)) = (self.0.gguf.tensor(&matrix.name), format.row_bytes(cols)) else {
+        let Matrix { format, first_row, rows, cols, ref cut, .. } = *matrix;
+        let (None, Some(t), Ok(row)) = (cut, self.0.gguf.tensor(&matrix.name), format.row_bytes(cols)) else {
             return TensorData::empty();
         };
         let data = match self.0.scales.get(&matrix.name) {
@@ -253,6 +305,30 @@ impl ModelFile {
             Some((at, len)) if t.info.dims.first() == Some(&(cols as u64)) => data.part(at, len),
             _ => TensorData::empty(),
         }
+    }
+
+    /// Copies the bytes of these rows, which it has, of a matrix of this file or of a share of one, in its format's block layout.
+    pub(crate) fn read_rows(&self, matrix: &Matrix, rows: Range<usize>, to: &mut [u8]) -> Result<(), ModelError> {
+        let failed = |source| ModelError::TensorData { tensor: matrix.name.clone(), source };
+        let bytes = matrix.format.row_bytes(matrix.cols).map_err(failed)?;
+        let Some(Cut { group, rows: of_group, cols, first_col }) = &matrix.cut else {
+            return Ok(self.data(matrix).read(rows.start * bytes, to)?);
+        };
+        let groups = matrix.rows / of_group.len().max(1);
+        let whole = Matrix { rows: groups * group, cols: *cols, cut: None, ..matrix.clone() };
+        let (data, row) = (self.data(&whole), matrix.format.row_bytes(*cols).map_err(failed)?);
+        let before = first_col / matrix.format.block_elems() * matrix.format.block_bytes();
+        // Whole rows that follow one another are read at once.
+        let together = if matrix.cols == *cols { of_group.len().max(1) } else { 1 };
+        let (mut next, mut to) = (rows.start, to);
+        while next < rows.end {
+            let (of, place) = (next / of_group.len(), next % of_group.len());
+            let count = (together - place % together).min(rows.end - next);
+            let (part, rest) = std::mem::take(&mut to).split_at_mut(count * bytes);
+            data.read((of * group + of_group.start + place) * row + before, part)?;
+            (next, to) = (next + count, rest);
+        }
+        Ok(())
     }
 
     /// Every vector that steps read.
@@ -384,7 +460,8 @@ impl Find<'_> {
 
     fn rows_of(&self, name: &str, rows: Range<usize>, shape: &[usize]) -> Result<Matrix, ModelError> {
         let cols = shape.first().copied().unwrap_or(0);
-        let named = |format| Matrix { name: name.to_owned(), format, first_row: rows.start, rows: rows.len(), cols };
+        let (first_row, count) = (rows.start, rows.len());
+        let named = |format| Matrix { name: name.to_owned(), format, first_row, rows: count, cols, cut: None };
         if let Some(format) = self.described {
             return Ok(named(format));
         }

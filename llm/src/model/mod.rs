@@ -17,14 +17,17 @@ mod kinds;
 mod layer;
 mod rope;
 mod shape;
+mod share;
 
 pub use architecture::{Architecture, Presence};
 pub use config::Config;
 pub use delta::{DeltaNets, Recurrent};
 pub use error::ModelError;
 pub use experts::{Experts, Gating};
-pub use file::{Matrix, ModelFile};
+pub use file::{Cut, Matrix, ModelFile};
 pub use kinds::LayerKinds;
 pub use layer::LayerTensors;
 pub use rope::{Rope, RopeStyle, Yarn};
 pub use shape::{ModelShape, ProductShape};
+pub use share::MOST_DEVICES;
+pub(crate) use share::head_rows;

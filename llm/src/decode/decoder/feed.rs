@@ -1,14 +1,14 @@
 //! Tokens that are appended: to several sequences in a step, or the prompt of one.
 
-use super::stage::Run;
+use super::lane::Run;
 use super::{Decoder, Part, Predict};
 use crate::decode::DecodeError;
 use crate::decode::routes::Routes;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
-use crate::decode::step::Counted;
+use crate::decode::step::{Counted, Step};
 use gpu_kernels::sampling::NONE;
-use gpu_kernels::state::Column;
+use warpsmith_runtime::{Error, Stream};
 
 /// A sequence and the token to append to it.
 #[derive(Debug)]
@@ -112,29 +112,32 @@ impl Decoder {
         tokens: &[u32],
         mut each: Option<&mut dyn FnMut(Predicted)>,
     ) -> Result<std::ops::Range<usize>, DecodeError> {
-        let parameters = sequence.parameters(tokens, &self.stream)?;
+        let parameters = sequence.parameters(tokens, &self.lead.stream)?;
         let (chunk, kv, fast) = (self.chunk(), sequence.kv_type(), self.options.fast_prefill);
         let rows = self.tile_rows();
         let mut place = 0;
         for (i, part) in tokens.chunks(chunk).enumerate() {
             let before = i * chunk;
-            let columns: Vec<Column> =
-                part.iter().enumerate().map(|(n, &token)| sequence.column(token, before + n)).collect();
+            let columns = self.by_rank(|rank| {
+                part.iter().enumerate().map(|(n, &token)| sequence.column(rank, token, before + n)).collect()
+            });
             let shape = Shape::prompt(part.len(), kv, before + part.len() == tokens.len(), each.is_some());
             let shape = if fast { shape.tiled(part.len().div_ceil(rows), false) } else { shape };
             let planned = self.planned(shape);
             self.samplers.clear();
             self.samplers.set(0, parameters);
-            self.samplers.write(&self.stream)?;
-            let run = Run::of(planned.0, part.len(), shape.logits, columns.first().map_or(0, |c| c.position));
+            self.samplers.write(&self.lead.stream)?;
+            let run = Run::of(planned.0, part.len(), shape.logits, (sequence.len() + before) as u32);
             self.stage_columns(planned.0, &columns, shape.logits, &[run])?;
             self.stage_runs(planned.0, std::iter::once((&mut *sequence, part.len(), shape.logits)))?;
             // SAFETY: as in `try_mixed`; `sequence` is borrowed until the prompt has been computed.
             unsafe { self.launch(planned) }?;
+            // No device gets so far ahead that the host waits for its queue while it waits for another.
+            self.wait_for_ranks()?;
             place = planned.0.logits.saturating_sub(1);
             if let Some(each) = &mut each {
                 for place in planned.0.logits - part.len()..planned.0.logits {
-                    let logits = self.stream.read(self.buffers.logits_of(place))?;
+                    let logits = self.lead.stream.read(self.lead.buffers.logits_of(place))?;
                     each(Predicted { logits, experts: self.routes_of(place)? });
                 }
             }
@@ -165,35 +168,55 @@ impl Decoder {
     }
 
     fn try_hidden(&mut self, sequence: &mut Sequence, token: u32) -> Result<Vec<Vec<f32>>, DecodeError> {
-        let parameters = sequence.parameters(&[token], &self.stream)?;
+        let parameters = sequence.parameters(&[token], &self.lead.stream)?;
         self.samplers.clear();
         self.samplers.set(0, parameters);
-        self.samplers.write(&self.stream)?;
+        self.samplers.write(&self.lead.stream)?;
         let shape = Shape { pages: self.pages([&*sequence]), ..Shape::decode(1, sequence.kv_type()) };
-        self.stage_columns(shape, &[sequence.column(token, 0)], 1, &[])?;
+        let columns = self.by_rank(|rank| vec![sequence.column(rank, token, 0)]);
+        self.stage_columns(shape, &columns, 1, &[])?;
         self.stage_runs(shape, std::iter::once((&mut *sequence, 1, 1)))?;
         let layers = self.model.config().layers;
-        let mut states = Vec::with_capacity(layers + 2);
-        let (mut step, stream) = self.work(shape);
-        let mut on = stream;
-        let mut counted = Counted::new(&mut on);
-        step.embed(&mut counted)?;
-        states.push(stream.read(step.residual())?);
-        for layer in 0..layers {
-            // SAFETY: the column leads to the cache of `sequence`, which is borrowed until the step has ended: `finish`
-            // or `settle` waits for it.
-            unsafe { step.layer(&mut counted, layer) }?;
-            states.push(stream.read(step.residual())?);
-        }
-        // SAFETY: as for the layers.
-        unsafe { step.head(&mut counted) }?;
-        let launches = counted.launches as u64;
-        // An extra launch, of the norm that the step folds into the projection.
-        states.push(stream.read(step.normed(&mut on)?)?);
+        let mut steps: Vec<_> = self.steps(shape).map(|(step, stream)| (step, stream, Counted::new(stream))).collect();
+        // SAFETY: the column leads to the cache of `sequence`, which is borrowed until the step has ended: `finish` or `settle` waits
+        // for it.
+        let result = unsafe { hidden(&mut steps, layers) };
+        let launches = steps.first().map_or(0, |(.., counted)| counted.launches as u64);
+        drop(steps);
+        let states = result.map_err(|(rank, source)| self.of_rank(rank, source))?;
         self.stats.eager_launches += launches;
         self.stats.eager_steps += 1;
         let position = sequence.len();
         self.finish(0..1, |_| (position, 0))?;
         Ok(states)
     }
+}
+
+/// The residual stream of a step of one column: behind the embedding and behind every layer, and normed, by an extra launch, where the step
+/// folds the norm into the projection. Errors are of the device of that rank.
+///
+/// # Safety
+/// That of [`Step`].
+unsafe fn hidden(
+    steps: &mut [(Step<'_>, &Stream, Counted<&Stream>)],
+    layers: usize,
+) -> Result<Vec<Vec<f32>>, (usize, Error)> {
+    let mut states = Vec::with_capacity(layers + 2);
+    for part in 0..layers + 2 {
+        for (rank, (step, _, on)) in steps.iter_mut().enumerate() {
+            let launched = match part {
+                0 => step.embed(on),
+                // SAFETY: the caller's promise.
+                layer if layer <= layers => unsafe { step.layer(on, layer - 1) },
+                // SAFETY: the caller's promise.
+                _ => unsafe { step.head(on) },
+            };
+            launched.map_err(|source| (rank, source))?;
+        }
+        if let Some((step, stream, _)) = steps.first_mut() {
+            let state = if part <= layers { Ok(step.residual()) } else { step.normed(&mut &**stream) };
+            states.push(state.and_then(|state| stream.read(state)).map_err(|source| (0, source))?);
+        }
+    }
+    Ok(states)
 }

@@ -1,11 +1,16 @@
 //! Steps, launch by launch or as the replay of a graph.
 
+use super::lane::Lane;
 use super::{Decoder, Mode, choice};
+use crate::decode::input::Choice;
 use crate::decode::listing::{ListedLaunch, Listing};
+use crate::decode::persistent::Plan;
+use crate::decode::sampling::Samplers;
 use crate::decode::shape::Shape;
-use crate::decode::step::{Counted, Step};
-use crate::decode::{DecodeError, KvType};
+use crate::decode::step::{Counted, Step, run_together};
+use crate::decode::{DecodeError, KvType, Model};
 use std::collections::{HashMap, HashSet};
+use warpsmith_collectives::Peers;
 use warpsmith_device::KernelMeta;
 use warpsmith_runtime::{Graph, GraphKey, Stream};
 
@@ -32,7 +37,9 @@ pub struct GraphInfo {
 }
 
 struct Captured {
-    graph: Graph,
+    lead: Graph,
+    /// Those of the other devices.
+    others: Vec<Graph>,
     launches: usize,
     /// The number of the replay that was its last.
     used: u64,
@@ -63,9 +70,9 @@ impl Graphs {
             logits: s.logits,
             mixed: s.shared,
             kv: s.kv,
-            nodes: c.graph.nodes(),
+            nodes: c.lead.nodes(),
             eager_launches: c.launches,
-            replays: c.graph.replays(),
+            replays: c.lead.replays(),
         };
         let mut all: Vec<GraphInfo> = self.captured.iter().map(info).collect();
         all.sort_by_key(|g| (g.mixed, g.batch, g.logits, g.kv.bytes()));
@@ -110,13 +117,13 @@ impl Decoder {
     /// That of [`Step`], for the columns that were staged last.
     unsafe fn eager(&mut self, shape: Shape) -> Result<(), DecodeError> {
         self.forget_logits();
-        let (mut step, mut stream) = self.work(shape);
-        let mut counted = Counted::new(&mut stream);
+        let mut steps: Vec<_> = self.steps(shape).map(|(step, stream)| (step, Counted::new(stream))).collect();
         // SAFETY: the caller's promise.
-        let result = unsafe { step.run(&mut counted) };
-        let launches = counted.launches as u64;
+        let result = unsafe { run_together(&mut steps) };
+        let launches = steps.first().map_or(0, |(_, counted)| counted.launches as u64);
+        drop(steps);
         self.stats.eager_launches += launches;
-        result?;
+        result.map_err(|(rank, source)| self.of_rank(rank, source))?;
         self.stats.eager_steps += 1;
         Ok(())
     }
@@ -124,29 +131,47 @@ impl Decoder {
     /// # Safety
     /// That of [`Step`], for the columns that were staged last.
     unsafe fn replay(&mut self, shape: Shape) -> Result<(), DecodeError> {
-        let key = self.key(shape);
-        if self.graphs.captured.get(&shape).is_none_or(|c| c.graph.key() != &key) {
-            // The old graph goes only when there is a new one.
-            let captured = self.capture(shape, &key)?;
+        let keys: Vec<GraphKey> = (0..self.model.ranks()).map(|rank| self.key(rank, shape)).collect();
+        let fits = |c: &Captured| c.all().map(Graph::key).eq(&keys);
+        if !self.graphs.captured.get(&shape).is_some_and(fits) {
+            // The old graphs go only when there are new ones.
+            let mut graphs = Vec::with_capacity(keys.len());
+            let mut launches = 0;
+            for (rank, key) in keys.iter().enumerate() {
+                let (graph, count) = self.capture(rank, shape, key)?;
+                launches = if rank == 0 { count } else { launches };
+                graphs.push(graph);
+            }
+            let mut graphs = graphs.into_iter();
+            let Some(lead) = graphs.next() else { return Err(DecodeError::GraphNodes { nodes: 0, launches }) };
             self.graphs.make_room();
+            let captured = Captured { lead, others: graphs.collect(), launches, used: 0 };
             self.graphs.captured.insert(shape, captured);
             self.stats.captures += 1;
         }
         self.forget_logits();
-        if let Some(captured) = self.graphs.captured.get_mut(&shape) {
-            captured.graph.launch_checked(&self.stream, &key)?;
+        let Some(captured) = self.graphs.captured.get_mut(&shape) else { return Ok(()) };
+        let streams = std::iter::once(&self.lead).chain(&self.others).map(|lane| &lane.stream);
+        let mut result = Ok(());
+        for (rank, ((graph, stream), key)) in captured.all_mut().zip(streams).zip(&keys).enumerate() {
+            result = graph.launch_checked(stream, key).map_err(|source| (rank, source));
+            if result.is_err() {
+                break;
+            }
+        }
+        if result.is_ok() {
             self.stats.replays += 1;
             captured.used = self.stats.replays;
         }
-        Ok(())
+        result.map_err(|(rank, source)| self.of_rank(rank, source))
     }
 
-    fn capture(&mut self, shape: Shape, key: &GraphKey) -> Result<Captured, DecodeError> {
-        let kernels = self.kernels_of(shape)?;
+    fn capture(&mut self, rank: usize, shape: Shape, key: &GraphKey) -> Result<(Graph, usize), DecodeError> {
+        let kernels = self.kernels_of(rank, shape)?;
         let expected = kernels.len();
         // No compiler runs within the capture.
-        self.model.device().warm(kernels)?;
-        let (mut step, stream) = self.work(shape);
+        self.model.rank(rank).device.warm(kernels)?;
+        let (mut step, stream) = self.step_of(rank, shape);
         let mut launches = 0;
         let recorded = stream.capture(|scope| {
             let mut counted = Counted::new(scope);
@@ -160,30 +185,31 @@ impl Decoder {
         if nodes != expected || launches != expected {
             return Err(DecodeError::GraphNodes { nodes, launches: expected });
         }
-        tracing::debug!(nodes, batch = shape.columns, logits = shape.logits, kv = %shape.kv, "step captured");
-        Ok(Captured { graph, launches, used: 0 })
+        tracing::debug!(rank, nodes, batch = shape.columns, logits = shape.logits, kv = %shape.kv, "step captured");
+        Ok((graph, launches))
     }
 
-    /// The kernels that a step launches, found without a device.
-    pub(super) fn kernels_of(&mut self, shape: Shape) -> Result<Vec<&'static KernelMeta>, DecodeError> {
-        Ok(self.list(shape)?.iter().map(|launch| launch.kernel).collect())
+    /// The kernels that a step launches on one of the devices, found without a device.
+    pub(super) fn kernels_of(&mut self, rank: usize, shape: Shape) -> Result<Vec<&'static KernelMeta>, DecodeError> {
+        Ok(self.list(rank, shape)?.iter().map(|launch| launch.kernel).collect())
     }
 
-    /// The launches of a step.
-    pub(super) fn list(&mut self, shape: Shape) -> Result<Vec<ListedLaunch>, DecodeError> {
+    /// The launches of a step on one of the devices.
+    pub(super) fn list(&mut self, rank: usize, shape: Shape) -> Result<Vec<ListedLaunch>, DecodeError> {
         let mut listing = Listing::default();
         // SAFETY: nothing is launched.
-        unsafe { self.work(shape).0.run(&mut listing) }?;
+        unsafe { self.step_of(rank, shape).0.run(&mut listing) }?;
         Ok(listing.0)
     }
 
     /// Identities, never addresses or sizes alone, of everything that a captured step refers to, and its shape. Caches
     /// are not among them: a step is told where they are.
-    fn key(&self, shape: Shape) -> GraphKey {
+    fn key(&self, rank: usize, shape: Shape) -> GraphKey {
+        let lane = rank.checked_sub(1).and_then(|other| self.others.get(other)).unwrap_or(&self.lead);
         GraphKey::new()
-            .with("weights", self.model.id())
-            .with("tables", self.tables.id())
-            .with("buffers", self.buffers.id())
+            .with("weights", self.model.rank(rank).id())
+            .with("tables", lane.tables.id())
+            .with("buffers", lane.buffers.id())
             .with("columns", shape.columns as u64)
             .with("cache type", shape.kv.bytes() as u64)
             .with("logits", shape.logits as u64)
@@ -193,20 +219,64 @@ impl Decoder {
             .with("runs", shape.runs as u64)
     }
 
-    pub(super) fn work(&mut self, shape: Shape) -> (Step<'_>, &Stream) {
-        let mut choice = choice(&self.model, &self.options);
-        choice.programmatic = self.programmatic();
+    /// The step of one of the devices; of the first, where there are not so many.
+    fn step_of(&mut self, rank: usize, shape: Shape) -> (Step<'_>, &Stream) {
+        let choice = self.choice();
+        let lane = match rank.checked_sub(1).and_then(|other| self.others.get_mut(other)) {
+            Some(other) => other,
+            None => &mut self.lead,
+        };
+        let rest = Shared { model: &self.model, samplers: &self.samplers, plan: &self.plan, peers: &self.peers };
+        rest.step(rank, lane, shape, choice)
+    }
+
+    /// The steps of all devices.
+    pub(super) fn steps(&mut self, shape: Shape) -> impl Iterator<Item = (Step<'_>, &Stream)> {
+        let choice = self.choice();
+        let rest = Shared { model: &self.model, samplers: &self.samplers, plan: &self.plan, peers: &self.peers };
+        let lanes = std::iter::once(&mut self.lead).chain(&mut self.others);
+        lanes.enumerate().map(move |(rank, lane)| rest.step(rank, lane, shape, choice))
+    }
+
+    fn choice(&self) -> Choice {
+        Choice { programmatic: self.programmatic(), ..choice(&self.model, &self.options) }
+    }
+}
+
+/// What the steps of all devices have in common.
+#[derive(Clone, Copy)]
+struct Shared<'a> {
+    model: &'a Model,
+    samplers: &'a Samplers,
+    plan: &'a Plan,
+    peers: &'a [Peers],
+}
+
+impl<'a> Shared<'a> {
+    fn step(self, rank: usize, lane: &'a mut Lane, shape: Shape, choice: Choice) -> (Step<'a>, &'a Stream) {
+        let Lane { stream, tables, buffers, .. } = lane;
         let step = Step {
-            config: self.model.config(),
-            weights: self.model.weights(),
-            tables: &self.tables,
-            buffers: &mut self.buffers,
+            config: self.model.share(),
+            weights: &self.model.rank(rank).weights,
+            tables,
+            buffers,
             samplers: self.samplers.device(),
             shape,
             choice,
-            plan: &self.plan,
+            plan: self.plan,
+            peer: self.peers.get(rank),
             parts: 0,
         };
-        (step, &self.stream)
+        (step, stream)
+    }
+}
+
+impl Captured {
+    fn all(&self) -> impl Iterator<Item = &Graph> {
+        std::iter::once(&self.lead).chain(&self.others)
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Graph> {
+        std::iter::once(&mut self.lead).chain(&mut self.others)
     }
 }

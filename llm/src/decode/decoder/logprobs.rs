@@ -53,7 +53,7 @@ impl Decoder {
         }
         let mut found = match self.found.take() {
             Some(found) => found,
-            None => Found::new(&self.stream)?,
+            None => Found::new(&self.lead.stream)?,
         };
         let result = self.top(place, count, &mut found, asked);
         self.found = Some(found);
@@ -61,7 +61,7 @@ impl Decoder {
     }
 
     fn top(&self, place: usize, count: usize, to: &mut Found, asked: &[u32]) -> Result<Logprobs, DecodeError> {
-        let (stream, logits) = (&self.stream, self.buffers.logits_of(place));
+        let (stream, logits) = (&self.lead.stream, self.lead.buffers.logits_of(place));
         let n = logits.len() as u32;
         let Found { tokens, values, sums } = to;
         (&mut &*stream).launch(Top { logits, tokens, values, sums, n, stride: n, count: count as u32 })?;

@@ -1,13 +1,12 @@
 //! Steps of any mix: parts of prompts, tokens of sequences that decode, and drafts to verify, side by side.
 
-use super::stage::Run;
+use super::lane::Run;
 use super::{Decoder, DecoderOptions};
 use crate::decode::pool::Recipe;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
 use crate::decode::{DecodeError, KvType};
 use gpu_kernels::attention::prefill;
-use gpu_kernels::state::Column;
 
 /// Which of its tokens a part is predicted from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -175,14 +174,14 @@ impl Decoder {
 
     /// Runs the step; the place of its first logits.
     fn try_mixed(&mut self, parts: &mut [Part<'_>], shape: Shape) -> Result<usize, DecodeError> {
-        let columns = |predicted: bool| {
+        let columns = |rank: usize, predicted: bool| {
             parts.iter().flat_map(move |part| {
                 let split = part.tokens.len() - part.predicted();
                 let range = if predicted { split..part.tokens.len() } else { 0..split };
-                range.map(|i| part.sequence.column(part.tokens[i], i))
+                range.map(move |i| part.sequence.column(rank, part.tokens[i], i))
             })
         };
-        let columns: Vec<Column> = columns(false).chain(columns(true)).collect();
+        let columns = self.by_rank(|rank| columns(rank, false).chain(columns(rank, true)).collect());
         let planned = self.planned(shape);
         let start = planned.0.logits - shape.logits;
         self.samplers.clear();
@@ -193,16 +192,16 @@ impl Decoder {
             for end in part.tokens.len() - count + 1..=part.tokens.len() {
                 let fed = &part.tokens[..end];
                 let parameters = if count == 1 {
-                    part.sequence.parameters(fed, &self.stream)?
+                    part.sequence.parameters(fed, &self.lead.stream)?
                 } else {
-                    part.sequence.parameters_apart(fed, &self.stream, self.samplers.seen(place))?
+                    part.sequence.parameters_apart(fed, &self.lead.stream, self.samplers.seen(place))?
                 };
                 self.samplers.set(place, parameters);
                 places.push((length + end - 1, number));
                 place += 1;
             }
         }
-        self.samplers.write(&self.stream)?;
+        self.samplers.write(&self.lead.stream)?;
         let runs = runs(parts, planned.0, shape.logits);
         self.stage_columns(planned.0, &columns, shape.logits, &runs)?;
         let counted = parts.iter_mut().map(|part| {

@@ -2,10 +2,12 @@
 
 mod feed;
 mod graphs;
+mod lane;
 mod logprobs;
 mod mixed;
 mod options;
 mod pipeline;
+mod ranks;
 mod replay;
 mod runs;
 mod stage;
@@ -26,16 +28,18 @@ use super::sequence::Sequence;
 use super::shape::Shape;
 use super::workspace::Workspace;
 use super::{DecodeError, KvType, Model};
+use crate::builtin::builtin_image;
 use gpu_kernels::gemv::MAX_COLUMNS;
 use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::NONE;
 use graphs::Graphs;
-use options::{check_memory, choice, extent, fitting_chunk, parts};
+use lane::{Lane, Stages};
+use options::{check_memory, choice, extent, fitting_chunk, parts, peer_options};
 use runs::RunStages;
-use stage::Stages;
 use std::ops::Range;
+use warpsmith_collectives::Peers;
 use warpsmith_device::Kernel;
-use warpsmith_runtime::{Pinned, Profile, Stream};
+use warpsmith_runtime::{Device, Pinned, Profile, Stream};
 
 /// What a decoder has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,14 +66,15 @@ pub struct Stats {
 /// call says so, and the caller may go on with [`Decoder::set_mode`].
 pub struct Decoder {
     model: Model,
-    stream: Stream,
     options: DecoderOptions,
     programmatic: bool,
-    tables: RopeTables,
-    buffers: Workspace,
+    /// On the first device, which chooses tokens, and on the others of a model on several.
+    lead: Lane,
+    others: Vec<Lane>,
+    /// What these add up and gather by; nobody, where there is one.
+    peers: Vec<Peers>,
     samplers: Samplers,
     plan: Plan,
-    stages: Stages,
     /// Where the model has delta nets.
     run_stages: Option<RunStages>,
     next: Pinned<u32>,
@@ -111,23 +116,46 @@ impl Decoder {
             return Err(DecodeError::Capacity { capacity: positions, most: c.context });
         }
         let options = DecoderOptions { chunk: fitting_chunk(model, &options)?, ..options };
+        if options.persistent && model.ranks() > 1 {
+            return Err(DecodeError::OneDevice {
+                what: "layers in one launch (`DecoderOptions::persistent`)",
+                devices: model.ranks(),
+            });
+        }
         let columns = predicted.max(options.chunk);
         check_memory(model, &options, columns, positions)?;
         let device = model.device();
-        let stream = device.stream()?;
+        let mut programmatic = options.programmatic;
+        let mut lanes = Vec::with_capacity(model.ranks());
+        for device in model.devices() {
+            // One kernel for all: they are built together.
+            programmatic = programmatic && device.has_programmatic(RmsNorm::META)?;
+            let stream = device.stream()?;
+            lanes.push(Lane {
+                tables: RopeTables::new(&stream, model, positions)?,
+                buffers: Workspace::new(&stream, model.share(), extent(model, &options, columns), options.activations)?,
+                stages: Stages::new(device, columns, predicted)?,
+                stream,
+            });
+        }
+        let mut lanes = lanes.into_iter();
+        let Some(lead) = lanes.next() else { return Err(DecodeError::Devices { ordinals: Vec::new() }) };
         let plan = match options.persistent {
-            true => Plan::new(model, &stream, choice(model, &options))?,
+            true => Plan::new(model, &lead.stream, choice(model, &options))?,
             false => Plan::default(),
         };
-        // One for all: they are built together.
-        let programmatic = options.programmatic && device.has_programmatic(RmsNorm::META)?;
+        let devices: Vec<Device> = model.devices().cloned().collect();
+        let peers = match devices.len() {
+            1 => Vec::new(),
+            _ => Peers::group(&devices, builtin_image(), peer_options(model, &options))?,
+        };
         let mut decoder = Decoder {
             programmatic,
-            tables: RopeTables::new(&stream, model, positions)?,
-            buffers: Workspace::new(&stream, c, extent(&options, columns), options.activations)?,
+            lead,
+            others: lanes.collect(),
+            peers,
             samplers: Samplers::new(device, predicted)?,
             plan,
-            stages: Stages::new(device, columns, predicted)?,
             run_stages: c.delta.as_ref().map(|_| RunStages::new(device, columns)).transpose()?,
             next: device.pinned(predicted)?,
             tokens: Vec::with_capacity(predicted),
@@ -137,20 +165,19 @@ impl Decoder {
             found: None,
             stats: Stats::default(),
             model: model.clone(),
-            stream,
             options,
         };
-        for kv in KvType::ALL {
-            decoder.kernels_of(Shape::decode(1, kv))?;
-            decoder.kernels_of(Shape::decode(options.batch, kv))?;
+        for (rank, kv) in (0..model.ranks()).flat_map(|rank| KvType::ALL.map(|kv| (rank, kv))) {
+            decoder.kernels_of(rank, Shape::decode(1, kv))?;
+            decoder.kernels_of(rank, Shape::decode(options.batch, kv))?;
             let tiled = |shape: Shape| if options.fast_prefill { shape.tiled(shape.columns, true) } else { shape };
-            decoder.kernels_of(tiled(Shape::prompt(options.chunk, kv, true, false)))?;
-            decoder.kernels_of(tiled(Shape::mixed(columns, kv, predicted)))?;
+            decoder.kernels_of(rank, tiled(Shape::prompt(options.chunk, kv, true, false)))?;
+            decoder.kernels_of(rank, tiled(Shape::mixed(columns, kv, predicted)))?;
         }
         Ok(decoder)
     }
 
-    /// Device memory that a decoder takes beside weights and caches, at most: it takes less where its
+    /// Device memory that a decoder takes beside weights and caches, of several devices on each, at most: it takes less where its
     /// [chunk](DecoderOptions::chunk) has fewer tokens than it may have. `None` if no address can hold it.
     pub fn device_bytes(model: &Model, options: &DecoderOptions) -> Option<u64> {
         let c = model.config();
@@ -177,7 +204,7 @@ impl Decoder {
 
     /// Most tokens of a [mixed step](Decoder::step_mixed): those of a chunk, or of a batch with drafts.
     pub fn most_tokens(&self) -> usize {
-        self.stages.columns()
+        self.lead.stages.columns()
     }
 
     /// Most tokens that a step predicts from: the batch and its drafts.
@@ -209,7 +236,7 @@ impl Decoder {
     /// Launches of a decoding step of that many sequences.
     pub fn launches_per_step(&mut self, batch: usize, kv: KvType) -> Result<usize, DecodeError> {
         self.check_batch(batch)?;
-        Ok(self.kernels_of(Shape::decode(batch, kv))?.len())
+        Ok(self.kernels_of(0, Shape::decode(batch, kv))?.len())
     }
 
     /// The launches of the step that would feed a token to `sequence` at `position`, in order, without launching any. What they are
@@ -227,16 +254,17 @@ impl Decoder {
         self.catch_up(sequence)?;
         self.prepare_positions(position + 1)?;
         sequence.reserve(position + 1 - length)?;
-        let parameters = sequence.parameters(&[0], &self.stream)?;
+        let parameters = sequence.parameters(&[0], &self.lead.stream)?;
         self.samplers.clear();
         self.samplers.set(0, parameters);
-        self.samplers.write(&self.stream)?;
+        self.samplers.write(&self.lead.stream)?;
         let shape = Shape { pages: self.pages([&*sequence]), ..Shape::decode(1, kv) };
-        self.stage_columns(shape, &[sequence.column(0, position - length)], 1, &[])?;
+        let columns = self.by_rank(|rank| vec![sequence.column(rank, 0, position - length)]);
+        self.stage_columns(shape, &columns, 1, &[])?;
         self.stage_runs(shape, std::iter::once((&mut *sequence, 1, 1)))?;
         sequence.forget_steps();
-        self.stream.synchronize()?;
-        self.list(shape)
+        self.lead.stream.synchronize()?;
+        self.list(0, shape)
     }
 
     /// Layers that a step of one sequence with a cache of f16 does in [few launches](Self::persistent_launches).
@@ -257,7 +285,7 @@ impl Decoder {
     /// The logits of a sequence of the last step, by its place in it; 0 after a prompt.
     pub fn logits(&self, place: usize) -> Result<Vec<f32>, DecodeError> {
         match self.logits.clone().nth(place) {
-            Some(place) => Ok(self.stream.read(self.buffers.logits_of(place))?),
+            Some(place) => Ok(self.lead.stream.read(self.lead.buffers.logits_of(place))?),
             None => Err(DecodeError::NoLogits),
         }
     }
@@ -272,7 +300,7 @@ impl Decoder {
 
     /// Those of the column whose logits are at a place in the buffer.
     fn routes_of(&self, place: usize) -> Result<Routes, DecodeError> {
-        Ok(self.buffers.routes_of(&self.stream, self.before + place, self.model.config().layers)?)
+        Ok(self.lead.buffers.routes_of(&self.lead.stream, self.before + place, self.model.config().layers)?)
     }
 
     /// Says that the logits of the last step are not those of the present state of their sequences.
@@ -285,13 +313,13 @@ impl Decoder {
         &mut self,
         f: impl FnOnce(&mut Decoder) -> Result<R, DecodeError>,
     ) -> Result<(R, Profile), DecodeError> {
-        let stream = self.stream.clone();
+        let stream = self.lead.stream.clone();
         profiled(&stream, || f(self))
     }
 
     /// Its stream.
     pub(super) fn stream(&self) -> &Stream {
-        &self.stream
+        &self.lead.stream
     }
 
     fn check_batch(&self, given: usize) -> Result<(), DecodeError> {
@@ -313,19 +341,23 @@ impl Decoder {
 
     /// Makes sure that there are cosines and sines for `length` positions.
     fn prepare_positions(&mut self, length: usize) -> Result<(), DecodeError> {
-        if length <= self.tables.context as usize {
+        if length <= self.lead.tables.context as usize {
             return Ok(());
         }
         let context = self.model.config().context;
         let positions = length.next_power_of_two().min(context);
-        self.tables = RopeTables::new(&self.stream, &self.model, positions)?;
+        let model = self.model.clone();
+        for lane in self.lanes_mut() {
+            lane.tables = RopeTables::new(&lane.stream, &model, positions)?;
+        }
         tracing::debug!(positions, "more positions prepared");
         Ok(())
     }
 
     /// Waits for the step and delivers its tokens at `places`; `of` tells the position of what a column fed, and its place in the step.
     fn finish(&mut self, places: Range<usize>, of: impl Fn(usize) -> (usize, usize)) -> Result<(), DecodeError> {
-        self.stream.read_pinned(&self.buffers.next, &self.next)?;
+        self.lead.stream.read_pinned(&self.lead.buffers.next, &self.next)?;
+        self.wait_for_ranks()?;
         self.tokens.clear();
         let read = self.next.with_mut(|next| next.get(places).map(|tokens| self.tokens.extend_from_slice(tokens)))?;
         read.ok_or(DecodeError::NoLogits)?;
@@ -349,8 +381,7 @@ impl Decoder {
     fn recover(&mut self) {
         self.forget_logits();
         self.samplers.forget();
-        let settled = self.stream.synchronize().and_then(|()| self.buffers.restore(&self.stream));
-        if let Err(error) = settled {
+        if let Err(error) = self.restore_lanes() {
             // The caller gets the first error; this one is most likely its echo.
             tracing::debug!(%error, "waiting after a failed step failed too");
         }

@@ -7,6 +7,7 @@ use crate::decode::sampling::Samplers;
 use crate::decode::workspace::{Extent, Workspace};
 use crate::decode::{DecodeError, Model};
 use gpu_kernels::gemv::Activations;
+use warpsmith_collectives::{PeerOptions, Peers};
 
 /// How steps are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -62,8 +63,11 @@ pub struct DecoderOptions {
     /// format of a layer's matrices and their activations.
     /// [`Decoder::persistent_layers`](super::Decoder::persistent_layers) counts those layers, and
     /// [`Decoder::not_persistent`](super::Decoder::not_persistent) says why others are not. The results have the same bits.
-    /// Nothing about it was measured on a GPU.
+    /// Nothing about it was measured on a GPU. For models on one device.
     pub persistent: bool,
+    /// How devices that run a model together add up what each of them has, and how long the host waits for them. They stage at least the
+    /// logits of a column at a time.
+    pub peers: PeerOptions,
 }
 
 impl Default for DecoderOptions {
@@ -81,6 +85,7 @@ impl Default for DecoderOptions {
             tuned: false,
             programmatic: true,
             persistent: false,
+            peers: PeerOptions::default(),
         }
     }
 }
@@ -91,17 +96,28 @@ pub(super) fn choice(model: &Model, options: &DecoderOptions) -> Choice {
 }
 
 /// What the steps of a decoder with these options hold at once, of up to `columns` columns.
-pub(super) fn extent(options: &DecoderOptions, columns: usize) -> Extent {
+pub(super) fn extent(model: &Model, options: &DecoderOptions, columns: usize) -> Extent {
     let predicted = options.batch + options.drafts;
     let logits = if options.prompt_logits { predicted.max(options.chunk) } else { predicted };
-    Extent { predicted, columns, logits }
+    Extent { predicted, columns, logits, ranks: model.ranks() }
+}
+
+/// Those that a group of several devices is made with.
+pub(super) fn peer_options(model: &Model, options: &DecoderOptions) -> PeerOptions {
+    let logits = 4 * model.config().vocab.next_multiple_of(4);
+    PeerOptions { capacity: options.peers.capacity.max(logits), ..options.peers }
 }
 
 pub(super) fn parts(model: &Model, options: &DecoderOptions, columns: usize, positions: usize) -> Option<[u64; 2]> {
     let (c, predicted) = (model.config(), options.batch + options.drafts);
-    let buffers = Workspace::bytes(c, extent(options, columns), options.activations)?;
+    let buffers = Workspace::bytes(model.share(), extent(model, options, columns), options.activations)?;
     let plan = if options.persistent { Plan::bytes(c) } else { 0 };
-    Some([RopeTables::bytes(c, positions)?, buffers.checked_add(Samplers::bytes(predicted))?.checked_add(plan)?])
+    let peers = match model.ranks() {
+        1 => 0,
+        ranks => Peers::device_bytes(ranks, &peer_options(model, options))?,
+    };
+    let buffers = buffers.checked_add(Samplers::bytes(predicted))?.checked_add(plan)?.checked_add(peers)?;
+    Some([RopeTables::bytes(c, positions)?, buffers])
 }
 
 /// Buffers for the tokens of a chunk take one of so many parts of the memory that is free, at most: the rest is for caches.
@@ -109,11 +125,11 @@ const SHARE: u64 = 8;
 
 /// The tokens of a chunk that memory allows, and at most those that were asked for.
 pub(super) fn fitting_chunk(model: &Model, options: &DecoderOptions) -> Result<usize, DecodeError> {
-    let free = model.device().memory_info()?.free;
+    let free = model.memory_info()?.free;
     let bytes = |chunk: usize| {
         let options = DecoderOptions { chunk, ..*options };
         let columns = chunk.max(options.batch + options.drafts);
-        Workspace::bytes(model.config(), extent(&options, columns), options.activations)
+        Workspace::bytes(model.share(), extent(model, &options, columns), options.activations)
     };
     let fits = |chunk| match (bytes(chunk), bytes(1)) {
         (Some(all), Some(least)) => all - least <= free / SHARE,
@@ -135,7 +151,7 @@ pub(super) fn check_memory(
     columns: usize,
     positions: usize,
 ) -> Result<(), DecodeError> {
-    let memory = model.device().memory_info()?;
+    let memory = model.memory_info()?;
     let parts = parts(model, options, columns, positions);
     let needed = parts.and_then(|[a, b]| a.checked_add(b)).unwrap_or(u64::MAX);
     if needed <= memory.free {

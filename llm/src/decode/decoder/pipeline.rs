@@ -5,8 +5,8 @@ use crate::decode::DecodeError;
 use crate::decode::sampling::Parameters;
 use crate::decode::shape::Shape;
 use gpu_kernels::sampling::NONE;
-use gpu_kernels::state::{CHOSEN, Column};
-use warpsmith_runtime::Pinned;
+use gpu_kernels::state::CHOSEN;
+use warpsmith_runtime::{Event, Pinned};
 
 /// Decoding steps of some sequences, one after the other, each launched before the tokens of the one before have been read: the device
 /// reads them itself. So the host's work (texts, clients, the next launch) passes while the device computes.
@@ -21,6 +21,8 @@ pub struct Pipeline<'a> {
     parameters: Vec<Parameters>,
     /// Where the tokens of every other step go.
     read: [Pinned<u32>; 2],
+    /// How far several devices are with these.
+    marks: [Vec<Event>; 2],
     /// Steps that were launched and whose tokens were not given.
     ahead: usize,
     /// Steps that were launched.
@@ -39,11 +41,13 @@ impl Decoder {
             self.check_sequence(feed.sequence, kv)?;
             feed.sequence.check(&[feed.token])?;
             self.catch_up(feed.sequence)?;
-            parameters.push(feed.sequence.parameters(&[feed.token], &self.stream)?);
+            parameters.push(feed.sequence.parameters(&[feed.token], &self.lead.stream)?);
         }
         let pinned = || self.model.device().pinned(self.most_logits());
         let read = [pinned()?, pinned()?];
-        let mut pipeline = Pipeline { decoder: self, feeds, parameters, read, ahead: 0, launched: 0, most: usize::MAX };
+        let marks = [Vec::new(), Vec::new()];
+        let (ahead, launched, most) = (0, 0, usize::MAX);
+        let mut pipeline = Pipeline { decoder: self, feeds, parameters, read, marks, ahead, launched, most };
         match pipeline.launch() {
             Ok(()) => Ok(pipeline),
             Err(error) => {
@@ -91,30 +95,33 @@ impl Pipeline<'_> {
         let Pipeline { decoder, feeds, parameters, ahead, .. } = self;
         let longest = feeds.iter().map(|f| f.sequence.len() + *ahead + 1).max().unwrap_or(0);
         // Tables of positions are replaced by longer ones, which the steps that run must not lose.
-        if longest > decoder.tables.context as usize {
-            decoder.stream.synchronize()?;
+        if longest > decoder.lead.tables.context as usize {
+            decoder.wait_for_ranks()?;
+            decoder.lead.stream.synchronize()?;
         }
         decoder.prepare_positions(longest)?;
         for feed in feeds.iter_mut() {
             feed.sequence.reserve(*ahead + 1)?;
         }
         let token = |place: usize, feed: &Feed<'_>| if *ahead == 0 { feed.token } else { CHOSEN | place as u32 };
-        let columns: Vec<Column> =
-            feeds.iter().enumerate().map(|(i, f)| f.sequence.column(token(i, f), *ahead)).collect();
+        let columns = decoder.by_rank(|rank| {
+            feeds.iter().enumerate().map(|(i, f)| f.sequence.column(rank, token(i, f), *ahead)).collect()
+        });
         decoder.samplers.clear();
         for (i, parameters) in parameters.iter().enumerate() {
             decoder.samplers.set(i, *parameters);
         }
-        decoder.samplers.write(&decoder.stream)?;
+        decoder.samplers.write(&decoder.lead.stream)?;
         let kv = feeds.first().map(|feed| feed.sequence.kv_type()).unwrap_or_default();
         let pages = decoder.pages(feeds.iter().map(|feed| &*feed.sequence));
         let planned = decoder.planned(Shape { pages, ..Shape::decode(feeds.len(), kv) });
-        decoder.stage_columns(planned.0, &columns, columns.len(), &[])?;
+        decoder.stage_columns(planned.0, &columns, feeds.len(), &[])?;
         decoder.stage_runs(planned.0, feeds.iter_mut().map(|feed| (&mut *feed.sequence, 1, 1)))?;
         // SAFETY: each column and sampler leads to what its sequence owns. The feeds borrow the sequences, each once, for as long as
         // the pipeline lives, which waits for the steps that run before it is gone.
         unsafe { decoder.launch(planned) }?;
-        decoder.stream.read_pinned(&decoder.buffers.next, &self.read[self.launched % 2])?;
+        decoder.lead.stream.read_pinned(&decoder.lead.buffers.next, &self.read[self.launched % 2])?;
+        self.marks[self.launched % 2] = decoder.mark()?;
         self.launched += 1;
         self.ahead += 1;
         Ok(())
@@ -122,7 +129,9 @@ impl Pipeline<'_> {
 
     /// Waits for the tokens of the first step that was launched and not read.
     fn read(&mut self) -> Result<(), DecodeError> {
-        let slot = &self.read[(self.launched - self.ahead) % 2];
+        let which = (self.launched - self.ahead) % 2;
+        self.decoder.wait_for(std::mem::take(&mut self.marks[which]))?;
+        let slot = &self.read[which];
         let tokens = &mut self.decoder.tokens;
         tokens.clear();
         let count = self.feeds.len();

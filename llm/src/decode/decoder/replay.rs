@@ -1,11 +1,10 @@
 //! Tokens that are fed again, as a sequence was rolled back to where no state of it is, or lost its states with a step that failed.
 
 use super::Decoder;
-use super::stage::Run;
+use super::lane::Run;
 use crate::decode::DecodeError;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
-use gpu_kernels::state::Column;
 
 impl Decoder {
     /// Brings the states of a sequence to its last token. Keys and values of the tokens that are fed for it are stored again. They are fed
@@ -34,18 +33,21 @@ impl Decoder {
         let mut steps = 0;
         for first in pending.clone().step_by(chunk) {
             let places = first..pending.end.min(first + chunk);
-            let columns: Vec<Column> = places.map(|position| sequence.column_of(position)).collect();
-            let shape = Shape::prompt(columns.len(), kv, false, false);
-            let shape = if fast { shape.tiled(columns.len().div_ceil(rows), false) } else { shape };
+            let count = places.len();
+            let columns =
+                self.by_rank(|rank| places.clone().map(|position| sequence.column_of(rank, position)).collect());
+            let shape = Shape::prompt(count, kv, false, false);
+            let shape = if fast { shape.tiled(count.div_ceil(rows), false) } else { shape };
             let planned = self.planned(shape);
-            let run = Run::of(planned.0, columns.len(), 0, first as u32);
+            let run = Run::of(planned.0, count, 0, first as u32);
             self.stage_columns(planned.0, &columns, 0, &[run])?;
-            self.stage_runs(planned.0, std::iter::once((&mut *sequence, columns.len(), 0)))?;
+            self.stage_runs(planned.0, std::iter::once((&mut *sequence, count, 0)))?;
             steps += 1;
             // SAFETY: as in `try_mixed`; `sequence` is borrowed until the tokens have been computed.
             unsafe { self.launch(planned) }?;
+            self.wait_for_ranks()?;
         }
-        self.stream.synchronize()?;
+        self.lead.stream.synchronize()?;
         Ok(steps)
     }
 }
