@@ -83,9 +83,11 @@ impl From<DecodeError> for Failure {
     fn from(error: DecodeError) -> Self {
         match error {
             DecodeError::Runtime(error) => error.into(),
-            DecodeError::Capture { .. } | DecodeError::GraphNodes { .. } | DecodeError::Memory { .. } => {
-                Self::new(Kind::Operation, error.to_string())
-            }
+            DecodeError::Capture { .. }
+            | DecodeError::GraphNodes { .. }
+            | DecodeError::Memory { .. }
+            | DecodeError::Rank { .. }
+            | DecodeError::Collective(_) => Self::new(Kind::Operation, error.to_string()),
             _ => Self::input(error),
         }
     }

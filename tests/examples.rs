@@ -56,3 +56,8 @@ fn drafts() {
 fn devices() {
     run_with("07_devices", &[("WARPSMITH_DRIVER", "software"), ("WARPSMITH_DEVICES", "4")]);
 }
+
+#[test]
+fn shares() {
+    run_with("08_shares", &[("WARPSMITH_DRIVER", "software"), ("WARPSMITH_DEVICES", "2")]);
+}

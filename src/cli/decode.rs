@@ -161,6 +161,10 @@ pub struct EngineArgs {
     /// Device ordinal.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub device: u32,
+    /// Device ordinals, e.g. 0,1: each holds its share of the model, and all of them compute every token together; they have to reach each
+    /// other's memory. The software driver has as many as WARPSMITH_DEVICES says.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', num_args = 1, conflicts_with = "device")]
+    pub devices: Vec<u32>,
     /// Launch every kernel of every step instead of replaying a captured graph.
     #[arg(long)]
     pub eager: bool,

@@ -193,13 +193,14 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
             "{longest} tokens in a context of {capacity}: the model's context is {context} positions; ask for fewer by -p and -n"
         )));
     }
-    let device = session::open_device(&args.engine)?;
-    let (engine, model_report) = (EngineReport::new(&device), ModelReport::new(&loaded.path, &loaded.file));
+    let devices = session::open_devices(&args.engine)?;
+    let device = &devices.first;
+    let (engine, model_report) = (EngineReport::new(&devices), ModelReport::new(&loaded.path, &loaded.file));
     if !args.json {
         println!("engine  {engine}\nmodel   {model_report}\n");
         output::flush();
     }
-    let model = session::load(&device, &loaded.file, args.json)?;
+    let model = session::load(&devices, &loaded.file, args.json)?;
     let batch = args.batch.iter().copied().max().unwrap_or(0);
     let mut subject = Subject::new(&model, &args.engine, capacity, batch)?;
     // Any tokens: what they are changes no launch.

@@ -150,12 +150,12 @@ pub fn run(args: &ChatArgs) -> Result<(), Failure> {
     }
     session::stops(&args.sampling)?;
 
-    let device = session::open_device(&args.engine)?;
+    let devices = session::open_devices(&args.engine)?;
     if !args.json {
-        println!("engine  {}\nmodel   {}\n", EngineReport::new(&device), ModelReport::new(&loaded.path, &loaded.file));
+        println!("engine  {}\nmodel   {}\n", EngineReport::new(&devices), ModelReport::new(&loaded.path, &loaded.file));
         output::flush();
     }
-    let model = session::load(&device, &loaded.file, args.json)?;
+    let model = session::load(&devices, &loaded.file, args.json)?;
     let session = session::session(&model, &args.engine, &args.sampling, (capacity, false))?;
     let options = ChatOptions { variables: args.variables.iter().cloned().collect(), ..Default::default() };
     let mut talk = Conversation { args, tokenizer, template, options, session, messages: Vec::new() };

@@ -35,18 +35,37 @@ impl Loaded {
     }
 }
 
-/// Opens the device that the options name.
-pub fn open_device(args: &EngineArgs) -> Result<Device, Failure> {
+/// The devices that a model is run on, one at least.
+pub struct Devices {
+    /// The one that chooses tokens.
+    pub first: Device,
+    all: Vec<Device>,
+}
+
+impl Devices {
+    /// How many they are.
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+}
+
+/// Opens the devices that the options name.
+pub fn open_devices(args: &EngineArgs) -> Result<Devices, Failure> {
     if let Some(choice) = args.driver {
         warpsmith_driver_api::select(choice.into()).map_err(|e| Failure::new(Kind::NoEngine, e.to_string()))?;
     }
-    Ok(Device::open(args.device)?)
+    let first = Device::open(args.devices.first().copied().unwrap_or(args.device))?;
+    let mut all = vec![first.clone()];
+    for ordinal in args.devices.iter().skip(1) {
+        all.push(Device::open(*ordinal)?);
+    }
+    Ok(Devices { first, all })
 }
 
 /// Uploads the weights; says how far it is, where that takes more than two seconds.
-pub fn load(device: &Device, file: &ModelFile, quiet: bool) -> Result<Model, Failure> {
+pub fn load(devices: &Devices, file: &ModelFile, quiet: bool) -> Result<Model, Failure> {
     let mut said = Instant::now();
-    Ok(Model::load_with(device, file, |LoadProgress { tensor, done, total }| {
+    Ok(Model::load_over_with(&devices.all, file, |LoadProgress { tensor, done, total }| {
         if !quiet && said.elapsed().as_secs() >= 2 {
             eprintln!("loading: {} of {} ({tensor})", bytes(done), bytes(total));
             said = Instant::now();

@@ -28,6 +28,33 @@ fn run_json_has_engine_model_tokens_graph_kernels_and_the_difference_to_the_refe
 }
 
 #[test]
+fn several_devices_give_the_text_of_one_and_refuse_what_they_cannot_do() {
+    let run = |devices: &str, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));
+        command.args(["run", "-n", "6", "--json", "--devices", devices]).args(more).current_dir(ROOT);
+        command.env("WARPSMITH_DRIVER", "software").env("WARPSMITH_DEVICES", "2").output().unwrap()
+    };
+    let [one, two] = ["1", "1,0"].map(|devices| -> Value {
+        let output = run(devices, &[]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    });
+    assert_eq!((&one["engine"]["devices"], &two["engine"]["devices"]), (&1.into(), &2.into()));
+    assert_eq!(one["tokens_generated"], two["tokens_generated"]);
+    assert_eq!((&two["reference"]["verdict"], &two["graph"]["replays"]), (&"pass".into(), &5.into()));
+    let names = |run: &Value| run["kernels"].to_string().contains("\"collective\"");
+    assert_eq!((names(&one), names(&two)), (false, true));
+    for (devices, more, words) in [
+        ("0,1", &["--persistent"][..], "not over several devices"),
+        ("0,0", &[], "several different ones"),
+        ("0,1", &["--model", "models/warpsmith-2m-q4_k.gguf"], "it can among 1"),
+    ] {
+        let output = run(devices, more);
+        assert!(output.status.code() == Some(3) && stderr(&output).contains(words), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn dumped_logits_are_one_row_per_fed_position_and_match_the_golden_ones() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("logits.f32");

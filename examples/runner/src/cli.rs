@@ -48,6 +48,9 @@ pub struct Cli {
     /// Device ordinal.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub device: u32,
+    /// Device ordinals, e.g. 0,1, that run the model together, each with its share of it.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', num_args = 1, conflicts_with = "device")]
+    pub devices: Vec<u32>,
     /// Tokens to generate at most, where a request does not say.
     #[arg(short = 'n', long = "count", value_name = "N", default_value_t = 256, value_parser = at_most(1, 1 << 30))]
     pub count: usize,

@@ -124,7 +124,7 @@ impl<'a> Engine<'a> {
             Some(positions) => positions,
             None => {
                 // Graphs and tables of sequences need some, too.
-                let free = model.device().memory_info()?.free;
+                let free = model.memory_info()?.free;
                 let fitting = Pool::positions_in(model, free - free / 8, of);
                 fitting.min(2 * options.batch * options.positions(model).next_multiple_of(of.page)).max(1)
             }
@@ -432,7 +432,9 @@ const OUT_OF_MEMORY: i32 = 2;
 
 fn runtime(error: &DecodeError) -> Option<&warpsmith_host::Error> {
     match error {
-        DecodeError::Runtime(error) | DecodeError::Capture { source: error } => Some(error),
+        DecodeError::Runtime(error)
+        | DecodeError::Capture { source: error }
+        | DecodeError::Rank { source: error, .. } => Some(error),
         _ => None,
     }
 }

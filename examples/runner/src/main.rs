@@ -43,16 +43,17 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
     Sampling { temperature: cli.temperature, ..Default::default() }.check()?;
     let file = ModelFile::open_within(&cli.model, cli.context.unwrap_or(usize::MAX))?;
     let tokenizer = Tokenizer::from_gguf(file.gguf())?;
-    let device = Device::open(cli.device)?;
+    let ordinals = if cli.devices.is_empty() { std::slice::from_ref(&cli.device) } else { &cli.devices[..] };
+    let devices = ordinals.iter().map(|ordinal| Device::open(*ordinal)).collect::<Result<Vec<_>, _>>()?;
     let mut said = 0;
-    let model = Model::load_with(&device, &file, |LoadProgress { done, total, .. }| {
+    let model = Model::load_over_with(&devices, &file, |LoadProgress { done, total, .. }| {
         let percent = done * 100 / total.max(1);
         if percent / 10 > said {
             said = percent / 10;
             eprintln!("loading {percent} %");
         }
     })?;
-    eprintln!("engine: {}", device.engine());
+    eprintln!("engine: {}", model.device().engine());
     let eog = tokenizer.eog().to_vec();
     let Cli { batch, context, prefill, fast_prefill, draft, pool, kv, .. } = *cli;
     let options = Options { batch, context, prefill, fast_prefill, draft, pool, kv, eog };

@@ -223,8 +223,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let dump = args.dump_logits.as_ref().map(|path| logits::Dump::new(path, &loaded.path)).transpose()?;
 
-    let device = session::open_device(&args.engine)?;
-    let engine = EngineReport::new(&device);
+    let devices = session::open_devices(&args.engine)?;
+    let engine = EngineReport::new(&devices);
     let model_report = ModelReport::new(&loaded.path, &loaded.file);
     if !args.json {
         println!("engine  {engine}\nmodel   {model_report}");
@@ -234,7 +234,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         println!();
     }
 
-    let model = session::load(&device, &loaded.file, args.json)?;
+    let model = session::load(&devices, &loaded.file, args.json)?;
     let plan = verify::Plan::new(args.verify, &loaded.file, prompt.len() + args.count.saturating_sub(1));
     let keep_logits = dump.is_some() || plan.positions > 0;
     let mut sequence = session::session(&model, &args.engine, &args.sampling, (capacity, keep_logits))?;
@@ -245,7 +245,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let precision = session::precision(&args.engine);
     let graph = GraphReport::new(&sequence, !args.engine.step.no_programmatic);
-    let kernels = kernel_rows(&device, &mut sequence, &decoded)?;
+    let kernels = kernel_rows(&devices.first, &mut sequence, &decoded)?;
     let reference = verify::compare(&plan, &loaded.file, precision, &decoded, args.json)?;
 
     let stops = session::stops(&args.sampling)?;

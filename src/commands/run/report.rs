@@ -7,10 +7,10 @@ use serde::Serialize;
 use warpsmith_driver_api::software::KernelProfile;
 use warpsmith_host::decode::Session;
 use warpsmith_host::model::ModelFile;
-use warpsmith_host::{Device, Engine, Profile};
+use warpsmith_host::{Engine, Profile};
 
 use super::verify::Comparison;
-use crate::commands::session::Rate;
+use crate::commands::session::{Devices, Rate};
 use crate::table::{Align, Table, bytes, count};
 
 /// Which engine ran.
@@ -22,16 +22,19 @@ pub struct EngineReport {
     device: String,
     /// Its compute capability; 90 is sm_90.
     sm: u32,
+    /// How many devices run the model together.
+    devices: usize,
 }
 
 impl EngineReport {
-    /// The engine of this device.
-    pub fn new(device: &Device) -> Self {
+    /// The engine of these devices.
+    pub fn new(devices: &Devices) -> Self {
+        let device = &devices.first;
         let kind = match device.engine() {
             Engine::Cuda { .. } => "cuda",
             Engine::Software { .. } => "software",
         };
-        Self { kind, device: device.name().to_owned(), sm: device.sm() }
+        Self { kind, device: device.name().to_owned(), sm: device.sm(), devices: devices.count() }
     }
 }
 
@@ -40,6 +43,10 @@ impl std::fmt::Display for EngineReport {
         match self.kind {
             "software" => write!(f, "software driver: PTX for sm_{} on the CPU, no GPU", self.sm),
             _ => write!(f, "{}, sm_{}", self.device, self.sm),
+        }?;
+        match self.devices {
+            1 => Ok(()),
+            devices => write!(f, ", {devices} devices"),
         }
     }
 }
