@@ -281,7 +281,7 @@ fn contracts_name_the_argument() {
     assert_eq!(argument(launch(66, 40, 3, 320, 1, 0)), "cols");
     assert_eq!(argument(launch(66, 40, 3, 512, MAX_COLUMNS + 1, 0)), "columns");
     assert_eq!(argument(launch(66, 40, 3, 512, 1, NEXT)), "next_weight");
-    assert_eq!(argument(launch(66, 40, 3, 512, 1, 512)), "flags");
+    assert_eq!(argument(launch(66, 40, 3, 512, 1, 1 << 31)), "flags");
     assert_eq!(argument(launch(66, 40, 3, 512, 1, BIAS)), "bias");
     let norm =
         |columns: u32, sums, eps| with(66, 40 * columns as usize, 6, 512, columns, NORM, (sums, eps), (3, NONE, 0, 0));
