@@ -52,6 +52,7 @@ fn image(cubins: &[&str]) -> KernelImage {
     let text = pack::Text {
         sm: 80,
         bare: PTX.to_owned(),
+        places: Vec::new(),
         directives: Vec::new(),
         modules: vec![vec!["k".to_owned()]],
         pieces: vec![Piece { bytes: 0..PTX.len(), lines: 0..PTX.lines().count(), modules: None }],
