@@ -1,6 +1,6 @@
 //! The tensors of a layer, listed once: what a file has to hold, and what is uploaded.
 
-use super::file::Find;
+use super::find::Find;
 use super::{Architecture, Config, DeltaNets, Matrix, ModelError, Presence};
 use gpu_kernels::delta::KERNEL;
 use std::ops::Range;

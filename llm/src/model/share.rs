@@ -10,7 +10,7 @@
 //!
 //! A column of a matrix is in a block with others, so that shares begin at blocks.
 
-use super::file::Cut;
+use super::Cut;
 use super::{Config, Experts, LayerTensors, Matrix, ModelError, ModelFile};
 use std::ops::Range;
 
