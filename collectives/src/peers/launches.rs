@@ -48,7 +48,7 @@ impl Peers {
     /// the elements from `r * slice` on, and everybody gets all.
     ///
     /// # Errors
-    /// Those of the launches; a contract, where the group cannot stage a column ([`PeerOptions::capacity`]).
+    /// Those of the launches; a contract, where the group cannot stage a column ([`PeerOptions::capacity`](super::PeerOptions::capacity)).
     ///
     /// # Safety
     /// As for [`Peers::launch_all_reduce`].
