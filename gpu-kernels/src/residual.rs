@@ -285,6 +285,7 @@ mod tests {
             .check()
         };
         assert!(launch(14, 14, 6, 2, 8, NORMED).is_ok());
+        assert!(launch(14, 14, 0, 2, 8, ADDED).is_ok());
         assert!(launch(14, 0, 0, 2, 8, 0).is_ok());
         for (launch, argument) in [
             (launch(13, 14, 6, 2, 8, NORMED), "x"),
@@ -294,7 +295,9 @@ mod tests {
             (launch(14, 14, 6, 0, 8, NORMED), "sums"),
             (launch(14, 14, 6, 2, 4, NORMED), "stride"),
             (launch(14, 14, 6, 2, 7, NORMED), "stride"),
-            (launch(14, 14, 6, 2, 8, 2), "flags"),
+            (launch(14, 13, 0, 2, 8, ADDED), "residual"),
+            (launch(14, 14, 6, 2, 8, NORMED | ADDED), "flags"),
+            (launch(14, 14, 6, 2, 8, 4), "flags"),
         ] {
             assert_eq!(launch.unwrap_err().argument, argument);
         }
