@@ -9,14 +9,16 @@ mod alone;
 mod common;
 #[path = "common/device.rs"]
 mod device;
+#[path = "../../collectives/tests/common/several.rs"]
+mod several;
 
 use agree::*;
 use alone::*;
 use common::{layer_normed::KINDS, *};
 use device::*;
 use gpu_kernels::format::Format;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use warpsmith_driver_api::software::{self, Checks, check, take_findings};
+use several::{clean, devices};
+use warpsmith_driver_api::software;
 use warpsmith_host::Device;
 use warpsmith_host::decode::{
     DecodeError, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence,
@@ -24,29 +26,6 @@ use warpsmith_host::decode::{
 };
 use warpsmith_host::gguf::{Gguf, TensorType};
 use warpsmith_host::model::{ModelError, ModelFile};
-
-static TURN: Mutex<()> = Mutex::new(());
-
-/// So many devices of four. They and findings are the process's: one test at a time.
-fn devices(count: usize) -> (Vec<Device>, MutexGuard<'static, ()>) {
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: every test begins here with the same values, and nothing else reads the environment meanwhile.
-    unsafe {
-        std::env::set_var("WARPSMITH_DEVICES", "4");
-        std::env::set_var("WARPSMITH_DRIVER", "software");
-    }
-    ((0..count as u32).map(|ordinal| Device::open(ordinal).unwrap()).collect(), turn)
-}
-
-/// Runs `f` under all checks; nothing may be found.
-fn clean<R>(f: impl FnOnce() -> R) -> R {
-    let guard = check(Checks::ALL);
-    let result = f();
-    drop(guard);
-    let found = take_findings();
-    assert!(found.is_empty(), "{} findings, the first: {}", found.len(), found[0]);
-    result
-}
 
 /// Four key heads, and widths that four devices can share; of the head the last has fewer rows than the others.
 fn dense() -> Synthetic {

@@ -2,34 +2,15 @@
 #![allow(dead_code)] // Each test binary uses its part.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
+use std::sync::Barrier;
 use warpsmith_collectives::{Collective, Kind, Number};
 use warpsmith_device::{bf16, f16};
 use warpsmith_driver_api::software::{Checks, check, take_findings};
 use warpsmith_runtime::{Device, Stream};
 
-static TURN: Mutex<()> = Mutex::new(());
+mod several;
 
-/// Devices and findings are the process's: one test at a time.
-pub fn devices(count: usize) -> (Vec<Device>, MutexGuard<'static, ()>) {
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: every test begins here with the same values, and nothing else reads the environment meanwhile.
-    unsafe {
-        std::env::set_var("WARPSMITH_DEVICES", "4");
-        std::env::set_var("WARPSMITH_DRIVER", "software");
-    }
-    ((0..count as u32).map(|ordinal| Device::open(ordinal).unwrap()).collect(), turn)
-}
-
-/// Runs `f` under all checks; nothing may be found.
-pub fn clean<R>(f: impl FnOnce() -> R) -> R {
-    let guard = check(Checks::ALL);
-    let result = f();
-    drop(guard);
-    let found = take_findings();
-    assert!(found.is_empty(), "{} findings, the first: {}", found.len(), found[0]);
-    result
-}
+pub use several::*;
 
 /// Runs `f` on a thread for each rank, with a stream of its device; what they give, in order.
 pub fn ranks<C: Collective + Sync, R: Send>(
