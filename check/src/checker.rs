@@ -1,8 +1,8 @@
 //! The observer of a checked launch: passes what the machine publishes on to the checkers.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use warpsmith_simt::machine::block::Grid;
 use warpsmith_simt::machine::collective::Exchange;
 use warpsmith_simt::machine::note::Note;
@@ -211,7 +211,7 @@ pub(crate) struct Checker {
     pub races: Races,
     /// The block that runs, and those that have begun and wait for their turn.
     pub block: BlockState,
-    resting: HashMap<u64, BlockState>,
+    resting: FxHashMap<u64, BlockState>,
     pub counts: Counts,
     scene: Arc<Scene>,
 }
@@ -240,7 +240,7 @@ impl Checker {
             init: Init::new(grid),
             races,
             block: BlockState::default(),
-            resting: HashMap::new(),
+            resting: FxHashMap::default(),
             counts: if checks.profile { Counts::new(grid.program) } else { Counts::default() },
             scene,
         }

@@ -5,8 +5,11 @@
 //! did before, and of all that the host ordered before its launch. What one launch has heard all know, like what threads of the
 //! host have waited for: this misses an edge that a third launch would need, and invents none.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
 
 use super::uses::{Use, joined};
 
@@ -26,13 +29,24 @@ pub struct Speaker {
 #[derive(Default)]
 pub struct Talk {
     state: Mutex<State>,
+    /// How often anything has been said: who polls looks here first, without the lock.
+    said: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
     /// By address, what its value carries.
-    said: HashMap<u64, Vec<Said>>,
+    said: FxHashMap<u64, Carried>,
     heard: Vec<Heard>,
+}
+
+/// What a value carries.
+#[derive(Default)]
+struct Carried {
+    /// By launch and block, of which the last release has all that the earlier ones have.
+    said: Vec<Said>,
+    /// When it changed last, by the count of all that was said: who polls it hears it once.
+    since: u64,
 }
 
 /// What a value carries: all that a block did before its release of this number.
@@ -47,7 +61,7 @@ struct Said {
 /// What has been heard of a launch, by block.
 struct Heard {
     op: u32,
-    blocks: HashMap<u64, u32>,
+    blocks: FxHashMap<u64, u32>,
     before: Before,
 }
 
@@ -76,15 +90,17 @@ impl Talk {
 }
 
 impl State {
-    fn hear(&mut self, at: u64, listener: u32) {
-        for said in self.said.get(&at).into_iter().flatten().filter(|said| said.op != listener) {
+    /// Hears what this value carries, unless it has not changed since it was heard.
+    fn hear(&mut self, at: u64, listener: u32, heard: u64) {
+        let Some(carried) = self.said.get(&at).filter(|carried| carried.since > heard) else { return };
+        for said in carried.said.iter().filter(|said| said.op != listener) {
             let heard = match self.heard.iter_mut().position(|h| h.op == said.op) {
                 Some(at) => &mut self.heard[at],
                 None => {
                     // Of what comes before it all has been heard.
                     self.heard.retain(|h| !(said.before)(h.op));
                     let (op, before) = (said.op, said.before.clone());
-                    self.heard.push(Heard { op, blocks: HashMap::new(), before });
+                    self.heard.push(Heard { op, blocks: FxHashMap::default(), before });
                     let last = self.heard.len() - 1;
                     &mut self.heard[last]
                 }
@@ -95,12 +111,23 @@ impl State {
     }
 }
 
+impl Carried {
+    fn say(&mut self, said: Said) {
+        match self.said.iter_mut().find(|s| (s.op, s.block) == (said.op, said.block)) {
+            Some(earlier) => earlier.releases = said.releases.max(earlier.releases),
+            None => self.said.push(said),
+        }
+    }
+}
+
 /// What one launch says and hears, and what it uses meanwhile.
 pub(crate) struct Conversation {
     speaker: Speaker,
     op: u32,
     /// Addresses that were about to be read by acquiring loads.
     listens: Vec<u64>,
+    /// By address, how often anything had been said when its value was heard last.
+    known: FxHashMap<u64, u64>,
     uses: BTreeMap<Tag, Vec<Use>>,
 }
 
@@ -109,9 +136,9 @@ pub(crate) struct Conversation {
 pub(crate) struct Voice {
     releases: u32,
     /// By warp, the release that its last releasing fence was.
-    fenced: HashMap<u32, u32>,
+    fenced: FxHashMap<u32, u32>,
     /// By warp, what relaxed loads have read: a fence may follow.
-    seen: HashMap<u32, Vec<u64>>,
+    seen: FxHashMap<u32, Vec<u64>>,
 }
 
 /// A strong access of `.sys` scope to one address.
@@ -125,7 +152,7 @@ pub(crate) struct Word {
 
 impl Conversation {
     pub(crate) fn new(speaker: Speaker, op: u32) -> Conversation {
-        Conversation { speaker, op, listens: Vec::new(), uses: BTreeMap::new() }
+        Conversation { speaker, op, listens: Vec::new(), known: FxHashMap::default(), uses: BTreeMap::new() }
     }
 
     /// What was about to be read has been read: it is known what came along.
@@ -133,8 +160,18 @@ impl Conversation {
         if self.listens.is_empty() {
             return;
         }
+        // What a value carries is said before it is written, and this one has been read.
+        let said = self.speaker.talk.said.load(Ordering::SeqCst);
+        let known = &mut self.known;
+        self.listens.retain(|at| known.get(at).is_none_or(|&heard| heard != said));
+        if self.listens.is_empty() {
+            return;
+        }
         let mut state = self.speaker.talk.state();
-        self.listens.drain(..).for_each(|at| state.hear(at, self.op));
+        for at in self.listens.drain(..) {
+            let heard = known.insert(at, said).unwrap_or_default();
+            state.hear(at, self.op, heard);
+        }
     }
 
     /// A fence of `.sys` scope.
@@ -155,13 +192,15 @@ impl Conversation {
             voice.releases += u32::from(word.releases);
             let releases = if word.releases { Some(voice.releases) } else { voice.fenced.get(&warp).copied() };
             let mut state = self.speaker.talk.state();
-            let said = state.said.entry(word.at).or_default();
+            let carried = state.said.entry(word.at).or_default();
+            carried.since = self.speaker.talk.said.fetch_add(1, Ordering::SeqCst) + 1;
             // A read-modify-write continues what it read.
             if !word.reads {
-                said.clear();
+                carried.said.clear();
             }
-            let before = self.speaker.before.clone();
-            said.extend(releases.map(|releases| Said { op: self.op, block, releases, before }));
+            if let Some(releases) = releases {
+                carried.say(Said { op: self.op, block, releases, before: self.speaker.before.clone() });
+            }
         }
         if word.reads && word.acquires {
             self.listens.push(word.at);

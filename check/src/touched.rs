@@ -1,14 +1,13 @@
 //! Which sectors of global memory a launch has touched, each once: what would pass between memory and the chip if every
 //! cache were perfect.
 
-use std::collections::HashMap;
-
+use rustc_hash::FxHashMap;
 use warpsmith_simt::machine::lanes::simd;
 
 /// The sectors of global memory that a launch has touched.
 #[derive(Clone, Debug)]
 pub(crate) struct Touched {
-    pages: HashMap<u64, u32>,
+    pages: FxHashMap<u64, u32>,
     bits: Vec<Page>,
     /// Pages that were used lately, by the low bits of their number.
     recent: [(u64, u32); 16],
@@ -30,7 +29,7 @@ struct Page {
 impl Default for Touched {
     fn default() -> Touched {
         let recent = [(u64::MAX, 0); 16];
-        Touched { pages: HashMap::new(), bits: Vec::new(), recent, fast: simd(), loaded: 0, stored: 0 }
+        Touched { pages: FxHashMap::default(), bits: Vec::new(), recent, fast: simd(), loaded: 0, stored: 0 }
     }
 }
 

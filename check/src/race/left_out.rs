@@ -5,11 +5,10 @@
 //! way (CUDA C++ Programming Guide, Synchronization Functions). Threads that leave the kernel in front of the barrier are
 //! something else, see `lower::behind`.
 
-use std::collections::HashMap;
-
 use super::sync::site;
 use crate::checker::{Checker, RawFinding};
 use crate::{Defect, Detail, Rule, Severity, SiteKind};
+use rustc_hash::FxHashMap;
 use warpsmith_simt::machine::lanes::lanes_of;
 use warpsmith_simt::machine::note::Mark;
 use warpsmith_simt::machine::{Cx, LANES};
@@ -26,7 +25,7 @@ struct Counts {
 /// What is known of a block, by group and warp.
 #[derive(Default)]
 pub(super) struct LeftOut {
-    counts: HashMap<(u32, u32), Box<Counts>>,
+    counts: FxHashMap<(u32, u32), Box<Counts>>,
 }
 
 /// A warp comes to an operation that has marks.

@@ -9,10 +9,10 @@
 //! acquire patterns: a releasing write, or a fence and then a strong write; an acquiring read, or a strong read and then
 //! a fence; with every read-modify-write continuing what it read. Both ends must have scopes that include the other thread.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::clock::{BlockKnown, Clock, WARPS, join, learn};
+use rustc_hash::FxHashMap;
 use warpsmith_simt::machine::LANES;
 use warpsmith_simt::machine::barrier::{BARRIERS, CLUSTER};
 use warpsmith_simt::machine::lanes::lanes_of;
@@ -101,7 +101,7 @@ pub(super) struct Variable {
     release: u32,
 }
 
-pub(super) type Variables = HashMap<u64, Variable>;
+pub(super) type Variables = FxHashMap<u64, Variable>;
 
 /// A strong access of one lane.
 #[derive(Clone, Copy)]

@@ -11,11 +11,10 @@
 //!
 //! Cost: 0.63 bytes a byte of touched pages, 16 where chunks are expanded, and lists beyond two entries.
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
-use std::collections::HashMap;
-
 use super::cell::Cell;
 use super::order::Warp;
+use rustc_hash::FxHashMap;
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use warpsmith_simt::machine::lanes::lanes_of;
 
 pub(super) const CHUNK: u64 = 128;
@@ -245,7 +244,7 @@ impl Page {
 #[derive(Default)]
 pub(super) struct Shadow {
     pages: Vec<Page>,
-    index: HashMap<u64, u32>,
+    index: FxHashMap<u64, u32>,
     /// Pages found last, by the low bits of their number.
     recent: Vec<(u64, u32)>,
 }

@@ -227,20 +227,35 @@ pub fn count_sectors(cx: &mut Cx, store: bool, sectors: u64) {
 /// Distinct 32-byte sectors. Accesses are aligned, so one of up to 32 bytes lies in one sector.
 pub fn sectors(addresses: &[u64], bytes: u64) -> u64 {
     let per = bytes.div_ceil(32);
+    // Neighbouring lanes mostly have neighbouring places: then each sector begins once.
+    let steps = addresses.windows(2);
+    let (rising, begun) = steps.fold((true, 1), |(rising, begun), pair| {
+        (rising & (pair[0] <= pair[1]), begun + u64::from(pair[0] >> 5 != pair[1] >> 5))
+    });
+    if rising {
+        return if addresses.is_empty() { 0 } else { begun * per };
+    }
     let Some(&low) = addresses.iter().min() else { return 0 };
     // Most warps stay within 8 KiB of their lowest address: a bitmap of sectors does.
     let mut near = [0u64; 4];
     let mut far = [0u64; LANES];
     let (mut count, mut others) = (0, 0);
+    // Neighbours are mostly of one word of the bitmap, which so stays in a register.
+    let (mut at, mut bits) = (0, 0);
     for &address in addresses {
         let sector = (address >> 5) - (low >> 5);
-        if sector < 256 {
-            near[(sector >> 6) as usize] |= 1 << (sector & 63);
+        let word = (sector >> 6) as usize;
+        if word == at {
+            bits |= 1 << (sector & 63);
+        } else if word < near.len() {
+            near[at] |= bits;
+            (at, bits) = (word, 1 << (sector & 63));
         } else if !far[..others].contains(&sector) {
             far[others] = sector;
             others += 1;
         }
     }
+    near[at] |= bits;
     for word in near {
         count += u64::from(word.count_ones());
     }
@@ -248,35 +263,36 @@ pub fn sectors(addresses: &[u64], bytes: u64) -> u64 {
 }
 
 /// Passes over the banks beyond the ideal: lanes are served 32, 16 or 8 at a time, for 4, 8 or 16 bytes.
+///
+/// Accesses are aligned, so that many lanes' words of that size lie in as many sets of banks, each of one word or of its own set.
 fn bank_conflicts(addresses: &[u64], bytes: u64) -> u64 {
-    let group = (128 / bytes.max(4)).max(1) as usize;
-    let words = bytes.div_ceil(4);
+    let word = bytes.next_power_of_two().clamp(4, 128);
+    let sets = 128 / word;
+    let of = |address: u64| (address / word, (address / word & (sets - 1)) as usize & 31);
     let mut extra = 0;
-    for lanes in addresses.chunks(group) {
-        // At most 32 words, in a list for each bank: an entry is the word and the index of the next entry, from 1.
-        let mut entries = [(0u32, 0u8); 32];
-        let (mut first, mut depth) = ([0u8; 32], [0u8; 32]);
-        let (mut n, mut worst) = (0, 1);
-        for &address in lanes {
-            for w in 0..words {
-                let word = (address / 4 + w) as u32;
-                let bank = (word & 31) as usize;
-                let mut at = first[bank];
-                while at != 0 && entries[usize::from(at - 1) & 31].0 != word {
-                    at = entries[usize::from(at - 1) & 31].1;
-                }
-                if at == 0 {
-                    entries[n & 31] = (word, first[bank]);
-                    n += 1;
-                    first[bank] = n as u8;
-                    depth[bank] += 1;
-                    worst = worst.max(depth[bank]);
-                }
-            }
+    for lanes in addresses.chunks(sets as usize) {
+        let (mut held, mut taken, mut clash) = ([0; 32], 0u32, false);
+        for (word, set) in lanes.iter().map(|&address| of(address)) {
+            clash |= taken >> set & 1 != 0 && held[set] != word;
+            held[set] = word;
+            taken |= 1 << set;
         }
-        extra += u64::from(worst - 1);
+        if clash {
+            extra += passes(lanes, of) - 1;
+        }
     }
     extra
+}
+
+/// The most different words that a set of banks has to give.
+#[cold]
+fn passes(lanes: &[u64], of: impl Fn(u64) -> (u64, usize)) -> u64 {
+    let mut depth = [0; 32];
+    for (i, &address) in lanes.iter().enumerate() {
+        let (word, set) = of(address);
+        depth[set] += u64::from(!lanes[..i].iter().any(|&earlier| of(earlier).0 == word));
+    }
+    depth.into_iter().fold(1, u64::max)
 }
 
 #[cfg(test)]
@@ -310,5 +326,36 @@ mod tests {
         assert_eq!(bank_conflicts(&quads(0), 16), 4 * 7);
         assert_eq!(bank_conflicts(&quads(7), 16), 0);
         assert_eq!(bank_conflicts(&quads(3), 16), 4);
+    }
+
+    /// By the definition: as many passes as the bank with most different words has.
+    #[test]
+    fn banks_and_sectors_are_those_of_single_words() {
+        let mut state = 7u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        for round in 0..20_000 {
+            let bytes = 1u64 << (next() % 5);
+            let (reach, step) = (1 << (3 + next() % 9), next() % 70);
+            let count = 1 + next() % 32;
+            let any = |i: u64, random: u64| if round % 2 == 0 { random % reach } else { step * i } * bytes;
+            let addresses: Vec<u64> = (0..count).map(|i| any(i, next())).collect();
+            let mut extra = 0;
+            for lanes in addresses.chunks((128 / bytes.max(4)) as usize) {
+                let mut banks = vec![std::collections::BTreeSet::new(); 32];
+                for address in lanes {
+                    for word in 0..bytes.div_ceil(4) {
+                        let word = address / 4 + word;
+                        banks[word as usize % 32].insert(word);
+                    }
+                }
+                extra += banks.iter().map(|words| words.len() as u64).max().unwrap_or(1) - 1;
+            }
+            assert_eq!(bank_conflicts(&addresses, bytes), extra, "{bytes} bytes at {addresses:?}");
+            let lines: std::collections::BTreeSet<u64> = addresses.iter().map(|address| address / 32).collect();
+            assert_eq!(sectors(&addresses, bytes), lines.len() as u64, "{bytes} bytes at {addresses:?}");
+        }
     }
 }
