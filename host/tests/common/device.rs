@@ -1,8 +1,12 @@
 //! What the tests on a device share.
 #![allow(dead_code)]
 
+#[path = "own_device.rs"]
+mod own_device;
+
 use crate::common::*;
 use gpu_kernels::format::Format;
+use own_device::own_device;
 use std::path::PathBuf;
 use std::sync::Once;
 use warpsmith_host::Device;
@@ -11,10 +15,10 @@ use warpsmith_host::decode::{
 };
 use warpsmith_host::model::ModelFile;
 
-/// The first device of whatever engine runs; says once which.
+/// A device of whatever engine runs; says once which.
 pub fn device() -> Device {
     static SAY: Once = Once::new();
-    let device = Device::open(0).unwrap();
+    let device = own_device();
     SAY.call_once(|| eprintln!("engine: {} ({})", device.engine(), device.name()));
     device
 }

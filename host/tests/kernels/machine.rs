@@ -1,6 +1,10 @@
 //! A device of whatever engine runs, in the form that the kernels' tests want.
 
+#[path = "../common/own_device.rs"]
+mod own_device;
+
 pub use crate::support::{Rng, assert_close, vector};
+use own_device::own_device;
 use std::sync::Once;
 use warpsmith_device::{Contract, DeviceSlice, Element, Launcher};
 use warpsmith_host::{Device, Stream, driver::software};
@@ -20,7 +24,7 @@ impl Gpu {
     pub fn new() -> Gpu {
         static SAY: Once = Once::new();
         let _checks = software::check(software::Checks::ALL);
-        let device = Device::open(0).unwrap();
+        let device = own_device();
         SAY.call_once(|| println!("engine: {} on {}", device.engine(), device.name()));
         let stream = device.stream().unwrap();
         Gpu { device, stream, _checks }
