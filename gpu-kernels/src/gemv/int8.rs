@@ -296,14 +296,20 @@ quantizer! {
     }
 }
 
-/// Quantizes the units of a block of threads, of four warps.
+/// Quantizes the units of a block of threads, of four warps, each of which has all of its own on the way at once.
 #[device]
 unsafe fn quantize_units(bytes: u32, x: In<f32>, to: Out<U32x4>, cols: u32) {
+    const EACH: usize = (super::quantized::COLUMNS / BLOCK) as usize / 4;
     let units = (cols / BLOCK) as usize;
-    let mut u = block::idx_x() as usize * (super::quantized::COLUMNS / BLOCK) as usize + warp_index();
-    let end = (u + (super::quantized::COLUMNS / BLOCK) as usize).min(units);
+    let mut u = block::idx_x() as usize * 4 * EACH + warp_index();
+    let end = (u + 4 * EACH).min(units);
+    // A unit behind the last is that, and is dropped.
+    let mut values: [f32; EACH] = core::array::from_fn(|k| x.at(BLOCK as usize * (u + 4 * k).min(units - 1) + lane()));
     while u < end {
-        quantize_unit(bytes, x.at(BLOCK as usize * u + lane()), to, u, units);
+        quantize_unit(bytes, values[0], to, u, units);
+        for k in 1..EACH {
+            values[k - 1] = values[k];
+        }
         u += 4;
     }
 }

@@ -91,19 +91,27 @@ pub(super) mod frame {
         // The same in every thread of the block.
         let vectors = if l.x.ptr().addr() % align_of::<F32x4>() == 0 { l.n / 4 } else { 0 };
         let (mut largest, mut from, mut v) = (f32::NAN, 0, thread);
-        while v < vectors {
-            let values: [[f32; 4]; AT_ONCE] = core::array::from_fn(|k| l.x.load4(4 * place(v, k, vectors)).0);
-            // The larger of a NaN and a number is the number.
-            let mut of_all = f32::NAN;
+        // The larger of a NaN and a number is the number.
+        let mut see = |v: usize, values: [[f32; 4]; AT_ONCE]| {
+            let mut of_all = [f32::NAN; 4];
             static_for!(k in 0..AT_ONCE => {
                 for i in 0..4 {
-                    of_all = math::max(of_all, values[k][i]);
+                    of_all[i] = math::max(of_all[i], values[k][i]);
                 }
             });
+            let [a, b, c, d] = of_all;
+            let of_all = math::max(math::max(a, b), math::max(c, d));
             if of_all > largest || largest.is_nan() {
                 (largest, from) = (of_all, v);
             }
+        };
+        while v + (AT_ONCE - 1) * (THREADS as usize) < vectors {
+            let of = l.x.from(4 * v);
+            see(v, core::array::from_fn(|k| of.load4(4 * k * THREADS as usize).0));
             v += AT_ONCE * THREADS as usize;
+        }
+        if v < vectors {
+            see(v, core::array::from_fn(|k| l.x.load4(4 * place(v, k, vectors)).0));
         }
         let mut best = Best::NONE;
         let mut i = 4 * vectors + thread;
