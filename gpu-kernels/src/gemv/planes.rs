@@ -28,7 +28,8 @@
 //! | `block_units` | of two bits: 2 or 3, as at least 128 weights have to share a scale; else 0 |
 //!
 //! Where outputs become bit planes too, a block has 512 threads and all 128 outputs that share a scale, unless rows are long
-//! (`wide`). Sums have the same order whatever the blocks are.
+//! (`wide`). Sums have the same order whatever the blocks are. What sets of a wide block need takes instructions and registers, so other blocks
+//! have code without it.
 //!
 //! The other arguments are those of [all quantized activations](super::quantized); [`Quantize`](super::Quantize) and
 //! [`Gemv::quantized`](super::Gemv::quantized) pick the entry points.
@@ -335,7 +336,12 @@ macro_rules! entry {
             /// A matrix of codes of one or two bits times columns in bit planes.
             $gemv $Gemv: $X, 1 of THREADS * SETS, by shape, format::$F, units $units, len_of::<$bytes>,
             $shared of SETS as usize * WARPS * BLOCK_ROWS as usize,
-            |a, sums| wide::launched(a, |given| unsafe { frame::product::<format::$F, $bytes, $bits>(given, sums) })
+            // The same in all threads of the grid.
+            |a, sums| if block::dim_x() > THREADS {
+                wide::launched(a, |given| unsafe { frame::product::<format::$F, $bytes, $bits>(given, sums) })
+            } else {
+                frame::product::<format::$F, $bytes, $bits>(a, sums)
+            }
         }
     };
     ($($other:tt)*) => {};

@@ -1,4 +1,4 @@
-//! Blocks of products of [bit planes](super::planes), of one set of warps or of several: a block that has all outputs that share a
+//! Blocks of several sets of warps for products of [bit planes](super::planes): a block that has all outputs that share a
 //! scale quantizes them without waiting for others, which takes two ways to memory less.
 
 use super::quant_format::{BLOCK_ROWS, planes};
@@ -48,16 +48,16 @@ mod frame {
     }
 
     impl Set {
-        /// Sets of rows that a set of threads takes: two where a wide block has gates and ups.
+        /// Sets of rows that a set of threads takes: two where there are gates and ups.
         #[inline(always)]
         fn rounds(self) -> u32 {
-            1 << u32::from(block::dim_x() > THREADS && has(again(self.flags), SWIGLU))
+            1 << u32::from(has(again(self.flags), SWIGLU))
         }
 
         /// The number of its rows among those of all sets.
         #[inline(always)]
         fn number(self, block: u32, thread: u32) -> u32 {
-            (block * self.rounds() + self.round) * (block::dim_x() / THREADS) + thread / THREADS
+            (block * self.rounds() + self.round) * SETS + thread / THREADS
         }
     }
 
@@ -68,7 +68,7 @@ mod frame {
         }
         #[inline(always)]
         fn blocks(self) -> u32 {
-            grid::dim_x() * self.rounds() * (block::dim_x() / THREADS)
+            grid::dim_x() * self.rounds() * SETS
         }
         #[inline(always)]
         fn column(self) -> u32 {
@@ -130,7 +130,7 @@ mod frame {
         }
     }
 
-    /// The outputs of a launched block, of one set or of several, by `product`. What it quantizes of them one warp does, once all are
+    /// The outputs of a launched block, of [`SETS`] sets, by `product`. What it quantizes of them one warp does, once all are
     /// written.
     ///
     /// All threads of the block make this call.
@@ -148,11 +148,10 @@ mod frame {
             sync::block();
         }
         let Some(quantizer) = a.quantizer else { return };
-        if block::dim_x() > THREADS {
-            sync::block();
-        }
+        sync::block();
         if warp_index() == 0 {
-            let outputs = (block::dim_x() / THREADS * set.rounds() * BLOCK_ROWS) >> a.epilogue.shift();
+            // With gates and ups twice the rows, and half as many outputs.
+            let outputs = SETS * BLOCK_ROWS;
             let (column, first) = (block::idx_y() as usize, block::idx_x() * outputs);
             let values = if a.epilogue.has(NEXT) { a.epilogue.scaled } else { a.epilogue.y };
             let values = values.from(column * a.epilogue.y_stride);
