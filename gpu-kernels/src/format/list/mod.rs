@@ -142,7 +142,9 @@ macro_rules! formats {
                 product { 3: gemv_q4_0 GemvQ40 GEMV_Q4_0, gemm_q4_0 GemmQ40 GEMM_Q4_0 }
                 quantized { I8: 2, gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8; I16: 2, gemv_q4_0_i16 GemvQ40I16 GEMV_Q4_0_I16; }
                 tensor { I8: gemm_q4_0_i8 GemmQ40I8 GEMM_Q4_0_I8; I16: gemm_q4_0_i16 GemmQ40I16 GEMM_Q4_0_I16; }
-                persistent { }
+                persistent {
+                    I16: 2, layers_q4_0_i16 LayersQ40I16 LAYERS_Q4_0_I16;
+                }
                 budget { family "Q4_0" Q4_0, 4: Some(Int16) = 2.1; }
                 stored {
                     /// 32 four-bit codes around 8 and an f16 scale.
@@ -269,7 +271,9 @@ macro_rules! formats {
                 product { 3: gemv_q6_k GemvQ6K GEMV_Q6_K, gemm_q6_k GemmQ6K GEMM_Q6_K }
                 quantized { I8: 2, gemv_q6_k_i8 GemvQ6KI8 GEMV_Q6_K_I8; I16: 2, gemv_q6_k_i16 GemvQ6KI16 GEMV_Q6_K_I16; }
                 tensor { I8: gemm_q6_k_i8 GemmQ6KI8 GEMM_Q6_K_I8; I16: gemm_q6_k_i16 GemmQ6KI16 GEMM_Q6_K_I16; }
-                persistent { }
+                persistent {
+                    I16: 2, layers_q6_k_i16 LayersQ6KI16 LAYERS_Q6_K_I16;
+                }
                 budget { family "Q6_K" Q6_K, 6: Some(Int16) = 3.1; }
                 stored {
                     /// 256 six-bit codes and an eight-bit scale for each 16.
