@@ -31,6 +31,27 @@ fn a_step_of_a_file_has_the_launches_that_run_replays() {
 }
 
 #[test]
+fn layers_in_one_launch_take_as_long_as_their_phases() {
+    let p = json(&["project", "--model", MODEL, "--context", "9", "--persistent", "--json"]);
+    let all = p["launches"].as_array().unwrap();
+    let layers = all.iter().find(|l| l["kernel"].as_str().unwrap().starts_with("layers_")).unwrap();
+    let us = |l: &Value, name: &str| l["us"][name].as_f64().unwrap();
+    // Three layers of five phases, and a barrier behind all but the last.
+    assert_eq!((sum(&p["phases"], |_| 1.0), layers["barriers"].as_f64().unwrap()), (15.0, 14.0), "{p}");
+    let longest =
+        |l: &Value| ["memory", "issue", "pipe", "latency"].map(|name| us(l, name)).into_iter().fold(0.0, f64::max);
+    let waits = sum(&p["phases"], |l| us(l, "edges") - 1.10);
+    // Attention's parts are one, but the outputs of gate and up wait for others to be quantized.
+    assert!(waits >= 3.0 * 1.30 - 1e-9, "{p}");
+    let expected = 1.31 + 14.0 * 1.10 + waits + sum(&p["phases"], longest);
+    assert!((us(layers, "total") - expected).abs() < 1e-9, "{p}");
+    let bytes = sum(&p["phases"], |l| l["dram_bytes"].as_f64().unwrap());
+    assert!((bytes / layers["dram_bytes"].as_f64().unwrap() - 1.0).abs() < 0.02, "{p}");
+    // Without it nothing has phases.
+    assert_eq!(json(&["project", "--model", MODEL, "--context", "9", "--json"])["phases"], Value::Array(Vec::new()));
+}
+
+#[test]
 fn a_step_of_a_shape_moves_what_its_model_card_says() {
     let of = |more: &[&str]| {
         let args =

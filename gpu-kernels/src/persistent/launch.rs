@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::attention::step::splits;
-use crate::gemv::{QuantFormat, QuantizedProduct, parts_with};
+use crate::gemv::{QuantFormat, QuantizedProduct, int8, parts_with, planes};
 use crate::{layer::Layer, state::Column};
 
 macro_rules! instances {
@@ -63,6 +63,23 @@ impl Instance {
     #[must_use]
     pub fn quant_format(self) -> Option<QuantFormat> {
         QuantFormat::numbered(self.quant())
+    }
+
+    /// The product that does in a launch of its own what a phase does; `None`: that of f32.
+    #[must_use]
+    pub fn product(self) -> Option<&'static KernelMeta> {
+        let activations = self.quant_format()?.activations();
+        let formats = Format::ALL.into_iter().filter(|f| f.layout() == self.layout());
+        formats.filter_map(|f| QuantizedProduct::of(f, activations)).map(QuantizedProduct::kernel).next()
+    }
+
+    /// A product with so many rows of outputs, of gates and ups if `swiglu`, as a launch of what blocks take in a phase one after the other;
+    /// `None`: with f32, for which that is the launch of its own.
+    #[must_use]
+    pub fn blocks_of_phase(self, rows: u32, swiglu: bool) -> Option<Geometry> {
+        let format = self.quant_format()?;
+        let threads = if format.is_planes() { planes::THREADS } else { int8::THREADS };
+        Some(Geometry::blocks(parts_with(Some(format), rows, 0, swiglu)).block([threads, 1, 1]))
     }
 
     /// The weights of a layer as an element of the argument `layers`. The buffers have to live as long as anything is launched

@@ -11,6 +11,9 @@
 //! latency = waves of resident blocks * rounds of loads of a block, one after the other * 0.65 us, or 0.2 us where L2 has the bytes
 //! ```
 //!
+//! A launch of several phases, with barriers of the grid between them, is the sum of its phases: in each of them the slowest of the four
+//! counts, and its own ways to memory. That weights are asked for before a barrier counts for nothing.
+//!
 //! What a step has written itself comes from L2. A block of a product counts its outputs by an atomic
 //! and the last one of a group reads them again: two ways to memory, one after the other, in every kernel that has such atomics.
 
@@ -93,6 +96,9 @@ pub struct Time {
     pub issue: f64,
     pub pipe: f64,
     pub latency: f64,
+    /// Of a launch of several phases, of which each waits for the one before: the sum of what is longest in each, and the other fields
+    /// are sums too.
+    pub phases: Option<f64>,
 }
 
 /// Bytes that memory delivers in a microsecond.
@@ -137,7 +143,29 @@ impl Demand {
             issue: self.issuing(gpu, self.issue),
             pipe: self.issuing(gpu, self.pipe),
             latency: self.waves(gpu) * waiting,
+            phases: None,
         }
+    }
+
+    /// Time of the launch as a phase of another, behind a barrier.
+    pub fn time_of_phase(&self, gpu: &Gpu) -> Time {
+        Time { edges: BARRIER + LATENCY * self.trips, ..self.time(gpu, false) }
+    }
+}
+
+impl Time {
+    /// Of a launch with so many barriers, in which there are so many phases of each kind.
+    pub fn of_phases(barriers: f64, phases: impl IntoIterator<Item = (f64, Time)>) -> Time {
+        let mut sum = Time { edges: EDGE + BARRIER * barriers, phases: Some(0.0), ..Time::default() };
+        for (n, phase) in phases {
+            sum.edges += n * (phase.edges - BARRIER);
+            sum.memory += n * phase.memory;
+            sum.issue += n * phase.issue;
+            sum.pipe += n * phase.pipe;
+            sum.latency += n * phase.latency;
+            sum.phases = sum.phases.map(|all| all + n * phase.work().1);
+        }
+        sum
     }
 }
 
@@ -151,7 +179,8 @@ impl Time {
             (Bound::Latency, self.latency),
             (Bound::Memory, self.memory),
         ];
-        all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((Bound::Memory, 0.0))
+        let (bound, longest) = all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((Bound::Memory, 0.0));
+        (bound, self.phases.unwrap_or(longest))
     }
 
     /// All of it.
@@ -238,6 +267,18 @@ mod tests {
         assert_eq!(time.bound(), Bound::Edges);
         close(small.time(h200(), true).total(), 0.66 + 1.30);
         close(Demand { barriers: 4.0, trips: 0.0, ..small }.time(h200(), false).total(), 1.31 + 4.4);
+    }
+
+    #[test]
+    fn phases_take_each_as_long_as_what_is_slowest_in_it() {
+        // One is bound by memory (4.35 us), one by issue (10 us) and two ways to memory: a launch would overlap them.
+        let issuing = Demand { issue: 132.0 * 79_200.0, dram: 0.0, trips: 2.0, ..product(132.0) };
+        let phases = [(3.0, product(528.0).time_of_phase(h200())), (2.0, issuing.time_of_phase(h200()))];
+        close(phases[0].1.total(), 1.10 + 4.3463);
+        let all = Time::of_phases(4.0, phases);
+        close(all.total(), 1.31 + 4.0 * 1.10 + 2.0 * 1.30 + 3.0 * 4.3463 + 2.0 * 10.0);
+        close(all.memory, 3.0 * 4.3463);
+        assert_eq!(all.bound(), Bound::Issue);
     }
 
     #[test]

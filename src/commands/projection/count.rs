@@ -9,6 +9,8 @@ use warpsmith_device::launch::Start as Order;
 use warpsmith_device::{Access, ArgKind, Geometry};
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::decode::{ListedLaunch, ListedValue};
+use warpsmith_host::gpu_kernels::gemv::SWIGLU;
+use warpsmith_host::gpu_kernels::persistent::Instance as Layers;
 use warpsmith_simt::{Instance, Launch, Machine};
 
 use crate::commands::budget::{PROFILE, Tools, assemble_single};
@@ -24,6 +26,8 @@ const FEW: u64 = 32;
 pub struct Counted {
     pub kernel: &'static str,
     pub geometry: Geometry,
+    /// Threads of a block.
+    pub threads: u32,
     /// How many.
     pub launches: usize,
     /// Rows and columns of the matrix of a product, and whether it is gates and ups.
@@ -43,21 +47,62 @@ fn alike(a: &ListedLaunch, b: &ListedLaunch) -> bool {
         })
 }
 
-/// Counts a step.
-pub fn all(
-    gpu: &Gpu,
-    machine: &Machine,
-    listed: &[ListedLaunch],
-    tools: Option<&Tools>,
-    quiet: bool,
-) -> Result<Vec<Counted>, Failure> {
-    let mut kinds: Vec<(&ListedLaunch, usize)> = Vec::new();
+/// Launches of a kind, and how many.
+type Kinds = Vec<(ListedLaunch, usize)>;
+
+/// The kinds of launches, in the order of their first ones.
+fn kinds(listed: &[ListedLaunch]) -> Kinds {
+    let mut kinds = Kinds::new();
     for launch in listed {
         match kinds.iter_mut().find(|(kind, _)| alike(kind, launch)) {
             Some((_, count)) => *count += 1,
-            None => kinds.push((launch, 1)),
+            None => kinds.push((launch.clone(), 1)),
         }
     }
+    kinds
+}
+
+/// The engine that counts, and what makes machine code.
+pub struct Engine<'a> {
+    pub gpu: &'a Gpu,
+    pub machine: &'a Machine,
+    pub tools: Option<&'a Tools>,
+    /// Without a bar of progress.
+    pub quiet: bool,
+}
+
+/// Counts a step.
+pub fn all(engine: &Engine<'_>, listed: &[ListedLaunch]) -> Result<Vec<Counted>, Failure> {
+    counted(engine, kinds(listed), listed)
+}
+
+/// Counts the phases of the layers of a step that are done in few launches, as the launches of `apart`, a step in which they are done in
+/// five each: what `listed` has not, with the blocks that the phases take.
+pub fn phases(engine: &Engine<'_>, listed: &[ListedLaunch], apart: &[ListedLaunch]) -> Result<Vec<Counted>, Failure> {
+    let together = kinds(listed);
+    let instances: Vec<Layers> =
+        Layers::ALL.iter().copied().filter(|i| together.iter().any(|(l, _)| l.kernel.name == i.meta().name)).collect();
+    let product = |kernel: &str| instances.iter().find(|i| i.product().is_some_and(|p| p.name == kernel));
+    let mut phases = Kinds::new();
+    for (mut launch, n) in kinds(apart) {
+        let same = |other: &ListedLaunch| other.kernel.name == launch.kernel.name && other.geometry == launch.geometry;
+        let outside: usize =
+            together.iter().filter(|(l, _)| same(l) && sizes(l) == sizes(&launch)).map(|(_, n)| n).sum();
+        if n <= outside {
+            continue;
+        }
+        if let (Some(instance), Some((rows, _))) = (product(launch.kernel.name), sizes(&launch)) {
+            let gated = launch.number("flags").is_some_and(|flags| flags & SWIGLU != 0);
+            launch.geometry = instance.blocks_of_phase(rows, gated).unwrap_or(launch.geometry);
+        }
+        phases.push((launch, n - outside));
+    }
+    counted(engine, phases, apart)
+}
+
+/// Counts kinds of launches of a step.
+fn counted(engine: &Engine<'_>, kinds: Kinds, listed: &[ListedLaunch]) -> Result<Vec<Counted>, Failure> {
+    let Engine { gpu, machine, tools, quiet } = *engine;
     let written = written(listed);
     let bar = ProgressBar::new(kinds.len() as u64);
     if quiet {
@@ -65,13 +110,18 @@ pub fn all(
     }
     let mut all = Vec::new();
     for (launch, launches) in kinds {
-        let counted = one(gpu, machine, launch, tools, &written)
+        let counted = one(gpu, machine, &launch, tools, &written)
             .map_err(|e| Failure::new(Kind::Operation, format!("{}: {e}", launch.kernel.name)))?;
         all.push(Counted { launches, ..counted });
         bar.inc(1);
     }
     bar.finish_and_clear();
     Ok(all)
+}
+
+/// Rows and columns of the matrix of a product.
+fn sizes(launch: &ListedLaunch) -> Option<(u32, u32)> {
+    launch.number("rows").zip(launch.number("cols"))
 }
 
 /// Where a step writes: what it reads there a cache of the chip has. Ranges that do not overlap, in order.
@@ -99,7 +149,7 @@ fn one(
 ) -> Result<Counted, String> {
     let name = launch.kernel.name;
     let instance = machine.instantiate(single(name, gpu.sm)?).map_err(|e| e.to_string())?;
-    let size = launch.number("rows").zip(launch.number("cols"));
+    let size = sizes(launch);
     let blocks: u64 = launch.geometry.grid.iter().map(|n| u64::from(*n)).product();
     // Blocks of other kernels do not all do the same.
     let few = size.filter(|_| blocks > 3 * FEW).map(|_| FEW);
@@ -125,7 +175,13 @@ fn one(
     let code = tools.map(|tools| assemble_single(name, gpu.sm, tools)).transpose().map_err(|e| e.to_string())?;
     let demand = demand(gpu, &profile, code.as_ref(), (dram, cached))?;
     let ran = few.map(|few| 2 * few);
-    Ok(Counted { kernel: name, geometry: launch.geometry, launches: 1, size, demand, ran })
+    let threads = launch.geometry.block_for(launch.kernel).iter().product();
+    Ok(Counted { kernel: name, geometry: launch.geometry, threads, launches: 1, size, demand, ran })
+}
+
+/// Numbers of which hardly any two are equal, in no order.
+fn logits(n: usize) -> Vec<u8> {
+    (0..n as u32).flat_map(|i| (i.wrapping_mul(2_654_435_761) as f32 / 2f32.powi(28)).to_le_bytes()).collect()
 }
 
 /// Runs a launch, or its first blocks.
@@ -137,11 +193,13 @@ fn run(
 ) -> Result<LaunchProfile, String> {
     // Words by which blocks count are zero whenever a launch begins; one that was left early has not seen to that.
     for (meta, value) in &listed.arguments {
-        if let ListedValue::Buffer { address, bytes, access: Access::ReadWrite } = *value
-            && meta.element == "u32"
-            && bytes > 0
-        {
+        let ListedValue::Buffer { address, bytes, access } = *value else { continue };
+        if access == Access::ReadWrite && meta.element == "u32" && bytes > 0 {
             machine.memory().fill(address, &[0], bytes).map_err(|e| e.to_string())?;
+        }
+        // Who looks for the largest logit finds one, and not as many as there are.
+        if access == Access::Read && meta.name == "logits" {
+            machine.memory().write(address, &logits(bytes as usize / size_of::<f32>())).map_err(|e| e.to_string())?;
         }
     }
     let Geometry { grid, dynamic_shared, start, .. } = listed.geometry;

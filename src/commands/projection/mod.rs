@@ -11,13 +11,14 @@ use warpsmith_driver_api::software::machine;
 use warpsmith_host::Device;
 use warpsmith_host::decode::{Decoder, DecoderOptions, Model, Sequence, SequenceOptions};
 use warpsmith_host::device::launch::Start;
+use warpsmith_host::gpu_kernels::persistent::THREADS;
 
 use super::budget::Tools;
 use super::estimate::{Time, read_rate};
 use super::profile::gpus;
 use crate::cli::ProjectionArgs;
 use crate::failure::{Failure, Kind};
-use count::Counted;
+use count::{Counted, Engine};
 use subject::Subject;
 
 /// By how much the counted bytes may differ from those that a step has to move.
@@ -29,6 +30,8 @@ struct Projection {
     subject: Subject,
     /// Kinds of launches, in the order of their first ones, with the time of each.
     launches: Vec<(Counted, Time)>,
+    /// Phases of the layers that are done in few launches, with the time of each.
+    phases: Vec<(Counted, Time)>,
     /// Layers that take a launch for themselves or for several.
     persistent_layers: usize,
     programmatic: bool,
@@ -67,7 +70,7 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
     let tools = tools()?;
     let device = device(gpu)?;
     let model = Model::reserve(&device, &subject.file)?;
-    let options = DecoderOptions {
+    let of_decoder = DecoderOptions {
         chunk: 1,
         positions: Some(args.context),
         activations: args.step.activations,
@@ -76,28 +79,53 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
         persistent: args.step.persistent,
         ..DecoderOptions::default()
     };
-    let mut decoder = Decoder::new(&model, options)?;
+    let mut decoder = Decoder::new(&model, of_decoder)?;
     let options = SequenceOptions { capacity: Some(args.context), kv: args.step.kv, ..SequenceOptions::default() };
     let mut sequence = Sequence::new(&model, options)?;
     let listed = decoder.list_step(&mut sequence, args.context - 1)?;
     let reported = decoder.launches_per_step(1, args.step.kv)?;
     let machine = machine(0).ok_or_else(|| Failure::new(Kind::NoEngine, "the software driver does not run"))?;
-    let counted = count::all(gpu, machine, &listed, tools.as_ref(), args.json)?;
-    let launches = counted.into_iter().map(|c| {
-        let time = c.demand.time(gpu, c.geometry.start == Start::Programmatic);
-        (c, time)
-    });
+    let engine = Engine { gpu, machine, tools: tools.as_ref(), quiet: args.json };
+    let counted = count::all(&engine, &listed)?;
+    let together: Vec<&Counted> = counted.iter().filter(|c| c.geometry.start == Start::Cooperative).collect();
+    let phases = if together.is_empty() {
+        Vec::new()
+    } else {
+        let mut apart = Decoder::new(&model, DecoderOptions { persistent: false, ..of_decoder })?;
+        let mut counted = count::phases(&engine, &listed, &apart.list_step(&mut sequence, args.context - 1)?)?;
+        // A block of the launch takes as many of a phase's as have its threads.
+        let resident = together.iter().map(|c| c.demand.resident).fold(f64::INFINITY, f64::min);
+        for c in &mut counted {
+            c.demand.resident = (resident * f64::from(THREADS) / f64::from(c.threads)).min(c.demand.resident);
+        }
+        counted.into_iter().map(|c| (c.demand.time_of_phase(gpu), c)).map(|(time, c)| (c, time)).collect()
+    };
     let projection = Projection {
         gpu,
         needed: subject.needed(args),
         subject,
-        launches: launches.collect(),
+        launches: times(gpu, counted, &phases),
+        phases,
         persistent_layers: decoder.persistent_layers(),
         programmatic: decoder.programmatic(),
         ptxas: tools.map(|t| t.ptxas.release().to_string()),
     };
     report::print(&projection, args);
     check(&projection, reported)
+}
+
+/// The time of each kind of launches. Of launches of several phases each has the share of these that it has of the bytes.
+fn times(gpu: &Gpu, counted: Vec<Counted>, phases: &[(Counted, Time)]) -> Vec<(Counted, Time)> {
+    let cooperative = |c: &Counted| c.geometry.start == Start::Cooperative;
+    let bytes: f64 = counted.iter().filter(|c| cooperative(c)).map(|c| c.launches as f64 * c.demand.dram).sum();
+    let time = |c: &Counted| {
+        if !cooperative(c) {
+            return c.demand.time(gpu, c.geometry.start == Start::Programmatic);
+        }
+        let share = c.demand.dram / bytes;
+        Time::of_phases(c.demand.barriers, phases.iter().map(|(phase, time)| (share * phase.launches as f64, *time)))
+    };
+    counted.into_iter().map(|c| (time(&c), c)).map(|(time, c)| (c, time)).collect()
 }
 
 /// The tools that make machine code, if they are there; an error if they were named and are not.

@@ -20,7 +20,10 @@ pub fn print(p: &Projection, args: &ProjectionArgs) {
         p.gpu.title,
         args.context - 1
     );
-    println!("{}", table(p));
+    println!("{}", table(p, &p.launches));
+    if !p.phases.is_empty() {
+        println!("phases of layers in one launch, each with its barrier:\n\n{}", table(p, &p.phases));
+    }
     let (sum, floor, dram) = (p.sum(), p.floor(), p.dram());
     println!("sum     {:.3} ms in {} launches", sum / 1e3, p.count());
     println!(
@@ -61,7 +64,8 @@ fn assumptions(p: &Projection, args: &ProjectionArgs) -> Vec<String> {
     }
     if p.persistent_layers > 0 {
         all.push(format!(
-            "{} layers are launches with barriers of the grid: {BARRIER:.2} us each, and their phases together as long as one",
+            "{} layers are launches with barriers of the grid, {BARRIER:.2} us each: a phase between two of them takes as long as the slowest of its own, \
+             and what is asked for across a barrier counts for nothing",
             p.persistent_layers
         ));
     } else if args.step.persistent {
@@ -77,7 +81,7 @@ fn size(c: &Counted) -> String {
     c.size.map_or_else(|| "-".to_owned(), |(rows, cols)| format!("{rows} x {cols}"))
 }
 
-fn table(p: &Projection) -> Table {
+fn table(p: &Projection, rows: &[(Counted, Time)]) -> Table {
     let right = [
         "launches",
         "blocks",
@@ -95,7 +99,7 @@ fn table(p: &Projection) -> Table {
     ];
     let columns = [("kernel", Align::Left), ("size", Align::Left)].into_iter();
     let mut table = Table::new(columns.chain(right.map(|name| (name, Align::Right))).chain([("binds", Align::Left)]));
-    for (c, time) in &p.launches {
+    for (c, time) in rows {
         let d = &c.demand;
         let us = |t: f64| if t < 0.005 { "-".to_owned() } else { format!("{t:.2}") };
         let in_flight = d.on_the_way(p.gpu);
@@ -160,6 +164,7 @@ fn json(p: &Projection, args: &ProjectionArgs) -> Value {
         "counts": if p.ptxas.is_some() { "machine code" } else { "PTX" },
         "ptxas": p.ptxas,
         "launches": p.launches.iter().map(launch).collect::<Vec<_>>(),
+        "phases": p.phases.iter().map(launch).collect::<Vec<_>>(),
         "launches_a_step": p.count(),
         "dram_bytes": p.dram(),
         "needed_bytes": p.needed,
