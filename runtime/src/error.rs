@@ -345,6 +345,9 @@ pub enum Error {
         /// Why it failed.
         source: Box<Error>,
     },
+    /// What other code says that works on a stream or in a capture.
+    #[error(transparent)]
+    Foreign(Box<dyn std::error::Error + Send + Sync>),
     /// An operation inside a capture failed and the closure went on.
     #[error("the closure ignored the failure of an operation: {message}\nhint: hand it on, with `?`")]
     Ignored {
