@@ -68,6 +68,28 @@ pub enum Error {
         /// Who did not come.
         missing: Vec<u32>,
     },
+    /// A rank that has gone: its process ended, or it left after a failure. The group cannot be used any more.
+    #[error("rank {rank} has lost rank {lost}: {reason}; the group cannot be used any more")]
+    Lost {
+        /// Who noticed.
+        rank: u32,
+        /// Who has gone.
+        lost: u32,
+        /// What is known of it.
+        reason: String,
+    },
+    /// Two ranks that do not do the same. The group cannot be used any more.
+    #[error("rank {rank} has {own}, rank {other} {theirs}: all ranks have to issue the same, in the same order")]
+    Differs {
+        /// Who noticed.
+        rank: u32,
+        /// With whom.
+        other: u32,
+        /// What the first does.
+        own: String,
+        /// What the other does.
+        theirs: String,
+    },
     /// Host memory is no part of a graph.
     #[error("{0} through host memory cannot be captured")]
     NotCapturable(&'static str),
@@ -99,7 +121,7 @@ pub enum Error {
         /// What it should be.
         expected: &'static str,
     },
-    /// Ranks could not meet to exchange NCCL's unique id.
+    /// Ranks could not meet.
     #[error("rendezvous at {address}: {reason}")]
     Rendezvous {
         /// Where.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use warpsmith_device::{bf16, f16};
-use warpsmith_runtime::Stream;
+use warpsmith_runtime::{Event, Stream};
 
 /// A rank of a group of threads, on any device.
 pub struct HostRanks {
@@ -204,7 +204,12 @@ impl Collective for HostRanks {
         Ok(())
     }
 
-    fn synchronize(&self, stream: &Stream) -> Result<(), Error> {
-        Ok(stream.synchronize()?)
+    fn wait(&self, _: &Stream, mark: Event) -> Result<(), Error> {
+        Ok(mark.synchronize()?)
+    }
+
+    fn leave(&self) {
+        self.meeting.state().missing.push(self.rank);
+        self.meeting.changed.notify_all();
     }
 }

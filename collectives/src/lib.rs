@@ -4,19 +4,21 @@
 //! |---|---|---|---|
 //! | [`Peers`] | threads of one process | yes | kernels of ours over peer memory: [`gpu_kernels::collective`] |
 //! | [`Nccl`] | processes or threads | yes | `libnccl.so.2`, loaded at run time |
+//! | [`Sockets`] | processes | yes | host memory and TCP: needs neither NCCL nor devices that reach each other |
 //! | [`HostRanks`] | threads of one process | no | host memory: what the others are compared with |
 //!
 //! All of them are in place, and ordered on a stream or recorded in a graph ([`On`]). Every rank issues the same collectives in the
 //! same order. Operations return when they are issued; [`Collective::synchronize`] waits, and says who is missing when that takes too long.
 //!
-//! Sums of [`Peers`] and of [`HostRanks`] are formed in f32 in the order of the ranks and rounded once, so that both have the same bits, on
-//! all ranks and in every run. NCCL's order is its own.
+//! Sums of [`Peers`], [`Sockets`] and [`HostRanks`] are formed in f32 in the order of the ranks and rounded once, so that all of them have the
+//! same bits, on all ranks and in every run. NCCL's order is its own.
 
 mod error;
 mod host;
 mod nccl;
 mod operation;
 mod peers;
+mod sockets;
 mod world;
 
 pub use error::Error;
@@ -24,4 +26,5 @@ pub use host::HostRanks;
 pub use nccl::{Library, Nccl, UniqueId};
 pub use operation::{Collective, Collectives, Elements, Kind, Number, On, Operation, Reduce};
 pub use peers::{PeerOptions, Peers, Shots};
+pub use sockets::{SocketOptions, Sockets};
 pub use world::World;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use warpsmith_device::DeviceSlice;
-use warpsmith_runtime::{Device, Stream};
+use warpsmith_runtime::{Device, Event, Stream};
 
 /// What ranks of a communicator have in common (`ncclUniqueId`).
 #[derive(Clone, Copy)]
@@ -292,10 +292,13 @@ impl Collective for Nccl {
     }
 
     /// NCCL does not say who is missing: the list is empty.
-    fn synchronize(&self, stream: &Stream) -> Result<(), Error> {
-        let (done, start) = (stream.record()?, Instant::now());
-        let Communicator { library, raw, .. } = &*self.communicator;
+    fn wait(&self, _: &Stream, done: Event) -> Result<(), Error> {
+        let start = Instant::now();
+        let Communicator { library, raw, dead, .. } = &*self.communicator;
         while !done.is_done()? {
+            if dead.load(Ordering::Acquire) {
+                return Err(Error::Broken { missing: Vec::new() });
+            }
             let mut state = 0;
             // SAFETY: the communicator is alive, and `state` a live integer.
             library.check("ncclCommGetAsyncError", unsafe { (library.asynchronous)(*raw, &mut state) })?;
@@ -312,6 +315,12 @@ impl Collective for Nccl {
             }
             std::thread::sleep(Duration::from_micros(100));
         }
-        Ok(stream.synchronize()?)
+        Ok(())
+    }
+
+    /// The others are not told: they wait for as long as they would for any rank.
+    fn leave(&self) {
+        // What NCCL says of it has nobody to be told: the group is lost either way.
+        let _ = self.communicator.end();
     }
 }

@@ -3,7 +3,7 @@
 use crate::Error;
 use std::marker::PhantomData;
 use warpsmith_device::{DeviceSlice, Element, bf16, f16};
-use warpsmith_runtime::{Capture, Stream};
+use warpsmith_runtime::{Capture, Event, Stream};
 
 /// A kind of number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +140,14 @@ impl<'a> Elements<'a> {
         self.address
     }
 
+    /// Elements from `first` on, as bytes.
+    pub(crate) fn bytes(&mut self, first: usize, count: usize) -> &mut DeviceSlice<u8> {
+        let (first, end) = (first.min(self.len), first.saturating_add(count).min(self.len));
+        let each = 2 * self.kind.halves();
+        // SAFETY: a part of the slice that this borrows exclusively.
+        unsafe { DeviceSlice::from_raw_mut(self.address + (each * first) as u64, each * (end - first)) }
+    }
+
     /// Elements from `first` on, as the u16s that they consist of.
     pub(crate) fn halves(&mut self, first: usize, count: usize) -> &mut DeviceSlice<u16> {
         let (first, end) = (first.min(self.len), first.saturating_add(count).min(self.len));
@@ -183,11 +191,26 @@ pub trait Collective: Send {
     /// What the group cannot do, a group that has lost ranks, and failed launches.
     fn issue(&self, on: On<'_, '_>, operation: Operation, x: Elements<'_>) -> Result<(), Error>;
 
+    /// Waits until the stream has got to an event that was recorded on it.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if ranks did not come in time, [`Error::Lost`] if one has gone, after which the stream's work has ended and its
+    /// results mean nothing; failed work.
+    fn wait(&self, stream: &Stream, mark: Event) -> Result<(), Error>;
+
+    /// Leaves the group, of which nothing can be used any more: what waits here ends, and others that wait for this rank are told, where the
+    /// group has a way to.
+    fn leave(&self);
+
     /// Waits for the stream's work.
     ///
     /// # Errors
-    /// [`Error::Missing`] if ranks did not come in time, after which the stream's work has ended and its results mean nothing; failed work.
-    fn synchronize(&self, stream: &Stream) -> Result<(), Error>;
+    /// As for [`Collective::wait`].
+    fn synchronize(&self, stream: &Stream) -> Result<(), Error> {
+        let mark = stream.record()?;
+        self.wait(stream, mark)?;
+        Ok(stream.synchronize()?)
+    }
 }
 
 /// The operations by name.

@@ -1,11 +1,19 @@
 //! Ranks as processes: who this one is, by the variables of whoever started it, and how they exchange a few bytes.
 //!
 //! There is no launcher here: `torchrun`, `mpirun` (Open MPI) and `srun` start the processes.
+//!
+//! They meet at rank 0. Each of the others greets it with who it is, what it has come for, and what it brings; when all have come, rank 0
+//! tells all of them the same bytes, or why they cannot be a group. Numbers are little-endian u32:
+//!
+//! | | |
+//! |---|---|
+//! | greeting | 8 bytes [`GREETING`]; rank; number of ranks; purpose; length; that many bytes |
+//! | answer | 0 or, where it is a refusal, 1; length; that many bytes, of a refusal its text |
 
 use crate::Error;
 use crate::nccl::UniqueId;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// A process among others.
@@ -29,7 +37,9 @@ const LAUNCHERS: [[&str; 3]; 3] = [
 ];
 
 /// Sent first, so that a stranger is told apart.
-const GREETING: [u8; 8] = *b"wsmith01";
+const GREETING: [u8; 8] = *b"wsmith02";
+/// Bytes that a rank brings, or is told, at most.
+const MOST: u32 = 1 << 20;
 
 impl World {
     /// By the variables of `torchrun`, Open MPI or Slurm, the first of them whose rank is set; alone, if none is.
@@ -82,50 +92,86 @@ impl World {
         Ok(World { rank, ranks, local_rank, address })
     }
 
-    fn failed(&self, reason: impl std::fmt::Display) -> Error {
+    pub(crate) fn failed(&self, reason: impl std::fmt::Display) -> Error {
         Error::Rendezvous { address: self.address.clone(), reason: reason.to_string() }
     }
 
-    /// Rank 0 gives its `id` to all others, which get it from there.
+    /// Rank 0 gives its `id` to all others, which get it from there when all have come.
     ///
     /// # Errors
-    /// [`Error::Missing`] with the ranks that did not come in time; an address that cannot be used; a process that is none of these ranks.
+    /// [`Error::Missing`] with the ranks that did not come in time; an address that cannot be used; ranks that cannot be a group.
     pub fn share(&self, id: impl FnOnce() -> Result<UniqueId, Error>, timeout: Duration) -> Result<UniqueId, Error> {
-        if self.rank != 0 {
-            return self.ask(timeout);
-        }
-        let id = id()?;
-        if self.ranks > 1 {
-            self.serve(&id, timeout)?;
-        }
-        Ok(id)
+        let told = self.meet(Purpose::Nccl, &[], |_| Ok(id()?.0.to_vec()), timeout)?;
+        let id = told.try_into().map_err(|_| self.failed("rank 0 told something else than an id"))?;
+        Ok(UniqueId(id))
     }
 
-    fn serve(&self, id: &UniqueId, timeout: Duration) -> Result<(), Error> {
+    /// All ranks meet for a purpose. Each brings some bytes; rank 0 makes of them what all of them are told.
+    pub(crate) fn meet(
+        &self,
+        purpose: Purpose,
+        mine: &[u8],
+        told: impl FnOnce(&[Brought]) -> Result<Vec<u8>, Error>,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, Error> {
+        if self.rank >= self.ranks {
+            return Err(Error::NoRank { what: "to be", rank: self.rank, ranks: self.ranks });
+        }
+        if self.rank != 0 {
+            return self.ask(purpose, mine, timeout);
+        }
+        let mut guests = Vec::new();
+        let told = match self.gather(purpose, timeout, &mut guests) {
+            Ok(()) => {
+                guests.sort_by_key(|guest| guest.rank);
+                let brought: Vec<Brought> = guests.iter_mut().map(|guest| std::mem::take(&mut guest.brought)).collect();
+                told(&brought)
+            }
+            Err(error) => Err(error),
+        };
+        let (refused, bytes) = match &told {
+            Ok(bytes) => (0, bytes.clone()),
+            Err(error) => (1, error.to_string().into_bytes()),
+        };
+        for guest in &mut guests {
+            let sent = send(&mut guest.stream, refused, &bytes);
+            if let (Err(error), Ok(_)) = (sent, &told) {
+                return Err(self.failed(format!("rank {} has gone: {error}", guest.rank)));
+            }
+        }
+        told
+    }
+
+    /// Waits until all others have come.
+    fn gather(&self, purpose: Purpose, timeout: Duration, guests: &mut Vec<Guest>) -> Result<(), Error> {
+        if self.ranks == 1 {
+            return Ok(());
+        }
         let start = Instant::now();
         let port = self.address.rsplit_once(':').map_or("", |(_, port)| port);
         // The name may be another one than this machine calls itself.
         let listener = TcpListener::bind(&self.address).or_else(|_| TcpListener::bind(format!("0.0.0.0:{port}")));
         let listener = listener.map_err(|error| self.failed(error))?;
         listener.set_nonblocking(true).map_err(|error| self.failed(error))?;
-        let mut here = vec![false; self.ranks as usize];
-        here[0] = true;
-        while here.iter().any(|here| !here) {
+        while guests.len() + 1 < self.ranks as usize {
             match listener.accept() {
+                // Who does not speak, or is none of ours, keeps nobody from coming.
                 Ok((stream, _)) => {
-                    // Who does not speak, or is none of ours, keeps nobody from coming.
-                    if let Ok(rank) = answer(stream, self.ranks, id) {
-                        let Some(known) = here.get_mut(rank as usize) else { continue };
-                        if std::mem::replace(known, true) {
-                            return Err(self.failed(format!("there are two ranks {rank}")));
-                        }
+                    if let Ok(guest) = welcome(stream) {
+                        let problem = self.problem(purpose, &guest, guests);
+                        guests.push(guest);
+                        problem.map_or(Ok(()), |problem| Err(self.failed(problem)))?;
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let waited = start.elapsed();
                     if waited > timeout {
-                        let missing = (0..self.ranks).filter(|rank| !here[*rank as usize]).collect();
-                        return Err(Error::Missing { rank: 0, missing, waited });
+                        let here = |rank: &u32| guests.iter().all(|guest| guest.rank != *rank);
+                        return Err(Error::Missing {
+                            rank: 0,
+                            missing: (1..self.ranks).filter(here).collect(),
+                            waited,
+                        });
                     }
                     std::thread::sleep(Duration::from_millis(5));
                 }
@@ -135,22 +181,41 @@ impl World {
         Ok(())
     }
 
-    fn ask(&self, timeout: Duration) -> Result<UniqueId, Error> {
+    /// Why a rank cannot be of this group.
+    fn problem(&self, purpose: Purpose, guest: &Guest, before: &[Guest]) -> Option<String> {
+        let (rank, ranks) = (guest.rank, self.ranks);
+        if guest.ranks != ranks {
+            return Some(format!("rank {rank} says that there are {} ranks, rank 0 {ranks}", guest.ranks));
+        }
+        if rank == 0 || rank >= ranks || before.iter().any(|other| other.rank == rank) {
+            return Some(format!("there are two ranks {rank}"));
+        }
+        let theirs = Purpose::ALL.iter().find(|p| **p as u32 == guest.purpose).map_or("something else", |p| p.name());
+        let differs = guest.purpose != purpose as u32;
+        differs.then(|| format!("rank {rank} has come for {theirs}, rank 0 for {}", purpose.name()))
+    }
+
+    fn ask(&self, purpose: Purpose, mine: &[u8], timeout: Duration) -> Result<Vec<u8>, Error> {
         let start = Instant::now();
         loop {
             let found = self.address.to_socket_addrs().map_err(|error| self.failed(error))?.next();
             let address = found.ok_or_else(|| self.failed("no such host"))?;
+            let left = timeout.saturating_sub(start.elapsed()).max(Duration::from_millis(100));
             let asked = TcpStream::connect_timeout(&address, Duration::from_secs(1)).and_then(|mut stream| {
-                stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+                // Rank 0 may wait for others as long; then it says who they are.
+                stream.set_read_timeout(Some(left + Duration::from_secs(2)))?;
                 stream.write_all(&GREETING)?;
-                stream.write_all(&self.rank.to_le_bytes())?;
-                stream.write_all(&self.ranks.to_le_bytes())?;
-                let mut id = UniqueId::default();
-                stream.read_exact(&mut id.0)?;
-                Ok(id)
+                for number in [self.rank, self.ranks, purpose as u32] {
+                    stream.write_all(&number.to_le_bytes())?;
+                }
+                stream.write_all(&(mine.len() as u32).to_le_bytes())?;
+                stream.write_all(mine)?;
+                Ok((number(&mut stream)?, bytes(&mut stream)?))
             });
-            if let Ok(id) = asked {
-                return Ok(id);
+            match asked {
+                Ok((0, told)) => return Ok(told),
+                Ok((_, reason)) => return Err(self.failed(String::from_utf8_lossy(&reason))),
+                Err(_) => {}
             }
             let waited = start.elapsed();
             if waited > timeout {
@@ -161,17 +226,81 @@ impl World {
     }
 }
 
-/// Gives the id to a process that says which of the ranks it is.
-fn answer(mut stream: TcpStream, ranks: u32, id: &UniqueId) -> std::io::Result<u32> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-    let mut greeting = [0u8; 16];
-    stream.read_exact(&mut greeting)?;
-    let word = |at: usize| u32::from_le_bytes([greeting[at], greeting[at + 1], greeting[at + 2], greeting[at + 3]]);
-    let (rank, of) = (word(8), word(12));
-    if greeting[..8] != GREETING || of != ranks || rank >= ranks {
+/// What ranks meet for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The unique id of NCCL.
+    Nccl = 1,
+    /// Each other's addresses.
+    Sockets = 2,
+}
+
+impl Purpose {
+    const ALL: [Purpose; 2] = [Purpose::Nccl, Purpose::Sockets];
+
+    fn name(self) -> &'static str {
+        match self {
+            Purpose::Nccl => "NCCL",
+            Purpose::Sockets => "sockets",
+        }
+    }
+}
+
+/// What a rank but the first has brought, and from where.
+#[derive(Clone, Debug)]
+pub(crate) struct Brought {
+    pub from: IpAddr,
+    pub bytes: Vec<u8>,
+}
+
+impl Default for Brought {
+    fn default() -> Brought {
+        Brought { from: IpAddr::V4(Ipv4Addr::UNSPECIFIED), bytes: Vec::new() }
+    }
+}
+
+/// A rank that waits for an answer.
+struct Guest {
+    stream: TcpStream,
+    rank: u32,
+    ranks: u32,
+    purpose: u32,
+    brought: Brought,
+}
+
+fn number(stream: &mut TcpStream) -> std::io::Result<u32> {
+    let mut word = [0; 4];
+    stream.read_exact(&mut word)?;
+    Ok(u32::from_le_bytes(word))
+}
+
+fn bytes(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let len = number(stream)?;
+    if len > MOST {
         return Err(ErrorKind::InvalidData.into());
     }
-    stream.write_all(&id.0)?;
-    Ok(rank)
+    let mut bytes = vec![0; len as usize];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn send(stream: &mut TcpStream, refused: u32, bytes: &[u8]) -> std::io::Result<()> {
+    stream.set_write_timeout(Some(Duration::from_secs(10)))?;
+    stream.write_all(&refused.to_le_bytes())?;
+    stream.write_all(&(bytes.len() as u32).to_le_bytes())?;
+    stream.write_all(bytes)
+}
+
+/// Hears who a process is and what it brings.
+fn welcome(mut stream: TcpStream) -> std::io::Result<Guest> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    let mut greeting = [0u8; 8];
+    stream.read_exact(&mut greeting)?;
+    if greeting != GREETING {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    let (rank, ranks, purpose) = (number(&mut stream)?, number(&mut stream)?, number(&mut stream)?);
+    let brought = Brought { from: stream.peer_addr()?.ip(), bytes: bytes(&mut stream)? };
+    Ok(Guest { stream, rank, ranks, purpose, brought })
 }

@@ -2,36 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
+#[path = "common/fake_nccl.rs"]
+mod fake_nccl;
 
 use common::devices;
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::OnceLock;
+use fake_nccl::library;
 use std::time::Duration;
 use warpsmith_collectives::{Collective, Collectives, Error, Library, Nccl, Reduce, UniqueId, World};
 use warpsmith_device::{bf16, f16};
 
 const SECONDS: Duration = Duration::from_secs(20);
-
-/// A library with NCCL's names, compiled once; its calls are lines of the file that `FAKE_NCCL_CALLS` names.
-fn library() -> (PathBuf, PathBuf) {
-    static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let folder = BUILT.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/fake_nccl.rs");
-        let out = folder.path().join("libnccl.so.2");
-        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-        let built =
-            Command::new(rustc).args(["--edition=2024", "--crate-type=cdylib", source, "-o"]).arg(&out).status();
-        assert!(built.unwrap().success());
-        folder
-    });
-    let calls = folder.path().join("calls");
-    // SAFETY: tests that load the library hold the devices, and nothing else reads the environment meanwhile.
-    unsafe { std::env::set_var("FAKE_NCCL_CALLS", &calls) };
-    let _ = std::fs::remove_file(&calls);
-    (folder.path().join("libnccl.so.2"), calls)
-}
 
 #[test]
 fn each_call_has_the_arguments_of_nccl() {
@@ -171,7 +151,9 @@ fn ranks_that_do_not_come_are_named() {
         let one = scope.spawn(|| of(1).share(|| Ok(UniqueId::default()), SECONDS));
         let error = of(0).share(|| Ok(UniqueId::default()), short).unwrap_err();
         assert!(matches!(&error, Error::Missing { rank: 0, missing, .. } if *missing == [2]), "{error}");
-        one.join().unwrap().unwrap();
+        // Who has come is told.
+        let told = one.join().unwrap().unwrap_err();
+        assert!(matches!(&told, Error::Rendezvous { reason, .. } if reason.contains("for rank 2")), "{told}");
     });
     let error = of(2).share(|| Ok(UniqueId::default()), short).unwrap_err();
     assert!(matches!(&error, Error::Missing { rank: 2, missing, .. } if *missing == [0]), "{error}");

@@ -8,7 +8,7 @@ use gpu_kernels::collective::{self as kernels, MAX_RANKS, exchange::Exchange, fr
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use warpsmith_device::{DeviceAddress, DeviceSlice, Kernel};
-use warpsmith_runtime::{Buffer, Device, KernelImage, Stream};
+use warpsmith_runtime::{Buffer, Device, Event, KernelImage, Stream};
 
 /// How all-reduce goes about it. The results have the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,9 +195,9 @@ impl Collective for Peers {
         self.issue_parts(on, operation, x, None)
     }
 
-    fn synchronize(&self, stream: &Stream) -> Result<(), Error> {
+    fn wait(&self, stream: &Stream, done: Event) -> Result<(), Error> {
         self.usable()?;
-        let (done, start) = (stream.record()?, Instant::now());
+        let start = Instant::now();
         let mut pause = Duration::from_micros(20);
         while !done.is_done()? {
             let waited = start.elapsed();
@@ -209,7 +209,17 @@ impl Collective for Peers {
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(2));
         }
+        Ok(done.synchronize()?)
+    }
+
+    fn synchronize(&self, stream: &Stream) -> Result<(), Error> {
+        let mark = stream.record()?;
+        self.wait(stream, mark)?;
         lock(&self.messages).fill([false; 2]);
         Ok(stream.synchronize()?)
+    }
+
+    fn leave(&self) {
+        lock(&self.group.missing).push(self.rank);
     }
 }
