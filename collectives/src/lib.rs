@@ -25,6 +25,6 @@ pub use error::Error;
 pub use host::HostRanks;
 pub use nccl::{Library, Nccl, UniqueId};
 pub use operation::{Collective, Collectives, Elements, Kind, Number, On, Operation, Reduce};
-pub use peers::{PeerOptions, Peers, Shots};
+pub use peers::{NextNorm, PeerOptions, Peers, Shots};
 pub use sockets::{SocketOptions, Sockets};
 pub use world::World;

@@ -1,5 +1,5 @@
 //! The residual stream where a layer's outputs are normed before they are added to it, where it begins with scaled embeddings
-//! (Gemma), and where outputs are added that several devices have summed up. In place, for each column:
+//! (Gemma), and where outputs are added that several processes have summed up. In place, for each column:
 //!
 //! - with [`NORMED`]: `x = residual + x / sqrt(mean x^2 + eps) * weight`;
 //! - with [`ADDED`]: `x = residual + x * scale`;

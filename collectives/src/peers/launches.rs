@@ -7,6 +7,16 @@ use gpu_kernels::collective::{
 };
 use warpsmith_device::{DeviceSlice, Launcher};
 
+/// What prepares a norm: the weight that it multiplies with, the products, and the parts of the sums of squares.
+pub struct NextNorm<'a> {
+    /// `[len]`.
+    pub weight: &'a DeviceSlice<f32>,
+    /// Laid out as what is normed.
+    pub scaled: &'a mut DeviceSlice<f32>,
+    /// `[columns, PARTS]`.
+    pub sums: &'a mut DeviceSlice<f32>,
+}
+
 impl Peers {
     /// The launches of `residual += all_reduce(x)`, or of `x = all_reduce(x)` without one, as [`Peers::all_reduce_onto`] issues them: for what
     /// takes launches of any kind, such as steps of a decoder.
@@ -25,6 +35,46 @@ impl Peers {
         // SAFETY: the caller's promise.
         unsafe { self.parts(on, Operation::AllReduce(Reduce::Sum), Elements::of(x), residual) }
     }
+
+    /// The launches of `x = residual + all_reduce(x)` with what prepares the norm behind it: `columns` columns of `next.weight.len()` elements,
+    /// `stride` from one to the next. The sum of the squares of a column comes in [`PARTS`](Self::PARTS) parts.
+    ///
+    /// # Errors
+    /// Those of the launches; a contract, where the group cannot stage a column ([`PeerOptions::capacity`](super::PeerOptions::capacity)).
+    ///
+    /// # Safety
+    /// As for [`Peers::launch_all_reduce`].
+    pub unsafe fn launch_onto_residual<L: Launcher>(
+        &self,
+        on: &mut L,
+        (x, residual): (&mut DeviceSlice<f32>, &mut DeviceSlice<f32>),
+        next: NextNorm<'_>,
+        (columns, stride): (usize, usize),
+    ) -> Result<(), L::Error> {
+        let (len, parts) = (next.weight.len(), Self::PARTS);
+        let together = (self.group.capacity as usize / stride.max(1)).max(1);
+        let mut x = Elements::of(x);
+        for first in (0..columns).step_by(together) {
+            let count = together.min(columns - first);
+            let (at, end) = (first * stride, (first + count) * stride);
+            let sum = Operation::AllReduce(Reduce::Sum);
+            let mut launch = self.launch(sum, Kind::F32, (x.halves(at, count * stride), len));
+            // One shot or two by the bytes of all columns.
+            launch.flags |= kernels::NEXT;
+            launch.residual = &mut residual[at..end];
+            launch.next_weight = next.weight;
+            launch.scaled = &mut next.scaled[at..end];
+            launch.sums = &mut next.sums[first * parts..(first + count) * parts];
+            (launch.columns, launch.stride) = (count as u32, stride as u32);
+            launch.slice = (len as u32).div_ceil(self.ranks());
+            // SAFETY: as for all launches of the group.
+            unsafe { on.launch_unchecked(launch) }?;
+        }
+        Ok(())
+    }
+
+    /// Parts of a sum of squares.
+    pub const PARTS: usize = kernels::BLOCKS as usize;
 
     /// The launches of a broadcast of words from rank 0, likewise.
     ///
@@ -145,6 +195,9 @@ impl Peers {
         let words = x.len().div_ceil(2) as u32;
         kernels::Collective {
             residual: DeviceSlice::empty_mut(),
+            next_weight: DeviceSlice::empty(),
+            scaled: DeviceSlice::empty_mut(),
+            sums: DeviceSlice::empty_mut(),
             frames: &self.group.tables[self.rank as usize],
             len: count as u32,
             columns: 1,

@@ -3,6 +3,8 @@
 mod launches;
 mod wait;
 
+pub use launches::NextNorm;
+
 use crate::{Collective, Elements, Error, On, Operation, Reduce};
 use gpu_kernels::collective::{self as kernels, MAX_RANKS, exchange::Exchange, frame_words};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,7 +3,7 @@
 
 use super::exchange::Exchange;
 use super::{
-    ARRIVED, BF16, BLOCKS, BROADCAST, Collective, EPOCHS, F16, F32, FLAGS, GATHER, KIND, MAX, ONE_SHOT, RESIDUAL,
+    ARRIVED, BF16, BLOCKS, BROADCAST, Collective, EPOCHS, F16, F32, FLAGS, GATHER, KIND, MAX, NEXT, ONE_SHOT, RESIDUAL,
     SCATTER, SIGNALS, STAGING, TWO_SHOT, frame_words, place,
 };
 use crate::cases::{Bench, Failure, Listed, NamedSizes, Outcome, Plain, Rng, Shape, close, same, why};
@@ -48,7 +48,7 @@ fn bound(kind: u32, ranks: usize) -> f64 {
     rounded + ranks as f64 * 6e-8
 }
 
-const MODES: [u32; 9] = [
+const MODES: [u32; 11] = [
     ONE_SHOT,
     TWO_SHOT,
     ONE_SHOT | MAX,
@@ -58,6 +58,8 @@ const MODES: [u32; 9] = [
     BROADCAST,
     ONE_SHOT | RESIDUAL,
     TWO_SHOT | RESIDUAL,
+    ONE_SHOT | NEXT,
+    TWO_SHOT | NEXT,
 ];
 
 /// Collectives of one rank among others.
@@ -87,7 +89,7 @@ impl Given {
         let flags = MODES[mode % MODES.len()] | kind as u32;
         // Slices of whole words.
         let whole = matches!(flags & !(KIND | MAX), SCATTER | GATHER);
-        let several = flags == GATHER | F32;
+        let several = flags == GATHER | F32 || flags & NEXT != 0;
         let len = if whole && !several { len.next_multiple_of(2 * ranks) } else { len };
         let words = if kind as u32 == F32 { len } else { len.div_ceil(2) };
         // Of several columns nothing between them is read or written.
@@ -99,12 +101,6 @@ impl Given {
         let epoch = [1, 2, 0, 7][rng.within(0, 3)];
         let capacity = all.max(words) + 3;
         Ok(Given { ranks, rank, root, len, columns, stride, slice, capacity, epoch, flags, bits, exact })
-    }
-
-    /// Elements of a slice of the only column.
-    fn slice_of(&self, rank: usize) -> std::ops::Range<usize> {
-        let each = self.slice * self.of_word();
-        (rank * each).min(self.len)..((rank + 1) * each).min(self.len)
     }
 
     fn of_word(&self) -> usize {
@@ -140,7 +136,7 @@ impl Given {
         let mut halves = self.bits[rank].clone();
         if self.flags & TWO_SHOT == TWO_SHOT {
             let each = halves.len() / self.exact[0].len();
-            for i in self.slice_of(rank) {
+            for i in (0..self.exact[0].len()).filter(|&i| self.owner(i) == Some(rank)) {
                 let sum = self.reduced(i).0 as f32;
                 match self.flags & KIND {
                     F32 => {
@@ -160,7 +156,7 @@ impl Given {
 
     /// What comes out in place, with how far it may be off.
     fn want(&self) -> Vec<(f64, f64)> {
-        let (kind, mode) = (self.flags & KIND, self.flags & !(KIND | MAX | RESIDUAL));
+        let (kind, mode) = (self.flags & KIND, self.flags & !(KIND | MAX | RESIDUAL | NEXT));
         let sum = |i| {
             let (sum, size) = self.reduced(i);
             (sum, if self.flags & MAX != 0 { 0.0 } else { size * bound(kind, self.ranks) })
@@ -177,6 +173,35 @@ impl Given {
     }
 }
 
+impl Given {
+    /// The residual stream with the sum, and what prepares the norm behind it.
+    fn prepared(&self, (x, scaled, sums): (&[f64], &[f32], &[f32]), stream: &[f32], weight: &[f32]) -> Outcome {
+        let want = self.want();
+        let mut squares = vec![(0.0, 0.0); self.columns];
+        for i in 0..x.len() {
+            let place = i % self.stride;
+            if self.owner(i).is_none() {
+                // Between columns nothing is written.
+                same(&[x[i].to_bits()], &[self.exact[self.rank][i].to_bits()])?;
+                same(&[scaled[i].is_nan()], &[true])?;
+                continue;
+            }
+            let y = want[i].0 + f64::from(stream[i]);
+            let bound = want[i].1 + 6e-8 * y.abs();
+            let w = f64::from(weight[place]);
+            close(&[x[i] as f32], &[y], |_| bound)?;
+            close(&scaled[i..=i], &[y * w], |_| bound * w.abs() + 1.2e-7 * (y * w).abs())?;
+            let (sum, off) = &mut squares[i / self.stride];
+            (*sum, *off) = (*sum + y * y, *off + 2.0 * y.abs() * bound);
+        }
+        for (parts, (sum, off)) in sums.chunks_exact(BLOCKS as usize).zip(squares) {
+            let all: f64 = parts.iter().map(|part| f64::from(*part)).sum();
+            close(&[all as f32], &[sum], |_| off + 1e-5 * sum)?;
+        }
+        Ok(())
+    }
+}
+
 impl Plain for Collectives {
     const SIZES: NamedSizes = &[("ranks", 4), ("rank", 1), ("len", 4096), ("kind", 0), ("mode", 0)];
 
@@ -189,7 +214,7 @@ impl Plain for Collectives {
         for (i, len) in [1, 2, 7, 255, 4099, 5000].into_iter().enumerate() {
             for mode in 0..MODES.len() {
                 let ranks = [1, 2, 3, 4, 8, 16][(i + mode) % 6];
-                let kind = if MODES[mode] & RESIDUAL != 0 { 0 } else { (i + mode) % 3 };
+                let kind = if MODES[mode] & (RESIDUAL | NEXT) != 0 { 0 } else { (i + mode) % 3 };
                 shapes.push(vec![ranks, (5 * i + mode) % ranks, len, kind, mode]);
             }
         }
@@ -198,14 +223,22 @@ impl Plain for Collectives {
 
     fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
         let given = Given::new(shape, rng)?;
-        let stream = rng.floats(given.len);
+        let (all, next) = (given.exact[0].len(), given.flags & NEXT != 0);
+        let stream = rng.floats(all);
         let (mut x, mut residual) = (bench.upload(&given.bits[given.rank])?, bench.upload(&stream)?);
+        let weight = rng.floats(if next { given.len } else { 0 });
+        let next_weight = bench.upload(&weight)?;
+        let mut scaled = bench.upload(&vec![f32::NAN; if next { all } else { 0 }])?;
+        let mut sums = bench.output::<f32>(if next { given.columns * BLOCKS as usize } else { 0 })?;
         let frames = (0..given.ranks).map(|r| bench.upload(&given.frame(r))).collect::<Result<Vec<_>, String>>()?;
         let addresses: Vec<DeviceAddress> = frames.iter().map(|f| f.address()).collect();
         let table = bench.upload(&addresses)?;
         let launch = Collective {
             x: &mut x,
             residual: &mut residual,
+            next_weight: &next_weight,
+            scaled: &mut scaled,
+            sums: &mut sums,
             frames: &table,
             len: given.len as u32,
             columns: given.columns as u32,
@@ -229,6 +262,10 @@ impl Plain for Collectives {
             return close(&added, &sums, |i| want[i].1 + 6e-8 * sums[i].abs());
         }
         same(&added, &stream)?;
+        if next {
+            let (scaled, sums) = (bench.read(&scaled)?, bench.read(&sums)?);
+            return given.prepared((&decoded(&got, kind), &scaled, &sums), &stream, &weight);
+        }
         let got: Vec<f32> = decoded(&got, kind).iter().map(|v| *v as f32).collect();
         let exact: Vec<f64> = want.iter().map(|w| w.0).collect();
         close(&got, &exact, |i| want[i].1)

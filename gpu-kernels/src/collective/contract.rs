@@ -4,7 +4,7 @@
 
 use super::exchange::Exchange;
 use super::{
-    BF16, BLOCKS, BROADCAST, Collective, F32, GATHER, KIND, MAX, MAX_RANKS, ONE_SHOT, RESIDUAL, SCATTER, TWO_SHOT,
+    BF16, BLOCKS, BROADCAST, Collective, F32, GATHER, KIND, MAX, MAX_RANKS, NEXT, ONE_SHOT, RESIDUAL, SCATTER, TWO_SHOT,
 };
 use warpsmith_device::prelude::*;
 
@@ -29,13 +29,20 @@ impl Contract for Collective<'_> {
     }
 
     fn check(&self) -> Result<(), ContractError> {
-        let (m, kind, mode) = (Self::META, self.flags & KIND, self.flags & !(KIND | MAX | RESIDUAL));
+        let (m, kind, mode) = (Self::META, self.flags & KIND, self.flags & !(KIND | MAX | RESIDUAL | NEXT));
         ranks(m, self.frames.len(), self.ranks, [("rank", self.rank), ("root", self.root)])?;
         let known = [ONE_SHOT, TWO_SHOT, SCATTER, GATHER, BROADCAST].contains(&mode) && kind <= BF16;
         contract::require(m, known, "flags", "a collective of a kind of elements", self.flags)?;
-        let onto = self.flags & RESIDUAL != 0;
+        let (onto, next) = (self.flags & RESIDUAL != 0, self.flags & NEXT != 0);
         let whole = kind == F32 && (mode == ONE_SHOT || mode == TWO_SHOT);
-        contract::require(m, !onto || whole, "flags", "a residual stream with all-reduce of f32 alone", self.flags)?;
+        let one = !(onto && next);
+        contract::require(
+            m,
+            one && (!(onto || next) || whole),
+            "flags",
+            "a residual stream with all-reduce of f32 alone",
+            self.flags,
+        )?;
         contract::within(m, "len", self.len, 1u32, i32::MAX)?;
         contract::within(m, "columns", self.columns, 1u32, i32::MAX)?;
         let of_column = if kind == F32 { 2 * u64::from(self.len) } else { u64::from(self.len) };
@@ -53,7 +60,17 @@ impl Contract for Collective<'_> {
             contract::require(m, of_column == all, "len", "slices of whole words", self.len)?;
         }
         contract::require(m, !onto || !several, "columns", "1, onto a residual stream", self.columns)?;
-        if onto { contract::at_least(m, "residual", self.residual.len(), (self.len, "len")) } else { Ok(()) }
+        if onto || next {
+            let all = (before + u64::from(self.len), "`len` elements of all columns");
+            contract::at_least(m, "residual", self.residual.len(), all)?;
+            if next {
+                contract::at_least(m, "scaled", self.scaled.len(), all)?;
+                contract::exactly(m, "next_weight", self.next_weight.len(), (self.len, "len"))?;
+                let parts = u64::from(self.columns) * u64::from(BLOCKS);
+                contract::at_least(m, "sums", self.sums.len(), (parts, "a part of each block of all columns"))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Collectives over peer memory: every rank launches the same kernels in the same order, each on its own device.
 //!
 //! - [`Collective`]: all-reduce (in one shot or two), reduce-scatter, all-gather and broadcast, in place; the sum may go onto a residual
-//!   stream instead.
+//!   stream instead, or be that of a residual stream with what prepares the norm behind it.
 //! - [`exchange::Exchange`]: a message from one rank to another.
 //!
 //! A rank has a *frame* in its device's memory, which the kernels of all ranks reach: counters, flags, and room to stage elements.
@@ -97,6 +97,9 @@ pub const GATHER: u32 = 64;
 pub const BROADCAST: u32 = 128;
 /// Flag: what comes out is added to `residual`, and `x` stays (f32 alone).
 pub const RESIDUAL: u32 = 256;
+/// Flag: `x` becomes the sum of `residual` and what comes out (f32 alone), and the norm that follows is prepared: `scaled = x * next_weight`,
+/// and the sum of the squares of a column of `x` in [`BLOCKS`] parts.
+pub const NEXT: u32 = 512;
 
 /// All-reduce in one shot.
 pub const ONE_SHOT: u32 = STAGE_ALL | REDUCE_ALL;
@@ -238,12 +241,19 @@ impl Part {
 /// A collective of all ranks, in place in `x`.
 ///
 /// `x` is `columns` columns of `len` elements of the kind that the flags say, as u16, `stride` words from one to the next; slice `r` of a
-/// column is the words from `r * slice` on, and `frames` the addresses of the ranks' frames.
+/// column is the words from `r * slice` on, and `frames` the addresses of the ranks' frames. `residual` and `scaled` are f32, laid out as `x`;
+/// `next_weight` is f32 `[len]`, `sums` f32 `[columns, BLOCKS]`.
+///
+/// Of each slice of each column a block has the same part, whatever the number of columns: so a column has the same bits beside any others,
+/// also in the parts of its sum of squares, and in one shot as in two.
 #[kernel(block = THREADS, min_blocks = 2)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe fn collective(
     x: InOut<u16>,
     residual: InOut<f32>,
+    next_weight: In<f32>,
+    scaled: Out<f32>,
+    sums: Out<f32>,
     frames: In<DeviceAddress>,
     len: u32,
     columns: u32,
@@ -255,6 +265,7 @@ pub unsafe fn collective(
     root: u32,
     flags: u32,
 ) {
+    let scratch = shared_array!(COLLECTIVE: [f32; 32]);
     let (block, thread) = (block::idx_x() as usize, thread::idx_x() as usize);
     let own = Frame::of(frames, rank).0;
     let epoch = own.get(EPOCHS + block).wrapping_add(1);
@@ -263,74 +274,73 @@ pub unsafe fn collective(
     let of_column = if flags & KIND == F32 { 2 * len as usize } else { len as usize };
     let (words, slice, stride) = (of_column.div_ceil(2), slice as usize, stride as usize);
     let halves = (columns as usize - 1) * 2 * stride + of_column;
-    let all = columns as usize * slice;
-    let size = all.div_ceil(BLOCKS as usize);
-    let (from, to) = (block * size + thread, ((block + 1) * size).min(all));
-    // Word `i` of slice `s`: behind all words, where its column has none there.
-    let word_of = |s: u32, i: usize| {
-        let (column, place) = if columns == 1 { (0, i) } else { (i / slice, i % slice) };
-        let place = s as usize * slice + place;
-        if place < words { column * stride + place } else { usize::MAX }
-    };
-    let put = |w: usize, v: u32| {
-        if flags & RESIDUAL != 0 {
-            residual.set(w, residual.get(w) + f32::from_bits(v));
-        } else {
-            set_word(x, w, halves, v);
-        }
-    };
+    // The same part of each slice of each column, in every phase.
+    let size = slice.div_ceil(BLOCKS as usize);
+    let (from, to) = (block * size + thread, ((block + 1) * size).min(slice));
+    // Words of slice `s` end here: the last may have fewer.
+    let end_of = |s: u32| to.min(words.saturating_sub(s as usize * slice));
 
-    let mut s = 0;
-    while s < ranks {
+    let (mut column, mut s) = (0, 0);
+    while column < columns as usize {
         let stages = if flags & BROADCAST != 0 { rank == root } else { flags & STAGE_ALL != 0 || s == rank };
-        let mut i = from;
-        while stages && i < to {
-            let w = word_of(s, i);
-            if w != usize::MAX {
-                own.set(stage + w, word(x, w, halves));
-            }
+        let (mut i, at) = (from, column * stride + s as usize * slice);
+        while stages && i < end_of(s) {
+            own.set(stage + at + i, word(x, at + i, halves));
             i += THREADS as usize;
         }
         s += 1;
+        if s == ranks {
+            (column, s) = (column + 1, 0);
+        }
     }
     part.meet(0);
 
-    let mut s = 0;
-    while s < ranks {
-        let reduces = flags & REDUCE_ALL != 0 || (flags & REDUCE_OWN != 0 && s == rank);
-        let mut i = from;
-        while reduces && i < to {
-            let w = word_of(s, i);
-            if w != usize::MAX {
-                let v = part.reduced(w);
-                // In two shots others read it; what was staged there only this thread reads.
-                if flags & GATHER != 0 {
-                    own.set(stage + w, v);
-                } else {
-                    put(w, v);
-                }
-            }
-            i += THREADS as usize;
-        }
-        s += 1;
-    }
     if flags & TWO_SHOT == TWO_SHOT {
+        let mut column = 0;
+        while column < columns as usize {
+            let (mut i, at) = (from, column * stride + rank as usize * slice);
+            while i < end_of(rank) {
+                // Others read it; what was staged there only this thread reads.
+                own.set(stage + at + i, part.reduced(at + i));
+                i += THREADS as usize;
+            }
+            column += 1;
+        }
         part.meet(1);
     }
 
-    let mut s = 0;
-    while s < ranks {
-        let gathers = flags & (GATHER | BROADCAST) != 0;
-        let source = Frame::of(frames, if flags & BROADCAST != 0 { root } else { s }).0;
-        let mut i = from;
-        while gathers && i < to {
-            let w = word_of(s, i);
-            if w != usize::MAX {
-                put(w, source.get(stage + w));
+    let gathers = flags & (GATHER | BROADCAST) != 0;
+    let mut column = 0;
+    while column < columns as usize {
+        let (mut s, mut squares) = (0, 0.0);
+        while s < ranks {
+            let takes = gathers || flags & REDUCE_ALL != 0 || (flags & REDUCE_OWN != 0 && s == rank);
+            let source = Frame::of(frames, if flags & BROADCAST != 0 { root } else { s }).0;
+            let (mut i, before) = (from, s as usize * slice);
+            while takes && i < end_of(s) {
+                let w = column * stride + before + i;
+                let v = if gathers { source.get(stage + w) } else { part.reduced(w) };
+                if flags & NEXT != 0 {
+                    let y = residual.get(w) + f32::from_bits(v);
+                    x.cast::<u32>().set(w, y.to_bits());
+                    scaled.set(w, y * next_weight.at(before + i));
+                    squares = math::fma(y, y, squares);
+                } else if flags & RESIDUAL != 0 {
+                    residual.set(w, residual.get(w) + f32::from_bits(v));
+                } else {
+                    set_word(x, w, halves, v);
+                }
+                i += THREADS as usize;
             }
-            i += THREADS as usize;
+            s += 1;
         }
-        s += 1;
+        if flags & NEXT != 0 {
+            let squares = block_reduce::sum_f32(squares, scratch);
+            if thread == 0 {
+                sums.set(column * BLOCKS as usize + block, squares);
+            }
+        }
+        column += 1;
     }
     // All threads have read it before they met.
     if thread == 0 {

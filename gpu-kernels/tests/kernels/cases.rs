@@ -58,6 +58,7 @@ tests! {
     attention: Subject::AttentionThree | Subject::Attention { .. },
     prompts: Subject::AttentionPrefill(_),
     delta_nets: Subject::DeltaConv | Subject::DeltaRule | Subject::GateHeads,
+    collectives: Subject::Collective | Subject::Exchange,
     layers: Subject::Layers { .. },
     sampling: Subject::Argmax | Subject::ArgmaxMasked | Subject::RepetitionPenalty | Subject::Sample,
 }
