@@ -123,12 +123,8 @@ pub trait Packed: Decode {
     /// As [`Decode::codes`].
     unsafe fn share<M: Memory>(m: M, r: &Record, u: usize, t: usize) -> [u32; 3];
 
-    /// The lane's quads as [`multiplied`](Self::multiplied): quads `t` and `t + 4`, or where it is [paired](Self::PAIRED) `2 t` and
-    /// `2 t + 1`.
+    /// The lane's quads as [`multiplied`](Self::multiplied): quads `t` and `t + 4`.
     fn of_share(share: [u32; 3], t: usize) -> [u32; 2];
-
-    /// Whether the quads of a [share](Self::share) are neighbours.
-    const PAIRED: bool = false;
 
     /// Bytes below 128 less an offset, signed where there is one.
     #[inline(always)]

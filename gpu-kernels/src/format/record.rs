@@ -112,10 +112,12 @@ impl Record {
         if vectors == 1 {
             return u;
         }
-        let first = u >> self.lanes_log2 << self.lanes_log2;
-        let rest = self.units - first;
-        let run = if rest < self.lanes() { rest } else { self.lanes() };
-        first * vectors + i * run + (u - first)
+        // In 32 bits, which a row's units fit by far.
+        let (u, i, vectors, lanes) = (u as u32, i as u32, vectors as u32, 1 << self.lanes_log2);
+        let first = u & !(lanes - 1);
+        let rest = self.units as u32 - first;
+        let run = if rest < lanes { rest } else { lanes };
+        (first * vectors + i * run + (u - first)) as usize
     }
 
     /// Units behind the whole runs that make a shorter run, in which words share vectors as in the others: of as many lanes as

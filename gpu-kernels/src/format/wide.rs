@@ -1,7 +1,7 @@
 //! Codes of four to eight bits: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, and the tables IQ4_NL, IQ4_XS, MXFP4.
 //!
 //! Nibbles: word `p` of a unit has elements `4 p …` in the low nibbles of its bytes and `16 + 4 p …` in the high ones.
-//! For tables, nibble `i` of word `p` is element `8 p + i`.
+//! For tables, nibbles 0 to 3 of word `p` are elements `4 p …`, and the others elements `16 + 4 p …`.
 
 use super::{
     decode::{Decode, Packed, QUADS, Scales, block_f16, unit_f16},
@@ -136,7 +136,6 @@ macro_rules! decoders {
 
         impl Packed for $F {
             const OFFSET: i32 = $offset;
-            const PAIRED: bool = $share::PAIRED;
             #[inline(always)]
             unsafe fn share<M: Memory>(m: M, r: &Record, u: usize, t: usize) -> [u32; 3] {
                 // SAFETY: the caller's promise.
@@ -186,12 +185,11 @@ const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]
 
 /// What a lane of four has of a unit, by how codes lie.
 macro_rules! shares {
-    ($($(#[$doc:meta])* $name:ident, paired $paired:literal:
+    ($($(#[$doc:meta])* $name:ident:
         |$m:ident, $r:ident, $u:ident, $t:ident, $F:ident| $load:expr, |$share:ident, $lane:ident| $quads:expr;)*) => { $(
         $(#[$doc])*
         mod $name {
             use super::*;
-            pub const PAIRED: bool = $paired;
             #[inline(always)]
             #[allow(unused_variables)]
             #[allow(clippy::extra_unused_type_parameters)] // Not all formats ask what they are.
@@ -210,20 +208,20 @@ macro_rules! shares {
 }
 shares! {
     /// Nibbles: word `t`.
-    nibble, paired false: |m, r, u, t, F| [m.word(4 * u + t), 0, 0], |s, t| {
+    nibble: |m, r, u, t, F| [m.word(4 * u + t), 0, 0], |s, t| {
         let words = [s[0]; 4];
         let flipped = if F::OFFSET == 0 { 0 } else { 0x8080_8080 };
         [upper_nibbles(&words, 0) ^ flipped, upper_nibbles(&words, 4) ^ flipped]
     };
     /// Nibbles, and the word of fifth bits.
-    five, paired false: |m, r, u, t, F| [m.word(4 * u + t), F::words(m, r, u)[0], 0], |s, t| {
+    five: |m, r, u, t, F| [m.word(4 * u + t), F::words(m, r, u)[0], 0], |s, t| {
         let [word, high, _] = s;
         let first = select_bits(0x0F0F_0F0F, word, high >> t);
         let second = select_bits(0x0F0F_0F0F, word >> 4, high << (4 - t));
         [first, second].map(|bytes| F::less_offset(bytes & 0x1F1F_1F1F))
     };
     /// Nibbles, and two words of fifth and sixth bits.
-    six, paired false: |m, r, u, t, F| { let [a, b, ..] = F::words(m, r, u); [m.word(4 * u + t), a, b] }, |s, t| {
+    six: |m, r, u, t, F| { let [a, b, ..] = F::words(m, r, u); [m.word(4 * u + t), a, b] }, |s, t| {
         // Bits 2 ((t + 2) % 4) and up of each byte go to bits 4 and 5.
         let turn = 2 * t as u32 + 24 * (t as u32 / 2);
         let [word, a, b] = [s[0], s[1].rotate_right(turn), s[2].rotate_right(turn)];
@@ -231,18 +229,15 @@ shares! {
         [first, second].map(|bytes| F::less_offset(bytes & 0x3F3F_3F3F))
     };
     /// Bytes: word `t` of both vectors.
-    eight, paired false: |m, r, u, t, F| {
+    eight: |m, r, u, t, F| {
         [m.word(4 * r.vector(u, 0, 2) + t), m.word(4 * r.vector(u, 1, 2) + t), 0]
     }, |s, t| [s[0], s[1]].map(F::less_offset);
     /// Indices of a table: word `t`.
-    iq4, paired true: |m, r, u, t, F| [m.word(4 * u + t), 0, 0],
+    iq4: |m, r, u, t, F| [m.word(4 * u + t), 0, 0],
         |s, t| [0, 1].map(|half| look_up(const { signed_table(IQ4) }, s[0], half));
     /// The same of another table.
-    e2m1, paired true: |m, r, u, t, F| [m.word(4 * u + t), 0, 0],
+    e2m1: |m, r, u, t, F| [m.word(4 * u + t), 0, 0],
         |s, t| [0, 1].map(|half| look_up(const { signed_table(E2M1) }, s[0], half));
-    /// The same, where halves of a unit have scales of their own: half a word of each.
-    e2m1_halves, paired false: |m, r, u, t, F| [m.word(4 * u + t / 2), m.word(4 * u + 2 + t / 2), 0],
-        |s, t| [s[0], s[1]].map(|word| look_up(const { signed_table(E2M1) }, word, t % 2));
 }
 
 decoders! {
@@ -332,8 +327,8 @@ decoders! {
     IQ4_NL {
         record: 4, 0, 2, 0;
         codes: [u32; 4] = |m, r, u, short| m.vector(u);
-        bytes: |c, q| look_up(const { table(IQ4) }, c[q / 2], q % 2), less 128;
-        multiplied: |c, q| look_up(const { signed_table(IQ4) }, c[q / 2], q % 2), times 2^0;
+        bytes: |c, q| look_up(const { table(IQ4) }, c[q % 4], q / 4), less 128;
+        multiplied: |c, q| look_up(const { signed_table(IQ4) }, c[q % 4], q / 4), times 2^0;
         share: iq4;
         scales: Scales::one(unit_f16(m, r, u));
     }
@@ -341,8 +336,8 @@ decoders! {
     IQ4_XS {
         record: 4, 0, 1, 2;
         codes: [u32; 4] = |m, r, u, short| m.vector(u);
-        bytes: |c, q| look_up(const { table(IQ4) }, c[q / 2], q % 2), less 128;
-        multiplied: |c, q| look_up(const { signed_table(IQ4) }, c[q / 2], q % 2), times 2^0;
+        bytes: |c, q| look_up(const { table(IQ4) }, c[q % 4], q / 4), less 128;
+        multiplied: |c, q| look_up(const { signed_table(IQ4) }, c[q % 4], q / 4), times 2^0;
         share: iq4;
         scales: {
             let (sub, d) = (u32::from(m.byte(r.scales + u)), block_f16(m, r, u));
@@ -353,8 +348,8 @@ decoders! {
     MXFP4 {
         record: 4, 0, 1, 0;
         codes: [u32; 4] = |m, r, u, short| m.vector(u);
-        bytes: |c, q| look_up(const { table(E2M1) }, c[q / 2], q % 2), less 128;
-        multiplied: |c, q| look_up(const { signed_table(E2M1) }, c[q / 2], q % 2), times 2^0;
+        bytes: |c, q| look_up(const { table(E2M1) }, c[q % 4], q / 4), less 128;
+        multiplied: |c, q| look_up(const { signed_table(E2M1) }, c[q % 4], q / 4), times 2^0;
         share: e2m1;
         scales: Scales::one(half_power(u32::from(m.byte(r.scales + u))));
     }
@@ -363,9 +358,9 @@ decoders! {
         record: 4, 0, 2, 4 of ROW;
         const SCALES: usize = 2;
         codes: [u32; 4] = |m, r, u, short| m.vector(u);
-        bytes: |c, q| look_up(const { table(E2M1) }, c[q / 2], q % 2), less 128;
-        multiplied: |c, q| look_up(const { signed_table(E2M1) }, c[q / 2], q % 2), times 2^0;
-        share: e2m1_halves;
+        bytes: |c, q| look_up(const { table(E2M1) }, c[q % 4], q / 4), less 128;
+        multiplied: |c, q| look_up(const { signed_table(E2M1) }, c[q % 4], q / 4), times 2^0;
+        share: e2m1;
         scales: {
             let (sub, d) = (u32::from(m.half(r.scales / 2 + u)), f32::from_bits(m.word(r.blocks / 4)));
             let (first, second) = e4m3_pair(sub);

@@ -17,10 +17,11 @@
 //! The other arguments are those of [all quantized activations](super::quantized); [`Quantize`](super::Quantize) and
 //! [`Gemv::quantized`](super::Gemv::quantized) pick the entry points.
 //!
-//! Of a column come first the vectors of columns 0 to 15 of every unit, then those of columns 16 to 31, so that the loads of
-//! neighbouring lanes are neighbours; of two bytes each, all the high ones before all the low ones. Behind them lie for each unit
-//! the f32 `d` and the sums of the two halves' codes, in 16 bits each: of eight bits two words; of 16 a vector of `d`, of the sums of the
-//! higher bytes and of those of the lower ones, and of the f32 `d` times the sum of all codes.
+//! The words of a unit lie so that [`tensor`](super::tensor) finds in one place what a lane needs: of each four columns `4 q` and of
+//! columns `16 + 4 q`, `q` from 0 to 3, the codes of both; of two bytes each, the word of high ones before that of low ones. Behind them
+//! lie for the unit the f32 `d` and the sums of the two halves' codes, in 16 bits each: of eight bits two words for each of two units, whose
+//! codes are both before them; of 16 a vector of `d`, of the sums of the higher bytes and of those of the lower ones, and of the f32 `d`
+//! times the sum of all codes.
 //!
 //! Sums of integers count from the bits of 1.5 * 2^23, and so are floats without a conversion, from which one fused multiply-add takes
 //! that off as it multiplies by `d`; `d` has 22 bits, so that what is taken off is exact. Of two bytes the higher ones' sum is the first
@@ -63,7 +64,7 @@ const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod frame {
     use super::super::{
-        quant_format::int8::{less, scaled, zeros},
+        quant_format::int8::{self, less, scaled, zeros},
         quantized::{Args, Given},
     };
     use super::*;
@@ -87,17 +88,24 @@ pub(crate) mod frame {
     }
 
     impl<const BYTES: usize> Scale<BYTES> {
-        /// That of unit `u` of `units`.
+        /// That of unit `u`.
         #[inline(always)]
-        pub unsafe fn load(x: In<U32x4>, units: usize, u: usize) -> Scale<BYTES> {
+        pub unsafe fn load(x: In<U32x4>, u: usize) -> Scale<BYTES> {
+            // SAFETY: the caller's promise.
+            unsafe { Self::at(x, int8::scale(BYTES, u)) }
+        }
+
+        /// That at word `place`.
+        #[inline(always)]
+        pub unsafe fn at(x: In<U32x4>, place: usize) -> Scale<BYTES> {
             const { assert!(BYTES == 1 || BYTES == 2) };
             // SAFETY: the caller's promise: the unit is one of `x`.
             let [d, first, second, sum] = unsafe {
                 if BYTES == 1 {
-                    let U32x2([d, sums]) = x.from(2 * units).cast::<U32x2>().at(u);
+                    let U32x2([d, sums]) = x.cast::<U32x2>().at(place / 2);
                     [d, sums, 0, 0]
                 } else {
-                    x.at(4 * units + u).0
+                    x.at(place / 4).0
                 }
             };
             let halves = core::array::from_fn(|byte| if byte == 0 { first as i32 } else { second as i32 });
@@ -117,10 +125,14 @@ pub(crate) mod frame {
             })
         }
 
-        /// `d` times the sum of the codes.
+        /// `d` times the sum of the codes; `d` as [`counted`], and [`less`] of that.
         #[inline(always)]
-        pub fn sum(&self) -> f32 {
-            if BYTES == 2 { self.sum } else { self.d * math::dp2a(self.halves[0], 0x0101, 0) as f32 }
+        pub fn sum<F: Packed>(&self, d: f32, less: f32) -> f32 {
+            if BYTES == 2 {
+                return self.sum;
+            }
+            let sum = math::dp2a(self.halves[0], const { 0x0101 << F::UP }, int8::ZERO.to_bits() as i32);
+            math::fma(f32::from_bits(sum as u32), d, less)
         }
     }
 
@@ -131,16 +143,21 @@ pub(crate) mod frame {
         scale: Scale<BYTES>,
     }
 
-    /// Activations of unit `u` of `units`.
+    /// Activations of unit `u`.
     #[inline(always)]
-    unsafe fn load<const BYTES: usize>(x: In<U32x4>, units: usize, u: usize) -> Unit<BYTES> {
+    unsafe fn load<const BYTES: usize>(x: In<U32x4>, u: usize) -> Unit<BYTES> {
         // SAFETY: the caller's promise: the unit is one of `x`.
         unsafe {
-            let codes = core::array::from_fn(|byte| {
-                let [a, b] = [2 * byte, 2 * byte + 1].map(|i| x.at(i * units + u).0);
-                core::array::from_fn(|q| if q < 4 { a[q] } else { b[q - 4] } as i32)
-            });
-            Unit { codes, scale: Scale::load(x, units, u) }
+            let codes = x.from(int8::codes(BYTES, u));
+            let vectors: [[u32; 4]; 4] = core::array::from_fn(|i| if i < 2 * BYTES { codes.at(i).0 } else { [0; 4] });
+            let word = |byte: usize, q: usize| {
+                let word = int8::word(BYTES, byte, q);
+                vectors[word / 4][word % 4] as i32
+            };
+            Unit {
+                codes: core::array::from_fn(|byte| core::array::from_fn(|q| word(byte, q))),
+                scale: Scale::load(x, u),
+            }
         }
     }
 
@@ -173,7 +190,7 @@ pub(crate) mod frame {
                     acc[r] = math::fma(scales.scale[part], dot, acc[r]);
                 }
                 if F::SHIFTED {
-                    acc[r] = math::fma(scales.shift[0], x.scale.sum(), acc[r]);
+                    acc[r] = math::fma(scales.shift[0], x.scale.sum::<F>(d, less::<BYTES>(d)), acc[r]);
                 }
             }
         }
@@ -244,7 +261,7 @@ pub(crate) mod frame {
                 let first = base as usize + 32 * part;
                 // A row that ends with the 32 units: where they lie is a constant.
                 let until = Record { lanes_log2: 5, units: first + 32, ..record };
-                let x = load::<BYTES>(x, record.units, first + lane());
+                let x = load::<BYTES>(x, first + lane());
                 add_unit::<F, BYTES>(&mut acc, &memory, &until, &x, first + lane(), &words);
             }
             base += 32 * run as u32;
@@ -263,7 +280,7 @@ pub(crate) mod frame {
             let mut u = base as usize + role.again().thread as usize % 32;
             while u < record.units {
                 let words = memory.map(|m| F::words(m, &record, u));
-                add_unit::<F, BYTES>(&mut acc, &memory, &record, &load(x, record.units, u), u, &words);
+                add_unit::<F, BYTES>(&mut acc, &memory, &record, &load(x, u), u, &words);
                 u += 32;
             }
         }
@@ -306,7 +323,7 @@ unsafe fn quantize_units(bytes: u32, x: In<f32>, to: Out<U32x4>, cols: u32) {
     // A unit behind the last is that, and is dropped.
     let mut values: [f32; EACH] = core::array::from_fn(|k| x.at(BLOCK as usize * (u + 4 * k).min(units - 1) + lane()));
     while u < end {
-        quantize_unit(bytes, values[0], to, u, units);
+        quantize_unit(bytes, values[0], to, u);
         for k in 1..EACH {
             values[k - 1] = values[k];
         }

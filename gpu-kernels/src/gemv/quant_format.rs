@@ -73,12 +73,36 @@ pub mod int8 {
     #[repr(C)]
     pub struct I16Vector(pub U32x4);
 
-    /// Vectors that `cols` activations of `bytes` bytes take: two of codes for each byte and unit, and behind them all two words
-    /// or a vector for each unit.
+    /// Vectors that `cols` activations of `bytes` bytes take: five for each two units of one byte, or for each one of two.
     #[must_use]
     pub const fn len(cols: u32, bytes: u32) -> u64 {
         let units = cols.div_ceil(BLOCK) as u64;
-        if bytes == 1 { 2 * units + units.div_ceil(2) } else { 5 * units }
+        5 * if bytes == 1 { units.div_ceil(2) } else { units }
+    }
+
+    /// Where the codes of unit `u` begin, in vectors.
+    #[must_use]
+    #[inline(always)]
+    pub const fn codes(bytes: usize, u: usize) -> usize {
+        // In 32 bits, which a column's units fit by far.
+        let u = u as u32;
+        (if bytes == 1 { 2 * u + u / 2 } else { 5 * u }) as usize
+    }
+
+    /// Where the scale of unit `u` and what is beside it begin, in words.
+    #[must_use]
+    #[inline(always)]
+    pub const fn scale(bytes: usize, u: usize) -> usize {
+        let u = u as u32;
+        (if bytes == 1 { 2 * (u + u / 2 * 8) + 16 } else { 20 * u + 16 }) as usize
+    }
+
+    /// Where the four codes of columns `4 * q` to `4 * q + 3` are among the words of a unit: byte `byte` of two, the highest first.
+    /// What lane `q % 4` of four multiplies with on tensor cores lies side by side.
+    #[must_use]
+    #[inline(always)]
+    pub const fn word(bytes: usize, byte: usize, q: usize) -> usize {
+        (q % 4 * 2 + q / 4) * bytes + byte
     }
 
     /// The largest code of `bytes` bytes: two signed bytes, the higher of which counts 256 times, reach `127 * 257`.

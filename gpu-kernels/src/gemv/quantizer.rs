@@ -36,24 +36,24 @@ impl Rounding {
     }
 }
 
-/// A warp writes unit `u` of `units` of codes of `bytes` bytes, of which lane `l` has activation `l`.
+/// A warp writes unit `u` of codes of `bytes` bytes, of which lane `l` has activation `l`.
 ///
 /// All lanes of the warp make this call.
 #[device]
-pub unsafe fn quantize_unit(bytes: u32, v: f32, to: Out<U32x4>, u: usize, units: usize) {
+pub unsafe fn quantize_unit(bytes: u32, v: f32, to: Out<U32x4>, u: usize) {
     let largest = warp::max_f32(v.abs());
     let finite = warp::all(FULL, v.abs() < int8::INFINITE);
     let (most, step) = if bytes == 1 { range(int8::most(1)) } else { range(int8::most(2)) };
     let code = Rounding::new(largest, most).code(v);
-    let (half, i) = (lane() / 16, lane() % 16);
-    let at = |vectors: usize| 16 * ((vectors + half) * units + u) + i;
-    let codes = to.cast::<u8>();
+    let (q, i) = (lane() / 4, lane() % 4);
+    let codes = to.from(int8::codes(bytes as usize, u)).cast::<u8>();
+    let at = |byte: usize| 4 * int8::word(bytes as usize, byte, q) + i;
     // Both bytes are signed: the lower one takes from the higher one what it lacks.
     let (high, low) = ((code + 128) >> 8, code as i8 as i32);
     if bytes == 2 {
         codes.set(at(0), high as u8);
     }
-    codes.set(at(if bytes == 1 { 0 } else { 2 }), low as u8);
+    codes.set(at(bytes as usize - 1), low as u8);
     // Both sums in one word, of which the lower half is signed as well.
     let sums = reduce_group::<16, i32>((high << 16) + low, |a, b| a + b);
     let sums = [sums, shuffle_xor(FULL, sums, 16)];
@@ -61,11 +61,12 @@ pub unsafe fn quantize_unit(bytes: u32, v: f32, to: Out<U32x4>, u: usize, units:
     let pair = |[a, b]: [i32; 2]| (a as u32 & 0xFFFF) | (b as u32) << 16;
     if lane() == 0 {
         let d = if finite { int8::short(largest * step) } else { f32::NAN };
+        let place = int8::scale(bytes as usize, u);
         if bytes == 1 {
-            to.from(2 * units).cast::<U32x2>().set(u, U32x2([d.to_bits(), pair(low)]));
+            to.cast::<U32x2>().set(place / 2, U32x2([d.to_bits(), pair(low)]));
         } else {
             let sum = 256 * (high[0] + high[1]) + low[0] + low[1];
-            to.set(4 * units + u, U32x4([d.to_bits(), pair(high), pair(low), (d * sum as f32).to_bits()]));
+            to.set(place / 4, U32x4([d.to_bits(), pair(high), pair(low), (d * sum as f32).to_bits()]));
         }
     }
 }
@@ -221,6 +222,6 @@ impl OutputQuantizer {
     pub unsafe fn unit(self, column: usize, cols: u32, u: usize, v: f32) {
         let bytes = if self.quant_format == I16 { 2 } else { 1 };
         let to = self.to.from(column * int8::len(cols, bytes) as usize);
-        quantize_unit(bytes, v, to, u, (cols / int8::BLOCK) as usize);
+        quantize_unit(bytes, v, to, u);
     }
 }

@@ -3,8 +3,8 @@
 //! A large block of threads has 128 rows of weights and 64 or 128 columns. Codes of weights are taken apart once for all of its
 //! columns: they become bytes in shared memory, and the scales f32. Each of the eight warps multiplies 32 or 64 rows with 32 columns
 //! (`mma.m16n8k32` of bytes, one or two a unit of 32 columns of weights). What it loads for two units is in registers while two others
-//! are multiplied. A small block has 32 rows and 16 columns, for launches that would have few large ones. Each of its warps has some
-//! units and all rows and columns, and takes codes apart in registers.
+//! are multiplied. A small block has 32 rows and 16, 32 or 64 columns, for launches that would have few large ones. Each of its warps has
+//! some units and all rows and columns, and takes codes apart in registers, once for all of its columns.
 //!
 //! The integers of a unit are the same whatever adds them up. What is rounded, the sum over a row's units, is formed in the order
 //! that a warp of [`int8`](super::int8) has: for each of its 32 lanes one unit after the other, `l`, `l + 32`, …, and then the
@@ -37,18 +37,31 @@ const _: () = assert!(crate::experts::group::TILE <= COLUMNS);
 
 /// Columns of a block of threads with few rows and columns.
 const FEW_COLUMNS: u32 = 16;
+/// Columns that one with few rows has at most.
+const SOME_COLUMNS: u32 = 64;
 /// With more columns than this all blocks are large.
 #[cfg(not(target_arch = "nvptx64"))]
 const MOST_OF_FEW: u32 = 512;
-/// Elements of shared memory from the sums of a column of such a block to the next.
+/// Elements of shared memory from the sums of a column of a block with few columns to the next.
 const FEW_STRIDE: usize = BLOCK_ROWS as usize + 4;
 /// Bytes of shared memory of such a block, by which it knows what it is: the sums of half of the classes of units.
 const FEW_SHARED: u32 = 4 * 16 * FEW_COLUMNS * FEW_STRIDE as u32;
+/// Those of one with more columns, for each of them: the sums of a class of units for each warp.
+const SOME_SHARED: u32 = THREADS / 32 * 4 * BLOCK_ROWS;
+
+/// Whether a block with so many bytes of shared memory has few rows and more than few columns.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+#[inline(always)]
+const fn is_some(bytes: usize) -> bool {
+    bytes % (SOME_COLUMNS / 2 * SOME_SHARED) as usize == 0
+}
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod few;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod outputs;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod some;
 mod staging;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod tiles;
@@ -59,17 +72,22 @@ const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
 }
 
 /// Blocks of threads for columns of a matrix of so many rows, with `shared` bytes of shared memory. Where large blocks would be few, a
-/// matrix has many with few rows and columns, which take up to twice as many instructions for a multiply-add. Of large ones those
-/// with twice as many columns are taken where they are more than half of what an H200 has multiprocessors.
+/// matrix has many with few rows, and with the fewer columns the fewer rows it has: each takes weights apart for itself. Of large ones
+/// those with twice as many columns are taken where they are more than half of what an H200 has multiprocessors.
 #[cfg(not(target_arch = "nvptx64"))]
 fn blocks_of(rows: u32, columns: u32, shared: u64) -> Geometry {
     use super::contract::grid;
     let blocks = |of_rows: u32, of_columns: u32| (rows.div_ceil(of_rows), columns.div_ceil(of_columns));
     let many = |(rows, columns): (u32, u32), least: u64| u64::from(rows) * u64::from(columns) >= least;
-    let [few, some, most] =
-        [(BLOCK_ROWS, FEW_COLUMNS), (ROWS, COLUMNS), (ROWS, 2 * COLUMNS)].map(|(r, c)| blocks(r, c));
+    let [some, most] = [COLUMNS, 2 * COLUMNS].map(|columns| blocks(ROWS, columns));
     if columns <= FEW_COLUMNS || columns <= MOST_OF_FEW && !many(some, 100) {
-        return grid(few.0, few.1).shared(FEW_SHARED);
+        let enough = |of: &u32| columns > *of / 2 && many(blocks(BLOCK_ROWS, *of), 100);
+        let (of, shared) = match [SOME_COLUMNS, SOME_COLUMNS / 2].into_iter().find(enough) {
+            Some(of) => (of, of * SOME_SHARED),
+            None => (FEW_COLUMNS, FEW_SHARED),
+        };
+        let (rows, columns) = blocks(BLOCK_ROWS, of);
+        return grid(rows, columns).shared(shared);
     }
     let (rows, columns) = if many(most, 67) { most } else { some };
     grid(rows, columns).shared(shared)
@@ -128,6 +146,8 @@ macro_rules! entry {
             shared::dynamic(0, staging::shared::<format::$F, $bytes>()),
             |a, memory| if shared::dynamic_bytes() == FEW_SHARED as usize {
                 few::product::<format::$F, $bytes>(a, memory.cast())
+            } else if is_some(shared::dynamic_bytes()) {
+                some::product::<format::$F, $bytes>(a, memory.cast())
             } else {
                 tiles::product::<format::$F, $bytes>(a, memory)
             }

@@ -28,18 +28,21 @@ fn formats_of_four_to_eight_bits_have_activations_of_16() {
 }
 
 /// The codes of a unit of quantized activations, its scale, and the sums of its halves.
-fn unit(words: &[u32], units: usize, u: usize, format: QuantFormat) -> (Vec<i32>, f32, [i32; 2]) {
-    let bytes = |byte: usize| {
-        let at = |half: usize| 4 * ((2 * byte + half) * units + u);
-        let words = [0, 1].into_iter().flat_map(move |half| words[at(half)..at(half) + 4].iter());
-        words.flat_map(|w| w.to_le_bytes()).map(|b| i32::from(b as i8)).collect::<Vec<i32>>()
+fn unit(words: &[u32], u: usize, format: QuantFormat) -> (Vec<i32>, f32, [i32; 2]) {
+    let bytes = |of: [usize; 8]| {
+        of.into_iter().flat_map(|w| words[w].to_le_bytes()).map(|b| i32::from(b as i8)).collect::<Vec<i32>>()
     };
     if format == QuantFormat::I8 {
-        let [d, sums] = [0, 1].map(|i| words[8 * units + 2 * u + i]);
-        return (bytes(0), f32::from_bits(d), [sums as i16 as i32, sums as i32 >> 16]);
+        // Two units in 20 words: eight of codes each, then two each of what else there is.
+        let (codes, scale) = (20 * (u / 2) + 8 * (u % 2), 20 * (u / 2) + 16 + 2 * (u % 2));
+        let [d, sums] = [scale, scale + 1].map(|i| words[i]);
+        let codes = bytes([0, 2, 4, 6, 1, 3, 5, 7].map(|w| codes + w));
+        return (codes, f32::from_bits(d), [sums as i16 as i32, sums as i32 >> 16]);
     }
+    let order = [0, 4, 8, 12, 2, 6, 10, 14];
+    let bytes = |byte: usize| bytes(order.map(|w| 20 * u + w + byte));
     let codes = bytes(0).iter().zip(bytes(1)).map(|(high, low)| 256 * high + low).collect();
-    let [d, high, low, sum] = [0, 1, 2, 3].map(|i| words[4 * (4 * units + u) + i]);
+    let [d, high, low, sum] = [16, 17, 18, 19].map(|i| words[20 * u + i]);
     let halves = [high, low].map(|pair| [pair as i16 as i32, pair as i32 >> 16]);
     let sums = [0, 1].map(|half| 256 * halves[0][half] + halves[1][half]);
     assert_eq!(f32::from_bits(sum), f32::from_bits(d) * (sums[0] + sums[1]) as f32, "unit {u}");
@@ -69,7 +72,7 @@ fn codes_are_the_nearest() {
         let words: Vec<u32> = gpu.read(&out).iter().flat_map(|v| v.0).collect();
         let most = f64::from(format.most());
         for (u, x) in x.chunks(32).enumerate() {
-            let (codes, d, sums) = unit(&words, units, u, format);
+            let (codes, d, sums) = unit(&words, u, format);
             let largest = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
             assert!(
                 (f64::from(d) - f64::from(largest) / most).abs() <= 3.6e-7 * f64::from(d) + 1.5e-45,
@@ -186,10 +189,10 @@ fn results_do_not_depend_on_the_other_rows() {
     }
 }
 
-/// Large blocks, with 64 columns and with 128, give the bits that small ones give, also where rows and columns end in one, and with all
-/// that comes before and behind a product.
+/// Large blocks, with 64 columns and with 128, and small ones with 32 and 64 give the bits that small ones with 16 give, also where rows and
+/// columns end in one, and with all that comes before and behind a product.
 #[test]
-fn large_blocks_change_no_bit() {
+fn larger_blocks_change_no_bit() {
     let (mut gpu, mut rng) = (Gpu::new(), Rng(84));
     use Product::{GemmInt8, GemmInt8Swiglu, GemmInt16, GemmInt16Swiglu};
     for (format, product, [rows, cols, columns], flags, quant_format) in [
@@ -202,6 +205,12 @@ fn large_blocks_change_no_bit() {
         // Classes of one unit and of two.
         (Format::Q8_0, GemmInt8, [40, 1088, 513], ADD, None),
         (Format::Q6_K, GemmInt16, [33, 1280, 520], 0, None),
+        // Small blocks with 64 columns, the last of which has few, and with 32.
+        (Format::Q6_K, GemmInt8, [3201, 256, 61], ADD, None),
+        (Format::IQ4_NL, GemmInt16Swiglu, [1600, 64, 70], NORM | NEXT, Some(QuantFormat::I8)),
+        (Format::Q5_K, GemmInt16, [1601, 256, 43], NORM | NEXT, None),
+        // Classes of one unit and of two.
+        (Format::Q8_0, GemmInt8, [3200, 1056, 33], 0, Some(QuantFormat::I16)),
     ] {
         let t = Tensor::random(&mut rng, format, if product.swiglu() { 2 * rows } else { rows }, cols);
         let floats = |rng: &mut Rng, n: usize| rng.floats(n);
@@ -221,11 +230,12 @@ fn large_blocks_change_no_bit() {
         };
         let all = multiply(&mut gpu, &t, product, &inputs).unwrap();
         let parts = all.sums.len() / columns;
-        for first in [0, 60, columns - 128] {
-            let some = multiply(&mut gpu, &t, product, &inputs.part(first, 64, rows)).unwrap();
+        let (width, step) = if columns > 500 { (64, 60) } else { (12, 10) };
+        for first in [0, step, columns - 2 * width, columns - width] {
+            let some = multiply(&mut gpu, &t, product, &inputs.part(first, width, rows)).unwrap();
             let same = |some: &[f32], all: &[f32], n: usize| {
                 let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
-                assert!(bits(some) == bits(&all[first * n..][..64 * n]), "{format} {product:?} from {first} on");
+                assert!(bits(some) == bits(&all[first * n..][..width * n]), "{format} {product:?} from {first} on");
             };
             same(&some.y, &all.y, rows);
             same(&some.scaled, &all.scaled, rows);
@@ -295,9 +305,9 @@ fn contracts_name_the_argument() {
         with(22 * rows as usize, 80, 2 * rows as usize, 512, 2, 0, (0, 0.0), outputs)
     };
     let [bits, bytes] = [QuantFormat::PlanesQ2I16, QuantFormat::I8].map(|c| c as u32);
-    assert!(coding(160, bytes, 26, 10).is_ok() && coding(128, bits, 68, 8).is_ok());
-    assert_eq!(argument(coding(160, bytes, 25, 10)), "quantized");
-    assert_eq!(argument(coding(160, bytes, 26, 9)), "group_counters");
+    assert!(coding(160, bytes, 30, 10).is_ok() && coding(128, bits, 68, 8).is_ok());
+    assert_eq!(argument(coding(160, bytes, 29, 10)), "quantized");
+    assert_eq!(argument(coding(160, bytes, 30, 9)), "group_counters");
     assert_eq!(argument(coding(144, bytes, 26, 10)), "rows");
     assert_eq!(argument(coding(160, bits, 136, 10)), "rows");
     assert_eq!(argument(coding(128, bits, 67, 8)), "quantized");
@@ -313,10 +323,10 @@ fn contracts_name_the_argument() {
         }
         .check()
     };
-    assert!(quantize(0x1000, 96, 8, 1).is_ok() && quantize(0x1000, 196, 16, 2).is_ok());
-    assert_eq!(argument(quantize(0x1004, 96, 8, 1)), "x");
-    assert_eq!(argument(quantize(0x1000, 95, 8, 1)), "x");
-    assert_eq!(argument(quantize(0x1000, 195, 16, 2)), "x");
-    assert_eq!(argument(quantize(0x1000, 96, 7, 1)), "quantized");
-    assert_eq!(argument(quantize(0x1000, 196, 15, 2)), "quantized");
+    assert!(quantize(0x1000, 96, 10, 1).is_ok() && quantize(0x1000, 196, 20, 2).is_ok());
+    assert_eq!(argument(quantize(0x1004, 96, 10, 1)), "x");
+    assert_eq!(argument(quantize(0x1000, 95, 10, 1)), "x");
+    assert_eq!(argument(quantize(0x1000, 195, 20, 2)), "x");
+    assert_eq!(argument(quantize(0x1000, 96, 9, 1)), "quantized");
+    assert_eq!(argument(quantize(0x1000, 196, 19, 2)), "quantized");
 }

@@ -185,7 +185,7 @@ pub fn nibbles(code: impl Fn(usize) -> u8) -> [u32; 4] {
 
 /// Nibbles that index a table, as `wide` reads them.
 pub fn indices(code: impl Fn(usize) -> u8) -> [u32; 4] {
-    place(|i| code(i) & 15, |q, j| (q / 2, q % 2 * 16 + 4 * j))
+    place(|i| code(i) & 15, |q, j| (q % 4, q / 4 * 16 + 4 * j))
 }
 
 /// Fifth bits, as `wide` reads them.

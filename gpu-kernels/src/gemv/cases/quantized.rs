@@ -1,7 +1,8 @@
 //! Quantized activations that a launch writes of what it computes, beside those of a launch that only quantizes.
 
 use crate::cases::{Bench, Failure, Outcome, same};
-use crate::gemv::{OutputQuantization, QuantFormat, Quantize, quant_format};
+use crate::gemv::quant_format::{self, int8};
+use crate::gemv::{OutputQuantization, QuantFormat, Quantize};
 use warpsmith_device::U32x4;
 
 /// Where a launch writes quantized activations to.
@@ -26,7 +27,7 @@ impl<B: Bench> QuantizedOutput<B> {
         let format = u32::try_from(number).ok().and_then(QuantFormat::numbered);
         let unknown = || Failure::Launch(format!("no format of quantized activations has the number {number}"));
         let format = format.ok_or_else(unknown)?;
-        // Not undefined: a column's last vector of eight bits may be half used.
+        // Not undefined: of a column's last two units of eight bits there may be one alone.
         let quantized = bench.upload(&vec![U32x4([u32::MAX; 4]); columns * format.len(n as u32) as usize])?;
         let group_counters = bench.upload(&vec![0u32; columns * quant_format::groups(n as u32) as usize])?;
         Ok(Some(QuantizedOutput { format, columns, n, quantized, group_counters }))
@@ -54,7 +55,12 @@ impl<B: Bench> QuantizedOutput<B> {
         let words = |v: Vec<U32x4>| v.into_iter().flat_map(|v| v.0).collect::<Vec<u32>>();
         let used = |all: Vec<u32>| match self.format {
             QuantFormat::I8 => {
-                all.chunks(4 * self.format.len(n) as usize).flat_map(|c| c[..10 * (self.n / 32)].to_vec()).collect()
+                let of_unit = |c: &[u32], u: usize| {
+                    let (codes, scale) = (4 * int8::codes(1, u), int8::scale(1, u));
+                    [&c[codes..codes + 8], &c[scale..scale + 2]].concat()
+                };
+                let of_column = |c: &[u32]| (0..self.n / 32).flat_map(|u| of_unit(c, u)).collect::<Vec<u32>>();
+                all.chunks(4 * self.format.len(n) as usize).flat_map(of_column).collect()
             }
             _ => all,
         };

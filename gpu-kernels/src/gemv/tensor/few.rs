@@ -7,7 +7,7 @@ use super::{
         int8::frame::{Scale, counted},
         quant_format::{
             BLOCK_ROWS,
-            int8::{len, less, zeros},
+            int8::{self, len, less, word, zeros},
         },
         quantized::Args,
     },
@@ -23,7 +23,7 @@ use crate::load::{Place, lane, no_constants};
 use warpsmith_device::{
     prelude::*,
     shared::Shared,
-    static_for,
+    static_for, unroll,
     warp::{FULL, shuffle_idx},
 };
 
@@ -81,21 +81,20 @@ impl Lane {
 
     #[inline(always)]
     unsafe fn load<F: Packed, const BYTES: usize>(&self, u: usize) -> Loaded<BYTES> {
-        let (units, numbers, t) = (self.record.units, Words::default(), lane() % 4);
+        let (numbers, t) = (Words::default(), lane() % 4);
+        // One number for all columns, and not one that each is found by.
+        let [codes_at, scale_at] = [int8::codes(BYTES, u), int8::scale(BYTES, u)].map(unroll::opaque);
         // SAFETY: the caller's promise: the unit is there.
         unsafe {
             let codes = self.rows.map(|row| F::share(row, &self.record, u, t));
             F::scales(Keeping(self.mine, &numbers), &self.record, u);
             let x = self.x.map(|x| {
-                let words = x.cast::<u32>();
+                let words = x.from(codes_at).cast::<u32>().from(word(BYTES, 0, t));
                 core::array::from_fn(|byte| {
-                    if F::PAIRED {
-                        return words.load2(4 * ((2 * byte + t / 2) * units + u) + 2 * (t % 2)).0;
-                    }
-                    [0, 1].map(|half| words.at(4 * ((2 * byte + half) * units + u) + t))
+                    if BYTES == 1 { words.load2(0).0 } else { [0, 1].map(|half| words.at(2 * half + byte)) }
                 })
             });
-            Loaded { u, codes, numbers, x, scales: self.x.map(|x| Scale::load(x, units, u)) }
+            Loaded { u, codes, numbers, x, scales: self.x.map(|x| Scale::at(x, scale_at)) }
         }
     }
 
@@ -126,12 +125,17 @@ impl Lane {
             static_for!(n in 0..TILES[1] => {
                 if n == 0 || two {
                     let of_column = |v: f32| [0, 1].map(|k| shuffle_idx(FULL, v, (8 * t + 4 * k) as u32));
-                    let d = of_column(counted::<F>(loaded.scales[n].d));
+                    let own = counted::<F>(loaded.scales[n].d);
+                    let d = of_column(own);
                     let columns = Columns {
                         codes: loaded.x[n],
                         d,
                         less: d.map(less::<BYTES>),
-                        sums: if F::SHIFTED { of_column(loaded.scales[n].sum()) } else { [0.0; 2] },
+                        sums: if F::SHIFTED {
+                            of_column(loaded.scales[n].sum::<F>(own, less::<BYTES>(own)))
+                        } else {
+                            [0.0; 2]
+                        },
                     };
                     for m in 0..TILES[0] {
                         add_tile::<F, BYTES>(&mut sums[m][n], &rows[m], &columns, first);

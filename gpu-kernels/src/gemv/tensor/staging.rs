@@ -19,12 +19,16 @@ pub const fn numbers<F: Packed>() -> usize {
 /// Where what is staged of a unit lies, in vectors.
 pub struct Slot<F: Packed, const BYTES: usize>(core::marker::PhantomData<F>);
 impl<F: Packed, const BYTES: usize> Slot<F, BYTES> {
-    /// Bytes of weights: the first 16 columns of every row, then the others.
+    /// Whether the activations of two tiles of columns are loaded as matrices. Else a lane loads its own, as they lie in memory.
+    pub const MATRICES: bool = BYTES == 1 && F::SCALES == 1;
+    /// Bytes of weights: the first vector of every row, then the other.
     pub const CODES: usize = 0;
-    /// Bytes of activations: for each of them the first 16 of every column, then the others.
+    /// Bytes of activations: the first vector of every column, then those behind it.
     pub const X: usize = Self::CODES + 2 * ROWS as usize;
+    /// From a vector of a column to the next: what the lanes of a group load lies in other banks than what others do.
+    pub const X_STRIDE: usize = MOST_COLUMNS + if Self::MATRICES { 0 } else { 4 / BYTES };
     /// Of all columns the scale and what its products are too large by.
-    pub const SCALES: usize = Self::X + 2 * BYTES * MOST_COLUMNS;
+    pub const SCALES: usize = Self::X + 2 * BYTES * Self::X_STRIDE;
     /// What addends of weights are multiplied with, where there are such.
     pub const SUMS: usize = Self::SCALES + 2 * MOST_COLUMNS / 4;
     /// Scales of all rows, and then what else there is.
@@ -47,7 +51,7 @@ mod frame {
     use super::super::super::{
         experts::Columns,
         int8::frame::{Scale, counted},
-        quant_format::int8::{len, less},
+        quant_format::int8::{self, len, less},
         quantized::Args,
     };
     use super::*;
@@ -219,8 +223,9 @@ mod frame {
             unsafe {
                 let codes = F::codes(self.row, &self.record, u);
                 F::scales(Keeping(self.row, &numbers), &self.record, u);
-                let x = core::array::from_fn(|i| if i < 2 * BYTES { self.x.at(i * units + u) } else { U32x4([0; 4]) });
-                Loaded { u, codes, numbers, x, scale: Scale::load(self.x, units, u) }
+                let of_unit = self.x.from(int8::codes(BYTES, u));
+                let x = core::array::from_fn(|i| if i < 2 * BYTES { of_unit.at(i) } else { U32x4([0; 4]) });
+                Loaded { u, codes, numbers, x, scale: Scale::load(self.x, u) }
             }
         }
 
@@ -233,8 +238,14 @@ mod frame {
             // SAFETY: the caller's promise: nobody reads the slot.
             unsafe {
                 let [a, b, c, d, e, f, g, h] = core::array::from_fn(|q| F::multiplied::<InMemory>(&loaded.codes, q));
-                slot.set(Slot::<F, BYTES>::CODES + at, U32x4([a, b, c, d]));
-                slot.set(Slot::<F, BYTES>::CODES + at + ROWS, U32x4([e, f, g, h]));
+                // As the activations are loaded.
+                let [first, second] = if Slot::<F, BYTES>::MATRICES {
+                    [[a, e, b, f], [c, g, d, h]]
+                } else {
+                    [[a, b, c, d], [e, f, g, h]]
+                };
+                slot.set(Slot::<F, BYTES>::CODES + at, U32x4(first));
+                slot.set(Slot::<F, BYTES>::CODES + at + ROWS, U32x4(second));
                 loaded.numbers.again();
                 let Scales { scale, shift } = F::scales(Kept(&loaded.numbers), &self.record, loaded.u);
                 // Rows that a lane multiplies are neighbours.
@@ -246,13 +257,17 @@ mod frame {
                 }
                 if at - r < self.columns {
                     for section in 0..2 * BYTES {
-                        slot.set(Slot::<F, BYTES>::X + section * MOST_COLUMNS + at, loaded.x[section]);
+                        // Of two bytes those of one side by side, as a lane loads them.
+                        let U32x4([a, b, c, d]) = loaded.x[section];
+                        let words = if BYTES == 1 { [a, b, c, d] } else { [a, c, b, d] };
+                        slot.set(Slot::<F, BYTES>::X + section * Slot::<F, BYTES>::X_STRIDE + at, U32x4(words));
                     }
                     let d = counted::<F>(loaded.scale.d);
                     let scales = slot.from(Slot::<F, BYTES>::SCALES).cast::<f32>();
-                    scales.set2(2 * at, F32x2([d, less::<BYTES>(d)]));
+                    let less = less::<BYTES>(d);
+                    scales.set2(2 * at, F32x2([d, less]));
                     if F::SHIFTED {
-                        slot.from(Slot::<F, BYTES>::SUMS).cast::<f32>().set(at, loaded.scale.sum());
+                        slot.from(Slot::<F, BYTES>::SUMS).cast::<f32>().set(at, loaded.scale.sum::<F>(d, less));
                     }
                 }
             }

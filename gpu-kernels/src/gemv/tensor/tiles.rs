@@ -8,7 +8,7 @@ use super::{
     },
     COLUMNS, ROWS, THREADS,
     outputs::{finish, store},
-    staging::{MOST_COLUMNS, STAGED, Slot, Stager, next, numbers, of_class},
+    staging::{STAGED, Slot, Stager, next, numbers, of_class, shared},
 };
 use crate::format::decode::Packed;
 use crate::load::{lane, no_constants, warp_index};
@@ -85,7 +85,7 @@ impl Part {
 #[derive(Clone, Copy)]
 struct Places {
     codes: u32,
-    x: u32,
+    x: Shared<u32>,
     scales: Shared<f32>,
     sums: Shared<f32>,
     numbers: Shared<f32>,
@@ -98,15 +98,19 @@ impl Places {
     unsafe fn of<F: Packed, const BYTES: usize>(memory: Shared<U32x4>, part: &Part) -> Places {
         let lane = lane();
         let row = part.first_row + lane % 16 + lane / 16 * ROWS as usize;
-        // Of two tiles of columns both halves, or of one both halves of both bytes.
-        let (tile, section) = if BYTES == 1 { (lane / 16, lane / 8 % 2) } else { (0, lane / 8) };
-        let column = part.first_column + lane % 8 + 8 * tile + section * MOST_COLUMNS;
+        // Of two tiles of columns both matrices, or of one the lane's own column, where it has one or two quads of pairs.
+        let (column, vector, word) = match (Slot::<F, BYTES>::MATRICES, BYTES) {
+            (true, _) => (lane % 8 + lane / 16 * 8, lane / 8 % 2, 0),
+            (false, 1) => (lane / 4, lane % 4 / 2, lane % 2 * 2),
+            _ => (lane / 4, lane % 4, 0),
+        };
+        let x = Slot::<F, BYTES>::X + part.first_column + column + vector * Slot::<F, BYTES>::X_STRIDE;
         let mine = part.first_column + lane % 4 * 2;
         // SAFETY: they lie in a slot.
         unsafe {
             Places {
                 codes: memory.address_of(Slot::<F, BYTES>::CODES + row),
-                x: memory.address_of(Slot::<F, BYTES>::X + column),
+                x: memory.from(x).cast::<u32>().from(word),
                 scales: memory.from(Slot::<F, BYTES>::SCALES).cast::<f32>().from(2 * mine),
                 sums: memory.from(Slot::<F, BYTES>::SUMS).cast::<f32>().from(mine),
                 numbers: memory.from(Slot::<F, BYTES>::NUMBERS).cast::<f32>().from(part.first_row + lane / 4 * 2),
@@ -124,7 +128,7 @@ impl Places {
         unsafe {
             Places {
                 codes: self.codes + vectors * VECTOR,
-                x: self.x + vectors * VECTOR,
+                x: self.x.from(words),
                 scales: self.scales.from(words),
                 sums: self.sums.from(words),
                 numbers: self.numbers.from(words),
@@ -232,13 +236,20 @@ unsafe fn add_unit<F: Packed, const BYTES: usize>(
         static_for!(pair in 0..TILES[1] / 2 => {
             if 16 * (pair as u32) < part.columns {
                 // Of eight bits the codes of both tiles of columns, which are multiplied together; of 16 registers are short.
-                let of_both = if BYTES == 1 { load_matrices(places.x + 16 * pair as u32 * VECTOR) } else { [0; 4] };
+                let of_both = if Slot::<F, BYTES>::MATRICES {
+                    load_matrices(places.x.address_of(64 * pair))
+                } else {
+                    [0; 4]
+                };
                 let columns = |i: usize| {
                     let n = 2 * pair + i;
-                    let [a, b, c, d] = match (BYTES, i) {
-                        (1, 0) => of_both,
-                        (1, _) => [of_both[2], of_both[3], 0, 0],
-                        _ => load_matrices(places.x + 8 * n as u32 * VECTOR),
+                    let [a, b, c, d] = match (Slot::<F, BYTES>::MATRICES, BYTES) {
+                        (true, _) => [of_both[2 * i], of_both[2 * i + 1], 0, 0],
+                        (false, 1) => {
+                            let U32x2([a, b]) = places.x.get2(32 * n);
+                            [a, b, 0, 0]
+                        }
+                        _ => places.x.get4(32 * n).0,
                     };
                     let [d0, less0, d1, less1] = places.scales.get4(16 * n).0;
                     Columns {
@@ -264,6 +275,12 @@ unsafe fn add_unit<F: Packed, const BYTES: usize>(
 #[device]
 pub unsafe fn product<F: Packed, const BYTES: usize>(a: Args, memory: Shared<U32x4>) {
     const { assert!(F::SCALES == 1 || !F::SHIFTED, "no such format has entry points here") };
+    const {
+        assert!(
+            !super::is_some(size_of::<U32x4>() * shared::<F, BYTES>()),
+            "by its shared memory a block knows what it is"
+        )
+    };
     let block_columns = if grid::dim_y() * COLUMNS < a.columns { 2 * COLUMNS } else { COLUMNS };
     let record = F::record(a.cols as usize, a.block_units);
     a.begin(THREADS / ROWS, record.vectors as u32);
