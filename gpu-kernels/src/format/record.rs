@@ -97,6 +97,15 @@ impl Spec {
     }
 }
 
+/// Of a row of units of `words` words of codes, which fill vectors, with two bytes of scale for each `2^block_units` of them: where the scales
+/// begin, and how long the record is, in vectors. As [`Spec::record`] says, in a few instructions of 32 bits.
+#[inline(always)]
+#[must_use]
+pub const fn codes_and_scales(units: u32, words: u32, block_units: u32) -> (u32, u32) {
+    let codes = units * words / 4;
+    (codes, codes + ((units - 1) >> block_units) / 8 + 1)
+}
+
 impl Record {
     /// Lanes that read a row.
     #[inline(always)]
@@ -263,6 +272,21 @@ mod tests {
                         seen[at] = true;
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn codes_with_a_scale_a_block_lie_where_records_say() {
+        for units in (4..=600).step_by(4) {
+            for (words, block_units) in [(1, 2), (2, 2), (2, 3)] {
+                let record = Spec { code_words: words, block_units, ..SPEC }.record(units * UNIT, 0);
+                let (scales, vectors) = codes_and_scales(units as u32, words as u32, block_units);
+                assert_eq!(
+                    (16 * scales as usize, vectors as usize),
+                    (record.blocks, record.vectors),
+                    "{units} {words}"
+                );
             }
         }
     }

@@ -78,7 +78,11 @@ const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
 pub(crate) mod frame {
     use super::super::quantized::{Args, Given};
     use super::*;
-    use crate::format::{decode::Decode, record::Record, unpack::select_bits};
+    use crate::format::{
+        decode::Decode,
+        record::{Record, UNIT, codes_and_scales},
+        unpack::select_bits,
+    };
     use crate::gemv::quant_format::planes::{ZERO, scale as scale_at, zero};
     use crate::load::{Place, Role, again, lane, sync_role};
     use warpsmith_device::mma::{mma_and_popc, mma_u8, mma_u8_i8};
@@ -225,26 +229,27 @@ pub(crate) mod frame {
         // Where rows of the first matrix, scales and column are. SAFETY: the caller's promise: they are there.
         let find = |a: &Args, place: Place, rows: u32, cols: u32| unsafe {
             // Units fill blocks: `BITS` vectors of codes for each. A scale is for one block or for several.
-            let record = F::record(cols as usize, a.block_units);
+            let block_units = F::record(cols as usize, a.block_units).block_units;
+            let (of_scales, vectors) = codes_and_scales(cols / UNIT as u32, BITS as u32, block_units);
             let row = |even: usize| {
                 let first = place.block * BLOCK_ROWS + (lane() / 4) as u32;
-                a.row(rows, first, 8 * even as u32, record.vectors as u32)
+                a.row(rows, first, 8 * even as u32, vectors)
             };
-            let scales = row(lane() & 3).from(record.blocks / 16).cast::<u16>();
+            let scales = row(lane() & 3).from(of_scales as usize).cast::<u16>();
             let x = a.x.from(a.input(place.column) as usize * len(cols, BYTES as u32) as usize);
-            (record, core::array::from_fn::<_, PARTS, _>(row), scales, x)
+            (vectors, block_units - 2, core::array::from_fn::<_, PARTS, _>(row), scales, x)
         };
         let (place, t) = (Place::now(role), lane() & 3);
-        let (record, mut row, mut scales, x) = find(&a, place, a.rows, a.cols);
-        given.begin(WARPS as u32, record.vectors as u32);
+        let (vectors, shared, mut row, mut scales, x) = find(&a, place, a.rows, a.cols);
+        given.begin(WARPS as u32, vectors);
         given.wait();
         if a.experts.is_some() {
-            let chosen = a.chosen(role.again().column, record.vectors as u32);
+            let chosen = a.chosen(role.again().column, vectors);
             (row, scales) = (row.map(|row| row.from(chosen)), scales.from(8 * chosen));
         }
         let load =
             |group: u32| -> [[u32; 4]; PARTS] { core::array::from_fn(|r| row[r].ld_nc128((4 * group) as usize + t).0) };
-        let (order, shared) = (Order::of::<BITS>(a.cols / BLOCK), record.block_units - 2);
+        let order = Order::of::<BITS>(a.cols / BLOCK);
         let weights = weights::<BITS>();
         let mut acc = 0.0f32;
         let add_group = |acc: &mut f32, group: u32, vectors: [[u32; 4]; PARTS]| {
@@ -272,9 +277,9 @@ pub(crate) mod frame {
         let order = Order::of::<BITS>(cols / BLOCK);
         let mut block = (order.rest::<BITS>() + place.thread / 32) as usize;
         if block < order.blocks as usize {
-            let (record, mut row, mut scales, x) = find(&a, place, rows, cols);
+            let (vectors, shared, mut row, mut scales, x) = find(&a, place, rows, cols);
             if a.experts.is_some() {
-                let chosen = a.chosen(place.column, record.vectors as u32);
+                let chosen = a.chosen(place.column, vectors);
                 (row, scales) = (row.map(|row| row.from(chosen)), scales.from(8 * chosen));
             }
             while block < order.blocks as usize {
@@ -282,7 +287,7 @@ pub(crate) mod frame {
                     let codes = row.cast::<u32>();
                     if BITS == 1 { [codes.at(4 * block + t); 2] } else { codes.load2(8 * block + 2 * t).0 }
                 });
-                let scale = scales.at(block >> (record.block_units - 2));
+                let scale = scales.at(block >> shared);
                 add_block::<BYTES, BITS>(&mut acc, x, block, words, scale, &weights);
                 block += WARPS;
             }
