@@ -27,18 +27,21 @@ impl Operation for Layers {
 
     fn kernels() -> Vec<Listed> {
         let unused = Measured::Not("layers in one launch, which are off until a GPU has timed them");
-        // Those that a decoder takes unless it is told otherwise.
+        // Those that a decoder takes for the models that ship, unless it is told otherwise.
         let by_default = |i: &Instance| {
+            let ships = [Layout::F16, Layout::Q1_0, Layout::Q2_0, Layout::Q4_K, Layout::Q8_0].contains(&i.layout());
             let format = Format::ALL.into_iter().find(|f| f.layout() == i.layout());
             let activations = i.quant_format().map_or(Activations::F32, QuantFormat::activations);
-            format.is_some_and(|f| choose(f, Activations::default()) == activations)
+            ships && format.is_some_and(|f| choose(f, Activations::default()) == activations)
         };
         let listed = |i: &Instance| Listed {
             meta: i.meta(),
             benchmark: if by_default(i) {
                 Measured::By("step")
             } else {
-                Measured::Not("steps are measured with the activations that decoders take by default")
+                Measured::Not(
+                    "steps are measured of the models that ship, with the activations that decoders take by default",
+                )
             },
             budget: unused,
             local_memory: None,
