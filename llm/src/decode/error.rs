@@ -216,6 +216,31 @@ pub enum DecodeError {
         /// How many devices the model is on.
         devices: usize,
     },
+    /// A second decoder of a model that processes run together.
+    #[error("the model has a decoder already: where several processes run a model, it has one at a time")]
+    OneDecoder,
+    /// What this process does not have of a model that several run.
+    #[error("{what}: rank {rank} of {ranks} does not have them; {hint}")]
+    Elsewhere {
+        /// What was asked for.
+        what: &'static str,
+        /// This process's rank.
+        rank: usize,
+        /// How many there are.
+        ranks: usize,
+        /// Who has them.
+        hint: &'static str,
+    },
+    /// Processes that run a model together and differ in what they have to have in common.
+    #[error("rank {rank} has {what} than rank {other}: all processes have to have the same")]
+    Disagree {
+        /// This process's rank.
+        rank: usize,
+        /// The first that differs.
+        other: usize,
+        /// In what.
+        what: &'static str,
+    },
     /// One of several devices that run a model together failed. What the others had queued was ended.
     #[error("rank {rank} (device {device}): {source}")]
     Rank {

@@ -11,6 +11,7 @@ use super::residual::Onto;
 use super::routes::ExpertBuffers;
 use super::stack::{Projection, Stack};
 use super::step::{Step, behind};
+use super::together::StepLauncher;
 use super::weights::LayerWeights;
 use super::workspace::Workspace;
 use gpu_kernels::experts::{Combine, GroupExperts, Route, combine, group};
@@ -23,7 +24,7 @@ const GROUPED: usize = 12;
 
 impl Step<'_> {
     /// The mixture of experts of layer `index`, onto the residual stream.
-    pub(super) fn mixture<L: Launcher<Error = Error>>(
+    pub(super) fn mixture<L: StepLauncher>(
         &mut self,
         on: &mut L,
         (index, layer): (usize, &LayerWeights),
@@ -41,17 +42,12 @@ impl Step<'_> {
     }
 
     /// What experts give, onto the residual stream.
-    fn combine<L: Launcher<Error = Error>>(
-        &mut self,
-        on: &mut L,
-        index: usize,
-        layer: &LayerWeights,
-    ) -> Result<(), Error> {
-        let (columns, peer, programmatic) = (self.shape.columns, self.peer, self.choice.programmatic);
+    fn combine<L: StepLauncher>(&mut self, on: &mut L, index: usize, layer: &LayerWeights) -> Result<(), Error> {
+        let (columns, shares, programmatic) = (self.shape.columns, self.shares, self.choice.programmatic);
         let (next, wanted) = behind(self.weights, index, self.choice, self.shape);
         let Workspace { x, y, scaled, sums, quantized, sizes, experts, zeros, .. } = &mut *self.buffers;
         let Some(experts) = experts else { return Ok(()) };
-        let (_, _, written) = quantized.pass(wanted.filter(|_| peer.is_none()));
+        let (_, _, written) = quantized.pass(wanted.filter(|_| shares.is_none()));
         self.parts = combine::parts(layer.down.rows());
         let combine = Combine {
             x: &experts.outputs,
@@ -69,9 +65,9 @@ impl Step<'_> {
         };
         // SAFETY: the weight of the norm was uploaded before the first step; the rest it awaits.
         unsafe { combine.launch(on, programmatic) }?;
-        if peer.is_some() {
+        if shares.is_some() {
             let onto = Onto { next: &next.weight, scaled, sums, columns, stride: sizes.hidden, eps: self.config.eps };
-            self.parts = onto.outputs(on, peer, (x, None), y, programmatic)?;
+            self.parts = onto.outputs(on, shares, (x, None), y, programmatic)?;
         }
         Ok(())
     }

@@ -145,8 +145,10 @@ pub(super) struct Planes {
 
 impl Planes {
     pub fn of(model: &Model) -> Planes {
-        let layers = Shape::new(model.config(), 1).layers;
-        Planes { layers, heads: (model.config().kv_heads, model.share().kv_heads), ranks: model.ranks() }
+        let (share, ranks) = (model.share(), model.ranks());
+        // Of other processes' heads nothing is here.
+        let all = if ranks == 1 { share.kv_heads } else { model.config().kv_heads };
+        Planes { layers: Shape::new(share, 1).layers, heads: (all, share.kv_heads), ranks }
     }
 
     /// The heads of a plane in memory, one behind the other, as `[layer][head]` of the model: where the devices' are of these.

@@ -1,5 +1,7 @@
 //! The launches of a step as a driver would be given them, without launching any.
 
+use super::together::{Member, StepLauncher};
+use warpsmith_collectives::{Elements, Operation};
 use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, Geometry, KernelMeta, Launcher};
 use warpsmith_runtime::Error;
 
@@ -83,6 +85,13 @@ impl Launcher for Listing {
     unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
         kernel.check()?;
         self.add(K::META, kernel.geometry(), &|launch| kernel.args(launch))
+    }
+}
+
+/// What ranks do together is no launch.
+impl StepLauncher for Listing {
+    fn together(&mut self, _: &Member, _: Operation, _: Elements<'_>) -> Result<(), Error> {
+        Ok(())
     }
 }
 

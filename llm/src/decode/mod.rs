@@ -31,6 +31,7 @@
 //! # Ok(()) }
 //! ```
 
+mod agree;
 mod decoder;
 mod delta;
 mod error;
@@ -55,7 +56,9 @@ mod sequence;
 mod session;
 mod shape;
 mod stack;
+mod stage;
 mod step;
+mod together;
 mod verify;
 mod weights;
 mod workspace;
@@ -78,5 +81,6 @@ pub use routes::Routes;
 pub use sampling::Sampling;
 pub use sequence::{Sequence, SequenceOptions};
 pub use session::{Session, SessionOptions};
+pub use together::Split;
 pub use verify::{Comparison, Precision, bound, compare};
 pub use weights::LoadProgress;

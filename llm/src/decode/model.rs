@@ -1,13 +1,16 @@
 //! A model on a device, or a share of it on each of several.
 
 use super::DecodeError;
+use super::agree::agree_on_file;
+use super::together::{Member, Split};
 use super::weights::{self, LoadProgress, Weights};
 use crate::model::{Config, ModelFile};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use warpsmith_collectives::Collective;
 use warpsmith_runtime::{Device, Error, MemoryInfo, Stream};
 
-/// A model on a device, or on several that run it together ([`load_over`](Model::load_over)). Cheap to clone; sequences share its
-/// weights, which never change.
+/// A model on a device, on several that run it together ([`load_over`](Model::load_over)), or what this process has of one that several run
+/// ([`load_rank`](Model::load_rank)). Cheap to clone; sequences share its weights, which never change.
 ///
 /// Loading takes memory for the weights alone, in the formats of the file; a [`Sequence`](super::Sequence) takes its
 /// cache and a [`Decoder`](super::Decoder) its buffers. Identity is that of the object: two loads of one file are two
@@ -20,6 +23,38 @@ struct Inner {
     lead: Rank,
     /// The other devices.
     others: Vec<Rank>,
+    /// The other processes.
+    processes: Option<Processes>,
+}
+
+/// The processes that run a model, this one among them.
+struct Processes {
+    split: Split,
+    /// Which one this is, and how many there are.
+    rank: (usize, usize),
+    /// What they are a group by, unless a decoder has it.
+    member: Mutex<Option<Box<Member>>>,
+}
+
+/// The group of processes, while a decoder has it.
+pub(super) struct Joined {
+    model: Model,
+    member: Option<Box<Member>>,
+}
+
+impl Joined {
+    /// This process's rank.
+    pub fn member(&self) -> Option<&Member> {
+        self.member.as_deref()
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        if let Some(processes) = &self.model.0.processes {
+            *processes.member.lock().unwrap_or_else(PoisonError::into_inner) = self.member.take();
+        }
+    }
 }
 
 /// What a device has of a model.
@@ -82,6 +117,46 @@ impl Model {
         Self::of(devices, file, true, progress)
     }
 
+    /// Uploads what one of several processes has of the model, which run it together: its [share](ModelFile::share) of every layer, or its
+    /// [layers](ModelFile::stage). All processes make the call, each with its rank of one group and with the same file, and from then on make
+    /// the same calls, with the same options, sequences and tokens. All of them get the tokens that are chosen.
+    ///
+    /// A model has one decoder at a time, as a group does one thing after the other. Where a rank fails or goes, the others get an error in
+    /// the time that the group allows, and the model is lost to all: they load it again, with another group.
+    ///
+    /// # Errors
+    /// As for [`load_over`](Self::load_over); [`DecodeError::Disagree`] for processes that have other files; and what the group says.
+    pub fn load_rank(
+        device: &Device,
+        file: &ModelFile,
+        rank: impl Collective + Sync + 'static,
+        split: Split,
+    ) -> Result<Model, DecodeError> {
+        Self::load_rank_with(device, file, rank, split, |_| {})
+    }
+
+    /// The same, and tells `progress` how far it is.
+    pub fn load_rank_with(
+        device: &Device,
+        file: &ModelFile,
+        rank: impl Collective + Sync + 'static,
+        split: Split,
+        progress: impl FnMut(LoadProgress<'_>),
+    ) -> Result<Model, DecodeError> {
+        let (number, ranks) = (rank.rank() as usize, rank.ranks() as usize);
+        let share = match split {
+            Split::Shares => file.share(number, ranks),
+            Split::Stages => file.stage(number, ranks),
+        }?;
+        share.check_kernels()?;
+        let bytes = Self::device_bytes(&share)?;
+        check_memory(device, bytes)?;
+        agree_on_file(&rank, &device.stream()?, file, split)?;
+        let lead = Self::upload(device, share, (bytes, true), progress)?;
+        let processes = Processes { split, rank: (number, ranks), member: Mutex::new(Some(Box::new(rank))) };
+        Ok(Model(Arc::new(Inner { file: file.clone(), lead, others: Vec::new(), processes: Some(processes) })))
+    }
+
     /// Memory for all weights, and nothing in it: for a file whose weights do not matter, as when launches of steps are looked at.
     pub fn reserve(device: &Device, file: &ModelFile) -> Result<Model, DecodeError> {
         Self::of(std::slice::from_ref(device), file, false, |_| {})
@@ -113,7 +188,7 @@ impl Model {
         }
         let mut all = all.into_iter();
         let Some(lead) = all.next() else { return Err(DecodeError::Devices { ordinals }) };
-        Ok(Model(Arc::new(Inner { file: file.clone(), lead, others: all.collect() })))
+        Ok(Model(Arc::new(Inner { file: file.clone(), lead, others: all.collect(), processes: None })))
     }
 
     fn upload(
@@ -179,9 +254,32 @@ impl Model {
         self.0.lead.file.config()
     }
 
-    /// How many devices it is on.
+    /// How many devices of this process it is on.
     pub(super) fn ranks(&self) -> usize {
         1 + self.0.others.len()
+    }
+
+    /// How many devices have a share of every layer, whoever has them.
+    pub(super) fn shares(&self) -> usize {
+        match &self.0.processes {
+            Some(Processes { split: Split::Shares, rank: (_, ranks), .. }) => *ranks,
+            _ => self.ranks(),
+        }
+    }
+
+    /// How processes divide it, if they do; which one this is, and how many there are.
+    pub fn processes(&self) -> Option<(Split, usize, usize)> {
+        self.0.processes.as_ref().map(|processes| (processes.split, processes.rank.0, processes.rank.1))
+    }
+
+    /// The group of processes, for a decoder; `None` where there are no others.
+    pub(super) fn join(&self) -> Result<Option<Joined>, DecodeError> {
+        let Some(processes) = &self.0.processes else { return Ok(None) };
+        let member = processes.member.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match member {
+            Some(member) => Ok(Some(Joined { model: self.clone(), member: Some(member) })),
+            None => Err(DecodeError::OneDecoder),
+        }
     }
 
     /// What device `rank` has of it; the first, where there are not so many.

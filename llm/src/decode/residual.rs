@@ -1,8 +1,9 @@
 //! Launches that write the residual stream where no product can: embeddings that are scaled, outputs that are normed before they
 //! are added, and outputs of which each of several devices has a part of the sum.
 
+use super::together::{Shares, StepLauncher};
 use gpu_kernels::residual::{ADDED, NORMED, ToResidual};
-use warpsmith_collectives::Peers;
+use warpsmith_collectives::{NextNorm, Peers};
 use warpsmith_device::{DeviceSlice, Launcher};
 use warpsmith_runtime::Error;
 
@@ -18,31 +19,33 @@ pub(super) struct Onto<'a> {
 }
 
 /// Adds up whole columns over all devices, if there are several.
-pub(super) fn add_up<L: Launcher<Error = Error>>(
+pub(super) fn add_up<L: StepLauncher>(
     on: &mut L,
-    peer: Option<&Peers>,
+    shares: Option<Shares<'_>>,
     x: &mut DeviceSlice<f32>,
 ) -> Result<(), Error> {
-    match peer {
-        // Columns follow one another, as their width is a multiple of 4 where there are peers.
-        // SAFETY: a decoder waits for what it launched before its group goes.
-        Some(peer) => unsafe { peer.launch_all_reduce(on, x, None) },
-        None => Ok(()),
-    }
+    // Columns follow one another, as their width is a multiple of 4 where there are shares.
+    shares.map_or(Ok(()), |shares| shares.add_up(on, x))
 }
 
 impl Onto<'_> {
     /// `x = residual + x`, where `x` is summed over all devices first, and normed if there is a weight for that; the parts of a column's sum
-    /// of squares.
-    pub fn outputs<L: Launcher<Error = Error>>(
+    /// of squares. Devices of one process do it in the launch that sums up, unless there is a norm in between.
+    pub fn outputs<L: StepLauncher>(
         self,
         on: &mut L,
-        peer: Option<&Peers>,
+        shares: Option<Shares<'_>>,
         (x, norm): (&mut DeviceSlice<f32>, Option<&DeviceSlice<f32>>),
-        residual: &DeviceSlice<f32>,
+        residual: &mut DeviceSlice<f32>,
         programmatic: bool,
     ) -> Result<u32, Error> {
-        add_up(on, peer, &mut x[..self.columns * self.stride])?;
+        if let (Some(Shares::Device(peer)), None) = (shares, norm) {
+            let next = NextNorm { weight: self.next, scaled: self.scaled, sums: self.sums };
+            // SAFETY: a decoder waits for what it launched before its group goes.
+            unsafe { peer.launch_onto_residual(on, (x, residual), next, (self.columns, self.stride)) }?;
+            return Ok(Peers::PARTS as u32);
+        }
+        add_up(on, shares, &mut x[..self.columns * self.stride])?;
         match norm {
             Some(weight) => self.launch(on, x, (residual, weight), (NORMED, 1.0), programmatic),
             None => self.launch(on, x, (residual, DeviceSlice::empty()), (ADDED, 1.0), programmatic),

@@ -22,6 +22,7 @@ use super::residual::Onto;
 use super::rope::RopeTables;
 use super::sampling::Parameters;
 use super::shape::{Shape, layer_of};
+use super::together::{Member, Shares, Stage, StepLauncher};
 use super::weights::{LayerWeights, Norm, Weights};
 use super::workspace::Workspace;
 use crate::model::{Config, RopeStyle};
@@ -32,7 +33,7 @@ use gpu_kernels::gemv::{OutputQuantization, QuantFormat};
 use gpu_kernels::kv;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM, SINKS};
 use gpu_kernels::sampling::sample::Sample;
-use warpsmith_collectives::{Collective, Peers};
+use warpsmith_collectives::{Elements, Operation};
 use warpsmith_device::{Contract, DeviceSlice, Launcher};
 use warpsmith_runtime::Error;
 
@@ -77,8 +78,11 @@ pub(super) struct Step<'a> {
     pub choice: Choice,
     /// Layers that are done in one launch.
     pub plan: &'a Plan,
-    /// This device among those that run the model together, if it is one of several: numbers and weights are then those of its share.
-    pub peer: Option<&'a Peers>,
+    /// This device or process among those that have shares of every layer, if it is one of several: numbers and weights are then those of
+    /// its share.
+    pub shares: Option<Shares<'a>>,
+    /// This process among those that have other layers, if it is one of several: the layers are then its own.
+    pub stage: Option<Stage<'a>>,
     /// Parts of a column's sum of squares that the last launch left; 0: what products read is normed.
     pub parts: u32,
 }
@@ -88,7 +92,7 @@ impl Step<'_> {
     ///
     /// # Safety
     /// That of [`Step`].
-    pub unsafe fn run<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
+    pub unsafe fn run<L: StepLauncher>(&mut self, on: &mut L) -> Result<(), Error> {
         let mut layer = Some(0);
         while let Some(next) = layer {
             // SAFETY: the caller's promise.
@@ -102,9 +106,12 @@ impl Step<'_> {
     ///
     /// # Safety
     /// That of [`Step`].
-    unsafe fn advance<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize) -> Result<Option<usize>, Error> {
+    unsafe fn advance<L: StepLauncher>(&mut self, on: &mut L, index: usize) -> Result<Option<usize>, Error> {
         if index == 0 {
-            self.embed(on)?;
+            match self.stage.filter(|stage| !stage.is_first()) {
+                Some(stage) => self.take_over(on, stage)?,
+                None => self.embed(on)?,
+            }
         }
         if index < self.config.layers {
             // SAFETY: the caller's promise.
@@ -113,9 +120,17 @@ impl Step<'_> {
                 return Ok(Some(next));
             }
         }
-        if self.shape.logits > 0 {
+        if let Some(stage) = self.stage.filter(|stage| !stage.is_last()) {
+            let width = self.buffers.sizes.hidden;
+            stage.pass_on(on, &mut self.buffers.x[..self.shape.columns * width])?;
+        } else if self.shape.logits > 0 {
             // SAFETY: the caller's promise.
             unsafe { self.head(on) }?;
+        }
+        match (self.stage, self.shape.sampled().len()) {
+            // What the last has chosen may be fed by the next step of the first, and is known to all.
+            (Some(stage), tokens @ 1..) => stage.tell(on, &mut self.buffers.next[..tokens])?,
+            _ => {}
         }
         Ok(None)
     }
@@ -163,7 +178,7 @@ impl Step<'_> {
     ///
     /// # Safety
     /// That of [`Step`].
-    pub unsafe fn layer<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize) -> Result<(), Error> {
+    pub unsafe fn layer<L: StepLauncher>(&mut self, on: &mut L, index: usize) -> Result<(), Error> {
         // SAFETY: the caller's promise.
         unsafe { self.layers(on, index, 1) }.map(|_| ())
     }
@@ -173,12 +188,7 @@ impl Step<'_> {
     ///
     /// # Safety
     /// That of [`Step`].
-    unsafe fn layers<L: Launcher<Error = Error>>(
-        &mut self,
-        on: &mut L,
-        first: usize,
-        most: usize,
-    ) -> Result<usize, Error> {
+    unsafe fn layers<L: StepLauncher>(&mut self, on: &mut L, first: usize, most: usize) -> Result<usize, Error> {
         // SAFETY: the caller's promise.
         let done = unsafe { self.persistent(on, first, most) }?;
         if done == 0 {
@@ -192,7 +202,7 @@ impl Step<'_> {
     ///
     /// # Safety
     /// That of [`Step`].
-    unsafe fn layer_in_launches<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize) -> Result<(), Error> {
+    unsafe fn layer_in_launches<L: StepLauncher>(&mut self, on: &mut L, index: usize) -> Result<(), Error> {
         let weights = self.weights;
         let Some(layer) = weights.layers.get(index) else { return Ok(()) };
         self.project_qkv(on, layer)?;
@@ -353,7 +363,7 @@ impl Step<'_> {
     ///
     /// # Safety
     /// That of [`Step`].
-    pub unsafe fn head<L: Launcher<Error = Error>>(&mut self, on: &mut L) -> Result<(), Error> {
+    pub unsafe fn head<L: StepLauncher>(&mut self, on: &mut L) -> Result<(), Error> {
         let (taken, sampled) = (self.shape.taken(), self.shape.sampled());
         let (n, eps, parts, choice) = (taken.len() as u32, self.config.eps, self.parts, self.choice);
         let Workspace { columns, scaled, sums, logits, next, quantized, sizes, vocab, .. } = &mut *self.buffers;
@@ -364,10 +374,8 @@ impl Step<'_> {
         let mut input = Input { x, columns: n, stride, norm, choice, quantized, ready };
         let own = &mut logits[self.weights.first_token..];
         input.product(on, stack, stack.rows(), (own, sizes.logits))?.launch(on)?;
-        if let Some(peer) = self.peer {
-            let columns = (taken.len(), *vocab, sizes.logits);
-            // SAFETY: a decoder waits for what it launched before its group goes.
-            unsafe { peer.launch_gather_columns(on, logits, columns, sizes.head) }?;
+        if let Some(shares) = self.shares {
+            shares.gather(on, logits, (taken.len(), *vocab, sizes.logits), sizes.head)?;
         }
         if self.config.logit_cap > 0.0 {
             let (cols, stride, cap) = (*vocab as u32, sizes.logits as u32, self.config.logit_cap);
@@ -377,7 +385,7 @@ impl Step<'_> {
             return Ok(());
         }
         let stride = sizes.logits as u32;
-        if self.peer.is_none_or(|peer| peer.rank() == 0) {
+        if self.shares.is_none_or(Shares::is_first) {
             let params = &self.samplers[..sampled.len()];
             let logits = &logits[(sampled.start - taken.start) * sizes.logits..];
             let columns = &columns[sampled.clone()];
@@ -385,12 +393,8 @@ impl Step<'_> {
             // SAFETY: the caller's promise.
             unsafe { on.launch_programmatic(sample, choice.programmatic) }?;
         }
-        match self.peer {
-            // What was chosen may be fed by the next step, on every device.
-            // SAFETY: a decoder waits for what it launched before its group goes.
-            Some(peer) => unsafe { peer.launch_broadcast(on, &mut next[..sampled.len()]) },
-            None => Ok(()),
-        }
+        // What was chosen may be fed by the next step, on every device.
+        self.shares.map_or(Ok(()), |shares| shares.tell(on, &mut next[..sampled.len()]))
     }
 
     /// The residual stream of the first column, after [`Step::embed`] or [`Step::layer`].
@@ -404,9 +408,7 @@ impl Step<'_> {
 ///
 /// # Safety
 /// That of [`Step`].
-pub(super) unsafe fn run_together<L: Launcher<Error = Error>>(
-    steps: &mut [(Step<'_>, L)],
-) -> Result<(), (usize, Error)> {
+pub(super) unsafe fn run_together<L: StepLauncher>(steps: &mut [(Step<'_>, L)]) -> Result<(), (usize, Error)> {
     let mut layer = Some(0);
     while let Some(index) = layer {
         for (rank, (step, on)) in steps.iter_mut().enumerate() {
@@ -426,6 +428,12 @@ pub(super) struct Counted<L> {
 impl<L> Counted<L> {
     pub fn new(on: L) -> Self {
         Counted { on, launches: 0 }
+    }
+}
+
+impl<L: StepLauncher> StepLauncher for Counted<L> {
+    fn together(&mut self, rank: &Member, operation: Operation, x: Elements<'_>) -> Result<(), Error> {
+        self.on.together(rank, operation, x)
     }
 }
 

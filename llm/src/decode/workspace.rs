@@ -12,6 +12,7 @@ use gpu_kernels::embed;
 use gpu_kernels::experts::combine;
 use gpu_kernels::gemv::{self, Activations, QuantFormat};
 use gpu_kernels::state::Column;
+use warpsmith_collectives::Peers;
 use warpsmith_device::DeviceSlice;
 use warpsmith_runtime::{Error, Stream};
 
@@ -26,6 +27,8 @@ pub(super) struct Extent {
     pub logits: usize,
     /// Devices that run the model together.
     pub ranks: usize,
+    /// They are those of processes, which gather whole slices of logits, also the places of no token.
+    pub processes: bool,
 }
 
 /// Elements from a column of an activation to the next: 16-byte loads start at each.
@@ -64,6 +67,7 @@ impl Sizes {
         });
         let parts = parts.chain([embed::parts(c.hidden as u32)]);
         let parts = parts.chain(c.experts.map(|_| combine::parts(c.hidden as u32)));
+        let parts = parts.chain((ranks > 1).then_some(Peers::PARTS as u32));
         let quantized = QuantizedActivations::sizes(c.hidden.max(c.q_dim()).max(values).max(c.feed_forward));
         // A column of each of its experts.
         let used = c.experts.map_or(1, |e| e.used);
@@ -78,7 +82,8 @@ impl Sizes {
             attended: stride(c.q_dim().max(values)),
             inner: stride(c.feed_forward),
             all_inner: (used * stride(c.feed_forward)).max(stride(shared)),
-            logits: stride(c.vocab),
+            // Processes gather whole slices.
+            logits: stride(c.vocab).max(if ranks > 1 { ranks * head_rows(c, ranks) } else { 0 }),
             head: head_rows(c, ranks),
             parts: parts.max().unwrap_or(1) as usize,
             partials: attn::partials_len(1, &layer_of(c)) as usize,
@@ -137,7 +142,7 @@ pub(super) enum Holder {
 impl<M: Memory> Workspace<M> {
     /// The buffers for a model's steps of this extent: measured or allocated, by the memory.
     pub fn new(memory: &M, c: &Config, of: Extent, activations: Activations) -> Result<Self, M::Error> {
-        let Extent { predicted, columns, logits, ranks } = of;
+        let Extent { predicted, columns, logits, ranks, processes } = of;
         let s = Sizes::new(c, activations, ranks);
         // What experts of one device give is added to nothing: the residual stream is added once.
         let zeros = (ranks > 1 && c.experts.is_some()).then(|| memory.zeros(s.hidden, columns)).transpose()?;
@@ -160,7 +165,7 @@ impl<M: Memory> Workspace<M> {
             inner: memory.buffer(s.all_inner, columns)?,
             delta: DeltaBuffers::new(memory, c, columns)?,
             experts: ExpertBuffers::new(memory, c, s.hidden, columns)?,
-            logits: memory.buffer(s.logits, logits)?,
+            logits: if processes { memory.zeros(s.logits, logits)? } else { memory.buffer(s.logits, logits)? },
             // Read as a whole, also where a prompt gives one token.
             next: memory.zeros(1, predicted)?,
             zeros,

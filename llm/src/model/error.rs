@@ -98,6 +98,14 @@ pub enum ModelError {
         /// What is wrong, and in which block.
         source: FormatError,
     },
+    /// A number of processes that the layers of the model cannot be divided among.
+    #[error("the layers of the model cannot be divided among {processes} processes: {reason}")]
+    Stages {
+        /// How many were asked for.
+        processes: usize,
+        /// Why not.
+        reason: String,
+    },
     /// A number of devices that the model cannot be divided among.
     #[error("the model cannot be divided among {devices} devices: {reason}\nhint: it can among {}", listed(fits))]
     Share {

@@ -112,15 +112,15 @@ impl ModelFile {
         &self,
         config: Config,
         layers: Vec<LayerTensors>,
-        output: Option<Matrix>,
+        (embedding, output): (Matrix, Option<Matrix>),
         head: Range<usize>,
     ) -> ModelFile {
-        let Inner { gguf, embedding, vectors, rope_freqs, scales, .. } = &*self.0;
+        let Inner { gguf, vectors, rope_freqs, scales, .. } = &*self.0;
         let head_bias = self.output_bias().and_then(|all| all.get(head.clone())).map(<[f32]>::to_vec);
         ModelFile(Arc::new(Inner {
             gguf: gguf.clone(),
             config,
-            embedding: embedding.clone(),
+            embedding,
             output,
             vectors: Vectors { head_bias, ..vectors.clone() },
             rope_freqs: rope_freqs.clone(),

@@ -20,6 +20,7 @@ mod matrix;
 mod rope;
 mod shape;
 mod share;
+mod stage;
 
 pub use architecture::{Architecture, Presence};
 pub use config::Config;

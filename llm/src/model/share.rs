@@ -112,7 +112,7 @@ pub(crate) fn head_rows(c: &Config, ranks: usize) -> usize {
 
 impl Matrix {
     /// These rows of each of `count` matrices that lie one behind the other.
-    fn rows_of(&self, count: usize, rows: Range<usize>) -> Matrix {
+    pub(super) fn rows_of(&self, count: usize, rows: Range<usize>) -> Matrix {
         let cut = Cut { group: self.rows / count, rows: rows.clone(), cols: self.cols, first_col: 0 };
         Matrix { rows: count * rows.len(), cut: Some(cut), ..self.clone() }
     }
@@ -138,7 +138,7 @@ impl ModelFile {
         let share = Share { config: self.config(), rank: rank.min(ranks - 1), ranks };
         let layers = self.layers().iter().map(|l| share.layer(l)).collect();
         let output = (!self.tied()).then(|| self.output().rows_of(1, share.head()));
-        Ok(self.with(share.config(), layers, output, share.head()))
+        Ok(self.with(share.config(), layers, (self.embedding().clone(), output), share.head()))
     }
 
     /// Whether the model can be divided among so many devices.

@@ -68,6 +68,7 @@ impl Decoder {
         tokens: &[u32],
         mut each: impl FnMut(Predicted),
     ) -> Result<u32, DecodeError> {
+        self.check_head("logits of a prompt")?;
         if !self.options.prompt_logits {
             return Err(DecodeError::NoLogits);
         }
@@ -150,6 +151,10 @@ impl Decoder {
     /// Appends a token eagerly, whatever the mode, and reads the residual stream on the way. For debugging
     /// and tests: it waits after every layer.
     pub fn feed_with_hidden(&mut self, sequence: &mut Sequence, token: u32) -> Result<Hidden, DecodeError> {
+        if let (Some(_), Some((_, rank, ranks))) = (self.group.stage(), self.model.processes()) {
+            let (what, hint) = ("residual streams of all layers", "each process has those of its own");
+            return Err(DecodeError::Elsewhere { what, rank, ranks, hint });
+        }
         self.check_sequence(sequence, sequence.kv_type())?;
         sequence.check(&[token])?;
         self.catch_up(sequence)?;
@@ -177,6 +182,7 @@ impl Decoder {
         self.stage_columns(shape, &columns, 1, &[])?;
         self.stage_runs(shape, std::iter::once((&mut *sequence, 1, 1)))?;
         let layers = self.model.config().layers;
+        self.under_way = true;
         let mut steps: Vec<_> = self.steps(shape).map(|(step, stream)| (step, stream, Counted::new(stream))).collect();
         // SAFETY: the column leads to the cache of `sequence`, which is borrowed until the step has ended: `finish` or `settle` waits
         // for it.

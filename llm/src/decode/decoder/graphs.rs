@@ -1,5 +1,6 @@
 //! Steps, launch by launch or as the replay of a graph.
 
+use super::group::Group;
 use super::lane::Lane;
 use super::{Decoder, Mode, choice};
 use crate::decode::input::Choice;
@@ -8,9 +9,9 @@ use crate::decode::persistent::Plan;
 use crate::decode::sampling::Samplers;
 use crate::decode::shape::Shape;
 use crate::decode::step::{Counted, Step, run_together};
+use crate::decode::together::of_group;
 use crate::decode::{DecodeError, KvType, Model};
 use std::collections::{HashMap, HashSet};
-use warpsmith_collectives::Peers;
 use warpsmith_device::KernelMeta;
 use warpsmith_runtime::{Graph, GraphKey, Stream};
 
@@ -109,6 +110,7 @@ impl Decoder {
     /// # Safety
     /// That of [`Step`], for the columns that were staged last.
     pub(super) unsafe fn launch(&mut self, (shape, graph): (Shape, bool)) -> Result<(), DecodeError> {
+        self.under_way = true;
         // SAFETY: the caller's promise.
         unsafe { if graph { self.replay(shape) } else { self.eager(shape) } }
     }
@@ -180,8 +182,10 @@ impl Decoder {
             launches = counted.launches;
             Ok(())
         });
-        let graph = recorded.map_err(|source| DecodeError::Capture { source })?.with_key(key.clone());
-        let nodes = graph.nodes();
+        let failed = |source| of_group(source).unwrap_or_else(|source| DecodeError::Capture { source });
+        let graph = recorded.map_err(failed)?.with_key(key.clone());
+        // What ranks do together is copies and nodes of others.
+        let nodes = graph.nodes() - graph.foreign_nodes() - graph.copies();
         if nodes != expected || launches != expected {
             return Err(DecodeError::GraphNodes { nodes, launches: expected });
         }
@@ -226,14 +230,14 @@ impl Decoder {
             Some(other) => other,
             None => &mut self.lead,
         };
-        let rest = Shared { model: &self.model, samplers: &self.samplers, plan: &self.plan, peers: &self.peers };
+        let rest = Shared { model: &self.model, samplers: &self.samplers, plan: &self.plan, group: &self.group };
         rest.step(rank, lane, shape, choice)
     }
 
     /// The steps of all devices.
     pub(super) fn steps(&mut self, shape: Shape) -> impl Iterator<Item = (Step<'_>, &Stream)> {
         let choice = self.choice();
-        let rest = Shared { model: &self.model, samplers: &self.samplers, plan: &self.plan, peers: &self.peers };
+        let rest = Shared { model: &self.model, samplers: &self.samplers, plan: &self.plan, group: &self.group };
         let lanes = std::iter::once(&mut self.lead).chain(&mut self.others);
         lanes.enumerate().map(move |(rank, lane)| rest.step(rank, lane, shape, choice))
     }
@@ -249,7 +253,7 @@ struct Shared<'a> {
     model: &'a Model,
     samplers: &'a Samplers,
     plan: &'a Plan,
-    peers: &'a [Peers],
+    group: &'a Group,
 }
 
 impl<'a> Shared<'a> {
@@ -264,7 +268,8 @@ impl<'a> Shared<'a> {
             shape,
             choice,
             plan: self.plan,
-            peer: self.peers.get(rank),
+            shares: self.group.shares(rank),
+            stage: self.group.stage(),
             parts: 0,
         };
         (step, stream)

@@ -43,6 +43,7 @@ impl Decoder {
     /// The `count` most likely tokens, 1 to [`MOST`], at a place of the last step, and the probabilities of the `asked` ones: by the logits
     /// that [`Decoder::logits`] gives, on the device.
     pub fn logprobs(&mut self, place: usize, count: usize, asked: &[u32]) -> Result<Logprobs, DecodeError> {
+        self.check_head("probabilities of tokens")?;
         let Some(place) = self.logits.clone().nth(place) else { return Err(DecodeError::NoLogits) };
         let vocab = self.model.config().vocab;
         if let Some((index, &token)) = asked.iter().enumerate().find(|(_, t)| **t as usize >= vocab) {

@@ -2,6 +2,7 @@
 
 mod feed;
 mod graphs;
+mod group;
 mod lane;
 mod logprobs;
 mod mixed;
@@ -28,18 +29,17 @@ use super::sequence::Sequence;
 use super::shape::Shape;
 use super::workspace::Workspace;
 use super::{DecodeError, KvType, Model};
-use crate::builtin::builtin_image;
 use gpu_kernels::gemv::MAX_COLUMNS;
 use gpu_kernels::norm::RmsNorm;
 use gpu_kernels::sampling::NONE;
 use graphs::Graphs;
+use group::Group;
 use lane::{Lane, Stages};
-use options::{check_memory, choice, extent, fitting_chunk, parts, peer_options};
+use options::{check_memory, choice, extent, fitting_chunk, parts};
 use runs::RunStages;
 use std::ops::Range;
-use warpsmith_collectives::Peers;
 use warpsmith_device::Kernel;
-use warpsmith_runtime::{Device, Pinned, Profile, Stream};
+use warpsmith_runtime::{Pinned, Profile, Stream};
 
 /// What a decoder has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,8 +71,10 @@ pub struct Decoder {
     /// On the first device, which chooses tokens, and on the others of a model on several.
     lead: Lane,
     others: Vec<Lane>,
-    /// What these add up and gather by; nobody, where there is one.
-    peers: Vec<Peers>,
+    /// What these are to each other, or this process to others.
+    group: Group,
+    /// Others may wait for what this one has yet to queue of a step.
+    under_way: bool,
     samplers: Samplers,
     plan: Plan,
     /// Where the model has delta nets.
@@ -116,16 +118,20 @@ impl Decoder {
             return Err(DecodeError::Capacity { capacity: positions, most: c.context });
         }
         let options = DecoderOptions { chunk: fitting_chunk(model, &options)?, ..options };
-        if options.persistent && model.ranks() > 1 {
+        let ranks = model.processes().map_or(model.ranks(), |(_, _, ranks)| ranks);
+        if options.persistent && ranks > 1 {
             return Err(DecodeError::OneDevice {
                 what: "layers in one launch (`DecoderOptions::persistent`)",
-                devices: model.ranks(),
+                devices: ranks,
             });
         }
+        let group = Group::of(model, &options)?;
+        let options = group.agree(model.stream(), options)?;
         let columns = predicted.max(options.chunk);
         check_memory(model, &options, columns, positions)?;
         let device = model.device();
-        let mut programmatic = options.programmatic;
+        // What follows on an exchange between processes may follow no launch.
+        let mut programmatic = options.programmatic && group.member().is_none();
         let mut lanes = Vec::with_capacity(model.ranks());
         for device in model.devices() {
             // One kernel for all: they are built together.
@@ -144,16 +150,12 @@ impl Decoder {
             true => Plan::new(model, &lead.stream, choice(model, &options))?,
             false => Plan::default(),
         };
-        let devices: Vec<Device> = model.devices().cloned().collect();
-        let peers = match devices.len() {
-            1 => Vec::new(),
-            _ => Peers::group(&devices, builtin_image(), peer_options(model, &options))?,
-        };
         let mut decoder = Decoder {
             programmatic,
             lead,
             others: lanes.collect(),
-            peers,
+            group,
+            under_way: false,
             samplers: Samplers::new(device, predicted)?,
             plan,
             run_stages: c.delta.as_ref().map(|_| RunStages::new(device, columns)).transpose()?,
@@ -282,8 +284,9 @@ impl Decoder {
         self.plan.left()
     }
 
-    /// The logits of a sequence of the last step, by its place in it; 0 after a prompt.
+    /// The logits of a sequence of the last step, by its place in it; 0 after a prompt. Where processes have layers each, the last has them.
     pub fn logits(&self, place: usize) -> Result<Vec<f32>, DecodeError> {
+        self.check_head("logits")?;
         match self.logits.clone().nth(place) {
             Some(place) => Ok(self.lead.stream.read(self.lead.buffers.logits_of(place))?),
             None => Err(DecodeError::NoLogits),
@@ -300,7 +303,7 @@ impl Decoder {
 
     /// Those of the column whose logits are at a place in the buffer.
     fn routes_of(&self, place: usize) -> Result<Routes, DecodeError> {
-        Ok(self.lead.buffers.routes_of(&self.lead.stream, self.before + place, self.model.config().layers)?)
+        Ok(self.lead.buffers.routes_of(&self.lead.stream, self.before + place, self.model.share().layers)?)
     }
 
     /// Says that the logits of the last step are not those of the present state of their sequences.
@@ -320,6 +323,16 @@ impl Decoder {
     /// Its stream.
     pub(super) fn stream(&self) -> &Stream {
         &self.lead.stream
+    }
+
+    /// Refuses what only the process has that has the head.
+    fn check_head(&self, what: &'static str) -> Result<(), DecodeError> {
+        match (self.group.stage(), self.model.processes()) {
+            (Some(stage), Some((_, rank, ranks))) if !stage.is_last() => {
+                Err(DecodeError::Elsewhere { what, rank, ranks, hint: "the last has the head" })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_batch(&self, given: usize) -> Result<(), DecodeError> {

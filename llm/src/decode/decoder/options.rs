@@ -65,8 +65,8 @@ pub struct DecoderOptions {
     /// [`Decoder::not_persistent`](super::Decoder::not_persistent) says why others are not. The results have the same bits.
     /// Nothing about it was measured on a GPU. For models on one device.
     pub persistent: bool,
-    /// How devices that run a model together add up what each of them has, and how long the host waits for them. They stage at least the
-    /// logits of a column at a time.
+    /// How devices of one process that run a model together add up what each of them has, and how long the host waits for them. They stage
+    /// at least the logits, or the residual stream, of a column at a time.
     pub peers: PeerOptions,
 }
 
@@ -99,13 +99,13 @@ pub(super) fn choice(model: &Model, options: &DecoderOptions) -> Choice {
 pub(super) fn extent(model: &Model, options: &DecoderOptions, columns: usize) -> Extent {
     let predicted = options.batch + options.drafts;
     let logits = if options.prompt_logits { predicted.max(options.chunk) } else { predicted };
-    Extent { predicted, columns, logits, ranks: model.ranks() }
+    Extent { predicted, columns, logits, ranks: model.shares(), processes: model.processes().is_some() }
 }
 
 /// Those that a group of several devices is made with.
 pub(super) fn peer_options(model: &Model, options: &DecoderOptions) -> PeerOptions {
-    let logits = 4 * model.config().vocab.next_multiple_of(4);
-    PeerOptions { capacity: options.peers.capacity.max(logits), ..options.peers }
+    let column = 4 * model.config().vocab.max(model.config().hidden).next_multiple_of(4);
+    PeerOptions { capacity: options.peers.capacity.max(column), ..options.peers }
 }
 
 pub(super) fn parts(model: &Model, options: &DecoderOptions, columns: usize, positions: usize) -> Option<[u64; 2]> {

@@ -51,7 +51,7 @@ impl Decoder {
         match pipeline.launch() {
             Ok(()) => Ok(pipeline),
             Err(error) => {
-                pipeline.stop();
+                pipeline.stop(&error);
                 Err(error)
             }
         }
@@ -75,8 +75,8 @@ impl Pipeline<'_> {
         let room = self.feeds.iter().all(|f| f.sequence.len() + self.ahead < f.sequence.capacity());
         let result = if room && self.launched < self.most { self.launch() } else { Ok(()) };
         let result = result.and_then(|()| self.read());
-        if result.is_err() {
-            self.stop();
+        if let Err(error) = &result {
+            self.stop(error);
         }
         result?;
         let recipe = Some(self.decoder.step_recipe());
@@ -138,14 +138,23 @@ impl Pipeline<'_> {
         let read = slot.with_mut(|next| next.get(..count).map(|next| tokens.extend_from_slice(next)))?;
         read.ok_or(DecodeError::NoLogits)?;
         self.ahead -= 1;
+        self.decoder.under_way = self.ahead > 0;
         match tokens.iter().position(|&t| t == NONE) {
             Some(place) => Err(DecodeError::NotANumber { position: self.feeds[place].sequence.len(), place }),
             None => Ok(()),
         }
     }
 
-    /// Waits for what runs, and forgets it.
-    fn stop(&mut self) {
+    /// Waits for what runs, after an error, and forgets it.
+    fn stop(&mut self, error: &DecodeError) {
+        // What was chosen is known to all processes, and what runs was launched by all.
+        if matches!(error, DecodeError::NotANumber { .. }) {
+            self.decoder.under_way = false;
+        }
+        self.forget();
+    }
+
+    fn forget(&mut self) {
         self.decoder.recover();
         self.ahead = 0;
         self.feeds.iter_mut().for_each(|feed| feed.sequence.unreserve());
@@ -155,7 +164,9 @@ impl Pipeline<'_> {
 impl Drop for Pipeline<'_> {
     fn drop(&mut self) {
         if self.ahead > 0 {
-            self.stop();
+            // All processes have launched it.
+            self.decoder.under_way = false;
+            self.forget();
         }
     }
 }

@@ -1,0 +1,305 @@
+//! One model over several processes: the tokens of one process with as many devices, with shares of every layer and with layers of their
+//! own; and what goes wrong. As threads under all checks of the software driver, and as processes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "common/agree.rs"]
+mod agree;
+#[path = "common/alone.rs"]
+mod alone;
+mod common;
+#[path = "common/device.rs"]
+mod device;
+#[path = "common/ranks.rs"]
+mod ranks;
+#[allow(dead_code)]
+#[path = "../../collectives/tests/common/several.rs"]
+mod several;
+
+use agree::*;
+use alone::*;
+use common::*;
+use device::*;
+use gpu_kernels::format::Format;
+use ranks::*;
+use several::devices;
+use std::time::{Duration, Instant};
+use warpsmith_driver_api::software;
+use warpsmith_host::Device;
+use warpsmith_host::collectives::{Collective, Error as GroupError};
+use warpsmith_host::decode::{
+    DecodeError, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence,
+    SequenceOptions, Session, Split,
+};
+use warpsmith_host::model::ModelError;
+
+/// Four key heads, and widths that four ranks can share; of the head the last has fewer rows than the others.
+fn dense() -> Synthetic {
+    Synthetic {
+        heads: 8,
+        kv_heads: 4,
+        hidden: 256,
+        feed_forward: 512,
+        vocab: 98,
+        layers: 4,
+        formats: vec![Format::Q8_0],
+        ..Default::default()
+    }
+}
+
+fn experts() -> Synthetic {
+    let (architecture, experts) = ("qwen2moe", Some((8, 2)));
+    Synthetic { architecture, experts, hidden: 128, feed_forward: 128, layers: 2, ..dense() }
+}
+
+/// Windows in three of four layers, and scaled embeddings.
+fn windows() -> Synthetic {
+    Synthetic { architecture: "gemma3", window: 3, hidden: 128, feed_forward: 128, layers: 7, ..dense() }
+}
+
+fn layer_norms() -> Synthetic {
+    Synthetic { architecture: "starcoder2", hidden: 128, feed_forward: 128, head_dim: 32, layers: 3, ..dense() }
+}
+
+const PROMPT: [u32; 5] = [3, 1, 4, 15, 9];
+
+/// The greedy text of a prompt, by a decoder of this mode.
+fn text(model: &Model, mode: Mode) -> Vec<u32> {
+    let mut session = Session::new(model, options(mode, KvType::F16)).unwrap();
+    session.generate(&PROMPT, 6, |_| std::ops::ControlFlow::Continue(())).unwrap()
+}
+
+/// Every rank has the text of one device, eager and by graph, and whoever has logits has those of the reference.
+fn same_over(rank: &Rank, ranks: usize, what: &str, m: &Synthetic, split: Split) {
+    let (file, number) = (m.file(), rank.rank);
+    let want = text(&Model::load(&rank.device, &file).unwrap(), Mode::Eager);
+    let model = rank.model(&file, split).unwrap();
+    for mode in [Mode::Eager, Mode::Graph] {
+        assert_eq!(text(&model, mode), want, "{what}, {split:?}, {number} of {ranks}, {mode:?}");
+        let mut session = Session::new(&model, exact(mode, KvType::F32)).unwrap();
+        if number + 1 == ranks {
+            let off = distance(&file, &mut session, 3);
+            assert!(off <= 1e-4, "{what}, {split:?}, {number} of {ranks}, {mode:?}: {off:e}");
+            continue;
+        }
+        for p in 0..3 {
+            session.feed(token(p, m.vocab)).unwrap();
+            let logits = session.logits();
+            match split {
+                Split::Shares => assert_eq!(logits.unwrap().len(), m.vocab),
+                Split::Stages => {
+                    let none = logits.unwrap_err();
+                    assert!(matches!(none, DecodeError::Elsewhere { what: "logits", .. }), "{none}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn shares_have_the_text_of_one_device_and_agree_with_the_reference() {
+    const NAME: &str = "shares_have_the_text_of_one_device_and_agree_with_the_reference";
+    in_processes(NAME, 1, |rank| same_over(rank, 1, "alone", &dense(), Split::Shares));
+    in_processes(NAME, 2, |rank| {
+        same_over(rank, 2, "experts", &experts(), Split::Shares);
+        same_over(rank, 2, "layer norms", &layer_norms(), Split::Shares);
+    });
+    let tied = Synthetic { layers: 2, tied: true, ..dense() };
+    in_processes(NAME, 4, |rank| same_over(rank, 4, "tied", &tied, Split::Shares));
+}
+
+#[test]
+fn stages_have_the_text_of_one_device_and_agree_with_the_reference() {
+    const NAME: &str = "stages_have_the_text_of_one_device_and_agree_with_the_reference";
+    in_processes(NAME, 2, |rank| {
+        same_over(rank, 2, "experts", &experts(), Split::Stages);
+        // Other layers than in another place would have a window.
+        same_over(rank, 2, "windows", &windows(), Split::Stages);
+        same_over(rank, 2, "layer norms", &layer_norms(), Split::Stages);
+    });
+    let tied = Synthetic { tied: true, hidden: 128, feed_forward: 128, layers: 3, ..dense() };
+    in_processes(NAME, 3, |rank| same_over(rank, 3, "tied", &tied, Split::Stages));
+}
+
+/// Prompts and decoding sequences side by side, in pages or not, chosen by all kinds of sampling; and steps that follow one another unread.
+fn mixed(model: &Model) -> Vec<u32> {
+    let mut decoder = Decoder::new(model, DecoderOptions { batch: 3, ..Default::default() }).unwrap();
+    let pool = Pool::new(model, PoolOptions { positions: 256, ..Default::default() }).unwrap();
+    let mut sequences: Vec<Sequence> = (0..3)
+        .map(|s| {
+            let options = SequenceOptions { sampling: sampling(s), ..Default::default() };
+            if s == 1 { Sequence::in_pool(&pool, options).unwrap() } else { Sequence::new(model, options).unwrap() }
+        })
+        .collect();
+    let [a, b, c] = &mut sequences[..] else { panic!() };
+    let mut tokens = vec![decoder.prefill(a, &[1, 2, 3]).unwrap()];
+    let first = tokens.clone();
+    let mut parts = [
+        Part { sequence: a, tokens: &first, predict: Predict::Next },
+        Part { sequence: b, tokens: &[4, 5, 6, 7, 8, 9], predict: Predict::Next },
+        Part { sequence: c, tokens: &[10, 11], predict: Predict::Nothing },
+    ];
+    tokens.extend(decoder.step_mixed(&mut parts).unwrap());
+    let feeds = vec![Feed { sequence: a, token: tokens[1] }, Feed { sequence: b, token: tokens[2] }];
+    let mut pipeline = decoder.pipeline(feeds).unwrap();
+    for _ in 0..5 {
+        tokens.extend(pipeline.next_tokens().unwrap().unwrap());
+    }
+    // A step runs that nobody asks for.
+    drop(pipeline);
+    tokens.push(decoder.step(&mut [Feed { sequence: c, token: 7 }]).unwrap()[0]);
+    let snapshot = c.snapshot().unwrap();
+    c.reset();
+    c.restore(&snapshot).unwrap();
+    tokens.push(decoder.step(&mut [Feed { sequence: c, token: 8 }]).unwrap()[0]);
+    tokens
+}
+
+#[test]
+fn mixed_steps_and_pipelines_choose_the_tokens_of_one_device() {
+    in_processes("mixed_steps_and_pipelines_choose_the_tokens_of_one_device", 2, |rank| {
+        let file = Synthetic { layers: 2, ..dense() }.file();
+        let want = mixed(&Model::load(&rank.device, &file).unwrap());
+        for split in [Split::Shares, Split::Stages] {
+            assert_eq!(mixed(&rank.model(&file, split).unwrap()), want, "{split:?}");
+        }
+    });
+}
+
+/// Each has what it computes with, and no more.
+#[test]
+fn a_rank_has_its_part_of_the_weights_alone() {
+    let (all, _turn) = devices(1);
+    let (device, file) = (&all[0], dense().file());
+    let whole = Model::device_bytes(&file).unwrap();
+    let bytes = [0, 1].map(|rank| Model::device_bytes(&file.stage(rank, 2).unwrap()).unwrap());
+    // A norm and what small allocations are padded to are there twice.
+    assert!(bytes.iter().sum::<u64>() <= whole + 4096, "{bytes:?} {whole}");
+    let free = || device.memory_info().unwrap().free;
+    for rank in [0, 1] {
+        let before = free();
+        let stage = Model::reserve(device, &file.stage(rank, 2).unwrap()).unwrap();
+        assert_eq!((before - free(), stage.bytes()), (bytes[rank], bytes[rank]));
+    }
+    let many = file.stage(0, 5).err().unwrap();
+    assert!(matches!(&many, ModelError::Stages { processes: 5, .. }), "{many}");
+    let delta = Synthetic { architecture: "qwen35", hidden: 128, delta: [2, 4, 128], ..dense() }.file();
+    assert!(delta.stage(0, 2).err().unwrap().to_string().contains("gated delta nets"));
+}
+
+#[test]
+fn ranks_that_do_not_have_the_same_are_told() {
+    const NAME: &str = "ranks_that_do_not_have_the_same_are_told";
+    in_processes(NAME, 3, |rank| {
+        let layers = if rank.rank == 2 { 5 } else { 4 };
+        let error = rank.model(&Synthetic { layers, ..dense() }.file(), Split::Stages).err().unwrap();
+        let (first, text) = (if rank.rank == 2 { 0 } else { 2 }, error.to_string());
+        assert!(matches!(error, DecodeError::Disagree { other, .. } if other == first), "{}: {text}", rank.rank);
+        assert!(text.contains("another model file"), "{text}");
+    });
+    in_processes(NAME, 2, |rank| {
+        let model = rank.model(&dense().file(), Split::Shares).unwrap();
+        let options = |batch| DecoderOptions { batch, ..Default::default() };
+        let different = Decoder::new(&model, options(1 + rank.rank)).err().unwrap();
+        let what = "other options of its decoder";
+        assert!(matches!(different, DecodeError::Disagree { what: w, .. } if w == what), "{different}");
+        // A second decoder beside the first; one behind it.
+        let decoder = Decoder::new(&model, options(1)).unwrap();
+        assert!(matches!(Decoder::new(&model, options(1)).err().unwrap(), DecodeError::OneDecoder));
+        drop(decoder);
+        // A chunk that only one of them has room for.
+        let chunk = DecoderOptions { chunk: [64, 32][rank.rank], ..options(1) };
+        assert_eq!(Decoder::new(&model, chunk).unwrap().chunk(), 32);
+        let persistent = Decoder::new(&model, DecoderOptions { persistent: true, ..options(1) }).err().unwrap();
+        assert!(matches!(persistent, DecodeError::OneDevice { devices: 2, .. }), "{persistent}");
+        assert_eq!(text(&model, Mode::Graph).len(), 6);
+    });
+}
+
+/// What processes do, started by the tests below.
+#[test]
+fn a_process() {
+    let Some((task, world)) = task() else { return };
+    let device = Device::open(world.local_rank % Device::count().unwrap()).unwrap();
+    let member = match warpsmith_host::collectives::Sockets::join(&world, &device, OPTIONS) {
+        Ok(member) => member,
+        Err(error) => return println!("said: {error}"),
+    };
+    assert_eq!((member.rank(), member.ranks()), (world.rank, world.ranks));
+    let split = if task.ends_with("stages") { Split::Stages } else { Split::Shares };
+    let model = Model::load_rank(&device, &dense().file(), member, split).unwrap();
+    if task.starts_with("text") {
+        return println!("said: {:?}", text(&model, Mode::Graph));
+    }
+    let mut session = Session::new(&model, options(Mode::Graph, KvType::F16)).unwrap();
+    for p in 0..6 {
+        if task.starts_with("death") && p == 4 && world.rank == 1 {
+            println!("said: dies");
+            std::process::exit(3);
+        }
+        let fails = task.starts_with("failure") && p == 4 && world.rank == 1;
+        let injected = fails.then(|| software::inject_failure(Some("cuGraphLaunch"), 0, 719));
+        let start = Instant::now();
+        if let Err(error) = session.feed(token(p, 98)) {
+            drop(injected);
+            assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+            println!("said: {p} {} {error}", session.len());
+            let again = session.feed(1).unwrap_err();
+            assert!(matches!(again, DecodeError::Collective(GroupError::Broken { .. })), "{again}");
+            return;
+        }
+    }
+    println!("said: nothing went wrong");
+}
+
+fn all(ranks: usize) -> Vec<(usize, usize)> {
+    (0..ranks).map(|rank| (rank, ranks)).collect()
+}
+
+#[test]
+fn processes_have_the_text_of_one_with_as_many_devices() {
+    let file = dense().file();
+    let want = |ranks: usize| {
+        let (devices, _turn) = devices(ranks);
+        format!("{:?}", text(&Model::load_over(&devices, &file).unwrap(), Mode::Graph))
+    };
+    for (ranks, task) in [(1, "text"), (2, "text"), (4, "text"), (2, "text of stages")] {
+        let want = want(ranks);
+        for said in said(start("a_process", task, &all(ranks), &address())) {
+            assert_eq!(said, [want.as_str()], "{ranks}, {task}");
+        }
+    }
+}
+
+#[test]
+fn a_process_that_dies_is_named_by_the_others() {
+    for (task, ranks) in [("death", 2), ("death of stages", 3)] {
+        let said = said(start("a_process", task, &all(ranks), &address()));
+        assert_eq!(said[1], ["dies"]);
+        for rank in (0..ranks).filter(|rank| *rank != 1) {
+            let text = &said[rank][0];
+            assert!(text.starts_with("4 4 ") && text.contains("has lost rank 1"), "{task}, {rank}: {text}");
+        }
+    }
+}
+
+/// It goes on, and says so to the others, which would wait for it.
+#[test]
+fn a_process_whose_step_fails_is_named_by_the_others() {
+    for (task, ranks) in [("failure", 2), ("failure of stages", 3)] {
+        let said = said(start("a_process", task, &all(ranks), &address()));
+        assert!(said[1][0].starts_with("4 4 ") && said[1][0].contains("cuGraphLaunch"), "{:?}", said[1]);
+        for rank in (0..ranks).filter(|rank| *rank != 1) {
+            let text = &said[rank][0];
+            let left = text.contains("lost rank 1") && text.contains("it failed");
+            assert!(text.starts_with("4 4 ") && left, "{task}, {rank}: {text}");
+        }
+    }
+}
+
+#[test]
+fn processes_that_are_told_different_numbers_do_not_become_a_group() {
+    let said = said(start("a_process", "text", &[(0, 2), (1, 3)], &address()));
+    for text in said.concat() {
+        assert!(text.contains("rank 1 says that there are 3 ranks, rank 0 2"), "{text}");
+    }
+}
